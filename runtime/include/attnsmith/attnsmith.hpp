@@ -1,0 +1,10 @@
+// attnsmith: GPU attention kernels, built at run time. This header is the whole public API.
+#pragma once
+
+#include "attnsmith/batch.hpp"
+#include "attnsmith/error.hpp"
+#include "attnsmith/runtime.hpp"
+#include "attnsmith/spec.hpp"
+#include "attnsmith/tensor.hpp"
+#include "attnsmith/types.hpp"
+#include "attnsmith/version.hpp"

@@ -1,0 +1,100 @@
+// The errors that attnsmith throws. All derive from attnsmith::Error; what() is one line that a person can act on.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "attnsmith/export.hpp"
+
+namespace attnsmith {
+
+class ATTNSMITH_API Error : public std::runtime_error {
+  public:
+    using std::runtime_error::runtime_error;
+};
+
+// The request itself is wrong: `field` has a `value` that is not among what is `accepted`.
+class ATTNSMITH_API InvalidRequest : public Error {
+  public:
+    InvalidRequest(std::string field, std::string value, std::string accepted);
+
+    const std::string& field() const noexcept { return field_; }
+    const std::string& value() const noexcept { return value_; }
+    const std::string& accepted() const noexcept { return accepted_; }
+
+  private:
+    std::string field_, value_, accepted_;
+};
+
+// Why one candidate was not chosen.
+struct Refusal {
+    std::string candidate;
+    std::string reason;
+
+    bool operator==(const Refusal&) const = default;
+};
+
+// The request is meaningful, but no kernel serves it on this device.
+class ATTNSMITH_API Unsupported : public Error {
+  public:
+    Unsupported(const std::string& what, std::vector<Refusal> refusals);
+
+    const std::vector<Refusal>& refusals() const noexcept { return refusals_; }
+
+  private:
+    std::vector<Refusal> refusals_;
+};
+
+// NVRTC refused the generated source. what() has the first error; log() all of it.
+class ATTNSMITH_API CompileError : public Error {
+  public:
+    CompileError(const std::string& what, std::string log, std::vector<std::string> options,
+                 std::string numbered_source);
+
+    const std::string& log() const noexcept { return log_; }
+    const std::vector<std::string>& options() const noexcept { return options_; }
+    const std::string& numbered_source() const noexcept { return numbered_source_; }
+
+  private:
+    std::string log_;
+    std::vector<std::string> options_;
+    std::string numbered_source_;
+};
+
+// A call into the CUDA driver failed. `code` is the CUresult.
+class ATTNSMITH_API DriverError : public Error {
+  public:
+    DriverError(std::string call, int code, std::string meaning);
+
+    const std::string& call() const noexcept { return call_; }
+    int code() const noexcept { return code_; }
+    const std::string& meaning() const noexcept { return meaning_; }
+
+  private:
+    std::string call_;
+    int code_;
+    std::string meaning_;
+};
+
+// NVRTC or the CUDA driver could not be opened. `tried` lists the names and paths, in order.
+class ATTNSMITH_API LibraryMissing : public Error {
+  public:
+    LibraryMissing(std::string library, std::vector<std::string> tried, const std::string& remedy);
+
+    const std::string& library() const noexcept { return library_; }
+    const std::vector<std::string>& tried() const noexcept { return tried_; }
+
+  private:
+    std::string library_;
+    std::vector<std::string> tried_;
+};
+
+// Thrown by explicit cache operations only; preparing and launching never fail because of the cache.
+class ATTNSMITH_API CacheError : public Error {
+  public:
+    using Error::Error;
+};
+
+}  // namespace attnsmith

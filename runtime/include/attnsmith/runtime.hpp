@@ -1,0 +1,201 @@
+// Runtime -> Kernel -> Call: the three objects of the API.
+//
+//   attnsmith::Runtime runtime;                                  // opens nothing until it is needed
+//   attnsmith::Kernel kernel = runtime.prepare(spec, sizes);     // plan, cache or compile, load
+//   attnsmith::Call call = kernel.bind(tensors, batch);          // checks and fixes the arguments
+//   call.launch(stream);                                         // any number of times; can be captured in a CUDA graph
+//
+// Thread safety: Runtime and Kernel may be used from any number of threads. A Call may be launched from any thread,
+// but holds one workspace: make one Call for each launch that is in flight at the same time.
+// Devices: the caller's current CUDA context is used, the device's primary context where there is none.
+// Lifetime: Kernel and Call keep alive what they need of the Runtime. Errors: attnsmith/error.hpp.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <future>
+#include <memory>
+#include <optional>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "attnsmith/batch.hpp"
+#include "attnsmith/error.hpp"
+#include "attnsmith/export.hpp"
+#include "attnsmith/spec.hpp"
+
+struct CUstream_st;
+
+namespace attnsmith {
+
+using Stream = CUstream_st*;  // the same type as CUstream and cudaStream_t; null is the default stream
+
+enum class LogLevel : std::uint8_t { off, error, warn, info, debug };
+using LogSink = std::function<void(LogLevel, std::string_view line)>;
+
+struct RuntimeOptions {
+    // Cache directories, the writable one first. Empty: ATTNSMITH_CACHE_DIR, else $XDG_CACHE_HOME/attnsmith, else
+    // ~/.cache/attnsmith, else memory only.
+    std::vector<std::string> cache_dirs{};
+    bool use_cache = true;               // false: neither reads nor writes a directory
+    std::string nvrtc_path{};              // file or folder; empty: ATTNSMITH_NVRTC_PATH, else the usual places
+    std::string driver_path{};             // the CUDA driver's file; empty: the usual places
+    int compile_threads = 0;             // of one Runtime; 0: the number of cores
+    std::optional<LogLevel> log_level{};   // absent: ATTNSMITH_LOG, else warn
+    LogSink log{};                         // absent: standard error
+    std::string keep_source_dir{};         // not empty: generated sources are kept there and compiled with -lineinfo
+};
+
+// A buffer of device memory, freed with the object.
+class ATTNSMITH_API Buffer {
+  public:
+    Buffer();
+    ~Buffer();
+    Buffer(Buffer&&) noexcept;
+    Buffer& operator=(Buffer&&) noexcept;
+
+    void* data() const noexcept;
+    std::size_t bytes() const noexcept;
+    // Both wait until the copy is done. Throws InvalidRequest when offset + bytes is past the end.
+    void upload(const void* host, std::size_t bytes, std::size_t offset = 0);
+    void download(void* host, std::size_t bytes, std::size_t offset = 0) const;
+
+  private:
+    friend class Runtime;
+    struct Impl;
+    std::unique_ptr<Impl> impl_;
+};
+
+// Scratch memory of one Call: device memory, 256-byte aligned, at least Kernel::workspace_bytes(...) long. Its first
+// 256 bytes hold the status that Call::status() reads: the caller zeroes them once, before the first launch.
+struct Workspace {
+    void* data = nullptr;
+    std::size_t bytes = 0;
+};
+
+// What the launches so far of one Call found wrong in device-side lengths. Sticky until cleared.
+struct CallStatus {
+    bool q_len_clamped = false;    // a sequence had more queries than the bound or the tensor
+    bool kv_len_clamped = false;   // a sequence had more keys than the bound or the tensor
+    bool page_out_of_range = false;  // a page id in use was not a page; its keys were read as zeros
+    explicit operator bool() const noexcept { return q_len_clamped || kv_len_clamped || page_out_of_range; }
+};
+
+// One launch, ready to go: arguments are fixed, nothing is allocated or looked up any more.
+class ATTNSMITH_API Call {
+  public:
+    Call();
+    ~Call();
+    Call(Call&&) noexcept;
+    Call& operator=(Call&&) noexcept;
+
+    // Enqueues the kernels. Throws DriverError. Takes no lock, allocates nothing, may be captured.
+    void launch(Stream stream = nullptr) const;
+
+    // Waits for the device and reads the status. Not to be called during a capture.
+    CallStatus status() const;
+    void clear_status() const;
+
+    // The kernels' grids, in the order that launch() enqueues them; for tests and logs.
+    std::string describe() const;
+
+  private:
+    friend class Kernel;
+    struct Impl;
+    std::unique_ptr<Impl> impl_;
+};
+
+// A loaded kernel, with the plan that chose it. Immutable; copies share.
+class ATTNSMITH_API Kernel {
+  public:
+    Kernel();
+
+    // Bytes of workspace that a Call needs whose tensors have these bounds, at least 256.
+    // `q_tokens` counts the queries of all sequences: batch * max_q_len for a dense q, q.shape[0] for a ragged one.
+    std::size_t workspace_bytes(std::int64_t batch, std::int64_t q_tokens, std::int64_t max_kv_len) const;
+
+    // Checks the tensors against the spec and fixes the arguments. Throws InvalidRequest naming the tensor's field.
+    Call bind(const AttentionTensors& tensors, const Batch& batch) const;  // the Call owns its workspace
+    Call bind(const AttentionTensors& tensors, const Batch& batch, Workspace workspace) const;
+
+    const AttentionSpec& spec() const noexcept;  // normalised
+    std::string plan_json() const;               // schema attnsmith.plan/1
+
+    explicit operator bool() const noexcept { return impl_ != nullptr; }
+    struct Impl;
+
+  private:
+    friend class Runtime;
+    std::shared_ptr<const Impl> impl_;
+};
+
+// How one kernel of a prewarm came out.
+struct PrewarmedKernel {
+    std::string name{};   // e.g. "attention mma bf16 128x128 paged 64x64"
+    int sm = 0;
+    std::string key{};    // of the cache entry
+    std::string state{};  // "hit", "compiled", "waited", "failed" or "cancelled"
+    std::string error{};  // of a failed one
+    double milliseconds = 0;
+    std::size_t cubin_bytes = 0;
+};
+
+struct PrewarmReport {
+    int total = 0, hits = 0, compiled = 0, waited = 0, failed = 0, cancelled = 0;
+    double seconds = 0;
+    std::vector<PrewarmedKernel> kernels{};
+};
+
+struct PrewarmOptions {
+    int jobs = 0;  // 0: the number of cores
+    std::function<void(const PrewarmedKernel&, int done, int total)> progress{};  // called from one thread at a time
+    std::stop_token stop{};  // what is being compiled is finished, the rest is cancelled
+};
+
+// What the runtime found on this machine.
+struct DeviceInfo {
+    int index = 0;
+    std::string name{};
+    int sm = 0;  // 90 for compute capability 9.0
+    int sm_count = 0;
+    std::size_t memory_bytes = 0;
+};
+
+class ATTNSMITH_API Runtime {
+  public:
+    explicit Runtime(RuntimeOptions options = {});
+    ~Runtime();
+    Runtime(Runtime&&) noexcept;
+    Runtime& operator=(Runtime&&) noexcept;
+
+    // The kernel for this problem on the current device. The first call plans, reads the cache or compiles, and loads;
+    // later ones are a look-up. Throws InvalidRequest, Unsupported, CompileError, DriverError, LibraryMissing.
+    Kernel prepare(const AttentionSpec& spec, const PlanSizes& sizes);
+    // The same on a thread of the runtime's compile pool, for the device that is current now.
+    std::shared_future<Kernel> prepare_async(const AttentionSpec& spec, const PlanSizes& sizes);
+
+    // The plan as JSON (schema attnsmith.plan/1). `sm` 0 is the current device; others need no GPU.
+    std::string plan_json(const AttentionSpec& spec, const PlanSizes& sizes, int sm = 0) const;
+
+    // Compiles into the cache every kernel that planning could choose for these specs on these SMs. Needs no GPU.
+    // Kernels that fail are reported, not thrown. Throws InvalidRequest, LibraryMissing, CacheError (no usable
+    // directory: there would be nothing to show for the work).
+    PrewarmReport prewarm(std::span<const AttentionSpec> specs, std::span<const int> sms,
+                          const PrewarmOptions& options = {});
+
+    std::vector<DeviceInfo> devices() const;  // empty where there is no driver or no GPU
+    Buffer allocate(std::size_t bytes) const;  // device memory of the current device
+    void synchronize(Stream stream = nullptr) const;
+
+    struct Impl;
+    Impl& impl() noexcept { return *impl_; }  // for the project's own tools
+
+  private:
+    std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace attnsmith

@@ -1,0 +1,43 @@
+// The words of a request. How each is spelled in JSON, on the command line and in Python stands beside it.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "attnsmith/export.hpp"
+
+namespace attnsmith {
+
+// Spelled "fp16", "bf16", "fp32", "int32" and "int64".
+enum class DType : std::uint8_t { f16, bf16, f32, i32, i64 };
+// These and the next two are spelled as they are named.
+enum class Mask : std::uint8_t { full, causal };
+enum class KvStorage : std::uint8_t { dense, ragged, paged };
+// Order of a page's axes: NHD is [page_size, kv_heads, head_dim], HND is [kv_heads, page_size, head_dim].
+enum class PageOrder : std::uint8_t { NHD, HND };
+enum class Precision : std::uint8_t { standard, high };       // spelled "default" and "high"
+enum class Consistency : std::uint8_t { standard, bitwise };  // spelled "default" and "bitwise"
+
+// Bytes of one element.
+constexpr std::int64_t size_of(DType dtype) {
+    switch (dtype) {
+        case DType::f16:
+        case DType::bf16:
+            return 2;
+        case DType::f32:
+        case DType::i32:
+            return 4;
+        case DType::i64:
+            return 8;
+    }
+    return 0;
+}
+
+ATTNSMITH_API std::string_view to_string(DType value);
+ATTNSMITH_API std::string_view to_string(Mask value);
+ATTNSMITH_API std::string_view to_string(KvStorage value);
+ATTNSMITH_API std::string_view to_string(PageOrder value);
+ATTNSMITH_API std::string_view to_string(Precision value);
+ATTNSMITH_API std::string_view to_string(Consistency value);
+
+}  // namespace attnsmith
