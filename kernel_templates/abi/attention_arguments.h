@@ -1,0 +1,70 @@
+// The arguments of every attention kernel, attention and merge alike: one struct, passed by value.
+// All strides are in elements of the tensor's dtype. Device code reads lengths from device memory and clamps them to
+// the bounds given here, so no value on the device can make it leave a tensor.
+#pragma once
+
+#include "abi/integers.h"
+
+namespace attnsmith::abi {
+
+// A window that is not there. Lengths are at most 2^30, so position + window + 1 stays within 32 bits.
+inline constexpr int32 kUnbounded = (1 << 30) - 1;
+
+// Bits of the status word at the start of the workspace.
+inline constexpr uint32 kStatusQueryClamped = 1;
+inline constexpr uint32 kStatusKeyClamped = 2;
+inline constexpr uint32 kStatusPageOutOfRange = 4;
+
+// Bytes at the start of the workspace that belong to the status word.
+inline constexpr int64 kStatusBytes = 256;
+
+struct AttentionArguments {
+    const void* q;
+    const void* k;
+    const void* v;
+    void* o;
+    float* lse;                 // null: not written
+    const float* sinks;         // [q_heads], natural-log units; null: none
+    const float* alibi_slopes;  // [q_heads]
+
+    // [batch + 1] or null, [batch] or null; the index dtype is a constant of the kernel.
+    const void* q_indptr;
+    const void* q_lens;
+    const void* kv_indptr;
+    const void* kv_lens;
+    // Paged KV: page ids; row b starts at page_indptr[b], or at b * page_row_stride where page_indptr is null.
+    const void* page_ids;
+    const void* page_indptr;
+    const void* last_page_len;
+
+    float* partial_o;    // [split][row][head_dim_vo], each split's own softmax; row = token * q_heads + head
+    float* partial_lse;  // [split][row], base 2, without the sink
+    uint32* status;
+
+    int64 q_batch_stride, q_token_stride, q_head_stride;
+    int64 k_batch_stride, k_token_stride, k_head_stride;  // paged: the batch stride is the page stride
+    int64 v_batch_stride, v_token_stride, v_head_stride;
+    int64 o_batch_stride, o_token_stride, o_head_stride;
+    int64 lse_batch_stride, lse_token_stride, lse_head_stride;
+    int64 page_row_stride;
+    int64 pages;      // how many k and v have
+    int64 page_list;  // ids that page_ids holds: of one row (padded) or of all (compressed)
+    int64 q_tokens;   // rows of q and o: batch * max_q_len when dense
+    int64 kv_tokens;  // rows of k and v: of one sequence when dense, of all when ragged
+    int64 rows;       // q_tokens * q_heads, the rows of a split's partial results
+
+    int32 batch;
+    int32 kv_heads;
+    int32 group;  // query heads that share a KV head
+    int32 max_q_len;
+    int32 max_kv_len;
+    int32 page_size;
+    int32 window_left, window_right;  // kUnbounded: none; causal is window_right 0
+    int32 tiles;                      // query tiles of all sequences, an upper bound
+    int32 splits;                     // 1: o is written, otherwise the partials
+    int32 chunk;                      // keys of a split, at absolute positions; a multiple of tile_kv
+    float scale;                      // of q k^T
+    float softcap;
+};
+
+}  // namespace attnsmith::abi

@@ -1,0 +1,153 @@
+// Which rows and keys a block works on: finds the block's sequence, clamps its lengths to the host's bounds, and
+// gives the keys that its rows may see. Attention and merge kernels share this, so they agree on every length.
+#pragma once
+
+#include "abi/attention_arguments.h"
+
+namespace attnsmith {
+
+struct Sequence {
+    int32 batch;
+    int32 q_len, kv_len;
+    int64 q_first;   // first token in a ragged q, else 0
+    int64 kv_first;  // first token in ragged KV, else 0
+    int64 page_row;  // index of the first page id
+
+    // Row r of the sequence packs a group's query heads: token r / group, head r % group.
+    __device__ int32 rows(const abi::AttentionArguments& args) const { return q_len * args.group; }
+    // Key position that the mask is aligned to: the last query sees the last key.
+    __device__ int32 position(int32 token) const { return token + kv_len - q_len; }
+    // Row of the partial results and of nothing else.
+    __device__ int64 partial_row(const abi::AttentionArguments& args, int32 token, int32 head) const {
+        const int64 row = args.q_indptr ? q_first + token : int64(batch) * args.max_q_len + token;
+        return row * (int64(args.kv_heads) * args.group) + head;
+    }
+};
+
+// Keys first .. end - 1.
+struct KeyRange {
+    int32 first, end;
+};
+
+__device__ inline int64 clamp(int64 x, int64 low, int64 high) { return x < low ? low : x > high ? high : x; }
+
+template <class Index>
+__device__ int64 index_at(const void* indices, int64 i) {
+    return static_cast<const Index*>(indices)[i];
+}
+
+// Length of entry b of an indptr or a list of lengths, clamped; `status` gets `flag` where it had to be.
+template <class Index>
+__device__ int32 clamped_length(const void* indptr, const void* lengths, int32 b, int64 tokens, int32 bound,
+                                int64& first, uint32 flag, uint32& status) {
+    int64 wanted = bound;
+    int64 limit = bound;
+    first = 0;
+    if (indptr) {
+        const int64 begin = index_at<Index>(indptr, b);
+        first = clamp(begin, 0, tokens);
+        wanted = index_at<Index>(indptr, b + 1) - begin;
+        limit = clamp(tokens - first, 0, bound);
+        if (first != begin) status |= flag;
+    } else if (lengths) {
+        wanted = index_at<Index>(lengths, b);
+    }
+    const int64 length = clamp(wanted, 0, limit);
+    if (length != wanted) status |= flag;
+    return int32(length);
+}
+
+template <class Index>
+__device__ int32 query_length(const abi::AttentionArguments& args, int32 b, int64& first, uint32& status) {
+    return clamped_length<Index>(args.q_indptr, args.q_lens, b, args.q_tokens, args.max_q_len, first,
+                                 abi::kStatusQueryClamped, status);
+}
+
+// Compressed page table: the length follows from the number of pages and the last page's.
+template <class Index>
+__device__ int32 compressed_length(const abi::AttentionArguments& args, int32 b, int64& page_row, uint32& status) {
+    int64 first;
+    const int32 pages = clamped_length<Index>(args.page_indptr, nullptr, b, args.page_list, abi::kUnbounded, first,
+                                              abi::kStatusKeyClamped, status);
+    page_row = first;
+    if (pages == 0) return 0;
+    const int64 last = index_at<Index>(args.last_page_len, b);
+    const int64 in_last = clamp(last, 0, args.page_size);
+    const int64 wanted = (int64(pages) - 1) * args.page_size + in_last;
+    const int64 length = clamp(wanted, 0, args.max_kv_len);
+    if (in_last != last || length != wanted) status |= abi::kStatusKeyClamped;
+    return int32(length);
+}
+
+template <class Config>
+__device__ Sequence load_sequence(const abi::AttentionArguments& args, int32 b, uint32& status) {
+    using Index = typename Config::Index;
+    Sequence s{};
+    s.batch = b;
+    s.q_len = query_length<Index>(args, b, s.q_first, status);
+    if (Config::paged && args.page_indptr) {
+        s.kv_len = compressed_length<Index>(args, b, s.page_row, status);
+    } else {
+        s.kv_len = clamped_length<Index>(args.kv_indptr, args.kv_lens, b, args.kv_tokens, args.max_kv_len, s.kv_first,
+                                         abi::kStatusKeyClamped, status);
+        s.page_row = b * args.page_row_stride;
+    }
+    return s;
+}
+
+// The sequence and the first packed row of query tile `tile`, tiles counted over all sequences; false if there is no
+// such tile. Tiles of one sequence come last first: under a causal mask the longest work is started first.
+// Every thread of a warp calls this with the same tile.
+template <class Config, int TileRows>
+__device__ bool find_tile(const abi::AttentionArguments& args, int32 tile, Sequence& sequence, int32& first_row,
+                          uint32& status) {
+    const int32 most = int32((int64(args.max_q_len) * args.group + TileRows - 1) / TileRows);
+    int32 b, local, count;
+    if (int64(args.batch) * most == args.tiles) {  // the same number of tiles for every sequence
+        b = tile / most;
+        local = tile - b * most;
+        count = most;
+    } else {
+        const int32 lane = threadIdx.x % 32;
+        int32 before = 0;
+        for (int32 base = 0;; base += 32) {
+            if (base >= args.batch) return false;
+            int64 first;
+            uint32 ignored = 0;
+            const int32 length = base + lane < args.batch
+                                     ? query_length<typename Config::Index>(args, base + lane, first, ignored)
+                                     : 0;
+            const int32 tiles = int32((int64(length) * args.group + TileRows - 1) / TileRows);
+            int32 through = tiles;  // inclusive scan over the warp
+#pragma unroll
+            for (int distance = 1; distance < 32; distance *= 2) {
+                const int32 other = __shfl_up_sync(0xffffffffu, through, distance);
+                if (lane >= distance) through += other;
+            }
+            const uint32 beyond = __ballot_sync(0xffffffffu, before + through > tile);
+            if (beyond != 0) {
+                const int32 owner = __ffs(beyond) - 1;
+                b = base + owner;
+                count = __shfl_sync(0xffffffffu, tiles, owner);
+                local = tile - before - (__shfl_sync(0xffffffffu, through, owner) - count);
+                break;
+            }
+            before += __shfl_sync(0xffffffffu, through, 31);
+        }
+    }
+    sequence = load_sequence<Config>(args, b, status);
+    first_row = (count - 1 - local) * TileRows;
+    return first_row < sequence.rows(args);
+}
+
+// Keys that the query `token` may see: within its window and its sequence. Empty where end <= first.
+__device__ inline KeyRange visible_keys(const abi::AttentionArguments& args, const Sequence& s, int32 token) {
+    const int32 at = s.position(token);
+    return {max(at - args.window_left, 0), min(at + args.window_right + 1, s.kv_len)};
+}
+
+__device__ inline void report(const abi::AttentionArguments& args, uint32 status) {
+    if (status != 0) atomicOr(args.status, status);
+}
+
+}  // namespace attnsmith

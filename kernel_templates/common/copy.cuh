@@ -1,0 +1,85 @@
+// Copies between memory levels: global to shared (cp.async), shared to registers (ldmatrix, ld.shared) and back.
+// Shared addresses are 32-bit offsets in the shared window.
+#pragma once
+
+#include "abi/integers.h"
+
+namespace attnsmith {
+
+__device__ inline uint32 shared_address(const void* pointer) {
+    return static_cast<uint32>(__cvta_generic_to_shared(pointer));
+}
+
+// 16 bytes to shared memory, zeros where `valid` is false (the source is then not read). `Alignment` is what the
+// source address is a multiple of: cp.async takes 4, 8 or 16; 2-byte aligned sources go through registers.
+template <int Alignment>
+__device__ inline void copy_16_bytes(uint32 target, const void* source, bool valid) {
+    if constexpr (Alignment == 16) {
+        asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(target), "l"(source), "r"(valid ? 16 : 0)
+                     : "memory");
+    } else if constexpr (Alignment >= 4) {
+#pragma unroll
+        for (int i = 0; i < 16; i += Alignment) {
+            asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(target + i),
+                         "l"(static_cast<const char*>(source) + i), "n"(Alignment), "r"(valid ? Alignment : 0)
+                         : "memory");
+        }
+    } else {
+        uint16 half[8];
+#pragma unroll
+        for (int i = 0; i < 8; ++i) half[i] = valid ? static_cast<const uint16*>(source)[i] : uint16(0);
+        asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(target), "r"(half[0] | half[1] << 16),
+                     "r"(half[2] | half[3] << 16), "r"(half[4] | half[5] << 16), "r"(half[6] | half[7] << 16)
+                     : "memory");
+    }
+}
+
+__device__ inline void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+// Waits until at most `Pending` of this thread's committed groups are still under way.
+template <int Pending>
+__device__ inline void copy_wait() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory");
+}
+
+// Four 8x8 matrices of 16-bit elements; each lane gives the address of one row. PTX: ldmatrix.
+__device__ inline void load_matrices(uint32 (&r)[4], uint32 row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(row)
+                 : "memory");
+}
+
+__device__ inline void load_matrices_transposed(uint32 (&r)[4], uint32 row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(row)
+                 : "memory");
+}
+
+__device__ inline void store_shared(uint32 target, uint32 value) {
+    asm volatile("st.shared.b32 [%0], %1;" ::"r"(target), "r"(value) : "memory");
+}
+
+__device__ inline void load_shared_16_bytes(uint32 (&r)[4], uint32 source) {
+    asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(source) : "memory");
+}
+
+// 16 bytes from registers to global memory that is a multiple of `Alignment`.
+template <int Alignment>
+__device__ inline void store_16_bytes(void* target, const uint32 (&r)[4]) {
+    if constexpr (Alignment == 16) {
+        *static_cast<uint4*>(target) = make_uint4(r[0], r[1], r[2], r[3]);
+    } else if constexpr (Alignment == 8) {
+        static_cast<uint2*>(target)[0] = make_uint2(r[0], r[1]);
+        static_cast<uint2*>(target)[1] = make_uint2(r[2], r[3]);
+    } else if constexpr (Alignment == 4) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) static_cast<uint32*>(target)[i] = r[i];
+    } else {
+#pragma unroll
+        for (int i = 0; i < 8; ++i) static_cast<uint16*>(target)[i] = uint16(r[i / 2] >> (i % 2 * 16));
+    }
+}
+
+}  // namespace attnsmith
