@@ -1,0 +1,55 @@
+#include "attnsmith/error.hpp"
+
+#include <fmt/format.h>
+
+namespace attnsmith {
+namespace {
+
+std::string list_refusals(const std::string& what, const std::vector<Refusal>& refusals) {
+    std::string line = what;
+    const char* separator = ": ";
+    for (const Refusal& refusal : refusals) {
+        line += fmt::format("{}{} ({})", separator, refusal.candidate, refusal.reason);
+        separator = ", ";
+    }
+    return line;
+}
+
+std::string library_message(const std::string& library, const std::vector<std::string>& tried,
+                            const std::string& remedy) {
+    const std::string names = tried.empty() ? "nothing" : fmt::format("{}", fmt::join(tried, ", "));
+    std::string line = fmt::format("{} could not be opened; tried {}", library, names);
+    if (!remedy.empty()) line += "; " + remedy;
+    return line;
+}
+
+}  // namespace
+
+InvalidRequest::InvalidRequest(std::string field, std::string value, std::string accepted)
+    : Error(fmt::format("{}: {} is not accepted; expected {}", field, value, accepted)),
+      field_(std::move(field)),
+      value_(std::move(value)),
+      accepted_(std::move(accepted)) {}
+
+Unsupported::Unsupported(const std::string& what, std::vector<Refusal> refusals)
+    : Error(list_refusals(what, refusals)), refusals_(std::move(refusals)) {}
+
+CompileError::CompileError(const std::string& what, std::string log, std::vector<std::string> options,
+                           std::string numbered_source)
+    : Error(what),
+      log_(std::move(log)),
+      options_(std::move(options)),
+      numbered_source_(std::move(numbered_source)) {}
+
+DriverError::DriverError(std::string call, int code, std::string meaning)
+    : Error(fmt::format("{} failed: {} (CUDA error {})", call, meaning, code)),
+      call_(std::move(call)),
+      code_(code),
+      meaning_(std::move(meaning)) {}
+
+LibraryMissing::LibraryMissing(std::string library, std::vector<std::string> tried, const std::string& remedy)
+    : Error(library_message(library, tried, remedy)),
+      library_(std::move(library)),
+      tried_(std::move(tried)) {}
+
+}  // namespace attnsmith

@@ -1,0 +1,30 @@
+// Strict JSON: text from outside becomes a nlohmann::json, or an InvalidRequest that says where it went
+// wrong.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+namespace attnsmith::problem {
+
+struct JsonRules {
+    std::string_view what;  // named in messages: "request", "config.json"
+    // Python's json module writes NaN, Infinity and -Infinity, and some config.json have them; they are read
+    // as null.
+    bool python_constants = false;
+    // Whether an integer that does not fit 64 bits is an error (else it becomes a double).
+    bool exact_integers = true;
+};
+
+// An object. Throws InvalidRequest for text that is empty, too long (1 MiB), too deep (32), malformed, not an
+// object, or that has a key twice in one object.
+nlohmann::json parse_json_object(std::string_view text, const JsonRules& rules);
+
+// A value on one short line of plain ASCII, for messages.
+std::string describe(const nlohmann::json& value);
+
+// A field's name for messages: as it is where it is an ordinary word, else quoted.
+std::string field_name(std::string_view key);
+
+}  // namespace attnsmith::problem

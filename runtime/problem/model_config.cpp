@@ -1,0 +1,255 @@
+// A Hugging Face config.json as the attentions that it asks for.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "attnsmith/error.hpp"
+#include "attnsmith/spec.hpp"
+#include "problem/json_text.hpp"
+#include "problem/model_heads.hpp"
+#include "problem/model_layers.hpp"
+#include "problem/model_reader.hpp"
+#include "problem/problem.hpp"
+#include "problem/vocabulary.hpp"
+
+namespace attnsmith {
+namespace problem {
+namespace {
+
+// Models that mix tokens without attention. Some have fields of the same names as heads have.
+constexpr std::string_view kWithoutAttention[] = {"mamba",  "mamba2", "falcon_mamba", "rwkv",
+                                                  "rwkv5",  "rwkv6",  "rwkv7",        "xlstm",
+                                                  "retnet", "hyena",  "resnet",       "convnext"};
+
+// Encoders: every token sees every other, and nothing is cached.
+constexpr std::string_view kBidirectional[] = {"bert",
+                                               "roberta",
+                                               "xlm-roberta",
+                                               "xlm-roberta-xl",
+                                               "camembert",
+                                               "distilbert",
+                                               "electra",
+                                               "albert",
+                                               "ernie",
+                                               "esm",
+                                               "modernbert",
+                                               "nomic_bert",
+                                               "megatron-bert",
+                                               "layoutlm",
+                                               "data2vec-text",
+                                               "nystromformer",
+                                               "deberta",
+                                               "deberta-v2",
+                                               "mpnet",
+                                               "longformer",
+                                               "vit",
+                                               "deit",
+                                               "dinov2",
+                                               "clip_vision_model",
+                                               "siglip_vision_model",
+                                               "siglip_text_model",
+                                               "wav2vec2",
+                                               "hubert"};
+
+// Fields that change the attention itself in a way that no kernel here computes. Planning without them would
+// give wrong answers in silence.
+struct Obstacle {
+    std::string_view name;
+    std::string_view reason;
+};
+
+constexpr Obstacle kObstacles[] = {
+    {"relative_attention_num_buckets",
+     "a learned relative position bias on the logits is not built in this version"},
+    {"relative_attention", "disentangled relative attention is not built in this version"},
+    {"blocksparse_block_size", "block-sparse attention is not built in this version"},
+    {"attention_window", "local attention with global tokens is not built in this version"},
+    {"index_topk", "attention to keys that an indexer selects is not built in this version"},
+    {"sparse_config", "sparse attention is not built in this version"},
+    {"linear_attn_config", "linear attention is not built in this version"},
+    {"hybrid_layer_pattern", "this pattern of layers is not read by this version"},
+    {"scale_attn_by_inverse_layer_idx",
+     "a scale that differs from layer to layer is not built in this version"},
+};
+
+template <std::size_t count>
+bool is_one_of(const std::string_view (&names)[count], std::string_view name) {
+    return std::ranges::find(names, name) != std::end(names);
+}
+
+bool is_bidirectional(ModelReader& model) {
+    if (const auto given = model.find({"use_bidirectional_attention"})) {
+        if (given->value == true || given->value == "all") return true;
+    }
+    if (!model.boolean({"is_causal"}).value_or(true)) return true;
+    return is_one_of(kBidirectional, model.model_type()) && !model.is_true({"is_decoder"});
+}
+
+bool has_alibi(ModelReader& model) {
+    return model.model_type() == "bloom" || model.is_true({"alibi", "use_alibi", "attn_config.alibi"}) ||
+           model.find({"position_embedding_type"}).value_or(ModelReader::Found{}).value == "alibi";
+}
+
+// Why no attention of the model can be planned; empty where there is no such reason.
+std::string obstacle(ModelReader& model, bool bidirectional) {
+    for (const Obstacle& known : kObstacles) {
+        const auto found = model.find({known.name});
+        const bool off = !found || found->value == false || found->value == 0;
+        if (!off) return fmt::format("{} ({})", known.reason, found->field);
+    }
+    const auto position = model.find({"position_embedding_type"});
+    if (position && position->value.is_string() &&
+        position->value.get<std::string>().starts_with("relative")) {
+        return fmt::format("relative positions on the logits are not built in this version ({})",
+                           position->field);
+    }
+    if (bidirectional && has_alibi(model))
+        return "a symmetric ALiBi of an encoder is not built in this version";
+    return {};
+}
+
+struct DTypeWord {
+    std::string_view name;
+    DType dtype;
+};
+constexpr DTypeWord kTorchDTypes[] = {
+    {"bfloat16", DType::bf16}, {"float16", DType::f16}, {"half", DType::f16}};
+
+DType planned_dtype(ModelReader& model, const ModelOptions& options) {
+    if (options.dtype) return *options.dtype;
+    std::string given = model.inherited_word({"torch_dtype", "dtype"}).value_or("auto");
+    if (given.starts_with("torch.")) given.erase(0, std::string_view("torch.").size());
+    if (given == "auto") {
+        model.note("dtype is not given: planned as bf16");
+        return DType::bf16;
+    }
+    if (given == "float32" || given == "float") {
+        model.note(fmt::format("dtype {} is planned as bf16", given));
+        return DType::bf16;
+    }
+    const auto* found = std::ranges::find(kTorchDTypes, std::string_view(given), &DTypeWord::name);
+    if (found != std::end(kTorchDTypes)) return found->dtype;
+    throw InvalidRequest("torch_dtype", quote(given),
+                         "bfloat16, float16 or float32, or a dtype given beside the config");
+}
+
+// What all attentions of a model have in common.
+AttentionSpec common_spec(ModelReader& model, const ModelOptions& options, bool bidirectional) {
+    AttentionSpec spec;
+    spec.dtype = planned_dtype(model, options);
+    spec.mask = bidirectional ? Mask::full : Mask::causal;
+    spec.softcap = model.positive({"attn_logit_softcapping"});
+    spec.alibi = has_alibi(model);
+    spec.sink = model.model_type() == "gpt_oss";
+    spec.kv = options.kv;
+    spec.page_order = options.page_order;
+    spec.page_size = options.kv == KvStorage::paged ? options.page_size : 0;
+    spec.index_dtype = options.index_dtype;
+    if (spec.alibi && model.model_type() == "falcon") {
+        model.note("falcon scales its ALiBi slopes by 1/sqrt(head_dim): give them so scaled");
+    }
+    return spec;
+}
+
+class Planner {
+  public:
+    Planner(ModelReader& model, const ModelOptions& options) : model_(model), options_(options) {}
+
+    Model plan() {
+        result_.model_type = model_.file_model_type();
+        if (is_one_of(kWithoutAttention, model_.model_type())) {
+            throw InvalidRequest("model_type", quote(model_.model_type()), "a model with attention");
+        }
+        const bool bidirectional = is_bidirectional(model_);
+        divide_heads(read_heads(model_, true), options_.tensor_parallel);  // missing fields first
+        if (std::string reason = obstacle(model_, bidirectional); !reason.empty()) {
+            refuse("attention", std::move(reason));
+            return std::move(result_);
+        }
+        const AttentionSpec common = common_spec(model_, options_, bidirectional);
+        for (const LayerKind& kind : layer_kinds(model_, bidirectional))
+            add_kind(kind, common, bidirectional);
+        if (model_.encoder_decoder()) {
+            constexpr const char* kReason =
+                "only the decoder's self-attention of an encoder-decoder model is planned";
+            refuse("encoder_attention", kReason);
+            refuse("cross_attention", kReason);
+        }
+        for (ModelAttention& attention : result_.attentions) attention.notes = model_.notes();
+        return std::move(result_);
+    }
+
+  private:
+    void refuse(std::string name, std::string reason) {
+        result_.unsupported.push_back({std::move(name), std::move(reason)});
+    }
+
+    void add_kind(const LayerKind& kind, AttentionSpec spec, bool bidirectional) {
+        if (!kind.refusal.empty()) return refuse(kind.name, kind.refusal);
+        const Heads heads =
+            divide_heads(read_heads(model_, kind.name == "full_attention"), options_.tensor_parallel);
+        spec.head_dim_qk = heads.head_dim_qk;
+        spec.head_dim_vo = heads.head_dim_vo;
+        spec.q_heads = heads.q_heads;
+        spec.kv_heads = heads.kv_heads;
+        spec.scale = heads.scale;
+        spec.window_left = kind.window_left;
+        spec.window_right = kind.window_right;
+        try {
+            // An encoder's keys are its queries.
+            const std::int64_t kv_len = bidirectional ? options_.q_len : options_.kv_len;
+            add(kind, "prefill", spec, {options_.batch, options_.q_len, kv_len});
+            if (bidirectional) return;
+            if (heads.latent) return refuse_latent_decode();
+            add(kind, "decode", spec, {options_.batch, 1, options_.kv_len});
+        } catch (const InvalidRequest& error) {
+            const bool head_dim = error.field() == "head_dim_qk" || error.field() == "head_dim_vo";
+            if (!head_dim) throw;
+            refuse(kind.name, error.what());
+            if (heads.latent) refuse_latent_decode();
+        }
+    }
+
+    void add(const LayerKind& kind, std::string phase, const AttentionSpec& spec, const PlanSizes& sizes) {
+        const Problem checked = validate(spec, sizes);
+        ModelAttention& attention = result_.attentions.emplace_back();
+        attention.name = kind.name + "/" + phase;
+        attention.phase = std::move(phase);
+        attention.layers = kind.layers;
+        attention.request.spec = checked.spec;
+        attention.request.sizes = checked.sizes;
+    }
+
+    // A decode works on the latent itself: keys of rank + rope, values of rank, one head for all.
+    void refuse_latent_decode() {
+        constexpr const char* kName = "latent/decode";
+        if (std::ranges::find(result_.unsupported, kName, &UnsupportedPart::name) !=
+            result_.unsupported.end())
+            return;
+        const std::int64_t rank = model_.required_count({"kv_lora_rank"});
+        const std::int64_t rope = model_.required_count({"qk_rope_head_dim"});
+        refuse(kName, fmt::format("op mla is not built in this version (head_dim_qk {}, head_dim_vo {})",
+                                  rank + rope, rank));
+    }
+
+    ModelReader& model_;
+    const ModelOptions& options_;
+    Model result_;
+};
+
+}  // namespace
+}  // namespace problem
+
+Model parse_model(std::string_view config_json, const ModelOptions& options) {
+    problem::ModelReader model(config_json);
+    return problem::Planner(model, options).plan();
+}
+
+}  // namespace attnsmith

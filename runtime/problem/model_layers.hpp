@@ -1,0 +1,24 @@
+// Which attention each layer of a model has.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "problem/model_reader.hpp"
+
+namespace attnsmith::problem {
+
+// The layers of a model that share one kind of attention.
+struct LayerKind {
+    std::string name;  // "full_attention", "sliding_attention", or the config's own word
+    std::int64_t layers = 0;
+    std::optional<std::int64_t> window_left, window_right;
+    std::string refusal;  // why it cannot be planned; empty where it can
+};
+
+// In the order of their first layers. Layers without attention are left out, with a note.
+std::vector<LayerKind> layer_kinds(ModelReader& model, bool bidirectional);
+
+}  // namespace attnsmith::problem

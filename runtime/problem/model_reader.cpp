@@ -1,0 +1,294 @@
+#include "problem/model_reader.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+
+#include "attnsmith/error.hpp"
+#include "problem/json_text.hpp"
+
+namespace attnsmith::problem {
+namespace {
+
+using nlohmann::json;
+
+// Values that transformers' configuration classes supply where config.json is silent. A file's own top level
+// always carries the sizes, so a size that is missing there is a mistake; parts inside it leave out what
+// equals the default.
+enum class Applies : std::uint8_t { anywhere, nested_only };
+
+struct ClassDefault {
+    std::string_view model_type;
+    std::string_view name;
+    json value;
+    Applies applies = Applies::anywhere;
+};
+
+const std::vector<ClassDefault>& class_defaults() {
+    constexpr auto nested = Applies::nested_only;
+    static const std::vector<ClassDefault> table = {
+        {"llama", "hidden_size", 4096, nested},
+        {"llama", "num_hidden_layers", 32, nested},
+        {"llama", "num_attention_heads", 32, nested},
+        {"mistral", "hidden_size", 4096, nested},
+        {"mistral", "num_hidden_layers", 32, nested},
+        {"mistral", "num_attention_heads", 32, nested},
+        {"mistral", "num_key_value_heads", 8, nested},
+        {"mistral", "sliding_window", 4096, nested},
+        {"qwen2", "hidden_size", 4096, nested},
+        {"qwen2", "num_hidden_layers", 32, nested},
+        {"qwen2", "num_attention_heads", 32, nested},
+        {"qwen2", "num_key_value_heads", 32, nested},
+        {"qwen2", "use_sliding_window", false},
+        {"qwen2", "max_window_layers", 28},
+        {"qwen2_moe", "use_sliding_window", false},
+        {"qwen2_moe", "max_window_layers", 28},
+        {"qwen2_vl", "use_sliding_window", false},
+        {"qwen2_vl", "max_window_layers", 80},
+        {"qwen2_5_vl", "use_sliding_window", false},
+        {"qwen2_5_vl", "max_window_layers", 80},
+        {"qwen3", "use_sliding_window", false},
+        {"qwen3", "max_window_layers", 28},
+        {"qwen3", "head_dim", 128},
+        {"qwen3_moe", "use_sliding_window", false},
+        {"gemma", "hidden_size", 3072, nested},
+        {"gemma", "num_hidden_layers", 28, nested},
+        {"gemma", "num_attention_heads", 16, nested},
+        {"gemma", "num_key_value_heads", 16, nested},
+        {"gemma", "head_dim", 256},
+        {"gemma2", "hidden_size", 2304, nested},
+        {"gemma2", "num_hidden_layers", 26, nested},
+        {"gemma2", "num_attention_heads", 8, nested},
+        {"gemma2", "num_key_value_heads", 4, nested},
+        {"gemma2", "head_dim", 256},
+        {"gemma2", "query_pre_attn_scalar", 256},
+        {"gemma2", "attn_logit_softcapping", 50.0},
+        {"gemma2", "sliding_window", 4096},
+        {"gemma2", "sliding_window_pattern", 2},
+        {"gemma3_text", "hidden_size", 2304, nested},
+        {"gemma3_text", "num_hidden_layers", 26, nested},
+        {"gemma3_text", "num_attention_heads", 8, nested},
+        {"gemma3_text", "num_key_value_heads", 4, nested},
+        {"gemma3_text", "head_dim", 256},
+        {"gemma3_text", "query_pre_attn_scalar", 256},
+        {"gemma3_text", "sliding_window", 4096},
+        {"gemma3_text", "sliding_window_pattern", 6},
+        {"gemma4_text", "hidden_size", 2304, nested},
+        {"gemma4_text", "num_hidden_layers", 30, nested},
+        {"gemma4_text", "num_attention_heads", 8, nested},
+        {"gemma4_text", "num_key_value_heads", 4, nested},
+        {"gemma4_text", "head_dim", 256},
+        {"gemma4_text", "global_head_dim", 512},
+        {"gemma4_text", "sliding_window", 512},
+        {"gemma4_text", "sliding_window_pattern", 6},
+        {"cohere2", "sliding_window", 4096},
+        {"cohere2", "sliding_window_pattern", 4},
+        {"olmo3", "sliding_window", 4096},
+        {"olmo3", "sliding_window_pattern", 4},
+        {"exaone4", "sliding_window", 4096},
+        {"exaone4", "sliding_window_pattern", 4},
+        {"gpt_oss", "head_dim", 64},
+        {"gpt_oss", "sliding_window", 128},
+        {"gpt_oss", "sliding_window_pattern", 2},
+        {"gpt_neo", "window_size", 256},
+        {"llama4_text", "hidden_size", 5120, nested},
+        {"llama4_text", "num_hidden_layers", 48, nested},
+        {"llama4_text", "num_attention_heads", 40, nested},
+        {"llama4_text", "num_key_value_heads", 8, nested},
+        {"llama4_text", "head_dim", 128},
+        {"llama4_text", "attention_chunk_size", 8192},
+        {"modernbert", "local_attention", 128},
+        {"modernbert", "global_attn_every_n_layers", 3},
+        {"falcon", "multi_query", true},
+        {"recurrent_gemma", "attention_window_size", 2048},
+    };
+    return table;
+}
+
+constexpr std::string_view kQueryHeadNames[] = {"num_attention_heads", "n_head", "n_heads", "num_heads",
+                                                "num_query_heads"};
+
+const ClassDefault* class_default(std::string_view model_type, std::string_view name, bool nested) {
+    const auto& table = class_defaults();
+    const auto found = std::ranges::find_if(table, [&](const ClassDefault& entry) {
+        return entry.model_type == model_type && entry.name == name;
+    });
+    if (found == table.end() || (found->applies == Applies::nested_only && !nested)) return nullptr;
+    return &*found;
+}
+
+// The member "a.b" or "a" of an object; null pointer where it is not there.
+const json* member(const json& object, std::string_view name) {
+    const std::size_t dot = name.find('.');
+    const auto found = object.find(std::string(name.substr(0, dot)));
+    if (found == object.end()) return nullptr;
+    if (dot == name.npos) return &*found;
+    return found->is_object() ? member(*found, name.substr(dot + 1)) : nullptr;
+}
+
+std::string string_member(const json& object, std::string_view name) {
+    const json* found = member(object, name);
+    return found != nullptr && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+bool true_member(const json& object, std::string_view name) {
+    const json* found = member(object, name);
+    return found != nullptr && found->is_boolean() && found->get<bool>();
+}
+
+bool has_heads(const json& object, bool nested) {
+    return std::ranges::any_of(kQueryHeadNames, [&](std::string_view name) {
+        const json* found = member(object, name);
+        if (found != nullptr && !found->is_null()) return true;
+        return class_default(string_member(object, "model_type"), name, nested) != nullptr;
+    });
+}
+
+// Encoder-decoder models whose files need not say so.
+constexpr std::string_view kEncoderDecoders[] = {"t5",      "mt5",    "umt5",    "longt5",  "bart",   "mbart",
+                                                 "m2m_100", "marian", "pegasus", "whisper", "t5gemma"};
+
+}  // namespace
+
+ModelReader::ModelReader(std::string_view text) {
+    parts_.push_back(
+        parse_json_object(text, {.what = "config.json", .python_constants = true, .exact_integers = false}));
+    file_model_type_ = model_type_ = string_member(part(), "model_type");
+    encoder_decoder_ = true_member(part(), "is_encoder_decoder") ||
+                       std::ranges::find(kEncoderDecoders, model_type_) != std::end(kEncoderDecoders);
+    descend();
+}
+
+// Into the part that describes the language model, e.g. text_config of a model that also sees images.
+void ModelReader::descend() {
+    constexpr int kMostLevels = 4;
+    for (int level = 0; level < kMostLevels; ++level) {
+        const bool entered = (encoder_decoder_ && enter("decoder")) || enter("text_config") ||
+                             enter("llm_config") || enter("language_config") || enter("thinker_config");
+        if (!entered) return;
+    }
+}
+
+bool ModelReader::enter(std::string_view name) {
+    const json* inner = member(part(), name);
+    if (inner == nullptr || !inner->is_object()) return false;
+    // Some files keep the heads outside and something else inside.
+    if (has_heads(part(), !prefix_.empty()) && !has_heads(*inner, true)) return false;
+    for (const std::string_view other : {"vision_config", "audio_config"}) {
+        if (member(part(), other) != nullptr) note(fmt::format("{} is not planned", other));
+    }
+    parts_.push_back(json(*inner));
+    prefix_ += std::string(name) + ".";
+    if (std::string type = string_member(part(), "model_type"); !type.empty()) model_type_ = std::move(type);
+    return true;
+}
+
+void ModelReader::note(std::string text) {
+    if (std::ranges::find(notes_, text) == notes_.end()) notes_.push_back(std::move(text));
+}
+
+bool ModelReader::has(std::string_view name) const { return member(part(), name) != nullptr; }
+
+std::optional<ModelReader::Found> ModelReader::find(Names names) {
+    bool said_null = false;
+    for (const std::string_view name : names) {
+        const json* value = member(part(), name);
+        if (value == nullptr) continue;
+        if (!value->is_null()) return Found{*value, field(name)};
+        said_null = true;
+    }
+    if (said_null) return std::nullopt;
+    for (const std::string_view name : names) {
+        const ClassDefault* entry = class_default(model_type_, name, parts_.size() > 1);
+        if (entry == nullptr) continue;
+        note(fmt::format("{} is not given: {} is the default of {}", field(name), describe(entry->value),
+                         field_name(model_type_)));
+        return Found{entry->value, field(name)};
+    }
+    return std::nullopt;
+}
+
+std::optional<std::int64_t> ModelReader::integer(Names names) {
+    const auto found = find(names);
+    if (!found) return std::nullopt;
+    const bool too_large = found->value.is_number_unsigned() &&
+                           found->value.get<std::uint64_t>() > std::numeric_limits<std::int64_t>::max();
+    if (found->value.is_number_integer() && !too_large) return found->value.get<std::int64_t>();
+    throw InvalidRequest(found->field, describe(found->value), "an integer");
+}
+
+std::optional<std::int64_t> ModelReader::count(Names names) {
+    const auto value = integer(names);
+    constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+    if (!value || (*value >= 1 && *value <= kMost)) return value;
+    throw InvalidRequest(find(names)->field, std::to_string(*value),
+                         fmt::format("an integer from 1 to {}", kMost));
+}
+
+std::int64_t ModelReader::required_count(Names names) {
+    if (const auto value = count(names)) return *value;
+    const std::string of =
+        model_type_.empty() ? "" : fmt::format(", of model_type {},", field_name(model_type_));
+    throw InvalidRequest(field(*names.begin()), "nothing",
+                         fmt::format("an integer: without it the config{} describes no attention", of));
+}
+
+std::int64_t ModelReader::query_heads() {
+    if (encoder_decoder_ && has("decoder_attention_heads"))
+        return required_count({"decoder_attention_heads"});
+    for (const std::string_view name : kQueryHeadNames) {
+        if (has(name)) {
+            if (const auto heads = count({name})) return *heads;
+        }
+    }
+    return required_count({kQueryHeadNames[0]});
+}
+
+std::optional<double> ModelReader::number(Names names) {
+    const auto found = find(names);
+    if (!found) return std::nullopt;
+    if (found->value.is_number()) return found->value.get<double>();
+    throw InvalidRequest(found->field, describe(found->value), "a number");
+}
+
+std::optional<double> ModelReader::positive(Names names) {
+    const auto value = number(names);
+    if (!value || *value > 0) return value;
+    throw InvalidRequest(find(names)->field, fmt::format("{}", *value), "a number above 0");
+}
+
+std::optional<bool> ModelReader::boolean(Names names) {
+    const auto found = find(names);
+    if (!found) return std::nullopt;
+    if (found->value.is_boolean()) return found->value.get<bool>();
+    throw InvalidRequest(found->field, describe(found->value), "true or false");
+}
+
+std::optional<std::string> ModelReader::word(Names names) {
+    const auto found = find(names);
+    if (!found) return std::nullopt;
+    if (found->value.is_string()) return found->value.get<std::string>();
+    throw InvalidRequest(found->field, describe(found->value), "a string");
+}
+
+std::optional<std::string> ModelReader::inherited_word(Names names) {
+    for (auto part = parts_.rbegin(); part != parts_.rend(); ++part) {
+        for (const std::string_view name : names) {
+            const json* value = member(*part, name);
+            if (value == nullptr || value->is_null()) continue;
+            if (value->is_string()) return value->get<std::string>();
+            throw InvalidRequest(std::string(name), describe(*value), "a string");
+        }
+    }
+    return std::nullopt;
+}
+
+bool ModelReader::inherited_true(Names names) {
+    return std::ranges::any_of(parts_, [&](const json& part) {
+        return std::ranges::any_of(names, [&](std::string_view name) { return true_member(part, name); });
+    });
+}
+
+}  // namespace attnsmith::problem

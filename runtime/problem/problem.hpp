@@ -1,0 +1,27 @@
+// A validated request. Everything behind the public API works on Problems only, so nothing below checks
+// again.
+#pragma once
+
+#include <cstdint>
+
+#include "attnsmith/spec.hpp"
+
+namespace attnsmith::problem {
+
+// Longest sequence, largest batch and most tokens that a kernel's 32-bit positions carry.
+inline constexpr std::int64_t kMaxLength = std::int64_t{1} << 30;
+
+// An AttentionSpec whose defaults are filled in (head_dim_vo, kv_heads, scale, and window_right of a causal
+// mask: absent) and whose fields were all checked, with the sizes to plan for.
+struct Problem {
+    AttentionSpec spec{};
+    PlanSizes sizes{};
+
+    std::int64_t group_size() const { return spec.q_heads / spec.kv_heads; }
+    bool operator==(const Problem&) const = default;
+};
+
+// Throws InvalidRequest naming the first field that is wrong.
+Problem validate(const AttentionSpec& spec, const PlanSizes& sizes);
+
+}  // namespace attnsmith::problem

@@ -1,0 +1,275 @@
+#include "problem/request_fields.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+#include <optional>
+#include <string>
+#include <type_traits>
+
+#include "attnsmith/error.hpp"
+#include "problem/json_text.hpp"
+#include "problem/vocabulary.hpp"
+
+namespace attnsmith::problem {
+namespace {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+std::int64_t as_integer(std::string_view field, const json& value) {
+    const bool too_large =
+        value.is_number_unsigned() && value.get<std::uint64_t>() > std::numeric_limits<std::int64_t>::max();
+    if (value.is_number_integer() && !too_large) return value.get<std::int64_t>();
+    throw InvalidRequest(std::string(field), describe(value), "an integer");
+}
+
+// An integer whose absence has a meaning that 0 would share: 0 is a mistake, not a default.
+std::int64_t as_given_count(std::string_view field, const json& value) {
+    const std::int64_t count = as_integer(field, value);
+    if (count != 0) return count;
+    throw InvalidRequest(std::string(field), "0", "an integer from 1, or leave the field out");
+}
+
+double as_number(std::string_view field, const json& value) {
+    if (value.is_number()) return value.get<double>();
+    throw InvalidRequest(std::string(field), describe(value), "a number");
+}
+
+bool as_boolean(std::string_view field, const json& value) {
+    if (value.is_boolean()) return value.get<bool>();
+    throw InvalidRequest(std::string(field), describe(value), "true or false");
+}
+
+template <typename Enum>
+Enum as_word(std::string_view field, const json& value, Enum (*parse)(std::string_view, std::string_view),
+             Words which) {
+    if (value.is_string()) return parse(field, value.get_ref<const std::string&>());
+    throw InvalidRequest(std::string(field), describe(value), join_or(words_of(which)));
+}
+
+std::optional<std::int64_t> as_optional_integer(std::string_view field, const json& value) {
+    if (value.is_null()) return std::nullopt;
+    return as_integer(field, value);
+}
+
+std::optional<double> as_optional_number(std::string_view field, const json& value) {
+    if (value.is_null()) return std::nullopt;
+    return as_number(field, value);
+}
+
+// A C++ int, without wrapping a value that is out of its range into one that is accepted.
+int as_alignment(std::string_view field, const json& value) {
+    const std::int64_t alignment = as_integer(field, value);
+    if (alignment >= 2 && alignment <= 16) return static_cast<int>(alignment);
+    throw InvalidRequest(std::string(field), describe(value), "16, 8, 4 or 2 bytes");
+}
+
+void add_sm(std::vector<int>& sms, int sm) {
+    if (std::ranges::find(sms, sm) == sms.end()) sms.push_back(sm);
+}
+
+// "80,89,90a": what one flag says.
+void add_sm_text(std::vector<int>& sms, std::string_view text) {
+    while (true) {
+        const std::size_t comma = text.find(',');
+        add_sm(sms, parse_sm("sm", text.substr(0, comma)));
+        if (comma == text.npos) return;
+        text.remove_prefix(comma + 1);
+    }
+}
+
+void add_sm_value(std::vector<int>& sms, const json& value) {
+    if (value.is_string()) return add_sm_text(sms, value.get_ref<const std::string&>());
+    if (value.is_number_integer()) return add_sm(sms, check_sm("sm", as_integer("sm", value)));
+    throw InvalidRequest("sm", describe(value),
+                         "a compute capability or a list of them, each one of " + known_sms_text());
+}
+
+void set_sm(AttentionRequest& request, std::string_view, const json& value) {
+    request.sm.clear();
+    if (value.is_null()) return;
+    if (!value.is_array()) return add_sm_value(request.sm, value);
+    for (const json& item : value) add_sm_value(request.sm, item);
+}
+
+void set_head_dim(AttentionRequest& request, std::string_view field, const json& value) {
+    request.spec.head_dim_qk = request.spec.head_dim_vo = as_integer(field, value);
+}
+
+void set_op(AttentionRequest&, std::string_view field, const json& value) {
+    const Op op = as_word(field, value, parse_op, Words::op);
+    if (op == Op::attention) return;
+    throw Unsupported(fmt::format("op {} is not built in this version of attnsmith", to_string(op)), {});
+}
+
+// The field that a pointer to a member of AttentionSpec or PlanSizes names.
+template <typename Class, typename Value>
+Value& at(AttentionRequest& request, Value Class::*member) {
+    if constexpr (std::is_same_v<Class, AttentionSpec>)
+        return request.spec.*member;
+    else
+        return request.sizes.*member;
+}
+
+template <typename Class, typename Value>
+const Value& at(const AttentionRequest& request, Value Class::*member) {
+    return at(const_cast<AttentionRequest&>(request), member);
+}
+
+template <auto member, auto read>
+void set(AttentionRequest& request, std::string_view field, const json& value) {
+    at(request, member) = read(field, value);
+}
+
+template <auto member, auto parse, Words which>
+void set_word(AttentionRequest& request, std::string_view field, const json& value) {
+    at(request, member) = as_word(field, value, parse, which);
+}
+
+template <auto member>
+ordered_json get(const AttentionRequest& request) {
+    const auto& value = at(request, member);
+    if constexpr (std::is_enum_v<std::remove_cvref_t<decltype(value)>>)
+        return to_string(value);
+    else if constexpr (requires { value.has_value(); })
+        return value ? ordered_json(*value) : nullptr;
+    else
+        return value;
+}
+
+using Spec = AttentionSpec;
+using Sizes = PlanSizes;
+
+RequestField flag_field(std::string_view name, FieldType type, std::string_view help,
+                        RequestField::Setter setter, RequestField::Getter getter) {
+    return {name, type, help, {}, setter, getter};
+}
+
+template <auto member>
+RequestField integer_field(std::string_view name, std::string_view help) {
+    return flag_field(name, FieldType::integer, help, set<member, as_integer>, get<member>);
+}
+
+template <auto member>
+RequestField count_field(std::string_view name, std::string_view help) {
+    return flag_field(name, FieldType::integer, help, set<member, as_given_count>, get<member>);
+}
+
+template <auto member>
+RequestField window_field(std::string_view name, std::string_view help) {
+    return flag_field(name, FieldType::integer, help, set<member, as_optional_integer>, get<member>);
+}
+
+template <auto member>
+RequestField factor_field(std::string_view name, std::string_view help) {
+    return flag_field(name, FieldType::number, help, set<member, as_optional_number>, get<member>);
+}
+
+template <auto member>
+RequestField boolean_field(std::string_view name, std::string_view help) {
+    return flag_field(name, FieldType::boolean, help, set<member, as_boolean>, get<member>);
+}
+
+template <auto member, auto parse, Words which>
+RequestField word_field(std::string_view name, std::string_view help) {
+    return {name, FieldType::word, help, words_of(which), set_word<member, parse, which>, get<member>};
+}
+
+ordered_json get_op(const AttentionRequest&) { return to_string(Op::attention); }
+ordered_json get_sm(const AttentionRequest& request) { return request.sm; }
+
+std::vector<RequestField> make_fields() {
+    return {
+        {"op", FieldType::word, "what to compute", words_of(Words::op), set_op, get_op},
+        word_field<&Spec::dtype, parse_float_dtype, Words::float_dtype>(
+            "dtype", "element type of q, k, v and o (default bf16)"),
+        flag_field("head_dim", FieldType::integer,
+                   "head dimension of q, k, v and o: a multiple of 8 from 8 to 256", set_head_dim, nullptr),
+        integer_field<&Spec::head_dim_qk>("head_dim_qk",
+                                          "head dimension of q and k, where that of v and o differs"),
+        count_field<&Spec::head_dim_vo>("head_dim_vo",
+                                        "head dimension of v and o (default: that of q and k)"),
+        integer_field<&Spec::q_heads>("q_heads", "query heads"),
+        count_field<&Spec::kv_heads>("kv_heads", "key/value heads, a divisor of q_heads (default: q_heads)"),
+        word_field<&Spec::mask, parse_mask, Words::mask>(
+            "mask", "full, or causal: the last query sees the last key (default full)"),
+        window_field<&Spec::window_left>(
+            "window_left", "keys seen before the query's own (default: all); a sliding_window of W is W - 1"),
+        window_field<&Spec::window_right>("window_right", "keys seen after the query's own (default: all)"),
+        factor_field<&Spec::scale>("scale", "factor on q k^T (default 1/sqrt(head_dim_qk))"),
+        factor_field<&Spec::softcap>("softcap",
+                                     "logits become softcap * tanh(logit / softcap) (default: off)"),
+        boolean_field<&Spec::alibi>("alibi", "add slope[q_head] * (key position - query position)"),
+        boolean_field<&Spec::sink>("sink", "add exp(sink[q_head]) to each row's denominator"),
+        boolean_field<&Spec::lse>("lse", "also write the log-sum-exp of each row"),
+        word_field<&Spec::kv, parse_kv_storage, Words::kv>("kv",
+                                                           "how keys and values are stored (default dense)"),
+        word_field<&Spec::page_order, parse_page_order, Words::page_order>(
+            "page_order", "order of a page's axes (default NHD)"),
+        integer_field<&Spec::page_size>("page_size", "tokens a page, of paged kv"),
+        word_field<&Spec::index_dtype, parse_index_dtype, Words::index_dtype>(
+            "index_dtype", "type of indptrs, lengths and page tables (default int32)"),
+        flag_field("alignment", FieldType::integer,
+                   "bytes that every base and stride is a multiple of: 16, 8, 4 or 2 (default 16)",
+                   set<&Spec::alignment, as_alignment>, get<&Spec::alignment>),
+        word_field<&Spec::precision, parse_precision, Words::precision>(
+            "precision", "default, or high: probabilities stay in fp32"),
+        word_field<&Spec::consistency, parse_consistency, Words::consistency>(
+            "consistency", "default, or bitwise: a row's bits depend on neither batch nor phase"),
+        integer_field<&Sizes::batch>("batch", "sequences to plan for (default 1)"),
+        integer_field<&Sizes::q_len>("q_len", "queries of the longest sequence to plan for (default 1)"),
+        integer_field<&Sizes::kv_len>("kv_len", "keys of the longest sequence to plan for (default 1)"),
+        flag_field("sm", FieldType::sm_list,
+                   "compute capabilities, e.g. 80,90 (default: the GPU that is present)", set_sm, get_sm),
+    };
+}
+
+// JSON's own grammar for numbers: no "0x10", no "nan", no leading "+".
+bool looks_like_json_number(std::string_view text) {
+    return text.find_first_not_of("0123456789+-.eE") == text.npos && json::accept(text.begin(), text.end());
+}
+
+bool is_integer_too_long(std::string_view text) {
+    if (text.find_first_of(".eE") != text.npos) return false;
+    std::int64_t value = 0;
+    return std::from_chars(text.data(), text.data() + text.size(), value).ec != std::errc();
+}
+
+}  // namespace
+
+const std::vector<RequestField>& request_fields() {
+    static const std::vector<RequestField> fields = make_fields();
+    return fields;
+}
+
+const RequestField* find_field(std::string_view name) {
+    const auto& fields = request_fields();
+    const auto found = std::ranges::find(fields, name, &RequestField::name);
+    return found == fields.end() ? nullptr : &*found;
+}
+
+json flag_value(const RequestField& field, std::string_view text) {
+    const std::string as_text(text);
+    switch (field.type) {
+        case FieldType::word:
+        case FieldType::sm_list:
+            return as_text;
+        case FieldType::boolean:
+            if (text.empty() || text == "true") return true;
+            if (text == "false") return false;
+            return as_text;
+        case FieldType::integer:
+        case FieldType::number:
+            break;
+    }
+    if (!looks_like_json_number(text)) return as_text;
+    if (field.type == FieldType::integer && is_integer_too_long(text)) {
+        throw InvalidRequest(std::string(field.name), as_text.substr(0, 40), "an integer that fits 64 bits");
+    }
+    return json::parse(as_text);
+}
+
+}  // namespace attnsmith::problem

@@ -1,0 +1,43 @@
+// The fields of a request, as one table. JSON, its normalised output, the command line's flags and their help
+// all come from it, so a word means the same everywhere.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "attnsmith/spec.hpp"
+
+namespace attnsmith::problem {
+
+enum class FieldType : std::uint8_t { integer, number, boolean, word, sm_list };
+
+struct RequestField {
+    std::string_view name;  // "page_size": the JSON field; the flag is --page-size
+    FieldType type;
+    std::string_view help;                  // one line, no full stop
+    std::vector<std::string_view> choices;  // the words, of a word field
+
+    // Reads a JSON value into the request; `field` is the name, for messages. Throws InvalidRequest.
+    using Setter = void (*)(AttentionRequest& request, std::string_view field, const nlohmann::json& value);
+    using Getter = nlohmann::ordered_json (*)(const AttentionRequest& request);
+    Setter set;
+    Getter get;  // of a normalised request; null where other fields say it (head_dim)
+};
+
+// In the order of the normalised JSON. "op" comes first.
+const std::vector<RequestField>& request_fields();
+
+// Null when there is no such field.
+const RequestField* find_field(std::string_view name);
+
+// The JSON value of a flag's text, e.g. "16" -> 16. Text that is no value of the field's type stays a string,
+// which request_from_json refuses naming the field. "" is true for a boolean, so that --lse alone works.
+nlohmann::json flag_value(const RequestField& field, std::string_view text);
+
+// What parse_request does after the text is read: fields {"op": ..., ...} -> validated, normalised request.
+AttentionRequest request_from_json(const nlohmann::json& object);
+
+}  // namespace attnsmith::problem
