@@ -1,0 +1,62 @@
+#include "planner/cost.hpp"
+
+#include <algorithm>
+
+namespace attnsmith::planner {
+namespace {
+
+constexpr double kMemoryLatency = 1200;  // clocks from a request to its data, under load
+constexpr double kL2Latency = 500;
+constexpr double kStartClocks = 2500;       // of a CTA: launch, lengths, first tiles
+constexpr double kMergeClocks = 6000;       // one more kernel
+constexpr double kMmaEfficiency = 0.65;     // of the peak, while a warp multiplies
+constexpr double kBarrierClocks = 200;      // two barriers a tile, and what a warp waits for at them
+constexpr double kL2Reuse = 0.35;           // device-memory traffic of a tile that neighbours read too
+constexpr double kAluPerLogit = 8.0 / 128;  // fp32 instructions over an SM's 128 lanes
+constexpr double kExpPerLogit = 1.0 / 16;   // ex2 over its 16
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+// One tile of keys in one CTA, as a share of the SM's time: what the `resident` CTAs of an SM contend for, or
+// the chain of one CTA's own steps where they do not fill it.
+double tile_clocks(const KernelConfig& kernel, const DeviceTraits& device, bool shared_keys,
+                   std::int64_t resident) {
+    const double width = kernel.head_dim_qk + kernel.head_dim_vo;
+    const double ctas = static_cast<double>(resident);
+    const double bytes = 2.0 * kernel.tile_kv * width;
+    const double latency = shared_keys ? kL2Latency : kMemoryLatency;
+    // Loads run (2 stages - 1) half-steps ahead of their use.
+    const double steps_ahead = kernel.stages - 0.5;
+
+    const double multiply =
+        2.0 * kernel.tile_q * kernel.tile_kv * width / (device.mma_flops * kMmaEfficiency);
+    const double softmax = kernel.tile_q * kernel.tile_kv * (kAluPerLogit + kExpPerLogit);
+    const double rate = std::min<double>(device.dram_bytes, bytes * steps_ahead * ctas / latency);
+    const double memory = bytes * (shared_keys ? kL2Reuse : 1.0) / rate;
+    const double busy = multiply + softmax + kBarrierClocks;
+    // Latencies scatter: however far ahead, a part of them is seen.
+    const double exposed = std::max(0.1 * latency / kernel.stages, latency - steps_ahead * busy);
+    const double chain = (busy + exposed) / ctas;
+    return std::max({multiply, softmax, memory, chain}) + 0.1 * chain;  // overlap is never complete
+}
+
+}  // namespace
+
+double estimated_clocks(const KernelConfig& kernel, const DeviceTraits& device, const Work& work,
+                        std::int64_t splits) {
+    const std::int64_t query_tiles = std::max<std::int64_t>(1, ceil_div(work.rows, kernel.tile_q));
+    const std::int64_t ctas = query_tiles * work.sequences_and_heads * splits;
+    const std::int64_t tiles =
+        ceil_div(std::max<std::int64_t>(1, ceil_div(work.keys, kernel.tile_kv)), splits);
+    const std::int64_t on_busiest = ceil_div(ctas, device.sm_count);
+    const std::int64_t resident = std::min<std::int64_t>(kernel.ctas_per_sm, on_busiest);
+    const double start = kStartClocks * static_cast<double>(ceil_div(on_busiest, kernel.ctas_per_sm));
+    const double run =
+        static_cast<double>(on_busiest * tiles) * tile_clocks(kernel, device, query_tiles > 1, resident);
+    const double partials = 4.0 * static_cast<double>(work.rows * work.sequences_and_heads * splits) *
+                            kernel.head_dim_vo * 2 /
+                            (static_cast<double>(device.dram_bytes) * device.sm_count);
+    return start + run + (splits > 1 ? kMergeClocks + partials : 0.0);
+}
+
+}  // namespace attnsmith::planner

@@ -1,0 +1,167 @@
+#include "planner/plan.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "abi/attention_arguments.h"
+#include "planner/attention_mma.hpp"
+#include "planner/cost.hpp"
+
+namespace attnsmith::planner {
+namespace {
+
+constexpr int kMergeRows = 4;  // packed rows of a merge CTA, one a warp
+constexpr std::int64_t kMostSplits = 256;
+constexpr std::int64_t kMostCtas = std::numeric_limits<std::int32_t>::max();
+// A chunk shorter than this spends more on its start and its merge than on its keys.
+constexpr std::int64_t kLeastChunkKeys = 128;
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+KernelConfig merge_kernel(const AttentionSpec& spec, int sm) {
+    KernelConfig kernel;
+    kernel.family = Family::merge_splits;
+    kernel.backend = Backend::cuda_core;
+    kernel.sm = sm;
+    kernel.target = fmt::format("sm_{}", sm);
+    kernel.dtype = spec.dtype;
+    kernel.index_dtype = spec.index_dtype;
+    kernel.head_dim_vo = static_cast<int>(spec.head_dim_vo);
+    kernel.alignment = spec.alignment;
+    kernel.paged = spec.kv == KvStorage::paged;
+    kernel.tile_q = kMergeRows;
+    kernel.warps_q = kMergeRows;
+    kernel.warps_kv = 1;
+    kernel.ctas_per_sm = 4;
+    return kernel;
+}
+
+Numerics numerics_of(const AttentionSpec& spec) {
+    const double tolerance = spec.dtype == DType::f16 ? 1e-3 : 1e-2;
+    return {tolerance, tolerance};
+}
+
+struct Choice {
+    std::size_t kernel = 0;
+    SplitPlan split{};
+    double clocks = std::numeric_limits<double>::infinity();
+};
+
+// The best split for one kernel. Candidates are chunk lengths, so that the chunk is a fact of the plan.
+Choice best_split(const KernelConfig& kernel, const DeviceTraits& device, const Work& work) {
+    Choice best{.clocks = estimated_clocks(kernel, device, work, 1)};
+    const std::int64_t tiles = ceil_div(work.keys, kernel.tile_kv);
+    const std::int64_t least = ceil_div(kLeastChunkKeys, kernel.tile_kv);
+    std::int64_t previous = 0;
+    for (std::int64_t wanted = 2; wanted <= kMostSplits; ++wanted) {
+        const std::int64_t chunk_tiles = ceil_div(tiles, wanted);
+        if (chunk_tiles < least || chunk_tiles == previous) continue;
+        previous = chunk_tiles;
+        const std::int64_t splits = ceil_div(tiles, chunk_tiles);
+        if (splits < 2) continue;
+        const double clocks = estimated_clocks(kernel, device, work, splits);
+        if (clocks < best.clocks) best = {0, {chunk_tiles * kernel.tile_kv, splits}, clocks};
+    }
+    return best;
+}
+
+// Keys that a CTA of average position goes through.
+std::int64_t effective_keys(const problem::Problem& problem) {
+    const auto& [spec, sizes] = problem;
+    std::int64_t keys = sizes.kv_len;
+    if (spec.mask == Mask::causal) keys = std::max<std::int64_t>(1, keys - sizes.q_len / 2);
+    const bool bounded_right = spec.mask == Mask::causal || spec.window_right;
+    if (spec.window_left && bounded_right) {
+        keys = std::min(keys, *spec.window_left + spec.window_right.value_or(0) + 1 +
+                                  std::min<std::int64_t>(sizes.q_len, 64));
+    }
+    return std::max<std::int64_t>(1, keys);
+}
+
+}  // namespace
+
+KernelSet kernel_set(const AttentionSpec& spec, int sm) {
+    KernelSet set;
+    set.kernels = attention_mma_kernels(spec, traits_of(sm), set.rejected);
+    if (set.kernels.empty()) {
+        std::string reasons;
+        for (const Refusal& refusal : set.rejected)
+            reasons += fmt::format("; {}: {}", refusal.candidate, refusal.reason);
+        throw Unsupported(fmt::format("no kernel for this attention on sm_{}{}", sm, reasons), set.rejected);
+    }
+    set.kernels.push_back(merge_kernel(spec, sm));
+    return set;
+}
+
+Plan make_plan(const problem::Problem& problem, const DeviceTraits& device) {
+    KernelSet set = kernel_set(problem.spec, device.sm);
+    const Work work{.sequences_and_heads = problem.sizes.batch * problem.spec.kv_heads,
+                    .rows = std::max<std::int64_t>(1, problem.sizes.q_len * problem.group_size()),
+                    .keys = effective_keys(problem)};
+    Plan plan{.problem = problem,
+              .device = device,
+              .numerics = numerics_of(problem.spec),
+              .rejected = set.rejected};
+    plan.merge = set.kernels.back();
+    set.kernels.pop_back();
+
+    Choice best;
+    std::vector<Choice> choices;
+    for (std::size_t i = 0; i < set.kernels.size(); ++i) {
+        Choice choice = best_split(set.kernels[i], device, work);
+        choice.kernel = i;
+        choices.push_back(choice);
+        if (choice.clocks < best.clocks) best = choice;
+    }
+    plan.attention = set.kernels[best.kernel];
+    plan.split = best.split;
+    // Splits were counted over the keys that a row sees; chunks lie over all keys.
+    if (plan.split.chunk > 0)
+        plan.split.splits = std::max<std::int64_t>(1, ceil_div(problem.sizes.kv_len, plan.split.chunk));
+    for (const Choice& choice : choices) {
+        if (choice.kernel == best.kernel) continue;
+        plan.rejected.push_back(
+            {set.kernels[choice.kernel].name(),
+             fmt::format("estimated {:.2f}x the time of the chosen kernel for {} packed query rows",
+                         choice.clocks / best.clocks, work.rows)});
+    }
+    return plan;
+}
+
+Launch launch_of(const Plan& plan, const problem::BoundShape& shape) {
+    const AttentionSpec& spec = plan.problem.spec;
+    const std::int64_t group = plan.problem.group_size();
+    const auto tiles_of = [&](std::int64_t tile_rows) {
+        const std::int64_t uniform = shape.batch * ceil_div(shape.max_q_len * group, tile_rows);
+        return std::min(uniform, shape.q_tokens * group / tile_rows + shape.batch);
+    };
+    Launch launch;
+    launch.rows = shape.q_tokens * spec.q_heads;
+    launch.tiles = tiles_of(plan.attention.tile_q);
+    launch.merge_tiles = tiles_of(plan.merge.tile_q);
+    if (plan.split.chunk > 0 && shape.max_kv_len > plan.split.chunk) {
+        const std::int64_t least = ceil_div(ceil_div(shape.max_kv_len, kMostSplits), plan.attention.tile_kv);
+        launch.chunk = std::max(plan.split.chunk, least * plan.attention.tile_kv);
+        launch.splits = ceil_div(shape.max_kv_len, launch.chunk);
+    }
+    launch.grid = launch.tiles * spec.kv_heads * launch.splits;
+    launch.merge_grid = launch.splits > 1 ? launch.merge_tiles * spec.kv_heads : 0;
+    if (std::max(launch.grid, launch.merge_grid) > kMostCtas) {
+        throw InvalidRequest(
+            "batch.max_q_len", std::to_string(shape.max_q_len),
+            fmt::format("bounds that need at most {} CTAs (these need {})", kMostCtas, launch.grid));
+    }
+    launch.partial_o_offset = abi::kStatusBytes;
+    launch.partial_lse_offset = launch.partial_o_offset;
+    launch.workspace_bytes = abi::kStatusBytes;
+    if (launch.splits > 1) {
+        const std::int64_t partial_rows = launch.splits * launch.rows;
+        launch.partial_lse_offset += ceil_div(partial_rows * spec.head_dim_vo * 4, 256) * 256;
+        launch.workspace_bytes = launch.partial_lse_offset + ceil_div(partial_rows * 4, 256) * 256;
+    }
+    return launch;
+}
+
+}  // namespace attnsmith::planner

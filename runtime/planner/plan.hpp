@@ -1,0 +1,72 @@
+// Planning: which kernels serve a problem on a device, with what tiles and what KV split, and why not the others.
+// Pure functions: no GPU, no files, no clock. The same inputs give the same bytes of JSON.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "attnsmith/error.hpp"
+#include "planner/device_traits.hpp"
+#include "planner/kernel_config.hpp"
+#include "problem/problem.hpp"
+#include "problem/tensors.hpp"
+
+namespace attnsmith::planner {
+
+// How the keys of a sequence are divided over CTAs. Chunks lie at absolute key positions, so which keys are reduced
+// together depends on the plan alone.
+struct SplitPlan {
+    std::int64_t chunk = 0;   // keys, a multiple of tile_kv; 0: never split
+    std::int64_t splits = 1;  // at the planned sizes
+    bool operator==(const SplitPlan&) const = default;
+};
+
+struct Numerics {
+    double atol = 0;
+    double rtol = 0;
+    bool operator==(const Numerics&) const = default;
+};
+
+struct Plan {
+    problem::Problem problem{};
+    DeviceTraits device{};
+    KernelConfig attention{};
+    KernelConfig merge{};  // launched where a launch's bounds reach beyond one chunk
+    SplitPlan split{};
+    Numerics numerics{};
+    std::vector<Refusal> rejected{};
+
+    bool operator==(const Plan&) const = default;
+};
+
+struct KernelSet {
+    std::vector<KernelConfig> kernels{};
+    std::vector<Refusal> rejected{};
+};
+
+// Every kernel that a plan for this spec can name on this compute capability, whatever the sizes and the SM count.
+// Throws Unsupported with each candidate's reason when no kernel serves the spec. The spec is a validated one's.
+KernelSet kernel_set(const AttentionSpec& spec, int sm);
+
+// Throws Unsupported.
+Plan make_plan(const problem::Problem& problem, const DeviceTraits& device);
+
+// The launch of a plan for tensors with given bounds.
+struct Launch {
+    std::int64_t tiles = 0;  // query tiles over all sequences
+    std::int64_t merge_tiles = 0;
+    std::int64_t splits = 1;
+    std::int64_t chunk = 0;  // as SplitPlan's, longer where there would be too many
+    std::int64_t rows = 0;   // of each split's partial results
+    std::int64_t grid = 0;   // CTAs, in x; 0: nothing to do
+    std::int64_t merge_grid = 0;
+    std::int64_t partial_o_offset = 0;  // bytes, in the workspace
+    std::int64_t partial_lse_offset = 0;
+    std::int64_t workspace_bytes = 0;
+};
+
+// Throws InvalidRequest when the bounds ask for more CTAs than a grid has.
+Launch launch_of(const Plan& plan, const problem::BoundShape& shape);
+
+}  // namespace attnsmith::planner

@@ -1,0 +1,31 @@
+// A plan as JSON, schema attnsmith.plan/1 (plan.schema.json beside this).
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "planner/plan.hpp"
+
+namespace attnsmith::planner {
+
+// What the compiler said of a kernel that is in the cache.
+struct CompiledResources {
+    int registers_per_thread = 0;
+    int spill_bytes = 0;
+    std::int64_t shared_bytes = 0;  // dynamic, as the cubin exports it
+    std::int64_t cubin_bytes = 0;
+    double compile_ms = 0;
+};
+
+struct CacheState {
+    std::string key{};
+    bool hit = false;
+    std::string toolchain{};  // of the entry; empty on a miss
+    std::optional<CompiledResources> compiled{};
+};
+
+// `attention` and `merge` are the cache states of the plan's kernels. The merge is listed where the plan splits.
+nlohmann::ordered_json to_json(const Plan& plan, const CacheState& attention, const CacheState& merge);
+
+}  // namespace attnsmith::planner

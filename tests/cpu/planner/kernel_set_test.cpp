@@ -1,0 +1,114 @@
+// The promise that pre-warming rests on: what planning chooses, whatever the sizes and the GPU, is in the kernel set.
+#include <algorithm>
+#include <random>
+
+#include "planner/plan.hpp"
+#include "support/catch.hpp"
+
+using namespace attnsmith;
+using planner::KernelConfig;
+
+namespace {
+
+AttentionSpec random_spec(std::mt19937& random) {
+    const auto pick = [&](auto... values) {
+        const std::int64_t list[] = {static_cast<std::int64_t>(values)...};
+        return list[random() % std::size(list)];
+    };
+    AttentionSpec spec;
+    spec.dtype = random() % 2 ? DType::bf16 : DType::f16;
+    spec.head_dim_qk = 8 * (1 + static_cast<std::int64_t>(random() % 32));
+    spec.head_dim_vo = random() % 3 == 0 ? 8 * (1 + static_cast<std::int64_t>(random() % 32)) : 0;
+    spec.kv_heads = pick(1, 2, 4, 8, 16);
+    spec.q_heads = spec.kv_heads * pick(1, 2, 3, 4, 7, 8, 16);
+    spec.mask = random() % 2 ? Mask::causal : Mask::full;
+    if (random() % 3 == 0) spec.window_left = static_cast<std::int64_t>(random() % 5000);
+    if (random() % 3 == 0) spec.softcap = 30.0;
+    spec.alibi = random() % 4 == 0;
+    spec.sink = random() % 4 == 0;
+    spec.alignment = static_cast<int>(pick(16, 8, 4, 2));
+    spec.index_dtype = random() % 2 ? DType::i32 : DType::i64;
+    switch (random() % 3) {
+        case 0: spec.kv = KvStorage::dense; break;
+        case 1: spec.kv = KvStorage::ragged; break;
+        default: spec.kv = KvStorage::paged, spec.page_size = pick(1, 3, 16, 64, 256);
+    }
+    return spec;
+}
+
+PlanSizes random_sizes(std::mt19937& random) {
+    const auto up_to = [&](int bits) { return static_cast<std::int64_t>(random() % (1u << (1 + random() % static_cast<unsigned>(bits)))); };
+    return {.batch = 1 + up_to(9), .q_len = up_to(14), .kv_len = up_to(17)};
+}
+
+bool contains(const std::vector<KernelConfig>& set, const KernelConfig& kernel) {
+    return std::find(set.begin(), set.end(), kernel) != set.end();
+}
+
+}  // namespace
+
+TEST_CASE("every plan's kernels are in the kernel set of its spec and SM", "[planner]") {
+    std::mt19937 random(20260101);
+    const auto devices = planner::known_devices();
+    int planned = 0;
+    for (int i = 0; i < 10000; ++i) {
+        const problem::Problem problem = problem::validate(random_spec(random), random_sizes(random));
+        planner::DeviceTraits device = devices[random() % devices.size()];
+        const std::vector<KernelConfig> set = planner::kernel_set(problem.spec, device.sm).kernels;
+        device.sm_count = 1 + static_cast<int>(random() % 300);
+        device.name = "some other product";
+        const planner::Plan plan = planner::make_plan(problem, device);
+        REQUIRE(contains(set, plan.attention));
+        REQUIRE(contains(set, plan.merge));
+        ++planned;
+    }
+    REQUIRE(planned == 10000);
+}
+
+TEST_CASE("the kernel set depends on nothing that is an argument at launch", "[planner]") {
+    AttentionSpec spec{.dtype = DType::bf16, .head_dim_qk = 128, .q_heads = 32, .kv_heads = 8, .mask = Mask::causal};
+    const auto set_of = [](const AttentionSpec& s) { return planner::kernel_set(problem::validate(s, {}).spec, 90).kernels; };
+    const auto reference = set_of(spec);
+    AttentionSpec other = spec;
+    other.q_heads = 64;
+    other.window_left = 127;
+    other.mask = Mask::full;
+    other.sink = true;
+    other.scale = 0.5;
+    REQUIRE(set_of(other) == reference);
+    other.softcap = 50.0;
+    REQUIRE(set_of(other) != reference);
+}
+
+TEST_CASE("every SM of the table has a plan for every head dim", "[planner]") {
+    for (const planner::DeviceTraits& device : planner::known_devices()) {
+        for (std::int64_t qk = 8; qk <= 256; qk += 8) {
+            for (std::int64_t vo : {qk, std::int64_t{8}, std::int64_t{128}, std::int64_t{256}}) {
+                const AttentionSpec spec{.head_dim_qk = qk, .head_dim_vo = vo, .q_heads = 4, .kv_heads = 2};
+                for (std::int64_t q_len : {1, 20, 4096}) {
+                    const auto plan = planner::make_plan(problem::validate(spec, {.batch = 2, .q_len = q_len, .kv_len = 4096}), device);
+                    CAPTURE(device.sm, qk, vo, q_len);
+                    REQUIRE(plan.attention.shared_bytes <= device.shared_bytes_per_block);
+                    REQUIRE(plan.attention.registers_ceiling() >= 128);
+                    REQUIRE(plan.attention.ctas_per_sm >= 1);
+                }
+            }
+        }
+    }
+}
+
+TEST_CASE("the table lists the SMs that requests may name", "[planner]") {
+    for (const planner::DeviceTraits& device : planner::known_devices()) {
+        REQUIRE(parse_request(R"({"op":"attention","head_dim":64,"q_heads":1,"sm":)" + std::to_string(device.sm) + "}").sm ==
+                std::vector<int>{device.sm});
+    }
+    REQUIRE(planner::known_devices().size() == 10);
+    REQUIRE_THROWS_AS(planner::traits_of(91), InvalidRequest);
+}
+
+TEST_CASE("a GPU that the table does not know is planned as the nearest of its major", "[planner]") {
+    REQUIRE(planner::traits_of_device(88, "x", 20).sm == 87);
+    REQUIRE(planner::traits_of_device(90, "NVIDIA H200", 132).name == "NVIDIA H200");
+    REQUIRE_THROWS_AS(planner::traits_of_device(75, "Tesla T4", 40), Unsupported);
+    REQUIRE_THROWS_AS(planner::traits_of_device(130, "future", 40), Unsupported);
+}

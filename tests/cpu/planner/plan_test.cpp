@@ -1,0 +1,162 @@
+#include "planner/plan.hpp"
+
+#include <nlohmann/json.hpp>
+#include <valijson/adapters/nlohmann_json_adapter.hpp>
+#include <valijson/schema.hpp>
+#include <valijson/schema_parser.hpp>
+#include <valijson/validator.hpp>
+
+#include <fstream>
+#include <random>
+
+#include "planner/plan_json.hpp"
+#include "support/catch.hpp"
+
+using namespace attnsmith;
+
+namespace {
+
+AttentionSpec llama() {
+    return {.dtype = DType::bf16, .head_dim_qk = 128, .q_heads = 32, .kv_heads = 8, .mask = Mask::causal};
+}
+
+planner::Plan plan_of(const AttentionSpec& spec, const PlanSizes& sizes, int sm = 90) {
+    return planner::make_plan(problem::validate(spec, sizes), planner::traits_of(sm));
+}
+
+// Empty when `document` meets the schema.
+std::string schema_errors(const nlohmann::json& document) {
+    const std::string path = std::string(ATTNSMITH_SOURCE_DIR) + "/runtime/planner/plan.schema.json";
+    const nlohmann::json schema_document = nlohmann::json::parse(std::ifstream(path));
+    valijson::Schema schema;
+    valijson::SchemaParser parser;
+    parser.populateSchema(valijson::adapters::NlohmannJsonAdapter(schema_document), schema);
+    valijson::Validator validator;
+    valijson::ValidationResults results;
+    std::string text;
+    if (!validator.validate(schema, valijson::adapters::NlohmannJsonAdapter(document), &results)) {
+        valijson::ValidationResults::Error error;
+        while (results.popError(error)) text += error.description + "; ";
+    }
+    return text;
+}
+
+const planner::CacheState kMiss{.key = std::string(32, '0')};
+const planner::CacheState kHit{.key = std::string(32, 'a'),
+                               .hit = true,
+                               .toolchain = "13.0.88",
+                               .compiled = planner::CompiledResources{168, 0, 1024, 50000, 250.0}};
+
+nlohmann::json json_of(const planner::Plan& plan) {
+    return nlohmann::json::parse(planner::to_json(plan, kHit, kMiss).dump());
+}
+
+}  // namespace
+
+TEST_CASE("a plan's JSON meets its schema on every SM", "[planner]") {
+    for (const planner::DeviceTraits& device : planner::known_devices()) {
+        for (const PlanSizes& sizes : {PlanSizes{8, 1, 4096}, PlanSizes{1, 4096, 4096}, PlanSizes{1, 1, 131072}, PlanSizes{1, 0, 0}}) {
+            REQUIRE(schema_errors(json_of(plan_of(llama(), sizes, device.sm))) == "");
+        }
+    }
+}
+
+TEST_CASE("the schema refuses what a plan must not say", "[planner]") {
+    nlohmann::json json = json_of(plan_of(llama(), {8, 1, 4096}));
+    const nlohmann::json good = json;
+    json.erase("rejected");
+    CHECK(schema_errors(json) != "");
+    json = good;
+    json["kernels"][0]["backend"] = "magic";
+    CHECK(schema_errors(json) != "");
+    json = good;
+    json["kernels"][0]["cache"]["key"] = "short";
+    CHECK(schema_errors(json) != "");
+    json = good;
+    json["split_kv"] = {{"policy", "chunks"}};
+    CHECK(schema_errors(json) != "");
+}
+
+TEST_CASE("the same inputs give the same bytes of JSON", "[planner]") {
+    const auto text = [] { return planner::to_json(plan_of(llama(), {8, 1024, 4096}), kHit, kMiss).dump(2); };
+    REQUIRE(text() == text());
+}
+
+TEST_CASE("the query tile follows the packed rows", "[planner]") {
+    CHECK(plan_of(llama(), {64, 1, 4096}).attention.tile_q == 16);     // 4 packed rows
+    CHECK(plan_of(llama(), {8, 4096, 4096}).attention.tile_q >= 64);  // plenty
+}
+
+TEST_CASE("KV is split where the grid is small, and not where it is large", "[planner]") {
+    CHECK(plan_of(llama(), {1, 1, 65536}).split.chunk > 0);
+    CHECK(plan_of(llama(), {1, 1, 65536}).split.splits > 1);
+    CHECK(plan_of(llama(), {256, 1, 2048}).split.chunk == 0);
+    CHECK(plan_of(llama(), {8, 4096, 4096}).split.chunk == 0);
+}
+
+TEST_CASE("chunks are whole tiles, at absolute positions", "[planner]") {
+    std::mt19937 random(7);
+    for (int i = 0; i < 2000; ++i) {
+        const PlanSizes sizes{1 + static_cast<std::int64_t>(random() % 8), 1 + static_cast<std::int64_t>(random() % 4),
+                              1 + static_cast<std::int64_t>(random() % 200000)};
+        const planner::Plan plan = plan_of(llama(), sizes);
+        REQUIRE(plan.split.chunk % plan.attention.tile_kv == 0);
+        const problem::BoundShape shape{.batch = sizes.batch, .q_tokens = sizes.batch * sizes.q_len, .max_q_len = sizes.q_len,
+                                        .max_kv_len = static_cast<std::int64_t>(random() % 4000000)};
+        const planner::Launch launch = planner::launch_of(plan, shape);
+        REQUIRE(launch.splits >= 1);
+        REQUIRE(launch.splits <= 256);
+        if (launch.splits > 1) {
+            REQUIRE(launch.chunk % plan.attention.tile_kv == 0);
+            REQUIRE(launch.chunk * launch.splits >= shape.max_kv_len);
+            REQUIRE(launch.chunk * (launch.splits - 1) < shape.max_kv_len);
+            REQUIRE(launch.workspace_bytes >= 256 + launch.splits * launch.rows * (128 + 1) * 4);
+        } else {
+            REQUIRE(launch.workspace_bytes == 256);
+        }
+    }
+}
+
+TEST_CASE("the grid covers every tile of a ragged batch", "[planner]") {
+    std::mt19937 random(11);
+    for (int i = 0; i < 1000; ++i) {
+        const std::int64_t batch = 1 + static_cast<std::int64_t>(random() % 40);
+        std::int64_t tokens = 0, longest = 0;
+        std::vector<std::int64_t> lengths;
+        for (std::int64_t b = 0; b < batch; ++b) {
+            lengths.push_back(static_cast<std::int64_t>(random() % 300));
+            tokens += lengths.back();
+            longest = std::max(longest, lengths.back());
+        }
+        const planner::Plan plan = plan_of(llama(), {batch, std::max<std::int64_t>(longest, 1), 512});
+        const planner::Launch launch = planner::launch_of(plan, {.batch = batch, .q_tokens = tokens, .max_q_len = longest, .max_kv_len = 512});
+        std::int64_t needed = 0;
+        for (std::int64_t length : lengths) needed += (length * 4 + plan.attention.tile_q - 1) / plan.attention.tile_q;
+        REQUIRE(launch.tiles >= needed);
+    }
+}
+
+TEST_CASE("what no kernel does is refused with every candidate's reason", "[planner]") {
+    AttentionSpec spec = llama();
+    spec.precision = Precision::high;
+    try {
+        plan_of(spec, {});
+        FAIL("planned");
+    } catch (const Unsupported& error) {
+        REQUIRE(!error.refusals().empty());
+        CHECK(std::string(error.what()).find("precision") != std::string::npos);
+    }
+    spec = llama();
+    spec.consistency = Consistency::bitwise;
+    REQUIRE_THROWS_AS(plan_of(spec, {}), Unsupported);
+}
+
+TEST_CASE("refused candidates keep their reasons", "[planner]") {
+    const planner::Plan plan = plan_of({.head_dim_qk = 256, .q_heads = 8, .mask = Mask::causal}, {1, 4096, 4096}, 86);
+    bool by_shared_memory = false;
+    for (const Refusal& refusal : plan.rejected) {
+        REQUIRE(!refusal.reason.empty());
+        by_shared_memory = by_shared_memory || refusal.reason.find("shared memory") != std::string::npos;
+    }
+    REQUIRE(by_shared_memory);
+}
