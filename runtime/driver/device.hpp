@@ -1,0 +1,60 @@
+// Devices and contexts. The rule of the library: the caller's current context is used, the primary one of a
+// device where there is none, and the caller's context is never changed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "driver/api.hpp"
+
+namespace attnsmith::driver {
+
+struct Device {
+    int ordinal = 0;
+    int sm = 0;  // 90 for compute capability 9.0
+    std::string name;
+    int sm_count = 0;
+    int shared_bytes_per_block = 0;  // with opt-in
+    int shared_bytes_per_sm = 0;
+    int reserved_shared_bytes_per_block = 0;  // what the driver takes of the SM's shared memory for each CTA
+    int registers_per_sm = 0;                 // of 32 bits
+    int threads_per_sm = 0;
+    int ctas_per_sm = 0;
+    std::size_t l2_bytes = 0;
+    std::size_t memory_bytes = 0;
+
+    bool operator==(const Device&) const = default;
+};
+
+// Throws InvalidRequest when `ordinal` is not 0 .. Api::device_count() - 1.
+Device query_device(const Api& api, int ordinal);
+std::vector<Device> query_devices(const Api& api);
+
+ContextHandle current_context(const Api& api);  // null where there is none
+
+// Ordinal of the current context's device; 0 where there is no context.
+int current_device(const Api& api);
+
+// Within a scope there is a current context; after it the caller's is as it was.
+class ContextScope {
+  public:
+    // The caller's context, else the primary one of `ordinal`.
+    explicit ContextScope(const Api& api, int ordinal = 0);
+    // `context`, whatever the caller's is.
+    ContextScope(const Api& api, ContextHandle context);
+    ~ContextScope();
+    ContextScope(const ContextScope&) = delete;
+    ContextScope& operator=(const ContextScope&) = delete;
+
+    ContextHandle context() const noexcept { return context_; }
+    int device() const;  // ordinal
+
+  private:
+    const Api& api_;
+    ContextHandle context_ = nullptr;
+    bool pushed_ = false;
+};
+
+}  // namespace attnsmith::driver
