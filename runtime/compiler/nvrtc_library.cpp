@@ -1,0 +1,158 @@
+#include "compiler/nvrtc_library.hpp"
+
+#include <dlfcn.h>
+#include <link.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <system_error>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+namespace attnsmith::compiler {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr NvrtcVersion kOldest{12, 0};
+constexpr const char* kRemedy =
+    "install it with `pip install nvidia-cuda-nvrtc` (or the CUDA toolkit), and set ATTNSMITH_NVRTC_PATH to "
+    "its file or folder where it is found in none of the usual places; kernels that are in the cache need no "
+    "NVRTC";
+
+// The numbers in a name: {13, 0, 88} of libnvrtc.so.13.0.88 and {12, 9} of cuda-12.9, which order as versions
+// do.
+std::vector<int> numbers_in(std::string_view text) {
+    std::vector<int> numbers;
+    for (std::size_t at = 0; at < text.size();) {
+        int number = 0;
+        const auto [end, error] = std::from_chars(text.data() + at, text.data() + text.size(), number);
+        if (error == std::errc() && text[at] != '-') {
+            numbers.push_back(number);
+            at = static_cast<std::size_t>(end - text.data());
+        } else {
+            ++at;
+        }
+    }
+    return numbers;
+}
+
+// Names in a folder that start with `prefix`, the newest version first. A folder that is not there has none.
+std::vector<std::string> newest_first(const fs::path& folder, std::string_view prefix) {
+    std::vector<std::string> names;
+    std::error_code ignored;
+    for (fs::directory_iterator it(folder, ignored), end; !ignored && it != end; it.increment(ignored)) {
+        std::string name = it->path().filename().string();
+        if (name.starts_with(prefix)) names.push_back(std::move(name));
+    }
+    std::sort(names.begin(), names.end(), [](const std::string& a, const std::string& b) {
+        return std::tuple(numbers_in(b), b) < std::tuple(numbers_in(a), a);
+    });
+    return names;
+}
+
+// The NVRTC files in a folder; where there is none the name that one would have, so that an error can show
+// it.
+void add_folder(std::vector<std::string>& candidates, const fs::path& folder) {
+    const std::vector<std::string> names = newest_first(folder, "libnvrtc.so");
+    for (const std::string& name : names) candidates.push_back((folder / name).string());
+    if (names.empty()) candidates.push_back((folder / "libnvrtc.so").string());
+}
+
+void add_toolkits(std::vector<std::string>& candidates) {
+    const fs::path root = "/usr/local";
+    for (const std::string& name : newest_first(root, "cuda")) {
+        for (const char* folder : {"lib64", "lib"})
+            if (std::error_code ignored; fs::is_directory(root / name / folder, ignored))
+                add_folder(candidates, root / name / folder);
+        for (const std::string& target : newest_first(root / name / "targets", ""))
+            add_folder(candidates, root / name / "targets" / target / "lib");
+    }
+}
+
+std::string file_of(void* library, const std::string& name) {
+    link_map* map = nullptr;
+    if (dlinfo(library, RTLD_DI_LINKMAP, &map) != 0 || map == nullptr || map->l_name == nullptr ||
+        *map->l_name == '\0')
+        return name;
+    return map->l_name;
+}
+
+void close_library(void* handle) {
+    if (handle != nullptr) dlclose(handle);
+}
+
+// Empty, or why this file does not serve.
+std::string open_one(const std::string& name, NvrtcLibrary& library) {
+    // RTLD_NODELETE: it keeps threads and thread-local data, which must not lose their code.
+    library.handle = {dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE), close_library};
+    if (library.handle == nullptr) {
+        const char* reason = dlerror();
+        return reason == nullptr ? "cannot be opened" : reason;
+    }
+    library.path = file_of(library.handle.get(), name);
+    std::string missing;
+    const auto find = [&](auto& field, const char* symbol) {
+        field =
+            reinterpret_cast<std::remove_reference_t<decltype(field)>>(dlsym(library.handle.get(), symbol));
+        if (field == nullptr && missing.empty()) missing = symbol;
+    };
+#define ATTNSMITH_RESOLVE(field, symbol) find(library.field, #symbol);
+    ATTNSMITH_NVRTC_ENTRIES(ATTNSMITH_RESOLVE)
+#undef ATTNSMITH_RESOLVE
+    if (library.version == nullptr) return "is not NVRTC: it has no nvrtcVersion";
+    if (library.version(&library.found.major, &library.found.minor) != NVRTC_SUCCESS)
+        return "nvrtcVersion failed";
+    if (library.found < kOldest)
+        return "is NVRTC " + std::to_string(library.found.major) + "." + std::to_string(library.found.minor) +
+               "; 12.0 or newer is needed";
+    return missing.empty() ? "" : "has no " + missing;
+}
+
+// NVRTC opens its builtins by their bare name, counting on its own run path ($ORIGIN). That path is not used
+// where another library stands between it and dlopen, as the sanitizers and some profilers do; so they are
+// opened here, by their full path, and NVRTC is given what is open already. Where they lie elsewhere NVRTC
+// may still find them itself.
+void open_builtins(NvrtcLibrary& library) {
+    const std::string version =
+        std::to_string(library.found.major) + "." + std::to_string(library.found.minor);
+    const fs::path builtins = fs::path(library.path).parent_path() / ("libnvrtc-builtins.so." + version);
+    library.builtins = {dlopen(builtins.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE), close_library};
+}
+
+}  // namespace
+
+std::vector<std::string> nvrtc_candidates(const NvrtcOptions& options) {
+    std::vector<std::string> candidates;
+    if (!options.path.empty()) {
+        std::error_code ignored;
+        if (fs::is_directory(options.path, ignored))
+            add_folder(candidates, options.path);
+        else
+            candidates.push_back(options.path);
+        return candidates;
+    }
+    candidates = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"};
+    add_toolkits(candidates);
+    for (const std::string& folder : options.extra_folders) add_folder(candidates, folder);
+    return candidates;
+}
+
+NvrtcLibrary open_nvrtc_library(const NvrtcOptions& options) {
+    std::vector<std::string> tried;
+    for (const std::string& name : nvrtc_candidates(options)) {
+        NvrtcLibrary library;
+        const std::string reason = open_one(name, library);
+        if (reason.empty()) {
+            open_builtins(library);
+            return library;
+        }
+        // dlerror() mostly begins with the name already.
+        tried.push_back(reason.starts_with(name) ? reason : name + ": " + reason);
+    }
+    throw LibraryMissing("NVRTC (libnvrtc.so.13 or .12)", std::move(tried), kRemedy);
+}
+
+}  // namespace attnsmith::compiler

@@ -1,0 +1,111 @@
+#include "compiler/specialise.hpp"
+
+#include <fmt/format.h>
+
+#include "compiler/embedded.hpp"
+
+namespace attnsmith::compiler {
+namespace {
+
+using planner::Family;
+using planner::KernelConfig;
+
+// The element type's name in common/element.cuh.
+std::string_view element_type(DType dtype) { return dtype == DType::f16 ? "f16" : "bf16"; }
+std::string_view index_type(DType dtype) { return dtype == DType::i64 ? "int64" : "int32"; }
+
+class ConfigStruct {
+  public:
+    void type(std::string_view name, std::string_view type) {
+        text_ += fmt::format("    using {} = {};\n", name, type);
+    }
+    void constant(std::string_view name, int value) {
+        text_ += fmt::format("    static constexpr int {} = {};\n", name, value);
+    }
+    void flag(std::string_view name, bool value) {
+        text_ += fmt::format("    static constexpr bool {} = {};\n", name, value);
+    }
+    void line(std::string_view line) { text_ += fmt::format("    {}\n", line); }
+    std::string text() const { return "struct Config {\n" + text_ + "};\n"; }
+
+  private:
+    std::string text_;
+};
+
+std::string attention_config(const KernelConfig& kernel) {
+    ConfigStruct config;
+    config.type("Element", element_type(kernel.dtype));
+    config.type("Index", index_type(kernel.index_dtype));
+    config.constant("head_dim_qk", kernel.head_dim_qk);
+    config.constant("head_dim_vo", kernel.head_dim_vo);
+    config.constant("tile_q", kernel.tile_q);
+    config.constant("tile_kv", kernel.tile_kv);
+    config.constant("stages", kernel.stages);
+    config.constant("warps_q", kernel.warps_q);
+    config.constant("warps_kv", kernel.warps_kv);
+    config.constant("alignment", kernel.alignment);
+    config.flag("queries_in_registers", kernel.queries_in_registers);
+    config.flag("paged", kernel.paged);
+    config.flag("softcap", kernel.softcap);
+    config.flag("alibi", kernel.alibi);
+    config.line("static constexpr abi::AttentionShape shape{head_dim_qk, head_dim_vo, tile_q,   tile_kv,");
+    config.line("                                           stages,      warps_q,     warps_kv, paged};");
+    return config.text();
+}
+
+std::string merge_config(const KernelConfig& kernel) {
+    ConfigStruct config;
+    config.type("Element", element_type(kernel.dtype));
+    config.type("Index", index_type(kernel.index_dtype));
+    config.constant("head_dim_vo", kernel.head_dim_vo);
+    config.constant("tile_q", kernel.tile_q);
+    config.constant("alignment", kernel.alignment);
+    config.flag("paged", kernel.paged);
+    return config.text();
+}
+
+struct Template {
+    std::string config;
+    std::string shared_bytes;  // an expression
+};
+
+Template template_of(const KernelConfig& kernel) {
+    switch (kernel.family) {
+        case Family::attention_mma:
+            return {attention_config(kernel),
+                    "attnsmith::abi::attention_shared(attnsmith::Config::shape).total"};
+        case Family::merge_splits:
+            return {merge_config(kernel), "0"};
+    }
+    throw Error("specialise: unknown kernel family");
+}
+
+}  // namespace
+
+TranslationUnit specialise(const KernelConfig& kernel, const SpecialiseOptions& options) {
+    const std::string_view family = planner::to_string(kernel.family);
+    const Template parts = template_of(kernel);
+    TranslationUnit unit;
+    unit.entry = fmt::format("attnsmith_{}", family);
+    unit.program.name = unit.entry + ".cu";
+    unit.program.target = kernel.target;
+    unit.program.source = fmt::format(
+        "// {name}\n"
+        "#include \"attention/{family}.cuh\"\n\n"
+        "namespace attnsmith {{\n{config}}}  // namespace attnsmith\n\n"
+        "extern \"C\" __global__ void __launch_bounds__({threads}, {ctas})\n"
+        "{entry}(const __grid_constant__ attnsmith::abi::AttentionArguments arguments) {{\n"
+        "    attnsmith::{family}<attnsmith::Config>(arguments);\n"
+        "}}\n\n"
+        "extern \"C\" __device__ unsigned {symbol} = {shared_bytes};\n",
+        fmt::arg("name", kernel.name()), fmt::arg("family", family), fmt::arg("config", parts.config),
+        fmt::arg("threads", kernel.threads()), fmt::arg("ctas", kernel.ctas_per_sm),
+        fmt::arg("entry", unit.entry), fmt::arg("symbol", kSharedBytesSymbol),
+        fmt::arg("shared_bytes", parts.shared_bytes));
+    unit.program.headers = reachable_headers(unit.program.source);
+    unit.program.options = {"--std=c++20", "--ptxas-options=-v"};
+    if (options.line_info) unit.program.options.push_back("-lineinfo");
+    return unit;
+}
+
+}  // namespace attnsmith::compiler
