@@ -1,0 +1,50 @@
+// Entries as files: reading one, and finding them all. Internal to cache/.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cache/entry.hpp"
+#include "cache/file_system.hpp"
+#include "cache/layout.hpp"
+#include "cache/status.hpp"
+
+namespace attnsmith::cache {
+
+// What stands in an entry's place, unchecked.
+struct EntryFile {
+    std::unique_ptr<std::byte[]> bytes;
+    std::size_t size = 0;  // 0 for a file over kMaxEntryBytes, which is not read
+    FileInfo info;
+};
+
+// Fails with EINVAL for what is not a regular file, ELOOP for a symbolic link.
+Result<EntryFile> read_entry_file(FileSystem& files, const Path& path);
+
+// Whether the bytes are the entry that the file's name says.
+DecodeResult check_entry_file(const EntryFile& file, const layout::EntryName& name);
+
+struct FoundEntry {
+    layout::EntryName name;
+    Path path;
+    FileInfo info;  // of any kind, though regular is the only good one
+};
+
+struct FoundEntries {
+    std::vector<FoundEntry> entries;  // by key, then the newest version first
+    std::vector<Status> unreadable;   // directories
+};
+
+// Everything named as an entry is. A missing directory has none.
+FoundEntries find_entries(FileSystem& files, const std::string& root);
+
+// What every write says where no directory was given.
+Status no_cache_directory();
+
+// Nothing where the directory is missing or cannot be read.
+std::vector<NamedFile> list_files_if_any(FileSystem& files, const Path& path);
+
+}  // namespace attnsmith::cache

@@ -1,0 +1,280 @@
+#include "cache/file_system.hpp"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <utility>
+
+#include "cache/posix_file.hpp"
+
+namespace attnsmith::cache {
+namespace {
+
+constexpr int kDirectoryStep = O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+constexpr int kDirectoryToRead = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+
+bool is_plain_name(std::string_view name) { return !name.empty() && name != "." && name != ".."; }
+
+Result<Descriptor> open_root(const Path& path, int flags) {
+    // Links are followed here: the user chose this place.
+    const int descriptor = retry_interrupted([&] { return ::open(path.root.c_str(), flags & ~O_NOFOLLOW); });
+    if (descriptor < 0) return Status::from_errno(errno, "open the directory", path.root);
+    return Descriptor(descriptor);
+}
+
+Result<Descriptor> open_at(const Descriptor& directory, std::string_view name, int flags, mode_t mode,
+                           const Path& path) {
+    if (!is_plain_name(name)) return Status::from_errno(EINVAL, "use the name", path.full());
+    const std::string name_text(name);
+    const int descriptor =
+        retry_interrupted([&] { return ::openat(directory.get(), name_text.c_str(), flags, mode); });
+    if (descriptor < 0) return Status::from_errno(errno, flags & O_CREAT ? "create" : "open", path.full());
+    return Descriptor(descriptor);
+}
+
+// Goes down step by step, since O_NOFOLLOW speaks of a path's last name only.
+Result<Descriptor> open_directory(const Path& path, std::string_view relative, int last_step) {
+    Result<Descriptor> directory = open_root(path, relative.empty() ? last_step : kDirectoryStep);
+    while (directory.ok() && !relative.empty()) {
+        const std::size_t end = std::min(relative.find('/'), relative.size());
+        const std::string_view name = relative.substr(0, end);
+        relative.remove_prefix(std::min(end + 1, relative.size()));
+        directory = open_at(*directory, name, relative.empty() ? last_step : kDirectoryStep, 0, path);
+    }
+    return directory;
+}
+
+struct Place {
+    Descriptor directory;
+    std::string name;
+};
+
+// REQUIRES: path.relative is not empty.
+Result<Place> open_parent(const Path& path) {
+    const std::size_t slash = path.relative.rfind('/');
+    const bool in_root = slash == std::string::npos;
+    const std::string_view parent =
+        in_root ? std::string_view() : std::string_view(path.relative).substr(0, slash);
+    Result<Descriptor> directory = open_directory(path, parent, kDirectoryStep);
+    if (!directory) return directory.status();
+    std::string name = in_root ? path.relative : path.relative.substr(slash + 1);
+    if (!is_plain_name(name)) return Status::from_errno(EINVAL, "use the name", path.full());
+    return Place{std::move(*directory), std::move(name)};
+}
+
+Result<Descriptor> open_file(const Path& path, int flags, std::uint32_t mode) {
+    Result<Place> place = open_parent(path);
+    if (!place) return place.status();
+    return open_at(place->directory, place->name, flags | O_NOFOLLOW | O_CLOEXEC, static_cast<mode_t>(mode),
+                   path);
+}
+
+Result<Descriptor> open_directory_to_read(const Path& path) {
+    return open_directory(path, path.relative, kDirectoryToRead);
+}
+
+class DirectoryStream {
+  public:
+    explicit DirectoryStream(Descriptor descriptor) : stream_(::fdopendir(descriptor.get())) {
+        if (stream_ != nullptr) descriptor.disown();
+    }
+    DirectoryStream(const DirectoryStream&) = delete;
+    DirectoryStream& operator=(const DirectoryStream&) = delete;
+    ~DirectoryStream() {
+        if (stream_ != nullptr) ::closedir(stream_);
+    }
+
+    bool is_open() const { return stream_ != nullptr; }
+    int descriptor() const { return ::dirfd(stream_); }
+
+    // Null at the end, with errno 0, and on failure.
+    const char* next_name() {
+        for (;;) {
+            errno = 0;
+            const dirent* found = ::readdir(stream_);
+            if (found == nullptr) return nullptr;
+            if (is_plain_name(found->d_name)) return found->d_name;
+        }
+    }
+
+  private:
+    DIR* stream_;
+};
+
+// Calls visit(stream's descriptor, name) for each name.
+template <class Visit>
+Status for_each_name(const Path& path, Visit visit) {
+    Result<Descriptor> descriptor = open_directory_to_read(path);
+    if (!descriptor) return descriptor.status();
+    DirectoryStream stream(std::move(*descriptor));
+    if (!stream.is_open()) return Status::from_errno(errno, "list", path.full());
+    while (const char* name = stream.next_name()) visit(stream.descriptor(), name);
+    return errno == 0 ? Status::success() : Status::from_errno(errno, "list", path.full());
+}
+
+int make_directory_with_parents(const std::filesystem::path& path, mode_t mode) {
+    if (::mkdir(path.c_str(), mode) == 0) return 0;
+    if (errno != ENOENT || !path.has_parent_path() || path.parent_path() == path) return errno;
+    const int error_number = make_directory_with_parents(path.parent_path(), mode);
+    if (error_number != 0 && error_number != EEXIST) return error_number;
+    return ::mkdir(path.c_str(), mode) == 0 ? 0 : errno;
+}
+
+bool has_no_directory_sync(int error_number) {
+    return error_number == EINVAL || error_number == EOPNOTSUPP || error_number == ENOSYS;
+}
+
+class PosixFileSystem final : public FileSystem {
+  public:
+    Result<std::unique_ptr<File>> open_for_reading(const Path& path) override {
+        // O_NONBLOCK: a FIFO put in an entry's place must not block us; regular files do not mind.
+        Result<Descriptor> descriptor = open_file(path, O_RDONLY | O_NONBLOCK, 0);
+        if (!descriptor) return descriptor.status();
+        return make_posix_file(std::move(*descriptor), path.full());
+    }
+
+    Result<std::unique_ptr<File>> create_exclusively(const Path& path, std::uint32_t mode) override {
+        Result<Descriptor> descriptor = open_file(path, O_WRONLY | O_CREAT | O_EXCL, mode);
+        if (!descriptor) return descriptor.status();
+        return make_posix_file(std::move(*descriptor), path.full());
+    }
+
+    Result<std::unique_ptr<File>> open_lock_file(const Path& path, std::uint32_t mode) override {
+        // Open for writing, since NFS makes of flock a write lock of fcntl's.
+        return open_posix_lock_file(path.full(),
+                                    [&] { return open_file(path, O_RDWR | O_CREAT | O_NONBLOCK, mode); });
+    }
+
+    Status rename(const Path& from, const Path& to) override {
+        Result<Place> old_place = open_parent(from);
+        if (!old_place) return old_place.status();
+        Result<Place> new_place = open_parent(to);
+        if (!new_place) return new_place.status();
+        if (::renameat(old_place->directory.get(), old_place->name.c_str(), new_place->directory.get(),
+                       new_place->name.c_str()) != 0) {
+            return Status::from_errno(errno, "rename to", to.full());
+        }
+        return Status::success();
+    }
+
+    Status remove_file(const Path& path) override {
+        Result<Place> place = open_parent(path);
+        if (!place) return place.status();
+        if (::unlinkat(place->directory.get(), place->name.c_str(), 0) != 0) {
+            return Status::from_errno(errno, "remove", path.full());
+        }
+        return Status::success();
+    }
+
+    Status make_directory(const Path& path, std::uint32_t mode) override {
+        const int error_number = path.relative.empty() ? make_root(path, mode) : make_below_root(path, mode);
+        const bool is_there = error_number == 0 || error_number == EEXIST;
+        // Whatever is there may be a file or a link.
+        if (is_there) return open_directory(path, path.relative, kDirectoryStep).status();
+        return Status::from_errno(error_number, "create the directory", path.full());
+    }
+
+    Status sync_directory(const Path& path) override {
+        Result<Descriptor> descriptor = open_directory_to_read(path);
+        if (!descriptor) return descriptor.status();
+        const int result = retry_interrupted([&] { return ::fsync(descriptor->get()); });
+        if (result == 0 || has_no_directory_sync(errno)) return Status::success();
+        return Status::from_errno(errno, "sync the directory", path.full());
+    }
+
+    Result<std::vector<std::string>> list_names(const Path& path) override {
+        std::vector<std::string> names;
+        Status status = for_each_name(path, [&](int, const char* name) { names.emplace_back(name); });
+        if (!status.ok()) return status;
+        return names;
+    }
+
+    Result<std::vector<NamedFile>> list_files(const Path& path) override {
+        std::vector<NamedFile> files;
+        Status status = for_each_name(path, [&](int directory, const char* name) {
+            struct ::stat found;
+            if (::fstatat(directory, name, &found, AT_SYMLINK_NOFOLLOW) == 0) {
+                files.push_back({name, file_info_of(found)});
+            }
+        });
+        if (!status.ok()) return status;
+        return files;
+    }
+
+    Result<FileInfo> stat(const Path& path) override {
+        struct ::stat found;
+        if (path.relative.empty()) {
+            if (::stat(path.root.c_str(), &found) != 0) return Status::from_errno(errno, "stat", path.root);
+            return file_info_of(found);
+        }
+        Result<Place> place = open_parent(path);
+        if (!place) return place.status();
+        if (::fstatat(place->directory.get(), place->name.c_str(), &found, AT_SYMLINK_NOFOLLOW) != 0) {
+            return Status::from_errno(errno, "stat", path.full());
+        }
+        return file_info_of(found);
+    }
+
+    Status check_writable(const Path& directory) override {
+        for (std::filesystem::path nearest = directory.full();; nearest = nearest.parent_path()) {
+            // "/." makes a file that stands where the directory should be an ENOTDIR.
+            const std::string probe = nearest.empty() ? "." : (nearest / ".").string();
+            if (::faccessat(AT_FDCWD, probe.c_str(), W_OK | X_OK, AT_EACCESS) == 0) return Status::success();
+            const int error_number = errno;
+            const bool can_go_up =
+                nearest.has_parent_path() ? nearest.parent_path() != nearest : !nearest.empty();
+            if (error_number != ENOENT || !can_go_up) {
+                return Status::from_errno(error_number, "write to", nearest.string());
+            }
+        }
+    }
+
+  private:
+    static int make_root(const Path& path, std::uint32_t mode) {
+        return make_directory_with_parents(std::filesystem::path(path.root), static_cast<mode_t>(mode));
+    }
+
+    static int make_below_root(const Path& path, std::uint32_t mode) {
+        Result<Place> place = open_parent(path);
+        if (!place) return place.status().error_number;
+        const int result = ::mkdirat(place->directory.get(), place->name.c_str(), static_cast<mode_t>(mode));
+        return result == 0 ? 0 : errno;
+    }
+};
+
+}  // namespace
+
+FileSystem& posix_file_system() {
+    // Never destroyed: threads may outlive static objects.
+    static auto* const file_system = new PosixFileSystem;
+    return *file_system;
+}
+
+Result<std::size_t> read_fully(File& file, std::span<std::byte> buffer) {
+    std::size_t done = 0;
+    while (done < buffer.size()) {
+        const Result<std::size_t> count = file.read_some(buffer.subspan(done));
+        if (!count) return count;
+        if (*count == 0) break;
+        done += *count;
+    }
+    return done;
+}
+
+Status write_fully(File& file, std::span<const std::byte> bytes) {
+    while (!bytes.empty()) {
+        const Result<std::size_t> count = file.write_some(bytes);
+        if (!count) return count.status();
+        // POSIX allows it; asking again could go on for ever.
+        if (*count == 0) return Status::from_errno(EIO, "write any byte of", {});
+        bytes = bytes.subspan(*count);
+    }
+    return Status::success();
+}
+
+}  // namespace attnsmith::cache

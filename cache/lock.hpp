@@ -1,0 +1,51 @@
+// Single flight between processes: an advisory lock on a file, which the kernel drops with its holder, so
+// that a killed process blocks nobody. The file itself stays behind and means nothing.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+
+#include "cache/file_system.hpp"
+#include "cache/status.hpp"
+
+namespace attnsmith::cache {
+
+enum class LockState {
+    acquired,                // at once
+    acquired_after_waiting,  // somebody else held it: what they made is probably there now
+    timed_out,               // the wait is over; go on without
+    unavailable,             // no directory, or a file system without locks; go on without
+};
+
+// Movable; releases in its destructor. Use it from one thread at a time. In a child made by fork it holds
+// nothing and leaves the parent's lock alone. Whatever the state, the caller re-checks the cache before it
+// compiles.
+class [[nodiscard]] Lock {
+  public:
+    Lock(LockState state, Status status, std::chrono::nanoseconds waited, std::unique_ptr<File> file);
+    Lock(Lock&&) noexcept = default;
+    Lock& operator=(Lock&&) noexcept = default;
+    ~Lock() = default;
+
+    LockState state() const { return state_; }
+    bool held() const { return file_ != nullptr; }
+    // Why it is not held.
+    const Status& status() const { return status_; }
+    std::chrono::nanoseconds waited() const { return waited_; }
+
+    void release() { file_.reset(); }
+
+  private:
+    LockState state_;
+    Status status_;
+    std::chrono::nanoseconds waited_;
+    std::unique_ptr<File> file_;
+};
+
+// Opens the lock file, makes it if missing and waits at most `limit` for its lock. The file's directory must
+// exist. The lock of a file that was removed meanwhile is not taken: whoever removes one must hold its lock.
+Lock acquire_lock(FileSystem& file_system, const Path& path, std::uint32_t mode,
+                  std::chrono::nanoseconds limit);
+
+}  // namespace attnsmith::cache

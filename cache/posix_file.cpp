@@ -1,0 +1,169 @@
+#include "cache/posix_file.hpp"
+
+#include <pthread.h>
+#include <sys/file.h>
+
+#include <algorithm>
+#include <mutex>
+#include <vector>
+
+namespace attnsmith::cache {
+namespace {
+
+constexpr std::uint64_t kStatBlockBytes = 512;  // of st_blocks, whatever the file system's own block
+
+FileKind kind_of(mode_t mode) {
+    if (S_ISREG(mode)) return FileKind::regular;
+    if (S_ISDIR(mode)) return FileKind::directory;
+    if (S_ISLNK(mode)) return FileKind::symbolic_link;
+    return FileKind::other;
+}
+
+class PosixFile : public File {
+  public:
+    PosixFile(Descriptor descriptor, std::string path)
+        : descriptor_(std::move(descriptor)), path_(std::move(path)) {}
+
+    Result<FileInfo> stat() override {
+        struct ::stat found;
+        if (::fstat(descriptor_.get(), &found) != 0) return failed("stat");
+        return file_info_of(found);
+    }
+
+    Result<std::size_t> read_some(std::span<std::byte> buffer) override {
+        const auto count =
+            retry_interrupted([&] { return ::read(descriptor_.get(), buffer.data(), buffer.size()); });
+        if (count < 0) return failed("read");
+        return static_cast<std::size_t>(count);
+    }
+
+    Result<std::size_t> write_some(std::span<const std::byte> bytes) override {
+        const auto count =
+            retry_interrupted([&] { return ::write(descriptor_.get(), bytes.data(), bytes.size()); });
+        if (count < 0) return failed("write");
+        return static_cast<std::size_t>(count);
+    }
+
+    Status sync() override {
+        const int result = retry_interrupted([&] { return ::fsync(descriptor_.get()); });
+        return result == 0 ? Status::success() : failed("sync");
+    }
+
+    // EINTR: on Linux the file is closed all the same, and the data went out with sync().
+    Status close() override {
+        return descriptor_.close() == 0 || errno == EINTR ? Status::success() : failed("close");
+    }
+
+    Status try_lock() override { return Status::from_errno(EBADF, "lock, not being a lock file,", path_); }
+
+  protected:
+    Status failed(std::string_view operation) const { return Status::from_errno(errno, operation, path_); }
+
+    Descriptor descriptor_;
+    const std::string path_;
+};
+
+class PosixLockFile;
+
+// flock belongs to the open file, which a forked child shares: it would keep the lock of a parent that is
+// long dead. So every open lock file is known here, and a child closes its copies. (A child made without the
+// handlers of pthread_atfork, by vfork or posix_spawn, calls exec at once, and O_CLOEXEC does it.)
+class LockFileRegistry {
+  public:
+    static LockFileRegistry& instance() {
+        static auto* const registry = new LockFileRegistry;  // never destroyed: fork may come at any time
+        return *registry;
+    }
+
+    std::mutex& mutex() { return mutex_; }
+
+    // REQUIRES: mutex() is held.
+    void add(PosixLockFile* file) { files_.push_back(file); }
+    void remove(PosixLockFile* file) { std::erase(files_, file); }
+
+  private:
+    LockFileRegistry() { ::pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child); }
+
+    static void before_fork() { instance().mutex_.lock(); }
+    static void after_fork_in_parent() { instance().mutex_.unlock(); }
+    static void after_fork_in_child();
+
+    std::mutex mutex_;
+    std::vector<PosixLockFile*> files_;
+};
+
+class PosixLockFile final : public PosixFile {
+  public:
+    // REQUIRES: the registry's mutex is held.
+    PosixLockFile(Descriptor descriptor, std::string path)
+        : PosixFile(std::move(descriptor), std::move(path)) {
+        LockFileRegistry::instance().add(this);
+    }
+
+    ~PosixLockFile() override {
+        const std::lock_guard guard(LockFileRegistry::instance().mutex());
+        LockFileRegistry::instance().remove(this);
+        unlock_and_close();
+    }
+
+    Status close() override {
+        const std::lock_guard guard(LockFileRegistry::instance().mutex());
+        unlock_and_close();
+        return Status::success();
+    }
+
+    Status try_lock() override {
+        const int result = retry_interrupted([&] { return ::flock(descriptor_.get(), LOCK_EX | LOCK_NB); });
+        return result == 0 ? Status::success() : failed("lock");
+    }
+
+    void forget_in_child() { descriptor_.close(); }
+
+  private:
+    // Unlocks by name, since a child made by a bare clone() may share the open file. Such a child in turn
+    // must not.
+    void unlock_and_close() {
+        if (descriptor_.is_open() && ::getpid() == owner_) ::flock(descriptor_.get(), LOCK_UN);
+        descriptor_.close();
+    }
+
+    const pid_t owner_ = ::getpid();
+};
+
+void LockFileRegistry::after_fork_in_child() {
+    for (PosixLockFile* file : instance().files_) file->forget_in_child();
+    instance().files_.clear();
+    instance().mutex_.unlock();
+}
+
+FileTime to_file_time(const timespec& time) {
+    const auto since_epoch = std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+    return FileTime(std::chrono::duration_cast<FileTime::duration>(since_epoch));
+}
+
+}  // namespace
+
+FileInfo file_info_of(const struct ::stat& found) {
+    return {.kind = kind_of(found.st_mode),
+            .bytes = static_cast<std::uint64_t>(found.st_size),
+            .allocated_bytes = static_cast<std::uint64_t>(found.st_blocks) * kStatBlockBytes,
+            .modified = to_file_time(found.st_mtim),
+            .mode = static_cast<std::uint32_t>(found.st_mode & 07777),
+            .device = static_cast<std::uint64_t>(found.st_dev),
+            .inode = static_cast<std::uint64_t>(found.st_ino)};
+}
+
+std::unique_ptr<File> make_posix_file(Descriptor descriptor, std::string path) {
+    return std::make_unique<PosixFile>(std::move(descriptor), std::move(path));
+}
+
+Result<std::unique_ptr<File>> open_posix_lock_file(std::string path,
+                                                   const std::function<Result<Descriptor>()>& open) {
+    const std::lock_guard guard(LockFileRegistry::instance().mutex());
+    Result<Descriptor> descriptor = open();
+    if (!descriptor) return descriptor.status();
+    return Result<std::unique_ptr<File>>(
+        std::make_unique<PosixLockFile>(std::move(*descriptor), std::move(path)));
+}
+
+}  // namespace attnsmith::cache

@@ -1,0 +1,37 @@
+// A file that is written aside and then moved into place whole. Internal to cache/.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <utility>
+
+#include "cache/file_system.hpp"
+#include "cache/status.hpp"
+
+namespace attnsmith::cache {
+
+// Removes itself unless it was moved.
+class StagedFile {
+  public:
+    StagedFile(FileSystem& files, Path path, std::unique_ptr<File> file)
+        : files_(&files), path_(std::move(path)), file_(std::move(file)) {}
+    StagedFile(StagedFile&& other) noexcept
+        : files_(std::exchange(other.files_, nullptr)),
+          path_(std::move(other.path_)),
+          file_(std::move(other.file_)) {}
+    StagedFile& operator=(StagedFile&&) = delete;
+    ~StagedFile();
+
+    // Writes, syncs and closes.
+    Status write(std::span<const std::byte> bytes);
+    // REQUIRES: write() succeeded.
+    Status move_to(const Path& target);
+
+  private:
+    FileSystem* files_;  // null once there is nothing to remove
+    Path path_;
+    std::unique_ptr<File> file_;
+};
+
+}  // namespace attnsmith::cache

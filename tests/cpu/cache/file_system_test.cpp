@@ -1,0 +1,217 @@
+#include "cache/file_system.hpp"
+
+#include <sys/stat.h>
+
+#include <cerrno>
+
+#include "faulty_file_system.hpp"
+#include "fixture.hpp"
+#include "support/catch.hpp"
+
+namespace attnsmith::cache {
+
+using testing::bytes_of;
+using testing::FaultyFileSystem;
+using testing::Operation;
+using testing::read_text;
+using testing::TemporaryDirectory;
+using testing::write_text;
+
+namespace {
+
+struct Tree {
+    TemporaryDirectory directory;
+    FileSystem& files = posix_file_system();
+
+    Path at(std::string relative) const { return {directory.path().string(), std::move(relative)}; }
+};
+
+}  // namespace
+
+TEST_CASE("FileSystem: what is written is read", "[cache][file_system]") {
+    Tree tree;
+    REQUIRE(tree.files.make_directory(tree.at("sub"), 0700).ok());
+    {
+        auto file = tree.files.create_exclusively(tree.at("sub/file"), 0600);
+        REQUIRE(file);
+        REQUIRE(write_fully(**file, bytes_of("hello")).ok());
+        REQUIRE((*file)->sync().ok());
+        REQUIRE((*file)->close().ok());
+        REQUIRE((*file)->close().ok());
+    }
+    auto file = tree.files.open_for_reading(tree.at("sub/file"));
+    REQUIRE(file);
+    std::vector<std::byte> buffer(100);
+    const auto size = read_fully(**file, buffer);
+    REQUIRE(size);
+    buffer.resize(*size);
+    CHECK(buffer == bytes_of("hello"));
+    CHECK((*file)->stat()->bytes == 5);
+    CHECK((*file)->stat()->mode == 0600);
+    CHECK((*file)->stat()->same_file(*tree.files.stat(tree.at("sub/file"))));
+    CHECK_FALSE((*file)->stat()->same_file(*tree.files.stat(tree.at("sub"))));
+}
+
+TEST_CASE("FileSystem: short writes and reads are carried on", "[cache][file_system]") {
+    Tree tree;
+    FaultyFileSystem files;
+    files.most_bytes_per_write = 2;
+    files.most_bytes_per_read = 3;
+    {
+        auto file = files.create_exclusively(tree.at("file"), 0600);
+        REQUIRE(file);
+        REQUIRE(write_fully(**file, bytes_of("hello")).ok());
+    }
+    CHECK(files.count(Operation::file_write) == 3);
+    auto file = files.open_for_reading(tree.at("file"));
+    std::vector<std::byte> buffer(5);
+    CHECK(*read_fully(**file, buffer) == 5);
+    CHECK(buffer == bytes_of("hello"));
+    CHECK(files.count(Operation::file_read) == 2);
+}
+
+TEST_CASE("FileSystem: a write that takes nothing fails instead of turning for ever",
+          "[cache][file_system]") {
+    Tree tree;
+    FaultyFileSystem files;
+    files.most_bytes_per_write = 0;
+    auto file = files.create_exclusively(tree.at("file"), 0600);
+    CHECK(write_fully(**file, bytes_of("hello")).recoverable());
+}
+
+TEST_CASE("FileSystem: failures say errno, path and what was tried", "[cache][file_system]") {
+    Tree tree;
+    const Status status = tree.files.open_for_reading(tree.at("missing")).status();
+    CHECK(status.recoverable());
+    CHECK(status.error_number == ENOENT);
+    CHECK(status.path == tree.directory / "missing");
+    CHECK(status.to_string() == "cannot open: No such file or directory: " + tree.directory / "missing");
+}
+
+TEST_CASE("FileSystem: nothing of that name may exist when a file is created", "[cache][file_system]") {
+    Tree tree;
+    write_text(tree.directory / "file", "old");
+    std::filesystem::create_symlink(tree.directory / "nowhere", tree.directory / "link");
+    CHECK(tree.files.create_exclusively(tree.at("file"), 0600).status().error_number == EEXIST);
+    CHECK(tree.files.create_exclusively(tree.at("link"), 0600).status().error_number == EEXIST);
+    CHECK(read_text(tree.directory / "file") == "old");
+}
+
+TEST_CASE("FileSystem: symbolic links are followed nowhere below the root", "[cache][file_system]") {
+    Tree tree;
+    write_text(tree.directory / "outside/file", "secret");
+    const Path inside{tree.directory / "root", {}};
+    REQUIRE(tree.files.make_directory(inside, 0700).ok());
+    std::filesystem::create_symlink(tree.directory / "outside", tree.directory / "root/directory");
+    std::filesystem::create_symlink(tree.directory / "outside/file", tree.directory / "root/file");
+    const auto at = [&](const char* relative) { return Path{inside.root, relative}; };
+
+    CHECK(tree.files.open_for_reading(at("file")).status().error_number == ELOOP);
+    CHECK(tree.files.open_lock_file(at("file"), 0600).status().error_number == ELOOP);
+    CHECK_FALSE(tree.files.open_for_reading(at("directory/file")));
+    CHECK_FALSE(tree.files.create_exclusively(at("directory/new"), 0600));
+    CHECK_FALSE(tree.files.open_lock_file(at("directory/new"), 0600));
+    CHECK_FALSE(tree.files.list_names(at("directory")));
+    CHECK_FALSE(tree.files.list_files(at("directory")));
+    CHECK_FALSE(tree.files.stat(at("directory/file")));
+    CHECK_FALSE(tree.files.make_directory(at("directory"), 0700).ok());
+    CHECK_FALSE(tree.files.make_directory(at("directory/new"), 0700).ok());
+    CHECK_FALSE(tree.files.remove_file(at("directory/file")).ok());
+    CHECK_FALSE(tree.files.sync_directory(at("directory")).ok());
+    write_text(tree.directory / "root/mine", "mine");
+    CHECK_FALSE(tree.files.rename(at("mine"), at("directory/mine")).ok());
+    CHECK_FALSE(tree.files.rename(at("directory/file"), at("theirs")).ok());
+    CHECK(tree.files.stat(at("file"))->kind == FileKind::symbolic_link);
+    CHECK(testing::count_files(tree.directory / "outside") == 1);
+}
+
+TEST_CASE("FileSystem: the root itself may be a symbolic link", "[cache][file_system]") {
+    Tree tree;
+    write_text(tree.directory / "real/file", "text");
+    std::filesystem::create_directory_symlink(tree.directory / "real", tree.directory / "link");
+    const std::string root = tree.directory / "link";
+    CHECK(tree.files.open_for_reading({root, "file"}));
+    CHECK(tree.files.list_names({root, {}}).value() == std::vector<std::string>{"file"});
+    CHECK(tree.files.make_directory({root, {}}, 0700).ok());
+    CHECK(tree.files.stat({root, {}})->kind == FileKind::directory);
+}
+
+TEST_CASE("FileSystem: paths cannot climb out of the root", "[cache][file_system]") {
+    Tree tree;
+    write_text(tree.directory / "secret", "secret");
+    REQUIRE(tree.files.make_directory(tree.at("root/sub"), 0700).error_number == ENOENT);
+    REQUIRE(tree.files.make_directory(tree.at("root"), 0700).ok());
+    const std::string root = tree.directory / "root";
+    for (const char* relative :
+         {"../secret", "..", ".", "./secret", "sub/../../secret", "//secret", "secret/"}) {
+        INFO(relative);
+        CHECK_FALSE(tree.files.open_for_reading({root, relative}));
+        CHECK_FALSE(tree.files.create_exclusively({root, relative}, 0600));
+    }
+}
+
+TEST_CASE("FileSystem: a FIFO in a file's place does not block a reader", "[cache][file_system]") {
+    Tree tree;
+    REQUIRE(::mkfifo((tree.directory / "fifo").c_str(), 0600) == 0);
+    const auto file = tree.files.open_for_reading(tree.at("fifo"));
+    REQUIRE(file);
+    CHECK((*file)->stat()->kind == FileKind::other);
+}
+
+TEST_CASE("FileSystem: a root is made with its parents, and making it again is no error",
+          "[cache][file_system]") {
+    Tree tree;
+    const Path deep{tree.directory / "a/b/c", {}};
+    CHECK(tree.files.make_directory(deep, 0700).ok());
+    CHECK(tree.files.make_directory(deep, 0700).ok());
+    CHECK(tree.files.stat(deep)->mode == 0700);
+    CHECK(tree.files.stat(tree.at("a"))->mode == 0700);
+}
+
+TEST_CASE("FileSystem: a file where a directory should be is an error", "[cache][file_system]") {
+    Tree tree;
+    write_text(tree.directory / "file", "");
+    CHECK(tree.files.make_directory({tree.directory / "file", {}}, 0700).error_number == ENOTDIR);
+    CHECK(tree.files.make_directory({tree.directory / "file/below", {}}, 0700).error_number == ENOTDIR);
+    CHECK(tree.files.make_directory(tree.at("file"), 0700).error_number == ENOTDIR);
+}
+
+TEST_CASE("FileSystem: writability is judged at the nearest directory that exists", "[cache][file_system]") {
+    Tree tree;
+    write_text(tree.directory / "file", "");
+    CHECK(tree.files.check_writable(tree.at("")).ok());
+    CHECK(tree.files.check_writable({tree.directory / "not/yet/there", {}}).ok());
+    CHECK(tree.files.check_writable({tree.directory / "file", {}}).error_number == ENOTDIR);
+    CHECK(tree.files.check_writable({tree.directory / "file/below", {}}).error_number == ENOTDIR);
+    CHECK(tree.files.check_writable({tree.directory / "file/below", {}}).path ==
+          tree.directory / "file/below");
+}
+
+TEST_CASE("FileSystem: a listing tells kinds and sizes", "[cache][file_system]") {
+    Tree tree;
+    write_text(tree.directory / "file", "12345");
+    std::filesystem::create_directory(tree.directory / "sub");
+    std::filesystem::create_symlink("file", tree.directory / "link");
+    auto listed = tree.files.list_files(tree.at(""));
+    REQUIRE(listed);
+    std::sort(listed->begin(), listed->end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+    REQUIRE(listed->size() == 3);
+    CHECK(listed->at(0).name == "file");
+    CHECK(listed->at(0).info.kind == FileKind::regular);
+    CHECK(listed->at(0).info.bytes == 5);
+    CHECK(listed->at(1).info.kind == FileKind::symbolic_link);
+    CHECK(listed->at(2).info.kind == FileKind::directory);
+    CHECK(tree.files.list_files(tree.at("missing")).status().error_number == ENOENT);
+}
+
+TEST_CASE("Status: misuse of descriptors is fatal, the state of the world is not", "[cache][file_system]") {
+    for (const int error_number :
+         {ENOSPC, EDQUOT, EROFS, EACCES, EPERM, EIO, EMFILE, ENFILE, ESTALE, ENOENT, ELOOP}) {
+        CHECK(Status::from_errno(error_number, "write", "path").recoverable());
+    }
+    CHECK(Status::from_errno(EBADF, "write", "path").fatal());
+    CHECK(Status::success().ok());
+    CHECK(Status::success().to_string() == "ok");
+}
+
+}  // namespace attnsmith::cache

@@ -1,0 +1,172 @@
+// What the cache's tests share: a temporary directory, small entries, child processes.
+#pragma once
+
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstddef>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <mutex>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "cache/store.hpp"
+
+namespace attnsmith::cache::testing {
+
+// Removed, with all that is in it, at the end.
+class TemporaryDirectory {
+  public:
+    TemporaryDirectory() {
+        std::string name = (std::filesystem::temp_directory_path() / "attnsmith-cache-XXXXXX").string();
+        if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
+        path_ = name;
+    }
+    TemporaryDirectory(const TemporaryDirectory&) = delete;
+    TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
+    ~TemporaryDirectory() {
+        std::error_code ignored;
+        std::filesystem::remove_all(path_, ignored);
+    }
+
+    const std::filesystem::path& path() const { return path_; }
+    std::string operator/(std::string_view name) const { return (path_ / name).string(); }
+
+  private:
+    std::filesystem::path path_;
+};
+
+// Keeps the warnings; thread-safe.
+class Warnings {
+  public:
+    WarnCallback callback() {
+        return [this](std::string_view message) {
+            const std::lock_guard guard(mutex_);
+            messages_.emplace_back(message);
+        };
+    }
+    std::vector<std::string> messages() const {
+        const std::lock_guard guard(mutex_);
+        return messages_;
+    }
+    std::size_t count() const { return messages().size(); }
+
+  private:
+    mutable std::mutex mutex_;
+    std::vector<std::string> messages_;
+};
+
+inline const Digest kKey(0x0123456789abcdef, 0xfedcba9876543210);
+inline const Digest kOtherKey(0x01aaaaaaaaaaaaaa, 0xbbbbbbbbbbbbbbbb);  // of the same shard as kKey
+inline const Version kVersion{13, 0, 88};
+
+inline std::vector<std::byte> bytes_of(std::string_view text) {
+    const auto bytes = std::as_bytes(std::span(text));
+    return {bytes.begin(), bytes.end()};
+}
+
+inline Entry entry_of(std::string_view payload) {
+    return {.metadata = R"({"symbol":"attention"})", .payload = bytes_of(payload)};
+}
+
+inline std::string read_text(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+inline void write_text(const std::string& path, std::string_view text) {
+    std::filesystem::create_directories(std::filesystem::path(path).parent_path());
+    std::ofstream(path, std::ios::binary | std::ios::trunc) << text;
+}
+
+// How many files there are below a directory, at any depth.
+inline std::size_t count_files(const std::string& directory) {
+    if (!std::filesystem::exists(directory)) return 0;
+    std::size_t files = 0;
+    for (const auto& found : std::filesystem::recursive_directory_iterator(directory)) {
+        files += found.is_directory() ? 0 : 1;
+    }
+    return files;
+}
+
+inline Entry load_newest(const Store& store, const Digest& key) {
+    const auto candidates = store.candidates(key);
+    if (candidates.empty()) throw std::runtime_error("no candidate");
+    Result<Entry> entry = store.load(candidates.front());
+    if (!entry) throw std::runtime_error(entry.status().to_string());
+    return std::move(entry).value();
+}
+
+// Runs `work` in a forked child; what it returns is the exit status. Killed at the end if it still runs.
+class ChildProcess {
+  public:
+    explicit ChildProcess(const std::function<int()>& work) : process_(::fork()) {
+        if (process_ < 0) throw std::runtime_error("fork failed");
+        if (process_ == 0) {
+            // No assertion may run in a child, and no exit handler of the test program.
+            try {
+                ::_exit(work());
+            } catch (...) {
+                ::_exit(kThrew);
+            }
+        }
+    }
+    ChildProcess(ChildProcess&& other) noexcept : process_(std::exchange(other.process_, -1)) {}
+    ChildProcess& operator=(ChildProcess&&) = delete;
+    ~ChildProcess() {
+        if (process_ > 0) kill();
+    }
+
+    // The exit status, or minus the signal that ended it.
+    int wait() {
+        int status = 0;
+        ::waitpid(std::exchange(process_, -1), &status, 0);
+        return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+    }
+
+    int kill() {
+        ::kill(process_, SIGKILL);
+        return wait();
+    }
+
+    static constexpr int kThrew = 99;
+
+  private:
+    pid_t process_;
+};
+
+// One byte from one process to another.
+class Signal {
+  public:
+    Signal() {
+        if (::pipe(ends_) != 0) throw std::runtime_error("pipe failed");
+    }
+    Signal(const Signal&) = delete;
+    Signal& operator=(const Signal&) = delete;
+    ~Signal() {
+        ::close(ends_[0]);
+        ::close(ends_[1]);
+    }
+
+    void send() const {
+        if (::write(ends_[1], "!", 1) != 1) throw std::runtime_error("write to pipe failed");
+    }
+    void wait() const {
+        char byte = 0;
+        if (::read(ends_[0], &byte, 1) != 1) throw std::runtime_error("read from pipe failed");
+    }
+
+  private:
+    int ends_[2] = {-1, -1};
+};
+
+}  // namespace attnsmith::cache::testing
