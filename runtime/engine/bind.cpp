@@ -1,0 +1,99 @@
+#include "engine/bind.hpp"
+
+#include <algorithm>
+
+namespace attnsmith::engine {
+namespace {
+
+struct TokenStrides {
+    std::int64_t batch, token, head;
+};
+
+// [batch, token, head, ...], or [token, head, ...] of a ragged tensor, whose sequences lie one after the
+// other.
+TokenStrides token_strides(const Tensor& tensor, bool ragged) {
+    if (ragged) return {0, tensor.strides[0], tensor.strides[1]};
+    return {tensor.strides[0], tensor.strides[1], tensor.strides[2]};
+}
+
+TokenStrides key_strides(const Tensor& tensor, const AttentionSpec& spec) {
+    if (spec.kv == KvStorage::paged && spec.page_order == PageOrder::HND) {
+        return {tensor.strides[0], tensor.strides[2], tensor.strides[1]};
+    }
+    return token_strides(tensor, spec.kv == KvStorage::ragged);
+}
+
+std::int32_t window_or_none(const std::optional<std::int64_t>& window) {
+    return static_cast<std::int32_t>(
+        std::min<std::int64_t>(window.value_or(abi::kUnbounded), abi::kUnbounded));
+}
+
+void set_strides(abi::AttentionArguments& a, const AttentionSpec& spec, const AttentionTensors& tensors,
+                 bool ragged_q) {
+    const TokenStrides q = token_strides(tensors.q, ragged_q), o = token_strides(tensors.o, ragged_q);
+    const TokenStrides k = key_strides(tensors.k, spec), v = key_strides(tensors.v, spec);
+    a.q_batch_stride = q.batch, a.q_token_stride = q.token, a.q_head_stride = q.head;
+    a.o_batch_stride = o.batch, a.o_token_stride = o.token, a.o_head_stride = o.head;
+    a.k_batch_stride = k.batch, a.k_token_stride = k.token, a.k_head_stride = k.head;
+    a.v_batch_stride = v.batch, a.v_token_stride = v.token, a.v_head_stride = v.head;
+    if (tensors.lse) {
+        const TokenStrides lse = token_strides(tensors.lse, ragged_q);
+        a.lse_batch_stride = lse.batch, a.lse_token_stride = lse.token, a.lse_head_stride = lse.head;
+    }
+}
+
+void set_lengths(abi::AttentionArguments& a, const Batch& batch) {
+    a.q_indptr = batch.q_indptr.data;
+    a.q_lens = batch.q_lens.data;
+    a.kv_indptr = batch.kv_indptr.data;
+    a.kv_lens = batch.kv_lens.data;
+    a.page_ids = batch.page_table ? batch.page_table.data : batch.page_indices.data;
+    a.page_indptr = batch.page_indptr.data;
+    a.last_page_len = batch.last_page_len.data;
+    a.page_row_stride = batch.page_table ? batch.page_table.strides[0] : 0;
+}
+
+}  // namespace
+
+abi::AttentionArguments make_arguments(const problem::Problem& problem, const AttentionTensors& tensors,
+                                       const Batch& batch, const problem::BoundShape& shape,
+                                       const planner::Launch& launch, void* workspace) {
+    const AttentionSpec& spec = problem.spec;
+    abi::AttentionArguments a{};
+    a.q = tensors.q.data;
+    a.k = tensors.k.data;
+    a.v = tensors.v.data;
+    a.o = tensors.o.data;
+    a.lse = static_cast<float*>(tensors.lse.data);
+    a.sinks = static_cast<const float*>(tensors.sinks.data);
+    a.alibi_slopes = static_cast<const float*>(tensors.alibi_slopes.data);
+    set_strides(a, spec, tensors, static_cast<bool>(batch.q_indptr));
+    set_lengths(a, batch);
+
+    char* scratch = static_cast<char*>(workspace);
+    a.status = reinterpret_cast<std::uint32_t*>(scratch);
+    a.partial_o = reinterpret_cast<float*>(scratch + launch.partial_o_offset);
+    a.partial_lse = reinterpret_cast<float*>(scratch + launch.partial_lse_offset);
+
+    a.pages = shape.pages;
+    a.page_list = shape.page_list;
+    a.q_tokens = shape.q_tokens;
+    a.kv_tokens = shape.kv_tokens;
+    a.rows = launch.rows;
+    a.batch = static_cast<std::int32_t>(shape.batch);
+    a.kv_heads = static_cast<std::int32_t>(spec.kv_heads);
+    a.group = static_cast<std::int32_t>(problem.group_size());
+    a.max_q_len = static_cast<std::int32_t>(shape.max_q_len);
+    a.max_kv_len = static_cast<std::int32_t>(shape.max_kv_len);
+    a.page_size = static_cast<std::int32_t>(spec.page_size);
+    a.window_left = window_or_none(spec.window_left);
+    a.window_right = spec.mask == Mask::causal ? 0 : window_or_none(spec.window_right);
+    a.tiles = static_cast<std::int32_t>(launch.tiles);
+    a.splits = static_cast<std::int32_t>(launch.splits);
+    a.chunk = static_cast<std::int32_t>(launch.chunk);
+    a.scale = static_cast<float>(*spec.scale);
+    a.softcap = static_cast<float>(spec.softcap.value_or(0.0));
+    return a;
+}
+
+}  // namespace attnsmith::engine

@@ -1,0 +1,17 @@
+// A cubin as a cache entry: the JSON metadata beside its bytes, written and read in one place.
+#pragma once
+
+#include <memory>
+
+#include "cache/store.hpp"
+#include "engine/cubins.hpp"
+
+namespace attnsmith::engine {
+
+cache::Entry to_entry(const planner::KernelConfig& kernel, const KernelSource& source, const Cubin& cubin,
+                      const std::string& compile_log);
+
+// Null when the metadata is not what to_entry() writes.
+std::shared_ptr<const Cubin> from_entry(const cache::Candidate& candidate, cache::Entry entry);
+
+}  // namespace attnsmith::engine

@@ -1,0 +1,97 @@
+// Where a kernel's machine code comes from: this process's memory, the cache directories, else NVRTC.
+#pragma once
+
+#include <functional>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <semaphore>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "cache/store.hpp"
+#include "compiler/nvrtc.hpp"
+#include "compiler/specialise.hpp"
+#include "engine/environment.hpp"
+#include "engine/log.hpp"
+#include "planner/kernel_config.hpp"
+#include "planner/plan_json.hpp"
+
+namespace attnsmith::engine {
+
+// A kernel's source and the digest of all that decides its machine code.
+struct KernelSource {
+    compiler::TranslationUnit unit;
+    cache::Digest key;
+    std::string fields_json;  // what went into the key, labelled
+};
+
+struct Cubin {
+    cache::Digest key;
+    cache::Version toolchain;
+    std::vector<std::byte> bytes;
+    std::string entry;
+    planner::CompiledResources resources;
+};
+
+enum class Origin { memory, disk, compiled, waited };
+
+struct Obtained {
+    std::shared_ptr<const Cubin> cubin;
+    Origin origin = Origin::memory;
+};
+
+// Thread-safe. A key is compiled once over all threads (they wait for the first) and over all processes that share the
+// cache directory (they wait for a lock, which its holder's death releases).
+class Cubins {
+  public:
+    Cubins(const Settings& settings, std::shared_ptr<const Log> log);
+
+    KernelSource source_of(const planner::KernelConfig& kernel) const;
+
+    // What stands in the cache for the kernel, newest toolchain first; never compiles. Null: nothing usable.
+    std::shared_ptr<const Cubin> find(const planner::KernelConfig& kernel) const;
+
+    // Offers each cubin that there is, newest toolchain first, to `accept`, until it takes one; else compiles one.
+    // `accept` gives the reason why it does not take a cubin, nothing if it does. Throws what compiling throws, and
+    // Unsupported where even the new cubin is not accepted.
+    using Accept = std::function<std::optional<std::string>(const Cubin&)>;
+    Obtained obtain(const planner::KernelConfig& kernel, const Accept& accept);
+
+    // Opens NVRTC where it is not open yet. Throws LibraryMissing.
+    std::shared_ptr<const compiler::Nvrtc> nvrtc();
+    cache::Version toolchain();  // of that NVRTC
+
+    const cache::Store& store() const { return store_; }
+    const std::string& no_cache_because() const { return no_cache_because_; }
+
+  private:
+    using Compile = std::shared_future<std::shared_ptr<const Cubin>>;
+
+    std::shared_ptr<const Cubin> find_stored(const KernelSource& source, const Accept& accept) const;
+    std::shared_ptr<const Cubin> load(const cache::Candidate& candidate) const;
+    Obtained compile_once(const planner::KernelConfig& kernel, const KernelSource& source, const Accept& accept);
+    Obtained compile_under_lock(const planner::KernelConfig& kernel, const KernelSource& source, const Accept& accept);
+    std::shared_ptr<const Cubin> compile(const planner::KernelConfig& kernel, const KernelSource& source);
+    void publish(const planner::KernelConfig& kernel, const KernelSource& source, const Cubin& cubin,
+                 const std::string& log) const;
+    void keep_source(const KernelSource& source) const;
+
+    std::shared_ptr<const Log> log_;
+    std::string no_cache_because_;
+    std::string keep_source_dir_;
+    compiler::NvrtcOptions nvrtc_options_;
+    cache::Store store_;
+    std::counting_semaphore<> compile_slots_;
+
+    std::mutex nvrtc_mutex_;
+    std::shared_ptr<const compiler::Nvrtc> nvrtc_;
+
+    // Compiled in this process, or failed to: a failure is not tried again, and never stored.
+    std::mutex compiles_mutex_;
+    std::unordered_map<cache::Digest, Compile> compiles_;
+};
+
+}  // namespace attnsmith::engine

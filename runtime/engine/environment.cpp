@@ -1,0 +1,80 @@
+#include "engine/environment.hpp"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
+#include <thread>
+
+namespace attnsmith::engine {
+namespace {
+
+std::string environment(const char* name) {
+    const char* value = std::getenv(name);
+    return value == nullptr ? std::string() : std::string(value);
+}
+
+std::vector<std::string> split_list(const std::string& list) {
+    std::vector<std::string> parts;
+    std::size_t begin = 0;
+    while (begin <= list.size()) {
+        const std::size_t end = std::min(list.find(':', begin), list.size());
+        if (end > begin) parts.push_back(list.substr(begin, end - begin));
+        begin = end + 1;
+    }
+    return parts;
+}
+
+void settle_cache(const RuntimeOptions& options, Settings& settings) {
+    if (!options.use_cache) {
+        settings.no_cache_because = "it is switched off";
+        return;
+    }
+    settings.cache_dirs = options.cache_dirs;
+    if (settings.cache_dirs.empty()) settings.cache_dirs = split_list(environment("ATTNSMITH_CACHE_DIR"));
+    if (!settings.cache_dirs.empty()) return;
+    // The XDG specification: a path that is not absolute is to be ignored.
+    if (const std::string xdg = environment("XDG_CACHE_HOME"); !xdg.empty() && xdg[0] == '/') {
+        settings.cache_dirs = {xdg + "/attnsmith"};
+    } else if (const std::string home = environment("HOME"); !home.empty() && home[0] == '/') {
+        settings.cache_dirs = {home + "/.cache/attnsmith"};
+    } else {
+        settings.no_cache_because = "neither ATTNSMITH_CACHE_DIR, XDG_CACHE_HOME nor HOME names a directory";
+    }
+}
+
+LogLevel parse_level(const std::string& text) {
+    constexpr std::string_view kNames[] = {"off", "error", "warn", "info", "debug"};
+    for (std::size_t i = 0; i < std::size(kNames); ++i) {
+        if (text == kNames[i]) return static_cast<LogLevel>(i);
+    }
+    throw InvalidRequest("ATTNSMITH_LOG", text, "off, error, warn, info or debug");
+}
+
+void log_to_stderr(LogLevel, std::string_view line) {
+    // One write, so that lines of many threads and processes do not mix.
+    const std::string text = fmt::format("attnsmith: {}\n", line);
+    std::fwrite(text.data(), 1, text.size(), stderr);
+}
+
+}  // namespace
+
+Settings settle(const RuntimeOptions& options) {
+    Settings settings;
+    settle_cache(options, settings);
+    settings.nvrtc.path =
+        options.nvrtc_path.empty() ? environment("ATTNSMITH_NVRTC_PATH") : options.nvrtc_path;
+    settings.compile_threads = options.compile_threads > 0
+                                   ? options.compile_threads
+                                   : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+    const std::string level = environment("ATTNSMITH_LOG");
+    settings.log_level = options.log_level ? *options.log_level
+                         : level.empty()   ? LogLevel::warn
+                                           : parse_level(level);
+    settings.log = options.log ? options.log : log_to_stderr;
+    settings.keep_source_dir = options.keep_source_dir;
+    return settings;
+}
+
+}  // namespace attnsmith::engine

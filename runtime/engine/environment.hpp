@@ -1,0 +1,27 @@
+// Where options come from when the caller gives none: the only code that reads the environment.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "attnsmith/runtime.hpp"
+#include "compiler/nvrtc.hpp"
+
+namespace attnsmith::engine {
+
+// RuntimeOptions with everything decided.
+struct Settings {
+    std::vector<std::string> cache_dirs;  // the writable one first; empty: memory only
+    std::string no_cache_because;         // why there is none
+    compiler::NvrtcOptions nvrtc;
+    int compile_threads = 1;
+    LogLevel log_level = LogLevel::warn;
+    LogSink log;
+    std::string keep_source_dir;
+};
+
+// Reads ATTNSMITH_CACHE_DIR (a list divided by ':'), XDG_CACHE_HOME, HOME, ATTNSMITH_NVRTC_PATH and ATTNSMITH_LOG.
+// Throws InvalidRequest for a variable that cannot be understood.
+Settings settle(const RuntimeOptions& options);
+
+}  // namespace attnsmith::engine

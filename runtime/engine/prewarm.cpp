@@ -1,0 +1,148 @@
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <set>
+#include <thread>
+
+#include "attnsmith/runtime.hpp"
+#include "engine/runtime_impl.hpp"
+
+namespace attnsmith {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double milliseconds_since(Clock::time_point start) {
+    return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+std::string_view state_name(engine::Origin origin) {
+    switch (origin) {
+        case engine::Origin::memory:
+        case engine::Origin::disk:
+            return "hit";
+        case engine::Origin::compiled:
+            return "compiled";
+        case engine::Origin::waited:
+            return "waited";
+    }
+    return "?";
+}
+
+std::vector<planner::KernelConfig> kernels_of(std::span<const AttentionSpec> specs,
+                                              std::span<const int> sms) {
+    std::set<planner::KernelConfig> kernels;
+    for (const AttentionSpec& spec : specs) {
+        const problem::Problem problem = problem::validate(spec, PlanSizes{});
+        for (int sm : sms) {
+            for (const planner::KernelConfig& kernel : planner::kernel_set(problem.spec, sm).kernels)
+                kernels.insert(kernel);
+        }
+    }
+    return {kernels.begin(), kernels.end()};
+}
+
+// One run over a list of kernels by several threads.
+class Prewarmer {
+  public:
+    Prewarmer(engine::Cubins& cubins, std::vector<planner::KernelConfig> kernels,
+              const PrewarmOptions& options)
+        : cubins_(cubins), kernels_(std::move(kernels)), options_(options), results_(kernels_.size()) {
+        try {
+            newest_ = cubins_.toolchain();
+        } catch (const LibraryMissing&) {
+            // What is in the cache is then as good as it gets; what is not fails with this very error.
+        }
+    }
+
+    void run(int jobs) {
+        std::vector<std::jthread> workers;
+        const int useful = std::min<int>(jobs, static_cast<int>(kernels_.size()));
+        for (int i = 0; i < useful; ++i) workers.emplace_back([this] { work(); });
+    }
+
+    std::vector<PrewarmedKernel> results() && { return std::move(results_); }
+
+  private:
+    void work() {
+        for (;;) {
+            const std::size_t i = next_.fetch_add(1);
+            if (i >= kernels_.size()) return;
+            results_[i] = one(kernels_[i]);
+            const std::lock_guard lock(progress_mutex_);
+            ++done_;
+            if (options_.progress) options_.progress(results_[i], done_, static_cast<int>(kernels_.size()));
+        }
+    }
+
+    PrewarmedKernel one(const planner::KernelConfig& kernel) {
+        PrewarmedKernel result{
+            .name = kernel.name(), .sm = kernel.sm, .key = cubins_.source_of(kernel).key.hex()};
+        if (options_.stop.stop_requested()) {
+            result.state = "cancelled";
+            return result;
+        }
+        const Clock::time_point start = Clock::now();
+        try {
+            const engine::Obtained obtained = cubins_.obtain(kernel, [this](const engine::Cubin& cubin) {
+                return cubin.toolchain < newest_ ? std::optional<std::string>("it is of an older toolchain")
+                                                 : std::nullopt;
+            });
+            result.state = state_name(obtained.origin);
+            result.cubin_bytes = obtained.cubin->bytes.size();
+        } catch (const std::exception& error) {
+            result.state = "failed";
+            result.error = error.what();
+        }
+        result.milliseconds = milliseconds_since(start);
+        return result;
+    }
+
+    engine::Cubins& cubins_;
+    const std::vector<planner::KernelConfig> kernels_;
+    const PrewarmOptions& options_;
+    cache::Version newest_{};  // of what is accepted; the default accepts all
+    std::vector<PrewarmedKernel> results_;
+    std::atomic<std::size_t> next_ = 0;
+    std::mutex progress_mutex_;
+    int done_ = 0;
+};
+
+void require_writable(const engine::Cubins& cubins) {
+    if (cubins.store().options().directory.empty()) {
+        throw CacheError("prewarm needs a cache directory, but there is none: " + cubins.no_cache_because());
+    }
+    const cache::Statistics statistics = cubins.store().stat();
+    if (!statistics.writable) {
+        throw CacheError("prewarm cannot write to the cache directory " + statistics.directory + ": " +
+                         statistics.not_writable_because);
+    }
+}
+
+}  // namespace
+
+PrewarmReport Runtime::prewarm(std::span<const AttentionSpec> specs, std::span<const int> sms,
+                               const PrewarmOptions& options) {
+    const Clock::time_point start = Clock::now();
+    require_writable(impl_->cubins);
+    Prewarmer prewarmer(impl_->cubins, kernels_of(specs, sms), options);
+    prewarmer.run(options.jobs > 0 ? options.jobs : impl_->settings.compile_threads);
+
+    PrewarmReport report;
+    report.kernels = std::move(prewarmer).results();
+    report.total = static_cast<int>(report.kernels.size());
+    const auto count = [&](std::string_view state) {
+        return static_cast<int>(
+            std::count_if(report.kernels.begin(), report.kernels.end(),
+                          [&](const PrewarmedKernel& kernel) { return kernel.state == state; }));
+    };
+    report.hits = count("hit");
+    report.compiled = count("compiled");
+    report.waited = count("waited");
+    report.failed = count("failed");
+    report.cancelled = count("cancelled");
+    report.seconds = milliseconds_since(start) / 1000.0;
+    return report;
+}
+
+}  // namespace attnsmith

@@ -1,0 +1,209 @@
+#include "attnsmith/runtime.hpp"
+
+#include <fmt/format.h>
+
+#include <functional>
+#include <thread>
+
+#include "engine/runtime_impl.hpp"
+
+namespace attnsmith {
+namespace {
+
+class HashState {
+  public:
+    template <class T>
+    HashState& add(const T& value) {
+        // The golden ratio spreads consecutive values (boost::hash_combine's mixing, 64 bits wide).
+        state_ ^= std::hash<T>{}(value) + 0x9e3779b97f4a7c15ULL + (state_ << 12) + (state_ >> 4);
+        return *this;
+    }
+    std::size_t value() const { return state_; }
+
+  private:
+    std::size_t state_ = 0;
+};
+
+}  // namespace
+
+std::size_t PreparedKeyHash::operator()(const PreparedKey& key) const noexcept {
+    const AttentionSpec& s = key.spec;
+    HashState hash;
+    hash.add(key.device).add(key.sizes.batch).add(key.sizes.q_len).add(key.sizes.kv_len);
+    hash.add(s.head_dim_qk).add(s.head_dim_vo).add(s.q_heads).add(s.kv_heads).add(s.page_size);
+    hash.add(s.window_left).add(s.window_right).add(s.scale).add(s.softcap);
+    const std::uint64_t small =
+        static_cast<std::uint64_t>(s.dtype) | static_cast<std::uint64_t>(s.mask) << 4 |
+        static_cast<std::uint64_t>(s.kv) << 8 | static_cast<std::uint64_t>(s.page_order) << 12 |
+        static_cast<std::uint64_t>(s.index_dtype) << 16 | std::uint64_t{s.alibi} << 20 |
+        std::uint64_t{s.sink} << 21 | std::uint64_t{s.lse} << 22 |
+        static_cast<std::uint64_t>(s.precision) << 24 | static_cast<std::uint64_t>(s.consistency) << 28 |
+        static_cast<std::uint64_t>(s.alignment) << 32;
+    return hash.add(small).value();
+}
+
+Runtime::Impl::Impl(const RuntimeOptions& options)
+    : settings(engine::settle(options)),
+      log(std::make_shared<const engine::Log>(settings.log_level, settings.log)),
+      cubins(settings, log),
+      loaded(cubins),
+      driver_path(options.driver_path) {
+    if (settings.cache_dirs.empty() && options.use_cache) {
+        (*log)(LogLevel::warn, "kernels are kept in memory only, because {}", settings.no_cache_because);
+    }
+}
+
+const std::shared_ptr<const driver::Api>& Runtime::Impl::driver() {
+    if (!driver_is_open.load(std::memory_order_acquire)) {
+        const std::lock_guard lock(driver_mutex);
+        if (!api) {
+            api = driver::Api::open(driver_path);
+            (*log)(LogLevel::info, "CUDA driver {} is {}", api->version_text(), api->path());
+            driver_is_open.store(true, std::memory_order_release);
+        }
+    }
+    return api;
+}
+
+planner::DeviceTraits Runtime::Impl::traits(int ordinal) {
+    const driver::Device device = driver::query_device(*driver(), ordinal);
+    return planner::traits_of_device(device.sm, device.name, device.sm_count);
+}
+
+Kernel Runtime::Impl::prepare(const AttentionSpec& spec, const PlanSizes& sizes, int device) {
+    auto kernel = std::make_shared<Kernel::Impl>();
+    kernel->api = driver();
+    kernel->device = device;
+    kernel->plan = planner::make_plan(problem::validate(spec, sizes), traits(device));
+    const planner::Plan& plan = kernel->plan;
+    (*log)(LogLevel::info, "{}: {}, {}", plan.device.name, plan.attention.name(),
+           plan.split.chunk > 0 ? fmt::format("KV split in chunks of {} keys", plan.split.chunk)
+                                : "KV not split");
+    for (const Refusal& refusal : plan.rejected) {
+        (*log)(LogLevel::debug, "not {}: {}", refusal.candidate, refusal.reason);
+    }
+    const auto load = [&](const planner::KernelConfig& config) {
+        return loaded.get(driver(), device, config);
+    };
+    if (plan.split.chunk > 0) {
+        auto merge = std::async(std::launch::async, [&] {
+            const driver::ContextScope scope(*driver(), device);
+            return load(plan.merge);
+        });
+        kernel->attention = load(plan.attention);
+        kernel->merge = merge.get();
+    } else {
+        kernel->attention = load(plan.attention);
+    }
+    Kernel handle;
+    handle.impl_ = kernel;
+    return handle;
+}
+
+Kernel Runtime::Impl::prepare_once(const PreparedKey& key) {
+    {
+        const std::shared_lock lock(prepared_mutex);
+        const auto found = prepared.find(key);
+        if (found != prepared.end()) return found->second;
+    }
+    Kernel kernel = prepare(key.spec, key.sizes, key.device);
+    const std::unique_lock lock(prepared_mutex);
+    return prepared.try_emplace(key, kernel).first->second;
+}
+
+Runtime::Runtime(RuntimeOptions options) : impl_(std::make_shared<Impl>(options)) {}
+Runtime::~Runtime() = default;
+Runtime::Runtime(Runtime&&) noexcept = default;
+Runtime& Runtime::operator=(Runtime&&) noexcept = default;
+
+Kernel Runtime::prepare(const AttentionSpec& spec, const PlanSizes& sizes) {
+    return impl_->prepare_once({driver::current_device(*impl_->driver()), spec, sizes});
+}
+
+std::shared_future<Kernel> Runtime::prepare_async(const AttentionSpec& spec, const PlanSizes& sizes) {
+    const int device = driver::current_device(*impl_->driver());
+    return std::async(std::launch::async,
+                      [impl = impl_, spec, sizes, device] {
+                          const driver::ContextScope scope(*impl->driver(), device);
+                          return impl->prepare_once({device, spec, sizes});
+                      })
+        .share();
+}
+
+std::string Runtime::plan_json(const AttentionSpec& spec, const PlanSizes& sizes, int sm) const {
+    const problem::Problem problem = problem::validate(spec, sizes);
+    const planner::DeviceTraits device =
+        sm == 0 ? impl_->traits(driver::current_device(*impl_->driver())) : planner::traits_of(sm);
+    const planner::Plan plan = planner::make_plan(problem, device);
+    const auto state = [&](const planner::KernelConfig& kernel) {
+        const auto cubin = impl_->cubins.find(kernel);
+        return engine::cache_state(impl_->cubins.source_of(kernel).key, cubin.get());
+    };
+    return planner::to_json(plan, state(plan.attention), state(plan.merge)).dump(2);
+}
+
+std::vector<DeviceInfo> Runtime::devices() const {
+    std::vector<DeviceInfo> infos;
+    try {
+        for (const driver::Device& device : driver::query_devices(*impl_->driver())) {
+            infos.push_back({device.ordinal, device.name, device.sm, device.sm_count, device.memory_bytes});
+        }
+    } catch (const Error& error) {
+        (*impl_->log)(LogLevel::debug, "no devices: {}", error.what());
+    }
+    return infos;
+}
+
+Buffer Runtime::allocate(std::size_t bytes) const {
+    Buffer buffer;
+    const auto& api = impl_->driver();
+    buffer.impl_ = std::make_unique<Buffer::Impl>();
+    buffer.impl_->memory = driver::DeviceMemory(api, bytes, driver::current_device(*api));
+    return buffer;
+}
+
+void Runtime::synchronize(Stream stream) const { driver::synchronize(*impl_->driver(), stream); }
+
+Buffer::Buffer() = default;
+Buffer::~Buffer() = default;
+Buffer::Buffer(Buffer&&) noexcept = default;
+Buffer& Buffer::operator=(Buffer&&) noexcept = default;
+
+void* Buffer::data() const noexcept { return impl_ ? impl_->memory.data() : nullptr; }
+std::size_t Buffer::bytes() const noexcept { return impl_ ? impl_->memory.bytes() : 0; }
+
+namespace {
+
+void check_range(std::size_t size, std::size_t bytes, std::size_t offset) {
+    if (offset > size || bytes > size - offset) {
+        throw InvalidRequest("bytes", fmt::format("{} at {}", bytes, offset),
+                             fmt::format("a range within {}", size));
+    }
+}
+
+}  // namespace
+
+void Buffer::upload(const void* host, std::size_t bytes, std::size_t offset) {
+    check_range(this->bytes(), bytes, offset);
+    if (bytes > 0) impl_->memory.upload(host, bytes, offset);
+}
+
+void Buffer::download(void* host, std::size_t bytes, std::size_t offset) const {
+    check_range(this->bytes(), bytes, offset);
+    if (bytes > 0) impl_->memory.download(host, bytes, offset);
+}
+
+namespace engine {
+
+planner::CacheState cache_state(const cache::Digest& key, const Cubin* cubin) {
+    planner::CacheState state{.key = key.hex()};
+    if (cubin != nullptr) {
+        state.hit = true;
+        state.toolchain = cubin->toolchain.to_string();
+        state.compiled = cubin->resources;
+    }
+    return state;
+}
+
+}  // namespace engine
+}  // namespace attnsmith

@@ -1,0 +1,75 @@
+// What the public objects hold.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
+#include <unordered_map>
+
+#include "attnsmith/runtime.hpp"
+#include "driver/device.hpp"
+#include "driver/launch.hpp"
+#include "driver/memory.hpp"
+#include "engine/cubins.hpp"
+#include "engine/loaded_kernels.hpp"
+#include "planner/plan.hpp"
+
+namespace attnsmith {
+
+// A problem on a device, as the caller gave it: looked up without validating it again.
+struct PreparedKey {
+    int device = 0;
+    AttentionSpec spec;
+    PlanSizes sizes;
+    bool operator==(const PreparedKey&) const = default;
+};
+
+struct PreparedKeyHash {
+    std::size_t operator()(const PreparedKey& key) const noexcept;
+};
+
+struct Runtime::Impl {
+    explicit Impl(const RuntimeOptions& options);
+
+    // Opens the driver where it is not open yet. Throws LibraryMissing, DriverError.
+    const std::shared_ptr<const driver::Api>& driver();
+    planner::DeviceTraits traits(int ordinal);
+    // The kernel for a problem: from the table of those prepared before, else planned and loaded.
+    Kernel prepare_once(const PreparedKey& key);
+    Kernel prepare(const AttentionSpec& spec, const PlanSizes& sizes, int device);
+
+    engine::Settings settings;
+    std::shared_ptr<const engine::Log> log;
+    engine::Cubins cubins;
+    engine::LoadedKernels loaded;
+    std::string driver_path;
+
+    std::mutex driver_mutex;
+    std::shared_ptr<const driver::Api> api;
+    std::atomic<bool> driver_is_open = false;
+
+    std::shared_mutex prepared_mutex;
+    std::unordered_map<PreparedKey, Kernel, PreparedKeyHash> prepared;
+};
+
+// Holds nothing of the Runtime that holds it in its table: both may go in either order.
+struct Kernel::Impl {
+    std::shared_ptr<const driver::Api> api;
+    int device = 0;
+    planner::Plan plan;
+    std::shared_ptr<const engine::LoadedKernel> attention;
+    std::shared_ptr<const engine::LoadedKernel> merge;  // null where the plan does not split
+
+};
+
+struct Buffer::Impl {
+    driver::DeviceMemory memory;
+};
+
+namespace engine {
+
+// The cache state of a plan's kernel, for its JSON.
+planner::CacheState cache_state(const cache::Digest& key, const Cubin* cubin);
+
+}  // namespace engine
+}  // namespace attnsmith

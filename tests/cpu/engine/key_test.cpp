@@ -1,0 +1,70 @@
+// The key of a kernel: all that decides its machine code, and nothing else.
+#include <set>
+
+#include "compiler/embedded.hpp"
+#include "engine/cubins.hpp"
+#include "planner/plan.hpp"
+#include "support/catch.hpp"
+
+using namespace attnsmith;
+
+namespace {
+
+engine::Cubins cubins_without_cache() {
+    const engine::Settings settings = engine::settle({.use_cache = false});
+    return {settings, std::make_shared<const engine::Log>(LogLevel::off, settings.log)};
+}
+
+std::vector<planner::KernelConfig> kernels(const AttentionSpec& spec, int sm) {
+    return planner::kernel_set(problem::validate(spec, {}).spec, sm).kernels;
+}
+
+}  // namespace
+
+TEST_CASE("different kernels have different keys, equal ones the same", "[engine]") {
+    const auto cubins = cubins_without_cache();
+    std::set<planner::KernelConfig> configs;
+    std::set<std::string> keys;
+    for (int sm : {80, 86, 89, 90, 120}) {
+        for (DType dtype : {DType::f16, DType::bf16}) {
+            for (std::int64_t dim : {64, 72, 128, 256}) {
+                for (bool paged : {false, true}) {
+                    AttentionSpec spec{.dtype = dtype, .head_dim_qk = dim, .q_heads = 4};
+                    if (paged) spec.kv = KvStorage::paged, spec.page_size = 16;
+                    for (const auto& kernel : kernels(spec, sm)) {
+                        configs.insert(kernel);
+                        keys.insert(cubins.source_of(kernel).key.hex());
+                        REQUIRE(cubins.source_of(kernel).key == cubins.source_of(kernel).key);
+                    }
+                }
+            }
+        }
+    }
+    REQUIRE(keys.size() == configs.size());
+}
+
+TEST_CASE("a key covers every header that the source can reach", "[engine]") {
+    const auto cubins = cubins_without_cache();
+    const auto source = cubins.source_of(kernels({.head_dim_qk = 64, .q_heads = 1}, 90).front());
+    for (const char* header : {"attention/attention_mma.cuh", "attention/sequence.cuh", "abi/attention_arguments.h",
+                               "abi/integers.h", "common/copy.cuh", "common/math.cuh"}) {
+        CHECK(source.fields_json.find(header) != std::string::npos);
+    }
+    CHECK(source.fields_json.find("merge_splits") == std::string::npos);
+}
+
+TEST_CASE("nothing of this machine is in a key or a source", "[engine]") {
+    const auto cubins = cubins_without_cache();
+    const auto source = cubins.source_of(kernels({.head_dim_qk = 64, .q_heads = 1}, 90).front());
+    CHECK(source.fields_json.find(ATTNSMITH_SOURCE_DIR) == std::string::npos);
+    CHECK(source.unit.program.source.find('/') != std::string::npos);  // comments and include paths of the templates
+    CHECK(source.unit.program.source.find(ATTNSMITH_SOURCE_DIR) == std::string::npos);
+}
+
+TEST_CASE("templates include nothing that is not embedded", "[engine]") {
+    for (const compiler::EmbeddedFile& file : compiler::embedded_files()) {
+        CAPTURE(std::string(file.name));
+        REQUIRE_NOTHROW(compiler::reachable_headers(file.text));
+    }
+    REQUIRE_THROWS_AS(compiler::reachable_headers("#include \"nowhere.cuh\"\n"), Error);
+}
