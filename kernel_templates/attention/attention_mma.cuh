@@ -96,16 +96,17 @@ struct AttentionMma {
         }
     }
 
+    // What is done once a tile is not unrolled: it would cost more to compile than it saves.
     // Copy groups in flight, in order: Q, K(0), V(0), K(1), ... V(stages - 2), K(stages - 1).
     __device__ void start(const KeyValueTiles<Config>& tiles, int32 first_tile, int32 end_tile) {
-        if constexpr (Config::paged) {
+        if constexpr (Config::paged) {  // unrolled, so that the look-ups wait together
 #pragma unroll
             for (int i = 0; i <= Config::stages; ++i) tiles.publish(first_tile + i, tiles.look_up(first_tile + i));
         }
         load_queries();
         copy_commit();
         if constexpr (Config::paged) __syncthreads();
-#pragma unroll
+#pragma unroll 1
         for (int i = 0; i < Config::stages; ++i) {
             if (i > 0) {
                 if (first_tile + i - 1 < end_tile) tiles.load_v(first_tile + i - 1);
@@ -125,6 +126,7 @@ struct AttentionMma {
     __device__ void load_queries() const {
         constexpr int kChunks = kQk / 8;
         const uint16* base = static_cast<const uint16*>(args.q) + sequence.batch * args.q_batch_stride;
+#pragma unroll 1
         for (int32 i = threadIdx.x; i < Config::tile_q * kChunks; i += kThreads) {
             const int32 row = first_row + i / kChunks;
             const int32 chunk = i % kChunks;
@@ -138,7 +140,8 @@ struct AttentionMma {
     }
 
     __device__ void load_query_fragment(uint32 (&fragment)[4], int k) const {
-        load_matrices(fragment, shared + kLayout.q + QueryPanel::offset(warp_row + lane % 16, k * 2 + lane / 16));
+        const uint32 start = shared + kLayout.q + QueryPanel::offset(warp_row + lane % 16, lane / 16);
+        load_matrices(fragment, QueryPanel::step(start, 0, k));
     }
 
     __device__ void step(const KeyValueTiles<Config>& tiles, int32 n, int32 end_tile, bool masked) {
@@ -166,7 +169,8 @@ struct AttentionMma {
 
     // S = Q K^T for the warp's slice of keys.
     __device__ void multiply_queries(float (&s)[kWarpKeys / 8][4], int32 n) {
-        const uint32 keys = shared + kLayout.k + (n % Config::stages) * kLayout.k_stage;
+        const uint32 start = shared + kLayout.k + (n % Config::stages) * kLayout.k_stage +
+                             KeyPanel::offset(warp_key + lane % 8 + lane / 16 * 8, lane / 8 % 2);
 #pragma unroll
         for (int k = 0; k < kQk / 16; ++k) {
             uint32 here[4];
@@ -174,8 +178,7 @@ struct AttentionMma {
 #pragma unroll
             for (int j = 0; j < kWarpKeys / 16; ++j) {
                 uint32 b[4];
-                const int32 row = warp_key + j * 16 + lane % 8 + lane / 16 * 8;
-                load_matrices(b, keys + KeyPanel::offset(row, k * 2 + lane / 8 % 2));
+                load_matrices(b, KeyPanel::step(start, j * 16, k));
                 const uint32(&a)[4] = kQueriesInRegisters ? q[kQueriesInRegisters ? k : 0] : here;
                 Element::mma(s[2 * j], a, b[0], b[1]);
                 Element::mma(s[2 * j + 1], a, b[2], b[3]);
@@ -255,13 +258,14 @@ struct AttentionMma {
 
     // O += P V for the warp's slice of keys.
     __device__ void multiply_values(const uint32 (&p)[kWarpKeys / 16][4], int32 n) {
-        const uint32 values = shared + kLayout.v + (n % Config::stages) * kLayout.v_stage;
+        const uint32 start = shared + kLayout.v + (n % Config::stages) * kLayout.v_stage +
+                             ValuePanel::offset(warp_key + lane % 16, lane / 16);
 #pragma unroll
         for (int j = 0; j < kWarpKeys / 16; ++j) {
 #pragma unroll
             for (int d = 0; d < kVo / 16; ++d) {
                 uint32 b[4];
-                load_matrices_transposed(b, values + ValuePanel::offset(warp_key + j * 16 + lane % 16, d * 2 + lane / 16));
+                load_matrices_transposed(b, ValuePanel::step(start, j * 16, d));
                 Element::mma(o[2 * d], p[j], b[0], b[1]);
                 if (d * 16 + 8 < Config::head_dim_vo) Element::mma(o[2 * d + 1], p[j], b[2], b[3]);
             }
@@ -323,6 +327,7 @@ struct AttentionMma {
         }
         __syncwarp();
         constexpr int kChunks = Config::head_dim_vo / 8;
+#pragma unroll 1
         for (int32 i = lane; i < 16 * kChunks; i += 32) {
             const int32 in_tile = warp_row + i / kChunks;
             const Row row = row_of(in_tile);
@@ -353,7 +358,7 @@ struct AttentionMma {
     __device__ void join_warps() const {
         constexpr int kRow = abi::partial_row(Config::head_dim_vo);
         constexpr int kWarps = Config::warps_kv;
-        extern __shared__ char memory[];
+        extern __shared__ __align__(128) char memory[];
         float* partial_o = reinterpret_cast<float*>(memory + kLayout.partial_o);
         float2* partial_ml = reinterpret_cast<float2*>(memory + kLayout.partial_ml);
         const int32 warp = threadIdx.x / 32;
@@ -370,6 +375,7 @@ struct AttentionMma {
         }
         __syncthreads();
         constexpr int kChunks = Config::head_dim_vo / 8;
+#pragma unroll 1
         for (int32 i = threadIdx.x; i < Config::tile_q * kChunks; i += kThreads) {
             const int32 in_tile = i / kChunks;
             const int32 column = i % kChunks * 8;
@@ -413,7 +419,7 @@ struct AttentionMma {
 // Grid: x = tile + tiles * (kv_head + kv_heads * split).
 template <class Config>
 __device__ void attention_mma(const abi::AttentionArguments& args) {
-    extern __shared__ char memory[];
+    extern __shared__ __align__(128) char memory[];
     const int32 tile = blockIdx.x % args.tiles;
     const int32 rest = blockIdx.x / args.tiles;
     Sequence sequence;

@@ -110,9 +110,8 @@ std::string obstacle(ModelReader& model, bool bidirectional) {
         return fmt::format("relative positions on the logits are not built in this version ({})",
                            position->field);
     }
-    if (bidirectional && has_alibi(model))
-        return "a symmetric ALiBi of an encoder is not built in this version";
-    return {};
+    const bool symmetric_alibi = bidirectional && has_alibi(model);
+    return symmetric_alibi ? "a symmetric ALiBi of an encoder is not built in this version" : "";
 }
 
 struct DTypeWord {
@@ -163,7 +162,8 @@ class Planner {
     Planner(ModelReader& model, const ModelOptions& options) : model_(model), options_(options) {}
 
     Model plan() {
-        result_.model_type = model_.file_model_type();
+        // A file's text goes to terminals and logs as plain words only.
+        if (!model_.file_model_type().empty()) result_.model_type = field_name(model_.file_model_type());
         if (is_one_of(kWithoutAttention, model_.model_type())) {
             throw InvalidRequest("model_type", quote(model_.model_type()), "a model with attention");
         }
@@ -174,8 +174,8 @@ class Planner {
             return std::move(result_);
         }
         const AttentionSpec common = common_spec(model_, options_, bidirectional);
-        for (const LayerKind& kind : layer_kinds(model_, bidirectional))
-            add_kind(kind, common, bidirectional);
+        const std::vector<LayerKind> kinds = layer_kinds(model_, bidirectional);
+        for (const LayerKind& kind : kinds) add_kind(kind, common, bidirectional);
         if (model_.encoder_decoder()) {
             constexpr const char* kReason =
                 "only the decoder's self-attention of an encoder-decoder model is planned";
@@ -230,9 +230,8 @@ class Planner {
     // A decode works on the latent itself: keys of rank + rope, values of rank, one head for all.
     void refuse_latent_decode() {
         constexpr const char* kName = "latent/decode";
-        if (std::ranges::find(result_.unsupported, kName, &UnsupportedPart::name) !=
-            result_.unsupported.end())
-            return;
+        const auto& listed = result_.unsupported;
+        if (std::ranges::find(listed, kName, &UnsupportedPart::name) != listed.end()) return;
         const std::int64_t rank = model_.required_count({"kv_lora_rank"});
         const std::int64_t rope = model_.required_count({"qk_rope_head_dim"});
         refuse(kName, fmt::format("op mla is not built in this version (head_dim_qk {}, head_dim_vo {})",

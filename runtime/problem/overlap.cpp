@@ -15,6 +15,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "problem/tensors.hpp"
 
@@ -40,7 +41,13 @@ class Axes {
         std::copy(found + 1, list_.data() + count_, found);
         --count_;
     }
-    void sort_by_stride() { std::ranges::sort(list_.data(), list_.data() + count_, {}, &Axis::stride); }
+    // By insertion: of std::sort on so short a list GCC 12 believes that it leaves the array.
+    void sort_by_stride() {
+        for (std::size_t i = 1; i < count_; ++i) {
+            for (std::size_t j = i; j > 0 && list_[j].stride < list_[j - 1].stride; --j)
+                std::swap(list_[j], list_[j - 1]);
+        }
+    }
     const Axis* begin() const { return list_.data(); }
     const Axis* end() const { return list_.data() + count_; }
 

@@ -252,7 +252,7 @@ class Checker {
     void check_dense_keys() {
         for (const Named* extra :
              {&kv_indptr_, &page_table_, &page_indptr_, &page_indices_, &last_page_len_}) {
-            refuse_extra(*extra, other_storage(*extra));
+            refuse_other_storage(*extra);
         }
         check_key_shapes({bound_.batch, "batch"}, {kAny, "kv_len"});
         bound_.kv_tokens = bound_.max_kv_len = k_.extent(1);
@@ -261,7 +261,7 @@ class Checker {
 
     void check_ragged_keys() {
         for (const Named* extra : {&kv_lens_, &page_table_, &page_indptr_, &page_indices_, &last_page_len_}) {
-            refuse_extra(*extra, other_storage(*extra));
+            refuse_other_storage(*extra);
         }
         check_present(kv_indptr_, "[batch + 1] offsets, which ragged KV needs");
         check_index(kv_indptr_, {bound_.batch + 1, "batch + 1"});
@@ -270,7 +270,7 @@ class Checker {
     }
 
     void check_paged_keys() {
-        refuse_extra(kv_indptr_, other_storage(kv_indptr_));
+        refuse_other_storage(kv_indptr_);
         check_key_shapes({kAny, "pages"}, {spec_.page_size, "page_size"});
         bound_.pages = k_.extent(0);
         const bool compressed = page_indptr_.present() || page_indices_.present() || last_page_len_.present();
@@ -355,14 +355,17 @@ class Checker {
     }
 
     void check_head_vector(const Named& named, bool wanted, std::string_view field) {
-        if (!wanted) return refuse_extra(named, fmt::format("a spec with {}", field));
-        check_present(named, fmt::format("fp32 [q_heads], since the spec has {}", field));
-        check_vector(named, DType::f32, {spec_.q_heads, "q_heads"});
+        if (named.present() != wanted) {
+            if (wanted) check_present(named, fmt::format("fp32 [q_heads], since the spec has {}", field));
+            refuse_extra(named, fmt::format("a spec with {}", field));
+        }
+        if (wanted) check_vector(named, DType::f32, {spec_.q_heads, "q_heads"});
     }
 
     void check_bounds() {
         clamp_bound("batch.max_q_len", max_q_len_, bound_.max_q_len);
         clamp_bound("batch.max_kv_len", max_kv_len_, bound_.max_kv_len);
+        if (!ragged_queries()) bound_.q_tokens = bound_.batch * bound_.max_q_len;
         if (bound_.max_q_len * group_size_ <= kMaxPackedQueries) return;  // below 2^46
         refuse(max_q_len_ != 0 ? "batch.max_q_len" : q_.part("shape"),
                fmt::format("{} queries", bound_.max_q_len),
@@ -403,8 +406,13 @@ class Checker {
     }
 
     void refuse_extra(const Named& named, std::string_view belongs_to) const {
-        if (named.present())
-            refuse(std::string(named.name), "a tensor", fmt::format("nothing: it belongs to {}", belongs_to));
+        if (!named.present()) return;
+        refuse(std::string(named.name), "a tensor", fmt::format("nothing: it belongs to {}", belongs_to));
+    }
+
+    // Texts are made for what is refused only: a bind may come before each launch.
+    void refuse_other_storage(const Named& named) const {
+        if (named.present()) refuse_extra(named, other_storage(named));
     }
 
     std::string other_storage(const Named& named) const {

@@ -1,0 +1,61 @@
+#include "attnsmith/error.hpp"
+
+#include <string>
+#include <type_traits>
+
+#include "support/catch.hpp"
+
+using namespace attnsmith;
+
+TEST_CASE("an invalid request says the field, the value and what would be accepted", "[error]") {
+    const InvalidRequest error("page_size", "-1", "an integer from 1");
+    CHECK(error.field() == "page_size");
+    CHECK(error.value() == "-1");
+    CHECK(error.accepted() == "an integer from 1");
+    CHECK(std::string(error.what()) == "page_size: -1 is not accepted; expected an integer from 1");
+}
+
+TEST_CASE("unsupported lists each candidate with its reason", "[error]") {
+    const Unsupported error("no kernel for this problem", {{"wgmma", "needs 9.0"}, {"mma", "needs 8.0"}});
+    CHECK(std::string(error.what()) == "no kernel for this problem: wgmma (needs 9.0), mma (needs 8.0)");
+    REQUIRE(error.refusals().size() == 2);
+    CHECK(error.refusals()[1] == Refusal{"mma", "needs 8.0"});
+    CHECK(std::string(Unsupported("op mla", {}).what()) == "op mla");
+}
+
+TEST_CASE("a compile error keeps log, options and source", "[error]") {
+    const CompileError error("line 3: expected ;", "the log", {"-arch=sm_90a"}, "1: x");
+    CHECK(std::string(error.what()) == "line 3: expected ;");
+    CHECK(error.log() == "the log");
+    CHECK(error.options() == std::vector<std::string>{"-arch=sm_90a"});
+    CHECK(error.numbered_source() == "1: x");
+}
+
+TEST_CASE("a driver error says the call, the code and its meaning", "[error]") {
+    const DriverError error("cuLaunchKernelEx", 700, "an illegal memory access was encountered");
+    CHECK(std::string(error.what()) ==
+          "cuLaunchKernelEx failed: an illegal memory access was encountered (CUDA error 700)");
+    CHECK(error.call() == "cuLaunchKernelEx");
+    CHECK(error.code() == 700);
+    CHECK(error.meaning() == "an illegal memory access was encountered");
+}
+
+TEST_CASE("a missing library says what was tried and the remedy", "[error]") {
+    const LibraryMissing error("NVRTC", {"libnvrtc.so.13", "/opt/cuda/lib64/libnvrtc.so"},
+                               "set ATTNSMITH_NVRTC_PATH");
+    CHECK(std::string(error.what()) ==
+          "NVRTC could not be opened; tried libnvrtc.so.13, /opt/cuda/lib64/libnvrtc.so; set "
+          "ATTNSMITH_NVRTC_PATH");
+    CHECK(error.library() == "NVRTC");
+    CHECK(error.tried().size() == 2);
+    CHECK(std::string(LibraryMissing("NVRTC", {}, "").what()) == "NVRTC could not be opened; tried nothing");
+}
+
+TEST_CASE("every error is an attnsmith::Error", "[error]") {
+    CHECK(std::is_base_of_v<Error, InvalidRequest>);
+    CHECK(std::is_base_of_v<Error, Unsupported>);
+    CHECK(std::is_base_of_v<Error, CompileError>);
+    CHECK(std::is_base_of_v<Error, DriverError>);
+    CHECK(std::is_base_of_v<Error, LibraryMissing>);
+    CHECK(std::is_base_of_v<Error, CacheError>);
+}

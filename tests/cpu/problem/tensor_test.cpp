@@ -1,0 +1,128 @@
+#include "attnsmith/tensor.hpp"
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "expect.hpp"
+
+using namespace attnsmith;
+using attnsmith::test::refused;
+
+namespace {
+
+void* const kBase = reinterpret_cast<void*>(std::uintptr_t{0x10000});
+constexpr std::int64_t kInt64Max = std::numeric_limits<std::int64_t>::max();
+
+std::int64_t offset_bytes(const Tensor& tensor) {
+    return reinterpret_cast<std::intptr_t>(tensor.data) - reinterpret_cast<std::intptr_t>(kBase);
+}
+std::vector<std::int64_t> shape(const Tensor& tensor) {
+    return {tensor.shape.begin(), tensor.shape.begin() + tensor.rank};
+}
+std::vector<std::int64_t> strides(const Tensor& tensor) {
+    return {tensor.strides.begin(), tensor.strides.begin() + tensor.rank};
+}
+using List = std::vector<std::int64_t>;
+
+}  // namespace
+
+TEST_CASE("contiguous tensors are row-major", "[tensor]") {
+    const Tensor tensor = Tensor::contiguous(kBase, DType::f16, {2, 3, 5, 8});
+    CHECK(tensor.data == kBase);
+    CHECK(tensor.dtype == DType::f16);
+    CHECK(shape(tensor) == List{2, 3, 5, 8});
+    CHECK(strides(tensor) == List{120, 40, 8, 1});
+    CHECK(tensor);
+    CHECK(strides(Tensor::contiguous(kBase, DType::f32, {7, 0, 4})) == List{4, 4, 1});
+    CHECK(Tensor::contiguous(kBase, DType::f32, {}).rank == 0);
+    CHECK_FALSE(Tensor{});
+}
+
+TEST_CASE("a shape that is none is refused", "[tensor]") {
+    CHECK(refused([] { Tensor::contiguous(kBase, DType::f16, {1, 2, 3, 4, 5, 6}); }).field() == "shape");
+    CHECK(refused([] { Tensor::contiguous(kBase, DType::f16, {2, -1}); }).value() == "-1");
+    CHECK(refused([] { Tensor::contiguous(kBase, DType::f16, {2, kInt64Max, 2}); }).field() == "shape");
+}
+
+TEST_CASE("permute reorders shape and strides", "[tensor]") {
+    const Tensor tensor = Tensor::contiguous(kBase, DType::bf16, {2, 3, 5, 8}).permute({0, 2, 1, 3});
+    CHECK(shape(tensor) == List{2, 5, 3, 8});
+    CHECK(strides(tensor) == List{120, 8, 40, 1});
+    CHECK(tensor.data == kBase);
+    CHECK(tensor.dtype == DType::bf16);
+    CHECK(tensor.permute({0, 2, 1, 3}) == Tensor::contiguous(kBase, DType::bf16, {2, 3, 5, 8}));
+    for (const auto& axes :
+         {std::initializer_list<int>{0, 1, 2}, {0, 1, 2, 4}, {0, 1, 2, -1}, {0, 1, 1, 2}, {}}) {
+        CHECK(refused([&] { tensor.permute(axes); }).field() == "axes");
+    }
+}
+
+TEST_CASE("select takes one index and drops the axis", "[tensor]") {
+    const Tensor tensor = Tensor::contiguous(kBase, DType::f32, {2, 3, 5}).select(1, 2);
+    CHECK(shape(tensor) == List{2, 5});
+    CHECK(strides(tensor) == List{15, 1});
+    CHECK(offset_bytes(tensor) == 10 * 4);
+    CHECK(refused([&] { tensor.select(1, 5); }).field() == "index");
+    CHECK(refused([&] { tensor.select(1, -1); }).field() == "index");
+    CHECK(refused([&] { tensor.select(2, 0); }).field() == "axis");
+    CHECK(refused([&] { tensor.select(-1, 0); }).field() == "axis");
+}
+
+TEST_CASE("slice keeps the axis", "[tensor]") {
+    const Tensor tensor = Tensor::contiguous(kBase, DType::f16, {4, 6, 8});
+    const Tensor sliced = tensor.slice(1, 2, 5);
+    CHECK(shape(sliced) == List{4, 3, 8});
+    CHECK(strides(sliced) == strides(tensor));
+    CHECK(offset_bytes(sliced) == 16 * 2);
+    CHECK(tensor.slice(1, 0, 6) == tensor);
+    CHECK(shape(tensor.slice(0, 4, 4)) == List{0, 6, 8});
+    CHECK(tensor.slice(0, 4, 4).data == kBase);
+    CHECK(refused([&] { tensor.slice(1, -1, 2); }).field() == "begin");
+    CHECK(refused([&] { tensor.slice(1, 7, 7); }).field() == "begin");
+    CHECK(refused([&] { tensor.slice(1, 3, 2); }).field() == "end");
+    CHECK(refused([&] { tensor.slice(1, 3, 7); }).field() == "end");
+    CHECK(refused([&] { tensor.slice(3, 0, 1); }).field() == "axis");
+}
+
+TEST_CASE("split makes two axes of one", "[tensor]") {
+    const Tensor tensor = Tensor::contiguous(kBase, DType::f16, {4, 24}).split(1, 3);
+    CHECK(shape(tensor) == List{4, 3, 8});
+    CHECK(strides(tensor) == List{24, 8, 1});
+    CHECK(shape(tensor.split(0, 1)) == List{1, 4, 3, 8});
+    CHECK(shape(Tensor::contiguous(kBase, DType::f16, {0, 8}).split(0, 2)) == List{2, 0, 8});
+    CHECK(refused([&] { tensor.split(2, 3); }).field() == "outer");
+    CHECK(refused([&] { tensor.split(2, 0); }).field() == "outer");
+    CHECK(refused([&] { tensor.split(2, -2); }).field() == "outer");
+    CHECK(refused([&] { tensor.split(3, 1); }).field() == "axis");
+    CHECK(refused([&] { tensor.split(2, 2).split(0, 2).split(0, 1); }).field() == "rank");
+}
+
+TEST_CASE("views of views address the right elements", "[tensor]") {
+    // Packed QKV rows [tokens, (q 4 + k 2 + v 2) heads, 16]: v, as [tokens, 2, 16].
+    const Tensor packed = Tensor::contiguous(kBase, DType::bf16, {10, 8 * 16});
+    const Tensor v = packed.split(1, 8).slice(1, 6, 8);
+    CHECK(shape(v) == List{10, 2, 16});
+    CHECK(strides(v) == List{128, 16, 1});
+    CHECK(offset_bytes(v) == 6 * 16 * 2);
+    // K and V in one cache [pages, 2, page_size, heads, dim].
+    const Tensor cache = Tensor::contiguous(kBase, DType::f16, {9, 2, 16, 4, 64});
+    CHECK(strides(cache.select(1, 1)) == List{8192, 256, 64, 1});
+    CHECK(offset_bytes(cache.select(1, 1)) == 4096 * 2);
+}
+
+TEST_CASE("an absent tensor stays absent", "[tensor]") {
+    const Tensor tensor = Tensor::contiguous(nullptr, DType::f16, {4, 6});
+    CHECK(tensor.select(0, 3).data == nullptr);
+    CHECK(tensor.slice(1, 3, 6).data == nullptr);
+}
+
+TEST_CASE("offsets that no pointer has are refused", "[tensor]") {
+    Tensor tensor = Tensor::contiguous(kBase, DType::f32, {4, 4});
+    tensor.strides[0] = kInt64Max / 2;
+    CHECK(refused([&] { tensor.select(0, 3); }).field() == "strides");
+    CHECK(refused([&] { tensor.slice(0, 1, 2); }).field() == "strides");
+    tensor.shape[0] = 8;
+    CHECK(refused([&] { tensor.split(0, 2); }).field() == "strides");
+}

@@ -1,0 +1,467 @@
+#include "problem/tensors.hpp"
+
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "expect.hpp"
+#include "problem/limits.hpp"
+
+using namespace attnsmith;
+using namespace attnsmith::problem;
+using attnsmith::test::contains;
+using attnsmith::test::refused;
+
+namespace {
+
+constexpr std::int64_t kInt64Max = std::numeric_limits<std::int64_t>::max();
+
+// One binding that is right, to be spoiled. Every tensor is 16 MiB away from the next.
+struct Setup {
+    AttentionSpec spec;
+    AttentionTensors tensors;
+    Batch batch;
+
+    BoundShape check() const { return check_tensors(validate(spec, {}), tensors, batch); }
+};
+
+Tensor at(int place, DType dtype, std::initializer_list<std::int64_t> shape) {
+    return Tensor::contiguous(
+        reinterpret_cast<void*>(std::uintptr_t{0x1000000} * static_cast<unsigned>(place)), dtype, shape);
+}
+
+AttentionSpec small_spec() {
+    AttentionSpec spec;
+    spec.dtype = DType::bf16;
+    spec.head_dim_qk = 64;
+    spec.head_dim_vo = 32;
+    spec.q_heads = 8;
+    spec.kv_heads = 2;
+    return spec;
+}
+
+// batch 3, at most 5 queries and 7 keys.
+Setup dense() {
+    Setup setup;
+    setup.spec = small_spec();
+    setup.tensors.q = at(1, DType::bf16, {3, 5, 8, 64});
+    setup.tensors.k = at(2, DType::bf16, {3, 7, 2, 64});
+    setup.tensors.v = at(3, DType::bf16, {3, 7, 2, 32});
+    setup.tensors.o = at(4, DType::bf16, {3, 5, 8, 32});
+    return setup;
+}
+
+// 11 query tokens and 20 KV tokens of 3 sequences.
+Setup ragged() {
+    Setup setup;
+    setup.spec = small_spec();
+    setup.spec.kv = KvStorage::ragged;
+    setup.tensors.q = at(1, DType::bf16, {11, 8, 64});
+    setup.tensors.k = at(2, DType::bf16, {20, 2, 64});
+    setup.tensors.v = at(3, DType::bf16, {20, 2, 32});
+    setup.tensors.o = at(4, DType::bf16, {11, 8, 32});
+    setup.batch.q_indptr = at(8, DType::i32, {4});
+    setup.batch.kv_indptr = at(9, DType::i32, {4});
+    return setup;
+}
+
+// 9 pages of 16; up to 6 a sequence, of 3.
+Setup padded() {
+    Setup setup = ragged();
+    setup.spec.kv = KvStorage::paged;
+    setup.spec.page_size = 16;
+    setup.tensors.k = at(2, DType::bf16, {9, 16, 2, 64});
+    setup.tensors.v = at(3, DType::bf16, {9, 16, 2, 32});
+    setup.batch.kv_indptr = {};
+    setup.batch.page_table = at(10, DType::i32, {3, 6});
+    setup.batch.kv_lens = at(11, DType::i32, {3});
+    return setup;
+}
+
+Setup compressed() {
+    Setup setup = padded();
+    setup.batch.page_table = setup.batch.kv_lens = {};
+    setup.batch.page_indptr = at(12, DType::i32, {4});
+    setup.batch.page_indices = at(13, DType::i32, {10});
+    setup.batch.last_page_len = at(14, DType::i32, {3});
+    return setup;
+}
+
+// Everything optional that a dense launch can have.
+Setup full() {
+    Setup setup = dense();
+    setup.spec.lse = setup.spec.sink = setup.spec.alibi = true;
+    setup.tensors.lse = at(5, DType::f32, {3, 5, 8});
+    setup.tensors.sinks = at(6, DType::f32, {8});
+    setup.tensors.alibi_slopes = at(7, DType::f32, {8});
+    setup.batch.q_lens = at(8, DType::i32, {3});
+    setup.batch.kv_lens = at(9, DType::i32, {3});
+    return setup;
+}
+
+struct Case {
+    Setup (*setup)();
+    std::string field;
+    std::string message;
+    std::function<void(Setup&)> spoil;
+};
+
+Tensor moved(Tensor tensor, std::int64_t bytes) {
+    tensor.data = static_cast<char*>(tensor.data) + bytes;
+    return tensor;
+}
+
+}  // namespace
+
+TEST_CASE("what the tensors hold", "[tensors]") {
+    const BoundShape of_dense = dense().check();
+    CHECK(of_dense.batch == 3);
+    CHECK(of_dense.q_tokens == 15);
+    CHECK(of_dense.max_q_len == 5);
+    CHECK(of_dense.max_kv_len == 7);
+    CHECK(of_dense.kv_tokens == 7);
+    CHECK(of_dense.pages == 0);
+    CHECK(of_dense.page_list == 0);
+    Setup bounded = dense();
+    bounded.batch.max_q_len = 2;
+    CHECK(bounded.check().q_tokens == 6);
+
+    const BoundShape of_ragged = ragged().check();
+    CHECK(of_ragged.batch == 3);
+    CHECK(of_ragged.q_tokens == 11);
+    CHECK(of_ragged.max_q_len == 11);
+    CHECK(of_ragged.max_kv_len == 20);
+    CHECK(of_ragged.kv_tokens == 20);
+
+    const BoundShape of_padded = padded().check();
+    CHECK(of_padded.pages == 9);
+    CHECK(of_padded.page_list == 6);
+    CHECK(of_padded.max_kv_len == 96);
+    CHECK(of_padded.kv_tokens == 0);
+
+    const BoundShape of_compressed = compressed().check();
+    CHECK(of_compressed.page_list == 10);
+    CHECK(of_compressed.max_kv_len == 160);
+}
+
+TEST_CASE("bounds are clamped to what the tensors hold", "[tensors]") {
+    Setup setup = padded();
+    setup.batch.max_q_len = 4;
+    setup.batch.max_kv_len = 50;
+    CHECK(setup.check().max_q_len == 4);
+    CHECK(setup.check().max_kv_len == 50);
+    setup.batch.max_q_len = setup.batch.max_kv_len = kInt64Max;
+    CHECK(setup.check().max_q_len == 11);
+    CHECK(setup.check().max_kv_len == 96);
+    // More table than any sequence can be long: 2^20 pages of 2^20 tokens.
+    setup.spec.page_size = 1 << 20;
+    setup.tensors.k = at(2, DType::bf16, {1, 1 << 20, 2, 64});
+    setup.tensors.v = moved(at(2, DType::bf16, {1, 1 << 20, 2, 32}), std::int64_t{1} << 40);
+    setup.batch.page_table = moved(at(2, DType::i32, {3, 1 << 20}), std::int64_t{1} << 41);
+    for (Tensor* tensor : {&setup.tensors.q, &setup.tensors.o, &setup.batch.kv_lens, &setup.batch.q_indptr}) {
+        *tensor = moved(*tensor, std::int64_t{1} << 42);
+    }
+    CHECK(setup.check().max_kv_len == kMaxLength);
+}
+
+TEST_CASE("views of every layout pass", "[tensors]") {
+    const std::function<void(Setup&)> views[] = {
+        // [b, h, s, d] seen as [b, s, h, d].
+        [](Setup& s) {
+            s.tensors.q = at(1, DType::bf16, {3, 8, 5, 64}).permute({0, 2, 1, 3});
+        },
+        [](Setup& s) {
+            s.tensors.o = at(4, DType::bf16, {3, 8, 5, 32}).permute({0, 2, 1, 3});
+        },
+        // [s, b, h, d].
+        [](Setup& s) {
+            s.tensors.k = at(2, DType::bf16, {7, 3, 2, 64}).permute({1, 0, 2, 3});
+        },
+        // A slice of a wider buffer.
+        [](Setup& s) {
+            s.tensors.v = at(3, DType::bf16, {3, 9, 6, 48}).slice(1, 1, 8).slice(2, 2, 4).slice(3, 8, 40);
+        },
+        // One key for all heads, one cache for all sequences.
+        [](Setup& s) { s.tensors.k.strides[2] = 0; },
+        [](Setup& s) { s.tensors.v.strides[0] = 0; },
+        // LSE as [b, h, s].
+        [](Setup& s) {
+            s.tensors.lse = at(5, DType::f32, {3, 8, 5}).permute({0, 2, 1});
+        },
+        [](Setup& s) {
+            s.tensors.lse = at(5, DType::f32, {3, 5, 8, 3}).select(3, 1);
+        },
+        // Nothing is optional that is not needed.
+        [](Setup& s) { s.batch.q_lens = {}; },
+        [](Setup& s) { s.batch.kv_lens = {}; },
+        // q and o of one row.
+        [](Setup& s) {
+            const Tensor rows = at(1, DType::bf16, {3, 5, 8, 96});
+            s.tensors.q = rows.slice(3, 0, 64);
+            s.tensors.o = rows.slice(3, 64, 96);
+        },
+    };
+    for (const auto& view : views) {
+        Setup setup = full();
+        view(setup);
+        CHECK_NOTHROW(setup.check());
+    }
+}
+
+TEST_CASE("all of packed QKV and the output in one row", "[tensors]") {
+    Setup setup = ragged();
+    setup.spec.head_dim_vo = 64;
+    setup.batch.kv_indptr = setup.batch.q_indptr;
+    const Tensor rows = at(1, DType::bf16, {11, 20 * 64}).split(1, 20);
+    setup.tensors.q = rows.slice(1, 0, 8);
+    setup.tensors.k = rows.slice(1, 8, 10);
+    setup.tensors.v = rows.slice(1, 10, 12);
+    setup.tensors.o = rows.slice(1, 12, 20);
+    CHECK(setup.check().kv_tokens == 11);
+    setup.tensors.o = rows.slice(1, 11, 19);
+    CHECK(refused([&] { setup.check(); }).value() == "memory that overlaps v");
+}
+
+TEST_CASE("pages in either order, K and V in one cache", "[tensors]") {
+    Setup setup = padded();
+    setup.spec.head_dim_vo = 64;
+    setup.tensors.o = at(4, DType::bf16, {11, 8, 64});
+    const Tensor nhd = at(2, DType::bf16, {9, 2, 16, 2, 64});
+    setup.tensors.k = nhd.select(1, 0);
+    setup.tensors.v = nhd.select(1, 1);
+    CHECK(setup.check().pages == 9);
+    const Tensor hnd = at(2, DType::bf16, {9, 2, 2, 16, 64});
+    setup.tensors.k = hnd.select(1, 0);
+    setup.tensors.v = hnd.select(1, 1);
+    CHECK(refused([&] { setup.check(); }).field() == "k.shape[1]");
+    setup.spec.page_order = PageOrder::HND;
+    CHECK(setup.check().pages == 9);
+    setup.batch.page_table = at(10, DType::i32, {3, 64}).slice(1, 0, 6);  // strided rows
+    CHECK(setup.check().page_list == 6);
+}
+
+TEST_CASE("nothing at all is a valid launch", "[tensors]") {
+    Setup setup = ragged();
+    setup.tensors.q = Tensor::contiguous(nullptr, DType::bf16, {0, 8, 64});
+    setup.tensors.o = Tensor::contiguous(nullptr, DType::bf16, {0, 8, 32});
+    setup.tensors.k = Tensor::contiguous(nullptr, DType::bf16, {0, 2, 64});
+    setup.tensors.v = Tensor::contiguous(nullptr, DType::bf16, {0, 2, 32});
+    CHECK(setup.check().batch == 3);  // of empty sequences
+    CHECK(setup.check().q_tokens == 0);
+    setup.batch.q_indptr = at(8, DType::i32, {1});
+    setup.batch.kv_indptr = at(9, DType::i32, {1});
+    CHECK(setup.check().batch == 0);
+    Setup pages = compressed();
+    pages.batch.page_indices = Tensor::contiguous(nullptr, DType::i32, {0});
+    pages.tensors.k = Tensor::contiguous(nullptr, DType::bf16, {0, 16, 2, 64});
+    pages.tensors.v = Tensor::contiguous(nullptr, DType::bf16, {0, 16, 2, 32});
+    CHECK(pages.check().max_kv_len == 0);
+}
+
+TEST_CASE("alignment classes", "[tensors]") {
+    for (const int alignment : {16, 8, 4, 2}) {
+        Setup setup = dense();
+        setup.spec.alignment = alignment;
+        Tensor wide = at(1, DType::bf16, {3, 5, 8, 64 + alignment / 2});
+        setup.tensors.q = moved(wide, alignment).slice(3, 0, 64);
+        INFO(alignment);
+        CHECK_NOTHROW(setup.check());
+        if (alignment == 2) continue;
+        Setup base = setup;
+        base.tensors.q = moved(base.tensors.q, alignment / 2);
+        CHECK(refused([&] { base.check(); }).field() == "q.data");
+        Setup stride = setup;
+        stride.tensors.k.strides[1] += alignment / 4;
+        const InvalidRequest error = refused([&] { stride.check(); });
+        CHECK(error.field() == "k.strides[1]");
+        CHECK(contains(error.accepted(), "a multiple of " + std::to_string(alignment / 2) + " elements"));
+    }
+    // A stride that is never taken is not looked at.
+    Setup single = dense();
+    single.tensors.q = at(1, DType::bf16, {1, 5, 8, 64});
+    single.tensors.k = at(2, DType::bf16, {1, 7, 2, 64});
+    single.tensors.v = at(3, DType::bf16, {1, 7, 2, 32});
+    single.tensors.o = at(4, DType::bf16, {1, 5, 8, 32});
+    single.tensors.q.strides[0] = -3;
+    single.tensors.o.strides[0] = 0;
+    CHECK_NOTHROW(single.check());
+}
+
+TEST_CASE("what is wrong with the tensors is named", "[tensors]") {
+    const auto null = [](Tensor AttentionTensors::*member) {
+        return [=](Setup& s) { (s.tensors.*member).data = nullptr; };
+    };
+    const auto gone = [](Tensor AttentionTensors::*member) {
+        return [=](Setup& s) { s.tensors.*member = {}; };
+    };
+    const auto gone_index = [](Tensor Batch::*member) { return [=](Setup& s) { s.batch.*member = {}; }; };
+    const auto extra_index = [](Tensor Batch::*member) {
+        return [=](Setup& s) { s.batch.*member = at(15, DType::i32, {3}); };
+    };
+    const Case cases[] = {
+        // Absent and null.
+        {dense, "q", "the queries", gone(&AttentionTensors::q)},
+        {dense, "k", "the keys", gone(&AttentionTensors::k)},
+        {dense, "v", "the values", gone(&AttentionTensors::v)},
+        {dense, "o", "memory for the output", gone(&AttentionTensors::o)},
+        {full, "lse", "the spec asks for", gone(&AttentionTensors::lse)},
+        {full, "sinks", "fp32 [q_heads]", gone(&AttentionTensors::sinks)},
+        {full, "alibi_slopes", "fp32 [q_heads]", gone(&AttentionTensors::alibi_slopes)},
+        {dense, "q.data", "a null pointer", null(&AttentionTensors::q)},
+        {dense, "k.data", "a null pointer", null(&AttentionTensors::k)},
+        {dense, "v.data", "a null pointer", null(&AttentionTensors::v)},
+        {dense, "o.data", "a null pointer", null(&AttentionTensors::o)},
+        {full, "lse.data", "a null pointer", null(&AttentionTensors::lse)},
+        {full, "sinks.data", "a null pointer", null(&AttentionTensors::sinks)},
+        {ragged, "batch.q_indptr.data", "a null pointer", [](Setup& s) { s.batch.q_indptr.data = nullptr; }},
+        {padded, "batch.page_table.data", "a null pointer",
+         [](Setup& s) { s.batch.page_table.data = nullptr; }},
+        // Present where the spec has none.
+        {full, "lse", "a spec with lse", [](Setup& s) { s.spec.lse = false; }},
+        {full, "sinks", "a spec with sink", [](Setup& s) { s.spec.sink = false; }},
+        {full, "alibi_slopes", "a spec with alibi", [](Setup& s) { s.spec.alibi = false; }},
+        // Types.
+        {dense, "q.dtype", "fp16 is not accepted; expected bf16",
+         [](Setup& s) { s.tensors.q.dtype = DType::f16; }},
+        {dense, "k.dtype", "expected bf16", [](Setup& s) { s.tensors.k.dtype = DType::f32; }},
+        {dense, "v.dtype", "expected bf16", [](Setup& s) { s.tensors.v.dtype = static_cast<DType>(99); }},
+        {dense, "o.dtype", "expected bf16", [](Setup& s) { s.tensors.o.dtype = DType::f32; }},
+        {full, "lse.dtype", "expected fp32", [](Setup& s) { s.tensors.lse.dtype = DType::bf16; }},
+        {full, "sinks.dtype", "expected fp32", [](Setup& s) { s.tensors.sinks.dtype = DType::bf16; }},
+        {full, "batch.kv_lens.dtype", "expected int32", [](Setup& s) { s.batch.kv_lens.dtype = DType::i64; }},
+        {ragged, "batch.q_indptr.dtype", "expected int64", [](Setup& s) { s.spec.index_dtype = DType::i64; }},
+        // Ranks and extents.
+        {dense, "q.rank", "4 [batch, q_len, q_heads, head_dim_qk]", [](Setup& s) { s.tensors.q.rank = 3; }},
+        {dense, "q.rank", "99 is not accepted", [](Setup& s) { s.tensors.q.rank = 99; }},
+        {dense, "q.rank", "-1 is not accepted", [](Setup& s) { s.tensors.q.rank = -1; }},
+        {ragged, "q.rank", "3 [query tokens",
+         [](Setup& s) {
+             s.tensors.q = at(1, DType::bf16, {3, 5, 8, 64});
+         }},
+        {dense, "q.shape[0]", "from 0", [](Setup& s) { s.tensors.q.shape[0] = -3; }},
+        {dense, "q.shape[1]", "from 0", [](Setup& s) { s.tensors.q.shape[1] = kInt64Max; }},
+        {dense, "q.shape[2]", "8 (q_heads)", [](Setup& s) { s.tensors.q.shape[2] = 7; }},
+        {dense, "q.shape[3]", "64 (head_dim_qk)", [](Setup& s) { s.tensors.q.shape[3] = 32; }},
+        {dense, "k.shape[0]", "3 (batch)", [](Setup& s) { s.tensors.k.shape[0] = 2; }},
+        {dense, "k.shape[2]", "2 (kv_heads)", [](Setup& s) { s.tensors.k.shape[2] = 8; }},
+        {dense, "v.shape[1]", "7 (kv_len)", [](Setup& s) { s.tensors.v.shape[1] = 6; }},
+        {dense, "v.shape[3]", "32 (head_dim_vo)", [](Setup& s) { s.tensors.v.shape[3] = 64; }},
+        {dense, "o.shape[1]", "5 (q_len of q)", [](Setup& s) { s.tensors.o.shape[1] = 4; }},
+        {dense, "o.shape[3]", "32 (head_dim_vo)", [](Setup& s) { s.tensors.o.shape[3] = 64; }},
+        {ragged, "v.shape[0]", "20 (KV tokens)", [](Setup& s) { s.tensors.v.shape[0] = 19; }},
+        {ragged, "o.shape[0]", "11 (query tokens", [](Setup& s) { s.tensors.o.shape[0] = 12; }},
+        {padded, "k.shape[1]", "16 (page_size)", [](Setup& s) { s.tensors.k.shape[1] = 32; }},
+        {padded, "v.shape[0]", "9 (pages)", [](Setup& s) { s.tensors.v.shape[0] = 8; }},
+        {full, "lse.rank", "3 [batch, q_len of q, q_heads]",
+         [](Setup& s) {
+             s.tensors.lse = at(5, DType::f32, {3, 5, 8, 1});
+         }},
+        {full, "lse.shape[1]", "5 (q_len", [](Setup& s) { s.tensors.lse.shape[1] = 6; }},
+        {full, "sinks.shape[0]", "8 (q_heads)", [](Setup& s) { s.tensors.sinks.shape[0] = 2; }},
+        {full, "alibi_slopes.rank", "1 [q_heads]",
+         [](Setup& s) {
+             s.tensors.alibi_slopes = at(7, DType::f32, {8, 1});
+         }},
+        {dense, "q.shape[0]", "a batch of at most 1048576",
+         [](Setup& s) { s.tensors.q.shape[0] = kMaxBatch + 1; }},
+        {dense, "q.shape", "queries in all",
+         [](Setup& s) {
+             s.tensors.q.shape[0] = 1 << 20;
+             s.tensors.q.shape[1] = 1 << 20;
+         }},
+        {ragged, "q.shape", "at most 536870911 with 4",
+         [](Setup& s) {
+             s.tensors.q = moved(at(1, DType::bf16, {std::int64_t{1} << 29, 8, 64}), std::int64_t{1} << 42);
+             s.tensors.o = moved(at(1, DType::bf16, {std::int64_t{1} << 29, 8, 32}), std::int64_t{1} << 43);
+         }},
+        // Strides.
+        {dense, "q.strides[3]", "the last axis is contiguous", [](Setup& s) { s.tensors.q.strides[3] = 2; }},
+        {dense, "k.strides[3]", "the last axis is contiguous", [](Setup& s) { s.tensors.k.strides[3] = 0; }},
+        {dense, "o.strides[3]", "the last axis is contiguous", [](Setup& s) { s.tensors.o.strides[3] = 8; }},
+        {dense, "q.strides[1]", "a stride from 0", [](Setup& s) { s.tensors.q.strides[1] = -512; }},
+        {dense, "v.strides[0]", "within 2^63 bytes",
+         [](Setup& s) { s.tensors.v.strides[0] = kInt64Max / 2; }},
+        {dense, "v.strides[0]", "within 2^63 bytes",
+         [](Setup& s) { s.tensors.v.strides[0] = kInt64Max / 4; }},
+        {dense, "q.strides[0]", "multiple of 8 elements (16 bytes",
+         [](Setup& s) { s.tensors.q.strides[0] += 4; }},
+        {dense, "o.strides[2]", "multiple of 8 elements", [](Setup& s) { s.tensors.o.strides[2] += 1; }},
+        {dense, "q.data", "a multiple of 16 bytes", [](Setup& s) { s.tensors.q = moved(s.tensors.q, 8); }},
+        {full, "lse.data", "a multiple of 4 bytes",
+         [](Setup& s) { s.tensors.lse = moved(s.tensors.lse, 2); }},
+        {full, "sinks.strides[0]", "contiguous", [](Setup& s) { s.tensors.sinks.strides[0] = 2; }},
+        {ragged, "batch.q_indptr.strides[0]", "contiguous",
+         [](Setup& s) { s.batch.q_indptr.strides[0] = 2; }},
+        {ragged, "batch.kv_indptr.data", "a multiple of 4 bytes",
+         [](Setup& s) { s.batch.kv_indptr = moved(s.batch.kv_indptr, 2); }},
+        {padded, "batch.page_table.strides[1]", "contiguous",
+         [](Setup& s) {
+             s.batch.page_table = at(10, DType::i32, {6, 3}).permute({1, 0});
+         }},
+        {padded, "batch.page_table.strides[0]", "a stride from 0",
+         [](Setup& s) { s.batch.page_table.strides[0] = -6; }},
+        {dense, "k.data", "an address with",
+         [](Setup& s) { s.tensors.k.data = reinterpret_cast<void*>(~std::uintptr_t{15}); }},
+        // Outputs.
+        {dense, "o.strides[2]", "above 0", [](Setup& s) { s.tensors.o.strides[2] = 0; }},
+        {full, "lse.strides[0]", "above 0", [](Setup& s) { s.tensors.lse.strides[0] = 0; }},
+        {dense, "o.strides", "no two elements", [](Setup& s) { s.tensors.o.strides[1] = 32; }},
+        {dense, "o", "memory that overlaps q", [](Setup& s) { s.tensors.o.data = s.tensors.q.data; }},
+        {dense, "o", "memory that overlaps k", [](Setup& s) { s.tensors.o.data = s.tensors.k.data; }},
+        {dense, "o", "memory that overlaps v", [](Setup& s) { s.tensors.o.data = s.tensors.v.data; }},
+        {full, "o", "memory that overlaps sinks", [](Setup& s) { s.tensors.sinks.data = s.tensors.o.data; }},
+        {full, "o", "memory that overlaps batch.kv_lens",
+         [](Setup& s) { s.batch.kv_lens.data = s.tensors.o.data; }},
+        {full, "lse", "memory that overlaps q", [](Setup& s) { s.tensors.lse.data = s.tensors.q.data; }},
+        {full, "lse", "memory that overlaps o", [](Setup& s) { s.tensors.lse.data = s.tensors.o.data; }},
+        {padded, "o", "memory that overlaps batch.page_table",
+         [](Setup& s) { s.batch.page_table.data = s.tensors.o.data; }},
+        // Descriptors of the KV storage.
+        {ragged, "batch.kv_indptr", "which ragged KV needs", gone_index(&Batch::kv_indptr)},
+        {padded, "batch.kv_lens", "which a page_table needs", gone_index(&Batch::kv_lens)},
+        {padded, "batch.page_table",
+         "page_table with kv_lens, or page_indptr, page_indices and last_page_len",
+         gone_index(&Batch::page_table)},
+        {compressed, "batch.page_indptr", "together", gone_index(&Batch::page_indptr)},
+        {compressed, "batch.page_indices", "together", gone_index(&Batch::page_indices)},
+        {compressed, "batch.last_page_len", "together", gone_index(&Batch::last_page_len)},
+        {compressed, "batch.page_table", "the other form", extra_index(&Batch::page_table)},
+        {compressed, "batch.kv_lens", "the other form", extra_index(&Batch::kv_lens)},
+        {padded, "batch.page_table", "the other form", extra_index(&Batch::page_indices)},
+        {padded, "batch.kv_indptr", "ragged KV, and the spec's kv is paged", extra_index(&Batch::kv_indptr)},
+        {dense, "batch.kv_indptr", "ragged KV, and the spec's kv is dense", extra_index(&Batch::kv_indptr)},
+        {dense, "batch.page_table", "paged KV, and the spec's kv is dense", extra_index(&Batch::page_table)},
+        {dense, "batch.last_page_len", "paged KV", extra_index(&Batch::last_page_len)},
+        {ragged, "batch.kv_lens", "dense or paged KV, and the spec's kv is ragged",
+         extra_index(&Batch::kv_lens)},
+        {ragged, "batch.page_indptr", "paged KV", extra_index(&Batch::page_indptr)},
+        {ragged, "batch.q_lens", "a dense q", extra_index(&Batch::q_lens)},
+        // Their sizes.
+        {ragged, "batch.q_indptr.shape[0]", "batch + 1", [](Setup& s) { s.batch.q_indptr.shape[0] = 0; }},
+        {ragged, "batch.kv_indptr.shape[0]", "4 (batch + 1)",
+         [](Setup& s) { s.batch.kv_indptr.shape[0] = 3; }},
+        {full, "batch.q_lens.shape[0]", "3 (batch)", [](Setup& s) { s.batch.q_lens.shape[0] = 4; }},
+        {padded, "batch.kv_lens.shape[0]", "3 (batch)", [](Setup& s) { s.batch.kv_lens.shape[0] = 4; }},
+        {padded, "batch.page_table.shape[0]", "3 (batch)", [](Setup& s) { s.batch.page_table.shape[0] = 2; }},
+        {padded, "batch.page_table.rank", "2 [batch",
+         [](Setup& s) { s.batch.page_table = at(10, DType::i32, {18}); }},
+        {compressed, "batch.page_indptr.shape[0]", "4 (batch + 1)",
+         [](Setup& s) { s.batch.page_indptr.shape[0] = 3; }},
+        {compressed, "batch.last_page_len.shape[0]", "3 (batch)",
+         [](Setup& s) { s.batch.last_page_len.shape[0] = 4; }},
+        {dense, "batch.max_q_len", "from 1, or 0", [](Setup& s) { s.batch.max_q_len = -1; }},
+        {dense, "batch.max_kv_len", "from 1, or 0", [](Setup& s) { s.batch.max_kv_len = -1; }},
+    };
+    for (const Case& bad : cases) {
+        Setup setup = bad.setup();
+        REQUIRE_NOTHROW(setup.check());
+        bad.spoil(setup);
+        INFO(bad.field << " " << bad.message);
+        const InvalidRequest error = refused([&] { setup.check(); });
+        INFO(error.what());
+        CHECK(error.field() == bad.field);
+        CHECK(contains(error.what(), bad.message));
+    }
+}

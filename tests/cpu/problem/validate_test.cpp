@@ -1,0 +1,229 @@
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "expect.hpp"
+#include "problem/limits.hpp"
+#include "problem/problem.hpp"
+
+using namespace attnsmith;
+using namespace attnsmith::problem;
+using attnsmith::test::contains;
+using attnsmith::test::refused;
+
+namespace {
+
+constexpr std::int64_t kInt64Max = std::numeric_limits<std::int64_t>::max();
+constexpr std::int64_t kInt64Min = std::numeric_limits<std::int64_t>::min();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+AttentionSpec good_spec() {
+    AttentionSpec spec;
+    spec.head_dim_qk = 128;
+    spec.q_heads = 32;
+    spec.kv_heads = 8;
+    return spec;
+}
+
+struct Case {
+    std::string field;
+    std::string accepted;  // a part of the message
+    std::function<void(AttentionSpec&, PlanSizes&)> change;
+};
+
+template <typename Value>
+std::function<void(AttentionSpec&, PlanSizes&)> with(Value AttentionSpec::*member, Value value) {
+    return [=](AttentionSpec& spec, PlanSizes&) { spec.*member = value; };
+}
+std::function<void(AttentionSpec&, PlanSizes&)> with(std::int64_t PlanSizes::*member, std::int64_t value) {
+    return [=](AttentionSpec&, PlanSizes& sizes) { sizes.*member = value; };
+}
+std::function<void(AttentionSpec&, PlanSizes&)> with_scale(double value) {
+    return [=](AttentionSpec& spec, PlanSizes&) { spec.scale = value; };
+}
+std::function<void(AttentionSpec&, PlanSizes&)> with_softcap(double value) {
+    return [=](AttentionSpec& spec, PlanSizes&) { spec.softcap = value; };
+}
+std::function<void(AttentionSpec&, PlanSizes&)> paged(std::int64_t page_size) {
+    return [=](AttentionSpec& spec, PlanSizes&) {
+        spec.kv = KvStorage::paged;
+        spec.page_size = page_size;
+    };
+}
+
+}  // namespace
+
+TEST_CASE("defaults are filled in", "[validate]") {
+    AttentionSpec spec = good_spec();
+    spec.kv_heads = 0;
+    const Problem problem = validate(spec, {4, 100, 200});
+    CHECK(problem.spec.head_dim_vo == 128);
+    CHECK(problem.spec.kv_heads == 32);
+    REQUIRE(problem.spec.scale);
+    CHECK(*problem.spec.scale == 1.0 / std::sqrt(128.0));
+    CHECK(problem.sizes == PlanSizes{4, 100, 200});
+    CHECK(problem.group_size() == 1);
+    CHECK(validate(good_spec(), {}).group_size() == 4);
+}
+
+TEST_CASE("validating twice changes nothing", "[validate]") {
+    AttentionSpec spec = good_spec();
+    spec.mask = Mask::causal;
+    spec.window_left = 0;
+    spec.window_right = 0;
+    const Problem once = validate(spec, {});
+    CHECK(validate(once.spec, once.sizes) == once);
+}
+
+TEST_CASE("every head dimension that is a multiple of 8 up to 256 is valid, and no other", "[validate]") {
+    for (std::int64_t head_dim = -16; head_dim <= 300; ++head_dim) {
+        INFO(head_dim);
+        AttentionSpec spec = good_spec();
+        spec.head_dim_qk = head_dim;
+        if (head_dim >= 8 && head_dim <= 256 && head_dim % 8 == 0) {
+            CHECK(validate(spec, {}).spec.head_dim_vo == head_dim);
+        } else {
+            CHECK(refused([&] { validate(spec, {}); }).field() == "head_dim_qk");
+        }
+    }
+}
+
+TEST_CASE("the nearest head dimension is named", "[validate]") {
+    const std::pair<std::int64_t, int> cases[] = {{7, 8},      {0, 8},           {-8, 8},       {9, 8},
+                                                  {11, 8},     {12, 16},         {100, 104},    {257, 256},
+                                                  {1000, 256}, {kInt64Max, 256}, {kInt64Min, 8}};
+    for (const auto& [head_dim, nearest] : cases) {
+        INFO(head_dim);
+        AttentionSpec spec = good_spec();
+        spec.head_dim_qk = head_dim;
+        const InvalidRequest error = refused([&] { validate(spec, {}); });
+        CHECK(error.value() == std::to_string(head_dim));
+        CHECK(error.accepted() ==
+              "a multiple of 8 from 8 to 256 (the nearest is " + std::to_string(nearest) + ")");
+    }
+}
+
+TEST_CASE("what is wrong is named", "[validate]") {
+    const Case cases[] = {
+        {"dtype", "fp16 or bf16", with(&AttentionSpec::dtype, DType::f32)},
+        {"dtype", "fp16 or bf16", with(&AttentionSpec::dtype, DType::i32)},
+        {"dtype", "fp16 or bf16", with(&AttentionSpec::dtype, static_cast<DType>(99))},
+        {"head_dim_vo", "the nearest is 8", with<std::int64_t>(&AttentionSpec::head_dim_vo, -8)},
+        {"head_dim_vo", "the nearest is 256", with<std::int64_t>(&AttentionSpec::head_dim_vo, 512)},
+        {"q_heads", "from 1 to 65536", with<std::int64_t>(&AttentionSpec::q_heads, 0)},
+        {"q_heads", "from 1 to 65536", with<std::int64_t>(&AttentionSpec::q_heads, -32)},
+        {"q_heads", "from 1 to 65536", with<std::int64_t>(&AttentionSpec::q_heads, 65537)},
+        {"q_heads", "from 1 to 65536", with<std::int64_t>(&AttentionSpec::q_heads, kInt64Max)},
+        {"kv_heads", "from 1 to 65536", with<std::int64_t>(&AttentionSpec::kv_heads, -1)},
+        {"kv_heads", "from 1 to 65536", with<std::int64_t>(&AttentionSpec::kv_heads, kInt64Min)},
+        {"kv_heads", "a divisor of q_heads, which is 32", with<std::int64_t>(&AttentionSpec::kv_heads, 5)},
+        {"kv_heads", "a divisor of q_heads, which is 32", with<std::int64_t>(&AttentionSpec::kv_heads, 64)},
+        {"mask", "full or causal", with(&AttentionSpec::mask, static_cast<Mask>(2))},
+        {"window_left", "from 0", with<std::optional<std::int64_t>>(&AttentionSpec::window_left, -1)},
+        {"window_right", "from 0",
+         with<std::optional<std::int64_t>>(&AttentionSpec::window_right, kInt64Min)},
+        {"window_right", "mask full",
+         [](AttentionSpec& spec, PlanSizes&) {
+             spec.mask = Mask::causal;
+             spec.window_right = 1;
+         }},
+        {"scale", "a finite number above 0", with_scale(0.0)},
+        {"scale", "a finite number above 0", with_scale(-0.1)},
+        {"scale", "a finite number above 0", with_scale(kNaN)},
+        {"scale", "a finite number above 0", with_scale(kInfinity)},
+        {"scale", "a finite number above 0", with_scale(1e-300)},  // 0 in fp32
+        {"scale", "a finite number above 0", with_scale(1e300)},   // infinite in fp32
+        {"softcap", "a finite number above 0", with_softcap(0.0)},
+        {"softcap", "a finite number above 0", with_softcap(-50.0)},
+        {"softcap", "a finite number above 0", with_softcap(kNaN)},
+        {"softcap", "a finite number above 0", with_softcap(-kInfinity)},
+        {"kv", "dense, ragged or paged", with(&AttentionSpec::kv, static_cast<KvStorage>(3))},
+        {"page_order", "NHD or HND", with(&AttentionSpec::page_order, static_cast<PageOrder>(3))},
+        {"page_size", "from 1 to 1048576", paged(0)},
+        {"page_size", "from 1 to 1048576", paged(-16)},
+        {"page_size", "from 1 to 1048576", paged((1 << 20) + 1)},
+        {"page_size", "kv is dense", with<std::int64_t>(&AttentionSpec::page_size, 16)},
+        {"page_size", "kv is dense", with<std::int64_t>(&AttentionSpec::page_size, -1)},
+        {"index_dtype", "int32 or int64", with(&AttentionSpec::index_dtype, DType::f32)},
+        {"alignment", "16, 8, 4 or 2", with(&AttentionSpec::alignment, 0)},
+        {"alignment", "16, 8, 4 or 2", with(&AttentionSpec::alignment, 1)},
+        {"alignment", "16, 8, 4 or 2", with(&AttentionSpec::alignment, 12)},
+        {"alignment", "16, 8, 4 or 2", with(&AttentionSpec::alignment, 32)},
+        {"precision", "default or high", with(&AttentionSpec::precision, static_cast<Precision>(9))},
+        {"consistency", "default or bitwise", with(&AttentionSpec::consistency, static_cast<Consistency>(9))},
+        {"batch", "from 1 to 1048576", with(&PlanSizes::batch, 0)},
+        {"batch", "from 1 to 1048576", with(&PlanSizes::batch, (1 << 20) + 1)},
+        {"q_len", "from 0 to 1073741824", with(&PlanSizes::q_len, -1)},
+        {"q_len", "from 0 to 1073741824", with(&PlanSizes::q_len, kMaxLength + 1)},
+        {"q_len", "at most 536870911 with 4 query heads", with(&PlanSizes::q_len, 1 << 29)},
+        {"kv_len", "from 0 to 1073741824", with(&PlanSizes::kv_len, -1)},
+        {"kv_len", "from 0 to 1073741824", with(&PlanSizes::kv_len, kInt64Max)},
+    };
+    for (const Case& bad : cases) {
+        AttentionSpec spec = good_spec();
+        PlanSizes sizes;
+        bad.change(spec, sizes);
+        const InvalidRequest error = refused([&] { validate(spec, sizes); });
+        INFO(error.what());
+        CHECK(error.field() == bad.field);
+        CHECK(contains(error.accepted(), bad.accepted));
+    }
+}
+
+TEST_CASE("the ends of every range are valid", "[validate]") {
+    const std::function<void(AttentionSpec&, PlanSizes&)> changes[] = {
+        with<std::int64_t>(&AttentionSpec::kv_heads, 1),
+        with<std::int64_t>(&AttentionSpec::kv_heads, 32),
+        [](AttentionSpec& spec, PlanSizes&) { spec.q_heads = kMaxHeads; },
+        with(&AttentionSpec::dtype, DType::f16),
+        with(&AttentionSpec::index_dtype, DType::i64),
+        with(&AttentionSpec::alignment, 2),
+        with(&AttentionSpec::precision, Precision::high),
+        with(&AttentionSpec::consistency, Consistency::bitwise),
+        paged(1),
+        paged(1 << 20),
+        with_scale(1e-30),
+        with_scale(1e30),
+        with_softcap(1e-3),
+        with(&PlanSizes::batch, kMaxBatch),
+        with(&PlanSizes::q_len, 0),
+        with(&PlanSizes::q_len, (1 << 29) - 1),
+        with(&PlanSizes::kv_len, 0),
+        with(&PlanSizes::kv_len, kMaxLength),
+    };
+    for (const auto& change : changes) {
+        AttentionSpec spec = good_spec();
+        PlanSizes sizes;
+        change(spec, sizes);
+        CHECK_NOTHROW(validate(spec, sizes));
+    }
+}
+
+TEST_CASE("windows have one normal form", "[validate]") {
+    AttentionSpec spec = good_spec();
+    spec.window_left = kMaxLength;
+    spec.window_right = kInt64Max;
+    CHECK_FALSE(validate(spec, {}).spec.window_left);
+    CHECK_FALSE(validate(spec, {}).spec.window_right);
+    spec.window_left = kMaxLength - 1;
+    CHECK(validate(spec, {}).spec.window_left == kMaxLength - 1);
+    spec.mask = Mask::causal;
+    CHECK_FALSE(validate(spec, {}).spec.window_right);  // no bound: the mask has its own
+    spec.window_right = 0;
+    CHECK_FALSE(validate(spec, {}).spec.window_right);
+    spec.mask = Mask::full;
+    CHECK(validate(spec, {}).spec.window_right == 0);
+}
+
+TEST_CASE("the page order says nothing without pages", "[validate]") {
+    AttentionSpec spec = good_spec();
+    spec.page_order = PageOrder::HND;
+    CHECK(validate(spec, {}).spec.page_order == PageOrder::NHD);
+    spec.kv = KvStorage::paged;
+    spec.page_size = 16;
+    CHECK(validate(spec, {}).spec.page_order == PageOrder::HND);
+}

@@ -1,0 +1,130 @@
+#include "problem/vocabulary.hpp"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "expect.hpp"
+
+using namespace attnsmith;
+using namespace attnsmith::problem;
+using attnsmith::test::contains;
+using attnsmith::test::refused;
+
+TEST_CASE("enumerators have the spellings of the design", "[vocabulary]") {
+    CHECK(to_string(DType::f16) == "fp16");
+    CHECK(to_string(DType::bf16) == "bf16");
+    CHECK(to_string(DType::f32) == "fp32");
+    CHECK(to_string(DType::i32) == "int32");
+    CHECK(to_string(DType::i64) == "int64");
+    CHECK(to_string(Mask::full) == "full");
+    CHECK(to_string(Mask::causal) == "causal");
+    CHECK(to_string(KvStorage::dense) == "dense");
+    CHECK(to_string(KvStorage::ragged) == "ragged");
+    CHECK(to_string(KvStorage::paged) == "paged");
+    CHECK(to_string(PageOrder::NHD) == "NHD");
+    CHECK(to_string(PageOrder::HND) == "HND");
+    CHECK(to_string(Precision::standard) == "default");
+    CHECK(to_string(Precision::high) == "high");
+    CHECK(to_string(Consistency::standard) == "default");
+    CHECK(to_string(Consistency::bitwise) == "bitwise");
+    CHECK(to_string(Op::mla) == "mla");
+    CHECK(to_string(static_cast<Mask>(77)) == "(not an enumerator)");
+}
+
+TEST_CASE("words and aliases are read", "[vocabulary]") {
+    for (const char* word : {"fp16", "f16", "float16", "half"})
+        CHECK(parse_float_dtype("dtype", word) == DType::f16);
+    for (const char* word : {"bf16", "bfloat16"}) CHECK(parse_float_dtype("dtype", word) == DType::bf16);
+    for (const char* word : {"int32", "i32"}) CHECK(parse_index_dtype("index_dtype", word) == DType::i32);
+    for (const char* word : {"int64", "i64"}) CHECK(parse_index_dtype("index_dtype", word) == DType::i64);
+    for (const char* word : {"full", "none"}) CHECK(parse_mask("mask", word) == Mask::full);
+    for (const char* word : {"NHD", "nhd"}) CHECK(parse_page_order("page_order", word) == PageOrder::NHD);
+    CHECK(parse_consistency("consistency", "standard") == Consistency::standard);
+    CHECK(parse_op("op", "append") == Op::append);
+}
+
+TEST_CASE("each canonical word reads back as what wrote it", "[vocabulary]") {
+    for (const auto word : words_of(Words::op)) CHECK(to_string(parse_op("f", word)) == word);
+    for (const auto word : words_of(Words::float_dtype))
+        CHECK(to_string(parse_float_dtype("f", word)) == word);
+    for (const auto word : words_of(Words::index_dtype))
+        CHECK(to_string(parse_index_dtype("f", word)) == word);
+    for (const auto word : words_of(Words::mask)) CHECK(to_string(parse_mask("f", word)) == word);
+    for (const auto word : words_of(Words::kv)) CHECK(to_string(parse_kv_storage("f", word)) == word);
+    for (const auto word : words_of(Words::page_order)) CHECK(to_string(parse_page_order("f", word)) == word);
+    for (const auto word : words_of(Words::precision)) CHECK(to_string(parse_precision("f", word)) == word);
+    for (const auto word : words_of(Words::consistency))
+        CHECK(to_string(parse_consistency("f", word)) == word);
+    CHECK(words_of(Words::op).size() == 4);
+    CHECK(words_of(Words::kv).size() == 3);
+}
+
+TEST_CASE("a word that is none of the list is refused with the list", "[vocabulary]") {
+    const InvalidRequest dtype = refused([] { parse_float_dtype("dtype", "bf17"); });
+    CHECK(dtype.field() == "dtype");
+    CHECK(dtype.value() == "\"bf17\"");
+    CHECK(dtype.accepted() == "fp16 or bf16");
+    CHECK(refused([] { parse_float_dtype("dtype", "fp32"); }).accepted() == "fp16 or bf16");
+    CHECK(refused([] { parse_index_dtype("index_dtype", "fp16"); }).accepted() == "int32 or int64");
+    CHECK(refused([] { parse_mask("mask", "Causal"); }).accepted() == "full or causal");
+    CHECK(refused([] { parse_kv_storage("kv", "pagde"); }).accepted() ==
+          "dense, ragged or paged (did you mean paged?)");
+    CHECK(refused([] { parse_kv_storage("kv", "zzzzzz"); }).accepted() == "dense, ragged or paged");
+    CHECK(refused([] { parse_kv_storage("kv", ""); }).value() == "\"\"");
+}
+
+TEST_CASE("values in messages are one short line of ASCII", "[vocabulary]") {
+    CHECK(quote("a\nb\"c") == "\"a\\nb\\\"c\"");
+    CHECK(quote(std::string(1000, 'x')).size() < 80);
+    for (const std::string& text : {std::string("\xff\xfe\x00 mixed", 9), std::string("caf\xc3\xa9"),
+                                    std::string(59, 'x') + "\xe2\x82\xac"}) {
+        const std::string line = quote(text);
+        CHECK(std::ranges::all_of(line, [](char c) { return c >= ' ' && c <= '~'; }));
+    }
+}
+
+TEST_CASE("compute capabilities", "[vocabulary]") {
+    const std::vector<int> sms(known_sms().begin(), known_sms().end());
+    CHECK(sms == std::vector<int>{80, 86, 87, 89, 90, 100, 103, 110, 120, 121});
+    for (const int sm : sms) {
+        CHECK(check_sm("sm", sm) == sm);
+        CHECK(parse_sm("sm", std::to_string(sm)) == sm);
+    }
+    CHECK(parse_sm("sm", "90a") == 90);
+    CHECK(parse_sm("sm", "120a") == 120);
+    CHECK(parse_sm("sm", "100f") == 100);
+    for (const char* text : {"", "a", "80a", "90f", "90b", "90aa", " 90", "90 ", "sm_90", "9.0", "99", "-90",
+                             "+90", "0x50", "99999999999999999999", "090b"}) {
+        INFO(text);
+        const InvalidRequest error = refused([&] { parse_sm("sm", text); });
+        CHECK(error.field() == "sm");
+        CHECK(contains(error.accepted(), "80, 86, 87, 89, 90, 100, 103, 110, 120, 121"));
+    }
+    for (const std::int64_t sm : {0LL, -90LL, 85LL, 91LL, 4294967386LL}) {  // 2^32 + 90 is not 90
+        CHECK(refused([&] { check_sm("sm", sm); }).value() == std::to_string(sm));
+    }
+}
+
+TEST_CASE("the nearest name is the one at the least edit distance", "[vocabulary]") {
+    const std::vector<std::string_view> names = {"head_dim", "head_dim_qk", "q_heads",
+                                                 "kv_heads", "page_size",   "kv"};
+    CHECK(nearest_name("pagesize", names) == "page_size");
+    CHECK(nearest_name("page-size", names) == "page_size");
+    CHECK(nearest_name("head_dmi", names) == "head_dim");
+    CHECK(nearest_name("kv_head", names) == "kv_heads");
+    CHECK(nearest_name("num_kv_heads", names) == "kv_heads");
+    CHECK(nearest_name("vk", names) == "kv");
+    CHECK(nearest_name("page_size", names) == "page_size");
+    CHECK(nearest_name("temperature", names).empty());
+    CHECK(nearest_name("", names).empty());
+    CHECK(nearest_name(std::string(1 << 20, 'p'), names).empty());
+    CHECK(nearest_name("kv", {}).empty());
+}
+
+TEST_CASE("lists in words", "[vocabulary]") {
+    CHECK(join_or({}).empty());
+    CHECK(join_or(std::vector<std::string_view>{"a"}) == "a");
+    CHECK(join_or(std::vector<std::string_view>{"a", "b"}) == "a or b");
+    CHECK(join_or(std::vector<std::string_view>{"a", "b", "c"}) == "a, b or c");
+}

@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# Everything that needs a GPU, in one go: doctor, the gpu suite with its ledger, `attnsmith check`, the benchmarks and
+# compute-sanitizer. Logs and JSON go to a folder; a short summary comes last.
+#   tools/bench/gpu_run.sh BIN OUT [SECTION ...]      sections: doctor suite check jit speed sanitize (default: all)
+# BIN holds attnsmith and attnsmith-gpu-tests. Where the tree has no git, SOURCES is what tests/gpu/run_ledger.sh says.
+set -u
+root=$(cd "$(dirname "$0")/../.." && pwd)
+bin=$(realpath "$1") out=$(realpath "$2")
+shift 2
+sections=${*:-doctor suite check jit speed sanitize}
+export ATTNSMITH_CACHE_DIR=${ATTNSMITH_CACHE_DIR:-$(mktemp -d)}
+cd "$root" || exit 1
+summary=$out/summary.txt
+: >"$summary"
+status=0
+note() { printf '%s\n' "$*" >>"$summary"; }
+failed() { note "FAILED: $1"; status=1; }
+
+doctor() {
+    "$bin/attnsmith" doctor >"$out/doctor.txt" 2>&1 || failed doctor
+    grep -E 'driver|device|nvrtc' "$out/doctor.txt" >>"$summary"
+}
+
+suite() {
+    tests/gpu/run_ledger.sh "$bin/attnsmith-gpu-tests" "$out/LEDGER.json" --models tests/models >"$out/suite.log" 2>&1 || failed suite
+    note "suite: $(grep -E '[0-9]+ passed' "$out/suite.log" | tail -n 1)"
+}
+
+check() {
+    local models=() model
+    for model in tests/models/*.json; do models+=(--model "$model"); done
+    "$bin/attnsmith" check "${models[@]}" >"$out/check.txt" 2>&1
+    note "check: exit $? (1: parts that are not supported, listed); $(grep -ciE '(^| )(ok|passed)( |$)' "$out/check.txt") lines ok"
+    tail -n 4 "$out/check.txt" >>"$summary"
+}
+
+jit() {
+    "$bin/attnsmith" bench jit >"$out/jit.txt" 2>&1 || failed "bench jit"
+    grep -E '^all|NVRTC|look-up|launch ' "$out/jit.txt" >>"$summary"
+}
+
+# One line a problem: decode against the copy bandwidth, prefill against the peak.
+speed() {
+    local log=$out/speed.txt
+    : >"$log"
+    one() { "$bin/attnsmith" bench attention --q-heads 32 --kv-heads 8 "$@" >>"$log" 2>&1 || failed "bench attention $*"; }
+    local case batch keys dim tokens
+    for case in '1 65536' '16 8192' '64 4096' '128 2048'; do
+        read -r batch keys <<<"$case"
+        one --head-dim 128 --batch "$batch" --kv-len "$keys"
+        one --head-dim 128 --batch "$batch" --kv-len "$keys" --kv paged --page-size 16
+    done
+    for dim in 64 128 256; do
+        for tokens in 1024 4096 16384; do
+            one --head-dim "$dim" --mask causal --batch $((16384 / tokens)) --q-len "$tokens" --kv-len "$tokens"
+        done
+    done
+    one --head-dim 128 --mask causal --batch 4 --q-len 4096 --kv-len 4096 --kv paged --page-size 16
+    grep -E '^request|^copy' "$log" | sort -u -k1,6 >>"$summary"
+}
+
+sanitize() {
+    local tool sanitizer
+    sanitizer=$(command -v compute-sanitizer) || { note "sanitize: no compute-sanitizer here"; return; }
+    for tool in memcheck racecheck; do
+        timeout "${SANITIZE_SECONDS:-150}" "$sanitizer" --tool "$tool" --report-api-errors no --error-exitcode 9 "$bin/attnsmith-gpu-tests" --quick \
+            --filter "${SANITIZE_FILTER:-^(dims|paged|split|ragged|window|alignment)/}" --threads 16 >"$out/$tool.log" 2>&1
+        note "$tool: exit $?; $(grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$out/$tool.log" | tail -n 1)"
+    done
+}
+
+for section in $sections; do "$section"; done
+cat "$summary"
+exit $status
