@@ -1,0 +1,365 @@
+// The fp64 reference that the GPU suite trusts: its number formats against known values, its attention
+// against a brute force in long double that was written apart from it, and where it thinks that tensors lie.
+#include "check/reference.hpp"
+
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <set>
+#include <vector>
+
+#include "check/half.hpp"
+#include "check/placement.hpp"
+#include "check/random.hpp"
+#include "check/tolerance.hpp"
+#include "support/catch.hpp"
+
+using namespace attnsmith;
+using namespace attnsmith::check;
+
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+struct Problem {
+    AttentionSpec spec;
+    std::vector<SequenceLengths> sequences;
+    std::vector<float> sinks, slopes;
+    std::vector<std::uint16_t> q, k, v;  // [sequence][token 0..63][head][dim], one stride for all
+    static constexpr std::int64_t kTokens = 400;
+
+    const std::uint16_t* at(const std::vector<std::uint16_t>& data, std::int64_t s, std::int64_t t,
+                            std::int64_t h, std::int64_t heads, std::int64_t dim) const {
+        return data.data() + ((s * kTokens + t) * heads + h) * dim;
+    }
+    const std::uint16_t* query(std::int64_t s, std::int64_t t, std::int64_t h) const {
+        return at(q, s, t, h, spec.q_heads, spec.head_dim_qk);
+    }
+    const std::uint16_t* key(std::int64_t s, std::int64_t t, std::int64_t h) const {
+        return at(k, s, t, h, spec.kv_heads, spec.head_dim_qk);
+    }
+    const std::uint16_t* value(std::int64_t s, std::int64_t t, std::int64_t h) const {
+        return at(v, s, t, h, spec.kv_heads, spec.head_dim_vo);
+    }
+
+    ReferenceInput input() const {
+        return {spec,
+                sequences,
+                [this](auto s, auto t, auto h) { return query(s, t, h); },
+                [this](auto s, auto t, auto h) { return key(s, t, h); },
+                [this](auto s, auto t, auto h) { return value(s, t, h); },
+                sinks,
+                slopes};
+    }
+};
+
+std::vector<std::uint16_t> random_values(std::size_t count, DType dtype, Random& random) {
+    std::vector<std::uint16_t> values(count);
+    for (auto& value : values) value = encode(dtype, random.uniform(-2, 2));
+    return values;
+}
+
+Problem make_problem(const AttentionSpec& spec, std::vector<SequenceLengths> sequences) {
+    Random random(7);
+    Problem p{spec, std::move(sequences), {}, {}, {}, {}, {}};
+    const auto tokens = p.sequences.size() * static_cast<std::size_t>(Problem::kTokens);
+    p.q =
+        random_values(tokens * static_cast<std::size_t>(spec.q_heads * spec.head_dim_qk), spec.dtype, random);
+    p.k = random_values(tokens * static_cast<std::size_t>(spec.kv_heads * spec.head_dim_qk), spec.dtype,
+                        random);
+    p.v = random_values(tokens * static_cast<std::size_t>(spec.kv_heads * spec.head_dim_vo), spec.dtype,
+                        random);
+    for (std::int64_t h = 0; h < spec.q_heads; ++h) {
+        p.sinks.push_back(static_cast<float>(random.uniform(-1, 3)));
+        p.slopes.push_back(static_cast<float>(random.uniform(0.01, 0.5)));
+    }
+    return p;
+}
+
+// A number format by its definition, for the brute force alone.
+long double number(DType dtype, std::uint16_t bits) {
+    if (dtype == DType::bf16) return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+    const int exponent = (bits >> 10) & 31;
+    const long double significand = bits & 1023;
+    const long double magnitude =
+        exponent == 0 ? significand * 0x1p-24L : (1 + significand / 1024) * std::pow(2.0L, exponent - 15);
+    return bits >> 15 ? -magnitude : magnitude;
+}
+
+struct Row {
+    std::vector<long double> out;
+    long double lse = 0;
+};
+
+bool sees(const AttentionSpec& spec, std::int64_t i, std::int64_t j) {
+    const std::int64_t ahead = j - i;
+    if (spec.mask == Mask::causal && ahead > 0) return false;
+    if (spec.window_left && -ahead > *spec.window_left) return false;
+    return !(spec.window_right && ahead > *spec.window_right);
+}
+
+Row brute_force(const Problem& p, std::int64_t s, std::int64_t t, std::int64_t head) {
+    const AttentionSpec& spec = p.spec;
+    const SequenceLengths& n = p.sequences[static_cast<std::size_t>(s)];
+    const std::int64_t i = n.kv - (n.q - t),
+                       group = spec.q_heads / spec.kv_heads;  // the last query is at kv - 1
+    const auto h = static_cast<std::size_t>(head);
+    long double denominator = spec.sink ? std::exp(static_cast<long double>(p.sinks[h])) : 0;
+    Row row{std::vector<long double>(static_cast<std::size_t>(spec.head_dim_vo)), 0};
+    for (std::int64_t j = 0; j < n.kv; ++j) {
+        if (!sees(spec, i, j)) continue;
+        long double logit = 0;
+        for (std::int64_t d = 0; d < spec.head_dim_qk; ++d)
+            logit +=
+                number(spec.dtype, p.query(s, t, head)[d]) * number(spec.dtype, p.key(s, j, head / group)[d]);
+        logit *= spec.scale ? static_cast<long double>(*spec.scale)
+                            : 1 / std::sqrt(static_cast<long double>(spec.head_dim_qk));
+        if (spec.softcap) logit = *spec.softcap * std::tanh(logit / *spec.softcap);
+        if (spec.alibi) logit += p.slopes[h] * static_cast<long double>(j - i);
+        const long double weight = std::exp(logit);
+        denominator += weight;
+        for (std::size_t d = 0; d < row.out.size(); ++d)
+            row.out[d] += weight * number(spec.dtype, p.value(s, j, head / group)[d]);
+    }
+    for (long double& x : row.out) x = denominator > 0 ? x / denominator : 0;
+    row.lse = std::log(denominator);
+    return row;
+}
+
+void expect_brute_force(const Problem& p, int threads = 2) {
+    const std::vector<QueryRow> rows = all_rows(p.sequences);
+    const Reference got = compute_reference(p.input(), rows, threads);
+    const auto dim = static_cast<std::size_t>(p.spec.head_dim_vo);
+    std::size_t line = 0;
+    for (const QueryRow& row : rows) {
+        for (std::int64_t head = 0; head < p.spec.q_heads; ++head, ++line) {
+            const Row want = brute_force(p, row.sequence, row.query, head);
+            INFO("sequence " << row.sequence << " query " << row.query << " head " << head);
+            if (std::isinf(want.lse))
+                REQUIRE(got.lse[line] == -kInfinity);
+            else
+                REQUIRE(std::fabs(got.lse[line] - static_cast<double>(want.lse)) < 1e-12);
+            for (std::size_t d = 0; d < dim; ++d) {
+                REQUIRE(std::fabs(got.out[line * dim + d] - static_cast<double>(want.out[d])) < 1e-12);
+                REQUIRE(std::fabs(got.low[line * dim + d] - got.out[line * dim + d]) < 0.1);
+            }
+        }
+    }
+}
+
+AttentionSpec small_spec(DType dtype) {
+    AttentionSpec spec;
+    spec.dtype = dtype;
+    spec.head_dim_qk = 16;
+    spec.head_dim_vo = 8;
+    spec.q_heads = 4;
+    spec.kv_heads = 2;
+    return spec;
+}
+
+const std::vector<SequenceLengths> kMixed{{5, 5}, {3, 20}, {9, 4}, {0, 7}, {4, 0}, {1, 300}, {40, 150}};
+
+}  // namespace
+
+TEST_CASE("half formats: known values", "[check]") {
+    CHECK(encode(DType::f16, 1.0) == 0x3c00);
+    CHECK(encode(DType::f16, -2.0) == 0xc000);
+    CHECK(encode(DType::f16, 65504.0) == 0x7bff);
+    CHECK(encode(DType::f16, 65519.999) == 0x7bff);
+    CHECK(encode(DType::f16, 65520.0) == 0x7c00);
+    CHECK(encode(DType::f16, 1e300) == 0x7c00);
+    CHECK(encode(DType::f16, 0x1p-14) == 0x0400);
+    CHECK(encode(DType::f16, 0x1p-24) == 0x0001);
+    CHECK(encode(DType::f16, 0x1p-25) == 0x0000);  // tie to even
+    CHECK(encode(DType::f16, 0x1.8p-24) == 0x0002);
+    CHECK(encode(DType::f16, 0x1.ffcp-15) == 0x0400);  // rounds up into the normals
+    CHECK(encode(DType::f16, 1.0 / 3) == 0x3555);
+    CHECK(encode(DType::f16, 1 + 0x1p-11) == 0x3c00);
+    CHECK(encode(DType::f16, 1 + 0x3p-11) == 0x3c02);
+    CHECK(encode(DType::f16, 1 + 0x1p-11 + 0x1p-40) == 0x3c01);  // would be lost by rounding through float
+    CHECK(encode(DType::f16, -0.0) == 0x8000);
+    CHECK(encode(DType::bf16, 1.0) == 0x3f80);
+    CHECK(encode(DType::bf16, 1.0 / 3) == 0x3eab);
+    CHECK(encode(DType::bf16, 3.140625) == 0x4049);
+    CHECK(encode(DType::bf16, 0x1p-133) == 0x0001);
+    CHECK(encode(DType::bf16, 0x1.fep127) == 0x7f7f);
+    CHECK(encode(DType::bf16, 0x1.ffp127) == 0x7f80);
+    CHECK(encode(DType::bf16, -kInfinity) == 0xff80);
+    CHECK(std::isnan(decode(DType::f16, encode(DType::f16, std::nan("")))));
+    CHECK(std::isnan(decode(DType::bf16, encode(DType::bf16, std::nan("")))));
+}
+
+TEST_CASE("half formats: every pattern comes back, and each rounding agrees with the others", "[check]") {
+    for (const DType dtype : {DType::f16, DType::bf16}) {
+        for (std::uint32_t bits = 0; bits < 65536; ++bits) {
+            const double value = decode(dtype, static_cast<std::uint16_t>(bits));
+            if (std::isnan(value)) continue;
+            REQUIRE(encode(dtype, value) == bits);
+            REQUIRE(round_to(dtype, value) == value);
+            if (std::isfinite(value))
+                REQUIRE(static_cast<long double>(value) == number(dtype, static_cast<std::uint16_t>(bits)));
+        }
+        Random random(3);
+        for (int n = 0; n < 200000; ++n) {
+            const double value =
+                std::ldexp(random.uniform(-1, 1), static_cast<int>(random.integer(-160, 140)));
+            REQUIRE(round_to(dtype, value) == decode(dtype, encode(dtype, value)));
+            // Halfway between two neighbours, where evenness decides.
+            const auto bits = static_cast<std::uint16_t>(random.integer(0, 0x7b00));
+            const double middle =
+                (decode(dtype, bits) + decode(dtype, static_cast<std::uint16_t>(bits + 1))) / 2;
+            REQUIRE(encode(dtype, middle) == (bits % 2 ? bits + 1 : bits));
+            REQUIRE(round_to(dtype, middle) == decode(dtype, encode(dtype, middle)));
+        }
+    }
+}
+
+TEST_CASE("the reference agrees with a brute force over all features", "[check]") {
+    const std::optional<std::int64_t> windows[] = {{}, 0, 3, 130};
+    for (int bits = 0; bits < 16; ++bits) {
+        for (const auto& left : windows) {
+            for (const auto& right : windows) {
+                AttentionSpec spec = small_spec(bits % 3 ? DType::f16 : DType::bf16);
+                if (bits & 1) spec.mask = Mask::causal;
+                if (bits & 2) spec.softcap = 1.5;
+                spec.alibi = bits & 4;
+                spec.sink = bits & 8;
+                if (bits & 1) spec.scale = 0.3;
+                spec.window_left = left;
+                spec.window_right = right;
+                expect_brute_force(make_problem(spec, {{5, 5}, {3, 20}, {9, 4}, {0, 7}, {4, 0}, {2, 140}}));
+            }
+        }
+    }
+}
+
+TEST_CASE("the reference agrees with a brute force over several tiles and any number of threads", "[check]") {
+    AttentionSpec spec = small_spec(DType::f16);
+    spec.mask = Mask::causal;
+    for (const int threads : {1, 3, 16}) expect_brute_force(make_problem(spec, kMixed), threads);
+    spec.head_dim_qk = 24;
+    spec.head_dim_vo = 40;
+    spec.kv_heads = 1;
+    spec.window_left = 200;
+    expect_brute_force(make_problem(spec, kMixed));
+}
+
+TEST_CASE("the reference on rows that attend to nothing, and on pages that are not there", "[check]") {
+    AttentionSpec spec = small_spec(DType::f16);
+    spec.mask = Mask::causal;
+    Problem p = make_problem(spec, {{6, 2}, {2, 0}});
+    Reference got = compute_reference(p.input(), all_rows(p.sequences));
+    CHECK(got.lse[0] == -kInfinity);  // query 0 of 6 sits 4 before key 0
+    CHECK(got.out[0] == 0.0);
+    CHECK(std::isfinite(got.lse[4 * 4]));
+    CHECK(got.lse[6 * 4] == -kInfinity);
+    p.spec.sink = true;
+    got = compute_reference(p.input(), all_rows(p.sequences));
+    CHECK(got.lse[1] == Approx(p.sinks[1]));
+    CHECK(got.out[1] == 0.0);
+    // A null row is a row of zeros: its logit is 0, its value adds nothing.
+    ReferenceInput missing = make_problem(spec, {{1, 1}}).input();
+    missing.q = [&](auto s, auto t, auto h) { return p.query(s, t, h); };
+    missing.k = missing.v = [](auto, auto, auto) -> const std::uint16_t* { return nullptr; };
+    got = compute_reference(missing, {{0, 0}});
+    CHECK(got.lse[0] == 0.0);
+    CHECK(got.out[0] == 0.0);
+}
+
+TEST_CASE("key ranges in bottom-right alignment", "[check]") {
+    AttentionSpec spec = small_spec(DType::f16);
+    spec.mask = Mask::causal;
+    CHECK(attended_keys(spec, {1, 10}, 0).last == 9);
+    CHECK(attended_keys(spec, {4, 10}, 0).last == 6);
+    CHECK(attended_keys(spec, {10, 4}, 5).count() == 0);
+    CHECK(attended_keys(spec, {10, 4}, 6).last == 0);
+    spec.window_left = 2;
+    CHECK(attended_keys(spec, {4, 10}, 0).first == 4);
+    CHECK(attended_keys(spec, {4, 10}, 0).count() == 3);
+    spec.mask = Mask::full;
+    spec.window_right = 1;
+    CHECK(attended_keys(spec, {4, 10}, 3).last == 9);
+    CHECK(attended_keys(spec, {4, 10}, 0).last == 7);
+}
+
+TEST_CASE("sampling keeps to its budget and to the edges of each sequence", "[check]") {
+    Problem p = make_problem(small_spec(DType::f16), {{300, 300}, {1, 400}, {0, 3}, {200, 400}});
+    const ReferenceInput input = p.input();
+    const double cost = reference_cost(input, all_rows(p.sequences));
+    CHECK(sample_rows(input, 2 * cost, 1) == all_rows(p.sequences));
+    const std::vector<QueryRow> sample = sample_rows(input, cost / 10, 1);
+    CHECK(reference_cost(input, sample) < cost / 5);
+    for (const QueryRow& edge : {QueryRow{0, 0}, {0, 299}, {1, 0}, {3, 0}, {3, 199}})
+        CHECK(std::count(sample.begin(), sample.end(), edge) == 1);
+    CHECK(sample != sample_rows(input, cost / 10, 2));
+}
+
+TEST_CASE("tolerances", "[check]") {
+    const std::vector<double> want{1.0, 0.0, -kInfinity, 100.0};
+    CHECK(compare({1e-3, 1e-3}, want, want).bad == 0);
+    const Comparison off =
+        compare({1e-3, 1e-3}, std::vector<double>{1.0019, 0.0011, -kInfinity, 100.09}, want);
+    CHECK(off.bad == 1);
+    CHECK(off.first_bad == 1);
+    CHECK(compare({1e-3, 1e-3}, std::vector<double>{std::nan(""), 0, 0, 100}, want).bad == 2);
+    PooledBound pooled(DType::f16);
+    pooled.add(std::vector<double>{1.0, 2.0}, std::vector<double>{1.0, 2.0}, std::vector<double>{1.25, 2.0});
+    CHECK(pooled.holds());
+    pooled.add(std::vector<double>{1.0}, std::vector<double>{1.6}, std::vector<double>{1.6});
+    CHECK_FALSE(pooled.holds());
+    PooledBound nan(DType::bf16);
+    nan.add(std::vector<double>{std::nan("")}, std::vector<double>{1.0}, std::vector<double>{1.0});
+    CHECK_FALSE(nan.holds());
+}
+
+namespace {
+
+// Adds each element of the tensor; false where one was there already.
+bool add_elements(const Place& place, std::set<std::int64_t>& elements) {
+    const std::int64_t third = place.rank == 4 ? place.shape[2] : 1;
+    const std::int64_t dim = place.shape[static_cast<std::size_t>(place.rank - 1)];
+    bool apart = true;
+    for (std::int64_t a = 0; a < place.shape[0]; ++a)
+        for (std::int64_t b = 0; b < place.shape[1]; ++b)
+            for (std::int64_t c = 0; c < third; ++c)
+                for (std::int64_t d = 0; d < dim; ++d)
+                    apart &=
+                        elements.insert((place.rank == 4 ? place.at(a, b, c) : place.at(a, b)) + d).second;
+    return apart;
+}
+
+void expect_apart(const Case& test) {
+    const Placement p = place_tensors(test, capacity_of(test));
+    std::set<std::int64_t> q, k, v;
+    REQUIRE(add_elements(p.q, q));
+    if (p.k_in_q) k = q;
+    REQUIRE(add_elements(p.k, k));
+    if (p.v_in_k) v = k;
+    REQUIRE(add_elements(p.v, v));
+    REQUIRE(*q.begin() >= static_cast<std::int64_t>(kGuardBytes / 2));
+    REQUIRE(*v.rbegin() < p.v.end());
+}
+
+}  // namespace
+
+TEST_CASE("no two elements of a layout share memory", "[check]") {
+    for (const auto order : {MemoryOrder::bshd, MemoryOrder::bhsd, MemoryOrder::sbhd}) {
+        for (int bits = 0; bits < 32; ++bits) {
+            Case test;
+            test.spec = small_spec(DType::f16);
+            test.spec.head_dim_vo = 16;
+            test.layout.order = order;
+            test.layout.pad = bits & 1 ? 3 : 0;
+            test.layout.one_kv_tensor = bits & 2;
+            test.layout.packed_qkv = (bits & 4) && !(bits & 16);
+            test.q_storage = bits & 8 ? QStorage::dense : QStorage::ragged;
+            test.spec.kv = bits & 16 ? KvStorage::paged : bits & 8 ? KvStorage::dense : KvStorage::ragged;
+            test.spec.page_size = bits & 16 ? 3 : 0;
+            Step step;
+            step.q_lens = {5, 0, 2};
+            step.kv_lens = {5, 0, 2};
+            test.steps = {step};
+            expect_apart(test);
+        }
+    }
+}

@@ -1,0 +1,112 @@
+#include "catalogue.hpp"
+
+#include <chrono>
+#include <utility>
+
+namespace attnsmith::gpu_tests {
+
+Case attention(DType dtype, std::int64_t head_dim_qk, std::int64_t head_dim_vo, std::int64_t q_heads,
+               std::int64_t kv_heads) {
+    Case test;
+    test.spec.dtype = dtype;
+    test.spec.head_dim_qk = head_dim_qk;
+    test.spec.head_dim_vo = head_dim_vo;
+    test.spec.q_heads = q_heads;
+    test.spec.kv_heads = kv_heads;
+    return test;
+}
+
+Case attention(DType dtype, std::int64_t head_dim, std::int64_t q_heads, std::int64_t kv_heads) {
+    return attention(dtype, head_dim, head_dim, q_heads, kv_heads);
+}
+
+Case dense(Case test) {
+    test.q_storage = check::QStorage::dense;
+    test.spec.kv = KvStorage::dense;
+    return test;
+}
+
+Case ragged(Case test) {
+    test.q_storage = check::QStorage::ragged;
+    test.spec.kv = KvStorage::ragged;
+    return test;
+}
+
+Case paged(Case test, std::int64_t page_size, PageOrder order) {
+    test.q_storage = check::QStorage::ragged;
+    test.spec.kv = KvStorage::paged;
+    test.spec.page_size = page_size;
+    test.spec.page_order = order;
+    return test;
+}
+
+Case causal(Case test) {
+    test.spec.mask = Mask::causal;
+    return test;
+}
+
+Case with_lengths(Case test, std::vector<std::int64_t> q_lens, std::vector<std::int64_t> kv_lens) {
+    Step step;
+    step.kv_lens = kv_lens.empty() ? q_lens : std::move(kv_lens);
+    step.q_lens = std::move(q_lens);
+    test.steps.push_back(std::move(step));
+    return test;
+}
+
+void add(Catalogue& catalogue, const std::string& group, const std::string& name, Case test) {
+    test.group = group;
+    test.name = name;
+    TestCase entry{group, name, {}, {{test.spec, test.plan_sizes()}}};
+    entry.run = [test = std::move(test)](const Context& context) {
+        return check::run_case(context.runtime, test, context.run_options());
+    };
+    catalogue.push_back(std::move(entry));
+}
+
+void add(Catalogue& catalogue, const std::string& group, const std::string& name,
+         std::function<std::string(const Context&)> body) {
+    TestCase entry{group, name, {}, {}};
+    entry.run = [group, name, body = std::move(body)](const Context& context) {
+        const auto start = std::chrono::steady_clock::now();
+        CaseResult result;
+        result.group = group;
+        result.name = name;
+        try {
+            result.detail = body(context);
+        } catch (const DriverError& error) {
+            result.detail = std::string("threw: ") + error.what();
+            result.device_lost = check::is_device_lost(error);
+        } catch (const std::exception& error) {
+            result.detail = std::string("threw: ") + error.what();
+        }
+        if (!result.detail.empty()) result.outcome = check::Outcome::failed;
+        const std::chrono::duration<double, std::milli> elapsed = std::chrono::steady_clock::now() - start;
+        result.milliseconds = elapsed.count();
+        return result;
+    };
+    catalogue.push_back(std::move(entry));
+}
+
+std::string word(DType dtype) { return dtype == DType::f16 ? "f16" : "bf16"; }
+
+Catalogue make_catalogue(const std::string& models, std::uint64_t seed) {
+    Catalogue catalogue;
+    add_dims(catalogue);
+    add_heads(catalogue);
+    add_lengths(catalogue);
+    add_masks(catalogue);
+    add_scores(catalogue);
+    add_storage(catalogue);
+    add_strides(catalogue);
+    add_split(catalogue);
+    add_extremes(catalogue);
+    add_bounds(catalogue);
+    add_graphs(catalogue);
+    add_concurrency(catalogue);
+    add_fuzz(catalogue, seed);
+    add_models(catalogue, models);
+    add_input(catalogue);
+    return catalogue;
+}
+
+}  // namespace attnsmith::gpu_tests

@@ -1,0 +1,80 @@
+// The suite's test cases, by group. A group is named for what it shows.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "check/case.hpp"
+#include "check/run_case.hpp"
+
+namespace attnsmith::gpu_tests {
+
+using check::Case;
+using check::CaseResult;
+using check::Step;
+
+struct Context {
+    Runtime& runtime;
+    std::uint64_t seed = 0;
+    int threads = 0;
+
+    check::RunOptions run_options() const { return {seed, threads, 2e9, {}}; }
+};
+
+struct TestCase {
+    std::string group;
+    std::string name;
+    std::function<CaseResult(const Context&)> run;
+    // Kernels to start compiling before the first case runs.
+    std::vector<std::pair<AttentionSpec, PlanSizes>> ahead;
+
+    std::string full_name() const { return group + "/" + name; }
+};
+
+using Catalogue = std::vector<TestCase>;
+
+// The whole suite. `models` is a folder of config.json files; `seed` draws the cases of the group "fuzz".
+Catalogue make_catalogue(const std::string& models, std::uint64_t seed);
+
+void add_dims(Catalogue& catalogue);         // every head dim and dtype
+void add_heads(Catalogue& catalogue);        // ratios of query heads to key/value heads
+void add_lengths(Catalogue& catalogue);      // odd lengths, empty sequences
+void add_masks(Catalogue& catalogue);        // causal, windows
+void add_scores(Catalogue& catalogue);       // softcap, sinks, ALiBi, all together
+void add_storage(Catalogue& catalogue);      // dense, ragged, paged
+void add_strides(Catalogue& catalogue);      // views, alignment classes
+void add_split(Catalogue& catalogue);        // long KV, few queries
+void add_extremes(Catalogue& catalogue);     // extreme logits and values
+void add_bounds(Catalogue& catalogue);       // one Call, many lengths; lengths beyond their bounds
+void add_input(Catalogue& catalogue);        // requests and tensors that must be refused
+void add_graphs(Catalogue& catalogue);       // CUDA graphs
+void add_concurrency(Catalogue& catalogue);  // threads, several runtimes, many launches
+void add_fuzz(Catalogue& catalogue, std::uint64_t seed);
+void add_models(Catalogue& catalogue, const std::string& folder);
+
+// A case with these heads; full mask, ragged q, dense kv where nothing else is set.
+Case attention(DType dtype, std::int64_t head_dim_qk, std::int64_t head_dim_vo, std::int64_t q_heads,
+               std::int64_t kv_heads);
+Case attention(DType dtype, std::int64_t head_dim, std::int64_t q_heads, std::int64_t kv_heads);
+
+// Storage, in one word each.
+Case dense(Case test);
+Case ragged(Case test);
+Case paged(Case test, std::int64_t page_size = 16, PageOrder order = PageOrder::NHD);
+Case causal(Case test);
+
+// One step of these lengths; equal ones where the second list is left out.
+Case with_lengths(Case test, std::vector<std::int64_t> q_lens, std::vector<std::int64_t> kv_lens = {});
+
+void add(Catalogue& catalogue, const std::string& group, const std::string& name, Case test);
+// A test that is a program of its own: it throws, or returns why it failed; empty is a pass.
+void add(Catalogue& catalogue, const std::string& group, const std::string& name,
+         std::function<std::string(const Context&)> body);
+
+std::string word(DType dtype);
+
+}  // namespace attnsmith::gpu_tests

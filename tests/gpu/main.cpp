@@ -1,0 +1,267 @@
+// attnsmith-gpu-tests: runs the suite on the GPU and writes the ledger. Its own program rather than a Catch2
+// one, so that a machine without a GPU reports each case as skipped by name, and so that the ledger has
+// errors and times.
+#include <fmt/format.h>
+#include <regex.h>
+
+#include <charconv>
+#include <chrono>
+#include <cstdio>
+#include <future>
+#include <map>
+#include <optional>
+#include <random>
+#include <string_view>
+
+#include "catalogue.hpp"
+#include "cuda_driver.hpp"
+#include "ledger.hpp"
+
+namespace attnsmith::gpu_tests {
+namespace {
+
+constexpr int kSkipped = 77;  // ctest's SKIP_RETURN_CODE
+constexpr int kBadUsage = 2;
+
+constexpr std::string_view kUsage =
+    "attnsmith-gpu-tests [--filter REGEX] [--group NAME] [--seed N] [--threads N] [--list] [--quick] "
+    "[--verbose]\n"
+    "                    [--models DIR] [--ledger FILE --sources HEX]\n"
+    "  --filter   cases whose group/name matches          --quick    about 8 cases a group\n"
+    "  --ledger   writes what ran; the whole suite only   --sources  what run_ledger.sh computes\n"
+    "Without a GPU every case is skipped and the exit code is 77.\n";
+
+struct Options {
+    std::optional<std::string> filter, group, ledger;
+    std::string sources, models = ATTNSMITH_TEST_MODELS;
+    std::uint64_t seed = 0;
+    int threads = 0;
+    bool list = false, quick = false, verbose = false, help = false;
+};
+
+struct BadUsage : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+
+template <typename Number>
+Number number(std::string_view name, const std::string& text) {
+    Number value{};
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc() || end != text.data() + text.size())
+        throw BadUsage(fmt::format("{}: \"{}\" is not a number", name, text));
+    return value;
+}
+
+Options parse(int count, char** words) {
+    Options options;
+    std::random_device entropy;
+    options.seed = entropy();
+    for (int n = 1; n < count; ++n) {
+        const std::string word = words[n];
+        const auto value = [&] {
+            if (++n == count) throw BadUsage(word + " needs a value");
+            return std::string(words[n]);
+        };
+        if (word == "--filter")
+            options.filter = value();
+        else if (word == "--group")
+            options.group = value();
+        else if (word == "--ledger")
+            options.ledger = value();
+        else if (word == "--sources")
+            options.sources = value();
+        else if (word == "--models")
+            options.models = value();
+        else if (word == "--seed")
+            options.seed = number<std::uint64_t>(word, value());
+        else if (word == "--threads")
+            options.threads = number<int>(word, value());
+        else if (word == "--list")
+            options.list = true;
+        else if (word == "--quick")
+            options.quick = true;
+        else if (word == "--verbose")
+            options.verbose = true;
+        else if (word == "--help")
+            options.help = true;
+        else
+            throw BadUsage("no such option: " + word);
+    }
+    // A ledger of a part would read as one of the whole.
+    if (options.ledger && (options.filter || options.group || options.quick))
+        throw BadUsage("--ledger is for the whole suite: leave out --filter, --group and --quick");
+    if (options.ledger && options.sources.empty()) throw BadUsage("--ledger needs --sources");
+    return options;
+}
+
+// A POSIX extended regular expression. (With sanitizers GCC 12 warns inside std::regex.)
+class Filter {
+  public:
+    explicit Filter(const std::string& pattern) {
+        if (const int error = regcomp(&compiled_, pattern.c_str(), REG_EXTENDED | REG_NOSUB); error != 0) {
+            char text[200];
+            regerror(error, &compiled_, text, sizeof text);
+            throw BadUsage(fmt::format("--filter {}: {}", pattern, text));
+        }
+    }
+    ~Filter() { regfree(&compiled_); }
+    Filter(const Filter&) = delete;
+    Filter& operator=(const Filter&) = delete;
+
+    bool matches(const std::string& name) const {
+        return regexec(&compiled_, name.c_str(), 0, nullptr, 0) == 0;
+    }
+
+  private:
+    regex_t compiled_{};
+};
+
+// A few of each group, spread over it.
+void thin_out(Catalogue& catalogue) {
+    constexpr int kQuickCases = 8;
+    std::map<std::string, int> sizes, seen;
+    for (const TestCase& test : catalogue) ++sizes[test.group];
+    std::erase_if(catalogue, [&](const TestCase& test) {
+        const int step = (sizes[test.group] + kQuickCases - 1) / kQuickCases;
+        return seen[test.group]++ % step != 0;
+    });
+}
+
+Catalogue select(Catalogue catalogue, const Options& options) {
+    if (options.group)
+        std::erase_if(catalogue, [&](const TestCase& test) { return test.group != *options.group; });
+    if (options.filter) {
+        const Filter filter(*options.filter);
+        std::erase_if(catalogue, [&](const TestCase& test) { return !filter.matches(test.full_name()); });
+    }
+    if (options.quick) thin_out(catalogue);
+    return catalogue;
+}
+
+CaseResult skip(const TestCase& test, const char* why) {
+    fmt::print("SKIP {} ({})\n", test.full_name(), why);
+    CaseResult result;
+    result.group = test.group;
+    result.name = test.name;
+    result.outcome = check::Outcome::skipped;
+    return result;
+}
+
+std::vector<CaseResult> skip_all(const Catalogue& catalogue) {
+    std::vector<CaseResult> results;
+    for (const TestCase& test : catalogue) results.push_back(skip(test, "no GPU"));
+    return results;
+}
+
+// All kernels start compiling at once, on the runtime's pool; a case waits for its own only.
+std::vector<std::vector<std::shared_future<Kernel>>> prepare_ahead(Runtime& runtime,
+                                                                   const Catalogue& catalogue) {
+    std::vector<std::vector<std::shared_future<Kernel>>> futures;
+    for (const TestCase& test : catalogue) {
+        auto& of_case = futures.emplace_back();
+        for (const auto& [spec, sizes] : test.ahead) {
+            // A spec that is refused at once is refused again, and reported, when its case runs.
+            try {
+                of_case.push_back(runtime.prepare_async(spec, sizes));
+            } catch (const Error&) {
+            }
+        }
+    }
+    return futures;
+}
+
+// So that a kernel that never ends is known by name.
+void announce(const TestCase& test, const Options& options) {
+    if (!options.verbose) return;
+    fmt::print("run  {}\n", test.full_name());
+    std::fflush(stdout);
+}
+
+void report(const CaseResult& result, const Options& options) {
+    const std::string name = result.group + "/" + result.name;
+    if (result.outcome == check::Outcome::failed) {
+        fmt::print("FAIL {} ({:.0f} ms)\n    {}\n", name, result.milliseconds, result.detail);
+    } else if (options.verbose) {
+        fmt::print(
+            "ok   {} ({:.0f} ms; max error {:.2g}; of allowed: element {:.2f}, pooled {:.2f}, lse "
+            "{:.2f}){}{}\n",
+            name, result.milliseconds, result.max_abs_error, result.element_ratio, result.pooled_ratio,
+            result.lse_ratio, result.detail.empty() ? "" : " ", result.detail);
+    }
+    std::fflush(stdout);
+}
+
+std::vector<CaseResult> run_all(Runtime& runtime, const Catalogue& catalogue, const Options& options) {
+    const auto ahead = prepare_ahead(runtime, catalogue);
+    const Context context{runtime, options.seed, options.threads};
+    std::vector<CaseResult> results;
+    std::string group;
+    bool lost = false;
+    for (std::size_t n = 0; n < catalogue.size(); ++n) {
+        if (lost) {
+            results.push_back(skip(catalogue[n], "the device is lost"));
+            continue;
+        }
+        if (catalogue[n].group != group) fmt::print("-- {}\n", group = catalogue[n].group);
+        announce(catalogue[n], options);
+        for (const auto& kernel : ahead[n]) kernel.wait();
+        results.push_back(catalogue[n].run(context));
+        report(results.back(), options);
+        lost = results.back().device_lost;
+    }
+    return results;
+}
+
+int finish(const std::vector<CaseResult>& results) {
+    for (const CaseResult& result : results)
+        if (result.outcome == check::Outcome::failed)
+            fmt::print("failed: {}/{}\n", result.group, result.name);
+    const Totals totals = count(results);
+    fmt::print("{} passed, {} failed, {} skipped\n", totals.passed, totals.failed, totals.skipped);
+    if (totals.failed > 0) return 1;
+    return totals.passed == 0 && totals.skipped > 0 ? kSkipped : 0;
+}
+
+int run(const Options& options) {
+    const Catalogue catalogue = select(make_catalogue(options.models, options.seed), options);
+    if (options.list) {
+        for (const TestCase& test : catalogue) fmt::print("{}\n", test.full_name());
+        return 0;
+    }
+    if (catalogue.empty()) throw BadUsage("no case matches");
+    Runtime runtime;
+    const std::vector<DeviceInfo> devices = runtime.devices();
+    if (devices.empty()) return finish(skip_all(catalogue));
+    const std::string gpu =
+        fmt::format("{} (sm_{}, {} SMs)", devices[0].name, devices[0].sm, devices[0].sm_count);
+    fmt::print("{} cases on {}, driver {}, seed {}\n", catalogue.size(), gpu, driver_version(), options.seed);
+    const auto start = std::chrono::steady_clock::now();
+    const std::vector<CaseResult> results = run_all(runtime, catalogue, options);
+    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+    fmt::print("{:.1f} s, seed {}\n", elapsed.count(), options.seed);
+    if (options.ledger)
+        write_ledger(*options.ledger, {options.sources, gpu, driver_version(), options.seed, elapsed.count()},
+                     results);
+    return finish(results);
+}
+
+}  // namespace
+}  // namespace attnsmith::gpu_tests
+
+int main(int count, char** words) {
+    using namespace attnsmith::gpu_tests;
+    try {
+        const Options options = parse(count, words);
+        if (options.help) {
+            fmt::print("{}", kUsage);
+            return 0;
+        }
+        return run(options);
+    } catch (const BadUsage& error) {
+        fmt::print(stderr, "attnsmith-gpu-tests: {}\n{}", error.what(), kUsage);
+        return kBadUsage;
+    } catch (const std::exception& error) {
+        fmt::print(stderr, "attnsmith-gpu-tests: {}\n", error.what());
+        return 1;
+    }
+}

@@ -1,0 +1,16 @@
+#!/bin/sh
+# Runs the whole GPU suite and writes LEDGER.json for the sources of this checkout.
+#   tests/gpu/run_ledger.sh PROGRAM [LEDGER] [options of the program]
+# Where the checkout has no git (a copied tree), set SOURCES to what the command below printed in one that has.
+set -eu
+root=$(cd "$(dirname "$0")/../.." && pwd)
+program=$(realpath "$1")
+ledger=${2:-$root/tests/gpu/LEDGER.json}
+shift
+[ $# -eq 0 ] || shift
+cd "$root"
+if [ -z "${SOURCES:-}" ]; then
+    # As the design spells it; sha256sum prints the digest and a dash.
+    SOURCES=$(git ls-files kernel_templates runtime | LC_ALL=C sort | xargs sha256sum | sha256sum | cut -d ' ' -f 1)
+fi
+exec "$program" --ledger "$ledger" --sources "$SOURCES" "$@"

@@ -1,0 +1,161 @@
+// Threads, several runtimes, launches in flight at the same time, and the same bits every time.
+#include <fmt/format.h>
+
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "catalogue.hpp"
+#include "check/storage.hpp"
+#include "cuda_driver.hpp"
+
+namespace attnsmith::gpu_tests {
+namespace {
+
+// Some problems that need different kernels.
+std::vector<Case> assorted() {
+    const Case small = causal(attention(DType::f16, 64, 4, 2));
+    const Case large = causal(attention(DType::bf16, 128, 8, 2));
+    Case split = with_lengths(paged(large), {1, 1}, {5000, 333});
+    split.spec.lse = true;
+    std::vector<Case> cases{with_lengths(ragged(small), {100, 30, 1}),
+                            with_lengths(paged(small), {1, 1, 1}, {300, 20, 64}),
+                            with_lengths(dense(large), {130, 70}), split};
+    for (std::size_t n = 0; n < cases.size(); ++n) {
+        cases[n].group = "threads";
+        cases[n].name = fmt::format("problem {}", n);
+    }
+    return cases;
+}
+
+std::string run_in_threads(Runtime& runtime, std::uint64_t seed) {
+    constexpr int kThreads = 8;
+    const std::vector<Case> cases = assorted();
+    std::string failure;
+    std::mutex mutex;
+    {
+        std::vector<std::jthread> pool;
+        for (int t = 0; t < kThreads; ++t) {
+            pool.emplace_back([&, t] {
+                for (std::size_t n = 0; n < cases.size(); ++n) {
+                    // Each starts elsewhere, so that some ask for the same kernel at once and some for
+                    // different ones.
+                    const Case& test = cases[(n + static_cast<std::size_t>(t)) % cases.size()];
+                    const CaseResult result =
+                        check::run_case(runtime, test, {seed + static_cast<std::uint64_t>(t), 1, 1e9, {}});
+                    const std::scoped_lock lock(mutex);
+                    if (!result.passed())
+                        failure = fmt::format("thread {}, {}: {}", t, result.name, result.detail);
+                }
+            });
+        }
+    }
+    return failure;
+}
+
+// A case's memory, a Call on it, and what a launch gave.
+struct Running {
+    Running(Runtime& memory, Runtime& kernels, const Case& test, std::uint64_t seed)
+        : storage(memory, test, seed), kernel(kernels.prepare(test.spec, test.plan_sizes())) {
+        storage.load(test.steps.at(0));
+        storage.poison_outputs();
+        call = kernel.bind(storage.tensors(), storage.batch());
+    }
+
+    bool same_as(const Running& other) const {
+        const auto mine = storage.read_outputs(), theirs = other.storage.read_outputs();
+        return mine.o == theirs.o && mine.lse == theirs.lse;
+    }
+
+    check::Storage storage;
+    Kernel kernel;
+    Call call;
+};
+
+RuntimeOptions without_cache() {
+    RuntimeOptions options;
+    options.use_cache = false;
+    return options;
+}
+
+std::string fresh_runtime_in_threads(const Context& context) {
+    Runtime runtime(without_cache());
+    return run_in_threads(runtime, context.seed);
+}
+
+std::string shared_runtime_in_threads(const Context& context) {
+    return run_in_threads(context.runtime, context.seed);
+}
+
+std::string two_runtimes(const Context& context) {
+    Runtime other(without_cache());
+    for (const Case& test : assorted()) {
+        Running first(context.runtime, context.runtime, test, context.seed);
+        Running second(context.runtime, other, test, context.seed);
+        first.call.launch();
+        second.call.launch();
+        context.runtime.synchronize();
+        if (!first.same_as(second)) return test.name + ": two runtimes gave different bits";
+    }
+    return {};
+}
+
+std::string call_outlives_runtime(const Context& context) {
+    const Case test = assorted().back();
+    Running first(context.runtime, context.runtime, test, context.seed);
+    auto gone = std::make_unique<Runtime>(without_cache());
+    Running second(context.runtime, *gone, test, context.seed);
+    gone.reset();
+    second.kernel = Kernel();
+    first.call.launch();
+    second.call.launch();
+    context.runtime.synchronize();
+    if (second.call.status()) return "the status is not clean";
+    return first.same_as(second) ? "" : "a Call whose Runtime is gone gave other bits";
+}
+
+std::string calls_in_flight(const Context& context) {
+    constexpr int kCalls = 6;
+    const CurrentContext current;
+    for (const Case& test : assorted()) {
+        Running alone(context.runtime, context.runtime, test, context.seed);
+        alone.call.launch();
+        context.runtime.synchronize();
+        std::vector<std::unique_ptr<TestStream>> streams;
+        std::vector<std::unique_ptr<Running>> running;
+        for (int n = 0; n < kCalls; ++n) {
+            streams.push_back(std::make_unique<TestStream>());
+            running.push_back(
+                std::make_unique<Running>(context.runtime, context.runtime, test, context.seed));
+        }
+        for (int round = 0; round < 10; ++round)
+            for (std::size_t n = 0; n < running.size(); ++n) running[n]->call.launch(streams[n]->get());
+        for (const auto& stream : streams) stream->synchronize();
+        for (const auto& one : running)
+            if (!one->same_as(alone)) return test.name + ": launches in flight together gave other bits";
+    }
+    return {};
+}
+
+void add_repeats(Catalogue& catalogue) {
+    const std::vector<Case> cases = assorted();
+    for (std::size_t n = 0; n < cases.size(); ++n) {
+        Case test = cases[n];
+        test.launches = 200;
+        add(catalogue, "repeat", fmt::format("200 launches of problem {}", n), test);
+    }
+}
+
+}  // namespace
+
+void add_concurrency(Catalogue& catalogue) {
+    add(catalogue, "threads", "one runtime, kernels known", shared_runtime_in_threads);
+    add(catalogue, "threads", "one runtime, nothing known", fresh_runtime_in_threads);
+    add(catalogue, "threads", "calls in flight on several streams", calls_in_flight);
+    add(catalogue, "runtimes", "two in one process", two_runtimes);
+    add(catalogue, "runtimes", "a call outlives its runtime", call_outlives_runtime);
+    add_repeats(catalogue);
+}
+
+}  // namespace attnsmith::gpu_tests

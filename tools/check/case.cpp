@@ -1,0 +1,66 @@
+#include "check/case.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+namespace attnsmith::check {
+namespace {
+
+std::string optional_text(const char* name, const std::optional<std::int64_t>& value) {
+    return value ? fmt::format(" {} {}", name, *value) : std::string();
+}
+
+std::string flags(const AttentionSpec& spec) {
+    std::string text = spec.mask == Mask::causal ? " causal" : "";
+    text += optional_text("window_left", spec.window_left) + optional_text("window_right", spec.window_right);
+    if (spec.scale) text += fmt::format(" scale {}", *spec.scale);
+    if (spec.softcap) text += fmt::format(" softcap {}", *spec.softcap);
+    if (spec.alibi) text += " alibi";
+    if (spec.sink) text += " sink";
+    if (spec.lse) text += " lse";
+    if (spec.alignment != 16) text += fmt::format(" alignment {}", spec.alignment);
+    return text;
+}
+
+std::string storage(const Case& test) {
+    std::string text = test.q_storage == QStorage::dense ? " q dense" : " q ragged";
+    if (test.spec.kv != KvStorage::paged)
+        return text + (test.spec.kv == KvStorage::dense ? " kv dense" : " kv ragged");
+    text += fmt::format(" kv paged {} {}", test.spec.page_size,
+                        test.spec.page_order == PageOrder::NHD ? "NHD" : "HND");
+    return text + (test.page_list == PageList::padded ? " padded" : " compressed");
+}
+
+// A long batch by its first lengths.
+std::string lengths(const std::vector<std::int64_t>& values) {
+    const auto shown = std::min<std::size_t>(values.size(), 6);
+    return fmt::format("[{}{}]",
+                       fmt::join(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(shown), " "),
+                       values.size() > shown ? fmt::format(" .. {} in all", values.size()) : "");
+}
+
+}  // namespace
+
+std::string Case::describe() const {
+    std::string text =
+        fmt::format("{} {}/{} heads {}/{}{}{}", spec.dtype == DType::f16 ? "f16" : "bf16", spec.head_dim_qk,
+                    head_dim_vo(spec), spec.q_heads, kv_heads(spec), flags(spec), storage(*this));
+    text += spec.index_dtype == DType::i64 ? " i64" : " i32";
+    for (const Step& step : steps)
+        text += fmt::format("; q {} kv {}", lengths(step.q_lens), lengths(step.kv_lens));
+    return text;
+}
+
+PlanSizes Case::plan_sizes() const {
+    if (sizes) return *sizes;
+    const Step& first = steps.at(0);
+    PlanSizes result;
+    result.batch = std::max<std::int64_t>(1, static_cast<std::int64_t>(first.q_lens.size()));
+    for (const std::int64_t n : first.q_lens) result.q_len = std::max(result.q_len, n);
+    for (const std::int64_t n : first.kv_lens) result.kv_len = std::max(result.kv_len, n);
+    return result;
+}
+
+}  // namespace attnsmith::check

@@ -1,0 +1,125 @@
+// A case of attention to run on the GPU, by description: what is asked, how long the sequences are, how the
+// tensors lie in memory and what numbers they hold. run_case() (check/run_case.hpp) does the rest.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "attnsmith/runtime.hpp"
+#include "check/reference.hpp"
+
+namespace attnsmith::check {
+
+enum class QStorage : std::uint8_t { dense, ragged };
+// How a paged sequence's pages are listed: a padded table with kv_lens, or compressed rows.
+enum class PageList : std::uint8_t { padded, compressed };
+// Memory order of q, k, v and o, outermost axis first. Ragged tensors have no batch axis: thd or htd.
+enum class MemoryOrder : std::uint8_t { bshd, bhsd, sbhd };
+
+// How tensors lie in memory. Paddings are in elements and are added to each stride, a different multiple to
+// each, so that no two strides are related by accident; what lies in the gaps is NaN.
+struct Layout {
+    MemoryOrder order = MemoryOrder::bshd;    // of q, k and v
+    MemoryOrder o_order = MemoryOrder::bshd;  // of o
+    bool packed_qkv =
+        false;  // one buffer: a token's q heads, then its k heads, then its v heads. Needs q and kv
+                // with the same tokens (dense: the same capacity) and head_dim_vo == head_dim_qk
+    bool one_kv_tensor = false;  // k and v are halves of one tensor (pages: [pages, 2, ...]; else heads)
+    std::int64_t pad = 0;        // of q, k and v
+    std::int64_t o_pad = 0;
+    std::int64_t lse_pad = 0;      // after each innermost row of lse
+    bool lse_heads_first = false;  // lse is [b, h, s] or [h, tokens] in memory
+    std::int64_t table_pad = 0;    // between rows of a padded page table
+    std::int64_t base = 0;  // 16-bit elements between an aligned address and each tensor's first element
+};
+
+enum class Values : std::uint8_t {
+    normal,        // all N(0, 1)
+    peaked,        // q and k N(0, 1) times 2: logits of several units, so that the maximum moves
+    equal_logits,  // every key of a head is the same
+    zero_queries,
+    large_v,  // |v| from 1e4 to 6e4, one sign for each component so that nothing cancels
+    // Logits computed without rounding in fp32, whatever the order, because every product and partial sum is
+    // representable: an error that appears is the softmax's own.
+    offset_1e4,  // all logits near +1e4, apart by units
+    offset_minus_1e4,
+    spread_1e4,  // logits from -1e4 to 1e4
+    spread_1e6,  // ... in steps so large that the softmax picks the maximum (or averages ties)
+    spread_1e9,
+    spread_1e12,  // beyond fp16's inputs: bf16 only
+    spread_1e30,  // likewise
+};
+
+// The index arrays as they go to the device; a case may spoil them to show that the kernel survives.
+struct IndexArrays {
+    std::vector<std::int64_t> q_indptr, q_lens, kv_indptr, kv_lens;
+    std::vector<std::int64_t> page_table;  // [batch, columns]
+    std::vector<std::int64_t> page_indptr, page_indices, last_page_len;
+    std::int64_t columns = 0;
+    std::int64_t pages = 0;  // how many the pool has
+};
+
+// One launch of the case: lengths, and what the status must say after it. All steps use the same Call.
+struct Step {
+    std::vector<std::int64_t> q_lens, kv_lens;  // as the kernel must understand them, one a sequence
+    CallStatus status{};
+    // Applied to the arrays made from the lengths. Lengths above stay what is right after clamping. A page id
+    // out of range stands for a page of zeros.
+    std::function<void(IndexArrays&)> spoil = {};
+    bool any_status = false;  // the status is not promised
+    // Nor are the values: all that is checked is that nothing is written outside o, lse and the workspace.
+    bool only_safety = false;
+};
+
+struct Case {
+    std::string group;
+    std::string name;
+    AttentionSpec spec;
+    std::optional<PlanSizes> sizes;  // absent: the first step's batch and longest lengths
+    std::vector<Step> steps;
+
+    QStorage q_storage = QStorage::ragged;
+    PageList page_list = PageList::padded;
+    Layout layout;
+    Values values = Values::normal;
+
+    // Slack beyond the longest step: rows of a dense q or kv and tokens of a ragged one, columns of a page
+    // table.
+    std::int64_t slack = 0;
+    bool always_lens = false;  // dense tensors come with lengths even where all sequences fill them
+    bool give_bounds = true;   // Batch::max_q_len and max_kv_len, else 0
+    std::optional<std::int64_t> max_q_len, max_kv_len;  // bounds other than the longest step's
+    std::int64_t first_token = 0;                       // what a q_indptr or kv_indptr starts with
+    bool call_owns_workspace = false;  // else one of exactly the promised size, full of NaN, between guards
+    int launches = 2;                  // of each step; all must give the same bits
+
+    std::string full_name() const { return group + "/" + name; }
+    // What is asked and of which sizes, on one line: for the report of a failure.
+    std::string describe() const;
+    PlanSizes plan_sizes() const;
+};
+
+enum class Outcome : std::uint8_t { passed, failed, skipped };
+
+struct CaseResult {
+    std::string name;
+    std::string group;
+    std::string phase;  // of a model's attention: prefill or decode
+    Outcome outcome = Outcome::passed;
+    std::string detail;     // why it failed, or what was sampled
+    std::string backend;    // of the attention kernel: mma, ...
+    std::string toolchain;  // the NVRTC that compiled it
+    double max_abs_error = 0;
+    double element_ratio = 0;  // worst error / allowed of one element
+    double pooled_ratio = 0;   // pooled error / allowed
+    double lse_ratio = 0;
+    double milliseconds = 0;
+    bool device_lost = false;  // the context is broken: nothing more can run in this process
+
+    bool passed() const { return outcome == Outcome::passed; }
+};
+
+}  // namespace attnsmith::check

@@ -1,0 +1,71 @@
+// Attention in fp64 on the CPU: what the kernels are judged by. It shares no code with them and knows no
+// memory layout: it sees queries, keys and values through accessors by sequence, token and head.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "attnsmith/spec.hpp"
+
+namespace attnsmith::check {
+
+struct SequenceLengths {
+    std::int64_t q = 0;
+    std::int64_t kv = 0;
+};
+
+// The head's elements (head_dim of them, contiguous) of one token. Null stands for a row of zeros.
+using RowAccessor =
+    std::function<const std::uint16_t*(std::int64_t sequence, std::int64_t token, std::int64_t head)>;
+
+struct ReferenceInput {
+    AttentionSpec spec;  // head_dim_vo, kv_heads and scale may be left out, as in the API
+    std::vector<SequenceLengths> sequences;
+    RowAccessor q, k, v;
+    std::vector<float> sinks;         // [q_heads] where spec.sink
+    std::vector<float> alibi_slopes;  // [q_heads] where spec.alibi
+};
+
+// One query of one sequence, all its heads.
+struct QueryRow {
+    std::int64_t sequence = 0;
+    std::int64_t query = 0;
+
+    bool operator==(const QueryRow&) const = default;
+};
+
+// Keys first .. last that a query attends to; none when last < first.
+struct KeyRange {
+    std::int64_t first = 0;
+    std::int64_t last = -1;
+
+    std::int64_t count() const { return last < first ? 0 : last - first + 1; }
+};
+
+struct Reference {
+    std::vector<double> out;  // [rows, q_heads, head_dim_vo]
+    std::vector<double> low;  // the same by a plain computation in the spec's dtype: logits, probabilities
+                              // and output rounded to it, the softmax in fp32, as an eager framework would
+    std::vector<double> lse;  // [rows, q_heads], natural log, -infinity for a row that attends to nothing
+};
+
+std::int64_t head_dim_vo(const AttentionSpec& spec);
+std::int64_t kv_heads(const AttentionSpec& spec);
+double scale_of(const AttentionSpec& spec);
+
+// Bottom-right alignment: the last query sits at the last key.
+KeyRange attended_keys(const AttentionSpec& spec, const SequenceLengths& lengths, std::int64_t query);
+
+// Every query of every sequence, in order.
+std::vector<QueryRow> all_rows(const std::vector<SequenceLengths>& sequences);
+
+// Floating-point operations that compute_reference takes for these rows, about.
+double reference_cost(const ReferenceInput& input, const std::vector<QueryRow>& rows);
+
+// At most as many rows as cost `budget` operations: the first and last of each sequence, the rest at random.
+std::vector<QueryRow> sample_rows(const ReferenceInput& input, double budget, std::uint64_t seed);
+
+Reference compute_reference(const ReferenceInput& input, const std::vector<QueryRow>& rows, int threads = 0);
+
+}  // namespace attnsmith::check

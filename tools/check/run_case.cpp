@@ -1,0 +1,310 @@
+#include "check/run_case.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "check/half.hpp"
+#include "check/storage.hpp"
+#include "check/tolerance.hpp"
+
+namespace attnsmith::check {
+namespace {
+
+constexpr std::size_t kStatusBytes = 256;  // of a workspace, zeroed by its owner
+
+// A workspace of exactly the promised size, between guard zones, all NaN but the status.
+class GuardedWorkspace {
+  public:
+    GuardedWorkspace(const Runtime& runtime, std::size_t bytes)
+        : bytes_(bytes), buffer_(runtime.allocate(bytes + 2 * kGuardBytes)) {
+        std::vector<std::byte> fill(bytes + 2 * kGuardBytes, std::byte{0xff});
+        std::fill_n(fill.begin() + kGuardBytes, std::min(kStatusBytes, bytes), std::byte{0});
+        buffer_.upload(fill.data(), fill.size());
+    }
+
+    Workspace workspace() const { return {static_cast<std::byte*>(buffer_.data()) + kGuardBytes, bytes_}; }
+
+    bool guards_intact() const { return intact(0) && intact(kGuardBytes + bytes_); }
+
+  private:
+    bool intact(std::size_t offset) const {
+        std::vector<std::byte> guard(kGuardBytes);
+        buffer_.download(guard.data(), guard.size(), offset);
+        return std::all_of(guard.begin(), guard.end(), [](std::byte b) { return b == std::byte{0xff}; });
+    }
+
+    std::size_t bytes_;
+    Buffer buffer_;
+};
+
+std::string describe(const CallStatus& status) {
+    std::string text;
+    if (status.q_len_clamped) text += " q_len_clamped";
+    if (status.kv_len_clamped) text += " kv_len_clamped";
+    if (status.page_out_of_range) text += " page_out_of_range";
+    return text.empty() ? "clean" : text.substr(1);
+}
+
+bool same(const CallStatus& a, const CallStatus& b) {
+    return a.q_len_clamped == b.q_len_clamped && a.kv_len_clamped == b.kv_len_clamped &&
+           a.page_out_of_range == b.page_out_of_range;
+}
+
+template <typename T>
+T load_at(const std::vector<std::byte>& bytes, std::int64_t element) {
+    T value;
+    std::memcpy(&value, bytes.data() + element * static_cast<std::int64_t>(sizeof(T)), sizeof(T));
+    return value;
+}
+
+template <typename T>
+void store_at(std::vector<std::byte>& bytes, std::int64_t element, T value) {
+    std::memcpy(bytes.data() + element * static_cast<std::int64_t>(sizeof(T)), &value, sizeof(T));
+}
+
+// Element number of the first value in the image that is not `poison`; -1 where there is none.
+template <typename T>
+std::int64_t first_not(const std::vector<std::byte>& bytes, T poison) {
+    for (std::size_t at = 0; at + sizeof(T) <= bytes.size(); at += sizeof(T))
+        if (std::memcmp(bytes.data() + at, &poison, sizeof(T)) != 0)
+            return static_cast<std::int64_t>(at / sizeof(T));
+    return -1;
+}
+
+class CaseRun {
+  public:
+    CaseRun(Runtime& runtime, const Case& test, const RunOptions& options, CaseResult& result)
+        : runtime_(runtime),
+          test_(test),
+          options_(options),
+          result_(result),
+          heads_(test.spec.q_heads),
+          dim_(head_dim_vo(test.spec)),
+          pooled_(test.spec.dtype) {}
+
+    void run() {
+        const Kernel kernel = runtime_.prepare(test_.spec, test_.plan_sizes());
+        note_plan(kernel);
+        Storage storage(runtime_, test_, derive_seed(options_.seed, test_.full_name()));
+        storage.load(test_.steps.at(0));
+        const std::size_t bytes = storage.workspace_bytes(kernel);
+        if (bytes < kStatusBytes) return fail(fmt::format("workspace_bytes() is {}, less than 256", bytes));
+        const GuardedWorkspace workspace(runtime_, bytes);
+        const Call call = test_.call_owns_workspace
+                              ? kernel.bind(storage.tensors(), storage.batch())
+                              : kernel.bind(storage.tensors(), storage.batch(), workspace.workspace());
+        for (step_ = 0; step_ < test_.steps.size() && result_.passed(); ++step_)
+            run_step(storage, call, workspace);
+        finish();
+    }
+
+  private:
+    void fail(const std::string& why) {
+        if (result_.outcome == Outcome::failed) return;  // the first reason is the one to act on
+        result_.outcome = Outcome::failed;
+        result_.detail = test_.steps.size() > 1 ? fmt::format("step {}: {}", step_, why) : why;
+    }
+
+    void note_plan(const Kernel& kernel) {
+        const auto plan = nlohmann::json::parse(kernel.plan_json(), nullptr, false);
+        if (plan.is_discarded()) return fail("plan_json() is not JSON");
+        for (const auto& entry : plan.value("kernels", nlohmann::json::array())) {
+            if (entry.value("role", "") != "attention") continue;
+            result_.backend = entry.value("backend", "");
+            const auto cache = entry.find("cache");
+            if (cache != entry.end() && cache->is_object()) result_.toolchain = cache->value("toolchain", "");
+        }
+    }
+
+    void run_step(Storage& storage, const Call& call, const GuardedWorkspace& workspace) {
+        const Step& step = test_.steps[step_];
+        if (step_ > 0) storage.load(step);
+        const Storage::Outputs outputs = launch(storage, call);
+        for (int n = 1; n < test_.launches && result_.passed(); ++n) {
+            const Storage::Outputs again = launch(storage, call);
+            if (again.o != outputs.o) fail(fmt::format("launch {} gave other bits in o", n + 1));
+            if (again.lse != outputs.lse) fail(fmt::format("launch {} gave other bits in lse", n + 1));
+        }
+        check_status(call, step);
+        const std::string changed = storage.changed_input();
+        if (!changed.empty()) fail("the launch wrote into the buffer of " + changed);
+        if (!workspace.guards_intact()) fail("the launch wrote outside its workspace");
+        if (!result_.passed()) return;
+        if (step.only_safety) return check_guards(outputs);
+        check_untouched(storage, outputs);
+        check_values(storage, outputs);
+    }
+
+    Storage::Outputs launch(Storage& storage, const Call& call) {
+        storage.poison_outputs();
+        if (options_.launch) {
+            options_.launch(runtime_, call);
+        } else {
+            call.launch();
+            runtime_.synchronize();
+        }
+        return storage.read_outputs();
+    }
+
+    void check_status(const Call& call, const Step& step) {
+        const CallStatus status = call.status();
+        if (!step.any_status && !same(status, step.status))
+            fail(fmt::format("status is {}, expected {}", describe(status), describe(step.status)));
+        if (!status) return;
+        call.clear_status();
+        if (call.status()) fail("clear_status() left " + describe(call.status()));
+    }
+
+    void check_guards(const Storage::Outputs& outputs) {
+        for (const std::vector<std::byte>* image : {&outputs.o, &outputs.lse}) {
+            const bool lse = image == &outputs.lse;
+            const std::vector<std::byte> front(image->begin(), image->begin() + kGuardBytes);
+            const std::vector<std::byte> back(image->end() - kGuardBytes, image->end());
+            for (const auto& guard : {front, back})
+                if (lse ? first_not(guard, kPoisonF32) >= 0 : first_not(guard, kPoison) >= 0)
+                    fail(fmt::format("{} was written outside its tensor", lse ? "lse" : "o"));
+        }
+    }
+
+    // Every element that is not a row of a sequence must still be poison, and every element that is must not
+    // be.
+    void check_untouched(const Storage& storage, Storage::Outputs outputs) {
+        const std::vector<QueryRow> rows = all_rows(storage.reference_input().sequences);
+        for (const QueryRow& row : rows)
+            for (std::int64_t head = 0; head < heads_; ++head) erase_row(storage, outputs, row, head);
+        if (const auto at = first_not(outputs.o, kPoison); at >= 0)
+            fail(fmt::format("o was written outside its sequences, {} elements from its first",
+                             at - storage.o_place().first));
+        if (const auto at = first_not(outputs.lse, kPoisonF32); at >= 0)
+            fail(fmt::format("lse was written outside its sequences, {} elements from its first",
+                             at - storage.lse_place().first));
+    }
+
+    void erase_row(const Storage& storage, Storage::Outputs& outputs, const QueryRow& row,
+                   std::int64_t head) {
+        const std::int64_t first = storage.o_element(row.sequence, row.query, head);
+        for (std::int64_t d = 0; d < dim_; ++d) {
+            if (load_at<std::uint16_t>(outputs.o, first + d) == kPoison)
+                fail(fmt::format("o[sequence {}, query {}, head {}, {}] was not written", row.sequence,
+                                 row.query, head, d));
+            store_at(outputs.o, first + d, kPoison);
+        }
+        if (!test_.spec.lse) return;
+        const std::int64_t lse = storage.lse_element(row.sequence, row.query, head);
+        if (load_at<std::uint32_t>(outputs.lse, lse) == kPoisonF32)
+            fail(fmt::format("lse[sequence {}, query {}, head {}] was not written", row.sequence, row.query,
+                             head));
+        store_at(outputs.lse, lse, kPoisonF32);
+    }
+
+    void check_values(const Storage& storage, const Storage::Outputs& outputs) {
+        const ReferenceInput input = storage.reference_input();
+        const std::vector<QueryRow> rows = sample_rows(
+            input, options_.reference_budget, derive_seed(options_.seed, "rows of " + test_.full_name()));
+        compared_ += rows.size();
+        total_ += all_rows(input.sequences).size();
+        const Reference want = compute_reference(input, rows, options_.threads);
+        compare_outputs(storage, outputs, rows, want);
+        if (test_.spec.lse) compare_lse(storage, outputs, rows, want);
+    }
+
+    void compare_outputs(const Storage& storage, const Storage::Outputs& outputs,
+                         const std::vector<QueryRow>& rows, const Reference& want) {
+        std::vector<double> got;
+        got.reserve(want.out.size());
+        for (const QueryRow& row : rows) {
+            for (std::int64_t head = 0; head < heads_; ++head) {
+                const std::int64_t first = storage.o_element(row.sequence, row.query, head);
+                for (std::int64_t d = 0; d < dim_; ++d)
+                    got.push_back(decode(test_.spec.dtype, load_at<std::uint16_t>(outputs.o, first + d)));
+            }
+        }
+        const Tolerance tolerance = output_tolerance(test_.spec.dtype);
+        const Comparison c = compare(tolerance, got, want.out);
+        result_.max_abs_error = std::max(result_.max_abs_error, c.max_abs_error);
+        result_.element_ratio = std::max(result_.element_ratio, c.worst_ratio);
+        pooled_.add(got, want.out, want.low);
+        if (c.bad == 0) return;
+        const auto bad = static_cast<std::size_t>(c.first_bad);
+        fail(fmt::format("{} of {} elements of o are wrong, first {}: got {}, want {}, tolerance {:.3g}",
+                         c.bad, got.size(), where(rows, c.first_bad / dim_, c.first_bad % dim_), got[bad],
+                         want.out[bad], tolerance.allowed(want.out[bad])));
+    }
+
+    void compare_lse(const Storage& storage, const Storage::Outputs& outputs,
+                     const std::vector<QueryRow>& rows, const Reference& want) {
+        std::vector<double> got;
+        for (const QueryRow& row : rows)
+            for (std::int64_t head = 0; head < heads_; ++head)
+                got.push_back(
+                    load_at<float>(outputs.lse, storage.lse_element(row.sequence, row.query, head)));
+        const Comparison c = compare(lse_tolerance(), got, want.lse);
+        result_.lse_ratio = std::max(result_.lse_ratio, c.worst_ratio);
+        if (c.bad == 0) return;
+        const auto bad = static_cast<std::size_t>(c.first_bad);
+        fail(fmt::format("{} of {} elements of lse are wrong, first {}: got {}, want {}, tolerance {:.3g}",
+                         c.bad, got.size(), where(rows, c.first_bad, -1), got[bad], want.lse[bad],
+                         lse_tolerance().allowed(want.lse[bad])));
+    }
+
+    // `line` counts heads of rows.
+    std::string where(const std::vector<QueryRow>& rows, std::int64_t line, std::int64_t d) const {
+        const QueryRow& row = rows[static_cast<std::size_t>(line / heads_)];
+        const Step& step = test_.steps[step_];
+        const auto s = static_cast<std::size_t>(row.sequence);
+        return fmt::format("[sequence {}, query {}, head {}{}] (q_len {}, kv_len {})", row.sequence,
+                           row.query, line % heads_, d < 0 ? "" : fmt::format(", {}", d), step.q_lens[s],
+                           step.kv_lens[s]);
+    }
+
+    void finish() {
+        result_.pooled_ratio = pooled_.ratio();
+        if (!pooled_.holds()) fail(pooled_.describe());
+        if (result_.passed() && compared_ < total_)
+            result_.detail = fmt::format("compared {} of {} query rows, drawn at random", compared_, total_);
+    }
+
+    Runtime& runtime_;
+    const Case& test_;
+    const RunOptions& options_;
+    CaseResult& result_;
+    std::int64_t heads_, dim_;
+    PooledBound pooled_;
+    std::size_t step_ = 0;
+    std::size_t compared_ = 0, total_ = 0;
+};
+
+}  // namespace
+
+bool is_device_lost(const DriverError& error) {
+    // CUDA_ERROR_ILLEGAL_ADDRESS, _LAUNCH_TIMEOUT, and _HARDWARE_STACK_ERROR .. _LAUNCH_FAILED of cuda.h.
+    return error.code() == 700 || error.code() == 702 || (error.code() >= 714 && error.code() <= 719);
+}
+
+CaseResult run_case(Runtime& runtime, const Case& test, const RunOptions& options) {
+    const auto start = std::chrono::steady_clock::now();
+    CaseResult result;
+    result.name = test.name;
+    result.group = test.group;
+    try {
+        CaseRun(runtime, test, options, result).run();
+    } catch (const DriverError& error) {
+        result.outcome = Outcome::failed;
+        result.detail = std::string("threw: ") + error.what();
+        result.device_lost = is_device_lost(error);
+    } catch (const std::exception& error) {
+        result.outcome = Outcome::failed;
+        result.detail = std::string("threw: ") + error.what();
+    }
+    const std::chrono::duration<double, std::milli> elapsed = std::chrono::steady_clock::now() - start;
+    result.milliseconds = elapsed.count();
+    if (result.outcome == Outcome::failed) result.detail += "\n    " + test.describe();
+    return result;
+}
+
+}  // namespace attnsmith::check

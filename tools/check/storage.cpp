@@ -1,0 +1,337 @@
+#include "check/storage.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <stdexcept>
+
+#include "check/values.hpp"
+
+namespace attnsmith::check {
+namespace {
+
+constexpr std::byte kNaNByte{0xff};  // 0xffff and 0xffffffff are NaN in every type
+
+bool all_equal(const std::vector<Step>& steps, std::vector<std::int64_t> Step::*lengths,
+               std::int64_t length) {
+    for (const Step& step : steps)
+        for (const std::int64_t n : step.*lengths)
+            if (n != length) return false;
+    return true;
+}
+
+void fill_pattern(Image& image, const void* pattern, std::size_t bytes) {
+    for (std::size_t at = 0; at + bytes <= image.host.size(); at += bytes)
+        std::memcpy(image.host.data() + at, pattern, bytes);
+}
+
+Image float_image(std::string name, const std::vector<float>& values) {
+    Image image{std::move(name),
+                std::vector<std::byte>(values.size() * sizeof(float) + 2 * kGuardBytes, kNaNByte),
+                {}};
+    if (!values.empty())
+        std::memcpy(image.host.data() + kGuardBytes, values.data(), values.size() * sizeof(float));
+    return image;
+}
+
+}  // namespace
+
+std::vector<std::byte> Image::download() const {
+    std::vector<std::byte> bytes(host.size());
+    device.download(bytes.data(), bytes.size());
+    return bytes;
+}
+
+Storage::Storage(const Runtime& runtime, const Case& test, std::uint64_t seed)
+    : test_(test),
+      capacity_(capacity_of(test)),
+      placement_(place_tensors(test, capacity_)),
+      random_(seed),
+      images_(kRoles),
+      alias_(kRoles) {
+    for (std::size_t role = 0; role < kRoles; ++role) alias_[role] = role;
+    if (placement_.k_in_q) alias_[kK] = kQ;
+    if (placement_.v_in_k) alias_[kV] = alias_[kK];
+    make_head_vectors();
+    set_indices(test.steps.at(0));
+    allocate(runtime);
+}
+
+void Storage::make_head_vectors() {
+    const double heads = static_cast<double>(test_.spec.q_heads);
+    for (std::int64_t head = 0; head < test_.spec.q_heads; ++head) {
+        if (test_.spec.sink) sinks_.push_back(static_cast<float>(random_.uniform(-3, 6)));
+        // The slopes of the ALiBi paper, 2^(-8 (h + 1) / heads).
+        if (test_.spec.alibi)
+            slopes_.push_back(static_cast<float>(std::exp2(-8.0 * static_cast<double>(head + 1) / heads)));
+    }
+    images_[kSinks] = float_image("sinks", sinks_);
+    images_[kSlopes] = float_image("alibi_slopes", slopes_);
+}
+
+void Storage::allocate(const Runtime& runtime) {
+    std::size_t bytes[] = {placement_.q.image_bytes(), placement_.k.image_bytes(),
+                           placement_.v.image_bytes()};
+    if (alias_[kV] == kK) bytes[kK] = std::max(bytes[kK], bytes[kV]);
+    if (alias_[kV] == kQ) bytes[kQ] = std::max({bytes[kQ], bytes[kK], bytes[kV]});
+    const char* names[] = {"q", "k", "v"};
+    for (const Role role : {kQ, kK, kV})
+        if (alias_[role] == role) images_[role] = {names[role], std::vector<std::byte>(bytes[role]), {}};
+    o_ = {"o", std::vector<std::byte>(placement_.o.image_bytes()), {}};
+    lse_ = {"lse", std::vector<std::byte>(placement_.lse.image_bytes()), {}};
+    fill_pattern(o_, &kPoison, sizeof kPoison);
+    fill_pattern(lse_, &kPoisonF32, sizeof kPoisonF32);
+    for (Image& image : images_)
+        if (!image.host.empty()) image.device = runtime.allocate(image.host.size());
+    for (Image* image : {&o_, &lse_}) image->device = runtime.allocate(image->host.size());
+    for (const Role role : {kSinks, kSlopes}) images_[role].upload();
+}
+
+bool Storage::lens_needed(bool q) const {
+    return test_.always_lens ||
+           !all_equal(test_.steps, q ? &Step::q_lens : &Step::kv_lens,
+                      q ? capacity_.q_rows : capacity_.kv_rows) ||
+           std::any_of(test_.steps.begin(), test_.steps.end(), [](const Step& s) { return bool(s.spoil); });
+}
+
+bool Storage::uses(Role role) const {
+    const bool paged = test_.spec.kv == KvStorage::paged;
+    const bool padded = test_.page_list == PageList::padded;
+    switch (role) {
+        case kQIndptr:
+            return test_.q_storage == QStorage::ragged;
+        case kQLens:
+            return test_.q_storage == QStorage::dense && lens_needed(true);
+        case kKvIndptr:
+            return test_.spec.kv == KvStorage::ragged;
+        case kKvLens:
+            return (paged && padded) || (test_.spec.kv == KvStorage::dense && lens_needed(false));
+        case kTable:
+            return paged && padded;
+        case kPageIndptr:
+        case kPageIndices:
+        case kLastPage:
+            return paged && !padded;
+        default:
+            return true;
+    }
+}
+
+IndexShape Storage::shape_of(Role role) const {
+    const std::int64_t batch = capacity_.batch;
+    switch (role) {
+        case kQLens:
+        case kKvLens:
+        case kLastPage:
+            return {1, batch, batch};
+        case kTable:
+            return {batch, capacity_.columns, capacity_.columns + test_.layout.table_pad};
+        case kPageIndices:
+            return {1, capacity_.page_entries, capacity_.page_entries};
+        default:
+            return {1, batch + 1, batch + 1};
+    }
+}
+
+void Storage::set_index_image(Role role, const std::vector<std::int64_t>& values, const IndexShape& shape) {
+    if (!uses(role)) return;
+    static const char* const names[] = {
+        "q",         "k",       "v",          "sinks",       "alibi_slopes", "q_indptr",     "q_lens",
+        "kv_indptr", "kv_lens", "page_table", "page_indptr", "page_indices", "last_page_len"};
+    images_[role].name = names[role];
+    images_[role].host = encode_indices(values, shape, test_.spec.index_dtype).bytes;
+}
+
+void Storage::set_indices(const Step& step) {
+    const IndexArrays good = make_indices(test_, capacity_, step, random_);
+    IndexArrays a = good;
+    if (step.spoil) step.spoil(a);
+    // Nonsense says nothing about where tokens lie, so that the host keeps to what it was before.
+    indices_ = step.only_safety ? good : a;
+    lengths_.clear();
+    for (std::size_t s = 0; s < step.q_lens.size(); ++s)
+        lengths_.push_back({step.q_lens[s], step.kv_lens[s]});
+    set_index_image(kQIndptr, a.q_indptr, shape_of(kQIndptr));
+    set_index_image(kQLens, a.q_lens, shape_of(kQLens));
+    set_index_image(kKvIndptr, a.kv_indptr, shape_of(kKvIndptr));
+    set_index_image(kKvLens, a.kv_lens, shape_of(kKvLens));
+    set_index_image(kTable, a.page_table, shape_of(kTable));
+    set_index_image(kPageIndptr, a.page_indptr, shape_of(kPageIndptr));
+    set_index_image(kPageIndices, a.page_indices, shape_of(kPageIndices));
+    set_index_image(kLastPage, a.last_page_len, shape_of(kLastPage));
+}
+
+void Storage::load(const Step& step) {
+    set_indices(step);
+    for (const Role role : {kQ, kK, kV})
+        if (alias_[role] == role) std::fill(images_[role].host.begin(), images_[role].host.end(), kNaNByte);
+    fill_values();
+    for (Image& image : images_)
+        if (!image.host.empty()) image.upload();
+}
+
+void Storage::fill_values() {
+    ValueSource source(test_.values, test_.spec.dtype, random_.next());
+    for (std::size_t s = 0; s < lengths_.size(); ++s) {
+        const auto sequence = static_cast<std::int64_t>(s);
+        for (std::int64_t token = 0; token < lengths_[s].q; ++token)
+            for (std::int64_t head = 0; head < test_.spec.q_heads; ++head)
+                source.query(element(kQ, q_element(sequence, token, head)), test_.spec.head_dim_qk);
+        for (std::int64_t token = 0; token < lengths_[s].kv; ++token) {
+            if (kv_element(placement_.k, sequence, token, 0) < 0) continue;
+            for (std::int64_t head = 0; head < kv_heads(test_.spec); ++head) {
+                source.key(element(kK, kv_element(placement_.k, sequence, token, head)),
+                           test_.spec.head_dim_qk, head);
+                source.value(element(kV, kv_element(placement_.v, sequence, token, head)),
+                             head_dim_vo(test_.spec));
+            }
+        }
+    }
+}
+
+void Storage::poison_outputs() {
+    o_.upload();
+    lse_.upload();
+}
+
+Tensor Storage::index_tensor(Role role) const {
+    if (!uses(role)) return {};
+    const IndexShape shape = shape_of(role);
+    Tensor tensor;
+    tensor.data = static_cast<std::byte*>(images_[role].device.data()) + kGuardBytes;
+    tensor.dtype = test_.spec.index_dtype;
+    tensor.rank = role == kTable ? 2 : 1;
+    if (role == kTable) {
+        tensor.shape = {shape.rows, shape.columns};
+        tensor.strides = {shape.row_stride, 1};
+    } else {
+        tensor.shape = {shape.columns};
+        tensor.strides = {1};
+    }
+    return tensor;
+}
+
+AttentionTensors Storage::tensors() const {
+    AttentionTensors tensors;
+    tensors.q = placement_.q.tensor(image_of(kQ).device.data());
+    tensors.k = placement_.k.tensor(image_of(kK).device.data());
+    tensors.v = placement_.v.tensor(image_of(kV).device.data());
+    tensors.o = placement_.o.tensor(o_.device.data());
+    if (test_.spec.lse) tensors.lse = placement_.lse.tensor(lse_.device.data());
+    const auto vector = [&](Role role) {
+        const void* data = static_cast<std::byte*>(images_[role].device.data()) + kGuardBytes;
+        return Tensor::contiguous(data, DType::f32, {test_.spec.q_heads});
+    };
+    if (test_.spec.sink) tensors.sinks = vector(kSinks);
+    if (test_.spec.alibi) tensors.alibi_slopes = vector(kSlopes);
+    return tensors;
+}
+
+Batch Storage::batch() const {
+    Batch batch;
+    batch.q_indptr = index_tensor(kQIndptr);
+    batch.q_lens = index_tensor(kQLens);
+    batch.kv_indptr = index_tensor(kKvIndptr);
+    batch.kv_lens = index_tensor(kKvLens);
+    batch.page_table = index_tensor(kTable);
+    batch.page_indptr = index_tensor(kPageIndptr);
+    batch.page_indices = index_tensor(kPageIndices);
+    batch.last_page_len = index_tensor(kLastPage);
+    if (!test_.give_bounds) return batch;
+    batch.max_q_len = test_.max_q_len.value_or(capacity_.longest_q);
+    batch.max_kv_len = test_.max_kv_len.value_or(capacity_.longest_kv);
+    return batch;
+}
+
+std::size_t Storage::workspace_bytes(const Kernel& kernel) const {
+    const Batch bounds = batch();
+    const bool dense = test_.q_storage == QStorage::dense;
+    const std::int64_t max_q = bounds.max_q_len ? bounds.max_q_len : capacity_.q_rows;
+    std::int64_t max_kv = bounds.max_kv_len;
+    if (!max_kv) {
+        switch (test_.spec.kv) {
+            case KvStorage::dense:
+                max_kv = capacity_.kv_rows;
+                break;
+            case KvStorage::ragged:
+                max_kv = capacity_.kv_tokens;
+                break;
+            case KvStorage::paged:
+                max_kv = test_.spec.page_size *
+                         (test_.page_list == PageList::padded ? capacity_.columns : capacity_.page_entries);
+        }
+    }
+    return kernel.workspace_bytes(capacity_.batch, dense ? capacity_.batch * max_q : capacity_.q_tokens,
+                                  max_kv);
+}
+
+ReferenceInput Storage::reference_input() const {
+    ReferenceInput input;
+    input.spec = test_.spec;
+    input.sequences = lengths_;
+    input.sinks = sinks_;
+    input.alibi_slopes = slopes_;
+    input.q = [this](std::int64_t s, std::int64_t t, std::int64_t h) {
+        return element(kQ, q_element(s, t, h));
+    };
+    input.k = [this](std::int64_t s, std::int64_t t, std::int64_t h) {
+        return element(kK, kv_element(placement_.k, s, t, h));
+    };
+    input.v = [this](std::int64_t s, std::int64_t t, std::int64_t h) {
+        return element(kV, kv_element(placement_.v, s, t, h));
+    };
+    return input;
+}
+
+Storage::Outputs Storage::read_outputs() const { return {o_.download(), lse_.download()}; }
+
+std::string Storage::changed_input() const {
+    for (const Image& image : images_)
+        if (!image.host.empty() && image.download() != image.host) return image.name;
+    return {};
+}
+
+std::uint16_t* Storage::element(Role role, std::int64_t index) {
+    return reinterpret_cast<std::uint16_t*>(image_of(role).host.data()) + index;
+}
+
+const std::uint16_t* Storage::element(Role role, std::int64_t index) const {
+    return index < 0 ? nullptr : reinterpret_cast<const std::uint16_t*>(image_of(role).host.data()) + index;
+}
+
+std::int64_t Storage::q_element(std::int64_t sequence, std::int64_t token, std::int64_t head) const {
+    if (test_.q_storage == QStorage::dense) return placement_.q.at(sequence, token, head);
+    return placement_.q.at(indices_.q_indptr[static_cast<std::size_t>(sequence)] + token, head);
+}
+
+std::int64_t Storage::o_element(std::int64_t sequence, std::int64_t query, std::int64_t head) const {
+    if (test_.q_storage == QStorage::dense) return placement_.o.at(sequence, query, head);
+    return placement_.o.at(indices_.q_indptr[static_cast<std::size_t>(sequence)] + query, head);
+}
+
+std::int64_t Storage::lse_element(std::int64_t sequence, std::int64_t query, std::int64_t head) const {
+    if (test_.q_storage == QStorage::dense) return placement_.lse.at(sequence, query, head);
+    return placement_.lse.at(indices_.q_indptr[static_cast<std::size_t>(sequence)] + query, head);
+}
+
+std::int64_t Storage::page_of(std::int64_t sequence, std::int64_t number) const {
+    const auto s = static_cast<std::size_t>(sequence);
+    const std::int64_t at = test_.page_list == PageList::padded ? sequence * indices_.columns + number
+                                                                : indices_.page_indptr[s] + number;
+    const auto& list = test_.page_list == PageList::padded ? indices_.page_table : indices_.page_indices;
+    const std::int64_t page = list.at(static_cast<std::size_t>(at));
+    return page >= 0 && page < indices_.pages ? page : -1;
+}
+
+std::int64_t Storage::kv_element(const Place& place, std::int64_t sequence, std::int64_t token,
+                                 std::int64_t head) const {
+    if (test_.spec.kv == KvStorage::dense) return place.at(sequence, token, head);
+    if (test_.spec.kv == KvStorage::ragged)
+        return place.at(indices_.kv_indptr[static_cast<std::size_t>(sequence)] + token, head);
+    const std::int64_t page = page_of(sequence, token / test_.spec.page_size);
+    if (page < 0) return -1;
+    const std::int64_t slot = token % test_.spec.page_size;
+    return test_.spec.page_order == PageOrder::NHD ? place.at(page, slot, head) : place.at(page, head, slot);
+}
+
+}  // namespace attnsmith::check

@@ -1,0 +1,110 @@
+// A case's memory: host images of all device buffers, filled for one step at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "check/case.hpp"
+#include "check/indices.hpp"
+#include "check/placement.hpp"
+
+namespace attnsmith::check {
+
+// What every byte of an output is before a launch: a NaN in f16 and in bf16, and in f32.
+inline constexpr std::uint16_t kPoison = 0x7fd5;
+inline constexpr std::uint32_t kPoisonF32 = 0x7fd5d5d5;
+
+// One device buffer and what it is meant to hold.
+struct Image {
+    std::string name;
+    std::vector<std::byte> host;
+    Buffer device;
+
+    void upload() { device.upload(host.data(), host.size()); }
+    std::vector<std::byte> download() const;
+};
+
+class Storage {
+  public:
+    Storage(const Runtime& runtime, const Case& test, std::uint64_t seed);
+
+    AttentionTensors tensors() const;
+    Batch batch() const;
+    std::size_t workspace_bytes(const Kernel& kernel) const;
+
+    // Fresh index arrays and values, NaN elsewhere, all on the device.
+    void load(const Step& step);
+    void poison_outputs();
+
+    // What load() made, for the reference. Valid while this object is.
+    ReferenceInput reference_input() const;
+
+    // Outputs of all rows as a launch left them, and everything that was in the buffers.
+    struct Outputs {
+        std::vector<std::byte> o, lse;  // whole images
+    };
+    Outputs read_outputs() const;
+
+    const Place& o_place() const { return placement_.o; }
+    const Place& lse_place() const { return placement_.lse; }
+    // Element of o (of lse) that a sequence's query and head begin at.
+    std::int64_t o_element(std::int64_t sequence, std::int64_t query, std::int64_t head) const;
+    std::int64_t lse_element(std::int64_t sequence, std::int64_t query, std::int64_t head) const;
+
+    // Name of the first input buffer whose device bytes are no longer what was uploaded; empty if none.
+    std::string changed_input() const;
+
+  private:
+    enum Role : std::size_t {
+        kQ,
+        kK,
+        kV,
+        kSinks,
+        kSlopes,
+        kQIndptr,
+        kQLens,
+        kKvIndptr,
+        kKvLens,
+        kTable,
+        kPageIndptr,
+        kPageIndices,
+        kLastPage,
+        kRoles
+    };
+
+    void allocate(const Runtime& runtime);
+    void make_head_vectors();
+    void set_indices(const Step& step);
+    void fill_values();
+    void set_index_image(Role role, const std::vector<std::int64_t>& values, const IndexShape& shape);
+    IndexShape shape_of(Role role) const;
+    bool lens_needed(bool q) const;
+    bool uses(Role role) const;
+
+    Tensor index_tensor(Role role) const;
+    Image& image_of(Role role) { return images_[alias_[role]]; }
+    const Image& image_of(Role role) const { return images_[alias_[role]]; }
+
+    std::int64_t q_element(std::int64_t sequence, std::int64_t token, std::int64_t head) const;
+    // Negative: the token's page is not a page.
+    std::int64_t kv_element(const Place& place, std::int64_t sequence, std::int64_t token,
+                            std::int64_t head) const;
+    std::int64_t page_of(std::int64_t sequence, std::int64_t number) const;
+    std::uint16_t* element(Role role, std::int64_t index);
+    const std::uint16_t* element(Role role, std::int64_t index) const;
+
+    const Case& test_;
+    Capacity capacity_;
+    Placement placement_;
+    Random random_;
+    std::vector<Image> images_;       // by Role; those that share another's or are not used are empty
+    std::vector<std::size_t> alias_;  // the image that a role's tensor lies in
+    Image o_, lse_;
+    IndexArrays indices_;
+    std::vector<SequenceLengths> lengths_;
+    std::vector<float> sinks_, slopes_;
+};
+
+}  // namespace attnsmith::check

@@ -1,0 +1,73 @@
+#include "check/tolerance.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "check/half.hpp"
+
+namespace attnsmith::check {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// Equal infinities differ by nothing; a NaN on either side differs by infinity.
+double distance(double a, double b) {
+    if (a == b) return 0.0;
+    const double difference = std::fabs(a - b);
+    return std::isnan(difference) ? kInfinity : difference;
+}
+
+}  // namespace
+
+double Tolerance::allowed(double want) const { return absolute + relative * std::fabs(want); }
+
+Tolerance output_tolerance(DType dtype) {
+    return dtype == DType::f16 ? Tolerance{1e-3, 1e-3} : Tolerance{1e-2, 1e-2};
+}
+
+Tolerance lse_tolerance() { return {3e-4, 2e-6}; }
+
+Comparison compare(const Tolerance& tolerance, std::span<const double> got, std::span<const double> want) {
+    Comparison result;
+    for (std::size_t i = 0; i < got.size(); ++i) {
+        const double error = distance(got[i], want[i]);
+        // An infinite `want` allows only itself.
+        const double allowed = std::isfinite(want[i]) ? tolerance.allowed(want[i]) : 0.0;
+        const double ratio = error == 0 ? 0.0 : error / allowed;
+        result.max_abs_error = std::max(result.max_abs_error, error);
+        result.worst_ratio = std::max(result.worst_ratio, ratio);
+        if (ratio <= 1.0) continue;
+        if (result.bad++ == 0) result.first_bad = static_cast<std::int64_t>(i);
+    }
+    return result;
+}
+
+void PooledBound::add(std::span<const double> got, std::span<const double> want,
+                      std::span<const double> low) {
+    for (std::size_t i = 0; i < got.size(); ++i) {
+        error_ = std::max(error_, distance(got[i], want[i]));
+        low_error_ = std::max(low_error_, distance(low[i], want[i]));
+        const double rounded = round_to(dtype_, want[i]);
+        const double there = round_to(dtype_, rounded + 0.3);
+        rounding_ = std::max(rounding_, distance(round_to(dtype_, there - 0.3), rounded));
+    }
+}
+
+double PooledBound::allowed() const { return 2 * low_error_ + 2 * rounding_; }
+
+double PooledBound::ratio() const {
+    if (error_ == 0 || std::isinf(allowed())) return 0.0;
+    return error_ / allowed();
+}
+
+std::string PooledBound::describe() const {
+    return fmt::format(
+        "pooled: max error {:.3g}, allowed {:.3g} (2 x {:.3g} of a plain computation + 2 x {:.3g} of "
+        "rounding)",
+        error_, allowed(), low_error_, rounding_);
+}
+
+}  // namespace attnsmith::check

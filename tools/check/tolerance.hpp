@@ -1,0 +1,54 @@
+// What counts as right: an elementwise bound that belongs to the dtype and, tighter, one over a case's pooled
+// elements.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "attnsmith/types.hpp"
+
+namespace attnsmith::check {
+
+struct Tolerance {
+    double absolute = 0;
+    double relative = 0;
+
+    double allowed(double want) const;
+};
+
+Tolerance output_tolerance(DType dtype);
+// LSE is fp32 whatever the inputs are. Its error is that of exp2 and of an fp32 logit.
+Tolerance lse_tolerance();
+
+// The worst element that compare() saw, and the first one out of bounds.
+struct Comparison {
+    double max_abs_error = 0;
+    double worst_ratio = 0;  // error / allowed
+    std::int64_t first_bad = -1;
+    std::int64_t bad = 0;
+};
+
+Comparison compare(const Tolerance& tolerance, std::span<const double> got, std::span<const double> want);
+
+// max|out - ref| <= 2 * max|low - ref| + 2 * max|(ref + 0.3 - 0.3) - ref|, the last in the dtype's own
+// arithmetic.
+class PooledBound {
+  public:
+    explicit PooledBound(DType dtype) : dtype_(dtype) {}
+
+    void add(std::span<const double> got, std::span<const double> want, std::span<const double> low);
+
+    double error() const { return error_; }
+    // Infinity where the plain computation overflowed and so says nothing.
+    double allowed() const;
+    double ratio() const;
+    bool holds() const { return error_ <= allowed(); }
+    std::string describe() const;
+
+  private:
+    DType dtype_;
+    double error_ = 0, low_error_ = 0, rounding_ = 0;
+};
+
+}  // namespace attnsmith::check
