@@ -1,0 +1,124 @@
+"""Drives the real attnsmith program. ATTNSMITH_BIN is its path; ATTNSMITH_FAKE_CUDA, if set, a stub of libcuda."""
+
+import json
+import os
+import pathlib
+import shlex
+import shutil
+import subprocess
+import tempfile
+import unittest
+from typing import NamedTuple
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+MODELS = REPOSITORY / "tests/models"
+LLAMA = str(MODELS / "llama-3.1-8b.json")
+DEEPSEEK = str(MODELS / "deepseek-v3.json")
+PLAN_SCHEMA = REPOSITORY / "runtime/planner/plan.schema.json"
+BINARY = os.environ.get("ATTNSMITH_BIN", str(REPOSITORY / "build/release/bin/attnsmith"))
+FAKE_CUDA = os.environ.get("ATTNSMITH_FAKE_CUDA", "")
+
+SMS = [80, 86, 87, 89, 90, 100, 103, 110, 120, 121]
+# A small problem: quick to plan, and four small kernels to compile.
+SMALL = ["--head-dim", "64", "--q-heads", "8", "--mask", "causal"]
+TIMEOUT = 240  # seconds, of one run: far above any; sanitizers are slow
+
+
+class Result(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    def json(self):
+        return json.loads(self.out)
+
+
+class CliTest(unittest.TestCase):
+    """Each test has a folder of its own, which is the working directory and the home of what it runs."""
+
+    maxDiff = None
+
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="attnsmith-cli-"))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+
+    def environment(self, **changes):
+        """This process's, without what would reach the program by accident; None takes a variable away."""
+        kept = {name: value for name, value in os.environ.items()
+                if name == "ATTNSMITH_NVRTC_PATH" or not name.startswith(("ATTNSMITH_", "XDG_", "FAKE_CUDA_"))}
+        # No GPU, also on a machine that has one: what is told of it here would be told of no other.
+        kept.update(HOME=str(self.folder / "home"), CUDA_VISIBLE_DEVICES="-1")
+        kept.update({name: value for name, value in changes.items() if value is not None})
+        return {name: value for name, value in kept.items() if changes.get(name, value) is not None}
+
+    def start(self, *arguments, env=None, **options):
+        options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+        return subprocess.Popen([BINARY, *map(str, arguments)], cwd=self.folder, env=self.environment(**(env or {})),
+                                **options)
+
+    def finish(self, process, text=None):
+        self.addCleanup(process.kill)
+        out, err = process.communicate(text, timeout=TIMEOUT)
+        return Result(process.returncode, (out or b"").decode(), (err or b"").decode())
+
+    def run_cli(self, *arguments, env=None, stdin=None):
+        if stdin is None:
+            return self.finish(self.start(*arguments, env=env))
+        data = stdin if isinstance(stdin, bytes) else stdin.encode()
+        return self.finish(self.start(*arguments, env=env, stdin=subprocess.PIPE), data)
+
+    def write(self, name, content):
+        file = self.folder / name
+        file.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return str(file)
+
+    def assert_ok(self, result):
+        self.assertEqual((result.code, result.err), (0, ""))
+        return result
+
+    def assert_error_line(self, result, code, *words):
+        """One line on standard error that has the words, and this exit code."""
+        self.assertEqual(result.code, code, result.err)
+        self.assertTrue(result.err.startswith("attnsmith: error: "), result.err)
+        self.assertEqual(result.err.count("\n"), 1, result.err)
+        for word in words:
+            self.assertIn(word, result.err)
+
+    def assert_refused(self, result, *words):
+        """A bad request: nothing on standard output, exit code 2, one line."""
+        self.assert_error_line(result, 2, *words)
+        self.assertEqual(result.out, "")
+
+    def assert_failed(self, result, *words):
+        self.assert_error_line(result, 1, *words)
+
+    def assert_plan(self, plan):
+        """A plan by its schema; where jsonschema is not installed, by what it must have."""
+        schema = json.loads(PLAN_SCHEMA.read_text(encoding="utf-8"))
+        for field in schema["required"]:
+            self.assertIn(field, plan)
+        self.assertEqual(plan["schema"], "attnsmith.plan/1")
+        for kernel in plan["kernels"]:
+            for field in schema["definitions"]["kernel"]["required"]:
+                self.assertIn(field, kernel)
+        try:
+            import jsonschema
+        except ImportError:
+            return
+        jsonschema.validate(plan, schema)
+
+    def prewarm_small(self, cache, *more, env=None):
+        """The SMALL problem for sm 90, compiled into a folder."""
+        result = self.run_cli("prewarm", *SMALL, "--sm", "90", "--cache", cache, "--json", *more, env=env)
+        self.assert_ok(result)
+        return result.json()
+
+
+def examples(text):
+    """The examples of a --help, as argument lists."""
+    return [shlex.split(line)[1:] for line in text.splitlines() if line.startswith("  attnsmith ") and
+            line.strip() != "attnsmith"]
+
+
+def main():
+    unittest.main()

@@ -1,0 +1,171 @@
+"""Bad input: one clear line that names the field, exit code 2, and nothing compiled."""
+
+import json
+import unittest
+
+from support import LLAMA, SMALL, CliTest, main
+
+HEADS = ["--q-heads", "8"]
+
+# Flags, and what the error must name.
+BAD_FLAGS = [
+    (["--head-dim", "7", *HEADS], "head_dim"),
+    (["--head-dim", "0", *HEADS], "head_dim"),
+    (["--head-dim", "-8", *HEADS], "head_dim"),
+    (["--head-dim", "1000", *HEADS], "head_dim"),
+    (["--head-dim", "99999999999999999999", *HEADS], "head_dim"),
+    (["--head-dim", "64.5", *HEADS], "head_dim"),
+    (["--head-dim", "sixty", *HEADS], "head_dim"),
+    (["--head-dim", "0x40", *HEADS], "head_dim"),
+    (["--head-dim", "", *HEADS], "head_dim"),
+    (["--head-dim-qk", "192", "--head-dim-vo", "7", *HEADS], "head_dim_vo"),
+    (["--head-dim", "64", "--head-dim-qk", "64", *HEADS], "head_dim_qk"),
+    (["--q-heads", "8"], "head_dim"),
+    (["--head-dim", "64"], "q_heads"),
+    (["--head-dim", "64", "--q-heads", "0"], "q_heads"),
+    (["--head-dim", "64", "--q-heads", "-1"], "q_heads"),
+    (["--head-dim", "64", "--q-heads", "8", "--kv-heads", "3"], "kv_heads"),
+    (["--head-dim", "64", "--q-heads", "8", "--kv-heads", "0"], "kv_heads"),
+    ([*SMALL, "--dtype", "fp8"], "dtype"),
+    ([*SMALL, "--dtype", "bf16\"; #include <evil>"], "dtype"),
+    (["--head-dim", "64", *HEADS, "--mask", "casual"], "mask"),
+    ([*SMALL, "--window-left", "-1"], "window_left"),
+    ([*SMALL, "--scale", "nan"], "scale"),
+    ([*SMALL, "--scale", "-1"], "scale"),
+    ([*SMALL, "--softcap", "0"], "softcap"),
+    ([*SMALL, "--kv", "paged"], "page_size"),
+    ([*SMALL, "--kv", "paged", "--page-size", "0"], "page_size"),
+    ([*SMALL, "--kv", "paged", "--page-size", "-16"], "page_size"),
+    ([*SMALL, "--page-size", "16"], "page_size"),
+    ([*SMALL, "--index-dtype", "int8"], "index_dtype"),
+    ([*SMALL, "--alignment", "3"], "alignment"),
+    ([*SMALL, "--batch", "0"], "batch"),
+    ([*SMALL, "--kv-len", "9223372036854775807"], "kv_len"),
+    ([*SMALL, "--lse=maybe"], "lse"),
+    ([*SMALL, "--sm", "91"], "sm"),
+    ([*SMALL, "--sm", "75"], "sm"),
+    ([*SMALL, "--sm", "90,"], "sm"),
+    ([*SMALL, "--sm", "sm_90"], "sm"),
+    ([*SMALL, "--op", "atention"], "op"),
+    ([*SMALL, "--head-dim", "64"], "--head-dim is given twice"),
+    ([*SMALL, "--sm", "90", "--sm", "80"], "--sm is given twice"),
+    ([*SMALL, "--json", "--json"], "--json is given twice"),
+    ([*SMALL, "--pagesize", "16"], "did you mean --page-size?"),
+    ([*SMALL, "--q-head=3"], "did you mean --q-heads?"),
+    ([*SMALL, "128"], "\"128\""),
+    ([*SMALL, "--page-size"], "--page-size"),
+    ([*SMALL, "--page-size="], "--page-size"),
+    ([*SMALL, "--tensor-parallel", "2"], "--tensor-parallel"),
+    ([*SMALL, "--model", LLAMA], "--head-dim"),
+    (["--model", LLAMA, "--request", LLAMA], "--request"),
+    (["--model", LLAMA, "--tensor-parallel", "0"], "tensor-parallel"),
+    (["--model", LLAMA, "--tensor-parallel", "7"], "tensor_parallel"),
+    (["--model", LLAMA, "--page-size", "0"], "page_size"),
+    (["--model", LLAMA, "--dtype", "fp8"], "dtype"),
+    ([*SMALL, "--cache", ""], "cache"),
+    ([], "nothing is asked for"),
+]
+
+GOOD = {"head_dim": 64, "q_heads": 8}
+# Requests as JSON text, and what the error must name.
+BAD_REQUESTS = [
+    ("", "request"),
+    ("   ", "request"),
+    ("{", "request"),
+    ("[]", "request"),
+    ("null", "request"),
+    ("{\"head_dim\": 64,}", "request"),
+    ("{\"head_dim\": 64, \"head_dim\": 64, \"q_heads\": 8}", "head_dim"),
+    ("{'head_dim': 64}", "request"),
+    ("[" * 100000, "request"),
+    ("{\"a\":" * 100 + "1" + "}" * 100, "request"),
+    (b"\xff\xfe{}", "request"),
+    (b"{\"head_dim\": 64, \"q_heads\": 8, \"dtype\": \"\xff\"}", "request"),
+    (" " * (5 << 20), "request"),
+    (json.dumps({**GOOD, "head_dim": 7}), "head_dim"),
+    (json.dumps({**GOOD, "head_dim": "64"}), "head_dim"),
+    (json.dumps({**GOOD, "head_dim": 64.0}), "head_dim"),
+    (json.dumps({**GOOD, "head_dim": True}), "head_dim"),
+    (json.dumps({**GOOD, "head_dim": None}), "head_dim"),
+    (json.dumps({**GOOD, "head_dim": 10**30}), "head_dim"),
+    (json.dumps({**GOOD, "q_heads": [8]}), "q_heads"),
+    (json.dumps({**GOOD, "kv_heads": 3}), "kv_heads"),
+    (json.dumps({**GOOD, "lse": 1}), "lse"),
+    (json.dumps({**GOOD, "mask": 1}), "mask"),
+    (json.dumps({**GOOD, "scale": "0.1"}), "scale"),
+    (json.dumps({**GOOD, "page_sise": 16}), "page_size (did you mean that?)"),
+    (json.dumps({**GOOD, "line\nbreak": 16}), "unknown field"),
+    (json.dumps({**GOOD, "sm": [90, 91]}), "sm"),
+    (json.dumps({**GOOD, "sm": {"90": 1}}), "sm"),
+]
+
+# A config.json, and what the error must name.
+BAD_CONFIGS = [
+    ("", "config.json"),
+    ("{}", "heads"),
+    ("[]", "config.json"),
+    ("{\"model_type\": \"mamba\", \"hidden_size\": 768}", "model_type"),
+    ("{\"model_type\": \"llama\", \"hidden_size\": 4096}", "heads"),
+    ("{\"model_type\": \"llama\", \"hidden_size\": \"x\", \"num_attention_heads\": 32}", "hidden_size"),
+    ("{\"model_type\": \"llama\", \"hidden_size\": 4096, \"num_attention_heads\": 0}", "num_attention_heads"),
+]
+
+
+class BadInput(CliTest):
+    def test_flags(self):
+        for flags, name in BAD_FLAGS:
+            for command in ("plan", "prewarm"):
+                with self.subTest(command=command, flags=flags):
+                    sm = [] if "--sm" in flags else ["--sm", "90"]
+                    self.assert_refused(self.run_cli(command, *flags, *sm), name)
+        self.assertFalse((self.folder / "home").exists(), "a bad request made the cache")
+
+    def test_requests(self):
+        for text, name in BAD_REQUESTS:
+            with self.subTest(text=text[:60]):
+                file = self.write("request.json", text)
+                self.assert_refused(self.run_cli("plan", "--request", file, "--sm", "90"), name, "request.json")
+
+    def test_configs(self):
+        for text, name in BAD_CONFIGS:
+            with self.subTest(text=text[:60]):
+                file = self.write("config.json", text)
+                for command in ("plan", "prewarm", "check"):
+                    flags = [] if command == "check" else ["--sm", "90"]
+                    self.assert_refused(self.run_cli(command, "--model", file, *flags), name, "config.json")
+
+    def test_unreadable_files(self):
+        for flag in ("--model", "--request"):
+            for path in ("missing.json", "", "/dev/null/x", "a\nb"):
+                with self.subTest(flag=flag, path=path):
+                    self.assert_refused(self.run_cli("plan", flag, path, "--sm", "90"), "cannot be read")
+        self.assert_refused(self.run_cli("plan", "--request", "/", "--sm", "90"), "Is a directory")
+        self.assert_refused(self.run_cli("plan", "--model", self.folder, "--sm", "90"), "config.json")
+        self.assert_refused(self.run_cli("plan", "--request", "/dev/zero", "--sm", "90"), "/dev/zero")
+        self.assert_refused(self.run_cli("plan", "--request", "/dev/null", "--sm", "90"), "/dev/null")
+
+    def test_commands(self):
+        self.assert_refused(self.run_cli(), "needs a command")
+        self.assert_refused(self.run_cli("plna"), "did you mean plan?")
+        self.assert_refused(self.run_cli("cache"), "needs a command")
+        self.assert_refused(self.run_cli("cache", "lst"), "has no such command")
+        self.assert_refused(self.run_cli("bench"), "needs a command")
+        self.assert_refused(self.run_cli("plan", "check"), "nothing is asked for")
+        self.assert_refused(self.run_cli("--sm", "90", "plan"), "--sm")
+        self.assert_refused(self.run_cli("plan\x1b[31m"), "\\")
+
+    def test_own_flags(self):
+        self.assert_refused(self.run_cli("prewarm", *SMALL, "--sm", "90", "--jobs", "0"), "jobs")
+        self.assert_refused(self.run_cli("prewarm", *SMALL, "--sm", "90", "--jobs", "many"), "jobs")
+        self.assert_refused(self.run_cli("bench", "jit", "--repeat", "0"), "repeat")
+        self.assert_refused(self.run_cli("bench", "jit", "--sm", "80,90"), "sm")
+        self.assert_refused(self.run_cli("check", "--seed", "x", "--model", LLAMA, "--filter", "nothing"), "--filter")
+        self.assert_refused(self.run_cli("cache", "clear", "--cache", self.folder), "--yes")
+        self.assert_refused(self.run_cli("plan", *SMALL, "--sm", "90", env={"ATTNSMITH_LOG": "loud"}), "ATTNSMITH_LOG")
+
+    def test_an_op_that_is_not_built_is_no_bad_request(self):
+        self.assert_failed(self.run_cli("plan", "--op", "mla", "--sm", "90"), "mla")
+
+
+if __name__ == "__main__":
+    main()

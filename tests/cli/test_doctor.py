@@ -1,0 +1,134 @@
+"""attnsmith doctor, and what else depends on the machine."""
+
+import os
+import shutil
+import unittest
+
+from support import FAKE_CUDA, LLAMA, SMALL, CliTest, main
+
+
+class Doctor(CliTest):
+    def doctor(self, *flags, env=None):
+        """The checks by name, and the exit code."""
+        result = self.run_cli("doctor", "--json", *flags, env=env)
+        report = result.json()
+        self.assertEqual((report["schema"], result.err), ("attnsmith.doctor/1", ""))
+        self.assertEqual(report["ok"], result.code == 0)
+        self.assertEqual(report["ok"], all(check["state"] != "fail" for check in report["checks"]))
+        for check in report["checks"]:
+            self.assertIn(check["state"], ("ok", "warn", "fail"))
+            self.assertEqual("remedy" in check, check["state"] != "ok", check)
+        return {check["name"]: check for check in report["checks"]}, result.code
+
+    def test_without_a_gpu(self):
+        checks, code = self.doctor()
+        self.assertEqual(code, 0)
+        self.assertEqual((checks["driver"]["state"], checks["nvrtc"]["state"], checks["cache"]["state"]),
+                         ("warn", "ok", "ok"))
+        self.assertIn(90, checks["nvrtc"]["supported_sms"])
+        self.assertFalse((self.folder / "home").exists(), "doctor made the cache")
+        text = self.assert_ok(self.run_cli("doctor")).out
+        for word in ("driver", "nvrtc", "cache", "remedy: "):
+            self.assertIn(word, text)
+
+    def test_nvrtc_is_missing(self):
+        checks, code = self.doctor(env={"ATTNSMITH_NVRTC_PATH": "/nowhere/lib"})
+        self.assertEqual((code, checks["nvrtc"]["state"]), (1, "fail"))
+        self.assertIn("/nowhere/lib", checks["nvrtc"]["text"])
+        self.assertIn("FAIL", self.run_cli("doctor", env={"ATTNSMITH_NVRTC_PATH": "/nowhere"}).out)
+
+    def test_no_cache(self):
+        checks, code = self.doctor(env={"HOME": None})
+        self.assertEqual((code, checks["cache"]["state"]), (1, "fail"))
+        checks, code = self.doctor("--cache", self.write("file", ""))
+        self.assertEqual((code, checks["cache"]["state"], checks["cache"]["writable"]), (1, "fail", False))
+
+    def test_check_needs_a_gpu(self):
+        self.assert_failed(self.run_cli("check", "--model", LLAMA), "check needs a GPU")
+
+    def test_bench_jit_without_a_gpu(self):
+        report = self.assert_ok(self.run_cli("bench", "jit", "--model", LLAMA, "--sm", "90", "--repeat", "1",
+                                             "--json")).json()
+        self.assertEqual(report["schema"], "attnsmith.bench-jit/1")
+        self.assertGreater(report["compile"]["median_ms"], 0)
+        self.assertEqual(report["compile"]["samples"], len(report["compile"]["kernels"]))
+        for part in ("disk_hit", "lookup", "launch"):
+            self.assertIn("skipped", report[part])
+        self.assertFalse((self.folder / "home").exists(), "bench wrote to the cache")
+
+
+@unittest.skipUnless(FAKE_CUDA, "ATTNSMITH_FAKE_CUDA names no stub of libcuda")
+class FakeGpu(Doctor):
+    """With a stub of the driver, which computes nothing. The real NVRTC may want more of a driver than it has."""
+
+    def setUp(self):
+        super().setUp()
+        (self.folder / "driver").mkdir()
+        shutil.copy(FAKE_CUDA, self.folder / "driver/libcuda.so.1")
+
+    def environment(self, **changes):
+        path = os.pathsep.join(filter(None, [str(self.folder / "driver"), os.environ.get("LD_LIBRARY_PATH")]))
+        return super().environment(**{"LD_LIBRARY_PATH": path, "CUDA_VISIBLE_DEVICES": None, **changes})
+
+    def prewarm_without_gpu(self):
+        self.prewarm_small("kernels", env={"LD_LIBRARY_PATH": os.environ.get("LD_LIBRARY_PATH")})
+
+    # Those of the base class are for a machine without a GPU.
+    test_without_a_gpu = test_no_cache = test_check_needs_a_gpu = test_bench_jit_without_a_gpu = None
+
+    def test_nvrtc_is_missing(self):
+        without = {"ATTNSMITH_NVRTC_PATH": "/nowhere"}
+        checks, code = self.doctor("--cache", "kernels", env=without)
+        self.assertEqual((code, checks["nvrtc"]["state"], checks["device 0"]["state"]), (1, "fail", "fail"))
+        self.prewarm_without_gpu()
+        checks, code = self.doctor("--cache", "kernels", env=without)
+        self.assertEqual((code, checks["nvrtc"]["state"], checks["device 0"]["state"]), (0, "warn", "ok"))
+        self.assertEqual((checks["device 0"]["device"], checks["device 0"]["planned_as"]), ("Fake GPU", 90))
+        self.assertEqual(checks["driver"]["state"], "ok")
+
+    def test_old_gpu(self):
+        env = {"FAKE_CUDA_SM": "75", "ATTNSMITH_NVRTC_PATH": "/nowhere"}
+        checks, code = self.doctor(env=env)
+        self.assertEqual((code, checks["device 0"]["state"], checks["device 0"]["supported"]), (1, "fail", False))
+        self.assert_failed(self.run_cli("plan", *SMALL, env=env), "7.5")
+        self.assert_failed(self.run_cli("prewarm", *SMALL, env=env), "7.5")
+
+    def test_newer_gpu_is_planned_as_the_nearest(self):
+        checks, _ = self.doctor(env={"FAKE_CUDA_SM": "88", "ATTNSMITH_NVRTC_PATH": "/nowhere"})
+        self.assertEqual((checks["device 0"]["sm"], checks["device 0"]["planned_as"]), (88, 87))
+
+    def test_plan_for_the_gpu(self):
+        plan = self.assert_ok(self.run_cli("plan", *SMALL, "--json")).json()
+        self.assert_plan(plan)
+        self.assertEqual(plan["device"]["name"], "Fake GPU")
+        plans = self.assert_ok(self.run_cli("plan", "--model", LLAMA, "--json")).json()["plans"]
+        self.assertEqual({plan["device"]["name"] for plan in plans}, {"Fake GPU"})
+
+    def test_check_tells_failures(self):
+        env = {"LD_LIBRARY_PATH": os.environ.get("LD_LIBRARY_PATH")}
+        self.assert_ok(self.run_cli("prewarm", "--model", LLAMA, "--sm", "90", "--cache", "kernels", "--json", env=env))
+        result = self.run_cli("check", "--model", LLAMA, "--filter", "decode", "--cache", "kernels", "--json",
+                              "--seed", "7")
+        self.assert_failed(result, "cases failed")
+        report = result.json()
+        self.assertEqual((report["schema"], report["seed"], report["device"]["name"]),
+                         ("attnsmith.check/1", 7, "Fake GPU"))
+        self.assertEqual(report["summary"]["failed"], report["summary"]["total"])
+        self.assertGreater(report["summary"]["total"], 0)
+        for case in report["cases"]:
+            self.assertEqual((case["model"], case["phase"]), ("llama-3.1-8b", "decode"))
+            self.assertTrue(case["detail"])
+
+    def test_bench_jit(self):
+        if self.run_cli("doctor").code < 0:
+            self.skipTest("this NVRTC asks the driver for what the stub does not have")
+        report = self.assert_ok(self.run_cli("bench", "jit", "--model", LLAMA, "--repeat", "1", "--json")).json()
+        self.assertEqual(report["device"]["name"], "Fake GPU")
+        self.assertIs(report["disk_hit"]["nvrtc_loaded"], False)
+        self.assertGreater(report["disk_hit"]["median_ms"], 0)
+        self.assertGreater(report["lookup"]["median_us"], 0)
+        self.assertGreater(report["launch"]["bare_us"], 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""attnsmith plan."""
+
+import json
+import shutil
+
+from support import DEEPSEEK, LLAMA, MODELS, SMALL, SMS, CliTest, main
+
+CONTRACT = ("--op attention --dtype bf16 --head-dim 128 --q-heads 32 --kv-heads 8 --mask causal --kv paged "
+            "--page-size 16 --q-len 1024 --kv-len 4096 --batch 8").split()
+
+
+class Plan(CliTest):
+    def plan(self, *arguments, **options):
+        return self.assert_ok(self.run_cli("plan", *arguments, "--json", **options)).json()
+
+    def test_one_plan(self):
+        plan = self.plan(*CONTRACT, "--sm", "90")
+        self.assert_plan(plan)
+        self.assertEqual(plan["device"]["sm"], "90")
+        self.assertEqual(plan["request"]["page_size"], 16)
+        self.assertTrue(plan["rejected"])
+        self.assertNotIn("model", plan)
+
+    def test_flags_and_json_are_one_vocabulary(self):
+        by_flags = self.plan(*CONTRACT, "--lse", "--window-left", "511", "--scale", "0.1", "--sm", "90a")
+        names = [flag[2:].replace("-", "_") for flag in CONTRACT[::2]]
+        values = [int(text) if text.isdigit() else text for text in CONTRACT[1::2]]
+        request = dict(zip(names, values), lse=True, window_left=511, scale=0.1, sm=90)
+        file = self.write("request.json", json.dumps(request))
+        self.assertEqual(self.plan("--request", file), by_flags)
+        self.assertEqual(self.plan("--request", "-", stdin=json.dumps(request)), by_flags)
+        # The normalised request is a request.
+        again = self.write("again.json", json.dumps(by_flags["request"]))
+        self.assertEqual(self.plan("--request", again, "--sm", "90"), by_flags)
+
+    def test_same_bytes_each_time(self):
+        first = self.run_cli("plan", *CONTRACT, "--sm", "89", "--json")
+        self.assertEqual(self.run_cli("plan", *CONTRACT, "--sm", "89", "--json"), first)
+
+    def test_several_sms(self):
+        plans = self.plan(*SMALL, "--sm", ",".join(map(str, SMS)))
+        self.assertEqual(plans["schema"], "attnsmith.plans/1")
+        self.assertEqual([plan["device"]["sm"] for plan in plans["plans"]], list(map(str, SMS)))
+        for plan in plans["plans"]:
+            self.assert_plan(plan)
+
+    def test_models(self):
+        for file in sorted(MODELS.glob("*.json")):
+            with self.subTest(model=file.name):
+                result = self.run_cli("plan", "--model", file, "--sm", ",".join(map(str, SMS)), "--json")
+                plans = result.json()
+                self.assertEqual(result.code, 1 if plans["unsupported"] else 0, result.err)
+                self.assertTrue(plans["plans"])
+                for plan in plans["plans"]:
+                    self.assert_plan(plan)
+                    self.assertIn(plan["model"]["phase"], ("prefill", "decode"))
+                    self.assertGreater(plan["model"]["layers"], 0)
+                names = [(plan["model"]["name"], plan["device"]["sm"]) for plan in plans["plans"]]
+                self.assertEqual(len(names), len(set(names)))
+
+    def test_a_part_that_is_not_supported(self):
+        result = self.run_cli("plan", "--model", DEEPSEEK, "--sm", "90", "--json")
+        self.assert_failed(result, "1 part is not supported", "latent/decode")
+        plans = result.json()
+        self.assertEqual([part["name"] for part in plans["unsupported"]], ["latent/decode"])
+        self.assertTrue(plans["unsupported"][0]["reason"])
+        dims = [(plan["request"]["head_dim_qk"], plan["request"]["head_dim_vo"]) for plan in plans["plans"]]
+        self.assertEqual(dims, [(192, 128)])
+
+    def test_what_a_config_leaves_open(self):
+        plans = self.plan("--model", LLAMA, "--sm", "90", "--dtype", "fp16", "--kv", "dense", "--batch", "3", "--q-len",
+                          "17", "--kv-len", "99", "--tensor-parallel", "4", "--index-dtype", "int64")["plans"]
+        prefill, decode = (plan["request"] for plan in plans)
+        self.assertEqual((prefill["dtype"], prefill["kv"], prefill["batch"], prefill["q_len"], prefill["kv_len"],
+                          prefill["q_heads"], prefill["kv_heads"], prefill["index_dtype"]),
+                         ("fp16", "dense", 3, 17, 99, 8, 2, "int64"))
+        self.assertEqual(decode["q_len"], 1)
+
+    def test_a_model_folder(self):
+        shutil.copy(LLAMA, self.folder / "config.json")
+        expected = self.plan("--model", LLAMA, "--sm", "90")
+        self.assertEqual(self.plan("--model", ".", "--sm", "90"), expected)
+        with open(LLAMA, encoding="utf-8") as file:
+            self.assertEqual(self.plan("--model", "-", "--sm", "90", stdin=file.read()), expected)
+
+    def test_text(self):
+        text = self.assert_ok(self.run_cli("plan", *CONTRACT, "--sm", "90")).out
+        for word in ("mma", "sm_90", "KV split", "rejected", "miss", "registers", "4096"):
+            self.assertIn(word, text)
+        self.assertNotIn("\x1b", text)
+        text = self.assert_ok(self.run_cli("plan", "--model", LLAMA, "--sm", "80,90")).out
+        self.assertEqual(text.count("full_attention/decode"), 2)
+
+    def test_without_sm_and_gpu(self):
+        self.assert_refused(self.run_cli("plan", *SMALL), "sm", "no GPU is present")
+
+    def test_cache_state(self):
+        self.prewarm_small("kernels")
+        for kernel in self.plan(*SMALL, "--sm", "90", "--cache", "kernels")["kernels"]:
+            self.assertEqual(kernel["cache"]["state"], "hit")
+            compiled, predicted = kernel["resources"]["compiled"], kernel["resources"]["predicted"]
+            self.assertEqual(compiled["shared_bytes"], predicted["shared_bytes"])
+            self.assertEqual(compiled["spill_bytes"], 0)
+        text = self.run_cli("plan", *SMALL, "--sm", "90", "--cache", "kernels").out
+        self.assertRegex(text, r"hit \(\d+\.\d+\.\d+\)")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,209 @@
+#include "cli/asked.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "cli/files.hpp"
+#include "problem/request_fields.hpp"
+#include "problem/vocabulary.hpp"
+
+namespace attnsmith::cli {
+namespace {
+
+using problem::FieldType;
+using problem::RequestField;
+
+constexpr const char* kRequestGroup = "Request";
+
+// What a config.json leaves open.
+constexpr std::string_view kModelFields[] = {"dtype",       "kv",    "page_order", "page_size",
+                                             "index_dtype", "batch", "q_len",      "kv_len"};
+
+bool is_model_field(std::string_view name) {
+    return std::ranges::find(kModelFields, name) != std::end(kModelFields);
+}
+
+std::string flag_of(std::string_view field) {
+    std::string flag(field);
+    std::ranges::replace(flag, '_', '-');
+    return flag;
+}
+
+std::string kind_of(const RequestField& field) {
+    switch (field.type) {
+        case FieldType::integer:
+            return "N";
+        case FieldType::number:
+            return "X";
+        case FieldType::sm_list:
+            return "SM[,SM...]";
+        case FieldType::word:
+            return fmt::format("{}", fmt::join(field.choices, "|"));
+        case FieldType::boolean:
+            break;
+    }
+    return "";
+}
+
+void add_field(Command& command, const RequestField& field, const std::string& group) {
+    const std::string help(field.help);
+    if (field.type == FieldType::boolean) return command.add_boolean(flag_of(field.name), help, group);
+    command.add_value(flag_of(field.name), kind_of(field), help, group);
+}
+
+// The fields whose flags were given, in the table's order.
+std::vector<const RequestField*> given_fields(const Command& command) {
+    std::vector<const RequestField*> fields;
+    for (const RequestField& field : problem::request_fields()) {
+        if (command.has(flag_of(field.name))) fields.push_back(&field);
+    }
+    return fields;
+}
+
+nlohmann::json value_of(const Command& command, const RequestField& field) {
+    return problem::flag_value(field, command.text(flag_of(field.name)).value());
+}
+
+void set_field(const Command& command, AttentionRequest& request, std::string_view name) {
+    const RequestField& field = *problem::find_field(name);
+    if (command.has(flag_of(name))) field.set(request, field.name, value_of(command, field));
+}
+
+ModelOptions model_options(const Command& command) {
+    ModelOptions options;
+    AttentionRequest request;  // the fields' setters know only this
+    request.spec.kv = options.kv;
+    request.spec.page_size = options.page_size;
+    request.sizes = {options.batch, options.q_len, options.kv_len};
+    for (const std::string_view name : kModelFields) set_field(command, request, name);
+    if (command.has("dtype")) options.dtype = request.spec.dtype;
+    options.kv = request.spec.kv;
+    options.page_size = request.spec.page_size;
+    options.page_order = request.spec.page_order;
+    options.index_dtype = request.spec.index_dtype;
+    options.batch = request.sizes.batch;
+    options.q_len = request.sizes.q_len;
+    options.kv_len = request.sizes.kv_len;
+    options.tensor_parallel = command.integer("tensor-parallel", 1, 1 << 20, options.tensor_parallel);
+    return options;
+}
+
+void refuse_flags_beside(const Command& command, const char* source, bool (*accepted)(std::string_view)) {
+    for (const RequestField* field : given_fields(command)) {
+        if (accepted(field->name)) continue;
+        throw BadUsage(fmt::format("--{} cannot be given beside --{}", flag_of(field->name), source));
+    }
+}
+
+ModelAttention unnamed(AttentionRequest request) {
+    ModelAttention attention;
+    attention.request = std::move(request);
+    return attention;
+}
+
+Asked read_model_source(const Command& command) {
+    refuse_flags_beside(command, "model",
+                        [](std::string_view name) { return name == "sm" || is_model_field(name); });
+    Model model = read_model(command, command.text("model").value());
+    return {.model = true,
+            .attentions = std::move(model.attentions),
+            .unsupported = std::move(model.unsupported),
+            .sms = read_sms(command)};
+}
+
+Asked read_request_source(const Command& command) {
+    refuse_flags_beside(command, "request", [](std::string_view name) { return name == "sm"; });
+    const std::string path = command.text("request").value();
+    std::vector<int> sms = read_sms(command);
+    const std::string text = read_text(path);
+    try {
+        AttentionRequest request = parse_request(text);
+        if (sms.empty()) sms = request.sm;
+        return {.attentions = {unnamed(std::move(request))}, .unsupported = {}, .sms = std::move(sms)};
+    } catch (const InvalidRequest& error) {
+        throw BadUsage(fmt::format("{}: {}", path == "-" ? "standard input" : path, error.what()));
+    }
+}
+
+Asked read_flags_source(const Command& command) {
+    const auto fields = given_fields(command);
+    const bool nothing = std::ranges::all_of(fields, [](const auto* field) { return field->name == "sm"; });
+    if (nothing) {
+        throw BadUsage(
+            "nothing is asked for: give --model FILE, --request FILE, or a request by flags (--head-dim, "
+            "--q-heads, ...)");
+    }
+    nlohmann::json object = nlohmann::json::object();
+    for (const RequestField* field : fields) object[std::string(field->name)] = value_of(command, *field);
+    AttentionRequest request = problem::request_from_json(object);
+    std::vector<int> sms = request.sm;
+    return {.attentions = {unnamed(std::move(request))}, .unsupported = {}, .sms = std::move(sms)};
+}
+
+}  // namespace
+
+void add_request_flags(Command& command) {
+    for (const RequestField& field : problem::request_fields()) add_field(command, field, kRequestGroup);
+    command.add_value("request", "FILE", "read the request from a JSON file; - is standard input");
+    command.add_value(
+        "model", "FILE",
+        "all attentions of a Hugging Face config.json, or of the folder that holds one; - is standard input");
+    command.add_value("tensor-parallel", "N", "GPUs that a model's heads are divided over (default 1)");
+}
+
+Asked read_asked(const Command& command) {
+    if (command.has("model") && command.has("request"))
+        throw BadUsage("--request cannot be given beside --model");
+    if (command.has("model")) return read_model_source(command);
+    if (command.has("tensor-parallel")) throw BadUsage("--tensor-parallel is for --model");
+    return command.has("request") ? read_request_source(command) : read_flags_source(command);
+}
+
+void add_model_flags(Command& command, bool several) {
+    constexpr const char* kHelp =
+        "a Hugging Face config.json, or the folder that holds one; - is standard input";
+    if (several) {
+        command.add_list("model", "FILE", kHelp);
+    } else {
+        command.add_value("model", "FILE", kHelp);
+    }
+    for (const std::string_view name : kModelFields) add_field(command, *problem::find_field(name), "Model");
+    command.add_value("tensor-parallel", "N", "GPUs that the model's heads are divided over (default 1)",
+                      "Model");
+}
+
+Model read_model(const Command& command, const std::string& path) {
+    const ModelOptions options = model_options(command);
+    const std::string text = read_model_text(path);
+    try {
+        return parse_model(text, options);
+    } catch (const InvalidRequest& error) {
+        throw BadUsage(fmt::format("{}: {}", path == "-" ? "standard input" : path, error.what()));
+    }
+}
+
+void add_sm_flag(Command& command) { add_field(command, *problem::find_field("sm"), "Options"); }
+
+std::vector<int> read_sms(const Command& command) {
+    AttentionRequest request;
+    set_field(command, request, "sm");
+    return request.sm;
+}
+
+void add_cache_flag(Command& command) {
+    command.add_value("cache", "DIR",
+                      "cache directory (default: ATTNSMITH_CACHE_DIR, else XDG_CACHE_HOME/attnsmith, else "
+                      "~/.cache/attnsmith)");
+}
+
+RuntimeOptions runtime_options(const Command& command) {
+    RuntimeOptions options;
+    if (const auto directory = command.text("cache")) {
+        if (directory->empty()) throw InvalidRequest("cache", "\"\"", "a directory");
+        options.cache_dirs = {*directory};
+    }
+    return options;
+}
+
+}  // namespace attnsmith::cli

@@ -1,0 +1,39 @@
+// What a command is asked for: one request by flags or by --request FILE, or all attentions of a --model.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "attnsmith/runtime.hpp"
+#include "cli/command.hpp"
+
+namespace attnsmith::cli {
+
+struct Asked {
+    bool model = false;
+    // Of a model; else one without a name.
+    std::vector<ModelAttention> attentions;
+    std::vector<UnsupportedPart> unsupported;
+    std::vector<int> sms;  // as given; empty: the GPU that is present
+};
+
+// A flag for each field of a request, and --request, --model, --tensor-parallel.
+void add_request_flags(Command& command);
+// Throws BadUsage, InvalidRequest, Unsupported.
+Asked read_asked(const Command& command);
+
+// --model alone, with the flags that fill in what a config.json does not say.
+void add_model_flags(Command& command, bool several);
+Model read_model(const Command& command, const std::string& path);
+
+// --sm alone.
+void add_sm_flag(Command& command);
+std::vector<int> read_sms(const Command& command);
+
+void add_cache_flag(Command& command);
+// Options of a Runtime with the directory of --cache, if given.
+RuntimeOptions runtime_options(const Command& command);
+
+}  // namespace attnsmith::cli

@@ -1,0 +1,242 @@
+// attnsmith bench: what things cost on this machine.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "bench/attention_speed.hpp"
+#include "bench/jit.hpp"
+#include "bench/standard_attentions.hpp"
+#include "bench/statistics.hpp"
+#include "cli/asked.hpp"
+#include "cli/commands.hpp"
+#include "cli/interrupt.hpp"
+#include "cli/output.hpp"
+#include "cli/progress.hpp"
+#include "cli/refused.hpp"
+
+namespace attnsmith::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kJitDetails =
+    "Compiles every kernel of the model, or of a list of usual shapes, with all caches off. With a GPU "
+    "also:\n"
+    "from a kernel on disk to a handle that can be launched (NVRTC not loaded), looking up a known problem,\n"
+    "and the host time of a launch beside a bare cuLaunchKernelEx of the same kernel.\n\n"
+    "Example:\n"
+    "  attnsmith bench jit --sm 90 --model config.json --repeat 1 --json";
+
+std::vector<double> all_times(const auto& timings) {
+    std::vector<double> all;
+    for (const auto& timing : timings) all.insert(all.end(), timing.ms.begin(), timing.ms.end());
+    return all;
+}
+
+Json times_json(const std::vector<double>& ms) {
+    return {{"median_ms", bench::median(ms)}, {"worst_ms", bench::worst(ms)}, {"samples", ms.size()}};
+}
+
+Json compile_json(const bench::CompileTimings& compile) {
+    Json json = {{"sm", compile.sm},
+                 {"nvrtc", compile.nvrtc_path},
+                 {"toolchain", compile.toolchain},
+                 {"open_ms", compile.open_ms}};
+    json.update(times_json(all_times(compile.kernels)));
+    json["kernels"] = Json::array();
+    for (const bench::CompileTiming& kernel : compile.kernels) {
+        Json one = {{"name", kernel.name}, {"target", kernel.target}};
+        one.update(times_json(kernel.ms));
+        json["kernels"].push_back(std::move(one));
+    }
+    return json;
+}
+
+Json handles_json(const bench::DeviceTimings& device) {
+    Json json = times_json(all_times(device.handles));
+    json["nvrtc_loaded"] = device.nvrtc_loaded;
+    json["problems"] = Json::array();
+    for (const bench::HandleTiming& handle : device.handles) {
+        Json one = {{"name", handle.name}, {"kernels", handle.kernels}};
+        one.update(times_json(handle.ms));
+        json["problems"].push_back(std::move(one));
+    }
+    return json;
+}
+
+Json to_json(const bench::JitReport& report) {
+    Json json = {{"schema", "attnsmith.bench-jit/1"}, {"cores", std::thread::hardware_concurrency()}};
+    json["compile"] = compile_json(report.compile);
+    const bench::DeviceTimings& device = report.device;
+    if (!device.skipped.empty()) {
+        for (const char* part : {"disk_hit", "lookup", "launch"}) json[part] = {{"skipped", device.skipped}};
+        return json;
+    }
+    json["device"] = {{"name", device.device}, {"sm", device.sm}, {"driver", device.driver}};
+    json["disk_hit"] = handles_json(device);
+    json["lookup"] = {{"median_us", device.lookup_us}};
+    json["launch"] = {{"kernel", device.launch.name},
+                      {"call_us", device.launch.call_us},
+                      {"bare_us", device.launch.bare_us},
+                      {"bare_cukernel_us", device.launch.bare_kernel_us},
+                      {"difference_us", device.launch.difference_us}};
+    return json;
+}
+
+std::string ms_text(double ms) { return fmt::format("{:.3f}", ms); }
+
+std::string compile_text(const bench::CompileTimings& compile) {
+    Table table("<<>>");
+    table.add({"cold compile", "target", "median ms", "worst ms"});
+    for (const bench::CompileTiming& kernel : compile.kernels) {
+        table.add({kernel.name, kernel.target, fmt::format("{:.0f}", bench::median(kernel.ms)),
+                   fmt::format("{:.0f}", bench::worst(kernel.ms))});
+    }
+    const std::vector<double> all = all_times(compile.kernels);
+    table.add({fmt::format("all {}", compile.kernels.size()), "", fmt::format("{:.0f}", bench::median(all)),
+               fmt::format("{:.0f}", bench::worst(all))});
+    return table.text() + fmt::format("NVRTC {}, {}; opening it took {:.0f} ms\n", compile.toolchain,
+                                      printable(compile.nvrtc_path), compile.open_ms);
+}
+
+std::string device_text(const bench::DeviceTimings& device) {
+    if (!device.skipped.empty()) {
+        return fmt::format("disk hit, look-up and launch: skipped, no GPU: {}\n", printable(device.skipped));
+    }
+    Table table("<>>>");
+    table.add({"disk hit to handle", "kernels", "median ms", "worst ms"});
+    for (const bench::HandleTiming& handle : device.handles) {
+        table.add({printable(handle.name), std::to_string(handle.kernels), ms_text(bench::median(handle.ms)),
+                   ms_text(bench::worst(handle.ms))});
+    }
+    const std::vector<double> all = all_times(device.handles);
+    table.add({"all", "", ms_text(bench::median(all)), ms_text(bench::worst(all))});
+    const bench::LaunchTiming& launch = device.launch;
+    return fmt::format("{}, sm {}, driver {}\n", printable(device.device), device.sm, device.driver) +
+           table.text() +
+           fmt::format("NVRTC was {}loaded for any of this\n", device.nvrtc_loaded ? "" : "not ") +
+           fmt::format("look-up   {:.3f} us\n", device.lookup_us) +
+           fmt::format(
+               "launch    {:.3f} us; bare cuLaunchKernelEx {:.3f} us ({:.3f} us by CUkernel); difference "
+               "{:.3f} us\n",
+               launch.call_us, launch.bare_us, launch.bare_kernel_us, launch.difference_us);
+}
+
+std::vector<ModelAttention> attentions_of(const Command& command) {
+    if (!command.has("model")) return bench::standard_attentions();
+    std::vector<ModelAttention> attentions = read_model(command, command.text("model").value()).attentions;
+    if (attentions.empty()) throw Error("no attention of this model is supported");
+    return attentions;
+}
+
+int run_jit(const Command& command) {
+    const std::vector<int> sms = read_sms(command);
+    if (sms.size() > 1) throw InvalidRequest("sm", "a list", "one compute capability");
+    bench::JitOptions options;
+    options.attentions = attentions_of(command);
+    options.sm = sms.empty() ? 0 : sms.front();
+    options.repeat = static_cast<int>(command.integer("repeat", 1, 1000, 3));
+    Progress progress(Progress::Elsewhere::nothing);
+    options.progress = [&](int done, int total, const std::string& what) {
+        progress.step(done, total, what);
+    };
+    const InterruptWatch watch("attnsmith: stopping\n");
+    options.stop = watch.token();
+    const bench::JitReport report = bench::measure_jit(options);
+    progress.clear();
+    if (report.stopped) {
+        print_error("interrupted: nothing is reported");
+        return kInterrupted;
+    }
+    if (command.has("json")) {
+        print_json(to_json(report));
+    } else {
+        print(compile_text(report.compile) + "\n" + device_text(report.device));
+    }
+    return kSuccess;
+}
+
+constexpr const char* kAttentionDetails =
+    "GPU time of the attention of a request, or of each of a model's, with inputs that no launch finds in\n"
+    "L2. TFLOP/s counts the visible pairs of query and key; TB/s counts q, k, v and o once, and stands\n"
+    "beside what a large copy reaches. Needs a GPU.\n\n"
+    "Example:\n"
+    "  attnsmith bench attention --head-dim 128 --q-heads 32 --kv-heads 8 --batch 16 --kv-len 8192";
+
+struct NamedSpeed {
+    std::string name;
+    bench::AttentionSpeed speed;
+};
+
+Json to_json(const std::vector<NamedSpeed>& speeds, double copy) {
+    Json json = {
+        {"schema", "attnsmith.bench-attention/1"}, {"copy_tbps", copy / 1e12}, {"attentions", Json::array()}};
+    for (const auto& [name, speed] : speeds) {
+        const double seconds = speed.median_ms * 1e-3;
+        json["attentions"].push_back({{"name", name},
+                                      {"kernels", speed.kernels},
+                                      {"median_ms", speed.median_ms},
+                                      {"least_ms", speed.least_ms},
+                                      {"launches", speed.launches},
+                                      {"tflops", speed.flops / seconds / 1e12},
+                                      {"tbps", speed.bytes / seconds / 1e12},
+                                      {"share_of_copy", speed.bytes / seconds / copy}});
+    }
+    return json;
+}
+
+std::string speeds_text(const std::vector<NamedSpeed>& speeds, double copy) {
+    Table table("<>>>><");
+    table.add({"attention", "median ms", "TFLOP/s", "TB/s", "of copy", "kernels"});
+    for (const auto& [name, speed] : speeds) {
+        const double seconds = speed.median_ms * 1e-3;
+        table.add({printable(name), fmt::format("{:.4f}", speed.median_ms),
+                   fmt::format("{:.1f}", speed.flops / seconds / 1e12),
+                   fmt::format("{:.2f}", speed.bytes / seconds / 1e12),
+                   fmt::format("{:.0f}%", 100 * speed.bytes / seconds / copy), speed.kernels});
+    }
+    return table.text() + fmt::format("copy {:.2f} TB/s\n", copy / 1e12);
+}
+
+int run_attention(const Command& command) {
+    const Asked asked = read_asked(command);
+    Runtime runtime(runtime_options(command));
+    std::vector<NamedSpeed> speeds;
+    for (const ModelAttention& attention : asked.attentions) {
+        speeds.push_back({attention.name.empty() ? "request" : attention.name,
+                          bench::measure_attention(runtime, attention.request, 0.1)});
+    }
+    const double copy = bench::measure_copy_bandwidth(runtime);
+    if (command.has("json")) {
+        print_json(to_json(speeds, copy));
+    } else {
+        print(speeds_text(speeds, copy));
+    }
+    if (asked.unsupported.empty()) return kSuccess;
+    print_error(summary_of(refused_parts(asked.unsupported)));
+    return kFailure;
+}
+
+}  // namespace
+
+void add_bench(Command& parent) {
+    Command& bench =
+        parent.add_command("bench", "Measure what things cost on this machine",
+                           "Example:\n  attnsmith bench jit --sm 90 --model config.json --repeat 1");
+    Command& jit =
+        bench.add_command("jit", "Time compiling, loading, looking up and launching kernels", kJitDetails);
+    jit.add_switch("json", "print JSON");
+    jit.add_value("repeat", "N", "compiles of each kernel (default 3)");
+    add_sm_flag(jit);
+    add_model_flags(jit, false);
+    jit.on_run(run_jit);
+    Command& attention =
+        bench.add_command("attention", "Time attention on this machine's GPU", kAttentionDetails);
+    attention.add_switch("json", "print JSON");
+    add_request_flags(attention);
+    add_cache_flag(attention);
+    attention.on_run(run_attention);
+}
+
+}  // namespace attnsmith::cli

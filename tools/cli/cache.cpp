@@ -1,0 +1,227 @@
+// attnsmith cache: what lies in the cache directories.
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <chrono>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "cli/asked.hpp"
+#include "cli/commands.hpp"
+#include "cli/kernel_entries.hpp"
+#include "cli/output.hpp"
+
+namespace attnsmith::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using std::chrono::system_clock;
+
+constexpr const char* kDirectories =
+    "The directories are that of --cache, else those of ATTNSMITH_CACHE_DIR (divided by ':', the writable\n"
+    "one first), else XDG_CACHE_HOME/attnsmith or ~/.cache/attnsmith.\n\n";
+
+// Throws CacheError where there is no directory, InvalidRequest where one of them is a file.
+cache::Options open_options(const Command& command) {
+    const engine::Settings settings = engine::settle(runtime_options(command));
+    if (settings.cache_dirs.empty()) {
+        throw CacheError("there is no cache directory (give --cache DIR): " + settings.no_cache_because);
+    }
+    for (const std::string& directory : settings.cache_dirs) {
+        std::error_code ignored;
+        const auto status = std::filesystem::status(directory, ignored);
+        if (std::filesystem::exists(status) && !std::filesystem::is_directory(status)) {
+            throw InvalidRequest(command.has("cache") ? "cache" : "ATTNSMITH_CACHE_DIR", directory,
+                                 "a directory");
+        }
+    }
+    cache::Options options = store_options(settings);
+    options.warn = [](std::string_view line) {
+        print_note(fmt::format("attnsmith: cache: {}\n", printable(line)));
+    };
+    return options;
+}
+
+std::string utc_text(system_clock::time_point time) {
+    return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(system_clock::to_time_t(time)));
+}
+
+std::int64_t age_seconds(system_clock::time_point time) {
+    return std::chrono::duration_cast<std::chrono::seconds>(system_clock::now() - time).count();
+}
+
+std::string age_text(std::int64_t seconds) {
+    constexpr std::int64_t kMinute = 60, kHour = 60 * kMinute, kDay = 24 * kHour;
+    if (seconds < 2 * kMinute) return fmt::format("{} s", std::max<std::int64_t>(seconds, 0));
+    if (seconds < 2 * kHour) return fmt::format("{} min", seconds / kMinute);
+    if (seconds < 2 * kDay) return fmt::format("{} h", seconds / kHour);
+    return fmt::format("{} days", seconds / kDay);
+}
+
+Json directories_json(const cache::Options& options) {
+    Json json = Json::array({options.directory});
+    for (const std::string& layer : options.read_only_layers) json.push_back(layer);
+    return json;
+}
+
+Json entry_json(const KernelEntry& kernel) {
+    const cache::ListedEntry& entry = kernel.entry;
+    return {{"key", entry.key.hex()},
+            {"toolchain", entry.version.to_string()},
+            {"name", kernel.name},
+            {"sm", kernel.sm},
+            {"target", kernel.target},
+            {"bytes", entry.bytes},
+            {"modified", utc_text(entry.modified)},
+            {"age_s", age_seconds(entry.modified)},
+            {"layer", entry.layer},
+            {"path", entry.path}};
+}
+
+int run_ls(const Command& command) {
+    const cache::Store store(open_options(command));
+    const std::vector<KernelEntry> kernels = list_kernels(store);
+    if (command.has("json")) {
+        Json json = {{"schema", "attnsmith.cache-ls/1"}, {"directories", directories_json(store.options())}};
+        json["entries"] = Json::array();
+        for (const KernelEntry& kernel : kernels) json["entries"].push_back(entry_json(kernel));
+        print_json(json);
+        return kSuccess;
+    }
+    Table table("<><<>>");
+    table.add({"key", "sm", "kernel", "toolchain", "bytes", "age"});
+    for (const KernelEntry& kernel : kernels) {
+        const cache::ListedEntry& entry = kernel.entry;
+        table.add({entry.key.hex(), kernel.sm == 0 ? "?" : std::to_string(kernel.sm),
+                   kernel.name.empty() ? "?" : printable(kernel.name), entry.version.to_string(),
+                   std::to_string(entry.bytes), age_text(age_seconds(entry.modified))});
+    }
+    print(table.empty() ? fmt::format("no entries in {}\n", printable(store.options().directory))
+                        : table.text());
+    return kSuccess;
+}
+
+Json stat_json(const cache::Statistics& statistics) {
+    Json json = {{"schema", "attnsmith.cache-stat/1"},
+                 {"directory", statistics.directory},
+                 {"writable", statistics.writable},
+                 {"not_writable_because", statistics.not_writable_because},
+                 {"entries", statistics.entries},
+                 {"bytes", statistics.bytes},
+                 {"quarantined", statistics.quarantined},
+                 {"staging", statistics.staging},
+                 {"layers", Json::array()}};
+    for (const cache::LayerStatistics& layer : statistics.layers) {
+        json["layers"].push_back(
+            {{"directory", layer.directory}, {"entries", layer.entries}, {"bytes", layer.bytes}});
+    }
+    return json;
+}
+
+int run_stat(const Command& command) {
+    const cache::Store store(open_options(command));
+    const cache::Statistics statistics = store.stat();
+    if (command.has("json")) {
+        print_json(stat_json(statistics));
+        return kSuccess;
+    }
+    print(fmt::format("directory    {}\n", printable(statistics.directory)));
+    print(fmt::format("writable     {}\n",
+                      statistics.writable ? "yes" : "no: " + statistics.not_writable_because));
+    print(fmt::format("entries      {}, {}\n", statistics.entries, human_bytes(statistics.bytes)));
+    print(fmt::format("quarantined  {}\n", statistics.quarantined));
+    print(fmt::format("staging      {}\n", statistics.staging));
+    for (const cache::LayerStatistics& layer : statistics.layers) {
+        print(fmt::format("layer        {}: {} entries, {}\n", printable(layer.directory), layer.entries,
+                          human_bytes(layer.bytes)));
+    }
+    return kSuccess;
+}
+
+Json verify_json(const cache::VerifyReport& report, const std::string& directory) {
+    Json json = {{"schema", "attnsmith.cache-verify/1"},
+                 {"directory", directory},
+                 {"checked", report.checked},
+                 {"skipped", report.skipped},
+                 {"stale_staging_removed", report.stale_staging_removed},
+                 {"bad", Json::array()}};
+    for (const cache::BadEntry& bad : report.bad) {
+        json["bad"].push_back({{"path", bad.path}, {"reason", bad.reason}, {"action", bad.action}});
+    }
+    return json;
+}
+
+int run_verify(const Command& command) {
+    cache::Options options = open_options(command);
+    options.warn = {};  // what is bad is in the report
+    const cache::Store store(options);
+    const cache::VerifyReport report = store.verify();
+    if (command.has("json")) {
+        print_json(verify_json(report, options.directory));
+    } else {
+        for (const cache::BadEntry& bad : report.bad) {
+            print(fmt::format("bad  {}: {}; {}\n", printable(bad.path), bad.reason, bad.action));
+        }
+        print(fmt::format(
+            "{} entries checked, {} bad, {} of other formats skipped, {} stale staging files removed\n",
+            report.checked, report.bad.size(), report.skipped, report.stale_staging_removed));
+    }
+    if (report.bad.empty()) return kSuccess;
+    const cache::BadEntry& first = report.bad.front();
+    print_error(fmt::format("{} of {} entries are bad, the first: {} ({}; {})", report.bad.size(),
+                            report.checked, first.path, first.reason, first.action));
+    return kFailure;
+}
+
+int run_clear(const Command& command) {
+    const cache::Store store(open_options(command));
+    const std::string& directory = store.options().directory;
+    if (!command.has("yes")) {
+        throw BadUsage(fmt::format("--yes is missing: this would delete all entries in {}", directory));
+    }
+    const cache::ClearReport report = store.clear();
+    if (command.has("json")) {
+        print_json({{"schema", "attnsmith.cache-clear/1"},
+                    {"directory", directory},
+                    {"entries", report.entries},
+                    {"quarantined", report.quarantined},
+                    {"staging", report.staging},
+                    {"locks", report.locks},
+                    {"bytes", report.bytes}});
+    } else {
+        print(fmt::format("{}: {} entries and {} quarantined files deleted, {} freed\n", printable(directory),
+                          report.entries, report.quarantined, human_bytes(report.bytes)));
+    }
+    if (report.status.ok()) return kSuccess;
+    throw CacheError("not everything could be deleted: " + report.status.to_string());
+}
+
+Command& add_one(Command& parent, const char* name, const char* summary, const std::string& details,
+                 Command::Run run) {
+    Command& command = parent.add_command(name, summary, details);
+    command.add_switch("json", "print JSON");
+    add_cache_flag(command);
+    command.on_run(std::move(run));
+    return command;
+}
+
+}  // namespace
+
+void add_cache(Command& parent) {
+    const std::string directories = kDirectories;
+    Command& cache = parent.add_command("cache", "List, measure, verify or clear the kernel cache",
+                                        directories + "Example:\n  attnsmith cache ls --cache kernels");
+    add_one(cache, "ls", "List the kernels in the cache",
+            directories + "Example:\n  attnsmith cache ls --cache kernels --json", run_ls);
+    add_one(cache, "stat", "Say where the cache is, how large, and whether it can be written",
+            directories + "Example:\n  attnsmith cache stat --cache kernels", run_stat);
+    add_one(cache, "verify", "Read every byte of every entry; quarantine what is broken",
+            directories +
+                "Exits 1 when something was broken.\n\nExample:\n  attnsmith cache verify --cache kernels",
+            run_verify);
+    add_one(cache, "clear", "Delete everything in the writable directory",
+            directories + "Example:\n  attnsmith cache clear --cache kernels --yes", run_clear)
+        .add_switch("yes", "really delete");
+}
+
+}  // namespace attnsmith::cli

@@ -1,0 +1,209 @@
+// attnsmith check: numerics on this machine's GPU against the fp64 reference.
+#include "check/model_checks.hpp"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "bench/standard_attentions.hpp"
+#include "cli/asked.hpp"
+#include "cli/commands.hpp"
+#include "cli/gpu.hpp"
+#include "cli/output.hpp"
+#include "cli/progress.hpp"
+#include "cli/refused.hpp"
+
+namespace attnsmith::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using check::CaseResult;
+using check::Outcome;
+
+constexpr const char* kDetails =
+    "Launches each attention of the models on fresh random data and compares with an fp64 reference. "
+    "Without\n"
+    "--model, a list of usual shapes. Errors are ratios to what is allowed: 1 is the limit. Exits 1 without "
+    "a\n"
+    "GPU, when a case failed, or when a part of a model is not supported.\n\n"
+    "Examples:\n"
+    "  attnsmith check --model config.json\n"
+    "  attnsmith check --filter decode --json";
+
+struct NamedModel {
+    std::string name;
+    Model model;
+};
+
+struct NamedResult {
+    std::string model;
+    CaseResult result;
+};
+
+struct CheckReport {
+    std::uint64_t seed = 0;
+    std::vector<NamedResult> results;
+    std::vector<Refused> refused;
+    double seconds = 0;
+
+    std::size_t count(Outcome outcome) const {
+        return static_cast<std::size_t>(std::ranges::count_if(
+            results, [&](const NamedResult& one) { return one.result.outcome == outcome; }));
+    }
+};
+
+// "llama-3.1-8b" of "models/llama-3.1-8b.json"; of a folder, or of the config.json in it, the folder's name.
+std::string model_name(const std::string& path) {
+    if (path == "-") return "stdin";
+    std::filesystem::path file = std::filesystem::path(path).lexically_normal();
+    if (!file.has_filename() || file.filename() == "config.json") file = file.parent_path();
+    const std::string name = file.extension() == ".json" ? file.stem().string() : file.filename().string();
+    return name.empty() ? path : name;
+}
+
+std::vector<NamedModel> read_models(const Command& command) {
+    std::vector<NamedModel> models;
+    for (const std::string& path : command.texts("model")) {
+        models.push_back({model_name(path), read_model(command, path)});
+    }
+    if (models.empty()) models.push_back({"standard", {"", bench::standard_attentions(), {}}});
+    return models;
+}
+
+// Leaves what "MODEL/ATTENTION" has the text in. Throws BadUsage when nothing is left.
+void filter_models(std::vector<NamedModel>& models, const std::string& text) {
+    bool any = false;
+    for (NamedModel& named : models) {
+        const auto differs = [&](const auto& part) {
+            return (named.name + "/" + part.name).find(text) == std::string::npos;
+        };
+        std::erase_if(named.model.attentions, differs);
+        std::erase_if(named.model.unsupported, differs);
+        any = any || !named.model.attentions.empty() || !named.model.unsupported.empty();
+    }
+    if (!any) throw BadUsage("--filter leaves nothing to check");
+}
+
+std::string_view word_of(Outcome outcome) {
+    switch (outcome) {
+        case Outcome::passed:
+            return "passed";
+        case Outcome::failed:
+            return "failed";
+        case Outcome::skipped:
+            break;
+    }
+    return "skipped";
+}
+
+Json result_json(const NamedResult& one) {
+    const CaseResult& result = one.result;
+    return {{"model", one.model},
+            {"name", result.name},
+            {"phase", result.phase},
+            {"outcome", word_of(result.outcome)},
+            {"detail", result.detail},
+            {"backend", result.backend},
+            {"toolchain", result.toolchain},
+            {"max_abs_error", result.max_abs_error},
+            {"element_ratio", result.element_ratio},
+            {"pooled_ratio", result.pooled_ratio},
+            {"lse_ratio", result.lse_ratio},
+            {"ms", result.milliseconds}};
+}
+
+Json report_json(const CheckReport& report, const driver::Device& device) {
+    Json json = {{"schema", "attnsmith.check/1"}, {"seed", report.seed}};
+    json["device"] = {{"name", device.name}, {"sm", device.sm}, {"sm_count", device.sm_count}};
+    json["summary"] = {{"total", report.results.size()},          {"passed", report.count(Outcome::passed)},
+                       {"failed", report.count(Outcome::failed)}, {"skipped", report.count(Outcome::skipped)},
+                       {"unsupported", report.refused.size()},    {"seconds", report.seconds}};
+    json["cases"] = Json::array();
+    for (const NamedResult& one : report.results) json["cases"].push_back(result_json(one));
+    json["unsupported"] = to_json(report.refused);
+    return json;
+}
+
+void print_report(const CheckReport& report, const driver::Device& device) {
+    print(fmt::format("{}, sm {}, seed {}\n", printable(device.name), device.sm, report.seed));
+    Table table("<<<<>>>>");
+    table.add({"model", "case", "outcome", "backend", "max error", "element", "pooled", "lse"});
+    for (const auto& [model, result] : report.results) {
+        table.add({printable(model), printable(result.name), std::string(word_of(result.outcome)),
+                   result.backend, fmt::format("{:.2e}", result.max_abs_error),
+                   fmt::format("{:.2f}", result.element_ratio), fmt::format("{:.2f}", result.pooled_ratio),
+                   fmt::format("{:.2f}", result.lse_ratio)});
+    }
+    print(table.text());
+    for (const auto& [model, result] : report.results) {
+        if (!result.passed()) {
+            print(fmt::format("{}  {}/{}: {}\n", word_of(result.outcome), printable(model),
+                              printable(result.name), printable(result.detail)));
+        }
+    }
+    print(list_text(report.refused));
+    print(fmt::format("{} passed, {} failed, {} skipped, {} unsupported; {:.1f} s\n",
+                      report.count(Outcome::passed), report.count(Outcome::failed),
+                      report.count(Outcome::skipped), report.refused.size(), report.seconds));
+}
+
+CheckReport run_models(const Command& command, const std::vector<NamedModel>& models) {
+    CheckReport report;
+    report.seed = static_cast<std::uint64_t>(command.integer("seed", 0, INT64_MAX, std::random_device()()));
+    const auto start = std::chrono::steady_clock::now();
+    Runtime runtime(runtime_options(command));
+    Progress progress(Progress::Elsewhere::nothing);
+    for (const auto& [name, model] : models) {
+        for (const UnsupportedPart& part : model.unsupported) {
+            report.refused.push_back({name + "/" + part.name, part.reason});
+        }
+        const auto on_case = [&, &name = name](const CaseResult& result, int done, int total) {
+            progress.step(done, total, fmt::format("{}/{}", name, result.name));
+        };
+        for (CaseResult& result : check::run_model_checks(runtime, model, {.seed = report.seed}, on_case)) {
+            report.results.push_back({name, std::move(result)});
+        }
+    }
+    report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    return report;
+}
+
+int run_check(const Command& command) {
+    std::vector<NamedModel> models = read_models(command);
+    if (const auto filter = command.text("filter")) filter_models(models, *filter);
+    const Gpus gpus = find_gpus();
+    if (gpus.devices.empty()) throw Error("check needs a GPU, but there is none: " + gpus.missing);
+    const driver::Device& device = gpus.devices[static_cast<std::size_t>(driver::current_device(*gpus.api))];
+    const CheckReport report = run_models(command, models);
+    if (command.has("json")) {
+        print_json(report_json(report, device));
+    } else {
+        print_report(report, device);
+    }
+    std::vector<std::string> troubles;
+    if (const auto failed = report.count(Outcome::failed); failed > 0) {
+        troubles.push_back(fmt::format("{} of {} cases failed", failed, report.results.size()));
+    }
+    if (!report.refused.empty()) troubles.push_back(summary_of(report.refused));
+    if (troubles.empty()) return kSuccess;
+    print_error(fmt::format("{}", fmt::join(troubles, "; ")));
+    return kFailure;
+}
+
+}  // namespace
+
+void add_check(Command& parent) {
+    Command& command = parent.add_command(
+        "check", "Compare the kernels with an fp64 reference on this machine's GPU", kDetails);
+    command.add_switch("json", "print JSON");
+    command.add_value("seed", "N", "of the random data (default: a new one)");
+    command.add_value("filter", "TEXT", "only attentions that have TEXT in MODEL/ATTENTION");
+    add_cache_flag(command);
+    add_model_flags(command, true);
+    command.on_run(run_check);
+}
+
+}  // namespace attnsmith::cli

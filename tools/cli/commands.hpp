@@ -1,0 +1,15 @@
+// The commands. Each function adds one to `parent`: its flags, its help and what it does.
+#pragma once
+
+#include "cli/command.hpp"
+
+namespace attnsmith::cli {
+
+void add_plan(Command& parent);
+void add_prewarm(Command& parent);
+void add_check(Command& parent);
+void add_doctor(Command& parent);
+void add_bench(Command& parent);
+void add_cache(Command& parent);
+
+}  // namespace attnsmith::cli

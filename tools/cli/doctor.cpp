@@ -1,0 +1,73 @@
+// attnsmith doctor: what is here, what is missing, and what to do about it.
+#include <fmt/format.h>
+
+#include "cli/asked.hpp"
+#include "cli/commands.hpp"
+#include "cli/doctor_report.hpp"
+#include "cli/output.hpp"
+
+namespace attnsmith::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kDetails =
+    "Looks at the CUDA driver, the GPUs, NVRTC and the cache directories. Each line is ok, warn or FAIL, "
+    "the\n"
+    "last two with a remedy. Exits 1 when something FAILs: with a GPU, what stops launching on it; without\n"
+    "one, what stops pre-warming (NVRTC, or a cache directory that can be written).\n\n"
+    "Example:\n"
+    "  attnsmith doctor --json";
+
+const char* word_of(Health health) {
+    switch (health) {
+        case Health::ok:
+            return "ok";
+        case Health::warn:
+            return "warn";
+        case Health::fail:
+            break;
+    }
+    return "FAIL";
+}
+
+Json to_json(const DoctorReport& report) {
+    Json json = {{"schema", "attnsmith.doctor/1"}, {"ok", report.ok()}, {"checks", Json::array()}};
+    for (const Finding& finding : report.findings) {
+        Json check = {{"name", finding.name},
+                      {"state", finding.health == Health::fail ? "fail" : word_of(finding.health)},
+                      {"text", finding.text}};
+        if (!finding.remedy.empty()) check["remedy"] = finding.remedy;
+        check.update(finding.facts);
+        json["checks"].push_back(std::move(check));
+    }
+    return json;
+}
+
+int run_doctor(const Command& command) {
+    const DoctorReport report = examine(runtime_options(command));
+    if (command.has("json")) {
+        print_json(to_json(report));
+        return report.ok() ? kSuccess : kFailure;
+    }
+    Table table("<<<");
+    table.add({"state", "what", "found"});
+    for (const Finding& finding : report.findings) {
+        table.add({word_of(finding.health), finding.name, printable(finding.text)});
+        if (!finding.remedy.empty()) table.add({"", "", "remedy: " + printable(finding.remedy)});
+    }
+    print(table.text());
+    return report.ok() ? kSuccess : kFailure;
+}
+
+}  // namespace
+
+void add_doctor(Command& parent) {
+    Command& command = parent.add_command(
+        "doctor", "Say what attnsmith finds on this machine, and what to repair", kDetails);
+    command.add_switch("json", "print JSON");
+    add_cache_flag(command);
+    command.on_run(run_doctor);
+}
+
+}  // namespace attnsmith::cli

@@ -1,0 +1,223 @@
+#include "cli/doctor_report.hpp"
+
+#include <fmt/format.h>
+
+#include <optional>
+
+#include "cli/gpu.hpp"
+#include "cli/kernel_entries.hpp"
+#include "cli/output.hpp"
+#include "compiler/nvrtc.hpp"
+#include "planner/device_traits.hpp"
+#include "problem/vocabulary.hpp"
+
+namespace attnsmith::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kNvrtcRemedy =
+    "install the CUDA toolkit or the Python package nvidia-cuda-nvrtc, or set ATTNSMITH_NVRTC_PATH to "
+    "libnvrtc.so or "
+    "its folder; kernels that are in the cache need none";
+
+// Everything that findings are made of.
+struct Facts {
+    Gpus gpus;
+    std::shared_ptr<const compiler::Nvrtc> nvrtc;  // null: not to be had
+    std::string nvrtc_missing;
+    engine::Settings settings;
+    std::vector<KernelEntry> kernels;
+    std::optional<cache::Statistics> cache;  // absent: there is no directory
+};
+
+Facts gather(const RuntimeOptions& options) {
+    Facts facts;
+    facts.gpus = find_gpus();
+    facts.settings = engine::settle(options);
+    try {
+        facts.nvrtc = compiler::Nvrtc::open(facts.settings.nvrtc);
+        (void)facts.nvrtc->toolchain();  // compiles an empty program
+    } catch (const LibraryMissing& error) {
+        facts.nvrtc_missing = fmt::format("not found; tried {}", fmt::join(error.tried(), ", "));
+    } catch (const Error& error) {
+        facts.nvrtc = nullptr;
+        facts.nvrtc_missing = error.what();
+    }
+    if (!facts.settings.cache_dirs.empty()) {
+        const cache::Store store(store_options(facts.settings));
+        facts.kernels = list_kernels(store);
+        facts.cache = store.stat();
+    }
+    return facts;
+}
+
+bool compiles_for(const Facts& facts, int sm) {
+    if (!facts.nvrtc) return false;
+    const std::vector<int>& archs = facts.nvrtc->supported_archs();
+    return std::ranges::find(archs, sm) != archs.end();
+}
+
+bool has_cached(const Facts& facts, int sm) {
+    return std::ranges::find(facts.kernels, sm, &KernelEntry::sm) != facts.kernels.end();
+}
+
+// What a device is planned as; nothing where no kernel runs on it.
+std::optional<int> planned_sm(const driver::Device& device) {
+    try {
+        return planner::traits_of_device(device.sm, device.name, device.sm_count).sm;
+    } catch (const Unsupported&) {
+        return std::nullopt;
+    }
+}
+
+bool can_launch(const Facts& facts, const driver::Device& device) {
+    const std::optional<int> sm = planned_sm(device);
+    return sm && (compiles_for(facts, *sm) || has_cached(facts, *sm));
+}
+
+bool can_launch_somewhere(const Facts& facts) {
+    return std::ranges::any_of(facts.gpus.devices,
+                               [&](const auto& device) { return can_launch(facts, device); });
+}
+
+const char* driver_remedy(const Gpus& gpus) {
+    if (gpus.driver_broken) return "see whether nvidia-smi works; restart or reinstall the driver";
+    if (gpus.driver_found) {
+        return "to launch, see that nvidia-smi and CUDA_VISIBLE_DEVICES show a GPU; planning and pre-warming "
+               "need none";
+    }
+    return "to launch, install an NVIDIA driver of version 525 or newer (in a container: run it with the "
+           "NVIDIA "
+           "container toolkit); planning and pre-warming need none";
+}
+
+Finding driver_finding(const Facts& facts) {
+    Finding finding{.name = "driver", .text = {}, .remedy = {}};
+    if (facts.gpus.api) {
+        finding.text = fmt::format("CUDA {}, {}", facts.gpus.api->version_text(), facts.gpus.api->path());
+        finding.facts = {{"version", facts.gpus.api->version_text()}, {"path", facts.gpus.api->path()}};
+        return finding;
+    }
+    finding.health = facts.gpus.driver_broken ? Health::fail : Health::warn;
+    finding.text = facts.gpus.missing;
+    finding.remedy = driver_remedy(facts.gpus);
+    return finding;
+}
+
+// Cubins of a newer major version than the driver's do not load.
+bool nvrtc_is_too_new(const Facts& facts) {
+    return facts.nvrtc && facts.gpus.api && facts.nvrtc->version().major > facts.gpus.api->version() / 1000;
+}
+
+Finding device_finding(const Facts& facts, const driver::Device& device) {
+    Finding finding{.name = fmt::format("device {}", device.ordinal), .text = {}, .remedy = {}};
+    const std::optional<int> sm = planned_sm(device);
+    finding.text = fmt::format("{}, sm {}, {} SMs, {}", device.name, device.sm, device.sm_count,
+                               human_bytes(device.memory_bytes));
+    finding.facts = {{"device", device.name},       {"sm", device.sm},
+                     {"sm_count", device.sm_count}, {"memory_bytes", device.memory_bytes},
+                     {"supported", sm.has_value()}, {"planned_as", sm ? Json(*sm) : Json()}};
+    const Health trouble = can_launch_somewhere(facts) ? Health::warn : Health::fail;
+    if (!sm) {
+        finding.health = trouble;
+        finding.text += "; no kernel supports it";
+        finding.remedy = "use a GPU of one of these compute capabilities: " + problem::known_sms_text();
+    } else if (!can_launch(facts, device)) {
+        finding.health = trouble;
+        finding.text += fmt::format("; nothing compiles for sm {}, and the cache has no kernel for it", *sm);
+        finding.remedy = facts.nvrtc ? "use a newer NVRTC (ATTNSMITH_NVRTC_PATH)" : kNvrtcRemedy;
+    } else if (*sm != device.sm) {
+        finding.text += fmt::format("; planned as sm {}", *sm);
+    }
+    return finding;
+}
+
+Finding nvrtc_finding(const Facts& facts) {
+    Finding finding{.name = "nvrtc", .text = {}, .remedy = {}};
+    if (!facts.nvrtc) {
+        finding.health = can_launch_somewhere(facts) ? Health::warn : Health::fail;
+        finding.text = facts.nvrtc_missing;
+        finding.remedy = kNvrtcRemedy;
+        return finding;
+    }
+    const std::vector<int>& archs = facts.nvrtc->supported_archs();
+    finding.text = fmt::format("{}, {}; compiles for sm {}", facts.nvrtc->toolchain(), facts.nvrtc->path(),
+                               fmt::join(archs, ", "));
+    finding.facts = {
+        {"version", facts.nvrtc->toolchain()}, {"path", facts.nvrtc->path()}, {"supported_sms", archs}};
+    std::vector<int> lacking;
+    for (const int sm : problem::known_sms()) {
+        if (!compiles_for(facts, sm)) lacking.push_back(sm);
+    }
+    finding.facts["unsupported_sms"] = lacking;
+    if (!lacking.empty()) {
+        finding.health = Health::warn;
+        finding.remedy = fmt::format("use a newer NVRTC to pre-warm for sm {}", fmt::join(lacking, ", "));
+    } else if (nvrtc_is_too_new(facts)) {
+        finding.health = Health::warn;
+        finding.remedy = fmt::format("the driver knows CUDA {}: update it, or use an NVRTC of that version",
+                                     facts.gpus.api->version_text());
+    }
+    return finding;
+}
+
+Finding no_cache_finding(const Facts& facts, Health trouble) {
+    return {.health = trouble,
+            .name = "cache",
+            .text = "no directory: " + facts.settings.no_cache_because,
+            .remedy = "set ATTNSMITH_CACHE_DIR, or give --cache DIR",
+            .facts = {{"path", nullptr}, {"writable", false}}};
+}
+
+Finding writable_finding(const cache::Statistics& cache, Health trouble) {
+    Finding finding{
+        .name = "cache",
+        .text = fmt::format("{}: {} entries, {}", cache.directory, cache.entries, human_bytes(cache.bytes)),
+        .remedy = {},
+        .facts = {{"path", cache.directory},
+                  {"writable", cache.writable},
+                  {"entries", cache.entries},
+                  {"bytes", cache.bytes},
+                  {"quarantined", cache.quarantined}}};
+    if (!cache.writable) {
+        finding.health = trouble;
+        finding.text += "; not writable: " + cache.not_writable_because;
+        finding.remedy =
+            "make it writable, or name another directory with ATTNSMITH_CACHE_DIR or --cache DIR";
+    } else if (cache.quarantined > 0) {
+        finding.text += fmt::format("; {} broken entries in quarantine", cache.quarantined);
+    }
+    return finding;
+}
+
+std::vector<Finding> cache_findings(const Facts& facts) {
+    // Launching works from memory; pre-warming needs the directory.
+    const Health trouble = facts.gpus.devices.empty() ? Health::fail : Health::warn;
+    if (!facts.cache) return {no_cache_finding(facts, trouble)};
+    std::vector<Finding> findings = {writable_finding(*facts.cache, trouble)};
+    for (const cache::LayerStatistics& layer : facts.cache->layers) {
+        findings.push_back(
+            {.name = "cache layer",
+             .text =
+                 fmt::format("{}: {} entries, {}", layer.directory, layer.entries, human_bytes(layer.bytes)),
+             .remedy = {},
+             .facts = {{"path", layer.directory}, {"entries", layer.entries}, {"bytes", layer.bytes}}});
+    }
+    return findings;
+}
+
+}  // namespace
+
+DoctorReport examine(const RuntimeOptions& options) {
+    const Facts facts = gather(options);
+    DoctorReport report;
+    report.findings.push_back(driver_finding(facts));
+    for (const driver::Device& device : facts.gpus.devices)
+        report.findings.push_back(device_finding(facts, device));
+    report.findings.push_back(nvrtc_finding(facts));
+    for (Finding& finding : cache_findings(facts)) report.findings.push_back(std::move(finding));
+    return report;
+}
+
+}  // namespace attnsmith::cli

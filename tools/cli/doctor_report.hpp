@@ -1,0 +1,34 @@
+// What `attnsmith doctor` finds.
+#pragma once
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "attnsmith/runtime.hpp"
+
+namespace attnsmith::cli {
+
+enum class Health { ok, warn, fail };
+
+struct Finding {
+    Health health = Health::ok;
+    std::string name;    // "driver", "device", "nvrtc" or "cache"
+    std::string text;    // what was found
+    std::string remedy;  // empty where none is needed
+    nlohmann::ordered_json facts = nlohmann::ordered_json::object();
+};
+
+struct DoctorReport {
+    std::vector<Finding> findings;
+
+    bool ok() const {
+        return std::ranges::none_of(findings, [](const Finding& one) { return one.health == Health::fail; });
+    }
+};
+
+// Opens the driver and NVRTC, reads the cache directories; changes nothing.
+DoctorReport examine(const RuntimeOptions& options);
+
+}  // namespace attnsmith::cli

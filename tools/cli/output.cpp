@@ -1,0 +1,120 @@
+#include "cli/output.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+
+namespace attnsmith::cli {
+namespace {
+
+int g_output_error = 0;  // errno of the first write to standard output that failed
+
+// 0, or errno.
+int write_all(int descriptor, std::string_view text) {
+    while (!text.empty()) {
+        const ssize_t written = ::write(descriptor, text.data(), text.size());
+        if (written < 0 && errno == EINTR) continue;
+        if (written < 0) return errno;
+        text.remove_prefix(static_cast<std::size_t>(written));
+    }
+    return 0;
+}
+
+// Columns that a text takes: bytes that begin a UTF-8 character.
+std::size_t width(std::string_view text) {
+    return static_cast<std::size_t>(
+        std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
+}
+
+}  // namespace
+
+void prepare_standard_streams() {
+    // The wrong direction on purpose: using a stream that the caller closed stays an error.
+    constexpr int kModes[] = {O_WRONLY, O_RDONLY, O_RDWR};
+    for (int descriptor = 0; descriptor < 3; ++descriptor) {
+        // open() takes the lowest free descriptor, which is this one.
+        if (::fcntl(descriptor, F_GETFD) == -1 && errno == EBADF)
+            (void)::open("/dev/null", kModes[descriptor]);
+    }
+    std::signal(SIGPIPE, SIG_IGN);
+}
+
+void print(std::string_view text) {
+    if (g_output_error == 0) g_output_error = write_all(STDOUT_FILENO, text);
+}
+
+void print_json(const nlohmann::ordered_json& json) {
+    // File names may be any bytes.
+    print(json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+}
+
+std::string finish_output() {
+    if (g_output_error == 0 || g_output_error == EPIPE) return {};
+    return fmt::format("cannot write to standard output: {}", std::strerror(g_output_error));
+}
+
+void print_error(std::string_view message) {
+    print_note(fmt::format("attnsmith: error: {}\n", printable(message)));
+}
+
+void print_note(std::string_view text) { (void)write_all(STDERR_FILENO, text); }
+
+bool error_is_terminal() { return ::isatty(STDERR_FILENO) == 1; }
+
+int terminal_columns() {
+    winsize size{};
+    if (::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 80;
+    return size.ws_col;
+}
+
+std::string printable(std::string_view text) {
+    std::string result;
+    for (const char c : text) {
+        const auto byte = static_cast<unsigned char>(c);
+        if (byte < 0x20 || byte == 0x7f) {
+            result += fmt::format("\\x{:02x}", byte);
+        } else {
+            result += c;
+        }
+    }
+    return result;
+}
+
+std::string human_bytes(std::uint64_t bytes) {
+    if (bytes < 1000) return fmt::format("{} B", bytes);
+    constexpr const char* kUnits[] = {"kB", "MB", "GB", "TB"};
+    double value = static_cast<double>(bytes) / 1000;
+    std::size_t unit = 0;
+    while (value >= 999.95 && unit + 1 < std::size(kUnits)) {
+        value /= 1000;
+        ++unit;
+    }
+    return fmt::format("{:.1f} {}", value, kUnits[unit]);
+}
+
+std::string Table::text(std::string_view indent) const {
+    std::vector<std::size_t> widths(alignment_.size());
+    for (const auto& row : rows_) {
+        for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], width(row[i]));
+    }
+    std::string text;
+    for (const auto& row : rows_) {
+        std::string line(indent);
+        for (std::size_t i = 0; i < row.size(); ++i) {
+            const std::string padding(widths[i] - width(row[i]), ' ');
+            line += alignment_[i] == '>' ? padding + row[i] : row[i] + padding;
+            line += "  ";
+        }
+        line.erase(line.find_last_not_of(' ') + 1);
+        text += line + "\n";
+    }
+    return text;
+}
+
+}  // namespace attnsmith::cli

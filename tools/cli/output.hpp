@@ -1,0 +1,51 @@
+// Where text goes: standard output for results, standard error for progress and errors.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace attnsmith::cli {
+
+// Makes sure that descriptors 0, 1 and 2 are open, so that no file of ours becomes the program's output, and
+// that a reader who leaves early is an error of a write, not a signal.
+void prepare_standard_streams();
+
+// Writes to standard output. Trouble is remembered: the work goes on, and finish_output() tells.
+void print(std::string_view text);
+void print_json(const nlohmann::ordered_json& json);
+
+// Why standard output did not take everything; empty where it did, and where its reader left of its own
+// accord.
+std::string finish_output();
+
+// One line on standard error: "attnsmith: error: ...".
+void print_error(std::string_view message);
+// Any text on standard error.
+void print_note(std::string_view text);
+
+bool error_is_terminal();
+int terminal_columns();  // of standard error; 80 where nothing is known
+
+// Without control characters: for names that come from files.
+std::string printable(std::string_view text);
+
+// "1.5 MB"
+std::string human_bytes(std::uint64_t bytes);
+
+// Columns of text, as wide as they must be. The first row is the header.
+class Table {
+  public:
+    // '<' or '>' for each column.
+    explicit Table(std::string_view alignment) : alignment_(alignment) {}
+    void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
+    bool empty() const { return rows_.size() < 2; }
+    std::string text(std::string_view indent = "") const;
+
+  private:
+    std::string alignment_;
+    std::vector<std::vector<std::string>> rows_;
+};
+
+}  // namespace attnsmith::cli

@@ -1,0 +1,110 @@
+// attnsmith plan: which kernels would be used, and why.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/asked.hpp"
+#include "cli/commands.hpp"
+#include "cli/gpu.hpp"
+#include "cli/output.hpp"
+#include "cli/plan_text.hpp"
+#include "cli/refused.hpp"
+#include "engine/environment.hpp"
+
+namespace attnsmith::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kDetails =
+    "Needs no GPU when --sm is given. One request for one SM prints one plan (schema attnsmith.plan/1);\n"
+    "a model, or several SMs, print a list of them (schema attnsmith.plans/1). Exits 1 when a part of a\n"
+    "model is not supported; the others are planned all the same.\n\n"
+    "Examples:\n"
+    "  attnsmith plan --op attention --dtype bf16 --head-dim 128 --q-heads 32 --kv-heads 8 --mask causal "
+    "--kv paged --page-size 16 --q-len 1024 --kv-len 4096 --batch 8 --sm 90 --json\n"
+    "  attnsmith plan --model config.json --sm 80,90";
+
+struct Plans {
+    std::vector<Json> plans;
+    std::vector<Refused> refused;
+};
+
+Json model_json(const ModelAttention& attention) {
+    return {{"name", attention.name},
+            {"phase", attention.phase},
+            {"layers", attention.layers},
+            {"notes", attention.notes}};
+}
+
+// Reading the cache is all that planning does with a directory: none is no news here.
+RuntimeOptions planning_options(const Command& command) {
+    RuntimeOptions options = runtime_options(command);
+    options.use_cache = !engine::settle(options).cache_dirs.empty();
+    return options;
+}
+
+void plan_attention(const Runtime& runtime, const ModelAttention& attention, int sm, bool listed,
+                    Plans& plans) {
+    try {
+        const std::string text = runtime.plan_json(attention.request.spec, attention.request.sizes, sm);
+        plans.plans.push_back(Json::parse(text));
+        if (!attention.name.empty()) plans.plans.back()["model"] = model_json(attention);
+    } catch (const Unsupported& error) {
+        if (!listed) throw;
+        plans.refused.push_back({attention.name.empty() ? "attention" : attention.name, error.what(), sm});
+    }
+}
+
+Plans make_plans(const Command& command, const Asked& asked, bool listed) {
+    Plans plans{.plans = {}, .refused = refused_parts(asked.unsupported)};
+    std::vector<int> sms = asked.sms;
+    if (sms.empty()) {
+        (void)sms_or_present({});  // there is one, or an error that says so
+        sms = {0};                 // with its own SM count
+    }
+    const Runtime runtime(planning_options(command));
+    for (const int sm : sms) {
+        for (const ModelAttention& attention : asked.attentions)
+            plan_attention(runtime, attention, sm, listed, plans);
+    }
+    return plans;
+}
+
+void print_plans(const Plans& plans, bool listed, bool as_json) {
+    if (as_json) {
+        if (!listed) return print_json(plans.plans.front());
+        Json json = {{"schema", "attnsmith.plans/1"}};
+        json["plans"] = plans.plans;
+        json["unsupported"] = to_json(plans.refused);
+        return print_json(json);
+    }
+    const char* separator = "";
+    for (const Json& plan : plans.plans) {
+        print(separator + plan_text(plan, listed ? Reasons::count : Reasons::all));
+        separator = "\n";
+    }
+    print(list_text(plans.refused));
+}
+
+int run_plan(const Command& command) {
+    const Asked asked = read_asked(command);
+    const bool listed = asked.model || asked.sms.size() > 1;
+    const Plans plans = make_plans(command, asked, listed);
+    print_plans(plans, listed, command.has("json"));
+    if (plans.refused.empty()) return kSuccess;
+    print_error(summary_of(plans.refused));
+    return kFailure;
+}
+
+}  // namespace
+
+void add_plan(Command& parent) {
+    Command& command = parent.add_command("plan", "Show which kernels a problem gets, and why", kDetails);
+    command.add_switch("json", "print JSON");
+    add_cache_flag(command);
+    add_request_flags(command);
+    command.on_run(run_plan);
+}
+
+}  // namespace attnsmith::cli

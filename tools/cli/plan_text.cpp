@@ -1,0 +1,150 @@
+#include "cli/plan_text.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "cli/output.hpp"
+
+namespace attnsmith::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string word(const Json& object, const char* field) { return object.at(field).get<std::string>(); }
+std::int64_t number(const Json& object, const char* field) { return object.at(field).get<std::int64_t>(); }
+
+bool is_set(const Json& object, const char* field) {
+    const Json value = object.value(field, Json());
+    return !value.is_null() && value != false && value != "default";
+}
+
+std::string heads_text(const Json& request) {
+    const auto qk = number(request, "head_dim_qk");
+    const auto vo = number(request, "head_dim_vo");
+    return fmt::format("{}, head_dim {}, {} query and {} key/value heads", word(request, "dtype"),
+                       qk == vo ? std::to_string(qk) : fmt::format("{}/{}", qk, vo),
+                       number(request, "q_heads"), number(request, "kv_heads"));
+}
+
+std::string storage_text(const Json& request) {
+    std::string text = word(request, "kv") + " KV";
+    if (word(request, "kv") == "paged") {
+        text += fmt::format(" ({} pages of {})", word(request, "page_order"), number(request, "page_size"));
+    }
+    return text;
+}
+
+std::string features_text(const Json& request) {
+    std::string text = word(request, "mask") + " mask";
+    for (const char* field : {"window_left", "window_right", "softcap", "precision", "consistency"}) {
+        if (!is_set(request, field)) continue;
+        const Json& value = request.at(field);
+        text += fmt::format(", {} {}", field, value.is_string() ? value.get<std::string>() : value.dump());
+    }
+    for (const char* field : {"alibi", "sink", "lse"}) {
+        if (is_set(request, field)) text += fmt::format(", {}", field);
+    }
+    return text;
+}
+
+std::string request_text(const Json& request) {
+    return fmt::format("{}, {}, {}; batch {}, q_len {}, kv_len {}", heads_text(request),
+                       features_text(request), storage_text(request), number(request, "batch"),
+                       number(request, "q_len"), number(request, "kv_len"));
+}
+
+std::string cache_text(const Json& cache) {
+    if (word(cache, "state") != "hit") return word(cache, "state");
+    return fmt::format("hit ({})", word(cache, "toolchain"));
+}
+
+// What the compiler said, where it is known, else what is predicted.
+std::string registers_text(const Json& resources) {
+    const bool compiled = resources.contains("compiled");
+    if (!compiled) return fmt::format("<= {}", number(resources.at("predicted"), "registers_per_thread"));
+    const Json& known = resources.at("compiled");
+    const auto spills = number(known, "spill_bytes");
+    return fmt::format("{}{}", number(known, "registers_per_thread"),
+                       spills > 0 ? fmt::format(", spills {} B", spills) : std::string());
+}
+
+std::string tiles_text(const Json& kernel) {
+    if (!kernel.contains("tile_kv")) return std::to_string(number(kernel, "tile_q"));
+    return fmt::format("{}x{}", number(kernel, "tile_q"), number(kernel, "tile_kv"));
+}
+
+std::string kernels_text(const Json& kernels) {
+    Table table("<<<<>>>>><");
+    table.add(
+        {"role", "kernel", "target", "tiles", "stages", "warps", "registers", "shared", "CTAs/SM", "cache"});
+    std::string grids;
+    for (const Json& kernel : kernels) {
+        const Json& resources = kernel.at("resources");
+        const Json& predicted = resources.at("predicted");
+        table.add({word(kernel, "role"), word(kernel, "name"), word(kernel, "target"), tiles_text(kernel),
+                   kernel.contains("stages") ? std::to_string(number(kernel, "stages")) : "",
+                   std::to_string(number(kernel, "warps")), registers_text(resources),
+                   std::to_string(number(predicted, "shared_bytes")),
+                   std::to_string(number(predicted, "ctas_per_sm")), cache_text(kernel.at("cache"))});
+        grids += fmt::format("  grid      {}: {}\n", word(kernel, "role"), word(kernel, "grid"));
+    }
+    return table.text("  ") + grids;
+}
+
+std::string split_text(const Json& split) {
+    if (word(split, "policy") != "chunks") return "none";
+    return fmt::format("chunks of {} keys: {} at these sizes, workspace {}", number(split, "chunk"),
+                       number(split, "splits"),
+                       human_bytes(static_cast<std::uint64_t>(number(split, "workspace_bytes"))));
+}
+
+std::string model_text(const Json& model) {
+    std::string text =
+        fmt::format("{}, {} layers\n", printable(word(model, "name")), number(model, "layers"));
+    for (const Json& note : model.at("notes")) {
+        text += fmt::format("  note      {}\n", printable(note.get<std::string>()));
+    }
+    return text;
+}
+
+// Candidates that share a reason share a line.
+std::string rejected_text(const Json& rejected, Reasons reasons) {
+    if (reasons == Reasons::count)
+        return fmt::format("  rejected  {} candidates; --json has the reasons\n", rejected.size());
+    std::vector<std::pair<std::string, std::string>> lines;  // reason, candidates
+    for (const Json& refusal : rejected) {
+        const std::string reason = word(refusal, "reason");
+        const auto same = std::ranges::find(lines, reason, [](const auto& line) { return line.first; });
+        if (same == lines.end()) {
+            lines.emplace_back(reason, word(refusal, "candidate"));
+        } else {
+            same->second += ", " + word(refusal, "candidate");
+        }
+    }
+    std::string text;
+    for (const auto& [reason, candidates] : lines)
+        text += fmt::format("  rejected  {}: {}\n", candidates, reason);
+    return text;
+}
+
+}  // namespace
+
+std::string plan_text(const Json& plan, Reasons reasons) {
+    std::string text;
+    if (plan.contains("model")) text += model_text(plan.at("model"));
+    const Json& device = plan.at("device");
+    const Json& numerics = plan.at("numerics");
+    text += fmt::format("  request   {}\n", request_text(plan.at("request")));
+    text += fmt::format("  device    sm {}, {}, {} SMs\n", word(device, "sm"),
+                        printable(word(device, "name")), number(device, "sm_count"));
+    text += kernels_text(plan.at("kernels"));
+    text += fmt::format("  KV split  {}\n", split_text(plan.at("split_kv")));
+    text += fmt::format("  numerics  accumulates in {}, within {} + {} * |o|\n", word(numerics, "accumulate"),
+                        numerics.at("atol").dump(), numerics.at("rtol").dump());
+    return text + rejected_text(plan.at("rejected"), reasons);
+}
+
+}  // namespace attnsmith::cli

@@ -1,0 +1,27 @@
+// The parts of what was asked for that cannot be done: the rest is done, they are listed, the exit code is 1.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "attnsmith/spec.hpp"
+
+namespace attnsmith::cli {
+
+struct Refused {
+    std::string name;
+    std::string reason;
+    int sm = 0;  // 0: on none
+};
+
+std::vector<Refused> refused_parts(const std::vector<UnsupportedPart>& parts);
+
+// [{"name", "reason", "sm" where it matters}]
+nlohmann::ordered_json to_json(const std::vector<Refused>& refused);
+// A line for each: "unsupported  NAME: REASON".
+std::string list_text(const std::vector<Refused>& refused);
+// One line for all: "1 part is not supported: NAME (REASON)".
+std::string summary_of(const std::vector<Refused>& refused);
+
+}  // namespace attnsmith::cli
