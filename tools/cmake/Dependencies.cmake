@@ -66,7 +66,7 @@ if(ATTNSMITH_TESTS)
       b7754b711242c167d8f60b890695347f90a1ebc95949a045385114165d606dbb)
     FetchContent_MakeAvailable(Catch2)
   endif()
-  find_path(ATTNSMITH_VALIJSON_INCLUDE valijson/validator.hpp)
+  find_path(ATTNSMITH_VALIJSON_INCLUDE valijson/validator.hpp HINTS ${PROJECT_SOURCE_DIR}/build/valijson)
   if(NOT ATTNSMITH_VALIJSON_INCLUDE)
     attnsmith_fetch(valijson https://github.com/tristanpenman/valijson/archive/refs/tags/v1.0.tar.gz
       6b9f0bc89880feb3fe09aa469cd81f6168897d2fbb4e715853da3b94afd3779a)

@@ -1,0 +1,89 @@
+# Builds the outside project beside this file as users would: against the installed package, static and shared, and
+# with the source tree as a subdirectory; runs it each time; and looks at what the shared library needs and exports.
+# cmake -DSOURCE=... -DBUILD=... -DWORK=... -DGENERATOR=... -DCXX=... -DVERSION=... -DREADELF=... -DNM=...
+#       [-DLAUNCHER=ccache] [-DCUDA_INCLUDE=... -DNVRTC_INCLUDE=...] -P consumer_test.cmake
+cmake_minimum_required(VERSION 3.25)
+
+function(run)
+  execute_process(COMMAND ${ARGV} RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
+  if(NOT status EQUAL 0)
+    list(JOIN ARGV " " command)
+    message(FATAL_ERROR "exit ${status} from: ${command}\n${output}")
+  endif()
+  set(output "${output}" PARENT_SCOPE)
+endfunction()
+
+function(build_and_run name)
+  message(STATUS "the outside project, ${name}")
+  run(${CMAKE_COMMAND} -S ${SOURCE}/tests/consumer -B ${WORK}/${name} -G ${GENERATOR} -DCMAKE_CXX_COMPILER=${CXX}
+      -DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER} ${ARGN})
+  run(${CMAKE_COMMAND} --build ${WORK}/${name} --target first_program)
+  run(${CMAKE_COMMAND} -E env ATTNSMITH_CACHE_DIR=${WORK}/cache ${WORK}/${name}/first_program)
+  if(NOT output MATCHES "the mean of ones is one\n|\"schema\": *\"attnsmith.plan/1\"")
+    message(FATAL_ERROR "${name}: the first program neither launched nor planned; it printed:\n${output}")
+  endif()
+endfunction()
+
+# The libraries that a file asks the loader for.
+function(needed file)
+  run(${READELF} -d ${file})
+  string(REPLACE "[" "<" output "${output}")  # a bracket in an element would join it to the next
+  string(REPLACE "]" ">" output "${output}")
+  string(REGEX MATCHALL "\\(NEEDED\\)[^<]*<[^>]*" entries "${output}")
+  list(TRANSFORM entries REPLACE ".*<" "")
+  set(needed "${entries}" PARENT_SCOPE)
+  set(dynamic "${output}" PARENT_SCOPE)
+endfunction()
+
+file(REMOVE_RECURSE ${WORK})
+set(prefix ${WORK}/prefix)
+run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${prefix})
+
+file(GLOB_RECURSE installed RELATIVE ${prefix} ${prefix}/*)
+foreach(wanted IN ITEMS "bin/attnsmith" "include/attnsmith/attnsmith.hpp" "include/attnsmith/version.hpp"
+    "share/attnsmith/LICENSE" "share/attnsmith/plan.schema.json" "lib.*/libattnsmith.a" "lib.*/libattnsmith.so")
+  if(NOT installed MATCHES "(^|;)${wanted}(;|$)")
+    message(FATAL_ERROR "the installation has no ${wanted}; it has: ${installed}")
+  endif()
+endforeach()
+
+file(GLOB_RECURSE library ${prefix}/libattnsmith.so.${VERSION})
+needed(${library})
+if(needed MATCHES "cuda|nvrtc|fmt|json|xxhash")
+  message(FATAL_ERROR "the shared library is linked to what it must open at run time or hold itself: ${needed}")
+endif()
+string(REGEX MATCH "^[0-9]+\\.[0-9]+" abi ${VERSION})
+if(NOT dynamic MATCHES "SONAME[^<]*<libattnsmith\\.so\\.${abi}>")
+  message(FATAL_ERROR "the shared library's SONAME is not libattnsmith.so.${abi}:\n${dynamic}")
+endif()
+
+# What else may stand before the name of one of ours in a demangled symbol.
+set(ours "(typeinfo for |typeinfo name for |vtable for |VTT for |guard variable for |(non-)?virtual thunk to )?attnsmith::")
+run(${NM} --dynamic --defined-only --demangle --format=posix ${library})
+string(REPLACE "\n" ";" symbols "${output}")
+list(FILTER symbols EXCLUDE REGEX "^(${ours}|attnsmith_|$)")
+if(symbols)
+  list(JOIN symbols "\n" symbols)
+  message(FATAL_ERROR "the shared library exports what is not in attnsmith:: :\n${symbols}")
+endif()
+
+build_and_run(static -DCMAKE_PREFIX_PATH=${prefix})
+needed(${WORK}/static/first_program)
+if(needed MATCHES "libattnsmith")
+  message(FATAL_ERROR "attnsmith::attnsmith is not the static library by default: ${needed}")
+endif()
+
+build_and_run(shared -DCMAKE_PREFIX_PATH=${prefix} -DATTNSMITH_SHARED=ON)
+needed(${WORK}/shared/first_program)
+if(NOT "libattnsmith.so.${abi}" IN_LIST needed)
+  message(FATAL_ERROR "with ATTNSMITH_SHARED the program does not use the shared library: ${needed}")
+endif()
+
+# Not optimised and without debug information: it is built for this test alone.
+set(subdirectory -DATTNSMITH_SOURCE=${SOURCE} -DCMAKE_BUILD_TYPE=None)
+if(CUDA_INCLUDE)
+  list(APPEND subdirectory -DATTNSMITH_CUDA_INCLUDE=${CUDA_INCLUDE} -DATTNSMITH_NVRTC_INCLUDE=${NVRTC_INCLUDE})
+endif()
+build_and_run(subdirectory ${subdirectory})
+
+file(REMOVE_RECURSE ${WORK})

@@ -1,0 +1,145 @@
+"""Which part of the tree may include which: the rules, and a checker over a tree's #include lines.
+
+The parts are folders. `problem <- planner <- compiler`; `cache` and `driver` depend on nothing of ours but the public
+headers (the cache not even on those); `engine` joins all; `tools` and `tests` come after. The checker returns one
+line of text a violation and knows nothing of the compiler: a missing file is a violation, too.
+"""
+
+import pathlib
+import re
+
+# The longest folder that holds a file decides.
+PARTS = {
+    "runtime/include/attnsmith": "public",
+    "runtime/problem": "problem",
+    "runtime/planner": "planner",
+    "runtime/compiler": "compiler",
+    "runtime/driver": "driver",
+    "runtime/engine": "engine",
+    "cache": "cache",
+    "kernel_templates": "templates",
+    "kernel_templates/abi": "abi",
+    "tools": "tools",
+    "tests": "tests",
+}
+
+# What a part may include beside itself.
+MAY_INCLUDE = {
+    "public": set(),
+    "problem": {"public"},
+    "planner": {"problem", "public", "abi"},
+    "compiler": {"planner", "problem", "public", "abi"},
+    "driver": {"public"},
+    "cache": set(),
+    "engine": {"cache", "compiler", "driver", "planner", "problem", "public", "abi"},
+    "abi": set(),
+    "templates": {"abi"},
+    "tools": {"engine", "cache", "compiler", "driver", "planner", "problem", "public", "abi"},
+    "tests": {"tools", "engine", "cache", "compiler", "driver", "planner", "problem", "public", "abi", "templates"},
+}
+
+# Headers that one part alone may include. Tests are free: they fake the driver.
+OWNERS = {"nvrtc.h": "compiler", "cuda.h": "driver"}
+
+# Every other header of the CUDA toolkit, and of what is built on it.
+TOOLKIT = re.compile(r"cuda\w*\.h(pp)?|(cuda|cccl|crt|cub|thrust|cooperative_groups|cute|cutlass|nv)/.*|mma\.h|nvrtc\.h|"
+                     r"nv(JitLink|PTXCompiler|ml|ToolsExt)\.h|(device|host|vector)_(types|functions)\.h|cooperative_groups\.h")
+
+# What the names of the C++ standard library's headers look like, and no others'.
+STANDARD = re.compile(r"[a-z_]+")
+
+SOURCES = {".h", ".hpp", ".cuh", ".c", ".cpp"}
+ROOTS = ["", "runtime", "runtime/include", "kernel_templates", "tools", "tests", "tests/cpu"]
+INCLUDE = re.compile(r"^[ \t]*#[ \t]*include(?:_next)?\b[ \t]*(.*)$", re.MULTILINE)
+COMMENT = re.compile(r"^[ \t]*/\*.*?\*/", re.DOTALL | re.MULTILINE)
+NAME = re.compile(r'"([^"]+)"|<([^>]+)>')
+
+
+class Tree:
+    """Files by path (relative to the root, with slashes), each with its text."""
+
+    def __init__(self, texts):
+        self.texts = texts
+
+    @classmethod
+    def at(cls, root):
+        root = pathlib.Path(root)
+        folders = {part.split("/")[0] for part in PARTS}
+        files = [path for folder in folders for path in (root / folder).rglob("*") if path.is_file()]
+        return cls({path.relative_to(root).as_posix(): path.read_text(encoding="utf-8", errors="replace")
+                    for path in files if path.suffix in SOURCES | {".in"}})
+
+    def sources(self):
+        return sorted(file for file in self.texts if pathlib.PurePosixPath(file).suffix in SOURCES)
+
+    def find(self, includer, name):
+        """The file of ours that `#include "name"` in `includer` takes, or None."""
+        beside = pathlib.PurePosixPath(includer).parent
+        for folder in [beside, *map(pathlib.PurePosixPath, ROOTS)]:
+            file = (folder / name).as_posix()
+            if file in self.texts or file + ".in" in self.texts:  # CMake writes x.hpp from x.hpp.in
+                return file
+        return None
+
+
+def part_of(file):
+    """The part that a file belongs to, or None for one that lies outside all of them."""
+    folders = [folder for folder in PARTS if file.startswith(folder + "/")]
+    return PARTS[max(folders, key=len)] if folders else None
+
+
+def violations(tree):
+    """One line for each #include that breaks a rule."""
+    found = []
+    for file in tree.sources():
+        text = COMMENT.sub(lambda comment: "\n" * comment.group().count("\n"), tree.texts[file])
+        for match in INCLUDE.finditer(text):
+            line = text.count("\n", 0, match.start()) + 1
+            problem = violation(tree, file, match.group(1))
+            if problem:
+                found.append(f"{file}:{line}: {problem}")
+    return found
+
+
+def violation(tree, file, operand):
+    part = part_of(file)
+    if part is None:
+        return "lies in no part of the design; see PARTS in tests/cpu/architecture/include_edges.py"
+    match = NAME.match(operand)
+    if not match:
+        return f"includes through a macro ({operand}), so its dependencies cannot be read"
+    name = match.group(1) or match.group(2)
+    if ".." in pathlib.PurePosixPath(name).parts:
+        return f"includes {name}: name the file from a root, without .."
+    if name in OWNERS:
+        allowed = part in (OWNERS[name], "tests")
+        return None if allowed else f"{part} includes {name}, which is {OWNERS[name]}'s alone"
+    target = tree.find(file, name)
+    if target is not None:
+        return edge_violation(part, target)
+    if match.group(1):
+        return f"includes {name}, which is no file of this tree"
+    return external_violation(part, name)
+
+
+def edge_violation(part, target):
+    if target.endswith((".c", ".cpp")):
+        return f"includes a source file, {target}"
+    other = part_of(target)
+    if other != part and other not in MAY_INCLUDE[part]:
+        return f"{part} includes {other} ({target})"
+    return None
+
+
+def external_violation(part, name):
+    if part == "abi" and name == "cstdint":  # its integers, for the host alone: NVRTC has no such header
+        return None
+    if part in ("templates", "abi"):
+        return f"{part} includes <{name}>: device code and what it shares with the host include our files alone"
+    if part == "tests":
+        return None
+    if TOOLKIT.fullmatch(name):
+        return f"{part} includes {name} of the CUDA toolkit"
+    if part == "public" and not STANDARD.fullmatch(name):
+        return f"a public header includes <{name}>, which is not the standard library's"
+    return None

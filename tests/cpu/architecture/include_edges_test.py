@@ -1,0 +1,122 @@
+"""The tree keeps to the one-way dependencies of the design, and the checker sees each kind of violation."""
+
+import pathlib
+import unittest
+
+import include_edges
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
+
+# A file of each part, so that edges have something to point to.
+SKELETON = {
+    "runtime/include/attnsmith/types.hpp": "#include <cstdint>\n",
+    "runtime/include/attnsmith/version.hpp.in": "",
+    "runtime/problem/problem.hpp": '#include "attnsmith/types.hpp"\n#include <fmt/format.h>\n',
+    "runtime/planner/plan.hpp": '#include "problem/problem.hpp"\n#include "abi/shared.h"\n',
+    "runtime/compiler/nvrtc.hpp": '#include <nvrtc.h>\n#include "planner/plan.hpp"\n',
+    "runtime/driver/api.hpp": '#include <cuda.h>\n#include "attnsmith/types.hpp"\n',
+    "runtime/engine/engine.cpp": '#include "cache/store.hpp"\n#include "driver/api.hpp"\n#include "compiler/nvrtc.hpp"\n',
+    "cache/store.hpp": "#include <string>\n#include <sys/file.h>\n",
+    "kernel_templates/abi/shared.h": "#include <cstdint>\n",
+    "kernel_templates/common/copy.cuh": '#include "abi/shared.h"\n',
+    "tools/cli/main.cpp": '#include "engine/engine.hpp"\n',
+    "runtime/engine/engine.hpp": '#include "attnsmith/version.hpp"\n',
+    "tests/cpu/a_test.cpp": '#include <cuda.h>\n#include "common/copy.cuh"\n#include "cli/main.hpp"\n',
+    "tools/cli/main.hpp": "",
+}
+
+
+def check(extra):
+    """The violations of the skeleton with `extra` files laid over it."""
+    return include_edges.violations(include_edges.Tree({**SKELETON, **extra}))
+
+
+class Repository(unittest.TestCase):
+    def test_keeps_the_rules(self):
+        found = include_edges.violations(include_edges.Tree.at(REPOSITORY))
+        self.assertEqual(found, [], "\n" + "\n".join(found))
+
+    def test_every_part_is_there(self):
+        sources = include_edges.Tree.at(REPOSITORY).sources()
+        parts = {include_edges.part_of(file) for file in sources}
+        self.assertEqual(parts, set(include_edges.PARTS.values()))
+
+
+class Rules(unittest.TestCase):
+    def test_the_skeleton_is_clean(self):
+        self.assertEqual(check({}), [])
+
+    def test_dependencies_have_no_cycle(self):
+        remaining = {part: set(others) for part, others in include_edges.MAY_INCLUDE.items()}
+        while remaining:
+            free = {part for part, others in remaining.items() if not others & remaining.keys()}
+            self.assertTrue(free, f"a cycle among {sorted(remaining)}")
+            for part in free:
+                del remaining[part]
+
+    def test_each_forbidden_edge_is_found(self):
+        headers = {include_edges.part_of(file): file for file in SKELETON if file.endswith((".h", ".hpp", ".cuh"))}
+        folders = {part: folder for folder, part in include_edges.PARTS.items()}
+        self.assertEqual(set(headers), set(folders) - {"tests"})
+        tried = 0
+        for part, folder in folders.items():
+            for other, header in headers.items():
+                if other == part or other in include_edges.MAY_INCLUDE[part]:
+                    continue
+                with self.subTest(part=part, other=other):
+                    found = check({f"{folder}/broken.hpp": f'\n#include "{header}"\n'})
+                    self.assertEqual(found, [f"{folder}/broken.hpp:2: {part} includes {other} ({header})"])
+                tried += 1
+        self.assertGreater(tried, 40)
+
+    def assert_refused(self, file, text, *words):
+        found = check({file: text})
+        self.assertEqual(len(found), 1, found)
+        for word in [file, *words]:
+            self.assertIn(word, found[0])
+
+    def test_nvrtc_belongs_to_the_compiler(self):
+        for folder in ("runtime/engine", "runtime/driver", "tools/cli", "cache"):
+            self.assert_refused(f"{folder}/broken.cpp", "#include <nvrtc.h>\n", "compiler's alone")
+
+    def test_cuda_belongs_to_the_driver(self):
+        for folder in ("runtime/engine", "runtime/compiler", "tools/cli", "runtime/include/attnsmith"):
+            self.assert_refused(f"{folder}/broken.hpp", "#include <cuda.h>\n", "driver's alone")
+
+    def test_the_toolkit_is_included_nowhere(self):
+        for header in ("cuda_fp16.h", "cuda_runtime.h", "cuda/std/array", "cute/tensor.hpp", "mma.h", "vector_types.h"):
+            self.assert_refused("runtime/driver/broken.cpp", f"#include <{header}>\n", "CUDA toolkit")
+
+    def test_device_code_includes_our_files_alone(self):
+        for header in ("cuda_fp16.h", "stdint.h", "cuda/barrier", "type_traits"):
+            self.assert_refused("kernel_templates/common/broken.cuh", f"#include <{header}>\n", header)
+            self.assert_refused("kernel_templates/abi/broken.h", f"#include <{header}>\n", header)
+
+    def test_public_headers_include_the_standard_library_alone(self):
+        for header in ("fmt/format.h", "nlohmann/json.hpp", "stdint.h", "sys/types.h"):
+            self.assert_refused("runtime/include/attnsmith/broken.hpp", f"#include <{header}>\n", header)
+
+    def test_angle_brackets_hide_nothing(self):
+        self.assert_refused("cache/broken.cpp", "  #  include <driver/api.hpp> // why not\n", "cache includes driver")
+
+    def test_paths_are_named_from_a_root(self):
+        self.assert_refused("cache/broken.cpp", '#include "../runtime/driver/api.hpp"\n', "without ..")
+
+    def test_an_unknown_file_is_refused(self):
+        self.assert_refused("cache/broken.cpp", '#include "stroe.hpp"\n', "no file of this tree")
+
+    def test_a_macro_is_refused(self):
+        self.assert_refused("cache/broken.cpp", "#include HEADER\n", "macro")
+
+    def test_a_source_file_is_refused(self):
+        self.assert_refused("tools/cli/broken.cpp", '#include "cli/main.cpp"\n', "source file")
+
+    def test_a_new_part_needs_a_rule(self):
+        self.assert_refused("runtime/extra/broken.cpp", "#include <string>\n", "no part of the design")
+
+    def test_comments_are_no_includes(self):
+        self.assertEqual(check({"cache/fine.cpp": '// #include "driver/api.hpp"\n/*\n#include "driver/api.hpp"\n*/\n'}), [])
+
+
+if __name__ == "__main__":
+    unittest.main()
