@@ -1,6 +1,6 @@
 // The arguments of every attention kernel, attention and merge alike: one struct, passed by value.
-// All strides are in elements of the tensor's dtype. Device code reads lengths from device memory and clamps them to
-// the bounds given here, so no value on the device can make it leave a tensor.
+// All strides are in elements of the tensor's dtype. Device code reads lengths from device memory and clamps
+// them to the bounds given here, so no value on the device can make it leave a tensor.
 #pragma once
 
 #include "abi/integers.h"
@@ -32,7 +32,8 @@ struct AttentionArguments {
     const void* q_lens;
     const void* kv_indptr;
     const void* kv_lens;
-    // Paged KV: page ids; row b starts at page_indptr[b], or at b * page_row_stride where page_indptr is null.
+    // Paged KV: page ids; row b starts at page_indptr[b], or at b * page_row_stride where page_indptr is
+    // null.
     const void* page_ids;
     const void* page_indptr;
     const void* last_page_len;

@@ -1,12 +1,14 @@
-// The shared memory of the mma attention kernel, in bytes. The planner, the launch and the kernel take it from here.
+// The shared memory of the mma attention kernel, in bytes. The planner, the launch and the kernel take it
+// from here.
 #pragma once
 
 #include "abi/integers.h"
 
 namespace attnsmith::abi {
 
-// A power of two up to 64 that divides head_dim: the columns of one swizzled panel. Tiles are stored panel by panel,
-// [panel][row][columns], so that any head_dim is free of bank conflicts without being rounded up to a power of two.
+// A power of two up to 64 that divides head_dim: the columns of one swizzled panel. Tiles are stored panel by
+// panel, [panel][row][columns], so that any head_dim is free of bank conflicts without being rounded up to a
+// power of two.
 ATTNSMITH_HOST_DEVICE constexpr int32 panel_columns(int32 head_dim) {
     return head_dim % 64 == 0 ? 64 : head_dim % 32 == 0 ? 32 : 16;
 }
@@ -23,8 +25,8 @@ struct AttentionShape {
 };
 
 struct AttentionShared {
-    int32 q;            // tile_q rows of q, then of o
-    int32 k, v;         // `stages` tiles each
+    int32 q;     // tile_q rows of q, then of o
+    int32 k, v;  // `stages` tiles each
     int32 k_stage, v_stage;
     int32 row_offsets;  // paged: for (stages + 2) tiles, each key's element offsets in k and v
     int32 partial_o;    // warps_kv > 1: each warp's o in fp32, over k and v once these are done with
@@ -33,7 +35,9 @@ struct AttentionShared {
 };
 
 // Floats from one row of partial_o to the next; the padding spreads rows over the banks.
-ATTNSMITH_HOST_DEVICE constexpr int32 partial_row(int32 head_dim_vo) { return padded_head_dim(head_dim_vo) + 8; }
+ATTNSMITH_HOST_DEVICE constexpr int32 partial_row(int32 head_dim_vo) {
+    return padded_head_dim(head_dim_vo) + 8;
+}
 
 ATTNSMITH_HOST_DEVICE constexpr AttentionShared attention_shared(const AttentionShape& shape) {
     const int32 qk = padded_head_dim(shape.head_dim_qk), vo = padded_head_dim(shape.head_dim_vo);

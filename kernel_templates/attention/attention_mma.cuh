@@ -1,16 +1,17 @@
 // Attention on mma.sync tensor cores, sm_80 and up: prefill and decode, contiguous or paged KV.
 //
-//   One block: a tile of packed query rows (token x query head of the group) of one sequence and KV head, against the
-//   keys that these rows may see, within one chunk of a KV split.
+//   One block: a tile of packed query rows (token x query head of the group) of one sequence and KV head,
+//   against the keys that these rows may see, within one chunk of a KV split.
 //
-//            global ──cp.async──> K ring, V ring (Config::stages each)      all threads load, all threads compute
+//            global ──cp.async──> K ring, V ring (Config::stages each)      all threads load, all threads
+//            compute
 //     tile n:   K(n) ready │ S = Q K(n)^T   mask   online softmax │ V(n) ready │ O += P V(n)
 //               start V(n-1+stages)                               │ start K(n+stages)
 //
 //   Two barriers a tile: the one before S also says that V(n-1) is free, the one before P V that K(n) is.
-//   Warps: warps_q x warps_kv. Each warp has 16 rows and every warps_kv-th slice of a tile's keys; with warps_kv > 1
-//   (few rows: decode) each warp keeps a softmax of its own, and these are joined in shared memory at the end.
-//   Key tiles lie at absolute multiples of tile_kv and are taken in ascending order.
+//   Warps: warps_q x warps_kv. Each warp has 16 rows and every warps_kv-th slice of a tile's keys; with
+//   warps_kv > 1 (few rows: decode) each warp keeps a softmax of its own, and these are joined in shared
+//   memory at the end. Key tiles lie at absolute multiples of tile_kv and are taken in ascending order.
 #pragma once
 
 #include "attention/key_value_tiles.cuh"
@@ -29,9 +30,12 @@ struct AttentionMma {
     static constexpr bool kQueriesInRegisters = Config::queries_in_registers;
     static constexpr int kPending = 2 * Config::stages - 2;
     static constexpr abi::AttentionShared kLayout = abi::attention_shared(Config::shape);
-    static_assert(Config::tile_q == 16 * Config::warps_q, "a warp has 16 query rows: tile_q must be 16 * warps_q");
-    static_assert(kWarpKeys % 16 == 0, "a warp takes keys by 16: tile_kv must be a multiple of 16 * warps_kv");
-    static_assert(Config::warps_kv == 1 || Config::warps_q == 1, "warps split the queries or the keys, not both");
+    static_assert(Config::tile_q == 16 * Config::warps_q,
+                  "a warp has 16 query rows: tile_q must be 16 * warps_q");
+    static_assert(kWarpKeys % 16 == 0,
+                  "a warp takes keys by 16: tile_kv must be a multiple of 16 * warps_kv");
+    static_assert(Config::warps_kv == 1 || Config::warps_q == 1,
+                  "warps split the queries or the keys, not both");
 
     using QueryPanel = Panel<Config::tile_q, Config::head_dim_qk>;
     using OutputPanel = Panel<Config::tile_q, Config::head_dim_vo>;
@@ -56,17 +60,22 @@ struct AttentionMma {
     uint32 q[kQueriesInRegisters ? kQk / 16 : 1][4];
 
     // exp2(scale2 * (s - m)) is a probability; a softcap or ALiBi has applied the scale already.
-    __device__ float scale2() const { return Config::softcap || Config::alibi ? kLog2e : args.scale * kLog2e; }
+    __device__ float scale2() const {
+        return Config::softcap || Config::alibi ? kLog2e : args.scale * kLog2e;
+    }
 
     __device__ void run(uint32& status) {
         const int32 last_row = min(first_row + Config::tile_q, sequence.rows(args)) - 1;
         const KeyRange of_first = visible_keys(args, sequence, first_row / args.group);
         const KeyRange of_last = visible_keys(args, sequence, last_row / args.group);
         const int32 chunk_first = args.splits > 1 ? split * args.chunk : 0;
-        const int32 chunk_end = args.splits > 1 ? int32(min(int64(chunk_first) + args.chunk, int64(abi::kUnbounded) + 1)) : of_last.end;
+        const int32 chunk_end = args.splits > 1
+                                    ? int32(min(int64(chunk_first) + args.chunk, int64(abi::kUnbounded) + 1))
+                                    : of_last.end;
         const int32 first = max(of_first.first, chunk_first);
         const int32 end = min(of_last.end, chunk_end);
-        if (args.splits > 1 && end <= first) return;  // no row of the tile looks here, so the merge does not either
+        if (args.splits > 1 && end <= first)
+            return;  // no row of the tile looks here, so the merge does not either
 
         set_rows();
         const int32 first_tile = first / Config::tile_kv;
@@ -74,7 +83,8 @@ struct AttentionMma {
         KeyValueTiles<Config> tiles(args, sequence, kv_head, shared, end, status);
         start(tiles, first_tile, end_tile);
         for (int32 n = first_tile; n < end_tile; ++n) {
-            const bool masked = n * Config::tile_kv < of_last.first || (n + 1) * Config::tile_kv > of_first.end;
+            const bool masked =
+                n * Config::tile_kv < of_last.first || (n + 1) * Config::tile_kv > of_first.end;
             step(tiles, n, end_tile, masked);
         }
         close();
@@ -101,7 +111,8 @@ struct AttentionMma {
     __device__ void start(const KeyValueTiles<Config>& tiles, int32 first_tile, int32 end_tile) {
         if constexpr (Config::paged) {  // unrolled, so that the look-ups wait together
 #pragma unroll
-            for (int i = 0; i <= Config::stages; ++i) tiles.publish(first_tile + i, tiles.look_up(first_tile + i));
+            for (int i = 0; i <= Config::stages; ++i)
+                tiles.publish(first_tile + i, tiles.look_up(first_tile + i));
         }
         load_queries();
         copy_commit();
@@ -133,7 +144,8 @@ struct AttentionMma {
             const bool valid = row < sequence.rows(args) && chunk < Config::head_dim_qk / 8;
             const int32 token = row / args.group;
             const int32 head = kv_head * args.group + row - token * args.group;
-            const uint16* source = base + (sequence.q_first + token) * args.q_token_stride + head * args.q_head_stride + chunk * 8;
+            const uint16* source = base + (sequence.q_first + token) * args.q_token_stride +
+                                   head * args.q_head_stride + chunk * 8;
             copy_16_bytes<Config::alignment>(shared + kLayout.q + QueryPanel::offset(i / kChunks, chunk),
                                              valid ? source : base, valid);
         }
@@ -198,7 +210,8 @@ struct AttentionMma {
                 for (int i = 0; i < 4; ++i) {
                     float x = s[j][i] * args.scale;
                     if constexpr (Config::softcap) x = args.softcap * tanh_exact(x / args.softcap);
-                    if constexpr (Config::alibi) x = fmaf(slope[i / 2], float(key_of(n, j, i) - position[i / 2]), x);
+                    if constexpr (Config::alibi)
+                        x = fmaf(slope[i / 2], float(key_of(n, j, i) - position[i / 2]), x);
                     s[j][i] = x;
                 }
             }
@@ -238,7 +251,8 @@ struct AttentionMma {
                 o[j][2 * i + 1] *= rescale;
             }
         }
-        // (s - m) * c and not s * c - m * c: the difference is exact where it matters, however large the logits are.
+        // (s - m) * c and not s * c - m * c: the difference is exact where it matters, however large the
+        // logits are.
 #pragma unroll
         for (int j = 0; j < kWarpKeys / 8; ++j) {
 #pragma unroll
@@ -298,7 +312,9 @@ struct AttentionMma {
         return {token, kv_head * args.group + row - token * args.group, row < sequence.rows(args)};
     }
 
-    __device__ float sink_of(int32 head) const { return args.sinks ? args.sinks[head] * kLog2e : -infinity(); }
+    __device__ float sink_of(int32 head) const {
+        return args.sinks ? args.sinks[head] * kLog2e : -infinity();
+    }
 
     __device__ uint16* output(const Row& row) const {
         return static_cast<uint16*>(args.o) + sequence.batch * args.o_batch_stride +
@@ -306,8 +322,9 @@ struct AttentionMma {
     }
 
     __device__ void store_lse(const Row& row, float lse) const {
-        args.lse[sequence.batch * args.lse_batch_stride + (sequence.q_first + row.token) * args.lse_token_stride +
-                 row.head * args.lse_head_stride] = lse * kLn2;
+        args.lse[sequence.batch * args.lse_batch_stride +
+                 (sequence.q_first + row.token) * args.lse_token_stride + row.head * args.lse_head_stride] =
+            lse * kLn2;
     }
 
     // One warp's 16 rows, by way of shared memory so that global stores are 16 bytes wide.
@@ -402,7 +419,8 @@ struct AttentionMma {
             for (int c = 0; c < 8; ++c) sum[c] *= result.factor;
             if (partial) {
                 const int64 at = split * args.rows + sequence.partial_row(args, row.token, row.head);
-                float4* target = reinterpret_cast<float4*>(args.partial_o + at * Config::head_dim_vo + column);
+                float4* target =
+                    reinterpret_cast<float4*>(args.partial_o + at * Config::head_dim_vo + column);
                 target[0] = make_float4(sum[0], sum[1], sum[2], sum[3]);
                 target[1] = make_float4(sum[4], sum[5], sum[6], sum[7]);
                 if (column == 0) args.partial_lse[at] = result.lse;
@@ -426,7 +444,8 @@ __device__ void attention_mma(const abi::AttentionArguments& args) {
     int32 first_row;
     uint32 status = 0;
     if (find_tile<Config, Config::tile_q>(args, tile, sequence, first_row, status)) {
-        AttentionMma<Config> attention{args, sequence, rest % args.kv_heads, first_row, rest / args.kv_heads, shared_address(memory)};
+        AttentionMma<Config> attention{
+            args, sequence, rest % args.kv_heads, first_row, rest / args.kv_heads, shared_address(memory)};
         attention.run(status);
     }
     report(args, status);

@@ -28,8 +28,8 @@ struct KeyValueTiles {
 
     static constexpr abi::AttentionShared kLayout = abi::attention_shared(Config::shape);
 
-    __device__ KeyValueTiles(const abi::AttentionArguments& a, const Sequence& s, int32 kv_head, uint32 shared_base,
-                             int32 end_key, uint32& status_word)
+    __device__ KeyValueTiles(const abi::AttentionArguments& a, const Sequence& s, int32 kv_head,
+                             uint32 shared_base, int32 end_key, uint32& status_word)
         : args(a), sequence(s), shared(shared_base), end(end_key), status(status_word) {
         k = static_cast<const uint16*>(a.k) + kv_head * a.k_head_stride;
         v = static_cast<const uint16*>(a.v) + kv_head * a.v_head_stride;
@@ -40,10 +40,12 @@ struct KeyValueTiles {
     }
 
     __device__ void load_k(int32 tile) const {
-        load<Config::head_dim_qk, 0>(kLayout.k + (tile % Config::stages) * kLayout.k_stage, tile, k, args.k_token_stride);
+        load<Config::head_dim_qk, 0>(kLayout.k + (tile % Config::stages) * kLayout.k_stage, tile, k,
+                                     args.k_token_stride);
     }
     __device__ void load_v(int32 tile) const {
-        load<Config::head_dim_vo, 1>(kLayout.v + (tile % Config::stages) * kLayout.v_stage, tile, v, args.v_token_stride);
+        load<Config::head_dim_vo, 1>(kLayout.v + (tile % Config::stages) * kLayout.v_stage, tile, v,
+                                     args.v_token_stride);
     }
 
     // The page table is read one tile ahead of the loads: first into a register, ...
@@ -57,13 +59,15 @@ struct KeyValueTiles {
             status |= abi::kStatusPageOutOfRange;
             return {-1, -1};
         }
-        return {id * args.k_batch_stride + slot * args.k_token_stride, id * args.v_batch_stride + slot * args.v_token_stride};
+        return {id * args.k_batch_stride + slot * args.k_token_stride,
+                id * args.v_batch_stride + slot * args.v_token_stride};
     }
     // ... then, behind a barrier, to shared memory.
     __device__ void publish(int32 tile, const KeyOffsets& offsets) const {
         if (threadIdx.x >= Config::tile_kv) return;
         const uint32 target = row_offsets(tile) + threadIdx.x * 16;
-        asm volatile("st.shared.v2.b64 [%0], {%1, %2};" ::"r"(target), "l"(offsets.k), "l"(offsets.v) : "memory");
+        asm volatile("st.shared.v2.b64 [%0], {%1, %2};" ::"r"(target), "l"(offsets.k), "l"(offsets.v)
+                     : "memory");
     }
 
   private:
@@ -94,14 +98,17 @@ struct KeyValueTiles {
             const uint16* source = next;
             if constexpr (Config::paged) {
                 int64 offset;
-                asm volatile("ld.shared.b64 %0, [%1];" : "=l"(offset) : "r"(row_offsets(tile) + row * 16 + Which * 8));
+                asm volatile("ld.shared.b64 %0, [%1];"
+                             : "=l"(offset)
+                             : "r"(row_offsets(tile) + row * 16 + Which * 8));
                 valid = valid && offset >= 0;
                 source = base + offset + chunk * 8;
             } else {
                 next += kRows * token_stride;
             }
-            copy_16_bytes<Config::alignment>(shared + target + Panel<Config::tile_kv, HeadDim>::offset(row, chunk),
-                                             valid ? source : base, valid);
+            copy_16_bytes<Config::alignment>(
+                shared + target + Panel<Config::tile_kv, HeadDim>::offset(row, chunk), valid ? source : base,
+                valid);
         }
     }
 };

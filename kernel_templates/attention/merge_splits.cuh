@@ -25,7 +25,8 @@ __device__ void merge_row(const abi::AttentionArguments& args, const Sequence& s
     const int32 end = keys.end > keys.first ? (keys.end - 1) / args.chunk + 1 : first;
 
     float top = -infinity();
-    for (int32 split = first; split < end; ++split) top = fmaxf(top, args.partial_lse[split * args.rows + partial]);
+    for (int32 split = first; split < end; ++split)
+        top = fmaxf(top, args.partial_lse[split * args.rows + partial]);
 
     float total = 0.0f;
     float2 o[kPairs] = {};
@@ -74,7 +75,8 @@ __device__ void merge_splits(const abi::AttentionArguments& args) {
     Sequence sequence;
     int32 first_row;
     uint32 status = 0;  // the attention kernel has reported already
-    if (!find_tile<Config, Config::tile_q>(args, blockIdx.x % args.tiles, sequence, first_row, status)) return;
+    if (!find_tile<Config, Config::tile_q>(args, blockIdx.x % args.tiles, sequence, first_row, status))
+        return;
     const int32 end = min(first_row + Config::tile_q, sequence.rows(args));
     for (int32 row = first_row + threadIdx.x / 32; row < end; row += blockDim.x / 32) {
         merge_row<Config>(args, sequence, kv_head, row);

@@ -1,5 +1,6 @@
-// Which rows and keys a block works on: finds the block's sequence, clamps its lengths to the host's bounds, and
-// gives the keys that its rows may see. Attention and merge kernels share this, so they agree on every length.
+// Which rows and keys a block works on: finds the block's sequence, clamps its lengths to the host's bounds,
+// and gives the keys that its rows may see. Attention and merge kernels share this, so they agree on every
+// length.
 #pragma once
 
 #include "abi/attention_arguments.h"
@@ -65,10 +66,11 @@ __device__ int32 query_length(const abi::AttentionArguments& args, int32 b, int6
 
 // Compressed page table: the length follows from the number of pages and the last page's.
 template <class Index>
-__device__ int32 compressed_length(const abi::AttentionArguments& args, int32 b, int64& page_row, uint32& status) {
+__device__ int32 compressed_length(const abi::AttentionArguments& args, int32 b, int64& page_row,
+                                   uint32& status) {
     int64 first;
-    const int32 pages = clamped_length<Index>(args.page_indptr, nullptr, b, args.page_list, abi::kUnbounded, first,
-                                              abi::kStatusKeyClamped, status);
+    const int32 pages = clamped_length<Index>(args.page_indptr, nullptr, b, args.page_list, abi::kUnbounded,
+                                              first, abi::kStatusKeyClamped, status);
     page_row = first;
     if (pages == 0) return 0;
     const int64 last = index_at<Index>(args.last_page_len, b);
@@ -88,19 +90,19 @@ __device__ Sequence load_sequence(const abi::AttentionArguments& args, int32 b, 
     if (Config::paged && args.page_indptr) {
         s.kv_len = compressed_length<Index>(args, b, s.page_row, status);
     } else {
-        s.kv_len = clamped_length<Index>(args.kv_indptr, args.kv_lens, b, args.kv_tokens, args.max_kv_len, s.kv_first,
-                                         abi::kStatusKeyClamped, status);
+        s.kv_len = clamped_length<Index>(args.kv_indptr, args.kv_lens, b, args.kv_tokens, args.max_kv_len,
+                                         s.kv_first, abi::kStatusKeyClamped, status);
         s.page_row = b * args.page_row_stride;
     }
     return s;
 }
 
-// The sequence and the first packed row of query tile `tile`, tiles counted over all sequences; false if there is no
-// such tile. Tiles of one sequence come last first: under a causal mask the longest work is started first.
-// Every thread of a warp calls this with the same tile.
+// The sequence and the first packed row of query tile `tile`, tiles counted over all sequences; false if
+// there is no such tile. Tiles of one sequence come last first: under a causal mask the longest work is
+// started first. Every thread of a warp calls this with the same tile.
 template <class Config, int TileRows>
-__device__ bool find_tile(const abi::AttentionArguments& args, int32 tile, Sequence& sequence, int32& first_row,
-                          uint32& status) {
+__device__ bool find_tile(const abi::AttentionArguments& args, int32 tile, Sequence& sequence,
+                          int32& first_row, uint32& status) {
     const int32 most = int32((int64(args.max_q_len) * args.group + TileRows - 1) / TileRows);
     int32 b, local, count;
     if (int64(args.batch) * most == args.tiles) {  // the same number of tiles for every sequence

@@ -10,8 +10,8 @@ struct RowResult {
     float lse;     // base 2
 };
 
-// Closes a row whose logits had maximum `m` and sum `l`; `sink` is one more logit without a value (-inf: none).
-// A row that saw nothing has m = -inf and gives factor 0 and lse = sink.
+// Closes a row whose logits had maximum `m` and sum `l`; `sink` is one more logit without a value (-inf:
+// none). A row that saw nothing has m = -inf and gives factor 0 and lse = sink.
 __device__ inline RowResult finish_row(float m, float l, float sink) {
     const float top = fmaxf(m, sink);
     if (top == -infinity()) return {0.0f, -infinity()};

@@ -1,5 +1,5 @@
-// Copies between memory levels: global to shared (cp.async), shared to registers (ldmatrix, ld.shared) and back.
-// Shared addresses are 32-bit offsets in the shared window.
+// Copies between memory levels: global to shared (cp.async), shared to registers (ldmatrix, ld.shared) and
+// back. Shared addresses are 32-bit offsets in the shared window.
 #pragma once
 
 #include "abi/integers.h"
@@ -10,12 +10,14 @@ __device__ inline uint32 shared_address(const void* pointer) {
     return static_cast<uint32>(__cvta_generic_to_shared(pointer));
 }
 
-// 16 bytes to shared memory, zeros where `valid` is false (the source is then not read). `Alignment` is what the
-// source address is a multiple of: cp.async takes 4, 8 or 16; 2-byte aligned sources go through registers.
+// 16 bytes to shared memory, zeros where `valid` is false (the source is then not read). `Alignment` is what
+// the source address is a multiple of: cp.async takes 4, 8 or 16; 2-byte aligned sources go through
+// registers.
 template <int Alignment>
 __device__ inline void copy_16_bytes(uint32 target, const void* source, bool valid) {
     if constexpr (Alignment == 16) {
-        asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(target), "l"(source), "r"(valid ? 16 : 0)
+        asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(target), "l"(source),
+                     "r"(valid ? 16 : 0)
                      : "memory");
     } else if constexpr (Alignment >= 4) {
 #pragma unroll
@@ -62,7 +64,10 @@ __device__ inline void store_shared(uint32 target, uint32 value) {
 }
 
 __device__ inline void load_shared_16_bytes(uint32 (&r)[4], uint32 source) {
-    asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(source) : "memory");
+    asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(source)
+                 : "memory");
 }
 
 // 16 bytes from registers to global memory that is a multiple of `Alignment`.

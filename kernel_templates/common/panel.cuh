@@ -1,5 +1,5 @@
-// A tile of 16-bit elements in shared memory: panels of up to 64 columns, each [row][columns], whose 16-byte chunks
-// are permuted within a row so that the eight rows of an ldmatrix lie in different banks.
+// A tile of 16-bit elements in shared memory: panels of up to 64 columns, each [row][columns], whose 16-byte
+// chunks are permuted within a row so that the eight rows of an ldmatrix lie in different banks.
 #pragma once
 
 #include "abi/attention_shared.h"
@@ -17,11 +17,12 @@ struct Panel {
         return (chunk / kChunks) * (Rows * kColumns * 2) + row * (kColumns * 2) + swizzled * 16;
     }
 
-    // Address of chunk 2 * pair + half, `rows` below the row of `start`, a multiple of 16. `start` is the address of the
-    // chunk `half` (0 or 1) of a row, in a tile that begins at a multiple of 128: so that a lane computes one address,
-    // and what differs from one ldmatrix to the next are constants.
+    // Address of chunk 2 * pair + half, `rows` below the row of `start`, a multiple of 16. `start` is the
+    // address of the chunk `half` (0 or 1) of a row, in a tile that begins at a multiple of 128: so that a
+    // lane computes one address, and what differs from one ldmatrix to the next are constants.
     static __device__ constexpr uint32 step(uint32 start, int rows, int pair) {
-        return (start ^ (2 * pair % kChunks * 16)) + (2 * pair / kChunks) * (Rows * kColumns * 2) + rows * (kColumns * 2);
+        return (start ^ (2 * pair % kChunks * 16)) + (2 * pair / kChunks) * (Rows * kColumns * 2) +
+               rows * (kColumns * 2);
     }
 };
 

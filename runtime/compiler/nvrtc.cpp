@@ -23,6 +23,8 @@ struct Nvrtc::Impl {
     std::string version_text() const {
         return fmt::format("{}.{}", library.found.major, library.found.minor);
     }
+    // Options that change no code.
+    std::vector<std::string> neutral_options() const;
     void learn_archs();
     std::string read_build() const;
 };
@@ -144,13 +146,23 @@ void Nvrtc::Impl::learn_archs() {
     std::sort(archs.begin(), archs.end());
 }
 
+std::vector<std::string> Nvrtc::Impl::neutral_options() const {
+    // NVRTC would raise the stack limit of the whole process otherwise.
+    std::vector<std::string> options = {"--modify-stack-limit=false"};
+    // Where a driver is installed NVRTC opens it for a disk cache of its own; ours is enough. 12.8 refuses
+    // the option.
+    if (NvrtcVersion{library.found.major, library.found.minor} >= NvrtcVersion{12, 9})
+        options.emplace_back("--no-cache");
+    return options;
+}
+
 // The API tells major and minor only; the build is known to the preprocessor.
 std::string Nvrtc::Impl::read_build() const {
     Program program;
     program.name = "toolchain.cu";
     program.source = "extern \"C\" __device__ int attnsmith_build = __CUDACC_VER_BUILD__;\n";
     Unit unit(library, program);
-    check(library, unit.compile({"--modify-stack-limit=false"}), "nvrtcCompileProgram");
+    check(library, unit.compile(neutral_options()), "nvrtcCompileProgram");
     const std::string ptx = unit.ptx();
     constexpr std::string_view kMark = "attnsmith_build = ";
     const std::size_t at = ptx.find(kMark);
@@ -185,10 +197,8 @@ const std::string& Nvrtc::toolchain() const {
 std::vector<std::string> Nvrtc::compile_options(const Program& program) const {
     std::vector<std::string> options = {"--gpu-architecture=" + program.target};
     options.insert(options.end(), program.options.begin(), program.options.end());
-    // NVRTC would raise the stack limit of the whole process otherwise.
-    options.emplace_back("--modify-stack-limit=false");
-    // NVRTC has a disk cache of its own where a driver is installed; ours is enough. 12.8 refuses the option.
-    if (version() >= NvrtcVersion{12, 9}) options.emplace_back("--no-cache");
+    const std::vector<std::string> neutral = impl_->neutral_options();
+    options.insert(options.end(), neutral.begin(), neutral.end());
     return options;
 }
 

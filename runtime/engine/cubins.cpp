@@ -34,7 +34,8 @@ planner::CompiledResources inspect(const planner::KernelConfig& kernel, const st
         resources.spill_bytes = report.spill_store_bytes + report.spill_load_bytes;
     }
     const auto info = compiler::CubinInfo::parse(compiled.cubin);
-    const auto shared = info ? info->read_u32(compiler::kSharedBytesSymbol) : std::nullopt;
+    std::optional<std::uint32_t> shared;
+    if (info) shared = info->read_u32(compiler::kSharedBytesSymbol);
     if (!info || !info->has_entry(entry) || !shared) {
         throw CompileError(fmt::format("{}: NVRTC gave a cubin without {} and {}", kernel.name(), entry,
                                        compiler::kSharedBytesSymbol),

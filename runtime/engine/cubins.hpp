@@ -43,8 +43,8 @@ struct Obtained {
     Origin origin = Origin::memory;
 };
 
-// Thread-safe. A key is compiled once over all threads (they wait for the first) and over all processes that share the
-// cache directory (they wait for a lock, which its holder's death releases).
+// Thread-safe. A key is compiled once over all threads (they wait for the first) and over all processes that
+// share the cache directory (they wait for a lock, which its holder's death releases).
 class Cubins {
   public:
     Cubins(const Settings& settings, std::shared_ptr<const Log> log);
@@ -54,9 +54,9 @@ class Cubins {
     // What stands in the cache for the kernel, newest toolchain first; never compiles. Null: nothing usable.
     std::shared_ptr<const Cubin> find(const planner::KernelConfig& kernel) const;
 
-    // Offers each cubin that there is, newest toolchain first, to `accept`, until it takes one; else compiles one.
-    // `accept` gives the reason why it does not take a cubin, nothing if it does. Throws what compiling throws, and
-    // Unsupported where even the new cubin is not accepted.
+    // Offers each cubin that there is, newest toolchain first, to `accept`, until it takes one; else compiles
+    // one. `accept` gives the reason why it does not take a cubin, nothing if it does. Throws what compiling
+    // throws, and Unsupported where even the new cubin is not accepted.
     using Accept = std::function<std::optional<std::string>(const Cubin&)>;
     Obtained obtain(const planner::KernelConfig& kernel, const Accept& accept);
 
@@ -72,8 +72,10 @@ class Cubins {
 
     std::shared_ptr<const Cubin> find_stored(const KernelSource& source, const Accept& accept) const;
     std::shared_ptr<const Cubin> load(const cache::Candidate& candidate) const;
-    Obtained compile_once(const planner::KernelConfig& kernel, const KernelSource& source, const Accept& accept);
-    Obtained compile_under_lock(const planner::KernelConfig& kernel, const KernelSource& source, const Accept& accept);
+    Obtained compile_once(const planner::KernelConfig& kernel, const KernelSource& source,
+                          const Accept& accept);
+    Obtained compile_under_lock(const planner::KernelConfig& kernel, const KernelSource& source,
+                                const Accept& accept);
     std::shared_ptr<const Cubin> compile(const planner::KernelConfig& kernel, const KernelSource& source);
     void publish(const planner::KernelConfig& kernel, const KernelSource& source, const Cubin& cubin,
                  const std::string& log) const;

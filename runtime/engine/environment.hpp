@@ -20,8 +20,8 @@ struct Settings {
     std::string keep_source_dir;
 };
 
-// Reads ATTNSMITH_CACHE_DIR (a list divided by ':'), XDG_CACHE_HOME, HOME, ATTNSMITH_NVRTC_PATH and ATTNSMITH_LOG.
-// Throws InvalidRequest for a variable that cannot be understood.
+// Reads ATTNSMITH_CACHE_DIR (a list divided by ':'), XDG_CACHE_HOME, HOME, ATTNSMITH_NVRTC_PATH and
+// ATTNSMITH_LOG. Throws InvalidRequest for a variable that cannot be understood.
 Settings settle(const RuntimeOptions& options);
 
 }  // namespace attnsmith::engine

@@ -23,8 +23,8 @@ class LoadedKernels {
     // REQUIRES: `cubins` outlives this.
     explicit LoadedKernels(Cubins& cubins) : cubins_(cubins) {}
 
-    // Loads the kernel for device `ordinal`, by way of the cache or NVRTC. Throws what Cubins::obtain() throws, and
-    // DriverError.
+    // Loads the kernel for device `ordinal`, by way of the cache or NVRTC. Throws what Cubins::obtain()
+    // throws, and DriverError.
     std::shared_ptr<const LoadedKernel> get(const std::shared_ptr<const driver::Api>& api, int ordinal,
                                             const planner::KernelConfig& kernel);
 

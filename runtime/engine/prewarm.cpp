@@ -29,14 +29,18 @@ std::string_view state_name(engine::Origin origin) {
     return "?";
 }
 
-std::vector<planner::KernelConfig> kernels_of(std::span<const AttentionSpec> specs,
-                                              std::span<const int> sms) {
+std::vector<planner::KernelConfig> kernels_of(std::span<const AttentionSpec> specs, std::span<const int> sms,
+                                              std::vector<PrewarmRefusal>& refused) {
     std::set<planner::KernelConfig> kernels;
-    for (const AttentionSpec& spec : specs) {
-        const problem::Problem problem = problem::validate(spec, PlanSizes{});
+    for (std::size_t i = 0; i < specs.size(); ++i) {
+        const problem::Problem problem = problem::validate(specs[i], PlanSizes{});
         for (int sm : sms) {
-            for (const planner::KernelConfig& kernel : planner::kernel_set(problem.spec, sm).kernels)
-                kernels.insert(kernel);
+            try {
+                const planner::KernelSet set = planner::kernel_set(problem.spec, sm);
+                kernels.insert(set.kernels.begin(), set.kernels.end());
+            } catch (const Unsupported& error) {
+                refused.push_back({i, sm, error.what()});
+            }
         }
     }
     return {kernels.begin(), kernels.end()};
@@ -90,6 +94,11 @@ class Prewarmer {
             });
             result.state = state_name(obtained.origin);
             result.cubin_bytes = obtained.cubin->bytes.size();
+            // A full disk, say: there is nothing to show for the work.
+            if (cubins_.store().candidates(obtained.cubin->key).empty()) {
+                throw CacheError("compiled, but it could not be stored in " +
+                                 cubins_.store().options().directory);
+            }
         } catch (const std::exception& error) {
             result.state = "failed";
             result.error = error.what();
@@ -125,10 +134,9 @@ PrewarmReport Runtime::prewarm(std::span<const AttentionSpec> specs, std::span<c
                                const PrewarmOptions& options) {
     const Clock::time_point start = Clock::now();
     require_writable(impl_->cubins);
-    Prewarmer prewarmer(impl_->cubins, kernels_of(specs, sms), options);
-    prewarmer.run(options.jobs > 0 ? options.jobs : impl_->settings.compile_threads);
-
     PrewarmReport report;
+    Prewarmer prewarmer(impl_->cubins, kernels_of(specs, sms, report.unsupported), options);
+    prewarmer.run(options.jobs > 0 ? options.jobs : impl_->settings.compile_threads);
     report.kernels = std::move(prewarmer).results();
     report.total = static_cast<int>(report.kernels.size());
     const auto count = [&](std::string_view state) {

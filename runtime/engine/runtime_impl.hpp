@@ -59,7 +59,6 @@ struct Kernel::Impl {
     planner::Plan plan;
     std::shared_ptr<const engine::LoadedKernel> attention;
     std::shared_ptr<const engine::LoadedKernel> merge;  // null where the plan does not split
-
 };
 
 struct Buffer::Impl {

@@ -10,7 +10,8 @@
 
 namespace attnsmith::planner {
 
-// One kernel for each query tile that fits, smallest tile first. What was refused or outranked goes to `rejected`.
+// One kernel for each query tile that fits, smallest tile first. What was refused or outranked goes to
+// `rejected`.
 std::vector<KernelConfig> attention_mma_kernels(const AttentionSpec& spec, const DeviceTraits& device,
                                                 std::vector<Refusal>& rejected);
 

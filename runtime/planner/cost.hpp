@@ -1,4 +1,5 @@
-// A model of a kernel's time, in clocks, good for ranking: arithmetic against memory, waves, and latency in between.
+// A model of a kernel's time, in clocks, good for ranking: arithmetic against memory, waves, and latency in
+// between.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +16,7 @@ struct Work {
 };
 
 // Time of the attention kernel and, with splits > 1, of the merge.
-double estimated_clocks(const KernelConfig& kernel, const DeviceTraits& device, const Work& work, std::int64_t splits);
+double estimated_clocks(const KernelConfig& kernel, const DeviceTraits& device, const Work& work,
+                        std::int64_t splits);
 
 }  // namespace attnsmith::planner

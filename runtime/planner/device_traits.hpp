@@ -1,6 +1,6 @@
-// What planning needs to know of a GPU. Two kinds of facts: those that follow from the compute capability alone, which
-// the kernel set may depend on, and those of one product (SM count, name), which only the choice within it may.
-// Source: CUDA C++ Programming Guide, "Compute Capabilities"; products' data sheets.
+// What planning needs to know of a GPU. Two kinds of facts: those that follow from the compute capability
+// alone, which the kernel set may depend on, and those of one product (SM count, name), which only the choice
+// within it may. Source: CUDA C++ Programming Guide, "Compute Capabilities"; products' data sheets.
 #pragma once
 
 #include <cstdint>
@@ -36,8 +36,9 @@ std::span<const DeviceTraits> known_devices();
 // Throws InvalidRequest naming `sm` and listing the table.
 const DeviceTraits& traits_of(int sm);
 
-// The table's entry for a GPU that is present, with its own name and SM count. A compute capability that is newer than
-// the table's within its major is planned as the nearest below it, whose cubins it runs. Throws Unsupported.
+// The table's entry for a GPU that is present, with its own name and SM count. A compute capability that is
+// newer than the table's within its major is planned as the nearest below it, whose cubins it runs. Throws
+// Unsupported.
 DeviceTraits traits_of_device(int sm, const std::string& name, int sm_count);
 
 }  // namespace attnsmith::planner

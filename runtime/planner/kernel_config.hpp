@@ -38,7 +38,7 @@ struct KernelConfig {
     int warps_kv = 0;
     bool queries_in_registers = false;
 
-    int ctas_per_sm = 0;           // that registers and shared memory are budgeted for
+    int ctas_per_sm = 0;            // that registers and shared memory are budgeted for
     std::int64_t shared_bytes = 0;  // dynamic
 
     int threads() const { return warps_q * warps_kv * 32; }

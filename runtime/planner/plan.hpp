@@ -1,5 +1,5 @@
-// Planning: which kernels serve a problem on a device, with what tiles and what KV split, and why not the others.
-// Pure functions: no GPU, no files, no clock. The same inputs give the same bytes of JSON.
+// Planning: which kernels serve a problem on a device, with what tiles and what KV split, and why not the
+// others. Pure functions: no GPU, no files, no clock. The same inputs give the same bytes of JSON.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@
 
 namespace attnsmith::planner {
 
-// How the keys of a sequence are divided over CTAs. Chunks lie at absolute key positions, so which keys are reduced
-// together depends on the plan alone.
+// How the keys of a sequence are divided over CTAs. Chunks lie at absolute key positions, so which keys are
+// reduced together depends on the plan alone.
 struct SplitPlan {
     std::int64_t chunk = 0;   // keys, a multiple of tile_kv; 0: never split
     std::int64_t splits = 1;  // at the planned sizes
@@ -45,8 +45,9 @@ struct KernelSet {
     std::vector<Refusal> rejected{};
 };
 
-// Every kernel that a plan for this spec can name on this compute capability, whatever the sizes and the SM count.
-// Throws Unsupported with each candidate's reason when no kernel serves the spec. The spec is a validated one's.
+// Every kernel that a plan for this spec can name on this compute capability, whatever the sizes and the SM
+// count. Throws Unsupported with each candidate's reason when no kernel serves the spec. The spec is a
+// validated one's.
 KernelSet kernel_set(const AttentionSpec& spec, int sm);
 
 // Throws Unsupported.

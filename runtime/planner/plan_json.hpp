@@ -25,7 +25,8 @@ struct CacheState {
     std::optional<CompiledResources> compiled{};
 };
 
-// `attention` and `merge` are the cache states of the plan's kernels. The merge is listed where the plan splits.
+// `attention` and `merge` are the cache states of the plan's kernels. The merge is listed where the plan
+// splits.
 nlohmann::ordered_json to_json(const Plan& plan, const CacheState& attention, const CacheState& merge);
 
 }  // namespace attnsmith::planner

@@ -17,7 +17,9 @@ std::string list_refusals(const std::string& what, const std::vector<Refusal>& r
 
 std::string library_message(const std::string& library, const std::vector<std::string>& tried,
                             const std::string& remedy) {
-    const std::string names = tried.empty() ? "nothing" : fmt::format("{}", fmt::join(tried, ", "));
+    std::string names;
+    for (const std::string& name : tried) names += (names.empty() ? "" : ", ") + name;
+    if (names.empty()) names = "nothing";
     std::string line = fmt::format("{} could not be opened; tried {}", library, names);
     if (!remedy.empty()) line += "; " + remedy;
     return line;

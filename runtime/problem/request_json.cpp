@@ -20,7 +20,7 @@ using nlohmann::json;
 [[noreturn]] void refuse_unknown(const std::string& name) {
     std::vector<std::string_view> names;
     for (const RequestField& field : request_fields()) names.push_back(field.name);
-    std::string accepted = "one of " + fmt::format("{}", fmt::join(names, ", "));
+    std::string accepted = "one of " + join_or(names);
     if (const std::string_view nearest = nearest_name(name, names); !nearest.empty()) {
         accepted = fmt::format("{} (did you mean that?), or {}", nearest, accepted);
     }

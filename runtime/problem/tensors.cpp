@@ -160,10 +160,11 @@ void check_output_elements(const Named& named) {
                    "a stride above 0: an output's elements do not share memory");
         }
     }
-    refuse(named.part("strides"),
-           fmt::format("{}", fmt::join(named.tensor.strides.begin(),
-                                       named.tensor.strides.begin() + named.tensor.rank, ", ")),
-           "strides under which no two elements of an output share memory");
+    std::string strides;
+    for (int axis = 0; axis < named.tensor.rank; ++axis) {
+        strides += (axis == 0 ? "" : ", ") + std::to_string(named.stride(axis));
+    }
+    refuse(named.part("strides"), strides, "strides under which no two elements of an output share memory");
 }
 
 class Checker {

@@ -9,7 +9,8 @@ namespace attnsmith::problem {
 // The sizes that a launch needs, read off checked tensors.
 struct BoundShape {
     std::int64_t batch = 0;
-    std::int64_t q_tokens = 0;    // queries of all sequences: batch * max_q_len when dense, rows of q when ragged
+    std::int64_t q_tokens =
+        0;  // queries of all sequences: batch * max_q_len when dense, rows of q when ragged
     std::int64_t max_q_len = 0;   // bound of one sequence, at most what the tensors hold
     std::int64_t max_kv_len = 0;  // likewise
     std::int64_t kv_tokens = 0;   // ragged: rows of k; dense: kv_len of one sequence; paged: 0

@@ -1,5 +1,6 @@
-// What one launch works on: tensors, and where each sequence lies in them. Lengths, indptrs and page tables are
-// device memory that the kernel reads; the host gives only bounds, so a captured graph stays valid as lengths change.
+// What one launch works on: tensors, and where each sequence lies in them. Lengths, indptrs and page tables
+// are device memory that the kernel reads; the host gives only bounds, so a captured graph stays valid as
+// lengths change.
 #pragma once
 
 #include <cstdint>
@@ -8,20 +9,23 @@
 
 namespace attnsmith {
 
-// Axes are in this order whatever the memory layout is: strides say where elements lie. The last stride is 1.
+// Axes are in this order whatever the memory layout is: strides say where elements lie. The last stride of q,
+// k, v and o is 1; lse may have any.
 struct AttentionTensors {
-    Tensor q{};    // [batch, q_len, q_heads, head_dim_qk], or [q_tokens, q_heads, head_dim_qk] with Batch::q_indptr
-    Tensor k{};    // dense [batch, kv_len, kv_heads, head_dim_qk], ragged [kv_tokens, kv_heads, head_dim_qk],
-                 // paged [pages, page_size, kv_heads, head_dim_qk] (NHD) or [pages, kv_heads, page_size, ...] (HND)
-    Tensor v{};    // as k, with head_dim_vo
-    Tensor o{};    // as q, with head_dim_vo; overlaps no other tensor
-    Tensor lse{};  // f32, as o without its last axis; present exactly when AttentionSpec::lse
+    Tensor q{};  // [batch, q_len, q_heads, head_dim_qk], or [q_tokens, q_heads, head_dim_qk] with
+                 // Batch::q_indptr
+    Tensor k{};  // dense [batch, kv_len, kv_heads, head_dim_qk], ragged [kv_tokens, kv_heads, head_dim_qk],
+                 // paged [pages, page_size, kv_heads, head_dim_qk] (NHD) or [pages, kv_heads, page_size, ...]
+                 // (HND)
+    Tensor v{};  // as k, with head_dim_vo
+    Tensor o{};  // as q, with head_dim_vo; overlaps no other tensor
+    Tensor lse{};           // f32, as o without its last axis; present exactly when AttentionSpec::lse
     Tensor sinks{};         // f32 [q_heads], natural-log units; present exactly when AttentionSpec::sink
     Tensor alibi_slopes{};  // f32 [q_heads]; present exactly when AttentionSpec::alibi
 };
 
-// Lengths on the device, dtype AttentionSpec::index_dtype, contiguous. A length beyond its bound is clamped and
-// reported by Call::status(); no value on the device makes a kernel touch memory outside the tensors.
+// Lengths on the device, dtype AttentionSpec::index_dtype, contiguous. A length beyond its bound is clamped
+// and reported by Call::status(); no value on the device makes a kernel touch memory outside the tensors.
 struct Batch {
     Tensor q_indptr{};   // [batch + 1]: first token of each sequence's queries, and the end
     Tensor q_lens{};     // [batch], optional, of a dense q: queries in use
@@ -35,7 +39,8 @@ struct Batch {
     Tensor page_indices{};   // [most pages of all sequences]
     Tensor last_page_len{};  // [batch]: tokens in each sequence's last page, 1 .. page_size
 
-    // Bounds. 0 takes what the tensors' shapes allow, which is needed to be small where a launch should be fast.
+    // Bounds. 0 takes what the tensors' shapes allow, which is needed to be small where a launch should be
+    // fast.
     std::int64_t max_q_len = 0;   // of one sequence
     std::int64_t max_kv_len = 0;  // of one sequence
 };

@@ -1,4 +1,5 @@
-// The errors that attnsmith throws. All derive from attnsmith::Error; what() is one line that a person can act on.
+// The errors that attnsmith throws. All derive from attnsmith::Error; what() is one line that a person can
+// act on.
 #pragma once
 
 #include <stdexcept>

@@ -3,12 +3,13 @@
 //   attnsmith::Runtime runtime;                                  // opens nothing until it is needed
 //   attnsmith::Kernel kernel = runtime.prepare(spec, sizes);     // plan, cache or compile, load
 //   attnsmith::Call call = kernel.bind(tensors, batch);          // checks and fixes the arguments
-//   call.launch(stream);                                         // any number of times; can be captured in a CUDA graph
+//   call.launch(stream);                                         // any number of times; can be captured in a
+//   CUDA graph
 //
-// Thread safety: Runtime and Kernel may be used from any number of threads. A Call may be launched from any thread,
-// but holds one workspace: make one Call for each launch that is in flight at the same time.
-// Devices: the caller's current CUDA context is used, the device's primary context where there is none.
-// Lifetime: Kernel and Call keep alive what they need of the Runtime. Errors: attnsmith/error.hpp.
+// Thread safety: Runtime and Kernel may be used from any number of threads. A Call may be launched from any
+// thread, but holds one workspace: make one Call for each launch that is in flight at the same time. Devices:
+// the caller's current CUDA context is used, the device's primary context where there is none. Lifetime:
+// Kernel and Call keep alive what they need of the Runtime. Errors: attnsmith/error.hpp.
 #pragma once
 
 #include <cstddef>
@@ -38,16 +39,17 @@ enum class LogLevel : std::uint8_t { off, error, warn, info, debug };
 using LogSink = std::function<void(LogLevel, std::string_view line)>;
 
 struct RuntimeOptions {
-    // Cache directories, the writable one first. Empty: ATTNSMITH_CACHE_DIR, else $XDG_CACHE_HOME/attnsmith, else
+    // Cache directories, the writable one first. Empty: ATTNSMITH_CACHE_DIR, else $XDG_CACHE_HOME/attnsmith,
+    // else
     // ~/.cache/attnsmith, else memory only.
     std::vector<std::string> cache_dirs{};
-    bool use_cache = true;               // false: neither reads nor writes a directory
-    std::string nvrtc_path{};              // file or folder; empty: ATTNSMITH_NVRTC_PATH, else the usual places
-    std::string driver_path{};             // the CUDA driver's file; empty: the usual places
-    int compile_threads = 0;             // of one Runtime; 0: the number of cores
-    std::optional<LogLevel> log_level{};   // absent: ATTNSMITH_LOG, else warn
-    LogSink log{};                         // absent: standard error
-    std::string keep_source_dir{};         // not empty: generated sources are kept there and compiled with -lineinfo
+    bool use_cache = true;      // false: neither reads nor writes a directory
+    std::string nvrtc_path{};   // file or folder; empty: ATTNSMITH_NVRTC_PATH, else the usual places
+    std::string driver_path{};  // the CUDA driver's file; empty: the usual places
+    int compile_threads = 0;    // of one Runtime; 0: the number of cores
+    std::optional<LogLevel> log_level{};  // absent: ATTNSMITH_LOG, else warn
+    LogSink log{};                        // absent: standard error
+    std::string keep_source_dir{};  // not empty: generated sources are kept there and compiled with -lineinfo
 };
 
 // A buffer of device memory, freed with the object.
@@ -70,8 +72,9 @@ class ATTNSMITH_API Buffer {
     std::unique_ptr<Impl> impl_;
 };
 
-// Scratch memory of one Call: device memory, 256-byte aligned, at least Kernel::workspace_bytes(...) long. Its first
-// 256 bytes hold the status that Call::status() reads: the caller zeroes them once, before the first launch.
+// Scratch memory of one Call: device memory, 256-byte aligned, at least Kernel::workspace_bytes(...) long.
+// Its first 256 bytes hold the status that Call::status() reads: the caller zeroes them once, before the
+// first launch.
 struct Workspace {
     void* data = nullptr;
     std::size_t bytes = 0;
@@ -79,8 +82,8 @@ struct Workspace {
 
 // What the launches so far of one Call found wrong in device-side lengths. Sticky until cleared.
 struct CallStatus {
-    bool q_len_clamped = false;    // a sequence had more queries than the bound or the tensor
-    bool kv_len_clamped = false;   // a sequence had more keys than the bound or the tensor
+    bool q_len_clamped = false;      // a sequence had more queries than the bound or the tensor
+    bool kv_len_clamped = false;     // a sequence had more keys than the bound or the tensor
     bool page_out_of_range = false;  // a page id in use was not a page; its keys were read as zeros
     explicit operator bool() const noexcept { return q_len_clamped || kv_len_clamped || page_out_of_range; }
 };
@@ -115,10 +118,12 @@ class ATTNSMITH_API Kernel {
     Kernel();
 
     // Bytes of workspace that a Call needs whose tensors have these bounds, at least 256.
-    // `q_tokens` counts the queries of all sequences: batch * max_q_len for a dense q, q.shape[0] for a ragged one.
+    // `q_tokens` counts the queries of all sequences: batch * max_q_len for a dense q, q.shape[0] for a
+    // ragged one.
     std::size_t workspace_bytes(std::int64_t batch, std::int64_t q_tokens, std::int64_t max_kv_len) const;
 
-    // Checks the tensors against the spec and fixes the arguments. Throws InvalidRequest naming the tensor's field.
+    // Checks the tensors against the spec and fixes the arguments. Throws InvalidRequest naming the tensor's
+    // field.
     Call bind(const AttentionTensors& tensors, const Batch& batch) const;  // the Call owns its workspace
     Call bind(const AttentionTensors& tensors, const Batch& batch, Workspace workspace) const;
 
@@ -135,7 +140,7 @@ class ATTNSMITH_API Kernel {
 
 // How one kernel of a prewarm came out.
 struct PrewarmedKernel {
-    std::string name{};   // e.g. "attention mma bf16 128x128 paged 64x64"
+    std::string name{};  // e.g. "attention mma bf16 128x128 paged 64x64"
     int sm = 0;
     std::string key{};    // of the cache entry
     std::string state{};  // "hit", "compiled", "waited", "failed" or "cancelled"
@@ -144,15 +149,24 @@ struct PrewarmedKernel {
     std::size_t cubin_bytes = 0;
 };
 
+// A spec that no kernel serves on an SM; the others are done.
+struct PrewarmRefusal {
+    std::size_t spec = 0;  // its place in the list given
+    int sm = 0;
+    std::string reason{};
+};
+
 struct PrewarmReport {
     int total = 0, hits = 0, compiled = 0, waited = 0, failed = 0, cancelled = 0;
     double seconds = 0;
+    std::vector<PrewarmRefusal> unsupported{};
     std::vector<PrewarmedKernel> kernels{};
 };
 
 struct PrewarmOptions {
     int jobs = 0;  // 0: the number of cores
-    std::function<void(const PrewarmedKernel&, int done, int total)> progress{};  // called from one thread at a time
+    std::function<void(const PrewarmedKernel&, int done, int total)>
+        progress{};          // called from one thread at a time
     std::stop_token stop{};  // what is being compiled is finished, the rest is cancelled
 };
 
@@ -172,8 +186,9 @@ class ATTNSMITH_API Runtime {
     Runtime(Runtime&&) noexcept;
     Runtime& operator=(Runtime&&) noexcept;
 
-    // The kernel for this problem on the current device. The first call plans, reads the cache or compiles, and loads;
-    // later ones are a look-up. Throws InvalidRequest, Unsupported, CompileError, DriverError, LibraryMissing.
+    // The kernel for this problem on the current device. The first call plans, reads the cache or compiles,
+    // and loads; later ones are a look-up. Throws InvalidRequest, Unsupported, CompileError, DriverError,
+    // LibraryMissing.
     Kernel prepare(const AttentionSpec& spec, const PlanSizes& sizes);
     // The same on a thread of the runtime's compile pool, for the device that is current now.
     std::shared_future<Kernel> prepare_async(const AttentionSpec& spec, const PlanSizes& sizes);
@@ -181,13 +196,14 @@ class ATTNSMITH_API Runtime {
     // The plan as JSON (schema attnsmith.plan/1). `sm` 0 is the current device; others need no GPU.
     std::string plan_json(const AttentionSpec& spec, const PlanSizes& sizes, int sm = 0) const;
 
-    // Compiles into the cache every kernel that planning could choose for these specs on these SMs. Needs no GPU.
-    // Kernels that fail are reported, not thrown. Throws InvalidRequest, LibraryMissing, CacheError (no usable
-    // directory: there would be nothing to show for the work).
+    // Compiles into the cache every kernel that planning could choose for these specs on these SMs. Needs no
+    // GPU. Kernels that fail, or cannot be stored, are reported, not thrown; so is a spec that no kernel
+    // serves on an SM. Throws InvalidRequest, CacheError (no usable directory: there would be nothing to show
+    // for the work).
     PrewarmReport prewarm(std::span<const AttentionSpec> specs, std::span<const int> sms,
                           const PrewarmOptions& options = {});
 
-    std::vector<DeviceInfo> devices() const;  // empty where there is no driver or no GPU
+    std::vector<DeviceInfo> devices() const;   // empty where there is no driver or no GPU
     Buffer allocate(std::size_t bytes) const;  // device memory of the current device
     void synchronize(Stream stream = nullptr) const;
 

@@ -13,8 +13,8 @@
 
 namespace attnsmith {
 
-// Scaled dot-product attention: o = softmax(mask(softcap(scale * q k^T) + alibi)) v, for each query head with the
-// key/value head that its group shares. All counts are in elements.
+// Scaled dot-product attention: o = softmax(mask(softcap(scale * q k^T) + alibi)) v, for each query head with
+// the key/value head that its group shares. All counts are in elements.
 struct AttentionSpec {
     DType dtype = DType::bf16;     // of q, k, v and o: f16 or bf16
     std::int64_t head_dim_qk = 0;  // a multiple of 8 from 8 to 256
@@ -25,19 +25,19 @@ struct AttentionSpec {
     Mask mask = Mask::full;  // causal is bottom-right aligned: the last query sees the last key
     // Query i (in that alignment) sees keys i - window_left .. i + window_right; absent is unbounded.
     std::optional<std::int64_t> window_left{};
-    std::optional<std::int64_t> window_right{};
+    std::optional<std::int64_t> window_right{};  // with a causal mask 0 or absent
 
-    std::optional<double> scale{};    // of q k^T; absent is 1 / sqrt(head_dim_qk)
+    std::optional<double> scale{};    // of q k^T, above 0; absent is 1 / sqrt(head_dim_qk)
     std::optional<double> softcap{};  // logits become softcap * tanh(logit / softcap)
-    bool alibi = false;             // adds slope[q_head] * (j - i)
-    bool sink = false;              // adds exp(sink[q_head]) to each row's denominator
-    bool lse = false;               // also writes the natural-log log-sum-exp of each row
+    bool alibi = false;               // adds slope[q_head] * (j - i)
+    bool sink = false;                // adds exp(sink[q_head]) to each row's denominator
+    bool lse = false;                 // also writes the natural-log log-sum-exp of each row
 
     KvStorage kv = KvStorage::dense;
     PageOrder page_order = PageOrder::NHD;  // of paged KV
     std::int64_t page_size = 0;             // tokens a page; paged KV only
     DType index_dtype = DType::i32;         // of indptrs, lengths and page tables: i32 or i64
-    int alignment = 16;                     // bytes that every base and stride is a multiple of: 16, 8, 4 or 2
+    int alignment = 16;  // bytes that every base and stride is a multiple of: 16, 8, 4 or 2
 
     Precision precision = Precision::standard;
     Consistency consistency = Consistency::standard;
@@ -63,7 +63,8 @@ struct AttentionRequest {
     bool operator==(const AttentionRequest&) const = default;
 };
 
-// Parses and validates a JSON request. Throws InvalidRequest naming the field, Unsupported for an `op` that is not built.
+// Parses and validates a JSON request. Throws InvalidRequest naming the field, Unsupported for an `op` that
+// is not built.
 ATTNSMITH_API AttentionRequest parse_request(std::string_view json);
 
 // The validated request as JSON with every default filled in. Throws InvalidRequest.
@@ -71,9 +72,9 @@ ATTNSMITH_API std::string to_json(const AttentionRequest& request);
 
 // One distinct attention of a model, in one phase.
 struct ModelAttention {
-    std::string name{};              // e.g. "sliding_attention/decode"
-    std::string phase{};             // "prefill" or "decode"
-    std::int64_t layers = 0;       // how many of the model's layers use it
+    std::string name{};                // e.g. "sliding_attention/decode"
+    std::string phase{};               // "prefill" or "decode"
+    std::int64_t layers = 0;           // how many of the model's layers use it
     std::vector<std::string> notes{};  // what was assumed, e.g. "dtype float32 is planned as bf16"
     AttentionRequest request{};
 };
@@ -91,18 +92,19 @@ struct Model {
 };
 
 struct ModelOptions {
-    std::optional<DType> dtype{};              // overrides the config's
+    std::optional<DType> dtype{};  // overrides the config's
     KvStorage kv = KvStorage::paged;
     std::int64_t page_size = 16;
     PageOrder page_order = PageOrder::NHD;
     DType index_dtype = DType::i32;
-    std::int64_t batch = 8;                  // sequences, of both phases
-    std::int64_t q_len = 1024;               // queries of a prefill
-    std::int64_t kv_len = 4096;              // keys, of both phases
-    std::int64_t tensor_parallel = 1;        // GPUs that the heads are divided over
+    std::int64_t batch = 8;            // sequences, of both phases
+    std::int64_t q_len = 1024;         // queries of a prefill
+    std::int64_t kv_len = 4096;        // keys, of both phases
+    std::int64_t tensor_parallel = 1;  // GPUs that the heads are divided over
 };
 
-// Reads a Hugging Face config.json (its text). Throws InvalidRequest when it describes no attention or is malformed.
+// Reads a Hugging Face config.json (its text). Throws InvalidRequest when it describes no attention or is
+// malformed.
 ATTNSMITH_API Model parse_model(std::string_view config_json, const ModelOptions& options = {});
 
 }  // namespace attnsmith

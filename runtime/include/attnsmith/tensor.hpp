@@ -1,4 +1,5 @@
-// A strided view of device memory. It owns nothing; the caller keeps the memory alive while a call is in flight.
+// A strided view of device memory. It owns nothing; the caller keeps the memory alive while a call is in
+// flight.
 #pragma once
 
 #include <array>
@@ -23,9 +24,9 @@ struct ATTNSMITH_API Tensor {
     static Tensor contiguous(const void* data, DType dtype, std::initializer_list<std::int64_t> shape);
 
     // Views; none copies. Each throws InvalidRequest for an axis or index out of range.
-    Tensor permute(std::initializer_list<int> axes) const;                         // axes in the new order
-    Tensor select(int axis, std::int64_t index) const;                             // drops the axis
-    Tensor slice(int axis, std::int64_t begin, std::int64_t end) const;            // keeps it
+    Tensor permute(std::initializer_list<int> axes) const;               // axes in the new order
+    Tensor select(int axis, std::int64_t index) const;                   // drops the axis
+    Tensor slice(int axis, std::int64_t begin, std::int64_t end) const;  // keeps it
     Tensor split(int axis, std::int64_t outer) const;  // one axis of n into [outer, n / outer]
 
     explicit operator bool() const noexcept { return data != nullptr; }

@@ -1,5 +1,6 @@
-// Every kernel of the families, for every SM, through NVRTC: it compiles, spills nothing, keeps to the registers and the
-// shared memory that it was planned with, and is made of the instructions that its backend promises.
+// Every kernel of the families, for every SM, through NVRTC: it compiles, spills nothing, keeps to the
+// registers and the shared memory that it was planned with, and is made of the instructions that its backend
+// promises.
 #include <atomic>
 #include <map>
 #include <mutex>
@@ -21,7 +22,8 @@ enum Opcode : std::uint32_t { kHmma = 0x23c, kLdsm = 0x83b, kLdgsts = 0xfae, kSt
 
 std::uint64_t u64(std::span<const std::byte> bytes, std::size_t at) {
     std::uint64_t value = 0;
-    for (std::size_t i = 0; i < 8 && at + i < bytes.size(); ++i) value |= static_cast<std::uint64_t>(bytes[at + i]) << (8 * i);
+    for (std::size_t i = 0; i < 8 && at + i < bytes.size(); ++i)
+        value |= static_cast<std::uint64_t>(bytes[at + i]) << (8 * i);
     return value;
 }
 
@@ -34,21 +36,25 @@ std::map<std::uint32_t, int> count_opcodes(std::span<const std::byte> cubin) {
     const std::uint64_t entry_bytes = u64(cubin, 0x3a) & 0xffff, entries = u64(cubin, 0x3c) & 0xffff;
     for (std::uint64_t i = 0; i < entries; ++i) {
         const std::uint64_t header = table + i * entry_bytes;
-        const bool code = (u64(cubin, header + 4) & 0xffffffff) == kProgramBits && (u64(cubin, header + 8) & kExecutable);
+        const bool code =
+            (u64(cubin, header + 4) & 0xffffffff) == kProgramBits && (u64(cubin, header + 8) & kExecutable);
         if (!code) continue;
         const std::uint64_t begin = u64(cubin, header + 0x18), bytes = u64(cubin, header + 0x20);
-        for (std::uint64_t at = begin; at < begin + bytes; at += 16) ++counts[static_cast<std::uint32_t>(u64(cubin, at) & 0xfff)];
+        for (std::uint64_t at = begin; at < begin + bytes; at += 16)
+            ++counts[static_cast<std::uint32_t>(u64(cubin, at) & 0xfff)];
     }
     return counts;
 }
 
-// The kernels whose machine code is looked at on every SM: each head dim of the main shapes, storage and tile; and the
-// logit transforms, small alignments and wide indices at one head dim.
+// The kernels whose machine code is looked at on every SM: each head dim of the main shapes, storage and
+// tile; and the logit transforms, small alignments and wide indices at one head dim.
 std::set<KernelConfig> kernels_on(int sm) {
     std::vector<AttentionSpec> specs;
-    for (const auto& [qk, vo] : {std::pair{64, 64}, {96, 96}, {128, 128}, {192, 128}, {256, 256}, {72, 72}, {200, 200}}) {
+    for (const auto& [qk, vo] :
+         {std::pair{64, 64}, {96, 96}, {128, 128}, {192, 128}, {256, 256}, {72, 72}, {200, 200}}) {
         for (bool paged : {false, true}) {
-            AttentionSpec spec{.dtype = DType::bf16, .head_dim_qk = qk, .head_dim_vo = vo, .q_heads = 8, .kv_heads = 2};
+            AttentionSpec spec{
+                .dtype = DType::bf16, .head_dim_qk = qk, .head_dim_vo = vo, .q_heads = 8, .kv_heads = 2};
             if (paged) spec.kv = KvStorage::paged, spec.page_size = 16;
             specs.push_back(spec);
         }
@@ -65,7 +71,8 @@ std::set<KernelConfig> kernels_on(int sm) {
     }
     std::set<KernelConfig> kernels;
     for (const AttentionSpec& spec : specs) {
-        for (const KernelConfig& kernel : planner::kernel_set(problem::validate(spec, {}).spec, sm).kernels) kernels.insert(kernel);
+        for (const KernelConfig& kernel : planner::kernel_set(problem::validate(spec, {}).spec, sm).kernels)
+            kernels.insert(kernel);
     }
     return kernels;
 }
@@ -83,19 +90,22 @@ std::string inspect(const compiler::Nvrtc& nvrtc, const KernelConfig& kernel) {
     if (reports.size() == 1) {
         expect(reports[0].spill_store_bytes + reports[0].spill_load_bytes == 0, "spills");
         expect(reports[0].stack_bytes == 0, "uses a stack");
-        expect(reports[0].registers_per_thread <= kernel.registers_ceiling(), "too many registers for its occupancy");
+        expect(reports[0].registers_per_thread <= kernel.registers_ceiling(),
+               "too many registers for its occupancy");
         expect(reports[0].static_shared_bytes == 0, "has static shared memory that nobody counts");
     }
     const auto info = compiler::CubinInfo::parse(compiled.cubin);
     expect(info && info->sm() == kernel.sm, "is for another SM");
-    expect(info && info->read_u32(compiler::kSharedBytesSymbol) == static_cast<std::uint32_t>(kernel.shared_bytes),
+    expect(info && info->read_u32(compiler::kSharedBytesSymbol) ==
+                       static_cast<std::uint32_t>(kernel.shared_bytes),
            "lays out other shared memory than planned");
     auto opcodes = count_opcodes(compiled.cubin);
     expect(opcodes[kStl] == 0 && opcodes[kLdl] == 0, "touches local memory");
     if (kernel.backend == planner::Backend::mma) {
         expect(opcodes[kHmma] > 0, "has no HMMA");
         expect(opcodes[kLdsm] > 0, "has no LDSM");
-        expect((opcodes[kLdgsts] > 0) == (kernel.alignment >= 4), "LDGSTS: cp.async needs 4 bytes of alignment");
+        expect((opcodes[kLdgsts] > 0) == (kernel.alignment >= 4),
+               "LDGSTS: cp.async needs 4 bytes of alignment");
     } else {
         expect(opcodes[kHmma] == 0, "multiplies on tensor cores");
     }
@@ -123,7 +133,8 @@ std::string inspect_all(int sm) {
     };
     {
         std::vector<std::jthread> threads;
-        for (unsigned i = 0; i < std::max(1u, std::thread::hardware_concurrency()); ++i) threads.emplace_back(work);
+        for (unsigned i = 0; i < std::max(1u, std::thread::hardware_concurrency()); ++i)
+            threads.emplace_back(work);
     }
     return wrong;
 }

@@ -1,4 +1,5 @@
-// The promise that pre-warming rests on: what planning chooses, whatever the sizes and the GPU, is in the kernel set.
+// The promise that pre-warming rests on: what planning chooses, whatever the sizes and the GPU, is in the
+// kernel set.
 #include <algorithm>
 #include <random>
 
@@ -29,15 +30,22 @@ AttentionSpec random_spec(std::mt19937& random) {
     spec.alignment = static_cast<int>(pick(16, 8, 4, 2));
     spec.index_dtype = random() % 2 ? DType::i32 : DType::i64;
     switch (random() % 3) {
-        case 0: spec.kv = KvStorage::dense; break;
-        case 1: spec.kv = KvStorage::ragged; break;
-        default: spec.kv = KvStorage::paged, spec.page_size = pick(1, 3, 16, 64, 256);
+        case 0:
+            spec.kv = KvStorage::dense;
+            break;
+        case 1:
+            spec.kv = KvStorage::ragged;
+            break;
+        default:
+            spec.kv = KvStorage::paged, spec.page_size = pick(1, 3, 16, 64, 256);
     }
     return spec;
 }
 
 PlanSizes random_sizes(std::mt19937& random) {
-    const auto up_to = [&](int bits) { return static_cast<std::int64_t>(random() % (1u << (1 + random() % static_cast<unsigned>(bits)))); };
+    const auto up_to = [&](int bits) {
+        return static_cast<std::int64_t>(random() % (1u << (1 + random() % static_cast<unsigned>(bits))));
+    };
     return {.batch = 1 + up_to(9), .q_len = up_to(14), .kv_len = up_to(17)};
 }
 
@@ -66,8 +74,11 @@ TEST_CASE("every plan's kernels are in the kernel set of its spec and SM", "[pla
 }
 
 TEST_CASE("the kernel set depends on nothing that is an argument at launch", "[planner]") {
-    AttentionSpec spec{.dtype = DType::bf16, .head_dim_qk = 128, .q_heads = 32, .kv_heads = 8, .mask = Mask::causal};
-    const auto set_of = [](const AttentionSpec& s) { return planner::kernel_set(problem::validate(s, {}).spec, 90).kernels; };
+    AttentionSpec spec{
+        .dtype = DType::bf16, .head_dim_qk = 128, .q_heads = 32, .kv_heads = 8, .mask = Mask::causal};
+    const auto set_of = [](const AttentionSpec& s) {
+        return planner::kernel_set(problem::validate(s, {}).spec, 90).kernels;
+    };
     const auto reference = set_of(spec);
     AttentionSpec other = spec;
     other.q_heads = 64;
@@ -86,7 +97,8 @@ TEST_CASE("every SM of the table has a plan for every head dim", "[planner]") {
             for (std::int64_t vo : {qk, std::int64_t{8}, std::int64_t{128}, std::int64_t{256}}) {
                 const AttentionSpec spec{.head_dim_qk = qk, .head_dim_vo = vo, .q_heads = 4, .kv_heads = 2};
                 for (std::int64_t q_len : {1, 20, 4096}) {
-                    const auto plan = planner::make_plan(problem::validate(spec, {.batch = 2, .q_len = q_len, .kv_len = 4096}), device);
+                    const auto plan = planner::make_plan(
+                        problem::validate(spec, {.batch = 2, .q_len = q_len, .kv_len = 4096}), device);
                     CAPTURE(device.sm, qk, vo, q_len);
                     REQUIRE(plan.attention.shared_bytes <= device.shared_bytes_per_block);
                     REQUIRE(plan.attention.registers_ceiling() >= 128);
@@ -99,8 +111,9 @@ TEST_CASE("every SM of the table has a plan for every head dim", "[planner]") {
 
 TEST_CASE("the table lists the SMs that requests may name", "[planner]") {
     for (const planner::DeviceTraits& device : planner::known_devices()) {
-        REQUIRE(parse_request(R"({"op":"attention","head_dim":64,"q_heads":1,"sm":)" + std::to_string(device.sm) + "}").sm ==
-                std::vector<int>{device.sm});
+        REQUIRE(parse_request(R"({"op":"attention","head_dim":64,"q_heads":1,"sm":)" +
+                              std::to_string(device.sm) + "}")
+                    .sm == std::vector<int>{device.sm});
     }
     REQUIRE(planner::known_devices().size() == 10);
     REQUIRE_THROWS_AS(planner::traits_of(91), InvalidRequest);

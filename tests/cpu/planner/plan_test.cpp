@@ -55,7 +55,8 @@ nlohmann::json json_of(const planner::Plan& plan) {
 
 TEST_CASE("a plan's JSON meets its schema on every SM", "[planner]") {
     for (const planner::DeviceTraits& device : planner::known_devices()) {
-        for (const PlanSizes& sizes : {PlanSizes{8, 1, 4096}, PlanSizes{1, 4096, 4096}, PlanSizes{1, 1, 131072}, PlanSizes{1, 0, 0}}) {
+        for (const PlanSizes& sizes :
+             {PlanSizes{8, 1, 4096}, PlanSizes{1, 4096, 4096}, PlanSizes{1, 1, 131072}, PlanSizes{1, 0, 0}}) {
             REQUIRE(schema_errors(json_of(plan_of(llama(), sizes, device.sm))) == "");
         }
     }
@@ -83,7 +84,7 @@ TEST_CASE("the same inputs give the same bytes of JSON", "[planner]") {
 }
 
 TEST_CASE("the query tile follows the packed rows", "[planner]") {
-    CHECK(plan_of(llama(), {64, 1, 4096}).attention.tile_q == 16);     // 4 packed rows
+    CHECK(plan_of(llama(), {64, 1, 4096}).attention.tile_q == 16);    // 4 packed rows
     CHECK(plan_of(llama(), {8, 4096, 4096}).attention.tile_q >= 64);  // plenty
 }
 
@@ -97,11 +98,14 @@ TEST_CASE("KV is split where the grid is small, and not where it is large", "[pl
 TEST_CASE("chunks are whole tiles, at absolute positions", "[planner]") {
     std::mt19937 random(7);
     for (int i = 0; i < 2000; ++i) {
-        const PlanSizes sizes{1 + static_cast<std::int64_t>(random() % 8), 1 + static_cast<std::int64_t>(random() % 4),
+        const PlanSizes sizes{1 + static_cast<std::int64_t>(random() % 8),
+                              1 + static_cast<std::int64_t>(random() % 4),
                               1 + static_cast<std::int64_t>(random() % 200000)};
         const planner::Plan plan = plan_of(llama(), sizes);
         REQUIRE(plan.split.chunk % plan.attention.tile_kv == 0);
-        const problem::BoundShape shape{.batch = sizes.batch, .q_tokens = sizes.batch * sizes.q_len, .max_q_len = sizes.q_len,
+        const problem::BoundShape shape{.batch = sizes.batch,
+                                        .q_tokens = sizes.batch * sizes.q_len,
+                                        .max_q_len = sizes.q_len,
                                         .max_kv_len = static_cast<std::int64_t>(random() % 4000000)};
         const planner::Launch launch = planner::launch_of(plan, shape);
         REQUIRE(launch.splits >= 1);
@@ -129,9 +133,11 @@ TEST_CASE("the grid covers every tile of a ragged batch", "[planner]") {
             longest = std::max(longest, lengths.back());
         }
         const planner::Plan plan = plan_of(llama(), {batch, std::max<std::int64_t>(longest, 1), 512});
-        const planner::Launch launch = planner::launch_of(plan, {.batch = batch, .q_tokens = tokens, .max_q_len = longest, .max_kv_len = 512});
+        const planner::Launch launch = planner::launch_of(
+            plan, {.batch = batch, .q_tokens = tokens, .max_q_len = longest, .max_kv_len = 512});
         std::int64_t needed = 0;
-        for (std::int64_t length : lengths) needed += (length * 4 + plan.attention.tile_q - 1) / plan.attention.tile_q;
+        for (std::int64_t length : lengths)
+            needed += (length * 4 + plan.attention.tile_q - 1) / plan.attention.tile_q;
         REQUIRE(launch.tiles >= needed);
     }
 }
@@ -152,7 +158,8 @@ TEST_CASE("what no kernel does is refused with every candidate's reason", "[plan
 }
 
 TEST_CASE("refused candidates keep their reasons", "[planner]") {
-    const planner::Plan plan = plan_of({.head_dim_qk = 256, .q_heads = 8, .mask = Mask::causal}, {1, 4096, 4096}, 86);
+    const planner::Plan plan =
+        plan_of({.head_dim_qk = 256, .q_heads = 8, .mask = Mask::causal}, {1, 4096, 4096}, 86);
     bool by_shared_memory = false;
     for (const Refusal& refusal : plan.rejected) {
         REQUIRE(!refusal.reason.empty());

@@ -6,8 +6,8 @@
  * cubin is loaded when its ELF header says an architecture that the device runs; other ELF files always are.
  * Its kernels are whatever is asked for by a name that occurs in the file.
  *
- * Tests reach the state through dlsym(handle, "fake_cuda_get_state"). Counters are atomic; the rest is for one
- * thread. */
+ * Tests reach the state through dlsym(handle, "fake_cuda_get_state"). Counters are atomic; the rest is for
+ * one thread. */
 #ifndef ATTNSMITH_TESTS_SUPPORT_FAKE_CUDA_H
 #define ATTNSMITH_TESTS_SUPPORT_FAKE_CUDA_H
 

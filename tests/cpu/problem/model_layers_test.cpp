@@ -1,0 +1,300 @@
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "attnsmith/spec.hpp"
+#include "expect.hpp"
+#include "model_summary.hpp"
+
+using namespace attnsmith;
+using namespace attnsmith::test;
+
+// ---- layers ----
+
+TEST_CASE("which layers slide", "[model]") {
+    struct Case {
+        std::string members;
+        std::int64_t sliding, full;  // layers, of 12
+        std::int64_t window_left = 99;
+        bool sliding_first = true;
+    };
+    const Case cases[] = {
+        {R"("sliding_window": 100)", 12, 0},
+        {R"("sliding_window": 1)", 12, 0, 0},
+        {R"("sliding_window": null)", 0, 12},
+        {R"("sliding_window": 100, "use_sliding_window": false)", 0, 12},
+        {R"("sliding_window": 100, "use_sliding_window": true)", 12, 0},
+        {R"("sliding_window": 100, "use_sliding_window": true, "max_window_layers": 8)", 4, 8, 99, false},
+        {R"("sliding_window": 100, "use_sliding_window": true, "max_window_layers": 0)", 12, 0},
+        {R"("sliding_window": 100, "use_sliding_window": true, "max_window_layers": 50)", 0, 12},
+        {R"("sliding_window": 100, "use_sliding_window": false, "max_window_layers": 8)", 0, 12},
+        {R"("sliding_window": 100, "sliding_window_pattern": 6)", 10, 2},
+        {R"("sliding_window": 100, "_sliding_window_pattern": 4)", 9, 3},
+        {R"("sliding_window": 100, "sliding_window_pattern": 1)", 0, 12},
+        {R"("sliding_window": 100, "sliding_window_pattern": "LLLG")", 9, 3},
+        {R"("sliding_window": 100, "sliding_window_pattern": "LLLLL")", 11, 1},  // the last sees all
+        {R"("sliding_window": null, "sliding_window_pattern": 4)", 0, 12},
+        {R"("sliding_window": 100, "layer_types": ["full_attention", "sliding_attention", "sliding_attention",
+             "full_attention", "full_attention", "full_attention", "full_attention", "full_attention",
+             "full_attention", "full_attention", "full_attention", "full_attention"])",
+         2, 10, 99, false},
+        {R"("sliding_window": null, "layer_types": ["sliding_attention", "full_attention", "full_attention",
+             "full_attention", "full_attention", "full_attention", "full_attention", "full_attention",
+             "full_attention", "full_attention", "full_attention", "full_attention", "draft_attention"])",
+         0, 12},
+        {R"("window_size": 100, "attention_types": [[["global", "local"], 6]])", 6, 6, 99, false},
+        {R"("window_size": 100, "attention_layers": ["local", "local", "local", "local", "global", "global", "global",
+             "global", "global", "global", "global", "global"])",
+         4, 8},
+    };
+    for (const Case& expected : cases) {
+        INFO(expected.members);
+        Attention sliding = kLlama;
+        sliding.name = "sliding_attention";
+        sliding.layers = expected.sliding;
+        sliding.window_left = expected.window_left;
+        Attention full = kLlama;
+        full.layers = expected.full;
+        std::vector<Attention> attentions;
+        if (expected.sliding == 0)
+            attentions = both(full);
+        else if (expected.full == 0)
+            attentions = both(sliding);
+        else
+            attentions = expected.sliding_first ? both(sliding, full) : both(full, sliding);
+        const Model model = parse_model(llama_with(expected.members));
+        CHECK(summary(model) == attentions);
+        CHECK(model.unsupported.empty());
+    }
+}
+
+TEST_CASE("class defaults of layer patterns", "[model]") {
+    const auto layers = [](const std::string& type, const std::string& members) {
+        const Model model = parse_model(R"({"model_type": ")" + type +
+                                        R"(", "hidden_size": 1024, "num_attention_heads": 8, "head_dim": 128,
+                                            "num_hidden_layers": 12)" +
+                                        members + "}");
+        std::string text;
+        for (const ModelAttention& attention : model.attentions) {
+            if (attention.phase == "prefill")
+                text += attention.name + " " + std::to_string(attention.layers) + ";";
+        }
+        return text;
+    };
+    CHECK(layers("cohere2", "") == "sliding_attention/prefill 9;full_attention/prefill 3;");
+    CHECK(layers("gemma3_text", "") == "sliding_attention/prefill 10;full_attention/prefill 2;");
+    CHECK(layers("gemma3_text", R"(, "_sliding_window_pattern": 3)") ==
+          "sliding_attention/prefill 8;full_attention/prefill 4;");
+    CHECK(layers("gpt_oss", "") == "sliding_attention/prefill 6;full_attention/prefill 6;");
+    CHECK(layers("qwen2", R"(, "sliding_window": 4096)") == "full_attention/prefill 12;");
+    CHECK(layers("qwen2", R"(, "sliding_window": 4096, "use_sliding_window": true)") ==
+          "full_attention/prefill 12;");
+    CHECK(layers("mistral", "") == "full_attention/prefill 12;");
+}
+
+TEST_CASE("layers that are no attention are left out, with a note", "[model]") {
+    const std::string cases[] = {
+        R"("attn_layer_period": 8, "attn_layer_offset": 4)",
+        R"("attn_layer_indices": [4])",
+        R"("hybrid_override_pattern": "M-M-*-M-M-M-")",
+        R"("layers_block_type": ["mamba", "mamba", "mamba", "mamba", "attention", "mamba", "mamba", "mamba", "mamba",
+            "mamba", "mamba", "mamba"])",
+    };
+    Attention expected = kLlama;
+    expected.layers = 1;
+    for (const std::string& members : cases) {
+        INFO(members);
+        const Model model = parse_model(llama_with(members));
+        CHECK(summary(model) == both(expected));
+        CHECK(has_note(model, "11 layers hold no attention"));
+        CHECK(model.unsupported.empty());
+    }
+    // Griffin's attention is local.
+    expected.layers = 4;
+    expected.name = "sliding_attention";
+    expected.window_left = 2047;
+    CHECK(summary(parse_model(llama_with(
+              R"("attention_window_size": 2048, "block_types": ["recurrent", "recurrent", "attention"])"))) ==
+          both(expected));
+}
+
+TEST_CASE("kinds of attention that are not built are listed, the rest is done", "[model]") {
+    struct Case {
+        std::string members;
+        std::string name;
+        std::int64_t full;
+    };
+    const Case cases[] = {
+        {R"("layer_types": ["linear_attention", "linear_attention", "linear_attention", "full_attention",
+             "linear_attention", "linear_attention", "linear_attention", "full_attention", "linear_attention",
+             "linear_attention", "linear_attention", "full_attention"])",
+         "linear_attention", 3},
+        {R"("full_attention_interval": 4)", "linear_attention", 3},
+        {R"("attn_type_list": [0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1])", "linear_attention", 3},
+        {R"("attention_chunk_size": 8192)", "chunked_attention", 3},
+        {R"("attention_chunk_size": 8192, "no_rope_layers": [])", "chunked_attention", 3},
+        {R"("attention_chunk_size": 8192, "no_rope_layer_interval": 6)", "chunked_attention", 2},
+        {R"("attention_chunk_size": 8192, "no_rope_layers": [1, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1])",
+         "chunked_attention", 2},
+    };
+    for (const Case& expected : cases) {
+        INFO(expected.members);
+        Attention full = kLlama;
+        full.layers = expected.full;
+        const Model model = parse_model(llama_with(expected.members));
+        CHECK(summary(model) == both(full));
+        REQUIRE(model.unsupported.size() == 1);
+        CHECK(model.unsupported[0].name == expected.name);
+        CHECK(model.unsupported[0].reason == "layer type " + expected.name + " (" +
+                                                 std::to_string(12 - expected.full) +
+                                                 " layers) is not built in this version");
+    }
+    CHECK(parse_model(R"({"model_type": "a\u0007b", "hidden_size": 64, "num_attention_heads": 1,
+                          "num_hidden_layers": 1})")
+              .model_type == R"("a\u0007b")");
+    // A type that nobody knows, with text that is not for a terminal.
+    const Model model =
+        parse_model(llama_with(R"("num_hidden_layers_": 1, "block_types": ["x\u001b[31m\n"])"));
+    CHECK(model.attentions.empty());
+    REQUIRE(model.unsupported.size() == 1);
+    CHECK(model.unsupported[0].name == "\"x\\u001b[31m\\n\"");
+}
+
+TEST_CASE("heads that no kernel takes are listed", "[model]") {
+    const Model model = parse_model(llama_with(R"("head_dim": 100)"));
+    CHECK(model.attentions.empty());
+    REQUIRE(model.unsupported.size() == 1);
+    CHECK(model.unsupported[0].name == "full_attention");
+    CHECK(contains(model.unsupported[0].reason, "head_dim_qk: 100 is not accepted"));
+    // Gemma 4's global layers have heads of 512; its scale is 1.
+    const Model gemma =
+        parse_model(R"({"model_type": "gemma4_text", "hidden_size": 2304, "num_attention_heads": 8,
+        "num_key_value_heads": 4, "head_dim": 256, "global_head_dim": 512, "num_hidden_layers": 30,
+        "sliding_window": 512, "sliding_window_pattern": 6})");
+    CHECK(summary(gemma) == both({"sliding_attention", 25, 8, 4, 256, 256, 1.0, 511}));
+    REQUIRE(gemma.unsupported.size() == 1);
+    CHECK(contains(gemma.unsupported[0].reason, "512"));
+}
+
+// ---- latent attention ----
+
+TEST_CASE("latent attention: prefill planned, decode listed", "[model]") {
+    const std::string base = R"({"model_type": "deepseek_v2", "hidden_size": 2048, "num_attention_heads": 16,
+        "num_key_value_heads": 16, "num_hidden_layers": 27, "kv_lora_rank": 512, "q_lora_rank": null,
+        "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "head_dim": 64)";
+    const auto scale = [&](const std::string& members) {
+        const Model model = parse_model(base + members + "}");
+        REQUIRE(model.attentions.size() == 1);
+        CHECK(model.attentions[0].name == "full_attention/prefill");
+        CHECK(model.attentions[0].request.spec.head_dim_qk == 192);
+        CHECK(model.attentions[0].request.spec.head_dim_vo == 128);
+        CHECK(model.unsupported.size() == 1);
+        return *model.attentions[0].request.spec.scale;
+    };
+    const double mscale = 0.1 * 0.707 * std::log(40.0) + 1.0;
+    CHECK(scale("") == rsqrt(192));
+    CHECK(scale(R"(, "rope_scaling": null)") == rsqrt(192));
+    CHECK(scale(R"(, "rope_scaling": {"type": "yarn", "factor": 40, "mscale": 1.0})") == rsqrt(192));
+    CHECK(scale(R"(, "rope_scaling": {"type": "yarn", "factor": 1, "mscale_all_dim": 1.0})") == rsqrt(192));
+    CHECK(
+        scale(
+            R"(, "rope_scaling": {"type": "yarn", "factor": 40, "mscale": 0.707, "mscale_all_dim": 0.707})") ==
+        Approx(rsqrt(192) * mscale * mscale).epsilon(1e-14));
+    CHECK(scale(R"(, "rope_parameters": {"rope_type": "yarn", "factor": 40.0, "mscale_all_dim": 0.707})") ==
+          Approx(rsqrt(192) * mscale * mscale).epsilon(1e-14));
+    // Heads that no kernel takes: nothing is planned, both parts are listed.
+    const Model odd = parse_model(R"({"num_attention_heads": 16, "num_hidden_layers": 2, "kv_lora_rank": 512,
+        "qk_nope_head_dim": 250, "qk_rope_head_dim": 64, "v_head_dim": 128})");
+    CHECK(odd.attentions.empty());
+    CHECK(odd.unsupported.size() == 2);
+}
+
+// ---- encoders ----
+
+TEST_CASE("encoders see all and have no decode", "[model]") {
+    const std::string cases[] = {
+        R"({"model_type": "bert", "hidden_size": 768, "num_attention_heads": 12, "num_hidden_layers": 12})",
+        R"({"model_type": "distilbert", "dim": 768, "n_heads": 12, "n_layers": 12})",
+        R"({"model_type": "llama", "hidden_size": 768, "num_attention_heads": 12, "num_hidden_layers": 12,
+            "is_causal": false})",
+        R"({"model_type": "gemma3_text", "hidden_size": 768, "head_dim": 64, "num_attention_heads": 12,
+            "num_key_value_heads": 12, "num_hidden_layers": 12, "use_bidirectional_attention": true,
+            "query_pre_attn_scalar": 64, "sliding_window": null})",
+    };
+    Attention expected = {"full_attention/prefill", 12, 12, 12, 64, 64, 0.125};
+    expected.mask = Mask::full;
+    for (const std::string& config : cases) {
+        INFO(config);
+        const Model model = parse_model(config);
+        CHECK(summary(model) == std::vector<Attention>{expected});
+        CHECK(model.attentions.at(0).request.sizes == PlanSizes{8, 1024, 1024});
+    }
+    // A BERT that is a decoder.
+    CHECK(
+        parse_model(
+            R"({"model_type": "bert", "hidden_size": 768, "num_attention_heads": 12, "num_hidden_layers": 12,
+                          "is_decoder": true})")
+            .attentions.size() == 2);
+    // ModernBERT's window is to both sides.
+    Attention sliding = expected;
+    sliding.name = "sliding_attention/prefill";
+    sliding.layers = 14;
+    sliding.window_left = sliding.window_right = 64;
+    expected.layers = 8;
+    CHECK(summary(parse_model(R"({"model_type": "modernbert", "hidden_size": 768, "num_attention_heads": 12,
+        "num_hidden_layers": 22, "global_attn_every_n_layers": 3, "local_attention": 128})")) ==
+          std::vector<Attention>{expected, sliding});
+    // EmbeddingGemma's config.json does not say how far its window looks ahead.
+    const Model gemma = parse_model(R"({"model_type": "gemma3_text", "hidden_size": 768, "head_dim": 256,
+        "num_attention_heads": 3, "num_key_value_heads": 1, "num_hidden_layers": 24, "use_bidirectional_attention": true,
+        "sliding_window": 512})");
+    CHECK(gemma.attentions.size() == 1);
+    REQUIRE(gemma.unsupported.size() == 1);
+    CHECK(gemma.unsupported[0].name == "sliding_attention");
+}
+
+TEST_CASE("of an encoder-decoder the decoder's self-attention is planned", "[model]") {
+    const Model whisper =
+        parse_model(R"({"model_type": "whisper", "d_model": 1280, "encoder_attention_heads": 16,
+        "decoder_attention_heads": 20, "encoder_layers": 32, "decoder_layers": 4, "num_hidden_layers": 32,
+        "is_encoder_decoder": true})");
+    CHECK(summary(whisper) == both({"full_attention", 4, 20, 20, 64, 64, 0.125}));
+    REQUIRE(whisper.unsupported.size() == 2);
+    CHECK(whisper.unsupported[0].name == "encoder_attention");
+    CHECK(whisper.unsupported[1].name == "cross_attention");
+    const Model t5gemma =
+        parse_model(R"({"model_type": "t5gemma", "is_encoder_decoder": true, "encoder": {"x": 1},
+        "decoder": {"model_type": "t5_gemma_module", "hidden_size": 2304, "head_dim": 256, "num_attention_heads": 8,
+                    "num_key_value_heads": 4, "num_hidden_layers": 26}})");
+    CHECK(summary(t5gemma) == both({"full_attention", 26, 8, 4, 256, 256, 0.0625}));
+}
+
+TEST_CASE("what no kernel computes is listed instead of planned wrongly", "[model]") {
+    const std::pair<std::string, std::string> cases[] = {
+        {R"({"model_type": "t5", "d_model": 512, "d_kv": 64, "num_heads": 8, "num_layers": 6,
+             "relative_attention_num_buckets": 32})",
+         "relative_attention_num_buckets"},
+        {R"({"model_type": "deberta-v2", "hidden_size": 768, "num_attention_heads": 12, "num_hidden_layers": 12,
+             "relative_attention": true})",
+         "relative_attention"},
+        {llama_with(R"("position_embedding_type": "relative_key_query")"), "position_embedding_type"},
+        {llama_with(R"("blocksparse_block_size": 64)"), "blocksparse_block_size"},
+        {llama_with(R"("index_topk": 2048)"), "index_topk"},
+        {llama_with(R"("attention_window": [512, 512])"), "attention_window"},
+        {llama_with(R"("scale_attn_by_inverse_layer_idx": true)"), "scale_attn_by_inverse_layer_idx"},
+        {llama_with(R"("hybrid_layer_pattern": [0, 1])"), "hybrid_layer_pattern"},
+        {llama_with(R"("is_causal": false, "alibi": true)"), "ALiBi"},
+    };
+    for (const auto& [config, reason] : cases) {
+        INFO(config);
+        const Model model = parse_model(config);
+        CHECK(model.attentions.empty());
+        REQUIRE(model.unsupported.size() == 1);
+        CHECK(contains(model.unsupported[0].reason, reason));
+    }
+    CHECK(summary(
+              parse_model(llama_with(R"("scale_attn_by_inverse_layer_idx": false, "relative_attention": null,
+        "position_embedding_type": "absolute")"))) == both(kLlama));
+}
