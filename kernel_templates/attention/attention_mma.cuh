@@ -109,10 +109,12 @@ struct AttentionMma {
     // What is done once a tile is not unrolled: it would cost more to compile than it saves.
     // Copy groups in flight, in order: Q, K(0), V(0), K(1), ... V(stages - 2), K(stages - 1).
     __device__ void start(const KeyValueTiles<Config>& tiles, int32 first_tile, int32 end_tile) {
-        if constexpr (Config::paged) {  // unrolled, so that the look-ups wait together
+        if constexpr (Config::paged) {  // all look-ups before the first store, so that they wait together
+            KeyOffsets offsets[Config::stages + 1];
 #pragma unroll
-            for (int i = 0; i <= Config::stages; ++i)
-                tiles.publish(first_tile + i, tiles.look_up(first_tile + i));
+            for (int i = 0; i <= Config::stages; ++i) offsets[i] = tiles.look_up(first_tile + i);
+#pragma unroll
+            for (int i = 0; i <= Config::stages; ++i) tiles.publish(first_tile + i, offsets[i]);
         }
         load_queries();
         copy_commit();
