@@ -10,6 +10,8 @@
 namespace attnsmith {
 namespace {
 
+constexpr std::size_t kMostPrepared = 4096;
+
 class HashState {
   public:
     template <class T>
@@ -108,6 +110,9 @@ Kernel Runtime::Impl::prepare_once(const PreparedKey& key) {
     }
     Kernel kernel = prepare(key.spec, key.sizes, key.device);
     const std::unique_lock lock(prepared_mutex);
+    // An engine may prepare for each length it meets. Loaded kernels are kept elsewhere, so that starting
+    // over costs a plan, not a compile.
+    if (prepared.size() >= kMostPrepared) prepared.clear();
     return prepared.try_emplace(key, kernel).first->second;
 }
 
