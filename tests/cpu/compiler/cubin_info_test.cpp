@@ -11,6 +11,7 @@
 
 #include "compiler/nvrtc.hpp"
 #include "support/catch.hpp"
+#include "support/nvrtc.hpp"
 
 using namespace attnsmith::compiler;
 
@@ -32,7 +33,7 @@ std::vector<std::byte> cubin(const std::string& target) {
     program.name = "unit.cu";
     program.source = kSource;
     program.target = target;
-    return Nvrtc::open()->compile(program).cubin;
+    return Nvrtc::open(attnsmith::test::nvrtc_options())->compile(program).cubin;
 }
 
 // A copy in memory of exactly its size, so that a sanitizer sees a read past the end.
@@ -74,7 +75,7 @@ TEST_CASE("cubin: entries, architecture and variables", "[cubin]") {
 }
 
 TEST_CASE("cubin: architectures of the newer file ABI", "[cubin]") {
-    const auto nvrtc = Nvrtc::open();
+    const auto nvrtc = Nvrtc::open(attnsmith::test::nvrtc_options());
     for (const int arch : nvrtc->supported_archs()) {
         if (arch < 100) continue;
         const auto info = CubinInfo::parse(cubin("sm_" + std::to_string(arch)));

@@ -11,6 +11,7 @@
 #include "compiler/specialise.hpp"
 #include "planner/plan.hpp"
 #include "support/catch.hpp"
+#include "support/nvrtc.hpp"
 
 using namespace attnsmith;
 using planner::KernelConfig;
@@ -113,7 +114,7 @@ std::string inspect(const compiler::Nvrtc& nvrtc, const KernelConfig& kernel) {
 }
 
 std::string inspect_all(int sm) {
-    const auto nvrtc = compiler::Nvrtc::open();
+    const auto nvrtc = compiler::Nvrtc::open(test::nvrtc_options());
     const std::set<KernelConfig> set = kernels_on(sm);
     const std::vector<KernelConfig> kernels(set.begin(), set.end());
     std::atomic<std::size_t> next = 0;

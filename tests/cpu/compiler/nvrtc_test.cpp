@@ -13,6 +13,7 @@
 
 #include "compiler/cubin_info.hpp"
 #include "support/catch.hpp"
+#include "support/nvrtc.hpp"
 
 using namespace attnsmith;
 using namespace attnsmith::compiler;
@@ -21,9 +22,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// "" is the NVRTC that the search finds.
+// The NVRTC of this machine, and those of ATTNSMITH_TEST_NVRTC.
 std::vector<std::string> nvrtc_folders() {
-    std::vector<std::string> folders = {""};
+    std::vector<std::string> folders = {test::nvrtc_options().path};
     const char* more = std::getenv("ATTNSMITH_TEST_NVRTC");
     std::istringstream list(more == nullptr ? "" : more);
     for (std::string folder; std::getline(list, folder, ':');) folders.push_back(folder);
