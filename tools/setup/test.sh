@@ -23,4 +23,5 @@ fixed_layout=()
 if [[ $preset == tsan ]] && setarch "$(uname -m)" -R true 2>/dev/null; then
     fixed_layout=(setarch "$(uname -m)" -R)
 fi
+[[ $preset == tsan ]] && export TSAN_OPTIONS="suppressions=$PWD/tests/support/tsan.supp ${TSAN_OPTIONS:-}"
 exec "${fixed_layout[@]}" ctest --preset "$preset" -j "$(nproc)" "$@"
