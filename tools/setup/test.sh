@@ -18,6 +18,8 @@ fi
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 build "$preset"
 
+# Without this the sanitizer of undefined behaviour prints its findings and lets the test pass.
+export UBSAN_OPTIONS=${UBSAN_OPTIONS:-halt_on_error=1:print_stacktrace=1}
 # ThreadSanitizer of GCC 12 does not know the address layout of newer kernels.
 fixed_layout=()
 if [[ $preset == tsan ]] && setarch "$(uname -m)" -R true 2>/dev/null; then
