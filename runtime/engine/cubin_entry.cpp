@@ -6,8 +6,8 @@ namespace attnsmith::engine {
 
 using Json = nlohmann::ordered_json;
 
-cache::Entry to_entry(const planner::KernelConfig& kernel, const KernelSource& source, const Cubin& cubin,
-                      const std::string& compile_log) {
+cache::Entry to_entry(const KernelSource& source, const Cubin& cubin, const std::string& compile_log) {
+    const planner::KernelConfig& kernel = source.kernel;
     Json metadata;
     metadata["name"] = kernel.name();
     metadata["entry"] = cubin.entry;

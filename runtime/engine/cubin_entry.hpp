@@ -8,8 +8,7 @@
 
 namespace attnsmith::engine {
 
-cache::Entry to_entry(const planner::KernelConfig& kernel, const KernelSource& source, const Cubin& cubin,
-                      const std::string& compile_log);
+cache::Entry to_entry(const KernelSource& source, const Cubin& cubin, const std::string& compile_log);
 
 // Null when the metadata is not what to_entry() writes.
 std::shared_ptr<const Cubin> from_entry(const cache::Candidate& candidate, cache::Entry entry);

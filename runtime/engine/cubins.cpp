@@ -86,7 +86,7 @@ cache::Version Cubins::toolchain() {
 }
 
 KernelSource Cubins::source_of(const planner::KernelConfig& kernel) const {
-    KernelSource source;
+    KernelSource source{.kernel = kernel};
     source.unit = compiler::specialise(kernel, {.line_info = !keep_source_dir_.empty()});
     const compiler::Program& program = source.unit.program;
     cache::FieldHasher hasher;
@@ -103,8 +103,8 @@ KernelSource Cubins::source_of(const planner::KernelConfig& kernel) const {
     return source;
 }
 
-std::shared_ptr<const Cubin> Cubins::find(const planner::KernelConfig& kernel) const {
-    return find_stored(source_of(kernel), [](const Cubin&) { return std::nullopt; });
+std::shared_ptr<const Cubin> Cubins::find(const KernelSource& source) const {
+    return find_stored(source, [](const Cubin&) { return std::nullopt; });
 }
 
 std::shared_ptr<const Cubin> Cubins::load(const cache::Candidate& candidate) const {
@@ -127,8 +127,7 @@ std::shared_ptr<const Cubin> Cubins::find_stored(const KernelSource& source, con
     return nullptr;
 }
 
-Obtained Cubins::obtain(const planner::KernelConfig& kernel, const Accept& accept) {
-    const KernelSource source = source_of(kernel);
+Obtained Cubins::obtain(const KernelSource& source, const Accept& accept) {
     {
         std::unique_lock lock(compiles_mutex_);
         const auto found = compiles_.find(source.key);
@@ -141,14 +140,13 @@ Obtained Cubins::obtain(const planner::KernelConfig& kernel, const Accept& accep
         }
     }
     if (auto cubin = find_stored(source, accept)) {
-        (*log_)(LogLevel::debug, "{}: {} from the cache", kernel.name(), source.key.hex());
+        (*log_)(LogLevel::debug, "{}: {} from the cache", source.kernel.name(), source.key.hex());
         return {std::move(cubin), Origin::disk};
     }
-    return compile_once(kernel, source, accept);
+    return compile_once(source, accept);
 }
 
-Obtained Cubins::compile_once(const planner::KernelConfig& kernel, const KernelSource& source,
-                              const Accept& accept) {
+Obtained Cubins::compile_once(const KernelSource& source, const Accept& accept) {
     std::promise<std::shared_ptr<const Cubin>> promise;
     Compile others;
     {
@@ -162,11 +160,12 @@ Obtained Cubins::compile_once(const planner::KernelConfig& kernel, const KernelS
     }
     if (others.valid()) {
         auto cubin = others.get();
-        if (const auto refusal = accept(*cubin)) throw Unsupported(refused_everywhere(kernel, *refusal), {});
+        if (const auto refusal = accept(*cubin))
+            throw Unsupported(refused_everywhere(source.kernel, *refusal), {});
         return {std::move(cubin), Origin::waited};
     }
     try {
-        Obtained obtained = compile_under_lock(kernel, source, accept);
+        Obtained obtained = compile_under_lock(source, accept);
         promise.set_value(obtained.cubin);
         return obtained;
     } catch (const LibraryMissing&) {
@@ -181,24 +180,24 @@ Obtained Cubins::compile_once(const planner::KernelConfig& kernel, const KernelS
     }
 }
 
-Obtained Cubins::compile_under_lock(const planner::KernelConfig& kernel, const KernelSource& source,
-                                    const Accept& accept) {
+Obtained Cubins::compile_under_lock(const KernelSource& source, const Accept& accept) {
     const cache::Lock lock = store_.lock(source.key);
     if (lock.state() == cache::LockState::timed_out) {
         (*log_)(LogLevel::warn,
                 "cache: waited {:.0f} s for another process to compile {}; compiling it here too",
-                std::chrono::duration<double>(lock.waited()).count(), kernel.name());
+                std::chrono::duration<double>(lock.waited()).count(), source.kernel.name());
     }
     // Between the look before and this lock another process may have come and gone, whether it was waited for
     // or not.
     if (auto cubin = find_stored(source, accept)) return {std::move(cubin), Origin::waited};
-    auto cubin = compile(kernel, source);
-    if (const auto refusal = accept(*cubin)) throw Unsupported(refused_everywhere(kernel, *refusal), {});
+    auto cubin = compile(source);
+    if (const auto refusal = accept(*cubin))
+        throw Unsupported(refused_everywhere(source.kernel, *refusal), {});
     return {std::move(cubin), Origin::compiled};
 }
 
-std::shared_ptr<const Cubin> Cubins::compile(const planner::KernelConfig& kernel,
-                                             const KernelSource& source) {
+std::shared_ptr<const Cubin> Cubins::compile(const KernelSource& source) {
+    const planner::KernelConfig& kernel = source.kernel;
     const auto library = nvrtc();
     keep_source(source);
     compile_slots_.acquire();
@@ -222,17 +221,15 @@ std::shared_ptr<const Cubin> Cubins::compile(const planner::KernelConfig& kernel
         (*log_)(LogLevel::warn, "{} for {} spills {} bytes", kernel.name(), kernel.target,
                 cubin->resources.spill_bytes);
     }
-    publish(kernel, source, *cubin, compiled.log);
+    publish(source, *cubin, compiled.log);
     return cubin;
 }
 
-void Cubins::publish(const planner::KernelConfig& kernel, const KernelSource& source, const Cubin& cubin,
-                     const std::string& log) const {
+void Cubins::publish(const KernelSource& source, const Cubin& cubin, const std::string& log) const {
     if (store_.options().directory.empty()) return;
-    const cache::Status status =
-        store_.publish(source.key, cubin.toolchain, to_entry(kernel, source, cubin, log));
+    const cache::Status status = store_.publish(source.key, cubin.toolchain, to_entry(source, cubin, log));
     if (!status.ok())
-        (*log_)(LogLevel::debug, "cache: {} was not stored: {}", kernel.name(), status.to_string());
+        (*log_)(LogLevel::debug, "cache: {} was not stored: {}", source.kernel.name(), status.to_string());
 }
 
 // Best effort: a debugging aid must not fail a launch.

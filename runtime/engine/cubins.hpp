@@ -21,8 +21,10 @@
 
 namespace attnsmith::engine {
 
-// A kernel's source and the digest of all that decides its machine code.
+// A kernel's source and the digest of all that decides its machine code: tens of kilobytes to write and to
+// hash, so callers make it once and hand it on.
 struct KernelSource {
+    planner::KernelConfig kernel;
     compiler::TranslationUnit unit;
     cache::Digest key;
     std::string fields_json;  // what went into the key, labelled
@@ -52,13 +54,13 @@ class Cubins {
     KernelSource source_of(const planner::KernelConfig& kernel) const;
 
     // What stands in the cache for the kernel, newest toolchain first; never compiles. Null: nothing usable.
-    std::shared_ptr<const Cubin> find(const planner::KernelConfig& kernel) const;
+    std::shared_ptr<const Cubin> find(const KernelSource& source) const;
 
     // Offers each cubin that there is, newest toolchain first, to `accept`, until it takes one; else compiles
     // one. `accept` gives the reason why it does not take a cubin, nothing if it does. Throws what compiling
     // throws, and Unsupported where even the new cubin is not accepted.
     using Accept = std::function<std::optional<std::string>(const Cubin&)>;
-    Obtained obtain(const planner::KernelConfig& kernel, const Accept& accept);
+    Obtained obtain(const KernelSource& source, const Accept& accept);
 
     // Opens NVRTC where it is not open yet. Throws LibraryMissing.
     std::shared_ptr<const compiler::Nvrtc> nvrtc();
@@ -72,13 +74,10 @@ class Cubins {
 
     std::shared_ptr<const Cubin> find_stored(const KernelSource& source, const Accept& accept) const;
     std::shared_ptr<const Cubin> load(const cache::Candidate& candidate) const;
-    Obtained compile_once(const planner::KernelConfig& kernel, const KernelSource& source,
-                          const Accept& accept);
-    Obtained compile_under_lock(const planner::KernelConfig& kernel, const KernelSource& source,
-                                const Accept& accept);
-    std::shared_ptr<const Cubin> compile(const planner::KernelConfig& kernel, const KernelSource& source);
-    void publish(const planner::KernelConfig& kernel, const KernelSource& source, const Cubin& cubin,
-                 const std::string& log) const;
+    Obtained compile_once(const KernelSource& source, const Accept& accept);
+    Obtained compile_under_lock(const KernelSource& source, const Accept& accept);
+    std::shared_ptr<const Cubin> compile(const KernelSource& source);
+    void publish(const KernelSource& source, const Cubin& cubin, const std::string& log) const;
     void keep_source(const KernelSource& source) const;
 
     std::shared_ptr<const Log> log_;

@@ -42,7 +42,7 @@ std::shared_ptr<const LoadedKernel> LoadedKernels::load(const std::shared_ptr<co
             return refused.what();
         }
     };
-    loaded->cubin = cubins_.obtain(kernel, take).cubin;
+    loaded->cubin = cubins_.obtain(cubins_.source_of(kernel), take).cubin;
     return loaded;
 }
 

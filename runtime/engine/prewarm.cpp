@@ -80,15 +80,15 @@ class Prewarmer {
     }
 
     PrewarmedKernel one(const planner::KernelConfig& kernel) {
-        PrewarmedKernel result{
-            .name = kernel.name(), .sm = kernel.sm, .key = cubins_.source_of(kernel).key.hex()};
+        const engine::KernelSource source = cubins_.source_of(kernel);
+        PrewarmedKernel result{.name = kernel.name(), .sm = kernel.sm, .key = source.key.hex()};
         if (options_.stop.stop_requested()) {
             result.state = "cancelled";
             return result;
         }
         const Clock::time_point start = Clock::now();
         try {
-            const engine::Obtained obtained = cubins_.obtain(kernel, [this](const engine::Cubin& cubin) {
+            const engine::Obtained obtained = cubins_.obtain(source, [this](const engine::Cubin& cubin) {
                 return cubin.toolchain < newest_ ? std::optional<std::string>("it is of an older toolchain")
                                                  : std::nullopt;
             });

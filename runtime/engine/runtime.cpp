@@ -141,8 +141,8 @@ std::string Runtime::plan_json(const AttentionSpec& spec, const PlanSizes& sizes
         sm == 0 ? impl_->traits(driver::current_device(*impl_->driver())) : planner::traits_of(sm);
     const planner::Plan plan = planner::make_plan(problem, device);
     const auto state = [&](const planner::KernelConfig& kernel) {
-        const auto cubin = impl_->cubins.find(kernel);
-        return engine::cache_state(impl_->cubins.source_of(kernel).key, cubin.get());
+        const engine::KernelSource source = impl_->cubins.source_of(kernel);
+        return engine::cache_state(source.key, impl_->cubins.find(source).get());
     };
     return planner::to_json(plan, state(plan.attention), state(plan.merge)).dump(2);
 }
