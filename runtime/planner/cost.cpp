@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "planner/ceil_div.hpp"
+
 namespace attnsmith::planner {
 namespace {
 
@@ -14,8 +16,6 @@ constexpr double kBarrierClocks = 200;      // two barriers a tile, and what a w
 constexpr double kL2Reuse = 0.35;           // device-memory traffic of a tile that neighbours read too
 constexpr double kAluPerLogit = 8.0 / 128;  // fp32 instructions over an SM's 128 lanes
 constexpr double kExpPerLogit = 1.0 / 16;   // ex2 over its 16
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 // One tile of keys in one CTA, as a share of the SM's time: what the `resident` CTAs of an SM contend for, or
 // the chain of one CTA's own steps where they do not fill it.

@@ -7,6 +7,7 @@
 
 #include "abi/attention_arguments.h"
 #include "planner/attention_mma.hpp"
+#include "planner/ceil_div.hpp"
 #include "planner/cost.hpp"
 
 namespace attnsmith::planner {
@@ -17,8 +18,6 @@ constexpr std::int64_t kMostSplits = 256;
 constexpr std::int64_t kMostCtas = std::numeric_limits<std::int32_t>::max();
 // A chunk shorter than this spends more on its start and its merge than on its keys.
 constexpr std::int64_t kLeastChunkKeys = 128;
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 KernelConfig merge_kernel(const AttentionSpec& spec, int sm) {
     KernelConfig kernel;

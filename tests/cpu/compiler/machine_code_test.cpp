@@ -18,34 +18,8 @@ using planner::KernelConfig;
 
 namespace {
 
-// Opcodes: the low 12 bits of a 16-byte instruction, the same from sm_80 to sm_121 (read off nvdisasm -hex).
-enum Opcode : std::uint32_t { kHmma = 0x23c, kLdsm = 0x83b, kLdgsts = 0xfae, kStl = 0x387, kLdl = 0x983 };
-
-std::uint64_t u64(std::span<const std::byte> bytes, std::size_t at) {
-    std::uint64_t value = 0;
-    for (std::size_t i = 0; i < 8 && at + i < bytes.size(); ++i)
-        value |= static_cast<std::uint64_t>(bytes[at + i]) << (8 * i);
-    return value;
-}
-
-// How often each opcode stands in the machine code (the .text sections) of a cubin. ELF64: see elf(5).
-std::map<std::uint32_t, int> count_opcodes(std::span<const std::byte> cubin) {
-    constexpr std::uint32_t kProgramBits = 1;
-    constexpr std::uint64_t kExecutable = 4;
-    std::map<std::uint32_t, int> counts;
-    const std::uint64_t table = u64(cubin, 0x28);
-    const std::uint64_t entry_bytes = u64(cubin, 0x3a) & 0xffff, entries = u64(cubin, 0x3c) & 0xffff;
-    for (std::uint64_t i = 0; i < entries; ++i) {
-        const std::uint64_t header = table + i * entry_bytes;
-        const bool code =
-            (u64(cubin, header + 4) & 0xffffffff) == kProgramBits && (u64(cubin, header + 8) & kExecutable);
-        if (!code) continue;
-        const std::uint64_t begin = u64(cubin, header + 0x18), bytes = u64(cubin, header + 0x20);
-        for (std::uint64_t at = begin; at < begin + bytes; at += 16)
-            ++counts[static_cast<std::uint32_t>(u64(cubin, at) & 0xfff)];
-    }
-    return counts;
-}
+// Read off nvdisasm -hex.
+enum Opcode : std::uint16_t { kHmma = 0x23c, kLdsm = 0x83b, kLdgsts = 0xfae, kStl = 0x387, kLdl = 0x983 };
 
 // The kernels whose machine code is looked at on every SM: each head dim of the main shapes, storage and
 // tile; and the logit transforms, small alignments and wide indices at one head dim.
@@ -100,7 +74,9 @@ std::string inspect(const compiler::Nvrtc& nvrtc, const KernelConfig& kernel) {
     expect(info && info->read_u32(compiler::kSharedBytesSymbol) ==
                        static_cast<std::uint32_t>(kernel.shared_bytes),
            "lays out other shared memory than planned");
-    auto opcodes = count_opcodes(compiled.cubin);
+    std::map<std::uint16_t, int> opcodes;
+    if (info)
+        for (const std::uint16_t opcode : info->opcodes()) ++opcodes[opcode];
     expect(opcodes[kStl] == 0 && opcodes[kLdl] == 0, "touches local memory");
     if (kernel.backend == planner::Backend::mma) {
         expect(opcodes[kHmma] > 0, "has no HMMA");
