@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "cache/never_destroyed.hpp"
 #include "cache/posix_file.hpp"
 
 namespace attnsmith::cache {
@@ -247,13 +248,11 @@ class PosixFileSystem final : public FileSystem {
     }
 };
 
+constinit NeverDestroyed<PosixFileSystem> the_posix_file_system;
+
 }  // namespace
 
-FileSystem& posix_file_system() {
-    // Never destroyed: threads may outlive static objects.
-    static auto* const file_system = new PosixFileSystem;
-    return *file_system;
-}
+FileSystem& posix_file_system() { return the_posix_file_system.get(); }
 
 Result<std::size_t> read_fully(File& file, std::span<std::byte> buffer) {
     std::size_t done = 0;

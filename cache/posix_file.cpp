@@ -7,6 +7,8 @@
 #include <mutex>
 #include <vector>
 
+#include "cache/never_destroyed.hpp"
+
 namespace attnsmith::cache {
 namespace {
 
@@ -70,44 +72,45 @@ class PosixLockFile;
 // handlers of pthread_atfork, by vfork or posix_spawn, calls exec at once, and O_CLOEXEC does it.)
 class LockFileRegistry {
   public:
-    static LockFileRegistry& instance() {
-        static auto* const registry = new LockFileRegistry;  // never destroyed: fork may come at any time
-        return *registry;
-    }
-
     std::mutex& mutex() { return mutex_; }
 
     // REQUIRES: mutex() is held.
     void add(PosixLockFile* file) { files_.push_back(file); }
     void remove(PosixLockFile* file) { std::erase(files_, file); }
 
+    // REQUIRES: mutex() is held.
+    void forget_all_in_child();
+
   private:
-    LockFileRegistry() { ::pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child); }
-
-    static void before_fork() { instance().mutex_.lock(); }
-    static void after_fork_in_parent() { instance().mutex_.unlock(); }
-    static void after_fork_in_child();
-
     std::mutex mutex_;
     std::vector<PosixLockFile*> files_;
 };
+
+constinit NeverDestroyed<LockFileRegistry> lock_files;
+
+[[maybe_unused]] const int fork_handlers =
+    ::pthread_atfork([] { lock_files.get().mutex().lock(); }, [] { lock_files.get().mutex().unlock(); },
+                     [] {
+                         lock_files.get().forget_all_in_child();
+                         lock_files.get().mutex().unlock();
+                     });
 
 class PosixLockFile final : public PosixFile {
   public:
     // REQUIRES: the registry's mutex is held.
     PosixLockFile(Descriptor descriptor, std::string path)
         : PosixFile(std::move(descriptor), std::move(path)) {
-        LockFileRegistry::instance().add(this);
+        lock_files.get().add(this);
     }
 
     ~PosixLockFile() override {
-        const std::lock_guard guard(LockFileRegistry::instance().mutex());
-        LockFileRegistry::instance().remove(this);
+        const std::lock_guard guard(lock_files.get().mutex());
+        lock_files.get().remove(this);
         unlock_and_close();
     }
 
     Status close() override {
-        const std::lock_guard guard(LockFileRegistry::instance().mutex());
+        const std::lock_guard guard(lock_files.get().mutex());
         unlock_and_close();
         return Status::success();
     }
@@ -130,10 +133,9 @@ class PosixLockFile final : public PosixFile {
     const pid_t owner_ = ::getpid();
 };
 
-void LockFileRegistry::after_fork_in_child() {
-    for (PosixLockFile* file : instance().files_) file->forget_in_child();
-    instance().files_.clear();
-    instance().mutex_.unlock();
+void LockFileRegistry::forget_all_in_child() {
+    for (PosixLockFile* file : files_) file->forget_in_child();
+    files_.clear();
 }
 
 FileTime to_file_time(const timespec& time) {
@@ -159,7 +161,7 @@ std::unique_ptr<File> make_posix_file(Descriptor descriptor, std::string path) {
 
 Result<std::unique_ptr<File>> open_posix_lock_file(std::string path,
                                                    const std::function<Result<Descriptor>()>& open) {
-    const std::lock_guard guard(LockFileRegistry::instance().mutex());
+    const std::lock_guard guard(lock_files.get().mutex());
     Result<Descriptor> descriptor = open();
     if (!descriptor) return descriptor.status();
     return Result<std::unique_ptr<File>>(

@@ -86,7 +86,8 @@ cache::Version Cubins::toolchain() {
 }
 
 KernelSource Cubins::source_of(const planner::KernelConfig& kernel) const {
-    KernelSource source{.kernel = kernel};
+    KernelSource source;
+    source.kernel = kernel;
     source.unit = compiler::specialise(kernel, {.line_info = !keep_source_dir_.empty()});
     const compiler::Program& program = source.unit.program;
     cache::FieldHasher hasher;
