@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "attnsmith/export.hpp"
+#include "attnsmith/export.h"
 
 namespace attnsmith {
 

@@ -26,7 +26,7 @@
 
 #include "attnsmith/batch.hpp"
 #include "attnsmith/error.hpp"
-#include "attnsmith/export.hpp"
+#include "attnsmith/export.h"
 #include "attnsmith/spec.hpp"
 
 struct CUstream_st;

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "attnsmith/export.hpp"
+#include "attnsmith/export.h"
 #include "attnsmith/types.hpp"
 
 namespace attnsmith {

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <initializer_list>
 
-#include "attnsmith/export.hpp"
+#include "attnsmith/export.h"
 #include "attnsmith/types.hpp"
 
 namespace attnsmith {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "attnsmith/export.hpp"
+#include "attnsmith/export.h"
 
 namespace attnsmith {
 

@@ -1,4 +1,4 @@
-// Marks what the shared library exports; everything else is hidden.
+/* Marks what the shared library exports; everything else is hidden. */
 #pragma once
 
 #define ATTNSMITH_API __attribute__((visibility("default")))
