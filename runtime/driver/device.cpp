@@ -58,9 +58,17 @@ int current_device(const Api& api) {
     return api.ordinal_of(device);
 }
 
+namespace {
+
+bool is_meant(const Api& api, int ordinal) {
+    return ordinal == kCallersDevice || api.device_count() == 1 || current_device(api) == ordinal;
+}
+
+}  // namespace
+
 ContextScope::ContextScope(const Api& api, int ordinal) : api_(api), context_(current_context(api)) {
-    if (context_ != nullptr) return;
-    context_ = api.primary_context(ordinal);
+    if (context_ != nullptr && is_meant(api, ordinal)) return;
+    context_ = api.primary_context(ordinal == kCallersDevice ? 0 : ordinal);
     api.check(api.table().context_push(context_), "cuCtxPushCurrent");
     pushed_ = true;
 }

@@ -1,5 +1,5 @@
-// Devices and contexts. The rule of the library: the caller's current context is used, the primary one of a
-// device where there is none, and the caller's context is never changed.
+// Devices and contexts. The rule of the library: the caller's current context is used where it is of the
+// device that is meant, else that device's primary one, and what is current for the caller is never changed.
 #pragma once
 
 #include <cstddef>
@@ -37,11 +37,13 @@ ContextHandle current_context(const Api& api);  // null where there is none
 // Ordinal of the current context's device; 0 where there is no context.
 int current_device(const Api& api);
 
+inline constexpr int kCallersDevice = -1;  // that of the caller's context; 0 where there is none
+
 // Within a scope there is a current context; after it the caller's is as it was.
 class ContextScope {
   public:
-    // The caller's context, else the primary one of `ordinal`.
-    explicit ContextScope(const Api& api, int ordinal = 0);
+    // The caller's context where it is of device `ordinal`, else that device's primary one.
+    explicit ContextScope(const Api& api, int ordinal = kCallersDevice);
     // `context`, whatever the caller's is.
     ContextScope(const Api& api, ContextHandle context);
     ~ContextScope();

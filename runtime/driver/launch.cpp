@@ -6,22 +6,13 @@
 namespace attnsmith::driver {
 namespace {
 
-// Kept out of launch(), so that the path of every launch stays short.
-[[gnu::noinline]] void retry_or_fail(const Api& api, CUresult result, FunctionHandle function,
-                                     const CUlaunchConfig& config, void** parameters, int device) {
-    // Without a context a launch into the default stream fails before it enqueues anything; asking for the
-    // context first would cost every launch a driver call.
-    if (current_context(api) == nullptr) {
-        const ContextScope scope(api, device);
-        result = api.table().launch(&config, function, parameters, nullptr);
-    }
-    api.check(result, "cuLaunchKernelEx");
+// The default streams are those of whatever context is current; every other stream knows its own.
+bool is_default(StreamHandle stream) {
+    return stream == nullptr || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
 }
 
-}  // namespace
-
-void launch(const Api& api, FunctionHandle function, const LaunchConfig& config, const void* params,
-            StreamHandle stream) {
+CUresult enqueue(const Api& api, FunctionHandle function, const LaunchConfig& config, const void* params,
+                 StreamHandle stream) {
     CUlaunchConfig driver_config{};
     driver_config.gridDimX = config.grid.x;
     driver_config.gridDimY = config.grid.y;
@@ -32,9 +23,26 @@ void launch(const Api& api, FunctionHandle function, const LaunchConfig& config,
     driver_config.sharedMemBytes = config.shared_bytes;
     driver_config.hStream = stream;
     void* parameters[] = {const_cast<void*>(params)};  // the driver only reads them
-    const CUresult result = api.table().launch(&driver_config, function, parameters, nullptr);
-    if (result != CUDA_SUCCESS) [[unlikely]]
-        retry_or_fail(api, result, function, driver_config, parameters, config.device);
+    return api.table().launch(&driver_config, function, parameters, nullptr);
+}
+
+// In another device's context the driver would load the code there and run it on this device's pointers.
+CUresult enqueue_in_scope(const Api& api, FunctionHandle function, const LaunchConfig& config,
+                          const void* params, StreamHandle stream) {
+    const ContextScope scope(api, config.device);
+    return enqueue(api, function, config, params, stream);
+}
+
+}  // namespace
+
+void launch(const Api& api, FunctionHandle function, const LaunchConfig& config, const void* params,
+            StreamHandle stream) {
+    CUresult result = is_default(stream) ? enqueue_in_scope(api, function, config, params, stream)
+                                         : enqueue(api, function, config, params, stream);
+    // What a thread without a context gets; nothing was enqueued then.
+    if (result == CUDA_ERROR_INVALID_CONTEXT) [[unlikely]]
+        result = enqueue_in_scope(api, function, config, params, stream);
+    api.check(result, "cuLaunchKernelEx");
 }
 
 }  // namespace attnsmith::driver

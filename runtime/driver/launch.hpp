@@ -22,7 +22,7 @@ struct LaunchConfig {
     Dim3 grid;
     Dim3 block;
     std::uint32_t shared_bytes = 0;  // dynamic
-    int device = 0;                  // whose primary context is used where the caller has no context
+    int device = 0;                  // the kernel's: default streams are taken to be this device's
     bool operator==(const LaunchConfig&) const = default;
 };
 

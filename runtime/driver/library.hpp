@@ -13,6 +13,7 @@
 
 #include "attnsmith/error.hpp"
 #include "driver/api.hpp"
+#include "driver/device.hpp"
 
 namespace attnsmith::driver {
 
@@ -32,11 +33,10 @@ class Library {
     Library(const Library&) = delete;
     Library& operator=(const Library&) = delete;
 
-    // Bytes of a __device__ or __constant__ variable in the current context, else in the primary one of
-    // `ordinal`. `into` has the variable's size exactly. Throws DriverError (code 500: no such variable; 1:
-    // another size).
-    void read_global(const std::string& name, std::span<std::byte> into, int ordinal = 0) const;
-    std::uint32_t read_global_u32(const std::string& name, int ordinal = 0) const;
+    // Bytes of a __device__ or __constant__ variable in the context that ContextScope finds. `into` has the
+    // variable's size exactly. Throws DriverError (code 500: no such variable; 1: another size).
+    void read_global(const std::string& name, std::span<std::byte> into, int ordinal = kCallersDevice) const;
+    std::uint32_t read_global_u32(const std::string& name, int ordinal = kCallersDevice) const;
 
     const std::shared_ptr<const Api>& api() const noexcept { return api_; }
     LibraryHandle handle() const noexcept { return handle_; }
@@ -60,7 +60,7 @@ struct KernelAttributes {
 class KernelFunction {
   public:
     // Raises the entry's limit of dynamic shared memory on the device to `dynamic_shared_bytes`, once and for
-    // good, and materialises it in the current context (else the device's primary one). Throws LoadRefused,
+    // good, and materialises it in the context that ContextScope finds. Throws LoadRefused,
     // DriverError.
     KernelFunction(std::shared_ptr<const Library> library, const std::string& entry, int ordinal,
                    std::size_t dynamic_shared_bytes);
@@ -69,7 +69,7 @@ class KernelFunction {
     // or the current one. See launch.hpp.
     FunctionHandle handle() const noexcept { return reinterpret_cast<FunctionHandle>(kernel_); }
 
-    // Loads the code into the current context (else the device's primary one). The constructor did so for its
+    // Loads the code into the context that ContextScope finds. The constructor did so for its
     // own context; in any other the first launch would, which must not happen in a graph capture. Cheap when
     // it is loaded already. Returns the CUfunction of that context, which must not be launched in another.
     FunctionHandle materialise() const;

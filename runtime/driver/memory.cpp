@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "driver/device.hpp"
 #include "driver/table.hpp"
 
 namespace attnsmith::driver {

@@ -8,16 +8,17 @@
 #include <memory>
 
 #include "driver/api.hpp"
+#include "driver/device.hpp"
 
 namespace attnsmith::driver {
 
-// All of these are made in the caller's context, else in the primary one of `ordinal`.
+// All of these are made in the context that ContextScope finds for `ordinal`.
 
 class DeviceMemory {
   public:
     DeviceMemory() = default;
     // Not zeroed. 0 bytes are allowed: data() is null then. Throws DriverError (code 2: out of memory).
-    DeviceMemory(std::shared_ptr<const Api> api, std::size_t bytes, int ordinal = 0);
+    DeviceMemory(std::shared_ptr<const Api> api, std::size_t bytes, int ordinal = kCallersDevice);
     ~DeviceMemory();
     DeviceMemory(DeviceMemory&& other) noexcept;
     DeviceMemory& operator=(DeviceMemory&& other) noexcept;
@@ -41,11 +42,11 @@ class DeviceMemory {
     std::size_t bytes_ = 0;
 };
 
-// Copies between any device memory and the host, in the caller's context, else the primary one of `ordinal`;
-// both wait.
-void upload(const Api& api, void* device, const void* host, std::size_t bytes, int ordinal = 0);
-void download(const Api& api, void* host, const void* device, std::size_t bytes, int ordinal = 0);
-void fill(const Api& api, void* device, unsigned char value, std::size_t bytes, int ordinal = 0);
+// Copies between any device memory and the host, in the context that ContextScope finds; both wait.
+void upload(const Api& api, void* device, const void* host, std::size_t bytes, int ordinal = kCallersDevice);
+void download(const Api& api, void* host, const void* device, std::size_t bytes,
+              int ordinal = kCallersDevice);
+void fill(const Api& api, void* device, unsigned char value, std::size_t bytes, int ordinal = kCallersDevice);
 
 // Enqueued; the host does not wait.
 void fill_async(const Api& api, void* device, unsigned char value, std::size_t bytes, StreamHandle stream);
@@ -53,13 +54,13 @@ void copy_async(const Api& api, void* to, const void* from, std::size_t bytes,
                 StreamHandle stream);  // on the device
 
 void synchronize(const Api& api, StreamHandle stream);
-// Waits for all work of the caller's context, else of the primary one of `ordinal`.
-void synchronize_device(const Api& api, int ordinal = 0);
+// Waits for all work of the context that ContextScope finds.
+void synchronize_device(const Api& api, int ordinal = kCallersDevice);
 
 // A stream of its own, which does not wait for the default stream.
 class Stream {
   public:
-    explicit Stream(std::shared_ptr<const Api> api, int ordinal = 0);
+    explicit Stream(std::shared_ptr<const Api> api, int ordinal = kCallersDevice);
     ~Stream();
     Stream(const Stream&) = delete;
     Stream& operator=(const Stream&) = delete;
@@ -75,7 +76,7 @@ class Stream {
 // A point in a stream, with its time.
 class Event {
   public:
-    explicit Event(std::shared_ptr<const Api> api, int ordinal = 0);
+    explicit Event(std::shared_ptr<const Api> api, int ordinal = kCallersDevice);
     ~Event();
     Event(const Event&) = delete;
     Event& operator=(const Event&) = delete;

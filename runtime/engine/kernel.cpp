@@ -121,6 +121,8 @@ Call Kernel::bind(const AttentionTensors& tensors, const Batch& batch, Workspace
 
 const AttentionSpec& Kernel::spec() const noexcept { return impl_->plan.problem.spec; }
 
+int Kernel::device() const noexcept { return impl_->device; }
+
 std::string Kernel::plan_json() const {
     const auto state = [](const engine::LoadedKernel* kernel) {
         return kernel ? engine::cache_state(kernel->cubin->key, kernel->cubin.get()) : planner::CacheState{};

@@ -67,6 +67,13 @@ const std::shared_ptr<const driver::Api>& Runtime::Impl::driver() {
     return api;
 }
 
+int Runtime::Impl::ordinal_of(int device) {
+    const driver::Api& api = *driver();
+    if (device == kCurrentDevice) return driver::current_device(api);
+    api.device_handle(device);  // throws where there is no such device
+    return device;
+}
+
 planner::DeviceTraits Runtime::Impl::traits(int ordinal) {
     const driver::Device device = driver::query_device(*driver(), ordinal);
     return planner::traits_of_device(device.sm, device.name, device.sm_count);
@@ -88,10 +95,7 @@ Kernel Runtime::Impl::prepare(const AttentionSpec& spec, const PlanSizes& sizes,
         return loaded.get(driver(), device, config);
     };
     if (plan.split.chunk > 0) {
-        auto merge = std::async(std::launch::async, [&] {
-            const driver::ContextScope scope(*driver(), device);
-            return load(plan.merge);
-        });
+        auto merge = std::async(std::launch::async, [&] { return load(plan.merge); });
         kernel->attention = load(plan.attention);
         kernel->merge = merge.get();
     } else {
@@ -121,16 +125,15 @@ Runtime::~Runtime() = default;
 Runtime::Runtime(Runtime&&) noexcept = default;
 Runtime& Runtime::operator=(Runtime&&) noexcept = default;
 
-Kernel Runtime::prepare(const AttentionSpec& spec, const PlanSizes& sizes) {
-    return impl_->prepare_once({driver::current_device(*impl_->driver()), spec, sizes});
+Kernel Runtime::prepare(const AttentionSpec& spec, const PlanSizes& sizes, int device) {
+    return impl_->prepare_once({impl_->ordinal_of(device), spec, sizes});
 }
 
-std::shared_future<Kernel> Runtime::prepare_async(const AttentionSpec& spec, const PlanSizes& sizes) {
-    const int device = driver::current_device(*impl_->driver());
+std::shared_future<Kernel> Runtime::prepare_async(const AttentionSpec& spec, const PlanSizes& sizes,
+                                                  int device) {
     return std::async(std::launch::async,
-                      [impl = impl_, spec, sizes, device] {
-                          const driver::ContextScope scope(*impl->driver(), device);
-                          return impl->prepare_once({device, spec, sizes});
+                      [impl = impl_, key = PreparedKey{impl_->ordinal_of(device), spec, sizes}] {
+                          return impl->prepare_once(key);
                       })
         .share();
 }
@@ -138,7 +141,7 @@ std::shared_future<Kernel> Runtime::prepare_async(const AttentionSpec& spec, con
 std::string Runtime::plan_json(const AttentionSpec& spec, const PlanSizes& sizes, int sm) const {
     const problem::Problem problem = problem::validate(spec, sizes);
     const planner::DeviceTraits device =
-        sm == 0 ? impl_->traits(driver::current_device(*impl_->driver())) : planner::traits_of(sm);
+        sm == 0 ? impl_->traits(impl_->ordinal_of(kCurrentDevice)) : planner::traits_of(sm);
     const planner::Plan plan = planner::make_plan(problem, device);
     const auto state = [&](const planner::KernelConfig& kernel) {
         const engine::KernelSource source = impl_->cubins.source_of(kernel);
@@ -159,11 +162,10 @@ std::vector<DeviceInfo> Runtime::devices() const {
     return infos;
 }
 
-Buffer Runtime::allocate(std::size_t bytes) const {
+Buffer Runtime::allocate(std::size_t bytes, int device) const {
     Buffer buffer;
-    const auto& api = impl_->driver();
     buffer.impl_ = std::make_unique<Buffer::Impl>();
-    buffer.impl_->memory = driver::DeviceMemory(api, bytes, driver::current_device(*api));
+    buffer.impl_->memory = driver::DeviceMemory(impl_->driver(), bytes, impl_->ordinal_of(device));
     return buffer;
 }
 

@@ -33,6 +33,8 @@ struct Runtime::Impl {
 
     // Opens the driver where it is not open yet. Throws LibraryMissing, DriverError.
     const std::shared_ptr<const driver::Api>& driver();
+    // The ordinal that `device`, an ordinal or kCurrentDevice, stands for. Throws InvalidRequest.
+    int ordinal_of(int device);
     planner::DeviceTraits traits(int ordinal);
     // The kernel for a problem: from the table of those prepared before, else planned and loaded.
     Kernel prepare_once(const PreparedKey& key);

@@ -8,8 +8,9 @@
 //
 // Thread safety: Runtime and Kernel may be used from any number of threads. A Call may be launched from any
 // thread, but holds one workspace: make one Call for each launch that is in flight at the same time. Devices:
-// the caller's current CUDA context is used, the device's primary context where there is none. Lifetime:
-// Kernel and Call keep alive what they need of the Runtime. Errors: attnsmith/error.hpp.
+// a kernel is for one; the caller's current CUDA context is used where it is of that device, else the
+// device's primary one. Lifetime: Kernel and Call keep alive what they need of the Runtime. Errors:
+// attnsmith/error.hpp.
 #pragma once
 
 #include <cstddef>
@@ -128,6 +129,7 @@ class ATTNSMITH_API Kernel {
     Call bind(const AttentionTensors& tensors, const Batch& batch, Workspace workspace) const;
 
     const AttentionSpec& spec() const noexcept;  // normalised
+    int device() const noexcept;                 // ordinal
     std::string plan_json() const;               // schema attnsmith.plan/1
 
     explicit operator bool() const noexcept { return impl_ != nullptr; }
@@ -179,6 +181,8 @@ struct DeviceInfo {
     std::size_t memory_bytes = 0;
 };
 
+inline constexpr int kCurrentDevice = -1;  // that of the caller's context; device 0 where there is none
+
 class ATTNSMITH_API Runtime {
   public:
     explicit Runtime(RuntimeOptions options = {});
@@ -186,12 +190,13 @@ class ATTNSMITH_API Runtime {
     Runtime(Runtime&&) noexcept;
     Runtime& operator=(Runtime&&) noexcept;
 
-    // The kernel for this problem on the current device. The first call plans, reads the cache or compiles,
+    // The kernel for this problem on a device. The first call plans, reads the cache or compiles,
     // and loads; later ones are a look-up. Throws InvalidRequest, Unsupported, CompileError, DriverError,
     // LibraryMissing.
-    Kernel prepare(const AttentionSpec& spec, const PlanSizes& sizes);
-    // The same on a thread of the runtime's compile pool, for the device that is current now.
-    std::shared_future<Kernel> prepare_async(const AttentionSpec& spec, const PlanSizes& sizes);
+    Kernel prepare(const AttentionSpec& spec, const PlanSizes& sizes, int device = kCurrentDevice);
+    // The same on another thread, for the device that is current now.
+    std::shared_future<Kernel> prepare_async(const AttentionSpec& spec, const PlanSizes& sizes,
+                                             int device = kCurrentDevice);
 
     // The plan as JSON (schema attnsmith.plan/1). `sm` 0 is the current device; others need no GPU.
     std::string plan_json(const AttentionSpec& spec, const PlanSizes& sizes, int sm = 0) const;
@@ -203,8 +208,8 @@ class ATTNSMITH_API Runtime {
     PrewarmReport prewarm(std::span<const AttentionSpec> specs, std::span<const int> sms,
                           const PrewarmOptions& options = {});
 
-    std::vector<DeviceInfo> devices() const;   // empty where there is no driver or no GPU
-    Buffer allocate(std::size_t bytes) const;  // device memory of the current device
+    std::vector<DeviceInfo> devices() const;  // empty where there is no driver or no GPU
+    Buffer allocate(std::size_t bytes, int device = kCurrentDevice) const;  // device memory
     void synchronize(Stream stream = nullptr) const;
 
     struct Impl;

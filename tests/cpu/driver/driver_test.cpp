@@ -193,13 +193,19 @@ TEST_CASE("driver: a scope uses the primary context where there is none, and res
         const ContextScope outer(*fake.api, 1);
         CHECK(outer.device() == 1);
         CHECK(current_context(*fake.api) == fake.api->primary_context(1));
-        const ContextScope inner(*fake.api, 0);  // there is a context already: device 0 is not asked for
+        const ContextScope inner(*fake.api);  // there is a context already
         CHECK(inner.context() == outer.context());
+        {
+            const ContextScope other(*fake.api, 0);
+            CHECK(other.device() == 0);
+            CHECK(other.context() == fake.api->primary_context(0));
+        }
+        CHECK(current_context(*fake.api) == outer.context());
     }
     CHECK(current_context(*fake.api) == nullptr);
-    CHECK(fake.state->primary_retains == 1);
+    CHECK(fake.state->primary_retains == 2);
     fake.api.reset();
-    CHECK(fake.state->primary_releases == 1);
+    CHECK(fake.state->primary_releases == 2);
 }
 
 TEST_CASE("driver: a caller's context is used and left alone", "[driver]") {
@@ -208,7 +214,7 @@ TEST_CASE("driver: a caller's context is used and left alone", "[driver]") {
     const ContextHandle mine = fake.make_context(1);
     const ContextScope caller(*fake.api, mine);
     {
-        const ContextScope scope(*fake.api, 0);
+        const ContextScope scope(*fake.api, 1);
         CHECK(scope.context() == mine);
         CHECK(scope.device() == 1);
         const DeviceMemory memory(fake.api, 64);
