@@ -38,8 +38,9 @@ struct AttentionArguments {
     const void* page_indptr;
     const void* last_page_len;
 
-    float* partial_o;    // [split][row][head_dim_vo], each split's own softmax; row = token * q_heads + head
-    float* partial_lse;  // [split][row], base 2, without the sink
+    // Of each split, without the sink; row = token * q_heads + head.
+    float* partial_o;   // [split][row][head_dim_vo], not normalised
+    float* partial_ml;  // [split][row][2]: maximum and sum, see softmax.cuh
     uint32* status;
 
     int64 q_batch_stride, q_token_stride, q_head_stride;
@@ -64,8 +65,10 @@ struct AttentionArguments {
     int32 tiles;                      // query tiles of all sequences, an upper bound
     int32 splits;                     // 1: o is written, otherwise the partials
     int32 chunk;                      // keys of a split, at absolute positions; a multiple of tile_kv
-    float scale;                      // of q k^T
-    float softcap;
+    float scale_log2;  // takes a logit to base 2; includes the scale of q k^T where nothing else applied it
+    float scale;       // of q k^T
+    float softcap;     // logits become softcap * tanh(softcap_scale * q k^T)
+    float softcap_scale;  // scale / softcap
 };
 
 }  // namespace attnsmith::abi

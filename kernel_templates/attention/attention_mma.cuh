@@ -59,11 +59,6 @@ struct AttentionMma {
     float o[kVo / 8][4] = {};
     uint32 q[kQueriesInRegisters ? kQk / 16 : 1][4];
 
-    // exp2(scale2 * (s - m)) is a probability; a softcap or ALiBi has applied the scale already.
-    __device__ float scale2() const {
-        return Config::softcap || Config::alibi ? kLog2e : args.scale * kLog2e;
-    }
-
     __device__ void run(uint32& status) {
         const int32 last_row = min(first_row + Config::tile_q, sequence.rows(args)) - 1;
         const KeyRange of_first = visible_keys(args, sequence, first_row / args.group);
@@ -80,7 +75,7 @@ struct AttentionMma {
         set_rows();
         const int32 first_tile = first / Config::tile_kv;
         const int32 end_tile = end > first ? (end + Config::tile_kv - 1) / Config::tile_kv : first_tile;
-        KeyValueTiles<Config> tiles(args, sequence, kv_head, shared, end, status);
+        KeyValueTiles<Config> tiles(args, sequence, kv_head, shared, first, end, status);
         start(tiles, first_tile, end_tile);
         for (int32 n = first_tile; n < end_tile; ++n) {
             const bool masked =
@@ -210,8 +205,11 @@ struct AttentionMma {
             for (int j = 0; j < kWarpKeys / 8; ++j) {
 #pragma unroll
                 for (int i = 0; i < 4; ++i) {
-                    float x = s[j][i] * args.scale;
-                    if constexpr (Config::softcap) x = args.softcap * tanh_exact(x / args.softcap);
+                    float x;
+                    if constexpr (Config::softcap)
+                        x = args.softcap * tanh_exact(s[j][i] * args.softcap_scale);
+                    else
+                        x = s[j][i] * args.scale;
                     if constexpr (Config::alibi)
                         x = fmaf(slope[i / 2], float(key_of(n, j, i) - position[i / 2]), x);
                     s[j][i] = x;
@@ -235,7 +233,7 @@ struct AttentionMma {
 
     // Updates m, l and o, and gives P in the layout of the next product's A operand.
     __device__ void online_softmax(float (&s)[kWarpKeys / 8][4], uint32 (&p)[kWarpKeys / 16][4]) {
-        const float c = scale2();
+        const float c = args.scale_log2;
         float reference[2];
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
@@ -253,8 +251,6 @@ struct AttentionMma {
                 o[j][2 * i + 1] *= rescale;
             }
         }
-        // (s - m) * c and not s * c - m * c: the difference is exact where it matters, however large the
-        // logits are.
 #pragma unroll
         for (int j = 0; j < kWarpKeys / 8; ++j) {
 #pragma unroll
@@ -290,11 +286,11 @@ struct AttentionMma {
 
     __device__ void close() {
         copy_wait<0>();
+        // Where no tile was taken, no barrier has said yet that all threads' copies of q have landed, which o
+        // is about to take the place of.
+        if constexpr (!kQueriesInRegisters && Config::warps_kv == 1) __syncthreads();
 #pragma unroll
-        for (int i = 0; i < 2; ++i) {
-            l[i] = row_sum(l[i]);
-            m[i] *= scale2();  // base 2 from here on
-        }
+        for (int i = 0; i < 2; ++i) l[i] = row_sum(l[i]);
         if constexpr (Config::warps_kv > 1) {
             join_warps();
         } else if (args.splits > 1) {
@@ -336,7 +332,8 @@ struct AttentionMma {
         for (int i = 0; i < 2; ++i) {
             const int32 in_tile = warp_row + lane / 4 + 8 * i;
             const Row row = row_of(in_tile);
-            const RowResult result = finish_row(m[i], l[i], row.valid ? sink_of(row.head) : -infinity());
+            const RowResult result =
+                finish_row(m[i], l[i], args.scale_log2, row.valid ? sink_of(row.head) : -infinity());
 #pragma unroll
             for (int j = 0; j < kVo / 8; ++j) {
                 store_shared(shared + kLayout.q + OutputPanel::offset(in_tile, j) + lane % 4 * 4,
@@ -356,20 +353,22 @@ struct AttentionMma {
         }
     }
 
+    __device__ void store_partial_ml(int64 row, float maximum, float sum) const {
+        reinterpret_cast<float2*>(args.partial_ml)[row] = make_float2(maximum, sum);
+    }
+
     __device__ void store_partials() const {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
             const Row row = row_of(warp_row + lane / 4 + 8 * i);
             if (!row.valid) continue;
-            const RowResult result = finish_row(m[i], l[i], -infinity());
             const int64 at = split * args.rows + sequence.partial_row(args, row.token, row.head);
             float* target = args.partial_o + at * Config::head_dim_vo + lane % 4 * 2;
 #pragma unroll
             for (int j = 0; j < Config::head_dim_vo / 8; ++j) {
-                *reinterpret_cast<float2*>(target + j * 8) =
-                    make_float2(o[j][2 * i] * result.factor, o[j][2 * i + 1] * result.factor);
+                *reinterpret_cast<float2*>(target + j * 8) = make_float2(o[j][2 * i], o[j][2 * i + 1]);
             }
-            if (lane % 4 == 0) args.partial_lse[at] = result.lse;
+            if (lane % 4 == 0) store_partial_ml(at, m[i], l[i]);
         }
     }
 
@@ -409,24 +408,23 @@ struct AttentionMma {
 #pragma unroll
             for (int w = 0; w < kWarps; ++w) {
                 const float2 ml = partial_ml[w * Config::tile_q + in_tile];
-                const float weight = exp2_approx(ml.x - reference);
+                const float weight = exp2_approx((ml.x - reference) * args.scale_log2);
                 total = fmaf(weight, ml.y, total);
                 const float* source = partial_o + (w * Config::tile_q + in_tile) * kRow + column;
 #pragma unroll
                 for (int c = 0; c < 8; ++c) sum[c] = fmaf(weight, source[c], sum[c]);
             }
-            const bool partial = args.splits > 1;
-            const RowResult result = finish_row(top, total, partial ? -infinity() : sink_of(row.head));
-#pragma unroll
-            for (int c = 0; c < 8; ++c) sum[c] *= result.factor;
-            if (partial) {
+            if (args.splits > 1) {
                 const int64 at = split * args.rows + sequence.partial_row(args, row.token, row.head);
                 float4* target =
                     reinterpret_cast<float4*>(args.partial_o + at * Config::head_dim_vo + column);
                 target[0] = make_float4(sum[0], sum[1], sum[2], sum[3]);
                 target[1] = make_float4(sum[4], sum[5], sum[6], sum[7]);
-                if (column == 0) args.partial_lse[at] = result.lse;
+                if (column == 0) store_partial_ml(at, top, total);
             } else {
+                const RowResult result = finish_row(top, total, args.scale_log2, sink_of(row.head));
+#pragma unroll
+                for (int c = 0; c < 8; ++c) sum[c] *= result.factor;
                 const uint32 packed[4] = {Element::pack(sum[0], sum[1]), Element::pack(sum[2], sum[3]),
                                           Element::pack(sum[4], sum[5]), Element::pack(sum[6], sum[7])};
                 store_16_bytes<Config::alignment>(output(row) + column, packed);
@@ -450,6 +448,7 @@ __device__ void attention_mma(const abi::AttentionArguments& args) {
             args, sequence, rest % args.kv_heads, first_row, rest / args.kv_heads, shared_address(memory)};
         attention.run(status);
     }
+    if (blockIdx.x == 0) check_lengths<Config, Config::tile_q>(args, status);
     report(args, status);
 }
 

@@ -23,14 +23,20 @@ struct KeyValueTiles {
     const uint16* k;
     const uint16* v;
     uint32 shared;  // the block's shared memory
-    int32 end;      // keys from here on are not read: their rows are zeros
+    int32 first;    // only `count` keys from here on are looked up and read; the rows of others are zeros,
+    uint32 count;   // so that no page or value outside of every row's window matters
     uint32& status;
 
     static constexpr abi::AttentionShared kLayout = abi::attention_shared(Config::shape);
 
     __device__ KeyValueTiles(const abi::AttentionArguments& a, const Sequence& s, int32 kv_head,
-                             uint32 shared_base, int32 end_key, uint32& status_word)
-        : args(a), sequence(s), shared(shared_base), end(end_key), status(status_word) {
+                             uint32 shared_base, int32 first_key, int32 end_key, uint32& status_word)
+        : args(a),
+          sequence(s),
+          shared(shared_base),
+          first(first_key),
+          count(max(end_key - first_key, 0)),
+          status(status_word) {
         k = static_cast<const uint16*>(a.k) + kv_head * a.k_head_stride;
         v = static_cast<const uint16*>(a.v) + kv_head * a.v_head_stride;
         if constexpr (!Config::paged) {
@@ -48,10 +54,12 @@ struct KeyValueTiles {
                                      args.v_token_stride);
     }
 
+    __device__ bool is_read(int32 key) const { return uint32(key - first) < count; }
+
     // The page table is read one tile ahead of the loads: first into a register, ...
     __device__ KeyOffsets look_up(int32 tile) const {
         const int32 key = tile * Config::tile_kv + threadIdx.x;
-        if (threadIdx.x >= Config::tile_kv || key >= end) return {-1, -1};
+        if (threadIdx.x >= Config::tile_kv || !is_read(key)) return {-1, -1};
         const uint32 page = uint32(key) / uint32(args.page_size);
         const int64 slot = key - page * args.page_size;
         const int64 id = index_at<typename Config::Index>(args.page_ids, sequence.page_row + page);
@@ -85,15 +93,15 @@ struct KeyValueTiles {
         // Uneven rounds have addresses of their own: unrolled all the way they would be kept in registers.
         constexpr int kUnroll = kEven ? kRounds : 2;
         if (kThreads % kChunks != 0 && threadIdx.x >= kRows * kChunks) return;
-        const int32 first = tile * Config::tile_kv;
+        const int32 first_key = tile * Config::tile_kv;
         const int32 first_row = threadIdx.x / kChunks;
         const int32 chunk = threadIdx.x % kChunks;
-        const uint16* next = base + int64(first + first_row) * token_stride + chunk * 8;
+        const uint16* next = base + int64(first_key + first_row) * token_stride + chunk * 8;
 #pragma unroll kUnroll
         for (int32 round = 0; round < kRounds; ++round) {
             const int32 row = first_row + round * kRows;
             if (Config::tile_kv % kRows != 0 && row >= Config::tile_kv) break;
-            bool valid = first + row < end;
+            bool valid = Config::paged || is_read(first_key + row);  // paged: look_up() has asked
             if constexpr (HeadDim % 16 != 0) valid = valid && chunk < HeadDim / 8;
             const uint16* source = next;
             if constexpr (Config::paged) {

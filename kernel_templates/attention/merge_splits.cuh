@@ -1,4 +1,5 @@
-// Joins the partial results of a KV split: o = sum_s w_s o_s / sum_s w_s with w_s = exp2(lse_s - max lse).
+// Joins the partial results of a KV split: o = sum_s w_s o_s / sum_s w_s l_s with w_s = exp2(c (m_s - max
+// m)).
 //
 //   one warp a packed row;  lanes over head_dim_vo;  splits in ascending order, so the same bits every time
 //
@@ -24,19 +25,19 @@ __device__ void merge_row(const abi::AttentionArguments& args, const Sequence& s
     const int32 first = keys.first / args.chunk;
     const int32 end = keys.end > keys.first ? (keys.end - 1) / args.chunk + 1 : first;
 
+    const float2* const partial_ml = reinterpret_cast<const float2*>(args.partial_ml) + partial;
     float top = -infinity();
-    for (int32 split = first; split < end; ++split)
-        top = fmaxf(top, args.partial_lse[split * args.rows + partial]);
+    for (int32 split = first; split < end; ++split) top = fmaxf(top, partial_ml[split * args.rows].x);
 
     float total = 0.0f;
     float2 o[kPairs] = {};
     for (int32 split = first; split < end; ++split) {
-        const int64 at = split * args.rows + partial;
-        const float lse = args.partial_lse[at];
-        if (lse == -infinity()) continue;
-        const float weight = exp2_approx(lse - top);
-        total += weight;
-        const float2* source = reinterpret_cast<const float2*>(args.partial_o + at * kDim);
+        const float2 ml = partial_ml[split * args.rows];
+        if (ml.y == 0.0f) continue;  // the row saw none of the chunk's keys
+        const float weight = exp2_approx((ml.x - top) * args.scale_log2);
+        total = fmaf(weight, ml.y, total);
+        const float2* source =
+            reinterpret_cast<const float2*>(args.partial_o + (split * args.rows + partial) * kDim);
 #pragma unroll
         for (int i = 0; i < kPairs; ++i) {
             if (lane + 32 * i >= kDim / 2) break;
@@ -47,7 +48,7 @@ __device__ void merge_row(const abi::AttentionArguments& args, const Sequence& s
     }
 
     const float sink = args.sinks ? args.sinks[head] * kLog2e : -infinity();
-    const RowResult result = finish_row(top, total, sink);
+    const RowResult result = finish_row(top, total, args.scale_log2, sink);
     uint16* target = static_cast<uint16*>(args.o) + s.batch * args.o_batch_stride +
                      (s.q_first + token) * args.o_token_stride + head * args.o_head_stride;
 #pragma unroll

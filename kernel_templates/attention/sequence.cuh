@@ -97,15 +97,27 @@ __device__ Sequence load_sequence(const abi::AttentionArguments& args, int32 b, 
     return s;
 }
 
+// Query tiles of the longest sequence that the bounds allow.
+template <int TileRows>
+__device__ int32 most_tiles(const abi::AttentionArguments& args) {
+    return int32((int64(args.max_q_len) * args.group + TileRows - 1) / TileRows);
+}
+
+// Whether every sequence has that many tiles in the grid; else they are packed and have to be searched.
+template <int TileRows>
+__device__ bool tiles_are_uniform(const abi::AttentionArguments& args) {
+    return int64(args.batch) * most_tiles<TileRows>(args) == args.tiles;
+}
+
 // The sequence and the first packed row of query tile `tile`, tiles counted over all sequences; false if
 // there is no such tile. Tiles of one sequence come last first: under a causal mask the longest work is
 // started first. Every thread of a warp calls this with the same tile.
 template <class Config, int TileRows>
 __device__ bool find_tile(const abi::AttentionArguments& args, int32 tile, Sequence& sequence,
                           int32& first_row, uint32& status) {
-    const int32 most = int32((int64(args.max_q_len) * args.group + TileRows - 1) / TileRows);
     int32 b, local, count;
-    if (int64(args.batch) * most == args.tiles) {  // the same number of tiles for every sequence
+    if (tiles_are_uniform<TileRows>(args)) {
+        const int32 most = most_tiles<TileRows>(args);
         b = tile / most;
         local = tile - b * most;
         count = most;
@@ -146,6 +158,13 @@ __device__ bool find_tile(const abi::AttentionArguments& args, int32 tile, Seque
 __device__ inline KeyRange visible_keys(const abi::AttentionArguments& args, const Sequence& s, int32 token) {
     const int32 at = s.position(token);
     return {max(at - args.window_left, 0), min(at + args.window_right + 1, s.kv_len)};
+}
+
+// By one block, for the status: where tiles are packed, a sequence without one has no block to speak for it.
+template <class Config, int TileRows>
+__device__ void check_lengths(const abi::AttentionArguments& args, uint32& status) {
+    if (tiles_are_uniform<TileRows>(args)) return;
+    for (int32 b = threadIdx.x; b < args.batch; b += blockDim.x) load_sequence<Config>(args, b, status);
 }
 
 __device__ inline void report(const abi::AttentionArguments& args, uint32 status) {

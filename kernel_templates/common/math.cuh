@@ -7,6 +7,7 @@ inline constexpr float kLog2e = 1.4426950408889634f;
 inline constexpr float kLn2 = 0.6931471805599453f;
 
 __device__ inline float infinity() { return __int_as_float(0x7f800000); }
+__device__ inline float not_a_number() { return __int_as_float(0x7fffffff); }
 
 __device__ inline float exp2_approx(float x) {
     float y;
@@ -26,9 +27,15 @@ __device__ inline float reciprocal(float x) {
     return y;
 }
 
-// tanh to about 1e-7 absolute: tanh.approx keeps only 11 bits, too few once a softcap multiplies them.
+// tanh to about 5e-7 relative: tanh.approx keeps only 11 bits, too few once a softcap multiplies them, and
+// 1 - 2 / (1 + exp(2x)) alone has an absolute error, which a large cap would make visible in small logits.
 __device__ inline float tanh_exact(float x) {
-    return 1.0f - 2.0f * reciprocal(1.0f + exp2_approx(x * (2.0f * kLog2e)));
+    const float far = 1.0f - 2.0f * reciprocal(1.0f + exp2_approx(x * (2.0f * kLog2e)));
+    const float y = x * x;
+    float series = fmaf(y, 62.0f / 2835.0f, -17.0f / 315.0f);
+    series = fmaf(y, series, 2.0f / 15.0f);
+    series = fmaf(y, series, -1.0f / 3.0f);
+    return y < 0.0625f ? fmaf(x * y, series, x) : far;
 }
 
 // Over the four lanes that hold one row of an mma accumulator.

@@ -1,6 +1,7 @@
 #include "engine/bind.hpp"
 
 #include <algorithm>
+#include <numbers>
 
 namespace attnsmith::engine {
 namespace {
@@ -73,7 +74,7 @@ abi::AttentionArguments make_arguments(const problem::Problem& problem, const At
     char* scratch = static_cast<char*>(workspace);
     a.status = reinterpret_cast<std::uint32_t*>(scratch);
     a.partial_o = reinterpret_cast<float*>(scratch + launch.partial_o_offset);
-    a.partial_lse = reinterpret_cast<float*>(scratch + launch.partial_lse_offset);
+    a.partial_ml = reinterpret_cast<float*>(scratch + launch.partial_ml_offset);
 
     a.pages = shape.pages;
     a.page_list = shape.page_list;
@@ -91,8 +92,14 @@ abi::AttentionArguments make_arguments(const problem::Problem& problem, const At
     a.tiles = static_cast<std::int32_t>(launch.tiles);
     a.splits = static_cast<std::int32_t>(launch.splits);
     a.chunk = static_cast<std::int32_t>(launch.chunk);
-    a.scale = static_cast<float>(*spec.scale);
-    a.softcap = static_cast<float>(spec.softcap.value_or(0.0));
+    const double scale = *spec.scale;
+    a.scale_log2 =
+        static_cast<float>((spec.softcap || spec.alibi ? 1.0 : scale) * std::numbers::log2e_v<double>);
+    a.scale = static_cast<float>(scale);
+    if (spec.softcap) {
+        a.softcap = static_cast<float>(*spec.softcap);
+        a.softcap_scale = static_cast<float>(scale / *spec.softcap);
+    }
     return a;
 }
 

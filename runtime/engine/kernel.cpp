@@ -90,6 +90,7 @@ Call Kernel::bind(const AttentionTensors& tensors, const Batch& batch) const {
 Call Kernel::bind(const AttentionTensors& tensors, const Batch& batch, Workspace workspace) const {
     const problem::BoundShape shape = problem::check_tensors(impl_->plan.problem, tensors, batch);
     const planner::Launch launch = planner::launch_of(impl_->plan, shape);
+    planner::check_grid(launch);
     const auto needed = static_cast<std::size_t>(launch.workspace_bytes);
 
     Call call;

@@ -1,6 +1,7 @@
 #include "planner/cost.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "planner/ceil_div.hpp"
 
@@ -17,12 +18,10 @@ constexpr double kL2Reuse = 0.35;           // device-memory traffic of a tile t
 constexpr double kAluPerLogit = 8.0 / 128;  // fp32 instructions over an SM's 128 lanes
 constexpr double kExpPerLogit = 1.0 / 16;   // ex2 over its 16
 
-// One tile of keys in one CTA, as a share of the SM's time: what the `resident` CTAs of an SM contend for, or
+// One tile of keys in one CTA, as a share of the SM's time: what the resident `ctas` of an SM contend for, or
 // the chain of one CTA's own steps where they do not fill it.
-double tile_clocks(const KernelConfig& kernel, const DeviceTraits& device, bool shared_keys,
-                   std::int64_t resident) {
+double tile_clocks(const KernelConfig& kernel, const DeviceTraits& device, bool shared_keys, double ctas) {
     const double width = kernel.head_dim_qk + kernel.head_dim_vo;
-    const double ctas = static_cast<double>(resident);
     const double bytes = 2.0 * kernel.tile_kv * width;
     const double latency = shared_keys ? kL2Latency : kMemoryLatency;
     // Loads run (2 stages - 1) half-steps ahead of their use.
@@ -44,17 +43,17 @@ double tile_clocks(const KernelConfig& kernel, const DeviceTraits& device, bool 
 
 double estimated_clocks(const KernelConfig& kernel, const DeviceTraits& device, const Work& work,
                         std::int64_t splits) {
+    // In double: the largest sizes that are allowed have more CTAs than 64 bits count.
+    const auto many = static_cast<double>(work.sequences_and_heads) * static_cast<double>(splits);
     const std::int64_t query_tiles = std::max<std::int64_t>(1, ceil_div(work.rows, kernel.tile_q));
-    const std::int64_t ctas = query_tiles * work.sequences_and_heads * splits;
     const std::int64_t tiles =
         ceil_div(std::max<std::int64_t>(1, ceil_div(work.keys, kernel.tile_kv)), splits);
-    const std::int64_t on_busiest = ceil_div(ctas, device.sm_count);
-    const std::int64_t resident = std::min<std::int64_t>(kernel.ctas_per_sm, on_busiest);
-    const double start = kStartClocks * static_cast<double>(ceil_div(on_busiest, kernel.ctas_per_sm));
+    const double on_busiest = std::ceil(static_cast<double>(query_tiles) * many / device.sm_count);
+    const double resident = std::min<double>(kernel.ctas_per_sm, on_busiest);
+    const double start = kStartClocks * std::ceil(on_busiest / kernel.ctas_per_sm);
     const double run =
-        static_cast<double>(on_busiest * tiles) * tile_clocks(kernel, device, query_tiles > 1, resident);
-    const double partials = 4.0 * static_cast<double>(work.rows * work.sequences_and_heads * splits) *
-                            kernel.head_dim_vo * 2 /
+        on_busiest * static_cast<double>(tiles) * tile_clocks(kernel, device, query_tiles > 1, resident);
+    const double partials = 4.0 * static_cast<double>(work.rows) * many * kernel.head_dim_vo * 2 /
                             (static_cast<double>(device.dram_bytes) * device.sm_count);
     return start + run + (splits > 1 ? kMergeClocks + partials : 0.0);
 }

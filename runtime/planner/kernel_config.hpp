@@ -44,7 +44,7 @@ struct KernelConfig {
     int threads() const { return warps_q * warps_kv * 32; }
     // Registers that leave room for ctas_per_sm: allocated by warps in units of 256, 255 a thread at most.
     int registers_ceiling() const;
-    // "attention mma bf16 128x128 paged 64x64 x2": for people; unique within a kernel set.
+    // "attention mma bf16 128x128 paged 64x64 stages 2": for people; unique within a kernel set.
     std::string name() const;
 
     auto operator<=>(const KernelConfig&) const = default;

@@ -85,10 +85,7 @@ KernelSet kernel_set(const AttentionSpec& spec, int sm) {
     KernelSet set;
     set.kernels = attention_mma_kernels(spec, traits_of(sm), set.rejected);
     if (set.kernels.empty()) {
-        std::string reasons;
-        for (const Refusal& refusal : set.rejected)
-            reasons += fmt::format("; {}: {}", refusal.candidate, refusal.reason);
-        throw Unsupported(fmt::format("no kernel for this attention on sm_{}{}", sm, reasons), set.rejected);
+        throw Unsupported(fmt::format("no kernel for this attention on sm_{}", sm), set.rejected);
     }
     set.kernels.push_back(merge_kernel(spec, sm));
     return set;
@@ -147,20 +144,26 @@ Launch launch_of(const Plan& plan, const problem::BoundShape& shape) {
     }
     launch.grid = launch.tiles * spec.kv_heads * launch.splits;
     launch.merge_grid = launch.splits > 1 ? launch.merge_tiles * spec.kv_heads : 0;
-    if (std::max(launch.grid, launch.merge_grid) > kMostCtas) {
-        throw InvalidRequest(
-            "batch.max_q_len", std::to_string(shape.max_q_len),
-            fmt::format("bounds that need at most {} CTAs (these need {})", kMostCtas, launch.grid));
-    }
     launch.partial_o_offset = abi::kStatusBytes;
-    launch.partial_lse_offset = launch.partial_o_offset;
+    launch.partial_ml_offset = launch.partial_o_offset;
     launch.workspace_bytes = abi::kStatusBytes;
-    if (launch.splits > 1) {
-        const std::int64_t partial_rows = launch.splits * launch.rows;
-        launch.partial_lse_offset += ceil_div(partial_rows * spec.head_dim_vo * 4, 256) * 256;
-        launch.workspace_bytes = launch.partial_lse_offset + ceil_div(partial_rows * 4, 256) * 256;
+    // A shorter bound may have more chunks, where the chunk has grown to keep within the most splits.
+    const std::int64_t most_splits =
+        plan.split.chunk > 0 ? std::min(kMostSplits, ceil_div(shape.max_kv_len, plan.split.chunk)) : 1;
+    if (most_splits > 1) {
+        const std::int64_t partial_rows = most_splits * launch.rows;
+        launch.partial_ml_offset += ceil_div(partial_rows * spec.head_dim_vo * 4, 256) * 256;
+        launch.workspace_bytes = launch.partial_ml_offset + ceil_div(partial_rows * 8, 256) * 256;
     }
     return launch;
+}
+
+void check_grid(const Launch& launch) {
+    const std::int64_t ctas = std::max(launch.grid, launch.merge_grid);
+    if (ctas <= kMostCtas) return;
+    throw InvalidRequest(
+        "batch", fmt::format("bounds that need {} CTAs", ctas),
+        fmt::format("sequences and lengths that need at most {} CTAs; divide the batch", kMostCtas));
 }
 
 }  // namespace attnsmith::planner

@@ -63,11 +63,12 @@ struct Launch {
     std::int64_t grid = 0;   // CTAs, in x; 0: nothing to do
     std::int64_t merge_grid = 0;
     std::int64_t partial_o_offset = 0;  // bytes, in the workspace
-    std::int64_t partial_lse_offset = 0;
-    std::int64_t workspace_bytes = 0;
+    std::int64_t partial_ml_offset = 0;
+    std::int64_t workspace_bytes = 0;  // enough for any smaller bounds, too
 };
 
-// Throws InvalidRequest when the bounds ask for more CTAs than a grid has.
+// Any sizes: whether the grids are ones that CUDA has is for check_grid(), which throws InvalidRequest.
 Launch launch_of(const Plan& plan, const problem::BoundShape& shape);
+void check_grid(const Launch& launch);
 
 }  // namespace attnsmith::planner

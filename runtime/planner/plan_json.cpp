@@ -73,7 +73,7 @@ Json to_json(const Plan& plan, const CacheState& attention, const CacheState& me
         json["split_kv"]["splits"] = launch.splits;
         json["split_kv"]["workspace_bytes"] = launch.workspace_bytes;
     }
-    json["numerics"] = {{"accumulate", "fp32"},
+    json["numerics"] = {{"accumulate", "f32"},
                         {"atol", plan.numerics.atol},
                         {"rtol", plan.numerics.rtol},
                         {"consistency", to_string(plan.problem.spec.consistency)},

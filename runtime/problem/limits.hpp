@@ -13,7 +13,10 @@ inline constexpr std::int64_t kMaxHeads = std::int64_t{1} << 16;
 inline constexpr std::int64_t kMaxBatch = std::int64_t{1} << 20;
 inline constexpr std::int64_t kMaxPageSize = std::int64_t{1} << 20;
 
-// Queries times group size: rows of a packed query tile are numbered in 32 bits.
-inline constexpr std::int64_t kMaxPackedQueries = (std::int64_t{1} << 31) - 1;
+// Queries times group size: packed rows are numbered in 32 bits, and the last tile may reach beyond them.
+inline constexpr std::int64_t kMaxPackedQueries = (std::int64_t{1} << 31) - 1024;
+
+// Batch times queries times q_heads. No memory holds as many; counts of CTAs and bytes stay within 64 bits.
+inline constexpr std::int64_t kMaxQueryRows = std::int64_t{1} << 40;
 
 }  // namespace attnsmith::problem

@@ -86,10 +86,10 @@ void normalise_mask(AttentionSpec& spec) {
     spec.window_right.reset();
 }
 
-// Kernels take these in fp32, so they must be ordinary there.
+// Kernels take these, their quotient and their products with constants in fp32: all must be ordinary there.
 void check_factor(std::string_view field, double value) {
-    constexpr double kLeast = std::numeric_limits<float>::min();
-    constexpr double kMost = std::numeric_limits<float>::max();
+    constexpr double kLeast = 0x1p-60;
+    constexpr double kMost = 0x1p60;
     if (value >= kLeast && value <= kMost) return;  // false for NaN
     throw InvalidRequest(std::string(field), fmt::format("{}", value),
                          fmt::format("a finite number above 0 (from {:.3g} to {:.3g})", kLeast, kMost));
@@ -121,7 +121,7 @@ void check_alignment(int alignment) {
     throw InvalidRequest("alignment", std::to_string(alignment), "16, 8, 4 or 2 bytes");
 }
 
-void check_sizes(const PlanSizes& sizes, std::int64_t group_size) {
+void check_sizes(const PlanSizes& sizes, std::int64_t group_size, std::int64_t q_heads) {
     check_range("batch", sizes.batch, 1, kMaxBatch);
     check_range("q_len", sizes.q_len, 0, kMaxLength);
     check_range("kv_len", sizes.kv_len, 0, kMaxLength);
@@ -129,6 +129,11 @@ void check_sizes(const PlanSizes& sizes, std::int64_t group_size) {
         throw InvalidRequest("q_len", std::to_string(sizes.q_len),
                              fmt::format("at most {} with {} query heads to each KV head",
                                          kMaxPackedQueries / group_size, group_size));
+    }
+    if (sizes.batch * sizes.q_len > kMaxQueryRows / q_heads) {  // at most 2^50
+        throw InvalidRequest("batch", std::to_string(sizes.batch),
+                             fmt::format("at most {} with {} queries of {} heads",
+                                         kMaxQueryRows / q_heads / sizes.q_len, sizes.q_len, q_heads));
     }
 }
 
@@ -147,7 +152,7 @@ Problem validate(const AttentionSpec& spec, const PlanSizes& sizes) {
     check_alignment(normal.alignment);
     check_word("precision", normal.precision, Words::precision);
     check_word("consistency", normal.consistency, Words::consistency);
-    check_sizes(sizes, problem.group_size());
+    check_sizes(sizes, problem.group_size(), normal.q_heads);
     return problem;
 }
 

@@ -364,9 +364,15 @@ class Checker {
     }
 
     void check_bounds() {
-        clamp_bound("batch.max_q_len", max_q_len_, bound_.max_q_len);
-        clamp_bound("batch.max_kv_len", max_kv_len_, bound_.max_kv_len);
+        const bool fixed_q = !ragged_queries() && !q_lens_.present();
+        const bool fixed_kv = spec_.kv == KvStorage::dense && !kv_lens_.present();
+        clamp_bound("batch.max_q_len", max_q_len_, bound_.max_q_len, fixed_q ? "batch.q_lens" : nullptr);
+        clamp_bound("batch.max_kv_len", max_kv_len_, bound_.max_kv_len, fixed_kv ? "batch.kv_lens" : nullptr);
         if (!ragged_queries()) bound_.q_tokens = bound_.batch * bound_.max_q_len;
+        if (bound_.q_tokens > kMaxQueryRows / spec_.q_heads) {
+            refuse(q_.part("shape"), fmt::format("{} queries", bound_.q_tokens),
+                   fmt::format("at most {} with {} heads", kMaxQueryRows / spec_.q_heads, spec_.q_heads));
+        }
         if (bound_.max_q_len * group_size_ <= kMaxPackedQueries) return;  // below 2^46
         refuse(max_q_len_ != 0 ? "batch.max_q_len" : q_.part("shape"),
                fmt::format("{} queries", bound_.max_q_len),
@@ -374,9 +380,16 @@ class Checker {
                            group_size_));
     }
 
-    static void clamp_bound(const char* field, std::int64_t given, std::int64_t& bound) {
+    // `lengths` names the tensor without which every sequence is as long as the shape says.
+    static void clamp_bound(const char* field, std::int64_t given, std::int64_t& bound, const char* lengths) {
         if (given < 0)
             refuse(field, std::to_string(given), "a length from 1, or 0 for what the tensors hold");
+        if (lengths != nullptr && given > 0 && given < bound) {
+            refuse(field, std::to_string(given),
+                   fmt::format("0 or {}, which every sequence has by the tensors' shapes; for shorter ones "
+                               "slice the tensors or give {}",
+                               bound, lengths));
+        }
         if (given > 0) bound = std::min(bound, given);
     }
 

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <random>
@@ -7,6 +8,7 @@
 
 #include "attnsmith/spec.hpp"
 #include "expect.hpp"
+#include "problem/limits.hpp"
 #include "problem/problem.hpp"
 #include "problem/request_fields.hpp"
 #include "problem/request_json.hpp"
@@ -285,7 +287,10 @@ AttentionRequest random_request(Random& random) {
     spec.alignment = 1 << random.between(1, 4);
     spec.precision = random.coin() ? Precision::standard : Precision::high;
     spec.consistency = random.coin() ? Consistency::standard : Consistency::bitwise;
-    request.sizes = {random.between(1, 1 << 20), random.between(0, 1 << 27), random.between(0, kMaxLength)};
+    request.sizes.batch = random.between(1, 1 << 20);
+    request.sizes.q_len = random.between(0, kMaxQueryRows / request.sizes.batch / spec.q_heads);
+    request.sizes.q_len = std::min(request.sizes.q_len, kMaxPackedQueries / 16);
+    request.sizes.kv_len = random.between(0, kMaxLength);
     for (const int sm : known_sms()) {
         if (random.coin()) request.sm.push_back(sm);
     }

@@ -126,6 +126,10 @@ TEST_CASE("what the tensors hold", "[tensors]") {
     CHECK(of_dense.page_list == 0);
     Setup bounded = dense();
     bounded.batch.max_q_len = 2;
+    const InvalidRequest truncated = refused([&] { bounded.check(); });
+    CHECK(truncated.field() == "batch.max_q_len");
+    CHECK(contains(truncated.accepted(), "batch.q_lens"));
+    bounded.batch.q_lens = at(8, DType::i32, {3});
     CHECK(bounded.check().q_tokens == 6);
 
     const BoundShape of_ragged = ragged().check();
@@ -371,7 +375,7 @@ TEST_CASE("what is wrong with the tensors is named", "[tensors]") {
              s.tensors.q.shape[0] = 1 << 20;
              s.tensors.q.shape[1] = 1 << 20;
          }},
-        {ragged, "q.shape", "at most 536870911 with 4",
+        {ragged, "q.shape", "at most 536870656 with 4",
          [](Setup& s) {
              s.tensors.q = moved(at(1, DType::bf16, {std::int64_t{1} << 29, 8, 64}), std::int64_t{1} << 42);
              s.tensors.o = moved(at(1, DType::bf16, {std::int64_t{1} << 29, 8, 32}), std::int64_t{1} << 43);

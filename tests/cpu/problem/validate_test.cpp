@@ -135,8 +135,8 @@ TEST_CASE("what is wrong is named", "[validate]") {
         {"scale", "a finite number above 0", with_scale(-0.1)},
         {"scale", "a finite number above 0", with_scale(kNaN)},
         {"scale", "a finite number above 0", with_scale(kInfinity)},
-        {"scale", "a finite number above 0", with_scale(1e-300)},  // 0 in fp32
-        {"scale", "a finite number above 0", with_scale(1e300)},   // infinite in fp32
+        {"scale", "a finite number above 0", with_scale(1e-30)},  // its products would be 0 in fp32
+        {"scale", "a finite number above 0", with_scale(1e30)},   // or infinite
         {"softcap", "a finite number above 0", with_softcap(0.0)},
         {"softcap", "a finite number above 0", with_softcap(-50.0)},
         {"softcap", "a finite number above 0", with_softcap(kNaN)},
@@ -159,7 +159,7 @@ TEST_CASE("what is wrong is named", "[validate]") {
         {"batch", "from 1 to 1048576", with(&PlanSizes::batch, (1 << 20) + 1)},
         {"q_len", "from 0 to 1073741824", with(&PlanSizes::q_len, -1)},
         {"q_len", "from 0 to 1073741824", with(&PlanSizes::q_len, kMaxLength + 1)},
-        {"q_len", "at most 536870911 with 4 query heads", with(&PlanSizes::q_len, 1 << 29)},
+        {"q_len", "at most 536870656 with 4 query heads", with(&PlanSizes::q_len, 1 << 29)},
         {"kv_len", "from 0 to 1073741824", with(&PlanSizes::kv_len, -1)},
         {"kv_len", "from 0 to 1073741824", with(&PlanSizes::kv_len, kInt64Max)},
     };
@@ -186,12 +186,12 @@ TEST_CASE("the ends of every range are valid", "[validate]") {
         with(&AttentionSpec::consistency, Consistency::bitwise),
         paged(1),
         paged(1 << 20),
-        with_scale(1e-30),
-        with_scale(1e30),
+        with_scale(0x1p-60),
+        with_scale(0x1p60),
         with_softcap(1e-3),
         with(&PlanSizes::batch, kMaxBatch),
         with(&PlanSizes::q_len, 0),
-        with(&PlanSizes::q_len, (1 << 29) - 1),
+        with(&PlanSizes::q_len, kMaxPackedQueries / 4),
         with(&PlanSizes::kv_len, 0),
         with(&PlanSizes::kv_len, kMaxLength),
     };
