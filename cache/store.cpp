@@ -246,22 +246,24 @@ Status Store::move_into_shard(StagedFile& staged, const Path& shard, const Path&
     return staged.move_to(target);
 }
 
-Lock Store::lock(const Digest& key) const {
+Lock Store::lock_within(const Digest& key, std::chrono::nanoseconds wait) const {
+    const bool waits = wait > std::chrono::nanoseconds::zero();
     if (options_.directory.empty()) {
-        return tell_of_trouble(Lock(LockState::unavailable, no_cache_directory(), {}, nullptr));
+        return tell_of_trouble(Lock(LockState::unavailable, no_cache_directory(), {}, nullptr), waits);
     }
     const Path path{options_.directory, layout::lock_path(key)};
-    Lock lock = acquire_lock(files_, path, file_mode(), options_.lock_wait);
-    if (lock.status().error_number != ENOENT) return tell_of_trouble(std::move(lock));
+    Lock lock = acquire_lock(files_, path, file_mode(), wait);
+    if (lock.status().error_number != ENOENT) return tell_of_trouble(std::move(lock), waits);
 
     if (Status made = make_directory_in_root(layout::kLocksDirectory); !made.ok()) {
-        return tell_of_trouble(Lock(LockState::unavailable, std::move(made), lock.waited(), nullptr));
+        return tell_of_trouble(Lock(LockState::unavailable, std::move(made), lock.waited(), nullptr), waits);
     }
-    return tell_of_trouble(acquire_lock(files_, path, file_mode(), options_.lock_wait - lock.waited()));
+    return tell_of_trouble(acquire_lock(files_, path, file_mode(), wait - lock.waited()), waits);
 }
 
-Lock Store::tell_of_trouble(Lock lock) const {
+Lock Store::tell_of_trouble(Lock lock, bool waits) const {
     if (lock.state() == LockState::timed_out) {
+        if (!waits) return lock;
         warn_once(
             Trouble::lock_timed_out,
             fmt::format("waited {:.1f} s in vain for another process, going on without: {}",

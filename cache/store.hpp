@@ -134,8 +134,10 @@ class Store {
     // whole.
     Status publish(const Digest& key, const Version& version, const Entry& entry) const noexcept;
 
-    // One holder for each key over all threads and processes. Waits at most Options::lock_wait.
-    Lock lock(const Digest& key) const;
+    // One holder for each key over all threads and processes. Waits at most Options::lock_wait; try_lock()
+    // not at all (LockState::timed_out: somebody has it).
+    Lock lock(const Digest& key) const { return lock_within(key, options_.lock_wait); }
+    Lock try_lock(const Digest& key) const { return lock_within(key, {}); }
 
     // Ordered by key, then as candidates() are.
     std::vector<ListedEntry> list() const;
@@ -168,7 +170,8 @@ class Store {
     Status publish_bytes(const Digest& key, const Version& version, std::span<const std::byte> bytes) const;
     Result<StagedFile> create_staged_file(const Digest& key) const;
     Status move_into_shard(StagedFile& staged, const Path& shard, const Path& target) const;
-    Lock tell_of_trouble(Lock lock) const;
+    Lock lock_within(const Digest& key, std::chrono::nanoseconds wait) const;
+    Lock tell_of_trouble(Lock lock, bool waits) const;
 
     void verify_layer(std::size_t layer, VerifyReport& report) const;
     void verify_entry(const FoundEntry& found, std::size_t layer, VerifyReport& report) const;

@@ -60,6 +60,44 @@ std::string refused_everywhere(const planner::KernelConfig& kernel, const std::s
 
 }  // namespace
 
+CompileSlots::Slot::Slot(CompileSlots& slots) : slots_(slots) {
+    std::unique_lock lock(slots_.mutex_);
+    slots_.changed_.wait(lock, [&] { return slots_.free_ > 0; });
+    --slots_.free_;
+}
+
+CompileSlots::Slot::~Slot() {
+    {
+        const std::lock_guard lock(slots_.mutex_);
+        ++slots_.free_;
+    }
+    slots_.changed_.notify_one();
+}
+
+bool Cubins::is_ready(const Compile& compile) {
+    return compile.valid() && compile.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+}
+
+// Null where it failed.
+std::shared_ptr<const Cubin> Cubins::cubin_of(const Compile& compile) {
+    try {
+        return compile.get().cubin;
+    } catch (...) {
+        return nullptr;
+    }
+}
+
+// Null where it failed for a reason that need not be everyone's.
+std::shared_ptr<const Cubin> Cubins::wait_for(const Compile& compile) {
+    try {
+        return compile.get().cubin;
+    } catch (const CompileError&) {
+        throw;
+    } catch (...) {
+        return nullptr;
+    }
+}
+
 Cubins::Cubins(const Settings& settings, std::shared_ptr<const Log> log)
     : log_(std::move(log)),
       no_cache_because_(settings.no_cache_because),
@@ -92,6 +130,7 @@ KernelSource Cubins::source_of(const planner::KernelConfig& kernel) const {
     const compiler::Program& program = source.unit.program;
     cache::FieldHasher hasher;
     hasher.add("key format", kKeyFormat);
+    hasher.add("entry format", std::int64_t{cache::kEntryFormat});
     hasher.add("target", program.target);
     for (const std::string& option : program.options) hasher.add("option", option);
     hasher.add("source", program.source);
@@ -129,87 +168,101 @@ std::shared_ptr<const Cubin> Cubins::find_stored(const KernelSource& source, con
 }
 
 Obtained Cubins::obtain(const KernelSource& source, const Accept& accept) {
-    {
-        std::unique_lock lock(compiles_mutex_);
-        const auto found = compiles_.find(source.key);
-        if (found != compiles_.end() &&
-            found->second.wait_for(std::chrono::seconds(0)) == std::future_status::ready) {
-            const Compile compile = found->second;
-            lock.unlock();
-            auto cubin = compile.get();  // throws what the compile threw
-            if (!accept(*cubin)) return {std::move(cubin), Origin::memory};
+    for (;;) {
+        const Compile known = find_compile(source.key);
+        std::optional<std::string> refusal;
+        if (is_ready(known)) {
+            const auto cubin = cubin_of(known);
+            if (cubin && !(refusal = accept(*cubin))) return {cubin, Origin::memory};
+        }
+        if (auto cubin = find_stored(source, accept)) {
+            (*log_)(LogLevel::debug, "{}: {} from the cache", source.kernel.name(), source.key.hex());
+            return {std::move(cubin), Origin::disk};
+        }
+        if (is_ready(known)) {
+            if (known.get().origin == Origin::compiled)  // throws the CompileError that is remembered
+                throw Unsupported(refused_everywhere(source.kernel, refusal.value_or("")), {});
+            forget(source.key);  // it came from another process's older toolchain, and is gone from the disk
+        } else if (known.valid()) {
+            if (auto cubin = wait_for(known); cubin && !accept(*cubin)) return {cubin, Origin::waited};
+        } else if (auto obtained = compile_first(source, accept)) {
+            return *std::move(obtained);
         }
     }
-    if (auto cubin = find_stored(source, accept)) {
-        (*log_)(LogLevel::debug, "{}: {} from the cache", source.kernel.name(), source.key.hex());
-        return {std::move(cubin), Origin::disk};
-    }
-    return compile_once(source, accept);
 }
 
-Obtained Cubins::compile_once(const KernelSource& source, const Accept& accept) {
-    std::promise<std::shared_ptr<const Cubin>> promise;
-    Compile others;
+Cubins::Compile Cubins::find_compile(const cache::Digest& key) const {
+    const std::lock_guard lock(compiles_mutex_);
+    const auto found = compiles_.find(key);
+    return found == compiles_.end() ? Compile{} : found->second;
+}
+
+void Cubins::forget(const cache::Digest& key) {
+    const std::lock_guard lock(compiles_mutex_);
+    compiles_.erase(key);
+}
+
+// Nullopt: another thread was first.
+std::optional<Obtained> Cubins::compile_first(const KernelSource& source, const Accept& accept) {
+    std::promise<Compiled> promise;
     {
         const std::lock_guard lock(compiles_mutex_);
-        const auto [at, first] = compiles_.try_emplace(source.key);
-        if (first) {
-            at->second = promise.get_future().share();
-        } else {
-            others = at->second;
-        }
+        if (!compiles_.try_emplace(source.key, promise.get_future().share()).second) return std::nullopt;
     }
-    if (others.valid()) {
-        auto cubin = others.get();
-        if (const auto refusal = accept(*cubin))
-            throw Unsupported(refused_everywhere(source.kernel, *refusal), {});
-        return {std::move(cubin), Origin::waited};
-    }
+    Compiled compiled;
     try {
-        Obtained obtained = compile_under_lock(source, accept);
-        promise.set_value(obtained.cubin);
-        return obtained;
-    } catch (const LibraryMissing&) {
-        // Not a property of the kernel: NVRTC may be installed while this process runs.
+        compiled = compile_once(source, accept);
+        promise.set_value(compiled);
+    } catch (const CompileError&) {
         promise.set_exception(std::current_exception());
-        const std::lock_guard lock(compiles_mutex_);
-        compiles_.erase(source.key);
         throw;
     } catch (...) {
+        forget(source.key);  // before those who wait are woken, so that they do not find it again
         promise.set_exception(std::current_exception());
         throw;
     }
+    if (compiled.origin == Origin::compiled) {
+        if (const auto refusal = accept(*compiled.cubin))
+            throw Unsupported(refused_everywhere(source.kernel, *refusal), {});
+    }
+    return Obtained{compiled.cubin, compiled.origin};
 }
 
-Obtained Cubins::compile_under_lock(const KernelSource& source, const Accept& accept) {
+// Over all processes. Whoever waits for another process's compile holds no slot, and whoever waits for a slot
+// no lock.
+Cubins::Compiled Cubins::compile_once(const KernelSource& source, const Accept& accept) {
+    if (store_.options().directory.empty()) {
+        const CompileSlots::Slot slot(compile_slots_);
+        return {compile(source), Origin::compiled};
+    }
+    {
+        const CompileSlots::Slot slot(compile_slots_);
+        const cache::Lock lock = store_.try_lock(source.key);
+        if (lock.state() != cache::LockState::timed_out) return compile_under_lock(source, accept);
+    }
     const cache::Lock lock = store_.lock(source.key);
     if (lock.state() == cache::LockState::timed_out) {
         (*log_)(LogLevel::warn,
                 "cache: waited {:.0f} s for another process to compile {}; compiling it here too",
                 std::chrono::duration<double>(lock.waited()).count(), source.kernel.name());
     }
-    // Between the look before and this lock another process may have come and gone, whether it was waited for
-    // or not.
+    // Where that process failed or was killed, this one compiles, if need be after a wait for a slot.
     if (auto cubin = find_stored(source, accept)) return {std::move(cubin), Origin::waited};
-    auto cubin = compile(source);
-    if (const auto refusal = accept(*cubin))
-        throw Unsupported(refused_everywhere(source.kernel, *refusal), {});
-    return {std::move(cubin), Origin::compiled};
+    const CompileSlots::Slot slot(compile_slots_);
+    return {compile(source), Origin::compiled};
+}
+
+Cubins::Compiled Cubins::compile_under_lock(const KernelSource& source, const Accept& accept) {
+    // Between the look before and the lock another process may have come and gone.
+    if (auto cubin = find_stored(source, accept)) return {std::move(cubin), Origin::waited};
+    return {compile(source), Origin::compiled};
 }
 
 std::shared_ptr<const Cubin> Cubins::compile(const KernelSource& source) {
     const planner::KernelConfig& kernel = source.kernel;
     const auto library = nvrtc();
     keep_source(source);
-    compile_slots_.acquire();
-    compiler::Compiled compiled;
-    try {
-        compiled = library->compile(source.unit.program);
-    } catch (...) {
-        compile_slots_.release();
-        throw;
-    }
-    compile_slots_.release();
+    compiler::Compiled compiled = library->compile(source.unit.program);
     auto cubin = std::make_shared<Cubin>();
     cubin->key = source.key;
     cubin->toolchain = toolchain();
@@ -224,6 +277,18 @@ std::shared_ptr<const Cubin> Cubins::compile(const KernelSource& source) {
     }
     publish(source, *cubin, compiled.log);
     return cubin;
+}
+
+bool Cubins::ensure_stored(const KernelSource& source, const Cubin& cubin) const {
+    const auto is_stored = [&] {
+        const auto candidates = store_.candidates(source.key);
+        return std::any_of(candidates.begin(), candidates.end(), [&](const cache::Candidate& candidate) {
+            return candidate.version == cubin.toolchain;
+        });
+    };
+    if (is_stored()) return true;
+    publish(source, cubin, {});  // the compile's log is not kept that long
+    return is_stored();
 }
 
 void Cubins::publish(const KernelSource& source, const Cubin& cubin, const std::string& log) const {

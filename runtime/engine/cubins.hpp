@@ -1,12 +1,12 @@
 // Where a kernel's machine code comes from: this process's memory, the cache directories, else NVRTC.
 #pragma once
 
+#include <condition_variable>
 #include <functional>
 #include <future>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <semaphore>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -45,6 +45,29 @@ struct Obtained {
     Origin origin = Origin::memory;
 };
 
+// How many compiles may run at a time. (A counter of our own: libstdc++ 12's counting_semaphore can lose a
+// wake-up, GCC bug 104928.)
+class CompileSlots {
+  public:
+    explicit CompileSlots(int count) : free_(count) {}
+
+    class Slot {
+      public:
+        explicit Slot(CompileSlots& slots);
+        ~Slot();
+        Slot(const Slot&) = delete;
+        Slot& operator=(const Slot&) = delete;
+
+      private:
+        CompileSlots& slots_;
+    };
+
+  private:
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    int free_;
+};
+
 // Thread-safe. A key is compiled once over all threads (they wait for the first) and over all processes that
 // share the cache directory (they wait for a lock, which its holder's death releases).
 class Cubins {
@@ -58,7 +81,8 @@ class Cubins {
 
     // Offers each cubin that there is, newest toolchain first, to `accept`, until it takes one; else compiles
     // one. `accept` gives the reason why it does not take a cubin, nothing if it does. Throws what compiling
-    // throws, and Unsupported where even the new cubin is not accepted.
+    // and `accept` throw, and Unsupported where even the new cubin is not accepted. A CompileError is
+    // remembered, for it is a fact of the source; anything else may be otherwise the next time.
     using Accept = std::function<std::optional<std::string>(const Cubin&)>;
     Obtained obtain(const KernelSource& source, const Accept& accept);
 
@@ -66,16 +90,29 @@ class Cubins {
     std::shared_ptr<const compiler::Nvrtc> nvrtc();
     cache::Version toolchain();  // of that NVRTC
 
+    // Publishes the cubin where no directory has the key's of its toolchain. False: it could not be stored.
+    bool ensure_stored(const KernelSource& source, const Cubin& cubin) const;
+
     const cache::Store& store() const { return store_; }
     const std::string& no_cache_because() const { return no_cache_because_; }
 
   private:
-    using Compile = std::shared_future<std::shared_ptr<const Cubin>>;
+    struct Compiled {
+        std::shared_ptr<const Cubin> cubin;
+        Origin origin = Origin::compiled;
+    };
+    using Compile = std::shared_future<Compiled>;
 
     std::shared_ptr<const Cubin> find_stored(const KernelSource& source, const Accept& accept) const;
     std::shared_ptr<const Cubin> load(const cache::Candidate& candidate) const;
-    Obtained compile_once(const KernelSource& source, const Accept& accept);
-    Obtained compile_under_lock(const KernelSource& source, const Accept& accept);
+    static bool is_ready(const Compile& compile);
+    static std::shared_ptr<const Cubin> cubin_of(const Compile& compile);
+    static std::shared_ptr<const Cubin> wait_for(const Compile& compile);
+    Compile find_compile(const cache::Digest& key) const;
+    void forget(const cache::Digest& key);
+    std::optional<Obtained> compile_first(const KernelSource& source, const Accept& accept);
+    Compiled compile_once(const KernelSource& source, const Accept& accept);
+    Compiled compile_under_lock(const KernelSource& source, const Accept& accept);
     std::shared_ptr<const Cubin> compile(const KernelSource& source);
     void publish(const KernelSource& source, const Cubin& cubin, const std::string& log) const;
     void keep_source(const KernelSource& source) const;
@@ -85,13 +122,13 @@ class Cubins {
     std::string keep_source_dir_;
     compiler::NvrtcOptions nvrtc_options_;
     cache::Store store_;
-    std::counting_semaphore<> compile_slots_;
+    CompileSlots compile_slots_;
 
     std::mutex nvrtc_mutex_;
     std::shared_ptr<const compiler::Nvrtc> nvrtc_;
 
-    // Compiled in this process, or failed to: a failure is not tried again, and never stored.
-    std::mutex compiles_mutex_;
+    // Compiled in this process, being compiled, or refused by the compiler; a refusal is never stored.
+    mutable std::mutex compiles_mutex_;
     std::unordered_map<cache::Digest, Compile> compiles_;
 };
 

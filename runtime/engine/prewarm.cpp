@@ -2,6 +2,7 @@
 #include <atomic>
 #include <chrono>
 #include <set>
+#include <system_error>
 #include <thread>
 
 #include "attnsmith/runtime.hpp"
@@ -59,23 +60,37 @@ class Prewarmer {
         }
     }
 
+    // Throws what `progress` threw, or what went wrong outside of any kernel, once all workers have ended.
     void run(int jobs) {
-        std::vector<std::jthread> workers;
-        const int useful = std::min<int>(jobs, static_cast<int>(kernels_.size()));
-        for (int i = 0; i < useful; ++i) workers.emplace_back([this] { work(); });
+        {
+            std::vector<std::jthread> workers;
+            const int useful = std::min<int>(jobs, static_cast<int>(kernels_.size()));
+            try {
+                for (int i = 1; i < useful; ++i) workers.emplace_back([this] { work(); });
+            } catch (const std::system_error&) {
+                // No more threads to be had: those that there are do it.
+            }
+            work();
+        }
+        if (failure_) std::rethrow_exception(failure_);
     }
 
     std::vector<PrewarmedKernel> results() && { return std::move(results_); }
 
   private:
     void work() {
-        for (;;) {
-            const std::size_t i = next_.fetch_add(1);
-            if (i >= kernels_.size()) return;
-            results_[i] = one(kernels_[i]);
+        try {
+            for (std::size_t i; (i = next_.fetch_add(1)) < kernels_.size();) {
+                results_[i] = one(kernels_[i]);
+                const std::lock_guard lock(progress_mutex_);
+                ++done_;
+                if (options_.progress && !failure_)
+                    options_.progress(results_[i], done_, static_cast<int>(kernels_.size()));
+            }
+        } catch (...) {
+            next_ = kernels_.size();  // the others finish what they are at
             const std::lock_guard lock(progress_mutex_);
-            ++done_;
-            if (options_.progress) options_.progress(results_[i], done_, static_cast<int>(kernels_.size()));
+            if (!failure_) failure_ = std::current_exception();
         }
     }
 
@@ -95,7 +110,7 @@ class Prewarmer {
             result.state = state_name(obtained.origin);
             result.cubin_bytes = obtained.cubin->bytes.size();
             // A full disk, say: there is nothing to show for the work.
-            if (cubins_.store().candidates(obtained.cubin->key).empty()) {
+            if (!cubins_.ensure_stored(source, *obtained.cubin)) {
                 throw CacheError("compiled, but it could not be stored in " +
                                  cubins_.store().options().directory);
             }
@@ -115,6 +130,7 @@ class Prewarmer {
     std::atomic<std::size_t> next_ = 0;
     std::mutex progress_mutex_;
     int done_ = 0;
+    std::exception_ptr failure_;  // the first
 };
 
 void require_writable(const engine::Cubins& cubins) {

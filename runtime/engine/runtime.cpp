@@ -91,11 +91,16 @@ Kernel Runtime::Impl::prepare(const AttentionSpec& spec, const PlanSizes& sizes,
     for (const Refusal& refusal : plan.rejected) {
         (*log)(LogLevel::debug, "not {}: {}", refusal.candidate, refusal.reason);
     }
+    const driver::ContextScope scope(*driver(), device);
     const auto load = [&](const planner::KernelConfig& config) {
         return loaded.get(driver(), device, config);
     };
     if (plan.split.chunk > 0) {
-        auto merge = std::async(std::launch::async, [&] { return load(plan.merge); });
+        // On a thread of its own if there is one to be had; in the caller's context there, too.
+        auto merge = std::async(std::launch::async | std::launch::deferred, [&] {
+            const driver::ContextScope same(*driver(), scope.context());
+            return load(plan.merge);
+        });
         kernel->attention = load(plan.attention);
         kernel->merge = merge.get();
     } else {
@@ -131,8 +136,11 @@ Kernel Runtime::prepare(const AttentionSpec& spec, const PlanSizes& sizes, int d
 
 std::shared_future<Kernel> Runtime::prepare_async(const AttentionSpec& spec, const PlanSizes& sizes,
                                                   int device) {
-    return std::async(std::launch::async,
-                      [impl = impl_, key = PreparedKey{impl_->ordinal_of(device), spec, sizes}] {
+    const int ordinal = impl_->ordinal_of(device);
+    const driver::ContextScope scope(*impl_->driver(), ordinal);
+    return std::async(std::launch::async | std::launch::deferred,
+                      [impl = impl_, key = PreparedKey{ordinal, spec, sizes}, context = scope.context()] {
+                          const driver::ContextScope same(*impl->driver(), context);
                           return impl->prepare_once(key);
                       })
         .share();

@@ -1,0 +1,135 @@
+// Which failures of a compile are remembered, what counts as stored, and that threads compile a kernel once.
+#include <atomic>
+#include <thread>
+
+#include "cache/fixture.hpp"
+#include "engine/cubins.hpp"
+#include "planner/plan.hpp"
+#include "support/catch.hpp"
+#include "support/nvrtc.hpp"
+
+using namespace attnsmith;
+using cache::testing::TemporaryDirectory;
+using engine::Origin;
+
+namespace {
+
+engine::Cubins cubins_in(std::vector<std::string> directories, int threads = 2) {
+    engine::Settings settings;
+    settings.cache_dirs = std::move(directories);
+    settings.nvrtc = test::nvrtc_options();
+    settings.compile_threads = threads;
+    return {settings, std::make_shared<const engine::Log>(LogLevel::off, LogSink{})};
+}
+
+// The quickest kernel to compile.
+planner::KernelConfig merge_kernel(std::int64_t head_dim = 64) {
+    const AttentionSpec spec{.head_dim_qk = head_dim, .q_heads = 1};
+    return planner::kernel_set(problem::validate(spec, {}).spec, 90).kernels.back();
+}
+
+const auto accept_all = [](const engine::Cubin&) { return std::nullopt; };
+const auto refuse_all = [](const engine::Cubin&) { return std::optional<std::string>("it is Monday"); };
+
+struct Passing : std::runtime_error {
+    Passing() : std::runtime_error("the GPU is full") {}
+};
+
+}  // namespace
+
+TEST_CASE("what accept throws is not remembered", "[engine][cubins]") {
+    const TemporaryDirectory temporary;
+    for (const bool cached : {false, true}) {
+        auto cubins = cubins_in(cached ? std::vector{temporary / "cache"} : std::vector<std::string>{});
+        const auto source = cubins.source_of(merge_kernel());
+        const auto full = [](const engine::Cubin&) -> std::optional<std::string> { throw Passing(); };
+        CHECK_THROWS_AS(cubins.obtain(source, full), Passing);
+        CHECK_THROWS_AS(cubins.obtain(source, refuse_all), Unsupported);
+        CHECK(cubins.obtain(source, accept_all).origin == Origin::memory);
+    }
+}
+
+TEST_CASE("what no device takes is refused with the reason, each time", "[engine][cubins]") {
+    auto cubins = cubins_in({});
+    const auto source = cubins.source_of(merge_kernel());
+    for (int i = 0; i < 2; ++i) {
+        CHECK_THROWS_WITH(cubins.obtain(source, refuse_all), Catch::Contains("it is Monday"));
+    }
+}
+
+TEST_CASE("an error in the source is remembered, but not stored", "[engine][cubins]") {
+    const TemporaryDirectory temporary;
+    auto cubins = cubins_in({temporary / "cache"});
+    auto source = cubins.source_of(merge_kernel());
+    source.unit.program.source = "#error no\n";
+    CHECK_THROWS_AS(cubins.obtain(source, accept_all), CompileError);
+    source.unit.program.source = cubins.source_of(merge_kernel()).unit.program.source;
+    CHECK_THROWS_AS(cubins.obtain(source, accept_all), CompileError);
+    CHECK(cubins.store().candidates(source.key).empty());
+
+    // Another process has better luck: what it stores is found.
+    auto other = cubins_in({temporary / "cache"});
+    CHECK(other.obtain(source, accept_all).origin == Origin::compiled);
+    CHECK(cubins.obtain(source, accept_all).origin == Origin::disk);
+}
+
+TEST_CASE("a kernel in memory is stored again where the directory lost it", "[engine][cubins]") {
+    const TemporaryDirectory temporary;
+    auto cubins = cubins_in({temporary / "cache"});
+    const auto source = cubins.source_of(merge_kernel());
+    const auto cubin = cubins.obtain(source, accept_all).cubin;
+    REQUIRE(cubins.ensure_stored(source, *cubin));
+    cubins.store().clear();
+    REQUIRE(cubins.store().candidates(source.key).empty());
+    CHECK(cubins.obtain(source, accept_all).origin == Origin::memory);
+    CHECK(cubins.ensure_stored(source, *cubin));
+    CHECK(cubins_in({temporary / "cache"}).obtain(source, accept_all).origin == Origin::disk);
+
+    // An older toolchain's entry is not this cubin.
+    engine::Cubin newer = *cubin;
+    newer.toolchain = *cache::Version::parse("99.0.1");
+    CHECK(cubins.ensure_stored(source, newer));
+    CHECK(cubins.store().candidates(source.key).size() == 2);
+}
+
+TEST_CASE("threads that want a kernel at once compile it once", "[engine][cubins]") {
+    const TemporaryDirectory temporary;
+    auto cubins = cubins_in({temporary / "cache"}, 1);
+    std::atomic<int> compiled{0}, served{0};
+    {
+        std::vector<std::jthread> threads;
+        for (int i = 0; i < 16; ++i) {
+            threads.emplace_back([&, i] {
+                const auto source = cubins.source_of(merge_kernel(i % 2 == 0 ? 64 : 72));
+                const auto obtained = cubins.obtain(source, accept_all);
+                if (obtained.origin == Origin::compiled) ++compiled;
+                if (obtained.cubin && obtained.cubin->key == source.key) ++served;
+            });
+        }
+    }
+    CHECK(compiled == 2);
+    CHECK(served == 16);
+}
+
+TEST_CASE("compile slots bound what runs at a time", "[engine][cubins]") {
+    engine::CompileSlots slots(3);
+    std::atomic<int> inside{0}, most{0};
+    {
+        std::vector<std::jthread> threads;
+        for (int i = 0; i < 12; ++i) {
+            threads.emplace_back([&] {
+                for (int round = 0; round < 200; ++round) {
+                    const engine::CompileSlots::Slot slot(slots);
+                    const int now = ++inside;
+                    int seen = most;
+                    while (now > seen && !most.compare_exchange_weak(seen, now)) {
+                    }
+                    std::this_thread::yield();
+                    --inside;
+                }
+            });
+        }
+    }
+    CHECK(most <= 3);
+    CHECK(most > 1);
+}
