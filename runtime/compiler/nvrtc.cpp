@@ -136,6 +136,13 @@ std::string first_error(std::string_view log) {
     return std::string(error.empty() ? first : error);
 }
 
+void refuse_broken_library(nvrtcResult result, std::string_view log, const NvrtcLibrary& library) {
+    if (result != NVRTC_ERROR_BUILTIN_OPERATION_FAILURE) return;
+    throw LibraryMissing("NVRTC's builtins (libnvrtc-builtins.so, beside " + library.path + ")",
+                         {first_error(log)},
+                         "copy or install it into the same folder, or install NVRTC anew");
+}
+
 }  // namespace
 
 void Nvrtc::Impl::learn_archs() {
@@ -162,7 +169,9 @@ std::string Nvrtc::Impl::read_build() const {
     program.name = "toolchain.cu";
     program.source = "extern \"C\" __device__ int attnsmith_build = __CUDACC_VER_BUILD__;\n";
     Unit unit(library, program);
-    check(library, unit.compile(neutral_options()), "nvrtcCompileProgram");
+    const nvrtcResult result = unit.compile(neutral_options());
+    refuse_broken_library(result, unit.log(), library);
+    check(library, result, "nvrtcCompileProgram");
     const std::string ptx = unit.ptx();
     constexpr std::string_view kMark = "attnsmith_build = ";
     const std::size_t at = ptx.find(kMark);
@@ -224,10 +233,8 @@ Compiled Nvrtc::compile(const Program& program) const {
     if (compiled.log.find("--gpu-architecture") != std::string::npos ||
         compiled.log.find("--nv_arch") != std::string::npos)
         refuse_target(program, library, impl_->archs);
-    if (result == NVRTC_ERROR_BUILTIN_OPERATION_FAILURE)
-        throw LibraryMissing("NVRTC's builtins (libnvrtc-builtins.so, beside " + library.path + ")",
-                             {first_error(compiled.log)},
-                             "copy or install it into the same folder, or install NVRTC anew");
+    refuse_broken_library(result, compiled.log, library);
+    if (result == NVRTC_ERROR_OUT_OF_MEMORY) check(library, result, "nvrtcCompileProgram");  // may pass
     std::string error = first_error(compiled.log);
     if (error.empty()) error = library.error_string(result);
     throw CompileError(fmt::format("NVRTC {} for {}: {}", impl_->version_text(), program.target, error),

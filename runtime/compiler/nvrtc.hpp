@@ -79,7 +79,7 @@ class Nvrtc {
     std::unique_ptr<Impl> impl_;
 };
 
-// The file names and folders that open() would try, in order; for `attnsmith doctor`.
+// The file names and folders that open() would try, in order.
 std::vector<std::string> nvrtc_candidates(const NvrtcOptions& options);
 
 // The lines of a source with their numbers, as CompileError shows them.

@@ -285,10 +285,4 @@ std::optional<std::string> ModelReader::inherited_word(Names names) {
     return std::nullopt;
 }
 
-bool ModelReader::inherited_true(Names names) {
-    return std::ranges::any_of(parts_, [&](const json& part) {
-        return std::ranges::any_of(names, [&](std::string_view name) { return true_member(part, name); });
-    });
-}
-
 }  // namespace attnsmith::problem

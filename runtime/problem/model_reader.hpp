@@ -40,9 +40,8 @@ class ModelReader {
     std::optional<std::string> word(Names names);
     bool is_true(Names names) { return boolean(names).value_or(false); }
 
-    // As word() and is_true(), but looked for in the enclosing parts of the config too.
+    // As word(), but looked for in the enclosing parts of the config too.
     std::optional<std::string> inherited_word(Names names);
-    bool inherited_true(Names names);
 
     const std::string& model_type() const { return model_type_; }            // of the language model's part
     const std::string& file_model_type() const { return file_model_type_; }  // of the whole file

@@ -37,6 +37,7 @@ namespace attnsmith {
 using Stream = CUstream_st*;  // the same type as CUstream and cudaStream_t; null is the default stream
 
 enum class LogLevel : std::uint8_t { off, error, warn, info, debug };
+// Called from any thread, by several at a time; must not throw, nor call the Runtime that it belongs to.
 using LogSink = std::function<void(LogLevel, std::string_view line)>;
 
 struct RuntimeOptions {
@@ -97,7 +98,8 @@ class ATTNSMITH_API Call {
     Call(Call&&) noexcept;
     Call& operator=(Call&&) noexcept;
 
-    // Enqueues the kernels. Throws DriverError. Takes no lock, allocates nothing, may be captured.
+    // Enqueues the kernels. Throws DriverError. Takes no lock, allocates nothing, may be captured; the
+    // captured graph needs this object alive, which holds the code and perhaps the workspace.
     void launch(Stream stream = nullptr) const;
 
     // Waits for the device and reads the status. Not to be called during a capture.
@@ -125,7 +127,8 @@ class ATTNSMITH_API Kernel {
 
     // Checks the tensors against the spec and fixes the arguments. Throws InvalidRequest naming the tensor's
     // field.
-    Call bind(const AttentionTensors& tensors, const Batch& batch) const;  // the Call owns its workspace
+    // The Call owns its workspace: device memory is allocated, which may not be done during a capture.
+    Call bind(const AttentionTensors& tensors, const Batch& batch) const;
     Call bind(const AttentionTensors& tensors, const Batch& batch, Workspace workspace) const;
 
     const AttentionSpec& spec() const noexcept;  // normalised
@@ -168,7 +171,7 @@ struct PrewarmReport {
 struct PrewarmOptions {
     int jobs = 0;  // 0: the number of cores
     std::function<void(const PrewarmedKernel&, int done, int total)>
-        progress{};          // called from one thread at a time
+        progress{};          // called from one thread at a time; what it throws, prewarm() throws
     std::stop_token stop{};  // what is being compiled is finished, the rest is cancelled
 };
 
@@ -194,7 +197,7 @@ class ATTNSMITH_API Runtime {
     // and loads; later ones are a look-up. Throws InvalidRequest, Unsupported, CompileError, DriverError,
     // LibraryMissing.
     Kernel prepare(const AttentionSpec& spec, const PlanSizes& sizes, int device = kCurrentDevice);
-    // The same on another thread, for the device that is current now.
+    // The same on another thread, in the context that is current now. The future's last copy waits for it.
     std::shared_future<Kernel> prepare_async(const AttentionSpec& spec, const PlanSizes& sizes,
                                              int device = kCurrentDevice);
 
