@@ -86,7 +86,7 @@ def availability(names: List[str]) -> Dict[str, Optional[str]]:
 def show_list(selected: List[cases.Case], reasons: Dict[str, Optional[str]]) -> None:
     for set_name in dict.fromkeys(case.set for case in selected):
         members = [case for case in selected if case.set == set_name]
-        print("%s: %d cases" % (set_name, len(members)))
+        print("%s (%d)" % (set_name, len(members)))
         for case in members:
             print("  %-56s %8.3f TFLOP %8.3f GB" % (case.name, case.flops / 1e12, case.bytes / 1e9))
     print("providers:")

@@ -97,5 +97,5 @@ def check(torch: Any, case: Case, reference: Reference, out: Any) -> Verdict:
     worst = float(error.max())
     if bool((error > allowed).any()):
         share = float((error > allowed).double().mean())
-        return Verdict(False, worst, "%.2g%% of the sampled outputs are off, by up to %.3g" % (100 * share, worst))
+        return Verdict(False, worst, "%.3g%% of the sampled outputs are off, by up to %.3g" % (100 * share, worst))
     return Verdict(True, worst)

@@ -73,17 +73,19 @@ def cell(entry: Dict[str, Any], provider: str) -> str:
 def set_table(entries: Sequence[Dict[str, Any]], providers: Sequence[str], copy_tbps: Optional[float]) -> str:
     memory = is_bound_by_memory(entries[0])
     head = ["GB/s" if memory else "TFLOP/s"] + list(providers)
-    head += (["of a copy"] if memory else []) + ["ratio", "best peer", "max error"]
+    head += (["of a copy"] if memory else []) + ["ratio", "best peer", "max error", "peers' error"]
     rows = [head]
     for entry in entries:
         row = [entry["name"]] + [cell(entry, provider) for provider in providers]
         if memory:
             ours = entry["results"].get(OURS, {}).get("tbps")
             row.append(number(100 * ours / copy_tbps if ours and copy_tbps else None, "%.0f%%"))
-        errors = [result["max_error"] for result in entry["results"].values()
-                  if result["status"] == "ok" and result.get("max_error") is not None]
-        row += [number(entry["ratio"], "%.2f"), entry["best_peer"] or "-",
-                number(max(errors) if errors else None, "%.1e")]
+        # A wrong answer's error is shown too: it is what one wants to know of it.
+        errors = {name: result["max_error"] for name, result in entry["results"].items()
+                  if result.get("max_error") is not None}
+        ours = errors.pop(OURS, None)
+        row += [number(entry["ratio"], "%.2f"), entry["best_peer"] or "-", number(ours, "%.1e"),
+                number(max(errors.values()) if errors else None, "%.1e")]
         rows.append(row)
     return table(rows)
 

@@ -75,10 +75,17 @@ class Runner:
                     smallest[key] = case
         if not smallest:
             return
+        # A provider's turn each: those that take longest are not left to the end.
+        turns: Dict[str, int] = {}
+        order = []
+        for key in smallest:
+            turns[key[0]] = turns.get(key[0], 0) + 1
+            order.append((turns[key[0]], key))
+        order.sort(key=lambda item: item[0])
         deadline = time.monotonic() + self.compile_seconds
 
-        def build_one(item: Tuple[Tuple[str, Hashable], Case]) -> None:
-            key, case = item
+        def build_one(key: Tuple[str, Hashable]) -> None:
+            case = smallest[key]
             left = deadline - time.monotonic()
             if left <= 0:
                 self.unbuilt[key] = {"status": "timeout", "reason": "no time was left to compile it"}
@@ -96,7 +103,7 @@ class Runner:
 
         started = time.monotonic()
         with concurrent.futures.ThreadPoolExecutor(self.jobs) as pool:
-            list(pool.map(build_one, smallest.items()))
+            list(pool.map(build_one, [key for _, key in order]))
         self.say("built kernels of %d kinds in %.0f s, %d could not be built" % (
             len(smallest), time.monotonic() - started, len(self.unbuilt)))
 
@@ -153,7 +160,10 @@ class Runner:
         for name in timed:
             found[name]["ms"] = times[name]
         for place in began:
-            self.worker(place).ask("end", ANSWER_LIMIT)
+            try:
+                self.worker(place).ask("end", ANSWER_LIMIT)
+            except WorkerDied:  # after its times were taken
+                self.workers.pop(place, None)
         return found
 
 

@@ -6,8 +6,8 @@ import math
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 from xml.sax.saxutils import escape
 
-WIDTH, HEIGHT = 720, 420
-LEFT, RIGHT, TOP, BOTTOM = 70, 190, 50, 55
+WIDTH, HEIGHT = 780, 420
+LEFT, RIGHT, TOP, BOTTOM = 70, 250, 50, 55
 # Colours that stay apart for the colour-blind (Okabe and Ito); the first is ours.
 COLOURS = ("#d55e00", "#0072b2", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000", "#8c8c8c")
 

@@ -33,7 +33,9 @@ class Worker:
                                          stdout=subprocess.PIPE, stderr=self._log, env=environment,
                                          universal_newlines=True, start_new_session=True)
         self._answers: "queue.Queue[Optional[str]]" = queue.Queue()
-        threading.Thread(target=self._read, daemon=True).start()
+        self._last = ""
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
 
     def _read(self) -> None:
         assert self._process.stdout is not None
@@ -66,10 +68,15 @@ class Worker:
         how = "ended with %s" % code
         if code is not None and code < 0:
             how = "ended by %s" % signal.Signals(-code).name
+        return how + (": " + self._last if self._last else "")
+
+    def _end_of_log(self) -> str:
+        if self._log.closed:
+            return ""
         self._log.seek(0, os.SEEK_END)
         self._log.seek(max(0, self._log.tell() - 4096))
         lines = self._log.read().decode(errors="replace").strip().splitlines()
-        return how + (": " + lines[-1][:200] if lines else "")
+        return lines[-1][:200] if lines else ""
 
     def close(self, at_once: bool = False) -> None:
         if self._process.poll() is None:
@@ -78,9 +85,26 @@ class Worker:
                 self._process.stdin.close()
                 self._process.wait(timeout=0 if at_once else 10)
             except (subprocess.TimeoutExpired, OSError):
-                # The compilers that it started are in its group.
-                os.killpg(self._process.pid, signal.SIGKILL)
+                kill_session(self._process.pid)
         self._process.wait()
+        self._reader.join(timeout=10)
+        self._last = self._last or self._end_of_log()
+        for file in (self._process.stdin, self._process.stdout, self._log):
+            try:
+                if file is not None:
+                    file.close()
+            except OSError:  # what could not be written any more
+                continue
+
+
+def kill_session(leader: int) -> None:
+    """Ends a process and the compilers that it started: ninja gives each a group of its own, but one session."""
+    for entry in os.listdir("/proc"):
+        try:
+            if entry.isdigit() and os.getsid(int(entry)) == leader:
+                os.kill(int(entry), signal.SIGKILL)
+        except OSError:  # it has just ended
+            continue
 
 
 def serve() -> int:

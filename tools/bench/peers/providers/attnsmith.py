@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import pathlib
 import sys
@@ -46,8 +45,6 @@ class Attnsmith(Provider):
         return "no latent attention yet" if case.shared_kv else None
 
     def make(self, case: Case, tensors: Tensors) -> Callable[[], Any]:
-        import torch
-
         module = self.module()
         if self._runtime is None:
             self._runtime = module.Runtime()
@@ -76,14 +73,8 @@ class Attnsmith(Provider):
         except getattr(module, "Unsupported", Refused) as error:
             raise Refused(str(error)) from error
 
-        if "stream" in inspect.signature(call.launch).parameters:
-            # Read at every launch: a graph is captured on a stream of its own.
-            def launch() -> Any:
-                call.launch(stream=torch.cuda.current_stream().cuda_stream)
-                return out
-        else:
-            def launch() -> Any:
-                call.launch()
-                return out
+        def launch() -> Any:
+            call.launch()  # on torch's current stream: a graph is captured on one of its own
+            return out
 
         return launch

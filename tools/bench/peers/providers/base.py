@@ -20,6 +20,7 @@ class Provider:
     title = ""
     install = ""  # what to pip install
     modules: Sequence[str] = ()  # the first that can be found is used
+    needs: Sequence[str] = ()  # modules that it cannot be imported without
     distributions: Sequence[str] = ()  # whose versions are reported
     isolated = False  # runs in a process of its own: what is known to crash, or to be killed when it takes too long
     compiles = False  # builds kernels at run time: done before anything is timed, within a limit
@@ -30,6 +31,9 @@ class Provider:
             return "PyTorch is not installed"
         if self.modules and self.module_name() is None:
             return "not installed (pip install %s)" % self.install
+        for name in self.needs:
+            if importlib.util.find_spec(name) is None:
+                return "installed without %s, which it needs" % name
         return None
 
     def module_name(self) -> Optional[str]:

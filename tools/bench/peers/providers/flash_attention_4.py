@@ -15,6 +15,7 @@ class FlashAttention4(Provider):
     title = "flash-attn 4"
     install = "--pre flash-attn-4 nvidia-cutlass-dsl[cu13]"
     modules = ("flash_attn.cute",)
+    needs = ("cutlass", "quack", "tvm_ffi")
     distributions = ("flash-attn-4", "nvidia-cutlass-dsl", "quack-kernels", "apache-tvm-ffi")
     isolated = True
     compiles = True

@@ -17,6 +17,7 @@ class FlashInfer(Provider):
     title = "FlashInfer"
     install = "flashinfer-python (and flashinfer-jit-cache, or nvcc and ninja)"
     modules = ("flashinfer",)
+    needs = ("tvm_ffi",)
     distributions = ("flashinfer-python", "flashinfer-jit-cache", "flashinfer-cubin")
     isolated = True
     compiles = True
