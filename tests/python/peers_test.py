@@ -298,7 +298,8 @@ class Workers(unittest.TestCase):
 
 class Svg(unittest.TestCase):
     def chart(self, **more):
-        lines = [svg.Line("a & <b>", [(512, 100.0), (16384, 700.0)], "#000000"), svg.Line("c", [(1024, 3.0)], "#111111")]
+        lines = [svg.Line("a & <b>", [(512, 100.0), (16384, 700.0)], "#000000"),
+                 svg.Line("c", [(1024, 3.0)], "#111111")]
         return svg.chart("title <1>", "tokens", "TFLOP/s", lines, **more)
 
     def test_it_is_well_formed_and_has_its_words(self):
@@ -372,7 +373,8 @@ class Command(unittest.TestCase):
     def test_list_follows_the_selection(self):
         out = io.StringIO()
         with contextlib.redirect_stdout(out):
-            self.assertEqual(main.main(["--list", "--cases", "decode", "--match", "paged by 64", "--provider", "fa3"]), 0)
+            code = main.main(["--list", "--cases", "decode", "--match", "paged by 64", "--provider", "fa3"])
+        self.assertEqual(code, 0)
         self.assertNotIn("prefill", out.getvalue())
         self.assertNotIn("dense", out.getvalue())
         self.assertIn("fa3", out.getvalue())

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Optional
+import inspect
+from typing import Any, Callable, Dict, Optional
 
 from ..cases import Case
 from ..tensors import Tensors
@@ -28,9 +29,12 @@ class FlashMla(Provider):
         module = self.module()
         # Older versions need the arguments, newer ones ignore them.
         schedule, splits = module.get_mla_metadata(tensors.kv_lens, case.q_len * case.group, case.kv_heads)
+        options: Dict[str, Any] = dict(causal=case.causal)
+        if "use_legacy" in inspect.signature(module.flash_mla_with_kvcache).parameters:
+            options["use_legacy"] = True  # where that fork keeps Hopper and dense caches
 
         def call() -> Any:
             return module.flash_mla_with_kvcache(tensors.q, tensors.k, tensors.page_table, tensors.kv_lens,
-                                                 case.head_dim_vo, schedule, splits, causal=case.causal)[0]
+                                                 case.head_dim_vo, schedule, splits, **options)[0]
 
         return call

@@ -1,4 +1,4 @@
-"""FlashInfer's wrappers: planned once, as an engine does once a step, and run; kernels are built by nvcc when first used."""
+"""FlashInfer's wrappers: planned once, as an engine does once a step, then run. nvcc builds kernels when first used."""
 
 from __future__ import annotations
 
