@@ -1,0 +1,384 @@
+"""tools/bench/peers.py without a GPU and without torch: its cases, its arithmetic, and a run on fake workers."""
+
+import contextlib
+import io
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import xml.etree.ElementTree
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+ENTRY = REPOSITORY / "tools/bench/peers.py"
+sys.path.insert(0, str(ENTRY.parent))
+
+from peers import cases, main, plots, report, statistics, svg  # noqa: E402
+from peers.cases import Case, visible_pairs  # noqa: E402
+from peers.providers import OURS, PROVIDERS  # noqa: E402
+from peers.providers.base import Provider  # noqa: E402
+from peers.runner import Runner, estimate_seconds  # noqa: E402
+from peers.worker import Worker, WorkerDied  # noqa: E402
+
+EVERY = [case for make in cases.SETS.values() for case in make()]
+
+
+def small(tokens=64, **fields):
+    return Case("prefill", "bf16", (tokens,) * 2, (tokens,) * 2, 4, 2, 64, 64, **fields)
+
+
+class Cases(unittest.TestCase):
+    def test_names_tell_every_case_apart(self):
+        names = [(case.set, case.name) for case in EVERY]
+        self.assertEqual(len(names), len(set(names)))
+
+    def test_the_prefill_grid_is_16k_tokens_of_width_2048(self):
+        grid = cases.prefill()
+        self.assertEqual(len(grid), 66)
+        for case in grid:
+            self.assertEqual(sum(case.q_lens), 16384, case.name)
+            self.assertEqual((case.q_heads, case.kv_heads) == (32, 8) or case.q_heads * case.head_dim_qk == 2048, True)
+        self.assertEqual({case.head_dim_qk for case in grid}, {64, 128, 256})
+        self.assertEqual({case.q_len for case in grid}, {512, 1024, 2048, 4096, 8192, 16384})
+        self.assertEqual({case.causal for case in grid}, {False, True})
+        self.assertEqual({case.dtype for case in grid}, {"bf16", "fp16"})
+
+    def test_the_other_sets_hold_what_they_are_for(self):
+        self.assertEqual({case.head_dims for case in cases.dims()}, {"80", "96", "112", "160", "192", "192/128"})
+        self.assertEqual({case.page_size for case in cases.paged()}, {1, 16, 64, 256})
+        self.assertEqual({case.window for case in cases.window()}, {(1023, 0)})
+        decode = cases.decode()
+        self.assertEqual({(case.q_heads, case.kv_heads) for case in decode}, {(32, 8), (32, 32), (64, 8)})
+        self.assertEqual({case.page_size for case in decode}, {0, 16, 64})
+        self.assertEqual({(case.batch, case.kv_len) for case in decode}, set(cases.DECODE_GRID))
+        for case in cases.ragged():
+            self.assertEqual(sum(case.q_lens), 16384)
+            self.assertGreater(len(set(case.q_lens)), 8)
+            self.assertGreater(min(case.q_lens), 0)
+
+    def test_heads_divide_and_pages_fill(self):
+        for case in EVERY:
+            self.assertEqual(case.q_heads % case.kv_heads, 0, case.name)
+            self.assertEqual(case.kv == "paged", case.page_size > 0, case.name)
+            self.assertEqual(len(case.q_lens), len(case.kv_lens), case.name)
+
+    def test_quick_touches_every_set(self):
+        quick = cases.select(list(cases.SETS), ["bf16", "fp16"], True)
+        self.assertEqual({case.set for case in quick}, set(cases.SETS))
+        self.assertLess(len(quick), len(EVERY) / 5)
+
+    def test_a_case_survives_json(self):
+        for case in EVERY:
+            self.assertEqual(Case.from_json(json.loads(json.dumps(case.to_json()))), case)
+
+    def test_seeds_are_the_same_in_every_process(self):
+        self.assertEqual(small().seed, small().seed)
+        self.assertNotEqual(small().seed, small(causal=True).seed)
+
+
+class Work(unittest.TestCase):
+    @staticmethod
+    def brute_force(q_len, kv_len, causal, window):
+        pairs = 0
+        for query in range(q_len):
+            for key in range(kv_len):
+                at = query + kv_len - q_len
+                seen = not causal or key <= at
+                if window is not None:
+                    seen = seen and at - window[0] <= key <= at + window[1]
+                pairs += seen
+        return pairs
+
+    def test_pairs_are_those_of_a_count_one_by_one(self):
+        for lengths in ((1, 1), (1, 9), (7, 7), (5, 12), (12, 5), (0, 4), (4, 0)):
+            for causal in (False, True):
+                for window in (None, (0, 0), (3, 0), (2, 1), (100, 100)):
+                    with self.subTest(lengths=lengths, causal=causal, window=window):
+                        self.assertEqual(visible_pairs(*lengths, causal, window),
+                                         self.brute_force(*lengths, causal, window))
+
+    def test_flops_of_a_square_and_half_when_causal(self):
+        full = 4.0 * 2 * 4 * 64 * 64 * 64  # 4*B*H*Sq*Skv*D
+        self.assertEqual(small().flops, full)
+        self.assertEqual(small(causal=True).flops, full / 2)
+
+    def test_flops_of_two_head_dims_and_of_a_window(self):
+        case = Case("dims", "bf16", (64,), (64,), 2, 2, 192, 128)
+        self.assertEqual(case.flops, 2.0 * (192 + 128) * 2 * 64 * 64)
+        case = small(causal=True, window=(15, 0))
+        self.assertEqual(case.flops, 4.0 * 64 * 4 * 2 * self.brute_force(64, 64, True, (15, 0)))
+
+    def test_flops_of_ragged_lengths_add_up(self):
+        case = Case("ragged", "bf16", (8, 3), (8, 5), 2, 2, 64, 64, causal=True, kv="ragged", label="a")
+        pairs = 8 * 8 / 2 + self.brute_force(3, 5, True, None)
+        self.assertEqual(case.flops, 4.0 * 64 * 2 * pairs)
+
+    def test_bytes_count_q_k_v_and_o_once(self):
+        case = Case("decode", "bf16", (1,) * 3, (100,) * 3, 8, 2, 128, 64)
+        self.assertEqual(case.bytes, 2.0 * 3 * (8 * (128 + 64) + 100 * 2 * (128 + 64)))
+        latent = cases.mla()[0]
+        self.assertEqual(latent.bytes, 2.0 * (128 * (576 + 512) + 65536 * 576))
+
+
+class Arithmetic(unittest.TestCase):
+    def test_geomean(self):
+        self.assertAlmostEqual(statistics.geomean([1.0, 4.0]), 2.0)
+        self.assertAlmostEqual(statistics.geomean([2.0, None, 8.0]), 4.0)
+        self.assertIsNone(statistics.geomean([None]))
+
+    def test_spread_is_half_of_the_range(self):
+        self.assertAlmostEqual(statistics.spread([0.9, 1.0, 1.1]), 0.1)
+
+    def test_ratios_are_speeds_over_speeds(self):
+        ms = {OURS: 2.0, "a": 3.0, "b": 1.0}
+        self.assertEqual(statistics.best_peer(ms, OURS), ("b", 1.0))
+        self.assertEqual(statistics.ratio(ms, OURS), 0.5)
+        self.assertEqual(statistics.ratio(ms, OURS, "a"), 1.5)
+        self.assertIsNone(statistics.ratio(ms, OURS, "absent"))
+        self.assertIsNone(statistics.ratio({OURS: 1.0}, OURS))
+        self.assertIsNone(statistics.ratio({"a": 1.0}, OURS))
+
+
+class FakeWorker:
+    """Answers as a GPU's worker would: times and failures by provider."""
+
+    ms = {"attnsmith": 1.0, "cudnn": 2.0, "fa3": 0.5}
+    started = 0
+
+    def __init__(self):
+        type(self).started += 1
+        self.case = None
+
+    def ask(self, op, timeout, **fields):
+        if op == "describe":
+            return {"device": "Fake", "torch": "0", "cuda": "0", "versions": {name: {} for name in fields["providers"]}}
+        if op == "ceilings":
+            return {"copy_tbps": 4.0, "matmul_bf16_tflops": 700.0}
+        if op == "begin":
+            self.case = Case.from_json(fields["case"])
+            return {"sets": 2}
+        if op == "end":
+            return {}
+        provider = fields["provider"]
+        if provider == "fa2":
+            raise WorkerDied("crashed", "ended by SIGSEGV")
+        if provider == "fa4":
+            return {"status": "failed", "reason": "does not compile"}
+        if provider == "sdpa-fa2":
+            return {"status": "wrong", "reason": "off", "max_error": 1.0}
+        if op == "add":
+            return {"status": "ok", "max_error": 1e-3, "method": "graph", "launches": 4, "sets": 2}
+        return {"ms": self.ms[provider] * self.case.q_len / 1024}
+
+    def close(self, at_once=False):
+        pass
+
+
+def fake_document(chosen, providers):
+    runner = Runner(providers, ["fa3", "fa4"], 0.1, 3, 5.0, 2, lambda line: None, FakeWorker)
+    runner.build(chosen)
+    entries = [runner.run(case) for case in chosen]
+    return {"schema": report.SCHEMA, "machine": {"device": "Fake"}, "ceilings": runner.ceilings(), "method": {},
+            "measured": providers, "providers": {name: {"reason": None} for name in providers}, "cases": entries,
+            "geomeans": report.geomeans(entries, providers)}
+
+
+class Runs(unittest.TestCase):
+    providers = ["attnsmith", "cudnn", "sdpa-fa2", "fa2", "fa3", "fa4"]
+
+    def test_a_crash_a_wrong_answer_and_a_failed_build_end_nothing(self):
+        document = fake_document([cases.square("prefill", "bf16", 128, (16, 16), 1024, True)], self.providers)
+        entry = document["cases"][0]
+        status = {name: result["status"] for name, result in entry["results"].items()}
+        self.assertEqual(status, {"attnsmith": "ok", "cudnn": "ok", "sdpa-fa2": "wrong", "fa2": "crashed",
+                                  "fa3": "ok", "fa4": "failed"})
+        self.assertEqual(entry["results"]["attnsmith"]["ms"], [1.0, 1.0, 1.0])
+        self.assertEqual((entry["best_peer"], entry["ratio"]), ("fa3", 0.5))
+        self.assertAlmostEqual(entry["results"]["attnsmith"]["tflops"], entry["flops"] / 1e9)
+
+    def test_who_crashed_gets_a_process_of_its_own(self):
+        runner = Runner(self.providers, [], 0.1, 1, 5.0, 1, lambda line: None, FakeWorker)
+        runner.run(small())
+        self.assertEqual(runner.place("fa2"), "fa2")
+        self.assertEqual(runner.place("attnsmith"), "shared")
+
+    def test_what_is_known_to_be_refused_is_not_tried(self):
+        entry = fake_document([cases.paged()[0]], ["attnsmith", "cudnn"])["cases"][0]
+        self.assertEqual(entry["results"]["cudnn"]["status"], "refused")
+        self.assertIn("dense", entry["results"]["cudnn"]["reason"])
+        self.assertIsNone(entry["ratio"])
+
+    def test_the_json_the_table_and_the_plots(self):
+        chosen = [case for case in cases.prefill() if case.family == "bf16 hd128 16/16 causal"]
+        chosen += [case for case in cases.decode() if case.family == "bf16 hd128 32/8 dense"]
+        document = json.loads(json.dumps(fake_document(chosen, self.providers)))
+        for field in ("schema", "machine", "ceilings", "providers", "cases", "geomeans"):
+            self.assertIn(field, document)
+        self.assertEqual(document["schema"], "attnsmith.peers/1")
+        for entry in document["cases"]:
+            self.assertEqual(set(entry["results"]), set(self.providers))
+            for result in entry["results"].values():
+                if result["status"] == "ok":
+                    self.assertLessEqual(result["min_ms"], result["median_ms"])
+                    self.assertLessEqual(result["median_ms"], result["max_ms"])
+                else:
+                    self.assertTrue(result["reason"])
+        means = document["geomeans"]
+        self.assertAlmostEqual(means["all"]["peers"]["cudnn"]["ratio"], 2.0)
+        self.assertAlmostEqual(means["prefill"]["best_peer"], 0.5)
+        text = report.text(document)
+        for part in ("TFLOP/s", "GB/s", "WRONG", "crashed", "ratio", "geometric mean", "of a copy"):
+            self.assertIn(part, text)
+        made = plots.charts(document)
+        self.assertEqual(sorted(made), ["decode-bf16-hd128-32-8-dense.svg", "prefill-bf16-hd128-16-16-causal.svg"])
+        for content in made.values():
+            xml.etree.ElementTree.fromstring(content)
+
+    def test_the_estimate_grows_with_cases_and_providers(self):
+        one = estimate_seconds(cases.prefill(), ["attnsmith", "cudnn"], 0.15, 90)
+        self.assertLess(one, estimate_seconds(cases.prefill(), ["attnsmith", "cudnn", "fa4"], 0.15, 90))
+        self.assertLess(estimate_seconds(cases.prefill(), list(PROVIDERS), 0.15, 90), 300)
+
+
+class Workers(unittest.TestCase):
+    """The process at the other end of the pipe."""
+
+    def start(self, program):
+        worker = Worker([sys.executable, "-c", program])
+        self.addCleanup(worker.close, at_once=True)
+        return worker
+
+    def test_an_answer(self):
+        worker = self.start("import sys\nfor line in sys.stdin: print(line, end='', flush=True)")
+        self.assertEqual(worker.ask("begin", 20, case=1), {"op": "begin", "case": 1})
+
+    def test_a_crash_is_told_with_its_last_words(self):
+        worker = self.start("import sys; sys.stdin.readline(); sys.exit('illegal memory access')")
+        with self.assertRaisesRegex(WorkerDied, "illegal memory access") as caught:
+            worker.ask("begin", 20)
+        self.assertEqual(caught.exception.status, "crashed")
+
+    def test_a_signal_is_named(self):
+        worker = self.start("import os, signal, sys; sys.stdin.readline(); os.kill(os.getpid(), signal.SIGSEGV)")
+        with self.assertRaisesRegex(WorkerDied, "SIGSEGV"):
+            worker.ask("begin", 20)
+
+    def test_a_lost_context_ends_the_worker(self):
+        worker = self.start("import sys; sys.stdin.readline(); print('{\"fatal\": \"lost\"}', flush=True); input()")
+        with self.assertRaisesRegex(WorkerDied, "lost"):
+            worker.ask("add", 20)
+
+    def test_silence_ends_it_and_what_it_started(self):
+        with tempfile.TemporaryDirectory() as folder:
+            program = ("import os, pathlib, subprocess, sys, time\n"
+                       "child = subprocess.Popen(['sleep', '100'], preexec_fn=os.setpgrp)\n"
+                       "pathlib.Path(%r).write_text(str(child.pid))\n"
+                       "print('{}', flush=True); time.sleep(100)" % (folder + "/pid"))
+            worker = self.start(program)
+            self.assertEqual(worker.ask("begin", 20), {})
+            with self.assertRaises(WorkerDied) as caught:
+                worker.ask("add", 0.2)
+            self.assertEqual(caught.exception.status, "timeout")
+            state = pathlib.Path("/proc") / pathlib.Path(folder + "/pid").read_text() / "stat"
+
+            def ended():  # or dead and not yet collected
+                try:
+                    return state.read_text().rsplit(")", 1)[1].split()[0] in "ZX"
+                except OSError:
+                    return True
+
+            deadline = time.monotonic() + 10
+            while not ended() and time.monotonic() < deadline:
+                time.sleep(0.01)
+            self.assertTrue(ended())
+
+
+class Svg(unittest.TestCase):
+    def chart(self, **more):
+        lines = [svg.Line("a & <b>", [(512, 100.0), (16384, 700.0)], "#000000"),
+                 svg.Line("c", [(1024, 3.0)], "#111111")]
+        return svg.chart("title <1>", "tokens", "TFLOP/s", lines, **more)
+
+    def test_it_is_well_formed_and_has_its_words(self):
+        root = xml.etree.ElementTree.fromstring(self.chart(level=svg.Level("copy", 4.2)))
+        self.assertEqual(root.tag, "{http://www.w3.org/2000/svg}svg")
+        said = [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")]
+        for word in ("title <1>", "tokens", "TFLOP/s", "a & <b>", "c", "512", "16k", "copy"):
+            self.assertIn(word, said)
+        self.assertEqual(len(list(root.iter("{http://www.w3.org/2000/svg}polyline"))), 2)
+
+    def test_all_points_lie_inside(self):
+        root = xml.etree.ElementTree.fromstring(self.chart())
+        for circle in root.iter("{http://www.w3.org/2000/svg}circle"):
+            self.assertTrue(svg.LEFT <= float(circle.get("cx")) <= svg.WIDTH - svg.RIGHT)
+            self.assertTrue(svg.TOP <= float(circle.get("cy")) <= svg.HEIGHT - svg.BOTTOM)
+
+    def test_ticks_are_few_and_round(self):
+        for top in (0.03, 1.0, 4.27, 99.0, 700.0, 1171.0):
+            step = svg.nice_step(top)
+            self.assertTrue(3 <= top / step <= 8, (top, step))
+
+
+class Providers(unittest.TestCase):
+    def test_each_has_what_the_list_and_the_table_need(self):
+        self.assertEqual(next(iter(PROVIDERS)), OURS)
+        for name, provider in PROVIDERS.items():
+            self.assertEqual(provider.name, name)
+            self.assertTrue(provider.title and provider.install and provider.distributions, name)
+
+    def test_a_missing_or_broken_package_is_a_reason(self):
+        class Absent(Provider):
+            install = "no-such-thing"
+            modules = ("no_such_package_of_anyone.module",)
+
+        self.assertTrue(Absent().available())
+        self.assertIsNone(Absent().module_name())
+
+    def test_known_refusals(self):
+        refused = {name: {case.set for case in EVERY if provider.refuses(case)} for name, provider in PROVIDERS.items()}
+        self.assertEqual(refused["attnsmith"], {"mla"})
+        self.assertEqual(refused["cudnn"], {"ragged", "paged", "window", "decode", "mla"})
+        self.assertEqual(refused["fa3"], set())
+        self.assertNotIn("mla", refused["flashmla"])
+
+
+class Command(unittest.TestCase):
+    def run_it(self, *arguments):
+        environment = dict(os.environ, CUDA_VISIBLE_DEVICES="")
+        return subprocess.run([sys.executable, str(ENTRY)] + list(arguments), stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, universal_newlines=True, env=environment, timeout=120)
+
+    def test_list_needs_no_gpu_and_no_torch(self):
+        done = self.run_it("--list")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for case in cases.select(list(cases.DEFAULT_SETS), ["bf16", "fp16"], False):
+            self.assertIn(case.name, done.stdout)
+        for name in PROVIDERS:
+            self.assertIn("  " + name, done.stdout)
+
+    def test_without_torch_or_a_gpu_it_says_so(self):
+        done = self.run_it("--cases", "decode", "--quick")
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, "PyTorch|nothing to measure")
+
+    def test_bad_words_are_refused_with_the_good_ones(self):
+        for arguments in (("--cases", "prefil"), ("--provider", "fa5"), ("--dtype", "fp8"), ("--seconds", "0")):
+            done = self.run_it(*arguments)
+            self.assertEqual(done.returncode, 2, arguments)
+            self.assertIn(arguments[1], done.stderr)
+
+    def test_list_follows_the_selection(self):
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            code = main.main(["--list", "--cases", "decode", "--match", "paged by 64", "--provider", "fa3"])
+        self.assertEqual(code, 0)
+        self.assertNotIn("prefill", out.getvalue())
+        self.assertNotIn("dense", out.getvalue())
+        self.assertIn("fa3", out.getvalue())
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,1 @@
+"""attnsmith measured beside its peers: see tools/bench/README.md."""

@@ -1,0 +1,46 @@
+"""FlashAttention-3, Hopper's: built from the project's hopper folder, or one of the wheels of it."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict
+
+from ..cases import Case
+from ..tensors import Tensors, torch_dtype
+from .base import Provider
+
+
+def output(result: Any) -> Any:
+    """Some versions return (out, lse, ...)."""
+    return result[0] if isinstance(result, (tuple, list)) else result
+
+
+class FlashAttention3(Provider):
+    name = "fa3"
+    title = "FlashAttention-3"
+    install = "tokenspeed-fa3 (or fa3-fwd: bf16, no pages, no windows; or build flash-attention/hopper)"
+    modules = ("flash_attn_interface", "flash_attn_3.flash_attn_interface", "fa3_fwd_interface")
+    distributions = ("flash-attn-3", "tokenspeed-fa3", "fa3-fwd")
+    isolated = True
+
+    def make(self, case: Case, tensors: Tensors) -> Callable[[], Any]:
+        import torch
+
+        module = self.module()
+        t = tensors
+        window = case.window or (-1, -1)
+        options: Dict[str, Any] = dict(causal=case.causal, window_size=window)
+        if case.kv == "ragged":
+            return lambda: output(module.flash_attn_varlen_func(t.q, t.k, t.v, t.q_indptr, t.kv_indptr, case.q_len,
+                                                                case.kv_len, **options))
+        if case.is_decode or case.kv == "paged":
+            options.update(cache_seqlens=t.kv_lens)
+            if case.kv == "paged":
+                options.update(page_table=t.page_table)
+            if hasattr(module, "get_scheduler_metadata"):
+                # Made once for all layers of a step by who serves with it, so not timed here.
+                options["scheduler_metadata"] = module.get_scheduler_metadata(
+                    case.batch, case.q_len, case.kv_len, case.q_heads, case.kv_heads, case.head_dim_qk, t.kv_lens,
+                    qkv_dtype=torch_dtype(torch, case.dtype), headdim_v=case.head_dim_vo,
+                    page_size=case.page_size or None, causal=case.causal, window_size=window)
+            return lambda: output(module.flash_attn_with_kvcache(t.q, t.k, t.v, **options))
+        return lambda: output(module.flash_attn_func(t.q, t.k, t.v, **options))

@@ -1,0 +1,101 @@
+"""The right answer for a sample of rows, in float64: cheap at any length, and independent of every provider."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Any, List, Tuple
+
+from .cases import Case
+from .tensors import Tensors
+
+SAMPLED_SEQUENCES = 4
+SAMPLED_QUERIES = 32  # of each sequence; all heads of each
+
+
+@dataclass
+class Reference:
+    rows: Any  # indices of tokens, over all sequences
+    values: Any  # float64 [rows, heads, head_dim_vo]
+
+
+@dataclass
+class Verdict:
+    right: bool
+    max_error: float
+    reason: str = ""
+
+
+def sample(case: Case) -> List[Tuple[int, List[int]]]:
+    """(sequence, queries): the longest, first and last sequences, the first and last query of each, and others."""
+    rng = random.Random(case.seed)
+    lens = case.q_lens
+    sequences = [lens.index(max(lens)), 0, case.batch - 1] + rng.sample(range(case.batch), min(4, case.batch))
+    chosen = list(dict.fromkeys(s for s in sequences if lens[s] > 0))[:SAMPLED_SEQUENCES]
+    picked = []
+    for sequence in chosen:
+        length = lens[sequence]
+        queries = {0, length - 1} | set(rng.sample(range(length), min(SAMPLED_QUERIES - 2, length)))
+        picked.append((sequence, sorted(queries)))
+    return picked
+
+
+def keys_and_values(case: Case, tensors: Tensors, sequence: int) -> Tuple[Any, Any]:
+    """[kv_len, kv_heads, dim] of one sequence, whatever the storage."""
+    length = case.kv_lens[sequence]
+    if case.kv == "ragged":
+        start = sum(case.kv_lens[:sequence])
+        return tensors.k[start:start + length], tensors.v[start:start + length]
+    if case.kv == "paged":
+        pages = tensors.page_table[sequence].long()
+        return tensors.k[pages].flatten(0, 1)[:length], tensors.v[pages].flatten(0, 1)[:length]
+    return tensors.k[sequence, :length], tensors.v[sequence, :length]
+
+
+def make_reference(torch: Any, case: Case, tensors: Tensors) -> Reference:
+    rows, values = [], []
+    flat_q = tensors.q.reshape(-1, case.q_heads, case.head_dim_qk)
+    for sequence, queries in sample(case):
+        first = sum(case.q_lens[:sequence])
+        at_rows = torch.tensor([first + query for query in queries], device=flat_q.device)
+        k, v = (t.double().transpose(0, 1) for t in keys_and_values(case, tensors, sequence))
+        # [kv_heads, group * queries, dim]: the heads of a group share their keys.
+        q = flat_q[at_rows].double().view(len(queries), case.kv_heads, case.group, -1)
+        q = q.permute(1, 2, 0, 3).reshape(case.kv_heads, case.group * len(queries), -1)
+        scores = torch.matmul(q, k.transpose(1, 2)) * case.head_dim_qk ** -0.5
+        scores = scores.view(case.kv_heads, case.group, len(queries), -1)
+        scores.masked_fill_(~seen(torch, case, sequence, queries, flat_q.device), float("-inf"))
+        weights = torch.softmax(scores, dim=-1).nan_to_num_(0.0)  # a row that sees nothing is 0
+        out = torch.matmul(weights.view(case.kv_heads, case.group * len(queries), -1), v)
+        out = out.view(case.kv_heads, case.group, len(queries), -1).permute(2, 0, 1, 3)
+        rows.append(at_rows)
+        values.append(out.reshape(len(queries), case.q_heads, -1))
+    return Reference(torch.cat(rows), torch.cat(values))
+
+
+def seen(torch: Any, case: Case, sequence: int, queries: List[int], device: Any) -> Any:
+    """bool [queries, kv_len]: what the mask leaves, bottom-right aligned."""
+    at = torch.tensor(queries, device=device).view(-1, 1) + case.kv_lens[sequence] - case.q_lens[sequence]
+    keys = torch.arange(case.kv_lens[sequence], device=device).view(1, -1)
+    visible = torch.ones(len(queries), case.kv_lens[sequence], dtype=torch.bool, device=device)
+    if case.causal:
+        visible &= keys <= at
+    if case.window is not None:
+        visible &= (keys >= at - case.window[0]) & (keys <= at + case.window[1])
+    return visible
+
+
+def check(torch: Any, case: Case, reference: Reference, out: Any) -> Verdict:
+    expected = (sum(case.q_lens), case.q_heads, case.head_dim_vo)
+    if out.numel() != expected[0] * expected[1] * expected[2]:
+        return Verdict(False, float("inf"), "the output's shape is %s" % (tuple(out.shape),))
+    flat = out.reshape(expected)
+    if not bool(torch.isfinite(flat).all()):  # every row, not only the sampled ones
+        return Verdict(False, float("inf"), "the output has infinities or NaN")
+    error = (flat[reference.rows].double() - reference.values).abs()
+    allowed = case.tolerance + case.tolerance * reference.values.abs()
+    worst = float(error.max())
+    if bool((error > allowed).any()):
+        share = float((error > allowed).double().mean())
+        return Verdict(False, worst, "%.3g%% of the sampled outputs are off, by up to %.3g" % (100 * share, worst))
+    return Verdict(True, worst)
