@@ -149,10 +149,10 @@ void require_writable(const engine::Cubins& cubins) {
 PrewarmReport Runtime::prewarm(std::span<const AttentionSpec> specs, std::span<const int> sms,
                                const PrewarmOptions& options) {
     const Clock::time_point start = Clock::now();
-    require_writable(impl_->cubins);
+    require_writable(impl().cubins);
     PrewarmReport report;
-    Prewarmer prewarmer(impl_->cubins, kernels_of(specs, sms, report.unsupported), options);
-    prewarmer.run(options.jobs > 0 ? options.jobs : impl_->settings.compile_threads);
+    Prewarmer prewarmer(impl().cubins, kernels_of(specs, sms, report.unsupported), options);
+    prewarmer.run(options.jobs > 0 ? options.jobs : impl().settings.compile_threads);
     report.kernels = std::move(prewarmer).results();
     report.total = static_cast<int>(report.kernels.size());
     const auto count = [&](std::string_view state) {

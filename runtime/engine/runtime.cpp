@@ -130,14 +130,19 @@ Runtime::~Runtime() = default;
 Runtime::Runtime(Runtime&&) noexcept = default;
 Runtime& Runtime::operator=(Runtime&&) noexcept = default;
 
+Runtime::Impl& Runtime::impl() const {
+    if (!impl_) throw Error("this Runtime is empty: it was moved from");
+    return *impl_;
+}
+
 Kernel Runtime::prepare(const AttentionSpec& spec, const PlanSizes& sizes, int device) {
-    return impl_->prepare_once({impl_->ordinal_of(device), spec, sizes});
+    return impl().prepare_once({impl().ordinal_of(device), spec, sizes});
 }
 
 std::shared_future<Kernel> Runtime::prepare_async(const AttentionSpec& spec, const PlanSizes& sizes,
                                                   int device) {
-    const int ordinal = impl_->ordinal_of(device);
-    const driver::ContextScope scope(*impl_->driver(), ordinal);
+    const int ordinal = impl().ordinal_of(device);
+    const driver::ContextScope scope(*impl().driver(), ordinal);
     return std::async(std::launch::async | std::launch::deferred,
                       [impl = impl_, key = PreparedKey{ordinal, spec, sizes}, context = scope.context()] {
                           const driver::ContextScope same(*impl->driver(), context);
@@ -149,23 +154,24 @@ std::shared_future<Kernel> Runtime::prepare_async(const AttentionSpec& spec, con
 std::string Runtime::plan_json(const AttentionSpec& spec, const PlanSizes& sizes, int sm) const {
     const problem::Problem problem = problem::validate(spec, sizes);
     const planner::DeviceTraits device =
-        sm == 0 ? impl_->traits(impl_->ordinal_of(kCurrentDevice)) : planner::traits_of(sm);
+        sm == 0 ? impl().traits(impl().ordinal_of(kCurrentDevice)) : planner::traits_of(sm);
     const planner::Plan plan = planner::make_plan(problem, device);
     const auto state = [&](const planner::KernelConfig& kernel) {
-        const engine::KernelSource source = impl_->cubins.source_of(kernel);
-        return engine::cache_state(source.key, impl_->cubins.find(source).get());
+        const engine::KernelSource source = impl().cubins.source_of(kernel);
+        return engine::cache_state(source.key, impl().cubins.find(source).get());
     };
     return planner::to_json(plan, state(plan.attention), state(plan.merge)).dump(2);
 }
 
 std::vector<DeviceInfo> Runtime::devices() const {
+    Impl& of = impl();
     std::vector<DeviceInfo> infos;
     try {
-        for (const driver::Device& device : driver::query_devices(*impl_->driver())) {
+        for (const driver::Device& device : driver::query_devices(*of.driver())) {
             infos.push_back({device.ordinal, device.name, device.sm, device.sm_count, device.memory_bytes});
         }
     } catch (const Error& error) {
-        (*impl_->log)(LogLevel::debug, "no devices: {}", error.what());
+        (*of.log)(LogLevel::debug, "no devices: {}", error.what());
     }
     return infos;
 }
@@ -173,11 +179,11 @@ std::vector<DeviceInfo> Runtime::devices() const {
 Buffer Runtime::allocate(std::size_t bytes, int device) const {
     Buffer buffer;
     buffer.impl_ = std::make_unique<Buffer::Impl>();
-    buffer.impl_->memory = driver::DeviceMemory(impl_->driver(), bytes, impl_->ordinal_of(device));
+    buffer.impl_->memory = driver::DeviceMemory(impl().driver(), bytes, impl().ordinal_of(device));
     return buffer;
 }
 
-void Runtime::synchronize(Stream stream) const { driver::synchronize(*impl_->driver(), stream); }
+void Runtime::synchronize(Stream stream) const { driver::synchronize(*impl().driver(), stream); }
 
 Buffer::Buffer() = default;
 Buffer::~Buffer() = default;

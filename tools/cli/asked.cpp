@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "cli/files.hpp"
+#include "problem/model_options.hpp"
 #include "problem/request_fields.hpp"
 #include "problem/vocabulary.hpp"
 
@@ -16,12 +17,9 @@ using problem::RequestField;
 
 constexpr const char* kRequestGroup = "Request";
 
-// What a config.json leaves open.
-constexpr std::string_view kModelFields[] = {"dtype",       "kv",    "page_order", "page_size",
-                                             "index_dtype", "batch", "q_len",      "kv_len"};
-
 bool is_model_field(std::string_view name) {
-    return std::ranges::find(kModelFields, name) != std::end(kModelFields);
+    const auto fields = problem::model_request_fields();
+    return std::ranges::find(fields, name) != fields.end();
 }
 
 std::string flag_of(std::string_view field) {
@@ -71,20 +69,12 @@ void set_field(const Command& command, AttentionRequest& request, std::string_vi
 }
 
 ModelOptions model_options(const Command& command) {
-    ModelOptions options;
-    AttentionRequest request;  // the fields' setters know only this
-    request.spec.kv = options.kv;
-    request.spec.page_size = options.page_size;
-    request.sizes = {options.batch, options.q_len, options.kv_len};
-    for (const std::string_view name : kModelFields) set_field(command, request, name);
-    if (command.has("dtype")) options.dtype = request.spec.dtype;
-    options.kv = request.spec.kv;
-    options.page_size = request.spec.page_size;
-    options.page_order = request.spec.page_order;
-    options.index_dtype = request.spec.index_dtype;
-    options.batch = request.sizes.batch;
-    options.q_len = request.sizes.q_len;
-    options.kv_len = request.sizes.kv_len;
+    nlohmann::json object = nlohmann::json::object();
+    for (const std::string_view name : problem::model_request_fields()) {
+        if (!command.has(flag_of(name))) continue;
+        object[std::string(name)] = value_of(command, *problem::find_field(name));
+    }
+    ModelOptions options = problem::model_options_from_json(object);
     options.tensor_parallel = command.integer("tensor-parallel", 1, 1 << 20, options.tensor_parallel);
     return options;
 }
@@ -168,7 +158,9 @@ void add_model_flags(Command& command, bool several) {
     } else {
         command.add_value("model", "FILE", kHelp);
     }
-    for (const std::string_view name : kModelFields) add_field(command, *problem::find_field(name), "Model");
+    for (const std::string_view name : problem::model_request_fields()) {
+        add_field(command, *problem::find_field(name), "Model");
+    }
     command.add_value("tensor-parallel", "N", "GPUs that the model's heads are divided over (default 1)",
                       "Model");
 }

@@ -1,20 +1,17 @@
 // attnsmith cache: what lies in the cache directories.
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <chrono>
-#include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "cli/asked.hpp"
 #include "cli/commands.hpp"
-#include "cli/kernel_entries.hpp"
 #include "cli/output.hpp"
+#include "engine/cache_report.hpp"
 
 namespace attnsmith::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using engine::KernelEntry;
 using std::chrono::system_clock;
 
 constexpr const char* kDirectories =
@@ -27,23 +24,12 @@ cache::Options open_options(const Command& command) {
     if (settings.cache_dirs.empty()) {
         throw CacheError("there is no cache directory (give --cache DIR): " + settings.no_cache_because);
     }
-    for (const std::string& directory : settings.cache_dirs) {
-        std::error_code ignored;
-        const auto status = std::filesystem::status(directory, ignored);
-        if (std::filesystem::exists(status) && !std::filesystem::is_directory(status)) {
-            throw InvalidRequest(command.has("cache") ? "cache" : "ATTNSMITH_CACHE_DIR", directory,
-                                 "a directory");
-        }
-    }
-    cache::Options options = store_options(settings);
+    engine::require_directories(settings, command.has("cache") ? "cache" : "ATTNSMITH_CACHE_DIR");
+    cache::Options options = engine::store_options(settings);
     options.warn = [](std::string_view line) {
         print_note(fmt::format("attnsmith: cache: {}\n", printable(line)));
     };
     return options;
-}
-
-std::string utc_text(system_clock::time_point time) {
-    return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(system_clock::to_time_t(time)));
 }
 
 std::int64_t age_seconds(system_clock::time_point time) {
@@ -58,34 +44,11 @@ std::string age_text(std::int64_t seconds) {
     return fmt::format("{} days", seconds / kDay);
 }
 
-Json directories_json(const cache::Options& options) {
-    Json json = Json::array({options.directory});
-    for (const std::string& layer : options.read_only_layers) json.push_back(layer);
-    return json;
-}
-
-Json entry_json(const KernelEntry& kernel) {
-    const cache::ListedEntry& entry = kernel.entry;
-    return {{"key", entry.key.hex()},
-            {"toolchain", entry.version.to_string()},
-            {"name", kernel.name},
-            {"sm", kernel.sm},
-            {"target", kernel.target},
-            {"bytes", entry.bytes},
-            {"modified", utc_text(entry.modified)},
-            {"age_s", age_seconds(entry.modified)},
-            {"layer", entry.layer},
-            {"path", entry.path}};
-}
-
 int run_ls(const Command& command) {
     const cache::Store store(open_options(command));
-    const std::vector<KernelEntry> kernels = list_kernels(store);
+    const std::vector<KernelEntry> kernels = engine::list_kernels(store);
     if (command.has("json")) {
-        Json json = {{"schema", "attnsmith.cache-ls/1"}, {"directories", directories_json(store.options())}};
-        json["entries"] = Json::array();
-        for (const KernelEntry& kernel : kernels) json["entries"].push_back(entry_json(kernel));
-        print_json(json);
+        print_json(engine::ls_json(store, kernels));
         return kSuccess;
     }
     Table table("<><<>>");
@@ -101,28 +64,11 @@ int run_ls(const Command& command) {
     return kSuccess;
 }
 
-Json stat_json(const cache::Statistics& statistics) {
-    Json json = {{"schema", "attnsmith.cache-stat/1"},
-                 {"directory", statistics.directory},
-                 {"writable", statistics.writable},
-                 {"not_writable_because", statistics.not_writable_because},
-                 {"entries", statistics.entries},
-                 {"bytes", statistics.bytes},
-                 {"quarantined", statistics.quarantined},
-                 {"staging", statistics.staging},
-                 {"layers", Json::array()}};
-    for (const cache::LayerStatistics& layer : statistics.layers) {
-        json["layers"].push_back(
-            {{"directory", layer.directory}, {"entries", layer.entries}, {"bytes", layer.bytes}});
-    }
-    return json;
-}
-
 int run_stat(const Command& command) {
     const cache::Store store(open_options(command));
     const cache::Statistics statistics = store.stat();
     if (command.has("json")) {
-        print_json(stat_json(statistics));
+        print_json(engine::stat_json(statistics));
         return kSuccess;
     }
     print(fmt::format("directory    {}\n", printable(statistics.directory)));
@@ -138,26 +84,13 @@ int run_stat(const Command& command) {
     return kSuccess;
 }
 
-Json verify_json(const cache::VerifyReport& report, const std::string& directory) {
-    Json json = {{"schema", "attnsmith.cache-verify/1"},
-                 {"directory", directory},
-                 {"checked", report.checked},
-                 {"skipped", report.skipped},
-                 {"stale_staging_removed", report.stale_staging_removed},
-                 {"bad", Json::array()}};
-    for (const cache::BadEntry& bad : report.bad) {
-        json["bad"].push_back({{"path", bad.path}, {"reason", bad.reason}, {"action", bad.action}});
-    }
-    return json;
-}
-
 int run_verify(const Command& command) {
     cache::Options options = open_options(command);
     options.warn = {};  // what is bad is in the report
     const cache::Store store(options);
     const cache::VerifyReport report = store.verify();
     if (command.has("json")) {
-        print_json(verify_json(report, options.directory));
+        print_json(engine::verify_json(report, options.directory));
     } else {
         for (const cache::BadEntry& bad : report.bad) {
             print(fmt::format("bad  {}: {}; {}\n", printable(bad.path), bad.reason, bad.action));
@@ -181,19 +114,13 @@ int run_clear(const Command& command) {
     }
     const cache::ClearReport report = store.clear();
     if (command.has("json")) {
-        print_json({{"schema", "attnsmith.cache-clear/1"},
-                    {"directory", directory},
-                    {"entries", report.entries},
-                    {"quarantined", report.quarantined},
-                    {"staging", report.staging},
-                    {"locks", report.locks},
-                    {"bytes", report.bytes}});
+        print_json(engine::clear_json(report, directory));
     } else {
         print(fmt::format("{}: {} entries and {} quarantined files deleted, {} freed\n", printable(directory),
                           report.entries, report.quarantined, human_bytes(report.bytes)));
     }
-    if (report.status.ok()) return kSuccess;
-    throw CacheError("not everything could be deleted: " + report.status.to_string());
+    engine::require_cleared(report);
+    return kSuccess;
 }
 
 Command& add_one(Command& parent, const char* name, const char* summary, const std::string& details,

@@ -5,9 +5,9 @@
 #include <optional>
 
 #include "cli/gpu.hpp"
-#include "cli/kernel_entries.hpp"
 #include "cli/output.hpp"
 #include "compiler/nvrtc.hpp"
+#include "engine/cache_report.hpp"
 #include "planner/device_traits.hpp"
 #include "problem/vocabulary.hpp"
 
@@ -27,7 +27,7 @@ struct Facts {
     std::shared_ptr<const compiler::Nvrtc> nvrtc;  // null: not to be had
     std::string nvrtc_missing;
     engine::Settings settings;
-    std::vector<KernelEntry> kernels;
+    std::vector<engine::KernelEntry> kernels;
     std::optional<cache::Statistics> cache;  // absent: there is no directory
 };
 
@@ -45,8 +45,8 @@ Facts gather(const RuntimeOptions& options) {
         facts.nvrtc_missing = error.what();
     }
     if (!facts.settings.cache_dirs.empty()) {
-        const cache::Store store(store_options(facts.settings));
-        facts.kernels = list_kernels(store);
+        const cache::Store store(engine::store_options(facts.settings));
+        facts.kernels = engine::list_kernels(store);
         facts.cache = store.stat();
     }
     return facts;
@@ -59,7 +59,7 @@ bool compiles_for(const Facts& facts, int sm) {
 }
 
 bool has_cached(const Facts& facts, int sm) {
-    return std::ranges::find(facts.kernels, sm, &KernelEntry::sm) != facts.kernels.end();
+    return std::ranges::find(facts.kernels, sm, &engine::KernelEntry::sm) != facts.kernels.end();
 }
 
 // What a device is planned as; nothing where no kernel runs on it.

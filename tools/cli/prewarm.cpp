@@ -9,7 +9,6 @@
 #include "cli/commands.hpp"
 #include "cli/gpu.hpp"
 #include "cli/interrupt.hpp"
-#include "cli/kernel_entries.hpp"
 #include "cli/output.hpp"
 #include "cli/progress.hpp"
 #include "cli/refused.hpp"
@@ -72,22 +71,11 @@ std::vector<Refused> all_refused(const Asked& asked, const Work& work, const Pre
     return refused;
 }
 
+// The library's report, whose list of what is not supported knows specs by their place; here they have names,
+// and a model's other parts stand beside them.
 Json report_json(const PrewarmReport& report, const std::vector<Refused>& refused) {
-    Json json = {{"schema", "attnsmith.prewarm/1"}};
-    json["summary"] = {{"total", report.total},         {"hits", report.hits},
-                       {"compiled", report.compiled},   {"waited", report.waited},
-                       {"failed", report.failed},       {"cancelled", report.cancelled},
-                       {"unsupported", refused.size()}, {"seconds", report.seconds}};
-    json["kernels"] = Json::array();
-    for (const PrewarmedKernel& kernel : report.kernels) {
-        json["kernels"].push_back({{"name", kernel.name},
-                                   {"sm", kernel.sm},
-                                   {"key", kernel.key},
-                                   {"state", kernel.state},
-                                   {"ms", kernel.milliseconds},
-                                   {"cubin_bytes", kernel.cubin_bytes}});
-        if (!kernel.error.empty()) json["kernels"].back()["error"] = kernel.error;
-    }
+    Json json = Json::parse(to_json(report));
+    json["summary"]["unsupported"] = refused.size();
     json["unsupported"] = to_json(refused);
     return json;
 }

@@ -10,7 +10,7 @@
 // thread, but holds one workspace: make one Call for each launch that is in flight at the same time. Devices:
 // a kernel is for one; the caller's current CUDA context is used where it is of that device, else the
 // device's primary one. Lifetime: Kernel and Call keep alive what they need of the Runtime. Errors:
-// attnsmith/error.hpp.
+// attnsmith/error.hpp; what is used after it was moved from, or without ever being made, throws Error.
 #pragma once
 
 #include <cstddef>
@@ -109,6 +109,8 @@ class ATTNSMITH_API Call {
     // The kernels' grids, in the order that launch() enqueues them; for tests and logs.
     std::string describe() const;
 
+    explicit operator bool() const noexcept { return impl_ != nullptr; }
+
   private:
     friend class Kernel;
     struct Impl;
@@ -122,7 +124,7 @@ class ATTNSMITH_API Kernel {
 
     // Bytes of workspace that a Call needs whose tensors have these bounds, at least 256.
     // `q_tokens` counts the queries of all sequences: batch * max_q_len for a dense q, q.shape[0] for a
-    // ragged one.
+    // ragged one. Throws InvalidRequest naming the argument that is negative or more than any launch takes.
     std::size_t workspace_bytes(std::int64_t batch, std::int64_t q_tokens, std::int64_t max_kv_len) const;
 
     // Checks the tensors against the spec and fixes the arguments. Throws InvalidRequest naming the tensor's
@@ -131,9 +133,9 @@ class ATTNSMITH_API Kernel {
     Call bind(const AttentionTensors& tensors, const Batch& batch) const;
     Call bind(const AttentionTensors& tensors, const Batch& batch, Workspace workspace) const;
 
-    const AttentionSpec& spec() const noexcept;  // normalised
-    int device() const noexcept;                 // ordinal
-    std::string plan_json() const;               // schema attnsmith.plan/1
+    const AttentionSpec& spec() const;  // normalised
+    int device() const;                 // ordinal
+    std::string plan_json() const;      // schema attnsmith.plan/1
 
     explicit operator bool() const noexcept { return impl_ != nullptr; }
     struct Impl;
@@ -168,6 +170,12 @@ struct PrewarmReport {
     std::vector<PrewarmedKernel> kernels{};
 };
 
+// {"name", "sm", "key", "state", "ms", "cubin_bytes"} and, of a failed one, "error": on one line.
+ATTNSMITH_API std::string to_json(const PrewarmedKernel& kernel);
+// Schema attnsmith.prewarm/1: {"schema", "summary": {...}, "kernels": [...], "unsupported": [{"spec", "sm",
+// "reason"}]}, where "spec" is the place in the list given.
+ATTNSMITH_API std::string to_json(const PrewarmReport& report);
+
 struct PrewarmOptions {
     int jobs = 0;  // 0: the number of cores
     std::function<void(const PrewarmedKernel&, int done, int total)>
@@ -183,6 +191,9 @@ struct DeviceInfo {
     int sm_count = 0;
     std::size_t memory_bytes = 0;
 };
+
+// [{"index", "name", "sm", "sm_count", "memory_bytes"}]
+ATTNSMITH_API std::string to_json(const std::vector<DeviceInfo>& devices);
 
 inline constexpr int kCurrentDevice = -1;  // that of the caller's context; device 0 where there is none
 
@@ -211,12 +222,17 @@ class ATTNSMITH_API Runtime {
     PrewarmReport prewarm(std::span<const AttentionSpec> specs, std::span<const int> sms,
                           const PrewarmOptions& options = {});
 
+    // Does "ls", "stat", "verify" or "clear" on the cache directories, and says what came out in the JSON
+    // that the command `attnsmith cache OPERATION --json` prints. Throws InvalidRequest for another
+    // operation, CacheError where there is no directory or not everything could be deleted.
+    std::string cache_json(std::string_view operation) const;
+
     std::vector<DeviceInfo> devices() const;  // empty where there is no driver or no GPU
     Buffer allocate(std::size_t bytes, int device = kCurrentDevice) const;  // device memory
     void synchronize(Stream stream = nullptr) const;
 
     struct Impl;
-    Impl& impl() noexcept { return *impl_; }  // for the project's own tools
+    Impl& impl() const;  // for the project's own tools
 
   private:
     std::shared_ptr<Impl> impl_;

@@ -103,8 +103,16 @@ struct ModelOptions {
     std::int64_t tensor_parallel = 1;  // GPUs that the heads are divided over
 };
 
+// Parses a JSON object with any of these fields, all of them words of a request but tensor_parallel. Throws
+// InvalidRequest naming a field that is unknown or whose value is wrong.
+ATTNSMITH_API ModelOptions parse_model_options(std::string_view json);
+
 // Reads a Hugging Face config.json (its text). Throws InvalidRequest when it describes no attention or is
 // malformed.
 ATTNSMITH_API Model parse_model(std::string_view config_json, const ModelOptions& options = {});
+
+// {"model_type", "attentions": [{"name", "phase", "layers", "notes", "request": {...}}], "unsupported":
+// [{"name", "reason"}]}. Each request is one that parse_request takes.
+ATTNSMITH_API std::string to_json(const Model& model);
 
 }  // namespace attnsmith

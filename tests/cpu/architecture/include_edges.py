@@ -1,8 +1,9 @@
 """Which part of the tree may include which: the rules, and a checker over a tree's #include lines.
 
 The parts are folders. `problem <- planner <- compiler`; `cache` and `driver` depend on nothing of ours but the public
-headers (the cache not even on those); `engine` joins all; `tools` and `tests` come after. The checker returns one
-line of text a violation and knows nothing of the compiler: a missing file is a violation, too.
+headers (the cache not even on those); `engine` joins all; `c_api`, the C ABI, lies over it, and nothing includes it;
+`tools` and `tests` come after. The checker returns one line of text a violation and knows nothing of the compiler: a
+missing file is a violation, too.
 """
 
 import pathlib
@@ -16,6 +17,7 @@ PARTS = {
     "runtime/compiler": "compiler",
     "runtime/driver": "driver",
     "runtime/engine": "engine",
+    "runtime/c_api": "c_api",
     "cache": "cache",
     "kernel_templates": "templates",
     "kernel_templates/abi": "abi",
@@ -32,6 +34,7 @@ MAY_INCLUDE = {
     "driver": {"public"},
     "cache": set(),
     "engine": {"cache", "compiler", "driver", "planner", "problem", "public", "abi"},
+    "c_api": {"engine", "cache", "driver", "problem", "public"},
     "abi": set(),
     "templates": {"abi"},
     "tools": {"engine", "cache", "compiler", "driver", "planner", "problem", "public", "abi"},
@@ -47,6 +50,9 @@ TOOLKIT = re.compile(r"cuda\w*\.h(pp)?|(cuda|cccl|crt|cub|thrust|cooperative_gro
 
 # What the names of the C++ standard library's headers look like, and no others'.
 STANDARD = re.compile(r"[a-z_]+")
+
+# What the public header of the C ABI needs of C's.
+C_STANDARD = {"stddef.h", "stdint.h"}
 
 SOURCES = {".h", ".hpp", ".cuh", ".c", ".cpp"}
 ROOTS = ["", "runtime", "runtime/include", "kernel_templates", "tools", "tests", "tests/cpu"]
@@ -119,7 +125,7 @@ def violation(tree, file, operand):
         return edge_violation(part, target)
     if match.group(1):
         return f"includes {name}, which is no file of this tree"
-    return external_violation(part, name)
+    return external_violation(part, name, file)
 
 
 def edge_violation(part, target):
@@ -131,7 +137,7 @@ def edge_violation(part, target):
     return None
 
 
-def external_violation(part, name):
+def external_violation(part, name, file):
     if part == "abi" and name == "cstdint":  # its integers, for the host alone: NVRTC has no such header
         return None
     if part in ("templates", "abi"):
@@ -140,6 +146,8 @@ def external_violation(part, name):
         return None
     if TOOLKIT.fullmatch(name):
         return f"{part} includes {name} of the CUDA toolkit"
+    if part == "public" and file.endswith(".h") and name in C_STANDARD:
+        return None
     if part == "public" and not STANDARD.fullmatch(name):
         return f"a public header includes <{name}>, which is not the standard library's"
     return None

@@ -16,6 +16,7 @@ SKELETON = {
     "runtime/compiler/nvrtc.hpp": '#include <nvrtc.h>\n#include "planner/plan.hpp"\n',
     "runtime/driver/api.hpp": '#include <cuda.h>\n#include "attnsmith/types.hpp"\n',
     "runtime/engine/engine.cpp": '#include "cache/store.hpp"\n#include "driver/api.hpp"\n#include "compiler/nvrtc.hpp"\n',
+    "runtime/c_api/objects.hpp": '#include "engine/engine.hpp"\n#include "attnsmith/types.hpp"\n',
     "cache/store.hpp": "#include <string>\n#include <sys/file.h>\n",
     "kernel_templates/abi/shared.h": "#include <cstdint>\n",
     "kernel_templates/common/copy.cuh": '#include "abi/shared.h"\n',
@@ -95,6 +96,14 @@ class Rules(unittest.TestCase):
     def test_public_headers_include_the_standard_library_alone(self):
         for header in ("fmt/format.h", "nlohmann/json.hpp", "stdint.h", "sys/types.h"):
             self.assert_refused("runtime/include/attnsmith/broken.hpp", f"#include <{header}>\n", header)
+
+    def test_the_public_header_of_the_c_abi_includes_c(self):
+        self.assertEqual(check({"runtime/include/attnsmith/c.h": "#include <stddef.h>\n#include <stdint.h>\n"}), [])
+        self.assert_refused("runtime/include/attnsmith/c.h", "#include <unistd.h>\n", "unistd.h")
+
+    def test_nothing_includes_the_c_abi(self):
+        for folder in ("runtime/engine", "tools/cli", "tests/c_api"):
+            self.assert_refused(f"{folder}/broken.cpp", '#include "c_api/objects.hpp"\n', "includes c_api")
 
     def test_angle_brackets_hide_nothing(self):
         self.assert_refused("cache/broken.cpp", "  #  include <driver/api.hpp> // why not\n", "cache includes driver")

@@ -1,0 +1,100 @@
+// Checks and conversions that the functions of the C ABI share. All throw InvalidRequest naming the argument.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "attnsmith/attnsmith.h"
+
+namespace attnsmith::c_api {
+
+[[noreturn]] void refuse(std::string field, std::string value, std::string accepted);
+[[noreturn]] void refuse_null(std::string_view name);
+
+template <typename T>
+T& required(T* pointer, std::string_view name) {
+    if (pointer == nullptr) refuse_null(name);
+    return *pointer;
+}
+
+std::string_view required_text(const char* text, std::string_view name);
+
+// `count` items, of which there are at most a few thousand in any sensible call: a count that is garbage is
+// refused before anything is read.
+void check_list(const void* items, std::size_t count, std::string_view name);
+
+template <typename T>
+std::span<const T> list(const T* items, std::size_t count, std::string_view name) {
+    check_list(items, count, name);
+    return {items, count};
+}
+
+// A copy that attnsmith_string_free frees.
+char* copy_text(std::string_view text);
+
+bool flag(std::string_view name, std::string_view field, std::int32_t value);
+std::int32_t count(std::string_view name, std::string_view field, std::int32_t value);
+void check_reserved(std::string_view name, std::int32_t value);
+
+// Bytes of each struct in version 1 of the ABI. Fields are only ever added, at the end: a caller's struct has
+// at least these, and at most what this library knows.
+template <typename Struct>
+inline constexpr std::size_t kFirstSize = 0;
+template <>
+inline constexpr std::size_t kFirstSize<attnsmith_spec> = 136;
+template <>
+inline constexpr std::size_t kFirstSize<attnsmith_sizes> = 32;
+template <>
+inline constexpr std::size_t kFirstSize<attnsmith_runtime_options> = 80;
+template <>
+inline constexpr std::size_t kFirstSize<attnsmith_prewarm_options> = 32;
+template <>
+inline constexpr std::size_t kFirstSize<attnsmith_tensors> = 64;
+template <>
+inline constexpr std::size_t kFirstSize<attnsmith_batch> = 88;
+template <>
+inline constexpr std::size_t kFirstSize<attnsmith_merge_tensors> = 48;
+template <>
+inline constexpr std::size_t kFirstSize<attnsmith_workspace> = 24;
+
+static_assert(sizeof(attnsmith_spec) == kFirstSize<attnsmith_spec>);
+static_assert(sizeof(attnsmith_sizes) == kFirstSize<attnsmith_sizes>);
+static_assert(sizeof(attnsmith_runtime_options) == kFirstSize<attnsmith_runtime_options>);
+static_assert(sizeof(attnsmith_prewarm_options) == kFirstSize<attnsmith_prewarm_options>);
+static_assert(sizeof(attnsmith_tensors) == kFirstSize<attnsmith_tensors>);
+static_assert(sizeof(attnsmith_batch) == kFirstSize<attnsmith_batch>);
+static_assert(sizeof(attnsmith_merge_tensors) == kFirstSize<attnsmith_merge_tensors>);
+static_assert(sizeof(attnsmith_workspace) == kFirstSize<attnsmith_workspace>);
+
+void check_size(std::string_view name, std::size_t size, std::size_t least, std::size_t most);
+
+// The caller's struct; fields that its header did not have yet are zero.
+template <typename Struct>
+Struct read_struct(const Struct* given, std::string_view name) {
+    const std::size_t size = required(given, name).size;
+    check_size(name, size, kFirstSize<Struct>, sizeof(Struct));
+    Struct known{};
+    std::memcpy(&known, given, size);
+    return known;
+}
+
+// The size that the caller's output struct has.
+template <typename Struct>
+std::size_t output_size(const Struct* given, std::string_view name) {
+    const std::size_t size = required(given, name).size;
+    check_size(name, size, kFirstSize<Struct>, sizeof(Struct));
+    return size;
+}
+
+// Writes the fields that the caller's header has.
+template <typename Struct>
+void write_struct(Struct& to, std::size_t size, Struct from) {
+    from.size = size;
+    std::memcpy(&to, &from, size);
+}
+
+}  // namespace attnsmith::c_api

@@ -1,0 +1,111 @@
+// Binding, launching, and what a call tells.
+#include "attnsmith/error.hpp"
+#include "c_api/arguments.hpp"
+#include "c_api/error.hpp"
+#include "c_api/objects.hpp"
+#include "c_api/tensors.hpp"
+
+namespace attnsmith::c_api {
+namespace {
+
+// DLPack calls a rank ndim.
+[[noreturn]] void rethrow_in_dlpack_words(const InvalidRequest& error) {
+    constexpr std::string_view kRank = ".rank";
+    if (!error.field().ends_with(kRank)) throw error;
+    const std::string tensor = error.field().substr(0, error.field().size() - kRank.size());
+    throw InvalidRequest(tensor + ".ndim", error.value(), error.accepted());
+}
+
+Call bind(const Kernel& kernel, const attnsmith_tensors* tensors, const attnsmith_batch* batch,
+          const attnsmith_workspace* workspace) {
+    const int device = kernel.device();
+    const AttentionTensors bound_tensors = read_tensors(tensors, device);
+    const Batch bound_batch = read_batch(batch, device);
+    const Workspace scratch = workspace == nullptr ? Workspace{} : read_workspace(workspace);
+    try {
+        return kernel.bind(bound_tensors, bound_batch, scratch);
+    } catch (const InvalidRequest& error) {
+        rethrow_in_dlpack_words(error);
+    }
+}
+
+// Kernels of attention are all that there are, and they merge nothing.
+Call bind_merge(const Kernel& kernel, const attnsmith_merge_tensors* tensors) {
+    (void)read_merge_tensors(tensors, kernel.device());
+    refuse("op", "attention", "merge: the kernel was prepared for another op");
+}
+
+Stream stream_of(void* stream) { return static_cast<Stream>(stream); }
+
+std::uint32_t bits_of(const CallStatus& status) {
+    return (status.q_len_clamped ? std::uint32_t{ATTNSMITH_Q_LEN_CLAMPED} : 0) |
+           (status.kv_len_clamped ? std::uint32_t{ATTNSMITH_KV_LEN_CLAMPED} : 0) |
+           (status.page_out_of_range ? std::uint32_t{ATTNSMITH_PAGE_OUT_OF_RANGE} : 0);
+}
+
+}  // namespace
+}  // namespace attnsmith::c_api
+
+using namespace attnsmith;
+using namespace attnsmith::c_api;
+
+attnsmith_code attnsmith_bind(const attnsmith_kernel* kernel, const attnsmith_tensors* tensors,
+                              const attnsmith_batch* batch, const attnsmith_workspace* workspace,
+                              attnsmith_call** call, attnsmith_error** error) {
+    return guarded(error, [&] {
+        const Kernel& of = required(kernel, "kernel").kernel;
+        attnsmith_call*& result = required(call, "call");
+        result = new attnsmith_call{bind(of, tensors, batch, workspace)};
+    });
+}
+
+attnsmith_code attnsmith_bind_merge(const attnsmith_kernel* kernel, const attnsmith_merge_tensors* tensors,
+                                    attnsmith_call** call, attnsmith_error** error) {
+    return guarded(error, [&] {
+        const Kernel& of = required(kernel, "kernel").kernel;
+        attnsmith_call*& result = required(call, "call");
+        result = new attnsmith_call{bind_merge(of, tensors)};
+    });
+}
+
+void attnsmith_call_free(attnsmith_call* call) { delete call; }
+
+attnsmith_code attnsmith_launch(const attnsmith_call* call, void* stream, attnsmith_error** error) {
+    return guarded(error, [&] { required(call, "call").call.launch(stream_of(stream)); });
+}
+
+attnsmith_code attnsmith_run(const attnsmith_kernel* kernel, const attnsmith_tensors* tensors,
+                             const attnsmith_batch* batch, const attnsmith_workspace* workspace, void* stream,
+                             attnsmith_error** error) {
+    return guarded(error, [&] {
+        const Kernel& of = required(kernel, "kernel").kernel;
+        bind(of, tensors, batch, &required(workspace, "workspace")).launch(stream_of(stream));
+    });
+}
+
+attnsmith_code attnsmith_run_merge(const attnsmith_kernel* kernel, const attnsmith_merge_tensors* tensors,
+                                   void* stream, attnsmith_error** error) {
+    return guarded(error,
+                   [&] { bind_merge(required(kernel, "kernel").kernel, tensors).launch(stream_of(stream)); });
+}
+
+attnsmith_code attnsmith_call_status(const attnsmith_call* call, std::uint32_t* bits,
+                                     attnsmith_error** error) {
+    return guarded(error, [&] {
+        const Call& of = required(call, "call").call;
+        std::uint32_t& result = required(bits, "bits");
+        result = bits_of(of.status());
+    });
+}
+
+attnsmith_code attnsmith_call_clear_status(const attnsmith_call* call, attnsmith_error** error) {
+    return guarded(error, [&] { required(call, "call").call.clear_status(); });
+}
+
+attnsmith_code attnsmith_call_describe(const attnsmith_call* call, char** text, attnsmith_error** error) {
+    return guarded(error, [&] {
+        const Call& of = required(call, "call").call;
+        char*& result = required(text, "text");
+        result = copy_text(of.describe());
+    });
+}

@@ -1,0 +1,77 @@
+// What comes as JSON or goes out as JSON: requests, models, plans, the cache. None of it needs a GPU.
+#include <nlohmann/json.hpp>
+
+#include "c_api/arguments.hpp"
+#include "c_api/error.hpp"
+#include "c_api/objects.hpp"
+#include "c_api/request.hpp"
+#include "problem/json_text.hpp"
+
+namespace attnsmith::c_api {
+namespace {
+
+void check_cache_options(const char* options) {
+    if (options == nullptr) return;
+    const nlohmann::json object = problem::parse_json_object(options, {.what = "options"});
+    for (const auto& item : object.items()) {
+        refuse(problem::field_name(item.key()), "an unknown field", "no field: there are none yet");
+    }
+}
+
+}  // namespace
+}  // namespace attnsmith::c_api
+
+using namespace attnsmith;
+using namespace attnsmith::c_api;
+
+attnsmith_code attnsmith_parse_request(const char* json, attnsmith_spec* spec, attnsmith_sizes* sizes,
+                                       attnsmith_error** error) {
+    return guarded(error, [&] {
+        const std::string_view text = required_text(json, "json");
+        const std::size_t spec_size = output_size(spec, "spec");
+        const std::size_t sizes_size = output_size(sizes, "sizes");
+        const AttentionRequest request = parse_request(text);
+        write_struct(*spec, spec_size, to_c(request.spec));
+        write_struct(*sizes, sizes_size, to_c(request.sizes));
+    });
+}
+
+attnsmith_code attnsmith_request_json(const attnsmith_spec* spec, const attnsmith_sizes* sizes, char** json,
+                                      attnsmith_error** error) {
+    return guarded(error, [&] {
+        char*& result = required(json, "json");
+        const AttentionRequest request{read_spec(spec, "spec"), read_sizes(sizes), {}};
+        result = copy_text(to_json(request));
+    });
+}
+
+attnsmith_code attnsmith_model_json(const char* config_json, const char* options, char** json,
+                                    attnsmith_error** error) {
+    return guarded(error, [&] {
+        const std::string_view config = required_text(config_json, "config_json");
+        char*& result = required(json, "json");
+        const ModelOptions given = options == nullptr ? ModelOptions{} : parse_model_options(options);
+        result = copy_text(to_json(parse_model(config, given)));
+    });
+}
+
+attnsmith_code attnsmith_plan_json(attnsmith_runtime* runtime, const attnsmith_spec* spec,
+                                   const attnsmith_sizes* sizes, std::int32_t sm, char** json,
+                                   attnsmith_error** error) {
+    return guarded(error, [&] {
+        const Runtime& of = required(runtime, "runtime").runtime;
+        char*& result = required(json, "json");
+        result = copy_text(of.plan_json(read_spec(spec, "spec"), read_sizes(sizes), sm));
+    });
+}
+
+attnsmith_code attnsmith_cache(attnsmith_runtime* runtime, const char* operation, const char* options,
+                               char** json, attnsmith_error** error) {
+    return guarded(error, [&] {
+        const Runtime& of = required(runtime, "runtime").runtime;
+        const std::string_view asked = required_text(operation, "operation");
+        check_cache_options(options);
+        char*& result = required(json, "json");
+        result = copy_text(of.cache_json(asked));
+    });
+}

@@ -1,0 +1,80 @@
+// Preparing kernels, and what a kernel tells.
+#include <chrono>
+
+#include "c_api/arguments.hpp"
+#include "c_api/error.hpp"
+#include "c_api/objects.hpp"
+#include "c_api/request.hpp"
+
+using namespace attnsmith;
+using namespace attnsmith::c_api;
+
+attnsmith_code attnsmith_prepare(attnsmith_runtime* runtime, const attnsmith_spec* spec,
+                                 const attnsmith_sizes* sizes, std::int32_t device, attnsmith_kernel** kernel,
+                                 attnsmith_error** error) {
+    return guarded(error, [&] {
+        Runtime& of = required(runtime, "runtime").runtime;
+        attnsmith_kernel*& result = required(kernel, "kernel");
+        result = new attnsmith_kernel{of.prepare(read_spec(spec, "spec"), read_sizes(sizes), device)};
+    });
+}
+
+void attnsmith_kernel_free(attnsmith_kernel* kernel) { delete kernel; }
+
+attnsmith_code attnsmith_prepare_async(attnsmith_runtime* runtime, const attnsmith_spec* spec,
+                                       const attnsmith_sizes* sizes, std::int32_t device,
+                                       attnsmith_pending** pending, attnsmith_error** error) {
+    return guarded(error, [&] {
+        Runtime& of = required(runtime, "runtime").runtime;
+        attnsmith_pending*& result = required(pending, "pending");
+        result = new attnsmith_pending{of.prepare_async(read_spec(spec, "spec"), read_sizes(sizes), device)};
+    });
+}
+
+std::int32_t attnsmith_pending_ready(const attnsmith_pending* pending) {
+    if (pending == nullptr) return 1;  // the next call refuses it at once
+    return pending->kernel.wait_for(std::chrono::seconds(0)) == std::future_status::ready ? 1 : 0;
+}
+
+attnsmith_code attnsmith_pending_kernel(const attnsmith_pending* pending, attnsmith_kernel** kernel,
+                                        attnsmith_error** error) {
+    return guarded(error, [&] {
+        const std::shared_future<Kernel>& future = required(pending, "pending").kernel;
+        attnsmith_kernel*& result = required(kernel, "kernel");
+        result = new attnsmith_kernel{future.get()};
+    });
+}
+
+void attnsmith_pending_free(attnsmith_pending* pending) { delete pending; }
+
+attnsmith_code attnsmith_kernel_spec(const attnsmith_kernel* kernel, attnsmith_spec* spec,
+                                     attnsmith_error** error) {
+    return guarded(error, [&] {
+        const Kernel& of = required(kernel, "kernel").kernel;
+        const std::size_t size = output_size(spec, "spec");
+        write_struct(*spec, size, to_c(of.spec()));
+    });
+}
+
+std::int32_t attnsmith_kernel_device(const attnsmith_kernel* kernel) {
+    return kernel == nullptr ? -1 : kernel->kernel.device();
+}
+
+attnsmith_code attnsmith_kernel_plan_json(const attnsmith_kernel* kernel, char** json,
+                                          attnsmith_error** error) {
+    return guarded(error, [&] {
+        const Kernel& of = required(kernel, "kernel").kernel;
+        char*& result = required(json, "json");
+        result = copy_text(of.plan_json());
+    });
+}
+
+attnsmith_code attnsmith_workspace_bytes(const attnsmith_kernel* kernel, std::int64_t batch,
+                                         std::int64_t q_tokens, std::int64_t max_kv_len, std::size_t* bytes,
+                                         attnsmith_error** error) {
+    return guarded(error, [&] {
+        const Kernel& of = required(kernel, "kernel").kernel;
+        std::size_t& result = required(bytes, "bytes");
+        result = of.workspace_bytes(batch, q_tokens, max_kv_len);
+    });
+}

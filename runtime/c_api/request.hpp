@@ -1,0 +1,20 @@
+// attnsmith_spec and attnsmith_sizes as what they are in C++, and back.
+#pragma once
+
+#include <string_view>
+
+#include "attnsmith/attnsmith.h"
+#include "attnsmith/spec.hpp"
+
+namespace attnsmith::c_api {
+
+// `name` is that of the argument, e.g. "spec" or "specs[2]". What is checked here is what C++ cannot express;
+// the rest is validated where the spec is used. Throws Unsupported for an op that is not built.
+AttentionSpec read_spec(const attnsmith_spec* given, std::string_view name);
+PlanSizes read_sizes(const attnsmith_sizes* given);  // null: the default
+
+// Of a normalised spec. `size` is left to the caller.
+attnsmith_spec to_c(const AttentionSpec& spec);
+attnsmith_sizes to_c(const PlanSizes& sizes);
+
+}  // namespace attnsmith::c_api

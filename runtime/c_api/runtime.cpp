@@ -1,0 +1,125 @@
+// Runtimes, devices and device memory.
+#include <fmt/format.h>
+
+#include <string>
+
+#include "c_api/arguments.hpp"
+#include "c_api/error.hpp"
+#include "c_api/objects.hpp"
+
+namespace attnsmith::c_api {
+namespace {
+
+std::string text_or_empty(const char* text) { return text == nullptr ? std::string() : std::string(text); }
+
+std::vector<std::string> read_cache_dirs(const attnsmith_runtime_options& options) {
+    constexpr std::string_view kName = "options.cache_dirs";
+    std::vector<std::string> directories;
+    for (const char* const directory : list(options.cache_dirs, options.cache_dir_count, kName)) {
+        const std::string item = fmt::format("{}[{}]", kName, directories.size());
+        directories.emplace_back(required_text(directory, item));
+        if (directories.back().empty()) refuse(item, "\"\"", "a directory");
+    }
+    return directories;
+}
+
+std::optional<LogLevel> read_log_level(std::int32_t level) {
+    if (level == 0) return std::nullopt;
+    if (level >= ATTNSMITH_LOG_OFF && level <= ATTNSMITH_LOG_DEBUG) {
+        return static_cast<LogLevel>(level - ATTNSMITH_LOG_OFF);
+    }
+    refuse("options.log_level", std::to_string(level),
+           "0 (the default), 1 (off), 2 (error), 3 (warn), 4 (info) or 5 (debug)");
+}
+
+static_assert(static_cast<int>(LogLevel::debug) == ATTNSMITH_LOG_DEBUG - ATTNSMITH_LOG_OFF);
+
+LogSink read_log(attnsmith_log log, void* user) {
+    if (log == nullptr) return {};
+    return [log, user](LogLevel level, std::string_view line) {
+        log(user, static_cast<std::int32_t>(level) + ATTNSMITH_LOG_OFF, std::string(line).c_str());
+    };
+}
+
+RuntimeOptions read_options(const attnsmith_runtime_options* given) {
+    if (given == nullptr) return {};
+    const attnsmith_runtime_options c = read_struct(given, "options");
+    check_reserved("options", c.reserved);
+    RuntimeOptions options;
+    options.cache_dirs = read_cache_dirs(c);
+    options.use_cache = !flag("options", "no_cache", c.no_cache);
+    options.nvrtc_path = text_or_empty(c.nvrtc_path);
+    options.driver_path = text_or_empty(c.driver_path);
+    options.compile_threads = count("options", "compile_threads", c.compile_threads);
+    options.log_level = read_log_level(c.log_level);
+    options.log = read_log(c.log, c.log_user);
+    options.keep_source_dir = text_or_empty(c.keep_source_dir);
+    return options;
+}
+
+// Host memory that `bytes` are copied from or to; none is needed for none.
+template <typename Byte>
+Byte* host_memory(Byte* host, std::size_t bytes) {
+    if (bytes > 0) required(static_cast<const char*>(host), "host");
+    return host;
+}
+
+}  // namespace
+}  // namespace attnsmith::c_api
+
+using namespace attnsmith;
+using namespace attnsmith::c_api;
+
+attnsmith_code attnsmith_runtime_create(const attnsmith_runtime_options* options, attnsmith_runtime** runtime,
+                                        attnsmith_error** error) {
+    return guarded(error, [&] {
+        attnsmith_runtime*& result = required(runtime, "runtime");
+        result = new attnsmith_runtime{Runtime(read_options(options))};
+    });
+}
+
+void attnsmith_runtime_free(attnsmith_runtime* runtime) { delete runtime; }
+
+attnsmith_code attnsmith_devices_json(attnsmith_runtime* runtime, char** json, attnsmith_error** error) {
+    return guarded(error, [&] {
+        const Runtime& of = required(runtime, "runtime").runtime;
+        char*& result = required(json, "json");
+        result = copy_text(to_json(of.devices()));
+    });
+}
+
+attnsmith_code attnsmith_synchronize(attnsmith_runtime* runtime, void* stream, attnsmith_error** error) {
+    return guarded(error,
+                   [&] { required(runtime, "runtime").runtime.synchronize(static_cast<Stream>(stream)); });
+}
+
+attnsmith_code attnsmith_allocate(attnsmith_runtime* runtime, std::int32_t device, std::size_t bytes,
+                                  attnsmith_buffer** buffer, attnsmith_error** error) {
+    return guarded(error, [&] {
+        const Runtime& of = required(runtime, "runtime").runtime;
+        attnsmith_buffer*& result = required(buffer, "buffer");
+        result = new attnsmith_buffer{of.allocate(bytes, device)};
+    });
+}
+
+void* attnsmith_buffer_data(const attnsmith_buffer* buffer) {
+    return buffer == nullptr ? nullptr : buffer->buffer.data();
+}
+
+std::size_t attnsmith_buffer_bytes(const attnsmith_buffer* buffer) {
+    return buffer == nullptr ? 0 : buffer->buffer.bytes();
+}
+
+attnsmith_code attnsmith_upload(attnsmith_buffer* buffer, const void* host, std::size_t bytes,
+                                std::size_t offset, attnsmith_error** error) {
+    return guarded(
+        error, [&] { required(buffer, "buffer").buffer.upload(host_memory(host, bytes), bytes, offset); });
+}
+
+attnsmith_code attnsmith_download(const attnsmith_buffer* buffer, void* host, std::size_t bytes,
+                                  std::size_t offset, attnsmith_error** error) {
+    return guarded(
+        error, [&] { required(buffer, "buffer").buffer.download(host_memory(host, bytes), bytes, offset); });
+}
+
+void attnsmith_buffer_free(attnsmith_buffer* buffer) { delete buffer; }

@@ -1,0 +1,172 @@
+#include "engine/cache_report.hpp"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <chrono>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "problem/vocabulary.hpp"
+
+namespace attnsmith::engine {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using std::chrono::system_clock;
+
+KernelEntry read_entry(cache::ListedEntry listed) {
+    KernelEntry kernel{.entry = std::move(listed), .name = {}, .target = {}};
+    const auto metadata = nlohmann::json::parse(kernel.entry.metadata, nullptr, false);
+    if (!metadata.is_object()) return kernel;
+    const auto text = [&](const char* field) {
+        const auto found = metadata.find(field);
+        return found != metadata.end() && found->is_string() ? found->get<std::string>() : std::string();
+    };
+    kernel.name = text("name");
+    kernel.target = text("target");
+    const auto sm = metadata.find("sm");
+    if (sm != metadata.end() && sm->is_number_integer()) kernel.sm = sm->get<int>();
+    return kernel;
+}
+
+std::string utc_text(system_clock::time_point time) {
+    return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(system_clock::to_time_t(time)));
+}
+
+std::int64_t age_seconds(system_clock::time_point time) {
+    return std::chrono::duration_cast<std::chrono::seconds>(system_clock::now() - time).count();
+}
+
+Json directories_json(const cache::Options& options) {
+    Json json = Json::array({options.directory});
+    for (const std::string& layer : options.read_only_layers) json.push_back(layer);
+    return json;
+}
+
+Json entry_json(const KernelEntry& kernel) {
+    const cache::ListedEntry& entry = kernel.entry;
+    return {{"key", entry.key.hex()},
+            {"toolchain", entry.version.to_string()},
+            {"name", kernel.name},
+            {"sm", kernel.sm},
+            {"target", kernel.target},
+            {"bytes", entry.bytes},
+            {"modified", utc_text(entry.modified)},
+            {"age_s", age_seconds(entry.modified)},
+            {"layer", entry.layer},
+            {"path", entry.path}};
+}
+
+Json run_ls(const cache::Store& store) { return ls_json(store, list_kernels(store)); }
+
+Json run_stat(const cache::Store& store) { return stat_json(store.stat()); }
+
+Json run_verify(const cache::Store& store) { return verify_json(store.verify(), store.options().directory); }
+
+Json run_clear(const cache::Store& store) {
+    const cache::ClearReport report = store.clear();
+    require_cleared(report);
+    return clear_json(report, store.options().directory);
+}
+
+struct Operation {
+    std::string_view name;
+    Json (*run)(const cache::Store& store);
+};
+
+constexpr Operation kOperations[] = {
+    {"ls", run_ls}, {"stat", run_stat}, {"verify", run_verify}, {"clear", run_clear}};
+
+}  // namespace
+
+cache::Options store_options(const Settings& settings) {
+    cache::Options options;
+    if (settings.cache_dirs.empty()) return options;
+    options.directory = settings.cache_dirs.front();
+    options.read_only_layers.assign(settings.cache_dirs.begin() + 1, settings.cache_dirs.end());
+    return options;
+}
+
+std::vector<KernelEntry> list_kernels(const cache::Store& store) {
+    std::vector<KernelEntry> kernels;
+    for (cache::ListedEntry& listed : store.list()) kernels.push_back(read_entry(std::move(listed)));
+    return kernels;
+}
+
+void require_directories(const Settings& settings, std::string_view field) {
+    if (settings.cache_dirs.empty()) {
+        throw CacheError("there is no cache directory: " + settings.no_cache_because);
+    }
+    for (const std::string& directory : settings.cache_dirs) {
+        std::error_code ignored;
+        const auto status = std::filesystem::status(directory, ignored);
+        if (std::filesystem::exists(status) && !std::filesystem::is_directory(status)) {
+            throw InvalidRequest(std::string(field), directory, "a directory");
+        }
+    }
+}
+
+Json ls_json(const cache::Store& store, const std::vector<KernelEntry>& kernels) {
+    Json json = {{"schema", "attnsmith.cache-ls/1"}, {"directories", directories_json(store.options())}};
+    json["entries"] = Json::array();
+    for (const KernelEntry& kernel : kernels) json["entries"].push_back(entry_json(kernel));
+    return json;
+}
+
+Json stat_json(const cache::Statistics& statistics) {
+    Json json = {{"schema", "attnsmith.cache-stat/1"},
+                 {"directory", statistics.directory},
+                 {"writable", statistics.writable},
+                 {"not_writable_because", statistics.not_writable_because},
+                 {"entries", statistics.entries},
+                 {"bytes", statistics.bytes},
+                 {"quarantined", statistics.quarantined},
+                 {"staging", statistics.staging},
+                 {"layers", Json::array()}};
+    for (const cache::LayerStatistics& layer : statistics.layers) {
+        json["layers"].push_back(
+            {{"directory", layer.directory}, {"entries", layer.entries}, {"bytes", layer.bytes}});
+    }
+    return json;
+}
+
+Json verify_json(const cache::VerifyReport& report, const std::string& directory) {
+    Json json = {{"schema", "attnsmith.cache-verify/1"},
+                 {"directory", directory},
+                 {"checked", report.checked},
+                 {"skipped", report.skipped},
+                 {"stale_staging_removed", report.stale_staging_removed},
+                 {"bad", Json::array()}};
+    for (const cache::BadEntry& bad : report.bad) {
+        json["bad"].push_back({{"path", bad.path}, {"reason", bad.reason}, {"action", bad.action}});
+    }
+    return json;
+}
+
+Json clear_json(const cache::ClearReport& report, const std::string& directory) {
+    return {{"schema", "attnsmith.cache-clear/1"},
+            {"directory", directory},
+            {"entries", report.entries},
+            {"quarantined", report.quarantined},
+            {"staging", report.staging},
+            {"locks", report.locks},
+            {"bytes", report.bytes}};
+}
+
+void require_cleared(const cache::ClearReport& report) {
+    if (report.status.ok()) return;
+    throw CacheError("not everything could be deleted: " + report.status.to_string());
+}
+
+Json run_cache_operation(const cache::Store& store, std::string_view operation) {
+    std::vector<std::string_view> names;
+    for (const Operation& known : kOperations) {
+        if (known.name == operation) return known.run(store);
+        names.push_back(known.name);
+    }
+    throw InvalidRequest("operation", problem::quote(operation), problem::join_or(names));
+}
+
+}  // namespace attnsmith::engine

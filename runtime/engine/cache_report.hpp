@@ -1,0 +1,40 @@
+// The cache's entries as the kernels that they are, and the JSON of cache operations: of `attnsmith cache
+// ... --json`, and of Runtime::cache_json.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cache/store.hpp"
+#include "engine/environment.hpp"
+
+namespace attnsmith::engine {
+
+// What an entry's metadata says of its kernel; empty and 0 where it is not readable.
+struct KernelEntry {
+    cache::ListedEntry entry;
+    std::string name;
+    std::string target;
+    int sm = 0;
+};
+
+cache::Options store_options(const Settings& settings);
+std::vector<KernelEntry> list_kernels(const cache::Store& store);
+
+// Throws CacheError where the settings have no directory, InvalidRequest naming `field` where one of them is
+// something else.
+void require_directories(const Settings& settings, std::string_view field);
+
+nlohmann::ordered_json ls_json(const cache::Store& store, const std::vector<KernelEntry>& kernels);
+nlohmann::ordered_json stat_json(const cache::Statistics& statistics);
+nlohmann::ordered_json verify_json(const cache::VerifyReport& report, const std::string& directory);
+nlohmann::ordered_json clear_json(const cache::ClearReport& report, const std::string& directory);
+// Throws CacheError where something could not be deleted.
+void require_cleared(const cache::ClearReport& report);
+
+// Does one of the four by its name. Throws InvalidRequest for another, and what require_cleared() throws.
+nlohmann::ordered_json run_cache_operation(const cache::Store& store, std::string_view operation);
+
+}  // namespace attnsmith::engine

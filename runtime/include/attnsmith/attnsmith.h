@@ -1,0 +1,384 @@
+/* attnsmith.h: the C ABI of attnsmith, for engines in C, Rust, Go, Python and anything else that can call C.
+ *
+ *   attnsmith_runtime_create(NULL, &runtime, &error);    opens nothing until it is needed
+ *   attnsmith_prepare(runtime, &spec, &sizes, ATTNSMITH_CURRENT_DEVICE, &kernel, &error);
+ *                                                        plans, takes from the cache or compiles, loads
+ *   attnsmith_bind(kernel, &tensors, &batch, NULL, &call, &error);
+ *                                                        checks and fixes the arguments
+ *   attnsmith_launch(call, stream, &error);              any number of times; can be captured
+ *
+ * It is the C++ API of attnsmith/runtime.hpp, whose comments hold here: thread safety, lifetimes, units
+ * (strides and shapes in elements), and what each field means. What is added:
+ *
+ * - Every function that can fail returns an attnsmith_code and takes `error`, which may be NULL. After a
+ *   failure *error is a new object that the caller frees; after a success it is NULL. Outputs are written
+ *   on success alone; objects and strings that are handed out belong to the caller and go back through
+ *   their _free function, which takes NULL. No C++ exception leaves the library.
+ * - A pointer may be NULL where it is said so; else that is ATTNSMITH_INVALID_REQUEST.
+ * - Structs begin with `size`, which the caller sets to sizeof of the struct that it was compiled with; of
+ *   structs that are written to as well. A struct of an older header is taken: the fields that it lacks are
+ *   their defaults. One that is larger than this library's is refused. In a zeroed struct every field but
+ *   `size` is its default.
+ * - Tensors are DLPack's DLTensor, restated below with the same layout: a DLTensor* may be passed as it is.
+ *   Nothing is copied; the memory behind the tensors must live while launches are in flight, the structs
+ *   only during the call. A tensor with no elements may have NULL data.
+ * - Text is UTF-8 and NUL-terminated.
+ * - Callbacks return: nothing may be thrown out of them, and no longjmp leaves them.
+ */
+#ifndef ATTNSMITH_ATTNSMITH_H
+#define ATTNSMITH_ATTNSMITH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "attnsmith/export.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Version and features ---- */
+
+/* Raised when a function or a field changes its meaning; additions do not raise it. */
+#define ATTNSMITH_ABI_VERSION 1
+
+ATTNSMITH_API int32_t attnsmith_abi_version(void); /* of the library that is loaded */
+ATTNSMITH_API const char* attnsmith_version(void); /* "0.1.0" */
+/* 1 if the library has it, else 0. Features: "op:attention", "op:merge", "backend:mma", "cache:stat", ... */
+ATTNSMITH_API int32_t attnsmith_has_feature(const char* name);
+/* All of them: a JSON array of strings, valid for ever. */
+ATTNSMITH_API const char* attnsmith_features(void);
+
+/* ---- Errors ---- */
+
+typedef int32_t attnsmith_code;
+enum {
+    ATTNSMITH_OK = 0,
+    ATTNSMITH_INVALID_REQUEST = 1, /* details: field, value, accepted */
+    ATTNSMITH_UNSUPPORTED = 2,     /* details: refusals [{candidate, reason}] */
+    ATTNSMITH_COMPILE_ERROR = 3,   /* details: log, options, numbered_source */
+    ATTNSMITH_DRIVER_ERROR = 4,    /* details: call, driver_code (CUresult), meaning */
+    ATTNSMITH_LIBRARY_MISSING = 5, /* details: library, tried */
+    ATTNSMITH_CACHE_ERROR = 6,
+    ATTNSMITH_OUT_OF_MEMORY = 7, /* of the host */
+    ATTNSMITH_FAILED = 8         /* anything else */
+};
+
+typedef struct attnsmith_error attnsmith_error;
+
+ATTNSMITH_API attnsmith_code attnsmith_error_code(const attnsmith_error* error); /* ATTNSMITH_OK for NULL */
+/* One line that a person can act on. Valid while the error is; "" for NULL. */
+ATTNSMITH_API const char* attnsmith_error_message(const attnsmith_error* error);
+/* A JSON object: "code" (the name above in lower case, "invalid_request"), "message", and the fields listed
+ * above. Valid while the error is; "{}" for NULL. */
+ATTNSMITH_API const char* attnsmith_error_details(const attnsmith_error* error);
+ATTNSMITH_API void attnsmith_error_free(attnsmith_error* error);
+
+/* Frees what a function gave as char**. */
+ATTNSMITH_API void attnsmith_string_free(char* text);
+
+/* ---- Tensors ---- */
+
+/* DLPack 1.x, https://dmlc.github.io/dlpack: DLDevice, DLDataType and DLTensor. */
+enum { ATTNSMITH_DL_CUDA = 2, ATTNSMITH_DL_CUDA_MANAGED = 13 };                 /* DLDeviceType */
+enum { ATTNSMITH_DL_INT = 0, ATTNSMITH_DL_FLOAT = 2, ATTNSMITH_DL_BFLOAT = 4 }; /* DLDataTypeCode */
+
+typedef struct attnsmith_dl_device {
+    int32_t device_type; /* CUDA or CUDA managed memory; others are refused */
+    int32_t device_id;   /* the ordinal; of CUDA memory it must be the kernel's */
+} attnsmith_dl_device;
+
+typedef struct attnsmith_dl_data_type {
+    uint8_t code;
+    uint8_t bits;
+    uint16_t lanes; /* 1 */
+} attnsmith_dl_data_type;
+
+typedef struct attnsmith_dl_tensor {
+    void* data;
+    attnsmith_dl_device device;
+    int32_t ndim;
+    attnsmith_dl_data_type dtype;
+    int64_t* shape;
+    int64_t* strides; /* NULL: row-major and compact */
+    uint64_t byte_offset;
+} attnsmith_dl_tensor;
+
+/* ---- What is asked for ---- */
+
+enum { ATTNSMITH_OP_ATTENTION = 0, ATTNSMITH_OP_MLA = 1, ATTNSMITH_OP_MERGE = 2, ATTNSMITH_OP_APPEND = 3 };
+/* 0 is the default: bf16 of tensors, int32 of indices. */
+enum { ATTNSMITH_FP16 = 1, ATTNSMITH_BF16 = 2, ATTNSMITH_FP32 = 3, ATTNSMITH_INT32 = 4, ATTNSMITH_INT64 = 5 };
+enum { ATTNSMITH_MASK_FULL = 0, ATTNSMITH_MASK_CAUSAL = 1 };
+enum { ATTNSMITH_KV_DENSE = 0, ATTNSMITH_KV_RAGGED = 1, ATTNSMITH_KV_PAGED = 2 };
+enum { ATTNSMITH_PAGES_NHD = 0, ATTNSMITH_PAGES_HND = 1 };
+enum { ATTNSMITH_PRECISION_DEFAULT = 0, ATTNSMITH_PRECISION_HIGH = 1 };
+enum { ATTNSMITH_CONSISTENCY_DEFAULT = 0, ATTNSMITH_CONSISTENCY_BITWISE = 1 };
+
+/* attnsmith::AttentionSpec. A window bound must be 0 where its has_ is 0, which means no bound. */
+typedef struct attnsmith_spec {
+    size_t size;
+    int32_t op;
+    int32_t dtype;
+    int32_t mask;
+    int32_t kv;
+    int32_t page_order;
+    int32_t index_dtype;
+    int32_t precision;
+    int32_t consistency;
+    int32_t alignment;                         /* bytes; 0 means 16 */
+    int32_t alibi, sink, lse;                  /* 0 or 1 */
+    int32_t has_window_left, has_window_right; /* 0 or 1 */
+    int64_t window_left, window_right;
+    int64_t head_dim_qk;
+    int64_t head_dim_vo; /* 0 means head_dim_qk */
+    int64_t q_heads;
+    int64_t kv_heads; /* 0 means q_heads */
+    int64_t page_size;
+    double scale;   /* 0 means 1 / sqrt(head_dim_qk) */
+    double softcap; /* 0 means none */
+} attnsmith_spec;
+
+/* attnsmith::PlanSizes. 0 means 1; a NULL pointer means 1, 1, 1. */
+typedef struct attnsmith_sizes {
+    size_t size;
+    int64_t batch;
+    int64_t q_len;
+    int64_t kv_len;
+} attnsmith_sizes;
+
+/* ---- Runtime ---- */
+
+typedef struct attnsmith_runtime attnsmith_runtime;
+
+/* 0: what the environment variable ATTNSMITH_LOG says, else warn. */
+enum {
+    ATTNSMITH_LOG_OFF = 1,
+    ATTNSMITH_LOG_ERROR = 2,
+    ATTNSMITH_LOG_WARN = 3,
+    ATTNSMITH_LOG_INFO = 4,
+    ATTNSMITH_LOG_DEBUG = 5
+};
+/* May be called from any thread, by several at a time, until the runtime and all that is pending of it are
+ * freed. `line` has no newline, and is the callee's only during the call. */
+typedef void (*attnsmith_log)(void* user, int32_t level, const char* line);
+
+/* attnsmith::RuntimeOptions. NULL and empty strings are the defaults. */
+typedef struct attnsmith_runtime_options {
+    size_t size;
+    const char* const* cache_dirs; /* the writable one first */
+    size_t cache_dir_count;
+    const char* nvrtc_path;
+    const char* driver_path;
+    const char* keep_source_dir;
+    attnsmith_log log; /* NULL: standard error */
+    void* log_user;
+    int32_t log_level;
+    int32_t no_cache; /* 1: neither reads nor writes a directory */
+    int32_t compile_threads;
+    int32_t reserved; /* 0 */
+} attnsmith_runtime_options;
+
+/* `options` may be NULL. */
+ATTNSMITH_API attnsmith_code attnsmith_runtime_create(const attnsmith_runtime_options* options,
+                                                      attnsmith_runtime** runtime, attnsmith_error** error);
+/* Kernels, calls and buffers of it may outlive it. */
+ATTNSMITH_API void attnsmith_runtime_free(attnsmith_runtime* runtime);
+
+/* A JSON array of {"index", "name", "sm", "sm_count", "memory_bytes"}; empty where there is no driver or
+ * no GPU. */
+ATTNSMITH_API attnsmith_code attnsmith_devices_json(attnsmith_runtime* runtime, char** json,
+                                                    attnsmith_error** error);
+
+/* ---- Requests, models and plans; none of these needs a GPU ---- */
+
+/* Reads a JSON request ({"op": "attention", "head_dim": 128, ...}) into a spec and sizes, whose `size` is set
+ * by the caller. Its "sm" is checked and left out. */
+ATTNSMITH_API attnsmith_code attnsmith_parse_request(const char* json, attnsmith_spec* spec,
+                                                     attnsmith_sizes* sizes, attnsmith_error** error);
+/* The validated request as JSON with every default filled in. */
+ATTNSMITH_API attnsmith_code attnsmith_request_json(const attnsmith_spec* spec, const attnsmith_sizes* sizes,
+                                                    char** json, attnsmith_error** error);
+/* The distinct attentions of a Hugging Face config.json (its text): {"model_type", "attentions": [{"name",
+ * "phase", "layers", "notes", "request": {...}}], "unsupported": [{"name", "reason"}]}. `options` is NULL or
+ * a JSON object with any of dtype, kv, page_size, page_order, index_dtype, batch, q_len, kv_len and
+ * tensor_parallel. */
+ATTNSMITH_API attnsmith_code attnsmith_model_json(const char* config_json, const char* options, char** json,
+                                                  attnsmith_error** error);
+/* The plan, schema attnsmith.plan/1. `sm` 0 is the current device. */
+ATTNSMITH_API attnsmith_code attnsmith_plan_json(attnsmith_runtime* runtime, const attnsmith_spec* spec,
+                                                 const attnsmith_sizes* sizes, int32_t sm, char** json,
+                                                 attnsmith_error** error);
+
+/* Called from one thread at a time. `kernel` is JSON, the callee's only during the call: {"name", "sm",
+ * "key", "state", "ms", "cubin_bytes"} and, of a failed one, "error". Anything but 0 cancels what is not
+ * being compiled yet. */
+typedef int32_t (*attnsmith_progress)(void* user, const char* kernel, int32_t done, int32_t total);
+
+typedef struct attnsmith_prewarm_options {
+    size_t size;
+    attnsmith_progress progress; /* or NULL */
+    void* progress_user;
+    int32_t jobs;     /* 0: the number of cores */
+    int32_t reserved; /* 0 */
+} attnsmith_prewarm_options;
+
+/* Compiles into the cache every kernel that planning could choose for these specs on these compute
+ * capabilities. `options` may be NULL. `report` is JSON of schema attnsmith.prewarm/1; kernels that failed
+ * are in it, and do not fail the call, nor do specs that no kernel serves: "unsupported": [{"spec" (the place
+ * in `specs`), "sm", "reason"}]. */
+ATTNSMITH_API attnsmith_code attnsmith_prewarm(attnsmith_runtime* runtime, const attnsmith_spec* const* specs,
+                                               size_t spec_count, const int32_t* sms, size_t sm_count,
+                                               const attnsmith_prewarm_options* options, char** report,
+                                               attnsmith_error** error);
+
+/* Does "ls", "stat", "verify" or "clear" on the runtime's cache directories: the JSON is what the command
+ * `attnsmith cache OPERATION --json` prints. `options` is NULL or "{}": there are none yet. */
+ATTNSMITH_API attnsmith_code attnsmith_cache(attnsmith_runtime* runtime, const char* operation,
+                                             const char* options, char** json, attnsmith_error** error);
+
+/* ---- Kernels ---- */
+
+typedef struct attnsmith_kernel attnsmith_kernel;
+
+#define ATTNSMITH_CURRENT_DEVICE (-1) /* that of the caller's context, else device 0 */
+
+/* The kernel for this problem on `device`. The first call plans, reads the cache or compiles, and loads;
+ * later ones are a look-up. */
+ATTNSMITH_API attnsmith_code attnsmith_prepare(attnsmith_runtime* runtime, const attnsmith_spec* spec,
+                                               const attnsmith_sizes* sizes, int32_t device,
+                                               attnsmith_kernel** kernel, attnsmith_error** error);
+ATTNSMITH_API void attnsmith_kernel_free(attnsmith_kernel* kernel);
+
+/* The same in the background. */
+typedef struct attnsmith_pending attnsmith_pending;
+ATTNSMITH_API attnsmith_code attnsmith_prepare_async(attnsmith_runtime* runtime, const attnsmith_spec* spec,
+                                                     const attnsmith_sizes* sizes, int32_t device,
+                                                     attnsmith_pending** pending, attnsmith_error** error);
+/* 1 if the next call does not wait, else 0. */
+ATTNSMITH_API int32_t attnsmith_pending_ready(const attnsmith_pending* pending);
+/* Waits, and hands out a kernel, or fails as attnsmith_prepare does. May be called more than once. */
+ATTNSMITH_API attnsmith_code attnsmith_pending_kernel(const attnsmith_pending* pending,
+                                                      attnsmith_kernel** kernel, attnsmith_error** error);
+ATTNSMITH_API void attnsmith_pending_free(attnsmith_pending* pending); /* waits */
+
+/* The normalised spec, into a struct whose `size` is set. */
+ATTNSMITH_API attnsmith_code attnsmith_kernel_spec(const attnsmith_kernel* kernel, attnsmith_spec* spec,
+                                                   attnsmith_error** error);
+/* The ordinal; -1 for NULL. */
+ATTNSMITH_API int32_t attnsmith_kernel_device(const attnsmith_kernel* kernel);
+ATTNSMITH_API attnsmith_code attnsmith_kernel_plan_json(const attnsmith_kernel* kernel, char** json,
+                                                        attnsmith_error** error);
+/* Bytes of workspace for tensors of these bounds. `q_tokens` counts the queries of all sequences. */
+ATTNSMITH_API attnsmith_code attnsmith_workspace_bytes(const attnsmith_kernel* kernel, int64_t batch,
+                                                       int64_t q_tokens, int64_t max_kv_len, size_t* bytes,
+                                                       attnsmith_error** error);
+
+/* ---- Calls ---- */
+
+/* attnsmith::AttentionTensors: NULL is a tensor that is not there. */
+typedef struct attnsmith_tensors {
+    size_t size;
+    const attnsmith_dl_tensor* q;
+    const attnsmith_dl_tensor* k;
+    const attnsmith_dl_tensor* v;
+    const attnsmith_dl_tensor* o;
+    const attnsmith_dl_tensor* lse;
+    const attnsmith_dl_tensor* sinks;
+    const attnsmith_dl_tensor* alibi_slopes;
+} attnsmith_tensors;
+
+/* attnsmith::Batch. */
+typedef struct attnsmith_batch {
+    size_t size;
+    const attnsmith_dl_tensor* q_indptr;
+    const attnsmith_dl_tensor* q_lens;
+    const attnsmith_dl_tensor* kv_indptr;
+    const attnsmith_dl_tensor* kv_lens;
+    const attnsmith_dl_tensor* page_table;
+    const attnsmith_dl_tensor* page_indptr;
+    const attnsmith_dl_tensor* page_indices;
+    const attnsmith_dl_tensor* last_page_len;
+    int64_t max_q_len;
+    int64_t max_kv_len;
+} attnsmith_batch;
+
+/* attnsmith::MergeTensors. Both lists have `state_count` tensors, none of them NULL. */
+typedef struct attnsmith_merge_tensors {
+    size_t size;
+    size_t state_count;
+    const attnsmith_dl_tensor* const* o_states;
+    const attnsmith_dl_tensor* const* lse_states;
+    const attnsmith_dl_tensor* o;
+    const attnsmith_dl_tensor* lse;
+} attnsmith_merge_tensors;
+
+/* attnsmith::Workspace: device memory, 256-byte aligned, whose first 256 bytes the caller zeroed once, before
+ * the first launch. */
+typedef struct attnsmith_workspace {
+    size_t size;
+    void* data;
+    size_t bytes;
+} attnsmith_workspace;
+
+typedef struct attnsmith_call attnsmith_call;
+
+/* Checks the tensors against the kernel's spec and fixes the arguments. `batch` may be NULL: dense, all
+ * lengths as the shapes say. `workspace` NULL: the call owns one. */
+ATTNSMITH_API attnsmith_code attnsmith_bind(const attnsmith_kernel* kernel, const attnsmith_tensors* tensors,
+                                            const attnsmith_batch* batch,
+                                            const attnsmith_workspace* workspace, attnsmith_call** call,
+                                            attnsmith_error** error);
+ATTNSMITH_API attnsmith_code attnsmith_bind_merge(const attnsmith_kernel* kernel,
+                                                  const attnsmith_merge_tensors* tensors,
+                                                  attnsmith_call** call, attnsmith_error** error);
+ATTNSMITH_API void attnsmith_call_free(attnsmith_call* call);
+
+/* Enqueues the kernels on `stream`, a CUstream or cudaStream_t; NULL is the default stream of the kernel's
+ * device. */
+ATTNSMITH_API attnsmith_code attnsmith_launch(const attnsmith_call* call, void* stream,
+                                              attnsmith_error** error);
+
+/* attnsmith::CallStatus: what the launches so far found wrong in device-side lengths, as a set of these bits.
+ * Waits for the device; not to be called during a capture. */
+enum { ATTNSMITH_Q_LEN_CLAMPED = 1, ATTNSMITH_KV_LEN_CLAMPED = 2, ATTNSMITH_PAGE_OUT_OF_RANGE = 4 };
+ATTNSMITH_API attnsmith_code attnsmith_call_status(const attnsmith_call* call, uint32_t* bits,
+                                                   attnsmith_error** error);
+ATTNSMITH_API attnsmith_code attnsmith_call_clear_status(const attnsmith_call* call, attnsmith_error** error);
+/* The kernels' grids, for logs. */
+ATTNSMITH_API attnsmith_code attnsmith_call_describe(const attnsmith_call* call, char** text,
+                                                     attnsmith_error** error);
+
+/* Bind and launch in one, for tensors that are new each time. Allocates no device memory: the workspace is
+ * the caller's, and must not be in use by another stream's launch. */
+ATTNSMITH_API attnsmith_code attnsmith_run(const attnsmith_kernel* kernel, const attnsmith_tensors* tensors,
+                                           const attnsmith_batch* batch, const attnsmith_workspace* workspace,
+                                           void* stream, attnsmith_error** error);
+ATTNSMITH_API attnsmith_code attnsmith_run_merge(const attnsmith_kernel* kernel,
+                                                 const attnsmith_merge_tensors* tensors, void* stream,
+                                                 attnsmith_error** error);
+
+/* ---- Device memory, for programs without a framework of their own ---- */
+
+typedef struct attnsmith_buffer attnsmith_buffer;
+
+ATTNSMITH_API attnsmith_code attnsmith_allocate(attnsmith_runtime* runtime, int32_t device, size_t bytes,
+                                                attnsmith_buffer** buffer, attnsmith_error** error);
+/* NULL and 0 for NULL. */
+ATTNSMITH_API void* attnsmith_buffer_data(const attnsmith_buffer* buffer);
+ATTNSMITH_API size_t attnsmith_buffer_bytes(const attnsmith_buffer* buffer);
+/* Both wait until the copy is done. `offset` and `bytes` are of the buffer, and within it. */
+ATTNSMITH_API attnsmith_code attnsmith_upload(attnsmith_buffer* buffer, const void* host, size_t bytes,
+                                              size_t offset, attnsmith_error** error);
+ATTNSMITH_API attnsmith_code attnsmith_download(const attnsmith_buffer* buffer, void* host, size_t bytes,
+                                                size_t offset, attnsmith_error** error);
+ATTNSMITH_API void attnsmith_buffer_free(attnsmith_buffer* buffer);
+/* Waits for all of a stream; NULL is the default stream of the caller's context. */
+ATTNSMITH_API attnsmith_code attnsmith_synchronize(attnsmith_runtime* runtime, void* stream,
+                                                   attnsmith_error** error);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,78 @@
+#include "problem/model_options.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "attnsmith/error.hpp"
+#include "problem/json_text.hpp"
+#include "problem/request_fields.hpp"
+#include "problem/vocabulary.hpp"
+
+namespace attnsmith {
+namespace problem {
+namespace {
+
+constexpr std::string_view kRequestFields[] = {"dtype",       "kv",    "page_order", "page_size",
+                                               "index_dtype", "batch", "q_len",      "kv_len"};
+constexpr std::string_view kTensorParallel = "tensor_parallel";
+constexpr std::int64_t kMostGpus = std::int64_t{1} << 20;
+
+[[noreturn]] void refuse_unknown(const std::string& name) {
+    std::vector<std::string_view> names(std::begin(kRequestFields), std::end(kRequestFields));
+    names.push_back(kTensorParallel);
+    std::string accepted = "one of " + join_or(names);
+    if (const std::string_view nearest = nearest_name(name, names); !nearest.empty()) {
+        accepted = fmt::format("{} (did you mean that?), or {}", nearest, accepted);
+    }
+    throw InvalidRequest(field_name(name), "an unknown field", accepted);
+}
+
+std::int64_t tensor_parallel(const nlohmann::json& value) {
+    if (value.is_number_integer() && value >= 1 && value <= kMostGpus) return value.get<std::int64_t>();
+    throw InvalidRequest(std::string(kTensorParallel), describe(value),
+                         fmt::format("an integer from 1 to {}", kMostGpus));
+}
+
+}  // namespace
+
+std::span<const std::string_view> model_request_fields() { return kRequestFields; }
+
+ModelOptions model_options_from_json(const nlohmann::json& object) {
+    ModelOptions options;
+    AttentionRequest request;  // the fields' setters know only this
+    request.spec.kv = options.kv;
+    request.spec.page_size = options.page_size;
+    request.sizes = {options.batch, options.q_len, options.kv_len};
+    for (const auto& item : object.items()) {
+        const std::string& name = item.key();
+        if (name == kTensorParallel) {
+            options.tensor_parallel = tensor_parallel(item.value());
+        } else if (std::ranges::find(kRequestFields, name) != std::end(kRequestFields)) {
+            find_field(name)->set(request, name, item.value());
+        } else {
+            refuse_unknown(name);
+        }
+    }
+    if (object.contains("dtype")) options.dtype = request.spec.dtype;
+    options.kv = request.spec.kv;
+    options.page_size = request.spec.page_size;
+    options.page_order = request.spec.page_order;
+    options.index_dtype = request.spec.index_dtype;
+    options.batch = request.sizes.batch;
+    options.q_len = request.sizes.q_len;
+    options.kv_len = request.sizes.kv_len;
+    return options;
+}
+
+}  // namespace problem
+
+ModelOptions parse_model_options(std::string_view json) {
+    return problem::model_options_from_json(problem::parse_json_object(json, {.what = "options"}));
+}
+
+}  // namespace attnsmith

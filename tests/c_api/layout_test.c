@@ -1,0 +1,219 @@
+/* The layout of every struct, the value of every constant and the name of every function are the ABI: what is
+ * written out here may be added to, never changed. */
+#include <attnsmith/attnsmith.h>
+
+#include "check.h"
+
+#define SIZE(type, bytes) _Static_assert(sizeof(type) == (bytes), #type)
+#define FIELD(type, field, offset) _Static_assert(offsetof(type, field) == (offset), #type "." #field)
+#define VALUE(name, value) _Static_assert((name) == (value), #name)
+
+/* DLPack 1.x, as its dlpack.h has it. */
+SIZE(attnsmith_dl_device, 8);
+FIELD(attnsmith_dl_device, device_type, 0);
+FIELD(attnsmith_dl_device, device_id, 4);
+SIZE(attnsmith_dl_data_type, 4);
+FIELD(attnsmith_dl_data_type, code, 0);
+FIELD(attnsmith_dl_data_type, bits, 1);
+FIELD(attnsmith_dl_data_type, lanes, 2);
+SIZE(attnsmith_dl_tensor, 48);
+FIELD(attnsmith_dl_tensor, data, 0);
+FIELD(attnsmith_dl_tensor, device, 8);
+FIELD(attnsmith_dl_tensor, ndim, 16);
+FIELD(attnsmith_dl_tensor, dtype, 20);
+FIELD(attnsmith_dl_tensor, shape, 24);
+FIELD(attnsmith_dl_tensor, strides, 32);
+FIELD(attnsmith_dl_tensor, byte_offset, 40);
+VALUE(ATTNSMITH_DL_CUDA, 2);
+VALUE(ATTNSMITH_DL_CUDA_MANAGED, 13);
+VALUE(ATTNSMITH_DL_INT, 0);
+VALUE(ATTNSMITH_DL_FLOAT, 2);
+VALUE(ATTNSMITH_DL_BFLOAT, 4);
+
+SIZE(attnsmith_spec, 136);
+FIELD(attnsmith_spec, size, 0);
+FIELD(attnsmith_spec, op, 8);
+FIELD(attnsmith_spec, dtype, 12);
+FIELD(attnsmith_spec, mask, 16);
+FIELD(attnsmith_spec, kv, 20);
+FIELD(attnsmith_spec, page_order, 24);
+FIELD(attnsmith_spec, index_dtype, 28);
+FIELD(attnsmith_spec, precision, 32);
+FIELD(attnsmith_spec, consistency, 36);
+FIELD(attnsmith_spec, alignment, 40);
+FIELD(attnsmith_spec, alibi, 44);
+FIELD(attnsmith_spec, sink, 48);
+FIELD(attnsmith_spec, lse, 52);
+FIELD(attnsmith_spec, has_window_left, 56);
+FIELD(attnsmith_spec, has_window_right, 60);
+FIELD(attnsmith_spec, window_left, 64);
+FIELD(attnsmith_spec, window_right, 72);
+FIELD(attnsmith_spec, head_dim_qk, 80);
+FIELD(attnsmith_spec, head_dim_vo, 88);
+FIELD(attnsmith_spec, q_heads, 96);
+FIELD(attnsmith_spec, kv_heads, 104);
+FIELD(attnsmith_spec, page_size, 112);
+FIELD(attnsmith_spec, scale, 120);
+FIELD(attnsmith_spec, softcap, 128);
+
+SIZE(attnsmith_sizes, 32);
+FIELD(attnsmith_sizes, size, 0);
+FIELD(attnsmith_sizes, batch, 8);
+FIELD(attnsmith_sizes, q_len, 16);
+FIELD(attnsmith_sizes, kv_len, 24);
+
+SIZE(attnsmith_runtime_options, 80);
+FIELD(attnsmith_runtime_options, size, 0);
+FIELD(attnsmith_runtime_options, cache_dirs, 8);
+FIELD(attnsmith_runtime_options, cache_dir_count, 16);
+FIELD(attnsmith_runtime_options, nvrtc_path, 24);
+FIELD(attnsmith_runtime_options, driver_path, 32);
+FIELD(attnsmith_runtime_options, keep_source_dir, 40);
+FIELD(attnsmith_runtime_options, log, 48);
+FIELD(attnsmith_runtime_options, log_user, 56);
+FIELD(attnsmith_runtime_options, log_level, 64);
+FIELD(attnsmith_runtime_options, no_cache, 68);
+FIELD(attnsmith_runtime_options, compile_threads, 72);
+FIELD(attnsmith_runtime_options, reserved, 76);
+
+SIZE(attnsmith_prewarm_options, 32);
+FIELD(attnsmith_prewarm_options, size, 0);
+FIELD(attnsmith_prewarm_options, progress, 8);
+FIELD(attnsmith_prewarm_options, progress_user, 16);
+FIELD(attnsmith_prewarm_options, jobs, 24);
+FIELD(attnsmith_prewarm_options, reserved, 28);
+
+SIZE(attnsmith_tensors, 64);
+FIELD(attnsmith_tensors, size, 0);
+FIELD(attnsmith_tensors, q, 8);
+FIELD(attnsmith_tensors, k, 16);
+FIELD(attnsmith_tensors, v, 24);
+FIELD(attnsmith_tensors, o, 32);
+FIELD(attnsmith_tensors, lse, 40);
+FIELD(attnsmith_tensors, sinks, 48);
+FIELD(attnsmith_tensors, alibi_slopes, 56);
+
+SIZE(attnsmith_batch, 88);
+FIELD(attnsmith_batch, size, 0);
+FIELD(attnsmith_batch, q_indptr, 8);
+FIELD(attnsmith_batch, q_lens, 16);
+FIELD(attnsmith_batch, kv_indptr, 24);
+FIELD(attnsmith_batch, kv_lens, 32);
+FIELD(attnsmith_batch, page_table, 40);
+FIELD(attnsmith_batch, page_indptr, 48);
+FIELD(attnsmith_batch, page_indices, 56);
+FIELD(attnsmith_batch, last_page_len, 64);
+FIELD(attnsmith_batch, max_q_len, 72);
+FIELD(attnsmith_batch, max_kv_len, 80);
+
+SIZE(attnsmith_merge_tensors, 48);
+FIELD(attnsmith_merge_tensors, size, 0);
+FIELD(attnsmith_merge_tensors, state_count, 8);
+FIELD(attnsmith_merge_tensors, o_states, 16);
+FIELD(attnsmith_merge_tensors, lse_states, 24);
+FIELD(attnsmith_merge_tensors, o, 32);
+FIELD(attnsmith_merge_tensors, lse, 40);
+
+SIZE(attnsmith_workspace, 24);
+FIELD(attnsmith_workspace, size, 0);
+FIELD(attnsmith_workspace, data, 8);
+FIELD(attnsmith_workspace, bytes, 16);
+
+SIZE(attnsmith_code, 4);
+VALUE(ATTNSMITH_ABI_VERSION, 1);
+VALUE(ATTNSMITH_OK, 0);
+VALUE(ATTNSMITH_INVALID_REQUEST, 1);
+VALUE(ATTNSMITH_UNSUPPORTED, 2);
+VALUE(ATTNSMITH_COMPILE_ERROR, 3);
+VALUE(ATTNSMITH_DRIVER_ERROR, 4);
+VALUE(ATTNSMITH_LIBRARY_MISSING, 5);
+VALUE(ATTNSMITH_CACHE_ERROR, 6);
+VALUE(ATTNSMITH_OUT_OF_MEMORY, 7);
+VALUE(ATTNSMITH_FAILED, 8);
+VALUE(ATTNSMITH_OP_ATTENTION, 0);
+VALUE(ATTNSMITH_OP_MLA, 1);
+VALUE(ATTNSMITH_OP_MERGE, 2);
+VALUE(ATTNSMITH_OP_APPEND, 3);
+VALUE(ATTNSMITH_FP16, 1);
+VALUE(ATTNSMITH_BF16, 2);
+VALUE(ATTNSMITH_FP32, 3);
+VALUE(ATTNSMITH_INT32, 4);
+VALUE(ATTNSMITH_INT64, 5);
+VALUE(ATTNSMITH_MASK_FULL, 0);
+VALUE(ATTNSMITH_MASK_CAUSAL, 1);
+VALUE(ATTNSMITH_KV_DENSE, 0);
+VALUE(ATTNSMITH_KV_RAGGED, 1);
+VALUE(ATTNSMITH_KV_PAGED, 2);
+VALUE(ATTNSMITH_PAGES_NHD, 0);
+VALUE(ATTNSMITH_PAGES_HND, 1);
+VALUE(ATTNSMITH_PRECISION_DEFAULT, 0);
+VALUE(ATTNSMITH_PRECISION_HIGH, 1);
+VALUE(ATTNSMITH_CONSISTENCY_DEFAULT, 0);
+VALUE(ATTNSMITH_CONSISTENCY_BITWISE, 1);
+VALUE(ATTNSMITH_LOG_OFF, 1);
+VALUE(ATTNSMITH_LOG_ERROR, 2);
+VALUE(ATTNSMITH_LOG_WARN, 3);
+VALUE(ATTNSMITH_LOG_INFO, 4);
+VALUE(ATTNSMITH_LOG_DEBUG, 5);
+VALUE(ATTNSMITH_CURRENT_DEVICE, -1);
+VALUE(ATTNSMITH_Q_LEN_CLAMPED, 1);
+VALUE(ATTNSMITH_KV_LEN_CLAMPED, 2);
+VALUE(ATTNSMITH_PAGE_OUT_OF_RANGE, 4);
+
+typedef void (*function)(void);
+
+/* Every function, by its address; exports_test.py checks that none is missing. */
+static const function kFunctions[] = {
+    (function)attnsmith_abi_version,
+    (function)attnsmith_allocate,
+    (function)attnsmith_bind,
+    (function)attnsmith_bind_merge,
+    (function)attnsmith_buffer_bytes,
+    (function)attnsmith_buffer_data,
+    (function)attnsmith_buffer_free,
+    (function)attnsmith_cache,
+    (function)attnsmith_call_clear_status,
+    (function)attnsmith_call_describe,
+    (function)attnsmith_call_free,
+    (function)attnsmith_call_status,
+    (function)attnsmith_devices_json,
+    (function)attnsmith_download,
+    (function)attnsmith_error_code,
+    (function)attnsmith_error_details,
+    (function)attnsmith_error_free,
+    (function)attnsmith_error_message,
+    (function)attnsmith_features,
+    (function)attnsmith_has_feature,
+    (function)attnsmith_kernel_device,
+    (function)attnsmith_kernel_free,
+    (function)attnsmith_kernel_plan_json,
+    (function)attnsmith_kernel_spec,
+    (function)attnsmith_launch,
+    (function)attnsmith_model_json,
+    (function)attnsmith_parse_request,
+    (function)attnsmith_pending_free,
+    (function)attnsmith_pending_kernel,
+    (function)attnsmith_pending_ready,
+    (function)attnsmith_plan_json,
+    (function)attnsmith_prepare,
+    (function)attnsmith_prepare_async,
+    (function)attnsmith_prewarm,
+    (function)attnsmith_request_json,
+    (function)attnsmith_run,
+    (function)attnsmith_run_merge,
+    (function)attnsmith_runtime_create,
+    (function)attnsmith_runtime_free,
+    (function)attnsmith_string_free,
+    (function)attnsmith_synchronize,
+    (function)attnsmith_upload,
+    (function)attnsmith_version,
+    (function)attnsmith_workspace_bytes,
+};
+
+int main(void) {
+    const size_t count = sizeof kFunctions / sizeof *kFunctions;
+    for (size_t i = 0; i < count; ++i) CHECK(kFunctions[i] != NULL);
+    CHECK(attnsmith_abi_version() == ATTNSMITH_ABI_VERSION);
+    printf("%zu functions\n", count);
+    return 0;
+}

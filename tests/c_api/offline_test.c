@@ -1,0 +1,506 @@
+/* The C ABI without a GPU: what a build host, a planner or a binding's own tests use. One argument: the
+ * folder of model configs. */
+#define _POSIX_C_SOURCE 200809L
+
+#include <attnsmith/attnsmith.h>
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "check.h"
+
+static attnsmith_error* error;
+static const char* models;
+static char folder[] = "/tmp/attnsmith-c-XXXXXX";
+
+static int contains(const char* text, const char* part) { return strstr(text, part) != NULL; }
+
+static void succeeds(attnsmith_code code) {
+    if (code != ATTNSMITH_OK) fprintf(stderr, "%s\n", attnsmith_error_message(error));
+    CHECK(code == ATTNSMITH_OK && error == NULL);
+}
+
+/* The call failed with this code, and its details say this. */
+static void fails(attnsmith_code code, attnsmith_code expected, const char* detail) {
+    CHECK(code == expected && error != NULL);
+    CHECK(attnsmith_error_code(error) == expected);
+    const char* const details = attnsmith_error_details(error);
+    if (!contains(details, detail)) fprintf(stderr, "no %s in %s\n", detail, details);
+    CHECK(contains(details, detail));
+    CHECK(strlen(attnsmith_error_message(error)) > 0 && !contains(attnsmith_error_message(error), "\n"));
+    attnsmith_error_free(error);
+    error = NULL;
+}
+
+static void refused(attnsmith_code code, const char* field) {
+    char detail[200];
+    snprintf(detail, sizeof detail, "\"field\":\"%s\"", field);
+    fails(code, ATTNSMITH_INVALID_REQUEST, detail);
+}
+
+static attnsmith_spec small_spec(void) {
+    const attnsmith_spec spec = {.size = sizeof spec, .head_dim_qk = 64, .q_heads = 8, .kv_heads = 2};
+    return spec;
+}
+
+static void test_version(void) {
+    CHECK(attnsmith_abi_version() == ATTNSMITH_ABI_VERSION);
+    CHECK(strcmp(attnsmith_version(), "0.1.0") == 0);
+    const char* const features[] = {"op:attention", "backend:mma",  "cache:ls",
+                                    "cache:stat",   "cache:verify", "cache:clear"};
+    for (size_t i = 0; i < sizeof features / sizeof *features; ++i) {
+        CHECK(attnsmith_has_feature(features[i]) == 1);
+        char quoted[40];
+        snprintf(quoted, sizeof quoted, "\"%s\"", features[i]);
+        CHECK(contains(attnsmith_features(), quoted));
+    }
+    CHECK(attnsmith_has_feature("op:mla") == 0);
+    CHECK(attnsmith_has_feature("op") == 0);
+    CHECK(attnsmith_has_feature("") == 0);
+    CHECK(attnsmith_has_feature(NULL) == 0);
+    const size_t bytes = strlen(attnsmith_features());
+    CHECK(attnsmith_features()[0] == '[' && attnsmith_features()[bytes - 1] == ']');
+}
+
+static void test_frees_take_null(void) {
+    attnsmith_error_free(NULL);
+    attnsmith_string_free(NULL);
+    attnsmith_runtime_free(NULL);
+    attnsmith_kernel_free(NULL);
+    attnsmith_pending_free(NULL);
+    attnsmith_call_free(NULL);
+    attnsmith_buffer_free(NULL);
+    CHECK(attnsmith_error_code(NULL) == ATTNSMITH_OK);
+    CHECK(strcmp(attnsmith_error_message(NULL), "") == 0);
+    CHECK(strcmp(attnsmith_error_details(NULL), "{}") == 0);
+    CHECK(attnsmith_kernel_device(NULL) == -1);
+    CHECK(attnsmith_pending_ready(NULL) == 1);
+    CHECK(attnsmith_buffer_data(NULL) == NULL);
+    CHECK(attnsmith_buffer_bytes(NULL) == 0);
+}
+
+static void test_parse_request(void) {
+    const char* const request =
+        "{\"op\": \"attention\", \"dtype\": \"fp16\", \"head_dim_qk\": 192, \"head_dim_vo\": 128, "
+        "\"q_heads\": 16,"
+        " \"kv_heads\": 4, \"mask\": \"causal\", \"window_left\": 127, \"scale\": 0.25, \"softcap\": 30,"
+        " \"kv\": \"paged\", \"page_size\": 16, \"page_order\": \"HND\", \"index_dtype\": \"int64\","
+        " \"alignment\": 8, \"sink\": true, \"lse\": true, \"batch\": 4, \"q_len\": 7, \"kv_len\": 99}";
+    attnsmith_spec spec = {.size = sizeof spec}, again = {.size = sizeof again};
+    attnsmith_sizes sizes = {.size = sizeof sizes}, sizes_again = {.size = sizeof sizes_again};
+    succeeds(attnsmith_parse_request(request, &spec, &sizes, &error));
+    CHECK(spec.size == sizeof spec && spec.op == ATTNSMITH_OP_ATTENTION && spec.dtype == ATTNSMITH_FP16);
+    CHECK(spec.head_dim_qk == 192 && spec.head_dim_vo == 128 && spec.q_heads == 16 && spec.kv_heads == 4);
+    CHECK(spec.mask == ATTNSMITH_MASK_CAUSAL && spec.has_window_left == 1 && spec.window_left == 127);
+    CHECK(spec.has_window_right == 0 && spec.window_right == 0 && spec.scale == 0.25 && spec.softcap == 30);
+    CHECK(spec.kv == ATTNSMITH_KV_PAGED && spec.page_size == 16 && spec.page_order == ATTNSMITH_PAGES_HND);
+    CHECK(spec.index_dtype == ATTNSMITH_INT64 && spec.alignment == 8);
+    CHECK(spec.alibi == 0 && spec.sink == 1 && spec.lse == 1);
+    CHECK(spec.precision == ATTNSMITH_PRECISION_DEFAULT && spec.consistency == ATTNSMITH_CONSISTENCY_DEFAULT);
+    CHECK(sizes.size == sizeof sizes && sizes.batch == 4 && sizes.q_len == 7 && sizes.kv_len == 99);
+
+    char* json = NULL;
+    succeeds(attnsmith_request_json(&spec, &sizes, &json, &error));
+    CHECK(contains(json, "\"kv_heads\":4"));
+    succeeds(attnsmith_parse_request(json, &again, &sizes_again, &error));
+    CHECK(memcmp(&spec, &again, sizeof spec) == 0 && memcmp(&sizes, &sizes_again, sizeof sizes) == 0);
+    attnsmith_string_free(json);
+}
+
+static void test_defaults_of_a_zeroed_spec(void) {
+    const attnsmith_spec spec = small_spec();
+    const attnsmith_sizes zeroed = {.size = sizeof zeroed};
+    char *with_null = NULL, *with_zeroed = NULL;
+    succeeds(attnsmith_request_json(&spec, NULL, &with_null, &error));
+    succeeds(attnsmith_request_json(&spec, &zeroed, &with_zeroed, &error));
+    CHECK(strcmp(with_null, with_zeroed) == 0);
+    const char* const defaults[] = {
+        "\"dtype\":\"bf16\"", "\"mask\":\"full\"", "\"window_left\":null",      "\"scale\":0.125",
+        "\"softcap\":null",   "\"kv\":\"dense\"",  "\"index_dtype\":\"int32\"", "\"alignment\":16",
+        "\"head_dim_vo\":64", "\"batch\":1",       "\"precision\":\"default\""};
+    for (size_t i = 0; i < sizeof defaults / sizeof *defaults; ++i) CHECK(contains(with_null, defaults[i]));
+    attnsmith_string_free(with_null);
+    attnsmith_string_free(with_zeroed);
+}
+
+static void test_bad_requests(void) {
+    const struct {
+        const char* json;
+        const char* field;
+    } cases[] = {
+        {"", "request"},
+        {"[", "request"},
+        {"[]", "request"},
+        {"{\"head_dim\": 64}", "q_heads"},
+        {"{\"q_heads\": 8}", "head_dim"},
+        {"{\"head_dim\": 60, \"q_heads\": 8}", "head_dim"},
+        {"{\"head_dim\": 64, \"q_heads\": 8, \"kv_heads\": 3}", "kv_heads"},
+        {"{\"head_dim\": 64, \"q_heads\": 8, \"masc\": \"full\"}", "masc"},
+        {"{\"head_dim\": 64, \"q_heads\": 8, \"mask\": \"casual\"}", "mask"},
+        {"{\"head_dim\": 64, \"q_heads\": \"8\"}", "q_heads"},
+        {"{\"head_dim\": 64, \"q_heads\": 8, \"sm\": 70}", "sm"},
+        {"{\"head_dim\": 64, \"head_dim\": 64, \"q_heads\": 8}", "head_dim"},
+        {"{\"op\": \"\xff\xfe\"}", "request"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
+        attnsmith_spec spec = {.size = sizeof spec, .q_heads = 77};
+        attnsmith_sizes sizes = {.size = sizeof sizes, .batch = 77};
+        refused(attnsmith_parse_request(cases[i].json, &spec, &sizes, &error), cases[i].field);
+        CHECK(spec.q_heads == 77 && sizes.batch == 77);
+    }
+    attnsmith_spec spec = {.size = sizeof spec};
+    attnsmith_sizes sizes = {.size = sizeof sizes};
+    fails(attnsmith_parse_request("{\"op\": \"mla\"}", &spec, &sizes, &error), ATTNSMITH_UNSUPPORTED,
+          "op mla is not built in this version of attnsmith");
+    refused(attnsmith_parse_request(NULL, &spec, &sizes, &error), "json");
+    refused(attnsmith_parse_request("{}", NULL, &sizes, &error), "spec");
+    refused(attnsmith_parse_request("{}", &spec, NULL, &error), "sizes");
+    spec.size = 0;
+    refused(attnsmith_parse_request("{}", &spec, &sizes, &error), "spec.size");
+    CHECK(attnsmith_parse_request("{}", &spec, &sizes, NULL) == ATTNSMITH_INVALID_REQUEST);
+}
+
+static void spec_refused(attnsmith_spec spec, const char* field, const char* accepted) {
+    char* json = NULL;
+    const attnsmith_code code = attnsmith_request_json(&spec, NULL, &json, &error);
+    CHECK(json == NULL && contains(attnsmith_error_details(error), accepted));
+    refused(code, field);
+}
+
+#define SPEC_REFUSED(member, value, field, accepted) \
+    do {                                             \
+        attnsmith_spec changed = small_spec();       \
+        changed.member = (value);                    \
+        spec_refused(changed, field, accepted);      \
+    } while (0)
+
+static void test_bad_specs(void) {
+    SPEC_REFUSED(size, 0, "spec.size", "at least 136");
+    SPEC_REFUSED(size, sizeof(attnsmith_spec) - 1, "spec.size", "at least 136");
+    SPEC_REFUSED(size, sizeof(attnsmith_spec) + 1, "spec.size", "this library is older than the header");
+    SPEC_REFUSED(size, SIZE_MAX, "spec.size", "this library is older than the header");
+    SPEC_REFUSED(op, 4, "spec.op", "0 (attention), 1 (mla), 2 (merge) or 3 (append)");
+    SPEC_REFUSED(dtype, ATTNSMITH_FP32, "spec.dtype", "0 (bf16), 1 (fp16) or 2 (bf16)");
+    SPEC_REFUSED(dtype, -1, "spec.dtype", "1 (fp16)");
+    SPEC_REFUSED(mask, 2, "spec.mask", "0 (full) or 1 (causal)");
+    SPEC_REFUSED(kv, 3, "spec.kv", "0 (dense), 1 (ragged) or 2 (paged)");
+    SPEC_REFUSED(page_order, -7, "spec.page_order", "0 (NHD) or 1 (HND)");
+    SPEC_REFUSED(index_dtype, ATTNSMITH_FP16, "spec.index_dtype", "0 (int32), 4 (int32) or 5 (int64)");
+    SPEC_REFUSED(precision, 2, "spec.precision", "0 (default) or 1 (high)");
+    SPEC_REFUSED(consistency, 2, "spec.consistency", "0 (default) or 1 (bitwise)");
+    SPEC_REFUSED(alibi, 2, "spec.alibi", "0 or 1");
+    SPEC_REFUSED(sink, -1, "spec.sink", "0 or 1");
+    SPEC_REFUSED(lse, 256, "spec.lse", "0 or 1");
+    SPEC_REFUSED(has_window_left, 2, "spec.has_window_left", "0 or 1");
+    SPEC_REFUSED(window_left, 5, "spec.window_left", "has_window_left 1");
+    SPEC_REFUSED(window_right, 5, "spec.window_right", "has_window_right 1");
+    SPEC_REFUSED(alignment, 3, "alignment", "16, 8, 4 or 2");
+    SPEC_REFUSED(head_dim_qk, 0, "head_dim_qk", "a multiple of 8");
+    SPEC_REFUSED(head_dim_vo, -8, "head_dim_vo", "a multiple of 8");
+    SPEC_REFUSED(kv_heads, 3, "kv_heads", "a divisor");
+    SPEC_REFUSED(page_size, 16, "page_size", "nothing or 0");
+    SPEC_REFUSED(scale, -1, "scale", "above 0");
+    SPEC_REFUSED(scale, NAN, "scale", "above 0");
+    SPEC_REFUSED(softcap, INFINITY, "softcap", "above 0");
+
+    attnsmith_spec merge = small_spec();
+    merge.op = ATTNSMITH_OP_APPEND;
+    char* json = NULL;
+    fails(attnsmith_request_json(&merge, NULL, &json, &error), ATTNSMITH_UNSUPPORTED,
+          "op append is not built in this version of attnsmith");
+    const attnsmith_spec spec = small_spec();
+    attnsmith_sizes sizes = {.size = sizeof sizes, .batch = -1};
+    refused(attnsmith_request_json(&spec, &sizes, &json, &error), "batch");
+    sizes.size = 31;
+    refused(attnsmith_request_json(&spec, &sizes, &json, &error), "sizes.size");
+    refused(attnsmith_request_json(NULL, NULL, &json, &error), "spec");
+    refused(attnsmith_request_json(&spec, NULL, NULL, &error), "json");
+}
+
+static char* read_model(const char* name) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s.json", models, name);
+    FILE* const file = fopen(path, "rb");
+    CHECK(file != NULL);
+    char* const text = calloc(1, 1 << 16);
+    CHECK(fread(text, 1, (1 << 16) - 1, file) > 0);
+    fclose(file);
+    return text;
+}
+
+static void test_models(void) {
+    char* const llama = read_model("llama-3.1-8b");
+    char* const deepseek = read_model("deepseek-v3");
+    char* json = NULL;
+    succeeds(attnsmith_model_json(llama, NULL, &json, &error));
+    CHECK(contains(json, "\"model_type\": \"llama\"") && contains(json, "\"phase\": \"prefill\""));
+    CHECK(contains(json, "\"phase\": \"decode\"") && contains(json, "\"page_size\": 16"));
+    CHECK(contains(json, "\"unsupported\": []"));
+    attnsmith_string_free(json);
+    succeeds(attnsmith_model_json(
+        llama, "{\"kv\": \"dense\", \"dtype\": \"fp16\", \"tensor_parallel\": 8, \"batch\": 3}", &json,
+        &error));
+    CHECK(contains(json, "\"kv\": \"dense\"") && contains(json, "\"dtype\": \"fp16\""));
+    CHECK(contains(json, "\"q_heads\": 4") && contains(json, "\"kv_heads\": 1") &&
+          contains(json, "\"batch\": 3"));
+    attnsmith_string_free(json);
+    succeeds(attnsmith_model_json(deepseek, "{}", &json, &error));
+    CHECK(contains(json, "\"name\": \"latent/decode\"") && contains(json, "\"reason\": \"op mla"));
+    attnsmith_string_free(json);
+    json = NULL;
+
+    refused(attnsmith_model_json("{}", NULL, &json, &error), "num_attention_heads");
+    refused(attnsmith_model_json("x", NULL, &json, &error), "config.json");
+    refused(attnsmith_model_json(llama, "x", &json, &error), "options");
+    refused(attnsmith_model_json(llama, "{\"batches\": 1}", &json, &error), "batches");
+    refused(attnsmith_model_json(llama, "{\"batch\": \"1\"}", &json, &error), "batch");
+    refused(attnsmith_model_json(llama, "{\"batch\": 0}", &json, &error), "batch");
+    refused(attnsmith_model_json(llama, "{\"dtype\": \"fp8\"}", &json, &error), "dtype");
+    refused(attnsmith_model_json(llama, "{\"tensor_parallel\": 0}", &json, &error), "tensor_parallel");
+    refused(attnsmith_model_json(llama, "{\"tensor_parallel\": 1.5}", &json, &error), "tensor_parallel");
+    refused(attnsmith_model_json(NULL, NULL, &json, &error), "config_json");
+    refused(attnsmith_model_json(llama, NULL, NULL, &error), "json");
+    CHECK(json == NULL);
+    free(llama);
+    free(deepseek);
+}
+
+struct lines {
+    int count;
+    int nvrtc;
+};
+
+static void count_line(void* user, int32_t level, const char* line) {
+    struct lines* const lines = user;
+    CHECK(level >= ATTNSMITH_LOG_ERROR && level <= ATTNSMITH_LOG_DEBUG && !contains(line, "\n"));
+    ++lines->count;
+    if (contains(line, "NVRTC")) ++lines->nvrtc;
+}
+
+static attnsmith_runtime* open_runtime(const char* name, struct lines* lines) {
+    char directory[200];
+    snprintf(directory, sizeof directory, "%s/%s", folder, name);
+    const char* const directories[] = {directory};
+    const attnsmith_runtime_options options = {.size = sizeof options,
+                                               .cache_dirs = directories,
+                                               .cache_dir_count = 1,
+                                               .log = lines == NULL ? NULL : count_line,
+                                               .log_user = lines,
+                                               .log_level = lines == NULL ? 0 : ATTNSMITH_LOG_INFO};
+    attnsmith_runtime* runtime = NULL;
+    succeeds(attnsmith_runtime_create(&options, &runtime, &error));
+    return runtime;
+}
+
+static void options_refused(attnsmith_runtime_options options, const char* field) {
+    attnsmith_runtime* runtime = NULL;
+    refused(attnsmith_runtime_create(&options, &runtime, &error), field);
+    CHECK(runtime == NULL);
+}
+
+static void test_runtime_options(void) {
+    const attnsmith_runtime_options good = {.size = sizeof good};
+    const char* const directories[] = {"a", "", NULL};
+    attnsmith_runtime_options options = good;
+    options.size = 8;
+    options_refused(options, "options.size");
+    options.size = sizeof options + 8;
+    options_refused(options, "options.size");
+    options = good, options.cache_dir_count = 1;
+    options_refused(options, "options.cache_dirs");
+    options.cache_dirs = directories, options.cache_dir_count = 2;
+    options_refused(options, "options.cache_dirs[1]");
+    options.cache_dirs = directories + 2, options.cache_dir_count = 1;
+    options_refused(options, "options.cache_dirs[0]");
+    options.cache_dir_count = SIZE_MAX;
+    options_refused(options, "options.cache_dirs");
+    options = good, options.log_level = 6;
+    options_refused(options, "options.log_level");
+    options = good, options.no_cache = 2;
+    options_refused(options, "options.no_cache");
+    options = good, options.compile_threads = -1;
+    options_refused(options, "options.compile_threads");
+    options = good, options.reserved = 1;
+    options_refused(options, "options.reserved");
+    refused(attnsmith_runtime_create(&good, NULL, &error), "runtime");
+
+    options = good, options.no_cache = 1, options.driver_path = "/nowhere/libcuda.so";
+    attnsmith_runtime* runtime = NULL;
+    succeeds(attnsmith_runtime_create(&options, &runtime, &error));
+    char* json = NULL;
+    succeeds(attnsmith_devices_json(runtime, &json, &error));
+    CHECK(strcmp(json, "[]") == 0);
+    attnsmith_string_free(json);
+    json = NULL;
+    const attnsmith_spec spec = small_spec();
+    attnsmith_kernel* kernel = NULL;
+    attnsmith_pending* pending = NULL;
+    attnsmith_buffer* buffer = NULL;
+    fails(attnsmith_prepare(runtime, &spec, NULL, 0, &kernel, &error), ATTNSMITH_LIBRARY_MISSING,
+          "\"tried\":[\"/nowhere/libcuda.so");
+    fails(attnsmith_prepare_async(runtime, &spec, NULL, 0, &pending, &error), ATTNSMITH_LIBRARY_MISSING,
+          "library");
+    fails(attnsmith_allocate(runtime, 0, 16, &buffer, &error), ATTNSMITH_LIBRARY_MISSING, "library");
+    fails(attnsmith_synchronize(runtime, NULL, &error), ATTNSMITH_LIBRARY_MISSING, "library");
+    fails(attnsmith_cache(runtime, "ls", NULL, &json, &error), ATTNSMITH_CACHE_ERROR, "switched off");
+    const int32_t sm = 90;
+    const attnsmith_spec* const specs[] = {&spec};
+    fails(attnsmith_prewarm(runtime, specs, 1, &sm, 1, NULL, &json, &error), ATTNSMITH_CACHE_ERROR,
+          "switched off");
+    CHECK(kernel == NULL && pending == NULL && buffer == NULL && json == NULL);
+    attnsmith_runtime_free(runtime);
+}
+
+static void test_plans(void) {
+    attnsmith_runtime* const runtime = open_runtime("plans", NULL);
+    const attnsmith_spec spec = small_spec();
+    const attnsmith_sizes sizes = {.size = sizeof sizes, .batch = 4, .q_len = 256, .kv_len = 4096};
+    char* json = NULL;
+    const int32_t sms[] = {90, 80};
+    for (int i = 0; i < 2; ++i) {
+        succeeds(attnsmith_plan_json(runtime, &spec, &sizes, sms[i], &json, &error));
+        char sm[20];
+        snprintf(sm, sizeof sm, "\"sm\": \"%d\"", sms[i]);
+        CHECK(contains(json, "\"schema\": \"attnsmith.plan/1\"") && contains(json, sm));
+        CHECK(contains(json, "\"backend\": \"mma\"") && contains(json, "\"state\": \"miss\""));
+        attnsmith_string_free(json);
+    }
+    json = NULL;
+    refused(attnsmith_plan_json(runtime, &spec, &sizes, 70, &json, &error), "sm");
+    refused(attnsmith_plan_json(runtime, &spec, &sizes, -90, &json, &error), "sm");
+    refused(attnsmith_plan_json(NULL, &spec, &sizes, 90, &json, &error), "runtime");
+    refused(attnsmith_plan_json(runtime, NULL, &sizes, 90, &json, &error), "spec");
+    refused(attnsmith_plan_json(runtime, &spec, &sizes, 90, NULL, &error), "json");
+    attnsmith_spec precise = spec;
+    precise.precision = ATTNSMITH_PRECISION_HIGH;
+    fails(attnsmith_plan_json(runtime, &precise, &sizes, 90, &json, &error), ATTNSMITH_UNSUPPORTED,
+          "\"refusals\":[{\"candidate\":");
+    CHECK(json == NULL);
+    attnsmith_runtime_free(runtime);
+}
+
+struct seen {
+    int calls;
+    int total;
+    int cancel_after; /* 0: never */
+};
+
+static int32_t on_progress(void* user, const char* kernel, int32_t done, int32_t total) {
+    struct seen* const seen = user;
+    CHECK(++seen->calls == done && done <= total);
+    CHECK(kernel[0] == '{' && contains(kernel, "\"name\":\"") && contains(kernel, "\"state\":\""));
+    seen->total = total;
+    return seen->cancel_after != 0 && done >= seen->cancel_after;
+}
+
+static void test_prewarm_and_cache(void) {
+    struct lines lines = {0, 0};
+    attnsmith_runtime* const runtime = open_runtime("kernels", &lines);
+    attnsmith_spec spec = small_spec(), unserved = small_spec();
+    unserved.consistency = ATTNSMITH_CONSISTENCY_BITWISE;
+    const attnsmith_spec* const specs[] = {&spec, &unserved};
+    const int32_t sms[] = {80, 90};
+    struct seen seen = {0, 0, 1};
+    attnsmith_prewarm_options options = {
+        .size = sizeof options, .progress = on_progress, .progress_user = &seen, .jobs = 1};
+    char* json = NULL;
+
+    succeeds(attnsmith_prewarm(runtime, specs, 1, sms, 2, &options, &json, &error));
+    CHECK(seen.calls == seen.total && seen.total > 1);
+    CHECK(contains(json, "\"compiled\": 1,") && contains(json, "\"state\": \"cancelled\""));
+    attnsmith_string_free(json);
+
+    seen.calls = seen.cancel_after = 0;
+    succeeds(attnsmith_prewarm(runtime, specs, 2, sms, 2, &options, &json, &error));
+    CHECK(contains(json, "\"schema\": \"attnsmith.prewarm/1\"") && contains(json, "\"hits\": 1,"));
+    CHECK(contains(json, "\"failed\": 0") && contains(json, "\"cancelled\": 0"));
+    CHECK(contains(json, "\"unsupported\": 2,") && contains(json, "\"spec\": 1"));
+    CHECK(seen.calls == seen.total && lines.nvrtc > 0);
+    attnsmith_string_free(json);
+    succeeds(attnsmith_prewarm(runtime, NULL, 0, NULL, 0, NULL, &json, &error));
+    CHECK(contains(json, "\"total\": 0"));
+    attnsmith_string_free(json);
+    json = NULL;
+
+    const int32_t bad_sm = 75;
+    const attnsmith_spec* const null_specs[] = {&spec, NULL};
+    refused(attnsmith_prewarm(runtime, specs, 1, &bad_sm, 1, NULL, &json, &error), "sm");
+    refused(attnsmith_prewarm(runtime, null_specs, 2, sms, 2, NULL, &json, &error), "specs[1]");
+    refused(attnsmith_prewarm(runtime, NULL, 1, sms, 2, NULL, &json, &error), "specs");
+    refused(attnsmith_prewarm(runtime, specs, 1, NULL, 1, NULL, &json, &error), "sms");
+    refused(attnsmith_prewarm(runtime, specs, SIZE_MAX, sms, 1, NULL, &json, &error), "specs");
+    refused(attnsmith_prewarm(NULL, specs, 1, sms, 1, NULL, &json, &error), "runtime");
+    refused(attnsmith_prewarm(runtime, specs, 1, sms, 1, NULL, NULL, &error), "report");
+    options.jobs = -1;
+    refused(attnsmith_prewarm(runtime, specs, 1, sms, 1, &options, &json, &error), "options.jobs");
+    options.jobs = 1, options.reserved = 9;
+    refused(attnsmith_prewarm(runtime, specs, 1, sms, 1, &options, &json, &error), "options.reserved");
+    spec.lse = 5;
+    refused(attnsmith_prewarm(runtime, specs, 1, sms, 1, NULL, &json, &error), "specs[0].lse");
+
+    const char* const operations[] = {"ls", "stat", "verify", "clear"};
+    for (int i = 0; i < 4; ++i) {
+        succeeds(attnsmith_cache(runtime, operations[i], i % 2 ? "{}" : NULL, &json, &error));
+        char schema[60];
+        snprintf(schema, sizeof schema, "\"schema\": \"attnsmith.cache-%s/1\"", operations[i]);
+        CHECK(contains(json, schema) && contains(json, folder));
+        if (i == 0) CHECK(contains(json, "\"sm\": 80") && contains(json, "\"name\": \"attention"));
+        if (i == 2) CHECK(contains(json, "\"bad\": []") && !contains(json, "\"checked\": 0"));
+        attnsmith_string_free(json);
+    }
+    succeeds(attnsmith_cache(runtime, "ls", NULL, &json, &error));
+    CHECK(contains(json, "\"entries\": []"));
+    attnsmith_string_free(json);
+    json = NULL;
+    refused(attnsmith_cache(runtime, "gc", NULL, &json, &error), "operation");
+    refused(attnsmith_cache(runtime, "\xff", NULL, &json, &error), "operation");
+    refused(attnsmith_cache(runtime, "ls", "[]", &json, &error), "options");
+    refused(attnsmith_cache(runtime, "ls", "{\"all\": true}", &json, &error), "all");
+    refused(attnsmith_cache(runtime, NULL, NULL, &json, &error), "operation");
+    refused(attnsmith_cache(NULL, "ls", NULL, &json, &error), "runtime");
+    refused(attnsmith_cache(runtime, "ls", NULL, NULL, &error), "json");
+    CHECK(json == NULL);
+    attnsmith_runtime_free(runtime);
+}
+
+/* Folders may be named with any bytes; what is handed out is UTF-8. */
+static void test_names_that_are_no_text(void) {
+    attnsmith_runtime* const runtime = open_runtime("any\xff", NULL);
+    char* json = NULL;
+    succeeds(attnsmith_cache(runtime, "stat", NULL, &json, &error));
+    CHECK(contains(json, "any\xef\xbf\xbd") && !contains(json, "\xff"));
+    attnsmith_string_free(json);
+    attnsmith_runtime_free(runtime);
+    char path[200];
+    snprintf(path, sizeof path, "%s/file\xff", folder);
+    FILE* const file = fopen(path, "w");
+    CHECK(file != NULL);
+    fclose(file);
+    attnsmith_runtime* const on_a_file = open_runtime("file\xff", NULL);
+    CHECK(attnsmith_cache(on_a_file, "ls", NULL, &json, &error) == ATTNSMITH_INVALID_REQUEST);
+    CHECK(contains(attnsmith_error_message(error), "file\xef\xbf\xbd"));
+    refused(attnsmith_error_code(error), "cache_dirs");
+    attnsmith_runtime_free(on_a_file);
+}
+
+int main(int count, char** arguments) {
+    CHECK(count == 2);
+    models = arguments[1];
+    CHECK(mkdtemp(folder) != NULL);
+    test_version();
+    test_frees_take_null();
+    test_parse_request();
+    test_defaults_of_a_zeroed_spec();
+    test_bad_requests();
+    test_bad_specs();
+    test_models();
+    test_runtime_options();
+    test_plans();
+    test_prewarm_and_cache();
+    test_names_that_are_no_text();
+    char command[100];
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    CHECK(system(command) == 0);
+    puts("passed");
+    return 0;
+}
