@@ -8,21 +8,26 @@ namespace attnsmith {
 
 struct Call::Impl {
     struct Step {
+        const engine::LoadedKernel* loaded;  // kept by `kernel`
         driver::FunctionHandle function;
         driver::LaunchConfig config;
-        abi::AttentionArguments arguments;
+        const void* arguments;  // one of those below
     };
 
     std::shared_ptr<const Kernel::Impl> kernel;
     driver::DeviceMemory owned_workspace;
-    void* workspace = nullptr;
+    void* workspace = nullptr;                                   // null of op merge, which needs none
+    std::array<abi::AttentionArguments, 2> attention_arguments;  // of the attention and its splits' merge
+    std::unique_ptr<const abi::MergeArguments> merge_arguments;  // of op merge
     std::array<Step, 2> steps;
     int step_count = 0;
 
-    void add(const engine::LoadedKernel& loaded, std::int64_t grid,
-             const abi::AttentionArguments& arguments) {
+    // REQUIRES: this object keeps `arguments`.
+    void add(const engine::LoadedKernel& loaded, std::int64_t grid, const void* arguments) {
+        loaded.function->materialise();
         if (grid == 0) return;
         Step& step = steps[static_cast<std::size_t>(step_count++)];
+        step.loaded = &loaded;
         step.function = loaded.function->handle();
         step.config.grid.x = static_cast<std::uint32_t>(grid);
         step.config.block.x = static_cast<std::uint32_t>(loaded.config.threads());
@@ -41,13 +46,14 @@ void Call::launch(Stream stream) const {
     const driver::Api& api = *impl_->kernel->api;
     for (int i = 0; i < impl_->step_count; ++i) {
         const Impl::Step& step = impl_->steps[static_cast<std::size_t>(i)];
-        driver::launch(api, step.function, step.config, &step.arguments, stream);
+        driver::launch(api, step.function, step.config, step.arguments, stream);
     }
 }
 
 CallStatus Call::status() const {
     const driver::Api& api = *impl_->kernel->api;
     driver::synchronize_device(api, impl_->kernel->device);
+    if (impl_->workspace == nullptr) return {};
     std::uint32_t word = 0;
     driver::download(api, &word, impl_->workspace, sizeof word, impl_->kernel->device);
     return {.q_len_clamped = (word & abi::kStatusQueryClamped) != 0,
@@ -56,6 +62,7 @@ CallStatus Call::status() const {
 }
 
 void Call::clear_status() const {
+    if (impl_->workspace == nullptr) return;
     driver::fill(*impl_->kernel->api, impl_->workspace, 0, abi::kStatusBytes, impl_->kernel->device);
 }
 
@@ -63,16 +70,27 @@ std::string Call::describe() const {
     std::string text;
     for (int i = 0; i < impl_->step_count; ++i) {
         const Impl::Step& step = impl_->steps[static_cast<std::size_t>(i)];
-        const auto& loaded = i == 0 ? impl_->kernel->attention : impl_->kernel->merge;
         text += fmt::format("{}{}: {} CTAs of {} threads, {} bytes of shared memory", i == 0 ? "" : "; ",
-                            loaded->config.name(), step.config.grid.x, step.config.block.x,
+                            step.loaded->config.name(), step.config.grid.x, step.config.block.x,
                             step.config.shared_bytes);
-        if (step.arguments.splits > 1 && i == 0) {
-            text += fmt::format(", {} splits of {} keys", step.arguments.splits, step.arguments.chunk);
+        const abi::AttentionArguments& attention = impl_->attention_arguments[0];
+        if (step.arguments == &attention && attention.splits > 1) {
+            text += fmt::format(", {} splits of {} keys", attention.splits, attention.chunk);
         }
     }
     return text.empty() ? "nothing to launch" : text;
 }
+
+namespace {
+
+void check_op(const AttentionSpec& spec, Op bound, const char* tensors) {
+    if (spec.op == bound) return;
+    throw InvalidRequest("op", std::string(to_string(spec.op)),
+                         fmt::format("{}, which {} belong to; this kernel was prepared for another op",
+                                     to_string(bound), tensors));
+}
+
+}  // namespace
 
 Kernel::Kernel() = default;
 
@@ -88,6 +106,7 @@ Call Kernel::bind(const AttentionTensors& tensors, const Batch& batch) const {
 }
 
 Call Kernel::bind(const AttentionTensors& tensors, const Batch& batch, Workspace workspace) const {
+    check_op(spec(), Op::attention, "AttentionTensors");
     const problem::BoundShape shape = problem::check_tensors(impl_->plan.problem, tensors, batch);
     const planner::Launch launch = planner::launch_of(impl_->plan, shape);
     const auto needed = static_cast<std::size_t>(launch.workspace_bytes);
@@ -107,15 +126,27 @@ Call Kernel::bind(const AttentionTensors& tensors, const Batch& batch, Workspace
     }
     call.impl_->workspace = workspace.data;
 
-    abi::AttentionArguments arguments =
-        engine::make_arguments(impl_->plan.problem, tensors, batch, shape, launch, workspace.data);
-    call.impl_->add(*impl_->attention, launch.grid, arguments);
-    impl_->attention->function->materialise();
+    auto& [attention, merge] = call.impl_->attention_arguments;
+    attention = engine::make_arguments(impl_->plan.problem, tensors, batch, shape, launch, workspace.data);
+    call.impl_->add(*impl_->attention, launch.grid, &attention);
     if (launch.splits > 1) {
-        arguments.tiles = static_cast<std::int32_t>(launch.merge_tiles);
-        call.impl_->add(*impl_->merge, launch.merge_grid, arguments);
-        impl_->merge->function->materialise();
+        merge = attention;
+        merge.tiles = static_cast<std::int32_t>(launch.merge_tiles);
+        call.impl_->add(*impl_->merge, launch.merge_grid, &merge);
     }
+    return call;
+}
+
+Call Kernel::bind(const MergeTensors& tensors) const {
+    check_op(spec(), Op::merge, "MergeTensors");
+    const problem::Problem& problem = impl_->plan.problem;
+    const planner::Launch launch = planner::launch_of(impl_->plan, problem::check_tensors(problem, tensors));
+    Call call;
+    call.impl_ = std::make_unique<Call::Impl>();
+    call.impl_->kernel = impl_;
+    call.impl_->merge_arguments =
+        std::make_unique<const abi::MergeArguments>(engine::make_arguments(problem, tensors, launch));
+    call.impl_->add(*impl_->merge, launch.merge_grid, call.impl_->merge_arguments.get());
     return call;
 }
 

@@ -99,7 +99,8 @@ class ATTNSMITH_API Call {
     // Enqueues the kernels. Throws DriverError. Takes no lock, allocates nothing, may be captured.
     void launch(Stream stream = nullptr) const;
 
-    // Waits for the device and reads the status. Not to be called during a capture.
+    // Waits for the device and reads the status. Not to be called during a capture. A merge reads no lengths
+    // from the device: its status is always clear.
     CallStatus status() const;
     void clear_status() const;
 
@@ -117,7 +118,7 @@ class ATTNSMITH_API Kernel {
   public:
     Kernel();
 
-    // Bytes of workspace that a Call needs whose tensors have these bounds, at least 256.
+    // Bytes of workspace that a Call needs whose tensors have these bounds: at least 256, or 0 of a merge.
     // `q_tokens` counts the queries of all sequences: batch * max_q_len for a dense q, q.shape[0] for a
     // ragged one.
     std::size_t workspace_bytes(std::int64_t batch, std::int64_t q_tokens, std::int64_t max_kv_len) const;
@@ -126,6 +127,7 @@ class ATTNSMITH_API Kernel {
     // field.
     Call bind(const AttentionTensors& tensors, const Batch& batch) const;  // the Call owns its workspace
     Call bind(const AttentionTensors& tensors, const Batch& batch, Workspace workspace) const;
+    Call bind(const MergeTensors& tensors) const;  // of Op::merge; needs no workspace
 
     const AttentionSpec& spec() const noexcept;  // normalised
     std::string plan_json() const;               // schema attnsmith.plan/1
