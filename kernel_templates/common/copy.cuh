@@ -70,14 +70,40 @@ __device__ inline void load_shared_16_bytes(uint32 (&r)[4], uint32 source) {
                  : "memory");
 }
 
+// 16 bytes of global memory that is a multiple of `Alignment` to registers.
+template <int Alignment>
+__device__ inline void load_16_bytes(uint32 (&r)[4], const void* source) {
+    if constexpr (Alignment == 16) {
+        const uint4 all = *static_cast<const uint4*>(source);
+        r[0] = all.x, r[1] = all.y, r[2] = all.z, r[3] = all.w;
+    } else if constexpr (Alignment == 8) {
+        const uint2 low = static_cast<const uint2*>(source)[0], high = static_cast<const uint2*>(source)[1];
+        r[0] = low.x, r[1] = low.y, r[2] = high.x, r[3] = high.y;
+    } else if constexpr (Alignment == 4) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) r[i] = static_cast<const uint32*>(source)[i];
+    } else {
+        const uint16* half = static_cast<const uint16*>(source);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) r[i] = half[2 * i] | uint32(half[2 * i + 1]) << 16;
+    }
+}
+
 // 16 bytes from registers to global memory that is a multiple of `Alignment`.
 template <int Alignment>
 __device__ inline void store_16_bytes(void* target, const uint32 (&r)[4]) {
+    // The compiler would take some vectors apart.
     if constexpr (Alignment == 16) {
-        *static_cast<uint4*>(target) = make_uint4(r[0], r[1], r[2], r[3]);
+        asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(target), "r"(r[0]), "r"(r[1]),
+                     "r"(r[2]), "r"(r[3])
+                     : "memory");
     } else if constexpr (Alignment == 8) {
-        static_cast<uint2*>(target)[0] = make_uint2(r[0], r[1]);
-        static_cast<uint2*>(target)[1] = make_uint2(r[2], r[3]);
+#pragma unroll
+        for (int i = 0; i < 4; i += 2) {
+            asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(static_cast<uint32*>(target) + i),
+                         "r"(r[i]), "r"(r[i + 1])
+                         : "memory");
+        }
     } else if constexpr (Alignment == 4) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) static_cast<uint32*>(target)[i] = r[i];

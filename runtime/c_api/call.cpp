@@ -29,10 +29,13 @@ Call bind(const Kernel& kernel, const attnsmith_tensors* tensors, const attnsmit
     }
 }
 
-// Kernels of attention are all that there are, and they merge nothing.
 Call bind_merge(const Kernel& kernel, const attnsmith_merge_tensors* tensors) {
-    (void)read_merge_tensors(tensors, kernel.device());
-    refuse("op", "attention", "merge: the kernel was prepared for another op");
+    const MergeTensors bound = read_merge_tensors(tensors, kernel.device());
+    try {
+        return kernel.bind(bound);
+    } catch (const InvalidRequest& error) {
+        rethrow_in_dlpack_words(error);
+    }
 }
 
 Stream stream_of(void* stream) { return static_cast<Stream>(stream); }

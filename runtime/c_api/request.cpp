@@ -15,8 +15,6 @@
 namespace attnsmith::c_api {
 namespace {
 
-using problem::Op;
-
 // A number of the header and what it stands for.
 template <typename Value>
 struct Choice {
@@ -71,14 +69,6 @@ std::int32_t number_of(Value value, std::span<const Choice<Value>> choices) {
     return 0;
 }
 
-// As the JSON field "op" is read, so that both say the same of an op that is not built.
-void check_op(std::string_view name, std::int32_t number) {
-    const Op op = choose<Op>(name, "op", number, kOps);
-    if (op == Op::attention) return;
-    AttentionRequest ignored;
-    problem::find_field("op")->set(ignored, "op", std::string(problem::to_string(op)));
-}
-
 // A bound that `has` does not switch on would be ignored in silence.
 std::optional<std::int64_t> window(std::string_view name, std::string_view field, std::int32_t has,
                                    std::int64_t bound) {
@@ -94,8 +84,8 @@ std::optional<double> factor(double value) { return value == 0 ? std::nullopt : 
 
 AttentionSpec read_spec(const attnsmith_spec* given, std::string_view name) {
     const attnsmith_spec c = read_struct(given, name);
-    check_op(name, c.op);
     AttentionSpec spec;
+    spec.op = choose<Op>(name, "op", c.op, kOps);
     spec.dtype = choose<DType>(name, "dtype", c.dtype, kDTypes);
     spec.head_dim_qk = c.head_dim_qk;
     spec.head_dim_vo = c.head_dim_vo;
@@ -128,7 +118,7 @@ PlanSizes read_sizes(const attnsmith_sizes* given) {
 
 attnsmith_spec to_c(const AttentionSpec& spec) {
     attnsmith_spec c{};
-    c.op = ATTNSMITH_OP_ATTENTION;
+    c.op = number_of<Op>(spec.op, kOps);
     c.dtype = number_of<DType>(spec.dtype, kDTypes);
     c.mask = number_of<Mask>(spec.mask, kMasks);
     c.kv = number_of<KvStorage>(spec.kv, kKvStorages);

@@ -141,7 +141,7 @@ Workspace read_workspace(const attnsmith_workspace* given) {
     return {.data = c.data, .bytes = c.bytes};
 }
 
-MergeOperands read_merge_tensors(const attnsmith_merge_tensors* given, int device) {
+MergeTensors read_merge_tensors(const attnsmith_merge_tensors* given, int device) {
     const attnsmith_merge_tensors c = read_struct(given, "tensors");
     return {.o_states = read_states(c.o_states, c.state_count, "o_states", device),
             .lse_states = read_states(c.lse_states, c.state_count, "lse_states", device),

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <string_view>
-#include <vector>
 
 #include "attnsmith/attnsmith.h"
 #include "attnsmith/batch.hpp"
@@ -18,12 +17,6 @@ AttentionTensors read_tensors(const attnsmith_tensors* given, int device);
 Batch read_batch(const attnsmith_batch* given, int device);  // null: the default
 Workspace read_workspace(const attnsmith_workspace* given);
 
-struct MergeOperands {
-    std::vector<Tensor> o_states;
-    std::vector<Tensor> lse_states;
-    Tensor o;
-    Tensor lse;
-};
-MergeOperands read_merge_tensors(const attnsmith_merge_tensors* given, int device);
+MergeTensors read_merge_tensors(const attnsmith_merge_tensors* given, int device);
 
 }  // namespace attnsmith::c_api

@@ -11,7 +11,7 @@
 namespace attnsmith::c_api {
 namespace {
 
-constexpr std::string_view kFeatures[] = {"op:attention", "backend:mma",  "cache:ls",
+constexpr std::string_view kFeatures[] = {"op:attention", "op:merge",     "backend:mma", "cache:ls",
                                           "cache:stat",   "cache:verify", "cache:clear"};
 
 constexpr std::size_t json_bytes() {

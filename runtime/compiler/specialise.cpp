@@ -64,18 +64,31 @@ std::string merge_config(const KernelConfig& kernel) {
     return config.text();
 }
 
+std::string merge_states_config(const KernelConfig& kernel) {
+    ConfigStruct config;
+    config.type("Element", element_type(kernel.dtype));
+    config.constant("head_dim_vo", kernel.head_dim_vo);
+    config.constant("tile_q", kernel.tile_q);
+    config.constant("threads", kernel.threads());
+    config.constant("alignment", kernel.alignment);
+    return config.text();
+}
+
 struct Template {
     std::string config;
+    std::string arguments;     // the parameter's type, of abi/
     std::string shared_bytes;  // an expression
 };
 
 Template template_of(const KernelConfig& kernel) {
     switch (kernel.family) {
         case Family::attention_mma:
-            return {attention_config(kernel),
+            return {attention_config(kernel), "AttentionArguments",
                     "attnsmith::abi::attention_shared(attnsmith::Config::shape).total"};
         case Family::merge_splits:
-            return {merge_config(kernel), "0"};
+            return {merge_config(kernel), "AttentionArguments", "0"};
+        case Family::merge_states:
+            return {merge_states_config(kernel), "MergeArguments", "0"};
     }
     throw Error("specialise: unknown kernel family");
 }
@@ -94,14 +107,14 @@ TranslationUnit specialise(const KernelConfig& kernel, const SpecialiseOptions& 
         "#include \"attention/{family}.cuh\"\n\n"
         "namespace attnsmith {{\n{config}}}  // namespace attnsmith\n\n"
         "extern \"C\" __global__ void __launch_bounds__({threads}, {ctas})\n"
-        "{entry}(const __grid_constant__ attnsmith::abi::AttentionArguments arguments) {{\n"
+        "{entry}(const __grid_constant__ attnsmith::abi::{arguments} arguments) {{\n"
         "    attnsmith::{family}<attnsmith::Config>(arguments);\n"
         "}}\n\n"
         "extern \"C\" __device__ unsigned {symbol} = {shared_bytes};\n",
         fmt::arg("name", kernel.name()), fmt::arg("family", family), fmt::arg("config", parts.config),
-        fmt::arg("threads", kernel.threads()), fmt::arg("ctas", kernel.ctas_per_sm),
-        fmt::arg("entry", unit.entry), fmt::arg("symbol", kSharedBytesSymbol),
-        fmt::arg("shared_bytes", parts.shared_bytes));
+        fmt::arg("arguments", parts.arguments), fmt::arg("threads", kernel.threads()),
+        fmt::arg("ctas", kernel.ctas_per_sm), fmt::arg("entry", unit.entry),
+        fmt::arg("symbol", kSharedBytesSymbol), fmt::arg("shared_bytes", parts.shared_bytes));
     unit.program.headers = reachable_headers(unit.program.source);
     unit.program.options = {"--std=c++20", "--ptxas-options=-v"};
     if (options.line_info) unit.program.options.push_back("-lineinfo");

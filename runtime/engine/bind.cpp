@@ -103,4 +103,24 @@ abi::AttentionArguments make_arguments(const problem::Problem& problem, const At
     return a;
 }
 
+abi::MergeArguments make_arguments(const problem::Problem& problem, const MergeTensors& tensors,
+                                   const planner::Launch& launch) {
+    static_assert(abi::kMaxMergeStates == MergeTensors::kMaxStates);
+    abi::MergeArguments a{};
+    for (std::size_t i = 0; i < tensors.o_states.size(); ++i) {
+        const Tensor &o = tensors.o_states[i], &lse = tensors.lse_states[i];
+        a.state[i] = {o.data,         static_cast<const float*>(lse.data),
+                      o.strides[0],   o.strides[1],
+                      lse.strides[0], lse.strides[1]};
+    }
+    a.o = tensors.o.data;
+    a.lse = static_cast<float*>(tensors.lse.data);
+    a.o_token_stride = tensors.o.strides[0], a.o_head_stride = tensors.o.strides[1];
+    a.lse_token_stride = tensors.lse.strides[0], a.lse_head_stride = tensors.lse.strides[1];
+    a.rows = launch.rows;
+    a.heads = static_cast<std::int32_t>(problem.spec.q_heads);
+    a.states = static_cast<std::int32_t>(tensors.o_states.size());
+    return a;
+}
+
 }  // namespace attnsmith::engine

@@ -19,11 +19,6 @@ auto& held(const Pointer& impl, const char* name) {
     return *impl;
 }
 
-// A launch's rows of packed queries are counted in 32 bits: no sequence has more queries.
-std::int64_t most_queries(const problem::Problem& problem) {
-    return problem::kMaxPackedQueries / problem.group_size();
-}
-
 void check_bound(const char* name, std::int64_t value, std::int64_t most) {
     if (value >= 0 && value <= most) return;
     throw InvalidRequest(name, std::to_string(value), fmt::format("an integer from 0 to {}", most));
@@ -33,21 +28,26 @@ void check_bound(const char* name, std::int64_t value, std::int64_t most) {
 
 struct Call::Impl {
     struct Step {
+        const engine::LoadedKernel* loaded;  // kept by `kernel`
         driver::FunctionHandle function;
         driver::LaunchConfig config;
-        abi::AttentionArguments arguments;
+        const void* arguments;  // one of those below
     };
 
     std::shared_ptr<const Kernel::Impl> kernel;
     driver::DeviceMemory owned_workspace;
-    void* workspace = nullptr;
+    void* workspace = nullptr;                                   // null of op merge, which needs none
+    std::array<abi::AttentionArguments, 2> attention_arguments;  // of the attention and its splits' merge
+    std::unique_ptr<const abi::MergeArguments> merge_arguments;  // of op merge
     std::array<Step, 2> steps;
     int step_count = 0;
 
-    void add(const engine::LoadedKernel& loaded, std::int64_t grid,
-             const abi::AttentionArguments& arguments) {
+    // REQUIRES: this object keeps `arguments`.
+    void add(const engine::LoadedKernel& loaded, std::int64_t grid, const void* arguments) {
+        loaded.function->materialise();
         if (grid == 0) return;
         Step& step = steps[static_cast<std::size_t>(step_count++)];
+        step.loaded = &loaded;
         step.function = loaded.function->handle();
         step.config.grid.x = static_cast<std::uint32_t>(grid);
         step.config.block.x = static_cast<std::uint32_t>(loaded.config.threads());
@@ -67,7 +67,7 @@ void Call::launch(Stream stream) const {
     const driver::Api& api = *call.kernel->api;
     for (int i = 0; i < call.step_count; ++i) {
         const Impl::Step& step = call.steps[static_cast<std::size_t>(i)];
-        driver::launch(api, step.function, step.config, &step.arguments, stream);
+        driver::launch(api, step.function, step.config, step.arguments, stream);
     }
 }
 
@@ -75,6 +75,7 @@ CallStatus Call::status() const {
     const Impl& call = held(impl_, "Call");
     const driver::Api& api = *call.kernel->api;
     driver::synchronize_device(api, call.kernel->device);
+    if (call.workspace == nullptr) return {};
     std::uint32_t word = 0;
     driver::download(api, &word, call.workspace, sizeof word, call.kernel->device);
     return {.q_len_clamped = (word & abi::kStatusQueryClamped) != 0,
@@ -84,6 +85,7 @@ CallStatus Call::status() const {
 
 void Call::clear_status() const {
     const Impl& call = held(impl_, "Call");
+    if (call.workspace == nullptr) return;
     driver::fill(*call.kernel->api, call.workspace, 0, abi::kStatusBytes, call.kernel->device);
 }
 
@@ -92,35 +94,47 @@ std::string Call::describe() const {
     std::string text;
     for (int i = 0; i < call.step_count; ++i) {
         const Impl::Step& step = call.steps[static_cast<std::size_t>(i)];
-        const auto& loaded = i == 0 ? call.kernel->attention : call.kernel->merge;
         text += fmt::format("{}{}: {} CTAs of {} threads, {} bytes of shared memory", i == 0 ? "" : "; ",
-                            loaded->config.name(), step.config.grid.x, step.config.block.x,
+                            step.loaded->config.name(), step.config.grid.x, step.config.block.x,
                             step.config.shared_bytes);
-        if (step.arguments.splits > 1 && i == 0) {
-            text += fmt::format(", {} splits of {} keys", step.arguments.splits, step.arguments.chunk);
+        const abi::AttentionArguments& attention = impl_->attention_arguments[0];
+        if (step.arguments == &attention && attention.splits > 1) {
+            text += fmt::format(", {} splits of {} keys", attention.splits, attention.chunk);
         }
     }
     return text.empty() ? "nothing to launch" : text;
 }
+
+namespace {
+
+void check_op(const AttentionSpec& spec, Op bound, const char* tensors) {
+    if (spec.op == bound) return;
+    throw InvalidRequest("op", std::string(to_string(spec.op)),
+                         fmt::format("{}, which {} belong to; this kernel was prepared for another op",
+                                     to_string(bound), tensors));
+}
+
+}  // namespace
 
 Kernel::Kernel() = default;
 
 std::size_t Kernel::workspace_bytes(std::int64_t batch, std::int64_t q_tokens,
                                     std::int64_t max_kv_len) const {
     const planner::Plan& plan = held(impl_, "Kernel").plan;
-    const std::int64_t longest = most_queries(plan.problem);
     check_bound("batch", batch, problem::kMaxBatch);
-    check_bound("q_tokens", q_tokens, std::min(problem::kMaxLength, batch * longest));
     check_bound("max_kv_len", max_kv_len, problem::kMaxLength);
+    const std::int64_t most_tokens = problem::kMaxQueryRows / plan.problem.spec.q_heads;
+    if (plan.problem.spec.op == Op::merge) {
+        check_bound("q_tokens", q_tokens, most_tokens);
+        return 0;
+    }
+    const std::int64_t longest = problem::kMaxPackedQueries / plan.problem.group_size();
+    check_bound("q_tokens", q_tokens, std::min(most_tokens, batch * longest));
     const problem::BoundShape shape{.batch = batch,
                                     .q_tokens = q_tokens,
                                     .max_q_len = std::min(q_tokens, longest),
                                     .max_kv_len = max_kv_len};
-    try {
-        return static_cast<std::size_t>(planner::launch_of(plan, shape).workspace_bytes);
-    } catch (const InvalidRequest& error) {  // it calls the bound what binding calls it
-        throw InvalidRequest("q_tokens", std::to_string(q_tokens), error.accepted());
-    }
+    return static_cast<std::size_t>(planner::launch_of(plan, shape).workspace_bytes);
 }
 
 Call Kernel::bind(const AttentionTensors& tensors, const Batch& batch) const {
@@ -129,6 +143,7 @@ Call Kernel::bind(const AttentionTensors& tensors, const Batch& batch) const {
 
 Call Kernel::bind(const AttentionTensors& tensors, const Batch& batch, Workspace workspace) const {
     const Impl& kernel = held(impl_, "Kernel");
+    check_op(kernel.plan.problem.spec, Op::attention, "AttentionTensors");
     const problem::BoundShape shape = problem::check_tensors(kernel.plan.problem, tensors, batch);
     const planner::Launch launch = planner::launch_of(kernel.plan, shape);
     planner::check_grid(launch);
@@ -137,6 +152,10 @@ Call Kernel::bind(const AttentionTensors& tensors, const Batch& batch, Workspace
     Call call;
     call.impl_ = std::make_unique<Call::Impl>();
     call.impl_->kernel = impl_;
+    if (workspace.data == nullptr && workspace.bytes > 0) {
+        throw InvalidRequest("workspace.data", "null",
+                             "device memory; leave the workspace out to have the Call allocate its own");
+    }
     if (workspace.data == nullptr) {
         call.impl_->owned_workspace = driver::DeviceMemory(kernel.api, needed, kernel.device);
         workspace = {call.impl_->owned_workspace.data(), needed};
@@ -146,18 +165,34 @@ Call Kernel::bind(const AttentionTensors& tensors, const Batch& batch, Workspace
                              fmt::format("at least {}", needed));
     } else if (reinterpret_cast<std::uintptr_t>(workspace.data) % 256 != 0) {
         throw InvalidRequest("workspace.data", fmt::format("{}", workspace.data), "a multiple of 256");
+    } else {
+        problem::check_workspace(workspace.data, launch.workspace_bytes, tensors, batch);
     }
     call.impl_->workspace = workspace.data;
 
-    abi::AttentionArguments arguments =
-        engine::make_arguments(kernel.plan.problem, tensors, batch, shape, launch, workspace.data);
-    call.impl_->add(*kernel.attention, launch.grid, arguments);
-    kernel.attention->function->materialise();
+    auto& [attention, merge] = call.impl_->attention_arguments;
+    attention = engine::make_arguments(kernel.plan.problem, tensors, batch, shape, launch, workspace.data);
+    call.impl_->add(*kernel.attention, launch.grid, &attention);
     if (launch.splits > 1) {
-        arguments.tiles = static_cast<std::int32_t>(launch.merge_tiles);
-        call.impl_->add(*kernel.merge, launch.merge_grid, arguments);
-        kernel.merge->function->materialise();
+        merge = attention;
+        merge.tiles = static_cast<std::int32_t>(launch.merge_tiles);
+        call.impl_->add(*kernel.merge, launch.merge_grid, &merge);
     }
+    return call;
+}
+
+Call Kernel::bind(const MergeTensors& tensors) const {
+    const Impl& kernel = held(impl_, "Kernel");
+    const problem::Problem& problem = kernel.plan.problem;
+    check_op(problem.spec, Op::merge, "MergeTensors");
+    const planner::Launch launch = planner::launch_of(kernel.plan, problem::check_tensors(problem, tensors));
+    planner::check_grid(launch);
+    Call call;
+    call.impl_ = std::make_unique<Call::Impl>();
+    call.impl_->kernel = impl_;
+    call.impl_->merge_arguments =
+        std::make_unique<const abi::MergeArguments>(engine::make_arguments(problem, tensors, launch));
+    call.impl_->add(*kernel.merge, launch.merge_grid, call.impl_->merge_arguments.get());
     return call;
 }
 

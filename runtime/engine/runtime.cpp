@@ -26,6 +26,13 @@ class HashState {
     std::size_t state_ = 0;
 };
 
+std::string summary_of(const planner::Plan& plan) {
+    if (!plan.attention) return plan.merge.name();
+    return fmt::format("{}, {}", plan.attention->name(),
+                       plan.split.chunk > 0 ? fmt::format("KV split in chunks of {} keys", plan.split.chunk)
+                                            : "KV not split");
+}
+
 }  // namespace
 
 std::size_t PreparedKeyHash::operator()(const PreparedKey& key) const noexcept {
@@ -40,7 +47,7 @@ std::size_t PreparedKeyHash::operator()(const PreparedKey& key) const noexcept {
         static_cast<std::uint64_t>(s.index_dtype) << 16 | std::uint64_t{s.alibi} << 20 |
         std::uint64_t{s.sink} << 21 | std::uint64_t{s.lse} << 22 |
         static_cast<std::uint64_t>(s.precision) << 24 | static_cast<std::uint64_t>(s.consistency) << 28 |
-        static_cast<std::uint64_t>(s.alignment) << 32;
+        static_cast<std::uint64_t>(s.alignment) << 32 | static_cast<std::uint64_t>(s.op) << 40;
     return hash.add(small).value();
 }
 
@@ -85,9 +92,7 @@ Kernel Runtime::Impl::prepare(const AttentionSpec& spec, const PlanSizes& sizes,
     kernel->device = device;
     kernel->plan = planner::make_plan(problem::validate(spec, sizes), traits(device));
     const planner::Plan& plan = kernel->plan;
-    (*log)(LogLevel::info, "{}: {}, {}", plan.device.name, plan.attention.name(),
-           plan.split.chunk > 0 ? fmt::format("KV split in chunks of {} keys", plan.split.chunk)
-                                : "KV not split");
+    (*log)(LogLevel::info, "{}: {}", plan.device.name, summary_of(plan));
     for (const Refusal& refusal : plan.rejected) {
         (*log)(LogLevel::debug, "not {}: {}", refusal.candidate, refusal.reason);
     }
@@ -95,16 +100,18 @@ Kernel Runtime::Impl::prepare(const AttentionSpec& spec, const PlanSizes& sizes,
     const auto load = [&](const planner::KernelConfig& config) {
         return loaded.get(driver(), device, config);
     };
-    if (plan.split.chunk > 0) {
+    if (!plan.attention) {
+        kernel->merge = load(plan.merge);
+    } else if (plan.split.chunk > 0) {
         // On a thread of its own if there is one to be had; in the caller's context there, too.
         auto merge = std::async(std::launch::async | std::launch::deferred, [&] {
             const driver::ContextScope same(*driver(), scope.context());
             return load(plan.merge);
         });
-        kernel->attention = load(plan.attention);
+        kernel->attention = load(*plan.attention);
         kernel->merge = merge.get();
     } else {
-        kernel->attention = load(plan.attention);
+        kernel->attention = load(*plan.attention);
     }
     Kernel handle;
     handle.impl_ = kernel;
@@ -160,7 +167,8 @@ std::string Runtime::plan_json(const AttentionSpec& spec, const PlanSizes& sizes
         const engine::KernelSource source = impl().cubins.source_of(kernel);
         return engine::cache_state(source.key, impl().cubins.find(source).get());
     };
-    return planner::to_json(plan, state(plan.attention), state(plan.merge)).dump(2);
+    const planner::CacheState attention = plan.attention ? state(*plan.attention) : planner::CacheState{};
+    return planner::to_json(plan, attention, state(plan.merge)).dump(2);
 }
 
 std::vector<DeviceInfo> Runtime::devices() const {

@@ -59,8 +59,8 @@ struct Kernel::Impl {
     std::shared_ptr<const driver::Api> api;
     int device = 0;
     planner::Plan plan;
-    std::shared_ptr<const engine::LoadedKernel> attention;
-    std::shared_ptr<const engine::LoadedKernel> merge;  // null where the plan does not split
+    std::shared_ptr<const engine::LoadedKernel> attention;  // null of op merge
+    std::shared_ptr<const engine::LoadedKernel> merge;  // null where the plan of an attention does not split
 };
 
 struct Buffer::Impl {

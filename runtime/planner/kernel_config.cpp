@@ -12,6 +12,8 @@ std::string_view to_string(Family family) {
             return "attention_mma";
         case Family::merge_splits:
             return "merge_splits";
+        case Family::merge_states:
+            return "merge_states";
     }
     return "?";
 }
@@ -35,6 +37,8 @@ std::string KernelConfig::name() const {
     std::string text;
     if (family == Family::merge_splits) {
         text = fmt::format("merge {} {}", attnsmith::to_string(dtype), head_dim_vo);
+    } else if (family == Family::merge_states) {
+        text = fmt::format("merge states {} {}", attnsmith::to_string(dtype), head_dim_vo);
     } else {
         text = fmt::format("attention {} {} {}x{} {} {}x{} stages {}", to_string(backend),
                            attnsmith::to_string(dtype), head_dim_qk, head_dim_vo,

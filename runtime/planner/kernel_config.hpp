@@ -10,7 +10,7 @@
 
 namespace attnsmith::planner {
 
-enum class Family : std::uint8_t { attention_mma, merge_splits };
+enum class Family : std::uint8_t { attention_mma, merge_splits, merge_states };
 enum class Backend : std::uint8_t { mma, cuda_core };
 
 std::string_view to_string(Family family);  // also the name of the template's file
@@ -31,7 +31,7 @@ struct KernelConfig {
     bool softcap = false;
     bool alibi = false;
 
-    int tile_q = 0;   // packed query rows of a CTA
+    int tile_q = 0;   // packed query rows of a CTA; of merge_states, rows [token][head]
     int tile_kv = 0;  // keys
     int stages = 0;   // tiles of K and of V in shared memory
     int warps_q = 0;

@@ -9,13 +9,13 @@
 #include "planner/attention_mma.hpp"
 #include "planner/ceil_div.hpp"
 #include "planner/cost.hpp"
+#include "planner/merge_states.hpp"
 
 namespace attnsmith::planner {
 namespace {
 
 constexpr int kMergeRows = 4;  // packed rows of a merge CTA, one a warp
 constexpr std::int64_t kMostSplits = 256;
-constexpr std::int64_t kMostCtas = std::numeric_limits<std::int32_t>::max();
 // A chunk shorter than this spends more on its start and its merge than on its keys.
 constexpr std::int64_t kLeastChunkKeys = 128;
 
@@ -83,6 +83,10 @@ std::int64_t effective_keys(const problem::Problem& problem) {
 
 KernelSet kernel_set(const AttentionSpec& spec, int sm) {
     KernelSet set;
+    if (spec.op == Op::merge) {
+        set.kernels.push_back(merge_states_kernel(spec, traits_of(sm)));
+        return set;
+    }
     set.kernels = attention_mma_kernels(spec, traits_of(sm), set.rejected);
     if (set.kernels.empty()) {
         throw Unsupported(fmt::format("no kernel for this attention on sm_{}", sm), set.rejected);
@@ -93,16 +97,18 @@ KernelSet kernel_set(const AttentionSpec& spec, int sm) {
 
 Plan make_plan(const problem::Problem& problem, const DeviceTraits& device) {
     KernelSet set = kernel_set(problem.spec, device.sm);
+    Plan plan;
+    plan.problem = problem;
+    plan.device = device;
+    plan.numerics = numerics_of(problem.spec);
+    plan.rejected = set.rejected;
+    plan.merge = set.kernels.back();
+    set.kernels.pop_back();
+    if (problem.spec.op == Op::merge) return plan;
+
     const Work work{.sequences_and_heads = problem.sizes.batch * problem.spec.kv_heads,
                     .rows = std::max<std::int64_t>(1, problem.sizes.q_len * problem.group_size()),
                     .keys = effective_keys(problem)};
-    Plan plan{.problem = problem,
-              .device = device,
-              .numerics = numerics_of(problem.spec),
-              .rejected = set.rejected};
-    plan.merge = set.kernels.back();
-    set.kernels.pop_back();
-
     Choice best;
     std::vector<Choice> choices;
     for (std::size_t i = 0; i < set.kernels.size(); ++i) {
@@ -127,6 +133,8 @@ Plan make_plan(const problem::Problem& problem, const DeviceTraits& device) {
 }
 
 Launch launch_of(const Plan& plan, const problem::BoundShape& shape) {
+    if (!plan.attention) return merge_states_launch(plan.merge, plan.problem.spec, shape);
+    const KernelConfig& attention = *plan.attention;
     const AttentionSpec& spec = plan.problem.spec;
     const std::int64_t group = plan.problem.group_size();
     const auto tiles_of = [&](std::int64_t tile_rows) {
@@ -135,11 +143,11 @@ Launch launch_of(const Plan& plan, const problem::BoundShape& shape) {
     };
     Launch launch;
     launch.rows = shape.q_tokens * spec.q_heads;
-    launch.tiles = tiles_of(plan.attention.tile_q);
+    launch.tiles = tiles_of(attention.tile_q);
     launch.merge_tiles = tiles_of(plan.merge.tile_q);
     if (plan.split.chunk > 0 && shape.max_kv_len > plan.split.chunk) {
-        const std::int64_t least = ceil_div(ceil_div(shape.max_kv_len, kMostSplits), plan.attention.tile_kv);
-        launch.chunk = std::max(plan.split.chunk, least * plan.attention.tile_kv);
+        const std::int64_t least = ceil_div(ceil_div(shape.max_kv_len, kMostSplits), attention.tile_kv);
+        launch.chunk = std::max(plan.split.chunk, least * attention.tile_kv);
         launch.splits = ceil_div(shape.max_kv_len, launch.chunk);
     }
     launch.grid = launch.tiles * spec.kv_heads * launch.splits;

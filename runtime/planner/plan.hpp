@@ -31,8 +31,8 @@ struct Numerics {
 struct Plan {
     problem::Problem problem{};
     DeviceTraits device{};
-    KernelConfig attention{};
-    KernelConfig merge{};  // launched where a launch's bounds reach beyond one chunk
+    std::optional<KernelConfig> attention{};  // absent of op merge
+    KernelConfig merge{};  // of op attention: launched where a launch's bounds reach beyond one chunk
     SplitPlan split{};
     Numerics numerics{};
     std::vector<Refusal> rejected{};
@@ -53,6 +53,9 @@ KernelSet kernel_set(const AttentionSpec& spec, int sm);
 // Throws Unsupported.
 Plan make_plan(const problem::Problem& problem, const DeviceTraits& device);
 
+// CTAs of a grid's x.
+inline constexpr std::int64_t kMostCtas = (std::int64_t{1} << 31) - 1;
+
 // The launch of a plan for tensors with given bounds.
 struct Launch {
     std::int64_t tiles = 0;  // query tiles over all sequences
@@ -60,7 +63,7 @@ struct Launch {
     std::int64_t splits = 1;
     std::int64_t chunk = 0;  // as SplitPlan's, longer where there would be too many
     std::int64_t rows = 0;   // of each split's partial results
-    std::int64_t grid = 0;   // CTAs, in x; 0: nothing to do
+    std::int64_t grid = 0;   // CTAs of the attention, in x; 0: nothing to do
     std::int64_t merge_grid = 0;
     std::int64_t partial_o_offset = 0;  // bytes, in the workspace
     std::int64_t partial_ml_offset = 0;

@@ -64,9 +64,12 @@ Json to_json(const Plan& plan, const CacheState& attention, const CacheState& me
                       {"name", plan.device.name},
                       {"sm_count", plan.device.sm_count},
                       {"shared_bytes_per_block", plan.device.shared_bytes_per_block}};
-    json["kernels"] = Json::array({kernel_json("attention", plan.attention, attention, launch.grid)});
     const bool split = plan.split.chunk > 0;
-    if (split) json["kernels"].push_back(kernel_json("merge", plan.merge, merge, launch.merge_grid));
+    json["kernels"] = Json::array();
+    if (plan.attention)
+        json["kernels"].push_back(kernel_json("attention", *plan.attention, attention, launch.grid));
+    if (split || !plan.attention)
+        json["kernels"].push_back(kernel_json("merge", plan.merge, merge, launch.merge_grid));
     json["split_kv"] = {{"policy", split ? "chunks" : "none"}};
     if (split) {
         json["split_kv"]["chunk"] = plan.split.chunk;

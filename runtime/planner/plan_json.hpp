@@ -26,7 +26,7 @@ struct CacheState {
 };
 
 // `attention` and `merge` are the cache states of the plan's kernels. The merge is listed where the plan
-// splits.
+// splits, and alone for op merge.
 nlohmann::ordered_json to_json(const Plan& plan, const CacheState& attention, const CacheState& merge);
 
 }  // namespace attnsmith::planner

@@ -12,6 +12,7 @@
 
 #include "attnsmith/error.hpp"
 #include "problem/limits.hpp"
+#include "problem/request_fields.hpp"
 #include "problem/vocabulary.hpp"
 
 namespace attnsmith::problem {
@@ -121,15 +122,10 @@ void check_alignment(int alignment) {
     throw InvalidRequest("alignment", std::to_string(alignment), "16, 8, 4 or 2 bytes");
 }
 
-void check_sizes(const PlanSizes& sizes, std::int64_t group_size, std::int64_t q_heads) {
+void check_sizes(const PlanSizes& sizes, std::int64_t q_heads) {
     check_range("batch", sizes.batch, 1, kMaxBatch);
     check_range("q_len", sizes.q_len, 0, kMaxLength);
     check_range("kv_len", sizes.kv_len, 0, kMaxLength);
-    if (sizes.q_len * group_size > kMaxPackedQueries) {  // at most 2^46: no overflow
-        throw InvalidRequest("q_len", std::to_string(sizes.q_len),
-                             fmt::format("at most {} with {} query heads to each KV head",
-                                         kMaxPackedQueries / group_size, group_size));
-    }
     if (sizes.batch * sizes.q_len > kMaxQueryRows / q_heads) {  // at most 2^50
         throw InvalidRequest("batch", std::to_string(sizes.batch),
                              fmt::format("at most {} with {} queries of {} heads",
@@ -137,12 +133,37 @@ void check_sizes(const PlanSizes& sizes, std::int64_t group_size, std::int64_t q
     }
 }
 
+void check_packed_queries(const PlanSizes& sizes, std::int64_t group_size) {
+    if (sizes.q_len * group_size > kMaxPackedQueries) {  // at most 2^46: no overflow
+        throw InvalidRequest("q_len", std::to_string(sizes.q_len),
+                             fmt::format("at most {} with {} query heads to each KV head",
+                                         kMaxPackedQueries / group_size, group_size));
+    }
+}
+
+Problem validate_merge(const AttentionSpec& spec, const PlanSizes& sizes) {
+    refuse_other_fields({spec, sizes, {}});
+    check_head_dim("head_dim_vo", spec.head_dim_vo);
+    check_range("q_heads", spec.q_heads, 1, kMaxHeads);
+    check_alignment(spec.alignment);
+    check_sizes(sizes, spec.q_heads);
+    return {spec, sizes};
+}
+
 }  // namespace
 
+void check_built(Op op) {
+    if (op == Op::attention || op == Op::merge) return;
+    throw Unsupported(fmt::format("op {} is not built in this version of attnsmith", to_string(op)), {});
+}
+
 Problem validate(const AttentionSpec& spec, const PlanSizes& sizes) {
+    check_word("op", spec.op, Words::op);
+    check_built(spec.op);
+    check_word("dtype", spec.dtype, Words::float_dtype);
+    if (spec.op == Op::merge) return validate_merge(spec, sizes);
     Problem problem{spec, sizes};
     AttentionSpec& normal = problem.spec;
-    check_word("dtype", normal.dtype, Words::float_dtype);
     normalise_head_dims(normal);
     normalise_heads(normal);
     normalise_mask(normal);
@@ -152,7 +173,8 @@ Problem validate(const AttentionSpec& spec, const PlanSizes& sizes) {
     check_alignment(normal.alignment);
     check_word("precision", normal.precision, Words::precision);
     check_word("consistency", normal.consistency, Words::consistency);
-    check_sizes(sizes, problem.group_size(), normal.q_heads);
+    check_sizes(sizes, normal.q_heads);
+    check_packed_queries(sizes, problem.group_size());
     return problem;
 }
 

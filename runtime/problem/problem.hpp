@@ -12,16 +12,21 @@ namespace attnsmith::problem {
 inline constexpr std::int64_t kMaxLength = std::int64_t{1} << 30;
 
 // An AttentionSpec whose defaults are filled in (head_dim_vo, kv_heads, scale, and window_right of a causal
-// mask: absent) and whose fields were all checked, with the sizes to plan for.
+// mask: absent) and whose fields were all checked, with the sizes to plan for. Of op merge, the fields that
+// do not count have their defaults.
 struct Problem {
     AttentionSpec spec{};
     PlanSizes sizes{};
 
+    // REQUIRES: op attention.
     std::int64_t group_size() const { return spec.q_heads / spec.kv_heads; }
     bool operator==(const Problem&) const = default;
 };
 
-// Throws InvalidRequest naming the first field that is wrong.
+// Throws Unsupported for an op that is not built.
+void check_built(Op op);
+
+// Throws InvalidRequest naming the first field that is wrong, Unsupported for an op that is not built.
 Problem validate(const AttentionSpec& spec, const PlanSizes& sizes);
 
 }  // namespace attnsmith::problem

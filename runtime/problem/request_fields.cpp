@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <iterator>
 #include <limits>
 #include <optional>
 #include <string>
@@ -11,6 +12,7 @@
 
 #include "attnsmith/error.hpp"
 #include "problem/json_text.hpp"
+#include "problem/problem.hpp"
 #include "problem/vocabulary.hpp"
 
 namespace attnsmith::problem {
@@ -18,6 +20,11 @@ namespace {
 
 using nlohmann::json;
 using nlohmann::ordered_json;
+
+// The fields that count for op merge.
+constexpr std::string_view kMergeFields[] = {"op",      "dtype",  "head_dim",  "head_dim_vo",
+                                             "q_heads", "lse",    "alignment", "batch",
+                                             "q_len",   "kv_len", "sm"};
 
 std::int64_t as_integer(std::string_view field, const json& value) {
     const bool too_large =
@@ -95,14 +102,15 @@ void set_sm(AttentionRequest& request, std::string_view, const json& value) {
     for (const json& item : value) add_sm_value(request.sm, item);
 }
 
+// REQUIRES: the op is set already; it is the table's first field.
 void set_head_dim(AttentionRequest& request, std::string_view field, const json& value) {
-    request.spec.head_dim_qk = request.spec.head_dim_vo = as_integer(field, value);
+    request.spec.head_dim_vo = as_integer(field, value);
+    if (request.spec.op != Op::merge) request.spec.head_dim_qk = request.spec.head_dim_vo;
 }
 
-void set_op(AttentionRequest&, std::string_view field, const json& value) {
-    const Op op = as_word(field, value, parse_op, Words::op);
-    if (op == Op::attention) return;
-    throw Unsupported(fmt::format("op {} is not built in this version of attnsmith", to_string(op)), {});
+void set_op(AttentionRequest& request, std::string_view field, const json& value) {
+    request.spec.op = as_word(field, value, parse_op, Words::op);
+    check_built(request.spec.op);
 }
 
 // The field that a pointer to a member of AttentionSpec or PlanSizes names.
@@ -178,12 +186,14 @@ RequestField word_field(std::string_view name, std::string_view help) {
     return {name, FieldType::word, help, words_of(which), set_word<member, parse, which>, get<member>};
 }
 
-ordered_json get_op(const AttentionRequest&) { return to_string(Op::attention); }
 ordered_json get_sm(const AttentionRequest& request) { return request.sm; }
 
 std::vector<RequestField> make_fields() {
     return {
-        {"op", FieldType::word, "what to compute", words_of(Words::op), set_op, get_op},
+        {"op", FieldType::word,
+         "attention (the default), or merge: joins its results over disjoint keys; mla and append are to "
+         "come",
+         words_of(Words::op), set_op, get<&Spec::op>},
         word_field<&Spec::dtype, parse_float_dtype, Words::float_dtype>(
             "dtype", "element type of q, k, v and o (default bf16)"),
         flag_field("head_dim", FieldType::integer,
@@ -243,6 +253,24 @@ bool is_integer_too_long(std::string_view text) {
 const std::vector<RequestField>& request_fields() {
     static const std::vector<RequestField> fields = make_fields();
     return fields;
+}
+
+bool counts(const RequestField& field, Op op) {
+    return op != Op::merge || std::ranges::find(kMergeFields, field.name) != std::end(kMergeFields);
+}
+
+void refuse_other_fields(const AttentionRequest& request) {
+    const AttentionRequest defaults;
+    for (const RequestField& field : request_fields()) {
+        if (counts(field, request.spec.op)) continue;
+        const ordered_json value = field.get(request);
+        if (value == field.get(defaults)) continue;
+        throw InvalidRequest(
+            std::string(field.name), value.is_string() ? value.get<std::string>() : value.dump(),
+            fmt::format(
+                "nothing, with op {}: it takes dtype, head_dim or head_dim_vo, q_heads, lse and alignment",
+                to_string(request.spec.op)));
+    }
 }
 
 const RequestField* find_field(std::string_view name) {

@@ -30,6 +30,12 @@ struct RequestField {
 // In the order of the normalised JSON. "op" comes first.
 const std::vector<RequestField>& request_fields();
 
+// Whether a field says anything of what the op computes. What does not is not in the normalised JSON.
+bool counts(const RequestField& field, Op op);
+// Throws InvalidRequest for the first field that does not count for the request's op and is not at its
+// default.
+void refuse_other_fields(const AttentionRequest& request);
+
 // Null when there is no such field.
 const RequestField* find_field(std::string_view name);
 

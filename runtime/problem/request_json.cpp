@@ -27,28 +27,30 @@ using nlohmann::json;
     throw InvalidRequest(field_name(name), "an unknown field", accepted);
 }
 
-void check_head_dim_fields(const json& object) {
+void check_head_dim_fields(const json& object, Op op) {
+    const char* one = op == Op::merge ? "head_dim_vo" : "head_dim_qk";  // that has to be there
     if (!object.contains("head_dim")) {
-        if (object.contains("head_dim_qk")) return;
-        const bool half = object.contains("head_dim_vo");
+        if (object.contains(one)) return;
+        const bool half = op != Op::merge && object.contains("head_dim_vo");
         throw InvalidRequest(half ? "head_dim_qk" : "head_dim", "nothing",
                              "a multiple of 8 from 8 to 256 (the field is required)");
     }
     for (const char* other : {"head_dim_qk", "head_dim_vo"}) {
         if (!object.contains(other)) continue;
         throw InvalidRequest(other, "a field beside head_dim, which sets it too",
-                             "either head_dim, or head_dim_qk and head_dim_vo");
+                             op == Op::merge ? "either head_dim or head_dim_vo"
+                                             : "either head_dim, or head_dim_qk and head_dim_vo");
     }
 }
 
 void check_fields(const json& object) {
     // The op first: another op's fields are not misspelt, they are of an op that is not built.
-    AttentionRequest ignored;
-    if (object.contains("op")) find_field("op")->set(ignored, "op", object["op"]);
+    AttentionRequest request;
+    if (object.contains("op")) find_field("op")->set(request, "op", object["op"]);
     for (const auto& item : object.items()) {
         if (find_field(item.key()) == nullptr) refuse_unknown(item.key());
     }
-    check_head_dim_fields(object);
+    check_head_dim_fields(object, request.spec.op);
     if (!object.contains("q_heads")) {
         throw InvalidRequest("q_heads", "nothing", "a number of query heads (the field is required)");
     }
@@ -60,7 +62,8 @@ Problem validate_fields(const AttentionRequest& request, bool one_head_dim) {
         // head_dim 0 sets head_dim_vo to the value that means "as head_dim_qk", which is refused first.
         return validate(request.spec, request.sizes);
     } catch (const InvalidRequest& error) {
-        if (!one_head_dim || error.field() != "head_dim_qk") throw;
+        const char* set = request.spec.op == Op::merge ? "head_dim_vo" : "head_dim_qk";
+        if (!one_head_dim || error.field() != set) throw;
         throw InvalidRequest("head_dim", error.value(), error.accepted());
     }
 }
@@ -85,7 +88,7 @@ nlohmann::ordered_json fields_of(const AttentionRequest& request, bool with_sm) 
     nlohmann::ordered_json result = nlohmann::ordered_json::object();
     for (const RequestField& field : request_fields()) {
         const bool skipped = field.get == nullptr || (field.type == FieldType::sm_list && !with_sm);
-        if (!skipped) result[std::string(field.name)] = field.get(request);
+        if (!skipped && counts(field, request.spec.op)) result[std::string(field.name)] = field.get(request);
     }
     return result;
 }

@@ -8,7 +8,7 @@
 
 namespace attnsmith::problem {
 
-// {"op": "attention", ...}: every field, defaults filled in, in a fixed order.
+// {"op": "attention", ...}: every field that counts for the op, defaults filled in, in a fixed order.
 nlohmann::ordered_json to_json(const Problem& problem);
 
 }  // namespace attnsmith::problem

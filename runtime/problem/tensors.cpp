@@ -5,167 +5,16 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "attnsmith/error.hpp"
 #include "problem/limits.hpp"
-#include "problem/overlap.hpp"
-#include "problem/vocabulary.hpp"
+#include "problem/tensor_checks.hpp"
 
 namespace attnsmith::problem {
 namespace {
-
-// A tensor with the name that errors give it.
-struct Named {
-    std::string_view name;
-    const Tensor& tensor;
-
-    bool present() const { return tensor.data != nullptr || tensor.rank != 0; }
-    std::int64_t extent(int axis) const { return tensor.shape[static_cast<std::size_t>(axis)]; }
-    std::int64_t stride(int axis) const { return tensor.strides[static_cast<std::size_t>(axis)]; }
-    std::string part(std::string_view what) const { return fmt::format("{}.{}", name, what); }
-    std::string at(std::string_view what, int axis) const {
-        return fmt::format("{}.{}[{}]", name, what, axis);
-    }
-};
-
-[[noreturn]] void refuse(std::string field, std::string value, std::string accepted) {
-    throw InvalidRequest(std::move(field), std::move(value), std::move(accepted));
-}
-
-// Extents that a tensor has to have; kAny where only the tensor says.
-constexpr std::int64_t kAny = -1;
-struct Expected {
-    std::int64_t extent;
-    std::string_view meaning;
-};
-
-void check_present(const Named& named, std::string_view why) {
-    if (!named.present()) refuse(std::string(named.name), "an absent tensor", std::string(why));
-}
-
-void check_dtype(const Named& named, DType expected) {
-    if (named.tensor.dtype == expected) return;
-    refuse(named.part("dtype"), std::string(to_string(named.tensor.dtype)), std::string(to_string(expected)));
-}
-
-void check_shape(const Named& named, std::initializer_list<Expected> axes) {
-    if (named.tensor.rank != static_cast<int>(axes.size())) {
-        std::string meanings;
-        for (const Expected& axis : axes)
-            meanings += (meanings.empty() ? "" : ", ") + std::string(axis.meaning);
-        refuse(named.part("rank"), std::to_string(named.tensor.rank),
-               fmt::format("{} [{}]", axes.size(), meanings));
-    }
-    int axis = 0;
-    for (const Expected& expected : axes) {
-        const std::int64_t extent = named.extent(axis);
-        if (expected.extent == kAny ? extent < 0 || extent > kMaxLength : extent != expected.extent) {
-            refuse(named.at("shape", axis), std::to_string(extent),
-                   expected.extent == kAny ? fmt::format("{} from 0 to {}", expected.meaning, kMaxLength)
-                                           : fmt::format("{} ({})", expected.extent, expected.meaning));
-        }
-        ++axis;
-    }
-}
-
-bool is_empty(const Tensor& tensor) {
-    return std::ranges::find(tensor.shape.begin(), tensor.shape.begin() + tensor.rank, 0) !=
-           tensor.shape.begin() + tensor.rank;
-}
-
-// Bytes from the first to the last, or nothing where that is no 64-bit number.
-std::optional<std::int64_t> reach_of(const Named& named) {
-    const std::int64_t size = size_of(named.tensor.dtype);
-    std::int64_t bytes = size;
-    for (int axis = 0; axis < named.tensor.rank; ++axis) {
-        if (named.extent(axis) <= 1) continue;
-        std::int64_t step = 0;
-        if (__builtin_mul_overflow(named.stride(axis), size, &step) ||
-            __builtin_mul_overflow(step, named.extent(axis) - 1, &step) ||
-            __builtin_add_overflow(bytes, step, &bytes)) {
-            return std::nullopt;
-        }
-    }
-    return bytes;
-}
-
-// Every byte has an address: no step back, no product or sum that wraps.
-void check_reach(const Named& named) {
-    int widest = 0;
-    for (int axis = 0; axis < named.tensor.rank; ++axis) {
-        if (named.extent(axis) <= 1) continue;
-        if (named.stride(axis) < 0) {
-            refuse(named.at("strides", axis), std::to_string(named.stride(axis)), "a stride from 0");
-        }
-        if (named.extent(widest) <= 1 || named.stride(axis) > named.stride(widest)) widest = axis;
-    }
-    const std::optional<std::int64_t> bytes = reach_of(named);
-    if (!bytes) {
-        refuse(named.at("strides", widest), std::to_string(named.stride(widest)),
-               "strides that keep the tensor within 2^63 bytes");
-    }
-    std::uintptr_t end = 0;
-    if (__builtin_add_overflow(reinterpret_cast<std::uintptr_t>(named.tensor.data),
-                               static_cast<std::uintptr_t>(*bytes), &end)) {
-        refuse(named.part("data"), fmt::format("{}", fmt::ptr(named.tensor.data)),
-               fmt::format("an address with {} bytes after it", *bytes));
-    }
-}
-
-void check_memory(const Named& named, std::int64_t alignment) {
-    if (is_empty(named.tensor)) return;
-    if (named.tensor.data == nullptr) refuse(named.part("data"), "a null pointer", "device memory");
-    check_reach(named);
-    if (reinterpret_cast<std::uintptr_t>(named.tensor.data) % static_cast<std::uintptr_t>(alignment) != 0) {
-        refuse(named.part("data"), fmt::format("{}", fmt::ptr(named.tensor.data)),
-               fmt::format("an address that is a multiple of {} bytes", alignment));
-    }
-}
-
-void check_inner_stride(const Named& named) {
-    const int last = named.tensor.rank - 1;
-    if (is_empty(named.tensor) || named.extent(last) <= 1 || named.stride(last) == 1) return;
-    refuse(named.at("strides", last), std::to_string(named.stride(last)), "1: the last axis is contiguous");
-}
-
-// q, k, v and o: base and rows in the alignment class of the spec.
-void check_operand(const Named& named, const AttentionSpec& spec) {
-    check_memory(named, spec.alignment);
-    check_inner_stride(named);
-    if (is_empty(named.tensor)) return;
-    const std::int64_t size = size_of(named.tensor.dtype);
-    for (int axis = 0; axis + 1 < named.tensor.rank; ++axis) {
-        if (named.extent(axis) <= 1 || named.stride(axis) % (spec.alignment / size) == 0) continue;
-        refuse(named.at("strides", axis), std::to_string(named.stride(axis)),
-               fmt::format("a multiple of {} elements ({} bytes, the spec's alignment)",
-                           spec.alignment / size, spec.alignment));
-    }
-}
-
-void check_vector(const Named& named, DType dtype, Expected extent) {
-    check_dtype(named, dtype);
-    check_shape(named, {extent});
-    check_memory(named, size_of(dtype));
-    check_inner_stride(named);
-}
-
-void check_output_elements(const Named& named) {
-    if (!may_overlap_itself(named.tensor)) return;
-    for (int axis = 0; axis < named.tensor.rank; ++axis) {
-        if (named.extent(axis) > 1 && named.stride(axis) == 0) {
-            refuse(named.at("strides", axis), "0",
-                   "a stride above 0: an output's elements do not share memory");
-        }
-    }
-    std::string strides;
-    for (int axis = 0; axis < named.tensor.rank; ++axis) {
-        strides += (axis == 0 ? "" : ", ") + std::to_string(named.stride(axis));
-    }
-    refuse(named.part("strides"), strides, "strides under which no two elements of an output share memory");
-}
 
 class Checker {
   public:
@@ -403,12 +252,6 @@ class Checker {
         refuse_overlap(lse_, o_);
     }
 
-    static void refuse_overlap(const Named& output, const Named& other) {
-        if (!may_overlap(output.tensor, other.tensor)) return;
-        refuse(std::string(output.name), fmt::format("memory that overlaps {}", other.name),
-               "memory that no other tensor uses");
-    }
-
     std::int64_t indptr_batch(const Named& indptr) const {
         check_index(indptr, {kAny, "batch + 1"});
         if (indptr.extent(0) == 0) refuse(indptr.at("shape", 0), "0", "batch + 1");
@@ -417,11 +260,6 @@ class Checker {
 
     void check_index(const Named& named, Expected extent) const {
         check_vector(named, spec_.index_dtype, extent);
-    }
-
-    void refuse_extra(const Named& named, std::string_view belongs_to) const {
-        if (!named.present()) return;
-        refuse(std::string(named.name), "a tensor", fmt::format("nothing: it belongs to {}", belongs_to));
     }
 
     // Texts are made for what is refused only: a bind may come before each launch.
@@ -452,6 +290,30 @@ class Checker {
 
 BoundShape check_tensors(const Problem& problem, const AttentionTensors& tensors, const Batch& batch) {
     return Checker(problem, tensors, batch).check();
+}
+
+void check_workspace(void* data, std::int64_t bytes, const AttentionTensors& tensors, const Batch& batch) {
+    const Tensor workspace = Tensor::contiguous(data, DType::i32, {bytes / size_of(DType::i32)});
+    const std::pair<const char*, const Tensor*> others[] = {{"q", &tensors.q},
+                                                            {"k", &tensors.k},
+                                                            {"v", &tensors.v},
+                                                            {"o", &tensors.o},
+                                                            {"lse", &tensors.lse},
+                                                            {"sinks", &tensors.sinks},
+                                                            {"alibi_slopes", &tensors.alibi_slopes},
+                                                            {"batch.q_indptr", &batch.q_indptr},
+                                                            {"batch.q_lens", &batch.q_lens},
+                                                            {"batch.kv_indptr", &batch.kv_indptr},
+                                                            {"batch.kv_lens", &batch.kv_lens},
+                                                            {"batch.page_table", &batch.page_table},
+                                                            {"batch.page_indptr", &batch.page_indptr},
+                                                            {"batch.page_indices", &batch.page_indices},
+                                                            {"batch.last_page_len", &batch.last_page_len}};
+    for (const auto& [name, tensor] : others) {
+        if (!*tensor || !may_overlap(workspace, *tensor)) continue;
+        throw InvalidRequest("workspace.data", fmt::format("memory that overlaps {}", name),
+                             "memory that no tensor uses");
+    }
 }
 
 }  // namespace attnsmith::problem

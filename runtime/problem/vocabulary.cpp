@@ -126,8 +126,6 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 
 }  // namespace
 
-std::string_view to_string(Op value) { return name_of<Op>(kOps, value); }
-
 Op parse_op(std::string_view field, std::string_view text) { return parse_word<Op>(kOps, field, text); }
 DType parse_float_dtype(std::string_view field, std::string_view text) {
     return parse_dtype(kFloatDTypes, field, text);
@@ -234,6 +232,7 @@ std::string quote(std::string_view text) {
 
 }  // namespace problem
 
+std::string_view to_string(Op value) { return problem::name_of<Op>(problem::kOps, value); }
 std::string_view to_string(DType value) { return problem::name_of<DType>(problem::kDTypes, value); }
 std::string_view to_string(Mask value) { return problem::name_of<Mask>(problem::kMasks, value); }
 std::string_view to_string(KvStorage value) {

@@ -13,11 +13,6 @@
 
 namespace attnsmith::problem {
 
-// What a request asks for. Only attention is built in this version.
-enum class Op : std::uint8_t { attention, mla, merge, append };
-
-std::string_view to_string(Op value);
-
 // Each throws InvalidRequest(field, text, what is accepted). `text` may also be one of the documented
 // aliases, e.g. "bfloat16"; what comes out of the library is always the canonical word.
 Op parse_op(std::string_view field, std::string_view text);

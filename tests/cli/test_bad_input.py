@@ -47,6 +47,10 @@ BAD_FLAGS = [
     ([*SMALL, "--sm", "90,"], "sm"),
     ([*SMALL, "--sm", "sm_90"], "sm"),
     ([*SMALL, "--op", "atention"], "op"),
+    ([*SMALL, "--op", "merge"], "mask"),
+    (["--op", "merge", "--head-dim", "64", *HEADS, "--kv-heads", "8"], "kv_heads"),
+    (["--op", "merge", "--head-dim", "12", *HEADS], "head_dim"),
+    (["--op", "merge", *HEADS], "head_dim"),
     ([*SMALL, "--head-dim", "64"], "--head-dim is given twice"),
     ([*SMALL, "--sm", "90", "--sm", "80"], "--sm is given twice"),
     ([*SMALL, "--json", "--json"], "--json is given twice"),
@@ -162,6 +166,9 @@ class BadInput(CliTest):
         self.assert_refused(self.run_cli("check", "--seed", "x", "--model", LLAMA, "--filter", "nothing"), "--filter")
         self.assert_refused(self.run_cli("cache", "clear", "--cache", self.folder), "--yes")
         self.assert_refused(self.run_cli("plan", *SMALL, "--sm", "90", env={"ATTNSMITH_LOG": "loud"}), "ATTNSMITH_LOG")
+
+    def test_a_merge_is_no_attention_to_time(self):
+        self.assert_refused(self.run_cli("bench", "attention", "--op", "merge", "--head-dim", "64", *HEADS), "op")
 
     def test_an_op_that_is_not_built_is_no_bad_request(self):
         self.assert_failed(self.run_cli("plan", "--op", "mla", "--sm", "90"), "mla")

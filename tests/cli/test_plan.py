@@ -33,6 +33,19 @@ class Plan(CliTest):
         again = self.write("again.json", json.dumps(by_flags["request"]))
         self.assertEqual(self.plan("--request", again, "--sm", "90"), by_flags)
 
+    def test_a_merge(self):
+        plans = self.plan("--op", "merge", "--dtype", "fp16", "--head-dim", "128", "--q-heads", "32", "--lse", "--q-len",
+                          "100", "--sm", ",".join(map(str, SMS)))["plans"]
+        for plan in plans:
+            self.assert_plan(plan)
+            self.assertEqual([kernel["role"] for kernel in plan["kernels"]], ["merge"])
+            self.assertEqual(plan["request"]["op"], "merge")
+            self.assertNotIn("kv_heads", plan["request"])
+        request = self.write("request.json", json.dumps(plans[0]["request"]))
+        self.assertEqual(self.plan("--request", request, "--sm", "80"), plans[0])
+        text = self.assert_ok(self.run_cli("plan", "--request", request, "--sm", "90")).out
+        self.assertIn("merge of fp16 states, head_dim 128, 32 query heads, lse; batch 1, q_len 100", text)
+
     def test_same_bytes_each_time(self):
         first = self.run_cli("plan", *CONTRACT, "--sm", "89", "--json")
         self.assertEqual(self.run_cli("plan", *CONTRACT, "--sm", "89", "--json"), first)

@@ -45,6 +45,13 @@ class Prewarm(CliTest):
         for plan in plans["plans"]:
             self.assertEqual({kernel["cache"]["state"] for kernel in plan["kernels"]}, {"hit"})
 
+    def test_a_merge(self):
+        command = ["--op", "merge", "--head-dim", "128", "--q-heads", "8", "--sm", "80,90", "--cache", "kernels", "--json"]
+        report = self.assert_ok(self.run_cli("prewarm", *command)).json()
+        self.assertEqual(self.assert_consistent(report)["compiled"], 2)
+        for plan in self.run_cli("plan", *command).json()["plans"]:
+            self.assertEqual([kernel["cache"]["state"] for kernel in plan["kernels"]], ["hit"])
+
     def test_a_part_that_is_not_supported(self):
         result = self.run_cli("prewarm", "--model", DEEPSEEK, "--sm", "90", "--cache", "kernels", "--json")
         self.assert_failed(result, "latent/decode")

@@ -105,6 +105,8 @@ Catalogue make_catalogue(const std::string& models, std::uint64_t seed) {
     add_concurrency(catalogue);
     add_fuzz(catalogue, seed);
     add_models(catalogue, models);
+    add_merge(catalogue);
+    add_merged(catalogue);
     add_input(catalogue);
     return catalogue;
 }

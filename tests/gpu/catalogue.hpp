@@ -50,6 +50,8 @@ void add_strides(Catalogue& catalogue);      // views, alignment classes
 void add_split(Catalogue& catalogue);        // long KV, few queries
 void add_extremes(Catalogue& catalogue);     // extreme logits and values
 void add_bounds(Catalogue& catalogue);       // one Call, many lengths; lengths beyond their bounds
+void add_merge(Catalogue& catalogue);        // op merge: its kernel against an fp64 merge
+void add_merged(Catalogue& catalogue);       // op merge after attention over parts of the keys
 void add_input(Catalogue& catalogue);        // requests and tensors that must be refused
 void add_graphs(Catalogue& catalogue);       // CUDA graphs
 void add_concurrency(Catalogue& catalogue);  // threads, several runtimes, many launches

@@ -91,14 +91,14 @@ class BareCall {
         workspace_.fill(0);
         arguments_ = engine::make_arguments(plan.problem, operands.tensors, operands.batch, shape, launch,
                                             workspace_.data());
-        loaded_ = impl.loaded.get(api, 0, plan.attention);
+        loaded_ = impl.loaded.get(api, 0, *plan.attention);
         config_ = {.grid_x = static_cast<unsigned>(launch.grid),
                    .grid_y = 1,
                    .grid_z = 1,
-                   .block_x = static_cast<unsigned>(plan.attention.threads()),
+                   .block_x = static_cast<unsigned>(plan.attention->threads()),
                    .block_y = 1,
                    .block_z = 1,
-                   .shared_bytes = static_cast<unsigned>(plan.attention.shared_bytes),
+                   .shared_bytes = static_cast<unsigned>(plan.attention->shared_bytes),
                    .stream = stream,
                    .attributes = nullptr,
                    .attribute_count = 0};

@@ -150,6 +150,10 @@ Asked read_asked(const Command& command) {
     return command.has("request") ? read_request_source(command) : read_flags_source(command);
 }
 
+std::string name_of(const ModelAttention& attention) {
+    return attention.name.empty() ? std::string(to_string(attention.request.spec.op)) : attention.name;
+}
+
 void add_model_flags(Command& command, bool several) {
     constexpr const char* kHelp =
         "a Hugging Face config.json, or the folder that holds one; - is standard input";

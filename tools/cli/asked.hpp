@@ -24,6 +24,9 @@ void add_request_flags(Command& command);
 // Throws BadUsage, InvalidRequest, Unsupported.
 Asked read_asked(const Command& command);
 
+// The attention's name in its model; its op, of a request that has none.
+std::string name_of(const ModelAttention& attention);
+
 // --model alone, with the flags that fill in what a config.json does not say.
 void add_model_flags(Command& command, bool several);
 Model read_model(const Command& command, const std::string& path);

@@ -204,6 +204,8 @@ int run_attention(const Command& command) {
     Runtime runtime(runtime_options(command));
     std::vector<NamedSpeed> speeds;
     for (const ModelAttention& attention : asked.attentions) {
+        const Op op = attention.request.spec.op;
+        if (op != Op::attention) throw InvalidRequest("op", std::string(to_string(op)), "attention");
         speeds.push_back({attention.name.empty() ? "request" : attention.name,
                           bench::measure_attention(runtime, attention.request, 0.1)});
     }

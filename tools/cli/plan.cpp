@@ -23,6 +23,7 @@ constexpr const char* kDetails =
     "Examples:\n"
     "  attnsmith plan --op attention --dtype bf16 --head-dim 128 --q-heads 32 --kv-heads 8 --mask causal "
     "--kv paged --page-size 16 --q-len 1024 --kv-len 4096 --batch 8 --sm 90 --json\n"
+    "  attnsmith plan --op merge --dtype bf16 --head-dim 128 --q-heads 32 --q-len 1024 --sm 90\n"
     "  attnsmith plan --model config.json --sm 80,90";
 
 struct Plans {
@@ -52,7 +53,7 @@ void plan_attention(const Runtime& runtime, const ModelAttention& attention, int
         if (!attention.name.empty()) plans.plans.back()["model"] = model_json(attention);
     } catch (const Unsupported& error) {
         if (!listed) throw;
-        plans.refused.push_back({attention.name.empty() ? "attention" : attention.name, error.what(), sm});
+        plans.refused.push_back({name_of(attention), error.what(), sm});
     }
 }
 

@@ -50,7 +50,15 @@ std::string features_text(const Json& request) {
     return text;
 }
 
+std::string merge_text(const Json& request) {
+    return fmt::format("merge of {} states, head_dim {}, {} query heads{}; batch {}, q_len {}",
+                       word(request, "dtype"), number(request, "head_dim_vo"), number(request, "q_heads"),
+                       is_set(request, "lse") ? ", lse" : "", number(request, "batch"),
+                       number(request, "q_len"));
+}
+
 std::string request_text(const Json& request) {
+    if (word(request, "op") == "merge") return merge_text(request);
     return fmt::format("{}, {}, {}; batch {}, q_len {}, kv_len {}", heads_text(request),
                        features_text(request), storage_text(request), number(request, "batch"),
                        number(request, "q_len"), number(request, "kv_len"));

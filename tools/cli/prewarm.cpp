@@ -40,7 +40,7 @@ Work distinct_specs(const Asked& asked) {
     for (const ModelAttention& attention : asked.attentions) {
         if (std::ranges::find(work.specs, attention.request.spec) != work.specs.end()) continue;
         work.specs.push_back(attention.request.spec);
-        work.names.push_back(attention.name.empty() ? "attention" : attention.name);
+        work.names.push_back(name_of(attention));
     }
     return work;
 }

@@ -3,7 +3,9 @@
 // lengths change.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "attnsmith/tensor.hpp"
 
@@ -22,6 +24,19 @@ struct AttentionTensors {
     Tensor lse{};           // f32, as o without its last axis; present exactly when AttentionSpec::lse
     Tensor sinks{};         // f32 [q_heads], natural-log units; present exactly when AttentionSpec::sink
     Tensor alibi_slopes{};  // f32 [q_heads]; present exactly when AttentionSpec::alibi
+};
+
+// Of Op::merge. State s is what attention over the s-th set of keys gave: o_states[s] and lse_states[s]. A
+// row whose lse is -inf contributes nothing, whatever its o holds; rows with nothing but such give o = 0 and
+// lse = -inf; a NaN in lse makes the row NaN. Each tensor has strides of its own; the last of o and of the
+// o_states is 1.
+struct MergeTensors {
+    static constexpr std::size_t kMaxStates = 32;  // of one call; more are merged in steps
+
+    std::vector<Tensor> o_states{};    // 1 .. kMaxStates of them, each [q_tokens, q_heads, head_dim_vo]
+    std::vector<Tensor> lse_states{};  // as many, f32, natural log, each [q_tokens, q_heads]
+    Tensor o{};    // as one of o_states; may be the very view that one of them is, overlaps nothing else
+    Tensor lse{};  // as one of lse_states, likewise; present exactly when AttentionSpec::lse
 };
 
 // Lengths on the device, dtype AttentionSpec::index_dtype, contiguous. A length beyond its bound is clamped

@@ -102,7 +102,8 @@ class ATTNSMITH_API Call {
     // captured graph needs this object alive, which holds the code and perhaps the workspace.
     void launch(Stream stream = nullptr) const;
 
-    // Waits for the device and reads the status. Not to be called during a capture.
+    // Waits for the device and reads the status. Not to be called during a capture. A merge reads no lengths
+    // from the device: its status is always clear.
     CallStatus status() const;
     void clear_status() const;
 
@@ -122,7 +123,7 @@ class ATTNSMITH_API Kernel {
   public:
     Kernel();
 
-    // Bytes of workspace that a Call needs whose tensors have these bounds, at least 256.
+    // Bytes of workspace that a Call needs whose tensors have these bounds: at least 256, or 0 of a merge.
     // `q_tokens` counts the queries of all sequences: batch * max_q_len for a dense q, q.shape[0] for a
     // ragged one. Throws InvalidRequest naming the argument that is negative or more than any launch takes.
     std::size_t workspace_bytes(std::int64_t batch, std::int64_t q_tokens, std::int64_t max_kv_len) const;
@@ -132,6 +133,7 @@ class ATTNSMITH_API Kernel {
     // The Call owns its workspace: device memory is allocated, which may not be done during a capture.
     Call bind(const AttentionTensors& tensors, const Batch& batch) const;
     Call bind(const AttentionTensors& tensors, const Batch& batch, Workspace workspace) const;
+    Call bind(const MergeTensors& tensors) const;  // of Op::merge; needs no workspace
 
     const AttentionSpec& spec() const;  // normalised
     int device() const;                 // ordinal

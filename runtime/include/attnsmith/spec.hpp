@@ -1,4 +1,4 @@
-// What attention is asked for. AttentionSpec says what the attention is; PlanSizes says how large it will
+// What is asked for. AttentionSpec says which attention (or merge) it is; PlanSizes says how large it will
 // typically be, so that the planner can choose tiles and a KV split. Neither holds a pointer.
 #pragma once
 
@@ -13,11 +13,17 @@
 
 namespace attnsmith {
 
-// Scaled dot-product attention: o = softmax(mask(softcap(scale * q k^T) + alibi)) v, for each query head with
-// the key/value head that its group shares. All counts are in elements.
+// Op::attention, scaled dot-product attention: o = softmax(mask(softcap(scale * q k^T) + alibi)) v, for each
+// query head with the key/value head that its group shares. All counts are in elements.
+//
+// Op::merge joins states s of the same queries that were computed over disjoint sets of keys:
+// o = sum_s w_s o_s / sum_s w_s with w_s = exp(lse_s - max lse), and lse = log sum_s exp(lse_s). Of the
+// fields count dtype (of the states and of o), head_dim_vo, q_heads, alignment and lse; the others stay as
+// they are here.
 struct AttentionSpec {
+    Op op = Op::attention;
     DType dtype = DType::bf16;     // of q, k, v and o: f16 or bf16
-    std::int64_t head_dim_qk = 0;  // a multiple of 8 from 8 to 256
+    std::int64_t head_dim_qk = 0;  // a multiple of 8 from 8 to 256; a merge has none
     std::int64_t head_dim_vo = 0;  // likewise; 0 means head_dim_qk
     std::int64_t q_heads = 0;
     std::int64_t kv_heads = 0;  // divides q_heads; 0 means q_heads

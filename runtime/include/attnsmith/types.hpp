@@ -8,6 +8,8 @@
 
 namespace attnsmith {
 
+// What is computed; spelled as they are named. mla and append are not built yet: they are Unsupported.
+enum class Op : std::uint8_t { attention, mla, merge, append };
 // Spelled "fp16", "bf16", "fp32", "int32" and "int64".
 enum class DType : std::uint8_t { f16, bf16, f32, i32, i64 };
 // These and the next two are spelled as they are named.
@@ -33,6 +35,7 @@ constexpr std::int64_t size_of(DType dtype) {
     return 0;
 }
 
+ATTNSMITH_API std::string_view to_string(Op value);
 ATTNSMITH_API std::string_view to_string(DType value);
 ATTNSMITH_API std::string_view to_string(Mask value);
 ATTNSMITH_API std::string_view to_string(KvStorage value);

@@ -21,6 +21,15 @@ namespace {
 // Read off nvdisasm -hex.
 enum Opcode : std::uint16_t { kHmma = 0x23c, kLdsm = 0x83b, kLdgsts = 0xfae, kStl = 0x387, kLdl = 0x983 };
 
+std::set<KernelConfig> kernels_of(const std::vector<AttentionSpec>& specs, int sm) {
+    std::set<KernelConfig> kernels;
+    for (const AttentionSpec& spec : specs) {
+        for (const KernelConfig& kernel : planner::kernel_set(problem::validate(spec, {}).spec, sm).kernels)
+            kernels.insert(kernel);
+    }
+    return kernels;
+}
+
 // The kernels whose machine code is looked at on every SM: each head dim of the main shapes, storage and
 // tile; and the logit transforms, small alignments and wide indices at one head dim.
 std::set<KernelConfig> kernels_on(int sm) {
@@ -44,12 +53,24 @@ std::set<KernelConfig> kernels_on(int sm) {
         extras.alignment = alignment;
         specs.push_back(extras);
     }
-    std::set<KernelConfig> kernels;
-    for (const AttentionSpec& spec : specs) {
-        for (const KernelConfig& kernel : planner::kernel_set(problem::validate(spec, {}).spec, sm).kernels)
-            kernels.insert(kernel);
+    return kernels_of(specs, sm);
+}
+
+// Op merge: what head dims and alignments make of it, with both dtypes.
+std::set<KernelConfig> merges_on(int sm) {
+    std::vector<AttentionSpec> specs;
+    for (const std::int64_t dim : {8, 64, 72, 128, 256}) {
+        for (const int alignment : {16, 8, 4, 2}) {
+            if (alignment != 16 && dim != 72) continue;
+            for (const DType dtype : {DType::f16, DType::bf16})
+                specs.push_back({.op = Op::merge,
+                                 .dtype = dtype,
+                                 .head_dim_vo = dim,
+                                 .q_heads = 8,
+                                 .alignment = alignment});
+        }
     }
-    return kernels;
+    return kernels_of(specs, sm);
 }
 
 // What is wrong with a kernel; empty if nothing is.
@@ -89,9 +110,8 @@ std::string inspect(const compiler::Nvrtc& nvrtc, const KernelConfig& kernel) {
     return wrong;
 }
 
-std::string inspect_all(int sm) {
+std::string inspect_all(const std::set<KernelConfig>& set) {
     const auto nvrtc = compiler::Nvrtc::open(test::nvrtc_options());
-    const std::set<KernelConfig> set = kernels_on(sm);
     const std::vector<KernelConfig> kernels(set.begin(), set.end());
     std::atomic<std::size_t> next = 0;
     std::mutex mutex;
@@ -121,6 +141,13 @@ std::string inspect_all(int sm) {
 TEST_CASE("the machine code of every kernel is as planned", "[compiler][machine_code]") {
     for (const planner::DeviceTraits& device : planner::known_devices()) {
         INFO("sm_" << device.sm);
-        CHECK(inspect_all(device.sm) == "");
+        CHECK(inspect_all(kernels_on(device.sm)) == "");
+    }
+}
+
+TEST_CASE("the machine code of every merge is as planned", "[compiler][machine_code][merge]") {
+    for (const planner::DeviceTraits& device : planner::known_devices()) {
+        INFO("sm_" << device.sm);
+        CHECK(inspect_all(merges_on(device.sm)) == "");
     }
 }

@@ -54,6 +54,30 @@ TEST_CASE("a key covers every header that the source can reach", "[engine]") {
     CHECK(source.fields_json.find("merge_splits") == std::string::npos);
 }
 
+TEST_CASE("a merge's key covers its own headers, not the attention's", "[engine][merge]") {
+    const auto cubins = cubins_without_cache();
+    std::set<std::string> keys;
+    for (DType dtype : {DType::f16, DType::bf16}) {
+        for (std::int64_t dim : {64, 128}) {
+            for (int alignment : {16, 8, 4, 2}) {
+                const auto set = kernels({.op = Op::merge,
+                                          .dtype = dtype,
+                                          .head_dim_vo = dim,
+                                          .q_heads = 1,
+                                          .alignment = alignment},
+                                         90);
+                keys.insert(cubins.source_of(set.front()).key.hex());
+            }
+        }
+    }
+    CHECK(keys.size() == 16);
+    const auto source =
+        cubins.source_of(kernels({.op = Op::merge, .head_dim_vo = 64, .q_heads = 1}, 90).front());
+    for (const char* header : {"attention/merge_states.cuh", "abi/merge_arguments.h", "common/copy.cuh"})
+        CHECK(source.fields_json.find(header) != std::string::npos);
+    CHECK(source.fields_json.find("attention_mma") == std::string::npos);
+}
+
 TEST_CASE("nothing of this machine is in a key or a source", "[engine]") {
     const auto cubins = cubins_without_cache();
     const auto source = cubins.source_of(kernels({.head_dim_qk = 64, .q_heads = 1}, 90).front());

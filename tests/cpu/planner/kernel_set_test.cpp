@@ -66,7 +66,7 @@ TEST_CASE("every plan's kernels are in the kernel set of its spec and SM", "[pla
         device.sm_count = 1 + static_cast<int>(random() % 300);
         device.name = "some other product";
         const planner::Plan plan = planner::make_plan(problem, device);
-        REQUIRE(contains(set, plan.attention));
+        REQUIRE(contains(set, *plan.attention));
         REQUIRE(contains(set, plan.merge));
         ++planned;
     }
@@ -91,6 +91,20 @@ TEST_CASE("the kernel set depends on nothing that is an argument at launch", "[p
     REQUIRE(set_of(other) != reference);
 }
 
+TEST_CASE("a merge has one kernel, whatever the heads, the lse and the sizes", "[planner][merge]") {
+    for (const planner::DeviceTraits& device : planner::known_devices()) {
+        AttentionSpec spec{.op = Op::merge, .head_dim_vo = 128, .q_heads = 4};
+        const auto set = planner::kernel_set(spec, device.sm).kernels;
+        REQUIRE(set.size() == 1);
+        spec.q_heads = 64;
+        spec.lse = true;
+        REQUIRE(planner::kernel_set(spec, device.sm).kernels == set);
+        REQUIRE(planner::make_plan(problem::validate(spec, {3, 1000, 1}), device).merge == set[0]);
+        spec.alignment = 8;
+        REQUIRE(planner::kernel_set(spec, device.sm).kernels != set);
+    }
+}
+
 TEST_CASE("every SM of the table has a plan for every head dim", "[planner]") {
     for (const planner::DeviceTraits& device : planner::known_devices()) {
         for (std::int64_t qk = 8; qk <= 256; qk += 8) {
@@ -100,9 +114,9 @@ TEST_CASE("every SM of the table has a plan for every head dim", "[planner]") {
                     const auto plan = planner::make_plan(
                         problem::validate(spec, {.batch = 2, .q_len = q_len, .kv_len = 4096}), device);
                     CAPTURE(device.sm, qk, vo, q_len);
-                    REQUIRE(plan.attention.shared_bytes <= device.shared_bytes_per_block);
-                    REQUIRE(plan.attention.registers_ceiling() >= 128);
-                    REQUIRE(plan.attention.ctas_per_sm >= 1);
+                    REQUIRE(plan.attention->shared_bytes <= device.shared_bytes_per_block);
+                    REQUIRE(plan.attention->registers_ceiling() >= 128);
+                    REQUIRE(plan.attention->ctas_per_sm >= 1);
                 }
             }
         }

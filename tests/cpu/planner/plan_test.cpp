@@ -20,6 +20,10 @@ AttentionSpec llama() {
     return {.dtype = DType::bf16, .head_dim_qk = 128, .q_heads = 32, .kv_heads = 8, .mask = Mask::causal};
 }
 
+AttentionSpec merge(std::int64_t head_dim) {
+    return {.op = Op::merge, .head_dim_vo = head_dim, .q_heads = 6};
+}
+
 planner::Plan plan_of(const AttentionSpec& spec, const PlanSizes& sizes, int sm = 90) {
     return planner::make_plan(problem::validate(spec, sizes), planner::traits_of(sm));
 }
@@ -76,6 +80,50 @@ TEST_CASE("the schema refuses what a plan must not say", "[planner]") {
     json = good;
     json["split_kv"] = {{"policy", "chunks"}};
     CHECK(schema_errors(json) != "");
+    json = good;
+    json["request"].erase("mask");  // only a merge has none
+    CHECK(schema_errors(json) != "");
+    json["request"]["op"] = "merge";
+    CHECK(schema_errors(json) == "");
+}
+
+TEST_CASE("a merge's plan meets the schema on every SM and names one kernel", "[planner][merge]") {
+    for (const planner::DeviceTraits& device : planner::known_devices()) {
+        for (std::int64_t dim = 8; dim <= 256; dim += 8) {
+            const planner::Plan plan = plan_of(merge(dim), {2, 100, 1}, device.sm);
+            CAPTURE(device.sm, dim);
+            REQUIRE(!plan.attention);
+            REQUIRE(plan.merge.backend == planner::Backend::cuda_core);
+            REQUIRE(plan.merge.ctas_per_sm * plan.merge.threads() <= device.threads_per_sm);
+            const nlohmann::json json = json_of(plan);
+            REQUIRE(schema_errors(json) == "");
+            REQUIRE(json["kernels"].size() == 1);
+            REQUIRE(json["kernels"][0]["role"] == "merge");
+            REQUIRE(json["kernels"][0]["cache"]["key"] == kMiss.key);  // the second state is the merge's
+            REQUIRE(json["split_kv"] == nlohmann::json{{"policy", "none"}});
+            REQUIRE(json["request"]["op"] == "merge");
+            REQUIRE(!json["request"].contains("mask"));
+        }
+    }
+}
+
+TEST_CASE("a merge's grid covers its rows, and no more than a grid has", "[planner][merge]") {
+    for (std::int64_t dim : {8, 64, 72, 128, 256}) {
+        const planner::Plan plan = plan_of(merge(dim), {});
+        for (std::int64_t tokens : {0, 1, 2, 31, 4096, 1 << 28}) {
+            const planner::Launch launch = planner::launch_of(plan, {.batch = 1, .q_tokens = tokens});
+            REQUIRE(launch.rows == tokens * 6);
+            REQUIRE(launch.merge_grid * plan.merge.tile_q >= launch.rows);
+            REQUIRE((launch.merge_grid - 1) * plan.merge.tile_q < std::max<std::int64_t>(launch.rows, 1));
+            REQUIRE(launch.grid == 0);
+            REQUIRE(launch.workspace_bytes == 0);
+        }
+    }
+    AttentionSpec wide = merge(256);
+    wide.q_heads = 65536;
+    const planner::Plan plan = plan_of(wide, {});
+    REQUIRE_THROWS_AS(planner::launch_of(plan, {.batch = 1, .q_tokens = 1 << 20}), InvalidRequest);
+    REQUIRE_THROWS_AS(json_of(plan_of(wide, {1 << 20, 1 << 30, 1})), InvalidRequest);
 }
 
 TEST_CASE("the same inputs give the same bytes of JSON", "[planner]") {
@@ -84,8 +132,8 @@ TEST_CASE("the same inputs give the same bytes of JSON", "[planner]") {
 }
 
 TEST_CASE("the query tile follows the packed rows", "[planner]") {
-    CHECK(plan_of(llama(), {64, 1, 4096}).attention.tile_q == 16);    // 4 packed rows
-    CHECK(plan_of(llama(), {8, 4096, 4096}).attention.tile_q >= 64);  // plenty
+    CHECK(plan_of(llama(), {64, 1, 4096}).attention->tile_q == 16);    // 4 packed rows
+    CHECK(plan_of(llama(), {8, 4096, 4096}).attention->tile_q >= 64);  // plenty
 }
 
 TEST_CASE("KV is split where the grid is small, and not where it is large", "[planner]") {
@@ -102,7 +150,7 @@ TEST_CASE("chunks are whole tiles, at absolute positions", "[planner]") {
                               1 + static_cast<std::int64_t>(random() % 4),
                               1 + static_cast<std::int64_t>(random() % 200000)};
         const planner::Plan plan = plan_of(llama(), sizes);
-        REQUIRE(plan.split.chunk % plan.attention.tile_kv == 0);
+        REQUIRE(plan.split.chunk % plan.attention->tile_kv == 0);
         const problem::BoundShape shape{.batch = sizes.batch,
                                         .q_tokens = sizes.batch * sizes.q_len,
                                         .max_q_len = sizes.q_len,
@@ -111,7 +159,7 @@ TEST_CASE("chunks are whole tiles, at absolute positions", "[planner]") {
         REQUIRE(launch.splits >= 1);
         REQUIRE(launch.splits <= 256);
         if (launch.splits > 1) {
-            REQUIRE(launch.chunk % plan.attention.tile_kv == 0);
+            REQUIRE(launch.chunk % plan.attention->tile_kv == 0);
             REQUIRE(launch.chunk * launch.splits >= shape.max_kv_len);
             REQUIRE(launch.chunk * (launch.splits - 1) < shape.max_kv_len);
             REQUIRE(launch.workspace_bytes >= 256 + launch.splits * launch.rows * (128 + 2) * 4);
@@ -137,7 +185,7 @@ TEST_CASE("the grid covers every tile of a ragged batch", "[planner]") {
             plan, {.batch = batch, .q_tokens = tokens, .max_q_len = longest, .max_kv_len = 512});
         std::int64_t needed = 0;
         for (std::int64_t length : lengths)
-            needed += (length * 4 + plan.attention.tile_q - 1) / plan.attention.tile_q;
+            needed += (length * 4 + plan.attention->tile_q - 1) / plan.attention->tile_q;
         REQUIRE(launch.tiles >= needed);
     }
 }

@@ -1,0 +1,55 @@
+// What tensors are checked for, whatever they are bound to: each check throws InvalidRequest naming the
+// tensor and its part, what it has and what is accepted.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+
+#include "attnsmith/spec.hpp"
+#include "attnsmith/tensor.hpp"
+
+namespace attnsmith::problem {
+
+// A tensor with the name that errors give it. Texts are made for what is refused only: a bind may come before
+// each launch.
+struct Named {
+    std::string_view name;
+    const Tensor& tensor;
+    int index = -1;  // in a list of tensors; -1: not of a list
+
+    bool present() const { return tensor.data != nullptr || tensor.rank != 0; }
+    std::int64_t extent(int axis) const { return tensor.shape[static_cast<std::size_t>(axis)]; }
+    std::int64_t stride(int axis) const { return tensor.strides[static_cast<std::size_t>(axis)]; }
+
+    std::string text() const;                               // "q", "o_states[3]"
+    std::string part(std::string_view what) const;          // "q.dtype"
+    std::string at(std::string_view what, int axis) const;  // "q.strides[2]"
+};
+
+// Extents that a tensor has to have; kAny where only the tensor says.
+inline constexpr std::int64_t kAny = -1;
+struct Expected {
+    std::int64_t extent;
+    std::string_view meaning;
+};
+
+[[noreturn]] void refuse(std::string field, std::string value, std::string accepted);
+
+void check_present(const Named& named, std::string_view why);
+void refuse_extra(const Named& named, std::string_view belongs_to);
+void check_dtype(const Named& named, DType expected);
+void check_shape(const Named& named, std::initializer_list<Expected> axes);
+// Memory for every element, at addresses that exist, from a base of this alignment in bytes.
+void check_memory(const Named& named, std::int64_t alignment);
+void check_inner_stride(const Named& named);
+// q, k, v and o: base and rows in the alignment class of the spec, the last axis contiguous.
+void check_operand(const Named& named, const AttentionSpec& spec);
+void check_vector(const Named& named, DType dtype, Expected extent);
+// No two elements of an output share memory.
+void check_output_elements(const Named& named);
+void refuse_overlap(const Named& output, const Named& other);
+
+}  // namespace attnsmith::problem
