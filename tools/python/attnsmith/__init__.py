@@ -13,7 +13,7 @@ from __future__ import annotations
 import importlib
 from typing import Any, Dict, List
 
-from ._library import library as _library
+from ._library import library as _opened
 from .buffers import Array, Buffer
 from .errors import (CacheError, CompileError, DriverError, Error, InvalidRequest, LibraryMissing, OutOfMemory,
                      Unsupported)
@@ -49,12 +49,12 @@ def cache(operation: str = "stat") -> Dict[str, Any]:
 
 def features() -> List[str]:
     """What the library has: "op:attention", "backend:mma", ..."""
-    return _library().features()
+    return _opened().features()
 
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":  # of the library that is loaded
-        return _library().version
+        return _opened().version
     if name == "torch":
         return importlib.import_module(".torch", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
