@@ -35,6 +35,7 @@ from .runtime import Runtime, default_runtime
 
 _MOST_KERNELS = 4096  # distinct problems that are remembered; beyond, finding one starts over
 _MOST_SIZES = 1024  # of one of them
+_MOST_STATES = 32  # that one kernel merges
 _LONGEST = 1 << 30
 _MOST_PACKED = (1 << 31) - 1  # queries times group size
 
@@ -398,7 +399,8 @@ def merge_states(o_states: Any, lse_states: Any, *, out: Any = None, return_lse:
 
     o_states: a sequence of tensors [tokens, heads, head_dim], or one tensor [tokens, states, heads, head_dim].
     lse_states: a sequence of fp32 tensors [tokens, heads], or one tensor [tokens, states, heads]: natural-log
-    log-sum-exp, as return_lse gives it (FlashInfer's is in base 2: multiply it by log(2)).
+    log-sum-exp, as return_lse gives it (FlashInfer's is in base 2: multiply it by log(2)). More than 32 states are
+    merged in steps, whose results are rounded to the dtype of o_states.
     Gives (o [tokens, heads, head_dim], lse [tokens, heads]), without return_lse o alone. A row that attended to nothing
     in all of the states gives 0 and -inf. Raises InvalidRequest naming the tensor.
     """
@@ -411,17 +413,32 @@ def merge_states(o_states: Any, lse_states: Any, *, out: Any = None, return_lse:
     o_views, lse_views = merge_states_views(o_states, lse_states, order)
     _need_axes("o_states", o_views[0], "[tokens, heads, head_dim]")
     if scope is None:
-        return _merge(dispatch, framework, index, order, like, o_views, lse_views, out, return_lse)
+        return _merge_all(dispatch, framework, index, order, like, o_views, lse_views, out, return_lse)
     with scope:
-        return _merge(dispatch, framework, index, order, like, o_views, lse_views, out, return_lse)
+        return _merge_all(dispatch, framework, index, order, like, o_views, lse_views, out, return_lse)
+
+
+def _merge_all(dispatch: _Dispatch, framework: Framework, index: int, order: Order, like: Any, o_views: List[View],
+               lse_views: List[View], out: Any, return_lse: bool) -> Any:
+    """In steps where there are more states than one kernel takes."""
+    made = []
+    while len(o_views) > _MOST_STATES:
+        groups = [slice(i, i + _MOST_STATES) for i in range(0, len(o_views), _MOST_STATES)]
+        made = [_merge(dispatch, framework, index, order, like, o_views[group], lse_views[group], None, True)
+                for group in groups]
+        o_views, lse_views = merge_states_views([o for o, _ in made], [lse for _, lse in made], order)
+    o, lse = _merge(dispatch, framework, index, order, like, o_views, lse_views, out, return_lse)
+    if order.held or not framework.ordered:
+        dispatch.settle(index, order.stream)
+    o = framework.result(o) if out is None else o
+    return (o, framework.result(lse)) if return_lse else o
 
 
 def _merge(dispatch: _Dispatch, framework: Framework, index: int, order: Order, like: Any, o_views: List[View],
-           lse_views: List[View], out: Any, return_lse: bool) -> Any:
+           lse_views: List[View], out: Any, return_lse: bool) -> Tuple[Any, Any]:
     _, shape, _, kind, _ = o_views[0]
     tokens, heads, head_dim = shape
-    made = out is None
-    if made:
+    if out is None:
         out = framework.empty(like, (tokens, heads, head_dim), kind, dispatch.runtime.allocate, index)
     o = _view(out, "out", order)
     lse = lse_view = None
@@ -447,8 +464,4 @@ def _merge(dispatch: _Dispatch, framework: Framework, index: int, order: Order, 
     if code:
         raise dispatch.library.error(code, block.failure())
     free.append(block)
-    if order.held or not framework.ordered:
-        dispatch.settle(index, order.stream)
-    if made:
-        out = framework.result(out)
-    return (out, framework.result(lse)) if return_lse else out
+    return out, lse

@@ -10,6 +10,7 @@ import pathlib
 import re
 import sys
 import threading
+import traceback
 import weakref
 from ctypes import byref, c_char_p, c_int32, c_void_p
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
@@ -39,18 +40,9 @@ def _log_callback(log: Log) -> Any:
         try:
             log(_abi.LOG_LEVELS[level], line.decode(errors="replace"))
         except BaseException:  # nothing may pass into the library, which goes on
-            sys.unraisablehook(_Unraisable(log))
+            traceback.print_exc()
+
     return _abi.Log(call)
-
-
-class _Unraisable:
-    """What sys.unraisablehook takes."""
-
-    err_msg = "in the log callback of an attnsmith.Runtime"
-
-    def __init__(self, log: Log) -> None:
-        self.exc_type, self.exc_value, self.exc_traceback = sys.exc_info()
-        self.object = log
 
 
 class Runtime:
@@ -158,16 +150,15 @@ class Runtime:
 
         Gives the report (schema attnsmith.prewarm/1). Kernels that failed are in it. Raises InvalidRequest, CacheError.
         """
-        specs, unsupported = self._specs(requests, models, model_options)
+        specs, names, unsupported = self._specs(requests, models, model_options)
         sms = _requests.compute_capabilities(sm) if sm is not None else sorted({d["sm"] for d in self.devices()})
         if not sms:
             raise InvalidRequest("sm", "nothing", "compute capabilities such as [80, 90], since no GPU is present")
         report = self._prewarm(specs, sms, jobs, progress)
-        if unsupported:
-            report.setdefault("unsupported", []).extend(unsupported)
-            summary = report.get("summary", {})
-            if "unsupported" in summary:
-                summary["unsupported"] += len(unsupported)
+        for refused in report["unsupported"]:  # a place in the list of specs says nothing to the caller
+            unsupported.append({"name": names[refused["spec"]], "reason": refused["reason"], "sm": refused["sm"]})
+        report["unsupported"] = unsupported
+        report["summary"]["unsupported"] = len(unsupported)
         return report
 
     def cache(self, operation: str = "stat") -> Dict[str, Any]:
@@ -240,22 +231,26 @@ class Runtime:
         self._library.call(function, self._handle(), byref(spec), byref(sizes), ordinal, byref(out))
         return out.value or 0
 
-    def _specs(self, requests: Any, models: Any, options: Mapping[str, Any]) -> Tuple[List[_abi.Spec], List[Any]]:
-        """Each distinct spec once, and what the models have that cannot be planned."""
-        asked = [requests] if isinstance(requests, Mapping) else list(requests)
+    def _specs(self, requests: Any, models: Any,
+               options: Mapping[str, Any]) -> Tuple[List[_abi.Spec], List[str], List[Any]]:
+        """Each distinct spec once, the name of the first attention that has it, and what cannot be planned."""
+        asked = [("attention", words) for words in ([requests] if isinstance(requests, Mapping) else requests)]
         unsupported: List[Any] = []
         one_model = isinstance(models, (str, bytes, os.PathLike, Mapping))
         for config in [models] if one_model else models:
             model = self.model(config, **options)
-            asked += [_words_of(attention["request"]) for attention in model["attentions"]]
+            asked += [(attention["name"], _words_of(attention["request"])) for attention in model["attentions"]]
             unsupported += model["unsupported"]
         if options and not models:
-            raise InvalidRequest(next(iter(options)), "an option of a model", "requests and models; an option of a "
-                                 "model goes with models=")
+            raise InvalidRequest(next(iter(options)), "an option of a model", "requests, models, sm, jobs and progress; "
+                                 "the options of a model need models=")
         if not asked and not unsupported:
             raise InvalidRequest("requests", "nothing", "requests or models")
-        specs = {bytes(spec): spec for spec, _ in (_requests.parse(self._library, words) for words in asked)}
-        return list(specs.values()), unsupported
+        distinct: Dict[bytes, Tuple[_abi.Spec, str]] = {}
+        for name, words in asked:
+            spec, _ = _requests.parse(self._library, words)
+            distinct.setdefault(bytes(spec), (spec, name))
+        return [spec for spec, _ in distinct.values()], [name for _, name in distinct.values()], unsupported
 
     def _prewarm(self, specs: Sequence[_abi.Spec], sms: Sequence[int], jobs: int,
                  progress: Optional[Progress]) -> Dict[str, Any]:
@@ -302,7 +297,7 @@ class _Interruptible:
         interrupt: Optional[BaseException] = None
         while not done.is_set():
             try:
-                done.wait()
+                done.wait(0.1)  # a signal that another thread got is seen between waits alone
             except BaseException as error:  # of a signal: what is being compiled is waited for all the same
                 interrupt, self._cancelled = error, True
         for error in (interrupt, self._failure, outcome.get("error")):
