@@ -19,6 +19,11 @@ MODELS = REPOSITORY / "tests/models"
 LIBRARY = os.environ.setdefault("ATTNSMITH_LIBRARY", str(REPOSITORY / "build/release/runtime/libattnsmith.so"))
 FAKE_CUDA = os.environ.get("ATTNSMITH_FAKE_CUDA", "")
 
+# Neither the user's kernels nor their settings count here.
+_own_cache = tempfile.TemporaryDirectory(prefix="attnsmith-python-cache-")
+os.environ["ATTNSMITH_CACHE_DIR"] = _own_cache.name
+os.environ.pop("ATTNSMITH_LOG", None)
+
 sys.path.insert(0, str(PACKAGE.parent))
 import attnsmith  # noqa: E402  (of this repository, not one that is installed)
 

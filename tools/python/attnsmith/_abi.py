@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import (CFUNCTYPE, POINTER, Structure, c_char_p, c_double, c_int32, c_int64, c_size_t, c_uint8, c_uint16,
-                    c_uint32, c_uint64, c_void_p)
+                    c_uint64, c_void_p)
+from typing import Any
 
 ABI_VERSION = 1
 OK = 0
@@ -45,17 +46,20 @@ class Sized(Structure):
         super().__init__(size=ctypes.sizeof(type(self)), **fields)
 
 
+def _all(kind: Any, *names: str) -> Any:
+    return [(name, kind) for name in names]
+
+
 class Spec(Sized):
-    _fields_ = [(name, c_int32) for name in
-                ("op", "dtype", "mask", "kv", "page_order", "index_dtype", "precision", "consistency", "alignment",
-                 "alibi", "sink", "lse", "has_window_left", "has_window_right")] + [
-                (name, c_int64) for name in
-                ("window_left", "window_right", "head_dim_qk", "head_dim_vo", "q_heads", "kv_heads", "page_size")] + [
-                (name, c_double) for name in ("scale", "softcap")]
+    _fields_ = [*_all(c_int32, "op", "dtype", "mask", "kv", "page_order", "index_dtype", "precision", "consistency",
+                      "alignment", "alibi", "sink", "lse", "has_window_left", "has_window_right"),
+                *_all(c_int64, "window_left", "window_right", "head_dim_qk", "head_dim_vo", "q_heads", "kv_heads",
+                      "page_size"),
+                *_all(c_double, "scale", "softcap")]
 
 
 class Sizes(Sized):
-    _fields_ = [(name, c_int64) for name in ("batch", "q_len", "kv_len")]
+    _fields_ = _all(c_int64, "batch", "q_len", "kv_len")
 
 
 class RuntimeOptions(Sized):
@@ -74,11 +78,11 @@ BATCH_FIELDS = ("q_indptr", "q_lens", "kv_indptr", "kv_lens", "page_table", "pag
 
 
 class Tensors(Sized):
-    _fields_ = [(name, c_void_p) for name in TENSOR_FIELDS]
+    _fields_ = _all(c_void_p, *TENSOR_FIELDS)
 
 
 class Batch(Sized):
-    _fields_ = [(name, c_void_p) for name in BATCH_FIELDS] + [("max_q_len", c_int64), ("max_kv_len", c_int64)]
+    _fields_ = [*_all(c_void_p, *BATCH_FIELDS), *_all(c_int64, "max_q_len", "max_kv_len")]
 
 
 class MergeTensors(Sized):
@@ -96,7 +100,7 @@ _out = c_void_p
 
 # Name: result, arguments. The functions of the second table can fail: they return an attnsmith_code, and an
 # attnsmith_error** follows their arguments.
-PLAIN = {
+PLAIN: "dict[str, tuple[Any, tuple[Any, ...]]]" = {
     "attnsmith_abi_version": (c_int32, ()),
     "attnsmith_version": (c_char_p, ()),
     "attnsmith_has_feature": (c_int32, (c_char_p,)),
@@ -115,7 +119,7 @@ PLAIN = {
     "attnsmith_buffer_bytes": (c_size_t, (_handle,)),
     "attnsmith_buffer_free": (None, (_handle,)),
 }
-CHECKED = {
+CHECKED: "dict[str, tuple[Any, ...]]" = {
     "attnsmith_runtime_create": (_struct, _out),
     "attnsmith_devices_json": (_handle, _out),
     "attnsmith_parse_request": (c_char_p, _struct, _struct),

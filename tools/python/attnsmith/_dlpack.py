@@ -92,18 +92,17 @@ def borrow(tensor: Any, name: str, stream: int) -> "tuple[View, Borrowed]":
 _lent: "dict[int, tuple[Any, ...]]" = {}
 
 
-@_DELETER
-def _give_back(address: int) -> None:
+def _end_loan(address: int) -> None:
     _lent.pop(address, None)
 
 
-@PYFUNCTYPE(None, c_void_p)
-def _destroy(capsule: int) -> None:
+def _end_capsule(capsule: int) -> None:
     """Of a capsule that nobody took the tensor from."""
     if _is_valid_at(capsule, _NAME):
         _lent.pop(_get_at(capsule, _NAME), None)
 
 
+_give_back, _destroy = _DELETER(_end_loan), PYFUNCTYPE(None, c_void_p)(_end_capsule)
 for _callback in (_give_back, _destroy):  # tensors may be given back while the interpreter is taken down
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(_callback))
 

@@ -26,7 +26,8 @@ class InvalidRequest(Error, ValueError):
     def __init__(self, field: str, value: str, accepted: str, message: Optional[str] = None,
                  details: Optional[Mapping[str, Any]] = None) -> None:
         facts = {"code": "invalid_request", "field": field, "value": value, "accepted": accepted}
-        super().__init__(message or f"{field}: {value} is not accepted; expected {accepted}", {**facts, **(details or {})})
+        line = message or f"{field}: {value} is not accepted; expected {accepted}"
+        super().__init__(line, {**facts, **(details or {})})
         self.field = field
         self.value = value
         self.accepted = accepted

@@ -129,8 +129,8 @@ def _pair(window: Any) -> Tuple[Any, Any]:
     """(left, right), with None for no bound."""
     if isinstance(window, int) or not hasattr(window, "__len__") or len(window) != 2:
         remedy = f", such as ({window - 1}, 0)" if isinstance(window, int) and window > 0 else ""
-        raise InvalidRequest("window", repr(window), "a pair (left, right), with None for no bound; a sliding window of "
-                             f"W tokens is (W - 1, 0){remedy}")
+        raise InvalidRequest("window", repr(window), "a pair (left, right), with None for no bound; a sliding window "
+                             f"of W tokens is (W - 1, 0){remedy}")
     left, right = (None if side is None or side == -1 else side for side in window)
     return left, right
 
@@ -335,7 +335,7 @@ def _caches(kv_cache: Any, view: Any, order: Order) -> Tuple[View, View]:
         return k, v
     both = view(kv_cache, "kv_cache", order)
     if len(both[1]) != 5 or both[1][1] != 2:
-        raise InvalidRequest("kv_cache.shape", str(tuple(both[1])), "[pages, 2, page_size, kv_heads, head_dim] (NHD) or "
+        raise InvalidRequest("kv_cache.shape", str(tuple(both[1])), "[pages, 2, page_size, kv_heads, head_dim] (NHD), "
                              "[pages, 2, kv_heads, page_size, head_dim] (HND), or a pair (k_cache, v_cache)")
     return _views.selected(both, 1, 0), _views.selected(both, 1, 1)
 

@@ -186,10 +186,9 @@ def merge_states_views(o_states: Any, lse_states: Any, order: Order) -> "Tuple[l
         raise InvalidRequest("lse_states", type(lse_states).__name__, "a sequence when o_states is one, else a tensor")
     if isinstance(o_states, (list, tuple)):
         if len(o_states) != len(lse_states) or not o_states:
-            raise InvalidRequest("lse_states", f"{len(lse_states)} states", f"as many as o_states has ({len(o_states)}), "
-                                 "at least one")
-        return tuple([_frameworks.of(state, name).view(state, f"{name}[{i}]", order) for i, state in enumerate(states)]
-                     for name, states in (("o_states", o_states), ("lse_states", lse_states)))  # type: ignore
+            raise InvalidRequest("lse_states", f"{len(lse_states)} states",
+                                 f"as many as o_states has ({len(o_states)}), at least one")
+        return _views_of(o_states, "o_states", order), _views_of(lse_states, "lse_states", order)
     o = _frameworks.of(o_states, "o_states").view(o_states, "o_states", order)
     lse = _frameworks.of(lse_states, "lse_states").view(lse_states, "lse_states", order)
     if len(o[1]) != 4 or len(lse[1]) != 3 or o[1][1] != lse[1][1] or o[1][1] == 0:
@@ -197,6 +196,10 @@ def merge_states_views(o_states: Any, lse_states: Any, order: Order) -> "Tuple[l
                              "[tokens, states, heads, head_dim] with [tokens, states, heads]")
     count = o[1][1]
     return [_views.selected(o, 1, i) for i in range(count)], [_views.selected(lse, 1, i) for i in range(count)]
+
+
+def _views_of(tensors: Sequence[Any], name: str, order: Order) -> "list[_views.View]":
+    return [_frameworks.of(tensor, name).view(tensor, f"{name}[{i}]", order) for i, tensor in enumerate(tensors)]
 
 
 def _memory_of(workspace: Any, order: Order) -> Tuple[int, int]:

@@ -242,7 +242,7 @@ class Runtime:
             asked += [(attention["name"], _words_of(attention["request"])) for attention in model["attentions"]]
             unsupported += model["unsupported"]
         if options and not models:
-            raise InvalidRequest(next(iter(options)), "an option of a model", "requests, models, sm, jobs and progress; "
+            raise InvalidRequest(next(iter(options)), "an option of a model", "requests, models, sm, jobs or progress; "
                                  "the options of a model need models=")
         if not asked and not unsupported:
             raise InvalidRequest("requests", "nothing", "requests or models")
@@ -300,9 +300,9 @@ class _Interruptible:
                 done.wait(0.1)  # a signal that another thread got is seen between waits alone
             except BaseException as error:  # of a signal: what is being compiled is waited for all the same
                 interrupt, self._cancelled = error, True
-        for error in (interrupt, self._failure, outcome.get("error")):
-            if error is not None:
-                raise error
+        for failure in (interrupt, self._failure, outcome.get("error")):
+            if failure is not None:
+                raise failure
         return outcome["result"]
 
 

@@ -27,8 +27,8 @@ def _as_batch(view: View, name: str) -> View:
         if batch == 1:
             batch_stride = stride
         elif batch > 0 and extent > 0 and stride != batch * batch_stride:
-            raise InvalidRequest(f"{name}.strides", str(tuple(strides)), "leading axes that can be viewed as one, which "
-                                 f"is never copied here: pass {name}.contiguous()")
+            raise InvalidRequest(f"{name}.strides", str(tuple(strides)), "leading axes that can be viewed as one; nothing "
+                                 f"is copied here, so pass {name}.contiguous()")
         batch *= extent
     return (pointer, (batch, length, heads, dim), (batch_stride, token_stride, head_stride, inner), kind, device)
 
@@ -59,8 +59,8 @@ def scaled_dot_product_attention(query: Any, key: Any, value: Any, attn_mask: An
     torch.no_grad() or detach()), are on another device, or have leading axes that cannot be viewed as one.
     """
     if attn_mask is not None:
-        raise Unsupported("attn_mask is not supported; is_causal is, and attnsmith.attention has causal, window, kv_lens "
-                          "and alibi_slopes")
+        raise Unsupported("attn_mask is not supported; is_causal is, and attnsmith.attention has causal, window, "
+                          "kv_lens and alibi_slopes")
     if dropout_p:
         raise Unsupported(f"dropout_p {dropout_p} is not supported: there is no training; pass 0.0")
     dispatch = _dispatch()
