@@ -5,6 +5,7 @@ None is imported: a framework is met when an object of it is.
 
 from __future__ import annotations
 
+import importlib
 import math
 import sys
 from functools import partial
@@ -89,7 +90,7 @@ class Jax(Framework):
     name = "jax"
 
     def result(self, tensor: Any) -> Any:
-        return sys.modules["jax"].dlpack.from_dlpack(tensor)
+        return importlib.import_module("jax.dlpack").from_dlpack(tensor)
 
 
 class Own(Framework):

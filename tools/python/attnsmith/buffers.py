@@ -90,6 +90,8 @@ class Array:
     def __dlpack__(self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None,
                    copy: Optional[bool] = None) -> Any:
         """A DLPack capsule, of the memory itself: `copy` and other devices are refused with BufferError."""
+        if stream not in (None, -1, 0, 1) and self.nbytes:
+            self._buffer.download(1)  # another stream than the default one, whose work is waited for
         if copy or (dl_device is not None and tuple(dl_device) != self.__dlpack_device__()):
             raise BufferError("attnsmith arrays are handed out as they are: no copy, no other device")
         return _dlpack.lend(self._view, self)

@@ -382,6 +382,10 @@ def paged_attention(q: Any, kv_cache: Any, page_table: Any = None, kv_lens: Any 
         batch, longest = q_offsets[1][0] - 1, q_view[1][0]
     table = None if page_table is None else view(page_table, "page_table", order)
     pages = None if page_indices is None else view(page_indices, "page_indices", order)
+    if table is not None:
+        _need_axes("page_table", table, "[batch, pages a sequence]")
+    if pages is not None:
+        _need_axes("page_indices", pages, "[pages of all sequences]")
     batch_views = (q_offsets, None if q_lens is None else view(q_lens, "q_lens", order), None,
                    None if kv_lens is None else view(kv_lens, "kv_lens", order), table,
                    None if page_indptr is None else view(page_indptr, "page_indptr", order), pages,

@@ -27,8 +27,8 @@ def _as_batch(view: View, name: str) -> View:
         if batch == 1:
             batch_stride = stride
         elif batch > 0 and extent > 0 and stride != batch * batch_stride:
-            raise InvalidRequest(f"{name}.strides", str(tuple(strides)), "leading axes that can be viewed as one; nothing "
-                                 f"is copied here, so pass {name}.contiguous()")
+            raise InvalidRequest(f"{name}.strides", str(tuple(strides)), "leading axes that can be viewed as one "
+                                 f"(nothing is copied here): pass {name}.contiguous()")
         batch *= extent
     return (pointer, (batch, length, heads, dim), (batch_stride, token_stride, head_stride, inner), kind, device)
 
