@@ -19,7 +19,7 @@ class Merge(GpuTest):
 
     def test_states_in_a_list(self):
         for dtype in (torch.float16, torch.bfloat16):
-            for parts in ([50], [50, 3], [1, 2, 3, 4, 5], [7, 0, 9]):
+            for parts in ([50], [50, 3], [1, 2, 3, 4, 5], [7, 0, 9], [2] * 40):  # 40 are merged in steps
                 with self.subTest(dtype=dtype, parts=parts):
                     o_states, lse_states, wanted = self.states(parts, dtype)
                     o, lse = attnsmith.merge_states(o_states, lse_states, out=nan(21, 4, 64, dtype=dtype))
