@@ -194,7 +194,6 @@ class Tensors(PythonTest):
 
     def test_views(self):
         view = (4096, (2, 3, 4, 5), (60, 20, 5, 1), _views.FP16, CUDA0)
-        self.assertEqual(_views.permuted(view, (0, 2, 1, 3))[1:3], ((2, 4, 3, 5), (60, 5, 20, 1)))
         self.assertEqual(_views.selected(view, 1, 2)[:3], (4096 + 2 * 20 * 2, (2, 4, 5), (60, 5, 1)))
         self.assertEqual(_views.shortened(view, 1, 2)[:3], (4096, (2, 2, 4, 5), (60, 20, 5, 1)))
         self.assertEqual(_views.inserted(view, 1)[1], (2, 1, 3, 4, 5))

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Callable, NoReturn, Optional, Sequence
 
 from . import _views
-from ._dlpack import Borrowed, borrow
+from ._dlpack import borrow
 from ._views import View
 from .buffers import Array, Buffer
 from .errors import InvalidRequest
@@ -276,6 +276,3 @@ def raw_stream(stream: Any) -> int:
         return int((protocol() if callable(protocol) else protocol)[1])
     raise InvalidRequest("stream", f"an object of type {type(stream).__name__}",
                          "a CUstream as a number, or a stream of torch or CuPy")
-
-
-__all__ = ["Borrowed", "Framework", "Order", "Torch", "met", "of", "raw_stream", "refuse_dtype"]

@@ -50,11 +50,6 @@ def compact_strides(shape: Sequence[int]) -> "tuple[int, ...]":
     return tuple(reversed(strides))
 
 
-def permuted(view: View, axes: Sequence[int]) -> View:
-    pointer, shape, strides, kind, device = view
-    return pointer, tuple(shape[axis] for axis in axes), tuple(strides[axis] for axis in axes), kind, device
-
-
 def inserted(view: View, axis: int) -> View:
     """With an axis of extent 1."""
     pointer, shape, strides, kind, device = view
