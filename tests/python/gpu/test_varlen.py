@@ -66,10 +66,10 @@ class Paged(GpuTest):
             cache = cache.transpose(2, 3).contiguous()
         return cache, table, ids, counts, sequences
 
-    def compressed(self, ids, counts, page_size, kv_lens, dtype=torch.int32):
+    def compressed(self, ids, counts, page_size, kv_lens):
         last = [length - (count - 1) * page_size if count else 0 for length, count in zip(kv_lens, counts)]
-        return {"page_indptr": offsets(counts, dtype), "page_indices": lengths(ids, dtype),
-                "last_page_len": lengths(last, dtype)}
+        return {"page_indptr": offsets(counts), "page_indices": lengths(ids),
+                "last_page_len": lengths(last)}
 
     def test_decode(self):
         """One query each, without and with an axis for it; both page orders, sizes and index dtypes."""
