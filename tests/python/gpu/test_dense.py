@@ -1,0 +1,132 @@
+"""attention() against an fp64 reference: options, strides, lengths on the device."""
+
+import itertools
+import unittest
+
+from gpu_support import GpuTest, lengths, nan, reference, torch
+
+import attnsmith
+
+
+class Dense(GpuTest):
+    def check(self, q, k, v, *, q_lens=None, kv_lens=None, index_dtype=None, **options):
+        """All of attention()'s outputs, in new and in poisoned memory."""
+        device_lens = {name: lengths(lens, index_dtype) for name, lens in (("q_lens", q_lens), ("kv_lens", kv_lens))
+                       if lens is not None}
+        out = nan(*q.shape[:-1], v.shape[-1], dtype=q.dtype)
+        plain = attnsmith.attention(q, k, v, **device_lens, **options)
+        o, lse = attnsmith.attention(q, k, v, out=out, return_lse=True, **device_lens, **options)
+        self.assertEqual(o.data_ptr(), out.data_ptr())
+        self.assertEqual((plain.dtype, plain.device, tuple(plain.shape)), (q.dtype, q.device, tuple(out.shape)))
+        self.assertEqual(lse.dtype, torch.float32)
+        for b in range(q.shape[0]):
+            rows = q.shape[1] if q_lens is None else q_lens[b]
+            keys = k.shape[1] if kv_lens is None else kv_lens[b]
+            wanted = reference(q[b, :rows], k[b, :keys], v[b, :keys], **options)
+            self.assert_near(o[b, :rows], wanted[0], f"o of sequence {b}")
+            self.assert_near(plain[b, :rows], wanted[0], f"o without lse of sequence {b}")
+            self.assert_near(lse[b, :rows], wanted[1], f"lse of sequence {b}")
+
+    def tensors(self, batch=2, q_len=33, kv_len=70, q_heads=4, kv_heads=2, dim=64, dim_vo=None, dtype=None):
+        return (self.randn(batch, q_len, q_heads, dim, dtype=dtype),
+                self.randn(batch, kv_len, kv_heads, dim, dtype=dtype),
+                self.randn(batch, kv_len, kv_heads, dim_vo or dim, dtype=dtype))
+
+    def test_dtypes_and_heads(self):
+        for dtype, heads in itertools.product((torch.float16, torch.bfloat16), ((4, 4), (8, 2), (6, 1))):
+            with self.subTest(dtype=dtype, heads=heads):
+                self.check(*self.tensors(q_heads=heads[0], kv_heads=heads[1], dtype=dtype), causal=True)
+
+    def test_head_dims(self):
+        for dim, dim_vo in ((8, 8), (40, 40), (128, 128), (192, 128), (256, 256)):
+            with self.subTest(dim=dim, dim_vo=dim_vo):
+                self.check(*self.tensors(dim=dim, dim_vo=dim_vo))
+
+    def test_masks(self):
+        for options in ({"causal": True}, {"window": (5, 3)}, {"window": (7, 0)}, {"window": (None, 2)},
+                        {"window": [4, -1]}, {"causal": True, "window": (9, None)}, {"causal": True, "window": (9, 0)}):
+            with self.subTest(**options):
+                self.check(*self.tensors(), **options)
+
+    def test_more_queries_than_keys(self):
+        self.check(*self.tensors(q_len=40, kv_len=17), causal=True)  # the first rows see nothing
+
+    def test_scores(self):
+        slopes, sinks = self.randn(4, dtype=torch.float32).abs() / 4, self.randn(4, dtype=torch.float32)
+        for options in ({"scale": 0.3}, {"softcap": 2.0}, {"sinks": sinks}, {"alibi_slopes": slopes},
+                        {"causal": True, "softcap": 3.0, "sinks": sinks, "window": (20, 0), "scale": 0.2}):
+            with self.subTest(words=sorted(options)):
+                self.check(*self.tensors(), **options)
+
+    def test_precision_high_or_refused(self):
+        q, k, v = self.tensors(batch=1)
+        try:
+            self.assert_near(attnsmith.attention(q, k, v, precision="high")[0], reference(q[0], k[0], v[0])[0])
+        except attnsmith.Unsupported as error:
+            self.assertTrue(error.refusals)
+
+    def test_lengths_on_the_device(self):
+        for index_dtype in (torch.int32, torch.int64):
+            q, k, v = self.tensors(batch=4)
+            kv_lens = [70, 1, 0, 33]
+            for b, keys in enumerate(kv_lens):  # unused memory changes nothing
+                k[b, keys:], v[b, keys:] = float("nan"), float("nan")
+            with self.subTest(index_dtype=index_dtype):
+                self.check(q, k, v, kv_lens=kv_lens, q_lens=[33, 1, 7, 0], causal=True, index_dtype=index_dtype)
+
+    def test_decode_with_a_split(self):
+        self.check(*self.tensors(batch=1, q_len=1, kv_len=9000, q_heads=8, kv_heads=2, dim=128), causal=True)
+
+    def test_growing_sequences(self):
+        q, k, v = self.tensors(batch=1, q_len=1, kv_len=300)
+        for kv_len in (1, 2, 3, 127, 128, 129, 300):
+            self.check(q, k[:, :kv_len], v[:, :kv_len], causal=True)
+
+    def test_nothing(self):
+        for batch, q_len, kv_len in ((0, 3, 3), (2, 0, 3), (2, 3, 0)):
+            with self.subTest(batch=batch, q_len=q_len, kv_len=kv_len):
+                self.check(*self.tensors(batch=batch, q_len=q_len, kv_len=kv_len))
+
+    # ---- Strides
+
+    def test_heads_before_tokens(self):
+        q, k, v = (tensor.transpose(1, 2).contiguous().transpose(1, 2) for tensor in self.tensors())
+        self.check(q, k, v, causal=True)
+
+    def test_packed_qkv(self):
+        packed = self.randn(2, 50, 3, 4, 64)
+        self.check(*packed.unbind(2), causal=True)
+        flat = self.randn(2, 50, (8 + 2 * 2) * 64)
+        q, k, v = flat.split([8 * 64, 2 * 64, 2 * 64], dim=-1)
+        self.check(q.view(2, 50, 8, 64), k.view(2, 50, 2, 64), v.view(2, 50, 2, 64), causal=True)
+
+    def test_slices(self):
+        q, k, v = self.tensors(batch=5, q_len=40, kv_len=90)
+        self.check(q[1::2, 3:36], k[1::2, :70], v[1::2, 20:])
+
+    def test_a_batch_that_shares_keys(self):
+        q, k, v = self.tensors(batch=3)
+        self.check(q, k[:1].expand(3, -1, -1, -1), v[:1].expand(3, -1, -1, -1))
+
+    def test_alignment_classes(self):
+        """Memory that is aligned to 8, 4 and 2 bytes alone, by its base and by its rows."""
+        for odd in (4, 2, 1):
+            flat = self.randn(2, 33, 2, 64 + odd)
+            for view in (flat[..., odd:], flat[..., :64]):
+                with self.subTest(elements=odd):
+                    self.check(view, view, view, causal=True)
+
+    def test_strided_outputs(self):
+        q, k, v = self.tensors()
+        for odd in (0, 1):
+            room = nan(2, 4, 33, 64 + odd, dtype=q.dtype)
+            out = room.transpose(1, 2)[..., odd:]
+            attnsmith.attention(q, k, v, out=out)
+            for b in range(2):
+                self.assert_near(out[b], reference(q[b], k[b], v[b])[0])
+            if odd:
+                self.assertTrue(torch.isnan(room[..., 0]).all(), "written outside of out")
+
+
+if __name__ == "__main__":
+    unittest.main()

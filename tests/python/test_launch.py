@@ -1,0 +1,384 @@
+"""prepare, bind and launch through a stub of the CUDA driver, whose device memory is the host's."""
+
+import ctypes
+import gc
+import os
+import tempfile
+import threading
+import unittest
+import weakref
+
+from support import FAKE_CUDA, SMALL, PythonTest, attnsmith, fake_state, nvrtc_missing
+
+os.environ["FAKE_CUDA_DEVICES"] = "2"
+os.environ["FAKE_CUDA_SM"] = "90"
+
+
+class LaunchTest(PythonTest):
+    """All share one folder of kernels, since each of the small ones takes a while to compile."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.missing = nvrtc_missing() if FAKE_CUDA else "ATTNSMITH_FAKE_CUDA is not set"
+        cls.cache = tempfile.TemporaryDirectory(prefix="attnsmith-python-")
+        cls.addClassCleanup(cls.cache.cleanup)
+
+    def setUp(self):
+        super().setUp()
+        if self.missing:
+            self.skipTest(self.missing)
+        self.state = fake_state()
+        self.state.fail_launch = self.state.fail_alloc = 0
+        self.rt = self.runtime(cache_dirs=self.cache.name, driver_path=FAKE_CUDA)
+        attnsmith.set_default_runtime(self.rt)
+        self.addCleanup(attnsmith.set_default_runtime, None)
+
+    def array(self, *shape, dtype="bf16", values=None, device=0, offset=0):
+        """A new array; `values` (integers) are its elements."""
+        size = {"bf16": 2, "fp16": 2, "fp32": 4, "int32": 4, "int64": 8}[dtype]
+        count = size
+        for extent in shape:
+            count *= extent
+        buffer = self.rt.allocate(max(count + offset, 1), device)
+        array = buffer.array(shape, dtype, offset)
+        if values is not None:
+            kind = {"int32": ctypes.c_int32, "int64": ctypes.c_int64}[dtype]
+            buffer.upload(bytes((kind * len(values))(*values)))
+        return array
+
+    def launched(self, function, *arguments, **options):
+        """How many kernels a call launches, and what it gives."""
+        before = self.state.launches
+        result = function(*arguments, **options)
+        return self.state.launches - before, result
+
+    def stream(self, device=0):
+        """A stream of the stub."""
+        driver = ctypes.CDLL(FAKE_CUDA)
+        context, stream = ctypes.c_void_p(), ctypes.c_void_p()
+        driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
+        driver.cuCtxPushCurrent_v2(context)
+        driver.cuStreamCreate(ctypes.byref(stream), 0)
+        driver.cuCtxPopCurrent_v2(ctypes.byref(context))
+        return stream.value
+
+
+class Objects(LaunchTest):
+    def bound(self, q_len=8, **words):
+        kernel = self.rt.prepare(**SMALL, batch=1, q_len=q_len, kv_len=16, **words)
+        q, k, o = self.array(1, q_len, 4, 64), self.array(1, 16, 2, 64), self.array(1, q_len, 4, 64)
+        return kernel, q, k, o
+
+    def test_devices(self):
+        devices = self.rt.devices()
+        self.assertEqual([(one["index"], one["sm"], one["name"]) for one in devices],
+                         [(0, 90, "Fake GPU"), (1, 90, "Fake GPU")])
+
+    def test_buffers(self):
+        buffer = self.rt.allocate(16)
+        buffer.upload(b"0123456789abcdef")
+        buffer.upload(bytearray(b"XY"), offset=2)
+        self.assertEqual((buffer.download(), buffer.download(4, 1), buffer.nbytes), (b"01XY456789abcdef", b"1XY4", 16))
+        self.assertEqual(buffer.array([2, 2], "int32").tobytes(), b"01XY456789abcdef")
+        self.assertEqual(buffer.array([0, 2], "int32").tobytes(), b"")
+        for bad in (lambda: buffer.upload(b"12", 15), lambda: buffer.download(17), lambda: buffer.array([5], "int32"),
+                    lambda: buffer.array([1], "fp8")):
+            with self.assertRaises(attnsmith.InvalidRequest):
+                bad()
+        frees = self.state.frees
+        array = buffer.array([1], "fp32")
+        buffer = None
+        gc.collect()
+        self.assertEqual(self.state.frees, frees, "freed under an array")
+        del array
+        gc.collect()
+        self.assertEqual(self.state.frees, frees + 1)
+
+    def test_out_of_device_memory(self):
+        self.state.fail_alloc = 2
+        with self.assertRaises(attnsmith.DriverError) as caught:
+            self.rt.allocate(16)
+        error = caught.exception
+        self.assertEqual((error.code, error.call, error.details["driver_code"]), (2, "cuMemAlloc", 2))
+
+    def test_a_call(self):
+        kernel, q, k, o = self.bound()
+        self.assertEqual((kernel.device, kernel.spec["head_dim_qk"], kernel.spec["kv_heads"]), (0, 64, 2))
+        self.assertNotIn("batch", kernel.spec)
+        self.assertEqual(kernel.plan()["schema"], "attnsmith.plan/1")
+        self.assertGreaterEqual(kernel.workspace_bytes(1, 8, 16), 256)
+        self.state.param_bytes = 64
+        call = kernel.bind(q=q, k=k, v=k, o=o)
+        count, _ = self.launched(call.launch)
+        self.assertEqual(count, 1)
+        pointers = (ctypes.c_uint64 * 8).from_buffer(self.state.last_launch.parameter)[:4]
+        self.assertEqual(pointers, [q.data, k.data, k.data, o.data])
+        self.assertIsNone(self.state.last_launch.stream)
+        self.assertIn("CTAs", call.describe())
+        self.assertIn("CTAs", repr(call))
+        self.assertFalse(call.status())
+        call.clear_status()
+
+    def test_streams(self):
+        kernel, q, k, o = self.bound()
+        call = kernel.bind(q, k, k, o)
+        stream = self.stream()
+        for given in (stream, ctypes.c_void_p(stream)):
+            if isinstance(given, ctypes.c_void_p):
+                given = type("Stream", (), {"ptr": stream})()
+            call.launch(given)
+            self.assertEqual(self.state.last_launch.stream, stream)
+
+    def test_a_call_keeps_its_tensors(self):
+        kernel, q, k, o = self.bound()
+        call = kernel.bind(q, k, k, o)
+        alive = [weakref.ref(one._buffer) for one in (q, k, o)]
+        del q, k, o, kernel
+        gc.collect()
+        self.assertTrue(all(one() is not None for one in alive))
+        call.launch()
+        del call
+        gc.collect()
+        self.assertTrue(all(one() is None for one in alive))
+
+    def test_calls_outlive_their_runtime(self):
+        kernel, q, k, o = self.bound()
+        call = kernel.bind(q, k, k, o)
+        self.rt.close()
+        self.assertEqual(self.launched(call.launch)[0], 1)
+
+    def test_status(self):
+        kernel, q, k, o = self.bound()
+        workspace = self.rt.allocate(kernel.workspace_bytes(1, 8, 16))
+        workspace.upload(bytes(256))
+        call = kernel.bind(q, k, k, o, workspace=workspace)
+        self.assertFalse(call.status())
+        workspace.upload(bytes([5]))
+        status = call.status()
+        self.assertEqual((bool(status), status.q_len_clamped, status.kv_len_clamped, status.page_out_of_range),
+                         (True, True, False, True))
+        self.assertIn("q_len_clamped=True", repr(status))
+        call.clear_status()
+        self.assertFalse(call.status())
+
+    def test_workspaces(self):
+        kernel, q, k, o = self.bound()
+        with self.assertRaises(attnsmith.InvalidRequest):
+            kernel.bind(q, k, k, o, workspace=self.rt.allocate(16))
+        self.assert_refused("workspace", kernel.bind, q, k, k, o, workspace=b"host memory")
+
+    def test_a_failed_launch(self):
+        kernel, q, k, o = self.bound()
+        call = kernel.bind(q, k, k, o)
+        self.state.fail_launch = 719
+        with self.assertRaises(attnsmith.DriverError) as caught:
+            call.launch()
+        self.assertEqual(caught.exception.code, 719)
+        self.state.fail_launch = 0
+        call.launch()
+
+    def test_wrong_tensors(self):
+        kernel, q, k, o = self.bound()
+        self.assert_refused("q", kernel.bind, None, k, k, o)
+        self.assert_refused("k", kernel.bind, q, [1], k, o)
+        self.assert_refused("lse", kernel.bind, q, k, k, o, lse=self.array(1, 8, 4, dtype="fp32"))
+        self.assert_refused("v.dtype", kernel.bind, q, k, self.array(1, 16, 2, 64, dtype="fp16"), o)
+        self.assert_refused("k.device", kernel.bind, q, self.array(1, 16, 2, 64, device=1), k, o)
+        self.assert_refused("q.data", kernel.bind, self.array(1, 8, 4, 64, offset=2), k, k, o)
+        with self.assertRaises(attnsmith.InvalidRequest):
+            kernel.bind(self.array(1, 1, 1, 1, 8, 64), k, k, o)
+
+    def test_pending(self):
+        pending = self.rt.prepare_async(**SMALL, kv_len=64)
+        kernel = pending.result()
+        self.assertTrue(pending.ready())
+        self.assertEqual(pending.result(timeout=1).spec, kernel.spec)
+        self.assert_refused("head_dim", self.rt.prepare_async, **{**SMALL, "head_dim": 1})
+        with self.assertRaises(attnsmith.Unsupported):
+            self.rt.prepare_async(**SMALL, precision="high").result()
+
+    def test_devices_of_kernels(self):
+        kernel = self.rt.prepare(device=1, **SMALL, q_len=8, kv_len=16)
+        self.assertEqual(kernel.device, 1)
+        q, k, o = (self.array(*shape, device=1) for shape in ((1, 8, 4, 64), (1, 16, 2, 64), (1, 8, 4, 64)))
+        self.assertEqual(self.launched(kernel.bind(q, k, k, o).launch)[0], 1)
+        with self.assertRaises(attnsmith.Error):
+            self.rt.prepare(device=7, **SMALL)
+
+
+class Plain(LaunchTest):
+    def test_attention(self):
+        q, k = self.array(2, 8, 4, 64), self.array(2, 16, 2, 64)
+        count, o = self.launched(attnsmith.attention, q, k, k, causal=True)
+        self.assertEqual((count, type(o), o.shape, o.dtype), (1, attnsmith.Array, (2, 8, 4, 64), "bf16"))
+        _, (o, lse) = self.launched(attnsmith.attention, q, k, k, return_lse=True)
+        self.assertEqual((lse.shape, lse.dtype), ((2, 8, 4), "fp32"))
+        out = self.array(2, 8, 4, 64)
+        self.assertIs(attnsmith.attention(q, k, k, out=out), out)
+        lens = self.array(2, dtype="int64", values=[3, 16])
+        self.assertEqual(self.launched(attnsmith.attention, q, k, k, kv_lens=lens, q_lens=lens)[0], 1)
+
+    def test_kernels_are_reused_as_sequences_grow(self):
+        q = self.array(1, 1, 4, 64)
+        entries = set()
+        for kv_len in (33, 40, 64):
+            k = self.array(1, kv_len, 2, 64)
+            attnsmith.attention(q, k, k)
+            entries.add(len(attnsmith.functions._dispatch().prepared))
+        self.assertEqual(entries, {1})
+
+    def test_nothing_is_allocated_on_the_way(self):
+        q, k, out = self.array(1, 8, 4, 64), self.array(1, 16, 2, 64), self.array(1, 8, 4, 64)
+        attnsmith.attention(q, k, k, out=out)
+        before = self.state.allocations
+        for _ in range(10):
+            attnsmith.attention(q, k, k, out=out)
+        self.assertEqual(self.state.allocations, before)
+
+    def test_split_attention_has_a_workspace_that_grows(self):
+        q = self.array(1, 1, 4, 64)
+        for kv_len in (4096, 65536):
+            k = self.array(1, kv_len, 2, 64)
+            self.assertEqual(self.launched(attnsmith.attention, q, k, k)[0], 2, "a split kernel and a merge")
+
+    def test_alignment_follows_the_tensors(self):
+        k, out = self.array(1, 16, 2, 64), self.array(1, 8, 4, 64)
+        for offset, alignment in ((0, 16), (8, 8), (4, 4), (2, 2)):
+            attnsmith.attention(self.array(1, 8, 4, 64, offset=offset), k, k, out=out)
+            keys = list(attnsmith.functions._dispatch().prepared)
+            self.assertIn(alignment, keys[-1])
+
+    def test_empty(self):
+        for batch, q_len, kv_len in ((0, 2, 2), (2, 0, 2)):
+            count, o = self.launched(attnsmith.attention, self.array(batch, q_len, 4, 64),
+                                     *[self.array(batch, kv_len, 2, 64)] * 2)
+            self.assertEqual((count, o.shape), (0, (batch, q_len, 4, 64)))
+
+    def test_varlen(self):
+        q, k = self.array(20, 4, 64), self.array(30, 2, 64)
+        offsets = self.array(3, dtype="int32", values=[0, 5, 20])
+        for limits in ({}, {"max_q_len": 15, "max_kv_len": 30}):
+            count, (o, lse) = self.launched(attnsmith.varlen_attention, q, k, k, offsets, offsets, return_lse=True,
+                                            **limits)
+            self.assertEqual((count, o.shape, lse.shape), (1, (20, 4, 64), (20, 4)))
+        self.assert_refused("q.shape", attnsmith.varlen_attention, self.array(1, 20, 4, 64), k, k, offsets, offsets)
+        self.assert_refused("q_indptr", attnsmith.varlen_attention, q, k, k, [0, 5, 20], offsets)
+
+    def test_paged(self):
+        lens = self.array(2, dtype="int32", values=[20, 3])
+        table = self.array(2, 2, dtype="int32", values=[0, 1, 2, 0])
+        compressed = {"page_indptr": self.array(3, dtype="int32", values=[0, 2, 3]),
+                      "page_indices": self.array(3, dtype="int32", values=[0, 1, 2]), "last_page_len": lens}
+        for order, cache in (("NHD", self.array(4, 2, 16, 2, 64)), ("HND", self.array(4, 2, 2, 16, 64))):
+            parts = [attnsmith.Array((cache.data + i * cache.strides[1] * 2, cache.shape[:1] + cache.shape[2:],
+                                      cache.strides[:1] + cache.strides[2:], *cache._view[3:]), cache._buffer)
+                     for i in range(2)]
+            for kv_cache in (cache, tuple(parts)):
+                for form in ({"page_table": table, "kv_lens": lens}, compressed):
+                    with self.subTest(order=order, form=sorted(form), one=kv_cache is cache):
+                        options = {"page_order": order, "return_lse": True, **form}
+                        o, lse = attnsmith.paged_attention(self.array(2, 4, 64), kv_cache, **options)
+                        self.assertEqual((o.shape, lse.shape), ((2, 4, 64), (2, 4)))
+                        o, lse = attnsmith.paged_attention(self.array(2, 3, 4, 64), kv_cache, **options)
+                        self.assertEqual((o.shape, lse.shape), ((2, 3, 4, 64), (2, 3, 4)))
+                        count, (o, lse) = self.launched(
+                            attnsmith.paged_attention, self.array(7, 4, 64), kv_cache, **options,
+                            q_indptr=self.array(3, dtype="int32", values=[0, 5, 7]))
+                        self.assertEqual((count, o.shape, lse.shape), (1, (7, 4, 64), (7, 4)))
+        with self.assertRaises(attnsmith.InvalidRequest):
+            attnsmith.paged_attention(self.array(2, 4, 64), cache)
+        self.assert_refused("page_order", attnsmith.paged_attention, self.array(2, 4, 64), cache, table, lens,
+                            page_order="nhd")
+        self.assert_refused("kv_cache", attnsmith.paged_attention, self.array(2, 4, 64), (cache,), table, lens)
+        self.assert_refused("kv_cache.shape", attnsmith.paged_attention, self.array(2, 4, 64), lens, table, lens)
+
+    def test_merge(self):
+        o, lse = [self.array(5, 4, 64) for _ in range(3)], [self.array(5, 4, dtype="fp32") for _ in range(3)]
+        if "op:merge" not in attnsmith.features():
+            with self.assertRaises(attnsmith.Error):
+                attnsmith.merge_states(o, lse)
+            self.skipTest("this library has no op merge")
+        count, (merged, total) = self.launched(attnsmith.merge_states, o, lse)
+        self.assertEqual((count, merged.shape, total.shape), (1, (5, 4, 64), (5, 4)))
+        stacked = self.array(5, 3, 4, 64), self.array(5, 3, 4, dtype="fp32")
+        self.assertEqual(self.launched(attnsmith.merge_states, *stacked, return_lse=False)[1].shape, (5, 4, 64))
+        self.assertEqual(self.launched(attnsmith.merge_states, o * 20, lse * 20)[0], 3, "60 states in two steps")
+        kernel = self.rt.prepare(op="merge", head_dim=64, q_heads=4, lse=True)
+        call = kernel.bind_merge(o, lse, self.array(5, 4, 64), self.array(5, 4, dtype="fp32"))
+        self.assertEqual(self.launched(call.launch)[0], 1)
+
+    def test_merges_that_make_no_sense(self):
+        o, lse = self.array(5, 4, 64), self.array(5, 4, dtype="fp32")
+        for o_states, lse_states in (([], []), ([o, o], [lse]), ([o], lse), (o, lse)):
+            with self.assertRaises(attnsmith.InvalidRequest):
+                attnsmith.merge_states(o_states, lse_states)
+
+    def test_refusals(self):
+        q, k = self.array(1, 8, 4, 64), self.array(1, 8, 2, 64)
+        self.assert_refused("q.shape", attnsmith.attention, self.array(8, 4, 64), k, k)
+        self.assert_refused("q.dtype", attnsmith.attention, self.array(1, 8, 4, 64, dtype="fp32"), k, k)
+        self.assert_refused("window", attnsmith.attention, q, k, k, window=7)
+        self.assert_refused("window_left", attnsmith.attention, q, k, k, window=(-5, 0))
+        self.assert_refused("precision", attnsmith.attention, q, k, k, precision="best")
+        self.assert_refused("o", attnsmith.attention, q, k, k, out=q)
+        self.assert_refused("k.device", attnsmith.attention, q, self.array(1, 8, 2, 64, device=1), k)
+        with self.assertRaises(attnsmith.Unsupported):
+            attnsmith.attention(q, k, k, consistency="bitwise")
+
+    def test_a_failed_launch_leaves_all_in_order(self):
+        q, k = self.array(1, 8, 4, 64), self.array(1, 8, 2, 64)
+        attnsmith.attention(q, k, k)
+        self.state.fail_launch = 700
+        for _ in range(3):
+            with self.assertRaises(attnsmith.DriverError):
+                attnsmith.attention(q, k, k)
+        self.state.fail_launch = 0
+        attnsmith.attention(q, k, k)
+
+    def test_streams_and_devices(self):
+        stream = self.stream(device=1)
+        q, k = self.array(1, 8, 4, 64, device=1), self.array(1, 8, 2, 64, device=1)
+        o = attnsmith.attention(q, k, k, stream=stream)
+        self.assertEqual((self.state.last_launch.stream, o.device), (stream, 1))
+        attnsmith.attention(q, k, k)
+        self.assertIsNone(self.state.last_launch.stream)
+        self.assert_refused("stream", attnsmith.attention, q, k, k, stream="default")
+
+    def test_foreign_tensors_are_given_back_after_the_launch(self):
+        array = self.array(1, 8, 4, 64)
+
+        class Foreign:
+            def __dlpack_device__(self):
+                return array.__dlpack_device__()
+
+            def __dlpack__(self, stream=None):
+                return array.__dlpack__()
+
+        from attnsmith import _dlpack
+        before = len(_dlpack._lent)
+        count, o = self.launched(attnsmith.attention, Foreign(), Foreign(), Foreign())
+        gc.collect()
+        self.assertEqual((count, type(o), len(_dlpack._lent)), (1, attnsmith.Array, before))
+
+    def test_threads(self):
+        q, k = self.array(1, 8, 4, 64), self.array(1, 16, 2, 64)
+        attnsmith.attention(q, k, k)
+        failures = []
+
+        def work():
+            try:
+                for _ in range(50):
+                    attnsmith.attention(q, k, k, out=self.array(1, 8, 4, 64))
+            except BaseException as failure:
+                failures.append(failure)
+        before = self.state.launches
+        threads = [threading.Thread(target=work) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual((failures, self.state.launches - before), ([], 400))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,279 @@
+"""plan, model, prewarm and cache: what they give, and what they refuse. Nothing here needs a GPU."""
+
+import ctypes
+import json
+import pickle
+import threading
+import unittest
+
+from support import MODELS, SMALL, PythonTest, attnsmith, nvrtc_missing, python
+
+LLAMA = MODELS / "llama-3.1-8b.json"
+DEEPSEEK = MODELS / "deepseek-v3.json"
+
+
+class Plans(PythonTest):
+    def test_plan(self):
+        plan = attnsmith.plan(**SMALL, mask="causal", batch=2, q_len=128, kv_len=128, sm=90)
+        self.assertEqual((plan["schema"], plan["device"]["sm"]), ("attnsmith.plan/1", "90"))
+        request = plan["request"]
+        self.assertEqual((request["head_dim_qk"], request["kv_heads"], request["mask"]), (64, 2, "causal"))
+        self.assertEqual(self.runtime().plan(**SMALL, mask="causal", batch=2, q_len=128, kv_len=128, sm="90a"), plan)
+
+    def test_none_is_not_given(self):
+        self.assertEqual(attnsmith.plan(**SMALL, window_left=None, scale=None, sm=90), attnsmith.plan(**SMALL, sm=90))
+
+    def test_numbers_of_other_kinds(self):
+        """Of numpy, say: what has __index__ is an integer, what has __float__ a number."""
+        class Integer:
+            def __index__(self):
+                return 64
+        plan = attnsmith.plan(**{**SMALL, "head_dim": Integer()}, lse=True, scale=ctypes.c_float(0.5).value, sm=90)
+        self.assertEqual((plan["request"]["head_dim_qk"], plan["request"]["scale"]), (64, 0.5))
+
+    def test_bad_words(self):
+        for field, words in (("head_dim", {"head_dim": 63}), ("head_dim", {"head_dim": "64"}),
+                             ("q_heads", {"q_heads": 0}), ("kv_heads", {"kv_heads": 3}), ("dtype", {"dtype": "fp8"}),
+                             ("mask", {"mask": "casual"}), ("page_size", {"kv": "paged"}),
+                             ("window_left", {"window_left": -1}), ("scale", {"scale": float("nan")}),
+                             ("scale", {"scale": float("inf")}), ("scale", {"scale": 0.0}), ("lse", {"lse": 1}),
+                             ("softcap", {"softcap": object()}), ("alignment", {"alignment": 3}),
+                             ("batch", {"batch": 0}), ("kv_len", {"kv_len": 2**62}), ("q_len", {"q_len": 10**30})):
+            with self.subTest(**words):
+                self.assert_refused(field, attnsmith.plan, **{**SMALL, **words}, sm=90)
+
+    def test_the_nearest_word_is_named(self):
+        error = self.assert_refused("page_sise", attnsmith.plan, **SMALL, page_sise=16, sm=90)
+        self.assertIn("page_size (did you mean that?)", error.accepted)
+
+    def test_words_are_data(self):
+        self.assert_refused("dtype", attnsmith.plan, **{**SMALL, "dtype": 'bf16", "q_heads": "'}, sm=90)
+        self.assert_refused("mask", attnsmith.plan, **SMALL, mask="full\0", sm=90)
+
+    def test_compute_capabilities(self):
+        for sm in (75, "sm_90", "", 9.5, object()):
+            with self.subTest(sm=sm):
+                self.assert_refused("sm", attnsmith.plan, **SMALL, sm=sm)
+
+    def test_what_is_not_built(self):
+        with self.assertRaises(attnsmith.Unsupported) as caught:
+            attnsmith.plan(op="mla", sm=90)
+        self.assertIsInstance(caught.exception, NotImplementedError)
+        self.assertEqual(caught.exception.details["code"], "unsupported")
+        self.assertIsInstance(caught.exception.refusals, list)
+
+    def test_models(self):
+        text = LLAMA.read_text(encoding="utf-8")
+        folder = self.folder / "model"
+        folder.mkdir()
+        (folder / "config.json").write_text(text)
+        runtime = self.runtime()
+        model = runtime.model(LLAMA)
+        self.assertEqual((model["model_type"], model["unsupported"]), ("llama", []))
+        self.assertEqual({one["phase"] for one in model["attentions"]}, {"prefill", "decode"})
+        for config in (str(LLAMA), text, text.encode(), json.loads(text), folder, str(folder)):
+            self.assertEqual(runtime.model(config), model)
+        other = runtime.model(LLAMA, dtype="fp16", page_size=32, tensor_parallel=2)["attentions"][0]["request"]
+        self.assertEqual((other["dtype"], other["page_size"], other["q_heads"]), ("fp16", 32, 16))
+
+    def test_bad_models(self):
+        runtime = self.runtime()
+        for config in ("/nowhere/config.json", self.folder, "{}", "[", {"model_type": "llama"}):
+            with self.subTest(config=config), self.assertRaises(attnsmith.InvalidRequest):
+                runtime.model(config)
+        with self.assertRaises(attnsmith.InvalidRequest):
+            runtime.model(LLAMA, page_sise=3)
+        with self.assertRaises(attnsmith.InvalidRequest):
+            runtime.model(LLAMA, tensor_parallel=7)
+
+    def test_plans_of_models(self):
+        plans = attnsmith.plan_model(LLAMA, sm=[80, 90], kv_len=512)
+        self.assertEqual((plans["schema"], len(plans["plans"]), plans["unsupported"]), ("attnsmith.plans/1", 4, []))
+        self.assertEqual({plan["device"]["sm"] for plan in plans["plans"]}, {"80", "90"})
+        self.assertIn("phase", plans["plans"][0]["model"])
+        plans = attnsmith.plan_model(DEEPSEEK, sm=90)
+        self.assertTrue(plans["unsupported"][0]["reason"])
+
+
+class Prewarms(PythonTest):
+    @classmethod
+    def setUpClass(cls):
+        cls.missing = nvrtc_missing()
+
+    def setUp(self):
+        super().setUp()
+        if self.missing:
+            self.skipTest(self.missing)
+
+    def test_report_progress_and_cache(self):
+        runtime, calls = self.runtime(), []
+        report = runtime.prewarm({**SMALL, "head_dim": 8}, sm=90, jobs=2, progress=lambda *call: calls.append(call))
+        summary = report["summary"]
+        self.assertEqual((report["schema"], summary["failed"], report["unsupported"]), ("attnsmith.prewarm/1", 0, []))
+        self.assertEqual(summary["compiled"], summary["total"])
+        self.assertEqual([(done, total) for _, done, total in calls],
+                         [(i + 1, summary["total"]) for i in range(summary["total"])])
+        self.assertEqual({kernel["key"] for kernel, _, _ in calls}, {kernel["key"] for kernel in report["kernels"]})
+        self.assertTrue(any("compiled" in line for _, line in self.log), self.log)
+
+        again = runtime.prewarm([{**SMALL, "head_dim": 8}] * 2, sm=["90"])
+        self.assertEqual((again["summary"]["hits"], again["summary"]["compiled"]), (summary["total"], 0))
+        self.assertEqual(runtime.cache()["entries"], summary["total"])
+        self.assertEqual(len(runtime.cache("ls")["entries"]), summary["total"])
+        self.assertEqual(runtime.cache("verify")["bad"], [])
+        self.assertEqual(runtime.cache("clear")["schema"], "attnsmith.cache-clear/1")
+        self.assertEqual(runtime.cache("stat")["entries"], 0)
+
+    def test_models_with_parts_that_are_not_supported(self):
+        report = self.runtime().prewarm(models=DEEPSEEK, requests=[{**SMALL, "head_dim": 8}], sm=90)
+        self.assertTrue(report["unsupported"][0]["name"])
+        self.assertEqual(report["summary"]["unsupported"], len(report["unsupported"]))
+
+    def test_bad_requests(self):
+        runtime = self.runtime()
+        self.assert_refused("requests", runtime.prewarm, sm=90)
+        self.assert_refused("head_dim", runtime.prewarm, {**SMALL, "head_dim": 7}, sm=90)
+        self.assert_refused("page_size", runtime.prewarm, SMALL, sm=90, page_size=16)
+        self.assertFalse((self.folder / "cache").exists() and any((self.folder / "cache").rglob("*.cubin")))
+        with self.assertRaises(attnsmith.InvalidRequest):
+            runtime.prewarm(SMALL, sm=91)
+        if not runtime.devices():
+            self.assert_refused("sm", runtime.prewarm, SMALL)
+
+    def test_no_folder_is_a_cache_error(self):
+        with self.assertRaises(attnsmith.CacheError) as caught:
+            self.runtime(use_cache=False).prewarm(SMALL, sm=90)
+        self.assertEqual(caught.exception.details["code"], "cache_error")
+
+    def test_an_exception_in_progress_cancels_and_comes_out(self):
+        class Mine(Exception):
+            pass
+        calls = []
+
+        def progress(kernel, done, total):
+            calls.append(done)
+            raise Mine("enough")
+        runtime = self.runtime()
+        with self.assertRaisesRegex(Mine, "enough"):
+            runtime.prewarm({**SMALL, "head_dim": 16}, sm=[80, 90], jobs=1, progress=progress)
+        self.assertEqual(calls, [1])
+        self.assertLess(runtime.cache()["entries"], 4, "the rest was compiled all the same")
+        runtime.prewarm({**SMALL, "head_dim": 8}, sm=90)
+
+    def test_ctrl_c_cancels(self):
+        """In a process of its own, whose main thread gets the signal while kernels are compiled."""
+        program = """
+import attnsmith, os, signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)
+runtime = attnsmith.Runtime(cache_dirs=sys.argv[1], log_level="off")
+seen = []
+def progress(kernel, done, total):
+    seen.append((done, total))
+    if done == 1:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.3)
+try:
+    runtime.prewarm({"head_dim": 32, "q_heads": 4}, sm=[80, 90], jobs=1, progress=progress)
+    print("not interrupted")
+except KeyboardInterrupt:
+    print("interrupted", seen[0][0], len(seen) < seen[0][1], runtime.cache()["entries"] < seen[0][1])
+"""
+        result = python(program, self.folder / "cache")
+        self.assertEqual((result.stdout, result.stderr, result.returncode), ("interrupted 1 True True\n", "", 0))
+
+    def test_from_another_thread(self):
+        reports = []
+        runtime = self.runtime()
+        thread = threading.Thread(target=lambda: reports.append(runtime.prewarm({**SMALL, "head_dim": 8}, sm=90)))
+        thread.start()
+        thread.join()
+        self.assertEqual(reports[0]["summary"]["failed"], 0)
+
+
+class Runtimes(PythonTest):
+    def test_options(self):
+        self.assert_refused("log_level", attnsmith.Runtime, log_level="loud")
+        with self.assertRaises(attnsmith.InvalidRequest):
+            attnsmith.Runtime(compile_threads=-1)
+        with self.assertRaises(attnsmith.InvalidRequest):
+            attnsmith.Runtime(cache_dirs=["a\0b"])
+
+    def test_close(self):
+        with attnsmith.Runtime(cache_dirs=self.folder) as runtime:
+            runtime.devices()
+        with self.assertRaisesRegex(attnsmith.Error, "closed"):
+            runtime.devices()
+        runtime.close()
+
+    def test_no_driver_is_no_device(self):
+        runtime = self.runtime(driver_path="/nowhere/libcuda.so.1")
+        self.assertEqual(runtime.devices(), [])
+        with self.assertRaises(attnsmith.LibraryMissing) as caught:
+            runtime.prepare(**SMALL)
+        error = caught.exception
+        self.assertIn("/nowhere/libcuda.so.1", error.tried[0])
+        self.assertEqual(error.details["tried"], error.tried)
+
+    def test_an_exception_in_the_log_is_reported_and_survived(self):
+        program = """
+import attnsmith
+def log(level, line):
+    raise ValueError("from the log")
+runtime = attnsmith.Runtime(cache_dirs="/proc/nowhere", log=log, log_level="debug", driver_path="/nowhere.so")
+print(runtime.devices())
+"""
+        result = python(program)
+        self.assertEqual((result.returncode, result.stdout), (0, "[]\n"), result.stderr)
+        if result.stderr:
+            self.assertIn("ValueError: from the log", result.stderr)
+
+    def test_the_default_runtime(self):
+        runtime = self.runtime()
+        attnsmith.set_default_runtime(runtime)
+        self.addCleanup(attnsmith.set_default_runtime, None)
+        self.assertIs(attnsmith.default_runtime(), runtime)
+        self.assertEqual(attnsmith.cache()["directory"], str(self.folder / "cache"))
+
+    def test_cache_operations(self):
+        with self.assertRaises(attnsmith.InvalidRequest):
+            self.runtime().cache("gc everything")
+
+    def test_nothing_is_called_after_the_end(self):
+        """A runtime with a Python log, alive when the interpreter ends."""
+        result = python("""
+import attnsmith
+runtime = attnsmith.Runtime(log=print, log_level="debug")
+other = attnsmith.Runtime(log=print)
+attnsmith.plan(head_dim=64, q_heads=4, sm=90)
+""")
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+
+
+class Errors(PythonTest):
+    def test_errors_are_one_family(self):
+        for kind in (attnsmith.InvalidRequest, attnsmith.Unsupported, attnsmith.CompileError, attnsmith.DriverError,
+                     attnsmith.LibraryMissing, attnsmith.CacheError, attnsmith.OutOfMemory):
+            self.assertTrue(issubclass(kind, attnsmith.Error))
+
+    def test_from_the_library(self):
+        from attnsmith.errors import from_library
+        error = from_library(3, "no", json.dumps({"code": "compile_error", "log": "line", "options": ["-a"],
+                                                  "numbered_source": "1 x"}))
+        self.assertEqual((str(error), error.log, error.options, error.numbered_source, error.details["message"]),
+                         ("no", "line", ["-a"], "1 x", "no"))
+        error = from_library(4, "no", json.dumps({"call": "cuInit", "driver_code": 3, "meaning": "m"}))
+        self.assertEqual((error.call, error.code, error.meaning), ("cuInit", 3, "m"))
+        self.assertIsInstance(from_library(7, "no", "{}"), MemoryError)
+        self.assertEqual(type(from_library(99, "", "not json")), attnsmith.Error)
+
+    def test_errors_travel_between_processes(self):
+        errors = [attnsmith.InvalidRequest("a", "b", "c"), attnsmith.Unsupported("a", [{"candidate": "b"}]),
+                  attnsmith.CompileError("a", "b", ["c"], "d"), attnsmith.DriverError("a", "b", 3, "d"),
+                  attnsmith.LibraryMissing("a", "b", ["c"]), attnsmith.CacheError("a", {"code": "cache_error"})]
+        for error in errors:
+            copy = pickle.loads(pickle.dumps(error))
+            self.assertEqual((type(copy), str(copy), copy.__dict__), (type(error), str(error), error.__dict__))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,176 @@
+"""The declarations of attnsmith/attnsmith.h, for ctypes. Tests compare every struct with the header's."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import (CFUNCTYPE, POINTER, Structure, c_char_p, c_double, c_int32, c_int64, c_size_t, c_uint8, c_uint16,
+                    c_uint64, c_void_p)
+from typing import Any
+
+ABI_VERSION = 1
+OK = 0
+CURRENT_DEVICE = -1
+
+DL_CUDA, DL_CUDA_MANAGED = 2, 13
+DL_INT, DL_FLOAT, DL_BFLOAT = 0, 2, 4
+
+Q_LEN_CLAMPED, KV_LEN_CLAMPED, PAGE_OUT_OF_RANGE = 1, 2, 4
+
+LOG_LEVELS = ("default", "off", "error", "warn", "info", "debug")  # by their numbers
+
+Log = CFUNCTYPE(None, c_void_p, c_int32, c_char_p)
+Progress = CFUNCTYPE(c_int32, c_void_p, c_char_p, c_int32, c_int32)
+
+
+class Device(Structure):
+    _fields_ = [("device_type", c_int32), ("device_id", c_int32)]
+
+
+class DataType(Structure):
+    _fields_ = [("code", c_uint8), ("bits", c_uint8), ("lanes", c_uint16)]
+
+
+class Tensor(Structure):
+    """DLPack's DLTensor."""
+
+    _fields_ = [("data", c_void_p), ("device", Device), ("ndim", c_int32), ("dtype", DataType),
+                ("shape", POINTER(c_int64)), ("strides", POINTER(c_int64)), ("byte_offset", c_uint64)]
+
+
+class Sized(Structure):
+    """A struct of the ABI that begins with its own size."""
+
+    _fields_ = [("size", c_size_t)]
+
+    def __init__(self, **fields: object) -> None:
+        super().__init__(size=ctypes.sizeof(type(self)), **fields)
+
+
+def _all(kind: Any, *names: str) -> Any:
+    return [(name, kind) for name in names]
+
+
+class Spec(Sized):
+    _fields_ = [*_all(c_int32, "op", "dtype", "mask", "kv", "page_order", "index_dtype", "precision", "consistency",
+                      "alignment", "alibi", "sink", "lse", "has_window_left", "has_window_right"),
+                *_all(c_int64, "window_left", "window_right", "head_dim_qk", "head_dim_vo", "q_heads", "kv_heads",
+                      "page_size"),
+                *_all(c_double, "scale", "softcap")]
+
+
+class Sizes(Sized):
+    _fields_ = _all(c_int64, "batch", "q_len", "kv_len")
+
+
+class RuntimeOptions(Sized):
+    _fields_ = [("cache_dirs", POINTER(c_char_p)), ("cache_dir_count", c_size_t), ("nvrtc_path", c_char_p),
+                ("driver_path", c_char_p), ("keep_source_dir", c_char_p), ("log", Log), ("log_user", c_void_p),
+                ("log_level", c_int32), ("no_cache", c_int32), ("compile_threads", c_int32), ("reserved", c_int32)]
+
+
+class PrewarmOptions(Sized):
+    _fields_ = [("progress", Progress), ("progress_user", c_void_p), ("jobs", c_int32), ("reserved", c_int32)]
+
+
+TENSOR_FIELDS = ("q", "k", "v", "o", "lse", "sinks", "alibi_slopes")
+BATCH_FIELDS = ("q_indptr", "q_lens", "kv_indptr", "kv_lens", "page_table", "page_indptr", "page_indices",
+                "last_page_len")
+
+
+class Tensors(Sized):
+    _fields_ = _all(c_void_p, *TENSOR_FIELDS)
+
+
+class Batch(Sized):
+    _fields_ = [*_all(c_void_p, *BATCH_FIELDS), *_all(c_int64, "max_q_len", "max_kv_len")]
+
+
+class MergeTensors(Sized):
+    _fields_ = [("state_count", c_size_t), ("o_states", c_void_p), ("lse_states", c_void_p), ("o", c_void_p),
+                ("lse", c_void_p)]
+
+
+class Workspace(Sized):
+    _fields_ = [("data", c_void_p), ("bytes", c_size_t)]
+
+
+_struct = c_void_p  # the address of a struct, as an int or from byref()
+_handle = c_void_p
+_out = c_void_p
+
+# Name: result, arguments. The functions of the second table can fail: they return an attnsmith_code, and an
+# attnsmith_error** follows their arguments.
+PLAIN: "dict[str, tuple[Any, tuple[Any, ...]]]" = {
+    "attnsmith_abi_version": (c_int32, ()),
+    "attnsmith_version": (c_char_p, ()),
+    "attnsmith_has_feature": (c_int32, (c_char_p,)),
+    "attnsmith_features": (c_char_p, ()),
+    "attnsmith_error_message": (c_char_p, (_handle,)),
+    "attnsmith_error_details": (c_char_p, (_handle,)),
+    "attnsmith_error_free": (None, (_handle,)),
+    "attnsmith_string_free": (None, (c_void_p,)),
+    "attnsmith_runtime_free": (None, (_handle,)),
+    "attnsmith_kernel_free": (None, (_handle,)),
+    "attnsmith_pending_ready": (c_int32, (_handle,)),
+    "attnsmith_pending_free": (None, (_handle,)),
+    "attnsmith_kernel_device": (c_int32, (_handle,)),
+    "attnsmith_call_free": (None, (_handle,)),
+    "attnsmith_buffer_data": (c_void_p, (_handle,)),
+    "attnsmith_buffer_bytes": (c_size_t, (_handle,)),
+    "attnsmith_buffer_free": (None, (_handle,)),
+}
+CHECKED: "dict[str, tuple[Any, ...]]" = {
+    "attnsmith_runtime_create": (_struct, _out),
+    "attnsmith_devices_json": (_handle, _out),
+    "attnsmith_parse_request": (c_char_p, _struct, _struct),
+    "attnsmith_request_json": (_struct, _struct, _out),
+    "attnsmith_model_json": (c_char_p, c_char_p, _out),
+    "attnsmith_plan_json": (_handle, _struct, _struct, c_int32, _out),
+    "attnsmith_prewarm": (_handle, _struct, c_size_t, _struct, c_size_t, _struct, _out),
+    "attnsmith_cache": (_handle, c_char_p, c_char_p, _out),
+    "attnsmith_prepare": (_handle, _struct, _struct, c_int32, _out),
+    "attnsmith_prepare_async": (_handle, _struct, _struct, c_int32, _out),
+    "attnsmith_pending_kernel": (_handle, _out),
+    "attnsmith_kernel_spec": (_handle, _struct),
+    "attnsmith_kernel_plan_json": (_handle, _out),
+    "attnsmith_workspace_bytes": (_handle, c_int64, c_int64, c_int64, _out),
+    "attnsmith_bind": (_handle, _struct, _struct, _struct, _out),
+    "attnsmith_bind_merge": (_handle, _struct, _out),
+    "attnsmith_launch": (_handle, c_void_p),
+    "attnsmith_call_status": (_handle, _out),
+    "attnsmith_call_clear_status": (_handle,),
+    "attnsmith_call_describe": (_handle, _out),
+    "attnsmith_run": (_handle, _struct, _struct, _struct, c_void_p),
+    "attnsmith_run_merge": (_handle, _struct, c_void_p),
+    "attnsmith_allocate": (_handle, c_int32, c_size_t, _out),
+    "attnsmith_upload": (_handle, c_void_p, c_size_t, c_size_t),
+    "attnsmith_download": (_handle, c_void_p, c_size_t, c_size_t),
+    "attnsmith_synchronize": (_handle, c_void_p),
+}
+
+
+def declare(library: ctypes.CDLL) -> None:
+    """Gives every function its types. Raises AttributeError naming one that the library lacks."""
+    for name, (result, arguments) in PLAIN.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    for name, arguments in CHECKED.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = c_int32, (*arguments, c_void_p)
+
+
+# Structs by their names in the header, for the test of their layout.
+STRUCTS = {
+    "attnsmith_dl_device": Device,
+    "attnsmith_dl_data_type": DataType,
+    "attnsmith_dl_tensor": Tensor,
+    "attnsmith_spec": Spec,
+    "attnsmith_sizes": Sizes,
+    "attnsmith_runtime_options": RuntimeOptions,
+    "attnsmith_prewarm_options": PrewarmOptions,
+    "attnsmith_tensors": Tensors,
+    "attnsmith_batch": Batch,
+    "attnsmith_merge_tensors": MergeTensors,
+    "attnsmith_workspace": Workspace,
+}
+

@@ -1,0 +1,278 @@
+"""The frameworks that tensors come from: how each tells memory, stream and gradients, and makes new tensors.
+
+None is imported: a framework is met when an object of it is.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import sys
+from functools import partial
+from typing import Any, Callable, NoReturn, Optional, Sequence
+
+from . import _views
+from ._dlpack import borrow
+from ._views import View
+from .buffers import Array, Buffer
+from .errors import InvalidRequest
+
+_CUDA_WANTED = "a CUDA device; move the tensor there first"
+
+
+class Order:
+    """Where one call stands among the work of others: its stream, what must live until it is done, and how to wait
+    for another stream."""
+
+    __slots__ = ("stream", "held", "wait")
+
+    def __init__(self, stream: int, wait: Callable[[int], None]) -> None:
+        self.stream = stream
+        self.held: "list[Any]" = []
+        self.wait = wait
+
+
+class Framework:
+    """What attnsmith needs of a framework; this one is for any object with DLPack or the CUDA array interface."""
+
+    name = ""
+    # Whether memory that is given back is used again in the order of the stream. Where not, calls wait.
+    ordered = False
+
+    def index(self, tensor: Any, name: str) -> int:
+        """The ordinal of the tensor's GPU, or -1 where it does not say."""
+        if hasattr(tensor, "__dlpack_device__"):
+            return int(tensor.__dlpack_device__()[1])
+        return _views.device_of(self.view(tensor, name, Order(0, lambda stream: None))[4])
+
+    def stream(self, index: int) -> int:
+        """The stream that the framework works on now: a CUstream as a number, 0 for the default stream."""
+        return 0
+
+    def stream_of(self, index: int) -> Callable[[], int]:
+        """`stream` for one GPU, to be called before each of many launches."""
+        return partial(self.stream, index)
+
+    def view(self, tensor: Any, name: str, order: Order) -> View:
+        """Raises InvalidRequest, naming the tensor, for what is no CUDA tensor of a known dtype."""
+        if hasattr(tensor, "__dlpack__") and hasattr(tensor, "__dlpack_device__"):
+            view, borrowed = borrow(tensor, name, order.stream)
+            order.held.append(borrowed)
+        elif hasattr(tensor, "__cuda_array_interface__"):
+            interface = tensor.__cuda_array_interface__
+            if interface.get("stream") not in (None, order.stream or 1):
+                order.wait(interface["stream"])
+            view = _interface_view(interface, name, _views.UNKNOWN_DEVICE)
+        else:
+            raise InvalidRequest(name, f"an object of type {type(tensor).__name__}",
+                                 "a CUDA tensor: torch.Tensor, cupy.ndarray, or any with __dlpack__ or "
+                                 "__cuda_array_interface__")
+        if view[3] not in _views.WORDS:
+            refuse_dtype(name, f"DLPack type {view[3] >> 32:#x}")
+        return view
+
+    def scope(self, index: int, stream: Optional[int]) -> Any:
+        """What makes this GPU, and this stream unless it is None, the current one; None where they are already."""
+        return None
+
+    def empty(self, like: Any, shape: Sequence[int], kind: int, allocate: Callable[[int, int], Buffer],
+              index: int) -> Any:
+        """A new row-major tensor on the GPU of `like`."""
+        nbytes = math.prod(shape) * _views.ITEM_BYTES[kind]
+        return allocate(max(nbytes, 1), max(index, 0)).array(shape, _views.WORDS[kind])
+
+    def result(self, tensor: Any) -> Any:
+        """What the caller gets for a tensor that `empty` made, after the launch."""
+        return tensor
+
+
+class Jax(Framework):
+    name = "jax"
+
+    def result(self, tensor: Any) -> Any:
+        return importlib.import_module("jax.dlpack").from_dlpack(tensor)
+
+
+class Own(Framework):
+    """attnsmith's own arrays, whose memory is freed when the device has done with it."""
+
+    name = "attnsmith"
+    ordered = True
+
+    def index(self, tensor: Array, name: str) -> int:
+        return tensor.device
+
+    def view(self, tensor: Array, name: str, order: Order) -> View:
+        return tensor._view
+
+
+class Cupy(Framework):
+    name = "cupy"
+    ordered = True
+
+    def __init__(self, cupy: Any) -> None:
+        self.cupy = cupy
+
+    def index(self, tensor: Any, name: str) -> int:
+        return int(tensor.device.id)
+
+    def stream(self, index: int) -> int:
+        if self.cupy.cuda.Device().id == index:
+            return int(self.cupy.cuda.get_current_stream().ptr)
+        with self.cupy.cuda.Device(index):  # current streams are each device's own
+            return int(self.cupy.cuda.get_current_stream().ptr)
+
+    def view(self, tensor: Any, name: str, order: Order) -> View:
+        try:
+            interface = tensor.__cuda_array_interface__
+        except (AttributeError, TypeError, ValueError):  # of bfloat16, for which it has no words
+            return super().view(tensor, name, order)
+        if interface["typestr"] not in _KINDS_BY_TYPESTR and hasattr(tensor, "__dlpack__"):
+            return super().view(tensor, name, order)
+        return _interface_view(interface, name, _views.on_device(tensor.device.id))
+
+    def scope(self, index: int, stream: Optional[int]) -> Any:
+        if stream is None:
+            return None
+        with self.cupy.cuda.Device(index):
+            return self.cupy.cuda.ExternalStream(stream, index)
+
+    def empty(self, like: Any, shape: Sequence[int], kind: int, allocate: Callable[[int, int], Buffer],
+              index: int) -> Any:
+        dtype = {_views.FP16: "float16", _views.FP32: "float32"}.get(kind) or like.dtype
+        with self.cupy.cuda.Device(like.device.id):
+            return self.cupy.empty(tuple(shape), dtype)
+
+
+class Torch(Framework):
+    """torch.Tensor by its own methods: no capsule is made, and what a call costs is a few of them."""
+
+    name = "torch"
+    ordered = True
+
+    def __init__(self, torch: Any) -> None:
+        self.torch = torch
+        self.kinds = {torch.float16: _views.FP16, torch.bfloat16: _views.BF16, torch.float32: _views.FP32,
+                      torch.int32: _views.INT32, torch.int64: _views.INT64}
+        self.dtypes = {kind: dtype for dtype, kind in self.kinds.items()}
+        inner = torch._C
+        public = torch.cuda
+        # The public functions do the same, with much around it.
+        self.raw_stream = getattr(inner, "_cuda_getCurrentRawStream",
+                                  lambda index: public.current_stream(index).cuda_stream)
+        self.current_device = getattr(inner, "_cuda_getDevice", public.current_device)
+        self.is_capturing = getattr(inner, "_cuda_isCurrentStreamCapturing", public.is_current_stream_capturing)
+        self.is_grad_enabled = torch.is_grad_enabled
+
+    def index(self, tensor: Any, name: str) -> int:
+        if not tensor.is_cuda:
+            raise InvalidRequest(f"{name}.device", str(tensor.device), _CUDA_WANTED)
+        return int(tensor.get_device())
+
+    def stream(self, index: int) -> int:
+        return int(self.raw_stream(index))
+
+    def stream_of(self, index: int) -> Callable[[], int]:
+        return partial(self.raw_stream, index)
+
+    def view(self, tensor: Any, name: str, order: Optional[Order] = None) -> View:
+        try:
+            if not tensor.is_cuda:
+                raise InvalidRequest(f"{name}.device", str(tensor.device), _CUDA_WANTED)
+            if tensor.requires_grad and self.is_grad_enabled():
+                raise InvalidRequest(f"{name}.requires_grad", "True", "a tensor without gradients, since there is no "
+                                     f"backward pass: call under torch.no_grad(), or pass {name}.detach()")
+            return (tensor.data_ptr(), tensor.shape, tensor.stride(), self.kinds[tensor.dtype],
+                    tensor.get_device() << 32 | 2)
+        except KeyError:
+            refuse_dtype(name, str(tensor.dtype))
+        except (AttributeError, NotImplementedError, RuntimeError) as error:
+            if hasattr(tensor, "data_ptr"):  # sparse, nested and fake tensors have no such memory
+                raise InvalidRequest(name, f"a tensor of which {error}".splitlines()[0],
+                                     "a tensor with strided CUDA memory") from error
+            return of(tensor, name).view(tensor, name, order or Order(0, lambda stream: None))
+
+    def scope(self, index: int, stream: Optional[int]) -> Any:
+        cuda = self.torch.cuda
+        if stream is None:
+            return None if self.current_device() == index else cuda.device(index)
+        return cuda.stream(cuda.ExternalStream(stream, device=index) if stream else cuda.default_stream(index))
+
+    def empty(self, like: Any, shape: Sequence[int], kind: int, allocate: Callable[[int, int], Buffer],
+              index: int) -> Any:
+        return like.new_empty(shape, dtype=self.dtypes[kind])
+
+
+_KINDS_BY_TYPESTR = {"<f2": _views.FP16, "<f4": _views.FP32, "<i4": _views.INT32, "<i8": _views.INT64}
+
+
+def refuse_dtype(name: str, dtype: str) -> NoReturn:
+    raise InvalidRequest(f"{name}.dtype", dtype, ", ".join(_views.KINDS))
+
+
+def _interface_view(interface: "dict[str, Any]", name: str, device: int) -> View:
+    typestr = interface["typestr"]
+    if typestr not in _KINDS_BY_TYPESTR:
+        refuse_dtype(name, typestr)
+    kind = _KINDS_BY_TYPESTR[typestr]
+    shape = tuple(interface["shape"])
+    in_bytes = interface.get("strides")
+    if in_bytes is None:
+        strides = _views.compact_strides(shape)
+    else:
+        size = _views.ITEM_BYTES[kind]
+        if any(stride % size for stride in in_bytes):
+            raise InvalidRequest(f"{name}.strides", f"{tuple(in_bytes)} bytes", f"multiples of {size} bytes")
+        strides = tuple(stride // size for stride in in_bytes)
+    return interface["data"][0] or 0, shape, strides, kind, device
+
+
+_met: "dict[str, Framework]" = {}  # by name: each has one object, so that `is` tells them apart
+_by_type: "dict[type, Framework]" = {Array: Own()}
+_anything = Framework()
+_MAKERS: "dict[str, Callable[[Any], Framework]]" = {"torch": Torch, "cupy": Cupy, "jax": lambda module: Jax()}
+_ROOTS = {"torch": "torch", "cupy": "cupy", "jax": "jax", "jaxlib": "jax"}
+
+
+def met(name: str) -> Framework:
+    """The framework that is imported already, by its name."""
+    if name not in _met:
+        _met.setdefault(name, _MAKERS[name](sys.modules[name]))
+    return _met[name]
+
+
+def _find(kind: type) -> Framework:
+    torch = sys.modules.get("torch")
+    if torch is not None and hasattr(torch, "Tensor") and issubclass(kind, torch.Tensor):
+        return met("torch")
+    for base in kind.__mro__:
+        name = _ROOTS.get(base.__module__.partition(".")[0])
+        if name in ("cupy", "jax") and name in sys.modules:
+            return met(name)
+    return _anything
+
+
+def of(tensor: Any, name: str) -> Framework:
+    """The framework of an object, by its type. Raises InvalidRequest for None, where a tensor is needed."""
+    kind = type(tensor)
+    framework = _by_type.get(kind)
+    if framework is None:
+        if tensor is None:
+            raise InvalidRequest(name, "None", "a CUDA tensor")
+        framework = _by_type[kind] = _find(kind)
+    return framework
+
+
+def raw_stream(stream: Any) -> int:
+    """The number of a stream given as a number, or as an object of torch, CuPy or anything with __cuda_stream__."""
+    if isinstance(stream, int):
+        return stream
+    for attribute in ("cuda_stream", "ptr", "handle"):  # torch, CuPy, Numba
+        value = getattr(stream, attribute, None)
+        if value is not None:
+            return int(getattr(value, "value", value) or 0)
+    if hasattr(stream, "__cuda_stream__"):
+        protocol = stream.__cuda_stream__
+        return int((protocol() if callable(protocol) else protocol)[1])
+    raise InvalidRequest("stream", f"an object of type {type(stream).__name__}",
+                         "a CUstream as a number, or a stream of torch or CuPy")

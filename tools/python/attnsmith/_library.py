@@ -1,0 +1,119 @@
+"""Finds and opens libattnsmith, and turns its errors into exceptions."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.metadata
+import json
+import os
+import pathlib
+import threading
+from ctypes import byref, c_void_p
+from typing import Any, Callable, Optional
+
+from . import _abi, errors
+
+_PACKAGE = pathlib.Path(__file__).resolve().parent
+_REMEDY = ("install the wheel (pip install ./tools/python), or set ATTNSMITH_LIBRARY to the libattnsmith.so of a build "
+           "or an installation")
+
+
+def _candidates() -> "list[str]":
+    """The files and names to try, in order; what is named by the user is the only one."""
+    named = os.environ.get("ATTNSMITH_LIBRARY", "")
+    if named:
+        return [named]
+    beside = [str(file) for file in sorted(_PACKAGE.glob("libattnsmith.so*"))]
+    try:
+        release = ".".join(importlib.metadata.version("attnsmith").split(".")[:2])
+        installed = [f"libattnsmith.so.{release}"]
+    except importlib.metadata.PackageNotFoundError:  # used from its source folder
+        installed = []
+    return beside + installed + ["libattnsmith.so"]
+
+
+class Library:
+    """One opened libattnsmith: ``functions`` has those of the C ABI by their names."""
+
+    def __init__(self, functions: Any, path: str) -> None:
+        self.functions = functions
+        self.path = path
+        self.version: str = functions.attnsmith_version().decode()
+
+    def error(self, code: int, error: Optional[int]) -> errors.Error:
+        """The exception for a code and an attnsmith_error*, which is freed."""
+        if not error:
+            return errors.from_library(code, "", "")
+        try:
+            message = self.functions.attnsmith_error_message(error).decode(errors="replace")
+            details = self.functions.attnsmith_error_details(error).decode(errors="replace")
+        finally:
+            self.functions.attnsmith_error_free(error)
+        return errors.from_library(code, message, details)
+
+    def call(self, function: Callable[..., int], *arguments: Any) -> None:
+        """Calls a function that can fail, with its error** added. Raises what it fails with."""
+        error = c_void_p()
+        code = function(*arguments, byref(error))
+        if code:
+            raise self.error(code, error.value)
+
+    def text(self, function: Callable[..., int], *arguments: Any) -> str:
+        """The string that a function gives as its last argument, which is freed."""
+        out = c_void_p()
+        self.call(function, *arguments, byref(out))
+        try:
+            return ctypes.string_at(out).decode()
+        finally:
+            self.functions.attnsmith_string_free(out)
+
+    def json(self, function: Callable[..., int], *arguments: Any) -> Any:
+        return json.loads(self.text(function, *arguments))
+
+    def features(self) -> "list[str]":
+        """What the library has: "op:attention", "backend:mma", ..."""
+        return list(json.loads(self.functions.attnsmith_features().decode()))
+
+
+def _open(name: str) -> Library:
+    """Raises OSError when it is no library, LookupError when it is another one or another version."""
+    functions = ctypes.CDLL(name)
+    try:
+        functions.attnsmith_abi_version.restype = ctypes.c_int32
+        version = functions.attnsmith_abi_version()
+    except AttributeError:
+        raise LookupError("it has no C ABI of attnsmith") from None
+    if version != _abi.ABI_VERSION:
+        raise LookupError(f"its ABI version is {version}; this package needs {_abi.ABI_VERSION}")
+    try:
+        _abi.declare(functions)
+    except AttributeError as error:
+        raise LookupError(f"it is older than this package: {error}") from None
+    return Library(functions, functions._name)
+
+
+def open_library() -> Library:
+    """Opens the first candidate that is a libattnsmith of this ABI. Raises LibraryMissing with all that was tried."""
+    tried = []
+    for name in _candidates():
+        try:
+            return _open(name)
+        except (OSError, LookupError) as error:
+            reason = str(error)
+            tried.append(reason if name in reason else f"{name}: {reason}")
+    message = f"libattnsmith could not be opened; tried {', '.join(tried)}; {_REMEDY}"
+    raise errors.LibraryMissing(message, "libattnsmith", tried)
+
+
+_lock = threading.Lock()
+_library: Optional[Library] = None
+
+
+def library() -> Library:
+    """The library of this process, opened at the first use. A failure is tried again at the next."""
+    global _library
+    if _library is None:
+        with _lock:
+            if _library is None:
+                _library = open_library()
+    return _library

@@ -1,0 +1,84 @@
+"""The words of a request, as the JSON that the library reads: it checks them, and names the nearest to a wrong one."""
+
+from __future__ import annotations
+
+import json
+import math
+import numbers
+import os
+import pathlib
+from ctypes import byref
+from typing import Any, Iterable, List, Mapping, Optional, Tuple
+
+from . import _abi
+from ._library import Library
+from .errors import InvalidRequest
+
+
+def _plain(name: str, value: Any) -> Any:
+    """As JSON has it: numbers of other libraries (numpy's) become Python's."""
+    if isinstance(value, (bool, str, int)):
+        return value
+    if isinstance(value, numbers.Integral) or hasattr(value, "__index__"):
+        return int(value)
+    if isinstance(value, numbers.Real):
+        number = float(value)
+        if not math.isfinite(number):
+            raise InvalidRequest(name, str(number), "a finite number")
+        return number
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    raise InvalidRequest(name, f"an object of type {type(value).__name__}", "a number, a bool or a word")
+
+
+def to_json(words: Mapping[str, Any]) -> bytes:
+    """Words that are None are not given."""
+    return json.dumps({name: _plain(name, value) for name, value in words.items() if value is not None}).encode()
+
+
+def parse(library: Library, words: Mapping[str, Any]) -> Tuple[_abi.Spec, _abi.Sizes]:
+    """Raises InvalidRequest naming the field, Unsupported for what is not built."""
+    spec, sizes = _abi.Spec(), _abi.Sizes()
+    library.call(library.functions.attnsmith_parse_request, to_json(words), byref(spec), byref(sizes))
+    return spec, sizes
+
+
+def text(name: str, value: Any) -> Optional[bytes]:
+    """A path or word for the library; None where it is not given."""
+    if value is None:
+        return None
+    encoded = os.fsencode(value)
+    if b"\0" in encoded:
+        raise InvalidRequest(name, repr(value), "text without a NUL character")
+    return encoded
+
+
+def compute_capabilities(sm: Any) -> List[int]:
+    """From 90, "90a" or a sequence of such."""
+    if isinstance(sm, (str, int)) or not isinstance(sm, Iterable):
+        sm = [sm]
+    found = []
+    for one in sm:
+        digits = one[:-1] if isinstance(one, str) and one.endswith("a") else one
+        try:
+            found.append(int(digits))
+        except (TypeError, ValueError):
+            raise InvalidRequest("sm", repr(one), "compute capabilities such as 90 or [80, 90]") from None
+    return found
+
+
+def model_text(model: Any) -> bytes:
+    """The text of a config.json, from a dict, its text, its file or the model's folder."""
+    if isinstance(model, Mapping):
+        return json.dumps(model).encode()
+    if isinstance(model, bytes):
+        return model
+    if isinstance(model, str) and model.lstrip()[:1] in ("{", "["):
+        return model.encode()
+    path = pathlib.Path(model)
+    if path.is_dir():
+        path = path / "config.json"
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InvalidRequest("model", str(path), f"a config.json that can be read ({error.strerror})") from error

@@ -1,0 +1,83 @@
+"""What the library needs to know of a tensor, as a plain tuple: one is made for each argument of each call.
+
+    (pointer, shape, strides, kind, device)
+
+``strides`` are in elements. ``kind`` is the second word of DLPack's description, less the rank: DLDataType << 32.
+``device`` is the first one: DLDeviceType | index << 32.
+"""
+
+from __future__ import annotations
+
+from typing import Sequence, Tuple
+
+from . import _abi
+
+View = Tuple[int, Sequence[int], Sequence[int], int, int]
+
+
+def kind_of(code: int, bits: int, lanes: int = 1) -> int:
+    return (code | bits << 8 | lanes << 16) << 32
+
+
+FP16 = kind_of(_abi.DL_FLOAT, 16)
+BF16 = kind_of(_abi.DL_BFLOAT, 16)
+FP32 = kind_of(_abi.DL_FLOAT, 32)
+INT32 = kind_of(_abi.DL_INT, 32)
+INT64 = kind_of(_abi.DL_INT, 64)
+
+WORDS = {FP16: "fp16", BF16: "bf16", FP32: "fp32", INT32: "int32", INT64: "int64"}
+KINDS = {word: kind for kind, word in WORDS.items()}
+ITEM_BYTES = {FP16: 2, BF16: 2, FP32: 4, INT32: 4, INT64: 8}
+
+# A tensor that does not say which GPU it lies on. The library takes managed memory on any.
+UNKNOWN_DEVICE = _abi.DL_CUDA_MANAGED
+
+
+def on_device(index: int) -> int:
+    return index << 32 | _abi.DL_CUDA
+
+
+def device_of(device: int) -> int:
+    """The ordinal, or the library's number for the current device."""
+    return _abi.CURRENT_DEVICE if device == UNKNOWN_DEVICE else device >> 32
+
+
+def compact_strides(shape: Sequence[int]) -> "tuple[int, ...]":
+    strides, step = [], 1
+    for extent in reversed(shape):
+        strides.append(step)
+        step *= max(extent, 1)
+    return tuple(reversed(strides))
+
+
+def inserted(view: View, axis: int) -> View:
+    """With an axis of extent 1."""
+    pointer, shape, strides, kind, device = view
+    at = (*strides, 1)[axis]  # any would do: no second element is reached with it
+    return pointer, (*shape[:axis], 1, *shape[axis:]), (*strides[:axis], at, *strides[axis:]), kind, device
+
+
+def selected(view: View, axis: int, index: int) -> View:
+    pointer, shape, strides, kind, device = view
+    pointer += index * strides[axis] * ITEM_BYTES[kind] if pointer else 0
+    return pointer, (*shape[:axis], *shape[axis + 1:]), (*strides[:axis], *strides[axis + 1:]), kind, device
+
+
+def shortened(view: View, axis: int, extent: int) -> View:
+    """With the first elements of an axis alone."""
+    pointer, shape, strides, kind, device = view
+    return pointer, (*shape[:axis], extent, *shape[axis + 1:]), strides, kind, device
+
+
+def reach_bits(views: Sequence[View], item_bytes: int) -> int:
+    """Has a low bit set wherever the base or a stride, in bytes, of any of them has one; what no element is reached
+    by does not count."""
+    bits = 0
+    for pointer, shape, strides, _, _ in views:
+        if 0 in shape:
+            continue
+        bits |= pointer
+        for extent, stride in zip(shape[:-1], strides):
+            if extent > 1:
+                bits |= stride * item_bytes
+    return bits

@@ -1,0 +1,61 @@
+"""Scratch memory of the plain functions: one for each GPU and stream, whose launches come one after the other."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, Callable, Dict, Tuple
+
+from . import _frameworks
+from .buffers import Buffer
+
+_PER_THREAD_STREAM = 2  # one number for a stream that every thread has its own of
+_STATUS_BYTES = 256  # zero before the first launch
+
+
+class Workspace:
+    """`lock` is held from packing to launch: another thread's launch between the two kernels of a split one would
+    write over its parts."""
+
+    __slots__ = ("lock", "data", "nbytes", "owner")
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.data = 0
+        self.nbytes = 0
+        self.owner: Any = None
+
+
+class Workspaces:
+    def __init__(self, allocate: Callable[[int, int], Buffer], wait: Callable[[int], None]) -> None:
+        self._allocate = allocate
+        self._wait = wait
+        self._of: Dict[Tuple[int, ...], Workspace] = {}
+
+    def of(self, index: int, stream: int) -> Workspace:
+        key = (index, stream) if stream != _PER_THREAD_STREAM else (index, stream, threading.get_ident())
+        workspace = self._of.get(key)
+        if workspace is None:
+            workspace = self._of.setdefault(key, Workspace())
+        return workspace
+
+    def grow(self, workspace: Workspace, nbytes: int, framework: _frameworks.Framework, index: int,
+             stream: int) -> None:
+        """To at least `nbytes`; with its lock held."""
+        nbytes = max(nbytes, 2 * workspace.nbytes, 1 << 16)
+        if isinstance(framework, _frameworks.Torch):
+            # By its allocator, on this very stream: what is replaced may be used again behind the launches so far.
+            owner, data = torch_memory(framework, nbytes, index)
+        else:
+            if workspace.owner is not None:
+                self._wait(stream)
+            owner = self._allocate(nbytes, index)
+            owner.upload(bytes(_STATUS_BYTES))
+            data = owner.data
+        workspace.owner, workspace.data, workspace.nbytes = owner, data, nbytes
+
+
+def torch_memory(framework: _frameworks.Torch, nbytes: int, index: int) -> Tuple[Any, int]:
+    torch = framework.torch
+    memory = torch.empty(nbytes, dtype=torch.uint8, device=torch.device("cuda", index))
+    memory[:_STATUS_BYTES].zero_()
+    return memory, memory.data_ptr()

@@ -1,0 +1,107 @@
+"""Device memory for programs without a framework of their own, and the arrays in which results come to them."""
+
+from __future__ import annotations
+
+import math
+from ctypes import byref, c_void_p, create_string_buffer
+from typing import Any, Optional, Sequence
+
+from . import _dlpack, _views
+from ._library import Library
+from .errors import InvalidRequest
+
+_TYPESTRS = {_views.FP16: "<f2", _views.FP32: "<f4", _views.INT32: "<i4", _views.INT64: "<i8"}
+
+
+class Buffer:
+    """A buffer of device memory, freed with the object. Made by :meth:`Runtime.allocate`."""
+
+    def __init__(self, library: Library, runtime: int, device: int, nbytes: int) -> None:
+        self._library = library
+        self._pointer: Optional[int] = None
+        out = c_void_p()
+        library.call(library.functions.attnsmith_allocate, runtime, device, nbytes, byref(out))
+        self._pointer = out.value
+        self.device = device
+        self.data: int = library.functions.attnsmith_buffer_data(out) or 0
+        self.nbytes: int = library.functions.attnsmith_buffer_bytes(out)
+
+    def upload(self, host: Any, offset: int = 0) -> None:
+        """Copies a bytes-like object to `offset` (bytes), and waits. Raises InvalidRequest past the end."""
+        data = host if isinstance(host, bytes) else memoryview(host).tobytes()
+        self._library.call(self._library.functions.attnsmith_upload, self._pointer, data, len(data), offset)
+
+    def download(self, nbytes: Optional[int] = None, offset: int = 0) -> bytes:
+        """`nbytes` (all from there on) at `offset`, after the default stream's work is done."""
+        count = max(self.nbytes - offset, 0) if nbytes is None else nbytes
+        host = create_string_buffer(count or 1)
+        self._library.call(self._library.functions.attnsmith_download, self._pointer, host, count, offset)
+        return host.raw[:count]
+
+    def array(self, shape: Sequence[int], dtype: str, offset: int = 0) -> "Array":
+        """A row-major array in this buffer, from `offset` (bytes) on. `dtype`: fp16, bf16, fp32, int32 or int64."""
+        if dtype not in _views.KINDS:
+            raise InvalidRequest("dtype", repr(dtype), ", ".join(_views.KINDS))
+        kind, extents = _views.KINDS[dtype], tuple(int(extent) for extent in shape)
+        needed = math.prod(extents) * _views.ITEM_BYTES[kind]
+        if offset < 0 or offset + needed > self.nbytes:
+            raise InvalidRequest("shape", f"{needed} bytes at {offset}", f"an array within {self.nbytes} bytes")
+        pointer = self.data + offset if needed else 0
+        view = (pointer, extents, _views.compact_strides(extents), kind, _views.on_device(self.device))
+        return Array(view, self)
+
+    def __repr__(self) -> str:
+        return f"<attnsmith.Buffer of {self.nbytes} bytes on cuda:{self.device}>"
+
+    def __del__(self) -> None:
+        pointer, self._pointer = self._pointer, None
+        if pointer:
+            self._library.functions.attnsmith_buffer_free(pointer)
+
+
+class Array:
+    """A tensor in device memory, for ``from_dlpack`` of any framework and for ``__cuda_array_interface__``.
+
+    ``shape`` and ``strides`` are in elements; ``dtype`` is a word such as ``"bf16"``; ``device`` is the GPU's ordinal.
+    The memory is ordered by the stream that wrote it: results of :func:`attnsmith.attention` on a stream of yours are
+    ready once that stream has come so far.
+    """
+
+    def __init__(self, view: _views.View, buffer: Buffer) -> None:
+        self._view = view
+        self._buffer = buffer
+        self.shape = tuple(view[1])
+        self.strides = tuple(view[2])
+        self.dtype = _views.WORDS[view[3]]
+        self.device = buffer.device
+        self.data = view[0]
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * _views.ITEM_BYTES[self._view[3]]
+
+    def tobytes(self) -> bytes:
+        """The elements, row-major, on the host; after the default stream's work is done."""
+        return self._buffer.download(self.nbytes, self.data - self._buffer.data) if self.nbytes else b""
+
+    def __dlpack_device__(self) -> "tuple[int, int]":
+        return self._view[4] & 0xFFFFFFFF, self._view[4] >> 32
+
+    def __dlpack__(self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None,
+                   copy: Optional[bool] = None) -> Any:
+        """A DLPack capsule, of the memory itself: `copy` and other devices are refused with BufferError."""
+        if stream not in (None, -1, 0, 1) and self.nbytes:
+            self._buffer.download(1)  # another stream than the default one, whose work is waited for
+        if copy or (dl_device is not None and tuple(dl_device) != self.__dlpack_device__()):
+            raise BufferError("attnsmith arrays are handed out as they are: no copy, no other device")
+        return _dlpack.lend(self._view, self)
+
+    @property
+    def __cuda_array_interface__(self) -> "dict[str, Any]":
+        if self._view[3] not in _TYPESTRS:  # so that hasattr() says it: take bf16 by DLPack
+            raise AttributeError(f"{self.dtype} has no type string; use __dlpack__")
+        return {"shape": self.shape, "strides": None, "typestr": _TYPESTRS[self._view[3]], "version": 3,
+                "data": (self.data, False), "stream": None}
+
+    def __repr__(self) -> str:
+        return f"<attnsmith.Array {self.dtype}{list(self.shape)} on cuda:{self.device}>"

@@ -1,0 +1,122 @@
+"""The errors that attnsmith raises. All derive from :class:`Error`; ``str(error)`` is one line to act on."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Mapping, Optional, Sequence
+
+
+class Error(Exception):
+    """Any failure of attnsmith.
+
+    ``details`` is a dict of the same facts for programs: ``code`` (``"invalid_request"``), ``message``, and the
+    fields of the class.
+    """
+
+    details: "dict[str, Any]"
+
+    def __init__(self, message: str, details: Optional[Mapping[str, Any]] = None) -> None:
+        super().__init__(message)
+        self.details = {"message": message, **(details or {})}
+
+
+class InvalidRequest(Error, ValueError):
+    """The request itself is wrong: ``field`` has a ``value`` that is not among what is ``accepted``."""
+
+    def __init__(self, field: str, value: str, accepted: str, message: Optional[str] = None,
+                 details: Optional[Mapping[str, Any]] = None) -> None:
+        facts = {"code": "invalid_request", "field": field, "value": value, "accepted": accepted}
+        line = message or f"{field}: {value} is not accepted; expected {accepted}"
+        super().__init__(line, {**facts, **(details or {})})
+        self.field = field
+        self.value = value
+        self.accepted = accepted
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.field, self.value, self.accepted, str(self), self.details)
+
+
+class Unsupported(Error, NotImplementedError):
+    """The request is meaningful, but nothing serves it. ``refusals``: dicts of ``candidate`` and ``reason``."""
+
+    def __init__(self, message: str, refusals: Sequence[Mapping[str, str]] = (),
+                 details: Optional[Mapping[str, Any]] = None) -> None:
+        self.refusals = [dict(refusal) for refusal in refusals]
+        super().__init__(message, {"code": "unsupported", "refusals": self.refusals, **(details or {})})
+
+    def __reduce__(self) -> Any:
+        return type(self), (str(self), self.refusals, self.details)
+
+
+class CompileError(Error):
+    """NVRTC refused the generated source: ``log``, ``options`` (a list) and ``numbered_source``."""
+
+    def __init__(self, message: str, log: str = "", options: Sequence[str] = (), numbered_source: str = "",
+                 details: Optional[Mapping[str, Any]] = None) -> None:
+        super().__init__(message, {"code": "compile_error", **(details or {})})
+        self.log = log
+        self.options = list(options)
+        self.numbered_source = numbered_source
+
+    def __reduce__(self) -> Any:
+        return type(self), (str(self), self.log, self.options, self.numbered_source, self.details)
+
+
+class DriverError(Error):
+    """A call into the CUDA driver failed: ``call``, ``code`` (the CUresult) and its ``meaning``."""
+
+    def __init__(self, message: str, call: str = "", code: int = 0, meaning: str = "",
+                 details: Optional[Mapping[str, Any]] = None) -> None:
+        super().__init__(message, {"code": "driver_error", **(details or {})})
+        self.call = call
+        self.code = code
+        self.meaning = meaning
+
+    def __reduce__(self) -> Any:
+        return type(self), (str(self), self.call, self.code, self.meaning, self.details)
+
+
+class LibraryMissing(Error):
+    """libattnsmith, NVRTC or the CUDA driver could not be opened: ``library``, and what was ``tried``, in order."""
+
+    def __init__(self, message: str, library: str = "", tried: Sequence[str] = (),
+                 details: Optional[Mapping[str, Any]] = None) -> None:
+        self.library = library
+        self.tried = list(tried)
+        facts = {"code": "library_missing", "library": library, "tried": self.tried}
+        super().__init__(message, {**facts, **(details or {})})
+
+    def __reduce__(self) -> Any:
+        return type(self), (str(self), self.library, self.tried, self.details)
+
+
+class CacheError(Error):
+    """An explicit operation on the cache failed. Preparing and launching never fail because of the cache."""
+
+
+class OutOfMemory(Error, MemoryError):
+    """The host has no memory left."""
+
+
+def from_library(code: int, message: str, details_json: str) -> Error:
+    """The exception for an ``attnsmith_code`` with its error's message and details."""
+    try:
+        details = json.loads(details_json or "{}")
+    except ValueError:  # an error must come out, whatever its details are
+        details = {}
+
+    def of(name: str) -> str:
+        return str(details.get(name, ""))
+
+    if code == 1:
+        return InvalidRequest(of("field"), of("value"), of("accepted"), message, details)
+    if code == 2:
+        return Unsupported(message, details.get("refusals", ()), details)
+    if code == 3:
+        return CompileError(message, of("log"), details.get("options", ()), of("numbered_source"), details)
+    if code == 4:
+        return DriverError(message, of("call"), int(details.get("driver_code", 0)), of("meaning"), details)
+    if code == 5:
+        return LibraryMissing(message, of("library"), details.get("tried", ()), details)
+    kinds = {6: CacheError, 7: OutOfMemory}
+    return kinds.get(code, Error)(message or f"attnsmith failed with code {code}", details)

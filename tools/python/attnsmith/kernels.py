@@ -1,0 +1,262 @@
+"""Runtime -> Kernel -> Call: prepared kernels, and launches whose arguments are fixed."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from ctypes import byref, c_size_t, c_uint32, c_void_p
+from typing import Any, Dict, Optional, Sequence, Tuple
+
+from . import _abi, _frameworks, _views
+from ._blocks import AttentionBlock, MergeBlock
+from ._frameworks import Order
+from ._library import Library
+from .buffers import Buffer
+from .errors import InvalidRequest
+
+_pendings: "weakref.WeakSet[Pending]" = weakref.WeakSet()
+
+
+class CallStatus:
+    """What the launches so far found wrong in device-side lengths; true if anything. Sticky until cleared."""
+
+    __slots__ = ("q_len_clamped", "kv_len_clamped", "page_out_of_range")
+
+    def __init__(self, bits: int) -> None:
+        #: A sequence had more queries than the bound or the tensor.
+        self.q_len_clamped = bool(bits & _abi.Q_LEN_CLAMPED)
+        #: A sequence had more keys than the bound or the tensor.
+        self.kv_len_clamped = bool(bits & _abi.KV_LEN_CLAMPED)
+        #: A page id in use was not a page; its keys were read as zeros.
+        self.page_out_of_range = bool(bits & _abi.PAGE_OUT_OF_RANGE)
+
+    def __bool__(self) -> bool:
+        return self.q_len_clamped or self.kv_len_clamped or self.page_out_of_range
+
+    def __repr__(self) -> str:
+        names = ", ".join(f"{name}={getattr(self, name)}" for name in self.__slots__)
+        return f"CallStatus({names})"
+
+
+class Call:
+    """One launch, ready to go. It keeps its tensors alive. It holds one workspace: make one Call for each launch that
+    is in flight at the same time."""
+
+    def __init__(self, library: Library, pointer: int, current_stream: Any, held: Any) -> None:
+        self._library = library
+        self._pointer: Optional[int] = pointer
+        self._current_stream = current_stream
+        self._held = held
+        self._launch = library.functions.attnsmith_launch
+
+    def launch(self, stream: Any = None) -> None:
+        """Enqueues the kernels on `stream`: a number (CUstream), a stream of torch or CuPy, or None for the one that
+        is current in the framework of q. Allocates nothing, waits for nothing, may be captured in a CUDA graph.
+
+        Raises DriverError.
+        """
+        if stream is None:
+            stream = self._current_stream()
+        elif stream.__class__ is not int:
+            stream = _frameworks.raw_stream(stream)
+        error = c_void_p()
+        code = self._launch(self._pointer, stream, byref(error))
+        if code:
+            raise self._library.error(code, error.value)
+
+    def status(self) -> CallStatus:
+        """Waits for the device and reads what launches found. Not to be called during a capture."""
+        bits = c_uint32()
+        self._library.call(self._library.functions.attnsmith_call_status, self._pointer, byref(bits))
+        return CallStatus(bits.value)
+
+    def clear_status(self) -> None:
+        self._library.call(self._library.functions.attnsmith_call_clear_status, self._pointer)
+
+    def describe(self) -> str:
+        """The kernels' grids, for logs."""
+        return self._library.text(self._library.functions.attnsmith_call_describe, self._pointer)
+
+    def __repr__(self) -> str:
+        return f"<attnsmith.Call: {self.describe()}>"
+
+    def __del__(self) -> None:
+        pointer, self._pointer = self._pointer, None
+        if pointer:
+            self._library.functions.attnsmith_call_free(pointer)
+
+
+class Kernel:
+    """A loaded kernel, with the plan that chose it. Immutable, for any number of threads."""
+
+    def __init__(self, library: Library, pointer: int) -> None:
+        self._library = library
+        self._pointer: Optional[int] = pointer
+
+    @property
+    def device(self) -> int:
+        """The ordinal of its GPU."""
+        return int(self._library.functions.attnsmith_kernel_device(self._pointer))
+
+    @property
+    def spec(self) -> Dict[str, Any]:
+        """The normalised request, with every default filled in."""
+        spec = _abi.Spec()
+        functions = self._library.functions
+        self._library.call(functions.attnsmith_kernel_spec, self._pointer, byref(spec))
+        request: Dict[str, Any] = self._library.json(functions.attnsmith_request_json, byref(spec), None)
+        for size in ("batch", "q_len", "kv_len", "sm"):  # a kernel is right for any
+            request.pop(size, None)
+        return request
+
+    def plan(self) -> Dict[str, Any]:
+        """The plan (schema attnsmith.plan/1): which kernels, and why."""
+        plan: Dict[str, Any] = self._library.json(self._library.functions.attnsmith_kernel_plan_json, self._pointer)
+        return plan
+
+    def workspace_bytes(self, batch: int, q_tokens: int, max_kv_len: int) -> int:
+        """Bytes of workspace for tensors of these bounds, at least 256. `q_tokens` counts the queries of all
+        sequences: batch * q_len for a dense q, q.shape[0] for a ragged one."""
+        out = c_size_t()
+        self._library.call(self._library.functions.attnsmith_workspace_bytes, self._pointer, batch, q_tokens,
+                           max_kv_len, byref(out))
+        return out.value
+
+    def bind(self, q: Any, k: Any, v: Any, o: Any, lse: Any = None, sinks: Any = None, alibi_slopes: Any = None, *,
+             q_indptr: Any = None, q_lens: Any = None, kv_indptr: Any = None, kv_lens: Any = None,
+             page_table: Any = None, page_indptr: Any = None, page_indices: Any = None, last_page_len: Any = None,
+             max_q_len: int = 0, max_kv_len: int = 0, workspace: Any = None) -> Call:
+        """Checks the tensors against the spec and fixes the arguments.
+
+        q: [batch, q_len, q_heads, head_dim_qk], or [tokens, q_heads, head_dim_qk] with q_indptr.
+        k: dense [batch, kv_len, kv_heads, head_dim_qk], ragged [kv_tokens, kv_heads, head_dim_qk], paged
+            [pages, page_size, kv_heads, head_dim_qk] (NHD) or [pages, kv_heads, page_size, head_dim_qk] (HND).
+        v: as k, with head_dim_vo. o: as q, with head_dim_vo; overlaps no other tensor.
+        lse: fp32, as o without its last axis, present exactly when the spec has lse: natural-log log-sum-exp.
+        sinks, alibi_slopes: fp32 [q_heads], present exactly when the spec has sink, alibi.
+        q_indptr, kv_indptr [batch + 1], q_lens, kv_lens [batch], page_table [batch, pages a sequence], or
+            page_indptr [batch + 1] with page_indices and last_page_len [batch]: of the spec's index_dtype.
+        max_q_len, max_kv_len: bounds of one sequence; 0 takes what the shapes allow.
+        workspace: a Buffer or CUDA tensor of at least workspace_bytes(...), 256-byte aligned, whose first 256 bytes
+            are zero before the first launch; None: the Call allocates its own.
+
+        The last stride of q, k, v and o is 1; any other strides are honoured. Raises InvalidRequest naming the tensor.
+        """
+        tensors = (q, k, v, o, lse, sinks, alibi_slopes, q_indptr, q_lens, kv_indptr, kv_lens, page_table, page_indptr,
+                   page_indices, last_page_len)
+        framework, index, order = self._begin(q)
+        views = [None if tensor is None else _frameworks.of(tensor, name).view(tensor, name, order)
+                 for name, tensor in zip(_abi.TENSOR_FIELDS + _abi.BATCH_FIELDS, tensors)]
+        data, nbytes = (0, 0) if workspace is None else _memory_of(workspace, order)
+        block = AttentionBlock()
+        block.fill(views, max_q_len, max_kv_len, data, nbytes)
+        out = c_void_p()
+        self._library.call(self._library.functions.attnsmith_bind, self._pointer, block.tensors, block.batch,
+                           None if workspace is None else block.workspace, byref(out))
+        return Call(self._library, out.value or 0, framework.stream_of(index), (tensors, workspace, order.held))
+
+    def bind_merge(self, o_states: Sequence[Any], lse_states: Sequence[Any], o: Any, lse: Any = None) -> Call:
+        """For a kernel of op="merge". Each o state and o: [tokens, heads, head_dim]; each lse state and lse, fp32:
+        [tokens, heads], natural log. Raises InvalidRequest."""
+        framework, index, order = self._begin(o_states[0] if len(o_states) else None, "o_states[0]")
+        o_views, lse_views = merge_states_views(o_states, lse_states, order)
+        o_view = _frameworks.of(o, "o").view(o, "o", order)
+        lse_view = None if lse is None else _frameworks.of(lse, "lse").view(lse, "lse", order)
+        block = MergeBlock(len(o_views))
+        block.fill(o_views, lse_views, o_view, lse_view)
+        out = c_void_p()
+        self._library.call(self._library.functions.attnsmith_bind_merge, self._pointer, block.address, byref(out))
+        held = (tuple(o_states), tuple(lse_states), o, lse, order.held)
+        return Call(self._library, out.value or 0, framework.stream_of(index), held)
+
+    def _begin(self, tensor: Any, name: str = "q") -> Tuple[_frameworks.Framework, int, Order]:
+        framework, index = _frameworks.of(tensor, name), self.device
+        # Views are taken for whatever stream launches come on, so on none of its own.
+        return framework, index, Order(framework.stream(index), lambda stream: None)
+
+    def __del__(self) -> None:
+        pointer, self._pointer = self._pointer, None
+        if pointer:
+            self._library.functions.attnsmith_kernel_free(pointer)
+
+
+def merge_states_views(o_states: Any, lse_states: Any, order: Order) -> "Tuple[list[_views.View], list[_views.View]]":
+    """The views of each state, from sequences of tensors or from stacked ones, whose axis 1 counts the states."""
+    if isinstance(o_states, (list, tuple)) != isinstance(lse_states, (list, tuple)):
+        raise InvalidRequest("lse_states", type(lse_states).__name__, "a sequence when o_states is one, else a tensor")
+    if isinstance(o_states, (list, tuple)):
+        if len(o_states) != len(lse_states) or not o_states:
+            raise InvalidRequest("lse_states", f"{len(lse_states)} states",
+                                 f"as many as o_states has ({len(o_states)}), at least one")
+        return _views_of(o_states, "o_states", order), _views_of(lse_states, "lse_states", order)
+    o = _frameworks.of(o_states, "o_states").view(o_states, "o_states", order)
+    lse = _frameworks.of(lse_states, "lse_states").view(lse_states, "lse_states", order)
+    if len(o[1]) != 4 or len(lse[1]) != 3 or o[1][1] != lse[1][1] or o[1][1] == 0:
+        raise InvalidRequest("o_states.shape", f"{tuple(o[1])} with lse_states {tuple(lse[1])}",
+                             "[tokens, states, heads, head_dim] with [tokens, states, heads]")
+    count = o[1][1]
+    return [_views.selected(o, 1, i) for i in range(count)], [_views.selected(lse, 1, i) for i in range(count)]
+
+
+def _views_of(tensors: Sequence[Any], name: str, order: Order) -> "list[_views.View]":
+    return [_frameworks.of(tensor, name).view(tensor, f"{name}[{i}]", order) for i, tensor in enumerate(tensors)]
+
+
+def _memory_of(workspace: Any, order: Order) -> Tuple[int, int]:
+    if isinstance(workspace, Buffer):
+        return workspace.data, workspace.nbytes
+    data_ptr = getattr(workspace, "data_ptr", None)
+    if data_ptr is not None and getattr(workspace, "is_cuda", False):  # torch, of any dtype
+        if not workspace.is_contiguous():
+            raise InvalidRequest("workspace.strides", str(workspace.stride()), "contiguous memory")
+        return data_ptr(), workspace.numel() * workspace.element_size()
+    if hasattr(workspace, "__cuda_array_interface__"):
+        interface = workspace.__cuda_array_interface__
+        if interface.get("strides") is None:
+            count = int(interface["typestr"][2:])
+            for extent in interface["shape"]:
+                count *= extent
+            return interface["data"][0] or 0, count
+    raise InvalidRequest("workspace", f"an object of type {type(workspace).__name__}",
+                         "an attnsmith.Buffer, or a contiguous CUDA tensor")
+
+
+class Pending:
+    """A kernel that is being prepared in the background. Made by :meth:`Runtime.prepare_async`."""
+
+    def __init__(self, library: Library, pointer: int) -> None:
+        self._library = library
+        self._pointer: Optional[int] = pointer
+        _pendings.add(self)
+
+    def ready(self) -> bool:
+        """Whether result() would not wait."""
+        return bool(self._library.functions.attnsmith_pending_ready(self._pointer))
+
+    def result(self, timeout: Optional[float] = None) -> Kernel:
+        """Waits (seconds, or for ever) and gives the kernel, or raises what preparing failed with. May be called more
+        than once. Raises TimeoutError."""
+        end = None if timeout is None else time.monotonic() + timeout
+        pause = 0.0002
+        while not self.ready():  # not in the library: there Ctrl-C would have to wait, too
+            if end is not None and time.monotonic() >= end:
+                raise TimeoutError(f"the kernel is not ready after {timeout} s")
+            time.sleep(pause)
+            pause = min(2 * pause, 0.02)
+        out = c_void_p()
+        self._library.call(self._library.functions.attnsmith_pending_kernel, self._pointer, byref(out))
+        return Kernel(self._library, out.value or 0)
+
+    def _close(self) -> None:
+        pointer, self._pointer = self._pointer, None
+        if pointer:
+            self._library.functions.attnsmith_pending_free(pointer)  # waits
+
+    def __del__(self) -> None:
+        self._close()
+
+
+def close_pendings() -> None:
+    """At exit: no thread of the library may call a Python log once the interpreter is being taken down."""
+    for pending in list(_pendings):
+        pending._close()

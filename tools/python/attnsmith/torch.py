@@ -1,0 +1,97 @@
+"""attnsmith under torch's own words."""
+
+from __future__ import annotations
+
+from typing import Any, Optional, Sequence, Tuple
+
+from . import _views
+from ._frameworks import Torch
+from ._views import View
+from .errors import InvalidRequest, Unsupported
+from .functions import _attend, _begin, _dispatch
+
+
+def _as_batch(view: View, name: str) -> View:
+    """[..., heads, len, dim] as [batch, len, heads, dim], of the same memory."""
+    pointer, shape, strides, kind, device = view
+    if len(shape) < 2:
+        raise InvalidRequest(f"{name}.shape", str(tuple(shape)), "[..., heads, len, head_dim]")
+    if len(shape) == 2:  # one head
+        shape, strides = (1, *shape), (0, *strides)
+    heads, length, dim = shape[-3:]
+    head_stride, token_stride, inner = strides[-3:]
+    batch, batch_stride = 1, 0
+    for extent, stride in zip(reversed(shape[:-3]), reversed(strides[:-3])):
+        if extent == 1:
+            continue
+        if batch == 1:
+            batch_stride = stride
+        elif batch > 0 and extent > 0 and stride != batch * batch_stride:
+            raise InvalidRequest(f"{name}.strides", str(tuple(strides)), "leading axes that can be viewed as one "
+                                 f"(nothing is copied here): pass {name}.contiguous()")
+        batch *= extent
+    return (pointer, (batch, length, heads, dim), (batch_stride, token_stride, head_stride, inner), kind, device)
+
+
+def _causal_from_the_top(q_len: int, k: View, v: View) -> Tuple[View, View, bool, Optional[Tuple[Any, Any]]]:
+    """torch's is_causal: query i sees the keys up to i. Ours are counted from the ends, the two being aligned, so that
+    query i lies at key i + kv_len - q_len."""
+    kv_len = k[1][1]
+    if q_len >= kv_len:
+        # Query i lies q_len - kv_len keys too early, so it looks so far ahead.
+        return k, v, q_len == kv_len, None if q_len == kv_len else (None, q_len - kv_len)
+    # No query sees the keys from q_len on: without them the lengths are equal.
+    return _views.shortened(k, 1, q_len), _views.shortened(v, 1, q_len), True, None
+
+
+def scaled_dot_product_attention(query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0,
+                                 is_causal: bool = False, scale: Optional[float] = None,
+                                 enable_gqa: bool = False) -> Any:
+    """torch.nn.functional.scaled_dot_product_attention, forward only.
+
+    query [..., q_heads, q_len, head_dim_qk]; key [..., kv_heads, kv_len, head_dim_qk]; value [..., kv_heads, kv_len,
+    head_dim_vo]: torch CUDA tensors of fp16 or bf16, read through their strides. Gives [..., q_heads, q_len,
+    head_dim_vo], in memory as [..., q_len, q_heads, head_dim_vo], so that the usual transpose and reshape copy nothing.
+    is_causal is torch's: query i sees the keys up to i, also where the lengths differ (attention(causal=True) aligns
+    the ends instead). enable_gqa allows fewer key than query heads.
+
+    Raises Unsupported for attn_mask and dropout_p, InvalidRequest for tensors that require gradients (use
+    torch.no_grad() or detach()), are on another device, or have leading axes that cannot be viewed as one.
+    """
+    if attn_mask is not None:
+        raise Unsupported("attn_mask is not supported; is_causal is, and attnsmith.attention has causal, window, "
+                          "kv_lens and alibi_slopes")
+    if dropout_p:
+        raise Unsupported(f"dropout_p {dropout_p} is not supported: there is no training; pass 0.0")
+    dispatch = _dispatch()
+    framework, index, order, scope = _begin(dispatch, query, "query", None)
+    if not isinstance(framework, Torch):
+        raise InvalidRequest("query", f"an object of type {type(query).__name__}", "a torch.Tensor")
+    q_shape = query.shape
+    q = _as_batch(framework.view(query, "query", order), "query")
+    k = _as_batch(framework.view(key, "key", order), "key")
+    v = _as_batch(framework.view(value, "value", order), "value")
+    batch, q_len, q_heads, _ = q[1]
+    if not enable_gqa and q_heads != k[1][2]:
+        raise InvalidRequest("key.shape", str(tuple(key.shape)), f"{q_heads} heads as query has, or enable_gqa=True")
+    window = None
+    if is_causal:
+        k, v, is_causal, window = _causal_from_the_top(q_len, k, v)
+    heads = q_shape[-3:-2]  # none for two axes
+    rows: Sequence[int] = (*q_shape[:-3], q_len, *heads)
+    result = (rows, lambda view: _as_rows(view, batch, len(heads)), _transposed if heads else lambda tensor: tensor)
+    return _attend(dispatch, framework, index, order, scope, query, q, k, v, (None,) * 8, "dense", None, batch, q_len,
+                   k[1][1], is_causal, window, None, None, scale, None, False, None, "default", "default", result)
+
+
+def _as_rows(view: View, batch: int, has_heads: int) -> View:
+    """The new row-major [..., len, heads, dim] as [batch, len, heads, dim]."""
+    pointer, shape, strides, kind, device = view
+    if not has_heads:
+        shape, strides = (*shape[:-1], 1, shape[-1]), (*strides[:-1], 0, strides[-1])
+    length, heads, dim = shape[-3:]
+    return pointer, (batch, length, heads, dim), (length * heads * dim, *strides[-3:]), kind, device
+
+
+def _transposed(tensor: Any) -> Any:
+    return tensor.transpose(-3, -2)
