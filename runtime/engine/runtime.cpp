@@ -80,26 +80,30 @@ planner::DeviceTraits Runtime::Impl::traits(int ordinal) {
 }
 
 Kernel Runtime::Impl::prepare(const AttentionSpec& spec, const PlanSizes& sizes, int device) {
-    auto kernel = std::make_shared<Kernel::Impl>();
-    kernel->api = driver();
-    kernel->device = device;
-    kernel->plan = planner::make_plan(problem::validate(spec, sizes), traits(device));
-    const planner::Plan& plan = kernel->plan;
+    planner::Plan plan = planner::make_plan(problem::validate(spec, sizes), traits(device));
     (*log)(LogLevel::info, "{}: {}, {}", plan.device.name, plan.attention.name(),
            plan.split.chunk > 0 ? fmt::format("KV split in chunks of {} keys", plan.split.chunk)
                                 : "KV not split");
     for (const Refusal& refusal : plan.rejected) {
         (*log)(LogLevel::debug, "not {}: {}", refusal.candidate, refusal.reason);
     }
-    const auto load = [&](const planner::KernelConfig& config) {
+    return load(std::move(plan), device);
+}
+
+Kernel Runtime::Impl::load(planner::Plan plan, int device) {
+    auto kernel = std::make_shared<Kernel::Impl>();
+    kernel->api = driver();
+    kernel->device = device;
+    kernel->plan = std::move(plan);
+    const auto obtain = [&](const planner::KernelConfig& config) {
         return loaded.get(driver(), device, config);
     };
-    if (plan.split.chunk > 0) {
-        auto merge = std::async(std::launch::async, [&] { return load(plan.merge); });
-        kernel->attention = load(plan.attention);
+    if (kernel->plan.split.chunk > 0) {
+        auto merge = std::async(std::launch::async, [&] { return obtain(kernel->plan.merge); });
+        kernel->attention = obtain(kernel->plan.attention);
         kernel->merge = merge.get();
     } else {
-        kernel->attention = load(plan.attention);
+        kernel->attention = obtain(kernel->plan.attention);
     }
     Kernel handle;
     handle.impl_ = kernel;
