@@ -11,13 +11,22 @@ namespace {
 
 constexpr std::size_t kTableSize = 65536;
 
-std::vector<std::uint16_t> normal_table(DType dtype, double deviation, Random& random) {
+std::vector<std::uint16_t> make_normal_table(DType dtype, double deviation) {
+    Random random(1);
     std::vector<std::uint16_t> table(kTableSize);
     for (std::uint16_t& entry : table) {
         const double radius = std::sqrt(-2 * std::log(1 - random.uniform()));
         entry = encode(dtype, deviation * radius * std::cos(2 * std::numbers::pi * random.uniform()));
     }
     return table;
+}
+
+// Made once: they take longer than a small case, and which entries are drawn is random enough.
+const std::vector<std::uint16_t>& normal_table(DType dtype, bool wide = false) {
+    static const std::vector<std::uint16_t> tables[] = {
+        make_normal_table(DType::f16, 1.0), make_normal_table(DType::f16, 2.0),
+        make_normal_table(DType::bf16, 1.0), make_normal_table(DType::bf16, 2.0)};
+    return tables[(dtype == DType::bf16 ? 2 : 0) + (wide ? 1 : 0)];
 }
 
 // Whole numbers from -most to most, times a power of two.
@@ -87,20 +96,19 @@ Units units_of(Values values) {
 
 ValueSource::ValueSource(Values values, DType dtype, std::uint64_t seed)
     : values_(values), dtype_(dtype), seed_(seed), random_(seed) {
-    value_table_ =
-        values == Values::large_v ? large_table(dtype, random_) : normal_table(dtype, 1.0, random_);
+    value_table_ = values == Values::large_v ? large_table(dtype, random_) : normal_table(dtype);
     switch (values) {
         case Values::normal:
         case Values::large_v:
         case Values::equal_logits:
-            query_table_ = key_table_ = normal_table(dtype, 1.0, random_);
+            query_table_ = key_table_ = normal_table(dtype);
             break;
         case Values::peaked:
-            query_table_ = key_table_ = normal_table(dtype, 2.0, random_);
+            query_table_ = key_table_ = normal_table(dtype, true);
             break;
         case Values::zero_queries:
             query_table_ = {0};
-            key_table_ = normal_table(dtype, 1.0, random_);
+            key_table_ = normal_table(dtype);
             break;
         default:
             const Units units = units_of(values);
