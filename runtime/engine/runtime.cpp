@@ -87,31 +87,36 @@ planner::DeviceTraits Runtime::Impl::traits(int ordinal) {
 }
 
 Kernel Runtime::Impl::prepare(const AttentionSpec& spec, const PlanSizes& sizes, int device) {
-    auto kernel = std::make_shared<Kernel::Impl>();
-    kernel->api = driver();
-    kernel->device = device;
-    kernel->plan = planner::make_plan(problem::validate(spec, sizes), traits(device));
-    const planner::Plan& plan = kernel->plan;
+    planner::Plan plan = planner::make_plan(problem::validate(spec, sizes), traits(device));
     (*log)(LogLevel::info, "{}: {}", plan.device.name, summary_of(plan));
     for (const Refusal& refusal : plan.rejected) {
         (*log)(LogLevel::debug, "not {}: {}", refusal.candidate, refusal.reason);
     }
+    return load(std::move(plan), device);
+}
+
+Kernel Runtime::Impl::load(planner::Plan plan, int device) {
+    auto kernel = std::make_shared<Kernel::Impl>();
+    kernel->api = driver();
+    kernel->device = device;
+    kernel->plan = std::move(plan);
+    const planner::Plan& of = kernel->plan;
     const driver::ContextScope scope(*driver(), device);
-    const auto load = [&](const planner::KernelConfig& config) {
+    const auto obtain = [&](const planner::KernelConfig& config) {
         return loaded.get(driver(), device, config);
     };
-    if (!plan.attention) {
-        kernel->merge = load(plan.merge);
-    } else if (plan.split.chunk > 0) {
+    if (!of.attention) {
+        kernel->merge = obtain(of.merge);
+    } else if (of.split.chunk > 0) {
         // On a thread of its own if there is one to be had; in the caller's context there, too.
         auto merge = std::async(std::launch::async | std::launch::deferred, [&] {
             const driver::ContextScope same(*driver(), scope.context());
-            return load(plan.merge);
+            return obtain(of.merge);
         });
-        kernel->attention = load(*plan.attention);
+        kernel->attention = obtain(*of.attention);
         kernel->merge = merge.get();
     } else {
-        kernel->attention = load(*plan.attention);
+        kernel->attention = obtain(*of.attention);
     }
     Kernel handle;
     handle.impl_ = kernel;

@@ -39,6 +39,8 @@ struct Runtime::Impl {
     // The kernel for a problem: from the table of those prepared before, else planned and loaded.
     Kernel prepare_once(const PreparedKey& key);
     Kernel prepare(const AttentionSpec& spec, const PlanSizes& sizes, int device);
+    // The kernels of a plan, whoever made it: tests run those that planning would not choose here.
+    Kernel load(planner::Plan plan, int device);
 
     engine::Settings settings;
     std::shared_ptr<const engine::Log> log;

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "catalogue.hpp"
+#include "check/kernel_choice.hpp"
 #include "check/model_checks.hpp"
 #include "check/random.hpp"
 
@@ -95,6 +96,16 @@ void random_lengths(Case& test, Random& random) {
     }
 }
 
+// Half of them with a kernel of the set that planning might choose for other lengths, or elsewhere.
+void random_kernel(Case& test, Random& random) {
+    if (chance(random, 0.5)) return;
+    const std::vector<check::KernelChoice> choices = check::kernel_choices(test.spec);
+    const auto last = static_cast<std::int64_t>(choices.size()) - 1;
+    test.kernel = choices[static_cast<std::size_t>(random.integer(0, last))];
+    constexpr std::int64_t chunks[] = {0, 128, 256, 640};
+    test.kernel->chunk = pick(random, chunks);
+}
+
 std::string read_text(const std::filesystem::path& path) {
     std::ifstream file(path);
     std::ostringstream text;
@@ -127,6 +138,7 @@ void add_fuzz(Catalogue& catalogue, std::uint64_t seed) {
         random_scores(test, random);
         random_storage(test, random);
         random_lengths(test, random);
+        random_kernel(test, random);
         add(catalogue, "fuzz", name, test);
     }
 }

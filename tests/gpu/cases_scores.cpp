@@ -1,6 +1,9 @@
 // What happens to a score: masks, windows, softcap, sinks, ALiBi, the scale.
 #include <fmt/format.h>
 
+#include <limits>
+#include <tuple>
+
 #include "catalogue.hpp"
 
 namespace attnsmith::gpu_tests {
@@ -85,6 +88,52 @@ void add_combinations(Catalogue& catalogue) {
     }
 }
 
+// Sinks that are all of the denominator or nothing of it, and slopes that favour far keys.
+void add_unusual_vectors(Catalogue& catalogue) {
+    for (const DType dtype : {DType::f16, DType::bf16}) {
+        Case sink = attention(dtype, 64, 8, 2);
+        sink.spec.sink = sink.spec.lse = true;
+        sink.sinks = {1e4f, -1e4f, -std::numeric_limits<float>::infinity(), 0.0f, 80.0f};
+        Case slopes = attention(dtype, 64, 8, 2);
+        slopes.spec.alibi = slopes.spec.lse = true;
+        slopes.alibi_slopes = {-0.5f, 0.0f, 0.25f, -0.03f, 1.0f};
+        for (const auto& [group, name, base] : {std::tuple{"sink", " +-1e4, -inf", sink},
+                                                std::tuple{"alibi", " slopes below 0 and 0", slopes}}) {
+            add(catalogue, group, word(dtype) + name + " causal", mixed_lengths(ragged(causal(base))));
+            add(catalogue, group, word(dtype) + name + " full", mixed_lengths(paged(base)));
+            Case split = with_lengths(paged(base), {1}, {700});
+            split.sizes = PlanSizes{1, 1, 8000};
+            add(catalogue, group, word(dtype) + name + " split", split);
+            add_over_kernels(catalogue, group, word(dtype) + name + " decode",
+                             with_lengths(paged(base), {1, 1, 1, 2}, {300, 0, 1, 170}), Splitting::alternate);
+        }
+    }
+}
+
+// A scale at the end of fp32's range is refused, or right.
+void add_far_scales(Catalogue& catalogue) {
+    for (const double scale : {3e38, 3.4028e38, 1.2e-38}) {
+        Case test = with_lengths(ragged(attention(DType::bf16, 64, 4, 2)), {70, 9}, {130, 40});
+        test.spec.scale = scale;
+        test.spec.lse = true;
+        if (scale > 1) test.values = check::Values::zero_queries;
+        const std::string name = fmt::format("{} of queries that are {}", scale, scale > 1 ? "0" : "not");
+        add(catalogue, "scale", name, test);
+        auto run = std::move(catalogue.back().run);
+        catalogue.back().run = [spec = test.spec, name, run = std::move(run)](const Context& context) {
+            try {
+                context.runtime.prepare(spec, {});
+            } catch (const InvalidRequest& error) {
+                CaseResult refused;
+                refused.group = "scale";
+                refused.name = name;
+                if (error.field() == "scale") return refused;
+            }
+            return run(context);
+        };
+    }
+}
+
 void add_scales(Catalogue& catalogue) {
     for (const double scale : {1.0, 0.01, 1e-6, 0.125, 0.13522}) {
         Case test = with_lengths(ragged(causal(attention(DType::f16, 64, 4, 2))), {100, 9}, {130, 40});
@@ -111,7 +160,21 @@ void add_scores(Catalogue& catalogue) {
         test.values = check::Values::peaked;
         add(catalogue, "softcap", fmt::format("cap {}", cap), test);
     }
+    // A cap so large that it should change nothing: tanh of very little, times very much.
+    for (const double cap : {1e4, 1e5, 1e6}) {
+        for (const DType dtype : {DType::f16, DType::bf16}) {
+            Case test = causal(attention(dtype, 64, 4, 2));
+            test.spec.softcap = cap;
+            test.spec.lse = true;
+            test.values = check::Values::peaked;
+            const std::string name = fmt::format("{} cap {:.0e}", word(dtype), cap);
+            add(catalogue, "softcap", name, with_lengths(ragged(test), {120, 8}, {120, 200}));
+            add(catalogue, "softcap", name + " decode", with_lengths(paged(test), {1, 1, 1}, {700, 1, 64}));
+        }
+    }
+    add_unusual_vectors(catalogue);
     add_scales(catalogue);
+    add_far_scales(catalogue);
 }
 
 }  // namespace attnsmith::gpu_tests

@@ -166,6 +166,29 @@ void add_wider(Catalogue& catalogue) {
     }
 }
 
+// Tensors that were expanded: an axis of stride 0 shows the same memory at every index.
+void add_broadcasts(Catalogue& catalogue) {
+    const Case base = causal(attention(DType::bf16, 64, 6, 2));
+    const auto with = [&](const std::string& name, const Case& storage, const Layout& layout) {
+        add(catalogue, "broadcast", name,
+            with_lengths(laid_out(storage, layout), {100, 9, 1}, {90, 200, 64}));
+    };
+    with("k and v over sequences", dense(base), {.kv_broadcast = {0}});
+    with("k and v over tokens", dense(base), {.kv_broadcast = {1}});
+    with("k and v over heads", dense(base), {.kv_broadcast = {2}});
+    with("k and v over everything", dense(base), {.kv_broadcast = {0, 1, 2}});
+    with("q over sequences", dense(base), {.q_broadcast = {0}});
+    with("q over tokens and heads", dense(base), {.q_broadcast = {1, 2}});
+    with("ragged k and v over tokens", ragged(base), {.kv_broadcast = {0}});
+    with("ragged q, k and v over heads", ragged(base), {.q_broadcast = {1}, .kv_broadcast = {1}});
+    with("pages", paged(base), {.kv_broadcast = {0}});
+    with("slots of pages", paged(base), {.kv_broadcast = {1}});
+    with("heads of pages HND", paged(base, 16, PageOrder::HND), {.kv_broadcast = {1}});
+    Case decode = laid_out(paged(attention(DType::f16, 128, 8, 2)), {.kv_broadcast = {0}});
+    decode.sizes = PlanSizes{1, 1, 8000};
+    add(catalogue, "broadcast", "pages under split", with_lengths(decode, {1, 1}, {900, 300}));
+}
+
 void add_alignment(Catalogue& catalogue) {
     for (const int alignment : {8, 4, 2}) {
         for (const DType dtype : {DType::f16, DType::bf16}) {
@@ -204,6 +227,7 @@ void add_storage(Catalogue& catalogue) {
 void add_strides(Catalogue& catalogue) {
     add_views(catalogue);
     add_wider(catalogue);
+    add_broadcasts(catalogue);
     add_alignment(catalogue);
 }
 

@@ -29,8 +29,7 @@ struct TestCase {
     std::string group;
     std::string name;
     std::function<CaseResult(const Context&)> run;
-    // Kernels to start compiling before the first case runs.
-    std::vector<std::pair<AttentionSpec, PlanSizes>> ahead;
+    std::function<void(Runtime&)> ahead;  // prepares its kernel; null: none that is known before
 
     std::string full_name() const { return group + "/" + name; }
 };
@@ -49,7 +48,11 @@ void add_storage(Catalogue& catalogue);      // dense, ragged, paged
 void add_strides(Catalogue& catalogue);      // views, alignment classes
 void add_split(Catalogue& catalogue);        // long KV, few queries
 void add_extremes(Catalogue& catalogue);     // extreme logits and values
-void add_bounds(Catalogue& catalogue);       // one Call, many lengths; lengths beyond their bounds
+void add_bounds(Catalogue& catalogue);       // one Call, many lengths
+void add_clamp(Catalogue& catalogue);        // lengths and page ids beyond their bounds
+void add_kernels(Catalogue& catalogue);      // every kernel that planning could choose, here or elsewhere
+void add_specials(Catalogue& catalogue);     // NaN, infinity, evicted keys, large equal logits
+void add_far(Catalogue& catalogue);          // elements more than 2^31 and 2^32 from a tensor's first
 void add_merge(Catalogue& catalogue);        // op merge: its kernel against an fp64 merge
 void add_merged(Catalogue& catalogue);       // op merge after attention over parts of the keys
 void add_input(Catalogue& catalogue);        // requests and tensors that must be refused
@@ -76,6 +79,14 @@ void add(Catalogue& catalogue, const std::string& group, const std::string& name
 // A test that is a program of its own: it throws, or returns why it failed; empty is a pass.
 void add(Catalogue& catalogue, const std::string& group, const std::string& name,
          std::function<std::string(const Context&)> body);
+
+// The case once with every kernel that planning can choose for its spec on any SM.
+enum class Splitting : std::uint8_t { never, always, alternate, both };
+void add_over_kernels(Catalogue& catalogue, const std::string& group, const std::string& name,
+                      const Case& test, Splitting splitting);
+
+// Lengths and page ids that a kernel must clamp and report, all of f16 with head dim 64.
+std::vector<std::pair<std::string, Case>> hostile_cases();
 
 std::string word(DType dtype);
 

@@ -67,6 +67,14 @@ ordered_json least_accurate(const std::vector<CaseResult>& results) {
     return list;
 }
 
+// Cases in which the plain computation overflowed in all of some pool, which so had no bound.
+ordered_json vacuous(const std::vector<CaseResult>& results) {
+    ordered_json list = ordered_json::array();
+    for (const CaseResult& r : results)
+        if (r.vacuous_pools > 0) list.push_back(r.group + "/" + r.name);
+    return list;
+}
+
 std::string toolchains(const std::vector<CaseResult>& results) {
     std::set<std::string> names;
     for (const CaseResult& result : results)
@@ -114,6 +122,9 @@ void write_ledger(const std::string& path, const LedgerHeader& header,
     json["seconds"] = short_number(header.seconds);
     json["groups"] = counts_by(results, [](const CaseResult& r) { return r.group; });
     json["backends"] = counts_by(results, [](const CaseResult& r) { return r.backend; });
+    // By the attention kernel's tiles, so that each is seen to have run.
+    json["kernels"] = counts_by(results, [](const CaseResult& r) { return r.kernel; });
+    json["pooled_bound_vacuous"] = vacuous(results);
     json["slowest"] = slowest(results);
     json["least_accurate"] = least_accurate(results);
     std::ofstream file(path);

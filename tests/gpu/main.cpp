@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <regex.h>
 
+#include <atomic>
 #include <charconv>
 #include <chrono>
 #include <cstdio>
@@ -12,8 +13,10 @@
 #include <optional>
 #include <random>
 #include <string_view>
+#include <thread>
 
 #include "catalogue.hpp"
+#include "check/kernel_choice.hpp"
 #include "cuda_driver.hpp"
 #include "ledger.hpp"
 
@@ -141,6 +144,7 @@ Catalogue select(Catalogue catalogue, const Options& options) {
 CaseResult skip(const TestCase& test, const char* why) {
     fmt::print("SKIP {} ({})\n", test.full_name(), why);
     CaseResult result;
+    result.detail = why;
     result.group = test.group;
     result.name = test.name;
     result.outcome = check::Outcome::skipped;
@@ -153,22 +157,34 @@ std::vector<CaseResult> skip_all(const Catalogue& catalogue) {
     return results;
 }
 
-// All kernels start compiling at once, on the runtime's pool; a case waits for its own only.
-std::vector<std::vector<std::shared_future<Kernel>>> prepare_ahead(Runtime& runtime,
-                                                                   const Catalogue& catalogue) {
-    std::vector<std::vector<std::shared_future<Kernel>>> futures;
-    for (const TestCase& test : catalogue) {
-        auto& of_case = futures.emplace_back();
-        for (const auto& [spec, sizes] : test.ahead) {
-            // A spec that is refused at once is refused again, and reported, when its case runs.
+// Prepares all kernels in the catalogue's order, with some threads; a case waits for its own only.
+class Ahead {
+  public:
+    Ahead(Runtime& runtime, const Catalogue& catalogue) : ready_(catalogue.size()) {
+        // Each waits for the runtime's compile pool most of the time.
+        const std::size_t threads = 4 * std::max(1u, std::thread::hardware_concurrency());
+        for (std::size_t t = 0; t < std::min(threads, catalogue.size()); ++t)
+            pool_.emplace_back([&](const std::stop_token& stop) { work(runtime, catalogue, stop); });
+    }
+
+    void wait(std::size_t n) { ready_[n].get_future().wait(); }
+
+  private:
+    void work(Runtime& runtime, const Catalogue& catalogue, const std::stop_token& stop) {
+        for (std::size_t n = next_++; n < catalogue.size() && !stop.stop_requested(); n = next_++) {
+            // What is thrown is thrown again, and reported, when the case runs.
             try {
-                of_case.push_back(runtime.prepare_async(spec, sizes));
-            } catch (const Error&) {
+                if (catalogue[n].ahead) catalogue[n].ahead(runtime);
+            } catch (const std::exception&) {
             }
+            ready_[n].set_value();
         }
     }
-    return futures;
-}
+
+    std::atomic<std::size_t> next_ = 0;
+    std::vector<std::promise<void>> ready_;
+    std::vector<std::jthread> pool_;  // last: stops before what it uses is gone
+};
 
 // So that a kernel that never ends is known by name.
 void announce(const TestCase& test, const Options& options) {
@@ -181,6 +197,8 @@ void report(const CaseResult& result, const Options& options) {
     const std::string name = result.group + "/" + result.name;
     if (result.outcome == check::Outcome::failed) {
         fmt::print("FAIL {} ({:.0f} ms)\n    {}\n", name, result.milliseconds, result.detail);
+    } else if (result.outcome == check::Outcome::skipped) {
+        fmt::print("SKIP {} ({})\n", name, result.detail);
     } else if (options.verbose) {
         fmt::print(
             "ok   {} ({:.0f} ms; max error {:.2g}; of allowed: element {:.2f}, pooled {:.2f}, lse "
@@ -192,7 +210,7 @@ void report(const CaseResult& result, const Options& options) {
 }
 
 std::vector<CaseResult> run_all(Runtime& runtime, const Catalogue& catalogue, const Options& options) {
-    const auto ahead = prepare_ahead(runtime, catalogue);
+    Ahead ahead(runtime, catalogue);
     const Context context{runtime, options.seed, options.threads};
     std::vector<CaseResult> results;
     std::string group;
@@ -204,7 +222,7 @@ std::vector<CaseResult> run_all(Runtime& runtime, const Catalogue& catalogue, co
         }
         if (catalogue[n].group != group) fmt::print("-- {}\n", group = catalogue[n].group);
         announce(catalogue[n], options);
-        for (const auto& kernel : ahead[n]) kernel.wait();
+        ahead.wait(n);
         results.push_back(catalogue[n].run(context));
         report(results.back(), options);
         lost = results.back().device_lost;

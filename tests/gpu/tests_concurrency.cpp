@@ -63,9 +63,12 @@ struct Running {
         call = kernel.bind(storage.tensors(), storage.batch());
     }
 
-    bool same_as(const Running& other) const {
+    // Empty where both launches wrote all their rows, with the same bits; two that wrote nothing agree, too.
+    std::string difference(const Running& other) const {
         const auto mine = storage.read_outputs(), theirs = other.storage.read_outputs();
-        return mine.o == theirs.o && mine.lse == theirs.lse;
+        for (const std::string& row : {storage.unwritten(mine), other.storage.unwritten(theirs)})
+            if (!row.empty()) return row;
+        return mine.o == theirs.o && mine.lse == theirs.lse ? "" : "the bits differ";
     }
 
     check::Storage storage;
@@ -96,7 +99,8 @@ std::string two_runtimes(const Context& context) {
         first.call.launch();
         second.call.launch();
         context.runtime.synchronize();
-        if (!first.same_as(second)) return test.name + ": two runtimes gave different bits";
+        if (const std::string what = first.difference(second); !what.empty())
+            return fmt::format("{}, two runtimes: {}", test.name, what);
     }
     return {};
 }
@@ -112,7 +116,7 @@ std::string call_outlives_runtime(const Context& context) {
     second.call.launch();
     context.runtime.synchronize();
     if (second.call.status()) return "the status is not clean";
-    return first.same_as(second) ? "" : "a Call whose Runtime is gone gave other bits";
+    return first.difference(second);
 }
 
 std::string calls_in_flight(const Context& context) {
@@ -133,7 +137,8 @@ std::string calls_in_flight(const Context& context) {
             for (std::size_t n = 0; n < running.size(); ++n) running[n]->call.launch(streams[n]->get());
         for (const auto& stream : streams) stream->synchronize();
         for (const auto& one : running)
-            if (!one->same_as(alone)) return test.name + ": launches in flight together gave other bits";
+            if (const std::string what = one->difference(alone); !what.empty())
+                return fmt::format("{}, launches in flight together: {}", test.name, what);
     }
     return {};
 }

@@ -43,11 +43,17 @@ std::string lengths(const std::vector<std::int64_t>& values) {
 
 }  // namespace
 
+std::string to_string(const KernelChoice& choice) {
+    return fmt::format("{}x{} stages {}{}", choice.tile_q, choice.tile_kv, choice.stages,
+                       choice.chunk ? fmt::format(" split {}", choice.chunk) : "");
+}
+
 std::string Case::describe() const {
     std::string text =
         fmt::format("{} {}/{} heads {}/{}{}{}", spec.dtype == DType::f16 ? "f16" : "bf16", spec.head_dim_qk,
                     head_dim_vo(spec), spec.q_heads, kv_heads(spec), flags(spec), storage(*this));
     text += spec.index_dtype == DType::i64 ? " i64" : " i32";
+    if (kernel) text += "; kernel " + to_string(*kernel);
     for (const Step& step : steps)
         text += fmt::format("; q {} kv {}", lengths(step.q_lens), lengths(step.kv_lens));
     return text;

@@ -34,6 +34,8 @@ struct Layout {
     bool lse_heads_first = false;  // lse is [b, h, s] or [h, tokens] in memory
     std::int64_t table_pad = 0;    // between rows of a padded page table
     std::int64_t base = 0;  // 16-bit elements between an aligned address and each tensor's first element
+    // Axes whose stride is 0, as a broadcast (expand) leaves them: of q, and of k and v.
+    std::vector<int> q_broadcast{}, kv_broadcast{};
 };
 
 enum class Values : std::uint8_t {
@@ -46,6 +48,11 @@ enum class Values : std::uint8_t {
     // representable: an error that appears is the softmax's own.
     offset_1e4,  // all logits near +1e4, apart by units
     offset_minus_1e4,
+    // The same with unit spread about larger logits, where a rounded product of logit and log2(e) would be
+    // off by far more than that.
+    offset_3e4,
+    offset_1e5,  // 131072
+    offset_1e6,  // 2^20
     spread_1e4,  // logits from -1e4 to 1e4
     spread_1e6,  // ... in steps so large that the softmax picks the maximum (or averages ties)
     spread_1e9,
@@ -62,6 +69,16 @@ struct IndexArrays {
     std::int64_t pages = 0;  // how many the pool has
 };
 
+// A number put into one place after the step's values were drawn.
+struct Planted {
+    enum class Where : std::uint8_t { q, k, v };
+    Where where = Where::q;
+    std::int64_t sequence = 0, token = 0;
+    std::int64_t head = -1;  // -1: all
+    std::int64_t component = 0;
+    double value = 0;
+};
+
 // One launch of the case: lengths, and what the status must say after it. All steps use the same Call.
 struct Step {
     std::vector<std::int64_t> q_lens, kv_lens;  // as the kernel must understand them, one a sequence
@@ -72,19 +89,36 @@ struct Step {
     bool any_status = false;  // the status is not promised
     // Nor are the values: all that is checked is that nothing is written outside o, lse and the workspace.
     bool only_safety = false;
+    std::vector<Planted> planted{};
+    // Keys and values left of every row's window are NaN, as pages that were given back would be.
+    bool evicted = false;
+    // Pages and values are those of the step before, and every bit of the outputs must be so, too.
+    bool same_data = false;
 };
+
+// One attention kernel, by what tells it from the others of its set, and the KV split to run it with.
+struct KernelChoice {
+    int tile_q = 0, tile_kv = 0, stages = 0;
+    std::int64_t chunk = 0;  // keys, a multiple of tile_kv; 0: KV is not split
+};
+std::string to_string(const KernelChoice& choice);  // "64x32 stages 2 split 128"
 
 struct Case {
     std::string group;
     std::string name;
     AttentionSpec spec;
-    std::optional<PlanSizes> sizes;  // absent: the first step's batch and longest lengths
+    std::optional<PlanSizes> sizes;      // absent: the first step's batch and longest lengths
+    std::optional<KernelChoice> kernel;  // absent: what planning chooses
     std::vector<Step> steps;
 
     QStorage q_storage = QStorage::ragged;
     PageList page_list = PageList::padded;
     Layout layout;
     Values values = Values::normal;
+    std::vector<float> sinks, alibi_slopes;  // taken in turn over the heads; empty: drawn
+    // The plain computation in the dtype overflows, so that the pooled bound may have nothing to go by. Where
+    // this is not said, such a pool is a failure.
+    bool plain_overflows = false;
 
     // Slack beyond the longest step: rows of a dense q or kv and tokens of a ragged one, columns of a page
     // table.
@@ -109,12 +143,14 @@ struct CaseResult {
     std::string group;
     std::string phase;  // of a model's attention: prefill or decode
     Outcome outcome = Outcome::passed;
-    std::string detail;     // why it failed, or what was sampled
+    std::string detail;     // why it failed or was skipped, or what was sampled
     std::string backend;    // of the attention kernel: mma, ...
+    std::string kernel;     // its tiles, and whether KV was split: "64x64 stages 2 split"
     std::string toolchain;  // the NVRTC that compiled it
     double max_abs_error = 0;
     double element_ratio = 0;  // worst error / allowed of one element
     double pooled_ratio = 0;   // pooled error / allowed
+    int vacuous_pools = 0;     // in which the plain computation overflowed everywhere
     double lse_ratio = 0;
     double milliseconds = 0;
     bool device_lost = false;  // the context is broken: nothing more can run in this process

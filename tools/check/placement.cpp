@@ -195,6 +195,14 @@ Tensor Place::tensor(void* image) const {
     return result;
 }
 
+namespace {
+
+void broadcast(Place& place, const std::vector<int>& axes) {
+    for (const int axis : axes) place.strides.at(static_cast<std::size_t>(axis)) = 0;
+}
+
+}  // namespace
+
 Placement place_tensors(const Case& test, const Capacity& capacity) {
     Placement placement;
     placement.q = query_place(test, capacity, test.spec.head_dim_qk, false);
@@ -206,6 +214,9 @@ Placement place_tensors(const Case& test, const Capacity& capacity) {
         pack_qkv(placement, test);
     else if (test.layout.one_kv_tensor)
         join_kv(placement, test);
+    broadcast(placement.q, test.layout.q_broadcast);
+    broadcast(placement.k, test.layout.kv_broadcast);
+    broadcast(placement.v, test.layout.kv_broadcast);
     return placement;
 }
 

@@ -27,7 +27,7 @@ struct Capacity {
 Capacity capacity_of(const Case& test);
 
 // Bytes of guard zone before and after each tensor. A multiple of any alignment that the API asks for.
-inline constexpr std::size_t kGuardBytes = 4096;
+inline constexpr std::size_t kGuardBytes = 32768;
 
 // A tensor inside an image. Strides count elements; `first` is the element that index 0 is at.
 struct Place {

@@ -157,11 +157,12 @@ class TaskRunner {
             double logit = s[j] * scale_of(spec);
             if (spec.softcap) logit = *spec.softcap * std::tanh(logit / *spec.softcap);
             s[j] = logit + bias(item, j + all_.first);
-            most = std::max(most, s[j]);
+            most = std::max(most, s[j]);  // passes over a NaN, which the sum then has
         }
+        most = base_of(most);
         double sum = spec.sink ? std::exp(sink_of(item) - most) : 0.0;
         for (std::int64_t j = first; j <= last; ++j) sum += s[j] = std::exp(s[j] - most);
-        result_.lse[place(item)] = sum > 0 ? most + std::log(sum) : -std::numeric_limits<double>::infinity();
+        result_.lse[place(item)] = sum == 0 ? -std::numeric_limits<double>::infinity() : most + std::log(sum);
         divide_inside(s, first, last, sum);
     }
 
@@ -181,6 +182,7 @@ class TaskRunner {
             s[j] = logit;
             most = std::max(most, static_cast<float>(logit));
         }
+        most = base_of(most);
         float sum = spec.sink ? std::exp(static_cast<float>(sink_of(item)) - most) : 0.0f;
         for (std::int64_t j = first; j <= last; ++j) {
             const float p = std::exp(static_cast<float>(s[j]) - most);
@@ -191,8 +193,16 @@ class TaskRunner {
         for (std::int64_t j = first; j <= last; ++j) s[j] = round_to(dtype, s[j]);
     }
 
+    // What logits are taken relative to. -inf less itself would be NaN: a logit of -inf has no weight, and a
+    // row of no others attends to nothing.
+    template <typename Float>
+    static Float base_of(Float most) {
+        return most == -std::numeric_limits<Float>::infinity() ? Float{0} : most;
+    }
+
+    // A sum of 0 is one of weights that are all 0.
     void divide_inside(double* s, std::int64_t first, std::int64_t last, double sum) const {
-        for (std::int64_t j = 0; j < width_; ++j) s[j] = j < first || j > last ? 0.0 : s[j] / sum;
+        for (std::int64_t j = 0; j < width_; ++j) s[j] = j < first || j > last || sum == 0 ? 0.0 : s[j] / sum;
     }
 
     double sink_of(const Item& item) const {

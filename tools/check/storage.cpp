@@ -1,10 +1,13 @@
 #include "check/storage.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <stdexcept>
 
+#include "check/half.hpp"
 #include "check/values.hpp"
 
 namespace attnsmith::check {
@@ -47,6 +50,7 @@ Storage::Storage(const Runtime& runtime, const Case& test, std::uint64_t seed)
       capacity_(capacity_of(test)),
       placement_(place_tensors(test, capacity_)),
       random_(seed),
+      before_load_(seed),
       images_(kRoles),
       alias_(kRoles) {
     for (std::size_t role = 0; role < kRoles; ++role) alias_[role] = role;
@@ -60,10 +64,17 @@ Storage::Storage(const Runtime& runtime, const Case& test, std::uint64_t seed)
 void Storage::make_head_vectors() {
     const double heads = static_cast<double>(test_.spec.q_heads);
     for (std::int64_t head = 0; head < test_.spec.q_heads; ++head) {
-        if (test_.spec.sink) sinks_.push_back(static_cast<float>(random_.uniform(-3, 6)));
+        const auto given = [&](const std::vector<float>& values) {
+            return values[static_cast<std::size_t>(head) % values.size()];
+        };
+        if (test_.spec.sink)
+            sinks_.push_back(test_.sinks.empty() ? static_cast<float>(random_.uniform(-3, 6))
+                                                 : given(test_.sinks));
         // The slopes of the ALiBi paper, 2^(-8 (h + 1) / heads).
         if (test_.spec.alibi)
-            slopes_.push_back(static_cast<float>(std::exp2(-8.0 * static_cast<double>(head + 1) / heads)));
+            slopes_.push_back(test_.alibi_slopes.empty() ? static_cast<float>(std::exp2(
+                                                               -8.0 * static_cast<double>(head + 1) / heads))
+                                                         : given(test_.alibi_slopes));
     }
     images_[kSinks] = float_image("sinks", sinks_);
     images_[kSlopes] = float_image("alibi_slopes", slopes_);
@@ -162,30 +173,62 @@ void Storage::set_indices(const Step& step) {
 }
 
 void Storage::load(const Step& step) {
+    if (step.same_data)
+        random_ = before_load_;
+    else
+        before_load_ = random_;
     set_indices(step);
     for (const Role role : {kQ, kK, kV})
         if (alias_[role] == role) std::fill(images_[role].host.begin(), images_[role].host.end(), kNaNByte);
-    fill_values();
+    fill_values(step);
+    for (const Planted& planted : step.planted) plant(planted);
     for (Image& image : images_)
         if (!image.host.empty()) image.upload();
 }
 
-void Storage::fill_values() {
+std::int64_t Storage::first_seen_key(std::int64_t sequence) const {
+    const SequenceLengths& lengths = lengths_[static_cast<std::size_t>(sequence)];
+    std::int64_t first = lengths.kv;
+    for (std::int64_t query = 0; query < lengths.q; ++query) {
+        const KeyRange keys = attended_keys(test_.spec, lengths, query);
+        if (keys.count() > 0) first = std::min(first, keys.first);
+    }
+    return first;
+}
+
+// What has no place is drawn all the same, so that Step::same_data means the same numbers elsewhere.
+void Storage::fill_values(const Step& step) {
     ValueSource source(test_.values, test_.spec.dtype, random_.next());
+    std::vector<std::uint16_t> nowhere(
+        static_cast<std::size_t>(std::max(test_.spec.head_dim_qk, head_dim_vo(test_.spec))));
     for (std::size_t s = 0; s < lengths_.size(); ++s) {
         const auto sequence = static_cast<std::int64_t>(s);
         for (std::int64_t token = 0; token < lengths_[s].q; ++token)
             for (std::int64_t head = 0; head < test_.spec.q_heads; ++head)
                 source.query(element(kQ, q_element(sequence, token, head)), test_.spec.head_dim_qk);
+        const std::int64_t first = step.evicted ? first_seen_key(sequence) : 0;
         for (std::int64_t token = 0; token < lengths_[s].kv; ++token) {
-            if (kv_element(placement_.k, sequence, token, 0) < 0) continue;
+            const bool stored = token >= first && kv_element(placement_.k, sequence, token, 0) >= 0;
             for (std::int64_t head = 0; head < kv_heads(test_.spec); ++head) {
-                source.key(element(kK, kv_element(placement_.k, sequence, token, head)),
-                           test_.spec.head_dim_qk, head);
-                source.value(element(kV, kv_element(placement_.v, sequence, token, head)),
-                             head_dim_vo(test_.spec));
+                const auto place = [&](Role role, const Place& tensor) {
+                    return stored ? element(role, kv_element(tensor, sequence, token, head)) : nowhere.data();
+                };
+                source.key(place(kK, placement_.k), test_.spec.head_dim_qk, head);
+                source.value(place(kV, placement_.v), head_dim_vo(test_.spec));
             }
         }
+    }
+}
+
+void Storage::plant(const Planted& planted) {
+    const bool query = planted.where == Planted::Where::q, key = planted.where == Planted::Where::k;
+    const std::int64_t heads = query ? test_.spec.q_heads : kv_heads(test_.spec);
+    for (std::int64_t head = 0; head < heads; ++head) {
+        if (planted.head >= 0 && planted.head != head) continue;
+        const std::int64_t row =
+            query ? q_element(planted.sequence, planted.token, head)
+                  : kv_element(key ? placement_.k : placement_.v, planted.sequence, planted.token, head);
+        element(query ? kQ : key ? kK : kV, row)[planted.component] = encode(test_.spec.dtype, planted.value);
     }
 }
 
@@ -284,6 +327,28 @@ ReferenceInput Storage::reference_input() const {
 }
 
 Storage::Outputs Storage::read_outputs() const { return {o_.download(), lse_.download()}; }
+
+std::string Storage::unwritten(const Outputs& outputs) const {
+    const auto is_poison = [](const std::vector<std::byte>& bytes, std::int64_t element, const auto& poison) {
+        return std::memcmp(bytes.data() + element * static_cast<std::int64_t>(sizeof poison), &poison,
+                           sizeof poison) == 0;
+    };
+    for (const QueryRow& row : all_rows(lengths_)) {
+        for (std::int64_t head = 0; head < test_.spec.q_heads; ++head) {
+            const auto where = [&](const std::string& tensor) {
+                return fmt::format("{}[sequence {}, query {}, head {}] was not written", tensor, row.sequence,
+                                   row.query, head);
+            };
+            const std::int64_t first = o_element(row.sequence, row.query, head);
+            for (std::int64_t d = 0; d < head_dim_vo(test_.spec); ++d)
+                if (is_poison(outputs.o, first + d, kPoison)) return where("o");
+            if (test_.spec.lse &&
+                is_poison(outputs.lse, lse_element(row.sequence, row.query, head), kPoisonF32))
+                return where("lse");
+        }
+    }
+    return {};
+}
 
 std::string Storage::changed_input() const {
     for (const Image& image : images_)

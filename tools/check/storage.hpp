@@ -34,7 +34,8 @@ class Storage {
     Batch batch() const;
     std::size_t workspace_bytes(const Kernel& kernel) const;
 
-    // Fresh index arrays and values, NaN elsewhere, all on the device.
+    // Index arrays and values, NaN elsewhere, all on the device: fresh ones, or with Step::same_data those of
+    // the last load.
     void load(const Step& step);
     void poison_outputs();
 
@@ -46,6 +47,8 @@ class Storage {
         std::vector<std::byte> o, lse;  // whole images
     };
     Outputs read_outputs() const;
+    // The first element of a sequence's rows that is still poison; empty where all are written.
+    std::string unwritten(const Outputs& outputs) const;
 
     const Place& o_place() const { return placement_.o; }
     const Place& lse_place() const { return placement_.lse; }
@@ -77,7 +80,10 @@ class Storage {
     void allocate(const Runtime& runtime);
     void make_head_vectors();
     void set_indices(const Step& step);
-    void fill_values();
+    void fill_values(const Step& step);
+    void plant(const Planted& planted);
+    // Keys before this one are left of every row's window.
+    std::int64_t first_seen_key(std::int64_t sequence) const;
     void set_index_image(Role role, const std::vector<std::int64_t>& values, const IndexShape& shape);
     IndexShape shape_of(Role role) const;
     bool lens_needed(bool q) const;
@@ -98,7 +104,7 @@ class Storage {
     const Case& test_;
     Capacity capacity_;
     Placement placement_;
-    Random random_;
+    Random random_, before_load_;
     std::vector<Image> images_;       // by Role; those that share another's or are not used are empty
     std::vector<std::size_t> alias_;  // the image that a role's tensor lies in
     Image o_, lse_;

@@ -13,9 +13,9 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// Equal infinities differ by nothing; a NaN on either side differs by infinity.
+// Equal infinities differ by nothing, nor do two NaNs; one NaN differs by infinity.
 double distance(double a, double b) {
-    if (a == b) return 0.0;
+    if (a == b || (std::isnan(a) && std::isnan(b))) return 0.0;
     const double difference = std::fabs(a - b);
     return std::isnan(difference) ? kInfinity : difference;
 }
@@ -34,7 +34,7 @@ Comparison compare(const Tolerance& tolerance, std::span<const double> got, std:
     Comparison result;
     for (std::size_t i = 0; i < got.size(); ++i) {
         const double error = distance(got[i], want[i]);
-        // An infinite `want` allows only itself.
+        // An infinite or NaN `want` allows only itself.
         const double allowed = std::isfinite(want[i]) ? tolerance.allowed(want[i]) : 0.0;
         const double ratio = error == 0 ? 0.0 : error / allowed;
         result.max_abs_error = std::max(result.max_abs_error, error);
@@ -45,9 +45,21 @@ Comparison compare(const Tolerance& tolerance, std::span<const double> got, std:
     return result;
 }
 
+int length_class(std::int64_t keys) {
+    int result = 0;
+    for (; keys > 0; keys /= 4) ++result;
+    return result;
+}
+
 void PooledBound::add(std::span<const double> got, std::span<const double> want,
                       std::span<const double> low) {
     for (std::size_t i = 0; i < got.size(); ++i) {
+        if (!std::isfinite(want[i])) continue;
+        if (!std::isfinite(low[i])) {
+            ++overflowed_;
+            continue;
+        }
+        ++judged_;
         error_ = std::max(error_, distance(got[i], want[i]));
         low_error_ = std::max(low_error_, distance(low[i], want[i]));
         const double rounded = round_to(dtype_, want[i]);
@@ -58,16 +70,13 @@ void PooledBound::add(std::span<const double> got, std::span<const double> want,
 
 double PooledBound::allowed() const { return 2 * low_error_ + 2 * rounding_; }
 
-double PooledBound::ratio() const {
-    if (error_ == 0 || std::isinf(allowed())) return 0.0;
-    return error_ / allowed();
-}
+double PooledBound::ratio() const { return error_ == 0 ? 0.0 : error_ / allowed(); }
 
 std::string PooledBound::describe() const {
     return fmt::format(
         "pooled: max error {:.3g}, allowed {:.3g} (2 x {:.3g} of a plain computation + 2 x {:.3g} of "
-        "rounding)",
-        error_, allowed(), low_error_, rounding_);
+        "rounding) over {} elements, {} more where the plain computation overflowed",
+        error_, allowed(), low_error_, rounding_, judged_, overflowed_);
 }
 
 }  // namespace attnsmith::check

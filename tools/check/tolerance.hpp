@@ -1,5 +1,5 @@
-// What counts as right: an elementwise bound that belongs to the dtype and, tighter, one over a case's pooled
-// elements.
+// What counts as right: an elementwise bound that belongs to the dtype and, tighter, one over pooled
+// elements. A NaN is right where the reference has one, and only there.
 #pragma once
 
 #include <cstdint>
@@ -31,8 +31,13 @@ struct Comparison {
 
 Comparison compare(const Tolerance& tolerance, std::span<const double> got, std::span<const double> want);
 
+// Rows are pooled with those of the same step that attend to about as many keys, within a factor of 4: an
+// output's size and error fall with that number, and one short sequence would set what a long one is allowed.
+int length_class(std::int64_t keys);
+
 // max|out - ref| <= 2 * max|low - ref| + 2 * max|(ref + 0.3 - 0.3) - ref|, the last in the dtype's own
-// arithmetic.
+// arithmetic. Elements are left out where the reference is not finite (compare() demands the same there) and
+// where `low` alone is not: the plain computation overflowed and says nothing.
 class PooledBound {
   public:
     explicit PooledBound(DType dtype) : dtype_(dtype) {}
@@ -40,15 +45,17 @@ class PooledBound {
     void add(std::span<const double> got, std::span<const double> want, std::span<const double> low);
 
     double error() const { return error_; }
-    // Infinity where the plain computation overflowed and so says nothing.
     double allowed() const;
     double ratio() const;
     bool holds() const { return error_ <= allowed(); }
+    // There were finite references, but the plain computation overflowed at each: nothing was judged.
+    bool vacuous() const { return judged_ == 0 && overflowed_ > 0; }
     std::string describe() const;
 
   private:
     DType dtype_;
     double error_ = 0, low_error_ = 0, rounding_ = 0;
+    std::int64_t judged_ = 0, overflowed_ = 0;
 };
 
 }  // namespace attnsmith::check

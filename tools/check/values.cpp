@@ -11,7 +11,8 @@ namespace {
 
 constexpr std::size_t kTableSize = 65536;
 
-std::vector<std::uint16_t> normal_table(DType dtype, double deviation, Random& random) {
+std::vector<std::uint16_t> make_normal_table(DType dtype, double deviation) {
+    Random random(1);
     std::vector<std::uint16_t> table(kTableSize);
     for (std::uint16_t& entry : table) {
         const double radius = std::sqrt(-2 * std::log(1 - random.uniform()));
@@ -20,10 +21,18 @@ std::vector<std::uint16_t> normal_table(DType dtype, double deviation, Random& r
     return table;
 }
 
-// Whole numbers from -8 to 8, times a power of two.
-std::vector<std::uint16_t> integer_table(DType dtype, double unit) {
+// Made once: they take longer than a small case, and which entries are drawn is random enough.
+const std::vector<std::uint16_t>& normal_table(DType dtype, bool wide = false) {
+    static const std::vector<std::uint16_t> tables[] = {
+        make_normal_table(DType::f16, 1.0), make_normal_table(DType::f16, 2.0),
+        make_normal_table(DType::bf16, 1.0), make_normal_table(DType::bf16, 2.0)};
+    return tables[(dtype == DType::bf16 ? 2 : 0) + (wide ? 1 : 0)];
+}
+
+// Whole numbers from -most to most, times a power of two.
+std::vector<std::uint16_t> integer_table(DType dtype, double unit, int most) {
     std::vector<std::uint16_t> table;
-    for (int n = -8; n <= 8; ++n) table.push_back(encode(dtype, n * unit));
+    for (int n = -most; n <= most; ++n) table.push_back(encode(dtype, n * unit));
     return table;
 }
 
@@ -37,7 +46,30 @@ std::vector<std::uint16_t> large_table(DType dtype, Random& random) {
 // the logits' deviation is 192 steps and they stay within 24 significant bits.
 struct Units {
     int query, key;
+    int most = 8;
 };
+
+// The first components of q and of k, which give all logits q k^T * kExactScale their offset.
+struct Offset {
+    double query = 0, key = 0;
+};
+
+Offset offset_of(Values values) {
+    switch (values) {
+        case Values::offset_1e4:
+            return {256, 320};  // 10240
+        case Values::offset_minus_1e4:
+            return {-256, 320};
+        case Values::offset_3e4:
+            return {512, 480};  // 30720
+        case Values::offset_1e5:
+            return {1024, 1024};  // 2^17
+        case Values::offset_1e6:
+            return {4096, 2048};  // 2^20
+        default:
+            return {};
+    }
+}
 
 Units units_of(Values values) {
     switch (values) {
@@ -51,6 +83,10 @@ Units units_of(Values values) {
             return {17, 17};  // 2^31
         case Values::spread_1e30:
             return {47, 47};  // 2^91
+        case Values::offset_3e4:
+        case Values::offset_1e5:
+        case Values::offset_1e6:
+            return {0, 0, 2};  // q k^T of 2^23 leaves no bit for fractions
         default:
             return {-2, -2};  // offset_*: +-2 in quarters
     }
@@ -60,29 +96,27 @@ Units units_of(Values values) {
 
 ValueSource::ValueSource(Values values, DType dtype, std::uint64_t seed)
     : values_(values), dtype_(dtype), seed_(seed), random_(seed) {
-    value_table_ =
-        values == Values::large_v ? large_table(dtype, random_) : normal_table(dtype, 1.0, random_);
+    value_table_ = values == Values::large_v ? large_table(dtype, random_) : normal_table(dtype);
     switch (values) {
         case Values::normal:
         case Values::large_v:
         case Values::equal_logits:
-            query_table_ = key_table_ = normal_table(dtype, 1.0, random_);
+            query_table_ = key_table_ = normal_table(dtype);
             break;
         case Values::peaked:
-            query_table_ = key_table_ = normal_table(dtype, 2.0, random_);
+            query_table_ = key_table_ = normal_table(dtype, true);
             break;
         case Values::zero_queries:
             query_table_ = {0};
-            key_table_ = normal_table(dtype, 1.0, random_);
+            key_table_ = normal_table(dtype);
             break;
         default:
-            query_table_ = integer_table(dtype, std::ldexp(1.0, units_of(values).query));
-            key_table_ = integer_table(dtype, std::ldexp(1.0, units_of(values).key));
+            const Units units = units_of(values);
+            query_table_ = integer_table(dtype, std::ldexp(1.0, units.query), units.most);
+            key_table_ = integer_table(dtype, std::ldexp(1.0, units.key), units.most);
     }
-    // 256 * 320 * kExactScale = 10240.
-    if (values == Values::offset_1e4) query_first_ = 256;
-    if (values == Values::offset_minus_1e4) query_first_ = -256;
-    if (query_first_ != 0) key_first_ = 320;
+    query_first_ = offset_of(values).query;
+    key_first_ = offset_of(values).key;
 }
 
 void ValueSource::from_table(std::uint16_t* row, std::int64_t dim, const std::vector<std::uint16_t>& table) {

@@ -26,8 +26,7 @@ class ValueSource {
     Random random_;
     // Encoded samples to draw from: far cheaper than a normal variate for each element. 2^16 or fewer.
     std::vector<std::uint16_t> query_table_, key_table_, value_table_;
-    double query_first_ = 0,
-           key_first_ = 0;  // not 0: the first component, which gives all logits their offset
+    double query_first_ = 0, key_first_ = 0;  // not 0: the first component
 };
 
 // The scale that makes the logits of Values::offset_* and spread_* exact; those cases set

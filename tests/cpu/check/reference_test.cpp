@@ -312,6 +312,130 @@ TEST_CASE("tolerances", "[check]") {
     CHECK_FALSE(nan.holds());
 }
 
+TEST_CASE("tolerances: a NaN is right where the reference has one, and only there", "[check]") {
+    const double nan = std::nan("");
+    const std::vector<double> want{nan, 1.0, nan, kInfinity, -kInfinity};
+    CHECK(compare({1e-3, 1e-3}, want, want).bad == 0);
+    const Comparison c = compare({1e-3, 1e-3}, std::vector<double>{nan, nan, 0.0, nan, kInfinity}, want);
+    CHECK(c.bad == 4);
+    CHECK(c.first_bad == 1);
+    CHECK(std::isinf(c.worst_ratio));
+}
+
+TEST_CASE("the pooled bound leaves out what the plain computation says nothing about", "[check]") {
+    const double nan = std::nan("");
+    using Numbers = std::vector<double>;
+    // One overflow in `low` does not excuse the others.
+    for (const double overflow : {nan, kInfinity}) {
+        PooledBound pool(DType::f16);
+        pool.add(Numbers{1.6, 2.0}, Numbers{1.0, 2.0}, Numbers{1.0, overflow});
+        CHECK_FALSE(pool.vacuous());
+        CHECK(std::isfinite(pool.allowed()));
+        CHECK_FALSE(pool.holds());
+    }
+    PooledBound vacuous(DType::f16);
+    vacuous.add(Numbers{5.0}, Numbers{1.0}, Numbers{nan});
+    CHECK(vacuous.vacuous());
+    CHECK(vacuous.ratio() == 0.0);
+    // NaN as the reference has it is no element of the pool, and no vacuous one either.
+    PooledBound same(DType::bf16);
+    same.add(Numbers{nan, nan}, Numbers{nan, nan}, Numbers{nan, 1.0});
+    CHECK_FALSE(same.vacuous());
+    CHECK(same.holds());
+    CHECK(PooledBound(DType::f16).holds());
+}
+
+TEST_CASE("rows are pooled with those of about as many keys", "[check]") {
+    CHECK(length_class(0) < length_class(1));
+    CHECK(length_class(1) == length_class(3));
+    CHECK(length_class(3) < length_class(4));
+    CHECK(length_class(1024) == length_class(4095));
+    CHECK(length_class(4095) < length_class(5000));
+}
+
+namespace {
+
+struct Line {
+    std::vector<double> out;
+    double lse = 0;
+};
+
+// Head `head` of each query of the first sequence.
+std::vector<Line> lines_of(const Problem& p, std::int64_t head) {
+    const Reference got = compute_reference(p.input(), all_rows(p.sequences), 1);
+    const auto heads = static_cast<std::size_t>(p.spec.q_heads),
+               dim = static_cast<std::size_t>(p.spec.head_dim_vo);
+    std::vector<Line> lines;
+    for (std::size_t t = 0; t < static_cast<std::size_t>(p.sequences[0].q); ++t) {
+        const std::size_t line = t * heads + static_cast<std::size_t>(head);
+        const auto first = got.out.begin() + static_cast<std::ptrdiff_t>(line * dim);
+        lines.push_back({{first, first + static_cast<std::ptrdiff_t>(dim)}, got.lse[line]});
+    }
+    return lines;
+}
+
+bool all_nan(const Line& line) {
+    return std::isnan(line.lse) &&
+           std::all_of(line.out.begin(), line.out.end(), [](double x) { return std::isnan(x); });
+}
+
+bool all_finite(const Line& line) {
+    return std::isfinite(line.lse) &&
+           std::all_of(line.out.begin(), line.out.end(), [](double x) { return std::isfinite(x); });
+}
+
+std::uint16_t* mutable_row(std::vector<std::uint16_t>& data, const std::uint16_t* row) {
+    return data.data() + (row - data.data());
+}
+
+}  // namespace
+
+TEST_CASE("the reference on NaN and infinity", "[check]") {
+    AttentionSpec spec = small_spec(DType::bf16);
+    spec.mask = Mask::causal;
+    const std::uint16_t nan = encode(DType::bf16, std::nan("")), infinity = encode(DType::bf16, kInfinity);
+
+    Problem p = make_problem(spec, {{8, 8}});
+    mutable_row(p.q, p.query(0, 3, 1))[5] = nan;
+    std::vector<Line> lines = lines_of(p, 1);
+    for (std::size_t t = 0; t < lines.size(); ++t) CHECK((t == 3 ? all_nan(lines[t]) : all_finite(lines[t])));
+    for (const Line& line : lines_of(p, 0)) CHECK(all_finite(line));
+
+    p = make_problem(spec, {{8, 8}});
+    mutable_row(p.k, p.key(0, 5, 1))[2] = nan;
+    lines = lines_of(p, 2);  // of KV head 1
+    for (std::size_t t = 0; t < lines.size(); ++t) CHECK((t >= 5 ? all_nan(lines[t]) : all_finite(lines[t])));
+
+    p = make_problem(spec, {{8, 8}});
+    mutable_row(p.v, p.value(0, 0, 0))[4] = infinity;
+    for (const Line& line : lines_of(p, 0)) {
+        CHECK(line.out[4] == kInfinity);
+        CHECK(std::isfinite(line.out[3]));
+        CHECK(std::isfinite(line.lse));
+    }
+
+    // A key whose logit is +inf makes its rows NaN; -inf has no weight, and alone it is as if nothing was
+    // seen.
+    p = make_problem(spec, {{8, 8}});
+    for (std::int64_t t = 0; t < 8; ++t)
+        mutable_row(p.q, p.query(0, t, 0))[0] = encode(DType::bf16, t % 2 ? 1.0 : -1.0);
+    mutable_row(p.k, p.key(0, 0, 0))[0] = infinity;
+    lines = lines_of(p, 0);
+    for (std::size_t t = 1; t < lines.size(); ++t) CHECK((t % 2 ? all_nan(lines[t]) : all_finite(lines[t])));
+    CHECK(lines[0].lse == -kInfinity);
+    CHECK(lines[0].out == std::vector<double>(8, 0.0));
+
+    // Sinks: one of -inf is none; one far above all logits is all of the denominator.
+    spec.sink = true;
+    p = make_problem(spec, {{2, 1}});
+    p.sinks = {-std::numeric_limits<float>::infinity(), 1e4f, -1e4f, 0.0f};
+    CHECK(lines_of(p, 0)[0].lse == -kInfinity);
+    CHECK(lines_of(p, 0)[1].out[0] == decode(DType::bf16, p.value(0, 0, 0)[0]));
+    CHECK(lines_of(p, 1)[1].lse == 1e4);
+    CHECK(lines_of(p, 1)[1].out[0] == 0.0);
+    CHECK(lines_of(p, 2)[0].lse == -1e4);
+}
+
 namespace {
 
 // Adds each element of the tensor; false where one was there already.
@@ -340,6 +464,12 @@ void expect_apart(const Case& test) {
     REQUIRE(*v.rbegin() < p.v.end());
 }
 
+std::set<std::int64_t> elements_of(const Place& place) {
+    std::set<std::int64_t> elements;
+    add_elements(place, elements);
+    return elements;
+}
+
 }  // namespace
 
 TEST_CASE("no two elements of a layout share memory", "[check]") {
@@ -362,4 +492,22 @@ TEST_CASE("no two elements of a layout share memory", "[check]") {
             expect_apart(test);
         }
     }
+}
+
+TEST_CASE("a broadcast axis takes no memory", "[check]") {
+    Case test;
+    test.spec = small_spec(DType::f16);
+    Step step;
+    step.q_lens = {5, 5};
+    step.kv_lens = {7, 7};
+    test.steps = {step};
+    test.q_storage = QStorage::dense;
+    test.spec.kv = KvStorage::dense;
+    test.layout.kv_broadcast = {0};
+    test.layout.q_broadcast = {1, 2};
+    const Placement p = place_tensors(test, capacity_of(test));
+    CHECK(elements_of(p.q).size() == 2 * 16);
+    CHECK(elements_of(p.k).size() == 7 * 2 * 16);
+    CHECK(elements_of(p.v).size() == 7 * 2 * 8);
+    CHECK(elements_of(p.o).size() == 2 * 5 * 4 * 8);
 }

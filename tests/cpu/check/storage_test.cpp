@@ -1,0 +1,179 @@
+// The harness of the GPU suite, over the stub driver, whose device memory is the host's: what a step puts
+// where, and which kernels a case can name.
+#include "check/storage.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "check/half.hpp"
+#include "check/kernel_choice.hpp"
+#include "planner/plan.hpp"
+#include "support/catch.hpp"
+
+using namespace attnsmith;
+using namespace attnsmith::check;
+
+namespace {
+
+Runtime stub_runtime() {
+    RuntimeOptions options;
+    options.driver_path = ATTNSMITH_FAKE_CUDA;
+    options.use_cache = false;
+    return Runtime(options);
+}
+
+Case windowed_case(KvStorage kv) {
+    Case test;
+    test.group = "storage";
+    test.spec.dtype = DType::bf16;
+    test.spec.head_dim_qk = 16;
+    test.spec.head_dim_vo = 8;
+    test.spec.q_heads = 4;
+    test.spec.kv_heads = 2;
+    test.spec.mask = Mask::causal;
+    test.spec.window_left = 9;
+    test.spec.lse = true;
+    test.spec.kv = kv;
+    test.spec.page_size = kv == KvStorage::paged ? 4 : 0;
+    test.q_storage = kv == KvStorage::dense ? QStorage::dense : QStorage::ragged;
+    Step step;
+    step.q_lens = {3, 1};
+    step.kv_lens = {40, 25};
+    test.steps = {step};
+    return test;
+}
+
+using Row = std::vector<std::uint16_t>;
+
+Row row_of(const RowAccessor& rows, std::int64_t s, std::int64_t t, std::int64_t h, std::size_t dim) {
+    const std::uint16_t* row = rows(s, t, h);
+    return row ? Row(row, row + dim) : Row{};
+}
+
+bool is_nan(const Row& row) {
+    return std::all_of(row.begin(), row.end(),
+                       [](std::uint16_t x) { return std::isnan(decode(DType::bf16, x)); });
+}
+
+struct Snapshot {
+    std::vector<Row> q, k, v;  // by sequence, token, head
+};
+
+Snapshot snapshot(const Storage& storage) {
+    const ReferenceInput input = storage.reference_input();
+    Snapshot all;
+    for (std::int64_t s = 0; s < 2; ++s) {
+        const auto& lengths = input.sequences[static_cast<std::size_t>(s)];
+        for (std::int64_t t = 0; t < lengths.q; ++t)
+            for (std::int64_t h = 0; h < 4; ++h) all.q.push_back(row_of(input.q, s, t, h, 16));
+        for (std::int64_t t = 0; t < lengths.kv; ++t)
+            for (std::int64_t h = 0; h < 2; ++h) {
+                all.k.push_back(row_of(input.k, s, t, h, 16));
+                all.v.push_back(row_of(input.v, s, t, h, 8));
+            }
+    }
+    return all;
+}
+
+}  // namespace
+
+TEST_CASE("evicted keys are NaN, and all others are those of the step before", "[check]") {
+    for (const KvStorage kv : {KvStorage::dense, KvStorage::ragged, KvStorage::paged}) {
+        const Runtime runtime = stub_runtime();
+        const Case test = windowed_case(kv);
+        Storage storage(runtime, test, 5);
+        storage.load(test.steps[0]);
+        const Snapshot before = snapshot(storage);
+        Step again = test.steps[0];
+        again.same_data = again.evicted = true;
+        storage.load(again);
+        const Snapshot after = snapshot(storage);
+        CHECK(after.q == before.q);
+        // The first query of 3 after 40 keys is at 37 and sees from 28; that of 25 keys sees from 15.
+        std::size_t n = 0;
+        for (const auto& [keys, first] : {std::pair{40, 28}, {25, 15}}) {
+            for (int token = 0; token < keys; ++token) {
+                for (int head = 0; head < 2; ++head, ++n) {
+                    CHECK_FALSE(is_nan(before.k[n]));
+                    CHECK((token < first ? is_nan(after.k[n]) : after.k[n] == before.k[n]));
+                    CHECK((token < first ? is_nan(after.v[n]) : after.v[n] == before.v[n]));
+                }
+            }
+        }
+        storage.load(test.steps[0]);
+        CHECK(snapshot(storage).q != before.q);  // fresh otherwise
+        CHECK(storage.changed_input().empty());
+    }
+}
+
+TEST_CASE("planted numbers stand where they were put", "[check]") {
+    const Runtime runtime = stub_runtime();
+    Case test = windowed_case(KvStorage::paged);
+    const double nan = std::numeric_limits<double>::quiet_NaN();
+    test.steps[0].planted = {{Planted::Where::q, 0, 2, 3, 5, nan},
+                             {Planted::Where::k, 1, 7, 1, 0, -HUGE_VAL},
+                             {Planted::Where::v, 0, 39, -1, 4, HUGE_VAL}};
+    Storage storage(runtime, test, 5);
+    storage.load(test.steps[0]);
+    const ReferenceInput input = storage.reference_input();
+    const auto number = [](std::uint16_t bits) { return decode(DType::bf16, bits); };
+    CHECK(std::isnan(number(input.q(0, 2, 3)[5])));
+    CHECK(std::isfinite(number(input.q(0, 2, 2)[5])));
+    CHECK(number(input.k(1, 7, 1)[0]) == -HUGE_VAL);
+    CHECK(std::isfinite(number(input.k(1, 7, 0)[0])));
+    for (std::int64_t head = 0; head < 2; ++head) CHECK(number(input.v(0, 39, head)[4]) == HUGE_VAL);
+}
+
+TEST_CASE("outputs that nobody wrote are named", "[check]") {
+    const Runtime runtime = stub_runtime();
+    const Case test = windowed_case(KvStorage::ragged);
+    Storage storage(runtime, test, 5);
+    storage.load(test.steps[0]);
+    storage.poison_outputs();
+    Storage::Outputs outputs = storage.read_outputs();
+    CHECK(storage.unwritten(outputs) == "o[sequence 0, query 0, head 0] was not written");
+    std::fill(outputs.o.begin(), outputs.o.end(), std::byte{0});
+    CHECK(storage.unwritten(outputs) == "lse[sequence 0, query 0, head 0] was not written");
+    std::fill(outputs.lse.begin(), outputs.lse.end(), std::byte{0});
+    CHECK(storage.unwritten(outputs).empty());
+}
+
+TEST_CASE("sinks and slopes that are given are taken in turn", "[check]") {
+    const Runtime runtime = stub_runtime();
+    Case test = windowed_case(KvStorage::ragged);
+    test.spec.sink = test.spec.alibi = true;
+    test.sinks = {1e4f, -1e4f, 0.5f};
+    test.alibi_slopes = {-0.5f};
+    const Storage storage(runtime, test, 5);
+    CHECK(storage.reference_input().sinks == std::vector<float>{1e4f, -1e4f, 0.5f, 1e4f});
+    CHECK(storage.reference_input().alibi_slopes == std::vector<float>(4, -0.5f));
+}
+
+TEST_CASE("a case can name every kernel that any SM's set has", "[check]") {
+    for (const std::int64_t dim : {8, 64, 192, 256}) {
+        for (const KvStorage kv : {KvStorage::ragged, KvStorage::paged}) {
+            AttentionSpec spec;
+            spec.head_dim_qk = dim;
+            spec.head_dim_vo = dim == 192 ? 128 : dim;
+            spec.q_heads = 4;
+            spec.kv_heads = 2;
+            spec.kv = kv;
+            spec.page_size = kv == KvStorage::paged ? 16 : 0;
+            const std::vector<KernelChoice> choices = kernel_choices(spec);
+            for (const int sm : {80, 86, 89, 90, 120}) {
+                for (const auto& kernel : planner::kernel_set(problem::validate(spec, {}).spec, sm).kernels) {
+                    if (kernel.family == planner::Family::merge_splits) continue;
+                    const auto same = [&](const KernelChoice& c) {
+                        return c.tile_q == kernel.tile_q && c.tile_kv == kernel.tile_kv &&
+                               c.stages == kernel.stages && c.chunk == 0;
+                    };
+                    CHECK(std::count_if(choices.begin(), choices.end(), same) == 1);
+                }
+            }
+            for (const int tile_q : {16, 64, 128})
+                CHECK(std::any_of(choices.begin(), choices.end(),
+                                  [&](const KernelChoice& c) { return c.tile_q == tile_q; }));
+        }
+    }
+}

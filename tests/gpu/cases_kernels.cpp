@@ -1,0 +1,178 @@
+// Every kernel that planning could choose for a spec, on this SM or another, on the same problems: dims,
+// alignment, strides, storage, masks, scores, rows without a key, hostile lengths, with KV split and not.
+#include <fmt/format.h>
+
+#include "catalogue.hpp"
+
+namespace attnsmith::gpu_tests {
+namespace {
+
+using check::Layout;
+using check::MemoryOrder;
+
+// Continued from a cache, more queries than keys, no keys, no queries, and one query.
+Case mixed(Case test) {
+    test.spec.lse = true;
+    return with_lengths(std::move(test), {70, 150, 33, 40, 0, 1, 129}, {300, 60, 33, 0, 40, 270, 17});
+}
+
+struct Dims {
+    std::int64_t qk, vo;
+};
+
+constexpr Dims kContiguousDims[] = {{8, 8},     {40, 40},   {64, 64},   {72, 72},  {128, 128},
+                                    {200, 200}, {248, 248}, {192, 128}, {256, 256}};
+constexpr Dims kPagedDims[] = {{8, 8},     {40, 24},   {64, 64},   {96, 96},  {128, 128},
+                               {200, 200}, {248, 248}, {192, 128}, {256, 256}};
+
+std::string dims_word(const Dims& dims) {
+    return dims.qk == dims.vo ? fmt::format("{}", dims.qk) : fmt::format("{}/{}", dims.qk, dims.vo);
+}
+
+// Heads that put several queries into a tile's rows, and leave the last one partly empty.
+constexpr std::pair<std::int64_t, std::int64_t> kHeads[] = {{4, 2}, {3, 3}, {6, 2}, {5, 1}};
+
+void add_dims_and_storage(Catalogue& catalogue) {
+    int n = 0;
+    for (const Dims& dims : kContiguousDims) {
+        const auto [q, kv] = kHeads[n % 4];
+        Case test =
+            mixed(ragged(causal(attention(n % 2 ? DType::f16 : DType::bf16, dims.qk, dims.vo, q, kv))));
+        test.spec.sink = n % 2;
+        add_over_kernels(catalogue, "kernels", "ragged " + dims_word(dims), test, Splitting::both);
+        ++n;
+    }
+    for (const Dims& dims : kPagedDims) {
+        const auto [q, kv] = kHeads[n % 4];
+        Case test = mixed(paged(causal(attention(n % 2 ? DType::f16 : DType::bf16, dims.qk, dims.vo, q, kv)),
+                                n % 3 ? 16 : 7, n % 2 ? PageOrder::HND : PageOrder::NHD));
+        test.spec.sink = n % 2;
+        test.page_list = n % 4 ? check::PageList::padded : check::PageList::compressed;
+        add_over_kernels(catalogue, "kernels", "paged " + dims_word(dims), test, Splitting::both);
+        ++n;
+    }
+}
+
+void add_alignments(Catalogue& catalogue) {
+    const auto with = [&](const std::string& name, Case test, int alignment) {
+        const std::int64_t unit = alignment / 2;  // elements
+        test.spec.alignment = alignment;
+        // Bases and strides that meet this class and no higher one.
+        test.layout = {.pad = unit, .o_pad = unit, .lse_pad = 1, .base = unit};
+        add_over_kernels(catalogue, "kernels", fmt::format("{} aligned to {}", name, alignment), mixed(test),
+                         Splitting::alternate);
+    };
+    with("ragged 72", ragged(causal(attention(DType::f16, 72, 4, 2))), 8);
+    with("paged 40/24", paged(causal(attention(DType::bf16, 40, 24, 6, 2)), 16, PageOrder::HND), 4);
+    with("ragged 200", ragged(causal(attention(DType::bf16, 200, 3, 3))), 2);
+    with("paged 192/128", paged(causal(attention(DType::f16, 192, 128, 4, 2))), 2);
+    with("dense 248", dense(causal(attention(DType::f16, 248, 4, 2))), 8);
+    with("ragged 128", ragged(causal(attention(DType::bf16, 128, 5, 1))), 4);
+}
+
+void add_layouts(Catalogue& catalogue) {
+    const Case base = dense(causal(attention(DType::bf16, 128, 6, 2)));
+    const auto with = [&](const std::string& name, Case test, const Layout& layout) {
+        test.layout = layout;
+        test.spec.lse = true;
+        add_over_kernels(catalogue, "kernels", "128 " + name, test, Splitting::alternate);
+    };
+    with("[b, h, s, d] padded", mixed(base),
+         {.order = MemoryOrder::bhsd, .o_order = MemoryOrder::sbhd, .pad = 24, .o_pad = 8, .lse_pad = 3});
+    with("slice of packed qkv, lse by heads", with_lengths(base, {130, 0, 70}, {130, 0, 70}),
+         {.packed_qkv = true, .lse_heads_first = true});
+    Case shared = mixed(base);
+    shared.slack = 9;
+    with("keys of one sequence for all", shared, {.kv_broadcast = {0}});
+    with("[h, tokens, d], keys and values in one tensor", mixed(ragged(base)),
+         {.order = MemoryOrder::bhsd, .o_order = MemoryOrder::bhsd, .one_kv_tensor = true, .pad = 8});
+}
+
+void add_masks_and_scores(Catalogue& catalogue) {
+    Case left = paged(causal(attention(DType::bf16, 64, 4, 2)));
+    left.spec.window_left = 37;
+    add_over_kernels(catalogue, "kernels", "paged 64 window 37", mixed(left), Splitting::both);
+    Case both = ragged(attention(DType::f16, 72, 4, 2));
+    both.spec.window_left = 20;
+    both.spec.window_right = 5;
+    add_over_kernels(catalogue, "kernels", "ragged 72 window 20, 5", mixed(both), Splitting::both);
+    Case wide = paged(causal(attention(DType::f16, 192, 128, 4, 2)));
+    wide.spec.window_left = 100;
+    wide.spec.sink = true;
+    add_over_kernels(catalogue, "kernels", "paged 192/128 window 100 sink", mixed(wide), Splitting::both);
+    add_over_kernels(catalogue, "kernels", "dense 96 full", mixed(dense(attention(DType::f16, 96, 4, 2))),
+                     Splitting::both);
+
+    const auto scored = [&](const std::string& name, Case test, bool softcap, bool alibi) {
+        if (softcap) test.spec.softcap = 20.0;
+        test.spec.alibi = alibi;
+        test.values = check::Values::peaked;
+        add_over_kernels(catalogue, "kernels", name, mixed(test), Splitting::both);
+    };
+    scored("ragged 128 softcap", ragged(causal(attention(DType::bf16, 128, 6, 2))), true, false);
+    scored("paged 64 alibi", paged(attention(DType::f16, 64, 4, 2)), false, true);
+    Case all = paged(causal(attention(DType::f16, 256, 4, 2)));
+    all.spec.index_dtype = DType::i64;
+    all.spec.sink = true;
+    all.spec.window_left = 90;
+    scored("paged 256 softcap alibi sink window i64", all, true, true);
+}
+
+void add_hostile(Catalogue& catalogue) {
+    for (const auto& [name, test] : hostile_cases())
+        add_over_kernels(catalogue, "kernels-clamp", name, test, Splitting::alternate);
+}
+
+// A tile of queries that sees no key writes its zeros while its queries may still be on their way to shared
+// memory: only many launches show it.
+void add_unseen(Catalogue& catalogue) {
+    for (const Dims& dims : {Dims{192, 128}, Dims{256, 256}, Dims{128, 128}}) {
+        for (const bool sink : {false, true}) {
+            const Case base = causal(attention(DType::bf16, dims.qk, dims.vo, 2, 1));
+            // 128/128 has its queries in registers; one kind of storage will do there.
+            if (dims.qk == 128 && sink) continue;
+            Case test = with_lengths(sink ? paged(base) : ragged(base), {300, 130, 64}, {17, 0, 64});
+            test.spec.lse = true;
+            test.spec.sink = sink;
+            test.launches = 300;
+            add_over_kernels(catalogue, "unseen", dims_word(dims) + (sink ? " paged sink" : " ragged"), test,
+                             Splitting::never);
+            Case split = with_lengths(sink ? ragged(base) : paged(base), {300, 130, 64}, {200, 0, 640});
+            split.spec.lse = true;
+            split.spec.sink = sink;
+            split.launches = 50;
+            add_over_kernels(catalogue, "unseen", dims_word(dims) + (sink ? " ragged sink" : " paged"), split,
+                             Splitting::always);
+        }
+    }
+}
+
+// Little work in each, for tools that slow a kernel down a hundredfold.
+void add_small(Catalogue& catalogue) {
+    for (const Dims& dims : {Dims{40, 24}, Dims{64, 64}, Dims{128, 128}, Dims{192, 128}}) {
+        const Case base = causal(attention(DType::bf16, dims.qk, dims.vo, 2, 1));
+        const auto with = [&](const std::string& name, const Case& storage) {
+            Case test = with_lengths(storage, {20, 7, 1}, {12, 140, 0});
+            test.spec.lse = true;
+            test.launches = 1;
+            add_over_kernels(catalogue, "kernels-small", name + " " + dims_word(dims), test,
+                             Splitting::alternate);
+        };
+        with("ragged", ragged(base));
+        with("paged", paged(base));
+    }
+}
+
+}  // namespace
+
+void add_kernels(Catalogue& catalogue) {
+    add_dims_and_storage(catalogue);
+    add_alignments(catalogue);
+    add_layouts(catalogue);
+    add_masks_and_scores(catalogue);
+    add_hostile(catalogue);
+    add_unseen(catalogue);
+    add_small(catalogue);
+}
+
+}  // namespace attnsmith::gpu_tests

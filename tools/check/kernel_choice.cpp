@@ -1,0 +1,76 @@
+#include "check/kernel_choice.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "engine/runtime_impl.hpp"
+#include "planner/device_traits.hpp"
+#include "planner/plan.hpp"
+#include "problem/problem.hpp"
+
+namespace attnsmith::check {
+namespace {
+
+using planner::KernelConfig;
+
+bool is(const KernelConfig& kernel, const KernelChoice& choice) {
+    return kernel.tile_q == choice.tile_q && kernel.tile_kv == choice.tile_kv &&
+           kernel.stages == choice.stages;
+}
+
+// `visit` gets each attention kernel of each SM's set, until it returns true. `spec` is a validated one's.
+template <typename Visit>
+bool visit_kernels(const AttentionSpec& spec, const Visit& visit) {
+    for (const planner::DeviceTraits& device : planner::known_devices()) {
+        try {
+            for (const KernelConfig& kernel : planner::kernel_set(spec, device.sm).kernels)
+                if (kernel.family != planner::Family::merge_splits && visit(kernel)) return true;
+        } catch (const Unsupported&) {
+            // Another SM may serve it.
+        }
+    }
+    return false;
+}
+
+KernelConfig config_of(const AttentionSpec& spec, const KernelChoice& choice,
+                       const planner::DeviceTraits& device) {
+    KernelConfig config;
+    const bool found = visit_kernels(spec, [&](const KernelConfig& kernel) {
+        if (is(kernel, choice)) config = kernel;
+        return is(kernel, choice);
+    });
+    if (!found) throw std::logic_error("no SM's kernel set has " + to_string(choice));
+    config.sm = device.sm;
+    config.target = fmt::format("sm_{}", device.sm);
+    if (config.shared_bytes > device.shared_bytes_per_block)
+        throw NotHere(fmt::format("{} needs {} bytes of shared memory; sm_{} has {}", to_string(choice),
+                                  config.shared_bytes, device.sm, device.shared_bytes_per_block));
+    return config;
+}
+
+}  // namespace
+
+std::vector<KernelChoice> kernel_choices(const AttentionSpec& spec) {
+    std::vector<KernelChoice> choices;
+    visit_kernels(problem::validate(spec, {}).spec, [&](const KernelConfig& kernel) {
+        if (std::none_of(choices.begin(), choices.end(), [&](const auto& c) { return is(kernel, c); }))
+            choices.push_back({kernel.tile_q, kernel.tile_kv, kernel.stages, 0});
+        return false;
+    });
+    return choices;
+}
+
+Kernel prepare_case(Runtime& runtime, const Case& test) {
+    const PlanSizes sizes = test.plan_sizes();
+    if (!test.kernel) return runtime.prepare(test.spec, sizes);
+    Runtime::Impl& impl = runtime.impl();
+    const int device = impl.ordinal_of(kCurrentDevice);
+    planner::Plan plan = planner::make_plan(problem::validate(test.spec, sizes), impl.traits(device));
+    plan.attention = config_of(plan.problem.spec, *test.kernel, plan.device);
+    const std::int64_t chunk = test.kernel->chunk;
+    plan.split = {chunk, chunk > 0 ? std::max<std::int64_t>(1, (sizes.kv_len + chunk - 1) / chunk) : 1};
+    return impl.load(std::move(plan), device);
+}
+
+}  // namespace attnsmith::check
