@@ -330,11 +330,12 @@ class Fuzzer : Breaker {
 
     void model_json() {
         const std::string config = break_text(kModel);
-        const std::string options = one_in(3) ? "" : break_text(kModelOptions);
+        const bool none = one_in(3);
+        const std::string options = none ? "" : break_text(kModelOptions);
         char* text = nullptr;
         const char* const from = or_null(config.c_str(), "config_json");
-        judge_json(attnsmith_model_json(from, options.empty() ? nullptr : options.c_str(),
-                                        or_null(&text, "json"), error_slot()),
+        judge_json(attnsmith_model_json(from, none ? nullptr : options.c_str(), or_null(&text, "json"),
+                                        error_slot()),
                    text);
     }
 
