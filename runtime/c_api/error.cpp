@@ -1,9 +1,14 @@
 #include "c_api/error.hpp"
 
+#include <fmt/format.h>
+
 #include <cstdlib>
+#include <memory>
 #include <new>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "attnsmith/error.hpp"
 
@@ -16,7 +21,7 @@ struct attnsmith_error {
 namespace attnsmith::c_api {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = nlohmann::json;
 
 // What is reported where there is no memory for a report.
 constinit attnsmith_error out_of_memory{
@@ -47,18 +52,35 @@ const char* name_of(attnsmith_code code) {
     }
 }
 
+// The fields of the details are written as text: a JSON container allocates even where it is destroyed, and
+// this may run where memory is short.
 struct Failure {
     attnsmith_code code;
     std::string message;
-    Json fields = Json::object();
+    std::string fields;
 };
 
-Json to_json(const std::vector<Refusal>& refusals) {
-    Json json = Json::array();
-    for (const Refusal& refusal : refusals) {
-        json.push_back({{"candidate", refusal.candidate}, {"reason", refusal.reason}});
-    }
-    return json;
+// Paths and logs may be any bytes; what is handed out is UTF-8.
+std::string json_text(std::string_view text) {
+    return Json(std::string(text)).dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string valid_utf8(const std::string& text) { return Json::parse(json_text(text)).get<std::string>(); }
+
+std::string field(const char* name, std::string_view value) {
+    return fmt::format(R"(,"{}":{})", name, json_text(value));
+}
+
+template <typename Item, typename Write>
+std::string list_field(const char* name, const std::vector<Item>& items, Write write) {
+    std::string text = fmt::format(R"(,"{}":[)", name);
+    for (const Item& item : items) text += (&item == &items.front() ? "" : ",") + write(item);
+    return text + "]";
+}
+
+std::string refusal_json(const Refusal& refusal) {
+    return fmt::format(R"({{"candidate":{},"reason":{}}})", json_text(refusal.candidate),
+                       json_text(refusal.reason));
 }
 
 // The exception that is being handled; std::bad_alloc is thrown on.
@@ -66,59 +88,42 @@ Failure current_failure() {
     try {
         throw;
     } catch (const InvalidRequest& error) {
-        return {ATTNSMITH_INVALID_REQUEST,
-                error.what(),
-                {{"field", error.field()}, {"value", error.value()}, {"accepted", error.accepted()}}};
+        return {ATTNSMITH_INVALID_REQUEST, error.what(),
+                field("field", error.field()) + field("value", error.value()) +
+                    field("accepted", error.accepted())};
     } catch (const Unsupported& error) {
-        Json fields = Json::object();
-        fields["refusals"] = to_json(error.refusals());
-        return {ATTNSMITH_UNSUPPORTED, error.what(), fields};
+        return {ATTNSMITH_UNSUPPORTED, error.what(), list_field("refusals", error.refusals(), refusal_json)};
     } catch (const CompileError& error) {
-        return {ATTNSMITH_COMPILE_ERROR,
-                error.what(),
-                {{"log", error.log()},
-                 {"options", error.options()},
-                 {"numbered_source", error.numbered_source()}}};
+        return {ATTNSMITH_COMPILE_ERROR, error.what(),
+                field("log", error.log()) + list_field("options", error.options(), json_text) +
+                    field("numbered_source", error.numbered_source())};
     } catch (const DriverError& error) {
-        return {ATTNSMITH_DRIVER_ERROR,
-                error.what(),
-                {{"call", error.call()}, {"driver_code", error.code()}, {"meaning", error.meaning()}}};
+        return {ATTNSMITH_DRIVER_ERROR, error.what(),
+                field("call", error.call()) + fmt::format(R"(,"driver_code":{})", error.code()) +
+                    field("meaning", error.meaning())};
     } catch (const LibraryMissing& error) {
-        return {ATTNSMITH_LIBRARY_MISSING,
-                error.what(),
-                {{"library", error.library()}, {"tried", error.tried()}}};
+        return {ATTNSMITH_LIBRARY_MISSING, error.what(),
+                field("library", error.library()) + list_field("tried", error.tried(), json_text)};
     } catch (const CacheError& error) {
-        return {ATTNSMITH_CACHE_ERROR, error.what()};
+        return {ATTNSMITH_CACHE_ERROR, error.what(), {}};
     } catch (const std::bad_alloc&) {
         throw;
     } catch (const std::exception& error) {
-        return {ATTNSMITH_FAILED, error.what()};
+        return {ATTNSMITH_FAILED, error.what(), {}};
     } catch (...) {
-        return {ATTNSMITH_FAILED, "an exception that is none of std::exception's"};
+        return {ATTNSMITH_FAILED, "an exception that is none of std::exception's", {}};
     }
-}
-
-// Messages may quote paths, which are any bytes; what is handed out is UTF-8.
-std::string valid_utf8(const std::string& text) {
-    const Json json = text;
-    return Json::parse(json.dump(-1, ' ', false, Json::error_handler_t::replace)).get<std::string>();
 }
 
 attnsmith_error* make_error(const Failure& failure) {
-    Json details = {{"code", name_of(failure.code)}, {"message", failure.message}};
-    details.update(failure.fields);
-    auto* error = new OwnedError;
+    auto error = std::make_unique<OwnedError>();
     error->code = failure.code;
-    try {
-        error->message_text = valid_utf8(failure.message);
-        error->details_text = details.dump(-1, ' ', false, Json::error_handler_t::replace);
-    } catch (...) {
-        delete error;
-        throw;
-    }
+    error->message_text = valid_utf8(failure.message);
+    error->details_text = fmt::format(R"({{"code":"{}"{}{}}})", name_of(failure.code),
+                                      field("message", failure.message), failure.fields);
     error->message = error->message_text.c_str();
     error->details = error->details_text.c_str();
-    return error;
+    return error.release();
 }
 
 }  // namespace

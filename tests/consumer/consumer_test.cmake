@@ -40,7 +40,7 @@ set(prefix ${WORK}/prefix)
 run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${prefix})
 
 file(GLOB_RECURSE installed RELATIVE ${prefix} ${prefix}/*)
-foreach(wanted IN ITEMS "bin/attnsmith" "include/attnsmith/attnsmith.hpp" "include/attnsmith/version.hpp"
+foreach(wanted IN ITEMS "bin/attnsmith" "include/attnsmith/attnsmith.hpp" "include/attnsmith/attnsmith.h" "include/attnsmith/version.hpp"
     "share/attnsmith/LICENSE" "share/attnsmith/plan.schema.json" "lib.*/libattnsmith.a" "lib.*/libattnsmith.so")
   if(NOT installed MATCHES "(^|;)${wanted}(;|$)")
     message(FATAL_ERROR "the installation has no ${wanted}; it has: ${installed}")

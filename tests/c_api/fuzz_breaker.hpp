@@ -1,0 +1,316 @@
+// Breaks valid arguments, and knows which of what it broke has to be refused.
+#pragma once
+
+#include <attnsmith/attnsmith.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <initializer_list>
+#include <limits>
+#include <random>
+#include <string>
+
+#include "c_api/fuzz_operands.hpp"
+
+namespace attnsmith::test {
+
+class Breaker {
+  public:
+    explicit Breaker(std::uint64_t seed) : random_(seed) {}
+
+  protected:
+    static constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+    static constexpr std::int64_t kLeast = std::numeric_limits<std::int64_t>::min();
+
+    std::mt19937_64& random() { return random_; }
+
+    void start_over() {
+        broken_.clear();
+        must_fail_ = false;
+    }
+
+    // ---- Chance
+
+    bool one_in(std::uint64_t n) { return random_() % n == 0; }
+    std::size_t below(std::size_t n) { return static_cast<std::size_t>(random_() % n); }
+    template <typename T>
+    T any_of(std::initializer_list<T> values) {
+        return *(values.begin() + static_cast<std::ptrdiff_t>(below(values.size())));
+    }
+
+    // What was broken; `fatal` where that alone has to make the call fail.
+    void breaks(const std::string& what, bool fatal = true) {
+        broken_ += (broken_.empty() ? "" : ", ") + what;
+        must_fail_ |= fatal;
+    }
+
+    template <typename T>
+    T* or_null(T* pointer, const char* name) {
+        if (!one_in(16)) return pointer;
+        breaks(std::string(name) + " NULL");
+        return nullptr;
+    }
+
+    void break_size(std::size_t& size, const char* name) {
+        if (!one_in(16)) return;
+        size = any_of<std::size_t>({0, 1, 8, size - 1, size - 8, size + 1, size + 8, std::size_t(-1)});
+        breaks(std::string(name) + ".size");
+    }
+
+    // ---- Breaking structs
+
+    void break_spec(attnsmith_spec& spec) {
+        break_size(spec.size, "spec");
+        const auto set = [&](auto& field, auto value, const char* name, bool fatal = true) {
+            field = value;
+            breaks(std::string("spec.") + name, fatal);
+        };
+        const auto number = any_of<std::int32_t>({-1, 7, 1 << 20, std::numeric_limits<std::int32_t>::min(),
+                                                  std::numeric_limits<std::int32_t>::max()});
+        const double factor = any_of<double>({-1, NAN, INFINITY, -INFINITY, 1e-300, 1e300});
+        for (int changes = static_cast<int>(below(3)); changes > 0; --changes) {
+            switch (below(22)) {
+                case 0:
+                    set(spec.op, any_of<std::int32_t>({1, 3, number}), "op");
+                    break;
+                case 1:
+                    set(spec.dtype, any_of<std::int32_t>({3, 4, 5, number}), "dtype");
+                    break;
+                case 2:
+                    set(spec.mask, number, "mask");
+                    break;
+                case 3:
+                    set(spec.kv, number, "kv");
+                    break;
+                case 4:
+                    set(spec.page_order, number, "page_order");
+                    break;
+                case 5:
+                    set(spec.index_dtype, any_of<std::int32_t>({1, 2, 3, number}), "index_dtype");
+                    break;
+                case 6:
+                    set(spec.precision, number, "precision");
+                    break;
+                case 7:
+                    set(spec.consistency, number, "consistency");
+                    break;
+                case 8:
+                    set(spec.alignment, any_of<std::int32_t>({1, 3, 12, 32, number}), "alignment");
+                    break;
+                case 9:
+                    set(spec.alibi, number, "alibi");
+                    break;
+                case 10:
+                    set(spec.sink, number, "sink");
+                    break;
+                case 11:
+                    set(spec.lse, number, "lse");
+                    break;
+                case 12:
+                    set(spec.has_window_left, number, "has_window_left");
+                    break;
+                case 13:
+                    set(spec.has_window_right, number, "has_window_right");
+                    break;
+                case 14:
+                    spec.has_window_left = static_cast<std::int32_t>(below(2));
+                    set(spec.window_left, any_of<std::int64_t>({-1, kLeast}), "window_left");
+                    break;
+                case 15:
+                    spec.has_window_right = 0;
+                    set(spec.window_right, any_of<std::int64_t>({-1, 1, kMost}), "window_right");
+                    break;
+                case 16:
+                    set(spec.head_dim_qk, any_of<std::int64_t>({0, -8, 4, 60, 264, kMost, kLeast}),
+                        "head_dim_qk");
+                    break;
+                case 17:
+                    set(spec.head_dim_vo, any_of<std::int64_t>({-8, 4, 60, 264, kMost}), "head_dim_vo");
+                    break;
+                case 18:
+                    set(spec.q_heads, any_of<std::int64_t>({0, -1, 1 << 20, kMost}), "q_heads");
+                    break;
+                case 19:
+                    set(spec.kv_heads, any_of<std::int64_t>({3, -1, kMost, kLeast}), "kv_heads");
+                    break;
+                case 20:
+                    set(spec.page_size, any_of<std::int64_t>({-1, kMost, 1 << 21}), "page_size");
+                    break;
+                case 21:
+                    set(one_in(2) ? spec.scale : spec.softcap, factor, "factor");
+                    break;
+            }
+        }
+    }
+
+    const attnsmith_sizes* break_sizes(attnsmith_sizes& sizes) {
+        sizes = {sizeof sizes, kBatch, kQueries, kKeys};
+        if (one_in(6)) return nullptr;
+        break_size(sizes.size, "sizes");
+        if (one_in(10)) {
+            std::int64_t* const fields[] = {&sizes.batch, &sizes.q_len, &sizes.kv_len};
+            *fields[below(3)] = any_of<std::int64_t>({-1, kLeast, kMost, std::int64_t{1} << 31});
+            breaks("sizes");
+        }
+        return &sizes;
+    }
+
+    void break_tensor(FuzzTensor& tensor) {
+        attnsmith_dl_tensor& view = tensor.view;
+        const bool sound = view.ndim >= 1 && view.ndim <= 5;
+        const std::size_t axis = below(sound ? static_cast<std::size_t>(view.ndim) : 1);
+        const auto says = [&](const char* what, bool fatal = true) {
+            breaks(tensor.name + "." + what, fatal);
+        };
+        switch (below(12)) {
+            case 0:
+                *tensor.slot = nullptr;
+                return says("NULL");
+            case 1:
+                view.ndim = any_of<std::int32_t>({-1, 6, 7, 1 << 30, -(1 << 30)});
+                return says("ndim");
+            case 2:
+                view.ndim = 0;
+                return says("ndim 0");
+            case 3:
+                view.shape = nullptr;
+                return says("shape NULL");
+            case 4:
+                tensor.shape[axis] =
+                    any_of<std::int64_t>({-1, kLeast, kMost, std::int64_t{1} << 31, std::int64_t{1} << 62});
+                return says("shape");
+            case 5:
+                if (!sound) return;
+                if (view.strides == nullptr) tensor.write_compact_strides();
+                tensor.strides[axis] = any_of<std::int64_t>({-1, kLeast, kMost, std::int64_t{1} << 62});
+                return says("strides");
+            case 6:
+                if (!sound || view.strides != nullptr) return;
+                tensor.write_compact_strides();
+                tensor.strides[axis] =
+                    any_of<std::int64_t>({0, 3, std::int64_t{1} << 40, (std::int64_t{1} << 60) + 8});
+                return says("odd strides", false);
+            case 7:
+                view.byte_offset = any_of<std::uint64_t>({~std::uint64_t{0}, ~std::uint64_t{255}});
+                return says("byte_offset");
+            case 8:
+                view.byte_offset = any_of<std::uint64_t>({1, 17});
+                return says("odd byte_offset");
+            case 9:
+                view.data = nullptr;
+                return says("data NULL");
+            case 10:
+                view.dtype = any_of<attnsmith_dl_data_type>({{1, 32, 1},
+                                                             {2, 64, 1},
+                                                             {2, 16, 1},
+                                                             {4, 16, 2},
+                                                             {4, 16, 0},
+                                                             {0, 8, 1},
+                                                             {255, 255, 65535}});
+                return says("dtype");
+            case 11:
+                view.device =
+                    any_of<attnsmith_dl_device>({{1, 0}, {2, 1}, {2, -1}, {0, 0}, {-1, -1}, {1 << 30, 0}});
+                return says("device");
+        }
+    }
+
+    void break_operands(Operands& operands) {
+        break_size(operands.tensors.size, "tensors");
+        break_size(operands.batch.size, "batch");
+        for (int changes = static_cast<int>(below(4)); changes > 0; --changes) {
+            break_tensor(operands.list[below(operands.list.size())]);
+        }
+        if (one_in(10)) {
+            std::int64_t& bound = one_in(2) ? operands.batch.max_q_len : operands.batch.max_kv_len;
+            bound = any_of<std::int64_t>({-1, kLeast, kMost});
+            breaks("batch bound", bound < 0);
+        }
+        if (one_in(12)) {  // a tensor that the kernel does not take
+            const attnsmith_dl_tensor** const slots[] = {&operands.batch.last_page_len,
+                                                         &operands.batch.page_indices};
+            *slots[below(2)] = &operands.list.back().view;
+            breaks("extra tensor");
+        }
+    }
+
+    std::int32_t break_device() {
+        if (!one_in(8)) return any_of<std::int32_t>({-1, 0, 1});
+        breaks("device");
+        return any_of<std::int32_t>({-2, 2, 1 << 30, -(1 << 30)});
+    }
+
+    const attnsmith_workspace* break_workspace(attnsmith_workspace& workspace, void* data,
+                                               std::size_t bytes) {
+        workspace = {sizeof workspace, data, bytes};
+        break_size(workspace.size, "workspace");
+        if (one_in(12)) workspace.data = nullptr, breaks("workspace.data");
+        if (one_in(12) && workspace.data != nullptr) {
+            workspace.data = static_cast<char*>(workspace.data) + 1 + below(255),
+            breaks("workspace.data odd");
+        }
+        if (one_in(12)) workspace.bytes = below(256), breaks("workspace.bytes");
+        return &workspace;
+    }
+
+    struct Range {
+        std::size_t bytes, offset;
+    };
+
+    Range break_range(std::size_t buffer_bytes) {
+        Range range{below(buffer_bytes), 0};
+        range.offset = below(buffer_bytes - range.bytes + 1);
+        if (one_in(2)) return range;
+        range.bytes =
+            any_of<std::size_t>({buffer_bytes + 1, std::size_t(-1), std::size_t{1} << 63, buffer_bytes});
+        range.offset = 1 + any_of<std::size_t>({0, buffer_bytes, std::size_t(-2), std::size_t{1} << 63});
+        breaks("range");
+        return range;
+    }
+
+    std::string break_text(const char* valid) {
+        std::string text = valid;
+        if (one_in(8)) return text;
+        if (one_in(8)) {
+            text.resize(below(text.size()));  // without its last brace
+            breaks("cut");
+            return text;
+        }
+        if (one_in(16)) {
+            breaks("deep");
+            return std::string(100 + below(100000), any_of({'[', '{'}));
+        }
+        static const char* const kPieces[] = {"null", "-1",       "1e999", "99999999999999999999",
+                                              "\"",   "{",        "}",     "[",
+                                              "]",    ",",        ":",     "true",
+                                              "\xff", "\xc0\x80", "NaN",   "\"head_dim\":",
+                                              "\\",   "\"kv\"",   "0",     "1.5",
+                                              "\x01"};
+        for (int edits = 1 + static_cast<int>(below(3)); edits > 0; --edits) {
+            const std::size_t at = below(text.size());
+            switch (below(3)) {
+                case 0:
+                    text.erase(at, 1 + below(12));
+                    break;
+                case 1:
+                    text.insert(at, kPieces[below(std::size(kPieces))]);
+                    break;
+                case 2:
+                    text[at] = static_cast<char>(1 + below(255));
+                    break;
+            }
+            if (text.empty()) text = " ";
+        }
+        breaks("text", false);
+        return text;
+    }
+
+    std::string broken_;
+    bool must_fail_ = false;
+
+  private:
+    std::mt19937_64 random_;
+};
+
+}  // namespace attnsmith::test

@@ -1,0 +1,637 @@
+// Tens of thousands of malformed calls over all functions of the C ABI: valid calls of which one to three
+// things were broken. Each must give an error code with an error object, or a success where nothing that was
+// broken has to be refused; outputs are written on success alone. Sanitizers watch the memory.
+//
+//   attnsmith-c-fuzz [CALLS] [SEED]
+#include <cinttypes>
+#include <cstdio>
+#include <cstring>
+#include <limits>
+#include <map>
+
+#include "c_api/fake_driver.hpp"
+#include "c_api/fuzz_breaker.hpp"
+#include "c_api/fuzz_operands.hpp"
+#include "c_api/handles.hpp"
+
+using namespace attnsmith::test;
+using nlohmann::json;
+
+namespace {
+
+const char* const kRequest =
+    R"({"op": "attention", "dtype": "fp16", "head_dim": 64, "q_heads": 8, "kv_heads": 2, "mask": "causal",
+        "window_left": 100, "kv": "paged", "page_size": 16, "lse": true, "batch": 2, "kv_len": 77, "sm": [80, 90]})";
+const char* const kModel =
+    R"({"model_type": "llama", "hidden_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8,
+        "num_key_value_heads": 2, "rms_norm_eps": 1e-05, "rope_scaling": {"type": "x", "factor": [1, 2]}})";
+const char* const kModelOptions = R"({"dtype": "fp16", "kv": "dense", "batch": 3, "tensor_parallel": 2})";
+
+struct Counts {
+    int calls = 0, malformed = 0, failed = 0;
+};
+
+[[noreturn]] void give_up(const std::string& what) {
+    std::fprintf(stderr, "FUZZ FAILURE: %s\n", what.c_str());
+    std::exit(1);
+}
+
+std::int32_t on_progress(void* user, const char* kernel, std::int32_t, std::int32_t) {
+    if (!json::parse(kernel).contains("state")) give_up("a progress without a state");
+    return *static_cast<std::int32_t*>(user);
+}
+
+void on_log(void*, std::int32_t, const char*) {}
+
+class Fuzzer : Breaker {
+  public:
+    Fuzzer(std::uint64_t seed, const std::string& folder) : Breaker(seed), folder_(folder) {
+        fake_driver();
+        const RuntimeHandle compiling = open(folder + "/kernels", nullptr);
+        for (const Kind kind : kKinds) warm(compiling.get(), kind);
+        // What is not in the cache cannot be compiled any more: a changed spec costs nothing.
+        runtime_ = open(folder + "/kernels", "/nowhere");
+        cleared_ = open(folder + "/cleared", "/nowhere");
+        for (const Kind kind : kKinds) {
+            const attnsmith_spec spec = valid_spec(kind);
+            attnsmith_kernel* kernel = nullptr;
+            expect_ok(attnsmith_prepare(runtime_.get(), &spec, nullptr, 0, &kernel, nullptr));
+            kernels_.emplace_back(kernel);
+            const Operands operands(kind);
+            attnsmith_call* call = nullptr;
+            expect_ok(attnsmith_bind(kernel, &operands.tensors, &operands.batch, nullptr, &call, nullptr));
+            calls_.emplace_back(call);
+        }
+        attnsmith_buffer* buffer = nullptr;
+        expect_ok(attnsmith_allocate(runtime_.get(), 0, kBufferBytes, &buffer, nullptr));
+        buffer_.reset(buffer);
+        attnsmith_buffer* scratch = nullptr;
+        expect_ok(attnsmith_allocate(runtime_.get(), 0, kScratchBytes, &scratch, nullptr));
+        scratch_.reset(scratch);
+        attnsmith_pending* pending = nullptr;
+        const attnsmith_spec spec = valid_spec(Kind::dense);
+        expect_ok(attnsmith_prepare_async(runtime_.get(), &spec, nullptr, 0, &pending, nullptr));
+        pending_.reset(pending);
+    }
+
+    // Until at least `wanted` malformed calls were made.
+    void run(int wanted) {
+        struct Entry {
+            const char* name;
+            void (Fuzzer::*call)();
+            int weight;
+        };
+        const Entry entries[] = {
+            {"version and features", &Fuzzer::versions, 1},
+            {"errors and frees", &Fuzzer::frees, 2},
+            {"runtime_create", &Fuzzer::runtime_create, 6},
+            {"devices_json", &Fuzzer::devices_json, 2},
+            {"parse_request", &Fuzzer::parse_request, 10},
+            {"request_json", &Fuzzer::request_json, 10},
+            {"model_json", &Fuzzer::model_json, 8},
+            {"plan_json", &Fuzzer::plan_json, 4},
+            {"prewarm", &Fuzzer::prewarm, 2},
+            {"cache", &Fuzzer::cache, 3},
+            {"prepare", &Fuzzer::prepare, 6},
+            {"prepare_async", &Fuzzer::prepare_async, 3},
+            {"pending_kernel", &Fuzzer::pending_kernel, 2},
+            {"kernel_spec", &Fuzzer::kernel_spec, 2},
+            {"kernel_plan_json", &Fuzzer::kernel_plan_json, 1},
+            {"workspace_bytes", &Fuzzer::workspace_bytes, 5},
+            {"bind", &Fuzzer::bind, 30},
+            {"run", &Fuzzer::run_once, 20},
+            {"bind_merge", &Fuzzer::bind_merge, 4},
+            {"run_merge", &Fuzzer::run_merge, 4},
+            {"launch", &Fuzzer::launch, 2},
+            {"call_status", &Fuzzer::call_status, 2},
+            {"call_clear_status", &Fuzzer::call_clear_status, 1},
+            {"call_describe", &Fuzzer::call_describe, 1},
+            {"allocate", &Fuzzer::allocate, 3},
+            {"upload", &Fuzzer::upload, 4},
+            {"download", &Fuzzer::download, 4},
+            {"synchronize", &Fuzzer::synchronize, 1},
+        };
+        std::vector<int> weights;
+        for (const Entry& entry : entries) weights.push_back(entry.weight);
+        std::discrete_distribution<std::size_t> pick(weights.begin(), weights.end());
+        while (malformed_ < wanted) {
+            const Entry& entry = entries[pick(random())];
+            name_ = entry.name;
+            start_over();
+            (this->*entry.call)();
+        }
+        report();
+    }
+
+  private:
+    static constexpr std::size_t kBufferBytes = 4096, kScratchBytes = std::size_t{1} << 20;
+
+    static void expect_ok(attnsmith_code code) {
+        if (code != ATTNSMITH_OK) give_up("a valid call failed with code " + std::to_string(code));
+    }
+
+    static RuntimeHandle open(const std::string& cache, const char* nvrtc) {
+        const char* const directory = cache.c_str();
+        attnsmith_runtime_options options{};
+        options.size = sizeof options;
+        options.cache_dirs = &directory;
+        options.cache_dir_count = 1;
+        options.driver_path = ATTNSMITH_FAKE_CUDA;
+        options.nvrtc_path = nvrtc;
+        options.log_level = ATTNSMITH_LOG_OFF;
+        attnsmith_runtime* runtime = nullptr;
+        expect_ok(attnsmith_runtime_create(&options, &runtime, nullptr));
+        return RuntimeHandle(runtime);
+    }
+
+    static void warm(attnsmith_runtime* runtime, Kind kind) {
+        const attnsmith_spec spec = valid_spec(kind);
+        const attnsmith_spec* const specs[] = {&spec};
+        const std::int32_t sm = 90;
+        char* report = nullptr;
+        expect_ok(attnsmith_prewarm(runtime, specs, 1, &sm, 1, nullptr, &report, nullptr));
+        const TextHandle owned(report);
+        if (json::parse(report)["summary"]["failed"] != 0) give_up("prewarming failed");
+    }
+
+    attnsmith_error** error_slot() { return one_in(8) ? nullptr : &error_; }
+
+    // ---- Judgement
+
+    // What every call ends with: `untouched` says whether the outputs are as they were. (A function, so that
+    // it looks at them after the call, which an argument of a call's result need not do.)
+    template <typename Untouched>
+    void judge(attnsmith_code code, Untouched untouched) {
+        Counts& counts = counts_[name_];
+        ++counts.calls;
+        if (!broken_.empty()) ++counts.malformed, ++malformed_;
+        const auto wrong = [&](const std::string& what) {
+            give_up(name_ + " (broken: " + broken_ + "), code " + std::to_string(code) + ": " + what + ": " +
+                    attnsmith_error_message(error_));
+        };
+        if (code == ATTNSMITH_OK) {
+            if (error_ != nullptr) wrong("an error object after a success");
+            if (must_fail_) wrong("success, where it has to fail");
+            return;
+        }
+        ++counts.failed;
+        if (code < 0 || code > ATTNSMITH_FAILED) wrong("no code of the header");
+        if (code == ATTNSMITH_FAILED) wrong("an error without a kind");
+        if (broken_.empty()) wrong("a valid call failed");
+        if (!untouched()) wrong("an output was written");
+        if (error_ == nullptr) return;  // the caller wanted none
+        if (attnsmith_error_code(error_) != code) wrong("another code in the object");
+        const json details = json::parse(attnsmith_error_details(error_));
+        if (details.at("message") != attnsmith_error_message(error_)) wrong("another message in the details");
+        if (!details.at("code").is_string()) wrong("no code in the details");
+        if (code == ATTNSMITH_INVALID_REQUEST &&
+            (details.at("field") == "" || details.at("accepted") == "" || !details.contains("value"))) {
+            wrong("no field");
+        }
+        attnsmith_error_free(error_);
+        error_ = nullptr;
+    }
+
+    // A text that was handed out is JSON, and only on success.
+    void judge_json(attnsmith_code code, char* const& text) {
+        const TextHandle owned(text);
+        if (code == ATTNSMITH_OK && !json::accept(text)) give_up(name_ + " gave no JSON: " + text);
+        judge(code, [&] { return text == nullptr; });
+    }
+
+    // What was bound lies within the address space, and within itself.
+    void check_bound(const Operands& operands) {
+        for (const FuzzTensor& tensor : operands.list) {
+            const attnsmith_dl_tensor& view = tensor.view;
+            __int128 first =
+                static_cast<__int128>(reinterpret_cast<std::uintptr_t>(view.data)) + view.byte_offset;
+            __int128 last = first;
+            for (int axis = 0; axis < view.ndim && view.strides != nullptr; ++axis) {
+                const __int128 reach =
+                    static_cast<__int128>(view.strides[axis]) * (view.shape[axis] - 1) * view.dtype.bits / 8;
+                (reach < 0 ? first : last) += reach;
+            }
+            if (first < 0 || last > std::numeric_limits<std::uintptr_t>::max()) {
+                give_up(name_ + " bound " + tensor.name + ", which has no addresses (broken: " + broken_ +
+                        ")");
+            }
+        }
+    }
+
+    // ---- The functions
+
+    void versions() {
+        static const char* const kNames[] = {"", "op", "op:attention ", "\xff", "cache:", "op:mla"};
+        if (attnsmith_has_feature(kNames[below(std::size(kNames))]) != 0 ||
+            attnsmith_has_feature(nullptr) != 0) {
+            give_up("a feature that is none");
+        }
+        if (attnsmith_abi_version() != 1 || !json::accept(attnsmith_features())) give_up("features");
+        if (std::strlen(attnsmith_version()) == 0) give_up("no version");
+        counts_[name_].calls += 4;
+    }
+
+    void frees() {
+        attnsmith_error_free(nullptr);
+        attnsmith_string_free(nullptr);
+        attnsmith_runtime_free(nullptr);
+        attnsmith_kernel_free(nullptr);
+        attnsmith_pending_free(nullptr);
+        attnsmith_call_free(nullptr);
+        attnsmith_buffer_free(nullptr);
+        const bool defined =
+            attnsmith_error_code(nullptr) == ATTNSMITH_OK && *attnsmith_error_message(nullptr) == 0 &&
+            std::string(attnsmith_error_details(nullptr)) == "{}" && attnsmith_kernel_device(nullptr) == -1 &&
+            attnsmith_pending_ready(nullptr) == 1 && attnsmith_buffer_data(nullptr) == nullptr &&
+            attnsmith_buffer_bytes(nullptr) == 0;
+        if (!defined) give_up("what is said of NULL");
+        counts_[name_].calls += 14;
+    }
+
+    void runtime_create() {
+        const std::string cache = folder_ + "/kernels";
+        const char* directories[] = {cache.c_str(), "/nowhere/else"};
+        attnsmith_runtime_options options{};
+        options.size = sizeof options;
+        options.cache_dirs = directories;
+        options.cache_dir_count = 2;
+        options.log = on_log;
+        break_size(options.size, "options");
+        const auto number = any_of<std::int32_t>({-1, 6, 1 << 30, -(1 << 30)});
+        switch (below(9)) {
+            case 0:
+                options.cache_dirs = nullptr, breaks("cache_dirs NULL");
+                break;
+            case 1:
+                options.cache_dir_count = any_of<std::size_t>({4097, std::size_t(-1), std::size_t{1} << 61}),
+                breaks("count");
+                break;
+            case 2:
+                directories[below(2)] = one_in(2) ? nullptr : "", breaks("directory");
+                break;
+            case 3:
+                options.log_level = number, breaks("log_level");
+                break;
+            case 4:
+                options.no_cache = number, breaks("no_cache");
+                break;
+            case 5:
+                options.compile_threads = -1 - static_cast<std::int32_t>(below(1000)),
+                breaks("compile_threads");
+                break;
+            case 6:
+                options.reserved = number, breaks("reserved");
+                break;
+            case 7:
+                options.driver_path = "\xff/none", options.nvrtc_path = "", breaks("paths", false);
+                break;
+            default:
+                break;
+        }
+        attnsmith_runtime* runtime = nullptr;
+        attnsmith_error** const slot = error_slot();
+        const attnsmith_code code = attnsmith_runtime_create(&options, or_null(&runtime, "runtime"), slot);
+        judge(code, [&] { return runtime == nullptr; });
+        attnsmith_runtime_free(runtime);
+    }
+
+    void devices_json() {
+        char* text = nullptr;
+        attnsmith_runtime* const runtime = or_null(runtime_.get(), "runtime");
+        judge_json(attnsmith_devices_json(runtime, or_null(&text, "json"), error_slot()), text);
+    }
+
+    void parse_request() {
+        const std::string text = break_text(kRequest);
+        attnsmith_spec spec{}, before{};
+        attnsmith_sizes sizes{};
+        spec.size = sizeof spec, sizes.size = sizeof sizes;
+        break_size(spec.size, "spec"), break_size(sizes.size, "sizes");
+        before = spec;
+        attnsmith_error** const slot = error_slot();
+        const attnsmith_code code = attnsmith_parse_request(
+            or_null(text.c_str(), "json"), or_null(&spec, "spec"), or_null(&sizes, "sizes"), slot);
+        judge(code, [&] { return std::memcmp(&spec, &before, sizeof spec) == 0; });
+        if (code != ATTNSMITH_OK) return;
+        char* again = nullptr;  // what was read is a request
+        expect_ok(attnsmith_request_json(&spec, &sizes, &again, nullptr));
+        attnsmith_string_free(again);
+    }
+
+    void request_json() {
+        attnsmith_spec spec = valid_spec(kKinds[below(3)]);
+        attnsmith_sizes sizes;
+        break_spec(spec);
+        const attnsmith_sizes* const given = break_sizes(sizes);
+        char* text = nullptr;
+        const attnsmith_spec* const from = or_null(&spec, "spec");
+        judge_json(attnsmith_request_json(from, given, or_null(&text, "json"), error_slot()), text);
+    }
+
+    void model_json() {
+        const std::string config = break_text(kModel);
+        const bool none = one_in(3);
+        const std::string options = none ? "" : break_text(kModelOptions);
+        char* text = nullptr;
+        const char* const from = or_null(config.c_str(), "config_json");
+        judge_json(attnsmith_model_json(from, none ? nullptr : options.c_str(), or_null(&text, "json"),
+                                        error_slot()),
+                   text);
+    }
+
+    void plan_json() {
+        attnsmith_spec spec = valid_spec(kKinds[below(3)]);
+        attnsmith_sizes sizes;
+        break_spec(spec);
+        const attnsmith_sizes* const given = break_sizes(sizes);
+        std::int32_t sm = any_of<std::int32_t>({0, 80, 90, 120});
+        if (one_in(8)) sm = any_of<std::int32_t>({-1, 70, 91, 1 << 30, -(1 << 30)}), breaks("sm");
+        char* text = nullptr;
+        attnsmith_runtime* const runtime = or_null(runtime_.get(), "runtime");
+        const attnsmith_spec* const from = or_null(&spec, "spec");
+        judge_json(attnsmith_plan_json(runtime, from, given, sm, or_null(&text, "json"), error_slot()), text);
+    }
+
+    void prewarm() {
+        attnsmith_spec spec = valid_spec(kKinds[below(3)]);
+        break_spec(spec);
+        const attnsmith_spec* specs[] = {&spec, &spec};
+        std::int32_t sms[] = {90, 90};
+        std::size_t spec_count = 1 + below(2), sm_count = 1 + below(2);
+        if (one_in(8)) specs[0] = nullptr, breaks("specs[0]");
+        if (one_in(8)) sms[0] = any_of<std::int32_t>({-1, 0, 70, 1 << 30}), breaks("sms[0]");
+        if (one_in(8)) {
+            (one_in(2) ? spec_count : sm_count) =
+                any_of<std::size_t>({4097, std::size_t(-1), std::size_t{1} << 60});
+            breaks("count");
+        }
+        std::int32_t cancel = static_cast<std::int32_t>(below(2));
+        attnsmith_prewarm_options options{sizeof options, on_progress, &cancel, 1, 0};
+        break_size(options.size, "options");
+        if (one_in(8)) options.jobs = -1, breaks("jobs");
+        if (one_in(8)) options.reserved = -5, breaks("reserved");
+        char* text = nullptr;
+        attnsmith_runtime* const runtime = or_null(runtime_.get(), "runtime");
+        const auto* const given_specs = or_null(&specs[0], "specs");
+        const auto* const given_sms = or_null(&sms[0], "sms");
+        judge_json(attnsmith_prewarm(runtime, given_specs, spec_count, given_sms, sm_count, &options,
+                                     or_null(&text, "report"), error_slot()),
+                   text);
+    }
+
+    void cache() {
+        const char* operation = any_of<const char*>({"ls", "stat", "verify", "clear"});
+        attnsmith_runtime* runtime = std::strcmp(operation, "clear") == 0 ? cleared_.get() : runtime_.get();
+        if (one_in(3)) operation = any_of<const char*>({"", "LS", "gc", "\xff", "ls "}), breaks("operation");
+        const char* options = one_in(2) ? nullptr : "{}";
+        if (one_in(3))
+            options = any_of<const char*>({"", "x", "[]", "null", "{\"a\": 1}", "{\"\xff\": 1}"}),
+            breaks("options");
+        runtime = or_null(runtime, "runtime");
+        operation = or_null(operation, "operation");
+        char* text = nullptr;
+        judge_json(attnsmith_cache(runtime, operation, options, or_null(&text, "json"), error_slot()), text);
+    }
+
+    void prepare() {
+        attnsmith_spec spec = valid_spec(kKinds[below(3)]);
+        attnsmith_sizes sizes;
+        break_spec(spec);
+        const attnsmith_sizes* const given = break_sizes(sizes);
+        attnsmith_kernel* kernel = nullptr;
+        attnsmith_runtime* const runtime = or_null(runtime_.get(), "runtime");
+        const attnsmith_spec* const from = or_null(&spec, "spec");
+        const std::int32_t device = break_device();
+        judge(attnsmith_prepare(runtime, from, given, device, or_null(&kernel, "kernel"), error_slot()),
+              [&] { return kernel == nullptr; });
+        attnsmith_kernel_free(kernel);
+    }
+
+    // A spec that is wrong may show only when the kernel is asked for.
+    void prepare_async() {
+        attnsmith_spec spec = valid_spec(kKinds[below(3)]);
+        attnsmith_sizes sizes;
+        break_spec(spec);
+        const attnsmith_sizes* const given = break_sizes(sizes);
+        attnsmith_pending* pending = nullptr;
+        attnsmith_runtime* const runtime = or_null(runtime_.get(), "runtime");
+        const attnsmith_spec* const from = or_null(&spec, "spec");
+        const std::int32_t device = break_device();
+        attnsmith_pending** const out = or_null(&pending, "pending");
+        attnsmith_error** const slot = error_slot();
+        attnsmith_code code = attnsmith_prepare_async(runtime, from, given, device, out, slot);
+        const PendingHandle owned(pending);
+        attnsmith_kernel* kernel = nullptr;
+        if (code == ATTNSMITH_OK) code = attnsmith_pending_kernel(pending, &kernel, slot);
+        judge(code, [&] { return kernel == nullptr; });
+        attnsmith_kernel_free(kernel);
+    }
+
+    void pending_kernel() {
+        attnsmith_kernel* kernel = nullptr;
+        const attnsmith_pending* const pending = or_null(pending_.get(), "pending");
+        judge(attnsmith_pending_kernel(pending, or_null(&kernel, "kernel"), error_slot()),
+              [&] { return kernel == nullptr; });
+        attnsmith_kernel_free(kernel);
+    }
+
+    const attnsmith_kernel* any_kernel() { return or_null(kernels_[below(3)].get(), "kernel"); }
+    const attnsmith_call* any_call() { return or_null(calls_[below(3)].get(), "call"); }
+
+    void kernel_spec() {
+        attnsmith_spec spec{};
+        spec.size = sizeof spec;
+        break_size(spec.size, "spec");
+        const attnsmith_spec before = spec;
+        const attnsmith_kernel* const kernel = any_kernel();
+        judge(attnsmith_kernel_spec(kernel, or_null(&spec, "spec"), error_slot()),
+              [&] { return std::memcmp(&spec, &before, sizeof spec) == 0; });
+    }
+
+    void kernel_plan_json() {
+        char* text = nullptr;
+        const attnsmith_kernel* const kernel = any_kernel();
+        judge_json(attnsmith_kernel_plan_json(kernel, or_null(&text, "json"), error_slot()), text);
+    }
+
+    void workspace_bytes() {
+        std::int64_t arguments[] = {kBatch, kBatch * kQueries, kKeys};
+        if (one_in(2)) {
+            arguments[below(3)] =
+                any_of<std::int64_t>({-1, kLeast, kMost, std::int64_t{1} << 31, std::int64_t{1} << 62});
+            breaks("argument");
+        }
+        if (broken_.empty() && one_in(4)) {
+            arguments[1 + below(2)] =
+                any_of<std::int64_t>({std::int64_t{1} << 30, std::int64_t{1} << 29, 12345});
+            breaks("large", false);
+        }
+        std::size_t bytes = 77;
+        const attnsmith_kernel* const kernel = any_kernel();
+        std::size_t* const out = or_null(&bytes, "bytes");
+        const attnsmith_code code =
+            attnsmith_workspace_bytes(kernel, arguments[0], arguments[1], arguments[2], out, error_slot());
+        judge(code, [&] { return bytes == 77; });
+        if (code == ATTNSMITH_OK && bytes < 256) give_up("a workspace of less than its status");
+    }
+
+    void bind() {
+        const std::size_t kind = below(3);
+        Operands operands(kKinds[kind]);
+        break_operands(operands);
+        attnsmith_workspace workspace;
+        const attnsmith_workspace* const given =
+            one_in(2) ? nullptr
+                      : break_workspace(workspace, attnsmith_buffer_data(scratch_.get()), kScratchBytes);
+        const attnsmith_kernel* const kernel = or_null(kernels_[kind].get(), "kernel");
+        const attnsmith_tensors* const tensors = or_null(&operands.tensors, "tensors");
+        attnsmith_call* call = nullptr;
+        const attnsmith_code code =
+            attnsmith_bind(kernel, tensors, &operands.batch, given, or_null(&call, "call"), error_slot());
+        judge(code, [&] { return call == nullptr; });
+        if (code == ATTNSMITH_OK) check_bound(operands);
+        attnsmith_call_free(call);
+    }
+
+    void run_once() {
+        const std::size_t kind = below(3);
+        Operands operands(kKinds[kind]);
+        break_operands(operands);
+        attnsmith_workspace workspace;
+        const attnsmith_workspace* const given = or_null(
+            break_workspace(workspace, attnsmith_buffer_data(scratch_.get()), kScratchBytes), "workspace");
+        const attnsmith_kernel* const kernel = or_null(kernels_[kind].get(), "kernel");
+        const attnsmith_tensors* const tensors = or_null(&operands.tensors, "tensors");
+        const int launches = fake_driver().launches, allocations = fake_driver().allocations;
+        const attnsmith_code code =
+            attnsmith_run(kernel, tensors, &operands.batch, given, nullptr, error_slot());
+        judge(code, [&] { return fake_driver().launches == launches; });
+        if (fake_driver().allocations != allocations) give_up("run allocated device memory");
+        if (code == ATTNSMITH_OK) check_bound(operands);
+    }
+
+    // Of a kernel of attention no merge is right.
+    template <typename Call>
+    void merge(Call call) {
+        Operands operands(Kind::ragged);
+        FuzzTensor& o = operands.list[3];
+        FuzzTensor& lse = operands.list[4];
+        for (int changes = static_cast<int>(below(3)); changes > 0; --changes)
+            break_tensor(one_in(2) ? o : lse);
+        const attnsmith_dl_tensor* const o_states[] = {&o.view, one_in(4) ? nullptr : &o.view};
+        const attnsmith_dl_tensor* const lse_states[] = {&lse.view, one_in(4) ? nullptr : &lse.view};
+        attnsmith_merge_tensors tensors{sizeof tensors, 2, o_states, lse_states, &o.view, &lse.view};
+        break_size(tensors.size, "tensors");
+        if (one_in(8)) tensors.state_count = any_of<std::size_t>({0, 4097, std::size_t(-1)});
+        if (one_in(8)) (one_in(2) ? tensors.o_states : tensors.lse_states) = nullptr;
+        breaks("kernel of attention");
+        call(any_kernel(), or_null(&tensors, "tensors"));
+    }
+
+    void bind_merge() {
+        merge([&](const attnsmith_kernel* kernel, const attnsmith_merge_tensors* tensors) {
+            attnsmith_call* call = nullptr;
+            judge(attnsmith_bind_merge(kernel, tensors, or_null(&call, "call"), error_slot()),
+                  [&] { return call == nullptr; });
+        });
+    }
+
+    void run_merge() {
+        merge([&](const attnsmith_kernel* kernel, const attnsmith_merge_tensors* tensors) {
+            const int launches = fake_driver().launches;
+            judge(attnsmith_run_merge(kernel, tensors, nullptr, error_slot()),
+                  [&] { return fake_driver().launches == launches; });
+        });
+    }
+
+    void launch() {
+        judge(attnsmith_launch(any_call(), nullptr, error_slot()), [&] { return true; });
+    }
+
+    void call_status() {
+        std::uint32_t bits = 77;
+        const attnsmith_call* const call = any_call();
+        judge(attnsmith_call_status(call, or_null(&bits, "bits"), error_slot()), [&] { return bits == 77; });
+    }
+
+    void call_clear_status() {
+        judge(attnsmith_call_clear_status(any_call(), error_slot()), [&] { return true; });
+    }
+
+    void call_describe() {
+        char* text = nullptr;
+        const attnsmith_call* const call = any_call();
+        judge(attnsmith_call_describe(call, or_null(&text, "text"), error_slot()),
+              [&] { return text == nullptr; });
+        attnsmith_string_free(text);
+    }
+
+    void allocate() {
+        const std::int32_t device = break_device();
+        std::size_t bytes = below(10000);
+        if (one_in(4))
+            bytes = any_of<std::size_t>({std::size_t{1} << 60, std::size_t{1} << 55}), breaks("bytes");
+        attnsmith_buffer* buffer = nullptr;
+        attnsmith_runtime* const runtime = or_null(runtime_.get(), "runtime");
+        judge(attnsmith_allocate(runtime, device, bytes, or_null(&buffer, "buffer"), error_slot()),
+              [&] { return buffer == nullptr; });
+        attnsmith_buffer_free(buffer);
+    }
+
+    void upload() {
+        const Range range = break_range(kBufferBytes);
+        attnsmith_buffer* const buffer = or_null(buffer_.get(), "buffer");
+        const char* host = host_.data();
+        if (range.bytes > 0) host = or_null(host, "host");
+        judge(attnsmith_upload(buffer, host, range.bytes, range.offset, error_slot()), [&] { return true; });
+    }
+
+    void download() {
+        const Range range = break_range(kBufferBytes);
+        const attnsmith_buffer* const buffer = or_null(buffer_.get(), "buffer");
+        char* host = host_.data();
+        if (range.bytes > 0) host = or_null(host, "host");
+        judge(attnsmith_download(buffer, host, range.bytes, range.offset, error_slot()),
+              [&] { return true; });
+    }
+
+    void synchronize() {
+        judge(attnsmith_synchronize(or_null(runtime_.get(), "runtime"), nullptr, error_slot()),
+              [&] { return true; });
+    }
+
+    void report() const {
+        Counts all;
+        for (const auto& [name, counts] : counts_) {
+            std::printf("%-22s %6d calls, %6d malformed, %6d refused\n", name.c_str(), counts.calls,
+                        counts.malformed, counts.failed);
+            all.calls += counts.calls, all.malformed += counts.malformed, all.failed += counts.failed;
+        }
+        std::printf("%-22s %6d calls, %6d malformed, %6d refused\n", "all", all.calls, all.malformed,
+                    all.failed);
+    }
+
+    std::string folder_;
+    RuntimeHandle runtime_, cleared_;
+    std::vector<KernelHandle> kernels_;
+    std::vector<CallHandle> calls_;
+    BufferHandle buffer_, scratch_;
+    PendingHandle pending_;
+    std::array<char, kBufferBytes> host_{};
+
+    std::string name_;
+    attnsmith_error* error_ = nullptr;
+    int malformed_ = 0;
+    std::map<std::string, Counts> counts_;
+};
+
+}  // namespace
+
+int main(int count, char** arguments) {
+    const int calls = count > 1 ? std::atoi(arguments[1]) : 20000;
+    const std::uint64_t seed = count > 2 ? std::strtoull(arguments[2], nullptr, 10) : 1;
+    const TemporaryFolder folder;
+    std::printf("seed %" PRIu64 "\n", seed);
+    Fuzzer(seed, folder.path()).run(calls);
+    return 0;
+}
