@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Everything that needs a GPU, in one go: doctor, the gpu suite with its ledger, `attnsmith check`, the benchmarks and
 # compute-sanitizer. Logs and JSON go to a folder; a short summary comes last.
-#   tools/bench/gpu_run.sh BIN OUT [SECTION ...]      sections: doctor suite check jit speed sanitize (default: all)
-# BIN holds attnsmith and attnsmith-gpu-tests. Where the tree has no git, SOURCES is what tests/gpu/run_ledger.sh says.
+#   tools/bench/gpu_run.sh BIN OUT [SECTION ...]      sections: doctor suite check jit speed sanitize python peers
+# (default: all but the last two, which need torch). BIN holds attnsmith, attnsmith-gpu-tests and, for those two,
+# libattnsmith.so. Where the tree has no git, SOURCES is what tests/gpu/run_ledger.sh says.
 set -u
 root=$(cd "$(dirname "$0")/../.." && pwd)
 bin=$(realpath "$1") out=$(realpath "$2")
@@ -74,6 +75,20 @@ sanitize() {
     one memcheck-hostile memcheck '^(clamp|bounds|empty)/'
     one memcheck memcheck "${SANITIZE_FILTER:-^(dims|paged|split|ragged|window|alignment|causal|models|fuzz|broadcast|evicted|nan|kernels|kernels-clamp)/}" --quick
     one racecheck racecheck '^kernels-small/'
+}
+
+python() {
+    ATTNSMITH_LIBRARY=$bin/libattnsmith.so python3 -B tests/python/gpu/run.py >"$out/python.log" 2>&1 || failed "python tests"
+    note "python: $(tail -n 1 "$out/python.log")"
+    ATTNSMITH_LIBRARY=$bin/libattnsmith.so python3 -B tools/bench/python_overhead.py >"$out/python_overhead.txt" 2>&1 || failed python_overhead
+    cat "$out/python_overhead.txt" >>"$summary"
+}
+
+peers() {
+    # shellcheck disable=SC2086
+    ATTNSMITH_LIBRARY=$bin/libattnsmith.so python3 -B tools/bench/peers.py ${PEERS:---cases prefill,decode --quick} \
+        --json "$out/peers.json" --plot "$out" >"$out/peers.txt" 2>&1 || failed peers
+    tail -n 30 "$out/peers.txt" >>"$summary"
 }
 
 for section in $sections; do "$section"; done
