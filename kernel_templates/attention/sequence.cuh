@@ -77,7 +77,8 @@ __device__ int32 compressed_length(const abi::AttentionArguments& args, int32 b,
     const int64 in_last = clamp(last, 0, args.page_size);
     const int64 wanted = (int64(pages) - 1) * args.page_size + in_last;
     const int64 length = clamp(wanted, 0, args.max_kv_len);
-    if (in_last != last || length != wanted) status |= abi::kStatusKeyClamped;
+    // A last page without a token is no page of the sequence's.
+    if (in_last != last || last < 1 || length != wanted) status |= abi::kStatusKeyClamped;
     return int32(length);
 }
 

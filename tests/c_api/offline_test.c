@@ -46,7 +46,7 @@ static attnsmith_spec small_spec(void) {
 static void test_version(void) {
     CHECK(attnsmith_abi_version() == ATTNSMITH_ABI_VERSION);
     CHECK(strcmp(attnsmith_version(), "0.1.0") == 0);
-    const char* const features[] = {"op:attention", "backend:mma",  "cache:ls",
+    const char* const features[] = {"op:attention", "op:merge",     "backend:mma", "cache:ls",
                                     "cache:stat",   "cache:verify", "cache:clear"};
     for (size_t i = 0; i < sizeof features / sizeof *features; ++i) {
         CHECK(attnsmith_has_feature(features[i]) == 1);
