@@ -20,7 +20,7 @@ constexpr NvrtcVersion kOldest{12, 0};
 constexpr const char* kRemedy =
     "install it with `pip install nvidia-cuda-nvrtc` (or the CUDA toolkit), and set ATTNSMITH_NVRTC_PATH to "
     "its file or folder where it is found in none of the usual places; kernels that are in the cache need no "
-    "NVRTC";
+    "NVRTC: `attnsmith prewarm` makes them on another machine, whose cache folder can be copied";
 
 // The numbers in a name: {13, 0, 88} of libnvrtc.so.13.0.88 and {12, 9} of cuda-12.9, which order as versions
 // do.
