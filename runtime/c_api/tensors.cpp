@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <span>
 #include <string>
 
 #include "c_api/arguments.hpp"
@@ -88,8 +89,10 @@ void* read_data(const Tensor& tensor, const attnsmith_dl_tensor& given, std::str
 
 std::vector<Tensor> read_states(const attnsmith_dl_tensor* const* states, std::size_t count,
                                 std::string_view name, int device) {
+    const std::span<const attnsmith_dl_tensor* const> given = list(states, count, name);
     std::vector<Tensor> tensors;
-    for (const attnsmith_dl_tensor* const state : list(states, count, name)) {
+    tensors.reserve(given.size());
+    for (const attnsmith_dl_tensor* const state : given) {
         const std::string item = fmt::format("{}[{}]", name, tensors.size());
         tensors.push_back(read_tensor(&required(state, item), item, device));
     }

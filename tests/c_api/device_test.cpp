@@ -1,148 +1,15 @@
 // The C ABI with the stub of the CUDA driver: prepare, bind, launch, run, and DLPack tensors of every kind.
 #include "abi/attention_arguments.h"
 #include "abi/attention_shared.h"
-#include "c_api/fake_driver.hpp"
-#include "c_api/handles.hpp"
-#include "support/catch.hpp"
+#include "c_api/device_session.hpp"
 
 using namespace attnsmith;
 using namespace attnsmith::test;
-using nlohmann::json;
 
 namespace {
 
-constexpr std::int64_t kBatch = 2, kQueries = 8, kKeys = 32, kHeads = 4, kKvHeads = 2, kDim = 64;
-
-attnsmith_spec dense_spec() {
-    attnsmith_spec spec{};
-    spec.size = sizeof spec;
-    spec.head_dim_qk = kDim;
-    spec.q_heads = kHeads;
-    spec.kv_heads = kKvHeads;
-    return spec;
-}
-
-const attnsmith_sizes kSizes{sizeof kSizes, kBatch, kQueries, kKeys};
-
-// The code, and on failure the details, of a call that took `error`.
-struct Answer {
-    attnsmith_code code = ATTNSMITH_FAILED;
-    json details;
-
-    std::string field() const { return details.value("field", ""); }
-    bool refuses(const std::string& field) const {
-        return code == ATTNSMITH_INVALID_REQUEST && details.value("field", "") == field;
-    }
-};
-
-std::ostream& operator<<(std::ostream& stream, const Answer& answer) {
-    return stream << answer.code << " " << answer.details.dump();
-}
-
-template <typename Function, typename... Arguments>
-Answer ask(Function function, Arguments... arguments) {
-    attnsmith_error* error = nullptr;
-    Answer answer;
-    answer.code = function(arguments..., &error);
-    const ErrorHandle owned(error);
-    if ((answer.code == ATTNSMITH_OK) != (error == nullptr))
-        throw std::runtime_error("error and code differ");
-    if (error != nullptr) answer.details = json::parse(attnsmith_error_details(error));
-    return answer;
-}
-
-// As ask(), for what has to succeed: the error would be the test's.
-template <typename Function, typename... Arguments>
-void must(Function function, Arguments... arguments) {
-    const Answer answer = ask(function, arguments...);
-    INFO(answer);
-    REQUIRE(answer.code == ATTNSMITH_OK);
-}
-
-// One runtime for all test cases, so that each kernel is compiled once.
-class Session {
-  public:
-    Session() {
-        fake_driver();
-        const char* const directory = folder_.path().c_str();
-        attnsmith_runtime_options options{};
-        options.size = sizeof options;
-        options.cache_dirs = &directory;
-        options.cache_dir_count = 1;
-        options.driver_path = ATTNSMITH_FAKE_CUDA;
-        attnsmith_runtime* made = nullptr;
-        must(attnsmith_runtime_create, &options, &made);
-        runtime_.reset(made);
-    }
-
-    attnsmith_runtime* runtime() const { return runtime_.get(); }
-
-  private:
-    TemporaryFolder folder_;
-    RuntimeHandle runtime_;
-};
-
-attnsmith_runtime* runtime() {
-    static const Session session;
-    return session.runtime();
-}
-
-KernelHandle prepare(const attnsmith_spec& spec, std::int32_t device = 0) {
-    attnsmith_kernel* kernel = nullptr;
-    must(attnsmith_prepare, runtime(), &spec, &kSizes, device, &kernel);
-    return KernelHandle(kernel);
-}
-
-const attnsmith_kernel* dense_kernel() {
-    static const KernelHandle kernel = prepare(dense_spec());
-    return kernel.get();
-}
-
-// Memory that stands for the device's.
-alignas(256) unsigned char memory[4][1 << 18];
-
-// Operands of dense_spec().
-struct Operands {
-    DlTensor q{memory[0], {kBatch, kQueries, kHeads, kDim}};
-    DlTensor k{memory[1], {kBatch, kKeys, kKvHeads, kDim}};
-    DlTensor v{memory[2], {kBatch, kKeys, kKvHeads, kDim}};
-    DlTensor o{memory[3], {kBatch, kQueries, kHeads, kDim}};
-
-    attnsmith_tensors tensors() {
-        attnsmith_tensors tensors{};
-        tensors.size = sizeof tensors;
-        tensors.q = q.get(), tensors.k = k.get(), tensors.v = v.get(), tensors.o = o.get();
-        return tensors;
-    }
-};
-
-Answer try_bind(const attnsmith_kernel* kernel, Operands& operands, const attnsmith_batch* batch = nullptr) {
-    const attnsmith_tensors tensors = operands.tensors();
-    attnsmith_call* call = nullptr;
-    const Answer answer = ask(attnsmith_bind, kernel, &tensors, batch, nullptr, &call);
-    if ((answer.code == ATTNSMITH_OK) != (call != nullptr)) throw std::runtime_error("call and code differ");
-    attnsmith_call_free(call);
-    return answer;
-}
-
-CallHandle bind(const attnsmith_kernel* kernel, const attnsmith_tensors& tensors,
-                const attnsmith_batch* batch = nullptr, const attnsmith_workspace* workspace = nullptr) {
-    attnsmith_call* call = nullptr;
-    must(attnsmith_bind, kernel, &tensors, batch, workspace, &call);
-    return CallHandle(call);
-}
-
-// The arguments that the kernel of a call gets.
 abi::AttentionArguments launched(const attnsmith_call* call) {
-    fake_cuda_state& state = fake_driver();
-    state.param_bytes = sizeof(abi::AttentionArguments);
-    const int before = state.launches;
-    must(attnsmith_launch, call, nullptr);
-    state.param_bytes = 0;
-    REQUIRE(state.launches > before);
-    abi::AttentionArguments arguments;
-    std::memcpy(static_cast<void*>(&arguments), state.last_launch.parameter, sizeof arguments);
-    return arguments;
+    return launched_with<abi::AttentionArguments>(call);
 }
 
 // Binding operands of which one thing was changed.
@@ -151,6 +18,68 @@ Answer with(Change change) {
     Operands operands;
     change(operands);
     return try_bind(dense_kernel(), operands);
+}
+
+// Pages of 16 tokens, heads first, for ragged queries, with all that a kernel may take beside.
+attnsmith_spec paged_spec() {
+    attnsmith_spec spec = dense_spec();
+    spec.kv = ATTNSMITH_KV_PAGED;
+    spec.page_size = 16;
+    spec.page_order = ATTNSMITH_PAGES_HND;
+    spec.index_dtype = ATTNSMITH_INT64;
+    spec.lse = spec.sink = 1;
+    return spec;
+}
+
+// Operands of paged_spec(), each at a multiple of 256 bytes.
+struct PagedOperands {
+    static constexpr std::int64_t kTokens = 12, kPages = 8;
+
+    unsigned char* const indices = memory[1] + (1 << 17);
+    DlTensor q{memory[0], {kTokens, kHeads, kDim}}, o{memory[3], {kTokens, kHeads, kDim}};
+    DlTensor k{memory[1], {kPages, kKvHeads, 16, kDim}}, v{memory[2], {kPages, kKvHeads, 16, kDim}};
+    DlTensor lse{memory[3] + (1 << 17), {kTokens, kHeads}}, sinks{memory[0] + (1 << 17), {kHeads}};
+    DlTensor q_indptr{indices, {kBatch + 1}}, page_indptr{indices + 512, {kBatch + 1}};
+    DlTensor page_indices{indices + 1024, {kPages}}, last_page_len{indices + 1536, {kBatch}};
+
+    PagedOperands() {
+        lse.dtype(ATTNSMITH_DL_FLOAT, 32), sinks.dtype(ATTNSMITH_DL_FLOAT, 32);
+        for (DlTensor* tensor : {&q_indptr, &page_indptr, &page_indices, &last_page_len})
+            tensor->dtype(ATTNSMITH_DL_INT, 64);
+    }
+
+    attnsmith_tensors tensors() {
+        attnsmith_tensors tensors{};
+        tensors.size = sizeof tensors;
+        tensors.q = q.get(), tensors.k = k.get(), tensors.v = v.get(), tensors.o = o.get();
+        tensors.lse = lse.get(), tensors.sinks = sinks.get();
+        return tensors;
+    }
+
+    attnsmith_batch batch() {
+        attnsmith_batch batch{};
+        batch.size = sizeof batch;
+        batch.q_indptr = q_indptr.get(), batch.page_indptr = page_indptr.get();
+        batch.page_indices = page_indices.get(), batch.last_page_len = last_page_len.get();
+        batch.max_q_len = 8;
+        return batch;
+    }
+};
+
+// The answers of bind and of run, which have to be one. Neither allocates nor launches when it refuses.
+Answer with_workspace(const attnsmith_kernel* kernel, const attnsmith_tensors& tensors,
+                      const attnsmith_batch* batch, const attnsmith_workspace& workspace) {
+    const fake_cuda_state& state = fake_driver();
+    const int allocations = state.allocations, launches = state.launches;
+    attnsmith_call* call = nullptr;
+    const Answer bound = ask(attnsmith_bind, kernel, &tensors, batch, &workspace, &call);
+    attnsmith_call_free(call);
+    const Answer run = ask(attnsmith_run, kernel, &tensors, batch, &workspace, nullptr);
+    CHECK(bound.details == run.details);
+    CHECK((bound.code == ATTNSMITH_OK) == (call != nullptr));
+    CHECK((run.code == ATTNSMITH_OK) == (state.launches != launches));
+    CHECK(state.allocations == allocations);
+    return run;
 }
 
 }  // namespace
@@ -297,6 +226,104 @@ TEST_CASE("Run binds and launches, and allocates nothing") {
     CHECK(ask(attnsmith_run, dense_kernel(), nullptr, nullptr, &workspace, nullptr).refuses("tensors"));
     CHECK(state.launches == launches + 1);
     CHECK(state.allocations == allocations);
+}
+
+TEST_CASE("A workspace without memory, whatever its size") {
+    Operands operands;
+    for (const std::size_t bytes : {std::size_t{0}, std::size_t{1}, std::size_t{1} << 20, ~std::size_t{0}}) {
+        const attnsmith_workspace workspace{sizeof workspace, nullptr, bytes};
+        const Answer answer = with_workspace(dense_kernel(), operands.tensors(), nullptr, workspace);
+        CHECK(answer.refuses("workspace.data"));
+        CHECK(answer.details["value"] == "NULL");
+    }
+}
+
+TEST_CASE("A workspace is no tensor's memory") {
+    const auto overlapped = [](const Answer& answer) {
+        const std::string prefix = "memory that overlaps ";
+        const std::string value = answer.details.value("value", "");
+        return answer.refuses("workspace.data") && value.starts_with(prefix) ? value.substr(prefix.size())
+                                                                             : "nothing";
+    };
+    Operands operands;
+    const attnsmith_tensors tensors = operands.tensors();
+    DlTensor lens(memory[1] + (1 << 17), {kBatch});
+    attnsmith_batch batch{};
+    batch.size = sizeof batch;
+    batch.kv_lens = lens.dtype(ATTNSMITH_DL_INT, 32).get();
+    std::size_t needed = 0;
+    must(attnsmith_workspace_bytes, dense_kernel(), kBatch, kBatch * kQueries, kKeys, &needed);
+    REQUIRE(needed % 256 == 0);
+    const auto dense = [&](unsigned char* data, std::size_t bytes) {
+        return with_workspace(dense_kernel(), tensors, &batch, {sizeof(attnsmith_workspace), data, bytes});
+    };
+    const std::pair<const char*, unsigned char*> of_dense[] = {
+        {"q", memory[0]}, {"k", memory[1]}, {"v", memory[2]}, {"o", memory[3]}};
+    constexpr std::size_t kQBytes = kBatch * kQueries * kHeads * kDim * 2;
+    constexpr std::size_t kKBytes = kBatch * kKeys * kKvHeads * kDim * 2;
+    for (const auto& [name, data] : of_dense) {
+        const std::size_t bytes = *name == 'k' || *name == 'v' ? kKBytes : kQBytes;
+        CHECK(overlapped(dense(data, 1 << 16)) == name);
+        CHECK(overlapped(dense(data + bytes - 256, 1 << 16)) == name);
+        CHECK(dense(data + bytes, 1 << 16).code == ATTNSMITH_OK);
+    }
+    CHECK(overlapped(dense(memory[1] + (1 << 17), 1 << 16)) == "batch.kv_lens");
+    CHECK(dense(memory[1] + (1 << 17) - needed, needed).code == ATTNSMITH_OK);
+    CHECK(overlapped(dense(memory[1] + (1 << 17) - needed + 256, needed)) == "batch.kv_lens");
+
+    const KernelHandle kernel = prepare(paged_spec());
+    PagedOperands paged;
+    const attnsmith_tensors paged_tensors = paged.tensors();
+    const attnsmith_batch paged_batch = paged.batch();
+    const std::pair<const char*, const attnsmith_dl_tensor*> of_paged[] = {
+        {"lse", paged_tensors.lse},
+        {"sinks", paged_tensors.sinks},
+        {"batch.q_indptr", paged_batch.q_indptr},
+        {"batch.page_indptr", paged_batch.page_indptr},
+        {"batch.page_indices", paged_batch.page_indices},
+        {"batch.last_page_len", paged_batch.last_page_len}};
+    for (const auto& [name, tensor] : of_paged) {
+        const attnsmith_workspace workspace{sizeof workspace, tensor->data, 1 << 16};
+        CHECK(overlapped(with_workspace(kernel.get(), paged_tensors, &paged_batch, workspace)) == name);
+    }
+}
+
+TEST_CASE("Bounds below a dense extent need lengths") {
+    Operands operands;
+    DlTensor lens(memory[1] + (1 << 17), {kBatch});
+    lens.dtype(ATTNSMITH_DL_INT, 32);
+    struct Side {
+        const char* field;
+        std::int64_t attnsmith_batch::*bound;
+        const attnsmith_dl_tensor* attnsmith_batch::*lengths;
+        std::int64_t extent;
+    };
+    const Side sides[] = {
+        {"batch.max_q_len", &attnsmith_batch::max_q_len, &attnsmith_batch::q_lens, kQueries},
+        {"batch.max_kv_len", &attnsmith_batch::max_kv_len, &attnsmith_batch::kv_lens, kKeys}};
+    for (const Side& side : sides) {
+        attnsmith_batch batch{};
+        batch.size = sizeof batch;
+        for (const std::int64_t below : {std::int64_t{1}, side.extent - 1}) {
+            batch.*side.bound = below;
+            const Answer answer = try_bind(dense_kernel(), operands, &batch);
+            CHECK(answer.refuses(side.field));
+            const std::string accepted = answer.details.value("accepted", "");
+            CHECK(accepted.starts_with("0 or " + std::to_string(side.extent)));
+            batch.*side.lengths = lens.get();
+            CHECK(try_bind(dense_kernel(), operands, &batch).code == ATTNSMITH_OK);
+            batch.*side.lengths = nullptr;
+        }
+        for (const std::int64_t enough : {side.extent, side.extent + 1}) {
+            batch.*side.bound = enough;
+            CHECK(try_bind(dense_kernel(), operands, &batch).code == ATTNSMITH_OK);
+        }
+    }
+    // Lengths of the other side do not count.
+    attnsmith_batch batch{};
+    batch.size = sizeof batch;
+    batch.kv_lens = lens.get(), batch.max_q_len = 1;
+    CHECK(try_bind(dense_kernel(), operands, &batch).refuses("batch.max_q_len"));
 }
 
 TEST_CASE("NULL strides are compact, byte offsets are added, strides are honoured") {
@@ -456,36 +483,13 @@ TEST_CASE("Tensors and batches that are absent or beside the point") {
 }
 
 TEST_CASE("Paged KV, ragged queries, log-sum-exp and sinks") {
-    attnsmith_spec spec = dense_spec();
-    spec.kv = ATTNSMITH_KV_PAGED;
-    spec.page_size = 16;
-    spec.page_order = ATTNSMITH_PAGES_HND;
-    spec.index_dtype = ATTNSMITH_INT64;
-    spec.lse = spec.sink = 1;
-    const KernelHandle kernel = prepare(spec);
-    constexpr std::int64_t kTokens = 12, kPages = 8;
-    DlTensor q(memory[0], {kTokens, kHeads, kDim}), o(memory[3], {kTokens, kHeads, kDim});
-    DlTensor k(memory[1], {kPages, kKvHeads, 16, kDim}), v(memory[2], {kPages, kKvHeads, 16, kDim});
-    DlTensor lse(memory[3] + (1 << 17), {kTokens, kHeads}), sinks(memory[0] + (1 << 17), {kHeads});
-    lse.dtype(ATTNSMITH_DL_FLOAT, 32), sinks.dtype(ATTNSMITH_DL_FLOAT, 32);
-    unsigned char* const indices = memory[1] + (1 << 17);
-    DlTensor q_indptr(indices, {kBatch + 1}), page_indptr(indices + 64, {kBatch + 1});
-    DlTensor page_indices(indices + 128, {kPages}), last_page_len(indices + 256, {kBatch});
-    for (DlTensor* tensor : {&q_indptr, &page_indptr, &page_indices, &last_page_len}) {
-        tensor->dtype(ATTNSMITH_DL_INT, 64);
-    }
-    attnsmith_tensors tensors{};
-    tensors.size = sizeof tensors;
-    tensors.q = q.get(), tensors.k = k.get(), tensors.v = v.get(), tensors.o = o.get();
-    tensors.lse = lse.get(), tensors.sinks = sinks.get();
-    attnsmith_batch batch{};
-    batch.size = sizeof batch;
-    batch.q_indptr = q_indptr.get(), batch.page_indptr = page_indptr.get();
-    batch.page_indices = page_indices.get(), batch.last_page_len = last_page_len.get();
-    batch.max_q_len = 8;
+    const KernelHandle kernel = prepare(paged_spec());
+    PagedOperands operands;
+    const attnsmith_tensors tensors = operands.tensors();
+    const attnsmith_batch batch = operands.batch();
     const abi::AttentionArguments arguments = launched(bind(kernel.get(), tensors, &batch).get());
-    CHECK(arguments.q_indptr == indices);
-    CHECK(arguments.page_ids == indices + 128);
+    CHECK(arguments.q_indptr == operands.indices);
+    CHECK(arguments.page_ids == operands.indices + 1024);
     CHECK(arguments.lse_token_stride == kHeads);
     CHECK(arguments.k_head_stride == 16 * kDim);
     CHECK(arguments.k_token_stride == kDim);
@@ -585,29 +589,4 @@ TEST_CASE("Calls outlive what they were made of") {
     attnsmith_kernel_free(kernel);
     attnsmith_runtime_free(own);
     must(attnsmith_launch, call.get(), nullptr);
-}
-
-TEST_CASE("Merging is not what an attention kernel does") {
-    DlTensor o(memory[0], {4, kHeads, kDim}), lse(memory[1], {4, kHeads});
-    lse.dtype(ATTNSMITH_DL_FLOAT, 32);
-    const attnsmith_dl_tensor* const o_states[] = {o.get(), nullptr};
-    const attnsmith_dl_tensor* const lse_states[] = {lse.get(), lse.get()};
-    attnsmith_merge_tensors tensors{sizeof tensors, 1, o_states, lse_states, o.get(), lse.get()};
-    attnsmith_call* call = nullptr;
-    const auto both = [&](const std::string& field) {
-        CHECK(ask(attnsmith_bind_merge, dense_kernel(), &tensors, &call).refuses(field));
-        CHECK(ask(attnsmith_run_merge, dense_kernel(), &tensors, nullptr).refuses(field));
-    };
-    both("op");
-    tensors.state_count = 2;
-    both("o_states[1]");
-    tensors.state_count = ~std::size_t{0};
-    both("o_states");
-    tensors.state_count = 1, tensors.lse_states = nullptr;
-    both("lse_states");
-    tensors.size = 40;
-    both("tensors.size");
-    CHECK(ask(attnsmith_bind_merge, dense_kernel(), nullptr, &call).refuses("tensors"));
-    CHECK(ask(attnsmith_run_merge, nullptr, &tensors, nullptr).refuses("kernel"));
-    CHECK(call == nullptr);
 }

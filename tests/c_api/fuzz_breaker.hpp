@@ -69,10 +69,12 @@ class Breaker {
         const auto number = any_of<std::int32_t>({-1, 7, 1 << 20, std::numeric_limits<std::int32_t>::min(),
                                                   std::numeric_limits<std::int32_t>::max()});
         const double factor = any_of<double>({-1, NAN, INFINITY, -INFINITY, 1e-300, 1e300});
+        const bool merge = spec.op == ATTNSMITH_OP_MERGE;
+        const std::int32_t other_op = merge ? ATTNSMITH_OP_ATTENTION : ATTNSMITH_OP_MERGE;
         for (int changes = static_cast<int>(below(3)); changes > 0; --changes) {
-            switch (below(22)) {
+            switch (below(merge ? 24 : 22)) {
                 case 0:
-                    set(spec.op, any_of<std::int32_t>({1, 3, number}), "op");
+                    set(spec.op, any_of<std::int32_t>({1, other_op, 3, number}), "op");
                     break;
                 case 1:
                     set(spec.dtype, any_of<std::int32_t>({3, 4, 5, number}), "dtype");
@@ -122,8 +124,8 @@ class Breaker {
                     set(spec.window_right, any_of<std::int64_t>({-1, 1, kMost}), "window_right");
                     break;
                 case 16:
-                    set(spec.head_dim_qk, any_of<std::int64_t>({0, -8, 4, 60, 264, kMost, kLeast}),
-                        "head_dim_qk");
+                    set(spec.head_dim_qk,
+                        any_of<std::int64_t>({merge ? 12 : 0, -8, 4, 60, 264, kMost, kLeast}), "head_dim_qk");
                     break;
                 case 17:
                     set(spec.head_dim_vo, any_of<std::int64_t>({-8, 4, 60, 264, kMost}), "head_dim_vo");
@@ -140,7 +142,35 @@ class Breaker {
                 case 21:
                     set(one_in(2) ? spec.scale : spec.softcap, factor, "factor");
                     break;
+                default:
+                    set_what_merges_lack(spec);
+                    breaks("spec of a merge with fields of attention");
+                    break;
             }
+        }
+    }
+
+    // But not head_dim_qk, with which the spec may be one of attention once its op is changed, too.
+    void set_what_merges_lack(attnsmith_spec& spec) {
+        std::int32_t* const flags[] = {
+            &spec.mask,  &spec.page_order, &spec.precision,       &spec.consistency,
+            &spec.alibi, &spec.sink,       &spec.has_window_left, &spec.has_window_right};
+        switch (below(5)) {
+            case 0:
+                spec.kv = any_of<std::int32_t>({ATTNSMITH_KV_RAGGED, ATTNSMITH_KV_PAGED});
+                return;
+            case 1:
+                spec.index_dtype = ATTNSMITH_INT64;
+                return;
+            case 2:
+                (one_in(2) ? spec.scale : spec.softcap) = 0.125;
+                return;
+            case 3:
+                (one_in(2) ? spec.kv_heads : spec.page_size) = 16;
+                return;
+            default:
+                *flags[below(std::size(flags))] = 1;
+                return;
         }
     }
 
@@ -232,6 +262,101 @@ class Breaker {
                                                          &operands.batch.page_indices};
             *slots[below(2)] = &operands.list.back().view;
             breaks("extra tensor");
+        }
+    }
+
+    void break_merge(MergeOperands& operands) {
+        attnsmith_merge_tensors& tensors = operands.tensors;
+        if (tensors.state_count > MergeOperands::kMostStates) breaks("more states than a merge takes");
+        break_size(tensors.size, "tensors");
+        vary_merge(operands);
+        FuzzTensor& tensor = operands.list[below(operands.list.size())];
+        const std::size_t axis = below(static_cast<std::size_t>(tensor.view.ndim));
+        switch (below(8)) {
+            case 0:
+                return;
+            case 1:
+                return share_memory(operands);
+            case 2:
+                tensor.shape[axis] += one_in(2) ? 1 : -1;
+                return breaks(tensor.name + ".shape off by one");
+            case 3:
+                tensor.view.dtype = tensor.view.dtype.bits == 16 ? kF32 : kBf16;
+                return breaks(tensor.name + ".dtype of another");
+            case 4:
+                if (operands.has_lse)
+                    tensors.lse = nullptr;
+                else
+                    tensors.lse = &operands.lse_state(0).view;
+                return breaks("lse or none");
+            case 5:
+                (one_in(2) ? tensors.o_states : tensors.lse_states) = nullptr;
+                return breaks("states NULL");
+            case 6:  // an entry is NULL where the list is long enough
+                tensors.state_count =
+                    any_of<std::size_t>({0, std::min(tensors.state_count + 1, MergeOperands::kRoom), 4097,
+                                         std::size_t(-1), std::size_t{1} << 61});
+                return breaks("state_count");
+            default:
+                for (int changes = 1 + static_cast<int>(below(3)); changes > 0; --changes)
+                    break_tensor(operands.list[below(operands.list.size())]);
+        }
+    }
+
+    // What is as right: in place of a state, states that share memory, memory of all devices.
+    void vary_merge(MergeOperands& operands) {
+        const std::size_t states = operands.tensors.state_count;
+        const auto any_o = [&]() -> FuzzTensor& { return operands.o_state(below(states)); };
+        const auto any_lse = [&]() -> FuzzTensor& { return operands.lse_state(below(states)); };
+        if (one_in(4)) any_o().view.data = any_o().view.data;
+        if (one_in(4)) any_lse().view.data = any_lse().view.data;
+        if (one_in(4)) operands.o().view.data = any_o().view.data;
+        if (operands.has_lse && one_in(4)) operands.lse().view.data = any_lse().view.data;
+        if (one_in(4)) any_o().view.device = {ATTNSMITH_DL_CUDA_MANAGED, 5};
+        if (one_in(8)) any_lse().write_compact_strides();
+    }
+
+    // An output on memory of another tensor, or of its own elements.
+    void share_memory(MergeOperands& operands) {
+        const std::size_t states = operands.tensors.state_count, i = below(states);
+        const auto offset = [](const FuzzTensor& tensor, std::int64_t bytes) -> void* {
+            return static_cast<char*>(tensor.view.data) + bytes;
+        };
+        const auto set_strides = [](FuzzTensor& tensor, std::initializer_list<std::int64_t> strides) {
+            std::copy(strides.begin(), strides.end(), tensor.strides.begin());
+            tensor.view.strides = tensor.strides.data();
+        };
+        FuzzTensor& o = operands.o();
+        breaks("shared memory");
+        switch (below(operands.has_lse ? 8 : 5)) {
+            case 0:
+                o.view.data = offset(operands.o_state(i), 16 * any_of<std::int64_t>({-3, -1, 1, 5, 64}));
+                return;
+            case 1:  // the same elements in another order
+                o.view.data = operands.o_state(i).view.data;
+                return set_strides(o, {kDim, kBatch * kQueries * kDim, 1});
+            case 2:
+                o.view.data = operands.lse_state(i).view.data;
+                return;
+            case 3:
+                return set_strides(o, {any_of<std::int64_t>({0, kDim, kDim * (kHeads - 1)}), kDim, 1});
+            case 4:
+                if (states == 1) {
+                    o.view.data = offset(operands.o_state(0), 32);
+                    return;
+                }
+                o.view.data = operands.o_state(i).view.data;
+                operands.o_state((i + 1) % states).view.data = offset(o, 16);
+                return;
+            case 5:
+                operands.lse().view.data =
+                    offset(operands.lse_state(i), 4 * any_of<std::int64_t>({-2, -1, 1, 7}));
+                return;
+            case 6:
+                operands.lse().view.data = one_in(2) ? o.view.data : operands.o_state(i).view.data;
+                return;
+            default:
+                return set_strides(operands.lse(), {any_of<std::int64_t>({0, 1, kHeads - 1}), 1});
         }
     }
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace attnsmith::test {
@@ -15,14 +16,25 @@ namespace attnsmith::test {
 inline constexpr std::int64_t kBatch = 2, kQueries = 4, kKeys = 32, kHeads = 4, kKvHeads = 2, kDim = 64;
 inline constexpr std::int64_t kPageSize = 16, kPages = 4;
 
-enum class Kind { dense, ragged, paged };
-inline constexpr Kind kKinds[] = {Kind::dense, Kind::ragged, Kind::paged};
+inline constexpr attnsmith_dl_data_type kBf16{ATTNSMITH_DL_BFLOAT, 16, 1}, kF32{ATTNSMITH_DL_FLOAT, 32, 1};
+
+enum class Kind { dense, ragged, paged, merge, merge_lse };
+inline constexpr Kind kKinds[] = {Kind::dense, Kind::ragged, Kind::paged, Kind::merge, Kind::merge_lse};
+inline constexpr std::size_t kAttentionKinds = 3;  // the first ones
+
+inline bool is_merge(Kind kind) { return kind == Kind::merge || kind == Kind::merge_lse; }
 
 inline attnsmith_spec valid_spec(Kind kind) {
     attnsmith_spec spec{};
     spec.size = sizeof spec;
-    spec.head_dim_qk = kDim;
     spec.q_heads = kHeads;
+    if (is_merge(kind)) {
+        spec.op = ATTNSMITH_OP_MERGE;
+        spec.head_dim_vo = kDim;
+        spec.lse = kind == Kind::merge_lse ? 1 : 0;
+        return spec;
+    }
+    spec.head_dim_qk = kDim;
     spec.kv_heads = kKvHeads;
     spec.mask = ATTNSMITH_MASK_CAUSAL;
     if (kind == Kind::ragged) {
@@ -48,9 +60,9 @@ struct FuzzTensor {
     attnsmith_dl_tensor view{};
     const attnsmith_dl_tensor** slot = nullptr;  // in the struct that holds it
 
-    FuzzTensor(const char* called, const attnsmith_dl_tensor** at, void* data, attnsmith_dl_data_type dtype,
+    FuzzTensor(std::string called, const attnsmith_dl_tensor** at, void* data, attnsmith_dl_data_type dtype,
                std::initializer_list<std::int64_t> extents)
-        : name(called), slot(at) {
+        : name(std::move(called)), slot(at) {
         std::copy(extents.begin(), extents.end(), shape.begin());
         view.data = data;
         view.device = {ATTNSMITH_DL_CUDA, 0};
@@ -68,11 +80,10 @@ struct FuzzTensor {
     }
 };
 
-// What a valid bind of a kind has. Not to be copied: the structs point into it.
+// What a valid bind of a kind of attention has. Not to be copied: the structs point into it.
 class Operands {
   public:
     explicit Operands(Kind kind) {
-        constexpr attnsmith_dl_data_type kBf16{ATTNSMITH_DL_BFLOAT, 16, 1}, kF32{ATTNSMITH_DL_FLOAT, 32, 1};
         constexpr attnsmith_dl_data_type kI32{ATTNSMITH_DL_INT, 32, 1}, kI64{ATTNSMITH_DL_INT, 64, 1};
         tensors.size = sizeof tensors;
         batch.size = sizeof batch;
@@ -126,6 +137,58 @@ class Operands {
         tensor.operand = true;
         tensor.output = *name == 'o';
     }
+
+    std::uintptr_t next_ = std::uintptr_t{1} << 40;
+};
+
+// What a valid bind of a merge has. Not to be copied.
+class MergeOperands {
+  public:
+    static constexpr std::size_t kMostStates = 32;  // that a merge takes
+    static constexpr std::size_t kRoom = 40;
+
+    // REQUIRES: 1 <= states <= kRoom.
+    MergeOperands(Kind kind, std::size_t states) : has_lse(kind == Kind::merge_lse) {
+        list.reserve(2 * kRoom + 2);
+        for (std::size_t i = 0; i < states; ++i) {
+            const std::string place = "[" + std::to_string(i) + "]";
+            add_o("o_states" + place, &o_states[i]);
+            add_lse("lse_states" + place, &lse_states[i]);
+        }
+        tensors.size = sizeof tensors;
+        tensors.state_count = states;
+        tensors.o_states = o_states.data();
+        tensors.lse_states = lse_states.data();
+        add_o("o", &tensors.o);
+        if (has_lse) add_lse("lse", &tensors.lse);
+        for (FuzzTensor& tensor : list) {
+            tensor.view.shape = tensor.shape.data();
+            *tensor.slot = &tensor.view;
+        }
+    }
+    MergeOperands(const MergeOperands&) = delete;
+    MergeOperands& operator=(const MergeOperands&) = delete;
+
+    FuzzTensor& o_state(std::size_t i) { return list[2 * i]; }
+    FuzzTensor& lse_state(std::size_t i) { return list[2 * i + 1]; }
+    FuzzTensor& o() { return list[list.size() - (has_lse ? 2 : 1)]; }
+    FuzzTensor& lse() { return list.back(); }  // REQUIRES: has_lse
+
+    const bool has_lse;
+    std::array<const attnsmith_dl_tensor*, kRoom> o_states{}, lse_states{};
+    attnsmith_merge_tensors tensors{};
+    std::vector<FuzzTensor> list;
+
+  private:
+    void add_o(std::string name, const attnsmith_dl_tensor** slot) {
+        list.emplace_back(std::move(name), slot, next(), kBf16,
+                          std::initializer_list<std::int64_t>{kBatch * kQueries, kHeads, kDim});
+    }
+    void add_lse(std::string name, const attnsmith_dl_tensor** slot) {
+        list.emplace_back(std::move(name), slot, next(), kF32,
+                          std::initializer_list<std::int64_t>{kBatch * kQueries, kHeads});
+    }
+    void* next() { return reinterpret_cast<void*>(next_ += std::uintptr_t{1} << 24); }
 
     std::uintptr_t next_ = std::uintptr_t{1} << 40;
 };

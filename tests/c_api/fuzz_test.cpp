@@ -22,6 +22,8 @@ namespace {
 const char* const kRequest =
     R"({"op": "attention", "dtype": "fp16", "head_dim": 64, "q_heads": 8, "kv_heads": 2, "mask": "causal",
         "window_left": 100, "kv": "paged", "page_size": 16, "lse": true, "batch": 2, "kv_len": 77, "sm": [80, 90]})";
+const char* const kMergeRequest =
+    R"({"op": "merge", "dtype": "fp16", "head_dim": 64, "q_heads": 8, "lse": true, "q_len": 77, "sm": 90})";
 const char* const kModel =
     R"({"model_type": "llama", "hidden_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8,
         "num_key_value_heads": 2, "rms_norm_eps": 1e-05, "rope_scaling": {"type": "x", "factor": [1, 2]}})";
@@ -57,10 +59,7 @@ class Fuzzer : Breaker {
             attnsmith_kernel* kernel = nullptr;
             expect_ok(attnsmith_prepare(runtime_.get(), &spec, nullptr, 0, &kernel, nullptr));
             kernels_.emplace_back(kernel);
-            const Operands operands(kind);
-            attnsmith_call* call = nullptr;
-            expect_ok(attnsmith_bind(kernel, &operands.tensors, &operands.batch, nullptr, &call, nullptr));
-            calls_.emplace_back(call);
+            calls_.push_back(valid_call(kind, kernel));
         }
         attnsmith_buffer* buffer = nullptr;
         expect_ok(attnsmith_allocate(runtime_.get(), 0, kBufferBytes, &buffer, nullptr));
@@ -100,8 +99,8 @@ class Fuzzer : Breaker {
             {"workspace_bytes", &Fuzzer::workspace_bytes, 5},
             {"bind", &Fuzzer::bind, 30},
             {"run", &Fuzzer::run_once, 20},
-            {"bind_merge", &Fuzzer::bind_merge, 4},
-            {"run_merge", &Fuzzer::run_merge, 4},
+            {"bind_merge", &Fuzzer::bind_merge, 15},
+            {"run_merge", &Fuzzer::run_merge, 10},
             {"launch", &Fuzzer::launch, 2},
             {"call_status", &Fuzzer::call_status, 2},
             {"call_clear_status", &Fuzzer::call_clear_status, 1},
@@ -154,6 +153,18 @@ class Fuzzer : Breaker {
         if (json::parse(report)["summary"]["failed"] != 0) give_up("prewarming failed");
     }
 
+    static CallHandle valid_call(Kind kind, const attnsmith_kernel* kernel) {
+        attnsmith_call* call = nullptr;
+        if (is_merge(kind)) {
+            const MergeOperands operands(kind, 2);
+            expect_ok(attnsmith_bind_merge(kernel, &operands.tensors, &call, nullptr));
+        } else {
+            const Operands operands(kind);
+            expect_ok(attnsmith_bind(kernel, &operands.tensors, &operands.batch, nullptr, &call, nullptr));
+        }
+        return CallHandle(call);
+    }
+
     attnsmith_error** error_slot() { return one_in(8) ? nullptr : &error_; }
 
     // ---- Judgement
@@ -200,8 +211,8 @@ class Fuzzer : Breaker {
     }
 
     // What was bound lies within the address space, and within itself.
-    void check_bound(const Operands& operands) {
-        for (const FuzzTensor& tensor : operands.list) {
+    void check_bound(const std::vector<FuzzTensor>& tensors) {
+        for (const FuzzTensor& tensor : tensors) {
             const attnsmith_dl_tensor& view = tensor.view;
             __int128 first =
                 static_cast<__int128>(reinterpret_cast<std::uintptr_t>(view.data)) + view.byte_offset;
@@ -219,6 +230,8 @@ class Fuzzer : Breaker {
     }
 
     // ---- The functions
+
+    attnsmith_spec any_valid_spec() { return valid_spec(kKinds[below(std::size(kKinds))]); }
 
     void versions() {
         static const char* const kNames[] = {"", "op", "op:attention ", "\xff", "cache:", "op:mla"};
@@ -302,7 +315,7 @@ class Fuzzer : Breaker {
     }
 
     void parse_request() {
-        const std::string text = break_text(kRequest);
+        const std::string text = break_text(one_in(3) ? kMergeRequest : kRequest);
         attnsmith_spec spec{}, before{};
         attnsmith_sizes sizes{};
         spec.size = sizeof spec, sizes.size = sizeof sizes;
@@ -319,7 +332,7 @@ class Fuzzer : Breaker {
     }
 
     void request_json() {
-        attnsmith_spec spec = valid_spec(kKinds[below(3)]);
+        attnsmith_spec spec = any_valid_spec();
         attnsmith_sizes sizes;
         break_spec(spec);
         const attnsmith_sizes* const given = break_sizes(sizes);
@@ -340,7 +353,7 @@ class Fuzzer : Breaker {
     }
 
     void plan_json() {
-        attnsmith_spec spec = valid_spec(kKinds[below(3)]);
+        attnsmith_spec spec = any_valid_spec();
         attnsmith_sizes sizes;
         break_spec(spec);
         const attnsmith_sizes* const given = break_sizes(sizes);
@@ -353,7 +366,7 @@ class Fuzzer : Breaker {
     }
 
     void prewarm() {
-        attnsmith_spec spec = valid_spec(kKinds[below(3)]);
+        attnsmith_spec spec = any_valid_spec();
         break_spec(spec);
         const attnsmith_spec* specs[] = {&spec, &spec};
         std::int32_t sms[] = {90, 90};
@@ -394,7 +407,7 @@ class Fuzzer : Breaker {
     }
 
     void prepare() {
-        attnsmith_spec spec = valid_spec(kKinds[below(3)]);
+        attnsmith_spec spec = any_valid_spec();
         attnsmith_sizes sizes;
         break_spec(spec);
         const attnsmith_sizes* const given = break_sizes(sizes);
@@ -409,7 +422,7 @@ class Fuzzer : Breaker {
 
     // A spec that is wrong may show only when the kernel is asked for.
     void prepare_async() {
-        attnsmith_spec spec = valid_spec(kKinds[below(3)]);
+        attnsmith_spec spec = any_valid_spec();
         attnsmith_sizes sizes;
         break_spec(spec);
         const attnsmith_sizes* const given = break_sizes(sizes);
@@ -435,8 +448,8 @@ class Fuzzer : Breaker {
         attnsmith_kernel_free(kernel);
     }
 
-    const attnsmith_kernel* any_kernel() { return or_null(kernels_[below(3)].get(), "kernel"); }
-    const attnsmith_call* any_call() { return or_null(calls_[below(3)].get(), "call"); }
+    const attnsmith_kernel* any_kernel() { return or_null(kernels_[below(kernels_.size())].get(), "kernel"); }
+    const attnsmith_call* any_call() { return or_null(calls_[below(calls_.size())].get(), "call"); }
 
     void kernel_spec() {
         attnsmith_spec spec{};
@@ -455,11 +468,14 @@ class Fuzzer : Breaker {
     }
 
     void workspace_bytes() {
+        const std::size_t place = below(kernels_.size());
+        const bool merge = is_merge(kKinds[place]);
         std::int64_t arguments[] = {kBatch, kBatch * kQueries, kKeys};
         if (one_in(2)) {
-            arguments[below(3)] =
-                any_of<std::int64_t>({-1, kLeast, kMost, std::int64_t{1} << 31, std::int64_t{1} << 62});
-            breaks("argument");
+            constexpr std::int64_t kMany = std::int64_t{1} << 31;  // too many but for the queries of a merge
+            const std::size_t changed = below(3);
+            arguments[changed] = any_of<std::int64_t>({-1, kLeast, kMost, kMany, std::int64_t{1} << 62});
+            breaks("argument", !(merge && changed == 1 && arguments[1] == kMany));
         }
         if (broken_.empty() && one_in(4)) {
             arguments[1 + below(2)] =
@@ -467,80 +483,98 @@ class Fuzzer : Breaker {
             breaks("large", false);
         }
         std::size_t bytes = 77;
-        const attnsmith_kernel* const kernel = any_kernel();
+        const attnsmith_kernel* const kernel = or_null(kernels_[place].get(), "kernel");
         std::size_t* const out = or_null(&bytes, "bytes");
         const attnsmith_code code =
             attnsmith_workspace_bytes(kernel, arguments[0], arguments[1], arguments[2], out, error_slot());
         judge(code, [&] { return bytes == 77; });
-        if (code == ATTNSMITH_OK && bytes < 256) give_up("a workspace of less than its status");
+        if (code == ATTNSMITH_OK && merge && bytes != 0) give_up("a workspace of a merge");
+        if (code == ATTNSMITH_OK && !merge && bytes < 256) give_up("a workspace of less than its status");
     }
 
     void bind() {
-        const std::size_t kind = below(3);
+        const std::size_t kind = below(kAttentionKinds);
         Operands operands(kKinds[kind]);
         break_operands(operands);
         attnsmith_workspace workspace;
         const attnsmith_workspace* const given =
             one_in(2) ? nullptr
                       : break_workspace(workspace, attnsmith_buffer_data(scratch_.get()), kScratchBytes);
-        const attnsmith_kernel* const kernel = or_null(kernels_[kind].get(), "kernel");
+        const attnsmith_kernel* const kernel = kernel_of_attention(kind);
         const attnsmith_tensors* const tensors = or_null(&operands.tensors, "tensors");
         attnsmith_call* call = nullptr;
         const attnsmith_code code =
             attnsmith_bind(kernel, tensors, &operands.batch, given, or_null(&call, "call"), error_slot());
         judge(code, [&] { return call == nullptr; });
-        if (code == ATTNSMITH_OK) check_bound(operands);
+        if (code == ATTNSMITH_OK) check_bound(operands.list);
         attnsmith_call_free(call);
     }
 
     void run_once() {
-        const std::size_t kind = below(3);
+        const std::size_t kind = below(kAttentionKinds);
         Operands operands(kKinds[kind]);
         break_operands(operands);
         attnsmith_workspace workspace;
         const attnsmith_workspace* const given = or_null(
             break_workspace(workspace, attnsmith_buffer_data(scratch_.get()), kScratchBytes), "workspace");
-        const attnsmith_kernel* const kernel = or_null(kernels_[kind].get(), "kernel");
+        const attnsmith_kernel* const kernel = kernel_of_attention(kind);
         const attnsmith_tensors* const tensors = or_null(&operands.tensors, "tensors");
         const int launches = fake_driver().launches, allocations = fake_driver().allocations;
         const attnsmith_code code =
             attnsmith_run(kernel, tensors, &operands.batch, given, nullptr, error_slot());
         judge(code, [&] { return fake_driver().launches == launches; });
         if (fake_driver().allocations != allocations) give_up("run allocated device memory");
-        if (code == ATTNSMITH_OK) check_bound(operands);
+        if (code == ATTNSMITH_OK) check_bound(operands.list);
     }
 
-    // Of a kernel of attention no merge is right.
+    // Of one op the kernel of the other is wrong, whatever the tensors are.
+    const attnsmith_kernel* kernel_of_attention(std::size_t kind) {
+        if (one_in(32)) kind = kAttentionKinds + below(2), breaks("kernel of a merge");
+        return or_null(kernels_[kind].get(), "kernel");
+    }
+
+    const attnsmith_kernel* kernel_of_merge(Kind kind) {
+        if (broken_.empty() && one_in(16)) {
+            kind = kind == Kind::merge ? Kind::merge_lse : Kind::merge;
+            breaks("kernel with the other lse");
+        } else if (one_in(16)) {
+            kind = kKinds[below(kAttentionKinds)];
+            breaks("kernel of attention");
+        }
+        return or_null(kernels_[static_cast<std::size_t>(kind)].get(), "kernel");
+    }
+
     template <typename Call>
     void merge(Call call) {
-        Operands operands(Kind::ragged);
-        FuzzTensor& o = operands.list[3];
-        FuzzTensor& lse = operands.list[4];
-        for (int changes = static_cast<int>(below(3)); changes > 0; --changes)
-            break_tensor(one_in(2) ? o : lse);
-        const attnsmith_dl_tensor* const o_states[] = {&o.view, one_in(4) ? nullptr : &o.view};
-        const attnsmith_dl_tensor* const lse_states[] = {&lse.view, one_in(4) ? nullptr : &lse.view};
-        attnsmith_merge_tensors tensors{sizeof tensors, 2, o_states, lse_states, &o.view, &lse.view};
-        break_size(tensors.size, "tensors");
-        if (one_in(8)) tensors.state_count = any_of<std::size_t>({0, 4097, std::size_t(-1)});
-        if (one_in(8)) (one_in(2) ? tensors.o_states : tensors.lse_states) = nullptr;
-        breaks("kernel of attention");
-        call(any_kernel(), or_null(&tensors, "tensors"));
+        const Kind kind = any_of({Kind::merge, Kind::merge_lse});
+        std::size_t states = any_of<std::size_t>({1, 2, 3, MergeOperands::kMostStates});
+        if (one_in(16)) states = MergeOperands::kMostStates + 1 + below(8);
+        MergeOperands operands(kind, states);
+        break_merge(operands);
+        const attnsmith_kernel* const kernel = kernel_of_merge(kind);
+        const int allocations = fake_driver().allocations;
+        if (call(kernel, or_null(&operands.tensors, "tensors")) == ATTNSMITH_OK) check_bound(operands.list);
+        if (fake_driver().allocations != allocations) give_up("a merge allocated device memory");
     }
 
     void bind_merge() {
         merge([&](const attnsmith_kernel* kernel, const attnsmith_merge_tensors* tensors) {
             attnsmith_call* call = nullptr;
-            judge(attnsmith_bind_merge(kernel, tensors, or_null(&call, "call"), error_slot()),
-                  [&] { return call == nullptr; });
+            const attnsmith_code code =
+                attnsmith_bind_merge(kernel, tensors, or_null(&call, "call"), error_slot());
+            judge(code, [&] { return call == nullptr; });
+            attnsmith_call_free(call);
+            return code;
         });
     }
 
     void run_merge() {
         merge([&](const attnsmith_kernel* kernel, const attnsmith_merge_tensors* tensors) {
             const int launches = fake_driver().launches;
-            judge(attnsmith_run_merge(kernel, tensors, nullptr, error_slot()),
-                  [&] { return fake_driver().launches == launches; });
+            const attnsmith_code code = attnsmith_run_merge(kernel, tensors, nullptr, error_slot());
+            judge(code, [&] { return fake_driver().launches == launches; });
+            if (code == ATTNSMITH_OK && fake_driver().launches != launches + 1) give_up("no merge launched");
+            return code;
         });
     }
 

@@ -117,11 +117,24 @@ int main() {
     const auto bind = [&](attnsmith_error** error) {
         attnsmith_call* made = nullptr;
         const attnsmith_code code =
-            attnsmith_bind(prepared, &operands.tensors, nullptr, nullptr, &made, error);
+            attnsmith_bind(kernel.get(), &operands.tensors, nullptr, nullptr, &made, error);
         attnsmith_call_free(made);
         return code;
     };
     starve_both("bind", bind, ATTNSMITH_OK);
+    attnsmith_spec merge_spec = valid_spec(Kind::merge_lse);
+    CHECK(attnsmith_prepare(opened, &merge_spec, nullptr, 0, &prepared, nullptr) == ATTNSMITH_OK);
+    const KernelHandle merge_kernel(prepared);
+    MergeOperands merge(Kind::merge_lse, MergeOperands::kMostStates);
+    const auto bind_merge = [&](attnsmith_error** error) {
+        attnsmith_call* made = nullptr;
+        const attnsmith_code code = attnsmith_bind_merge(merge_kernel.get(), &merge.tensors, &made, error);
+        attnsmith_call_free(made);
+        return code;
+    };
+    starve_both("bind_merge", bind_merge, ATTNSMITH_OK);
+    merge.o().view.data = nullptr;
+    starve_both("bind_merge, refused", bind_merge, ATTNSMITH_INVALID_REQUEST);
     operands.list[0].view.ndim = 3;
     starve_both("bind, refused", bind, ATTNSMITH_INVALID_REQUEST);
     spec.mask = 9;

@@ -43,6 +43,12 @@ static attnsmith_spec small_spec(void) {
     return spec;
 }
 
+static attnsmith_spec merge_spec(void) {
+    const attnsmith_spec spec = {
+        .size = sizeof spec, .op = ATTNSMITH_OP_MERGE, .head_dim_vo = 64, .q_heads = 8, .lse = 1};
+    return spec;
+}
+
 static void test_version(void) {
     CHECK(attnsmith_abi_version() == ATTNSMITH_ABI_VERSION);
     CHECK(strcmp(attnsmith_version(), "0.1.0") == 0);
@@ -107,6 +113,63 @@ static void test_parse_request(void) {
     attnsmith_string_free(json);
 }
 
+/* As request_json writes it, read again, it is the same. */
+static void round_trip(const attnsmith_spec* spec, const attnsmith_sizes* sizes) {
+    attnsmith_spec again = {.size = sizeof again};
+    attnsmith_sizes sizes_again = {.size = sizeof sizes_again};
+    char* json = NULL;
+    succeeds(attnsmith_request_json(spec, sizes, &json, &error));
+    succeeds(attnsmith_parse_request(json, &again, &sizes_again, &error));
+    CHECK(memcmp(spec, &again, sizeof again) == 0 && memcmp(sizes, &sizes_again, sizeof sizes_again) == 0);
+    attnsmith_string_free(json);
+}
+
+static void test_merge_requests(void) {
+    attnsmith_spec spec = {.size = sizeof spec, .head_dim_qk = 77, .kv_heads = 77};
+    attnsmith_sizes sizes = {.size = sizeof sizes};
+    succeeds(attnsmith_parse_request(
+        "{\"op\": \"merge\", \"head_dim\": 128, \"q_heads\": 6, \"dtype\": \"fp16\", \"q_len\": 33}", &spec,
+        &sizes, &error));
+    CHECK(spec.op == ATTNSMITH_OP_MERGE && spec.dtype == ATTNSMITH_FP16 && spec.lse == 0);
+    CHECK(spec.head_dim_vo == 128 && spec.head_dim_qk == 0 && spec.q_heads == 6 && spec.kv_heads == 0);
+    CHECK(spec.alignment == 16 && spec.scale == 0 && spec.softcap == 0 && sizes.q_len == 33);
+    round_trip(&spec, &sizes);
+    succeeds(attnsmith_parse_request(
+        "{\"op\": \"merge\", \"head_dim_vo\": 64, \"q_heads\": 8, \"lse\": true, \"alignment\": 4}", &spec,
+        &sizes, &error));
+    CHECK(spec.head_dim_vo == 64 && spec.lse == 1 && spec.alignment == 4);
+    round_trip(&spec, &sizes);
+
+    char* json = NULL;
+    spec = merge_spec();
+    succeeds(attnsmith_request_json(&spec, NULL, &json, &error));
+    CHECK(contains(json, "\"op\":\"merge\"") && contains(json, "\"head_dim_vo\":64"));
+    CHECK(contains(json, "\"dtype\":\"bf16\"") && contains(json, "\"lse\":true"));
+    CHECK(!contains(json, "head_dim_qk") && !contains(json, "kv_heads") && !contains(json, "mask"));
+    attnsmith_string_free(json);
+
+    const struct {
+        const char* fields;
+        const char* field;
+    } cases[] = {
+        {"\"head_dim\": 64", "q_heads"},
+        {"\"q_heads\": 8", "head_dim"},
+        {"\"head_dim\": 60, \"q_heads\": 8", "head_dim"},
+        {"\"head_dim\": 64, \"q_heads\": 8, \"kv_heads\": 8", "kv_heads"},
+        {"\"head_dim\": 64, \"q_heads\": 8, \"mask\": \"causal\"", "mask"},
+        {"\"head_dim\": 64, \"q_heads\": 8, \"head_dim_qk\": 64", "head_dim_qk"},
+        {"\"head_dim\": 64, \"q_heads\": 8, \"scale\": 1", "scale"},
+        {"\"head_dim\": 64, \"q_heads\": 8, \"states\": 2", "states"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
+        char request[200];
+        snprintf(request, sizeof request, "{\"op\": \"merge\", %s}", cases[i].fields);
+        spec.q_heads = 77;
+        refused(attnsmith_parse_request(request, &spec, &sizes, &error), cases[i].field);
+        CHECK(spec.q_heads == 77);
+    }
+}
+
 static void test_defaults_of_a_zeroed_spec(void) {
     const attnsmith_spec spec = small_spec();
     const attnsmith_sizes zeroed = {.size = sizeof zeroed};
@@ -167,12 +230,14 @@ static void spec_refused(attnsmith_spec spec, const char* field, const char* acc
     refused(code, field);
 }
 
-#define SPEC_REFUSED(member, value, field, accepted) \
-    do {                                             \
-        attnsmith_spec changed = small_spec();       \
-        changed.member = (value);                    \
-        spec_refused(changed, field, accepted);      \
+#define REFUSED_OF(spec, member, value, field, accepted) \
+    do {                                                 \
+        attnsmith_spec changed = spec;                   \
+        changed.member = (value);                        \
+        spec_refused(changed, field, accepted);          \
     } while (0)
+#define SPEC_REFUSED(member, value, field, accepted) REFUSED_OF(small_spec(), member, value, field, accepted)
+#define MERGE_REFUSED(member, value, field, accepted) REFUSED_OF(merge_spec(), member, value, field, accepted)
 
 static void test_bad_specs(void) {
     SPEC_REFUSED(size, 0, "spec.size", "at least 136");
@@ -203,10 +268,10 @@ static void test_bad_specs(void) {
     SPEC_REFUSED(scale, NAN, "scale", "above 0");
     SPEC_REFUSED(softcap, INFINITY, "softcap", "above 0");
 
-    attnsmith_spec merge = small_spec();
-    merge.op = ATTNSMITH_OP_APPEND;
+    attnsmith_spec append = small_spec();
+    append.op = ATTNSMITH_OP_APPEND;
     char* json = NULL;
-    fails(attnsmith_request_json(&merge, NULL, &json, &error), ATTNSMITH_UNSUPPORTED,
+    fails(attnsmith_request_json(&append, NULL, &json, &error), ATTNSMITH_UNSUPPORTED,
           "op append is not built in this version of attnsmith");
     const attnsmith_spec spec = small_spec();
     attnsmith_sizes sizes = {.size = sizeof sizes, .batch = -1};
@@ -215,6 +280,38 @@ static void test_bad_specs(void) {
     refused(attnsmith_request_json(&spec, &sizes, &json, &error), "sizes.size");
     refused(attnsmith_request_json(NULL, NULL, &json, &error), "spec");
     refused(attnsmith_request_json(&spec, NULL, NULL, &error), "json");
+}
+
+/* What counts for attention alone. */
+static void test_bad_merge_specs(void) {
+    const char* const nothing = "nothing, with op merge: it takes dtype, head_dim or head_dim_vo";
+    MERGE_REFUSED(head_dim_qk, 64, "head_dim_qk", nothing);
+    MERGE_REFUSED(kv_heads, 8, "kv_heads", nothing);
+    MERGE_REFUSED(mask, ATTNSMITH_MASK_CAUSAL, "mask", nothing);
+    MERGE_REFUSED(has_window_left, 1, "window_left", nothing);
+    MERGE_REFUSED(has_window_right, 1, "window_right", nothing);
+    MERGE_REFUSED(scale, 0.125, "scale", nothing);
+    MERGE_REFUSED(scale, NAN, "scale", nothing);
+    MERGE_REFUSED(softcap, 30, "softcap", nothing);
+    MERGE_REFUSED(alibi, 1, "alibi", nothing);
+    MERGE_REFUSED(sink, 1, "sink", nothing);
+    MERGE_REFUSED(kv, ATTNSMITH_KV_RAGGED, "kv", nothing);
+    MERGE_REFUSED(page_order, ATTNSMITH_PAGES_HND, "page_order", nothing);
+    MERGE_REFUSED(page_size, 16, "page_size", nothing);
+    MERGE_REFUSED(index_dtype, ATTNSMITH_INT64, "index_dtype", nothing);
+    MERGE_REFUSED(precision, ATTNSMITH_PRECISION_HIGH, "precision", nothing);
+    MERGE_REFUSED(consistency, ATTNSMITH_CONSISTENCY_BITWISE, "consistency", nothing);
+    MERGE_REFUSED(head_dim_vo, 0, "head_dim_vo", "a multiple of 8");
+    MERGE_REFUSED(head_dim_vo, 60, "head_dim_vo", "the nearest is 64");
+    MERGE_REFUSED(q_heads, 0, "q_heads", "an integer from 1");
+    MERGE_REFUSED(alignment, 3, "alignment", "16, 8, 4 or 2");
+    MERGE_REFUSED(lse, 2, "spec.lse", "0 or 1");
+    const attnsmith_spec spec = merge_spec();
+    const attnsmith_sizes sizes = {.size = sizeof sizes, .batch = 1 << 20, .q_len = INT64_C(1) << 31};
+    char* json = NULL;
+    CHECK(attnsmith_request_json(&spec, &sizes, &json, &error) == ATTNSMITH_INVALID_REQUEST && json == NULL);
+    attnsmith_error_free(error);
+    error = NULL;
 }
 
 static char* read_model(const char* name) {
@@ -376,6 +473,20 @@ static void test_plans(void) {
     fails(attnsmith_plan_json(runtime, &precise, &sizes, 90, &json, &error), ATTNSMITH_UNSUPPORTED,
           "\"refusals\":[{\"candidate\":");
     CHECK(json == NULL);
+
+    attnsmith_spec merge = merge_spec();
+    const attnsmith_sizes tokens = {.size = sizeof tokens, .q_len = 100};
+    for (int i = 0; i < 2; ++i) {
+        succeeds(attnsmith_plan_json(runtime, &merge, &tokens, sms[i], &json, &error));
+        CHECK(contains(json, "\"schema\": \"attnsmith.plan/1\"") && contains(json, "\"op\": \"merge\""));
+        CHECK(contains(json, "merge states bf16 64") && contains(json, "\"backend\": \"cuda_core\""));
+        CHECK(!contains(json, "kv_heads") && !contains(json, "\"mask\""));
+        attnsmith_string_free(json);
+    }
+    json = NULL;
+    merge.kv_heads = 8;
+    refused(attnsmith_plan_json(runtime, &merge, &tokens, 90, &json, &error), "kv_heads");
+    CHECK(json == NULL);
     attnsmith_runtime_free(runtime);
 }
 
@@ -490,9 +601,11 @@ int main(int count, char** arguments) {
     test_version();
     test_frees_take_null();
     test_parse_request();
+    test_merge_requests();
     test_defaults_of_a_zeroed_spec();
     test_bad_requests();
     test_bad_specs();
+    test_bad_merge_specs();
     test_models();
     test_runtime_options();
     test_plans();

@@ -1,0 +1,73 @@
+// The workspace that a call is given, over the stub driver of tests/support/fake_cuda.
+#include <dlfcn.h>
+
+#include "attnsmith/runtime.hpp"
+#include "problem/expect.hpp"
+#include "support/fake_cuda/fake_cuda.h"
+
+using namespace attnsmith;
+using attnsmith::test::contains;
+using attnsmith::test::refused;
+
+namespace {
+
+fake_cuda_state& fake() {
+    static void* const handle = dlopen(ATTNSMITH_FAKE_CUDA, RTLD_NOW);
+    REQUIRE(handle != nullptr);
+    return *reinterpret_cast<fake_cuda_state* (*)()>(dlsym(handle, "fake_cuda_get_state"))();
+}
+
+RuntimeOptions options() {
+    RuntimeOptions options;
+    options.use_cache = false;
+    options.log_level = LogLevel::off;
+    options.driver_path = ATTNSMITH_FAKE_CUDA;
+    return options;
+}
+
+Tensor at(int place, DType dtype, std::initializer_list<std::int64_t> shape) {
+    return Tensor::contiguous(
+        reinterpret_cast<void*>(std::uintptr_t{0x1000000} * static_cast<unsigned>(place)), dtype, shape);
+}
+
+}  // namespace
+
+TEST_CASE("a workspace that is given has memory of its own", "[engine][workspace]") {
+    fake() = {};
+    Runtime runtime(options());
+    const Kernel kernel = runtime.prepare({.head_dim_qk = 64, .q_heads = 2}, {2, 4, 8});
+    const AttentionTensors tensors{.q = at(1, DType::bf16, {2, 4, 2, 64}),
+                                   .k = at(2, DType::bf16, {2, 8, 2, 64}),
+                                   .v = at(3, DType::bf16, {2, 8, 2, 64}),
+                                   .o = at(4, DType::bf16, {2, 4, 2, 64})};
+    const Batch batch{.q_lens = at(5, DType::i32, {2}), .kv_lens = at(6, DType::i32, {2})};
+    const std::size_t needed = kernel.workspace_bytes(2, 8, 8);
+    const int allocations = fake().allocations;
+
+    for (const std::size_t bytes : {std::size_t{1}, needed, needed << 20}) {
+        const InvalidRequest error = refused([&] { kernel.bind(tensors, batch, Workspace{nullptr, bytes}); });
+        CHECK(error.field() == "workspace.data");
+        CHECK(contains(error.accepted(), "leave the workspace out"));
+    }
+    const std::pair<const char*, const Tensor*> others[] = {{"q", &tensors.q},
+                                                            {"k", &tensors.k},
+                                                            {"v", &tensors.v},
+                                                            {"o", &tensors.o},
+                                                            {"batch.q_lens", &batch.q_lens},
+                                                            {"batch.kv_lens", &batch.kv_lens}};
+    for (const auto& [name, tensor] : others) {
+        const InvalidRequest error = refused([&] {
+            kernel.bind(tensors, batch, Workspace{tensor->data, needed});
+        });
+        CHECK(error.field() == "workspace.data");
+        CHECK(error.value() == std::string("memory that overlaps ") + name);
+    }
+    void* const apart = at(7, DType::i32, {1}).data;
+    CHECK(refused([&] {
+              kernel.bind(tensors, batch, Workspace{apart, needed - 1});
+          }).field() == "workspace.bytes");
+    CHECK_NOTHROW(kernel.bind(tensors, batch, Workspace{apart, needed}));
+    CHECK(fake().allocations == allocations);
+    CHECK_NOTHROW(kernel.bind(tensors, batch, Workspace{}));
+    CHECK(fake().allocations == allocations + 1);
+}
