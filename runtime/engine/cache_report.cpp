@@ -81,14 +81,6 @@ constexpr Operation kOperations[] = {
 
 }  // namespace
 
-cache::Options store_options(const Settings& settings) {
-    cache::Options options;
-    if (settings.cache_dirs.empty()) return options;
-    options.directory = settings.cache_dirs.front();
-    options.read_only_layers.assign(settings.cache_dirs.begin() + 1, settings.cache_dirs.end());
-    return options;
-}
-
 std::vector<KernelEntry> list_kernels(const cache::Store& store) {
     std::vector<KernelEntry> kernels;
     for (cache::ListedEntry& listed : store.list()) kernels.push_back(read_entry(std::move(listed)));

@@ -20,7 +20,6 @@ struct KernelEntry {
     int sm = 0;
 };
 
-cache::Options store_options(const Settings& settings);
 std::vector<KernelEntry> list_kernels(const cache::Store& store);
 
 // Throws CacheError where the settings have no directory, InvalidRequest naming `field` where one of them is

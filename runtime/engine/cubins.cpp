@@ -14,12 +14,8 @@ namespace {
 // Raised when the same fields come to mean other machine code: old entries are then left alone.
 constexpr std::int64_t kKeyFormat = 1;
 
-cache::Options store_options(const Settings& settings, std::shared_ptr<const Log> log) {
-    cache::Options options;
-    if (!settings.cache_dirs.empty()) {
-        options.directory = settings.cache_dirs.front();
-        options.read_only_layers.assign(settings.cache_dirs.begin() + 1, settings.cache_dirs.end());
-    }
+cache::Options logging_store(const Settings& settings, std::shared_ptr<const Log> log) {
+    cache::Options options = store_options(settings);
     options.warn = [log](std::string_view line) { (*log)(LogLevel::warn, "cache: {}", line); };
     return options;
 }
@@ -103,7 +99,7 @@ Cubins::Cubins(const Settings& settings, std::shared_ptr<const Log> log)
       no_cache_because_(settings.no_cache_because),
       keep_source_dir_(settings.keep_source_dir),
       nvrtc_options_(settings.nvrtc),
-      store_(store_options(settings, log_)),
+      store_(logging_store(settings, log_)),
       compile_slots_(settings.compile_threads) {}
 
 std::shared_ptr<const compiler::Nvrtc> Cubins::nvrtc() {

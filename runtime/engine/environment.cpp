@@ -77,4 +77,12 @@ Settings settle(const RuntimeOptions& options) {
     return settings;
 }
 
+cache::Options store_options(const Settings& settings) {
+    cache::Options options;
+    if (settings.cache_dirs.empty()) return options;
+    options.directory = settings.cache_dirs.front();
+    options.read_only_layers.assign(settings.cache_dirs.begin() + 1, settings.cache_dirs.end());
+    return options;
+}
+
 }  // namespace attnsmith::engine

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "attnsmith/runtime.hpp"
+#include "cache/store.hpp"
 #include "compiler/nvrtc.hpp"
 
 namespace attnsmith::engine {
@@ -23,5 +24,8 @@ struct Settings {
 // Reads ATTNSMITH_CACHE_DIR (a list divided by ':'), XDG_CACHE_HOME, HOME, ATTNSMITH_NVRTC_PATH and
 // ATTNSMITH_LOG. Throws InvalidRequest for a variable that cannot be understood.
 Settings settle(const RuntimeOptions& options);
+
+// The store of these directories, which tells nobody of its troubles yet.
+cache::Options store_options(const Settings& settings);
 
 }  // namespace attnsmith::engine

@@ -84,25 +84,10 @@ void add(Catalogue& catalogue, const std::string& group, const std::string& name
          std::function<std::string(const Context&)> body) {
     TestCase entry{group, name, {}, {}};
     entry.run = [group, name, body = std::move(body)](const Context& context) {
-        const auto start = std::chrono::steady_clock::now();
-        CaseResult result;
-        result.group = group;
-        result.name = name;
-        try {
+        return check::judge(group, name, [&](CaseResult& result) {
             result.detail = body(context);
-        } catch (const check::NotHere& reason) {
-            result.outcome = check::Outcome::skipped;
-            result.detail = reason.what();
-        } catch (const DriverError& error) {
-            result.detail = std::string("threw: ") + error.what();
-            result.device_lost = check::is_device_lost(error);
-        } catch (const std::exception& error) {
-            result.detail = std::string("threw: ") + error.what();
-        }
-        if (result.passed() && !result.detail.empty()) result.outcome = check::Outcome::failed;
-        const std::chrono::duration<double, std::milli> elapsed = std::chrono::steady_clock::now() - start;
-        result.milliseconds = elapsed.count();
-        return result;
+            if (!result.detail.empty()) result.outcome = check::Outcome::failed;
+        });
     };
     catalogue.push_back(std::move(entry));
 }

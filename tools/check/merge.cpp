@@ -321,22 +321,8 @@ std::string MergeCase::describe() const {
 }
 
 CaseResult run_merge(Runtime& runtime, const MergeCase& test, const RunOptions& options) {
-    const auto start = std::chrono::steady_clock::now();
-    CaseResult result;
-    result.name = test.name;
-    result.group = test.group;
-    try {
-        MergeRun(runtime, test, options, result).run();
-    } catch (const DriverError& error) {
-        result.outcome = Outcome::failed;
-        result.detail = std::string("threw: ") + error.what();
-        result.device_lost = is_device_lost(error);
-    } catch (const std::exception& error) {
-        result.outcome = Outcome::failed;
-        result.detail = std::string("threw: ") + error.what();
-    }
-    const std::chrono::duration<double, std::milli> elapsed = std::chrono::steady_clock::now() - start;
-    result.milliseconds = elapsed.count();
+    CaseResult result = judge(test.group, test.name,
+                              [&](CaseResult& filled) { MergeRun(runtime, test, options, filled).run(); });
     if (result.outcome == Outcome::failed) result.detail += "\n    " + test.describe();
     return result;
 }

@@ -316,33 +316,43 @@ class CaseRun {
     std::size_t compared_ = 0, total_ = 0;
 };
 
-}  // namespace
-
+// Whether no later call in this process can succeed: CUDA_ERROR_ILLEGAL_ADDRESS, _LAUNCH_TIMEOUT, and
+// _HARDWARE_STACK_ERROR .. _LAUNCH_FAILED of cuda.h.
 bool is_device_lost(const DriverError& error) {
-    // CUDA_ERROR_ILLEGAL_ADDRESS, _LAUNCH_TIMEOUT, and _HARDWARE_STACK_ERROR .. _LAUNCH_FAILED of cuda.h.
     return error.code() == 700 || error.code() == 702 || (error.code() >= 714 && error.code() <= 719);
 }
 
-CaseResult run_case(Runtime& runtime, const Case& test, const RunOptions& options) {
+}  // namespace
+
+CaseResult judge(const std::string& group, const std::string& name,
+                 const std::function<void(CaseResult&)>& body) {
     const auto start = std::chrono::steady_clock::now();
     CaseResult result;
-    result.name = test.name;
-    result.group = test.group;
+    result.group = group;
+    result.name = name;
+    const auto failed = [&](const std::exception& error) {
+        result.outcome = Outcome::failed;
+        result.detail = std::string("threw: ") + error.what();
+    };
     try {
-        CaseRun(runtime, test, options, result).run();
+        body(result);
     } catch (const NotHere& reason) {
         result.outcome = Outcome::skipped;
         result.detail = reason.what();
     } catch (const DriverError& error) {
-        result.outcome = Outcome::failed;
-        result.detail = std::string("threw: ") + error.what();
+        failed(error);
         result.device_lost = is_device_lost(error);
     } catch (const std::exception& error) {
-        result.outcome = Outcome::failed;
-        result.detail = std::string("threw: ") + error.what();
+        failed(error);
     }
     const std::chrono::duration<double, std::milli> elapsed = std::chrono::steady_clock::now() - start;
     result.milliseconds = elapsed.count();
+    return result;
+}
+
+CaseResult run_case(Runtime& runtime, const Case& test, const RunOptions& options) {
+    CaseResult result = judge(test.group, test.name,
+                              [&](CaseResult& filled) { CaseRun(runtime, test, options, filled).run(); });
     if (result.outcome == Outcome::failed) result.detail += "\n    " + test.describe();
     return result;
 }

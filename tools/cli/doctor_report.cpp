@@ -8,6 +8,7 @@
 #include "cli/output.hpp"
 #include "compiler/nvrtc.hpp"
 #include "engine/cache_report.hpp"
+#include "engine/environment.hpp"
 #include "planner/device_traits.hpp"
 #include "problem/vocabulary.hpp"
 

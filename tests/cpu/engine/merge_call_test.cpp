@@ -1,40 +1,21 @@
 // A call of op merge over the stub driver of tests/support/fake_cuda: what is launched with which arguments,
 // and what a kernel does not bind.
-#include <dlfcn.h>
-
 #include <cstring>
 
 #include "abi/merge_arguments.h"
-#include "attnsmith/runtime.hpp"
+#include "engine/fake_runtime.hpp"
 #include "problem/expect.hpp"
-#include "support/fake_cuda/fake_cuda.h"
 
 using namespace attnsmith;
+using attnsmith::test::at;
+using attnsmith::test::fake;
+using attnsmith::test::fake_options;
 using attnsmith::test::refused;
 
 namespace {
 
-fake_cuda_state& fake() {
-    static void* const handle = dlopen(ATTNSMITH_FAKE_CUDA, RTLD_NOW);
-    REQUIRE(handle != nullptr);
-    return *reinterpret_cast<fake_cuda_state* (*)()>(dlsym(handle, "fake_cuda_get_state"))();
-}
-
-RuntimeOptions options() {
-    RuntimeOptions options;
-    options.use_cache = false;
-    options.log_level = LogLevel::off;
-    options.driver_path = ATTNSMITH_FAKE_CUDA;
-    return options;
-}
-
 const AttentionSpec kSpec{
     .op = Op::merge, .dtype = DType::bf16, .head_dim_vo = 64, .q_heads = 3, .lse = true};
-
-Tensor at(int place, DType dtype, std::initializer_list<std::int64_t> shape) {
-    return Tensor::contiguous(
-        reinterpret_cast<void*>(std::uintptr_t{0x1000000} * static_cast<unsigned>(place)), dtype, shape);
-}
 
 MergeTensors tensors(std::int64_t tokens) {
     const Tensor wide = at(2, DType::f32, {tokens, 3, 7});
@@ -49,7 +30,7 @@ MergeTensors tensors(std::int64_t tokens) {
 
 TEST_CASE("a merge launches one grid with the tensors that were bound", "[engine][merge]") {
     fake() = {};
-    Runtime runtime(options());
+    Runtime runtime(fake_options());
     const Kernel kernel = runtime.prepare(kSpec, {1, 33, 1});
     CHECK(kernel.workspace_bytes(1, 33, 1) == 0);
     fake().param_bytes = sizeof(abi::MergeArguments);
@@ -85,7 +66,7 @@ TEST_CASE("a merge launches one grid with the tensors that were bound", "[engine
 
 TEST_CASE("a merge of no tokens launches nothing", "[engine][merge]") {
     fake() = {};
-    Runtime runtime(options());
+    Runtime runtime(fake_options());
     const Call call = runtime.prepare(kSpec, {}).bind(tensors(0));
     CHECK(call.describe() == "nothing to launch");
     call.launch();
@@ -94,7 +75,7 @@ TEST_CASE("a merge of no tokens launches nothing", "[engine][merge]") {
 
 TEST_CASE("a kernel binds the tensors of its own op", "[engine][merge]") {
     fake() = {};
-    Runtime runtime(options());
+    Runtime runtime(fake_options());
     const Kernel merge = runtime.prepare(kSpec, {});
     CHECK(merge.spec() == kSpec);
     CHECK(refused([&] { merge.bind(AttentionTensors{}, {}); }).field() == "op");

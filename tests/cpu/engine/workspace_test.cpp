@@ -1,40 +1,19 @@
 // The workspace that a call is given, over the stub driver of tests/support/fake_cuda.
-#include <dlfcn.h>
-
-#include "attnsmith/runtime.hpp"
+#include "engine/fake_runtime.hpp"
 #include "problem/expect.hpp"
-#include "support/fake_cuda/fake_cuda.h"
 
 using namespace attnsmith;
+using attnsmith::test::at;
 using attnsmith::test::contains;
+using attnsmith::test::fake;
+using attnsmith::test::fake_options;
 using attnsmith::test::refused;
 
-namespace {
-
-fake_cuda_state& fake() {
-    static void* const handle = dlopen(ATTNSMITH_FAKE_CUDA, RTLD_NOW);
-    REQUIRE(handle != nullptr);
-    return *reinterpret_cast<fake_cuda_state* (*)()>(dlsym(handle, "fake_cuda_get_state"))();
-}
-
-RuntimeOptions options() {
-    RuntimeOptions options;
-    options.use_cache = false;
-    options.log_level = LogLevel::off;
-    options.driver_path = ATTNSMITH_FAKE_CUDA;
-    return options;
-}
-
-Tensor at(int place, DType dtype, std::initializer_list<std::int64_t> shape) {
-    return Tensor::contiguous(
-        reinterpret_cast<void*>(std::uintptr_t{0x1000000} * static_cast<unsigned>(place)), dtype, shape);
-}
-
-}  // namespace
+namespace {}  // namespace
 
 TEST_CASE("a workspace that is given has memory of its own", "[engine][workspace]") {
     fake() = {};
-    Runtime runtime(options());
+    Runtime runtime(fake_options());
     const Kernel kernel = runtime.prepare({.head_dim_qk = 64, .q_heads = 2}, {2, 4, 8});
     const AttentionTensors tensors{.q = at(1, DType::bf16, {2, 4, 2, 64}),
                                    .k = at(2, DType::bf16, {2, 8, 2, 64}),
