@@ -18,7 +18,8 @@ from .runtime import Runtime, default_runtime
 
 _MOST_KERNELS = 4096  # distinct problems that are remembered; beyond, finding one starts over
 _MOST_SIZES = 1024  # of one of them
-_MOST_RECIPES = 1024  # each of about 5 KB
+_MOST_RECIPES = 1024  # each of about 6 KB
+_MOST_SEEN = 1024  # layouts met once; those that come again later than that are not kept
 LONGEST = 1 << 30
 _MOST_PACKED = (1 << 31) - 1  # queries times group size
 _WORKSPACE_WORD = AttentionBlock.WORKSPACE_WORD
@@ -80,7 +81,7 @@ class _Prepared:
 class _Recipe:
     """All that calls with the same layouts and options share."""
 
-    __slots__ = ("entry", "nbytes", "views", "bounds", "blocks", "slots", "v_offset", "o_shape", "lse_shape", "kind",
+    __slots__ = ("entry", "nbytes", "views", "bounds", "spare", "blocks", "slots", "v_offset", "o_shape", "lse_shape", "kind",
                  "as_q", "finish")
 
     def __init__(self, dispatch: "Dispatch", form: Form, given: List[Any], options: Options, index: int,
@@ -94,13 +95,19 @@ class _Recipe:
         self.as_q = given[0][1] == self.o_shape and tuple(given[0][2]) == _views.compact_strides(self.o_shape)
         o = problem.as_kernel(given[3] or _new(self.o_shape, self.kind, q))
         lse = None if self.lse_shape is None else problem.as_kernel(_new(self.lse_shape, _views.FP32, q))
-        self.entry = dispatch.kernel(problem, alignment_of((q, k, v, o), pointer_bits), given[4] is not None,
+        bits = pointer_bits
+        for strides in (q[2], k[2], v[2], o[2]):
+            for stride in strides[:-1]:
+                bits |= stride << 1
+        # A stride that reaches nothing does not count; most layouts need no such look.
+        alignment = alignment_of((q, k, v, o), pointer_bits) if bits & 15 else 16
+        self.entry = dispatch.kernel(problem, alignment, given[4] is not None,
                                      given[5] is not None, index)
         tokens = q[1][0] if len(q[1]) == 3 else q[1][0] * q[1][1]
         self.nbytes = self.entry.needed(problem.batch, tokens, problem.max_kv_len)
         self.bounds = problem.max_q_len, problem.max_kv_len
         self.views = (q, k, v, o, lse, given[4], given[5], *problem.batch_views)
-        self.blocks: List[AttentionBlock] = []
+        self.spare = self.blocks = dispatch.blocks
 
         # Where pointers go: of the tensors that are given, in their order, then of v in one tensor with k, o and lse.
         order = [field for field, view in zip(form.fields, given) if view is not None]
@@ -112,12 +119,18 @@ class _Recipe:
         self.slots = AttentionBlock.pointer_words(self.views, order)
 
     def block(self) -> AttentionBlock:
+        """One that has all but the pointers and the workspace. It comes back to `blocks`."""
         try:
-            return self.blocks.pop()
+            if self.blocks is not self.spare:
+                return self.blocks.pop()
+        except IndexError:
+            pass
+        try:
+            block = self.spare.pop()
         except IndexError:
             block = AttentionBlock()
-            block.fill(self.views, *self.bounds, 0, 0)
-            return block
+        block.fill(self.views, *self.bounds, 0, 0)
+        return block
 
 
 class Dispatch:
@@ -131,6 +144,8 @@ class Dispatch:
         self.run_merge = library.functions.attnsmith_run_merge
         self.prepared: Dict[Tuple[Any, ...], _Prepared] = {}
         self.recipes: Dict[Tuple[Any, ...], _Recipe] = {}
+        self.seen: Set[int] = set()
+        self.blocks: List[AttentionBlock] = []
         self.workspaces = Workspaces(runtime.allocate, runtime.synchronize)
         self.merge_blocks: Dict[int, List[MergeBlock]] = {}
         self.wait = runtime.synchronize
@@ -161,11 +176,20 @@ class Dispatch:
 
     def recipe(self, key: Tuple[Any, ...], form: Form, views: List[Any], options: Options, index: int,
                pointer_bits: int) -> _Recipe:
+        """A new one, which is kept if its key comes for the second time: layouts with token counts in them may never
+        come again, and to keep many objects makes Python's garbage collector slow."""
         recipe = _Recipe(self, form, views, options, index, pointer_bits)
         if index >= 0:
-            if len(self.recipes) >= _MOST_RECIPES:
-                self.recipes.clear()
-            self.recipes[key] = recipe
+            number = hash(key)
+            if number in self.seen:
+                if len(self.recipes) >= _MOST_RECIPES:
+                    self.recipes.clear()
+                recipe.blocks = []
+                self.recipes[key] = recipe
+            else:
+                if len(self.seen) >= _MOST_SEEN:
+                    self.seen.clear()
+                self.seen.add(number)
         return recipe
 
     def settle(self, index: int, stream: int) -> None:
@@ -297,6 +321,8 @@ def _run(dispatch: Dispatch, framework: Framework, index: int, stream: int, form
     key = (form, index, bits, options, *layouts)
     recipe = dispatch.recipes.get(key)
     if recipe is None:
+        if views is None and all(tensors[i] is not None for i in form.required):
+            views = framework.views(pointers, layouts)
         views = views or _views_of(form, tensors, Order(stream, dispatch.wait))
         recipe = dispatch.recipe(key, form, views, options, index, bits)
 

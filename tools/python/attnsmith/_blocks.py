@@ -81,8 +81,12 @@ class AttentionBlock(Block):
     @staticmethod
     def pointer_words(views: Sequence[Optional[View]], fields: Sequence[int]) -> "tuple[int, ...]":
         """Where the data pointers of these fields are after `fill`."""
-        return tuple((_ATTENTION.size + _SLOT_BYTES * sum(view is not None for view in views[:field])) // 8
-                     for field in fields)
+        words, at = [], _ATTENTION.size // 8
+        for view in views:
+            words.append(at)
+            if view is not None:
+                at += _SLOT_BYTES // 8
+        return tuple([words[field] for field in fields])
 
     def fill(self, views: Sequence[Optional[View]], max_q_len: int, max_kv_len: int, workspace: int,
              workspace_bytes: int) -> None:

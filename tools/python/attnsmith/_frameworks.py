@@ -11,7 +11,7 @@ import sys
 from functools import partial
 from typing import Any, Callable, NoReturn, Optional, Sequence
 
-from . import _views
+from . import _abi, _views
 from ._dlpack import borrow
 from ._views import View
 from .buffers import Array, Buffer
@@ -75,6 +75,10 @@ class Framework:
         """For a framework that is quicker without views: the pointers of those tensors that are not None, and what says
         the shape, strides, dtype and device of each, or None, in values that can be compared and hashed. None where
         `view` has to have a look, if only to name what is wrong."""
+        return None
+
+    def views(self, pointers: Sequence[int], layouts: Sequence[Any]) -> "Optional[list[Optional[View]]]":
+        """The views of what `layouts` gave. None where `view` has to have a look."""
         return None
 
     def scope(self, index: int, stream: Optional[int]) -> Any:
@@ -215,6 +219,14 @@ class Torch(Framework):
         except (AttributeError, NotImplementedError, RuntimeError):
             return None
         return pointers, layouts
+
+    def views(self, pointers: Sequence[int], layouts: Sequence[Any]) -> "Optional[list[Optional[View]]]":
+        rest = iter(pointers)
+        try:
+            return [layout and (next(rest), layout[0], layout[1], self.kinds[layout[2]], layout[3] << 32 | _abi.DL_CUDA)
+                    for layout in layouts]
+        except KeyError:
+            return None
 
     def scope(self, index: int, stream: Optional[int]) -> Any:
         cuda = self.torch.cuda
