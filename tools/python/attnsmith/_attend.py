@@ -1,6 +1,6 @@
-"""How the plain attention functions call: what a layout of tensors needs is worked out at its first call, into a recipe,
-and looked up after that. A call with a known layout then costs the reading of its tensors, one look-up, the writing of
-their pointers and the launch."""
+"""How the plain attention functions call: what a layout of tensors needs is worked out once, into a recipe, and looked
+up after that. A call with a known layout then costs the reading of its tensors, one look-up, the writing of their
+pointers and the launch."""
 
 from __future__ import annotations
 
@@ -48,10 +48,11 @@ class Problem(NamedTuple):
 
 
 class Form:
-    """One of the functions: the names of its tensors, q, k, v, out, sinks and alibi_slopes first, then some
-    of the fields of attnsmith_batch; which must be given; and what they mean."""
+    """One of the functions: the names of its tensors, q, k, v, out, sinks and alibi_slopes first, then some of the
+    fields of attnsmith_batch; which must be given; and what they mean."""
 
-    def __init__(self, names: Tuple[str, ...], required: Set[int], resolve: Callable[[List[Any], Options], Problem]) -> None:
+    def __init__(self, names: Tuple[str, ...], required: Set[int],
+                 resolve: Callable[[List[Any], Options], Problem]) -> None:
         self.names = names
         self.fields = (0, 1, 2, 3, 5, 6, *map(_FIELDS.index, names[6:]))
         self.required = required
@@ -81,8 +82,8 @@ class _Prepared:
 class _Recipe:
     """All that calls with the same layouts and options share."""
 
-    __slots__ = ("entry", "nbytes", "views", "bounds", "spare", "blocks", "slots", "v_offset", "o_shape", "lse_shape", "kind",
-                 "as_q", "finish")
+    __slots__ = ("entry", "nbytes", "views", "bounds", "spare", "blocks", "slots", "v_offset", "o_shape", "lse_shape",
+                 "kind", "as_q", "finish")
 
     def __init__(self, dispatch: "Dispatch", form: Form, given: List[Any], options: Options, index: int,
                  pointer_bits: int) -> None:
@@ -114,7 +115,7 @@ class _Recipe:
         self.v_offset = None
         if given[2] is None:
             order.append(2)
-            self.v_offset = v[0] - k[0]
+            self.v_offset = 0 if 0 in k[1] else v[0] - k[0]
         order += [field for field, view in ((3, given[3]), (4, None)) if view is None and self.views[field] is not None]
         self.slots = AttentionBlock.pointer_words(self.views, order)
 
