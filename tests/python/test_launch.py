@@ -7,6 +7,7 @@ import tempfile
 import threading
 import unittest
 import weakref
+from unittest import mock
 
 from support import FAKE_CUDA, SMALL, PythonTest, attnsmith, fake_state, nvrtc_missing
 
@@ -224,8 +225,55 @@ class Plain(LaunchTest):
         for kv_len in (33, 40, 64):
             k = self.array(1, kv_len, 2, 64)
             attnsmith.attention(q, k, k)
-            entries.add(len(attnsmith.functions._dispatch().prepared))
+            entries.add(len(attnsmith._attend.dispatch_now().prepared))
         self.assertEqual(entries, {1})
+
+    def launched_pointers(self, count=4):
+        return list((ctypes.c_uint64 * 512).from_buffer(self.state.last_launch.parameter)[:count])
+
+    def test_layouts_are_kept_from_the_second_time_on(self):
+        """Calls with a layout that is known launch with their own pointers, stream and options."""
+        self.state.param_bytes = 64
+        recipes = attnsmith._attend.dispatch_now().recipes
+        stream = self.stream()
+        for kept in (0, 1, 1, 1):
+            q, k, v, out = (self.array(1, n, heads, 64) for n, heads in ((8, 4), (16, 2), (16, 2), (8, 4)))
+            attnsmith.attention(q, k, v, out=out, stream=stream)
+            self.assertEqual(len(recipes), kept)
+            self.assertEqual(self.launched_pointers(), [one.data for one in (q, k, v, out)])
+            self.assertEqual(self.state.last_launch.stream, stream)
+        for offset, kept in ((2, 1), (2, 2), (0, 2)):  # another alignment is another kernel
+            q = self.array(1, 8, 4, 64, offset=offset)
+            attnsmith.attention(q, k, v, out=out)
+            self.assertEqual((len(recipes), self.launched_pointers()[0]), (kept, q.data))
+        for _ in range(3):
+            made = attnsmith.attention(q, k, v)
+            self.assertEqual(self.launched_pointers()[3], made.data)
+            o, lse = attnsmith.attention(q, k, v, return_lse=True)
+            self.assertEqual(self.launched_pointers()[3], o.data)
+            self.assert_refused("k", attnsmith.attention, q, None, v)
+            self.assert_refused("o", attnsmith.attention, q, k, v, out=q)
+            self.assert_refused("k.shape[3]", attnsmith.attention, q, self.array(1, 16, 2, 32), v)
+
+    def test_pages_in_one_tensor_when_they_are_known(self):
+        self.state.param_bytes = 64
+        lens, table = self.array(2, dtype="int32", values=[20, 3]), self.array(2, 2, dtype="int32", values=[0, 1, 2, 0])
+        for _ in range(4):
+            q, cache = self.array(2, 4, 64), self.array(4, 2, 16, 2, 64)
+            o = attnsmith.paged_attention(q, cache, table, lens)
+            v = cache.data + cache.strides[1] * 2
+            self.assertEqual(self.launched_pointers(), [q.data, cache.data, v, o.data])
+
+    def test_how_many_layouts_are_kept(self):
+        limits = {"_MOST_RECIPES": 3, "_MOST_SEEN": 5}
+        dispatch = attnsmith._attend.dispatch_now()
+        with mock.patch.multiple(attnsmith._attend, **limits):
+            for kv_len in range(1, 10):
+                k = self.array(1, kv_len, 2, 64)
+                for _ in range(3):
+                    attnsmith.attention(self.array(1, 1, 4, 64), k, k)
+                self.assertLessEqual(len(dispatch.recipes), 3)
+                self.assertLessEqual(len(dispatch.seen), 5)
 
     def test_nothing_is_allocated_on_the_way(self):
         q, k, out = self.array(1, 8, 4, 64), self.array(1, 16, 2, 64), self.array(1, 8, 4, 64)
@@ -245,7 +293,7 @@ class Plain(LaunchTest):
         k, out = self.array(1, 16, 2, 64), self.array(1, 8, 4, 64)
         for offset, alignment in ((0, 16), (8, 8), (4, 4), (2, 2)):
             attnsmith.attention(self.array(1, 8, 4, 64, offset=offset), k, k, out=out)
-            keys = list(attnsmith.functions._dispatch().prepared)
+            keys = list(attnsmith._attend.dispatch_now().prepared)
             self.assertIn(alignment, keys[-1])
 
     def test_empty(self):

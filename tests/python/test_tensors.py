@@ -201,8 +201,8 @@ class Tensors(PythonTest):
 
     def test_alignment_class(self):
         def alignment(pointer, shape, strides):
-            from attnsmith.functions import _alignment
-            return _alignment([(pointer, shape, strides, _views.BF16, CUDA0)])
+            from attnsmith._attend import alignment_of
+            return alignment_of([(pointer, shape, strides, _views.BF16, CUDA0)])
         self.assertEqual(alignment(4096, (2, 3, 8), (24, 8, 1)), 16)
         self.assertEqual(alignment(4104, (2, 3, 8), (24, 8, 1)), 8)
         self.assertEqual(alignment(4096, (2, 3, 8), (24, 10, 1)), 4)
@@ -213,13 +213,13 @@ class Tensors(PythonTest):
         self.assertEqual(alignment(4097, (2, 3, 8), (24, 8, 1)), 2, "the library names this pointer")
 
     def test_windows(self):
-        from attnsmith.functions import _pair
-        self.assertEqual([_pair(window) for window in ((3, 0), [3, -1], (None, 2), (-1, -1))],
+        from attnsmith._attend import pair
+        self.assertEqual([pair(window) for window in ((3, 0), [3, -1], (None, 2), (-1, -1))],
                          [(3, 0), (3, None), (None, 2), (None, None)])
-        error = self.assert_refused("window", _pair, 128)
+        error = self.assert_refused("window", pair, 128)
         self.assertIn("(127, 0)", error.accepted)
         for window in (0, (1,), (1, 2, 3), 1.5):
-            self.assert_refused("window", _pair, window)
+            self.assert_refused("window", pair, window)
 
     def test_streams(self):
         self.assertEqual(_frameworks.raw_stream(7), 7)

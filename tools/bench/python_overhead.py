@@ -1,11 +1,15 @@
 """What a call from Python costs the host, with torch on a GPU: python_overhead.py [--calls N] [--rounds N] [--json].
 
-The problems are tiny, so that the GPU is never behind. Each round enqueues CALLS calls and waits outside of the timed
-part; printed are the median and the least over the rounds, in microseconds a call. ATTNSMITH_LIBRARY, or an installed
-wheel, is what is measured.
+The problems are tiny, so that the GPU is never behind. Each round enqueues CALLS calls of one case and waits outside of
+the timed part; rounds go over all cases in turn, so that a disturbance of the host meets all of them. Printed are the
+median and the least over the rounds, in microseconds a call, and the same as multiples of an empty call through ctypes:
+hosts differ several times over, these multiples much less. "for scale" are costs that no binding gets below.
+ATTNSMITH_LIBRARY, or an installed wheel, is what is measured.
 """
 
 import argparse
+import ctypes
+import gc
 import json
 import pathlib
 import statistics
@@ -22,19 +26,44 @@ import torch
 import attnsmith.torch
 
 
-def measure(function, calls, rounds):
-    """Microseconds a call: (median, least)."""
-    for _ in range(50):
-        function()
-    times = []
-    for _ in range(rounds):
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        for _ in range(calls):
+SCALE = "empty ctypes call, for scale"
+
+
+def measure(functions, calls, rounds):
+    """Microseconds a call: {name: (median, least)}."""
+    times = {name: [] for name in functions}
+    for function in functions.values():
+        for _ in range(50):
             function()
-        times.append((time.perf_counter() - start) / calls * 1e6)
-    torch.cuda.synchronize()
-    return statistics.median(times), min(times)
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(rounds):
+            for name, function in functions.items():
+                torch.cuda.synchronize()
+                start = time.perf_counter()
+                for _ in range(calls):
+                    function()
+                times[name].append((time.perf_counter() - start) / calls * 1e6)
+                torch.cuda.synchronize()
+    finally:
+        gc.enable()
+    return {name: (statistics.median(some), min(some)) for name, some in times.items()}
+
+
+def empty_call():
+    """A C function that does nothing, with as many arguments as a plain function's launch has."""
+    function = attnsmith.default_runtime()._library.functions["attnsmith_abi_version"]  # ignores them
+    function.argtypes, function.restype = [ctypes.c_void_p] * 6, ctypes.c_int
+    arguments = [ctypes.c_void_p(64)] * 6
+    return lambda: function(*arguments)
+
+
+def bare_launch(call, stream):
+    """attnsmith_launch and nothing around it: what the library and the driver take of the cases."""
+    function, pointer = call._library.functions.attnsmith_launch, ctypes.c_void_p(call._pointer)
+    error, stream = ctypes.byref(ctypes.c_void_p()), ctypes.c_void_p(stream)
+    return lambda: function(pointer, stream, error)
 
 
 def cases():
@@ -55,6 +84,8 @@ def cases():
     swapped_q, swapped_k = dense_q.transpose(1, 2), dense_k.transpose(1, 2)
     sdpa, own = torch.nn.functional.scaled_dot_product_attention, attnsmith.torch.scaled_dot_product_attention
     return {
+        SCALE: empty_call(),
+        "bare launch, for scale": bare_launch(call, stream),
         "Call.launch()": call.launch,
         "Call.launch(stream)": lambda: call.launch(stream),
         "attention(out=)": lambda: attnsmith.attention(dense_q, dense_k, dense_k, causal=True, out=dense_o),
@@ -69,23 +100,25 @@ def cases():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--calls", type=int, default=500)
-    parser.add_argument("--rounds", type=int, default=21)
+    parser.add_argument("--calls", type=int, default=300)
+    parser.add_argument("--rounds", type=int, default=51)
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     if not torch.cuda.is_available():
         print("skipped: no GPU")
         return 77
     with torch.no_grad():
-        results = {name: measure(function, arguments.calls, arguments.rounds) for name, function in cases().items()}
+        results = measure(cases(), arguments.calls, arguments.rounds)
     if arguments.json:
         print(json.dumps({"device": torch.cuda.get_device_name(), "attnsmith": attnsmith.__version__,
                           "microseconds": {name: {"median": median, "least": least}
                                            for name, (median, least) in results.items()}}))
         return 0
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, attnsmith {attnsmith.__version__}")
+    unit = results[SCALE]
+    print(f"{'':32} {'median':>10} {'least':>10}   empty calls")
     for name, (median, least) in results.items():
-        print(f"{name:32} {median:7.2f} us (least {least:.2f})")
+        print(f"{name:32} {median:7.2f} us {least:7.2f} us {median / unit[0]:6.1f} {least / unit[1]:6.1f}")
     return 0
 
 

@@ -62,15 +62,31 @@ _TENSOR_COUNT = len(_abi.TENSOR_FIELDS)
 
 
 class AttentionBlock(Block):
-    """Of attnsmith_bind and attnsmith_run."""
+    """Of attnsmith_bind and attnsmith_run. `words` are its memory in units of 8 bytes: of a block that is filled, the
+    pointers and the workspace can be replaced there."""
 
-    __slots__ = ("tensors", "batch", "workspace")
+    __slots__ = ("tensors", "batch", "workspace", "words", "arguments", "error_argument")
+    WORKSPACE_WORD = (_TENSORS_BYTES + _BATCH_BYTES) // 8 + 1  # its data, before its bytes
 
     def __init__(self) -> None:
         super().__init__(_ATTENTION.size - 8, _TENSOR_COUNT + len(_abi.BATCH_FIELDS))
         self.tensors = self.address
         self.batch = self.tensors + _TENSORS_BYTES
         self.workspace = self.batch + _BATCH_BYTES
+        self.words = memoryview(self._memory).cast("Q")
+        # Made once, since ctypes makes them of numbers at every call.
+        self.arguments = tuple(map(ctypes.c_void_p, (self.tensors, self.batch, self.workspace)))
+        self.error_argument = ctypes.c_void_p(self.error)
+
+    @staticmethod
+    def pointer_words(views: Sequence[Optional[View]], fields: Sequence[int]) -> "tuple[int, ...]":
+        """Where the data pointers of these fields are after `fill`."""
+        words, at = [], _ATTENTION.size // 8
+        for view in views:
+            words.append(at)
+            if view is not None:
+                at += _SLOT_BYTES // 8
+        return tuple([words[field] for field in fields])
 
     def fill(self, views: Sequence[Optional[View]], max_q_len: int, max_kv_len: int, workspace: int,
              workspace_bytes: int) -> None:

@@ -11,7 +11,7 @@ import sys
 from functools import partial
 from typing import Any, Callable, NoReturn, Optional, Sequence
 
-from . import _views
+from . import _abi, _views
 from ._dlpack import borrow
 from ._views import View
 from .buffers import Array, Buffer
@@ -70,6 +70,16 @@ class Framework:
         if view[3] not in _views.WORDS:
             refuse_dtype(name, f"DLPack type {view[3] >> 32:#x}")
         return view
+
+    def layouts(self, tensors: Sequence[Any]) -> "Optional[tuple[list[int], list[Any]]]":
+        """For a framework that is quicker without views: the pointers of those tensors that are not None, and what says
+        the shape, strides, dtype and device of each, or None, in values that can be compared and hashed. None where
+        `view` has to have a look, if only to name what is wrong."""
+        return None
+
+    def views(self, pointers: Sequence[int], layouts: Sequence[Any]) -> "Optional[list[Optional[View]]]":
+        """The views of what `layouts` gave. None where `view` has to have a look."""
+        return None
 
     def scope(self, index: int, stream: Optional[int]) -> Any:
         """What makes this GPU, and this stream unless it is None, the current one; None where they are already."""
@@ -163,6 +173,7 @@ class Torch(Framework):
         self.current_device = getattr(inner, "_cuda_getDevice", public.current_device)
         self.is_capturing = getattr(inner, "_cuda_isCurrentStreamCapturing", public.is_current_stream_capturing)
         self.is_grad_enabled = torch.is_grad_enabled
+        self.empty_like: Any = getattr(torch, "empty_like", None)
 
     def index(self, tensor: Any, name: str) -> int:
         if not tensor.is_cuda:
@@ -191,6 +202,31 @@ class Torch(Framework):
                 raise InvalidRequest(name, f"a tensor of which {error}".splitlines()[0],
                                      "a tensor with strided CUDA memory") from error
             return of(tensor, name).view(tensor, name, order or Order(0, lambda stream: None))
+
+    def layouts(self, tensors: Sequence[Any]) -> "Optional[tuple[list[int], list[Any]]]":
+        pointers: "list[int]" = []
+        layouts: "list[Any]" = []
+        gradients = self.is_grad_enabled()
+        try:
+            for tensor in tensors:
+                if tensor is None:
+                    layouts.append(None)
+                elif not tensor.is_cuda or gradients and tensor.requires_grad:
+                    return None
+                else:
+                    pointers.append(tensor.data_ptr())
+                    layouts.append((tensor.shape, tensor.stride(), tensor.dtype, tensor.get_device()))
+        except (AttributeError, NotImplementedError, RuntimeError):
+            return None
+        return pointers, layouts
+
+    def views(self, pointers: Sequence[int], layouts: Sequence[Any]) -> "Optional[list[Optional[View]]]":
+        rest = iter(pointers)
+        try:
+            return [layout and (next(rest), layout[0], layout[1], self.kinds[layout[2]], layout[3] << 32 | _abi.DL_CUDA)
+                    for layout in layouts]
+        except KeyError:
+            return None
 
     def scope(self, index: int, stream: Optional[int]) -> Any:
         cuda = self.torch.cuda

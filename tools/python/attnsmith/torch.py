@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional, Sequence, Tuple
+from typing import Any, List, Optional, Tuple
 
-from . import _views
+from . import _frameworks, _views
+from ._attend import Form, Options, Problem, attend
 from ._frameworks import Torch
 from ._views import View
 from .errors import InvalidRequest, Unsupported
-from .functions import _attend, _begin, _dispatch
 
 
 def _as_batch(view: View, name: str) -> View:
@@ -63,25 +63,29 @@ def scaled_dot_product_attention(query: Any, key: Any, value: Any, attn_mask: An
                           "kv_lens and alibi_slopes")
     if dropout_p:
         raise Unsupported(f"dropout_p {dropout_p} is not supported: there is no training; pass 0.0")
-    dispatch = _dispatch()
-    framework, index, order, scope = _begin(dispatch, query, "query", None)
-    if not isinstance(framework, Torch):
+    if not isinstance(_frameworks.of(query, "query"), Torch):
         raise InvalidRequest("query", f"an object of type {type(query).__name__}", "a torch.Tensor")
-    q_shape = query.shape
-    q = _as_batch(framework.view(query, "query", order), "query")
-    k = _as_batch(framework.view(key, "key", order), "key")
-    v = _as_batch(framework.view(value, "value", order), "value")
+    return attend(_SDPA, (query, key, value, None, None, None),
+                  (is_causal, None, None, scale, False, "default", "default", enable_gqa), None)
+
+
+def _resolve(views: List[Any], options: Options) -> Problem:
+    q_shape, key_shape = views[0][1], views[1][1]
+    q, k, v = (_as_batch(view, name) for view, name in zip(views[:3], _SDPA.names))
+    is_causal, _, _, scale, *others, enable_gqa = options
     batch, q_len, q_heads, _ = q[1]
     if not enable_gqa and q_heads != k[1][2]:
-        raise InvalidRequest("key.shape", str(tuple(key.shape)), f"{q_heads} heads as query has, or enable_gqa=True")
+        raise InvalidRequest("key.shape", str(tuple(key_shape)), f"{q_heads} heads as query has, or enable_gqa=True")
     window = None
     if is_causal:
         k, v, is_causal, window = _causal_from_the_top(q_len, k, v)
     heads = q_shape[-3:-2]  # none for two axes
-    rows: Sequence[int] = (*q_shape[:-3], q_len, *heads)
-    result = (rows, lambda view: _as_rows(view, batch, len(heads)), _transposed if heads else lambda tensor: tensor)
-    return _attend(dispatch, framework, index, order, scope, query, q, k, v, (None,) * 8, "dense", None, batch, q_len,
-                   k[1][1], is_causal, window, None, None, scale, None, False, None, "default", "default", result)
+    return Problem(q, k, v, (None,) * 8, "dense", None, batch, q_len, k[1][1],
+                   (is_causal, window, None, scale, *others), (*q_shape[:-3], q_len, *heads),
+                   lambda view: _as_rows(view, batch, len(heads)), _transposed if heads else lambda tensor: tensor)
+
+
+_SDPA = Form(("query", "key", "value", "out", "sinks", "alibi_slopes"), {0, 1, 2}, _resolve)
 
 
 def _as_rows(view: View, batch: int, has_heads: int) -> View:
