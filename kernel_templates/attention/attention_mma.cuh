@@ -82,6 +82,10 @@ struct AttentionMma {
                 n * Config::tile_kv < of_last.first || (n + 1) * Config::tile_kv > of_first.end;
             step(tiles, n, end_tile, masked);
         }
+        copy_wait<0>();
+        // o takes the place of q, whose layout it need not share. Where no tile was taken, no barrier has
+        // said yet that all threads' copies of q have landed and that all warps have read theirs.
+        if (first_tile == end_tile) __syncthreads();
         close();
     }
 
@@ -285,10 +289,6 @@ struct AttentionMma {
     }
 
     __device__ void close() {
-        copy_wait<0>();
-        // Where no tile was taken, no barrier has said yet that all threads' copies of q have landed, which o
-        // is about to take the place of.
-        if constexpr (!kQueriesInRegisters && Config::warps_kv == 1) __syncthreads();
 #pragma unroll
         for (int i = 0; i < 2; ++i) l[i] = row_sum(l[i]);
         if constexpr (Config::warps_kv > 1) {
@@ -327,7 +327,6 @@ struct AttentionMma {
 
     // One warp's 16 rows, by way of shared memory so that global stores are 16 bytes wide.
     __device__ void store_rows() const {
-        __syncwarp();  // the rows of q that o takes the place of are this warp's own
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
             const int32 in_tile = warp_row + lane / 4 + 8 * i;

@@ -91,7 +91,10 @@ class Prewarm(CliTest):
                 self.assert_ok(self.run_cli("cache", "clear", "--cache", "kernels", "--yes"))
 
     def test_bar_on_a_terminal(self):
-        ours, theirs = pty.openpty()
+        try:
+            ours, theirs = pty.openpty()
+        except OSError as error:  # a container without /dev/pts
+            self.skipTest(f"no pseudo-terminal: {error}")
         process = self.start("prewarm", *SMALL, "--sm", "90", "--cache", "kernels", stderr=theirs)
         os.close(theirs)
         drawn = b""
