@@ -101,7 +101,7 @@ struct KeyValueTiles {
         for (int32 round = 0; round < kRounds; ++round) {
             const int32 row = first_row + round * kRows;
             if (Config::tile_kv % kRows != 0 && row >= Config::tile_kv) break;
-            bool valid = Config::paged || is_read(first_key + row);  // paged: look_up() has asked
+            bool valid = is_read(first_key + row);
             if constexpr (HeadDim % 16 != 0) valid = valid && chunk < HeadDim / 8;
             const uint16* source = next;
             if constexpr (Config::paged) {
