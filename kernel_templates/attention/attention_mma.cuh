@@ -3,8 +3,7 @@
 //   One block: a tile of packed query rows (token x query head of the group) of one sequence and KV head,
 //   against the keys that these rows may see, within one chunk of a KV split.
 //
-//            global ──cp.async──> K ring, V ring (Config::stages each)      all threads load, all threads
-//            compute
+//            global ──cp.async──> K ring, V ring (Config::stages each)      all threads load and compute
 //     tile n:   K(n) ready │ S = Q K(n)^T   mask   online softmax │ V(n) ready │ O += P V(n)
 //               start V(n-1+stages)                               │ start K(n+stages)
 //

@@ -1,5 +1,5 @@
-// The launch: one driver call, no allocation, no string, no lock, so that a resolved handle costs what a bare
-// cuLaunchKernelEx does.
+// The launch: no allocation, no string, no lock, and one driver call (into a default stream also the question
+// whose context is current), so that a resolved handle costs what a bare cuLaunchKernelEx does.
 //
 // Which handle: KernelFunction::handle() (a CUkernel) is right in every context of its device, since the
 // driver picks the stream's context, or the current one for the default stream. A CUfunction

@@ -224,33 +224,25 @@ std::optional<Obtained> Cubins::compile_first(const KernelSource& source, const 
     return Obtained{compiled.cubin, compiled.origin};
 }
 
-// Over all processes. Whoever waits for another process's compile holds no slot, and whoever waits for a slot
-// no lock.
+// Over all processes. Whoever waits for another process's compile holds no slot, so that others compile.
 Cubins::Compiled Cubins::compile_once(const KernelSource& source, const Accept& accept) {
-    if (store_.options().directory.empty()) {
-        const CompileSlots::Slot slot(compile_slots_);
-        return {compile(source), Origin::compiled};
+    std::optional<CompileSlots::Slot> slot(std::in_place, compile_slots_);
+    std::optional<cache::Lock> lock;
+    if (!store_.options().directory.empty()) {
+        lock = store_.try_lock(source.key);
+        if (lock->state() == cache::LockState::timed_out) {
+            slot.reset();
+            lock = store_.lock(source.key);
+        }
+        if (lock->state() == cache::LockState::timed_out) {
+            (*log_)(LogLevel::warn,
+                    "cache: waited {:.0f} s for another process to compile {}; compiling it here too",
+                    std::chrono::duration<double>(lock->waited()).count(), source.kernel.name());
+        }
+        // Between the look before and the lock another process may have come and gone.
+        if (auto cubin = find_stored(source, accept)) return {std::move(cubin), Origin::waited};
     }
-    {
-        const CompileSlots::Slot slot(compile_slots_);
-        const cache::Lock lock = store_.try_lock(source.key);
-        if (lock.state() != cache::LockState::timed_out) return compile_under_lock(source, accept);
-    }
-    const cache::Lock lock = store_.lock(source.key);
-    if (lock.state() == cache::LockState::timed_out) {
-        (*log_)(LogLevel::warn,
-                "cache: waited {:.0f} s for another process to compile {}; compiling it here too",
-                std::chrono::duration<double>(lock.waited()).count(), source.kernel.name());
-    }
-    // Where that process failed or was killed, this one compiles, if need be after a wait for a slot.
-    if (auto cubin = find_stored(source, accept)) return {std::move(cubin), Origin::waited};
-    const CompileSlots::Slot slot(compile_slots_);
-    return {compile(source), Origin::compiled};
-}
-
-Cubins::Compiled Cubins::compile_under_lock(const KernelSource& source, const Accept& accept) {
-    // Between the look before and the lock another process may have come and gone.
-    if (auto cubin = find_stored(source, accept)) return {std::move(cubin), Origin::waited};
+    if (!slot) slot.emplace(compile_slots_);
     return {compile(source), Origin::compiled};
 }
 

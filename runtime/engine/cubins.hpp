@@ -112,7 +112,6 @@ class Cubins {
     void forget(const cache::Digest& key);
     std::optional<Obtained> compile_first(const KernelSource& source, const Accept& accept);
     Compiled compile_once(const KernelSource& source, const Accept& accept);
-    Compiled compile_under_lock(const KernelSource& source, const Accept& accept);
     std::shared_ptr<const Cubin> compile(const KernelSource& source);
     void publish(const KernelSource& source, const Cubin& cubin, const std::string& log) const;
     void keep_source(const KernelSource& source) const;

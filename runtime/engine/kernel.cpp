@@ -166,7 +166,7 @@ Call Kernel::bind(const AttentionTensors& tensors, const Batch& batch, Workspace
     } else if (reinterpret_cast<std::uintptr_t>(workspace.data) % 256 != 0) {
         throw InvalidRequest("workspace.data", fmt::format("{}", workspace.data), "a multiple of 256");
     } else {
-        problem::check_workspace(workspace.data, launch.workspace_bytes, tensors, batch);
+        problem::check_workspace(kernel.plan.problem, workspace.data, launch.workspace_bytes, tensors, batch);
     }
     call.impl_->workspace = workspace.data;
 

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <utility>
 
 #include "attnsmith/error.hpp"
 #include "problem/limits.hpp"
@@ -48,6 +47,13 @@ class Checker {
         check_bounds();
         check_overlaps();
         return bound_;
+    }
+
+    // `scratch` is memory that a launch writes to: no tensor's.
+    void refuse_shared(const Named& scratch) const {
+        refuse_shared_inputs(scratch);
+        refuse_overlap(scratch, o_);
+        refuse_overlap(scratch, lse_);
     }
 
   private:
@@ -243,13 +249,16 @@ class Checker {
     }
 
     void check_overlaps() const {
+        refuse_shared_inputs(o_);
+        refuse_shared_inputs(lse_);
+        refuse_overlap(lse_, o_);
+    }
+
+    void refuse_shared_inputs(const Named& output) const {
         const Named* inputs[] = {
             &q_,         &k_,       &v_,          &sinks_,       &alibi_slopes_, &q_indptr_,     &q_lens_,
             &kv_indptr_, &kv_lens_, &page_table_, &page_indptr_, &page_indices_, &last_page_len_};
-        for (const Named* output : {&o_, &lse_}) {
-            for (const Named* input : inputs) refuse_overlap(*output, *input);
-        }
-        refuse_overlap(lse_, o_);
+        for (const Named* input : inputs) refuse_overlap(output, *input);
     }
 
     std::int64_t indptr_batch(const Named& indptr) const {
@@ -292,28 +301,10 @@ BoundShape check_tensors(const Problem& problem, const AttentionTensors& tensors
     return Checker(problem, tensors, batch).check();
 }
 
-void check_workspace(void* data, std::int64_t bytes, const AttentionTensors& tensors, const Batch& batch) {
+void check_workspace(const Problem& problem, void* data, std::int64_t bytes, const AttentionTensors& tensors,
+                     const Batch& batch) {
     const Tensor workspace = Tensor::contiguous(data, DType::i32, {bytes / size_of(DType::i32)});
-    const std::pair<const char*, const Tensor*> others[] = {{"q", &tensors.q},
-                                                            {"k", &tensors.k},
-                                                            {"v", &tensors.v},
-                                                            {"o", &tensors.o},
-                                                            {"lse", &tensors.lse},
-                                                            {"sinks", &tensors.sinks},
-                                                            {"alibi_slopes", &tensors.alibi_slopes},
-                                                            {"batch.q_indptr", &batch.q_indptr},
-                                                            {"batch.q_lens", &batch.q_lens},
-                                                            {"batch.kv_indptr", &batch.kv_indptr},
-                                                            {"batch.kv_lens", &batch.kv_lens},
-                                                            {"batch.page_table", &batch.page_table},
-                                                            {"batch.page_indptr", &batch.page_indptr},
-                                                            {"batch.page_indices", &batch.page_indices},
-                                                            {"batch.last_page_len", &batch.last_page_len}};
-    for (const auto& [name, tensor] : others) {
-        if (!*tensor || !may_overlap(workspace, *tensor)) continue;
-        throw InvalidRequest("workspace.data", fmt::format("memory that overlaps {}", name),
-                             "memory that no tensor uses");
-    }
+    Checker(problem, tensors, batch).refuse_shared({"workspace.data", workspace});
 }
 
 }  // namespace attnsmith::problem

@@ -26,7 +26,8 @@ BoundShape check_tensors(const Problem& problem, const AttentionTensors& tensors
 BoundShape check_tensors(const Problem& problem, const MergeTensors& tensors);
 
 // Throws InvalidRequest naming `workspace.data` where its first `bytes` are memory of one of the tensors.
-void check_workspace(void* data, std::int64_t bytes, const AttentionTensors& tensors, const Batch& batch);
+void check_workspace(const Problem& problem, void* data, std::int64_t bytes, const AttentionTensors& tensors,
+                     const Batch& batch);
 
 // Whether two tensors can share an element; false only where it is certain that they do not.
 bool may_overlap(const Tensor& a, const Tensor& b);

@@ -66,15 +66,7 @@ class Session {
   public:
     Session() {
         fake_driver();
-        const char* const directory = folder_.path().c_str();
-        attnsmith_runtime_options options{};
-        options.size = sizeof options;
-        options.cache_dirs = &directory;
-        options.cache_dir_count = 1;
-        options.driver_path = ATTNSMITH_FAKE_CUDA;
-        attnsmith_runtime* made = nullptr;
-        must(attnsmith_runtime_create, &options, &made);
-        runtime_.reset(made);
+        runtime_.reset(open_runtime(folder_));
     }
 
     attnsmith_runtime* runtime() const { return runtime_.get(); }

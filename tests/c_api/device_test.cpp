@@ -573,14 +573,7 @@ TEST_CASE("What the driver refuses is told with its code") {
 
 TEST_CASE("Calls outlive what they were made of") {
     const TemporaryFolder folder;
-    const char* const directory = folder.path().c_str();
-    attnsmith_runtime_options options{};
-    options.size = sizeof options;
-    options.cache_dirs = &directory;
-    options.cache_dir_count = 1;
-    options.driver_path = ATTNSMITH_FAKE_CUDA;
-    attnsmith_runtime* own = nullptr;
-    must(attnsmith_runtime_create, &options, &own);
+    attnsmith_runtime* own = open_runtime(folder);
     const attnsmith_spec spec = dense_spec();
     attnsmith_kernel* kernel = nullptr;
     must(attnsmith_prepare, own, &spec, &kSizes, 0, &kernel);

@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "attnsmith/attnsmith.h"
 #include "support/fake_cuda/fake_cuda.h"
 
 namespace attnsmith::test {
@@ -45,5 +46,25 @@ class TemporaryFolder {
   private:
     std::string path_;
 };
+
+// Options over the stub driver with one cache directory; `directory` must outlive them.
+inline attnsmith_runtime_options options_in(const char* const* directory) {
+    attnsmith_runtime_options options{};
+    options.size = sizeof options;
+    options.cache_dirs = directory;
+    options.cache_dir_count = 1;
+    options.driver_path = ATTNSMITH_FAKE_CUDA;
+    return options;
+}
+
+// The caller frees it.
+inline attnsmith_runtime* open_runtime(const TemporaryFolder& folder) {
+    const char* const directory = folder.path().c_str();
+    const attnsmith_runtime_options options = options_in(&directory);
+    attnsmith_runtime* runtime = nullptr;
+    if (attnsmith_runtime_create(&options, &runtime, nullptr) != ATTNSMITH_OK)
+        throw std::runtime_error("no runtime over the fake driver");
+    return runtime;
+}
 
 }  // namespace attnsmith::test

@@ -82,13 +82,8 @@ int main() {
     fake_driver();
     const TemporaryFolder folder;
     const char* const directory = folder.path().c_str();
-    attnsmith_runtime_options options{};
-    options.size = sizeof options;
-    options.cache_dirs = &directory;
-    options.cache_dir_count = 1;
-    options.driver_path = ATTNSMITH_FAKE_CUDA;
-    attnsmith_runtime* opened = nullptr;
-    CHECK(attnsmith_runtime_create(&options, &opened, nullptr) == ATTNSMITH_OK);
+    const attnsmith_runtime_options options = options_in(&directory);
+    attnsmith_runtime* const opened = open_runtime(folder);
     const RuntimeHandle runtime(opened);
     attnsmith_spec spec = valid_spec(Kind::dense);
     attnsmith_kernel* prepared = nullptr;

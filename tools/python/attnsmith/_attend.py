@@ -21,7 +21,7 @@ _MOST_SIZES = 1024  # of one of them
 _MOST_RECIPES = 1024  # each of about 6 KB
 _MOST_SEEN = 1024  # layouts met once; those that come again later than that are not kept
 LONGEST = 1 << 30
-_MOST_PACKED = (1 << 31) - 1  # queries times group size
+_MOST_PACKED = (1 << 31) - 1024  # queries times group size, as the library has it
 _WORKSPACE_WORD = AttentionBlock.WORKSPACE_WORD
 _FIELDS = _abi.TENSOR_FIELDS + _abi.BATCH_FIELDS
 
