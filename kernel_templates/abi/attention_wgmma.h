@@ -1,0 +1,67 @@
+// What the wgmma attention kernel has beyond abi/attention_arguments.h: its TMA descriptors, and its shared
+// memory in bytes, which the planner, the launch and the kernel take from here.
+#pragma once
+
+#include "abi/attention_arguments.h"
+#include "abi/attention_shared.h"
+
+namespace attnsmith::abi {
+
+// A TMA descriptor as cuTensorMapEncodeTiled writes it: opaque, read by the copy engine from the kernel's
+// parameters.
+struct alignas(64) TensorMap {
+    uint64 words[16];
+};
+
+// Columns of a panel: 128 bytes, the widest swizzle. Tiles are stored panel by panel, [panel][row][64]; what
+// a panel has beyond the head dim is filled with zeros by the copy engine.
+inline constexpr int32 kWgmmaPanel = 64;
+
+// The boxes of the maps, innermost axis first, in elements:
+//   q     [head_dim_qk, group, tokens, kv_heads, batch]   box {64, group, tile_tokens, 1, 1}
+//   k, v  [head_dim, tokens, kv_heads, batch or pages]    box {64, box_keys, 1, 1}
+// A ragged tensor has batch 1. All are swizzled by 128 bytes, and zeros are read outside of them.
+struct WgmmaArguments {
+    AttentionArguments attention;
+    TensorMap q, k, v;
+    int32 tile_tokens;  // query tokens of a tile: tile_q / group; a tile holds whole tokens
+    int32 box_keys;     // tile_kv, or of paged KV the greatest common divisor with the page size
+};
+
+// A kernel's parameters, whatever the toolchain and the driver.
+static_assert(sizeof(WgmmaArguments) <= 4096);
+
+struct WgmmaShape {
+    int32 head_dim_qk, head_dim_vo;
+    int32 tile_q, tile_kv;
+    int32 stages;
+};
+
+struct WgmmaShared {
+    int32 q;     // tile_q rows
+    int32 k, v;  // `stages` tiles each
+    int32 k_stage, v_stage;
+    int32 q_panel, kv_panel;  // from one panel to the next
+    int32 barriers;           // mbarriers of 8 bytes, see attention_wgmma.cuh
+    int32 total;
+};
+
+ATTNSMITH_HOST_DEVICE constexpr int32 wgmma_panels(int32 head_dim) {
+    return (head_dim + kWgmmaPanel - 1) / kWgmmaPanel;
+}
+
+ATTNSMITH_HOST_DEVICE constexpr WgmmaShared wgmma_shared(const WgmmaShape& shape) {
+    WgmmaShared s{};
+    s.q_panel = shape.tile_q * kWgmmaPanel * 2;
+    s.kv_panel = shape.tile_kv * kWgmmaPanel * 2;
+    s.k_stage = wgmma_panels(shape.head_dim_qk) * s.kv_panel;
+    s.v_stage = wgmma_panels(shape.head_dim_vo) * s.kv_panel;
+    s.q = 0;
+    s.k = wgmma_panels(shape.head_dim_qk) * s.q_panel;
+    s.v = s.k + shape.stages * s.k_stage;
+    s.barriers = s.v + shape.stages * s.v_stage;
+    s.total = s.barriers + (3 + 4 * shape.stages) * 8;
+    return s;
+}
+
+}  // namespace attnsmith::abi
