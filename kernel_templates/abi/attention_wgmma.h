@@ -37,11 +37,15 @@ struct WgmmaShape {
     int32 stages;
 };
 
+inline constexpr int32 kWgmmaWorkSlots = 2;
+inline constexpr int32 kWgmmaWorkBytes = 80;
+
 struct WgmmaShared {
     int32 q;     // tile_q rows
     int32 k, v;  // `stages` tiles each
     int32 k_stage, v_stage;
     int32 q_panel, kv_panel;  // from one panel to the next
+    int32 work;               // slots of what the producer has found to do
     int32 barriers;           // mbarriers of 8 bytes, see attention_wgmma.cuh
     int32 total;
 };
@@ -59,8 +63,9 @@ ATTNSMITH_HOST_DEVICE constexpr WgmmaShared wgmma_shared(const WgmmaShape& shape
     s.q = 0;
     s.k = wgmma_panels(shape.head_dim_qk) * s.q_panel;
     s.v = s.k + shape.stages * s.k_stage;
-    s.barriers = s.v + shape.stages * s.v_stage;
-    s.total = s.barriers + (3 + 4 * shape.stages) * 8;
+    s.work = s.v + shape.stages * s.v_stage;
+    s.barriers = s.work + kWgmmaWorkSlots * kWgmmaWorkBytes;
+    s.total = s.barriers + (3 + 2 * kWgmmaWorkSlots + 4 * shape.stages) * 8;
     return s;
 }
 

@@ -14,7 +14,7 @@
 #pragma once
 
 #include "attention/key_value_tiles.cuh"
-#include "attention/softmax.cuh"
+#include "attention/rows.cuh"
 #include "common/element.cuh"
 
 namespace attnsmith {
@@ -42,66 +42,38 @@ struct AttentionMma {
     using ValuePanel = Panel<Config::tile_kv, Config::head_dim_vo>;
 
     const abi::AttentionArguments& args;
-    const Sequence& sequence;
-    const int32 kv_head, first_row, split;
+    const RowTile& tile;
+    const int32 split;
     const uint32 shared;
     const int32 lane = threadIdx.x % 32;
     const int32 warp_row = threadIdx.x / 32 % Config::warps_q * 16;
     const int32 warp_key = threadIdx.x / 32 / Config::warps_q * kWarpKeys;
 
-    // This thread's two rows of each accumulator: lane / 4 and lane / 4 + 8 of the warp's.
-    int32 visible_first[2], visible_end[2];
-    float slope[2];
-    int32 position[2];
+    FragmentRows<Config> rows;
     float m[2] = {-infinity(), -infinity()};
     float l[2] = {0.0f, 0.0f};  // of this thread's columns only, until close()
     float o[kVo / 8][4] = {};
     uint32 q[kQueriesInRegisters ? kQk / 16 : 1][4];
 
     __device__ void run(uint32& status) {
-        const int32 last_row = min(first_row + Config::tile_q, sequence.rows(args)) - 1;
-        const KeyRange of_first = visible_keys(args, sequence, first_row / args.group);
-        const KeyRange of_last = visible_keys(args, sequence, last_row / args.group);
-        const int32 chunk_first = args.splits > 1 ? split * args.chunk : 0;
-        const int32 chunk_end = args.splits > 1
-                                    ? int32(min(int64(chunk_first) + args.chunk, int64(abi::kUnbounded) + 1))
-                                    : of_last.end;
-        const int32 first = max(of_first.first, chunk_first);
-        const int32 end = min(of_last.end, chunk_end);
-        if (args.splits > 1 && end <= first)
+        const TileKeys keys(tile, split);
+        if (args.splits > 1 && keys.end <= keys.first)
             return;  // no row of the tile looks here, so the merge does not either
 
-        set_rows();
-        const int32 first_tile = first / Config::tile_kv;
-        const int32 end_tile = end > first ? (end + Config::tile_kv - 1) / Config::tile_kv : first_tile;
-        KeyValueTiles<Config> tiles(args, sequence, kv_head, shared, first, end, status);
+        rows.set(tile, warp_row);
+        const int32 first_tile = keys.first / Config::tile_kv;
+        const int32 end_tile =
+            keys.end > keys.first ? (keys.end + Config::tile_kv - 1) / Config::tile_kv : first_tile;
+        KeyValueTiles<Config> tiles(args, tile.sequence, tile.kv_head, shared, keys.first, keys.end, status);
         start(tiles, first_tile, end_tile);
         for (int32 n = first_tile; n < end_tile; ++n) {
-            const bool masked =
-                n * Config::tile_kv < of_last.first || (n + 1) * Config::tile_kv > of_first.end;
-            step(tiles, n, end_tile, masked);
+            step(tiles, n, end_tile, keys.masked(n * Config::tile_kv, (n + 1) * Config::tile_kv));
         }
         copy_wait<0>();
         // o takes the place of q, whose layout it need not share. Where no tile was taken, no barrier has
         // said yet that all threads' copies of q have landed and that all warps have read theirs.
         if (first_tile == end_tile) __syncthreads();
         close();
-    }
-
-    __device__ void set_rows() {
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-            const int32 row = first_row + warp_row + lane / 4 + 8 * i;
-            const int32 token = row / args.group;
-            const bool valid = row < sequence.rows(args);
-            const KeyRange keys = visible_keys(args, sequence, token);
-            visible_first[i] = keys.first;
-            visible_end[i] = valid ? keys.end : 0;
-            if constexpr (Config::alibi) {
-                position[i] = sequence.position(token);
-                slope[i] = valid ? args.alibi_slopes[kv_head * args.group + row % args.group] : 0.0f;
-            }
-        }
     }
 
     // What is done once a tile is not unrolled: it would cost more to compile than it saves.
@@ -136,16 +108,15 @@ struct AttentionMma {
 
     __device__ void load_queries() const {
         constexpr int kChunks = kQk / 8;
+        const Sequence& sequence = tile.sequence;
         const uint16* base = static_cast<const uint16*>(args.q) + sequence.batch * args.q_batch_stride;
 #pragma unroll 1
         for (int32 i = threadIdx.x; i < Config::tile_q * kChunks; i += kThreads) {
-            const int32 row = first_row + i / kChunks;
+            const PackedRow row = tile.row(i / kChunks);
             const int32 chunk = i % kChunks;
-            const bool valid = row < sequence.rows(args) && chunk < Config::head_dim_qk / 8;
-            const int32 token = row / args.group;
-            const int32 head = kv_head * args.group + row - token * args.group;
-            const uint16* source = base + (sequence.q_first + token) * args.q_token_stride +
-                                   head * args.q_head_stride + chunk * 8;
+            const bool valid = row.valid && chunk < Config::head_dim_qk / 8;
+            const uint16* source = base + (sequence.q_first + row.token) * args.q_token_stride +
+                                   row.head * args.q_head_stride + chunk * 8;
             copy_16_bytes<Config::alignment>(shared + kLayout.q + QueryPanel::offset(i / kChunks, chunk),
                                              valid ? source : base, valid);
         }
@@ -166,8 +137,9 @@ struct AttentionMma {
 
         float s[kWarpKeys / 8][4] = {};
         multiply_queries(s, n);
-        adjust_logits(s, n);
-        if (masked) mask(s, n);
+        const int32 first_key = n * Config::tile_kv + warp_key;
+        rows.adjust(s, args, first_key);
+        if (masked) rows.mask(s, first_key);
         uint32 p[kWarpKeys / 16][4];
         online_softmax(s, p);
 
@@ -194,42 +166,6 @@ struct AttentionMma {
                 const uint32(&a)[4] = kQueriesInRegisters ? q[kQueriesInRegisters ? k : 0] : here;
                 Element::mma(s[2 * j], a, b[0], b[1]);
                 Element::mma(s[2 * j + 1], a, b[2], b[3]);
-            }
-        }
-    }
-
-    __device__ int32 key_of(int32 n, int j, int i) const {
-        return n * Config::tile_kv + warp_key + j * 8 + lane % 4 * 2 + i % 2;
-    }
-
-    __device__ void adjust_logits(float (&s)[kWarpKeys / 8][4], int32 n) const {
-        if constexpr (Config::softcap || Config::alibi) {
-#pragma unroll
-            for (int j = 0; j < kWarpKeys / 8; ++j) {
-#pragma unroll
-                for (int i = 0; i < 4; ++i) {
-                    float x;
-                    if constexpr (Config::softcap)
-                        x = args.softcap * tanh_exact(s[j][i] * args.softcap_scale);
-                    else
-                        x = s[j][i] * args.scale;
-                    if constexpr (Config::alibi)
-                        x = fmaf(slope[i / 2], float(key_of(n, j, i) - position[i / 2]), x);
-                    s[j][i] = x;
-                }
-            }
-        }
-    }
-
-    // By selection, never by adding: whatever an invisible key's logit is, it has no influence.
-    __device__ void mask(float (&s)[kWarpKeys / 8][4], int32 n) const {
-#pragma unroll
-        for (int j = 0; j < kWarpKeys / 8; ++j) {
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                const int32 key = key_of(n, j, i);
-                const bool visible = key >= visible_first[i / 2] && key < visible_end[i / 2];
-                s[j][i] = visible ? s[j][i] : -infinity();
             }
         }
     }
@@ -299,74 +235,40 @@ struct AttentionMma {
         }
     }
 
-    struct Row {
-        int32 token, head;
-        bool valid;
-    };
-    __device__ Row row_of(int32 in_tile) const {
-        const int32 row = first_row + in_tile;
-        const int32 token = row / args.group;
-        return {token, kv_head * args.group + row - token * args.group, row < sequence.rows(args)};
-    }
-
-    __device__ float sink_of(int32 head) const {
-        return args.sinks ? args.sinks[head] * kLog2e : -infinity();
-    }
-
-    __device__ uint16* output(const Row& row) const {
-        return static_cast<uint16*>(args.o) + sequence.batch * args.o_batch_stride +
-               (sequence.q_first + row.token) * args.o_token_stride + row.head * args.o_head_stride;
-    }
-
-    __device__ void store_lse(const Row& row, float lse) const {
-        args.lse[sequence.batch * args.lse_batch_stride +
-                 (sequence.q_first + row.token) * args.lse_token_stride + row.head * args.lse_head_stride] =
-            lse * kLn2;
-    }
-
     // One warp's 16 rows, by way of shared memory so that global stores are 16 bytes wide.
     __device__ void store_rows() const {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
             const int32 in_tile = warp_row + lane / 4 + 8 * i;
-            const Row row = row_of(in_tile);
-            const RowResult result =
-                finish_row(m[i], l[i], args.scale_log2, row.valid ? sink_of(row.head) : -infinity());
+            const PackedRow row = tile.row(in_tile);
+            const RowResult result = finish_row(m[i], l[i], args.scale_log2, tile.sink(row));
 #pragma unroll
             for (int j = 0; j < kVo / 8; ++j) {
                 store_shared(shared + kLayout.q + OutputPanel::offset(in_tile, j) + lane % 4 * 4,
                              Element::pack(o[j][2 * i] * result.factor, o[j][2 * i + 1] * result.factor));
             }
-            if (args.lse && row.valid && lane % 4 == 0) store_lse(row, result.lse);
+            if (args.lse && row.valid && lane % 4 == 0) tile.store_lse(row, result.lse);
         }
         __syncwarp();
         constexpr int kChunks = Config::head_dim_vo / 8;
 #pragma unroll 1
         for (int32 i = lane; i < 16 * kChunks; i += 32) {
             const int32 in_tile = warp_row + i / kChunks;
-            const Row row = row_of(in_tile);
+            const PackedRow row = tile.row(in_tile);
             uint32 chunk[4];
             load_shared_16_bytes(chunk, shared + kLayout.q + OutputPanel::offset(in_tile, i % kChunks));
-            if (row.valid) store_16_bytes<Config::alignment>(output(row) + i % kChunks * 8, chunk);
+            if (row.valid) store_16_bytes<Config::alignment>(tile.output(row) + i % kChunks * 8, chunk);
         }
-    }
-
-    __device__ void store_partial_ml(int64 row, float maximum, float sum) const {
-        reinterpret_cast<float2*>(args.partial_ml)[row] = make_float2(maximum, sum);
     }
 
     __device__ void store_partials() const {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-            const Row row = row_of(warp_row + lane / 4 + 8 * i);
+            const PackedRow row = tile.row(warp_row + lane / 4 + 8 * i);
             if (!row.valid) continue;
-            const int64 at = split * args.rows + sequence.partial_row(args, row.token, row.head);
-            float* target = args.partial_o + at * Config::head_dim_vo + lane % 4 * 2;
-#pragma unroll
-            for (int j = 0; j < Config::head_dim_vo / 8; ++j) {
-                *reinterpret_cast<float2*>(target + j * 8) = make_float2(o[j][2 * i], o[j][2 * i + 1]);
-            }
-            if (lane % 4 == 0) store_partial_ml(at, m[i], l[i]);
+            const int64 at = tile.partial(row, split);
+            tile.store_partial_o<Config>(at, o, i, 1.0f);
+            if (lane % 4 == 0) tile.store_partial_ml(at, m[i], l[i]);
         }
     }
 
@@ -395,7 +297,7 @@ struct AttentionMma {
         for (int32 i = threadIdx.x; i < Config::tile_q * kChunks; i += kThreads) {
             const int32 in_tile = i / kChunks;
             const int32 column = i % kChunks * 8;
-            const Row row = row_of(in_tile);
+            const PackedRow row = tile.row(in_tile);
             if (!row.valid) continue;
             float top = -infinity();
 #pragma unroll
@@ -413,20 +315,20 @@ struct AttentionMma {
                 for (int c = 0; c < 8; ++c) sum[c] = fmaf(weight, source[c], sum[c]);
             }
             if (args.splits > 1) {
-                const int64 at = split * args.rows + sequence.partial_row(args, row.token, row.head);
+                const int64 at = tile.partial(row, split);
                 float4* target =
                     reinterpret_cast<float4*>(args.partial_o + at * Config::head_dim_vo + column);
                 target[0] = make_float4(sum[0], sum[1], sum[2], sum[3]);
                 target[1] = make_float4(sum[4], sum[5], sum[6], sum[7]);
-                if (column == 0) store_partial_ml(at, top, total);
+                if (column == 0) tile.store_partial_ml(at, top, total);
             } else {
-                const RowResult result = finish_row(top, total, args.scale_log2, sink_of(row.head));
+                const RowResult result = finish_row(top, total, args.scale_log2, tile.sink(row));
 #pragma unroll
                 for (int c = 0; c < 8; ++c) sum[c] *= result.factor;
                 const uint32 packed[4] = {Element::pack(sum[0], sum[1]), Element::pack(sum[2], sum[3]),
                                           Element::pack(sum[4], sum[5]), Element::pack(sum[6], sum[7])};
-                store_16_bytes<Config::alignment>(output(row) + column, packed);
-                if (args.lse && column == 0) store_lse(row, result.lse);
+                store_16_bytes<Config::alignment>(tile.output(row) + column, packed);
+                if (args.lse && column == 0) tile.store_lse(row, result.lse);
             }
         }
     }
@@ -436,17 +338,17 @@ struct AttentionMma {
 template <class Config>
 __device__ void attention_mma(const abi::AttentionArguments& args) {
     extern __shared__ __align__(128) char memory[];
-    const int32 tile = blockIdx.x % args.tiles;
+    const int32 index = blockIdx.x % args.tiles;
     const int32 rest = blockIdx.x / args.tiles;
     Sequence sequence;
     int32 first_row;
     uint32 status = 0;
-    if (find_tile<Config, Config::tile_q>(args, tile, sequence, first_row, status)) {
-        AttentionMma<Config> attention{
-            args, sequence, rest % args.kv_heads, first_row, rest / args.kv_heads, shared_address(memory)};
+    if (find_tile<Config>(args, index, Config::tile_q, sequence, first_row, status)) {
+        const RowTile tile{args, sequence, rest % args.kv_heads, first_row, Config::tile_q};
+        AttentionMma<Config> attention{args, tile, rest / args.kv_heads, shared_address(memory)};
         attention.run(status);
     }
-    if (blockIdx.x == 0) check_lengths<Config, Config::tile_q>(args, status);
+    if (blockIdx.x == 0) check_lengths<Config>(args, Config::tile_q, threadIdx.x, blockDim.x, status);
     report(args, status);
 }
 

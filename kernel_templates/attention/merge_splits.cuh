@@ -76,7 +76,7 @@ __device__ void merge_splits(const abi::AttentionArguments& args) {
     Sequence sequence;
     int32 first_row;
     uint32 status = 0;  // the attention kernel has reported already
-    if (!find_tile<Config, Config::tile_q>(args, blockIdx.x % args.tiles, sequence, first_row, status))
+    if (!find_tile<Config>(args, blockIdx.x % args.tiles, Config::tile_q, sequence, first_row, status))
         return;
     const int32 end = min(first_row + Config::tile_q, sequence.rows(args));
     for (int32 row = first_row + threadIdx.x / 32; row < end; row += blockDim.x / 32) {

@@ -99,60 +99,74 @@ __device__ Sequence load_sequence(const abi::AttentionArguments& args, int32 b, 
 }
 
 // Query tiles of the longest sequence that the bounds allow.
-template <int TileRows>
-__device__ int32 most_tiles(const abi::AttentionArguments& args) {
-    return int32((int64(args.max_q_len) * args.group + TileRows - 1) / TileRows);
+__device__ inline int32 most_tiles(const abi::AttentionArguments& args, int32 tile_rows) {
+    return int32((int64(args.max_q_len) * args.group + tile_rows - 1) / tile_rows);
 }
 
 // Whether every sequence has that many tiles in the grid; else they are packed and have to be searched.
-template <int TileRows>
-__device__ bool tiles_are_uniform(const abi::AttentionArguments& args) {
-    return int64(args.batch) * most_tiles<TileRows>(args) == args.tiles;
+__device__ inline bool tiles_are_uniform(const abi::AttentionArguments& args, int32 tile_rows) {
+    return int64(args.batch) * most_tiles(args, tile_rows) == args.tiles;
+}
+
+// A sequence's query tile, counted from its last one.
+struct TilePlace {
+    int32 batch = 0, from_last = 0;
+    int32 count = 0;  // of the sequence; 0: there is no such tile
+};
+
+// Of packed tiles, tile `tile` over all sequences. Every thread of a warp calls this with the same tile.
+template <class Config>
+__device__ TilePlace search_tile(const abi::AttentionArguments& args, int32 tile, int32 tile_rows) {
+    const int32 lane = threadIdx.x % 32;
+    int32 before = 0;
+    for (int32 base = 0; base < args.batch; base += 32) {
+        int64 first;
+        uint32 ignored = 0;
+        const int32 length = base + lane < args.batch
+                                 ? query_length<typename Config::Index>(args, base + lane, first, ignored)
+                                 : 0;
+        const int32 tiles = int32((int64(length) * args.group + tile_rows - 1) / tile_rows);
+        int32 through = tiles;  // inclusive scan over the warp
+#pragma unroll
+        for (int distance = 1; distance < 32; distance *= 2) {
+            const int32 other = __shfl_up_sync(0xffffffffu, through, distance);
+            if (lane >= distance) through += other;
+        }
+        const uint32 beyond = __ballot_sync(0xffffffffu, before + through > tile);
+        if (beyond != 0) {
+            const int32 owner = __ffs(beyond) - 1;
+            const int32 count = __shfl_sync(0xffffffffu, tiles, owner);
+            return {base + owner, tile - before - (__shfl_sync(0xffffffffu, through, owner) - count), count};
+        }
+        before += __shfl_sync(0xffffffffu, through, 31);
+    }
+    return {};
+}
+
+// The sequence and the first packed row of a place; false if it has no rows.
+template <class Config>
+__device__ bool load_tile(const abi::AttentionArguments& args, const TilePlace& place, int32 tile_rows,
+                          Sequence& sequence, int32& first_row, uint32& status) {
+    if (place.count == 0) return false;
+    sequence = load_sequence<Config>(args, place.batch, status);
+    first_row = (place.count - 1 - place.from_last) * tile_rows;
+    return first_row < sequence.rows(args);
 }
 
 // The sequence and the first packed row of query tile `tile`, tiles counted over all sequences; false if
 // there is no such tile. Tiles of one sequence come last first: under a causal mask the longest work is
 // started first. Every thread of a warp calls this with the same tile.
-template <class Config, int TileRows>
-__device__ bool find_tile(const abi::AttentionArguments& args, int32 tile, Sequence& sequence,
-                          int32& first_row, uint32& status) {
-    int32 b, local, count;
-    if (tiles_are_uniform<TileRows>(args)) {
-        const int32 most = most_tiles<TileRows>(args);
-        b = tile / most;
-        local = tile - b * most;
-        count = most;
+template <class Config>
+__device__ bool find_tile(const abi::AttentionArguments& args, int32 tile, int32 tile_rows,
+                          Sequence& sequence, int32& first_row, uint32& status) {
+    TilePlace place;
+    if (tiles_are_uniform(args, tile_rows)) {
+        const int32 most = most_tiles(args, tile_rows);
+        place = {tile / most, tile % most, most};
     } else {
-        const int32 lane = threadIdx.x % 32;
-        int32 before = 0;
-        for (int32 base = 0;; base += 32) {
-            if (base >= args.batch) return false;
-            int64 first;
-            uint32 ignored = 0;
-            const int32 length = base + lane < args.batch
-                                     ? query_length<typename Config::Index>(args, base + lane, first, ignored)
-                                     : 0;
-            const int32 tiles = int32((int64(length) * args.group + TileRows - 1) / TileRows);
-            int32 through = tiles;  // inclusive scan over the warp
-#pragma unroll
-            for (int distance = 1; distance < 32; distance *= 2) {
-                const int32 other = __shfl_up_sync(0xffffffffu, through, distance);
-                if (lane >= distance) through += other;
-            }
-            const uint32 beyond = __ballot_sync(0xffffffffu, before + through > tile);
-            if (beyond != 0) {
-                const int32 owner = __ffs(beyond) - 1;
-                b = base + owner;
-                count = __shfl_sync(0xffffffffu, tiles, owner);
-                local = tile - before - (__shfl_sync(0xffffffffu, through, owner) - count);
-                break;
-            }
-            before += __shfl_sync(0xffffffffu, through, 31);
-        }
+        place = search_tile<Config>(args, tile, tile_rows);
     }
-    sequence = load_sequence<Config>(args, b, status);
-    first_row = (count - 1 - local) * TileRows;
-    return first_row < sequence.rows(args);
+    return load_tile<Config>(args, place, tile_rows, sequence, first_row, status);
 }
 
 // Keys that the query `token` may see: within its window and its sequence. Empty where end <= first.
@@ -161,11 +175,13 @@ __device__ inline KeyRange visible_keys(const abi::AttentionArguments& args, con
     return {max(at - args.window_left, 0), min(at + args.window_right + 1, s.kv_len)};
 }
 
-// By one block, for the status: where tiles are packed, a sequence without one has no block to speak for it.
-template <class Config, int TileRows>
-__device__ void check_lengths(const abi::AttentionArguments& args, uint32& status) {
-    if (tiles_are_uniform<TileRows>(args)) return;
-    for (int32 b = threadIdx.x; b < args.batch; b += blockDim.x) load_sequence<Config>(args, b, status);
+// By `threads` threads of one block, for the status: where tiles are packed, a sequence without one has no
+// block to speak for it.
+template <class Config>
+__device__ void check_lengths(const abi::AttentionArguments& args, int32 tile_rows, int32 thread,
+                              int32 threads, uint32& status) {
+    if (tiles_are_uniform(args, tile_rows)) return;
+    for (int32 b = thread; b < args.batch; b += threads) load_sequence<Config>(args, b, status);
 }
 
 __device__ inline void report(const abi::AttentionArguments& args, uint32 status) {

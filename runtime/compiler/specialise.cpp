@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "compiler/embedded.hpp"
 
 namespace attnsmith::compiler {
@@ -13,6 +15,19 @@ using planner::KernelConfig;
 // The element type's name in common/element.cuh.
 std::string_view element_type(DType dtype) { return dtype == DType::f16 ? "f16" : "bf16"; }
 std::string_view index_type(DType dtype) { return dtype == DType::i64 ? "int64" : "int32"; }
+
+// Registers a thread that setmaxnreg gives to each role, in steps of eight. Together no more than what the CTA
+// was launched with: the consumers would wait for the rest for ever.
+struct WarpgroupRegisters {
+    int producer, consumer;
+};
+WarpgroupRegisters warpgroup_registers(const KernelConfig& kernel) {
+    const int warpgroups = kernel.threads() / 128;
+    const int consumers = kernel.tile_q / 64;
+    const int launched = kernel.registers_ceiling() / 8 * 8 * warpgroups;
+    const int producer = consumers == 2 ? 40 : 32;
+    return {producer, std::min(240, (launched - producer) / consumers / 8 * 8)};
+}
 
 class ConfigStruct {
   public:
@@ -26,13 +41,15 @@ class ConfigStruct {
         text_ += fmt::format("    static constexpr bool {} = {};\n", name, value);
     }
     void line(std::string_view line) { text_ += fmt::format("    {}\n", line); }
-    std::string text() const { return "struct Config {\n" + text_ + "};\n"; }
+    std::string text(const std::string& functions = {}) const {
+        return "struct Config {\n" + text_ + functions + "};\n";
+    }
 
   private:
     std::string text_;
 };
 
-std::string attention_config(const KernelConfig& kernel) {
+ConfigStruct common_attention_config(const KernelConfig& kernel) {
     ConfigStruct config;
     config.type("Element", element_type(kernel.dtype));
     config.type("Index", index_type(kernel.index_dtype));
@@ -41,16 +58,63 @@ std::string attention_config(const KernelConfig& kernel) {
     config.constant("tile_q", kernel.tile_q);
     config.constant("tile_kv", kernel.tile_kv);
     config.constant("stages", kernel.stages);
+    config.flag("paged", kernel.paged);
+    config.flag("softcap", kernel.softcap);
+    config.flag("alibi", kernel.alibi);
+    return config;
+}
+
+std::string attention_mma_config(const KernelConfig& kernel) {
+    ConfigStruct config = common_attention_config(kernel);
     config.constant("warps_q", kernel.warps_q);
     config.constant("warps_kv", kernel.warps_kv);
     config.constant("alignment", kernel.alignment);
     config.flag("queries_in_registers", kernel.queries_in_registers);
-    config.flag("paged", kernel.paged);
-    config.flag("softcap", kernel.softcap);
-    config.flag("alibi", kernel.alibi);
     config.line("static constexpr abi::AttentionShape shape{head_dim_qk, head_dim_vo, tile_q,   tile_kv,");
     config.line("                                           stages,      warps_q,     warps_kv, paged};");
     return config.text();
+}
+
+// A member function that issues one wgmma.mma_async m64nNk16: d[N / 8][4] += A B, B in shared memory. PTX
+// gives the instruction one operand a register, so it is written out for its N.
+std::string wgmma_function(std::string_view name, DType dtype, int n, bool a_in_registers) {
+    const int count = n / 2;
+    std::string d, outputs;
+    for (int i = 0; i < count; ++i) {
+        d += fmt::format("{}%{}", i == 0 ? "" : ",", i);
+        outputs += fmt::format("{}\"+f\"(d[{}][{}])", i == 0 ? "" : ", ", i / 4, i % 4);
+    }
+    const std::string instruction = fmt::format("wgmma.mma_async.sync.aligned.m64n{}k16.f32.{type}.{type}", n,
+                                                fmt::arg("type", element_type(dtype)));
+    if (a_in_registers) {
+        return fmt::format(
+            "    static __device__ void {}(float (&d)[{}][4], const uint32 (&a)[4], uint64 b) {{\n"
+            "        asm volatile(\"{} {{{}}}, {{%{},%{},%{},%{}}}, %{}, 1, 1, 1, 1;\"\n"
+            "            : {}\n"
+            "            : \"r\"(a[0]), \"r\"(a[1]), \"r\"(a[2]), \"r\"(a[3]), \"l\"(b));\n"
+            "    }}\n",
+            name, n / 8, instruction, d, count, count + 1, count + 2, count + 3, count + 4, outputs);
+    }
+    return fmt::format(
+        "    static __device__ void {}(float (&d)[{}][4], uint64 a, uint64 b, int32 add) {{\n"
+        "        asm volatile(\"{{.reg .pred add; setp.ne.b32 add, %{}, 0; {} {{{}}}, %{}, %{}, add, 1, 1, "
+        "0, "
+        "0;}}\"\n"
+        "            : {}\n"
+        "            : \"l\"(a), \"l\"(b), \"r\"(add));\n"
+        "    }}\n",
+        name, n / 8, count + 2, instruction, d, count, count + 1, outputs);
+}
+
+std::string attention_wgmma_config(const KernelConfig& kernel) {
+    const WarpgroupRegisters registers = warpgroup_registers(kernel);
+    ConfigStruct config = common_attention_config(kernel);
+    config.constant("consumers", kernel.tile_q / 64);
+    config.constant("consumer_registers", registers.consumer);
+    config.constant("producer_registers", registers.producer);
+    config.line("static constexpr abi::WgmmaShape shape{head_dim_qk, head_dim_vo, tile_q, tile_kv, stages};");
+    return config.text(wgmma_function("multiply_queries", kernel.dtype, kernel.tile_kv, false) +
+                       wgmma_function("multiply_values", kernel.dtype, kernel.head_dim_vo, true));
 }
 
 std::string merge_config(const KernelConfig& kernel) {
@@ -83,8 +147,11 @@ struct Template {
 Template template_of(const KernelConfig& kernel) {
     switch (kernel.family) {
         case Family::attention_mma:
-            return {attention_config(kernel), "AttentionArguments",
+            return {attention_mma_config(kernel), "AttentionArguments",
                     "attnsmith::abi::attention_shared(attnsmith::Config::shape).total"};
+        case Family::attention_wgmma:
+            return {attention_wgmma_config(kernel), "WgmmaArguments",
+                    "attnsmith::abi::wgmma_shared(attnsmith::Config::shape).total"};
         case Family::merge_splits:
             return {merge_config(kernel), "AttentionArguments", "0"};
         case Family::merge_states:

@@ -1,0 +1,152 @@
+// What a tile's rows are, which keys they see, and what is done to their logits: one place for every family
+// whose accumulators lie as those of mma do. A thread has two rows of each 16x8 fragment, lane / 4 and
+// lane / 4 + 8, and of these the columns lane % 4 * 2 and the next.
+#pragma once
+
+#include "attention/sequence.cuh"
+#include "attention/softmax.cuh"
+#include "common/math.cuh"
+
+namespace attnsmith {
+
+struct PackedRow {
+    int32 token, head;
+    bool valid;
+};
+
+// Packed rows first .. first + count - 1 of a sequence and KV head.
+struct RowTile {
+    const abi::AttentionArguments& args;
+    const Sequence& sequence;
+    int32 kv_head, first, count;
+
+    __device__ PackedRow row(int32 in_tile) const {
+        const int32 row = first + in_tile;
+        const int32 token = row / args.group;
+        return {token, kv_head * args.group + row - token * args.group,
+                in_tile < count && row < sequence.rows(args)};
+    }
+
+    __device__ float sink(const PackedRow& row) const {
+        return args.sinks && row.valid ? args.sinks[row.head] * kLog2e : -infinity();
+    }
+
+    __device__ uint16* output(const PackedRow& row) const {
+        return static_cast<uint16*>(args.o) + sequence.batch * args.o_batch_stride +
+               (sequence.q_first + row.token) * args.o_token_stride + row.head * args.o_head_stride;
+    }
+
+    __device__ void store_lse(const PackedRow& row, float lse) const {
+        args.lse[sequence.batch * args.lse_batch_stride +
+                 (sequence.q_first + row.token) * args.lse_token_stride + row.head * args.lse_head_stride] =
+            lse * kLn2;
+    }
+
+    __device__ int64 partial(const PackedRow& row, int32 split) const {
+        return split * args.rows + sequence.partial_row(args, row.token, row.head);
+    }
+
+    __device__ void store_partial_ml(int64 partial, float maximum, float sum) const {
+        reinterpret_cast<float2*>(args.partial_ml)[partial] = make_float2(maximum, sum);
+    }
+
+    // Of one thread's fragment row: columns lane % 4 * 2 + 8 j and the next.
+    template <class Config, int N>
+    __device__ void store_partial_o(int64 partial, const float (&o)[N][4], int i, float factor) const {
+        float* target = args.partial_o + partial * Config::head_dim_vo + threadIdx.x % 4 * 2;
+#pragma unroll
+        for (int j = 0; j < Config::head_dim_vo / 8; ++j) {
+            *reinterpret_cast<float2*>(target + j * 8) =
+                make_float2(o[j][2 * i] * factor, o[j][2 * i + 1] * factor);
+        }
+    }
+};
+
+// The keys that any row of a tile sees within its split, and whether a block of keys has to be masked.
+struct TileKeys {
+    int32 first, end;               // keys that are read: first .. end - 1; none where end <= first
+    int32 seen_by_all, seen_until;  // every row sees the keys seen_by_all .. seen_until - 1
+
+    TileKeys() = default;
+    __device__ TileKeys(const RowTile& tile, int32 split) {
+        const abi::AttentionArguments& args = tile.args;
+        const int32 last_row = min(tile.first + tile.count, tile.sequence.rows(args)) - 1;
+        const KeyRange of_first = visible_keys(args, tile.sequence, tile.first / args.group);
+        const KeyRange of_last = visible_keys(args, tile.sequence, last_row / args.group);
+        const int32 chunk_first = args.splits > 1 ? split * args.chunk : 0;
+        const int32 chunk_end = args.splits > 1
+                                    ? int32(min(int64(chunk_first) + args.chunk, int64(abi::kUnbounded) + 1))
+                                    : of_last.end;
+        first = max(of_first.first, chunk_first);
+        end = min(of_last.end, chunk_end);
+        seen_by_all = of_last.first;
+        seen_until = of_first.end;
+    }
+
+    __device__ bool masked(int32 block_first, int32 block_end) const {
+        return block_first < seen_by_all || block_end > seen_until;
+    }
+};
+
+template <class Config>
+struct FragmentRows {
+    int32 visible_first[2], visible_end[2];
+    float slope[2];
+    int32 position[2];
+
+    // `in_tile`: the row of the tile that is the fragment's row 0.
+    __device__ void set(const RowTile& tile, int32 in_tile) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            const PackedRow row = tile.row(in_tile + threadIdx.x % 32 / 4 + 8 * i);
+            const KeyRange keys = visible_keys(tile.args, tile.sequence, row.token);
+            visible_first[i] = keys.first;
+            visible_end[i] = row.valid ? keys.end : 0;
+            if constexpr (Config::alibi) {
+                position[i] = tile.sequence.position(row.token);
+                slope[i] = row.valid ? tile.args.alibi_slopes[row.head] : 0.0f;
+            }
+        }
+    }
+
+    static __device__ int32 key_of(int32 first_key, int j, int i) {
+        return first_key + j * 8 + threadIdx.x % 4 * 2 + i % 2;
+    }
+
+    // The place of everything that is done to a logit after the product and before the mask.
+    template <int N>
+    __device__ void adjust(float (&s)[N][4], const abi::AttentionArguments& args, int32 first_key) const {
+        if constexpr (Config::softcap || Config::alibi) {
+#pragma unroll
+            for (int j = 0; j < N; ++j) {
+#pragma unroll
+                for (int i = 0; i < 4; ++i) {
+                    float x;
+                    if constexpr (Config::softcap)
+                        x = args.softcap * tanh_exact(s[j][i] * args.softcap_scale);
+                    else
+                        x = s[j][i] * args.scale;
+                    if constexpr (Config::alibi)
+                        x = fmaf(slope[i / 2], float(key_of(first_key, j, i) - position[i / 2]), x);
+                    s[j][i] = x;
+                }
+            }
+        }
+    }
+
+    // By selection, never by adding: whatever an invisible key's logit is, it has no influence.
+    template <int N>
+    __device__ void mask(float (&s)[N][4], int32 first_key) const {
+#pragma unroll
+        for (int j = 0; j < N; ++j) {
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                const int32 key = key_of(first_key, j, i);
+                const bool visible = key >= visible_first[i / 2] && key < visible_end[i / 2];
+                s[j][i] = visible ? s[j][i] : -infinity();
+            }
+        }
+    }
+};
+
+}  // namespace attnsmith
