@@ -85,6 +85,8 @@ Template template_of(const KernelConfig& kernel) {
         case Family::attention_mma:
             return {attention_config(kernel), "AttentionArguments",
                     "attnsmith::abi::attention_shared(attnsmith::Config::shape).total"};
+        case Family::attention_wgmma:
+            break;
         case Family::merge_splits:
             return {merge_config(kernel), "AttentionArguments", "0"};
         case Family::merge_states:

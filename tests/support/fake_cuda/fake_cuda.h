@@ -12,6 +12,7 @@
 #define ATTNSMITH_TESTS_SUPPORT_FAKE_CUDA_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -27,10 +28,16 @@ struct fake_cuda_launch {
     unsigned char parameter[FAKE_CUDA_PARAM_BYTES]; /* the first param_bytes of the kernel's one parameter */
 };
 
+/* What cuTensorMapEncodeTiled writes: its arguments. */
+struct fake_cuda_tensor_map {
+    uint64_t address, extents[5], strides[4];
+    uint32_t box[5], rank, type, interleave, swizzle, promotion, fill;
+};
+
 struct fake_cuda_state {
     /* What happened. */
     int inits, library_loads, library_unloads, kernels, materialised, attribute_sets, launches, allocations,
-        frees;
+        frees, tensor_maps;
     int primary_retains, primary_releases, captures, graph_launches, context_queries;
     size_t bytes_allocated;
     struct fake_cuda_launch last_launch;
