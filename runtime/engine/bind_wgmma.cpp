@@ -19,19 +19,20 @@ struct Axis {
     std::int64_t extent;
     std::int64_t stride;  // elements; of an axis of extent 1 anything
     std::int64_t box;
-    int tensor_axis;  // of the caller's tensor, for messages
+    int tensor_axis;         // of the caller's tensor, for messages
+    std::int64_t steps = 1;  // of the tensor's axis to one of the map's
 };
 
 // Strides are from 0 and multiples of 16 bytes: check_tensors() has seen to that.
 std::uint64_t stride_bytes(const char* name, const Axis& axis) {
-    constexpr std::int64_t kEnd = driver::kTensorMapStrideEnd / kElementBytes;
     constexpr std::uint64_t kAnyStride = 16;  // the driver checks it, and nothing steps by it
     if (axis.extent <= 1) return kAnyStride;
-    if (axis.stride < kEnd) return static_cast<std::uint64_t>(axis.stride * kElementBytes);
+    const std::int64_t end = driver::kTensorMapStrideEnd / kElementBytes / axis.steps;
+    if (axis.stride < end) return static_cast<std::uint64_t>(axis.stride * axis.steps * kElementBytes);
     throw InvalidRequest(fmt::format("{}.strides[{}]", name, axis.tensor_axis), std::to_string(axis.stride),
-                         fmt::format("steps below {} elements (2^40 bytes), which TMA can make; copy the "
-                                     "tensor, or plan with alignment 8, whose kernels go without TMA",
-                                     kEnd));
+                         fmt::format("a stride below {} elements, which TMA can step by; copy the tensor, or "
+                                     "plan with alignment 8, whose kernels go without TMA",
+                                     end));
 }
 
 // `axes` are those from the second on.
@@ -68,7 +69,7 @@ void make_wgmma_arguments(const driver::Api& api, const AttentionSpec& spec,
         encode(api, "q", a.q, spec.dtype, spec.head_dim_qk,
                {{a.group, a.q_head_stride, a.group, q_token + 1},
                 {ragged_q ? a.q_tokens : a.max_q_len, a.q_token_stride, arguments.tile_tokens, q_token},
-                {a.kv_heads, a.q_head_stride * a.group, 1, q_token + 1},
+                {a.kv_heads, a.q_head_stride, 1, q_token + 1, a.group},
                 {ragged_q ? 1 : a.batch, a.q_batch_stride, 1, 0}});
 
     const bool paged = spec.kv == KvStorage::paged, ragged_kv = spec.kv == KvStorage::ragged;

@@ -10,7 +10,6 @@
 
 #include "attnsmith/runtime.hpp"
 #include "check/reference.hpp"
-#include "planner/kernel_config.hpp"
 
 namespace attnsmith::check {
 
@@ -101,7 +100,7 @@ struct Step {
 struct KernelChoice {
     int tile_q = 0, tile_kv = 0, stages = 0;
     std::int64_t chunk = 0;  // keys, a multiple of tile_kv; 0: KV is not split
-    planner::Backend backend = planner::Backend::mma;
+    bool wgmma = false;
 };
 std::string to_string(const KernelChoice& choice);  // "64x32 stages 2 split 128", "wgmma 128x128 stages 2"
 

@@ -16,7 +16,7 @@ using planner::KernelConfig;
 
 bool is(const KernelConfig& kernel, const KernelChoice& choice) {
     return kernel.tile_q == choice.tile_q && kernel.tile_kv == choice.tile_kv &&
-           kernel.stages == choice.stages && kernel.backend == choice.backend;
+           kernel.stages == choice.stages && (kernel.backend == planner::Backend::wgmma) == choice.wgmma;
 }
 
 // `visit` gets each attention kernel of each SM's set, until it returns true. `spec` is a validated one's.
@@ -41,7 +41,7 @@ KernelConfig config_of(const AttentionSpec& spec, const KernelChoice& choice,
         return is(kernel, choice);
     });
     if (!found) throw std::logic_error("no SM's kernel set has " + to_string(choice));
-    if (config.backend == planner::Backend::wgmma) {
+    if (choice.wgmma) {
         if (config.sm != device.sm)
             throw NotHere(
                 fmt::format("{} needs sm_{}; this is sm_{}", to_string(choice), config.sm, device.sm));
@@ -61,7 +61,8 @@ std::vector<KernelChoice> kernel_choices(const AttentionSpec& spec) {
     std::vector<KernelChoice> choices;
     visit_kernels(problem::validate(spec, {}).spec, [&](const KernelConfig& kernel) {
         if (std::none_of(choices.begin(), choices.end(), [&](const auto& c) { return is(kernel, c); }))
-            choices.push_back({kernel.tile_q, kernel.tile_kv, kernel.stages, 0, kernel.backend});
+            choices.push_back(
+                {kernel.tile_q, kernel.tile_kv, kernel.stages, 0, kernel.backend == planner::Backend::wgmma});
         return false;
     });
     return choices;
