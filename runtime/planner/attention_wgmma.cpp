@@ -95,7 +95,7 @@ std::optional<std::string> over_budget(const KernelConfig& kernel, const Attenti
         return fmt::format("needs {} bytes of shared memory; a block of sm_{} has {}", kernel.shared_bytes,
                            device.sm, device.shared_bytes_per_block);
     const int registers = attention_wgmma_registers(kernel);
-    if (const int limit = attention_wgmma_register_limit(kernel); registers > limit)
+    if (const int limit = warpgroup_registers(kernel).consumer; registers > limit)
         return fmt::format("needs about {} registers a thread; {} consumer warpgroups have {}", registers,
                            kernel.tile_q / kWarpgroupRows, limit);
     return std::nullopt;
@@ -146,9 +146,11 @@ int attention_wgmma_registers(const KernelConfig& kernel) {
     return output + logits + probabilities + kAddressesAndState;
 }
 
-// What setmaxnreg leaves to the consumers once the producer has given its registers away.
-int attention_wgmma_register_limit(const KernelConfig& kernel) {
-    return kernel.tile_q / kWarpgroupRows == 2 ? 240 : 160;
+WarpgroupRegisters warpgroup_registers(const KernelConfig& kernel) {
+    const int consumers = kernel.tile_q / kWarpgroupRows;
+    const int launched = kernel.registers_ceiling() * (consumers + 1);
+    const int producer = consumers == 2 ? 40 : 32;
+    return {producer, std::min(240, (launched - producer) / consumers / 8 * 8)};
 }
 
 }  // namespace attnsmith::planner

@@ -22,8 +22,14 @@ std::vector<KernelConfig> attention_wgmma_kernels(const AttentionSpec& spec, con
 // Keys of a TMA box: tile_kv, or what tiles and pages have as their greatest common divisor.
 int wgmma_box_keys(const KernelConfig& kernel, std::int64_t page_size);
 
-// Registers that a thread of a consumer warpgroup is expected to need, and has.
+// Registers that a thread of a consumer warpgroup is expected to need.
 int attention_wgmma_registers(const KernelConfig& kernel);
-int attention_wgmma_register_limit(const KernelConfig& kernel);
+
+// Registers a thread that setmaxnreg gives to each role, in steps of eight. Together no more than what the
+// CTA was launched with: the consumers would wait for the rest for ever.
+struct WarpgroupRegisters {
+    int producer, consumer;
+};
+WarpgroupRegisters warpgroup_registers(const KernelConfig& kernel);
 
 }  // namespace attnsmith::planner

@@ -67,11 +67,12 @@ void check_legal(const KernelConfig& kernel) {
     REQUIRE(kernel.shared_bytes == abi::wgmma_shared({kernel.head_dim_qk, kernel.head_dim_vo, kernel.tile_q,
                                                       kernel.tile_kv, kernel.stages})
                                        .total);
-    REQUIRE(planner::attention_wgmma_registers(kernel) <= planner::attention_wgmma_register_limit(kernel));
+    REQUIRE(planner::attention_wgmma_registers(kernel) <= planner::warpgroup_registers(kernel).consumer);
     // What setmaxnreg hands out is no more than the CTA was launched with.
     const int consumers = kernel.tile_q / 64;
-    const int given = consumers * planner::attention_wgmma_register_limit(kernel) + 24;
-    REQUIRE(given <= (consumers + 1) * kernel.registers_ceiling());
+    const auto [producer, consumer] = planner::warpgroup_registers(kernel);
+    REQUIRE(producer + consumers * consumer <= (consumers + 1) * kernel.registers_ceiling());
+    REQUIRE(producer % 8 + consumer % 8 == 0);
     REQUIRE(kernel.threads() == (consumers + 1) * 128);
     REQUIRE(kernel.registers_ceiling() == (consumers == 2 ? 168 : 128));
     REQUIRE(kernel.tile_kv % 16 == 0);

@@ -377,7 +377,6 @@ EXPORT CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType typ
         record.box[axis] = box[axis];
         if (axis > 0) record.strides[axis - 1] = strides[axis - 1];
     }
-    COUNT(tensor_maps);
     memcpy(map, &record, sizeof record);
     return CUDA_SUCCESS;
 }

@@ -37,7 +37,7 @@ struct fake_cuda_tensor_map {
 struct fake_cuda_state {
     /* What happened. */
     int inits, library_loads, library_unloads, kernels, materialised, attribute_sets, launches, allocations,
-        frees, tensor_maps;
+        frees;
     int primary_retains, primary_releases, captures, graph_launches, context_queries;
     size_t bytes_allocated;
     struct fake_cuda_launch last_launch;
