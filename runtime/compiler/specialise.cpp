@@ -2,9 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "compiler/embedded.hpp"
+#include "planner/attention_wgmma.hpp"
 
 namespace attnsmith::compiler {
 namespace {
@@ -15,19 +14,6 @@ using planner::KernelConfig;
 // The element type's name in common/element.cuh.
 std::string_view element_type(DType dtype) { return dtype == DType::f16 ? "f16" : "bf16"; }
 std::string_view index_type(DType dtype) { return dtype == DType::i64 ? "int64" : "int32"; }
-
-// Registers a thread that setmaxnreg gives to each role, in steps of eight. Together no more than what the CTA
-// was launched with: the consumers would wait for the rest for ever.
-struct WarpgroupRegisters {
-    int producer, consumer;
-};
-WarpgroupRegisters warpgroup_registers(const KernelConfig& kernel) {
-    const int warpgroups = kernel.threads() / 128;
-    const int consumers = kernel.tile_q / 64;
-    const int launched = kernel.registers_ceiling() / 8 * 8 * warpgroups;
-    const int producer = consumers == 2 ? 40 : 32;
-    return {producer, std::min(240, (launched - producer) / consumers / 8 * 8)};
-}
 
 class ConfigStruct {
   public:
@@ -107,7 +93,7 @@ std::string wgmma_function(std::string_view name, DType dtype, int n, bool a_in_
 }
 
 std::string attention_wgmma_config(const KernelConfig& kernel) {
-    const WarpgroupRegisters registers = warpgroup_registers(kernel);
+    const planner::WarpgroupRegisters registers = planner::warpgroup_registers(kernel);
     ConfigStruct config = common_attention_config(kernel);
     config.constant("consumers", kernel.tile_q / 64);
     config.constant("consumer_registers", registers.consumer);

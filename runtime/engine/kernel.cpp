@@ -4,6 +4,7 @@
 
 #include "attnsmith/runtime.hpp"
 #include "engine/bind.hpp"
+#include "engine/bind_wgmma.hpp"
 #include "engine/runtime_impl.hpp"
 #include "problem/limits.hpp"
 
@@ -38,6 +39,7 @@ struct Call::Impl {
     driver::DeviceMemory owned_workspace;
     void* workspace = nullptr;                                   // null of op merge, which needs none
     std::array<abi::AttentionArguments, 2> attention_arguments;  // of the attention and its splits' merge
+    std::unique_ptr<abi::WgmmaArguments> wgmma_arguments;        // of the attention, where it is wgmma's
     std::unique_ptr<const abi::MergeArguments> merge_arguments;  // of op merge
     std::array<Step, 2> steps;
     int step_count = 0;
@@ -97,8 +99,8 @@ std::string Call::describe() const {
         text += fmt::format("{}{}: {} CTAs of {} threads, {} bytes of shared memory", i == 0 ? "" : "; ",
                             step.loaded->config.name(), step.config.grid.x, step.config.block.x,
                             step.config.shared_bytes);
-        const abi::AttentionArguments& attention = impl_->attention_arguments[0];
-        if (step.arguments == &attention && attention.splits > 1) {
+        const abi::AttentionArguments& attention = call.attention_arguments[0];
+        if (step.loaded == call.kernel->attention.get() && attention.splits > 1) {
             text += fmt::format(", {} splits of {} keys", attention.splits, attention.chunk);
         }
     }
@@ -172,7 +174,14 @@ Call Kernel::bind(const AttentionTensors& tensors, const Batch& batch, Workspace
 
     auto& [attention, merge] = call.impl_->attention_arguments;
     attention = engine::make_arguments(kernel.plan.problem, tensors, batch, shape, launch, workspace.data);
-    call.impl_->add(*kernel.attention, launch.grid, &attention);
+    const void* arguments = &attention;
+    if (kernel.plan.attention->family == planner::Family::attention_wgmma) {
+        call.impl_->wgmma_arguments = std::make_unique<abi::WgmmaArguments>();
+        engine::make_wgmma_arguments(*kernel.api, kernel.plan.problem.spec, *kernel.plan.attention, attention,
+                                     *call.impl_->wgmma_arguments);
+        arguments = call.impl_->wgmma_arguments.get();
+    }
+    call.impl_->add(*kernel.attention, launch.grid, arguments);
     if (launch.splits > 1) {
         merge = attention;
         merge.tiles = static_cast<std::int32_t>(launch.merge_tiles);

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "abi/attention_shared.h"
+#include "planner/attention_base.hpp"
 #include "planner/cost.hpp"
 
 namespace attnsmith::planner {
@@ -34,19 +35,10 @@ abi::AttentionShape shape_of(const KernelConfig& kernel) {
 }
 
 KernelConfig base_config(const AttentionSpec& spec, const DeviceTraits& device, const Tile& tile) {
-    KernelConfig kernel;
+    KernelConfig kernel = attention_base(spec, device);
     kernel.family = Family::attention_mma;
     kernel.backend = Backend::mma;
-    kernel.sm = device.sm;
     kernel.target = fmt::format("sm_{}", device.sm);
-    kernel.dtype = spec.dtype;
-    kernel.index_dtype = spec.index_dtype;
-    kernel.head_dim_qk = static_cast<int>(spec.head_dim_qk);
-    kernel.head_dim_vo = static_cast<int>(spec.head_dim_vo);
-    kernel.alignment = spec.alignment;
-    kernel.paged = spec.kv == KvStorage::paged;
-    kernel.softcap = spec.softcap.has_value();
-    kernel.alibi = spec.alibi;
     kernel.tile_q = tile.tile_q;
     kernel.warps_q = tile.warps_q;
     kernel.warps_kv = tile.warps_kv;
@@ -111,14 +103,8 @@ int attention_mma_registers(const KernelConfig& kernel) {
 std::vector<KernelConfig> attention_mma_kernels(const AttentionSpec& spec, const DeviceTraits& device,
                                                 std::vector<Refusal>& rejected) {
     std::vector<KernelConfig> chosen;
-    if (spec.precision == Precision::high) {
-        rejected.push_back(
-            {"mma", "rounds P to 16 bits before the second product; precision \"high\" keeps it in fp32"});
-        return chosen;
-    }
-    if (spec.consistency == Consistency::bitwise) {
-        rejected.push_back(
-            {"mma", "its tiles and its KV split change with the sizes; consistency \"bitwise\" pins both"});
+    if (const auto reason = tensor_core_refusal(spec)) {
+        rejected.push_back({"mma", *reason});
         return chosen;
     }
     for (const Tile& tile : kTiles) {

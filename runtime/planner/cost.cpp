@@ -18,6 +18,25 @@ constexpr double kL2Reuse = 0.35;           // device-memory traffic of a tile t
 constexpr double kAluPerLogit = 8.0 / 128;  // fp32 instructions over an SM's 128 lanes
 constexpr double kExpPerLogit = 1.0 / 16;   // ex2 over its 16
 
+constexpr double kWgmmaEfficiency = 0.72;  // of the peak, with softmax of the other warpgroups meanwhile
+constexpr double kNextTileClocks = 600;    // of a persistent CTA: the start of a tile, behind the last one's
+// Of the device memory's rate, what one CTA's stages keep under way.
+constexpr double kWgmmaMemoryShare = 0.85;
+
+// One tile of keys in the one CTA of an SM: loads, products and softmax go on side by side.
+double wgmma_tile_clocks(const KernelConfig& kernel, const DeviceTraits& device, bool shared_keys) {
+    const double width = kernel.head_dim_qk + kernel.head_dim_vo;
+    const double bytes = 2.0 * kernel.tile_kv * width;
+    const double latency = shared_keys ? kL2Latency : kMemoryLatency;
+    const double multiply =
+        2.0 * kernel.tile_q * kernel.tile_kv * width / (device.wgmma_flops * kWgmmaEfficiency);
+    const double softmax = kernel.tile_q * kernel.tile_kv * kExpPerLogit;
+    const double rate =
+        std::min<double>(device.dram_bytes * kWgmmaMemoryShare, bytes * kernel.stages / latency);
+    const double memory = bytes * (shared_keys ? kL2Reuse : 1.0) / rate;
+    return std::max({multiply, softmax, memory});
+}
+
 // One tile of keys in one CTA, as a share of the SM's time: what the resident `ctas` of an SM contend for, or
 // the chain of one CTA's own steps where they do not fill it.
 double tile_clocks(const KernelConfig& kernel, const DeviceTraits& device, bool shared_keys, double ctas) {
@@ -45,14 +64,18 @@ double estimated_clocks(const KernelConfig& kernel, const DeviceTraits& device, 
                         std::int64_t splits) {
     // In double: the largest sizes that are allowed have more CTAs than 64 bits count.
     const auto many = static_cast<double>(work.sequences_and_heads) * static_cast<double>(splits);
-    const std::int64_t query_tiles = std::max<std::int64_t>(1, ceil_div(work.rows, kernel.tile_q));
+    const std::int64_t query_tiles =
+        std::max<std::int64_t>(1, ceil_div(work.rows, kernel.rows_per_tile(work.group)));
     const std::int64_t tiles =
         ceil_div(std::max<std::int64_t>(1, ceil_div(work.keys, kernel.tile_kv)), splits);
     const double on_busiest = std::ceil(static_cast<double>(query_tiles) * many / device.sm_count);
     const double resident = std::min<double>(kernel.ctas_per_sm, on_busiest);
-    const double start = kStartClocks * std::ceil(on_busiest / kernel.ctas_per_sm);
-    const double run =
-        on_busiest * static_cast<double>(tiles) * tile_clocks(kernel, device, query_tiles > 1, resident);
+    const bool persistent = kernel.family == Family::attention_wgmma;
+    const double start = persistent ? kStartClocks + kNextTileClocks * (on_busiest - 1)
+                                    : kStartClocks * std::ceil(on_busiest / kernel.ctas_per_sm);
+    const double tile = persistent ? wgmma_tile_clocks(kernel, device, query_tiles > 1)
+                                   : tile_clocks(kernel, device, query_tiles > 1, resident);
+    const double run = on_busiest * static_cast<double>(tiles) * tile;
     const double partials = 4.0 * static_cast<double>(work.rows) * many * kernel.head_dim_vo * 2 /
                             (static_cast<double>(device.dram_bytes) * device.sm_count);
     return start + run + (splits > 1 ? kMergeClocks + partials : 0.0);

@@ -58,6 +58,7 @@ const std::array<DeviceTraits, 10>& table() {
          .threads_per_sm = 2048,
          .ctas_per_sm = 32,
          .mma_flops = 2560,
+         .wgmma_flops = 4096,
          .dram_bytes = 15},
         {.sm = 100,
          .name = "B200 (table)",

@@ -21,8 +21,9 @@ struct DeviceTraits {
     int ctas_per_sm = 0;
 
     // Rates for ranking, per SM and clock: rough ones do, since only ratios count.
-    int mma_flops = 0;   // dense 16-bit mma.sync with fp32 accumulation
-    int dram_bytes = 0;  // device memory
+    int mma_flops = 0;    // dense 16-bit mma.sync with fp32 accumulation
+    int wgmma_flops = 0;  // likewise of wgmma; 0: the SM has none
+    int dram_bytes = 0;   // device memory
 
     bool operator==(const DeviceTraits&) const = default;
 };

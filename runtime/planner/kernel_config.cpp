@@ -10,6 +10,8 @@ std::string_view to_string(Family family) {
     switch (family) {
         case Family::attention_mma:
             return "attention_mma";
+        case Family::attention_wgmma:
+            return "attention_wgmma";
         case Family::merge_splits:
             return "merge_splits";
         case Family::merge_states:
@@ -22,10 +24,16 @@ std::string_view to_string(Backend backend) {
     switch (backend) {
         case Backend::mma:
             return "mma";
+        case Backend::wgmma:
+            return "wgmma";
         case Backend::cuda_core:
             return "cuda_core";
     }
     return "?";
+}
+
+int KernelConfig::rows_per_tile(std::int64_t group) const {
+    return family == Family::attention_wgmma ? static_cast<int>(tile_q / group * group) : tile_q;
 }
 
 int KernelConfig::registers_ceiling() const {

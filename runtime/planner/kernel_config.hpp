@@ -10,8 +10,8 @@
 
 namespace attnsmith::planner {
 
-enum class Family : std::uint8_t { attention_mma, merge_splits, merge_states };
-enum class Backend : std::uint8_t { mma, cuda_core };
+enum class Family : std::uint8_t { attention_mma, attention_wgmma, merge_splits, merge_states };
+enum class Backend : std::uint8_t { mma, wgmma, cuda_core };
 
 std::string_view to_string(Family family);  // also the name of the template's file
 std::string_view to_string(Backend backend);
@@ -36,12 +36,15 @@ struct KernelConfig {
     int stages = 0;   // tiles of K and of V in shared memory
     int warps_q = 0;
     int warps_kv = 0;
+    int producer_warps = 0;  // that only load: of wgmma
     bool queries_in_registers = false;
 
     int ctas_per_sm = 0;            // that registers and shared memory are budgeted for
     std::int64_t shared_bytes = 0;  // dynamic
 
-    int threads() const { return warps_q * warps_kv * 32; }
+    int threads() const { return (warps_q * warps_kv + producer_warps) * 32; }
+    // Packed query rows that a tile holds for groups of so many query heads: of wgmma, whole tokens.
+    int rows_per_tile(std::int64_t group) const;
     // Registers that leave room for ctas_per_sm: allocated by warps in units of 256, 255 a thread at most.
     int registers_ceiling() const;
     // "attention mma bf16 128x128 paged 64x64 stages 2": for people; unique within a kernel set.

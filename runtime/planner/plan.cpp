@@ -7,6 +7,7 @@
 
 #include "abi/attention_arguments.h"
 #include "planner/attention_mma.hpp"
+#include "planner/attention_wgmma.hpp"
 #include "planner/ceil_div.hpp"
 #include "planner/cost.hpp"
 #include "planner/merge_states.hpp"
@@ -79,6 +80,11 @@ std::int64_t effective_keys(const problem::Problem& problem) {
     return std::max<std::int64_t>(1, keys);
 }
 
+// Of a persistent kernel: a CTA goes on to further items.
+std::int64_t resident_ctas(const Plan& plan) {
+    return std::int64_t{plan.device.sm_count} * plan.attention->ctas_per_sm;
+}
+
 }  // namespace
 
 KernelSet kernel_set(const AttentionSpec& spec, int sm) {
@@ -87,7 +93,9 @@ KernelSet kernel_set(const AttentionSpec& spec, int sm) {
         set.kernels.push_back(merge_states_kernel(spec, traits_of(sm)));
         return set;
     }
-    set.kernels = attention_mma_kernels(spec, traits_of(sm), set.rejected);
+    set.kernels = attention_wgmma_kernels(spec, traits_of(sm), set.rejected);
+    const std::vector<KernelConfig> mma = attention_mma_kernels(spec, traits_of(sm), set.rejected);
+    set.kernels.insert(set.kernels.end(), mma.begin(), mma.end());
     if (set.kernels.empty()) {
         throw Unsupported(fmt::format("no kernel for this attention on sm_{}", sm), set.rejected);
     }
@@ -108,7 +116,8 @@ Plan make_plan(const problem::Problem& problem, const DeviceTraits& device) {
 
     const Work work{.sequences_and_heads = problem.sizes.batch * problem.spec.kv_heads,
                     .rows = std::max<std::int64_t>(1, problem.sizes.q_len * problem.group_size()),
-                    .keys = effective_keys(problem)};
+                    .keys = effective_keys(problem),
+                    .group = problem.group_size()};
     Choice best;
     std::vector<Choice> choices;
     for (std::size_t i = 0; i < set.kernels.size(); ++i) {
@@ -143,14 +152,16 @@ Launch launch_of(const Plan& plan, const problem::BoundShape& shape) {
     };
     Launch launch;
     launch.rows = shape.q_tokens * spec.q_heads;
-    launch.tiles = tiles_of(attention.tile_q);
+    launch.tiles = tiles_of(attention.rows_per_tile(group));
     launch.merge_tiles = tiles_of(plan.merge.tile_q);
     if (plan.split.chunk > 0 && shape.max_kv_len > plan.split.chunk) {
         const std::int64_t least = ceil_div(ceil_div(shape.max_kv_len, kMostSplits), attention.tile_kv);
         launch.chunk = std::max(plan.split.chunk, least * attention.tile_kv);
         launch.splits = ceil_div(shape.max_kv_len, launch.chunk);
     }
-    launch.grid = launch.tiles * spec.kv_heads * launch.splits;
+    launch.items = launch.tiles * spec.kv_heads * launch.splits;
+    launch.grid = attention.family == Family::attention_wgmma ? std::min(launch.items, resident_ctas(plan))
+                                                              : launch.items;
     launch.merge_grid = launch.splits > 1 ? launch.merge_tiles * spec.kv_heads : 0;
     launch.partial_o_offset = abi::kStatusBytes;
     launch.partial_ml_offset = launch.partial_o_offset;
@@ -167,7 +178,7 @@ Launch launch_of(const Plan& plan, const problem::BoundShape& shape) {
 }
 
 void check_grid(const Launch& launch) {
-    const std::int64_t ctas = std::max(launch.grid, launch.merge_grid);
+    const std::int64_t ctas = std::max(launch.items, launch.merge_grid);
     if (ctas <= kMostCtas) return;
     throw InvalidRequest(
         "batch", fmt::format("bounds that need {} CTAs", ctas),

@@ -63,14 +63,16 @@ struct Launch {
     std::int64_t splits = 1;
     std::int64_t chunk = 0;  // as SplitPlan's, longer where there would be too many
     std::int64_t rows = 0;   // of each split's partial results
-    std::int64_t grid = 0;   // CTAs of the attention, in x; 0: nothing to do
+    std::int64_t items = 0;  // of the attention: a query tile, a KV head and a split each
+    std::int64_t grid = 0;   // its CTAs, in x: an item each, or as many as are resident; 0: nothing to do
     std::int64_t merge_grid = 0;
     std::int64_t partial_o_offset = 0;  // bytes, in the workspace
     std::int64_t partial_ml_offset = 0;
     std::int64_t workspace_bytes = 0;  // enough for any smaller bounds, too
 };
 
-// Any sizes: whether the grids are ones that CUDA has is for check_grid(), which throws InvalidRequest.
+// Any sizes: whether the items and the grids can be counted in 32 bits is for check_grid(), which throws
+// InvalidRequest.
 Launch launch_of(const Plan& plan, const problem::BoundShape& shape);
 void check_grid(const Launch& launch);
 

@@ -32,11 +32,12 @@ Json kernel_json(const char* role, const KernelConfig& kernel, const CacheState&
     json["backend"] = to_string(kernel.backend);
     json["target"] = kernel.target;
     json["tile_q"] = kernel.tile_q;
-    if (kernel.family == Family::attention_mma) {
+    if (kernel.tile_kv > 0) {
         json["tile_kv"] = kernel.tile_kv;
         json["stages"] = kernel.stages;
     }
     json["warps"] = kernel.threads() / 32;
+    if (kernel.producer_warps > 0) json["producer_warps"] = kernel.producer_warps;
     json["grid"] = fmt::format("{} CTAs of {} threads", ctas, kernel.threads());
     json["resources"] = resources_json(kernel, cache);
     json["cache"] = {{"key", cache.key}, {"state", cache.hit ? "hit" : "miss"}};

@@ -459,7 +459,8 @@ static void test_plans(void) {
         char sm[20];
         snprintf(sm, sizeof sm, "\"sm\": \"%d\"", sms[i]);
         CHECK(contains(json, "\"schema\": \"attnsmith.plan/1\"") && contains(json, sm));
-        CHECK(contains(json, "\"backend\": \"mma\"") && contains(json, "\"state\": \"miss\""));
+        CHECK(contains(json, sms[i] == 90 ? "\"backend\": \"wgmma\"" : "\"backend\": \"mma\""));
+        CHECK(contains(json, "\"state\": \"miss\""));
         attnsmith_string_free(json);
     }
     json = NULL;

@@ -103,7 +103,7 @@ void random_kernel(Case& test, Random& random) {
     const auto last = static_cast<std::int64_t>(choices.size()) - 1;
     test.kernel = choices[static_cast<std::size_t>(random.integer(0, last))];
     constexpr std::int64_t chunks[] = {0, 128, 256, 640};
-    test.kernel->chunk = pick(random, chunks);
+    test.kernel->chunk = check::chunk_of(*test.kernel, pick(random, chunks));
 }
 
 std::string read_text(const std::filesystem::path& path) {

@@ -94,7 +94,7 @@ void add(Catalogue& catalogue, const std::string& group, const std::string& name
 
 void add_over_kernels(Catalogue& catalogue, const std::string& group, const std::string& name,
                       const Case& test, Splitting splitting) {
-    constexpr std::int64_t kChunk = 128;  // a multiple of every tile's keys
+    constexpr std::int64_t kChunk = 128;
     int n = 0;
     for (const check::KernelChoice& choice : check::kernel_choices(test.spec)) {
         ++n;
@@ -106,7 +106,7 @@ void add_over_kernels(Catalogue& catalogue, const std::string& group, const std:
             if (!wanted) continue;
             Case with = test;
             with.kernel = choice;
-            with.kernel->chunk = chunk;
+            with.kernel->chunk = check::chunk_of(choice, chunk);
             add(catalogue, group, name + ", " + to_string(*with.kernel), with);
         }
     }

@@ -151,7 +151,7 @@ std::string run(const Context& context, const Problem& problem, const Batch& bat
             test.spec = problem.spec;
             test.sizes = PlanSizes{2, 64, 600};
             test.kernel = choice;
-            test.kernel->chunk = chunk;
+            test.kernel->chunk = check::chunk_of(choice, chunk);
             const Kernel kernel = check::prepare_case(context.runtime, test);
             const AttentionTensors tensors{.q = problem.q.tensor(),
                                            .k = problem.k.tensor(),

@@ -9,6 +9,7 @@
 
 #include "bench/statistics.hpp"
 #include "engine/bind.hpp"
+#include "engine/bind_wgmma.hpp"
 #include "engine/runtime_impl.hpp"
 
 namespace attnsmith::bench {
@@ -91,6 +92,11 @@ class BareCall {
         workspace_.fill(0);
         arguments_ = engine::make_arguments(plan.problem, operands.tensors, operands.batch, shape, launch,
                                             workspace_.data());
+        if (plan.attention->family == planner::Family::attention_wgmma) {
+            engine::make_wgmma_arguments(*api, plan.problem.spec, *plan.attention, arguments_,
+                                         wgmma_arguments_);
+            parameters_[0] = &wgmma_arguments_;
+        }
         loaded_ = impl.loaded.get(api, 0, *plan.attention);
         config_ = {.grid_x = static_cast<unsigned>(launch.grid),
                    .grid_y = 1,
@@ -116,6 +122,7 @@ class BareCall {
   private:
     driver::DeviceMemory workspace_;
     abi::AttentionArguments arguments_{};
+    abi::WgmmaArguments wgmma_arguments_{};
     void* parameters_[1] = {&arguments_};
     BareConfig config_{};
     std::shared_ptr<const engine::LoadedKernel> loaded_;

@@ -44,8 +44,8 @@ std::string lengths(const std::vector<std::int64_t>& values) {
 }  // namespace
 
 std::string to_string(const KernelChoice& choice) {
-    return fmt::format("{}x{} stages {}{}", choice.tile_q, choice.tile_kv, choice.stages,
-                       choice.chunk ? fmt::format(" split {}", choice.chunk) : "");
+    return fmt::format("{}{}x{} stages {}{}", choice.wgmma ? "wgmma " : "", choice.tile_q, choice.tile_kv,
+                       choice.stages, choice.chunk ? fmt::format(" split {}", choice.chunk) : "");
 }
 
 std::string Case::describe() const {

@@ -100,8 +100,9 @@ struct Step {
 struct KernelChoice {
     int tile_q = 0, tile_kv = 0, stages = 0;
     std::int64_t chunk = 0;  // keys, a multiple of tile_kv; 0: KV is not split
+    bool wgmma = false;
 };
-std::string to_string(const KernelChoice& choice);  // "64x32 stages 2 split 128"
+std::string to_string(const KernelChoice& choice);  // "64x32 stages 2 split 128", "wgmma 128x128 stages 2"
 
 struct Case {
     std::string group;

@@ -16,7 +16,7 @@ using planner::KernelConfig;
 
 bool is(const KernelConfig& kernel, const KernelChoice& choice) {
     return kernel.tile_q == choice.tile_q && kernel.tile_kv == choice.tile_kv &&
-           kernel.stages == choice.stages;
+           kernel.stages == choice.stages && (kernel.backend == planner::Backend::wgmma) == choice.wgmma;
 }
 
 // `visit` gets each attention kernel of each SM's set, until it returns true. `spec` is a validated one's.
@@ -41,6 +41,12 @@ KernelConfig config_of(const AttentionSpec& spec, const KernelChoice& choice,
         return is(kernel, choice);
     });
     if (!found) throw std::logic_error("no SM's kernel set has " + to_string(choice));
+    if (choice.wgmma) {
+        if (config.sm != device.sm)
+            throw NotHere(
+                fmt::format("{} needs sm_{}; this is sm_{}", to_string(choice), config.sm, device.sm));
+        return config;
+    }
     config.sm = device.sm;
     config.target = fmt::format("sm_{}", device.sm);
     if (config.shared_bytes > device.shared_bytes_per_block)
@@ -55,10 +61,15 @@ std::vector<KernelChoice> kernel_choices(const AttentionSpec& spec) {
     std::vector<KernelChoice> choices;
     visit_kernels(problem::validate(spec, {}).spec, [&](const KernelConfig& kernel) {
         if (std::none_of(choices.begin(), choices.end(), [&](const auto& c) { return is(kernel, c); }))
-            choices.push_back({kernel.tile_q, kernel.tile_kv, kernel.stages, 0});
+            choices.push_back(
+                {kernel.tile_q, kernel.tile_kv, kernel.stages, 0, kernel.backend == planner::Backend::wgmma});
         return false;
     });
     return choices;
+}
+
+std::int64_t chunk_of(const KernelChoice& choice, std::int64_t keys) {
+    return (keys + choice.tile_kv - 1) / choice.tile_kv * choice.tile_kv;
 }
 
 Kernel prepare_case(Runtime& runtime, const Case& test) {

@@ -166,7 +166,8 @@ TEST_CASE("a case can name every kernel that any SM's set has", "[check]") {
                     if (kernel.family == planner::Family::merge_splits) continue;
                     const auto same = [&](const KernelChoice& c) {
                         return c.tile_q == kernel.tile_q && c.tile_kv == kernel.tile_kv &&
-                               c.stages == kernel.stages && c.chunk == 0;
+                               c.stages == kernel.stages && c.chunk == 0 &&
+                               c.wgmma == (kernel.backend == planner::Backend::wgmma);
                     };
                     CHECK(std::count_if(choices.begin(), choices.end(), same) == 1);
                 }

@@ -12,6 +12,7 @@
 #define ATTNSMITH_TESTS_SUPPORT_FAKE_CUDA_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -25,6 +26,12 @@ struct fake_cuda_launch {
     const void* stream;
     const void* context;                            /* where it would have run */
     unsigned char parameter[FAKE_CUDA_PARAM_BYTES]; /* the first param_bytes of the kernel's one parameter */
+};
+
+/* What cuTensorMapEncodeTiled writes: its arguments. */
+struct fake_cuda_tensor_map {
+    uint64_t address, extents[5], strides[4];
+    uint32_t box[5], rank, type, interleave, swizzle, promotion, fill;
 };
 
 struct fake_cuda_state {

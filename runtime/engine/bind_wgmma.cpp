@@ -1,0 +1,91 @@
+#include "engine/bind_wgmma.hpp"
+
+#include <fmt/format.h>
+
+#include <initializer_list>
+
+#include "attnsmith/error.hpp"
+#include "driver/tensor_map.hpp"
+#include "planner/attention_wgmma.hpp"
+
+namespace attnsmith::engine {
+namespace {
+
+constexpr std::int64_t kElementBytes = 2;
+
+static_assert(sizeof(abi::TensorMap) == driver::kTensorMapBytes);
+
+struct Axis {
+    std::int64_t extent;
+    std::int64_t stride;  // elements; of an axis of extent 1 anything
+    std::int64_t box;
+    int tensor_axis;         // of the caller's tensor, for messages
+    std::int64_t steps = 1;  // of the tensor's axis to one of the map's
+};
+
+// Strides are from 0 and multiples of 16 bytes: check_tensors() has seen to that.
+std::uint64_t stride_bytes(const char* name, const Axis& axis) {
+    constexpr std::uint64_t kAnyStride = 16;  // the driver checks it, and nothing steps by it
+    if (axis.extent <= 1) return kAnyStride;
+    const std::int64_t end = driver::kTensorMapStrideEnd / kElementBytes / axis.steps;
+    if (axis.stride < end) return static_cast<std::uint64_t>(axis.stride * axis.steps * kElementBytes);
+    throw InvalidRequest(fmt::format("{}.strides[{}]", name, axis.tensor_axis), std::to_string(axis.stride),
+                         fmt::format("a stride below {} elements, which TMA can step by; copy the tensor, or "
+                                     "plan with alignment 8, whose kernels go without TMA",
+                                     end));
+}
+
+// `axes` are those from the second on.
+abi::TensorMap encode(const driver::Api& api, const char* name, const void* data, DType dtype,
+                      std::int64_t head_dim, std::initializer_list<Axis> axes) {
+    abi::TensorMap map{};
+    driver::TensorMapRequest request{.data = data, .dtype = dtype, .rank = 1};
+    request.extents[0] = static_cast<std::uint64_t>(head_dim);
+    request.box[0] = abi::kWgmmaPanel;
+    for (const Axis& axis : axes) {
+        if (axis.extent == 0) return map;
+        const auto at = static_cast<std::size_t>(request.rank++);
+        request.extents[at] = static_cast<std::uint64_t>(axis.extent);
+        request.strides[at - 1] = stride_bytes(name, axis);
+        request.box[at] = static_cast<std::uint32_t>(axis.box);
+    }
+    driver::encode_tensor_map(api, request, &map);
+    return map;
+}
+
+}  // namespace
+
+void make_wgmma_arguments(const driver::Api& api, const AttentionSpec& spec,
+                          const planner::KernelConfig& kernel, const abi::AttentionArguments& attention,
+                          abi::WgmmaArguments& arguments) {
+    const abi::AttentionArguments& a = attention;
+    arguments.attention = a;
+    arguments.tile_tokens = kernel.rows_per_tile(a.group) / a.group;
+    arguments.box_keys = planner::wgmma_box_keys(kernel, a.page_size);
+
+    const bool ragged_q = a.q_indptr != nullptr;
+    const int q_token = ragged_q ? 0 : 1;
+    arguments.q =
+        encode(api, "q", a.q, spec.dtype, spec.head_dim_qk,
+               {{a.group, a.q_head_stride, a.group, q_token + 1},
+                {ragged_q ? a.q_tokens : a.max_q_len, a.q_token_stride, arguments.tile_tokens, q_token},
+                {a.kv_heads, a.q_head_stride, 1, q_token + 1, a.group},
+                {ragged_q ? 1 : a.batch, a.q_batch_stride, 1, 0}});
+
+    const bool paged = spec.kv == KvStorage::paged, ragged_kv = spec.kv == KvStorage::ragged;
+    const bool heads_first = paged && spec.page_order == PageOrder::HND;
+    const int kv_token = ragged_kv ? 0 : heads_first ? 2 : 1;
+    const int kv_head = ragged_kv || heads_first ? 1 : 2;
+    const std::int64_t tokens = paged ? a.page_size : a.kv_tokens;
+    const std::int64_t outer = paged ? a.pages : ragged_kv ? 1 : a.batch;
+    arguments.k = encode(api, "k", a.k, spec.dtype, spec.head_dim_qk,
+                         {{tokens, a.k_token_stride, arguments.box_keys, kv_token},
+                          {a.kv_heads, a.k_head_stride, 1, kv_head},
+                          {outer, a.k_batch_stride, 1, 0}});
+    arguments.v = encode(api, "v", a.v, spec.dtype, spec.head_dim_vo,
+                         {{tokens, a.v_token_stride, arguments.box_keys, kv_token},
+                          {a.kv_heads, a.v_head_stride, 1, kv_head},
+                          {outer, a.v_batch_stride, 1, 0}});
+}
+
+}  // namespace attnsmith::engine

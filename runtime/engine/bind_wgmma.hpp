@@ -1,0 +1,17 @@
+// The wgmma kernel's arguments: the attention's, and the tensors as the copy engine reads them.
+#pragma once
+
+#include "abi/attention_wgmma.h"
+#include "attnsmith/spec.hpp"
+#include "driver/api.hpp"
+#include "planner/kernel_config.hpp"
+
+namespace attnsmith::engine {
+
+// `attention` is what make_arguments() gives for the same spec. The map of a tensor without elements stays
+// zero: the kernel must not read through it. Throws InvalidRequest for strides that no map has.
+void make_wgmma_arguments(const driver::Api& api, const AttentionSpec& spec,
+                          const planner::KernelConfig& kernel, const abi::AttentionArguments& attention,
+                          abi::WgmmaArguments& arguments);
+
+}  // namespace attnsmith::engine

@@ -1,0 +1,70 @@
+// TMA descriptors over the stub driver, which writes what it was given and refuses what a driver refuses.
+#include "driver/tensor_map.hpp"
+
+#include <cuda.h>
+
+#include <cstring>
+
+#include "attnsmith/error.hpp"
+#include "support/catch.hpp"
+#include "support/fake_cuda/fake_cuda.h"
+
+using namespace attnsmith;
+using driver::TensorMapRequest;
+
+namespace {
+
+TensorMapRequest request() {
+    return {.data = reinterpret_cast<const void*>(std::uintptr_t{0x1000}),
+            .dtype = DType::f16,
+            .rank = 3,
+            .extents = {96, 40, 7},
+            .strides = {1024, 0},
+            .box = {64, 32, 1}};
+}
+
+}  // namespace
+
+TEST_CASE("a tensor map is encoded as asked", "[driver]") {
+    const auto api = driver::Api::open(ATTNSMITH_FAKE_CUDA);
+    alignas(64) std::array<std::byte, driver::kTensorMapBytes> bytes{};
+    driver::encode_tensor_map(*api, request(), bytes.data());
+    fake_cuda_tensor_map map;
+    std::memcpy(&map, bytes.data(), sizeof map);
+    CHECK(map.address == 0x1000);
+    CHECK(map.rank == 3);
+    CHECK(map.type == CU_TENSOR_MAP_DATA_TYPE_FLOAT16);
+    CHECK(map.extents[0] == 96);
+    CHECK(map.extents[2] == 7);
+    CHECK(map.strides[0] == 1024);
+    CHECK(map.strides[1] == 0);
+    CHECK(map.box[1] == 32);
+    CHECK(map.swizzle == CU_TENSOR_MAP_SWIZZLE_128B);
+    CHECK(map.interleave == CU_TENSOR_MAP_INTERLEAVE_NONE);
+    CHECK(map.promotion == CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
+    CHECK(map.fill == CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    TensorMapRequest bf16 = request();
+    bf16.dtype = DType::bf16;
+    driver::encode_tensor_map(*api, bf16, bytes.data());
+    std::memcpy(&map, bytes.data(), sizeof map);
+    CHECK(map.type == CU_TENSOR_MAP_DATA_TYPE_BFLOAT16);
+}
+
+TEST_CASE("what the driver refuses to encode is an error of its call", "[driver]") {
+    const auto api = driver::Api::open(ATTNSMITH_FAKE_CUDA);
+    const auto refuses = [&](auto change) {
+        TensorMapRequest changed = request();
+        change(changed);
+        std::array<std::byte, driver::kTensorMapBytes> bytes{};
+        REQUIRE_THROWS_AS(driver::encode_tensor_map(*api, changed, bytes.data()), DriverError);
+    };
+    refuses([](TensorMapRequest& r) { r.data = nullptr; });
+    refuses([](TensorMapRequest& r) { r.data = reinterpret_cast<const void*>(std::uintptr_t{0x1008}); });
+    refuses([](TensorMapRequest& r) { r.rank = 0; });
+    refuses([](TensorMapRequest& r) { r.extents[1] = 0; });
+    refuses([](TensorMapRequest& r) { r.extents[1] = (std::uint64_t{1} << 32) + 1; });
+    refuses([](TensorMapRequest& r) { r.strides[0] = 1032; });
+    refuses([](TensorMapRequest& r) { r.strides[0] = driver::kTensorMapStrideEnd; });
+    refuses([](TensorMapRequest& r) { r.box[0] = 128; });
+    refuses([](TensorMapRequest& r) { r.box[1] = 257; });
+}

@@ -1,0 +1,209 @@
+// The tensors that are bound, as the copy engine gets to know them: through the stub driver, whose maps are
+// records of what it was given.
+#include "engine/bind_wgmma.hpp"
+
+#include <cstring>
+#include <vector>
+
+#include "engine/bind.hpp"
+#include "engine/fake_runtime.hpp"
+#include "problem/expect.hpp"
+
+using namespace attnsmith;
+using attnsmith::test::at;
+using attnsmith::test::contains;
+using attnsmith::test::refused;
+
+namespace {
+
+using Numbers = std::vector<std::uint64_t>;
+
+struct Map {
+    std::uint64_t address;
+    Numbers extents, strides, box;
+};
+
+Map decode(const abi::TensorMap& words) {
+    fake_cuda_tensor_map map;
+    std::memcpy(&map, &words, sizeof map);
+    return {map.address,
+            {map.extents, map.extents + map.rank},
+            {map.strides, map.strides + (map.rank > 0 ? map.rank - 1 : 0)},
+            {map.box, map.box + map.rank}};
+}
+
+bool is_zero(const abi::TensorMap& map) {
+    const abi::TensorMap zero{};
+    return std::memcmp(&map, &zero, sizeof zero) == 0;
+}
+
+AttentionSpec spec_of(std::int64_t q_heads, std::int64_t kv_heads) {
+    return {.dtype = DType::bf16, .head_dim_qk = 128, .q_heads = q_heads, .kv_heads = kv_heads};
+}
+
+struct Bound {
+    planner::KernelConfig kernel;
+    abi::WgmmaArguments arguments;
+    Map q, k, v;
+};
+
+Bound bind(const AttentionSpec& spec, const AttentionTensors& tensors, const Batch& batch) {
+    static const auto api = driver::Api::open(ATTNSMITH_FAKE_CUDA);
+    const planner::Plan plan =
+        planner::make_plan(problem::validate(spec, {8, 4096, 4096}), planner::traits_of(90));
+    REQUIRE(plan.attention->backend == planner::Backend::wgmma);
+    const problem::BoundShape shape = problem::check_tensors(plan.problem, tensors, batch);
+    const planner::Launch launch = planner::launch_of(plan, shape);
+    void* const workspace = at(9, DType::i32, {1}).data;
+    const auto attention = engine::make_arguments(plan.problem, tensors, batch, shape, launch, workspace);
+    Bound bound{*plan.attention, {}, {}, {}, {}};
+    engine::make_wgmma_arguments(*api, plan.problem.spec, *plan.attention, attention, bound.arguments);
+    CHECK(std::memcmp(&bound.arguments.attention, &attention, sizeof attention) == 0);
+    bound.q = decode(bound.arguments.q), bound.k = decode(bound.arguments.k),
+    bound.v = decode(bound.arguments.v);
+    return bound;
+}
+
+AttentionTensors dense(std::int64_t batch, std::int64_t q_len, std::int64_t q_heads, std::int64_t kv_len,
+                       std::int64_t kv_heads) {
+    return {.q = at(1, DType::bf16, {batch, q_len, q_heads, 128}),
+            .k = at(2, DType::bf16, {batch, kv_len, kv_heads, 128}),
+            .v = at(3, DType::bf16, {batch, kv_len, kv_heads, 128}),
+            .o = at(4, DType::bf16, {batch, q_len, q_heads, 128})};
+}
+
+}  // namespace
+
+TEST_CASE("a dense batch has maps of its tensors, whatever their strides", "[engine][wgmma]") {
+    AttentionTensors tensors = dense(3, 100, 8, 300, 2);
+    tensors.q.strides = {200000, 1032, 136, 1};
+    tensors.k = at(2, DType::bf16, {3, 2, 304, 128}).permute({0, 2, 1, 3}).slice(1, 2, 302);
+    const Bound bound = bind(spec_of(8, 2), tensors, {});
+    CHECK(bound.arguments.tile_tokens == 32);
+    CHECK(bound.arguments.box_keys == bound.kernel.tile_kv);
+    CHECK(bound.q.address == 0x1000000);
+    CHECK(bound.q.extents == Numbers{128, 4, 100, 2, 3});
+    CHECK(bound.q.strides == Numbers{272, 2064, 1088, 400000});
+    CHECK(bound.q.box == Numbers{64, 4, 32, 1, 1});
+    CHECK(bound.k.address == 0x2000000 + 2 * 256);
+    CHECK(bound.k.extents == Numbers{128, 300, 2, 3});
+    CHECK(bound.k.strides == Numbers{256, 304 * 256, 2 * 304 * 256});
+    CHECK(bound.k.box == Numbers{64, static_cast<std::uint64_t>(bound.kernel.tile_kv), 1, 1});
+    CHECK(bound.v.address == 0x3000000);
+    CHECK(bound.v.strides == Numbers{512, 256, 300 * 512});
+}
+
+TEST_CASE("the head dims of k and v may differ", "[engine][wgmma]") {
+    AttentionSpec spec = spec_of(8, 2);
+    spec.head_dim_qk = 192;
+    spec.head_dim_vo = 128;
+    spec.dtype = DType::f16;
+    const Bound bound = bind(spec,
+                             {.q = at(1, DType::f16, {1, 10, 8, 192}),
+                              .k = at(2, DType::f16, {1, 20, 2, 192}),
+                              .v = at(3, DType::f16, {1, 20, 2, 128}),
+                              .o = at(4, DType::f16, {1, 10, 8, 128})},
+                             {});
+    CHECK(bound.q.extents[0] == 192);
+    CHECK(bound.k.extents[0] == 192);
+    CHECK(bound.v.extents[0] == 128);
+}
+
+TEST_CASE("ragged tensors are one sequence to the copy engine", "[engine][wgmma]") {
+    AttentionSpec spec = spec_of(8, 2);
+    spec.kv = KvStorage::ragged;
+    const Bound bound = bind(spec,
+                             {.q = at(1, DType::bf16, {1000, 8, 128}),
+                              .k = at(2, DType::bf16, {5000, 2, 128}),
+                              .v = at(3, DType::bf16, {2, 5000, 128}).permute({1, 0, 2}),
+                              .o = at(4, DType::bf16, {1000, 8, 128})},
+                             {.q_indptr = at(5, DType::i32, {6}),
+                              .kv_indptr = at(6, DType::i32, {6}),
+                              .max_q_len = 300,
+                              .max_kv_len = 2000});
+    CHECK(bound.q.extents == Numbers{128, 4, 1000, 2, 1});
+    CHECK(bound.q.strides == Numbers{256, 2048, 1024, 16});
+    CHECK(bound.k.extents == Numbers{128, 5000, 2, 1});
+    CHECK(bound.k.strides == Numbers{512, 256, 16});
+    CHECK(bound.v.strides == Numbers{256, 5000 * 256, 16});
+}
+
+TEST_CASE("pages take the place of sequences, in either order", "[engine][wgmma]") {
+    for (const PageOrder order : {PageOrder::NHD, PageOrder::HND}) {
+        for (const std::int64_t page_size : {8, 16, 48, 256}) {
+            AttentionSpec spec = spec_of(8, 2);
+            spec.kv = KvStorage::paged;
+            spec.page_order = order;
+            spec.page_size = page_size;
+            const auto pages = [&](int place) {
+                return order == PageOrder::NHD ? at(place, DType::bf16, {90, page_size, 2, 128})
+                                               : at(place, DType::bf16, {90, 2, page_size, 128});
+            };
+            const Bound bound =
+                bind(spec,
+                     {.q = at(1, DType::bf16, {3, 100, 8, 128}),
+                      .k = pages(2),
+                      .v = pages(3),
+                      .o = at(4, DType::bf16, {3, 100, 8, 128})},
+                     {.kv_lens = at(5, DType::i32, {3}), .page_table = at(6, DType::i32, {3, 30})});
+            const auto keys = static_cast<std::uint64_t>(page_size);
+            CHECK(bound.arguments.box_keys == (page_size == 256 ? 128 : page_size == 48 ? 16 : page_size));
+            CHECK(bound.k.extents == Numbers{128, keys, 2, 90});
+            CHECK(bound.k.strides == (order == PageOrder::NHD ? Numbers{512, 256, keys * 512}
+                                                              : Numbers{256, keys * 256, keys * 512}));
+            CHECK(bound.k.box == Numbers{64, static_cast<std::uint64_t>(bound.arguments.box_keys), 1, 1});
+            CHECK(bound.v.extents == bound.k.extents);
+        }
+    }
+}
+
+TEST_CASE("a tile of seven heads a token has 18 tokens", "[engine][wgmma]") {
+    const Bound bound = bind(spec_of(28, 4), dense(2, 100, 28, 200, 4), {});
+    REQUIRE(bound.kernel.tile_q == 128);
+    CHECK(bound.arguments.tile_tokens == 18);
+    CHECK(bound.q.extents == Numbers{128, 7, 100, 4, 2});
+    CHECK(bound.q.strides == Numbers{256, 28 * 256, 7 * 256, 100 * 28 * 256});
+    CHECK(bound.q.box == Numbers{64, 7, 18, 1, 1});
+}
+
+TEST_CASE("an axis may be expanded, and one of extent 1 has any stride", "[engine][wgmma]") {
+    AttentionTensors tensors = dense(4, 100, 1, 300, 1);
+    tensors.q.strides[2] = -3;
+    tensors.k.strides[0] = 0;
+    tensors.k.strides[2] = std::int64_t{1} << 60;
+    const Bound bound = bind(spec_of(1, 1), tensors, {});
+    CHECK(bound.arguments.tile_tokens == 128);
+    CHECK(bound.q.strides == Numbers{16, 256, 16, 100 * 256});
+    CHECK(bound.k.strides == Numbers{256, 16, 0});
+}
+
+TEST_CASE("a tensor without elements has a map of zeros", "[engine][wgmma]") {
+    AttentionTensors tensors = dense(2, 100, 8, 0, 2);
+    tensors.k.data = tensors.v.data = nullptr;
+    Bound bound = bind(spec_of(8, 2), tensors, {});
+    CHECK(!is_zero(bound.arguments.q));
+    CHECK(is_zero(bound.arguments.k));
+    CHECK(is_zero(bound.arguments.v));
+    tensors = dense(2, 0, 8, 100, 2);
+    tensors.q.data = tensors.o.data = nullptr;
+    bound = bind(spec_of(8, 2), tensors, {});
+    CHECK(is_zero(bound.arguments.q));
+    CHECK(!is_zero(bound.arguments.k));
+}
+
+TEST_CASE("a stride that no map has is refused by its tensor's axis", "[engine][wgmma]") {
+    constexpr std::int64_t kFar = std::int64_t{1} << 39;
+    AttentionTensors tensors = dense(2, 100, 8, 300, 2);
+    tensors.k.strides[0] = kFar;
+    InvalidRequest error = refused([&] { bind(spec_of(8, 2), tensors, {}); });
+    CHECK(error.field() == "k.strides[0]");
+    CHECK(error.value() == std::to_string(kFar));
+    CHECK(contains(error.accepted(), "alignment 8"));
+    tensors.k.strides[0] = kFar - 8;
+    CHECK(bind(spec_of(8, 2), tensors, {}).k.strides[2] == (std::uint64_t{1} << 40) - 16);
+    tensors = dense(2, 100, 8, 300, 2);
+    tensors.q.strides[2] = kFar / 4;  // 4 heads are a step of the map
+    error = refused([&] { bind(spec_of(8, 2), tensors, {}); });
+    CHECK(error.field() == "q.strides[2]");
+    CHECK(error.value() == std::to_string(kFar / 4));
+}

@@ -1,0 +1,67 @@
+// A call of a wgmma kernel over the stub driver: one persistent launch with the maps, or with the merge after
+// it.
+#include <cstring>
+
+#include "abi/attention_wgmma.h"
+#include "engine/fake_runtime.hpp"
+
+using namespace attnsmith;
+using attnsmith::test::at;
+using attnsmith::test::fake;
+using attnsmith::test::fake_options;
+
+namespace {
+
+AttentionTensors tensors(std::int64_t batch, std::int64_t q_len, std::int64_t kv_len) {
+    return {.q = at(1, DType::bf16, {batch, q_len, 32, 128}),
+            .k = at(2, DType::bf16, {batch, kv_len, 8, 128}),
+            .v = at(3, DType::bf16, {batch, kv_len, 8, 128}),
+            .o = at(4, DType::bf16, {batch, q_len, 32, 128})};
+}
+
+const AttentionSpec kSpec{.dtype = DType::bf16, .head_dim_qk = 128, .q_heads = 32, .kv_heads = 8};
+
+}  // namespace
+
+TEST_CASE("a wgmma call launches a CTA an SM with the maps of its tensors", "[engine][wgmma]") {
+    fake() = {};
+    Runtime runtime(fake_options());
+    const Kernel kernel = runtime.prepare(kSpec, {2, 1000, 1000});
+    fake().param_bytes = sizeof(abi::WgmmaArguments);
+    const Call call = kernel.bind(tensors(2, 1000, 1000), {});
+    CHECK(call.describe().find(
+              "attention wgmma bf16 128x128 contiguous 128x176 stages 2: 132 CTAs of 384 threads") == 0);
+    const int allocations = fake().allocations;
+    call.launch();
+    CHECK(fake().launches == 1);
+    CHECK(fake().allocations == allocations);
+    CHECK(fake().last_launch.grid[0] == 132);
+    CHECK(fake().last_launch.block[0] == 384);
+
+    abi::WgmmaArguments arguments;
+    std::memcpy(&arguments, fake().last_launch.parameter, sizeof arguments);
+    CHECK(arguments.attention.tiles == 2 * 32);
+    CHECK(arguments.tile_tokens == 32);
+    CHECK(arguments.box_keys == 176);
+    fake_cuda_tensor_map map;
+    std::memcpy(&map, &arguments.v, sizeof map);
+    CHECK(map.address == 0x3000000);
+    CHECK(map.extents[3] == 2);
+}
+
+TEST_CASE("where KV is split, a merge follows a wgmma kernel", "[engine][wgmma]") {
+    fake() = {};
+    Runtime runtime(fake_options());
+    const Kernel kernel = runtime.prepare(kSpec, {1, 128, 4096});
+    const Call call = kernel.bind(tensors(1, 128, 4096), {});
+    CHECK(call.describe().find("attention wgmma") == 0);
+    CHECK(call.describe().find(" splits of ") != std::string::npos);
+    CHECK(call.describe().find("; merge bf16 128: ") != std::string::npos);
+    fake().param_bytes = sizeof(abi::AttentionArguments);
+    call.launch();
+    CHECK(fake().launches == 2);
+    abi::AttentionArguments merge;
+    std::memcpy(&merge, fake().last_launch.parameter, sizeof merge);
+    CHECK(merge.tiles == 128);
+    CHECK(merge.o == at(4, DType::bf16, {1}).data);
+}

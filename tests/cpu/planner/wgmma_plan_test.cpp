@@ -1,0 +1,255 @@
+// Which wgmma kernels there are, where planning chooses them, and how they are launched.
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+
+#include "abi/attention_wgmma.h"
+#include "planner/attention_wgmma.hpp"
+#include "planner/plan.hpp"
+#include "planner/plan_json.hpp"
+#include "problem/expect.hpp"
+#include "support/catch.hpp"
+
+using namespace attnsmith;
+using planner::Backend;
+using planner::KernelConfig;
+
+namespace {
+
+AttentionSpec spec_of(std::int64_t qk, std::int64_t vo) {
+    return {.dtype = DType::bf16, .head_dim_qk = qk, .head_dim_vo = vo, .q_heads = 32, .kv_heads = 8};
+}
+
+AttentionSpec paged(AttentionSpec spec, std::int64_t page_size) {
+    spec.kv = KvStorage::paged;
+    spec.page_size = page_size;
+    return spec;
+}
+
+const planner::DeviceTraits& hopper() { return planner::traits_of(90); }
+
+planner::Plan plan_of(const AttentionSpec& spec, const PlanSizes& sizes, int sm = 90) {
+    return planner::make_plan(problem::validate(spec, sizes), planner::traits_of(sm));
+}
+
+std::vector<KernelConfig> wgmma_kernels(const AttentionSpec& spec) {
+    std::vector<Refusal> rejected;
+    return planner::attention_wgmma_kernels(problem::validate(spec, {}).spec, hopper(), rejected);
+}
+
+std::vector<KernelConfig> candidates(const AttentionSpec& spec) {
+    return planner::attention_wgmma_candidates(problem::validate(spec, {}).spec, hopper());
+}
+
+// Why sm_90 has no kernel for the spec: one reason for the whole backend.
+std::string refusal(const AttentionSpec& spec) {
+    std::vector<Refusal> rejected;
+    CHECK(planner::attention_wgmma_kernels(problem::validate(spec, {}).spec, hopper(), rejected).empty());
+    CHECK(candidates(spec).empty());
+    REQUIRE(rejected.size() == 1);
+    CHECK(rejected[0].candidate == "wgmma");
+    return rejected[0].reason;
+}
+
+std::string tiles(const AttentionSpec& spec) {
+    const std::vector<KernelConfig> kernels = wgmma_kernels(spec);
+    REQUIRE(kernels.size() == 1);
+    return std::to_string(kernels[0].tile_q) + "x" + std::to_string(kernels[0].tile_kv);
+}
+
+void check_legal(const KernelConfig& kernel) {
+    CAPTURE(kernel.name());
+    REQUIRE(kernel.family == planner::Family::attention_wgmma);
+    REQUIRE(kernel.target == "sm_90a");
+    REQUIRE(kernel.shared_bytes <= hopper().shared_bytes_per_block);
+    REQUIRE(kernel.shared_bytes == abi::wgmma_shared({kernel.head_dim_qk, kernel.head_dim_vo, kernel.tile_q,
+                                                      kernel.tile_kv, kernel.stages})
+                                       .total);
+    REQUIRE(planner::attention_wgmma_registers(kernel) <= planner::warpgroup_registers(kernel).consumer);
+    // What setmaxnreg hands out is no more than the CTA was launched with.
+    const int consumers = kernel.tile_q / 64;
+    const auto [producer, consumer] = planner::warpgroup_registers(kernel);
+    REQUIRE(producer + consumers * consumer <= (consumers + 1) * kernel.registers_ceiling());
+    REQUIRE(producer % 8 + consumer % 8 == 0);
+    REQUIRE(kernel.threads() == (consumers + 1) * 128);
+    REQUIRE(kernel.registers_ceiling() == (consumers == 2 ? 168 : 128));
+    REQUIRE(kernel.tile_kv % 16 == 0);
+    REQUIRE(kernel.ctas_per_sm == 1);
+}
+
+}  // namespace
+
+TEST_CASE("sm_90 has a wgmma kernel for every head dim from 64 to 256", "[planner][wgmma]") {
+    for (std::int64_t qk = 64; qk <= 256; qk += 8) {
+        for (const std::int64_t vo : {qk, std::int64_t{64}, std::int64_t{128}, std::int64_t{256}}) {
+            for (const Mask mask : {Mask::full, Mask::causal}) {
+                AttentionSpec spec = spec_of(qk, vo);
+                spec.mask = mask;
+                for (const AttentionSpec& stored : {spec, paged(spec, 16)}) {
+                    CAPTURE(qk, vo, stored.kv == KvStorage::paged);
+                    const std::vector<KernelConfig> chosen = wgmma_kernels(stored);
+                    REQUIRE(chosen.size() == 1);
+                    const std::vector<KernelConfig> legal = candidates(stored);
+                    REQUIRE(std::count(legal.begin(), legal.end(), chosen[0]) == 1);
+                    for (const KernelConfig& kernel : legal) check_legal(kernel);
+                }
+            }
+        }
+    }
+}
+
+TEST_CASE("wgmma's tiles follow the head dims and the mask", "[planner][wgmma]") {
+    CHECK(tiles(spec_of(64, 64)) == "192x128");
+    CHECK(tiles(spec_of(96, 96)) == "128x128");
+    CHECK(tiles(spec_of(128, 128)) == "128x176");
+    CHECK(tiles(paged(spec_of(128, 128), 16)) == "128x128");
+    CHECK(tiles(spec_of(192, 128)) == "128x128");
+    CHECK(tiles(spec_of(192, 192)) == "128x112");
+    CHECK(tiles(spec_of(256, 256)) == "128x80");
+    AttentionSpec causal = spec_of(128, 128);
+    causal.mask = Mask::causal;
+    CHECK(tiles(causal) == "128x128");
+    AttentionSpec window = spec_of(128, 128);
+    window.window_left = 1023;
+    // The full and the sliding layers of a model share their kernels.
+    CHECK(wgmma_kernels(window) == wgmma_kernels(causal));
+    CHECK(wgmma_kernels(spec_of(128, 128))[0].name() ==
+          "attention wgmma bf16 128x128 contiguous 128x176 stages 2");
+}
+
+TEST_CASE("what wgmma cannot serve is refused in one line", "[planner][wgmma]") {
+    using test::contains;
+    for (const planner::DeviceTraits& device : planner::known_devices()) {
+        if (device.sm == 90) continue;
+        const auto set = planner::kernel_set(problem::validate(spec_of(128, 128), {}).spec, device.sm);
+        CHECK(std::count_if(set.kernels.begin(), set.kernels.end(),
+                            [](const KernelConfig& k) { return k.backend == Backend::wgmma; }) == 0);
+        CHECK(std::count_if(set.rejected.begin(), set.rejected.end(), [&](const Refusal& r) {
+                  return r.candidate == "wgmma" &&
+                         r.reason == "needs sm_90; this is sm_" + std::to_string(device.sm);
+              }) == 1);
+    }
+    AttentionSpec spec = spec_of(128, 128);
+    spec.alignment = 8;
+    CHECK(contains(refusal(spec), "alignment 8"));
+    spec = spec_of(128, 128);
+    spec.precision = Precision::high;
+    CHECK(contains(refusal(spec), "precision"));
+    spec = spec_of(128, 128);
+    spec.consistency = Consistency::bitwise;
+    CHECK(contains(refusal(spec), "bitwise"));
+    CHECK(contains(refusal(spec_of(56, 128)), "head dims 56 and 128"));
+    CHECK(contains(refusal(spec_of(128, 56)), "head dims 128 and 56"));
+    CHECK(contains(refusal(paged(spec_of(128, 128), 12)), "pages of 12 keys"));
+    CHECK(contains(refusal(paged(spec_of(128, 128), 4)), "pages of 4 keys"));
+    spec = spec_of(128, 128);
+    spec.q_heads = 200, spec.kv_heads = 1;
+    CHECK(contains(refusal(spec), "200 query heads"));
+}
+
+TEST_CASE("a box of keys divides the tile and the page", "[planner][wgmma]") {
+    for (const std::int64_t page_size : {8, 16, 24, 32, 48, 64, 100 * 8, 256, 1 << 20}) {
+        for (const KernelConfig& kernel : candidates(paged(spec_of(128, 128), page_size))) {
+            const int keys = planner::wgmma_box_keys(kernel, page_size);
+            REQUIRE(page_size % keys == 0);
+            REQUIRE(kernel.tile_kv % keys == 0);
+            REQUIRE(keys % 8 == 0);
+            REQUIRE(keys <= 256);
+        }
+    }
+    for (const KernelConfig& kernel : candidates(spec_of(64, 64)))
+        REQUIRE(planner::wgmma_box_keys(kernel, 0) == kernel.tile_kv);
+}
+
+TEST_CASE("on sm_90 prefills are wgmma's and decodes are mma's", "[planner][wgmma]") {
+    for (const auto& [qk, vo] : {std::pair{64, 64}, {96, 96}, {128, 128}, {192, 128}, {256, 256}}) {
+        for (const Mask mask : {Mask::full, Mask::causal}) {
+            AttentionSpec spec = spec_of(qk, vo);
+            spec.mask = mask;
+            for (const AttentionSpec& stored : {spec, paged(spec, 16)}) {
+                for (const std::int64_t batch : {1, 8, 64}) {
+                    for (const std::int64_t kv_len : {512, 4096, 65536}) {
+                        CAPTURE(qk, vo, batch, kv_len);
+                        for (const std::int64_t q_len : {1, 4, 8, 12})  // 4 to 48 packed rows
+                            REQUIRE(plan_of(stored, {batch, q_len, kv_len}).attention->backend ==
+                                    Backend::mma);
+                    }
+                    for (const std::int64_t len : {1024, 4096, 16384})
+                        REQUIRE(plan_of(stored, {batch, len, len}).attention->backend == Backend::wgmma);
+                }
+            }
+        }
+    }
+    const planner::Plan plan = plan_of(spec_of(128, 128), {8, 4096, 4096});
+    CHECK(std::count_if(plan.rejected.begin(), plan.rejected.end(), [](const Refusal& r) {
+              return r.candidate.find("attention mma") == 0 && r.reason.find("estimated") == 0;
+          }) == 3);
+}
+
+TEST_CASE("a wgmma launch has as many CTAs as the device has SMs, or fewer", "[planner][wgmma]") {
+    const planner::Plan plan = plan_of(spec_of(128, 128), {8, 4096, 4096});
+    REQUIRE(plan.attention->backend == Backend::wgmma);
+    REQUIRE(plan.split.chunk == 0);
+    const auto launch_of = [&](std::int64_t batch, std::int64_t q_len) {
+        return planner::launch_of(
+            plan, {.batch = batch, .q_tokens = batch * q_len, .max_q_len = q_len, .max_kv_len = 4096});
+    };
+    CHECK(launch_of(8, 4096).tiles == 8 * 128);  // 32 tokens of 4 heads
+    CHECK(launch_of(8, 4096).items == 8 * 128 * 8);
+    CHECK(launch_of(8, 4096).grid == plan.device.sm_count);
+    CHECK(launch_of(1, 33).items == 2 * 8);
+    CHECK(launch_of(1, 33).grid == 2 * 8);
+    CHECK(launch_of(0, 0).grid == 0);
+    const planner::Plan mma = plan_of(spec_of(128, 128), {8, 4096, 4096}, 89);
+    const planner::Launch many =
+        planner::launch_of(mma, {.batch = 8, .q_tokens = 8 * 4096, .max_q_len = 4096, .max_kv_len = 4096});
+    CHECK(many.grid == many.items);
+    CHECK(many.grid > mma.device.sm_count);
+}
+
+TEST_CASE("the items of a persistent launch are counted in 32 bits", "[planner][wgmma]") {
+    AttentionSpec spec = spec_of(128, 128);
+    spec.q_heads = spec.kv_heads = 4096;
+    const planner::Plan plan = plan_of(spec, {8, 4096, 4096});
+    REQUIRE(plan.attention->backend == Backend::wgmma);
+    const planner::Launch launch =
+        planner::launch_of(plan, {.batch = 1 << 20, .q_tokens = 1 << 20, .max_q_len = 1, .max_kv_len = 1});
+    CHECK(launch.grid == plan.device.sm_count);
+    CHECK(test::refused([&] { planner::check_grid(launch); }).field() == "batch");
+}
+
+TEST_CASE("a wgmma tile holds whole tokens", "[planner][wgmma]") {
+    KernelConfig kernel = wgmma_kernels(spec_of(128, 128))[0];
+    CHECK(kernel.rows_per_tile(1) == 128);
+    CHECK(kernel.rows_per_tile(4) == 128);
+    CHECK(kernel.rows_per_tile(7) == 126);
+    CHECK(kernel.rows_per_tile(128) == 128);
+    AttentionSpec spec = spec_of(128, 128);
+    spec.q_heads = 56;
+    const planner::Plan plan = plan_of(spec, {1, 4096, 4096});
+    REQUIRE(plan.attention->tile_q == 128);
+    const planner::Launch launch =
+        planner::launch_of(plan, {.batch = 1, .q_tokens = 4096, .max_q_len = 4096, .max_kv_len = 4096});
+    CHECK(launch.tiles == 228);  // of 18 tokens
+    for (const KernelConfig& mma : planner::kernel_set(plan.problem.spec, 89).kernels)
+        CHECK(mma.rows_per_tile(7) == mma.tile_q);
+}
+
+TEST_CASE("a plan's JSON tells wgmma's warps apart", "[planner][wgmma]") {
+    const planner::CacheState miss{.key = std::string(32, '0')};
+    const auto kernel = [&](int sm) {
+        const planner::Plan plan = plan_of(spec_of(128, 128), {8, 4096, 4096}, sm);
+        return nlohmann::json::parse(planner::to_json(plan, miss, miss).dump())["kernels"][0];
+    };
+    CHECK(kernel(90)["backend"] == "wgmma");
+    CHECK(kernel(90)["template"] == "attention_wgmma");
+    CHECK(kernel(90)["target"] == "sm_90a");
+    CHECK(kernel(90)["tile_kv"] == 176);
+    CHECK(kernel(90)["stages"] == 2);
+    CHECK(kernel(90)["warps"] == 12);
+    CHECK(kernel(90)["producer_warps"] == 4);
+    CHECK(kernel(90)["grid"] == "132 CTAs of 384 threads");
+    CHECK(!kernel(89).contains("producer_warps"));
+}
