@@ -24,8 +24,10 @@ inline constexpr int32 kWgmmaPanel = 64;
 struct WgmmaArguments {
     AttentionArguments attention;
     TensorMap q, k, v;
-    int32 tile_tokens;  // query tokens of a tile: tile_q / group; a tile holds whole tokens
-    int32 box_keys;     // tile_kv, or of paged KV the greatest common divisor with the page size
+    int32 tile_tokens;     // query tokens of a tile: tile_q / group; a tile holds whole tokens
+    int32 sequence_tiles;  // of every sequence; 0: the tiles of all sequences are packed
+    int32 pass_streams;    // of sequences, KV heads and splits, those whose tiles are taken together
+    int32 box_keys;        // tile_kv, or of paged KV the greatest common divisor with the page size
 };
 
 // A kernel's parameters, whatever the toolchain and the driver.

@@ -127,11 +127,10 @@ struct WgmmaProducer {
     __device__ void run() {
         const abi::AttentionArguments& args = all.attention;
         const uint32 items = args.tiles * args.kv_heads * args.splits;
-        bool forward = true;
-        // There and back: a CTA that has had a long tile of one round has a short one of the next.
 #pragma unroll 1
-        for (uint32 begin = 0; begin < items; begin += gridDim.x, forward = !forward) {
-            const uint32 item = begin + (forward ? blockIdx.x : gridDim.x - 1 - blockIdx.x);
+        for (uint32 round = 0; round * gridDim.x < items; ++round) {
+            // There and back: a CTA that has had a long tile of one round has a short one of the next.
+            const uint32 item = round * gridDim.x + (round % 2 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
             if (item < items && find(item)) load();
         }
         Work& work = next_slot();
@@ -160,30 +159,41 @@ struct WgmmaProducer {
     __device__ bool find(uint32 item) {
         const abi::AttentionArguments& args = all.attention;
         const int32 tile_rows = all.tile_tokens * args.group;
-        const int32 heads = args.kv_heads * args.splits;
-        const int32 index = int32(item / heads);
-        TilePlace place;
-        if (tiles_are_uniform(args, tile_rows)) {  // the last tiles of all sequences first
-            place = {index % args.batch, index / args.batch, most_tiles(args, tile_rows)};
-        } else {
-            place = search_tile<Config>(args, index, tile_rows);
-        }
         Work& work = next_slot();
+        TilePlace place;
+        uint32 stream;  // a KV head, in a split, of a sequence where tiles are uniform
+        uint32 sequences = 1;
+        if (const uint32 most = all.sequence_tiles) {
+            // The streams of a pass share the L2 cache; of these the last tiles first.
+            sequences = args.batch;
+            const uint32 streams = sequences * args.kv_heads * args.splits;
+            const uint32 first = item / (most * all.pass_streams) * all.pass_streams;
+            const uint32 in_pass = item - first * most;
+            const uint32 here = min(uint32(all.pass_streams), streams - first);
+            stream = first + in_pass % here;
+            place = {int32(stream / args.kv_heads % sequences), int32(in_pass / here), int32(most)};
+        } else {
+            const uint32 streams = args.kv_heads * args.splits;
+            stream = item % streams;
+            place = search_tile<Config>(args, int32(item / streams), tile_rows);
+        }
+        if (lane == 0) {
+            work.kv_head = int32(stream % args.kv_heads);
+            work.split = int32(stream / args.kv_heads / sequences);
+            work.is_last = 0;
+        }
+        uint32 status = 0;
         Sequence sequence;
         int32 first_row;
-        uint32 status = 0;
         const bool found = load_tile<Config>(args, place, tile_rows, sequence, first_row, status);
         report(args, status);
         if (!found) return false;
-        const int32 rest = int32(item % heads);
         if (lane == 0) {
             work.sequence = sequence;
             work.first_row = first_row;
-            work.kv_head = rest % args.kv_heads;
-            work.split = rest / args.kv_heads;
-            work.is_last = 0;
-            work.keys = TileKeys(work.tile(all), work.split);
         }
+        __syncwarp();  // what is in the slot need not stay in registers, of which a producer has few
+        if (lane == 0) work.keys = TileKeys(work.tile(all), work.split);
         return true;
     }
 
@@ -213,10 +223,12 @@ struct WgmmaProducer {
                                    kPanels * all.tile_tokens * all.attention.group * (abi::kWgmmaPanel * 2));
         }
         __syncwarp();
-        if (lane < kPanels) {
-            const int32 token = int32(work.sequence.q_first) + work.first_row / all.attention.group;
-            tma_load(shared.q() + lane * kLayout.q_panel, all.q, shared.q_full(), lane * abi::kWgmmaPanel, 0,
-                     token, work.kv_head, all.attention.q_indptr ? 0 : work.sequence.batch);
+        if (lane != 0) return;
+        const int32 token = int32(work.sequence.q_first) + work.first_row / all.attention.group;
+#pragma unroll
+        for (int panel = 0; panel < kPanels; ++panel) {
+            tma_load(shared.q() + panel * kLayout.q_panel, all.q, shared.q_full(), panel * abi::kWgmmaPanel,
+                     0, token, work.kv_head, all.attention.q_indptr ? 0 : work.sequence.batch);
         }
     }
 
@@ -297,10 +309,13 @@ struct WgmmaProducer {
                 tma_load(rows + panel * kLayout.kv_panel, map, barrier, panel * abi::kWgmmaPanel, box_slot,
                          work.kv_head, box_page);
             }
-        } else if (lane < kPanels) {
-            tma_load(target + lane * kLayout.kv_panel, map, barrier, lane * abi::kWgmmaPanel,
-                     int32(work.sequence.kv_first) + n * kKeys, work.kv_head,
-                     all.attention.kv_indptr ? 0 : work.sequence.batch);
+        } else if (lane == 0) {
+#pragma unroll
+            for (int panel = 0; panel < kPanels; ++panel) {
+                tma_load(target + panel * kLayout.kv_panel, map, barrier, panel * abi::kWgmmaPanel,
+                         int32(work.sequence.kv_first) + n * kKeys, work.kv_head,
+                         all.attention.kv_indptr ? 0 : work.sequence.batch);
+            }
         }
     }
 };
@@ -339,11 +354,11 @@ struct WgmmaConsumer {
         for (;;) {
             const RingPlace<abi::kWgmmaWorkSlots> place(works++);
             mbarrier_wait(shared.work_full(place.slot), place.parity);
-            const Work work = shared.work(place.slot);
-            __syncwarp();
-            if (lane == 0) mbarrier_arrive(shared.work_empty(place.slot));
+            const Work& work = shared.work(place.slot);
             if (work.is_last) return;
             attend(work);
+            __syncwarp();
+            free(shared.work_empty(place.slot));
         }
     }
 
@@ -354,7 +369,6 @@ struct WgmmaConsumer {
     }
 
     __device__ void attend(const Work& work) {
-        const RowTile tile = work.tile(all);
         const KeyBlocks<Config> blocks_of(work.keys);
         // No row looks at the keys of this split, so the merge does not either.
         if (all.attention.splits > 1 && blocks_of.empty()) return;
@@ -365,13 +379,12 @@ struct WgmmaConsumer {
         }
 #pragma unroll
         for (int i = 0; i < 2; ++i) m[i] = -infinity(), reference[i] = -3.402823466e38f, l[i] = 0.0f;
-        if (!blocks_of.empty()) go_through(tile, work.keys, blocks_of);
-        close(tile, work.split);
+        if (!blocks_of.empty()) go_through(work, blocks_of);
+        close(work);
     }
 
-    __device__ void go_through(const RowTile& tile, const TileKeys& keys,
-                               const KeyBlocks<Config>& blocks_of) {
-        rows.set(tile, warp_row);
+    __device__ void go_through(const Work& work, const KeyBlocks<Config>& blocks_of) {
+        if constexpr (Config::alibi) rows.set(work.tile(all), warp_row);
         mbarrier_wait(shared.q_full(), tiles++ & 1);
         wait_k(0);
         multiply_queries(0);
@@ -385,7 +398,7 @@ struct WgmmaConsumer {
             free(shared.k_empty(slot(0)));
             const bool more = n > blocks_of.first;
             if (!more) free(shared.q_empty());
-            const bool rescale = take_logits(keys, n);
+            const bool rescale = take_logits(work, n);
             // Between the softmax and the wait for O: a branch, which ptxas moves neither of them over.
             if (more) wait_k(1);
             wgmma_wait<0>();
@@ -454,11 +467,14 @@ struct WgmmaConsumer {
 
     // Updates m, reference and l, and makes weights of the logits. Whether O has to be multiplied by
     // `factor`: the reference follows the maximum only once a weight could exceed 2^kSlack.
-    __device__ bool take_logits(const TileKeys& keys, int32 n) {
+    __device__ bool take_logits(const Work& work, int32 n) {
         constexpr float kSlack = 8.0f;
         const float c = all.attention.scale_log2;
         rows.adjust(s, all.attention, n * kKeys);
-        if (keys.masked(n * kKeys, (n + 1) * kKeys)) rows.mask(s, n * kKeys);
+        if (work.keys.masked(n * kKeys, (n + 1) * kKeys)) {
+            if constexpr (!Config::alibi) rows.set(work.tile(all), warp_row);  // not kept: registers are few
+            rows.mask(s, n * kKeys);
+        }
         bool moved = false;
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
@@ -504,7 +520,8 @@ struct WgmmaConsumer {
         }
     }
 
-    __device__ void close(const RowTile& tile, int32 split) {
+    __device__ void close(const Work& work) {
+        const RowTile tile = work.tile(all);
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
             const PackedRow row = tile.row(warp_row + lane / 4 + 8 * i);
@@ -514,7 +531,7 @@ struct WgmmaConsumer {
             const float sum = row_sum(l[i]) * exact;
             if (all.attention.splits > 1) {
                 if (!row.valid) continue;
-                const int64 at = tile.partial(row, split);
+                const int64 at = tile.partial(row, work.split);
                 tile.store_partial_o<Config>(at, o, i, exact);
                 if (lane % 4 == 0) tile.store_partial_ml(at, m[i], sum);
             } else {

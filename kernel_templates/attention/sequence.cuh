@@ -100,7 +100,7 @@ __device__ Sequence load_sequence(const abi::AttentionArguments& args, int32 b, 
 
 // Query tiles of the longest sequence that the bounds allow.
 __device__ inline int32 most_tiles(const abi::AttentionArguments& args, int32 tile_rows) {
-    return int32((int64(args.max_q_len) * args.group + tile_rows - 1) / tile_rows);
+    return int32((uint32(args.max_q_len * args.group) + tile_rows - 1) / tile_rows);  // rows are below 2^31
 }
 
 // Whether every sequence has that many tiles in the grid; else they are packed and have to be searched.
@@ -125,7 +125,7 @@ __device__ TilePlace search_tile(const abi::AttentionArguments& args, int32 tile
         const int32 length = base + lane < args.batch
                                  ? query_length<typename Config::Index>(args, base + lane, first, ignored)
                                  : 0;
-        const int32 tiles = int32((int64(length) * args.group + tile_rows - 1) / tile_rows);
+        const int32 tiles = int32((uint32(length * args.group) + tile_rows - 1) / tile_rows);
         int32 through = tiles;  // inclusive scan over the warp
 #pragma unroll
         for (int distance = 1; distance < 32; distance *= 2) {
