@@ -13,21 +13,24 @@ struct alignas(64) TensorMap {
     uint64 words[16];
 };
 
+// Rows of a consumer warpgroup.
+inline constexpr int32 kWgmmaRows = 64;
+
 // Columns of a panel: 128 bytes, the widest swizzle. Tiles are stored panel by panel, [panel][row][64]; what
 // a panel has beyond the head dim is filled with zeros by the copy engine.
 inline constexpr int32 kWgmmaPanel = 64;
 
 // The boxes of the maps, innermost axis first, in elements:
-//   q     [head_dim_qk, group, tokens, kv_heads, batch]   box {64, group, tile_tokens, 1, 1}
+//   q     [head_dim_qk, group, tokens, kv_heads, batch]   box {64, group, warpgroup_tokens, 1, 1}
 //   k, v  [head_dim, tokens, kv_heads, batch or pages]    box {64, box_keys, 1, 1}
 // A ragged tensor has batch 1. All are swizzled by 128 bytes, and zeros are read outside of them.
 struct WgmmaArguments {
     AttentionArguments attention;
     TensorMap q, k, v;
-    int32 tile_tokens;     // query tokens of a tile: tile_q / group; a tile holds whole tokens
-    int32 sequence_tiles;  // of every sequence; 0: the tiles of all sequences are packed
-    int32 pass_streams;    // of sequences, KV heads and splits, those whose tiles are taken together
-    int32 box_keys;        // tile_kv, or of paged KV the greatest common divisor with the page size
+    int32 warpgroup_tokens;  // query tokens of a consumer warpgroup's 64 rows: 64 / group, whole tokens
+    int32 sequence_tiles;    // of every sequence; 0: the tiles of all sequences are packed
+    int32 paired;            // a CTA takes a sequence's tiles by twos, a long one and a short one
+    int32 box_keys;          // tile_kv, or of paged KV the greatest common divisor with the page size
 };
 
 // A kernel's parameters, whatever the toolchain and the driver.
@@ -67,7 +70,7 @@ ATTNSMITH_HOST_DEVICE constexpr WgmmaShared wgmma_shared(const WgmmaShape& shape
     s.v = s.k + shape.stages * s.k_stage;
     s.work = s.v + shape.stages * s.v_stage;
     s.barriers = s.work + kWgmmaWorkSlots * kWgmmaWorkBytes;
-    s.total = s.barriers + (3 + 2 * kWgmmaWorkSlots + 4 * shape.stages) * 8;
+    s.total = s.barriers + (1 + 2 * (shape.tile_q / kWgmmaRows) + 2 * kWgmmaWorkSlots + 4 * shape.stages) * 8;
     return s;
 }
 

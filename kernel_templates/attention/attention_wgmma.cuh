@@ -35,8 +35,10 @@ struct Work {
     int32 split;
     int32 is_last;  // there is no work: the CTA is done
 
-    __device__ RowTile tile(const abi::WgmmaArguments& all) const {
-        return {all.attention, sequence, kv_head, first_row, all.tile_tokens * all.attention.group};
+    // The rows of consumer warpgroups first ... first + count - 1.
+    __device__ RowTile rows(const abi::WgmmaArguments& all, int32 first, int32 count) const {
+        const int32 each = all.warpgroup_tokens * all.attention.group;
+        return {all.attention, sequence, kv_head, first_row + first * each, count * each};
     }
 };
 static_assert(sizeof(Work) <= abi::kWgmmaWorkBytes && abi::kWgmmaWorkBytes % 16 == 0);
@@ -52,18 +54,22 @@ struct WgmmaShared {
     __device__ Work& work(uint32 slot) const {
         return *reinterpret_cast<Work*>(memory + kLayout.work + slot * abi::kWgmmaWorkBytes);
     }
-    __device__ uint32 q() const { return base + kLayout.q; }
+    __device__ uint32 q(uint32 warpgroup) const {
+        return base + kLayout.q + warpgroup * (abi::kWgmmaRows * abi::kWgmmaPanel * 2);
+    }
     __device__ uint32 k(uint32 stage) const { return base + kLayout.k + stage * kLayout.k_stage; }
     __device__ uint32 v(uint32 stage) const { return base + kLayout.v + stage * kLayout.v_stage; }
 
     __device__ uint32 barrier(uint32 i) const { return base + kLayout.barriers + i * 8; }
-    __device__ uint32 q_full() const { return barrier(0); }
-    __device__ uint32 q_empty() const { return barrier(1); }
-    __device__ uint32 landed() const { return barrier(2); }  // a V tile of which rows have to be cleared
-    __device__ uint32 work_full(uint32 slot) const { return barrier(3 + slot); }
-    __device__ uint32 work_empty(uint32 slot) const { return barrier(3 + abi::kWgmmaWorkSlots + slot); }
+    __device__ uint32 landed() const { return barrier(0); }  // a V tile of which rows have to be cleared
+    __device__ uint32 work_full(uint32 slot) const { return barrier(1 + slot); }
+    __device__ uint32 work_empty(uint32 slot) const { return barrier(1 + abi::kWgmmaWorkSlots + slot); }
+    __device__ uint32 q_full(uint32 warpgroup) const {
+        return barrier(1 + 2 * abi::kWgmmaWorkSlots + warpgroup);
+    }
+    __device__ uint32 q_empty(uint32 warpgroup) const { return q_full(Config::consumers + warpgroup); }
     __device__ uint32 ring(uint32 which, uint32 stage) const {
-        return barrier(3 + 2 * abi::kWgmmaWorkSlots + which * kStages + stage);
+        return q_full(2 * Config::consumers + which * kStages + stage);
     }
     __device__ uint32 k_full(uint32 stage) const { return ring(0, stage); }
     __device__ uint32 k_empty(uint32 stage) const { return ring(1, stage); }
@@ -73,9 +79,11 @@ struct WgmmaShared {
     // Warps free what they have read, one arrival each.
     __device__ void init() const {
         constexpr int kWarps = Config::consumers * 4;
-        mbarrier_init(q_full(), 1);
-        mbarrier_init(q_empty(), kWarps);
         mbarrier_init(landed(), 1);
+        for (uint32 warpgroup = 0; warpgroup < Config::consumers; ++warpgroup) {
+            mbarrier_init(q_full(warpgroup), 1);
+            mbarrier_init(q_empty(warpgroup), 4);
+        }
         for (uint32 slot = 0; slot < abi::kWgmmaWorkSlots; ++slot) {
             mbarrier_init(work_full(slot), 1);
             mbarrier_init(work_empty(slot), kWarps);
@@ -126,19 +134,31 @@ struct WgmmaProducer {
 
     __device__ void run() {
         const abi::AttentionArguments& args = all.attention;
-        const uint32 items = args.tiles * args.kv_heads * args.splits;
+        // Paired, a sequence's last tile comes with its first, and so on: under a causal mask all pairs are
+        // equally long. Tiles of one stream (a KV head of a sequence) are neighbours, which share its keys
+        // in the L2 cache.
+        const uint32 streams = args.kv_heads * args.splits * (all.sequence_tiles ? args.batch : 1);
+        const uint32 tiles_of_stream = all.sequence_tiles ? all.sequence_tiles : args.tiles;
+        const uint32 units = all.paired ? (tiles_of_stream + 1) / 2 : tiles_of_stream;
 #pragma unroll 1
-        for (uint32 round = 0; round * gridDim.x < items; ++round) {
-            // There and back: a CTA that has had a long tile of one round has a short one of the next.
-            const uint32 item = round * gridDim.x + (round % 2 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
-            if (item < items && find(item)) load();
+        for (uint32 unit = blockIdx.x; unit < units * streams; unit += gridDim.x) {
+            const uint32 stream = unit / units;
+            uint32 tile = unit - stream * units;
+#pragma unroll 1
+            for (;;) {
+                if (find(stream, tile)) load();
+                const uint32 other = tiles_of_stream - 1 - tile;
+                if (!all.paired || other <= tile) break;
+                tile = other;
+            }
         }
         Work& work = next_slot();
         if (lane == 0) work.is_last = 1;
         publish();
         if (blockIdx.x == 0) {
             uint32 status = 0;
-            check_lengths<Config>(args, all.tile_tokens * args.group, lane, 32, status);
+            check_lengths<Config>(args, Config::consumers * all.warpgroup_tokens * args.group, lane, 32,
+                                  status);
             report(args, status);
         }
     }
@@ -155,27 +175,18 @@ struct WgmmaProducer {
         ++works;
     }
 
-    // False if the item turns out to have no rows.
-    __device__ bool find(uint32 item) {
+    // False if there is nothing to do. Tiles are counted from a sequence's last one.
+    __device__ bool find(uint32 stream, uint32 tile) {
         const abi::AttentionArguments& args = all.attention;
-        const int32 tile_rows = all.tile_tokens * args.group;
+        const int32 tile_rows = Config::consumers * all.warpgroup_tokens * args.group;
         Work& work = next_slot();
         TilePlace place;
-        uint32 stream;  // a KV head, in a split, of a sequence where tiles are uniform
         uint32 sequences = 1;
-        if (const uint32 most = all.sequence_tiles) {
-            // The streams of a pass share the L2 cache; of these the last tiles first.
+        if (all.sequence_tiles) {
             sequences = args.batch;
-            const uint32 streams = sequences * args.kv_heads * args.splits;
-            const uint32 first = item / (most * all.pass_streams) * all.pass_streams;
-            const uint32 in_pass = item - first * most;
-            const uint32 here = min(uint32(all.pass_streams), streams - first);
-            stream = first + in_pass % here;
-            place = {int32(stream / args.kv_heads % sequences), int32(in_pass / here), int32(most)};
+            place = {int32(stream / args.kv_heads % sequences), int32(tile), all.sequence_tiles};
         } else {
-            const uint32 streams = args.kv_heads * args.splits;
-            stream = item % streams;
-            place = search_tile<Config>(args, int32(item / streams), tile_rows);
+            place = search_tile<Config>(args, int32(tile), tile_rows);
         }
         if (lane == 0) {
             work.kv_head = int32(stream % args.kv_heads);
@@ -193,7 +204,7 @@ struct WgmmaProducer {
             work.first_row = first_row;
         }
         __syncwarp();  // what is in the slot need not stay in registers, of which a producer has few
-        if (lane == 0) work.keys = TileKeys(work.tile(all), work.split);
+        if (lane == 0) work.keys = TileKeys(work.rows(all, 0, Config::consumers), work.split);
         return true;
     }
 
@@ -216,20 +227,25 @@ struct WgmmaProducer {
 
     __device__ void load_q(const Work& work) {
         constexpr int kPanels = abi::wgmma_panels(Config::head_dim_qk);
-        mbarrier_wait(shared.q_empty(), ~tiles & 1);
-        ++tiles;
-        if (lane == 0) {
-            mbarrier_arrive_expect(shared.q_full(),
-                                   kPanels * all.tile_tokens * all.attention.group * (abi::kWgmmaPanel * 2));
-        }
-        __syncwarp();
-        if (lane != 0) return;
-        const int32 token = int32(work.sequence.q_first) + work.first_row / all.attention.group;
+        const int32 rows = all.warpgroup_tokens * all.attention.group;
+        int32 token = int32(work.sequence.q_first) + work.first_row / all.attention.group;
+#pragma unroll 1
+        for (int32 warpgroup = 0; warpgroup < Config::consumers; ++warpgroup) {
+            const uint32 full = shared.q_full(warpgroup);
+            mbarrier_wait(shared.q_empty(warpgroup), ~tiles & 1);
+            if (lane == 0) {
+                mbarrier_arrive_expect(full, kPanels * rows * (abi::kWgmmaPanel * 2));
 #pragma unroll
-        for (int panel = 0; panel < kPanels; ++panel) {
-            tma_load(shared.q() + panel * kLayout.q_panel, all.q, shared.q_full(), panel * abi::kWgmmaPanel,
-                     0, token, work.kv_head, all.attention.q_indptr ? 0 : work.sequence.batch);
+                for (int panel = 0; panel < kPanels; ++panel) {
+                    tma_load(shared.q(warpgroup) + panel * kLayout.q_panel, all.q, full,
+                             panel * abi::kWgmmaPanel, 0, token, work.kv_head,
+                             all.attention.q_indptr ? 0 : work.sequence.batch);
+                }
+            }
+            __syncwarp();
+            token += all.warpgroup_tokens;
         }
+        ++tiles;
     }
 
     __device__ void load_k(const Work& work, int32 n, uint32 count) {
@@ -335,7 +351,7 @@ struct WgmmaConsumer {
     const WgmmaShared<Config>& shared;
     const int32 warpgroup;  // of the consumers
     const int32 lane = threadIdx.x % 32;
-    const int32 warp_row = warpgroup * 64 + threadIdx.x / 32 % 4 * 16;
+    const int32 warp_row = threadIdx.x / 32 % 4 * 16;  // of the warpgroup's
 
     uint32 blocks = 0;  // of keys done with
     uint32 works = 0, tiles = 0;
@@ -384,8 +400,8 @@ struct WgmmaConsumer {
     }
 
     __device__ void go_through(const Work& work, const KeyBlocks<Config>& blocks_of) {
-        if constexpr (Config::alibi) rows.set(work.tile(all), warp_row);
-        mbarrier_wait(shared.q_full(), tiles++ & 1);
+        if constexpr (Config::alibi) rows.set(work.rows(all, warpgroup, 1), warp_row);
+        mbarrier_wait(shared.q_full(warpgroup), tiles++ & 1);
         wait_k(0);
         multiply_queries(0);
         wgmma_wait<0>();
@@ -397,7 +413,7 @@ struct WgmmaConsumer {
             pin(s);
             free(shared.k_empty(slot(0)));
             const bool more = n > blocks_of.first;
-            if (!more) free(shared.q_empty());
+            if (!more) free(shared.q_empty(warpgroup));
             const bool rescale = take_logits(work, n);
             // Between the softmax and the wait for O: a branch, which ptxas moves neither of them over.
             if (more) wait_k(1);
@@ -439,7 +455,7 @@ struct WgmmaConsumer {
 
     // S = Q K^T, asynchronously.
     __device__ void multiply_queries(int32 ahead) {
-        const uint32 q = descriptor_start(shared.q() + warpgroup * (64 * abi::kWgmmaPanel * 2));
+        const uint32 q = descriptor_start(shared.q(warpgroup));
         const uint32 k = descriptor_start(shared.k(slot(ahead)));
         constexpr uint32 kEnd = descriptor_end(kBlockRows);
         wgmma_fence();
@@ -472,7 +488,8 @@ struct WgmmaConsumer {
         const float c = all.attention.scale_log2;
         rows.adjust(s, all.attention, n * kKeys);
         if (work.keys.masked(n * kKeys, (n + 1) * kKeys)) {
-            if constexpr (!Config::alibi) rows.set(work.tile(all), warp_row);  // not kept: registers are few
+            if constexpr (!Config::alibi)
+                rows.set(work.rows(all, warpgroup, 1), warp_row);  // not kept: registers are few
             rows.mask(s, n * kKeys);
         }
         bool moved = false;
@@ -521,7 +538,7 @@ struct WgmmaConsumer {
     }
 
     __device__ void close(const Work& work) {
-        const RowTile tile = work.tile(all);
+        const RowTile tile = work.rows(all, warpgroup, 1);
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
             const PackedRow row = tile.row(warp_row + lane / 4 + 8 * i);
