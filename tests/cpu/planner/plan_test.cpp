@@ -25,7 +25,8 @@ AttentionSpec merge(std::int64_t head_dim) {
 }
 
 planner::Plan plan_of(const AttentionSpec& spec, const PlanSizes& sizes, int sm = 90) {
-    return planner::make_plan(problem::validate(spec, sizes), planner::traits_of(sm));
+    return planner::make_plan(problem::validate(spec, sizes), planner::traits_of(sm),
+                              planner::repository_tuning());
 }
 
 // Empty when `document` meets the schema.
