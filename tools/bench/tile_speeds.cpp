@@ -98,8 +98,9 @@ class Bench {
         for (std::size_t i = 0; i < kernels.size(); ++i) {
             if (!loaded[i]) continue;
             contenders[i].calls = inputs_.bind(loaded[i]);
-            contenders[i].speed.toolchain =
-                nlohmann::json::parse(loaded[i].plan_json())["kernels"][0]["cache"]["toolchain"];
+            const auto kernel = nlohmann::json::parse(loaded[i].plan_json()).at("kernels").at(0);
+            contenders[i].speed.toolchain = kernel.at("cache").at("toolchain");
+            contenders[i].speed.spill_bytes = kernel.at("resources").at("compiled").at("spill_bytes");
         }
         return contenders;
     }

@@ -18,6 +18,7 @@ struct TileSpeed {
     double tflops = 0;
     std::string failure{};  // why it was not measured; empty where it was
     std::string toolchain{};
+    int spill_bytes = 0;
 };
 
 struct TileSpeedOptions {

@@ -18,6 +18,7 @@
 #include "cli/output.hpp"
 #include "cli/progress.hpp"
 #include "cli/refused.hpp"
+#include "engine/environment.hpp"
 #include "engine/runtime_impl.hpp"
 #include "planner/attention_wgmma.hpp"
 #include "planner/tuning_json.hpp"
@@ -101,14 +102,15 @@ std::string speeds_text(const Class& of, const std::vector<bench::TileSpeed>& sp
     std::string text =
         fmt::format("{}; batch {}, q_len {}, kv_len {}, {} query and {} key/value heads\n", text_of(of.match),
                     sizes.batch, sizes.q_len, sizes.kv_len, spec.q_heads, spec.kv_heads);
-    Table table("<>>>");
-    table.add({"tile", "stages", "TFLOP/s", "of best"});
+    Table table("<>>>>");
+    table.add({"tile", "stages", "TFLOP/s", "of best", "spills"});
     std::string failures;
-    for (const auto& [kernel, tflops, failure, toolchain] : speeds) {
+    for (const auto& [kernel, tflops, failure, toolchain, spill_bytes] : speeds) {
         if (failure.empty()) {
             table.add({fmt::format("{}x{}", kernel.tile_q, kernel.tile_kv), std::to_string(kernel.stages),
                        fmt::format("{:.1f}", tflops),
-                       fmt::format("{:.0f}%", 100 * tflops / speeds.front().tflops)});
+                       fmt::format("{:.0f}%", 100 * tflops / speeds.front().tflops),
+                       spill_bytes > 0 ? fmt::format("{} B", spill_bytes) : std::string()});
         } else {
             failures += fmt::format("  failed  {}: {}\n", kernel.name(), printable(failure));
         }
@@ -154,11 +156,22 @@ struct Tuned {
     std::size_t left_out = 0;  // when the time was up
 };
 
+RuntimeOptions tuning_options(const Command& command, Progress& progress) {
+    RuntimeOptions options = runtime_options(command);
+    const engine::Settings settings = engine::settle(options);
+    // Of all that a kernel could be, much spills: the report says so, where it is not the log's business.
+    if (settings.log_level == LogLevel::warn) options.log_level = LogLevel::error;
+    options.log = [&progress, log = settings.log](LogLevel level, std::string_view line) {
+        progress.clear();
+        log(level, line);
+    };
+    return options;
+}
+
 // `options` have the deadline of all classes.
 Tuned tune(Runtime& runtime, const std::vector<Class>& classes, const planner::DeviceTraits& device,
-           const bench::TileSpeedOptions& options, std::vector<Refused>& refused) {
+           const bench::TileSpeedOptions& options, Progress& progress, std::vector<Refused>& refused) {
     Tuned tuned;
-    Progress progress(Progress::Elsewhere::nothing);
     for (std::size_t i = 0; i < classes.size(); ++i) {
         const auto now = Clock::now();
         if (now > options.deadline) {
@@ -189,7 +202,8 @@ int run_tune(const Command& command) {
     const Gpus gpus = find_gpus();
     if (gpus.devices.empty()) throw Error("tune needs a GPU, but there is none: " + gpus.missing);
     const InterruptWatch watch("attnsmith: stopping\n");
-    Runtime runtime(runtime_options(command));
+    Progress progress(Progress::Elsewhere::nothing);
+    Runtime runtime(tuning_options(command, progress));
     const planner::DeviceTraits device = runtime.impl().traits(runtime.impl().ordinal_of(kCurrentDevice));
     for (const int sm : asked.sms) {
         if (sm != device.sm)
@@ -197,8 +211,8 @@ int run_tune(const Command& command) {
     }
     std::vector<Refused> refused = refused_parts(asked.unsupported);
     const std::vector<Class> classes = classes_of(asked.attentions, device, refused);
-    const Tuned tuned =
-        tune(runtime, classes, device, {command.has("quick"), Clock::now() + budget, watch.token()}, refused);
+    const Tuned tuned = tune(runtime, classes, device,
+                             {command.has("quick"), Clock::now() + budget, watch.token()}, progress, refused);
     if (watch.interrupted()) {
         print_error("interrupted: nothing is written");
         return kInterrupted;
