@@ -85,10 +85,12 @@ std::string read_text(const std::string& path) {
 }
 
 void require_writable(const std::string& path) {
-    if (is_directory(path)) throw BadUsage(fmt::format("{}: cannot be written: it is a directory", path));
-    if (::access(folder_of(path).c_str(), W_OK) != 0)
-        throw BadUsage(
-            fmt::format("{}: cannot be written: {}", path.empty() ? "\"\"" : path, std::strerror(errno)));
+    const char* why = path.empty()                                   ? "it is no name"
+                      : is_directory(path)                           ? "it is a directory"
+                      : ::access(folder_of(path).c_str(), W_OK) == 0 ? nullptr
+                                                                     : std::strerror(errno);
+    if (why != nullptr)
+        throw BadUsage(fmt::format("{}: cannot be written: {}", path.empty() ? "\"\"" : path, why));
 }
 
 void write_text(const std::string& path, const std::string& text) {
