@@ -6,15 +6,12 @@
 #include <vector>
 
 #include "compiler/nvrtc.hpp"
+#include "problem/embedded_file.hpp"
 
 namespace attnsmith::compiler {
 
-struct EmbeddedFile {
-    std::string_view name;  // relative to kernel_templates/, as it is included
-    std::string_view text;
-};
-
-std::span<const EmbeddedFile> embedded_files();  // in alphabetical order
+// In alphabetical order; names are as templates include them.
+std::span<const problem::EmbeddedFile> embedded_files();
 
 // The files that `source` can reach through its #includes, in the order in which they are first met: what a
 // kernel's key must cover. Throws Error for an include that is not embedded (a defect of a template).

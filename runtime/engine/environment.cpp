@@ -63,6 +63,8 @@ void log_to_stderr(LogLevel, std::string_view line) {
 Settings settle(const RuntimeOptions& options) {
     Settings settings;
     settle_cache(options, settings);
+    settings.tuning_files =
+        options.tuning_files.empty() ? split_list(environment("ATTNSMITH_TUNING")) : options.tuning_files;
     settings.nvrtc.path =
         options.nvrtc_path.empty() ? environment("ATTNSMITH_NVRTC_PATH") : options.nvrtc_path;
     settings.compile_threads = options.compile_threads > 0

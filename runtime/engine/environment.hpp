@@ -14,6 +14,7 @@ namespace attnsmith::engine {
 struct Settings {
     std::vector<std::string> cache_dirs;  // the writable one first; empty: memory only
     std::string no_cache_because;         // why there is none
+    std::vector<std::string> tuning_files;
     compiler::NvrtcOptions nvrtc;
     int compile_threads = 1;
     LogLevel log_level = LogLevel::warn;
@@ -21,8 +22,8 @@ struct Settings {
     std::string keep_source_dir;
 };
 
-// Reads ATTNSMITH_CACHE_DIR (a list divided by ':'), XDG_CACHE_HOME, HOME, ATTNSMITH_NVRTC_PATH and
-// ATTNSMITH_LOG. Throws InvalidRequest for a variable that cannot be understood.
+// Reads ATTNSMITH_CACHE_DIR and ATTNSMITH_TUNING (lists divided by ':'), XDG_CACHE_HOME, HOME,
+// ATTNSMITH_NVRTC_PATH and ATTNSMITH_LOG. Throws InvalidRequest for a variable that cannot be understood.
 Settings settle(const RuntimeOptions& options);
 
 // The store of these directories, which tells nobody of its troubles yet.

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "engine/runtime_impl.hpp"
+#include "engine/tuning_files.hpp"
 
 namespace attnsmith {
 namespace {
@@ -54,6 +55,7 @@ std::size_t PreparedKeyHash::operator()(const PreparedKey& key) const noexcept {
 Runtime::Impl::Impl(const RuntimeOptions& options)
     : settings(engine::settle(options)),
       log(std::make_shared<const engine::Log>(settings.log_level, settings.log)),
+      tuning(engine::load_tuning(settings.tuning_files)),
       cubins(settings, log),
       loaded(cubins),
       driver_path(options.driver_path) {
@@ -87,7 +89,7 @@ planner::DeviceTraits Runtime::Impl::traits(int ordinal) {
 }
 
 Kernel Runtime::Impl::prepare(const AttentionSpec& spec, const PlanSizes& sizes, int device) {
-    planner::Plan plan = planner::make_plan(problem::validate(spec, sizes), traits(device));
+    planner::Plan plan = planner::make_plan(problem::validate(spec, sizes), traits(device), tuning);
     (*log)(LogLevel::info, "{}: {}", plan.device.name, summary_of(plan));
     for (const Refusal& refusal : plan.rejected) {
         (*log)(LogLevel::debug, "not {}: {}", refusal.candidate, refusal.reason);
@@ -167,7 +169,7 @@ std::string Runtime::plan_json(const AttentionSpec& spec, const PlanSizes& sizes
     const problem::Problem problem = problem::validate(spec, sizes);
     const planner::DeviceTraits device =
         sm == 0 ? impl().traits(impl().ordinal_of(kCurrentDevice)) : planner::traits_of(sm);
-    const planner::Plan plan = planner::make_plan(problem, device);
+    const planner::Plan plan = planner::make_plan(problem, device, impl().tuning);
     const auto state = [&](const planner::KernelConfig& kernel) {
         const engine::KernelSource source = impl().cubins.source_of(kernel);
         return engine::cache_state(source.key, impl().cubins.find(source).get());

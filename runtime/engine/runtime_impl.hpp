@@ -44,6 +44,7 @@ struct Runtime::Impl {
 
     engine::Settings settings;
     std::shared_ptr<const engine::Log> log;
+    const planner::TuningTable tuning;
     engine::Cubins cubins;
     engine::LoadedKernels loaded;
     std::string driver_path;

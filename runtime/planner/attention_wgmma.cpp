@@ -1,11 +1,11 @@
 #include "planner/attention_wgmma.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
-#include <optional>
-#include <string>
 
 #include "abi/attention_wgmma.h"
 #include "planner/attention_base.hpp"
@@ -13,16 +13,11 @@
 namespace attnsmith::planner {
 namespace {
 
-struct Tile {
-    int tile_q, tile_kv;
-};
-
 constexpr int kWarpgroupRows = 64;  // of one wgmma
 constexpr int kProducerWarps = 4;   // registers are given to whole warpgroups
 constexpr int kQueryTiles[] = {128, 192};
 constexpr int kMostRows = 192;
 constexpr int kStages[] = {2, 3};
-constexpr int kDefaultStages = 2;
 constexpr std::int64_t kLeastHeadDim = 64;
 // The 128-byte swizzle repeats every 8 rows: a box of whole repeats lies in a tile like any other.
 constexpr int kBoxStep = 8;
@@ -35,43 +30,28 @@ std::vector<int> key_tiles(bool paged) {
     return tiles;
 }
 
-// The best tiles, the first that fits. Of the spec only what a model's layers share or differ in anyway:
-// without a mask no tile is cut at the diagonal, and longer ones pay.
-std::vector<Tile> preferred_tiles(const AttentionSpec& spec) {
-    const std::int64_t widest = std::max(spec.head_dim_qk, spec.head_dim_vo);
-    const bool paged = spec.kv == KvStorage::paged;
-    const bool sees_all = spec.mask == Mask::full && !spec.window_left && !spec.window_right;
-    if (widest <= 96) return {{192, 128}, {128, 128}};
-    if (widest <= 128) return {{128, sees_all && !paged ? 176 : 128}};
-    if (widest <= 192) return {{128, spec.head_dim_vo <= 128 ? 128 : paged ? 96 : 112}};
-    return {{128, paged ? 64 : 80}};
-}
-
-// Why no kernel of the family serves the spec on the SM.
-std::optional<std::string> refusal(const AttentionSpec& spec, const DeviceTraits& device) {
-    if (device.wgmma_flops == 0) return fmt::format("needs sm_90; this is sm_{}", device.sm);
-    if (const auto reason = tensor_core_refusal(spec)) return reason;
-    if (spec.alignment != 16)
-        return fmt::format("alignment {}: TMA takes addresses and strides of whole 16 bytes", spec.alignment);
-    if (std::min(spec.head_dim_qk, spec.head_dim_vo) < kLeastHeadDim)
-        return fmt::format("head dims {} and {}: its tiles are made for {} and more", spec.head_dim_qk,
-                           spec.head_dim_vo, kLeastHeadDim);
-    if (spec.kv == KvStorage::paged && spec.page_size % kBoxStep != 0)
-        return fmt::format("pages of {} keys: a TMA box holds a multiple of {}", spec.page_size, kBoxStep);
-    if (const std::int64_t group = spec.q_heads / spec.kv_heads; group > kMostRows)
-        return fmt::format("{} query heads to each KV head: a tile holds whole tokens in at most {} rows",
-                           group, kMostRows);
+// Why the family has no such tile at all.
+std::optional<std::string> unknown_tile(const TuningTile& tile, bool paged) {
+    const auto has = [](const auto& all, int one) {
+        return std::find(std::begin(all), std::end(all), one) != std::end(all);
+    };
+    if (!has(kQueryTiles, tile.tile_q))
+        return fmt::format("tiles have {} query rows", fmt::join(kQueryTiles, " or "));
+    if (const std::vector<int> keys = key_tiles(paged); !has(keys, tile.tile_kv))
+        return fmt::format("tiles of {} KV have {} keys", paged ? "paged" : "contiguous",
+                           fmt::join(keys, ", "));
+    if (!has(kStages, tile.stages)) return fmt::format("there are {} stages", fmt::join(kStages, " or "));
     return std::nullopt;
 }
 
-KernelConfig config_of(const AttentionSpec& spec, const DeviceTraits& device, const Tile& tile, int stages) {
+KernelConfig config_of(const AttentionSpec& spec, const DeviceTraits& device, const TuningTile& tile) {
     KernelConfig kernel = attention_base(spec, device);
     kernel.family = Family::attention_wgmma;
     kernel.backend = Backend::wgmma;
     kernel.target = fmt::format("sm_{}a", device.sm);  // wgmma is of this architecture alone
     kernel.tile_q = tile.tile_q;
     kernel.tile_kv = tile.tile_kv;
-    kernel.stages = stages;
+    kernel.stages = tile.stages;
     kernel.warps_q = tile.tile_q / 16;
     kernel.warps_kv = 1;
     kernel.producer_warps = kProducerWarps;
@@ -103,13 +83,30 @@ std::optional<std::string> over_budget(const KernelConfig& kernel, const Attenti
 
 }  // namespace
 
+std::optional<std::string> attention_wgmma_refusal(const AttentionSpec& spec, const DeviceTraits& device) {
+    if (device.wgmma_flops == 0) return fmt::format("needs sm_90; this is sm_{}", device.sm);
+    if (const auto reason = tensor_core_refusal(spec)) return reason;
+    if (spec.alignment != 16)
+        return fmt::format("alignment {}: TMA takes addresses and strides of whole 16 bytes", spec.alignment);
+    if (std::min(spec.head_dim_qk, spec.head_dim_vo) < kLeastHeadDim)
+        return fmt::format("head dims {} and {}: its tiles are made for {} and more", spec.head_dim_qk,
+                           spec.head_dim_vo, kLeastHeadDim);
+    if (spec.kv == KvStorage::paged && spec.page_size % kBoxStep != 0)
+        return fmt::format("pages of {} keys: a TMA box holds a multiple of {}", spec.page_size, kBoxStep);
+    if (const std::int64_t group = spec.q_heads / spec.kv_heads; group > kMostRows)
+        return fmt::format("{} query heads to each KV head: a tile holds whole tokens in at most {} rows",
+                           group, kMostRows);
+    return std::nullopt;
+}
+
 std::vector<KernelConfig> attention_wgmma_candidates(const AttentionSpec& spec, const DeviceTraits& device) {
     std::vector<KernelConfig> candidates;
-    if (refusal(spec, device)) return candidates;
+    if (attention_wgmma_refusal(spec, device)) return candidates;
     for (const int rows : kQueryTiles) {
         for (const int keys : key_tiles(spec.kv == KvStorage::paged)) {
             for (const int stages : kStages) {
-                const KernelConfig kernel = config_of(spec, device, {rows, keys}, stages);
+                const KernelConfig kernel =
+                    config_of(spec, device, {.tile_q = rows, .tile_kv = keys, .stages = stages});
                 if (!over_budget(kernel, spec, device)) candidates.push_back(kernel);
             }
         }
@@ -117,20 +114,32 @@ std::vector<KernelConfig> attention_wgmma_candidates(const AttentionSpec& spec, 
     return candidates;
 }
 
-std::vector<KernelConfig> attention_wgmma_kernels(const AttentionSpec& spec, const DeviceTraits& device,
-                                                  std::vector<Refusal>& rejected) {
-    if (const auto reason = refusal(spec, device)) {
+std::optional<TunedKernel> attention_wgmma_kernel(const AttentionSpec& spec, const DeviceTraits& device,
+                                                  const TuningTable& tuning, std::vector<Refusal>& rejected) {
+    if (const auto reason = attention_wgmma_refusal(spec, device)) {
         rejected.push_back({"wgmma", *reason});
-        return {};
+        return std::nullopt;
     }
-    for (const Tile& tile : preferred_tiles(spec)) {
-        const KernelConfig kernel = config_of(spec, device, tile, kDefaultStages);
-        const auto reason = over_budget(kernel, spec, device);
-        if (!reason) return {kernel};
-        rejected.push_back(
-            {fmt::format("wgmma {}x{} stages {}", tile.tile_q, tile.tile_kv, kDefaultStages), *reason});
+    std::vector<TuningTile> tried;  // larger head dims repeat the tiles of smaller ones
+    for (const TuningEntry& entry : tuning.entries_for(match_of(spec, device.sm))) {
+        const TuningTile& tile = entry.tile;
+        if (std::find(tried.begin(), tried.end(), tile) != tried.end()) continue;
+        tried.push_back(tile);
+        auto reason = unknown_tile(tile, spec.kv == KvStorage::paged);
+        if (!reason) {
+            const KernelConfig kernel = config_of(spec, device, tile);
+            reason = over_budget(kernel, spec, device);
+            if (!reason) return TunedKernel{kernel, entry.source};
+        }
+        rejected.push_back({fmt::format("wgmma {}x{} stages {}", tile.tile_q, tile.tile_kv, tile.stages),
+                            fmt::format("of the {} entry for head dims {} and {}: {}",
+                                        entry.source == TileSource::user ? "user's" : "table's",
+                                        entry.match.head_dim_qk, entry.match.head_dim_vo, *reason)});
     }
-    return {};
+    if (tried.empty())
+        rejected.push_back({"wgmma", fmt::format("no tuning table has a tile for head dims {} and {} or more",
+                                                 spec.head_dim_qk, spec.head_dim_vo)});
+    return std::nullopt;
 }
 
 int wgmma_box_keys(const KernelConfig& kernel, std::int64_t page_size) {

@@ -2,22 +2,33 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "attnsmith/error.hpp"
 #include "planner/device_traits.hpp"
 #include "planner/kernel_config.hpp"
+#include "planner/tuning.hpp"
 #include "problem/problem.hpp"
 
 namespace attnsmith::planner {
 
+// Why no kernel of the family serves the spec on the SM.
+std::optional<std::string> attention_wgmma_refusal(const AttentionSpec& spec, const DeviceTraits& device);
+
 // Every kernel that is legal; none where the backend cannot serve the spec. What tuning chooses from.
 std::vector<KernelConfig> attention_wgmma_candidates(const AttentionSpec& spec, const DeviceTraits& device);
 
-// Those of the kernel set: the one that is best at the spec's head dims and mask. Why there is none goes to
-// `rejected`.
-std::vector<KernelConfig> attention_wgmma_kernels(const AttentionSpec& spec, const DeviceTraits& device,
-                                                  std::vector<Refusal>& rejected);
+struct TunedKernel {
+    KernelConfig kernel{};
+    TileSource source = TileSource::table;
+};
+
+// The one of the kernel set: with the first of the table's tiles for the spec that is legal. Why there is
+// none, and why a tile is passed over, goes to `rejected`.
+std::optional<TunedKernel> attention_wgmma_kernel(const AttentionSpec& spec, const DeviceTraits& device,
+                                                  const TuningTable& tuning, std::vector<Refusal>& rejected);
 
 // Keys of a TMA box: tile_kv, or what tiles and pages have as their greatest common divisor.
 int wgmma_box_keys(const KernelConfig& kernel, std::int64_t page_size);

@@ -87,13 +87,16 @@ std::int64_t resident_ctas(const Plan& plan) {
 
 }  // namespace
 
-KernelSet kernel_set(const AttentionSpec& spec, int sm) {
+KernelSet kernel_set(const AttentionSpec& spec, int sm, const TuningTable& tuning) {
     KernelSet set;
     if (spec.op == Op::merge) {
         set.kernels.push_back(merge_states_kernel(spec, traits_of(sm)));
         return set;
     }
-    set.kernels = attention_wgmma_kernels(spec, traits_of(sm), set.rejected);
+    if (const auto wgmma = attention_wgmma_kernel(spec, traits_of(sm), tuning, set.rejected)) {
+        set.kernels.push_back(wgmma->kernel);
+        set.wgmma_source = wgmma->source;
+    }
     const std::vector<KernelConfig> mma = attention_mma_kernels(spec, traits_of(sm), set.rejected);
     set.kernels.insert(set.kernels.end(), mma.begin(), mma.end());
     if (set.kernels.empty()) {
@@ -103,8 +106,8 @@ KernelSet kernel_set(const AttentionSpec& spec, int sm) {
     return set;
 }
 
-Plan make_plan(const problem::Problem& problem, const DeviceTraits& device) {
-    KernelSet set = kernel_set(problem.spec, device.sm);
+Plan make_plan(const problem::Problem& problem, const DeviceTraits& device, const TuningTable& tuning) {
+    KernelSet set = kernel_set(problem.spec, device.sm, tuning);
     Plan plan;
     plan.problem = problem;
     plan.device = device;
@@ -127,6 +130,7 @@ Plan make_plan(const problem::Problem& problem, const DeviceTraits& device) {
         if (choice.clocks < best.clocks) best = choice;
     }
     plan.attention = set.kernels[best.kernel];
+    if (plan.attention->family == Family::attention_wgmma) plan.tile_source = set.wgmma_source;
     plan.split = best.split;
     // Splits were counted over the keys that a row sees; chunks lie over all keys.
     if (plan.split.chunk > 0)

@@ -9,6 +9,7 @@
 #include "attnsmith/error.hpp"
 #include "planner/device_traits.hpp"
 #include "planner/kernel_config.hpp"
+#include "planner/tuning.hpp"
 #include "problem/problem.hpp"
 #include "problem/tensors.hpp"
 
@@ -31,7 +32,8 @@ struct Numerics {
 struct Plan {
     problem::Problem problem{};
     DeviceTraits device{};
-    std::optional<KernelConfig> attention{};  // absent of op merge
+    std::optional<KernelConfig> attention{};     // absent of op merge
+    TileSource tile_source = TileSource::model;  // of the attention's
     KernelConfig merge{};  // of op attention: launched where a launch's bounds reach beyond one chunk
     SplitPlan split{};
     Numerics numerics{};
@@ -42,16 +44,17 @@ struct Plan {
 
 struct KernelSet {
     std::vector<KernelConfig> kernels{};
+    TileSource wgmma_source = TileSource::table;  // of its tile, where there is one
     std::vector<Refusal> rejected{};
 };
 
-// Every kernel that a plan for this spec can name on this compute capability, whatever the sizes and the SM
-// count. Throws Unsupported with each candidate's reason when no kernel serves the spec. The spec is a
-// validated one's.
-KernelSet kernel_set(const AttentionSpec& spec, int sm);
+// Every kernel that a plan for this spec can name on this compute capability with this table, whatever the
+// sizes and the SM count. Throws Unsupported with each candidate's reason when no kernel serves the spec. The
+// spec is a validated one's.
+KernelSet kernel_set(const AttentionSpec& spec, int sm, const TuningTable& tuning);
 
 // Throws Unsupported.
-Plan make_plan(const problem::Problem& problem, const DeviceTraits& device);
+Plan make_plan(const problem::Problem& problem, const DeviceTraits& device, const TuningTable& tuning);
 
 // CTAs of a grid's x.
 inline constexpr std::int64_t kMostCtas = (std::int64_t{1} << 31) - 1;

@@ -67,8 +67,10 @@ Json to_json(const Plan& plan, const CacheState& attention, const CacheState& me
                       {"shared_bytes_per_block", plan.device.shared_bytes_per_block}};
     const bool split = plan.split.chunk > 0;
     json["kernels"] = Json::array();
-    if (plan.attention)
+    if (plan.attention) {
         json["kernels"].push_back(kernel_json("attention", *plan.attention, attention, launch.grid));
+        json["kernels"].back()["tuning"] = to_string(plan.tile_source);
+    }
     if (split || !plan.attention)
         json["kernels"].push_back(kernel_json("merge", plan.merge, merge, launch.merge_grid));
     json["split_kv"] = {{"policy", split ? "chunks" : "none"}};

@@ -4,7 +4,7 @@ import shutil
 
 from support import LLAMA, CliTest, examples, main
 
-COMMANDS = [[], ["plan"], ["prewarm"], ["check"], ["doctor"], ["bench"], ["bench", "jit"], ["bench", "attention"],
+COMMANDS = [[], ["plan"], ["prewarm"], ["check"], ["doctor"], ["bench"], ["bench", "jit"], ["bench", "attention"], ["tune"],
             ["cache"], ["cache", "ls"], ["cache", "stat"], ["cache", "verify"], ["cache", "clear"]]
 
 
@@ -24,7 +24,7 @@ class Help(CliTest):
     def run_example(self, example):
         with self.subTest(example=" ".join(example)):
             result = self.run_cli(*example)
-            if example[0] == "check" or example[:2] == ["bench", "attention"]:
+            if example[0] in ("check", "tune") or example[:2] == ["bench", "attention"]:
                 self.assert_failed(result)  # they need a GPU
                 return
             self.assertEqual(result.code, 0, result.err)

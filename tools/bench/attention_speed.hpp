@@ -12,8 +12,7 @@ struct AttentionSpeed {
     std::string kernels;  // Call::describe()
     double median_ms = 0, least_ms = 0;
     int launches = 0;
-    double flops = 0;  // 2 (head_dim_qk + head_dim_vo) for each query head's visible pair of query and key
-    double bytes = 0;  // q, k, v and o, each once
+    double flops = 0, bytes = 0;  // attention_flops(), attention_bytes()
 };
 
 // Every sequence has exactly the planned lengths. Inputs are rotated so that no launch finds its own in L2.

@@ -13,6 +13,7 @@
 #include "driver/api.hpp"
 #include "driver/device.hpp"
 #include "engine/environment.hpp"
+#include "engine/tuning_files.hpp"
 #include "planner/plan.hpp"
 
 namespace attnsmith::bench {
@@ -98,10 +99,11 @@ DeviceTimings measure_present_device(const JitOptions& options) {
                            .stop = options.stop});
 }
 
-std::set<planner::KernelConfig> kernels_of(const std::vector<ModelAttention>& attentions, int sm) {
+std::set<planner::KernelConfig> kernels_of(const std::vector<ModelAttention>& attentions, int sm,
+                                           const planner::TuningTable& tuning) {
     std::set<planner::KernelConfig> kernels;
     for (const AttentionSpec& spec : specs_of(attentions)) {
-        for (const planner::KernelConfig& kernel : planner::kernel_set(spec, sm).kernels)
+        for (const planner::KernelConfig& kernel : planner::kernel_set(spec, sm, tuning).kernels)
             kernels.insert(kernel);
     }
     return kernels;
@@ -109,10 +111,12 @@ std::set<planner::KernelConfig> kernels_of(const std::vector<ModelAttention>& at
 
 CompileTimings measure_compiles(const JitOptions& options, int sm) {
     CompileTimings timings{.sm = sm, .nvrtc_path = {}, .toolchain = {}, .kernels = {}};
-    const std::set<planner::KernelConfig> kernels = kernels_of(options.attentions, sm);
+    const engine::Settings settings = engine::settle({});
+    const std::set<planner::KernelConfig> kernels =
+        kernels_of(options.attentions, sm, engine::load_tuning(settings.tuning_files));
     const auto opening = Clock::now();
     // Compiles with --no-cache where NVRTC has a cache of its own.
-    const auto nvrtc = compiler::Nvrtc::open(engine::settle({}).nvrtc);
+    const auto nvrtc = compiler::Nvrtc::open(settings.nvrtc);
     timings.toolchain = nvrtc->toolchain();
     timings.open_ms = Milliseconds(Clock::now() - opening).count();
     timings.nvrtc_path = nvrtc->path();

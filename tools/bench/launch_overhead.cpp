@@ -84,7 +84,7 @@ class BareCall {
         Runtime::Impl& impl = runtime.impl();
         const auto& api = impl.driver();
         const planner::Plan plan =
-            planner::make_plan(problem::validate(request.spec, request.sizes), impl.traits(0));
+            planner::make_plan(problem::validate(request.spec, request.sizes), impl.traits(0), impl.tuning);
         const auto shape = problem::check_tensors(plan.problem, operands.tensors, operands.batch);
         const planner::Launch launch = planner::launch_of(plan, shape);
         if (launch.splits != 1) throw Error("the launch that is measured takes more than one kernel");

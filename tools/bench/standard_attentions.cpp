@@ -44,4 +44,31 @@ std::vector<ModelAttention> standard_attentions() {
     return attentions;
 }
 
+PlanSizes tuning_sizes() { return {.batch = 4, .q_len = 4096, .kv_len = 4096}; }
+
+std::vector<ModelAttention> tuning_attentions() {
+    constexpr Heads kTuned[] = {{64, 64, 32, 8},    {80, 80, 32, 8},   {96, 96, 32, 8},
+                                {112, 112, 32, 8},  {128, 128, 32, 8}, {160, 160, 32, 8},
+                                {192, 128, 32, 32}, {192, 192, 32, 8}, {256, 256, 32, 8}};
+    std::vector<ModelAttention> attentions;
+    for (const Heads& heads : kTuned) {
+        AttentionSpec spec{.head_dim_qk = heads.dim_qk,
+                           .head_dim_vo = heads.dim_vo,
+                           .q_heads = heads.query,
+                           .kv_heads = heads.key_value};
+        for (const bool paged : {false, true}) {
+            if (paged) spec.kv = KvStorage::paged, spec.page_size = 64;
+            AttentionSpec causal = spec, window = spec;
+            causal.mask = window.mask = Mask::causal;
+            window.window_left = 1023;
+            for (const AttentionSpec& masked : {spec, causal, window}) {
+                ModelAttention attention;
+                attention.request = {.spec = masked, .sizes = tuning_sizes()};
+                attentions.push_back(std::move(attention));
+            }
+        }
+    }
+    return attentions;
+}
+
 }  // namespace attnsmith::bench

@@ -24,7 +24,8 @@ template <typename Visit>
 bool visit_kernels(const AttentionSpec& spec, const Visit& visit) {
     for (const planner::DeviceTraits& device : planner::known_devices()) {
         try {
-            for (const KernelConfig& kernel : planner::kernel_set(spec, device.sm).kernels)
+            for (const KernelConfig& kernel :
+                 planner::kernel_set(spec, device.sm, planner::repository_tuning()).kernels)
                 if (kernel.family != planner::Family::merge_splits && visit(kernel)) return true;
         } catch (const Unsupported&) {
             // Another SM may serve it.
@@ -77,7 +78,8 @@ Kernel prepare_case(Runtime& runtime, const Case& test) {
     if (!test.kernel) return runtime.prepare(test.spec, sizes);
     Runtime::Impl& impl = runtime.impl();
     const int device = impl.ordinal_of(kCurrentDevice);
-    planner::Plan plan = planner::make_plan(problem::validate(test.spec, sizes), impl.traits(device));
+    planner::Plan plan =
+        planner::make_plan(problem::validate(test.spec, sizes), impl.traits(device), impl.tuning);
     plan.attention = config_of(plan.problem.spec, *test.kernel, plan.device);
     const std::int64_t chunk = test.kernel->chunk;
     plan.split = {chunk, chunk > 0 ? std::max<std::int64_t>(1, (sizes.kv_len + chunk - 1) / chunk) : 1};

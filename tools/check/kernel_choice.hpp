@@ -15,7 +15,8 @@ struct NotHere : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-// The attention kernels of planner::kernel_set() on every SM that the planner knows, each once. Not split.
+// The attention kernels of planner::kernel_set() with the repository's tuning on every SM that the planner
+// knows, each once. Not split.
 std::vector<KernelChoice> kernel_choices(const AttentionSpec& spec);
 
 // The shortest chunk of at least so many keys: a chunk is whole tiles of the kernel's. 0 stays 0.

@@ -142,6 +142,10 @@ void add_request_flags(Command& command) {
     command.add_value("tensor-parallel", "N", "GPUs that a model's heads are divided over (default 1)");
 }
 
+bool has_request(const Command& command) {
+    return command.has("model") || command.has("request") || !given_fields(command).empty();
+}
+
 Asked read_asked(const Command& command) {
     if (command.has("model") && command.has("request"))
         throw BadUsage("--request cannot be given beside --model");
@@ -193,8 +197,14 @@ void add_cache_flag(Command& command) {
                       "~/.cache/attnsmith)");
 }
 
+void add_tuning_flag(Command& command) {
+    command.add_list("tuning", "FILE",
+                     "tuning tables whose tiles win over the built-in ones (default: ATTNSMITH_TUNING)");
+}
+
 RuntimeOptions runtime_options(const Command& command) {
     RuntimeOptions options;
+    if (command.knows("tuning")) options.tuning_files = command.texts("tuning");
     if (const auto directory = command.text("cache")) {
         if (directory->empty()) throw InvalidRequest("cache", "\"\"", "a directory");
         options.cache_dirs = {*directory};

@@ -21,6 +21,8 @@ struct Asked {
 
 // A flag for each field of a request, and --request, --model, --tensor-parallel.
 void add_request_flags(Command& command);
+// Whether any of those flags is given.
+bool has_request(const Command& command);
 // Throws BadUsage, InvalidRequest, Unsupported.
 Asked read_asked(const Command& command);
 
@@ -36,7 +38,9 @@ void add_sm_flag(Command& command);
 std::vector<int> read_sms(const Command& command);
 
 void add_cache_flag(Command& command);
-// Options of a Runtime with the directory of --cache, if given.
+// --tuning alone.
+void add_tuning_flag(Command& command);
+// Options of a Runtime with what --cache and --tuning say, where a command has them.
 RuntimeOptions runtime_options(const Command& command);
 
 }  // namespace attnsmith::cli

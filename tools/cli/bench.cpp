@@ -238,6 +238,7 @@ void add_bench(Command& parent) {
     attention.add_switch("json", "print JSON");
     add_request_flags(attention);
     add_cache_flag(attention);
+    add_tuning_flag(attention);
     attention.on_run(run_attention);
 }
 

@@ -81,6 +81,10 @@ void Command::add_list(const std::string& name, const std::string& kind, const s
 
 CLI::Option* Command::option(const std::string& name) const { return app_.get_option("--" + name); }
 
+bool Command::knows(const std::string& name) const {
+    return app_.get_option_no_throw("--" + name) != nullptr;
+}
+
 bool Command::has(const std::string& name) const { return option(name)->count() > 0; }
 
 std::optional<std::string> Command::text(const std::string& name) const {

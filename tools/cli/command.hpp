@@ -47,7 +47,8 @@ class Command {
     // One or more values, and the flag may be repeated.
     void add_list(const std::string& name, const std::string& kind, const std::string& help);
 
-    bool has(const std::string& name) const;
+    bool knows(const std::string& name) const;  // whether it has such a flag
+    bool has(const std::string& name) const;    // whether that is given
     std::optional<std::string> text(const std::string& name) const;
     std::vector<std::string> texts(const std::string& name) const;
     // Throws InvalidRequest for a text that is no integer from `least` to `most`.

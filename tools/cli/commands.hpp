@@ -10,6 +10,7 @@ void add_prewarm(Command& parent);
 void add_check(Command& parent);
 void add_doctor(Command& parent);
 void add_bench(Command& parent);
+void add_tune(Command& parent);
 void add_cache(Command& parent);
 
 }  // namespace attnsmith::cli

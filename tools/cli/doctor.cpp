@@ -12,7 +12,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kDetails =
-    "Looks at the CUDA driver, the GPUs, NVRTC and the cache directories. Each line is ok, warn or FAIL, "
+    "Looks at the CUDA driver, the GPUs, NVRTC, the cache directories and the files of ATTNSMITH_TUNING. "
+    "Each line is ok, warn or FAIL, "
     "the\n"
     "last two with a remedy. Exits 1 when something FAILs: with a GPU, what stops launching on it; without\n"
     "one, what stops pre-warming (NVRTC, or a cache directory that can be written).\n\n"

@@ -9,6 +9,7 @@
 #include "compiler/nvrtc.hpp"
 #include "engine/cache_report.hpp"
 #include "engine/environment.hpp"
+#include "engine/tuning_files.hpp"
 #include "planner/device_traits.hpp"
 #include "problem/vocabulary.hpp"
 
@@ -208,6 +209,25 @@ std::vector<Finding> cache_findings(const Facts& facts) {
     return findings;
 }
 
+// Of users' tables: without any there is nothing to go wrong.
+std::vector<Finding> tuning_findings(const Facts& facts) {
+    if (facts.settings.tuning_files.empty()) return {};
+    Finding finding{
+        .name = "tuning", .text = {}, .remedy = {}, .facts = {{"files", facts.settings.tuning_files}}};
+    try {
+        const std::size_t entries = engine::load_tuning(facts.settings.tuning_files).entries().size() -
+                                    planner::repository_tuning().entries().size();
+        finding.text = fmt::format("{}: {} entries", fmt::join(facts.settings.tuning_files, ", "), entries);
+        finding.facts["entries"] = entries;
+    } catch (const InvalidRequest& error) {
+        finding.health = Health::fail;
+        finding.text = error.what();
+        finding.remedy =
+            "repair the file (attnsmith tune --out FILE makes one), or take it out of ATTNSMITH_TUNING";
+    }
+    return {finding};
+}
+
 }  // namespace
 
 DoctorReport examine(const RuntimeOptions& options) {
@@ -218,6 +238,7 @@ DoctorReport examine(const RuntimeOptions& options) {
         report.findings.push_back(device_finding(facts, device));
     report.findings.push_back(nvrtc_finding(facts));
     for (Finding& finding : cache_findings(facts)) report.findings.push_back(std::move(finding));
+    for (Finding& finding : tuning_findings(facts)) report.findings.push_back(std::move(finding));
     return report;
 }
 

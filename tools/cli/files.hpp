@@ -12,4 +12,10 @@ std::string read_text(const std::string& path);
 // As read_text(), of `path` or, where that is a directory, of the config.json in it.
 std::string read_model_text(const std::string& path);
 
+// Throws BadUsage for a path that write_text() could not write to.
+void require_writable(const std::string& path);
+
+// Replaces the file, or makes it: whoever reads it sees all of the old text or all of the new. Throws Error.
+void write_text(const std::string& path, const std::string& text);
+
 }  // namespace attnsmith::cli

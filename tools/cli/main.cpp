@@ -19,7 +19,7 @@ namespace {
 constexpr const char* kDetails =
     "Exit codes: 0 success; 2 the request or the command line is wrong; 1 anything else, parts of a\n"
     "model that are not supported included. Environment: ATTNSMITH_CACHE_DIR, ATTNSMITH_LOG\n"
-    "(off|error|warn|info|debug), ATTNSMITH_NVRTC_PATH.\n\n"
+    "(off|error|warn|info|debug), ATTNSMITH_NVRTC_PATH, ATTNSMITH_TUNING.\n\n"
     "Example:\n"
     "  attnsmith plan --head-dim 128 --q-heads 32 --kv-heads 8 --mask causal --sm 90";
 
@@ -59,6 +59,7 @@ int run(int count, char** arguments) {
     add_check(root);
     add_doctor(root);
     add_bench(root);
+    add_tune(root);
     add_cache(root);
     try {
         app.parse(count, arguments);

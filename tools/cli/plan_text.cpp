@@ -85,14 +85,15 @@ std::string tiles_text(const Json& kernel) {
 }
 
 std::string kernels_text(const Json& kernels) {
-    Table table("<<<<>>>>><");
-    table.add(
-        {"role", "kernel", "target", "tiles", "stages", "warps", "registers", "shared", "CTAs/SM", "cache"});
+    Table table("<<<<<>>>>><");
+    table.add({"role", "kernel", "target", "tiles", "tuning", "stages", "warps", "registers", "shared",
+               "CTAs/SM", "cache"});
     std::string grids;
     for (const Json& kernel : kernels) {
         const Json& resources = kernel.at("resources");
         const Json& predicted = resources.at("predicted");
         table.add({word(kernel, "role"), word(kernel, "name"), word(kernel, "target"), tiles_text(kernel),
+                   kernel.value("tuning", ""),
                    kernel.contains("stages") ? std::to_string(number(kernel, "stages")) : "",
                    std::to_string(number(kernel, "warps")), registers_text(resources),
                    std::to_string(number(predicted, "shared_bytes")),

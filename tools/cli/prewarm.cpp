@@ -156,6 +156,7 @@ void add_prewarm(Command& parent) {
     command.add_switch("json", "print JSON");
     command.add_value("jobs", "N", "kernels to compile at a time (default: the number of cores)");
     add_cache_flag(command);
+    add_tuning_flag(command);
     add_request_flags(command);
     command.on_run(run_prewarm);
 }

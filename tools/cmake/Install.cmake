@@ -20,6 +20,7 @@ install(FILES ${PROJECT_BINARY_DIR}/attnsmith-config.cmake ${PROJECT_BINARY_DIR}
   DESTINATION ${package} COMPONENT development)
 
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/runtime/planner/plan.schema.json
+  ${PROJECT_SOURCE_DIR}/runtime/planner/tuning.schema.json
   DESTINATION ${CMAKE_INSTALL_DATADIR}/attnsmith COMPONENT runtime)
 
 if(TARGET attnsmith_cli)

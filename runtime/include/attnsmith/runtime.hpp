@@ -45,7 +45,10 @@ struct RuntimeOptions {
     // else
     // ~/.cache/attnsmith, else memory only.
     std::vector<std::string> cache_dirs{};
-    bool use_cache = true;      // false: neither reads nor writes a directory
+    bool use_cache = true;  // false: neither reads nor writes a directory
+    // Tuning tables (schema attnsmith.tuning/1), whose tiles win over the library's own; those in front win.
+    // Empty: ATTNSMITH_TUNING.
+    std::vector<std::string> tuning_files{};
     std::string nvrtc_path{};   // file or folder; empty: ATTNSMITH_NVRTC_PATH, else the usual places
     std::string driver_path{};  // the CUDA driver's file; empty: the usual places
     int compile_threads = 0;    // of one Runtime; 0: the number of cores

@@ -162,7 +162,9 @@ TEST_CASE("a case can name every kernel that any SM's set has", "[check]") {
             spec.page_size = kv == KvStorage::paged ? 16 : 0;
             const std::vector<KernelChoice> choices = kernel_choices(spec);
             for (const int sm : {80, 86, 89, 90, 120}) {
-                for (const auto& kernel : planner::kernel_set(problem::validate(spec, {}).spec, sm).kernels) {
+                for (const auto& kernel :
+                     planner::kernel_set(problem::validate(spec, {}).spec, sm, planner::repository_tuning())
+                         .kernels) {
                     if (kernel.family == planner::Family::merge_splits) continue;
                     const auto same = [&](const KernelChoice& c) {
                         return c.tile_q == kernel.tile_q && c.tile_kv == kernel.tile_kv &&

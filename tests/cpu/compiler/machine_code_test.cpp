@@ -24,7 +24,8 @@ enum Opcode : std::uint16_t { kHmma = 0x23c, kLdsm = 0x83b, kLdgsts = 0xfae, kSt
 std::set<KernelConfig> kernels_of(const std::vector<AttentionSpec>& specs, int sm) {
     std::set<KernelConfig> kernels;
     for (const AttentionSpec& spec : specs) {
-        for (const KernelConfig& kernel : planner::kernel_set(problem::validate(spec, {}).spec, sm).kernels)
+        for (const KernelConfig& kernel :
+             planner::kernel_set(problem::validate(spec, {}).spec, sm, planner::repository_tuning()).kernels)
             kernels.insert(kernel);
     }
     return kernels;

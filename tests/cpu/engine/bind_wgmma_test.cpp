@@ -49,8 +49,8 @@ struct Bound {
 
 Bound bind(const AttentionSpec& spec, const AttentionTensors& tensors, const Batch& batch) {
     static const auto api = driver::Api::open(ATTNSMITH_FAKE_CUDA);
-    const planner::Plan plan =
-        planner::make_plan(problem::validate(spec, {8, 4096, 4096}), planner::traits_of(90));
+    const planner::Plan plan = planner::make_plan(problem::validate(spec, {8, 4096, 4096}),
+                                                  planner::traits_of(90), planner::repository_tuning());
     REQUIRE(plan.attention->backend == planner::Backend::wgmma);
     const problem::BoundShape shape = problem::check_tensors(plan.problem, tensors, batch);
     const planner::Launch launch = planner::launch_of(plan, shape);

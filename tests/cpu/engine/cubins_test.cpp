@@ -25,7 +25,8 @@ engine::Cubins cubins_in(std::vector<std::string> directories, int threads = 2) 
 // The quickest kernel to compile.
 planner::KernelConfig merge_kernel(std::int64_t head_dim = 64) {
     const AttentionSpec spec{.head_dim_qk = head_dim, .q_heads = 1};
-    return planner::kernel_set(problem::validate(spec, {}).spec, 90).kernels.back();
+    return planner::kernel_set(problem::validate(spec, {}).spec, 90, planner::repository_tuning())
+        .kernels.back();
 }
 
 const auto accept_all = [](const engine::Cubin&) { return std::nullopt; };

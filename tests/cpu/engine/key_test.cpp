@@ -16,7 +16,7 @@ engine::Cubins cubins_without_cache() {
 }
 
 std::vector<planner::KernelConfig> kernels(const AttentionSpec& spec, int sm) {
-    return planner::kernel_set(problem::validate(spec, {}).spec, sm).kernels;
+    return planner::kernel_set(problem::validate(spec, {}).spec, sm, planner::repository_tuning()).kernels;
 }
 
 }  // namespace
@@ -88,7 +88,7 @@ TEST_CASE("nothing of this machine is in a key or a source", "[engine]") {
 }
 
 TEST_CASE("templates include nothing that is not embedded", "[engine]") {
-    for (const compiler::EmbeddedFile& file : compiler::embedded_files()) {
+    for (const problem::EmbeddedFile& file : compiler::embedded_files()) {
         CAPTURE(std::string(file.name));
         REQUIRE_NOTHROW(compiler::reachable_headers(file.text));
     }

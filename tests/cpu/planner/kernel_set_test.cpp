@@ -62,10 +62,11 @@ TEST_CASE("every plan's kernels are in the kernel set of its spec and SM", "[pla
     for (int i = 0; i < 10000; ++i) {
         const problem::Problem problem = problem::validate(random_spec(random), random_sizes(random));
         planner::DeviceTraits device = devices[random() % devices.size()];
-        const std::vector<KernelConfig> set = planner::kernel_set(problem.spec, device.sm).kernels;
+        const std::vector<KernelConfig> set =
+            planner::kernel_set(problem.spec, device.sm, planner::repository_tuning()).kernels;
         device.sm_count = 1 + static_cast<int>(random() % 300);
         device.name = "some other product";
-        const planner::Plan plan = planner::make_plan(problem, device);
+        const planner::Plan plan = planner::make_plan(problem, device, planner::repository_tuning());
         REQUIRE(contains(set, *plan.attention));
         REQUIRE(contains(set, plan.merge));
         ++planned;
@@ -77,16 +78,19 @@ TEST_CASE("the kernel set depends on nothing that is an argument at launch", "[p
     AttentionSpec spec{
         .dtype = DType::bf16, .head_dim_qk = 128, .q_heads = 32, .kv_heads = 8, .mask = Mask::causal};
     const auto set_of = [](const AttentionSpec& s) {
-        return planner::kernel_set(problem::validate(s, {}).spec, 90).kernels;
+        return planner::kernel_set(problem::validate(s, {}).spec, 90, planner::repository_tuning()).kernels;
     };
     const auto reference = set_of(spec);
     AttentionSpec other = spec;
     other.q_heads = 64;
-    other.window_left = 127;
-    other.mask = Mask::full;
     other.sink = true;
     other.scale = 0.5;
     REQUIRE(set_of(other) == reference);
+    AttentionSpec window = other;
+    window.window_left = 127;
+    const auto of_windows = set_of(window);
+    window.window_left = 4095;
+    REQUIRE(set_of(window) == of_windows);
     other.softcap = 50.0;
     REQUIRE(set_of(other) != reference);
 }
@@ -94,14 +98,16 @@ TEST_CASE("the kernel set depends on nothing that is an argument at launch", "[p
 TEST_CASE("a merge has one kernel, whatever the heads, the lse and the sizes", "[planner][merge]") {
     for (const planner::DeviceTraits& device : planner::known_devices()) {
         AttentionSpec spec{.op = Op::merge, .head_dim_vo = 128, .q_heads = 4};
-        const auto set = planner::kernel_set(spec, device.sm).kernels;
+        const auto set = planner::kernel_set(spec, device.sm, planner::repository_tuning()).kernels;
         REQUIRE(set.size() == 1);
         spec.q_heads = 64;
         spec.lse = true;
-        REQUIRE(planner::kernel_set(spec, device.sm).kernels == set);
-        REQUIRE(planner::make_plan(problem::validate(spec, {3, 1000, 1}), device).merge == set[0]);
+        REQUIRE(planner::kernel_set(spec, device.sm, planner::repository_tuning()).kernels == set);
+        REQUIRE(
+            planner::make_plan(problem::validate(spec, {3, 1000, 1}), device, planner::repository_tuning())
+                .merge == set[0]);
         spec.alignment = 8;
-        REQUIRE(planner::kernel_set(spec, device.sm).kernels != set);
+        REQUIRE(planner::kernel_set(spec, device.sm, planner::repository_tuning()).kernels != set);
     }
 }
 
@@ -112,7 +118,8 @@ TEST_CASE("every SM of the table has a plan for every head dim", "[planner]") {
                 const AttentionSpec spec{.head_dim_qk = qk, .head_dim_vo = vo, .q_heads = 4, .kv_heads = 2};
                 for (std::int64_t q_len : {1, 20, 4096}) {
                     const auto plan = planner::make_plan(
-                        problem::validate(spec, {.batch = 2, .q_len = q_len, .kv_len = 4096}), device);
+                        problem::validate(spec, {.batch = 2, .q_len = q_len, .kv_len = 4096}), device,
+                        planner::repository_tuning());
                     CAPTURE(device.sm, qk, vo, q_len);
                     REQUIRE(plan.attention->shared_bytes <= device.shared_bytes_per_block);
                     REQUIRE(plan.attention->registers_ceiling() >= 128);

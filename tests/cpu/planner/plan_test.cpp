@@ -1,15 +1,11 @@
 #include "planner/plan.hpp"
 
 #include <nlohmann/json.hpp>
-#include <valijson/adapters/nlohmann_json_adapter.hpp>
-#include <valijson/schema.hpp>
-#include <valijson/schema_parser.hpp>
-#include <valijson/validator.hpp>
 
-#include <fstream>
 #include <random>
 
 #include "planner/plan_json.hpp"
+#include "planner/schema_errors.hpp"
 #include "support/catch.hpp"
 
 using namespace attnsmith;
@@ -25,24 +21,12 @@ AttentionSpec merge(std::int64_t head_dim) {
 }
 
 planner::Plan plan_of(const AttentionSpec& spec, const PlanSizes& sizes, int sm = 90) {
-    return planner::make_plan(problem::validate(spec, sizes), planner::traits_of(sm));
+    return planner::make_plan(problem::validate(spec, sizes), planner::traits_of(sm),
+                              planner::repository_tuning());
 }
 
-// Empty when `document` meets the schema.
 std::string schema_errors(const nlohmann::json& document) {
-    const std::string path = std::string(ATTNSMITH_SOURCE_DIR) + "/runtime/planner/plan.schema.json";
-    const nlohmann::json schema_document = nlohmann::json::parse(std::ifstream(path));
-    valijson::Schema schema;
-    valijson::SchemaParser parser;
-    parser.populateSchema(valijson::adapters::NlohmannJsonAdapter(schema_document), schema);
-    valijson::Validator validator;
-    valijson::ValidationResults results;
-    std::string text;
-    if (!validator.validate(schema, valijson::adapters::NlohmannJsonAdapter(document), &results)) {
-        valijson::ValidationResults::Error error;
-        while (results.popError(error)) text += error.description + "; ";
-    }
-    return text;
+    return test::schema_errors("plan.schema.json", document);
 }
 
 const planner::CacheState kMiss{.key = std::string(32, '0')};

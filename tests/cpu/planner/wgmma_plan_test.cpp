@@ -31,12 +31,17 @@ AttentionSpec paged(AttentionSpec spec, std::int64_t page_size) {
 const planner::DeviceTraits& hopper() { return planner::traits_of(90); }
 
 planner::Plan plan_of(const AttentionSpec& spec, const PlanSizes& sizes, int sm = 90) {
-    return planner::make_plan(problem::validate(spec, sizes), planner::traits_of(sm));
+    return planner::make_plan(problem::validate(spec, sizes), planner::traits_of(sm),
+                              planner::repository_tuning());
 }
 
-std::vector<KernelConfig> wgmma_kernels(const AttentionSpec& spec) {
+KernelConfig wgmma_kernel(const AttentionSpec& spec) {
     std::vector<Refusal> rejected;
-    return planner::attention_wgmma_kernels(problem::validate(spec, {}).spec, hopper(), rejected);
+    const auto tuned = planner::attention_wgmma_kernel(problem::validate(spec, {}).spec, hopper(),
+                                                       planner::repository_tuning(), rejected);
+    REQUIRE(tuned);
+    CHECK(tuned->source == planner::TileSource::table);
+    return tuned->kernel;
 }
 
 std::vector<KernelConfig> candidates(const AttentionSpec& spec) {
@@ -46,17 +51,12 @@ std::vector<KernelConfig> candidates(const AttentionSpec& spec) {
 // Why sm_90 has no kernel for the spec: one reason for the whole backend.
 std::string refusal(const AttentionSpec& spec) {
     std::vector<Refusal> rejected;
-    CHECK(planner::attention_wgmma_kernels(problem::validate(spec, {}).spec, hopper(), rejected).empty());
+    CHECK(!planner::attention_wgmma_kernel(problem::validate(spec, {}).spec, hopper(),
+                                           planner::repository_tuning(), rejected));
     CHECK(candidates(spec).empty());
     REQUIRE(rejected.size() == 1);
     CHECK(rejected[0].candidate == "wgmma");
     return rejected[0].reason;
-}
-
-std::string tiles(const AttentionSpec& spec) {
-    const std::vector<KernelConfig> kernels = wgmma_kernels(spec);
-    REQUIRE(kernels.size() == 1);
-    return std::to_string(kernels[0].tile_q) + "x" + std::to_string(kernels[0].tile_kv);
 }
 
 void check_legal(const KernelConfig& kernel) {
@@ -89,10 +89,9 @@ TEST_CASE("sm_90 has a wgmma kernel for every head dim from 64 to 256", "[planne
                 spec.mask = mask;
                 for (const AttentionSpec& stored : {spec, paged(spec, 16)}) {
                     CAPTURE(qk, vo, stored.kv == KvStorage::paged);
-                    const std::vector<KernelConfig> chosen = wgmma_kernels(stored);
-                    REQUIRE(chosen.size() == 1);
+                    const KernelConfig chosen = wgmma_kernel(stored);
                     const std::vector<KernelConfig> legal = candidates(stored);
-                    REQUIRE(std::count(legal.begin(), legal.end(), chosen[0]) == 1);
+                    REQUIRE(std::count(legal.begin(), legal.end(), chosen) == 1);
                     for (const KernelConfig& kernel : legal) check_legal(kernel);
                 }
             }
@@ -100,30 +99,12 @@ TEST_CASE("sm_90 has a wgmma kernel for every head dim from 64 to 256", "[planne
     }
 }
 
-TEST_CASE("wgmma's tiles follow the head dims and the mask", "[planner][wgmma]") {
-    CHECK(tiles(spec_of(64, 64)) == "192x128");
-    CHECK(tiles(spec_of(96, 96)) == "128x128");
-    CHECK(tiles(spec_of(128, 128)) == "128x176");
-    CHECK(tiles(paged(spec_of(128, 128), 16)) == "128x128");
-    CHECK(tiles(spec_of(192, 128)) == "128x128");
-    CHECK(tiles(spec_of(192, 192)) == "128x112");
-    CHECK(tiles(spec_of(256, 256)) == "128x80");
-    AttentionSpec causal = spec_of(128, 128);
-    causal.mask = Mask::causal;
-    CHECK(tiles(causal) == "128x128");
-    AttentionSpec window = spec_of(128, 128);
-    window.window_left = 1023;
-    // The full and the sliding layers of a model share their kernels.
-    CHECK(wgmma_kernels(window) == wgmma_kernels(causal));
-    CHECK(wgmma_kernels(spec_of(128, 128))[0].name() ==
-          "attention wgmma bf16 128x128 contiguous 128x176 stages 2");
-}
-
 TEST_CASE("what wgmma cannot serve is refused in one line", "[planner][wgmma]") {
     using test::contains;
     for (const planner::DeviceTraits& device : planner::known_devices()) {
         if (device.sm == 90) continue;
-        const auto set = planner::kernel_set(problem::validate(spec_of(128, 128), {}).spec, device.sm);
+        const auto set = planner::kernel_set(problem::validate(spec_of(128, 128), {}).spec, device.sm,
+                                             planner::repository_tuning());
         CHECK(std::count_if(set.kernels.begin(), set.kernels.end(),
                             [](const KernelConfig& k) { return k.backend == Backend::wgmma; }) == 0);
         CHECK(std::count_if(set.rejected.begin(), set.rejected.end(), [&](const Refusal& r) {
@@ -221,19 +202,21 @@ TEST_CASE("the items of a persistent launch are counted in 32 bits", "[planner][
 }
 
 TEST_CASE("a wgmma tile holds whole tokens", "[planner][wgmma]") {
-    KernelConfig kernel = wgmma_kernels(spec_of(128, 128))[0];
+    KernelConfig kernel = wgmma_kernel(spec_of(128, 128));
+    kernel.tile_q = 128;
     CHECK(kernel.rows_per_tile(1) == 128);
     CHECK(kernel.rows_per_tile(4) == 128);
     CHECK(kernel.rows_per_tile(7) == 126);
     CHECK(kernel.rows_per_tile(128) == 128);
     AttentionSpec spec = spec_of(128, 128);
     spec.q_heads = 56;
-    const planner::Plan plan = plan_of(spec, {1, 4096, 4096});
-    REQUIRE(plan.attention->tile_q == 128);
+    planner::Plan plan = plan_of(spec, {1, 4096, 4096});
+    plan.attention->tile_q = 128;
     const planner::Launch launch =
         planner::launch_of(plan, {.batch = 1, .q_tokens = 4096, .max_q_len = 4096, .max_kv_len = 4096});
     CHECK(launch.tiles == 228);  // of 18 tokens
-    for (const KernelConfig& mma : planner::kernel_set(plan.problem.spec, 89).kernels)
+    for (const KernelConfig& mma :
+         planner::kernel_set(plan.problem.spec, 89, planner::repository_tuning()).kernels)
         CHECK(mma.rows_per_tile(7) == mma.tile_q);
 }
 
@@ -246,10 +229,9 @@ TEST_CASE("a plan's JSON tells wgmma's warps apart", "[planner][wgmma]") {
     CHECK(kernel(90)["backend"] == "wgmma");
     CHECK(kernel(90)["template"] == "attention_wgmma");
     CHECK(kernel(90)["target"] == "sm_90a");
-    CHECK(kernel(90)["tile_kv"] == 176);
-    CHECK(kernel(90)["stages"] == 2);
-    CHECK(kernel(90)["warps"] == 12);
+    CHECK(kernel(90)["tuning"] == "table");
+    CHECK(kernel(90)["warps"] == kernel(90)["tile_q"].get<int>() / 16 + 4);
     CHECK(kernel(90)["producer_warps"] == 4);
-    CHECK(kernel(90)["grid"] == "132 CTAs of 384 threads");
+    CHECK(kernel(89)["tuning"] == "model");
     CHECK(!kernel(89).contains("producer_warps"));
 }

@@ -57,6 +57,7 @@ class Runtime:
     compile_threads: 0 is the number of cores.
     log_level: "off", "error", "warn", "info" or "debug"; None: ATTNSMITH_LOG, else "warn".
     log: called with (level, line), from any thread; None: standard error.
+    Tuning tables are those of ATTNSMITH_TUNING, as it is when this is made.
 
     Raises LibraryMissing when libattnsmith is not found, InvalidRequest.
     """

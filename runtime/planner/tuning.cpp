@@ -1,0 +1,97 @@
+#include "planner/tuning.hpp"
+
+#include <algorithm>
+#include <tuple>
+
+#include "planner/tuning_embedded.hpp"
+#include "planner/tuning_json.hpp"
+
+namespace attnsmith::planner {
+namespace {
+
+template <class T>
+bool admits(const std::optional<T>& required, const std::optional<T>& given) {
+    return !required || required == given;
+}
+
+// A tile that is made for larger heads fits smaller ones.
+bool serves(const TuningMatch& match, const TuningMatch& wanted) {
+    return match.sm == wanted.sm && match.paged == wanted.paged && match.mask == wanted.mask &&
+           match.head_dim_qk >= wanted.head_dim_qk && match.head_dim_vo >= wanted.head_dim_vo &&
+           admits(match.dtype, wanted.dtype) && admits(match.softcap, wanted.softcap) &&
+           admits(match.alibi, wanted.alibi);
+}
+
+// Less is better.
+auto rank(const TuningEntry& entry) {
+    const TuningMatch& match = entry.match;
+    const int open = !match.dtype + !match.softcap + !match.alibi;
+    // Of pairs that are as large, the one with less output: its accumulators are what registers are short of.
+    return std::tuple(match.head_dim_qk + match.head_dim_vo, match.head_dim_vo,
+                      entry.source != TileSource::user, open);
+}
+
+}  // namespace
+
+std::string_view to_string(TileSource source) {
+    switch (source) {
+        case TileSource::model:
+            return "model";
+        case TileSource::table:
+            return "table";
+        case TileSource::user:
+            return "user";
+    }
+    return "?";
+}
+
+std::string_view to_string(MaskClass mask) {
+    switch (mask) {
+        case MaskClass::full:
+            return "full";
+        case MaskClass::causal:
+            return "causal";
+        case MaskClass::window:
+            return "window";
+    }
+    return "?";
+}
+
+TuningMatch match_of(const AttentionSpec& spec, int sm) {
+    TuningMatch match;
+    match.sm = sm;
+    match.head_dim_qk = static_cast<int>(spec.head_dim_qk);
+    match.head_dim_vo = static_cast<int>(spec.head_dim_vo);
+    match.paged = spec.kv == KvStorage::paged;
+    match.mask = spec.window_left || spec.window_right ? MaskClass::window
+                 : spec.mask == Mask::causal           ? MaskClass::causal
+                                                       : MaskClass::full;
+    match.dtype = spec.dtype;
+    match.softcap = spec.softcap.has_value();
+    match.alibi = spec.alibi;
+    return match;
+}
+
+std::vector<TuningEntry> TuningTable::entries_for(const TuningMatch& wanted) const {
+    std::vector<TuningEntry> found;
+    for (const TuningEntry& entry : entries_) {
+        if (serves(entry.match, wanted)) found.push_back(entry);
+    }
+    std::stable_sort(found.begin(), found.end(),
+                     [](const auto& a, const auto& b) { return rank(a) < rank(b); });
+    return found;
+}
+
+const TuningTable& repository_tuning() {
+    static const TuningTable table = [] {
+        std::vector<TuningEntry> entries;
+        for (const problem::EmbeddedFile& file : embedded_files()) {
+            const auto parsed = parse_tuning(file.text, file.name, TileSource::table);
+            entries.insert(entries.end(), parsed.begin(), parsed.end());
+        }
+        return TuningTable(std::move(entries));
+    }();
+    return table;
+}
+
+}  // namespace attnsmith::planner

@@ -1,0 +1,77 @@
+// Tuning tables: which tile serves which attentions best, as measured. The repository's own is part of the
+// library; users' entries win over it. `attnsmith tune` makes them.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "attnsmith/spec.hpp"
+#include "planner/kernel_config.hpp"
+
+namespace attnsmith::planner {
+
+// Who says that a kernel has the tile that it has: the cost model, or an entry of the repository's or a
+// user's table.
+enum class TileSource : std::uint8_t { model, table, user };
+enum class MaskClass : std::uint8_t { full, causal, window };  // window: with any bound, causal or not
+
+std::string_view to_string(TileSource source);
+std::string_view to_string(MaskClass mask);
+
+// The attentions that an entry is for. What it leaves open may be anything.
+struct TuningMatch {
+    int sm = 0;
+    int head_dim_qk = 0, head_dim_vo = 0;
+    bool paged = false;
+    MaskClass mask = MaskClass::full;
+    std::optional<DType> dtype{};
+    std::optional<bool> softcap{}, alibi{};
+
+    auto operator<=>(const TuningMatch&) const = default;
+};
+
+// With nothing left open. The spec is a validated one's.
+TuningMatch match_of(const AttentionSpec& spec, int sm);
+
+struct TuningTile {
+    Backend backend = Backend::wgmma;
+    int tile_q = 0, tile_kv = 0, stages = 0;
+
+    auto operator<=>(const TuningTile&) const = default;
+};
+
+struct TuningEntry {
+    TuningMatch match{};
+    TuningTile tile{};
+    std::string measured{};  // for people: a JSON object, or empty
+    TileSource source = TileSource::table;
+
+    bool operator==(const TuningEntry&) const = default;
+};
+
+// Immutable.
+class TuningTable {
+  public:
+    // Of entries that serve a spec equally well, those in front win.
+    explicit TuningTable(std::vector<TuningEntry> entries) : entries_(std::move(entries)) {}
+
+    const std::vector<TuningEntry>& entries() const { return entries_; }
+
+    // The entries whose tiles a spec may take, the best first: those of its own head dims, then those of
+    // larger ones, the nearest first. At the same head dims users' win over the repository's, and of one
+    // table those that leave less open.
+    std::vector<TuningEntry> entries_for(const TuningMatch& wanted) const;
+
+  private:
+    std::vector<TuningEntry> entries_;
+};
+
+// The repository's.
+const TuningTable& repository_tuning();
+
+}  // namespace attnsmith::planner

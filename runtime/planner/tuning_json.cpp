@@ -1,0 +1,199 @@
+#include "planner/tuning_json.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "attnsmith/error.hpp"
+#include "problem/json_text.hpp"
+#include "problem/vocabulary.hpp"
+
+namespace attnsmith::planner {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::string_view kSchema = "attnsmith.tuning/1";
+
+// An object of the file, with the name that messages give it.
+class Object {
+  public:
+    Object(const json& value, std::string name) : value_(value), name_(std::move(name)) {
+        if (!value_.is_object()) throw InvalidRequest(name_, problem::describe(value_), "a JSON object");
+    }
+
+    std::string field(std::string_view name) const {
+        return fmt::format("{}{}{}", name_, name_.ends_with(": ") ? "" : ".", problem::field_name(name));
+    }
+
+    void accept(std::initializer_list<std::string_view> names) const {
+        for (const auto& item : value_.items()) {
+            if (std::ranges::find(names, item.key()) == names.end())
+                throw InvalidRequest(field(item.key()), "an unknown field",
+                                     "one of " + problem::join_or({names.begin(), names.size()}));
+        }
+    }
+
+    const json* find(std::string_view name) const {
+        const auto found = value_.find(name);
+        return found == value_.end() ? nullptr : &*found;
+    }
+
+    int integer(std::string_view name, int step, int least, int most) const {
+        const json* value = find(name);
+        const std::string accepted = step == 1
+                                         ? fmt::format("an integer from {} to {}", least, most)
+                                         : fmt::format("a multiple of {} from {} to {}", step, least, most);
+        if (value == nullptr) throw InvalidRequest(field(name), "nothing", accepted);
+        // Of unsigned 64 bits, the upper half turns negative.
+        const std::int64_t number = value->is_number_integer() ? value->get<std::int64_t>() : -1;
+        if (number < least || number > most || number % step != 0)
+            throw InvalidRequest(field(name), problem::describe(*value), accepted);
+        return static_cast<int>(number);
+    }
+
+    std::string word(std::string_view name, std::span<const std::string_view> accepted) const {
+        const json* value = find(name);
+        if (value == nullptr) throw InvalidRequest(field(name), "nothing", problem::join_or(accepted));
+        if (!value->is_string() || std::ranges::find(accepted, value->get<std::string>()) == accepted.end())
+            throw InvalidRequest(field(name), problem::describe(*value), problem::join_or(accepted));
+        return value->get<std::string>();
+    }
+
+    std::optional<bool> boolean(std::string_view name) const {
+        const json* value = find(name);
+        if (value == nullptr) return std::nullopt;
+        if (!value->is_boolean())
+            throw InvalidRequest(field(name), problem::describe(*value), "true or false");
+        return value->get<bool>();
+    }
+
+    // Throws where it is not there.
+    Object object(std::string_view name) const {
+        const json* value = find(name);
+        if (value == nullptr) throw InvalidRequest(field(name), "nothing", "a JSON object");
+        return {*value, field(name)};
+    }
+
+  private:
+    const json& value_;
+    std::string name_;
+};
+
+constexpr std::array<std::string_view, 2> kStorages = {"contiguous", "paged"};
+constexpr std::array kMasks = {MaskClass::full, MaskClass::causal, MaskClass::window};
+
+TuningMatch parse_match(const Object& object) {
+    object.accept({"sm", "head_dim_qk", "head_dim_vo", "kv", "mask", "dtype", "softcap", "alibi"});
+    TuningMatch match;
+    match.sm = object.integer("sm", 1, 80, 999);
+    match.head_dim_qk = object.integer("head_dim_qk", 8, 8, 256);
+    match.head_dim_vo = object.integer("head_dim_vo", 8, 8, 256);
+    match.paged = object.word("kv", kStorages) == kStorages[1];
+    std::vector<std::string_view> masks;
+    for (const MaskClass mask : kMasks) masks.push_back(to_string(mask));
+    const std::string mask = object.word("mask", masks);
+    match.mask = kMasks[static_cast<std::size_t>(std::ranges::find(masks, mask) - masks.begin())];
+    if (object.find("dtype") != nullptr) {
+        const std::vector<std::string_view> dtypes = problem::words_of(problem::Words::float_dtype);
+        match.dtype = problem::parse_float_dtype(object.field("dtype"), object.word("dtype", dtypes));
+    }
+    match.softcap = object.boolean("softcap");
+    match.alibi = object.boolean("alibi");
+    return match;
+}
+
+// What the instruction can do at all; what else decides is the family's affair.
+TuningTile parse_tile(const Object& object) {
+    object.accept({"backend", "tile_q", "tile_kv", "stages"});
+    constexpr std::array<std::string_view, 1> kBackends = {"wgmma"};
+    (void)object.word("backend", kBackends);
+    return {.backend = Backend::wgmma,
+            .tile_q = object.integer("tile_q", 64, 64, 256),
+            .tile_kv = object.integer("tile_kv", 16, 16, 256),
+            .stages = object.integer("stages", 1, 1, 8)};
+}
+
+TuningEntry parse_entry(const Object& object, TileSource source) {
+    object.accept({"match", "tile", "measured"});
+    TuningEntry entry{.match = parse_match(object.object("match")),
+                      .tile = parse_tile(object.object("tile")),
+                      .source = source};
+    if (object.find("measured") != nullptr) {
+        (void)object.object("measured");
+        entry.measured = object.find("measured")->dump();
+    }
+    return entry;
+}
+
+json parse_text(std::string_view text, const std::string& file) {
+    try {
+        return problem::parse_json_object(text, {.what = file});
+    } catch (const InvalidRequest& error) {
+        if (error.field() == file) throw;
+        throw InvalidRequest(file + ": " + error.field(), error.value(), error.accepted());
+    }
+}
+
+nlohmann::ordered_json match_json(const TuningMatch& match) {
+    nlohmann::ordered_json result = {{"sm", match.sm},
+                                     {"head_dim_qk", match.head_dim_qk},
+                                     {"head_dim_vo", match.head_dim_vo},
+                                     {"kv", kStorages[match.paged ? 1 : 0]},
+                                     {"mask", to_string(match.mask)}};
+    if (match.dtype) result["dtype"] = to_string(*match.dtype);
+    if (match.softcap) result["softcap"] = *match.softcap;
+    if (match.alibi) result["alibi"] = *match.alibi;
+    return result;
+}
+
+nlohmann::ordered_json tile_json(const TuningTile& tile) {
+    return {{"backend", to_string(tile.backend)},
+            {"tile_q", tile.tile_q},
+            {"tile_kv", tile.tile_kv},
+            {"stages", tile.stages}};
+}
+
+}  // namespace
+
+std::vector<TuningEntry> parse_tuning(std::string_view text, std::string_view file, TileSource source) {
+    const std::string name(file);
+    const json value = parse_text(text, name);
+    const Object document(value, name + ": ");
+    document.accept({"schema", "entries"});
+    (void)document.word("schema", std::array{kSchema});
+    const json* list = document.find("entries");
+    if (list == nullptr || !list->is_array())
+        throw InvalidRequest(document.field("entries"),
+                             list == nullptr ? "nothing" : problem::describe(*list),
+                             "a list of objects with match and tile");
+    std::vector<TuningEntry> entries;
+    std::set<TuningMatch> matches;
+    for (const json& one : *list) {
+        const std::string where = fmt::format("{}: entries[{}]", file, entries.size());
+        entries.push_back(parse_entry(Object(one, where), source));
+        if (!matches.insert(entries.back().match).second)
+            throw InvalidRequest(where + ".match", "that of an entry before", "each match once");
+    }
+    return entries;
+}
+
+std::string to_json(std::span<const TuningEntry> entries) {
+    std::vector<TuningEntry> sorted(entries.begin(), entries.end());
+    std::ranges::stable_sort(sorted, std::less<>(), &TuningEntry::match);
+    std::string text = fmt::format("{{\n  \"schema\": \"{}\",\n  \"entries\": [", kSchema);
+    const char* separator = "\n";
+    for (const TuningEntry& entry : sorted) {
+        text += fmt::format("{}    {{\"match\": {},\n     \"tile\": {}", separator,
+                            match_json(entry.match).dump(), tile_json(entry.tile).dump());
+        if (!entry.measured.empty()) text += fmt::format(",\n     \"measured\": {}", entry.measured);
+        text += "}";
+        separator = ",\n";
+    }
+    return text + "\n  ]\n}\n";
+}
+
+}  // namespace attnsmith::planner

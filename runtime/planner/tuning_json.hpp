@@ -1,0 +1,19 @@
+// Tuning tables as JSON, schema attnsmith.tuning/1 (tuning.schema.json beside this).
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "planner/tuning.hpp"
+
+namespace attnsmith::planner {
+
+// Throws InvalidRequest naming the file and the field.
+std::vector<TuningEntry> parse_tuning(std::string_view json, std::string_view file, TileSource source);
+
+// Sorted by what the entries match, a few lines each, so that two versions of a table can be compared.
+std::string to_json(std::span<const TuningEntry> entries);
+
+}  // namespace attnsmith::planner

@@ -1,0 +1,163 @@
+"""attnsmith tune, and the tables that it writes."""
+
+import json
+import os
+import shutil
+import signal
+import time
+import unittest
+
+from support import FAKE_CUDA, REPOSITORY, CliTest, main
+
+PREFILL = ["--head-dim", "128", "--q-heads", "8", "--q-len", "4096", "--kv-len", "4096"]
+
+
+def table(tile_kv, **match):
+    match = {"sm": 90, "head_dim_qk": 128, "head_dim_vo": 128, "kv": "contiguous", "mask": "full", **match}
+    tile = {"backend": "wgmma", "tile_q": 128, "tile_kv": tile_kv, "stages": 2}
+    return json.dumps({"schema": "attnsmith.tuning/1", "entries": [{"match": match, "tile": tile}]})
+
+
+class Tuning(CliTest):
+    def kernel(self, *arguments, **options):
+        result = self.assert_ok(self.run_cli("plan", *PREFILL, "--sm", "90", "--json", *arguments, **options))
+        self.assert_plan(result.json())
+        return result.json()["kernels"][0]
+
+    def test_a_user_s_tile(self):
+        self.assertEqual(self.kernel()["tuning"], "table")
+        first, second = self.write("first.json", table(144)), self.write("second.json", table(96))
+        for tile_kv, flags, env in [(144, ["--tuning", first], {}), (96, ["--tuning", second, first], {}),
+                                    (96, [], {"ATTNSMITH_TUNING": second}),
+                                    (144, ["--tuning", first], {"ATTNSMITH_TUNING": second})]:
+            kernel = self.kernel(*flags, env=env)
+            self.assertEqual((kernel["tuning"], kernel["tile_kv"]), ("user", tile_kv))
+        self.assertEqual(self.kernel("--mask", "causal", "--tuning", first)["tuning"], "table")
+        text = self.assert_ok(self.run_cli("plan", *PREFILL, "--sm", "90", "--tuning", first)).out
+        self.assertRegex(text, r"128x144 +user")
+
+    def test_a_tile_without_room_is_passed_over(self):
+        file = self.write("large.json", table(256))
+        plan = self.assert_ok(self.run_cli("plan", *PREFILL, "--sm", "90", "--json", "--tuning", file)).json()
+        self.assertEqual(plan["kernels"][0]["tuning"], "table")
+        reasons = {one["candidate"]: one["reason"] for one in plan["rejected"]}
+        self.assertIn("of the user's entry for head dims 128 and 128: needs", reasons["wgmma 128x256 stages 2"])
+
+    def test_prewarm_compiles_what_is_planned(self):
+        file = self.write("first.json", table(144))
+        result = self.run_cli("prewarm", *PREFILL, "--sm", "90", "--cache", "kernels", "--json", "--tuning", file)
+        self.assertEqual(result.code, 0, result.err)
+        name = self.kernel("--tuning", file)["name"]
+        self.assertIn("128x144", name)
+        self.assertIn(name, [kernel["name"] for kernel in result.json()["kernels"]])
+        self.assertEqual(self.kernel("--tuning", file, "--cache", "kernels")["cache"]["state"], "hit")
+
+    def test_bad_tables(self):
+        cases = [("/nowhere.json", "/nowhere.json: ", "No such file"), (str(self.folder), "directory"),
+                 ("", '""'), (self.write("a.json", ""), "a.json: ", "empty"),
+                 (self.write("b.json", "{"), "b.json: ", "malformed"),
+                 (self.write("c.json", "{}"), "c.json: schema: "),
+                 (self.write("d.json", table(100)), "d.json: entries[0].tile.tile_kv: 100", "multiple of 16"),
+                 (self.write("e.json", table(96, heads=3)), "e.json: entries[0].match.heads: ")]
+        for file, *words in cases:
+            for command in (["plan"], ["prewarm", "--cache", "kernels"]):
+                with self.subTest(file=file, command=command):
+                    self.assert_refused(self.run_cli(*command, *PREFILL, "--sm", "90", "--tuning", file), *words)
+        self.assert_refused(self.run_cli("plan", *PREFILL, "--sm", "90", "--tuning"), "--tuning")
+        self.assertFalse((self.folder / "kernels").exists())
+
+    def test_doctor_reads_them(self):
+        first, broken = self.write("first.json", table(144)), self.write("broken.json", table(100))
+        for file, state, words in [(first, "ok", "1 entries"), (broken, "fail", "tile_kv")]:
+            result = self.run_cli("doctor", "--json", env={"ATTNSMITH_TUNING": file})
+            (check,) = [check for check in result.json()["checks"] if check["name"] == "tuning"]
+            self.assertEqual(check["state"], state)
+            self.assertIn(words, check["text"])
+        self.assertNotIn("tuning", self.run_cli("doctor").out)
+
+    def test_tune_needs_a_gpu(self):
+        for flags in ([], ["--quick", "--out", "tuning.json"], PREFILL):
+            self.assert_failed(self.run_cli("tune", *flags), "tune needs a GPU")
+        self.assertEqual(list(self.folder.iterdir()), [])
+
+    def test_bad_input(self):
+        broken = self.write("broken.json", table(100))
+        for flags, word in [(["--out", "nowhere/tuning.json"], "nowhere/tuning.json"), (["--out", self.folder], "directory"),
+                            (["--out", ""], "cannot be written"), (["--out", broken], "entries[0].tile.tile_kv"),
+                            (["--seconds", "0"], "seconds"), (["--seconds", "soon"], "seconds"),
+                            (["--head-dim", "7", "--q-heads", "8"], "head_dim"), (["--mask", "causal"], "head_dim"),
+                            (["--tuning", broken], "--tuning")]:
+            with self.subTest(flags=flags):
+                self.assert_refused(self.run_cli("tune", *flags), word)
+
+
+@unittest.skipUnless(FAKE_CUDA, "ATTNSMITH_FAKE_CUDA names no stub of libcuda")
+class FakeGpu(CliTest):
+    """With a stub of the driver, on which every tile is as good as any."""
+
+    SMALL = ["--head-dim", "256", "--q-heads", "4", "--q-len", "64", "--kv-len", "64", "--cache", "kernels", "--quick"]
+
+    def setUp(self):
+        super().setUp()
+        (self.folder / "driver").mkdir()
+        shutil.copy(FAKE_CUDA, self.folder / "driver/libcuda.so.1")
+
+    def environment(self, **changes):
+        path = os.pathsep.join(filter(None, [str(self.folder / "driver"), os.environ.get("LD_LIBRARY_PATH")]))
+        return super().environment(**{"LD_LIBRARY_PATH": path, "CUDA_VISIBLE_DEVICES": None, **changes})
+
+    def read(self, name):
+        return json.loads((self.folder / name).read_text(encoding="utf-8"))
+
+    def test_a_table_grows(self):
+        if self.run_cli("doctor").code < 0:
+            self.skipTest("this NVRTC asks the driver for what the stub does not have")
+        result = self.assert_ok(self.run_cli("tune", *self.SMALL, "--out", "tuning.json"))
+        self.assertIn("head dims 256 and 256, contiguous KV, full mask; batch 1, q_len 64", result.out)
+        self.assertRegex(result.out, r"128x64 +2 ")
+        self.assertIn("tuning.json: 1 entries, 1 of them measured now", result.out)
+        written = self.read("tuning.json")
+        (entry,) = written["entries"]
+        self.assertEqual(entry["match"], {"sm": 90, "head_dim_qk": 256, "head_dim_vo": 256, "kv": "contiguous",
+                                          "mask": "full"})
+        self.assertEqual((entry["measured"]["device"], entry["measured"]["kv_len"]), ("Fake GPU", 64))
+        self.assertGreater(entry["measured"]["tflops"], 0)
+        try:
+            import jsonschema
+            schema = json.loads((REPOSITORY / "runtime/planner/tuning.schema.json").read_text(encoding="utf-8"))
+            jsonschema.validate(written, schema)
+        except ImportError:
+            pass
+
+        self.assert_ok(self.run_cli("tune", *self.SMALL, "--mask", "causal", "--out", "tuning.json"))
+        self.assert_ok(self.run_cli("tune", *self.SMALL, "--out", "tuning.json"))
+        grown = self.read("tuning.json")["entries"]
+        self.assertEqual([one["match"]["mask"] for one in grown], ["full", "causal"])
+        plan = self.assert_ok(self.run_cli("plan", "--head-dim", "256", "--q-heads", "8", "--q-len", "4096", "--kv-len",
+                                           "4096", "--sm", "90", "--json", "--tuning", "tuning.json")).json()
+        self.assertEqual(plan["kernels"][0]["tuning"], "user")
+        self.assertEqual(sorted(file.name for file in self.folder.iterdir() if file.name.startswith("tuning")),
+                         ["tuning.json"])
+
+    def test_what_has_no_tiles_is_told(self):
+        result = self.run_cli("tune", "--head-dim", "32", "--q-heads", "4", "--out", "tuning.json")
+        self.assert_failed(result, "head dims 32 and 32")
+        self.assert_refused(self.run_cli("tune", *self.SMALL, "--sm", "80"), "sm: 80", "90")
+        self.assert_failed(self.run_cli("tune", *self.SMALL, env={"FAKE_CUDA_SM": "80"}), "needs sm_90")
+        self.assertFalse((self.folder / "tuning.json").exists())
+
+    def test_an_interrupt_writes_nothing(self):
+        process = self.start("tune", "--cache", "kernels", "--out", "tuning.json")
+        kernels = self.folder / "kernels"
+        deadline = time.monotonic() + 60
+        while not kernels.exists() and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        result = self.finish(process)
+        self.assertEqual(result.code, 130, result.err)
+        self.assertIn("nothing is written", result.err)
+        self.assertFalse((self.folder / "tuning.json").exists())
+
+
+if __name__ == "__main__":
+    main()

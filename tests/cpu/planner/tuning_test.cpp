@@ -1,0 +1,285 @@
+// Tuning tables: what they may say, which entry serves which attention, and what planning makes of it.
+#include "planner/tuning.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <string>
+
+#include "planner/attention_wgmma.hpp"
+#include "planner/plan.hpp"
+#include "planner/plan_json.hpp"
+#include "planner/schema_errors.hpp"
+#include "planner/tuning_embedded.hpp"
+#include "planner/tuning_json.hpp"
+#include "problem/expect.hpp"
+#include "support/catch.hpp"
+
+using namespace attnsmith;
+using nlohmann::json;
+using planner::KernelConfig;
+using planner::MaskClass;
+using planner::TileSource;
+using planner::TuningEntry;
+using planner::TuningTable;
+
+namespace {
+
+AttentionSpec spec_of(std::int64_t qk, std::int64_t vo) {
+    return problem::validate({.head_dim_qk = qk, .head_dim_vo = vo, .q_heads = 32, .kv_heads = 8}, {}).spec;
+}
+
+// Of contiguous KV, without a mask.
+TuningEntry entry_of(int qk, int vo, int tile_q, int tile_kv, TileSource source = TileSource::table) {
+    return {.match = {.sm = 90, .head_dim_qk = qk, .head_dim_vo = vo},
+            .tile = {.tile_q = tile_q, .tile_kv = tile_kv, .stages = 2},
+            .source = source};
+}
+
+// The tile_kv of each entry for the spec, the best first.
+std::vector<int> keys_for(const std::vector<TuningEntry>& entries, const AttentionSpec& spec) {
+    std::vector<int> keys;
+    for (const TuningEntry& entry : TuningTable(entries).entries_for(planner::match_of(spec, 90)))
+        keys.push_back(entry.tile.tile_kv);
+    return keys;
+}
+
+planner::Plan plan_of(const AttentionSpec& spec, const std::vector<TuningEntry>& entries) {
+    return planner::make_plan(problem::validate(spec, {8, 4096, 4096}), planner::traits_of(90),
+                              TuningTable(entries));
+}
+
+// Why the plan has no kernel with this tile.
+std::string reason(const planner::Plan& plan, const std::string& candidate) {
+    const auto found = std::ranges::find(plan.rejected, candidate, &Refusal::candidate);
+    return found == plan.rejected.end() ? "" : found->reason;
+}
+
+json good() {
+    return json::parse(R"({"schema": "attnsmith.tuning/1", "entries": [
+        {"match": {"sm": 90, "head_dim_qk": 128, "head_dim_vo": 64, "kv": "paged", "mask": "window",
+                   "dtype": "fp16", "softcap": true, "alibi": false},
+         "tile": {"backend": "wgmma", "tile_q": 128, "tile_kv": 96, "stages": 3},
+         "measured": {"device": "some GPU", "tflops": 1.5}},
+        {"match": {"sm": 90, "head_dim_qk": 64, "head_dim_vo": 64, "kv": "contiguous", "mask": "full"},
+         "tile": {"backend": "wgmma", "tile_q": 192, "tile_kv": 80, "stages": 2}}]})");
+}
+
+std::vector<TuningEntry> parse(const json& document) {
+    return planner::parse_tuning(document.dump(), "my.json", TileSource::user);
+}
+
+}  // namespace
+
+TEST_CASE("a table's JSON says all of its entries", "[planner][tuning]") {
+    const std::vector<TuningEntry> entries = parse(good());
+    REQUIRE(entries.size() == 2);
+    const auto& [match, tile, measured, source] = entries[0];
+    CHECK(match == planner::TuningMatch{90, 128, 64, true, MaskClass::window, DType::f16, true, false});
+    CHECK(tile == planner::TuningTile{planner::Backend::wgmma, 128, 96, 3});
+    CHECK(json::parse(measured)["device"] == "some GPU");
+    CHECK(source == TileSource::user);
+    CHECK(entries[1].match == planner::TuningMatch{90, 64, 64, false, MaskClass::full, {}, {}, {}});
+    CHECK(entries[1].measured.empty());
+
+    CHECK(test::schema_errors("tuning.schema.json", good()) == "");
+    const std::string text = planner::to_json(entries);
+    CHECK(test::schema_errors("tuning.schema.json", json::parse(text)) == "");
+    const auto again = planner::parse_tuning(text, "again.json", TileSource::user);
+    CHECK(again == std::vector<TuningEntry>{entries[1], entries[0]});  // sorted
+    CHECK(planner::to_json(again) == text);
+    CHECK(planner::parse_tuning(planner::to_json({}), "none.json", TileSource::user).empty());
+}
+
+TEST_CASE("what is wrong with a table is named by file and field", "[planner][tuning]") {
+    struct Fault {
+        const char* pointer;
+        json value;
+        const char* field;
+        bool in_schema = true;
+    };
+    const Fault faults[] = {
+        {"/schema", "attnsmith.tuning/2", "my.json: schema"},
+        {"/schema", 1, "my.json: schema"},
+        {"/entries", json::object(), "my.json: entries"},
+        {"/more", 1, "my.json: more"},
+        {"/entries/0", 7, "my.json: entries[0]"},
+        {"/entries/1/tiles", 7, "my.json: entries[1].tiles"},
+        {"/entries/1/tile", nullptr, "my.json: entries[1].tile"},
+        {"/entries/1/measured", 3, "my.json: entries[1].measured"},
+        {"/entries/1/match/sm", 9, "my.json: entries[1].match.sm"},
+        {"/entries/1/match/sm", "90", "my.json: entries[1].match.sm"},
+        {"/entries/1/match/head_dim_qk", 60, "my.json: entries[1].match.head_dim_qk"},
+        {"/entries/1/match/head_dim_vo", 264, "my.json: entries[1].match.head_dim_vo"},
+        {"/entries/1/match/kv", "dense", "my.json: entries[1].match.kv"},
+        {"/entries/1/match/mask", "sliding", "my.json: entries[1].match.mask"},
+        {"/entries/1/match/dtype", "bfloat16", "my.json: entries[1].match.dtype"},
+        {"/entries/1/match/softcap", 30, "my.json: entries[1].match.softcap"},
+        {"/entries/1/match/q_heads", 8, "my.json: entries[1].match.q_heads"},
+        {"/entries/1/tile/backend", "mma", "my.json: entries[1].tile.backend"},
+        {"/entries/1/tile/tile_q", 100, "my.json: entries[1].tile.tile_q"},
+        {"/entries/1/tile/tile_kv", 72, "my.json: entries[1].tile.tile_kv"},
+        {"/entries/1/tile/tile_kv", 1e300, "my.json: entries[1].tile.tile_kv"},
+        {"/entries/1/tile/tile_kv", 18446744073709551600u, "my.json: entries[1].tile.tile_kv"},
+        {"/entries/1/tile/stages", 0, "my.json: entries[1].tile.stages"},
+        {"/entries/1/tile/stages", 2.5, "my.json: entries[1].tile.stages"},
+        {"/entries/1/match", good()["entries"][0]["match"], "my.json: entries[1].match", false},
+    };
+    for (const auto& [pointer, value, field, in_schema] : faults) {
+        json document = good();
+        document[json::json_pointer(pointer)] = value;
+        CAPTURE(pointer, value.dump());
+        const InvalidRequest error = test::refused([&] { parse(document); });
+        CHECK(error.field() == field);
+        CHECK(!error.accepted().empty());
+        if (in_schema) CHECK(test::schema_errors("tuning.schema.json", document) != "");
+    }
+    for (const char* required : {"/schema", "/entries", "/entries/1/match", "/entries/1/tile",
+                                 "/entries/1/match/sm", "/entries/1/match/kv", "/entries/1/tile/stages"}) {
+        const json::json_pointer pointer(required);
+        json document = good();
+        document[pointer.parent_pointer()].erase(pointer.back());
+        CAPTURE(required);
+        CHECK(test::refused([&] { parse(document); }).value() == "nothing");
+        CHECK(test::schema_errors("tuning.schema.json", document) != "");
+    }
+    const auto refused = [](const char* text) {
+        return test::refused([&] { planner::parse_tuning(text, "my.json", TileSource::user); }).field();
+    };
+    for (const char* text : {"", "{", "[]", "null"}) CHECK(refused(text) == "my.json");
+    CHECK(refused(R"({"schema": "a", "schema": "b"})") == "my.json: schema");
+}
+
+TEST_CASE("the repository's tables have a legal tile for all they name", "[planner][tuning]") {
+    for (const problem::EmbeddedFile& file : planner::embedded_files())
+        CHECK(test::schema_errors("tuning.schema.json", json::parse(file.text)) == "");
+    REQUIRE(!planner::repository_tuning().entries().empty());
+    for (const TuningEntry& entry : planner::repository_tuning().entries()) {
+        AttentionSpec spec{.head_dim_qk = entry.match.head_dim_qk,
+                           .head_dim_vo = entry.match.head_dim_vo,
+                           .q_heads = 32,
+                           .kv_heads = 8};
+        if (entry.match.paged) spec.kv = KvStorage::paged, spec.page_size = 64;
+        if (entry.match.mask != MaskClass::full) spec.mask = Mask::causal;
+        if (entry.match.mask == MaskClass::window) spec.window_left = 1023;
+        std::vector<Refusal> rejected;
+        const auto tuned = planner::attention_wgmma_kernel(problem::validate(spec, {}).spec,
+                                                           planner::traits_of(entry.match.sm),
+                                                           planner::repository_tuning(), rejected);
+        CAPTURE(spec.head_dim_qk, spec.head_dim_vo, entry.match.paged);
+        REQUIRE(tuned);
+        CHECK(rejected.empty());
+        CHECK(tuned->kernel.tile_q == entry.tile.tile_q);
+        CHECK(tuned->kernel.tile_kv == entry.tile.tile_kv);
+        CHECK(tuned->kernel.stages == entry.tile.stages);
+    }
+}
+
+TEST_CASE("an attention has the tiles of its head dims, else of larger ones", "[planner][tuning]") {
+    const std::vector<TuningEntry> entries = {entry_of(256, 256, 128, 64), entry_of(160, 160, 128, 80),
+                                              entry_of(192, 128, 128, 96), entry_of(128, 128, 128, 112)};
+    CHECK(keys_for(entries, spec_of(128, 128)) == std::vector{112, 96, 80, 64});
+    CHECK(keys_for(entries, spec_of(64, 64)) == std::vector{112, 96, 80, 64});
+    CHECK(keys_for(entries, spec_of(136, 128)) == std::vector{96, 80, 64});
+    CHECK(keys_for(entries, spec_of(128, 136)) == std::vector{80, 64});
+    CHECK(keys_for(entries, spec_of(200, 64)) == std::vector{64});
+    CHECK(keys_for({entries[1]}, spec_of(168, 64)).empty());
+}
+
+TEST_CASE("an entry serves its SM, its storage and its mask", "[planner][tuning]") {
+    std::vector<TuningEntry> entries;
+    for (const bool paged : {false, true}) {
+        for (const MaskClass mask : {MaskClass::full, MaskClass::causal, MaskClass::window}) {
+            entries.push_back(entry_of(128, 128, 128, 16 * (1 + static_cast<int>(entries.size()))));
+            entries.back().match.paged = paged;
+            entries.back().match.mask = mask;
+        }
+    }
+    AttentionSpec spec = spec_of(128, 128);
+    CHECK(keys_for(entries, spec) == std::vector{16});
+    spec.kv = KvStorage::ragged;
+    CHECK(keys_for(entries, spec) == std::vector{16});
+    spec.mask = Mask::causal;
+    CHECK(keys_for(entries, spec) == std::vector{32});
+    spec.window_left = 100;
+    CHECK(keys_for(entries, spec) == std::vector{48});
+    spec.mask = Mask::full;
+    CHECK(keys_for(entries, spec) == std::vector{48});
+    spec.kv = KvStorage::paged;
+    CHECK(keys_for(entries, spec) == std::vector{96});
+    spec.window_left.reset();
+    CHECK(keys_for(entries, spec) == std::vector{64});
+    CHECK(TuningTable(entries).entries_for(planner::match_of(spec, 100)).empty());
+}
+
+TEST_CASE("what leaves less open wins, and a user over the repository", "[planner][tuning]") {
+    std::vector<TuningEntry> entries = {entry_of(128, 128, 128, 16), entry_of(128, 128, 128, 32),
+                                        entry_of(128, 128, 128, 48)};
+    entries[1].match.softcap = true;
+    entries[2].match.softcap = true, entries[2].match.dtype = DType::f16;
+    AttentionSpec spec = spec_of(128, 128);
+    CHECK(keys_for(entries, spec) == std::vector{16});
+    spec.softcap = 30;
+    CHECK(keys_for(entries, spec) == std::vector{32, 16});
+    spec.dtype = DType::f16;
+    CHECK(keys_for(entries, spec) == std::vector{48, 32, 16});
+    entries.push_back(entry_of(128, 128, 128, 64, TileSource::user));
+    entries.push_back(entry_of(128, 128, 128, 80, TileSource::user));
+    CHECK(keys_for(entries, spec) == std::vector{64, 80, 48, 32, 16});
+    // A user's tile for larger heads is further away than the repository's for these.
+    entries.push_back(entry_of(136, 128, 128, 96, TileSource::user));
+    CHECK(keys_for(entries, spec) == std::vector{64, 80, 48, 32, 16, 96});
+}
+
+TEST_CASE("a plan has the user's tile, and says so", "[planner][tuning]") {
+    const AttentionSpec spec = spec_of(128, 128);
+    std::vector<TuningEntry> entries = {entry_of(128, 128, 128, 144, TileSource::user),
+                                        entry_of(128, 128, 128, 128)};
+    const planner::Plan plan = plan_of(spec, entries);
+    CHECK(plan.attention->tile_kv == 144);
+    CHECK(plan.tile_source == TileSource::user);
+    const planner::CacheState miss{.key = std::string(32, '0')};
+    const json printed = json::parse(planner::to_json(plan, miss, miss).dump());
+    CHECK(printed["kernels"][0]["tuning"] == "user");
+    CHECK(test::schema_errors("plan.schema.json", printed) == "");
+    // Prewarm's promise, of any table.
+    const std::vector<KernelConfig> set = planner::kernel_set(spec, 90, TuningTable(entries)).kernels;
+    CHECK(std::ranges::find(set, *plan.attention) != set.end());
+}
+
+TEST_CASE("a tile that cannot be is passed over, and the plan says why", "[planner][tuning]") {
+    using test::contains;
+    AttentionSpec spec = spec_of(128, 128);
+    std::vector<TuningEntry> entries = {
+        entry_of(128, 128, 256, 64, TileSource::user), entry_of(128, 128, 128, 16, TileSource::user),
+        entry_of(128, 128, 192, 128, TileSource::user), entry_of(128, 128, 128, 128)};
+    entries.push_back(entries[0]);
+    entries.back().tile = {.tile_q = 128, .tile_kv = 192, .stages = 3};
+    entries.push_back(entries[0]);
+    entries.back().tile = {.tile_q = 128, .tile_kv = 64, .stages = 1};
+    const planner::Plan plan = plan_of(spec, entries);
+    CHECK(plan.attention->tile_kv == 128);
+    CHECK(plan.tile_source == TileSource::table);
+    CHECK(contains(reason(plan, "wgmma 256x64 stages 2"),
+                   "of the user's entry for head dims 128 and 128: tiles"));
+    CHECK(contains(reason(plan, "wgmma 128x16 stages 2"), "contiguous KV have 48, 64"));
+    CHECK(contains(reason(plan, "wgmma 192x128 stages 2"), "registers"));
+    CHECK(contains(reason(plan, "wgmma 128x192 stages 3"), "bytes of shared memory"));
+    CHECK(contains(reason(plan, "wgmma 128x64 stages 1"), "there are 2 or 3 stages"));
+
+    // Without a tile that can be, there is no wgmma kernel: mma serves.
+    entries.erase(entries.begin() + 3);
+    CHECK(plan_of(spec, entries).attention->backend == planner::Backend::mma);
+    CHECK(plan_of(spec, {}).tile_source == TileSource::model);
+    CHECK(
+        contains(reason(plan_of(spec, {}), "wgmma"), "no tuning table has a tile for head dims 128 and 128"));
+
+    // A tile that has no room for these head dims may have it for smaller ones, and a group must fit its
+    // rows.
+    entries = {entry_of(80, 80, 192, 128), entry_of(128, 128, 128, 128)};
+    CHECK(plan_of(spec_of(80, 80), entries).attention->tile_q == 128);
+    CHECK(plan_of(spec_of(64, 64), entries).attention->tile_q == 192);
+    spec = problem::validate({.head_dim_qk = 64, .q_heads = 150, .kv_heads = 1}, {}).spec;
+    CHECK(plan_of(spec, entries).attention->tile_q == 192);
+    CHECK(contains(reason(plan_of(spec, {entries[1]}), "wgmma 128x128 stages 2"), "150 query heads"));
+}

@@ -1,0 +1,166 @@
+#include "bench/attention_inputs.hpp"
+
+#include <algorithm>
+#include <initializer_list>
+#include <numeric>
+#include <random>
+
+namespace attnsmith::bench {
+namespace {
+
+constexpr std::size_t kRotatedBytes = std::size_t{256} << 20;  // several times any L2
+constexpr std::size_t kMostSets = 16;
+
+std::int64_t visible_pairs(const problem::Problem& problem) {
+    const auto& [spec, sizes] = problem;
+    std::int64_t pairs = 0;
+    for (std::int64_t query = 0; query < sizes.q_len; ++query) {
+        const std::int64_t at = query + sizes.kv_len - sizes.q_len;
+        const std::int64_t right =
+            spec.mask == Mask::causal ? 0 : spec.window_right.value_or(problem::kMaxLength);
+        const std::int64_t first =
+            std::max<std::int64_t>(0, at - spec.window_left.value_or(problem::kMaxLength));
+        pairs += std::max<std::int64_t>(0, std::min(sizes.kv_len, at + right + 1) - first);
+    }
+    return pairs * sizes.batch * spec.q_heads;
+}
+
+// Values in -1 .. 1: zeros run faster than real data would.
+void fill_random(Buffer& buffer, std::mt19937& random) {
+    std::vector<std::uint16_t> block(std::min<std::size_t>(buffer.bytes(), std::size_t{8} << 20) / 2);
+    for (std::uint16_t& value : block) {
+        // Exponents just below 1 in fp16 and in bf16 alike.
+        value = static_cast<std::uint16_t>((random() & 0x8000u) | 0x3800u | (random() & 0x07ffu));
+    }
+    for (std::size_t at = 0; at < buffer.bytes(); at += block.size() * 2) {
+        buffer.upload(block.data(), std::min(block.size() * 2, buffer.bytes() - at), at);
+    }
+}
+
+}  // namespace
+
+class AttentionInputs::Set {
+  public:
+    Set(Runtime& runtime, const problem::Problem& problem, std::mt19937& random) : runtime_(runtime) {
+        const auto& [spec, sizes] = problem;
+        const std::int64_t batch = sizes.batch;
+        tensors.q = tensor(spec.dtype, {batch, sizes.q_len, spec.q_heads, spec.head_dim_qk}, random);
+        tensors.o = tensor(spec.dtype, {batch, sizes.q_len, spec.q_heads, spec.head_dim_vo}, random);
+        if (spec.lse) tensors.lse = tensor(DType::f32, {batch, sizes.q_len, spec.q_heads}, random);
+        if (spec.sink) tensors.sinks = zeros(DType::f32, {spec.q_heads});
+        if (spec.alibi) tensors.alibi_slopes = zeros(DType::f32, {spec.q_heads});
+        switch (spec.kv) {
+            case KvStorage::dense:
+                tensors.k =
+                    tensor(spec.dtype, {batch, sizes.kv_len, spec.kv_heads, spec.head_dim_qk}, random);
+                tensors.v =
+                    tensor(spec.dtype, {batch, sizes.kv_len, spec.kv_heads, spec.head_dim_vo}, random);
+                break;
+            case KvStorage::ragged:
+                tensors.k =
+                    tensor(spec.dtype, {batch * sizes.kv_len, spec.kv_heads, spec.head_dim_qk}, random);
+                tensors.v =
+                    tensor(spec.dtype, {batch * sizes.kv_len, spec.kv_heads, spec.head_dim_vo}, random);
+                this->batch.kv_indptr = steps(spec.index_dtype, batch + 1, sizes.kv_len);
+                break;
+            case KvStorage::paged:
+                make_pages(problem, random);
+                break;
+        }
+    }
+
+    AttentionTensors tensors;
+    Batch batch;
+
+  private:
+    Tensor allocate(DType dtype, std::initializer_list<std::int64_t> shape) {
+        std::int64_t elements =
+            std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+        buffers_.push_back(runtime_.allocate(
+            static_cast<std::size_t>(std::max<std::int64_t>(1, elements) * size_of(dtype))));
+        return Tensor::contiguous(buffers_.back().data(), dtype, shape);
+    }
+    Tensor tensor(DType dtype, std::initializer_list<std::int64_t> shape, std::mt19937& random) {
+        const Tensor made = allocate(dtype, shape);
+        fill_random(buffers_.back(), random);
+        return made;
+    }
+    Tensor zeros(DType dtype, std::initializer_list<std::int64_t> shape) {
+        const Tensor made = allocate(dtype, shape);
+        const std::vector<char> bytes(buffers_.back().bytes());
+        buffers_.back().upload(bytes.data(), bytes.size());
+        return made;
+    }
+    Tensor indices(DType dtype, const std::vector<std::int64_t>& values,
+                   std::initializer_list<std::int64_t> shape) {
+        const Tensor made = allocate(dtype, shape);
+        if (dtype == DType::i64) {
+            buffers_.back().upload(values.data(), values.size() * 8);
+        } else {
+            const std::vector<std::int32_t> narrow(values.begin(), values.end());
+            buffers_.back().upload(narrow.data(), narrow.size() * 4);
+        }
+        return made;
+    }
+    Tensor steps(DType dtype, std::int64_t count, std::int64_t step) {
+        std::vector<std::int64_t> values(static_cast<std::size_t>(count));
+        for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<std::int64_t>(i) * step;
+        return indices(dtype, values, {count});
+    }
+
+    // Pages in shuffled order, as a cache that has been in use has them.
+    void make_pages(const problem::Problem& problem, std::mt19937& random) {
+        const AttentionSpec& spec = problem.spec;
+        const PlanSizes& sizes = problem.sizes;
+        const std::int64_t columns =
+            std::max<std::int64_t>(1, (sizes.kv_len + spec.page_size - 1) / spec.page_size);
+        const std::int64_t pages = columns * sizes.batch;
+        const auto cache = [&](std::int64_t head_dim) {
+            return spec.page_order == PageOrder::NHD
+                       ? tensor(spec.dtype, {pages, spec.page_size, spec.kv_heads, head_dim}, random)
+                       : tensor(spec.dtype, {pages, spec.kv_heads, spec.page_size, head_dim}, random);
+        };
+        tensors.k = cache(spec.head_dim_qk);
+        tensors.v = cache(spec.head_dim_vo);
+        std::vector<std::int64_t> ids(static_cast<std::size_t>(pages));
+        std::iota(ids.begin(), ids.end(), 0);
+        std::shuffle(ids.begin(), ids.end(), random);
+        batch.page_table = indices(spec.index_dtype, ids, {sizes.batch, columns});
+        batch.kv_lens = indices(
+            spec.index_dtype, std::vector<std::int64_t>(static_cast<std::size_t>(sizes.batch), sizes.kv_len),
+            {sizes.batch});
+        batch.max_kv_len = sizes.kv_len;
+    }
+
+    Runtime& runtime_;
+    std::vector<Buffer> buffers_;
+};
+
+AttentionInputs::AttentionInputs(Runtime& runtime, const problem::Problem& problem) {
+    std::mt19937 random(1);
+    const auto bytes = static_cast<std::size_t>(attention_bytes(problem));
+    const std::size_t sets = std::clamp<std::size_t>(kRotatedBytes / (bytes + 1) + 1, 2, kMostSets);
+    for (std::size_t i = 0; i < sets; ++i) sets_.push_back(std::make_unique<Set>(runtime, problem, random));
+}
+
+AttentionInputs::~AttentionInputs() = default;
+
+std::vector<Call> AttentionInputs::bind(const Kernel& kernel) const {
+    std::vector<Call> calls;
+    for (const auto& set : sets_) calls.push_back(kernel.bind(set->tensors, set->batch));
+    return calls;
+}
+
+double attention_flops(const problem::Problem& problem) {
+    return 2.0 * static_cast<double>(problem.spec.head_dim_qk + problem.spec.head_dim_vo) *
+           static_cast<double>(visible_pairs(problem));
+}
+
+double attention_bytes(const problem::Problem& problem) {
+    const auto& [spec, sizes] = problem;
+    const double width = static_cast<double>(spec.head_dim_qk + spec.head_dim_vo);
+    const double tokens = static_cast<double>(sizes.q_len * spec.q_heads + sizes.kv_len * spec.kv_heads);
+    return 2.0 * width * tokens * static_cast<double>(sizes.batch);
+}
+
+}  // namespace attnsmith::bench

@@ -1,0 +1,37 @@
+// How fast an attention runs with each tile that its wgmma kernel could have: what tuning tables are made
+// from. Needs a GPU.
+#pragma once
+
+#include <chrono>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "attnsmith/runtime.hpp"
+#include "planner/kernel_config.hpp"
+#include "problem/problem.hpp"
+
+namespace attnsmith::bench {
+
+struct TileSpeed {
+    planner::KernelConfig kernel{};
+    double tflops = 0;
+    std::string failure{};  // why it was not measured; empty where it was
+    std::string toolchain{};
+    int spill_bytes = 0;
+};
+
+struct TileSpeedOptions {
+    bool quick = false;                                // fewer tiles and rounds
+    std::chrono::steady_clock::time_point deadline{};  // when to make do with few rounds
+    std::stop_token stop{};
+};
+
+// The best first, what failed last; unordered after a stop. Which tile is the best is measured first with two
+// stages, then again of the best few with any. Kernels take turns, so that a clock that drifts is all theirs.
+// REQUIRES: attention_wgmma_candidates() has some. Throws what the library throws where no launch could go
+// on.
+std::vector<TileSpeed> measure_tiles(Runtime& runtime, const problem::Problem& problem,
+                                     const TileSpeedOptions& options);
+
+}  // namespace attnsmith::bench

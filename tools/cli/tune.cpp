@@ -1,0 +1,249 @@
+// attnsmith tune: measures which tiles are the best on this machine's GPU, and writes them into a table.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "bench/attention_inputs.hpp"
+#include "bench/standard_attentions.hpp"
+#include "bench/tile_speeds.hpp"
+#include "cli/asked.hpp"
+#include "cli/commands.hpp"
+#include "cli/files.hpp"
+#include "cli/gpu.hpp"
+#include "cli/interrupt.hpp"
+#include "cli/output.hpp"
+#include "cli/progress.hpp"
+#include "cli/refused.hpp"
+#include "engine/environment.hpp"
+#include "engine/runtime_impl.hpp"
+#include "planner/attention_wgmma.hpp"
+#include "planner/tuning_json.hpp"
+
+namespace attnsmith::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using planner::TuningEntry;
+using planner::TuningMatch;
+
+constexpr const char* kDetails =
+    "Times the kernels with every tile that they could have, for the attention of a request, those of a\n"
+    "model, or a list of usual ones; batch, q_len and kv_len are 4, 4096 and 4096 where they are not given.\n"
+    "--out writes the best of each as a tuning table (schema attnsmith.tuning/1): entries for other\n"
+    "attentions stay as they are in FILE. --tuning FILE, or ATTNSMITH_TUNING, lets planning go by it.\n"
+    "Needs a GPU. Ctrl-C writes nothing (exit code 130). Exits 1 when something could not be measured; the\n"
+    "rest is written all the same.\n\n"
+    "Examples:\n"
+    "  attnsmith tune --out tuning.json\n"
+    "  attnsmith tune --head-dim 72 --q-heads 16 --mask causal --out tuning.json";
+
+constexpr std::int64_t kDefaultSeconds = 270;
+
+struct Class {
+    TuningMatch match;
+    problem::Problem problem;
+};
+
+std::string text_of(const TuningMatch& match) {
+    std::string text =
+        fmt::format("head dims {} and {}, {} KV, {} mask", match.head_dim_qk, match.head_dim_vo,
+                    match.paged ? "paged" : "contiguous", to_string(match.mask));
+    if (match.softcap) text += ", softcap";
+    if (match.alibi) text += ", alibi";
+    return text;
+}
+
+// What is left open holds for more than was measured: dtypes run at one rate, and a tile for plain logits is
+// the next best for others.
+TuningMatch class_of(const AttentionSpec& spec, int sm) {
+    TuningMatch match = planner::match_of(spec, sm);
+    match.dtype.reset();
+    if (match.softcap == false) match.softcap.reset();
+    if (match.alibi == false) match.alibi.reset();
+    return match;
+}
+
+Asked asked_of(const Command& command) {
+    if (has_request(command)) return read_asked(command);
+    return {.model = false, .attentions = bench::tuning_attentions(), .unsupported = {}, .sms = {}};
+}
+
+// Each class once, with the attention that has the most to compute.
+std::vector<Class> classes_of(const std::vector<ModelAttention>& attentions,
+                              const planner::DeviceTraits& device, std::vector<Refused>& refused) {
+    std::vector<Class> classes;
+    for (const ModelAttention& attention : attentions) {
+        const auto& [spec, sizes, sms] = attention.request;
+        if (spec.op != Op::attention)
+            throw InvalidRequest("op", std::string(to_string(spec.op)), "attention");
+        const problem::Problem problem =
+            problem::validate(spec, sizes == PlanSizes{} ? bench::tuning_sizes() : sizes);
+        if (const auto reason = planner::attention_wgmma_refusal(problem.spec, device)) {
+            refused.push_back({name_of(attention), *reason});
+            continue;
+        }
+        const TuningMatch match = class_of(problem.spec, device.sm);
+        const auto known = std::ranges::find(classes, match, &Class::match);
+        if (known == classes.end()) {
+            classes.push_back({match, problem});
+        } else if (bench::attention_flops(problem) > bench::attention_flops(known->problem)) {
+            known->problem = problem;
+        }
+    }
+    return classes;
+}
+
+std::string speeds_text(const Class& of, const std::vector<bench::TileSpeed>& speeds) {
+    const auto& [spec, sizes] = of.problem;
+    std::string text =
+        fmt::format("{}; batch {}, q_len {}, kv_len {}, {} query and {} key/value heads\n", text_of(of.match),
+                    sizes.batch, sizes.q_len, sizes.kv_len, spec.q_heads, spec.kv_heads);
+    Table table("<>>>>");
+    table.add({"tile", "stages", "TFLOP/s", "of best", "spills"});
+    std::string failures;
+    for (const auto& [kernel, tflops, failure, toolchain, spill_bytes] : speeds) {
+        if (failure.empty()) {
+            table.add({fmt::format("{}x{}", kernel.tile_q, kernel.tile_kv), std::to_string(kernel.stages),
+                       fmt::format("{:.1f}", tflops),
+                       fmt::format("{:.0f}%", 100 * tflops / speeds.front().tflops),
+                       spill_bytes > 0 ? fmt::format("{} B", spill_bytes) : std::string()});
+        } else {
+            failures += fmt::format("  failed  {}: {}\n", kernel.name(), printable(failure));
+        }
+    }
+    return text + table.text("  ") + failures + "\n";
+}
+
+TuningEntry entry_of(const Class& of, const bench::TileSpeed& best, const planner::DeviceTraits& device) {
+    const auto& [spec, sizes] = of.problem;
+    nlohmann::json measured = {{"device", device.name},     {"toolchain", best.toolchain},
+                               {"batch", sizes.batch},      {"q_len", sizes.q_len},
+                               {"kv_len", sizes.kv_len},    {"q_heads", spec.q_heads},
+                               {"kv_heads", spec.kv_heads}, {"tflops", std::round(best.tflops * 10) / 10}};
+    if (of.match.paged) measured["page_size"] = spec.page_size;
+    return {.match = of.match,
+            .tile = {.backend = best.kernel.backend,
+                     .tile_q = best.kernel.tile_q,
+                     .tile_kv = best.kernel.tile_kv,
+                     .stages = best.kernel.stages},
+            .measured = measured.dump()};
+}
+
+// The entries of the file that is to be written, if there is one.
+std::vector<TuningEntry> old_entries(const Command& command) {
+    const auto path = command.text("out");
+    if (!path) return {};
+    require_writable(*path);
+    if (!std::filesystem::exists(*path)) return {};
+    return planner::parse_tuning(read_text(*path), *path, planner::TileSource::user);
+}
+
+void replace(std::vector<TuningEntry>& entries, const TuningEntry& entry) {
+    const auto known = std::ranges::find(entries, entry.match, &TuningEntry::match);
+    if (known == entries.end()) {
+        entries.push_back(entry);
+    } else {
+        *known = entry;
+    }
+}
+
+struct Tuned {
+    std::vector<TuningEntry> entries;
+    std::size_t left_out = 0;  // when the time was up
+};
+
+RuntimeOptions tuning_options(const Command& command, Progress& progress) {
+    RuntimeOptions options = runtime_options(command);
+    const engine::Settings settings = engine::settle(options);
+    // Of all that a kernel could be, much spills: the report says so, where it is not the log's business.
+    if (settings.log_level == LogLevel::warn) options.log_level = LogLevel::error;
+    options.log = [&progress, log = settings.log](LogLevel level, std::string_view line) {
+        progress.clear();
+        log(level, line);
+    };
+    return options;
+}
+
+// `options` have the deadline of all classes.
+Tuned tune(Runtime& runtime, const std::vector<Class>& classes, const planner::DeviceTraits& device,
+           const bench::TileSpeedOptions& options, Progress& progress, std::vector<Refused>& refused) {
+    Tuned tuned;
+    for (std::size_t i = 0; i < classes.size(); ++i) {
+        const auto now = Clock::now();
+        if (now > options.deadline) {
+            tuned.left_out = classes.size() - i;
+            break;
+        }
+        progress.step(static_cast<int>(i), static_cast<int>(classes.size()), text_of(classes[i].match));
+        bench::TileSpeedOptions of_class = options;
+        of_class.deadline = now + (options.deadline - now) / static_cast<int>(classes.size() - i);
+        const std::vector<bench::TileSpeed> speeds =
+            bench::measure_tiles(runtime, classes[i].problem, of_class);
+        if (options.stop.stop_requested()) break;
+        progress.clear();
+        print(speeds_text(classes[i], speeds));
+        if (const bench::TileSpeed& best = speeds.front(); best.failure.empty()) {
+            tuned.entries.push_back(entry_of(classes[i], best, device));
+        } else {
+            refused.push_back({text_of(classes[i].match), best.failure});
+        }
+    }
+    return tuned;
+}
+
+int run_tune(const Command& command) {
+    const Asked asked = asked_of(command);
+    const std::chrono::seconds budget(command.integer("seconds", 1, 86400, kDefaultSeconds));
+    std::vector<TuningEntry> entries = old_entries(command);
+    const Gpus gpus = find_gpus();
+    if (gpus.devices.empty()) throw Error("tune needs a GPU, but there is none: " + gpus.missing);
+    const InterruptWatch watch("attnsmith: stopping\n");
+    Progress progress(Progress::Elsewhere::nothing);
+    Runtime runtime(tuning_options(command, progress));
+    const planner::DeviceTraits device = runtime.impl().traits(runtime.impl().ordinal_of(kCurrentDevice));
+    for (const int sm : asked.sms) {
+        if (sm != device.sm)
+            throw InvalidRequest("sm", std::to_string(sm), fmt::format("{}, this machine's GPU", device.sm));
+    }
+    std::vector<Refused> refused = refused_parts(asked.unsupported);
+    const std::vector<Class> classes = classes_of(asked.attentions, device, refused);
+    const Tuned tuned = tune(runtime, classes, device,
+                             {command.has("quick"), Clock::now() + budget, watch.token()}, progress, refused);
+    if (watch.interrupted()) {
+        print_error("interrupted: nothing is written");
+        return kInterrupted;
+    }
+    for (const TuningEntry& entry : tuned.entries) replace(entries, entry);
+    if (const auto path = command.text("out"); path && !tuned.entries.empty()) {
+        write_text(*path, planner::to_json(entries));
+        print(fmt::format("{}: {} entries, {} of them measured now\n", printable(*path), entries.size(),
+                          tuned.entries.size()));
+    }
+    std::vector<std::string> troubles;
+    if (tuned.left_out > 0)
+        troubles.push_back(fmt::format("{} of {} were left out when the time was up; give more --seconds",
+                                       tuned.left_out, classes.size()));
+    if (!refused.empty()) troubles.push_back(summary_of(refused));
+    if (troubles.empty()) return kSuccess;
+    print_error(fmt::format("{}", fmt::join(troubles, "; ")));
+    return kFailure;
+}
+
+}  // namespace
+
+void add_tune(Command& parent) {
+    Command& command =
+        parent.add_command("tune", "Measure which tiles are the best on this machine's GPU", kDetails);
+    command.add_value("out", "FILE", "the tuning table to write, or to add to");
+    command.add_switch("quick", "fewer tiles and rounds");
+    command.add_value("seconds", "N", fmt::format("time for all of it (default {})", kDefaultSeconds));
+    add_cache_flag(command);
+    add_request_flags(command);
+    command.on_run(run_tune);
+}
+
+}  // namespace attnsmith::cli
