@@ -13,6 +13,9 @@ struct alignas(64) TensorMap {
     uint64 words[16];
 };
 
+// The word, counted from the status word, that counts draws; 0 between launches.
+inline constexpr int32 kItemCounter = 32;
+
 // Rows of a consumer warpgroup.
 inline constexpr int32 kWgmmaRows = 64;
 
@@ -29,8 +32,9 @@ struct WgmmaArguments {
     TensorMap q, k, v;
     int32 warpgroup_tokens;  // query tokens of a consumer warpgroup's 64 rows: 64 / group, whole tokens
     int32 sequence_tiles;    // of every sequence; 0: the tiles of all sequences are packed
-    int32 paired;            // a CTA takes a sequence's tiles by twos, a long one and a short one
+    int32 draw;              // tiles that a CTA takes at a time: 2 where a mask makes them unequal, else 1
     int32 box_keys;          // tile_kv, or of paged KV the greatest common divisor with the page size
+    float slack;             // by how much logits may exceed the one that a row's exponents are relative to
 };
 
 // A kernel's parameters, whatever the toolchain and the driver.

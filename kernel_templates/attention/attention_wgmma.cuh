@@ -1,17 +1,17 @@
 // Attention on Hopper's asynchronous tensor cores, sm_90a: prefill, contiguous or paged KV.
 //
-//   A persistent CTA: one producer warp and Config::consumers warpgroups of 64 packed query rows each, which
-//   take tiles of query rows (longest first) until there are none left.
+//   A persistent CTA: a warpgroup whose warps bring work and data, and Config::consumers warpgroups of 64
+//   packed query rows each, which multiply.
 //
-//     producer    work ─ Q ─ K(n) ─ K(n-1) ─ V(n) ─ K(n-2) ─ V(n-1) ... ─ V(0) │ the next tile's work, Q, K
-//     ...
-//                   global ──TMA──> shared: Q, a ring of K and a ring of V, `stages` tiles each, mbarriers
+//     scheduler   draws tiles of query rows, one ahead ──mbarrier──> everybody else
+//     producer    Q ─ K(n) ─ K(n-1) ─ V(n) ─ K(n-2) ─ V(n-1) ─ ... ─ V(0) │ the next tile's Q, K, V ...
+//                   global ──TMA──> shared: Q, a ring of K and a ring of V, `stages` tiles each
 //     consumer    S = Q K(n)^T │ softmax │ S = Q K(n-1)^T │ softmax of n-1  │ S = Q K(n-2)^T │ ... │ O / l
 //                                        │ O += P V(n) ...... in its shade  │ O += P V(n-1)  │
 //
-//   Keys are taken from the last block to the first, so that a causal tile's masked blocks come first. The
-//   consumers take turns in issuing their products (named barriers), so that one's softmax runs in the shade
-//   of the others' products. P stays in registers, O goes to global memory from registers.
+//   Keys are taken from the last block to the first, so that a causal tile's masked blocks come first. While
+//   one consumer is at its softmax the other has the tensor cores. P stays in registers, and so does Q where
+//   there is room; O goes to global memory from registers.
 //   Rows of V that no row of the tile sees are cleared where a block holds such rows: P is zero there, but
 //   zero times what is in memory need not be.
 #pragma once
@@ -26,7 +26,7 @@
 
 namespace attnsmith {
 
-// What a CTA does next: the producer finds it, the consumers read it.
+// What a CTA does next: the scheduler finds it, producer and consumers read it.
 struct Work {
     Sequence sequence;
     TileKeys keys;
@@ -76,7 +76,7 @@ struct WgmmaShared {
     __device__ uint32 v_full(uint32 stage) const { return ring(2, stage); }
     __device__ uint32 v_empty(uint32 stage) const { return ring(3, stage); }
 
-    // Warps free what they have read, one arrival each.
+    // Warps free what they have read, one arrival each: of the work the producer, too.
     __device__ void init() const {
         constexpr int kWarps = Config::consumers * 4;
         mbarrier_init(landed(), 1);
@@ -86,7 +86,7 @@ struct WgmmaShared {
         }
         for (uint32 slot = 0; slot < abi::kWgmmaWorkSlots; ++slot) {
             mbarrier_init(work_full(slot), 1);
-            mbarrier_init(work_empty(slot), kWarps);
+            mbarrier_init(work_empty(slot), kWarps + 1);
         }
         for (uint32 stage = 0; stage < kStages; ++stage) {
             mbarrier_init(k_full(stage), 1);
@@ -105,18 +105,118 @@ struct RingPlace {
     __device__ explicit RingPlace(uint32 count) : slot(count % Slots), parity(count / Slots % 2) {}
 };
 
-// The blocks of keys of a tile, last first.
+// The blocks of keys of a tile. Where no key is seen there is one all the same, of which all is masked.
 template <class Config>
 struct KeyBlocks {
     int32 first, end;
 
     __device__ explicit KeyBlocks(const TileKeys& keys) {
         first = keys.first / Config::tile_kv;
-        end = keys.end > keys.first ? (keys.end + Config::tile_kv - 1) / Config::tile_kv : first;
+        end = max((keys.end + Config::tile_kv - 1) / Config::tile_kv, first + 1);
     }
-    __device__ bool empty() const { return end <= first; }
 };
 
+// Draws tiles. A stream is a KV head in a split, of a sequence where all sequences have as many tiles; its
+// tiles are neighbours, which share its keys in the L2 cache. They go by twos, last and first, last but one
+// and second, ...: under a causal mask a long and a short one, so that all twos are equally long.
+template <class Config>
+struct WgmmaScheduler {
+    const abi::WgmmaArguments& all;
+    const WgmmaShared<Config>& shared;
+    const int32 lane = threadIdx.x % 32;
+
+    __device__ uint32 stream_tiles() const {
+        return all.sequence_tiles ? all.sequence_tiles : all.attention.tiles;
+    }
+    __device__ uint32 sequences() const { return all.sequence_tiles ? all.attention.batch : 1; }
+    __device__ int32 tile_rows() const {
+        return Config::consumers * all.warpgroup_tokens * all.attention.group;
+    }
+
+    __device__ void run() const {
+        const uint32 streams = all.attention.kv_heads * all.attention.splits * sequences();
+        const uint32 items = (stream_tiles() + 1) / 2 * 2 * streams;
+        uint32 item = blockIdx.x * all.draw;
+#pragma unroll 1
+        for (uint32 works = 0;; ++works) {
+            const RingPlace<abi::kWgmmaWorkSlots> place(works);
+            Work& work = shared.work(place.slot);
+            mbarrier_wait(shared.work_empty(place.slot), place.parity ^ 1);
+#pragma unroll 1
+            while (item < items && !find(item, work)) item = next(item, items);
+            if (lane == 0) {
+                work.is_last = item >= items;
+                mbarrier_arrive(shared.work_full(place.slot));
+            }
+            if (item >= items) break;
+            item = next(item, items);
+        }
+        if (blockIdx.x == 0) {
+            uint32 status = 0;
+            check_lengths<Config>(all.attention, tile_rows(), lane, 32, status);
+            report(all.attention, status);
+        }
+    }
+
+    // The first `draw` items are the CTA's own; the others go to whoever asks first.
+    __device__ uint32 next(uint32 item, uint32 items) const {
+        if ((item + 1) % all.draw != 0) return item + 1;
+        const uint32 draws = items / all.draw;
+        if (gridDim.x >= draws) return items;
+        uint32 count = 0;
+        if (lane == 0) {
+            uint32* const counter = all.attention.status + abi::kItemCounter;
+            count = atomicAdd(counter, 1);
+            // Every CTA asks once in vain: this was the last one, and the next launch begins at 0.
+            if (count == draws - 1) *counter = 0;
+        }
+        return (gridDim.x + __shfl_sync(0xffffffffu, count, 0)) * all.draw;
+    }
+
+    // False if there is nothing to do.
+    __device__ bool find(uint32 item, Work& found) const {
+        const abi::AttentionArguments& args = all.attention;
+        const uint32 twos = (stream_tiles() + 1) / 2;
+        const uint32 stream = item / 2 / twos;
+        uint32 tile = item / 2 - stream * twos;  // from the last one on
+        if (item % 2) {
+            const uint32 other = stream_tiles() - 1 - tile;
+            if (other == tile) return false;
+            tile = other;
+        }
+        TilePlace place;
+        if (all.sequence_tiles) {
+            place = {int32(stream / args.kv_heads % sequences()), int32(tile), all.sequence_tiles};
+        } else {
+            place = search_tile<Config>(args, int32(tile), tile_rows());
+        }
+        if (lane == 0) {
+            found.kv_head = int32(stream % args.kv_heads);
+            found.split = int32(stream / args.kv_heads / sequences());
+        }
+        uint32 status = 0;
+        Sequence sequence;
+        int32 first_row;
+        const bool has_rows = load_tile<Config>(args, place, tile_rows(), sequence, first_row, status);
+        report(args, status);
+        if (!has_rows) return false;
+        if (lane == 0) {
+            found.sequence = sequence;
+            found.first_row = first_row;
+        }
+        __syncwarp();  // what is in the slot need not stay in registers, of which a producer has few
+        TileKeys keys(found.rows(all, 0, Config::consumers), found.split);
+        if (keys.end <= keys.first) {
+            // No row looks at the keys of this split, so the merge does not either.
+            if (args.splits > 1) return false;
+            keys = TileKeys::nothing();
+        }
+        if (lane == 0) found.keys = keys;
+        return true;
+    }
+};
+
+// Loads what the consumers need, in the order in which they need it.
 template <class Config>
 struct WgmmaProducer {
     static constexpr abi::WgmmaShared kLayout = abi::wgmma_shared(Config::shape);
@@ -127,115 +227,50 @@ struct WgmmaProducer {
     const int32 lane = threadIdx.x % 32;
 
     uint32 blocks = 0;  // of keys, of which K and V have been loaded
-    uint32 works = 0;   // published
-    uint32 tiles = 0;   // of q loaded
     uint32 cleared = 0;
     int32 page = 0, slot = 0;  // this lane's box of the block whose K was loaded last: its page and first row
 
     __device__ void run() {
-        const abi::AttentionArguments& args = all.attention;
-        // Paired, a sequence's last tile comes with its first, and so on: under a causal mask all pairs are
-        // equally long. Tiles of one stream (a KV head of a sequence) are neighbours, which share its keys
-        // in the L2 cache.
-        const uint32 streams = args.kv_heads * args.splits * (all.sequence_tiles ? args.batch : 1);
-        const uint32 tiles_of_stream = all.sequence_tiles ? all.sequence_tiles : args.tiles;
-        const uint32 units = all.paired ? (tiles_of_stream + 1) / 2 : tiles_of_stream;
 #pragma unroll 1
-        for (uint32 unit = blockIdx.x; unit < units * streams; unit += gridDim.x) {
-            const uint32 stream = unit / units;
-            uint32 tile = unit - stream * units;
-#pragma unroll 1
-            for (;;) {
-                if (find(stream, tile)) load();
-                const uint32 other = tiles_of_stream - 1 - tile;
-                if (!all.paired || other <= tile) break;
-                tile = other;
-            }
-        }
-        Work& work = next_slot();
-        if (lane == 0) work.is_last = 1;
-        publish();
-        if (blockIdx.x == 0) {
-            uint32 status = 0;
-            check_lengths<Config>(args, Config::consumers * all.warpgroup_tokens * args.group, lane, 32,
-                                  status);
-            report(args, status);
+        for (uint32 works = 0;; ++works) {
+            const RingPlace<abi::kWgmmaWorkSlots> place(works);
+            mbarrier_wait(shared.work_full(place.slot), place.parity);
+            const Work& work = shared.work(place.slot);
+            if (work.is_last) return;
+            load(work, works);
+            if (lane == 0) mbarrier_arrive(shared.work_empty(place.slot));
         }
     }
 
-    __device__ Work& next_slot() {
-        const RingPlace<abi::kWgmmaWorkSlots> place(works);
-        mbarrier_wait(shared.work_empty(place.slot), place.parity ^ 1);
-        return shared.work(place.slot);
-    }
-
-    __device__ void publish() {
-        if (lane == 0) mbarrier_arrive(shared.work_full(RingPlace<abi::kWgmmaWorkSlots>(works).slot));
-        __syncwarp();
-        ++works;
-    }
-
-    // False if there is nothing to do. Tiles are counted from a sequence's last one.
-    __device__ bool find(uint32 stream, uint32 tile) {
-        const abi::AttentionArguments& args = all.attention;
-        const int32 tile_rows = Config::consumers * all.warpgroup_tokens * args.group;
-        Work& work = next_slot();
-        TilePlace place;
-        uint32 sequences = 1;
-        if (all.sequence_tiles) {
-            sequences = args.batch;
-            place = {int32(stream / args.kv_heads % sequences), int32(tile), all.sequence_tiles};
-        } else {
-            place = search_tile<Config>(args, int32(tile), tile_rows);
-        }
-        if (lane == 0) {
-            work.kv_head = int32(stream % args.kv_heads);
-            work.split = int32(stream / args.kv_heads / sequences);
-            work.is_last = 0;
-        }
-        uint32 status = 0;
-        Sequence sequence;
-        int32 first_row;
-        const bool found = load_tile<Config>(args, place, tile_rows, sequence, first_row, status);
-        report(args, status);
-        if (!found) return false;
-        if (lane == 0) {
-            work.sequence = sequence;
-            work.first_row = first_row;
-        }
-        __syncwarp();  // what is in the slot need not stay in registers, of which a producer has few
-        if (lane == 0) work.keys = TileKeys(work.rows(all, 0, Config::consumers), work.split);
-        return true;
-    }
-
-    __device__ void load() {
-        const Work& work = shared.work(RingPlace<abi::kWgmmaWorkSlots>(works).slot);
-        publish();
-        const KeyBlocks<Config> all_blocks(work.keys);
-        if (all_blocks.empty()) return;
-        load_k(work, all_blocks.end - 1, blocks);
-        load_q(work);
+    __device__ void load(const Work& work, uint32 works) {
+        const KeyBlocks<Config> of(work.keys);
+        int32 v_page = 0, v_slot = 0;
         // K runs one block ahead of V, as the consumers take them.
 #pragma unroll 1
-        for (int32 n = all_blocks.end - 1; n >= all_blocks.first; --n) {
-            const int32 v_page = page, v_slot = slot;
-            if (n > all_blocks.first) load_k(work, n - 1, blocks + 1);
-            load_v(work, n, v_page, v_slot);
-            ++blocks;
+        for (int32 n = of.end - 1; n >= of.first - 1; --n) {
+            const bool is_first = n == of.end - 1;
+            if (n >= of.first) load_k(work, n, is_first ? blocks : blocks + 1);
+            if (is_first) {
+                load_q(work, works);
+            } else {
+                load_v(work, n + 1, v_page, v_slot);
+                ++blocks;
+            }
+            v_page = page, v_slot = slot;
         }
     }
 
-    __device__ void load_q(const Work& work) {
+    __device__ void load_q(const Work& work, uint32 works) {
         constexpr int kPanels = abi::wgmma_panels(Config::head_dim_qk);
         const int32 rows = all.warpgroup_tokens * all.attention.group;
         int32 token = int32(work.sequence.q_first) + work.first_row / all.attention.group;
 #pragma unroll 1
         for (int32 warpgroup = 0; warpgroup < Config::consumers; ++warpgroup) {
             const uint32 full = shared.q_full(warpgroup);
-            mbarrier_wait(shared.q_empty(warpgroup), ~tiles & 1);
+            mbarrier_wait(shared.q_empty(warpgroup), ~works & 1);
             if (lane == 0) {
                 mbarrier_arrive_expect(full, kPanels * rows * (abi::kWgmmaPanel * 2));
-#pragma unroll
+#pragma unroll 1
                 for (int panel = 0; panel < kPanels; ++panel) {
                     tma_load(shared.q(warpgroup) + panel * kLayout.q_panel, all.q, full,
                              panel * abi::kWgmmaPanel, 0, token, work.kv_head,
@@ -245,7 +280,6 @@ struct WgmmaProducer {
             __syncwarp();
             token += all.warpgroup_tokens;
         }
-        ++tiles;
     }
 
     __device__ void load_k(const Work& work, int32 n, uint32 count) {
@@ -320,13 +354,13 @@ struct WgmmaProducer {
         if constexpr (Config::paged) {
             if (lane * all.box_keys >= kKeys) return;
             const uint32 rows = target + lane * all.box_keys * (abi::kWgmmaPanel * 2);
-#pragma unroll
+#pragma unroll 1
             for (int panel = 0; panel < kPanels; ++panel) {
                 tma_load(rows + panel * kLayout.kv_panel, map, barrier, panel * abi::kWgmmaPanel, box_slot,
                          work.kv_head, box_page);
             }
         } else if (lane == 0) {
-#pragma unroll
+#pragma unroll 1
             for (int panel = 0; panel < kPanels; ++panel) {
                 tma_load(target + panel * kLayout.kv_panel, map, barrier, panel * abi::kWgmmaPanel,
                          int32(work.sequence.kv_first) + n * kKeys, work.kv_head,
@@ -343,9 +377,8 @@ struct WgmmaConsumer {
     static constexpr int kKeys = Config::tile_kv;
     static constexpr int kSteps = abi::padded_head_dim(Config::head_dim_qk) / 16;
     static constexpr uint32 kBlockRows = 8 * abi::kWgmmaPanel * 2;  // bytes of eight rows
-    // Turns are named barriers 1 ... consumers (0 is __syncthreads()'s): one warpgroup waits, one passes it
-    // on.
-    static constexpr int32 kTurnThreads = 256;
+    static constexpr bool kQueriesInRegisters = Config::queries_in_registers;
+    static constexpr float kNothing = -3.402823466e38f;  // below any logit
 
     const abi::WgmmaArguments& all;
     const WgmmaShared<Config>& shared;
@@ -354,82 +387,88 @@ struct WgmmaConsumer {
     const int32 warp_row = threadIdx.x / 32 % 4 * 16;  // of the warpgroup's
 
     uint32 blocks = 0;  // of keys done with
-    uint32 works = 0, tiles = 0;
 
     FragmentRows<Config> rows;
-    float m[2];          // maxima of the logits, in their own units
-    float reference[2];  // what exponents are relative to, in base 2
-    float factor[2];     // of O, when a reference has moved
-    float l[2];          // of this thread's columns only, until close()
+    float m[2];       // the logit that a row's exponents are relative to
+    float l[2];       // sum of the weights, of this thread's columns only, until close()
+    float factor[2];  // of O, when m has moved
     float s[kKeys / 8][4];
     float o[Config::head_dim_vo / 8][4];
     uint32 p[kKeys / 16][4];
+    uint32 q[kQueriesInRegisters ? kSteps : 1][4];
 
     __device__ void run() {
-        if (warpgroup == Config::consumers - 1) pass_turn();
-        for (;;) {
-            const RingPlace<abi::kWgmmaWorkSlots> place(works++);
+#pragma unroll 1
+        for (uint32 works = 0;; ++works) {
+            const RingPlace<abi::kWgmmaWorkSlots> place(works);
             mbarrier_wait(shared.work_full(place.slot), place.parity);
             const Work& work = shared.work(place.slot);
             if (work.is_last) return;
-            attend(work);
+            mbarrier_wait(shared.q_full(warpgroup), works & 1);
+            start(work);
+            go_through(work);
+            close(work);
             __syncwarp();
             free(shared.work_empty(place.slot));
         }
     }
 
-    __device__ void take_turn() const { named_barrier_sync(1 + warpgroup, kTurnThreads); }
-    __device__ void pass_turn() const {
-        const int32 next = warpgroup + 1 == Config::consumers ? 0 : warpgroup + 1;
-        named_barrier_arrive(1 + next, kTurnThreads);
-    }
-
-    __device__ void attend(const Work& work) {
-        const KeyBlocks<Config> blocks_of(work.keys);
-        // No row looks at the keys of this split, so the merge does not either.
-        if (all.attention.splits > 1 && blocks_of.empty()) return;
+    __device__ void start(const Work& work) {
 #pragma unroll
         for (int j = 0; j < Config::head_dim_vo / 8; ++j) {
 #pragma unroll
             for (int i = 0; i < 4; ++i) o[j][i] = 0.0f;
         }
 #pragma unroll
-        for (int i = 0; i < 2; ++i) m[i] = -infinity(), reference[i] = -3.402823466e38f, l[i] = 0.0f;
-        if (!blocks_of.empty()) go_through(work, blocks_of);
-        close(work);
+        for (int i = 0; i < 2; ++i) {
+            m[i] = kNothing;
+            l[i] = 0.0f;
+        }
+        if constexpr (Config::alibi) rows.set(work.rows(all, warpgroup, 1), warp_row);
+        if constexpr (kQueriesInRegisters) {
+            const int32 row = warp_row + lane % 16;
+#pragma unroll
+            for (int step = 0; step < kSteps; ++step) {
+                const int32 chunk = step * 2 + lane / 16;
+                load_matrices(q[step], shared.q(warpgroup) + chunk / 8 * kLayout.q_panel +
+                                           row * (abi::kWgmmaPanel * 2) + (chunk ^ row) % 8 * 16);
+            }
+            __syncwarp();
+            free(shared.q_empty(warpgroup));
+        }
     }
 
-    __device__ void go_through(const Work& work, const KeyBlocks<Config>& blocks_of) {
-        if constexpr (Config::alibi) rows.set(work.rows(all, warpgroup, 1), warp_row);
-        mbarrier_wait(shared.q_full(warpgroup), tiles++ & 1);
+    __device__ void go_through(const Work& work) {
+        const KeyBlocks<Config> of(work.keys);
+        // Blocks plain_first ... plain_end - 1 need no mask.
+        const int32 plain_first = (work.keys.seen_by_all + kKeys - 1) / kKeys;
+        const int32 plain_end = work.keys.seen_until / kKeys;
         wait_k(0);
         multiply_queries(0);
         wgmma_wait<0>();
         pin(s);
         pin(o);
-        int32 n = blocks_of.end - 1;
-        for (;;) {
-            wgmma_wait<1>();
+        for (int32 n = of.end - 1;; --n) {
+            wgmma_wait<1>();  // S; the product with V goes on
             pin(s);
             free(shared.k_empty(slot(0)));
-            const bool more = n > blocks_of.first;
-            if (!more) free(shared.q_empty(warpgroup));
-            const bool rescale = take_logits(work, n);
-            // Between the softmax and the wait for O: a branch, which ptxas moves neither of them over.
-            if (more) wait_k(1);
+            const bool more = n > of.first;
+            if (more) {
+                wait_k(1);
+            } else if (!kQueriesInRegisters) {
+                free(shared.q_empty(warpgroup));
+            }
+            const bool moved = take_logits(work, n, n < plain_first || n >= plain_end);
             wgmma_wait<0>();
             pin(o);
-            if (n < blocks_of.end - 1) free(shared.v_empty(slot(-1)));
-            if (rescale) scale_output();
+            if (n < of.end - 1) free(shared.v_empty(slot(-1)));
+            if (moved) scale_output();
             pack();
             if (!more) break;
-            take_turn();
             multiply_queries(1);
             wait_v();
             multiply_values();
-            pass_turn();
             ++blocks;
-            --n;
         }
         wait_v();
         multiply_values();
@@ -455,16 +494,20 @@ struct WgmmaConsumer {
 
     // S = Q K^T, asynchronously.
     __device__ void multiply_queries(int32 ahead) {
-        const uint32 q = descriptor_start(shared.q(warpgroup));
         const uint32 k = descriptor_start(shared.k(slot(ahead)));
+        const uint32 q_tile = kQueriesInRegisters ? 0 : descriptor_start(shared.q(warpgroup));
         constexpr uint32 kEnd = descriptor_end(kBlockRows);
         wgmma_fence();
 #pragma unroll
         for (int step = 0; step < kSteps; ++step) {
             const int in_panel = step % 4 * 32;
-            Config::multiply_queries(s, descriptor(q + (step / 4 * kLayout.q_panel + in_panel) / 16, kEnd),
-                                     descriptor(k + (step / 4 * kLayout.kv_panel + in_panel) / 16, kEnd),
-                                     step > 0);
+            const uint64 b = descriptor(k + (step / 4 * kLayout.kv_panel + in_panel) / 16, kEnd);
+            if constexpr (kQueriesInRegisters) {
+                Config::multiply_queries(s, q[step], b, step > 0);
+            } else {
+                Config::multiply_queries(
+                    s, descriptor(q_tile + (step / 4 * kLayout.q_panel + in_panel) / 16, kEnd), b, step > 0);
+            }
         }
         wgmma_commit();
     }
@@ -476,45 +519,61 @@ struct WgmmaConsumer {
         wgmma_fence();
 #pragma unroll
         for (int step = 0; step < kKeys / 16; ++step) {
-            Config::multiply_values(o, p[step], descriptor(v + step * (2 * kBlockRows / 16), kEnd));
+            Config::multiply_values(o, p[step], descriptor(v + step * (2 * kBlockRows / 16), kEnd), true);
         }
         wgmma_commit();
     }
 
-    // Updates m, reference and l, and makes weights of the logits. Whether O has to be multiplied by
-    // `factor`: the reference follows the maximum only once a weight could exceed 2^kSlack.
-    __device__ bool take_logits(const Work& work, int32 n) {
-        constexpr float kSlack = 8.0f;
+    // What a row's exponents are relative to, in base 2.
+    __device__ float reference(int i) const { return fmaxf(m[i] * all.attention.scale_log2, kNothing); }
+
+    // Makes weights of the logits. Whether O has to be multiplied by `factor`: m follows the maximum only
+    // when a logit exceeds it by `slack`, so that in most blocks nobody waits for a maximum over lanes.
+    __device__ bool take_logits(const Work& work, int32 n, bool masked) {
         const float c = all.attention.scale_log2;
         rows.adjust(s, all.attention, n * kKeys);
-        if (work.keys.masked(n * kKeys, (n + 1) * kKeys)) {
-            if constexpr (!Config::alibi)
-                rows.set(work.rows(all, warpgroup, 1), warp_row);  // not kept: registers are few
+        if (masked) {
+            if constexpr (!Config::alibi) rows.set(work.rows(all, warpgroup, 1), warp_row);  // not kept
             rows.mask(s, n * kKeys);
         }
-        bool moved = false;
+        float top[2][2];
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-            float top = m[i];
+            top[i][0] = fmaxf(s[0][2 * i], s[0][2 * i + 1]);
+            top[i][1] = fmaxf(s[1][2 * i], s[1][2 * i + 1]);
 #pragma unroll
-            for (int j = 0; j < kKeys / 8; ++j) top = fmaxf(top, fmaxf(s[j][2 * i], s[j][2 * i + 1]));
-            m[i] = row_max(top);
-            const float next = m[i] * c - reference[i] > kSlack ? m[i] * c : reference[i];
-            moved = moved || next != reference[i];
-            factor[i] = exp2_approx(reference[i] - next);
-            reference[i] = next;
-            l[i] *= factor[i];
+            for (int j = 2; j < kKeys / 8; ++j)
+                top[i][j % 2] = fmaxf(top[i][j % 2], fmaxf(s[j][2 * i], s[j][2 * i + 1]));
+            top[i][0] = fmaxf(top[i][0], top[i][1]);
         }
+        const float slack = all.slack;
+        const bool moved = __any_sync(0xffffffffu, top[0][0] > m[0] + slack || top[1][0] > m[1] + slack);
+        if (moved) {
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+                const float next = row_max(top[i][0]);
+                factor[i] = 1.0f;
+                if (next > m[i] + slack) {
+                    factor[i] = exp2_approx(reference(i) - next * c);
+                    m[i] = next;
+                    l[i] *= factor[i];
+                }
+            }
+        }
+        const float negative[2] = {-reference(0), -reference(1)};
 #pragma unroll
         for (int j = 0; j < kKeys / 8; ++j) {
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
-                s[j][i] = exp2_approx(fmaf(s[j][i], c, -reference[i / 2]));
+                s[j][i] = exp2_approx(fmaf(s[j][i], c, negative[i / 2]));
                 l[i / 2] += s[j][i];
             }
         }
-        pin(s);  // here, while a product is under way, and not behind the wait for it
-        return __any_sync(0xffffffffu, moved);
+        pin(s);
+        // Never: but ptxas, which does not know, cannot move weights over a branch that depends on their sum,
+        // to behind the wait for O.
+        if (l[0] + l[1] < 0.0f) asm volatile("nanosleep.u32 20;" ::: "memory");
+        return moved;
     }
 
     __device__ void scale_output() {
@@ -539,57 +598,73 @@ struct WgmmaConsumer {
 
     __device__ void close(const Work& work) {
         const RowTile tile = work.rows(all, warpgroup, 1);
+        const float c = all.attention.scale_log2;
+        PackedRow row[2];
+        float top[2], exact[2], sum[2];
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-            const PackedRow row = tile.row(warp_row + lane / 4 + 8 * i);
-            // Exponents were relative to a rounded m c; others take them relative to m itself.
-            const float c = all.attention.scale_log2;
-            const float exact = m[i] == -infinity() ? 1.0f : exp2_approx(fmaf(-m[i], c, reference[i]));
-            const float sum = row_sum(l[i]) * exact;
-            if (all.attention.splits > 1) {
-                if (!row.valid) continue;
-                const int64 at = tile.partial(row, work.split);
-                tile.store_partial_o<Config>(at, o, i, exact);
-                if (lane % 4 == 0) tile.store_partial_ml(at, m[i], sum);
-            } else {
-                const RowResult result = finish_row(m[i], sum, c, tile.sink(row));
-                store_row(tile, row, i, result.factor * exact);
-                if (all.attention.lse && row.valid && lane % 4 == 0) tile.store_lse(row, result.lse);
+            row[i] = tile.row(warp_row + lane / 4 + 8 * i);
+            top[i] = m[i] == kNothing ? -infinity() : m[i];
+            // Weights were relative to a rounded m c; others take them relative to m itself.
+            exact[i] = m[i] == kNothing ? 1.0f : exp2_approx(fmaf(-m[i], c, reference(i)));
+            sum[i] = row_sum(l[i]) * exact[i];
+        }
+        if (all.attention.splits > 1) {
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+                if (!row[i].valid) continue;
+                const int64 at = tile.partial(row[i], work.split);
+                tile.store_partial_o<Config>(at, o, i, exact[i]);
+                if (lane % 4 == 0) tile.store_partial_ml(at, top[i], sum[i]);
+            }
+            return;
+        }
+        RowResult result[2];
+#pragma unroll
+        for (int i = 0; i < 2; ++i) result[i] = finish_row(top[i], sum[i], c, tile.sink(row[i]));
+        if (all.attention.lse && lane % 4 == 0) {
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+                if (row[i].valid) tile.store_lse(row[i], result[i].lse);
             }
         }
+#pragma unroll
+        for (int i = 0; i < 2; ++i)
+            store_row(row[i].valid ? tile.output(row[i]) : nullptr, i, result[i].factor * exact[i]);
     }
 
-    // Four lanes hold a row in pieces of two columns: they trade them for whole chunks of eight.
-    __device__ void store_row(const RowTile& tile, const PackedRow& row, int i, float factor) const {
+    // Four lanes hold a row in pieces of two columns: they trade them for whole chunks of eight, all at once,
+    // so that one exchange does not wait for the one before.
+    __device__ void store_row(uint16* target, int i, float factor) const {
         constexpr int kChunks = Config::head_dim_vo / 8;
-        uint16* const target = tile.output(row);
+        constexpr int kRounds = (kChunks + 3) / 4;
+        uint32 chunk[kRounds][4];
 #pragma unroll
-        for (int first = 0; first < kChunks; first += 4) {
-            uint32 chunk[4];
+        for (int j = 0; j < kRounds * 4; ++j) {
+            const int from = j < kChunks ? j : 0;
+            chunk[j / 4][j % 4] = Element::pack(o[from][2 * i] * factor, o[from][2 * i + 1] * factor);
+        }
+        trade<1>(chunk);
+        trade<2>(chunk);
 #pragma unroll
-            for (int j = 0; j < 4; ++j) {
-                const int from = first + j < kChunks ? first + j : 0;
-                chunk[j] = Element::pack(o[from][2 * i] * factor, o[from][2 * i + 1] * factor);
-            }
-            transpose_over_quad(chunk);
-            const int32 mine = first + lane % 4;
-            if (row.valid && mine < kChunks) store_16_bytes<16>(target + mine * 8, chunk);
+        for (int round = 0; round < kRounds; ++round) {
+            const int32 mine = round * 4 + lane % 4;
+            if (target != nullptr && mine < kChunks) store_16_bytes<16>(target + mine * 8, chunk[round]);
         }
     }
 
-    // x[j] of lane i becomes x[i] of lane j.
-    __device__ void transpose_over_quad(uint32 (&x)[4]) const {
+    // With the lane that differs in `Bit`, x[j] for x[j ^ Bit] where bits differ: both trades together make
+    // x[j] of lane i the x[i] of lane j.
+    template <int Bit, int Rounds>
+    __device__ void trade(uint32 (&x)[Rounds][4]) const {
+        const bool upper = lane & Bit;
 #pragma unroll
-        for (int bit = 1; bit <= 2; bit *= 2) {
-            const bool upper = lane & bit;
-#pragma unroll
-            for (int j = 0; j < 4; ++j) {
-                if (j & bit) continue;
-                const uint32 given = upper ? x[j] : x[j | bit];
-                const uint32 taken = __shfl_xor_sync(0xffffffffu, given, bit);
-                x[j] = upper ? taken : x[j];
-                x[j | bit] = upper ? x[j | bit] : taken;
-            }
+        for (int i = 0; i < Rounds * 4; ++i) {
+            const int round = i / 4, low = i % 4, high = low | Bit;
+            if (low & Bit) continue;
+            const uint32 taken = __shfl_xor_sync(0xffffffffu, upper ? x[round][low] : x[round][high], Bit);
+            x[round][low] = upper ? taken : x[round][low];
+            x[round][high] = upper ? x[round][high] : taken;
         }
     }
 };
@@ -610,7 +685,8 @@ __device__ void attention_wgmma(const abi::WgmmaArguments& args) {
     const int32 warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
     if (warp < 4) {
         set_registers_down<Config::producer_registers>();
-        if (warp == 0) WgmmaProducer<Config>{args, shared}.run();
+        if (warp == 0) WgmmaScheduler<Config>{args, shared}.run();
+        if (warp == 1) WgmmaProducer<Config>{args, shared}.run();
     } else {
         set_registers_up<Config::consumer_registers>();
         WgmmaConsumer<Config>{args, shared, warp / 4 - 1}.run();

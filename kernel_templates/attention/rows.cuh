@@ -68,6 +68,11 @@ struct TileKeys {
     int32 seen_by_all, seen_until;  // every row sees the keys seen_by_all .. seen_until - 1
 
     TileKeys() = default;
+    static __device__ TileKeys nothing() {
+        TileKeys keys;
+        keys.first = keys.end = keys.seen_by_all = keys.seen_until = 0;
+        return keys;
+    }
     __device__ TileKeys(const RowTile& tile, int32 split) {
         const abi::AttentionArguments& args = tile.args;
         const int32 last_row = min(tile.first + tile.count, tile.sequence.rows(args)) - 1;

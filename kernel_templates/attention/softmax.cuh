@@ -22,7 +22,7 @@ __device__ inline RowResult finish_row(float m, float l, float c, float sink) {
     const bool is_top = above >= 0.0f;
     const float weight = is_top ? 1.0f : exp2_approx(above);
     const float total = l * weight + (is_top ? exp2_approx(-above) : 1.0f);
-    return {weight / total, (is_top ? m * c : sink) + log2_approx(total)};
+    return {weight * reciprocal(total), (is_top ? m * c : sink) + log2_approx(total)};
 }
 
 }  // namespace attnsmith

@@ -1,4 +1,4 @@
-// Barriers in shared memory: mbarrier (phases of arrivals and of bytes that a copy brings) and named ones.
+// Barriers in shared memory, with phases of arrivals and of bytes that a copy brings. PTX: mbarrier.
 #pragma once
 
 #include "abi/integers.h"
@@ -36,14 +36,6 @@ __device__ inline void mbarrier_wait(uint32 barrier, uint32 parity) {
         "}" ::"r"(barrier),
         "r"(parity)
         : "memory");
-}
-
-__device__ inline void named_barrier_sync(int32 id, int32 threads) {
-    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
-
-__device__ inline void named_barrier_arrive(int32 id, int32 threads) {
-    asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
 // Orders this thread's own writes to shared memory before what the copy engine and wgmma read next.
