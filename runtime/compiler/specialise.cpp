@@ -44,6 +44,7 @@ ConfigStruct common_attention_config(const KernelConfig& kernel) {
     config.constant("tile_q", kernel.tile_q);
     config.constant("tile_kv", kernel.tile_kv);
     config.constant("stages", kernel.stages);
+    config.flag("queries_in_registers", kernel.queries_in_registers);
     config.flag("paged", kernel.paged);
     config.flag("softcap", kernel.softcap);
     config.flag("alibi", kernel.alibi);
@@ -55,41 +56,38 @@ std::string attention_mma_config(const KernelConfig& kernel) {
     config.constant("warps_q", kernel.warps_q);
     config.constant("warps_kv", kernel.warps_kv);
     config.constant("alignment", kernel.alignment);
-    config.flag("queries_in_registers", kernel.queries_in_registers);
     config.line("static constexpr abi::AttentionShape shape{head_dim_qk, head_dim_vo, tile_q,   tile_kv,");
     config.line("                                           stages,      warps_q,     warps_kv, paged};");
     return config.text();
 }
 
-// A member function that issues one wgmma.mma_async m64nNk16: d[N / 8][4] += A B, B in shared memory. PTX
-// gives the instruction one operand a register, so it is written out for its N.
-std::string wgmma_function(std::string_view name, DType dtype, int n, bool a_in_registers) {
+// A member function that issues one wgmma.mma_async m64nNk16: d[N / 8][4] = A B, or += where `add`, with B in
+// shared memory, by rows where `transposed`. PTX gives the instruction one operand a register, so it is
+// written out for its N.
+std::string wgmma_function(std::string_view name, DType dtype, int n, bool a_in_registers, bool transposed) {
     const int count = n / 2;
     std::string d, outputs;
     for (int i = 0; i < count; ++i) {
         d += fmt::format("{}%{}", i == 0 ? "" : ",", i);
         outputs += fmt::format("{}\"+f\"(d[{}][{}])", i == 0 ? "" : ", ", i / 4, i % 4);
     }
-    const std::string instruction = fmt::format("wgmma.mma_async.sync.aligned.m64n{}k16.f32.{type}.{type}", n,
-                                                fmt::arg("type", element_type(dtype)));
-    if (a_in_registers) {
-        return fmt::format(
-            "    static __device__ void {}(float (&d)[{}][4], const uint32 (&a)[4], uint64 b) {{\n"
-            "        asm volatile(\"{} {{{}}}, {{%{},%{},%{},%{}}}, %{}, 1, 1, 1, 1;\"\n"
-            "            : {}\n"
-            "            : \"r\"(a[0]), \"r\"(a[1]), \"r\"(a[2]), \"r\"(a[3]), \"l\"(b));\n"
-            "    }}\n",
-            name, n / 8, instruction, d, count, count + 1, count + 2, count + 3, count + 4, outputs);
-    }
+    const int a_operands = a_in_registers ? 4 : 1;
+    const int b = count + a_operands, add = b + 1;
+    const std::string a = a_in_registers
+                              ? fmt::format("{{%{}, %{}, %{}, %{}}}", count, count + 1, count + 2, count + 3)
+                              : fmt::format("%{}", count);
+    // Signs, and of matrices in shared memory whether they are transposed.
+    const std::string immediates = fmt::format("1, 1, {}{}", a_in_registers ? "" : "0, ", transposed ? 1 : 0);
     return fmt::format(
-        "    static __device__ void {}(float (&d)[{}][4], uint64 a, uint64 b, int32 add) {{\n"
-        "        asm volatile(\"{{.reg .pred add; setp.ne.b32 add, %{}, 0; {} {{{}}}, %{}, %{}, add, 1, 1, "
-        "0, "
-        "0;}}\"\n"
+        "    static __device__ void {}(float (&d)[{}][4], {}, uint64 b, int32 add) {{\n"
+        "        asm volatile(\"{{.reg .pred add; setp.ne.b32 add, %{}, 0; \"\n"
+        "            \"wgmma.mma_async.sync.aligned.m64n{}k16.f32.{}.{} {{{}}}, {}, %{}, add, {};}}\"\n"
         "            : {}\n"
-        "            : \"l\"(a), \"l\"(b), \"r\"(add));\n"
+        "            : {}, \"l\"(b), \"r\"(add));\n"
         "    }}\n",
-        name, n / 8, count + 2, instruction, d, count, count + 1, outputs);
+        name, n / 8, a_in_registers ? "const uint32 (&a)[4]" : "uint64 a", add, n, element_type(dtype),
+        element_type(dtype), d, a, b, immediates, outputs,
+        a_in_registers ? R"("r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]))" : R"("l"(a))");
 }
 
 std::string attention_wgmma_config(const KernelConfig& kernel) {
@@ -99,8 +97,9 @@ std::string attention_wgmma_config(const KernelConfig& kernel) {
     config.constant("consumer_registers", registers.consumer);
     config.constant("producer_registers", registers.producer);
     config.line("static constexpr abi::WgmmaShape shape{head_dim_qk, head_dim_vo, tile_q, tile_kv, stages};");
-    return config.text(wgmma_function("multiply_queries", kernel.dtype, kernel.tile_kv, false) +
-                       wgmma_function("multiply_values", kernel.dtype, kernel.head_dim_vo, true));
+    return config.text(
+        wgmma_function("multiply_queries", kernel.dtype, kernel.tile_kv, kernel.queries_in_registers, false) +
+        wgmma_function("multiply_values", kernel.dtype, kernel.head_dim_vo, true, true));
 }
 
 std::string merge_config(const KernelConfig& kernel) {

@@ -13,6 +13,9 @@ namespace {
 
 constexpr std::int64_t kElementBytes = 2;
 
+// Weights of up to 2^8 lose nothing: they are rounded relative to their size.
+constexpr float kSlack = 8.0F;
+
 static_assert(sizeof(abi::TensorMap) == driver::kTensorMapBytes);
 
 struct Axis {
@@ -35,15 +38,33 @@ std::uint64_t stride_bytes(const char* name, const Axis& axis) {
                                      end));
 }
 
-// `axes` are those from the second on.
+// A map for a tensor without elements. A tile without keys is loaded all the same, from outside of the tensor
+// or to be cleared; what is read through this map is 16 bytes of `data` at most.
+abi::TensorMap encode_empty(const driver::Api& api, const void* data, DType dtype,
+                            std::initializer_list<Axis> axes) {
+    abi::TensorMap map{};
+    driver::TensorMapRequest request{.data = data, .dtype = dtype, .rank = 1};
+    request.extents[0] = 16 / kElementBytes;
+    request.box[0] = abi::kWgmmaPanel;
+    for (const Axis& axis : axes) {
+        const auto at = static_cast<std::size_t>(request.rank++);
+        request.extents[at] = 1;
+        request.strides[at - 1] = 16;
+        request.box[at] = static_cast<std::uint32_t>(axis.box);
+    }
+    driver::encode_tensor_map(api, request, &map);
+    return map;
+}
+
+// `axes` are those from the second on. `filled` is a tensor of this dtype that has elements.
 abi::TensorMap encode(const driver::Api& api, const char* name, const void* data, DType dtype,
-                      std::int64_t head_dim, std::initializer_list<Axis> axes) {
+                      std::int64_t head_dim, std::initializer_list<Axis> axes, const void* filled) {
     abi::TensorMap map{};
     driver::TensorMapRequest request{.data = data, .dtype = dtype, .rank = 1};
     request.extents[0] = static_cast<std::uint64_t>(head_dim);
     request.box[0] = abi::kWgmmaPanel;
     for (const Axis& axis : axes) {
-        if (axis.extent == 0) return map;
+        if (axis.extent == 0) return encode_empty(api, filled, dtype, axes);
         const auto at = static_cast<std::size_t>(request.rank++);
         request.extents[at] = static_cast<std::uint64_t>(axis.extent);
         request.strides[at - 1] = stride_bytes(name, axis);
@@ -56,11 +77,15 @@ abi::TensorMap encode(const driver::Api& api, const char* name, const void* data
 }  // namespace
 
 void make_wgmma_arguments(const driver::Api& api, const AttentionSpec& spec,
-                          const planner::KernelConfig& kernel, const abi::AttentionArguments& attention,
-                          abi::WgmmaArguments& arguments) {
+                          const planner::KernelConfig& kernel, const planner::Launch& launch,
+                          const abi::AttentionArguments& attention, abi::WgmmaArguments& arguments) {
     const abi::AttentionArguments& a = attention;
     arguments.attention = a;
-    arguments.tile_tokens = kernel.rows_per_tile(a.group) / a.group;
+    if (launch.grid == 0) return;  // no queries, and nothing to launch
+    arguments.warpgroup_tokens = planner::kWarpgroupRows / a.group;
+    arguments.sequence_tiles = static_cast<std::int32_t>(launch.sequence_tiles);
+    arguments.draw = static_cast<std::int32_t>(launch.draw);
+    arguments.slack = kSlack / a.scale_log2;
     arguments.box_keys = planner::wgmma_box_keys(kernel, a.page_size);
 
     const bool ragged_q = a.q_indptr != nullptr;
@@ -68,9 +93,10 @@ void make_wgmma_arguments(const driver::Api& api, const AttentionSpec& spec,
     arguments.q =
         encode(api, "q", a.q, spec.dtype, spec.head_dim_qk,
                {{a.group, a.q_head_stride, a.group, q_token + 1},
-                {ragged_q ? a.q_tokens : a.max_q_len, a.q_token_stride, arguments.tile_tokens, q_token},
+                {ragged_q ? a.q_tokens : a.max_q_len, a.q_token_stride, arguments.warpgroup_tokens, q_token},
                 {a.kv_heads, a.q_head_stride, 1, q_token + 1, a.group},
-                {ragged_q ? 1 : a.batch, a.q_batch_stride, 1, 0}});
+                {ragged_q ? 1 : a.batch, a.q_batch_stride, 1, 0}},
+               a.q);
 
     const bool paged = spec.kv == KvStorage::paged, ragged_kv = spec.kv == KvStorage::ragged;
     const bool heads_first = paged && spec.page_order == PageOrder::HND;
@@ -81,11 +107,13 @@ void make_wgmma_arguments(const driver::Api& api, const AttentionSpec& spec,
     arguments.k = encode(api, "k", a.k, spec.dtype, spec.head_dim_qk,
                          {{tokens, a.k_token_stride, arguments.box_keys, kv_token},
                           {a.kv_heads, a.k_head_stride, 1, kv_head},
-                          {outer, a.k_batch_stride, 1, 0}});
+                          {outer, a.k_batch_stride, 1, 0}},
+                         a.q);
     arguments.v = encode(api, "v", a.v, spec.dtype, spec.head_dim_vo,
                          {{tokens, a.v_token_stride, arguments.box_keys, kv_token},
                           {a.kv_heads, a.v_head_stride, 1, kv_head},
-                          {outer, a.v_batch_stride, 1, 0}});
+                          {outer, a.v_batch_stride, 1, 0}},
+                         a.q);
 }
 
 }  // namespace attnsmith::engine

@@ -4,14 +4,14 @@
 #include "abi/attention_wgmma.h"
 #include "attnsmith/spec.hpp"
 #include "driver/api.hpp"
-#include "planner/kernel_config.hpp"
+#include "planner/plan.hpp"
 
 namespace attnsmith::engine {
 
-// `attention` is what make_arguments() gives for the same spec. The map of a tensor without elements stays
-// zero: the kernel must not read through it. Throws InvalidRequest for strides that no map has.
+// `attention` is what make_arguments() gives for the same spec and launch. Throws InvalidRequest for strides
+// that no map has.
 void make_wgmma_arguments(const driver::Api& api, const AttentionSpec& spec,
-                          const planner::KernelConfig& kernel, const abi::AttentionArguments& attention,
-                          abi::WgmmaArguments& arguments);
+                          const planner::KernelConfig& kernel, const planner::Launch& launch,
+                          const abi::AttentionArguments& attention, abi::WgmmaArguments& arguments);
 
 }  // namespace attnsmith::engine

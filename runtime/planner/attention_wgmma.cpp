@@ -13,10 +13,8 @@
 namespace attnsmith::planner {
 namespace {
 
-constexpr int kWarpgroupRows = 64;  // of one wgmma
-constexpr int kProducerWarps = 4;   // registers are given to whole warpgroups
+constexpr int kProducerWarps = 4;  // registers are given to whole warpgroups
 constexpr int kQueryTiles[] = {128, 192};
-constexpr int kMostRows = 192;
 constexpr int kStages[] = {2, 3};
 constexpr std::int64_t kLeastHeadDim = 64;
 // The 128-byte swizzle repeats every 8 rows: a box of whole repeats lies in a tile like any other.
@@ -62,15 +60,14 @@ KernelConfig config_of(const AttentionSpec& spec, const DeviceTraits& device, co
                                              .tile_kv = kernel.tile_kv,
                                              .stages = kernel.stages})
                               .total;
+    kernel.queries_in_registers = true;
+    if (attention_wgmma_registers(kernel) > warpgroup_registers(kernel).consumer)
+        kernel.queries_in_registers = false;
     return kernel;
 }
 
 // Why the kernel cannot run.
-std::optional<std::string> over_budget(const KernelConfig& kernel, const AttentionSpec& spec,
-                                       const DeviceTraits& device) {
-    if (const std::int64_t group = spec.q_heads / spec.kv_heads; group > kernel.tile_q)
-        return fmt::format("{} query heads to each KV head: a tile holds whole tokens in {} rows", group,
-                           kernel.tile_q);
+std::optional<std::string> over_budget(const KernelConfig& kernel, const DeviceTraits& device) {
     if (kernel.shared_bytes > device.shared_bytes_per_block)
         return fmt::format("needs {} bytes of shared memory; a block of sm_{} has {}", kernel.shared_bytes,
                            device.sm, device.shared_bytes_per_block);
@@ -93,9 +90,9 @@ std::optional<std::string> attention_wgmma_refusal(const AttentionSpec& spec, co
                            spec.head_dim_vo, kLeastHeadDim);
     if (spec.kv == KvStorage::paged && spec.page_size % kBoxStep != 0)
         return fmt::format("pages of {} keys: a TMA box holds a multiple of {}", spec.page_size, kBoxStep);
-    if (const std::int64_t group = spec.q_heads / spec.kv_heads; group > kMostRows)
-        return fmt::format("{} query heads to each KV head: a tile holds whole tokens in at most {} rows",
-                           group, kMostRows);
+    if (const std::int64_t group = spec.q_heads / spec.kv_heads; group > kWarpgroupRows)
+        return fmt::format("{} query heads to each KV head: a warpgroup takes whole tokens in {} rows", group,
+                           kWarpgroupRows);
     return std::nullopt;
 }
 
@@ -107,7 +104,7 @@ std::vector<KernelConfig> attention_wgmma_candidates(const AttentionSpec& spec, 
             for (const int stages : kStages) {
                 const KernelConfig kernel =
                     config_of(spec, device, {.tile_q = rows, .tile_kv = keys, .stages = stages});
-                if (!over_budget(kernel, spec, device)) candidates.push_back(kernel);
+                if (!over_budget(kernel, device)) candidates.push_back(kernel);
             }
         }
     }
@@ -128,7 +125,7 @@ std::optional<TunedKernel> attention_wgmma_kernel(const AttentionSpec& spec, con
         auto reason = unknown_tile(tile, spec.kv == KvStorage::paged);
         if (!reason) {
             const KernelConfig kernel = config_of(spec, device, tile);
-            reason = over_budget(kernel, spec, device);
+            reason = over_budget(kernel, device);
             if (!reason) return TunedKernel{kernel, entry.source};
         }
         rejected.push_back({fmt::format("wgmma {}x{} stages {}", tile.tile_q, tile.tile_kv, tile.stages),
@@ -152,7 +149,8 @@ int attention_wgmma_registers(const KernelConfig& kernel) {
     const int output = abi::padded_head_dim(kernel.head_dim_vo) / 2;
     const int logits = kernel.tile_kv / 2;
     const int probabilities = kernel.tile_kv / 4;  // 16 bits each
-    return output + logits + probabilities + kAddressesAndState;
+    const int queries = kernel.queries_in_registers ? abi::padded_head_dim(kernel.head_dim_qk) / 4 : 0;
+    return output + logits + probabilities + queries + kAddressesAndState;
 }
 
 WarpgroupRegisters warpgroup_registers(const KernelConfig& kernel) {

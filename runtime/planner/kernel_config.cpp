@@ -33,7 +33,8 @@ std::string_view to_string(Backend backend) {
 }
 
 int KernelConfig::rows_per_tile(std::int64_t group) const {
-    return family == Family::attention_wgmma ? static_cast<int>(tile_q / group * group) : tile_q;
+    if (family != Family::attention_wgmma) return tile_q;
+    return static_cast<int>(tile_q / kWarpgroupRows * (kWarpgroupRows / group * group));
 }
 
 int KernelConfig::registers_ceiling() const {

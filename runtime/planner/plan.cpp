@@ -85,6 +85,11 @@ std::int64_t resident_ctas(const Plan& plan) {
     return std::int64_t{plan.device.sm_count} * plan.attention->ctas_per_sm;
 }
 
+// Whether the mask gives some queries of a sequence more keys than others.
+bool has_unequal_rows(const AttentionSpec& spec) {
+    return spec.mask == Mask::causal || spec.window_left || spec.window_right;
+}
+
 }  // namespace
 
 KernelSet kernel_set(const AttentionSpec& spec, int sm, const TuningTable& tuning) {
@@ -164,8 +169,18 @@ Launch launch_of(const Plan& plan, const problem::BoundShape& shape) {
         launch.splits = ceil_div(shape.max_kv_len, launch.chunk);
     }
     launch.items = launch.tiles * spec.kv_heads * launch.splits;
-    launch.grid = attention.family == Family::attention_wgmma ? std::min(launch.items, resident_ctas(plan))
-                                                              : launch.items;
+    launch.grid = launch.items;
+    if (attention.family == Family::attention_wgmma) {
+        const std::int64_t uniform = ceil_div(shape.max_q_len * group, attention.rows_per_tile(group));
+        launch.sequence_tiles = launch.tiles == shape.batch * uniform ? uniform : 0;
+        // A stream has its tiles by twos, so that an odd number leaves a place empty.
+        const std::int64_t of_stream = launch.sequence_tiles > 0 ? uniform : launch.tiles;
+        const std::int64_t streams =
+            spec.kv_heads * launch.splits * (launch.sequence_tiles > 0 ? shape.batch : 1);
+        launch.items = ceil_div(of_stream, 2) * 2 * streams;
+        launch.draw = has_unequal_rows(spec) && launch.items > resident_ctas(plan) ? 2 : 1;
+        launch.grid = std::min(launch.items / launch.draw, resident_ctas(plan));
+    }
     launch.merge_grid = launch.splits > 1 ? launch.merge_tiles * spec.kv_heads : 0;
     launch.partial_o_offset = abi::kStatusBytes;
     launch.partial_ml_offset = launch.partial_o_offset;

@@ -64,10 +64,12 @@ struct Launch {
     std::int64_t tiles = 0;  // query tiles over all sequences
     std::int64_t merge_tiles = 0;
     std::int64_t splits = 1;
-    std::int64_t chunk = 0;  // as SplitPlan's, longer where there would be too many
-    std::int64_t rows = 0;   // of each split's partial results
-    std::int64_t items = 0;  // of the attention: a query tile, a KV head and a split each
-    std::int64_t grid = 0;   // its CTAs, in x: an item each, or as many as are resident; 0: nothing to do
+    std::int64_t chunk = 0;           // as SplitPlan's, longer where there would be too many
+    std::int64_t rows = 0;            // of each split's partial results
+    std::int64_t items = 0;           // of the attention: a query tile, a KV head and a split each
+    std::int64_t sequence_tiles = 0;  // of wgmma: of every sequence; 0: those of all sequences are packed
+    std::int64_t draw = 1;            // of wgmma: items that a CTA takes at a time
+    std::int64_t grid = 0;  // its CTAs, in x: an item each, or as many as are resident; 0: nothing to do
     std::int64_t merge_grid = 0;
     std::int64_t partial_o_offset = 0;  // bytes, in the workspace
     std::int64_t partial_ml_offset = 0;

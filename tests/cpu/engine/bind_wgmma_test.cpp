@@ -57,7 +57,8 @@ Bound bind(const AttentionSpec& spec, const AttentionTensors& tensors, const Bat
     void* const workspace = at(9, DType::i32, {1}).data;
     const auto attention = engine::make_arguments(plan.problem, tensors, batch, shape, launch, workspace);
     Bound bound{*plan.attention, {}, {}, {}, {}};
-    engine::make_wgmma_arguments(*api, plan.problem.spec, *plan.attention, attention, bound.arguments);
+    engine::make_wgmma_arguments(*api, plan.problem.spec, *plan.attention, launch, attention,
+                                 bound.arguments);
     CHECK(std::memcmp(&bound.arguments.attention, &attention, sizeof attention) == 0);
     bound.q = decode(bound.arguments.q), bound.k = decode(bound.arguments.k),
     bound.v = decode(bound.arguments.v);
@@ -79,7 +80,7 @@ TEST_CASE("a dense batch has maps of its tensors, whatever their strides", "[eng
     tensors.q.strides = {200000, 1032, 136, 1};
     tensors.k = at(2, DType::bf16, {3, 2, 304, 128}).permute({0, 2, 1, 3}).slice(1, 2, 302);
     const Bound bound = bind(spec_of(8, 2), tensors, {});
-    CHECK(bound.arguments.tile_tokens == 32);
+    CHECK(bound.arguments.warpgroup_tokens == 16);
     CHECK(bound.arguments.box_keys == bound.kernel.tile_kv);
     CHECK(bound.q.address == 0x1000000);
     CHECK(bound.q.extents == Numbers{128, 4, 100, 2, 3});
@@ -160,7 +161,7 @@ TEST_CASE("pages take the place of sequences, in either order", "[engine][wgmma]
 TEST_CASE("a tile of seven heads a token has 18 tokens", "[engine][wgmma]") {
     const Bound bound = bind(spec_of(28, 4), dense(2, 100, 28, 200, 4), {});
     REQUIRE(bound.kernel.tile_q == 128);
-    CHECK(bound.arguments.tile_tokens == 18);
+    CHECK(bound.arguments.warpgroup_tokens == 9);
     CHECK(bound.q.extents == Numbers{128, 7, 100, 4, 2});
     CHECK(bound.q.strides == Numbers{256, 28 * 256, 7 * 256, 100 * 28 * 256});
     CHECK(bound.q.box == Numbers{64, 7, 18, 1, 1});
@@ -172,7 +173,7 @@ TEST_CASE("an axis may be expanded, and one of extent 1 has any stride", "[engin
     tensors.k.strides[0] = 0;
     tensors.k.strides[2] = std::int64_t{1} << 60;
     const Bound bound = bind(spec_of(1, 1), tensors, {});
-    CHECK(bound.arguments.tile_tokens == 128);
+    CHECK(bound.arguments.warpgroup_tokens == 64);
     CHECK(bound.q.strides == Numbers{16, 256, 16, 100 * 256});
     CHECK(bound.k.strides == Numbers{256, 16, 0});
 }

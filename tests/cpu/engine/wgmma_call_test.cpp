@@ -41,7 +41,7 @@ TEST_CASE("a wgmma call launches a CTA an SM with the maps of its tensors", "[en
     abi::WgmmaArguments arguments;
     std::memcpy(&arguments, fake().last_launch.parameter, sizeof arguments);
     CHECK(arguments.attention.tiles == 2 * 32);
-    CHECK(arguments.tile_tokens == 32);
+    CHECK(arguments.warpgroup_tokens == 16);
     CHECK(arguments.box_keys == 176);
     fake_cuda_tensor_map map;
     std::memcpy(&map, &arguments.v, sizeof map);
