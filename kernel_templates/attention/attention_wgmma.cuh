@@ -392,6 +392,7 @@ struct WgmmaConsumer {
     float m[2];       // the logit that a row's exponents are relative to
     float l[2];       // sum of the weights, of this thread's columns only, until close()
     float factor[2];  // of O, when m has moved
+    bool any_large;   // in the warp, see is_large()
     float s[kKeys / 8][4];
     float o[Config::head_dim_vo / 8][4];
     uint32 p[kKeys / 16][4];
@@ -424,6 +425,7 @@ struct WgmmaConsumer {
             m[i] = kNothing;
             l[i] = 0.0f;
         }
+        any_large = false;
         if constexpr (Config::alibi) rows.set(work.rows(all, warpgroup, 1), warp_row);
         if constexpr (kQueriesInRegisters) {
             const int32 row = warp_row + lane % 16;
@@ -524,8 +526,20 @@ struct WgmmaConsumer {
         wgmma_commit();
     }
 
-    // What a row's exponents are relative to, in base 2.
-    __device__ float reference(int i) const { return fmaxf(m[i] * all.attention.scale_log2, kNothing); }
+    // A weight is exp2(c (s - m)). It is computed as exp2(c s - reference), where that is an fma, with the
+    // reference c m: rounding that is nothing while c m is small. Of a row whose c m is large m is subtracted
+    // from the logits first.
+    __device__ bool is_large(int i) const {
+        constexpr float kLarge = 8192.0f;  // rounded by 2^-11: the largest weight is 1 in 16 bits
+        return m[i] > kNothing && fabsf(m[i] * all.attention.scale_log2) > kLarge;
+    }
+    __device__ float reference(int i) const {
+        return is_large(i) ? 0.0f : fmaxf(m[i] * all.attention.scale_log2, kNothing);
+    }
+    // c m, less what the weights' exponents are relative to.
+    __device__ float excess(int i) const {
+        return is_large(i) || m[i] == kNothing ? 0.0f : fmaf(m[i], all.attention.scale_log2, -reference(i));
+    }
 
     // Makes weights of the logits. Whether O has to be multiplied by `factor`: m follows the maximum only
     // when a logit exceeds it by `slack`, so that in most blocks nobody waits for a maximum over lanes.
@@ -554,9 +568,22 @@ struct WgmmaConsumer {
                 const float next = row_max(top[i][0]);
                 factor[i] = 1.0f;
                 if (next > m[i] + slack) {
-                    factor[i] = exp2_approx(reference(i) - next * c);
+                    const float before = m[i], excess_before = excess(i);
                     m[i] = next;
+                    factor[i] = exp2_approx(fmaf(before - next, c, excess(i) - excess_before));
                     l[i] *= factor[i];
+                }
+            }
+        }
+        if (moved) any_large = __any_sync(0xffffffffu, is_large(0) || is_large(1));
+        if (any_large) {
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+                const float base = is_large(i) ? m[i] : 0.0f;
+#pragma unroll
+                for (int j = 0; j < kKeys / 8; ++j) {
+                    s[j][2 * i] -= base;
+                    s[j][2 * i + 1] -= base;
                 }
             }
         }
@@ -605,8 +632,7 @@ struct WgmmaConsumer {
         for (int i = 0; i < 2; ++i) {
             row[i] = tile.row(warp_row + lane / 4 + 8 * i);
             top[i] = m[i] == kNothing ? -infinity() : m[i];
-            // Weights were relative to a rounded m c; others take them relative to m itself.
-            exact[i] = m[i] == kNothing ? 1.0f : exp2_approx(fmaf(-m[i], c, reference(i)));
+            exact[i] = exp2_approx(-excess(i));  // others take weights relative to m itself
             sum[i] = row_sum(l[i]) * exact[i];
         }
         if (all.attention.splits > 1) {

@@ -26,7 +26,8 @@ struct TensorMapRequest {
 };
 
 // Writes a map whose boxes are swizzled by 128 bytes, and zeros where they reach beyond the tensor. `map` has
-// kTensorMapBytes; kernels want it at a multiple of 64. No device is touched. Throws DriverError.
+// kTensorMapBytes; kernels want it at a multiple of 64. REQUIRES: a current context, though no device is
+// touched. Throws DriverError.
 void encode_tensor_map(const Api& api, const TensorMapRequest& request, void* map);
 
 }  // namespace attnsmith::driver

@@ -5,6 +5,7 @@
 #include <initializer_list>
 
 #include "attnsmith/error.hpp"
+#include "driver/device.hpp"
 #include "driver/tensor_map.hpp"
 #include "planner/attention_wgmma.hpp"
 
@@ -76,12 +77,13 @@ abi::TensorMap encode(const driver::Api& api, const char* name, const void* data
 
 }  // namespace
 
-void make_wgmma_arguments(const driver::Api& api, const AttentionSpec& spec,
+void make_wgmma_arguments(const driver::Api& api, int device, const AttentionSpec& spec,
                           const planner::KernelConfig& kernel, const planner::Launch& launch,
                           const abi::AttentionArguments& attention, abi::WgmmaArguments& arguments) {
     const abi::AttentionArguments& a = attention;
     arguments.attention = a;
-    if (launch.grid == 0) return;  // no queries, and nothing to launch
+    if (launch.grid == 0) return;                   // no queries, and nothing to launch
+    const driver::ContextScope scope(api, device);  // which encoding a map needs
     arguments.warpgroup_tokens = planner::kWarpgroupRows / a.group;
     arguments.sequence_tiles = static_cast<std::int32_t>(launch.sequence_tiles);
     arguments.draw = static_cast<std::int32_t>(launch.draw);

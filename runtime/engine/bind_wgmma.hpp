@@ -9,8 +9,8 @@
 namespace attnsmith::engine {
 
 // `attention` is what make_arguments() gives for the same spec and launch. Throws InvalidRequest for strides
-// that no map has.
-void make_wgmma_arguments(const driver::Api& api, const AttentionSpec& spec,
+// that no map has, DriverError.
+void make_wgmma_arguments(const driver::Api& api, int device, const AttentionSpec& spec,
                           const planner::KernelConfig& kernel, const planner::Launch& launch,
                           const abi::AttentionArguments& attention, abi::WgmmaArguments& arguments);
 

@@ -177,8 +177,8 @@ Call Kernel::bind(const AttentionTensors& tensors, const Batch& batch, Workspace
     const void* arguments = &attention;
     if (kernel.plan.attention->family == planner::Family::attention_wgmma) {
         call.impl_->wgmma_arguments = std::make_unique<abi::WgmmaArguments>();
-        engine::make_wgmma_arguments(*kernel.api, kernel.plan.problem.spec, *kernel.plan.attention, launch,
-                                     attention, *call.impl_->wgmma_arguments);
+        engine::make_wgmma_arguments(*kernel.api, kernel.device, kernel.plan.problem.spec,
+                                     *kernel.plan.attention, launch, attention, *call.impl_->wgmma_arguments);
         arguments = call.impl_->wgmma_arguments.get();
     }
     call.impl_->add(*kernel.attention, launch.grid, arguments);

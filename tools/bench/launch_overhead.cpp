@@ -93,7 +93,7 @@ class BareCall {
         arguments_ = engine::make_arguments(plan.problem, operands.tensors, operands.batch, shape, launch,
                                             workspace_.data());
         if (plan.attention->family == planner::Family::attention_wgmma) {
-            engine::make_wgmma_arguments(*api, plan.problem.spec, *plan.attention, launch, arguments_,
+            engine::make_wgmma_arguments(*api, 0, plan.problem.spec, *plan.attention, launch, arguments_,
                                          wgmma_arguments_);
             parameters_[0] = &wgmma_arguments_;
         }

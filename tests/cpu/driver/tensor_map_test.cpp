@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "attnsmith/error.hpp"
+#include "driver/device.hpp"
 #include "support/catch.hpp"
 #include "support/fake_cuda/fake_cuda.h"
 
@@ -27,6 +28,7 @@ TensorMapRequest request() {
 
 TEST_CASE("a tensor map is encoded as asked", "[driver]") {
     const auto api = driver::Api::open(ATTNSMITH_FAKE_CUDA);
+    const driver::ContextScope scope(*api, 0);
     alignas(64) std::array<std::byte, driver::kTensorMapBytes> bytes{};
     driver::encode_tensor_map(*api, request(), bytes.data());
     fake_cuda_tensor_map map;
@@ -52,6 +54,7 @@ TEST_CASE("a tensor map is encoded as asked", "[driver]") {
 
 TEST_CASE("what the driver refuses to encode is an error of its call", "[driver]") {
     const auto api = driver::Api::open(ATTNSMITH_FAKE_CUDA);
+    const driver::ContextScope scope(*api, 0);
     const auto refuses = [&](auto change) {
         TensorMapRequest changed = request();
         change(changed);

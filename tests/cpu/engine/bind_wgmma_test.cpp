@@ -57,7 +57,7 @@ Bound bind(const AttentionSpec& spec, const AttentionTensors& tensors, const Bat
     void* const workspace = at(9, DType::i32, {1}).data;
     const auto attention = engine::make_arguments(plan.problem, tensors, batch, shape, launch, workspace);
     Bound bound{*plan.attention, {}, {}, {}, {}};
-    engine::make_wgmma_arguments(*api, plan.problem.spec, *plan.attention, launch, attention,
+    engine::make_wgmma_arguments(*api, 0, plan.problem.spec, *plan.attention, launch, attention,
                                  bound.arguments);
     CHECK(std::memcmp(&bound.arguments.attention, &attention, sizeof attention) == 0);
     bound.q = decode(bound.arguments.q), bound.k = decode(bound.arguments.k),

@@ -361,6 +361,7 @@ EXPORT CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType typ
                                           .swizzle = swizzle,
                                           .promotion = promotion,
                                           .fill = fill};
+    if (current() == NULL) return CUDA_ERROR_INVALID_CONTEXT;
     if (rank < 1 || rank > 5 || address == NULL || (uint64_t)address % 16 != 0 || (uint64_t)map % 64 != 0)
         return CUDA_ERROR_INVALID_VALUE;
     if (type != CU_TENSOR_MAP_DATA_TYPE_FLOAT16 && type != CU_TENSOR_MAP_DATA_TYPE_BFLOAT16)
