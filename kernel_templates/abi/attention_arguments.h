@@ -15,7 +15,8 @@ inline constexpr uint32 kStatusQueryClamped = 1;
 inline constexpr uint32 kStatusKeyClamped = 2;
 inline constexpr uint32 kStatusPageOutOfRange = 4;
 
-// Bytes at the start of the workspace that belong to the status word.
+// Bytes at the start of the workspace that are zero before the first launch: the status word, and what
+// kernels count in, which is zero again after each launch. Two launches at a time must not share them.
 inline constexpr int64 kStatusBytes = 256;
 
 struct AttentionArguments {

@@ -176,6 +176,7 @@ struct WgmmaScheduler {
     // False if there is nothing to do.
     __device__ bool find(uint32 item, Work& found) const {
         const abi::AttentionArguments& args = all.attention;
+        __syncwarp();  // all lanes are done with what the slot held of an item without work
         const uint32 twos = (stream_tiles() + 1) / 2;
         const uint32 stream = item / 2 / twos;
         uint32 tile = item / 2 - stream * twos;  // from the last one on
@@ -295,9 +296,10 @@ struct WgmmaProducer {
     __device__ void load_v(const Work& work, int32 n, int32 v_page, int32 v_slot) {
         const int32 begin = work.keys.first - n * kKeys;  // rows before are to be zero, and from `end` on
         const int32 end = work.keys.end - n * kKeys;
-        // Outside of a tensor the copy engine itself gives zeros.
-        const bool ends_here =
-            !Config::paged && work.sequence.kv_first + work.keys.end >= all.attention.kv_tokens;
+        // Outside of a tensor the copy engine itself gives zeros; one without tokens has a map of something
+        // else.
+        const bool ends_here = !Config::paged && all.attention.kv_tokens > 0 &&
+                               work.sequence.kv_first + work.keys.end >= all.attention.kv_tokens;
         const bool clear = begin > 0 || (end < kKeys && !ends_here);
         const RingPlace<Config::stages> place(blocks);
         const uint32 full = shared.v_full(place.slot);
@@ -332,7 +334,7 @@ struct WgmmaProducer {
     __device__ void look_up(const Work& work, int32 n) {
         const abi::AttentionArguments& args = all.attention;
         const int32 key = n * kKeys + lane * all.box_keys;
-        page = abi::kUnbounded;
+        page = -1;
         slot = 0;
         if (lane * all.box_keys >= kKeys || key >= work.keys.end || key + all.box_keys <= work.keys.first)
             return;
@@ -435,6 +437,7 @@ struct WgmmaConsumer {
                 load_matrices(q[step], shared.q(warpgroup) + chunk / 8 * kLayout.q_panel +
                                            row * (abi::kWgmmaPanel * 2) + (chunk ^ row) % 8 * 16);
             }
+            fence_async_proxy();  // what was read is overwritten by the copy engine
             __syncwarp();
             free(shared.q_empty(warpgroup));
         }
@@ -561,13 +564,13 @@ struct WgmmaConsumer {
             top[i][0] = fmaxf(top[i][0], top[i][1]);
         }
         const float slack = all.slack;
-        const bool moved = __any_sync(0xffffffffu, top[0][0] > m[0] + slack || top[1][0] > m[1] + slack);
+        const bool moved = __any_sync(0xffffffffu, top[0][0] - m[0] > slack || top[1][0] - m[1] > slack);
         if (moved) {
 #pragma unroll
             for (int i = 0; i < 2; ++i) {
                 const float next = row_max(top[i][0]);
                 factor[i] = 1.0f;
-                if (next > m[i] + slack) {
+                if (next - m[i] > slack) {
                     const float before = m[i], excess_before = excess(i);
                     m[i] = next;
                     factor[i] = exp2_approx(fmaf(before - next, c, excess(i) - excess_before));

@@ -88,7 +88,8 @@ CallStatus Call::status() const {
 void Call::clear_status() const {
     const Impl& call = held(impl_, "Call");
     if (call.workspace == nullptr) return;
-    driver::fill(*call.kernel->api, call.workspace, 0, abi::kStatusBytes, call.kernel->device);
+    // Not what follows the word, which a launch under way may be counting in.
+    driver::fill(*call.kernel->api, call.workspace, 0, sizeof(std::uint32_t), call.kernel->device);
 }
 
 std::string Call::describe() const {

@@ -147,6 +147,28 @@ void add_unseen(Catalogue& catalogue) {
     }
 }
 
+// Many more tiles than a GPU holds CTAs, in odd and even numbers: a kernel that gives its CTAs tile after
+// tile loses none and takes none twice, in every launch.
+void add_many_tiles(Catalogue& catalogue) {
+    for (const bool is_causal : {false, true}) {
+        Case base = attention(DType::bf16, 64, 8, 8);
+        if (is_causal) base = causal(base);
+        const std::string mask = is_causal ? "causal" : "full";
+        const auto with = [&](const std::string& name, Case test, std::vector<std::int64_t> lengths) {
+            test = with_lengths(std::move(test), lengths, lengths);
+            test.spec.lse = true;
+            test.launches = 40;
+            add_over_kernels(catalogue, "many", name + " " + mask, test, Splitting::never);
+        };
+        with("dense 3 tiles of 128 rows", dense(base), std::vector<std::int64_t>(24, 300));
+        with("dense 2 tiles of 128 rows", dense(base), std::vector<std::int64_t>(24, 256));
+        std::vector<std::int64_t> mixed_lengths;
+        for (std::int64_t i = 0; i < 48; ++i) mixed_lengths.push_back(i * 37 % 290);
+        with("ragged", ragged(base), mixed_lengths);
+        with("paged", paged(base), mixed_lengths);
+    }
+}
+
 // Little work in each, for tools that slow a kernel down a hundredfold.
 void add_small(Catalogue& catalogue) {
     for (const Dims& dims : {Dims{40, 24}, Dims{64, 64}, Dims{128, 128}, Dims{192, 128}}) {
@@ -172,6 +194,7 @@ void add_kernels(Catalogue& catalogue) {
     add_masks_and_scores(catalogue);
     add_hostile(catalogue);
     add_unseen(catalogue);
+    add_many_tiles(catalogue);
     add_small(catalogue);
 }
 

@@ -129,14 +129,16 @@ void add_extremes(Catalogue& catalogue) {
             if (values.bf16_only && dtype == DType::f16) continue;
             const Case base = with_values(attention(dtype, 64, 4, 2), values);
             const std::string name = word(dtype) + " " + values.name;
-            add(catalogue, "extreme", name + " prefill",
-                with_lengths(ragged(causal(base)), {140, 20, 65}, {140, 300, 129}));
-            add(catalogue, "extreme", name + " decode",
-                with_lengths(paged(base), {1, 1, 1, 1}, {500, 64, 1, 129}));
+            // The larger spreads pick one key; what a split could lose there, the smaller ones show.
+            const Splitting splitting =
+                values.values <= Values::spread_1e4 ? Splitting::alternate : Splitting::never;
+            add_over_kernels(catalogue, "extreme", name + " prefill",
+                             with_lengths(ragged(causal(base)), {140, 20, 65}, {140, 300, 129}), splitting);
+            add_over_kernels(catalogue, "extreme", name + " decode",
+                             with_lengths(paged(base), {1, 1, 1, 1}, {500, 64, 1, 129}), splitting);
             Case sink = with_lengths(ragged(base), {140, 20}, {140, 300});
             sink.spec.sink = true;
             add(catalogue, "extreme", name + " sink", sink);
-            // The larger spreads pick one key; what a split could lose there, these show.
             if (values.values <= Values::spread_1e4)
                 add(catalogue, "extreme", name + " split", decode_one(paged(base), 6001));
         }

@@ -50,6 +50,12 @@ void add_nan(Catalogue& catalogue) {
         // All rows see the value: its component is NaN in all, the others and the LSE are as ever.
         add_over_kernels(catalogue, "nan", "in a value, " + name,
                          planted(lengths_of(base), {{Where::v, 0, 50, 1, 2, kNaN}}), Splitting::both);
+        // No keys in any tensor: zeros, whatever the queries are.
+        Case keyless = with_lengths(base, {40, 3}, {0, 0});
+        keyless.slack = 0;
+        add_over_kernels(catalogue, "nan", "in queries without keys, " + name,
+                         planted(keyless, {{Where::q, 0, 0, 0, 0, kNaN}, {Where::q, 0, 0, 0, 5, kNaN}}),
+                         Splitting::never);
     }
 }
 

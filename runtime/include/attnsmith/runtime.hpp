@@ -78,8 +78,9 @@ class ATTNSMITH_API Buffer {
 };
 
 // Scratch memory of one Call: device memory, 256-byte aligned, at least Kernel::workspace_bytes(...) long.
-// Its first 256 bytes hold the status that Call::status() reads: the caller zeroes them once, before the
-// first launch.
+// Its first 256 bytes hold the status that Call::status() reads, and what kernels count in: the caller zeroes
+// them once, before the first launch, and leaves them alone from then on. No two launches may use one
+// workspace at the same time: they would skip parts of each other's work.
 struct Workspace {
     void* data = nullptr;
     std::size_t bytes = 0;
