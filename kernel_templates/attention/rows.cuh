@@ -122,6 +122,12 @@ struct FragmentRows {
     template <int N>
     __device__ void adjust(float (&s)[N][4], const abi::AttentionArguments& args, int32 first_key) const {
         if constexpr (Config::softcap || Config::alibi) {
+            // From a query to the first key of its thread; all below 2^24 are exact, as their sums are.
+            float distance[2] = {};
+            if constexpr (Config::alibi) {
+#pragma unroll
+                for (int i = 0; i < 2; ++i) distance[i] = float(key_of(first_key, 0, 0) - position[i]);
+            }
 #pragma unroll
             for (int j = 0; j < N; ++j) {
 #pragma unroll
@@ -132,7 +138,7 @@ struct FragmentRows {
                     else
                         x = s[j][i] * args.scale;
                     if constexpr (Config::alibi)
-                        x = fmaf(slope[i / 2], float(key_of(first_key, j, i) - position[i / 2]), x);
+                        x = fmaf(slope[i / 2], distance[i / 2] + float(j * 8 + i % 2), x);
                     s[j][i] = x;
                 }
             }

@@ -1,7 +1,11 @@
 // Every kernel of the families, for every SM, through NVRTC: it compiles, spills nothing, keeps to the
 // registers and the shared memory that it was planned with, and is made of the instructions that its backend
 // promises.
+#include <elf.h>
+
+#include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <map>
 #include <mutex>
 #include <set>
@@ -9,6 +13,7 @@
 
 #include "compiler/cubin_info.hpp"
 #include "compiler/specialise.hpp"
+#include "planner/attention_wgmma.hpp"
 #include "planner/plan.hpp"
 #include "support/catch.hpp"
 #include "support/nvrtc.hpp"
@@ -18,8 +23,50 @@ using planner::KernelConfig;
 
 namespace {
 
-// Read off nvdisasm -hex.
-enum Opcode : std::uint16_t { kHmma = 0x23c, kLdsm = 0x83b, kLdgsts = 0xfae, kStl = 0x387, kLdl = 0x983 };
+// Read off nvdisasm -hex, as are the fields of Instruction.
+enum Opcode : std::uint16_t {
+    kHmma = 0x23c,
+    kLdsm = 0x83b,
+    kLdgsts = 0xfae,
+    kStl = 0x387,
+    kLdl = 0x983,
+    kMufu = 0x308,
+    kHgmmaShared = 0x9f0,  // A from shared memory
+    kHgmma = 0xdf0,        // A from registers
+    kWarpgroup = 0x9c5,
+    kUsetmaxreg = 0x9c8,
+    kUtmaldg = 0x5b4
+};
+
+struct Instruction {
+    std::uint64_t low, high;
+
+    int opcode() const { return static_cast<int>(low & 0xfff); }
+    int hgmma_n() const { return static_cast<int>((low >> 53 & 0x1f) + 1) * 8; }
+    int usetmaxreg_count() const { return static_cast<int>(low >> 32 & 0xff); }
+    bool is_ex2() const { return opcode() == kMufu && (high >> 10 & 0xf) == 2; }
+    // WARPGROUP.DEPBAR.LE gsb0, at_most
+    bool is_wait(unsigned at_most) const {
+        return opcode() == kWarpgroup && (low >> 47 & 1) == 1 && (high >> 8 & 0xff) == at_most;
+    }
+};
+
+// Of a cubin that CubinInfo has found to be sound.
+std::vector<Instruction> instructions_of(const std::vector<std::byte>& cubin) {
+    Elf64_Ehdr header;
+    std::memcpy(&header, cubin.data(), sizeof header);
+    std::vector<Instruction> instructions;
+    for (std::size_t i = 0; i < header.e_shnum; ++i) {
+        Elf64_Shdr section;
+        std::memcpy(&section, cubin.data() + header.e_shoff + i * sizeof section, sizeof section);
+        if (section.sh_type != SHT_PROGBITS || (section.sh_flags & SHF_EXECINSTR) == 0) continue;
+        const std::size_t before = instructions.size();
+        instructions.resize(before + section.sh_size / sizeof(Instruction));
+        std::memcpy(instructions.data() + before, cubin.data() + section.sh_offset,
+                    (instructions.size() - before) * sizeof(Instruction));
+    }
+    return instructions;
+}
 
 std::set<KernelConfig> kernels_of(const std::vector<AttentionSpec>& specs, int sm) {
     std::set<KernelConfig> kernels;
@@ -54,7 +101,10 @@ std::set<KernelConfig> kernels_on(int sm) {
         extras.alignment = alignment;
         specs.push_back(extras);
     }
-    return kernels_of(specs, sm);
+    std::set<KernelConfig> kernels = kernels_of(specs, sm);
+    // Those have a test of their own.
+    std::erase_if(kernels, [](const KernelConfig& k) { return k.backend == planner::Backend::wgmma; });
+    return kernels;
 }
 
 // Op merge: what head dims and alignments make of it, with both dtypes.
@@ -74,6 +124,87 @@ std::set<KernelConfig> merges_on(int sm) {
     return kernels_of(specs, sm);
 }
 
+// wgmma's kernels as planned over head dims, storage and what is done to logits, in either index type.
+std::set<KernelConfig> wgmma_kernels() {
+    std::vector<AttentionSpec> specs;
+    for (const auto& [qk, vo] : {std::pair{64, 64},
+                                 {72, 72},
+                                 {80, 80},
+                                 {96, 96},
+                                 {112, 112},
+                                 {120, 120},
+                                 {128, 128},
+                                 {136, 136},
+                                 {160, 160},
+                                 {192, 192},
+                                 {192, 128},
+                                 {200, 200},
+                                 {248, 248},
+                                 {256, 256}}) {
+        for (const bool paged : {false, true}) {
+            AttentionSpec spec{.dtype = paged ? DType::f16 : DType::bf16,
+                               .head_dim_qk = qk,
+                               .head_dim_vo = vo,
+                               .q_heads = 8,
+                               .kv_heads = 2};
+            if (paged) spec.kv = KvStorage::paged, spec.page_size = 16;
+            for (const Mask mask : {Mask::causal, Mask::full}) {  // the table's tiles may differ
+                spec.mask = mask;
+                specs.push_back(spec);
+            }
+            spec.alibi = true;
+            specs.push_back(spec);
+            if (qk % 64 != 0) continue;
+            spec.index_dtype = DType::i64;
+            spec.softcap = 50.0;
+            specs.push_back(spec);
+            spec.alibi = false;
+            specs.push_back(spec);
+        }
+    }
+    std::set<KernelConfig> kernels = kernels_of(specs, 90);
+    std::erase_if(kernels, [](const KernelConfig& k) { return k.backend != planner::Backend::wgmma; });
+    return kernels;
+}
+
+// What is wrong with a wgmma kernel beyond what may be wrong with any.
+void inspect_wgmma(const KernelConfig& kernel, const compiler::Compiled& compiled, const auto& expect) {
+    // Of the C75xx some say that products are serialised, others that registers are not handed over.
+    for (std::size_t at = 0; (at = compiled.log.find("(C7", at)) != std::string::npos; ++at)
+        expect(false, compiled.log.substr(at, compiled.log.find('\n', at) - at));
+    std::set<std::pair<int, int>> products;
+    std::set<int> registers;
+    std::vector<int> weights;  // from each wait for S to the wait for O that follows
+    bool copies = false, counts = false;
+    for (const Instruction& instruction : instructions_of(compiled.cubin)) {
+        const int opcode = instruction.opcode();
+        copies |= opcode == kUtmaldg;
+        if (opcode == kHgmma || opcode == kHgmmaShared) products.insert({opcode, instruction.hgmma_n()});
+        if (opcode == kUsetmaxreg) registers.insert(instruction.usetmaxreg_count());
+        if (instruction.is_wait(1)) {
+            counts = true;
+            weights.push_back(0);
+        } else if (instruction.is_wait(0)) {
+            counts = false;
+        } else if (counts && instruction.is_ex2()) {
+            ++weights.back();
+        }
+    }
+    expect(products == std::set<std::pair<int, int>>{{kernel.queries_in_registers ? kHgmma : kHgmmaShared,
+                                                      kernel.tile_kv},
+                                                     {kHgmma, kernel.head_dim_vo}},
+           "multiplies other shapes");
+    const auto [producer, consumer] = planner::warpgroup_registers(kernel);
+    expect(registers == std::set<int>{producer, consumer}, "hands over other registers");
+    expect(copies, "has no UTMALDG");
+    // The product with V hides the softmax only if no weight is made after the wait for it. A soft cap's tanh
+    // is another EX2.
+    const int expected = kernel.tile_kv / 2 * (kernel.softcap ? 2 : 1);
+    const int made = weights.empty() ? 0 : *std::min_element(weights.begin(), weights.end());
+    expect(made >= expected, "makes " + std::to_string(made) + " of " + std::to_string(expected) +
+                                 " EX2 before it waits for O");
+}
+
 // What is wrong with a kernel; empty if nothing is.
 std::string inspect(const compiler::Nvrtc& nvrtc, const KernelConfig& kernel) {
     const compiler::TranslationUnit unit = compiler::specialise(kernel);
@@ -85,7 +216,8 @@ std::string inspect(const compiler::Nvrtc& nvrtc, const KernelConfig& kernel) {
     const auto reports = compiler::parse_ptxas_log(compiled.log);
     expect(reports.size() == 1 && reports[0].entry == unit.entry, "no report of ptxas");
     if (reports.size() == 1) {
-        expect(reports[0].spill_store_bytes + reports[0].spill_load_bytes == 0, "spills");
+        expect(reports[0].spill_store_bytes + reports[0].spill_load_bytes == 0,
+               "spills " + std::to_string(reports[0].spill_store_bytes) + " bytes");
         expect(reports[0].stack_bytes == 0, "uses a stack");
         expect(reports[0].registers_per_thread <= kernel.registers_ceiling(),
                "too many registers for its occupancy");
@@ -106,8 +238,9 @@ std::string inspect(const compiler::Nvrtc& nvrtc, const KernelConfig& kernel) {
         expect((opcodes[kLdgsts] > 0) == (kernel.alignment >= 4),
                "LDGSTS: cp.async needs 4 bytes of alignment");
     } else {
-        expect(opcodes[kHmma] == 0, "multiplies on tensor cores");
+        expect(opcodes[kHmma] == 0, "has HMMA");
     }
+    if (info && kernel.backend == planner::Backend::wgmma) inspect_wgmma(kernel, compiled, expect);
     return wrong;
 }
 
@@ -144,6 +277,10 @@ TEST_CASE("the machine code of every kernel is as planned", "[compiler][machine_
         INFO("sm_" << device.sm);
         CHECK(inspect_all(kernels_on(device.sm)) == "");
     }
+}
+
+TEST_CASE("the machine code of every wgmma kernel is as planned", "[compiler][machine_code][wgmma]") {
+    CHECK(inspect_all(wgmma_kernels()) == "");
 }
 
 TEST_CASE("the machine code of every merge is as planned", "[compiler][machine_code][merge]") {

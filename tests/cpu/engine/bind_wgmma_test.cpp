@@ -2,7 +2,10 @@
 // records of what it was given.
 #include "engine/bind_wgmma.hpp"
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <iterator>
 #include <vector>
 
 #include "engine/bind.hpp"
@@ -32,9 +35,13 @@ Map decode(const abi::TensorMap& words) {
             {map.box, map.box + map.rank}};
 }
 
-bool is_zero(const abi::TensorMap& map) {
-    const abi::TensorMap zero{};
-    return std::memcmp(&map, &zero, sizeof zero) == 0;
+// Boxes are as of any other map: the kernel counts the bytes that they bring.
+void check_empty(const Map& map, std::uint64_t address, const Numbers& box) {
+    CHECK(map.address == address);
+    CHECK(map.extents[0] == 8);
+    CHECK(std::count(map.extents.begin() + 1, map.extents.end(), 1U) == std::ssize(box) - 1);
+    CHECK(map.strides == Numbers(box.size() - 1, 16));
+    CHECK(map.box == box);
 }
 
 AttentionSpec spec_of(std::int64_t q_heads, std::int64_t kv_heads) {
@@ -43,6 +50,7 @@ AttentionSpec spec_of(std::int64_t q_heads, std::int64_t kv_heads) {
 
 struct Bound {
     planner::KernelConfig kernel;
+    planner::Launch launch;
     abi::WgmmaArguments arguments;
     Map q, k, v;
 };
@@ -56,7 +64,7 @@ Bound bind(const AttentionSpec& spec, const AttentionTensors& tensors, const Bat
     const planner::Launch launch = planner::launch_of(plan, shape);
     void* const workspace = at(9, DType::i32, {1}).data;
     const auto attention = engine::make_arguments(plan.problem, tensors, batch, shape, launch, workspace);
-    Bound bound{*plan.attention, {}, {}, {}, {}};
+    Bound bound{*plan.attention, launch, {}, {}, {}, {}};
     engine::make_wgmma_arguments(*api, 0, plan.problem.spec, *plan.attention, launch, attention,
                                  bound.arguments);
     CHECK(std::memcmp(&bound.arguments.attention, &attention, sizeof attention) == 0);
@@ -85,7 +93,7 @@ TEST_CASE("a dense batch has maps of its tensors, whatever their strides", "[eng
     CHECK(bound.q.address == 0x1000000);
     CHECK(bound.q.extents == Numbers{128, 4, 100, 2, 3});
     CHECK(bound.q.strides == Numbers{272, 2064, 1088, 400000});
-    CHECK(bound.q.box == Numbers{64, 4, 32, 1, 1});
+    CHECK(bound.q.box == Numbers{64, 4, 16, 1, 1});
     CHECK(bound.k.address == 0x2000000 + 2 * 256);
     CHECK(bound.k.extents == Numbers{128, 300, 2, 3});
     CHECK(bound.k.strides == Numbers{256, 304 * 256, 2 * 304 * 256});
@@ -158,13 +166,13 @@ TEST_CASE("pages take the place of sequences, in either order", "[engine][wgmma]
     }
 }
 
-TEST_CASE("a tile of seven heads a token has 18 tokens", "[engine][wgmma]") {
+TEST_CASE("a warpgroup of seven heads a token has 9 tokens", "[engine][wgmma]") {
     const Bound bound = bind(spec_of(28, 4), dense(2, 100, 28, 200, 4), {});
     REQUIRE(bound.kernel.tile_q == 128);
     CHECK(bound.arguments.warpgroup_tokens == 9);
     CHECK(bound.q.extents == Numbers{128, 7, 100, 4, 2});
     CHECK(bound.q.strides == Numbers{256, 28 * 256, 7 * 256, 100 * 28 * 256});
-    CHECK(bound.q.box == Numbers{64, 7, 18, 1, 1});
+    CHECK(bound.q.box == Numbers{64, 7, 9, 1, 1});
 }
 
 TEST_CASE("an axis may be expanded, and one of extent 1 has any stride", "[engine][wgmma]") {
@@ -178,18 +186,20 @@ TEST_CASE("an axis may be expanded, and one of extent 1 has any stride", "[engin
     CHECK(bound.k.strides == Numbers{256, 16, 0});
 }
 
-TEST_CASE("a tensor without elements has a map of zeros", "[engine][wgmma]") {
+TEST_CASE("a tensor without elements has a map of 16 bytes of q", "[engine][wgmma]") {
     AttentionTensors tensors = dense(2, 100, 8, 0, 2);
     tensors.k.data = tensors.v.data = nullptr;
-    Bound bound = bind(spec_of(8, 2), tensors, {});
-    CHECK(!is_zero(bound.arguments.q));
-    CHECK(is_zero(bound.arguments.k));
-    CHECK(is_zero(bound.arguments.v));
-    tensors = dense(2, 0, 8, 100, 2);
+    const Bound bound = bind(spec_of(8, 2), tensors, {});
+    CHECK(bound.q.extents == Numbers{128, 4, 100, 2, 2});
+    for (const Map& map : {bound.k, bound.v})
+        check_empty(map, 0x1000000, {64, static_cast<std::uint64_t>(bound.kernel.tile_kv), 1, 1});
+}
+
+TEST_CASE("without queries there is nothing to launch and no map", "[engine][wgmma]") {
+    AttentionTensors tensors = dense(2, 0, 8, 100, 2);
     tensors.q.data = tensors.o.data = nullptr;
-    bound = bind(spec_of(8, 2), tensors, {});
-    CHECK(is_zero(bound.arguments.q));
-    CHECK(!is_zero(bound.arguments.k));
+    const Bound bound = bind(spec_of(8, 2), tensors, {});
+    for (const Map& map : {bound.q, bound.k, bound.v}) CHECK(map.extents.empty());
 }
 
 TEST_CASE("a stride that no map has is refused by its tensor's axis", "[engine][wgmma]") {
@@ -207,4 +217,47 @@ TEST_CASE("a stride that no map has is refused by its tensor's axis", "[engine][
     error = refused([&] { bind(spec_of(8, 2), tensors, {}); });
     CHECK(error.field() == "q.strides[2]");
     CHECK(error.value() == std::to_string(kFar / 4));
+}
+
+TEST_CASE("the kernel draws tiles as they were launched", "[engine][wgmma]") {
+    AttentionSpec spec = spec_of(8, 2);
+    const Bound few = bind(spec, dense(2, 100, 8, 300, 2), {});
+    CHECK(few.launch.sequence_tiles == 4);  // 100 tokens of 4 heads in tiles of 128 rows
+    CHECK(few.arguments.sequence_tiles == 4);
+    CHECK(few.arguments.draw == 1);
+
+    spec.mask = Mask::causal;
+    const Bound many = bind(spec, dense(8, 1000, 8, 1000, 2), {});
+    CHECK(many.arguments.sequence_tiles == 32);
+    CHECK(many.arguments.draw == 2);
+
+    // The tiles of sequences that may be as long as the longest are bounded by the tokens that there are.
+    spec.kv = KvStorage::ragged;
+    const Bound packed = bind(spec,
+                              {.q = at(1, DType::bf16, {1000, 8, 128}),
+                               .k = at(2, DType::bf16, {1000, 2, 128}),
+                               .v = at(3, DType::bf16, {1000, 2, 128}),
+                               .o = at(4, DType::bf16, {1000, 8, 128})},
+                              {.q_indptr = at(5, DType::i32, {6}),
+                               .kv_indptr = at(6, DType::i32, {6}),
+                               .max_q_len = 900,
+                               .max_kv_len = 900});
+    CHECK(packed.arguments.attention.tiles == 1000 / 32 + 5);
+    CHECK(packed.arguments.sequence_tiles == 0);
+}
+
+TEST_CASE("weights may reach 2 to the 8th before a row's exponents are moved", "[engine][wgmma]") {
+    AttentionSpec spec = spec_of(8, 2);
+    AttentionTensors tensors = dense(2, 100, 8, 300, 2);
+    const auto reach = [&] {
+        const abi::WgmmaArguments arguments = bind(spec, tensors, {}).arguments;
+        return std::exp2(arguments.slack * arguments.attention.scale_log2);
+    };
+    CHECK(std::abs(reach() - 256.0F) < 0.01F);
+    spec.scale = 2.5;
+    CHECK(std::abs(reach() - 256.0F) < 0.01F);
+    // These make logits of what they transform before the softmax, which then does not scale.
+    spec.softcap = 30.0;
+    CHECK(std::abs(reach() - 256.0F) < 0.01F);
+    CHECK(std::abs(bind(spec, tensors, {}).arguments.slack - 8.0 * std::log(2.0)) < 1e-5);
 }

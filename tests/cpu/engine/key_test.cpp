@@ -1,4 +1,5 @@
 // The key of a kernel: all that decides its machine code, and nothing else.
+#include <algorithm>
 #include <set>
 
 #include "compiler/embedded.hpp"
@@ -52,6 +53,27 @@ TEST_CASE("a key covers every header that the source can reach", "[engine]") {
         CHECK(source.fields_json.find(header) != std::string::npos);
     }
     CHECK(source.fields_json.find("merge_splits") == std::string::npos);
+}
+
+TEST_CASE("a wgmma kernel's key covers what only it includes", "[engine][wgmma]") {
+    const auto cubins = cubins_without_cache();
+    const auto set = kernels({.head_dim_qk = 64, .q_heads = 1}, 90);
+    const auto family = [&](planner::Family wanted) {
+        const auto found = std::ranges::find(set, wanted, &planner::KernelConfig::family);
+        REQUIRE(found != set.end());
+        return cubins.source_of(*found).fields_json;
+    };
+    const std::string wgmma = family(planner::Family::attention_wgmma);
+    const std::string mma = family(planner::Family::attention_mma);
+    for (const char* header : {"attention/attention_wgmma.cuh", "abi/attention_wgmma.h", "common/wgmma.cuh",
+                               "common/tma.cuh", "common/mbarrier.cuh"}) {
+        CAPTURE(header);
+        CHECK(wgmma.find(header) != std::string::npos);
+        CHECK(mma.find(header) == std::string::npos);
+    }
+    CHECK(wgmma.find("attention/rows.cuh") != std::string::npos);
+    CHECK(wgmma.find("attention_mma.cuh") == std::string::npos);
+    CHECK(wgmma.find("sm_90a") != std::string::npos);
 }
 
 TEST_CASE("a merge's key covers its own headers, not the attention's", "[engine][merge]") {

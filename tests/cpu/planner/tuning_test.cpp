@@ -274,12 +274,14 @@ TEST_CASE("a tile that cannot be is passed over, and the plan says why", "[plann
     CHECK(
         contains(reason(plan_of(spec, {}), "wgmma"), "no tuning table has a tile for head dims 128 and 128"));
 
-    // A tile that has no room for these head dims may have it for smaller ones, and a group must fit its
-    // rows.
+    // A tile that has no room for these head dims may have it for smaller ones.
     entries = {entry_of(80, 80, 192, 128), entry_of(128, 128, 128, 128)};
     CHECK(plan_of(spec_of(80, 80), entries).attention->tile_q == 128);
     CHECK(plan_of(spec_of(64, 64), entries).attention->tile_q == 192);
-    spec = problem::validate({.head_dim_qk = 64, .q_heads = 150, .kv_heads = 1}, {}).spec;
+    // A group fits the rows of a warpgroup or none.
+    spec = problem::validate({.head_dim_qk = 64, .q_heads = 64, .kv_heads = 1}, {}).spec;
     CHECK(plan_of(spec, entries).attention->tile_q == 192);
-    CHECK(contains(reason(plan_of(spec, {entries[1]}), "wgmma 128x128 stages 2"), "150 query heads"));
+    spec = problem::validate({.head_dim_qk = 64, .q_heads = 65, .kv_heads = 1}, {}).spec;
+    CHECK(plan_of(spec, entries).attention->backend == planner::Backend::mma);
+    CHECK(contains(reason(plan_of(spec, entries), "wgmma"), "65 query heads"));
 }

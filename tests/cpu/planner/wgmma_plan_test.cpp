@@ -126,8 +126,11 @@ TEST_CASE("what wgmma cannot serve is refused in one line", "[planner][wgmma]") 
     CHECK(contains(refusal(paged(spec_of(128, 128), 12)), "pages of 12 keys"));
     CHECK(contains(refusal(paged(spec_of(128, 128), 4)), "pages of 4 keys"));
     spec = spec_of(128, 128);
-    spec.q_heads = 200, spec.kv_heads = 1;
-    CHECK(contains(refusal(spec), "200 query heads"));
+    spec.q_heads = 65, spec.kv_heads = 1;
+    CHECK(contains(refusal(spec), "65 query heads"));
+    CHECK(contains(refusal(spec), "a warpgroup takes whole tokens in 64 rows"));
+    spec.q_heads = 64;
+    CHECK(wgmma_kernel(spec).rows_per_tile(64) % 64 == 0);
 }
 
 TEST_CASE("a box of keys divides the tile and the page", "[planner][wgmma]") {
@@ -178,7 +181,9 @@ TEST_CASE("a wgmma launch has as many CTAs as the device has SMs, or fewer", "[p
             plan, {.batch = batch, .q_tokens = batch * q_len, .max_q_len = q_len, .max_kv_len = 4096});
     };
     CHECK(launch_of(8, 4096).tiles == 8 * 128);  // 32 tokens of 4 heads
+    CHECK(launch_of(8, 4096).sequence_tiles == 128);
     CHECK(launch_of(8, 4096).items == 8 * 128 * 8);
+    CHECK(launch_of(8, 4096).draw == 1);
     CHECK(launch_of(8, 4096).grid == plan.device.sm_count);
     CHECK(launch_of(1, 33).items == 2 * 8);
     CHECK(launch_of(1, 33).grid == 2 * 8);
@@ -188,6 +193,50 @@ TEST_CASE("a wgmma launch has as many CTAs as the device has SMs, or fewer", "[p
         planner::launch_of(mma, {.batch = 8, .q_tokens = 8 * 4096, .max_q_len = 4096, .max_kv_len = 4096});
     CHECK(many.grid == many.items);
     CHECK(many.grid > mma.device.sm_count);
+}
+
+TEST_CASE("tiles go by twos, so that an odd number leaves a place empty", "[planner][wgmma]") {
+    const planner::Plan plan = plan_of(spec_of(128, 128), {8, 4096, 4096});
+    // Uniform: a stream is a sequence's KV head.
+    planner::Launch launch =
+        planner::launch_of(plan, {.batch = 3, .q_tokens = 3 * 65, .max_q_len = 65, .max_kv_len = 4096});
+    CHECK(launch.tiles == 3 * 3);
+    CHECK(launch.sequence_tiles == 3);
+    CHECK(launch.items == 4 * 3 * 8);
+    CHECK(launch.grid == 4 * 3 * 8);
+    // Packed: a stream is a KV head. At most 1000 / 32 + 6 tiles, which are 37.
+    launch = planner::launch_of(plan, {.batch = 6, .q_tokens = 1000, .max_q_len = 900, .max_kv_len = 4096});
+    CHECK(launch.tiles == 37);
+    CHECK(launch.sequence_tiles == 0);
+    CHECK(launch.items == 38 * 8);
+    CHECK(launch.grid == plan.device.sm_count);
+}
+
+TEST_CASE("a CTA draws a long and a short tile where a mask makes them so", "[planner][wgmma]") {
+    const auto launch_of = [](const AttentionSpec& spec, std::int64_t batch) {
+        const planner::Plan plan = plan_of(spec, {8, 4096, 4096});
+        REQUIRE(plan.attention->backend == Backend::wgmma);
+        REQUIRE(plan.attention->tile_q == 128);
+        REQUIRE(plan.device.sm_count == 132);
+        return planner::launch_of(
+            plan, {.batch = batch, .q_tokens = batch * 64, .max_q_len = 64, .max_kv_len = 4096});
+    };
+    AttentionSpec causal = spec_of(128, 128), left = causal, right = causal;
+    causal.mask = Mask::causal;
+    left.window_left = 1023;
+    right.window_right = 1023;
+    for (const AttentionSpec& spec : {causal, left, right}) {
+        CHECK(launch_of(spec, 8).items == 128);  // each its own SM
+        CHECK(launch_of(spec, 8).draw == 1);
+        CHECK(launch_of(spec, 8).grid == 128);
+        CHECK(launch_of(spec, 9).items == 144);
+        CHECK(launch_of(spec, 9).draw == 2);
+        CHECK(launch_of(spec, 9).grid == 72);
+        CHECK(launch_of(spec, 64).draw == 2);
+        CHECK(launch_of(spec, 64).grid == 132);
+    }
+    CHECK(launch_of(spec_of(128, 128), 64).draw == 1);
+    CHECK(launch_of(spec_of(128, 128), 9).grid == 132);
 }
 
 TEST_CASE("the items of a persistent launch are counted in 32 bits", "[planner][wgmma]") {
@@ -207,7 +256,11 @@ TEST_CASE("a wgmma tile holds whole tokens", "[planner][wgmma]") {
     CHECK(kernel.rows_per_tile(1) == 128);
     CHECK(kernel.rows_per_tile(4) == 128);
     CHECK(kernel.rows_per_tile(7) == 126);
-    CHECK(kernel.rows_per_tile(128) == 128);
+    CHECK(kernel.rows_per_tile(40) == 80);
+    CHECK(kernel.rows_per_tile(64) == 128);
+    kernel.tile_q = 192;
+    CHECK(kernel.rows_per_tile(7) == 189);
+    CHECK(kernel.rows_per_tile(64) == 192);
     AttentionSpec spec = spec_of(128, 128);
     spec.q_heads = 56;
     planner::Plan plan = plan_of(spec, {1, 4096, 4096});
