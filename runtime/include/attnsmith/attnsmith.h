@@ -314,7 +314,7 @@ typedef struct attnsmith_merge_tensors {
 } attnsmith_merge_tensors;
 
 /* attnsmith::Workspace: device memory, 256-byte aligned, whose first 256 bytes the caller zeroed once, before
- * the first launch. */
+ * the first launch, and leaves alone from then on. No two launches may use one at the same time. */
 typedef struct attnsmith_workspace {
     size_t size;
     void* data;
