@@ -52,6 +52,7 @@ class Call:
     def launch(self, stream: Any = None) -> None:
         """Enqueues the kernels on `stream`: a number (CUstream), a stream of torch or CuPy, or None for the one that
         is current in the framework of q. Allocates nothing, waits for nothing, may be captured in a CUDA graph.
+        A call holds one workspace: bind once more for launches that may run at the same time.
 
         Raises DriverError.
         """
