@@ -114,6 +114,20 @@ class CliTest(unittest.TestCase):
         return result.json()
 
 
+@unittest.skipUnless(FAKE_CUDA, "ATTNSMITH_FAKE_CUDA names no stub of libcuda")
+class FakeGpuTest(CliTest):
+    """With a stub of the driver, which computes nothing."""
+
+    def setUp(self):
+        super().setUp()
+        (self.folder / "driver").mkdir()
+        shutil.copy(FAKE_CUDA, self.folder / "driver/libcuda.so.1")
+
+    def environment(self, **changes):
+        path = os.pathsep.join(filter(None, [str(self.folder / "driver"), os.environ.get("LD_LIBRARY_PATH")]))
+        return super().environment(**{"LD_LIBRARY_PATH": path, "CUDA_VISIBLE_DEVICES": None, **changes})
+
+
 def examples(text):
     """The examples of a --help, as argument lists."""
     return [shlex.split(line)[1:] for line in text.splitlines() if line.startswith("  attnsmith ") and

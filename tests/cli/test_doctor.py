@@ -1,10 +1,8 @@
 """attnsmith doctor, and what else depends on the machine."""
 
 import os
-import shutil
-import unittest
 
-from support import FAKE_CUDA, LLAMA, SMALL, CliTest, main
+from support import LLAMA, SMALL, CliTest, FakeGpuTest, main
 
 
 class Doctor(CliTest):
@@ -57,18 +55,8 @@ class Doctor(CliTest):
         self.assertFalse((self.folder / "home").exists(), "bench wrote to the cache")
 
 
-@unittest.skipUnless(FAKE_CUDA, "ATTNSMITH_FAKE_CUDA names no stub of libcuda")
-class FakeGpu(Doctor):
-    """With a stub of the driver, which computes nothing. The real NVRTC may want more of a driver than it has."""
-
-    def setUp(self):
-        super().setUp()
-        (self.folder / "driver").mkdir()
-        shutil.copy(FAKE_CUDA, self.folder / "driver/libcuda.so.1")
-
-    def environment(self, **changes):
-        path = os.pathsep.join(filter(None, [str(self.folder / "driver"), os.environ.get("LD_LIBRARY_PATH")]))
-        return super().environment(**{"LD_LIBRARY_PATH": path, "CUDA_VISIBLE_DEVICES": None, **changes})
+class FakeGpu(FakeGpuTest, Doctor):
+    """The real NVRTC may want more of a driver than the stub has."""
 
     def prewarm_without_gpu(self):
         self.prewarm_small("kernels", env={"LD_LIBRARY_PATH": os.environ.get("LD_LIBRARY_PATH")})

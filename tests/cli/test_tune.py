@@ -1,13 +1,10 @@
 """attnsmith tune, and the tables that it writes."""
 
 import json
-import os
-import shutil
 import signal
 import time
-import unittest
 
-from support import FAKE_CUDA, REPOSITORY, CliTest, main
+from support import REPOSITORY, CliTest, FakeGpuTest, main
 
 PREFILL = ["--head-dim", "128", "--q-heads", "8", "--q-len", "4096", "--kv-len", "4096"]
 
@@ -91,20 +88,10 @@ class Tuning(CliTest):
                 self.assert_refused(self.run_cli("tune", *flags), word)
 
 
-@unittest.skipUnless(FAKE_CUDA, "ATTNSMITH_FAKE_CUDA names no stub of libcuda")
-class FakeGpu(CliTest):
-    """With a stub of the driver, on which every tile is as good as any."""
+class FakeGpu(FakeGpuTest):
+    """Every tile is as good as any there."""
 
     SMALL = ["--head-dim", "256", "--q-heads", "4", "--q-len", "64", "--kv-len", "64", "--cache", "kernels", "--quick"]
-
-    def setUp(self):
-        super().setUp()
-        (self.folder / "driver").mkdir()
-        shutil.copy(FAKE_CUDA, self.folder / "driver/libcuda.so.1")
-
-    def environment(self, **changes):
-        path = os.pathsep.join(filter(None, [str(self.folder / "driver"), os.environ.get("LD_LIBRARY_PATH")]))
-        return super().environment(**{"LD_LIBRARY_PATH": path, "CUDA_VISIBLE_DEVICES": None, **changes})
 
     def read(self, name):
         return json.loads((self.folder / name).read_text(encoding="utf-8"))
