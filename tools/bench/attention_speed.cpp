@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "bench/attention_inputs.hpp"
+#include "bench/event_timer.hpp"
 #include "bench/statistics.hpp"
 #include "driver/memory.hpp"
 #include "engine/runtime_impl.hpp"
@@ -20,19 +21,15 @@ AttentionSpeed measure_attention(Runtime& runtime, const AttentionRequest& reque
     const std::vector<Call> calls = inputs.bind(kernel);
     speed.kernels = calls.front().describe();
 
-    const auto& api = runtime.impl().driver();
-    const driver::Stream stream(api);
-    const driver::Event start(api), end(api);
+    const EventTimer timer(runtime.impl().driver());
     std::vector<double> times;
     double total = 0;
     for (int i = -5; total < seconds * 1000 || i < 5; ++i) {
-        start.record(stream.handle());
-        calls[static_cast<std::size_t>(i + 5) % calls.size()].launch(stream.handle());
-        end.record(stream.handle());
-        end.synchronize();
+        const Call& call = calls[static_cast<std::size_t>(i + 5) % calls.size()];
+        const double ms = timer.ms([&](Stream stream) { call.launch(stream); });
         if (i < 0) continue;  // warm-up
-        times.push_back(driver::elapsed_ms(start, end));
-        total += times.back();
+        times.push_back(ms);
+        total += ms;
     }
     speed.launches = static_cast<int>(times.size());
     speed.median_ms = median(times);
@@ -44,15 +41,12 @@ double measure_copy_bandwidth(Runtime& runtime) {
     constexpr std::size_t kBytes = std::size_t{1} << 30;
     const auto& api = runtime.impl().driver();
     const Buffer from = runtime.allocate(kBytes), to = runtime.allocate(kBytes);
-    const driver::Stream stream(api);
-    const driver::Event start(api), end(api);
+    const EventTimer timer(api);
     std::vector<double> times;
     for (int i = 0; i < 20; ++i) {
-        start.record(stream.handle());
-        driver::copy_async(*api, to.data(), from.data(), kBytes, stream.handle());
-        end.record(stream.handle());
-        end.synchronize();
-        if (i >= 5) times.push_back(driver::elapsed_ms(start, end));
+        const double ms = timer.ms(
+            [&](Stream stream) { driver::copy_async(*api, to.data(), from.data(), kBytes, stream); });
+        if (i >= 5) times.push_back(ms);
     }
     return 2.0 * kBytes / (median(times) * 1e-3);
 }

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "bench/attention_inputs.hpp"
+#include "bench/event_timer.hpp"
 #include "bench/statistics.hpp"
 #include "engine/runtime_impl.hpp"
 #include "planner/attention_wgmma.hpp"
@@ -36,9 +37,7 @@ class Bench {
           plan_(planner::make_plan(problem, runtime.impl().traits(ordinal_), runtime.impl().tuning)),
           inputs_(runtime, problem),
           flops_(attention_flops(problem)),
-          stream_(runtime.impl().driver()),
-          start_(runtime.impl().driver()),
-          end_(runtime.impl().driver()) {
+          timer_(runtime.impl().driver()) {
         plan_.split = {};
     }
 
@@ -114,11 +113,10 @@ class Bench {
 
     // Milliseconds of one launch. A launch that fails leaves the context unfit for any other.
     double time(const Contender& one, int launches) try {
-        start_.record(stream_.handle());
-        for (int i = 0; i < launches; ++i) one.calls[next_set_++ % one.calls.size()].launch(stream_.handle());
-        end_.record(stream_.handle());
-        end_.synchronize();
-        return driver::elapsed_ms(start_, end_) / launches;
+        const double ms = timer_.ms([&](Stream stream) {
+            for (int i = 0; i < launches; ++i) one.calls[next_set_++ % one.calls.size()].launch(stream);
+        });
+        return ms / launches;
     } catch (const DriverError& error) {
         throw Error(fmt::format("{}: {}", one.speed.kernel.name(), error.what()));
     }
@@ -129,8 +127,7 @@ class Bench {
     planner::Plan plan_;
     AttentionInputs inputs_;
     double flops_;
-    driver::Stream stream_;
-    driver::Event start_, end_;
+    EventTimer timer_;
     std::size_t next_set_ = 0;
 };
 
