@@ -111,32 +111,40 @@ std::vector<KernelConfig> attention_wgmma_candidates(const AttentionSpec& spec, 
     return candidates;
 }
 
-std::optional<TunedKernel> attention_wgmma_kernel(const AttentionSpec& spec, const DeviceTraits& device,
-                                                  const TuningTable& tuning, std::vector<Refusal>& rejected) {
+std::vector<TunedKernel> attention_wgmma_kernels(const AttentionSpec& spec, const DeviceTraits& device,
+                                                 const TuningTable& tuning, std::vector<Refusal>& rejected) {
+    std::vector<TunedKernel> kernels;
     if (const auto reason = attention_wgmma_refusal(spec, device)) {
         rejected.push_back({"wgmma", *reason});
-        return std::nullopt;
+        return kernels;
     }
-    std::vector<TuningTile> tried;  // larger head dims repeat the tiles of smaller ones
+    std::vector<TuningTile> passed_over;  // larger head dims repeat the tiles of smaller ones
     for (const TuningEntry& entry : tuning.entries_for(match_of(spec, device.sm))) {
+        const std::optional<int> max_rows = entry.match.max_rows;
+        // All its rows are those of a better entry.
+        if (!kernels.empty() && max_rows && *max_rows <= *kernels.back().max_rows) continue;
         const TuningTile& tile = entry.tile;
-        if (std::find(tried.begin(), tried.end(), tile) != tried.end()) continue;
-        tried.push_back(tile);
+        if (std::find(passed_over.begin(), passed_over.end(), tile) != passed_over.end()) continue;
         auto reason = unknown_tile(tile, spec.kv == KvStorage::paged);
         if (!reason) {
             const KernelConfig kernel = config_of(spec, device, tile);
             reason = over_budget(kernel, device);
-            if (!reason) return TunedKernel{kernel, entry.source};
+            if (!reason) {
+                kernels.push_back({kernel, entry.source, max_rows});
+                if (!max_rows) break;
+                continue;
+            }
         }
+        passed_over.push_back(tile);
         rejected.push_back({fmt::format("wgmma {}x{} stages {}", tile.tile_q, tile.tile_kv, tile.stages),
                             fmt::format("of the {} entry for head dims {} and {}: {}",
                                         entry.source == TileSource::user ? "user's" : "table's",
                                         entry.match.head_dim_qk, entry.match.head_dim_vo, *reason)});
     }
-    if (tried.empty())
+    if (kernels.empty() && passed_over.empty())
         rejected.push_back({"wgmma", fmt::format("no tuning table has a tile for head dims {} and {} or more",
                                                  spec.head_dim_qk, spec.head_dim_vo)});
-    return std::nullopt;
+    return kernels;
 }
 
 int wgmma_box_keys(const KernelConfig& kernel, std::int64_t page_size) {

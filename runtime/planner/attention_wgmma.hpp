@@ -23,12 +23,14 @@ std::vector<KernelConfig> attention_wgmma_candidates(const AttentionSpec& spec, 
 struct TunedKernel {
     KernelConfig kernel{};
     TileSource source = TileSource::table;
+    std::optional<int> max_rows{};  // packed query rows that it is for; absent: any
 };
 
-// The one of the kernel set: with the first of the table's tiles for the spec that is legal. Why there is
-// none, and why a tile is passed over, goes to `rejected`.
-std::optional<TunedKernel> attention_wgmma_kernel(const AttentionSpec& spec, const DeviceTraits& device,
-                                                  const TuningTable& tuning, std::vector<Refusal>& rejected);
+// Those of the kernel set, by rising max_rows: each is for what has more rows than the one before. With the
+// first of the table's tiles for the spec and so many rows that is legal; sizes may share a tile. Why there
+// is none, and why a tile is passed over, goes to `rejected`.
+std::vector<TunedKernel> attention_wgmma_kernels(const AttentionSpec& spec, const DeviceTraits& device,
+                                                 const TuningTable& tuning, std::vector<Refusal>& rejected);
 
 // Keys of a TMA box: tile_kv, or what tiles and pages have as their greatest common divisor.
 int wgmma_box_keys(const KernelConfig& kernel, std::int64_t page_size);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 
 #include "abi/attention_arguments.h"
@@ -85,6 +86,24 @@ std::int64_t resident_ctas(const Plan& plan) {
     return std::int64_t{plan.device.sm_count} * plan.attention->ctas_per_sm;
 }
 
+// The wgmma kernel for so many packed query rows goes to `kernels`; why not the others, to `rejected`.
+void add_wgmma(const std::vector<TunedKernel>& wgmma, std::int64_t rows, std::vector<TunedKernel>& kernels,
+               std::vector<Refusal>& rejected) {
+    const auto own = std::find_if(wgmma.begin(), wgmma.end(), [&](const TunedKernel& one) {
+        return !one.max_rows || *one.max_rows >= rows;
+    });
+    for (auto one = wgmma.begin(); one != wgmma.end(); ++one) {
+        if (one == own) {
+            kernels.push_back(*one);
+        } else if (own == wgmma.end() || one->kernel != own->kernel) {
+            rejected.push_back(
+                {one->kernel.name(),
+                 one < own ? fmt::format("for up to {} packed query rows", *one->max_rows)
+                           : fmt::format("for more than {} packed query rows", *std::prev(one)->max_rows)});
+        }
+    }
+}
+
 // Whether the mask gives some queries of a sequence more keys than others.
 bool has_unequal_rows(const AttentionSpec& spec) {
     return spec.mask == Mask::causal || spec.window_left || spec.window_right;
@@ -98,9 +117,10 @@ KernelSet kernel_set(const AttentionSpec& spec, int sm, const TuningTable& tunin
         set.kernels.push_back(merge_states_kernel(spec, traits_of(sm)));
         return set;
     }
-    if (const auto wgmma = attention_wgmma_kernel(spec, traits_of(sm), tuning, set.rejected)) {
-        set.kernels.push_back(wgmma->kernel);
-        set.wgmma_source = wgmma->source;
+    set.wgmma = attention_wgmma_kernels(spec, traits_of(sm), tuning, set.rejected);
+    for (const TunedKernel& one : set.wgmma) {
+        if (std::find(set.kernels.begin(), set.kernels.end(), one.kernel) == set.kernels.end())
+            set.kernels.push_back(one.kernel);
     }
     const std::vector<KernelConfig> mma = attention_mma_kernels(spec, traits_of(sm), set.rejected);
     set.kernels.insert(set.kernels.end(), mma.begin(), mma.end());
@@ -126,16 +146,23 @@ Plan make_plan(const problem::Problem& problem, const DeviceTraits& device, cons
                     .rows = std::max<std::int64_t>(1, problem.sizes.q_len * problem.group_size()),
                     .keys = effective_keys(problem),
                     .group = problem.group_size()};
+    std::vector<TunedKernel> kernels;
+    add_wgmma(set.wgmma, work.rows, kernels, plan.rejected);
+    for (const KernelConfig& kernel : set.kernels) {
+        if (kernel.family != Family::attention_wgmma) kernels.push_back({kernel, TileSource::model});
+    }
+    if (kernels.empty())
+        throw Unsupported(fmt::format("no kernel for this attention on sm_{}", device.sm), plan.rejected);
     Choice best;
     std::vector<Choice> choices;
-    for (std::size_t i = 0; i < set.kernels.size(); ++i) {
-        Choice choice = best_split(set.kernels[i], device, work);
+    for (std::size_t i = 0; i < kernels.size(); ++i) {
+        Choice choice = best_split(kernels[i].kernel, device, work);
         choice.kernel = i;
         choices.push_back(choice);
         if (choice.clocks < best.clocks) best = choice;
     }
-    plan.attention = set.kernels[best.kernel];
-    if (plan.attention->family == Family::attention_wgmma) plan.tile_source = set.wgmma_source;
+    plan.attention = kernels[best.kernel].kernel;
+    plan.tile_source = kernels[best.kernel].source;
     plan.split = best.split;
     // Splits were counted over the keys that a row sees; chunks lie over all keys.
     if (plan.split.chunk > 0)
@@ -143,7 +170,7 @@ Plan make_plan(const problem::Problem& problem, const DeviceTraits& device, cons
     for (const Choice& choice : choices) {
         if (choice.kernel == best.kernel) continue;
         plan.rejected.push_back(
-            {set.kernels[choice.kernel].name(),
+            {kernels[choice.kernel].kernel.name(),
              fmt::format("estimated {:.2f}x the time of the chosen kernel for {} packed query rows",
                          choice.clocks / best.clocks, work.rows)});
     }

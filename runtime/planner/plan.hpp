@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "attnsmith/error.hpp"
+#include "planner/attention_wgmma.hpp"
 #include "planner/device_traits.hpp"
 #include "planner/kernel_config.hpp"
 #include "planner/tuning.hpp"
@@ -43,8 +44,8 @@ struct Plan {
 };
 
 struct KernelSet {
-    std::vector<KernelConfig> kernels{};
-    TileSource wgmma_source = TileSource::table;  // of its tile, where there is one
+    std::vector<KernelConfig> kernels{};  // each once
+    std::vector<TunedKernel> wgmma{};     // which of them are for how many rows
     std::vector<Refusal> rejected{};
 };
 

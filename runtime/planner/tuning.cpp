@@ -1,6 +1,7 @@
 #include "planner/tuning.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <tuple>
 
 #include "planner/tuning_embedded.hpp"
@@ -28,7 +29,8 @@ auto rank(const TuningEntry& entry) {
     const int open = !match.dtype + !match.softcap + !match.alibi;
     // Of pairs that are as large, the one with less output: its accumulators are what registers are short of.
     return std::tuple(match.head_dim_qk + match.head_dim_vo, match.head_dim_vo,
-                      entry.source != TileSource::user, open);
+                      entry.source != TileSource::user, open,
+                      match.max_rows.value_or(std::numeric_limits<int>::max()));
 }
 
 }  // namespace

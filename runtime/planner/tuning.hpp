@@ -31,11 +31,13 @@ struct TuningMatch {
     MaskClass mask = MaskClass::full;
     std::optional<DType> dtype{};
     std::optional<bool> softcap{}, alibi{};
+    // Packed query rows of a sequence and KV head, q_len * group, up to which the entry holds.
+    std::optional<int> max_rows{};
 
     auto operator<=>(const TuningMatch&) const = default;
 };
 
-// With nothing left open. The spec is a validated one's.
+// With nothing left open but the rows, which are no fact of a spec. The spec is a validated one's.
 TuningMatch match_of(const AttentionSpec& spec, int sm);
 
 struct TuningTile {
@@ -63,8 +65,8 @@ class TuningTable {
     const std::vector<TuningEntry>& entries() const { return entries_; }
 
     // The entries whose tiles a spec may take, the best first: those of its own head dims, then those of
-    // larger ones, the nearest first. At the same head dims users' win over the repository's, and of one
-    // table those that leave less open.
+    // larger ones, the nearest first. At the same head dims users' win over the repository's, of one table
+    // those that leave less open, and of these the ones for fewer rows. However many rows an entry is for.
     std::vector<TuningEntry> entries_for(const TuningMatch& wanted) const;
 
   private:

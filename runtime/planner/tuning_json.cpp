@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -87,7 +88,8 @@ constexpr std::array<std::string_view, 2> kStorages = {"contiguous", "paged"};
 constexpr std::array kMasks = {MaskClass::full, MaskClass::causal, MaskClass::window};
 
 TuningMatch parse_match(const Object& object) {
-    object.accept({"sm", "head_dim_qk", "head_dim_vo", "kv", "mask", "dtype", "softcap", "alibi"});
+    object.accept(
+        {"sm", "head_dim_qk", "head_dim_vo", "kv", "mask", "dtype", "softcap", "alibi", "max_rows"});
     TuningMatch match;
     match.sm = object.integer("sm", 1, 80, 999);
     match.head_dim_qk = object.integer("head_dim_qk", 8, 8, 256);
@@ -103,6 +105,8 @@ TuningMatch parse_match(const Object& object) {
     }
     match.softcap = object.boolean("softcap");
     match.alibi = object.boolean("alibi");
+    if (object.find("max_rows") != nullptr)
+        match.max_rows = object.integer("max_rows", 1, 1, std::numeric_limits<int>::max());
     return match;
 }
 
@@ -147,6 +151,7 @@ nlohmann::ordered_json match_json(const TuningMatch& match) {
     if (match.dtype) result["dtype"] = to_string(*match.dtype);
     if (match.softcap) result["softcap"] = *match.softcap;
     if (match.alibi) result["alibi"] = *match.alibi;
+    if (match.max_rows) result["max_rows"] = *match.max_rows;
     return result;
 }
 

@@ -163,11 +163,13 @@ TEST_CASE("the repository's tables have a legal tile for all they name", "[plann
         if (entry.match.mask != MaskClass::full) spec.mask = Mask::causal;
         if (entry.match.mask == MaskClass::window) spec.window_left = 1023;
         std::vector<Refusal> rejected;
-        const auto tuned = planner::attention_wgmma_kernel(problem::validate(spec, {}).spec,
-                                                           planner::traits_of(entry.match.sm),
-                                                           planner::repository_tuning(), rejected);
+        const auto kernels = planner::attention_wgmma_kernels(problem::validate(spec, {}).spec,
+                                                              planner::traits_of(entry.match.sm),
+                                                              planner::repository_tuning(), rejected);
         CAPTURE(spec.head_dim_qk, spec.head_dim_vo, entry.match.paged);
-        REQUIRE(tuned);
+        const auto tuned = std::ranges::find(kernels, entry.match.max_rows, &planner::TunedKernel::max_rows);
+        REQUIRE(tuned != kernels.end());
+        REQUIRE(!kernels.back().max_rows);
         CHECK(rejected.empty());
         CHECK(tuned->kernel.tile_q == entry.tile.tile_q);
         CHECK(tuned->kernel.tile_kv == entry.tile.tile_kv);

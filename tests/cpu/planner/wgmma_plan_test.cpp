@@ -35,13 +35,17 @@ planner::Plan plan_of(const AttentionSpec& spec, const PlanSizes& sizes, int sm 
                               planner::repository_tuning());
 }
 
-KernelConfig wgmma_kernel(const AttentionSpec& spec) {
+std::vector<planner::TunedKernel> wgmma_kernels(const AttentionSpec& spec) {
     std::vector<Refusal> rejected;
-    const auto tuned = planner::attention_wgmma_kernel(problem::validate(spec, {}).spec, hopper(),
-                                                       planner::repository_tuning(), rejected);
-    REQUIRE(tuned);
-    CHECK(tuned->source == planner::TileSource::table);
-    return tuned->kernel;
+    return planner::attention_wgmma_kernels(problem::validate(spec, {}).spec, hopper(),
+                                            planner::repository_tuning(), rejected);
+}
+
+// That of the most rows.
+KernelConfig wgmma_kernel(const AttentionSpec& spec) {
+    const std::vector<planner::TunedKernel> kernels = wgmma_kernels(spec);
+    REQUIRE(!kernels.empty());
+    return kernels.back().kernel;
 }
 
 std::vector<KernelConfig> candidates(const AttentionSpec& spec) {
@@ -51,8 +55,9 @@ std::vector<KernelConfig> candidates(const AttentionSpec& spec) {
 // Why sm_90 has no kernel for the spec: one reason for the whole backend.
 std::string refusal(const AttentionSpec& spec) {
     std::vector<Refusal> rejected;
-    CHECK(!planner::attention_wgmma_kernel(problem::validate(spec, {}).spec, hopper(),
-                                           planner::repository_tuning(), rejected));
+    CHECK(planner::attention_wgmma_kernels(problem::validate(spec, {}).spec, hopper(),
+                                           planner::repository_tuning(), rejected)
+              .empty());
     CHECK(candidates(spec).empty());
     REQUIRE(rejected.size() == 1);
     CHECK(rejected[0].candidate == "wgmma");
@@ -89,9 +94,14 @@ TEST_CASE("sm_90 has a wgmma kernel for every head dim from 64 to 256", "[planne
                 spec.mask = mask;
                 for (const AttentionSpec& stored : {spec, paged(spec, 16)}) {
                     CAPTURE(qk, vo, stored.kv == KvStorage::paged);
-                    const KernelConfig chosen = wgmma_kernel(stored);
+                    const std::vector<planner::TunedKernel> tuned = wgmma_kernels(stored);
                     const std::vector<KernelConfig> legal = candidates(stored);
-                    REQUIRE(std::count(legal.begin(), legal.end(), chosen) == 1);
+                    REQUIRE(!tuned.empty());
+                    REQUIRE(!tuned.back().max_rows);
+                    for (const auto& [chosen, source, max_rows] : tuned) {
+                        CHECK(source == planner::TileSource::table);
+                        REQUIRE(std::count(legal.begin(), legal.end(), chosen) == 1);
+                    }
                     for (const KernelConfig& kernel : legal) check_legal(kernel);
                 }
             }
