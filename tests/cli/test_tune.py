@@ -40,6 +40,17 @@ class Tuning(CliTest):
         reasons = {one["candidate"]: one["reason"] for one in plan["rejected"]}
         self.assertIn("of the user's entry for head dims 128 and 128: needs", reasons["wgmma 128x256 stages 2"])
 
+    def test_a_tile_for_short_sequences(self):
+        file = self.write("short.json", table(144, max_rows=4095))
+        plan = ["plan", "--head-dim", "128", "--q-heads", "8", "--kv-len", "4096", "--sm", "90", "--json", "--tuning",
+                file]
+        for q_len, tuning, reason in [("4095", "user", "for more than 4095 packed query rows"),
+                                      ("4096", "table", "for up to 4095 packed query rows")]:
+            result = self.assert_ok(self.run_cli(*plan, "--q-len", q_len)).json()
+            self.assert_plan(result)
+            self.assertEqual(result["kernels"][0]["tuning"], tuning)
+            self.assertIn(reason, [one["reason"] for one in result["rejected"]])
+
     def test_prewarm_compiles_what_is_planned(self):
         file = self.write("first.json", table(144))
         result = self.run_cli("prewarm", *PREFILL, "--sm", "90", "--cache", "kernels", "--json", "--tuning", file)
@@ -82,6 +93,9 @@ class Tuning(CliTest):
         for flags, word in [(["--out", "nowhere/tuning.json"], "nowhere/tuning.json"), (["--out", self.folder], "directory"),
                             (["--out", ""], "cannot be written"), (["--out", broken], "entries[0].tile.tile_kv"),
                             (["--seconds", "0"], "seconds"), (["--seconds", "soon"], "seconds"),
+                            (["--max-rows", "1024"], "--max-rows is for a request"),
+                            ([*PREFILL, "--max-rows", "0"], "max-rows"), ([*PREFILL, "--max-rows", "4095"], "4096"),
+                            (["--head-dim", "64", "--q-heads", "8", "--kv-heads", "2", "--max-rows", "4096"], "16384"),
                             (["--head-dim", "7", "--q-heads", "8"], "head_dim"), (["--mask", "causal"], "head_dim"),
                             (["--tuning", broken], "--tuning")]:
             with self.subTest(flags=flags):
@@ -120,6 +134,12 @@ class FakeGpu(FakeGpuTest):
         self.assert_ok(self.run_cli("tune", *self.SMALL, "--out", "tuning.json"))
         grown = self.read("tuning.json")["entries"]
         self.assertEqual([one["match"]["mask"] for one in grown], ["full", "causal"])
+        for _ in range(2):
+            result = self.assert_ok(self.run_cli("tune", *self.SMALL, "--max-rows", "64", "--out", "tuning.json"))
+            self.assertIn("full mask, up to 64 packed query rows; batch 1, q_len 64", result.out)
+            self.assertIn("tuning.json: 3 entries, 1 of them measured now", result.out)
+        bounds = [(one["match"]["mask"], one["match"].get("max_rows")) for one in self.read("tuning.json")["entries"]]
+        self.assertEqual(bounds, [("full", None), ("full", 64), ("causal", None)])
         plan = self.assert_ok(self.run_cli("plan", "--head-dim", "256", "--q-heads", "8", "--q-len", "4096", "--kv-len",
                                            "4096", "--sm", "90", "--json", "--tuning", "tuning.json")).json()
         self.assertEqual(plan["kernels"][0]["tuning"], "user")

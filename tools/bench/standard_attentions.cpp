@@ -46,11 +46,14 @@ std::vector<ModelAttention> standard_attentions() {
 
 PlanSizes tuning_sizes() { return {.batch = 4, .q_len = 4096, .kv_len = 4096}; }
 
-std::vector<ModelAttention> tuning_attentions() {
+std::vector<TuningAttention> tuning_attentions() {
     constexpr Heads kTuned[] = {{64, 64, 32, 8},    {80, 80, 32, 8},   {96, 96, 32, 8},
                                 {112, 112, 32, 8},  {128, 128, 32, 8}, {160, 160, 32, 8},
                                 {192, 128, 32, 32}, {192, 192, 32, 8}, {256, 256, 32, 8}};
-    std::vector<ModelAttention> attentions;
+    // So short that the rows a tile has too many count, without a group that would make more of them.
+    constexpr PlanSizes kShort = {.batch = 32, .q_len = 512, .kv_len = 512};
+    constexpr int kShortRows = 1024;
+    std::vector<TuningAttention> attentions;
     for (const Heads& heads : kTuned) {
         AttentionSpec spec{.head_dim_qk = heads.dim_qk,
                            .head_dim_vo = heads.dim_vo,
@@ -62,9 +65,13 @@ std::vector<ModelAttention> tuning_attentions() {
             causal.mask = window.mask = Mask::causal;
             window.window_left = 1023;
             for (const AttentionSpec& masked : {spec, causal, window}) {
-                ModelAttention attention;
-                attention.request = {.spec = masked, .sizes = tuning_sizes()};
-                attentions.push_back(std::move(attention));
+                TuningAttention one;
+                one.attention.request = {.spec = masked, .sizes = tuning_sizes()};
+                attentions.push_back(one);
+                one.attention.request.sizes = kShort;
+                one.attention.request.spec.kv_heads = masked.q_heads;
+                one.max_rows = kShortRows;
+                attentions.push_back(std::move(one));
             }
         }
     }

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "bench/attention_inputs.hpp"
@@ -33,15 +34,26 @@ using planner::TuningMatch;
 constexpr const char* kDetails =
     "Times the kernels with every tile that they could have, for the attention of a request, those of a\n"
     "model, or a list of usual ones; batch, q_len and kv_len are 4, 4096 and 4096 where they are not given.\n"
+    "Of the usual ones short sequences, up to 1024 packed query rows (q_len times the query heads to each "
+    "KV\n"
+    "head), have tiles of their own; --max-rows N makes such tiles for a request of at most so many rows.\n"
     "--out writes the best of each as a tuning table (schema attnsmith.tuning/1): entries for other\n"
     "attentions stay as they are in FILE. --tuning FILE, or ATTNSMITH_TUNING, lets planning go by it.\n"
     "Needs a GPU. Ctrl-C writes nothing (exit code 130). Exits 1 when something could not be measured; the\n"
     "rest is written all the same.\n\n"
     "Examples:\n"
     "  attnsmith tune --out tuning.json\n"
-    "  attnsmith tune --head-dim 72 --q-heads 16 --mask causal --out tuning.json";
+    "  attnsmith tune --head-dim 72 --q-heads 16 --mask causal --out tuning.json\n"
+    "  attnsmith tune --head-dim 64 --q-heads 16 --batch 32 --q-len 512 --kv-len 512 --max-rows 1024";
 
-constexpr std::int64_t kDefaultSeconds = 270;
+constexpr std::int64_t kDefaultSeconds = 540;
+
+// What is to be measured, whatever the GPU.
+struct Shape {
+    std::string name;
+    problem::Problem problem;
+    std::optional<int> max_rows;
+};
 
 struct Class {
     TuningMatch match;
@@ -54,44 +66,82 @@ std::string text_of(const TuningMatch& match) {
                     match.paged ? "paged" : "contiguous", to_string(match.mask));
     if (match.softcap) text += ", softcap";
     if (match.alibi) text += ", alibi";
+    if (match.max_rows) text += fmt::format(", up to {} packed query rows", *match.max_rows);
     return text;
 }
 
 // What is left open holds for more than was measured: dtypes run at one rate, and a tile for plain logits is
 // the next best for others.
-TuningMatch class_of(const AttentionSpec& spec, int sm) {
-    TuningMatch match = planner::match_of(spec, sm);
+TuningMatch class_of(const Shape& shape, int sm) {
+    TuningMatch match = planner::match_of(shape.problem.spec, sm);
+    match.max_rows = shape.max_rows;
     match.dtype.reset();
     if (match.softcap == false) match.softcap.reset();
     if (match.alibi == false) match.alibi.reset();
     return match;
 }
 
-Asked asked_of(const Command& command) {
-    if (has_request(command)) return read_asked(command);
-    return {.model = false, .attentions = bench::tuning_attentions(), .unsupported = {}, .sms = {}};
+void require_rows(const Shape& shape) {
+    const std::int64_t rows = shape.problem.sizes.q_len * shape.problem.group_size();
+    if (!shape.max_rows || rows <= *shape.max_rows) return;
+    throw InvalidRequest(
+        "max_rows", std::to_string(*shape.max_rows),
+        fmt::format("at least the packed query rows of what is measured: {}, of q_len {} and "
+                    "{} query heads to each KV head",
+                    rows, shape.problem.sizes.q_len, shape.problem.group_size()));
+}
+
+Shape shape_of(const ModelAttention& attention, std::optional<int> max_rows) {
+    const auto& [spec, sizes, sms] = attention.request;
+    if (spec.op != Op::attention) throw InvalidRequest("op", std::string(to_string(spec.op)), "attention");
+    const PlanSizes measured = sizes == PlanSizes{} ? bench::tuning_sizes() : sizes;
+    return {name_of(attention), problem::validate(spec, measured), max_rows};
+}
+
+struct Work {
+    std::vector<Shape> shapes;
+    std::vector<UnsupportedPart> unsupported;
+    std::vector<int> sms;
+};
+
+Work work_of(const Command& command) {
+    Work work;
+    if (!has_request(command)) {
+        if (command.has("max-rows"))
+            throw BadUsage(
+                "--max-rows is for a request or a model: the usual attentions have bounds of their own");
+        for (const auto& [attention, max_rows] : bench::tuning_attentions())
+            work.shapes.push_back(shape_of(attention, max_rows));
+        return work;
+    }
+    std::optional<int> max_rows;
+    if (command.has("max-rows"))
+        max_rows = static_cast<int>(command.integer("max-rows", 1, std::numeric_limits<int>::max(), 1));
+    Asked asked = read_asked(command);
+    for (const ModelAttention& attention : asked.attentions) {
+        work.shapes.push_back(shape_of(attention, max_rows));
+        require_rows(work.shapes.back());
+    }
+    work.unsupported = std::move(asked.unsupported);
+    work.sms = std::move(asked.sms);
+    return work;
 }
 
 // Each class once, with the attention that has the most to compute.
-std::vector<Class> classes_of(const std::vector<ModelAttention>& attentions,
-                              const planner::DeviceTraits& device, std::vector<Refused>& refused) {
+std::vector<Class> classes_of(const std::vector<Shape>& shapes, const planner::DeviceTraits& device,
+                              std::vector<Refused>& refused) {
     std::vector<Class> classes;
-    for (const ModelAttention& attention : attentions) {
-        const auto& [spec, sizes, sms] = attention.request;
-        if (spec.op != Op::attention)
-            throw InvalidRequest("op", std::string(to_string(spec.op)), "attention");
-        const problem::Problem problem =
-            problem::validate(spec, sizes == PlanSizes{} ? bench::tuning_sizes() : sizes);
-        if (const auto reason = planner::attention_wgmma_refusal(problem.spec, device)) {
-            refused.push_back({name_of(attention), *reason});
+    for (const Shape& shape : shapes) {
+        if (const auto reason = planner::attention_wgmma_refusal(shape.problem.spec, device)) {
+            refused.push_back({shape.name, *reason});
             continue;
         }
-        const TuningMatch match = class_of(problem.spec, device.sm);
+        const TuningMatch match = class_of(shape, device.sm);
         const auto known = std::ranges::find(classes, match, &Class::match);
         if (known == classes.end()) {
-            classes.push_back({match, problem});
-        } else if (bench::attention_flops(problem) > bench::attention_flops(known->problem)) {
-            known->problem = problem;
+            classes.push_back({match, shape.problem});
+        } else if (bench::attention_flops(shape.problem) > bench::attention_flops(known->problem)) {
+            known->problem = shape.problem;
         }
     }
     return classes;
@@ -196,7 +246,7 @@ Tuned tune(Runtime& runtime, const std::vector<Class>& classes, const planner::D
 }
 
 int run_tune(const Command& command) {
-    const Asked asked = asked_of(command);
+    const Work asked = work_of(command);
     const std::chrono::seconds budget(command.integer("seconds", 1, 86400, kDefaultSeconds));
     std::vector<TuningEntry> entries = old_entries(command);
     const Gpus gpus = find_gpus();
@@ -210,7 +260,7 @@ int run_tune(const Command& command) {
             throw InvalidRequest("sm", std::to_string(sm), fmt::format("{}, this machine's GPU", device.sm));
     }
     std::vector<Refused> refused = refused_parts(asked.unsupported);
-    const std::vector<Class> classes = classes_of(asked.attentions, device, refused);
+    const std::vector<Class> classes = classes_of(asked.shapes, device, refused);
     const Tuned tuned = tune(runtime, classes, device,
                              {command.has("quick"), Clock::now() + budget, watch.token()}, progress, refused);
     if (watch.interrupted()) {
@@ -239,6 +289,8 @@ void add_tune(Command& parent) {
     Command& command =
         parent.add_command("tune", "Measure which tiles are the best on this machine's GPU", kDetails);
     command.add_value("out", "FILE", "the tuning table to write, or to add to");
+    command.add_value("max-rows", "N",
+                      "write entries for up to N packed query rows of a sequence and KV head (default: any)");
     command.add_switch("quick", "fewer tiles and rounds");
     command.add_value("seconds", "N", fmt::format("time for all of it (default {})", kDefaultSeconds));
     add_cache_flag(command);

@@ -49,6 +49,23 @@ PlanSizes random_sizes(std::mt19937& random) {
     return {.batch = 1 + up_to(9), .q_len = up_to(14), .kv_len = up_to(17)};
 }
 
+// The repository's, with bounds between the sizes for some of its entries.
+planner::TuningTable random_tuning(std::mt19937& random) {
+    std::vector<planner::TuningEntry> entries = planner::repository_tuning().entries();
+    std::erase_if(entries,
+                  [](const planner::TuningEntry& entry) { return entry.match.max_rows.has_value(); });
+    for (std::size_t i = 0, all = entries.size(); i < all; ++i) {
+        for (std::size_t bounds = random() % 3; bounds > 0; --bounds) {
+            planner::TuningEntry entry = entries[i];
+            entry.match.max_rows = 1 << (5 + random() % 12);
+            entry.tile.tile_q = random() % 2 ? 128 : 192;
+            entry.tile.tile_kv = 64 + 32 * static_cast<int>(random() % 3);
+            entries.push_back(entry);
+        }
+    }
+    return planner::TuningTable(entries);
+}
+
 bool contains(const std::vector<KernelConfig>& set, const KernelConfig& kernel) {
     return std::find(set.begin(), set.end(), kernel) != set.end();
 }
@@ -58,15 +75,17 @@ bool contains(const std::vector<KernelConfig>& set, const KernelConfig& kernel) 
 TEST_CASE("every plan's kernels are in the kernel set of its spec and SM", "[planner]") {
     std::mt19937 random(20260101);
     const auto devices = planner::known_devices();
+    const planner::TuningTable tables[] = {planner::repository_tuning(), random_tuning(random),
+                                           random_tuning(random)};
     int planned = 0;
     for (int i = 0; i < 10000; ++i) {
         const problem::Problem problem = problem::validate(random_spec(random), random_sizes(random));
         planner::DeviceTraits device = devices[random() % devices.size()];
-        const std::vector<KernelConfig> set =
-            planner::kernel_set(problem.spec, device.sm, planner::repository_tuning()).kernels;
+        const planner::TuningTable& tuning = tables[random() % std::size(tables)];
+        const std::vector<KernelConfig> set = planner::kernel_set(problem.spec, device.sm, tuning).kernels;
         device.sm_count = 1 + static_cast<int>(random() % 300);
         device.name = "some other product";
-        const planner::Plan plan = planner::make_plan(problem, device, planner::repository_tuning());
+        const planner::Plan plan = planner::make_plan(problem, device, tuning);
         REQUIRE(contains(set, *plan.attention));
         REQUIRE(contains(set, plan.merge));
         ++planned;

@@ -58,7 +58,7 @@ std::string reason(const planner::Plan& plan, const std::string& candidate) {
 json good() {
     return json::parse(R"({"schema": "attnsmith.tuning/1", "entries": [
         {"match": {"sm": 90, "head_dim_qk": 128, "head_dim_vo": 64, "kv": "paged", "mask": "window",
-                   "dtype": "fp16", "softcap": true, "alibi": false},
+                   "dtype": "fp16", "softcap": true, "alibi": false, "max_rows": 1024},
          "tile": {"backend": "wgmma", "tile_q": 128, "tile_kv": 96, "stages": 3},
          "measured": {"device": "some GPU", "tflops": 1.5}},
         {"match": {"sm": 90, "head_dim_qk": 64, "head_dim_vo": 64, "kv": "contiguous", "mask": "full"},
@@ -75,11 +75,11 @@ TEST_CASE("a table's JSON says all of its entries", "[planner][tuning]") {
     const std::vector<TuningEntry> entries = parse(good());
     REQUIRE(entries.size() == 2);
     const auto& [match, tile, measured, source] = entries[0];
-    CHECK(match == planner::TuningMatch{90, 128, 64, true, MaskClass::window, DType::f16, true, false});
+    CHECK(match == planner::TuningMatch{90, 128, 64, true, MaskClass::window, DType::f16, true, false, 1024});
     CHECK(tile == planner::TuningTile{planner::Backend::wgmma, 128, 96, 3});
     CHECK(json::parse(measured)["device"] == "some GPU");
     CHECK(source == TileSource::user);
-    CHECK(entries[1].match == planner::TuningMatch{90, 64, 64, false, MaskClass::full, {}, {}, {}});
+    CHECK(entries[1].match == planner::TuningMatch{90, 64, 64, false, MaskClass::full, {}, {}, {}, {}});
     CHECK(entries[1].measured.empty());
 
     CHECK(test::schema_errors("tuning.schema.json", good()) == "");
@@ -115,6 +115,9 @@ TEST_CASE("what is wrong with a table is named by file and field", "[planner][tu
         {"/entries/1/match/mask", "sliding", "my.json: entries[1].match.mask"},
         {"/entries/1/match/dtype", "bfloat16", "my.json: entries[1].match.dtype"},
         {"/entries/1/match/softcap", 30, "my.json: entries[1].match.softcap"},
+        {"/entries/1/match/max_rows", 0, "my.json: entries[1].match.max_rows"},
+        {"/entries/1/match/max_rows", 2147483648, "my.json: entries[1].match.max_rows"},
+        {"/entries/1/match/max_rows", nullptr, "my.json: entries[1].match.max_rows"},
         {"/entries/1/match/q_heads", 8, "my.json: entries[1].match.q_heads"},
         {"/entries/1/tile/backend", "mma", "my.json: entries[1].tile.backend"},
         {"/entries/1/tile/tile_q", 100, "my.json: entries[1].tile.tile_q"},
@@ -231,6 +234,93 @@ TEST_CASE("what leaves less open wins, and a user over the repository", "[planne
     // A user's tile for larger heads is further away than the repository's for these.
     entries.push_back(entry_of(136, 128, 128, 96, TileSource::user));
     CHECK(keys_for(entries, spec) == std::vector{64, 80, 48, 32, 16, 96});
+}
+
+TEST_CASE("of entries that serve as well, those for fewer rows come first", "[planner][tuning]") {
+    const AttentionSpec spec = spec_of(64, 64);
+    // The keys of the tiles of the kernel set, and the rows that they are for.
+    const auto classes = [&](const std::vector<TuningEntry>& entries) {
+        std::vector<Refusal> rejected;
+        std::vector<std::pair<int, std::optional<int>>> found;
+        for (const auto& one :
+             planner::attention_wgmma_kernels(spec, planner::traits_of(90), TuningTable(entries), rejected))
+            found.emplace_back(one.kernel.tile_kv, one.max_rows);
+        return found;
+    };
+    using Classes = std::vector<std::pair<int, std::optional<int>>>;
+    const auto bounded = [](TuningEntry entry, int max_rows) {
+        entry.match.max_rows = max_rows;
+        return entry;
+    };
+    const TuningEntry any = entry_of(64, 64, 128, 80);
+    const TuningEntry few = bounded(entry_of(64, 64, 128, 96), 1024);
+    const TuningEntry fewer = bounded(entry_of(64, 64, 128, 112), 100);
+    CHECK(keys_for({any, few, fewer}, spec) == std::vector{112, 96, 80});
+    CHECK(classes({any, few, fewer}) == Classes{{112, 100}, {96, 1024}, {80, {}}});
+    CHECK(classes({few}) == Classes{{96, 1024}});
+    // A user's entry serves all rows that it holds for; so does one for what the spec has, or nearer heads.
+    TuningEntry users = bounded(entry_of(64, 64, 128, 128, TileSource::user), 500);
+    CHECK(classes({any, few, fewer, users}) == Classes{{128, 500}, {96, 1024}, {80, {}}});
+    users.match.max_rows.reset();
+    CHECK(classes({any, few, fewer, users}) == Classes{{128, {}}});
+    TuningEntry plain = entry_of(64, 64, 128, 144);
+    plain.match.softcap = false;
+    CHECK(classes({any, few, fewer, plain}) == Classes{{144, {}}});
+    CHECK(classes({any, bounded(entry_of(72, 64, 128, 96), 1024)}) == Classes{{80, {}}});
+    CHECK(classes({few, entry_of(72, 64, 128, 80)}) == Classes{{96, 1024}, {80, {}}});
+    // What cannot be leaves its rows to the next.
+    CHECK(classes({any, few, bounded(entry_of(64, 64, 256, 64), 100)}) == Classes{{96, 1024}, {80, {}}});
+}
+
+TEST_CASE("a plan has the tile for its packed query rows", "[planner][tuning]") {
+    const AttentionSpec spec = spec_of(64, 64);  // 4 query heads to each KV head
+    std::vector<TuningEntry> entries = {entry_of(64, 64, 192, 128), entry_of(64, 64, 128, 128),
+                                        entry_of(64, 64, 128, 96, TileSource::user)};
+    entries[1].match.max_rows = 4096;
+    entries[2].match.max_rows = 2048;
+    const auto plan_for = [&](std::int64_t q_len) {
+        return planner::make_plan(problem::validate(spec, {32, q_len, 4096}), planner::traits_of(90),
+                                  TuningTable(entries));
+    };
+    const std::vector<KernelConfig> set = planner::kernel_set(spec, 90, TuningTable(entries)).kernels;
+    const auto name = [&](int tile_q, int tile_kv) {
+        const auto found = std::ranges::find_if(set, [&](const KernelConfig& kernel) {
+            return kernel.backend == planner::Backend::wgmma && kernel.tile_q == tile_q &&
+                   kernel.tile_kv == tile_kv;
+        });
+        REQUIRE(found != set.end());
+        return found->name();
+    };
+    planner::Plan plan = plan_for(512);
+    CHECK(plan.attention->name() == name(128, 96));
+    CHECK(plan.tile_source == TileSource::user);
+    CHECK(reason(plan, name(128, 128)) == "for more than 2048 packed query rows");
+    CHECK(reason(plan, name(192, 128)) == "for more than 4096 packed query rows");
+    plan = plan_for(513);
+    CHECK(plan.attention->name() == name(128, 128));
+    CHECK(plan.tile_source == TileSource::table);
+    CHECK(reason(plan, name(128, 96)) == "for up to 2048 packed query rows");
+    plan = plan_for(1025);
+    CHECK(plan.attention->name() == name(192, 128));
+    CHECK(reason(plan, name(128, 128)) == "for up to 4096 packed query rows");
+    // mma serves decodes all the same.
+    CHECK(plan_for(1).attention->backend == planner::Backend::mma);
+
+    // One kernel of two classes is one of the set, and not rejected beside itself.
+    const auto wgmma_kernels = [&] {
+        return std::ranges::count(planner::kernel_set(spec, 90, TuningTable(entries)).kernels,
+                                  planner::Backend::wgmma, &KernelConfig::backend);
+    };
+    CHECK(wgmma_kernels() == 3);
+    entries[0].tile = entries[2].tile;
+    CHECK(wgmma_kernels() == 2);
+    CHECK(reason(plan_for(4096), name(128, 96)) == "");
+    CHECK(plan_for(4096).tile_source == TileSource::table);
+    // More rows than any entry holds for.
+    entries.erase(entries.begin());
+    plan = plan_for(4096);
+    CHECK(plan.attention->backend == planner::Backend::mma);
+    CHECK(reason(plan, name(128, 128)) == "for up to 4096 packed query rows");
 }
 
 TEST_CASE("a plan has the user's tile, and says so", "[planner][tuning]") {
