@@ -34,9 +34,8 @@ using planner::TuningMatch;
 constexpr const char* kDetails =
     "Times the kernels with every tile that they could have, for the attention of a request, those of a\n"
     "model, or a list of usual ones; batch, q_len and kv_len are 4, 4096 and 4096 where they are not given.\n"
-    "Of the usual ones short sequences, up to 1024 packed query rows (q_len times the query heads to each "
-    "KV\n"
-    "head), have tiles of their own; --max-rows N makes such tiles for a request of at most so many rows.\n"
+    "Of the usual ones short sequences, up to 1024 packed query rows (q_len times the query heads to each\n"
+    "KV head), have tiles of their own; --max-rows N finds such a tile for a request of up to N rows.\n"
     "--out writes the best of each as a tuning table (schema attnsmith.tuning/1): entries for other\n"
     "attentions stay as they are in FILE. --tuning FILE, or ATTNSMITH_TUNING, lets planning go by it.\n"
     "Needs a GPU. Ctrl-C writes nothing (exit code 130). Exits 1 when something could not be measured; the\n"
@@ -86,9 +85,9 @@ void require_rows(const Shape& shape) {
     if (!shape.max_rows || rows <= *shape.max_rows) return;
     throw InvalidRequest(
         "max_rows", std::to_string(*shape.max_rows),
-        fmt::format("at least the packed query rows of what is measured: {}, of q_len {} and "
-                    "{} query heads to each KV head",
-                    rows, shape.problem.sizes.q_len, shape.problem.group_size()));
+        fmt::format(
+            "at least {}, the packed query rows of what is measured: q_len {}, {} query heads, {} KV heads",
+            rows, shape.problem.sizes.q_len, shape.problem.spec.q_heads, shape.problem.spec.kv_heads));
 }
 
 Shape shape_of(const ModelAttention& attention, std::optional<int> max_rows) {
