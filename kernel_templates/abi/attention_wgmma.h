@@ -32,9 +32,10 @@ struct WgmmaArguments {
     TensorMap q, k, v;
     int32 warpgroup_tokens;  // query tokens of a consumer warpgroup's 64 rows: 64 / group, whole tokens
     int32 sequence_tiles;    // of every sequence; 0: the tiles of all sequences are packed
-    int32 draw;              // tiles that a CTA takes at a time: 2 where a mask makes them unequal, else 1
-    int32 box_keys;          // tile_kv, or of paged KV the greatest common divisor with the page size
-    float slack;             // by how much logits may exceed the one that a row's exponents are relative to
+    // What CTAs draw: first two tiles of a stream at a time, then one, by turns of so many streams.
+    uint32 draws, paired_draws, mixed_streams;
+    int32 box_keys;  // tile_kv, or of paged KV the greatest common divisor with the page size
+    float slack;     // by how much logits may exceed the one that a row's exponents are relative to
 };
 
 // A kernel's parameters, whatever the toolchain and the driver.
@@ -74,7 +75,7 @@ ATTNSMITH_HOST_DEVICE constexpr WgmmaShared wgmma_shared(const WgmmaShape& shape
     s.v = s.k + shape.stages * s.k_stage;
     s.work = s.v + shape.stages * s.v_stage;
     s.barriers = s.work + kWgmmaWorkSlots * kWgmmaWorkBytes;
-    s.total = s.barriers + (1 + 2 * (shape.tile_q / kWgmmaRows) + 2 * kWgmmaWorkSlots + 4 * shape.stages) * 8;
+    s.total = s.barriers + (2 + 2 * (shape.tile_q / kWgmmaRows) + 2 * kWgmmaWorkSlots + 4 * shape.stages) * 8;
     return s;
 }
 

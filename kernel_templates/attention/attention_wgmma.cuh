@@ -62,10 +62,11 @@ struct WgmmaShared {
 
     __device__ uint32 barrier(uint32 i) const { return base + kLayout.barriers + i * 8; }
     __device__ uint32 landed() const { return barrier(0); }  // a V tile of which rows have to be cleared
-    __device__ uint32 work_full(uint32 slot) const { return barrier(1 + slot); }
-    __device__ uint32 work_empty(uint32 slot) const { return barrier(1 + abi::kWgmmaWorkSlots + slot); }
+    __device__ uint32 wanted() const { return barrier(1); }  // the next tile, of the scheduler
+    __device__ uint32 work_full(uint32 slot) const { return barrier(2 + slot); }
+    __device__ uint32 work_empty(uint32 slot) const { return barrier(2 + abi::kWgmmaWorkSlots + slot); }
     __device__ uint32 q_full(uint32 warpgroup) const {
-        return barrier(1 + 2 * abi::kWgmmaWorkSlots + warpgroup);
+        return barrier(2 + 2 * abi::kWgmmaWorkSlots + warpgroup);
     }
     __device__ uint32 q_empty(uint32 warpgroup) const { return q_full(Config::consumers + warpgroup); }
     __device__ uint32 ring(uint32 which, uint32 stage) const {
@@ -76,17 +77,19 @@ struct WgmmaShared {
     __device__ uint32 v_full(uint32 stage) const { return ring(2, stage); }
     __device__ uint32 v_empty(uint32 stage) const { return ring(3, stage); }
 
-    // Warps free what they have read, one arrival each: of the work the producer, too.
+    // Warps free what they have read, one arrival each: of the work those that load, too.
     __device__ void init() const {
         constexpr int kWarps = Config::consumers * 4;
+        constexpr int kLoaders = Config::gather ? 3 : 1;
         mbarrier_init(landed(), 1);
+        mbarrier_init(wanted(), 1);
         for (uint32 warpgroup = 0; warpgroup < Config::consumers; ++warpgroup) {
             mbarrier_init(q_full(warpgroup), 1);
             mbarrier_init(q_empty(warpgroup), 4);
         }
         for (uint32 slot = 0; slot < abi::kWgmmaWorkSlots; ++slot) {
             mbarrier_init(work_full(slot), 1);
-            mbarrier_init(work_empty(slot), kWarps + 1);
+            mbarrier_init(work_empty(slot), kWarps + kLoaders);
         }
         for (uint32 stage = 0; stage < kStages; ++stage) {
             mbarrier_init(k_full(stage), 1);
@@ -117,8 +120,9 @@ struct KeyBlocks {
 };
 
 // Draws tiles. A stream is a KV head in a split, of a sequence where all sequences have as many tiles; its
-// tiles are neighbours, which share its keys in the L2 cache. They go by twos, last and first, last but one
-// and second, ...: under a causal mask a long and a short one, so that all twos are equally long.
+// tiles are neighbours, which share its keys in the L2 cache. Where a mask makes tiles unequal they are drawn
+// by twos, last and first, last but one and second, ..., so that all draws are equally long; in the end
+// singly, the long ones of several streams first, so that all CTAs end together.
 template <class Config>
 struct WgmmaScheduler {
     const abi::WgmmaArguments& all;
@@ -134,22 +138,24 @@ struct WgmmaScheduler {
     }
 
     __device__ void run() const {
-        const uint32 streams = all.attention.kv_heads * all.attention.splits * sequences();
-        const uint32 items = (stream_tiles() + 1) / 2 * 2 * streams;
-        uint32 item = blockIdx.x * all.draw;
+        uint32 draw = blockIdx.x;
+        bool second = false;  // of two
 #pragma unroll 1
         for (uint32 works = 0;; ++works) {
+            if (works > 0) {
+                mbarrier_wait(shared.wanted(), ~works & 1);
+                go_on(draw, second);
+            }
             const RingPlace<abi::kWgmmaWorkSlots> place(works);
             Work& work = shared.work(place.slot);
             mbarrier_wait(shared.work_empty(place.slot), place.parity ^ 1);
 #pragma unroll 1
-            while (item < items && !find(item, work)) item = next(item, items);
+            while (draw < all.draws && !find(draw, second, work)) go_on(draw, second);
             if (lane == 0) {
-                work.is_last = item >= items;
+                work.is_last = draw >= all.draws;
                 mbarrier_arrive(shared.work_full(place.slot));
             }
-            if (item >= items) break;
-            item = next(item, items);
+            if (draw >= all.draws) break;
         }
         if (blockIdx.x == 0) {
             uint32 status = 0;
@@ -158,32 +164,45 @@ struct WgmmaScheduler {
         }
     }
 
-    // The first `draw` items are the CTA's own; the others go to whoever asks first.
-    __device__ uint32 next(uint32 item, uint32 items) const {
-        if ((item + 1) % all.draw != 0) return item + 1;
-        const uint32 draws = items / all.draw;
-        if (gridDim.x >= draws) return items;
+    // The first draw is the CTA's own; the others go to whoever asks first.
+    __device__ void go_on(uint32& draw, bool& second) const {
+        second = draw < all.paired_draws && !second;
+        if (second) return;
+        if (gridDim.x >= all.draws) {
+            draw = all.draws;
+            return;
+        }
         uint32 count = 0;
         if (lane == 0) {
             uint32* const counter = all.attention.status + abi::kItemCounter;
             count = atomicAdd(counter, 1);
             // Every CTA asks once in vain: this was the last one, and the next launch begins at 0.
-            if (count == draws - 1) *counter = 0;
+            if (count == all.draws - 1) *counter = 0;
         }
-        return (gridDim.x + __shfl_sync(0xffffffffu, count, 0)) * all.draw;
+        draw = gridDim.x + __shfl_sync(0xffffffffu, count, 0);
     }
 
     // False if there is nothing to do.
-    __device__ bool find(uint32 item, Work& found) const {
+    __device__ bool find(uint32 draw, bool second, Work& found) const {
         const abi::AttentionArguments& args = all.attention;
-        __syncwarp();  // all lanes are done with what the slot held of an item without work
-        const uint32 twos = (stream_tiles() + 1) / 2;
-        const uint32 stream = item / 2 / twos;
-        uint32 tile = item / 2 - stream * twos;  // from the last one on
-        if (item % 2) {
-            const uint32 other = stream_tiles() - 1 - tile;
-            if (other == tile) return false;
-            tile = other;
+        __syncwarp();  // all lanes are done with what the slot held of a draw without work
+        const uint32 tiles = stream_tiles(), twos = (tiles + 1) / 2;
+        uint32 stream, tile;  // from the stream's last one on
+        if (draw < all.paired_draws) {
+            stream = draw / twos;
+            tile = draw - stream * twos;
+            if (second) {
+                const uint32 other = tiles - 1 - tile;
+                if (other == tile) return false;
+                tile = other;
+            }
+        } else {
+            const uint32 single = draw - all.paired_draws;
+            const uint32 round = single / (all.mixed_streams * tiles);
+            const uint32 in_round = single - round * (all.mixed_streams * tiles);
+            tile = in_round / all.mixed_streams;
+            stream =
+                all.paired_draws / twos + round * all.mixed_streams + in_round - tile * all.mixed_streams;
         }
         TilePlace place;
         if (all.sequence_tiles) {
@@ -244,6 +263,10 @@ struct WgmmaProducer {
     }
 
     __device__ void load(const Work& work, uint32 works) {
+        if constexpr (Config::gather) {
+            load_q(work, works);
+            return;
+        }
         const KeyBlocks<Config> of(work.keys);
         int32 v_page = 0, v_slot = 0;
         // K runs one block ahead of V, as the consumers take them.
@@ -251,6 +274,8 @@ struct WgmmaProducer {
         for (int32 n = of.end - 1; n >= of.first - 1; --n) {
             const bool is_first = n == of.end - 1;
             if (n >= of.first) load_k(work, n, is_first ? blocks : blocks + 1);
+            // Not before: a tile that is drawn early is one that a CTA which ends sooner cannot take.
+            if (n == of.first && lane == 0) mbarrier_arrive(shared.wanted());
             if (is_first) {
                 load_q(work, works);
             } else {
@@ -372,6 +397,105 @@ struct WgmmaProducer {
     }
 };
 
+// Loads K, or V, from pages of which a tile holds no whole 8 rows: row by row, eight lanes each.
+template <class Config, bool Values>
+struct WgmmaGatherer {
+    static constexpr abi::WgmmaShared kLayout = abi::wgmma_shared(Config::shape);
+    static constexpr int kHeadDim = Values ? Config::head_dim_vo : Config::head_dim_qk;
+    static constexpr int kKeys = Config::tile_kv;
+    static constexpr int kGroups = kKeys / 32;  // of rows: a lane looks up one of each
+    static_assert(kKeys % 32 == 0);
+
+    const abi::WgmmaArguments& all;
+    const WgmmaShared<Config>& shared;
+    const int32 lane = threadIdx.x % 32;
+
+    uint32 blocks = 0;
+    int32 pages[kGroups];  // of this lane's rows of the next block; -1: the row is to be zero
+
+    __device__ void run() {
+#pragma unroll 1
+        for (uint32 works = 0;; ++works) {
+            const RingPlace<abi::kWgmmaWorkSlots> place(works);
+            mbarrier_wait(shared.work_full(place.slot), place.parity);
+            const Work& work = shared.work(place.slot);
+            if (work.is_last) return;
+            load(work);
+            if (lane == 0) mbarrier_arrive(shared.work_empty(place.slot));
+        }
+    }
+
+    __device__ void load(const Work& work) {
+        const KeyBlocks<Config> of(work.keys);
+        look_up(work, of.end - 1);
+#pragma unroll 1
+        for (int32 n = of.end - 1; n >= of.first; --n, ++blocks) {
+            const RingPlace<Config::stages> place(blocks);
+            const uint32 full = Values ? shared.v_full(place.slot) : shared.k_full(place.slot);
+            mbarrier_wait(Values ? shared.v_empty(place.slot) : shared.k_empty(place.slot), place.parity ^ 1);
+            __syncwarp();
+            copy(work, n, Values ? shared.v(place.slot) : shared.k(place.slot));
+            copy_commit();
+            if (n > of.first)
+                look_up(work, n - 1);
+            else if (!Values && lane == 0)
+                mbarrier_arrive(shared.wanted());
+            copy_wait<0>();
+            fence_async_proxy();
+            __syncwarp();
+            if (lane == 0) mbarrier_arrive(full);
+        }
+    }
+
+    __device__ void look_up(const Work& work, int32 n) {
+        const abi::AttentionArguments& args = all.attention;
+        bool out_of_range = false;
+#pragma unroll
+        for (int group = 0; group < kGroups; ++group) {
+            const int32 key = n * kKeys + group * 32 + lane;
+            pages[group] = -1;
+            if (key < work.keys.first || key >= work.keys.end) continue;
+            const int64 id = index_at<typename Config::Index>(
+                args.page_ids, work.sequence.page_row + uint32(key) / uint32(args.page_size));
+            if (id < 0 || id >= args.pages)
+                out_of_range = true;
+            else
+                pages[group] = int32(id);
+        }
+        if (out_of_range) report(args, abi::kStatusPageOutOfRange);
+    }
+
+    __device__ void copy(const Work& work, int32 n, uint32 target) const {
+        constexpr int kChunks = abi::kWgmmaPanel / 8;
+        const abi::AttentionArguments& args = all.attention;
+        const uint16* const base = static_cast<const uint16*>(Values ? args.v : args.k) +
+                                   work.kv_head * (Values ? args.v_head_stride : args.k_head_stride);
+        const int32 chunk = lane % kChunks;
+#pragma unroll
+        for (int group = 0; group < kGroups; ++group) {
+            const uint32 slot = uint32(n * kKeys + group * 32 + lane) % uint32(args.page_size);
+            const int64 mine = pages[group] < 0
+                                   ? -1
+                                   : pages[group] * (Values ? args.v_batch_stride : args.k_batch_stride) +
+                                         slot * (Values ? args.v_token_stride : args.k_token_stride);
+#pragma unroll 2
+            for (int32 step = 0; step < 8; ++step) {
+                const int32 row = step * 4 + lane / kChunks;
+                const int64 offset = __shfl_sync(0xffffffffu, mine, row);
+                const uint16* const source = base + (offset < 0 ? 0 : offset) + chunk * 8;
+                const uint32 to =
+                    target + (group * 32 + row) * (abi::kWgmmaPanel * 2) + (chunk ^ row % kChunks) * 16;
+#pragma unroll
+                for (int panel = 0; panel < abi::wgmma_panels(kHeadDim); ++panel) {
+                    const int column = panel * abi::kWgmmaPanel + chunk * 8;
+                    copy_16_bytes<16>(to + panel * kLayout.kv_panel, source + panel * abi::kWgmmaPanel,
+                                      offset >= 0 && column < kHeadDim);
+                }
+            }
+        }
+    }
+};
+
 template <class Config>
 struct WgmmaConsumer {
     using Element = typename Config::Element;
@@ -380,6 +504,10 @@ struct WgmmaConsumer {
     static constexpr int kSteps = abi::padded_head_dim(Config::head_dim_qk) / 16;
     static constexpr uint32 kBlockRows = 8 * abi::kWgmmaPanel * 2;  // bytes of eight rows
     static constexpr bool kQueriesInRegisters = Config::queries_in_registers;
+    // Eights of columns that are made weights before the wait for O: some, so that O has time, and no more,
+    // so that weights can be packed between exponentials.
+    static constexpr int kEarly = kKeys / 8 * 3 / 8;
+    kKeys / 64 * 3;  // columns / 8 that are made weights before the wait for O
     static constexpr float kNothing = -3.402823466e38f;  // below any logit
 
     const abi::WgmmaArguments& all;
@@ -392,9 +520,9 @@ struct WgmmaConsumer {
 
     FragmentRows<Config> rows;
     float m[2];       // the logit that a row's exponents are relative to
+    float slack;      // by how much a logit may exceed it, in this warp
     float l[2];       // sum of the weights, of this thread's columns only, until close()
     float factor[2];  // of O, when m has moved
-    bool any_large;   // in the warp, see is_large()
     float s[kKeys / 8][4];
     float o[Config::head_dim_vo / 8][4];
     uint32 p[kKeys / 16][4];
@@ -427,7 +555,7 @@ struct WgmmaConsumer {
             m[i] = kNothing;
             l[i] = 0.0f;
         }
-        any_large = false;
+        slack = all.slack;
         if constexpr (Config::alibi) rows.set(work.rows(all, warpgroup, 1), warp_row);
         if constexpr (kQueriesInRegisters) {
             const int32 row = warp_row + lane % 16;
@@ -443,33 +571,64 @@ struct WgmmaConsumer {
         }
     }
 
+    // The tile's blocks. Those that only other warpgroups' rows see are let pass.
     __device__ void go_through(const Work& work) {
         const KeyBlocks<Config> of(work.keys);
+        const RowTile tile = work.rows(all, warpgroup, 1);
+        const TileKeys keys(tile, work.split);
+        const bool sees = tile.first < work.sequence.rows(all.attention) && keys.first < keys.end;
+        const int32 end = sees ? (keys.end + kKeys - 1) / kKeys : of.first;
+        const int32 first = sees ? keys.first / kKeys : of.first;
+        pass(of.end - end);
+        if (sees)
+            attend(work, keys, first, end);
+        else if (!kQueriesInRegisters)
+            free(shared.q_empty(warpgroup));
+        pass(first - of.first);
+    }
+
+    __device__ void pass(int32 count) {
+#pragma unroll 1
+        for (; count > 0; --count) {
+            wait_k(0);
+            wait_v();
+            __syncwarp();
+            free(shared.k_empty(slot(0)));
+            free(shared.v_empty(slot(0)));
+            ++blocks;
+        }
+    }
+
+    // Blocks first ... end - 1, of which there is one at least.
+    __device__ void attend(const Work& work, const TileKeys& keys, int32 first, int32 end) {
         // Blocks plain_first ... plain_end - 1 need no mask.
-        const int32 plain_first = (work.keys.seen_by_all + kKeys - 1) / kKeys;
-        const int32 plain_end = work.keys.seen_until / kKeys;
+        const int32 plain_first = (keys.seen_by_all + kKeys - 1) / kKeys;
+        const int32 plain_end = keys.seen_until / kKeys;
         wait_k(0);
         multiply_queries(0);
         wgmma_wait<0>();
         pin(s);
         pin(o);
-        for (int32 n = of.end - 1;; --n) {
+        for (int32 n = end - 1;; --n) {
             wgmma_wait<1>();  // S; the product with V goes on
             pin(s);
             free(shared.k_empty(slot(0)));
-            const bool more = n > of.first;
-            if (more) {
-                wait_k(1);
-            } else if (!kQueriesInRegisters) {
-                free(shared.q_empty(warpgroup));
-            }
-            const bool moved = take_logits(work, n, n < plain_first || n >= plain_end);
+            const bool more = n > first;
+            if (!kQueriesInRegisters && !more) free(shared.q_empty(warpgroup));
+            float reference[2];
+            const bool moved = take_logits(work, n, n < plain_first || n >= plain_end, reference);
+            weigh<0, kEarly>(reference);
+            // Never: but ptxas, which does not know, cannot move weights over a branch that depends on their
+            // sum, to behind the wait for O.
+            if (l[0] + l[1] < 0.0f) asm volatile("nanosleep.u32 20;" ::: "memory");
             wgmma_wait<0>();
             pin(o);
-            if (n < of.end - 1) free(shared.v_empty(slot(-1)));
+            if (n < end - 1) free(shared.v_empty(slot(-1)));
+            weigh<kEarly, kKeys / 8>(reference);
             if (moved) scale_output();
             pack();
             if (!more) break;
+            wait_k(1);
             multiply_queries(1);
             wait_v();
             multiply_values();
@@ -492,6 +651,14 @@ struct WgmmaConsumer {
     __device__ void wait_v() const {
         const RingPlace<Config::stages> place(blocks);
         mbarrier_wait(shared.v_full(place.slot), place.parity);
+    }
+    __device__ bool test_k(int32 ahead) const {
+        const RingPlace<Config::stages> place(blocks + ahead);
+        return mbarrier_test(shared.k_full(place.slot), place.parity);
+    }
+    __device__ bool test_v() const {
+        const RingPlace<Config::stages> place(blocks);
+        return mbarrier_test(shared.v_full(place.slot), place.parity);
     }
     __device__ void free(uint32 empty) const {
         if (lane == 0) mbarrier_arrive(empty);
@@ -531,7 +698,7 @@ struct WgmmaConsumer {
 
     // A weight is exp2(c (s - m)). It is computed as exp2(c s - reference), where that is an fma, with the
     // reference c m: rounding that is nothing while c m is small. Of a row whose c m is large m is subtracted
-    // from the logits first.
+    // from the logits first, and the reference is 0.
     __device__ bool is_large(int i) const {
         constexpr float kLarge = 8192.0f;  // rounded by 2^-11: the largest weight is 1 in 16 bits
         return m[i] > kNothing && fabsf(m[i] * all.attention.scale_log2) > kLarge;
@@ -544,10 +711,10 @@ struct WgmmaConsumer {
         return is_large(i) || m[i] == kNothing ? 0.0f : fmaf(m[i], all.attention.scale_log2, -reference(i));
     }
 
-    // Makes weights of the logits. Whether O has to be multiplied by `factor`: m follows the maximum only
-    // when a logit exceeds it by `slack`, so that in most blocks nobody waits for a maximum over lanes.
-    __device__ bool take_logits(const Work& work, int32 n, bool masked) {
-        const float c = all.attention.scale_log2;
+    // Masks the logits and looks for the largest. Whether O has to be multiplied by `factor`: m follows the
+    // maximum only when a logit exceeds it by `slack`, so that in most blocks nobody waits for a maximum over
+    // lanes.
+    __device__ bool take_logits(const Work& work, int32 n, bool masked, float (&reference)[2]) {
         rows.adjust(s, all.attention, n * kKeys);
         if (masked) {
             if constexpr (!Config::alibi) rows.set(work.rows(all, warpgroup, 1), warp_row);  // not kept
@@ -562,48 +729,54 @@ struct WgmmaConsumer {
             for (int j = 2; j < kKeys / 8; ++j)
                 top[i][j % 2] = fmaxf(top[i][j % 2], fmaxf(s[j][2 * i], s[j][2 * i + 1]));
             top[i][0] = fmaxf(top[i][0], top[i][1]);
+            reference[i] = fmaxf(m[i] * all.attention.scale_log2, kNothing);
         }
-        const float slack = all.slack;
-        const bool moved = __any_sync(0xffffffffu, top[0][0] - m[0] > slack || top[1][0] - m[1] > slack);
-        if (moved) {
+        const bool moves = __any_sync(0xffffffffu, top[0][0] - m[0] > slack || top[1][0] - m[1] > slack);
+        if (moves) move(top[0][0], top[1][0], reference);
+        return moves;
+    }
+
+    // m to the maxima of rows where these exceed it by much. Of large rows every block comes here: m is
+    // subtracted from their logits.
+    __device__ void move(float top0, float top1, float (&now)[2]) {
 #pragma unroll
-            for (int i = 0; i < 2; ++i) {
-                const float next = row_max(top[i][0]);
-                factor[i] = 1.0f;
-                if (next - m[i] > slack) {
-                    const float before = m[i], excess_before = excess(i);
-                    m[i] = next;
-                    factor[i] = exp2_approx(fmaf(before - next, c, excess(i) - excess_before));
-                    l[i] *= factor[i];
-                }
+        for (int i = 0; i < 2; ++i) {
+            const float next = row_max(i == 0 ? top0 : top1);
+            factor[i] = 1.0f;
+            if (next - m[i] > all.slack) {
+                const float before = m[i], excess_before = excess(i);
+                m[i] = next;
+                factor[i] =
+                    exp2_approx(fmaf(before - next, all.attention.scale_log2, excess(i) - excess_before));
+                l[i] *= factor[i];
+            }
+            now[i] = reference(i);
+        }
+        const bool any_large = __any_sync(0xffffffffu, is_large(0) || is_large(1));
+        slack = any_large ? -infinity() : all.slack;
+        if (!any_large) return;
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            const float base = is_large(i) ? m[i] : 0.0f;
+#pragma unroll
+            for (int j = 0; j < kKeys / 8; ++j) {
+                s[j][2 * i] -= base;
+                s[j][2 * i + 1] -= base;
             }
         }
-        if (moved) any_large = __any_sync(0xffffffffu, is_large(0) || is_large(1));
-        if (any_large) {
+    }
+
+    // Logits to weights, of columns 8 First ... 8 End - 1.
+    template <int First, int End>
+    __device__ void weigh(const float (&reference)[2]) {
 #pragma unroll
-            for (int i = 0; i < 2; ++i) {
-                const float base = is_large(i) ? m[i] : 0.0f;
-#pragma unroll
-                for (int j = 0; j < kKeys / 8; ++j) {
-                    s[j][2 * i] -= base;
-                    s[j][2 * i + 1] -= base;
-                }
-            }
-        }
-        const float negative[2] = {-reference(0), -reference(1)};
-#pragma unroll
-        for (int j = 0; j < kKeys / 8; ++j) {
+        for (int j = First; j < End; ++j) {
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
-                s[j][i] = exp2_approx(fmaf(s[j][i], c, negative[i / 2]));
+                s[j][i] = exp2_approx(fmaf(s[j][i], all.attention.scale_log2, -reference[i / 2]));
                 l[i / 2] += s[j][i];
             }
         }
-        pin(s);
-        // Never: but ptxas, which does not know, cannot move weights over a branch that depends on their sum,
-        // to behind the wait for O.
-        if (l[0] + l[1] < 0.0f) asm volatile("nanosleep.u32 20;" ::: "memory");
-        return moved;
     }
 
     __device__ void scale_output() {
@@ -706,8 +879,10 @@ __device__ void attention_wgmma(const abi::WgmmaArguments& args) {
     if (threadIdx.x == 0) {
         shared.init();
         prefetch_map(args.q);
-        prefetch_map(args.k);
-        prefetch_map(args.v);
+        if constexpr (!Config::gather) {
+            prefetch_map(args.k);
+            prefetch_map(args.v);
+        }
     }
     __syncthreads();
     // The same over a warp, and known to be.
@@ -716,6 +891,10 @@ __device__ void attention_wgmma(const abi::WgmmaArguments& args) {
         set_registers_down<Config::producer_registers>();
         if (warp == 0) WgmmaScheduler<Config>{args, shared}.run();
         if (warp == 1) WgmmaProducer<Config>{args, shared}.run();
+        if constexpr (Config::gather) {
+            if (warp == 2) WgmmaGatherer<Config, false>{args, shared}.run();
+            if (warp == 3) WgmmaGatherer<Config, true>{args, shared}.run();
+        }
     } else {
         set_registers_up<Config::consumer_registers>();
         WgmmaConsumer<Config>{args, shared, warp / 4 - 1}.run();

@@ -94,6 +94,7 @@ std::string attention_wgmma_config(const KernelConfig& kernel) {
     const planner::WarpgroupRegisters registers = planner::warpgroup_registers(kernel);
     ConfigStruct config = common_attention_config(kernel);
     config.constant("consumers", kernel.tile_q / 64);
+    config.flag("gather", kernel.gather);
     config.constant("consumer_registers", registers.consumer);
     config.constant("producer_registers", registers.producer);
     config.line("static constexpr abi::WgmmaShape shape{head_dim_qk, head_dim_vo, tile_q, tile_kv, stages};");

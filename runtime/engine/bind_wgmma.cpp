@@ -86,7 +86,9 @@ void make_wgmma_arguments(const driver::Api& api, int device, const AttentionSpe
     const driver::ContextScope scope(api, device);  // which encoding a map needs
     arguments.warpgroup_tokens = planner::kWarpgroupRows / a.group;
     arguments.sequence_tiles = static_cast<std::int32_t>(launch.sequence_tiles);
-    arguments.draw = static_cast<std::int32_t>(launch.draw);
+    arguments.draws = static_cast<std::uint32_t>(launch.draws);
+    arguments.paired_draws = static_cast<std::uint32_t>(launch.paired_draws);
+    arguments.mixed_streams = static_cast<std::uint32_t>(launch.mixed_streams);
     arguments.slack = kSlack / a.scale_log2;
     arguments.box_keys = planner::wgmma_box_keys(kernel, a.page_size);
 
@@ -99,6 +101,8 @@ void make_wgmma_arguments(const driver::Api& api, int device, const AttentionSpe
                 {a.kv_heads, a.q_head_stride, 1, q_token + 1, a.group},
                 {ragged_q ? 1 : a.batch, a.q_batch_stride, 1, 0}},
                a.q);
+
+    if (kernel.gather) return;  // K and V by their addresses
 
     const bool paged = spec.kv == KvStorage::paged, ragged_kv = spec.kv == KvStorage::ragged;
     const bool heads_first = paged && spec.page_order == PageOrder::HND;

@@ -50,6 +50,7 @@ KernelConfig config_of(const AttentionSpec& spec, const DeviceTraits& device, co
     kernel.tile_q = tile.tile_q;
     kernel.tile_kv = tile.tile_kv;
     kernel.stages = tile.stages;
+    kernel.gather = kernel.paged && spec.page_size % kBoxStep != 0;
     kernel.warps_q = tile.tile_q / 16;
     kernel.warps_kv = 1;
     kernel.producer_warps = kProducerWarps;
@@ -88,8 +89,6 @@ std::optional<std::string> attention_wgmma_refusal(const AttentionSpec& spec, co
     if (std::min(spec.head_dim_qk, spec.head_dim_vo) < kLeastHeadDim)
         return fmt::format("head dims {} and {}: its tiles are made for {} and more", spec.head_dim_qk,
                            spec.head_dim_vo, kLeastHeadDim);
-    if (spec.kv == KvStorage::paged && spec.page_size % kBoxStep != 0)
-        return fmt::format("pages of {} keys: a TMA box holds a multiple of {}", spec.page_size, kBoxStep);
     if (const std::int64_t group = spec.q_heads / spec.kv_heads; group > kWarpgroupRows)
         return fmt::format("{} query heads to each KV head: a warpgroup takes whole tokens in {} rows", group,
                            kWarpgroupRows);

@@ -51,7 +51,10 @@ std::string KernelConfig::name() const {
     } else {
         text = fmt::format("attention {} {} {}x{} {} {}x{} stages {}", to_string(backend),
                            attnsmith::to_string(dtype), head_dim_qk, head_dim_vo,
-                           paged ? "paged" : "contiguous", tile_q, tile_kv, stages);
+                           gather  ? "gather"
+                           : paged ? "paged"
+                                   : "contiguous",
+                           tile_q, tile_kv, stages);
         if (softcap) text += " softcap";
         if (alibi) text += " alibi";
     }

@@ -41,6 +41,7 @@ struct KernelConfig {
     int warps_kv = 0;
     int producer_warps = 0;  // that only load: of wgmma
     bool queries_in_registers = false;
+    bool gather = false;  // of wgmma: rows of KV are loaded one by one, not in boxes by TMA
 
     int ctas_per_sm = 0;            // that registers and shared memory are budgeted for
     std::int64_t shared_bytes = 0;  // dynamic

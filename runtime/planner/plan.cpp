@@ -109,6 +109,25 @@ bool has_unequal_rows(const AttentionSpec& spec) {
     return spec.mask == Mask::causal || spec.window_left || spec.window_right;
 }
 
+// How the CTAs of a wgmma launch come by its tiles. A stream has its own, of each sequence where all have as
+// many.
+void set_draws(Launch& launch, const Plan& plan, const problem::BoundShape& shape) {
+    const AttentionSpec& spec = plan.problem.spec;
+    const bool uniform = launch.sequence_tiles > 0;
+    const std::int64_t tiles = uniform ? launch.sequence_tiles : launch.tiles;
+    const std::int64_t streams = spec.kv_heads * launch.splits * (uniform ? shape.batch : 1);
+    std::int64_t single_streams = streams;
+    launch.mixed_streams = 1;
+    if (has_unequal_rows(spec) && tiles > 0) {
+        // Two single tiles for each CTA even out what the twos have left.
+        single_streams = std::min(streams, ceil_div(2 * resident_ctas(plan), tiles));
+        launch.mixed_streams = std::max<std::int64_t>(1, single_streams);
+        launch.paired_draws = (streams - single_streams) * ceil_div(tiles, 2);
+    }
+    launch.draws = launch.paired_draws + single_streams * tiles;
+    launch.grid = std::min(launch.draws, resident_ctas(plan));
+}
+
 }  // namespace
 
 KernelSet kernel_set(const AttentionSpec& spec, int sm, const TuningTable& tuning) {
@@ -200,13 +219,7 @@ Launch launch_of(const Plan& plan, const problem::BoundShape& shape) {
     if (attention.family == Family::attention_wgmma) {
         const std::int64_t uniform = ceil_div(shape.max_q_len * group, attention.rows_per_tile(group));
         launch.sequence_tiles = launch.tiles == shape.batch * uniform ? uniform : 0;
-        // A stream has its tiles by twos, so that an odd number leaves a place empty.
-        const std::int64_t of_stream = launch.sequence_tiles > 0 ? uniform : launch.tiles;
-        const std::int64_t streams =
-            spec.kv_heads * launch.splits * (launch.sequence_tiles > 0 ? shape.batch : 1);
-        launch.items = ceil_div(of_stream, 2) * 2 * streams;
-        launch.draw = has_unequal_rows(spec) && launch.items > resident_ctas(plan) ? 2 : 1;
-        launch.grid = std::min(launch.items / launch.draw, resident_ctas(plan));
+        set_draws(launch, plan, shape);
     }
     launch.merge_grid = launch.splits > 1 ? launch.merge_tiles * spec.kv_heads : 0;
     launch.partial_o_offset = abi::kStatusBytes;

@@ -38,6 +38,7 @@ Json kernel_json(const char* role, const KernelConfig& kernel, const CacheState&
     }
     json["warps"] = kernel.threads() / 32;
     if (kernel.producer_warps > 0) json["producer_warps"] = kernel.producer_warps;
+    if (kernel.gather) json["gather"] = true;
     json["grid"] = fmt::format("{} CTAs of {} threads", ctas, kernel.threads());
     json["resources"] = resources_json(kernel, cache);
     json["cache"] = {{"key", cache.key}, {"state", cache.hit ? "hit" : "miss"}};

@@ -53,6 +53,26 @@ void add_dims_and_storage(Catalogue& catalogue) {
     }
 }
 
+// Pages of which a tile holds no whole eight keys.
+void add_odd_pages(Catalogue& catalogue) {
+    int n = 0;
+    for (const Dims& dims :
+         {Dims{64, 64}, Dims{80, 80}, Dims{120, 120}, Dims{128, 128}, Dims{192, 128}, Dims{256, 256}}) {
+        for (const std::int64_t page : {1, 3, 12, 100}) {
+            const auto [q, kv] = kHeads[n % 4];
+            Case test =
+                mixed(paged(causal(attention(n % 2 ? DType::f16 : DType::bf16, dims.qk, dims.vo, q, kv)),
+                            page, n % 2 ? PageOrder::NHD : PageOrder::HND));
+            test.spec.index_dtype = n % 3 ? DType::i32 : DType::i64;
+            test.page_list = n % 3 ? check::PageList::padded : check::PageList::compressed;
+            if (n % 4 == 3) test.spec.window_left = 50;
+            add_over_kernels(catalogue, "kernels", fmt::format("pages of {} {}", page, dims_word(dims)), test,
+                             n % 2 ? Splitting::never : Splitting::always);
+            ++n;
+        }
+    }
+}
+
 void add_alignments(Catalogue& catalogue) {
     const auto with = [&](const std::string& name, Case test, int alignment) {
         const std::int64_t unit = alignment / 2;  // elements
@@ -166,6 +186,7 @@ void add_many_tiles(Catalogue& catalogue) {
         for (std::int64_t i = 0; i < 48; ++i) mixed_lengths.push_back(i * 37 % 290);
         with("ragged", ragged(base), mixed_lengths);
         with("paged", paged(base), mixed_lengths);
+        with("pages of 5", paged(base, 5), mixed_lengths);
     }
 }
 
@@ -182,6 +203,7 @@ void add_small(Catalogue& catalogue) {
         };
         with("ragged", ragged(base));
         with("paged", paged(base));
+        with("pages of 3", paged(base, 3));
     }
 }
 
@@ -189,6 +211,7 @@ void add_small(Catalogue& catalogue) {
 
 void add_kernels(Catalogue& catalogue) {
     add_dims_and_storage(catalogue);
+    add_odd_pages(catalogue);
     add_alignments(catalogue);
     add_layouts(catalogue);
     add_masks_and_scores(catalogue);

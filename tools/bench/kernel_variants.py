@@ -162,15 +162,17 @@ class Driver:
         a.batch, a.kv_heads, a.group, a.max_q_len, a.max_kv_len = batch, kv_heads, group, q_len, kv_len
         a.window_left, a.window_right = NO_WINDOW, 0 if causal else NO_WINDOW
         a.tiles, a.splits, a.scale, a.scale_log2 = batch * tiles, 1, scale, scale * math.log2(math.e)
-        items = (tiles + 1) // 2 * 2 * batch * kv_heads
         tail.warpgroup_tokens, tail.sequence_tiles, tail.box_keys = tokens, tiles, tile_kv
-        tail.draw, tail.slack = 2 if causal and items > self.sms else 1, 8 / a.scale_log2
+        streams = batch * kv_heads  # as set_draws() of runtime/planner/plan.cpp
+        single = min(streams, -(-2 * self.sms // tiles)) if causal else streams
+        tail.paired_draws, tail.mixed_streams = (streams - single) * (-(-tiles // 2)), single if causal else 1
+        tail.draws, tail.slack = tail.paired_draws + single * tiles, 8 / a.scale_log2
         self.encode(base + maps, q, [head_dim, group, q_len, kv_heads, batch],
                     [q.stride(2), q.stride(1), group * q.stride(2), q.stride(0)], [PANEL, group, tokens, 1, 1])
         for i, tensor in ((1, k), (2, v)):
             self.encode(base + maps + 128 * i, tensor, [head_dim, kv_len, kv_heads, batch],
                         [tensor.stride(1), tensor.stride(2), tensor.stride(0)], [PANEL, tile_kv, 1, 1])
-        grid, threads = min(items // tail.draw, self.sms), (tile_q // ROWS + 1) * 128
+        grid, threads = min(tail.draws, self.sms), (tile_q // ROWS + 1) * 128
         parameters = (ctypes.c_void_p * 1)(base)
 
         def launch(keep=(memory, q, k, v, o)):

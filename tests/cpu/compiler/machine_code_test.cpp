@@ -156,6 +156,10 @@ std::set<KernelConfig> wgmma_kernels() {
             specs.push_back(spec);
             if (qk % 64 != 0) continue;
             spec.index_dtype = DType::i64;
+            if (paged) {
+                spec.page_size = 1;
+                specs.push_back(spec);
+            }
             spec.softcap = 50.0;
             specs.push_back(spec);
             spec.alibi = false;
@@ -175,10 +179,11 @@ void inspect_wgmma(const KernelConfig& kernel, const compiler::Compiled& compile
     std::set<std::pair<int, int>> products;
     std::set<int> registers;
     std::vector<int> weights;  // from each wait for S to the wait for O that follows
-    bool copies = false, counts = false;
+    bool copies = false, gathers = false, counts = false;
     for (const Instruction& instruction : instructions_of(compiled.cubin)) {
         const int opcode = instruction.opcode();
         copies |= opcode == kUtmaldg;
+        gathers |= opcode == kLdgsts;
         if (opcode == kHgmma || opcode == kHgmmaShared) products.insert({opcode, instruction.hgmma_n()});
         if (opcode == kUsetmaxreg) registers.insert(instruction.usetmaxreg_count());
         if (instruction.is_wait(1)) {
@@ -197,9 +202,10 @@ void inspect_wgmma(const KernelConfig& kernel, const compiler::Compiled& compile
     const auto [producer, consumer] = planner::warpgroup_registers(kernel);
     expect(registers == std::set<int>{producer, consumer}, "hands over other registers");
     expect(copies, "has no UTMALDG");
-    // The product with V hides the softmax only if no weight is made after the wait for it. A soft cap's tanh
-    // is another EX2.
-    const int expected = kernel.tile_kv / 2 * (kernel.softcap ? 2 : 1);
+    expect(gathers == kernel.gather, "LDGSTS: of kernels that gather, and no others");
+    // The product with V hides the softmax only if weights are made before the wait for it, three eighths of
+    // them at least. A soft cap's tanh is another EX2.
+    const int expected = kernel.tile_kv / 8 * 3 / 8 * 4 + (kernel.softcap ? kernel.tile_kv / 2 : 0);
     const int made = weights.empty() ? 0 : *std::min_element(weights.begin(), weights.end());
     expect(made >= expected, "makes " + std::to_string(made) + " of " + std::to_string(expected) +
                                  " EX2 before it waits for O");

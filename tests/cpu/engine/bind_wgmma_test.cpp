@@ -224,12 +224,17 @@ TEST_CASE("the kernel draws tiles as they were launched", "[engine][wgmma]") {
     const Bound few = bind(spec, dense(2, 100, 8, 300, 2), {});
     CHECK(few.launch.sequence_tiles == 4);  // 100 tokens of 4 heads in tiles of 128 rows
     CHECK(few.arguments.sequence_tiles == 4);
-    CHECK(few.arguments.draw == 1);
+    CHECK(few.arguments.draws == 16);
+    CHECK(few.arguments.paired_draws == 0);
+    CHECK(few.arguments.mixed_streams == 1);
 
     spec.mask = Mask::causal;
     const Bound many = bind(spec, dense(8, 1000, 8, 1000, 2), {});
     CHECK(many.arguments.sequence_tiles == 32);
-    CHECK(many.arguments.draw == 2);
+    CHECK(many.arguments.draws == many.launch.draws);
+    CHECK(many.arguments.paired_draws == many.launch.paired_draws);
+    CHECK(many.arguments.paired_draws > 0);
+    CHECK(many.arguments.mixed_streams == many.launch.mixed_streams);
 
     // The tiles of sequences that may be as long as the longest are bounded by the tokens that there are.
     spec.kv = KvStorage::ragged;

@@ -133,8 +133,6 @@ TEST_CASE("what wgmma cannot serve is refused in one line", "[planner][wgmma]") 
     CHECK(contains(refusal(spec), "bitwise"));
     CHECK(contains(refusal(spec_of(56, 128)), "head dims 56 and 128"));
     CHECK(contains(refusal(spec_of(128, 56)), "head dims 128 and 56"));
-    CHECK(contains(refusal(paged(spec_of(128, 128), 12)), "pages of 12 keys"));
-    CHECK(contains(refusal(paged(spec_of(128, 128), 4)), "pages of 4 keys"));
     spec = spec_of(128, 128);
     spec.q_heads = 65, spec.kv_heads = 1;
     CHECK(contains(refusal(spec), "65 query heads"));
@@ -155,6 +153,16 @@ TEST_CASE("a box of keys divides the tile and the page", "[planner][wgmma]") {
     }
     for (const KernelConfig& kernel : candidates(spec_of(64, 64)))
         REQUIRE(planner::wgmma_box_keys(kernel, 0) == kernel.tile_kv);
+}
+
+TEST_CASE("keys of pages that are no multiple of a box's step are gathered", "[planner][wgmma]") {
+    for (const std::int64_t page_size : {1, 2, 3, 4, 7, 12, 100, 1001}) {
+        const KernelConfig kernel = wgmma_kernel(paged(spec_of(128, 128), page_size));
+        CHECK(kernel.gather);
+        CHECK(kernel.name().find("gather") != std::string::npos);
+    }
+    CHECK(!wgmma_kernel(paged(spec_of(128, 128), 8)).gather);
+    CHECK(!wgmma_kernel(spec_of(128, 128)).gather);
 }
 
 TEST_CASE("on sm_90 prefills are wgmma's and decodes are mma's", "[planner][wgmma]") {
@@ -193,9 +201,9 @@ TEST_CASE("a wgmma launch has as many CTAs as the device has SMs, or fewer", "[p
     CHECK(launch_of(8, 4096).tiles == 8 * 128);  // 32 tokens of 4 heads
     CHECK(launch_of(8, 4096).sequence_tiles == 128);
     CHECK(launch_of(8, 4096).items == 8 * 128 * 8);
-    CHECK(launch_of(8, 4096).draw == 1);
+    CHECK(launch_of(8, 4096).draws == 8 * 128 * 8);
     CHECK(launch_of(8, 4096).grid == plan.device.sm_count);
-    CHECK(launch_of(1, 33).items == 2 * 8);
+    CHECK(launch_of(1, 33).draws == 2 * 8);
     CHECK(launch_of(1, 33).grid == 2 * 8);
     CHECK(launch_of(0, 0).grid == 0);
     const planner::Plan mma = plan_of(spec_of(128, 128), {8, 4096, 4096}, 89);
@@ -205,48 +213,59 @@ TEST_CASE("a wgmma launch has as many CTAs as the device has SMs, or fewer", "[p
     CHECK(many.grid > mma.device.sm_count);
 }
 
-TEST_CASE("tiles go by twos, so that an odd number leaves a place empty", "[planner][wgmma]") {
+TEST_CASE("a stream is a KV head, of a sequence where all have as many tiles", "[planner][wgmma]") {
     const planner::Plan plan = plan_of(spec_of(128, 128), {8, 4096, 4096});
-    // Uniform: a stream is a sequence's KV head.
     planner::Launch launch =
         planner::launch_of(plan, {.batch = 3, .q_tokens = 3 * 65, .max_q_len = 65, .max_kv_len = 4096});
     CHECK(launch.tiles == 3 * 3);
     CHECK(launch.sequence_tiles == 3);
-    CHECK(launch.items == 4 * 3 * 8);
-    CHECK(launch.grid == 4 * 3 * 8);
-    // Packed: a stream is a KV head. At most 1000 / 32 + 6 tiles, which are 37.
+    CHECK(launch.draws == 3 * 3 * 8);
+    CHECK(launch.grid == 3 * 3 * 8);
+    // At most 1000 / 32 + 6 tiles, which are 37.
     launch = planner::launch_of(plan, {.batch = 6, .q_tokens = 1000, .max_q_len = 900, .max_kv_len = 4096});
     CHECK(launch.tiles == 37);
     CHECK(launch.sequence_tiles == 0);
-    CHECK(launch.items == 38 * 8);
+    CHECK(launch.draws == 37 * 8);
     CHECK(launch.grid == plan.device.sm_count);
 }
 
-TEST_CASE("a CTA draws a long and a short tile where a mask makes them so", "[planner][wgmma]") {
-    const auto launch_of = [](const AttentionSpec& spec, std::int64_t batch) {
+TEST_CASE("a CTA draws a long and a short tile where a mask makes them so, and single ones in the end",
+          "[planner][wgmma]") {
+    const auto launch_of = [](const AttentionSpec& spec, std::int64_t batch, std::int64_t q_len) {
         planner::Plan plan = plan_of(spec, {8, 4096, 4096});
         REQUIRE(plan.attention->backend == Backend::wgmma);
         plan.attention->tile_q = 128;  // whatever the table says
         REQUIRE(plan.device.sm_count == 132);
         return planner::launch_of(
-            plan, {.batch = batch, .q_tokens = batch * 64, .max_q_len = 64, .max_kv_len = 4096});
+            plan, {.batch = batch, .q_tokens = batch * q_len, .max_q_len = q_len, .max_kv_len = 4096});
     };
     AttentionSpec causal = spec_of(128, 128), left = causal, right = causal;
     causal.mask = Mask::causal;
     left.window_left = 1023;
     right.window_right = 1023;
     for (const AttentionSpec& spec : {causal, left, right}) {
-        CHECK(launch_of(spec, 8).items == 128);  // each its own SM
-        CHECK(launch_of(spec, 8).draw == 1);
-        CHECK(launch_of(spec, 8).grid == 128);
-        CHECK(launch_of(spec, 9).items == 144);
-        CHECK(launch_of(spec, 9).draw == 2);
-        CHECK(launch_of(spec, 9).grid == 72);
-        CHECK(launch_of(spec, 64).draw == 2);
-        CHECK(launch_of(spec, 64).grid == 132);
+        // 64 tokens of 4 heads: 2 tiles. Streams of 8 KV heads.
+        planner::Launch launch = launch_of(spec, 16, 64);
+        CHECK(launch.draws == 256);  // about two for each SM: all are single
+        CHECK(launch.paired_draws == 0);
+        CHECK(launch.mixed_streams == 128);
+        CHECK(launch.grid == 132);
+        launch = launch_of(spec, 64, 64);
+        CHECK(launch.mixed_streams == 132);
+        CHECK(launch.paired_draws == 512 - 132);
+        CHECK(launch.draws == 512 - 132 + 264);
+        // 65 tokens: 3 tiles, of which one is left over by the twos.
+        launch = launch_of(spec, 30, 65);
+        CHECK(launch.mixed_streams == 88);
+        CHECK(launch.paired_draws == (240 - 88) * 2);
+        CHECK(launch.draws == (240 - 88) * 2 + 264);
+        CHECK(launch_of(spec, 0, 0).grid == 0);
     }
-    CHECK(launch_of(spec_of(128, 128), 64).draw == 1);
-    CHECK(launch_of(spec_of(128, 128), 9).grid == 132);
+    const planner::Launch full = launch_of(spec_of(128, 128), 64, 64);
+    CHECK(full.paired_draws == 0);
+    CHECK(full.mixed_streams == 1);  // a stream's tiles are neighbours
+    CHECK(full.draws == 1024);
+    CHECK(full.grid == 132);
 }
 
 TEST_CASE("the items of a persistent launch are counted in 32 bits", "[planner][wgmma]") {
