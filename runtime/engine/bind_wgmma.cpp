@@ -71,7 +71,7 @@ void make_wgmma_arguments(const driver::Api& api, int device, const AttentionSpe
     arguments.attention = a;
     if (launch.grid == 0) return;                   // no queries, and nothing to launch
     const driver::ContextScope scope(api, device);  // which encoding a map needs
-    arguments.warpgroup_tokens = planner::kWarpgroupRows / a.group;
+    arguments.warpgroup_tokens = abi::kWgmmaRows / a.group;
     arguments.sequence_tiles = static_cast<std::int32_t>(launch.sequence_tiles);
     arguments.draw = static_cast<std::int32_t>(launch.draw);
     arguments.slack = kSlack / a.scale_log2;

@@ -74,7 +74,7 @@ std::optional<std::string> over_budget(const KernelConfig& kernel, const DeviceT
     const int registers = attention_wgmma_registers(kernel);
     if (const int limit = warpgroup_registers(kernel).consumer; registers > limit)
         return fmt::format("needs about {} registers a thread; {} consumer warpgroups have {}", registers,
-                           kernel.tile_q / kWarpgroupRows, limit);
+                           kernel.tile_q / abi::kWgmmaRows, limit);
     return std::nullopt;
 }
 
@@ -90,9 +90,9 @@ std::optional<std::string> attention_wgmma_refusal(const AttentionSpec& spec, co
                            spec.head_dim_vo, kLeastHeadDim);
     if (spec.kv == KvStorage::paged && spec.page_size % kBoxStep != 0)
         return fmt::format("pages of {} keys: a TMA box holds a multiple of {}", spec.page_size, kBoxStep);
-    if (const std::int64_t group = spec.q_heads / spec.kv_heads; group > kWarpgroupRows)
+    if (const std::int64_t group = spec.q_heads / spec.kv_heads; group > abi::kWgmmaRows)
         return fmt::format("{} query heads to each KV head: a warpgroup takes whole tokens in {} rows", group,
-                           kWarpgroupRows);
+                           abi::kWgmmaRows);
     return std::nullopt;
 }
 
@@ -166,7 +166,7 @@ int attention_wgmma_registers(const KernelConfig& kernel) {
 }
 
 WarpgroupRegisters warpgroup_registers(const KernelConfig& kernel) {
-    const int consumers = kernel.tile_q / kWarpgroupRows;
+    const int consumers = kernel.tile_q / abi::kWgmmaRows;
     const int launched = kernel.registers_ceiling() * (consumers + 1);
     const int producer = consumers == 2 ? 40 : 32;
     return {producer, std::min(240, (launched - producer) / consumers / 8 * 8)};

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "abi/attention_wgmma.h"
+
 namespace attnsmith::planner {
 
 std::string_view to_string(Family family) {
@@ -34,7 +36,7 @@ std::string_view to_string(Backend backend) {
 
 int KernelConfig::rows_per_tile(std::int64_t group) const {
     if (family != Family::attention_wgmma) return tile_q;
-    return static_cast<int>(tile_q / kWarpgroupRows * (kWarpgroupRows / group * group));
+    return static_cast<int>(tile_q / abi::kWgmmaRows * (abi::kWgmmaRows / group * group));
 }
 
 int KernelConfig::registers_ceiling() const {

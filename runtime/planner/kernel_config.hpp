@@ -11,9 +11,6 @@
 namespace attnsmith::planner {
 
 enum class Family : std::uint8_t { attention_mma, attention_wgmma, merge_splits, merge_states };
-// Rows of one wgmma.
-inline constexpr int kWarpgroupRows = 64;
-
 enum class Backend : std::uint8_t { mma, wgmma, cuda_core };
 
 std::string_view to_string(Family family);  // also the name of the template's file
@@ -47,7 +44,7 @@ struct KernelConfig {
 
     int threads() const { return (warps_q * warps_kv + producer_warps) * 32; }
     // Packed query rows that a tile holds for groups of so many query heads: of wgmma, whole tokens of each
-    // warpgroup. REQUIRES of wgmma: 1 <= group <= kWarpgroupRows.
+    // warpgroup. REQUIRES of wgmma: 1 <= group <= abi::kWgmmaRows.
     int rows_per_tile(std::int64_t group) const;
     // Registers that leave room for ctas_per_sm: allocated by warps in units of 256, 255 a thread at most.
     int registers_ceiling() const;
