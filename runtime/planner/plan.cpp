@@ -223,9 +223,15 @@ Launch launch_of(const Plan& plan, const problem::BoundShape& shape) {
     return launch;
 }
 
-void check_grid(const Launch& launch) {
+void check_grid(const Plan& plan, const Launch& launch) {
     const std::int64_t ctas = std::max(launch.items, launch.merge_grid);
     if (ctas <= kMostCtas) return;
+    const std::int64_t heads = plan.problem.spec.q_heads;
+    if (!plan.attention) {
+        throw InvalidRequest(
+            "q_tokens", std::to_string(launch.rows / heads),
+            fmt::format("at most {} in one merge of {} heads", kMostCtas * plan.merge.tile_q / heads, heads));
+    }
     throw InvalidRequest(
         "batch", fmt::format("bounds that need {} CTAs", ctas),
         fmt::format("sequences and lengths that need at most {} CTAs; divide the batch", kMostCtas));

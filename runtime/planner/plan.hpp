@@ -80,6 +80,6 @@ struct Launch {
 // Any sizes: whether the items and the grids can be counted in 32 bits is for check_grid(), which throws
 // InvalidRequest.
 Launch launch_of(const Plan& plan, const problem::BoundShape& shape);
-void check_grid(const Launch& launch);
+void check_grid(const Plan& plan, const Launch& launch);
 
 }  // namespace attnsmith::planner

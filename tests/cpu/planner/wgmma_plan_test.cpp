@@ -257,7 +257,7 @@ TEST_CASE("the items of a persistent launch are counted in 32 bits", "[planner][
     const planner::Launch launch =
         planner::launch_of(plan, {.batch = 1 << 20, .q_tokens = 1 << 20, .max_q_len = 1, .max_kv_len = 1});
     CHECK(launch.grid == plan.device.sm_count);
-    CHECK(test::refused([&] { planner::check_grid(launch); }).field() == "batch");
+    CHECK(test::refused([&] { planner::check_grid(plan, launch); }).field() == "batch");
 }
 
 TEST_CASE("a wgmma tile holds whole tokens", "[planner][wgmma]") {
