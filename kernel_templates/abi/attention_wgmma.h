@@ -32,6 +32,7 @@ struct WgmmaArguments {
     TensorMap q, k, v;
     int32 warpgroup_tokens;  // query tokens of a consumer warpgroup's 64 rows: 64 / group, whole tokens
     int32 sequence_tiles;    // of every sequence; 0: the tiles of all sequences are packed
+    int32 items;             // tiles of all streams, by twos, see WgmmaScheduler
     int32 draw;              // tiles that a CTA takes at a time: 2 where a mask makes them unequal, else 1
     int32 box_keys;          // tile_kv, or of paged KV the greatest common divisor with the page size
     float slack;             // by how much logits may exceed the one that a row's exponents are relative to

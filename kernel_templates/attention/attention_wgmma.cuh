@@ -134,8 +134,7 @@ struct WgmmaScheduler {
     }
 
     __device__ void run() const {
-        const uint32 streams = all.attention.kv_heads * all.attention.splits * sequences();
-        const uint32 items = (stream_tiles() + 1) / 2 * 2 * streams;
+        const uint32 items = all.items;
         uint32 item = blockIdx.x * all.draw;
 #pragma unroll 1
         for (uint32 works = 0;; ++works) {

@@ -73,6 +73,7 @@ void make_wgmma_arguments(const driver::Api& api, int device, const AttentionSpe
     const driver::ContextScope scope(api, device);  // which encoding a map needs
     arguments.warpgroup_tokens = abi::kWgmmaRows / a.group;
     arguments.sequence_tiles = static_cast<std::int32_t>(launch.sequence_tiles);
+    arguments.items = static_cast<std::int32_t>(launch.items);
     arguments.draw = static_cast<std::int32_t>(launch.draw);
     arguments.slack = kSlack / a.scale_log2;
     arguments.box_keys = planner::wgmma_box_keys(kernel, a.page_size);

@@ -224,6 +224,7 @@ TEST_CASE("the kernel draws tiles as they were launched", "[engine][wgmma]") {
     const Bound few = bind(spec, dense(2, 100, 8, 300, 2), {});
     CHECK(few.launch.sequence_tiles == 4);  // 100 tokens of 4 heads in tiles of 128 rows
     CHECK(few.arguments.sequence_tiles == 4);
+    CHECK(few.arguments.items == 4 * 2 * 2);
     CHECK(few.arguments.draw == 1);
 
     spec.mask = Mask::causal;
@@ -244,6 +245,7 @@ TEST_CASE("the kernel draws tiles as they were launched", "[engine][wgmma]") {
                                .max_kv_len = 900});
     CHECK(packed.arguments.attention.tiles == 1000 / 32 + 5);
     CHECK(packed.arguments.sequence_tiles == 0);
+    CHECK(packed.arguments.items == 36 * 2);
 }
 
 TEST_CASE("weights may reach 2 to the 8th before a row's exponents are moved", "[engine][wgmma]") {
