@@ -352,19 +352,20 @@ struct WgmmaProducer {
     __device__ void load(const abi::TensorMap& map, uint32 target, uint32 barrier, const Work& work, int32 n,
                          int32 box_page, int32 box_slot) const {
         constexpr int kPanels = abi::wgmma_panels(HeadDim);
+        const int32 kv_head = int32(uint32(work.kv_head) / uint32(all.kv_head_shares));
         if constexpr (Config::paged) {
             if (lane * all.box_keys >= kKeys) return;
             const uint32 rows = target + lane * all.box_keys * (abi::kWgmmaPanel * 2);
 #pragma unroll 1
             for (int panel = 0; panel < kPanels; ++panel) {
                 tma_load(rows + panel * kLayout.kv_panel, map, barrier, panel * abi::kWgmmaPanel, box_slot,
-                         work.kv_head, box_page);
+                         kv_head, box_page);
             }
         } else if (lane == 0) {
 #pragma unroll 1
             for (int panel = 0; panel < kPanels; ++panel) {
                 tma_load(target + panel * kLayout.kv_panel, map, barrier, panel * abi::kWgmmaPanel,
-                         int32(work.sequence.kv_first) + n * kKeys, work.kv_head,
+                         int32(work.sequence.kv_first) + n * kKeys, kv_head,
                          all.attention.kv_indptr ? 0 : work.sequence.batch);
             }
         }

@@ -67,8 +67,11 @@ abi::TensorMap encode(const driver::Api& api, const char* name, const void* data
 void make_wgmma_arguments(const driver::Api& api, int device, const AttentionSpec& spec,
                           const planner::KernelConfig& kernel, const planner::Launch& launch,
                           const abi::AttentionArguments& attention, abi::WgmmaArguments& arguments) {
-    const abi::AttentionArguments& a = attention;
-    arguments.attention = a;
+    abi::AttentionArguments& a = arguments.attention;
+    a = attention;
+    arguments.kv_head_shares = static_cast<std::int32_t>(launch.kv_head_shares);
+    a.kv_heads *= arguments.kv_head_shares;
+    a.group /= arguments.kv_head_shares;
     if (launch.grid == 0) return;                   // no queries, and nothing to launch
     const driver::ContextScope scope(api, device);  // which encoding a map needs
     arguments.warpgroup_tokens = abi::kWgmmaRows / a.group;
@@ -96,12 +99,12 @@ void make_wgmma_arguments(const driver::Api& api, int device, const AttentionSpe
     const std::int64_t outer = paged ? a.pages : ragged_kv ? 1 : a.batch;
     arguments.k = encode(api, "k", a.k, spec.dtype, spec.head_dim_qk,
                          {{tokens, a.k_token_stride, arguments.box_keys, kv_token},
-                          {a.kv_heads, a.k_head_stride, 1, kv_head},
+                          {spec.kv_heads, a.k_head_stride, 1, kv_head},
                           {outer, a.k_batch_stride, 1, 0}},
                          a.q);
     arguments.v = encode(api, "v", a.v, spec.dtype, spec.head_dim_vo,
                          {{tokens, a.v_token_stride, arguments.box_keys, kv_token},
-                          {a.kv_heads, a.v_head_stride, 1, kv_head},
+                          {spec.kv_heads, a.v_head_stride, 1, kv_head},
                           {outer, a.v_batch_stride, 1, 0}},
                          a.q);
 }

@@ -90,9 +90,6 @@ std::optional<std::string> attention_wgmma_refusal(const AttentionSpec& spec, co
                            spec.head_dim_vo, kLeastHeadDim);
     if (spec.kv == KvStorage::paged && spec.page_size % kBoxStep != 0)
         return fmt::format("pages of {} keys: a TMA box holds a multiple of {}", spec.page_size, kBoxStep);
-    if (const std::int64_t group = spec.q_heads / spec.kv_heads; group > abi::kWgmmaRows)
-        return fmt::format("{} query heads to each KV head: a warpgroup takes whole tokens in {} rows", group,
-                           abi::kWgmmaRows);
     return std::nullopt;
 }
 

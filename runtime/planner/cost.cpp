@@ -76,10 +76,10 @@ double estimated_clocks(const KernelConfig& kernel, const DeviceTraits& device, 
                         std::int64_t splits) {
     // In double: the largest sizes that are allowed have more CTAs than 64 bits count.
     const auto many = static_cast<double>(work.sequences_and_heads) * static_cast<double>(splits);
-    const std::int64_t query_tiles =
-        std::max<std::int64_t>(1, ceil_div(work.rows, kernel.rows_per_tile(work.group)));
+    const HeadWork& of_each = work.of_each;
+    const std::int64_t query_tiles = kernel.query_tiling(of_each).tiles(of_each.q_len);
     const std::int64_t tiles =
-        ceil_div(std::max<std::int64_t>(1, ceil_div(work.keys, kernel.tile_kv)), splits);
+        ceil_div(std::max<std::int64_t>(1, ceil_div(of_each.keys, kernel.tile_kv)), splits);
     const double on_busiest = std::ceil(static_cast<double>(query_tiles) * many / device.sm_count);
     const double resident = std::min<double>(kernel.ctas_per_sm, on_busiest);
     const bool persistent = kernel.family == Family::attention_wgmma;
@@ -88,7 +88,7 @@ double estimated_clocks(const KernelConfig& kernel, const DeviceTraits& device, 
     const double tile = persistent ? wgmma_tile_clocks(kernel, device, query_tiles > 1)
                                    : tile_clocks(kernel, device, query_tiles > 1, resident);
     const double run = on_busiest * static_cast<double>(tiles) * tile;
-    const double partials = 4.0 * static_cast<double>(work.rows) * many * kernel.head_dim_vo * 2 /
+    const double partials = 4.0 * static_cast<double>(of_each.rows()) * many * kernel.head_dim_vo * 2 /
                             (static_cast<double>(device.dram_bytes) * device.sm_count);
     return start + run + (splits > 1 ? kMergeClocks + partials : 0.0);
 }

@@ -62,12 +62,13 @@ inline constexpr std::int64_t kMostCtas = (std::int64_t{1} << 31) - 1;
 
 // The launch of a plan for tensors with given bounds.
 struct Launch {
-    std::int64_t tiles = 0;  // query tiles over all sequences
+    std::int64_t kv_head_shares = 1;  // parts of a group that are KV heads of their own to the attention
+    std::int64_t tiles = 0;           // query tiles of one of these over all sequences
     std::int64_t merge_tiles = 0;
     std::int64_t splits = 1;
     std::int64_t chunk = 0;           // as SplitPlan's, longer where there would be too many
     std::int64_t rows = 0;            // of each split's partial results
-    std::int64_t items = 0;           // of the attention: a query tile, a KV head and a split each
+    std::int64_t items = 0;           // of the attention: a query tile, a KV head's part and a split each
     std::int64_t sequence_tiles = 0;  // of wgmma: of every sequence; 0: those of all sequences are packed
     std::int64_t draw = 1;            // of wgmma: items that a CTA takes at a time
     std::int64_t grid = 0;  // its CTAs, in x: an item each, or as many as are resident; 0: nothing to do

@@ -163,7 +163,7 @@ class Driver:
         a.window_left, a.window_right = NO_WINDOW, 0 if causal else NO_WINDOW
         a.tiles, a.splits, a.scale, a.scale_log2 = batch * tiles, 1, scale, scale * math.log2(math.e)
         items = (tiles + 1) // 2 * 2 * batch * kv_heads
-        tail.warpgroup_tokens, tail.sequence_tiles, tail.box_keys = tokens, tiles, tile_kv
+        tail.kv_head_shares, tail.warpgroup_tokens, tail.sequence_tiles, tail.box_keys = 1, tokens, tiles, tile_kv
         tail.items, tail.draw, tail.slack = items, 2 if causal and items > self.sms else 1, 8 / a.scale_log2
         self.encode(base + maps, q, [head_dim, group, q_len, kv_heads, batch],
                     [q.stride(2), q.stride(1), group * q.stride(2), q.stride(0)], [PANEL, group, tokens, 1, 1])
