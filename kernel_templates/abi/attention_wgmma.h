@@ -23,13 +23,16 @@ inline constexpr int32 kWgmmaRows = 64;
 // a panel has beyond the head dim is filled with zeros by the copy engine.
 inline constexpr int32 kWgmmaPanel = 64;
 
+// A group of query heads may be divided into kv_head_shares parts: attention.kv_heads and attention.group are
+// those of a caller with as many more KV heads. Query heads keep their numbers by it, and rows their places.
 // The boxes of the maps, innermost axis first, in elements:
 //   q     [head_dim_qk, group, tokens, kv_heads, batch]   box {64, group, warpgroup_tokens, 1, 1}
-//   k, v  [head_dim, tokens, kv_heads, batch or pages]    box {64, box_keys, 1, 1}
+//   k, v  [head_dim, tokens, kv_heads / kv_head_shares, batch or pages]   box {64, box_keys, 1, 1}
 // A ragged tensor has batch 1. All are swizzled by 128 bytes, and zeros are read outside of them.
 struct WgmmaArguments {
     AttentionArguments attention;
     TensorMap q, k, v;
+    int32 kv_head_shares;    // KV heads of the attention to one of k and v
     int32 warpgroup_tokens;  // query tokens of a consumer warpgroup's 64 rows: 64 / group, whole tokens
     int32 sequence_tiles;    // of every sequence; 0: the tiles of all sequences are packed
     // What CTAs draw: first two tiles of a stream at a time, then one, by turns of so many streams.

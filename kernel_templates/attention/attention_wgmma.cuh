@@ -378,19 +378,20 @@ struct WgmmaProducer {
     __device__ void load(const abi::TensorMap& map, uint32 target, uint32 barrier, const Work& work, int32 n,
                          int32 box_page, int32 box_slot) const {
         constexpr int kPanels = abi::wgmma_panels(HeadDim);
+        const int32 kv_head = int32(uint32(work.kv_head) / uint32(all.kv_head_shares));
         if constexpr (Config::paged) {
             if (lane * all.box_keys >= kKeys) return;
             const uint32 rows = target + lane * all.box_keys * (abi::kWgmmaPanel * 2);
 #pragma unroll 1
             for (int panel = 0; panel < kPanels; ++panel) {
                 tma_load(rows + panel * kLayout.kv_panel, map, barrier, panel * abi::kWgmmaPanel, box_slot,
-                         work.kv_head, box_page);
+                         kv_head, box_page);
             }
         } else if (lane == 0) {
 #pragma unroll 1
             for (int panel = 0; panel < kPanels; ++panel) {
                 tma_load(target + panel * kLayout.kv_panel, map, barrier, panel * abi::kWgmmaPanel,
-                         int32(work.sequence.kv_first) + n * kKeys, work.kv_head,
+                         int32(work.sequence.kv_first) + n * kKeys, kv_head,
                          all.attention.kv_indptr ? 0 : work.sequence.batch);
             }
         }
@@ -507,7 +508,6 @@ struct WgmmaConsumer {
     // Eights of columns that are made weights before the wait for O: some, so that O has time, and no more,
     // so that weights can be packed between exponentials.
     static constexpr int kEarly = kKeys / 8 * 3 / 8;
-    kKeys / 64 * 3;  // columns / 8 that are made weights before the wait for O
     static constexpr float kNothing = -3.402823466e38f;  // below any logit
 
     const abi::WgmmaArguments& all;

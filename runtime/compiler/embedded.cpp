@@ -8,8 +8,8 @@
 namespace attnsmith::compiler {
 namespace {
 
-const problem::EmbeddedFile& find_file(std::string_view name) {
-    for (const problem::EmbeddedFile& file : embedded_files()) {
+const EmbeddedFile& find_file(std::string_view name) {
+    for (const EmbeddedFile& file : embedded_files()) {
         if (file.name == name) return file;
     }
     throw Error(fmt::format("kernel_templates has no file {}", name));
@@ -32,7 +32,7 @@ void collect(std::string_view text, std::vector<Header>& headers) {
         const bool known =
             std::any_of(headers.begin(), headers.end(), [&](const Header& h) { return h.name == name; });
         if (known) continue;
-        const problem::EmbeddedFile& file = find_file(name);
+        const EmbeddedFile& file = find_file(name);
         headers.push_back({file.name, file.text});
         collect(file.text, headers);
     }

@@ -6,12 +6,16 @@
 #include <vector>
 
 #include "compiler/nvrtc.hpp"
-#include "problem/embedded_file.hpp"
 
 namespace attnsmith::compiler {
 
+struct EmbeddedFile {
+    std::string_view name;  // relative to the folder that was embedded
+    std::string_view text;
+};
+
 // In alphabetical order; names are as templates include them.
-std::span<const problem::EmbeddedFile> embedded_files();
+std::span<const EmbeddedFile> embedded_files();
 
 // The files that `source` can reach through its #includes, in the order in which they are first met: what a
 // kernel's key must cover. Throws Error for an include that is not embedded (a defect of a template).

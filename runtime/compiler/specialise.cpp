@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "abi/attention_wgmma.h"
 #include "compiler/embedded.hpp"
 #include "planner/attention_wgmma.hpp"
 
@@ -93,7 +94,7 @@ std::string wgmma_function(std::string_view name, DType dtype, int n, bool a_in_
 std::string attention_wgmma_config(const KernelConfig& kernel) {
     const planner::WarpgroupRegisters registers = planner::warpgroup_registers(kernel);
     ConfigStruct config = common_attention_config(kernel);
-    config.constant("consumers", kernel.tile_q / 64);
+    config.constant("consumers", kernel.tile_q / abi::kWgmmaRows);
     config.flag("gather", kernel.gather);
     config.constant("consumer_registers", registers.consumer);
     config.constant("producer_registers", registers.producer);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <initializer_list>
 
 #include "attnsmith/error.hpp"
@@ -39,38 +40,24 @@ std::uint64_t stride_bytes(const char* name, const Axis& axis) {
                                      end));
 }
 
-// A map for a tensor without elements. A tile without keys is loaded all the same, from outside of the tensor
-// or to be cleared; what is read through this map is 16 bytes of `data` at most.
-abi::TensorMap encode_empty(const driver::Api& api, const void* data, DType dtype,
-                            std::initializer_list<Axis> axes) {
-    abi::TensorMap map{};
-    driver::TensorMapRequest request{.data = data, .dtype = dtype, .rank = 1};
-    request.extents[0] = 16 / kElementBytes;
-    request.box[0] = abi::kWgmmaPanel;
-    for (const Axis& axis : axes) {
-        const auto at = static_cast<std::size_t>(request.rank++);
-        request.extents[at] = 1;
-        request.strides[at - 1] = 16;
-        request.box[at] = static_cast<std::uint32_t>(axis.box);
-    }
-    driver::encode_tensor_map(api, request, &map);
-    return map;
-}
-
-// `axes` are those from the second on. `filled` is a tensor of this dtype that has elements.
+// `axes` are those from the second on. A tile without keys is loaded all the same, from outside of the tensor
+// or to be cleared: a tensor without elements has a map with its boxes over 16 bytes of `filled`, a tensor of
+// this dtype that has elements.
 abi::TensorMap encode(const driver::Api& api, const char* name, const void* data, DType dtype,
                       std::int64_t head_dim, std::initializer_list<Axis> axes, const void* filled) {
-    abi::TensorMap map{};
-    driver::TensorMapRequest request{.data = data, .dtype = dtype, .rank = 1};
-    request.extents[0] = static_cast<std::uint64_t>(head_dim);
+    const bool empty =
+        std::any_of(axes.begin(), axes.end(), [](const Axis& axis) { return axis.extent == 0; });
+    driver::TensorMapRequest request{.data = empty ? filled : data, .dtype = dtype, .rank = 1};
+    request.extents[0] = static_cast<std::uint64_t>(empty ? 16 / kElementBytes : head_dim);
     request.box[0] = abi::kWgmmaPanel;
-    for (const Axis& axis : axes) {
-        if (axis.extent == 0) return encode_empty(api, filled, dtype, axes);
+    for (Axis axis : axes) {
+        if (empty) axis.extent = 1;
         const auto at = static_cast<std::size_t>(request.rank++);
         request.extents[at] = static_cast<std::uint64_t>(axis.extent);
         request.strides[at - 1] = stride_bytes(name, axis);
         request.box[at] = static_cast<std::uint32_t>(axis.box);
     }
+    abi::TensorMap map{};
     driver::encode_tensor_map(api, request, &map);
     return map;
 }
@@ -80,11 +67,14 @@ abi::TensorMap encode(const driver::Api& api, const char* name, const void* data
 void make_wgmma_arguments(const driver::Api& api, int device, const AttentionSpec& spec,
                           const planner::KernelConfig& kernel, const planner::Launch& launch,
                           const abi::AttentionArguments& attention, abi::WgmmaArguments& arguments) {
-    const abi::AttentionArguments& a = attention;
-    arguments.attention = a;
+    abi::AttentionArguments& a = arguments.attention;
+    a = attention;
+    arguments.kv_head_shares = static_cast<std::int32_t>(launch.kv_head_shares);
+    a.kv_heads *= arguments.kv_head_shares;
+    a.group /= arguments.kv_head_shares;
     if (launch.grid == 0) return;                   // no queries, and nothing to launch
     const driver::ContextScope scope(api, device);  // which encoding a map needs
-    arguments.warpgroup_tokens = planner::kWarpgroupRows / a.group;
+    arguments.warpgroup_tokens = abi::kWgmmaRows / a.group;
     arguments.sequence_tiles = static_cast<std::int32_t>(launch.sequence_tiles);
     arguments.draws = static_cast<std::uint32_t>(launch.draws);
     arguments.paired_draws = static_cast<std::uint32_t>(launch.paired_draws);
@@ -112,12 +102,12 @@ void make_wgmma_arguments(const driver::Api& api, int device, const AttentionSpe
     const std::int64_t outer = paged ? a.pages : ragged_kv ? 1 : a.batch;
     arguments.k = encode(api, "k", a.k, spec.dtype, spec.head_dim_qk,
                          {{tokens, a.k_token_stride, arguments.box_keys, kv_token},
-                          {a.kv_heads, a.k_head_stride, 1, kv_head},
+                          {spec.kv_heads, a.k_head_stride, 1, kv_head},
                           {outer, a.k_batch_stride, 1, 0}},
                          a.q);
     arguments.v = encode(api, "v", a.v, spec.dtype, spec.head_dim_vo,
                          {{tokens, a.v_token_stride, arguments.box_keys, kv_token},
-                          {a.kv_heads, a.v_head_stride, 1, kv_head},
+                          {spec.kv_heads, a.v_head_stride, 1, kv_head},
                           {outer, a.v_batch_stride, 1, 0}},
                          a.q);
 }

@@ -149,7 +149,7 @@ Call Kernel::bind(const AttentionTensors& tensors, const Batch& batch, Workspace
     check_op(kernel.plan.problem.spec, Op::attention, "AttentionTensors");
     const problem::BoundShape shape = problem::check_tensors(kernel.plan.problem, tensors, batch);
     const planner::Launch launch = planner::launch_of(kernel.plan, shape);
-    planner::check_grid(launch);
+    planner::check_grid(kernel.plan, launch);
     const auto needed = static_cast<std::size_t>(launch.workspace_bytes);
 
     Call call;
@@ -196,7 +196,7 @@ Call Kernel::bind(const MergeTensors& tensors) const {
     const problem::Problem& problem = kernel.plan.problem;
     check_op(problem.spec, Op::merge, "MergeTensors");
     const planner::Launch launch = planner::launch_of(kernel.plan, problem::check_tensors(problem, tensors));
-    planner::check_grid(launch);
+    planner::check_grid(kernel.plan, launch);
     Call call;
     call.impl_ = std::make_unique<Call::Impl>();
     call.impl_->kernel = impl_;

@@ -82,8 +82,7 @@ std::optional<std::string> budget(KernelConfig& kernel, const DeviceTraits& devi
 
 double rank(const KernelConfig& kernel, const DeviceTraits& device) {
     const Work work{.sequences_and_heads = std::int64_t{device.sm_count} * kernel.ctas_per_sm,
-                    .rows = kernel.tile_q == 16 ? 16 : kRankingQueries,
-                    .keys = kRankingKeys};
+                    .of_each = {.q_len = kernel.tile_q == 16 ? 16 : kRankingQueries, .keys = kRankingKeys}};
     return estimated_clocks(kernel, device, work, 1) / static_cast<double>(kernel.ctas_per_sm);
 }
 

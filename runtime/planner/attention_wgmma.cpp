@@ -75,7 +75,7 @@ std::optional<std::string> over_budget(const KernelConfig& kernel, const DeviceT
     const int registers = attention_wgmma_registers(kernel);
     if (const int limit = warpgroup_registers(kernel).consumer; registers > limit)
         return fmt::format("needs about {} registers a thread; {} consumer warpgroups have {}", registers,
-                           kernel.tile_q / kWarpgroupRows, limit);
+                           kernel.tile_q / abi::kWgmmaRows, limit);
     return std::nullopt;
 }
 
@@ -89,9 +89,6 @@ std::optional<std::string> attention_wgmma_refusal(const AttentionSpec& spec, co
     if (std::min(spec.head_dim_qk, spec.head_dim_vo) < kLeastHeadDim)
         return fmt::format("head dims {} and {}: its tiles are made for {} and more", spec.head_dim_qk,
                            spec.head_dim_vo, kLeastHeadDim);
-    if (const std::int64_t group = spec.q_heads / spec.kv_heads; group > kWarpgroupRows)
-        return fmt::format("{} query heads to each KV head: a warpgroup takes whole tokens in {} rows", group,
-                           kWarpgroupRows);
     return std::nullopt;
 }
 
@@ -165,7 +162,7 @@ int attention_wgmma_registers(const KernelConfig& kernel) {
 }
 
 WarpgroupRegisters warpgroup_registers(const KernelConfig& kernel) {
-    const int consumers = kernel.tile_q / kWarpgroupRows;
+    const int consumers = kernel.tile_q / abi::kWgmmaRows;
     const int launched = kernel.registers_ceiling() * (consumers + 1);
     const int producer = consumers == 2 ? 40 : 32;
     return {producer, std::min(240, (launched - producer) / consumers / 8 * 8)};

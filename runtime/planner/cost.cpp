@@ -23,37 +23,49 @@ constexpr double kNextTileClocks = 600;    // of a persistent CTA: the start of 
 // Of the device memory's rate, what one CTA's stages keep under way.
 constexpr double kWgmmaMemoryShare = 0.85;
 
-// One tile of keys in the one CTA of an SM: loads, products and softmax go on side by side.
-double wgmma_tile_clocks(const KernelConfig& kernel, const DeviceTraits& device, bool shared_keys) {
+// What one tile of keys takes in one CTA, whatever the family.
+struct TileWork {
+    double flops, logits;
+    double bytes;    // of K and V, that are loaded
+    double traffic;  // of them, from device memory
+    double latency;
+};
+
+TileWork tile_work(const KernelConfig& kernel, bool shared_keys) {
+    const double logits = kernel.tile_q * kernel.tile_kv;
     const double width = kernel.head_dim_qk + kernel.head_dim_vo;
     const double bytes = 2.0 * kernel.tile_kv * width;
-    const double latency = shared_keys ? kL2Latency : kMemoryLatency;
-    const double multiply =
-        2.0 * kernel.tile_q * kernel.tile_kv * width / (device.wgmma_flops * kWgmmaEfficiency);
-    const double softmax = kernel.tile_q * kernel.tile_kv * kExpPerLogit;
+    return {.flops = 2.0 * logits * width,
+            .logits = logits,
+            .bytes = bytes,
+            .traffic = bytes * (shared_keys ? kL2Reuse : 1.0),
+            .latency = shared_keys ? kL2Latency : kMemoryLatency};
+}
+
+// One tile of keys in the one CTA of an SM: loads, products and softmax go on side by side.
+double wgmma_tile_clocks(const KernelConfig& kernel, const DeviceTraits& device, bool shared_keys) {
+    const TileWork work = tile_work(kernel, shared_keys);
+    const double multiply = work.flops / (device.wgmma_flops * kWgmmaEfficiency);
+    const double softmax = work.logits * kExpPerLogit;
     const double rate =
-        std::min<double>(device.dram_bytes * kWgmmaMemoryShare, bytes * kernel.stages / latency);
-    const double memory = bytes * (shared_keys ? kL2Reuse : 1.0) / rate;
-    return std::max({multiply, softmax, memory});
+        std::min<double>(device.dram_bytes * kWgmmaMemoryShare, work.bytes * kernel.stages / work.latency);
+    return std::max({multiply, softmax, work.traffic / rate});
 }
 
 // One tile of keys in one CTA, as a share of the SM's time: what the resident `ctas` of an SM contend for, or
 // the chain of one CTA's own steps where they do not fill it.
 double tile_clocks(const KernelConfig& kernel, const DeviceTraits& device, bool shared_keys, double ctas) {
-    const double width = kernel.head_dim_qk + kernel.head_dim_vo;
-    const double bytes = 2.0 * kernel.tile_kv * width;
-    const double latency = shared_keys ? kL2Latency : kMemoryLatency;
+    const TileWork work = tile_work(kernel, shared_keys);
     // Loads run (2 stages - 1) half-steps ahead of their use.
     const double steps_ahead = kernel.stages - 0.5;
 
-    const double multiply =
-        2.0 * kernel.tile_q * kernel.tile_kv * width / (device.mma_flops * kMmaEfficiency);
-    const double softmax = kernel.tile_q * kernel.tile_kv * (kAluPerLogit + kExpPerLogit);
-    const double rate = std::min<double>(device.dram_bytes, bytes * steps_ahead * ctas / latency);
-    const double memory = bytes * (shared_keys ? kL2Reuse : 1.0) / rate;
+    const double multiply = work.flops / (device.mma_flops * kMmaEfficiency);
+    const double softmax = work.logits * (kAluPerLogit + kExpPerLogit);
+    const double rate = std::min<double>(device.dram_bytes, work.bytes * steps_ahead * ctas / work.latency);
+    const double memory = work.traffic / rate;
     const double busy = multiply + softmax + kBarrierClocks;
     // Latencies scatter: however far ahead, a part of them is seen.
-    const double exposed = std::max(0.1 * latency / kernel.stages, latency - steps_ahead * busy);
+    const double exposed = std::max(0.1 * work.latency / kernel.stages, work.latency - steps_ahead * busy);
     const double chain = (busy + exposed) / ctas;
     return std::max({multiply, softmax, memory, chain}) + 0.1 * chain;  // overlap is never complete
 }
@@ -64,10 +76,10 @@ double estimated_clocks(const KernelConfig& kernel, const DeviceTraits& device, 
                         std::int64_t splits) {
     // In double: the largest sizes that are allowed have more CTAs than 64 bits count.
     const auto many = static_cast<double>(work.sequences_and_heads) * static_cast<double>(splits);
-    const std::int64_t query_tiles =
-        std::max<std::int64_t>(1, ceil_div(work.rows, kernel.rows_per_tile(work.group)));
+    const HeadWork& of_each = work.of_each;
+    const std::int64_t query_tiles = kernel.query_tiling(of_each).tiles(of_each.q_len);
     const std::int64_t tiles =
-        ceil_div(std::max<std::int64_t>(1, ceil_div(work.keys, kernel.tile_kv)), splits);
+        ceil_div(std::max<std::int64_t>(1, ceil_div(of_each.keys, kernel.tile_kv)), splits);
     const double on_busiest = std::ceil(static_cast<double>(query_tiles) * many / device.sm_count);
     const double resident = std::min<double>(kernel.ctas_per_sm, on_busiest);
     const bool persistent = kernel.family == Family::attention_wgmma;
@@ -76,7 +88,7 @@ double estimated_clocks(const KernelConfig& kernel, const DeviceTraits& device, 
     const double tile = persistent ? wgmma_tile_clocks(kernel, device, query_tiles > 1)
                                    : tile_clocks(kernel, device, query_tiles > 1, resident);
     const double run = on_busiest * static_cast<double>(tiles) * tile;
-    const double partials = 4.0 * static_cast<double>(work.rows) * many * kernel.head_dim_vo * 2 /
+    const double partials = 4.0 * static_cast<double>(of_each.rows()) * many * kernel.head_dim_vo * 2 /
                             (static_cast<double>(device.dram_bytes) * device.sm_count);
     return start + run + (splits > 1 ? kMergeClocks + partials : 0.0);
 }

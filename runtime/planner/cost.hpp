@@ -11,9 +11,7 @@ namespace attnsmith::planner {
 
 struct Work {
     std::int64_t sequences_and_heads = 1;  // batch * kv_heads
-    std::int64_t rows = 1;                 // packed query rows of one: q_len * group
-    std::int64_t keys = 1;
-    std::int64_t group = 1;  // query heads to each KV head
+    HeadWork of_each{};
 };
 
 // Time of the attention kernel and, with splits > 1, of the merge.

@@ -3,6 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
+
+#include "abi/attention_wgmma.h"
+#include "planner/ceil_div.hpp"
 
 namespace attnsmith::planner {
 
@@ -32,9 +36,27 @@ std::string_view to_string(Backend backend) {
     return "?";
 }
 
-int KernelConfig::rows_per_tile(std::int64_t group) const {
-    if (family != Family::attention_wgmma) return tile_q;
-    return static_cast<int>(tile_q / kWarpgroupRows * (kWarpgroupRows / group * group));
+std::int64_t QueryTiling::tiles(std::int64_t q_len) const { return ceil_div(q_len * group, rows) * shares; }
+
+QueryTiling KernelConfig::query_tiling(const HeadWork& work) const {
+    if (family != Family::attention_wgmma) return {.shares = 1, .group = work.group, .rows = tile_q};
+    // The rows of a warpgroup are whole tokens of a part: a smaller part may leave fewer of them unused. But
+    // then a tile has more tokens, and goes through the keys of them all.
+    const auto cost = [&](const QueryTiling& tiling) {
+        const std::int64_t tokens = std::min(work.q_len, tiling.rows / tiling.group);
+        const std::int64_t half_keys = 2 * work.keys + work.bounds * tokens;
+        return static_cast<double>(tiling.tiles(work.q_len)) * static_cast<double>(half_keys);
+    };
+    constexpr double kWorthDividing = 31.0 / 32;
+    const std::int64_t warpgroups = tile_q / abi::kWgmmaRows;
+    std::optional<QueryTiling> best;
+    for (std::int64_t part = std::min<std::int64_t>(work.group, abi::kWgmmaRows); part > 0; --part) {
+        if (work.group % part != 0) continue;
+        const QueryTiling tiling{
+            .shares = work.group / part, .group = part, .rows = warpgroups * (abi::kWgmmaRows / part) * part};
+        if (!best || cost(tiling) < cost(*best) * kWorthDividing) best = tiling;
+    }
+    return *best;
 }
 
 int KernelConfig::registers_ceiling() const {

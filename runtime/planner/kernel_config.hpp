@@ -11,13 +11,31 @@
 namespace attnsmith::planner {
 
 enum class Family : std::uint8_t { attention_mma, attention_wgmma, merge_splits, merge_states };
-// Rows of one wgmma.
-inline constexpr int kWarpgroupRows = 64;
-
 enum class Backend : std::uint8_t { mma, wgmma, cuda_core };
 
 std::string_view to_string(Family family);  // also the name of the template's file
 std::string_view to_string(Backend backend);
+
+// What a sequence has for a KV head to do.
+struct HeadWork {
+    std::int64_t group = 1;  // query heads to the KV head
+    std::int64_t q_len = 1;
+    std::int64_t keys = 1;  // that a query of average position sees
+    int bounds = 0;         // on the keys by the mask: left, right. With each, other tokens see other keys
+
+    std::int64_t rows() const { return q_len * group; }  // packed query rows
+};
+
+// How the query rows of a KV head are laid into tiles.
+struct QueryTiling {
+    std::int64_t shares = 1;  // equal parts of the head's group, each with tiles of its own
+    std::int64_t group = 1;   // query heads of a part, which are packed with the tokens
+    std::int64_t rows = 1;    // packed query rows of a tile
+
+    // Of all parts, for one sequence.
+    std::int64_t tiles(std::int64_t q_len) const;
+    bool operator==(const QueryTiling&) const = default;
+};
 
 struct KernelConfig {
     Family family = Family::attention_mma;
@@ -47,9 +65,8 @@ struct KernelConfig {
     std::int64_t shared_bytes = 0;  // dynamic
 
     int threads() const { return (warps_q * warps_kv + producer_warps) * 32; }
-    // Packed query rows that a tile holds for groups of so many query heads: of wgmma, whole tokens of each
-    // warpgroup. REQUIRES of wgmma: 1 <= group <= kWarpgroupRows.
-    int rows_per_tile(std::int64_t group) const;
+    // For sequences of up to that much work.
+    QueryTiling query_tiling(const HeadWork& work) const;
     // Registers that leave room for ctas_per_sm: allocated by warps in units of 256, 255 a thread at most.
     int registers_ceiling() const;
     // "attention mma bf16 128x128 paged 64x64 stages 2": for people; unique within a kernel set.

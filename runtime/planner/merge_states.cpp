@@ -39,11 +39,6 @@ KernelConfig merge_states_kernel(const AttentionSpec& spec, const DeviceTraits& 
 
 Launch merge_states_launch(const KernelConfig& kernel, const AttentionSpec& spec,
                            const problem::BoundShape& shape) {
-    const std::int64_t most_tokens = kMostCtas * kernel.tile_q / spec.q_heads;
-    if (shape.q_tokens > most_tokens) {
-        throw InvalidRequest("q_tokens", std::to_string(shape.q_tokens),
-                             fmt::format("at most {} in one merge of {} heads", most_tokens, spec.q_heads));
-    }
     Launch launch;
     launch.rows = shape.q_tokens * spec.q_heads;
     launch.merge_tiles = launch.merge_grid = ceil_div(launch.rows, kernel.tile_q);

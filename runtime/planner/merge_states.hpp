@@ -7,8 +7,7 @@ namespace attnsmith::planner {
 
 KernelConfig merge_states_kernel(const AttentionSpec& spec, const DeviceTraits& device);
 
-// One grid over all rows [token][head]; nothing without tokens. Throws InvalidRequest for more CTAs than a
-// grid has.
+// One grid over all rows [token][head]; nothing without tokens.
 Launch merge_states_launch(const KernelConfig& kernel, const AttentionSpec& spec,
                            const problem::BoundShape& shape);
 

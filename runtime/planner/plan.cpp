@@ -53,7 +53,7 @@ struct Choice {
 // The best split for one kernel. Candidates are chunk lengths, so that the chunk is a fact of the plan.
 Choice best_split(const KernelConfig& kernel, const DeviceTraits& device, const Work& work) {
     Choice best{.clocks = estimated_clocks(kernel, device, work, 1)};
-    const std::int64_t tiles = ceil_div(work.keys, kernel.tile_kv);
+    const std::int64_t tiles = ceil_div(work.of_each.keys, kernel.tile_kv);
     const std::int64_t least = ceil_div(kLeastChunkKeys, kernel.tile_kv);
     std::int64_t previous = 0;
     for (std::int64_t wanted = 2; wanted <= kMostSplits; ++wanted) {
@@ -68,17 +68,21 @@ Choice best_split(const KernelConfig& kernel, const DeviceTraits& device, const 
     return best;
 }
 
-// Keys that a CTA of average position goes through.
-std::int64_t effective_keys(const problem::Problem& problem) {
-    const auto& [spec, sizes] = problem;
-    std::int64_t keys = sizes.kv_len;
-    if (spec.mask == Mask::causal) keys = std::max<std::int64_t>(1, keys - sizes.q_len / 2);
+// Without queries, that of one query.
+HeadWork head_work(const problem::Problem& problem, std::int64_t max_q_len, std::int64_t kv_len) {
+    const AttentionSpec& spec = problem.spec;
+    const std::int64_t q_len = std::max<std::int64_t>(1, max_q_len);
+    std::int64_t keys = kv_len;
+    if (spec.mask == Mask::causal) keys = std::max<std::int64_t>(1, keys - q_len / 2);
     const bool bounded_right = spec.mask == Mask::causal || spec.window_right;
     if (spec.window_left && bounded_right) {
-        keys = std::min(keys, *spec.window_left + spec.window_right.value_or(0) + 1 +
-                                  std::min<std::int64_t>(sizes.q_len, 64));
+        keys = std::min(
+            keys, *spec.window_left + spec.window_right.value_or(0) + 1 + std::min<std::int64_t>(q_len, 64));
     }
-    return std::max<std::int64_t>(1, keys);
+    return {.group = problem.group_size(),
+            .q_len = q_len,
+            .keys = std::max<std::int64_t>(1, keys),
+            .bounds = int{spec.window_left.has_value()} + int{bounded_right}};
 }
 
 // Of a persistent kernel: a CTA goes on to further items.
@@ -104,28 +108,18 @@ void add_wgmma(const std::vector<TunedKernel>& wgmma, std::int64_t rows, std::ve
     }
 }
 
-// Whether the mask gives some queries of a sequence more keys than others.
-bool has_unequal_rows(const AttentionSpec& spec) {
-    return spec.mask == Mask::causal || spec.window_left || spec.window_right;
-}
-
-// How the CTAs of a wgmma launch come by its tiles. A stream has its own, of each sequence where all have as
-// many.
-void set_draws(Launch& launch, const Plan& plan, const problem::BoundShape& shape) {
-    const AttentionSpec& spec = plan.problem.spec;
-    const bool uniform = launch.sequence_tiles > 0;
-    const std::int64_t tiles = uniform ? launch.sequence_tiles : launch.tiles;
-    const std::int64_t streams = spec.kv_heads * launch.splits * (uniform ? shape.batch : 1);
+// How the CTAs of a wgmma launch come by the tiles of its streams, which have as many each.
+void set_draws(Launch& launch, std::int64_t streams, std::int64_t tiles, bool unequal, std::int64_t ctas) {
     std::int64_t single_streams = streams;
     launch.mixed_streams = 1;
-    if (has_unequal_rows(spec) && tiles > 0) {
+    if (unequal && tiles > 0) {
         // Two single tiles for each CTA even out what the twos have left.
-        single_streams = std::min(streams, ceil_div(2 * resident_ctas(plan), tiles));
+        single_streams = std::min(streams, ceil_div(2 * ctas, tiles));
         launch.mixed_streams = std::max<std::int64_t>(1, single_streams);
         launch.paired_draws = (streams - single_streams) * ceil_div(tiles, 2);
     }
     launch.draws = launch.paired_draws + single_streams * tiles;
-    launch.grid = std::min(launch.draws, resident_ctas(plan));
+    launch.grid = std::min(launch.draws, ctas);
 }
 
 }  // namespace
@@ -162,11 +156,9 @@ Plan make_plan(const problem::Problem& problem, const DeviceTraits& device, cons
     if (problem.spec.op == Op::merge) return plan;
 
     const Work work{.sequences_and_heads = problem.sizes.batch * problem.spec.kv_heads,
-                    .rows = std::max<std::int64_t>(1, problem.sizes.q_len * problem.group_size()),
-                    .keys = effective_keys(problem),
-                    .group = problem.group_size()};
+                    .of_each = head_work(problem, problem.sizes.q_len, problem.sizes.kv_len)};
     std::vector<TunedKernel> kernels;
-    add_wgmma(set.wgmma, work.rows, kernels, plan.rejected);
+    add_wgmma(set.wgmma, work.of_each.rows(), kernels, plan.rejected);
     for (const KernelConfig& kernel : set.kernels) {
         if (kernel.family != Family::attention_wgmma) kernels.push_back({kernel, TileSource::model});
     }
@@ -191,7 +183,7 @@ Plan make_plan(const problem::Problem& problem, const DeviceTraits& device, cons
         plan.rejected.push_back(
             {kernels[choice.kernel].kernel.name(),
              fmt::format("estimated {:.2f}x the time of the chosen kernel for {} packed query rows",
-                         choice.clocks / best.clocks, work.rows)});
+                         choice.clocks / best.clocks, work.of_each.rows())});
     }
     return plan;
 }
@@ -200,26 +192,32 @@ Launch launch_of(const Plan& plan, const problem::BoundShape& shape) {
     if (!plan.attention) return merge_states_launch(plan.merge, plan.problem.spec, shape);
     const KernelConfig& attention = *plan.attention;
     const AttentionSpec& spec = plan.problem.spec;
-    const std::int64_t group = plan.problem.group_size();
-    const auto tiles_of = [&](std::int64_t tile_rows) {
-        const std::int64_t uniform = shape.batch * ceil_div(shape.max_q_len * group, tile_rows);
-        return std::min(uniform, shape.q_tokens * group / tile_rows + shape.batch);
+    const HeadWork work = head_work(plan.problem, shape.max_q_len, shape.max_kv_len);
+    const QueryTiling tiling = attention.query_tiling(work);
+    // Of one part, over all sequences.
+    const auto tiles_of = [&](std::int64_t part, std::int64_t tile_rows) {
+        const std::int64_t uniform = shape.batch * ceil_div(shape.max_q_len * part, tile_rows);
+        return std::min(uniform, shape.q_tokens * part / tile_rows + shape.batch);
     };
     Launch launch;
     launch.rows = shape.q_tokens * spec.q_heads;
-    launch.tiles = tiles_of(attention.rows_per_tile(group));
-    launch.merge_tiles = tiles_of(plan.merge.tile_q);
+    launch.kv_head_shares = tiling.shares;
+    launch.tiles = tiles_of(tiling.group, tiling.rows);
+    launch.merge_tiles = tiles_of(work.group, plan.merge.tile_q);
     if (plan.split.chunk > 0 && shape.max_kv_len > plan.split.chunk) {
         const std::int64_t least = ceil_div(ceil_div(shape.max_kv_len, kMostSplits), attention.tile_kv);
         launch.chunk = std::max(plan.split.chunk, least * attention.tile_kv);
         launch.splits = ceil_div(shape.max_kv_len, launch.chunk);
     }
-    launch.items = launch.tiles * spec.kv_heads * launch.splits;
+    const std::int64_t heads = spec.kv_heads * tiling.shares;
+    launch.items = launch.tiles * heads * launch.splits;
     launch.grid = launch.items;
     if (attention.family == Family::attention_wgmma) {
-        const std::int64_t uniform = ceil_div(shape.max_q_len * group, attention.rows_per_tile(group));
-        launch.sequence_tiles = launch.tiles == shape.batch * uniform ? uniform : 0;
-        set_draws(launch, plan, shape);
+        const std::int64_t uniform = ceil_div(shape.max_q_len * tiling.group, tiling.rows);
+        const bool is_uniform = launch.tiles == shape.batch * uniform;
+        launch.sequence_tiles = is_uniform ? uniform : 0;
+        set_draws(launch, heads * launch.splits * (is_uniform ? shape.batch : 1),
+                  is_uniform ? uniform : launch.tiles, work.bounds > 0, resident_ctas(plan));
     }
     launch.merge_grid = launch.splits > 1 ? launch.merge_tiles * spec.kv_heads : 0;
     launch.partial_o_offset = abi::kStatusBytes;
@@ -236,9 +234,15 @@ Launch launch_of(const Plan& plan, const problem::BoundShape& shape) {
     return launch;
 }
 
-void check_grid(const Launch& launch) {
+void check_grid(const Plan& plan, const Launch& launch) {
     const std::int64_t ctas = std::max(launch.items, launch.merge_grid);
     if (ctas <= kMostCtas) return;
+    const std::int64_t heads = plan.problem.spec.q_heads;
+    if (!plan.attention) {
+        throw InvalidRequest(
+            "q_tokens", std::to_string(launch.rows / heads),
+            fmt::format("at most {} in one merge of {} heads", kMostCtas * plan.merge.tile_q / heads, heads));
+    }
     throw InvalidRequest(
         "batch", fmt::format("bounds that need {} CTAs", ctas),
         fmt::format("sequences and lengths that need at most {} CTAs; divide the batch", kMostCtas));

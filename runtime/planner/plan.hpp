@@ -62,12 +62,13 @@ inline constexpr std::int64_t kMostCtas = (std::int64_t{1} << 31) - 1;
 
 // The launch of a plan for tensors with given bounds.
 struct Launch {
-    std::int64_t tiles = 0;  // query tiles over all sequences
+    std::int64_t kv_head_shares = 1;  // parts of a group that are KV heads of their own to the attention
+    std::int64_t tiles = 0;           // query tiles of one of these over all sequences
     std::int64_t merge_tiles = 0;
     std::int64_t splits = 1;
     std::int64_t chunk = 0;           // as SplitPlan's, longer where there would be too many
     std::int64_t rows = 0;            // of each split's partial results
-    std::int64_t items = 0;           // of the attention: a query tile, a KV head and a split each
+    std::int64_t items = 0;           // of the attention: a query tile, a KV head's part and a split each
     std::int64_t sequence_tiles = 0;  // of wgmma: of every sequence; 0: those of all sequences are packed
     // Of wgmma, see attention_wgmma.cuh: what CTAs draw, how many of these are two items, and how many
     // streams the others are drawn from by turns.
@@ -82,6 +83,6 @@ struct Launch {
 // Any sizes: whether the items and the grids can be counted in 32 bits is for check_grid(), which throws
 // InvalidRequest.
 Launch launch_of(const Plan& plan, const problem::BoundShape& shape);
-void check_grid(const Launch& launch);
+void check_grid(const Plan& plan, const Launch& launch);
 
 }  // namespace attnsmith::planner

@@ -71,6 +71,7 @@ Json to_json(const Plan& plan, const CacheState& attention, const CacheState& me
     if (plan.attention) {
         json["kernels"].push_back(kernel_json("attention", *plan.attention, attention, launch.grid));
         json["kernels"].back()["tuning"] = to_string(plan.tile_source);
+        if (launch.kv_head_shares > 1) json["kernels"].back()["kv_head_shares"] = launch.kv_head_shares;
     }
     if (split || !plan.attention)
         json["kernels"].push_back(kernel_json("merge", plan.merge, merge, launch.merge_grid));

@@ -4,9 +4,6 @@
 #include <limits>
 #include <tuple>
 
-#include "planner/tuning_embedded.hpp"
-#include "planner/tuning_json.hpp"
-
 namespace attnsmith::planner {
 namespace {
 
@@ -82,18 +79,6 @@ std::vector<TuningEntry> TuningTable::entries_for(const TuningMatch& wanted) con
     std::stable_sort(found.begin(), found.end(),
                      [](const auto& a, const auto& b) { return rank(a) < rank(b); });
     return found;
-}
-
-const TuningTable& repository_tuning() {
-    static const TuningTable table = [] {
-        std::vector<TuningEntry> entries;
-        for (const problem::EmbeddedFile& file : embedded_files()) {
-            const auto parsed = parse_tuning(file.text, file.name, TileSource::table);
-            entries.insert(entries.end(), parsed.begin(), parsed.end());
-        }
-        return TuningTable(std::move(entries));
-    }();
-    return table;
 }
 
 }  // namespace attnsmith::planner

@@ -62,7 +62,8 @@ class TuningTable {
     // Of entries that serve a spec equally well, those in front win.
     explicit TuningTable(std::vector<TuningEntry> entries) : entries_(std::move(entries)) {}
 
-    const std::vector<TuningEntry>& entries() const { return entries_; }
+    const std::vector<TuningEntry>& entries() const& { return entries_; }
+    std::vector<TuningEntry> entries() && { return std::move(entries_); }
 
     // The entries whose tiles a spec may take, the best first: those of its own head dims, then those of
     // larger ones, the nearest first. At the same head dims users' win over the repository's, of one table
@@ -74,6 +75,6 @@ class TuningTable {
 };
 
 // The repository's.
-const TuningTable& repository_tuning();
+TuningTable repository_tuning();
 
 }  // namespace attnsmith::planner

@@ -143,6 +143,43 @@ void add_hostile(Catalogue& catalogue) {
         add_over_kernels(catalogue, "kernels-clamp", name, test, Splitting::alternate);
 }
 
+// More query heads to a KV head than a tile has rows, or a number that divides these badly: such a group may
+// be divided, into more parts the longer its sequences are.
+void add_groups(Catalogue& catalogue) {
+    const auto with = [&](const std::string& name, Case test, bool sink, bool alibi) {
+        test.spec.sink = sink;
+        test.spec.alibi = alibi;
+        add_over_kernels(catalogue, "groups", name, mixed(test), Splitting::both);
+        Case decode = with_lengths(test, {1, 0, 1, 2}, {300, 17, 0, 700});
+        decode.spec.lse = true;
+        add_over_kernels(catalogue, "groups", name + " decode", decode, Splitting::alternate);
+    };
+    with("71 ragged causal", ragged(causal(attention(DType::bf16, 64, 71, 1))), true, false);
+    with("128 paged causal", paged(causal(attention(DType::bf16, 128, 128, 1)), 16, PageOrder::HND), true,
+         false);
+    with("96 dense alibi", dense(attention(DType::f16, 64, 192, 2)), false, true);
+    with("48 ragged causal alibi", ragged(causal(attention(DType::f16, 128, 96, 2))), true, true);
+    with("33 paged", paged(attention(DType::bf16, 192, 128, 66, 2), 48), false, false);
+    Case window = paged(causal(attention(DType::bf16, 256, 40, 1)));
+    window.spec.window_left = 60;
+    window.spec.softcap = 20.0;
+    with("40 paged window softcap", window, true, false);
+    // Parts by strides that are no multiples of each other.
+    Case padded = dense(causal(attention(DType::bf16, 64, 160, 2)));
+    padded.layout = {
+        .order = MemoryOrder::bhsd, .o_order = MemoryOrder::sbhd, .pad = 24, .o_pad = 8, .lse_pad = 3};
+    with("80 dense [b, h, s, d] padded", padded, true, false);
+    // Many tiles of many parts: none is lost, none taken twice.
+    for (const bool is_causal : {false, true}) {
+        const Case base = attention(DType::bf16, 64, 144, 3);
+        Case test = with_lengths(ragged(is_causal ? causal(base) : base), {290, 37, 160, 0, 300, 1}, {});
+        test.spec.lse = true;
+        test.launches = 40;
+        add_over_kernels(catalogue, "groups", is_causal ? "48 many causal" : "48 many", test,
+                         Splitting::never);
+    }
+}
+
 // A tile of queries that sees no key writes its zeros while its queries may still be on their way to shared
 // memory: only many launches show it.
 void add_unseen(Catalogue& catalogue) {
@@ -216,6 +253,7 @@ void add_kernels(Catalogue& catalogue) {
     add_layouts(catalogue);
     add_masks_and_scores(catalogue);
     add_hostile(catalogue);
+    add_groups(catalogue);
     add_unseen(catalogue);
     add_many_tiles(catalogue);
     add_small(catalogue);

@@ -162,7 +162,7 @@ class Driver:
         a.batch, a.kv_heads, a.group, a.max_q_len, a.max_kv_len = batch, kv_heads, group, q_len, kv_len
         a.window_left, a.window_right = NO_WINDOW, 0 if causal else NO_WINDOW
         a.tiles, a.splits, a.scale, a.scale_log2 = batch * tiles, 1, scale, scale * math.log2(math.e)
-        tail.warpgroup_tokens, tail.sequence_tiles, tail.box_keys = tokens, tiles, tile_kv
+        tail.kv_head_shares, tail.warpgroup_tokens, tail.sequence_tiles, tail.box_keys = 1, tokens, tiles, tile_kv
         streams = batch * kv_heads  # as set_draws() of runtime/planner/plan.cpp
         single = min(streams, -(-2 * self.sms // tiles)) if causal else streams
         tail.paired_draws, tail.mixed_streams = (streams - single) * (-(-tiles // 2)), single if causal else 1

@@ -1,6 +1,5 @@
 #include "cli/files.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,11 +11,10 @@
 #include <string_view>
 
 #include "cli/command.hpp"
+#include "engine/text_file.hpp"
 
 namespace attnsmith::cli {
 namespace {
-
-constexpr std::size_t kMostBytes = std::size_t{2} << 20;  // twice what the JSON parser takes
 
 class Descriptor {
   public:
@@ -31,10 +29,6 @@ class Descriptor {
   private:
     int number_;
 };
-
-[[noreturn]] void refuse(const std::string& path, const char* why) {
-    throw BadUsage(fmt::format("{}: cannot be read: {}", path.empty() ? "\"\"" : path, why));
-}
 
 bool is_directory(const std::string& path) {
     struct stat info {};
@@ -61,27 +55,18 @@ bool write_all(int descriptor, std::string_view text) {
     return true;
 }
 
-std::string read_all(int descriptor, const std::string& path) {
-    std::string text(kMostBytes, '\0');
-    std::size_t size = 0;
-    while (size < text.size()) {
-        const ssize_t count = ::read(descriptor, text.data() + size, text.size() - size);
-        if (count < 0 && errno == EINTR) continue;
-        if (count < 0) refuse(path, std::strerror(errno));
-        if (count == 0) break;
-        size += static_cast<std::size_t>(count);
-    }
-    text.resize(size);
-    return text;
-}
-
 }  // namespace
 
 std::string read_text(const std::string& path) {
-    if (path == "-") return read_all(STDIN_FILENO, "standard input");
-    const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    if (file.number() < 0) refuse(path, std::strerror(errno));
-    return read_all(file.number(), path);
+    const bool is_standard = path == "-";
+    std::string text;
+    const std::error_code error =
+        is_standard ? engine::read_text(STDIN_FILENO, text) : engine::read_text(path, text);
+    if (error) {
+        const char* const name = is_standard ? "standard input" : path.empty() ? "\"\"" : path.c_str();
+        throw BadUsage(fmt::format("{}: cannot be read: {}", name, error.message()));
+    }
+    return text;
 }
 
 void require_writable(const std::string& path) {

@@ -67,7 +67,10 @@ Bound bind(const AttentionSpec& spec, const AttentionTensors& tensors, const Bat
     Bound bound{*plan.attention, launch, {}, {}, {}, {}};
     engine::make_wgmma_arguments(*api, 0, plan.problem.spec, *plan.attention, launch, attention,
                                  bound.arguments);
-    CHECK(std::memcmp(&bound.arguments.attention, &attention, sizeof attention) == 0);
+    abi::AttentionArguments divided = attention;
+    divided.kv_heads *= bound.arguments.kv_head_shares;
+    divided.group /= bound.arguments.kv_head_shares;
+    CHECK(std::memcmp(&bound.arguments.attention, &divided, sizeof divided) == 0);
     bound.q = decode(bound.arguments.q), bound.k = decode(bound.arguments.k),
     bound.v = decode(bound.arguments.v);
     return bound;
@@ -175,6 +178,35 @@ TEST_CASE("a warpgroup of seven heads a token has 9 tokens", "[engine][wgmma]") 
     CHECK(bound.q.box == Numbers{64, 7, 9, 1, 1});
 }
 
+TEST_CASE("parts of a group are KV heads to q's map, and share one of k and v", "[engine][wgmma]") {
+    Bound bound = bind(spec_of(96, 2), dense(2, 100, 96, 200, 2), {});
+    REQUIRE(bound.kernel.tile_q == 128);
+    CHECK(bound.arguments.kv_head_shares == 3);
+    CHECK(bound.arguments.attention.kv_heads == 6);
+    CHECK(bound.arguments.attention.group == 16);
+    CHECK(bound.arguments.attention.tiles == 2 * 13);  // of 8 tokens
+    CHECK(bound.arguments.draws == 2 * 13 * 6);
+    CHECK(bound.arguments.warpgroup_tokens == 4);
+    CHECK(bound.q.extents == Numbers{128, 16, 100, 6, 2});
+    CHECK(bound.q.strides == Numbers{256, 96 * 256, 16 * 256, 100 * 96 * 256});
+    CHECK(bound.q.box == Numbers{64, 16, 4, 1, 1});
+    CHECK(bound.k.extents == Numbers{128, 200, 2, 2});
+    CHECK(bound.v.extents == Numbers{128, 200, 2, 2});
+
+    bound = bind(spec_of(71, 1), dense(2, 100, 71, 200, 1), {});
+    CHECK(bound.arguments.kv_head_shares == 71);
+    CHECK(bound.arguments.warpgroup_tokens == 64);
+    CHECK(bound.q.extents == Numbers{128, 1, 100, 71, 2});
+    CHECK(bound.q.strides == Numbers{16, 71 * 256, 256, 100 * 71 * 256});
+    CHECK(bound.q.box == Numbers{64, 1, 64, 1, 1});
+    CHECK(bound.k.extents == Numbers{128, 200, 1, 2});
+
+    // Few queries have the fewest tiles where the group stays whole.
+    bound = bind(spec_of(96, 2), dense(2, 2, 96, 200, 2), {});
+    CHECK(bound.arguments.kv_head_shares == 1);
+    CHECK(bound.q.box == Numbers{64, 48, 1, 1, 1});
+}
+
 TEST_CASE("an axis may be expanded, and one of extent 1 has any stride", "[engine][wgmma]") {
     AttentionTensors tensors = dense(4, 100, 1, 300, 1);
     tensors.q.strides[2] = -3;
@@ -249,6 +281,8 @@ TEST_CASE("the kernel draws tiles as they were launched", "[engine][wgmma]") {
                                .max_kv_len = 900});
     CHECK(packed.arguments.attention.tiles == 1000 / 32 + 5);
     CHECK(packed.arguments.sequence_tiles == 0);
+    CHECK(packed.arguments.draws == packed.launch.draws);
+    CHECK(packed.launch.items == 36 * 2);
 }
 
 TEST_CASE("weights may reach 2 to the 8th before a row's exponents are moved", "[engine][wgmma]") {

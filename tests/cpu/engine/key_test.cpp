@@ -110,7 +110,7 @@ TEST_CASE("nothing of this machine is in a key or a source", "[engine]") {
 }
 
 TEST_CASE("templates include nothing that is not embedded", "[engine]") {
-    for (const problem::EmbeddedFile& file : compiler::embedded_files()) {
+    for (const compiler::EmbeddedFile& file : compiler::embedded_files()) {
         CAPTURE(std::string(file.name));
         REQUIRE_NOTHROW(compiler::reachable_headers(file.text));
     }

@@ -1,6 +1,7 @@
 // A call of a wgmma kernel over the stub driver: one persistent launch with the maps, or with the merge after
 // it.
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <cstring>
 
@@ -15,11 +16,12 @@ using attnsmith::test::fake_options;
 
 namespace {
 
-AttentionTensors tensors(std::int64_t batch, std::int64_t q_len, std::int64_t kv_len) {
-    return {.q = at(1, DType::bf16, {batch, q_len, 32, 128}),
-            .k = at(2, DType::bf16, {batch, kv_len, 8, 128}),
-            .v = at(3, DType::bf16, {batch, kv_len, 8, 128}),
-            .o = at(4, DType::bf16, {batch, q_len, 32, 128})};
+AttentionTensors tensors(std::int64_t batch, std::int64_t q_len, std::int64_t kv_len,
+                         std::int64_t q_heads = 32, std::int64_t kv_heads = 8) {
+    return {.q = at(1, DType::bf16, {batch, q_len, q_heads, 128}),
+            .k = at(2, DType::bf16, {batch, kv_len, kv_heads, 128}),
+            .v = at(3, DType::bf16, {batch, kv_len, kv_heads, 128}),
+            .o = at(4, DType::bf16, {batch, q_len, q_heads, 128})};
 }
 
 const AttentionSpec kSpec{.dtype = DType::bf16, .head_dim_qk = 128, .q_heads = 32, .kv_heads = 8};
@@ -71,4 +73,24 @@ TEST_CASE("where KV is split, a merge follows a wgmma kernel", "[engine][wgmma]"
     std::memcpy(&merge, fake().last_launch.parameter, sizeof merge);
     CHECK(merge.tiles == 128);
     CHECK(merge.o == at(4, DType::bf16, {1}).data);
+}
+
+TEST_CASE("a merge has the caller's groups, however the attention divides them", "[engine][wgmma]") {
+    fake() = {};
+    Runtime runtime(fake_options());
+    AttentionSpec spec = kSpec;
+    spec.q_heads = 128, spec.kv_heads = 1;
+    const Kernel kernel = runtime.prepare(spec, {1, 16, 16384});
+    const Call call = kernel.bind(tensors(1, 16, 16384, 128, 1), {});
+    CHECK(call.describe().find("attention wgmma") == 0);
+    CHECK(nlohmann::json::parse(kernel.plan_json())["kernels"][0]["kv_head_shares"] == 2);
+    fake().param_bytes = sizeof(abi::AttentionArguments);
+    call.launch();
+    REQUIRE(fake().launches == 2);
+    abi::AttentionArguments merge;
+    std::memcpy(&merge, fake().last_launch.parameter, sizeof merge);
+    CHECK(merge.kv_heads == 1);
+    CHECK(merge.group == 128);
+    CHECK(merge.tiles == 16 * 128 / 4);
+    CHECK(fake().last_launch.grid[0] == 16 * 128 / 4);
 }

@@ -6,6 +6,7 @@
 
 #include "planner/plan_json.hpp"
 #include "planner/schema_errors.hpp"
+#include "problem/expect.hpp"
 #include "support/catch.hpp"
 
 using namespace attnsmith;
@@ -106,8 +107,13 @@ TEST_CASE("a merge's grid covers its rows, and no more than a grid has", "[plann
     AttentionSpec wide = merge(256);
     wide.q_heads = 65536;
     const planner::Plan plan = plan_of(wide, {});
-    REQUIRE_THROWS_AS(planner::launch_of(plan, {.batch = 1, .q_tokens = 1 << 20}), InvalidRequest);
-    REQUIRE_THROWS_AS(json_of(plan_of(wide, {1 << 20, 1 << 30, 1})), InvalidRequest);
+    const std::int64_t most = planner::kMostCtas * plan.merge.tile_q / wide.q_heads;
+    planner::check_grid(plan, planner::launch_of(plan, {.batch = 1, .q_tokens = most}));
+    const planner::Launch beyond = planner::launch_of(plan, {.batch = 1, .q_tokens = most + 1});
+    const InvalidRequest error = test::refused([&] { planner::check_grid(plan, beyond); });
+    REQUIRE(error.field() == "q_tokens");
+    REQUIRE(error.value() == std::to_string(most + 1));
+    REQUIRE(error.accepted() == "at most " + std::to_string(most) + " in one merge of 65536 heads");
 }
 
 TEST_CASE("the same inputs give the same bytes of JSON", "[planner]") {

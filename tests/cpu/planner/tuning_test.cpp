@@ -4,13 +4,15 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <string>
 
 #include "planner/attention_wgmma.hpp"
 #include "planner/plan.hpp"
 #include "planner/plan_json.hpp"
 #include "planner/schema_errors.hpp"
-#include "planner/tuning_embedded.hpp"
 #include "planner/tuning_json.hpp"
 #include "problem/expect.hpp"
 #include "support/catch.hpp"
@@ -153,11 +155,28 @@ TEST_CASE("what is wrong with a table is named by file and field", "[planner][tu
     CHECK(refused(R"({"schema": "a", "schema": "b"})") == "my.json: schema");
 }
 
+TEST_CASE("the library has the repository's tables, entry by entry", "[planner][tuning]") {
+    namespace fs = std::filesystem;
+    std::vector<fs::path> files;
+    for (const auto& file : fs::directory_iterator(ATTNSMITH_SOURCE_DIR "/runtime/planner/tuning"))
+        files.push_back(file.path());
+    std::ranges::sort(files);
+    std::vector<TuningEntry> entries;
+    for (const fs::path& path : files) {
+        std::ifstream file(path);
+        const std::string text{std::istreambuf_iterator<char>(file), {}};
+        CHECK(test::schema_errors("tuning.schema.json", json::parse(text)) == "");
+        const std::vector<TuningEntry> more =
+            planner::parse_tuning(text, path.filename().string(), TileSource::table);
+        entries.insert(entries.end(), more.begin(), more.end());
+    }
+    CHECK(planner::repository_tuning().entries() == entries);
+}
+
 TEST_CASE("the repository's tables have a legal tile for all they name", "[planner][tuning]") {
-    for (const problem::EmbeddedFile& file : planner::embedded_files())
-        CHECK(test::schema_errors("tuning.schema.json", json::parse(file.text)) == "");
-    REQUIRE(!planner::repository_tuning().entries().empty());
-    for (const TuningEntry& entry : planner::repository_tuning().entries()) {
+    const std::vector<TuningEntry> entries = planner::repository_tuning().entries();
+    REQUIRE(!entries.empty());
+    for (const TuningEntry& entry : entries) {
         AttentionSpec spec{.head_dim_qk = entry.match.head_dim_qk,
                            .head_dim_vo = entry.match.head_dim_vo,
                            .q_heads = 32,
@@ -370,10 +389,9 @@ TEST_CASE("a tile that cannot be is passed over, and the plan says why", "[plann
     entries = {entry_of(80, 80, 192, 128), entry_of(128, 128, 128, 128)};
     CHECK(plan_of(spec_of(80, 80), entries).attention->tile_q == 128);
     CHECK(plan_of(spec_of(64, 64), entries).attention->tile_q == 192);
-    // A group fits the rows of a warpgroup or none.
-    spec = problem::validate({.head_dim_qk = 64, .q_heads = 64, .kv_heads = 1}, {}).spec;
-    CHECK(plan_of(spec, entries).attention->tile_q == 192);
-    spec = problem::validate({.head_dim_qk = 64, .q_heads = 65, .kv_heads = 1}, {}).spec;
-    CHECK(plan_of(spec, entries).attention->backend == planner::Backend::mma);
-    CHECK(contains(reason(plan_of(spec, entries), "wgmma"), "65 query heads"));
+    // A group that does not fit the rows of a warpgroup is divided.
+    for (const std::int64_t q_heads : {64, 65, 128}) {
+        spec = problem::validate({.head_dim_qk = 64, .q_heads = q_heads, .kv_heads = 1}, {}).spec;
+        CHECK(plan_of(spec, entries).attention->tile_q == 192);
+    }
 }

@@ -9,6 +9,7 @@
 #include "planner/attention_wgmma.hpp"
 #include "planner/plan.hpp"
 #include "planner/plan_json.hpp"
+#include "planner/schema_errors.hpp"
 #include "problem/expect.hpp"
 #include "support/catch.hpp"
 
@@ -133,12 +134,6 @@ TEST_CASE("what wgmma cannot serve is refused in one line", "[planner][wgmma]") 
     CHECK(contains(refusal(spec), "bitwise"));
     CHECK(contains(refusal(spec_of(56, 128)), "head dims 56 and 128"));
     CHECK(contains(refusal(spec_of(128, 56)), "head dims 128 and 56"));
-    spec = spec_of(128, 128);
-    spec.q_heads = 65, spec.kv_heads = 1;
-    CHECK(contains(refusal(spec), "65 query heads"));
-    CHECK(contains(refusal(spec), "a warpgroup takes whole tokens in 64 rows"));
-    spec.q_heads = 64;
-    CHECK(wgmma_kernel(spec).rows_per_tile(64) % 64 == 0);
 }
 
 TEST_CASE("a box of keys divides the tile and the page", "[planner][wgmma]") {
@@ -276,20 +271,21 @@ TEST_CASE("the items of a persistent launch are counted in 32 bits", "[planner][
     const planner::Launch launch =
         planner::launch_of(plan, {.batch = 1 << 20, .q_tokens = 1 << 20, .max_q_len = 1, .max_kv_len = 1});
     CHECK(launch.grid == plan.device.sm_count);
-    CHECK(test::refused([&] { planner::check_grid(launch); }).field() == "batch");
+    CHECK(test::refused([&] { planner::check_grid(plan, launch); }).field() == "batch");
 }
 
 TEST_CASE("a wgmma tile holds whole tokens", "[planner][wgmma]") {
     KernelConfig kernel = wgmma_kernel(spec_of(128, 128));
     kernel.tile_q = 128;
-    CHECK(kernel.rows_per_tile(1) == 128);
-    CHECK(kernel.rows_per_tile(4) == 128);
-    CHECK(kernel.rows_per_tile(7) == 126);
-    CHECK(kernel.rows_per_tile(40) == 80);
-    CHECK(kernel.rows_per_tile(64) == 128);
+    const auto rows = [&](std::int64_t group) { return kernel.query_tiling({.group = group}).rows; };
+    CHECK(rows(1) == 128);
+    CHECK(rows(4) == 128);
+    CHECK(rows(7) == 126);
+    CHECK(rows(40) == 80);
+    CHECK(rows(64) == 128);
     kernel.tile_q = 192;
-    CHECK(kernel.rows_per_tile(7) == 189);
-    CHECK(kernel.rows_per_tile(64) == 192);
+    CHECK(rows(7) == 189);
+    CHECK(rows(64) == 192);
     AttentionSpec spec = spec_of(128, 128);
     spec.q_heads = 56;
     planner::Plan plan = plan_of(spec, {1, 4096, 4096});
@@ -299,7 +295,85 @@ TEST_CASE("a wgmma tile holds whole tokens", "[planner][wgmma]") {
     CHECK(launch.tiles == 228);  // of 18 tokens
     for (const KernelConfig& mma :
          planner::kernel_set(plan.problem.spec, 89, planner::repository_tuning()).kernels)
-        CHECK(mma.rows_per_tile(7) == mma.tile_q);
+        CHECK(mma.query_tiling({.group = 7, .q_len = 4096}) == planner::QueryTiling{1, 7, mma.tile_q});
+}
+
+TEST_CASE("a group is divided where tiles of its parts are fewer", "[planner][wgmma]") {
+    KernelConfig kernel = wgmma_kernel(spec_of(128, 128));
+    kernel.tile_q = 128;
+    const auto part = [&](std::int64_t group, std::int64_t q_len, int bounds = 0) {
+        const std::int64_t keys = bounds > 0 ? q_len / 2 : q_len;
+        const planner::QueryTiling tiling =
+            kernel.query_tiling({.group = group, .q_len = q_len, .keys = keys, .bounds = bounds});
+        REQUIRE(tiling.group * tiling.shares == group);
+        REQUIRE(tiling.group <= abi::kWgmmaRows);
+        REQUIRE(tiling.rows % tiling.group == 0);
+        REQUIRE(tiling.rows <= kernel.tile_q);
+        return tiling.group;
+    };
+    for (const std::int64_t group : {1, 2, 8, 16, 32, 64}) {  // no row is wasted
+        for (const std::int64_t q_len : {0, 1, 3, 100, 4096}) CHECK(part(group, q_len) == group);
+    }
+    CHECK(part(7, 4096) == 7);   // 228 tiles; of 7 times single heads, 224
+    CHECK(part(33, 4096) == 3);  // 42 tokens a tile; single heads save one tile in 49 more
+    CHECK(part(40, 4096) == 8);
+    CHECK(part(48, 4096) == 16);
+    CHECK(part(96, 4096) == 32);
+    CHECK(part(71, 4096) == 1);
+    CHECK(part(128, 4096) == 64);
+    // A causal tile of more tokens has more keys that most of them do not see.
+    CHECK(part(33, 512) == 1);
+    CHECK(part(33, 512, 1) == 11);
+    CHECK(part(7, 512, 1) == 7);
+    CHECK(part(48, 512, 1) == 16);
+    // Of few queries the fewest tiles are those of the largest parts.
+    for (const std::int64_t group : {7, 33, 40, 48}) {
+        for (const std::int64_t q_len : {0, 1, 2}) CHECK(part(group, q_len) == group);
+    }
+    CHECK(part(96, 1) == 48);
+    CHECK(part(128, 1) == 64);
+    CHECK(part(71, 1) == 1);
+    CHECK(part(48, 3) == 48);
+    CHECK(part(48, 8) == 16);
+    // Three warpgroups have three tokens of 48 heads.
+    kernel.tile_q = 192;
+    CHECK(part(48, 3) == 48);
+    CHECK(part(48, 4096) == 16);
+    CHECK(kernel.query_tiling({.group = 48, .q_len = 4096}).tiles(4096) == 3 * 342);
+}
+
+TEST_CASE("wgmma serves groups of any size", "[planner][wgmma]") {
+    for (const std::int64_t group : {1, 2, 7, 8, 33, 48, 64, 65, 71, 128}) {
+        AttentionSpec spec = spec_of(128, 128);
+        spec.q_heads = 2 * group, spec.kv_heads = 2;
+        planner::Plan plan = plan_of(spec, {4, 4096, 4096});
+        CAPTURE(group);
+        REQUIRE(plan.attention->backend == Backend::wgmma);
+        const KernelConfig mma = plan_of(spec, {4, 4096, 4096}, 89).attention.value();
+        plan.split = {256, 16};
+        const auto launch_of = [&](std::int64_t q_len) {
+            return planner::launch_of(
+                plan, {.batch = 4, .q_tokens = 4 * q_len, .max_q_len = q_len, .max_kv_len = 4096});
+        };
+        for (const std::int64_t q_len : {1, 17, 4096}) {
+            const planner::Launch launch = launch_of(q_len);
+            const planner::QueryTiling tiling =
+                plan.attention->query_tiling({.group = group, .q_len = q_len, .keys = 4096});
+            CHECK(launch.kv_head_shares == tiling.shares);
+            CHECK(launch.tiles * tiling.shares == 4 * tiling.tiles(q_len));
+            CHECK(launch.items == launch.tiles * 2 * tiling.shares * launch.splits);
+            // What is merged is the same whatever the parts.
+            planner::Plan other = plan;
+            other.attention = mma;
+            const planner::Launch merged = planner::launch_of(
+                other, {.batch = 4, .q_tokens = 4 * q_len, .max_q_len = q_len, .max_kv_len = 4096});
+            CHECK(merged.kv_head_shares == 1);
+            CHECK(launch.rows == merged.rows);
+            CHECK(launch.merge_tiles == merged.merge_tiles);
+            CHECK(launch.merge_grid == merged.merge_grid);
+            CHECK(launch.workspace_bytes == merged.workspace_bytes);
+        }
+    }
 }
 
 TEST_CASE("a plan's JSON tells wgmma's warps apart", "[planner][wgmma]") {
@@ -316,4 +390,11 @@ TEST_CASE("a plan's JSON tells wgmma's warps apart", "[planner][wgmma]") {
     CHECK(kernel(90)["producer_warps"] == 4);
     CHECK(kernel(89)["tuning"] == "model");
     CHECK(!kernel(89).contains("producer_warps"));
+    CHECK(!kernel(90).contains("kv_head_shares"));
+    AttentionSpec spec = spec_of(128, 128);
+    spec.q_heads = 128, spec.kv_heads = 1;
+    const nlohmann::json json =
+        nlohmann::json::parse(planner::to_json(plan_of(spec, {1, 4096, 4096}), miss, miss).dump());
+    CHECK(test::schema_errors("plan.schema.json", json) == "");
+    CHECK(json["kernels"][0]["kv_head_shares"] == 2);
 }
