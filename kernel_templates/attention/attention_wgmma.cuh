@@ -378,7 +378,6 @@ struct WgmmaConsumer {
     static constexpr abi::WgmmaShared kLayout = abi::wgmma_shared(Config::shape);
     static constexpr int kKeys = Config::tile_kv;
     static constexpr int kSteps = abi::padded_head_dim(Config::head_dim_qk) / 16;
-    static constexpr uint32 kBlockRows = 8 * abi::kWgmmaPanel * 2;  // bytes of eight rows
     static constexpr bool kQueriesInRegisters = Config::queries_in_registers;
     static constexpr float kNothing = -3.402823466e38f;  // below any logit
 
@@ -501,18 +500,11 @@ struct WgmmaConsumer {
     __device__ void multiply_queries(int32 ahead) {
         const uint32 k = descriptor_start(shared.k(slot(ahead)));
         const uint32 q_tile = kQueriesInRegisters ? 0 : descriptor_start(shared.q(warpgroup));
-        constexpr uint32 kEnd = descriptor_end(kBlockRows);
         wgmma_fence();
-#pragma unroll
-        for (int step = 0; step < kSteps; ++step) {
-            const int in_panel = step % 4 * 32;
-            const uint64 b = descriptor(k + (step / 4 * kLayout.kv_panel + in_panel) / 16, kEnd);
-            if constexpr (kQueriesInRegisters) {
-                Config::multiply_queries(s, q[step], b, step > 0);
-            } else {
-                Config::multiply_queries(
-                    s, descriptor(q_tile + (step / 4 * kLayout.q_panel + in_panel) / 16, kEnd), b, step > 0);
-            }
+        if constexpr (kQueriesInRegisters) {
+            Config::multiply_queries(s, q, k);
+        } else {
+            Config::multiply_queries(s, q_tile, k);
         }
         wgmma_commit();
     }
@@ -520,12 +512,8 @@ struct WgmmaConsumer {
     // O += P V, asynchronously.
     __device__ void multiply_values() {
         const uint32 v = descriptor_start(shared.v(slot(0)), kLayout.kv_panel);
-        constexpr uint32 kEnd = descriptor_end(kBlockRows);
         wgmma_fence();
-#pragma unroll
-        for (int step = 0; step < kKeys / 16; ++step) {
-            Config::multiply_values(o, p[step], descriptor(v + step * (2 * kBlockRows / 16), kEnd), true);
-        }
+        Config::multiply_values(o, p, v);
         wgmma_commit();
     }
 
