@@ -626,19 +626,24 @@ struct WgmmaConsumer {
             exact[i] = exp2_approx(-excess(i));  // others take weights relative to m itself
             sum[i] = row_sum(l[i]) * exact[i];
         }
-        if (all.attention.splits > 1) {
+        const bool split = all.attention.splits > 1;
+        RowResult result[2];
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            result[i] = finish_row(top[i], sum[i], c, tile.sink(row[i]));
+            factor[i] = split ? exact[i] : result[i].factor * exact[i];
+        }
+        scale_output();  // in one place for both ways to store it
+        if (split) {
 #pragma unroll
             for (int i = 0; i < 2; ++i) {
                 if (!row[i].valid) continue;
                 const int64 at = tile.partial(row[i], work.split);
-                tile.store_partial_o<Config>(at, o, i, exact[i]);
+                tile.store_partial_o<Config>(at, o, i, 1.0f);
                 if (lane % 4 == 0) tile.store_partial_ml(at, top[i], sum[i]);
             }
             return;
         }
-        RowResult result[2];
-#pragma unroll
-        for (int i = 0; i < 2; ++i) result[i] = finish_row(top[i], sum[i], c, tile.sink(row[i]));
         if (all.attention.lse && lane % 4 == 0) {
 #pragma unroll
             for (int i = 0; i < 2; ++i) {
@@ -646,20 +651,19 @@ struct WgmmaConsumer {
             }
         }
 #pragma unroll
-        for (int i = 0; i < 2; ++i)
-            store_row(row[i].valid ? tile.output(row[i]) : nullptr, i, result[i].factor * exact[i]);
+        for (int i = 0; i < 2; ++i) store_row(row[i].valid ? tile.output(row[i]) : nullptr, i);
     }
 
     // Four lanes hold a row in pieces of two columns: they trade them for whole chunks of eight, all at once,
     // so that one exchange does not wait for the one before.
-    __device__ void store_row(uint16* target, int i, float factor) const {
+    __device__ void store_row(uint16* target, int i) const {
         constexpr int kChunks = Config::head_dim_vo / 8;
         constexpr int kRounds = (kChunks + 3) / 4;
         uint32 chunk[kRounds][4];
 #pragma unroll
         for (int j = 0; j < kRounds * 4; ++j) {
             const int from = j < kChunks ? j : 0;
-            chunk[j / 4][j % 4] = Element::pack(o[from][2 * i] * factor, o[from][2 * i + 1] * factor);
+            chunk[j / 4][j % 4] = Element::pack(o[from][2 * i], o[from][2 * i + 1]);
         }
         trade<1>(chunk);
         trade<2>(chunk);
