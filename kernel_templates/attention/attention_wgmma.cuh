@@ -675,17 +675,19 @@ struct WgmmaConsumer {
     }
 
     // With the lane that differs in `Bit`, x[j] for x[j ^ Bit] where bits differ: both trades together make
-    // x[j] of lane i the x[i] of lane j.
+    // x[j] of lane i the x[i] of lane j. In one statement: the compiler takes long over so many selections.
     template <int Bit, int Rounds>
     __device__ void trade(uint32 (&x)[Rounds][4]) const {
-        const bool upper = lane & Bit;
 #pragma unroll
         for (int i = 0; i < Rounds * 4; ++i) {
             const int round = i / 4, low = i % 4, high = low | Bit;
             if (low & Bit) continue;
-            const uint32 taken = __shfl_xor_sync(0xffffffffu, upper ? x[round][low] : x[round][high], Bit);
-            x[round][low] = upper ? taken : x[round][low];
-            x[round][high] = upper ? x[round][high] : taken;
+            asm volatile(
+                "{.reg .pred upper; .reg .b32 traded; setp.ne.b32 upper, %2, 0; "
+                "selp.b32 traded, %0, %1, upper; shfl.sync.bfly.b32 traded, traded, %3, 31, 0xffffffff; "
+                "selp.b32 %0, traded, %0, upper; selp.b32 %1, %1, traded, upper;}"
+                : "+r"(x[round][low]), "+r"(x[round][high])
+                : "r"(lane & Bit), "n"(Bit));
         }
     }
 };
