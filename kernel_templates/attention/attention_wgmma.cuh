@@ -503,7 +503,6 @@ struct WgmmaConsumer {
     static constexpr abi::WgmmaShared kLayout = abi::wgmma_shared(Config::shape);
     static constexpr int kKeys = Config::tile_kv;
     static constexpr int kSteps = abi::padded_head_dim(Config::head_dim_qk) / 16;
-    static constexpr uint32 kBlockRows = 8 * abi::kWgmmaPanel * 2;  // bytes of eight rows
     static constexpr bool kQueriesInRegisters = Config::queries_in_registers;
     // Eights of columns that are made weights before the wait for O: some, so that O has time, and no more,
     // so that weights can be packed between exponentials.
@@ -668,18 +667,11 @@ struct WgmmaConsumer {
     __device__ void multiply_queries(int32 ahead) {
         const uint32 k = descriptor_start(shared.k(slot(ahead)));
         const uint32 q_tile = kQueriesInRegisters ? 0 : descriptor_start(shared.q(warpgroup));
-        constexpr uint32 kEnd = descriptor_end(kBlockRows);
         wgmma_fence();
-#pragma unroll
-        for (int step = 0; step < kSteps; ++step) {
-            const int in_panel = step % 4 * 32;
-            const uint64 b = descriptor(k + (step / 4 * kLayout.kv_panel + in_panel) / 16, kEnd);
-            if constexpr (kQueriesInRegisters) {
-                Config::multiply_queries(s, q[step], b, step > 0);
-            } else {
-                Config::multiply_queries(
-                    s, descriptor(q_tile + (step / 4 * kLayout.q_panel + in_panel) / 16, kEnd), b, step > 0);
-            }
+        if constexpr (kQueriesInRegisters) {
+            Config::multiply_queries(s, q, k);
+        } else {
+            Config::multiply_queries(s, q_tile, k);
         }
         wgmma_commit();
     }
@@ -687,12 +679,8 @@ struct WgmmaConsumer {
     // O += P V, asynchronously.
     __device__ void multiply_values() {
         const uint32 v = descriptor_start(shared.v(slot(0)), kLayout.kv_panel);
-        constexpr uint32 kEnd = descriptor_end(kBlockRows);
         wgmma_fence();
-#pragma unroll
-        for (int step = 0; step < kKeys / 16; ++step) {
-            Config::multiply_values(o, p[step], descriptor(v + step * (2 * kBlockRows / 16), kEnd), true);
-        }
+        Config::multiply_values(o, p, v);
         wgmma_commit();
     }
 
@@ -811,19 +799,24 @@ struct WgmmaConsumer {
             exact[i] = exp2_approx(-excess(i));  // others take weights relative to m itself
             sum[i] = row_sum(l[i]) * exact[i];
         }
-        if (all.attention.splits > 1) {
+        const bool split = all.attention.splits > 1;
+        RowResult result[2];
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            result[i] = finish_row(top[i], sum[i], c, tile.sink(row[i]));
+            factor[i] = split ? exact[i] : result[i].factor * exact[i];
+        }
+        scale_output();  // in one place for both ways to store it
+        if (split) {
 #pragma unroll
             for (int i = 0; i < 2; ++i) {
                 if (!row[i].valid) continue;
                 const int64 at = tile.partial(row[i], work.split);
-                tile.store_partial_o<Config>(at, o, i, exact[i]);
+                tile.store_partial_o<Config>(at, o, i, 1.0f);
                 if (lane % 4 == 0) tile.store_partial_ml(at, top[i], sum[i]);
             }
             return;
         }
-        RowResult result[2];
-#pragma unroll
-        for (int i = 0; i < 2; ++i) result[i] = finish_row(top[i], sum[i], c, tile.sink(row[i]));
         if (all.attention.lse && lane % 4 == 0) {
 #pragma unroll
             for (int i = 0; i < 2; ++i) {
@@ -831,20 +824,19 @@ struct WgmmaConsumer {
             }
         }
 #pragma unroll
-        for (int i = 0; i < 2; ++i)
-            store_row(row[i].valid ? tile.output(row[i]) : nullptr, i, result[i].factor * exact[i]);
+        for (int i = 0; i < 2; ++i) store_row(row[i].valid ? tile.output(row[i]) : nullptr, i);
     }
 
     // Four lanes hold a row in pieces of two columns: they trade them for whole chunks of eight, all at once,
     // so that one exchange does not wait for the one before.
-    __device__ void store_row(uint16* target, int i, float factor) const {
+    __device__ void store_row(uint16* target, int i) const {
         constexpr int kChunks = Config::head_dim_vo / 8;
         constexpr int kRounds = (kChunks + 3) / 4;
         uint32 chunk[kRounds][4];
 #pragma unroll
         for (int j = 0; j < kRounds * 4; ++j) {
             const int from = j < kChunks ? j : 0;
-            chunk[j / 4][j % 4] = Element::pack(o[from][2 * i] * factor, o[from][2 * i + 1] * factor);
+            chunk[j / 4][j % 4] = Element::pack(o[from][2 * i], o[from][2 * i + 1]);
         }
         trade<1>(chunk);
         trade<2>(chunk);
@@ -856,17 +848,19 @@ struct WgmmaConsumer {
     }
 
     // With the lane that differs in `Bit`, x[j] for x[j ^ Bit] where bits differ: both trades together make
-    // x[j] of lane i the x[i] of lane j.
+    // x[j] of lane i the x[i] of lane j. In one statement: the compiler takes long over so many selections.
     template <int Bit, int Rounds>
     __device__ void trade(uint32 (&x)[Rounds][4]) const {
-        const bool upper = lane & Bit;
 #pragma unroll
         for (int i = 0; i < Rounds * 4; ++i) {
             const int round = i / 4, low = i % 4, high = low | Bit;
             if (low & Bit) continue;
-            const uint32 taken = __shfl_xor_sync(0xffffffffu, upper ? x[round][low] : x[round][high], Bit);
-            x[round][low] = upper ? taken : x[round][low];
-            x[round][high] = upper ? x[round][high] : taken;
+            asm volatile(
+                "{.reg .pred upper; .reg .b32 traded; setp.ne.b32 upper, %2, 0; "
+                "selp.b32 traded, %0, %1, upper; shfl.sync.bfly.b32 traded, traded, %3, 31, 0xffffffff; "
+                "selp.b32 %0, traded, %0, upper; selp.b32 %1, %1, traded, upper;}"
+                : "+r"(x[round][low]), "+r"(x[round][high])
+                : "r"(lane & Bit), "n"(Bit));
         }
     }
 };

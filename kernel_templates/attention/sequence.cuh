@@ -181,6 +181,7 @@ template <class Config>
 __device__ void check_lengths(const abi::AttentionArguments& args, int32 tile_rows, int32 thread,
                               int32 threads, uint32& status) {
     if (tiles_are_uniform(args, tile_rows)) return;
+#pragma unroll 1
     for (int32 b = thread; b < args.batch; b += threads) load_sequence<Config>(args, b, status);
 }
 

@@ -1,27 +1,18 @@
 // Around wgmma.mma_async: matrix descriptors, and the order of its registers. The instructions themselves
-// have hundreds of operands and are written out for one shape by the specialiser (Config::multiply_*).
+// have hundreds of operands and are written out for one product by the specialiser (Config::multiply_*).
 #pragma once
 
 #include "abi/integers.h"
 
 namespace attnsmith {
 
-// The descriptor of a matrix in shared memory of 8 x 128-byte swizzled blocks; PTX, "Matrix Descriptor
-// Format". Its start is advanced by adding bytes / 16; its end is a constant, so that only one register of
-// the two changes. `leading`: bytes from one 128-byte column of blocks to the next, where that axis is not K;
-// `stride`: from one block of eight rows to the next.
+// The lower half of the descriptor of a matrix in shared memory of 8 x 128-byte swizzled blocks; PTX, "Matrix
+// Descriptor Format". The upper one is a constant, and each step of a product begins at a constant from the
+// start: both are the specialiser's. `leading`: bytes from one 128-byte column of blocks to the next, where
+// that axis is not K.
 __device__ inline uint32 descriptor_start(uint32 address, uint32 leading = 16) {
     // The same over a warp, and known to be: the tensor core's operands are uniform registers.
     return __shfl_sync(0xffffffffu, (leading >> 4) << 16 | (address & 0x3ffff) >> 4, 0);
-}
-__device__ constexpr uint32 descriptor_end(uint32 stride) {
-    constexpr uint32 kSwizzle128 = uint32(1) << 30;
-    return kSwizzle128 | stride >> 4;
-}
-__device__ inline uint64 descriptor(uint32 start, uint32 end) {
-    uint64 both;
-    asm("mov.b64 %0, {%1, %2};" : "=l"(both) : "r"(start), "r"(end));
-    return both;
 }
 
 // Before a wgmma whose registers other instructions have written.

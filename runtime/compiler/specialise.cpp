@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <vector>
+
 #include "abi/attention_wgmma.h"
 #include "compiler/embedded.hpp"
 #include "planner/attention_wgmma.hpp"
@@ -62,33 +64,68 @@ std::string attention_mma_config(const KernelConfig& kernel) {
     return config.text();
 }
 
-// A member function that issues one wgmma.mma_async m64nNk16: d[N / 8][4] = A B, or += where `add`, with B in
-// shared memory, by rows where `transposed`. PTX gives the instruction one operand a register, so it is
-// written out for its N.
-std::string wgmma_function(std::string_view name, DType dtype, int n, bool a_in_registers, bool transposed) {
-    const int count = n / 2;
-    std::string d, outputs;
-    for (int i = 0; i < count; ++i) {
-        d += fmt::format("{}%{}", i == 0 ? "" : ",", i);
-        outputs += fmt::format("{}\"+f\"(d[{}][{}])", i == 0 ? "" : ", ", i / 4, i % 4);
-    }
-    const int a_operands = a_in_registers ? 4 : 1;
-    const int b = count + a_operands, add = b + 1;
-    const std::string a = a_in_registers
-                              ? fmt::format("{{%{}, %{}, %{}, %{}}}", count, count + 1, count + 2, count + 3)
-                              : fmt::format("%{}", count);
+// A member function that issues all of a product's wgmma.mma_async m64nNk16, each for 16 more columns of A:
+// d[N / 8][4] = A B, or += where `accumulate`. PTX gives an instruction one operand a register, so it is
+// written out for its N. All are one asm statement: NVRTC takes a tenth longer where the hundred registers
+// pass from one statement to the next.
+struct Product {
+    std::string_view name;
+    DType dtype{};
+    int n = 0;
+    std::vector<int> a_steps{};  // bytes from A's start to each step's; none where A is in registers
+    std::vector<int> b_steps{};
+    bool transposed = false;  // B is stored by rows
+    bool accumulate = false;
+};
+
+std::string wgmma_function(const Product& product) {
+    const bool a_in_registers = product.a_steps.empty();
+    const int d_count = product.n / 2;
+    const int steps = static_cast<int>(product.b_steps.size());
+    const auto registers = [](int first, int count) {
+        std::string list;
+        for (int i = 0; i < count; ++i) list += fmt::format("{}%{}", i == 0 ? "" : ",", first + i);
+        return "{" + list + "}";
+    };
+    std::string d, a;
+    for (int i = 0; i < d_count; ++i)
+        d += fmt::format("{}\"{}f\"(d[{}][{}])", i == 0 ? "" : ", ", product.accumulate ? '+' : '=', i / 4,
+                         i % 4);
+    const int a_count = a_in_registers ? 4 * steps : 1;
+    if (!a_in_registers) a = "\"r\"(a), ";
+    for (int i = 0; a_in_registers && i < a_count; ++i) a += fmt::format("\"r\"(a[{}][{}]), ", i / 4, i % 4);
+
+    // The upper half of a matrix descriptor: 8 x 128-byte swizzled blocks, a block of eight rows after the
+    // other. The lower half begins with the address / 16.
+    constexpr int kUpper = 1 << 30 | 8 * abi::kWgmmaPanel * 2 / 16;
+    const auto descriptor = [&](std::string_view name, int start, int bytes) {
+        return fmt::format("add.s32 start, %{}, {}; mov.b64 {}, {{start, {}}}; ", start, bytes / 16, name,
+                           kUpper);
+    };
     // Signs, and of matrices in shared memory whether they are transposed.
-    const std::string immediates = fmt::format("1, 1, {}{}", a_in_registers ? "" : "0, ", transposed ? 1 : 0);
+    const std::string immediates =
+        fmt::format("1, 1, {}{}", a_in_registers ? "" : "0, ", product.transposed ? 1 : 0);
+    std::string text;
+    for (int step = 0; step < steps; ++step) {
+        const auto at = static_cast<std::size_t>(step);
+        text += "\"\n            \"";
+        if (step == 0) text += fmt::format("setp.ne.b32 add, {}, 0; ", product.accumulate ? 1 : 0);
+        if (step == 1 && !product.accumulate) text += "setp.ne.b32 add, 1, 0; ";
+        text += descriptor("b", d_count + a_count, product.b_steps[at]);
+        if (!a_in_registers) text += descriptor("a", d_count, product.a_steps[at]);
+        text +=
+            fmt::format("wgmma.mma_async.sync.aligned.m64n{}k16.f32.{}.{} {}, {}, b, add, {}; ", product.n,
+                        element_type(product.dtype), element_type(product.dtype), registers(0, d_count),
+                        a_in_registers ? registers(d_count + 4 * step, 4) : "a", immediates);
+    }
     return fmt::format(
-        "    static __device__ void {}(float (&d)[{}][4], {}, uint64 b, int32 add) {{\n"
-        "        asm volatile(\"{{.reg .pred add; setp.ne.b32 add, %{}, 0; \"\n"
-        "            \"wgmma.mma_async.sync.aligned.m64n{}k16.f32.{}.{} {{{}}}, {}, %{}, add, {};}}\"\n"
+        "    static __device__ void {}(float (&d)[{}][4], {}, uint32 b) {{\n"
+        "        asm volatile(\"{{.reg .pred add; .reg .b32 start; .reg .b64 a, b;{}}}\"\n"
         "            : {}\n"
-        "            : {}, \"l\"(b), \"r\"(add));\n"
+        "            : {}\"r\"(b));\n"
         "    }}\n",
-        name, n / 8, a_in_registers ? "const uint32 (&a)[4]" : "uint64 a", add, n, element_type(dtype),
-        element_type(dtype), d, a, b, immediates, outputs,
-        a_in_registers ? R"("r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]))" : R"("l"(a))");
+        product.name, product.n / 8,
+        a_in_registers ? fmt::format("const uint32 (&a)[{}][4]", steps) : "uint32 a", text, d, a);
 }
 
 std::string attention_wgmma_config(const KernelConfig& kernel) {
@@ -99,9 +136,21 @@ std::string attention_wgmma_config(const KernelConfig& kernel) {
     config.constant("consumer_registers", registers.consumer);
     config.constant("producer_registers", registers.producer);
     config.line("static constexpr abi::WgmmaShape shape{head_dim_qk, head_dim_vo, tile_q, tile_kv, stages};");
-    return config.text(
-        wgmma_function("multiply_queries", kernel.dtype, kernel.tile_kv, kernel.queries_in_registers, false) +
-        wgmma_function("multiply_values", kernel.dtype, kernel.head_dim_vo, true, true));
+    const abi::WgmmaShared shared = abi::wgmma_shared(
+        {kernel.head_dim_qk, kernel.head_dim_vo, kernel.tile_q, kernel.tile_kv, kernel.stages});
+    Product queries{.name = "multiply_queries", .dtype = kernel.dtype, .n = kernel.tile_kv};
+    for (int column = 0; column < kernel.head_dim_qk; column += 16) {
+        const int panel = column / abi::kWgmmaPanel, in_panel = column % abi::kWgmmaPanel * 2;
+        if (!kernel.queries_in_registers) queries.a_steps.push_back(panel * shared.q_panel + in_panel);
+        queries.b_steps.push_back(panel * shared.kv_panel + in_panel);
+    }
+    Product values{.name = "multiply_values",
+                   .dtype = kernel.dtype,
+                   .n = kernel.head_dim_vo,
+                   .transposed = true,
+                   .accumulate = true};
+    for (int key = 0; key < kernel.tile_kv; key += 16) values.b_steps.push_back(key * abi::kWgmmaPanel * 2);
+    return config.text(wgmma_function(queries) + wgmma_function(values));
 }
 
 std::string merge_config(const KernelConfig& kernel) {
