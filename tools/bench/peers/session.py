@@ -54,9 +54,12 @@ class Session:
         return {"sets": len(self.inputs)}
 
     def end(self) -> Dict[str, Any]:
+        if self.case is None:
+            return {}
         self.batches.clear()
         self.inputs, self.reference, self.case = [], None, None
         gc.collect()
+        gc.freeze()  # packages' objects stay: the next collection need not go through them
         self.torch.cuda.empty_cache()  # another process may need it
         return {}
 
