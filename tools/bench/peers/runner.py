@@ -68,6 +68,11 @@ class Runner:
             self.workers[place] = self.start_worker()
         return self.workers[place]
 
+    def start(self) -> None:
+        """All workers at once: each imports PyTorch and makes a context."""
+        for name in self.providers:
+            self.worker(self.place(name))
+
     def describe(self) -> Dict[str, Any]:
         return self.worker(SHARED).ask("describe", ANSWER_LIMIT, providers=self.providers)
 

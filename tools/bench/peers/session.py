@@ -26,6 +26,8 @@ class Session:
         self.inputs: List[Tensors] = []
         self.reference: Optional[Reference] = None
         self.batches: Dict[str, Batch] = {}
+        if torch.cuda.is_available():
+            torch.zeros(1, device="cuda")  # makes the context
 
     def describe(self, providers: List[str]) -> Dict[str, Any]:
         torch = self.torch
