@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "catalogue.hpp"
+#include "check/kernel_choice.hpp"
 #include "check/storage.hpp"
 #include "cuda_driver.hpp"
 
@@ -143,13 +144,45 @@ std::string calls_in_flight(const Context& context) {
     return {};
 }
 
-void add_repeats(Catalogue& catalogue) {
-    const std::vector<Case> cases = assorted();
-    for (std::size_t n = 0; n < cases.size(); ++n) {
-        Case test = cases[n];
-        test.launches = 200;
-        add(catalogue, "repeat", fmt::format("200 launches of problem {}", n), test);
+// Queries of few rows, so that there are more tiles than a GPU holds CTAs and yet few bytes to compare after
+// each launch; one sequence has several tiles, and one no keys.
+Case many_short_tiles(Case test) {
+    std::vector<std::int64_t> q_lens{300}, kv_lens{700};
+    for (std::int64_t n = 1; n < 48; ++n) {
+        q_lens.push_back(n * 37 % 25);
+        kv_lens.push_back(n == 20 ? 0 : n * 53 % 400);
     }
+    test = with_lengths(std::move(test), q_lens, kv_lens);
+    test.spec.lse = true;
+    return test;
+}
+
+void add_repeats(Catalogue& catalogue) {
+    constexpr int kLaunches = 1000;
+    const auto with = [&](const std::string& name, Case test) {
+        test.launches = kLaunches;
+        add(catalogue, "repeat", fmt::format("{} launches of {}", kLaunches, name), test);
+    };
+    const std::vector<Case> cases = assorted();
+    for (std::size_t n = 0; n < cases.size(); ++n) with(fmt::format("problem {}", n), cases[n]);
+    // Kernels whose CTAs take tile after tile, in an order that is another one each time.
+    const auto with_wgmma = [&](const std::string& name, const Case& test) {
+        for (const check::KernelChoice& choice : check::kernel_choices(test.spec)) {
+            if (!choice.wgmma) continue;
+            Case chosen = test;
+            chosen.kernel = choice;
+            with(name + ", " + to_string(choice), chosen);
+        }
+    };
+    for (const std::int64_t dim : {64, 128, 256}) {
+        const Case base = causal(attention(DType::bf16, dim, dim == 256 ? 4 : 8, dim == 64 ? 8 : 4));
+        with_wgmma(fmt::format("ragged {}", dim), many_short_tiles(ragged(base)));
+        with_wgmma(fmt::format("paged {}", dim), many_short_tiles(paged(base)));
+    }
+    Case tall =
+        with_lengths(dense(causal(attention(DType::bf16, 64, 8, 8))), std::vector<std::int64_t>(12, 200));
+    tall.spec.lse = true;
+    with_wgmma("dense 64", tall);
 }
 
 }  // namespace

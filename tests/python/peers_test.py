@@ -16,11 +16,12 @@ REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 ENTRY = REPOSITORY / "tools/bench/peers.py"
 sys.path.insert(0, str(ENTRY.parent))
 
-from peers import cases, main, plots, report, statistics, svg  # noqa: E402
-from peers.cases import Case, visible_pairs  # noqa: E402
+from peers import cases, main, plots, report, statistics, summary, svg  # noqa: E402
+from peers.cases import Case, held_to, visible_pairs  # noqa: E402
+from peers.pace import Pace  # noqa: E402
 from peers.providers import OURS, PROVIDERS  # noqa: E402
 from peers.providers.base import Provider  # noqa: E402
-from peers.runner import Runner, estimate_seconds  # noqa: E402
+from peers.runner import Runner, estimate_seconds, turns  # noqa: E402
 from peers.worker import Worker, WorkerDied  # noqa: E402
 
 EVERY = [case for make in cases.SETS.values() for case in make()]
@@ -35,29 +36,61 @@ class Cases(unittest.TestCase):
         names = [(case.set, case.name) for case in EVERY]
         self.assertEqual(len(names), len(set(names)))
 
-    def test_the_prefill_grid_is_16k_tokens_of_width_2048(self):
+    def test_the_prefill_grid_is_16k_tokens_of_width_2048_and_the_same_with_grouped_heads(self):
         grid = cases.prefill()
-        self.assertEqual(len(grid), 66)
+        self.assertEqual(len(grid), 2 * 3 * 6 * 2 * 2)
         for case in grid:
             self.assertEqual(sum(case.q_lens), 16384, case.name)
             self.assertEqual((case.q_heads, case.kv_heads) == (32, 8) or case.q_heads * case.head_dim_qk == 2048, True)
+        every = {(case.head_dim_qk, case.group == 1, case.q_len, case.causal, case.dtype) for case in grid}
+        self.assertEqual(len(every), len(grid))
         self.assertEqual({case.head_dim_qk for case in grid}, {64, 128, 256})
         self.assertEqual({case.q_len for case in grid}, {512, 1024, 2048, 4096, 8192, 16384})
-        self.assertEqual({case.causal for case in grid}, {False, True})
         self.assertEqual({case.dtype for case in grid}, {"bf16", "fp16"})
 
     def test_the_other_sets_hold_what_they_are_for(self):
-        self.assertEqual({case.head_dims for case in cases.dims()}, {"80", "96", "112", "160", "192", "192/128"})
-        self.assertEqual({case.page_size for case in cases.paged()}, {1, 16, 64, 256})
-        self.assertEqual({case.window for case in cases.window()}, {(1023, 0)})
+        dims = {case.head_dims for case in cases.dims()}
+        self.assertEqual(dims, {"80", "96", "112", "128", "160", "192", "192/128", "256"})
+        self.assertEqual({case.page_size for case in cases.paged()}, {0, 1, 8, 16, 64, 256})
+        self.assertEqual({case.window for case in cases.window()}, {None, (1023, 0)})
         decode = cases.decode()
-        self.assertEqual({(case.q_heads, case.kv_heads) for case in decode}, {(32, 8), (32, 32), (64, 8)})
-        self.assertEqual({case.page_size for case in decode}, {0, 16, 64})
+        self.assertEqual({(case.q_heads, case.kv_heads, case.head_dims) for case in decode}, {(32, 8, "128")})
+        self.assertEqual({case.page_size for case in decode}, {0, 16})
         self.assertEqual({(case.batch, case.kv_len) for case in decode}, set(cases.DECODE_GRID))
-        for case in cases.ragged():
-            self.assertEqual(sum(case.q_lens), 16384)
-            self.assertGreater(len(set(case.q_lens)), 8)
-            self.assertGreater(min(case.q_lens), 0)
+        more = cases.decode_more()
+        self.assertEqual({(case.q_heads, case.kv_heads) for case in more}, {(32, 8), (32, 32), (64, 8)})
+        self.assertEqual(len(decode) + len(more), 3 * 3 * 5)
+
+    def test_ragged_lengths_have_the_tokens_and_the_work_of_dense_ones(self):
+        self.assertEqual(cases.mixed_lengths(2048), cases.mixed_lengths(2048))
+        for tokens in (1024, 2048, 4096):
+            for label, lens in cases.ragged_mixes(tokens).items():
+                self.assertEqual(sum(lens), 16384)
+                self.assertGreater(min(lens), 0)
+                if label != "halving":
+                    self.assertAlmostEqual(sum(n * n for n in lens) / (16384 * tokens), 1, delta=0.005)
+                if label != "equal":
+                    self.assertGreater(len(set(lens)), 6)
+
+    def test_what_is_held_to_something_is_held_to_a_case_of_its_set(self):
+        kinds = {}
+        names = {(case.set, case.name): case for case in EVERY}
+        for case in EVERY:
+            for held in held_to(case):
+                other = names[case.set, held.against]
+                kinds.setdefault(held.kind, set()).add(held.target)
+                self.assertEqual((other.dtype, other.q_heads, other.kv_heads, other.causal, sum(other.q_lens)),
+                                 (case.dtype, case.q_heads, case.kv_heads, case.causal, sum(case.q_lens)))
+                self.assertEqual((other.kv, other.window), ("dense", None))
+                self.assertGreaterEqual(other.head_dim_qk, case.head_dim_qk)
+        self.assertEqual({kind: targets for kind, targets in kinds.items() if kind.startswith("pages")}, {
+            "pages of 1": {0.3}, "pages of 8": {0.1}, "pages of 16": {0.1}, "pages of 64": {0.05},
+            "pages of 256": {0.05}})
+        self.assertEqual(kinds["window 1024"], {0.2})
+        self.assertEqual(kinds["ragged, mixed 2048"], {0.05})
+        for kind in ("hd 80 against 96", "hd 96 against 128", "hd 112 against 128", "hd 160 against 192",
+                     "hd 192 against 256", "hd 192/128 against 192", "hd 192/128 against 256"):
+            self.assertEqual(kinds[kind], {None})
 
     def test_heads_divide_and_pages_fill(self):
         for case in EVERY:
@@ -68,7 +101,7 @@ class Cases(unittest.TestCase):
     def test_quick_touches_every_set(self):
         quick = cases.select(list(cases.SETS), ["bf16", "fp16"], True)
         self.assertEqual({case.set for case in quick}, set(cases.SETS))
-        self.assertLess(len(quick), len(EVERY) / 5)
+        self.assertLess(len(quick), len(EVERY) / 8)
 
     def test_a_case_survives_json(self):
         for case in EVERY:
@@ -206,7 +239,7 @@ class Runs(unittest.TestCase):
         self.assertEqual(runner.place("attnsmith"), "shared")
 
     def test_what_is_known_to_be_refused_is_not_tried(self):
-        entry = fake_document([cases.paged()[0]], ["attnsmith", "cudnn"])["cases"][0]
+        entry = fake_document([cases.paged()[1]], ["attnsmith", "cudnn"])["cases"][0]
         self.assertEqual(entry["results"]["cudnn"]["status"], "refused")
         self.assertIn("dense", entry["results"]["cudnn"]["reason"])
         self.assertIsNone(entry["ratio"])
@@ -237,10 +270,137 @@ class Runs(unittest.TestCase):
         for content in made.values():
             xml.etree.ElementTree.fromstring(content)
 
-    def test_the_estimate_grows_with_cases_and_providers(self):
-        one = estimate_seconds(cases.prefill(), ["attnsmith", "cudnn"], 0.15, 90)
-        self.assertLess(one, estimate_seconds(cases.prefill(), ["attnsmith", "cudnn", "fa4"], 0.15, 90))
-        self.assertLess(estimate_seconds(cases.prefill(), list(PROVIDERS), 0.15, 90), 300)
+    def test_the_estimate_grows_with_turns(self):
+        self.assertLess(estimate_seconds(10, 0.15, 90), estimate_seconds(20, 0.15, 90))
+        self.assertLess(estimate_seconds(10, 0.15, 0), estimate_seconds(10, 0.15, 90))
+
+    def test_a_set_of_our_own_has_no_peers(self):
+        runner = Runner(self.providers, [], 0.1, 1, 5.0, 1, lambda line: None, FakeWorker, own_sets=["window"])
+        self.assertEqual(set(runner.run(cases.window()[0])["results"]), {OURS})
+        self.assertEqual(set(runner.run(cases.prefill()[0])["results"]), set(self.providers))
+        self.assertEqual(runner.turns_of(cases.window() + cases.prefill()[:2]), 8 + 2 * len(self.providers))
+
+    def test_each_is_first_last_and_after_each_neighbour_in_turn(self):
+        self.assertEqual(turns([], 3), [])
+        orders = [turns(["a", "b", "c"], number) for number in range(6)]
+        for order in orders:
+            self.assertEqual(sorted(order), ["a", "b", "c"])
+        for place in (0, 1, 2):
+            self.assertEqual(sorted(order[place] for order in orders), ["a", "a", "b", "b", "c", "c"])
+        after = [pair for order in orders for pair in zip(order, order[1:])]
+        self.assertEqual({after.count(pair) for pair in after}, {2})
+
+    def test_kernels_are_built_once_each_and_a_failure_only_stops_its_own(self):
+        chosen = [case for case in cases.prefill() if case.head_dim_qk == 128 and case.dtype == "bf16"]
+        FakeWorker.started = 0
+        runner = Runner(["attnsmith", "fa4"], ["fa4"], 0.1, 1, 5.0, 2, lambda line: None, FakeWorker)
+        runner.build(chosen)
+        self.assertEqual(len(runner.unbuilt), 4)  # two kinds of heads and two masks
+        self.assertLessEqual(FakeWorker.started, 2)
+        self.assertEqual({answer["status"] for answer in runner.unbuilt.values()}, {"failed"})
+
+
+class Within(unittest.TestCase):
+    """A limit on the whole run."""
+
+    def test_without_a_limit_all_measure_as_long_as_asked(self):
+        self.assertEqual(Pace(None, 0.15).seconds(1e9, 1000), 0.15)
+
+    def test_what_is_left_is_shared_out(self):
+        pace = Pace(100.0, 0.15)
+        self.assertEqual(pace.seconds(0.0, 10), 0.15)
+        self.assertAlmostEqual(pace.seconds(0.0, 400), 100 / 400 - 0.2)
+        self.assertEqual(pace.seconds(0.0, 10000), 0.03)
+        self.assertIsNone(pace.seconds(100.0, 1))
+
+    def test_it_learns_what_a_turn_costs_but_not_from_the_first_case(self):
+        pace = Pace(100.0, 0.15)
+        pace.took(40.0, 2, 0.1)
+        self.assertAlmostEqual(pace.seconds(40.0, 200), 60 / 200 - 0.2)
+        for _ in range(3):
+            pace.took(0.8, 4, 0.1)
+        self.assertAlmostEqual(pace.seconds(60.0, 200), 40 / 200 - 0.1)
+
+    def test_a_run_keeps_to_it(self):
+        clock, left, pace = 10.0, [4] * 100, Pace(60.0, 0.15)
+        measured = []
+        while left:
+            seconds = pace.seconds(clock, sum(left))
+            if seconds is None:
+                break
+            wall = 4 * (seconds + 0.07)
+            pace.took(wall, left.pop(), seconds)
+            clock += wall
+            measured.append(seconds)
+        self.assertEqual(left, [])
+        self.assertLess(clock, 60.5)
+        self.assertGreater(clock, 55.0)
+        self.assertGreater(min(measured[4:]), 0.04)  # from when it knows what a turn costs
+
+
+class Summary(unittest.TestCase):
+    """Made of times that are known."""
+
+    @staticmethod
+    def entry(case, **ms):
+        results = {name: {"status": "ok", "median_ms": time, "tflops": case.flops / time / 1e9,
+                          "tbps": case.bytes / time / 1e9} for name, time in ms.items()}
+        best = statistics.best_peer(ms, OURS)
+        return {"set": case.set, "name": case.name, "case": case.to_json(), "results": results,
+                "best_peer": best[0] if best else None, "ratio": statistics.ratio(ms, OURS)}
+
+    def test_prefill_has_means_over_each_and_the_best_and_names_what_is_below(self):
+        chosen = [cases.square("prefill", "bf16", 128, (16, 16), tokens, True) for tokens in (512, 1024)]
+        entries = [self.entry(chosen[0], attnsmith=1.0, cudnn=2.0, fa3=0.5),
+                   self.entry(chosen[1], attnsmith=1.0, cudnn=2.0, fa3=4.0)]
+        text = summary.prefill(entries, [OURS, "cudnn", "fa3"])
+        row = next(line for line in text.splitlines() if line.startswith("| all"))
+        self.assertEqual([cell.strip() for cell in row.strip("|").split("|")],
+                         ["all", "2.000", "1.414", "1.000", "0.50", "1", "2"])
+        self.assertIn("bf16 hd128 16/16 causal: 512 0.50 fa3", text)
+        self.assertNotIn("1k 2.00", text)
+
+    def test_a_head_dim_is_held_to_a_larger_one_by_work(self):
+        at = {case.head_dims: case for case in cases.dims() if case.causal and case.q_len == 4096}
+        # 192 times 192/256 is the work of 192; of (192, 128) it is 160/192 and 160/256.
+        entries = [self.entry(at["192"], attnsmith=3.0), self.entry(at["256"], attnsmith=4.0),
+                   self.entry(at["192/128"], attnsmith=3.0)]
+        speeds = {row["kind"]: row["speed"] for row in summary.held(entries)}
+        self.assertAlmostEqual(speeds["hd 192 against 256"], 1.0)
+        self.assertAlmostEqual(speeds["hd 192/128 against 192"], 160 / 192)
+        self.assertAlmostEqual(speeds["hd 192/128 against 256"], 160 / 256 * 4 / 3)
+
+    def test_storage_is_time_over_the_dense_case_for_the_same_work(self):
+        dense, window = cases.window()[:2]
+        pages = [case for case in cases.paged() if case.kv_len == 1024]
+        entries = [self.entry(dense, attnsmith=10.0),
+                   self.entry(window, attnsmith=10.0 * window.flops / dense.flops * 1.1)]
+        entries += [self.entry(case, attnsmith=1.2 if case.page_size else 1.0) for case in pages]
+        rows = {row["kind"]: row for row in summary.held(entries)}
+        self.assertAlmostEqual(rows["window 1024"]["extra_time"], 0.1)
+        self.assertTrue(rows["window 1024"]["met"])
+        self.assertAlmostEqual(rows["pages of 16"]["extra_time"], 0.2)
+        self.assertFalse(rows["pages of 16"]["met"])
+        self.assertTrue(rows["pages of 1"]["met"])
+        text = summary.storage(list(rows.values()))
+        self.assertIn("+10.0%", text)
+        self.assertIn("Beyond the target:", text)
+        self.assertIn("paged by 16 16x1024: +20.0%", text)
+
+    def test_a_case_without_a_time_is_said_and_ends_nothing(self):
+        chosen = cases.dims()[:3] + cases.window()[:2] + cases.prefill()[:1] + cases.decode()[:1]
+        entries = [self.entry(case, cudnn=1.0) for case in chosen]
+        text = summary.text({"cases": entries, "measured": [OURS, "cudnn"], "ceilings": {}, "left_out": ["last"]})
+        self.assertIn("Without a time of attnsmith's: 7 cases", text)
+        self.assertIn("No time was left for 1 cases, from last on.", text)
+
+    def test_decode_has_the_share_of_a_copy(self):
+        case = cases.decode()[0]
+        text = summary.decode([self.entry(case, attnsmith=case.bytes / 1e9, cudnn=2 * case.bytes / 1e9)],
+                              [OURS, "cudnn"], 2.0)
+        self.assertIn("1000 |", text)
+        self.assertIn("50%", text)
+        self.assertIn("2.00", text)
 
 
 class Workers(unittest.TestCase):
@@ -340,7 +500,7 @@ class Providers(unittest.TestCase):
     def test_known_refusals(self):
         refused = {name: {case.set for case in EVERY if provider.refuses(case)} for name, provider in PROVIDERS.items()}
         self.assertEqual(refused["attnsmith"], {"mla"})
-        self.assertEqual(refused["cudnn"], {"ragged", "paged", "window", "decode", "mla"})
+        self.assertEqual(refused["cudnn"], {"ragged", "paged", "window", "decode", "decode-more", "mla"})
         self.assertEqual(refused["fa3"], set())
         self.assertNotIn("mla", refused["flashmla"])
 
@@ -370,10 +530,15 @@ class Command(unittest.TestCase):
             self.assertEqual(done.returncode, 2, arguments)
             self.assertIn(arguments[1], done.stderr)
 
+    def test_an_alias_is_several_sets(self):
+        options = main.parser().parse_args(["--cases", "storage,decode", "--own", "storage"])
+        self.assertEqual(options.cases, ["ragged", "paged", "window", "decode"])
+        self.assertEqual(options.own, ["ragged", "paged", "window"])
+
     def test_list_follows_the_selection(self):
         out = io.StringIO()
         with contextlib.redirect_stdout(out):
-            code = main.main(["--list", "--cases", "decode", "--match", "paged by 64", "--provider", "fa3"])
+            code = main.main(["--list", "--cases", "decode-more", "--match", "paged by 64", "--provider", "fa3"])
         self.assertEqual(code, 0)
         self.assertNotIn("prefill", out.getvalue())
         self.assertNotIn("dense", out.getvalue())

@@ -84,11 +84,14 @@ python() {
     cat "$out/python_overhead.txt" >>"$summary"
 }
 
+# All ratios that are aimed at, in PEERS_SECONDS: against the peers that PYTHONPATH has, and against ourselves.
 peers() {
+    local seconds=${PEERS_SECONDS:-480}
     # shellcheck disable=SC2086
-    ATTNSMITH_LIBRARY=$bin/libattnsmith.so python3 -B tools/bench/peers.py ${PEERS:---cases prefill,decode --quick} \
-        --json "$out/peers.json" --plot "$out" >"$out/peers.txt" 2>&1 || failed peers
-    tail -n 30 "$out/peers.txt" >>"$summary"
+    ATTNSMITH_LIBRARY=$bin/libattnsmith.so timeout $((seconds + 30)) python3 -B tools/bench/peers.py \
+        ${PEERS:---cases prefill,dims,storage,decode --own dims,storage} --within "$seconds" \
+        --json "$out/peers.json" >"$out/peers.txt" 2>"$out/peers.log" || failed "peers: $(tail -n 1 "$out/peers.log")"
+    sed -n -e '1,/^ceilings/p' -e '/^## Summary/,$p' "$out/peers.txt" >>"$summary"
 }
 
 for section in $sections; do "$section"; done

@@ -10,7 +10,8 @@ and what ptxas had to say. The tile must be one that the planner takes. `run` la
 turn, with torch: first each is checked against a plain computation in fp32, then timed at 16384 tokens of bf16 in all,
 2048 / head_dim heads; --peers adds torch's cuDNN attention and FlashAttention-3 where it is installed, --power a second
 of each at its longest with the clock and the power that nvidia-smi shows. TFLOP/s count half of the pairs under a
-causal mask. All variants must take the arguments of the tree's own abi/attention_wgmma.h.
+causal mask. All variants must take the arguments of the tree's own abi/attention_wgmma.h. A field that is new there
+stops `run` until launch_values() says what it holds.
 """
 
 import argparse
@@ -30,17 +31,49 @@ ABI = ROOT / "kernel_templates/abi"
 CTYPES = {"int32": ctypes.c_int32, "uint32": ctypes.c_uint32, "int64": ctypes.c_int64, "float": ctypes.c_float}
 TOKENS = 16384
 PANEL, ROWS = 64, 64  # columns of a TMA box, rows of a warpgroup
+MAP_BYTES = 128  # of a TensorMap
 NO_WINDOW = (1 << 30) - 1
 
 
 def fields(header, struct):
-    """(name, ctype) of a struct of plain members, in order."""
+    """(name, type) of a struct of plain members, in order: a ctype, or the name of a struct."""
     body = re.search(r"struct %s \{(.*?)\n\};" % struct, (ABI / header).read_text(), re.S).group(1)
+    body = re.sub(r"//.*", "", body)
     found = []
-    for kind, pointer, names in re.findall(r"^\s*(?:const )?(\w+)(\*?) ([\w, ]+);", body, re.M):
-        for name in names.split(", "):
-            found.append((name, ctypes.c_void_p if pointer else CTYPES.get(kind, kind)))
+    for member in filter(None, (" ".join(text.split()) for text in body.split(";"))):
+        match = re.fullmatch(r"(?:const )?(\w+)(\*?) (\w+(?:, \w+)*)", member)
+        if match is None:
+            raise SystemExit(f"{header}: {struct} has a member of a form that is not known here: {member}")
+        kind, pointer, names = match.groups()
+        found += [(name, ctypes.c_void_p if pointer else CTYPES.get(kind, kind)) for name in names.split(", ")]
     return found
+
+
+def structure(header, struct, members):
+    for name, kind in members:
+        if isinstance(kind, str):
+            raise SystemExit(f"{header}: {struct}.{name} is of a type that is not known here: {kind}")
+    return type(struct, (ctypes.Structure,), {"_fields_": members, "header": header})
+
+
+def argument_types():
+    """AttentionArguments, and what follows it and three TensorMaps in WgmmaArguments."""
+    own = fields("attention_wgmma.h", "WgmmaArguments")
+    first = [("attention", "AttentionArguments"), ("q", "TensorMap"), ("k", "TensorMap"), ("v", "TensorMap")]
+    if own[:4] != first:
+        raise SystemExit(f"attention_wgmma.h: WgmmaArguments begins with {own[:4]}, expected {first}")
+    return (structure("attention_arguments.h", "AttentionArguments",
+                      fields("attention_arguments.h", "AttentionArguments")),
+            structure("attention_wgmma.h", "WgmmaArguments", own[4:]))
+
+
+def fill(target, values):
+    """Every field of a structure; a value without a field is of a header that lacks it, and is left out."""
+    for name, _ in target._fields_:
+        if name not in values:
+            raise SystemExit(f"{target.header}: {type(target).__name__}.{name} is new: launch_values() must say what "
+                             "it holds")
+        setattr(target, name, values[name])
 
 
 # ---- build ----
@@ -105,18 +138,44 @@ def build(options):
 # ---- run ----
 
 
+# Of storage, splits, biases and outputs that are not measured here: zero, or a null pointer.
+UNUSED = ("lse", "sinks", "alibi_slopes", "q_indptr", "q_lens", "kv_indptr", "kv_lens", "page_ids", "page_indptr",
+          "last_page_len", "partial_o", "partial_ml", "lse_batch_stride", "lse_token_stride", "lse_head_stride",
+          "page_row_stride", "pages", "page_list", "page_size", "chunk", "softcap", "softcap_scale")
+
+
+def launch_values(kernel, shapes, causal, sms):
+    """({field: value} of both structures, CTAs), as planner and engine have them; without pointers and strides."""
+    _, tile_q, tile_kv, _ = kernel
+    batch, q_len, heads, kv_len, kv_heads, head_dim = shapes
+    group = heads // kv_heads
+    tokens = ROWS // group  # of a warpgroup
+    tiles = -(-q_len // (tokens * tile_q // ROWS))
+    streams = batch * kv_heads  # see set_draws() of runtime/planner/plan.cpp
+    single = min(streams, -(-2 * sms // tiles)) if causal else streams
+    paired_draws = (streams - single) * -(-tiles // 2)
+    draws = paired_draws + single * tiles
+    scale = head_dim**-0.5
+    scale_log2 = scale * math.log2(math.e)
+    values = dict.fromkeys(UNUSED, 0)
+    values.update(q_tokens=batch * q_len, kv_tokens=kv_len, rows=batch * q_len * heads, batch=batch, kv_heads=kv_heads,
+                  group=group, max_q_len=q_len, max_kv_len=kv_len, window_left=NO_WINDOW,
+                  window_right=0 if causal else NO_WINDOW, tiles=batch * tiles, splits=1, scale=scale,
+                  scale_log2=scale_log2)
+    values.update(kv_head_shares=1, warpgroup_tokens=tokens, sequence_tiles=tiles, draws=draws,
+                  paired_draws=paired_draws, mixed_streams=single if causal else 1, box_keys=tile_kv,
+                  slack=8 / scale_log2)
+    return values, min(draws, sms)
+
+
 class Driver:
     def __init__(self):
         import torch
         self.torch = torch
-        torch.cuda.init()
-        self.status = torch.zeros(64, dtype=torch.int32, device="cuda")
+        self.attention, self.tail = argument_types()
+        self.status = torch.zeros(64, dtype=torch.int32, device="cuda")  # makes the context, current from here on
         self.library = ctypes.CDLL("libcuda.so.1")
         self.sms = torch.cuda.get_device_properties(0).multi_processor_count
-        self.attention = type("Attention", (ctypes.Structure,), {
-            "_fields_": fields("attention_arguments.h", "AttentionArguments")})
-        own = [(name, kind) for name, kind in fields("attention_wgmma.h", "WgmmaArguments") if not isinstance(kind, str)]
-        self.tail = type("Tail", (ctypes.Structure,), {"_fields_": own})
 
     def call(self, name, *arguments):
         code = getattr(self.library, name)(*arguments)
@@ -137,42 +196,38 @@ class Driver:
     def encode(self, map_address, tensor, extents, strides, box):
         n = len(extents)
         steps = [2 * stride if extent > 1 else 16 for stride, extent in zip(strides, extents[1:])]
-        self.call("cuTensorMapEncodeTiled", ctypes.c_void_p(map_address), 9, n, ctypes.c_void_p(tensor.data_ptr()),
+        memory = ctypes.create_string_buffer(256)
+        aligned = (ctypes.addressof(memory) + 127) // 128 * 128  # some drivers' CUtensorMap is aligned so
+        self.call("cuTensorMapEncodeTiled", ctypes.c_void_p(aligned), 9, n, ctypes.c_void_p(tensor.data_ptr()),
                   (ctypes.c_uint64 * n)(*extents), (ctypes.c_uint64 * (n - 1))(*steps), (ctypes.c_uint32 * n)(*box),
                   (ctypes.c_uint32 * n)(*[1] * n), 0, 3, 3, 0)  # bf16, no interleave, swizzle 128, L2 256, zeros
+        ctypes.memmove(map_address, aligned, MAP_BYTES)
 
     def launcher(self, function, shared, kernel, q, k, v, o, causal):
         """A function that launches on torch's current stream."""
-        _, tile_q, tile_kv, _ = kernel
+        tile_q = kernel[1]
         batch, q_len, heads, head_dim = q.shape
         kv_len, kv_heads = k.shape[1], k.shape[2]
         group = heads // kv_heads
-        maps = (ctypes.sizeof(self.attention) + 63) // 64 * 64
-        memory = ctypes.create_string_buffer(maps + 3 * 128 + ctypes.sizeof(self.tail) + 128)
-        base = (ctypes.addressof(memory) + 63) // 64 * 64
-        a, tail = self.attention.from_address(base), self.tail.from_address(base + maps + 3 * 128)
-        a.q, a.k, a.v, a.o, a.status = (t.data_ptr() for t in (q, k, v, o, self.status))
+        values, grid = launch_values(kernel, (batch, q_len, heads, kv_len, kv_heads, head_dim), causal, self.sms)
         for name, tensor in zip("qkvo", (q, k, v, o)):
+            values[name] = tensor.data_ptr()
             for axis, stride in zip(("batch", "token", "head"), tensor.stride()):
-                setattr(a, f"{name}_{axis}_stride", stride)
-        scale = head_dim**-0.5
-        tokens = ROWS // group
-        tiles = -(-q_len // (tokens * tile_q // ROWS))
-        a.q_tokens, a.kv_tokens, a.rows = batch * q_len, kv_len, batch * q_len * heads
-        a.batch, a.kv_heads, a.group, a.max_q_len, a.max_kv_len = batch, kv_heads, group, q_len, kv_len
-        a.window_left, a.window_right = NO_WINDOW, 0 if causal else NO_WINDOW
-        a.tiles, a.splits, a.scale, a.scale_log2 = batch * tiles, 1, scale, scale * math.log2(math.e)
-        tail.kv_head_shares, tail.warpgroup_tokens, tail.sequence_tiles, tail.box_keys = 1, tokens, tiles, tile_kv
-        streams = batch * kv_heads  # as set_draws() of runtime/planner/plan.cpp
-        single = min(streams, -(-2 * self.sms // tiles)) if causal else streams
-        tail.paired_draws, tail.mixed_streams = (streams - single) * (-(-tiles // 2)), single if causal else 1
-        tail.draws, tail.slack = tail.paired_draws + single * tiles, 8 / a.scale_log2
+                values[f"{name}_{axis}_stride"] = stride
+        values["status"] = self.status.data_ptr()
+        maps = (ctypes.sizeof(self.attention) + 63) // 64 * 64
+        memory = ctypes.create_string_buffer(maps + 3 * MAP_BYTES + ctypes.sizeof(self.tail) + 128)
+        base = (ctypes.addressof(memory) + 63) // 64 * 64
+        fill(self.attention.from_address(base), values)
+        fill(self.tail.from_address(base + maps + 3 * MAP_BYTES), values)
+        tokens = values["warpgroup_tokens"]
         self.encode(base + maps, q, [head_dim, group, q_len, kv_heads, batch],
                     [q.stride(2), q.stride(1), group * q.stride(2), q.stride(0)], [PANEL, group, tokens, 1, 1])
         for i, tensor in ((1, k), (2, v)):
-            self.encode(base + maps + 128 * i, tensor, [head_dim, kv_len, kv_heads, batch],
-                        [tensor.stride(1), tensor.stride(2), tensor.stride(0)], [PANEL, tile_kv, 1, 1])
-        grid, threads = min(tail.draws, self.sms), (tile_q // ROWS + 1) * 128
+            self.encode(base + maps + MAP_BYTES * i, tensor, [head_dim, kv_len, kv_heads, batch],
+                        [tensor.stride(1), tensor.stride(2), tensor.stride(0)],
+                        [PANEL, values["box_keys"], 1, 1])
+        threads = (tile_q // ROWS + 1) * 128
         parameters = (ctypes.c_void_p * 1)(base)
 
         def launch(keep=(memory, q, k, v, o)):
@@ -188,6 +243,7 @@ def random_tensors(torch, batch, q_len, kv_len, heads, kv_heads, head_dim):
 
 
 def largest_error(torch, q, k, v, o, causal):
+    """Of an element, over 1 + what it should be."""
     group = q.shape[2] // k.shape[2]
     keys, values = (t.repeat_interleave(group, 2).float() for t in (k, v))
     s = torch.einsum("bqhd,bkhd->bhqk", q.float(), keys) * q.shape[3]**-0.5
@@ -195,7 +251,7 @@ def largest_error(torch, q, k, v, o, causal):
         last = torch.arange(q.shape[1], device="cuda")[:, None] + k.shape[1] - q.shape[1]
         s = s.masked_fill(torch.arange(k.shape[1], device="cuda")[None] > last, float("-inf"))
     expected = torch.einsum("bhqk,bkhd->bqhd", s.softmax(-1).nan_to_num(0.0), values)
-    return (o.float() - expected).abs().max().item()
+    return ((o.float() - expected).abs() / (1 + expected.abs())).max().item()
 
 
 def check(driver, loaded):
@@ -203,13 +259,20 @@ def check(driver, loaded):
     right = {}
     for name, (kernel, function, shared) in loaded.items():
         worst = 0.0
-        for sizes in ((1, 128, 128, 2, 2), (2, 333, 517, 8, 2), (3, 257, 64, 7, 1), (1, 2048, 2048, 2, 2)):
+        for sizes in ((1, 128, 128, 2, 2), (2, 333, 517, 8, 2), (3, 257, 64, 7, 1), (1, 2048, 2048, 2, 2),
+                      (4, 1100, 1100, 16, 16)):  # the last has more tiles than CTAs, which draw the others
             for causal in (False, True):
                 tensors = random_tensors(driver.torch, *sizes, kernel[0])
-                driver.launcher(function, shared, kernel, *tensors, causal)()
-                error = largest_error(driver.torch, *tensors, causal)
+                launch = driver.launcher(function, shared, kernel, *tensors, causal)
+                for _ in range(2):  # what is counted must be 0 again
+                    tensors[-1].fill_(float("nan"))
+                    launch()
+                try:
+                    error = largest_error(driver.torch, *tensors, causal)
+                except RuntimeError as lost:
+                    raise SystemExit(f"{name}, {sizes}, {'causal' if causal else 'full'}: {lost}") from lost
                 worst = max(worst, math.inf if math.isnan(error) else error)
-        if worst < 2e-2:
+        if worst < 1e-2:
             right[name] = (kernel, function, shared)
         else:
             print(f"WRONG {name}: largest error {worst:.3g}")
@@ -234,6 +297,13 @@ def contenders(driver, loaded, head_dim, length, causal, peers):
             runs["fa3"] = lambda: fa3.flash_attn_func(q, k, v, causal=causal)
         except ImportError:
             pass
+        for name in list(runs):
+            try:
+                runs[name]()
+                torch.cuda.synchronize()
+            except RuntimeError as error:
+                print(f"  {name}: {str(error).splitlines()[0]}")
+                del runs[name]
     for name, (kernel, function, shared) in loaded.items():
         if kernel[0] == head_dim:
             runs[name] = driver.launcher(function, shared, kernel, q, k, v, o, causal)
@@ -269,7 +339,7 @@ def power(torch, launch, seconds=1.3):
         while time.monotonic() < until:
             taken.append(milliseconds(torch, launch, 5))
         monitor.terminate()
-        rows = [tuple(map(float, line.split(","))) for line in monitor.stdout.read().splitlines() if line.count(",") == 1]
+        rows = [tuple(map(float, line)) for line in re.findall(r"^([\d.]+), *([\d.]+)$", monitor.stdout.read(), re.M)]
     late = rows[len(rows) // 2:] or [(math.nan, math.nan)]
     return sorted(taken)[len(taken) // 2], *(sum(column) / len(late) for column in zip(*late))
 
@@ -285,14 +355,15 @@ def run(options):
         for causal in (False, True):
             for length in options.lengths:
                 runs = contenders(driver, loaded, head_dim, length, causal, options.peers)
-                flops = 4 * TOKENS * length * 2048 * (0.5 if causal else 1)
+                flops = 4 * TOKENS * length * (2048 // head_dim * head_dim) * (0.5 if causal else 1)
                 print(f"head dim {head_dim}, {'causal' if causal else 'full'}, {TOKENS // length} x {length}")
                 for name, ms in timed(driver.torch, runs).items():
                     print(f"  {name:40} {flops / ms / 1e9:6.0f} TFLOP/s", flush=True)
                 if options.power and length == max(options.lengths):
                     for name, launch in runs.items():
                         ms, mhz, watts = power(driver.torch, launch)
-                        print(f"  {name:40} {flops / ms / 1e9:6.0f} TFLOP/s over a second, {mhz:.0f} MHz, {watts:.0f} W")
+                        print(f"  {name:40} {flops / ms / 1e9:6.0f} TFLOP/s over a second, "
+                              f"{mhz:.0f} MHz, {watts:.0f} W")
 
 
 def main():

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import random
 import zlib
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Callable, Dict, List, Optional, Tuple
 
 TOTAL_TOKENS = 16384
@@ -159,70 +159,121 @@ def square(set_name: str, dtype: str, head_dim: int, heads: Tuple[int, int], tok
     return Case(set_name, dtype, lens, lens, heads[0], heads[1], head_dim, causal=causal, **fields)  # type: ignore
 
 
+LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
+GROUPED = (32, 8)  # query and KV heads of today's larger models
+
+
 def prefill() -> List[Case]:
-    cases = []
-    every, few = (512, 1024, 2048, 4096, 8192, 16384), (1024, 4096, 16384)
-    for dtype, lengths in (("bf16", every), ("fp16", few)):
-        for head_dim in (64, 128, 256):
-            heads = WIDTH // head_dim
-            for causal in (False, True):
-                cases += [square("prefill", dtype, head_dim, (heads, heads), tokens, causal) for tokens in lengths]
-    for causal in (False, True):
-        cases += [square("prefill", "bf16", 128, (32, 8), tokens, causal) for tokens in every]
-    return cases
+    """The grid of the FlashAttention papers, and the same lengths with grouped heads."""
+    return [square("prefill", dtype, head_dim, heads, tokens, causal)
+            for dtype in ("bf16", "fp16") for head_dim in (64, 128, 256)
+            for heads in ((WIDTH // head_dim, WIDTH // head_dim), GROUPED)
+            for causal in (False, True) for tokens in LENGTHS]
+
+
+# Head dims, each with the larger ones that libraries round it up to.
+ROUNDED: Dict[Tuple[int, int], Tuple[Tuple[int, int], ...]] = {
+    (80, 80): ((96, 96),), (96, 96): ((128, 128),), (112, 112): ((128, 128),), (160, 160): ((192, 192),),
+    (192, 192): ((256, 256),), (192, 128): ((192, 192), (256, 256)),
+}
 
 
 def dims() -> List[Case]:
-    cases = []
-    for head_dim, head_dim_vo in ((80, 80), (96, 96), (112, 112), (160, 160), (192, 192), (192, 128)):
-        for causal in (False, True):
-            for tokens in (1024, 4096, 16384):
-                cases.append(square("dims", "bf16", head_dim, (16, 16), tokens, causal, head_dim_vo=head_dim_vo))
-    return cases
+    """Head dims between the powers of two, and those that they would be rounded up to."""
+    every = sorted(set(ROUNDED) | {larger for those in ROUNDED.values() for larger in those})
+    return [square("dims", "bf16", head_dim, (16, 16), tokens, causal, head_dim_vo=head_dim_vo)
+            for causal in (False, True) for tokens in (1024, 4096, 16384) for head_dim, head_dim_vo in every]
 
 
-def ragged_mixes() -> Dict[str, Tuple[int, ...]]:
-    """Lengths that add up to 16k: one long sequence with ever shorter ones; a random mix of 32."""
+@functools.lru_cache(maxsize=None)
+def mixed_lengths(tokens: int) -> Tuple[int, ...]:
+    """Random lengths that add up to 16k, with the work of as many tokens in sequences of `tokens` each.
+
+    That is the sum of the squares, to half a per cent: speed against the dense case then shows the storage.
+    """
+    rng = random.Random(tokens)
+    sequences = 2 * TOTAL_TOKENS // tokens  # what cuts at random places leave has a mean square of twice the mean's
+    while True:
+        cuts = sorted(rng.sample(range(1, TOTAL_TOKENS), sequences - 1))
+        lens = [b - a for a, b in zip([0] + cuts, cuts + [TOTAL_TOKENS])]
+        if abs(sum(length * length for length in lens) / (TOTAL_TOKENS * tokens) - 1) < 0.005:
+            return tuple(lens)
+
+
+def halving_lengths() -> Tuple[int, ...]:
+    """One long sequence with ever shorter ones, 16k tokens in all."""
     halves = [TOTAL_TOKENS >> (i + 1) for i in range(11)]
-    halves.append(TOTAL_TOKENS - sum(halves))
-    cuts = sorted(random.Random(1).sample(range(1, TOTAL_TOKENS), 31))
-    mix = [b - a for a, b in zip([0] + cuts, cuts + [TOTAL_TOKENS])]
-    return {"halving": tuple(halves), "random": tuple(mix)}
+    return tuple(halves + [TOTAL_TOKENS - sum(halves)])
+
+
+def ragged_mixes(tokens: int) -> Dict[str, Tuple[int, ...]]:
+    """Lengths that are held to dense sequences of `tokens`, by label."""
+    mixes = {"mixed %d" % tokens: mixed_lengths(tokens)}
+    if tokens == 2048:
+        mixes["equal"] = (tokens,) * (TOTAL_TOKENS // tokens)
+    if tokens == 4096:
+        mixes["halving"] = halving_lengths()  # longer than that by its work: 5461
+    return mixes
 
 
 def ragged() -> List[Case]:
+    """Ragged lengths, after the dense case of the same work."""
     cases = []
-    for label, lens in ragged_mixes().items():
-        for head_dim in (64, 128):
-            for heads in ((WIDTH // head_dim, WIDTH // head_dim), (32, 8)):
-                for causal in (False, True):
-                    cases.append(Case("ragged", "bf16", lens, lens, heads[0], heads[1], head_dim, head_dim,
-                                      causal=causal, kv="ragged", label=label))
+    for head_dim, heads, lengths in ((64, (32, 32), (2048,)), (128, (16, 16), (1024, 2048, 4096)),
+                                     (128, GROUPED, (2048,)), (256, (8, 8), (2048,))):
+        for causal in (False, True):
+            for tokens in lengths:
+                cases.append(square("ragged", "bf16", head_dim, heads, tokens, causal))
+                cases += [Case("ragged", "bf16", lens, lens, heads[0], heads[1], head_dim, head_dim, causal=causal,
+                               kv="ragged", label=label) for label, lens in ragged_mixes(tokens).items()]
     return cases
+
+
+PAGE_SIZES = (1, 8, 16, 64, 256)
 
 
 def paged() -> List[Case]:
-    return [square("paged", "bf16", 128, (32, 8), tokens, True, kv="paged", page_size=page_size)
-            for page_size in (1, 16, 64, 256) for tokens in (1024, 4096, 16384)]
+    """Pages of each size, after the dense case."""
+    cases = []
+    for head_dim, heads, tokens, causal in (
+            (128, GROUPED, 1024, True), (128, GROUPED, 4096, True), (128, GROUPED, 16384, True),
+            (128, GROUPED, 4096, False), (128, (16, 16), 4096, True), (64, GROUPED, 4096, True),
+            (256, GROUPED, 4096, True)):
+        cases.append(square("paged", "bf16", head_dim, heads, tokens, causal))
+        cases += [square("paged", "bf16", head_dim, heads, tokens, causal, kv="paged", page_size=page_size)
+                  for page_size in PAGE_SIZES]
+    return cases
 
 
 def window() -> List[Case]:
-    grid = ((64, (32, 32)), (128, (16, 16)), (128, (32, 8)), (256, (8, 8)))
-    return [square("window", "bf16", head_dim, heads, TOTAL_TOKENS, True, window=(1023, 0))
-            for head_dim, heads in grid]
+    """A window of 1024 keys, after the causal case without one."""
+    cases = []
+    for head_dim, heads in ((64, (32, 32)), (128, (16, 16)), (128, GROUPED), (256, (8, 8))):
+        cases.append(square("window", "bf16", head_dim, heads, TOTAL_TOKENS, True))
+        cases.append(square("window", "bf16", head_dim, heads, TOTAL_TOKENS, True, window=(1023, 0)))
+    return cases
 
 
-DECODE_GRID = ((1, 65536), (16, 8192), (64, 4096), (128, 2048), (256, 1024))
+DECODE_GRID = ((1, 65536), (16, 8192), (64, 4096), (128, 2048))
+
+
+def decode_cases(set_name: str, heads: Tuple[int, int], storage: Tuple[str, int],
+                 grid: Tuple[Tuple[int, int], ...]) -> List[Case]:
+    return [Case(set_name, "bf16", (1,) * batch, (kv_len,) * batch, heads[0], heads[1], 128, 128, kv=storage[0],
+                 page_size=storage[1]) for batch, kv_len in grid]
 
 
 def decode() -> List[Case]:
-    cases = []
-    for heads in ((32, 8), (32, 32), (64, 8)):
-        for kv, page_size in (("dense", 0), ("paged", 16), ("paged", 64)):
-            for batch, kv_len in DECODE_GRID:
-                cases.append(Case("decode", "bf16", (1,) * batch, (kv_len,) * batch, heads[0], heads[1], 128, 128,
-                                  kv=kv, page_size=page_size))
-    return cases
+    return [case for storage in (("dense", 0), ("paged", 16))
+            for case in decode_cases("decode", GROUPED, storage, DECODE_GRID)]
+
+
+def decode_more() -> List[Case]:
+    """Other heads, pages and more, shorter sequences."""
+    known = {case.name for case in decode()}
+    cases = [case for heads in (GROUPED, (32, 32), (64, 8)) for storage in (("dense", 0), ("paged", 16), ("paged", 64))
+             for case in decode_cases("decode-more", heads, storage, DECODE_GRID + ((256, 1024),))]
+    return [case for case in cases if case.name not in known]
 
 
 def mla() -> List[Case]:
@@ -234,8 +285,9 @@ def mla() -> List[Case]:
 
 SETS: Dict[str, Callable[[], List[Case]]] = {
     "prefill": prefill, "dims": dims, "ragged": ragged, "paged": paged, "window": window, "decode": decode,
-    "mla": mla,
+    "decode-more": decode_more, "mla": mla,
 }
+ALIASES = {"storage": ("ragged", "paged", "window")}
 DEFAULT_SETS = ("prefill", "dims", "ragged", "paged", "window", "decode")
 
 
@@ -245,15 +297,53 @@ def in_quick(case: Case) -> bool:
         return False
     if case.set == "prefill":
         return case.head_dim_qk == 128 and case.group == 1 and case.kv_len in (1024, 16384)
-    if case.set in ("dims", "paged"):
-        return case.causal and case.kv_len == 4096 and case.page_size in (0, 1, 16)
-    if case.set == "decode":
-        return case.group == 4 and case.page_size in (0, 16) and case.kv_len in (8192, 2048)
+    if case.set == "dims":
+        return case.causal and case.kv_len == 4096
+    if case.set == "paged":
+        return (case.causal and case.kv_len == 4096 and case.head_dim_qk == 128 and case.group == 4
+                and case.page_size in (0, 1, 16, 64))
+    if case.set in ("decode", "decode-more"):
+        return case.group == (4 if case.set == "decode" else 8) and case.page_size < 64 and case.kv_len in (8192, 2048)
     if case.set == "ragged":
-        return case.head_dim_qk == 128 and case.causal and case.group == 1
+        return (case.head_dim_qk == 128 and case.causal and case.group == 1
+                and (case.label == "mixed 2048" or not case.label and case.kv_len == 2048))
     return case.group == 1 and case.head_dim_qk == 128 or case.set == "mla" and case.kv_len == 8192
 
 
 def select(sets: List[str], dtypes: List[str], quick: bool) -> List[Case]:
     cases = [case for name in sets for case in SETS[name]()]
     return [case for case in cases if case.dtype in dtypes and (not quick or in_quick(case))]
+
+
+# How much longer than the work says something may take, compared with what it is held to.
+PAGED_TARGETS = ((64, 0.05), (8, 0.10), (1, 0.30))  # of pages of at least so many keys
+RAGGED_TARGET, WINDOW_TARGET = 0.05, 0.20
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a case's speed is compared with: our own at another case of its set."""
+
+    kind: str  # names a row of the summary
+    against: str  # the other case's name
+    target: Optional[float] = None  # the most extra time for the same work
+
+
+def held_to(case: Case) -> List[Held]:
+    if case.set == "dims":
+        found = []
+        for larger in ROUNDED.get((case.head_dim_qk, case.head_dim_vo), ()):
+            other = replace(case, head_dim_qk=larger[0], head_dim_vo=larger[1])
+            found.append(Held("hd %s against %s" % (case.head_dims, other.head_dims), other.name))
+        return found
+    if case.set == "ragged" and case.kv == "ragged":
+        tokens = next(n for n in LENGTHS if case.label in ragged_mixes(n))
+        lens = (tokens,) * (TOTAL_TOKENS // tokens)
+        dense = replace(case, kv="dense", label="", q_lens=lens, kv_lens=lens)
+        return [Held("ragged, %s" % case.label, dense.name, RAGGED_TARGET)]
+    if case.set == "paged" and case.kv == "paged":
+        target = next(target for least, target in PAGED_TARGETS if case.page_size >= least)
+        return [Held("pages of %d" % case.page_size, replace(case, kv="dense", page_size=0).name, target)]
+    if case.set == "window" and case.window is not None:
+        return [Held("window %d" % (case.window[0] + 1), replace(case, window=None).name, WINDOW_TARGET)]
+    return []

@@ -7,21 +7,27 @@ import importlib.util
 import json
 import os
 import platform
+import signal
 import sys
 import time
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Sequence
 
-from . import cases, machine, plots, report
+from . import cases, machine, plots, report, summary
+from .pace import Pace
 from .providers import PROVIDERS
 from .runner import Runner, estimate_seconds
 from .worker import WorkerDied, serve
 
 
-def words(allowed: List[str]) -> Any:
-    """A comma-separated list out of `allowed`; `all` is all of them."""
+END_SECONDS = 5.0  # for the tables and for ending the workers
+WRITE_EVERY = 15.0  # so that a run that is cut off leaves what it had
+
+
+def words(allowed: List[str], aliases: Optional[Dict[str, Sequence[str]]] = None) -> Any:
+    """A comma-separated list out of `allowed`; `all` is all of them, and an alias several."""
 
     def parse(value: str) -> List[str]:
-        chosen = [word for word in value.split(",") if word]
+        chosen = [word for alias in value.split(",") if alias for word in (aliases or {}).get(alias, (alias,))]
         if chosen == ["all"]:
             return list(allowed)
         for word in chosen:
@@ -51,8 +57,12 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="peers.py", description="attnsmith beside its peers on one GPU: same inputs, same checks, in turn.",
         epilog="example: peers.py --cases prefill,decode --quick --json peers.json --plot plots")
-    made.add_argument("--cases", type=words(list(cases.SETS)), default=list(cases.DEFAULT_SETS), metavar="SET,...",
-                      help="%s; all but mla if not given" % ", ".join(cases.SETS))
+    sets = words(list(cases.SETS), cases.ALIASES)
+    made.add_argument("--cases", type=sets, default=list(cases.DEFAULT_SETS), metavar="SET,...",
+                      help="%s; storage is %s; all but the last two if not given" % (
+                          ", ".join(cases.SETS), ",".join(cases.ALIASES["storage"])))
+    made.add_argument("--own", type=sets, default=[], metavar="SET,...",
+                      help="of these sets measure attnsmith alone, which is compared with itself there")
     made.add_argument("--quick", action="store_true", help="a tenth of the cases")
     made.add_argument("--match", default="", metavar="TEXT", help="only cases whose name has this in it")
     made.add_argument("--dtype", type=words(["bf16", "fp16"]), default=["bf16", "fp16"], metavar="DTYPE,...")
@@ -61,7 +71,11 @@ def parser() -> argparse.ArgumentParser:
                       help="run these each in a process of its own (%s if not given)" % ", ".join(risky))
     made.add_argument("--seconds", type=positive(float), default=0.15,
                       help="of timed launches for each provider and case, over all rounds (0.15)")
-    made.add_argument("--rounds", type=positive(int), default=5, help="turns of each provider (5)")
+    made.add_argument("--within", type=positive(float), metavar="SECONDS",
+                      help="for the whole run: shorter measurements where --seconds would not fit")
+    made.add_argument("--rest", type=positive(float), default=0.005,
+                      help="seconds that the GPU rests before each turn (0.005)")
+    made.add_argument("--rounds", type=positive(int), default=6, help="turns of each provider (6)")
     made.add_argument("--compile-seconds", type=positive(float), default=90.0,
                       help="for the kernels that peers compile, all together, before anything is timed (90)")
     made.add_argument("--jobs", type=positive(int), default=max(1, (os.cpu_count() or 2) // 2),
@@ -118,21 +132,46 @@ def main(argv: Optional[List[str]] = None) -> int:
     present = [name for name, reason in reasons.items() if not reason]
     if not present or not selected:
         return fail("nothing to measure: no %s selected (see --list)" % ("case" if present else "provider present"))
-    guess = estimate_seconds(selected, present, options.seconds, options.compile_seconds)
-    say("%d cases, %s: about %.0f min %02.0f s" % (len(selected), ", ".join(present), guess // 60, guess % 60))
+    started = time.monotonic()
     runner = Runner(present, options.isolate, options.seconds, options.rounds, options.compile_seconds, options.jobs,
-                    say)
+                    say, own_sets=options.own, rest=options.rest)
+    compiling = any(PROVIDERS[name].compiles for name in present)
+    guess = estimate_seconds(runner.turns_of(selected), options.seconds, options.compile_seconds if compiling else 0.0)
+    guess = min(guess, options.within or guess)
+    say("%d cases, %s: about %.0f min %02.0f s" % (len(selected), ", ".join(present), guess // 60, guess % 60))
+    pace = Pace(options.within and started + options.within - END_SECONDS, options.seconds)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # `timeout` gets what was measured until then, too
     try:
-        return measure(options, runner, selected, present, reasons)
+        return measure(options, runner, pace, selected, present, reasons)
     except WorkerDied as error:
         return fail(str(error))
     finally:
         runner.close()
 
 
-def measure(options: argparse.Namespace, runner: Runner, selected: List[cases.Case], present: List[str],
+def run_case(runner: Runner, pace: Pace, left: Sequence[cases.Case]) -> Optional[Dict[str, Any]]:
+    """The first of those that are left; None where there is no time for it."""
+    started = time.monotonic()
+    seconds = pace.seconds(started, runner.turns_of(left))
+    if seconds is None:
+        return None
+    runner.seconds = seconds
+    entry = runner.run(left[0])
+    pace.took(time.monotonic() - started, runner.turns_of(left[:1]), seconds)
+    return entry
+
+
+def write_json(document: Dict[str, Any], path: str) -> None:
+    with open(path + ".part", "w", encoding="utf-8") as file:
+        json.dump(document, file, indent=1)
+        file.write("\n")
+    os.replace(path + ".part", path)
+
+
+def measure(options: argparse.Namespace, runner: Runner, pace: Pace, selected: List[cases.Case], present: List[str],
             reasons: Dict[str, Optional[str]]) -> int:
     started = time.time()
+    runner.start()
     described = runner.describe()
     if "error" in described:
         return fail(described["error"])
@@ -151,28 +190,37 @@ def measure(options: argparse.Namespace, runner: Runner, selected: List[cases.Ca
     document: Dict[str, Any] = {
         "schema": report.SCHEMA, "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
         "machine": dict(described, python=platform.python_version(), gpu_before=before),
-        "method": {"seconds": options.seconds, "rounds": options.rounds, "isolated": options.isolate,
-                   "quick": options.quick, "sets": options.cases},
+        "method": {"seconds": options.seconds, "rounds": options.rounds, "rest": options.rest,
+                   "within": options.within, "isolated": options.isolate, "quick": options.quick,
+                   "sets": options.cases, "own": options.own},
         "ceilings": ceilings, "measured": present, "cases": [],
         "providers": {name: {"title": PROVIDERS[name].title, "reason": reason, "versions": versions.get(name, {})}
                       for name, reason in reasons.items()},
     }
+    written = time.monotonic()
     try:
         for i, case in enumerate(selected):
-            entry = runner.run(case)
+            entry = run_case(runner, pace, selected[i:])
+            if entry is None:
+                say("no time is left for %d cases" % (len(selected) - i))
+                break
             document["cases"].append(entry)
             say("[%d/%d] %s: %s" % (i + 1, len(selected), case.name, "  ".join(
-                "%s %s" % (name, report.cell(entry, name)) for name in present)))
+                "%s %s" % (name, report.cell(entry, name)) for name in present if name in entry["results"])))
+            if options.json and time.monotonic() > written + WRITE_EVERY:
+                write_json(document, options.json)
+                written = time.monotonic()
     except KeyboardInterrupt:
         say("interrupted: what was measured so far follows")
+    document["left_out"] = [case.name for case in selected[len(document["cases"]):]]
     document["machine"]["gpu_after"] = machine.read_gpu()
     document["seconds"] = round(time.time() - started, 1)
     document["geomeans"] = report.geomeans(document["cases"], present)
-    print(report.text(document))
+    document["held"] = summary.held(document["cases"])
     if options.json:
-        with open(options.json, "w", encoding="utf-8") as file:
-            json.dump(document, file, indent=1)
-            file.write("\n")
+        write_json(document, options.json)
+    print(report.text(document))
+    print(summary.text(document), flush=True)
     if options.plot:
         say("%d plots in %s" % (plots.write(document, options.plot), options.plot))
     wrong = [entry["name"] for entry in document["cases"]

@@ -123,8 +123,9 @@ def text(document: Dict[str, Any]) -> str:
     copy_tbps = document["ceilings"].get("copy_tbps")
     parts = []
     for name, entries in by_set(document["cases"]).items():
-        parts += ["", "## " + name, "", set_table(entries, providers, copy_tbps)]
-        reasons = without_a_time(entries, providers)
+        asked = [provider for provider in providers if any(provider in entry["results"] for entry in entries)]
+        parts += ["", "## " + name, "", set_table(entries, asked, copy_tbps)]
+        reasons = without_a_time(entries, asked)
         if reasons:
             parts += ["", "Without a time:"] + reasons
     if document["cases"]:

@@ -3,33 +3,42 @@
 from __future__ import annotations
 
 import concurrent.futures
+import queue
 import time
 from statistics import median
-from typing import Any, Callable, Dict, Hashable, List, Optional, Tuple
+from typing import Any, Callable, Dict, Hashable, List, Optional, Sequence, Tuple
 
 from .cases import Case
+from .pace import FIRST_GUESS
 from .providers import OURS, PROVIDERS
 from .statistics import best_peer, ratio, spread
 from .worker import Worker, WorkerDied
 
 SHARED = "shared"  # the worker of all providers that have none of their own
 START_SECONDS = 20.0
-CASE_SECONDS = 0.3  # inputs and reference
-ADD_SECONDS = 0.12  # a provider's first call, check and graph
 ANSWER_LIMIT = 120.0
 
 
-def estimate_seconds(cases: List[Case], providers: List[str], seconds: float, compile_seconds: float) -> float:
+def estimate_seconds(turns: int, seconds: float, compile_seconds: float) -> float:
     """A guess at the whole run: building kernels is taken to use all of its limit."""
-    compiling = any(PROVIDERS[name].compiles for name in providers)
-    each = CASE_SECONDS + len(providers) * (ADD_SECONDS + seconds)
-    return START_SECONDS + (compile_seconds if compiling else 0.0) + len(cases) * each
+    return START_SECONDS + compile_seconds + turns * (FIRST_GUESS + seconds)
+
+
+def turns(names: Sequence[str], number: int) -> List[str]:
+    """The order of round `number`: each comes first, and follows each neighbour, as often as the others.
+
+    Where power is the limit a provider finds the clock that the one before it left.
+    """
+    at = number // 2 % max(1, len(names))
+    order = list(names[at:]) + list(names[:at])
+    return order[::-1] if number % 2 else order
 
 
 class Runner:
     def __init__(self, providers: List[str], isolate: List[str], seconds: float, rounds: int,
                  compile_seconds: float, jobs: int, say: Callable[[str], None],
-                 start_worker: Callable[[], Any] = Worker) -> None:
+                 start_worker: Callable[[], Any] = Worker, own_sets: Sequence[str] = (),
+                 rest: float = 0.0) -> None:
         self.providers = providers
         self.alone = {name for name in providers if name in isolate}
         self.seconds = seconds
@@ -38,9 +47,18 @@ class Runner:
         self.jobs = jobs
         self.say = say
         self.start_worker = start_worker
+        self.own_sets = own_sets
+        self.rest = rest
         self.workers: Dict[str, Any] = {}
         # Kernels that could not be built: not tried again for every case.
         self.unbuilt: Dict[Tuple[str, Hashable], Dict[str, Any]] = {}
+
+    def contenders(self, case: Case) -> List[str]:
+        return [name for name in self.providers if name == OURS or case.set not in self.own_sets]
+
+    def turns_of(self, cases: Sequence[Case]) -> int:
+        """How many measurements there will be, but for what is refused only when tried."""
+        return sum(not PROVIDERS[name].refuses(case) for case in cases for name in self.contenders(case))
 
     def place(self, provider: str) -> str:
         return provider if provider in self.alone else SHARED
@@ -49,6 +67,11 @@ class Runner:
         if place not in self.workers:
             self.workers[place] = self.start_worker()
         return self.workers[place]
+
+    def start(self) -> None:
+        """All workers at once: each imports PyTorch and makes a context."""
+        for name in self.providers:
+            self.worker(self.place(name))
 
     def describe(self) -> Dict[str, Any]:
         return self.worker(SHARED).ask("describe", ANSWER_LIMIT, providers=self.providers)
@@ -68,7 +91,7 @@ class Runner:
             if not PROVIDERS[name].compiles:
                 continue
             for case in cases:
-                if PROVIDERS[name].refuses(case):
+                if name not in self.contenders(case) or PROVIDERS[name].refuses(case):
                     continue
                 key = (name, PROVIDERS[name].compile_key(case))
                 if key not in smallest or case.bytes < smallest[key].bytes:
@@ -76,40 +99,55 @@ class Runner:
         if not smallest:
             return
         # A provider's turn each: those that take longest are not left to the end.
-        turns: Dict[str, int] = {}
+        counts: Dict[str, int] = {}
         order = []
         for key in smallest:
-            turns[key[0]] = turns.get(key[0], 0) + 1
-            order.append((turns[key[0]], key))
+            counts[key[0]] = counts.get(key[0], 0) + 1
+            order.append((counts[key[0]], key))
         order.sort(key=lambda item: item[0])
+        waiting: "queue.SimpleQueue[Tuple[str, Hashable]]" = queue.SimpleQueue()
+        for _, key in order:
+            waiting.put(key)
         deadline = time.monotonic() + self.compile_seconds
 
-        def build_one(key: Tuple[str, Hashable]) -> None:
-            case = smallest[key]
-            left = deadline - time.monotonic()
-            if left <= 0:
-                self.unbuilt[key] = {"status": "timeout", "reason": "no time was left to compile it"}
-                return
-            worker = self.start_worker()
+        def build_one(worker: Any, key: Tuple[str, Hashable]) -> None:
+            worker.ask("begin", max(0.1, deadline - time.monotonic()), case=smallest[key].to_json())
+            answer = worker.ask("add", max(0.1, deadline - time.monotonic()), provider=key[0], build_only=True)
+            if answer["status"] == "failed":
+                self.unbuilt[key] = answer
+
+        def build_some() -> None:
+            """One after the other in one process: importing a package takes as long as some kernels do."""
+            worker = None
             try:
-                worker.ask("begin", left, case=case.to_json())
-                answer = worker.ask("add", max(0.1, deadline - time.monotonic()), provider=key[0], build_only=True)
-                if answer["status"] == "failed":
-                    self.unbuilt[key] = answer
-            except WorkerDied as error:
-                self.unbuilt[key] = {"status": error.status, "reason": "while compiling: %s" % error}
+                while True:
+                    key = waiting.get_nowait()
+                    if time.monotonic() >= deadline:
+                        self.unbuilt[key] = {"status": "timeout", "reason": "no time was left to compile it"}
+                        continue
+                    worker = worker or self.start_worker()
+                    try:
+                        build_one(worker, key)
+                    except WorkerDied as error:
+                        self.unbuilt[key] = {"status": error.status, "reason": "while compiling: %s" % error}
+                        worker = None
+            except queue.Empty:
+                pass
             finally:
-                worker.close(at_once=True)
+                if worker is not None:
+                    worker.close(at_once=True)
 
         started = time.monotonic()
         with concurrent.futures.ThreadPoolExecutor(self.jobs) as pool:
-            list(pool.map(build_one, [key for _, key in order]))
+            for each in [pool.submit(build_some) for _ in range(min(self.jobs, len(smallest)))]:
+                each.result()
         self.say("built kernels of %d kinds in %.0f s, %d could not be built" % (
             len(smallest), time.monotonic() - started, len(self.unbuilt)))
 
     def run(self, case: Case) -> Dict[str, Any]:
         results: Dict[str, Dict[str, Any]] = {}
-        for name in self.providers:
+        contenders = self.contenders(case)
+        for name in contenders:
             refusal = PROVIDERS[name].refuses(case)
             unbuilt = None
             if PROVIDERS[name].compiles and not refusal:
@@ -119,7 +157,7 @@ class Runner:
             elif unbuilt:
                 results[name] = dict(unbuilt)
         while True:
-            waiting = [name for name in self.providers if name not in results]
+            waiting = [name for name in contenders if name not in results]
             try:
                 results.update(self._measure(case, waiting))
                 break
@@ -145,8 +183,9 @@ class Runner:
                 raise Culprit(name, error) from error
         timed = [name for name in providers if found[name]["status"] == "ok"]
         times: Dict[str, List[float]] = {name: [] for name in timed}
-        for _ in range(self.rounds):
-            for name in list(timed):
+        for number in range(self.rounds):
+            for name in turns(timed, number):
+                time.sleep(self.rest)
                 try:
                     answer = self.worker(self.place(name)).ask("round", ANSWER_LIMIT, provider=name,
                                                                seconds=self.seconds / self.rounds)

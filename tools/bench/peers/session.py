@@ -26,6 +26,8 @@ class Session:
         self.inputs: List[Tensors] = []
         self.reference: Optional[Reference] = None
         self.batches: Dict[str, Batch] = {}
+        if torch.cuda.is_available():
+            torch.zeros(1, device="cuda")  # makes the context
 
     def describe(self, providers: List[str]) -> Dict[str, Any]:
         torch = self.torch
@@ -54,9 +56,12 @@ class Session:
         return {"sets": len(self.inputs)}
 
     def end(self) -> Dict[str, Any]:
+        if self.case is None:
+            return {}
         self.batches.clear()
         self.inputs, self.reference, self.case = [], None, None
         gc.collect()
+        gc.freeze()  # packages' objects stay: the next collection need not go through them
         self.torch.cuda.empty_cache()  # another process may need it
         return {}
 

@@ -114,6 +114,10 @@ def serve() -> int:
     from .session import FatalError, Session
 
     session = None
+    try:
+        session = Session()  # before it is asked: processes that are started together get ready together
+    except Exception:  # said when it is asked
+        pass
     for line in sys.stdin:
         asked = json.loads(line)
         op = asked.pop("op")

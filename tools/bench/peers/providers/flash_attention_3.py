@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict
+import functools
+from typing import Any, Callable, Dict, Optional
 
 from ..cases import Case
 from ..tensors import Tensors, torch_dtype
@@ -21,6 +22,15 @@ class FlashAttention3(Provider):
     modules = ("flash_attn_interface", "flash_attn_3.flash_attn_interface", "fa3_fwd_interface")
     distributions = ("flash-attn-3", "tokenspeed-fa3", "fa3-fwd")
     isolated = True
+
+    @functools.lru_cache(maxsize=None)  # asked for every case that is left, after each one
+    def _is_small_build(self) -> bool:
+        return self.module_name() == "fa3_fwd_interface"
+
+    def refuses(self, case: Case) -> Optional[str]:
+        if self._is_small_build() and (case.dtype != "bf16" or case.kv == "paged" or case.window is not None):
+            return "fa3-fwd is built for bf16, without pages and windows"
+        return None
 
     def make(self, case: Case, tensors: Tensors) -> Callable[[], Any]:
         import torch
