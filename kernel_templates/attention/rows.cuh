@@ -145,16 +145,30 @@ struct FragmentRows {
         }
     }
 
+    // A bit for each of this thread's columns that is one of the first `keys` keys.
+    static __device__ uint32 columns_before(int32 keys) {
+        keys = max(keys, 0);
+        uint32 x;
+        asm("shl.b32 %0, 1, %1;" : "=r"(x) : "r"(keys / 8 * 2 + min(keys % 8, 2)));  // 0 from 32 on
+        return x - 1;
+    }
+
     // By selection, never by adding: whatever an invisible key's logit is, it has no influence.
     template <int N>
     __device__ void mask(float (&s)[N][4], int32 first_key) const {
+        constexpr int kWords = (N + 15) / 16;  // of 32 columns of this thread, two of each eight keys
+        const int32 origin = key_of(first_key, 0, 0);
 #pragma unroll
-        for (int j = 0; j < N; ++j) {
+        for (int i = 0; i < 2; ++i) {
 #pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                const int32 key = key_of(first_key, j, i);
-                const bool visible = key >= visible_first[i / 2] && key < visible_end[i / 2];
-                s[j][i] = visible ? s[j][i] : -infinity();
+            for (int word = 0; word < kWords; ++word) {
+                const uint32 seen = columns_before(visible_end[i] - origin - word * 128) &
+                                    ~columns_before(visible_first[i] - origin - word * 128);
+#pragma unroll
+                for (int column = 0; column < 32 && word * 16 + column / 2 < N; ++column) {
+                    float& x = s[word * 16 + column / 2][2 * i + column % 2];
+                    x = seen >> column & 1 ? x : -infinity();
+                }
             }
         }
     }
