@@ -51,7 +51,8 @@ struct WgmmaShape {
 };
 
 inline constexpr int32 kWgmmaWorkSlots = 2;
-inline constexpr int32 kWgmmaWorkBytes = 80;
+inline constexpr int32 kWgmmaWorkBytes = 128;
+inline constexpr int32 kWgmmaConsumers = 3;  // warpgroups of a CTA that multiply, at most
 
 struct WgmmaShared {
     int32 q;     // tile_q rows

@@ -26,19 +26,31 @@
 
 namespace attnsmith {
 
-// What a CTA does next: the scheduler finds it, producer and consumers read it.
+// Blocks of keys first ... end - 1.
+struct KeyBlocks {
+    int32 first, end;
+};
+
+// Those that a warpgroup's own rows see, maybe none. Blocks plain_first ... plain_end - 1 need no mask.
+struct OwnBlocks {
+    int32 first, end, plain_first, plain_end;
+};
+
+// What a CTA does next: the scheduler finds it, the others read it.
 struct Work {
+    OwnBlocks own[abi::kWgmmaConsumers];
     Sequence sequence;
     TileKeys keys;
-    int32 first_row;
+    KeyBlocks blocks;
+    int32 first_token;
     int32 kv_head;
     int32 split;
     int32 is_last;  // there is no work: the CTA is done
 
     // The rows of consumer warpgroups first ... first + count - 1.
     __device__ RowTile rows(const abi::WgmmaArguments& all, int32 first, int32 count) const {
-        const int32 each = all.warpgroup_tokens * all.attention.group;
-        return {all.attention, sequence, kv_head, first_row + first * each, count * each};
+        const int32 group = all.attention.group, each = all.warpgroup_tokens * group;
+        return {all.attention, sequence, kv_head, first_token * group + first * each, count * each};
     }
 };
 static_assert(sizeof(Work) <= abi::kWgmmaWorkBytes && abi::kWgmmaWorkBytes % 16 == 0);
@@ -108,23 +120,14 @@ struct RingPlace {
     __device__ explicit RingPlace(uint32 count) : slot(count % Slots), parity(count / Slots % 2) {}
 };
 
-// The blocks of keys of a tile. Where no key is seen there is one all the same, of which all is masked.
-template <class Config>
-struct KeyBlocks {
-    int32 first, end;
-
-    __device__ explicit KeyBlocks(const TileKeys& keys) {
-        first = keys.first / Config::tile_kv;
-        end = max((keys.end + Config::tile_kv - 1) / Config::tile_kv, first + 1);
-    }
-};
-
 // Draws tiles. A stream is a KV head in a split, of a sequence where all sequences have as many tiles; its
 // tiles are neighbours, which share its keys in the L2 cache. Where a mask makes tiles unequal they are drawn
 // by twos, last and first, last but one and second, ..., so that all draws are equally long; in the end
 // singly, the long ones of several streams first, so that all CTAs end together.
 template <class Config>
 struct WgmmaScheduler {
+    static constexpr int kKeys = Config::tile_kv;
+
     const abi::WgmmaArguments& all;
     const WgmmaShared<Config>& shared;
     const int32 lane = threadIdx.x % 32;
@@ -141,21 +144,18 @@ struct WgmmaScheduler {
         uint32 draw = blockIdx.x;
         bool second = false;  // of two
 #pragma unroll 1
-        for (uint32 works = 0;; ++works) {
-            if (works > 0) {
-                mbarrier_wait(shared.wanted(), ~works & 1);
-                go_on(draw, second);
-            }
+        for (uint32 works = 0;; go_on(draw, second)) {
             const RingPlace<abi::kWgmmaWorkSlots> place(works);
             Work& work = shared.work(place.slot);
             mbarrier_wait(shared.work_empty(place.slot), place.parity ^ 1);
-#pragma unroll 1
-            while (draw < all.draws && !find(draw, second, work)) go_on(draw, second);
+            const bool is_last = draw >= all.draws;
+            if (!is_last && !find(draw, second, work)) continue;
             if (lane == 0) {
-                work.is_last = draw >= all.draws;
+                work.is_last = is_last;
                 mbarrier_arrive(shared.work_full(place.slot));
             }
-            if (draw >= all.draws) break;
+            if (is_last) break;
+            mbarrier_wait(shared.wanted(), works++ & 1);
         }
         if (blockIdx.x == 0) {
             uint32 status = 0;
@@ -222,7 +222,7 @@ struct WgmmaScheduler {
         if (!has_rows) return false;
         if (lane == 0) {
             found.sequence = sequence;
-            found.first_row = first_row;
+            found.first_token = first_row / args.group;
         }
         __syncwarp();  // what is in the slot need not stay in registers, of which a producer has few
         TileKeys keys(found.rows(all, 0, Config::consumers), found.split);
@@ -231,8 +231,26 @@ struct WgmmaScheduler {
             if (args.splits > 1) return false;
             keys = TileKeys::nothing();
         }
-        if (lane == 0) found.keys = keys;
+        // Where no key is seen there is a block all the same, which nobody attends to.
+        KeyBlocks blocks{keys.first / kKeys, 0};
+        blocks.end = max((keys.end + kKeys - 1) / kKeys, blocks.first + 1);
+        if (lane == 0) {
+            found.keys = keys;
+            found.blocks = blocks;
+        }
+        if (lane < Config::consumers) found.own[lane] = own_blocks(found, blocks);
+        __syncwarp();
         return true;
+    }
+
+    // Of the consumer warpgroup `lane`.
+    __device__ OwnBlocks own_blocks(const Work& work, const KeyBlocks& all_blocks) const {
+        const RowTile tile = work.rows(all, lane, 1);
+        if (tile.first >= work.sequence.rows(all.attention)) return {all_blocks.first, all_blocks.first};
+        const TileKeys keys(tile, work.split);
+        if (keys.end <= keys.first) return {all_blocks.first, all_blocks.first};
+        return {keys.first / kKeys, (keys.end + kKeys - 1) / kKeys, (keys.seen_by_all + kKeys - 1) / kKeys,
+                keys.seen_until / kKeys};
     }
 };
 
@@ -267,9 +285,11 @@ struct WgmmaProducer {
             load_q(work, works);
             return;
         }
-        const KeyBlocks<Config> of(work.keys);
+        const KeyBlocks of = work.blocks;
         int32 v_page = 0, v_slot = 0;
-        // K runs one block ahead of V, as the consumers take them.
+        // Queries in shared memory are read for as long as keys are; those in registers make room at once.
+        if (Config::queries_in_registers) load_q(work, works);
+            // K runs one block ahead of V, as the consumers take them.
 #pragma unroll 1
         for (int32 n = of.end - 1; n >= of.first - 1; --n) {
             const bool is_first = n == of.end - 1;
@@ -277,7 +297,7 @@ struct WgmmaProducer {
             // Not before: a tile that is drawn early is one that a CTA which ends sooner cannot take.
             if (n == of.first && lane == 0) mbarrier_arrive(shared.wanted());
             if (is_first) {
-                load_q(work, works);
+                if (!Config::queries_in_registers) load_q(work, works);
             } else {
                 load_v(work, n + 1, v_page, v_slot);
                 ++blocks;
@@ -289,7 +309,7 @@ struct WgmmaProducer {
     __device__ void load_q(const Work& work, uint32 works) {
         constexpr int kPanels = abi::wgmma_panels(Config::head_dim_qk);
         const int32 rows = all.warpgroup_tokens * all.attention.group;
-        int32 token = int32(work.sequence.q_first) + work.first_row / all.attention.group;
+        int32 token = int32(work.sequence.q_first) + work.first_token;
 #pragma unroll 1
         for (int32 warpgroup = 0; warpgroup < Config::consumers; ++warpgroup) {
             const uint32 full = shared.q_full(warpgroup);
@@ -427,7 +447,7 @@ struct WgmmaGatherer {
     }
 
     __device__ void load(const Work& work) {
-        const KeyBlocks<Config> of(work.keys);
+        const KeyBlocks of = work.blocks;
         look_up(work, of.end - 1);
 #pragma unroll 1
         for (int32 n = of.end - 1; n >= of.first; --n, ++blocks) {
@@ -516,6 +536,7 @@ struct WgmmaConsumer {
     const int32 warp_row = threadIdx.x / 32 % 4 * 16;  // of the warpgroup's
 
     uint32 blocks = 0;  // of keys done with
+    uint32 places;      // of this thread's two rows in the warpgroup: tokens and heads, 8 bits each
 
     FragmentRows<Config> rows;
     float m[2];       // the logit that a row's exponents are relative to
@@ -528,6 +549,12 @@ struct WgmmaConsumer {
     uint32 q[kQueriesInRegisters ? kSteps : 1][4];
 
     __device__ void run() {
+        places = 0;
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            const uint32 row = warp_row + lane / 4 + 8 * i, group = all.attention.group;
+            places |= (row / group | row % group << 8) << (16 * i);
+        }
 #pragma unroll 1
         for (uint32 works = 0;; ++works) {
             const RingPlace<abi::kWgmmaWorkSlots> place(works);
@@ -543,6 +570,18 @@ struct WgmmaConsumer {
         }
     }
 
+    __device__ PackedRow row(const Work& work, int i) const {
+        const int32 in_warpgroup = places >> (16 * i) & 0xff, head = places >> (16 * i + 8) & 0xff;
+        const int32 token = work.first_token + warpgroup * all.warpgroup_tokens + in_warpgroup;
+        return {token, work.kv_head * all.attention.group + head,
+                in_warpgroup < all.warpgroup_tokens && token < work.sequence.q_len};
+    }
+
+    __device__ void set_rows(const Work& work) {
+        const PackedRow both[2] = {row(work, 0), row(work, 1)};
+        rows.set(all.attention, work.sequence, both);
+    }
+
     __device__ void start(const Work& work) {
 #pragma unroll
         for (int j = 0; j < Config::head_dim_vo / 8; ++j) {
@@ -555,7 +594,7 @@ struct WgmmaConsumer {
             l[i] = 0.0f;
         }
         slack = all.slack;
-        if constexpr (Config::alibi) rows.set(work.rows(all, warpgroup, 1), warp_row);
+        if constexpr (Config::alibi) set_rows(work);
         if constexpr (kQueriesInRegisters) {
             const int32 row = warp_row + lane % 16;
 #pragma unroll
@@ -564,26 +603,18 @@ struct WgmmaConsumer {
                 load_matrices(q[step], shared.q(warpgroup) + chunk / 8 * kLayout.q_panel +
                                            row * (abi::kWgmmaPanel * 2) + (chunk ^ row) % 8 * 16);
             }
-            fence_async_proxy();  // what was read is overwritten by the copy engine
-            __syncwarp();
-            free(shared.q_empty(warpgroup));
         }
     }
 
     // The tile's blocks. Those that only other warpgroups' rows see are let pass.
     __device__ void go_through(const Work& work) {
-        const KeyBlocks<Config> of(work.keys);
-        const RowTile tile = work.rows(all, warpgroup, 1);
-        const TileKeys keys(tile, work.split);
-        const bool sees = tile.first < work.sequence.rows(all.attention) && keys.first < keys.end;
-        const int32 end = sees ? (keys.end + kKeys - 1) / kKeys : of.first;
-        const int32 first = sees ? keys.first / kKeys : of.first;
-        pass(of.end - end);
-        if (sees)
-            attend(work, keys, first, end);
-        else if (!kQueriesInRegisters)
+        const OwnBlocks own = work.own[warpgroup];
+        pass(work.blocks.end - own.end);
+        if (own.first < own.end)
+            attend(work, own);
+        else
             free(shared.q_empty(warpgroup));
-        pass(first - of.first);
+        pass(own.first - work.blocks.first);
     }
 
     __device__ void pass(int32 count) {
@@ -598,33 +629,32 @@ struct WgmmaConsumer {
         }
     }
 
-    // Blocks first ... end - 1, of which there is one at least.
-    __device__ void attend(const Work& work, const TileKeys& keys, int32 first, int32 end) {
-        // Blocks plain_first ... plain_end - 1 need no mask.
-        const int32 plain_first = (keys.seen_by_all + kKeys - 1) / kKeys;
-        const int32 plain_end = keys.seen_until / kKeys;
+    // The warpgroup's own blocks, of which there is one at least.
+    __device__ void attend(const Work& work, const OwnBlocks& own) {
         wait_k(0);
         multiply_queries(0);
+        // A product has them, so that they are in registers.
+        if (kQueriesInRegisters) free(shared.q_empty(warpgroup));
         wgmma_wait<0>();
         pin(s);
         pin(o);
-        for (int32 n = end - 1;; --n) {
+        for (int32 n = own.end - 1;; --n) {
             wgmma_wait<1>();  // S; the product with V goes on
             pin(s);
             free(shared.k_empty(slot(0)));
-            const bool more = n > first;
+            const bool more = n > own.first;
             if (!kQueriesInRegisters && !more) free(shared.q_empty(warpgroup));
             float reference[2];
-            const bool moved = take_logits(work, n, n < plain_first || n >= plain_end, reference);
+            const bool moved = take_logits(work, n, n < own.plain_first || n >= own.plain_end, reference);
             weigh<0, kEarly>(reference);
             // Never: but ptxas, which does not know, cannot move weights over a branch that depends on their
             // sum, to behind the wait for O.
             if (l[0] + l[1] < 0.0f) asm volatile("nanosleep.u32 20;" ::: "memory");
             wgmma_wait<0>();
             pin(o);
-            if (n < end - 1) free(shared.v_empty(slot(-1)));
+            if (n < own.end - 1) free(shared.v_empty(slot(-1)));
             weigh<kEarly, kKeys / 8>(reference);
-            if (moved) scale_output();
+            if (moved && n < own.end - 1) scale_output();
             pack();
             if (!more) break;
             wait_k(1);
@@ -650,14 +680,6 @@ struct WgmmaConsumer {
     __device__ void wait_v() const {
         const RingPlace<Config::stages> place(blocks);
         mbarrier_wait(shared.v_full(place.slot), place.parity);
-    }
-    __device__ bool test_k(int32 ahead) const {
-        const RingPlace<Config::stages> place(blocks + ahead);
-        return mbarrier_test(shared.k_full(place.slot), place.parity);
-    }
-    __device__ bool test_v() const {
-        const RingPlace<Config::stages> place(blocks);
-        return mbarrier_test(shared.v_full(place.slot), place.parity);
     }
     __device__ void free(uint32 empty) const {
         if (lane == 0) mbarrier_arrive(empty);
@@ -686,17 +708,19 @@ struct WgmmaConsumer {
 
     // A weight is exp2(c (s - m)). It is computed as exp2(c s - reference), where that is an fma, with the
     // reference c m: rounding that is nothing while c m is small. Of a row whose c m is large m is subtracted
-    // from the logits first, and the reference is 0.
+    // from the logits first. All by selection: a branch costs more than what it spares.
     __device__ bool is_large(int i) const {
         constexpr float kLarge = 8192.0f;  // rounded by 2^-11: the largest weight is 1 in 16 bits
-        return m[i] > kNothing && fabsf(m[i] * all.attention.scale_log2) > kLarge;
+        return (m[i] > kNothing) & (fabsf(m[i] * all.attention.scale_log2) > kLarge);
     }
     __device__ float reference(int i) const {
-        return is_large(i) ? 0.0f : fmaxf(m[i] * all.attention.scale_log2, kNothing);
+        const float reference = fmaxf(m[i] * all.attention.scale_log2, kNothing);
+        return is_large(i) ? 0.0f : reference;
     }
     // c m, less what the weights' exponents are relative to.
     __device__ float excess(int i) const {
-        return is_large(i) || m[i] == kNothing ? 0.0f : fmaf(m[i], all.attention.scale_log2, -reference(i));
+        const float excess = fmaf(m[i], all.attention.scale_log2, -reference(i));
+        return is_large(i) | (m[i] == kNothing) ? 0.0f : excess;
     }
 
     // Masks the logits and looks for the largest. Whether O has to be multiplied by `factor`: m follows the
@@ -705,7 +729,7 @@ struct WgmmaConsumer {
     __device__ bool take_logits(const Work& work, int32 n, bool masked, float (&reference)[2]) {
         rows.adjust(s, all.attention, n * kKeys);
         if (masked) {
-            if constexpr (!Config::alibi) rows.set(work.rows(all, warpgroup, 1), warp_row);  // not kept
+            if constexpr (!Config::alibi) set_rows(work);  // not kept
             rows.mask(s, n * kKeys);
         }
         float top[2][2];
@@ -729,18 +753,16 @@ struct WgmmaConsumer {
     __device__ void move(float top0, float top1, float (&now)[2]) {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-            const float next = row_max(i == 0 ? top0 : top1);
-            factor[i] = 1.0f;
-            if (next - m[i] > all.slack) {
-                const float before = m[i], excess_before = excess(i);
-                m[i] = next;
-                factor[i] =
-                    exp2_approx(fmaf(before - next, all.attention.scale_log2, excess(i) - excess_before));
-                l[i] *= factor[i];
-            }
+            const float before = m[i], excess_before = excess(i), next = row_max(i == 0 ? top0 : top1);
+            const bool moves = next - before > all.slack;
+            m[i] = moves ? next : before;
+            const float change =
+                exp2_approx(fmaf(before - next, all.attention.scale_log2, excess(i) - excess_before));
+            factor[i] = moves ? change : 1.0f;
+            l[i] *= factor[i];
             now[i] = reference(i);
         }
-        const bool any_large = __any_sync(0xffffffffu, is_large(0) || is_large(1));
+        const bool any_large = __any_sync(0xffffffffu, is_large(0) | is_large(1));
         slack = any_large ? -infinity() : all.slack;
         if (!any_large) return;
 #pragma unroll
@@ -794,7 +816,7 @@ struct WgmmaConsumer {
         float top[2], exact[2], sum[2];
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-            row[i] = tile.row(warp_row + lane / 4 + 8 * i);
+            row[i] = this->row(work, i);
             top[i] = m[i] == kNothing ? -infinity() : m[i];
             exact[i] = exp2_approx(-excess(i));  // others take weights relative to m itself
             sum[i] = row_sum(l[i]) * exact[i];

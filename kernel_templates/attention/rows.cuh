@@ -101,15 +101,21 @@ struct FragmentRows {
 
     // `in_tile`: the row of the tile that is the fragment's row 0.
     __device__ void set(const RowTile& tile, int32 in_tile) {
+        const int32 first = in_tile + threadIdx.x % 32 / 4;
+        const PackedRow both[2] = {tile.row(first), tile.row(first + 8)};
+        set(tile.args, tile.sequence, both);
+    }
+
+    __device__ void set(const abi::AttentionArguments& args, const Sequence& sequence,
+                        const PackedRow (&both)[2]) {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-            const PackedRow row = tile.row(in_tile + threadIdx.x % 32 / 4 + 8 * i);
-            const KeyRange keys = visible_keys(tile.args, tile.sequence, row.token);
+            const KeyRange keys = visible_keys(args, sequence, both[i].token);
             visible_first[i] = keys.first;
-            visible_end[i] = row.valid ? keys.end : 0;
+            visible_end[i] = both[i].valid ? keys.end : 0;
             if constexpr (Config::alibi) {
-                position[i] = tile.sequence.position(row.token);
-                slope[i] = row.valid ? tile.args.alibi_slopes[row.head] : 0.0f;
+                position[i] = sequence.position(both[i].token);
+                slope[i] = both[i].valid ? args.alibi_slopes[both[i].head] : 0.0f;
             }
         }
     }
