@@ -160,6 +160,7 @@ void add_groups(Catalogue& catalogue) {
     with("96 dense alibi", dense(attention(DType::f16, 64, 192, 2)), false, true);
     with("48 ragged causal alibi", ragged(causal(attention(DType::f16, 128, 96, 2))), true, true);
     with("33 paged", paged(attention(DType::bf16, 192, 128, 66, 2), 48), false, false);
+    with("72 pages of 3", paged(causal(attention(DType::f16, 128, 144, 2)), 3), true, false);
     Case window = paged(causal(attention(DType::bf16, 256, 40, 1)));
     window.spec.window_left = 60;
     window.spec.softcap = 20.0;

@@ -1,0 +1,143 @@
+// The role of a wgmma CTA that finds its tiles.
+#pragma once
+
+#include "attention/wgmma_work.cuh"
+
+namespace attnsmith {
+
+// Draws tiles. A stream is a KV head in a split, of a sequence where all sequences have as many tiles; its
+// tiles are neighbours, which share its keys in the L2 cache. Where a mask makes tiles unequal they are drawn
+// by twos, last and first, last but one and second, ..., so that all draws are equally long; in the end
+// singly, the long ones of several streams first, so that all CTAs end together.
+template <class Config>
+struct WgmmaScheduler {
+    static constexpr int kKeys = Config::tile_kv;
+
+    const abi::WgmmaArguments& all;
+    const WgmmaShared<Config>& shared;
+    const int32 lane = threadIdx.x % 32;
+
+    __device__ uint32 stream_tiles() const {
+        return all.sequence_tiles ? all.sequence_tiles : all.attention.tiles;
+    }
+    __device__ uint32 sequences() const { return all.sequence_tiles ? all.attention.batch : 1; }
+    __device__ int32 tile_rows() const {
+        return Config::consumers * all.warpgroup_tokens * all.attention.group;
+    }
+
+    __device__ void run() const {
+        uint32 draw = blockIdx.x;
+        bool second = false;  // of two
+#pragma unroll 1
+        for (uint32 works = 0;; go_on(draw, second)) {
+            const RingPlace<abi::kWgmmaWorkSlots> place(works);
+            Work& work = shared.work(place.slot);
+            mbarrier_wait(shared.work_empty(place.slot), place.parity ^ 1);
+            const bool is_last = draw >= all.draws;
+            if (!is_last && !find(draw, second, work)) continue;
+            if (lane == 0) {
+                if (is_last) work.split = -1;
+                mbarrier_arrive(shared.work_full(place.slot));
+            }
+            if (is_last) break;
+            mbarrier_wait(shared.wanted(), works++ & 1);
+        }
+        if (blockIdx.x == 0) {
+            uint32 status = 0;
+            check_lengths<Config>(all.attention, tile_rows(), lane, 32, status);
+            report(all.attention, status);
+        }
+    }
+
+    // The first draw is the CTA's own; the others go to whoever asks first.
+    __device__ void go_on(uint32& draw, bool& second) const {
+        second = draw < all.paired_draws && !second;
+        if (second) return;
+        if (gridDim.x >= all.draws) {
+            draw = all.draws;
+            return;
+        }
+        uint32 count = 0;
+        if (lane == 0) {
+            uint32* const counter = all.attention.status + abi::kItemCounter;
+            count = atomicAdd(counter, 1);
+            // Every CTA asks once in vain: this was the last one, and the next launch begins at 0.
+            if (count == all.draws - 1) *counter = 0;
+        }
+        draw = gridDim.x + __shfl_sync(0xffffffffu, count, 0);
+    }
+
+    // False if there is nothing to do.
+    __device__ bool find(uint32 draw, bool second, Work& found) const {
+        const abi::AttentionArguments& args = all.attention;
+        __syncwarp();  // all lanes are done with what the slot held of a draw without work
+        const uint32 tiles = stream_tiles(), twos = (tiles + 1) / 2;
+        uint32 stream, tile;  // from the stream's last one on
+        if (draw < all.paired_draws) {
+            stream = draw / twos;
+            tile = draw - stream * twos;
+            if (second) {
+                const uint32 other = tiles - 1 - tile;
+                if (other == tile) return false;
+                tile = other;
+            }
+        } else {
+            const uint32 single = draw - all.paired_draws;
+            const uint32 round = single / (all.mixed_streams * tiles);
+            const uint32 in_round = single - round * (all.mixed_streams * tiles);
+            tile = in_round / all.mixed_streams;
+            stream =
+                all.paired_draws / twos + round * all.mixed_streams + in_round - tile * all.mixed_streams;
+        }
+        TilePlace place;
+        if (all.sequence_tiles) {
+            place = {int32(stream / args.kv_heads % sequences()), int32(tile), all.sequence_tiles};
+        } else {
+            place = search_tile<Config>(args, int32(tile), tile_rows());
+        }
+        if (lane == 0) {
+            found.kv_head = int32(stream % args.kv_heads);
+            found.stored_head = found.kv_head / all.kv_head_shares;
+            found.split = int32(stream / args.kv_heads / sequences());
+        }
+        uint32 status = 0;
+        Sequence sequence;
+        int32 first_row;
+        const bool has_rows = load_tile<Config>(args, place, tile_rows(), sequence, first_row, status);
+        report(args, status);
+        if (!has_rows) return false;
+        if (lane == 0) {
+            found.sequence = sequence;
+            found.first_token = first_row / args.group;
+        }
+        __syncwarp();  // what is in the slot need not stay in registers, of which a producer has few
+        TileKeys keys(found.rows(all, 0, Config::consumers), found.split);
+        if (keys.end <= keys.first) {
+            // No row looks at the keys of this split, so the merge does not either.
+            if (args.splits > 1) return false;
+            keys = TileKeys::nothing();
+        }
+        // Where no key is seen there is a block all the same, which nobody attends to.
+        KeyBlocks blocks{keys.first / kKeys, 0};
+        blocks.end = max((keys.end + kKeys - 1) / kKeys, blocks.first + 1);
+        if (lane == 0) {
+            found.keys = keys;
+            found.blocks = blocks;
+        }
+        if (lane < Config::consumers) found.own[lane] = own_blocks(found, blocks);
+        __syncwarp();
+        return true;
+    }
+
+    // Of the consumer warpgroup `lane`.
+    __device__ OwnBlocks own_blocks(const Work& work, const KeyBlocks& all_blocks) const {
+        const RowTile tile = work.rows(all, lane, 1);
+        if (tile.first >= work.sequence.rows(all.attention)) return {all_blocks.first, all_blocks.first};
+        const TileKeys keys(tile, work.split);
+        if (keys.end <= keys.first) return {all_blocks.first, all_blocks.first};
+        return {keys.first / kKeys, (keys.end + kKeys - 1) / kKeys, (keys.seen_by_all + kKeys - 1) / kKeys,
+                keys.seen_until / kKeys};
+    }
+};
+
+}  // namespace attnsmith
