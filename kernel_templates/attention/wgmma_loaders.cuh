@@ -89,36 +89,76 @@ struct WgmmaKeyLoader {
         head = work.stored_head;
         batch = all.attention.kv_indptr ? 0 : work.sequence.batch;
         first_token = int32(work.sequence.kv_first);
-        const KeyBlocks of = work.blocks;
-        look_up(work, of.end - 1);
+        look_up(work, work.blocks.end - 1);
+        if constexpr (Config::gather)
+            gather(work);
+        else
+            copy(work);
+    }
+
+    // After the keys of the first block, the last that are loaded. Not before: a tile that is drawn early is
+    // one that a CTA which ends sooner cannot take.
+    __device__ void ask_for_next_tile() const {
+        if (!Values && lane == 0) mbarrier_arrive(shared.wanted());
+    }
+
+    __device__ void copy(const Work& work) {
 #pragma unroll 1
-        for (int32 n = of.end - 1; n >= of.first; --n, ++blocks) {
+        for (int32 n = work.blocks.end - 1; n >= work.blocks.first; --n, ++blocks) {
             const RingPlace<Config::stages> place(blocks);
-            const bool clear = !Config::gather && Values && has_unseen_rows(work, n);
+            const bool clear = Values && has_unseen_rows(work, n);
             const uint32 landing = clear ? shared.landed() : full(place.slot);
             mbarrier_wait(empty(place.slot), place.parity ^ 1);
-            if constexpr (Config::gather) {
-                __syncwarp();
-                gather(n, target(place.slot));
-                copy_commit();
-            } else {
-                if (lane == 0) mbarrier_arrive_expect(landing, kPanels * kLayout.kv_panel);
-                __syncwarp();
-                copy_boxes(target(place.slot), landing, n);
-            }
-            // Not before: a tile that is drawn early is one that a CTA which ends sooner cannot take.
-            if (!Values && n == of.first && lane == 0) mbarrier_arrive(shared.wanted());
-            if (n > of.first) look_up(work, n - 1);
-            if (Config::gather || clear) {
-                if constexpr (Config::gather)
-                    copy_wait<0>();
-                else
-                    clear_unseen_rows(work, n, target(place.slot));
-                fence_async_proxy();
-                __syncwarp();
-                if (lane == 0) mbarrier_arrive(full(place.slot));
-            }
+            if (lane == 0) mbarrier_arrive_expect(landing, kPanels * kLayout.kv_panel);
+            __syncwarp();
+            copy_boxes(target(place.slot), landing, n);
+            if (n > work.blocks.first)
+                look_up(work, n - 1);
+            else
+                ask_for_next_tile();
+            if (!clear) continue;
+            clear_unseen_rows(work, n, target(place.slot));
+            publish(place.slot);
         }
+    }
+
+    // A block is handed over when all of it has landed. If there is room for the next one by then, that is
+    // requested first.
+    __device__ void gather(const Work& work) {
+        bool pending = false;  // the block before
+#pragma unroll 1
+        for (int32 n = work.blocks.end - 1; n >= work.blocks.first; --n, ++blocks) {
+            const RingPlace<Config::stages> place(blocks);
+            const uint32 before = RingPlace<Config::stages>(blocks - 1).slot;
+            const uint32 room = mbarrier_test(empty(place.slot), place.parity ^ 1);
+            if (pending && !__all_sync(0xffffffffu, room)) {
+                copy_wait<0>();
+                publish(before);
+                pending = false;
+            }
+            mbarrier_wait(empty(place.slot), place.parity ^ 1);
+            __syncwarp();
+            gather_rows(n, target(place.slot));
+            copy_commit();
+            if (n > work.blocks.first)
+                look_up(work, n - 1);
+            else
+                ask_for_next_tile();
+            if (pending) {
+                copy_wait<1>();
+                publish(before);
+            }
+            pending = true;
+        }
+        copy_wait<0>();
+        publish(RingPlace<Config::stages>(blocks - 1).slot);
+    }
+
+    // What this warp's lanes have written to a stage.
+    __device__ void publish(uint32 stage) const {
+        fence_async_proxy();
+        __syncwarp();
+        if (lane == 0) mbarrier_arrive(full(stage));
     }
 
     // Whether block n has rows that no row of the tile sees, and that the copy engine does not make zeros as
@@ -146,6 +186,11 @@ struct WgmmaKeyLoader {
         }
     }
 
+    // Of its sequence: key / page_size.
+    __device__ uint32 page_of(uint32 key) const {
+        return __umulhi(key * 2, all.page_magic) >> all.page_shift;
+    }
+
     // Which pages this lane's keys of block n are in. Where there is none, or no key is read, there will be
     // zeros.
     __device__ void look_up(const Work& work, int32 n) {
@@ -158,7 +203,7 @@ struct WgmmaKeyLoader {
                 const int32 in_block = i * 32 + lane * many, key = n * kKeys + in_block;
                 pages[i] = -1;
                 if (in_block >= kKeys || key >= work.keys.end || key + many <= work.keys.first) continue;
-                const uint32 in_sequence = uint32(key) / uint32(args.page_size);
+                const uint32 in_sequence = page_of(key);
                 if (!Config::gather) slot = key - in_sequence * args.page_size;
                 const int64 id =
                     index_at<typename Config::Index>(args.page_ids, work.sequence.page_row + in_sequence);
@@ -191,31 +236,41 @@ struct WgmmaKeyLoader {
         }
     }
 
-    // Row by row, eight lanes each: pages of which a tile holds no whole 8 rows.
-    __device__ void gather(int32 n, uint32 target) const {
+    // Row by row, eight lanes each: pages of which a tile holds no whole 8 rows. A lane knows the address of
+    // one row in 32; what is left to do for each four rows has to be little, as one warp does it for all.
+    __device__ void gather_rows(int32 n, uint32 target) const {
         const abi::AttentionArguments& args = all.attention;
+        const int32 chunk = lane % kChunks, first_row = lane / kChunks;
         const uint16* const base = static_cast<const uint16*>(Values ? args.v : args.k) +
                                    head * (Values ? args.v_head_stride : args.k_head_stride);
-        const int32 chunk = lane % kChunks;
+        // Rows r and r + 8 are swizzled alike.
+        uint32 to[2];
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            const int32 row = i * 4 + first_row;
+            to[i] = target + row * (abi::kWgmmaPanel * 2) + (chunk ^ row) * 16;
+        }
 #pragma unroll
         for (int group = 0; group < kLookUps; ++group) {
-            const uint32 in_page = uint32(n * kKeys + group * 32 + lane) % uint32(args.page_size);
-            const int64 mine = pages[group] < 0
-                                   ? -1
-                                   : pages[group] * (Values ? args.v_batch_stride : args.k_batch_stride) +
-                                         in_page * (Values ? args.v_token_stride : args.k_token_stride);
-#pragma unroll 2
-            for (int32 step = 0; step < 8; ++step) {
-                const int32 row = step * 4 + lane / kChunks;
-                const int64 offset = __shfl_sync(0xffffffffu, mine, row);
-                const uint16* const source = base + (offset < 0 ? 0 : offset) + chunk * 8;
-                const uint32 to =
-                    target + (group * 32 + row) * (abi::kWgmmaPanel * 2) + (chunk ^ row % kChunks) * 16;
+            const uint32 key = n * kKeys + group * 32 + lane;
+            const int32 in_page = key - page_of(key) * args.page_size;
+            const uint16* const mine =
+                base + max(pages[group], 0) * (Values ? args.v_batch_stride : args.k_batch_stride) +
+                in_page * (Values ? args.v_token_stride : args.k_token_stride);
+            const uint32 seen = __ballot_sync(0xffffffffu, pages[group] >= 0) >> first_row;
+#pragma unroll
+            for (int step = 0; step < 8; ++step) {
+                const uint64 source =
+                    __shfl_sync(0xffffffffu, reinterpret_cast<uint64>(mine), step * 4 + first_row) +
+                    chunk * 16;
 #pragma unroll
                 for (int panel = 0; panel < kPanels; ++panel) {
-                    const int column = panel * abi::kWgmmaPanel + chunk * 8;
-                    copy_16_bytes<16>(to + panel * kLayout.kv_panel, source + panel * abi::kWgmmaPanel,
-                                      offset >= 0 && column < kHeadDim);
+                    const bool is_in = (panel + 1) * abi::kWgmmaPanel <= kHeadDim ||
+                                       panel * abi::kWgmmaPanel + chunk * 8 < kHeadDim;
+                    copy_16_bytes<16>(to[step % 2] + (group * 4 + step / 2) * (8 * abi::kWgmmaPanel * 2) +
+                                          panel * kLayout.kv_panel,
+                                      reinterpret_cast<const char*>(source) + panel * (abi::kWgmmaPanel * 2),
+                                      (seen >> (step * 4) & 1) && is_in);
                 }
             }
         }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <initializer_list>
 
 #include "attnsmith/error.hpp"
@@ -81,6 +82,13 @@ void make_wgmma_arguments(const driver::Api& api, int device, const AttentionSpe
     arguments.mixed_streams = static_cast<std::uint32_t>(launch.mixed_streams);
     arguments.slack = kSlack / a.scale_log2;
     arguments.box_keys = planner::wgmma_box_keys(kernel, a.page_size);
+    if (a.page_size > 0) {
+        // Exact for keys below 2^31: their product with the magic's error is less than 2^(31 + shift).
+        const auto size = static_cast<std::uint32_t>(a.page_size);
+        arguments.page_shift = std::bit_width(size - 1);
+        arguments.page_magic =
+            static_cast<std::uint32_t>((std::uint64_t{1} << (31 + arguments.page_shift)) / size + 1);
+    }
 
     const bool ragged_q = a.q_indptr != nullptr;
     const int q_token = ragged_q ? 0 : 1;

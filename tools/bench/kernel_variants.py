@@ -163,7 +163,7 @@ def launch_values(kernel, shapes, causal, sms):
                   window_right=0 if causal else NO_WINDOW, tiles=batch * tiles, splits=1, scale=scale,
                   scale_log2=scale_log2)
     values.update(kv_head_shares=1, warpgroup_tokens=tokens, sequence_tiles=tiles, draws=draws,
-                  paired_draws=paired_draws, mixed_streams=single if causal else 1, box_keys=tile_kv,
+                  paired_draws=paired_draws, mixed_streams=single if causal else 1, box_keys=tile_kv, page_magic=0, page_shift=0,
                   slack=8 / scale_log2)
     return values, min(draws, sms)
 
