@@ -35,10 +35,8 @@ struct WgmmaScheduler {
             mbarrier_wait(shared.work_empty(place.slot), place.parity ^ 1);
             const bool is_last = draw >= all.draws;
             if (!is_last && !find(draw, second, work)) continue;
-            if (lane == 0) {
-                if (is_last) work.split = -1;
-                mbarrier_arrive(shared.work_full(place.slot));
-            }
+            forget(works);
+            if (lane == 0) shared.publish(works, is_last);
             if (is_last) break;
             mbarrier_wait(shared.wanted(), works++ & 1);
         }

@@ -37,6 +37,13 @@ struct Work {
 };
 static_assert(sizeof(Work) <= abi::kWgmmaWorkBytes && abi::kWgmmaWorkBytes % 16 == 0);
 
+// What is computed from x is computed again from here on, not kept: the warps that bring work and data have
+// few registers.
+template <class Integer>
+__device__ inline void forget(Integer& x) {
+    asm volatile("" : "+r"(x));
+}
+
 // The place of the `count`-th tile in a ring, and the parity of the phase in which it is filled.
 template <uint32 Slots>
 struct RingPlace {
@@ -78,6 +85,12 @@ struct WgmmaShared {
     __device__ uint32 v_full(uint32 stage) const { return ring(2, stage); }
     __device__ uint32 v_empty(uint32 stage) const { return ring(3, stage); }
 
+    // By one lane: the work is there to be taken, or there is none any more.
+    __device__ void publish(uint32 works, bool is_last) const {
+        const uint32 slot = RingPlace<abi::kWgmmaWorkSlots>(works).slot;
+        if (is_last) work(slot).split = -1;
+        mbarrier_arrive(work_full(slot));
+    }
     // The next work; null where there is none. Whoever has read it gives it back, each warp by one lane.
     __device__ const Work* take(uint32 works) const {
         const RingPlace<abi::kWgmmaWorkSlots> place(works);

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <iterator>
+#include <numeric>
 #include <vector>
 
 #include "engine/bind.hpp"
@@ -159,7 +160,7 @@ TEST_CASE("pages take the place of sequences, in either order", "[engine][wgmma]
                       .o = at(4, DType::bf16, {3, 100, 8, 128})},
                      {.kv_lens = at(5, DType::i32, {3}), .page_table = at(6, DType::i32, {3, 30})});
             const auto keys = static_cast<std::uint64_t>(page_size);
-            CHECK(bound.arguments.box_keys == (page_size == 256 ? 128 : page_size == 48 ? 16 : page_size));
+            CHECK(bound.arguments.box_keys == std::gcd(page_size, std::int64_t{bound.kernel.tile_kv}));
             CHECK(bound.k.extents == Numbers{128, keys, 2, 90});
             CHECK(bound.k.strides == (order == PageOrder::NHD ? Numbers{512, 256, keys * 512}
                                                               : Numbers{256, keys * 256, keys * 512}));
@@ -283,6 +284,28 @@ TEST_CASE("the kernel draws tiles as they were launched", "[engine][wgmma]") {
     CHECK(packed.arguments.sequence_tiles == 0);
     CHECK(packed.arguments.draws == packed.launch.draws);
     CHECK(packed.launch.items == 36 * 2);
+}
+
+TEST_CASE("a key's page is a product", "[engine][wgmma]") {
+    for (const std::int64_t page_size : {1, 2, 3, 5, 7, 8, 12, 100, 127, 128, 1000, 1023}) {
+        AttentionSpec spec = spec_of(8, 2);
+        spec.kv = KvStorage::paged;
+        spec.page_size = page_size;
+        const Bound bound = bind(spec,
+                                 {.q = at(1, DType::bf16, {2, 100, 8, 128}),
+                                  .k = at(2, DType::bf16, {4, page_size, 2, 128}),
+                                  .v = at(3, DType::bf16, {4, page_size, 2, 128}),
+                                  .o = at(4, DType::bf16, {2, 100, 8, 128})},
+                                 {.kv_lens = at(5, DType::i32, {2}),
+                                  .page_table = at(6, DType::i32, {2, 2}),
+                                  .max_kv_len = 2 * page_size});
+        const std::uint64_t magic = bound.arguments.page_magic;
+        for (std::uint64_t near = 0; near < std::uint64_t{1} << 31; near = near * 3 + 1) {
+            for (std::uint64_t key :
+                 {near, near / page_size * page_size, near / page_size * page_size + page_size - 1})
+                REQUIRE(key * magic >> 31 >> bound.arguments.page_shift == key / page_size);
+        }
+    }
 }
 
 TEST_CASE("weights may reach 2 to the 8th before a row's exponents are moved", "[engine][wgmma]") {
