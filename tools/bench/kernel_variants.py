@@ -141,7 +141,8 @@ def build(options):
 # Of storage, splits, biases and outputs that are not measured here: zero, or a null pointer.
 UNUSED = ("lse", "sinks", "alibi_slopes", "q_indptr", "q_lens", "kv_indptr", "kv_lens", "page_ids", "page_indptr",
           "last_page_len", "partial_o", "partial_ml", "lse_batch_stride", "lse_token_stride", "lse_head_stride",
-          "page_row_stride", "pages", "page_list", "page_size", "chunk", "softcap", "softcap_scale")
+          "page_row_stride", "pages", "page_list", "page_size", "page_magic", "page_shift", "chunk",
+          "softcap", "softcap_scale")
 
 
 def launch_values(kernel, shapes, causal, sms):
@@ -163,7 +164,7 @@ def launch_values(kernel, shapes, causal, sms):
                   window_right=0 if causal else NO_WINDOW, tiles=batch * tiles, splits=1, scale=scale,
                   scale_log2=scale_log2)
     values.update(kv_head_shares=1, warpgroup_tokens=tokens, sequence_tiles=tiles, draws=draws,
-                  paired_draws=paired_draws, mixed_streams=single if causal else 1, box_keys=tile_kv, page_magic=0, page_shift=0,
+                  paired_draws=paired_draws, mixed_streams=single if causal else 1, box_keys=tile_kv,
                   slack=8 / scale_log2)
     return values, min(draws, sms)
 

@@ -11,6 +11,7 @@
 #include <set>
 #include <thread>
 
+#include "abi/attention_wgmma.h"
 #include "compiler/cubin_info.hpp"
 #include "compiler/specialise.hpp"
 #include "planner/attention_wgmma.hpp"
@@ -203,9 +204,10 @@ void inspect_wgmma(const KernelConfig& kernel, const compiler::Compiled& compile
     expect(registers == std::set<int>{producer, consumer}, "hands over other registers");
     expect(copies, "has no UTMALDG");
     expect(gathers == kernel.gather, "LDGSTS: of kernels that gather, and no others");
-    // The product with V hides the softmax only if weights are made before the wait for it, three eighths of
-    // them at least. A soft cap's tanh is another EX2.
-    const int expected = kernel.tile_kv / 8 * 3 / 8 * 4 + (kernel.softcap ? kernel.tile_kv / 2 : 0);
+    // The product with V hides the softmax only if weights are made before the wait for it: three eighths of
+    // them at least, and all where there are three warpgroups. A soft cap's tanh is another EX2.
+    const int eights = kernel.tile_q == 3 * abi::kWgmmaRows ? kernel.tile_kv / 8 : kernel.tile_kv / 8 * 3 / 8;
+    const int expected = eights * 4 + (kernel.softcap ? kernel.tile_kv / 2 : 0);
     const int made = weights.empty() ? 0 : *std::min_element(weights.begin(), weights.end());
     expect(made >= expected, "makes " + std::to_string(made) + " of " + std::to_string(expected) +
                                  " EX2 before it waits for O");

@@ -24,6 +24,17 @@ AttentionTensors tensors(std::int64_t batch, std::int64_t q_len, std::int64_t kv
             .o = at(4, DType::bf16, {batch, q_len, q_heads, 128})};
 }
 
+// What the merge is handed that follows a wgmma kernel.
+abi::AttentionArguments launch_and_merge(const Call& call) {
+    CHECK(call.describe().find("attention wgmma") == 0);
+    fake().param_bytes = sizeof(abi::AttentionArguments);
+    call.launch();
+    REQUIRE(fake().launches == 2);
+    abi::AttentionArguments merge;
+    std::memcpy(&merge, fake().last_launch.parameter, sizeof merge);
+    return merge;
+}
+
 const AttentionSpec kSpec{.dtype = DType::bf16, .head_dim_qk = 128, .q_heads = 32, .kv_heads = 8};
 
 }  // namespace
@@ -63,14 +74,9 @@ TEST_CASE("where KV is split, a merge follows a wgmma kernel", "[engine][wgmma]"
     Runtime runtime(fake_options());
     const Kernel kernel = runtime.prepare(kSpec, {1, 128, 4096});
     const Call call = kernel.bind(tensors(1, 128, 4096), {});
-    CHECK(call.describe().find("attention wgmma") == 0);
     CHECK(call.describe().find(" splits of ") != std::string::npos);
     CHECK(call.describe().find("; merge bf16 128: ") != std::string::npos);
-    fake().param_bytes = sizeof(abi::AttentionArguments);
-    call.launch();
-    CHECK(fake().launches == 2);
-    abi::AttentionArguments merge;
-    std::memcpy(&merge, fake().last_launch.parameter, sizeof merge);
+    const abi::AttentionArguments merge = launch_and_merge(call);
     CHECK(merge.tiles == 128);
     CHECK(merge.o == at(4, DType::bf16, {1}).data);
 }
@@ -82,13 +88,8 @@ TEST_CASE("a merge has the caller's groups, however the attention divides them",
     spec.q_heads = 128, spec.kv_heads = 1;
     const Kernel kernel = runtime.prepare(spec, {1, 16, 16384});
     const Call call = kernel.bind(tensors(1, 16, 16384, 128, 1), {});
-    CHECK(call.describe().find("attention wgmma") == 0);
     CHECK(nlohmann::json::parse(kernel.plan_json())["kernels"][0]["kv_head_shares"] == 2);
-    fake().param_bytes = sizeof(abi::AttentionArguments);
-    call.launch();
-    REQUIRE(fake().launches == 2);
-    abi::AttentionArguments merge;
-    std::memcpy(&merge, fake().last_launch.parameter, sizeof merge);
+    const abi::AttentionArguments merge = launch_and_merge(call);
     CHECK(merge.kv_heads == 1);
     CHECK(merge.group == 128);
     CHECK(merge.tiles == 16 * 128 / 4);
