@@ -97,10 +97,12 @@ struct WgmmaConsumer {
     __device__ void go_through(const Work& work) {
         const OwnBlocks own = work.own[warpgroup];
         pass(work.blocks.end - own.end);
-        if (own.first < own.end)
+        if (own.first < own.end) {
             attend(work, own);
-        else
+        } else {
+            __syncwarp();
             free(shared.q_empty(warpgroup));
+        }
         pass(own.first - work.blocks.first);
     }
 
@@ -120,8 +122,10 @@ struct WgmmaConsumer {
     __device__ void attend(const Work& work, const OwnBlocks& own) {
         wait_k(0);
         multiply_queries(0);
-        // A product has them, so that they are in registers.
-        if (kQueriesInRegisters) free(shared.q_empty(warpgroup));
+        if constexpr (kQueriesInRegisters) {  // a product has them, so that they are there
+            __syncwarp();
+            free(shared.q_empty(warpgroup));
+        }
         wgmma_wait<0>();
         pin(s);
         pin(o);

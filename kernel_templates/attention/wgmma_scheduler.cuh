@@ -122,12 +122,21 @@ struct WgmmaScheduler {
             found.keys = keys;
             found.blocks = blocks;
         }
-        if (lane < Config::consumers) found.own[lane] = own_blocks(found, blocks);
-        __syncwarp();
+        // By the lane that hands the work over: who else writes it is ordered by the warp's convergence
+        // alone.
+        const OwnBlocks mine = own_blocks(found, blocks);
+#pragma unroll
+        for (int32 warpgroup = 0; warpgroup < Config::consumers; ++warpgroup) {
+            const OwnBlocks its{__shfl_sync(0xffffffffu, mine.first, warpgroup),
+                                __shfl_sync(0xffffffffu, mine.end, warpgroup),
+                                __shfl_sync(0xffffffffu, mine.plain_first, warpgroup),
+                                __shfl_sync(0xffffffffu, mine.plain_end, warpgroup)};
+            if (lane == 0) found.own[warpgroup] = its;
+        }
         return true;
     }
 
-    // Of the consumer warpgroup `lane`.
+    // Of the consumer warpgroup `lane`; of lanes beyond them nothing is asked.
     __device__ OwnBlocks own_blocks(const Work& work, const KeyBlocks& all_blocks) const {
         const RowTile tile = work.rows(all, lane, 1);
         if (tile.first >= work.sequence.rows(all.attention)) return {all_blocks.first, all_blocks.first};

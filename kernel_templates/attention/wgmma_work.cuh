@@ -22,13 +22,13 @@ struct Work {
     OwnBlocks own[abi::kWgmmaConsumers];
     Sequence sequence;
     TileKeys keys;
-    KeyBlocks blocks;
+    KeyBlocks blocks;  // end < 0: there is no work, the CTA is done
     int32 first_token;
     int32 kv_head;      // as the arguments count them, where parts of a group have one each
     int32 stored_head;  // of k and v
-    int32 split;        // negative: there is no work, the CTA is done
+    int32 split;
 
-    __device__ bool is_last() const { return split < 0; }
+    __device__ bool is_last() const { return blocks.end < 0; }
     // The rows of consumer warpgroups first ... first + count - 1.
     __device__ RowTile rows(const abi::WgmmaArguments& all, int32 first, int32 count) const {
         const int32 group = all.attention.group, each = all.warpgroup_tokens * group;
@@ -88,7 +88,7 @@ struct WgmmaShared {
     // By one lane: the work is there to be taken, or there is none any more.
     __device__ void publish(uint32 works, bool is_last) const {
         const uint32 slot = RingPlace<abi::kWgmmaWorkSlots>(works).slot;
-        if (is_last) work(slot).split = -1;
+        if (is_last) work(slot).blocks.end = -1;
         mbarrier_arrive(work_full(slot));
     }
     // The next work; null where there is none. Whoever has read it gives it back, each warp by one lane.
