@@ -51,6 +51,7 @@ struct WgmmaShape {
     int32 head_dim_qk, head_dim_vo;
     int32 tile_q, tile_kv;
     int32 stages;
+    bool gather;  // of pages that a tile holds no whole 8 rows of: row by row
 };
 
 inline constexpr int32 kWgmmaWorkSlots = 2;
@@ -63,6 +64,7 @@ struct WgmmaShared {
     int32 k_stage, v_stage;
     int32 q_panel, kv_panel;  // from one panel to the next
     int32 work;               // slots of what the producer has found to do
+    int32 rows;               // of gathered keys: where a block's are, 8 bytes each, of K and of V
     int32 barriers;           // mbarriers of 8 bytes, see attention_wgmma.cuh
     int32 total;
 };
@@ -81,7 +83,8 @@ ATTNSMITH_HOST_DEVICE constexpr WgmmaShared wgmma_shared(const WgmmaShape& shape
     s.k = wgmma_panels(shape.head_dim_qk) * s.q_panel;
     s.v = s.k + shape.stages * s.k_stage;
     s.work = s.v + shape.stages * s.v_stage;
-    s.barriers = s.work + kWgmmaWorkSlots * kWgmmaWorkBytes;
+    s.rows = s.work + kWgmmaWorkSlots * kWgmmaWorkBytes;
+    s.barriers = s.rows + (shape.gather ? 2 * shape.tile_kv * 8 : 0);
     s.total = s.barriers + (2 + 2 * (shape.tile_q / kWgmmaRows) + 2 * kWgmmaWorkSlots + 4 * shape.stages) * 8;
     return s;
 }

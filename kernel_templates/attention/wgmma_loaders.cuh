@@ -46,17 +46,20 @@ struct WgmmaQueryLoader {
     }
 };
 
+// What a gathered row is where there is none to read.
+template <int Chunks>
+__device__ uint4 zero_row[Chunks];
+
 // Loads K, or V, block by block. What a block needs to be found is known before there is room for it: every
 // clock between the two is one that the consumers may wait for.
 template <class Config, bool Values>
 struct WgmmaKeyLoader {
+    using PageId = typename Config::Index;
     static constexpr abi::WgmmaShared kLayout = abi::wgmma_shared(Config::shape);
     static constexpr int kHeadDim = Values ? Config::head_dim_vo : Config::head_dim_qk;
     static constexpr int kPanels = abi::wgmma_panels(kHeadDim);
     static constexpr int kKeys = Config::tile_kv;
     static constexpr int kChunks = abi::kWgmmaPanel / 8;  // of 16 bytes in a panel's row
-    // Of paged KV a lane looks up the page of its box of keys, or of one row in each 32.
-    static constexpr int kLookUps = Config::gather ? kKeys / 32 : 1;
     static_assert(!Config::gather || kKeys % 32 == 0);
 
     const abi::WgmmaArguments& all;
@@ -66,7 +69,7 @@ struct WgmmaKeyLoader {
     uint32 blocks = 0;  // that have been loaded
     uint32 cleared = 0;
     int32 head = 0, batch = 0, first_token = 0;  // of the tile's keys
-    int32 pages[kLookUps];                       // of the next block; -1: the keys are to be zero
+    int32 page = -1;                             // of this lane's box of keys; -1: they are to be zero
     int32 slot = 0;                              // of the box in its page
 
     __device__ uint32 target(uint32 stage) const { return Values ? shared.v(stage) : shared.k(stage); }
@@ -118,44 +121,30 @@ struct WgmmaKeyLoader {
                 ask_for_next_tile();
             if (!clear) continue;
             clear_unseen_rows(work, n, target(place.slot));
-            publish(place.slot);
+            hand_over(place.slot);
         }
     }
 
-    // A block is handed over when all of it has landed. If there is room for the next one by then, that is
-    // requested first.
+    // While the rows of a block are under way, those of the next one are found.
     __device__ void gather(const Work& work) {
-        bool pending = false;  // the block before
 #pragma unroll 1
         for (int32 n = work.blocks.end - 1; n >= work.blocks.first; --n, ++blocks) {
             const RingPlace<Config::stages> place(blocks);
-            const uint32 before = RingPlace<Config::stages>(blocks - 1).slot;
-            const uint32 room = mbarrier_test(empty(place.slot), place.parity ^ 1);
-            if (pending && !__all_sync(0xffffffffu, room)) {
-                copy_wait<0>();
-                publish(before);
-                pending = false;
-            }
             mbarrier_wait(empty(place.slot), place.parity ^ 1);
+            gather_rows(target(place.slot));
             __syncwarp();
-            gather_rows(n, target(place.slot));
             copy_commit();
             if (n > work.blocks.first)
                 look_up(work, n - 1);
             else
                 ask_for_next_tile();
-            if (pending) {
-                copy_wait<1>();
-                publish(before);
-            }
-            pending = true;
+            copy_wait<0>();
+            hand_over(place.slot);
         }
-        copy_wait<0>();
-        publish(RingPlace<Config::stages>(blocks - 1).slot);
     }
 
     // What this warp's lanes have written to a stage.
-    __device__ void publish(uint32 stage) const {
+    __device__ void hand_over(uint32 stage) const {
         fence_async_proxy();
         __syncwarp();
         if (lane == 0) mbarrier_arrive(full(stage));
@@ -191,29 +180,67 @@ struct WgmmaKeyLoader {
         return __umulhi(key * 2, all.page_magic) >> all.page_shift;
     }
 
-    // Which pages this lane's keys of block n are in. Where there is none, or no key is read, there will be
-    // zeros.
+    // Pages of a sequence, by their place in it.
+    __device__ const PageId* page_ids(const Work& work) const {
+        return static_cast<const PageId*>(all.attention.page_ids) + work.sequence.page_row;
+    }
+    __device__ bool is_page(PageId id) const {
+        return static_cast<uint64>(int64(id)) < static_cast<uint64>(all.attention.pages);
+    }
+
+    // What copying block n needs to know.
     __device__ void look_up(const Work& work, int32 n) {
-        if constexpr (Config::paged) {
-            const abi::AttentionArguments& args = all.attention;
-            const int32 many = Config::gather ? 1 : all.box_keys;
-            bool out_of_range = false;
+        if constexpr (Config::gather)
+            note_rows(work, n);
+        else if constexpr (Config::paged)
+            note_boxes(work, n);
+    }
+
+    // Of no page where there will be zeros: no key is read.
+    __device__ void note_boxes(const Work& work, int32 n) {
+        const int32 many = all.box_keys, key = n * kKeys + lane * many;
+        page = -1;
+        if (lane * many >= kKeys || key >= work.keys.end || key + many <= work.keys.first) return;
+        const uint32 in_sequence = page_of(key);
+        slot = key - in_sequence * all.attention.page_size;
+        const PageId id = page_ids(work)[in_sequence];
+        if (is_page(id))
+            page = int32(id);
+        else
+            report(all.attention, abi::kStatusPageOutOfRange);
+    }
+
+    // A lane notes one row in 32, and requests all pages before it looks at one.
+    __device__ void note_rows(const Work& work, int32 n) const {
+        constexpr int kRows = kKeys / 32;
+        const abi::AttentionArguments& args = all.attention;
+        const PageId* const pages = page_ids(work);
+        const void* const zeros = zero_row<kHeadDim / 8>;
+        const uint32 first_key = n * kKeys + lane;
+        const uint32 first_read = work.keys.first, count = work.keys.end - work.keys.first;
+        PageId ids[kRows];
 #pragma unroll
-            for (int i = 0; i < kLookUps; ++i) {
-                const int32 in_block = i * 32 + lane * many, key = n * kKeys + in_block;
-                pages[i] = -1;
-                if (in_block >= kKeys || key >= work.keys.end || key + many <= work.keys.first) continue;
-                const uint32 in_sequence = page_of(key);
-                if (!Config::gather) slot = key - in_sequence * args.page_size;
-                const int64 id =
-                    index_at<typename Config::Index>(args.page_ids, work.sequence.page_row + in_sequence);
-                if (id < 0 || id >= args.pages)
-                    out_of_range = true;
-                else
-                    pages[i] = int32(id);
-            }
-            if (out_of_range) report(args, abi::kStatusPageOutOfRange);
+        for (int i = 0; i < kRows; ++i) {
+            const uint32 key = first_key + i * 32;
+            ids[i] = *(key - first_read < count ? pages + page_of(key) : static_cast<const PageId*>(zeros));
         }
+        const uint64 page_bytes = 2 * (Values ? args.v_batch_stride : args.k_batch_stride);
+        const uint64 token_bytes = 2 * (Values ? args.v_token_stride : args.k_token_stride);
+        const uint64 base = reinterpret_cast<uint64>(Values ? args.v : args.k) +
+                            2 * head * (Values ? args.v_head_stride : args.k_head_stride);
+        bool out_of_range = false;
+#pragma unroll
+        for (int i = 0; i < kRows; ++i) {
+            const uint32 key = first_key + i * 32;
+            const bool read = key - first_read < count, is_there = is_page(ids[i]);
+            const uint64 row =
+                base + uint32(ids[i]) * page_bytes + (key - page_of(key) * args.page_size) * token_bytes;
+            store_shared_8_bytes(row_address(i * 32 + lane),
+                                 read && is_there ? row : reinterpret_cast<uint64>(zeros));
+            out_of_range |= read && !is_there;
+        }
+        if (out_of_range) report(args, abi::kStatusPageOutOfRange);
+        __syncwarp();
     }
 
     // By the copy engine, a box a panel or, of pages, a box a lane and panel.
@@ -225,7 +252,7 @@ struct WgmmaKeyLoader {
 #pragma unroll
             for (int panel = 0; panel < kPanels; ++panel) {
                 tma_load(rows + panel * kLayout.kv_panel, map, landing, panel * abi::kWgmmaPanel, slot, head,
-                         pages[0]);
+                         page);
             }
         } else if (lane == 0) {
 #pragma unroll
@@ -236,13 +263,15 @@ struct WgmmaKeyLoader {
         }
     }
 
-    // Row by row, eight lanes each: pages of which a tile holds no whole 8 rows. A lane knows the address of
-    // one row in 32; what is left to do for each four rows has to be little, as one warp does it for all.
-    __device__ void gather_rows(int32 n, uint32 target) const {
-        const abi::AttentionArguments& args = all.attention;
+    // Of row r; those of r and r + 4 are read together.
+    __device__ uint32 row_address(uint32 row) const {
+        return shared.rows(Values) + (row / 8 * 8 + row % 4 * 2 + row / 4 % 2) * sizeof(uint64);
+    }
+
+    // Row by row, eight lanes each: pages of which a tile holds no whole 8 rows. One warp does it for all,
+    // with few registers, so each four rows have to be few instructions.
+    __device__ void gather_rows(uint32 target) const {
         const int32 chunk = lane % kChunks, first_row = lane / kChunks;
-        const uint16* const base = static_cast<const uint16*>(Values ? args.v : args.k) +
-                                   head * (Values ? args.v_head_stride : args.k_head_stride);
         // Rows r and r + 8 are swizzled alike.
         uint32 to[2];
 #pragma unroll
@@ -250,27 +279,26 @@ struct WgmmaKeyLoader {
             const int32 row = i * 4 + first_row;
             to[i] = target + row * (abi::kWgmmaPanel * 2) + (chunk ^ row) * 16;
         }
+        const uint32 from = row_address(first_row);
+        constexpr int kAtOnce = 4;  // loads from shared memory and copies to it do not mix well
 #pragma unroll
-        for (int group = 0; group < kLookUps; ++group) {
-            const uint32 key = n * kKeys + group * 32 + lane;
-            const int32 in_page = key - page_of(key) * args.page_size;
-            const uint16* const mine =
-                base + max(pages[group], 0) * (Values ? args.v_batch_stride : args.k_batch_stride) +
-                in_page * (Values ? args.v_token_stride : args.k_token_stride);
-            const uint32 seen = __ballot_sync(0xffffffffu, pages[group] >= 0) >> first_row;
+        for (int step = 0; step < kKeys / 4; step += kAtOnce) {
+            uint32 rows[kAtOnce / 2][4];
 #pragma unroll
-            for (int step = 0; step < 8; ++step) {
+            for (int i = 0; i < kAtOnce / 2; ++i)
+                load_shared_16_bytes(rows[i], from + (step / 2 + i) * (8 * sizeof(uint64)));
+#pragma unroll
+            for (int i = 0; i < kAtOnce; ++i) {
                 const uint64 source =
-                    __shfl_sync(0xffffffffu, reinterpret_cast<uint64>(mine), step * 4 + first_row) +
-                    chunk * 16;
+                    (uint64(rows[i / 2][i % 2 * 2 + 1]) << 32 | rows[i / 2][i % 2 * 2]) + chunk * 16;
+                const uint32 row = to[i % 2] + (step + i) / 2 * (8 * abi::kWgmmaPanel * 2);
 #pragma unroll
                 for (int panel = 0; panel < kPanels; ++panel) {
                     const bool is_in = (panel + 1) * abi::kWgmmaPanel <= kHeadDim ||
                                        panel * abi::kWgmmaPanel + chunk * 8 < kHeadDim;
-                    copy_16_bytes<16>(to[step % 2] + (group * 4 + step / 2) * (8 * abi::kWgmmaPanel * 2) +
-                                          panel * kLayout.kv_panel,
+                    copy_16_bytes<16>(row + panel * kLayout.kv_panel,
                                       reinterpret_cast<const char*>(source) + panel * (abi::kWgmmaPanel * 2),
-                                      (seen >> (step * 4) & 1) && is_in);
+                                      is_in);
                 }
             }
         }

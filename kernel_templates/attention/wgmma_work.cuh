@@ -68,6 +68,10 @@ struct WgmmaShared {
     __device__ uint32 k(uint32 stage) const { return base + kLayout.k + stage * kLayout.k_stage; }
     __device__ uint32 v(uint32 stage) const { return base + kLayout.v + stage * kLayout.v_stage; }
 
+    __device__ uint32 rows(bool of_values) const {
+        return base + kLayout.rows + of_values * (Config::tile_kv * sizeof(uint64));
+    }
+
     __device__ uint32 barrier(uint32 i) const { return base + kLayout.barriers + i * 8; }
     __device__ uint32 landed() const { return barrier(0); }  // a V tile of which rows have to be cleared
     __device__ uint32 wanted() const { return barrier(1); }  // the next tile, of the scheduler

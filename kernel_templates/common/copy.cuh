@@ -63,6 +63,10 @@ __device__ inline void store_shared(uint32 target, uint32 value) {
     asm volatile("st.shared.b32 [%0], %1;" ::"r"(target), "r"(value) : "memory");
 }
 
+__device__ inline void store_shared_8_bytes(uint32 target, uint64 value) {
+    asm volatile("st.shared.b64 [%0], %1;" ::"r"(target), "l"(value) : "memory");
+}
+
 __device__ inline void load_shared_16_bytes(uint32 (&r)[4], uint32 source) {
     asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])

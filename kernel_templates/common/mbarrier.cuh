@@ -38,21 +38,6 @@ __device__ inline void mbarrier_wait(uint32 barrier, uint32 parity) {
         : "memory");
 }
 
-// 1 where that phase is complete.
-__device__ inline uint32 mbarrier_test(uint32 barrier, uint32 parity) {
-    uint32 is_complete;
-    asm volatile(
-        "{\n"
-        ".reg .pred done;\n"
-        "mbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2;\n"
-        "selp.u32 %0, 1, 0, done;\n"
-        "}"
-        : "=r"(is_complete)
-        : "r"(barrier), "r"(parity)
-        : "memory");
-    return is_complete;
-}
-
 // Orders this thread's own writes to shared memory before what the copy engine and wgmma read next.
 __device__ inline void fence_async_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 

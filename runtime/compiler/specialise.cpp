@@ -135,9 +135,9 @@ std::string attention_wgmma_config(const KernelConfig& kernel) {
     config.flag("gather", kernel.gather);
     config.constant("consumer_registers", registers.consumer);
     config.constant("producer_registers", registers.producer);
-    config.line("static constexpr abi::WgmmaShape shape{head_dim_qk, head_dim_vo, tile_q, tile_kv, stages};");
-    const abi::WgmmaShared shared = abi::wgmma_shared(
-        {kernel.head_dim_qk, kernel.head_dim_vo, kernel.tile_q, kernel.tile_kv, kernel.stages});
+    config.line(
+        "static constexpr abi::WgmmaShape shape{head_dim_qk, head_dim_vo, tile_q, tile_kv, stages, gather};");
+    const abi::WgmmaShared shared = abi::wgmma_shared(planner::wgmma_shape(kernel));
     Product queries{.name = "multiply_queries", .dtype = kernel.dtype, .n = kernel.tile_kv};
     for (int column = 0; column < kernel.head_dim_qk; column += 16) {
         const int panel = column / abi::kWgmmaPanel, in_panel = column % abi::kWgmmaPanel * 2;

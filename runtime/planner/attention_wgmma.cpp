@@ -7,7 +7,6 @@
 #include <iterator>
 #include <numeric>
 
-#include "abi/attention_wgmma.h"
 #include "planner/attention_base.hpp"
 
 namespace attnsmith::planner {
@@ -55,12 +54,7 @@ KernelConfig config_of(const AttentionSpec& spec, const DeviceTraits& device, co
     kernel.warps_kv = 1;
     kernel.producer_warps = kProducerWarps;
     kernel.ctas_per_sm = 1;
-    kernel.shared_bytes = abi::wgmma_shared({.head_dim_qk = kernel.head_dim_qk,
-                                             .head_dim_vo = kernel.head_dim_vo,
-                                             .tile_q = kernel.tile_q,
-                                             .tile_kv = kernel.tile_kv,
-                                             .stages = kernel.stages})
-                              .total;
+    kernel.shared_bytes = abi::wgmma_shared(wgmma_shape(kernel)).total;
     kernel.queries_in_registers = true;
     if (attention_wgmma_registers(kernel) > warpgroup_registers(kernel).consumer)
         kernel.queries_in_registers = false;
@@ -141,6 +135,15 @@ std::vector<TunedKernel> attention_wgmma_kernels(const AttentionSpec& spec, cons
         rejected.push_back({"wgmma", fmt::format("no tuning table has a tile for head dims {} and {} or more",
                                                  spec.head_dim_qk, spec.head_dim_vo)});
     return kernels;
+}
+
+abi::WgmmaShape wgmma_shape(const KernelConfig& kernel) {
+    return {.head_dim_qk = kernel.head_dim_qk,
+            .head_dim_vo = kernel.head_dim_vo,
+            .tile_q = kernel.tile_q,
+            .tile_kv = kernel.tile_kv,
+            .stages = kernel.stages,
+            .gather = kernel.gather};
 }
 
 int wgmma_box_keys(const KernelConfig& kernel, std::int64_t page_size) {

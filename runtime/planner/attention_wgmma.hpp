@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "abi/attention_wgmma.h"
 #include "attnsmith/error.hpp"
 #include "planner/device_traits.hpp"
 #include "planner/kernel_config.hpp"
@@ -31,6 +32,9 @@ struct TunedKernel {
 // is none, and why a tile is passed over, goes to `rejected`.
 std::vector<TunedKernel> attention_wgmma_kernels(const AttentionSpec& spec, const DeviceTraits& device,
                                                  const TuningTable& tuning, std::vector<Refusal>& rejected);
+
+// What the shared memory of a kernel of the family is laid out for.
+abi::WgmmaShape wgmma_shape(const KernelConfig& kernel);
 
 // Keys of a TMA box: tile_kv, or what tiles and pages have as their greatest common divisor.
 int wgmma_box_keys(const KernelConfig& kernel, std::int64_t page_size);

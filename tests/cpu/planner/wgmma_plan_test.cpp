@@ -70,9 +70,7 @@ void check_legal(const KernelConfig& kernel) {
     REQUIRE(kernel.family == planner::Family::attention_wgmma);
     REQUIRE(kernel.target == "sm_90a");
     REQUIRE(kernel.shared_bytes <= hopper().shared_bytes_per_block);
-    REQUIRE(kernel.shared_bytes == abi::wgmma_shared({kernel.head_dim_qk, kernel.head_dim_vo, kernel.tile_q,
-                                                      kernel.tile_kv, kernel.stages})
-                                       .total);
+    REQUIRE(kernel.shared_bytes == abi::wgmma_shared(planner::wgmma_shape(kernel)).total);
     REQUIRE(planner::attention_wgmma_registers(kernel) <= planner::warpgroup_registers(kernel).consumer);
     // What setmaxnreg hands out is no more than the CTA was launched with.
     const int consumers = kernel.tile_q / 64;
