@@ -62,8 +62,8 @@ struct WgmmaShared {
     int32 k, v;  // `stages` tiles each
     int32 k_stage, v_stage;
     int32 q_panel, kv_panel;  // from one panel to the next
-    int32 work;               // slots of what the producer has found to do
-    int32 barriers;           // mbarriers of 8 bytes, see attention_wgmma.cuh
+    int32 work;               // slots of what the scheduler has found to do
+    int32 barriers;           // mbarriers of 8 bytes; attention/wgmma_work.cuh has both
     int32 total;
 };
 
