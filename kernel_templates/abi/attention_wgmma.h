@@ -23,6 +23,15 @@ inline constexpr int32 kWgmmaRows = 64;
 // a panel has beyond the head dim is filled with zeros by the copy engine.
 inline constexpr int32 kWgmmaPanel = 64;
 
+// What the tensor core is told of a tile, a matrix descriptor (PTX, "Matrix Descriptor Format"); addresses
+// and distances are in units of 16 bytes:
+//   bits  0-13   the address in shared memory, of 18 bits
+//   bits 16-29   from one panel to the next, where the product does not sum over columns
+//   bits 32-45   from eight rows of a panel to the next eight
+//   bits 62-63   1: swizzled by 128 bytes
+// descriptor_start() makes the lower half; the upper one is the same for all tiles.
+inline constexpr uint32 kWgmmaDescriptorUpper = 1u << 30 | 8 * kWgmmaPanel * 2 / 16;
+
 // A group of query heads may be divided into kv_head_shares parts: attention.kv_heads and attention.group are
 // those of a caller with as many more KV heads. Query heads keep their numbers by it, and rows their places.
 // The boxes of the maps, innermost axis first, in elements:
@@ -63,9 +72,9 @@ struct WgmmaShared {
     int32 k, v;  // `stages` tiles each
     int32 k_stage, v_stage;
     int32 q_panel, kv_panel;  // from one panel to the next
-    int32 work;               // slots of what the producer has found to do
+    int32 work;               // slots of what the scheduler has found to do
     int32 rows;               // of gathered keys: where a block's are, 8 bytes each, of K and of V
-    int32 barriers;           // mbarriers of 8 bytes, see attention_wgmma.cuh
+    int32 barriers;           // mbarriers of 8 bytes; attention/wgmma_work.cuh has all three
     int32 total;
 };
 

@@ -6,10 +6,9 @@
 
 namespace attnsmith {
 
-// The lower half of the descriptor of a matrix in shared memory of 8 x 128-byte swizzled blocks; PTX, "Matrix
-// Descriptor Format". The upper one is a constant, and each step of a product begins at a constant from the
-// start: both are the specialiser's. `leading`: bytes from one 128-byte column of blocks to the next, where
-// that axis is not K.
+// The lower half of a tile's matrix descriptor, whose bits abi/attention_wgmma.h describes. Each step of a
+// product begins at a constant from this start, which the specialiser adds. `leading`: bytes from one panel
+// to the next, where the product does not sum over columns.
 __device__ inline uint32 descriptor_start(uint32 address, uint32 leading = 16) {
     // The same over a warp, and known to be: the tensor core's operands are uniform registers.
     return __shfl_sync(0xffffffffu, (leading >> 4) << 16 | (address & 0x3ffff) >> 4, 0);

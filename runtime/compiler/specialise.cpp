@@ -95,12 +95,10 @@ std::string wgmma_function(const Product& product) {
     if (!a_in_registers) a = "\"r\"(a), ";
     for (int i = 0; a_in_registers && i < a_count; ++i) a += fmt::format("\"r\"(a[{}][{}]), ", i / 4, i % 4);
 
-    // The upper half of a matrix descriptor: 8 x 128-byte swizzled blocks, a block of eight rows after the
-    // other. The lower half begins with the address / 16.
-    constexpr int kUpper = 1 << 30 | 8 * abi::kWgmmaPanel * 2 / 16;
+    // A step's matrix descriptor, see abi/attention_wgmma.h: the start's, so many bytes further.
     const auto descriptor = [&](std::string_view name, int start, int bytes) {
         return fmt::format("add.s32 start, %{}, {}; mov.b64 {}, {{start, {}}}; ", start, bytes / 16, name,
-                           kUpper);
+                           abi::kWgmmaDescriptorUpper);
     };
     // Signs, and of matrices in shared memory whether they are transposed.
     const std::string immediates =

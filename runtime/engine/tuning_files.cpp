@@ -23,13 +23,11 @@ std::string text_of(const std::string& path) {
 
 planner::TuningTable load_tuning(const std::vector<std::string>& files) {
     std::vector<planner::TuningEntry> entries;
-    const auto add = [&](const std::vector<planner::TuningEntry>& more) {
-        entries.insert(entries.end(), more.begin(), more.end());
-    };
-    for (const std::string& file : files)
-        add(planner::parse_tuning(text_of(file), file, planner::TileSource::user));
-    add(planner::repository_tuning().entries());
-    return planner::TuningTable(std::move(entries));
+    for (const std::string& file : files) {
+        const auto more = planner::parse_tuning(text_of(file), file, planner::TileSource::user);
+        entries.insert(entries.end(), more.begin(), more.end());  // without what people read
+    }
+    return planner::TuningTable(std::move(entries), planner::repository_entries());
 }
 
 }  // namespace attnsmith::engine

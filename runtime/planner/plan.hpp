@@ -70,8 +70,8 @@ struct Launch {
     std::int64_t rows = 0;            // of each split's partial results
     std::int64_t items = 0;           // of the attention: a query tile, a KV head's part and a split each
     std::int64_t sequence_tiles = 0;  // of wgmma: of every sequence; 0: those of all sequences are packed
-    // Of wgmma, see attention_wgmma.cuh: what CTAs draw, how many of these are two items, and how many
-    // streams the others are drawn from by turns.
+    // Of wgmma, see attention/wgmma_scheduler.cuh: what CTAs draw, how many of these are two items, and how
+    // many streams the others are drawn from by turns.
     std::int64_t draws = 0, paired_draws = 0, mixed_streams = 0;
     std::int64_t grid = 0;  // its CTAs, in x: an item each, or as many as are resident; 0: nothing to do
     std::int64_t merge_grid = 0;

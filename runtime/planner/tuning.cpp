@@ -73,8 +73,10 @@ TuningMatch match_of(const AttentionSpec& spec, int sm) {
 
 std::vector<TuningEntry> TuningTable::entries_for(const TuningMatch& wanted) const {
     std::vector<TuningEntry> found;
-    for (const TuningEntry& entry : entries_) {
-        if (serves(entry.match, wanted)) found.push_back(entry);
+    for (const std::span<const TuningEntry> entries : {std::span(loaded_), constants_}) {
+        for (const TuningEntry& entry : entries) {
+            if (serves(entry.match, wanted)) found.push_back(entry);
+        }
     }
     std::stable_sort(found.begin(), found.end(),
                      [](const auto& a, const auto& b) { return rank(a) < rank(b); });

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -50,7 +49,6 @@ struct TuningTile {
 struct TuningEntry {
     TuningMatch match{};
     TuningTile tile{};
-    std::string measured{};  // for people: a JSON object, or empty
     TileSource source = TileSource::table;
 
     bool operator==(const TuningEntry&) const = default;
@@ -59,11 +57,12 @@ struct TuningEntry {
 // Immutable.
 class TuningTable {
   public:
-    // Of entries that serve a spec equally well, those in front win.
-    explicit TuningTable(std::vector<TuningEntry> entries) : entries_(std::move(entries)) {}
+    // Of entries that serve a spec equally well, those in front win, and loaded ones over constants, which
+    // outlive the table.
+    explicit TuningTable(std::vector<TuningEntry> loaded, std::span<const TuningEntry> constants = {})
+        : loaded_(std::move(loaded)), constants_(constants) {}
 
-    const std::vector<TuningEntry>& entries() const& { return entries_; }
-    std::vector<TuningEntry> entries() && { return std::move(entries_); }
+    const std::vector<TuningEntry>& loaded() const { return loaded_; }
 
     // The entries whose tiles a spec may take, the best first: those of its own head dims, then those of
     // larger ones, the nearest first. At the same head dims users' win over the repository's, of one table
@@ -71,10 +70,13 @@ class TuningTable {
     std::vector<TuningEntry> entries_for(const TuningMatch& wanted) const;
 
   private:
-    std::vector<TuningEntry> entries_;
+    std::vector<TuningEntry> loaded_;
+    std::span<const TuningEntry> constants_;
 };
 
-// The repository's.
-TuningTable repository_tuning();
+// The repository's own, runtime/planner/tuning/*.json: of the files in alphabetical order. embed_tuning.cpp
+// writes them as constants when the library is built.
+std::span<const TuningEntry> repository_entries();
+inline TuningTable repository_tuning() { return TuningTable({}, repository_entries()); }
 
 }  // namespace attnsmith::planner

@@ -121,11 +121,11 @@ TuningTile parse_tile(const Object& object) {
             .stages = object.integer("stages", 1, 1, 8)};
 }
 
-TuningEntry parse_entry(const Object& object, TileSource source) {
+MeasuredEntry parse_entry(const Object& object, TileSource source) {
     object.accept({"match", "tile", "measured"});
-    TuningEntry entry{.match = parse_match(object.object("match")),
-                      .tile = parse_tile(object.object("tile")),
-                      .source = source};
+    MeasuredEntry entry{{.match = parse_match(object.object("match")),
+                         .tile = parse_tile(object.object("tile")),
+                         .source = source}};
     if (object.find("measured") != nullptr) {
         (void)object.object("measured");
         entry.measured = object.find("measured")->dump();
@@ -164,7 +164,7 @@ nlohmann::ordered_json tile_json(const TuningTile& tile) {
 
 }  // namespace
 
-std::vector<TuningEntry> parse_tuning(std::string_view text, std::string_view file, TileSource source) {
+std::vector<MeasuredEntry> parse_tuning(std::string_view text, std::string_view file, TileSource source) {
     const std::string name(file);
     const json value = parse_text(text, name);
     const Object document(value, name + ": ");
@@ -175,7 +175,7 @@ std::vector<TuningEntry> parse_tuning(std::string_view text, std::string_view fi
         throw InvalidRequest(document.field("entries"),
                              list == nullptr ? "nothing" : problem::describe(*list),
                              "a list of objects with match and tile");
-    std::vector<TuningEntry> entries;
+    std::vector<MeasuredEntry> entries;
     std::set<TuningMatch> matches;
     for (const json& one : *list) {
         const std::string where = fmt::format("{}: entries[{}]", file, entries.size());
@@ -186,12 +186,12 @@ std::vector<TuningEntry> parse_tuning(std::string_view text, std::string_view fi
     return entries;
 }
 
-std::string to_json(std::span<const TuningEntry> entries) {
-    std::vector<TuningEntry> sorted(entries.begin(), entries.end());
-    std::ranges::stable_sort(sorted, std::less<>(), &TuningEntry::match);
+std::string to_json(std::span<const MeasuredEntry> entries) {
+    std::vector<MeasuredEntry> sorted(entries.begin(), entries.end());
+    std::ranges::stable_sort(sorted, std::less<>(), &MeasuredEntry::match);
     std::string text = fmt::format("{{\n  \"schema\": \"{}\",\n  \"entries\": [", kSchema);
     const char* separator = "\n";
-    for (const TuningEntry& entry : sorted) {
+    for (const MeasuredEntry& entry : sorted) {
         text += fmt::format("{}    {{\"match\": {},\n     \"tile\": {}", separator,
                             match_json(entry.match).dump(), tile_json(entry.tile).dump());
         if (!entry.measured.empty()) text += fmt::format(",\n     \"measured\": {}", entry.measured);

@@ -10,10 +10,17 @@
 
 namespace attnsmith::planner {
 
+// An entry as a file has it.
+struct MeasuredEntry : TuningEntry {
+    std::string measured{};  // for people: a JSON object, or empty
+
+    bool operator==(const MeasuredEntry&) const = default;
+};
+
 // Throws InvalidRequest naming the file and the field.
-std::vector<TuningEntry> parse_tuning(std::string_view json, std::string_view file, TileSource source);
+std::vector<MeasuredEntry> parse_tuning(std::string_view json, std::string_view file, TileSource source);
 
 // Sorted by what the entries match, a few lines each, so that two versions of a table can be compared.
-std::string to_json(std::span<const TuningEntry> entries);
+std::string to_json(std::span<const MeasuredEntry> entries);
 
 }  // namespace attnsmith::planner

@@ -33,6 +33,9 @@ TOKENS = 16384
 PANEL, ROWS = 64, 64  # columns of a TMA box, rows of a warpgroup
 MAP_BYTES = 128  # of a TensorMap
 NO_WINDOW = (1 << 30) - 1
+# Batch, query and KV tokens, query and KV heads of what is checked; the last has more tiles than CTAs, which draw the
+# others.
+CHECKED = ((1, 128, 128, 2, 2), (2, 333, 517, 8, 2), (3, 257, 64, 7, 1), (1, 2048, 2048, 2, 2), (4, 1100, 1100, 16, 16))
 
 
 def fields(header, struct):
@@ -65,6 +68,13 @@ def argument_types():
     return (structure("attention_arguments.h", "AttentionArguments",
                       fields("attention_arguments.h", "AttentionArguments")),
             structure("attention_wgmma.h", "WgmmaArguments", own[4:]))
+
+
+def places(attention, tail):
+    """Where the three TensorMaps are, what follows them, and the end of it all."""
+    maps = (ctypes.sizeof(attention) + 63) // 64 * 64
+    rest = maps + 3 * MAP_BYTES
+    return maps, rest, rest + (ctypes.sizeof(tail) + 63) // 64 * 64
 
 
 def fill(target, values):
@@ -145,10 +155,14 @@ UNUSED = ("lse", "sinks", "alibi_slopes", "q_indptr", "q_lens", "kv_indptr", "kv
           "softcap", "softcap_scale")
 
 
-def launch_values(kernel, shapes, causal, sms):
-    """({field: value} of both structures, CTAs), as planner and engine have them; without pointers and strides."""
-    _, tile_q, tile_kv, _ = kernel
-    batch, q_len, heads, kv_len, kv_heads, head_dim = shapes
+def launch_values(kernel, sizes, causal, sms):
+    """({field: value} of both structures, CTAs), as planner and engine have them; without pointers and strides.
+
+    Planning would take another kernel, or divide the keys, for some of the sizes here, so its plans cannot be asked:
+    tests/python/test_variants.py compares this with what the library launches.
+    """
+    head_dim, tile_q, tile_kv, _ = kernel
+    batch, q_len, kv_len, heads, kv_heads = sizes
     group = heads // kv_heads
     tokens = ROWS // group  # of a warpgroup
     tiles = -(-q_len // (tokens * tile_q // ROWS))
@@ -167,6 +181,10 @@ def launch_values(kernel, shapes, causal, sms):
                   paired_draws=paired_draws, mixed_streams=single if causal else 1, box_keys=tile_kv,
                   slack=8 / scale_log2)
     return values, min(draws, sms)
+
+
+def threads_of(kernel):
+    return (kernel[1] // ROWS + 1) * 128
 
 
 class Driver:
@@ -206,21 +224,20 @@ class Driver:
 
     def launcher(self, function, shared, kernel, q, k, v, o, causal):
         """A function that launches on torch's current stream."""
-        tile_q = kernel[1]
         batch, q_len, heads, head_dim = q.shape
         kv_len, kv_heads = k.shape[1], k.shape[2]
         group = heads // kv_heads
-        values, grid = launch_values(kernel, (batch, q_len, heads, kv_len, kv_heads, head_dim), causal, self.sms)
+        values, grid = launch_values(kernel, (batch, q_len, kv_len, heads, kv_heads), causal, self.sms)
         for name, tensor in zip("qkvo", (q, k, v, o)):
             values[name] = tensor.data_ptr()
             for axis, stride in zip(("batch", "token", "head"), tensor.stride()):
                 values[f"{name}_{axis}_stride"] = stride
         values["status"] = self.status.data_ptr()
-        maps = (ctypes.sizeof(self.attention) + 63) // 64 * 64
-        memory = ctypes.create_string_buffer(maps + 3 * MAP_BYTES + ctypes.sizeof(self.tail) + 128)
+        maps, tail, size = places(self.attention, self.tail)
+        memory = ctypes.create_string_buffer(size + 64)
         base = (ctypes.addressof(memory) + 63) // 64 * 64
         fill(self.attention.from_address(base), values)
-        fill(self.tail.from_address(base + maps + 3 * MAP_BYTES), values)
+        fill(self.tail.from_address(base + tail), values)
         tokens = values["warpgroup_tokens"]
         self.encode(base + maps, q, [head_dim, group, q_len, kv_heads, batch],
                     [q.stride(2), q.stride(1), group * q.stride(2), q.stride(0)], [PANEL, group, tokens, 1, 1])
@@ -228,7 +245,7 @@ class Driver:
             self.encode(base + maps + MAP_BYTES * i, tensor, [head_dim, kv_len, kv_heads, batch],
                         [tensor.stride(1), tensor.stride(2), tensor.stride(0)],
                         [PANEL, values["box_keys"], 1, 1])
-        threads = (tile_q // ROWS + 1) * 128
+        threads = threads_of(kernel)
         parameters = (ctypes.c_void_p * 1)(base)
 
         def launch(keep=(memory, q, k, v, o)):
@@ -260,8 +277,7 @@ def check(driver, loaded):
     right = {}
     for name, (kernel, function, shared) in loaded.items():
         worst = 0.0
-        for sizes in ((1, 128, 128, 2, 2), (2, 333, 517, 8, 2), (3, 257, 64, 7, 1), (1, 2048, 2048, 2, 2),
-                      (4, 1100, 1100, 16, 16)):  # the last has more tiles than CTAs, which draw the others
+        for sizes in CHECKED:
             for causal in (False, True):
                 tensors = random_tensors(driver.torch, *sizes, kernel[0])
                 launch = driver.launcher(function, shared, kernel, *tensors, causal)
@@ -280,10 +296,14 @@ def check(driver, loaded):
     return right
 
 
+def timed_sizes(head_dim, length):
+    heads = 2048 // head_dim
+    return TOKENS // length, length, length, heads, heads
+
+
 def contenders(driver, loaded, head_dim, length, causal, peers):
     torch = driver.torch
-    heads = 2048 // head_dim
-    q, k, v, o = random_tensors(torch, TOKENS // length, length, length, heads, heads, head_dim)
+    q, k, v, o = random_tensors(torch, *timed_sizes(head_dim, length), head_dim)
     runs = {}
     if peers:
         from torch.nn.attention import SDPBackend, sdpa_kernel

@@ -215,8 +215,7 @@ std::vector<Finding> tuning_findings(const Facts& facts) {
     Finding finding{
         .name = "tuning", .text = {}, .remedy = {}, .facts = {{"files", facts.settings.tuning_files}}};
     try {
-        const std::size_t entries = engine::load_tuning(facts.settings.tuning_files).entries().size() -
-                                    planner::repository_tuning().entries().size();
+        const std::size_t entries = engine::load_tuning(facts.settings.tuning_files).loaded().size();
         finding.text = fmt::format("{}: {} entries", fmt::join(facts.settings.tuning_files, ", "), entries);
         finding.facts["entries"] = entries;
     } catch (const InvalidRequest& error) {

@@ -28,7 +28,7 @@ namespace attnsmith::cli {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using planner::TuningEntry;
+using planner::MeasuredEntry;
 using planner::TuningMatch;
 
 constexpr const char* kDetails =
@@ -167,23 +167,23 @@ std::string speeds_text(const Class& of, const std::vector<bench::TileSpeed>& sp
     return text + table.text("  ") + failures + "\n";
 }
 
-TuningEntry entry_of(const Class& of, const bench::TileSpeed& best, const planner::DeviceTraits& device) {
+MeasuredEntry entry_of(const Class& of, const bench::TileSpeed& best, const planner::DeviceTraits& device) {
     const auto& [spec, sizes] = of.problem;
     nlohmann::json measured = {{"device", device.name},     {"toolchain", best.toolchain},
                                {"batch", sizes.batch},      {"q_len", sizes.q_len},
                                {"kv_len", sizes.kv_len},    {"q_heads", spec.q_heads},
                                {"kv_heads", spec.kv_heads}, {"tflops", std::round(best.tflops * 10) / 10}};
     if (of.match.paged) measured["page_size"] = spec.page_size;
-    return {.match = of.match,
-            .tile = {.backend = best.kernel.backend,
-                     .tile_q = best.kernel.tile_q,
-                     .tile_kv = best.kernel.tile_kv,
-                     .stages = best.kernel.stages},
-            .measured = measured.dump()};
+    return {{.match = of.match,
+             .tile = {.backend = best.kernel.backend,
+                      .tile_q = best.kernel.tile_q,
+                      .tile_kv = best.kernel.tile_kv,
+                      .stages = best.kernel.stages}},
+            measured.dump()};
 }
 
 // The entries of the file that is to be written, if there is one.
-std::vector<TuningEntry> old_entries(const Command& command) {
+std::vector<MeasuredEntry> old_entries(const Command& command) {
     const auto path = command.text("out");
     if (!path) return {};
     require_writable(*path);
@@ -191,8 +191,8 @@ std::vector<TuningEntry> old_entries(const Command& command) {
     return planner::parse_tuning(read_text(*path), *path, planner::TileSource::user);
 }
 
-void replace(std::vector<TuningEntry>& entries, const TuningEntry& entry) {
-    const auto known = std::ranges::find(entries, entry.match, &TuningEntry::match);
+void replace(std::vector<MeasuredEntry>& entries, const MeasuredEntry& entry) {
+    const auto known = std::ranges::find(entries, entry.match, &MeasuredEntry::match);
     if (known == entries.end()) {
         entries.push_back(entry);
     } else {
@@ -201,7 +201,7 @@ void replace(std::vector<TuningEntry>& entries, const TuningEntry& entry) {
 }
 
 struct Tuned {
-    std::vector<TuningEntry> entries;
+    std::vector<MeasuredEntry> entries;
     std::size_t left_out = 0;  // when the time was up
 };
 
@@ -247,7 +247,7 @@ Tuned tune(Runtime& runtime, const std::vector<Class>& classes, const planner::D
 int run_tune(const Command& command) {
     const Work asked = work_of(command);
     const std::chrono::seconds budget(command.integer("seconds", 1, 86400, kDefaultSeconds));
-    std::vector<TuningEntry> entries = old_entries(command);
+    std::vector<MeasuredEntry> entries = old_entries(command);
     const Gpus gpus = find_gpus();
     if (gpus.devices.empty()) throw Error("tune needs a GPU, but there is none: " + gpus.missing);
     const InterruptWatch watch("attnsmith: stopping\n");
@@ -266,7 +266,7 @@ int run_tune(const Command& command) {
         print_error("interrupted: nothing is written");
         return kInterrupted;
     }
-    for (const TuningEntry& entry : tuned.entries) replace(entries, entry);
+    for (const MeasuredEntry& entry : tuned.entries) replace(entries, entry);
     if (const auto path = command.text("out"); path && !tuned.entries.empty()) {
         write_text(*path, planner::to_json(entries));
         print(fmt::format("{}: {} entries, {} of them measured now\n", printable(*path), entries.size(),

@@ -51,7 +51,8 @@ PlanSizes random_sizes(std::mt19937& random) {
 
 // The repository's, with bounds between the sizes for some of its entries.
 planner::TuningTable random_tuning(std::mt19937& random) {
-    std::vector<planner::TuningEntry> entries = planner::repository_tuning().entries();
+    const auto own = planner::repository_entries();
+    std::vector<planner::TuningEntry> entries(own.begin(), own.end());
     std::erase_if(entries,
                   [](const planner::TuningEntry& entry) { return entry.match.max_rows.has_value(); });
     for (std::size_t i = 0, all = entries.size(); i < all; ++i) {

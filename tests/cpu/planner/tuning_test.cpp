@@ -21,6 +21,7 @@ using namespace attnsmith;
 using nlohmann::json;
 using planner::KernelConfig;
 using planner::MaskClass;
+using planner::MeasuredEntry;
 using planner::TileSource;
 using planner::TuningEntry;
 using planner::TuningTable;
@@ -67,20 +68,20 @@ json good() {
          "tile": {"backend": "wgmma", "tile_q": 192, "tile_kv": 80, "stages": 2}}]})");
 }
 
-std::vector<TuningEntry> parse(const json& document) {
+std::vector<MeasuredEntry> parse(const json& document) {
     return planner::parse_tuning(document.dump(), "my.json", TileSource::user);
 }
 
 }  // namespace
 
 TEST_CASE("a table's JSON says all of its entries", "[planner][tuning]") {
-    const std::vector<TuningEntry> entries = parse(good());
+    const std::vector<MeasuredEntry> entries = parse(good());
     REQUIRE(entries.size() == 2);
-    const auto& [match, tile, measured, source] = entries[0];
-    CHECK(match == planner::TuningMatch{90, 128, 64, true, MaskClass::window, DType::f16, true, false, 1024});
-    CHECK(tile == planner::TuningTile{planner::Backend::wgmma, 128, 96, 3});
-    CHECK(json::parse(measured)["device"] == "some GPU");
-    CHECK(source == TileSource::user);
+    CHECK(entries[0].match ==
+          planner::TuningMatch{90, 128, 64, true, MaskClass::window, DType::f16, true, false, 1024});
+    CHECK(entries[0].tile == planner::TuningTile{planner::Backend::wgmma, 128, 96, 3});
+    CHECK(json::parse(entries[0].measured)["device"] == "some GPU");
+    CHECK(entries[0].source == TileSource::user);
     CHECK(entries[1].match == planner::TuningMatch{90, 64, 64, false, MaskClass::full, {}, {}, {}, {}});
     CHECK(entries[1].measured.empty());
 
@@ -88,7 +89,7 @@ TEST_CASE("a table's JSON says all of its entries", "[planner][tuning]") {
     const std::string text = planner::to_json(entries);
     CHECK(test::schema_errors("tuning.schema.json", json::parse(text)) == "");
     const auto again = planner::parse_tuning(text, "again.json", TileSource::user);
-    CHECK(again == std::vector<TuningEntry>{entries[1], entries[0]});  // sorted
+    CHECK(again == std::vector{entries[1], entries[0]});  // sorted
     CHECK(planner::to_json(again) == text);
     CHECK(planner::parse_tuning(planner::to_json({}), "none.json", TileSource::user).empty());
 }
@@ -166,15 +167,15 @@ TEST_CASE("the library has the repository's tables, entry by entry", "[planner][
         std::ifstream file(path);
         const std::string text{std::istreambuf_iterator<char>(file), {}};
         CHECK(test::schema_errors("tuning.schema.json", json::parse(text)) == "");
-        const std::vector<TuningEntry> more =
+        const std::vector<MeasuredEntry> more =
             planner::parse_tuning(text, path.filename().string(), TileSource::table);
         entries.insert(entries.end(), more.begin(), more.end());
     }
-    CHECK(planner::repository_tuning().entries() == entries);
+    CHECK(std::ranges::equal(planner::repository_entries(), entries));
 }
 
 TEST_CASE("the repository's tables have a legal tile for all they name", "[planner][tuning]") {
-    const std::vector<TuningEntry> entries = planner::repository_tuning().entries();
+    const std::span<const TuningEntry> entries = planner::repository_entries();
     REQUIRE(!entries.empty());
     for (const TuningEntry& entry : entries) {
         AttentionSpec spec{.head_dim_qk = entry.match.head_dim_qk,
