@@ -60,7 +60,7 @@ struct WgmmaShape {
     int32 head_dim_qk, head_dim_vo;
     int32 tile_q, tile_kv;
     int32 stages;
-    bool gather;  // of pages that a tile holds no whole 8 rows of: row by row
+    bool gather;  // keys of pages, row by row: a tile holds no whole 16 of each
 };
 
 inline constexpr int32 kWgmmaWorkSlots = 2;

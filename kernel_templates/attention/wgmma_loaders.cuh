@@ -17,11 +17,7 @@ struct WgmmaQueryLoader {
     const int32 lane = threadIdx.x % 32;
 
     __device__ void run() const {
-#pragma unroll 1
-        for (uint32 works = 0; const Work* work = shared.take(works); ++works) {
-            load(*work, works);
-            if (lane == 0) shared.give_back(works);
-        }
+        shared.load_each([this](const Work& work, uint32 works) { load(work, works); });
     }
 
     __device__ void load(const Work& work, uint32 works) const {
@@ -81,11 +77,7 @@ struct WgmmaKeyLoader {
     }
 
     __device__ void run() {
-#pragma unroll 1
-        for (uint32 works = 0; const Work* work = shared.take(works); ++works) {
-            load(*work);
-            if (lane == 0) shared.give_back(works);
-        }
+        shared.load_each([this](const Work& work, uint32) { load(work); });
     }
 
     __device__ void load(const Work& work) {
@@ -268,7 +260,7 @@ struct WgmmaKeyLoader {
         return shared.rows(Values) + (row / 8 * 8 + row % 4 * 2 + row / 4 % 2) * sizeof(uint64);
     }
 
-    // Row by row, eight lanes each: pages of which a tile holds no whole 8 rows. One warp does it for all,
+    // Row by row, eight lanes each: pages of which a tile holds no whole 16 rows. One warp does it for all,
     // with few registers, so each four rows have to be few instructions.
     __device__ void gather_rows(uint32 target) const {
         const int32 chunk = lane % kChunks, first_row = lane / kChunks;

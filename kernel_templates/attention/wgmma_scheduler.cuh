@@ -116,8 +116,8 @@ struct WgmmaScheduler {
             keys = TileKeys::nothing();
         }
         // Where no key is seen there is a block all the same, which nobody attends to.
-        KeyBlocks blocks{keys.first / kKeys, 0};
-        blocks.end = max((keys.end + kKeys - 1) / kKeys, blocks.first + 1);
+        KeyBlocks blocks = blocks_of<kKeys>(keys);
+        blocks.end = max(blocks.end, blocks.first + 1);
         if (lane == 0) {
             found.keys = keys;
             found.blocks = blocks;
@@ -142,8 +142,8 @@ struct WgmmaScheduler {
         if (tile.first >= work.sequence.rows(all.attention)) return {all_blocks.first, all_blocks.first};
         const TileKeys keys(tile, work.split);
         if (keys.end <= keys.first) return {all_blocks.first, all_blocks.first};
-        return {keys.first / kKeys, (keys.end + kKeys - 1) / kKeys, (keys.seen_by_all + kKeys - 1) / kKeys,
-                keys.seen_until / kKeys};
+        const KeyBlocks blocks = blocks_of<kKeys>(keys);
+        return {blocks.first, blocks.end, (keys.seen_by_all + kKeys - 1) / kKeys, keys.seen_until / kKeys};
     }
 };
 

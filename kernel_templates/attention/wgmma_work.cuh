@@ -12,6 +12,12 @@ struct KeyBlocks {
     int32 first, end;
 };
 
+// Those that keys first ... end - 1 are in.
+template <int32 Keys>
+__device__ inline KeyBlocks blocks_of(const TileKeys& keys) {
+    return {keys.first / Keys, (keys.end + Keys - 1) / Keys};
+}
+
 // Those that a warpgroup's own rows see, maybe none. Blocks plain_first ... plain_end - 1 need no mask.
 struct OwnBlocks {
     int32 first, end, plain_first, plain_end;
@@ -104,6 +110,15 @@ struct WgmmaShared {
     }
     __device__ void give_back(uint32 works) const {
         mbarrier_arrive(work_empty(RingPlace<abi::kWgmmaWorkSlots>(works).slot));
+    }
+    // By a warp: load(work, works) for each.
+    template <class Load>
+    __device__ void load_each(const Load& load) const {
+#pragma unroll 1
+        for (uint32 works = 0; const Work* work = take(works); ++works) {
+            load(*work, works);
+            if (threadIdx.x % 32 == 0) give_back(works);
+        }
     }
 
     // Warps free what they have read, one arrival each: of the work the three that load, too.

@@ -16,8 +16,6 @@ constexpr int kProducerWarps = 4;  // registers are given to whole warpgroups
 constexpr int kQueryTiles[] = {128, 192};
 constexpr int kStages[] = {2, 3};
 constexpr std::int64_t kLeastHeadDim = 64;
-// The 128-byte swizzle repeats every 8 rows: a box of whole repeats lies in a tile like any other.
-constexpr int kBoxStep = 8;
 
 // wgmma's steps are 16 keys. Of paged KV those that have large common divisors with pages.
 std::vector<int> key_tiles(bool paged) {
@@ -49,7 +47,7 @@ KernelConfig config_of(const AttentionSpec& spec, const DeviceTraits& device, co
     kernel.tile_q = tile.tile_q;
     kernel.tile_kv = tile.tile_kv;
     kernel.stages = tile.stages;
-    kernel.gather = kernel.paged && spec.page_size % kBoxStep != 0;
+    kernel.gather = gathers(spec);
     kernel.warps_q = tile.tile_q / 16;
     kernel.warps_kv = 1;
     kernel.producer_warps = kProducerWarps;

@@ -36,10 +36,12 @@ std::string initialiser(const TuningEntry& entry) {
     };
     return fmt::format(
         "    {{.match = {{.sm = {}, .head_dim_qk = {}, .head_dim_vo = {}, .paged = {},\n"
-        "               .mask = MaskClass::{}, .dtype = {}, .softcap = {}, .alibi = {}, .max_rows = {}}},\n"
+        "               .mask = MaskClass::{}, .dtype = {}, .softcap = {}, .alibi = {},\n"
+        "               .gathered = {}, .max_rows = {}}},\n"
         "     .tile = {{.backend = Backend::{}, .tile_q = {}, .tile_kv = {}, .stages = {}}}}},\n",
         match.sm, match.head_dim_qk, match.head_dim_vo, match.paged, to_string(match.mask),
         optional(match.dtype, dtype), optional(match.softcap, flag), optional(match.alibi, flag),
+        optional(match.gathered, flag),
         optional(match.max_rows, [](int rows) { return std::to_string(rows); }), to_string(tile.backend),
         tile.tile_q, tile.tile_kv, tile.stages);
 }

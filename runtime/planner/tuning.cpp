@@ -17,13 +17,13 @@ bool serves(const TuningMatch& match, const TuningMatch& wanted) {
     return match.sm == wanted.sm && match.paged == wanted.paged && match.mask == wanted.mask &&
            match.head_dim_qk >= wanted.head_dim_qk && match.head_dim_vo >= wanted.head_dim_vo &&
            admits(match.dtype, wanted.dtype) && admits(match.softcap, wanted.softcap) &&
-           admits(match.alibi, wanted.alibi);
+           admits(match.alibi, wanted.alibi) && admits(match.gathered, wanted.gathered);
 }
 
 // Less is better.
 auto rank(const TuningEntry& entry) {
     const TuningMatch& match = entry.match;
-    const int open = !match.dtype + !match.softcap + !match.alibi;
+    const int open = !match.dtype + !match.softcap + !match.alibi + !match.gathered;
     // Of pairs that are as large, the one with less output: its accumulators are what registers are short of.
     return std::tuple(match.head_dim_qk + match.head_dim_vo, match.head_dim_vo,
                       entry.source != TileSource::user, open,
@@ -56,6 +56,11 @@ std::string_view to_string(MaskClass mask) {
     return "?";
 }
 
+bool gathers(const AttentionSpec& spec) {
+    constexpr int kLeastBox = 16;
+    return spec.kv == KvStorage::paged && spec.page_size % kLeastBox != 0;
+}
+
 TuningMatch match_of(const AttentionSpec& spec, int sm) {
     TuningMatch match;
     match.sm = sm;
@@ -68,6 +73,7 @@ TuningMatch match_of(const AttentionSpec& spec, int sm) {
     match.dtype = spec.dtype;
     match.softcap = spec.softcap.has_value();
     match.alibi = spec.alibi;
+    match.gathered = gathers(spec);
     return match;
 }
 

@@ -30,11 +30,16 @@ struct TuningMatch {
     MaskClass mask = MaskClass::full;
     std::optional<DType> dtype{};
     std::optional<bool> softcap{}, alibi{};
+    std::optional<bool> gathered{};  // paged KV: whether its keys are, as gathers() has it
     // Packed query rows of a sequence and KV head, q_len * group, up to which the entry holds.
     std::optional<int> max_rows{};
 
     auto operator<=>(const TuningMatch&) const = default;
 };
+
+// Whether keys come from pages row by row: tiles hold no whole 16 keys of each, and smaller boxes cost the
+// copy engine more than rows cost a warp (kernel_templates/attention/NOTES.md).
+bool gathers(const AttentionSpec& spec);
 
 // With nothing left open but the rows, which are no fact of a spec. The spec is a validated one's.
 TuningMatch match_of(const AttentionSpec& spec, int sm);

@@ -88,8 +88,8 @@ constexpr std::array<std::string_view, 2> kStorages = {"contiguous", "paged"};
 constexpr std::array kMasks = {MaskClass::full, MaskClass::causal, MaskClass::window};
 
 TuningMatch parse_match(const Object& object) {
-    object.accept(
-        {"sm", "head_dim_qk", "head_dim_vo", "kv", "mask", "dtype", "softcap", "alibi", "max_rows"});
+    object.accept({"sm", "head_dim_qk", "head_dim_vo", "kv", "mask", "dtype", "softcap", "alibi", "gathered",
+                   "max_rows"});
     TuningMatch match;
     match.sm = object.integer("sm", 1, 80, 999);
     match.head_dim_qk = object.integer("head_dim_qk", 8, 8, 256);
@@ -105,6 +105,9 @@ TuningMatch parse_match(const Object& object) {
     }
     match.softcap = object.boolean("softcap");
     match.alibi = object.boolean("alibi");
+    match.gathered = object.boolean("gathered");
+    if (match.gathered == true && !match.paged)
+        throw InvalidRequest(object.field("gathered"), "true", "false: the entry is for contiguous KV");
     if (object.find("max_rows") != nullptr)
         match.max_rows = object.integer("max_rows", 1, 1, std::numeric_limits<int>::max());
     return match;
@@ -151,6 +154,7 @@ nlohmann::ordered_json match_json(const TuningMatch& match) {
     if (match.dtype) result["dtype"] = to_string(*match.dtype);
     if (match.softcap) result["softcap"] = *match.softcap;
     if (match.alibi) result["alibi"] = *match.alibi;
+    if (match.gathered) result["gathered"] = *match.gathered;
     if (match.max_rows) result["max_rows"] = *match.max_rows;
     return result;
 }

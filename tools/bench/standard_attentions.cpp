@@ -59,8 +59,8 @@ std::vector<TuningAttention> tuning_attentions() {
                            .head_dim_vo = heads.dim_vo,
                            .q_heads = heads.query,
                            .kv_heads = heads.key_value};
-        for (const bool paged : {false, true}) {
-            if (paged) spec.kv = KvStorage::paged, spec.page_size = 64;
+        for (const std::int64_t page_size : {0, 64, 1}) {
+            if (page_size > 0) spec.kv = KvStorage::paged, spec.page_size = page_size;
             AttentionSpec causal = spec, window = spec;
             causal.mask = window.mask = Mask::causal;
             window.window_left = 1023;
@@ -68,6 +68,7 @@ std::vector<TuningAttention> tuning_attentions() {
                 TuningAttention one;
                 one.attention.request = {.spec = masked, .sizes = tuning_sizes()};
                 attentions.push_back(one);
+                if (page_size == 1) continue;
                 one.attention.request.sizes = kShort;
                 one.attention.request.spec.kv_heads = masked.q_heads;
                 one.max_rows = kShortRows;

@@ -65,6 +65,7 @@ std::string text_of(const TuningMatch& match) {
                     match.paged ? "paged" : "contiguous", to_string(match.mask));
     if (match.softcap) text += ", softcap";
     if (match.alibi) text += ", alibi";
+    if (match.gathered) text += ", pages of no multiple of 16 keys";
     if (match.max_rows) text += fmt::format(", up to {} packed query rows", *match.max_rows);
     return text;
 }
@@ -77,6 +78,7 @@ TuningMatch class_of(const Shape& shape, int sm) {
     match.dtype.reset();
     if (match.softcap == false) match.softcap.reset();
     if (match.alibi == false) match.alibi.reset();
+    if (match.gathered == false) match.gathered.reset();
     return match;
 }
 

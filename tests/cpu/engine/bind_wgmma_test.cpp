@@ -143,7 +143,7 @@ TEST_CASE("ragged tensors are one sequence to the copy engine", "[engine][wgmma]
 
 TEST_CASE("pages take the place of sequences, in either order", "[engine][wgmma]") {
     for (const PageOrder order : {PageOrder::NHD, PageOrder::HND}) {
-        for (const std::int64_t page_size : {8, 16, 48, 256}) {
+        for (const std::int64_t page_size : {16, 48, 256}) {
             AttentionSpec spec = spec_of(8, 2);
             spec.kv = KvStorage::paged;
             spec.page_order = order;

@@ -61,7 +61,8 @@ std::string reason(const planner::Plan& plan, const std::string& candidate) {
 json good() {
     return json::parse(R"({"schema": "attnsmith.tuning/1", "entries": [
         {"match": {"sm": 90, "head_dim_qk": 128, "head_dim_vo": 64, "kv": "paged", "mask": "window",
-                   "dtype": "fp16", "softcap": true, "alibi": false, "max_rows": 1024},
+                   "dtype": "fp16", "softcap": true, "alibi": false, "gathered": true,
+                   "max_rows": 1024},
          "tile": {"backend": "wgmma", "tile_q": 128, "tile_kv": 96, "stages": 3},
          "measured": {"device": "some GPU", "tflops": 1.5}},
         {"match": {"sm": 90, "head_dim_qk": 64, "head_dim_vo": 64, "kv": "contiguous", "mask": "full"},
@@ -78,7 +79,7 @@ TEST_CASE("a table's JSON says all of its entries", "[planner][tuning]") {
     const std::vector<MeasuredEntry> entries = parse(good());
     REQUIRE(entries.size() == 2);
     CHECK(entries[0].match ==
-          planner::TuningMatch{90, 128, 64, true, MaskClass::window, DType::f16, true, false, 1024});
+          planner::TuningMatch{90, 128, 64, true, MaskClass::window, DType::f16, true, false, true, 1024});
     CHECK(entries[0].tile == planner::TuningTile{planner::Backend::wgmma, 128, 96, 3});
     CHECK(json::parse(entries[0].measured)["device"] == "some GPU");
     CHECK(entries[0].source == TileSource::user);
@@ -118,6 +119,8 @@ TEST_CASE("what is wrong with a table is named by file and field", "[planner][tu
         {"/entries/1/match/mask", "sliding", "my.json: entries[1].match.mask"},
         {"/entries/1/match/dtype", "bfloat16", "my.json: entries[1].match.dtype"},
         {"/entries/1/match/softcap", 30, "my.json: entries[1].match.softcap"},
+        {"/entries/1/match/gathered", 1, "my.json: entries[1].match.gathered"},
+        {"/entries/1/match/gathered", true, "my.json: entries[1].match.gathered"},
         {"/entries/1/match/max_rows", 0, "my.json: entries[1].match.max_rows"},
         {"/entries/1/match/max_rows", 2147483648, "my.json: entries[1].match.max_rows"},
         {"/entries/1/match/max_rows", nullptr, "my.json: entries[1].match.max_rows"},
@@ -182,7 +185,8 @@ TEST_CASE("the repository's tables have a legal tile for all they name", "[plann
                            .head_dim_vo = entry.match.head_dim_vo,
                            .q_heads = 32,
                            .kv_heads = 8};
-        if (entry.match.paged) spec.kv = KvStorage::paged, spec.page_size = 64;
+        if (entry.match.paged)
+            spec.kv = KvStorage::paged, spec.page_size = entry.match.gathered == true ? 1 : 64;
         if (entry.match.mask != MaskClass::full) spec.mask = Mask::causal;
         if (entry.match.mask == MaskClass::window) spec.window_left = 1023;
         std::vector<Refusal> rejected;
@@ -235,6 +239,23 @@ TEST_CASE("an entry serves its SM, its storage and its mask", "[planner][tuning]
     spec.window_left.reset();
     CHECK(keys_for(entries, spec) == std::vector{64});
     CHECK(TuningTable(entries).entries_for(planner::match_of(spec, 100)).empty());
+}
+
+TEST_CASE("pages whose keys are gathered may have tiles of their own", "[planner][tuning]") {
+    std::vector<TuningEntry> entries = {entry_of(128, 128, 128, 64), entry_of(128, 128, 128, 96),
+                                        entry_of(128, 128, 128, 128)};
+    for (TuningEntry& entry : entries) entry.match.paged = true;
+    entries[1].match.gathered = true, entries[2].match.max_rows = 1024;
+    AttentionSpec spec = spec_of(128, 128);
+    spec.kv = KvStorage::paged;
+    for (const int page_size : {16, 64, 80, 1024}) {
+        spec.page_size = page_size;
+        CHECK(keys_for(entries, spec) == std::vector{128, 64});
+    }
+    for (const int page_size : {1, 8, 24, 100}) {
+        spec.page_size = page_size;
+        CHECK(keys_for(entries, spec) == std::vector{96, 128, 64});
+    }
 }
 
 TEST_CASE("what leaves less open wins, and a user over the repository", "[planner][tuning]") {
