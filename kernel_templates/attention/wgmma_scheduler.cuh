@@ -6,9 +6,10 @@
 namespace attnsmith {
 
 // Draws tiles. A stream is a KV head in a split, of a sequence where all sequences have as many tiles; its
-// tiles are neighbours, which share its keys in the L2 cache. Where a mask makes tiles unequal they are drawn
-// by twos, last and first, last but one and second, ..., so that all draws are equally long; in the end
-// singly, the long ones of several streams first, so that all CTAs end together.
+// tiles are neighbours, which share its keys in the L2 cache. Where masks or lengths make tiles unequal they
+// are drawn by twos, last and first, last but one and second, ..., so that all draws are equally long; in the
+// end singly, the long ones of several streams first, so that all CTAs end together. Of up to 32 sequences
+// with packed tiles the one with the most keys comes first.
 template <class Config>
 struct WgmmaScheduler {
     static constexpr int kKeys = Config::tile_kv;
@@ -16,6 +17,8 @@ struct WgmmaScheduler {
     const abi::WgmmaArguments& all;
     const WgmmaShared<Config>& shared;
     const int32 lane = threadIdx.x % 32;
+    // Of sequence `lane`, where packed tiles are sorted.
+    int32 tiles_before = 0, its_tiles = 0;
 
     __device__ uint32 stream_tiles() const {
         return all.sequence_tiles ? all.sequence_tiles : all.attention.tiles;
@@ -25,7 +28,10 @@ struct WgmmaScheduler {
         return Config::consumers * all.warpgroup_tokens * all.attention.group;
     }
 
-    __device__ void run() const {
+    __device__ bool is_sorted() const { return !all.sequence_tiles && all.attention.batch <= 32; }
+
+    __device__ void run() {
+        if (is_sorted()) sort_sequences();
         uint32 draw = blockIdx.x;
         bool second = false;  // of two
 #pragma unroll 1
@@ -45,6 +51,31 @@ struct WgmmaScheduler {
             check_lengths<Config>(all.attention, tile_rows(), lane, 32, status);
             report(all.attention, status);
         }
+    }
+
+    __device__ void sort_sequences() {
+        const abi::AttentionArguments& args = all.attention;
+        int32 keys = 0;
+        if (lane < args.batch) {
+            uint32 ignored = 0;
+            const Sequence sequence = load_sequence<Config>(args, lane, ignored);
+            keys = sequence.kv_len;
+            its_tiles = (sequence.rows(args) + tile_rows() - 1) / tile_rows();
+        }
+#pragma unroll 1
+        for (int32 other = 0; other < args.batch; ++other) {
+            const int32 its_keys = __shfl_sync(0xffffffffu, keys, other);
+            const int32 tiles = __shfl_sync(0xffffffffu, its_tiles, other);
+            if (its_keys > keys || (its_keys == keys && other < lane)) tiles_before += tiles;
+        }
+    }
+
+    __device__ TilePlace sorted_tile(int32 tile) const {
+        const uint32 owners = __ballot_sync(0xffffffffu, uint32(tile - tiles_before) < uint32(its_tiles));
+        if (owners == 0) return {};
+        const int32 owner = __ffs(owners) - 1;
+        return {owner, __shfl_sync(0xffffffffu, tile - tiles_before, owner),
+                __shfl_sync(0xffffffffu, its_tiles, owner)};
     }
 
     // The first draw is the CTA's own; the others go to whoever asks first.
@@ -90,6 +121,8 @@ struct WgmmaScheduler {
         TilePlace place;
         if (all.sequence_tiles) {
             place = {int32(stream / args.kv_heads % sequences()), int32(tile), all.sequence_tiles};
+        } else if (is_sorted()) {
+            place = sorted_tile(int32(tile));
         } else {
             place = search_tile<Config>(args, int32(tile), tile_rows());
         }

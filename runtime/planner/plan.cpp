@@ -217,7 +217,7 @@ Launch launch_of(const Plan& plan, const problem::BoundShape& shape) {
         const bool is_uniform = launch.tiles == shape.batch * uniform;
         launch.sequence_tiles = is_uniform ? uniform : 0;
         set_draws(launch, heads * launch.splits * (is_uniform ? shape.batch : 1),
-                  is_uniform ? uniform : launch.tiles, work.bounds > 0, resident_ctas(plan));
+                  is_uniform ? uniform : launch.tiles, work.bounds > 0 || !is_uniform, resident_ctas(plan));
     }
     launch.merge_grid = launch.splits > 1 ? launch.merge_tiles * spec.kv_heads : 0;
     launch.partial_o_offset = abi::kStatusBytes;

@@ -225,6 +225,12 @@ void add_many_tiles(Catalogue& catalogue) {
         with("ragged", ragged(base), mixed_lengths);
         with("paged", paged(base), mixed_lengths);
         with("pages of 5", paged(base, 5), mixed_lengths);
+        // Up to 32 are sorted; some are as long, some empty.
+        for (const std::int64_t sequences : {1, 5, 32, 33}) {
+            std::vector<std::int64_t> lengths;
+            for (std::int64_t i = 0; i < sequences; ++i) lengths.push_back((i + 3) * 391 % 7 * 200);
+            with(fmt::format("ragged of {}", sequences), ragged(base), lengths);
+        }
     }
 }
 
