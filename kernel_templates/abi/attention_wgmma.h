@@ -63,6 +63,12 @@ struct WgmmaShape {
     bool gather;  // keys of pages, row by row: a tile holds no whole 16 of each
 };
 
+// Of one sequence where tiles are packed.
+struct PackedTiles {
+    int32 before, count;  // tiles of sequences that come first; its own
+};
+
+inline constexpr int32 kWgmmaSorted = 32;  // sequences, at most: a lane each
 inline constexpr int32 kWgmmaWorkSlots = 2;
 inline constexpr int32 kWgmmaWorkBytes = 128;
 inline constexpr int32 kWgmmaConsumers = 3;  // warpgroups of a CTA that multiply, at most
@@ -73,8 +79,9 @@ struct WgmmaShared {
     int32 k_stage, v_stage;
     int32 q_panel, kv_panel;  // from one panel to the next
     int32 work;               // slots of what the scheduler has found to do
+    int32 sorted;             // of up to 32 sequences: PackedTiles each
     int32 rows;               // of gathered keys: where a block's are, 8 bytes each, of K and of V
-    int32 barriers;           // mbarriers of 8 bytes; attention/wgmma_work.cuh has all three
+    int32 barriers;           // mbarriers of 8 bytes; attention/wgmma_work.cuh has all four
     int32 total;
 };
 
@@ -92,7 +99,8 @@ ATTNSMITH_HOST_DEVICE constexpr WgmmaShared wgmma_shared(const WgmmaShape& shape
     s.k = wgmma_panels(shape.head_dim_qk) * s.q_panel;
     s.v = s.k + shape.stages * s.k_stage;
     s.work = s.v + shape.stages * s.v_stage;
-    s.rows = s.work + kWgmmaWorkSlots * kWgmmaWorkBytes;
+    s.sorted = s.work + kWgmmaWorkSlots * kWgmmaWorkBytes;
+    s.rows = s.sorted + kWgmmaSorted * int32(sizeof(PackedTiles));
     s.barriers = s.rows + (shape.gather ? 2 * shape.tile_kv * 8 : 0);
     s.total = s.barriers + (2 + 2 * (shape.tile_q / kWgmmaRows) + 2 * kWgmmaWorkSlots + 4 * shape.stages) * 8;
     return s;

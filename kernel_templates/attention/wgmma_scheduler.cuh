@@ -17,8 +17,6 @@ struct WgmmaScheduler {
     const abi::WgmmaArguments& all;
     const WgmmaShared<Config>& shared;
     const int32 lane = threadIdx.x % 32;
-    // Of sequence `lane`, where packed tiles are sorted.
-    int32 tiles_before = 0, its_tiles = 0;
 
     __device__ uint32 stream_tiles() const {
         return all.sequence_tiles ? all.sequence_tiles : all.attention.tiles;
@@ -28,9 +26,11 @@ struct WgmmaScheduler {
         return Config::consumers * all.warpgroup_tokens * all.attention.group;
     }
 
-    __device__ bool is_sorted() const { return !all.sequence_tiles && all.attention.batch <= 32; }
+    __device__ bool is_sorted() const {
+        return !all.sequence_tiles && all.attention.batch <= abi::kWgmmaSorted;
+    }
 
-    __device__ void run() {
+    __device__ void run() const {
         if (is_sorted()) sort_sequences();
         uint32 draw = blockIdx.x;
         bool second = false;  // of two
@@ -53,29 +53,33 @@ struct WgmmaScheduler {
         }
     }
 
-    __device__ void sort_sequences() {
+    // A lane keeps what it finds of its sequence in shared memory: it has no register to spare.
+    __device__ void sort_sequences() const {
         const abi::AttentionArguments& args = all.attention;
         int32 keys = 0;
+        abi::PackedTiles mine{0, 0};
         if (lane < args.batch) {
             uint32 ignored = 0;
             const Sequence sequence = load_sequence<Config>(args, lane, ignored);
             keys = sequence.kv_len;
-            its_tiles = (sequence.rows(args) + tile_rows() - 1) / tile_rows();
+            mine.count = int32((uint32(sequence.rows(args)) + tile_rows() - 1) / tile_rows());
         }
 #pragma unroll 1
         for (int32 other = 0; other < args.batch; ++other) {
             const int32 its_keys = __shfl_sync(0xffffffffu, keys, other);
-            const int32 tiles = __shfl_sync(0xffffffffu, its_tiles, other);
-            if (its_keys > keys || (its_keys == keys && other < lane)) tiles_before += tiles;
+            const int32 tiles = __shfl_sync(0xffffffffu, mine.count, other);
+            if (its_keys > keys || (its_keys == keys && other < lane)) mine.before += tiles;
         }
+        shared.sorted(lane) = mine;
     }
 
     __device__ TilePlace sorted_tile(int32 tile) const {
-        const uint32 owners = __ballot_sync(0xffffffffu, uint32(tile - tiles_before) < uint32(its_tiles));
+        const abi::PackedTiles mine = shared.sorted(lane);
+        const uint32 owners = __ballot_sync(0xffffffffu, uint32(tile - mine.before) < uint32(mine.count));
         if (owners == 0) return {};
         const int32 owner = __ffs(owners) - 1;
-        return {owner, __shfl_sync(0xffffffffu, tile - tiles_before, owner),
-                __shfl_sync(0xffffffffu, its_tiles, owner)};
+        return {owner, __shfl_sync(0xffffffffu, tile - mine.before, owner),
+                __shfl_sync(0xffffffffu, mine.count, owner)};
     }
 
     // The first draw is the CTA's own; the others go to whoever asks first.

@@ -68,6 +68,9 @@ struct WgmmaShared {
     __device__ Work& work(uint32 slot) const {
         return *reinterpret_cast<Work*>(memory + kLayout.work + slot * abi::kWgmmaWorkBytes);
     }
+    __device__ abi::PackedTiles& sorted(uint32 sequence) const {
+        return reinterpret_cast<abi::PackedTiles*>(memory + kLayout.sorted)[sequence];
+    }
     __device__ uint32 q(uint32 warpgroup) const {
         return base + kLayout.q + warpgroup * (abi::kWgmmaRows * abi::kWgmmaPanel * 2);
     }
