@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <utility>
 #include <vector>
 
 #include "abi/attention_wgmma.h"
@@ -18,24 +19,34 @@ using planner::KernelConfig;
 std::string_view element_type(DType dtype) { return dtype == DType::f16 ? "f16" : "bf16"; }
 std::string_view index_type(DType dtype) { return dtype == DType::i64 ? "int64" : "int32"; }
 
+using Constants = std::vector<std::pair<std::string, std::string>>;
+
+struct Config {
+    std::string text;
+    Constants constants;
+};
+
 class ConfigStruct {
   public:
     void type(std::string_view name, std::string_view type) {
         text_ += fmt::format("    using {} = {};\n", name, type);
+        constants_.emplace_back(name, type);
     }
-    void constant(std::string_view name, int value) {
-        text_ += fmt::format("    static constexpr int {} = {};\n", name, value);
-    }
-    void flag(std::string_view name, bool value) {
-        text_ += fmt::format("    static constexpr bool {} = {};\n", name, value);
-    }
+    void constant(std::string_view name, int value) { add("int", name, fmt::format("{}", value)); }
+    void flag(std::string_view name, bool value) { add("bool", name, fmt::format("{}", value)); }
     void line(std::string_view line) { text_ += fmt::format("    {}\n", line); }
-    std::string text(const std::string& functions = {}) const {
-        return "struct Config {\n" + text_ + functions + "};\n";
+    Config written(const std::string& functions = {}) const {
+        return {"struct Config {\n" + text_ + functions + "};\n", constants_};
     }
 
   private:
+    void add(std::string_view type, std::string_view name, const std::string& value) {
+        text_ += fmt::format("    static constexpr {} {} = {};\n", type, name, value);
+        constants_.emplace_back(name, value);
+    }
+
     std::string text_;
+    Constants constants_;
 };
 
 ConfigStruct common_attention_config(const KernelConfig& kernel) {
@@ -54,14 +65,14 @@ ConfigStruct common_attention_config(const KernelConfig& kernel) {
     return config;
 }
 
-std::string attention_mma_config(const KernelConfig& kernel) {
+Config attention_mma_config(const KernelConfig& kernel) {
     ConfigStruct config = common_attention_config(kernel);
     config.constant("warps_q", kernel.warps_q);
     config.constant("warps_kv", kernel.warps_kv);
     config.constant("alignment", kernel.alignment);
     config.line("static constexpr abi::AttentionShape shape{head_dim_qk, head_dim_vo, tile_q,   tile_kv,");
     config.line("                                           stages,      warps_q,     warps_kv, paged};");
-    return config.text();
+    return config.written();
 }
 
 // A member function that issues all of a product's wgmma.mma_async m64nNk16, each for 16 more columns of A:
@@ -126,7 +137,7 @@ std::string wgmma_function(const Product& product) {
         a_in_registers ? fmt::format("const uint32 (&a)[{}][4]", steps) : "uint32 a", text, d, a);
 }
 
-std::string attention_wgmma_config(const KernelConfig& kernel) {
+Config attention_wgmma_config(const KernelConfig& kernel) {
     const planner::WarpgroupRegisters registers = planner::warpgroup_registers(kernel);
     ConfigStruct config = common_attention_config(kernel);
     config.constant("consumers", kernel.tile_q / abi::kWgmmaRows);
@@ -148,10 +159,10 @@ std::string attention_wgmma_config(const KernelConfig& kernel) {
                    .transposed = true,
                    .accumulate = true};
     for (int key = 0; key < kernel.tile_kv; key += 16) values.b_steps.push_back(key * abi::kWgmmaPanel * 2);
-    return config.text(wgmma_function(queries) + wgmma_function(values));
+    return config.written(wgmma_function(queries) + wgmma_function(values));
 }
 
-std::string merge_config(const KernelConfig& kernel) {
+Config merge_config(const KernelConfig& kernel) {
     ConfigStruct config;
     config.type("Element", element_type(kernel.dtype));
     config.type("Index", index_type(kernel.index_dtype));
@@ -159,21 +170,21 @@ std::string merge_config(const KernelConfig& kernel) {
     config.constant("tile_q", kernel.tile_q);
     config.constant("alignment", kernel.alignment);
     config.flag("paged", kernel.paged);
-    return config.text();
+    return config.written();
 }
 
-std::string merge_states_config(const KernelConfig& kernel) {
+Config merge_states_config(const KernelConfig& kernel) {
     ConfigStruct config;
     config.type("Element", element_type(kernel.dtype));
     config.constant("head_dim_vo", kernel.head_dim_vo);
     config.constant("tile_q", kernel.tile_q);
     config.constant("threads", kernel.threads());
     config.constant("alignment", kernel.alignment);
-    return config.text();
+    return config.written();
 }
 
 struct Template {
-    std::string config;
+    Config config;
     std::string arguments;     // the parameter's type, of abi/
     std::string shared_bytes;  // an expression
 };
@@ -198,7 +209,7 @@ Template template_of(const KernelConfig& kernel) {
 
 TranslationUnit specialise(const KernelConfig& kernel, const SpecialiseOptions& options) {
     const std::string_view family = planner::to_string(kernel.family);
-    const Template parts = template_of(kernel);
+    Template parts = template_of(kernel);
     TranslationUnit unit;
     unit.entry = fmt::format("attnsmith_{}", family);
     unit.program.name = unit.entry + ".cu";
@@ -212,10 +223,11 @@ TranslationUnit specialise(const KernelConfig& kernel, const SpecialiseOptions& 
         "    attnsmith::{family}<attnsmith::Config>(arguments);\n"
         "}}\n\n"
         "extern \"C\" __device__ unsigned {symbol} = {shared_bytes};\n",
-        fmt::arg("name", kernel.name()), fmt::arg("family", family), fmt::arg("config", parts.config),
+        fmt::arg("name", kernel.name()), fmt::arg("family", family), fmt::arg("config", parts.config.text),
         fmt::arg("arguments", parts.arguments), fmt::arg("threads", kernel.threads()),
         fmt::arg("ctas", kernel.ctas_per_sm), fmt::arg("entry", unit.entry),
         fmt::arg("symbol", kSharedBytesSymbol), fmt::arg("shared_bytes", parts.shared_bytes));
+    unit.constants = std::move(parts.config.constants);
     unit.program.headers = reachable_headers(unit.program.source);
     unit.program.options = {"--std=c++20", "--ptxas-options=-v"};
     if (options.line_info) unit.program.options.push_back("-lineinfo");

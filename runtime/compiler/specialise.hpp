@@ -3,6 +3,8 @@
 #pragma once
 
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "compiler/nvrtc.hpp"
 #include "planner/kernel_config.hpp"
@@ -12,6 +14,8 @@ namespace attnsmith::compiler {
 struct TranslationUnit {
     Program program;
     std::string entry;  // the kernel's symbol
+    // What the source's Config says, by name: of two kernels of a family, what tells them apart.
+    std::vector<std::pair<std::string, std::string>> constants;
 };
 
 // The exported variable that holds the kernel's dynamic shared memory in bytes.

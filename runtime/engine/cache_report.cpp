@@ -39,26 +39,6 @@ std::int64_t age_seconds(system_clock::time_point time) {
     return std::chrono::duration_cast<std::chrono::seconds>(system_clock::now() - time).count();
 }
 
-Json directories_json(const cache::Options& options) {
-    Json json = Json::array({options.directory});
-    for (const std::string& layer : options.read_only_layers) json.push_back(layer);
-    return json;
-}
-
-Json entry_json(const KernelEntry& kernel) {
-    const cache::ListedEntry& entry = kernel.entry;
-    return {{"key", entry.key.hex()},
-            {"toolchain", entry.version.to_string()},
-            {"name", kernel.name},
-            {"sm", kernel.sm},
-            {"target", kernel.target},
-            {"bytes", entry.bytes},
-            {"modified", utc_text(entry.modified)},
-            {"age_s", age_seconds(entry.modified)},
-            {"layer", entry.layer},
-            {"path", entry.path}};
-}
-
 Json run_ls(const cache::Store& store) { return ls_json(store, list_kernels(store)); }
 
 Json run_stat(const cache::Store& store) { return stat_json(store.stat()); }
@@ -80,6 +60,26 @@ constexpr Operation kOperations[] = {
     {"ls", run_ls}, {"stat", run_stat}, {"verify", run_verify}, {"clear", run_clear}};
 
 }  // namespace
+
+Json directories_json(const cache::Options& options) {
+    Json json = Json::array({options.directory});
+    for (const std::string& layer : options.read_only_layers) json.push_back(layer);
+    return json;
+}
+
+Json entry_json(const KernelEntry& kernel) {
+    const cache::ListedEntry& entry = kernel.entry;
+    return {{"key", entry.key.hex()},
+            {"toolchain", entry.version.to_string()},
+            {"name", kernel.name},
+            {"sm", kernel.sm},
+            {"target", kernel.target},
+            {"bytes", entry.bytes},
+            {"modified", utc_text(entry.modified)},
+            {"age_s", age_seconds(entry.modified)},
+            {"layer", entry.layer},
+            {"path", entry.path}};
+}
 
 std::vector<KernelEntry> list_kernels(const cache::Store& store) {
     std::vector<KernelEntry> kernels;

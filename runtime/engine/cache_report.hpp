@@ -26,6 +26,8 @@ std::vector<KernelEntry> list_kernels(const cache::Store& store);
 // something else.
 void require_directories(const Settings& settings, std::string_view field);
 
+nlohmann::ordered_json directories_json(const cache::Options& options);
+nlohmann::ordered_json entry_json(const KernelEntry& kernel);
 nlohmann::ordered_json ls_json(const cache::Store& store, const std::vector<KernelEntry>& kernels);
 nlohmann::ordered_json stat_json(const cache::Statistics& statistics);
 nlohmann::ordered_json verify_json(const cache::VerifyReport& report, const std::string& directory);

@@ -129,11 +129,11 @@ KernelSource Cubins::source_of(const planner::KernelConfig& kernel) const {
     hasher.add("entry format", std::int64_t{cache::kEntryFormat});
     hasher.add("target", program.target);
     for (const std::string& option : program.options) hasher.add("option", option);
+    // They are in the source, too: here they tell people what differs between two kernels.
+    for (const auto& [name, value] : source.unit.constants) hasher.add("constant " + name, value);
     hasher.add("source", program.source);
-    for (const compiler::Header& header : program.headers) {
-        hasher.add("header name", header.name);
-        hasher.add("header text", header.text);
-    }
+    for (const compiler::Header& header : program.headers)
+        hasher.add(fmt::format("header {}", header.name), header.text);
     source.key = hasher.digest();
     source.fields_json = hasher.fields_json();
     return source;

@@ -2,7 +2,7 @@
 
 import pathlib
 
-from support import CliTest, main
+from support import SMALL, CliTest, main
 
 
 class Cache(CliTest):
@@ -44,6 +44,35 @@ class Cache(CliTest):
         cleared = self.assert_ok(self.cache("clear", "--yes", "--json")).json()
         self.assertEqual((cleared["entries"], cleared["bytes"]), (total, stat["bytes"]))
         self.assertEqual(self.cache("ls", "--json").json()["entries"], [])
+
+    def test_explain(self):
+        self.prewarm_small("kernels")
+        listed = self.cache("ls", "--json").json()["entries"]
+        one = self.assert_ok(self.cache("explain", "--key", listed[0]["key"], "--json")).json()
+        self.assertEqual(one["schema"], "attnsmith.cache-explain/1")
+        kernel, = one["kernels"]
+        self.assertEqual((kernel["key"], kernel["name"], kernel["state"]), (listed[0]["key"], listed[0]["name"], "hit"))
+        self.assertIn({"label": "target", "value": listed[0]["target"]}, kernel["fields"])
+        self.assertIn("constant head_dim_vo", self.assert_ok(self.cache("explain", "--key", listed[0]["key"])).out)
+
+        there = self.assert_ok(self.cache("explain", *SMALL, "--sm", "90", "--json")).json()["kernels"]
+        self.assertEqual({kernel["key"] for kernel in there}, {entry["key"] for entry in listed})
+        self.assertEqual({kernel["state"] for kernel in there}, {"hit"})
+        missed = self.assert_ok(self.cache("explain", *SMALL, "--sm", "90", "--dtype", "fp16", "--json")).json()["kernels"]
+        for kernel in missed:
+            self.assertEqual((kernel["state"], kernel["entries"]), ("miss", []))
+            found = {one["label"]: (one["here"], one["there"]) for one in kernel["nearest"]["differences"]}
+            self.assertEqual(found["constant Element"], ("f16", "bf16"))
+        text = self.assert_ok(self.cache("explain", *SMALL, "--sm", "90", "--dtype", "fp16")).out
+        self.assertRegex(text, r"constant Element +f16 +bf16")
+
+    def test_explain_without_an_entry(self):
+        self.assertIn("no entry to compare with", self.assert_ok(self.cache("explain", *SMALL, "--sm", "90")).out)
+        self.assert_refused(self.cache("explain", "--key", "12"), "key", "32 hexadecimal digits")
+        self.assert_failed(self.cache("explain", "--key", "0" * 32), "no entry has the key")
+        self.assert_refused(self.cache("explain"), "--key")
+        self.assert_refused(self.cache("explain", "--key", "0" * 32, *SMALL), "one of the two")
+        self.assertFalse((self.folder / "kernels").exists())
 
     def test_verify_finds_a_flipped_byte(self):
         report = self.prewarm_small("kernels")

@@ -136,7 +136,7 @@ Command& add_one(Command& parent, const char* name, const char* summary, const s
 
 void add_cache(Command& parent) {
     const std::string directories = kDirectories;
-    Command& cache = parent.add_command("cache", "List, measure, verify or clear the kernel cache",
+    Command& cache = parent.add_command("cache", "List, explain, measure, verify or clear the kernel cache",
                                         directories + "Example:\n  attnsmith cache ls --cache kernels");
     add_one(cache, "ls", "List the kernels in the cache",
             directories + "Example:\n  attnsmith cache ls --cache kernels --json", run_ls);
@@ -149,6 +149,7 @@ void add_cache(Command& parent) {
     add_one(cache, "clear", "Delete everything in the writable directory",
             directories + "Example:\n  attnsmith cache clear --cache kernels --yes", run_clear)
         .add_switch("yes", "really delete");
+    add_explain(cache);
 }
 
 }  // namespace attnsmith::cli

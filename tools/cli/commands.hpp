@@ -12,5 +12,6 @@ void add_doctor(Command& parent);
 void add_bench(Command& parent);
 void add_tune(Command& parent);
 void add_cache(Command& parent);
+void add_explain(Command& cache);
 
 }  // namespace attnsmith::cli

@@ -1,0 +1,50 @@
+// Why a kernel is in the cache or not: the labelled fields of its key, and which of them the nearest entry
+// has otherwise.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/cache_report.hpp"
+#include "engine/cubins.hpp"
+
+namespace attnsmith::engine {
+
+// One of what went into a key, in words: a long value as its length and digest.
+struct KeyField {
+    std::string label, value;
+
+    bool operator==(const KeyField&) const = default;
+};
+
+// Empty where that side has no such field.
+struct FieldDifference {
+    std::string label, here, there;
+};
+
+struct NearestEntry {
+    KernelEntry kernel;
+    std::vector<FieldDifference> differences;
+};
+
+struct Explanation {
+    std::string name;
+    int sm = 0;
+    cache::Digest key;
+    std::vector<KeyField> fields;
+    std::vector<KernelEntry> entries;     // of the key, as they were listed; none: a miss
+    std::optional<NearestEntry> nearest;  // of a miss, the entry that shares the most fields
+};
+
+// `stored` is what list_kernels() gives.
+Explanation explain(const KernelSource& source, std::span<const KernelEntry> stored);
+// Nothing where no entry has the key: a digest alone does not say what it is of.
+std::optional<Explanation> explain(const cache::Digest& key, std::span<const KernelEntry> stored);
+
+// Schema attnsmith.cache-explain/1.
+nlohmann::ordered_json explain_json(const cache::Store& store, std::span<const Explanation> explanations);
+
+}  // namespace attnsmith::engine

@@ -1,0 +1,133 @@
+// attnsmith cache explain: what the keys of kernels are made of, and why there is a hit or a miss.
+#include <fmt/format.h>
+
+#include "cli/asked.hpp"
+#include "cli/commands.hpp"
+#include "cli/gpu.hpp"
+#include "cli/output.hpp"
+#include "cli/refused.hpp"
+#include "engine/explain.hpp"
+#include "engine/kernel_sets.hpp"
+#include "engine/runtime_impl.hpp"
+#include "problem/vocabulary.hpp"
+
+namespace attnsmith::cli {
+namespace {
+
+using engine::Explanation;
+using engine::KernelEntry;
+
+constexpr const char* kDetails =
+    "With --key, the entry of that key (`attnsmith cache ls` lists them): the labelled fields that went "
+    "into\n"
+    "it. With a request or a model, every kernel that planning could choose: its key, whether it is there,\n"
+    "and for a miss what the nearest entry has otherwise. Compiles nothing; needs no GPU where --sm is "
+    "given.\n"
+    "Exits 1 when there is no entry of that key, or a part of a model is not supported.\n\n"
+    "Examples:\n"
+    "  attnsmith cache explain --head-dim 128 --q-heads 32 --kv-heads 8 --mask causal --sm 90\n"
+    "  attnsmith cache explain --model config.json --sm 80,90 --json";
+
+std::string entry_text(const KernelEntry& kernel) {
+    return fmt::format("{}, {}, NVRTC {}", printable(kernel.entry.path), human_bytes(kernel.entry.bytes),
+                       kernel.entry.version.to_string());
+}
+
+std::string or_none(const std::string& value) { return value.empty() ? "none" : printable(value); }
+
+std::string text_of(const Explanation& one) {
+    std::string text = fmt::format("{} sm {}\n  {}  {}\n", printable(one.name), one.sm, one.key.hex(),
+                                   one.entries.empty() ? "miss" : "hit");
+    for (const KernelEntry& kernel : one.entries) text += fmt::format("  {}\n", entry_text(kernel));
+    if (one.nearest) {
+        const KernelEntry& nearest = one.nearest->kernel;
+        text += fmt::format("  nearest: {}, {}\n  {}\n", printable(nearest.name), nearest.entry.key.hex(),
+                            entry_text(nearest));
+        Table table("<<<");
+        table.add({"field", "here", "there"});
+        for (const auto& [label, here, there] : one.nearest->differences)
+            table.add({printable(label), or_none(here), or_none(there)});
+        return text + table.text("    ");
+    }
+    if (one.entries.empty()) return text + "  there is no entry to compare with\n";
+    return text;
+}
+
+std::string fields_text(const Explanation& one) {
+    Table table("<<");
+    for (const auto& [label, value] : one.fields) table.add({printable(label), printable(value)});
+    return table.text("    ");
+}
+
+int explain_key(const Command& command, const cache::Store& store) {
+    const std::string text = *command.text("key");
+    const auto key = cache::Digest::parse(text);
+    if (!key)
+        throw InvalidRequest("key", problem::quote(text),
+                             "32 hexadecimal digits, as `attnsmith cache ls` prints");
+    const auto one = engine::explain(*key, engine::list_kernels(store));
+    if (!one) {
+        print_error(
+            fmt::format("no entry has the key {}; `attnsmith cache ls` lists those that there are", text));
+        return kFailure;
+    }
+    if (command.has("json")) {
+        print_json(engine::explain_json(store, {&*one, 1}));
+    } else {
+        print(text_of(*one) + fields_text(*one));
+    }
+    return kSuccess;
+}
+
+int explain_request(const Command& command, Runtime& runtime, const cache::Store& store) {
+    const Asked asked = read_asked(command);
+    std::vector<AttentionSpec> specs;
+    for (const ModelAttention& attention : asked.attentions) specs.push_back(attention.request.spec);
+    std::vector<PrewarmRefusal> not_served;
+    const auto kernels =
+        engine::kernels_of(specs, sms_or_present(asked.sms), runtime.impl().tuning, not_served);
+    const std::vector<KernelEntry> stored = engine::list_kernels(store);
+    std::vector<Explanation> explanations;
+    for (const planner::KernelConfig& kernel : kernels)
+        explanations.push_back(engine::explain(runtime.impl().cubins.source_of(kernel), stored));
+    std::vector<Refused> refused = refused_parts(asked.unsupported);
+    for (const PrewarmRefusal& one : not_served)
+        refused.push_back({name_of(asked.attentions[one.spec]), one.reason, one.sm});
+    if (command.has("json")) {
+        nlohmann::ordered_json json = engine::explain_json(store, explanations);
+        json["unsupported"] = to_json(refused);
+        print_json(json);
+    } else {
+        for (const Explanation& one : explanations) print(text_of(one));
+        print(list_text(refused));
+    }
+    if (refused.empty()) return kSuccess;
+    print_error(summary_of(refused));
+    return kFailure;
+}
+
+int run_explain(const Command& command) {
+    if (command.has("key") == has_request(command))
+        throw BadUsage("explain takes a --key, or a request: one of the two");
+    RuntimeOptions options = runtime_options(command);
+    const engine::Settings settings = engine::settle(options);
+    engine::require_directories(settings, command.has("cache") ? "cache" : "ATTNSMITH_CACHE_DIR");
+    Runtime runtime(options);
+    const cache::Store& store = runtime.impl().cubins.store();
+    return command.has("key") ? explain_key(command, store) : explain_request(command, runtime, store);
+}
+
+}  // namespace
+
+void add_explain(Command& cache) {
+    Command& command = cache.add_command(
+        "explain", "Say what a kernel's key is made of, and why it is a hit or a miss", kDetails);
+    command.add_value("key", "HEX", "the key of an entry");
+    command.add_switch("json", "print JSON");
+    add_cache_flag(command);
+    add_tuning_flag(command);
+    add_request_flags(command);
+    command.on_run(run_explain);
+}
+
+}  // namespace attnsmith::cli
