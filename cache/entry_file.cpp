@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <new>
 #include <tuple>
+#include <utility>
 
 namespace attnsmith::cache {
 namespace {
@@ -33,19 +34,19 @@ void find_entries_of_shard(FileSystem& files, const Path& shard, FoundEntries& f
 Status no_cache_directory() { return Status::recoverable_error(ENOENT, {}, "no cache directory is set"); }
 
 Result<EntryFile> read_entry_file(FileSystem& files, const Path& path) {
-    const Result<std::unique_ptr<File>> file = files.open_for_reading(path);
+    Result<std::unique_ptr<File>> file = files.open_for_reading(path);
     if (!file) return file.status();
     const Result<FileInfo> info = (*file)->stat();
     if (!info) return info.status();
     if (info->kind != FileKind::regular) {
         return Status::recoverable_error(EINVAL, path.full(), "not a regular file");
     }
-    EntryFile read{.bytes = nullptr, .size = 0, .info = *info};
+    EntryFile read{.bytes = nullptr, .size = 0, .info = *info, .file = std::move(file).value()};
     if (info->bytes > kMaxEntryBytes) return read;
 
     read.bytes.reset(new (std::nothrow) std::byte[info->bytes]);
     if (read.bytes == nullptr) return Status::from_errno(ENOMEM, "read", path.full());
-    const Result<std::size_t> size = read_fully(**file, std::span(read.bytes.get(), info->bytes));
+    const Result<std::size_t> size = read_fully(*read.file, std::span(read.bytes.get(), info->bytes));
     if (!size) return size.status();
     read.size = *size;
     return read;

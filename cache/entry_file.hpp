@@ -19,6 +19,7 @@ struct EntryFile {
     std::unique_ptr<std::byte[]> bytes;
     std::size_t size = 0;  // 0 for a file over kMaxEntryBytes, which is not read
     FileInfo info;
+    std::unique_ptr<File> file;  // open: as long as it is, no other file can get this inode
 };
 
 // Fails with EINVAL for what is not a regular file, ELOOP for a symbolic link.

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <filesystem>
 #include <utility>
 
@@ -79,6 +80,14 @@ Result<Descriptor> open_directory_to_read(const Path& path) {
     return open_directory(path, path.relative, kDirectoryToRead);
 }
 
+// Takes back what the umask took away. Only the owner may; for others it is as it is.
+void set_exact_mode(const Descriptor& made, std::uint32_t mode) {
+    struct ::stat found;
+    if (::fstat(made.get(), &found) != 0 || found.st_uid != ::geteuid()) return;
+    const mode_t wanted = static_cast<mode_t>(mode) | (found.st_mode & S_ISGID);
+    if ((found.st_mode & 07777) != wanted) static_cast<void>(::fchmod(made.get(), wanted));
+}
+
 class DirectoryStream {
   public:
     explicit DirectoryStream(Descriptor descriptor) : stream_(::fdopendir(descriptor.get())) {
@@ -118,16 +127,32 @@ Status for_each_name(const Path& path, Visit visit) {
     return errno == 0 ? Status::success() : Status::from_errno(errno, "list", path.full());
 }
 
-int make_directory_with_parents(const std::filesystem::path& path, mode_t mode) {
-    if (::mkdir(path.c_str(), mode) == 0) return 0;
-    if (errno != ENOENT || !path.has_parent_path() || path.parent_path() == path) return errno;
-    const int error_number = make_directory_with_parents(path.parent_path(), mode);
-    if (error_number != 0 && error_number != EEXIST) return error_number;
-    return ::mkdir(path.c_str(), mode) == 0 ? 0 : errno;
+// Best effort: a parent that we may write to need not be one that we may read.
+void sync_parent(const std::filesystem::path& path) {
+    const std::string parent = path.has_parent_path() ? path.parent_path().string() : ".";
+    const Descriptor descriptor(
+        retry_interrupted([&] { return ::open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
+    if (descriptor.is_open()) retry_interrupted([&] { return ::fsync(descriptor.get()); });
 }
 
-bool has_no_directory_sync(int error_number) {
-    return error_number == EINVAL || error_number == EOPNOTSUPP || error_number == ENOSYS;
+int make_one_directory(const std::filesystem::path& path, mode_t mode) {
+    if (retry_interrupted([&] { return ::mkdir(path.c_str(), mode); }) != 0) return errno;
+    sync_parent(path);
+    return 0;
+}
+
+int make_directory_with_parents(const std::filesystem::path& path, mode_t mode) {
+    const int at_once = make_one_directory(path, mode);
+    if (at_once != ENOENT || !path.has_parent_path() || path.parent_path() == path) return at_once;
+    const int error_number = make_directory_with_parents(path.parent_path(), mode);
+    if (error_number != 0 && error_number != EEXIST) return error_number;
+    return make_one_directory(path, mode);
+}
+
+// For kernels, C libraries and file systems without renameat2.
+int link_and_unlink(int from_directory, const char* from, int to_directory, const char* to) {
+    if (::linkat(from_directory, from, to_directory, to, 0) != 0) return -1;
+    return ::unlinkat(from_directory, from, 0);
 }
 
 class PosixFileSystem final : public FileSystem {
@@ -142,13 +167,17 @@ class PosixFileSystem final : public FileSystem {
     Result<std::unique_ptr<File>> create_exclusively(const Path& path, std::uint32_t mode) override {
         Result<Descriptor> descriptor = open_file(path, O_WRONLY | O_CREAT | O_EXCL, mode);
         if (!descriptor) return descriptor.status();
+        set_exact_mode(*descriptor, mode);
         return make_posix_file(std::move(*descriptor), path.full());
     }
 
     Result<std::unique_ptr<File>> open_lock_file(const Path& path, std::uint32_t mode) override {
         // Open for writing, since NFS makes of flock a write lock of fcntl's.
-        return open_posix_lock_file(path.full(),
-                                    [&] { return open_file(path, O_RDWR | O_CREAT | O_NONBLOCK, mode); });
+        return open_posix_lock_file(path.full(), [&] {
+            Result<Descriptor> descriptor = open_file(path, O_RDWR | O_CREAT | O_NONBLOCK, mode);
+            if (descriptor.ok()) set_exact_mode(*descriptor, mode);
+            return descriptor;
+        });
     }
 
     Status rename(const Path& from, const Path& to) override {
@@ -156,35 +185,56 @@ class PosixFileSystem final : public FileSystem {
         if (!old_place) return old_place.status();
         Result<Place> new_place = open_parent(to);
         if (!new_place) return new_place.status();
-        if (::renameat(old_place->directory.get(), old_place->name.c_str(), new_place->directory.get(),
-                       new_place->name.c_str()) != 0) {
-            return Status::from_errno(errno, "rename to", to.full());
+        const int result = retry_interrupted([&] {
+            return ::renameat(old_place->directory.get(), old_place->name.c_str(), new_place->directory.get(),
+                              new_place->name.c_str());
+        });
+        return result == 0 ? Status::success() : Status::from_errno(errno, "rename to", to.full());
+    }
+
+    Status rename_if_free(const Path& from, const Path& to) override {
+        Result<Place> old_place = open_parent(from);
+        if (!old_place) return old_place.status();
+        Result<Place> new_place = open_parent(to);
+        if (!new_place) return new_place.status();
+        const int old_directory = old_place->directory.get();
+        const int new_directory = new_place->directory.get();
+        const char* const old_name = old_place->name.c_str();
+        const char* const new_name = new_place->name.c_str();
+        int result = retry_interrupted(
+            [&] { return ::renameat2(old_directory, old_name, new_directory, new_name, RENAME_NOREPLACE); });
+        if (result != 0 && (errno == EINVAL || errno == ENOSYS)) {
+            result = link_and_unlink(old_directory, old_name, new_directory, new_name);
         }
-        return Status::success();
+        return result == 0 ? Status::success() : Status::from_errno(errno, "rename to", to.full());
     }
 
     Status remove_file(const Path& path) override {
         Result<Place> place = open_parent(path);
         if (!place) return place.status();
-        if (::unlinkat(place->directory.get(), place->name.c_str(), 0) != 0) {
-            return Status::from_errno(errno, "remove", path.full());
-        }
-        return Status::success();
+        const int result =
+            retry_interrupted([&] { return ::unlinkat(place->directory.get(), place->name.c_str(), 0); });
+        return result == 0 ? Status::success() : Status::from_errno(errno, "remove", path.full());
     }
 
     Status make_directory(const Path& path, std::uint32_t mode) override {
         const int error_number = path.relative.empty() ? make_root(path, mode) : make_below_root(path, mode);
-        const bool is_there = error_number == 0 || error_number == EEXIST;
-        // Whatever is there may be a file or a link.
-        if (is_there) return open_directory(path, path.relative, kDirectoryStep).status();
-        return Status::from_errno(error_number, "create the directory", path.full());
+        if (error_number != 0 && error_number != EEXIST) {
+            return Status::from_errno(error_number, "create the directory", path.full());
+        }
+        if (error_number == EEXIST) {  // perhaps a file or a link
+            return open_directory(path, path.relative, kDirectoryStep).status();
+        }
+        const Result<Descriptor> made = open_directory(path, path.relative, kDirectoryToRead);
+        if (made.ok()) set_exact_mode(*made, mode);
+        return made.status();
     }
 
     Status sync_directory(const Path& path) override {
         Result<Descriptor> descriptor = open_directory_to_read(path);
         if (!descriptor) return descriptor.status();
         const int result = retry_interrupted([&] { return ::fsync(descriptor->get()); });
-        if (result == 0 || has_no_directory_sync(errno)) return Status::success();
+        if (result == 0 || has_no_sync(errno)) return Status::success();
         return Status::from_errno(errno, "sync the directory", path.full());
     }
 
@@ -199,7 +249,9 @@ class PosixFileSystem final : public FileSystem {
         std::vector<NamedFile> files;
         Status status = for_each_name(path, [&](int directory, const char* name) {
             struct ::stat found;
-            if (::fstatat(directory, name, &found, AT_SYMLINK_NOFOLLOW) == 0) {
+            const int result =
+                retry_interrupted([&] { return ::fstatat(directory, name, &found, AT_SYMLINK_NOFOLLOW); });
+            if (result == 0) {
                 files.push_back({name, file_info_of(found)});
             }
         });
@@ -210,14 +262,16 @@ class PosixFileSystem final : public FileSystem {
     Result<FileInfo> stat(const Path& path) override {
         struct ::stat found;
         if (path.relative.empty()) {
-            if (::stat(path.root.c_str(), &found) != 0) return Status::from_errno(errno, "stat", path.root);
+            const int result = retry_interrupted([&] { return ::stat(path.root.c_str(), &found); });
+            if (result != 0) return Status::from_errno(errno, "stat", path.root);
             return file_info_of(found);
         }
         Result<Place> place = open_parent(path);
         if (!place) return place.status();
-        if (::fstatat(place->directory.get(), place->name.c_str(), &found, AT_SYMLINK_NOFOLLOW) != 0) {
-            return Status::from_errno(errno, "stat", path.full());
-        }
+        const int result = retry_interrupted([&] {
+            return ::fstatat(place->directory.get(), place->name.c_str(), &found, AT_SYMLINK_NOFOLLOW);
+        });
+        if (result != 0) return Status::from_errno(errno, "stat", path.full());
         return file_info_of(found);
     }
 
@@ -243,7 +297,9 @@ class PosixFileSystem final : public FileSystem {
     static int make_below_root(const Path& path, std::uint32_t mode) {
         Result<Place> place = open_parent(path);
         if (!place) return place.status().error_number;
-        const int result = ::mkdirat(place->directory.get(), place->name.c_str(), static_cast<mode_t>(mode));
+        const int result = retry_interrupted([&] {
+            return ::mkdirat(place->directory.get(), place->name.c_str(), static_cast<mode_t>(mode));
+        });
         return result == 0 ? 0 : errno;
     }
 };

@@ -38,6 +38,8 @@ struct FileInfo {
     std::uint64_t allocated_bytes = 0;  // what it takes on the disk
     FileTime modified;
     std::uint32_t mode = 0;  // permission bits
+    std::uint32_t owner = 0;
+    std::uint32_t group = 0;
     std::uint64_t device = 0;
     std::uint64_t inode = 0;
 
@@ -59,14 +61,20 @@ class File {
     virtual Result<std::size_t> read_some(std::span<std::byte> buffer) = 0;
     // One write: how many bytes were taken, maybe fewer than given.
     virtual Result<std::size_t> write_some(std::span<const std::byte> bytes) = 0;
+    // One write at an offset, whatever was read or written before.
+    virtual Result<std::size_t> write_at(std::span<const std::byte> bytes, std::uint64_t offset) = 0;
+    // Sets the time of modification to now. Needs write permission to the file, not a file opened for
+    // writing.
+    virtual Status touch() = 0;
+    // Success where the file system has no such operation.
     virtual Status sync() = 0;
     // Closes and reports what the system held back until now (NFS, quotas). Idempotent.
     virtual Status close() = 0;
 
     // Takes the file's exclusive advisory lock, which the kernel drops with this process. EWOULDBLOCK when
-    // another open file holds it, in this process or another; ENOLCK, ENOSYS or EOPNOTSUPP on file systems
-    // without locks. A child made by fork neither keeps nor releases a lock of its parent. REQUIRES: opened
-    // by open_lock_file.
+    // another open file holds it, in this process or another; ENOLCK, ENOSYS, EOPNOTSUPP or EINVAL on file
+    // systems without locks. A child made by fork neither keeps nor releases a lock of its parent. REQUIRES:
+    // opened by open_lock_file.
     virtual Status try_lock() = 0;
 };
 
@@ -75,15 +83,21 @@ class FileSystem {
     virtual ~FileSystem() = default;
 
     virtual Result<std::unique_ptr<File>> open_for_reading(const Path& path) = 0;
+    // What these two and make_directory() make has exactly the mode given, whatever the umask: a directory
+    // that a group shares must not depend on each member's. A directory keeps the set-group-ID bit of its
+    // parent.
     // Fails with EEXIST if there is anything of that name.
     virtual Result<std::unique_ptr<File>> create_exclusively(const Path& path, std::uint32_t mode) = 0;
     virtual Result<std::unique_ptr<File>> open_lock_file(const Path& path, std::uint32_t mode) = 0;
 
     // Both paths have the same root. Replaces `to` atomically.
     virtual Status rename(const Path& from, const Path& to) = 0;
+    // Fails with EEXIST if there is anything named `to`.
+    virtual Status rename_if_free(const Path& from, const Path& to) = 0;
     virtual Status remove_file(const Path& path) = 0;
 
-    // Success if the directory is there already. For a root, missing parents are made too.
+    // Success if the directory is there already. For a root, missing parents are made too, and what is made
+    // is synced into its parent.
     virtual Status make_directory(const Path& path, std::uint32_t mode) = 0;
     // Makes renames in the directory durable; success where the file system has no such operation.
     virtual Status sync_directory(const Path& path) = 0;

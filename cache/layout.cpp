@@ -17,6 +17,8 @@ constexpr std::string_view kEntrySuffix = ".entry";
 constexpr std::string_view kStagingSuffix = ".staging";
 constexpr std::string_view kQuarantineSuffix = ".broken";
 constexpr std::string_view kLockSuffix = ".lock";
+constexpr std::string_view kCountersSuffix = ".counters";
+constexpr std::size_t kSlotDigits = 2;
 
 bool is_lower_hex(std::string_view text, std::size_t digits) {
     return text.size() == digits && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
@@ -71,6 +73,10 @@ std::string entry_path(const EntryName& name) { return in_directory(shard_name(n
 
 std::string lock_path(const Digest& key) { return in_directory(kLocksDirectory, lock_name(key)); }
 
+std::string counters_path(unsigned slot) {
+    return in_directory(kCountersDirectory, fmt::format("{:02x}{}", slot, kCountersSuffix));
+}
+
 bool is_shard_name(std::string_view name) { return is_lower_hex(name, kShardDigits); }
 
 std::optional<EntryName> parse_entry_name(std::string_view shard, std::string_view file_name) {
@@ -89,7 +95,12 @@ bool is_quarantine_name(std::string_view file_name) {
 }
 
 bool is_lock_name(std::string_view file_name) {
+    if (in_directory(kLocksDirectory, file_name) == kEvictorLock) return true;
     return remove_suffix(file_name, kLockSuffix) && Digest::parse(file_name).has_value();
+}
+
+bool is_counters_name(std::string_view file_name) {
+    return remove_suffix(file_name, kCountersSuffix) && is_lower_hex(file_name, kSlotDigits);
 }
 
 std::uint64_t unique_token() {

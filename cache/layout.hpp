@@ -15,6 +15,8 @@ namespace attnsmith::cache::layout {
 inline constexpr std::string_view kStagingDirectory = "staging";
 inline constexpr std::string_view kQuarantineDirectory = "quarantine";
 inline constexpr std::string_view kLocksDirectory = "locks";
+inline constexpr std::string_view kEvictorLock = "locks/evictor.lock";
+inline constexpr std::string_view kCountersDirectory = "counters";
 
 struct EntryName {
     Digest key;
@@ -30,6 +32,7 @@ std::string lock_name(const Digest& key);
 // Relative to the cache directory.
 std::string entry_path(const EntryName& name);
 std::string lock_path(const Digest& key);
+std::string counters_path(unsigned slot);
 std::string in_directory(std::string_view directory, std::string_view file_name);
 
 bool is_shard_name(std::string_view name);
@@ -38,6 +41,7 @@ std::optional<EntryName> parse_entry_name(std::string_view shard, std::string_vi
 bool is_staging_name(std::string_view file_name);
 bool is_quarantine_name(std::string_view file_name);
 bool is_lock_name(std::string_view file_name);
+bool is_counters_name(std::string_view file_name);
 
 // Differs between calls, threads and processes (also after fork).
 std::uint64_t unique_token();

@@ -1,24 +1,20 @@
-// What people ask of a whole cache: Store's list, stat, verify and clear.
+// What people ask of a whole cache: Store's list, stat, verify, gc and clear.
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <memory>
 #include <tuple>
+#include <utility>
 
 #include "cache/entry_file.hpp"
 #include "cache/layout.hpp"
+#include "cache/leftovers.hpp"
 #include "cache/store.hpp"
 
 namespace attnsmith::cache {
 namespace {
-
-// Far above any publish: whoever made it is dead.
-constexpr auto kStagingIsStaleAfter = std::chrono::hours(1);
-
-Path path_in(const std::string& root, std::string_view directory, const std::string& name) {
-    return {root, layout::in_directory(directory, name)};
-}
 
 std::uint64_t count_named(FileSystem& files, const std::string& root, std::string_view directory,
                           bool (*is_ours)(std::string_view)) {
@@ -43,12 +39,25 @@ std::string read_metadata(FileSystem& files, const Path& path) {
     return size && *size == metadata.size() ? metadata : std::string();
 }
 
+std::string why_not_trusted(FileSystem& files, const std::string& root, Trust trust) {
+    const Result<FileInfo> info = files.stat({root, {}});
+    return info.ok() ? reason_for_distrust(*info, trust).value_or("") : std::string();
+}
+
+// Not by find_entries(): what is only counted needs neither paths nor an order, and it is half of the time.
 LayerStatistics measure_layer(FileSystem& files, const std::string& root) {
-    LayerStatistics statistics{.directory = root};
-    for (const FoundEntry& found : find_entries(files, root).entries) {
-        if (found.info.kind != FileKind::regular) continue;
-        ++statistics.entries;
-        statistics.bytes += found.info.bytes;
+    LayerStatistics statistics;
+    statistics.directory = root;
+    const Result<std::vector<std::string>> names = files.list_names({root, {}});
+    if (!names) return statistics;
+    for (const std::string& shard : *names) {
+        if (!layout::is_shard_name(shard)) continue;
+        for (const NamedFile& file : list_files_if_any(files, {root, shard})) {
+            if (file.info.kind != FileKind::regular || !layout::parse_entry_name(shard, file.name)) continue;
+            ++statistics.entries;
+            statistics.bytes += file.info.bytes;
+            statistics.allocated_bytes += file.info.allocated_bytes;
+        }
     }
     return statistics;
 }
@@ -59,20 +68,26 @@ struct Examination {
     Verdict verdict;
     std::string reason;
     FileInfo info;  // of the file that was read
+    std::unique_ptr<File>
+        file;  // that file, open, so that nothing else gets its inode; null if there is none
 };
 
 Examination examine(FileSystem& files, const FoundEntry& found) {
-    if (found.info.kind != FileKind::regular) return {Verdict::broken, "not a regular file", found.info};
-    const Result<EntryFile> file = read_entry_file(files, found.path);
+    if (found.info.kind != FileKind::regular) {
+        return {Verdict::broken, "not a regular file", found.info, nullptr};
+    }
+    Result<EntryFile> file = read_entry_file(files, found.path);
     if (!file) {
         // Gone: evicted or cleared since it was listed.
         const bool gone = file.status().error_number == ENOENT;
-        return {gone ? Verdict::gone : Verdict::unreadable, file.status().message, found.info};
+        return {gone ? Verdict::gone : Verdict::unreadable, file.status().message, found.info, nullptr};
     }
     const DecodeResult result = check_entry_file(*file, found.name);
     const auto* failure = std::get_if<DecodeFailure>(&result);
-    if (failure == nullptr) return {Verdict::sound, {}, file->info};
-    return {failure->broken() ? Verdict::broken : Verdict::of_another_format, failure->reason, file->info};
+    const Verdict verdict = failure == nullptr  ? Verdict::sound
+                            : failure->broken() ? Verdict::broken
+                                                : Verdict::of_another_format;
+    return {verdict, failure == nullptr ? std::string() : failure->reason, file->info, std::move(file->file)};
 }
 
 std::string describe(const Result<bool>& moved_to_quarantine) {
@@ -84,71 +99,12 @@ bool list_order(const ListedEntry& a, const ListedEntry& b) {
     return std::tie(a.key, b.version, a.layer) < std::tie(b.key, a.version, b.layer);
 }
 
-// Removes files and keeps the account.
-class Remover {
-  public:
-    Remover(FileSystem& files, ClearReport& report) : files_(files), report_(report) {}
-
-    // Gone already is as good, but not counted.
-    bool remove(const Path& path, std::uint64_t bytes) {
-        Status status = files_.remove_file(path);
-        if (status.ok()) {
-            report_.bytes += bytes;
-            return true;
-        }
-        if (status.error_number != ENOENT) note_failure(std::move(status));
-        return false;
-    }
-
-    void note_failure(Status status) {
-        if (report_.status.ok()) report_.status = std::move(status);
-    }
-
-  private:
-    FileSystem& files_;
-    ClearReport& report_;
-};
-
-std::uint64_t remove_stale_staging_files(FileSystem& files, const std::string& root, Remover& remover) {
-    const FileTime oldest_live = std::chrono::system_clock::now() - kStagingIsStaleAfter;
-    std::uint64_t removed = 0;
-    for (const NamedFile& file : list_files_if_any(files, {root, std::string(layout::kStagingDirectory)})) {
-        if (!layout::is_staging_name(file.name) || file.info.modified >= oldest_live) continue;
-        removed +=
-            remover.remove(path_in(root, layout::kStagingDirectory, file.name), file.info.bytes) ? 1 : 0;
-    }
-    return removed;
-}
-
-std::uint64_t remove_quarantined(FileSystem& files, const std::string& root, Remover& remover) {
-    std::uint64_t removed = 0;
-    for (const NamedFile& file :
-         list_files_if_any(files, {root, std::string(layout::kQuarantineDirectory)})) {
-        if (!layout::is_quarantine_name(file.name)) continue;
-        removed +=
-            remover.remove(path_in(root, layout::kQuarantineDirectory, file.name), file.info.bytes) ? 1 : 0;
-    }
-    return removed;
-}
-
-// A lock file is removed under its own lock, so that nobody holds it and whoever gets it next sees that it is
-// gone.
-std::uint64_t remove_idle_lock_files(FileSystem& files, const std::string& root, Remover& remover) {
-    std::uint64_t removed = 0;
-    for (const NamedFile& file : list_files_if_any(files, {root, std::string(layout::kLocksDirectory)})) {
-        if (!layout::is_lock_name(file.name)) continue;
-        const Path path = path_in(root, layout::kLocksDirectory, file.name);
-        const Lock lock = acquire_lock(files, path, file.info.mode, std::chrono::nanoseconds::zero());
-        if (lock.held() && remover.remove(path, file.info.bytes)) ++removed;
-    }
-    return removed;
-}
-
 }  // namespace
 
 std::vector<ListedEntry> Store::list() const {
     std::vector<ListedEntry> listed;
     for (std::size_t layer = 0; layer < layer_count(); ++layer) {
+        if (!check_trust(layer).ok()) continue;
         for (const FoundEntry& found : find_entries(files_, layer_root(layer)).entries) {
             if (found.info.kind != FileKind::regular) continue;
             listed.push_back({found.name.key, found.name.version, found.info.bytes, found.info.modified,
@@ -161,21 +117,29 @@ std::vector<ListedEntry> Store::list() const {
 
 Statistics Store::stat() const {
     const std::string& root = options_.directory;
-    const LayerStatistics own = measure_layer(files_, root);
+    const LayerStatistics own = root.empty() ? LayerStatistics() : measure_layer(files_, root);
     Statistics statistics;
     statistics.directory = root;
     statistics.entries = own.entries;
     statistics.bytes = own.bytes;
+    statistics.allocated_bytes = own.allocated_bytes;
+    statistics.max_bytes = options_.max_bytes;
+    if (check_trust(kWritableLayer).ok()) counters_.flush(directory_mode());
+    statistics.counters = read_counters(files_, root);
     statistics.quarantined =
         count_named(files_, root, layout::kQuarantineDirectory, layout::is_quarantine_name);
     statistics.staging = count_named(files_, root, layout::kStagingDirectory, layout::is_staging_name);
 
-    const Status writable = root.empty() ? no_cache_directory() : files_.check_writable({root, {}});
+    Status writable = root.empty() ? no_cache_directory() : check_trust(kWritableLayer);
+    statistics.not_trusted_because = why_not_trusted(files_, root, options_.trust);
+    if (writable.ok()) writable = files_.check_writable({root, {}});
     statistics.writable = writable.ok();
     if (!writable.ok()) statistics.not_writable_because = writable.to_string();
 
-    for (const std::string& layer : options_.read_only_layers) {
-        statistics.layers.push_back(measure_layer(files_, layer));
+    for (std::size_t layer = kWritableLayer + 1; layer < layer_count(); ++layer) {
+        statistics.layers.push_back(measure_layer(files_, layer_root(layer)));
+        statistics.layers.back().not_trusted_because =
+            why_not_trusted(files_, layer_root(layer), options_.trust);
     }
     return statistics;
 }
@@ -183,13 +147,17 @@ Statistics Store::stat() const {
 VerifyReport Store::verify() const {
     VerifyReport report;
     for (std::size_t layer = 0; layer < layer_count(); ++layer) verify_layer(layer, report);
-    ClearReport unused;
-    Remover remover(files_, unused);
+    if (!check_trust(kWritableLayer).ok()) return report;
+    Remover remover(files_);
     report.stale_staging_removed = remove_stale_staging_files(files_, options_.directory, remover);
     return report;
 }
 
 void Store::verify_layer(std::size_t layer, VerifyReport& report) const {
+    if (const Status trusted = check_trust(layer); !trusted.ok()) {
+        report.bad.push_back({layer_root(layer), trusted.message, "left in place"});
+        return;
+    }
     const FoundEntries found = find_entries(files_, layer_root(layer));
     for (const Status& unreadable : found.unreadable) {
         report.bad.push_back({unreadable.path, unreadable.message, "left in place"});
@@ -221,16 +189,43 @@ void Store::verify_entry(const FoundEntry& found, std::size_t layer, VerifyRepor
 ClearReport Store::clear() const {
     ClearReport report;
     const std::string& root = options_.directory;
-    Remover remover(files_, report);
+    Remover remover(files_);
+    if (Status trusted = check_trust(kWritableLayer); !trusted.ok()) {
+        report.status = std::move(trusted);
+        return report;
+    }
     const FoundEntries found = find_entries(files_, root);
     for (const Status& unreadable : found.unreadable) remover.note_failure(unreadable);
     for (const FoundEntry& entry : found.entries) {
-        report.entries += remover.remove(entry.path, entry.info.bytes) ? 1 : 0;
+        report.entries += remover.remove(entry.path, entry.info) ? 1 : 0;
     }
-    report.quarantined = remove_quarantined(files_, root, remover);
+    report.quarantined = remove_quarantined(files_, root, 0, remover);
     report.staging = remove_stale_staging_files(files_, root, remover);
-    report.locks = remove_idle_lock_files(files_, root, remover);
+    report.bytes = remover.bytes();
+    report.locks = remove_idle_lock_files(files_, root, FileTime::max(), remover);
+    remove_counters(files_, root, remover);
+    report.status = remover.status();
     return report;
+}
+
+EvictionReport Store::gc(std::optional<std::uint64_t> max_bytes) const {
+    EvictionReport report;
+    if (options_.directory.empty()) {
+        report.status = no_cache_directory();
+        return report;
+    }
+    if (Status trusted = check_trust(kWritableLayer); !trusted.ok()) {
+        report.status = std::move(trusted);
+        return report;
+    }
+    EvictionLimits limits{.lock_wait = options_.lock_wait};
+    if (max_bytes) {
+        limits.start_above = limits.stop_at = *max_bytes;
+        limits.grace = {};
+    } else if (options_.max_bytes > 0) {
+        limits.start_above = limits.stop_at = options_.max_bytes;
+    }
+    return run_evictor(limits);
 }
 
 }  // namespace attnsmith::cache

@@ -4,6 +4,7 @@
 #include <sys/file.h>
 
 #include <algorithm>
+#include <array>
 #include <mutex>
 #include <vector>
 
@@ -46,9 +47,23 @@ class PosixFile : public File {
         return static_cast<std::size_t>(count);
     }
 
+    Result<std::size_t> write_at(std::span<const std::byte> bytes, std::uint64_t offset) override {
+        const auto count = retry_interrupted([&] {
+            return ::pwrite(descriptor_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
+        });
+        if (count < 0) return failed("write");
+        return static_cast<std::size_t>(count);
+    }
+
+    Status touch() override {
+        // Both times: to set one alone, write permission is not enough, one must be the owner.
+        const std::array<timespec, 2> now = {timespec{0, UTIME_NOW}, timespec{0, UTIME_NOW}};
+        return ::futimens(descriptor_.get(), now.data()) == 0 ? Status::success() : failed("touch");
+    }
+
     Status sync() override {
         const int result = retry_interrupted([&] { return ::fsync(descriptor_.get()); });
-        return result == 0 ? Status::success() : failed("sync");
+        return result == 0 || has_no_sync(errno) ? Status::success() : failed("sync");
     }
 
     // EINTR: on Linux the file is closed all the same, and the data went out with sync().
@@ -151,8 +166,14 @@ FileInfo file_info_of(const struct ::stat& found) {
             .allocated_bytes = static_cast<std::uint64_t>(found.st_blocks) * kStatBlockBytes,
             .modified = to_file_time(found.st_mtim),
             .mode = static_cast<std::uint32_t>(found.st_mode & 07777),
+            .owner = static_cast<std::uint32_t>(found.st_uid),
+            .group = static_cast<std::uint32_t>(found.st_gid),
             .device = static_cast<std::uint64_t>(found.st_dev),
             .inode = static_cast<std::uint64_t>(found.st_ino)};
+}
+
+bool has_no_sync(int error_number) {
+    return error_number == EINVAL || error_number == EOPNOTSUPP || error_number == ENOSYS;
 }
 
 std::unique_ptr<File> make_posix_file(Descriptor descriptor, std::string path) {

@@ -48,6 +48,9 @@ class Descriptor {
 
 FileInfo file_info_of(const struct ::stat& found);
 
+// Whether fsync failed because the file system has no such thing.
+bool has_no_sync(int error_number);
+
 std::unique_ptr<File> make_posix_file(Descriptor descriptor, std::string path);
 
 // `open` is called with forks held off, so that no child keeps a descriptor of a lock file unknown to us.

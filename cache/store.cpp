@@ -23,6 +23,9 @@ enum class Store::Trouble : std::uint32_t {
     lock_timed_out = 8,
     broken_in_layer = 16,
     cannot_quarantine = 32,
+    untrusted_entry = 64,
+    over_limit = 128,
+    untrusted_directory = 1 << 16,  // and above: one for each of the first layers
 };
 
 namespace {
@@ -30,6 +33,7 @@ namespace {
 constexpr std::uint32_t kPrivateDirectory = 0700;
 constexpr std::uint32_t kDirectoryBits = 0777;
 constexpr std::uint32_t kFileBits = 0666;
+constexpr std::size_t kLayersToldApart = 16;
 
 std::string without_trailing_slashes(std::string path) {
     while (path.size() > 1 && path.back() == '/') path.pop_back();
@@ -48,7 +52,7 @@ bool is_absence(const Status& status) {
 
 bool is_lack_of_locks(const Status& status) {
     return status.error_number == ENOLCK || status.error_number == ENOSYS ||
-           status.error_number == EOPNOTSUPP;
+           status.error_number == EOPNOTSUPP || status.error_number == EINVAL;
 }
 
 bool newest_first(const Candidate& a, const Candidate& b) {
@@ -77,10 +81,42 @@ Status check_publishable(const Version& version, const Entry& entry) {
 
 Store::Store(Options options)
     : options_(normalised(std::move(options))),
-      files_(options_.file_system != nullptr ? *options_.file_system : posix_file_system()) {}
+      files_(options_.file_system != nullptr ? *options_.file_system : posix_file_system()),
+      counters_(files_, options_.directory) {}
+
+Store::~Store() {
+    try {
+        if (check_trust(kWritableLayer).ok()) counters_.flush(directory_mode());
+    } catch (...) {
+        // What was counted is lost.
+    }
+}
+
+void Store::count(Event event, std::uint64_t count) const {
+    counters_.add(event, count);
+    if (counters_.is_due() && check_trust(kWritableLayer).ok()) counters_.flush(directory_mode());
+}
 
 const std::string& Store::layer_root(std::size_t layer) const {
     return layer == kWritableLayer ? options_.directory : options_.read_only_layers[layer - 1];
+}
+
+Status Store::check_trust(std::size_t layer) const {
+    const std::string& root = layer_root(layer);
+    const Result<FileInfo> info = files_.stat({root, {}});
+    if (!info) return info.status().error_number == ENOENT ? Status::success() : info.status();
+    const std::optional<std::string> reason = reason_for_distrust(*info, options_.trust);
+    if (!reason) return Status::success();
+    Status status =
+        Status::recoverable_error(EPERM, root, fmt::format("not trusted: {}; {}", *reason, kTrustRemedy));
+    const auto bit = static_cast<std::uint32_t>(Trouble::untrusted_directory)
+                     << std::min(layer, kLayersToldApart - 1);
+    warn_once(Trouble{bit},
+              fmt::format("{}: {}",
+                          layer == kWritableLayer ? "the cache is not used, kernels stay in memory only"
+                                                  : "a read-only layer is passed over",
+                          status.to_string()));
+    return status;
 }
 
 std::uint32_t Store::directory_mode() const {
@@ -119,6 +155,10 @@ std::vector<Candidate> Store::candidates(const Digest& key) const {
     const std::string shard = layout::shard_name(key);
     for (std::size_t layer = 0; layer < layer_count(); ++layer) {
         if (layer_root(layer).empty()) continue;
+        if (const Status trusted = check_trust(layer); !trusted.ok()) {
+            if (trusted.error_number != EPERM) static_cast<void>(cannot_read(trusted));
+            continue;
+        }
         const Path directory{layer_root(layer), shard};
         const Result<std::vector<std::string>> names = files_.list_names(directory);
         if (!names) {
@@ -145,9 +185,23 @@ Result<Entry> Store::load(const Candidate& candidate) const {
     // NFS: replaced between our look at the directory and our read; the second look is fresh.
     if (file.status().error_number == ESTALE) file = read_entry_file(files_, path);
     if (!file) return cannot_read(file.status());
+    // By the open file itself: whoever put another directory in the place of one that was trusted does not
+    // own what an owner would.
+    if (const auto reason = reason_for_distrust(file->info, options_.trust)) {
+        Status status = Status::recoverable_error(EPERM, path.full(),
+                                                  fmt::format("not trusted: {}; {}", *reason, kTrustRemedy));
+        warn_once(Trouble::untrusted_entry, fmt::format("an entry is passed over: {}", status.to_string()));
+        return status;
+    }
 
     DecodeResult result = check_entry_file(*file, name);
-    if (auto* decoded = std::get_if<DecodedEntry>(&result)) return std::move(decoded->entry);
+    if (auto* decoded = std::get_if<DecodedEntry>(&result)) {
+        // Its stamp is what the evictor goes by. In another user's directory it may not be ours to set.
+        const bool is_stale = is_old_stamp(file->info.modified, std::chrono::system_clock::now());
+        if (candidate.layer == kWritableLayer && is_stale) static_cast<void>(file->file->touch());
+        count(Event::bytes_read, file->size);
+        return std::move(decoded->entry);
+    }
     const auto& failure = *std::get_if<DecodeFailure>(&result);
     if (failure.broken()) return broken_entry(candidate, file->info, failure.reason);
     return Status::recoverable_error(EPROTONOSUPPORT, path.full(), failure.reason);
@@ -185,7 +239,17 @@ Result<bool> Store::quarantine(const Candidate& candidate, const FileInfo& broke
         files_.rename(path, {options_.directory, layout::in_directory(layout::kQuarantineDirectory, aside)});
     if (renamed.error_number == ENOENT) return false;
     if (!renamed.ok()) return renamed;
-    return true;
+
+    // Somebody may have published between our look and the rename: what was theirs goes back, unless there is
+    // a newer one already.
+    const Path moved{options_.directory, layout::in_directory(layout::kQuarantineDirectory, aside)};
+    const Result<FileInfo> found = files_.stat(moved);
+    if (!found || found->same_file(broken)) {
+        count(Event::quarantine);
+        return true;
+    }
+    static_cast<void>(files_.rename_if_free(moved, path));
+    return false;
 }
 
 Status Store::make_directory_in_root(std::string_view name) const {
@@ -197,10 +261,16 @@ Status Store::make_directory_in_root(std::string_view name) const {
 Status Store::publish(const Digest& key, const Version& version, const Entry& entry) const noexcept {
     try {
         if (Status status = check_publishable(version, entry); !status.ok()) return status;
-        Status status = options_.directory.empty()
-                            ? no_cache_directory()
-                            : publish_bytes(key, version, encode_entry(key, version, entry));
-        return status.ok() ? status : cannot_write(std::move(status));
+        if (options_.directory.empty()) return cannot_write(no_cache_directory());
+        Status status = check_trust(kWritableLayer);
+        if (status.error_number == EPERM) return status;  // told already
+        if (!status.ok()) return cannot_write(std::move(status));
+        const std::vector<std::byte> bytes = encode_entry(key, version, entry);
+        status = publish_bytes(key, version, bytes);
+        if (!status.ok()) return cannot_write(std::move(status));
+        count(Event::bytes_published, bytes.size());
+        keep_within_limit(key, bytes.size());
+        return status;
     } catch (const std::bad_alloc&) {
         return {StatusClass::recoverable, ENOMEM, {}, "out of memory"};  // short: allocates nothing
     } catch (...) {
@@ -210,6 +280,13 @@ Status Store::publish(const Digest& key, const Version& version, const Entry& en
 
 Status Store::publish_bytes(const Digest& key, const Version& version,
                             std::span<const std::byte> bytes) const {
+    Status status = publish_once(key, version, bytes);
+    // Somebody took the staging file or a directory for a dead process's, or cleared them all.
+    return status.error_number == ENOENT ? publish_once(key, version, bytes) : status;
+}
+
+Status Store::publish_once(const Digest& key, const Version& version,
+                           std::span<const std::byte> bytes) const {
     Result<StagedFile> staged = create_staged_file(key);
     if (!staged) return staged.status();
     if (Status written = staged->write(bytes); !written.ok()) return written;
@@ -218,6 +295,40 @@ Status Store::publish_bytes(const Digest& key, const Version& version,
     const Path target{options_.directory, layout::entry_path({key, version})};
     if (Status moved = move_into_shard(*staged, shard, target); !moved.ok()) return moved;
     return files_.sync_directory(shard);
+}
+
+void Store::keep_within_limit(const Digest& key, std::size_t published_bytes) const {
+    const std::uint64_t limit = options_.max_bytes;
+    const auto published = static_cast<std::int64_t>(published_bytes);
+    if (limit == 0 || bytes_before_scan_.fetch_sub(published, std::memory_order_relaxed) > published) return;
+    const Path shard{options_.directory, layout::shard_name(key)};
+    if (estimate_allocated_bytes(files_, shard) <= limit) return;
+
+    const EvictionReport report = run_evictor({.start_above = limit, .stop_at = limit / 10 * 9});
+    if (report.busy) return;
+    const bool kept = report.kept_bytes <= limit;
+    if (!kept) {
+        warn_once(
+            Trouble::over_limit,
+            fmt::format("over its limit of {} bytes with what was used within {} hours{}: {}", limit,
+                        kEvictionGrace / std::chrono::hours(1),
+                        report.status.ok() ? "" : "; " + report.status.to_string(), options_.directory));
+    }
+    // Other processes publish too, and see the limit in their turn.
+    constexpr std::uint64_t kShareOfRoom = 16;
+    bytes_before_scan_ =
+        static_cast<std::int64_t>((kept ? limit - report.kept_bytes : limit / 10) / kShareOfRoom);
+}
+
+EvictionReport Store::run_evictor(const EvictionLimits& limits) const {
+    EvictionLimits complete = limits;
+    complete.directory_mode = directory_mode();
+    EvictionReport report = evict(files_, options_.directory, complete);
+    if (report.entries > 0) {
+        count(Event::eviction, report.entries);
+        count(Event::bytes_evicted, report.entry_bytes);
+    }
+    return report;
 }
 
 Result<StagedFile> Store::create_staged_file(const Digest& key) const {
@@ -250,6 +361,11 @@ Lock Store::lock_within(const Digest& key, std::chrono::nanoseconds wait) const 
     const bool waits = wait > std::chrono::nanoseconds::zero();
     if (options_.directory.empty()) {
         return tell_of_trouble(Lock(LockState::unavailable, no_cache_directory(), {}, nullptr), waits);
+    }
+    if (Status trusted = check_trust(kWritableLayer); !trusted.ok()) {
+        Lock none(LockState::unavailable, std::move(trusted), {}, nullptr);
+        return none.status().error_number == EPERM ? std::move(none)  // told already
+                                                   : tell_of_trouble(std::move(none), waits);
     }
     const Path path{options_.directory, layout::lock_path(key)};
     Lock lock = acquire_lock(files_, path, file_mode(), wait);

@@ -15,16 +15,20 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "cache/counters.hpp"
 #include "cache/digest.hpp"
 #include "cache/entry.hpp"
+#include "cache/evictor.hpp"
 #include "cache/file_system.hpp"
 #include "cache/lock.hpp"
 #include "cache/status.hpp"
+#include "cache/trust.hpp"
 
 namespace attnsmith::cache {
 
@@ -35,14 +39,21 @@ struct FoundEntry;
 // uses the store; must not throw.
 using WarnCallback = std::function<void(std::string_view)>;
 
+inline constexpr std::uint64_t kDefaultMaxBytes = std::uint64_t{2} << 30;
+
 struct Options {
     // (The `= {}` let a caller name only what it sets, without a warning of GCC's.)
     // Made when first needed, parents included, with mode 0700. What is made inside takes its permission
-    // bits, so a directory that was made 0755 beforehand can be baked into an image for every user. Empty:
-    // nothing is kept.
+    // bits, whatever the umask, so a directory that was made 0755 beforehand can be baked into an image for
+    // every user, and one of mode 2770 be shared by a group that trusts itself. Empty: nothing is kept.
     std::string directory = {};
     // Searched after `directory`; never written to.
     std::vector<std::string> read_only_layers = {};
+    // Whose directories and entries are used. Others are passed over, with one warning for each directory.
+    Trust trust = Trust::owner;
+    // What the entries of `directory` may take on its disk; the least recently used go first, but none that
+    // was used within kStampIsOldAfter. Kept to within what a shard's size tells of the whole. 0: no limit.
+    std::uint64_t max_bytes = kDefaultMaxBytes;
     // Not owned; must outlive the store. Null: posix_file_system().
     FileSystem* file_system = nullptr;
     WarnCallback warn = {};
@@ -65,7 +76,7 @@ struct ListedEntry {
     Digest key;
     Version version;
     std::uint64_t bytes = 0;
-    FileTime modified;
+    FileTime modified;  // published or, to kStampIsOldAfter, last read
     std::size_t layer = kWritableLayer;
     std::string path;
     std::string metadata;  // as it stands there, unchecked; empty if it could not be read
@@ -75,16 +86,22 @@ struct LayerStatistics {
     std::string directory;
     std::uint64_t entries = 0;
     std::uint64_t bytes = 0;
+    std::uint64_t allocated_bytes = 0;  // on the disk
+    std::string not_trusted_because;    // empty if it is, and so is used
 };
 
 struct Statistics {
     std::string directory;
     bool writable = false;
     std::string not_writable_because;  // empty if writable
+    std::string not_trusted_because;   // empty if it is trusted; else it is neither read nor written
     std::uint64_t entries = 0;         // in the writable directory, as all below but `layers`
     std::uint64_t bytes = 0;
+    std::uint64_t allocated_bytes = 0;  // on the disk
+    std::uint64_t max_bytes = 0;        // of those; 0: no limit
     std::uint64_t quarantined = 0;
     std::uint64_t staging = 0;
+    CounterTotals counters;
     std::vector<LayerStatistics> layers;  // the read-only ones
 };
 
@@ -113,6 +130,7 @@ struct ClearReport {
 class Store {
   public:
     explicit Store(Options options);
+    ~Store();  // writes down what was counted
     Store(const Store&) = delete;
     Store& operator=(const Store&) = delete;
 
@@ -124,7 +142,8 @@ class Store {
 
     // Reads the whole file and checks it. A miss is a recoverable status: ENOENT when the entry is gone,
     // EBADMSG when it is broken (it is in quarantine then, unless it lies in a read-only layer),
-    // EPROTONOSUPPORT when it is of another format version, else what the system said.
+    // EPROTONOSUPPORT when it is of another format version, EPERM when it or its directory is not trusted,
+    // else what the system said.
     Result<Entry> load(const Candidate& candidate) const;
 
     // Success: the entry is there for all processes and stays through a power cut. A recoverable status: it
@@ -139,12 +158,19 @@ class Store {
     Lock lock(const Digest& key) const { return lock_within(key, options_.lock_wait); }
     Lock try_lock(const Digest& key) const { return lock_within(key, {}); }
 
+    // Adds to the directory's counters. Quarantines, evictions and bytes the store counts itself.
+    void count(Event event, std::uint64_t count = 1) const;
+
     // Ordered by key, then as candidates() are.
     std::vector<ListedEntry> list() const;
     Statistics stat() const;
     // Reads every byte of every entry; quarantines what is broken; removes stale staging files.
     VerifyReport verify() const;
-    // Empties the writable directory: entries, quarantine, stale staging files, lock files that nobody holds.
+    // Removes what the limit says and dead processes left, as publish() does now and then. With `max_bytes`,
+    // also what was used just now, until the entries take no more than that.
+    EvictionReport gc(std::optional<std::uint64_t> max_bytes) const;
+    // Empties the writable directory: entries, quarantine, stale staging files, lock files that nobody holds,
+    // counters.
     // Touches only files named as the store names them. Entries published meanwhile may stay.
     ClearReport clear() const;
 
@@ -153,6 +179,9 @@ class Store {
 
     std::size_t layer_count() const { return options_.read_only_layers.size() + 1; }
     const std::string& layer_root(std::size_t layer) const;
+    // Judged at each use, for a directory may change hands. EPERM where it is not trusted; success where
+    // there is none yet.
+    Status check_trust(std::size_t layer) const;
     std::uint32_t directory_mode() const;
     std::uint32_t file_mode() const;
 
@@ -163,11 +192,15 @@ class Store {
     Status cannot_read(Status status) const;
 
     Status broken_entry(const Candidate& candidate, const FileInfo& broken, const std::string& reason) const;
-    // False if the broken file is gone from there already, as when somebody replaced it.
+    // False if the broken file is gone from there already, as when somebody replaced it. REQUIRES: it is open
+    // still, or another file may have its inode.
     Result<bool> quarantine(const Candidate& candidate, const FileInfo& broken) const;
 
     Status make_directory_in_root(std::string_view name) const;
     Status publish_bytes(const Digest& key, const Version& version, std::span<const std::byte> bytes) const;
+    Status publish_once(const Digest& key, const Version& version, std::span<const std::byte> bytes) const;
+    void keep_within_limit(const Digest& key, std::size_t published_bytes) const;
+    EvictionReport run_evictor(const EvictionLimits& limits) const;
     Result<StagedFile> create_staged_file(const Digest& key) const;
     Status move_into_shard(StagedFile& staged, const Path& shard, const Path& target) const;
     Lock lock_within(const Digest& key, std::chrono::nanoseconds wait) const;
@@ -181,6 +214,9 @@ class Store {
     // One bit for each Trouble told. Not a mutex: a child forked while another thread holds one would hang on
     // it.
     mutable std::atomic<std::uint32_t> told_{0};
+    mutable Counters counters_;
+    // How much this process publishes before it looks at the directory's size again.
+    mutable std::atomic<std::int64_t> bytes_before_scan_{0};
 };
 
 }  // namespace attnsmith::cache

@@ -32,6 +32,23 @@ std::optional<LogLevel> read_log_level(std::int32_t level) {
            "0 (the default), 1 (off), 2 (error), 3 (warn), 4 (info) or 5 (debug)");
 }
 
+CacheTrust read_cache_trust(std::int32_t trust) {
+    if (trust >= ATTNSMITH_CACHE_TRUST_OWNER && trust <= ATTNSMITH_CACHE_TRUST_ALL) {
+        return static_cast<CacheTrust>(trust);
+    }
+    refuse("options.cache_trust", std::to_string(trust), "0 (owner), 1 (group) or 2 (all)");
+}
+
+std::uint64_t read_max_bytes(std::int64_t bytes) {
+    constexpr std::int64_t kNoLimit = -1;
+    if (bytes == kNoLimit) return 0;
+    if (bytes > 0) return static_cast<std::uint64_t>(bytes);
+    refuse("options.cache_max_bytes", std::to_string(bytes),
+           "a number of bytes, 0 (the default) or -1 (no limit)");
+}
+
+static_assert(static_cast<int>(CacheTrust::all) == ATTNSMITH_CACHE_TRUST_ALL);
+
 static_assert(static_cast<int>(LogLevel::debug) == ATTNSMITH_LOG_DEBUG - ATTNSMITH_LOG_OFF);
 
 LogSink read_log(attnsmith_log log, void* user) {
@@ -46,7 +63,10 @@ RuntimeOptions read_options(const attnsmith_runtime_options* given) {
     const attnsmith_runtime_options c = read_struct(given, "options");
     check_reserved("options", c.reserved);
     RuntimeOptions options;
+    if (c.reserved_2 != 0) refuse("options.reserved_2", std::to_string(c.reserved_2), "0");
     options.cache_dirs = read_cache_dirs(c);
+    options.cache_trust = read_cache_trust(c.cache_trust);
+    if (c.cache_max_bytes != 0) options.cache_max_bytes = read_max_bytes(c.cache_max_bytes);
     options.use_cache = !flag("options", "no_cache", c.no_cache);
     options.nvrtc_path = text_or_empty(c.nvrtc_path);
     options.driver_path = text_or_empty(c.driver_path);

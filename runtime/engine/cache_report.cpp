@@ -112,14 +112,17 @@ Json stat_json(const cache::Statistics& statistics) {
                  {"directory", statistics.directory},
                  {"writable", statistics.writable},
                  {"not_writable_because", statistics.not_writable_because},
+                 {"not_trusted_because", statistics.not_trusted_because},
                  {"entries", statistics.entries},
                  {"bytes", statistics.bytes},
                  {"quarantined", statistics.quarantined},
                  {"staging", statistics.staging},
                  {"layers", Json::array()}};
     for (const cache::LayerStatistics& layer : statistics.layers) {
-        json["layers"].push_back(
-            {{"directory", layer.directory}, {"entries", layer.entries}, {"bytes", layer.bytes}});
+        json["layers"].push_back({{"directory", layer.directory},
+                                  {"entries", layer.entries},
+                                  {"bytes", layer.bytes},
+                                  {"not_trusted_because", layer.not_trusted_because}});
     }
     return json;
 }

@@ -11,7 +11,8 @@ namespace attnsmith::engine {
 namespace {
 
 std::string environment(const char* name) {
-    const char* value = std::getenv(name);
+    // In a setuid program nothing: its caller must not choose what code it loads.
+    const char* value = ::secure_getenv(name);
     return value == nullptr ? std::string() : std::string(value);
 }
 
@@ -26,7 +27,21 @@ std::vector<std::string> split_list(const std::string& list) {
     return parts;
 }
 
+cache::Trust settle_trust(CacheTrust trust) {
+    switch (trust) {
+        case CacheTrust::owner:
+            return cache::Trust::owner;
+        case CacheTrust::group:
+            return cache::Trust::group;
+        case CacheTrust::all:
+            return cache::Trust::all;
+    }
+    throw InvalidRequest("cache_trust", std::to_string(static_cast<int>(trust)), "owner, group or all");
+}
+
 void settle_cache(const RuntimeOptions& options, Settings& settings) {
+    settings.cache_trust = settle_trust(options.cache_trust);
+    settings.cache_max_bytes = options.cache_max_bytes;
     if (!options.use_cache) {
         settings.no_cache_because = "it is switched off";
         return;
@@ -81,6 +96,8 @@ Settings settle(const RuntimeOptions& options) {
 
 cache::Options store_options(const Settings& settings) {
     cache::Options options;
+    options.trust = settings.cache_trust;
+    options.max_bytes = settings.cache_max_bytes;
     if (settings.cache_dirs.empty()) return options;
     options.directory = settings.cache_dirs.front();
     options.read_only_layers.assign(settings.cache_dirs.begin() + 1, settings.cache_dirs.end());

@@ -1,6 +1,7 @@
 // Where options come from when the caller gives none: the only code that reads the environment.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,8 @@ namespace attnsmith::engine {
 struct Settings {
     std::vector<std::string> cache_dirs;  // the writable one first; empty: memory only
     std::string no_cache_because;         // why there is none
+    cache::Trust cache_trust = cache::Trust::owner;
+    std::uint64_t cache_max_bytes = 0;  // 0: no limit
     std::vector<std::string> tuning_files;
     compiler::NvrtcOptions nvrtc;
     int compile_threads = 1;

@@ -62,7 +62,7 @@ FIELD(attnsmith_sizes, batch, 8);
 FIELD(attnsmith_sizes, q_len, 16);
 FIELD(attnsmith_sizes, kv_len, 24);
 
-SIZE(attnsmith_runtime_options, 80);
+SIZE(attnsmith_runtime_options, 96);
 FIELD(attnsmith_runtime_options, size, 0);
 FIELD(attnsmith_runtime_options, cache_dirs, 8);
 FIELD(attnsmith_runtime_options, cache_dir_count, 16);
@@ -75,6 +75,12 @@ FIELD(attnsmith_runtime_options, log_level, 64);
 FIELD(attnsmith_runtime_options, no_cache, 68);
 FIELD(attnsmith_runtime_options, compile_threads, 72);
 FIELD(attnsmith_runtime_options, reserved, 76);
+FIELD(attnsmith_runtime_options, cache_max_bytes, 80);
+FIELD(attnsmith_runtime_options, cache_trust, 88);
+FIELD(attnsmith_runtime_options, reserved_2, 92);
+VALUE(ATTNSMITH_CACHE_TRUST_OWNER, 0);
+VALUE(ATTNSMITH_CACHE_TRUST_GROUP, 1);
+VALUE(ATTNSMITH_CACHE_TRUST_ALL, 2);
 
 SIZE(attnsmith_prewarm_options, 32);
 FIELD(attnsmith_prewarm_options, size, 0);

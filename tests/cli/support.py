@@ -39,6 +39,7 @@ class CliTest(unittest.TestCase):
     maxDiff = None
 
     def setUp(self):
+        os.umask(0o022)  # a cache that the group may write to is not trusted
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="attnsmith-cli-"))
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
 

@@ -37,6 +37,7 @@ class PythonTest(unittest.TestCase):
     maxDiff = None
 
     def setUp(self):
+        os.umask(0o022)  # a cache that the group may write to is not trusted
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="attnsmith-python-"))
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
         self.log = []

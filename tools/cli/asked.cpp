@@ -86,6 +86,13 @@ void refuse_flags_beside(const Command& command, const char* source, bool (*acce
     }
 }
 
+CacheTrust read_trust(const std::string& text) {
+    if (text == "owner") return CacheTrust::owner;
+    if (text == "group") return CacheTrust::group;
+    if (text == "all") return CacheTrust::all;
+    throw InvalidRequest("cache-trust", problem::quote(text), "owner, group or all");
+}
+
 ModelAttention unnamed(AttentionRequest request) {
     ModelAttention attention;
     attention.request = std::move(request);
@@ -195,6 +202,9 @@ void add_cache_flag(Command& command) {
     command.add_value("cache", "DIR",
                       "cache directory (default: ATTNSMITH_CACHE_DIR, else XDG_CACHE_HOME/attnsmith, else "
                       "~/.cache/attnsmith)");
+    command.add_value("cache-trust", "owner|group|all",
+                      "whose directories are used: those that only you or root can write to (owner, the "
+                      "default), those of a group that you are in too, or any");
 }
 
 void add_tuning_flag(Command& command) {
@@ -209,6 +219,7 @@ RuntimeOptions runtime_options(const Command& command) {
         if (directory->empty()) throw InvalidRequest("cache", "\"\"", "a directory");
         options.cache_dirs = {*directory};
     }
+    if (const auto trust = command.text("cache-trust")) options.cache_trust = read_trust(*trust);
     return options;
 }
 

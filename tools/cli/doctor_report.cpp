@@ -182,7 +182,12 @@ Finding writable_finding(const cache::Statistics& cache, Health trouble) {
                   {"entries", cache.entries},
                   {"bytes", cache.bytes},
                   {"quarantined", cache.quarantined}}};
-    if (!cache.writable) {
+    if (!cache.not_trusted_because.empty()) {
+        finding.health = trouble;
+        finding.text += "; not used: " + cache.not_trusted_because;
+        finding.remedy = cache::kTrustRemedy;
+        finding.facts["not_trusted_because"] = cache.not_trusted_because;
+    } else if (!cache.writable) {
         finding.health = trouble;
         finding.text += "; not writable: " + cache.not_writable_because;
         finding.remedy =
@@ -205,6 +210,11 @@ std::vector<Finding> cache_findings(const Facts& facts) {
                  fmt::format("{}: {} entries, {}", layer.directory, layer.entries, human_bytes(layer.bytes)),
              .remedy = {},
              .facts = {{"path", layer.directory}, {"entries", layer.entries}, {"bytes", layer.bytes}}});
+        if (layer.not_trusted_because.empty()) continue;
+        findings.back().health = Health::warn;
+        findings.back().text += "; not used: " + layer.not_trusted_because;
+        findings.back().remedy = cache::kTrustRemedy;
+        findings.back().facts["not_trusted_because"] = layer.not_trusted_because;
     }
     return findings;
 }

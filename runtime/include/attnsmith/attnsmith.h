@@ -163,7 +163,10 @@ enum {
  * freed. `line` has no newline, and is the callee's only during the call. */
 typedef void (*attnsmith_log)(void* user, int32_t level, const char* line);
 
-/* attnsmith::RuntimeOptions. NULL and empty strings are the defaults. */
+/* attnsmith::CacheTrust: whose cache directories may be used. */
+enum { ATTNSMITH_CACHE_TRUST_OWNER = 0, ATTNSMITH_CACHE_TRUST_GROUP = 1, ATTNSMITH_CACHE_TRUST_ALL = 2 };
+
+/* attnsmith::RuntimeOptions. NULL, empty strings and 0 are the defaults. */
 typedef struct attnsmith_runtime_options {
     size_t size;
     const char* const* cache_dirs; /* the writable one first */
@@ -176,7 +179,10 @@ typedef struct attnsmith_runtime_options {
     int32_t log_level;
     int32_t no_cache; /* 1: neither reads nor writes a directory */
     int32_t compile_threads;
-    int32_t reserved; /* 0 */
+    int32_t reserved;        /* 0 */
+    int64_t cache_max_bytes; /* of the writable directory; 0: 2 GiB; -1: no limit */
+    int32_t cache_trust;     /* ATTNSMITH_CACHE_TRUST_... */
+    int32_t reserved_2;      /* 0 */
 } attnsmith_runtime_options;
 
 /* `options` may be NULL. */

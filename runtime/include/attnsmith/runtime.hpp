@@ -40,12 +40,24 @@ enum class LogLevel : std::uint8_t { off, error, warn, info, debug };
 // Called from any thread, by several at a time; must not throw, nor call the Runtime that it belongs to.
 using LogSink = std::function<void(LogLevel, std::string_view line)>;
 
+// Whose cache directories, and read-only layers, may be used: machine code comes out of them.
+enum class CacheTrust : std::uint8_t {
+    owner,  // this process's user or root owns it, and neither group nor world may write to it
+    group,  // its group may write to it besides, where this user owns it or is of the group: a shared fleet's
+    all,    // any
+};
+
 struct RuntimeOptions {
     // Cache directories, the writable one first. Empty: ATTNSMITH_CACHE_DIR, else $XDG_CACHE_HOME/attnsmith,
     // else
     // ~/.cache/attnsmith, else memory only.
     std::vector<std::string> cache_dirs{};
     bool use_cache = true;  // false: neither reads nor writes a directory
+    // A directory that is not trusted is passed over, with one warning that says why.
+    CacheTrust cache_trust = CacheTrust::owner;
+    // The most that the writable directory may take on its disk; the kernels that were not used for longest
+    // go first. 0: no limit.
+    std::uint64_t cache_max_bytes = std::uint64_t{2} << 30;
     // Tuning tables (schema attnsmith.tuning/1), whose tiles win over the library's own; those in front win.
     // Empty: ATTNSMITH_TUNING.
     std::vector<std::string> tuning_files{};

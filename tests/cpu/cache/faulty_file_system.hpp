@@ -21,6 +21,7 @@ enum class Operation {
     create,
     open_lock_file,
     rename,
+    rename_if_free,
     remove,
     make_directory,
     sync_directory,
@@ -31,6 +32,8 @@ enum class Operation {
     file_stat,
     file_read,
     file_write,
+    file_write_at,
+    file_touch,
     file_sync,
     file_close,
     file_lock,
@@ -83,6 +86,10 @@ class FaultyFileSystem final : public FileSystem {
         if (Status status = meet(Operation::rename, to.full()); !status.ok()) return status;
         return real_.rename(from, to);
     }
+    Status rename_if_free(const Path& from, const Path& to) override {
+        if (Status status = meet(Operation::rename_if_free, to.full()); !status.ok()) return status;
+        return real_.rename_if_free(from, to);
+    }
     Status remove_file(const Path& path) override {
         if (Status status = meet(Operation::remove, path.full()); !status.ok()) return status;
         return real_.remove_file(path);
@@ -129,6 +136,14 @@ class FaultyFileSystem final : public FileSystem {
         Result<std::size_t> write_some(std::span<const std::byte> bytes) override {
             if (Status status = owner_.meet(Operation::file_write, path_); !status.ok()) return status;
             return real_->write_some(bytes.first(std::min(bytes.size(), owner_.most_bytes_per_write)));
+        }
+        Result<std::size_t> write_at(std::span<const std::byte> bytes, std::uint64_t offset) override {
+            if (Status status = owner_.meet(Operation::file_write_at, path_); !status.ok()) return status;
+            return real_->write_at(bytes.first(std::min(bytes.size(), owner_.most_bytes_per_write)), offset);
+        }
+        Status touch() override {
+            if (Status status = owner_.meet(Operation::file_touch, path_); !status.ok()) return status;
+            return real_->touch();
         }
         Status sync() override {
             if (Status status = owner_.meet(Operation::file_sync, path_); !status.ok()) return status;

@@ -1,6 +1,7 @@
 // What the cache's tests share: a temporary directory, small entries, child processes.
 #pragma once
 
+#include <sys/stat.h>
 #include <sys/types.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -27,6 +28,7 @@ namespace attnsmith::cache::testing {
 class TemporaryDirectory {
   public:
     TemporaryDirectory() {
+        ::umask(022);  // a cache that the group may write to is not trusted
         std::string name = (std::filesystem::temp_directory_path() / "attnsmith-cache-XXXXXX").string();
         if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
         path_ = name;

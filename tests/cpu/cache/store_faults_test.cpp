@@ -73,7 +73,8 @@ TEST_CASE("Store: a publish that fails anywhere leaves a whole entry or none, an
             CHECK(load_newest(test.store, kKey) == entry_of("again"));
         });
         CHECK(operations >= 7);
-        CHECK(test.warnings.count() == 1);
+        // What is gone, once, is made anew, and nothing is lost.
+        CHECK(test.warnings.count() == (error_number == ENOENT ? 0 : 1));
     }
 }
 
@@ -89,7 +90,7 @@ TEST_CASE("Store: a load that fails anywhere is a miss that destroys nothing", "
                 CHECK_FALSE(loaded.status().fatal());
             }
         });
-        CHECK(operations == 4);
+        CHECK(operations == 5);
         CHECK(load_newest(test.store, kKey) == entry_of("payload"));
         CHECK(test.warnings.count() <= 1);
     }

@@ -146,13 +146,15 @@ TEST_CASE("Store: what cannot be an entry is the caller's fault and writes nothi
 TEST_CASE("Store: a hit takes no lock and neither writes nor syncs", "[cache][store]") {
     StoreTest test;
     REQUIRE(test.store.publish(kKey, kVersion, entry_of("payload")).ok());
+    static_cast<void>(test.store.stat());  // writes down what was counted, which else may come in between
     test.files.reset_counts();
     CHECK(load_newest(test.store, kKey) == entry_of("payload"));
     CHECK(test.files.count(Operation::list_names) == 1);
     CHECK(test.files.count(Operation::open_for_reading) == 1);
     CHECK(test.files.count(Operation::file_stat) == 1);
     CHECK(test.files.count(Operation::file_read) == 1);
-    CHECK(test.files.count_all() == 4);
+    CHECK(test.files.count(Operation::stat) == 1);  // whose directory it is
+    CHECK(test.files.count_all() == 5);
 }
 
 TEST_CASE("Store: a publish syncs the file before it is seen and the directory after", "[cache][store]") {
@@ -164,9 +166,11 @@ TEST_CASE("Store: a publish syncs the file before it is seen and the directory a
         return 0;
     };
     REQUIRE(test.store.publish(kKey, kVersion, entry_of("payload")).ok());
-    CHECK(order == std::vector<Operation>{Operation::stat, Operation::create, Operation::file_write,
-                                          Operation::file_sync, Operation::file_close, Operation::rename,
-                                          Operation::sync_directory});
+    test.files.heal();
+    CHECK(order == std::vector<Operation>{Operation::stat, Operation::stat, Operation::create,
+                                          Operation::file_write, Operation::file_sync, Operation::file_close,
+                                          Operation::rename, Operation::sync_directory,
+                                          Operation::list_files});
 }
 
 TEST_CASE("Store: a broken entry is a miss, goes to quarantine and is told", "[cache][store]") {
@@ -250,18 +254,61 @@ TEST_CASE("Store: a good entry that replaced a broken one is not quarantined for
     REQUIRE(test.store.publish(kKey, kVersion, entry_of("payload")).ok());
     const std::string good = read_text(test.entry_file());
     flip_byte(test.entry_file(), 70);
-    // Another process publishes between our read and our quarantine, whose first step is a stat.
+    const Candidate candidate = test.store.candidates(kKey).front();
+    // Another process publishes between our read and our quarantine, whose first step is a stat; or between
+    // that and its rename.
+    const Operation step = GENERATE(Operation::stat, Operation::rename);
     test.files.fault = [&](Operation operation) {
-        if (operation == Operation::stat) {
+        if (operation == step) {
             write_text(test.directory + "/replacement", good);
             std::filesystem::rename(test.directory + "/replacement", test.entry_file());
         }
         return 0;
     };
-    CHECK_FALSE(test.store.load(test.store.candidates(kKey).front()));
+    CHECK_FALSE(test.store.load(candidate));
     test.files.heal();
     CHECK(load_newest(test.store, kKey) == entry_of("payload"));
     CHECK(count_files(test.directory + "/quarantine") == 0);
+    CHECK(test.warnings.count() == 0);
+}
+
+TEST_CASE("Store: an entry that went to quarantine by mistake does not replace a newer one",
+          "[cache][store]") {
+    StoreTest test;
+    REQUIRE(test.store.publish(kKey, kVersion, entry_of("older")).ok());
+    const std::string older = read_text(test.entry_file());
+    REQUIRE(test.store.publish(kKey, kVersion, entry_of("newer")).ok());
+    const std::string newer = read_text(test.entry_file());
+    flip_byte(test.entry_file(), 70);
+    const Candidate candidate = test.store.candidates(kKey).front();
+    const auto publish_elsewhere = [&](const std::string& bytes) {
+        write_text(test.directory + "/replacement", bytes);
+        std::filesystem::rename(test.directory + "/replacement", test.entry_file());
+    };
+    test.files.fault = [&](Operation operation) {
+        if (operation == Operation::rename) publish_elsewhere(older);
+        if (operation == Operation::rename_if_free) publish_elsewhere(newer);
+        return 0;
+    };
+    CHECK_FALSE(test.store.load(candidate));
+    test.files.heal();
+    CHECK(load_newest(test.store, kKey) == entry_of("newer"));
+}
+
+TEST_CASE("Store: a publish whose staging file is taken away starts over", "[cache][store]") {
+    StoreTest test;
+    REQUIRE(test.store.publish(kOtherKey, kVersion, entry_of("makes the shard")).ok());
+    int renames = 0;
+    test.files.fault = [&](Operation operation) {
+        if (operation == Operation::rename && renames++ == 0) {
+            std::filesystem::remove_all(test.directory + "/staging");
+        }
+        return 0;
+    };
+    CHECK(test.store.publish(kKey, kVersion, entry_of("payload")).ok());
+    test.files.heal();
+    CHECK(load_newest(test.store, kKey) == entry_of("payload"));
+    CHECK(test.warnings.count() == 0);
 }
 
 TEST_CASE("Store: a directory, a FIFO or a link in an entry's place is a miss", "[cache][store]") {

@@ -57,6 +57,10 @@ class Runtime:
     compile_threads: 0 is the number of cores.
     log_level: "off", "error", "warn", "info" or "debug"; None: ATTNSMITH_LOG, else "warn".
     log: called with (level, line), from any thread; None: standard error.
+    cache_trust: whose folders are used: "owner" (only you or root can write to them), "group" (a group that you are
+        in too), "all". Others are passed over, with a warning.
+    cache_max_bytes: the most that the writable folder may take on its disk; the kernels that were not used for longest
+        go first. 0: no limit.
     Tuning tables are those of ATTNSMITH_TUNING, as it is when this is made.
 
     Raises LibraryMissing when libattnsmith is not found, InvalidRequest.
@@ -65,7 +69,8 @@ class Runtime:
     def __init__(self, cache_dirs: Union[None, Path, Sequence[Path]] = None, use_cache: bool = True,
                  nvrtc_path: Optional[Path] = None, driver_path: Optional[Path] = None,
                  keep_source_dir: Optional[Path] = None, compile_threads: int = 0, log_level: Optional[str] = None,
-                 log: Optional[Log] = None) -> None:
+                 log: Optional[Log] = None, cache_trust: str = "owner",
+                 cache_max_bytes: int = 2 << 30) -> None:
         self._pointer: Optional[int] = None
         self._library = library()
         if isinstance(cache_dirs, (str, os.PathLike)):
@@ -75,6 +80,10 @@ class Runtime:
             nvrtc_path = _nvrtc_wheel()
         if log_level is not None and log_level not in _abi.LOG_LEVELS[1:]:
             raise InvalidRequest("log_level", repr(log_level), ", ".join(_abi.LOG_LEVELS[1:]))
+        if not 0 <= cache_max_bytes < 1 << 63:
+            raise InvalidRequest("cache_max_bytes", repr(cache_max_bytes), "a number of bytes, or 0 for no limit")
+        if cache_trust not in _abi.CACHE_TRUSTS:
+            raise InvalidRequest("cache_trust", repr(cache_trust), ", ".join(_abi.CACHE_TRUSTS))
         self._log = _log_callback(log) if log is not None else _abi.Log()  # the library calls it as long as it lives
         options = _abi.RuntimeOptions(
             cache_dirs=(c_char_p * len(folders))(*folders), cache_dir_count=len(folders),
@@ -82,7 +91,8 @@ class Runtime:
             driver_path=_requests.text("driver_path", driver_path),
             keep_source_dir=_requests.text("keep_source_dir", keep_source_dir), log=self._log,
             log_level=0 if log_level is None else _abi.LOG_LEVELS.index(log_level), no_cache=int(not use_cache),
-            compile_threads=compile_threads)
+            compile_threads=compile_threads, cache_trust=_abi.CACHE_TRUSTS.index(cache_trust),
+            cache_max_bytes=cache_max_bytes or -1)
         out = c_void_p()
         self._library.call(self._library.functions.attnsmith_runtime_create, byref(options), byref(out))
         self._pointer = out.value

@@ -1,0 +1,162 @@
+#include "cache/counters.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <memory>
+#include <utility>
+
+#include "cache/digest.hpp"
+#include "cache/layout.hpp"
+
+namespace attnsmith::cache {
+namespace {
+
+constexpr std::array<std::uint8_t, 8> kMagic = {0x89, 'A', 'S', 'C', 'C', 0x0d, 0x0a, 0x1a};
+constexpr std::uint64_t kFormat = 1;
+constexpr std::size_t kFormatAt = 8;
+constexpr std::size_t kSinceAt = 16;
+constexpr std::size_t kCountsAt = 24;
+constexpr std::size_t kDigestBytes = 16;
+constexpr std::size_t kDigestAt = kCounterRecordBytes - kDigestBytes;
+static_assert(kCountsAt + 8 * kEvents <= kDigestAt);
+
+constexpr unsigned kSlots = 16;
+constexpr unsigned kMostSlotsTried = 4;
+constexpr std::uint64_t kMostPendingEvents = 256;
+constexpr auto kLongestPending = std::chrono::nanoseconds(std::chrono::seconds(1)).count();
+constexpr std::uint32_t kFileBits = 0666;
+
+void put(CounterRecord& record, std::size_t at, std::uint64_t value) {
+    for (std::size_t i = 0; i < 8; ++i) record[at + i] = static_cast<std::byte>(value >> (8 * i));
+}
+
+std::uint64_t get(std::span<const std::byte> bytes, std::size_t at) {
+    std::uint64_t value = 0;
+    for (std::size_t i = 0; i < 8; ++i) value |= std::to_integer<std::uint64_t>(bytes[at + i]) << (8 * i);
+    return value;
+}
+
+void put_digest(CounterRecord& record) {
+    const Digest digest = digest_of(std::span<const std::byte>(record).first(kDigestAt));
+    for (std::size_t i = 0; i < 8; ++i) {  // the most significant byte first, as in entries
+        record[kDigestAt + i] = static_cast<std::byte>(digest.high() >> (56 - 8 * i));
+        record[kDigestAt + 8 + i] = static_cast<std::byte>(digest.low() >> (56 - 8 * i));
+    }
+}
+
+std::int64_t seconds_since_1970() {
+    const auto since = std::chrono::system_clock::now().time_since_epoch();
+    return std::chrono::duration_cast<std::chrono::seconds>(since).count();
+}
+
+std::optional<CounterTotals> read_record(File& file) {
+    CounterRecord record;
+    const Result<std::size_t> size = read_fully(file, record);
+    if (!size || *size != record.size()) return std::nullopt;
+    return decode_counters(record);
+}
+
+}  // namespace
+
+CounterRecord encode_counters(const CounterTotals& totals) {
+    CounterRecord record{};
+    for (std::size_t i = 0; i < kMagic.size(); ++i) record[i] = static_cast<std::byte>(kMagic[i]);
+    put(record, kFormatAt, kFormat);
+    put(record, kSinceAt, static_cast<std::uint64_t>(totals.since));
+    for (std::size_t i = 0; i < kEvents; ++i) put(record, kCountsAt + 8 * i, totals.counts[i]);
+    put_digest(record);
+    return record;
+}
+
+std::optional<CounterTotals> decode_counters(std::span<const std::byte> bytes) {
+    if (bytes.size() != kCounterRecordBytes) return std::nullopt;
+    CounterTotals totals;
+    totals.since = static_cast<std::int64_t>(get(bytes, kSinceAt));
+    for (std::size_t i = 0; i < kEvents; ++i) totals.counts[i] = get(bytes, kCountsAt + 8 * i);
+    // One encoding of each: this checks magic, format, zeros and checksum in one.
+    const CounterRecord again = encode_counters(totals);
+    if (!std::equal(bytes.begin(), bytes.end(), again.begin())) return std::nullopt;
+    return totals;
+}
+
+Counters::Counters(FileSystem& files, std::string root)
+    : files_(files), root_(std::move(root)), process_(::getpid()) {}
+
+std::int64_t Counters::now() {
+    return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// The parent's counts are for the parent to write.
+void Counters::forget_in_child() {
+    const int process = ::getpid();
+    int known = process_.load(std::memory_order_relaxed);
+    if (known == process || !process_.compare_exchange_strong(known, process)) return;
+    for (auto& one : pending_) one = 0;
+    pending_events_ = 0;
+    last_flush_ = now();
+}
+
+void Counters::add(Event event, std::uint64_t count) {
+    forget_in_child();
+    pending_[static_cast<std::size_t>(event)].fetch_add(count, std::memory_order_relaxed);
+    pending_events_.fetch_add(1, std::memory_order_relaxed);
+}
+
+bool Counters::is_due() const {
+    const std::uint64_t events = pending_events_.load(std::memory_order_relaxed);
+    if (events == 0) return false;
+    return events >= kMostPendingEvents ||
+           now() - last_flush_.load(std::memory_order_relaxed) >= kLongestPending;
+}
+
+void Counters::flush(std::uint32_t directory_mode) {
+    forget_in_child();
+    last_flush_ = now();  // first, so that other threads do not come as well
+    if (root_.empty() || pending_events_.exchange(0) == 0) return;
+    CounterTotals pending;
+    for (std::size_t i = 0; i < kEvents; ++i) pending.counts[i] = pending_[i].exchange(0);
+
+    const auto first = static_cast<unsigned>(::getpid()) % kSlots;
+    for (unsigned i = 0; i < kMostSlotsTried; ++i) {
+        if (write((first + i) % kSlots, pending, directory_mode)) return;
+    }
+    for (std::size_t i = 0; i < kEvents; ++i) pending_[i] += pending.counts[i];
+    pending_events_ += 1;
+}
+
+// False where the file cannot be had or written.
+bool Counters::write(unsigned slot, const CounterTotals& pending, std::uint32_t directory_mode) {
+    const Path path{root_, layout::counters_path(slot)};
+    Result<std::unique_ptr<File>> file = files_.open_lock_file(path, directory_mode & kFileBits);
+    if (file.status().error_number == ENOENT) {
+        const Path directory{root_, std::string(layout::kCountersDirectory)};
+        if (!files_.make_directory(directory, directory_mode).ok()) return false;
+        file = files_.open_lock_file(path, directory_mode & kFileBits);
+    }
+    if (!file || !(*file)->try_lock().ok()) return false;
+    CounterTotals totals = read_record(**file).value_or(CounterTotals{.counts = {}, .since = 0});
+    if (totals.since == 0) totals.since = seconds_since_1970();
+    for (std::size_t i = 0; i < kEvents; ++i) totals.counts[i] += pending.counts[i];
+    const CounterRecord record = encode_counters(totals);
+    const Result<std::size_t> written = (*file)->write_at(record, 0);
+    return written.ok() && *written == record.size();
+}
+
+CounterTotals read_counters(FileSystem& files, const std::string& root) {
+    CounterTotals sum;
+    if (root.empty()) return sum;
+    for (unsigned slot = 0; slot < kSlots; ++slot) {
+        const Result<std::unique_ptr<File>> file =
+            files.open_for_reading({root, layout::counters_path(slot)});
+        if (!file) continue;
+        const std::optional<CounterTotals> totals = read_record(**file);
+        if (!totals) continue;
+        sum.since = sum.since == 0 ? totals->since : std::min(sum.since, totals->since);
+        for (std::size_t i = 0; i < kEvents; ++i) sum.counts[i] += totals->counts[i];
+    }
+    return sum;
+}
+
+}  // namespace attnsmith::cache

@@ -1,0 +1,28 @@
+// Whose cache directories are used: machine code comes out of them and runs with the rights of whoever loads
+// it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "cache/file_system.hpp"
+
+namespace attnsmith::cache {
+
+enum class Trust : std::uint8_t {
+    owner,  // this process's effective user or root owns it, and nobody else may write to it
+    group,  // or its group may write to it, and the owner is one of those or this process is of that group
+    all,    // anything: whoever can write there can run code here
+};
+
+inline constexpr std::string_view kTrustRemedy =
+    "take the others' right to write away (chmod go-w), use another directory, or trust it (cache_trust, "
+    "--cache-trust group or all)";
+
+// Nothing if a directory or file of this owner, group and mode is trusted; else what speaks against it: owner
+// and mode.
+std::optional<std::string> reason_for_distrust(const FileInfo& info, Trust trust);
+
+}  // namespace attnsmith::cache
