@@ -4,9 +4,12 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "cache/file_system.hpp"
+#include "cache/patience.hpp"
+#include "cache/per_process.hpp"
 #include "cache/status.hpp"
 
 namespace attnsmith::cache {
@@ -14,6 +17,7 @@ namespace attnsmith::cache {
 enum class LockState {
     acquired,                // at once
     acquired_after_waiting,  // somebody else held it: what they made is probably there now
+    not_needed,              // what it was wanted for has come about without it
     timed_out,               // the wait is over; go on without
     unavailable,             // no directory, or a file system without locks; go on without
 };
@@ -29,7 +33,7 @@ class [[nodiscard]] Lock {
     ~Lock() = default;
 
     LockState state() const { return state_; }
-    bool held() const { return file_ != nullptr; }
+    bool held() const { return file_ != nullptr && holder_ == process_number(); }
     // Why it is not held.
     const Status& status() const { return status_; }
     std::chrono::nanoseconds waited() const { return waited_; }
@@ -41,11 +45,16 @@ class [[nodiscard]] Lock {
     Status status_;
     std::chrono::nanoseconds waited_;
     std::unique_ptr<File> file_;
+    std::uint64_t holder_ = process_number();
 };
 
 // Opens the lock file, makes it if missing and waits at most `limit` for its lock. The file's directory must
 // exist. The lock of a file that was removed meanwhile is not taken: whoever removes one must hold its lock.
 Lock acquire_lock(FileSystem& file_system, const Path& path, std::uint32_t mode,
                   std::chrono::nanoseconds limit);
+// Waits as long as `patience` lasts, which it may lose meanwhile. `enough`, asked now and then, ends the wait
+// when it is true.
+Lock acquire_lock(FileSystem& file_system, const Path& path, std::uint32_t mode, const Patience& patience,
+                  const std::function<bool()>& enough);
 
 }  // namespace attnsmith::cache

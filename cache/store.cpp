@@ -20,7 +20,7 @@ enum class Store::Trouble : std::uint32_t {
     cannot_write = 1,
     cannot_read = 2,
     no_locks = 4,
-    lock_timed_out = 8,
+    waited_in_vain = 8,
     broken_in_layer = 16,
     cannot_quarantine = 32,
     untrusted_entry = 64,
@@ -51,6 +51,7 @@ bool is_absence(const Status& status) {
 }
 
 bool is_lack_of_locks(const Status& status) {
+    // EINVAL: what some FUSE and 9p mounts say.
     return status.error_number == ENOLCK || status.error_number == ENOSYS ||
            status.error_number == EOPNOTSUPP || status.error_number == EINVAL;
 }
@@ -82,6 +83,7 @@ Status check_publishable(const Version& version, const Entry& entry) {
 Store::Store(Options options)
     : options_(normalised(std::move(options))),
       files_(options_.file_system != nullptr ? *options_.file_system : posix_file_system()),
+      patience_(options_.lock_wait),
       counters_(files_, options_.directory) {}
 
 Store::~Store() {
@@ -357,41 +359,52 @@ Status Store::move_into_shard(StagedFile& staged, const Path& shard, const Path&
     return staged.move_to(target);
 }
 
-Lock Store::lock_within(const Digest& key, std::chrono::nanoseconds wait) const {
-    const bool waits = wait > std::chrono::nanoseconds::zero();
-    if (options_.directory.empty()) {
-        return tell_of_trouble(Lock(LockState::unavailable, no_cache_directory(), {}, nullptr), waits);
+Lock Store::lock(const Digest& key, const std::function<bool()>& enough) const {
+    Lock lock = lock_within(key, patience_, enough);
+    if (lock.state() == LockState::timed_out) {
+        patience_.waited_in_vain();
+        tell_of_vain_wait(lock.waited(), "another process");
+    } else if (lock.state() == LockState::acquired_after_waiting || lock.state() == LockState::not_needed) {
+        patience_.wait_paid_off();
     }
-    if (Status trusted = check_trust(kWritableLayer); !trusted.ok()) {
-        Lock none(LockState::unavailable, std::move(trusted), {}, nullptr);
-        return none.status().error_number == EPERM ? std::move(none)  // told already
-                                                   : tell_of_trouble(std::move(none), waits);
-    }
-    const Path path{options_.directory, layout::lock_path(key)};
-    Lock lock = acquire_lock(files_, path, file_mode(), wait);
-    if (lock.status().error_number != ENOENT) return tell_of_trouble(std::move(lock), waits);
-
-    if (Status made = make_directory_in_root(layout::kLocksDirectory); !made.ok()) {
-        return tell_of_trouble(Lock(LockState::unavailable, std::move(made), lock.waited(), nullptr), waits);
-    }
-    return tell_of_trouble(acquire_lock(files_, path, file_mode(), wait - lock.waited()), waits);
+    return lock;
 }
 
-Lock Store::tell_of_trouble(Lock lock, bool waits) const {
-    if (lock.state() == LockState::timed_out) {
-        if (!waits) return lock;
-        warn_once(
-            Trouble::lock_timed_out,
-            fmt::format("waited {:.1f} s in vain for another process, going on without: {}",
-                        std::chrono::duration<double>(lock.waited()).count(), lock.status().to_string()));
-    } else if (is_lack_of_locks(lock.status())) {
+Lock Store::try_lock(const Digest& key) const { return lock_within(key, Patience({}), {}); }
+
+Lock Store::lock_within(const Digest& key, const Patience& patience,
+                        const std::function<bool()>& enough) const {
+    if (options_.directory.empty()) return {LockState::unavailable, no_cache_directory(), {}, nullptr};
+    if (Status trusted = check_trust(kWritableLayer); !trusted.ok()) {
+        const bool told = trusted.error_number == EPERM;
+        Lock none(LockState::unavailable, std::move(trusted), {}, nullptr);
+        return told ? std::move(none) : tell_of_trouble(std::move(none));
+    }
+    const Path path{options_.directory, layout::lock_path(key)};
+    Lock lock = acquire_lock(files_, path, file_mode(), patience, enough);
+    if (lock.status().error_number != ENOENT) return tell_of_trouble(std::move(lock));
+
+    if (Status made = make_directory_in_root(layout::kLocksDirectory); !made.ok())
+        return tell_of_trouble(Lock(LockState::unavailable, std::move(made), lock.waited(), nullptr));
+    return tell_of_trouble(acquire_lock(files_, path, file_mode(), patience, enough));
+}
+
+Lock Store::tell_of_trouble(Lock lock) const {
+    if (lock.state() != LockState::unavailable) return lock;
+    if (is_lack_of_locks(lock.status())) {
         warn_once(Trouble::no_locks,
                   fmt::format("processes may do the same work twice, the file system has no locks: {}",
                               lock.status().to_string()));
-    } else if (lock.state() == LockState::unavailable) {
+    } else {
         static_cast<void>(cannot_write(lock.status()));
     }
     return lock;
+}
+
+void Store::tell_of_vain_wait(std::chrono::nanoseconds waited, std::string_view whom) const {
+    warn_once(Trouble::waited_in_vain,
+              fmt::format("waited {:.1f} s in vain for {}, going on without; further waits are shorter",
+                          std::chrono::duration<double>(waited).count(), whom));
 }
 
 }  // namespace attnsmith::cache

@@ -27,6 +27,7 @@
 #include "cache/evictor.hpp"
 #include "cache/file_system.hpp"
 #include "cache/lock.hpp"
+#include "cache/patience.hpp"
 #include "cache/status.hpp"
 #include "cache/trust.hpp"
 
@@ -57,7 +58,8 @@ struct Options {
     // Not owned; must outlive the store. Null: posix_file_system().
     FileSystem* file_system = nullptr;
     WarnCallback warn = {};
-    // The longest lock() waits. Far above any compile: only for file systems that lie.
+    // The longest wait for another process or thread. Far above any compile: only for file systems that lie
+    // and for holders that hang. Once one was in vain, further ones are a 120th of it, until one pays off.
     std::chrono::nanoseconds lock_wait = std::chrono::seconds(120);
 };
 
@@ -70,6 +72,8 @@ struct Candidate {
     Version version;
     std::size_t layer = kWritableLayer;
     std::string path;
+
+    friend bool operator==(const Candidate&, const Candidate&) = default;
 };
 
 struct ListedEntry {
@@ -154,9 +158,13 @@ class Store {
     Status publish(const Digest& key, const Version& version, const Entry& entry) const noexcept;
 
     // One holder for each key over all threads and processes. Waits at most Options::lock_wait; try_lock()
-    // not at all (LockState::timed_out: somebody has it).
-    Lock lock(const Digest& key) const { return lock_within(key, options_.lock_wait); }
-    Lock try_lock(const Digest& key) const { return lock_within(key, {}); }
+    // not at all (LockState::timed_out: somebody has it). `enough`, asked now and then while lock() waits,
+    // ends the wait (LockState::not_needed).
+    Lock lock(const Digest& key, const std::function<bool()>& enough = {}) const;
+    Lock try_lock(const Digest& key) const;
+
+    // Warns that a wait of this length for `whom` was in vain, be it for lock() or of another kind: once.
+    void tell_of_vain_wait(std::chrono::nanoseconds waited, std::string_view whom) const;
 
     // Adds to the directory's counters. Quarantines, evictions and bytes the store counts itself.
     void count(Event event, std::uint64_t count = 1) const;
@@ -203,8 +211,8 @@ class Store {
     EvictionReport run_evictor(const EvictionLimits& limits) const;
     Result<StagedFile> create_staged_file(const Digest& key) const;
     Status move_into_shard(StagedFile& staged, const Path& shard, const Path& target) const;
-    Lock lock_within(const Digest& key, std::chrono::nanoseconds wait) const;
-    Lock tell_of_trouble(Lock lock, bool waits) const;
+    Lock lock_within(const Digest& key, const Patience& patience, const std::function<bool()>& enough) const;
+    Lock tell_of_trouble(Lock lock) const;
 
     void verify_layer(std::size_t layer, VerifyReport& report) const;
     void verify_entry(const FoundEntry& found, std::size_t layer, VerifyReport& report) const;
@@ -214,6 +222,7 @@ class Store {
     // One bit for each Trouble told. Not a mutex: a child forked while another thread holds one would hang on
     // it.
     mutable std::atomic<std::uint32_t> told_{0};
+    mutable Patience patience_;  // with other processes
     mutable Counters counters_;
     // How much this process publishes before it looks at the directory's size again.
     mutable std::atomic<std::int64_t> bytes_before_scan_{0};

@@ -1,10 +1,24 @@
 #include "engine/cubin_entry.hpp"
 
+#include <limits>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 
 namespace attnsmith::engine {
 
 using Json = nlohmann::ordered_json;
+
+namespace {
+
+// Json's own conversion takes any number, and has no defined result for what the type does not hold.
+template <class Integer>
+Integer count_in(const Json& value) {
+    if (!value.is_number_unsigned() || value.get<std::uint64_t>() > std::numeric_limits<Integer>::max())
+        throw std::out_of_range("not a count");
+    return value.get<Integer>();
+}
+
+}  // namespace
 
 cache::Entry to_entry(const KernelSource& source, const Cubin& cubin, const std::string& compile_log) {
     const planner::KernelConfig& kernel = source.kernel;
@@ -31,11 +45,13 @@ std::shared_ptr<const Cubin> from_entry(const cache::Candidate& candidate, cache
     try {
         cubin->entry = metadata.at("entry").get<std::string>();
         const Json& resources = metadata.at("resources");
-        cubin->resources.registers_per_thread = resources.at("registers_per_thread").get<int>();
-        cubin->resources.spill_bytes = resources.at("spill_bytes").get<int>();
-        cubin->resources.shared_bytes = resources.at("shared_bytes").get<std::int64_t>();
+        cubin->resources.registers_per_thread = count_in<int>(resources.at("registers_per_thread"));
+        cubin->resources.spill_bytes = count_in<int>(resources.at("spill_bytes"));
+        cubin->resources.shared_bytes = count_in<std::int64_t>(resources.at("shared_bytes"));
         cubin->resources.compile_ms = metadata.at("compile_ms").get<double>();
     } catch (const Json::exception&) {
+        return nullptr;
+    } catch (const std::out_of_range&) {
         return nullptr;
     }
     cubin->key = candidate.key;

@@ -20,31 +20,33 @@ cache::Options logging_store(const Settings& settings, std::shared_ptr<const Log
     return options;
 }
 
-// ptxas' report and the exported constant, checked against what was asked for.
-planner::CompiledResources inspect(const planner::KernelConfig& kernel, const std::string& entry,
-                                   const compiler::Compiled& compiled) {
+planner::CompiledResources resources_of(const KernelSource& source, const compiler::Compiled& compiled) {
     planner::CompiledResources resources;
     for (const compiler::EntryResources& report : compiler::parse_ptxas_log(compiled.log)) {
-        if (report.entry != entry) continue;
+        if (report.entry != source.unit.entry) continue;
         resources.registers_per_thread = report.registers_per_thread;
         resources.spill_bytes = report.spill_store_bytes + report.spill_load_bytes;
     }
-    const auto info = compiler::CubinInfo::parse(compiled.cubin);
-    std::optional<std::uint32_t> shared;
-    if (info) shared = info->read_u32(compiler::kSharedBytesSymbol);
-    if (!info || !info->has_entry(entry) || !shared) {
-        throw CompileError(fmt::format("{}: NVRTC gave a cubin without {} and {}", kernel.name(), entry,
-                                       compiler::kSharedBytesSymbol),
-                           compiled.log, {}, {});
-    }
-    if (*shared != kernel.shared_bytes) {
-        throw Error(fmt::format("{}: the kernel lays out {} bytes of shared memory, the plan {}",
-                                kernel.name(), *shared, kernel.shared_bytes));
-    }
-    resources.shared_bytes = *shared;
+    resources.shared_bytes = source.kernel.shared_bytes;  // what_is_wrong() compares the cubin's own
     resources.cubin_bytes = static_cast<std::int64_t>(compiled.cubin.size());
     resources.compile_ms = compiled.milliseconds;
     return resources;
+}
+
+// Whether bytes that somebody calls this kernel's cubin, be it NVRTC or an entry, can be. Nothing if so.
+std::optional<std::string> what_is_wrong(const KernelSource& source, const Cubin& cubin) {
+    const planner::KernelConfig& kernel = source.kernel;
+    if (cubin.entry != source.unit.entry)
+        return fmt::format("the entry is called {}, not {}", cubin.entry, source.unit.entry);
+    const auto info = compiler::CubinInfo::parse(cubin.bytes);
+    if (!info) return "it is no cubin";
+    const auto shared = info->read_u32(compiler::kSharedBytesSymbol);
+    if (!info->has_entry(cubin.entry) || !shared)
+        return fmt::format("it lacks {} or {}", cubin.entry, compiler::kSharedBytesSymbol);
+    if (*shared != kernel.shared_bytes || cubin.resources.shared_bytes != kernel.shared_bytes)
+        return fmt::format("the kernel lays out {} bytes of shared memory, the plan {}", *shared,
+                           kernel.shared_bytes);
+    return std::nullopt;
 }
 
 std::string refused_everywhere(const planner::KernelConfig& kernel, const std::string& reason) {
@@ -56,43 +58,13 @@ std::string refused_everywhere(const planner::KernelConfig& kernel, const std::s
 
 }  // namespace
 
-CompileSlots::Slot::Slot(CompileSlots& slots) : slots_(slots) {
-    std::unique_lock lock(slots_.mutex_);
-    slots_.changed_.wait(lock, [&] { return slots_.free_ > 0; });
-    --slots_.free_;
-}
-
-CompileSlots::Slot::~Slot() {
-    {
-        const std::lock_guard lock(slots_.mutex_);
-        ++slots_.free_;
-    }
-    slots_.changed_.notify_one();
-}
-
-bool Cubins::is_ready(const Compile& compile) {
-    return compile.valid() && compile.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
-}
-
-// Null where it failed.
-std::shared_ptr<const Cubin> Cubins::cubin_of(const Compile& compile) {
-    try {
-        return compile.get().cubin;
-    } catch (...) {
-        return nullptr;
-    }
-}
-
-// Null where it failed for a reason that need not be everyone's.
-std::shared_ptr<const Cubin> Cubins::wait_for(const Compile& compile) {
-    try {
-        return compile.get().cubin;
-    } catch (const CompileError&) {
-        throw;
-    } catch (...) {
-        return nullptr;
-    }
-}
+// What single flight keeps of a key. An error is a fact of the source, and remembered as a cubin is; it is
+// never stored.
+struct Cubins::Compiled {
+    std::shared_ptr<const Cubin> cubin;  // null where compiling failed
+    std::exception_ptr error;
+    std::string log;
+};
 
 Cubins::Cubins(const Settings& settings, std::shared_ptr<const Log> log)
     : log_(std::move(log)),
@@ -100,16 +72,18 @@ Cubins::Cubins(const Settings& settings, std::shared_ptr<const Log> log)
       keep_source_dir_(settings.keep_source_dir),
       nvrtc_options_(settings.nvrtc),
       store_(logging_store(settings, log_)),
-      compile_slots_(settings.compile_threads) {}
+      flights_(store_, settings.compile_threads) {}
 
 std::shared_ptr<const compiler::Nvrtc> Cubins::nvrtc() {
-    const std::lock_guard lock(nvrtc_mutex_);
-    if (!nvrtc_) {
-        nvrtc_ = compiler::Nvrtc::open(nvrtc_options_);
-        (*log_)(LogLevel::info, "NVRTC {}.{} is {}", nvrtc_->version().major, nvrtc_->version().minor,
-                nvrtc_->path());
+    Compiler& compiler = compiler_.get();
+    const std::lock_guard lock(compiler.mutex);
+    auto& nvrtc = compiler.nvrtc;
+    if (!nvrtc) {
+        nvrtc = compiler::Nvrtc::open(nvrtc_options_);
+        (*log_)(LogLevel::info, "NVRTC {}.{} is {}", nvrtc->version().major, nvrtc->version().minor,
+                nvrtc->path());
     }
-    return nvrtc_;
+    return nvrtc;
 }
 
 cache::Version Cubins::toolchain() {
@@ -143,18 +117,27 @@ std::shared_ptr<const Cubin> Cubins::find(const KernelSource& source) const {
     return find_stored(source, [](const Cubin&) { return std::nullopt; });
 }
 
-std::shared_ptr<const Cubin> Cubins::load(const cache::Candidate& candidate) const {
+std::shared_ptr<const Cubin> Cubins::load(const KernelSource& source,
+                                          const cache::Candidate& candidate) const {
     cache::Result<cache::Entry> entry = store_.load(candidate);
     if (!entry) return nullptr;
     auto cubin = from_entry(candidate, std::move(entry).value());
-    if (!cubin)
-        (*log_)(LogLevel::warn, "cache: {}: its metadata is not a kernel's; passed over", candidate.path);
-    return cubin;
+    const auto wrong = cubin ? what_is_wrong(source, *cubin) : "its metadata is not a kernel's";
+    if (!wrong) return cubin;
+    // It stays there, being whole, and is met at each look; its place is taken by what is compiled instead.
+    const LogLevel level = told_of_unusable_.exchange(true) ? LogLevel::debug : LogLevel::warn;
+    (*log_)(level, "cache: {}: {}; passed over", candidate.path, *wrong);
+    return nullptr;
 }
 
 std::shared_ptr<const Cubin> Cubins::find_stored(const KernelSource& source, const Accept& accept) const {
     for (const cache::Candidate& candidate : store_.candidates(source.key)) {
-        auto cubin = load(candidate);
+        std::shared_ptr<const Cubin> cubin;
+        try {
+            cubin = load(source, candidate);
+        } catch (const std::bad_alloc&) {
+            (*log_)(LogLevel::debug, "cache: {}: there is no memory for it", candidate.path);
+        }
         if (!cubin) continue;
         const auto refusal = accept(*cubin);
         if (!refusal) return cubin;
@@ -164,126 +147,90 @@ std::shared_ptr<const Cubin> Cubins::find_stored(const KernelSource& source, con
 }
 
 Obtained Cubins::obtain(const KernelSource& source, const Accept& accept) {
-    for (;;) {
-        const Compile known = find_compile(source.key);
-        std::optional<std::string> refusal;
-        if (is_ready(known)) {
-            const auto cubin = cubin_of(known);
-            if (cubin && !(refusal = accept(*cubin))) return {cubin, Origin::memory};
-        }
-        if (auto cubin = find_stored(source, accept)) {
-            (*log_)(LogLevel::debug, "{}: {} from the cache", source.kernel.name(), source.key.hex());
-            return {std::move(cubin), Origin::disk};
-        }
-        if (is_ready(known)) {
-            if (known.get().origin == Origin::compiled)  // throws the CompileError that is remembered
-                throw Unsupported(refused_everywhere(source.kernel, refusal.value_or("")), {});
-            forget(source.key);  // it came from another process's older toolchain, and is gone from the disk
-        } else if (known.valid()) {
-            if (auto cubin = wait_for(known); cubin && !accept(*cubin)) return {cubin, Origin::waited};
-        } else if (auto obtained = compile_first(source, accept)) {
-            return *std::move(obtained);
-        }
-    }
+    std::string refusal;
+    const auto compiled_of = [](const cache::SingleFlight::Value& value) {
+        return std::static_pointer_cast<const Compiled>(value);
+    };
+    cache::SingleFlight::Job job;
+    job.accept = [&](const cache::SingleFlight::Value& value) {
+        const auto compiled = compiled_of(value);
+        if (!compiled->cubin) return false;
+        const auto reason = accept(*compiled->cubin);
+        if (reason) refusal = *reason;
+        return !reason;
+    };
+    job.look = [&]() -> cache::SingleFlight::Value {
+        auto cubin = find_stored(source, accept);
+        return cubin ? std::make_shared<const Compiled>(Compiled{std::move(cubin), {}, {}}) : nullptr;
+    };
+    job.make = [&] { return std::make_shared<const Compiled>(compile(source)); };
+    job.publish = [&](const cache::SingleFlight::Value& value) {
+        const auto compiled = compiled_of(value);
+        if (compiled->cubin) publish(source, *compiled->cubin, compiled->log);
+    };
+
+    const auto obtained = flights_.obtain(source.key, job);
+    const auto compiled = compiled_of(obtained.value);
+    if (compiled->error) std::rethrow_exception(compiled->error);
+    if (!obtained.accepted) throw Unsupported(refused_everywhere(source.kernel, refusal), {});
+    return {compiled->cubin, obtained.origin};
 }
 
-Cubins::Compile Cubins::find_compile(const cache::Digest& key) const {
-    const std::lock_guard lock(compiles_mutex_);
-    const auto found = compiles_.find(key);
-    return found == compiles_.end() ? Compile{} : found->second;
-}
-
-void Cubins::forget(const cache::Digest& key) {
-    const std::lock_guard lock(compiles_mutex_);
-    compiles_.erase(key);
-}
-
-// Nullopt: another thread was first.
-std::optional<Obtained> Cubins::compile_first(const KernelSource& source, const Accept& accept) {
-    std::promise<Compiled> promise;
-    {
-        const std::lock_guard lock(compiles_mutex_);
-        if (!compiles_.try_emplace(source.key, promise.get_future().share()).second) return std::nullopt;
-    }
-    Compiled compiled;
-    try {
-        compiled = compile_once(source, accept);
-        promise.set_value(compiled);
-    } catch (const CompileError&) {
-        promise.set_exception(std::current_exception());
-        throw;
-    } catch (...) {
-        forget(source.key);  // before those who wait are woken, so that they do not find it again
-        promise.set_exception(std::current_exception());
-        throw;
-    }
-    if (compiled.origin == Origin::compiled) {
-        if (const auto refusal = accept(*compiled.cubin))
-            throw Unsupported(refused_everywhere(source.kernel, *refusal), {});
-    }
-    return Obtained{compiled.cubin, compiled.origin};
-}
-
-// Over all processes. Whoever waits for another process's compile holds no slot, so that others compile.
-Cubins::Compiled Cubins::compile_once(const KernelSource& source, const Accept& accept) {
-    std::optional<CompileSlots::Slot> slot(std::in_place, compile_slots_);
-    std::optional<cache::Lock> lock;
-    if (!store_.options().directory.empty()) {
-        lock = store_.try_lock(source.key);
-        if (lock->state() == cache::LockState::timed_out) {
-            slot.reset();
-            lock = store_.lock(source.key);
-        }
-        if (lock->state() == cache::LockState::timed_out) {
-            (*log_)(LogLevel::warn,
-                    "cache: waited {:.0f} s for another process to compile {}; compiling it here too",
-                    std::chrono::duration<double>(lock->waited()).count(), source.kernel.name());
-        }
-        // Between the look before and the lock another process may have come and gone.
-        if (auto cubin = find_stored(source, accept)) return {std::move(cubin), Origin::waited};
-    }
-    if (!slot) slot.emplace(compile_slots_);
-    return {compile(source), Origin::compiled};
-}
-
-std::shared_ptr<const Cubin> Cubins::compile(const KernelSource& source) {
+Cubins::Compiled Cubins::compile(const KernelSource& source) {
     const planner::KernelConfig& kernel = source.kernel;
     const auto library = nvrtc();
-    keep_source(source);
-    compiler::Compiled compiled = library->compile(source.unit.program);
     auto cubin = std::make_shared<Cubin>();
     cubin->key = source.key;
-    cubin->toolchain = toolchain();
+    cubin->toolchain = toolchain();  // before the work that would be lost with it
     cubin->entry = source.unit.entry;
-    cubin->resources = inspect(kernel, source.unit.entry, compiled);
-    cubin->bytes = std::move(compiled.cubin);
-    (*log_)(LogLevel::info, "compiled {} for {} in {:.0f} ms, {} registers", kernel.name(), kernel.target,
-            cubin->resources.compile_ms, cubin->resources.registers_per_thread);
-    if (cubin->resources.spill_bytes > 0) {
-        (*log_)(LogLevel::warn, "{} for {} spills {} bytes", kernel.name(), kernel.target,
-                cubin->resources.spill_bytes);
+    keep_source(source);
+    try {
+        compiler::Compiled compiled = library->compile(source.unit.program);
+        cubin->resources = resources_of(source, compiled);
+        cubin->bytes = std::move(compiled.cubin);
+        if (const auto wrong = what_is_wrong(source, *cubin)) {
+            throw CompileError(fmt::format("{}: of NVRTC's cubin, {}", kernel.name(), *wrong), compiled.log,
+                               {}, {});
+        }
+        (*log_)(LogLevel::info, "compiled {} for {} in {:.0f} ms, {} registers", kernel.name(), kernel.target,
+                cubin->resources.compile_ms, cubin->resources.registers_per_thread);
+        if (cubin->resources.spill_bytes > 0) {
+            (*log_)(LogLevel::warn, "{} for {} spills {} bytes", kernel.name(), kernel.target,
+                    cubin->resources.spill_bytes);
+        }
+        return {std::move(cubin), {}, std::move(compiled.log)};
+    } catch (const CompileError&) {
+        return {nullptr, std::current_exception(), {}};
     }
-    publish(source, *cubin, compiled.log);
-    return cubin;
 }
 
-bool Cubins::ensure_stored(const KernelSource& source, const Cubin& cubin) const {
-    const auto is_stored = [&] {
-        const auto candidates = store_.candidates(source.key);
-        return std::any_of(candidates.begin(), candidates.end(), [&](const cache::Candidate& candidate) {
-            return candidate.version == cubin.toolchain;
-        });
-    };
-    if (is_stored()) return true;
-    publish(source, cubin, {});  // the compile's log is not kept that long
-    return is_stored();
+bool Cubins::is_stored(const Cubin& cubin) const {
+    const auto candidates = store_.candidates(cubin.key);
+    return std::any_of(candidates.begin(), candidates.end(), [&](const cache::Candidate& candidate) {
+        return candidate.version == cubin.toolchain;
+    });
 }
 
-void Cubins::publish(const KernelSource& source, const Cubin& cubin, const std::string& log) const {
+bool Cubins::ensure_stored(const KernelSource& source, const Obtained& obtained) const {
+    flights_.settle(source.key);
+    if (is_stored(*obtained.cubin)) return true;
+    if (obtained.origin == Origin::made) return false;
+    publish(source, *obtained.cubin, {});  // the compile's log is not kept that long
+    return is_stored(*obtained.cubin);
+}
+
+// Best effort: the kernel is there all the same.
+void Cubins::publish(const KernelSource& source, const Cubin& cubin, const std::string& log) const noexcept {
     if (store_.options().directory.empty()) return;
-    const cache::Status status = store_.publish(source.key, cubin.toolchain, to_entry(source, cubin, log));
-    if (!status.ok())
-        (*log_)(LogLevel::debug, "cache: {} was not stored: {}", source.kernel.name(), status.to_string());
+    try {
+        const cache::Status status =
+            store_.publish(source.key, cubin.toolchain, to_entry(source, cubin, log));
+        if (!status.ok())
+            (*log_)(LogLevel::debug, "cache: {} was not stored: {}", source.kernel.name(),
+                    status.to_string());
+    } catch (const std::bad_alloc&) {
+        // Nor is there memory to tell of it.
+    }
 }
 
 // Best effort: a debugging aid must not fail a launch.

@@ -1,16 +1,16 @@
 // Where a kernel's machine code comes from: this process's memory, the cache directories, else NVRTC.
 #pragma once
 
-#include <condition_variable>
+#include <atomic>
 #include <functional>
-#include <future>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
+#include "cache/per_process.hpp"
+#include "cache/single_flight.hpp"
 #include "cache/store.hpp"
 #include "compiler/nvrtc.hpp"
 #include "compiler/specialise.hpp"
@@ -38,38 +38,16 @@ struct Cubin {
     planner::CompiledResources resources;
 };
 
-enum class Origin { memory, disk, compiled, waited };
+using cache::Origin;
 
 struct Obtained {
     std::shared_ptr<const Cubin> cubin;
     Origin origin = Origin::memory;
 };
 
-// How many compiles may run at a time. (A counter of our own: libstdc++ 12's counting_semaphore can lose a
-// wake-up, GCC bug 104928.)
-class CompileSlots {
-  public:
-    explicit CompileSlots(int count) : free_(count) {}
-
-    class Slot {
-      public:
-        explicit Slot(CompileSlots& slots);
-        ~Slot();
-        Slot(const Slot&) = delete;
-        Slot& operator=(const Slot&) = delete;
-
-      private:
-        CompileSlots& slots_;
-    };
-
-  private:
-    std::mutex mutex_;
-    std::condition_variable changed_;
-    int free_;
-};
-
-// Thread-safe. A key is compiled once over all threads (they wait for the first) and over all processes that
-// share the cache directory (they wait for a lock, which its holder's death releases).
+// Thread-safe, also right after fork. A key is compiled once over all threads (they wait for the first) and
+// over all processes that share the cache directory (they wait for a lock, which its holder's death
+// releases).
 class Cubins {
   public:
     Cubins(const Settings& settings, std::shared_ptr<const Log> log);
@@ -90,30 +68,25 @@ class Cubins {
     std::shared_ptr<const compiler::Nvrtc> nvrtc();
     cache::Version toolchain();  // of that NVRTC
 
-    // Publishes the cubin where no directory has the key's of its toolchain. False: it could not be stored.
-    bool ensure_stored(const KernelSource& source, const Cubin& cubin) const;
+    // Publishes the cubin where no directory has the key's of its toolchain; one that obtain() has just
+    // compiled was published as far as it could be. False: it could not be stored.
+    bool ensure_stored(const KernelSource& source, const Obtained& obtained) const;
 
     const cache::Store& store() const { return store_; }
     const std::string& no_cache_because() const { return no_cache_because_; }
 
   private:
-    struct Compiled {
-        std::shared_ptr<const Cubin> cubin;
-        Origin origin = Origin::compiled;
+    struct Compiled;
+    struct Compiler {
+        std::mutex mutex;
+        std::shared_ptr<const compiler::Nvrtc> nvrtc;
     };
-    using Compile = std::shared_future<Compiled>;
 
     std::shared_ptr<const Cubin> find_stored(const KernelSource& source, const Accept& accept) const;
-    std::shared_ptr<const Cubin> load(const cache::Candidate& candidate) const;
-    static bool is_ready(const Compile& compile);
-    static std::shared_ptr<const Cubin> cubin_of(const Compile& compile);
-    static std::shared_ptr<const Cubin> wait_for(const Compile& compile);
-    Compile find_compile(const cache::Digest& key) const;
-    void forget(const cache::Digest& key);
-    std::optional<Obtained> compile_first(const KernelSource& source, const Accept& accept);
-    Compiled compile_once(const KernelSource& source, const Accept& accept);
-    std::shared_ptr<const Cubin> compile(const KernelSource& source);
-    void publish(const KernelSource& source, const Cubin& cubin, const std::string& log) const;
+    std::shared_ptr<const Cubin> load(const KernelSource& source, const cache::Candidate& candidate) const;
+    Compiled compile(const KernelSource& source);
+    void publish(const KernelSource& source, const Cubin& cubin, const std::string& log) const noexcept;
+    bool is_stored(const Cubin& cubin) const;
     void keep_source(const KernelSource& source) const;
 
     std::shared_ptr<const Log> log_;
@@ -121,14 +94,9 @@ class Cubins {
     std::string keep_source_dir_;
     compiler::NvrtcOptions nvrtc_options_;
     cache::Store store_;
-    CompileSlots compile_slots_;
-
-    std::mutex nvrtc_mutex_;
-    std::shared_ptr<const compiler::Nvrtc> nvrtc_;
-
-    // Compiled in this process, being compiled, or refused by the compiler; a refusal is never stored.
-    mutable std::mutex compiles_mutex_;
-    std::unordered_map<cache::Digest, Compile> compiles_;
+    mutable cache::SingleFlight flights_;
+    cache::PerProcess<Compiler> compiler_;
+    mutable std::atomic<bool> told_of_unusable_ = false;
 };
 
 }  // namespace attnsmith::engine

@@ -4,46 +4,41 @@ namespace attnsmith::engine {
 
 std::shared_ptr<const LoadedKernel> LoadedKernels::get(const std::shared_ptr<const driver::Api>& api,
                                                        int ordinal, const planner::KernelConfig& kernel) {
-    std::promise<std::shared_ptr<const LoadedKernel>> promise;
-    Loading others;
+    Table& table = table_.get();
+    std::shared_ptr<Slot> slot;
     {
-        const std::lock_guard lock(mutex_);
-        const auto [at, first] = kernels_.try_emplace({ordinal, kernel});
-        if (first) {
-            at->second = promise.get_future().share();
-        } else {
-            others = at->second;
-        }
+        const std::lock_guard lock(table.mutex);
+        auto& at = table.slots[{ordinal, kernel}];
+        if (!at) at = std::make_shared<Slot>();
+        slot = at;
     }
-    if (others.valid()) return others.get();
-    try {
-        auto loaded = load(api, ordinal, kernel);
-        promise.set_value(loaded);
-        return loaded;
-    } catch (...) {
-        promise.set_exception(std::current_exception());
-        const std::lock_guard lock(mutex_);
-        kernels_.erase({ordinal, kernel});  // what failed for a passing reason may be tried again
-        throw;
+    {
+        const std::lock_guard lock(slot->mutex);
+        if (slot->loaded) return slot->loaded;
     }
-}
-
-std::shared_ptr<const LoadedKernel> LoadedKernels::load(const std::shared_ptr<const driver::Api>& api,
-                                                        int ordinal, const planner::KernelConfig& kernel) {
-    auto loaded = std::make_shared<LoadedKernel>();
-    loaded->config = kernel;
+    // All who want the kernel meet in obtain(), where no wait is without an end; the first to come out of it
+    // loads.
+    std::shared_ptr<const LoadedKernel> mine;
     const auto take = [&](const Cubin& cubin) -> std::optional<std::string> {
-        try {
-            const auto library = driver::Library::load(api, cubin.bytes);
-            loaded->function = std::make_shared<driver::KernelFunction>(
-                library, cubin.entry, ordinal, static_cast<std::size_t>(kernel.shared_bytes));
-            return std::nullopt;
-        } catch (const driver::LoadRefused& refused) {
-            return refused.what();
+        const std::lock_guard lock(slot->mutex);
+        if (!slot->loaded) {
+            try {
+                const auto library = driver::Library::load(api, cubin.bytes);
+                auto loaded = std::make_shared<LoadedKernel>();
+                loaded->config = kernel;
+                loaded->cubin = std::make_shared<const Cubin>(cubin);
+                loaded->function = std::make_shared<driver::KernelFunction>(
+                    library, cubin.entry, ordinal, static_cast<std::size_t>(kernel.shared_bytes));
+                slot->loaded = std::move(loaded);
+            } catch (const driver::LoadRefused& refused) {
+                return refused.what();
+            }
         }
+        mine = slot->loaded;
+        return std::nullopt;
     };
-    loaded->cubin = cubins_.obtain(cubins_.source_of(kernel), take).cubin;
-    return loaded;
+    cubins_.obtain(cubins_.source_of(kernel), take);
+    return mine;
 }
 
 }  // namespace attnsmith::engine

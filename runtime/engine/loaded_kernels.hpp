@@ -1,11 +1,11 @@
 // Kernels in the driver: each loaded once a device.
 #pragma once
 
-#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
 
+#include "cache/per_process.hpp"
 #include "driver/library.hpp"
 #include "engine/cubins.hpp"
 
@@ -17,7 +17,7 @@ struct LoadedKernel {
     std::shared_ptr<const driver::KernelFunction> function;
 };
 
-// Thread-safe.
+// Thread-safe. What the driver loaded for a parent is not a child's: it starts with nothing.
 class LoadedKernels {
   public:
     // REQUIRES: `cubins` outlives this.
@@ -29,15 +29,18 @@ class LoadedKernels {
                                             const planner::KernelConfig& kernel);
 
   private:
-    using Slot = std::pair<int, planner::KernelConfig>;
-    using Loading = std::shared_future<std::shared_ptr<const LoadedKernel>>;
-
-    std::shared_ptr<const LoadedKernel> load(const std::shared_ptr<const driver::Api>& api, int ordinal,
-                                             const planner::KernelConfig& kernel);
+    // Of one kernel on one device. The mutex is held while the driver loads, never while somebody compiles.
+    struct Slot {
+        std::mutex mutex;
+        std::shared_ptr<const LoadedKernel> loaded;
+    };
+    struct Table {
+        std::mutex mutex;
+        std::map<std::pair<int, planner::KernelConfig>, std::shared_ptr<Slot>> slots;
+    };
 
     Cubins& cubins_;
-    std::mutex mutex_;
-    std::map<Slot, Loading> kernels_;
+    cache::PerProcess<Table> table_;
 };
 
 }  // namespace attnsmith::engine

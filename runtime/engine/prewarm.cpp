@@ -22,7 +22,7 @@ std::string_view state_name(engine::Origin origin) {
         case engine::Origin::memory:
         case engine::Origin::disk:
             return "hit";
-        case engine::Origin::compiled:
+        case engine::Origin::made:
             return "compiled";
         case engine::Origin::waited:
             return "waited";
@@ -111,7 +111,7 @@ class Prewarmer {
             result.state = state_name(obtained.origin);
             result.cubin_bytes = obtained.cubin->bytes.size();
             // A full disk, say: there is nothing to show for the work.
-            if (!cubins_.ensure_stored(source, *obtained.cubin)) {
+            if (!cubins_.ensure_stored(source, obtained)) {
                 throw CacheError("compiled, but it could not be stored in " +
                                  cubins_.store().options().directory);
             }

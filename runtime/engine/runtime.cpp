@@ -65,15 +65,16 @@ Runtime::Impl::Impl(const RuntimeOptions& options)
 }
 
 const std::shared_ptr<const driver::Api>& Runtime::Impl::driver() {
-    if (!driver_is_open.load(std::memory_order_acquire)) {
-        const std::lock_guard lock(driver_mutex);
-        if (!api) {
-            api = driver::Api::open(driver_path);
-            (*log)(LogLevel::info, "CUDA driver {} is {}", api->version_text(), api->path());
-            driver_is_open.store(true, std::memory_order_release);
+    Driver& driver = opened.get();
+    if (!driver.is_open.load(std::memory_order_acquire)) {
+        const std::lock_guard lock(driver.mutex);
+        if (!driver.api) {
+            driver.api = driver::Api::open(driver_path);
+            (*log)(LogLevel::info, "CUDA driver {} is {}", driver.api->version_text(), driver.api->path());
+            driver.is_open.store(true, std::memory_order_release);
         }
     }
-    return api;
+    return driver.api;
 }
 
 int Runtime::Impl::ordinal_of(int device) {
@@ -126,17 +127,18 @@ Kernel Runtime::Impl::load(planner::Plan plan, int device) {
 }
 
 Kernel Runtime::Impl::prepare_once(const PreparedKey& key) {
+    Prepared& table = prepared.get();
     {
-        const std::shared_lock lock(prepared_mutex);
-        const auto found = prepared.find(key);
-        if (found != prepared.end()) return found->second;
+        const std::shared_lock lock(table.mutex);
+        const auto found = table.kernels.find(key);
+        if (found != table.kernels.end()) return found->second;
     }
     Kernel kernel = prepare(key.spec, key.sizes, key.device);
-    const std::unique_lock lock(prepared_mutex);
+    const std::unique_lock lock(table.mutex);
     // An engine may prepare for each length it meets. Loaded kernels are kept elsewhere, so that starting
     // over costs a plan, not a compile.
-    if (prepared.size() >= kMostPrepared) prepared.clear();
-    return prepared.try_emplace(key, kernel).first->second;
+    if (table.kernels.size() >= kMostPrepared) table.kernels.clear();
+    return table.kernels.try_emplace(key, kernel).first->second;
 }
 
 Runtime::Runtime(RuntimeOptions options) : impl_(std::make_shared<Impl>(options)) {}

@@ -1,12 +1,14 @@
 // What the public objects hold.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <shared_mutex>
 #include <unordered_map>
 
 #include "attnsmith/runtime.hpp"
+#include "cache/per_process.hpp"
 #include "driver/device.hpp"
 #include "driver/launch.hpp"
 #include "driver/memory.hpp"
@@ -49,12 +51,19 @@ struct Runtime::Impl {
     engine::LoadedKernels loaded;
     std::string driver_path;
 
-    std::mutex driver_mutex;
-    std::shared_ptr<const driver::Api> api;
-    std::atomic<bool> driver_is_open = false;
+    // Neither the driver nor what it loaded is of use to a child made by fork.
+    struct Driver {
+        std::mutex mutex;
+        std::shared_ptr<const driver::Api> api;
+        std::atomic<bool> is_open = false;
+    };
+    cache::PerProcess<Driver> opened;
 
-    std::shared_mutex prepared_mutex;
-    std::unordered_map<PreparedKey, Kernel, PreparedKeyHash> prepared;
+    struct Prepared {
+        std::shared_mutex mutex;
+        std::unordered_map<PreparedKey, Kernel, PreparedKeyHash> kernels;
+    };
+    cache::PerProcess<Prepared> prepared;
 };
 
 // Holds nothing of the Runtime that holds it in its table: both may go in either order.

@@ -70,7 +70,7 @@ TEST_CASE("an error in the source is remembered, but not stored", "[engine][cubi
 
     // Another process has better luck: what it stores is found.
     auto other = cubins_in({temporary / "cache"});
-    CHECK(other.obtain(source, accept_all).origin == Origin::compiled);
+    CHECK(other.obtain(source, accept_all).origin == Origin::made);
     CHECK(cubins.obtain(source, accept_all).origin == Origin::disk);
 }
 
@@ -78,18 +78,19 @@ TEST_CASE("a kernel in memory is stored again where the directory lost it", "[en
     const TemporaryDirectory temporary;
     auto cubins = cubins_in({temporary / "cache"});
     const auto source = cubins.source_of(merge_kernel());
-    const auto cubin = cubins.obtain(source, accept_all).cubin;
-    REQUIRE(cubins.ensure_stored(source, *cubin));
+    const engine::Obtained made = cubins.obtain(source, accept_all);
+    REQUIRE(cubins.ensure_stored(source, made));
     cubins.store().clear();
     REQUIRE(cubins.store().candidates(source.key).empty());
-    CHECK(cubins.obtain(source, accept_all).origin == Origin::memory);
-    CHECK(cubins.ensure_stored(source, *cubin));
+    const engine::Obtained kept = cubins.obtain(source, accept_all);
+    CHECK(kept.origin == Origin::memory);
+    CHECK(cubins.ensure_stored(source, kept));
     CHECK(cubins_in({temporary / "cache"}).obtain(source, accept_all).origin == Origin::disk);
 
     // An older toolchain's entry is not this cubin.
-    engine::Cubin newer = *cubin;
-    newer.toolchain = *cache::Version::parse("99.0.1");
-    CHECK(cubins.ensure_stored(source, newer));
+    auto newer = std::make_shared<engine::Cubin>(*made.cubin);
+    newer->toolchain = *cache::Version::parse("99.0.1");
+    CHECK(cubins.ensure_stored(source, {newer, Origin::memory}));
     CHECK(cubins.store().candidates(source.key).size() == 2);
 }
 
@@ -103,34 +104,11 @@ TEST_CASE("threads that want a kernel at once compile it once", "[engine][cubins
             threads.emplace_back([&, i] {
                 const auto source = cubins.source_of(merge_kernel(i % 2 == 0 ? 64 : 72));
                 const auto obtained = cubins.obtain(source, accept_all);
-                if (obtained.origin == Origin::compiled) ++compiled;
+                if (obtained.origin == Origin::made) ++compiled;
                 if (obtained.cubin && obtained.cubin->key == source.key) ++served;
             });
         }
     }
     CHECK(compiled == 2);
     CHECK(served == 16);
-}
-
-TEST_CASE("compile slots bound what runs at a time", "[engine][cubins]") {
-    engine::CompileSlots slots(3);
-    std::atomic<int> inside{0}, most{0};
-    {
-        std::vector<std::jthread> threads;
-        for (int i = 0; i < 12; ++i) {
-            threads.emplace_back([&] {
-                for (int round = 0; round < 200; ++round) {
-                    const engine::CompileSlots::Slot slot(slots);
-                    const int now = ++inside;
-                    int seen = most;
-                    while (now > seen && !most.compare_exchange_weak(seen, now)) {
-                    }
-                    std::this_thread::yield();
-                    --inside;
-                }
-            });
-        }
-    }
-    CHECK(most <= 3);
-    CHECK(most > 1);
 }

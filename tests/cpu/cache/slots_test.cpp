@@ -1,0 +1,37 @@
+#include "cache/slots.hpp"
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "support/catch.hpp"
+
+namespace attnsmith::cache {
+
+using namespace std::chrono_literals;
+
+TEST_CASE("Slots: bound what runs at a time", "[cache][slots]") {
+    Slots slots(3);
+    Patience patience(60s);
+    std::atomic<int> inside{0}, most{0};
+    {
+        std::vector<std::jthread> threads;
+        for (int i = 0; i < 12; ++i) {
+            threads.emplace_back([&] {
+                for (int round = 0; round < 200; ++round) {
+                    const Slots::Slot slot = slots.take(patience);
+                    const int now = ++inside;
+                    int seen = most;
+                    while (now > seen && !most.compare_exchange_weak(seen, now)) {
+                    }
+                    std::this_thread::yield();
+                    --inside;
+                }
+            });
+        }
+    }
+    CHECK(most <= 3);
+    CHECK(most > 1);
+}
+
+}  // namespace attnsmith::cache
