@@ -81,49 +81,39 @@ std::optional<CounterTotals> decode_counters(std::span<const std::byte> bytes) {
     return totals;
 }
 
-Counters::Counters(FileSystem& files, std::string root)
-    : files_(files), root_(std::move(root)), process_(::getpid()) {}
+Counters::Counters(FileSystem& files, std::string root) : files_(files), root_(std::move(root)) {}
 
 std::int64_t Counters::now() {
     return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// The parent's counts are for the parent to write.
-void Counters::forget_in_child() {
-    const int process = ::getpid();
-    int known = process_.load(std::memory_order_relaxed);
-    if (known == process || !process_.compare_exchange_strong(known, process)) return;
-    for (auto& one : pending_) one = 0;
-    pending_events_ = 0;
-    last_flush_ = now();
-}
-
 void Counters::add(Event event, std::uint64_t count) {
-    forget_in_child();
-    pending_[static_cast<std::size_t>(event)].fetch_add(count, std::memory_order_relaxed);
-    pending_events_.fetch_add(1, std::memory_order_relaxed);
+    Pending& pending = pending_.get();
+    pending.counts[static_cast<std::size_t>(event)].fetch_add(count, std::memory_order_relaxed);
+    pending.events.fetch_add(1, std::memory_order_relaxed);
 }
 
 bool Counters::is_due() const {
-    const std::uint64_t events = pending_events_.load(std::memory_order_relaxed);
+    const Pending& pending = pending_.get();
+    const std::uint64_t events = pending.events.load(std::memory_order_relaxed);
     if (events == 0) return false;
     return events >= kMostPendingEvents ||
-           now() - last_flush_.load(std::memory_order_relaxed) >= kLongestPending;
+           now() - pending.last_flush.load(std::memory_order_relaxed) >= kLongestPending;
 }
 
 void Counters::flush(std::uint32_t directory_mode) {
-    forget_in_child();
-    last_flush_ = now();  // first, so that other threads do not come as well
-    if (root_.empty() || pending_events_.exchange(0) == 0) return;
-    CounterTotals pending;
-    for (std::size_t i = 0; i < kEvents; ++i) pending.counts[i] = pending_[i].exchange(0);
+    Pending& pending = pending_.get();
+    pending.last_flush = now();  // first, so that other threads do not come as well
+    if (root_.empty() || pending.events.exchange(0) == 0) return;
+    CounterTotals taken;
+    for (std::size_t i = 0; i < kEvents; ++i) taken.counts[i] = pending.counts[i].exchange(0);
 
     const auto first = static_cast<unsigned>(::getpid()) % kSlots;
     for (unsigned i = 0; i < kMostSlotsTried; ++i) {
-        if (write((first + i) % kSlots, pending, directory_mode)) return;
+        if (write((first + i) % kSlots, taken, directory_mode)) return;
     }
-    for (std::size_t i = 0; i < kEvents; ++i) pending_[i] += pending.counts[i];
-    pending_events_ += 1;
+    for (std::size_t i = 0; i < kEvents; ++i) pending.counts[i] += taken.counts[i];
+    pending.events += 1;
 }
 
 // False where the file cannot be had or written.

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "cache/file_system.hpp"
+#include "cache/per_process.hpp"
 
 namespace attnsmith::cache {
 
@@ -57,17 +58,19 @@ class Counters {
     void flush(std::uint32_t directory_mode);
 
   private:
+    struct Pending {
+        std::array<std::atomic<std::uint64_t>, kEvents> counts{};
+        std::atomic<std::uint64_t> events{0};
+        std::atomic<std::int64_t> last_flush{now()};
+    };
+
     static std::int64_t now();  // of the steady clock, in nanoseconds
 
-    void forget_in_child();
     bool write(unsigned slot, const CounterTotals& pending, std::uint32_t directory_mode);
 
     FileSystem& files_;
     const std::string root_;
-    std::array<std::atomic<std::uint64_t>, kEvents> pending_{};
-    std::atomic<std::uint64_t> pending_events_{0};
-    std::atomic<std::int64_t> last_flush_{now()};
-    std::atomic<int> process_;
+    PerProcess<Pending> pending_;
 };
 
 // The sum of all files.

@@ -161,18 +161,25 @@ bool SingleFlight::wait(State& state, Flight& flight, bool until_published) cons
 
 SingleFlight::Obtained SingleFlight::obtain(const Digest& key, const Job& job) {
     State& state = state_.get();
-    for (;;) {
+    for (bool missed = false;;) {
         const auto known = find(state, key);
         const Value made = landed_value(state, known);
         if (made && job.accept(made)) return {made, Origin::memory};
-        if (Value stored = job.look()) return {std::move(stored), Origin::disk};
+        if (Value stored = job.look()) {
+            store_.count(missed ? Event::wait : Event::hit);
+            return {std::move(stored), missed ? Origin::waited : Origin::disk};
+        }
         if (made) return {made, Origin::memory, false};
+        if (!std::exchange(missed, true)) store_.count(Event::miss);
 
         if (!known) {
             if (auto flight = start(state, key, nullptr)) return fly(state, key, std::move(flight), job);
         } else if (wait(state, *known, false)) {
             Value value = landed_value(state, known);
-            if (value && job.accept(value)) return {std::move(value), Origin::waited};
+            if (value && job.accept(value)) {
+                store_.count(Event::wait);
+                return {std::move(value), Origin::waited};
+            }
         } else if (auto flight = start(state, key, known.get())) {
             return fly(state, key, std::move(flight), job);
         }
@@ -238,9 +245,11 @@ SingleFlight::Obtained SingleFlight::fly(State& state, const Digest& key, std::s
     }
     if (found) {
         pilot.land_with_found(found);
+        store_.count(Event::wait);
         return {std::move(found), Origin::waited};
     }
     Value made = job.make();
+    store_.count(Event::compile);
     slot.release();
     pilot.land_with_made(made);
     job.publish(made);

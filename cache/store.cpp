@@ -83,8 +83,8 @@ Status check_publishable(const Version& version, const Entry& entry) {
 Store::Store(Options options)
     : options_(normalised(std::move(options))),
       files_(options_.file_system != nullptr ? *options_.file_system : posix_file_system()),
-      counters_(files_, options_.directory),
-      patience_(options_.lock_wait) {}
+      patience_(options_.lock_wait),
+      counters_(files_, options_.directory) {}
 
 Store::~Store() {
     try {
@@ -376,9 +376,9 @@ Lock Store::lock_within(const Digest& key, const Patience& patience,
                         const std::function<bool()>& enough) const {
     if (options_.directory.empty()) return {LockState::unavailable, no_cache_directory(), {}, nullptr};
     if (Status trusted = check_trust(kWritableLayer); !trusted.ok()) {
+        const bool told = trusted.error_number == EPERM;
         Lock none(LockState::unavailable, std::move(trusted), {}, nullptr);
-        return none.status().error_number == EPERM ? std::move(none)  // told already
-                                                   : tell_of_trouble(std::move(none));
+        return told ? std::move(none) : tell_of_trouble(std::move(none));
     }
     const Path path{options_.directory, layout::lock_path(key)};
     Lock lock = acquire_lock(files_, path, file_mode(), patience, enough);

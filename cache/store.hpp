@@ -222,10 +222,10 @@ class Store {
     // One bit for each Trouble told. Not a mutex: a child forked while another thread holds one would hang on
     // it.
     mutable std::atomic<std::uint32_t> told_{0};
+    mutable Patience patience_;  // with other processes
     mutable Counters counters_;
     // How much this process publishes before it looks at the directory's size again.
     mutable std::atomic<std::int64_t> bytes_before_scan_{0};
-    mutable Patience patience_;  // with other processes
 };
 
 }  // namespace attnsmith::cache

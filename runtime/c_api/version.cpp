@@ -12,7 +12,7 @@ namespace attnsmith::c_api {
 namespace {
 
 constexpr std::string_view kFeatures[] = {"op:attention", "op:merge",     "backend:mma", "cache:ls",
-                                          "cache:stat",   "cache:verify", "cache:clear"};
+                                          "cache:stat",   "cache:verify", "cache:gc",    "cache:clear"};
 
 constexpr std::size_t json_bytes() {
     std::size_t bytes = sizeof "[]";

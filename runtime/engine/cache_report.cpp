@@ -3,11 +3,15 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <optional>
+#include <span>
 #include <system_error>
 #include <utility>
 
+#include "problem/json_text.hpp"
 #include "problem/vocabulary.hpp"
 
 namespace attnsmith::engine {
@@ -39,25 +43,82 @@ std::int64_t age_seconds(system_clock::time_point time) {
     return std::chrono::duration_cast<std::chrono::seconds>(system_clock::now() - time).count();
 }
 
-Json run_ls(const cache::Store& store) { return ls_json(store, list_kernels(store)); }
+// Null where nothing was ever counted.
+Json counters_json(const cache::CounterTotals& totals) {
+    using cache::Event;
+    const bool any = totals.since != 0;
+    return {{"since", any ? Json(utc_text(system_clock::from_time_t(totals.since))) : Json()},
+            {"hits", totals[Event::hit]},
+            {"misses", totals[Event::miss]},
+            {"compiles", totals[Event::compile]},
+            {"waits", totals[Event::wait]},
+            {"quarantines", totals[Event::quarantine]},
+            {"evictions", totals[Event::eviction]},
+            {"bytes_read", totals[Event::bytes_read]},
+            {"bytes_published", totals[Event::bytes_published]},
+            {"bytes_evicted", totals[Event::bytes_evicted]}};
+}
 
-Json run_stat(const cache::Store& store) { return stat_json(store.stat()); }
+// What operations take: a store, and options that have no other fields than the operation's.
+Json run_ls(const cache::Store& store, const nlohmann::json&) { return ls_json(store, list_kernels(store)); }
 
-Json run_verify(const cache::Store& store) { return verify_json(store.verify(), store.options().directory); }
+Json run_stat(const cache::Store& store, const nlohmann::json&) { return stat_json(store.stat()); }
 
-Json run_clear(const cache::Store& store) {
+Json run_verify(const cache::Store& store, const nlohmann::json&) {
+    return verify_json(store.verify(), store.options().directory);
+}
+
+Json run_gc(const cache::Store& store, const nlohmann::json& options) {
+    std::optional<std::uint64_t> max_bytes;
+    if (const auto given = options.find("max_bytes"); given != options.end()) {
+        if (!given->is_number_unsigned()) {
+            throw InvalidRequest("max_bytes", given->dump(), "a number of bytes");
+        }
+        max_bytes = given->get<std::uint64_t>();
+    }
+    const cache::EvictionReport report = store.gc(max_bytes);
+    require_collected(report);
+    return gc_json(report, store.options().directory);
+}
+
+Json run_clear(const cache::Store& store, const nlohmann::json&) {
     const cache::ClearReport report = store.clear();
     require_cleared(report);
     return clear_json(report, store.options().directory);
 }
 
+constexpr std::string_view kGcOptions[] = {"max_bytes"};
+
 struct Operation {
     std::string_view name;
-    Json (*run)(const cache::Store& store);
+    std::span<const std::string_view> options;
+    Json (*run)(const cache::Store& store, const nlohmann::json& options);
 };
 
-constexpr Operation kOperations[] = {
-    {"ls", run_ls}, {"stat", run_stat}, {"verify", run_verify}, {"clear", run_clear}};
+constexpr Operation kOperations[] = {{"ls", {}, run_ls},
+                                     {"stat", {}, run_stat},
+                                     {"verify", {}, run_verify},
+                                     {"gc", kGcOptions, run_gc},
+                                     {"clear", {}, run_clear}};
+
+const Operation& find_operation(std::string_view name) {
+    std::vector<std::string_view> names;
+    for (const Operation& known : kOperations) {
+        if (known.name == name) return known;
+        names.push_back(known.name);
+    }
+    throw InvalidRequest("operation", problem::quote(name), problem::join_or(names));
+}
+
+void refuse_unknown_options(const Operation& operation, const nlohmann::json& options) {
+    for (const auto& item : options.items()) {
+        if (std::ranges::find(operation.options, item.key()) != operation.options.end()) continue;
+        const std::vector<std::string_view> known(operation.options.begin(), operation.options.end());
+        throw InvalidRequest(problem::field_name(item.key()), "an unknown option",
+                             known.empty() ? fmt::format("no option: {} takes none", operation.name)
+                                           : problem::join_or(known));
+    }
+}
 
 }  // namespace
 
@@ -115,13 +176,17 @@ Json stat_json(const cache::Statistics& statistics) {
                  {"not_trusted_because", statistics.not_trusted_because},
                  {"entries", statistics.entries},
                  {"bytes", statistics.bytes},
+                 {"allocated_bytes", statistics.allocated_bytes},
+                 {"max_bytes", statistics.max_bytes},
                  {"quarantined", statistics.quarantined},
                  {"staging", statistics.staging},
+                 {"counters", counters_json(statistics.counters)},
                  {"layers", Json::array()}};
     for (const cache::LayerStatistics& layer : statistics.layers) {
         json["layers"].push_back({{"directory", layer.directory},
                                   {"entries", layer.entries},
                                   {"bytes", layer.bytes},
+                                  {"allocated_bytes", layer.allocated_bytes},
                                   {"not_trusted_because", layer.not_trusted_because}});
     }
     return json;
@@ -155,13 +220,30 @@ void require_cleared(const cache::ClearReport& report) {
     throw CacheError("not everything could be deleted: " + report.status.to_string());
 }
 
-Json run_cache_operation(const cache::Store& store, std::string_view operation) {
-    std::vector<std::string_view> names;
-    for (const Operation& known : kOperations) {
-        if (known.name == operation) return known.run(store);
-        names.push_back(known.name);
+Json gc_json(const cache::EvictionReport& report, const std::string& directory) {
+    return {{"schema", "attnsmith.cache-gc/1"},
+            {"directory", directory},
+            {"entries", report.entries},
+            {"quarantined", report.quarantined},
+            {"staging", report.staging},
+            {"locks", report.locks},
+            {"allocated_bytes", report.bytes},
+            {"kept_entries", report.kept_entries},
+            {"kept_allocated_bytes", report.kept_bytes}};
+}
+
+void require_collected(const cache::EvictionReport& report) {
+    if (report.busy) throw CacheError("another process was clearing up all the time; try again");
+    if (!report.status.ok()) {
+        throw CacheError("not everything could be deleted: " + report.status.to_string());
     }
-    throw InvalidRequest("operation", problem::quote(operation), problem::join_or(names));
+}
+
+Json run_cache_operation(const cache::Store& store, std::string_view operation, std::string_view options) {
+    const Operation& known = find_operation(operation);
+    const nlohmann::json given = problem::parse_json_object(options, {.what = "options"});
+    refuse_unknown_options(known, given);
+    return known.run(store, given);
 }
 
 }  // namespace attnsmith::engine

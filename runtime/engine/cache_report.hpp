@@ -32,10 +32,14 @@ nlohmann::ordered_json ls_json(const cache::Store& store, const std::vector<Kern
 nlohmann::ordered_json stat_json(const cache::Statistics& statistics);
 nlohmann::ordered_json verify_json(const cache::VerifyReport& report, const std::string& directory);
 nlohmann::ordered_json clear_json(const cache::ClearReport& report, const std::string& directory);
-// Throws CacheError where something could not be deleted.
+nlohmann::ordered_json gc_json(const cache::EvictionReport& report, const std::string& directory);
+// Throw CacheError where something could not be deleted.
 void require_cleared(const cache::ClearReport& report);
+void require_collected(const cache::EvictionReport& report);
 
-// Does one of the four by its name. Throws InvalidRequest for another, and what require_cleared() throws.
-nlohmann::ordered_json run_cache_operation(const cache::Store& store, std::string_view operation);
+// Does one of them by its name, with options that are a JSON object. Throws InvalidRequest for another name
+// or option, and what the two above throw.
+nlohmann::ordered_json run_cache_operation(const cache::Store& store, std::string_view operation,
+                                           std::string_view options);
 
 }  // namespace attnsmith::engine

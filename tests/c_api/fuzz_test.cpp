@@ -393,9 +393,9 @@ class Fuzzer : Breaker {
     }
 
     void cache() {
-        const char* operation = any_of<const char*>({"ls", "stat", "verify", "clear"});
+        const char* operation = any_of<const char*>({"ls", "stat", "verify", "gc", "clear"});
         attnsmith_runtime* runtime = std::strcmp(operation, "clear") == 0 ? cleared_.get() : runtime_.get();
-        if (one_in(3)) operation = any_of<const char*>({"", "LS", "gc", "\xff", "ls "}), breaks("operation");
+        if (one_in(3)) operation = any_of<const char*>({"", "LS", "gc ", "\xff", "ls "}), breaks("operation");
         const char* options = one_in(2) ? nullptr : "{}";
         if (one_in(3))
             options = any_of<const char*>({"", "x", "[]", "null", "{\"a\": 1}", "{\"\xff\": 1}"}),

@@ -53,7 +53,7 @@ static void test_version(void) {
     CHECK(attnsmith_abi_version() == ATTNSMITH_ABI_VERSION);
     CHECK(strcmp(attnsmith_version(), "0.1.0") == 0);
     const char* const features[] = {"op:attention", "op:merge",     "backend:mma", "cache:ls",
-                                    "cache:stat",   "cache:verify", "cache:clear"};
+                                    "cache:stat",   "cache:verify", "cache:gc",    "cache:clear"};
     for (size_t i = 0; i < sizeof features / sizeof *features; ++i) {
         CHECK(attnsmith_has_feature(features[i]) == 1);
         char quoted[40];
@@ -550,8 +550,8 @@ static void test_prewarm_and_cache(void) {
     spec.lse = 5;
     refused(attnsmith_prewarm(runtime, specs, 1, sms, 1, NULL, &json, &error), "specs[0].lse");
 
-    const char* const operations[] = {"ls", "stat", "verify", "clear"};
-    for (int i = 0; i < 4; ++i) {
+    const char* const operations[] = {"ls", "stat", "verify", "gc", "clear"};
+    for (int i = 0; i < 5; ++i) {
         succeeds(attnsmith_cache(runtime, operations[i], i % 2 ? "{}" : NULL, &json, &error));
         char schema[60];
         snprintf(schema, sizeof schema, "\"schema\": \"attnsmith.cache-%s/1\"", operations[i]);
@@ -564,7 +564,8 @@ static void test_prewarm_and_cache(void) {
     CHECK(contains(json, "\"entries\": []"));
     attnsmith_string_free(json);
     json = NULL;
-    refused(attnsmith_cache(runtime, "gc", NULL, &json, &error), "operation");
+    refused(attnsmith_cache(runtime, "gc everything", NULL, &json, &error), "operation");
+    refused(attnsmith_cache(runtime, "gc", "{\"max_bytes\": -1}", &json, &error), "max_bytes");
     refused(attnsmith_cache(runtime, "\xff", NULL, &json, &error), "operation");
     refused(attnsmith_cache(runtime, "ls", "[]", &json, &error), "options");
     refused(attnsmith_cache(runtime, "ls", "{\"all\": true}", &json, &error), "all");

@@ -4,8 +4,10 @@ import shutil
 
 from support import LLAMA, CliTest, examples, main
 
-COMMANDS = [[], ["plan"], ["prewarm"], ["check"], ["doctor"], ["bench"], ["bench", "jit"], ["bench", "attention"], ["tune"],
-            ["cache"], ["cache", "ls"], ["cache", "stat"], ["cache", "verify"], ["cache", "clear"]]
+COMMANDS = [[], ["plan"], ["prewarm"], ["check"], ["doctor"], ["bench"], ["bench", "jit"], ["bench", "attention"],
+            ["bench", "cache"], ["tune"],
+            ["cache"], ["cache", "ls"], ["cache", "stat"], ["cache", "verify"], ["cache", "gc"],
+            ["cache", "clear"]]
 
 
 class Help(CliTest):

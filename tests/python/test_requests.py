@@ -237,6 +237,28 @@ print(runtime.devices())
     def test_cache_operations(self):
         with self.assertRaises(attnsmith.InvalidRequest):
             self.runtime().cache("gc everything")
+        with self.assertRaises(attnsmith.InvalidRequest) as raised:
+            self.runtime().cache("gc", max_bytes="all")
+        self.assertEqual(raised.exception.field, "max_bytes")
+        with self.assertRaises(attnsmith.InvalidRequest):
+            self.runtime().cache("stat", max_bytes=1)
+        self.assertEqual(self.runtime().cache("gc", max_bytes=0)["kept_entries"], 0)
+
+    def test_cache_limits(self):
+        self.assertEqual(self.runtime().cache()["max_bytes"], 2 << 30)
+        self.assertEqual(self.runtime(cache_max_bytes=1 << 20).cache()["max_bytes"], 1 << 20)
+        self.assertEqual(self.runtime(cache_max_bytes=0).cache()["max_bytes"], 0)
+        for words in ({"cache_max_bytes": -1}, {"cache_trust": "everybody"}):
+            with self.assertRaises(attnsmith.InvalidRequest):
+                self.runtime(**words)
+
+    def test_cache_trust(self):
+        (self.folder / "cache").mkdir(mode=0o777)
+        (self.folder / "cache").chmod(0o777)
+        stat = self.runtime(log=lambda level, line: None).cache()
+        self.assertFalse(stat["writable"])
+        self.assertIn("mode 0777", stat["not_trusted_because"])
+        self.assertTrue(self.runtime(cache_trust="all").cache()["writable"])
 
     def test_nothing_is_called_after_the_end(self):
         """A runtime with a Python log, alive when the interpreter ends."""

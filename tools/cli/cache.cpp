@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <limits>
+#include <optional>
 
 #include "cli/asked.hpp"
 #include "cli/commands.hpp"
@@ -74,12 +76,24 @@ int run_stat(const Command& command) {
     print(fmt::format("directory    {}\n", printable(statistics.directory)));
     print(fmt::format("writable     {}\n",
                       statistics.writable ? "yes" : "no: " + statistics.not_writable_because));
-    print(fmt::format("entries      {}, {}\n", statistics.entries, human_bytes(statistics.bytes)));
+    print(fmt::format("entries      {}, {}; {} on the disk, at most {}\n", statistics.entries,
+                      human_bytes(statistics.bytes), human_bytes(statistics.allocated_bytes),
+                      statistics.max_bytes == 0 ? "any" : human_bytes(statistics.max_bytes)));
     print(fmt::format("quarantined  {}\n", statistics.quarantined));
     print(fmt::format("staging      {}\n", statistics.staging));
+    using cache::Event;
+    const cache::CounterTotals& counters = statistics.counters;
+    print(fmt::format("hits         {}, {} read\n", counters[Event::hit],
+                      human_bytes(counters[Event::bytes_read])));
+    print(fmt::format("misses       {}: {} compiled, {} waited for\n", counters[Event::miss],
+                      counters[Event::compile], counters[Event::wait]));
+    print(fmt::format("evictions    {}, {}\n", counters[Event::eviction],
+                      human_bytes(counters[Event::bytes_evicted])));
     for (const cache::LayerStatistics& layer : statistics.layers) {
-        print(fmt::format("layer        {}: {} entries, {}\n", printable(layer.directory), layer.entries,
-                          human_bytes(layer.bytes)));
+        print(
+            fmt::format("layer        {}: {} entries, {}{}\n", printable(layer.directory), layer.entries,
+                        human_bytes(layer.bytes),
+                        layer.not_trusted_because.empty() ? "" : "; not used: " + layer.not_trusted_because));
     }
     return kSuccess;
 }
@@ -104,6 +118,28 @@ int run_verify(const Command& command) {
     print_error(fmt::format("{} of {} entries are bad, the first: {} ({}; {})", report.bad.size(),
                             report.checked, first.path, first.reason, first.action));
     return kFailure;
+}
+
+int run_gc(const Command& command) {
+    const cache::Store store(open_options(command));
+    const std::string& directory = store.options().directory;
+    std::optional<std::uint64_t> max_bytes;
+    if (command.has("max-bytes")) {
+        constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+        max_bytes = static_cast<std::uint64_t>(command.integer("max-bytes", 0, kMost, 0));
+    }
+    const cache::EvictionReport report = store.gc(max_bytes);
+    if (command.has("json")) {
+        print_json(engine::gc_json(report, directory));
+    } else {
+        print(fmt::format(
+            "{}: {} entries, {} quarantined, {} staging and {} lock files deleted, {} freed; {} entries, {} "
+            "kept\n",
+            printable(directory), report.entries, report.quarantined, report.staging, report.locks,
+            human_bytes(report.bytes), report.kept_entries, human_bytes(report.kept_bytes)));
+    }
+    engine::require_collected(report);
+    return kSuccess;
 }
 
 int run_clear(const Command& command) {
@@ -136,8 +172,9 @@ Command& add_one(Command& parent, const char* name, const char* summary, const s
 
 void add_cache(Command& parent) {
     const std::string directories = kDirectories;
-    Command& cache = parent.add_command("cache", "List, explain, measure, verify or clear the kernel cache",
-                                        directories + "Example:\n  attnsmith cache ls --cache kernels");
+    Command& cache =
+        parent.add_command("cache", "List, explain, measure, verify, limit or clear the kernel cache",
+                           directories + "Example:\n  attnsmith cache ls --cache kernels");
     add_one(cache, "ls", "List the kernels in the cache",
             directories + "Example:\n  attnsmith cache ls --cache kernels --json", run_ls);
     add_one(cache, "stat", "Say where the cache is, how large, and whether it can be written",
@@ -146,6 +183,12 @@ void add_cache(Command& parent) {
             directories +
                 "Exits 1 when something was broken.\n\nExample:\n  attnsmith cache verify --cache kernels",
             run_verify);
+    add_one(cache, "gc", "Keep the limit: delete what was not used for longest, and what dead processes left",
+            directories +
+                "Without --max-bytes the limit is 2 GiB, and nothing goes that was used in the last hour.\n\n"
+                "Example:\n  attnsmith cache gc --cache kernels --max-bytes 1000000000",
+            run_gc)
+        .add_value("max-bytes", "N", "what the entries may take on their disk, in bytes; 0 keeps none");
     add_one(cache, "clear", "Delete everything in the writable directory",
             directories + "Example:\n  attnsmith cache clear --cache kernels --yes", run_clear)
         .add_switch("yes", "really delete");

@@ -240,10 +240,11 @@ class ATTNSMITH_API Runtime {
     PrewarmReport prewarm(std::span<const AttentionSpec> specs, std::span<const int> sms,
                           const PrewarmOptions& options = {});
 
-    // Does "ls", "stat", "verify" or "clear" on the cache directories, and says what came out in the JSON
-    // that the command `attnsmith cache OPERATION --json` prints. Throws InvalidRequest for another
-    // operation, CacheError where there is no directory or not everything could be deleted.
-    std::string cache_json(std::string_view operation) const;
+    // Does "ls", "stat", "verify", "gc" or "clear" on the cache directories, and says what came out in the
+    // JSON that the command `attnsmith cache OPERATION --json` prints. `options` is a JSON object: of "gc",
+    // {"max_bytes"}, which is optional; of the others, {}. Throws InvalidRequest for another operation or
+    // option, CacheError where there is no directory or not everything could be deleted.
+    std::string cache_json(std::string_view operation, std::string_view options = "{}") const;
 
     std::vector<DeviceInfo> devices() const;  // empty where there is no driver or no GPU
     Buffer allocate(std::size_t bytes, int device = kCurrentDevice) const;  // device memory

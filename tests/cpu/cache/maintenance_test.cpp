@@ -270,34 +270,4 @@ TEST_CASE("Store: clear reports the first removal that failed and removes the re
     CHECK(report.status.path == test.entry_file(kKey));
 }
 
-// Run with "[benchmark]": it is about time, and so not for a busy machine.
-TEST_CASE("Store: with 10,000 entries a hit is under 0.2 ms and stat under 50 ms", "[.][benchmark]") {
-    const TemporaryDirectory temporary;
-    const Store store({.directory = temporary / "cache"});
-    const auto key_of = [](std::uint64_t i) { return digest_of(std::as_bytes(std::span(&i, 1))); };
-    const Entry entry{.metadata = R"({"source":")" + std::string(20'000, 's') + R"("})",
-                      .payload = std::vector<std::byte>(40'000)};
-    for (std::uint64_t i = 0; i < 10'000; ++i) {
-        // Not by publish(), whose syncs would take minutes.
-        const auto bytes = encode_entry(key_of(i), kVersion, entry);
-        write_text(temporary / "cache/" + layout::entry_path({key_of(i), kVersion}),
-                   {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
-    }
-    const auto median = [](std::size_t runs, const std::function<void(std::size_t)>& work) {
-        std::vector<std::chrono::nanoseconds> times;
-        for (std::size_t run = 0; run < runs; ++run) {
-            const auto start = std::chrono::steady_clock::now();
-            work(run);
-            times.push_back(std::chrono::steady_clock::now() - start);
-        }
-        std::nth_element(times.begin(), times.begin() + times.size() / 2, times.end());
-        return times[times.size() / 2];
-    };
-    const auto hit = median(2001, [&](std::size_t run) { load_newest(store, key_of(run)); });
-    const auto statistics = median(11, [&](std::size_t) { static_cast<void>(store.stat()); });
-    WARN("hit " << hit.count() / 1000 << " us, stat " << statistics.count() / 1000 << " us");
-    CHECK(hit < 200us);
-    CHECK(statistics < 50ms);
-}
-
 }  // namespace attnsmith::cache

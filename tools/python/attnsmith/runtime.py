@@ -172,13 +172,17 @@ class Runtime:
         report["summary"]["unsupported"] = len(unsupported)
         return report
 
-    def cache(self, operation: str = "stat") -> Dict[str, Any]:
-        """"ls", "stat", "verify" or "clear" on the runtime's folders: the JSON of `attnsmith cache OPERATION --json`.
+    def cache(self, operation: str = "stat", **options: Any) -> Dict[str, Any]:
+        """"ls", "stat", "verify", "gc" or "clear" on the runtime's folders: the JSON of
+        `attnsmith cache OPERATION --json`.
+
+        "gc" may take max_bytes=N: what the folder may take on its disk, whatever the runtime's limit.
 
         Raises InvalidRequest, CacheError.
         """
         result: Dict[str, Any] = self._library.json(self._library.functions.attnsmith_cache, self._handle(),
-                                                    _requests.text("operation", operation), None)
+                                                    _requests.text("operation", operation),
+                                                    _requests.cache_options(options))
         return result
 
     # ---- Kernels and devices
