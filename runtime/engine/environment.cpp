@@ -81,6 +81,7 @@ Settings settle(const RuntimeOptions& options) {
 
 cache::Options store_options(const Settings& settings) {
     cache::Options options;
+    options.file_system = settings.file_system;
     if (settings.cache_dirs.empty()) return options;
     options.directory = settings.cache_dirs.front();
     options.read_only_layers.assign(settings.cache_dirs.begin() + 1, settings.cache_dirs.end());

@@ -12,8 +12,9 @@ namespace attnsmith::engine {
 
 // RuntimeOptions with everything decided.
 struct Settings {
-    std::vector<std::string> cache_dirs;  // the writable one first; empty: memory only
-    std::string no_cache_because;         // why there is none
+    std::vector<std::string> cache_dirs;       // the writable one first; empty: memory only
+    std::string no_cache_because;              // why there is none
+    cache::FileSystem* file_system = nullptr;  // not owned; null: the real one. Tests have others
     std::vector<std::string> tuning_files;
     compiler::NvrtcOptions nvrtc;
     int compile_threads = 1;
