@@ -30,11 +30,11 @@ static const int archs[] = {80, 86, 87, 89, 90, 100, 103, 110, 120, 121};
 
 struct image {
     Elf64_Ehdr header;
-    Elf64_Shdr sections[SECTIONS];
     Elf64_Sym symbols[3];
     char names[2 * NAME_BYTES + 64];
     uint32_t shared_bytes;
     unsigned char code[CODE_BYTES];
+    Elf64_Shdr sections[SECTIONS]; /* behind all else, as NVRTC has them */
 };
 
 struct _nvrtcProgram {
