@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "cache/entry_file.hpp"
+#include "cache/layer.hpp"
 #include "cache/layout.hpp"
 #include "cache/store.hpp"
 
@@ -27,25 +28,9 @@ std::uint64_t count_named(FileSystem& files, const std::string& root, std::strin
         std::count_if(found.begin(), found.end(), [&](const NamedFile& file) { return is_ours(file.name); }));
 }
 
-std::string read_metadata(FileSystem& files, const Path& path) {
-    const Result<std::unique_ptr<File>> file = files.open_for_reading(path);
-    if (!file) return {};
-    std::array<std::byte, kEntryHeaderBytes> header_bytes;
-    const Result<std::size_t> header_size = read_fully(**file, header_bytes);
-    if (!header_size || *header_size != header_bytes.size()) return {};
-    const auto header = decode_entry_header(header_bytes);
-    const Result<FileInfo> info = (*file)->stat();
-    // The header is not checked yet: its length is believed as far as the file goes.
-    if (!header || !info || header->metadata_bytes > info->bytes) return {};
-
-    std::string metadata(header->metadata_bytes, '\0');
-    const Result<std::size_t> size = read_fully(**file, std::as_writable_bytes(std::span(metadata)));
-    return size && *size == metadata.size() ? metadata : std::string();
-}
-
-LayerStatistics measure_layer(FileSystem& files, const std::string& root) {
-    LayerStatistics statistics{.directory = root};
-    for (const FoundEntry& found : find_entries(files, root).entries) {
+LayerStatistics measure_layer(const Layer& layer) {
+    LayerStatistics statistics{.directory = layer.path()};
+    for (const FoundEntry& found : layer.find_all().entries) {
         if (found.info.kind != FileKind::regular) continue;
         ++statistics.entries;
         statistics.bytes += found.info.bytes;
@@ -61,9 +46,9 @@ struct Examination {
     FileInfo info;  // of the file that was read
 };
 
-Examination examine(FileSystem& files, const FoundEntry& found) {
+Examination examine(const Layer& layer, const FoundEntry& found) {
     if (found.info.kind != FileKind::regular) return {Verdict::broken, "not a regular file", found.info};
-    const Result<EntryFile> file = read_entry_file(files, found.path);
+    const Result<EntryFile> file = layer.read(found.name);
     if (!file) {
         // Gone: evicted or cleared since it was listed.
         const bool gone = file.status().error_number == ENOENT;
@@ -148,11 +133,11 @@ std::uint64_t remove_idle_lock_files(FileSystem& files, const std::string& root,
 
 std::vector<ListedEntry> Store::list() const {
     std::vector<ListedEntry> listed;
-    for (std::size_t layer = 0; layer < layer_count(); ++layer) {
-        for (const FoundEntry& found : find_entries(files_, layer_root(layer)).entries) {
+    for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
+        for (const FoundEntry& found : layers_[layer]->find_all().entries) {
             if (found.info.kind != FileKind::regular) continue;
             listed.push_back({found.name.key, found.name.version, found.info.bytes, found.info.modified,
-                              layer, found.path.full(), read_metadata(files_, found.path)});
+                              layer, found.path.full(), layers_[layer]->read_metadata(found.name)});
         }
     }
     std::sort(listed.begin(), listed.end(), list_order);
@@ -161,7 +146,7 @@ std::vector<ListedEntry> Store::list() const {
 
 Statistics Store::stat() const {
     const std::string& root = options_.directory;
-    const LayerStatistics own = measure_layer(files_, root);
+    const LayerStatistics own = measure_layer(*layers_[kWritableLayer]);
     Statistics statistics;
     statistics.directory = root;
     statistics.entries = own.entries;
@@ -174,15 +159,15 @@ Statistics Store::stat() const {
     statistics.writable = writable.ok();
     if (!writable.ok()) statistics.not_writable_because = writable.to_string();
 
-    for (const std::string& layer : options_.read_only_layers) {
-        statistics.layers.push_back(measure_layer(files_, layer));
+    for (std::size_t layer = kWritableLayer + 1; layer < layers_.size(); ++layer) {
+        statistics.layers.push_back(measure_layer(*layers_[layer]));
     }
     return statistics;
 }
 
 VerifyReport Store::verify() const {
     VerifyReport report;
-    for (std::size_t layer = 0; layer < layer_count(); ++layer) verify_layer(layer, report);
+    for (std::size_t layer = 0; layer < layers_.size(); ++layer) verify_layer(layer, report);
     ClearReport unused;
     Remover remover(files_, unused);
     report.stale_staging_removed = remove_stale_staging_files(files_, options_.directory, remover);
@@ -190,7 +175,7 @@ VerifyReport Store::verify() const {
 }
 
 void Store::verify_layer(std::size_t layer, VerifyReport& report) const {
-    const FoundEntries found = find_entries(files_, layer_root(layer));
+    const FoundEntries found = layers_[layer]->find_all();
     for (const Status& unreadable : found.unreadable) {
         report.bad.push_back({unreadable.path, unreadable.message, "left in place"});
     }
@@ -198,7 +183,7 @@ void Store::verify_layer(std::size_t layer, VerifyReport& report) const {
 }
 
 void Store::verify_entry(const FoundEntry& found, std::size_t layer, VerifyReport& report) const {
-    const Examination seen = examine(files_, found);
+    const Examination seen = examine(*layers_[layer], found);
     if (seen.verdict == Verdict::gone) return;
     ++report.checked;
     if (seen.verdict == Verdict::sound) return;
