@@ -1,11 +1,11 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <set>
 #include <system_error>
 #include <thread>
 
 #include "attnsmith/runtime.hpp"
+#include "engine/needed_kernels.hpp"
 #include "engine/runtime_impl.hpp"
 
 namespace attnsmith {
@@ -28,24 +28,6 @@ std::string_view state_name(engine::Origin origin) {
             return "waited";
     }
     return "?";
-}
-
-std::vector<planner::KernelConfig> kernels_of(std::span<const AttentionSpec> specs, std::span<const int> sms,
-                                              const planner::TuningTable& tuning,
-                                              std::vector<PrewarmRefusal>& refused) {
-    std::set<planner::KernelConfig> kernels;
-    for (std::size_t i = 0; i < specs.size(); ++i) {
-        const problem::Problem problem = problem::validate(specs[i], PlanSizes{});
-        for (int sm : sms) {
-            try {
-                const planner::KernelSet set = planner::kernel_set(problem.spec, sm, tuning);
-                kernels.insert(set.kernels.begin(), set.kernels.end());
-            } catch (const Unsupported& error) {
-                refused.push_back({i, sm, error.what()});
-            }
-        }
-    }
-    return {kernels.begin(), kernels.end()};
 }
 
 // One run over a list of kernels by several threads.
@@ -152,7 +134,8 @@ PrewarmReport Runtime::prewarm(std::span<const AttentionSpec> specs, std::span<c
     const Clock::time_point start = Clock::now();
     require_writable(impl().cubins);
     PrewarmReport report;
-    Prewarmer prewarmer(impl().cubins, kernels_of(specs, sms, impl().tuning, report.unsupported), options);
+    Prewarmer prewarmer(impl().cubins, engine::needed_kernels(specs, sms, impl().tuning, report.unsupported),
+                        options);
     prewarmer.run(options.jobs > 0 ? options.jobs : impl().settings.compile_threads);
     report.kernels = std::move(prewarmer).results();
     report.total = static_cast<int>(report.kernels.size());

@@ -5,7 +5,8 @@ import shutil
 from support import LLAMA, CliTest, examples, main
 
 COMMANDS = [[], ["plan"], ["prewarm"], ["check"], ["doctor"], ["bench"], ["bench", "jit"], ["bench", "attention"], ["tune"],
-            ["cache"], ["cache", "ls"], ["cache", "stat"], ["cache", "verify"], ["cache", "clear"]]
+            ["cache"], ["cache", "ls"], ["cache", "stat"], ["cache", "verify"], ["cache", "export"], ["cache", "import"],
+            ["cache", "clear"]]
 
 
 class Help(CliTest):

@@ -237,6 +237,15 @@ print(runtime.devices())
     def test_cache_operations(self):
         with self.assertRaises(attnsmith.InvalidRequest):
             self.runtime().cache("gc everything")
+        with self.assertRaises(attnsmith.InvalidRequest) as caught:
+            self.runtime().cache("stat", file="x")
+        self.assertEqual(caught.exception.field, "file")
+        with self.assertRaises(attnsmith.CacheError):
+            self.runtime().cache("export", file=self.folder / "kernels.bundle", sm=90)
+        with self.assertRaises(attnsmith.CacheError):
+            self.runtime().cache("import", file=self.folder / "missing.bundle")
+        with self.assertRaises(attnsmith.InvalidRequest):
+            self.runtime().cache("export", file="x", model_options={"a": {1}})
 
     def test_nothing_is_called_after_the_end(self):
         """A runtime with a Python log, alive when the interpreter ends."""

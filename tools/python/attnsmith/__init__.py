@@ -42,9 +42,9 @@ def devices() -> List[Dict[str, Any]]:
     return default_runtime().devices()
 
 
-def cache(operation: str = "stat") -> Dict[str, Any]:
+def cache(operation: str = "stat", **options: Any) -> Dict[str, Any]:
     """Runtime.cache of the default runtime."""
-    return default_runtime().cache(operation)
+    return default_runtime().cache(operation, **options)
 
 
 def features() -> List[str]:

@@ -162,13 +162,18 @@ class Runtime:
         report["summary"]["unsupported"] = len(unsupported)
         return report
 
-    def cache(self, operation: str = "stat") -> Dict[str, Any]:
-        """"ls", "stat", "verify" or "clear" on the runtime's folders: the JSON of `attnsmith cache OPERATION --json`.
+    def cache(self, operation: str = "stat", **options: Any) -> Dict[str, Any]:
+        """"ls", "stat", "verify", "clear", "export" or "import" on the runtime's folders: the JSON of
+        `attnsmith cache OPERATION --json`.
+
+        "export" takes file=PATH, and may take sm=[...], model=... (as model() takes it) and model_options={...}: only the
+        kernels for these, and only those that the model needs. "import" takes file=PATH.
 
         Raises InvalidRequest, CacheError.
         """
         result: Dict[str, Any] = self._library.json(self._library.functions.attnsmith_cache, self._handle(),
-                                                    _requests.text("operation", operation), None)
+                                                    _requests.text("operation", operation),
+                                                    _requests.cache_options(options))
         return result
 
     # ---- Kernels and devices
