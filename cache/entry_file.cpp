@@ -77,8 +77,12 @@ FoundEntries find_entries(FileSystem& files, const std::string& root) {
     for (const std::string& name : *names) {
         if (layout::is_shard_name(name)) find_entries_of_shard(files, {root, name}, found);
     }
-    std::sort(found.entries.begin(), found.entries.end(), comes_first);
+    sort_entries(found.entries);
     return found;
+}
+
+void sort_entries(std::vector<FoundEntry>& entries) {
+    std::sort(entries.begin(), entries.end(), comes_first);
 }
 
 std::vector<NamedFile> list_files_if_any(FileSystem& files, const Path& path) {

@@ -39,6 +39,9 @@ struct FoundEntries {
     std::vector<Status> unreadable;   // directories
 };
 
+// In the order of FoundEntries.
+void sort_entries(std::vector<FoundEntry>& entries);
+
 // Everything named as an entry is. A missing directory has none.
 FoundEntries find_entries(FileSystem& files, const std::string& root);
 

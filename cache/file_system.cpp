@@ -25,7 +25,9 @@ bool is_plain_name(std::string_view name) { return !name.empty() && name != "." 
 Result<Descriptor> open_root(const Path& path, int flags) {
     // Links are followed here: the user chose this place.
     const int descriptor = retry_interrupted([&] { return ::open(path.root.c_str(), flags & ~O_NOFOLLOW); });
-    if (descriptor < 0) return Status::from_errno(errno, "open the directory", path.root);
+    if (descriptor < 0) {
+        return Status::from_errno(errno, flags & O_DIRECTORY ? "open the directory" : "open", path.root);
+    }
     return Descriptor(descriptor);
 }
 
@@ -159,7 +161,9 @@ class PosixFileSystem final : public FileSystem {
   public:
     Result<std::unique_ptr<File>> open_for_reading(const Path& path) override {
         // O_NONBLOCK: a FIFO put in an entry's place must not block us; regular files do not mind.
-        Result<Descriptor> descriptor = open_file(path, O_RDONLY | O_NONBLOCK, 0);
+        constexpr int kFlags = O_RDONLY | O_NONBLOCK;
+        Result<Descriptor> descriptor =
+            path.relative.empty() ? open_root(path, kFlags | O_CLOEXEC) : open_file(path, kFlags, 0);
         if (!descriptor) return descriptor.status();
         return make_posix_file(std::move(*descriptor), path.full());
     }
@@ -314,6 +318,17 @@ Result<std::size_t> read_fully(File& file, std::span<std::byte> buffer) {
     std::size_t done = 0;
     while (done < buffer.size()) {
         const Result<std::size_t> count = file.read_some(buffer.subspan(done));
+        if (!count) return count;
+        if (*count == 0) break;
+        done += *count;
+    }
+    return done;
+}
+
+Result<std::size_t> read_fully_at(File& file, std::uint64_t offset, std::span<std::byte> buffer) {
+    std::size_t done = 0;
+    while (done < buffer.size()) {
+        const Result<std::size_t> count = file.read_some_at(offset + done, buffer.subspan(done));
         if (!count) return count;
         if (*count == 0) break;
         done += *count;

@@ -59,6 +59,8 @@ class File {
     virtual Result<FileInfo> stat() = 0;
     // One read: how many bytes it gave, 0 at the end.
     virtual Result<std::size_t> read_some(std::span<std::byte> buffer) = 0;
+    // The same from a place in the file, which it does not move: several threads may read so at a time.
+    virtual Result<std::size_t> read_some_at(std::uint64_t offset, std::span<std::byte> buffer) = 0;
     // One write: how many bytes were taken, maybe fewer than given.
     virtual Result<std::size_t> write_some(std::span<const std::byte> bytes) = 0;
     // One write at an offset, whatever was read or written before.
@@ -82,6 +84,7 @@ class FileSystem {
   public:
     virtual ~FileSystem() = default;
 
+    // Of a path without `relative`, the file that `root` names, through any link.
     virtual Result<std::unique_ptr<File>> open_for_reading(const Path& path) = 0;
     // What these two and make_directory() make has exactly the mode given, whatever the umask: a directory
     // that a group shares must not depend on each member's. A directory keeps the set-group-ID bit of its
@@ -116,6 +119,7 @@ FileSystem& posix_file_system();
 
 // Reads until the buffer is full or the file ends; how many bytes there were.
 Result<std::size_t> read_fully(File& file, std::span<std::byte> buffer);
+Result<std::size_t> read_fully_at(File& file, std::uint64_t offset, std::span<std::byte> buffer);
 // Writes everything or fails.
 Status write_fully(File& file, std::span<const std::byte> bytes);
 

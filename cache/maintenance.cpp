@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "cache/entry_file.hpp"
+#include "cache/layer.hpp"
 #include "cache/layout.hpp"
 #include "cache/leftovers.hpp"
 #include "cache/store.hpp"
@@ -23,42 +24,18 @@ std::uint64_t count_named(FileSystem& files, const std::string& root, std::strin
         std::count_if(found.begin(), found.end(), [&](const NamedFile& file) { return is_ours(file.name); }));
 }
 
-std::string read_metadata(FileSystem& files, const Path& path) {
-    const Result<std::unique_ptr<File>> file = files.open_for_reading(path);
-    if (!file) return {};
-    std::array<std::byte, kEntryHeaderBytes> header_bytes;
-    const Result<std::size_t> header_size = read_fully(**file, header_bytes);
-    if (!header_size || *header_size != header_bytes.size()) return {};
-    const auto header = decode_entry_header(header_bytes);
-    const Result<FileInfo> info = (*file)->stat();
-    // The header is not checked yet: its length is believed as far as the file goes.
-    if (!header || !info || header->metadata_bytes > info->bytes) return {};
-
-    std::string metadata(header->metadata_bytes, '\0');
-    const Result<std::size_t> size = read_fully(**file, std::as_writable_bytes(std::span(metadata)));
-    return size && *size == metadata.size() ? metadata : std::string();
-}
-
 std::string why_not_trusted(FileSystem& files, const std::string& root, Trust trust) {
     const Result<FileInfo> info = files.stat({root, {}});
     return info.ok() ? reason_for_distrust(*info, trust).value_or("") : std::string();
 }
 
-// Not by find_entries(): what is only counted needs neither paths nor an order, and it is half of the time.
-LayerStatistics measure_layer(FileSystem& files, const std::string& root) {
+LayerStatistics measure_layer(const Layer& layer) {
+    const LayerSize size = layer.measure();
     LayerStatistics statistics;
-    statistics.directory = root;
-    const Result<std::vector<std::string>> names = files.list_names({root, {}});
-    if (!names) return statistics;
-    for (const std::string& shard : *names) {
-        if (!layout::is_shard_name(shard)) continue;
-        for (const NamedFile& file : list_files_if_any(files, {root, shard})) {
-            if (file.info.kind != FileKind::regular || !layout::parse_entry_name(shard, file.name)) continue;
-            ++statistics.entries;
-            statistics.bytes += file.info.bytes;
-            statistics.allocated_bytes += file.info.allocated_bytes;
-        }
-    }
+    statistics.directory = layer.path();
+    statistics.entries = size.entries;
+    statistics.bytes = size.bytes;
+    statistics.allocated_bytes = size.allocated_bytes;
     return statistics;
 }
 
@@ -72,11 +49,11 @@ struct Examination {
         file;  // that file, open, so that nothing else gets its inode; null if there is none
 };
 
-Examination examine(FileSystem& files, const FoundEntry& found) {
+Examination examine(const Layer& layer, const FoundEntry& found) {
     if (found.info.kind != FileKind::regular) {
         return {Verdict::broken, "not a regular file", found.info, nullptr};
     }
-    Result<EntryFile> file = read_entry_file(files, found.path);
+    Result<EntryFile> file = layer.read(found.name);
     if (!file) {
         // Gone: evicted or cleared since it was listed.
         const bool gone = file.status().error_number == ENOENT;
@@ -103,12 +80,12 @@ bool list_order(const ListedEntry& a, const ListedEntry& b) {
 
 std::vector<ListedEntry> Store::list() const {
     std::vector<ListedEntry> listed;
-    for (std::size_t layer = 0; layer < layer_count(); ++layer) {
+    for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
         if (!check_trust(layer).ok()) continue;
-        for (const FoundEntry& found : find_entries(files_, layer_root(layer)).entries) {
+        for (const FoundEntry& found : layers_[layer]->find_all().entries) {
             if (found.info.kind != FileKind::regular) continue;
             listed.push_back({found.name.key, found.name.version, found.info.bytes, found.info.modified,
-                              layer, found.path.full(), read_metadata(files_, found.path)});
+                              layer, found.path.full(), layers_[layer]->read_metadata(found.name)});
         }
     }
     std::sort(listed.begin(), listed.end(), list_order);
@@ -117,7 +94,7 @@ std::vector<ListedEntry> Store::list() const {
 
 Statistics Store::stat() const {
     const std::string& root = options_.directory;
-    const LayerStatistics own = root.empty() ? LayerStatistics() : measure_layer(files_, root);
+    const LayerStatistics own = measure_layer(*layers_[kWritableLayer]);
     Statistics statistics;
     statistics.directory = root;
     statistics.entries = own.entries;
@@ -136,17 +113,17 @@ Statistics Store::stat() const {
     statistics.writable = writable.ok();
     if (!writable.ok()) statistics.not_writable_because = writable.to_string();
 
-    for (std::size_t layer = kWritableLayer + 1; layer < layer_count(); ++layer) {
-        statistics.layers.push_back(measure_layer(files_, layer_root(layer)));
+    for (std::size_t layer = kWritableLayer + 1; layer < layers_.size(); ++layer) {
+        statistics.layers.push_back(measure_layer(*layers_[layer]));
         statistics.layers.back().not_trusted_because =
-            why_not_trusted(files_, layer_root(layer), options_.trust);
+            why_not_trusted(files_, layers_[layer]->path(), options_.trust);
     }
     return statistics;
 }
 
 VerifyReport Store::verify() const {
     VerifyReport report;
-    for (std::size_t layer = 0; layer < layer_count(); ++layer) verify_layer(layer, report);
+    for (std::size_t layer = 0; layer < layers_.size(); ++layer) verify_layer(layer, report);
     if (!check_trust(kWritableLayer).ok()) return report;
     Remover remover(files_);
     report.stale_staging_removed = remove_stale_staging_files(files_, options_.directory, remover);
@@ -155,10 +132,10 @@ VerifyReport Store::verify() const {
 
 void Store::verify_layer(std::size_t layer, VerifyReport& report) const {
     if (const Status trusted = check_trust(layer); !trusted.ok()) {
-        report.bad.push_back({layer_root(layer), trusted.message, "left in place"});
+        report.bad.push_back({layers_[layer]->path(), trusted.message, "left in place"});
         return;
     }
-    const FoundEntries found = find_entries(files_, layer_root(layer));
+    const FoundEntries found = layers_[layer]->find_all();
     for (const Status& unreadable : found.unreadable) {
         report.bad.push_back({unreadable.path, unreadable.message, "left in place"});
     }
@@ -166,7 +143,7 @@ void Store::verify_layer(std::size_t layer, VerifyReport& report) const {
 }
 
 void Store::verify_entry(const FoundEntry& found, std::size_t layer, VerifyReport& report) const {
-    const Examination seen = examine(files_, found);
+    const Examination seen = examine(*layers_[layer], found);
     if (seen.verdict == Verdict::gone) return;
     ++report.checked;
     if (seen.verdict == Verdict::sound) return;

@@ -40,6 +40,14 @@ class PosixFile : public File {
         return static_cast<std::size_t>(count);
     }
 
+    Result<std::size_t> read_some_at(std::uint64_t offset, std::span<std::byte> buffer) override {
+        const auto count = retry_interrupted([&] {
+            return ::pread(descriptor_.get(), buffer.data(), buffer.size(), static_cast<off_t>(offset));
+        });
+        if (count < 0) return failed("read");
+        return static_cast<std::size_t>(count);
+    }
+
     Result<std::size_t> write_some(std::span<const std::byte> bytes) override {
         const auto count =
             retry_interrupted([&] { return ::write(descriptor_.get(), bytes.data(), bytes.size()); });

@@ -9,8 +9,9 @@ StagedFile::~StagedFile() {
     static_cast<void>(files_->remove_file(path_));
 }
 
-Status StagedFile::write(std::span<const std::byte> bytes) {
-    if (Status status = write_fully(*file_, bytes); !status.ok()) return status;
+Status StagedFile::append(std::span<const std::byte> bytes) { return write_fully(*file_, bytes); }
+
+Status StagedFile::finish() {
     if (Status status = file_->sync(); !status.ok()) return status;
     return file_->close();
 }

@@ -23,9 +23,10 @@ class StagedFile {
     StagedFile& operator=(StagedFile&&) = delete;
     ~StagedFile();
 
-    // Writes, syncs and closes.
-    Status write(std::span<const std::byte> bytes);
-    // REQUIRES: write() succeeded.
+    Status append(std::span<const std::byte> bytes);
+    // Syncs and closes.
+    Status finish();
+    // REQUIRES: finish() succeeded.
     Status move_to(const Path& target);
 
   private:

@@ -9,6 +9,8 @@
 #include <tuple>
 #include <utility>
 
+#include "cache/bundle_layer.hpp"
+#include "cache/directory_layer.hpp"
 #include "cache/entry_file.hpp"
 #include "cache/layout.hpp"
 #include "cache/staged_file.hpp"
@@ -84,7 +86,10 @@ Store::Store(Options options)
     : options_(normalised(std::move(options))),
       files_(options_.file_system != nullptr ? *options_.file_system : posix_file_system()),
       patience_(options_.lock_wait),
-      counters_(files_, options_.directory) {}
+      counters_(files_, options_.directory) {
+    layers_.push_back(std::make_unique<DirectoryLayer>(files_, options_.directory));
+    for (const std::string& path : options_.read_only_layers) layers_.push_back(open_layer(path));
+}
 
 Store::~Store() {
     try {
@@ -99,12 +104,18 @@ void Store::count(Event event, std::uint64_t count) const {
     if (counters_.is_due() && check_trust(kWritableLayer).ok()) counters_.flush(directory_mode());
 }
 
-const std::string& Store::layer_root(std::size_t layer) const {
-    return layer == kWritableLayer ? options_.directory : options_.read_only_layers[layer - 1];
+std::unique_ptr<const Layer> Store::open_layer(const std::string& path) const {
+    const Result<FileInfo> info = files_.stat({path, {}});
+    if (!info || info->kind != FileKind::regular) return std::make_unique<DirectoryLayer>(files_, path);
+    auto bundle = std::make_unique<BundleLayer>(files_, path);
+    if (!bundle->status().ok()) {
+        warn(fmt::format("a read-only layer is passed over: {}", bundle->status().to_string()));
+    }
+    return bundle;
 }
 
 Status Store::check_trust(std::size_t layer) const {
-    const std::string& root = layer_root(layer);
+    const std::string& root = layers_[layer]->path();
     const Result<FileInfo> info = files_.stat({root, {}});
     if (!info) return info.status().error_number == ENOENT ? Status::success() : info.status();
     const std::optional<std::string> reason = reason_for_distrust(*info, options_.trust);
@@ -154,23 +165,19 @@ Status Store::cannot_read(Status status) const {
 
 std::vector<Candidate> Store::candidates(const Digest& key) const {
     std::vector<Candidate> found;
-    const std::string shard = layout::shard_name(key);
-    for (std::size_t layer = 0; layer < layer_count(); ++layer) {
-        if (layer_root(layer).empty()) continue;
+    for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
+        if (layers_[layer]->path().empty()) continue;
         if (const Status trusted = check_trust(layer); !trusted.ok()) {
             if (trusted.error_number != EPERM) static_cast<void>(cannot_read(trusted));
             continue;
         }
-        const Path directory{layer_root(layer), shard};
-        const Result<std::vector<std::string>> names = files_.list_names(directory);
-        if (!names) {
-            static_cast<void>(cannot_read(names.status()));
+        const Result<std::vector<Version>> versions = layers_[layer]->versions_of(key);
+        if (!versions) {
+            static_cast<void>(cannot_read(versions.status()));
             continue;
         }
-        for (const std::string& file_name : *names) {
-            const auto name = layout::parse_entry_name(shard, file_name);
-            if (!name || name->key != key) continue;
-            found.push_back({key, name->version, layer, directory.full() + "/" + file_name});
+        for (const Version& version : *versions) {
+            found.push_back({key, version, layer, layers_[layer]->path_of({key, version})});
         }
     }
     std::sort(found.begin(), found.end(), newest_first);
@@ -178,19 +185,20 @@ std::vector<Candidate> Store::candidates(const Digest& key) const {
 }
 
 Result<Entry> Store::load(const Candidate& candidate) const {
-    if (candidate.layer >= layer_count()) return Status::fatal_error(EINVAL, candidate.path, "no such layer");
+    if (candidate.layer >= layers_.size())
+        return Status::fatal_error(EINVAL, candidate.path, "no such layer");
     const layout::EntryName name{candidate.key, candidate.version};
-    // Made anew, not candidate.path: a path is only ever built from a digest and integers.
-    const Path path{layer_root(candidate.layer), layout::entry_path(name)};
+    // By name, not by candidate.path: a path is only ever built from a digest and integers.
+    const Layer& layer = *layers_[candidate.layer];
 
-    Result<EntryFile> file = read_entry_file(files_, path);
+    Result<EntryFile> file = layer.read(name);
     // NFS: replaced between our look at the directory and our read; the second look is fresh.
-    if (file.status().error_number == ESTALE) file = read_entry_file(files_, path);
+    if (file.status().error_number == ESTALE) file = layer.read(name);
     if (!file) return cannot_read(file.status());
     // By the open file itself: whoever put another directory in the place of one that was trusted does not
     // own what an owner would.
     if (const auto reason = reason_for_distrust(file->info, options_.trust)) {
-        Status status = Status::recoverable_error(EPERM, path.full(),
+        Status status = Status::recoverable_error(EPERM, layer.path_of(name),
                                                   fmt::format("not trusted: {}; {}", *reason, kTrustRemedy));
         warn_once(Trouble::untrusted_entry, fmt::format("an entry is passed over: {}", status.to_string()));
         return status;
@@ -206,7 +214,7 @@ Result<Entry> Store::load(const Candidate& candidate) const {
     }
     const auto& failure = *std::get_if<DecodeFailure>(&result);
     if (failure.broken()) return broken_entry(candidate, file->info, failure.reason);
-    return Status::recoverable_error(EPROTONOSUPPORT, path.full(), failure.reason);
+    return Status::recoverable_error(EPROTONOSUPPORT, layer.path_of(name), failure.reason);
 }
 
 Status Store::broken_entry(const Candidate& candidate, const FileInfo& broken,
@@ -291,7 +299,8 @@ Status Store::publish_once(const Digest& key, const Version& version,
                            std::span<const std::byte> bytes) const {
     Result<StagedFile> staged = create_staged_file(key);
     if (!staged) return staged.status();
-    if (Status written = staged->write(bytes); !written.ok()) return written;
+    if (Status written = staged->append(bytes); !written.ok()) return written;
+    if (Status finished = staged->finish(); !finished.ok()) return finished;
 
     const Path shard{options_.directory, layout::shard_name(key)};
     const Path target{options_.directory, layout::entry_path({key, version})};

@@ -6,8 +6,8 @@
 // that key and version, or there is a miss. No trouble with the disk is worse than a miss.
 //
 // Thread-safe, and safe between processes that share the directory, also after fork. Keeps nothing open
-// between calls. Nothing throws but std::bad_alloc, and publish() not even that; no environment variable is
-// read.
+// between calls but the bundles among its layers. Nothing throws but std::bad_alloc, and publish() not even
+// that; no environment variable is read.
 #pragma once
 
 #include <atomic>
@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -33,6 +34,7 @@
 
 namespace attnsmith::cache {
 
+class Layer;
 class StagedFile;
 struct FoundEntry;
 
@@ -48,7 +50,8 @@ struct Options {
     // bits, whatever the umask, so a directory that was made 0755 beforehand can be baked into an image for
     // every user, and one of mode 2770 be shared by a group that trusts itself. Empty: nothing is kept.
     std::string directory = {};
-    // Searched after `directory`; never written to.
+    // Searched after `directory`; never written to. Directories, and bundles: a path that is a file when the
+    // store is made is opened then, once. Others may appear later.
     std::vector<std::string> read_only_layers = {};
     // Whose directories and entries are used. Others are passed over, with one warning for each directory.
     Trust trust = Trust::owner;
@@ -131,6 +134,22 @@ struct ClearReport {
     Status status;            // the first removal that failed
 };
 
+struct ExportReport {
+    std::string file;
+    std::uint64_t entries = 0;  // in the bundle; with none, no file is written
+    std::uint64_t bytes = 0;    // the bundle's length
+    std::uint64_t skipped = 0;  // whole entries of another format version, left out
+    std::vector<BadEntry> bad;  // broken or unreadable ones, left out and left in place
+};
+
+struct ImportReport {
+    std::string file;
+    std::uint64_t entries = 0;    // in the bundle
+    std::uint64_t published = 0;  // of those, what is new in the writable directory
+    std::uint64_t present = 0;    // what was there already
+    std::uint64_t bytes = 0;      // of what is new
+};
+
 class Store {
   public:
     explicit Store(Options options);
@@ -182,14 +201,26 @@ class Store {
     // Touches only files named as the store names them. Entries published meanwhile may stay.
     ClearReport clear() const;
 
+    // Writes the entries that are wanted into one file (FORMAT.md, "A bundle"), replacing what file of that
+    // name there is; it appears whole or not at all. Looks in all layers, and of equal key and version takes
+    // the lowest layer's. The same entries give the same bytes. Fails with EEXIST where something else than a
+    // file has the name, E2BIG where the entries are too many for one bundle, ESTALE where the cache keeps
+    // changing, else with what the system said.
+    using Wanted = std::function<bool(const ListedEntry&)>;
+    Result<ExportReport> export_bundle(const std::string& file, const Wanted& wanted) const;
+    // Checks every byte of a bundle, and only then publishes its entries in the writable directory; each is
+    // checked once more then. What is there already stays. Fails as Bundle::open() does: EINVAL for what is
+    // not a regular file, EBADMSG for what is not a sound bundle, EPROTONOSUPPORT for one of another format;
+    // these publish nothing. Else with what the system said; what was published before then stays.
+    Result<ImportReport> import_bundle(const std::string& file) const;
+
   private:
     enum class Trouble : std::uint32_t;
 
-    std::size_t layer_count() const { return options_.read_only_layers.size() + 1; }
-    const std::string& layer_root(std::size_t layer) const;
     // Judged at each use, for a directory may change hands. EPERM where it is not trusted; success where
     // there is none yet.
     Status check_trust(std::size_t layer) const;
+    std::unique_ptr<const Layer> open_layer(const std::string& path) const;
     std::uint32_t directory_mode() const;
     std::uint32_t file_mode() const;
 
@@ -214,11 +245,14 @@ class Store {
     Lock lock_within(const Digest& key, const Patience& patience, const std::function<bool()>& enough) const;
     Lock tell_of_trouble(Lock lock) const;
 
+    Result<ExportReport> export_once(const Path& target, const Wanted& wanted) const;
+
     void verify_layer(std::size_t layer, VerifyReport& report) const;
     void verify_entry(const FoundEntry& found, std::size_t layer, VerifyReport& report) const;
 
     Options options_;
     FileSystem& files_;
+    std::vector<std::unique_ptr<const Layer>> layers_;  // by Candidate::layer
     // One bit for each Trouble told. Not a mutex: a child forked while another thread holds one would hang on
     // it.
     mutable std::atomic<std::uint32_t> told_{0};

@@ -11,8 +11,9 @@
 namespace attnsmith::c_api {
 namespace {
 
-constexpr std::string_view kFeatures[] = {"op:attention", "op:merge",     "backend:mma", "cache:ls",
-                                          "cache:stat",   "cache:verify", "cache:gc",    "cache:clear"};
+constexpr std::string_view kFeatures[] = {"op:attention", "op:merge",      "backend:mma",  "cache:ls",
+                                          "cache:stat",   "cache:explain", "cache:verify", "cache:gc",
+                                          "cache:clear",  "cache:export",  "cache:import"};
 
 constexpr std::size_t json_bytes() {
     std::size_t bytes = sizeof "[]";

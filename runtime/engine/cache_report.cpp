@@ -11,6 +11,9 @@
 #include <system_error>
 #include <utility>
 
+#include "engine/cache_bundles.hpp"
+#include "engine/explain.hpp"
+#include "engine/runtime_impl.hpp"
 #include "problem/json_text.hpp"
 #include "problem/vocabulary.hpp"
 
@@ -19,6 +22,11 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 using std::chrono::system_clock;
+
+int sm_in(const nlohmann::json& metadata) {
+    const auto sm = metadata.find("sm");
+    return sm != metadata.end() && sm->is_number_integer() ? sm->get<int>() : 0;
+}
 
 KernelEntry read_entry(cache::ListedEntry listed) {
     KernelEntry kernel{.entry = std::move(listed), .name = {}, .target = {}};
@@ -30,8 +38,7 @@ KernelEntry read_entry(cache::ListedEntry listed) {
     };
     kernel.name = text("name");
     kernel.target = text("target");
-    const auto sm = metadata.find("sm");
-    if (sm != metadata.end() && sm->is_number_integer()) kernel.sm = sm->get<int>();
+    kernel.sm = sm_in(metadata);
     return kernel;
 }
 
@@ -57,67 +64,6 @@ Json counters_json(const cache::CounterTotals& totals) {
             {"bytes_read", totals[Event::bytes_read]},
             {"bytes_published", totals[Event::bytes_published]},
             {"bytes_evicted", totals[Event::bytes_evicted]}};
-}
-
-// What operations take: a store, and options that have no other fields than the operation's.
-Json run_ls(const cache::Store& store, const nlohmann::json&) { return ls_json(store, list_kernels(store)); }
-
-Json run_stat(const cache::Store& store, const nlohmann::json&) { return stat_json(store.stat()); }
-
-Json run_verify(const cache::Store& store, const nlohmann::json&) {
-    return verify_json(store.verify(), store.options().directory);
-}
-
-Json run_gc(const cache::Store& store, const nlohmann::json& options) {
-    std::optional<std::uint64_t> max_bytes;
-    if (const auto given = options.find("max_bytes"); given != options.end()) {
-        if (!given->is_number_unsigned()) {
-            throw InvalidRequest("max_bytes", given->dump(), "a number of bytes");
-        }
-        max_bytes = given->get<std::uint64_t>();
-    }
-    const cache::EvictionReport report = store.gc(max_bytes);
-    require_collected(report);
-    return gc_json(report, store.options().directory);
-}
-
-Json run_clear(const cache::Store& store, const nlohmann::json&) {
-    const cache::ClearReport report = store.clear();
-    require_cleared(report);
-    return clear_json(report, store.options().directory);
-}
-
-constexpr std::string_view kGcOptions[] = {"max_bytes"};
-
-struct Operation {
-    std::string_view name;
-    std::span<const std::string_view> options;
-    Json (*run)(const cache::Store& store, const nlohmann::json& options);
-};
-
-constexpr Operation kOperations[] = {{"ls", {}, run_ls},
-                                     {"stat", {}, run_stat},
-                                     {"verify", {}, run_verify},
-                                     {"gc", kGcOptions, run_gc},
-                                     {"clear", {}, run_clear}};
-
-const Operation& find_operation(std::string_view name) {
-    std::vector<std::string_view> names;
-    for (const Operation& known : kOperations) {
-        if (known.name == name) return known;
-        names.push_back(known.name);
-    }
-    throw InvalidRequest("operation", problem::quote(name), problem::join_or(names));
-}
-
-void refuse_unknown_options(const Operation& operation, const nlohmann::json& options) {
-    for (const auto& item : options.items()) {
-        if (std::ranges::find(operation.options, item.key()) != operation.options.end()) continue;
-        const std::vector<std::string_view> known(operation.options.begin(), operation.options.end());
-        throw InvalidRequest(problem::field_name(item.key()), "an unknown option",
-                             known.empty() ? fmt::format("no option: {} takes none", operation.name)
-                                           : problem::join_or(known));
-    }
 }
 
 }  // namespace
@@ -148,15 +94,24 @@ std::vector<KernelEntry> list_kernels(const cache::Store& store) {
     return kernels;
 }
 
+int sm_of(const cache::ListedEntry& entry) {
+    const auto metadata = nlohmann::json::parse(entry.metadata, nullptr, false);
+    return metadata.is_object() ? sm_in(metadata) : 0;
+}
+
 void require_directories(const Settings& settings, std::string_view field) {
     if (settings.cache_dirs.empty()) {
         throw CacheError("there is no cache directory: " + settings.no_cache_because);
     }
-    for (const std::string& directory : settings.cache_dirs) {
+    for (const std::string& place : settings.cache_dirs) {
         std::error_code ignored;
-        const auto status = std::filesystem::status(directory, ignored);
-        if (std::filesystem::exists(status) && !std::filesystem::is_directory(status)) {
-            throw InvalidRequest(std::string(field), directory, "a directory");
+        const auto status = std::filesystem::status(place, ignored);
+        if (!std::filesystem::exists(status) || std::filesystem::is_directory(status)) continue;
+        if (&place == &settings.cache_dirs.front()) {
+            throw InvalidRequest(std::string(field), place, "a directory; bundles can follow it");
+        }
+        if (!std::filesystem::is_regular_file(status)) {
+            throw InvalidRequest(std::string(field), place, "a directory or a bundle");
         }
     }
 }
@@ -200,9 +155,13 @@ Json verify_json(const cache::VerifyReport& report, const std::string& directory
                  {"stale_staging_removed", report.stale_staging_removed},
                  {"bad", Json::array()}};
     for (const cache::BadEntry& bad : report.bad) {
-        json["bad"].push_back({{"path", bad.path}, {"reason", bad.reason}, {"action", bad.action}});
+        json["bad"].push_back(bad_json(bad));
     }
     return json;
+}
+
+Json bad_json(const cache::BadEntry& bad) {
+    return {{"path", bad.path}, {"reason", bad.reason}, {"action", bad.action}};
 }
 
 Json clear_json(const cache::ClearReport& report, const std::string& directory) {
@@ -239,11 +198,103 @@ void require_collected(const cache::EvictionReport& report) {
     }
 }
 
-Json run_cache_operation(const cache::Store& store, std::string_view operation, std::string_view options) {
+namespace {
+
+// What operations take: a runtime, and options that have no other fields than the operation's.
+Json run_ls(Runtime::Impl& runtime, const nlohmann::json&) {
+    const cache::Store& store = runtime.cubins.store();
+    return ls_json(store, list_kernels(store));
+}
+
+Json run_explain(Runtime::Impl& runtime, const nlohmann::json& options) {
+    return explain_json(runtime.cubins.store(), explain(runtime, options));
+}
+
+Json run_stat(Runtime::Impl& runtime, const nlohmann::json&) {
+    return stat_json(runtime.cubins.store().stat());
+}
+
+Json run_verify(Runtime::Impl& runtime, const nlohmann::json&) {
+    const cache::Store& store = runtime.cubins.store();
+    return verify_json(store.verify(), store.options().directory);
+}
+
+Json run_gc(Runtime::Impl& runtime, const nlohmann::json& options) {
+    std::optional<std::uint64_t> max_bytes;
+    if (const auto given = options.find("max_bytes"); given != options.end()) {
+        if (!given->is_number_unsigned()) {
+            throw InvalidRequest("max_bytes", given->dump(), "a number of bytes");
+        }
+        max_bytes = given->get<std::uint64_t>();
+    }
+    const cache::Store& store = runtime.cubins.store();
+    const cache::EvictionReport report = store.gc(max_bytes);
+    require_collected(report);
+    return gc_json(report, store.options().directory);
+}
+
+Json run_clear(Runtime::Impl& runtime, const nlohmann::json&) {
+    const cache::Store& store = runtime.cubins.store();
+    const cache::ClearReport report = store.clear();
+    require_cleared(report);
+    return clear_json(report, store.options().directory);
+}
+
+Json run_export(Runtime::Impl& runtime, const nlohmann::json& options) {
+    return export_json(export_bundle(runtime, parse_export_options(options)));
+}
+
+Json run_import(Runtime::Impl& runtime, const nlohmann::json& options) {
+    const cache::Store& store = runtime.cubins.store();
+    return import_json(import_bundle(store, parse_import_file(options)), store.options().directory);
+}
+
+constexpr std::string_view kExplainOptions[] = {"key", "request"};
+constexpr std::string_view kGcOptions[] = {"max_bytes"};
+constexpr std::string_view kExportOptions[] = {"file", "sm", "model", "model_options"};
+constexpr std::string_view kImportOptions[] = {"file"};
+
+struct Operation {
+    std::string_view name;
+    std::span<const std::string_view> options;
+    Json (*run)(Runtime::Impl& runtime, const nlohmann::json& options);
+};
+
+constexpr Operation kOperations[] = {{"ls", {}, run_ls},
+                                     {"explain", kExplainOptions, run_explain},
+                                     {"stat", {}, run_stat},
+                                     {"verify", {}, run_verify},
+                                     {"gc", kGcOptions, run_gc},
+                                     {"clear", {}, run_clear},
+                                     {"export", kExportOptions, run_export},
+                                     {"import", kImportOptions, run_import}};
+
+const Operation& find_operation(std::string_view name) {
+    std::vector<std::string_view> names;
+    for (const Operation& known : kOperations) {
+        if (known.name == name) return known;
+        names.push_back(known.name);
+    }
+    throw InvalidRequest("operation", problem::quote(name), problem::join_or(names));
+}
+
+void refuse_unknown_options(const Operation& operation, const nlohmann::json& options) {
+    for (const auto& item : options.items()) {
+        if (std::ranges::find(operation.options, item.key()) != operation.options.end()) continue;
+        throw InvalidRequest(problem::field_name(item.key()), "an unknown option",
+                             operation.options.empty()
+                                 ? fmt::format("no option: {} takes none", operation.name)
+                                 : problem::join_or(operation.options));
+    }
+}
+
+}  // namespace
+
+Json run_cache_operation(Runtime::Impl& runtime, std::string_view operation, std::string_view options) {
     const Operation& known = find_operation(operation);
-    const nlohmann::json given = problem::parse_json_object(options, {.what = "options"});
-    refuse_unknown_options(known, given);
-    return known.run(store, given);
+    const nlohmann::json object = problem::parse_json_object(options, {.what = "options"});
+    refuse_unknown_options(known, object);
+    return known.run(runtime, object);
 }
 
 }  // namespace attnsmith::engine

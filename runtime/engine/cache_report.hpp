@@ -21,9 +21,11 @@ struct KernelEntry {
 };
 
 std::vector<KernelEntry> list_kernels(const cache::Store& store);
+// Of the entry's kernel; 0 where its metadata does not say it.
+int sm_of(const cache::ListedEntry& entry);
 
-// Throws CacheError where the settings have no directory, InvalidRequest naming `field` where one of them is
-// something else.
+// Throws CacheError where the settings have no directory, InvalidRequest naming `field` where the first is
+// something else, or another is neither a directory nor a file (a bundle).
 void require_directories(const Settings& settings, std::string_view field);
 
 nlohmann::ordered_json directories_json(const cache::Options& options);
@@ -31,15 +33,16 @@ nlohmann::ordered_json entry_json(const KernelEntry& kernel);
 nlohmann::ordered_json ls_json(const cache::Store& store, const std::vector<KernelEntry>& kernels);
 nlohmann::ordered_json stat_json(const cache::Statistics& statistics);
 nlohmann::ordered_json verify_json(const cache::VerifyReport& report, const std::string& directory);
+nlohmann::ordered_json bad_json(const cache::BadEntry& bad);
 nlohmann::ordered_json clear_json(const cache::ClearReport& report, const std::string& directory);
 nlohmann::ordered_json gc_json(const cache::EvictionReport& report, const std::string& directory);
 // Throw CacheError where something could not be deleted.
 void require_cleared(const cache::ClearReport& report);
 void require_collected(const cache::EvictionReport& report);
 
-// Does one of them by its name, with options that are a JSON object. Throws InvalidRequest for another name
-// or option, and what the two above throw.
-nlohmann::ordered_json run_cache_operation(const cache::Store& store, std::string_view operation,
+// Does an operation by its name. `options` is a JSON object with the operation's options. Throws
+// InvalidRequest for another operation or option, and what the operation throws.
+nlohmann::ordered_json run_cache_operation(Runtime::Impl& runtime, std::string_view operation,
                                            std::string_view options);
 
 }  // namespace attnsmith::engine

@@ -5,6 +5,10 @@
 #include <algorithm>
 #include <map>
 
+#include "engine/needed_kernels.hpp"
+#include "engine/runtime_impl.hpp"
+#include "problem/json_text.hpp"
+
 namespace attnsmith::engine {
 namespace {
 
@@ -118,6 +122,30 @@ std::optional<Explanation> explain(const cache::Digest& key, std::span<const Ker
     one.sm = one.entries.front().sm;
     one.fields = fields_of(one.entries.front());
     return one;
+}
+
+std::vector<Explanation> explain(Runtime::Impl& runtime, const nlohmann::json& options) {
+    const auto key = options.find("key"), request = options.find("request");
+    if ((key == options.end()) == (request == options.end()))
+        throw InvalidRequest("key", key == options.end() ? "nothing" : "a key and a request",
+                             "a key or a request, one of the two");
+    const std::vector<KernelEntry> stored = list_kernels(runtime.cubins.store());
+    if (key != options.end()) {
+        const auto digest = key->is_string() ? cache::Digest::parse(key->get<std::string>()) : std::nullopt;
+        if (!digest) throw InvalidRequest("key", problem::describe(*key), kKeyText);
+        auto one = explain(*digest, stored);
+        if (!one) throw CacheError(fmt::format("no entry has the key {}", digest->hex()));
+        return {*std::move(one)};
+    }
+    const AttentionRequest asked = parse_request(request->dump());
+    if (asked.sm.empty()) throw InvalidRequest("request.sm", "nothing", "compute capabilities");
+    std::vector<PrewarmRefusal> refused;
+    std::vector<Explanation> explanations;
+    for (const planner::KernelConfig& kernel :
+         needed_kernels({&asked.spec, 1}, asked.sm, runtime.tuning, refused))
+        explanations.push_back(explain(runtime.cubins.source_of(kernel), stored));
+    if (!refused.empty()) throw Unsupported(refused.front().reason, {});
+    return explanations;
 }
 
 nlohmann::ordered_json explain_json(const cache::Store& store, std::span<const Explanation> explanations) {

@@ -8,10 +8,13 @@
 #include <string>
 #include <vector>
 
+#include "attnsmith/runtime.hpp"
 #include "engine/cache_report.hpp"
 #include "engine/cubins.hpp"
 
 namespace attnsmith::engine {
+
+inline constexpr const char* kKeyText = "32 hexadecimal digits, as `attnsmith cache ls` prints";
 
 // One of what went into a key, in words: a long value as its length and digest.
 struct KeyField {
@@ -43,6 +46,10 @@ struct Explanation {
 Explanation explain(const KernelSource& source, std::span<const KernelEntry> stored);
 // Nothing where no entry has the key: a digest alone does not say what it is of.
 std::optional<Explanation> explain(const cache::Digest& key, std::span<const KernelEntry> stored);
+
+// Of {"key"} or {"request"}. Throws InvalidRequest naming the field, CacheError where no entry has the key,
+// Unsupported where no kernel serves the request.
+std::vector<Explanation> explain(Runtime::Impl& runtime, const nlohmann::json& options);
 
 // Schema attnsmith.cache-explain/1.
 nlohmann::ordered_json explain_json(const cache::Store& store, std::span<const Explanation> explanations);

@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "attnsmith/runtime.hpp"
-#include "engine/kernel_sets.hpp"
+#include "engine/needed_kernels.hpp"
 #include "engine/runtime_impl.hpp"
 
 namespace attnsmith {
@@ -134,7 +134,7 @@ PrewarmReport Runtime::prewarm(std::span<const AttentionSpec> specs, std::span<c
     const Clock::time_point start = Clock::now();
     require_writable(impl().cubins);
     PrewarmReport report;
-    Prewarmer prewarmer(impl().cubins, engine::kernels_of(specs, sms, impl().tuning, report.unsupported),
+    Prewarmer prewarmer(impl().cubins, engine::needed_kernels(specs, sms, impl().tuning, report.unsupported),
                         options);
     prewarmer.run(options.jobs > 0 ? options.jobs : impl().settings.compile_threads);
     report.kernels = std::move(prewarmer).results();

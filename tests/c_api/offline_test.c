@@ -52,8 +52,9 @@ static attnsmith_spec merge_spec(void) {
 static void test_version(void) {
     CHECK(attnsmith_abi_version() == ATTNSMITH_ABI_VERSION);
     CHECK(strcmp(attnsmith_version(), "0.1.0") == 0);
-    const char* const features[] = {"op:attention", "op:merge",     "backend:mma", "cache:ls",
-                                    "cache:stat",   "cache:verify", "cache:gc",    "cache:clear"};
+    const char* const features[] = {"op:attention", "op:merge",      "backend:mma",  "cache:ls",
+                                    "cache:stat",   "cache:explain", "cache:verify", "cache:gc",
+                                    "cache:clear",  "cache:export",  "cache:import"};
     for (size_t i = 0; i < sizeof features / sizeof *features; ++i) {
         CHECK(attnsmith_has_feature(features[i]) == 1);
         char quoted[40];
@@ -550,6 +551,13 @@ static void test_prewarm_and_cache(void) {
     spec.lse = 5;
     refused(attnsmith_prewarm(runtime, specs, 1, sms, 1, NULL, &json, &error), "specs[0].lse");
 
+    char export[400];
+    snprintf(export, sizeof export, "{\"file\": \"%s/kernels.bundle\", \"sm\": [80]}", folder);
+    succeeds(attnsmith_cache(runtime, "export", export, &json, &error));
+    CHECK(contains(json, "attnsmith.cache-export/1") && contains(json, "\"missing\": 0"));
+    attnsmith_string_free(json);
+    json = NULL;
+
     const char* const operations[] = {"ls", "stat", "verify", "gc", "clear"};
     for (int i = 0; i < 5; ++i) {
         succeeds(attnsmith_cache(runtime, operations[i], i % 2 ? "{}" : NULL, &json, &error));
@@ -563,9 +571,25 @@ static void test_prewarm_and_cache(void) {
     succeeds(attnsmith_cache(runtime, "ls", NULL, &json, &error));
     CHECK(contains(json, "\"entries\": []"));
     attnsmith_string_free(json);
+    char import[400];
+    snprintf(import, sizeof import, "{\"file\": \"%s/kernels.bundle\"}", folder);
+    succeeds(attnsmith_cache(runtime, "import", import, &json, &error));
+    CHECK(contains(json, "attnsmith.cache-import/1") && !contains(json, "\"imported\": 0"));
+    attnsmith_string_free(json);
     json = NULL;
     refused(attnsmith_cache(runtime, "gc everything", NULL, &json, &error), "operation");
     refused(attnsmith_cache(runtime, "gc", "{\"max_bytes\": -1}", &json, &error), "max_bytes");
+    CHECK(attnsmith_cache(runtime, "import", "{\"file\": \"/dev/null\"}", &json, &error) ==
+          ATTNSMITH_CACHE_ERROR);
+    attnsmith_error_free(error), error = NULL;
+    refused(attnsmith_cache(runtime, "import", NULL, &json, &error), "file");
+    refused(attnsmith_cache(runtime, "export", "{\"file\": 1}", &json, &error), "file");
+    refused(attnsmith_cache(runtime, "export", "{\"file\": \"a\\u0000b\"}", &json, &error), "file");
+    refused(attnsmith_cache(runtime, "export", "{\"file\": \"x\", \"sm\": true}", &json, &error), "sm");
+    refused(attnsmith_cache(runtime, "export", "{\"file\": \"x\", \"model\": []}", &json, &error), "model");
+    refused(attnsmith_cache(runtime, "export", "{\"file\": \"x\", \"model_options\": {}}", &json, &error),
+            "model_options");
+    refused(attnsmith_cache(runtime, "import", "{\"file\": \"x\", \"sm\": [90]}", &json, &error), "sm");
     refused(attnsmith_cache(runtime, "\xff", NULL, &json, &error), "operation");
     refused(attnsmith_cache(runtime, "ls", "[]", &json, &error), "options");
     refused(attnsmith_cache(runtime, "ls", "{\"all\": true}", &json, &error), "all");

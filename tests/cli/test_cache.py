@@ -1,8 +1,11 @@
 """attnsmith cache."""
 
+import hashlib
+import json
 import pathlib
+import tarfile
 
-from support import SMALL, CliTest, main
+from support import LLAMA, SMALL, CliTest, main
 
 
 class Cache(CliTest):
@@ -48,12 +51,12 @@ class Cache(CliTest):
     def test_explain(self):
         self.prewarm_small("kernels")
         listed = self.cache("ls", "--json").json()["entries"]
-        one = self.assert_ok(self.cache("explain", "--key", listed[0]["key"], "--json")).json()
+        one = self.assert_ok(self.cache("explain", listed[0]["key"], "--json")).json()
         self.assertEqual(one["schema"], "attnsmith.cache-explain/1")
         kernel, = one["kernels"]
         self.assertEqual((kernel["key"], kernel["name"], kernel["state"]), (listed[0]["key"], listed[0]["name"], "hit"))
         self.assertIn({"label": "target", "value": listed[0]["target"]}, kernel["fields"])
-        self.assertIn("constant head_dim_vo", self.assert_ok(self.cache("explain", "--key", listed[0]["key"])).out)
+        self.assertIn("constant head_dim_vo", self.assert_ok(self.cache("explain", listed[0]["key"])).out)
 
         there = self.assert_ok(self.cache("explain", *SMALL, "--sm", "90", "--json")).json()["kernels"]
         self.assertEqual({kernel["key"] for kernel in there}, {entry["key"] for entry in listed})
@@ -68,10 +71,10 @@ class Cache(CliTest):
 
     def test_explain_without_an_entry(self):
         self.assertIn("no entry to compare with", self.assert_ok(self.cache("explain", *SMALL, "--sm", "90")).out)
-        self.assert_refused(self.cache("explain", "--key", "12"), "key", "32 hexadecimal digits")
-        self.assert_failed(self.cache("explain", "--key", "0" * 32), "no entry has the key")
-        self.assert_refused(self.cache("explain"), "--key")
-        self.assert_refused(self.cache("explain", "--key", "0" * 32, *SMALL), "one of the two")
+        self.assert_refused(self.cache("explain", "12"), "key", "32 hexadecimal digits")
+        self.assert_failed(self.cache("explain", "0" * 32), "no entry has the key")
+        self.assert_refused(self.cache("explain"), "KEY")
+        self.assert_refused(self.cache("explain", "0" * 32, *SMALL), "one of the two")
         self.assertFalse((self.folder / "kernels").exists())
 
     def test_verify_finds_a_flipped_byte(self):
@@ -92,6 +95,109 @@ class Cache(CliTest):
         self.assert_ok(self.cache("verify"))
         again = self.prewarm_small("kernels")["summary"]
         self.assertEqual((again["compiled"], again["hits"]), (1, report["summary"]["total"] - 1))
+
+    # ---- Bundles
+
+    def keys(self, *flags, **env):
+        listed = self.assert_ok(self.run_cli("cache", "ls", "--json", *flags, **env)).json()
+        return {entry["key"] for entry in listed["entries"]}
+
+    def test_a_bundle_carries_kernels_to_another_place(self):
+        report = self.prewarm_small("kernels")
+        made = {kernel["key"] for kernel in report["kernels"]}
+        exported = self.assert_ok(self.cache("export", "-o", "all.bundle", "--json")).json()
+        self.assertEqual((exported["schema"], exported["entries"], exported["bad"], exported["missing"]),
+                         ("attnsmith.cache-export/1", len(made), [], 0))
+        bundle = self.folder / "all.bundle"
+        self.assertEqual(exported["bytes"], bundle.stat().st_size)
+        # Whatever reads tar reads it, and the manifest is as it says.
+        with tarfile.open(bundle) as archive:
+            members = archive.getmembers()
+            manifest = json.load(archive.extractfile(members[0]))
+            self.assertEqual((members[0].name, manifest["schema"]), ("manifest.json", "attnsmith.bundle/1"))
+            self.assertEqual([entry["path"] for entry in manifest["entries"]], [member.name for member in members[1:]])
+            for entry, member in zip(manifest["entries"], members[1:]):
+                content = archive.extractfile(member).read()
+                self.assertEqual(content, (self.folder / "kernels" / member.name).read_bytes())
+                self.assertEqual(hashlib.sha256(content).hexdigest(), entry["sha256"])
+                self.assertEqual((len(content), member.offset_data), (entry["bytes"], entry["offset"]))
+
+        imported = self.assert_ok(self.run_cli("cache", "import", "all.bundle", "--cache", "copy", "--json")).json()
+        self.assertEqual((imported["entries"], imported["imported"], imported["present"]), (len(made), len(made), 0))
+        self.assertEqual(self.keys("--cache", "copy"), made)
+        self.assertEqual(self.prewarm_small("copy")["summary"]["hits"], len(made))
+        self.assert_ok(self.run_cli("cache", "export", "--cache", "copy", "--output", "again.bundle"))
+        self.assertEqual((self.folder / "again.bundle").read_bytes(), bundle.read_bytes())
+        again = self.assert_ok(self.run_cli("cache", "import", "all.bundle", "--cache", "copy"))
+        self.assertIn(f"0 entries imported, 0 B; {len(made)} were there already", again.out)
+
+    def test_a_bundle_is_a_layer_as_it_is(self):
+        report = self.prewarm_small("kernels")
+        self.assert_ok(self.cache("export", "-o", "all.bundle"))
+        places = {"ATTNSMITH_CACHE_DIR": "own:all.bundle"}
+        self.assertEqual(self.keys(env=places), {kernel["key"] for kernel in report["kernels"]})
+        stat = self.assert_ok(self.run_cli("cache", "stat", "--json", env=places)).json()
+        self.assertEqual((stat["entries"], stat["layers"][0]["entries"]), (0, report["summary"]["total"]))
+        verified = self.assert_ok(self.run_cli("cache", "verify", "--json", env=places)).json()
+        self.assertEqual(verified["checked"], report["summary"]["total"])
+        plan = self.assert_ok(self.run_cli("plan", *SMALL, "--sm", "90", "--json", env=places)).json()
+        self.assertTrue(all(kernel["cache"]["state"] == "hit" for kernel in plan["kernels"]), plan["kernels"])
+        self.assertFalse((self.folder / "own").exists())
+        # First in the list it could not be written to.
+        self.assert_refused(self.run_cli("cache", "ls", env={"ATTNSMITH_CACHE_DIR": "all.bundle"}), "a directory")
+        # What is no bundle is passed over, and said so.
+        self.write("text.bundle", "text")
+        result = self.run_cli("cache", "ls", "--json", env={"ATTNSMITH_CACHE_DIR": "own:text.bundle"})
+        self.assertEqual((result.code, result.json()["entries"]), (0, []))
+        self.assertIn("not a sound bundle", result.err)
+
+    def test_an_export_is_of_an_sm_or_of_a_model(self):
+        small = self.prewarm_small("kernels")["summary"]["total"]
+        self.assert_ok(self.run_cli("prewarm", "--op", "merge", "--head-dim-vo", "64", "--q-heads", "8", "--sm", "80",
+                                    "--cache", "kernels", "--json"))
+        both = len(self.keys("--cache", "kernels"))
+        self.assertGreater(both, small)
+        for sms, expected in (("90", small), ("80", both - small), ("80,90", both)):
+            exported = self.assert_ok(self.cache("export", "-o", "some.bundle", "--sm", sms, "--json")).json()
+            self.assertEqual(exported["entries"], expected)
+        self.assert_failed(self.cache("export", "-o", "no.bundle", "--sm", "120"), "no kernels for sm 120 to export")
+        self.assertFalse((self.folder / "no.bundle").exists())
+        # A model of which the cache has nothing, and one of which it has all.
+        self.assert_failed(self.cache("export", "-o", "no.bundle", "--model", LLAMA), "no kernels of the model to export")
+        self.assert_ok(self.run_cli("prewarm", "--model", LLAMA, "--sm", "90", "--cache", "model", "--json"))
+        needed = self.keys("--cache", "model")
+        self.assert_ok(self.run_cli("cache", "export", "--cache", "model", "-o", "model.bundle"))
+        self.assert_ok(self.cache("import", "model.bundle"))
+        for flags in ((), ("--sm", "90")):
+            exported = self.assert_ok(self.cache("export", "-o", "m.bundle", "--model", LLAMA, "--json", *flags)).json()
+            self.assertEqual((exported["entries"], exported["missing"]), (len(needed), 0))
+        victim = next(entry for entry in self.cache("ls", "--json").json()["entries"] if entry["key"] in needed)
+        (self.folder / victim["path"]).unlink()
+        result = self.cache("export", "-o", "m.bundle", "--model", LLAMA, "--sm", "90", "--json")
+        self.assert_failed(result, "1 of the model's kernels", "prewarm")
+        self.assertEqual((result.json()["entries"], result.json()["missing"]), (len(needed) - 1, 1))
+
+    def test_what_is_no_bundle_adds_nothing(self):
+        self.prewarm_small("kernels")
+        self.assert_ok(self.cache("export", "-o", "all.bundle"))
+        whole = (self.folder / "all.bundle").read_bytes()
+        for content in (b"", b"text", whole[:-1], whole + b"\0" * 512, whole[:5000] + b"?" + whole[5001:]):
+            self.write("bad.bundle", content)
+            result = self.run_cli("cache", "import", "bad.bundle", "--cache", "copy")
+            self.assert_failed(result, "the import failed", "at byte", "bad.bundle")
+            self.assertFalse((self.folder / "copy").exists())
+        self.assert_failed(self.cache("import", "missing.bundle"), "missing.bundle", "No such file")
+        self.assert_failed(self.cache("import", "/dev/null"), "regular file")
+        self.assert_refused(self.cache("import", "-"), "not a pipe")
+        self.assert_refused(self.cache("import"), "FILE is missing")
+        self.assert_refused(self.cache("import", "a", "b"), "one FILE")
+        self.assert_refused(self.cache("export"), "-o")
+        self.assert_refused(self.cache("export", "-o", "-"), "not a pipe")
+        self.assert_refused(self.cache("export", "-o"), "value is missing")
+        self.assert_refused(self.cache("export", "all.bundle"), "takes flags only")
+        self.assert_failed(self.cache("export", "-o", "no/such/folder.bundle"), "no/such", "No such file")
+        self.assert_failed(self.cache("export", "-o", "kernels"), "kernels", "something else than a file")
+        self.assert_failed(self.run_cli("cache", "export", "--cache", "empty", "-o", "e.bundle"), "empty")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,8 @@ from support import LLAMA, CliTest, examples, main
 
 COMMANDS = [[], ["plan"], ["prewarm"], ["check"], ["doctor"], ["bench"], ["bench", "jit"], ["bench", "attention"],
             ["bench", "cache"], ["tune"],
-            ["cache"], ["cache", "ls"], ["cache", "stat"], ["cache", "verify"], ["cache", "gc"],
+            ["cache"], ["cache", "ls"], ["cache", "explain"], ["cache", "stat"], ["cache", "verify"], ["cache", "gc"],
+            ["cache", "export"], ["cache", "import"],
             ["cache", "clear"]]
 
 

@@ -243,6 +243,15 @@ print(runtime.devices())
         with self.assertRaises(attnsmith.InvalidRequest):
             self.runtime().cache("stat", max_bytes=1)
         self.assertEqual(self.runtime().cache("gc", max_bytes=0)["kept_entries"], 0)
+        with self.assertRaises(attnsmith.InvalidRequest) as caught:
+            self.runtime().cache("stat", file="x")
+        self.assertEqual(caught.exception.field, "file")
+        with self.assertRaises(attnsmith.CacheError):
+            self.runtime().cache("export", file=self.folder / "kernels.bundle", sm=90)
+        with self.assertRaises(attnsmith.CacheError):
+            self.runtime().cache("import", file=self.folder / "missing.bundle")
+        with self.assertRaises(attnsmith.InvalidRequest):
+            self.runtime().cache("export", file="x", model_options={"a": {1}})
 
     def test_cache_limits(self):
         self.assertEqual(self.runtime().cache()["max_bytes"], 2 << 30)

@@ -8,7 +8,9 @@
 #include "cli/asked.hpp"
 #include "cli/commands.hpp"
 #include "cli/output.hpp"
+#include "engine/cache_bundles.hpp"
 #include "engine/cache_report.hpp"
+#include "engine/runtime_impl.hpp"
 
 namespace attnsmith::cli {
 namespace {
@@ -159,6 +161,81 @@ int run_clear(const Command& command) {
     return kSuccess;
 }
 
+// A bundle goes to a file and comes from one: it is staged beside its name, and its manifest is held against
+// the file's length before any of it is believed.
+std::string require_file(std::string path, const char* what) {
+    if (path.empty()) throw BadUsage(fmt::format("\"\": {} needs the name of a file", what));
+    if (path == "-") throw BadUsage(fmt::format("-: {} needs a file, not a pipe", what));
+    return path;
+}
+
+engine::ExportOptions export_options(const Command& command) {
+    engine::ExportOptions options{.file = {}, .sms = read_sms(command), .specs = {}};
+    const auto output = command.text("output");
+    if (!output) throw BadUsage("--output (-o) is missing: the file that the bundle goes to");
+    options.file = require_file(*output, "export");
+    if (const auto model = command.text("model")) {
+        options.specs.emplace();
+        for (const ModelAttention& attention : read_model(command, *model).attentions) {
+            options.specs->push_back(attention.request.spec);
+        }
+    }
+    return options;
+}
+
+Runtime open_runtime(const Command& command) {
+    const RuntimeOptions options = runtime_options(command);
+    engine::require_directories(engine::settle(options),
+                                command.has("cache") ? "cache" : "ATTNSMITH_CACHE_DIR");
+    return Runtime(options);
+}
+
+// Says what the bundle lacks.
+int conclude_export(const engine::Exported& exported) {
+    std::vector<std::string> troubles;
+    if (!exported.report.bad.empty()) {
+        const cache::BadEntry& first = exported.report.bad.front();
+        troubles.push_back(fmt::format("{} bad entries were left out, the first: {} ({})",
+                                       exported.report.bad.size(), first.path, first.reason));
+    }
+    if (exported.missing > 0) {
+        troubles.push_back(
+            fmt::format("{} of the model's kernels are not in the cache (attnsmith prewarm makes them)",
+                        exported.missing));
+    }
+    if (troubles.empty()) return kSuccess;
+    print_error(fmt::format("{}", fmt::join(troubles, "; ")));
+    return kFailure;
+}
+
+int run_export(const Command& command) {
+    const engine::ExportOptions options = export_options(command);
+    const Runtime runtime = open_runtime(command);
+    const engine::Exported exported = engine::export_bundle(runtime.impl(), options);
+    if (command.has("json")) {
+        print_json(engine::export_json(exported));
+    } else {
+        print(fmt::format("{}: {} entries, {}\n", printable(options.file), exported.report.entries,
+                          human_bytes(exported.report.bytes)));
+    }
+    return conclude_export(exported);
+}
+
+int run_import(const Command& command) {
+    const std::string file = require_file(command.argument(), "import");
+    const Runtime runtime = open_runtime(command);
+    const cache::Store& store = runtime.impl().cubins.store();
+    const cache::ImportReport report = engine::import_bundle(store, file);
+    if (command.has("json")) {
+        print_json(engine::import_json(report, store.options().directory));
+    } else {
+        print(fmt::format("{}: {} entries imported, {}; {} were there already\n",
+                          printable(store.options().directory), report.published, human_bytes(report.bytes),
+                          report.present));
+    }
+    return kSuccess;
+}
+
 Command& add_one(Command& parent, const char* name, const char* summary, const std::string& details,
                  Command::Run run) {
     Command& command = parent.add_command(name, summary, details);
@@ -173,7 +250,7 @@ Command& add_one(Command& parent, const char* name, const char* summary, const s
 void add_cache(Command& parent) {
     const std::string directories = kDirectories;
     Command& cache =
-        parent.add_command("cache", "List, explain, measure, verify, limit or clear the kernel cache",
+        parent.add_command("cache", "List, explain, measure, verify, limit, move or clear the kernel cache",
                            directories + "Example:\n  attnsmith cache ls --cache kernels");
     add_one(cache, "ls", "List the kernels in the cache",
             directories + "Example:\n  attnsmith cache ls --cache kernels --json", run_ls);
@@ -189,6 +266,28 @@ void add_cache(Command& parent) {
                 "Example:\n  attnsmith cache gc --cache kernels --max-bytes 1000000000",
             run_gc)
         .add_value("max-bytes", "N", "what the entries may take on their disk, in bytes; 0 keeps none");
+    Command& to_bundle = add_one(
+        cache, "export", "Write kernels of the cache into one file, a bundle",
+        directories +
+            "The bundle can be imported elsewhere, or used as it is: as a read-only layer, in the list of\n"
+            "ATTNSMITH_CACHE_DIR behind the writable directory. The same kernels give the same bytes. Exits "
+            "1\n"
+            "when the cache lacks some of the model's kernels or has broken ones; the others are in the "
+            "bundle.\n\n"
+            "Examples:\n  attnsmith cache export --cache kernels -o kernels.bundle\n"
+            "  attnsmith cache export --cache kernels --model config.json --sm 80,90 -o model.bundle --json",
+        run_export);
+    to_bundle.add_value("output", "FILE", "the bundle; replaced if it is there", "Options", "o");
+    add_sm_flag(to_bundle);
+    add_model_flags(to_bundle, false);
+    add_tuning_flag(to_bundle);
+    add_one(
+        cache, "import", "Add the kernels of a bundle to the writable directory",
+        directories +
+            "Every byte of the bundle is checked before anything is added. What is there already stays.\n\n"
+            "Example:\n  attnsmith cache import kernels.bundle --cache kernels",
+        run_import)
+        .add_argument("FILE", "a bundle that export wrote");
     add_one(cache, "clear", "Delete everything in the writable directory",
             directories + "Example:\n  attnsmith cache clear --cache kernels --yes", run_clear)
         .add_switch("yes", "really delete");

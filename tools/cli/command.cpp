@@ -52,8 +52,8 @@ Command& Command::add_command(const std::string& name, const std::string& summar
 }
 
 void Command::add_value(const std::string& name, const std::string& kind, const std::string& help,
-                        const std::string& group) {
-    app_.add_option("--" + name, CLI::callback_t(), help)
+                        const std::string& group, const std::string& short_name) {
+    app_.add_option((short_name.empty() ? "" : "-" + short_name + ",") + "--" + name, CLI::callback_t(), help)
         ->expected(1)
         ->type_name(kind)
         ->group(group)
@@ -79,6 +79,10 @@ void Command::add_list(const std::string& name, const std::string& kind, const s
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
 }
 
+void Command::add_argument(const std::string& kind, const std::string& help) {
+    argument_ = app_.add_option(kind, CLI::callback_t(), help)->expected(1)->type_name("");
+}
+
 CLI::Option* Command::option(const std::string& name) const { return app_.get_option("--" + name); }
 
 bool Command::knows(const std::string& name) const {
@@ -93,6 +97,13 @@ std::optional<std::string> Command::text(const std::string& name) const {
 }
 
 std::vector<std::string> Command::texts(const std::string& name) const { return option(name)->results(); }
+
+std::string Command::argument() const {
+    if (argument_->count() == 0) {
+        throw BadUsage(fmt::format("{} is missing; see --help", argument_->get_name()));
+    }
+    return argument_->results().front();
+}
 
 std::int64_t Command::integer(const std::string& name, std::int64_t least, std::int64_t most,
                               std::int64_t otherwise) const {
@@ -135,8 +146,9 @@ void Command::refuse_extras() const {
         throw BadUsage(fmt::format("{}: {} has no such command, only {}{}", problem::quote(extra),
                                    app_.get_name(), fmt::join(names, ", "), suggestion(extra, names)));
     }
+    const std::string taken = argument_ == nullptr ? "flags only" : "flags and one " + argument_->get_name();
     throw BadUsage(
-        fmt::format("{}: {} takes flags only; see --help", problem::quote(extras.front()), app_.get_name()));
+        fmt::format("{}: {} takes {}; see --help", problem::quote(extras.front()), app_.get_name(), taken));
 }
 
 // CLI11 takes whatever follows for the value.

@@ -38,19 +38,25 @@ class Command {
     Command& add_command(const std::string& name, const std::string& summary, const std::string& details);
     void on_run(Run run) { run_ = std::move(run); }
 
-    // Names are without dashes: "page-size". `group` heads a part of the help.
+    // Names are without dashes: "page-size". `group` heads a part of the help; a short name is one letter.
     void add_value(const std::string& name, const std::string& kind, const std::string& help,
-                   const std::string& group = "Options");
+                   const std::string& group = "Options", const std::string& short_name = "");
     void add_switch(const std::string& name, const std::string& help);
     // --lse or --lse=false.
     void add_boolean(const std::string& name, const std::string& help, const std::string& group);
     // One or more values, and the flag may be repeated.
     void add_list(const std::string& name, const std::string& kind, const std::string& help);
 
+    // The one argument that is no flag: "FILE".
+    void add_argument(const std::string& kind, const std::string& help);
+
     bool knows(const std::string& name) const;  // whether it has such a flag
     bool has(const std::string& name) const;    // whether that is given
     std::optional<std::string> text(const std::string& name) const;
     std::vector<std::string> texts(const std::string& name) const;
+    bool has_argument() const { return argument_->count() > 0; }
+    // Of add_argument(). Throws BadUsage where it is not given.
+    std::string argument() const;
     // Throws InvalidRequest for a text that is no integer from `least` to `most`.
     std::int64_t integer(const std::string& name, std::int64_t least, std::int64_t most,
                          std::int64_t otherwise) const;
@@ -67,6 +73,7 @@ class Command {
     void refuse_flags_as_values() const;
 
     CLI::App& app_;
+    CLI::Option* argument_ = nullptr;
     std::vector<std::unique_ptr<Command>> children_;
     Run run_;
 };

@@ -7,7 +7,7 @@
 #include "cli/output.hpp"
 #include "cli/refused.hpp"
 #include "engine/explain.hpp"
-#include "engine/kernel_sets.hpp"
+#include "engine/needed_kernels.hpp"
 #include "engine/runtime_impl.hpp"
 #include "problem/vocabulary.hpp"
 
@@ -18,7 +18,7 @@ using engine::Explanation;
 using engine::KernelEntry;
 
 constexpr const char* kDetails =
-    "With --key, the entry of that key (`attnsmith cache ls` lists them): the labelled fields that went "
+    "With a KEY, the entry of that key (`attnsmith cache ls` lists them): the labelled fields that went "
     "into\n"
     "it. With a request or a model, every kernel that planning could choose: its key, whether it is there,\n"
     "and for a miss what the nearest entry has otherwise. Compiles nothing; needs no GPU where --sm is "
@@ -60,11 +60,9 @@ std::string fields_text(const Explanation& one) {
 }
 
 int explain_key(const Command& command, const cache::Store& store) {
-    const std::string text = *command.text("key");
+    const std::string text = command.argument();
     const auto key = cache::Digest::parse(text);
-    if (!key)
-        throw InvalidRequest("key", problem::quote(text),
-                             "32 hexadecimal digits, as `attnsmith cache ls` prints");
+    if (!key) throw InvalidRequest("key", problem::quote(text), engine::kKeyText);
     const auto one = engine::explain(*key, engine::list_kernels(store));
     if (!one) {
         print_error(
@@ -85,7 +83,7 @@ int explain_request(const Command& command, Runtime& runtime, const cache::Store
     for (const ModelAttention& attention : asked.attentions) specs.push_back(attention.request.spec);
     std::vector<PrewarmRefusal> not_served;
     const auto kernels =
-        engine::kernels_of(specs, sms_or_present(asked.sms), runtime.impl().tuning, not_served);
+        engine::needed_kernels(specs, sms_or_present(asked.sms), runtime.impl().tuning, not_served);
     const std::vector<KernelEntry> stored = engine::list_kernels(store);
     std::vector<Explanation> explanations;
     for (const planner::KernelConfig& kernel : kernels)
@@ -107,14 +105,14 @@ int explain_request(const Command& command, Runtime& runtime, const cache::Store
 }
 
 int run_explain(const Command& command) {
-    if (command.has("key") == has_request(command))
-        throw BadUsage("explain takes a --key, or a request: one of the two");
+    if (command.has_argument() == has_request(command))
+        throw BadUsage("explain takes a KEY or a request, one of the two");
     RuntimeOptions options = runtime_options(command);
     const engine::Settings settings = engine::settle(options);
     engine::require_directories(settings, command.has("cache") ? "cache" : "ATTNSMITH_CACHE_DIR");
     Runtime runtime(options);
     const cache::Store& store = runtime.impl().cubins.store();
-    return command.has("key") ? explain_key(command, store) : explain_request(command, runtime, store);
+    return command.has_argument() ? explain_key(command, store) : explain_request(command, runtime, store);
 }
 
 }  // namespace
@@ -122,7 +120,7 @@ int run_explain(const Command& command) {
 void add_explain(Command& cache) {
     Command& command = cache.add_command(
         "explain", "Say what a kernel's key is made of, and why it is a hit or a miss", kDetails);
-    command.add_value("key", "HEX", "the key of an entry");
+    command.add_argument("KEY", "the key of an entry");
     command.add_switch("json", "print JSON");
     add_cache_flag(command);
     add_tuning_flag(command);

@@ -133,6 +133,11 @@ class FaultyFileSystem final : public FileSystem {
             if (Status status = owner_.meet(Operation::file_read, path_); !status.ok()) return status;
             return real_->read_some(buffer.first(std::min(buffer.size(), owner_.most_bytes_per_read)));
         }
+        Result<std::size_t> read_some_at(std::uint64_t offset, std::span<std::byte> buffer) override {
+            if (Status status = owner_.meet(Operation::file_read, path_); !status.ok()) return status;
+            return real_->read_some_at(offset,
+                                       buffer.first(std::min(buffer.size(), owner_.most_bytes_per_read)));
+        }
         Result<std::size_t> write_some(std::span<const std::byte> bytes) override {
             if (Status status = owner_.meet(Operation::file_write, path_); !status.ok()) return status;
             return real_->write_some(bytes.first(std::min(bytes.size(), owner_.most_bytes_per_write)));

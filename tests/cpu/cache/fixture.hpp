@@ -90,6 +90,13 @@ inline void write_text(const std::string& path, std::string_view text) {
     std::ofstream(path, std::ios::binary | std::ios::trunc) << text;
 }
 
+// Changes one byte and nothing else of the file.
+inline void overwrite(const std::string& path, std::size_t at, char byte) {
+    std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
+    file.seekp(static_cast<std::streamoff>(at)).put(byte);
+    if (!file.flush()) throw std::runtime_error("cannot overwrite " + path);
+}
+
 // How many files there are below a directory, at any depth.
 inline std::size_t count_files(const std::string& directory) {
     if (!std::filesystem::exists(directory)) return 0;

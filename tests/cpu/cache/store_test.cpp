@@ -205,20 +205,6 @@ TEST_CASE("Store: an older version serves when the newest is broken", "[cache][s
     CHECK(test.store.load(candidates[1]).value() == entry_of("old"));
 }
 
-TEST_CASE("Store: every truncation of a file is a miss", "[cache][store]") {
-    StoreTest test;
-    REQUIRE(test.store.publish(kKey, kVersion, entry_of("payload")).ok());
-    const std::string good = read_text(test.entry_file());
-    const Candidate candidate = test.store.candidates(kKey).front();
-    std::size_t served = 0;
-    for (std::size_t size = 0; size < good.size(); ++size) {
-        write_text(test.entry_file(), good.substr(0, size));
-        served += test.store.load(candidate).ok() ? 1 : 0;
-    }
-    CHECK(served == 0);
-    CHECK(count_files(test.directory + "/quarantine") == good.size());
-}
-
 TEST_CASE("Store: an entry under another's name is never served", "[cache][store]") {
     StoreTest test;
     REQUIRE(test.store.publish(kKey, kVersion, entry_of("payload")).ok());

@@ -56,7 +56,13 @@ def text(name: str, value: Any) -> Optional[bytes]:
 def cache_options(options: Mapping[str, Any]) -> bytes:
     """The options of a cache operation; those that are None are not given."""
     given = {name: value for name, value in options.items() if value is not None}
+    if "file" in given:
+        given["file"] = os.fsdecode(given["file"])
+    if "sm" in given:
+        given["sm"] = compute_capabilities(given["sm"])
     try:
+        if "model" in given:
+            given["model"] = json.loads(model_text(given["model"]))
         return json.dumps(given).encode()
     except (TypeError, ValueError) as error:
         raise InvalidRequest("options", repr(options), f"what JSON can say ({error})") from error

@@ -1,15 +1,15 @@
-#include "engine/kernel_sets.hpp"
+#include "engine/needed_kernels.hpp"
 
 #include <set>
 
-#include "planner/plan.hpp"
 #include "problem/problem.hpp"
 
 namespace attnsmith::engine {
 
-std::vector<planner::KernelConfig> kernels_of(std::span<const AttentionSpec> specs, std::span<const int> sms,
-                                              const planner::TuningTable& tuning,
-                                              std::vector<PrewarmRefusal>& refused) {
+std::vector<planner::KernelConfig> needed_kernels(std::span<const AttentionSpec> specs,
+                                                  std::span<const int> sms,
+                                                  const planner::TuningTable& tuning,
+                                                  std::vector<PrewarmRefusal>& refused) {
     std::set<planner::KernelConfig> kernels;
     for (std::size_t i = 0; i < specs.size(); ++i) {
         const problem::Problem problem = problem::validate(specs[i], PlanSizes{});

@@ -1,0 +1,193 @@
+// Store's export to a bundle and import of one.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <optional>
+#include <utility>
+
+#include "cache/bundle.hpp"
+#include "cache/layer.hpp"
+#include "cache/layout.hpp"
+#include "cache/staged_file.hpp"
+#include "cache/store.hpp"
+#include "cache/tar.hpp"
+
+namespace attnsmith::cache {
+namespace {
+
+constexpr std::uint32_t kBundleMode = 0644;
+
+// An entry to be exported, and the layer that has it.
+struct Picked {
+    BundledEntry entry;
+    const Layer* layer = nullptr;
+};
+
+struct Selection {
+    std::vector<Picked> picked;  // in the order of a bundle
+    std::uint64_t skipped = 0;
+    std::vector<BadEntry> bad;
+};
+
+bool has_last(const Selection& selection, const ListedEntry& listed) {
+    if (selection.picked.empty()) return false;
+    const layout::EntryName& last = selection.picked.back().entry.name;
+    return last.key == listed.key && last.version == listed.version;
+}
+
+void pick(const Layer& layer, const ListedEntry& listed, Selection& selection) {
+    const layout::EntryName name{listed.key, listed.version};
+    const Result<EntryFile> file = layer.read(name);
+    if (!file) {
+        const bool gone = file.status().error_number == ENOENT;  // evicted or cleared since it was listed
+        if (!gone) selection.bad.push_back({listed.path, file.status().message, "left out"});
+        return;
+    }
+    const DecodeResult decoded = check_entry_file(*file, name);
+    if (const auto* failure = std::get_if<DecodeFailure>(&decoded)) {
+        if (failure->broken()) {
+            selection.bad.push_back({listed.path, failure->reason, "left out"});
+        } else {
+            ++selection.skipped;
+        }
+        return;
+    }
+    const std::span<const std::byte> bytes(file->bytes.get(), file->size);
+    selection.picked.push_back(
+        {{.name = name, .bytes = file->size, .offset = 0, .sha256 = sha256_of(bytes)}, &layer});
+}
+
+Status write_file(StagedFile& staged, std::string_view name, std::span<const std::byte> content) {
+    const tar::Block zeros{};
+    const tar::Block header = tar::encode_header(name, content.size());
+    if (Status status = staged.append(header); !status.ok()) return status;
+    if (Status status = staged.append(content); !status.ok()) return status;
+    return staged.append(std::span(zeros).first(tar::padded(content.size()) - content.size()));
+}
+
+// ESTALE: an entry is not any more what it was when it was picked.
+Status write_bundle(StagedFile& staged, const std::vector<Picked>& picked, const std::string& manifest) {
+    if (Status status = write_file(staged, kManifestName, std::as_bytes(std::span(manifest))); !status.ok()) {
+        return status;
+    }
+    for (const Picked& one : picked) {
+        const Result<EntryFile> file = one.layer->read(one.entry.name);
+        const auto bytes =
+            file ? std::span<const std::byte>(file->bytes.get(), file->size) : std::span<const std::byte>();
+        if (!file || sha256_of(bytes) != one.entry.sha256) {
+            return Status::from_errno(ESTALE, "export the entry", one.layer->path_of(one.entry.name));
+        }
+        if (Status status = write_file(staged, layout::entry_path(one.entry.name), bytes); !status.ok()) {
+            return status;
+        }
+    }
+    const tar::Block zeros{};
+    for (std::size_t written = 0; written < tar::kEndBytes; written += zeros.size()) {
+        if (Status status = staged.append(zeros); !status.ok()) return status;
+    }
+    return staged.finish();
+}
+
+// A file that the user named, as a name in its directory.
+Result<Path> split_path(const std::string& file) {
+    const std::size_t slash = file.rfind('/');
+    Path path = slash == file.npos ? Path{".", file} : Path{file.substr(0, slash), file.substr(slash + 1)};
+    if (path.root.empty()) path.root = "/";
+    if (path.relative.empty() || path.relative == "." || path.relative == "..") {
+        return Status::recoverable_error(EISDIR, file, "not the name of a file");
+    }
+    return path;
+}
+
+bool is_sound(const Layer& layer, const layout::EntryName& name) {
+    const Result<EntryFile> file = layer.read(name);
+    if (!file) return false;
+    const DecodeResult decoded = check_entry_file(*file, name);
+    return std::get_if<DecodedEntry>(&decoded) != nullptr;
+}
+
+}  // namespace
+
+Result<ExportReport> Store::export_bundle(const std::string& file, const Wanted& wanted) const {
+    const Result<Path> target = split_path(file);
+    if (!target) return target.status();
+    const Result<FileInfo> there = files_.stat(*target);
+    if (there && there->kind != FileKind::regular) {
+        return Status::recoverable_error(EEXIST, file, "there is something else than a file, left alone");
+    }
+    constexpr int kAttempts = 4;  // against others who evict or clear meanwhile
+    Result<ExportReport> report = export_once(*target, wanted);
+    for (int attempt = 1; attempt < kAttempts && report.status().error_number == ESTALE; ++attempt) {
+        report = export_once(*target, wanted);
+    }
+    if (report) report->file = file;
+    return report;
+}
+
+Result<ExportReport> Store::export_once(const Path& target, const Wanted& wanted) const {
+    std::vector<ListedEntry> listed = list();
+    std::ranges::stable_sort(listed, [](const ListedEntry& a, const ListedEntry& b) {
+        return comes_first_in_bundle({a.key, a.version}, {b.key, b.version});
+    });
+    Selection selection;
+    for (const ListedEntry& entry : listed) {  // of equal ones the lowest layer's comes first
+        if (has_last(selection, entry) || !wanted(entry)) continue;
+        pick(*layers_[entry.layer], entry, selection);
+    }
+    std::vector<BundledEntry> entries;
+    for (const Picked& one : selection.picked) entries.push_back(one.entry);
+    const BundleHead head = place_entries(entries);
+    if (head.manifest.size() > Bundle::kMaxManifestBytes) {
+        return Status::recoverable_error(E2BIG, target.full(),
+                                         fmt::format("{} entries are too many for a bundle", entries.size()));
+    }
+    ExportReport report{.file = {},
+                        .entries = entries.size(),
+                        .bytes = head.file_bytes,
+                        .skipped = selection.skipped,
+                        .bad = std::move(selection.bad)};
+    if (entries.empty()) return report;
+
+    // Beside the target, so that a kill leaves nothing under its name.
+    Path aside{target.root, fmt::format("{}.{:016x}.partial", target.relative, layout::unique_token())};
+    Result<std::unique_ptr<File>> created = files_.create_exclusively(aside, kBundleMode);
+    if (!created) return created.status();
+    StagedFile staged(files_, std::move(aside), std::move(created).value());
+    if (Status written = write_bundle(staged, selection.picked, head.manifest); !written.ok()) return written;
+    if (Status moved = staged.move_to(target); !moved.ok()) return moved;
+    if (Status synced = files_.sync_directory({target.root, {}}); !synced.ok()) return synced;
+    return report;
+}
+
+Result<ImportReport> Store::import_bundle(const std::string& file) const {
+    if (options_.directory.empty()) return no_cache_directory();
+    const Result<Bundle> bundle = Bundle::open(files_, file);
+    if (!bundle) return bundle.status();
+    if (Status verified = bundle->verify(); !verified.ok()) return verified;
+
+    ImportReport report{.file = file, .entries = bundle->entries().size()};
+    for (const BundledEntry& entry : bundle->entries()) {
+        if (is_sound(*layers_[kWritableLayer], entry.name)) {
+            ++report.present;
+            continue;
+        }
+        // Once more: the file may have changed since.
+        const Result<EntryFile> read = bundle->read_checked(entry);
+        Status published = read.status();
+        if (read) {
+            const std::span<const std::byte> bytes(read->bytes.get(), read->size);
+            published = publish_bytes(entry.name.key, entry.name.version, bytes);
+        }
+        if (!published.ok()) {
+            published.message = fmt::format("{} (after {} of {} entries)", published.message,
+                                            report.present + report.published, report.entries);
+            return published;
+        }
+        ++report.published;
+        report.bytes += entry.bytes;
+    }
+    return report;
+}
+
+}  // namespace attnsmith::cache

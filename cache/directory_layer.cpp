@@ -1,0 +1,65 @@
+#include "cache/directory_layer.hpp"
+
+#include <array>
+#include <span>
+
+namespace attnsmith::cache {
+
+std::string DirectoryLayer::path_of(const layout::EntryName& name) const {
+    return Path{root_, layout::entry_path(name)}.full();
+}
+
+Result<std::vector<Version>> DirectoryLayer::versions_of(const Digest& key) const {
+    std::vector<Version> versions;
+    if (root_.empty()) return versions;
+    const std::string shard = layout::shard_name(key);
+    const Result<std::vector<std::string>> names = files_.list_names({root_, shard});
+    if (!names) return names.status();
+    for (const std::string& file_name : *names) {
+        const auto name = layout::parse_entry_name(shard, file_name);
+        if (name && name->key == key) versions.push_back(name->version);
+    }
+    return versions;
+}
+
+Result<EntryFile> DirectoryLayer::read(const layout::EntryName& name) const {
+    return read_entry_file(files_, {root_, layout::entry_path(name)});
+}
+
+FoundEntries DirectoryLayer::find_all() const { return find_entries(files_, root_); }
+
+// Not by find_entries(): what is only counted needs neither paths nor an order.
+LayerSize DirectoryLayer::measure() const {
+    LayerSize size;
+    if (root_.empty()) return size;
+    const Result<std::vector<std::string>> names = files_.list_names({root_, {}});
+    if (!names) return size;
+    for (const std::string& shard : *names) {
+        if (!layout::is_shard_name(shard)) continue;
+        for (const NamedFile& file : list_files_if_any(files_, {root_, shard})) {
+            if (file.info.kind != FileKind::regular || !layout::parse_entry_name(shard, file.name)) continue;
+            ++size.entries;
+            size.bytes += file.info.bytes;
+            size.allocated_bytes += file.info.allocated_bytes;
+        }
+    }
+    return size;
+}
+
+std::string DirectoryLayer::read_metadata(const layout::EntryName& name) const {
+    const Result<std::unique_ptr<File>> file = files_.open_for_reading({root_, layout::entry_path(name)});
+    if (!file) return {};
+    std::array<std::byte, kEntryHeaderBytes> header_bytes;
+    const Result<std::size_t> header_size = read_fully(**file, header_bytes);
+    if (!header_size || *header_size != header_bytes.size()) return {};
+    const auto header = decode_entry_header(header_bytes);
+    const Result<FileInfo> info = (*file)->stat();
+    // The header is not checked yet: its length is believed as far as the file goes.
+    if (!header || !info || header->metadata_bytes > info->bytes) return {};
+
+    std::string metadata(header->metadata_bytes, '\0');
+    const Result<std::size_t> size = read_fully(**file, std::as_writable_bytes(std::span(metadata)));
+    return size && *size == metadata.size() ? metadata : std::string();
+}
+
+}  // namespace attnsmith::cache

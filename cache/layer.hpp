@@ -1,0 +1,43 @@
+// A place where entries lie: a directory or a bundle. Internal to cache/.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cache/digest.hpp"
+#include "cache/entry.hpp"
+#include "cache/entry_file.hpp"
+#include "cache/layout.hpp"
+#include "cache/status.hpp"
+
+namespace attnsmith::cache {
+
+struct LayerSize {
+    std::uint64_t entries = 0;
+    std::uint64_t bytes = 0;
+    std::uint64_t allocated_bytes = 0;  // of the disk
+};
+
+// Thread-safe. Nothing here is checked but by who reads: see check_entry_file().
+class Layer {
+  public:
+    virtual ~Layer() = default;
+
+    // As the user named it.
+    virtual const std::string& path() const = 0;
+    // Where an entry of this name would lie.
+    virtual std::string path_of(const layout::EntryName& name) const = 0;
+
+    // The versions that there are, in no order.
+    virtual Result<std::vector<Version>> versions_of(const Digest& key) const = 0;
+    // Fails with ENOENT where there is no such entry.
+    virtual Result<EntryFile> read(const layout::EntryName& name) const = 0;
+    virtual FoundEntries find_all() const = 0;
+    // Of what find_all() finds, in half of its time.
+    virtual LayerSize measure() const = 0;
+    // As it stands there; empty if it could not be read.
+    virtual std::string read_metadata(const layout::EntryName& name) const = 0;
+};
+
+}  // namespace attnsmith::cache
