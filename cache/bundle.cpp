@@ -285,7 +285,7 @@ const BundledEntry* Bundle::find(const layout::EntryName& name) const {
 }
 
 Result<EntryFile> Bundle::read(const BundledEntry& entry) const {
-    EntryFile read{.bytes = nullptr, .size = 0, .info = info_};
+    EntryFile read{.bytes = nullptr, .size = 0, .info = info_, .file = nullptr};
     read.info.bytes = entry.bytes;
     read.bytes.reset(new (std::nothrow) std::byte[entry.bytes]);
     if (read.bytes == nullptr) return Status::from_errno(ENOMEM, "read", path_);

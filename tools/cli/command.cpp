@@ -98,6 +98,8 @@ std::optional<std::string> Command::text(const std::string& name) const {
 
 std::vector<std::string> Command::texts(const std::string& name) const { return option(name)->results(); }
 
+bool Command::has_argument() const { return argument_->count() > 0; }
+
 std::string Command::argument() const {
     if (argument_->count() == 0) {
         throw BadUsage(fmt::format("{} is missing; see --help", argument_->get_name()));

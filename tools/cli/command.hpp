@@ -54,7 +54,7 @@ class Command {
     bool has(const std::string& name) const;    // whether that is given
     std::optional<std::string> text(const std::string& name) const;
     std::vector<std::string> texts(const std::string& name) const;
-    bool has_argument() const { return argument_->count() > 0; }
+    bool has_argument() const;
     // Of add_argument(). Throws BadUsage where it is not given.
     std::string argument() const;
     // Throws InvalidRequest for a text that is no integer from `least` to `most`.
