@@ -11,7 +11,6 @@
 #include "cache/fixture.hpp"
 #include "engine/cubins.hpp"
 #include "engine/fake_runtime.hpp"
-
 #include "planner/plan.hpp"
 #include "support/catch.hpp"
 
