@@ -4,8 +4,8 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string>
+#include <vector>
 
 namespace attnsmith::planner {
 
@@ -32,10 +32,10 @@ struct DeviceTraits {
 inline constexpr std::int64_t kReservedSharedBytes = 1024;
 
 // Every SM of the table, with a typical product's SM count.
-std::span<const DeviceTraits> known_devices();
+std::vector<DeviceTraits> known_devices();
 
 // Throws InvalidRequest naming `sm` and listing the table.
-const DeviceTraits& traits_of(int sm);
+DeviceTraits traits_of(int sm);
 
 // The table's entry for a GPU that is present, with its own name and SM count. A compute capability that is
 // newer than the table's within its major is planned as the nearest below it, whose cubins it runs. Throws

@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
 #include <limits>
+#include <utility>
+#include <variant>
 
 #include "attnsmith/error.hpp"
 #include "problem/json_text.hpp"
@@ -22,100 +25,97 @@ enum class Applies : std::uint8_t { anywhere, nested_only };
 struct ClassDefault {
     std::string_view model_type;
     std::string_view name;
-    json value;
+    std::variant<std::int64_t, double, bool> value;
     Applies applies = Applies::anywhere;
 };
 
-const std::vector<ClassDefault>& class_defaults() {
-    constexpr auto nested = Applies::nested_only;
-    static const std::vector<ClassDefault> table = {
-        {"llama", "hidden_size", 4096, nested},
-        {"llama", "num_hidden_layers", 32, nested},
-        {"llama", "num_attention_heads", 32, nested},
-        {"mistral", "hidden_size", 4096, nested},
-        {"mistral", "num_hidden_layers", 32, nested},
-        {"mistral", "num_attention_heads", 32, nested},
-        {"mistral", "num_key_value_heads", 8, nested},
-        {"mistral", "sliding_window", 4096, nested},
-        {"qwen2", "hidden_size", 4096, nested},
-        {"qwen2", "num_hidden_layers", 32, nested},
-        {"qwen2", "num_attention_heads", 32, nested},
-        {"qwen2", "num_key_value_heads", 32, nested},
-        {"qwen2", "use_sliding_window", false},
-        {"qwen2", "max_window_layers", 28},
-        {"qwen2_moe", "use_sliding_window", false},
-        {"qwen2_moe", "max_window_layers", 28},
-        {"qwen2_vl", "use_sliding_window", false},
-        {"qwen2_vl", "max_window_layers", 80},
-        {"qwen2_5_vl", "use_sliding_window", false},
-        {"qwen2_5_vl", "max_window_layers", 80},
-        {"qwen3", "use_sliding_window", false},
-        {"qwen3", "max_window_layers", 28},
-        {"qwen3", "head_dim", 128},
-        {"qwen3_moe", "use_sliding_window", false},
-        {"gemma", "hidden_size", 3072, nested},
-        {"gemma", "num_hidden_layers", 28, nested},
-        {"gemma", "num_attention_heads", 16, nested},
-        {"gemma", "num_key_value_heads", 16, nested},
-        {"gemma", "head_dim", 256},
-        {"gemma2", "hidden_size", 2304, nested},
-        {"gemma2", "num_hidden_layers", 26, nested},
-        {"gemma2", "num_attention_heads", 8, nested},
-        {"gemma2", "num_key_value_heads", 4, nested},
-        {"gemma2", "head_dim", 256},
-        {"gemma2", "query_pre_attn_scalar", 256},
-        {"gemma2", "attn_logit_softcapping", 50.0},
-        {"gemma2", "sliding_window", 4096},
-        {"gemma2", "sliding_window_pattern", 2},
-        {"gemma3_text", "hidden_size", 2304, nested},
-        {"gemma3_text", "num_hidden_layers", 26, nested},
-        {"gemma3_text", "num_attention_heads", 8, nested},
-        {"gemma3_text", "num_key_value_heads", 4, nested},
-        {"gemma3_text", "head_dim", 256},
-        {"gemma3_text", "query_pre_attn_scalar", 256},
-        {"gemma3_text", "sliding_window", 4096},
-        {"gemma3_text", "sliding_window_pattern", 6},
-        {"gemma4_text", "hidden_size", 2304, nested},
-        {"gemma4_text", "num_hidden_layers", 30, nested},
-        {"gemma4_text", "num_attention_heads", 8, nested},
-        {"gemma4_text", "num_key_value_heads", 4, nested},
-        {"gemma4_text", "head_dim", 256},
-        {"gemma4_text", "global_head_dim", 512},
-        {"gemma4_text", "sliding_window", 512},
-        {"gemma4_text", "sliding_window_pattern", 6},
-        {"cohere2", "sliding_window", 4096},
-        {"cohere2", "sliding_window_pattern", 4},
-        {"olmo3", "sliding_window", 4096},
-        {"olmo3", "sliding_window_pattern", 4},
-        {"exaone4", "sliding_window", 4096},
-        {"exaone4", "sliding_window_pattern", 4},
-        {"gpt_oss", "head_dim", 64},
-        {"gpt_oss", "sliding_window", 128},
-        {"gpt_oss", "sliding_window_pattern", 2},
-        {"gpt_neo", "window_size", 256},
-        {"llama4_text", "hidden_size", 5120, nested},
-        {"llama4_text", "num_hidden_layers", 48, nested},
-        {"llama4_text", "num_attention_heads", 40, nested},
-        {"llama4_text", "num_key_value_heads", 8, nested},
-        {"llama4_text", "head_dim", 128},
-        {"llama4_text", "attention_chunk_size", 8192},
-        {"modernbert", "local_attention", 128},
-        {"modernbert", "global_attn_every_n_layers", 3},
-        {"falcon", "multi_query", true},
-        {"recurrent_gemma", "attention_window_size", 2048},
-    };
-    return table;
-}
+constexpr auto nested = Applies::nested_only;
+constexpr ClassDefault kClassDefaults[] = {
+    {"llama", "hidden_size", 4096, nested},
+    {"llama", "num_hidden_layers", 32, nested},
+    {"llama", "num_attention_heads", 32, nested},
+    {"mistral", "hidden_size", 4096, nested},
+    {"mistral", "num_hidden_layers", 32, nested},
+    {"mistral", "num_attention_heads", 32, nested},
+    {"mistral", "num_key_value_heads", 8, nested},
+    {"mistral", "sliding_window", 4096, nested},
+    {"qwen2", "hidden_size", 4096, nested},
+    {"qwen2", "num_hidden_layers", 32, nested},
+    {"qwen2", "num_attention_heads", 32, nested},
+    {"qwen2", "num_key_value_heads", 32, nested},
+    {"qwen2", "use_sliding_window", false},
+    {"qwen2", "max_window_layers", 28},
+    {"qwen2_moe", "use_sliding_window", false},
+    {"qwen2_moe", "max_window_layers", 28},
+    {"qwen2_vl", "use_sliding_window", false},
+    {"qwen2_vl", "max_window_layers", 80},
+    {"qwen2_5_vl", "use_sliding_window", false},
+    {"qwen2_5_vl", "max_window_layers", 80},
+    {"qwen3", "use_sliding_window", false},
+    {"qwen3", "max_window_layers", 28},
+    {"qwen3", "head_dim", 128},
+    {"qwen3_moe", "use_sliding_window", false},
+    {"gemma", "hidden_size", 3072, nested},
+    {"gemma", "num_hidden_layers", 28, nested},
+    {"gemma", "num_attention_heads", 16, nested},
+    {"gemma", "num_key_value_heads", 16, nested},
+    {"gemma", "head_dim", 256},
+    {"gemma2", "hidden_size", 2304, nested},
+    {"gemma2", "num_hidden_layers", 26, nested},
+    {"gemma2", "num_attention_heads", 8, nested},
+    {"gemma2", "num_key_value_heads", 4, nested},
+    {"gemma2", "head_dim", 256},
+    {"gemma2", "query_pre_attn_scalar", 256},
+    {"gemma2", "attn_logit_softcapping", 50.0},
+    {"gemma2", "sliding_window", 4096},
+    {"gemma2", "sliding_window_pattern", 2},
+    {"gemma3_text", "hidden_size", 2304, nested},
+    {"gemma3_text", "num_hidden_layers", 26, nested},
+    {"gemma3_text", "num_attention_heads", 8, nested},
+    {"gemma3_text", "num_key_value_heads", 4, nested},
+    {"gemma3_text", "head_dim", 256},
+    {"gemma3_text", "query_pre_attn_scalar", 256},
+    {"gemma3_text", "sliding_window", 4096},
+    {"gemma3_text", "sliding_window_pattern", 6},
+    {"gemma4_text", "hidden_size", 2304, nested},
+    {"gemma4_text", "num_hidden_layers", 30, nested},
+    {"gemma4_text", "num_attention_heads", 8, nested},
+    {"gemma4_text", "num_key_value_heads", 4, nested},
+    {"gemma4_text", "head_dim", 256},
+    {"gemma4_text", "global_head_dim", 512},
+    {"gemma4_text", "sliding_window", 512},
+    {"gemma4_text", "sliding_window_pattern", 6},
+    {"cohere2", "sliding_window", 4096},
+    {"cohere2", "sliding_window_pattern", 4},
+    {"olmo3", "sliding_window", 4096},
+    {"olmo3", "sliding_window_pattern", 4},
+    {"exaone4", "sliding_window", 4096},
+    {"exaone4", "sliding_window_pattern", 4},
+    {"gpt_oss", "head_dim", 64},
+    {"gpt_oss", "sliding_window", 128},
+    {"gpt_oss", "sliding_window_pattern", 2},
+    {"gpt_neo", "window_size", 256},
+    {"llama4_text", "hidden_size", 5120, nested},
+    {"llama4_text", "num_hidden_layers", 48, nested},
+    {"llama4_text", "num_attention_heads", 40, nested},
+    {"llama4_text", "num_key_value_heads", 8, nested},
+    {"llama4_text", "head_dim", 128},
+    {"llama4_text", "attention_chunk_size", 8192},
+    {"modernbert", "local_attention", 128},
+    {"modernbert", "global_attn_every_n_layers", 3},
+    {"falcon", "multi_query", true},
+    {"recurrent_gemma", "attention_window_size", 2048},
+};
 
 constexpr std::string_view kQueryHeadNames[] = {"num_attention_heads", "n_head", "n_heads", "num_heads",
                                                 "num_query_heads"};
 
-const ClassDefault* class_default(std::string_view model_type, std::string_view name, bool nested) {
-    const auto& table = class_defaults();
-    const auto found = std::ranges::find_if(table, [&](const ClassDefault& entry) {
+const ClassDefault* class_default(std::string_view model_type, std::string_view name, bool is_nested) {
+    const auto found = std::ranges::find_if(kClassDefaults, [&](const ClassDefault& entry) {
         return entry.model_type == model_type && entry.name == name;
     });
-    if (found == table.end() || (found->applies == Applies::nested_only && !nested)) return nullptr;
+    if (found == std::end(kClassDefaults) || (found->applies == Applies::nested_only && !is_nested))
+        return nullptr;
     return &*found;
 }
 
@@ -138,11 +138,11 @@ bool true_member(const json& object, std::string_view name) {
     return found != nullptr && found->is_boolean() && found->get<bool>();
 }
 
-bool has_heads(const json& object, bool nested) {
+bool has_heads(const json& object, bool is_nested) {
     return std::ranges::any_of(kQueryHeadNames, [&](std::string_view name) {
         const json* found = member(object, name);
         if (found != nullptr && !found->is_null()) return true;
-        return class_default(string_member(object, "model_type"), name, nested) != nullptr;
+        return class_default(string_member(object, "model_type"), name, is_nested) != nullptr;
     });
 }
 
@@ -203,9 +203,10 @@ std::optional<ModelReader::Found> ModelReader::find(Names names) {
     for (const std::string_view name : names) {
         const ClassDefault* entry = class_default(model_type_, name, parts_.size() > 1);
         if (entry == nullptr) continue;
-        note(fmt::format("{} is not given: {} is the default of {}", field(name), describe(entry->value),
+        json value = std::visit([](auto number) { return json(number); }, entry->value);
+        note(fmt::format("{} is not given: {} is the default of {}", field(name), describe(value),
                          field_name(model_type_)));
-        return Found{entry->value, field(name)};
+        return Found{std::move(value), field(name)};
     }
     return std::nullopt;
 }

@@ -151,91 +151,87 @@ ordered_json get(const AttentionRequest& request) {
 using Spec = AttentionSpec;
 using Sizes = PlanSizes;
 
-RequestField flag_field(std::string_view name, FieldType type, std::string_view help,
-                        RequestField::Setter setter, RequestField::Getter getter) {
-    return {name, type, help, {}, setter, getter};
+constexpr RequestField flag_field(std::string_view name, FieldType type, std::string_view help,
+                                  RequestField::Setter setter, RequestField::Getter getter) {
+    return {name, type, help, std::nullopt, setter, getter};
 }
 
 template <auto member>
-RequestField integer_field(std::string_view name, std::string_view help) {
+constexpr RequestField integer_field(std::string_view name, std::string_view help) {
     return flag_field(name, FieldType::integer, help, set<member, as_integer>, get<member>);
 }
 
 template <auto member>
-RequestField count_field(std::string_view name, std::string_view help) {
+constexpr RequestField count_field(std::string_view name, std::string_view help) {
     return flag_field(name, FieldType::integer, help, set<member, as_given_count>, get<member>);
 }
 
 template <auto member>
-RequestField window_field(std::string_view name, std::string_view help) {
+constexpr RequestField window_field(std::string_view name, std::string_view help) {
     return flag_field(name, FieldType::integer, help, set<member, as_optional_integer>, get<member>);
 }
 
 template <auto member>
-RequestField factor_field(std::string_view name, std::string_view help) {
+constexpr RequestField factor_field(std::string_view name, std::string_view help) {
     return flag_field(name, FieldType::number, help, set<member, as_optional_number>, get<member>);
 }
 
 template <auto member>
-RequestField boolean_field(std::string_view name, std::string_view help) {
+constexpr RequestField boolean_field(std::string_view name, std::string_view help) {
     return flag_field(name, FieldType::boolean, help, set<member, as_boolean>, get<member>);
 }
 
 template <auto member, auto parse, Words which>
-RequestField word_field(std::string_view name, std::string_view help) {
-    return {name, FieldType::word, help, words_of(which), set_word<member, parse, which>, get<member>};
+constexpr RequestField word_field(std::string_view name, std::string_view help) {
+    return {name, FieldType::word, help, which, set_word<member, parse, which>, get<member>};
 }
 
 ordered_json get_sm(const AttentionRequest& request) { return request.sm; }
 
-std::vector<RequestField> make_fields() {
-    return {
-        {"op", FieldType::word,
-         "attention (the default), or merge: joins its results over disjoint keys; mla and append are to "
-         "come",
-         words_of(Words::op), set_op, get<&Spec::op>},
-        word_field<&Spec::dtype, parse_float_dtype, Words::float_dtype>(
-            "dtype", "element type of q, k, v and o (default bf16)"),
-        flag_field("head_dim", FieldType::integer,
-                   "head dimension of q, k, v and o: a multiple of 8 from 8 to 256", set_head_dim, nullptr),
-        integer_field<&Spec::head_dim_qk>("head_dim_qk",
-                                          "head dimension of q and k, where that of v and o differs"),
-        count_field<&Spec::head_dim_vo>("head_dim_vo",
-                                        "head dimension of v and o (default: that of q and k)"),
-        integer_field<&Spec::q_heads>("q_heads", "query heads"),
-        count_field<&Spec::kv_heads>("kv_heads", "key/value heads, a divisor of q_heads (default: q_heads)"),
-        word_field<&Spec::mask, parse_mask, Words::mask>(
-            "mask", "full, or causal: the last query sees the last key (default full)"),
-        window_field<&Spec::window_left>(
-            "window_left", "keys seen before the query's own (default: all); a sliding_window of W is W - 1"),
-        window_field<&Spec::window_right>("window_right", "keys seen after the query's own (default: all)"),
-        factor_field<&Spec::scale>("scale", "factor on q k^T (default 1/sqrt(head_dim_qk))"),
-        factor_field<&Spec::softcap>("softcap",
-                                     "logits become softcap * tanh(logit / softcap) (default: off)"),
-        boolean_field<&Spec::alibi>("alibi", "add slope[q_head] * (key position - query position)"),
-        boolean_field<&Spec::sink>("sink", "add exp(sink[q_head]) to each row's denominator"),
-        boolean_field<&Spec::lse>("lse", "also write the log-sum-exp of each row"),
-        word_field<&Spec::kv, parse_kv_storage, Words::kv>("kv",
-                                                           "how keys and values are stored (default dense)"),
-        word_field<&Spec::page_order, parse_page_order, Words::page_order>(
-            "page_order", "order of a page's axes (default NHD)"),
-        integer_field<&Spec::page_size>("page_size", "tokens a page, of paged kv"),
-        word_field<&Spec::index_dtype, parse_index_dtype, Words::index_dtype>(
-            "index_dtype", "type of indptrs, lengths and page tables (default int32)"),
-        flag_field("alignment", FieldType::integer,
-                   "bytes that every base and stride is a multiple of: 16, 8, 4 or 2 (default 16)",
-                   set<&Spec::alignment, as_alignment>, get<&Spec::alignment>),
-        word_field<&Spec::precision, parse_precision, Words::precision>(
-            "precision", "default, or high: probabilities stay in fp32"),
-        word_field<&Spec::consistency, parse_consistency, Words::consistency>(
-            "consistency", "default, or bitwise: a row's bits depend on neither batch nor phase"),
-        integer_field<&Sizes::batch>("batch", "sequences to plan for (default 1)"),
-        integer_field<&Sizes::q_len>("q_len", "queries of the longest sequence to plan for (default 1)"),
-        integer_field<&Sizes::kv_len>("kv_len", "keys of the longest sequence to plan for (default 1)"),
-        flag_field("sm", FieldType::sm_list,
-                   "compute capabilities, e.g. 80,90 (default: the GPU that is present)", set_sm, get_sm),
-    };
-}
+constexpr RequestField kFields[] = {
+    {"op", FieldType::word,
+     "attention (the default), or merge: joins its results over disjoint keys; mla and append are to "
+     "come",
+     Words::op, set_op, get<&Spec::op>},
+    word_field<&Spec::dtype, parse_float_dtype, Words::float_dtype>(
+        "dtype", "element type of q, k, v and o (default bf16)"),
+    flag_field("head_dim", FieldType::integer,
+               "head dimension of q, k, v and o: a multiple of 8 from 8 to 256", set_head_dim, nullptr),
+    integer_field<&Spec::head_dim_qk>("head_dim_qk",
+                                      "head dimension of q and k, where that of v and o differs"),
+    count_field<&Spec::head_dim_vo>("head_dim_vo", "head dimension of v and o (default: that of q and k)"),
+    integer_field<&Spec::q_heads>("q_heads", "query heads"),
+    count_field<&Spec::kv_heads>("kv_heads", "key/value heads, a divisor of q_heads (default: q_heads)"),
+    word_field<&Spec::mask, parse_mask, Words::mask>(
+        "mask", "full, or causal: the last query sees the last key (default full)"),
+    window_field<&Spec::window_left>(
+        "window_left", "keys seen before the query's own (default: all); a sliding_window of W is W - 1"),
+    window_field<&Spec::window_right>("window_right", "keys seen after the query's own (default: all)"),
+    factor_field<&Spec::scale>("scale", "factor on q k^T (default 1/sqrt(head_dim_qk))"),
+    factor_field<&Spec::softcap>("softcap", "logits become softcap * tanh(logit / softcap) (default: off)"),
+    boolean_field<&Spec::alibi>("alibi", "add slope[q_head] * (key position - query position)"),
+    boolean_field<&Spec::sink>("sink", "add exp(sink[q_head]) to each row's denominator"),
+    boolean_field<&Spec::lse>("lse", "also write the log-sum-exp of each row"),
+    word_field<&Spec::kv, parse_kv_storage, Words::kv>("kv",
+                                                       "how keys and values are stored (default dense)"),
+    word_field<&Spec::page_order, parse_page_order, Words::page_order>(
+        "page_order", "order of a page's axes (default NHD)"),
+    integer_field<&Spec::page_size>("page_size", "tokens a page, of paged kv"),
+    word_field<&Spec::index_dtype, parse_index_dtype, Words::index_dtype>(
+        "index_dtype", "type of indptrs, lengths and page tables (default int32)"),
+    flag_field("alignment", FieldType::integer,
+               "bytes that every base and stride is a multiple of: 16, 8, 4 or 2 (default 16)",
+               set<&Spec::alignment, as_alignment>, get<&Spec::alignment>),
+    word_field<&Spec::precision, parse_precision, Words::precision>(
+        "precision", "default, or high: probabilities stay in fp32"),
+    word_field<&Spec::consistency, parse_consistency, Words::consistency>(
+        "consistency", "default, or bitwise: a row's bits depend on neither batch nor phase"),
+    integer_field<&Sizes::batch>("batch", "sequences to plan for (default 1)"),
+    integer_field<&Sizes::q_len>("q_len", "queries of the longest sequence to plan for (default 1)"),
+    integer_field<&Sizes::kv_len>("kv_len", "keys of the longest sequence to plan for (default 1)"),
+    flag_field("sm", FieldType::sm_list,
+               "compute capabilities, e.g. 80,90 (default: the GPU that is present)", set_sm, get_sm),
+};
 
 // JSON's own grammar for numbers: no "0x10", no "nan", no leading "+".
 bool looks_like_json_number(std::string_view text) {
@@ -250,10 +246,7 @@ bool is_integer_too_long(std::string_view text) {
 
 }  // namespace
 
-const std::vector<RequestField>& request_fields() {
-    static const std::vector<RequestField> fields = make_fields();
-    return fields;
-}
+std::span<const RequestField> request_fields() { return kFields; }
 
 bool counts(const RequestField& field, Op op) {
     return op != Op::merge || std::ranges::find(kMergeFields, field.name) != std::end(kMergeFields);
@@ -274,9 +267,8 @@ void refuse_other_fields(const AttentionRequest& request) {
 }
 
 const RequestField* find_field(std::string_view name) {
-    const auto& fields = request_fields();
-    const auto found = std::ranges::find(fields, name, &RequestField::name);
-    return found == fields.end() ? nullptr : &*found;
+    const auto found = std::ranges::find(kFields, name, &RequestField::name);
+    return found == std::end(kFields) ? nullptr : found;
 }
 
 json flag_value(const RequestField& field, std::string_view text) {

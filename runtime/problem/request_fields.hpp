@@ -4,11 +4,12 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <span>
 #include <string_view>
-#include <vector>
 
 #include "attnsmith/spec.hpp"
+#include "problem/vocabulary.hpp"
 
 namespace attnsmith::problem {
 
@@ -17,8 +18,8 @@ enum class FieldType : std::uint8_t { integer, number, boolean, word, sm_list };
 struct RequestField {
     std::string_view name;  // "page_size": the JSON field; the flag is --page-size
     FieldType type;
-    std::string_view help;                  // one line, no full stop
-    std::vector<std::string_view> choices;  // the words, of a word field
+    std::string_view help;       // one line, no full stop
+    std::optional<Words> words;  // of a word field: words_of() has them
 
     // Reads a JSON value into the request; `field` is the name, for messages. Throws InvalidRequest.
     using Setter = void (*)(AttentionRequest& request, std::string_view field, const nlohmann::json& value);
@@ -28,7 +29,7 @@ struct RequestField {
 };
 
 // In the order of the normalised JSON. "op" comes first.
-const std::vector<RequestField>& request_fields();
+std::span<const RequestField> request_fields();
 
 // Whether a field says anything of what the op computes. What does not is not in the normalised JSON.
 bool counts(const RequestField& field, Op op);

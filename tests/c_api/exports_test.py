@@ -37,6 +37,12 @@ class Exports(unittest.TestCase):
         inner = [name for name in exported("--demangle") if re.search(r"attnsmith::c_api::", name)]
         self.assertEqual(inner, [])
 
+    def test_no_function_has_a_static_object_that_is_made_at_its_first_call(self):
+        # A child forked while another thread of its parent made it would wait for that thread for ever.
+        symbols = subprocess.run([NM, "--demangle", LIBRARY], capture_output=True, text=True, check=True).stdout
+        guards = re.findall(r"guard variable for (attnsmith::.*)", symbols)
+        self.assertEqual(guards, [])
+
     def test_the_header_declares_them(self):
         text = COMMENT.sub("", HEADER.read_text(encoding="utf-8"))
         declared = re.findall(r"ATTNSMITH_API\b[^;(]*?\b(attnsmith_\w+)\(", text)

@@ -37,7 +37,7 @@ std::string kind_of(const RequestField& field) {
         case FieldType::sm_list:
             return "SM[,SM...]";
         case FieldType::word:
-            return fmt::format("{}", fmt::join(field.choices, "|"));
+            return fmt::format("{}", fmt::join(problem::words_of(*field.words), "|"));
         case FieldType::boolean:
             break;
     }

@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "cache/fixture.hpp"
 #include "engine/cubins.hpp"
 #include "engine/fake_runtime.hpp"
-#include "nlohmann/json.hpp"
 #include "planner/plan.hpp"
 #include "support/catch.hpp"
 

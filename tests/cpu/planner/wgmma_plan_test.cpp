@@ -29,7 +29,7 @@ AttentionSpec paged(AttentionSpec spec, std::int64_t page_size) {
     return spec;
 }
 
-const planner::DeviceTraits& hopper() { return planner::traits_of(90); }
+planner::DeviceTraits hopper() { return planner::traits_of(90); }
 
 planner::Plan plan_of(const AttentionSpec& spec, const PlanSizes& sizes, int sm = 90) {
     return planner::make_plan(problem::validate(spec, sizes), planner::traits_of(sm),

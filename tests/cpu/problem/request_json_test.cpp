@@ -364,7 +364,7 @@ TEST_CASE("each field is in the normalised JSON, in the table's order", "[reques
     for (const RequestField& field : request_fields()) {
         CHECK(find_field(field.name) == &field);
         CHECK_FALSE(field.help.empty());
-        CHECK((field.type == FieldType::word) == !field.choices.empty());
+        CHECK((field.type == FieldType::word) == field.words.has_value());
         if (field.name != "head_dim") listed.emplace_back(field.name);
     }
     CHECK(written == listed);
