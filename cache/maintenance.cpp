@@ -4,7 +4,9 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <future>
 #include <memory>
+#include <span>
 #include <tuple>
 #include <utility>
 
@@ -44,20 +46,39 @@ std::string why_not_trusted(FileSystem& files, const std::string& root, Trust tr
     return info.ok() ? reason_for_distrust(*info, trust).value_or("") : std::string();
 }
 
-// Not by find_entries(): what is only counted needs neither paths nor an order, and it is half of the time.
-LayerStatistics measure_layer(FileSystem& files, const std::string& root) {
+// Not by find_entries(): what is only counted needs neither paths nor an order.
+LayerStatistics measure_shards(FileSystem& files, const std::string& root,
+                               std::span<const std::string> shards) {
     LayerStatistics statistics;
-    statistics.directory = root;
-    const Result<std::vector<std::string>> names = files.list_names({root, {}});
-    if (!names) return statistics;
-    for (const std::string& shard : *names) {
-        if (!layout::is_shard_name(shard)) continue;
+    for (const std::string& shard : shards) {
         for (const NamedFile& file : list_files_if_any(files, {root, shard})) {
             if (file.info.kind != FileKind::regular || !layout::parse_entry_name(shard, file.name)) continue;
             ++statistics.entries;
             statistics.bytes += file.info.bytes;
             statistics.allocated_bytes += file.info.allocated_bytes;
         }
+    }
+    return statistics;
+}
+
+LayerStatistics measure_layer(FileSystem& files, const std::string& root) {
+    LayerStatistics statistics;
+    statistics.directory = root;
+    if (root.empty()) return statistics;
+    Result<std::vector<std::string>> names = files.list_names({root, {}});
+    if (!names) return statistics;
+    std::erase_if(*names, [](const std::string& name) { return !layout::is_shard_name(name); });
+
+    // Nearly all of the time goes into the system's look at each file: half of it on another thread, where
+    // there is one to be had.
+    const std::span<const std::string> shards(*names);
+    const std::size_t half = shards.size() / 2;
+    auto others = std::async(std::launch::async | std::launch::deferred,
+                             [&] { return measure_shards(files, root, shards.first(half)); });
+    for (const LayerStatistics& part : {measure_shards(files, root, shards.subspan(half)), others.get()}) {
+        statistics.entries += part.entries;
+        statistics.bytes += part.bytes;
+        statistics.allocated_bytes += part.allocated_bytes;
     }
     return statistics;
 }
@@ -117,7 +138,7 @@ std::vector<ListedEntry> Store::list() const {
 
 Statistics Store::stat() const {
     const std::string& root = options_.directory;
-    const LayerStatistics own = root.empty() ? LayerStatistics() : measure_layer(files_, root);
+    const LayerStatistics own = measure_layer(files_, root);
     Statistics statistics;
     statistics.directory = root;
     statistics.entries = own.entries;

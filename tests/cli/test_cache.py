@@ -85,6 +85,7 @@ class Cache(CliTest):
         stat = self.cache("stat", "--json").json()
         self.assertEqual((kept["kept_allocated_bytes"], stat["max_bytes"]), (stat["allocated_bytes"], 2 << 30))
 
+        self.assertEqual(self.cache("gc", "--cache-max-bytes", 1, "--json").json()["entries"], 0)  # used just now
         entries = self.cache("ls", "--json").json()["entries"]
         for i, entry in enumerate(entries):  # the first was used last
             time = os.stat(self.folder / entry["path"]).st_mtime - 3600 * i
@@ -95,6 +96,7 @@ class Cache(CliTest):
         self.assertEqual(left, {entry["key"] for entry in entries[:-1]})
         self.assertIn("1 entries", self.assert_ok(self.cache("gc", "--max-bytes", collected["kept_allocated_bytes"] - 1)).out)
         self.assertEqual(self.cache("stat", "--json").json()["counters"]["evictions"], 2)
+        self.assertEqual(self.cache("stat", "--cache-max-bytes", 0, "--json").json()["max_bytes"], 0)
         for bad in ("-1", "1.5", "many"):
             self.assert_refused(self.cache("gc", f"--max-bytes={bad}"), "max-bytes")
 
