@@ -98,6 +98,7 @@ cache::Options store_options(const Settings& settings) {
     cache::Options options;
     options.trust = settings.cache_trust;
     options.max_bytes = settings.cache_max_bytes;
+    options.file_system = settings.file_system;
     if (settings.cache_dirs.empty()) return options;
     options.directory = settings.cache_dirs.front();
     options.read_only_layers.assign(settings.cache_dirs.begin() + 1, settings.cache_dirs.end());

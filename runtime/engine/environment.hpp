@@ -16,7 +16,8 @@ struct Settings {
     std::vector<std::string> cache_dirs;  // the writable one first; empty: memory only
     std::string no_cache_because;         // why there is none
     cache::Trust cache_trust = cache::Trust::owner;
-    std::uint64_t cache_max_bytes = 0;  // 0: no limit
+    std::uint64_t cache_max_bytes = 0;         // 0: no limit
+    cache::FileSystem* file_system = nullptr;  // not owned; null: the real one. Tests have others
     std::vector<std::string> tuning_files;
     compiler::NvrtcOptions nvrtc;
     int compile_threads = 1;

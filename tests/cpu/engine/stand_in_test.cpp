@@ -1,0 +1,279 @@
+// What only a stand-in for NVRTC lets a test see: compiles that hang, fail or are of another version, and
+// children forked in the middle of one.
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <thread>
+
+#include "cache/fixture.hpp"
+#include "engine/cubins.hpp"
+#include "engine/fake_runtime.hpp"
+#include "nlohmann/json.hpp"
+#include "planner/plan.hpp"
+#include "support/catch.hpp"
+
+using namespace attnsmith;
+using cache::testing::ChildProcess;
+using cache::testing::TemporaryDirectory;
+using cache::testing::Warnings;
+using engine::Origin;
+
+namespace {
+
+// A variable for as long as this lives.
+class Variable {
+  public:
+    Variable(const char* name, const std::string& value) : name_(name) { ::setenv(name, value.c_str(), 1); }
+    Variable(const Variable&) = delete;
+    Variable& operator=(const Variable&) = delete;
+    ~Variable() { ::unsetenv(name_); }
+
+  private:
+    const char* name_;
+};
+
+// The stand-in's compiles, counted; they end while the gate is open.
+class StandIn {
+  public:
+    std::size_t compiles() const {
+        const std::string lines = cache::testing::read_text(log_);
+        return static_cast<std::size_t>(std::count(lines.begin(), lines.end(), '\n'));
+    }
+    void wait_for_compile(std::size_t number) const {
+        while (compiles() < number) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    void shut() const { cache::testing::write_text(gate_, "shut"); }
+    void open() const { std::filesystem::remove(gate_); }
+
+  private:
+    const TemporaryDirectory directory_;
+    const std::string log_ = directory_ / "compiles";
+    const std::string gate_ = directory_ / "gate";
+    const Variable count_{"FAKE_NVRTC_LOG", log_};
+    const Variable block_{"FAKE_NVRTC_BLOCK", gate_};
+};
+
+engine::Cubins cubins_in(const std::string& directory, int threads = 2,
+                         const cache::WarnCallback& warn = {}) {
+    engine::Settings settings;
+    if (!directory.empty()) settings.cache_dirs = {directory};
+    settings.nvrtc.path = ATTNSMITH_FAKE_NVRTC;
+    settings.compile_threads = threads;
+    return {settings,
+            std::make_shared<const engine::Log>(warn ? LogLevel::warn : LogLevel::off,
+                                                [warn](LogLevel, std::string_view line) { warn(line); })};
+}
+
+AttentionSpec merge(std::int64_t head_dim) {
+    return {.op = Op::merge, .head_dim_vo = head_dim, .q_heads = 1};
+}
+
+planner::KernelConfig kernel(std::int64_t head_dim = 64) {
+    return planner::kernel_set(problem::validate(merge(head_dim), {}).spec, 90, planner::repository_tuning())
+        .kernels.front();
+}
+
+RuntimeOptions options(const std::string& directory) {
+    RuntimeOptions options = test::fake_options();
+    options.nvrtc_path = ATTNSMITH_FAKE_NVRTC;
+    options.use_cache = !directory.empty();
+    if (options.use_cache) options.cache_dirs = {directory};
+    options.compile_threads = 1;
+    return options;
+}
+
+const auto accept_all = [](const engine::Cubin&) { return std::nullopt; };
+
+// Takes what is of this toolchain only.
+engine::Cubins::Accept accept_only(const char* version) {
+    return [wanted = *cache::Version::parse(version)](const engine::Cubin& cubin) {
+        return cubin.toolchain == wanted ? std::nullopt : std::optional<std::string>("it is another's");
+    };
+}
+
+}  // namespace
+
+TEST_CASE("a child forked while a thread compiles compiles the same kernel, and others",
+          "[engine][cubins][fork]") {
+    const TemporaryDirectory temporary;
+    for (const bool cached : {true, false}) {
+        const StandIn nvrtc;
+        nvrtc.shut();
+        auto cubins = cubins_in(cached ? temporary / "cache" : "", 1);
+        std::thread maker([&] { cubins.obtain(cubins.source_of(kernel(64)), accept_all); });
+        nvrtc.wait_for_compile(1);
+        ChildProcess child([&] {
+            ::alarm(60);
+            // The parent's thread had the only slot and waits at its gate; this child has a gate of its own.
+            const Variable open("FAKE_NVRTC_BLOCK", temporary / "none");
+            if (cubins.obtain(cubins.source_of(kernel(72)), accept_all).origin != Origin::made) return 1;
+            if (cached) return 0;  // of the other one the parent has the lock, by right
+            return cubins.obtain(cubins.source_of(kernel(64)), accept_all).origin == Origin::made ? 0 : 2;
+        });
+        CHECK(child.wait() == 0);
+        ChildProcess waiting([&] {
+            ::alarm(60);
+            const Origin origin = cubins.obtain(cubins.source_of(kernel(64)), accept_all).origin;
+            return cached ? (origin == Origin::waited ? 0 : 1) : (origin == Origin::made ? 0 : 2);
+        });
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        nvrtc.open();
+        CHECK(waiting.wait() == 0);
+        maker.join();
+    }
+}
+
+TEST_CASE("a child forked while a thread prepares a kernel prepares it, too", "[engine][fork]") {
+    const TemporaryDirectory temporary;
+    const StandIn nvrtc;
+    nvrtc.shut();
+    const Runtime runtime = Runtime(options(temporary / "cache"));
+    auto& shared = const_cast<Runtime&>(runtime);
+    std::thread maker([&] { shared.prepare(merge(64), {}, 0); });
+    nvrtc.wait_for_compile(1);
+    ChildProcess child([&] {
+        ::alarm(60);
+        shared.prepare(merge(64), {}, 0);
+        return 0;
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    nvrtc.open();
+    CHECK(child.wait() == 0);
+    maker.join();
+    CHECK(nvrtc.compiles() == 1);
+}
+
+TEST_CASE("threads that prepare a kernel at once compile and load it once", "[engine]") {
+    const StandIn nvrtc;
+    Runtime runtime{options("")};
+    const int loads = test::fake().library_loads;
+    {
+        std::vector<std::jthread> threads;
+        for (int i = 0; i < 8; ++i) threads.emplace_back([&] { runtime.prepare(merge(64), {}, 0); });
+    }
+    CHECK(nvrtc.compiles() == 1);
+    CHECK(test::fake().library_loads == loads + 1);
+}
+
+TEST_CASE("the newest entry that is accepted is taken, and a newer toolchain adds its own",
+          "[engine][cubins]") {
+    const TemporaryDirectory temporary;
+    const StandIn nvrtc;
+    const auto source = cubins_in("").source_of(kernel());
+    cubins_in(temporary / "cache").obtain(source, accept_all);
+    {
+        const Variable newer("FAKE_NVRTC_BUILD", "99");
+        auto cubins = cubins_in(temporary / "cache");
+        CHECK(cubins.obtain(source, accept_all).origin == Origin::disk);
+        CHECK(cubins.obtain(source, accept_only("13.0.99")).origin == Origin::made);
+    }
+    auto cubins = cubins_in(temporary / "cache");
+    CHECK(cubins.store().candidates(source.key).size() == 2);
+    CHECK(cubins.obtain(source, accept_all).cubin->toolchain.to_string() == "13.0.99");
+    CHECK(cubins.obtain(source, accept_only("13.0.88")).origin == Origin::disk);
+    CHECK(nvrtc.compiles() == 2);
+}
+
+TEST_CASE("a cubin that the driver refuses is compiled anew, and stays for others", "[engine]") {
+    const TemporaryDirectory temporary;
+    const StandIn nvrtc;
+    {
+        const Variable newer("FAKE_NVRTC_BUILD", "99");
+        Runtime(options(temporary / "cache")).prepare(merge(64), {}, 0);
+    }
+    Runtime runtime(options(temporary / "cache"));
+    // Once before single flight, once under its lock.
+    test::fake().refuse_next_loads = 2;
+    CHECK_NOTHROW(runtime.prepare(merge(64), {}, 0));
+    CHECK(nvrtc.compiles() == 2);
+    CHECK(test::fake().refuse_next_loads == 0);
+    CHECK(cubins_in(temporary / "cache").store().list().size() == 2);
+    CHECK(cubins_in(temporary / "cache").store().verify().bad.empty());
+}
+
+TEST_CASE("where the toolchain cannot tell its version nothing is compiled in vain", "[engine][cubins]") {
+    const StandIn nvrtc;
+    auto cubins = cubins_in("");
+    const auto source = cubins.source_of(kernel());
+    {
+        const Variable untold("FAKE_NVRTC_BUILD", "none");
+        CHECK_THROWS_WITH(cubins.obtain(source, accept_all), Catch::Contains("build number"));
+    }
+    CHECK(nvrtc.compiles() == 0);
+    CHECK(cubins.obtain(source, accept_all).origin == Origin::made);
+}
+
+TEST_CASE("a compile that fails is remembered, for all who wait for it", "[engine][cubins]") {
+    const TemporaryDirectory temporary;
+    const StandIn nvrtc;
+    nvrtc.shut();
+    const Variable failing("FAKE_NVRTC_FAIL", "1");
+    auto cubins = cubins_in(temporary / "cache");
+    const auto source = cubins.source_of(kernel());
+    std::atomic<int> failures{0};
+    {
+        std::vector<std::jthread> threads;
+        for (int i = 0; i < 4; ++i) {
+            threads.emplace_back([&] {
+                try {
+                    cubins.obtain(source, accept_all);
+                } catch (const CompileError&) {
+                    ++failures;
+                }
+            });
+        }
+        nvrtc.wait_for_compile(1);
+        nvrtc.open();
+    }
+    CHECK(failures == 4);
+    CHECK(nvrtc.compiles() == 1);
+    CHECK(cubins.store().candidates(source.key).empty());
+}
+
+TEST_CASE("a whole entry that cannot be the kernel is passed over, told once, and replaced",
+          "[engine][cubins]") {
+    using Json = nlohmann::json;
+    const TemporaryDirectory temporary;
+    const StandIn nvrtc;
+    const std::string directory = temporary / "cache";
+    const auto source = cubins_in("").source_of(kernel());
+    cubins_in(directory).obtain(source, accept_all);
+    const cache::Store store({.directory = directory});
+    const cache::Entry good = cache::testing::load_newest(store, source.key);
+    const cache::Version version = store.candidates(source.key).front().version;
+
+    const auto with = [&](const char* pointer, Json value) {
+        Json metadata = Json::parse(good.metadata);
+        metadata[Json::json_pointer(pointer)] = std::move(value);
+        return cache::Entry{metadata.dump(), good.payload};
+    };
+    cache::Entry cut = good;
+    cut.payload.resize(100);
+    const std::pair<const char*, cache::Entry> wrong[] = {
+        {"no metadata at all", {"{}", good.payload}},
+        {"another entry", with("/entry", "attnsmith_other")},
+        {"an entry that is a number", with("/entry", 7)},
+        {"another count of shared bytes", with("/resources/shared_bytes", 16)},
+        {"registers beyond any int", with("/resources/registers_per_thread", 1e300)},
+        {"negative registers", with("/resources/registers_per_thread", -1)},
+        {"registers of 2^40", with("/resources/registers_per_thread", std::int64_t{1} << 40)},
+        {"resources that are text", with("/resources", "many")},
+        {"no ELF", {good.metadata, cache::testing::bytes_of("not a cubin")}},
+        {"half an ELF", cut},
+    };
+    for (const auto& [what, entry] : wrong) {
+        INFO(what);
+        REQUIRE(store.publish(source.key, version, entry).ok());
+        Warnings warnings;
+        auto cubins = cubins_in(directory, 1, warnings.callback());
+        for (int i = 0; i < 3; ++i) CHECK_FALSE(cubins.find(source));
+        const engine::Obtained obtained = cubins.obtain(source, accept_all);
+        CHECK(obtained.origin == Origin::made);
+        CHECK(obtained.cubin->bytes == good.payload);
+        CHECK(warnings.count() == 1);
+        CHECK(cubins_in(directory).obtain(source, accept_all).origin == Origin::disk);
+    }
+    CHECK(store.stat().quarantined == 0);
+}
