@@ -187,8 +187,8 @@ class Store {
 
     std::size_t layer_count() const { return options_.read_only_layers.size() + 1; }
     const std::string& layer_root(std::size_t layer) const;
-    // Judged at each use, for a directory may change hands. EPERM where it is not trusted; success where
-    // there is none yet.
+    // Judged at each use, for a directory may change hands. Success where there is none yet; EPERM where it
+    // is not trusted, or what the system said: told already.
     Status check_trust(std::size_t layer) const;
     std::uint32_t directory_mode() const;
     std::uint32_t file_mode() const;
