@@ -1,9 +1,27 @@
 #include "cache/directory_layer.hpp"
 
 #include <array>
+#include <future>
 #include <span>
 
 namespace attnsmith::cache {
+namespace {
+
+// Not by find_entries(): what is only counted needs neither paths nor an order.
+LayerSize measure_shards(FileSystem& files, const std::string& root, std::span<const std::string> shards) {
+    LayerSize size;
+    for (const std::string& shard : shards) {
+        for (const NamedFile& file : list_files_if_any(files, {root, shard})) {
+            if (file.info.kind != FileKind::regular || !layout::parse_entry_name(shard, file.name)) continue;
+            ++size.entries;
+            size.bytes += file.info.bytes;
+            size.allocated_bytes += file.info.allocated_bytes;
+        }
+    }
+    return size;
+}
+
+}  // namespace
 
 std::string DirectoryLayer::path_of(const layout::EntryName& name) const {
     return Path{root_, layout::entry_path(name)}.full();
@@ -28,20 +46,23 @@ Result<EntryFile> DirectoryLayer::read(const layout::EntryName& name) const {
 
 FoundEntries DirectoryLayer::find_all() const { return find_entries(files_, root_); }
 
-// Not by find_entries(): what is only counted needs neither paths nor an order.
 LayerSize DirectoryLayer::measure() const {
     LayerSize size;
     if (root_.empty()) return size;
-    const Result<std::vector<std::string>> names = files_.list_names({root_, {}});
+    Result<std::vector<std::string>> names = files_.list_names({root_, {}});
     if (!names) return size;
-    for (const std::string& shard : *names) {
-        if (!layout::is_shard_name(shard)) continue;
-        for (const NamedFile& file : list_files_if_any(files_, {root_, shard})) {
-            if (file.info.kind != FileKind::regular || !layout::parse_entry_name(shard, file.name)) continue;
-            ++size.entries;
-            size.bytes += file.info.bytes;
-            size.allocated_bytes += file.info.allocated_bytes;
-        }
+    std::erase_if(*names, [](const std::string& name) { return !layout::is_shard_name(name); });
+
+    // Nearly all of the time goes into the system's look at each file: half of it on another thread, where
+    // there is one to be had.
+    const std::span<const std::string> shards(*names);
+    const std::size_t half = shards.size() / 2;
+    auto others = std::async(std::launch::async | std::launch::deferred,
+                             [&] { return measure_shards(files_, root_, shards.first(half)); });
+    for (const LayerSize& part : {measure_shards(files_, root_, shards.subspan(half)), others.get()}) {
+        size.entries += part.entries;
+        size.bytes += part.bytes;
+        size.allocated_bytes += part.allocated_bytes;
     }
     return size;
 }

@@ -4,7 +4,9 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <future>
 #include <memory>
+#include <span>
 #include <tuple>
 #include <utility>
 

@@ -117,7 +117,8 @@ std::unique_ptr<const Layer> Store::open_layer(const std::string& path) const {
 Status Store::check_trust(std::size_t layer) const {
     const std::string& root = layers_[layer]->path();
     const Result<FileInfo> info = files_.stat({root, {}});
-    if (!info) return info.status().error_number == ENOENT ? Status::success() : info.status();
+    if (info.status().error_number == ENOENT) return Status::success();
+    if (!info) return cannot_read(info.status());
     const std::optional<std::string> reason = reason_for_distrust(*info, options_.trust);
     if (!reason) return Status::success();
     Status status =
@@ -167,10 +168,7 @@ std::vector<Candidate> Store::candidates(const Digest& key) const {
     std::vector<Candidate> found;
     for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
         if (layers_[layer]->path().empty()) continue;
-        if (const Status trusted = check_trust(layer); !trusted.ok()) {
-            if (trusted.error_number != EPERM) static_cast<void>(cannot_read(trusted));
-            continue;
-        }
+        if (!check_trust(layer).ok()) continue;
         const Result<std::vector<Version>> versions = layers_[layer]->versions_of(key);
         if (!versions) {
             static_cast<void>(cannot_read(versions.status()));
@@ -273,8 +271,7 @@ Status Store::publish(const Digest& key, const Version& version, const Entry& en
         if (Status status = check_publishable(version, entry); !status.ok()) return status;
         if (options_.directory.empty()) return cannot_write(no_cache_directory());
         Status status = check_trust(kWritableLayer);
-        if (status.error_number == EPERM) return status;  // told already
-        if (!status.ok()) return cannot_write(std::move(status));
+        if (!status.ok()) return status;
         const std::vector<std::byte> bytes = encode_entry(key, version, entry);
         status = publish_bytes(key, version, bytes);
         if (!status.ok()) return cannot_write(std::move(status));
@@ -385,9 +382,7 @@ Lock Store::lock_within(const Digest& key, const Patience& patience,
                         const std::function<bool()>& enough) const {
     if (options_.directory.empty()) return {LockState::unavailable, no_cache_directory(), {}, nullptr};
     if (Status trusted = check_trust(kWritableLayer); !trusted.ok()) {
-        const bool told = trusted.error_number == EPERM;
-        Lock none(LockState::unavailable, std::move(trusted), {}, nullptr);
-        return told ? std::move(none) : tell_of_trouble(std::move(none));
+        return {LockState::unavailable, std::move(trusted), {}, nullptr};
     }
     const Path path{options_.directory, layout::lock_path(key)};
     Lock lock = acquire_lock(files_, path, file_mode(), patience, enough);

@@ -217,8 +217,8 @@ class Store {
   private:
     enum class Trouble : std::uint32_t;
 
-    // Judged at each use, for a directory may change hands. EPERM where it is not trusted; success where
-    // there is none yet.
+    // Judged at each use, for a directory may change hands. Success where there is none yet; EPERM where it
+    // is not trusted, or what the system said: told already.
     Status check_trust(std::size_t layer) const;
     std::unique_ptr<const Layer> open_layer(const std::string& path) const;
     std::uint32_t directory_mode() const;

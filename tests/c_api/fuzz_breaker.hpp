@@ -52,9 +52,11 @@ class Breaker {
         return nullptr;
     }
 
-    void break_size(std::size_t& size, const char* name) {
+    // `least` is that of the struct's first version, where it has grown since; 0: it has not.
+    void break_size(std::size_t& size, const char* name, std::size_t least = 0) {
         if (!one_in(16)) return;
-        size = any_of<std::size_t>({0, 1, 8, size - 1, size - 8, size + 1, size + 8, std::size_t(-1)});
+        if (least == 0) least = size;
+        size = any_of<std::size_t>({0, 1, 8, least - 1, least - 8, size + 1, size + 8, std::size_t(-1)});
         breaks(std::string(name) + ".size");
     }
 

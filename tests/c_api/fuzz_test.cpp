@@ -269,9 +269,9 @@ class Fuzzer : Breaker {
         options.cache_dirs = directories;
         options.cache_dir_count = 2;
         options.log = on_log;
-        break_size(options.size, "options");
+        break_size(options.size, "options", 80);
         const auto number = any_of<std::int32_t>({-1, 6, 1 << 30, -(1 << 30)});
-        switch (below(9)) {
+        switch (below(12)) {
             case 0:
                 options.cache_dirs = nullptr, breaks("cache_dirs NULL");
                 break;
@@ -294,6 +294,15 @@ class Fuzzer : Breaker {
                 break;
             case 6:
                 options.reserved = number, breaks("reserved");
+                break;
+            case 9:
+                options.cache_trust = any_of<std::int32_t>({-1, 3, 1 << 30}), breaks("cache_trust");
+                break;
+            case 10:
+                options.cache_max_bytes = any_of<std::int64_t>({-2, INT64_MIN}), breaks("cache_max_bytes");
+                break;
+            case 11:
+                options.reserved_2 = number, breaks("reserved_2");
                 break;
             case 7:
                 options.driver_path = "\xff/none", options.nvrtc_path = "", breaks("paths", false);

@@ -418,6 +418,18 @@ static void test_runtime_options(void) {
     options_refused(options, "options.no_cache");
     options = good, options.compile_threads = -1;
     options_refused(options, "options.compile_threads");
+    options = good, options.cache_trust = 3;
+    options_refused(options, "options.cache_trust");
+    options = good, options.cache_max_bytes = -2;
+    options_refused(options, "options.cache_max_bytes");
+    options = good, options.reserved_2 = 1;
+    options_refused(options, "options.reserved_2");
+    /* The struct of the first header, which ended before the limit. */
+    options = good, options.size = offsetof(attnsmith_runtime_options, cache_max_bytes);
+    options.cache_max_bytes = -2;
+    attnsmith_runtime* of_old_caller = NULL;
+    succeeds(attnsmith_runtime_create(&options, &of_old_caller, &error));
+    attnsmith_runtime_free(of_old_caller);
     options = good, options.reserved = 1;
     options_refused(options, "options.reserved");
     refused(attnsmith_runtime_create(&good, NULL, &error), "runtime");

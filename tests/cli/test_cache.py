@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import pathlib
 import tarfile
 
@@ -95,6 +96,56 @@ class Cache(CliTest):
         self.assert_ok(self.cache("verify"))
         again = self.prewarm_small("kernels")["summary"]
         self.assertEqual((again["compiled"], again["hits"]), (1, report["summary"]["total"] - 1))
+
+    def test_counters_are_of_all_processes(self):
+        total = self.prewarm_small("kernels")["summary"]["total"]
+        self.prewarm_small("kernels")
+        stat = self.cache("stat", "--json").json()
+        counters = stat["counters"]
+        self.assertEqual((counters["compiles"], counters["misses"], counters["hits"]), (total, total, total))
+        self.assertEqual((counters["waits"], counters["quarantines"], counters["evictions"]), (0, 0, 0))
+        self.assertEqual((counters["bytes_published"], counters["bytes_read"]), (stat["bytes"], stat["bytes"]))
+        self.assertRegex(counters["since"], r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")
+        self.assertIn(f"{total} compiled", self.assert_ok(self.cache("stat")).out)
+        self.assert_ok(self.cache("clear", "--yes"))
+        self.assertIsNone(self.cache("stat", "--json").json()["counters"]["since"])
+
+    def test_gc(self):
+        total = self.prewarm_small("kernels")["summary"]["total"]
+        kept = self.assert_ok(self.cache("gc", "--json")).json()
+        self.assertEqual((kept["schema"], kept["entries"], kept["kept_entries"]), ("attnsmith.cache-gc/1", 0, total))
+        stat = self.cache("stat", "--json").json()
+        self.assertEqual((kept["kept_allocated_bytes"], stat["max_bytes"]), (stat["allocated_bytes"], 2 << 30))
+
+        self.assertEqual(self.cache("gc", "--cache-max-bytes", 1, "--json").json()["entries"], 0)  # used just now
+        entries = self.cache("ls", "--json").json()["entries"]
+        for i, entry in enumerate(entries):  # the first was used last
+            time = os.stat(self.folder / entry["path"]).st_mtime - 3600 * i
+            os.utime(self.folder / entry["path"], (time, time))
+        collected = self.assert_ok(self.cache("gc", "--max-bytes", stat["allocated_bytes"] - 1, "--json")).json()
+        self.assertEqual((collected["entries"], collected["kept_entries"]), (1, total - 1))
+        left = {entry["key"] for entry in self.cache("ls", "--json").json()["entries"]}
+        self.assertEqual(left, {entry["key"] for entry in entries[:-1]})
+        self.assertIn("1 entries", self.assert_ok(self.cache("gc", "--max-bytes", collected["kept_allocated_bytes"] - 1)).out)
+        self.assertEqual(self.cache("stat", "--json").json()["counters"]["evictions"], 2)
+        self.assertEqual(self.cache("stat", "--cache-max-bytes", 0, "--json").json()["max_bytes"], 0)
+        for bad in ("-1", "1.5", "many"):
+            self.assert_refused(self.cache("gc", f"--max-bytes={bad}"), "max-bytes")
+
+    def test_a_directory_that_others_may_write_to(self):
+        self.prewarm_small("kernels")
+        (self.folder / "kernels").chmod(0o775)
+        stat = self.cache("stat", "--json").json()
+        self.assertFalse(stat["writable"])
+        self.assertIn("mode 0775", stat["not_trusted_because"])
+        result = self.cache("ls", "--json")
+        self.assertEqual((result.code, result.json()["entries"]), (0, []))
+        self.assertIn("chmod go-w", result.err)
+        result = self.run_cli("prewarm", "--head-dim", "64", "--q-heads", "8", "--sm", "90", "--cache", "kernels")
+        self.assertEqual(result.code, 1)
+        self.assertRegex(result.err, "(?m)^attnsmith: error: .*mode 0775.*chmod go-w")
+        self.assertEqual(len(self.cache("ls", "--cache-trust", "group", "--json").json()["entries"]), stat["entries"])
+        self.assert_refused(self.cache("ls", "--cache-trust", "friends"), "cache-trust")
 
     # ---- Bundles
 

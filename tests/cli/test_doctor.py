@@ -41,6 +41,20 @@ class Doctor(CliTest):
         checks, code = self.doctor("--cache", self.write("file", ""))
         self.assertEqual((code, checks["cache"]["state"], checks["cache"]["writable"]), (1, "fail", False))
 
+    def test_a_cache_that_is_not_trusted(self):
+        for folder in ("own", "layer"):
+            (self.folder / folder).mkdir()
+            (self.folder / folder).chmod(0o777)
+        checks, _ = self.doctor("--cache", "own")
+        self.assertNotEqual(checks["cache"]["state"], "ok")
+        self.assertIn("mode 0777", checks["cache"]["text"])
+        self.assertIn("chmod go-w", checks["cache"]["remedy"])
+        checks, _ = self.doctor("--cache", "own", "--cache-trust", "all")
+        self.assertEqual(checks["cache"]["state"], "ok")
+        checks, _ = self.doctor(env={"ATTNSMITH_CACHE_DIR": "home:layer"})
+        self.assertEqual((checks["cache"]["state"], checks["cache layer"]["state"]), ("ok", "warn"))
+        self.assertIn("mode 0777", checks["cache layer"]["text"])
+
     def test_check_needs_a_gpu(self):
         self.assert_failed(self.run_cli("check", "--model", LLAMA), "check needs a GPU")
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "cli/files.hpp"
 #include "problem/model_options.hpp"
@@ -205,6 +206,10 @@ void add_cache_flag(Command& command) {
     command.add_value("cache-trust", "owner|group|all",
                       "whose directories are used: those that only you or root can write to (owner, the "
                       "default), those of a group that you are in too, or any");
+    command.add_value(
+        "cache-max-bytes", "N",
+        "what the cache directory may take on its disk; what was not used for longest goes first "
+        "(default 2 GiB; 0: no limit)");
 }
 
 void add_tuning_flag(Command& command) {
@@ -218,6 +223,10 @@ RuntimeOptions runtime_options(const Command& command) {
     if (const auto directory = command.text("cache")) {
         if (directory->empty()) throw InvalidRequest("cache", "\"\"", "a directory");
         options.cache_dirs = {*directory};
+    }
+    if (command.has("cache-max-bytes")) {
+        options.cache_max_bytes = static_cast<std::uint64_t>(
+            command.integer("cache-max-bytes", 0, std::numeric_limits<std::int64_t>::max(), 0));
     }
     if (const auto trust = command.text("cache-trust")) options.cache_trust = read_trust(*trust);
     return options;

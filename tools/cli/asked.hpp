@@ -37,11 +37,11 @@ Model read_model(const Command& command, const std::string& path);
 void add_sm_flag(Command& command);
 std::vector<int> read_sms(const Command& command);
 
-// --cache and --cache-trust.
+// --cache, --cache-trust and --cache-max-bytes.
 void add_cache_flag(Command& command);
 // --tuning alone.
 void add_tuning_flag(Command& command);
-// Options of a Runtime with what --cache, --cache-trust and --tuning say, where a command has them.
+// Options of a Runtime with what those and --tuning say, where a command has them.
 RuntimeOptions runtime_options(const Command& command);
 
 }  // namespace attnsmith::cli

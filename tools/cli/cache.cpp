@@ -260,11 +260,13 @@ void add_cache(Command& parent) {
             directories +
                 "Exits 1 when something was broken.\n\nExample:\n  attnsmith cache verify --cache kernels",
             run_verify);
-    add_one(cache, "gc", "Keep the limit: delete what was not used for longest, and what dead processes left",
-            directories +
-                "Without --max-bytes the limit is 2 GiB, and nothing goes that was used in the last hour.\n\n"
-                "Example:\n  attnsmith cache gc --cache kernels --max-bytes 1000000000",
-            run_gc)
+    add_one(
+        cache, "gc", "Keep the limit: delete what was not used for longest, and what dead processes left",
+        directories +
+            "Without --max-bytes the limit is that of --cache-max-bytes, and nothing goes that was used in\n"
+            "the last hour.\n\n"
+            "Example:\n  attnsmith cache gc --cache kernels --max-bytes 1000000000",
+        run_gc)
         .add_value("max-bytes", "N", "what the entries may take on their disk, in bytes; 0 keeps none");
     Command& to_bundle = add_one(
         cache, "export", "Write kernels of the cache into one file, a bundle",

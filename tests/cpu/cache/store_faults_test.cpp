@@ -73,8 +73,9 @@ TEST_CASE("Store: a publish that fails anywhere leaves a whole entry or none, an
             CHECK(load_newest(test.store, kKey) == entry_of("again"));
         });
         CHECK(operations >= 7);
-        // What is gone, once, is made anew, and nothing is lost.
-        CHECK(test.warnings.count() == (error_number == ENOENT ? 0 : 1));
+        // Of what cannot be read and of what cannot be written. What is gone, once, is made anew.
+        CHECK(test.warnings.count() <= 2);
+        CHECK((test.warnings.count() == 0) == (error_number == ENOENT));
     }
 }
 
@@ -134,7 +135,7 @@ TEST_CASE("Store: a lock that fails anywhere lets the caller go on", "[cache][st
             CHECK(lock.held() == lock.status().ok());
         });
         CHECK(operations >= 5);
-        CHECK(test.warnings.count() <= 1);
+        CHECK(test.warnings.count() <= 2);  // of what cannot be read, and of what cannot be written
     }
 }
 
