@@ -272,9 +272,12 @@ std::uint64_t Bundle::end_of_entries() const {
 }
 
 std::span<const BundledEntry> Bundle::entries_of(const Digest& key) const {
-    const auto found =
-        std::ranges::equal_range(entries_, key, {}, [](const BundledEntry& entry) { return entry.name.key; });
-    return {found.begin(), found.end()};
+    const auto first =
+        std::lower_bound(entries_.begin(), entries_.end(), key,
+                         [](const BundledEntry& entry, const Digest& of) { return entry.name.key < of; });
+    const auto last =
+        std::find_if(first, entries_.end(), [&](const BundledEntry& entry) { return entry.name.key != key; });
+    return {first, last};
 }
 
 const BundledEntry* Bundle::find(const layout::EntryName& name) const {

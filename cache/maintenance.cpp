@@ -4,9 +4,7 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <future>
 #include <memory>
-#include <span>
 #include <tuple>
 #include <utility>
 

@@ -91,6 +91,7 @@ class Fuzzer : Breaker {
             {"plan_json", &Fuzzer::plan_json, 4},
             {"prewarm", &Fuzzer::prewarm, 2},
             {"cache", &Fuzzer::cache, 3},
+            {"bundle", &Fuzzer::bundle, 3},
             {"prepare", &Fuzzer::prepare, 6},
             {"prepare_async", &Fuzzer::prepare_async, 3},
             {"pending_kernel", &Fuzzer::pending_kernel, 2},
@@ -398,6 +399,17 @@ class Fuzzer : Breaker {
         const auto* const given_sms = or_null(&sms[0], "sms");
         judge_json(attnsmith_prewarm(runtime, given_specs, spec_count, given_sms, sm_count, &options,
                                      or_null(&text, "report"), error_slot()),
+                   text);
+    }
+
+    void bundle() {
+        const char* operation = any_of<const char*>({"export", "import"});
+        const char* const options = any_of<const char*>({nullptr, "{}", "{\"file\": \"\"}", "{\"file\": 3}",
+                                                         "{\"file\": null}", "{\"file\": \"x\", \"b\": 1}"});
+        breaks("file");
+        char* text = nullptr;
+        judge_json(attnsmith_cache(or_null(runtime_.get(), "runtime"), operation, options,
+                                   or_null(&text, "json"), error_slot()),
                    text);
     }
 

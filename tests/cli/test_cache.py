@@ -246,6 +246,8 @@ class Cache(CliTest):
         self.assert_refused(self.cache("export", "-o", "-"), "not a pipe")
         self.assert_refused(self.cache("export", "-o"), "value is missing")
         self.assert_refused(self.cache("export", "all.bundle"), "takes flags only")
+        self.assert_refused(self.cache("export", "-o", "x", "--page-size", "8"), "--page-size is for --model")
+        self.assert_refused(self.cache("export", "-o", "x", "--sm", "many"), "sm", "many")
         self.assert_failed(self.cache("export", "-o", "no/such/folder.bundle"), "no/such", "No such file")
         self.assert_failed(self.cache("export", "-o", "kernels"), "kernels", "something else than a file")
         self.assert_failed(self.run_cli("cache", "export", "--cache", "empty", "-o", "e.bundle"), "empty")

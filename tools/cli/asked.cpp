@@ -191,6 +191,14 @@ Model read_model(const Command& command, const std::string& path) {
     }
 }
 
+void refuse_model_flags(const Command& command) {
+    std::vector<std::string> flags = {"tensor-parallel"};
+    for (const std::string_view name : problem::model_request_fields()) flags.push_back(flag_of(name));
+    for (const std::string& flag : flags) {
+        if (command.has(flag)) throw BadUsage(fmt::format("--{} is for --model", flag));
+    }
+}
+
 void add_sm_flag(Command& command) { add_field(command, *problem::find_field("sm"), "Options"); }
 
 std::vector<int> read_sms(const Command& command) {

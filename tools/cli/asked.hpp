@@ -32,6 +32,8 @@ std::string name_of(const ModelAttention& attention);
 // --model alone, with the flags that fill in what a config.json does not say.
 void add_model_flags(Command& command, bool several);
 Model read_model(const Command& command, const std::string& path);
+// Throws BadUsage where one of those flags is given, for a command that --model is not given to.
+void refuse_model_flags(const Command& command);
 
 // --sm alone.
 void add_sm_flag(Command& command);

@@ -179,6 +179,8 @@ engine::ExportOptions export_options(const Command& command) {
         for (const ModelAttention& attention : read_model(command, *model).attentions) {
             options.specs->push_back(attention.request.spec);
         }
+    } else {
+        refuse_model_flags(command);
     }
     return options;
 }
@@ -280,7 +282,8 @@ void add_cache(Command& parent) {
             "  attnsmith cache export --cache kernels --model config.json --sm 80,90 -o model.bundle --json",
         run_export);
     to_bundle.add_value("output", "FILE", "the bundle; replaced if it is there", "Options", "o");
-    add_sm_flag(to_bundle);
+    to_bundle.add_value("sm", "SM[,SM...]",
+                        "only kernels for these compute capabilities, e.g. 80,90 (default: all)");
     add_model_flags(to_bundle, false);
     add_tuning_flag(to_bundle);
     add_one(

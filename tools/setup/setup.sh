@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what attnsmith needs to be built and tested, where it is missing: Debian's packages with apt-get, and, on a
 # machine without a CUDA toolkit 13, NVRTC with its headers from PyPI into build/cuda. Needs no GPU. Running it again
-# does nothing. demo.sh and test.sh call it.
+# does nothing. demo.sh, test.sh and fuzz.sh call it. With --fuzz, Clang with libFuzzer too.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
@@ -11,6 +11,8 @@ readonly cuda=build/cuda
 readonly valijson=build/valijson
 readonly log=build/setup.log
 as_root=()
+fuzz=false
+[[ ${1:-} != --fuzz ]] || fuzz=true
 
 say() { echo "attnsmith set-up: $*"; }
 fail() {
@@ -50,7 +52,23 @@ needs_wheels() {
     ! cmp -s "$wheels" "$cuda/wheels.txt"
 }
 
+has_libfuzzer() {
+    have clang++ && clang++ -x c++ -fsanitize=fuzzer,address,undefined -o build/.libfuzzer - >/dev/null 2>&1 <<'CODE'
+extern "C" int LLVMFuzzerTestOneInput(const unsigned char*, unsigned long) { return 0; }
+CODE
+}
+# libFuzzer is a package of its own, named after the version of clang.
+fuzzer_packages() {
+    local version
+    version=$(apt-cache depends clang 2>/dev/null | sed -n 's/.*Depends: clang-\([0-9]*\)$/\1/p' | head -n 1)
+    echo clang
+    if [[ -n $version && -n $(apt-cache show "libclang-rt-$version-dev" 2>/dev/null) ]]; then
+        echo "libclang-rt-$version-dev"
+    fi
+}
+
 missing_packages() {
+    if $fuzz && ! has_libfuzzer; then fuzzer_packages; fi
     have "${CXX:-g++}" || echo g++
     have cmake || echo cmake
     have ninja || echo ninja-build
@@ -160,4 +178,5 @@ have cmake && check_version cmake 3.25 "$(cmake --version | awk 'NR == 1 { print
 [[ -n ${CXX:-} ]] || ! have g++ || check_version g++ 12 "$(g++ -dumpfullversion)"
 has_valijson || ! have apt-get || fetch_valijson
 if needs_wheels; then fetch_cuda; fi
+if $fuzz && ! has_libfuzzer; then fail "there is no clang++ that links libFuzzer"; fi
 say "ready"

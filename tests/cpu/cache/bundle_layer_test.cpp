@@ -1,5 +1,7 @@
 // A bundle as a read-only layer: right bytes or a miss, whatever happens to the file.
+#include <atomic>
 #include <filesystem>
+#include <thread>
 
 #include "bundle_fixture.hpp"
 #include "cache/bundle.hpp"
@@ -184,6 +186,26 @@ TEST_CASE_METHOD(Fixture, "an error at any operation on a bundle is a miss") {
     }
     files.most_bytes_per_read = 7;
     CHECK(right_or_missing(Store(options())) == 2);
+}
+
+TEST_CASE_METHOD(Fixture, "threads read a bundle side by side, while it is overwritten") {
+    const Store store(options());
+    std::atomic<bool> wrong = false;
+    std::atomic<bool> done = false;
+    {
+        std::vector<std::jthread> readers;
+        for (int i = 0; i < 4; ++i) {
+            readers.emplace_back([&] {
+                while (!done) wrong = wrong || right_or_missing(store) < 0;
+            });
+        }
+        for (int round = 0; round < 200; ++round) {
+            overwrite(file, static_cast<std::size_t>(1100 + 9 * round), 'x');
+        }
+        done = true;
+    }
+    CHECK_FALSE(wrong);
+    CHECK(right_or_missing(store) == 0);
 }
 
 TEST_CASE_METHOD(Fixture, "a child made by fork reads the bundle on its own") {

@@ -1,9 +1,12 @@
 // Bundles as files: export, import, and what import refuses.
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <filesystem>
+#include <random>
 
 #include "bundle_fixture.hpp"
 #include "cache/bundle.hpp"
@@ -236,6 +239,37 @@ TEST_CASE("an import that fails at any operation says so, and what it published 
         if (report) CHECK(store.list().size() == 3);
     }
     CHECK(operations > 40);
+}
+
+TEST_CASE("an export that is killed leaves a whole bundle under the name, or what was there") {
+    const TemporaryDirectory temporary;
+    const std::string file = temporary / "out/all.bundle";
+    std::filesystem::create_directory(temporary / "out");
+    const Store store({.directory = temporary / "cache"});
+    fill(store);
+    const std::string whole = export_all(store, temporary / "whole.bundle");
+    std::mt19937 random(5);
+    int appeared = 0;
+    for (int kill = 0; kill < 100; ++kill) {
+        ChildProcess child([&] {
+            while (store.export_bundle(file, everything)) continue;
+            return 1;
+        });
+        ::usleep(std::uniform_int_distribution<useconds_t>(0, 4000)(random));
+        CHECK(child.kill() == -SIGKILL);
+        if (std::filesystem::exists(file)) {
+            ++appeared;
+            CHECK(read_text(file) == whole);
+            if (kill % 2 == 0) std::filesystem::remove(file);
+        }
+    }
+    CHECK(appeared > 0);
+    CHECK(export_all(store, file) == whole);
+    // What is left beside it does not look like a bundle of that name.
+    for (const auto& found : std::filesystem::directory_iterator(temporary / "out")) {
+        const std::string name = found.path().filename();
+        CHECK((name == "all.bundle" || name.ends_with(".partial")));
+    }
 }
 
 TEST_CASE("import refuses what is no bundle") {

@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# Builds the fuzz targets of tests/fuzz with Clang and runs each for a while: tools/setup/fuzz.sh [SECONDS] (default 20).
+# Sets the machine up first; where no Clang with libFuzzer is to be had, says so and passes. Inputs that are found to
+# reach new code stay in build/fuzz/corpus, and one that fails in build/fuzz/failed.
+set -euo pipefail
+seconds=${1:-20}
+if [[ ! $seconds =~ ^[1-9][0-9]*$ ]]; then
+    echo "fuzz.sh: '$seconds' is no number of seconds" >&2
+    exit 2
+fi
+source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+if ! bash tools/setup/setup.sh --fuzz; then
+    echo "attnsmith: fuzz targets SKIPPED (entry, bundle, request, model): there is no clang++ with libFuzzer"
+    exit 0
+fi
+build fuzz
+
+# Found by what ends it, not by its memory: a sanitizer's shadow is not the target's.
+export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1} UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
+mkdir -p build/fuzz/failed
+for name in entry bundle request model; do
+    mkdir -p "build/fuzz/corpus/$name"
+    seeds=("tests/fuzz/corpus/$name")
+    [[ $name != model ]] || seeds+=(tests/models)
+    log=build/fuzz/$name.log
+    if ! "build/fuzz/tests/fuzz/attnsmith-fuzz-$name" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 \
+        -max_len=16384 -artifact_prefix="build/fuzz/failed/$name-" "build/fuzz/corpus/$name" "${seeds[@]}" \
+        >"$log" 2>&1; then
+        tail -n 60 "$log" >&2
+        echo "attnsmith: the fuzz target $name failed (all of its output is in $log, its input in build/fuzz/failed)" >&2
+        exit 1
+    fi
+    echo "attnsmith: fuzz target $name: $(grep -E '^Done ' "$log")"
+done
