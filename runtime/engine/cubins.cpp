@@ -220,7 +220,7 @@ bool Cubins::ensure_stored(const KernelSource& source, const Obtained& obtained)
 }
 
 // Best effort: the kernel is there all the same.
-void Cubins::publish(const KernelSource& source, const Cubin& cubin, const std::string& log) const noexcept {
+void Cubins::publish(const KernelSource& source, const Cubin& cubin, const std::string& log) const {
     if (store_.options().directory.empty()) return;
     try {
         const cache::Status status =
@@ -228,8 +228,8 @@ void Cubins::publish(const KernelSource& source, const Cubin& cubin, const std::
         if (!status.ok())
             (*log_)(LogLevel::debug, "cache: {} was not stored: {}", source.kernel.name(),
                     status.to_string());
-    } catch (const std::bad_alloc&) {
-        // Nor is there memory to tell of it.
+    } catch (const std::exception&) {
+        // No memory, say: then there is none to tell of it either.
     }
 }
 

@@ -85,7 +85,7 @@ class Cubins {
     std::shared_ptr<const Cubin> find_stored(const KernelSource& source, const Accept& accept) const;
     std::shared_ptr<const Cubin> load(const KernelSource& source, const cache::Candidate& candidate) const;
     Compiled compile(const KernelSource& source);
-    void publish(const KernelSource& source, const Cubin& cubin, const std::string& log) const noexcept;
+    void publish(const KernelSource& source, const Cubin& cubin, const std::string& log) const;
     bool is_stored(const Cubin& cubin) const;
     void keep_source(const KernelSource& source) const;
 
