@@ -23,6 +23,7 @@ using testing::kVersion;
 using testing::load_newest;
 using testing::Signal;
 using testing::TemporaryDirectory;
+using testing::Warnings;
 
 namespace {
 
@@ -38,8 +39,7 @@ Entry entry_for(std::uint64_t i) {
     return {.metadata = fmt::format(R"({{"key":{}}})", i), .payload = testing::bytes_of(payload)};
 }
 
-// What a victim does until it is killed. To add one of another kind, such as export, write it here: it is
-// given a store and a number of its own.
+// What a victim does until it is killed, given a store and a number of its own.
 using Work = std::function<void(const Store&, std::uint64_t)>;
 
 void publish_for_ever(const Store& store, std::uint64_t first) {
@@ -69,6 +69,19 @@ void clear_for_ever(const Store& store, std::uint64_t) {
     for (;;) static_cast<void>(store.clear());
 }
 
+std::string bundle_of(const Store& store) { return store.options().directory + ".bundle"; }
+
+void export_for_ever(const Store& store, std::uint64_t first) {
+    for (std::uint64_t i = first;; ++i) {
+        static_cast<void>(store.export_bundle(
+            bundle_of(store), [i](const ListedEntry& entry) { return (entry.key.low() + i) % 3 != 0; }));
+    }
+}
+
+void import_for_ever(const Store& store, std::uint64_t) {
+    for (;;) static_cast<void>(store.import_bundle(bundle_of(store)));
+}
+
 struct Seen {
     std::atomic<std::uint64_t> right{0};
     std::atomic<std::uint64_t> wrong{0};   // served, but not what was published
@@ -91,15 +104,24 @@ TEST_CASE("Store: a thousand kills leave nothing bad, no lock stuck and a cache 
           "[cache][store][concurrency]") {
     const TemporaryDirectory temporary;
     const std::string directory = temporary / "cache";
-    const Work kinds[] = {publish_for_ever, publish_for_ever, evict_for_ever, read_for_ever, clear_for_ever};
+    const Work kinds[] = {publish_for_ever, publish_for_ever, evict_for_ever, read_for_ever,
+                          clear_for_ever,   export_for_ever,  import_for_ever};
 
     // A reader that lives all the time.
     std::atomic<bool> stop{false};
+    const std::string bundle = directory + ".bundle";
     Seen seen;
+    Seen in_bundles;
     std::thread reader([&] {
         const Store store({.directory = directory});
         while (!stop) {
             look_at_all(store, seen);
+            // Whole or not there, at any time.
+            if (!std::filesystem::exists(bundle)) continue;
+            Warnings warnings;
+            const Store bundled({.directory = "", .read_only_layers = {bundle}, .warn = warnings.callback()});
+            look_at_all(bundled, in_bundles);
+            in_bundles.broken += warnings.count();
             std::this_thread::sleep_for(1ms);
         }
     });
@@ -127,6 +149,9 @@ TEST_CASE("Store: a thousand kills leave nothing bad, no lock stuck and a cache 
     CHECK(seen.wrong == 0);
     CHECK(seen.broken == 0);
     CHECK(seen.right > 100);
+    CHECK(in_bundles.wrong == 0);
+    CHECK(in_bundles.broken == 0);
+    CHECK(in_bundles.right > 100);
 
     const Store store({.directory = directory, .lock_wait = 0ms});
     const VerifyReport report = store.verify();
@@ -138,6 +163,8 @@ TEST_CASE("Store: a thousand kills leave nothing bad, no lock stuck and a cache 
         CHECK(store.publish(key_of(i), kVersion, entry_for(i)).ok());
         CHECK(load_newest(store, key_of(i)) == entry_for(i));
     }
+    CHECK(store.export_bundle(bundle, [](const ListedEntry&) { return true; }).ok());
+    CHECK(store.import_bundle(bundle).ok());
     // What the dead left in staging goes when it is old enough.
     for (const auto& file : std::filesystem::directory_iterator(directory + "/staging")) {
         std::filesystem::last_write_time(file, std::filesystem::file_time_type::clock::now() - 2h);
