@@ -30,6 +30,8 @@ class MemoryFile final : public File {
     }
     Result<std::size_t> read_some(std::span<std::byte>) override { return refused(); }
     Result<std::size_t> write_some(std::span<const std::byte>) override { return refused(); }
+    Result<std::size_t> write_at(std::span<const std::byte>, std::uint64_t) override { return refused(); }
+    Status touch() override { return refused(); }
     Status sync() override { return refused(); }
     Status close() override { return Status::success(); }
     Status try_lock() override { return refused(); }
@@ -51,6 +53,7 @@ class OneFile final : public FileSystem {
     }
     Result<std::unique_ptr<File>> open_lock_file(const Path&, std::uint32_t) override { return refused(); }
     Status rename(const Path&, const Path&) override { return refused(); }
+    Status rename_if_free(const Path&, const Path&) override { return refused(); }
     Status remove_file(const Path&) override { return refused(); }
     Status make_directory(const Path&, std::uint32_t) override { return refused(); }
     Status sync_directory(const Path&) override { return refused(); }
