@@ -93,7 +93,7 @@ Store::Store(Options options)
 
 Store::~Store() {
     try {
-        if (check_trust(kWritableLayer).ok()) counters_.flush(directory_mode());
+        if (judge(kWritableLayer).ok()) counters_.flush(directory_mode());
     } catch (...) {
         // What was counted is lost.
     }
@@ -114,15 +114,20 @@ std::unique_ptr<const Layer> Store::open_layer(const std::string& path) const {
     return bundle;
 }
 
-Status Store::check_trust(std::size_t layer) const {
+Status Store::judge(std::size_t layer) const {
     const std::string& root = layers_[layer]->path();
     const Result<FileInfo> info = files_.stat({root, {}});
     if (info.status().error_number == ENOENT) return Status::success();
-    if (!info) return cannot_read(info.status());
+    if (!info) return info.status();
     const std::optional<std::string> reason = reason_for_distrust(*info, options_.trust);
     if (!reason) return Status::success();
-    Status status =
-        Status::recoverable_error(EPERM, root, fmt::format("not trusted: {}; {}", *reason, kTrustRemedy));
+    return Status::recoverable_error(EPERM, root, fmt::format("not trusted: {}; {}", *reason, kTrustRemedy));
+}
+
+Status Store::check_trust(std::size_t layer) const {
+    Status status = judge(layer);
+    if (status.ok()) return status;
+    if (status.error_number != EPERM) return cannot_read(std::move(status));
     const auto bit = static_cast<std::uint32_t>(Trouble::untrusted_directory)
                      << std::min(layer, kLayersToldApart - 1);
     warn_once(Trouble{bit},

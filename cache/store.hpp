@@ -217,8 +217,9 @@ class Store {
   private:
     enum class Trouble : std::uint32_t;
 
-    // Judged at each use, for a directory may change hands. Success where there is none yet; EPERM where it
-    // is not trusted, or what the system said: told already.
+    // Whether a layer is trusted, judged at each use, for a directory may change hands. Success where there
+    // is none yet; EPERM where it is not trusted, or what the system said. check_trust() also tells.
+    Status judge(std::size_t layer) const;
     Status check_trust(std::size_t layer) const;
     std::unique_ptr<const Layer> open_layer(const std::string& path) const;
     std::uint32_t directory_mode() const;
