@@ -63,11 +63,11 @@ RuntimeOptions read_options(const attnsmith_runtime_options* given) {
     const attnsmith_runtime_options c = read_struct(given, "options");
     check_reserved("options", c.reserved);
     RuntimeOptions options;
-    if (c.reserved_2 != 0) refuse("options.reserved_2", std::to_string(c.reserved_2), "0");
     options.cache_dirs = read_cache_dirs(c);
     options.cache_trust = read_cache_trust(c.cache_trust);
     if (c.cache_max_bytes != 0) options.cache_max_bytes = read_max_bytes(c.cache_max_bytes);
     options.use_cache = !flag("options", "no_cache", c.no_cache);
+    options.cache_source = !flag("options", "no_cache_source", c.no_cache_source);
     options.nvrtc_path = text_or_empty(c.nvrtc_path);
     options.driver_path = text_or_empty(c.driver_path);
     options.compile_threads = count("options", "compile_threads", c.compile_threads);

@@ -20,7 +20,8 @@ Integer count_in(const Json& value) {
 
 }  // namespace
 
-cache::Entry to_entry(const KernelSource& source, const Cubin& cubin, const std::string& compile_log) {
+cache::Entry to_entry(const KernelSource& source, const Cubin& cubin, const std::string& compile_log,
+                      bool with_source) {
     const planner::KernelConfig& kernel = source.kernel;
     Json metadata;
     metadata["name"] = kernel.name();
@@ -34,7 +35,7 @@ cache::Entry to_entry(const KernelSource& source, const Cubin& cubin, const std:
     metadata["compile_ms"] = cubin.resources.compile_ms;
     metadata["log"] = compile_log;
     metadata["key_fields"] = Json::parse(source.fields_json);
-    metadata["source"] = source.unit.program.source;
+    if (with_source) metadata["source"] = source.unit.program.source;
     // A log could hold any bytes; an entry's metadata is UTF-8.
     return {metadata.dump(-1, ' ', false, Json::error_handler_t::replace), cubin.bytes};
 }

@@ -70,6 +70,7 @@ Cubins::Cubins(const Settings& settings, std::shared_ptr<const Log> log)
     : log_(std::move(log)),
       no_cache_because_(settings.no_cache_because),
       keep_source_dir_(settings.keep_source_dir),
+      with_source_(settings.cache_source),
       nvrtc_options_(settings.nvrtc),
       store_(logging_store(settings, log_)),
       flights_(store_, settings.compile_threads) {}
@@ -224,7 +225,7 @@ void Cubins::publish(const KernelSource& source, const Cubin& cubin, const std::
     if (store_.options().directory.empty()) return;
     try {
         const cache::Status status =
-            store_.publish(source.key, cubin.toolchain, to_entry(source, cubin, log));
+            store_.publish(source.key, cubin.toolchain, to_entry(source, cubin, log, with_source_));
         if (!status.ok())
             (*log_)(LogLevel::debug, "cache: {} was not stored: {}", source.kernel.name(),
                     status.to_string());

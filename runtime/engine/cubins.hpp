@@ -92,6 +92,7 @@ class Cubins {
     std::shared_ptr<const Log> log_;
     std::string no_cache_because_;
     std::string keep_source_dir_;
+    bool with_source_;  // in entries
     compiler::NvrtcOptions nvrtc_options_;
     cache::Store store_;
     mutable cache::SingleFlight flights_;

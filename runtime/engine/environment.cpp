@@ -42,6 +42,7 @@ cache::Trust settle_trust(CacheTrust trust) {
 void settle_cache(const RuntimeOptions& options, Settings& settings) {
     settings.cache_trust = settle_trust(options.cache_trust);
     settings.cache_max_bytes = options.cache_max_bytes;
+    settings.cache_source = options.cache_source;
     if (!options.use_cache) {
         settings.no_cache_because = "it is switched off";
         return;

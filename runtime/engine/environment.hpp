@@ -17,6 +17,7 @@ struct Settings {
     std::string no_cache_because;         // why there is none
     cache::Trust cache_trust = cache::Trust::owner;
     std::uint64_t cache_max_bytes = 0;         // 0: no limit
+    bool cache_source = true;                  // entries hold their kernels' sources
     cache::FileSystem* file_system = nullptr;  // not owned; null: the real one. Tests have others
     std::vector<std::string> tuning_files;
     compiler::NvrtcOptions nvrtc;

@@ -303,7 +303,7 @@ class Fuzzer : Breaker {
                 options.cache_max_bytes = any_of<std::int64_t>({-2, INT64_MIN}), breaks("cache_max_bytes");
                 break;
             case 11:
-                options.reserved_2 = number, breaks("reserved_2");
+                options.no_cache_source = 2, breaks("no_cache_source");
                 break;
             case 7:
                 options.driver_path = "\xff/none", options.nvrtc_path = "", breaks("paths", false);

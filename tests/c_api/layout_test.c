@@ -77,7 +77,7 @@ FIELD(attnsmith_runtime_options, compile_threads, 72);
 FIELD(attnsmith_runtime_options, reserved, 76);
 FIELD(attnsmith_runtime_options, cache_max_bytes, 80);
 FIELD(attnsmith_runtime_options, cache_trust, 88);
-FIELD(attnsmith_runtime_options, reserved_2, 92);
+FIELD(attnsmith_runtime_options, no_cache_source, 92);
 VALUE(ATTNSMITH_CACHE_TRUST_OWNER, 0);
 VALUE(ATTNSMITH_CACHE_TRUST_GROUP, 1);
 VALUE(ATTNSMITH_CACHE_TRUST_ALL, 2);

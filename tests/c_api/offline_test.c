@@ -422,8 +422,8 @@ static void test_runtime_options(void) {
     options_refused(options, "options.cache_trust");
     options = good, options.cache_max_bytes = -2;
     options_refused(options, "options.cache_max_bytes");
-    options = good, options.reserved_2 = 1;
-    options_refused(options, "options.reserved_2");
+    options = good, options.no_cache_source = 2;
+    options_refused(options, "options.no_cache_source");
     /* The struct of the first header, which ended before the limit. */
     options = good, options.size = offsetof(attnsmith_runtime_options, cache_max_bytes);
     options.cache_max_bytes = -2;

@@ -49,6 +49,24 @@ class Cache(CliTest):
         self.assertEqual((cleared["entries"], cleared["bytes"]), (total, stat["bytes"]))
         self.assertEqual(self.cache("ls", "--json").json()["entries"], [])
 
+    def test_sources_may_be_left_out(self):
+        for flags, holds in (((), True), (("--no-source",), False)):
+            name = "with" if holds else "without"
+            self.prewarm_small(name, *flags)
+            for entry in self.assert_ok(self.run_cli("cache", "ls", "--json", "--cache", name)).json()["entries"]:
+                content = (self.folder / entry["path"]).read_bytes()
+                self.assertEqual(b'extern \\"C\\" __global__' in content, holds, entry["name"])
+        self.assertEqual(self.assert_ok(self.run_cli("cache", "verify", "--json", "--cache", "without")).json()["bad"], [])
+        self.assertEqual(self.prewarm_small("without")["summary"]["compiled"], 0)
+
+    def test_a_cache_may_move(self):
+        """Another path, another home, and no NVRTC: all are hits."""
+        total = self.prewarm_small("kernels")["summary"]["total"]
+        (self.folder / "kernels").rename(self.folder / "elsewhere")
+        (self.folder / "home").mkdir()
+        again = self.prewarm_small("elsewhere", env={"HOME": str(self.folder / "home"), "ATTNSMITH_NVRTC_PATH": "/no/nvrtc"})
+        self.assertEqual((again["summary"]["hits"], again["summary"]["total"]), (total, total))
+
     def test_explain(self):
         self.prewarm_small("kernels")
         listed = self.cache("ls", "--json").json()["entries"]

@@ -236,6 +236,7 @@ RuntimeOptions runtime_options(const Command& command) {
         options.cache_max_bytes = static_cast<std::uint64_t>(
             command.integer("cache-max-bytes", 0, std::numeric_limits<std::int64_t>::max(), 0));
     }
+    options.cache_source = !(command.knows("no-source") && command.has("no-source"));
     if (const auto trust = command.text("cache-trust")) options.cache_trust = read_trust(*trust);
     return options;
 }

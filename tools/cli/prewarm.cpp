@@ -155,6 +155,7 @@ void add_prewarm(Command& parent) {
         parent.add_command("prewarm", "Compile a model's kernels into the cache; needs no GPU", kDetails);
     command.add_switch("json", "print JSON");
     command.add_value("jobs", "N", "kernels to compile at a time (default: the number of cores)");
+    command.add_switch("no-source", "leave the kernels' sources out of the entries");
     add_cache_flag(command);
     add_tuning_flag(command);
     add_request_flags(command);

@@ -182,7 +182,7 @@ typedef struct attnsmith_runtime_options {
     int32_t reserved;        /* 0 */
     int64_t cache_max_bytes; /* of the writable directory; 0: 2 GiB; -1: no limit */
     int32_t cache_trust;     /* ATTNSMITH_CACHE_TRUST_... */
-    int32_t reserved_2;      /* 0 */
+    int32_t no_cache_source; /* 1: entries do not hold their kernels' sources */
 } attnsmith_runtime_options;
 
 /* `options` may be NULL. */

@@ -49,8 +49,7 @@ enum class CacheTrust : std::uint8_t {
 
 struct RuntimeOptions {
     // Cache directories, the writable one first. Empty: ATTNSMITH_CACHE_DIR, else $XDG_CACHE_HOME/attnsmith,
-    // else
-    // ~/.cache/attnsmith, else memory only.
+    // else ~/.cache/attnsmith, else memory only.
     std::vector<std::string> cache_dirs{};
     bool use_cache = true;  // false: neither reads nor writes a directory
     // A directory that is not trusted is passed over, with one warning that says why.
@@ -58,6 +57,7 @@ struct RuntimeOptions {
     // The most that the writable directory may take on its disk; the kernels that were not used for longest
     // go first. 0: no limit.
     std::uint64_t cache_max_bytes = std::uint64_t{2} << 30;
+    bool cache_source = true;  // entries hold their kernels' sources, for people
     // Tuning tables (schema attnsmith.tuning/1), whose tiles win over the library's own; those in front win.
     // Empty: ATTNSMITH_TUNING.
     std::vector<std::string> tuning_files{};

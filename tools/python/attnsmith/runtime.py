@@ -61,6 +61,7 @@ class Runtime:
         in too), "all". Others are passed over, with a warning.
     cache_max_bytes: the most that the writable folder may take on its disk; the kernels that were not used for longest
         go first. 0: no limit.
+    cache_source: entries hold their kernels' sources, for people.
     Tuning tables are those of ATTNSMITH_TUNING, as it is when this is made.
 
     Raises LibraryMissing when libattnsmith is not found, InvalidRequest.
@@ -70,7 +71,7 @@ class Runtime:
                  nvrtc_path: Optional[Path] = None, driver_path: Optional[Path] = None,
                  keep_source_dir: Optional[Path] = None, compile_threads: int = 0, log_level: Optional[str] = None,
                  log: Optional[Log] = None, cache_trust: str = "owner",
-                 cache_max_bytes: int = 2 << 30) -> None:
+                 cache_max_bytes: int = 2 << 30, cache_source: bool = True) -> None:
         self._pointer: Optional[int] = None
         self._library = library()
         if isinstance(cache_dirs, (str, os.PathLike)):
@@ -92,7 +93,7 @@ class Runtime:
             keep_source_dir=_requests.text("keep_source_dir", keep_source_dir), log=self._log,
             log_level=0 if log_level is None else _abi.LOG_LEVELS.index(log_level), no_cache=int(not use_cache),
             compile_threads=compile_threads, cache_trust=_abi.CACHE_TRUSTS.index(cache_trust),
-            cache_max_bytes=cache_max_bytes or -1)
+            cache_max_bytes=cache_max_bytes or -1, no_cache_source=int(not cache_source))
         out = c_void_p()
         self._library.call(self._library.functions.attnsmith_runtime_create, byref(options), byref(out))
         self._pointer = out.value
