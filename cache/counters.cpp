@@ -7,6 +7,7 @@
 #include <memory>
 #include <utility>
 
+#include "cache/byte_order.hpp"
 #include "cache/digest.hpp"
 #include "cache/layout.hpp"
 
@@ -18,33 +19,13 @@ constexpr std::uint64_t kFormat = 1;
 constexpr std::size_t kFormatAt = 8;
 constexpr std::size_t kSinceAt = 16;
 constexpr std::size_t kCountsAt = 24;
-constexpr std::size_t kDigestBytes = 16;
-constexpr std::size_t kDigestAt = kCounterRecordBytes - kDigestBytes;
+constexpr std::size_t kDigestAt = kCounterRecordBytes - Digest::kBytes;
 static_assert(kCountsAt + 8 * kEvents <= kDigestAt);
 
 constexpr unsigned kSlots = 16;
 constexpr unsigned kMostSlotsTried = 4;
 constexpr std::uint64_t kMostPendingEvents = 256;
 constexpr auto kLongestPending = std::chrono::nanoseconds(std::chrono::seconds(1)).count();
-constexpr std::uint32_t kFileBits = 0666;
-
-void put(CounterRecord& record, std::size_t at, std::uint64_t value) {
-    for (std::size_t i = 0; i < 8; ++i) record[at + i] = static_cast<std::byte>(value >> (8 * i));
-}
-
-std::uint64_t get(std::span<const std::byte> bytes, std::size_t at) {
-    std::uint64_t value = 0;
-    for (std::size_t i = 0; i < 8; ++i) value |= std::to_integer<std::uint64_t>(bytes[at + i]) << (8 * i);
-    return value;
-}
-
-void put_digest(CounterRecord& record) {
-    const Digest digest = digest_of(std::span<const std::byte>(record).first(kDigestAt));
-    for (std::size_t i = 0; i < 8; ++i) {  // the most significant byte first, as in entries
-        record[kDigestAt + i] = static_cast<std::byte>(digest.high() >> (56 - 8 * i));
-        record[kDigestAt + 8 + i] = static_cast<std::byte>(digest.low() >> (56 - 8 * i));
-    }
-}
 
 std::int64_t seconds_since_1970() {
     const auto since = std::chrono::system_clock::now().time_since_epoch();
@@ -63,18 +44,20 @@ std::optional<CounterTotals> read_record(File& file) {
 CounterRecord encode_counters(const CounterTotals& totals) {
     CounterRecord record{};
     for (std::size_t i = 0; i < kMagic.size(); ++i) record[i] = static_cast<std::byte>(kMagic[i]);
-    put(record, kFormatAt, kFormat);
-    put(record, kSinceAt, static_cast<std::uint64_t>(totals.since));
-    for (std::size_t i = 0; i < kEvents; ++i) put(record, kCountsAt + 8 * i, totals.counts[i]);
-    put_digest(record);
+    put_little_endian(record.data() + kFormatAt, kFormat);
+    put_little_endian(record.data() + kSinceAt, static_cast<std::uint64_t>(totals.since));
+    for (std::size_t i = 0; i < kEvents; ++i)
+        put_little_endian(record.data() + kCountsAt + 8 * i, totals.counts[i]);
+    put_digest(record.data() + kDigestAt, digest_of(std::span<const std::byte>(record).first(kDigestAt)));
     return record;
 }
 
 std::optional<CounterTotals> decode_counters(std::span<const std::byte> bytes) {
     if (bytes.size() != kCounterRecordBytes) return std::nullopt;
     CounterTotals totals;
-    totals.since = static_cast<std::int64_t>(get(bytes, kSinceAt));
-    for (std::size_t i = 0; i < kEvents; ++i) totals.counts[i] = get(bytes, kCountsAt + 8 * i);
+    totals.since = static_cast<std::int64_t>(get_little_endian<std::uint64_t>(bytes.data() + kSinceAt));
+    for (std::size_t i = 0; i < kEvents; ++i)
+        totals.counts[i] = get_little_endian<std::uint64_t>(bytes.data() + kCountsAt + 8 * i);
     // One encoding of each: this checks magic, format, zeros and checksum in one.
     const CounterRecord again = encode_counters(totals);
     if (!std::equal(bytes.begin(), bytes.end(), again.begin())) return std::nullopt;

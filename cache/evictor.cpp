@@ -15,7 +15,6 @@
 namespace attnsmith::cache {
 namespace {
 
-constexpr std::uint32_t kFileBits = 0666;
 constexpr std::uint64_t kShards = 256;
 // Enough to look into what went wrong.
 constexpr std::uint64_t kMostQuarantinedBytes = std::uint64_t{16} << 20;

@@ -310,14 +310,12 @@ class PosixFileSystem final : public FileSystem {
 
 constinit NeverDestroyed<PosixFileSystem> the_posix_file_system;
 
-}  // namespace
-
-FileSystem& posix_file_system() { return the_posix_file_system.get(); }
-
-Result<std::size_t> read_fully(File& file, std::span<std::byte> buffer) {
+// Until the buffer is full or there is no more to read.
+template <class ReadSome>
+Result<std::size_t> fill(std::span<std::byte> buffer, const ReadSome& read_some) {
     std::size_t done = 0;
     while (done < buffer.size()) {
-        const Result<std::size_t> count = file.read_some(buffer.subspan(done));
+        const Result<std::size_t> count = read_some(done);
         if (!count) return count;
         if (*count == 0) break;
         done += *count;
@@ -325,15 +323,17 @@ Result<std::size_t> read_fully(File& file, std::span<std::byte> buffer) {
     return done;
 }
 
+}  // namespace
+
+FileSystem& posix_file_system() { return the_posix_file_system.get(); }
+
+Result<std::size_t> read_fully(File& file, std::span<std::byte> buffer) {
+    return fill(buffer, [&](std::size_t done) { return file.read_some(buffer.subspan(done)); });
+}
+
 Result<std::size_t> read_fully_at(File& file, std::uint64_t offset, std::span<std::byte> buffer) {
-    std::size_t done = 0;
-    while (done < buffer.size()) {
-        const Result<std::size_t> count = file.read_some_at(offset + done, buffer.subspan(done));
-        if (!count) return count;
-        if (*count == 0) break;
-        done += *count;
-    }
-    return done;
+    return fill(buffer,
+                [&](std::size_t done) { return file.read_some_at(offset + done, buffer.subspan(done)); });
 }
 
 Status write_fully(File& file, std::span<const std::byte> bytes) {

@@ -46,6 +46,9 @@ struct FileInfo {
     bool same_file(const FileInfo& other) const { return device == other.device && inode == other.inode; }
 };
 
+// Of a directory's permission bits, what a file in it takes.
+inline constexpr std::uint32_t kFileBits = 0666;
+
 struct NamedFile {
     std::string name;
     FileInfo info;

@@ -101,13 +101,14 @@ Statistics Store::stat() const {
     statistics.bytes = own.bytes;
     statistics.allocated_bytes = own.allocated_bytes;
     statistics.max_bytes = options_.max_bytes;
-    if (judge(kWritableLayer).ok()) counters_.flush(directory_mode());
+    const Status trusted = judge(kWritableLayer);
+    if (trusted.ok()) counters_.flush(directory_mode());
     statistics.counters = read_counters(files_, root);
     statistics.quarantined =
         count_named(files_, root, layout::kQuarantineDirectory, layout::is_quarantine_name);
     statistics.staging = count_named(files_, root, layout::kStagingDirectory, layout::is_staging_name);
 
-    Status writable = root.empty() ? no_cache_directory() : judge(kWritableLayer);
+    Status writable = root.empty() ? no_cache_directory() : trusted;
     statistics.not_trusted_because = why_not_trusted(files_, root, options_.trust);
     if (writable.ok()) writable = files_.check_writable({root, {}});
     statistics.writable = writable.ok();

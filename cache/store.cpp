@@ -34,7 +34,6 @@ namespace {
 
 constexpr std::uint32_t kPrivateDirectory = 0700;
 constexpr std::uint32_t kDirectoryBits = 0777;
-constexpr std::uint32_t kFileBits = 0666;
 constexpr std::size_t kLayersToldApart = 16;
 
 std::string without_trailing_slashes(std::string path) {

@@ -48,32 +48,43 @@ std::map<std::string, std::string> by_label(const std::vector<KeyField>& fields)
     return values;
 }
 
-// Constants say what a source's digest only counts, so they come first.
-std::vector<FieldDifference> differences(const std::vector<KeyField>& here,
-                                         const std::vector<KeyField>& there) {
-    const auto own = by_label(here), others = by_label(there);
+// An entry, with its fields read once for all the kernels that are compared with it.
+struct Stored {
+    const KernelEntry* kernel;
+    std::map<std::string, std::string> fields;  // empty where the metadata is another's
+};
+
+std::vector<Stored> read_fields(std::span<const KernelEntry> kernels) {
+    std::vector<Stored> stored;
+    for (const KernelEntry& kernel : kernels) stored.push_back({&kernel, by_label(fields_of(kernel))});
+    return stored;
+}
+
+std::vector<FieldDifference> differences(const std::map<std::string, std::string>& here,
+                                         const std::map<std::string, std::string>& there) {
     std::vector<FieldDifference> found;
-    for (const auto& [label, value] : own) {
-        const auto other = others.find(label);
-        if (other == others.end())
+    for (const auto& [label, value] : here) {
+        const auto other = there.find(label);
+        if (other == there.end())
             found.push_back({label, value, {}});
         else if (other->second != value)
             found.push_back({label, value, other->second});
     }
-    for (const auto& [label, value] : others) {
-        if (!own.contains(label)) found.push_back({label, {}, value});
+    for (const auto& [label, value] : there) {
+        if (!here.contains(label)) found.push_back({label, {}, value});
     }
     return found;
 }
 
-std::optional<NearestEntry> nearest_entry(const Explanation& of, std::span<const KernelEntry> stored) {
+std::optional<NearestEntry> nearest_entry(const std::vector<KeyField>& fields,
+                                          std::span<const Stored> stored) {
+    const auto here = by_label(fields);
     std::optional<NearestEntry> nearest;
-    for (const KernelEntry& kernel : stored) {
-        const std::vector<KeyField> fields = fields_of(kernel);
-        if (fields.empty()) continue;
-        std::vector<FieldDifference> found = differences(of.fields, fields);
+    for (const Stored& other : stored) {
+        if (other.fields.empty()) continue;
+        std::vector<FieldDifference> found = differences(here, other.fields);
         if (!nearest || found.size() < nearest->differences.size())
-            nearest = NearestEntry{kernel, std::move(found)};
+            nearest = NearestEntry{*other.kernel, std::move(found)};
     }
     return nearest;
 }
@@ -102,15 +113,19 @@ Json to_json(const Explanation& one) {
 
 }  // namespace
 
-Explanation explain(const KernelSource& source, std::span<const KernelEntry> stored) {
-    Explanation one;
-    one.name = source.kernel.name();
-    one.sm = source.kernel.sm;
-    one.key = source.key;
-    one.fields = parse_fields(nlohmann::json::parse(source.fields_json));
-    one.entries = entries_of(source.key, stored);
-    if (one.entries.empty()) one.nearest = nearest_entry(one, stored);
-    return one;
+std::vector<Explanation> explain(std::span<const KernelSource> sources, std::span<const KernelEntry> stored) {
+    const std::vector<Stored> others = read_fields(stored);
+    std::vector<Explanation> explanations;
+    for (const KernelSource& source : sources) {
+        Explanation& one = explanations.emplace_back();
+        one.name = source.kernel.name();
+        one.sm = source.kernel.sm;
+        one.key = source.key;
+        one.fields = parse_fields(nlohmann::json::parse(source.fields_json));
+        one.entries = entries_of(source.key, stored);
+        if (one.entries.empty()) one.nearest = nearest_entry(one.fields, others);
+    }
+    return explanations;
 }
 
 std::optional<Explanation> explain(const cache::Digest& key, std::span<const KernelEntry> stored) {
@@ -124,26 +139,30 @@ std::optional<Explanation> explain(const cache::Digest& key, std::span<const Ker
     return one;
 }
 
-std::vector<Explanation> explain(Runtime::Impl& runtime, const nlohmann::json& options) {
+std::vector<Explanation> explain(const Runtime::Impl& runtime, std::span<const AttentionSpec> specs,
+                                 std::span<const int> sms, std::vector<PrewarmRefusal>& refused) {
+    std::vector<KernelSource> sources;
+    for (const planner::KernelConfig& kernel : needed_kernels(specs, sms, runtime.tuning, refused))
+        sources.push_back(runtime.cubins.source_of(kernel));
+    return explain(sources, list_kernels(runtime.cubins.store()));
+}
+
+std::vector<Explanation> explain(const Runtime::Impl& runtime, const nlohmann::json& options) {
     const auto key = options.find("key"), request = options.find("request");
     if ((key == options.end()) == (request == options.end()))
         throw InvalidRequest("key", key == options.end() ? "nothing" : "a key and a request",
                              "a key or a request, one of the two");
-    const std::vector<KernelEntry> stored = list_kernels(runtime.cubins.store());
     if (key != options.end()) {
         const auto digest = key->is_string() ? cache::Digest::parse(key->get<std::string>()) : std::nullopt;
         if (!digest) throw InvalidRequest("key", problem::describe(*key), kKeyText);
-        auto one = explain(*digest, stored);
+        auto one = explain(*digest, list_kernels(runtime.cubins.store()));
         if (!one) throw CacheError(fmt::format("no entry has the key {}", digest->hex()));
         return {*std::move(one)};
     }
     const AttentionRequest asked = parse_request(request->dump());
     if (asked.sm.empty()) throw InvalidRequest("request.sm", "nothing", "compute capabilities");
     std::vector<PrewarmRefusal> refused;
-    std::vector<Explanation> explanations;
-    for (const planner::KernelConfig& kernel :
-         needed_kernels({&asked.spec, 1}, asked.sm, runtime.tuning, refused))
-        explanations.push_back(explain(runtime.cubins.source_of(kernel), stored));
+    std::vector<Explanation> explanations = explain(runtime, {&asked.spec, 1}, asked.sm, refused);
     if (!refused.empty()) throw Unsupported(refused.front().reason, {});
     return explanations;
 }

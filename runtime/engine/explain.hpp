@@ -42,14 +42,18 @@ struct Explanation {
     std::optional<NearestEntry> nearest;  // of a miss, the entry that shares the most fields
 };
 
-// `stored` is what list_kernels() gives.
-Explanation explain(const KernelSource& source, std::span<const KernelEntry> stored);
+// One of each source; `stored` is what list_kernels() gives.
+std::vector<Explanation> explain(std::span<const KernelSource> sources, std::span<const KernelEntry> stored);
 // Nothing where no entry has the key: a digest alone does not say what it is of.
 std::optional<Explanation> explain(const cache::Digest& key, std::span<const KernelEntry> stored);
 
+// Of every kernel that planning could choose. What no kernel serves goes to `refused`. Throws
+// InvalidRequest.
+std::vector<Explanation> explain(const Runtime::Impl& runtime, std::span<const AttentionSpec> specs,
+                                 std::span<const int> sms, std::vector<PrewarmRefusal>& refused);
 // Of {"key"} or {"request"}. Throws InvalidRequest naming the field, CacheError where no entry has the key,
 // Unsupported where no kernel serves the request.
-std::vector<Explanation> explain(Runtime::Impl& runtime, const nlohmann::json& options);
+std::vector<Explanation> explain(const Runtime::Impl& runtime, const nlohmann::json& options);
 
 // Schema attnsmith.cache-explain/1.
 nlohmann::ordered_json explain_json(const cache::Store& store, std::span<const Explanation> explanations);

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <spawn.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -10,7 +9,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -18,6 +16,7 @@
 #include <string>
 
 #include "attnsmith/error.hpp"
+#include "bench/temporary_directory.hpp"
 #include "cache/layout.hpp"
 #include "cache/store.hpp"
 
@@ -33,27 +32,6 @@ constexpr std::size_t kHits = 2001;
 constexpr std::size_t kPublishes = 101;
 constexpr std::size_t kCounts = 100'000;
 constexpr cache::Version kVersion{13, 0, 88};
-
-class TemporaryDirectory {
-  public:
-    TemporaryDirectory() {
-        std::string name = (fs::temp_directory_path() / "attnsmith-bench-XXXXXX").string();
-        if (::mkdtemp(name.data()) == nullptr) {
-            throw Error("cannot make a temporary directory: " + std::string(std::strerror(errno)));
-        }
-        path_ = name;
-    }
-    TemporaryDirectory(const TemporaryDirectory&) = delete;
-    TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
-    ~TemporaryDirectory() {
-        std::error_code ignored;
-        fs::remove_all(path_, ignored);
-    }
-    const std::string& path() const { return path_; }
-
-  private:
-    std::string path_;
-};
 
 cache::Digest key_of(std::uint64_t i) { return cache::digest_of(std::as_bytes(std::span(&i, 1))); }
 

@@ -1,13 +1,10 @@
 #include "bench/jit.hpp"
 
-#include <stdlib.h>
-
 #include <chrono>
-#include <cstring>
-#include <filesystem>
 #include <set>
 
 #include "bench/child.hpp"
+#include "bench/temporary_directory.hpp"
 #include "compiler/nvrtc.hpp"
 #include "compiler/specialise.hpp"
 #include "driver/api.hpp"
@@ -23,27 +20,6 @@ using Clock = std::chrono::steady_clock;
 using Milliseconds = std::chrono::duration<double, std::milli>;
 
 constexpr int kDefaultSm = 90;
-
-class TemporaryDirectory {
-  public:
-    TemporaryDirectory() {
-        std::string name = (std::filesystem::temp_directory_path() / "attnsmith-bench-XXXXXX").string();
-        if (::mkdtemp(name.data()) == nullptr) {
-            throw Error("cannot make a temporary directory " + name + ": " + std::strerror(errno));
-        }
-        path_ = name;
-    }
-    ~TemporaryDirectory() {
-        std::error_code ignored;
-        std::filesystem::remove_all(path_, ignored);
-    }
-    TemporaryDirectory(const TemporaryDirectory&) = delete;
-    TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
-    const std::string& path() const { return path_; }
-
-  private:
-    std::string path_;
-};
 
 struct Present {
     int sm = 0;           // what the first GPU is planned as

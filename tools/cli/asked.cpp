@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "cli/files.hpp"
+#include "engine/cache_report.hpp"
 #include "problem/model_options.hpp"
 #include "problem/request_fields.hpp"
 #include "problem/vocabulary.hpp"
@@ -239,6 +240,13 @@ RuntimeOptions runtime_options(const Command& command) {
     options.cache_source = !(command.knows("no-source") && command.has("no-source"));
     if (const auto trust = command.text("cache-trust")) options.cache_trust = read_trust(*trust);
     return options;
+}
+
+Runtime open_cache_runtime(const Command& command) {
+    const RuntimeOptions options = runtime_options(command);
+    engine::require_directories(engine::settle(options),
+                                command.has("cache") ? "cache" : "ATTNSMITH_CACHE_DIR");
+    return Runtime(options);
 }
 
 }  // namespace attnsmith::cli

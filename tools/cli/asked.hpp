@@ -45,5 +45,8 @@ void add_cache_flag(Command& command);
 void add_tuning_flag(Command& command);
 // Options of a Runtime with what those and --tuning say, where a command has them.
 RuntimeOptions runtime_options(const Command& command);
+// A Runtime for a command on the cache. Throws CacheError where there is no directory, InvalidRequest where
+// one of them is something else.
+Runtime open_cache_runtime(const Command& command);
 
 }  // namespace attnsmith::cli

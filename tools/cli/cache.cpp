@@ -185,13 +185,6 @@ engine::ExportOptions export_options(const Command& command) {
     return options;
 }
 
-Runtime open_runtime(const Command& command) {
-    const RuntimeOptions options = runtime_options(command);
-    engine::require_directories(engine::settle(options),
-                                command.has("cache") ? "cache" : "ATTNSMITH_CACHE_DIR");
-    return Runtime(options);
-}
-
 // Says what the bundle lacks.
 int conclude_export(const engine::Exported& exported) {
     std::vector<std::string> troubles;
@@ -212,7 +205,7 @@ int conclude_export(const engine::Exported& exported) {
 
 int run_export(const Command& command) {
     const engine::ExportOptions options = export_options(command);
-    const Runtime runtime = open_runtime(command);
+    const Runtime runtime = open_cache_runtime(command);
     const engine::Exported exported = engine::export_bundle(runtime.impl(), options);
     if (command.has("json")) {
         print_json(engine::export_json(exported));
@@ -225,7 +218,7 @@ int run_export(const Command& command) {
 
 int run_import(const Command& command) {
     const std::string file = require_file(command.argument(), "import");
-    const Runtime runtime = open_runtime(command);
+    const Runtime runtime = open_cache_runtime(command);
     const cache::Store& store = runtime.impl().cubins.store();
     const cache::ImportReport report = engine::import_bundle(store, file);
     if (command.has("json")) {

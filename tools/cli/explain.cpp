@@ -7,7 +7,6 @@
 #include "cli/output.hpp"
 #include "cli/refused.hpp"
 #include "engine/explain.hpp"
-#include "engine/needed_kernels.hpp"
 #include "engine/runtime_impl.hpp"
 #include "problem/vocabulary.hpp"
 
@@ -77,22 +76,18 @@ int explain_key(const Command& command, const cache::Store& store) {
     return kSuccess;
 }
 
-int explain_request(const Command& command, Runtime& runtime, const cache::Store& store) {
+int explain_request(const Command& command, const Runtime& runtime) {
     const Asked asked = read_asked(command);
     std::vector<AttentionSpec> specs;
     for (const ModelAttention& attention : asked.attentions) specs.push_back(attention.request.spec);
     std::vector<PrewarmRefusal> not_served;
-    const auto kernels =
-        engine::needed_kernels(specs, sms_or_present(asked.sms), runtime.impl().tuning, not_served);
-    const std::vector<KernelEntry> stored = engine::list_kernels(store);
-    std::vector<Explanation> explanations;
-    for (const planner::KernelConfig& kernel : kernels)
-        explanations.push_back(engine::explain(runtime.impl().cubins.source_of(kernel), stored));
+    const std::vector<Explanation> explanations =
+        engine::explain(runtime.impl(), specs, sms_or_present(asked.sms), not_served);
     std::vector<Refused> refused = refused_parts(asked.unsupported);
     for (const PrewarmRefusal& one : not_served)
         refused.push_back({name_of(asked.attentions[one.spec]), one.reason, one.sm});
     if (command.has("json")) {
-        nlohmann::ordered_json json = engine::explain_json(store, explanations);
+        nlohmann::ordered_json json = engine::explain_json(runtime.impl().cubins.store(), explanations);
         json["unsupported"] = to_json(refused);
         print_json(json);
     } else {
@@ -107,12 +102,9 @@ int explain_request(const Command& command, Runtime& runtime, const cache::Store
 int run_explain(const Command& command) {
     if (command.has_argument() == has_request(command))
         throw BadUsage("explain takes a KEY or a request, one of the two");
-    RuntimeOptions options = runtime_options(command);
-    const engine::Settings settings = engine::settle(options);
-    engine::require_directories(settings, command.has("cache") ? "cache" : "ATTNSMITH_CACHE_DIR");
-    Runtime runtime(options);
-    const cache::Store& store = runtime.impl().cubins.store();
-    return command.has_argument() ? explain_key(command, store) : explain_request(command, runtime, store);
+    const Runtime runtime = open_cache_runtime(command);
+    return command.has_argument() ? explain_key(command, runtime.impl().cubins.store())
+                                  : explain_request(command, runtime);
 }
 
 }  // namespace

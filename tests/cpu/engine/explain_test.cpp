@@ -46,13 +46,19 @@ std::vector<std::string> labels(const std::vector<engine::FieldDifference>& diff
     return all;
 }
 
+engine::Explanation explain(const engine::KernelSource& source, const std::vector<KernelEntry>& stored) {
+    const auto explanations = engine::explain(std::span(&source, 1), stored);
+    REQUIRE(explanations.size() == 1);
+    return explanations.front();
+}
+
 }  // namespace
 
 TEST_CASE("a hit is explained by its entries and fields", "[engine][explain]") {
     const auto cubins = cubins_without_cache();
     const auto source = cubins.source_of(merge_of(128));
     const std::vector<KernelEntry> stored = {entry_of(cubins.source_of(merge_of(64))), entry_of(source)};
-    const Explanation one = engine::explain(source, stored);
+    const Explanation one = explain(source, stored);
     CHECK(one.key == source.key);
     REQUIRE(one.entries.size() == 1);
     CHECK(one.entries[0].entry.path == stored[1].entry.path);
@@ -75,8 +81,7 @@ TEST_CASE("a miss is explained by what the nearest entry has otherwise", "[engin
     const auto source = cubins.source_of(merge_of(128));
     const auto other_dim = cubins.source_of(merge_of(64));
     const auto other_both = cubins.source_of(merge_of(64, DType::f16));
-    const Explanation one =
-        engine::explain(source, std::vector<KernelEntry>{entry_of(other_both), entry_of(other_dim)});
+    const Explanation one = explain(source, {entry_of(other_both), entry_of(other_dim)});
     CHECK(one.entries.empty());
     REQUIRE(one.nearest);
     CHECK(one.nearest->kernel.entry.key == other_dim.key);
@@ -89,7 +94,7 @@ TEST_CASE("a miss is explained by what the nearest entry has otherwise", "[engin
     CHECK(dim->here == "128");
     CHECK(dim->there == "64");
 
-    CHECK(!engine::explain(source, {}).nearest);
+    CHECK(!explain(source, {}).nearest);
 }
 
 TEST_CASE("a header, an option or a field that differs is named", "[engine][explain]") {
@@ -103,7 +108,7 @@ TEST_CASE("a header, an option or a field that differs is named", "[engine][expl
     fields.push_back({{"label", "of another time"}, {"value", "7"}});
     KernelEntry other = entry_of(source, fields);
     other.entry.key = cache::Digest(1, 2);
-    const Explanation one = engine::explain(source, std::vector<KernelEntry>{other});
+    const Explanation one = explain(source, {other});
     REQUIRE(one.nearest);
     auto different = labels(one.nearest->differences);
     std::ranges::sort(different);
@@ -125,7 +130,7 @@ TEST_CASE("entries whose metadata is no kernel's are nobody's nearest", "[engine
         stored.back().entry.key = cache::Digest(1, stored.size());
         stored.back().entry.metadata = metadata;
     }
-    CHECK(!engine::explain(source, stored).nearest);
+    CHECK(!explain(source, stored).nearest);
     const auto one = engine::explain(stored[0].entry.key, stored);
     REQUIRE(one);
     CHECK(one->fields.empty());
