@@ -20,8 +20,11 @@ std::shared_ptr<const LoadedKernel> LoadedKernels::get(const std::shared_ptr<con
     // loads.
     std::shared_ptr<const LoadedKernel> mine;
     const auto take = [&](const Cubin& cubin) -> std::optional<std::string> {
+        const cache::Digest bytes = cache::digest_of(cubin.bytes);
         const std::lock_guard lock(slot->mutex);
         if (!slot->loaded) {
+            if (const auto known = slot->refused.find(bytes); known != slot->refused.end())
+                return known->second;
             try {
                 const auto library = driver::Library::load(api, cubin.bytes);
                 auto loaded = std::make_shared<LoadedKernel>();
@@ -31,7 +34,7 @@ std::shared_ptr<const LoadedKernel> LoadedKernels::get(const std::shared_ptr<con
                     library, cubin.entry, ordinal, static_cast<std::size_t>(kernel.shared_bytes));
                 slot->loaded = std::move(loaded);
             } catch (const driver::LoadRefused& refused) {
-                return refused.what();
+                return slot->refused[bytes] = refused.what();
             }
         }
         mine = slot->loaded;

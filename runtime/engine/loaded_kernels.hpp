@@ -33,6 +33,9 @@ class LoadedKernels {
     struct Slot {
         std::mutex mutex;
         std::shared_ptr<const LoadedKernel> loaded;
+        // By its bytes, for each toolchain has another cubin and a broken one may be replaced: why the driver
+        // does not take it. It is offered again at each look, and would be loaded in vain each time.
+        std::map<cache::Digest, std::string> refused;
     };
     struct Table {
         std::mutex mutex;

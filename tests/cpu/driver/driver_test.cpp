@@ -42,7 +42,6 @@ struct Fake {
         REQUIRE(handle != nullptr);
         state = reinterpret_cast<fake_cuda_state* (*)()>(dlsym(handle, "fake_cuda_get_state"))();
         *state = {};
-        state->refuse_code = CUDA_ERROR_NO_BINARY_FOR_GPU;
         api = Api::open(ATTNSMITH_FAKE_CUDA);
     }
     ~Fake() {

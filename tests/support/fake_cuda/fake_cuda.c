@@ -40,7 +40,7 @@ struct CUgraphExec_st {
     int unused;
 };
 
-static struct fake_cuda_state state = {.refuse_code = CUDA_ERROR_NO_BINARY_FOR_GPU};
+static struct fake_cuda_state state;
 static int sm = 90, devices = 1, refuse = 0, ready = 0;
 static struct CUctx_st primaries[MAX_DEVICES];
 static _Thread_local CUcontext stack[MAX_DEPTH];
@@ -238,7 +238,7 @@ EXPORT CUresult cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_op
     if (refuse != 0) return CUDA_ERROR_NO_BINARY_FOR_GPU;
     if (state.refuse_next_loads > 0) {
         --state.refuse_next_loads;
-        return (CUresult)state.refuse_code;
+        return state.refuse_code != 0 ? (CUresult)state.refuse_code : CUDA_ERROR_NO_BINARY_FOR_GPU;
     }
     if (!runs_here(code)) return CUDA_ERROR_NO_BINARY_FOR_GPU;
     *library = malloc(sizeof **library);

@@ -45,7 +45,7 @@ struct fake_cuda_state {
     /* What shall happen. */
     size_t param_bytes;    /* of the kernel's parameter; a real driver reads this off the cubin */
     int refuse_next_loads; /* so many loads fail with refuse_code */
-    int refuse_code;       /* 209, CUDA_ERROR_NO_BINARY_FOR_GPU */
+    int refuse_code;       /* 0: CUDA_ERROR_NO_BINARY_FOR_GPU */
     int fail_launch;       /* 0, or the CUresult of every launch */
     int fail_alloc;        /* 0, or the CUresult of every allocation */
     unsigned global_u32;   /* the value of every __device__ variable */

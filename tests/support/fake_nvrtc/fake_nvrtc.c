@@ -1,6 +1,7 @@
 /* A stand-in for libnvrtc.so: Nvrtc::open() takes it by its path. What it "compiles" is a small ELF file with
  * the entry and the shared bytes that the source names, and nothing to run; the same program gives the same
- * bytes, another program others. The shared bytes must be a number in the source, as the merge kernels' are.
+ * bytes, another program or build others. The shared bytes must be a number in the source, as the merge
+ * kernels' are.
  *
  * Environment, read at each compile:
  *   FAKE_NVRTC_LOG      a file that gets a line for each compile, those of other processes among them
@@ -58,6 +59,11 @@ static uint64_t hash(uint64_t state, const char* text) { /* FNV-1a */
 static void sleep_ms(int milliseconds) {
     const struct timespec time = {milliseconds / 1000, milliseconds % 1000 * 1000000L};
     nanosleep(&time, NULL);
+}
+
+static const char* build_number(void) {
+    const char* build = getenv("FAKE_NVRTC_BUILD");
+    return build == NULL ? "88" : build;
 }
 
 static void count(uint64_t program) {
@@ -199,8 +205,7 @@ EXPORT nvrtcResult nvrtcDestroyProgram(nvrtcProgram* program) {
 EXPORT nvrtcResult nvrtcCompileProgram(nvrtcProgram program, int count_of_options,
                                        const char* const* options) {
     if (strstr(program->source, "attnsmith_build") != NULL) {
-        const char* build = getenv("FAKE_NVRTC_BUILD");
-        snprintf(program->ptx, sizeof program->ptx, "attnsmith_build = %s;\n", build == NULL ? "88" : build);
+        snprintf(program->ptx, sizeof program->ptx, "attnsmith_build = %s;\n", build_number());
         return NVRTC_SUCCESS;
     }
     uint64_t id = hash(program->headers, program->source);
@@ -215,7 +220,7 @@ EXPORT nvrtcResult nvrtcCompileProgram(nvrtcProgram program, int count_of_option
     if (from_environment("FAKE_NVRTC_FAIL", 0)) return fail(program, "told to fail");
     if (strstr(program->source, "#error") != NULL) return fail(program, "#error");
     if (!find_entry(program->source, entry)) return fail(program, "no kernel of attnsmith's");
-    build(&program->image, entry, find_shared_bytes(program->source), sm, id);
+    build(&program->image, entry, find_shared_bytes(program->source), sm, hash(id, build_number()));
     snprintf(program->log, sizeof program->log,
              "ptxas info    : Compiling entry function '%s' for 'sm_%d'\n"
              "ptxas info    : Used 32 registers\n",
