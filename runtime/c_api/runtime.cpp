@@ -39,6 +39,13 @@ CacheTrust read_cache_trust(std::int32_t trust) {
     refuse("options.cache_trust", std::to_string(trust), "0 (owner), 1 (group) or 2 (all)");
 }
 
+Toolchain read_toolchain(std::int32_t toolchain) {
+    if (toolchain >= ATTNSMITH_TOOLCHAIN_NEWEST && toolchain <= ATTNSMITH_TOOLCHAIN_EXACT) {
+        return static_cast<Toolchain>(toolchain);
+    }
+    refuse("options.toolchain", std::to_string(toolchain), "0 (newest) or 1 (exact)");
+}
+
 std::uint64_t read_max_bytes(std::int64_t bytes) {
     constexpr std::int64_t kNoLimit = -1;
     if (bytes == kNoLimit) return 0;
@@ -48,7 +55,7 @@ std::uint64_t read_max_bytes(std::int64_t bytes) {
 }
 
 static_assert(static_cast<int>(CacheTrust::all) == ATTNSMITH_CACHE_TRUST_ALL);
-
+static_assert(static_cast<int>(Toolchain::exact) == ATTNSMITH_TOOLCHAIN_EXACT);
 static_assert(static_cast<int>(LogLevel::debug) == ATTNSMITH_LOG_DEBUG - ATTNSMITH_LOG_OFF);
 
 LogSink read_log(attnsmith_log log, void* user) {
@@ -61,13 +68,13 @@ LogSink read_log(attnsmith_log log, void* user) {
 RuntimeOptions read_options(const attnsmith_runtime_options* given) {
     if (given == nullptr) return {};
     const attnsmith_runtime_options c = read_struct(given, "options");
-    check_reserved("options", c.reserved);
     RuntimeOptions options;
     options.cache_dirs = read_cache_dirs(c);
     options.cache_trust = read_cache_trust(c.cache_trust);
     if (c.cache_max_bytes != 0) options.cache_max_bytes = read_max_bytes(c.cache_max_bytes);
     options.use_cache = !flag("options", "no_cache", c.no_cache);
     options.cache_source = !flag("options", "no_cache_source", c.no_cache_source);
+    options.toolchain = read_toolchain(c.toolchain);
     options.nvrtc_path = text_or_empty(c.nvrtc_path);
     options.driver_path = text_or_empty(c.driver_path);
     options.compile_threads = count("options", "compile_threads", c.compile_threads);

@@ -1,14 +1,21 @@
 #include "engine/cubin_entry.hpp"
 
+#include <fmt/chrono.h>
+
+#include <ctime>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
+
+#include "attnsmith/version.hpp"
 
 namespace attnsmith::engine {
 
 using Json = nlohmann::ordered_json;
 
 namespace {
+
+constexpr const char* kSchema = "attnsmith.entry/1";
 
 // Json's own conversion takes any number, and has no defined result for what the type does not hold.
 template <class Integer>
@@ -18,12 +25,17 @@ Integer count_in(const Json& value) {
     return value.get<Integer>();
 }
 
+std::string now() { return fmt::format("{:%FT%TZ}", fmt::gmtime(std::time(nullptr))); }
+
 }  // namespace
 
 cache::Entry to_entry(const KernelSource& source, const Cubin& cubin, const std::string& compile_log,
                       bool with_source) {
     const planner::KernelConfig& kernel = source.kernel;
     Json metadata;
+    metadata["schema"] = kSchema;
+    metadata["library"] = ATTNSMITH_VERSION;
+    metadata["compiled"] = now();
     metadata["name"] = kernel.name();
     metadata["entry"] = cubin.entry;
     metadata["sm"] = kernel.sm;
@@ -44,6 +56,7 @@ std::shared_ptr<const Cubin> from_entry(const cache::Candidate& candidate, cache
     const Json metadata = Json::parse(entry.metadata, nullptr, false);
     auto cubin = std::make_shared<Cubin>();
     try {
+        if (metadata.at("schema") != kSchema) return nullptr;
         cubin->entry = metadata.at("entry").get<std::string>();
         const Json& resources = metadata.at("resources");
         cubin->resources.registers_per_thread = count_in<int>(resources.at("registers_per_thread"));

@@ -11,8 +11,9 @@
 namespace attnsmith::engine {
 namespace {
 
-// Raised when the same fields come to mean other machine code: old entries are then left alone.
-constexpr std::int64_t kKeyFormat = 1;
+// Raised when the same fields come to mean other machine code, or entries are written otherwise: old ones
+// are then left alone.
+constexpr std::int64_t kKeyFormat = 2;
 
 cache::Options logging_store(const Settings& settings, std::shared_ptr<const Log> log) {
     cache::Options options = store_options(settings);
@@ -71,11 +72,12 @@ Cubins::Cubins(const Settings& settings, std::shared_ptr<const Log> log)
       no_cache_because_(settings.no_cache_because),
       keep_source_dir_(settings.keep_source_dir),
       with_source_(settings.cache_source),
+      exact_toolchain_(settings.exact_toolchain),
       nvrtc_options_(settings.nvrtc),
       store_(logging_store(settings, log_)),
       flights_(store_, settings.compile_threads) {}
 
-std::shared_ptr<const compiler::Nvrtc> Cubins::nvrtc() {
+std::shared_ptr<const compiler::Nvrtc> Cubins::nvrtc() const {
     Compiler& compiler = compiler_.get();
     const std::lock_guard lock(compiler.mutex);
     auto& nvrtc = compiler.nvrtc;
@@ -87,7 +89,7 @@ std::shared_ptr<const compiler::Nvrtc> Cubins::nvrtc() {
     return nvrtc;
 }
 
-cache::Version Cubins::toolchain() {
+cache::Version Cubins::toolchain() const {
     const auto version = cache::Version::parse(nvrtc()->toolchain());
     if (!version)
         throw Error(fmt::format("NVRTC calls itself {}, which is no version", nvrtc()->toolchain()));
@@ -132,7 +134,9 @@ std::shared_ptr<const Cubin> Cubins::load(const KernelSource& source,
 }
 
 std::shared_ptr<const Cubin> Cubins::find_stored(const KernelSource& source, const Accept& accept) const {
+    const auto only = exact_toolchain_ ? std::optional(toolchain()) : std::nullopt;
     for (const cache::Candidate& candidate : store_.candidates(source.key)) {
+        if (only && candidate.version != *only) continue;
         std::shared_ptr<const Cubin> cubin;
         try {
             cubin = load(source, candidate);
@@ -177,7 +181,7 @@ Obtained Cubins::obtain(const KernelSource& source, const Accept& accept) {
     return {compiled->cubin, obtained.origin};
 }
 
-Cubins::Compiled Cubins::compile(const KernelSource& source) {
+Cubins::Compiled Cubins::compile(const KernelSource& source) const {
     const planner::KernelConfig& kernel = source.kernel;
     const auto library = nvrtc();
     auto cubin = std::make_shared<Cubin>();

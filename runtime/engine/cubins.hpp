@@ -55,6 +55,7 @@ class Cubins {
     KernelSource source_of(const planner::KernelConfig& kernel) const;
 
     // What stands in the cache for the kernel, newest toolchain first; never compiles. Null: nothing usable.
+    // Where only one toolchain's entries may be used, opens NVRTC, and throws LibraryMissing.
     std::shared_ptr<const Cubin> find(const KernelSource& source) const;
 
     // Offers each cubin that there is, newest toolchain first, to `accept`, until it takes one; else compiles
@@ -65,8 +66,8 @@ class Cubins {
     Obtained obtain(const KernelSource& source, const Accept& accept);
 
     // Opens NVRTC where it is not open yet. Throws LibraryMissing.
-    std::shared_ptr<const compiler::Nvrtc> nvrtc();
-    cache::Version toolchain();  // of that NVRTC
+    std::shared_ptr<const compiler::Nvrtc> nvrtc() const;
+    cache::Version toolchain() const;  // of that NVRTC
 
     // Publishes the cubin where no directory has the key's of its toolchain; one that obtain() has just
     // compiled was published as far as it could be. False: it could not be stored.
@@ -84,7 +85,7 @@ class Cubins {
 
     std::shared_ptr<const Cubin> find_stored(const KernelSource& source, const Accept& accept) const;
     std::shared_ptr<const Cubin> load(const KernelSource& source, const cache::Candidate& candidate) const;
-    Compiled compile(const KernelSource& source);
+    Compiled compile(const KernelSource& source) const;
     void publish(const KernelSource& source, const Cubin& cubin, const std::string& log) const;
     bool is_stored(const Cubin& cubin) const;
     void keep_source(const KernelSource& source) const;
@@ -93,6 +94,7 @@ class Cubins {
     std::string no_cache_because_;
     std::string keep_source_dir_;
     bool with_source_;  // in entries
+    bool exact_toolchain_;
     compiler::NvrtcOptions nvrtc_options_;
     cache::Store store_;
     mutable cache::SingleFlight flights_;

@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <string_view>
 #include <thread>
 
@@ -39,16 +41,35 @@ cache::Trust settle_trust(CacheTrust trust) {
     throw InvalidRequest("cache_trust", std::to_string(static_cast<int>(trust)), "owner, group or all");
 }
 
+bool is_exact(Toolchain toolchain) {
+    switch (toolchain) {
+        case Toolchain::newest:
+            return false;
+        case Toolchain::exact:
+            return true;
+    }
+    throw InvalidRequest("toolchain", std::to_string(static_cast<int>(toolchain)), "newest or exact");
+}
+
+// What it means now: a program that changes its directory keeps its cache.
+std::string absolute(const std::string& path) {
+    std::error_code error;
+    const std::filesystem::path whole = std::filesystem::absolute(path, error);
+    return error ? path : whole.string();
+}
+
 void settle_cache(const RuntimeOptions& options, Settings& settings) {
     settings.cache_trust = settle_trust(options.cache_trust);
     settings.cache_max_bytes = options.cache_max_bytes;
     settings.cache_source = options.cache_source;
+    settings.exact_toolchain = is_exact(options.toolchain);
     if (!options.use_cache) {
         settings.no_cache_because = "it is switched off";
         return;
     }
     settings.cache_dirs = options.cache_dirs;
     if (settings.cache_dirs.empty()) settings.cache_dirs = split_list(environment("ATTNSMITH_CACHE_DIR"));
+    std::ranges::transform(settings.cache_dirs, settings.cache_dirs.begin(), absolute);
     if (!settings.cache_dirs.empty()) return;
     // The XDG specification: a path that is not absolute is to be ignored.
     if (const std::string xdg = environment("XDG_CACHE_HOME"); !xdg.empty() && xdg[0] == '/') {

@@ -13,11 +13,12 @@ namespace attnsmith::engine {
 
 // RuntimeOptions with everything decided.
 struct Settings {
-    std::vector<std::string> cache_dirs;  // the writable one first; empty: memory only
+    std::vector<std::string> cache_dirs;  // absolute, the writable one first; empty: memory only
     std::string no_cache_because;         // why there is none
     cache::Trust cache_trust = cache::Trust::owner;
     std::uint64_t cache_max_bytes = 0;         // 0: no limit
     bool cache_source = true;                  // entries hold their kernels' sources
+    bool exact_toolchain = false;              // entries of other toolchains are left alone
     cache::FileSystem* file_system = nullptr;  // not owned; null: the real one. Tests have others
     std::vector<std::string> tuning_files;
     compiler::NvrtcOptions nvrtc;

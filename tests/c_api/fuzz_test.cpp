@@ -294,7 +294,7 @@ class Fuzzer : Breaker {
                 breaks("compile_threads");
                 break;
             case 6:
-                options.reserved = number, breaks("reserved");
+                options.toolchain = any_of<std::int32_t>({-1, 2, 1 << 30}), breaks("toolchain");
                 break;
             case 9:
                 options.cache_trust = any_of<std::int32_t>({-1, 3, 1 << 30}), breaks("cache_trust");

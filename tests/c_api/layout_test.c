@@ -74,7 +74,7 @@ FIELD(attnsmith_runtime_options, log_user, 56);
 FIELD(attnsmith_runtime_options, log_level, 64);
 FIELD(attnsmith_runtime_options, no_cache, 68);
 FIELD(attnsmith_runtime_options, compile_threads, 72);
-FIELD(attnsmith_runtime_options, reserved, 76);
+FIELD(attnsmith_runtime_options, toolchain, 76);
 FIELD(attnsmith_runtime_options, cache_max_bytes, 80);
 FIELD(attnsmith_runtime_options, cache_trust, 88);
 FIELD(attnsmith_runtime_options, no_cache_source, 92);

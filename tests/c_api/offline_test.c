@@ -430,8 +430,8 @@ static void test_runtime_options(void) {
     attnsmith_runtime* of_old_caller = NULL;
     succeeds(attnsmith_runtime_create(&options, &of_old_caller, &error));
     attnsmith_runtime_free(of_old_caller);
-    options = good, options.reserved = 1;
-    options_refused(options, "options.reserved");
+    options = good, options.toolchain = 2;
+    options_refused(options, "options.toolchain");
     refused(attnsmith_runtime_create(&good, NULL, &error), "runtime");
 
     options = good, options.no_cache = 1, options.driver_path = "/nowhere/libcuda.so";

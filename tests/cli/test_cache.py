@@ -59,6 +59,24 @@ class Cache(CliTest):
         self.assertEqual(self.assert_ok(self.run_cli("cache", "verify", "--json", "--cache", "without")).json()["bad"], [])
         self.assertEqual(self.prewarm_small("without")["summary"]["compiled"], 0)
 
+    def test_layers_by_flags(self):
+        total = self.prewarm_small("kernels")["summary"]["total"]
+        layers = ("--cache", "own", "--cache", "kernels")
+        stat = self.assert_ok(self.run_cli("cache", "stat", "--json", *layers)).json()
+        self.assertEqual((stat["entries"], [layer["entries"] for layer in stat["layers"]]), (0, [total]))
+        plan = self.assert_ok(self.run_cli("plan", *SMALL, "--sm", "90", "--json", *layers)).json()
+        self.assertEqual({kernel["cache"]["state"] for kernel in plan["kernels"]}, {"hit"})
+        self.assert_refused(self.run_cli("cache", "ls", "--cache", "own", "--cache", ""), "cache")
+
+    def test_exact_toolchain(self):
+        summary = self.prewarm_small("kernels", "--toolchain", "exact")["summary"]
+        self.assertEqual(self.prewarm_small("kernels", "--toolchain", "exact")["summary"]["hits"], summary["total"])
+        no_nvrtc = {"ATTNSMITH_NVRTC_PATH": "/no/nvrtc"}
+        plan = ("plan", *SMALL, "--sm", "90", "--cache", "kernels", "--toolchain")
+        self.assert_ok(self.run_cli(*plan, "newest", env=no_nvrtc))
+        self.assert_failed(self.run_cli(*plan, "exact", env=no_nvrtc), "NVRTC")
+        self.assert_refused(self.run_cli(*plan, "13.0"), "toolchain", "newest or exact")
+
     def test_a_cache_may_move(self):
         """Another path, another home, and no NVRTC: all are hits."""
         total = self.prewarm_small("kernels")["summary"]["total"]

@@ -16,7 +16,8 @@ class Readme(CliTest):
         self.assertEqual(result.code, 0, result.err)
 
         def general(line):
-            return re.sub(r"[0-9.]+ s\b", "N s", re.sub(r"^\[\d+/", "[n/", line))  # times, and who was first
+            line = re.sub(r"\bin /\S+/", "in /HERE/", re.sub(r"^\[\d+/", "[n/", line))  # where, and who was first
+            return re.sub(r"[0-9.]+ s\b", "N s", line)
 
         said = [general(line) for line in (result.err + result.out).splitlines()]
         for line in shown:

@@ -257,7 +257,7 @@ print(runtime.devices())
         self.assertEqual(self.runtime().cache()["max_bytes"], 2 << 30)
         self.assertEqual(self.runtime(cache_max_bytes=1 << 20).cache()["max_bytes"], 1 << 20)
         self.assertEqual(self.runtime(cache_max_bytes=0).cache()["max_bytes"], 0)
-        for words in ({"cache_max_bytes": -1}, {"cache_trust": "everybody"}):
+        for words in ({"cache_max_bytes": -1}, {"cache_trust": "everybody"}, {"toolchain": "13.0"}):
             with self.assertRaises(attnsmith.InvalidRequest):
                 self.runtime(**words)
 

@@ -95,6 +95,12 @@ CacheTrust read_trust(const std::string& text) {
     throw InvalidRequest("cache-trust", problem::quote(text), "owner, group or all");
 }
 
+Toolchain read_toolchain(const std::string& text) {
+    if (text == "newest") return Toolchain::newest;
+    if (text == "exact") return Toolchain::exact;
+    throw InvalidRequest("toolchain", problem::quote(text), "newest or exact");
+}
+
 ModelAttention unnamed(AttentionRequest request) {
     ModelAttention attention;
     attention.request = std::move(request);
@@ -209,9 +215,11 @@ std::vector<int> read_sms(const Command& command) {
 }
 
 void add_cache_flag(Command& command) {
-    command.add_value("cache", "DIR",
-                      "cache directory (default: ATTNSMITH_CACHE_DIR, else XDG_CACHE_HOME/attnsmith, else "
-                      "~/.cache/attnsmith)");
+    command.add_repeatable(
+        "cache", "DIR",
+        "cache directory; given again, a read-only layer below it, which may be a bundle (default: "
+        "ATTNSMITH_CACHE_DIR, a list divided by ':', else XDG_CACHE_HOME/attnsmith, else "
+        "~/.cache/attnsmith)");
     command.add_value("cache-trust", "owner|group|all",
                       "whose directories are used: those that only you or root can write to (owner, the "
                       "default), those of a group that you are in too, or any");
@@ -219,6 +227,13 @@ void add_cache_flag(Command& command) {
         "cache-max-bytes", "N",
         "what the cache directory may take on its disk; what was not used for longest goes first "
         "(default 2 GiB; 0: no limit)");
+}
+
+void add_toolchain_flag(Command& command) {
+    command.add_value(
+        "toolchain", "newest|exact",
+        "whose entries count as hits: any NVRTC's, the newest first (default), or only those of "
+        "the NVRTC at hand");
 }
 
 void add_tuning_flag(Command& command) {
@@ -229,15 +244,16 @@ void add_tuning_flag(Command& command) {
 RuntimeOptions runtime_options(const Command& command) {
     RuntimeOptions options;
     if (command.knows("tuning")) options.tuning_files = command.texts("tuning");
-    if (const auto directory = command.text("cache")) {
-        if (directory->empty()) throw InvalidRequest("cache", "\"\"", "a directory");
-        options.cache_dirs = {*directory};
-    }
+    options.cache_dirs = command.texts("cache");
+    if (std::ranges::find(options.cache_dirs, "") != options.cache_dirs.end())
+        throw InvalidRequest("cache", "\"\"", "a directory");
     if (command.has("cache-max-bytes")) {
         options.cache_max_bytes = static_cast<std::uint64_t>(
             command.integer("cache-max-bytes", 0, std::numeric_limits<std::int64_t>::max(), 0));
     }
     options.cache_source = !(command.knows("no-source") && command.has("no-source"));
+    if (const auto toolchain = command.knows("toolchain") ? command.text("toolchain") : std::nullopt)
+        options.toolchain = read_toolchain(*toolchain);
     if (const auto trust = command.text("cache-trust")) options.cache_trust = read_trust(*trust);
     return options;
 }

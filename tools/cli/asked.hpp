@@ -41,6 +41,8 @@ std::vector<int> read_sms(const Command& command);
 
 // --cache, --cache-trust and --cache-max-bytes.
 void add_cache_flag(Command& command);
+// --toolchain alone.
+void add_toolchain_flag(Command& command);
 // --tuning alone.
 void add_tuning_flag(Command& command);
 // Options of a Runtime with what those and --tuning say, where a command has them.

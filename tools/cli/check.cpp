@@ -202,6 +202,7 @@ void add_check(Command& parent) {
     command.add_value("seed", "N", "of the random data (default: a new one)");
     command.add_value("filter", "TEXT", "only attentions that have TEXT in MODEL/ATTENTION");
     add_cache_flag(command);
+    add_toolchain_flag(command);
     add_tuning_flag(command);
     add_model_flags(command, true);
     command.on_run(run_check);

@@ -79,6 +79,14 @@ void Command::add_list(const std::string& name, const std::string& kind, const s
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
 }
 
+void Command::add_repeatable(const std::string& name, const std::string& kind, const std::string& help) {
+    app_.add_option("--" + name, CLI::callback_t(), help)
+        ->expected(1, CLI::detail::expected_max_vector_size)
+        ->allow_extra_args(false)
+        ->type_name(kind)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+}
+
 void Command::add_argument(const std::string& kind, const std::string& help) {
     argument_ = app_.add_option(kind, CLI::callback_t(), help)->expected(1)->type_name("");
 }

@@ -47,6 +47,9 @@ class Command {
     // One or more values, and the flag may be repeated.
     void add_list(const std::string& name, const std::string& kind, const std::string& help);
 
+    // One value; the flag may be repeated.
+    void add_repeatable(const std::string& name, const std::string& kind, const std::string& help);
+
     // The one argument that is no flag: "FILE".
     void add_argument(const std::string& kind, const std::string& help);
 

@@ -104,6 +104,7 @@ void add_plan(Command& parent) {
     Command& command = parent.add_command("plan", "Show which kernels a problem gets, and why", kDetails);
     command.add_switch("json", "print JSON");
     add_cache_flag(command);
+    add_toolchain_flag(command);
     add_tuning_flag(command);
     add_request_flags(command);
     command.on_run(run_plan);

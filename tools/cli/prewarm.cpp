@@ -157,6 +157,7 @@ void add_prewarm(Command& parent) {
     command.add_value("jobs", "N", "kernels to compile at a time (default: the number of cores)");
     command.add_switch("no-source", "leave the kernels' sources out of the entries");
     add_cache_flag(command);
+    add_toolchain_flag(command);
     add_tuning_flag(command);
     add_request_flags(command);
     command.on_run(run_prewarm);

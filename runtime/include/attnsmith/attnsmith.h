@@ -166,6 +166,9 @@ typedef void (*attnsmith_log)(void* user, int32_t level, const char* line);
 /* attnsmith::CacheTrust: whose cache directories may be used. */
 enum { ATTNSMITH_CACHE_TRUST_OWNER = 0, ATTNSMITH_CACHE_TRUST_GROUP = 1, ATTNSMITH_CACHE_TRUST_ALL = 2 };
 
+/* attnsmith::Toolchain: which NVRTC's entries of the cache may be used. */
+enum { ATTNSMITH_TOOLCHAIN_NEWEST = 0, ATTNSMITH_TOOLCHAIN_EXACT = 1 };
+
 /* attnsmith::RuntimeOptions. NULL, empty strings and 0 are the defaults. */
 typedef struct attnsmith_runtime_options {
     size_t size;
@@ -179,7 +182,7 @@ typedef struct attnsmith_runtime_options {
     int32_t log_level;
     int32_t no_cache; /* 1: neither reads nor writes a directory */
     int32_t compile_threads;
-    int32_t reserved;        /* 0 */
+    int32_t toolchain;       /* ATTNSMITH_TOOLCHAIN_... */
     int64_t cache_max_bytes; /* of the writable directory; 0: 2 GiB; -1: no limit */
     int32_t cache_trust;     /* ATTNSMITH_CACHE_TRUST_... */
     int32_t no_cache_source; /* 1: entries do not hold their kernels' sources */

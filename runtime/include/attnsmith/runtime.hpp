@@ -47,8 +47,15 @@ enum class CacheTrust : std::uint8_t {
     all,    // any
 };
 
+// Which NVRTC's entries of the cache may be used; an entry says its own, and a key has one for each.
+enum class Toolchain : std::uint8_t {
+    newest,  // any, the newest that the driver takes first: a hit needs no NVRTC
+    exact,   // the one at hand's only, for the same machine code everywhere: NVRTC is opened at hits, too
+};
+
 struct RuntimeOptions {
-    // Cache directories, the writable one first. Empty: ATTNSMITH_CACHE_DIR, else $XDG_CACHE_HOME/attnsmith,
+    // Cache directories, the writable one first, and bundles after it. Relative ones are of the directory
+    // that is current when the Runtime is made. Empty: ATTNSMITH_CACHE_DIR, else $XDG_CACHE_HOME/attnsmith,
     // else ~/.cache/attnsmith, else memory only.
     std::vector<std::string> cache_dirs{};
     bool use_cache = true;  // false: neither reads nor writes a directory
@@ -58,6 +65,7 @@ struct RuntimeOptions {
     // go first. 0: no limit.
     std::uint64_t cache_max_bytes = std::uint64_t{2} << 30;
     bool cache_source = true;  // entries hold their kernels' sources, for people
+    Toolchain toolchain = Toolchain::newest;
     // Tuning tables (schema attnsmith.tuning/1), whose tiles win over the library's own; those in front win.
     // Empty: ATTNSMITH_TUNING.
     std::vector<std::string> tuning_files{};

@@ -1,7 +1,10 @@
 // Which failures of a compile are remembered, what counts as stored, and that threads compile a kernel once.
 #include <atomic>
+#include <filesystem>
+#include <nlohmann/json.hpp>
 #include <thread>
 
+#include "attnsmith/version.hpp"
 #include "cache/fixture.hpp"
 #include "engine/cubins.hpp"
 #include "planner/plan.hpp"
@@ -92,6 +95,40 @@ TEST_CASE("a kernel in memory is stored again where the directory lost it", "[en
     newer->toolchain = *cache::Version::parse("99.0.1");
     CHECK(cubins.ensure_stored(source, {newer, Origin::memory}));
     CHECK(cubins.store().candidates(source.key).size() == 2);
+}
+
+TEST_CASE("an entry says what made it, and one of another schema is passed over", "[engine][cubins]") {
+    const TemporaryDirectory temporary;
+    auto cubins = cubins_in({temporary / "cache"});
+    const auto source = cubins.source_of(merge_kernel());
+    REQUIRE(cubins.obtain(source, accept_all).origin == Origin::made);
+    const auto candidates = cubins.store().candidates(source.key);
+    REQUIRE(candidates.size() == 1);
+    auto entry = cubins.store().load(candidates.front());
+    REQUIRE(entry);
+    auto metadata = nlohmann::json::parse(entry->metadata);
+    CHECK(metadata.at("schema") == "attnsmith.entry/1");
+    CHECK(metadata.at("library") == ATTNSMITH_VERSION);
+    CHECK(metadata.at("toolchain") == candidates.front().version.to_string());
+    CHECK(metadata.at("sm") == source.kernel.sm);
+    CHECK_THAT(metadata.at("compiled").get<std::string>(),
+               Catch::Matches("20\\d\\d-\\d\\d-\\d\\dT\\d\\d:\\d\\d:\\d\\dZ"));
+
+    metadata["schema"] = "attnsmith.entry/2";
+    entry->metadata = metadata.dump();
+    REQUIRE(cubins.store().publish(source.key, candidates.front().version, *entry).ok());
+    CHECK(cubins_in({temporary / "cache"}).find(source) == nullptr);
+}
+
+TEST_CASE("a relative cache directory is that of when the runtime was made", "[engine][environment]") {
+    const TemporaryDirectory temporary;
+    const auto before = std::filesystem::current_path();
+    std::filesystem::current_path(temporary.path());
+    const engine::Settings settings = engine::settle({.cache_dirs = {"own", "/layer", "./all.bundle"}});
+    std::filesystem::current_path(before);
+    CHECK(settings.cache_dirs ==
+          std::vector<std::string>{std::filesystem::canonical(temporary.path()) / "own", "/layer",
+                                   std::filesystem::canonical(temporary.path()) / "./all.bundle"});
 }
 
 TEST_CASE("threads that want a kernel at once compile it once", "[engine][cubins]") {

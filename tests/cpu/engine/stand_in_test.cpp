@@ -176,6 +176,44 @@ TEST_CASE("the newest entry that is accepted is taken, and a newer toolchain add
     CHECK(nvrtc.compiles() == 2);
 }
 
+TEST_CASE("where the toolchain is to be exact another's entries are left alone", "[engine][cubins]") {
+    const TemporaryDirectory temporary;
+    const StandIn nvrtc;
+    RuntimeOptions exact = options(temporary / "cache");
+    exact.toolchain = Toolchain::exact;
+    {
+        const Variable newer("FAKE_NVRTC_BUILD", "99");
+        Runtime(options(temporary / "cache")).prepare(merge(64), {}, 0);
+    }
+    const auto state = [](const Runtime& runtime) {
+        return nlohmann::json::parse(runtime.plan_json(merge(64), {}, 90))
+            .at("kernels")
+            .at(0)
+            .at("cache")
+            .at("state");
+    };
+    CHECK(state(Runtime(options(temporary / "cache"))) == "hit");
+    CHECK(state(Runtime(exact)) == "miss");
+    CHECK_NOTHROW(Runtime(exact).prepare(merge(64), {}, 0));
+    CHECK(nvrtc.compiles() == 2);
+    CHECK(state(Runtime(exact)) == "hit");
+    CHECK_NOTHROW(Runtime(exact).prepare(merge(64), {}, 0));
+    CHECK(nvrtc.compiles() == 2);
+    CHECK(cubins_in(temporary / "cache").store().list().size() == 2);
+
+    const std::vector<AttentionSpec> specs = {merge(64)};
+    const std::vector<int> sms = {90};
+    const Variable older("FAKE_NVRTC_BUILD", "77");
+    CHECK(Runtime(options(temporary / "cache")).prewarm(specs, sms).hits == 1);
+    CHECK(Runtime(exact).prewarm(specs, sms).compiled == 1);
+
+    exact.nvrtc_path = temporary / "none";
+    CHECK_THROWS_AS(Runtime(exact).prepare(merge(64), {}, 0), LibraryMissing);
+    CHECK_THROWS_AS(Runtime(exact).plan_json(merge(64), {}, 90), LibraryMissing);
+    exact.toolchain = Toolchain{2};
+    CHECK_THROWS_AS(Runtime(exact), InvalidRequest);
+}
+
 TEST_CASE("a cubin that the driver refuses is compiled anew, and stays for others", "[engine]") {
     const TemporaryDirectory temporary;
     const StandIn nvrtc;
@@ -184,11 +222,13 @@ TEST_CASE("a cubin that the driver refuses is compiled anew, and stays for other
         Runtime(options(temporary / "cache")).prepare(merge(64), {}, 0);
     }
     Runtime runtime(options(temporary / "cache"));
-    // Once before single flight, once under its lock.
-    test::fake().refuse_next_loads = 2;
+    // It is met before single flight and under its lock, and loaded once; then the new one is.
+    test::fake().refuse_next_loads = 1;
+    const int loads = test::fake().library_loads;
     CHECK_NOTHROW(runtime.prepare(merge(64), {}, 0));
     CHECK(nvrtc.compiles() == 2);
     CHECK(test::fake().refuse_next_loads == 0);
+    CHECK(test::fake().library_loads == loads + 2);
     CHECK(cubins_in(temporary / "cache").store().list().size() == 2);
     CHECK(cubins_in(temporary / "cache").store().verify().bad.empty());
 }

@@ -63,12 +63,13 @@ class Sizes(Sized):
 
 
 CACHE_TRUSTS = ("owner", "group", "all")
+TOOLCHAINS = ("newest", "exact")
 
 
 class RuntimeOptions(Sized):
     _fields_ = [("cache_dirs", POINTER(c_char_p)), ("cache_dir_count", c_size_t), ("nvrtc_path", c_char_p),
                 ("driver_path", c_char_p), ("keep_source_dir", c_char_p), ("log", Log), ("log_user", c_void_p),
-                ("log_level", c_int32), ("no_cache", c_int32), ("compile_threads", c_int32), ("reserved", c_int32),
+                ("log_level", c_int32), ("no_cache", c_int32), ("compile_threads", c_int32), ("toolchain", c_int32),
                 ("cache_max_bytes", c_int64), ("cache_trust", c_int32), ("no_cache_source", c_int32)]
 
 

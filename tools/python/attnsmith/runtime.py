@@ -62,6 +62,8 @@ class Runtime:
     cache_max_bytes: the most that the writable folder may take on its disk; the kernels that were not used for longest
         go first. 0: no limit.
     cache_source: entries hold their kernels' sources, for people.
+    toolchain: which NVRTC's kernels may be taken from the cache: "newest" (any, the newest first, with no NVRTC
+        needed) or "exact" (the one at hand's only).
     Tuning tables are those of ATTNSMITH_TUNING, as it is when this is made.
 
     Raises LibraryMissing when libattnsmith is not found, InvalidRequest.
@@ -71,7 +73,7 @@ class Runtime:
                  nvrtc_path: Optional[Path] = None, driver_path: Optional[Path] = None,
                  keep_source_dir: Optional[Path] = None, compile_threads: int = 0, log_level: Optional[str] = None,
                  log: Optional[Log] = None, cache_trust: str = "owner",
-                 cache_max_bytes: int = 2 << 30, cache_source: bool = True) -> None:
+                 cache_max_bytes: int = 2 << 30, cache_source: bool = True, toolchain: str = "newest") -> None:
         self._pointer: Optional[int] = None
         self._library = library()
         if isinstance(cache_dirs, (str, os.PathLike)):
@@ -85,6 +87,8 @@ class Runtime:
             raise InvalidRequest("cache_max_bytes", repr(cache_max_bytes), "a number of bytes, or 0 for no limit")
         if cache_trust not in _abi.CACHE_TRUSTS:
             raise InvalidRequest("cache_trust", repr(cache_trust), ", ".join(_abi.CACHE_TRUSTS))
+        if toolchain not in _abi.TOOLCHAINS:
+            raise InvalidRequest("toolchain", repr(toolchain), ", ".join(_abi.TOOLCHAINS))
         self._log = _log_callback(log) if log is not None else _abi.Log()  # the library calls it as long as it lives
         options = _abi.RuntimeOptions(
             cache_dirs=(c_char_p * len(folders))(*folders), cache_dir_count=len(folders),
@@ -93,7 +97,7 @@ class Runtime:
             keep_source_dir=_requests.text("keep_source_dir", keep_source_dir), log=self._log,
             log_level=0 if log_level is None else _abi.LOG_LEVELS.index(log_level), no_cache=int(not use_cache),
             compile_threads=compile_threads, cache_trust=_abi.CACHE_TRUSTS.index(cache_trust),
-            cache_max_bytes=cache_max_bytes or -1, no_cache_source=int(not cache_source))
+            toolchain=_abi.TOOLCHAINS.index(toolchain), cache_max_bytes=cache_max_bytes or -1, no_cache_source=int(not cache_source))
         out = c_void_p()
         self._library.call(self._library.functions.attnsmith_runtime_create, byref(options), byref(out))
         self._pointer = out.value
