@@ -97,26 +97,32 @@ class LockFileRegistry {
   public:
     std::mutex& mutex() { return mutex_; }
 
-    // REQUIRES: mutex() is held.
+    // REQUIRES, of all below: mutex() is held.
     void add(PosixLockFile* file) { files_.push_back(file); }
     void remove(PosixLockFile* file) { std::erase(files_, file); }
-
-    // REQUIRES: mutex() is held.
+    std::uint64_t forks() const { return forks_; }
+    void count_fork() { ++forks_; }
     void forget_all_in_child();
 
   private:
+    // Never held over a call into the file system: on one that hangs, fork() would hang in every thread.
     std::mutex mutex_;
+    std::uint64_t forks_ = 0;
     std::vector<PosixLockFile*> files_;
 };
 
 constinit NeverDestroyed<LockFileRegistry> lock_files;
 
-[[maybe_unused]] const int fork_handlers =
-    ::pthread_atfork([] { lock_files.get().mutex().lock(); }, [] { lock_files.get().mutex().unlock(); },
-                     [] {
-                         lock_files.get().forget_all_in_child();
-                         lock_files.get().mutex().unlock();
-                     });
+[[maybe_unused]] const int fork_handlers = ::pthread_atfork(
+    [] {
+        lock_files.get().mutex().lock();
+        lock_files.get().count_fork();
+    },
+    [] { lock_files.get().mutex().unlock(); },
+    [] {
+        lock_files.get().forget_all_in_child();
+        lock_files.get().mutex().unlock();
+    });
 
 class PosixLockFile final : public PosixFile {
   public:
@@ -126,14 +132,9 @@ class PosixLockFile final : public PosixFile {
         lock_files.get().add(this);
     }
 
-    ~PosixLockFile() override {
-        const std::lock_guard guard(lock_files.get().mutex());
-        lock_files.get().remove(this);
-        unlock_and_close();
-    }
+    ~PosixLockFile() override { unlock_and_close(); }
 
     Status close() override {
-        const std::lock_guard guard(lock_files.get().mutex());
         unlock_and_close();
         return Status::success();
     }
@@ -146,11 +147,14 @@ class PosixLockFile final : public PosixFile {
     void forget_in_child() { descriptor_.close(); }
 
   private:
-    // Unlocks by name, since a child made by a bare clone() may share the open file. Such a child in turn
-    // must not.
+    // Unlocks by name, since a child made by a bare clone(), or by a fork right before the descriptor is
+    // closed, may share the open file. Such a child in turn must not.
     void unlock_and_close() {
         if (descriptor_.is_open() && ::getpid() == owner_) ::flock(descriptor_.get(), LOCK_UN);
-        descriptor_.close();
+        Descriptor closed_last(-1);
+        const std::lock_guard guard(lock_files.get().mutex());
+        lock_files.get().remove(this);
+        closed_last = std::move(descriptor_);
     }
 
     const pid_t owner_ = ::getpid();
@@ -190,11 +194,21 @@ std::unique_ptr<File> make_posix_file(Descriptor descriptor, std::string path) {
 
 Result<std::unique_ptr<File>> open_posix_lock_file(std::string path,
                                                    const std::function<Result<Descriptor>()>& open) {
-    const std::lock_guard guard(lock_files.get().mutex());
-    Result<Descriptor> descriptor = open();
-    if (!descriptor) return descriptor.status();
-    return Result<std::unique_ptr<File>>(
-        std::make_unique<PosixLockFile>(std::move(*descriptor), std::move(path)));
+    LockFileRegistry& registry = lock_files.get();
+    const auto forks = [&] {
+        const std::lock_guard guard(registry.mutex());
+        return registry.forks();
+    };
+    for (;;) {
+        const std::uint64_t before = forks();
+        Result<Descriptor> descriptor = open();
+        if (!descriptor) return descriptor.status();
+        const std::lock_guard guard(registry.mutex());
+        // A child of a fork meanwhile has a copy that it knows nothing of: this file must not be locked.
+        if (registry.forks() != before) continue;
+        return Result<std::unique_ptr<File>>(
+            std::make_unique<PosixLockFile>(std::move(*descriptor), std::move(path)));
+    }
 }
 
 }  // namespace attnsmith::cache

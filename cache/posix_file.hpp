@@ -53,7 +53,8 @@ bool has_no_sync(int error_number);
 
 std::unique_ptr<File> make_posix_file(Descriptor descriptor, std::string path);
 
-// `open` is called with forks held off, so that no child keeps a descriptor of a lock file unknown to us.
+// `open` is called again where the process forked meanwhile: no child keeps a descriptor of a lock file that
+// it does not know of.
 Result<std::unique_ptr<File>> open_posix_lock_file(std::string path,
                                                    const std::function<Result<Descriptor>()>& open);
 

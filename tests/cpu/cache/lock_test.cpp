@@ -1,5 +1,6 @@
 #include "cache/lock.hpp"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -7,6 +8,7 @@
 #include <optional>
 #include <thread>
 
+#include "cache/posix_file.hpp"
 #include "faulty_file_system.hpp"
 #include "fixture.hpp"
 #include "support/catch.hpp"
@@ -162,6 +164,34 @@ TEST_CASE("Lock: a forked child's copy does not outlive the holder that is kille
     // The grandchild lives on.
     CHECK(place.acquire(kLong).held());
     done.send();
+}
+
+TEST_CASE("Lock: a file that was opened while the process forked is not the one that is locked",
+          "[cache][lock][fork]") {
+    const TemporaryDirectory temporary;
+    const std::string path = temporary / "key.lock";
+    int opened = 0;
+    std::optional<ChildProcess> child;
+    int to_child[2];
+    REQUIRE(::pipe(to_child) == 0);
+    const auto open = [&]() -> Result<Descriptor> {
+        Descriptor descriptor(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+        // Its copy of the descriptor stays open as long as it lives.
+        if (++opened == 1) child.emplace([&] { return static_cast<int>(::read(to_child[0], &opened, 1)); });
+        return descriptor;
+    };
+    auto file = open_posix_lock_file(path, open);
+    REQUIRE(file.ok());
+    CHECK(opened == 2);
+    REQUIRE((*file)->try_lock().ok());
+    *file = nullptr;
+    auto again = posix_file_system().open_lock_file({temporary.path().string(), "key.lock"}, 0600);
+    REQUIRE(again.ok());
+    CHECK((*again)->try_lock().ok());
+    REQUIRE(::write(to_child[1], "", 1) == 1);
+    CHECK(child->wait() == 1);
+    ::close(to_child[0]);
+    ::close(to_child[1]);
 }
 
 TEST_CASE("Lock: a forked child that destroys its copy leaves the holder's lock alone", "[cache][lock]") {
