@@ -148,6 +148,7 @@ bool SingleFlight::wait(State& state, Flight& flight, bool until_published) cons
         const auto end = since + limit;
         if (Clock::now() >= end) {
             state.patience.waited_in_vain();
+            flight.changed.notify_all();  // the others' patience is shorter now
             lock.unlock();
             store_.tell_of_vain_wait(Clock::now() - start, kOtherThreads);
             return false;

@@ -18,6 +18,7 @@ void Slots::Slot::release() {
 Slots::Slot Slots::take(Patience& patience) {
     const Clock::time_point start = Clock::now();
     std::unique_lock lock(mutex_);
+    const bool waits = free_ == 0;
     while (free_ == 0) {
         const auto end = std::max(start, last_given_back_) + patience.limit();
         if (Clock::now() >= end) {
@@ -26,6 +27,7 @@ Slots::Slot Slots::take(Patience& patience) {
         }
         changed_.wait_until(lock, end);
     }
+    if (waits) patience.wait_paid_off();
     --free_;
     return Slot(*this);
 }

@@ -284,6 +284,27 @@ TEST_CASE("SingleFlight: a thread that hangs in its make blocks no other for eve
     }
 }
 
+TEST_CASE("SingleFlight: one wait in vain for a thread that hangs ends the others' waits",
+          "[cache][flight]") {
+    constexpr auto kWait = 1200ms;
+    Site site("", kWait);
+    Gate hang;
+    site.during_make = [&] {
+        if (site.makes == 1) hang.wait();
+    };
+    std::thread hanging([&] { site.obtain(kKey); });
+    while (site.makes == 0) std::this_thread::yield();
+    const auto start = std::chrono::steady_clock::now();
+    std::thread first([&] { site.obtain(kKey); });
+    std::this_thread::sleep_for(kWait * 3 / 4);
+    CHECK(site.obtain(kKey).origin != Origin::made);
+    CHECK(std::chrono::steady_clock::now() - start < kWait * 3 / 2);
+    first.join();
+    CHECK(site.makes == 2);
+    hang.open();
+    hanging.join();
+}
+
 TEST_CASE("SingleFlight: a queue that moves is waited for, however long", "[cache][flight]") {
     Warnings warnings;
     Site site("", 100ms, 1, warnings.callback());

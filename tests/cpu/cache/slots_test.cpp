@@ -34,4 +34,18 @@ TEST_CASE("Slots: bound what runs at a time", "[cache][slots]") {
     CHECK(most > 1);
 }
 
+TEST_CASE("Slots: a slot that was waited for and had makes waits long again", "[cache][slots]") {
+    Slots slots(1);
+    Patience patience(600ms);
+    Slots::Slot held = slots.take(patience);
+    CHECK_FALSE(slots.take(patience).held());
+    CHECK(patience.limit() < 600ms);
+    std::jthread giver([&] {
+        std::this_thread::sleep_for(1ms);
+        held.release();
+    });
+    CHECK(slots.take(patience).held());
+    CHECK(patience.limit() == 600ms);
+}
+
 }  // namespace attnsmith::cache
