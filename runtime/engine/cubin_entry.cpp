@@ -29,8 +29,7 @@ std::string now() { return fmt::format("{:%FT%TZ}", fmt::gmtime(std::time(nullpt
 
 }  // namespace
 
-cache::Entry to_entry(const KernelSource& source, const Cubin& cubin, const std::string& compile_log,
-                      bool with_source) {
+cache::Entry to_entry(const KernelSource& source, const Cubin& cubin, bool with_source) {
     const planner::KernelConfig& kernel = source.kernel;
     Json metadata;
     metadata["schema"] = kSchema;
@@ -45,7 +44,7 @@ cache::Entry to_entry(const KernelSource& source, const Cubin& cubin, const std:
                              {"spill_bytes", cubin.resources.spill_bytes},
                              {"shared_bytes", cubin.resources.shared_bytes}};
     metadata["compile_ms"] = cubin.resources.compile_ms;
-    metadata["log"] = compile_log;
+    metadata["log"] = cubin.log;
     metadata["key_fields"] = Json::parse(source.fields_json);
     if (with_source) metadata["source"] = source.unit.program.source;
     // A log could hold any bytes; an entry's metadata is UTF-8.
@@ -63,6 +62,7 @@ std::shared_ptr<const Cubin> from_entry(const cache::Candidate& candidate, cache
         cubin->resources.spill_bytes = count_in<int>(resources.at("spill_bytes"));
         cubin->resources.shared_bytes = count_in<std::int64_t>(resources.at("shared_bytes"));
         cubin->resources.compile_ms = metadata.at("compile_ms").get<double>();
+        cubin->log = metadata.at("log").get<std::string>();
     } catch (const Json::exception&) {
         return nullptr;
     } catch (const std::out_of_range&) {

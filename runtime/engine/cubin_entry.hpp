@@ -9,8 +9,7 @@
 namespace attnsmith::engine {
 
 // `with_source`: the metadata holds the source, which nothing but people reads.
-cache::Entry to_entry(const KernelSource& source, const Cubin& cubin, const std::string& compile_log,
-                      bool with_source);
+cache::Entry to_entry(const KernelSource& source, const Cubin& cubin, bool with_source);
 
 // Null when the metadata is not what to_entry() writes.
 std::shared_ptr<const Cubin> from_entry(const cache::Candidate& candidate, cache::Entry entry);

@@ -64,7 +64,6 @@ std::string refused_everywhere(const planner::KernelConfig& kernel, const std::s
 struct Cubins::Compiled {
     std::shared_ptr<const Cubin> cubin;  // null where compiling failed
     std::exception_ptr error;
-    std::string log;
 };
 
 Cubins::Cubins(const Settings& settings, std::shared_ptr<const Log> log)
@@ -166,12 +165,12 @@ Obtained Cubins::obtain(const KernelSource& source, const Accept& accept) {
     };
     job.look = [&]() -> cache::SingleFlight::Value {
         auto cubin = find_stored(source, accept);
-        return cubin ? std::make_shared<const Compiled>(Compiled{std::move(cubin), {}, {}}) : nullptr;
+        return cubin ? std::make_shared<const Compiled>(Compiled{std::move(cubin), {}}) : nullptr;
     };
     job.make = [&] { return std::make_shared<const Compiled>(compile(source)); };
     job.publish = [&](const cache::SingleFlight::Value& value) {
         const auto compiled = compiled_of(value);
-        if (compiled->cubin) publish(source, *compiled->cubin, compiled->log);
+        if (compiled->cubin) publish(source, *compiled->cubin);
     };
 
     const auto obtained = flights_.obtain(source.key, job);
@@ -203,33 +202,36 @@ Cubins::Compiled Cubins::compile(const KernelSource& source) const {
             (*log_)(LogLevel::warn, "{} for {} spills {} bytes", kernel.name(), kernel.target,
                     cubin->resources.spill_bytes);
         }
-        return {std::move(cubin), {}, std::move(compiled.log)};
+        cubin->log = std::move(compiled.log);
+        return {std::move(cubin), {}};
     } catch (const CompileError&) {
-        return {nullptr, std::current_exception(), {}};
+        return {nullptr, std::current_exception()};
     }
 }
 
-bool Cubins::is_stored(const Cubin& cubin) const {
-    const auto candidates = store_.candidates(cubin.key);
+// Read and not only listed: what is broken and cannot be replaced is not stored.
+bool Cubins::is_stored(const KernelSource& source, const cache::Version& toolchain) const {
+    const auto candidates = store_.candidates(source.key);
     return std::any_of(candidates.begin(), candidates.end(), [&](const cache::Candidate& candidate) {
-        return candidate.version == cubin.toolchain;
+        return candidate.version == toolchain && load(source, candidate) != nullptr;
     });
 }
 
 bool Cubins::ensure_stored(const KernelSource& source, const Obtained& obtained) const {
     flights_.settle(source.key);
-    if (is_stored(*obtained.cubin)) return true;
+    const auto is_there = [&] { return is_stored(source, obtained.cubin->toolchain); };
+    if (is_there()) return true;
     if (obtained.origin == Origin::made) return false;
-    publish(source, *obtained.cubin, {});  // the compile's log is not kept that long
-    return is_stored(*obtained.cubin);
+    publish(source, *obtained.cubin);
+    return is_there();
 }
 
 // Best effort: the kernel is there all the same.
-void Cubins::publish(const KernelSource& source, const Cubin& cubin, const std::string& log) const {
+void Cubins::publish(const KernelSource& source, const Cubin& cubin) const {
     if (store_.options().directory.empty()) return;
     try {
         const cache::Status status =
-            store_.publish(source.key, cubin.toolchain, to_entry(source, cubin, log, with_source_));
+            store_.publish(source.key, cubin.toolchain, to_entry(source, cubin, with_source_));
         if (!status.ok())
             (*log_)(LogLevel::debug, "cache: {} was not stored: {}", source.kernel.name(),
                     status.to_string());

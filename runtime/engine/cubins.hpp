@@ -36,6 +36,7 @@ struct Cubin {
     std::vector<std::byte> bytes;
     std::string entry;
     planner::CompiledResources resources;
+    std::string log;  // the compiler's
 };
 
 using cache::Origin;
@@ -86,8 +87,8 @@ class Cubins {
     std::shared_ptr<const Cubin> find_stored(const KernelSource& source, const Accept& accept) const;
     std::shared_ptr<const Cubin> load(const KernelSource& source, const cache::Candidate& candidate) const;
     Compiled compile(const KernelSource& source) const;
-    void publish(const KernelSource& source, const Cubin& cubin, const std::string& log) const;
-    bool is_stored(const Cubin& cubin) const;
+    void publish(const KernelSource& source, const Cubin& cubin) const;
+    bool is_stored(const KernelSource& source, const cache::Version& toolchain) const;
     void keep_source(const KernelSource& source) const;
 
     std::shared_ptr<const Log> log_;

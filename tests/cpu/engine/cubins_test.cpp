@@ -83,11 +83,18 @@ TEST_CASE("a kernel in memory is stored again where the directory lost it", "[en
     const auto source = cubins.source_of(merge_kernel());
     const engine::Obtained made = cubins.obtain(source, accept_all);
     REQUIRE(cubins.ensure_stored(source, made));
+    const auto log_of = [&] {
+        const auto entry = cubins.store().load(cubins.store().candidates(source.key).at(0));
+        return nlohmann::json::parse(entry.value().metadata).at("log").get<std::string>();
+    };
+    const std::string log = log_of();
+    CHECK_THAT(log, Catch::Contains("registers"));
     cubins.store().clear();
     REQUIRE(cubins.store().candidates(source.key).empty());
     const engine::Obtained kept = cubins.obtain(source, accept_all);
     CHECK(kept.origin == Origin::memory);
     CHECK(cubins.ensure_stored(source, kept));
+    CHECK(log_of() == log);
     CHECK(cubins_in({temporary / "cache"}).obtain(source, accept_all).origin == Origin::disk);
 
     // An older toolchain's entry is not this cubin.
@@ -129,6 +136,18 @@ TEST_CASE("a relative cache directory is that of when the runtime was made", "[e
     CHECK(settings.cache_dirs ==
           std::vector<std::string>{std::filesystem::canonical(temporary.path()) / "own", "/layer",
                                    std::filesystem::canonical(temporary.path()) / "./all.bundle"});
+}
+
+TEST_CASE("what cannot be used and cannot be replaced is not stored", "[engine][cubins]") {
+    const TemporaryDirectory temporary;
+    auto cubins = cubins_in({temporary / "cache"});
+    const auto source = cubins.source_of(merge_kernel());
+    const engine::Obtained made = cubins.obtain(source, accept_all);
+    const std::string path = cubins.store().candidates(source.key).at(0).path;
+    std::filesystem::remove(path);
+    std::filesystem::create_directory(path);
+    CHECK_FALSE(cubins.ensure_stored(source, made));
+    CHECK_FALSE(cubins.ensure_stored(source, {made.cubin, Origin::memory}));
 }
 
 TEST_CASE("threads that want a kernel at once compile it once", "[engine][cubins]") {
