@@ -335,6 +335,10 @@ Status Bundle::verify() const {
     for (const BundledEntry& entry : entries_) {
         if (const Result<EntryFile> read = read_checked(entry); !read) return read.status();
     }
+    std::vector<BundledEntry> placed = entries_;
+    if (place_entries(placed).file_bytes != info_.bytes) {
+        return refuse(tar::kBlockBytes, "the manifest's offsets are larger than they need be");
+    }
     return check_zeros(end_of_entries(), tar::kEndBytes);
 }
 

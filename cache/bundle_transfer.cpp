@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "cache/bundle.hpp"
+#include "cache/judged_entry.hpp"
 #include "cache/layer.hpp"
 #include "cache/layout.hpp"
 #include "cache/staged_file.hpp"
@@ -15,8 +16,6 @@
 
 namespace attnsmith::cache {
 namespace {
-
-constexpr std::uint32_t kBundleMode = 0644;
 
 // An entry to be exported, and the layer that has it.
 struct Picked {
@@ -36,27 +35,30 @@ bool has_last(const Selection& selection, const ListedEntry& listed) {
     return last.key == listed.key && last.version == listed.version;
 }
 
-void pick(const Layer& layer, const ListedEntry& listed, Selection& selection) {
+void pick(const Layer& layer, const ListedEntry& listed, Trust trust, Selection& selection) {
     const layout::EntryName name{listed.key, listed.version};
-    const Result<EntryFile> file = layer.read(name);
-    if (!file) {
-        const bool gone = file.status().error_number == ENOENT;  // evicted or cleared since it was listed
-        if (!gone) selection.bad.push_back({listed.path, file.status().message, "left out"});
-        return;
-    }
-    const DecodeResult decoded = check_entry_file(*file, name);
-    if (const auto* failure = std::get_if<DecodeFailure>(&decoded)) {
-        if (failure->broken()) {
-            selection.bad.push_back({listed.path, failure->reason, "left out"});
-        } else {
+    const JudgedEntry judged = judge_entry(layer, name, trust);
+    switch (judged.verdict) {
+        case Verdict::sound:
+            break;
+        case Verdict::gone:
+            return;
+        case Verdict::of_another_format:
             ++selection.skipped;
-        }
-        return;
+            return;
+        case Verdict::unreadable:
+        case Verdict::untrusted:
+        case Verdict::broken:
+            selection.bad.push_back({listed.path, judged.status.message, "left out"});
+            return;
     }
-    const std::span<const std::byte> bytes(file->bytes.get(), file->size);
+    const EntryFile& file = judged.file;
+    const std::span<const std::byte> bytes(file.bytes.get(), file.size);
     selection.picked.push_back(
-        {{.name = name, .bytes = file->size, .offset = 0, .sha256 = sha256_of(bytes)}, &layer});
+        {{.name = name, .bytes = file.size, .offset = 0, .sha256 = sha256_of(bytes)}, &layer});
 }
+
+Status stopped(const Path& target) { return Status::from_errno(ECANCELED, "go on exporting", target.full()); }
 
 Status write_file(StagedFile& staged, std::string_view name, std::span<const std::byte> content) {
     const tar::Block zeros{};
@@ -67,11 +69,13 @@ Status write_file(StagedFile& staged, std::string_view name, std::span<const std
 }
 
 // ESTALE: an entry is not any more what it was when it was picked.
-Status write_bundle(StagedFile& staged, const std::vector<Picked>& picked, const std::string& manifest) {
+Status write_bundle(StagedFile& staged, const std::vector<Picked>& picked, const std::string& manifest,
+                    const Path& target, const std::stop_token& stop) {
     if (Status status = write_file(staged, kManifestName, std::as_bytes(std::span(manifest))); !status.ok()) {
         return status;
     }
     for (const Picked& one : picked) {
+        if (stop.stop_requested()) return stopped(target);
         const Result<EntryFile> file = one.layer->read(one.entry.name);
         const auto bytes =
             file ? std::span<const std::byte>(file->bytes.get(), file->size) : std::span<const std::byte>();
@@ -100,16 +104,10 @@ Result<Path> split_path(const std::string& file) {
     return path;
 }
 
-bool is_sound(const Layer& layer, const layout::EntryName& name) {
-    const Result<EntryFile> file = layer.read(name);
-    if (!file) return false;
-    const DecodeResult decoded = check_entry_file(*file, name);
-    return std::get_if<DecodedEntry>(&decoded) != nullptr;
-}
-
 }  // namespace
 
-Result<ExportReport> Store::export_bundle(const std::string& file, const Wanted& wanted) const {
+Result<ExportReport> Store::export_bundle(const std::string& file, const Wanted& wanted,
+                                          const std::stop_token& stop) const {
     const Result<Path> target = split_path(file);
     if (!target) return target.status();
     const Result<FileInfo> there = files_.stat(*target);
@@ -117,23 +115,25 @@ Result<ExportReport> Store::export_bundle(const std::string& file, const Wanted&
         return Status::recoverable_error(EEXIST, file, "there is something else than a file, left alone");
     }
     constexpr int kAttempts = 4;  // against others who evict or clear meanwhile
-    Result<ExportReport> report = export_once(*target, wanted);
+    Result<ExportReport> report = export_once(*target, wanted, stop);
     for (int attempt = 1; attempt < kAttempts && report.status().error_number == ESTALE; ++attempt) {
-        report = export_once(*target, wanted);
+        report = export_once(*target, wanted, stop);
     }
     if (report) report->file = file;
     return report;
 }
 
-Result<ExportReport> Store::export_once(const Path& target, const Wanted& wanted) const {
+Result<ExportReport> Store::export_once(const Path& target, const Wanted& wanted,
+                                        const std::stop_token& stop) const {
     std::vector<ListedEntry> listed = list();
     std::ranges::stable_sort(listed, [](const ListedEntry& a, const ListedEntry& b) {
         return comes_first_in_bundle({a.key, a.version}, {b.key, b.version});
     });
     Selection selection;
     for (const ListedEntry& entry : listed) {  // of equal ones the lowest layer's comes first
+        if (stop.stop_requested()) return stopped(target);
         if (has_last(selection, entry) || !wanted(entry)) continue;
-        pick(*layers_[entry.layer], entry, selection);
+        pick(*layers_[entry.layer], entry, options_.trust, selection);
     }
     std::vector<BundledEntry> entries;
     for (const Picked& one : selection.picked) entries.push_back(one.entry);
@@ -143,18 +143,21 @@ Result<ExportReport> Store::export_once(const Path& target, const Wanted& wanted
                                          fmt::format("{} entries are too many for a bundle", entries.size()));
     }
     ExportReport report{.file = {},
+                        .keys = {},
                         .entries = entries.size(),
                         .bytes = head.file_bytes,
                         .skipped = selection.skipped,
                         .bad = std::move(selection.bad)};
+    for (const BundledEntry& entry : entries) report.keys.push_back(entry.name.key);
     if (entries.empty()) return report;
 
     // Beside the target, so that a kill leaves nothing under its name.
     Path aside{target.root, fmt::format("{}.{:016x}.partial", target.relative, layout::unique_token())};
-    Result<std::unique_ptr<File>> created = files_.create_exclusively(aside, kBundleMode);
+    Result<std::unique_ptr<File>> created = files_.create_exclusively(aside, std::nullopt);
     if (!created) return created.status();
     StagedFile staged(files_, std::move(aside), std::move(created).value());
-    if (Status written = write_bundle(staged, selection.picked, head.manifest); !written.ok()) return written;
+    if (Status written = write_bundle(staged, selection.picked, head.manifest, target, stop); !written.ok())
+        return written;
     if (Status moved = staged.move_to(target); !moved.ok()) return moved;
     if (Status synced = files_.sync_directory({target.root, {}}); !synced.ok()) return synced;
     return report;
@@ -162,13 +165,15 @@ Result<ExportReport> Store::export_once(const Path& target, const Wanted& wanted
 
 Result<ImportReport> Store::import_bundle(const std::string& file) const {
     if (options_.directory.empty()) return no_cache_directory();
+    if (Status trusted = check_trust(kWritableLayer); !trusted.ok()) return trusted;
     const Result<Bundle> bundle = Bundle::open(files_, file);
     if (!bundle) return bundle.status();
     if (Status verified = bundle->verify(); !verified.ok()) return verified;
 
     ImportReport report{.file = file, .entries = bundle->entries().size()};
     for (const BundledEntry& entry : bundle->entries()) {
-        if (is_sound(*layers_[kWritableLayer], entry.name)) {
+        // What is there and would not be used is no entry: it is replaced.
+        if (judge_entry(*layers_[kWritableLayer], entry.name, options_.trust).verdict == Verdict::sound) {
             ++report.present;
             continue;
         }
@@ -184,6 +189,7 @@ Result<ImportReport> Store::import_bundle(const std::string& file) const {
                                             report.present + report.published, report.entries);
             return published;
         }
+        note_published(entry.name.key, entry.bytes);
         ++report.published;
         report.bytes += entry.bytes;
     }

@@ -168,10 +168,12 @@ class PosixFileSystem final : public FileSystem {
         return make_posix_file(std::move(*descriptor), path.full());
     }
 
-    Result<std::unique_ptr<File>> create_exclusively(const Path& path, std::uint32_t mode) override {
-        Result<Descriptor> descriptor = open_file(path, O_WRONLY | O_CREAT | O_EXCL, mode);
+    Result<std::unique_ptr<File>> create_exclusively(const Path& path,
+                                                     std::optional<std::uint32_t> mode) override {
+        Result<Descriptor> descriptor =
+            open_file(path, O_WRONLY | O_CREAT | O_EXCL, mode.value_or(kFileBits));
         if (!descriptor) return descriptor.status();
-        set_exact_mode(*descriptor, mode);
+        if (mode) set_exact_mode(*descriptor, *mode);
         return make_posix_file(std::move(*descriptor), path.full());
     }
 

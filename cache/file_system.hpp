@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -92,8 +93,10 @@ class FileSystem {
     // What these two and make_directory() make has exactly the mode given, whatever the umask: a directory
     // that a group shares must not depend on each member's. A directory keeps the set-group-ID bit of its
     // parent.
-    // Fails with EEXIST if there is anything of that name.
-    virtual Result<std::unique_ptr<File>> create_exclusively(const Path& path, std::uint32_t mode) = 0;
+    // create_exclusively() fails with EEXIST if there is anything of that name; without a mode its file has
+    // what the umask leaves of 0666, as what users name themselves does.
+    virtual Result<std::unique_ptr<File>> create_exclusively(const Path& path,
+                                                             std::optional<std::uint32_t> mode) = 0;
     virtual Result<std::unique_ptr<File>> open_lock_file(const Path& path, std::uint32_t mode) = 0;
 
     // Both paths have the same root. Replaces `to` atomically.

@@ -5,8 +5,11 @@ namespace attnsmith::cache {
 StagedFile::~StagedFile() {
     if (files_ == nullptr) return;
     file_.reset();
-    // What cannot be removed goes with the next clear() or verify().
-    static_cast<void>(files_->remove_file(path_));
+    // What cannot be removed, for want of memory even, is left to those who clear up after dead processes.
+    try {
+        static_cast<void>(files_->remove_file(path_));
+    } catch (...) {
+    }
 }
 
 Status StagedFile::append(std::span<const std::byte> bytes) { return write_fully(*file_, bytes); }

@@ -12,6 +12,7 @@
 #include "cache/bundle_layer.hpp"
 #include "cache/directory_layer.hpp"
 #include "cache/entry_file.hpp"
+#include "cache/judged_entry.hpp"
 #include "cache/layout.hpp"
 #include "cache/staged_file.hpp"
 
@@ -45,10 +46,6 @@ Options normalised(Options options) {
     options.directory = without_trailing_slashes(std::move(options.directory));
     for (std::string& layer : options.read_only_layers) layer = without_trailing_slashes(std::move(layer));
     return options;
-}
-
-bool is_absence(const Status& status) {
-    return status.error_number == ENOENT || status.error_number == ESTALE;
 }
 
 bool is_lack_of_locks(const Status& status) {
@@ -168,6 +165,19 @@ Status Store::cannot_read(Status status) const {
     return status;
 }
 
+// What cannot be listed cannot be written either: one warning for both.
+void Store::cannot_list(std::size_t layer, const Status& status) const {
+    if (layer != kWritableLayer || is_absence(status)) {
+        static_cast<void>(cannot_read(status));
+        return;
+    }
+    constexpr auto kBoth =
+        static_cast<std::uint32_t>(Trouble::cannot_read) | static_cast<std::uint32_t>(Trouble::cannot_write);
+    const bool told = (told_.fetch_or(kBoth, std::memory_order_relaxed) & kBoth) != 0;
+    if (!told)
+        warn(fmt::format("the cache cannot be used, kernels stay in memory only: {}", status.to_string()));
+}
+
 std::vector<Candidate> Store::candidates(const Digest& key) const {
     std::vector<Candidate> found;
     for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
@@ -175,7 +185,7 @@ std::vector<Candidate> Store::candidates(const Digest& key) const {
         if (!check_trust(layer).ok()) continue;
         const Result<std::vector<Version>> versions = layers_[layer]->versions_of(key);
         if (!versions) {
-            static_cast<void>(cannot_read(versions.status()));
+            cannot_list(layer, versions.status());
             continue;
         }
         for (const Version& version : *versions) {
@@ -193,30 +203,27 @@ Result<Entry> Store::load(const Candidate& candidate) const {
     // By name, not by candidate.path: a path is only ever built from a digest and integers.
     const Layer& layer = *layers_[candidate.layer];
 
-    Result<EntryFile> file = layer.read(name);
-    // NFS: replaced between our look at the directory and our read; the second look is fresh.
-    if (file.status().error_number == ESTALE) file = layer.read(name);
-    if (!file) return cannot_read(file.status());
-    // By the open file itself: whoever put another directory in the place of one that was trusted does not
-    // own what an owner would.
-    if (const auto reason = reason_for_distrust(file->info, options_.trust)) {
-        Status status = Status::recoverable_error(EPERM, layer.path_of(name),
-                                                  fmt::format("not trusted: {}; {}", *reason, kTrustRemedy));
-        warn_once(Trouble::untrusted_entry, fmt::format("an entry is passed over: {}", status.to_string()));
-        return status;
+    JudgedEntry judged = judge_entry(layer, name, options_.trust);
+    switch (judged.verdict) {
+        case Verdict::sound:
+            break;
+        case Verdict::gone:
+        case Verdict::unreadable:
+            return cannot_read(std::move(judged.status));
+        case Verdict::untrusted:
+            warn_once(Trouble::untrusted_entry,
+                      fmt::format("an entry is passed over: {}", judged.status.to_string()));
+            return std::move(judged.status);
+        case Verdict::of_another_format:
+            return std::move(judged.status);
+        case Verdict::broken:
+            return broken_entry(candidate, judged.file.info, judged.status.message);
     }
-
-    DecodeResult result = check_entry_file(*file, name);
-    if (auto* decoded = std::get_if<DecodedEntry>(&result)) {
-        // Its stamp is what the evictor goes by. In another user's directory it may not be ours to set.
-        const bool is_stale = is_old_stamp(file->info.modified, std::chrono::system_clock::now());
-        if (candidate.layer == kWritableLayer && is_stale) static_cast<void>(file->file->touch());
-        count(Event::bytes_read, file->size);
-        return std::move(decoded->entry);
-    }
-    const auto& failure = *std::get_if<DecodeFailure>(&result);
-    if (failure.broken()) return broken_entry(candidate, file->info, failure.reason);
-    return Status::recoverable_error(EPROTONOSUPPORT, layer.path_of(name), failure.reason);
+    // Its stamp is what the evictor goes by. In another user's directory it may not be ours to set.
+    const bool is_stale = is_old_stamp(judged.file.info.modified, std::chrono::system_clock::now());
+    if (candidate.layer == kWritableLayer && is_stale) static_cast<void>(judged.file.file->touch());
+    count(Event::bytes_read, judged.file.size);
+    return std::move(judged.entry);
 }
 
 Status Store::broken_entry(const Candidate& candidate, const FileInfo& broken,
@@ -279,8 +286,7 @@ Status Store::publish(const Digest& key, const Version& version, const Entry& en
         const std::vector<std::byte> bytes = encode_entry(key, version, entry);
         status = publish_bytes(key, version, bytes);
         if (!status.ok()) return cannot_write(std::move(status));
-        count(Event::bytes_published, bytes.size());
-        keep_within_limit(key, bytes.size());
+        note_published(key, bytes.size());
         return status;
     } catch (const std::bad_alloc&) {
         return {StatusClass::recoverable, ENOMEM, {}, "out of memory"};  // short: allocates nothing
@@ -293,7 +299,7 @@ Status Store::publish_bytes(const Digest& key, const Version& version,
                             std::span<const std::byte> bytes) const {
     Status status = publish_once(key, version, bytes);
     // Somebody took the staging file or a directory for a dead process's, or cleared them all.
-    return status.error_number == ENOENT ? publish_once(key, version, bytes) : status;
+    return is_absence(status) ? publish_once(key, version, bytes) : status;
 }
 
 Status Store::publish_once(const Digest& key, const Version& version,
@@ -307,6 +313,11 @@ Status Store::publish_once(const Digest& key, const Version& version,
     const Path target{options_.directory, layout::entry_path({key, version})};
     if (Status moved = move_into_shard(*staged, shard, target); !moved.ok()) return moved;
     return files_.sync_directory(shard);
+}
+
+void Store::note_published(const Digest& key, std::size_t bytes) const {
+    count(Event::bytes_published, bytes);
+    keep_within_limit(key, bytes);
 }
 
 void Store::keep_within_limit(const Digest& key, std::size_t published_bytes) const {
@@ -398,13 +409,11 @@ Lock Store::lock_within(const Digest& key, const Patience& patience,
 }
 
 Lock Store::tell_of_trouble(Lock lock) const {
-    if (lock.state() != LockState::unavailable) return lock;
-    if (is_lack_of_locks(lock.status())) {
+    // Where no lock file can be made, nothing can be published, which publish() tells.
+    if (lock.state() == LockState::unavailable && is_lack_of_locks(lock.status())) {
         warn_once(Trouble::no_locks,
                   fmt::format("processes may do the same work twice, the file system has no locks: {}",
                               lock.status().to_string()));
-    } else {
-        static_cast<void>(cannot_write(lock.status()));
     }
     return lock;
 }

@@ -18,6 +18,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -136,10 +137,11 @@ struct ClearReport {
 
 struct ExportReport {
     std::string file;
+    std::vector<Digest> keys;   // of the entries in the bundle, in its order
     std::uint64_t entries = 0;  // in the bundle; with none, no file is written
     std::uint64_t bytes = 0;    // the bundle's length
     std::uint64_t skipped = 0;  // whole entries of another format version, left out
-    std::vector<BadEntry> bad;  // broken or unreadable ones, left out and left in place
+    std::vector<BadEntry> bad;  // broken, unreadable and untrusted ones, left out and left in place
 };
 
 struct ImportReport {
@@ -165,8 +167,8 @@ class Store {
 
     // Reads the whole file and checks it. A miss is a recoverable status: ENOENT when the entry is gone,
     // EBADMSG when it is broken (it is in quarantine then, unless it lies in a read-only layer),
-    // EPROTONOSUPPORT when it is of another format version, EPERM when it or its directory is not trusted,
-    // else what the system said.
+    // EPROTONOSUPPORT when it is of another format version, EPERM when it is not trusted (whether its
+    // directory is, candidates() has judged), else what the system said.
     Result<Entry> load(const Candidate& candidate) const;
 
     // Success: the entry is there for all processes and stays through a power cut. A recoverable status: it
@@ -205,9 +207,10 @@ class Store {
     // name there is; it appears whole or not at all. Looks in all layers, and of equal key and version takes
     // the lowest layer's. The same entries give the same bytes. Fails with EEXIST where something else than a
     // file has the name, E2BIG where the entries are too many for one bundle, ESTALE where the cache keeps
-    // changing, else with what the system said.
+    // changing, ECANCELED where a stop was asked for, else with what the system said.
     using Wanted = std::function<bool(const ListedEntry&)>;
-    Result<ExportReport> export_bundle(const std::string& file, const Wanted& wanted) const;
+    Result<ExportReport> export_bundle(const std::string& file, const Wanted& wanted,
+                                       const std::stop_token& stop = {}) const;
     // Checks every byte of a bundle, and only then publishes its entries in the writable directory; each is
     // checked once more then. What is there already stays. Fails as Bundle::open() does: EINVAL for what is
     // not a regular file, EBADMSG for what is not a sound bundle, EPROTONOSUPPORT for one of another format;
@@ -230,6 +233,7 @@ class Store {
     // Warns and gives the status back.
     Status cannot_write(Status status) const;
     Status cannot_read(Status status) const;
+    void cannot_list(std::size_t layer, const Status& status) const;
 
     Status broken_entry(const Candidate& candidate, const FileInfo& broken, const std::string& reason) const;
     // False if the broken file is gone from there already, as when somebody replaced it. REQUIRES: it is open
@@ -239,6 +243,7 @@ class Store {
     Status make_directory_in_root(std::string_view name) const;
     Status publish_bytes(const Digest& key, const Version& version, std::span<const std::byte> bytes) const;
     Status publish_once(const Digest& key, const Version& version, std::span<const std::byte> bytes) const;
+    void note_published(const Digest& key, std::size_t bytes) const;
     void keep_within_limit(const Digest& key, std::size_t published_bytes) const;
     EvictionReport run_evictor(const EvictionLimits& limits) const;
     Result<StagedFile> create_staged_file(const Digest& key) const;
@@ -246,7 +251,8 @@ class Store {
     Lock lock_within(const Digest& key, const Patience& patience, const std::function<bool()>& enough) const;
     Lock tell_of_trouble(Lock lock) const;
 
-    Result<ExportReport> export_once(const Path& target, const Wanted& wanted) const;
+    Result<ExportReport> export_once(const Path& target, const Wanted& wanted,
+                                     const std::stop_token& stop) const;
 
     void verify_layer(std::size_t layer, VerifyReport& report) const;
     void verify_entry(const FoundEntry& found, std::size_t layer, VerifyReport& report) const;

@@ -35,8 +35,10 @@ std::optional<std::string> reason_for_distrust(const FileInfo& info, Trust trust
     };
     if ((info.mode & kWorldWrites) != 0) return because("everyone may write to it");
     if (trust == Trust::group) {
-        if (is_own || is_of_group(info.group)) return std::nullopt;
-        return because("neither its owner nor its group is this user's");
+        if (is_own) return std::nullopt;
+        // Without the group's right to write it is not the group's, but its owner's.
+        if ((info.mode & kGroupWrites) != 0 && is_of_group(info.group)) return std::nullopt;
+        return because("another user owns it, and no group of this user's may write to it");
     }
     if (!is_own) return because("another user owns it");
     if ((info.mode & kGroupWrites) != 0) return because("its group may write to it");

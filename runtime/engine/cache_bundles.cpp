@@ -72,20 +72,17 @@ Exported export_bundle(Runtime::Impl& runtime, const ExportOptions& options) {
         const std::vector<int> sms = options.sms.empty() ? sms_of(list_kernels(store)) : options.sms;
         needed = needed_by(runtime, *options.specs, sms);
     }
-    std::set<cache::Digest> found;
     const auto wanted = [&](const cache::ListedEntry& entry) {
         if (options.specs && !needed.contains(entry.key)) return false;
-        const bool any_sm = options.sms.empty();
-        if (!any_sm && std::ranges::find(options.sms, sm_of(entry)) == options.sms.end()) return false;
-        found.insert(entry.key);
-        return true;
+        return options.sms.empty() || std::ranges::find(options.sms, sm_of(entry)) != options.sms.end();
     };
-    cache::Result<cache::ExportReport> report = store.export_bundle(options.file, wanted);
+    cache::Result<cache::ExportReport> report = store.export_bundle(options.file, wanted, options.stop);
     if (!report) throw CacheError("the export failed: " + report.status().to_string());
     if (report->entries == 0) {
         throw CacheError(fmt::format("there are no {} to export in {}", what_was_asked(options),
                                      fmt::join(runtime.settings.cache_dirs, ", ")));
     }
+    const std::set<cache::Digest> found(report->keys.begin(), report->keys.end());
     // SMs of which there is nothing and that nobody named are other machines' business.
     std::set<int> expected(options.sms.begin(), options.sms.end());
     for (const auto& [key, sm] : needed) {
@@ -103,7 +100,7 @@ cache::ImportReport import_bundle(const cache::Store& store, const std::string& 
 }
 
 ExportOptions parse_export_options(const nlohmann::json& object) {
-    ExportOptions options{.file = parse_file(object), .sms = {}, .specs = {}};
+    ExportOptions options{.file = parse_file(object), .sms = {}, .specs = {}, .stop = {}};
     if (const auto sm = object.find("sm"); sm != object.end()) {
         AttentionRequest request;
         problem::find_field("sm")->set(request, "sm", *sm);

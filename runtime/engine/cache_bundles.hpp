@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@ struct ExportOptions {
     // Only the kernels that planning could choose for these, on `sms` or else on those that the cache has
     // anything for. Nothing: all kernels.
     std::optional<std::vector<AttentionSpec>> specs;
+    std::stop_token stop;
 };
 
 struct Exported {

@@ -48,7 +48,7 @@ class OneFile final : public FileSystem {
     Result<std::unique_ptr<File>> open_for_reading(const Path&) override {
         return Result<std::unique_ptr<File>>(std::make_unique<MemoryFile>(bytes_));
     }
-    Result<std::unique_ptr<File>> create_exclusively(const Path&, std::uint32_t) override {
+    Result<std::unique_ptr<File>> create_exclusively(const Path&, std::optional<std::uint32_t>) override {
         return refused();
     }
     Result<std::unique_ptr<File>> open_lock_file(const Path&, std::uint32_t) override { return refused(); }

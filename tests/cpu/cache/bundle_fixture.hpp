@@ -46,27 +46,27 @@ struct Forgery {
     std::string schema = "attnsmith.bundle/1";
     std::vector<Part> parts;
     std::string end = std::string(tar::kEndBytes, '\0');
+    std::uint64_t manifest_blocks = 0;  // 0: one for each two entries or part of it
 
     void add(const Digest& key, std::string_view payload, const Version& version = kVersion) {
         parts.push_back({.path = layout::entry_path({key, version}),
                          .content = text_of(encode_entry(key, version, entry_of(payload)))});
     }
 
-    // With a manifest of at most one block for each three entries or part of it.
     std::string text() const {
-        const std::uint64_t manifest_blocks = (parts.size() + 1) / 2;
+        const std::uint64_t blocks = manifest_blocks == 0 ? (parts.size() + 1) / 2 : manifest_blocks;
         std::string members;
         std::string lines;
         for (const Part& part : parts) {
             const std::uint64_t offset =
-                tar::kBlockBytes * (2 + manifest_blocks) + members.size() + part.offset_is_off_by;
+                tar::kBlockBytes * (2 + blocks) + members.size() + part.offset_is_off_by;
             lines += (lines.empty() ? "\n" : ",\n") +
                      manifest_line(part.path_in_manifest, part.bytes_in_manifest, offset, part.sha256);
             members += tar_member(part.path, part.content);
         }
         const std::string manifest =
             fmt::format("{{\"schema\": \"{}\", \"entries\": [{}\n]}}\n", schema, lines);
-        if (tar::padded(manifest.size()) != manifest_blocks * tar::kBlockBytes) {
+        if (tar::padded(manifest.size()) != blocks * tar::kBlockBytes) {
             throw std::runtime_error("this forgery's manifest has another length than thought");
         }
         return tar_member("manifest.json", manifest) + members + end;

@@ -278,6 +278,116 @@ TEST_CASE("an export that is killed leaves a whole bundle under the name, or wha
     }
 }
 
+TEST_CASE("export makes a file of the mode that the umask leaves") {
+    const TemporaryDirectory temporary;
+    const Store store({.directory = temporary / "cache"});
+    fill(store);
+    const mode_t before = ::umask(077);
+    export_all(store, temporary / "all.bundle");
+    ::umask(before);
+    struct ::stat info;
+    REQUIRE(::stat((temporary / "all.bundle").c_str(), &info) == 0);
+    CHECK((info.st_mode & 0777) == 0600);
+}
+
+TEST_CASE("export stops where it is told to, and leaves nothing") {
+    const TemporaryDirectory temporary;
+    const Store store({.directory = temporary / "cache"});
+    fill(store);
+    std::stop_source stop;
+    const auto stop_at_second = [&, seen = 0](const ListedEntry&) mutable {
+        if (++seen == 2) stop.request_stop();
+        return true;
+    };
+    std::filesystem::create_directory(temporary / "out");
+    for (int attempt = 0; attempt < 2; ++attempt) {
+        const auto report =
+            store.export_bundle(temporary / "out/all.bundle", stop_at_second, stop.get_token());
+        CHECK(report.status().error_number == ECANCELED);
+        CHECK(count_files(temporary / "out") == 0);
+    }
+}
+
+TEST_CASE("export says whose entries are in the bundle") {
+    const TemporaryDirectory temporary;
+    const Store store({.directory = temporary / "cache"});
+    fill(store);
+    // Evicted when it was listed already.
+    const auto wanted = [&](const ListedEntry& entry) {
+        if (entry.key == kThirdKey) std::filesystem::remove(entry.path);
+        return true;
+    };
+    const auto report = store.export_bundle(temporary / "all.bundle", wanted);
+    REQUIRE(report.ok());
+    CHECK(report->keys == std::vector<Digest>{kKey, kKey});
+    CHECK(report->bad.empty());
+}
+
+TEST_CASE("what is not trusted is neither exported nor taken for imported") {
+    const TemporaryDirectory temporary;
+    const Store store({.directory = temporary / "cache"});
+    fill(store);
+    export_all(store, temporary / "all.bundle");
+    const std::string planted = store.candidates(kThirdKey).front().path;
+    REQUIRE(::chmod(planted.c_str(), 0666) == 0);
+
+    const auto report = store.export_bundle(temporary / "part.bundle", everything);
+    REQUIRE(report.ok());
+    CHECK(report->entries == 2);
+    REQUIRE(report->bad.size() == 1);
+    CHECK(report->bad.front().path == planted);
+    CHECK_THAT(report->bad.front().reason, Catch::Contains("not trusted"));
+
+    const auto imported = store.import_bundle(temporary / "all.bundle");
+    REQUIRE(imported.ok());
+    CHECK(imported->present == 2);
+    CHECK(imported->published == 1);
+    CHECK(load_newest(store, kThirdKey) == entry_of("three"));
+
+    REQUIRE(::chmod((temporary / "cache").c_str(), 0777) == 0);
+    CHECK(store.import_bundle(temporary / "all.bundle").status().error_number == EPERM);
+}
+
+TEST_CASE("import counts, and keeps within the limit") {
+    const TemporaryDirectory temporary;
+    const Store store({.directory = temporary / "cache"});
+    constexpr std::uint64_t kEntries = 12;
+    const std::string payload(20000, 'x');
+    for (std::uint64_t i = 0; i < kEntries; ++i) {
+        REQUIRE(store.publish(Digest(i, 1), kVersion, entry_of(payload)).ok());
+    }
+    export_all(store, temporary / "all.bundle");
+
+    const Store small({.directory = temporary / "small", .max_bytes = 100000});
+    for (std::uint64_t i = 0; i < kEntries; ++i) {
+        REQUIRE(Store({.directory = temporary / "small"})
+                    .publish(Digest(i, 2), kVersion, entry_of(payload))
+                    .ok());
+    }
+    // Long unused.
+    const auto long_ago = std::filesystem::file_time_type::clock::now() - std::chrono::hours(10);
+    for (const ListedEntry& entry : small.list()) std::filesystem::last_write_time(entry.path, long_ago);
+    REQUIRE(small.import_bundle(temporary / "all.bundle").ok());
+    for (std::uint64_t i = 0; i < kEntries; ++i) {
+        CHECK(small.candidates(Digest(i, 1)).size() == 1);
+        CHECK(small.candidates(Digest(i, 2)).empty());
+    }
+    const CounterTotals counters = small.stat().counters;
+    CHECK(counters[Event::bytes_published] >= kEntries * payload.size());
+}
+
+TEST_CASE("import refuses a manifest that is longer than it need be") {
+    // Larger offsets: an entry's has a digit more, and the manifest a byte that needs a block more.
+    Forgery forgery;
+    forgery.add(Digest(0, 0), std::string(64922, 'x'));
+    for (std::uint64_t i = 1; i < 62; ++i) forgery.add(Digest(i, 0), "x");
+    forgery.manifest_blocks = 21;
+    CHECK(import_of(forgery.text()) == "62 published");
+    forgery.manifest_blocks = 22;
+    CHECK(import_of(forgery.text()) ==
+          refused_at(512, "the manifest's offsets are larger than they need be"));
+}
+
 TEST_CASE("import refuses what is no bundle") {
     CHECK(import_of("") == refused_at(0, "the file ends here"));
     CHECK(import_of(std::string(511, 'x')) == refused_at(511, "the file ends here"));

@@ -74,7 +74,8 @@ class FaultyFileSystem final : public FileSystem {
         if (Status status = meet(Operation::open_for_reading, path.full()); !status.ok()) return status;
         return wrap(real_.open_for_reading(path), path);
     }
-    Result<std::unique_ptr<File>> create_exclusively(const Path& path, std::uint32_t mode) override {
+    Result<std::unique_ptr<File>> create_exclusively(const Path& path,
+                                                     std::optional<std::uint32_t> mode) override {
         if (Status status = meet(Operation::create, path.full()); !status.ok()) return status;
         return wrap(real_.create_exclusively(path, mode), path);
     }

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <new>
 
 #include "cache/layout.hpp"
 #include "cache/store.hpp"
@@ -24,6 +25,7 @@ using testing::load_newest;
 using testing::Operation;
 using testing::TemporaryDirectory;
 using testing::Warnings;
+using testing::write_text;
 
 namespace {
 
@@ -75,8 +77,45 @@ TEST_CASE("Store: a publish that fails anywhere leaves a whole entry or none, an
         CHECK(operations >= 7);
         // Of what cannot be read and of what cannot be written. What is gone, once, is made anew.
         CHECK(test.warnings.count() <= 2);
-        CHECK((test.warnings.count() == 0) == (error_number == ENOENT));
+        CHECK((test.warnings.count() == 0) == (error_number == ENOENT || error_number == ESTALE));
     }
+}
+
+TEST_CASE("Store: a publish whose staging file cannot even be removed for want of memory fails, no more",
+          "[cache][store][faults]") {
+    FaultyStore test;
+    test.files.fault = [](Operation operation) {
+        if (operation == Operation::remove) throw std::bad_alloc();
+        return operation == Operation::file_write ? ENOSPC : 0;
+    };
+    const Status status = test.store.publish(kKey, kVersion, entry_of("payload"));
+    CHECK(status.error_number == ENOSPC);
+    test.files.heal();
+    CHECK(test.store.publish(kKey, kVersion, entry_of("payload")).ok());
+}
+
+TEST_CASE("Store: what is in the directory's place and cannot be used is told once",
+          "[cache][store][faults]") {
+    const TemporaryDirectory temporary;
+    write_text(temporary / "cache", "a file");
+    Warnings warnings;
+    const Store store({.directory = temporary / "cache", .warn = warnings.callback()});
+    CHECK(store.candidates(kKey).empty());
+    CHECK(store.lock(kKey).state() == LockState::unavailable);
+    CHECK(store.publish(kKey, kVersion, entry_of("payload")).error_number == ENOTDIR);
+    CHECK(warnings.count() == 1);
+}
+
+TEST_CASE("Store: a lock file that cannot be opened is no word on what can be written",
+          "[cache][store][faults]") {
+    FaultyStore test;
+    test.files.fail_always(Operation::open_lock_file, EACCES);
+    CHECK(test.store.lock(kKey).state() == LockState::unavailable);
+    CHECK(test.store.publish(kKey, kVersion, entry_of("payload")).ok());
+    CHECK(test.warnings.messages().empty());
+    test.files.fail_always(Operation::file_write, ENOSPC);
+    CHECK_FALSE(test.store.publish(kKey, kVersion, entry_of("payload")).ok());
+    CHECK(test.warnings.count() == 1);
 }
 
 TEST_CASE("Store: a load that fails anywhere is a miss that destroys nothing", "[cache][store][faults]") {

@@ -1,0 +1,33 @@
+// What stands in an entry's place, read and judged: in one place for all who read entries. Internal to
+// cache/.
+#pragma once
+
+#include "cache/entry.hpp"
+#include "cache/entry_file.hpp"
+#include "cache/layer.hpp"
+#include "cache/status.hpp"
+#include "cache/trust.hpp"
+
+namespace attnsmith::cache {
+
+enum class Verdict {
+    sound,
+    gone,               // evicted or cleared since it was seen
+    unreadable,         // the system said no, or it is no file
+    untrusted,          // by the open file itself: a directory that is trusted may hold what is not
+    of_another_format,  // whole, and of another release
+    broken,
+};
+
+struct JudgedEntry {
+    Verdict verdict = Verdict::sound;
+    // Of all but a sound one: ENOENT, what the system said, EPERM, EPROTONOSUPPORT and EBADMSG, in the order
+    // above.
+    Status status;
+    EntryFile file;  // empty where it is gone or unreadable
+    Entry entry;     // of a sound one
+};
+
+JudgedEntry judge_entry(const Layer& layer, const layout::EntryName& name, Trust trust);
+
+}  // namespace attnsmith::cache
