@@ -34,4 +34,8 @@ Status Status::from_errno(int error_number, std::string_view operation, std::str
             fmt::format("cannot {}: {}", operation, meaning)};
 }
 
+bool is_absence(const Status& status) {
+    return status.error_number == ENOENT || status.error_number == ESTALE;
+}
+
 }  // namespace attnsmith::cache
