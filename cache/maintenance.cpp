@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <chrono>
 #include <memory>
 #include <tuple>
@@ -16,6 +15,9 @@
 
 namespace attnsmith::cache {
 namespace {
+
+// For another evictor: somebody sits before it, and evicting takes less than this.
+constexpr auto kLongestGcWait = std::chrono::seconds(10);
 
 std::uint64_t count_named(FileSystem& files, const std::string& root, std::string_view directory,
                           bool (*is_ours)(std::string_view)) {
@@ -56,7 +58,7 @@ Examination examine(const Layer& layer, const FoundEntry& found) {
     Result<EntryFile> file = layer.read(found.name);
     if (!file) {
         // Gone: evicted or cleared since it was listed.
-        const bool gone = file.status().error_number == ENOENT;
+        const bool gone = is_absence(file.status());
         return {gone ? Verdict::gone : Verdict::unreadable, file.status().message, found.info, nullptr};
     }
     const DecodeResult result = check_entry_file(*file, found.name);
@@ -126,8 +128,10 @@ VerifyReport Store::verify() const {
     VerifyReport report;
     for (std::size_t layer = 0; layer < layers_.size(); ++layer) verify_layer(layer, report);
     if (!check_trust(kWritableLayer).ok()) return report;
+    FileClock clock(files_, options_.directory, directory_mode());
     Remover remover(files_);
-    report.stale_staging_removed = remove_stale_staging_files(files_, options_.directory, remover);
+    report.stale_staging_removed =
+        remove_stale_staging_files(files_, options_.directory, clock, remover).files;
     return report;
 }
 
@@ -158,6 +162,9 @@ void Store::verify_entry(const FoundEntry& found, std::size_t layer, VerifyRepor
         action = "left in place: a read-only layer";
     } else if (seen.verdict == Verdict::unreadable) {
         action = "left in place";
+    } else if (seen.info.kind == FileKind::directory) {
+        // Never ours, and clear() removes none: it would be in quarantine for ever.
+        action = "left in place: a directory";
     } else {
         action =
             describe(quarantine({found.name.key, found.name.version, layer, found.path.full()}, seen.info));
@@ -175,12 +182,18 @@ ClearReport Store::clear() const {
     const FoundEntries found = find_entries(files_, root);
     for (const Status& unreadable : found.unreadable) remover.note_failure(unreadable);
     for (const FoundEntry& entry : found.entries) {
-        report.entries += remover.remove(entry.path, entry.info) ? 1 : 0;
+        if (entry.info.kind == FileKind::directory) continue;
+        report.entries += remover.remove(entry.path, entry.info) == Removal::removed ? 1 : 0;
     }
-    report.quarantined = remove_quarantined(files_, root, 0, remover);
-    report.staging = remove_stale_staging_files(files_, root, remover);
+    report.quarantined = remove_quarantined(files_, root, 0, remover).files;
+    FileClock clock(files_, root, directory_mode());
+    const Removed staging = remove_stale_staging_files(files_, root, clock, remover);
+    report.staging = staging.files;
+    report.staging_left = staging.in_use;
     report.bytes = remover.bytes();
-    report.locks = remove_idle_lock_files(files_, root, FileTime::max(), remover);
+    const Removed locks = remove_idle_lock_files(files_, root, FileTime::max(), remover);
+    report.locks = locks.files;
+    report.locks_left = locks.in_use;
     remove_counters(files_, root, remover);
     report.status = remover.status();
     return report;
@@ -196,7 +209,8 @@ EvictionReport Store::gc(std::optional<std::uint64_t> max_bytes) const {
         report.status = std::move(trusted);
         return report;
     }
-    EvictionLimits limits{.lock_wait = options_.lock_wait};
+    EvictionLimits limits{.lock_wait =
+                              std::min<std::chrono::nanoseconds>(options_.lock_wait, kLongestGcWait)};
     if (max_bytes) {
         limits.start_above = limits.stop_at = *max_bytes;
         limits.grace = {};

@@ -5,7 +5,7 @@ namespace attnsmith::cache {
 StagedFile::~StagedFile() {
     if (files_ == nullptr) return;
     file_.reset();
-    // What cannot be removed goes with the next clear() or verify().
+    // What cannot be removed goes an hour later, with the next verify(), clear(), gc() or eviction.
     static_cast<void>(files_->remove_file(path_));
 }
 

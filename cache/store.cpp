@@ -308,18 +308,19 @@ void Store::keep_within_limit(const Digest& key, std::size_t published_bytes) co
 
     const EvictionReport report = run_evictor({.start_above = limit, .stop_at = limit / 10 * 9});
     if (report.busy) return;
-    const bool kept = report.kept_bytes <= limit;
-    if (!kept) {
-        warn_once(
-            Trouble::over_limit,
-            fmt::format("over its limit of {} bytes with what was used within {} hours{}: {}", limit,
-                        kEvictionGrace / std::chrono::hours(1),
-                        report.status.ok() ? "" : "; " + report.status.to_string(), options_.directory));
+    const bool kept = report.kept && report.kept->bytes <= limit;
+    if (!kept && report.status.ok()) {
+        warn_once(Trouble::over_limit,
+                  fmt::format("over its limit of {} bytes with what was used within the last {} hours: {}",
+                              limit, kEvictionGrace / std::chrono::hours(1), options_.directory));
+    } else if (!kept) {
+        warn_once(Trouble::over_limit, fmt::format("cannot be kept to its limit of {} bytes: {}", limit,
+                                                   report.status.to_string()));
     }
     // Other processes publish too, and see the limit in their turn.
     constexpr std::uint64_t kShareOfRoom = 16;
     bytes_before_scan_ =
-        static_cast<std::int64_t>((kept ? limit - report.kept_bytes : limit / 10) / kShareOfRoom);
+        static_cast<std::int64_t>((kept ? limit - report.kept->bytes : limit / 10) / kShareOfRoom);
 }
 
 EvictionReport Store::run_evictor(const EvictionLimits& limits) const {
