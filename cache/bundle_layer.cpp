@@ -44,6 +44,8 @@ LayerSize BundleLayer::measure() const {
     return size;
 }
 
+Status BundleLayer::check_rest() const { return bundle_ ? bundle_->verify() : Status::success(); }
+
 std::string BundleLayer::read_metadata(const layout::EntryName& name) const {
     const Result<EntryFile> file = read(name);
     if (!file) return {};

@@ -10,6 +10,7 @@
 #include "cache/byte_order.hpp"
 #include "cache/digest.hpp"
 #include "cache/layout.hpp"
+#include "cache/lock.hpp"
 
 namespace attnsmith::cache {
 namespace {
@@ -102,18 +103,15 @@ void Counters::flush(std::uint32_t directory_mode) {
 // False where the file cannot be had or written.
 bool Counters::write(unsigned slot, const CounterTotals& pending, std::uint32_t directory_mode) {
     const Path path{root_, layout::counters_path(slot)};
-    Result<std::unique_ptr<File>> file = files_.open_lock_file(path, directory_mode & kFileBits);
-    if (file.status().error_number == ENOENT) {
-        const Path directory{root_, std::string(layout::kCountersDirectory)};
-        if (!files_.make_directory(directory, directory_mode).ok()) return false;
-        file = files_.open_lock_file(path, directory_mode & kFileBits);
-    }
-    if (!file || !(*file)->try_lock().ok()) return false;
-    CounterTotals totals = read_record(**file).value_or(CounterTotals{.counts = {}, .since = 0});
+    // Of a file that clear() removed meanwhile the lock is not had: what is written there is lost.
+    const Lock lock = acquire_lock(files_, path, directory_mode & kFileBits, std::chrono::nanoseconds::zero(),
+                                   maker_of_parent(files_, path, directory_mode));
+    if (!lock.held()) return false;
+    CounterTotals totals = read_record(lock.file()).value_or(CounterTotals{.counts = {}, .since = 0});
     if (totals.since == 0) totals.since = seconds_since_1970();
     for (std::size_t i = 0; i < kEvents; ++i) totals.counts[i] += pending.counts[i];
     const CounterRecord record = encode_counters(totals);
-    const Result<std::size_t> written = (*file)->write_at(record, 0);
+    const Result<std::size_t> written = lock.file().write_at(record, 0);
     return written.ok() && *written == record.size();
 }
 

@@ -18,7 +18,7 @@ bool comes_first(const FoundEntry& a, const FoundEntry& b) {
 void find_entries_of_shard(FileSystem& files, const Path& shard, FoundEntries& found) {
     const Result<std::vector<NamedFile>> listed = files.list_files(shard);
     if (!listed) {
-        if (listed.status().error_number != ENOENT) found.unreadable.push_back(listed.status());
+        if (!is_absence(listed.status())) found.unreadable.push_back(listed.status());
         return;
     }
     for (const NamedFile& file : *listed) {
@@ -71,7 +71,7 @@ FoundEntries find_entries(FileSystem& files, const std::string& root) {
     if (root.empty()) return found;
     const Result<std::vector<std::string>> names = files.list_names({root, {}});
     if (!names) {
-        if (names.status().error_number != ENOENT) found.unreadable.push_back(names.status());
+        if (!is_absence(names.status())) found.unreadable.push_back(names.status());
         return found;
     }
     for (const std::string& name : *names) {

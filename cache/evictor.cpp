@@ -1,13 +1,14 @@
 #include "cache/evictor.hpp"
 
 #include <algorithm>
-#include <cerrno>
+#include <memory>
 #include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "cache/entry_file.hpp"
+#include "cache/file_clock.hpp"
 #include "cache/layout.hpp"
 #include "cache/leftovers.hpp"
 #include "cache/lock.hpp"
@@ -21,9 +22,27 @@ constexpr std::uint64_t kMostQuarantinedBytes = std::uint64_t{16} << 20;
 // A lock file costs an inode: those of keys compiled long ago go.
 constexpr auto kLockFileIsOldAfter = std::chrono::hours(24);
 
+struct Evictable {
+    FoundEntry found;
+    FileTime last_used;
+};
+
 // The same for all evictors.
-bool goes_first(const FoundEntry& a, const FoundEntry& b) {
-    return std::tie(a.info.modified, a.path.relative) < std::tie(b.info.modified, b.path.relative);
+bool goes_first(const Evictable& a, const Evictable& b) {
+    return std::tie(a.last_used, a.found.path.relative) < std::tie(b.last_used, b.found.path.relative);
+}
+
+// A stamp of the future would never be old. Whose clock was wrong is not known, and it may be what was
+// published just now: so it gets a new stamp, and its turn when that is old. Without one it would stay for
+// ever: it goes first.
+Evictable with_last_use(FileSystem& files, FoundEntry entry, FileTime now) {
+    const FileTime stamp = entry.info.modified;
+    if (stamp <= now + kStampIsOldAfter) return {std::move(entry), stamp};
+    const Result<std::unique_ptr<File>> file = files.open_for_reading(entry.path);
+    if (!file || !(*file)->touch().ok()) return {std::move(entry), FileTime::min()};
+    const Result<FileInfo> touched = (*file)->stat();
+    if (touched && touched->same_file(entry.info)) entry.info.modified = touched->modified;
+    return {std::move(entry), now};
 }
 
 // False if it was read or replaced since it was listed, and so is not to go.
@@ -35,56 +54,66 @@ bool is_as_listed(FileSystem& files, const FoundEntry& entry) {
 
 Lock lock_evictor(FileSystem& files, const std::string& root, const EvictionLimits& limits) {
     const Path path{root, std::string(layout::kEvictorLock)};
-    const std::uint32_t mode = limits.directory_mode & kFileBits;
-    Lock lock = acquire_lock(files, path, mode, limits.lock_wait);
-    if (lock.status().error_number != ENOENT) return lock;
-    const Path directory{root, std::string(layout::kLocksDirectory)};
-    if (!files.make_directory(directory, limits.directory_mode).ok()) return lock;
-    return acquire_lock(files, path, mode, limits.lock_wait);
+    return acquire_lock(files, path, limits.directory_mode & kFileBits, limits.lock_wait,
+                        maker_of_parent(files, path, limits.directory_mode));
 }
 
-void evict_entries(FileSystem& files, const std::string& root, const EvictionLimits& limits, Remover& remover,
+// Those that go first come first.
+std::vector<Evictable> in_order(FileSystem& files, std::vector<FoundEntry> entries, FileTime now) {
+    std::vector<Evictable> evictable;
+    evictable.reserve(entries.size());
+    for (FoundEntry& entry : entries) evictable.push_back(with_last_use(files, std::move(entry), now));
+    std::sort(evictable.begin(), evictable.end(), goes_first);
+    return evictable;
+}
+
+void evict_entries(FileSystem& files, const std::string& root, const EvictionLimits& limits, FileClock& clock,
                    EvictionReport& report) {
     FoundEntries found = find_entries(files, root);
     std::erase_if(found.entries,
                   [](const FoundEntry& entry) { return entry.info.kind != FileKind::regular; });
-    report.kept_entries = found.entries.size();
-    for (const FoundEntry& entry : found.entries) report.kept_bytes += entry.info.allocated_bytes;
-    if (!limits.start_above || report.kept_bytes <= *limits.start_above) return;
+    KeptEntries kept{.entries = found.entries.size()};
+    for (const FoundEntry& entry : found.entries) kept.bytes += entry.info.allocated_bytes;
 
-    const auto grace = std::chrono::duration_cast<FileTime::duration>(limits.grace);
-    const FileTime oldest_kept =
-        grace == grace.zero() ? FileTime::max() : std::chrono::system_clock::now() - grace;
-    std::sort(found.entries.begin(), found.entries.end(), goes_first);
-    for (const FoundEntry& entry : found.entries) {
-        if (report.kept_bytes <= limits.stop_at || entry.info.modified > oldest_kept) return;
-        if (!is_as_listed(files, entry)) continue;
-        const bool removed = remover.remove(entry.path, entry.info);
-        if (!remover.status().ok()) return;
-        // Somebody else may have removed it: it takes no more room all the same.
-        report.entries += removed ? 1 : 0;
-        report.entry_bytes += removed ? entry.info.allocated_bytes : 0;
-        --report.kept_entries;
-        report.kept_bytes -= entry.info.allocated_bytes;
+    Remover remover(files);
+    for (const Status& unreadable : found.unreadable) remover.note_failure(unreadable);
+    if (limits.start_above && kept.bytes > *limits.start_above) {
+        const auto grace = std::chrono::duration_cast<FileTime::duration>(limits.grace);
+        const FileTime oldest_kept = grace == grace.zero() ? FileTime::max() : clock.now() - grace;
+        for (const Evictable& entry : in_order(files, std::move(found.entries), clock.now())) {
+            if (kept.bytes <= limits.stop_at || entry.last_used > oldest_kept) break;
+            if (!is_as_listed(files, entry.found)) continue;
+            const Removal removal = remover.remove(entry.found.path, entry.found.info);
+            // One that cannot be removed takes its room; those after it can still make some.
+            if (removal == Removal::failed) continue;
+            // Somebody else may have removed it: it takes no more room all the same.
+            report.entries += removal == Removal::removed ? 1 : 0;
+            --kept.entries;
+            kept.bytes -= entry.found.info.allocated_bytes;
+        }
     }
+    report.entry_bytes = remover.allocated_bytes();
+    report.status = remover.status();
+    if (found.unreadable.empty()) report.kept = kept;
 }
 
 }  // namespace
 
 EvictionReport evict(FileSystem& files, const std::string& root, const EvictionLimits& limits) {
     EvictionReport report;
+    report.limit = limits.start_above;
     const Lock lock = lock_evictor(files, root, limits);
     report.busy = lock.state() == LockState::timed_out;
     if (report.busy) return report;
 
-    Remover remover(files);
-    report.staging = remove_stale_staging_files(files, root, remover);
-    report.quarantined = remove_quarantined(files, root, kMostQuarantinedBytes, remover);
-    report.locks =
-        remove_idle_lock_files(files, root, std::chrono::system_clock::now() - kLockFileIsOldAfter, remover);
-    if (remover.status().ok()) evict_entries(files, root, limits, remover, report);
-    report.bytes = remover.allocated_bytes();
-    report.status = remover.status();
+    FileClock clock(files, root, limits.directory_mode);
+    Remover leftovers(files);
+    report.staging = remove_stale_staging_files(files, root, clock, leftovers).files;
+    report.quarantined = remove_quarantined(files, root, kMostQuarantinedBytes, leftovers).files;
+    report.locks = remove_idle_lock_files(files, root, clock.now() - kLockFileIsOldAfter, leftovers).files;
+    report.leftover_status = leftovers.status();
+    evict_entries(files, root, limits, clock, report);
+    report.bytes = leftovers.allocated_bytes() + report.entry_bytes;
     return report;
 }
 

@@ -26,17 +26,23 @@ struct EvictionLimits {
     std::uint32_t directory_mode = 0700;              // of the lock's directory, where it is missing
 };
 
+struct KeptEntries {
+    std::uint64_t entries = 0;
+    std::uint64_t bytes = 0;  // allocated
+};
+
 struct EvictionReport {
     bool busy = false;  // another evictor was at work all the time; nothing was done
     std::uint64_t entries = 0;
     std::uint64_t staging = 0;
     std::uint64_t quarantined = 0;
     std::uint64_t locks = 0;
-    std::uint64_t entry_bytes = 0;   // allocated, freed by the entries alone
-    std::uint64_t bytes = 0;         // allocated, freed by all of these
-    std::uint64_t kept_entries = 0;  // in the directory afterwards
-    std::uint64_t kept_bytes = 0;    // allocated
-    Status status;                   // the first thing that could not be removed, which ended it
+    std::uint64_t entry_bytes = 0;       // allocated, freed by the entries alone
+    std::uint64_t bytes = 0;             // allocated, freed by all of these
+    std::optional<std::uint64_t> limit;  // of the allocated bytes; more is kept where it was used just now
+    std::optional<KeptEntries> kept;     // in the directory afterwards; absent where that is not known
+    Status status;                       // the first entry that could not be removed, or shard not read
+    Status leftover_status;              // the first of the rest that could not be removed
 };
 
 // One evictor at a time; on a file system without locks several agree on what goes, for they see the same

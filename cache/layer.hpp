@@ -36,6 +36,8 @@ class Layer {
     virtual FoundEntries find_all() const = 0;
     // Of what find_all() finds, in half of its time.
     virtual LayerSize measure() const = 0;
+    // Whether what lies around the entries is as it should be, too: a bundle's headers, digests and padding.
+    virtual Status check_rest() const { return Status::success(); }
     // As it stands there; empty if it could not be read.
     virtual std::string read_metadata(const layout::EntryName& name) const = 0;
 };

@@ -1,11 +1,10 @@
 #include "cache/leftovers.hpp"
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <utility>
+#include <vector>
 
-#include "cache/entry_file.hpp"
 #include "cache/layout.hpp"
 #include "cache/lock.hpp"
 
@@ -14,80 +13,106 @@ namespace {
 
 // Far above any publish, and above what clocks differ by.
 constexpr auto kStagingIsStaleAfter = std::chrono::hours(1);
+// Far above the write of a counter file, which is all that its lock is held for.
+constexpr auto kLongestUseOfCounters = std::chrono::milliseconds(100);
 
 Path path_in(const std::string& root, std::string_view directory, const std::string& name) {
     return {root, layout::in_directory(directory, name)};
 }
 
-bool remove_under_its_lock(FileSystem& files, const Path& path, const FileInfo& info, Remover& remover) {
-    const Lock lock = acquire_lock(files, path, info.mode, std::chrono::nanoseconds::zero());
-    return lock.held() && remover.remove(path, info);
+std::vector<NamedFile> list_ours(FileSystem& files, const std::string& root, std::string_view directory,
+                                 bool (*is_our_name)(std::string_view), Remover& remover) {
+    if (root.empty()) return {};
+    Result<std::vector<NamedFile>> listed = files.list_files({root, std::string(directory)});
+    if (!listed) {
+        if (!is_absence(listed.status())) remover.note_failure(listed.status());
+        return {};
+    }
+    std::erase_if(*listed, [&](const NamedFile& file) {
+        return file.info.kind == FileKind::directory || !is_our_name(file.name);
+    });
+    return std::move(listed).value();
 }
+
+std::uint64_t count_if_removed(Removal removal) { return removal == Removal::removed ? 1 : 0; }
 
 }  // namespace
 
-bool Remover::remove(const Path& path, const FileInfo& info) {
+Removal Remover::remove(const Path& path, const FileInfo& info) {
     Status status = files_.remove_file(path);
     if (status.ok()) {
         bytes_ += info.bytes;
         allocated_bytes_ += info.allocated_bytes;
-        return true;
+        return Removal::removed;
     }
-    if (status.error_number != ENOENT) note_failure(std::move(status));
-    return false;
+    if (is_absence(status)) return Removal::gone_already;
+    note_failure(std::move(status));
+    return Removal::failed;
 }
 
 void Remover::note_failure(Status status) {
     if (status_.ok()) status_ = std::move(status);
 }
 
-std::uint64_t remove_stale_staging_files(FileSystem& files, const std::string& root, Remover& remover) {
-    const FileTime now = std::chrono::system_clock::now();
-    std::uint64_t removed = 0;
-    for (const NamedFile& file : list_files_if_any(files, {root, std::string(layout::kStagingDirectory)})) {
-        const bool live = file.info.modified >= now - kStagingIsStaleAfter &&
-                          file.info.modified <= now + kStagingIsStaleAfter;
-        if (live || !layout::is_staging_name(file.name)) continue;
-        removed += remover.remove(path_in(root, layout::kStagingDirectory, file.name), file.info) ? 1 : 0;
+Removed remove_stale_staging_files(FileSystem& files, const std::string& root, FileClock& clock,
+                                   Remover& remover) {
+    Removed removed;
+    for (const NamedFile& file :
+         list_ours(files, root, layout::kStagingDirectory, layout::is_staging_name, remover)) {
+        if (std::chrono::abs(clock.now() - file.info.modified) <= kStagingIsStaleAfter) {
+            ++removed.in_use;
+            continue;
+        }
+        const Path path = path_in(root, layout::kStagingDirectory, file.name);
+        removed.files += count_if_removed(remover.remove(path, file.info));
     }
     return removed;
 }
 
-std::uint64_t remove_quarantined(FileSystem& files, const std::string& root, std::uint64_t most_bytes,
-                                 Remover& remover) {
+Removed remove_quarantined(FileSystem& files, const std::string& root, std::uint64_t most_bytes,
+                           Remover& remover) {
     std::vector<NamedFile> found =
-        list_files_if_any(files, {root, std::string(layout::kQuarantineDirectory)});
-    std::erase_if(found, [](const NamedFile& file) { return !layout::is_quarantine_name(file.name); });
+        list_ours(files, root, layout::kQuarantineDirectory, layout::is_quarantine_name, remover);
     std::sort(found.begin(), found.end(), [](const NamedFile& a, const NamedFile& b) {
         return a.info.modified > b.info.modified;  // the newest first
     });
     std::uint64_t kept = 0;
-    std::uint64_t removed = 0;
+    Removed removed;
     for (const NamedFile& file : found) {
         // An empty file is something, too.
         kept += std::max<std::uint64_t>(file.info.allocated_bytes, 1);
         if (kept <= most_bytes) continue;
-        removed += remover.remove(path_in(root, layout::kQuarantineDirectory, file.name), file.info) ? 1 : 0;
+        const Path path = path_in(root, layout::kQuarantineDirectory, file.name);
+        removed.files += count_if_removed(remover.remove(path, file.info));
     }
     return removed;
 }
 
-std::uint64_t remove_idle_lock_files(FileSystem& files, const std::string& root, FileTime oldest,
-                                     Remover& remover) {
-    std::uint64_t removed = 0;
-    for (const NamedFile& file : list_files_if_any(files, {root, std::string(layout::kLocksDirectory)})) {
-        if (!layout::is_lock_name(file.name) || file.info.modified > oldest) continue;
+Removed remove_idle_lock_files(FileSystem& files, const std::string& root, FileTime oldest,
+                               Remover& remover) {
+    Removed removed;
+    for (const NamedFile& file :
+         list_ours(files, root, layout::kLocksDirectory, layout::is_lock_name, remover)) {
+        if (file.info.modified > oldest) continue;
         const Path path = path_in(root, layout::kLocksDirectory, file.name);
-        removed += remove_under_its_lock(files, path, file.info, remover) ? 1 : 0;
+        const Lock lock = acquire_lock(files, path, file.info.mode, std::chrono::nanoseconds::zero());
+        if (lock.held()) removed.files += count_if_removed(remover.remove(path, file.info));
+        if (lock.state() == LockState::timed_out) ++removed.in_use;
     }
     return removed;
 }
 
 void remove_counters(FileSystem& files, const std::string& root, Remover& remover) {
-    for (const NamedFile& file : list_files_if_any(files, {root, std::string(layout::kCountersDirectory)})) {
-        if (!layout::is_counters_name(file.name)) continue;
+    for (const NamedFile& file :
+         list_ours(files, root, layout::kCountersDirectory, layout::is_counters_name, remover)) {
         const Path path = path_in(root, layout::kCountersDirectory, file.name);
-        remove_under_its_lock(files, path, file.info, remover);
+        const Lock lock = acquire_lock(files, path, file.info.mode, kLongestUseOfCounters);
+        // Without locks nobody adds to it.
+        if (lock.held() || is_lack_of_locks(lock.status())) {
+            static_cast<void>(remover.remove(path, file.info));
+        } else if (!is_absence(lock.status())) {
+            remover.note_failure(lock.status());
+        }
     }
 }
 

@@ -4,17 +4,20 @@
 #include <cstdint>
 #include <string>
 
+#include "cache/file_clock.hpp"
 #include "cache/file_system.hpp"
 #include "cache/status.hpp"
 
 namespace attnsmith::cache {
 
+enum class Removal { removed, gone_already, failed };
+
 class Remover {
   public:
     explicit Remover(FileSystem& files) : files_(files) {}
 
-    // Whether this call removed it. Gone already is as good, but not counted.
-    bool remove(const Path& path, const FileInfo& info);
+    // A failure is noted, and to be gone on after.
+    Removal remove(const Path& path, const FileInfo& info);
     void note_failure(Status status);
 
     std::uint64_t bytes() const { return bytes_; }                      // lengths, of what was removed
@@ -28,17 +31,23 @@ class Remover {
     Status status_;
 };
 
-// Each removes files of its kind, and only files named as ours, and says how many.
+struct Removed {
+    std::uint64_t files = 0;
+    std::uint64_t in_use = 0;  // what is left to those who use it
+};
+
+// Each removes files of its kind, and only what is named as ours and is no directory: we name none so.
 
 // Of an hour and more: whoever made them is dead. Of the future as well, where a clock was wrong.
-std::uint64_t remove_stale_staging_files(FileSystem& files, const std::string& root, Remover& remover);
+Removed remove_stale_staging_files(FileSystem& files, const std::string& root, FileClock& clock,
+                                   Remover& remover);
 // The oldest, until at most `most_bytes` are left on the disk.
-std::uint64_t remove_quarantined(FileSystem& files, const std::string& root, std::uint64_t most_bytes,
-                                 Remover& remover);
+Removed remove_quarantined(FileSystem& files, const std::string& root, std::uint64_t most_bytes,
+                           Remover& remover);
 // Those that nobody holds and that are older than `oldest`. Each is removed under its own lock, so that
 // whoever gets it next sees that it is gone.
-std::uint64_t remove_idle_lock_files(FileSystem& files, const std::string& root, FileTime oldest,
-                                     Remover& remover);
+Removed remove_idle_lock_files(FileSystem& files, const std::string& root, FileTime oldest, Remover& remover);
+// All of them; one that stays locked is a failure, since who adds to it holds it for a moment only.
 void remove_counters(FileSystem& files, const std::string& root, Remover& remover);
 
 }  // namespace attnsmith::cache

@@ -53,9 +53,10 @@ Status wait_for_lock(File& file, Waiting& waiting, const std::function<bool()>& 
 // Whether the file was removed, and perhaps made anew, between our opening it and our locking it.
 bool was_removed(FileSystem& file_system, const Path& path, File& file) {
     const Result<FileInfo> locked = file.stat();
+    if (!locked) return is_absence(locked.status());
     const Result<FileInfo> named = file_system.stat(path);
-    if (!named) return named.status().error_number == ENOENT;
-    return locked.ok() && !locked->same_file(*named);
+    if (!named) return is_absence(named.status());
+    return !locked->same_file(*named);
 }
 
 Lock not_held(LockState state, Status status, const Waiting& waiting) {
@@ -67,16 +68,35 @@ Lock not_held(LockState state, Status status, const Waiting& waiting) {
 Lock::Lock(LockState state, Status status, std::chrono::nanoseconds waited, std::unique_ptr<File> file)
     : state_(state), status_(std::move(status)), waited_(waited), file_(std::move(file)) {}
 
+MakeDirectory maker_of_parent(FileSystem& file_system, const Path& path, std::uint32_t mode) {
+    const Path parent{path.root, path.relative.substr(0, path.relative.rfind('/'))};
+    return [&file_system, parent, mode] { return file_system.make_directory(parent, mode); };
+}
+
+Result<std::unique_ptr<File>> open_lock_file(FileSystem& file_system, const Path& path, std::uint32_t mode,
+                                             const MakeDirectory& make_directory) {
+    Result<std::unique_ptr<File>> file = file_system.open_lock_file(path, mode);
+    if (file.ok() || !is_absence(file.status()) || !make_directory) return file;
+    if (Status made = make_directory(); !made.ok()) return made;
+    return file_system.open_lock_file(path, mode);
+}
+
+bool is_lack_of_locks(const Status& status) {
+    // EINVAL: what some FUSE and 9p mounts say.
+    return status.error_number == ENOLCK || status.error_number == ENOSYS ||
+           status.error_number == EOPNOTSUPP || status.error_number == EINVAL;
+}
+
 Lock acquire_lock(FileSystem& file_system, const Path& path, std::uint32_t mode,
-                  std::chrono::nanoseconds limit) {
-    return acquire_lock(file_system, path, mode, Patience(limit), {});
+                  std::chrono::nanoseconds limit, const MakeDirectory& make_directory) {
+    return acquire_lock(file_system, path, mode, Patience(limit), {}, make_directory);
 }
 
 Lock acquire_lock(FileSystem& file_system, const Path& path, std::uint32_t mode, const Patience& patience,
-                  const std::function<bool()>& enough) {
+                  const std::function<bool()>& enough, const MakeDirectory& make_directory) {
     Waiting waiting(patience);
     for (;;) {
-        Result<std::unique_ptr<File>> file = file_system.open_lock_file(path, mode);
+        Result<std::unique_ptr<File>> file = open_lock_file(file_system, path, mode, make_directory);
         if (!file) return not_held(LockState::unavailable, file.status(), waiting);
 
         Status status = wait_for_lock(**file, waiting, enough);
@@ -84,9 +104,11 @@ Lock acquire_lock(FileSystem& file_system, const Path& path, std::uint32_t mode,
             return not_held(LockState::not_needed, Status::success(), waiting);
         if (status.error_number == EWOULDBLOCK)
             return not_held(LockState::timed_out, std::move(status), waiting);
-        if (!status.ok()) return not_held(LockState::unavailable, std::move(status), waiting);
+        // NFS says of a file that was removed that it is stale: another try finds the new one.
+        const bool gone = is_absence(status) || (status.ok() && was_removed(file_system, path, **file));
+        if (!gone && !status.ok()) return not_held(LockState::unavailable, std::move(status), waiting);
 
-        if (!was_removed(file_system, path, **file)) {
+        if (!gone) {
             const auto state = waiting.pauses() > 0 ? LockState::acquired_after_waiting : LockState::acquired;
             return {state, Status::success(), waiting.elapsed(), std::move(file).value()};
         }

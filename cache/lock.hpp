@@ -1,5 +1,5 @@
 // Single flight between processes: an advisory lock on a file, which the kernel drops with its holder, so
-// that a killed process blocks nobody. The file itself stays behind and means nothing.
+// that a killed process blocks nobody. The file itself stays behind, means nothing and goes when it is old.
 #pragma once
 
 #include <chrono>
@@ -37,6 +37,8 @@ class [[nodiscard]] Lock {
     // Why it is not held.
     const Status& status() const { return status_; }
     std::chrono::nanoseconds waited() const { return waited_; }
+    // The lock file, for who keeps something in it. REQUIRES: held().
+    File& file() const { return *file_; }
 
     void release() { file_.reset(); }
 
@@ -48,13 +50,25 @@ class [[nodiscard]] Lock {
     std::uint64_t holder_ = process_number();
 };
 
-// Opens the lock file, makes it if missing and waits at most `limit` for its lock. The file's directory must
-// exist. The lock of a file that was removed meanwhile is not taken: whoever removes one must hold its lock.
+// Makes the directory of a lock file, called where it is missing. Empty: it must exist.
+using MakeDirectory = std::function<Status()>;
+// The usual one: in a root that exists, with this mode. REQUIRES: `file_system` outlives it.
+MakeDirectory maker_of_parent(FileSystem& file_system, const Path& path, std::uint32_t mode);
+
+// Opens the lock file, makes it if missing, and does not lock it.
+Result<std::unique_ptr<File>> open_lock_file(FileSystem& file_system, const Path& path, std::uint32_t mode,
+                                             const MakeDirectory& make_directory);
+
+// Opens the lock file and waits at most `limit` for its lock. The lock of a file that was removed meanwhile
+// is not taken: whoever removes one must hold its lock.
 Lock acquire_lock(FileSystem& file_system, const Path& path, std::uint32_t mode,
-                  std::chrono::nanoseconds limit);
+                  std::chrono::nanoseconds limit, const MakeDirectory& make_directory = {});
 // Waits as long as `patience` lasts, which it may lose meanwhile. `enough`, asked now and then, ends the wait
 // when it is true.
 Lock acquire_lock(FileSystem& file_system, const Path& path, std::uint32_t mode, const Patience& patience,
-                  const std::function<bool()>& enough);
+                  const std::function<bool()>& enough, const MakeDirectory& make_directory = {});
+
+// Whether a lock is unavailable because the file system has none.
+bool is_lack_of_locks(const Status& status);
 
 }  // namespace attnsmith::cache

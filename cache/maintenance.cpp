@@ -1,14 +1,12 @@
 // What people ask of a whole cache: Store's list, stat, verify, gc and clear.
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
 #include <chrono>
-#include <memory>
 #include <tuple>
 #include <utility>
 
 #include "cache/entry_file.hpp"
+#include "cache/judged_entry.hpp"
 #include "cache/layer.hpp"
 #include "cache/layout.hpp"
 #include "cache/leftovers.hpp"
@@ -16,6 +14,9 @@
 
 namespace attnsmith::cache {
 namespace {
+
+// For another evictor: somebody sits before it, and evicting takes less than this.
+constexpr auto kLongestGcWait = std::chrono::seconds(10);
 
 std::uint64_t count_named(FileSystem& files, const std::string& root, std::string_view directory,
                           bool (*is_ours)(std::string_view)) {
@@ -37,34 +38,6 @@ LayerStatistics measure_layer(const Layer& layer) {
     statistics.bytes = size.bytes;
     statistics.allocated_bytes = size.allocated_bytes;
     return statistics;
-}
-
-enum class Verdict { sound, of_another_format, gone, unreadable, broken };
-
-struct Examination {
-    Verdict verdict;
-    std::string reason;
-    FileInfo info;  // of the file that was read
-    std::unique_ptr<File>
-        file;  // that file, open, so that nothing else gets its inode; null if there is none
-};
-
-Examination examine(const Layer& layer, const FoundEntry& found) {
-    if (found.info.kind != FileKind::regular) {
-        return {Verdict::broken, "not a regular file", found.info, nullptr};
-    }
-    Result<EntryFile> file = layer.read(found.name);
-    if (!file) {
-        // Gone: evicted or cleared since it was listed.
-        const bool gone = file.status().error_number == ENOENT;
-        return {gone ? Verdict::gone : Verdict::unreadable, file.status().message, found.info, nullptr};
-    }
-    const DecodeResult result = check_entry_file(*file, found.name);
-    const auto* failure = std::get_if<DecodeFailure>(&result);
-    const Verdict verdict = failure == nullptr  ? Verdict::sound
-                            : failure->broken() ? Verdict::broken
-                                                : Verdict::of_another_format;
-    return {verdict, failure == nullptr ? std::string() : failure->reason, file->info, std::move(file->file)};
 }
 
 std::string describe(const Result<bool>& moved_to_quarantine) {
@@ -126,8 +99,10 @@ VerifyReport Store::verify() const {
     VerifyReport report;
     for (std::size_t layer = 0; layer < layers_.size(); ++layer) verify_layer(layer, report);
     if (!check_trust(kWritableLayer).ok()) return report;
+    FileClock clock(files_, options_.directory, directory_mode());
     Remover remover(files_);
-    report.stale_staging_removed = remove_stale_staging_files(files_, options_.directory, remover);
+    report.stale_staging_removed =
+        remove_stale_staging_files(files_, options_.directory, clock, remover).files;
     return report;
 }
 
@@ -141,26 +116,41 @@ void Store::verify_layer(std::size_t layer, VerifyReport& report) const {
         report.bad.push_back({unreadable.path, unreadable.message, "left in place"});
     }
     for (const FoundEntry& entry : found.entries) verify_entry(entry, layer, report);
+    // After the entries, which say more of themselves.
+    const Status whole = layers_[layer]->check_rest();
+    const bool told = std::ranges::any_of(
+        report.bad, [&](const BadEntry& bad) { return bad.path.starts_with(layers_[layer]->path()); });
+    if (!whole.ok() && !told) report.bad.push_back({layers_[layer]->path(), whole.message, "left in place"});
 }
 
 void Store::verify_entry(const FoundEntry& found, std::size_t layer, VerifyReport& report) const {
-    const Examination seen = examine(*layers_[layer], found);
-    if (seen.verdict == Verdict::gone) return;
+    JudgedEntry judged;
+    if (found.info.kind == FileKind::regular) {
+        judged = judge_entry(*layers_[layer], found.name, options_.trust);
+    } else {
+        judged.verdict = Verdict::broken;
+        judged.status.message = "not a regular file";
+        judged.file.info = found.info;
+    }
+    if (judged.verdict == Verdict::gone) return;
     ++report.checked;
-    if (seen.verdict == Verdict::sound) return;
-    if (seen.verdict == Verdict::of_another_format) {
+    if (judged.verdict == Verdict::sound) return;
+    if (judged.verdict == Verdict::of_another_format) {
         ++report.skipped;
         return;
     }
-    report.bad.push_back({found.path.full(), seen.reason, {}});
+    report.bad.push_back({found.path.full(), judged.status.message, {}});
     std::string& action = report.bad.back().action;
     if (layer != kWritableLayer) {
         action = "left in place: a read-only layer";
-    } else if (seen.verdict == Verdict::unreadable) {
+    } else if (judged.verdict != Verdict::broken) {
         action = "left in place";
+    } else if (found.info.kind == FileKind::directory) {
+        // Never ours, and clear() removes none: it would be in quarantine for ever.
+        action = "left in place: a directory";
     } else {
-        action =
-            describe(quarantine({found.name.key, found.name.version, layer, found.path.full()}, seen.info));
+        action = describe(
+            quarantine({found.name.key, found.name.version, layer, found.path.full()}, judged.file.info));
     }
 }
 
@@ -175,12 +165,18 @@ ClearReport Store::clear() const {
     const FoundEntries found = find_entries(files_, root);
     for (const Status& unreadable : found.unreadable) remover.note_failure(unreadable);
     for (const FoundEntry& entry : found.entries) {
-        report.entries += remover.remove(entry.path, entry.info) ? 1 : 0;
+        if (entry.info.kind == FileKind::directory) continue;
+        report.entries += remover.remove(entry.path, entry.info) == Removal::removed ? 1 : 0;
     }
-    report.quarantined = remove_quarantined(files_, root, 0, remover);
-    report.staging = remove_stale_staging_files(files_, root, remover);
+    report.quarantined = remove_quarantined(files_, root, 0, remover).files;
+    FileClock clock(files_, root, directory_mode());
+    const Removed staging = remove_stale_staging_files(files_, root, clock, remover);
+    report.staging = staging.files;
+    report.staging_left = staging.in_use;
     report.bytes = remover.bytes();
-    report.locks = remove_idle_lock_files(files_, root, FileTime::max(), remover);
+    const Removed locks = remove_idle_lock_files(files_, root, FileTime::max(), remover);
+    report.locks = locks.files;
+    report.locks_left = locks.in_use;
     remove_counters(files_, root, remover);
     report.status = remover.status();
     return report;
@@ -196,7 +192,8 @@ EvictionReport Store::gc(std::optional<std::uint64_t> max_bytes) const {
         report.status = std::move(trusted);
         return report;
     }
-    EvictionLimits limits{.lock_wait = options_.lock_wait};
+    EvictionLimits limits{.lock_wait =
+                              std::min<std::chrono::nanoseconds>(options_.lock_wait, kLongestGcWait)};
     if (max_bytes) {
         limits.start_above = limits.stop_at = *max_bytes;
         limits.grace = {};

@@ -5,7 +5,8 @@ namespace attnsmith::cache {
 StagedFile::~StagedFile() {
     if (files_ == nullptr) return;
     file_.reset();
-    // What cannot be removed, for want of memory even, is left to those who clear up after dead processes.
+    // What cannot be removed, for want of memory even, goes an hour later, with the next verify(), clear(),
+    // gc() or eviction.
     try {
         static_cast<void>(files_->remove_file(path_));
     } catch (...) {

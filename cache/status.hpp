@@ -34,7 +34,7 @@ struct [[nodiscard]] Status {
     static Status from_errno(int error_number, std::string_view operation, std::string path);
 };
 
-// Of what is gone from where it was. NFS says so by ESTALE, too.
+// Whether what was asked for is not there: never was, or (ESTALE, on NFS) was removed under an open handle.
 bool is_absence(const Status& status);
 
 // A T, or the Status that says why there is none.

@@ -48,12 +48,6 @@ Options normalised(Options options) {
     return options;
 }
 
-bool is_lack_of_locks(const Status& status) {
-    // EINVAL: what some FUSE and 9p mounts say.
-    return status.error_number == ENOLCK || status.error_number == ENOSYS ||
-           status.error_number == EOPNOTSUPP || status.error_number == EINVAL;
-}
-
 bool newest_first(const Candidate& a, const Candidate& b) {
     return std::tie(b.version, a.layer) < std::tie(a.version, b.layer);
 }
@@ -249,14 +243,14 @@ Result<bool> Store::quarantine(const Candidate& candidate, const FileInfo& broke
     const layout::EntryName name{candidate.key, candidate.version};
     const Path path{options_.directory, layout::entry_path(name)};
     const Result<FileInfo> now = files_.stat(path);
-    if (!now && now.status().error_number != ENOENT) return now.status();
+    if (!now && !is_absence(now.status())) return now.status();
     if (!now || !now->same_file(broken)) return false;
 
     if (Status made = make_directory_in_root(layout::kQuarantineDirectory); !made.ok()) return made;
     const std::string aside = layout::quarantine_name(name, layout::unique_token());
     Status renamed =
         files_.rename(path, {options_.directory, layout::in_directory(layout::kQuarantineDirectory, aside)});
-    if (renamed.error_number == ENOENT) return false;
+    if (is_absence(renamed)) return false;
     if (!renamed.ok()) return renamed;
 
     // Somebody may have published between our look and the rename: what was theirs goes back, unless there is
@@ -329,18 +323,19 @@ void Store::keep_within_limit(const Digest& key, std::size_t published_bytes) co
 
     const EvictionReport report = run_evictor({.start_above = limit, .stop_at = limit / 10 * 9});
     if (report.busy) return;
-    const bool kept = report.kept_bytes <= limit;
-    if (!kept) {
-        warn_once(
-            Trouble::over_limit,
-            fmt::format("over its limit of {} bytes with what was used within {} hours{}: {}", limit,
-                        kEvictionGrace / std::chrono::hours(1),
-                        report.status.ok() ? "" : "; " + report.status.to_string(), options_.directory));
+    const bool kept = report.kept && report.kept->bytes <= limit;
+    if (!kept && report.status.ok()) {
+        warn_once(Trouble::over_limit,
+                  fmt::format("over its limit of {} bytes with what was used within the last {} hours: {}",
+                              limit, kEvictionGrace / std::chrono::hours(1), options_.directory));
+    } else if (!kept) {
+        warn_once(Trouble::over_limit, fmt::format("cannot be kept to its limit of {} bytes: {}", limit,
+                                                   report.status.to_string()));
     }
     // Other processes publish too, and see the limit in their turn.
     constexpr std::uint64_t kShareOfRoom = 16;
     bytes_before_scan_ =
-        static_cast<std::int64_t>((kept ? limit - report.kept_bytes : limit / 10) / kShareOfRoom);
+        static_cast<std::int64_t>((kept ? limit - report.kept->bytes : limit / 10) / kShareOfRoom);
 }
 
 EvictionReport Store::run_evictor(const EvictionLimits& limits) const {
@@ -400,12 +395,8 @@ Lock Store::lock_within(const Digest& key, const Patience& patience,
         return {LockState::unavailable, std::move(trusted), {}, nullptr};
     }
     const Path path{options_.directory, layout::lock_path(key)};
-    Lock lock = acquire_lock(files_, path, file_mode(), patience, enough);
-    if (lock.status().error_number != ENOENT) return tell_of_trouble(std::move(lock));
-
-    if (Status made = make_directory_in_root(layout::kLocksDirectory); !made.ok())
-        return tell_of_trouble(Lock(LockState::unavailable, std::move(made), lock.waited(), nullptr));
-    return tell_of_trouble(acquire_lock(files_, path, file_mode(), patience, enough));
+    return tell_of_trouble(acquire_lock(files_, path, file_mode(), patience, enough,
+                                        [&] { return make_directory_in_root(layout::kLocksDirectory); }));
 }
 
 Lock Store::tell_of_trouble(Lock lock) const {

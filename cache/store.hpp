@@ -131,8 +131,10 @@ struct ClearReport {
     std::uint64_t staging = 0;
     std::uint64_t quarantined = 0;
     std::uint64_t locks = 0;
-    std::uint64_t bytes = 0;  // freed
-    Status status;            // the first removal that failed
+    std::uint64_t bytes = 0;         // freed
+    std::uint64_t staging_left = 0;  // of under an hour: somebody may be writing them
+    std::uint64_t locks_left = 0;    // held by somebody
+    Status status;                   // the first removal that failed
 };
 
 struct ExportReport {
@@ -193,14 +195,16 @@ class Store {
     // Ordered by key, then as candidates() are.
     std::vector<ListedEntry> list() const;
     Statistics stat() const;
-    // Reads every byte of every entry; quarantines what is broken; removes stale staging files.
+    // Reads every byte of every entry; quarantines what is broken, but no directories; removes stale staging
+    // files.
     VerifyReport verify() const;
     // Removes what the limit says and dead processes left, as publish() does now and then. With `max_bytes`,
-    // also what was used just now, until the entries take no more than that.
+    // also what was used just now, until the entries take no more than that. Waits ten seconds at most for
+    // another evictor.
     EvictionReport gc(std::optional<std::uint64_t> max_bytes) const;
     // Empties the writable directory: entries, quarantine, stale staging files, lock files that nobody holds,
-    // counters.
-    // Touches only files named as the store names them. Entries published meanwhile may stay.
+    // counters. Touches only files named as the store names them, and no directories. Entries published
+    // meanwhile may stay.
     ClearReport clear() const;
 
     // Writes the entries that are wanted into one file (FORMAT.md, "A bundle"), replacing what file of that

@@ -171,7 +171,9 @@ Json clear_json(const cache::ClearReport& report, const std::string& directory) 
             {"quarantined", report.quarantined},
             {"staging", report.staging},
             {"locks", report.locks},
-            {"bytes", report.bytes}};
+            {"bytes", report.bytes},
+            {"staging_left", report.staging_left},
+            {"locks_left", report.locks_left}};
 }
 
 void require_cleared(const cache::ClearReport& report) {
@@ -180,22 +182,28 @@ void require_cleared(const cache::ClearReport& report) {
 }
 
 Json gc_json(const cache::EvictionReport& report, const std::string& directory) {
-    return {{"schema", "attnsmith.cache-gc/1"},
-            {"directory", directory},
-            {"entries", report.entries},
-            {"quarantined", report.quarantined},
-            {"staging", report.staging},
-            {"locks", report.locks},
-            {"allocated_bytes", report.bytes},
-            {"kept_entries", report.kept_entries},
-            {"kept_allocated_bytes", report.kept_bytes}};
+    Json json = {
+        {"schema", "attnsmith.cache-gc/1"}, {"directory", directory},
+        {"entries", report.entries},        {"quarantined", report.quarantined},
+        {"staging", report.staging},        {"locks", report.locks},
+        {"allocated_bytes", report.bytes},  {"max_bytes", report.limit ? Json(*report.limit) : Json()}};
+    if (report.kept) {
+        json["kept_entries"] = report.kept->entries;
+        json["kept_allocated_bytes"] = report.kept->bytes;
+    }
+    return json;
 }
 
 void require_collected(const cache::EvictionReport& report) {
-    if (report.busy) throw CacheError("another process was clearing up all the time; try again");
-    if (!report.status.ok()) {
-        throw CacheError("not everything could be deleted: " + report.status.to_string());
+    if (report.busy) {
+        throw CacheError("nothing was deleted: another process is evicting from this directory; try again");
     }
+    std::string failures;
+    for (const cache::Status* status : {&report.status, &report.leftover_status}) {
+        if (status->ok()) continue;
+        failures += (failures.empty() ? "" : "; ") + status->to_string();
+    }
+    if (!failures.empty()) throw CacheError("not everything could be deleted: " + failures);
 }
 
 namespace {

@@ -1,5 +1,6 @@
 """attnsmith cache."""
 
+import fcntl
 import hashlib
 import json
 import os
@@ -154,6 +155,7 @@ class Cache(CliTest):
         self.assertEqual((kept["kept_allocated_bytes"], stat["max_bytes"]), (stat["allocated_bytes"], 2 << 30))
 
         self.assertEqual(self.cache("gc", "--cache-max-bytes", 1, "--json").json()["entries"], 0)  # used just now
+        self.assertIn("within the last 2 hours", self.assert_ok(self.cache("gc", "--cache-max-bytes", 1)).out)
         entries = self.cache("ls", "--json").json()["entries"]
         for i, entry in enumerate(entries):  # the first was used last
             time = os.stat(self.folder / entry["path"]).st_mtime - 3600 * i
@@ -167,6 +169,38 @@ class Cache(CliTest):
         self.assertEqual(self.cache("stat", "--cache-max-bytes", 0, "--json").json()["max_bytes"], 0)
         for bad in ("-1", "1.5", "many"):
             self.assert_refused(self.cache("gc", f"--max-bytes={bad}"), "max-bytes")
+
+    def test_gc_beside_another(self):
+        (self.folder / "kernels/locks").mkdir(parents=True)
+        with open(self.folder / "kernels/locks/evictor.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            result = self.cache("gc", "--json")
+        self.assert_error_line(result, 1, "another process is evicting")
+        self.assertEqual(result.out, "")
+
+    def test_gc_does_not_say_what_it_keeps_where_it_cannot_know(self):
+        (self.folder / "kernels").mkdir()
+        self.write("kernels/ab", "named as a directory of entries")
+        result = self.cache("gc", "--json")
+        self.assert_error_line(result, 1, "kernels/ab")
+        self.assertNotIn("kept_entries", result.json())
+        self.assertNotIn("kept", self.cache("gc").out)
+
+    def test_clear_says_what_is_left(self):
+        (self.folder / "kernels/staging").mkdir(parents=True)
+        (self.folder / "kernels/locks").mkdir()
+        name = self.folder / "kernels/staging" / f"{'0' * 32}-{'0' * 16}.staging"
+        name.write_text("being written")
+        with open(self.folder / "kernels/locks" / f"{'0' * 32}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            out = self.assert_ok(self.cache("clear", "--yes")).out
+            self.assertIn("left: 1 staging files of under an hour", out)
+            self.assertIn("left: 1 lock files", out)
+            left = self.assert_ok(self.cache("clear", "--yes", "--json")).json()
+            self.assertEqual((left["staging_left"], left["locks_left"]), (1, 1))
+        os.utime(name, (0, 0))
+        self.assertEqual(self.assert_ok(self.cache("clear", "--yes")).out.count("left"), 0)
+        self.assertFalse(name.exists())
 
     def test_a_directory_that_others_may_write_to(self):
         self.prewarm_small("kernels")

@@ -122,6 +122,16 @@ int run_verify(const Command& command) {
     return kFailure;
 }
 
+// Why gc kept more than it was to; empty if it did not, or if an error says so.
+std::string why_over_limit(const cache::EvictionReport& report, bool knows_grace) {
+    if (!report.kept || !report.limit || report.kept->bytes <= *report.limit || !report.status.ok())
+        return {};
+    return fmt::format("over the limit of {} with what was used {}\n", human_bytes(*report.limit),
+                       knows_grace ? fmt::format("within the last {} hours (--max-bytes takes that, too)",
+                                                 cache::kEvictionGrace / std::chrono::hours(1))
+                                   : "meanwhile");
+}
+
 int run_gc(const Command& command) {
     const cache::Store store(open_options(command));
     const std::string& directory = store.options().directory;
@@ -131,14 +141,18 @@ int run_gc(const Command& command) {
         max_bytes = static_cast<std::uint64_t>(command.integer("max-bytes", 0, kMost, 0));
     }
     const cache::EvictionReport report = store.gc(max_bytes);
+    if (report.busy) engine::require_collected(report);  // there is nothing to report
     if (command.has("json")) {
         print_json(engine::gc_json(report, directory));
     } else {
         print(fmt::format(
-            "{}: {} entries, {} quarantined, {} staging and {} lock files deleted, {} freed; {} entries, {} "
-            "kept\n",
+            "{}: {} entries, {} quarantined, {} staging and {} lock files deleted, {} freed{}\n",
             printable(directory), report.entries, report.quarantined, report.staging, report.locks,
-            human_bytes(report.bytes), report.kept_entries, human_bytes(report.kept_bytes)));
+            human_bytes(report.bytes),
+            report.kept
+                ? fmt::format("; {} entries, {} kept", report.kept->entries, human_bytes(report.kept->bytes))
+                : ""));
+        print(why_over_limit(report, !max_bytes));
     }
     engine::require_collected(report);
     return kSuccess;
@@ -156,6 +170,13 @@ int run_clear(const Command& command) {
     } else {
         print(fmt::format("{}: {} entries and {} quarantined files deleted, {} freed\n", printable(directory),
                           report.entries, report.quarantined, human_bytes(report.bytes)));
+        if (report.staging_left > 0) {
+            print(fmt::format("left: {} staging files of under an hour, which somebody may be writing\n",
+                              report.staging_left));
+        }
+        if (report.locks_left > 0) {
+            print(fmt::format("left: {} lock files, which somebody holds\n", report.locks_left));
+        }
     }
     engine::require_cleared(report);
     return kSuccess;
@@ -258,8 +279,8 @@ void add_cache(Command& parent) {
     add_one(
         cache, "gc", "Keep the limit: delete what was not used for longest, and what dead processes left",
         directories +
-            "Without --max-bytes the limit is that of --cache-max-bytes, and nothing goes that was used in\n"
-            "the last hour.\n\n"
+            "Without --max-bytes the limit is that of --cache-max-bytes, and what was used within the last\n"
+            "hour stays, and may stay when used within the last 2: the last use is known to the hour.\n\n"
             "Example:\n  attnsmith cache gc --cache kernels --max-bytes 1000000000",
         run_gc)
         .add_value("max-bytes", "N", "what the entries may take on their disk, in bytes; 0 keeps none");
@@ -286,8 +307,12 @@ void add_cache(Command& parent) {
             "Example:\n  attnsmith cache import kernels.bundle --cache kernels",
         run_import)
         .add_argument("FILE", "a bundle that export wrote");
-    add_one(cache, "clear", "Delete everything in the writable directory",
-            directories + "Example:\n  attnsmith cache clear --cache kernels --yes", run_clear)
+    add_one(cache, "clear", "Empty the writable directory: entries, quarantine, counters, leftovers",
+            directories +
+                "What others use stays: staging files of under an hour, which somebody may be writing (gc,\n"
+                "verify and clear delete them later), and lock files that somebody holds.\n\n"
+                "Example:\n  attnsmith cache clear --cache kernels --yes",
+            run_clear)
         .add_switch("yes", "really delete");
     add_explain(cache);
 }

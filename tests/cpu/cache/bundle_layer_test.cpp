@@ -86,6 +86,17 @@ TEST_CASE_METHOD(Fixture, "a bundle is listed, measured and verified as other la
     CHECK(right_or_missing(store) == 2);
 }
 
+TEST_CASE_METHOD(Fixture, "verify finds any byte of a bundle that differs, and tells it once") {
+    const std::string sound = two_entries().text();
+    for (std::size_t at = 0; at < sound.size(); ++at) {
+        std::string text = sound;
+        text[at] = static_cast<char>(text[at] ^ 1);
+        write_text(file, text);
+        INFO(at);
+        CHECK(Store(options()).verify().bad.size() == 1);
+    }
+}
+
 TEST_CASE_METHOD(Fixture, "a bundle is opened once, and a hit in it is one read") {
     const Store store(options());
     CHECK(files.count(Operation::open_for_reading) == 1);

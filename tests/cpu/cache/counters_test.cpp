@@ -156,6 +156,21 @@ TEST_CASE("Counters: a file that somebody holds is left for the next", "[cache][
     CHECK(test.totals()[Event::hit] == 2);
 }
 
+TEST_CASE("Counters: nothing is added to a file that was removed meanwhile", "[cache][counters]") {
+    Counted test;
+    Counters counters(test.files, test.directory);
+    counters.add(Event::hit, 1);
+    counters.flush(0700);
+    counters.add(Event::hit, 2);
+    test.files.fault = [&](Operation operation) {
+        if (operation == Operation::file_lock) std::filesystem::remove(test.own_file());
+        return 0;
+    };
+    counters.flush(0700);
+    test.files.heal();
+    CHECK(test.totals()[Event::hit] == 2);
+}
+
 TEST_CASE("Counters: a forked child does not count what its parent counted", "[cache][counters]") {
     Counted test;
     Counters counters(test.files, test.directory);

@@ -116,8 +116,8 @@ TEST_CASE("Store: gc removes the least recently used until the rest fits", "[cac
     CHECK_FALSE(report.busy);
     CHECK(report.entries == 4);
     CHECK(report.bytes == 4 * bytes);
-    CHECK(report.kept_entries == 6);
-    CHECK(report.kept_bytes == 6 * bytes);
+    CHECK(report.kept->entries == 6);
+    CHECK(report.kept->bytes == 6 * bytes);
     for (std::uint64_t i = 0; i < 10; ++i) CHECK(test.has(i) == (i == 0 || i > 4));
     CHECK(store.stat().counters[Event::eviction] == 4);
     CHECK(store.stat().counters[Event::bytes_evicted] == 4 * bytes);
@@ -135,7 +135,7 @@ TEST_CASE("Store: gc keeps what was used within the grace, but for an explicit b
     CHECK(test.has(3));
     CHECK(store.gc(bytes).entries == 1);
     CHECK(test.has(3));
-    CHECK(store.gc(0).kept_entries == 0);
+    CHECK(store.gc(0).kept->entries == 0);
 }
 
 TEST_CASE("Store: a publish over the limit makes room, down to nine tenths", "[cache][evictor]") {
@@ -169,6 +169,160 @@ TEST_CASE("Store: a limit that cannot be kept is told once and not looked at eac
     CHECK(test.entries() == 60);
     REQUIRE(test.warnings.count() == 1);
     CHECK(test.warnings.messages()[0].find("over its limit of 1000000 bytes") != std::string::npos);
+}
+
+TEST_CASE("Store: what is young by the file server's clock stays, whatever ours says", "[cache][evictor]") {
+    Limited test;
+    test.fill(2);
+    test.files.clock_ahead = GENERATE(-3h, 30h);
+    const Store store(test.options(1));
+    REQUIRE(store.publish(key_of(100), kVersion, kEntry).ok());
+    CHECK(test.has(100));
+    CHECK(test.entries() == 1);  // neither for ever
+    const std::string live = test.directory + "/staging/" + layout::staging_name(kKey, 1);
+    const std::string stale = test.directory + "/staging/" + layout::staging_name(kKey, 2);
+    const auto leave_both = [&] {
+        testing::write_text(live, "being written");
+        testing::write_text(stale, "left");
+        test.age(stale, 61min);
+    };
+    leave_both();
+    CHECK(store.gc(std::nullopt).staging == 1);
+    CHECK(std::filesystem::exists(live));
+    leave_both();
+    CHECK(store.verify().stale_staging_removed == 1);
+    CHECK(std::filesystem::exists(live));
+    leave_both();
+    const ClearReport cleared = store.clear();
+    CHECK(cleared.staging == 1);
+    CHECK(cleared.staging_left == 1);
+    CHECK(std::filesystem::exists(live));
+}
+
+TEST_CASE("Store: a stamp of the future is set to now, and its entry goes in its turn", "[cache][evictor]") {
+    Limited test;
+    test.fill(3);
+    test.age(test.file_of(1), -25h);
+    const Store store(test.options(1));
+    CHECK(store.gc(std::nullopt).entries == 2);
+    CHECK(test.has(1));
+    CHECK(std::chrono::abs(test.age_of(test.file_of(1))) < 5min);
+
+    // One that cannot be set would stay for ever.
+    test.age(test.file_of(1), -25h);
+    test.files.fail_always(Operation::file_touch, EACCES);
+    CHECK(store.gc(std::nullopt).entries == 1);
+    CHECK(test.entries() == 0);
+}
+
+TEST_CASE("Store: of entries with stamps of the future, those used before go first", "[cache][evictor]") {
+    Limited test;
+    test.fill(3);
+    test.age(test.file_of(0), -25h);
+    CHECK(Store(test.options(0)).gc(test.entry_bytes()).entries == 2);
+    CHECK(test.has(0));
+}
+
+TEST_CASE("Store: leftovers that cannot be removed leave the limit as it is", "[cache][evictor]") {
+    Limited test;
+    test.fill(20);
+    testing::write_text(test.directory + "/quarantine/" + layout::quarantine_name({kKey, kVersion}, 1),
+                        std::string(17 << 20, 'x'));
+    std::atomic<int> removals{0};
+    test.files.fault = [&](Operation operation) {
+        return operation == Operation::remove && removals.fetch_add(1) == 0 ? EACCES : 0;
+    };
+    const std::uint64_t bytes = test.entry_bytes();
+    const Store store(test.options(20 * bytes));
+    SECTION("after a publish") {
+        REQUIRE(store.publish(key_of(100), kVersion, kEntry).ok());
+        CHECK(test.entries() == 18);
+        CHECK(test.warnings.count() == 0);
+    }
+    SECTION("by gc, which says so") {
+        const EvictionReport report = store.gc(10 * bytes);
+        CHECK(report.entries == 10);
+        CHECK(report.quarantined == 0);
+        CHECK(report.status.ok());
+        CHECK(report.leftover_status.error_number == EACCES);
+        REQUIRE(report.kept);
+        CHECK(report.kept->bytes == 10 * bytes);
+    }
+}
+
+TEST_CASE("Store: directories named as our files are not ours", "[cache][evictor]") {
+    Limited test;
+    test.fill(2);
+    for (const std::string& name : {"staging/" + layout::staging_name(kKey, 1), layout::lock_path(kKey),
+                                    "quarantine/" + layout::quarantine_name({kKey, kVersion}, 1),
+                                    layout::entry_path({kKey, kVersion}), layout::counters_path(3)}) {
+        std::filesystem::create_directories(test.directory + "/" + name);
+        test.age(test.directory + "/" + name, 48h);
+    }
+    const Store store(test.options(1));
+    const EvictionReport report = store.gc(std::nullopt);
+    CHECK(report.entries == 2);
+    CHECK(report.status.ok());
+    CHECK(report.leftover_status.ok());
+    const ClearReport cleared = store.clear();
+    CHECK(cleared.status.to_string() == "ok");
+    CHECK(std::filesystem::exists(test.directory + "/" + layout::entry_path({kKey, kVersion})));
+}
+
+TEST_CASE("Store: an entry that cannot be removed is kept, and the next one goes", "[cache][evictor]") {
+    Limited test;
+    test.fill(10);
+    const std::uint64_t bytes = test.entry_bytes();
+    const Store store(test.options(6 * bytes));
+    std::atomic<int> removals{0};
+    test.files.fault = [&](Operation operation) {
+        return operation == Operation::remove && removals.fetch_add(1) == 0 ? EACCES : 0;
+    };
+    const EvictionReport report = store.gc(std::nullopt);
+    CHECK(report.status.error_number == EACCES);
+    CHECK(report.entries == 4);
+    CHECK(report.kept->entries == 6);
+    CHECK(test.has(0));
+    CHECK_FALSE(test.has(4));
+    CHECK(test.has(5));
+}
+
+TEST_CASE("Store: an entry that is gone by a stale handle ends no eviction", "[cache][evictor]") {
+    Limited test;
+    test.fill(4);
+    const Store store(test.options(test.entry_bytes()));
+    std::atomic<int> removals{0};
+    test.files.fault = [&](Operation operation) {
+        return operation == Operation::remove && removals.fetch_add(1) == 0 ? ESTALE : 0;
+    };
+    const EvictionReport report = store.gc(std::nullopt);
+    CHECK(report.status.ok());
+    CHECK(report.entries == 2);  // and one that somebody else removed
+    CHECK(report.kept->entries == 1);
+}
+
+TEST_CASE("Store: a limit that a failure keeps from being kept is told with it", "[cache][evictor]") {
+    Limited test;
+    test.fill(20);
+    const Store store(test.options(10 * test.entry_bytes()));
+    test.files.fail_always(Operation::remove, EACCES);
+    REQUIRE(store.publish(key_of(100), kVersion, kEntry).ok());
+    REQUIRE(test.warnings.count() == 1);
+    CHECK(test.warnings.messages()[0].find("Permission denied") != std::string::npos);
+}
+
+TEST_CASE("Store: gc says that it could not read a shard, and not what is kept", "[cache][evictor]") {
+    Limited test;
+    test.fill(4);
+    const std::string shard = test.directory + "/ff";
+    std::filesystem::remove_all(shard);
+    testing::write_text(shard, "no directory");
+    const Store store(test.options(1));
+    const EvictionReport report = store.gc(std::nullopt);
+    CHECK(report.status.error_number == ENOTDIR);
+    CHECK(report.status.path == shard);
+    CHECK(report.entries == 4);
+    CHECK_FALSE(report.kept);
 }
 
 TEST_CASE("Store: what was read or replaced since the evictor looked stays", "[cache][evictor]") {
@@ -216,7 +370,7 @@ TEST_CASE("Store: gc removes what dead processes left, and only that", "[cache][
     CHECK(report.quarantined == 1);
     CHECK(report.locks == 1);
     CHECK(report.entries == 0);
-    CHECK(report.kept_entries == 1);
+    CHECK(report.kept->entries == 1);
     CHECK(std::filesystem::exists(test.directory + "/quarantine/" +
                                   layout::quarantine_name({kKey, kVersion}, 2)));
     CHECK(std::filesystem::exists(test.directory + "/notes.txt"));
@@ -243,7 +397,9 @@ TEST_CASE("Store: an evictor at work is waited for by gc and left to itself by a
     {
         const Lock other = acquire_lock(posix_file_system(), lock_path, 0600, 0ns);
         REQUIRE(other.held());
-        CHECK(store.gc(std::nullopt).busy);
+        const EvictionReport report = store.gc(std::nullopt);
+        CHECK(report.busy);
+        CHECK_FALSE(report.kept);
         CHECK(store.publish(key_of(100), kVersion, kEntry).ok());
         CHECK(test.entries() == 11);
     }
@@ -282,7 +438,7 @@ TEST_CASE("Store: many evictors at once do not remove more than one would", "[ca
     const std::uint64_t bytes = test.entry_bytes();
     const auto keep_half = [&] {
         const EvictionReport report = Store(test.options(kEntries / 2 * bytes)).gc(std::nullopt);
-        return report.status.ok() && report.kept_entries == kEntries / 2;
+        return report.status.ok() && report.kept->entries == kEntries / 2;
     };
     std::vector<ChildProcess> processes;
     for (int i = 0; i < 4; ++i) processes.emplace_back([&] { return keep_half() ? 0 : 1; });

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <limits>
@@ -45,6 +46,8 @@ class FaultyFileSystem final : public FileSystem {
   public:
     // Asked before each operation: an errno makes it fail, 0 lets it through.
     std::function<int(Operation)> fault = [](Operation) { return 0; };
+    // How far the clock of this file system, a file server's, is ahead of ours.
+    std::chrono::minutes clock_ahead{0};
     std::size_t most_bytes_per_write = std::numeric_limits<std::size_t>::max();
     std::size_t most_bytes_per_read = std::numeric_limits<std::size_t>::max();
 
@@ -109,11 +112,14 @@ class FaultyFileSystem final : public FileSystem {
     }
     Result<std::vector<NamedFile>> list_files(const Path& path) override {
         if (Status status = meet(Operation::list_files, path.full()); !status.ok()) return status;
-        return real_.list_files(path);
+        Result<std::vector<NamedFile>> files = real_.list_files(path);
+        if (!files) return files;
+        for (NamedFile& file : *files) file.info.modified += clock_ahead;
+        return files;
     }
     Result<FileInfo> stat(const Path& path) override {
         if (Status status = meet(Operation::stat, path.full()); !status.ok()) return status;
-        return real_.stat(path);
+        return by_own_clock(real_.stat(path));
     }
     Status check_writable(const Path& directory) override {
         if (Status status = meet(Operation::check_writable, directory.full()); !status.ok()) return status;
@@ -128,7 +134,7 @@ class FaultyFileSystem final : public FileSystem {
 
         Result<FileInfo> stat() override {
             if (Status status = owner_.meet(Operation::file_stat, path_); !status.ok()) return status;
-            return real_->stat();
+            return owner_.by_own_clock(real_->stat());
         }
         Result<std::size_t> read_some(std::span<std::byte> buffer) override {
             if (Status status = owner_.meet(Operation::file_read, path_); !status.ok()) return status;
@@ -169,6 +175,11 @@ class FaultyFileSystem final : public FileSystem {
         std::unique_ptr<File> real_;
         std::string path_;
     };
+
+    Result<FileInfo> by_own_clock(Result<FileInfo> info) const {
+        if (info.ok()) info->modified += clock_ahead;
+        return info;
+    }
 
     Status meet(Operation operation, const std::string& path) {
         ++counts_[static_cast<std::size_t>(operation)];

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include "cache/posix_file.hpp"
 #include "faulty_file_system.hpp"
@@ -242,6 +243,53 @@ TEST_CASE("Lock: of a file that was removed meanwhile is not taken", "[cache][lo
     REQUIRE(late->held());
     // Newcomers open the new file, and there the waiter's lock must be.
     CHECK(place.acquire(0ns).state() == LockState::timed_out);
+}
+
+TEST_CASE("Lock: of a file that a stale handle says is gone is not taken", "[cache][lock]") {
+    const LockPlace place;
+    const Operation failing = GENERATE(Operation::file_stat, Operation::stat, Operation::file_lock);
+    FaultyFileSystem files;
+    bool failed = false;
+    files.fault = [&](Operation operation) {
+        return operation == failing && !std::exchange(failed, true) ? ESTALE : 0;
+    };
+    const Lock lock = acquire_lock(files, place.path, 0600, kLong);
+    CHECK(lock.held());
+    CHECK(files.count(Operation::open_lock_file) == 2);
+}
+
+TEST_CASE("Lock: a directory that is missing is made, and waiting goes on by the same clock",
+          "[cache][lock]") {
+    const LockPlace place;
+    const Path path{place.directory.path().string(), "locks/lock"};
+    FaultyFileSystem files;
+    const MakeDirectory make = maker_of_parent(files, path, 0700);
+    {
+        const Lock lock = acquire_lock(files, path, 0600, 0ns, make);
+        CHECK(lock.held());
+        CHECK(std::filesystem::is_directory(place.directory / "locks"));
+    }
+    const auto start = std::chrono::steady_clock::now();
+    bool removed = false;
+    files.fault = [&](Operation operation) {
+        if (operation != Operation::file_lock) return 0;
+        if (removed || std::chrono::steady_clock::now() - start < 300ms) return EWOULDBLOCK;
+        removed = std::filesystem::remove_all(place.directory / "locks") > 0;
+        return 0;
+    };
+    const Lock lock = acquire_lock(files, path, 0600, 400ms, make);
+    CHECK(lock.state() == LockState::timed_out);
+    CHECK(removed);
+    CHECK(std::filesystem::is_directory(place.directory / "locks"));
+    CHECK(std::chrono::steady_clock::now() - start < 650ms);
+}
+
+TEST_CASE("Lock: says why its directory cannot be made", "[cache][lock]") {
+    const LockPlace place;
+    const Lock lock = acquire_lock(posix_file_system(), {place.directory / "missing", "locks/lock"}, 0600,
+                                   0ns, [] { return Status::recoverable_error(EROFS, "locks", "no"); });
+    CHECK(lock.state() == LockState::unavailable);
+    CHECK(lock.status().error_number == EROFS);
 }
 
 TEST_CASE("Lock: is unavailable, not fatal, where it cannot be had", "[cache][lock]") {

@@ -2,7 +2,10 @@
 
 #include <sys/stat.h>
 
+#include <cerrno>
 #include <chrono>
+#include <optional>
+#include <thread>
 
 #include "cache/layout.hpp"
 #include "cache/store.hpp"
@@ -171,6 +174,26 @@ TEST_CASE("Store: verify quarantines links and other things named as entries", "
     CHECK(testing::read_text(test.temporary / "outside") == "outside");
 }
 
+TEST_CASE("Store: verify leaves a directory named as an entry in place", "[cache][maintenance]") {
+    const Maintained test;
+    std::filesystem::create_directories(test.entry_file(kKey));
+    const VerifyReport report = test.store.verify();
+    CHECK(report.checked == 1);
+    REQUIRE(report.bad.size() == 1);
+    CHECK(report.bad[0].action == "left in place: a directory");
+    CHECK(std::filesystem::is_directory(test.entry_file(kKey)));
+    CHECK(test.store.clear().status.to_string() == "ok");
+}
+
+TEST_CASE("Store: verify takes an entry with a stale handle for gone", "[cache][maintenance]") {
+    Maintained test;
+    REQUIRE(test.store.publish(kKey, kVersion, entry_of("payload")).ok());
+    test.files.fail_always(Operation::open_for_reading, ESTALE);
+    const VerifyReport report = test.store.verify();
+    CHECK(report.checked == 0);
+    CHECK(report.bad.empty());
+}
+
 TEST_CASE("Store: verify reports what it could not read or move", "[cache][maintenance]") {
     Maintained test;
     REQUIRE(test.store.publish(kKey, kVersion, entry_of("payload")).ok());
@@ -250,9 +273,39 @@ TEST_CASE("Store: clear leaves a lock file that is held", "[cache][maintenance]"
     const Maintained test;
     const Lock lock = test.store.lock(kKey);
     REQUIRE(lock.held());
-    CHECK(test.store.clear().locks == 0);
+    const ClearReport report = test.store.clear();
+    CHECK(report.locks == 0);
+    CHECK(report.locks_left == 1);
+    CHECK(report.status.ok());
     const Store impatient({.directory = test.directory, .lock_wait = 5ms});
     CHECK(impatient.lock(kKey).state() == LockState::timed_out);
+}
+
+TEST_CASE("Store: clear waits for who adds to the counters, and reports who goes on",
+          "[cache][maintenance]") {
+    const Maintained test;
+    const Path path{test.directory, layout::counters_path(0)};
+    write_text(path.full(), "counters");
+    std::optional<Lock> adding = acquire_lock(posix_file_system(), path, 0600, 0ns);
+    REQUIRE(adding->held());
+    CHECK(test.store.clear().status.path == path.full());
+    CHECK(std::filesystem::exists(path.full()));
+
+    std::thread done([&] {
+        std::this_thread::sleep_for(20ms);
+        adding.reset();
+    });
+    CHECK(test.store.clear().status.ok());
+    CHECK_FALSE(std::filesystem::exists(path.full()));
+    done.join();
+}
+
+TEST_CASE("Store: clear removes counters on a file system without locks", "[cache][maintenance]") {
+    Maintained test;
+    write_text(test.directory + "/" + layout::counters_path(0), "counters");
+    test.files.fail_always(Operation::file_lock, ENOLCK);
+    CHECK(test.store.clear().status.ok());
+    CHECK(count_files(test.directory) == 0);
 }
 
 TEST_CASE("Store: clear reports the first removal that failed and removes the rest", "[cache][maintenance]") {

@@ -131,6 +131,17 @@ TEST_CASE("Store: a directory that others may write to is used when it is truste
     CHECK(store.stat().writable);
 }
 
+TEST_CASE("Store: verify tells of an entry that is not trusted, and leaves it", "[cache][trust]") {
+    TemporaryDirectory temporary;
+    const Store store({.directory = temporary / "cache"});
+    REQUIRE(store.publish(kKey, kVersion, entry_of("payload")).ok());
+    REQUIRE(::chmod(entry_file(temporary / "cache").c_str(), 0666) == 0);
+    const VerifyReport report = store.verify();
+    REQUIRE(report.bad.size() == 1);
+    CHECK(report.bad[0].reason.find("not trusted") != std::string::npos);
+    CHECK(report.bad[0].action == "left in place");
+}
+
 TEST_CASE("Store: a layer that is not trusted is passed over, and those below it are used",
           "[cache][trust]") {
     TemporaryDirectory temporary;
