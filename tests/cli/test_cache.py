@@ -45,6 +45,9 @@ class Cache(CliTest):
         self.assertEqual(self.assert_ok(self.cache("verify", "--json")).json()["checked"], total)
 
         self.assert_refused(self.cache("clear"), "--yes")
+        for value in ("no", "yes", "true"):  # none is taken for the switch
+            self.assert_refused(self.cache("clear", f"--yes={value}"), "--yes takes no value")
+        self.assertEqual(len(self.cache("ls", "--json").json()["entries"]), total)
         cleared = self.assert_ok(self.cache("clear", "--yes", "--json")).json()
         self.assertEqual((cleared["entries"], cleared["bytes"]), (total, stat["bytes"]))
         self.assertEqual(self.cache("ls", "--json").json()["entries"], [])
