@@ -26,7 +26,7 @@ class BundleLayer final : public Layer {
     Result<EntryFile> read(const layout::EntryName& name) const override;
     FoundEntries find_all() const override;
     LayerSize measure() const override;
-    std::string read_metadata(const layout::EntryName& name) const override;
+    Result<std::string> read_metadata(const layout::EntryName& name) const override;
 
   private:
     const std::string path_;

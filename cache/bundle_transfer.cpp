@@ -125,12 +125,12 @@ Result<ExportReport> Store::export_bundle(const std::string& file, const Wanted&
 
 Result<ExportReport> Store::export_once(const Path& target, const Wanted& wanted,
                                         const std::stop_token& stop) const {
-    std::vector<ListedEntry> listed = list();
-    std::ranges::stable_sort(listed, [](const ListedEntry& a, const ListedEntry& b) {
+    Listing listing = list();
+    std::ranges::stable_sort(listing.entries, [](const ListedEntry& a, const ListedEntry& b) {
         return comes_first_in_bundle({a.key, a.version}, {b.key, b.version});
     });
     Selection selection;
-    for (const ListedEntry& entry : listed) {  // of equal ones the lowest layer's comes first
+    for (const ListedEntry& entry : listing.entries) {  // of equal ones the lowest layer's comes first
         if (stop.stop_requested()) return stopped(target);
         if (has_last(selection, entry) || !wanted(entry)) continue;
         pick(*layers_[entry.layer], entry, options_.trust, selection);
@@ -147,7 +147,8 @@ Result<ExportReport> Store::export_once(const Path& target, const Wanted& wanted
                         .entries = entries.size(),
                         .bytes = head.file_bytes,
                         .skipped = selection.skipped,
-                        .bad = std::move(selection.bad)};
+                        .bad = std::move(selection.bad),
+                        .unreadable = std::move(listing.unreadable)};
     for (const BundledEntry& entry : entries) report.keys.push_back(entry.name.key);
     if (entries.empty()) return report;
 

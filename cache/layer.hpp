@@ -17,6 +17,7 @@ struct LayerSize {
     std::uint64_t entries = 0;
     std::uint64_t bytes = 0;
     std::uint64_t allocated_bytes = 0;  // of the disk
+    std::vector<Status> unreadable;     // what the sums lack
 };
 
 // Thread-safe. Nothing here is checked but by who reads: see check_entry_file().
@@ -36,8 +37,8 @@ class Layer {
     virtual FoundEntries find_all() const = 0;
     // Of what find_all() finds, in half of its time.
     virtual LayerSize measure() const = 0;
-    // As it stands there; empty if it could not be read.
-    virtual std::string read_metadata(const layout::EntryName& name) const = 0;
+    // As it stands there; empty where an entry's is not to be found in the file's bytes.
+    virtual Result<std::string> read_metadata(const layout::EntryName& name) const = 0;
 };
 
 }  // namespace attnsmith::cache

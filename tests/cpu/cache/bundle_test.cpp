@@ -237,7 +237,7 @@ TEST_CASE("an import that fails at any operation says so, and what it published 
             operations = files.count_all() + 1;
         }
         CHECK(store.verify().bad.empty());
-        if (report) CHECK(store.list().size() == 3);
+        if (report) CHECK(store.list().entries.size() == 3);
     }
     CHECK(operations > 40);
 }
@@ -366,7 +366,8 @@ TEST_CASE("import counts, and keeps within the limit") {
     }
     // Long unused.
     const auto long_ago = std::filesystem::file_time_type::clock::now() - std::chrono::hours(10);
-    for (const ListedEntry& entry : small.list()) std::filesystem::last_write_time(entry.path, long_ago);
+    for (const ListedEntry& entry : small.list().entries)
+        std::filesystem::last_write_time(entry.path, long_ago);
     REQUIRE(small.import_bundle(temporary / "all.bundle").ok());
     for (std::uint64_t i = 0; i < kEntries; ++i) {
         CHECK(small.candidates(Digest(i, 1)).size() == 1);
