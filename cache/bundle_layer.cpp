@@ -35,7 +35,10 @@ FoundEntries BundleLayer::find_all() const {
 
 LayerSize BundleLayer::measure() const {
     LayerSize size;
-    if (!bundle_) return size;
+    if (!bundle_) {
+        size.unreadable.push_back(bundle_.status());
+        return size;
+    }
     for (const BundledEntry& entry : bundle_->entries()) {
         ++size.entries;
         size.bytes += entry.bytes;
@@ -46,14 +49,14 @@ LayerSize BundleLayer::measure() const {
 
 Status BundleLayer::check_rest() const { return bundle_ ? bundle_->verify() : Status::success(); }
 
-std::string BundleLayer::read_metadata(const layout::EntryName& name) const {
+Result<std::string> BundleLayer::read_metadata(const layout::EntryName& name) const {
     const Result<EntryFile> file = read(name);
-    if (!file) return {};
+    if (!file) return file.status();
     const std::span<const std::byte> bytes(file->bytes.get(), file->size);
     const auto header = decode_entry_header(bytes);
-    if (!header || header->metadata_bytes > bytes.size() - kEntryHeaderBytes) return {};
+    if (!header || header->metadata_bytes > bytes.size() - kEntryHeaderBytes) return std::string();
     const auto metadata = bytes.subspan(kEntryHeaderBytes, header->metadata_bytes);
-    return {reinterpret_cast<const char*>(metadata.data()), metadata.size()};
+    return std::string(reinterpret_cast<const char*>(metadata.data()), metadata.size());
 }
 
 }  // namespace attnsmith::cache

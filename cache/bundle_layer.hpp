@@ -27,7 +27,7 @@ class BundleLayer final : public Layer {
     FoundEntries find_all() const override;
     LayerSize measure() const override;
     Status check_rest() const override;
-    std::string read_metadata(const layout::EntryName& name) const override;
+    Result<std::string> read_metadata(const layout::EntryName& name) const override;
 
   private:
     const std::string path_;

@@ -10,6 +10,7 @@
 #include "cache/judged_entry.hpp"
 #include "cache/layer.hpp"
 #include "cache/layout.hpp"
+#include "cache/leftovers.hpp"
 #include "cache/staged_file.hpp"
 #include "cache/store.hpp"
 #include "cache/tar.hpp"
@@ -93,6 +94,20 @@ Status write_bundle(StagedFile& staged, const std::vector<Picked>& picked, const
     return staged.finish();
 }
 
+// What killed exports of that name left. The time is that of a file just made beside them.
+void remove_stale_partials(FileSystem& files, const Path& target, File& made) {
+    const Result<FileInfo> now = made.stat();
+    const Result<std::vector<std::string>> names = files.list_names({target.root, {}});
+    if (!now || !names) return;
+    for (const std::string& name : *names) {
+        if (!layout::is_partial_name(name, target.relative)) continue;
+        const Path path{target.root, name};
+        const Result<FileInfo> found = files.stat(path);
+        if (found && is_stale_staging(found->modified, now->modified))
+            static_cast<void>(files.remove_file(path));
+    }
+}
+
 // A file that the user named, as a name in its directory.
 Result<Path> split_path(const std::string& file) {
     const std::size_t slash = file.rfind('/');
@@ -125,12 +140,12 @@ Result<ExportReport> Store::export_bundle(const std::string& file, const Wanted&
 
 Result<ExportReport> Store::export_once(const Path& target, const Wanted& wanted,
                                         const std::stop_token& stop) const {
-    std::vector<ListedEntry> listed = list();
-    std::ranges::stable_sort(listed, [](const ListedEntry& a, const ListedEntry& b) {
+    Listing listing = list();
+    std::ranges::stable_sort(listing.entries, [](const ListedEntry& a, const ListedEntry& b) {
         return comes_first_in_bundle({a.key, a.version}, {b.key, b.version});
     });
     Selection selection;
-    for (const ListedEntry& entry : listed) {  // of equal ones the lowest layer's comes first
+    for (const ListedEntry& entry : listing.entries) {  // of equal ones the lowest layer's comes first
         if (stop.stop_requested()) return stopped(target);
         if (has_last(selection, entry) || !wanted(entry)) continue;
         pick(*layers_[entry.layer], entry, options_.trust, selection);
@@ -147,14 +162,16 @@ Result<ExportReport> Store::export_once(const Path& target, const Wanted& wanted
                         .entries = entries.size(),
                         .bytes = head.file_bytes,
                         .skipped = selection.skipped,
-                        .bad = std::move(selection.bad)};
+                        .bad = std::move(selection.bad),
+                        .unreadable = std::move(listing.unreadable)};
     for (const BundledEntry& entry : entries) report.keys.push_back(entry.name.key);
     if (entries.empty()) return report;
 
     // Beside the target, so that a kill leaves nothing under its name.
-    Path aside{target.root, fmt::format("{}.{:016x}.partial", target.relative, layout::unique_token())};
+    Path aside{target.root, layout::partial_name(target.relative, layout::unique_token())};
     Result<std::unique_ptr<File>> created = files_.create_exclusively(aside, std::nullopt);
     if (!created) return created.status();
+    remove_stale_partials(files_, target, **created);
     StagedFile staged(files_, std::move(aside), std::move(created).value());
     if (Status written = write_bundle(staged, selection.picked, head.manifest, target, stop); !written.ok())
         return written;

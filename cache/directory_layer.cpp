@@ -1,7 +1,9 @@
 #include "cache/directory_layer.hpp"
 
+#include <algorithm>
 #include <array>
 #include <future>
+#include <iterator>
 #include <span>
 
 namespace attnsmith::cache {
@@ -11,7 +13,12 @@ namespace {
 LayerSize measure_shards(FileSystem& files, const std::string& root, std::span<const std::string> shards) {
     LayerSize size;
     for (const std::string& shard : shards) {
-        for (const NamedFile& file : list_files_if_any(files, {root, shard})) {
+        const Result<std::vector<NamedFile>> listed = files.list_files({root, shard});
+        if (!listed) {
+            note_unreadable(listed.status(), size.unreadable);
+            continue;
+        }
+        for (const NamedFile& file : *listed) {
             if (file.info.kind != FileKind::regular || !layout::parse_entry_name(shard, file.name)) continue;
             ++size.entries;
             size.bytes += file.info.bytes;
@@ -50,7 +57,10 @@ LayerSize DirectoryLayer::measure() const {
     LayerSize size;
     if (root_.empty()) return size;
     Result<std::vector<std::string>> names = files_.list_names({root_, {}});
-    if (!names) return size;
+    if (!names) {
+        note_unreadable(names.status(), size.unreadable);
+        return size;
+    }
     std::erase_if(*names, [](const std::string& name) { return !layout::is_shard_name(name); });
 
     // Nearly all of the time goes into the system's look at each file: half of it on another thread, where
@@ -63,24 +73,28 @@ LayerSize DirectoryLayer::measure() const {
         size.entries += part.entries;
         size.bytes += part.bytes;
         size.allocated_bytes += part.allocated_bytes;
+        std::ranges::copy(part.unreadable, std::back_inserter(size.unreadable));
     }
     return size;
 }
 
-std::string DirectoryLayer::read_metadata(const layout::EntryName& name) const {
+Result<std::string> DirectoryLayer::read_metadata(const layout::EntryName& name) const {
     const Result<std::unique_ptr<File>> file = files_.open_for_reading({root_, layout::entry_path(name)});
-    if (!file) return {};
+    if (!file) return file.status();
     std::array<std::byte, kEntryHeaderBytes> header_bytes;
     const Result<std::size_t> header_size = read_fully(**file, header_bytes);
-    if (!header_size || *header_size != header_bytes.size()) return {};
+    if (!header_size) return header_size.status();
+    if (*header_size != header_bytes.size()) return std::string();
     const auto header = decode_entry_header(header_bytes);
     const Result<FileInfo> info = (*file)->stat();
     // The header is not checked yet: its length is believed as far as the file goes.
-    if (!header || !info || header->metadata_bytes > info->bytes) return {};
+    if (!info) return info.status();
+    if (!header || header->metadata_bytes > info->bytes) return std::string();
 
     std::string metadata(header->metadata_bytes, '\0');
     const Result<std::size_t> size = read_fully(**file, std::as_writable_bytes(std::span(metadata)));
-    return size && *size == metadata.size() ? metadata : std::string();
+    if (!size) return size.status();
+    return *size == metadata.size() ? metadata : std::string();
 }
 
 }  // namespace attnsmith::cache

@@ -20,7 +20,7 @@ class DirectoryLayer final : public Layer {
     Result<EntryFile> read(const layout::EntryName& name) const override;
     FoundEntries find_all() const override;
     LayerSize measure() const override;
-    std::string read_metadata(const layout::EntryName& name) const override;
+    Result<std::string> read_metadata(const layout::EntryName& name) const override;
 
   private:
     FileSystem& files_;

@@ -18,7 +18,7 @@ bool comes_first(const FoundEntry& a, const FoundEntry& b) {
 void find_entries_of_shard(FileSystem& files, const Path& shard, FoundEntries& found) {
     const Result<std::vector<NamedFile>> listed = files.list_files(shard);
     if (!listed) {
-        if (!is_absence(listed.status())) found.unreadable.push_back(listed.status());
+        note_unreadable(listed.status(), found.unreadable);
         return;
     }
     for (const NamedFile& file : *listed) {
@@ -71,7 +71,7 @@ FoundEntries find_entries(FileSystem& files, const std::string& root) {
     if (root.empty()) return found;
     const Result<std::vector<std::string>> names = files.list_names({root, {}});
     if (!names) {
-        if (!is_absence(names.status())) found.unreadable.push_back(names.status());
+        note_unreadable(names.status(), found.unreadable);
         return found;
     }
     for (const std::string& name : *names) {
@@ -79,6 +79,10 @@ FoundEntries find_entries(FileSystem& files, const std::string& root) {
     }
     sort_entries(found.entries);
     return found;
+}
+
+void note_unreadable(Status status, std::vector<Status>& unreadable) {
+    if (!is_absence(status)) unreadable.push_back(std::move(status));
 }
 
 void sort_entries(std::vector<FoundEntry>& entries) {

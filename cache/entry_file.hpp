@@ -39,6 +39,9 @@ struct FoundEntries {
     std::vector<Status> unreadable;   // directories
 };
 
+// Keeps a failure to read, if it is one: what is missing has no entries.
+void note_unreadable(Status status, std::vector<Status>& unreadable);
+
 // In the order of FoundEntries.
 void sort_entries(std::vector<FoundEntry>& entries);
 

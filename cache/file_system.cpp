@@ -287,6 +287,12 @@ class PosixFileSystem final : public FileSystem {
             const std::string probe = nearest.empty() ? "." : (nearest / ".").string();
             if (::faccessat(AT_FDCWD, probe.c_str(), W_OK | X_OK, AT_EACCESS) == 0) return Status::success();
             const int error_number = errno;
+            struct ::stat link;
+            if (error_number == ENOENT && ::lstat(nearest.c_str(), &link) == 0 && S_ISLNK(link.st_mode)) {
+                // No directory can be made in its place, nor below it.
+                return Status::recoverable_error(ENOENT, nearest.string(),
+                                                 "cannot write to: it is a link to nothing");
+            }
             const bool can_go_up =
                 nearest.has_parent_path() ? nearest.parent_path() != nearest : !nearest.empty();
             if (error_number != ENOENT || !can_go_up) {

@@ -23,7 +23,8 @@ JudgedEntry judge_entry(const Layer& layer, const layout::EntryName& name, Trust
         judged.status = Status::recoverable_error(error_number, layer.path_of(name), reason);
     };
     if (const auto reason = reason_for_distrust(judged.file.info, trust)) {
-        is(Verdict::untrusted, EPERM, fmt::format("not trusted: {}; {}", *reason, kTrustRemedy));
+        is(Verdict::untrusted, EPERM,
+           fmt::format("not trusted: {}; {}", *reason, trust_remedy(judged.file.info, trust)));
         return judged;
     }
     DecodeResult decoded = check_entry_file(judged.file, name);

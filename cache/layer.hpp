@@ -17,6 +17,7 @@ struct LayerSize {
     std::uint64_t entries = 0;
     std::uint64_t bytes = 0;
     std::uint64_t allocated_bytes = 0;  // of the disk
+    std::vector<Status> unreadable;     // what the sums lack
 };
 
 // Thread-safe. Nothing here is checked but by who reads: see check_entry_file().
@@ -38,8 +39,8 @@ class Layer {
     virtual LayerSize measure() const = 0;
     // Whether what lies around the entries is as it should be, too: a bundle's headers, digests and padding.
     virtual Status check_rest() const { return Status::success(); }
-    // As it stands there; empty if it could not be read.
-    virtual std::string read_metadata(const layout::EntryName& name) const = 0;
+    // As it stands there; empty where an entry's is not to be found in the file's bytes.
+    virtual Result<std::string> read_metadata(const layout::EntryName& name) const = 0;
 };
 
 }  // namespace attnsmith::cache

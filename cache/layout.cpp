@@ -16,6 +16,7 @@ constexpr std::size_t kTokenDigits = 16;
 constexpr std::string_view kEntrySuffix = ".entry";
 constexpr std::string_view kStagingSuffix = ".staging";
 constexpr std::string_view kQuarantineSuffix = ".broken";
+constexpr std::string_view kPartialSuffix = ".partial";
 constexpr std::string_view kLockSuffix = ".lock";
 constexpr std::string_view kCountersSuffix = ".counters";
 constexpr std::size_t kSlotDigits = 2;
@@ -30,12 +31,12 @@ bool remove_suffix(std::string_view& name, std::string_view suffix) {
     return true;
 }
 
-// Takes "-<token>" off the end.
-bool remove_token(std::string_view& name) {
-    if (name.size() < kTokenDigits + 1) return false;
+// Takes "<before><token>" off the end.
+bool remove_token(std::string_view& name, std::string_view before) {
+    if (name.size() < kTokenDigits) return false;
     const std::string_view token = name.substr(name.size() - kTokenDigits);
     name.remove_suffix(kTokenDigits);
-    return is_lower_hex(token, kTokenDigits) && remove_suffix(name, "-");
+    return is_lower_hex(token, kTokenDigits) && remove_suffix(name, before);
 }
 
 // "<key>-<version>"
@@ -63,6 +64,10 @@ std::string quarantine_name(const EntryName& name, std::uint64_t token) {
     return fmt::format("{}-{}-{:016x}{}", name.key.hex(), name.version.to_string(), token, kQuarantineSuffix);
 }
 
+std::string partial_name(std::string_view file_name, std::uint64_t token) {
+    return fmt::format("{}.{:016x}{}", file_name, token, kPartialSuffix);
+}
+
 std::string lock_name(const Digest& key) { return fmt::format("{}{}", key.hex(), kLockSuffix); }
 
 std::string in_directory(std::string_view directory, std::string_view file_name) {
@@ -85,13 +90,17 @@ std::optional<EntryName> parse_entry_name(std::string_view shard, std::string_vi
 }
 
 bool is_staging_name(std::string_view file_name) {
-    return remove_suffix(file_name, kStagingSuffix) && remove_token(file_name) &&
+    return remove_suffix(file_name, kStagingSuffix) && remove_token(file_name, "-") &&
            Digest::parse(file_name).has_value();
 }
 
 bool is_quarantine_name(std::string_view file_name) {
-    return remove_suffix(file_name, kQuarantineSuffix) && remove_token(file_name) &&
+    return remove_suffix(file_name, kQuarantineSuffix) && remove_token(file_name, "-") &&
            parse_key_and_version(file_name).has_value();
+}
+
+bool is_partial_name(std::string_view name, std::string_view file_name) {
+    return remove_suffix(name, kPartialSuffix) && remove_token(name, ".") && name == file_name;
 }
 
 bool is_lock_name(std::string_view file_name) {

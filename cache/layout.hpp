@@ -27,6 +27,8 @@ std::string shard_name(const Digest& key);
 std::string entry_name(const EntryName& name);
 std::string staging_name(const Digest& key, std::uint64_t token);
 std::string quarantine_name(const EntryName& name, std::uint64_t token);
+// Of a bundle that is being written, beside the file that it will be.
+std::string partial_name(std::string_view file_name, std::uint64_t token);
 std::string lock_name(const Digest& key);
 
 // Relative to the cache directory.
@@ -40,6 +42,7 @@ bool is_shard_name(std::string_view name);
 std::optional<EntryName> parse_entry_name(std::string_view shard, std::string_view file_name);
 bool is_staging_name(std::string_view file_name);
 bool is_quarantine_name(std::string_view file_name);
+bool is_partial_name(std::string_view name, std::string_view file_name);
 bool is_lock_name(std::string_view file_name);
 bool is_counters_name(std::string_view file_name);
 

@@ -12,7 +12,6 @@ namespace attnsmith::cache {
 namespace {
 
 // Far above any publish, and above what clocks differ by.
-constexpr auto kStagingIsStaleAfter = std::chrono::hours(1);
 // Far above the write of a counter file, which is all that its lock is held for.
 constexpr auto kLongestUseOfCounters = std::chrono::milliseconds(100);
 
@@ -54,12 +53,16 @@ void Remover::note_failure(Status status) {
     if (status_.ok()) status_ = std::move(status);
 }
 
+bool is_stale_staging(FileTime modified, FileTime now) {
+    return std::chrono::abs(now - modified) > std::chrono::hours(1);
+}
+
 Removed remove_stale_staging_files(FileSystem& files, const std::string& root, FileClock& clock,
                                    Remover& remover) {
     Removed removed;
     for (const NamedFile& file :
          list_ours(files, root, layout::kStagingDirectory, layout::is_staging_name, remover)) {
-        if (std::chrono::abs(clock.now() - file.info.modified) <= kStagingIsStaleAfter) {
+        if (!is_stale_staging(file.info.modified, clock.now())) {
             ++removed.in_use;
             continue;
         }

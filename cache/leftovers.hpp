@@ -36,9 +36,11 @@ struct Removed {
     std::uint64_t in_use = 0;  // what is left to those who use it
 };
 
+// Of an hour and more: whoever made it is dead. Of the future as well, where a clock was wrong.
+bool is_stale_staging(FileTime modified, FileTime now);
+
 // Each removes files of its kind, and only what is named as ours and is no directory: we name none so.
 
-// Of an hour and more: whoever made them is dead. Of the future as well, where a clock was wrong.
 Removed remove_stale_staging_files(FileSystem& files, const std::string& root, FileClock& clock,
                                    Remover& remover);
 // The oldest, until at most `most_bytes` are left on the disk.

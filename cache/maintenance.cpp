@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <tuple>
 #include <utility>
 
@@ -25,18 +26,26 @@ std::uint64_t count_named(FileSystem& files, const std::string& root, std::strin
         std::count_if(found.begin(), found.end(), [&](const NamedFile& file) { return is_ours(file.name); }));
 }
 
-std::string why_not_trusted(FileSystem& files, const std::string& root, Trust trust) {
-    const Result<FileInfo> info = files.stat({root, {}});
-    return info.ok() ? reason_for_distrust(*info, trust).value_or("") : std::string();
-}
-
-LayerStatistics measure_layer(const Layer& layer) {
-    const LayerSize size = layer.measure();
+LayerStatistics measure_layer(FileSystem& files, const Layer& layer, Trust trust) {
+    LayerSize size = layer.measure();
     LayerStatistics statistics;
     statistics.directory = layer.path();
     statistics.entries = size.entries;
     statistics.bytes = size.bytes;
     statistics.allocated_bytes = size.allocated_bytes;
+    statistics.unreadable = std::move(size.unreadable);
+    const Result<FileInfo> info = files.stat({layer.path(), {}});
+    if (!info) {
+        statistics.not_usable_because = info.status().message;
+        return statistics;
+    }
+    for (const Status& part : statistics.unreadable) {
+        if (part.path == layer.path()) statistics.not_usable_because = part.message;
+    }
+    if (const auto reason = reason_for_distrust(*info, trust)) {
+        statistics.not_trusted_because = *reason;
+        statistics.trust_remedy = trust_remedy(*info, trust);
+    }
     return statistics;
 }
 
@@ -51,29 +60,45 @@ bool list_order(const ListedEntry& a, const ListedEntry& b) {
 
 }  // namespace
 
-std::vector<ListedEntry> Store::list() const {
-    std::vector<ListedEntry> listed;
+Listing Store::list() const {
+    Listing listing;
     for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
-        if (!check_trust(layer).ok()) continue;
-        for (const FoundEntry& found : layers_[layer]->find_all().entries) {
-            if (found.info.kind != FileKind::regular) continue;
-            listed.push_back({found.name.key, found.name.version, found.info.bytes, found.info.modified,
-                              layer, found.path.full(), layers_[layer]->read_metadata(found.name)});
+        if (Status judged = judge(layer); !judged.ok()) {
+            if (judged.error_number == EPERM) {
+                static_cast<void>(check_trust(layer));  // tells
+            } else {
+                listing.unreadable.push_back(std::move(judged));
+            }
+            continue;
+        }
+        FoundEntries found = layers_[layer]->find_all();
+        std::ranges::move(found.unreadable, std::back_inserter(listing.unreadable));
+        for (const FoundEntry& entry : found.entries) {
+            if (entry.info.kind != FileKind::regular) continue;
+            Result<std::string> metadata = layers_[layer]->read_metadata(entry.name);
+            if (!metadata) {
+                note_unreadable(metadata.status(), listing.unreadable);
+                continue;
+            }
+            listing.entries.push_back({entry.name.key, entry.name.version, entry.info.bytes,
+                                       entry.info.modified, layer, entry.path.full(),
+                                       std::move(metadata).value()});
         }
     }
-    std::sort(listed.begin(), listed.end(), list_order);
-    return listed;
+    std::ranges::sort(listing.entries, list_order);
+    return listing;
 }
 
 Statistics Store::stat() const {
     const std::string& root = options_.directory;
-    const LayerStatistics own = measure_layer(*layers_[kWritableLayer]);
+    LayerStatistics own = measure_layer(files_, *layers_[kWritableLayer], options_.trust);
     Statistics statistics;
     statistics.directory = root;
     statistics.entries = own.entries;
     statistics.bytes = own.bytes;
     statistics.allocated_bytes = own.allocated_bytes;
     statistics.max_bytes = options_.max_bytes;
+    statistics.unreadable = std::move(own.unreadable);
     const Status trusted = judge(kWritableLayer);
     if (trusted.ok()) counters_.flush(directory_mode());
     statistics.counters = read_counters(files_, root);
@@ -82,15 +107,14 @@ Statistics Store::stat() const {
     statistics.staging = count_named(files_, root, layout::kStagingDirectory, layout::is_staging_name);
 
     Status writable = root.empty() ? no_cache_directory() : trusted;
-    statistics.not_trusted_because = why_not_trusted(files_, root, options_.trust);
+    statistics.not_trusted_because = own.not_trusted_because;
+    statistics.trust_remedy = own.trust_remedy;
     if (writable.ok()) writable = files_.check_writable({root, {}});
     statistics.writable = writable.ok();
     if (!writable.ok()) statistics.not_writable_because = writable.to_string();
 
     for (std::size_t layer = kWritableLayer + 1; layer < layers_.size(); ++layer) {
-        statistics.layers.push_back(measure_layer(*layers_[layer]));
-        statistics.layers.back().not_trusted_because =
-            why_not_trusted(files_, layers_[layer]->path(), options_.trust);
+        statistics.layers.push_back(measure_layer(files_, *layers_[layer], options_.trust));
     }
     return statistics;
 }
@@ -109,11 +133,13 @@ VerifyReport Store::verify() const {
 void Store::verify_layer(std::size_t layer, VerifyReport& report) const {
     if (const Status trusted = check_trust(layer); !trusted.ok()) {
         report.bad.push_back({layers_[layer]->path(), trusted.message, "left in place"});
+        ++report.unusable;
         return;
     }
     const FoundEntries found = layers_[layer]->find_all();
     for (const Status& unreadable : found.unreadable) {
         report.bad.push_back({unreadable.path, unreadable.message, "left in place"});
+        ++report.unusable;
     }
     for (const FoundEntry& entry : found.entries) verify_entry(entry, layer, report);
     // After the entries, which say more of themselves.

@@ -197,7 +197,9 @@ void SingleFlight::settle(const Digest& key) {
 SingleFlight::Value SingleFlight::look_until_locked(const Digest& key, const Job& job, Lock& lock) const {
     Value found;
     std::vector<Candidate> refused;  // what was refused once is not read again and again
+    const Clock::time_point start = Clock::now();
     lock = store_.lock(key, [&] {
+        if (job.cancelled && job.cancelled(Clock::now() - start)) return true;
         std::vector<Candidate> there = store_.candidates(key);
         if (there == refused) return false;
         refused = std::move(there);
@@ -218,6 +220,7 @@ SingleFlight::Obtained SingleFlight::fly(State& state, const Digest& key, std::s
         pilot.go_on_to(Flight::Step::making);
         return slot;
     };
+    const auto is_cancelled = [&] { return job.cancelled && job.cancelled({}); };
     Value found;
     Lock lock(LockState::unavailable, Status::success(), {}, nullptr);
     Slots::Slot slot;
@@ -235,7 +238,7 @@ SingleFlight::Obtained SingleFlight::fly(State& state, const Digest& key, std::s
         pilot.go_on_to(Flight::Step::awaiting_lock);
         found = look_until_locked(key, job, lock);
         pilot.go_on_to(Flight::Step::making);
-        if (found) break;
+        if (found || is_cancelled()) break;
         if (lock.state() == LockState::timed_out) {
             slot = take_slot();
             break;
@@ -249,6 +252,7 @@ SingleFlight::Obtained SingleFlight::fly(State& state, const Digest& key, std::s
         store_.count(Event::wait);
         return {std::move(found), Origin::waited};
     }
+    if (is_cancelled()) return {nullptr, Origin::cancelled, false};
     Value made = job.make();
     store_.count(Event::compile);
     slot.release();

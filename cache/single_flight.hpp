@@ -2,6 +2,7 @@
 // a store's directory by the key's lock.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -13,10 +14,11 @@
 namespace attnsmith::cache {
 
 enum class Origin {
-    memory,  // made by this process before
-    disk,    // at the first look
-    made,    // by this call
-    waited,  // by another thread or process meanwhile
+    memory,     // made by this process before
+    disk,       // at the first look
+    made,       // by this call
+    waited,     // by another thread or process meanwhile
+    cancelled,  // nowhere: there is no value
 };
 
 // Thread-safe. Right after fork as well: what other threads of the parent were at is none of the child's
@@ -35,6 +37,10 @@ class SingleFlight {
         std::function<Value()> make;
         // Runs when the threads that wait have the value already, under the key's lock.
         std::function<void(const Value&)> publish;
+        // Asked before `make`, and now and then in a wait for another process, with how long that lasts
+        // already. Once true, it stays true, and obtain() gives nothing, unless a value is there. May be
+        // empty.
+        std::function<bool(std::chrono::nanoseconds waited)> cancelled = {};
     };
 
     struct Obtained {

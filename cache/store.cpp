@@ -111,7 +111,8 @@ Status Store::judge(std::size_t layer) const {
     if (!info) return info.status();
     const std::optional<std::string> reason = reason_for_distrust(*info, options_.trust);
     if (!reason) return Status::success();
-    return Status::recoverable_error(EPERM, root, fmt::format("not trusted: {}; {}", *reason, kTrustRemedy));
+    return Status::recoverable_error(
+        EPERM, root, fmt::format("not trusted: {}; {}", *reason, trust_remedy(*info, options_.trust)));
 }
 
 Status Store::check_trust(std::size_t layer) const {

@@ -87,7 +87,12 @@ struct ListedEntry {
     FileTime modified;  // published or, to kStampIsOldAfter, last read
     std::size_t layer = kWritableLayer;
     std::string path;
-    std::string metadata;  // as it stands there, unchecked; empty if it could not be read
+    std::string metadata;  // as it stands there, unchecked; empty where the file is too broken to have one
+};
+
+struct Listing {
+    std::vector<ListedEntry> entries;  // ordered by key, then as candidates() are
+    std::vector<Status> unreadable;    // directories, bundles and entries: nothing is known of what is there
 };
 
 struct LayerStatistics {
@@ -96,6 +101,9 @@ struct LayerStatistics {
     std::uint64_t bytes = 0;
     std::uint64_t allocated_bytes = 0;  // on the disk
     std::string not_trusted_because;    // empty if it is, and so is used
+    std::string trust_remedy;           // of one that is not trusted
+    std::string not_usable_because;     // nothing is there, say, or no bundle; empty if it is
+    std::vector<Status> unreadable;     // the numbers lack what is there
 };
 
 struct Statistics {
@@ -103,10 +111,12 @@ struct Statistics {
     bool writable = false;
     std::string not_writable_because;  // empty if writable
     std::string not_trusted_because;   // empty if it is trusted; else it is neither read nor written
+    std::string trust_remedy;          // of one that is not trusted
     std::uint64_t entries = 0;         // in the writable directory, as all below but `layers`
     std::uint64_t bytes = 0;
     std::uint64_t allocated_bytes = 0;  // on the disk
     std::uint64_t max_bytes = 0;        // of those; 0: no limit
+    std::vector<Status> unreadable;     // the numbers lack what is there
     std::uint64_t quarantined = 0;
     std::uint64_t staging = 0;
     CounterTotals counters;
@@ -124,6 +134,7 @@ struct VerifyReport {
     std::uint64_t skipped = 0;  // whole entries of another format version
     std::uint64_t stale_staging_removed = 0;
     std::vector<BadEntry> bad;
+    std::uint64_t unusable = 0;  // of `bad`, directories and bundles whose entries were not looked at
 };
 
 struct ClearReport {
@@ -139,11 +150,12 @@ struct ClearReport {
 
 struct ExportReport {
     std::string file;
-    std::vector<Digest> keys;   // of the entries in the bundle, in its order
-    std::uint64_t entries = 0;  // in the bundle; with none, no file is written
-    std::uint64_t bytes = 0;    // the bundle's length
-    std::uint64_t skipped = 0;  // whole entries of another format version, left out
-    std::vector<BadEntry> bad;  // broken, unreadable and untrusted ones, left out and left in place
+    std::vector<Digest> keys;        // of the entries in the bundle, in its order
+    std::uint64_t entries = 0;       // in the bundle; with none, no file is written
+    std::uint64_t bytes = 0;         // the bundle's length
+    std::uint64_t skipped = 0;       // whole entries of another format version, left out
+    std::vector<BadEntry> bad;       // broken, unreadable and untrusted ones, left out and left in place
+    std::vector<Status> unreadable;  // where there may be more that is wanted
 };
 
 struct ImportReport {
@@ -192,8 +204,7 @@ class Store {
     // Adds to the directory's counters. Quarantines, evictions and bytes the store counts itself.
     void count(Event event, std::uint64_t count = 1) const;
 
-    // Ordered by key, then as candidates() are.
-    std::vector<ListedEntry> list() const;
+    Listing list() const;
     Statistics stat() const;
     // Reads every byte of every entry; quarantines what is broken, but no directories; removes stale staging
     // files.

@@ -45,4 +45,14 @@ std::optional<std::string> reason_for_distrust(const FileInfo& info, Trust trust
     return std::nullopt;
 }
 
+std::string trust_remedy(const FileInfo& info, Trust trust) {
+    FileInfo closed = info;
+    closed.mode &= ~(kGroupWrites | kWorldWrites);
+    const bool closing_helps = !reason_for_distrust(closed, trust);
+    const bool group_helps = !reason_for_distrust(info, Trust::group);
+    return fmt::format("{}use another directory, or trust it (cache_trust, --cache-trust {})",
+                       closing_helps ? "take the others' right to write away (chmod go-w), " : "",
+                       group_helps ? "group or all" : "all");
+}
+
 }  // namespace attnsmith::cache

@@ -17,12 +17,11 @@ enum class Trust : std::uint8_t {
     all,    // anything: whoever can write there can run code here
 };
 
-inline constexpr std::string_view kTrustRemedy =
-    "take the others' right to write away (chmod go-w), use another directory, or trust it (cache_trust, "
-    "--cache-trust group or all)";
-
 // Nothing if a directory or file of this owner, group and mode is trusted; else what speaks against it: owner
 // and mode.
 std::optional<std::string> reason_for_distrust(const FileInfo& info, Trust trust);
+
+// What would make it trusted, of all that could be done. REQUIRES: there is a reason for distrust.
+std::string trust_remedy(const FileInfo& info, Trust trust);
 
 }  // namespace attnsmith::cache

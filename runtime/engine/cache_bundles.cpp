@@ -69,7 +69,7 @@ Exported export_bundle(Runtime::Impl& runtime, const ExportOptions& options) {
     const cache::Store& store = runtime.cubins.store();
     Needed needed;
     if (options.specs) {
-        const std::vector<int> sms = options.sms.empty() ? sms_of(list_kernels(store)) : options.sms;
+        const std::vector<int> sms = options.sms.empty() ? sms_of(list_kernels(store).kernels) : options.sms;
         needed = needed_by(runtime, *options.specs, sms);
     }
     const auto wanted = [&](const cache::ListedEntry& entry) {
@@ -79,8 +79,10 @@ Exported export_bundle(Runtime::Impl& runtime, const ExportOptions& options) {
     cache::Result<cache::ExportReport> report = store.export_bundle(options.file, wanted, options.stop);
     if (!report) throw CacheError("the export failed: " + report.status().to_string());
     if (report->entries == 0) {
-        throw CacheError(fmt::format("there are no {} to export in {}", what_was_asked(options),
-                                     fmt::join(runtime.settings.cache_dirs, ", ")));
+        throw CacheError(fmt::format(
+            "there are no {} to export in {}{}", what_was_asked(options),
+            fmt::join(runtime.settings.cache_dirs, ", "),
+            report->unreadable.empty() ? std::string() : "; " + unreadable_text(report->unreadable)));
     }
     const std::set<cache::Digest> found(report->keys.begin(), report->keys.end());
     // SMs of which there is nothing and that nobody named are other machines' business.
@@ -130,6 +132,7 @@ Json export_json(const Exported& exported) {
                  {"missing", exported.missing},
                  {"bad", Json::array()}};
     for (const cache::BadEntry& bad : report.bad) json["bad"].push_back(bad_json(bad));
+    json["unreadable"] = unreadable_json(report.unreadable);
     return json;
 }
 

@@ -42,14 +42,6 @@ KernelEntry read_entry(cache::ListedEntry listed) {
     return kernel;
 }
 
-std::string utc_text(system_clock::time_point time) {
-    return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(system_clock::to_time_t(time)));
-}
-
-std::int64_t age_seconds(system_clock::time_point time) {
-    return std::chrono::duration_cast<std::chrono::seconds>(system_clock::now() - time).count();
-}
-
 // Null where nothing was ever counted.
 Json counters_json(const cache::CounterTotals& totals) {
     using cache::Event;
@@ -88,10 +80,30 @@ Json entry_json(const KernelEntry& kernel) {
             {"path", entry.path}};
 }
 
-std::vector<KernelEntry> list_kernels(const cache::Store& store) {
-    std::vector<KernelEntry> kernels;
-    for (cache::ListedEntry& listed : store.list()) kernels.push_back(read_entry(std::move(listed)));
-    return kernels;
+KernelList list_kernels(const cache::Store& store) {
+    cache::Listing listing = store.list();
+    KernelList list{.kernels = {}, .unreadable = std::move(listing.unreadable)};
+    for (cache::ListedEntry& listed : listing.entries) list.kernels.push_back(read_entry(std::move(listed)));
+    return list;
+}
+
+std::string unreadable_text(std::span<const cache::Status> unreadable) {
+    const std::size_t more = unreadable.size() - 1;
+    return fmt::format("not everything could be read: {}{}", unreadable.front().to_string(),
+                       more == 0 ? "" : fmt::format(" (and {} more)", more));
+}
+
+bool is_missing(const std::string& path) {
+    std::error_code error;
+    return std::filesystem::status(path, error).type() == std::filesystem::file_type::not_found;
+}
+
+std::string utc_text(cache::FileTime time) {
+    return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(system_clock::to_time_t(time)));
+}
+
+std::int64_t age_seconds(cache::FileTime time) {
+    return std::chrono::duration_cast<std::chrono::seconds>(system_clock::now() - time).count();
 }
 
 int sm_of(const cache::ListedEntry& entry) {
@@ -99,9 +111,10 @@ int sm_of(const cache::ListedEntry& entry) {
     return metadata.is_object() ? sm_in(metadata) : 0;
 }
 
-void require_directories(const Settings& settings, std::string_view field) {
+void require_directories(const Settings& settings, std::string_view field, std::string_view remedy) {
     if (settings.cache_dirs.empty()) {
-        throw CacheError("there is no cache directory: " + settings.no_cache_because);
+        throw CacheError(
+            fmt::format("there is no cache directory ({}): {}", remedy, settings.no_cache_because));
     }
     for (const std::string& place : settings.cache_dirs) {
         std::error_code ignored;
@@ -116,10 +129,17 @@ void require_directories(const Settings& settings, std::string_view field) {
     }
 }
 
-Json ls_json(const cache::Store& store, const std::vector<KernelEntry>& kernels) {
+Json unreadable_json(std::span<const cache::Status> unreadable) {
+    Json json = Json::array();
+    for (const cache::Status& one : unreadable) json.push_back({{"path", one.path}, {"reason", one.message}});
+    return json;
+}
+
+Json ls_json(const cache::Store& store, const KernelList& list) {
     Json json = {{"schema", "attnsmith.cache-ls/1"}, {"directories", directories_json(store.options())}};
     json["entries"] = Json::array();
-    for (const KernelEntry& kernel : kernels) json["entries"].push_back(entry_json(kernel));
+    for (const KernelEntry& kernel : list.kernels) json["entries"].push_back(entry_json(kernel));
+    json["unreadable"] = unreadable_json(list.unreadable);
     return json;
 }
 
@@ -142,8 +162,11 @@ Json stat_json(const cache::Statistics& statistics) {
                                   {"entries", layer.entries},
                                   {"bytes", layer.bytes},
                                   {"allocated_bytes", layer.allocated_bytes},
-                                  {"not_trusted_because", layer.not_trusted_because}});
+                                  {"not_trusted_because", layer.not_trusted_because},
+                                  {"not_usable_because", layer.not_usable_because},
+                                  {"unreadable", unreadable_json(layer.unreadable)}});
     }
+    json["unreadable"] = unreadable_json(statistics.unreadable);
     return json;
 }
 
@@ -151,6 +174,7 @@ Json verify_json(const cache::VerifyReport& report, const std::string& directory
     Json json = {{"schema", "attnsmith.cache-verify/1"},
                  {"directory", directory},
                  {"checked", report.checked},
+                 {"unusable", report.unusable},
                  {"skipped", report.skipped},
                  {"stale_staging_removed", report.stale_staging_removed},
                  {"bad", Json::array()}};
@@ -176,9 +200,18 @@ Json clear_json(const cache::ClearReport& report, const std::string& directory) 
             {"locks_left", report.locks_left}};
 }
 
+namespace {
+
+void require_deleted(const cache::Status& status, bool anything) {
+    if (status.ok()) return;
+    throw CacheError(
+        fmt::format("{} could be deleted: {}", anything ? "not everything" : "nothing", status.to_string()));
+}
+
+}  // namespace
+
 void require_cleared(const cache::ClearReport& report) {
-    if (report.status.ok()) return;
-    throw CacheError("not everything could be deleted: " + report.status.to_string());
+    require_deleted(report.status, report.entries + report.quarantined + report.staging + report.locks > 0);
 }
 
 Json gc_json(const cache::EvictionReport& report, const std::string& directory) {
@@ -198,12 +231,9 @@ void require_collected(const cache::EvictionReport& report) {
     if (report.busy) {
         throw CacheError("nothing was deleted: another process is evicting from this directory; try again");
     }
-    std::string failures;
-    for (const cache::Status* status : {&report.status, &report.leftover_status}) {
-        if (status->ok()) continue;
-        failures += (failures.empty() ? "" : "; ") + status->to_string();
-    }
-    if (!failures.empty()) throw CacheError("not everything could be deleted: " + failures);
+    const bool anything = report.entries + report.quarantined + report.staging + report.locks > 0;
+    require_deleted(report.status, anything);
+    require_deleted(report.leftover_status, anything);
 }
 
 namespace {

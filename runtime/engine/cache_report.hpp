@@ -2,7 +2,9 @@
 // ... --json`, and of Runtime::cache_json.
 #pragma once
 
+#include <cstdint>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,17 +22,33 @@ struct KernelEntry {
     int sm = 0;
 };
 
-std::vector<KernelEntry> list_kernels(const cache::Store& store);
+// What lies in the cache, and what of it could not be read: there may be any kernel there.
+struct KernelList {
+    std::vector<KernelEntry> kernels;
+    std::vector<cache::Status> unreadable;
+};
+
+KernelList list_kernels(const cache::Store& store);
+// The first of what could not be read, and how many more there are. REQUIRES: not empty.
+std::string unreadable_text(std::span<const cache::Status> unreadable);
 // Of the entry's kernel; 0 where its metadata does not say it.
 int sm_of(const cache::ListedEntry& entry);
 
-// Throws CacheError where the settings have no directory, InvalidRequest naming `field` where the first is
-// something else, or another is neither a directory nor a file (a bundle).
-void require_directories(const Settings& settings, std::string_view field);
+// Throws CacheError with the remedy where the settings have no directory, InvalidRequest naming `field` where
+// the first is something else, or another is neither a directory nor a file (a bundle).
+void require_directories(const Settings& settings, std::string_view field, std::string_view remedy);
+
+// Whether there is nothing of this name, or a link to nothing.
+bool is_missing(const std::string& path);
+
+std::int64_t age_seconds(cache::FileTime time);
+std::string utc_text(cache::FileTime time);  // "2026-01-31T23:59:59Z"
 
 nlohmann::ordered_json directories_json(const cache::Options& options);
 nlohmann::ordered_json entry_json(const KernelEntry& kernel);
-nlohmann::ordered_json ls_json(const cache::Store& store, const std::vector<KernelEntry>& kernels);
+nlohmann::ordered_json ls_json(const cache::Store& store, const KernelList& list);
+// [{"path", "reason"}]
+nlohmann::ordered_json unreadable_json(std::span<const cache::Status> unreadable);
 nlohmann::ordered_json stat_json(const cache::Statistics& statistics);
 nlohmann::ordered_json verify_json(const cache::VerifyReport& report, const std::string& directory);
 nlohmann::ordered_json bad_json(const cache::BadEntry& bad);

@@ -116,7 +116,7 @@ KernelSource Cubins::source_of(const planner::KernelConfig& kernel) const {
 }
 
 std::shared_ptr<const Cubin> Cubins::find(const KernelSource& source) const {
-    return find_stored(source, [](const Cubin&) { return std::nullopt; });
+    return find(source, [](const Cubin&) { return std::nullopt; });
 }
 
 std::shared_ptr<const Cubin> Cubins::load(const KernelSource& source,
@@ -132,7 +132,7 @@ std::shared_ptr<const Cubin> Cubins::load(const KernelSource& source,
     return nullptr;
 }
 
-std::shared_ptr<const Cubin> Cubins::find_stored(const KernelSource& source, const Accept& accept) const {
+std::shared_ptr<const Cubin> Cubins::find(const KernelSource& source, const Accept& accept) const {
     const auto only = exact_toolchain_ ? std::optional(toolchain()) : std::nullopt;
     for (const cache::Candidate& candidate : store_.candidates(source.key)) {
         if (only && candidate.version != *only) continue;
@@ -150,7 +150,7 @@ std::shared_ptr<const Cubin> Cubins::find_stored(const KernelSource& source, con
     return nullptr;
 }
 
-Obtained Cubins::obtain(const KernelSource& source, const Accept& accept) {
+Obtained Cubins::obtain(const KernelSource& source, const Accept& accept, const Cancelled& cancelled) {
     std::string refusal;
     const auto compiled_of = [](const cache::SingleFlight::Value& value) {
         return std::static_pointer_cast<const Compiled>(value);
@@ -164,7 +164,7 @@ Obtained Cubins::obtain(const KernelSource& source, const Accept& accept) {
         return !reason;
     };
     job.look = [&]() -> cache::SingleFlight::Value {
-        auto cubin = find_stored(source, accept);
+        auto cubin = find(source, accept);
         return cubin ? std::make_shared<const Compiled>(Compiled{std::move(cubin), {}}) : nullptr;
     };
     job.make = [&] { return std::make_shared<const Compiled>(compile(source)); };
@@ -173,7 +173,10 @@ Obtained Cubins::obtain(const KernelSource& source, const Accept& accept) {
         if (compiled->cubin) publish(source, *compiled->cubin);
     };
 
+    job.cancelled = cancelled;
+
     const auto obtained = flights_.obtain(source.key, job);
+    if (obtained.origin == Origin::cancelled) return {nullptr, obtained.origin};
     const auto compiled = compiled_of(obtained.value);
     if (compiled->error) std::rethrow_exception(compiled->error);
     if (!obtained.accepted) throw Unsupported(refused_everywhere(source.kernel, refusal), {});

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -64,7 +65,11 @@ class Cubins {
     // and `accept` throw, and Unsupported where even the new cubin is not accepted. A CompileError is
     // remembered, for it is a fact of the source; anything else may be otherwise the next time.
     using Accept = std::function<std::optional<std::string>(const Cubin&)>;
-    Obtained obtain(const KernelSource& source, const Accept& accept);
+    // SingleFlight::Job::cancelled: where it ends the wait there is no cubin, and Origin::cancelled.
+    using Cancelled = std::function<bool(std::chrono::nanoseconds waited)>;
+    Obtained obtain(const KernelSource& source, const Accept& accept, const Cancelled& cancelled = {});
+    // The same cubin where the cache has it, else null: compiles and waits for nothing.
+    std::shared_ptr<const Cubin> find(const KernelSource& source, const Accept& accept) const;
 
     // Opens NVRTC where it is not open yet. Throws LibraryMissing.
     std::shared_ptr<const compiler::Nvrtc> nvrtc() const;
@@ -84,7 +89,6 @@ class Cubins {
         std::shared_ptr<const compiler::Nvrtc> nvrtc;
     };
 
-    std::shared_ptr<const Cubin> find_stored(const KernelSource& source, const Accept& accept) const;
     std::shared_ptr<const Cubin> load(const KernelSource& source, const cache::Candidate& candidate) const;
     Compiled compile(const KernelSource& source) const;
     void publish(const KernelSource& source, const Cubin& cubin) const;

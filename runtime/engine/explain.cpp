@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "engine/needed_kernels.hpp"
 #include "engine/runtime_impl.hpp"
 #include "problem/json_text.hpp"
+#include "problem/vocabulary.hpp"
 
 namespace attnsmith::engine {
 namespace {
@@ -139,39 +141,67 @@ std::optional<Explanation> explain(const cache::Digest& key, std::span<const Ker
     return one;
 }
 
-std::vector<Explanation> explain(const Runtime::Impl& runtime, std::span<const AttentionSpec> specs,
-                                 std::span<const int> sms, std::vector<PrewarmRefusal>& refused) {
+Explanation explain_key(std::string_view digits, const KernelList& stored) {
+    constexpr std::size_t kFewestDigits = 4, kAllDigits = 32;
+    constexpr std::string_view kHexDigits = "0123456789abcdef";
+    std::string wanted(digits);
+    std::ranges::transform(wanted, wanted.begin(), [](char c) {
+        return c >= 'A' && c <= 'F' ? static_cast<char>(c - 'A' + 'a') : c;
+    });
+    if (wanted.size() < kFewestDigits || wanted.size() > kAllDigits ||
+        wanted.find_first_not_of(kHexDigits) != wanted.npos) {
+        throw InvalidRequest("key", problem::quote(digits),
+                             "32 hexadecimal digits, as `attnsmith cache ls` prints, or the first 4 or more");
+    }
+    std::set<cache::Digest> keys;
+    for (const KernelEntry& kernel : stored.kernels) {
+        if (kernel.entry.key.hex().starts_with(wanted)) keys.insert(kernel.entry.key);
+    }
+    if (keys.empty()) {
+        const std::string unread =
+            stored.unreadable.empty() ? std::string() : "; " + unreadable_text(stored.unreadable);
+        throw CacheError(fmt::format(
+            "no entry has the key {}; `attnsmith cache ls` lists those that there are{}", wanted, unread));
+    }
+    if (keys.size() > 1)
+        throw CacheError(fmt::format("{} keys begin with {}; give more of its digits", keys.size(), wanted));
+    return explain(*keys.begin(), stored.kernels).value();
+}
+
+Explained explain(const Runtime::Impl& runtime, std::span<const AttentionSpec> specs,
+                  std::span<const int> sms, std::vector<PrewarmRefusal>& refused) {
     std::vector<KernelSource> sources;
     for (const planner::KernelConfig& kernel : needed_kernels(specs, sms, runtime.tuning, refused))
         sources.push_back(runtime.cubins.source_of(kernel));
-    return explain(sources, list_kernels(runtime.cubins.store()));
+    KernelList stored = list_kernels(runtime.cubins.store());
+    return {explain(sources, stored.kernels), std::move(stored.unreadable)};
 }
 
-std::vector<Explanation> explain(const Runtime::Impl& runtime, const nlohmann::json& options) {
+Explained explain(const Runtime::Impl& runtime, const nlohmann::json& options) {
     const auto key = options.find("key"), request = options.find("request");
     if ((key == options.end()) == (request == options.end()))
         throw InvalidRequest("key", key == options.end() ? "nothing" : "a key and a request",
                              "a key or a request, one of the two");
     if (key != options.end()) {
-        const auto digest = key->is_string() ? cache::Digest::parse(key->get<std::string>()) : std::nullopt;
-        if (!digest) throw InvalidRequest("key", problem::describe(*key), kKeyText);
-        auto one = explain(*digest, list_kernels(runtime.cubins.store()));
-        if (!one) throw CacheError(fmt::format("no entry has the key {}", digest->hex()));
-        return {*std::move(one)};
+        if (!key->is_string()) throw InvalidRequest("key", problem::describe(*key), "a text");
+        KernelList stored = list_kernels(runtime.cubins.store());
+        Explanation one = explain_key(key->get_ref<const std::string&>(), stored);
+        return {{std::move(one)}, std::move(stored.unreadable)};
     }
     const AttentionRequest asked = parse_request(request->dump());
     if (asked.sm.empty()) throw InvalidRequest("request.sm", "nothing", "compute capabilities");
     std::vector<PrewarmRefusal> refused;
-    std::vector<Explanation> explanations = explain(runtime, {&asked.spec, 1}, asked.sm, refused);
+    Explained explained = explain(runtime, {&asked.spec, 1}, asked.sm, refused);
     if (!refused.empty()) throw Unsupported(refused.front().reason, {});
-    return explanations;
+    return explained;
 }
 
-nlohmann::ordered_json explain_json(const cache::Store& store, std::span<const Explanation> explanations) {
+nlohmann::ordered_json explain_json(const cache::Store& store, const Explained& explained) {
     Json json = {{"schema", "attnsmith.cache-explain/1"},
                  {"directories", directories_json(store.options())},
                  {"kernels", Json::array()}};
-    for (const Explanation& one : explanations) json["kernels"].push_back(to_json(one));
+    for (const Explanation& one : explained.kernels) json["kernels"].push_back(to_json(one));
+    json["unreadable"] = unreadable_json(explained.unreadable);
     return json;
 }
 

@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "attnsmith/runtime.hpp"
@@ -13,8 +14,6 @@
 #include "engine/cubins.hpp"
 
 namespace attnsmith::engine {
-
-inline constexpr const char* kKeyText = "32 hexadecimal digits, as `attnsmith cache ls` prints";
 
 // One of what went into a key, in words: a long value as its length and digest.
 struct KeyField {
@@ -42,20 +41,29 @@ struct Explanation {
     std::optional<NearestEntry> nearest;  // of a miss, the entry that shares the most fields
 };
 
+struct Explained {
+    std::vector<Explanation> kernels;
+    std::vector<cache::Status> unreadable;  // of the cache: a miss may lie there
+};
+
 // One of each source; `stored` is what list_kernels() gives.
 std::vector<Explanation> explain(std::span<const KernelSource> sources, std::span<const KernelEntry> stored);
 // Nothing where no entry has the key: a digest alone does not say what it is of.
 std::optional<Explanation> explain(const cache::Digest& key, std::span<const KernelEntry> stored);
 
+// By the key's digits, or as many of the first ones as no other entry's key has. Throws InvalidRequest for
+// what cannot begin a key, CacheError where no entry has it, or several keys begin so.
+Explanation explain_key(std::string_view digits, const KernelList& stored);
+
 // Of every kernel that planning could choose. What no kernel serves goes to `refused`. Throws
 // InvalidRequest.
-std::vector<Explanation> explain(const Runtime::Impl& runtime, std::span<const AttentionSpec> specs,
-                                 std::span<const int> sms, std::vector<PrewarmRefusal>& refused);
-// Of {"key"} or {"request"}. Throws InvalidRequest naming the field, CacheError where no entry has the key,
-// Unsupported where no kernel serves the request.
-std::vector<Explanation> explain(const Runtime::Impl& runtime, const nlohmann::json& options);
+Explained explain(const Runtime::Impl& runtime, std::span<const AttentionSpec> specs,
+                  std::span<const int> sms, std::vector<PrewarmRefusal>& refused);
+// Of {"key"} or {"request"}. Throws as explain_key() does, InvalidRequest naming the field, Unsupported where
+// no kernel serves the request.
+Explained explain(const Runtime::Impl& runtime, const nlohmann::json& options);
 
 // Schema attnsmith.cache-explain/1.
-nlohmann::ordered_json explain_json(const cache::Store& store, std::span<const Explanation> explanations);
+nlohmann::ordered_json explain_json(const cache::Store& store, const Explained& explained);
 
 }  // namespace attnsmith::engine

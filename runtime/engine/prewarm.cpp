@@ -3,6 +3,7 @@
 #include <chrono>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 #include "attnsmith/runtime.hpp"
 #include "engine/needed_kernels.hpp"
@@ -12,6 +13,8 @@ namespace attnsmith {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+constexpr auto kLongWait = std::chrono::seconds(2);  // for another process: worth telling
 
 double milliseconds_since(Clock::time_point start) {
     return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
@@ -26,6 +29,8 @@ std::string_view state_name(engine::Origin origin) {
             return "compiled";
         case engine::Origin::waited:
             return "waited";
+        case engine::Origin::cancelled:
+            return "cancelled";
     }
     return "?";
 }
@@ -40,6 +45,14 @@ class Prewarmer {
             newest_ = cubins_.toolchain();
         } catch (const LibraryMissing&) {
             // What is in the cache is then as good as it gets; what is not fails with this very error.
+        }
+    }
+
+    // Throws CacheError, with why nothing can be stored, where a kernel is not there yet: before the first
+    // one is compiled.
+    void require_stored(const std::string& trouble) const {
+        for (const planner::KernelConfig& kernel : kernels_) {
+            if (!cubins_.find(cubins_.source_of(kernel), accept_)) throw CacheError(trouble);
         }
     }
 
@@ -86,11 +99,14 @@ class Prewarmer {
         }
         const Clock::time_point start = Clock::now();
         try {
-            const engine::Obtained obtained = cubins_.obtain(source, [this](const engine::Cubin& cubin) {
-                return cubin.toolchain < newest_ ? std::optional<std::string>("it is of an older toolchain")
-                                                 : std::nullopt;
-            });
+            bool told = false;
+            const engine::Obtained obtained =
+                cubins_.obtain(source, accept_, [&](std::chrono::nanoseconds waited) {
+                    if (waited > kLongWait && !std::exchange(told, true)) tell_of_wait(result);
+                    return options_.stop.stop_requested();
+                });
             result.state = state_name(obtained.origin);
+            if (!obtained.cubin) return result;
             result.cubin_bytes = obtained.cubin->bytes.size();
             // A full disk, say: there is nothing to show for the work.
             if (!cubins_.ensure_stored(source, obtained)) {
@@ -105,10 +121,19 @@ class Prewarmer {
         return result;
     }
 
+    void tell_of_wait(const PrewarmedKernel& kernel) {
+        const std::lock_guard lock(progress_mutex_);
+        if (options_.waiting && !failure_) options_.waiting(kernel);
+    }
+
     engine::Cubins& cubins_;
     const std::vector<planner::KernelConfig> kernels_;
     const PrewarmOptions& options_;
     cache::Version newest_{};  // of what is accepted; the default accepts all
+    const engine::Cubins::Accept accept_ = [this](const engine::Cubin& cubin) {
+        return cubin.toolchain < newest_ ? std::optional<std::string>("it is of an older toolchain")
+                                         : std::nullopt;
+    };
     std::vector<PrewarmedKernel> results_;
     std::atomic<std::size_t> next_ = 0;
     std::mutex progress_mutex_;
@@ -116,15 +141,21 @@ class Prewarmer {
     std::exception_ptr failure_;  // the first
 };
 
-void require_writable(const engine::Cubins& cubins) {
+// Empty if there is a directory that can be written. Throws CacheError where there is none at all, or nothing
+// in it either.
+std::string why_not_writable(const engine::Cubins& cubins) {
     if (cubins.store().options().directory.empty()) {
         throw CacheError("prewarm needs a cache directory, but there is none: " + cubins.no_cache_because());
     }
     const cache::Statistics statistics = cubins.store().stat();
-    if (!statistics.writable) {
-        throw CacheError("prewarm cannot write to the cache directory " + statistics.directory + ": " +
-                         statistics.not_writable_because);
-    }
+    if (statistics.writable) return {};
+    const std::string trouble = "prewarm cannot write to the cache directory " + statistics.directory + ": " +
+                                statistics.not_writable_because;
+    const bool all_empty =
+        statistics.entries == 0 &&
+        std::ranges::all_of(statistics.layers, [](const auto& layer) { return layer.entries == 0; });
+    if (all_empty) throw CacheError(trouble);
+    return trouble;
 }
 
 }  // namespace
@@ -132,10 +163,11 @@ void require_writable(const engine::Cubins& cubins) {
 PrewarmReport Runtime::prewarm(std::span<const AttentionSpec> specs, std::span<const int> sms,
                                const PrewarmOptions& options) {
     const Clock::time_point start = Clock::now();
-    require_writable(impl().cubins);
+    const std::string trouble = why_not_writable(impl().cubins);
     PrewarmReport report;
     Prewarmer prewarmer(impl().cubins, engine::needed_kernels(specs, sms, impl().tuning, report.unsupported),
                         options);
+    if (!trouble.empty()) prewarmer.require_stored(trouble);
     prewarmer.run(options.jobs > 0 ? options.jobs : impl().settings.compile_threads);
     report.kernels = std::move(prewarmer).results();
     report.total = static_cast<int>(report.kernels.size());

@@ -21,6 +21,7 @@ FAKE_CUDA = os.environ.get("ATTNSMITH_FAKE_CUDA", "")
 SMS = [80, 86, 87, 89, 90, 100, 103, 110, 120, 121]
 # A small problem: quick to plan, and four small kernels to compile.
 SMALL = ["--head-dim", "64", "--q-heads", "8", "--mask", "causal"]
+NOBODY = 65534
 TIMEOUT = 240  # seconds, of one run: far above any; sanitizers are slow
 
 
@@ -67,6 +68,22 @@ class CliTest(unittest.TestCase):
             return self.finish(self.start(*arguments, env=env))
         data = stdin if isinstance(stdin, bytes) else stdin.encode()
         return self.finish(self.start(*arguments, env=env, stdin=subprocess.PIPE), data)
+
+    def run_as_user(self, *arguments, env=None):
+        """As somebody whom file modes hold for: root's run is nobody's, which needs folders given by give()."""
+        if os.geteuid() != 0:
+            return self.run_cli(*arguments, env=env)
+        try:
+            return self.finish(self.start(*arguments, env=env, user=NOBODY, group=NOBODY, extra_groups=[]))
+        except PermissionError as error:
+            self.skipTest(f"nobody may not run the program: {error}")
+
+    def give(self, name):
+        """A folder of this test's, to who runs by run_as_user()."""
+        self.folder.chmod(0o755)
+        if os.geteuid() == 0:
+            for path in [self.folder / name, *(self.folder / name).rglob("*")]:
+                os.chown(path, NOBODY, NOBODY)
 
     def write(self, name, content):
         file = self.folder / name

@@ -54,6 +54,8 @@ BAD_FLAGS = [
     ([*SMALL, "--head-dim", "64"], "--head-dim is given twice"),
     ([*SMALL, "--sm", "90", "--sm", "80"], "--sm is given twice"),
     ([*SMALL, "--json", "--json"], "--json is given twice"),
+    ([*SMALL, "--json=false"], "--json takes no value"),
+    ([*SMALL, "--json=true"], "--json takes no value"),
     ([*SMALL, "--pagesize", "16"], "did you mean --page-size?"),
     ([*SMALL, "--q-head=3"], "did you mean --q-heads?"),
     ([*SMALL, "128"], "\"128\""),

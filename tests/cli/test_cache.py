@@ -5,6 +5,8 @@ import hashlib
 import json
 import os
 import pathlib
+import re
+import shutil
 import tarfile
 
 from support import LLAMA, SMALL, CliTest, main
@@ -18,7 +20,14 @@ class Cache(CliTest):
         self.assertEqual(self.assert_ok(self.cache("ls", "--json")).json()["entries"], [])
         self.assertIn("no entries", self.assert_ok(self.cache("ls")).out)
         self.assertEqual(self.assert_ok(self.cache("stat", "--json")).json()["entries"], 0)
-        self.assertEqual(self.assert_ok(self.cache("verify", "--json")).json()["checked"], 0)
+        self.assertIn("not there yet", self.assert_ok(self.cache("stat")).out)
+        # What would otherwise sound as if all were well.
+        for command in (["verify"], ["verify", "--json"], ["gc"], ["clear", "--yes"]):
+            result = self.cache(*command)
+            self.assertEqual(result.code, 0)
+            self.assertRegex(result.err, r"^attnsmith: there is no directory \S+/kernels yet\n$")
+        for command in ("ls", "verify"):
+            self.assertRegex(self.cache(command, "--cache", "typo").err, r"^attnsmith: there is nothing at \S+/typo\n$")
         self.assertFalse((self.folder / "kernels").exists())
 
     def test_a_file_is_no_directory(self):
@@ -46,6 +55,9 @@ class Cache(CliTest):
         self.assertEqual(self.assert_ok(self.cache("verify", "--json")).json()["checked"], total)
 
         self.assert_refused(self.cache("clear"), "--yes")
+        for value in ("no", "yes", "true"):  # none is taken for the switch
+            self.assert_refused(self.cache("clear", f"--yes={value}"), "--yes takes no value")
+        self.assertEqual(len(self.cache("ls", "--json").json()["entries"]), total)
         cleared = self.assert_ok(self.cache("clear", "--yes", "--json")).json()
         self.assertEqual((cleared["entries"], cleared["bytes"]), (total, stat["bytes"]))
         self.assertEqual(self.cache("ls", "--json").json()["entries"], [])
@@ -65,6 +77,11 @@ class Cache(CliTest):
         layers = ("--cache", "own", "--cache", "kernels")
         stat = self.assert_ok(self.run_cli("cache", "stat", "--json", *layers)).json()
         self.assertEqual((stat["entries"], [layer["entries"] for layer in stat["layers"]]), (0, [total]))
+        shutil.copytree(self.folder / "kernels", self.folder / "own")
+        text = self.assert_ok(self.run_cli("cache", "ls", *layers)).out
+        for layer in ("own", "kernels"):
+            self.assertEqual(len(re.findall(rf"  {self.folder}/{layer}$", text, re.MULTILINE)), total)
+        self.assertNotIn(str(self.folder), self.assert_ok(self.cache("ls")).out)
         plan = self.assert_ok(self.run_cli("plan", *SMALL, "--sm", "90", "--json", *layers)).json()
         self.assertEqual({kernel["cache"]["state"] for kernel in plan["kernels"]}, {"hit"})
         self.assert_refused(self.run_cli("cache", "ls", "--cache", "own", "--cache", ""), "cache")
@@ -95,6 +112,17 @@ class Cache(CliTest):
         self.assertEqual((kernel["key"], kernel["name"], kernel["state"]), (listed[0]["key"], listed[0]["name"], "hit"))
         self.assertIn({"label": "target", "value": listed[0]["target"]}, kernel["fields"])
         self.assertIn("constant head_dim_vo", self.assert_ok(self.cache("explain", listed[0]["key"])).out)
+
+        key = listed[0]["key"]
+        for short in (key.upper(), key[:4], key[:9].upper()):
+            self.assertIn(key, self.assert_ok(self.cache("explain", short)).out)
+        # Another key that begins so.
+        file = self.folder / listed[0]["path"]
+        other = key[:-1] + ("0" if key[-1] != "0" else "1")
+        shutil.copy(file, file.with_name(file.name.replace(key, other)))
+        self.assert_failed(self.cache("explain", key[:4]), "2 keys begin with " + key[:4])
+        self.assertIn(key, self.assert_ok(self.cache("explain", key)).out)
+        file.with_name(file.name.replace(key, other)).unlink()
 
         there = self.assert_ok(self.cache("explain", *SMALL, "--sm", "90", "--json")).json()["kernels"]
         self.assertEqual({kernel["key"] for kernel in there}, {entry["key"] for entry in listed})
@@ -143,7 +171,9 @@ class Cache(CliTest):
         self.assertEqual((counters["waits"], counters["quarantines"], counters["evictions"]), (0, 0, 0))
         self.assertEqual((counters["bytes_published"], counters["bytes_read"]), (stat["bytes"], stat["bytes"]))
         self.assertRegex(counters["since"], r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")
-        self.assertIn(f"{total} compiled", self.assert_ok(self.cache("stat")).out)
+        text = self.assert_ok(self.cache("stat")).out
+        for line in (rf"misses +{total}: {total} compiled", rf"since +{counters['since']}", r"quarantines +0", r"entries .* at most 2\.0 GiB"):
+            self.assertRegex(text, f"(?m)^{line}")
         self.assert_ok(self.cache("clear", "--yes"))
         self.assertIsNone(self.cache("stat", "--json").json()["counters"]["since"])
 
@@ -216,6 +246,73 @@ class Cache(CliTest):
         self.assertRegex(result.err, "(?m)^attnsmith: error: .*mode 0775.*chmod go-w")
         self.assertEqual(len(self.cache("ls", "--cache-trust", "group", "--json").json()["entries"]), stat["entries"])
         self.assert_refused(self.cache("ls", "--cache-trust", "friends"), "cache-trust")
+        for command in (["gc"], ["clear", "--yes"]):
+            result = self.cache(*command)
+            self.assert_failed(result, "nothing could be deleted", "chmod go-w", "group or all")
+        (self.folder / "kernels").chmod(0o777)
+        result = self.cache("gc")
+        self.assert_failed(result, "--cache-trust all")
+        self.assertNotIn("group or all", result.err)
+        self.assert_failed(self.cache("verify"), "1 directory or bundle could not be looked into")
+
+    # ---- What cannot be read
+
+    def test_a_directory_that_cannot_be_read_is_not_empty(self):
+        self.assert_ok(self.run_cli("prewarm", "--model", LLAMA, "--sm", "90", "--cache", "kernels", "--json"))
+        key = self.cache("ls", "--json").json()["entries"][0]["key"]
+        self.give("kernels")
+        (self.folder / "out").mkdir()
+        self.give("out")
+        shard = self.folder / "kernels" / key[:2]
+        here = ("--cache", "kernels")
+        for closed, mode in ((self.folder / "kernels", 0o300), (shard, 0o000)):
+            closed.chmod(mode)
+            all_closed = closed != shard
+            with self.subTest(closed=closed):
+                result = self.run_as_user("cache", "ls", "--json", *here)
+                self.assert_failed(result, str(closed), "Permission denied")
+                listed = result.json()
+                self.assertEqual([one["path"] for one in listed["unreadable"]], [str(closed)])
+                self.assertIn("Permission denied", listed["unreadable"][0]["reason"])
+                self.assertEqual(listed["entries"] == [], all_closed)
+                self.assert_failed(self.run_as_user("cache", "ls", *here), str(closed))
+
+                result = self.run_as_user("cache", "stat", "--json", *here)
+                self.assertEqual((result.code, result.json()["unreadable"]), (0, listed["unreadable"]))
+                self.assertIn(str(closed), result.err)
+
+                self.assert_failed(self.run_as_user("cache", "explain", key, *here), "no entry has the key", str(closed))
+                if not all_closed:
+                    result = self.run_as_user("cache", "explain", listed["entries"][0]["key"], *here)
+                    self.assertEqual(result.code, 0)
+                    self.assertIn(str(closed), result.err)
+                result = self.run_as_user("cache", "explain", "--model", LLAMA, "--sm", "90", "--json", *here)
+                self.assert_failed(result, str(closed))
+                self.assertEqual(result.json()["unreadable"], listed["unreadable"])
+
+                for more in ((), ("--sm", "90"), ("--model", LLAMA)):
+                    result = self.run_as_user("cache", "export", "-o", "out/x.bundle", "--json", *more, *here)
+                    self.assert_failed(result, str(closed), "Permission denied")
+                    self.assertNotIn("not in the cache", result.err)
+                    self.assertEqual((self.folder / "out/x.bundle").exists(), not all_closed)
+                    if not all_closed:
+                        self.assertEqual(result.json()["unreadable"], listed["unreadable"])
+                result = self.run_as_user("cache", "verify", *here)
+                self.assert_failed(result, str(closed), "1 directory or bundle could not be looked into")
+                self.assertNotIn(" of ", result.err)
+            closed.chmod(0o700)
+
+    def test_layers_that_are_not_usable(self):
+        self.write("text", "no bundle")
+        for layer, reason in (("typo", "No such file"), ("text", "not a sound bundle")):
+            layers = ("--cache", "own", "--cache", layer)
+            stat = self.run_cli("cache", "stat", "--json", *layers).json()["layers"]
+            self.assertIn(reason, stat[0]["not_usable_because"])
+            self.assertRegex(self.run_cli("cache", "stat", *layers).out, f"(?m)^layer .*/{layer}: 0 entries.*{reason}")
+        self.assert_failed(self.run_cli("cache", "ls", *layers), "not a sound bundle", "text")
+        result = self.run_cli("cache", "verify", *layers)
+        self.assert_failed(result, "1 directory or bundle could not be looked into", "text")
+        self.assertNotIn("0 entries", result.err)
 
     # ---- Bundles
 
@@ -269,8 +366,8 @@ class Cache(CliTest):
         # What is no bundle is passed over, and said so.
         self.write("text.bundle", "text")
         result = self.run_cli("cache", "ls", "--json", env={"ATTNSMITH_CACHE_DIR": "own:text.bundle"})
-        self.assertEqual((result.code, result.json()["entries"]), (0, []))
-        self.assertIn("not a sound bundle", result.err)
+        self.assertEqual(result.json()["entries"], [])
+        self.assert_failed(result, "not a sound bundle")
 
     def test_an_export_is_of_an_sm_or_of_a_model(self):
         small = self.prewarm_small("kernels")["summary"]["total"]

@@ -55,6 +55,25 @@ class Doctor(CliTest):
         self.assertEqual((checks["cache"]["state"], checks["cache layer"]["state"]), ("ok", "warn"))
         self.assertIn("mode 0777", checks["cache layer"]["text"])
 
+    def test_layers_that_are_not_usable(self):
+        self.write("text", "no bundle")
+        os.mkfifo(self.folder / "fifo")
+        for layer, reason in (("typo", "No such file"), ("text", "not a sound bundle"), ("fifo", "Not a directory")):
+            checks, _ = self.doctor("--cache", "own", "--cache", layer)
+            self.assertEqual((checks["cache"]["state"], checks["cache layer"]["state"]), ("ok", "warn"))
+            self.assertIn(reason, checks["cache layer"]["text"])
+            self.assertIn(reason, checks["cache layer"]["not_usable_because"])
+
+    def test_a_shard_that_cannot_be_read(self):
+        for folder in ("own", "layer"):
+            (self.folder / folder).mkdir()
+            self.write(folder + "/ab", "no directory")
+        checks, _ = self.doctor("--cache", "own", "--cache", "layer")
+        for name, folder in (("cache", "own"), ("cache layer", "layer")):
+            self.assertEqual(checks[name]["state"], "warn")
+            self.assertIn("not everything could be read", checks[name]["text"])
+            self.assertTrue(checks[name]["unreadable"][0]["path"].endswith(folder + "/ab"))
+
     def test_check_needs_a_gpu(self):
         self.assert_failed(self.run_cli("check", "--model", LLAMA), "check needs a GPU")
 

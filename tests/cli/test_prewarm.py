@@ -1,9 +1,11 @@
 """attnsmith prewarm."""
 
+import fcntl
 import os
 import pty
 import re
 import signal
+import time
 
 from support import DEEPSEEK, LLAMA, SMALL, CliTest, main
 
@@ -90,6 +92,25 @@ class Prewarm(CliTest):
                 self.assert_ok(self.run_cli("cache", "verify", "--cache", "kernels"))
                 self.assert_ok(self.run_cli("cache", "clear", "--cache", "kernels", "--yes"))
 
+    def test_interrupt_ends_the_wait_for_another_process(self):
+        command = ("--cache", "kernels", *SMALL, "--sm", "90")
+        keys = [kernel["key"] for kernel in self.run_cli("cache", "explain", *command, "--json").json()["kernels"]]
+        (self.folder / "kernels/locks").mkdir(parents=True, mode=0o700)
+        for key in keys:
+            file = open(self.folder / "kernels/locks" / f"{key}.lock", "w", encoding="ascii")
+            self.addCleanup(file.close)
+            fcntl.flock(file, fcntl.LOCK_EX)
+        process = self.start("prewarm", *command, "--jobs", "1")
+        self.addCleanup(process.kill)
+        self.assertRegex(process.stderr.readline().decode(), "waiting for another process")
+        process.send_signal(signal.SIGINT)
+        started = time.monotonic()
+        result = self.finish(process)
+        self.assertLess(time.monotonic() - started, 60)  # of the two minutes that the wait may last
+        self.assertEqual(result.code, 130, result.err)
+        self.assertIn(f"{len(keys)} of {len(keys)} kernels were cancelled", result.err)
+        self.assertIn(f" 0 compiled, {len(keys)} cancelled", result.out)
+
     def test_bar_on_a_terminal(self):
         try:
             ours, theirs = pty.openpty()
@@ -129,13 +150,15 @@ class CacheDirectory(CliTest):
     COMMAND = ["prewarm", *SMALL, "--sm", "90"]
 
     def test_home_is_unset(self):
-        self.assert_failed(self.run_cli(*self.COMMAND, env={"HOME": None}), "needs a cache directory", "HOME")
+        self.assert_failed(self.run_cli(*self.COMMAND, env={"HOME": None}), "no cache directory", "--cache DIR", "HOME")
         self.assert_ok(self.run_cli("plan", *SMALL, "--sm", "90", env={"HOME": None}))
-        self.assert_failed(self.run_cli("cache", "ls", env={"HOME": None}), "there is no cache directory")
+        for command in (["ls"], ["stat"], ["export", "-o", "x"], ["import", "x"], ["explain", *SMALL, "--sm", "90"]):
+            self.assert_failed(self.run_cli("cache", *command, env={"HOME": None}), "no cache directory", "--cache DIR")
 
     def test_not_writable(self):
         file = self.write("file", "")
-        places = [file, file + "/below"]
+        (self.folder / "dangling").symlink_to("nothing")
+        places = [file + "/below", "dangling"]
         if os.geteuid() != 0:
             (self.folder / "closed").mkdir(mode=0o500)
             places.append("closed")
@@ -143,6 +166,27 @@ class CacheDirectory(CliTest):
             with self.subTest(place=place):
                 self.assert_failed(self.run_cli(*self.COMMAND, "--cache", place), "cannot write", place)
                 self.assertEqual(self.run_cli("plan", *SMALL, "--sm", "90", "--cache", place).code, 0)
+
+    def test_what_is_no_directory_is_a_bad_request(self):
+        file = self.write("file", "text")
+        os.mkfifo(self.folder / "fifo")
+        for command in (self.COMMAND, ["cache", "stat"], ["cache", "ls"]):
+            self.assert_refused(self.run_cli(*command, "--cache", file), "cache: ", file)
+            self.assert_refused(self.run_cli(*command, env={"ATTNSMITH_CACHE_DIR": file}), "ATTNSMITH_CACHE_DIR: ", file)
+            self.assert_refused(self.run_cli(*command, "--cache", "own", "--cache", "fifo"), "cache: ", "fifo")
+
+    def test_what_is_complete_need_not_be_writable(self):
+        total = self.prewarm_small("kernels")["summary"]["total"]
+        self.give("kernels")
+        for path in [self.folder / "kernels", *(self.folder / "kernels").rglob("*")]:
+            path.chmod(0o500 if path.is_dir() else 0o400)
+        command = (*self.COMMAND, "--cache", "kernels", "--json")
+        report = self.assert_ok(self.run_as_user(*command)).json()
+        self.assertEqual(report["summary"]["hits"], total)
+        # What is not there is told before anything is compiled.
+        result = self.run_as_user(*command, "--dtype", "fp16")
+        self.assert_failed(result, "cannot write", "kernels")
+        self.assertEqual(result.out, "")
 
     def test_kernels_that_cannot_be_stored_have_failed(self):
         # Nothing can be made in /proc, though root is told that it is writable.

@@ -97,7 +97,7 @@ void check_what_is_left(const std::string& directory) {
     ask_for_all(later);
     CHECK(later.warnings().empty());
     CHECK(later.cubins().store().verify().bad.empty());
-    CHECK(later.cubins().store().list().size() == kKernels);
+    CHECK(later.cubins().store().list().entries.size() == kKernels);
 }
 
 // How many operations it takes where none fails.
@@ -224,7 +224,7 @@ TEST_CASE("faults: file systems without locks, or with locks that are never to b
         ask_for_all(caller);
         REQUIRE(caller.warnings().size() == 1);
         CHECK_THAT(caller.warnings().front(), Catch::Contains("has no locks"));
-        CHECK(caller.cubins().store().list().size() == kKernels);
+        CHECK(caller.cubins().store().list().entries.size() == kKernels);
     }
 }
 

@@ -137,8 +137,8 @@ void run(const Race& race, const TemporaryDirectory& temporary) {
     const auto warnings = lines_of(directory + "/warnings");
     check(warnings.empty(),
           fmt::format("{} warnings{}", warnings.size(), warnings.empty() ? "" : ": " + warnings.front()));
-    check(here.store().verify().bad.empty() && here.store().list().size() == race.kernels,
-          fmt::format("{} entries, none of them bad", here.store().list().size()));
+    check(here.store().verify().bad.empty() && here.store().list().entries.size() == race.kernels,
+          fmt::format("{} entries, none of them bad", here.store().list().entries.size()));
     const cache::Statistics statistics = here.store().stat();
     check(statistics.staging == 0 && statistics.quarantined == 0, "nothing is left over");
     check_each_once(race, lines_of(directory + "/made"), "processes say that they compiled");

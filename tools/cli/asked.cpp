@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <limits>
+#include <memory>
 
 #include "cli/files.hpp"
+#include "cli/output.hpp"
 #include "engine/cache_report.hpp"
 #include "problem/model_options.hpp"
 #include "problem/request_fields.hpp"
@@ -258,11 +261,36 @@ RuntimeOptions runtime_options(const Command& command) {
     return options;
 }
 
+engine::Settings cache_settings(const Command& command) {
+    engine::Settings settings = engine::settle(runtime_options(command));
+    engine::require_directories(settings, command.has("cache") ? "cache" : "ATTNSMITH_CACHE_DIR",
+                                "give --cache DIR");
+    return settings;
+}
+
+void tell_of_missing_layers(std::span<const std::string> layers) {
+    for (const std::string& layer : layers) {
+        if (engine::is_missing(layer))
+            print_note(fmt::format("attnsmith: there is nothing at {}\n", printable(layer)));
+    }
+}
+
+void tell_of_unreadable(std::span<const cache::Status> unreadable) {
+    if (unreadable.empty()) return;
+    print_note(fmt::format("attnsmith: {}\n", printable(engine::unreadable_text(unreadable))));
+}
+
 Runtime open_cache_runtime(const Command& command) {
-    const RuntimeOptions options = runtime_options(command);
-    engine::require_directories(engine::settle(options),
-                                command.has("cache") ? "cache" : "ATTNSMITH_CACHE_DIR");
-    return Runtime(options);
+    const engine::Settings settings = cache_settings(command);
+    tell_of_missing_layers(std::span(settings.cache_dirs).subspan(1));
+    RuntimeOptions options = runtime_options(command);
+    const auto is_open = std::make_shared<std::atomic<bool>>(false);
+    options.log = [is_open, log = settings.log](LogLevel level, std::string_view line) {
+        if (*is_open || level != LogLevel::warn) log(level, line);
+    };
+    Runtime runtime(options);
+    *is_open = true;
+    return runtime;
 }
 
 }  // namespace attnsmith::cli

@@ -7,6 +7,7 @@
 
 #include "cli/asked.hpp"
 #include "cli/commands.hpp"
+#include "cli/interrupt.hpp"
 #include "cli/output.hpp"
 #include "engine/cache_bundles.hpp"
 #include "engine/cache_report.hpp"
@@ -22,22 +23,15 @@ constexpr const char* kDirectories =
     "The directories are that of --cache, else those of ATTNSMITH_CACHE_DIR (divided by ':', the writable\n"
     "one first), else XDG_CACHE_HOME/attnsmith or ~/.cache/attnsmith.\n\n";
 
-// Throws CacheError where there is no directory, InvalidRequest where one of them is a file.
-cache::Options open_options(const Command& command) {
-    const engine::Settings settings = engine::settle(runtime_options(command));
-    if (settings.cache_dirs.empty()) {
-        throw CacheError("there is no cache directory (give --cache DIR): " + settings.no_cache_because);
-    }
-    engine::require_directories(settings, command.has("cache") ? "cache" : "ATTNSMITH_CACHE_DIR");
-    cache::Options options = engine::store_options(settings);
-    options.warn = [](std::string_view line) {
-        print_note(fmt::format("attnsmith: cache: {}\n", printable(line)));
-    };
-    return options;
+// Of a store that tells of no trouble: what the commands do reports it. Throws as cache_settings() does.
+cache::Options quiet_options(const Command& command) {
+    return engine::store_options(cache_settings(command));
 }
 
-std::int64_t age_seconds(system_clock::time_point time) {
-    return std::chrono::duration_cast<std::chrono::seconds>(system_clock::now() - time).count();
+// For commands whose silence would otherwise be taken for a finding.
+void tell_if_missing(const std::string& directory) {
+    if (engine::is_missing(directory))
+        print_note(fmt::format("attnsmith: there is no directory {} yet\n", printable(directory)));
 }
 
 std::string age_text(std::int64_t seconds) {
@@ -48,77 +42,139 @@ std::string age_text(std::int64_t seconds) {
     return fmt::format("{} days", seconds / kDay);
 }
 
-int run_ls(const Command& command) {
-    const cache::Store store(open_options(command));
-    const std::vector<KernelEntry> kernels = engine::list_kernels(store);
-    if (command.has("json")) {
-        print_json(engine::ls_json(store, kernels));
-        return kSuccess;
-    }
-    Table table("<><<>>");
-    table.add({"key", "sm", "kernel", "toolchain", "bytes", "age"});
+std::string ls_text(const std::vector<KernelEntry>& kernels, const cache::Options& options) {
+    const bool layered = !options.read_only_layers.empty();
+    Table table(layered ? "<><<>><" : "<><<>>");
+    std::vector<std::string> header = {"key", "sm", "kernel", "toolchain", "bytes", "age"};
+    if (layered) header.emplace_back("layer");
+    table.add(std::move(header));
     for (const KernelEntry& kernel : kernels) {
         const cache::ListedEntry& entry = kernel.entry;
-        table.add({entry.key.hex(), kernel.sm == 0 ? "?" : std::to_string(kernel.sm),
-                   kernel.name.empty() ? "?" : printable(kernel.name), entry.version.to_string(),
-                   std::to_string(entry.bytes), age_text(age_seconds(entry.modified))});
+        std::vector<std::string> row = {entry.key.hex(),
+                                        kernel.sm == 0 ? "?" : std::to_string(kernel.sm),
+                                        kernel.name.empty() ? "?" : printable(kernel.name),
+                                        entry.version.to_string(),
+                                        std::to_string(entry.bytes),
+                                        age_text(engine::age_seconds(entry.modified))};
+        if (layered)
+            row.push_back(printable(entry.layer == cache::kWritableLayer
+                                        ? options.directory
+                                        : options.read_only_layers[entry.layer - 1]));
+        table.add(std::move(row));
     }
-    print(table.empty() ? fmt::format("no entries in {}\n", printable(store.options().directory))
-                        : table.text());
-    return kSuccess;
+    if (!table.empty()) return table.text();
+    std::vector<std::string> places = options.read_only_layers;
+    places.insert(places.begin(), options.directory);
+    return fmt::format("no entries in {}\n", printable(fmt::format("{}", fmt::join(places, ", "))));
+}
+
+int run_ls(const Command& command) {
+    cache::Options options = quiet_options(command);
+    tell_of_missing_layers(options.read_only_layers);
+    bool is_open = false;  // a layer that could not be opened stands in the list of what was not read
+    options.warn = [&is_open](std::string_view line) {
+        if (is_open) print_note(fmt::format("attnsmith: cache: {}\n", printable(line)));
+    };
+    const cache::Store store(options);
+    is_open = true;
+    const engine::KernelList list = engine::list_kernels(store);
+    if (command.has("json")) {
+        print_json(engine::ls_json(store, list));
+    } else {
+        print(ls_text(list.kernels, options));
+    }
+    if (list.unreadable.empty()) return kSuccess;
+    print_error(engine::unreadable_text(list.unreadable));
+    return kFailure;
+}
+
+std::string layer_text(const cache::LayerStatistics& layer) {
+    std::string text =
+        fmt::format("{}: {} entries, {}", layer.directory, layer.entries, human_bytes(layer.bytes));
+    if (!layer.not_usable_because.empty()) text += "; not usable: " + layer.not_usable_because;
+    if (!layer.not_trusted_because.empty()) text += "; not used: " + layer.not_trusted_because;
+    return printable(text);
+}
+
+// When counting began, and what was counted.
+std::string counters_text(const cache::CounterTotals& counters) {
+    using cache::Event;
+    return fmt::format("since        {}\n",
+                       counters.since == 0 ? "nothing was counted yet"
+                                           : engine::utc_text(system_clock::from_time_t(counters.since))) +
+           fmt::format("hits         {}, {} read\n", counters[Event::hit],
+                       human_bytes(counters[Event::bytes_read])) +
+           fmt::format("misses       {}: {} compiled, {} waited for\n", counters[Event::miss],
+                       counters[Event::compile], counters[Event::wait]) +
+           fmt::format("evictions    {}, {}\n", counters[Event::eviction],
+                       human_bytes(counters[Event::bytes_evicted])) +
+           fmt::format("quarantines  {}\n", counters[Event::quarantine]);
+}
+
+std::string stat_text(const cache::Statistics& statistics) {
+    std::string text = fmt::format("directory    {}{}\n", printable(statistics.directory),
+                                   engine::is_missing(statistics.directory) ? " (not there yet)" : "");
+    text += fmt::format("writable     {}\n",
+                        statistics.writable ? "yes" : "no: " + printable(statistics.not_writable_because));
+    text += fmt::format("entries      {}, {}; {} on the disk, at most {}\n", statistics.entries,
+                        human_bytes(statistics.bytes), human_bytes(statistics.allocated_bytes),
+                        statistics.max_bytes == 0 ? "any" : human_bytes(statistics.max_bytes));
+    text += fmt::format("quarantined  {}\n", statistics.quarantined);
+    text += fmt::format("staging      {}\n", statistics.staging);
+    text += counters_text(statistics.counters);
+    for (const cache::LayerStatistics& layer : statistics.layers) {
+        text += fmt::format("layer        {}\n", layer_text(layer));
+    }
+    return text;
 }
 
 int run_stat(const Command& command) {
-    const cache::Store store(open_options(command));
+    const cache::Store store(quiet_options(command));
     const cache::Statistics statistics = store.stat();
     if (command.has("json")) {
         print_json(engine::stat_json(statistics));
-        return kSuccess;
+    } else {
+        print(stat_text(statistics));
     }
-    print(fmt::format("directory    {}\n", printable(statistics.directory)));
-    print(fmt::format("writable     {}\n",
-                      statistics.writable ? "yes" : "no: " + statistics.not_writable_because));
-    print(fmt::format("entries      {}, {}; {} on the disk, at most {}\n", statistics.entries,
-                      human_bytes(statistics.bytes), human_bytes(statistics.allocated_bytes),
-                      statistics.max_bytes == 0 ? "any" : human_bytes(statistics.max_bytes)));
-    print(fmt::format("quarantined  {}\n", statistics.quarantined));
-    print(fmt::format("staging      {}\n", statistics.staging));
-    using cache::Event;
-    const cache::CounterTotals& counters = statistics.counters;
-    print(fmt::format("hits         {}, {} read\n", counters[Event::hit],
-                      human_bytes(counters[Event::bytes_read])));
-    print(fmt::format("misses       {}: {} compiled, {} waited for\n", counters[Event::miss],
-                      counters[Event::compile], counters[Event::wait]));
-    print(fmt::format("evictions    {}, {}\n", counters[Event::eviction],
-                      human_bytes(counters[Event::bytes_evicted])));
-    for (const cache::LayerStatistics& layer : statistics.layers) {
-        print(
-            fmt::format("layer        {}: {} entries, {}{}\n", printable(layer.directory), layer.entries,
-                        human_bytes(layer.bytes),
-                        layer.not_trusted_because.empty() ? "" : "; not used: " + layer.not_trusted_because));
-    }
+    std::vector<cache::Status> unreadable = statistics.unreadable;
+    for (const cache::LayerStatistics& layer : statistics.layers)
+        unreadable.insert(unreadable.end(), layer.unreadable.begin(), layer.unreadable.end());
+    tell_of_unreadable(unreadable);
     return kSuccess;
 }
 
+// Of what the report lists with its reasons.
+std::string verify_error(const cache::VerifyReport& report) {
+    std::vector<std::string> troubles;
+    if (const std::uint64_t entries = report.bad.size() - report.unusable; entries > 0)
+        troubles.push_back(fmt::format("{} of {} entries are bad", entries, report.checked));
+    if (report.unusable > 0) {
+        troubles.push_back(
+            fmt::format("{} {} not be looked into", report.unusable,
+                        report.unusable == 1 ? "directory or bundle could" : "directories or bundles could"));
+    }
+    return fmt::format("{}; the first: {}", fmt::join(troubles, ", "), report.bad.front().path);
+}
+
 int run_verify(const Command& command) {
-    cache::Options options = open_options(command);
-    options.warn = {};  // what is bad is in the report
+    const cache::Options options = quiet_options(command);
+    tell_of_missing_layers(options.read_only_layers);
+    if (options.read_only_layers.empty()) tell_if_missing(options.directory);
     const cache::Store store(options);
     const cache::VerifyReport report = store.verify();
     if (command.has("json")) {
         print_json(engine::verify_json(report, options.directory));
     } else {
         for (const cache::BadEntry& bad : report.bad) {
-            print(fmt::format("bad  {}: {}; {}\n", printable(bad.path), bad.reason, bad.action));
+            print(fmt::format("bad  {}: {}; {}\n", printable(bad.path), printable(bad.reason),
+                              printable(bad.action)));
         }
         print(fmt::format(
             "{} entries checked, {} bad, {} of other formats skipped, {} stale staging files removed\n",
             report.checked, report.bad.size(), report.skipped, report.stale_staging_removed));
     }
     if (report.bad.empty()) return kSuccess;
-    const cache::BadEntry& first = report.bad.front();
-    print_error(fmt::format("{} of {} entries are bad, the first: {} ({}; {})", report.bad.size(),
-                            report.checked, first.path, first.reason, first.action));
+    print_error(verify_error(report));
     return kFailure;
 }
 
@@ -133,13 +189,14 @@ std::string why_over_limit(const cache::EvictionReport& report, bool knows_grace
 }
 
 int run_gc(const Command& command) {
-    const cache::Store store(open_options(command));
+    const cache::Store store(quiet_options(command));
     const std::string& directory = store.options().directory;
     std::optional<std::uint64_t> max_bytes;
     if (command.has("max-bytes")) {
         constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
         max_bytes = static_cast<std::uint64_t>(command.integer("max-bytes", 0, kMost, 0));
     }
+    tell_if_missing(directory);
     const cache::EvictionReport report = store.gc(max_bytes);
     if (report.busy) engine::require_collected(report);  // there is nothing to report
     if (command.has("json")) {
@@ -159,11 +216,12 @@ int run_gc(const Command& command) {
 }
 
 int run_clear(const Command& command) {
-    const cache::Store store(open_options(command));
+    const cache::Store store(quiet_options(command));
     const std::string& directory = store.options().directory;
     if (!command.has("yes")) {
         throw BadUsage(fmt::format("--yes is missing: this would delete all entries in {}", directory));
     }
+    tell_if_missing(directory);
     const cache::ClearReport report = store.clear();
     if (command.has("json")) {
         print_json(engine::clear_json(report, directory));
@@ -191,7 +249,8 @@ std::string require_file(std::string path, const char* what) {
 }
 
 engine::ExportOptions export_options(const Command& command) {
-    engine::ExportOptions options{.file = {}, .sms = read_sms(command), .specs = {}};
+    engine::ExportOptions options;
+    options.sms = read_sms(command);
     const auto output = command.text("output");
     if (!output) throw BadUsage("--output (-o) is missing: the file that the bundle goes to");
     options.file = require_file(*output, "export");
@@ -214,10 +273,13 @@ int conclude_export(const engine::Exported& exported) {
         troubles.push_back(fmt::format("{} bad entries were left out, the first: {} ({})",
                                        exported.report.bad.size(), first.path, first.reason));
     }
+    const auto& unreadable = exported.report.unreadable;
+    if (!unreadable.empty()) troubles.push_back(engine::unreadable_text(unreadable));
     if (exported.missing > 0) {
-        troubles.push_back(
-            fmt::format("{} of the model's kernels are not in the cache (attnsmith prewarm makes them)",
-                        exported.missing));
+        troubles.push_back(fmt::format("{} of the model's kernels {}", exported.missing,
+                                       unreadable.empty()
+                                           ? "are not in the cache (attnsmith prewarm makes them)"
+                                           : "are not in what could be read"));
     }
     if (troubles.empty()) return kSuccess;
     print_error(fmt::format("{}", fmt::join(troubles, "; ")));
@@ -225,9 +287,18 @@ int conclude_export(const engine::Exported& exported) {
 }
 
 int run_export(const Command& command) {
-    const engine::ExportOptions options = export_options(command);
+    engine::ExportOptions options = export_options(command);
+    const InterruptWatch watch("attnsmith: stopping; once more ends it at once\n");
+    options.stop = watch.token();
     const Runtime runtime = open_cache_runtime(command);
-    const engine::Exported exported = engine::export_bundle(runtime.impl(), options);
+    engine::Exported exported;
+    try {
+        exported = engine::export_bundle(runtime.impl(), options);
+    } catch (const CacheError&) {
+        if (!watch.interrupted()) throw;
+        print_error("interrupted: no bundle is written");
+        return kInterrupted;
+    }
     if (command.has("json")) {
         print_json(engine::export_json(exported));
     } else {
@@ -269,12 +340,16 @@ void add_cache(Command& parent) {
         parent.add_command("cache", "List, explain, measure, verify, limit, move or clear the kernel cache",
                            directories + "Example:\n  attnsmith cache ls --cache kernels");
     add_one(cache, "ls", "List the kernels in the cache",
-            directories + "Example:\n  attnsmith cache ls --cache kernels --json", run_ls);
+            directories +
+                "Exits 1 when something could not be read.\n\nExample:\n  attnsmith cache ls --cache kernels "
+                "--json",
+            run_ls);
     add_one(cache, "stat", "Say where the cache is, how large, and whether it can be written",
             directories + "Example:\n  attnsmith cache stat --cache kernels", run_stat);
     add_one(cache, "verify", "Read every byte of every entry; quarantine what is broken",
             directories +
-                "Exits 1 when something was broken.\n\nExample:\n  attnsmith cache verify --cache kernels",
+                "Exits 1 when something was broken, or could not be read.\n\nExample:\n  attnsmith cache "
+                "verify --cache kernels",
             run_verify);
     add_one(
         cache, "gc", "Keep the limit: delete what was not used for longest, and what dead processes left",
@@ -290,8 +365,9 @@ void add_cache(Command& parent) {
             "The bundle can be imported elsewhere, or used as it is: as a read-only layer, in the list of\n"
             "ATTNSMITH_CACHE_DIR behind the writable directory. The same kernels give the same bytes. Exits "
             "1\n"
-            "when the cache lacks some of the model's kernels or has broken ones; the others are in the "
-            "bundle.\n\n"
+            "when the cache lacks some of the model's kernels, has broken ones or could not be read whole; "
+            "the\n"
+            "others are in the bundle.\n\n"
             "Examples:\n  attnsmith cache export --cache kernels -o kernels.bundle\n"
             "  attnsmith cache export --cache kernels --model config.json --sm 80,90 -o model.bundle --json",
         run_export);

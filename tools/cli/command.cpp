@@ -97,6 +97,11 @@ bool Command::knows(const std::string& name) const {
     return app_.get_option_no_throw("--" + name) != nullptr;
 }
 
+bool Command::is_switch(const std::string& name) const {
+    const CLI::Option* const found = app_.get_option_no_throw("--" + name);
+    return found != nullptr && found->get_expected_max() == 0;
+}
+
 bool Command::has(const std::string& name) const { return option(name)->count() > 0; }
 
 std::optional<std::string> Command::text(const std::string& name) const {

@@ -53,8 +53,9 @@ class Command {
     // The one argument that is no flag: "FILE".
     void add_argument(const std::string& kind, const std::string& help);
 
-    bool knows(const std::string& name) const;  // whether it has such a flag
-    bool has(const std::string& name) const;    // whether that is given
+    bool knows(const std::string& name) const;      // whether it has such a flag
+    bool is_switch(const std::string& name) const;  // and that takes no value
+    bool has(const std::string& name) const;        // whether that is given
     std::optional<std::string> text(const std::string& name) const;
     std::vector<std::string> texts(const std::string& name) const;
     bool has_argument() const;

@@ -23,6 +23,8 @@ constexpr const char* kNvrtcRemedy =
     "libnvrtc.so or "
     "its folder; kernels that are in the cache need none";
 
+constexpr const char* kReadRemedy = "give this user the right to read it, or name another directory";
+
 // Everything that findings are made of.
 struct Facts {
     Gpus gpus;
@@ -48,7 +50,7 @@ Facts gather(const RuntimeOptions& options) {
     }
     if (!facts.settings.cache_dirs.empty()) {
         const cache::Store store(engine::store_options(facts.settings));
-        facts.kernels = engine::list_kernels(store);
+        facts.kernels = engine::list_kernels(store).kernels;
         facts.cache = store.stat();
     }
     return facts;
@@ -172,6 +174,12 @@ Finding no_cache_finding(const Facts& facts, Health trouble) {
             .facts = {{"path", nullptr}, {"writable", false}}};
 }
 
+void tell_of_unreadable(const std::vector<cache::Status>& unreadable, Finding& finding) {
+    if (unreadable.empty()) return;
+    finding.text += "; " + engine::unreadable_text(unreadable);
+    finding.facts["unreadable"] = engine::unreadable_json(unreadable);
+}
+
 Finding writable_finding(const cache::Statistics& cache, Health trouble) {
     Finding finding{
         .name = "cache",
@@ -182,20 +190,42 @@ Finding writable_finding(const cache::Statistics& cache, Health trouble) {
                   {"entries", cache.entries},
                   {"bytes", cache.bytes},
                   {"quarantined", cache.quarantined}}};
+    tell_of_unreadable(cache.unreadable, finding);
     if (!cache.not_trusted_because.empty()) {
         finding.health = trouble;
         finding.text += "; not used: " + cache.not_trusted_because;
-        finding.remedy = cache::kTrustRemedy;
+        finding.remedy = cache.trust_remedy;
         finding.facts["not_trusted_because"] = cache.not_trusted_because;
     } else if (!cache.writable) {
         finding.health = trouble;
         finding.text += "; not writable: " + cache.not_writable_because;
         finding.remedy =
             "make it writable, or name another directory with ATTNSMITH_CACHE_DIR or --cache DIR";
+    } else if (!cache.unreadable.empty()) {
+        finding.health = Health::warn;
+        finding.remedy = kReadRemedy;
     } else if (cache.quarantined > 0) {
         finding.text += fmt::format("; {} broken entries in quarantine", cache.quarantined);
     }
     return finding;
+}
+
+void judge_layer(const cache::LayerStatistics& layer, Finding& finding) {
+    if (!layer.not_usable_because.empty()) {
+        finding.health = Health::warn;
+        finding.text += "; not usable: " + layer.not_usable_because;
+        finding.remedy = "name a directory or a bundle that can be read, or take it out of the list";
+        finding.facts["not_usable_because"] = layer.not_usable_because;
+    } else if (!layer.unreadable.empty()) {
+        finding.health = Health::warn;
+        finding.remedy = kReadRemedy;
+        tell_of_unreadable(layer.unreadable, finding);
+    } else if (!layer.not_trusted_because.empty()) {
+        finding.health = Health::warn;
+        finding.text += "; not used: " + layer.not_trusted_because;
+        finding.remedy = layer.trust_remedy;
+        finding.facts["not_trusted_because"] = layer.not_trusted_because;
+    }
 }
 
 std::vector<Finding> cache_findings(const Facts& facts) {
@@ -210,11 +240,7 @@ std::vector<Finding> cache_findings(const Facts& facts) {
                  fmt::format("{}: {} entries, {}", layer.directory, layer.entries, human_bytes(layer.bytes)),
              .remedy = {},
              .facts = {{"path", layer.directory}, {"entries", layer.entries}, {"bytes", layer.bytes}}});
-        if (layer.not_trusted_because.empty()) continue;
-        findings.back().health = Health::warn;
-        findings.back().text += "; not used: " + layer.not_trusted_because;
-        findings.back().remedy = cache::kTrustRemedy;
-        findings.back().facts["not_trusted_because"] = layer.not_trusted_because;
+        judge_layer(layer, findings.back());
     }
     return findings;
 }

@@ -22,7 +22,9 @@ constexpr const char* kDetails =
     "it. With a request or a model, every kernel that planning could choose: its key, whether it is there,\n"
     "and for a miss what the nearest entry has otherwise. Compiles nothing; needs no GPU where --sm is "
     "given.\n"
-    "Exits 1 when there is no entry of that key, or a part of a model is not supported.\n\n"
+    "Exits 1 when there is no entry of that key, a part of a model is not supported, or the cache could not "
+    "be\n"
+    "read. Of a KEY the first 4 digits or more will do.\n\n"
     "Examples:\n"
     "  attnsmith cache explain --head-dim 128 --q-heads 32 --kv-heads 8 --mask causal --sm 90\n"
     "  attnsmith cache explain --model config.json --sm 80,90 --json";
@@ -59,20 +61,14 @@ std::string fields_text(const Explanation& one) {
 }
 
 int explain_key(const Command& command, const cache::Store& store) {
-    const std::string text = command.argument();
-    const auto key = cache::Digest::parse(text);
-    if (!key) throw InvalidRequest("key", problem::quote(text), engine::kKeyText);
-    const auto one = engine::explain(*key, engine::list_kernels(store));
-    if (!one) {
-        print_error(
-            fmt::format("no entry has the key {}; `attnsmith cache ls` lists those that there are", text));
-        return kFailure;
-    }
+    const engine::KernelList stored = engine::list_kernels(store);
+    const Explanation one = engine::explain_key(command.argument(), stored);
     if (command.has("json")) {
-        print_json(engine::explain_json(store, {&*one, 1}));
+        print_json(engine::explain_json(store, {{one}, stored.unreadable}));
     } else {
-        print(text_of(*one) + fields_text(*one));
+        print(text_of(one) + fields_text(one));
     }
+    tell_of_unreadable(stored.unreadable);
     return kSuccess;
 }
 
@@ -81,21 +77,24 @@ int explain_request(const Command& command, const Runtime& runtime) {
     std::vector<AttentionSpec> specs;
     for (const ModelAttention& attention : asked.attentions) specs.push_back(attention.request.spec);
     std::vector<PrewarmRefusal> not_served;
-    const std::vector<Explanation> explanations =
+    const engine::Explained explained =
         engine::explain(runtime.impl(), specs, sms_or_present(asked.sms), not_served);
     std::vector<Refused> refused = refused_parts(asked.unsupported);
     for (const PrewarmRefusal& one : not_served)
         refused.push_back({name_of(asked.attentions[one.spec]), one.reason, one.sm});
     if (command.has("json")) {
-        nlohmann::ordered_json json = engine::explain_json(runtime.impl().cubins.store(), explanations);
+        nlohmann::ordered_json json = engine::explain_json(runtime.impl().cubins.store(), explained);
         json["unsupported"] = to_json(refused);
         print_json(json);
     } else {
-        for (const Explanation& one : explanations) print(text_of(one));
+        for (const Explanation& one : explained.kernels) print(text_of(one));
         print(list_text(refused));
     }
-    if (refused.empty()) return kSuccess;
-    print_error(summary_of(refused));
+    std::vector<std::string> troubles;
+    if (!refused.empty()) troubles.push_back(summary_of(refused));
+    if (!explained.unreadable.empty()) troubles.push_back(engine::unreadable_text(explained.unreadable));
+    if (troubles.empty()) return kSuccess;
+    print_error(fmt::format("{}", fmt::join(troubles, "; ")));
     return kFailure;
 }
 
@@ -112,7 +111,7 @@ int run_explain(const Command& command) {
 void add_explain(Command& cache) {
     Command& command = cache.add_command(
         "explain", "Say what a kernel's key is made of, and why it is a hit or a miss", kDetails);
-    command.add_argument("KEY", "the key of an entry");
+    command.add_argument("KEY", "the key of an entry, or how it begins");
     command.add_switch("json", "print JSON");
     add_cache_flag(command);
     add_tuning_flag(command);

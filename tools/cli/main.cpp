@@ -33,6 +33,18 @@ void refuse_empty_values(int count, char** arguments) {
     }
 }
 
+// CLI11 takes "--switch=no" for the switch.
+void refuse_values_of_switches(const Command& command, int count, char** arguments) {
+    for (int i = 1; i < count; ++i) {
+        const std::string_view argument = arguments[i];
+        if (argument == "--") return;  // no flags after it
+        const std::size_t equals = argument.find('=');
+        if (!argument.starts_with("--") || equals == argument.npos) continue;
+        if (command.is_switch(std::string(argument.substr(2, equals - 2))))
+            throw BadUsage(fmt::format("{} takes no value", argument.substr(0, equals)));
+    }
+}
+
 // What CLI11 finds wrong: by now only a flag without its value.
 [[noreturn]] void refuse(const CLI::ParseError& error) {
     const std::string what = error.what();
@@ -73,7 +85,9 @@ int run(int count, char** arguments) {
         refuse(error);
     }
     refuse_empty_values(count, arguments);
-    return root.selected().run();
+    const Command& command = root.selected();
+    refuse_values_of_switches(command, count, arguments);
+    return command.run();
 }
 
 int fail(int code, std::string_view message) {

@@ -87,12 +87,13 @@ std::string printable(std::string_view text) {
 }
 
 std::string human_bytes(std::uint64_t bytes) {
-    if (bytes < 1000) return fmt::format("{} B", bytes);
-    constexpr const char* kUnits[] = {"kB", "MB", "GB", "TB"};
-    double value = static_cast<double>(bytes) / 1000;
+    constexpr double kStep = 1024;
+    if (bytes < 1024) return fmt::format("{} B", bytes);
+    constexpr const char* kUnits[] = {"KiB", "MiB", "GiB", "TiB"};
+    double value = static_cast<double>(bytes) / kStep;
     std::size_t unit = 0;
-    while (value >= 999.95 && unit + 1 < std::size(kUnits)) {
-        value /= 1000;
+    while (value >= kStep - 0.05 && unit + 1 < std::size(kUnits)) {
+        value /= kStep;
         ++unit;
     }
     return fmt::format("{:.1f} {}", value, kUnits[unit]);

@@ -31,7 +31,7 @@ int terminal_columns();  // of standard error; 80 where nothing is known
 // Without control characters: for names that come from files.
 std::string printable(std::string_view text);
 
-// "1.5 MB"
+// "1.5 MiB"
 std::string human_bytes(std::uint64_t bytes);
 
 // Columns of text, as wide as they must be. The first row is the header.

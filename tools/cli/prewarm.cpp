@@ -61,6 +61,10 @@ PrewarmReport compile_all(const Command& command, const RuntimeOptions& options,
     prewarm.progress = [&](const PrewarmedKernel& kernel, int done, int total) {
         progress.step(done, total, step_text(kernel));
     };
+    prewarm.waiting = [&](const PrewarmedKernel& kernel) {
+        progress.note(
+            fmt::format("{} sm {}: waiting for another process that has it", kernel.name, kernel.sm));
+    };
     return runtime.prewarm(work.specs, sms, prewarm);
 }
 
@@ -124,10 +128,7 @@ int conclude(const PrewarmReport& report, const std::vector<Refused>& refused, b
 int run_prewarm(const Command& command) {
     const Asked asked = read_asked(command);
     RuntimeOptions options = runtime_options(command);
-    const engine::Settings settings = engine::settle(options);
-    if (settings.cache_dirs.empty()) {
-        throw CacheError("prewarm needs a cache directory (--cache DIR): " + settings.no_cache_because);
-    }
+    const engine::Settings settings = cache_settings(command);
     const Work work = distinct_specs(asked);
     const std::vector<int> sms = sms_or_present(asked.sms);
     const bool as_json = command.has("json");

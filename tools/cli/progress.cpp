@@ -20,9 +20,21 @@ void Progress::step(int done, int total, const std::string& what) {
     }
     constexpr int kBar = 24;
     const int filled = kBar * done / std::max(total, 1);
-    std::string line =
-        fmt::format("[{}{}] {}/{}  {}", std::string(static_cast<std::size_t>(filled), '#'),
-                    std::string(static_cast<std::size_t>(kBar - filled), '.'), done, total, text);
+    draw(fmt::format("[{}{}] {}/{}  {}", std::string(static_cast<std::size_t>(filled), '#'),
+                     std::string(static_cast<std::size_t>(kBar - filled), '.'), done, total, text));
+}
+
+void Progress::note(const std::string& what) {
+    const std::string text = printable(what);
+    const std::lock_guard lock(mutex_);
+    if (terminal_) {
+        draw(text);
+    } else if (lines_) {
+        print_note(text + "\n");
+    }
+}
+
+void Progress::draw(std::string line) {
     // One column is left free: a full line would wrap, and could not be taken away.
     const int columns = std::max(terminal_columns() - 1, 1);
     line.resize(std::min(line.size(), static_cast<std::size_t>(columns)));

@@ -17,10 +17,15 @@ class Progress {
     Progress& operator=(const Progress&) = delete;
 
     void step(int done, int total, const std::string& what);
+    // In the bar's place, until the next step.
+    void note(const std::string& what);
     // Takes the bar away, so that something else can be written.
     void clear();
 
   private:
+    // REQUIRES: mutex_ is held.
+    void draw(std::string line);
+
     std::mutex mutex_;
     bool terminal_;
     bool lines_;

@@ -207,6 +207,9 @@ struct PrewarmOptions {
     std::function<void(const PrewarmedKernel&, int done, int total)>
         progress{};          // called from one thread at a time; what it throws, prewarm() throws
     std::stop_token stop{};  // what is being compiled is finished, the rest is cancelled
+    // Called once for a kernel that another process has been compiling for some seconds now; as `progress`
+    // is.
+    std::function<void(const PrewarmedKernel&)> waiting{};
 };
 
 // What the runtime found on this machine.
@@ -243,17 +246,17 @@ class ATTNSMITH_API Runtime {
 
     // Compiles into the cache every kernel that planning could choose for these specs on these SMs. Needs no
     // GPU. Kernels that fail, or cannot be stored, are reported, not thrown; so is a spec that no kernel
-    // serves on an SM. Throws InvalidRequest, CacheError (no usable directory: there would be nothing to show
-    // for the work).
+    // serves on an SM. Throws InvalidRequest, CacheError (no directory, or one that cannot be written and
+    // lacks a kernel: there would be nothing to show for the work).
     PrewarmReport prewarm(std::span<const AttentionSpec> specs, std::span<const int> sms,
                           const PrewarmOptions& options = {});
 
     // Does "ls", "stat", "explain", "verify", "gc", "clear", "export" or "import" on the cache directories,
     // and says what came out in the JSON that the command `attnsmith cache OPERATION --json` prints.
-    // `options` is a JSON object: of "gc", {"max_bytes"}, which is optional; of "explain", {"key"} or
-    // {"request": {with its "sm"}}; of "export", {"file", "sm": [...], "model": {a config.json},
-    // "model_options"}, of which only the file must be there (sm: only kernels for these; model: only those
-    // that it needs); of "import",
+    // `options` is a JSON object: of "gc", {"max_bytes"}, which is optional; of "explain", {"key"} (or how
+    // it begins) or {"request": {with its "sm"}}; of "export", {"file", "sm": [...], "model": {a
+    // config.json}, "model_options"}, of which only the file must be there (sm: only kernels for these;
+    // model: only those that it needs); of "import",
     // {"file"}; of the others, {}. Throws InvalidRequest for another operation or option, CacheError where
     // there is no directory, not everything could be deleted, written or stored, or a bundle is not sound.
     std::string cache_json(std::string_view operation, std::string_view options = "{}") const;

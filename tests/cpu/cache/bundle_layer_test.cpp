@@ -68,7 +68,7 @@ TEST_CASE_METHOD(Fixture, "a bundle among the layers gives its entries") {
 
 TEST_CASE_METHOD(Fixture, "a bundle is listed, measured and verified as other layers are") {
     const Store store(options());
-    const auto listed = store.list();
+    const auto listed = store.list().entries;
     REQUIRE(listed.size() == 2);
     CHECK(listed[0].key == kKey);
     CHECK(listed[0].metadata == entry_of("").metadata);

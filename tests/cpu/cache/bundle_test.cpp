@@ -237,7 +237,7 @@ TEST_CASE("an import that fails at any operation says so, and what it published 
             operations = files.count_all() + 1;
         }
         CHECK(store.verify().bad.empty());
-        if (report) CHECK(store.list().size() == 3);
+        if (report) CHECK(store.list().entries.size() == 3);
     }
     CHECK(operations > 40);
 }
@@ -308,6 +308,25 @@ TEST_CASE("export stops where it is told to, and leaves nothing") {
     }
 }
 
+TEST_CASE("export removes what killed ones of its name left, and nothing else") {
+    const TemporaryDirectory temporary;
+    const Store store({.directory = temporary / "cache"});
+    fill(store);
+    const std::string old = temporary / "out/all.bundle.0123456789abcdef.partial";
+    const std::string others[] = {temporary / "out/all.bundle.fedcba9876543210.partial",
+                                  temporary / "out/other.bundle.0123456789abcdef.partial",
+                                  temporary / "out/all.bundle.0123456789abcdef",
+                                  temporary / "out/all.partial"};
+    write_text(old, "partial");
+    for (const std::string& other : others) write_text(other, "");
+    const auto an_hour_ago = std::filesystem::file_time_type::clock::now() - std::chrono::minutes(61);
+    for (const std::string& file : {old, others[1], others[2], others[3]})
+        std::filesystem::last_write_time(file, an_hour_ago);
+    export_all(store, temporary / "out/all.bundle");
+    CHECK_FALSE(std::filesystem::exists(old));
+    for (const std::string& other : others) CHECK(std::filesystem::exists(other));
+}
+
 TEST_CASE("export says whose entries are in the bundle") {
     const TemporaryDirectory temporary;
     const Store store({.directory = temporary / "cache"});
@@ -366,7 +385,8 @@ TEST_CASE("import counts, and keeps within the limit") {
     }
     // Long unused.
     const auto long_ago = std::filesystem::file_time_type::clock::now() - std::chrono::hours(10);
-    for (const ListedEntry& entry : small.list()) std::filesystem::last_write_time(entry.path, long_ago);
+    for (const ListedEntry& entry : small.list().entries)
+        std::filesystem::last_write_time(entry.path, long_ago);
     REQUIRE(small.import_bundle(temporary / "all.bundle").ok());
     for (std::uint64_t i = 0; i < kEntries; ++i) {
         CHECK(small.candidates(Digest(i, 1)).size() == 1);

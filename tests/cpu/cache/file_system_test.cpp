@@ -185,6 +185,12 @@ TEST_CASE("FileSystem: writability is judged at the nearest directory that exist
     CHECK(tree.files.check_writable({tree.directory / "file/below", {}}).error_number == ENOTDIR);
     CHECK(tree.files.check_writable({tree.directory / "file/below", {}}).path ==
           tree.directory / "file/below");
+    // A link to nothing stands where the directory would have to be made.
+    std::filesystem::create_symlink(tree.directory / "nothing", tree.directory / "dangling");
+    CHECK_FALSE(tree.files.check_writable({tree.directory / "dangling", {}}).ok());
+    CHECK_FALSE(tree.files.check_writable({tree.directory / "dangling/below", {}}).ok());
+    std::filesystem::create_directory(tree.directory / "nothing");
+    CHECK(tree.files.check_writable({tree.directory / "dangling/below", {}}).ok());
 }
 
 TEST_CASE("FileSystem: a listing tells kinds and sizes", "[cache][file_system]") {

@@ -55,7 +55,7 @@ TEST_CASE("golden files are read or skipped as they were from the first") {
             {.directory = {}, .read_only_layers = {golden_path(golden.place)}, .warn = warnings.callback()});
         const auto candidates = store.candidates(kGoldenKey);
         REQUIRE(candidates.size() == (golden.listed ? 1 : 0));
-        CHECK(store.list().size() == candidates.size());
+        CHECK(store.list().entries.size() == candidates.size());
         for (const Candidate& candidate : candidates) {
             CHECK(candidate.version == kGoldenVersion);
             const Result<Entry> entry = store.load(candidate);

@@ -55,7 +55,7 @@ std::uint64_t size_of(const std::string& path) { return std::filesystem::file_si
 
 TEST_CASE("Store: all maintenance works on a directory that does not exist", "[cache][maintenance]") {
     const Maintained test;
-    CHECK(test.store.list().empty());
+    CHECK(test.store.list().entries.empty());
     CHECK(test.store.verify().checked == 0);
     CHECK(test.store.verify().bad.empty());
     const ClearReport cleared = test.store.clear();
@@ -77,7 +77,7 @@ TEST_CASE("Store: list shows every entry of every layer, in order, with its meta
     REQUIRE(test.store.publish(kKey, {13, 1, 0}, {.metadata = R"({"tile":128})", .payload = {}}).ok());
     REQUIRE(test.layer.publish(kKey, {13, 0, 0}, entry_of("layer")).ok());
 
-    const auto listed = test.store.list();
+    const auto listed = test.store.list().entries;
     REQUIRE(listed.size() == 4);
     CHECK(listed[0].key == kKey);
     CHECK(listed[0].version == Version{13, 1, 0});
@@ -99,10 +99,67 @@ TEST_CASE("Store: list survives entries that are broken", "[cache][maintenance]"
     lying[50] = 1;  // says 64 KiB more of metadata than there is
     write_text(test.entry_file(kKey), lying);
     write_text(test.entry_file(kOtherKey), "short");
-    const auto listed = test.store.list();
+    const auto listed = test.store.list().entries;
     REQUIRE(listed.size() == 2);
     CHECK(listed[0].metadata.empty());
     CHECK(listed[1].metadata.empty());
+}
+
+TEST_CASE("Store: list and stat tell what they could not read", "[cache][maintenance]") {
+    Maintained test;
+    REQUIRE(test.store.publish(kKey, kVersion, entry_of("payload")).ok());
+    REQUIRE(test.store.publish(kFarKey, kVersion, entry_of("far")).ok());
+    REQUIRE(test.layer.publish(kKey, kVersion, entry_of("layer")).ok());
+    CHECK(test.store.list().unreadable.empty());
+    CHECK(test.store.stat().unreadable.empty());
+
+    test.files.fail_always(Operation::list_names, EACCES);  // the directories themselves
+    CHECK(test.store.list().entries.empty());
+    REQUIRE(test.store.list().unreadable.size() == 2);
+    CHECK(test.store.list().unreadable[0].path == test.directory);
+    CHECK(test.store.list().unreadable[0].message.find("Permission denied") != std::string::npos);
+    Statistics statistics = test.store.stat();
+    REQUIRE(statistics.unreadable.size() == 1);
+    CHECK(statistics.unreadable[0].path == test.directory);
+    CHECK(statistics.layers[0].unreadable.size() == 1);
+    CHECK(statistics.layers[0].not_usable_because.find("Permission denied") != std::string::npos);
+
+    test.files.heal();  // one shard
+    std::filesystem::remove_all(test.directory + "/01");
+    write_text(test.directory + "/01", "no directory");
+    const Listing listing = test.store.list();
+    CHECK(listing.entries.size() == 2);
+    REQUIRE(listing.unreadable.size() == 1);
+    CHECK(listing.unreadable[0].path == test.directory + "/01");
+    statistics = test.store.stat();
+    CHECK(statistics.entries == 1);
+    CHECK(statistics.unreadable.size() == 1);
+    CHECK(statistics.layers[0].unreadable.empty());
+
+    test.files.fail_always(Operation::open_for_reading, EACCES);  // the entries
+    CHECK(test.store.list().entries.empty());
+    CHECK(test.store.list().unreadable.size() == 3);
+    const auto exported =
+        test.store.export_bundle(test.temporary / "bundle", [](const ListedEntry&) { return true; });
+    REQUIRE(exported);
+    CHECK(exported->unreadable.size() == 3);
+}
+
+TEST_CASE("Store: stat says why a layer is not usable", "[cache][maintenance]") {
+    const TemporaryDirectory temporary;
+    write_text(temporary / "text", "no bundle");
+    REQUIRE(::mkfifo((temporary / "fifo").c_str(), 0600) == 0);
+    std::filesystem::create_directory(temporary / "empty");
+    const Store store({.directory = temporary / "cache",
+                       .read_only_layers = {temporary / "typo", temporary / "text", temporary / "fifo",
+                                            temporary / "empty"}});
+    const auto layers = store.stat().layers;
+    CHECK(layers[0].not_usable_because.find("No such file") != std::string::npos);
+    CHECK(layers[0].unreadable.empty());  // it may appear later
+    CHECK(layers[1].not_usable_because.find("not a sound bundle") != std::string::npos);
+    CHECK(layers[2].not_usable_because.find("Not a directory") != std::string::npos);
+    CHECK(layers[3].not_usable_because.empty());
+    CHECK(store.verify().unusable == 2);
 }
 
 TEST_CASE("Store: stat counts entries, bytes, quarantine and staging, layers apart", "[cache][maintenance]") {

@@ -226,6 +226,31 @@ TEST_CASE("SingleFlight: who waits for another process keeps no slot", "[cache][
     CHECK(site.makes == 2);
 }
 
+TEST_CASE("SingleFlight: who is cancelled waits for no other process and makes nothing", "[cache][flight]") {
+    const TemporaryDirectory temporary;
+    Site site(temporary / "cache", kLong, 1);
+    const Lock elsewhere = site.store.lock(kKey);
+    std::atomic<bool> is_cancelled = false;
+    SingleFlight::Job job = site.job(kKey);
+    job.cancelled = [&](std::chrono::nanoseconds waited) {
+        if (waited > kShort) is_cancelled = true;
+        return is_cancelled.load();
+    };
+    const auto obtained = site.flights.obtain(kKey, job);
+    CHECK(obtained.origin == Origin::cancelled);
+    CHECK(obtained.value == nullptr);
+    CHECK(site.makes == 0);
+    // Neither the slot nor the key is kept.
+    CHECK(site.obtain(kOtherKey).origin == Origin::made);
+    job = site.job(Digest(3, 3));
+    job.cancelled = [](std::chrono::nanoseconds) { return true; };
+    CHECK(site.flights.obtain(Digest(3, 3), job).origin == Origin::cancelled);
+    CHECK(site.obtain(Digest(3, 3)).origin == Origin::made);
+    job = site.job(kOtherKey);
+    job.cancelled = [](std::chrono::nanoseconds) { return true; };
+    CHECK(site.flights.obtain(kOtherKey, job).origin == Origin::memory);
+}
+
 TEST_CASE("SingleFlight: locks that are never given back cost one wait for all keys, told once",
           "[cache][flight]") {
     const TemporaryDirectory temporary;

@@ -108,7 +108,7 @@ TEST_CASE("Store: processes compile each of many keys once", "[cache][store][con
     }
     for (ChildProcess& process : processes) CHECK(process.wait() == 0);
     CHECK(testing::read_text(temporary / "compiles").size() == kKeys);
-    CHECK(Store({.directory = temporary / "cache"}).list().size() == kKeys);
+    CHECK(Store({.directory = temporary / "cache"}).list().entries.size() == kKeys);
 }
 
 TEST_CASE("Store: a process that is killed while it holds a key's lock blocks nobody",

@@ -310,7 +310,7 @@ TEST_CASE("Store: a directory, a FIFO or a link in an entry's place is a miss", 
     const auto loaded = test.store.load(test.store.candidates(kKey).front());
     CHECK(loaded.status().recoverable());
     CHECK(test.store.stat().entries == 0);
-    CHECK(test.store.list().empty());
+    CHECK(test.store.list().entries.empty());
 }
 
 TEST_CASE("Store: publishing replaces a link in an entry's place, not what it points to", "[cache][store]") {
@@ -391,7 +391,7 @@ TEST_CASE("Store: without a directory everything is a miss and one warning", "[c
     CHECK(store.publish(kKey, kVersion, entry_of("payload")).recoverable());
     CHECK(store.lock(kKey).state() == LockState::unavailable);
     CHECK(warnings.count() == 1);
-    CHECK(store.list().empty());
+    CHECK(store.list().entries.empty());
     CHECK_FALSE(store.stat().writable);
     CHECK_FALSE(store.stat().not_writable_because.empty());
     CHECK(store.verify().checked == 0);

@@ -91,6 +91,24 @@ TEST_CASE("Trust: the reason names owner and mode", "[cache][trust]") {
     CHECK(reason->find("owner " + std::to_string(::geteuid())) != std::string::npos);
 }
 
+TEST_CASE("Trust: the remedy says only what would help", "[cache][trust]") {
+    const std::uint32_t user = ::geteuid();
+    const auto has = [](const FileInfo& info, Trust trust, const std::string& part) {
+        return trust_remedy(info, trust).find(part) != std::string::npos;
+    };
+    const FileInfo of_the_world = owned_by(user, ::getegid(), 0777);
+    CHECK(has(of_the_world, Trust::owner, "chmod go-w"));
+    CHECK_FALSE(has(of_the_world, Trust::owner, "group"));
+    CHECK_FALSE(has(of_the_world, Trust::group, "group"));
+    const FileInfo of_a_group = owned_by(user, ::getegid(), 0775);
+    CHECK(has(of_a_group, Trust::owner, "chmod go-w"));
+    CHECK(has(of_a_group, Trust::owner, "group or all"));
+    const FileInfo foreign = owned_by(user + 12345, ::getegid() + 54321, 0755);
+    CHECK_FALSE(has(foreign, Trust::owner, "chmod"));
+    CHECK_FALSE(has(foreign, Trust::owner, "group"));
+    CHECK(has(foreign, Trust::group, "--cache-trust all"));
+}
+
 TEST_CASE("Store: a directory that others may write to is neither read nor written, and told once",
           "[cache][trust]") {
     TemporaryDirectory temporary;
@@ -104,7 +122,7 @@ TEST_CASE("Store: a directory that others may write to is neither read nor writt
     CHECK(store.candidates(kKey).empty());
     CHECK(store.publish(kOtherKey, kVersion, entry_of("other")).error_number == EPERM);
     CHECK(store.lock(kKey).state() == LockState::unavailable);
-    CHECK(store.list().empty());
+    CHECK(store.list().entries.empty());
     CHECK(store.clear().status.error_number == EPERM);
     const Statistics statistics = store.stat();
     CHECK_FALSE(statistics.writable);

@@ -199,7 +199,7 @@ TEST_CASE("where the toolchain is to be exact another's entries are left alone",
     CHECK(state(Runtime(exact)) == "hit");
     CHECK_NOTHROW(Runtime(exact).prepare(merge(64), {}, 0));
     CHECK(nvrtc.compiles() == 2);
-    CHECK(cubins_in(temporary / "cache").store().list().size() == 2);
+    CHECK(cubins_in(temporary / "cache").store().list().entries.size() == 2);
 
     const std::vector<AttentionSpec> specs = {merge(64)};
     const std::vector<int> sms = {90};
@@ -229,7 +229,7 @@ TEST_CASE("a cubin that the driver refuses is compiled anew, and stays for other
     CHECK(nvrtc.compiles() == 2);
     CHECK(test::fake().refuse_next_loads == 0);
     CHECK(test::fake().library_loads == loads + 2);
-    CHECK(cubins_in(temporary / "cache").store().list().size() == 2);
+    CHECK(cubins_in(temporary / "cache").store().list().entries.size() == 2);
     CHECK(cubins_in(temporary / "cache").store().verify().bad.empty());
 }
 

@@ -182,9 +182,9 @@ class Runtime:
         `attnsmith cache OPERATION --json`.
 
         "gc" may take max_bytes=N: what the folder may take on its disk, whatever the runtime's limit. "explain" takes
-        key=HEX, or request={...} with its sm. "export" takes file=PATH, and may take sm=[...], model=... (as model()
-        takes it) and model_options={...}: only the kernels for these, and only those that the model needs. "import"
-        takes file=PATH.
+        key=HEX (or how it begins), or request={...} with its sm. "export" takes file=PATH, and may take sm=[...],
+        model=... (as model() takes it) and model_options={...}: only the kernels for these, and only those that the
+        model needs. "import" takes file=PATH.
 
         Raises InvalidRequest, CacheError.
         """
