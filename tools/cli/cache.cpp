@@ -227,7 +227,7 @@ std::string require_file(std::string path, const char* what) {
 }
 
 engine::ExportOptions export_options(const Command& command) {
-    engine::ExportOptions options{.file = {}, .sms = read_sms(command), .specs = {}};
+    engine::ExportOptions options{.file = {}, .sms = read_sms(command), .specs = {}, .stop = {}};
     const auto output = command.text("output");
     if (!output) throw BadUsage("--output (-o) is missing: the file that the bundle goes to");
     options.file = require_file(*output, "export");
