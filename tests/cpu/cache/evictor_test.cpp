@@ -256,6 +256,7 @@ TEST_CASE("Store: directories named as our files are not ours", "[cache][evictor
     for (const std::string& name : {"staging/" + layout::staging_name(kKey, 1), layout::lock_path(kKey),
                                     "quarantine/" + layout::quarantine_name({kKey, kVersion}, 1),
                                     layout::entry_path({kKey, kVersion}), layout::counters_path(3)}) {
+        std::filesystem::remove(test.directory + "/" + name);  // this process may count in that very file
         std::filesystem::create_directories(test.directory + "/" + name);
         test.age(test.directory + "/" + name, 48h);
     }
