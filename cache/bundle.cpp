@@ -320,20 +320,22 @@ Result<EntryFile> Bundle::read_checked(const BundledEntry& entry) const {
     if (sha256_of(content) != entry.sha256) {
         return refuse(entry.offset, fmt::format("the SHA-256 of {} is not the manifest's", path));
     }
+    const std::uint64_t end = entry.offset + entry.bytes;
+    if (Status padding = check_zeros(end, end_of(entry) - end); !padding.ok()) return padding;
     const DecodeResult decoded = check_entry_file(*file, entry.name);
     if (const auto* failure = std::get_if<DecodeFailure>(&decoded)) {
         Status status = refuse(entry.offset, fmt::format("{}: {}", path, failure->reason));
         if (!failure->broken()) status.error_number = EPROTONOSUPPORT;
         return status;
     }
-    const std::uint64_t end = entry.offset + entry.bytes;
-    if (Status padding = check_zeros(end, end_of(entry) - end); !padding.ok()) return padding;
     return file;
 }
 
-Status Bundle::verify() const {
+Status Bundle::verify(bool all_are_known) const {
     for (const BundledEntry& entry : entries_) {
-        if (const Result<EntryFile> read = read_checked(entry); !read) return read.status();
+        const Status read = read_checked(entry).status();
+        const bool is_unknown = read.error_number == EPROTONOSUPPORT && !all_are_known;
+        if (!read.ok() && !is_unknown) return read;
     }
     std::vector<BundledEntry> placed = entries_;
     if (place_entries(placed).file_bytes != info_.bytes) {

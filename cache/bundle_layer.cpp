@@ -47,7 +47,7 @@ LayerSize BundleLayer::measure() const {
     return size;
 }
 
-Status BundleLayer::check_rest() const { return bundle_ ? bundle_->verify() : Status::success(); }
+Status BundleLayer::check_rest() const { return bundle_ ? bundle_->verify_known() : Status::success(); }
 
 Result<std::string> BundleLayer::read_metadata(const layout::EntryName& name) const {
     const Result<EntryFile> file = read(name);

@@ -94,8 +94,10 @@ Lock acquire_lock(FileSystem& file_system, const Path& path, std::uint32_t mode,
 
 Lock acquire_lock(FileSystem& file_system, const Path& path, std::uint32_t mode, const Patience& patience,
                   const std::function<bool()>& enough, const MakeDirectory& make_directory) {
+    // Lock files are removed when a cache is cleared, and those of days ago; no more of them in a row.
+    constexpr int kMostVanishings = 8;
     Waiting waiting(patience);
-    for (;;) {
+    for (int vanished = 0;;) {
         Result<std::unique_ptr<File>> file = open_lock_file(file_system, path, mode, make_directory);
         if (!file) return not_held(LockState::unavailable, file.status(), waiting);
 
@@ -112,11 +114,10 @@ Lock acquire_lock(FileSystem& file_system, const Path& path, std::uint32_t mode,
             const auto state = waiting.pauses() > 0 ? LockState::acquired_after_waiting : LockState::acquired;
             return {state, Status::success(), waiting.elapsed(), std::move(file).value()};
         }
-        if (!waiting.pause()) {
-            return not_held(
-                LockState::timed_out,
-                Status::recoverable_error(EWOULDBLOCK, path.full(), "the lock file keeps vanishing"),
-                waiting);
+        if (++vanished == kMostVanishings || !waiting.pause()) {
+            return not_held(LockState::unavailable,
+                            Status::recoverable_error(ESTALE, path.full(), "the lock file keeps vanishing"),
+                            waiting);
         }
     }
 }

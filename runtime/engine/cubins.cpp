@@ -152,6 +152,7 @@ std::shared_ptr<const Cubin> Cubins::find(const KernelSource& source, const Acce
 
 Obtained Cubins::obtain(const KernelSource& source, const Accept& accept, const Cancelled& cancelled) {
     std::string refusal;
+    bool stored = false;
     const auto compiled_of = [](const cache::SingleFlight::Value& value) {
         return std::static_pointer_cast<const Compiled>(value);
     };
@@ -170,17 +171,16 @@ Obtained Cubins::obtain(const KernelSource& source, const Accept& accept, const 
     job.make = [&] { return std::make_shared<const Compiled>(compile(source)); };
     job.publish = [&](const cache::SingleFlight::Value& value) {
         const auto compiled = compiled_of(value);
-        if (compiled->cubin) publish(source, *compiled->cubin);
+        if (compiled->cubin) stored = publish(source, *compiled->cubin);
     };
-
     job.cancelled = cancelled;
 
     const auto obtained = flights_.obtain(source.key, job);
-    if (obtained.origin == Origin::cancelled) return {nullptr, obtained.origin};
+    if (obtained.origin == Origin::cancelled) return {nullptr, obtained.origin, false};
     const auto compiled = compiled_of(obtained.value);
     if (compiled->error) std::rethrow_exception(compiled->error);
     if (!obtained.accepted) throw Unsupported(refused_everywhere(source.kernel, refusal), {});
-    return {compiled->cubin, obtained.origin};
+    return {compiled->cubin, obtained.origin, stored || obtained.origin == Origin::disk};
 }
 
 Cubins::Compiled Cubins::compile(const KernelSource& source) const {
@@ -221,6 +221,7 @@ bool Cubins::is_stored(const KernelSource& source, const cache::Version& toolcha
 }
 
 bool Cubins::ensure_stored(const KernelSource& source, const Obtained& obtained) const {
+    if (obtained.stored) return true;
     flights_.settle(source.key);
     const auto is_there = [&] { return is_stored(source, obtained.cubin->toolchain); };
     if (is_there()) return true;
@@ -230,16 +231,17 @@ bool Cubins::ensure_stored(const KernelSource& source, const Obtained& obtained)
 }
 
 // Best effort: the kernel is there all the same.
-void Cubins::publish(const KernelSource& source, const Cubin& cubin) const {
-    if (store_.options().directory.empty()) return;
+bool Cubins::publish(const KernelSource& source, const Cubin& cubin) const {
+    if (store_.options().directory.empty()) return false;
     try {
         const cache::Status status =
             store_.publish(source.key, cubin.toolchain, to_entry(source, cubin, with_source_));
         if (!status.ok())
             (*log_)(LogLevel::debug, "cache: {} was not stored: {}", source.kernel.name(),
                     status.to_string());
+        return status.ok();
     } catch (const std::exception&) {
-        // No memory, say: then there is none to tell of it either.
+        return false;  // no memory, say: then there is none to tell of it either
     }
 }
 

@@ -45,6 +45,8 @@ using cache::Origin;
 struct Obtained {
     std::shared_ptr<const Cubin> cubin;
     Origin origin = Origin::memory;
+    bool stored =
+        false;  // it was found in a directory, or published by this call; else it may be all the same
 };
 
 // Thread-safe, also right after fork. A key is compiled once over all threads (they wait for the first) and
@@ -91,7 +93,7 @@ class Cubins {
 
     std::shared_ptr<const Cubin> load(const KernelSource& source, const cache::Candidate& candidate) const;
     Compiled compile(const KernelSource& source) const;
-    void publish(const KernelSource& source, const Cubin& cubin) const;
+    bool publish(const KernelSource& source, const Cubin& cubin) const;
     bool is_stored(const KernelSource& source, const cache::Version& toolchain) const;
     void keep_source(const KernelSource& source) const;
 

@@ -98,9 +98,16 @@ std::vector<KernelEntry> entries_of(const cache::Digest& key, std::span<const Ke
     return entries;
 }
 
+void look_at_entries(const cache::Store& store, Explanation& one) {
+    one.hit = std::ranges::any_of(one.entries, [&](const KernelEntry& kernel) {
+        const cache::ListedEntry& entry = kernel.entry;
+        return store.load({entry.key, entry.version, entry.layer, entry.path}).ok();
+    });
+}
+
 Json to_json(const Explanation& one) {
     Json json = {{"name", one.name},        {"sm", one.sm},
-                 {"key", one.key.hex()},    {"state", one.entries.empty() ? "miss" : "hit"},
+                 {"key", one.key.hex()},    {"state", one.hit ? "hit" : "miss"},
                  {"fields", Json::array()}, {"entries", Json::array()}};
     for (const auto& [label, value] : one.fields)
         json["fields"].push_back({{"label", label}, {"value", value}});
@@ -141,7 +148,7 @@ std::optional<Explanation> explain(const cache::Digest& key, std::span<const Ker
     return one;
 }
 
-Explanation explain_key(std::string_view digits, const KernelList& stored) {
+Explanation explain_key(const cache::Store& store, std::string_view digits, const KernelList& stored) {
     constexpr std::size_t kFewestDigits = 4, kAllDigits = 32;
     constexpr std::string_view kHexDigits = "0123456789abcdef";
     std::string wanted(digits);
@@ -165,7 +172,9 @@ Explanation explain_key(std::string_view digits, const KernelList& stored) {
     }
     if (keys.size() > 1)
         throw CacheError(fmt::format("{} keys begin with {}; give more of its digits", keys.size(), wanted));
-    return explain(*keys.begin(), stored.kernels).value();
+    Explanation one = explain(*keys.begin(), stored.kernels).value();
+    look_at_entries(store, one);
+    return one;
 }
 
 Explained explain(const Runtime::Impl& runtime, std::span<const AttentionSpec> specs,
@@ -174,7 +183,9 @@ Explained explain(const Runtime::Impl& runtime, std::span<const AttentionSpec> s
     for (const planner::KernelConfig& kernel : needed_kernels(specs, sms, runtime.tuning, refused))
         sources.push_back(runtime.cubins.source_of(kernel));
     KernelList stored = list_kernels(runtime.cubins.store());
-    return {explain(sources, stored.kernels), std::move(stored.unreadable)};
+    Explained explained{explain(sources, stored.kernels), std::move(stored.unreadable)};
+    for (Explanation& one : explained.kernels) look_at_entries(runtime.cubins.store(), one);
+    return explained;
 }
 
 Explained explain(const Runtime::Impl& runtime, const nlohmann::json& options) {
@@ -185,7 +196,7 @@ Explained explain(const Runtime::Impl& runtime, const nlohmann::json& options) {
     if (key != options.end()) {
         if (!key->is_string()) throw InvalidRequest("key", problem::describe(*key), "a text");
         KernelList stored = list_kernels(runtime.cubins.store());
-        Explanation one = explain_key(key->get_ref<const std::string&>(), stored);
+        Explanation one = explain_key(runtime.cubins.store(), key->get_ref<const std::string&>(), stored);
         return {{std::move(one)}, std::move(stored.unreadable)};
     }
     const AttentionRequest asked = parse_request(request->dump());

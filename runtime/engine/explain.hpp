@@ -37,7 +37,8 @@ struct Explanation {
     int sm = 0;
     cache::Digest key;
     std::vector<KeyField> fields;
-    std::vector<KernelEntry> entries;     // of the key, as they were listed; none: a miss
+    std::vector<KernelEntry> entries;     // of the key, as they were listed
+    bool hit = false;                     // one of them is sound
     std::optional<NearestEntry> nearest;  // of a miss, the entry that shares the most fields
 };
 
@@ -53,7 +54,7 @@ std::optional<Explanation> explain(const cache::Digest& key, std::span<const Ker
 
 // By the key's digits, or as many of the first ones as no other entry's key has. Throws InvalidRequest for
 // what cannot begin a key, CacheError where no entry has it, or several keys begin so.
-Explanation explain_key(std::string_view digits, const KernelList& stored);
+Explanation explain_key(const cache::Store& store, std::string_view digits, const KernelList& stored);
 
 // Of every kernel that planning could choose. What no kernel serves goes to `refused`. Throws
 // InvalidRequest.

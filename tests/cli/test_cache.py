@@ -135,6 +135,19 @@ class Cache(CliTest):
         text = self.assert_ok(self.cache("explain", *SMALL, "--sm", "90", "--dtype", "fp16")).out
         self.assertRegex(text, r"constant Element +f16 +bf16")
 
+    def test_explain_of_what_cannot_be_used(self):
+        self.prewarm_small("kernels")
+        victim = self.cache("ls", "--json").json()["entries"][0]
+        (self.folder / victim["path"]).chmod(0o666)
+        for asked in ((victim["key"],), (*SMALL, "--sm", "90")):
+            result = self.cache("explain", *asked, "--json")
+            self.assertEqual(result.code, 0)
+            self.assertIn("passed over", result.err)
+            kernels = result.json()["kernels"]
+            state, = {kernel["state"] for kernel in kernels if kernel["key"] == victim["key"]}
+            self.assertEqual(state, "miss")
+        self.assertIn("cannot be used", self.cache("explain", victim["key"]).out)
+
     def test_explain_without_an_entry(self):
         self.assertIn("no entry to compare with", self.assert_ok(self.cache("explain", *SMALL, "--sm", "90")).out)
         self.assert_refused(self.cache("explain", "12"), "key", "32 hexadecimal digits")

@@ -87,10 +87,12 @@ int take_part(const Race& race, const std::string& directory, const std::vector<
                 const auto first = static_cast<std::size_t>(process * race.threads + thread);
                 for (std::size_t i = 0; i < wanted.size(); ++i) {
                     const engine::KernelSource& source = wanted[(first + i) % wanted.size()];
-                    const auto [cubin, origin] =
+                    const engine::Obtained obtained =
                         cubins.obtain(source, [](const engine::Cubin&) { return std::nullopt; });
-                    if (origin == engine::Origin::made) append(directory + "/made", source.key.hex());
-                    if (cubin->key == source.key && cubin->entry == source.unit.entry) ++served;
+                    if (obtained.origin == engine::Origin::made)
+                        append(directory + "/made", source.key.hex());
+                    const engine::Cubin& cubin = *obtained.cubin;
+                    if (cubin.key == source.key && cubin.entry == source.unit.entry) ++served;
                 }
             });
         }

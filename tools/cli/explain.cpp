@@ -38,7 +38,7 @@ std::string or_none(const std::string& value) { return value.empty() ? "none" : 
 
 std::string text_of(const Explanation& one) {
     std::string text = fmt::format("{} sm {}\n  {}  {}\n", printable(one.name), one.sm, one.key.hex(),
-                                   one.entries.empty() ? "miss" : "hit");
+                                   one.hit ? "hit" : "miss");
     for (const KernelEntry& kernel : one.entries) text += fmt::format("  {}\n", entry_text(kernel));
     if (one.nearest) {
         const KernelEntry& nearest = one.nearest->kernel;
@@ -51,6 +51,7 @@ std::string text_of(const Explanation& one) {
         return text + table.text("    ");
     }
     if (one.entries.empty()) return text + "  there is no entry to compare with\n";
+    if (!one.hit) text += "  what is there cannot be used, and is compiled anew\n";
     return text;
 }
 
@@ -62,7 +63,7 @@ std::string fields_text(const Explanation& one) {
 
 int explain_key(const Command& command, const cache::Store& store) {
     const engine::KernelList stored = engine::list_kernels(store);
-    const Explanation one = engine::explain_key(command.argument(), stored);
+    const Explanation one = engine::explain_key(store, command.argument(), stored);
     if (command.has("json")) {
         print_json(engine::explain_json(store, {{one}, stored.unreadable}));
     } else {

@@ -146,7 +146,7 @@ TEST_CASE("what cannot be used and cannot be replaced is not stored", "[engine][
     const std::string path = cubins.store().candidates(source.key).at(0).path;
     std::filesystem::remove(path);
     std::filesystem::create_directory(path);
-    CHECK_FALSE(cubins.ensure_stored(source, made));
+    CHECK_FALSE(cubins.ensure_stored(source, {made.cubin, Origin::made}));
     CHECK_FALSE(cubins.ensure_stored(source, {made.cubin, Origin::memory}));
 }
 

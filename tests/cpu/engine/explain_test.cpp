@@ -86,17 +86,19 @@ TEST_CASE("a key may be told by its first digits, in either case", "[engine][exp
     const cache::Digest first(0xabcd000000000000, 1), second(0xabcd100000000000, 2);
     engine::KernelList stored{.kernels = {stored_under(first), stored_under(first), stored_under(second)},
                               .unreadable = {}};
-    CHECK(engine::explain_key(first.hex(), stored).key == first);
-    CHECK(engine::explain_key("abcd1", stored).key == second);
-    CHECK(engine::explain_key("ABCD0", stored).entries.size() == 2);
-    CHECK_THROWS_WITH(engine::explain_key("abcd", stored), Catch::Contains("2 keys begin with abcd"));
-    CHECK_THROWS_WITH(engine::explain_key("abce", stored), Catch::Contains("no entry has the key abce"));
+    CHECK(engine::explain_key(cache::Store({}), first.hex(), stored).key == first);
+    CHECK(engine::explain_key(cache::Store({}), "abcd1", stored).key == second);
+    CHECK(engine::explain_key(cache::Store({}), "ABCD0", stored).entries.size() == 2);
+    CHECK_THROWS_WITH(engine::explain_key(cache::Store({}), "abcd", stored),
+                      Catch::Contains("2 keys begin with abcd"));
+    CHECK_THROWS_WITH(engine::explain_key(cache::Store({}), "abce", stored),
+                      Catch::Contains("no entry has the key abce"));
     for (const std::string wrong : {"", "abc", "abcx", "abcd\n"}) {
-        CHECK_THROWS_AS(engine::explain_key(wrong, stored), InvalidRequest);
+        CHECK_THROWS_AS(engine::explain_key(cache::Store({}), wrong, stored), InvalidRequest);
     }
-    CHECK_THROWS_AS(engine::explain_key(first.hex() + "0", stored), InvalidRequest);
+    CHECK_THROWS_AS(engine::explain_key(cache::Store({}), first.hex() + "0", stored), InvalidRequest);
     stored.unreadable.push_back(cache::Status::from_errno(EACCES, "open", "/shard"));
-    CHECK_THROWS_WITH(engine::explain_key("abce", stored), Catch::Contains("/shard"));
+    CHECK_THROWS_WITH(engine::explain_key(cache::Store({}), "abce", stored), Catch::Contains("/shard"));
 }
 
 TEST_CASE("a miss is explained by what the nearest entry has otherwise", "[engine][explain]") {
