@@ -58,7 +58,10 @@ class Frameworks(GpuTest):
 
     @unittest.skipIf(jax is None, "jax is not installed")
     def test_jax(self):
-        if not any(device.platform in ("gpu", "cuda") for device in jax.devices()):
+        current = torch.cuda.current_device()
+        found = jax.devices()  # the first time it makes one GPU after the other the current one, and leaves the last
+        torch.cuda.set_device(current)
+        if not any(device.platform in ("gpu", "cuda") for device in found):
             self.skipTest("jax sees no GPU")
         for dtype in (torch.float16, torch.bfloat16):
             tensors, *wanted = self.inputs(dtype)
