@@ -146,7 +146,10 @@ void Store::verify_layer(std::size_t layer, VerifyReport& report) const {
     const Status whole = layers_[layer]->check_rest();
     const bool told = std::ranges::any_of(
         report.bad, [&](const BadEntry& bad) { return bad.path.starts_with(layers_[layer]->path()); });
-    if (!whole.ok() && !told) report.bad.push_back({layers_[layer]->path(), whole.message, "left in place"});
+    if (!whole.ok() && !told) {
+        report.bad.push_back({layers_[layer]->path(), whole.message, "left in place"});
+        ++report.unusable;
+    }
 }
 
 void Store::verify_entry(const FoundEntry& found, std::size_t layer, VerifyReport& report) const {

@@ -134,7 +134,7 @@ struct VerifyReport {
     std::uint64_t skipped = 0;  // whole entries of another format version
     std::uint64_t stale_staging_removed = 0;
     std::vector<BadEntry> bad;
-    std::uint64_t unusable = 0;  // of `bad`, directories and bundles whose entries were not looked at
+    std::uint64_t unusable = 0;  // of `bad`, directories and bundles, not entries
 };
 
 struct ClearReport {

@@ -111,7 +111,7 @@ int sm_of(const cache::ListedEntry& entry) {
     return metadata.is_object() ? sm_in(metadata) : 0;
 }
 
-void require_directories(const Settings& settings, std::string_view field, std::string_view remedy) {
+void require_directories(const Settings& settings, std::string_view remedy) {
     if (settings.cache_dirs.empty()) {
         throw CacheError(
             fmt::format("there is no cache directory ({}): {}", remedy, settings.no_cache_because));
@@ -121,10 +121,10 @@ void require_directories(const Settings& settings, std::string_view field, std::
         const auto status = std::filesystem::status(place, ignored);
         if (!std::filesystem::exists(status) || std::filesystem::is_directory(status)) continue;
         if (&place == &settings.cache_dirs.front()) {
-            throw InvalidRequest(std::string(field), place, "a directory; bundles can follow it");
+            throw InvalidRequest(settings.cache_dirs_named_by, place, "a directory; bundles can follow it");
         }
         if (!std::filesystem::is_regular_file(status)) {
-            throw InvalidRequest(std::string(field), place, "a directory or a bundle");
+            throw InvalidRequest(settings.cache_dirs_named_by, place, "a directory or a bundle");
         }
     }
 }

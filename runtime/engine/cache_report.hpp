@@ -34,9 +34,9 @@ std::string unreadable_text(std::span<const cache::Status> unreadable);
 // Of the entry's kernel; 0 where its metadata does not say it.
 int sm_of(const cache::ListedEntry& entry);
 
-// Throws CacheError with the remedy where the settings have no directory, InvalidRequest naming `field` where
-// the first is something else, or another is neither a directory nor a file (a bundle).
-void require_directories(const Settings& settings, std::string_view field, std::string_view remedy);
+// Throws CacheError with the remedy where the settings have no directory, InvalidRequest naming what they are
+// named by where the first is something else, or another is neither a directory nor a file (a bundle).
+void require_directories(const Settings& settings, std::string_view remedy);
 
 // Whether there is nothing of this name, or a link to nothing.
 bool is_missing(const std::string& path);

@@ -1,13 +1,12 @@
 #include "engine/cubin_entry.hpp"
 
-#include <fmt/chrono.h>
-
-#include <ctime>
+#include <chrono>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
 #include "attnsmith/version.hpp"
+#include "engine/cache_report.hpp"
 
 namespace attnsmith::engine {
 
@@ -25,8 +24,6 @@ Integer count_in(const Json& value) {
     return value.get<Integer>();
 }
 
-std::string now() { return fmt::format("{:%FT%TZ}", fmt::gmtime(std::time(nullptr))); }
-
 }  // namespace
 
 cache::Entry to_entry(const KernelSource& source, const Cubin& cubin, bool with_source) {
@@ -34,7 +31,7 @@ cache::Entry to_entry(const KernelSource& source, const Cubin& cubin, bool with_
     Json metadata;
     metadata["schema"] = kSchema;
     metadata["library"] = ATTNSMITH_VERSION;
-    metadata["compiled"] = now();
+    metadata["compiled"] = utc_text(std::chrono::system_clock::now());
     metadata["name"] = kernel.name();
     metadata["entry"] = cubin.entry;
     metadata["sm"] = kernel.sm;

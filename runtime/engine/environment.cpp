@@ -68,14 +68,20 @@ void settle_cache(const RuntimeOptions& options, Settings& settings) {
         return;
     }
     settings.cache_dirs = options.cache_dirs;
-    if (settings.cache_dirs.empty()) settings.cache_dirs = split_list(environment("ATTNSMITH_CACHE_DIR"));
+    settings.cache_dirs_named_by = "cache_dirs";
+    if (settings.cache_dirs.empty()) {
+        settings.cache_dirs = split_list(environment("ATTNSMITH_CACHE_DIR"));
+        settings.cache_dirs_named_by = "ATTNSMITH_CACHE_DIR";
+    }
     std::ranges::transform(settings.cache_dirs, settings.cache_dirs.begin(), absolute);
     if (!settings.cache_dirs.empty()) return;
     // The XDG specification: a path that is not absolute is to be ignored.
     if (const std::string xdg = environment("XDG_CACHE_HOME"); !xdg.empty() && xdg[0] == '/') {
         settings.cache_dirs = {xdg + "/attnsmith"};
+        settings.cache_dirs_named_by = "XDG_CACHE_HOME";
     } else if (const std::string home = environment("HOME"); !home.empty() && home[0] == '/') {
         settings.cache_dirs = {home + "/.cache/attnsmith"};
+        settings.cache_dirs_named_by = "HOME";
     } else {
         settings.no_cache_because = "neither ATTNSMITH_CACHE_DIR, XDG_CACHE_HOME nor HOME names a directory";
     }

@@ -14,6 +14,7 @@ namespace attnsmith::engine {
 // RuntimeOptions with everything decided.
 struct Settings {
     std::vector<std::string> cache_dirs;  // absolute, the writable one first; empty: memory only
+    std::string cache_dirs_named_by;      // the option or variable, for errors
     std::string no_cache_because;         // why there is none
     cache::Trust cache_trust = cache::Trust::owner;
     std::uint64_t cache_max_bytes = 0;         // 0: no limit

@@ -59,7 +59,7 @@ std::string to_json(const std::vector<DeviceInfo>& devices) {
 }
 
 std::string Runtime::cache_json(std::string_view operation, std::string_view options) const {
-    engine::require_directories(impl().settings, "cache_dirs", "give cache_dirs");
+    engine::require_directories(impl().settings, "give cache_dirs");
     return text_of(engine::run_cache_operation(impl(), operation, options));
 }
 

@@ -266,7 +266,7 @@ class Cache(CliTest):
         result = self.cache("gc")
         self.assert_failed(result, "--cache-trust all")
         self.assertNotIn("group or all", result.err)
-        self.assert_failed(self.cache("verify"), "1 directory or bundle could not be looked into")
+        self.assert_failed(self.cache("verify"), "1 directory or bundle is not sound or cannot be looked into")
 
     # ---- What cannot be read
 
@@ -311,7 +311,7 @@ class Cache(CliTest):
                     if not all_closed:
                         self.assertEqual(result.json()["unreadable"], listed["unreadable"])
                 result = self.run_as_user("cache", "verify", *here)
-                self.assert_failed(result, str(closed), "1 directory or bundle could not be looked into")
+                self.assert_failed(result, str(closed), "1 directory or bundle is not sound or cannot be looked into")
                 self.assertNotIn(" of ", result.err)
             closed.chmod(0o700)
 
@@ -324,7 +324,7 @@ class Cache(CliTest):
             self.assertRegex(self.run_cli("cache", "stat", *layers).out, f"(?m)^layer .*/{layer}: 0 entries.*{reason}")
         self.assert_failed(self.run_cli("cache", "ls", *layers), "not a sound bundle", "text")
         result = self.run_cli("cache", "verify", *layers)
-        self.assert_failed(result, "1 directory or bundle could not be looked into", "text")
+        self.assert_failed(result, "1 directory or bundle is not sound or cannot be looked into", "text")
         self.assertNotIn("0 entries", result.err)
 
     # ---- Bundles
@@ -375,7 +375,11 @@ class Cache(CliTest):
         self.assertTrue(all(kernel["cache"]["state"] == "hit" for kernel in plan["kernels"]), plan["kernels"])
         self.assertFalse((self.folder / "own").exists())
         # First in the list it could not be written to.
-        self.assert_refused(self.run_cli("cache", "ls", env={"ATTNSMITH_CACHE_DIR": "all.bundle"}), "a directory")
+        self.assert_refused(self.run_cli("cache", "ls", env={"ATTNSMITH_CACHE_DIR": "all.bundle"}),
+                            "ATTNSMITH_CACHE_DIR", "a directory")
+        (self.folder / "xdg").mkdir()
+        (self.folder / "xdg" / "attnsmith").write_text("text")
+        self.assert_refused(self.run_cli("cache", "ls", env={"XDG_CACHE_HOME": str(self.folder / "xdg")}), "XDG_CACHE_HOME")
         # What is no bundle is passed over, and said so.
         self.write("text.bundle", "text")
         result = self.run_cli("cache", "ls", "--json", env={"ATTNSMITH_CACHE_DIR": "own:text.bundle"})

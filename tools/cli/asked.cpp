@@ -263,8 +263,8 @@ RuntimeOptions runtime_options(const Command& command) {
 
 engine::Settings cache_settings(const Command& command) {
     engine::Settings settings = engine::settle(runtime_options(command));
-    engine::require_directories(settings, command.has("cache") ? "cache" : "ATTNSMITH_CACHE_DIR",
-                                "give --cache DIR");
+    if (command.has("cache")) settings.cache_dirs_named_by = "cache";
+    engine::require_directories(settings, "give --cache DIR");
     return settings;
 }
 

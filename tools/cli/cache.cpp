@@ -150,8 +150,8 @@ std::string verify_error(const cache::VerifyReport& report) {
         troubles.push_back(fmt::format("{} of {} entries are bad", entries, report.checked));
     if (report.unusable > 0) {
         troubles.push_back(
-            fmt::format("{} {} not be looked into", report.unusable,
-                        report.unusable == 1 ? "directory or bundle could" : "directories or bundles could"));
+            fmt::format("{} {} not sound or cannot be looked into", report.unusable,
+                        report.unusable == 1 ? "directory or bundle is" : "directories or bundles are"));
     }
     return fmt::format("{}; the first: {}", fmt::join(troubles, ", "), report.bad.front().path);
 }
