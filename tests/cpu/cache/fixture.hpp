@@ -115,6 +115,14 @@ inline Entry load_newest(const Store& store, const Digest& key) {
     return std::move(entry).value();
 }
 
+// GCC 12's AddressSanitizer does not hold its allocator's locks over fork: a child forked while other threads
+// allocate may hang in its own first allocation. What needs such children is left to the other builds.
+#ifdef __SANITIZE_ADDRESS__
+inline constexpr bool kMayForkBesideBusyThreads = false;
+#else
+inline constexpr bool kMayForkBesideBusyThreads = true;
+#endif
+
 // Runs `work` in a forked child; what it returns is the exit status. Killed at the end if it still runs.
 class ChildProcess {
   public:
