@@ -182,7 +182,7 @@ Result<ExportReport> Store::export_once(const Path& target, const Wanted& wanted
 
 Result<ImportReport> Store::import_bundle(const std::string& file) const {
     if (options_.directory.empty()) return no_cache_directory();
-    if (Status trusted = check_trust(kWritableLayer); !trusted.ok()) return trusted;
+    if (Status trusted = judge(kWritableLayer); !trusted.ok()) return trusted;  // the caller tells
     const Result<Bundle> bundle = Bundle::open(files_, file);
     if (!bundle) return bundle.status();
     if (Status verified = bundle->verify(); !verified.ok()) return verified;
