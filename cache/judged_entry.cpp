@@ -1,7 +1,5 @@
 #include "cache/judged_entry.hpp"
 
-#include <fmt/format.h>
-
 #include <cerrno>
 #include <utility>
 
@@ -18,22 +16,18 @@ JudgedEntry judge_entry(const Layer& layer, const layout::EntryName& name, Trust
         return judged;
     }
     judged.file = std::move(read).value();
-    const auto is = [&](Verdict verdict, int error_number, const std::string& reason) {
-        judged.verdict = verdict;
-        judged.status = Status::recoverable_error(error_number, layer.path_of(name), reason);
-    };
-    if (const auto reason = reason_for_distrust(judged.file.info, trust)) {
-        is(Verdict::untrusted, EPERM,
-           fmt::format("not trusted: {}; {}", *reason, trust_remedy(judged.file.info, trust)));
+    judged.status = check_trusted(judged.file.info, trust);
+    if (!judged.status.ok()) {
+        judged.verdict = Verdict::untrusted;
+        judged.status.path = layer.path_of(name);
         return judged;
     }
     DecodeResult decoded = check_entry_file(judged.file, name);
     if (const auto* failure = std::get_if<DecodeFailure>(&decoded)) {
-        if (failure->broken()) {
-            is(Verdict::broken, EBADMSG, failure->reason);
-        } else {
-            is(Verdict::of_another_format, EPROTONOSUPPORT, failure->reason);
-        }
+        const bool broken = failure->broken();
+        judged.verdict = broken ? Verdict::broken : Verdict::of_another_format;
+        judged.status = Status::recoverable_error(broken ? EBADMSG : EPROTONOSUPPORT, layer.path_of(name),
+                                                  failure->reason);
         return judged;
     }
     judged.entry = std::move(std::get_if<DecodedEntry>(&decoded)->entry);

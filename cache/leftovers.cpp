@@ -12,6 +12,7 @@ namespace attnsmith::cache {
 namespace {
 
 // Far above any publish, and above what clocks differ by.
+constexpr auto kStagingIsStaleAfter = std::chrono::hours(1);
 // Far above the write of a counter file, which is all that its lock is held for.
 constexpr auto kLongestUseOfCounters = std::chrono::milliseconds(100);
 
@@ -54,7 +55,7 @@ void Remover::note_failure(Status status) {
 }
 
 bool is_stale_staging(FileTime modified, FileTime now) {
-    return std::chrono::abs(now - modified) > std::chrono::hours(1);
+    return std::chrono::abs(now - modified) > kStagingIsStaleAfter;
 }
 
 Removed remove_stale_staging_files(FileSystem& files, const std::string& root, FileClock& clock,

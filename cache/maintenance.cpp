@@ -136,6 +136,7 @@ void Store::verify_layer(std::size_t layer, VerifyReport& report) const {
         ++report.unusable;
         return;
     }
+    const std::size_t bad_before = report.bad.size();
     const FoundEntries found = layers_[layer]->find_all();
     for (const Status& unreadable : found.unreadable) {
         report.bad.push_back({unreadable.path, unreadable.message, "left in place"});
@@ -144,9 +145,7 @@ void Store::verify_layer(std::size_t layer, VerifyReport& report) const {
     for (const FoundEntry& entry : found.entries) verify_entry(entry, layer, report);
     // After the entries, which say more of themselves.
     const Status whole = layers_[layer]->check_rest();
-    const bool told = std::ranges::any_of(
-        report.bad, [&](const BadEntry& bad) { return bad.path.starts_with(layers_[layer]->path()); });
-    if (!whole.ok() && !told) {
+    if (!whole.ok() && report.bad.size() == bad_before) {
         report.bad.push_back({layers_[layer]->path(), whole.message, "left in place"});
         ++report.unusable;
     }

@@ -109,10 +109,9 @@ Status Store::judge(std::size_t layer) const {
     const Result<FileInfo> info = files_.stat({root, {}});
     if (info.status().error_number == ENOENT) return Status::success();
     if (!info) return info.status();
-    const std::optional<std::string> reason = reason_for_distrust(*info, options_.trust);
-    if (!reason) return Status::success();
-    return Status::recoverable_error(
-        EPERM, root, fmt::format("not trusted: {}; {}", *reason, trust_remedy(*info, options_.trust)));
+    Status trusted = check_trusted(*info, options_.trust);
+    if (!trusted.ok()) trusted.path = root;
+    return trusted;
 }
 
 Status Store::check_trust(std::size_t layer) const {

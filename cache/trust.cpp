@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <vector>
 
 namespace attnsmith::cache {
@@ -53,6 +54,13 @@ std::string trust_remedy(const FileInfo& info, Trust trust) {
     return fmt::format("{}use another directory, or trust it (cache_trust, --cache-trust {})",
                        closing_helps ? "take the others' right to write away (chmod go-w), " : "",
                        group_helps ? "group or all" : "all");
+}
+
+Status check_trusted(const FileInfo& info, Trust trust) {
+    const std::optional<std::string> reason = reason_for_distrust(info, trust);
+    if (!reason) return Status::success();
+    return Status::recoverable_error(EPERM, {},
+                                     fmt::format("not trusted: {}; {}", *reason, trust_remedy(info, trust)));
 }
 
 }  // namespace attnsmith::cache

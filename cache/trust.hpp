@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "cache/file_system.hpp"
+#include "cache/status.hpp"
 
 namespace attnsmith::cache {
 
@@ -23,5 +24,7 @@ std::optional<std::string> reason_for_distrust(const FileInfo& info, Trust trust
 
 // What would make it trusted, of all that could be done. REQUIRES: there is a reason for distrust.
 std::string trust_remedy(const FileInfo& info, Trust trust);
+// Success where it is trusted, else EPERM with the reason and the remedy; the path is the caller's to set.
+Status check_trusted(const FileInfo& info, Trust trust);
 
 }  // namespace attnsmith::cache

@@ -97,6 +97,18 @@ TEST_CASE_METHOD(Fixture, "verify finds any byte of a bundle that differs, and t
     }
 }
 
+TEST_CASE_METHOD(Fixture, "verify tells of each bundle, also where one's name begins with another's") {
+    std::string text = two_entries().text();
+    text[text.size() - 1] = 'x';
+    write_text(file, text);
+    write_text(file + "2", text);
+    Options both = options();
+    both.read_only_layers = {file + "2", file};
+    const VerifyReport report = Store(both).verify();
+    CHECK(report.bad.size() == 2);
+    CHECK(report.unusable == 2);
+}
+
 TEST_CASE_METHOD(Fixture, "a bundle is opened once, and a hit in it is one read") {
     const Store store(options());
     CHECK(files.count(Operation::open_for_reading) == 1);
