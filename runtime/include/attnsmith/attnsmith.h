@@ -169,6 +169,16 @@ enum { ATTNSMITH_CACHE_TRUST_OWNER = 0, ATTNSMITH_CACHE_TRUST_GROUP = 1, ATTNSMI
 /* attnsmith::Toolchain: which NVRTC's entries of the cache may be used. */
 enum { ATTNSMITH_TOOLCHAIN_NEWEST = 0, ATTNSMITH_TOOLCHAIN_EXACT = 1 };
 
+/* attnsmith::OnMiss: what a kernel is that no cache has. 0: what the environment variable ATTNSMITH_ON_MISS
+ * says, else compile. */
+enum { ATTNSMITH_ON_MISS_COMPILE = 1, ATTNSMITH_ON_MISS_ERROR = 2 };
+
+/* attnsmith::Allocate and attnsmith::Free: device memory for workspaces that calls own and for buffers.
+ * Called in the context of the device, from any thread, until the runtime and all that came of it are freed;
+ * gives NULL where there is no memory. The address is a multiple of 256. */
+typedef void* (*attnsmith_memory_allocate)(void* user, size_t bytes, int32_t device);
+typedef void (*attnsmith_memory_free)(void* user, void* memory, size_t bytes, int32_t device);
+
 /* attnsmith::RuntimeOptions. NULL, empty strings and 0 are the defaults. */
 typedef struct attnsmith_runtime_options {
     size_t size;
@@ -182,10 +192,18 @@ typedef struct attnsmith_runtime_options {
     int32_t log_level;
     int32_t no_cache; /* 1: neither reads nor writes a directory */
     int32_t compile_threads;
-    int32_t toolchain;       /* ATTNSMITH_TOOLCHAIN_... */
-    int64_t cache_max_bytes; /* of the writable directory; 0: 2 GiB; -1: no limit */
-    int32_t cache_trust;     /* ATTNSMITH_CACHE_TRUST_... */
-    int32_t no_cache_source; /* 1: entries do not hold their kernels' sources */
+    int32_t toolchain;               /* ATTNSMITH_TOOLCHAIN_... */
+    int64_t cache_max_bytes;         /* of the writable directory; 0: 2 GiB; -1: no limit */
+    int32_t cache_trust;             /* ATTNSMITH_CACHE_TRUST_... */
+    int32_t no_cache_source;         /* 1: entries do not hold their kernels' sources */
+    const char* const* tuning_files; /* those in front win; none: ATTNSMITH_TUNING */
+    size_t tuning_file_count;
+    const char* record_file;            /* gets a line for each spec prepared; empty: ATTNSMITH_RECORD */
+    int32_t on_miss;                    /* ATTNSMITH_ON_MISS_... */
+    int32_t reserved;                   /* 0 */
+    attnsmith_memory_allocate allocate; /* both or neither; NULL: the driver's own */
+    attnsmith_memory_free free;
+    void* memory_user;
 } attnsmith_runtime_options;
 
 /* `options` may be NULL. */
@@ -352,11 +370,19 @@ ATTNSMITH_API attnsmith_code attnsmith_launch(const attnsmith_call* call, void* 
                                               attnsmith_error** error);
 
 /* attnsmith::CallStatus: what the launches so far found wrong in device-side lengths, as a set of these bits.
- * Waits for the device; not to be called during a capture. */
+ */
 enum { ATTNSMITH_Q_LEN_CLAMPED = 1, ATTNSMITH_KV_LEN_CLAMPED = 2, ATTNSMITH_PAGE_OUT_OF_RANGE = 4 };
-ATTNSMITH_API attnsmith_code attnsmith_call_status(const attnsmith_call* call, uint32_t* bits,
+/* Enqueues a copy of the bits to `word`, page-locked host memory (or device memory); waits for nothing and
+ * may be captured. */
+ATTNSMITH_API attnsmith_code attnsmith_call_copy_status(const attnsmith_call* call, uint32_t* word,
+                                                        void* stream, attnsmith_error** error);
+/* The bits after all that `stream` was given so far. Waits for that stream alone, which must not be
+ * capturing. */
+ATTNSMITH_API attnsmith_code attnsmith_call_status(const attnsmith_call* call, void* stream, uint32_t* bits,
                                                    attnsmith_error** error);
-ATTNSMITH_API attnsmith_code attnsmith_call_clear_status(const attnsmith_call* call, attnsmith_error** error);
+/* Clears them in the stream's order. */
+ATTNSMITH_API attnsmith_code attnsmith_call_clear_status(const attnsmith_call* call, void* stream,
+                                                         attnsmith_error** error);
 /* The kernels' grids, for logs. */
 ATTNSMITH_API attnsmith_code attnsmith_call_describe(const attnsmith_call* call, char** text,
                                                      attnsmith_error** error);

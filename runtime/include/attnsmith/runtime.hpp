@@ -53,6 +53,18 @@ enum class Toolchain : std::uint8_t {
     exact,   // the one at hand's only, for the same machine code everywhere: NVRTC is opened at hits, too
 };
 
+// What a kernel is that no cache has.
+enum class OnMiss : std::uint8_t {
+    compile,  // NVRTC compiles it
+    error,  // an Error names the spec, the key and the command that would have built it; NVRTC is not opened
+};
+
+// Device memory from the caller's allocator, for workspaces that a Call owns and for Runtime::allocate().
+// Called in the context of the device, from any thread; gives null where there is no memory. The address is a
+// multiple of 256.
+using Allocate = std::function<void*(std::size_t bytes, int device)>;
+using Free = std::function<void(void* memory, std::size_t bytes, int device)>;
+
 struct RuntimeOptions {
     // Cache directories, the writable one first, and bundles after it. Relative ones are of the directory
     // that is current when the Runtime is made. Empty: ATTNSMITH_CACHE_DIR, else $XDG_CACHE_HOME/attnsmith,
@@ -66,6 +78,11 @@ struct RuntimeOptions {
     std::uint64_t cache_max_bytes = std::uint64_t{2} << 30;
     bool cache_source = true;  // entries hold their kernels' sources, for people
     Toolchain toolchain = Toolchain::newest;
+    std::optional<OnMiss> on_miss{};  // absent: ATTNSMITH_ON_MISS ("compile" or "error"), else compile
+    // A file that gets a line (schema attnsmith.recorded/1) for each spec that is prepared, for
+    // `attnsmith prewarm --recorded`; any number of processes may share it. Empty: ATTNSMITH_RECORD, else
+    // none.
+    std::string record_file{};
     // Tuning tables (schema attnsmith.tuning/1), whose tiles win over the library's own; those in front win.
     // Empty: ATTNSMITH_TUNING.
     std::vector<std::string> tuning_files{};
@@ -75,6 +92,8 @@ struct RuntimeOptions {
     std::optional<LogLevel> log_level{};  // absent: ATTNSMITH_LOG, else warn
     LogSink log{};                        // absent: standard error
     std::string keep_source_dir{};  // not empty: generated sources are kept there and compiled with -lineinfo
+    Allocate allocate{};            // absent: cuMemAlloc; given together with `free` or not at all
+    Free free{};
 };
 
 // A buffer of device memory, freed with the object.
@@ -106,12 +125,23 @@ struct Workspace {
     std::size_t bytes = 0;
 };
 
+// Bits of the status word, a std::uint32_t at the start of a workspace, that kernels set and never clear.
+inline constexpr std::uint32_t kStatusQueryLengthClamped = 1;
+inline constexpr std::uint32_t kStatusKeyLengthClamped = 2;
+inline constexpr std::uint32_t kStatusPageOutOfRange = 4;
+
 // What the launches so far of one Call found wrong in device-side lengths. Sticky until cleared.
 struct CallStatus {
     bool q_len_clamped = false;      // a sequence had more queries than the bound or the tensor
     bool kv_len_clamped = false;     // a sequence had more keys than the bound or the tensor
     bool page_out_of_range = false;  // a page id in use was not a page; its keys were read as zeros
     explicit operator bool() const noexcept { return q_len_clamped || kv_len_clamped || page_out_of_range; }
+
+    static CallStatus from_word(std::uint32_t word) noexcept {
+        return {.q_len_clamped = (word & kStatusQueryLengthClamped) != 0,
+                .kv_len_clamped = (word & kStatusKeyLengthClamped) != 0,
+                .page_out_of_range = (word & kStatusPageOutOfRange) != 0};
+    }
 };
 
 // One launch, ready to go: arguments are fixed, nothing is allocated or looked up any more.
@@ -126,10 +156,15 @@ class ATTNSMITH_API Call {
     // captured graph needs this object alive, which holds the code and perhaps the workspace.
     void launch(Stream stream = nullptr) const;
 
-    // Waits for the device and reads the status. Not to be called during a capture. A merge reads no lengths
-    // from the device: its status is always clear.
-    CallStatus status() const;
-    void clear_status() const;
+    // Enqueues a copy of the status word to `word`, page-locked host memory (or device memory) that the
+    // caller keeps until the stream has passed it. Waits for nothing, allocates nothing, may be captured. A
+    // merge reads no lengths from the device: its status is always clear.
+    void copy_status(std::uint32_t* word, Stream stream = nullptr) const;
+    // The status after all that `stream` was given so far. Waits for that stream alone, which must not be
+    // capturing; captures of other threads are left alone.
+    CallStatus status(Stream stream = nullptr) const;
+    // Clears it, in the stream's order; waits for nothing, may be captured.
+    void clear_status(Stream stream = nullptr) const;
 
     // The kernels' grids, in the order that launch() enqueues them; for tests and logs.
     std::string describe() const;
@@ -194,6 +229,9 @@ struct PrewarmReport {
     double seconds = 0;
     std::vector<PrewarmRefusal> unsupported{};
     std::vector<PrewarmedKernel> kernels{};
+
+    // Whether every kernel that was asked for is in the cache now.
+    bool ok() const noexcept { return failed == 0 && cancelled == 0 && unsupported.empty(); }
 };
 
 // {"name", "sm", "key", "state", "ms", "cubin_bytes"} and, of a failed one, "error": on one line.

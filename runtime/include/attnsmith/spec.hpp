@@ -91,10 +91,31 @@ struct UnsupportedPart {
     std::string reason{};
 };
 
+// Why a model's plan may not be the whole truth.
+enum class WarningKind : std::uint8_t {
+    unknown_type,  // nobody has taught the reader this model_type: it was read as a plain decoder
+    unread_field,  // a field that speaks of attention, which nothing read
+    not_planned,   // a part of the model with attention of its own, such as a vision tower
+    approximated,  // planned, but not exactly as the model computes it
+};
+
+// Spelled as they are named.
+ATTNSMITH_API std::string_view to_string(WarningKind kind);
+
+// What a reader of the plan must know and could not see from it. ModelOptions::strict makes it an error.
+struct ModelWarning {
+    WarningKind kind = WarningKind::unknown_type;
+    std::string field{};  // as the config.json has it, e.g. "text_config.block_configs"
+    std::string text{};   // one sentence
+
+    bool operator==(const ModelWarning&) const = default;
+};
+
 struct Model {
     std::string model_type{};
     std::vector<ModelAttention> attentions{};
     std::vector<UnsupportedPart> unsupported{};
+    std::vector<ModelWarning> warnings{};
 };
 
 struct ModelOptions {
@@ -103,10 +124,15 @@ struct ModelOptions {
     std::int64_t page_size = 16;
     PageOrder page_order = PageOrder::NHD;
     DType index_dtype = DType::i32;
+    int alignment = 16;  // bytes, as AttentionSpec::alignment; likewise the next three
+    bool lse = false;
+    Precision precision = Precision::standard;
+    Consistency consistency = Consistency::standard;
     std::int64_t batch = 8;            // sequences, of both phases
     std::int64_t q_len = 1024;         // queries of a prefill
     std::int64_t kv_len = 4096;        // keys, of both phases
     std::int64_t tensor_parallel = 1;  // GPUs that the heads are divided over
+    bool strict = false;               // a warning or an unsupported part is an error: Unsupported
 };
 
 // Parses a JSON object with any of these fields, all of them words of a request but tensor_parallel. Throws
