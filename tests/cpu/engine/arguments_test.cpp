@@ -1,0 +1,209 @@
+// The arguments of an attention: each field, of tensors whose every extent and stride is another number.
+#include <cmath>
+
+#include "attnsmith/error.hpp"
+#include "engine/bind.hpp"
+#include "engine/fake_runtime.hpp"
+#include "planner/plan.hpp"
+#include "problem/tensors.hpp"
+
+using namespace attnsmith;
+using attnsmith::test::at;
+
+namespace {
+
+const AttentionSpec kSpec{
+    .dtype = DType::f16, .head_dim_qk = 64, .head_dim_vo = 128, .q_heads = 12, .kv_heads = 4};
+
+struct Bound {
+    planner::Launch launch;
+    abi::AttentionArguments arguments;
+};
+
+Bound bind(const AttentionSpec& spec, const AttentionTensors& tensors, const Batch& batch) {
+    const planner::Plan plan = planner::make_plan(problem::validate(spec, {1, 1, 65536}),
+                                                  planner::traits_of(89), planner::repository_tuning());
+    const problem::BoundShape shape = problem::check_tensors(plan.problem, tensors, batch);
+    Bound bound{planner::launch_of(plan, shape), {}};
+    bound.arguments = engine::make_arguments(plan.problem, tensors, batch, shape, bound.launch,
+                                             at(9, DType::i32, {1}).data);
+    return bound;
+}
+
+// Rows of [token][head][dim] with room between all of them.
+Tensor strided(int place, std::initializer_list<std::int64_t> shape,
+               std::initializer_list<std::int64_t> strides, DType dtype = DType::f16) {
+    Tensor tensor = at(place, dtype, shape);
+    std::ranges::copy(strides, tensor.strides.begin());
+    return tensor;
+}
+
+AttentionTensors dense() {
+    return {.q = strided(1, {3, 5, 12, 64}, {9600, 1600, 80, 1}),
+            .k = strided(2, {3, 700, 4, 64}, {600000, 720, 88, 1}),
+            .v = strided(3, {3, 700, 4, 128}, {900000, 1200, 152, 1}),
+            .o = strided(4, {3, 5, 12, 128}, {17000, 2400, 136, 1})};
+}
+
+// Compressed or padded pages of 16, and ragged queries.
+AttentionTensors paged(PageOrder order) {
+    const auto pages = [&](int place, std::int64_t dim) {
+        return order == PageOrder::NHD ? strided(place, {50, 16, 4, dim}, {20000, 1000, 160, 1})
+                                       : strided(place, {50, 4, 16, dim}, {20000, 4000, 168, 1});
+    };
+    return {.q = strided(1, {40, 12, 64}, {1600, 80, 1}),
+            .k = pages(2, 64),
+            .v = pages(3, 128),
+            .o = strided(4, {40, 12, 128}, {2400, 136, 1})};
+}
+
+AttentionSpec paged_spec(PageOrder order) {
+    AttentionSpec spec = kSpec;
+    spec.kv = KvStorage::paged, spec.page_size = 16, spec.page_order = order;
+    return spec;
+}
+
+}  // namespace
+
+TEST_CASE("a dense batch's tensors, strides and lengths are the kernel's arguments", "[engine][arguments]") {
+    const AttentionTensors tensors = dense();
+    const Batch batch{.q_lens = at(5, DType::i32, {3}), .kv_lens = at(6, DType::i32, {3})};
+    const auto [launch, a] = bind(kSpec, tensors, batch);
+    CHECK((a.q == tensors.q.data && a.k == tensors.k.data && a.v == tensors.v.data && a.o == tensors.o.data));
+    CHECK((a.lse == nullptr && a.sinks == nullptr && a.alibi_slopes == nullptr));
+    CHECK((a.q_lens == batch.q_lens.data && a.kv_lens == batch.kv_lens.data));
+    CHECK((a.q_indptr == nullptr && a.kv_indptr == nullptr));
+    CHECK((a.page_ids == nullptr && a.page_indptr == nullptr && a.last_page_len == nullptr));
+    CHECK((a.q_batch_stride == 9600 && a.q_token_stride == 1600 && a.q_head_stride == 80));
+    CHECK((a.k_batch_stride == 600000 && a.k_token_stride == 720 && a.k_head_stride == 88));
+    CHECK((a.v_batch_stride == 900000 && a.v_token_stride == 1200 && a.v_head_stride == 152));
+    CHECK((a.o_batch_stride == 17000 && a.o_token_stride == 2400 && a.o_head_stride == 136));
+    CHECK((a.batch == 3 && a.kv_heads == 4 && a.group == 3));
+    CHECK((a.max_q_len == 5 && a.max_kv_len == 700));
+    CHECK((a.q_tokens == 15 && a.kv_tokens == 700 && a.rows == 15 * 12));
+    CHECK((a.pages == 0 && a.page_list == 0 && a.page_size == 0 && a.page_row_stride == 0));
+    CHECK((a.tiles == launch.tiles && a.splits == launch.splits && a.chunk == launch.chunk));
+    CHECK((a.tiles > 0 && a.splits > 0));
+}
+
+TEST_CASE("bounds below the extents are what the kernel goes to", "[engine][arguments]") {
+    const Batch lengths{.q_lens = at(5, DType::i32, {3}), .kv_lens = at(6, DType::i32, {3})};
+    Batch batch = lengths;
+    batch.max_kv_len = 300;
+    abi::AttentionArguments a = bind(kSpec, dense(), batch).arguments;
+    CHECK((a.max_kv_len == 300 && a.kv_tokens == 700));
+    CHECK((a.max_q_len == 5 && a.q_tokens == 15));
+    batch = lengths;
+    batch.max_q_len = 2;
+    a = bind(kSpec, dense(), batch).arguments;
+    CHECK((a.max_q_len == 2 && a.q_tokens == 6 && a.rows == 6 * 12));
+    CHECK((a.max_kv_len == 700 && a.kv_tokens == 700));
+    batch.max_q_len = 6, batch.max_kv_len = 701;  // beyond them nothing is gone to
+    a = bind(kSpec, dense(), batch).arguments;
+    CHECK((a.max_q_len == 5 && a.max_kv_len == 700));
+
+    AttentionSpec ragged = kSpec;
+    ragged.kv = KvStorage::ragged;
+    const AttentionTensors tensors{.q = strided(1, {40, 12, 64}, {1600, 80, 1}),
+                                   .k = strided(2, {900, 4, 64}, {720, 88, 1}),
+                                   .v = strided(3, {900, 4, 128}, {1200, 152, 1}),
+                                   .o = strided(4, {40, 12, 128}, {2400, 136, 1})};
+    batch = {.q_indptr = at(5, DType::i32, {8}), .kv_indptr = at(6, DType::i32, {8})};
+    a = bind(ragged, tensors, batch).arguments;
+    CHECK(
+        (a.batch == 7 && a.max_q_len == 40 && a.q_tokens == 40 && a.max_kv_len == 900 && a.kv_tokens == 900));
+    CHECK((a.q_indptr == batch.q_indptr.data && a.kv_indptr == batch.kv_indptr.data));
+    CHECK((a.q_batch_stride == 0 && a.q_token_stride == 1600 && a.q_head_stride == 80));
+    CHECK((a.k_batch_stride == 0 && a.k_token_stride == 720 && a.k_head_stride == 88));
+    CHECK((a.o_batch_stride == 0 && a.o_token_stride == 2400 && a.o_head_stride == 136));
+    batch.max_q_len = 9, batch.max_kv_len = 350;
+    a = bind(ragged, tensors, batch).arguments;
+    CHECK((a.max_q_len == 9 && a.q_tokens == 40 && a.rows == 40 * 12));
+    CHECK((a.max_kv_len == 350 && a.kv_tokens == 900));
+}
+
+TEST_CASE("a page table that is a slice of a wider one keeps its rows", "[engine][arguments]") {
+    for (const PageOrder order : {PageOrder::NHD, PageOrder::HND}) {
+        const Tensor wide = at(6, DType::i32, {9, 100});
+        Batch batch{.q_indptr = at(5, DType::i32, {8}),
+                    .kv_lens = at(7, DType::i32, {7}),
+                    .page_table = wide.slice(0, 1, 8).slice(1, 20, 50)};
+        abi::AttentionArguments a = bind(paged_spec(order), paged(order), batch).arguments;
+        CHECK(a.page_ids == static_cast<char*>(wide.data) + (100 + 20) * 4);
+        CHECK(a.page_row_stride == 100);
+        CHECK((a.page_list == 30 && a.pages == 50 && a.page_size == 16 && a.max_kv_len == 480));
+        CHECK((a.kv_tokens == 0 && a.page_indptr == nullptr && a.last_page_len == nullptr));
+        CHECK(a.kv_lens == batch.kv_lens.data);
+        const bool heads_first = order == PageOrder::HND;
+        CHECK((a.k_batch_stride == 20000 && a.v_batch_stride == 20000));
+        CHECK((a.k_token_stride == (heads_first ? 168 : 1000) &&
+               a.k_head_stride == (heads_first ? 4000 : 160)));
+        CHECK((a.v_token_stride == a.k_token_stride && a.v_head_stride == a.k_head_stride));
+        batch.max_kv_len = 100;
+        a = bind(paged_spec(order), paged(order), batch).arguments;
+        CHECK((a.max_kv_len == 100 && a.page_list == 30));
+    }
+}
+
+TEST_CASE("compressed pages are one row", "[engine][arguments]") {
+    const Batch batch{.q_indptr = at(5, DType::i32, {8}),
+                      .page_indptr = at(6, DType::i32, {8}),
+                      .page_indices = at(7, DType::i32, {33}),
+                      .last_page_len = at(8, DType::i32, {7})};
+    const abi::AttentionArguments a =
+        bind(paged_spec(PageOrder::NHD), paged(PageOrder::NHD), batch).arguments;
+    CHECK((a.page_ids == batch.page_indices.data && a.page_indptr == batch.page_indptr.data));
+    CHECK(a.last_page_len == batch.last_page_len.data);
+    CHECK((a.page_row_stride == 0 && a.page_list == 33 && a.max_kv_len == 33 * 16));
+}
+
+TEST_CASE("log-sum-exp, sinks and slopes have their own memory and strides", "[engine][arguments]") {
+    AttentionSpec spec = kSpec;
+    spec.lse = spec.sink = spec.alibi = true;
+    AttentionTensors tensors = dense();
+    tensors.lse = strided(5, {3, 5, 12}, {400, 31, 2}, DType::f32);
+    tensors.sinks = at(6, DType::f32, {12}), tensors.alibi_slopes = at(7, DType::f32, {12});
+    const abi::AttentionArguments a = bind(spec, tensors, {}).arguments;
+    CHECK((a.lse == tensors.lse.data && a.sinks == tensors.sinks.data));
+    CHECK(a.alibi_slopes == tensors.alibi_slopes.data);
+    CHECK((a.lse_batch_stride == 400 && a.lse_token_stride == 31 && a.lse_head_stride == 2));
+}
+
+TEST_CASE("a mask is two windows", "[engine][arguments]") {
+    const auto windows = [](const AttentionSpec& spec) {
+        const abi::AttentionArguments a = bind(spec, dense(), {}).arguments;
+        return std::pair{a.window_left, a.window_right};
+    };
+    AttentionSpec spec = kSpec;
+    CHECK(windows(spec) == std::pair{abi::kUnbounded, abi::kUnbounded});
+    spec.window_left = 7;
+    CHECK(windows(spec) == std::pair{7, abi::kUnbounded});
+    spec.window_right = 11;
+    CHECK(windows(spec) == std::pair{7, 11});
+    spec.window_left.reset(), spec.window_right = 0;
+    CHECK(windows(spec) == std::pair{abi::kUnbounded, 0});
+    spec.window_right.reset(), spec.mask = Mask::causal;
+    CHECK(windows(spec) == std::pair{abi::kUnbounded, 0});
+    spec.window_left = 0;
+    CHECK(windows(spec) == std::pair{0, 0});
+}
+
+TEST_CASE("logits come to base 2 by one factor, wherever the scale is applied", "[engine][arguments]") {
+    const double log2e = std::log2(std::exp(1.0));
+    const auto near = [](float value, double wanted) { return std::abs(value / wanted - 1) < 1e-6; };
+    AttentionSpec spec = kSpec;
+    abi::AttentionArguments a = bind(spec, dense(), {}).arguments;
+    CHECK((near(a.scale, 0.125) && near(a.scale_log2, 0.125 * log2e)));
+    spec.scale = 0.3;
+    a = bind(spec, dense(), {}).arguments;
+    CHECK((near(a.scale, 0.3) && near(a.scale_log2, 0.3 * log2e)));
+    CHECK((a.softcap == 0 && a.softcap_scale == 0));
+    spec.softcap = 50;
+    a = bind(spec, dense(), {}).arguments;
+    CHECK((near(a.scale_log2, log2e) && near(a.softcap, 50) && near(a.softcap_scale, 0.3 / 50)));
+    spec.softcap.reset(), spec.alibi = true;
+    AttentionTensors tensors = dense();
+    tensors.alibi_slopes = at(7, DType::f32, {12});
+    a = bind(spec, tensors, {}).arguments;
+    CHECK((near(a.scale, 0.3) && near(a.scale_log2, log2e) && a.softcap == 0));
+}
