@@ -12,15 +12,16 @@ namespace {
 
 std::string text_or_empty(const char* text) { return text == nullptr ? std::string() : std::string(text); }
 
-std::vector<std::string> read_cache_dirs(const attnsmith_runtime_options& options) {
-    constexpr std::string_view kName = "options.cache_dirs";
-    std::vector<std::string> directories;
-    for (const char* const directory : list(options.cache_dirs, options.cache_dir_count, kName)) {
-        const std::string item = fmt::format("{}[{}]", kName, directories.size());
-        directories.emplace_back(required_text(directory, item));
-        if (directories.back().empty()) refuse(item, "\"\"", "a directory");
+// `what` is what an item is.
+std::vector<std::string> read_paths(const char* const* paths, std::size_t count, std::string_view name,
+                                    const char* what) {
+    std::vector<std::string> texts;
+    for (const char* const path : list(paths, count, name)) {
+        const std::string item = fmt::format("{}[{}]", name, texts.size());
+        texts.emplace_back(required_text(path, item));
+        if (texts.back().empty()) refuse(item, "\"\"", what);
     }
-    return directories;
+    return texts;
 }
 
 std::optional<LogLevel> read_log_level(std::int32_t level) {
@@ -65,11 +66,25 @@ LogSink read_log(attnsmith_log log, void* user) {
     };
 }
 
+void read_allocator(const attnsmith_runtime_options& c, RuntimeOptions& options) {
+    void* const user = c.memory_user;
+    if (c.allocate != nullptr) {
+        options.allocate = [allocate = c.allocate, user](std::size_t bytes, int device) {
+            return allocate(user, bytes, device);
+        };
+    }
+    if (c.free != nullptr) {
+        options.free = [free = c.free, user](void* memory, std::size_t bytes, int device) {
+            free(user, memory, bytes, device);
+        };
+    }
+}
+
 RuntimeOptions read_options(const attnsmith_runtime_options* given) {
     if (given == nullptr) return {};
     const attnsmith_runtime_options c = read_struct(given, "options");
     RuntimeOptions options;
-    options.cache_dirs = read_cache_dirs(c);
+    options.cache_dirs = read_paths(c.cache_dirs, c.cache_dir_count, "options.cache_dirs", "a directory");
     options.cache_trust = read_cache_trust(c.cache_trust);
     if (c.cache_max_bytes != 0) options.cache_max_bytes = read_max_bytes(c.cache_max_bytes);
     options.use_cache = !flag("options", "no_cache", c.no_cache);
@@ -81,6 +96,10 @@ RuntimeOptions read_options(const attnsmith_runtime_options* given) {
     options.log_level = read_log_level(c.log_level);
     options.log = read_log(c.log, c.log_user);
     options.keep_source_dir = text_or_empty(c.keep_source_dir);
+    options.tuning_files =
+        read_paths(c.tuning_files, c.tuning_file_count, "options.tuning_files", "a tuning table's file");
+    check_reserved("options", c.reserved);
+    read_allocator(c, options);
     return options;
 }
 

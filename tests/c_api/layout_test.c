@@ -126,7 +126,7 @@ FIELD(attnsmith_workspace, data, 8);
 FIELD(attnsmith_workspace, bytes, 16);
 
 SIZE(attnsmith_code, 4);
-VALUE(ATTNSMITH_ABI_VERSION, 1);
+VALUE(ATTNSMITH_ABI_VERSION, 2);
 VALUE(ATTNSMITH_OK, 0);
 VALUE(ATTNSMITH_INVALID_REQUEST, 1);
 VALUE(ATTNSMITH_UNSUPPORTED, 2);
@@ -179,6 +179,7 @@ static const function kFunctions[] = {
     (function)attnsmith_buffer_free,
     (function)attnsmith_cache,
     (function)attnsmith_call_clear_status,
+    (function)attnsmith_call_copy_status,
     (function)attnsmith_call_describe,
     (function)attnsmith_call_free,
     (function)attnsmith_call_status,
