@@ -46,6 +46,20 @@ Toolchain read_toolchain(std::int32_t toolchain) {
     refuse("options.toolchain", std::to_string(toolchain), "0 (newest) or 1 (exact)");
 }
 
+std::optional<OnMiss> read_on_miss(std::int32_t on_miss) {
+    switch (on_miss) {
+        case 0:
+            return std::nullopt;
+        case ATTNSMITH_ON_MISS_COMPILE:
+            return OnMiss::compile;
+        case ATTNSMITH_ON_MISS_ERROR:
+            return OnMiss::error;
+        default:
+            refuse("options.on_miss", std::to_string(on_miss),
+                   "0 (what ATTNSMITH_ON_MISS says), 1 (compile) or 2 (error)");
+    }
+}
+
 std::uint64_t read_max_bytes(std::int64_t bytes) {
     constexpr std::int64_t kNoLimit = -1;
     if (bytes == kNoLimit) return 0;
@@ -75,6 +89,9 @@ RuntimeOptions read_options(const attnsmith_runtime_options* given) {
     options.use_cache = !flag("options", "no_cache", c.no_cache);
     options.cache_source = !flag("options", "no_cache_source", c.no_cache_source);
     options.toolchain = read_toolchain(c.toolchain);
+    options.record_file = text_or_empty(c.record_file);
+    options.on_miss = read_on_miss(c.on_miss);
+    check_reserved("options", c.reserved);
     options.nvrtc_path = text_or_empty(c.nvrtc_path);
     options.driver_path = text_or_empty(c.driver_path);
     options.compile_threads = count("options", "compile_threads", c.compile_threads);
