@@ -47,6 +47,20 @@ Toolchain read_toolchain(std::int32_t toolchain) {
     refuse("options.toolchain", std::to_string(toolchain), "0 (newest) or 1 (exact)");
 }
 
+std::optional<OnMiss> read_on_miss(std::int32_t on_miss) {
+    switch (on_miss) {
+        case 0:
+            return std::nullopt;
+        case ATTNSMITH_ON_MISS_COMPILE:
+            return OnMiss::compile;
+        case ATTNSMITH_ON_MISS_ERROR:
+            return OnMiss::error;
+        default:
+            refuse("options.on_miss", std::to_string(on_miss),
+                   "0 (what ATTNSMITH_ON_MISS says), 1 (compile) or 2 (error)");
+    }
+}
+
 std::uint64_t read_max_bytes(std::int64_t bytes) {
     constexpr std::int64_t kNoLimit = -1;
     if (bytes == kNoLimit) return 0;
@@ -90,6 +104,9 @@ RuntimeOptions read_options(const attnsmith_runtime_options* given) {
     options.use_cache = !flag("options", "no_cache", c.no_cache);
     options.cache_source = !flag("options", "no_cache_source", c.no_cache_source);
     options.toolchain = read_toolchain(c.toolchain);
+    options.record_file = text_or_empty(c.record_file);
+    options.on_miss = read_on_miss(c.on_miss);
+    check_reserved("options", c.reserved);
     options.nvrtc_path = text_or_empty(c.nvrtc_path);
     options.driver_path = text_or_empty(c.driver_path);
     options.compile_threads = count("options", "compile_threads", c.compile_threads);
@@ -98,7 +115,6 @@ RuntimeOptions read_options(const attnsmith_runtime_options* given) {
     options.keep_source_dir = text_or_empty(c.keep_source_dir);
     options.tuning_files =
         read_paths(c.tuning_files, c.tuning_file_count, "options.tuning_files", "a tuning table's file");
-    check_reserved("options", c.reserved);
     read_allocator(c, options);
     return options;
 }

@@ -168,13 +168,13 @@ class Objects(LaunchTest):
         workspace.upload(bytes([5]) + bytes(255))
         call = kernel.bind(q, k, k, o, workspace=workspace)
         stream, word = self.stream(), ctypes.c_uint32()
-        before = self.state.default_synchronizations
+        before = self.state.default_stream_waits
         call.copy_status(ctypes.addressof(word), stream)
         call.clear_status(stream)
         self.assertFalse(call.status(stream))
         self.assertEqual(word.value, 5)
         self.assertTrue(attnsmith.CallStatus(word.value).page_out_of_range)
-        self.assertEqual(self.state.default_synchronizations, before)
+        self.assertEqual(self.state.default_stream_waits, before)
         with self.assertRaises(attnsmith.InvalidRequest) as caught:
             call.copy_status(0)
         self.assertEqual(caught.exception.field, "word")

@@ -62,7 +62,8 @@ enum {
     ATTNSMITH_LIBRARY_MISSING = 5, /* details: library, tried */
     ATTNSMITH_CACHE_ERROR = 6,
     ATTNSMITH_OUT_OF_MEMORY = 7, /* of the host */
-    ATTNSMITH_FAILED = 8         /* anything else */
+    ATTNSMITH_FAILED = 8,        /* anything else */
+    ATTNSMITH_KERNEL_MISSING = 9 /* on_miss is error; details: request, sm, key, command */
 };
 
 typedef struct attnsmith_error attnsmith_error;
@@ -233,6 +234,17 @@ ATTNSMITH_API attnsmith_code attnsmith_request_json(const attnsmith_spec* spec, 
  * tensor_parallel. */
 ATTNSMITH_API attnsmith_code attnsmith_model_json(const char* config_json, const char* options, char** json,
                                                   attnsmith_error** error);
+/* The attentions of a request, or of a model, where words of a program's choice (dtype, lse, kv, page_order,
+ * page_size, index_dtype, alignment, precision, consistency) may be arrays: those of every combination, each
+ * once. `config_json` is a config.json's text, and `words` what attnsmith_model_json takes as options; or it
+ * is NULL, and `words` is a request. As the JSON of attnsmith_model_json without its "model_type", and with
+ * "skipped": [{"name", "reason"}], combinations that there are not, such as a page size of dense KV. */
+ATTNSMITH_API attnsmith_code attnsmith_coverage_json(const char* config_json, const char* words, char** json,
+                                                     attnsmith_error** error);
+/* The same of the text of a file that programs recorded (attnsmith_runtime_options.record_file): each spec
+ * once. A line that a killed process left torn is skipped, and listed. `name` is the file's, for messages. */
+ATTNSMITH_API attnsmith_code attnsmith_recorded_json(const char* text, const char* name, char** json,
+                                                     attnsmith_error** error);
 /* The plan, schema attnsmith.plan/1. `sm` 0 is the current device. */
 ATTNSMITH_API attnsmith_code attnsmith_plan_json(attnsmith_runtime* runtime, const attnsmith_spec* spec,
                                                  const attnsmith_sizes* sizes, int32_t sm, char** json,

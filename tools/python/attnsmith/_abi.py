@@ -19,9 +19,9 @@ Q_LEN_CLAMPED, KV_LEN_CLAMPED, PAGE_OUT_OF_RANGE = 1, 2, 4
 LOG_LEVELS = ("default", "off", "error", "warn", "info", "debug")  # by their numbers
 
 Log = CFUNCTYPE(None, c_void_p, c_int32, c_char_p)
-Allocate = CFUNCTYPE(c_void_p, c_void_p, c_size_t, c_int32)
-Free = CFUNCTYPE(None, c_void_p, c_void_p, c_size_t, c_int32)
 Progress = CFUNCTYPE(c_int32, c_void_p, c_char_p, c_int32, c_int32)
+MemoryAllocate = CFUNCTYPE(c_void_p, c_void_p, c_size_t, c_int32)
+MemoryFree = CFUNCTYPE(None, c_void_p, c_void_p, c_size_t, c_int32)
 
 
 class Device(Structure):
@@ -66,6 +66,7 @@ class Sizes(Sized):
 
 CACHE_TRUSTS = ("owner", "group", "all")
 TOOLCHAINS = ("newest", "exact")
+ON_MISSES = ("default", "compile", "error")  # by their numbers
 
 
 class RuntimeOptions(Sized):
@@ -74,7 +75,7 @@ class RuntimeOptions(Sized):
                 ("log_level", c_int32), ("no_cache", c_int32), ("compile_threads", c_int32), ("toolchain", c_int32),
                 ("cache_max_bytes", c_int64), ("cache_trust", c_int32), ("no_cache_source", c_int32),
                 ("tuning_files", POINTER(c_char_p)), ("tuning_file_count", c_size_t), ("record_file", c_char_p),
-                ("on_miss", c_int32), ("reserved", c_int32), ("allocate", Allocate), ("free", Free),
+                ("on_miss", c_int32), ("reserved", c_int32), ("allocate", MemoryAllocate), ("free", MemoryFree),
                 ("memory_user", c_void_p)]
 
 
@@ -135,6 +136,8 @@ CHECKED: "dict[str, tuple[Any, ...]]" = {
     "attnsmith_parse_request": (c_char_p, _struct, _struct),
     "attnsmith_request_json": (_struct, _struct, _out),
     "attnsmith_model_json": (c_char_p, c_char_p, _out),
+    "attnsmith_coverage_json": (c_char_p, c_char_p, _out),
+    "attnsmith_recorded_json": (c_char_p, c_char_p, _out),
     "attnsmith_plan_json": (_handle, _struct, _struct, c_int32, _out),
     "attnsmith_prewarm": (_handle, _struct, c_size_t, _struct, c_size_t, _struct, _out),
     "attnsmith_cache": (_handle, c_char_p, c_char_p, _out),
