@@ -103,6 +103,8 @@ EXPORT CUresult cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_op
     (void)options, (void)values, (void)count, (void)library_options, (void)library_values,
         (void)library_count;
     COUNT(library_loads);
+    if (fake_current() != NULL && fake_lose_captures(fake_current(), FAKE_BY_ANY_THREAD))
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     if (memcmp(code, ELFMAG, SELFMAG) != 0) return CUDA_ERROR_INVALID_IMAGE;
     if (fake_refuse != 0) return CUDA_ERROR_NO_BINARY_FOR_GPU;
     if (fake_state.refuse_next_loads > 0) {
@@ -156,6 +158,7 @@ EXPORT CUresult cuLibraryGetGlobal(CUdeviceptr* address, size_t* bytes, CUlibrar
 EXPORT CUresult cuKernelGetFunction(CUfunction* function, CUkernel kernel) {
     if (fake_current() == NULL) return CUDA_ERROR_INVALID_CONTEXT;
     if (!runs_on(kernel->library->image, fake_current()->device)) return CUDA_ERROR_NO_BINARY_FOR_GPU;
+    if (fake_lose_captures(fake_current(), FAKE_BY_ANY_THREAD)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     COUNT(materialised);
     *function = (CUfunction)kernel;
     return CUDA_SUCCESS;

@@ -76,6 +76,7 @@ struct fake_cuda_state {
     /* Who waits: for one stream, for the default stream, for all of a context. */
     int stream_waits, default_stream_waits, context_waits;
     int fills, async_fills, uploads, downloads, async_copies;
+    int host_allocations, host_frees;
     size_t last_allocation; /* bytes */
     const void* last_wait;  /* the stream of the last of stream_waits */
 };

@@ -52,6 +52,8 @@ EXPORT CUresult cuMemAlloc(CUdeviceptr* address, size_t bytes) {
 
 /* Waits for the device, as the real one does. */
 EXPORT CUresult cuMemFree(CUdeviceptr address) {
+    if (fake_current() != NULL && fake_lose_captures(fake_current(), FAKE_BY_ANY_THREAD))
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     pthread_mutex_lock(&blocks_lock);
     struct block** at = &blocks;
     while (*at != NULL && (CUdeviceptr)*at + BLOCK_BYTES != address) at = &(*at)->next;
@@ -109,6 +111,32 @@ EXPORT CUresult cuMemcpyDtoH(void* to, CUdeviceptr from, size_t n) {
 EXPORT CUresult cuMemcpyDtoDAsync(CUdeviceptr to, CUdeviceptr from, size_t n, CUstream stream) {
     COUNT(async_copies);
     return in_stream(stream, copy((void*)to, (const void*)from, n));
+}
+
+/* Between whatever memory. */
+EXPORT CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t n, CUstream stream) {
+    COUNT(async_copies);
+    return in_stream(stream, copy((void*)to, (const void*)from, n));
+}
+
+EXPORT CUresult cuMemHostAlloc(void** memory, size_t bytes, unsigned flags) {
+    const CUcontext context = fake_current();
+    if (context == NULL) return CUDA_ERROR_INVALID_CONTEXT;
+    if (fake_lose_captures(context, FAKE_BY_ANY_THREAD)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    if (flags != CU_MEMHOSTALLOC_PORTABLE) return CUDA_ERROR_INVALID_VALUE;
+    COUNT(host_allocations);
+    *memory = malloc(bytes);
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuMemFreeHost(void* memory) {
+    const CUcontext context = fake_current();
+    if (context == NULL) return CUDA_ERROR_INVALID_CONTEXT;
+    if (fake_lose_captures(context, FAKE_BY_ANY_THREAD)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    COUNT(host_frees);
+    fake_finish_device(context->device);
+    free(memory);
+    return CUDA_SUCCESS;
 }
 
 /* Does not wait, as the real one on device memory. */

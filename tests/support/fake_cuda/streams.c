@@ -176,6 +176,9 @@ EXPORT CUresult cuStreamDestroy(CUstream stream) {
 }
 
 EXPORT CUresult cuStreamSynchronize(CUstream stream) {
+    const CUcontext of = stream == NULL ? fake_current() : stream->context;
+    if (of != NULL && fake_lose_captures(of, FAKE_BY_ANY_THREAD))
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     if (stream == NULL) {
         const CUcontext context = fake_current();
         if (context == NULL) return CUDA_ERROR_INVALID_CONTEXT;
