@@ -2,7 +2,7 @@
 
 import os
 
-from support import LLAMA, SMALL, CliTest, FakeGpuTest, main
+from support import DEEPSEEK, LLAMA, SMALL, CliTest, FakeGpuTest, main
 
 
 class Doctor(CliTest):
@@ -139,6 +139,18 @@ class FakeGpu(FakeGpuTest, Doctor):
         for case in report["cases"]:
             self.assertEqual((case["model"], case["phase"]), ("llama-3.1-8b", "decode"))
             self.assertTrue(case["detail"])
+
+    def test_check_of_what_is_not_supported_fails(self):
+        """Also where there is nothing else to check, and so no case that could fail."""
+        for json_flag in ([], ["--json"]):
+            result = self.run_cli("check", "--model", DEEPSEEK, "--filter", "latent", "--seed", "7", *json_flag)
+            self.assert_failed(result, "1 part is not supported: deepseek-v3/latent/decode")
+            self.assertNotIn("failed", result.err)
+        report = result.json()
+        self.assertEqual((report["summary"]["total"], report["summary"]["unsupported"], report["cases"]), (0, 1, []))
+        (part,) = report["unsupported"]
+        self.assertEqual(part["name"], "deepseek-v3/latent/decode")
+        self.assertTrue(part["reason"])
 
     def test_bench_jit(self):
         if self.run_cli("doctor").code < 0:

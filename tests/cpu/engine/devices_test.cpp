@@ -98,3 +98,17 @@ TEST_CASE("a device's memory ends", "[engine][devices]") {
     ::unsetenv("FAKE_CUDA_MEMORY");
     (void)make_runtime().devices();
 }
+
+TEST_CASE("problems that are prepared are kept, but not without end", "[engine][devices]") {
+    Runtime runtime = make_runtime();
+    const auto kept = [&] { return runtime.impl().prepared.get().kernels.size(); };
+    constexpr std::size_t kMost = 4096;
+    for (std::size_t i = 1; i <= kMost; ++i) runtime.prepare(kMerge, {1, static_cast<std::int64_t>(i), 1}, 0);
+    CHECK(kept() == kMost);
+    runtime.prepare(kMerge, {1, 1, 1}, 0);  // one of them
+    CHECK(kept() == kMost);
+    const int loads = fake().library_loads;
+    runtime.prepare(kMerge, {1, 0, 1}, 0);
+    CHECK((kept() >= 1 && kept() <= kMost));
+    CHECK(fake().library_loads == loads);
+}

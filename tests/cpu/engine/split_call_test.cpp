@@ -5,7 +5,9 @@
 #include <vector>
 
 #include "abi/attention_arguments.h"
+#include "driver/device.hpp"
 #include "engine/fake_runtime.hpp"
+#include "engine/runtime_impl.hpp"
 #include "problem/expect.hpp"
 
 using namespace attnsmith;
@@ -216,4 +218,17 @@ TEST_CASE("what kernels count in outlives a status that is cleared", "[engine][w
     CHECK_FALSE(call.status());
     CHECK(std::all_of(scratch, scratch + 4, [](char byte) { return byte == 0; }));
     CHECK(std::all_of(scratch + 4, std::end(scratch), [](char byte) { return byte == 7; }));
+}
+
+// Whose merge is loaded on another thread, which has no context of its own.
+TEST_CASE("a divided kernel is prepared in the caller's context alone", "[engine][workspace]") {
+    Runtime runtime(fake_options());
+    const driver::Api& api = *runtime.impl().driver();
+    auto* const context =
+        static_cast<driver::ContextHandle>(test::fake_function<void*(int)>("fake_cuda_make_context")(0));
+    const driver::ContextScope scope(api, context);
+    const int retained = fake().primary_retains;
+    const Kernel prepared = runtime.prepare(kernel().spec(), kSizes, 0);
+    REQUIRE(prepared.workspace_bytes(1, 1, kSizes.kv_len) > abi::kStatusBytes);
+    CHECK(fake().primary_retains == retained);
 }

@@ -19,27 +19,27 @@ using attnsmith::test::refused;
 namespace {
 
 template <typename Function>
-Function* entry(Function*, const char* name) {
+Function* entry(const char* name) {
     return reinterpret_cast<Function*>(dlsym(dlopen(ATTNSMITH_FAKE_CUDA, RTLD_NOW), name));
 }
-#define DRIVER(name) entry(&(name), #name)
+#define DRIVER(name) entry<decltype(name)>(#name)
 
 class OwnStream {
   public:
     explicit OwnStream(unsigned flags = CU_STREAM_NON_BLOCKING) {
         CUcontext primary = nullptr;
         DRIVER(cuDevicePrimaryCtxRetain)(&primary, 0);
-        entry(&cuCtxPushCurrent, "cuCtxPushCurrent_v2")(primary);
+        entry<decltype(cuCtxPushCurrent)>("cuCtxPushCurrent_v2")(primary);
         CHECK(DRIVER(cuStreamCreate)(&stream_, flags) == CUDA_SUCCESS);
-        entry(&cuCtxPopCurrent, "cuCtxPopCurrent_v2")(&primary);
+        entry<decltype(cuCtxPopCurrent)>("cuCtxPopCurrent_v2")(&primary);
     }
-    ~OwnStream() { entry(&cuStreamDestroy, "cuStreamDestroy_v2")(stream_); }
+    ~OwnStream() { entry<decltype(cuStreamDestroy)>("cuStreamDestroy_v2")(stream_); }
     OwnStream(const OwnStream&) = delete;
     OwnStream& operator=(const OwnStream&) = delete;
     operator Stream() const { return stream_; }
 
     void begin_capture() const {
-        CHECK(entry(&cuStreamBeginCapture, "cuStreamBeginCapture_v2")(
+        CHECK(entry<decltype(cuStreamBeginCapture)>("cuStreamBeginCapture_v2")(
                   stream_, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS);
     }
     CUresult end_capture() const {

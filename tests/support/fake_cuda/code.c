@@ -201,7 +201,9 @@ EXPORT CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction functi
                                  void** extra) {
     (void)extra;
     const CUkernel kernel = (CUkernel)function;
-    const CUcontext context = config->hStream != NULL ? config->hStream->context : fake_current();
+    const CUstream stream = config->hStream;
+    const int is_default = stream == NULL || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
+    const CUcontext context = is_default ? fake_current() : stream->context;
     if (context == NULL) return CUDA_ERROR_INVALID_CONTEXT;
     if (fake_state.fail_launch != 0) return (CUresult)fake_state.fail_launch;
     if (config->gridDimX == 0 || config->gridDimY == 0 || config->gridDimZ == 0 || config->blockDimX == 0 ||
@@ -217,7 +219,7 @@ EXPORT CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction functi
         .block = {config->blockDimX, config->blockDimY, config->blockDimZ},
         .shared_bytes = config->sharedMemBytes,
         .function = function,
-        .stream = config->hStream,
+        .stream = stream,
         .context = context,
         .device = context->device,
         .parameter_bytes = kernel->parameter_bytes,

@@ -1,0 +1,105 @@
+// What a runtime's options and the environment come to.
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/environment.hpp"
+#include "problem/expect.hpp"
+#include "support/catch.hpp"
+
+using namespace attnsmith;
+
+namespace {
+
+using Variables = std::vector<std::pair<std::string, std::string>>;
+
+// The variables that say where a cache is and what is logged, as these say it, and as before afterwards.
+class Environment {
+  public:
+    explicit Environment(Variables set) {
+        for (const char* const name : {"ATTNSMITH_CACHE_DIR", "XDG_CACHE_HOME", "HOME", "ATTNSMITH_LOG",
+                                       "ATTNSMITH_NVRTC_PATH", "ATTNSMITH_TUNING"}) {
+            const char* const value = std::getenv(name);
+            before_.emplace_back(name, value == nullptr ? std::nullopt : std::optional<std::string>(value));
+            ::unsetenv(name);
+        }
+        for (const auto& [name, value] : set) ::setenv(name.c_str(), value.c_str(), 1);
+    }
+    Environment(const Environment&) = delete;
+    Environment& operator=(const Environment&) = delete;
+    ~Environment() {
+        for (const auto& [name, value] : before_) {
+            if (value)
+                ::setenv(name.c_str(), value->c_str(), 1);
+            else
+                ::unsetenv(name.c_str());
+        }
+    }
+
+  private:
+    std::vector<std::pair<std::string, std::optional<std::string>>> before_;
+};
+
+using Paths = std::vector<std::string>;
+
+Paths cache_dirs(Variables environment, const RuntimeOptions& options = {}) {
+    const Environment set(std::move(environment));
+    return engine::settle(options).cache_dirs;
+}
+
+}  // namespace
+
+TEST_CASE("the cache is where the options say, else the environment, else at home", "[engine][environment]") {
+    CHECK(cache_dirs({{"ATTNSMITH_CACHE_DIR", "/a:/b"}, {"HOME", "/h"}}, {.cache_dirs = {"/c"}}) ==
+          Paths{"/c"});
+    CHECK(cache_dirs({{"ATTNSMITH_CACHE_DIR", "/a:/b"}, {"XDG_CACHE_HOME", "/x"}, {"HOME", "/h"}}) ==
+          Paths{"/a", "/b"});
+    CHECK(cache_dirs({{"XDG_CACHE_HOME", "/x"}, {"HOME", "/h"}}) == Paths{"/x/attnsmith"});
+    CHECK(cache_dirs({{"HOME", "/h"}}) == Paths{"/h/.cache/attnsmith"});
+    CHECK(cache_dirs({}).empty());
+    CHECK(cache_dirs({{"HOME", "/h"}}, {.use_cache = false}).empty());
+}
+
+TEST_CASE("what names no directory is passed over", "[engine][environment]") {
+    CHECK(cache_dirs({{"ATTNSMITH_CACHE_DIR", ":/a::/b:"}}) == Paths{"/a", "/b"});
+    CHECK(cache_dirs({{"ATTNSMITH_CACHE_DIR", ":"}, {"HOME", "/h"}}) == Paths{"/h/.cache/attnsmith"});
+    CHECK(cache_dirs({{"XDG_CACHE_HOME", "x"}, {"HOME", "/h"}}) == Paths{"/h/.cache/attnsmith"});
+    CHECK(cache_dirs({{"XDG_CACHE_HOME", ""}, {"HOME", "h"}}).empty());
+    const Environment none({});
+    CHECK(test::contains(engine::settle({}).no_cache_because, "neither ATTNSMITH_CACHE_DIR"));
+    CHECK(engine::settle({.use_cache = false}).no_cache_because == "it is switched off");
+}
+
+TEST_CASE("options win over the environment", "[engine][environment]") {
+    const Environment set(
+        {{"ATTNSMITH_LOG", "debug"}, {"ATTNSMITH_NVRTC_PATH", "/n"}, {"ATTNSMITH_TUNING", "/t:/u"}});
+    CHECK(engine::settle({}).log_level == LogLevel::debug);
+    CHECK(engine::settle({.log_level = LogLevel::error}).log_level == LogLevel::error);
+    CHECK(engine::settle({}).nvrtc.path == "/n");
+    CHECK(engine::settle({.nvrtc_path = "/m"}).nvrtc.path == "/m");
+    CHECK(engine::settle({}).tuning_files == Paths{"/t", "/u"});
+    CHECK(engine::settle({.tuning_files = {"/v"}}).tuning_files == Paths{"/v"});
+    CHECK(engine::settle({.compile_threads = 3}).compile_threads == 3);
+    CHECK(engine::settle({}).compile_threads >= 1);
+}
+
+TEST_CASE("log levels are five words", "[engine][environment]") {
+    const std::pair<const char*, LogLevel> words[] = {{"off", LogLevel::off},
+                                                      {"error", LogLevel::error},
+                                                      {"warn", LogLevel::warn},
+                                                      {"info", LogLevel::info},
+                                                      {"debug", LogLevel::debug}};
+    for (const auto& [word, level] : words) {
+        const Environment set(Variables{{"ATTNSMITH_LOG", word}});
+        CHECK(engine::settle({}).log_level == level);
+    }
+    const Environment bad(Variables{{"ATTNSMITH_LOG", "Debug"}});
+    CHECK(test::refused([] { engine::settle({}); }).field() == "ATTNSMITH_LOG");
+    CHECK(engine::settle({.log_level = LogLevel::off}).log_level == LogLevel::off);
+}
+
+TEST_CASE("without a word warnings are logged", "[engine][environment]") {
+    const Environment none({});
+    CHECK(engine::settle({}).log_level == LogLevel::warn);
+}
