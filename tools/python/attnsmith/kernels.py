@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import weakref
 from ctypes import byref, c_size_t, c_uint32, c_void_p
-from typing import Any, Dict, Optional, Sequence, Tuple
+from typing import Any, Dict, Optional, Sequence, SupportsInt, Tuple
 
 from . import _abi, _frameworks, _views
 from ._blocks import AttentionBlock, MergeBlock
@@ -18,11 +18,13 @@ _pendings: "weakref.WeakSet[Pending]" = weakref.WeakSet()
 
 
 class CallStatus:
-    """What the launches so far found wrong in device-side lengths; true if anything. Sticky until cleared."""
+    """What launches found wrong in device-side lengths; true if anything. Of a Call it is sticky until cleared. Made
+    from its bits, or from the tensor that the functions give with return_status=True."""
 
     __slots__ = ("q_len_clamped", "kv_len_clamped", "page_out_of_range")
 
-    def __init__(self, bits: int) -> None:
+    def __init__(self, bits: SupportsInt) -> None:
+        bits = int(bits)
         #: A sequence had more queries than the bound or the tensor.
         self.q_len_clamped = bool(bits & _abi.Q_LEN_CLAMPED)
         #: A sequence had more keys than the bound or the tensor.
