@@ -40,6 +40,11 @@ Call bind_merge(const Kernel& kernel, const attnsmith_merge_tensors* tensors) {
 
 Stream stream_of(void* stream) { return static_cast<Stream>(stream); }
 
+// attnsmith_call_copy_status() hands out the kernels' own word.
+static_assert(std::uint32_t{ATTNSMITH_Q_LEN_CLAMPED} == kStatusQueryLengthClamped);
+static_assert(std::uint32_t{ATTNSMITH_KV_LEN_CLAMPED} == kStatusKeyLengthClamped);
+static_assert(std::uint32_t{ATTNSMITH_PAGE_OUT_OF_RANGE} == kStatusPageOutOfRange);
+
 std::uint32_t bits_of(const CallStatus& status) {
     return (status.q_len_clamped ? std::uint32_t{ATTNSMITH_Q_LEN_CLAMPED} : 0) |
            (status.kv_len_clamped ? std::uint32_t{ATTNSMITH_KV_LEN_CLAMPED} : 0) |
@@ -92,17 +97,26 @@ attnsmith_code attnsmith_run_merge(const attnsmith_kernel* kernel, const attnsmi
                    [&] { bind_merge(required(kernel, "kernel").kernel, tensors).launch(stream_of(stream)); });
 }
 
-attnsmith_code attnsmith_call_status(const attnsmith_call* call, std::uint32_t* bits,
+attnsmith_code attnsmith_call_copy_status(const attnsmith_call* call, std::uint32_t* word, void* stream,
+                                          attnsmith_error** error) {
+    return guarded(error, [&] {
+        const Call& of = required(call, "call").call;
+        of.copy_status(&required(word, "word"), stream_of(stream));
+    });
+}
+
+attnsmith_code attnsmith_call_status(const attnsmith_call* call, void* stream, std::uint32_t* bits,
                                      attnsmith_error** error) {
     return guarded(error, [&] {
         const Call& of = required(call, "call").call;
         std::uint32_t& result = required(bits, "bits");
-        result = bits_of(of.status());
+        result = bits_of(of.status(stream_of(stream)));
     });
 }
 
-attnsmith_code attnsmith_call_clear_status(const attnsmith_call* call, attnsmith_error** error) {
-    return guarded(error, [&] { required(call, "call").call.clear_status(); });
+attnsmith_code attnsmith_call_clear_status(const attnsmith_call* call, void* stream,
+                                           attnsmith_error** error) {
+    return guarded(error, [&] { required(call, "call").call.clear_status(stream_of(stream)); });
 }
 
 attnsmith_code attnsmith_call_describe(const attnsmith_call* call, char** text, attnsmith_error** error) {

@@ -12,15 +12,16 @@ namespace {
 
 std::string text_or_empty(const char* text) { return text == nullptr ? std::string() : std::string(text); }
 
-std::vector<std::string> read_cache_dirs(const attnsmith_runtime_options& options) {
-    constexpr std::string_view kName = "options.cache_dirs";
-    std::vector<std::string> directories;
-    for (const char* const directory : list(options.cache_dirs, options.cache_dir_count, kName)) {
-        const std::string item = fmt::format("{}[{}]", kName, directories.size());
-        directories.emplace_back(required_text(directory, item));
-        if (directories.back().empty()) refuse(item, "\"\"", "a directory");
+// `what` is what an item is.
+std::vector<std::string> read_paths(const char* const* paths, std::size_t count, std::string_view name,
+                                    const char* what) {
+    std::vector<std::string> texts;
+    for (const char* const path : list(paths, count, name)) {
+        const std::string item = fmt::format("{}[{}]", name, texts.size());
+        texts.emplace_back(required_text(path, item));
+        if (texts.back().empty()) refuse(item, "\"\"", what);
     }
-    return directories;
+    return texts;
 }
 
 std::optional<LogLevel> read_log_level(std::int32_t level) {
@@ -46,6 +47,20 @@ Toolchain read_toolchain(std::int32_t toolchain) {
     refuse("options.toolchain", std::to_string(toolchain), "0 (newest) or 1 (exact)");
 }
 
+std::optional<OnMiss> read_on_miss(std::int32_t on_miss) {
+    switch (on_miss) {
+        case 0:
+            return std::nullopt;
+        case ATTNSMITH_ON_MISS_COMPILE:
+            return OnMiss::compile;
+        case ATTNSMITH_ON_MISS_ERROR:
+            return OnMiss::error;
+        default:
+            refuse("options.on_miss", std::to_string(on_miss),
+                   "0 (what ATTNSMITH_ON_MISS says), 1 (compile) or 2 (error)");
+    }
+}
+
 std::uint64_t read_max_bytes(std::int64_t bytes) {
     constexpr std::int64_t kNoLimit = -1;
     if (bytes == kNoLimit) return 0;
@@ -65,22 +80,42 @@ LogSink read_log(attnsmith_log log, void* user) {
     };
 }
 
+void read_allocator(const attnsmith_runtime_options& c, RuntimeOptions& options) {
+    void* const user = c.memory_user;
+    if (c.allocate != nullptr) {
+        options.allocate = [allocate = c.allocate, user](std::size_t bytes, int device) {
+            return allocate(user, bytes, device);
+        };
+    }
+    if (c.free != nullptr) {
+        options.free = [free = c.free, user](void* memory, std::size_t bytes, int device) {
+            free(user, memory, bytes, device);
+        };
+    }
+}
+
 RuntimeOptions read_options(const attnsmith_runtime_options* given) {
     if (given == nullptr) return {};
     const attnsmith_runtime_options c = read_struct(given, "options");
     RuntimeOptions options;
-    options.cache_dirs = read_cache_dirs(c);
+    options.cache_dirs = read_paths(c.cache_dirs, c.cache_dir_count, "options.cache_dirs", "a directory");
     options.cache_trust = read_cache_trust(c.cache_trust);
     if (c.cache_max_bytes != 0) options.cache_max_bytes = read_max_bytes(c.cache_max_bytes);
     options.use_cache = !flag("options", "no_cache", c.no_cache);
     options.cache_source = !flag("options", "no_cache_source", c.no_cache_source);
     options.toolchain = read_toolchain(c.toolchain);
+    options.record_file = text_or_empty(c.record_file);
+    options.on_miss = read_on_miss(c.on_miss);
+    check_reserved("options", c.reserved);
     options.nvrtc_path = text_or_empty(c.nvrtc_path);
     options.driver_path = text_or_empty(c.driver_path);
     options.compile_threads = count("options", "compile_threads", c.compile_threads);
     options.log_level = read_log_level(c.log_level);
     options.log = read_log(c.log, c.log_user);
     options.keep_source_dir = text_or_empty(c.keep_source_dir);
+    options.tuning_files =
+        read_paths(c.tuning_files, c.tuning_file_count, "options.tuning_files", "a tuning table's file");
+    read_allocator(c, options);
     return options;
 }
 

@@ -86,4 +86,20 @@ ContextScope::~ContextScope() {
 
 int ContextScope::device() const { return current_device(api_); }
 
+namespace {
+
+// Where the driver refuses, the mode stays what it is, and the call that follows says why it fails.
+int exchange(const Api& api, int mode) noexcept {
+    auto exchanged = static_cast<CUstreamCaptureMode>(mode);
+    api.table().exchange_capture_mode(&exchanged);
+    return exchanged;
+}
+
+}  // namespace
+
+BesideCaptures::BesideCaptures(const Api& api) noexcept
+    : api_(api), mode_(exchange(api, CU_STREAM_CAPTURE_MODE_RELAXED)) {}
+
+BesideCaptures::~BesideCaptures() { exchange(api_, mode_); }
+
 }  // namespace attnsmith::driver

@@ -59,4 +59,19 @@ class ContextScope {
     bool pushed_ = false;
 };
 
+// While a stream is captured, CUDA refuses a thread the calls that might wait for other work (allocating,
+// freeing, waiting, loading code), its own and, of a global capture, every thread's, and spoils the capture
+// by it. Within this scope the thread may make such calls, and no capture is touched by them.
+class BesideCaptures {
+  public:
+    explicit BesideCaptures(const Api& api) noexcept;
+    ~BesideCaptures();
+    BesideCaptures(const BesideCaptures&) = delete;
+    BesideCaptures& operator=(const BesideCaptures&) = delete;
+
+  private:
+    const Api& api_;
+    int mode_;  // a CUstreamCaptureMode: the one that it was before
+};
+
 }  // namespace attnsmith::driver

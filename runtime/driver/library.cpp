@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "driver/device.hpp"
+#include "driver/memory.hpp"
 #include "driver/table.hpp"
 
 namespace attnsmith::driver {
@@ -69,6 +70,7 @@ std::shared_ptr<const Library> Library::load(std::shared_ptr<const Api> api,
     if (!is_whole_elf(cubin))
         throw LoadRefused("cuLibraryLoadData", CUDA_ERROR_INVALID_IMAGE,
                           "the image is not a whole ELF file; it was not given to the driver");
+    const BesideCaptures relaxed(*api);
     CUlibrary handle = nullptr;
     check_load(*api,
                api->table().library_load(&handle, cubin.data(), nullptr, nullptr, 0, nullptr, nullptr, 0),
@@ -80,10 +82,14 @@ Library::Library(std::shared_ptr<const Api> api, LibraryHandle handle)
     : api_(std::move(api)), handle_(handle) {}
 
 // At process exit the driver may have gone first; it says CUDA_ERROR_DEINITIALIZED then, which is as good.
-Library::~Library() { api_->table().library_unload(handle_); }
+Library::~Library() {
+    const BesideCaptures relaxed(*api_);
+    api_->table().library_unload(handle_);
+}
 
 void Library::read_global(const std::string& name, std::span<std::byte> into, int ordinal) const {
     const ContextScope scope(*api_, ordinal);
+    const BesideCaptures relaxed(*api_);
     CUdeviceptr address = 0;
     std::size_t bytes = 0;
     api_->check(api_->table().library_global(&address, &bytes, handle_, name.c_str()), "cuLibraryGetGlobal");
@@ -91,7 +97,7 @@ void Library::read_global(const std::string& name, std::span<std::byte> into, in
         throw DriverError(
             "cuLibraryGetGlobal", CUDA_ERROR_INVALID_VALUE,
             name + " has " + std::to_string(bytes) + " bytes, not " + std::to_string(into.size()));
-    api_->check(api_->table().download(into.data(), address, bytes), "cuMemcpyDtoH");
+    copy_and_wait(*api_, into.data(), reinterpret_cast<const void*>(address), bytes);
 }
 
 std::uint32_t Library::read_global_u32(const std::string& name, int ordinal) const {
@@ -105,6 +111,7 @@ KernelFunction::KernelFunction(std::shared_ptr<const Library> library, const std
     : library_(std::move(library)), entry_(entry), ordinal_(ordinal) {
     const Table& table = api().table();
     const CUdevice device = api().device_handle(ordinal);
+    const BesideCaptures relaxed(api());
     check_load(api(), table.library_kernel(&kernel_, library_->handle(), entry_.c_str()),
                "cuLibraryGetKernel");
     materialise();
@@ -117,6 +124,7 @@ KernelFunction::KernelFunction(std::shared_ptr<const Library> library, const std
 
 FunctionHandle KernelFunction::materialise() const {
     const ContextScope scope(api(), ordinal_);
+    const BesideCaptures relaxed(api());
     CUfunction function = nullptr;
     check_load(api(), api().table().kernel_function(&function, kernel_), "cuKernelGetFunction");
     return function;

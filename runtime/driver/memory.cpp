@@ -1,5 +1,7 @@
 #include "driver/memory.hpp"
 
+#include <sstream>
+#include <string>
 #include <utility>
 
 #include "driver/table.hpp"
@@ -15,27 +17,62 @@ template <typename Release>
 void release_in(const Api& api, ContextHandle context, Release release) noexcept {
     const Table& table = api.table();
     if (table.context_push(context) != CUDA_SUCCESS) return;
+    const BesideCaptures relaxed(api);
     release(table);
     CUcontext popped = nullptr;
     table.context_pop(&popped);
 }
 
+// What CUDA would do itself, but for spoiling the capture.
+void require_not_capturing(const Api& api, StreamHandle stream, const char* call) {
+    if (!is_capturing(api, stream)) return;
+    throw DriverError(call, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
+                      stream == nullptr
+                          ? "the default stream cannot be used while a stream that waits for it is captured; "
+                            "capture a stream made with CU_STREAM_NON_BLOCKING"
+                          : "the stream is being captured");
+}
+
 }  // namespace
 
-DeviceMemory::DeviceMemory(std::shared_ptr<const Api> api, std::size_t bytes, int ordinal)
-    : api_(std::move(api)), bytes_(bytes) {
+DeviceMemory::DeviceMemory(std::shared_ptr<const Api> api, std::size_t bytes, int ordinal,
+                           std::shared_ptr<const Allocator> allocator)
+    : api_(std::move(api)), allocator_(std::move(allocator)), bytes_(bytes) {
     if (bytes == 0) return;
     const ContextScope scope(*api_, ordinal);
+    const BesideCaptures relaxed(*api_);
     context_ = scope.context();
-    CUdeviceptr pointer = 0;
-    api_->check(api_->table().memory_alloc(&pointer, bytes), "cuMemAlloc");
-    pointer_ = pointer;
+    if (allocator_ != nullptr) {
+        allocate(scope.device());
+    } else {
+        CUdeviceptr pointer = 0;
+        api_->check(api_->table().memory_alloc(&pointer, bytes), "cuMemAlloc");
+        pointer_ = pointer;
+    }
+}
+
+// From the caller's allocator.
+void DeviceMemory::allocate(int device) {
+    constexpr DevicePointer kAlignment = 256;
+    void* const memory = allocator_->allocate(bytes_, device);
+    if (memory == nullptr) {
+        throw DriverError(
+            "RuntimeOptions::allocate", CUDA_ERROR_OUT_OF_MEMORY,
+            "it gave no memory for " + std::to_string(bytes_) + " bytes on device " + std::to_string(device));
+    }
+    pointer_ = address_of(memory);
+    if (pointer_ % kAlignment == 0) return;
+    free();
+    std::ostringstream address;
+    address << memory;
+    throw InvalidRequest("RuntimeOptions::allocate", "the address " + address.str(), "a multiple of 256");
 }
 
 DeviceMemory::~DeviceMemory() { free(); }
 
 DeviceMemory::DeviceMemory(DeviceMemory&& other) noexcept
     : api_(std::move(other.api_)),
+      allocator_(std::move(other.allocator_)),
       context_(std::exchange(other.context_, nullptr)),
       pointer_(std::exchange(other.pointer_, 0)),
       bytes_(std::exchange(other.bytes_, 0)) {}
@@ -44,6 +81,7 @@ DeviceMemory& DeviceMemory::operator=(DeviceMemory&& other) noexcept {
     if (this == &other) return *this;
     free();
     api_ = std::move(other.api_);
+    allocator_ = std::move(other.allocator_);
     context_ = std::exchange(other.context_, nullptr);
     pointer_ = std::exchange(other.pointer_, 0);
     bytes_ = std::exchange(other.bytes_, 0);
@@ -52,74 +90,105 @@ DeviceMemory& DeviceMemory::operator=(DeviceMemory&& other) noexcept {
 
 void DeviceMemory::free() noexcept {
     if (pointer_ == 0) return;
-    release_in(*api_, context_, [&](const Table& table) { table.memory_free(pointer_); });
+    release_in(*api_, context_, [&](const Table& table) {
+        if (allocator_ == nullptr) {
+            table.memory_free(pointer_);
+            return;
+        }
+        CUdevice device = 0;
+        table.context_device(&device);
+        try {
+            allocator_->free(data(), bytes_, api_->ordinal_of(device));
+        } catch (...) {
+            // Nobody is there to be told: this runs in destructors.
+        }
+    });
     pointer_ = 0;
 }
 
 void DeviceMemory::fill(unsigned char value) const {
     if (bytes_ == 0) return;
     const ContextScope scope(*api_, context_);
-    driver::fill(*api_, data(), value, bytes_);
+    require_not_capturing(*api_, nullptr, "cuMemsetD8Async");
+    fill_async(*api_, data(), value, bytes_, nullptr);
+    synchronize(*api_, nullptr);
 }
 
 void DeviceMemory::upload(const void* host, std::size_t bytes, std::size_t offset) const {
     if (bytes == 0) return;
     const ContextScope scope(*api_, context_);
-    driver::upload(*api_, static_cast<std::byte*>(data()) + offset, host, bytes);
+    copy_and_wait(*api_, static_cast<std::byte*>(data()) + offset, host, bytes);
 }
 
 void DeviceMemory::download(void* host, std::size_t bytes, std::size_t offset) const {
     if (bytes == 0) return;
     const ContextScope scope(*api_, context_);
-    driver::download(*api_, host, static_cast<const std::byte*>(data()) + offset, bytes);
+    copy_and_wait(*api_, host, static_cast<const std::byte*>(data()) + offset, bytes);
 }
 
-void upload(const Api& api, void* device, const void* host, std::size_t bytes, int ordinal) {
+void DeviceMemory::clear_unused(std::size_t bytes) const {
+    const ContextScope scope(*api_, context_);
+    const Stream own(api_);
+    fill_async(*api_, data(), 0, bytes, own.handle());
+    own.synchronize();
+}
+
+HostMemory::HostMemory(std::shared_ptr<const Api> api, std::size_t bytes, int ordinal)
+    : api_(std::move(api)) {
+    const ContextScope scope(*api_, ordinal);
+    const BesideCaptures relaxed(*api_);
+    context_ = scope.context();
+    api_->check(api_->table().host_alloc(&data_, bytes, CU_MEMHOSTALLOC_PORTABLE), "cuMemHostAlloc");
+}
+
+HostMemory::~HostMemory() {
+    release_in(*api_, context_, [&](const Table& table) { table.host_free(data_); });
+}
+
+void fill_async(const Api& api, void* to, unsigned char value, std::size_t bytes, StreamHandle stream,
+                int ordinal) {
     if (bytes == 0) return;
     const ContextScope scope(api, ordinal);
-    api.check(api.table().upload(address_of(device), host, bytes), "cuMemcpyHtoD");
-    // From pageable memory cuMemcpyHtoD returns once the bytes are staged, before they have arrived.
-    api.check(api.table().stream_synchronize(nullptr), "cuStreamSynchronize");
+    api.check(api.table().memory_fill_async(address_of(to), value, bytes, stream), "cuMemsetD8Async");
 }
 
-void download(const Api& api, void* host, const void* device, std::size_t bytes, int ordinal) {
+void copy_async(const Api& api, void* to, const void* from, std::size_t bytes, StreamHandle stream,
+                int ordinal) {
     if (bytes == 0) return;
     const ContextScope scope(api, ordinal);
-    api.check(api.table().download(host, address_of(device), bytes), "cuMemcpyDtoH");
+    api.check(api.table().copy_async(address_of(to), address_of(from), bytes, stream), "cuMemcpyAsync");
 }
 
-void fill(const Api& api, void* device, unsigned char value, std::size_t bytes, int ordinal) {
+// Not cuMemcpyHtoD and its like, which CUDA refuses beside captures whatever the thread's mode is.
+void copy_and_wait(const Api& api, void* to, const void* from, std::size_t bytes) {
     if (bytes == 0) return;
+    const ContextScope scope(api);
+    const BesideCaptures relaxed(api);
+    require_not_capturing(api, nullptr, "cuMemcpyAsync");
+    copy_async(api, to, from, bytes, nullptr);
+    // From pageable memory cuMemcpyAsync returns once the bytes are staged, before they have arrived.
+    synchronize(api, nullptr);
+}
+
+bool is_capturing(const Api& api, StreamHandle stream, int ordinal) {
     const ContextScope scope(api, ordinal);
-    api.check(api.table().memory_fill(address_of(device), value, bytes), "cuMemsetD8");
-    // cuMemsetD8 does not wait.
-    api.check(api.table().stream_synchronize(nullptr), "cuStreamSynchronize");
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    const CUresult result = api.table().stream_is_capturing(stream, &status);
+    if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) return true;  // of the default stream
+    api.check(result, "cuStreamIsCapturing");
+    return status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-void fill_async(const Api& api, void* device, unsigned char value, std::size_t bytes, StreamHandle stream) {
-    if (bytes == 0) return;
-    const ContextScope scope(api);
-    api.check(api.table().memory_fill_async(address_of(device), value, bytes, stream), "cuMemsetD8Async");
-}
-
-void copy_async(const Api& api, void* to, const void* from, std::size_t bytes, StreamHandle stream) {
-    if (bytes == 0) return;
-    const ContextScope scope(api);
-    api.check(api.table().copy_async(address_of(to), address_of(from), bytes, stream), "cuMemcpyDtoDAsync");
-}
-
-void synchronize(const Api& api, StreamHandle stream) {
-    const ContextScope scope(api);
+void synchronize(const Api& api, StreamHandle stream, int ordinal) {
+    const ContextScope scope(api, ordinal);
+    const BesideCaptures relaxed(api);
+    require_not_capturing(api, stream, "cuStreamSynchronize");
     api.check(api.table().stream_synchronize(stream), "cuStreamSynchronize");
-}
-
-void synchronize_device(const Api& api, int ordinal) {
-    const ContextScope scope(api, ordinal);
-    api.check(api.table().context_synchronize(), "cuCtxSynchronize");
 }
 
 Stream::Stream(std::shared_ptr<const Api> api, int ordinal) : api_(std::move(api)) {
     const ContextScope scope(*api_, ordinal);
+    const BesideCaptures relaxed(*api_);
     context_ = scope.context();
     api_->check(api_->table().stream_create(&handle_, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
 }
@@ -130,6 +199,7 @@ Stream::~Stream() {
 
 Event::Event(std::shared_ptr<const Api> api, int ordinal) : api_(std::move(api)) {
     const ContextScope scope(*api_, ordinal);
+    const BesideCaptures relaxed(*api_);
     context_ = scope.context();
     api_->check(api_->table().event_create(&handle_, CU_EVENT_DEFAULT), "cuEventCreate");
 }
@@ -145,6 +215,7 @@ void Event::record(StreamHandle stream) const {
 
 void Event::synchronize() const {
     const ContextScope scope(*api_, context_);
+    const BesideCaptures relaxed(*api_);
     api_->check(api_->table().event_synchronize(handle_), "cuEventSynchronize");
 }
 

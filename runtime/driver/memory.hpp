@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 
+#include "attnsmith/runtime.hpp"
 #include "driver/api.hpp"
 #include "driver/device.hpp"
 
@@ -14,11 +15,20 @@ namespace attnsmith::driver {
 
 // All of these are made in the context that ContextScope finds for `ordinal`.
 
+// Whose memory it is; made of RuntimeOptions' functions, both of which are there.
+struct Allocator {
+    Allocate allocate;
+    Free free;
+};
+
 class DeviceMemory {
   public:
     DeviceMemory() = default;
-    // Not zeroed. 0 bytes are allowed: data() is null then. Throws DriverError (code 2: out of memory).
-    DeviceMemory(std::shared_ptr<const Api> api, std::size_t bytes, int ordinal = kCallersDevice);
+    // Not zeroed. 0 bytes are allowed: data() is null then. From `allocator`, or where that is null from
+    // cuMemAlloc. Throws DriverError (code 2: out of memory), InvalidRequest for an address of the
+    // allocator's that is no multiple of 256.
+    DeviceMemory(std::shared_ptr<const Api> api, std::size_t bytes, int ordinal = kCallersDevice,
+                 std::shared_ptr<const Allocator> allocator = nullptr);
     ~DeviceMemory();
     DeviceMemory(DeviceMemory&& other) noexcept;
     DeviceMemory& operator=(DeviceMemory&& other) noexcept;
@@ -27,35 +37,60 @@ class DeviceMemory {
     DevicePointer address() const noexcept { return pointer_; }
     std::size_t bytes() const noexcept { return bytes_; }
 
-    // These wait until the bytes are where they should be, in the order of the default stream.
+    // In the order of the default stream; these wait for that stream alone. Throw DriverError while a stream
+    // that waits for the default stream is captured, and leave the capture alone.
     // REQUIRES: offset + bytes <= this->bytes().
     void fill(unsigned char value) const;
     void upload(const void* host, std::size_t bytes, std::size_t offset = 0) const;
     void download(void* host, std::size_t bytes, std::size_t offset = 0) const;
 
+    // Zeroes the first `bytes` in no stream's order, and waits for nothing else: for memory that is not in
+    // use yet.
+    void clear_unused(std::size_t bytes) const;
+
   private:
+    void allocate(int device);
     void free() noexcept;
 
     std::shared_ptr<const Api> api_;
+    std::shared_ptr<const Allocator> allocator_;
     ContextHandle context_ = nullptr;
     DevicePointer pointer_ = 0;
     std::size_t bytes_ = 0;
 };
 
-// Copies between any device memory and the host, in the context that ContextScope finds; both wait.
-void upload(const Api& api, void* device, const void* host, std::size_t bytes, int ordinal = kCallersDevice);
-void download(const Api& api, void* host, const void* device, std::size_t bytes,
-              int ordinal = kCallersDevice);
-void fill(const Api& api, void* device, unsigned char value, std::size_t bytes, int ordinal = kCallersDevice);
+// Page-locked memory of the host, which every device can copy to while the host goes on.
+class HostMemory {
+  public:
+    HostMemory(std::shared_ptr<const Api> api, std::size_t bytes, int ordinal = kCallersDevice);
+    ~HostMemory();
+    HostMemory(const HostMemory&) = delete;
+    HostMemory& operator=(const HostMemory&) = delete;
+    void* data() const noexcept { return data_; }
 
-// Enqueued; the host does not wait.
-void fill_async(const Api& api, void* device, unsigned char value, std::size_t bytes, StreamHandle stream);
-void copy_async(const Api& api, void* to, const void* from, std::size_t bytes,
-                StreamHandle stream);  // on the device
+  private:
+    std::shared_ptr<const Api> api_;
+    ContextHandle context_ = nullptr;
+    void* data_ = nullptr;
+};
 
-void synchronize(const Api& api, StreamHandle stream);
-// Waits for all work of the context that ContextScope finds.
-void synchronize_device(const Api& api, int ordinal = kCallersDevice);
+// These two are enqueued in the context that ContextScope finds for `ordinal`; the host does not wait. `to`
+// and `from` are device memory, or page-locked memory of the host.
+void fill_async(const Api& api, void* to, unsigned char value, std::size_t bytes, StreamHandle stream,
+                int ordinal = kCallersDevice);
+void copy_async(const Api& api, void* to, const void* from, std::size_t bytes, StreamHandle stream,
+                int ordinal = kCallersDevice);
+
+// Between any device memory and any of the host's, in the order of the default stream, which alone it waits
+// for.
+void copy_and_wait(const Api& api, void* to, const void* from, std::size_t bytes);
+
+// Whether it is being captured, or is the default stream while a stream that waits for it is: nothing may
+// wait for it then. Asking harms no capture.
+bool is_capturing(const Api& api, StreamHandle stream, int ordinal = kCallersDevice);
+
+// Waits for the stream alone. Throws DriverError where it is_capturing().
+void synchronize(const Api& api, StreamHandle stream, int ordinal = kCallersDevice);
 
 // A stream of its own, which does not wait for the default stream.
 class Stream {

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <mutex>
 
 #include "attnsmith/runtime.hpp"
 #include "engine/bind.hpp"
@@ -43,6 +44,8 @@ struct Call::Impl {
     std::unique_ptr<const abi::MergeArguments> merge_arguments;  // of op merge
     std::array<Step, 2> steps;
     int step_count = 0;
+    mutable std::mutex status_mutex;
+    mutable std::unique_ptr<driver::HostMemory> status_word;  // of status(), once it is asked for
 
     // REQUIRES: this object keeps `arguments`.
     void add(const engine::LoadedKernel& loaded, std::int64_t grid, const void* arguments) {
@@ -73,23 +76,46 @@ void Call::launch(Stream stream) const {
     }
 }
 
-CallStatus Call::status() const {
+// The kernels' bits are the public ones.
+static_assert(abi::kStatusQueryClamped == kStatusQueryLengthClamped);
+static_assert(abi::kStatusKeyClamped == kStatusKeyLengthClamped);
+static_assert(abi::kStatusPageOutOfRange == attnsmith::kStatusPageOutOfRange);
+
+void Call::copy_status(std::uint32_t* word, Stream stream) const {
     const Impl& call = held(impl_, "Call");
+    if (word == nullptr) throw InvalidRequest("word", "null", "page-locked host memory, or device memory");
     const driver::Api& api = *call.kernel->api;
-    driver::synchronize_device(api, call.kernel->device);
-    if (call.workspace == nullptr) return {};
-    std::uint32_t word = 0;
-    driver::download(api, &word, call.workspace, sizeof word, call.kernel->device);
-    return {.q_len_clamped = (word & abi::kStatusQueryClamped) != 0,
-            .kv_len_clamped = (word & abi::kStatusKeyClamped) != 0,
-            .page_out_of_range = (word & abi::kStatusPageOutOfRange) != 0};
+    if (call.workspace == nullptr)
+        driver::fill_async(api, word, 0, sizeof *word, stream, call.kernel->device);
+    else
+        driver::copy_async(api, word, call.workspace, sizeof *word, stream, call.kernel->device);
 }
 
-void Call::clear_status() const {
+CallStatus Call::status(Stream stream) const {
+    const Impl& call = held(impl_, "Call");
+    const driver::Api& api = *call.kernel->api;
+    if (driver::is_capturing(api, stream, call.kernel->device)) {
+        throw InvalidRequest("stream", "a stream that cannot be waited for because of a capture under way",
+                             "a stream that is not being captured (nor the default stream, while one that "
+                             "waits for it is); copy_status() can be captured");
+    }
+    const std::lock_guard lock(call.status_mutex);
+    if (!call.status_word) {
+        call.status_word = std::make_unique<driver::HostMemory>(call.kernel->api, sizeof(std::uint32_t),
+                                                                call.kernel->device);
+    }
+    auto* const word = static_cast<std::uint32_t*>(call.status_word->data());
+    copy_status(word, stream);
+    driver::synchronize(api, stream, call.kernel->device);
+    return CallStatus::from_word(*word);
+}
+
+void Call::clear_status(Stream stream) const {
     const Impl& call = held(impl_, "Call");
     if (call.workspace == nullptr) return;
     // Not what follows the word, which a launch under way may be counting in.
-    driver::fill(*call.kernel->api, call.workspace, 0, sizeof(std::uint32_t), call.kernel->device);
+    driver::fill_async(*call.kernel->api, call.workspace, 0, sizeof(std::uint32_t), stream,
+                       call.kernel->device);
 }
 
 std::string Call::describe() const {
@@ -160,9 +186,10 @@ Call Kernel::bind(const AttentionTensors& tensors, const Batch& batch, Workspace
                              "device memory; leave the workspace out to have the Call allocate its own");
     }
     if (workspace.data == nullptr) {
-        call.impl_->owned_workspace = driver::DeviceMemory(kernel.api, needed, kernel.device);
+        call.impl_->owned_workspace =
+            driver::DeviceMemory(kernel.api, needed, kernel.device, kernel.allocator);
         workspace = {call.impl_->owned_workspace.data(), needed};
-        driver::fill(*kernel.api, workspace.data, 0, abi::kStatusBytes, kernel.device);
+        call.impl_->owned_workspace.clear_unused(abi::kStatusBytes);
     } else if (workspace.bytes < needed) {
         throw InvalidRequest("workspace.bytes", std::to_string(workspace.bytes),
                              fmt::format("at least {}", needed));

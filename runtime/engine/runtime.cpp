@@ -34,6 +34,15 @@ std::string summary_of(const planner::Plan& plan) {
                                             : "KV not split");
 }
 
+std::shared_ptr<const driver::Allocator> allocator_of(const RuntimeOptions& options) {
+    if (!options.allocate && !options.free) return nullptr;
+    if (!options.allocate || !options.free) {
+        throw InvalidRequest(options.allocate ? "free" : "allocate", "absent",
+                             "both of allocate and free, or neither");
+    }
+    return std::make_shared<const driver::Allocator>(driver::Allocator{options.allocate, options.free});
+}
+
 }  // namespace
 
 std::size_t PreparedKeyHash::operator()(const PreparedKey& key) const noexcept {
@@ -58,7 +67,8 @@ Runtime::Impl::Impl(const RuntimeOptions& options)
       tuning(engine::load_tuning(settings.tuning_files)),
       cubins(settings, log),
       loaded(cubins),
-      driver_path(options.driver_path) {
+      driver_path(options.driver_path),
+      allocator(allocator_of(options)) {
     if (settings.cache_dirs.empty() && options.use_cache) {
         (*log)(LogLevel::warn, "kernels are kept in memory only, because {}", settings.no_cache_because);
     }
@@ -102,6 +112,7 @@ Kernel Runtime::Impl::load(planner::Plan plan, int device) {
     auto kernel = std::make_shared<Kernel::Impl>();
     kernel->api = driver();
     kernel->device = device;
+    kernel->allocator = allocator;
     kernel->plan = std::move(plan);
     const planner::Plan& of = kernel->plan;
     const driver::ContextScope scope(*driver(), device);
@@ -196,7 +207,8 @@ std::vector<DeviceInfo> Runtime::devices() const {
 Buffer Runtime::allocate(std::size_t bytes, int device) const {
     Buffer buffer;
     buffer.impl_ = std::make_unique<Buffer::Impl>();
-    buffer.impl_->memory = driver::DeviceMemory(impl().driver(), bytes, impl().ordinal_of(device));
+    buffer.impl_->memory =
+        driver::DeviceMemory(impl().driver(), bytes, impl().ordinal_of(device), impl().allocator);
     return buffer;
 }
 

@@ -50,6 +50,7 @@ struct Runtime::Impl {
     engine::Cubins cubins;
     engine::LoadedKernels loaded;
     std::string driver_path;
+    const std::shared_ptr<const driver::Allocator> allocator;  // null: the driver
 
     // Neither the driver nor what it loaded is of use to a child made by fork.
     struct Driver {
@@ -72,7 +73,8 @@ struct Kernel::Impl {
     int device = 0;
     planner::Plan plan;
     std::shared_ptr<const engine::LoadedKernel> attention;  // null of op merge
-    std::shared_ptr<const engine::LoadedKernel> merge;  // null where the plan of an attention does not split
+    std::shared_ptr<const engine::LoadedKernel> merge;   // null where the plan of an attention does not split
+    std::shared_ptr<const driver::Allocator> allocator;  // of workspaces; null: the driver
 };
 
 struct Buffer::Impl {

@@ -253,9 +253,9 @@ TEST_CASE("A merge has no status and can be described") {
     MergeOperands operands(2);
     const CallHandle call = bind_merge(lse_kernel(), operands.tensors());
     std::uint32_t bits = 99;
-    must(attnsmith_call_status, call.get(), &bits);
+    must(attnsmith_call_status, call.get(), nullptr, &bits);
     CHECK(bits == 0);
-    must(attnsmith_call_clear_status, call.get());
+    must(attnsmith_call_clear_status, call.get(), nullptr);
     char* text = nullptr;
     must(attnsmith_call_describe, call.get(), &text);
     const TextHandle owned(text);

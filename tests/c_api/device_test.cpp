@@ -159,18 +159,18 @@ TEST_CASE("A call with a workspace of its own") {
         }
         CHECK(state.allocations == allocations + 1);
         std::uint32_t bits = 99;
-        must(attnsmith_call_status, call.get(), &bits);
+        must(attnsmith_call_status, call.get(), nullptr, &bits);
         CHECK(bits == 0);
         char* text = nullptr;
         must(attnsmith_call_describe, call.get(), &text);
         const TextHandle owned(text);
         CHECK(std::string(text).find("CTAs of") != std::string::npos);
         CHECK(ask(attnsmith_call_describe, call.get(), nullptr).refuses("text"));
-        CHECK(ask(attnsmith_call_status, call.get(), nullptr).refuses("bits"));
+        CHECK(ask(attnsmith_call_status, call.get(), nullptr, nullptr).refuses("bits"));
     }
     CHECK(state.frees == frees + 1);
     CHECK(ask(attnsmith_launch, nullptr, nullptr).refuses("call"));
-    CHECK(ask(attnsmith_call_clear_status, nullptr).refuses("call"));
+    CHECK(ask(attnsmith_call_clear_status, nullptr, nullptr).refuses("call"));
     const attnsmith_tensors tensors = operands.tensors();
     CHECK(ask(attnsmith_bind, dense_kernel(), &tensors, nullptr, nullptr, nullptr).refuses("call"));
 }
@@ -189,13 +189,18 @@ TEST_CASE("The status is the workspace's first word") {
     for (const auto& [word, expected] : cases) {
         std::memcpy(scratch, &word, sizeof word);
         std::uint32_t bits = 0;
-        must(attnsmith_call_status, call.get(), &bits);
+        must(attnsmith_call_status, call.get(), nullptr, &bits);
         CHECK(bits == expected);
     }
-    must(attnsmith_call_clear_status, call.get());
+    static std::uint32_t copied = 99;
+    must(attnsmith_call_copy_status, call.get(), &copied, nullptr);
+    must(attnsmith_call_clear_status, call.get(), nullptr);
+    CHECK(ask(attnsmith_call_copy_status, call.get(), nullptr, nullptr).refuses("word"));
+    CHECK(ask(attnsmith_call_copy_status, nullptr, &copied, nullptr).refuses("call"));
     std::uint32_t bits = 99;
-    must(attnsmith_call_status, call.get(), &bits);
+    must(attnsmith_call_status, call.get(), nullptr, &bits);
     CHECK(bits == 0);
+    CHECK(copied == (ATTNSMITH_Q_LEN_CLAMPED | ATTNSMITH_PAGE_OUT_OF_RANGE));
 }
 
 TEST_CASE("Run binds and launches, and allocates nothing") {

@@ -105,6 +105,7 @@ class Fuzzer : Breaker {
             {"launch", &Fuzzer::launch, 2},
             {"call_status", &Fuzzer::call_status, 2},
             {"call_clear_status", &Fuzzer::call_clear_status, 1},
+            {"call_copy_status", &Fuzzer::call_copy_status, 1},
             {"call_describe", &Fuzzer::call_describe, 1},
             {"allocate", &Fuzzer::allocate, 3},
             {"upload", &Fuzzer::upload, 4},
@@ -240,7 +241,8 @@ class Fuzzer : Breaker {
             attnsmith_has_feature(nullptr) != 0) {
             give_up("a feature that is none");
         }
-        if (attnsmith_abi_version() != 1 || !json::accept(attnsmith_features())) give_up("features");
+        if (attnsmith_abi_version() != ATTNSMITH_ABI_VERSION || !json::accept(attnsmith_features()))
+            give_up("features");
         if (std::strlen(attnsmith_version()) == 0) give_up("no version");
         counts_[name_].calls += 4;
     }
@@ -606,11 +608,19 @@ class Fuzzer : Breaker {
     void call_status() {
         std::uint32_t bits = 77;
         const attnsmith_call* const call = any_call();
-        judge(attnsmith_call_status(call, or_null(&bits, "bits"), error_slot()), [&] { return bits == 77; });
+        judge(attnsmith_call_status(call, nullptr, or_null(&bits, "bits"), error_slot()),
+              [&] { return bits == 77; });
     }
 
     void call_clear_status() {
-        judge(attnsmith_call_clear_status(any_call(), error_slot()), [&] { return true; });
+        judge(attnsmith_call_clear_status(any_call(), nullptr, error_slot()), [&] { return true; });
+    }
+
+    void call_copy_status() {
+        static std::uint32_t word;  // written once somebody waits for the stream
+        const attnsmith_call* const call = any_call();
+        judge(attnsmith_call_copy_status(call, or_null(&word, "word"), nullptr, error_slot()),
+              [&] { return true; });
     }
 
     void call_describe() {

@@ -2,4 +2,4 @@
 #include <attnsmith/attnsmith.h>
 #include <attnsmith/attnsmith.hpp>
 
-static_assert(ATTNSMITH_ABI_VERSION == 1);
+static_assert(ATTNSMITH_ABI_VERSION == 2);

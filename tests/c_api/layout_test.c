@@ -62,7 +62,7 @@ FIELD(attnsmith_sizes, batch, 8);
 FIELD(attnsmith_sizes, q_len, 16);
 FIELD(attnsmith_sizes, kv_len, 24);
 
-SIZE(attnsmith_runtime_options, 96);
+SIZE(attnsmith_runtime_options, 152);
 FIELD(attnsmith_runtime_options, size, 0);
 FIELD(attnsmith_runtime_options, cache_dirs, 8);
 FIELD(attnsmith_runtime_options, cache_dir_count, 16);
@@ -78,6 +78,14 @@ FIELD(attnsmith_runtime_options, toolchain, 76);
 FIELD(attnsmith_runtime_options, cache_max_bytes, 80);
 FIELD(attnsmith_runtime_options, cache_trust, 88);
 FIELD(attnsmith_runtime_options, no_cache_source, 92);
+FIELD(attnsmith_runtime_options, tuning_files, 96);
+FIELD(attnsmith_runtime_options, tuning_file_count, 104);
+FIELD(attnsmith_runtime_options, record_file, 112);
+FIELD(attnsmith_runtime_options, on_miss, 120);
+FIELD(attnsmith_runtime_options, reserved, 124);
+FIELD(attnsmith_runtime_options, allocate, 128);
+FIELD(attnsmith_runtime_options, free, 136);
+FIELD(attnsmith_runtime_options, memory_user, 144);
 VALUE(ATTNSMITH_CACHE_TRUST_OWNER, 0);
 VALUE(ATTNSMITH_CACHE_TRUST_GROUP, 1);
 VALUE(ATTNSMITH_CACHE_TRUST_ALL, 2);
@@ -126,7 +134,7 @@ FIELD(attnsmith_workspace, data, 8);
 FIELD(attnsmith_workspace, bytes, 16);
 
 SIZE(attnsmith_code, 4);
-VALUE(ATTNSMITH_ABI_VERSION, 1);
+VALUE(ATTNSMITH_ABI_VERSION, 2);
 VALUE(ATTNSMITH_OK, 0);
 VALUE(ATTNSMITH_INVALID_REQUEST, 1);
 VALUE(ATTNSMITH_UNSUPPORTED, 2);
@@ -136,6 +144,9 @@ VALUE(ATTNSMITH_LIBRARY_MISSING, 5);
 VALUE(ATTNSMITH_CACHE_ERROR, 6);
 VALUE(ATTNSMITH_OUT_OF_MEMORY, 7);
 VALUE(ATTNSMITH_FAILED, 8);
+VALUE(ATTNSMITH_KERNEL_MISSING, 9);
+VALUE(ATTNSMITH_ON_MISS_COMPILE, 1);
+VALUE(ATTNSMITH_ON_MISS_ERROR, 2);
 VALUE(ATTNSMITH_OP_ATTENTION, 0);
 VALUE(ATTNSMITH_OP_MLA, 1);
 VALUE(ATTNSMITH_OP_MERGE, 2);
@@ -179,9 +190,11 @@ static const function kFunctions[] = {
     (function)attnsmith_buffer_free,
     (function)attnsmith_cache,
     (function)attnsmith_call_clear_status,
+    (function)attnsmith_call_copy_status,
     (function)attnsmith_call_describe,
     (function)attnsmith_call_free,
     (function)attnsmith_call_status,
+    (function)attnsmith_coverage_json,
     (function)attnsmith_devices_json,
     (function)attnsmith_download,
     (function)attnsmith_error_code,
@@ -204,6 +217,7 @@ static const function kFunctions[] = {
     (function)attnsmith_prepare,
     (function)attnsmith_prepare_async,
     (function)attnsmith_prewarm,
+    (function)attnsmith_recorded_json,
     (function)attnsmith_request_json,
     (function)attnsmith_run,
     (function)attnsmith_run_merge,

@@ -144,6 +144,82 @@ std::string calls_in_flight(const Context& context) {
     return {};
 }
 
+// What the library does beside its launches, on a thread that captures nothing: statuses of a call whose
+// stream is `other` and of the default stream, a call with a workspace of its own from bind to free, and
+// copies. Gives what went wrong.
+std::string work_beside_capture(const Context& context, const Running& running, const TestStream& other) {
+    try {
+        const CurrentContext current;
+        running.call.clear_status(other.get());
+        if (running.call.status(other.get())) return "the status of a stream is not clean";
+        if (running.call.status()) return "the status of the default stream is not clean";
+        {
+            const Call owning = running.kernel.bind(running.storage.tensors(), running.storage.batch());
+            owning.launch(other.get());
+            if (owning.status(other.get())) return "the status of an owning call is not clean";
+        }
+        Buffer buffer = context.runtime.allocate(4096);
+        const std::vector<std::byte> in(4096, std::byte{42});
+        std::vector<std::byte> out(4096);
+        buffer.upload(in.data(), in.size());
+        buffer.download(out.data(), out.size());
+        return in == out ? "" : "a buffer gives back other bytes";
+    } catch (const std::exception& error) {
+        return std::string("threw: ") + error.what();
+    }
+}
+
+// A capture in CUDA's strictest mode outlives all that, and what it replays is right.
+std::string beside_a_capture(const Context& context) {
+    const CurrentContext current;
+    for (const Case& test : assorted()) {
+        Running alone(context.runtime, context.runtime, test, context.seed);
+        Running captured(context.runtime, context.runtime, test, context.seed);
+        Call bound_within;
+        const TestStream stream, other;
+        std::string what;
+        const CapturedGraph graph(stream, [&] {
+            captured.call.launch(stream.get());
+            std::jthread([&] { what = work_beside_capture(context, alone, other); }).join();
+            bound_within = captured.kernel.bind(captured.storage.tensors(), captured.storage.batch());
+        });
+        if (!what.empty()) return fmt::format("{}, beside a capture: {}", test.name, what);
+        alone.call.launch();
+        context.runtime.synchronize();
+        graph.launch(stream);
+        stream.synchronize();
+        if (const std::string bits = captured.difference(alone); !bits.empty())
+            return fmt::format("{}, replayed: {}", test.name, bits);
+        captured.storage.poison_outputs();
+        bound_within.launch(stream.get());
+        if (bound_within.status(stream.get())) return "the status is not clean";
+        if (const std::string bits = captured.difference(alone); !bits.empty())
+            return fmt::format("{}, bound within a capture: {}", test.name, bits);
+    }
+    return {};
+}
+
+// The status word goes where the caller wants it, in the stream's order, and in a graph.
+std::string status_word_in_a_graph(const Context& context) {
+    const CurrentContext current;
+    const Case test = assorted().back();
+    Running running(context.runtime, context.runtime, test, context.seed);
+    Buffer word = context.runtime.allocate(sizeof(std::uint32_t));
+    const TestStream stream;
+    const CapturedGraph graph(stream, [&] {
+        running.call.launch(stream.get());
+        running.call.copy_status(static_cast<std::uint32_t*>(word.data()), stream.get());
+        running.call.clear_status(stream.get());
+    });
+    const std::uint32_t before = 77;
+    word.upload(&before, sizeof before);
+    graph.launch(stream);
+    stream.synchronize();
+    std::uint32_t after = 0;
+    word.download(&after, sizeof after);
+    return after == 0 ? "" : fmt::format("the copied word is {}", after);
+}
+
 // Queries of few rows, so that there are more tiles than a GPU holds CTAs and yet few bytes to compare after
 // each launch; one sequence has several tiles, and one no keys.
 Case many_short_tiles(Case test) {
@@ -191,6 +267,8 @@ void add_concurrency(Catalogue& catalogue) {
     add(catalogue, "threads", "one runtime, kernels known", shared_runtime_in_threads);
     add(catalogue, "threads", "one runtime, nothing known", fresh_runtime_in_threads);
     add(catalogue, "threads", "calls in flight on several streams", calls_in_flight);
+    add(catalogue, "graph", "another thread works beside a capture", beside_a_capture);
+    add(catalogue, "graph", "the status word in a graph", status_word_in_a_graph);
     add(catalogue, "runtimes", "two in one process", two_runtimes);
     add(catalogue, "runtimes", "a call outlives its runtime", call_outlives_runtime);
     add_repeats(catalogue);

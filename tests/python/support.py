@@ -99,11 +99,12 @@ class FakeLaunch(ctypes.Structure):
 
     _fields_ = [("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3), ("shared_bytes", ctypes.c_uint),
                 ("function", ctypes.c_void_p), ("stream", ctypes.c_void_p), ("context", ctypes.c_void_p),
-                ("parameter", ctypes.c_ubyte * 4096)]
+                ("parameter", ctypes.c_ubyte * 4096), ("parameter_bytes", ctypes.c_size_t), ("device", ctypes.c_int),
+                ("entry", ctypes.c_char * 128)]
 
 
 class FakeState(ctypes.Structure):
-    """struct fake_cuda_state."""
+    """struct fake_cuda_state, as far as these tests look."""
 
     _fields_ = [(name, ctypes.c_int) for name in
                 ("inits", "library_loads", "library_unloads", "kernels", "materialised", "attribute_sets", "launches",

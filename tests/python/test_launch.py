@@ -162,6 +162,23 @@ class Objects(LaunchTest):
         call.clear_status()
         self.assertFalse(call.status())
 
+    def test_status_of_a_stream(self):
+        kernel, q, k, o = self.bound()
+        workspace = self.rt.allocate(kernel.workspace_bytes(1, 8, 16))
+        workspace.upload(bytes([5]) + bytes(255))
+        call = kernel.bind(q, k, k, o, workspace=workspace)
+        stream, word = self.stream(), ctypes.c_uint32()
+        before = self.state.default_stream_waits
+        call.copy_status(ctypes.addressof(word), stream)
+        call.clear_status(stream)
+        self.assertFalse(call.status(stream))
+        self.assertEqual(word.value, 5)
+        self.assertTrue(attnsmith.CallStatus(word.value).page_out_of_range)
+        self.assertEqual(self.state.default_stream_waits, before)
+        with self.assertRaises(attnsmith.InvalidRequest) as caught:
+            call.copy_status(0)
+        self.assertEqual(caught.exception.field, "word")
+
     def test_workspaces(self):
         kernel, q, k, o = self.bound()
         with self.assertRaises(attnsmith.InvalidRequest):

@@ -60,8 +60,8 @@ class Library(PythonTest):
 
     def test_another_abi(self):
         file = self.shared("newer.so", "int attnsmith_abi_version(void) { return 99; }")
-        self.assert_missing(self.outcome(ATTNSMITH_LIBRARY=file), "ABI version is 99; this package needs 1")
-        file = self.shared("partial.so", "int attnsmith_abi_version(void) { return 1; }")
+        self.assert_missing(self.outcome(ATTNSMITH_LIBRARY=file), "ABI version is 99; this package needs 2")
+        file = self.shared("partial.so", "int attnsmith_abi_version(void) { return 2; }")
         self.assert_missing(self.outcome(ATTNSMITH_LIBRARY=file), "older than this package")
 
     def test_beside_the_package(self):

@@ -40,11 +40,12 @@ extern "C" {
 /* ---- Version and features ---- */
 
 /* Raised when a function or a field changes its meaning; additions do not raise it. */
-#define ATTNSMITH_ABI_VERSION 1
+#define ATTNSMITH_ABI_VERSION 2
 
 ATTNSMITH_API int32_t attnsmith_abi_version(void); /* of the library that is loaded */
 ATTNSMITH_API const char* attnsmith_version(void); /* "0.1.0" */
-/* 1 if the library has it, else 0. Features: "op:attention", "op:merge", "backend:mma", "cache:stat", ... */
+/* 1 if the library has it, else 0. Features: each operation ("op:attention", ...), each backend of kernels
+ * ("backend:mma", "backend:wgmma", ...) and each operation of attnsmith_cache ("cache:stat", ...). */
 ATTNSMITH_API int32_t attnsmith_has_feature(const char* name);
 /* All of them: a JSON array of strings, valid for ever. */
 ATTNSMITH_API const char* attnsmith_features(void);
@@ -61,7 +62,8 @@ enum {
     ATTNSMITH_LIBRARY_MISSING = 5, /* details: library, tried */
     ATTNSMITH_CACHE_ERROR = 6,
     ATTNSMITH_OUT_OF_MEMORY = 7, /* of the host */
-    ATTNSMITH_FAILED = 8         /* anything else */
+    ATTNSMITH_FAILED = 8,        /* anything else */
+    ATTNSMITH_KERNEL_MISSING = 9 /* on_miss is error; details: request, sm, key, command */
 };
 
 typedef struct attnsmith_error attnsmith_error;
@@ -232,6 +234,17 @@ ATTNSMITH_API attnsmith_code attnsmith_request_json(const attnsmith_spec* spec, 
  * tensor_parallel. */
 ATTNSMITH_API attnsmith_code attnsmith_model_json(const char* config_json, const char* options, char** json,
                                                   attnsmith_error** error);
+/* The attentions of a request, or of a model, where words of a program's choice (dtype, lse, kv, page_order,
+ * page_size, index_dtype, alignment, precision, consistency) may be arrays: those of every combination, each
+ * once. `config_json` is a config.json's text, and `words` what attnsmith_model_json takes as options; or it
+ * is NULL, and `words` is a request. As the JSON of attnsmith_model_json without its "model_type", and with
+ * "skipped": [{"name", "reason"}], combinations that there are not, such as a page size of dense KV. */
+ATTNSMITH_API attnsmith_code attnsmith_coverage_json(const char* config_json, const char* words, char** json,
+                                                     attnsmith_error** error);
+/* The same of the text of a file that programs recorded (attnsmith_runtime_options.record_file): each spec
+ * once. A line that a killed process left torn is skipped, and listed. `name` is the file's, for messages. */
+ATTNSMITH_API attnsmith_code attnsmith_recorded_json(const char* text, const char* name, char** json,
+                                                     attnsmith_error** error);
 /* The plan, schema attnsmith.plan/1. `sm` 0 is the current device. */
 ATTNSMITH_API attnsmith_code attnsmith_plan_json(attnsmith_runtime* runtime, const attnsmith_spec* spec,
                                                  const attnsmith_sizes* sizes, int32_t sm, char** json,
@@ -376,8 +389,8 @@ enum { ATTNSMITH_Q_LEN_CLAMPED = 1, ATTNSMITH_KV_LEN_CLAMPED = 2, ATTNSMITH_PAGE
  * may be captured. */
 ATTNSMITH_API attnsmith_code attnsmith_call_copy_status(const attnsmith_call* call, uint32_t* word,
                                                         void* stream, attnsmith_error** error);
-/* The bits after all that `stream` was given so far. Waits for that stream alone, which must not be
- * capturing. */
+/* The bits after all that `stream` was given so far. Waits for that stream alone; refused, without harm to
+ * any capture, where it is being captured. */
 ATTNSMITH_API attnsmith_code attnsmith_call_status(const attnsmith_call* call, void* stream, uint32_t* bits,
                                                    attnsmith_error** error);
 /* Clears them in the stream's order. */
@@ -405,7 +418,8 @@ ATTNSMITH_API attnsmith_code attnsmith_allocate(attnsmith_runtime* runtime, int3
 /* NULL and 0 for NULL. */
 ATTNSMITH_API void* attnsmith_buffer_data(const attnsmith_buffer* buffer);
 ATTNSMITH_API size_t attnsmith_buffer_bytes(const attnsmith_buffer* buffer);
-/* Both wait until the copy is done. `offset` and `bytes` are of the buffer, and within it. */
+/* Both copy in the order of the default stream and wait for it alone, until the copy is done. `offset` and
+ * `bytes` are of the buffer, and within it. */
 ATTNSMITH_API attnsmith_code attnsmith_upload(attnsmith_buffer* buffer, const void* host, size_t bytes,
                                               size_t offset, attnsmith_error** error);
 ATTNSMITH_API attnsmith_code attnsmith_download(const attnsmith_buffer* buffer, void* host, size_t bytes,

@@ -41,6 +41,10 @@ struct MergeTensors {
 
 // Lengths on the device, dtype AttentionSpec::index_dtype, contiguous. A length beyond its bound is clamped
 // and reported by Call::status(); no value on the device makes a kernel touch memory outside the tensors.
+// A query with no key to attend to, be its sequence empty or all masked, gets o = 0 and lse = -inf (with a
+// sink, lse = the sink). Rows of o and lse that belong to no sequence, such as those from q_indptr[batch] on
+// or behind q_lens, keep what they held. Entries of a page table behind a sequence's last page, and the rest
+// of that page, may hold anything: they change no bit of the result.
 struct Batch {
     Tensor q_indptr{};   // [batch + 1]: first token of each sequence's queries, and the end
     Tensor q_lens{};     // [batch], optional, of a dense q: queries in use

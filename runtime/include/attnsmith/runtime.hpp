@@ -11,6 +11,11 @@
 // a kernel is for one; the caller's current CUDA context is used where it is of that device, else the
 // device's primary one. Lifetime: Kernel and Call keep alive what they need of the Runtime. Errors:
 // attnsmith/error.hpp; what is used after it was moved from, or without ever being made, throws Error.
+// Loaded when first needed: the cache directories and tuning tables when a Runtime is made, the driver by the
+// first call that asks for a device, NVRTC by the first kernel that no cache has. The code of a kernel is in
+// the GPU when prepare() returns; where bind() finds another context of the device it is loaded there too, so
+// no launch() loads anything. A child made by fork may use NVRTC and the cache, but not its parent's driver,
+// and not NVRTC if a thread of the parent was inside it at the fork.
 #pragma once
 
 #include <cstddef>
@@ -106,7 +111,9 @@ class ATTNSMITH_API Buffer {
 
     void* data() const noexcept;
     std::size_t bytes() const noexcept;
-    // Both wait until the copy is done. Throws InvalidRequest when offset + bytes is past the end.
+    // Both copy in the order of the default stream and wait for it alone, until the copy is done. Throws
+    // InvalidRequest when offset + bytes is past the end, and DriverError, without harm to the capture, while
+    // a stream that waits for the default stream is captured.
     void upload(const void* host, std::size_t bytes, std::size_t offset = 0);
     void download(void* host, std::size_t bytes, std::size_t offset = 0) const;
 
@@ -119,7 +126,9 @@ class ATTNSMITH_API Buffer {
 // Scratch memory of one Call: device memory, 256-byte aligned, at least Kernel::workspace_bytes(...) long.
 // Its first 256 bytes hold the status that Call::status() reads, and what kernels count in: the caller zeroes
 // them once, before the first launch, and leaves them alone from then on. No two launches may use one
-// workspace at the same time: they would skip parts of each other's work.
+// workspace at the same time: they would skip parts of each other's work. In turn, in the order of a stream,
+// it may serve any number of Calls and kernels, if it is large enough for each; the status then speaks of
+// them all.
 struct Workspace {
     void* data = nullptr;
     std::size_t bytes = 0;
@@ -144,7 +153,9 @@ struct CallStatus {
     }
 };
 
-// One launch, ready to go: arguments are fixed, nothing is allocated or looked up any more.
+// One launch, ready to go: arguments are fixed, nothing is allocated or looked up any more. A graph that
+// captured a launch has its arguments, and uses the code and the workspace that the Call holds: the Call may
+// be moved, but must live (or its Kernel and the caller's workspace must) as long as the graph is launched.
 class ATTNSMITH_API Call {
   public:
     Call();
@@ -152,16 +163,16 @@ class ATTNSMITH_API Call {
     Call(Call&&) noexcept;
     Call& operator=(Call&&) noexcept;
 
-    // Enqueues the kernels. Throws DriverError. Takes no lock, allocates nothing, may be captured; the
-    // captured graph needs this object alive, which holds the code and perhaps the workspace.
+    // Enqueues the kernels. Throws DriverError. Takes no lock, allocates nothing, may be captured.
     void launch(Stream stream = nullptr) const;
 
     // Enqueues a copy of the status word to `word`, page-locked host memory (or device memory) that the
     // caller keeps until the stream has passed it. Waits for nothing, allocates nothing, may be captured. A
     // merge reads no lengths from the device: its status is always clear.
     void copy_status(std::uint32_t* word, Stream stream = nullptr) const;
-    // The status after all that `stream` was given so far. Waits for that stream alone, which must not be
-    // capturing; captures of other threads are left alone.
+    // The status after all that `stream` was given so far. Waits for that stream alone; captures of other
+    // streams are left alone. Throws InvalidRequest where the stream itself is being captured, or is the
+    // default stream while a stream that waits for it is; no capture is harmed by that either.
     CallStatus status(Stream stream = nullptr) const;
     // Clears it, in the stream's order; waits for nothing, may be captured.
     void clear_status(Stream stream = nullptr) const;
@@ -188,8 +199,9 @@ class ATTNSMITH_API Kernel {
     std::size_t workspace_bytes(std::int64_t batch, std::int64_t q_tokens, std::int64_t max_kv_len) const;
 
     // Checks the tensors against the spec and fixes the arguments. Throws InvalidRequest naming the tensor's
-    // field.
-    // The Call owns its workspace: device memory is allocated, which may not be done during a capture.
+    // field. May be done while a stream is being captured, by this thread or another: nothing of it is
+    // captured. Waits for no stream of the caller's. The first of these allocates a workspace, which the Call
+    // owns; where RuntimeOptions has no `free`, freeing it waits for the device, as cuMemFree does.
     Call bind(const AttentionTensors& tensors, const Batch& batch) const;
     Call bind(const AttentionTensors& tensors, const Batch& batch, Workspace workspace) const;
     Call bind(const MergeTensors& tensors) const;  // of Op::merge; needs no workspace

@@ -7,7 +7,7 @@ from ctypes import (CFUNCTYPE, POINTER, Structure, c_char_p, c_double, c_int32, 
                     c_uint64, c_void_p)
 from typing import Any
 
-ABI_VERSION = 1
+ABI_VERSION = 2
 OK = 0
 CURRENT_DEVICE = -1
 
@@ -20,6 +20,8 @@ LOG_LEVELS = ("default", "off", "error", "warn", "info", "debug")  # by their nu
 
 Log = CFUNCTYPE(None, c_void_p, c_int32, c_char_p)
 Progress = CFUNCTYPE(c_int32, c_void_p, c_char_p, c_int32, c_int32)
+MemoryAllocate = CFUNCTYPE(c_void_p, c_void_p, c_size_t, c_int32)
+MemoryFree = CFUNCTYPE(None, c_void_p, c_void_p, c_size_t, c_int32)
 
 
 class Device(Structure):
@@ -64,13 +66,17 @@ class Sizes(Sized):
 
 CACHE_TRUSTS = ("owner", "group", "all")
 TOOLCHAINS = ("newest", "exact")
+ON_MISSES = ("default", "compile", "error")  # by their numbers
 
 
 class RuntimeOptions(Sized):
     _fields_ = [("cache_dirs", POINTER(c_char_p)), ("cache_dir_count", c_size_t), ("nvrtc_path", c_char_p),
                 ("driver_path", c_char_p), ("keep_source_dir", c_char_p), ("log", Log), ("log_user", c_void_p),
                 ("log_level", c_int32), ("no_cache", c_int32), ("compile_threads", c_int32), ("toolchain", c_int32),
-                ("cache_max_bytes", c_int64), ("cache_trust", c_int32), ("no_cache_source", c_int32)]
+                ("cache_max_bytes", c_int64), ("cache_trust", c_int32), ("no_cache_source", c_int32),
+                ("tuning_files", POINTER(c_char_p)), ("tuning_file_count", c_size_t), ("record_file", c_char_p),
+                ("on_miss", c_int32), ("reserved", c_int32), ("allocate", MemoryAllocate), ("free", MemoryFree),
+                ("memory_user", c_void_p)]
 
 
 class PrewarmOptions(Sized):
@@ -130,6 +136,8 @@ CHECKED: "dict[str, tuple[Any, ...]]" = {
     "attnsmith_parse_request": (c_char_p, _struct, _struct),
     "attnsmith_request_json": (_struct, _struct, _out),
     "attnsmith_model_json": (c_char_p, c_char_p, _out),
+    "attnsmith_coverage_json": (c_char_p, c_char_p, _out),
+    "attnsmith_recorded_json": (c_char_p, c_char_p, _out),
     "attnsmith_plan_json": (_handle, _struct, _struct, c_int32, _out),
     "attnsmith_prewarm": (_handle, _struct, c_size_t, _struct, c_size_t, _struct, _out),
     "attnsmith_cache": (_handle, c_char_p, c_char_p, _out),
@@ -142,8 +150,9 @@ CHECKED: "dict[str, tuple[Any, ...]]" = {
     "attnsmith_bind": (_handle, _struct, _struct, _struct, _out),
     "attnsmith_bind_merge": (_handle, _struct, _out),
     "attnsmith_launch": (_handle, c_void_p),
-    "attnsmith_call_status": (_handle, _out),
-    "attnsmith_call_clear_status": (_handle,),
+    "attnsmith_call_copy_status": (_handle, c_void_p, c_void_p),
+    "attnsmith_call_status": (_handle, c_void_p, _out),
+    "attnsmith_call_clear_status": (_handle, c_void_p),
     "attnsmith_call_describe": (_handle, _out),
     "attnsmith_run": (_handle, _struct, _struct, _struct, c_void_p),
     "attnsmith_run_merge": (_handle, _struct, c_void_p),

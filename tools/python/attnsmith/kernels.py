@@ -58,27 +58,45 @@ class Call:
 
         Raises DriverError.
         """
-        if stream is None:
-            stream = self._current_stream()
-        elif stream.__class__ is not int:
-            stream = _frameworks.raw_stream(stream)
         error = c_void_p()
-        code = self._launch(self._pointer, stream, byref(error))
+        code = self._launch(self._pointer, self._stream(stream), byref(error))
         if code:
             raise self._library.error(code, error.value)
 
-    def status(self) -> CallStatus:
-        """Waits for the device and reads what launches found. Not to be called during a capture."""
+    def copy_status(self, word: Any, stream: Any = None) -> None:
+        """Enqueues a copy of the status word, 32 bits that CallStatus() reads, to `word`: a tensor of one int32 in
+        page-locked host memory or on the GPU, or an address as a number. The caller keeps it until the stream has
+        passed the copy. `stream` is as launch() takes it. Waits for nothing, may be captured.
+
+        Raises InvalidRequest, DriverError.
+        """
+        address = word if word.__class__ is int else int(word.data_ptr())
+        self._library.call(self._library.functions.attnsmith_call_copy_status, self._pointer, address,
+                           self._stream(stream))
+
+    def status(self, stream: Any = None) -> CallStatus:
+        """What launches found, after all that `stream` was given so far; `stream` is as launch() takes it. Waits for
+        that stream alone.
+
+        Raises InvalidRequest where the stream is being captured, which harms no capture; DriverError.
+        """
         bits = c_uint32()
-        self._library.call(self._library.functions.attnsmith_call_status, self._pointer, byref(bits))
+        self._library.call(self._library.functions.attnsmith_call_status, self._pointer, self._stream(stream),
+                           byref(bits))
         return CallStatus(bits.value)
 
-    def clear_status(self) -> None:
-        self._library.call(self._library.functions.attnsmith_call_clear_status, self._pointer)
+    def clear_status(self, stream: Any = None) -> None:
+        """Clears it in the order of `stream`, which is as launch() takes it. Waits for nothing, may be captured."""
+        self._library.call(self._library.functions.attnsmith_call_clear_status, self._pointer, self._stream(stream))
 
     def describe(self) -> str:
         """The kernels' grids, for logs."""
         return self._library.text(self._library.functions.attnsmith_call_describe, self._pointer)
+
+    def _stream(self, stream: Any) -> Any:
+        if stream is None:
+            return self._current_stream()
+        return stream if stream.__class__ is int else _frameworks.raw_stream(stream)
 
     def __repr__(self) -> str:
         return f"<attnsmith.Call: {self.describe()}>"
