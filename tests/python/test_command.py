@@ -1,14 +1,21 @@
 """`python -m attnsmith` and the console script: the command of a wheel, from a copy of the package that has it."""
 
 import os
+import importlib
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import unittest
 
-from support import COMMAND, PACKAGE, PythonTest, attnsmith, python
+from support import COMMAND, PACKAGE, REPOSITORY, PythonTest, attnsmith, python
+
+try:
+    import tomllib
+except ImportError:  # Python before 3.11
+    tomllib = None
 
 PRINT_NVRTC = "#!/bin/sh\necho \"${ATTNSMITH_NVRTC_PATH:-none}\"\n"
 
@@ -79,6 +86,61 @@ class Command(PythonTest):
         done = python("import sys; from attnsmith.__main__ import main; sys.argv[1:] = ['--version']; sys.exit(main())",
                       PYTHONPATH=str(self.site))
         self.assertEqual((done.returncode, done.stdout), (0, f"attnsmith {attnsmith.__version__}\n"))
+
+
+@unittest.skipIf(tomllib is None, "Python before 3.11 reads no TOML")
+class Project(PythonTest):
+    """pyproject.toml names what there is. tools/python/build_wheel.sh builds by it."""
+
+    def test_names(self):
+        project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
+        build, facts = project["tool"]["scikit-build"], project["project"]
+        self.assertEqual([REPOSITORY / folder for folder in build["wheel"]["packages"]], [PACKAGE])
+        for file in (facts["readme"], *facts["license-files"]):
+            self.assertTrue((REPOSITORY / file).is_file(), file)
+        module, function = facts["scripts"]["attnsmith"].split(":")
+        self.assertTrue(callable(getattr(importlib.import_module(module), function)))
+        version = build["metadata"]["version"]
+        found = re.search(version["regex"], (REPOSITORY / version["input"]).read_text(encoding="utf-8"))
+        self.assertEqual(found["value"], attnsmith.__version__)
+
+    def test_headers_for_a_machine_without_a_toolkit(self):
+        """The backend asks for the wheels of tools/setup, where it is not told of a toolkit and finds none."""
+        program = """
+import os, pathlib, sys, types
+inner = types.ModuleType("scikit_build_core.build")
+for name in ("wheel", "editable"):
+    setattr(inner, f"get_requires_for_build_{name}", lambda settings=None: ["inner"])
+    setattr(inner, f"build_{name}", lambda folder, settings=None, metadata=None: settings)
+for name in ("build_sdist", "get_requires_for_build_sdist", "prepare_metadata_for_build_editable",
+             "prepare_metadata_for_build_wheel"):
+    setattr(inner, name, None)
+outer = types.ModuleType("scikit_build_core")
+outer.build = inner
+sys.modules.update({"scikit_build_core": outer, "scikit_build_core.build": inner})
+sys.path[:0] = [sys.argv[1], sys.argv[2]]
+import build_backend
+real = pathlib.Path.is_file
+pathlib.Path.is_file = lambda self: real(self) and str(self).startswith(sys.argv[2])
+print(build_backend.get_requires_for_build_wheel())
+print(build_backend.build_wheel("folder", {"given": "1"}))
+os.environ["CUDA_HOME"] = sys.argv[2]
+print(build_backend.get_requires_for_build_editable(), build_backend.build_editable("folder"))
+"""
+        wheels, toolkit = self.folder / "nvidia/cu13/include", self.folder / "include"
+        for folder in (wheels, toolkit):
+            folder.mkdir(parents=True)
+            for name in ("cuda.h", "nvrtc.h"):
+                (folder / name).touch()
+        done = python(program, REPOSITORY / "tools/python", self.folder, CUDA_HOME=None, CUDA_PATH=None,
+                      CMAKE_ARGS=None, SKBUILD_CMAKE_ARGS=None)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        asked, settings, told = done.stdout.splitlines()
+        pinned = re.findall(r"^(nvidia[^ ]*)", (REPOSITORY / "tools/setup/cuda-wheels.txt").read_text(), re.MULTILINE)
+        self.assertEqual((len(pinned), asked), (2, str(["inner", *pinned])))
+        self.assertEqual(settings, str({"given": "1", "cmake.define.ATTNSMITH_CUDA_INCLUDE": str(wheels),
+                                        "cmake.define.ATTNSMITH_NVRTC_INCLUDE": str(wheels)}))
+        self.assertEqual(told, "['inner'] {}")
 
 
 if __name__ == "__main__":

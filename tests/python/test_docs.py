@@ -6,11 +6,13 @@ import unittest
 
 from support import PythonTest, attnsmith
 
-FUNCTIONS = {name: getattr(attnsmith, name) for name in attnsmith.__all__ if inspect.isfunction(getattr(attnsmith, name))}
+PUBLIC = {name: getattr(attnsmith, name) for name in attnsmith.__all__}
+FUNCTIONS = {name: one for name, one in PUBLIC.items() if inspect.isfunction(one)}
 FUNCTIONS["torch.scaled_dot_product_attention"] = attnsmith.torch.scaled_dot_product_attention
-CLASSES = [getattr(attnsmith, name) for name in attnsmith.__all__ if inspect.isclass(getattr(attnsmith, name))]
+CLASSES = [one for one in PUBLIC.values() if inspect.isclass(one)]
 TENSORS = {"q", "k", "v", "q_indptr", "kv_indptr", "kv_cache", "page_table", "page_indptr", "page_indices",
-           "last_page_len", "q_lens", "kv_lens", "sinks", "alibi_slopes", "o_states", "lse_states", "query", "key", "value"}
+           "last_page_len", "q_lens", "kv_lens", "sinks", "alibi_slopes", "o_states", "lse_states", "query", "key",
+           "value"}
 CANNOT_FAIL = {"default_runtime", "set_default_runtime"}
 
 

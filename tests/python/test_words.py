@@ -1,7 +1,6 @@
 """The typed words against the library's table of fields, and what type checkers make of them."""
 
 import importlib.util
-import itertools
 import os
 import re
 import subprocess
@@ -62,7 +61,8 @@ attnsmith.plan_model({"model_type": "llama"}, kv="dense", page_size=16)
 attnsmith.plan_model(pathlib.Path("config.json"), page_sise=16)  # refused
 attnsmith.plan_model(7)  # refused
 runtime.model("config.json", kv="pagde")  # refused
-attnsmith.prewarm([request, {"head_dim": 64, "q_heads": 4}], models=["a.json", Config()], kv=["paged", "dense"], lse=True)
+attnsmith.prewarm([request, {"head_dim": 64, "q_heads": 4}], sm=[80])
+attnsmith.prewarm(models=["a.json", Config()], kv=["paged", "dense"], page_size=[16, 64], lse=True)
 attnsmith.prewarm(request, models="config.json", kv=["pagde"])  # refused
 attnsmith.prewarm({"head_dmi": 64})  # refused
 attnsmith.cache("verfiy")  # refused
@@ -110,9 +110,9 @@ class Table(PythonTest):
         """What the library says that it wants of a word is what its annotation is."""
         for name, annotation in typing.get_type_hints(words.Request).items():
             with self.subTest(word=name):
-                given = {**SMALL, name: NONSENSE}
-                if name.startswith("head_dim_"):
-                    given.pop("head_dim")
+                given = {**SMALL, "head_dim": None, "head_dim_qk": 64, "head_dim_vo": 64, name: NONSENSE}
+                if name == "head_dim":
+                    del given["head_dim_qk"], given["head_dim_vo"]
                 wanted = self.accepted(attnsmith.plan, **given, sm=90)
                 if literal_words(annotation):
                     self.assertLessEqual(set(listed(wanted)), set(literal_words(annotation)))
@@ -170,7 +170,7 @@ class Checked(PythonTest):
         elsewhere = [line for line in lines if "program.py:" not in line]
         self.assertEqual((elsewhere, result.stderr), ([], ""))
         refused = {int(line.split("program.py:")[1].split(":")[0]) for line in lines}
-        wanted = {number for number, line in zip(itertools.count(1), SNIPPET.splitlines()) if line.endswith("# refused")}
+        wanted = {number for number, line in enumerate(SNIPPET.splitlines(), 1) if line.endswith("# refused")}
         self.assertEqual(refused, wanted, result.stdout)
 
 

@@ -6,5 +6,6 @@ install(FILES $<TARGET_FILE:attnsmith_shared> DESTINATION attnsmith COMPONENT py
   RENAME ${CMAKE_SHARED_LIBRARY_PREFIX}attnsmith${CMAKE_SHARED_LIBRARY_SUFFIX})
 install(PROGRAMS $<TARGET_FILE:attnsmith_cli> DESTINATION attnsmith/bin COMPONENT python)
 foreach(target attnsmith_shared attnsmith_cli)
-  target_link_options(${target} PRIVATE LINKER:--strip-all -static-libstdc++)
+  # Parts of libstdc++ that nothing uses go: they would need a newer glibc.
+  target_link_options(${target} PRIVATE LINKER:--strip-all LINKER:--gc-sections -static-libstdc++)
 endforeach()

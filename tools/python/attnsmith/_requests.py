@@ -115,7 +115,9 @@ def model_text(model: Any) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise InvalidRequest("model", str(path), f"a config.json that can be read ({error.strerror})") from error
+        wanted = (f"a config.json that can be read ({error.strerror}), or its folder; nothing is downloaded: "
+                  "AutoConfig.from_pretrained(...) of transformers will do")
+        raise InvalidRequest("model", str(path), wanted) from error
 
 
 def _config_text(config: Mapping[str, Any]) -> bytes:

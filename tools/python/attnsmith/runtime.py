@@ -8,6 +8,7 @@ import json
 import os
 import threading
 import traceback
+import warnings
 import weakref
 from ctypes import byref, c_char_p, c_int32, c_void_p
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
@@ -91,7 +92,8 @@ class Runtime:
             keep_source_dir=_requests.text("keep_source_dir", keep_source_dir), log=self._log,
             log_level=0 if log_level is None else _abi.LOG_LEVELS.index(log_level), no_cache=int(not use_cache),
             compile_threads=compile_threads, cache_trust=_abi.CACHE_TRUSTS.index(cache_trust),
-            toolchain=_abi.TOOLCHAINS.index(toolchain), cache_max_bytes=cache_max_bytes or -1, no_cache_source=int(not cache_source))
+            toolchain=_abi.TOOLCHAINS.index(toolchain), cache_max_bytes=cache_max_bytes or -1,
+            no_cache_source=int(not cache_source))
         out = c_void_p()
         self._library.call(self._library.functions.attnsmith_runtime_create, byref(options), byref(out))
         self._pointer = out.value
@@ -109,7 +111,9 @@ class Runtime:
         Raises InvalidRequest naming the word, Unsupported.
         """
         spec, sizes = _requests.parse(self._library, words)
-        number = _requests.compute_capabilities(sm)[0] if sm is not None else 0
+        number = 0 if sm is None else _requests.compute_capabilities(sm)[0]
+        if sm is None and not self.devices():
+            raise InvalidRequest("sm", "nothing", "a compute capability such as sm=90, since no GPU is present")
         plan: Dict[str, Any] = self._library.json(self._library.functions.attnsmith_plan_json, self._handle(),
                                                   byref(spec), byref(sizes), number)
         return plan
@@ -165,27 +169,29 @@ class Runtime:
         "name", "sm", "key", "state", "ms", "cubin_bytes" and, of a failed one, "error". What it raises cancels what
         is not being compiled yet, and is raised here; so does Ctrl-C.
 
-        Gives the report (schema attnsmith.prewarm/1). Kernels that failed are in it. Raises InvalidRequest, CacheError.
+        Gives the report (schema attnsmith.prewarm/1). Kernels that failed are in it, with a RuntimeWarning that says
+        why the first did. Raises InvalidRequest, CacheError.
         """
         specs, names, unsupported = self._specs(requests, models, model_options)
         sms = _requests.compute_capabilities(sm) if sm is not None else sorted({d["sm"] for d in self.devices()})
         if not sms:
-            raise InvalidRequest("sm", "nothing", "compute capabilities such as [80, 90], since no GPU is present")
+            raise InvalidRequest("sm", "nothing", "compute capabilities such as sm=[80, 90], since no GPU is present")
         report = self._prewarm(specs, sms, jobs, progress)
         for refused in report["unsupported"]:  # a place in the list of specs says nothing to the caller
             unsupported.append({"name": names[refused["spec"]], "reason": refused["reason"], "sm": refused["sm"]})
         report["unsupported"] = unsupported
         report["summary"]["unsupported"] = len(unsupported)
+        _warn_of_failures(report)
         return report
 
     def cache(self, operation: CacheOperation = "stat", **options: Any) -> Dict[str, Any]:
-        """"ls", "stat", "explain", "verify", "gc", "clear", "export" or "import" on the runtime's folders: the JSON of
-        `attnsmith cache OPERATION --json`.
+        """The JSON of `attnsmith cache OPERATION --json`, on the runtime's folders.
 
-        "gc" may take max_bytes=N: what the folder may take on its disk, whatever the runtime's limit. "explain" takes
-        key=HEX (or how it begins), or request={...} with its sm. "export" takes file=PATH, and may take sm=[...],
-        model=... (as model() takes it) and model_options={...}: only the kernels for these, and only those that the
-        model needs. "import" takes file=PATH.
+        operation: "ls", "stat", "explain", "verify", "gc", "clear", "export" or "import".
+        options: "gc" may take max_bytes=N: what the folder may take on its disk, whatever the runtime's limit.
+            "explain" takes key=HEX (or how it begins), or request={...} with its sm. "export" takes file=PATH, and may
+            take sm=[...], model=... (as model() takes it) and model_options={...}: only the kernels for these, and only
+            those that the model needs. "import" takes file=PATH.
 
         Raises InvalidRequest, CacheError.
         """
@@ -330,6 +336,14 @@ class _Interruptible:
             if failure is not None:
                 raise failure
         return outcome["result"]
+
+
+def _warn_of_failures(report: Mapping[str, Any]) -> None:
+    """For those who do not read the report: nothing else would tell them that there is no NVRTC."""
+    failed = [kernel for kernel in report["kernels"] if kernel["state"] == "failed"]
+    if failed:
+        warnings.warn(f"attnsmith: {len(failed)} of {report['summary']['total']} kernels could not be built: "
+                      f"{failed[0]['error']}", RuntimeWarning, stacklevel=3)
 
 
 def _words_of(request: Mapping[str, Any]) -> Dict[str, Any]:
