@@ -151,6 +151,10 @@ AttentionSpec common_spec(ModelReader& model, const ModelOptions& options, bool 
     spec.page_order = options.page_order;
     spec.page_size = options.kv == KvStorage::paged ? options.page_size : 0;
     spec.index_dtype = options.index_dtype;
+    spec.alignment = options.alignment;
+    spec.lse = options.lse;
+    spec.precision = options.precision;
+    spec.consistency = options.consistency;
     if (spec.alibi && model.model_type() == "falcon") {
         model.note("falcon scales its ALiBi slopes by 1/sqrt(head_dim): give them so scaled");
     }

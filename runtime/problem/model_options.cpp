@@ -2,9 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstdint>
-#include <iterator>
 #include <string>
 #include <vector>
 
@@ -17,13 +15,15 @@ namespace attnsmith {
 namespace problem {
 namespace {
 
-constexpr std::string_view kRequestFields[] = {"dtype",       "kv",    "page_order", "page_size",
-                                               "index_dtype", "batch", "q_len",      "kv_len"};
 constexpr std::string_view kTensorParallel = "tensor_parallel";
 constexpr std::int64_t kMostGpus = std::int64_t{1} << 20;
 
+bool is_left_open(const RequestField& field) {
+    return field.role == FieldRole::choice || field.role == FieldRole::size;
+}
+
 [[noreturn]] void refuse_unknown(const std::string& name) {
-    std::vector<std::string_view> names(std::begin(kRequestFields), std::end(kRequestFields));
+    std::vector<std::string_view> names = model_request_fields();
     names.push_back(kTensorParallel);
     std::string accepted = "one of " + join_or(names);
     if (const std::string_view nearest = nearest_name(name, names); !nearest.empty()) {
@@ -40,7 +40,13 @@ std::int64_t tensor_parallel(const nlohmann::json& value) {
 
 }  // namespace
 
-std::span<const std::string_view> model_request_fields() { return kRequestFields; }
+std::vector<std::string_view> model_request_fields() {
+    std::vector<std::string_view> names;
+    for (const RequestField& field : request_fields()) {
+        if (is_left_open(field)) names.push_back(field.name);
+    }
+    return names;
+}
 
 ModelOptions model_options_from_json(const nlohmann::json& object) {
     ModelOptions options;
@@ -52,8 +58,8 @@ ModelOptions model_options_from_json(const nlohmann::json& object) {
         const std::string& name = item.key();
         if (name == kTensorParallel) {
             options.tensor_parallel = tensor_parallel(item.value());
-        } else if (std::ranges::find(kRequestFields, name) != std::end(kRequestFields)) {
-            find_field(name)->set(request, name, item.value());
+        } else if (const RequestField* field = find_field(name); field != nullptr && is_left_open(*field)) {
+            field->set(request, name, item.value());
         } else {
             refuse_unknown(name);
         }
@@ -63,6 +69,10 @@ ModelOptions model_options_from_json(const nlohmann::json& object) {
     options.page_size = request.spec.page_size;
     options.page_order = request.spec.page_order;
     options.index_dtype = request.spec.index_dtype;
+    options.alignment = request.spec.alignment;
+    options.lse = request.spec.lse;
+    options.precision = request.spec.precision;
+    options.consistency = request.spec.consistency;
     options.batch = request.sizes.batch;
     options.q_len = request.sizes.q_len;
     options.kv_len = request.sizes.kv_len;

@@ -2,15 +2,15 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
-#include <span>
 #include <string_view>
+#include <vector>
 
 #include "attnsmith/spec.hpp"
 
 namespace attnsmith::problem {
 
 // The fields of a request that a model's options have too; tensor_parallel is theirs alone.
-std::span<const std::string_view> model_request_fields();
+std::vector<std::string_view> model_request_fields();
 
 // Throws InvalidRequest naming a field that is unknown, or whose value is of another type.
 ModelOptions model_options_from_json(const nlohmann::json& object);

@@ -186,6 +186,19 @@ constexpr RequestField word_field(std::string_view name, std::string_view help) 
     return {name, FieldType::word, help, which, set_word<member, parse, which>, get<member>};
 }
 
+constexpr RequestField with_role(RequestField field, FieldRole role) {
+    field.role = role;
+    return field;
+}
+
+constexpr RequestField choice(const RequestField& field) { return with_role(field, FieldRole::choice); }
+constexpr RequestField size(const RequestField& field) { return with_role(field, FieldRole::size); }
+
+constexpr RequestField of_pages(RequestField field) {
+    field.of_pages = true;
+    return field;
+}
+
 ordered_json get_sm(const AttentionRequest& request) { return request.sm; }
 
 constexpr RequestField kFields[] = {
@@ -193,8 +206,8 @@ constexpr RequestField kFields[] = {
      "attention (the default), or merge: joins its results over disjoint keys; mla and append are to "
      "come",
      Words::op, set_op, get<&Spec::op>},
-    word_field<&Spec::dtype, parse_float_dtype, Words::float_dtype>(
-        "dtype", "element type of q, k, v and o (default bf16)"),
+    choice(word_field<&Spec::dtype, parse_float_dtype, Words::float_dtype>(
+        "dtype", "element type of q, k, v and o (default bf16)")),
     flag_field("head_dim", FieldType::integer,
                "head dimension of q, k, v and o: a multiple of 8 from 8 to 256", set_head_dim, nullptr),
     integer_field<&Spec::head_dim_qk>("head_dim_qk",
@@ -211,26 +224,28 @@ constexpr RequestField kFields[] = {
     factor_field<&Spec::softcap>("softcap", "logits become softcap * tanh(logit / softcap) (default: off)"),
     boolean_field<&Spec::alibi>("alibi", "add slope[q_head] * (key position - query position)"),
     boolean_field<&Spec::sink>("sink", "add exp(sink[q_head]) to each row's denominator"),
-    boolean_field<&Spec::lse>("lse", "also write the log-sum-exp of each row"),
-    word_field<&Spec::kv, parse_kv_storage, Words::kv>("kv",
-                                                       "how keys and values are stored (default dense)"),
-    word_field<&Spec::page_order, parse_page_order, Words::page_order>(
-        "page_order", "order of a page's axes (default NHD)"),
-    integer_field<&Spec::page_size>("page_size", "tokens a page, of paged kv"),
-    word_field<&Spec::index_dtype, parse_index_dtype, Words::index_dtype>(
-        "index_dtype", "type of indptrs, lengths and page tables (default int32)"),
-    flag_field("alignment", FieldType::integer,
-               "bytes that every base and stride is a multiple of: 16, 8, 4 or 2 (default 16)",
-               set<&Spec::alignment, as_alignment>, get<&Spec::alignment>),
-    word_field<&Spec::precision, parse_precision, Words::precision>(
-        "precision", "default, or high: probabilities stay in fp32"),
-    word_field<&Spec::consistency, parse_consistency, Words::consistency>(
-        "consistency", "default, or bitwise: a row's bits depend on neither batch nor phase"),
-    integer_field<&Sizes::batch>("batch", "sequences to plan for (default 1)"),
-    integer_field<&Sizes::q_len>("q_len", "queries of the longest sequence to plan for (default 1)"),
-    integer_field<&Sizes::kv_len>("kv_len", "keys of the longest sequence to plan for (default 1)"),
-    flag_field("sm", FieldType::sm_list,
-               "compute capabilities, e.g. 80,90 (default: the GPU that is present)", set_sm, get_sm),
+    choice(boolean_field<&Spec::lse>("lse", "also write the log-sum-exp of each row")),
+    choice(word_field<&Spec::kv, parse_kv_storage, Words::kv>(
+        "kv", "how keys and values are stored (default dense)")),
+    of_pages(choice(word_field<&Spec::page_order, parse_page_order, Words::page_order>(
+        "page_order", "order of a page's axes (default NHD)"))),
+    of_pages(choice(integer_field<&Spec::page_size>("page_size", "tokens a page, of paged kv"))),
+    choice(word_field<&Spec::index_dtype, parse_index_dtype, Words::index_dtype>(
+        "index_dtype", "type of indptrs, lengths and page tables (default int32)")),
+    choice(flag_field("alignment", FieldType::integer,
+                      "bytes that every base and stride is a multiple of: 16, 8, 4 or 2 (default 16)",
+                      set<&Spec::alignment, as_alignment>, get<&Spec::alignment>)),
+    choice(word_field<&Spec::precision, parse_precision, Words::precision>(
+        "precision", "default, or high: probabilities stay in fp32")),
+    choice(word_field<&Spec::consistency, parse_consistency, Words::consistency>(
+        "consistency", "default, or bitwise: a row's bits depend on neither batch nor phase")),
+    size(integer_field<&Sizes::batch>("batch", "sequences to plan for (default 1)")),
+    size(integer_field<&Sizes::q_len>("q_len", "queries of the longest sequence to plan for (default 1)")),
+    size(integer_field<&Sizes::kv_len>("kv_len", "keys of the longest sequence to plan for (default 1)")),
+    with_role(
+        flag_field("sm", FieldType::sm_list,
+                   "compute capabilities, e.g. 80,90 (default: the GPU that is present)", set_sm, get_sm),
+        FieldRole::device),
 };
 
 // JSON's own grammar for numbers: no "0x10", no "nan", no leading "+".
@@ -278,8 +293,8 @@ json flag_value(const RequestField& field, std::string_view text) {
         case FieldType::sm_list:
             return as_text;
         case FieldType::boolean:
-            if (text.empty() || text == "true") return true;
-            if (text == "false") return false;
+            if (text.empty() || text == "true" || text == "on") return true;
+            if (text == "false" || text == "off") return false;
             return as_text;
         case FieldType::integer:
         case FieldType::number:
@@ -290,6 +305,18 @@ json flag_value(const RequestField& field, std::string_view text) {
         throw InvalidRequest(std::string(field.name), as_text.substr(0, 40), "an integer that fits 64 bits");
     }
     return json::parse(as_text);
+}
+
+json flag_values(const RequestField& field, std::string_view text) {
+    if (field.role != FieldRole::choice || text.find(',') == text.npos) return flag_value(field, text);
+    json values = json::array();
+    while (true) {
+        const std::size_t comma = text.find(',');
+        const std::string_view item = text.substr(0, comma);
+        values.push_back(item.empty() ? json("") : flag_value(field, item));
+        if (comma == text.npos) return values;
+        text.remove_prefix(comma + 1);
+    }
 }
 
 }  // namespace attnsmith::problem

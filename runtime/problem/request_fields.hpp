@@ -15,6 +15,14 @@ namespace attnsmith::problem {
 
 enum class FieldType : std::uint8_t { integer, number, boolean, word, sm_list };
 
+// Who decides on a field's value.
+enum class FieldRole : std::uint8_t {
+    attention,  // the attention itself: a model's config.json says it
+    choice,     // the program that runs it: may be given beside a model, and as a list of values
+    size,       // a launch: may be given beside a model, to plan for
+    device,     // the machine
+};
+
 struct RequestField {
     std::string_view name;  // "page_size": the JSON field; the flag is --page-size
     FieldType type;
@@ -26,6 +34,8 @@ struct RequestField {
     using Getter = nlohmann::ordered_json (*)(const AttentionRequest& request);
     Setter set;
     Getter get;  // of a normalised request; null where other fields say it (head_dim)
+    FieldRole role = FieldRole::attention;
+    bool of_pages = false;  // says nothing but of paged KV
 };
 
 // In the order of the normalised JSON. "op" comes first.
@@ -41,8 +51,11 @@ void refuse_other_fields(const AttentionRequest& request);
 const RequestField* find_field(std::string_view name);
 
 // The JSON value of a flag's text, e.g. "16" -> 16. Text that is no value of the field's type stays a string,
-// which request_from_json refuses naming the field. "" is true for a boolean, so that --lse alone works.
+// which request_from_json refuses naming the field. "" is true for a boolean, so that --lse alone works; "on"
+// and "off" are true and false.
 nlohmann::json flag_value(const RequestField& field, std::string_view text);
+// The same of a field that a program chooses, whose text may be a list, "16,8" -> [16, 8].
+nlohmann::json flag_values(const RequestField& field, std::string_view text);
 
 // What parse_request does after the text is read: fields {"op": ..., ...} -> validated, normalised request.
 AttentionRequest request_from_json(const nlohmann::json& object);

@@ -1,6 +1,7 @@
 """What the Python tests share. They need neither torch nor a GPU.
 
-ATTNSMITH_LIBRARY is the shared library; ATTNSMITH_FAKE_CUDA, if set, a stub of libcuda (tests/support/fake_cuda).
+ATTNSMITH_LIBRARY is the shared library; ATTNSMITH_BIN the attnsmith command; ATTNSMITH_FAKE_CUDA, if set, a stub of
+libcuda (tests/support/fake_cuda).
 """
 
 import ctypes
@@ -17,6 +18,7 @@ PACKAGE = REPOSITORY / "tools/python/attnsmith"
 INCLUDE = REPOSITORY / "runtime/include"
 MODELS = REPOSITORY / "tests/models"
 LIBRARY = os.environ.setdefault("ATTNSMITH_LIBRARY", str(REPOSITORY / "build/release/runtime/libattnsmith.so"))
+COMMAND = os.environ.get("ATTNSMITH_BIN", str(REPOSITORY / "build/release/bin/attnsmith"))
 FAKE_CUDA = os.environ.get("ATTNSMITH_FAKE_CUDA", "")
 
 # Neither the user's kernels nor their settings count here.

@@ -12,6 +12,17 @@ LLAMA = MODELS / "llama-3.1-8b.json"
 DEEPSEEK = MODELS / "deepseek-v3.json"
 
 
+class Config:
+    """As transformers has them: its dict may hold a dtype of torch, and configs."""
+
+    def __init__(self, fields):
+        self.fields = fields
+
+    def to_dict(self):
+        dtype = type("dtype", (), {"__str__": lambda self: "torch.bfloat16", "itemsize": 2})()
+        return {**self.fields, "torch_dtype": dtype, "quantization_config": Config({}) if self.fields else None}
+
+
 class Plans(PythonTest):
     def test_plan(self):
         plan = attnsmith.plan(**SMALL, mask="causal", batch=2, q_len=128, kv_len=128, sm=90)
@@ -30,6 +41,26 @@ class Plans(PythonTest):
                 return 64
         plan = attnsmith.plan(**{**SMALL, "head_dim": Integer()}, lse=True, scale=ctypes.c_float(0.5).value, sm=90)
         self.assertEqual((plan["request"]["head_dim_qk"], plan["request"]["scale"]), (64, 0.5))
+
+    def test_dtypes_of_other_kinds(self):
+        """torch's, which says "torch.bfloat16", and those with a name, as numpy has them."""
+        class Named:
+            itemsize = 2
+            name = "float16"
+        torch_dtype = type("dtype", (), {"__str__": lambda self: "torch.bfloat16", "itemsize": 2})
+        for given, word in ((torch_dtype(), "bf16"), (Named(), "fp16")):
+            self.assertEqual(attnsmith.plan(**{**SMALL, "dtype": given}, sm=90)["request"]["dtype"], word)
+        self.assertEqual(self.runtime().model(LLAMA, dtype=Named())["attentions"][0]["request"]["dtype"], "fp16")
+        self.assert_refused("mask", attnsmith.plan, **SMALL, mask=Named(), sm=90)
+        self.assert_refused("dtype", attnsmith.plan, **{**SMALL, "dtype": object()}, sm=90)
+
+    def test_without_a_gpu_the_remedy_is_in_the_words_of_python(self):
+        runtime = self.runtime(driver_path="/nowhere/libcuda.so")
+        for ask in (lambda: runtime.plan(**SMALL), lambda: runtime.plan_model(LLAMA), lambda: runtime.prewarm(SMALL),
+                    lambda: runtime.prewarm(models=LLAMA)):
+            error = self.assert_refused("sm", ask)
+            self.assertIn("sm=", str(error))
+            self.assertNotIn("--", str(error))
 
     def test_bad_words(self):
         for field, words in (("head_dim", {"head_dim": 63}), ("head_dim", {"head_dim": "64"}),
@@ -73,12 +104,16 @@ class Plans(PythonTest):
         self.assertEqual({one["phase"] for one in model["attentions"]}, {"prefill", "decode"})
         for config in (str(LLAMA), text, text.encode(), json.loads(text), folder, str(folder)):
             self.assertEqual(runtime.model(config), model)
+        config = Config(json.loads(text))
+        self.assertEqual(runtime.model(config), model)
+        self.assertEqual(attnsmith.plan_model(config, sm=90), attnsmith.plan_model(LLAMA, sm=90))
         other = runtime.model(LLAMA, dtype="fp16", page_size=32, tensor_parallel=2)["attentions"][0]["request"]
         self.assertEqual((other["dtype"], other["page_size"], other["q_heads"]), ("fp16", 32, 16))
 
     def test_bad_models(self):
         runtime = self.runtime()
-        for config in ("/nowhere/config.json", self.folder, "{}", "[", {"model_type": "llama"}):
+        for config in ("/nowhere/config.json", self.folder, "{}", "[", {"model_type": "llama"}, 7, None, object(),
+                       {"model_type": "llama", (1, 2): 3}):
             with self.subTest(config=config), self.assertRaises(attnsmith.InvalidRequest):
                 runtime.model(config)
         with self.assertRaises(attnsmith.InvalidRequest):
@@ -93,6 +128,18 @@ class Plans(PythonTest):
         self.assertIn("phase", plans["plans"][0]["model"])
         plans = attnsmith.plan_model(DEEPSEEK, sm=90)
         self.assertTrue(plans["unsupported"][0]["reason"])
+
+
+class Failures(PythonTest):
+    def test_a_prewarm_that_builds_nothing_warns(self):
+        """Of what helps, once: the report of a notebook's cell may be looked at by nobody."""
+        runtime = self.runtime(nvrtc_path=self.folder)
+        with self.assertWarns(RuntimeWarning) as caught:
+            report = runtime.prewarm(SMALL, sm=90)
+        self.assertIn(f"{report['summary']['failed']} of {report['summary']['total']} kernels", str(caught.warning))
+        self.assertIn("pip install", str(caught.warning))
+        self.assertEqual(len(caught.warnings), 1)
+        self.assertEqual(caught.filename, __file__)
 
 
 class Prewarms(PythonTest):
@@ -128,6 +175,13 @@ class Prewarms(PythonTest):
         report = self.runtime().prewarm(models=DEEPSEEK, requests=[{**SMALL, "head_dim": 8}], sm=90)
         self.assertTrue(report["unsupported"][0]["name"])
         self.assertEqual(report["summary"]["unsupported"], len(report["unsupported"]))
+
+    def test_models_as_objects(self):
+        config = Config({**json.loads(LLAMA.read_text(encoding="utf-8")), "head_dim": 8, "hidden_size": 256,
+                         "num_attention_heads": 2, "num_key_value_heads": 1})
+        summaries = [self.runtime().prewarm(models=models, sm=90, kv="dense")["summary"]
+                     for models in (config, [config])]
+        self.assertEqual((summaries[1]["hits"], summaries[1]["failed"]), (summaries[0]["total"], 0))
 
     def test_bad_requests(self):
         runtime = self.runtime()

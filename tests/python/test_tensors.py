@@ -370,6 +370,7 @@ class Cupy(PythonTest):
         self.assertEqual((framework.index(array, "q"), framework.stream(0), framework.stream(1)), (1, 70, 71))
         self.assertEqual(framework.empty(array, [2, 3], _views.FP32, None, 1), ((2, 3), "float32", 1))
         self.assertEqual(framework.empty(array, [2, 3], _views.BF16, None, 1), ((2, 3), "its dtype", 1))
+        self.assertEqual(framework.empty(array, (), _views.INT32, None, 1), ((), "int32", 1))
         self.assertIsNone(framework.scope(1, None))
         self.assertEqual(framework.scope(1, 5), (5, 1))
 

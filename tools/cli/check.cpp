@@ -2,11 +2,11 @@
 #include "check/model_checks.hpp"
 
 #include <fmt/format.h>
+#include <sys/random.h>
 
 #include <chrono>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <random>
 
 #include "bench/standard_attentions.hpp"
 #include "cli/asked.hpp"
@@ -150,9 +150,16 @@ void print_report(const CheckReport& report, const driver::Device& device) {
                       report.count(Outcome::skipped), report.refused.size(), report.seconds));
 }
 
+// Not std::random_device: GCC 12's would bind a command that brings its own libstdc++ to glibc 2.36. Without
+// random bytes, which early in a machine's life may lack, the seed is 0: it is printed, and any serves.
+std::uint32_t fresh_seed() {
+    std::uint32_t seed = 0;
+    return getrandom(&seed, sizeof seed, GRND_NONBLOCK) == static_cast<ssize_t>(sizeof seed) ? seed : 0;
+}
+
 CheckReport run_models(const Command& command, const std::vector<NamedModel>& models) {
     CheckReport report;
-    report.seed = static_cast<std::uint64_t>(command.integer("seed", 0, INT64_MAX, std::random_device()()));
+    report.seed = static_cast<std::uint64_t>(command.integer("seed", 0, INT64_MAX, fresh_seed()));
     const auto start = std::chrono::steady_clock::now();
     Runtime runtime(runtime_options(command));
     Progress progress(Progress::Elsewhere::nothing);

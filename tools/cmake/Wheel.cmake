@@ -1,5 +1,11 @@
-# What the Python wheel takes from a build: the shared library, as one file, since wheels hold no links.
+# What the Python wheel takes from a build: the shared library, as one file, since wheels hold no links, and the
+# command. Both bring their own libstdc++, so that neither needs one as new as the compiler's on the user's machine,
+# nor meets the one that another package has loaded. libgcc stays shared: its unwinder is every library's, and a static
+# one of GCC 12 needs a newer glibc than all the rest.
 install(FILES $<TARGET_FILE:attnsmith_shared> DESTINATION attnsmith COMPONENT python
   RENAME ${CMAKE_SHARED_LIBRARY_PREFIX}attnsmith${CMAKE_SHARED_LIBRARY_SUFFIX})
-install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION attnsmith COMPONENT python)
-target_link_options(attnsmith_shared PRIVATE LINKER:--strip-all)
+install(PROGRAMS $<TARGET_FILE:attnsmith_cli> DESTINATION attnsmith/bin COMPONENT python)
+foreach(target attnsmith_shared attnsmith_cli)
+  # Parts of libstdc++ that nothing uses go: they would need a newer glibc.
+  target_link_options(${target} PRIVATE LINKER:--strip-all LINKER:--gc-sections -static-libstdc++)
+endforeach()

@@ -35,12 +35,15 @@ TEST_CASE("Options that are not given are the defaults") {
 TEST_CASE("Each option is read") {
     const ModelOptions options = parse_model_options(
         R"({"dtype": "fp16", "kv": "dense", "page_size": 32, "page_order": "HND", "index_dtype": "int64",
-            "batch": 2, "q_len": 3, "kv_len": 4, "tensor_parallel": 5})");
+            "alignment": 8, "lse": true, "precision": "high", "consistency": "bitwise", "batch": 2, "q_len": 3, "kv_len": 4, "tensor_parallel": 5})");
     CHECK(options.dtype == DType::f16);
     CHECK(options.kv == KvStorage::dense);
     CHECK(options.page_size == 32);
     CHECK(options.page_order == PageOrder::HND);
     CHECK(options.index_dtype == DType::i64);
+    CHECK((options.alignment == 8 && options.lse));
+    CHECK(options.precision == Precision::high);
+    CHECK(options.consistency == Consistency::bitwise);
     CHECK((options.batch == 2 && options.q_len == 3 && options.kv_len == 4));
     CHECK(options.tensor_parallel == 5);
 }
@@ -54,6 +57,24 @@ TEST_CASE("Options that are wrong are named") {
     CHECK(refused_field(R"({"tensor_parallel": true})") == "tensor_parallel");
     CHECK(refused_field(R"({"tensor_parallel": -1})") == "tensor_parallel");
     CHECK(refused_field(R"({"tensor_parallel": 18446744073709551615})") == "tensor_parallel");
+}
+
+TEST_CASE("What a program chooses reaches every attention of a model") {
+    const char* const config =
+        R"({"model_type": "mistral", "hidden_size": 512, "num_hidden_layers": 2, "num_attention_heads": 8,
+            "num_key_value_heads": 2, "sliding_window": 64, "torch_dtype": "bfloat16"})";
+    const Model model = parse_model(
+        config, parse_model_options(R"({"dtype": "fp16", "lse": true, "kv": "paged", "page_order": "HND",
+            "page_size": 64, "index_dtype": "int64", "alignment": 4, "precision": "high",
+            "consistency": "bitwise"})"));
+    REQUIRE(model.attentions.size() == 2);
+    for (const ModelAttention& attention : model.attentions) {
+        const AttentionSpec& spec = attention.request.spec;
+        CHECK((spec.dtype == DType::f16 && spec.lse && spec.index_dtype == DType::i64));
+        CHECK((spec.kv == KvStorage::paged && spec.page_order == PageOrder::HND && spec.page_size == 64));
+        CHECK((spec.alignment == 4 && spec.precision == Precision::high));
+        CHECK(spec.consistency == Consistency::bitwise);
+    }
 }
 
 TEST_CASE("A model's requests are requests") {

@@ -11,7 +11,7 @@ GPU. ``attnsmith.torch`` has torch's scaled_dot_product_attention. Errors: ``att
 from __future__ import annotations
 
 import importlib
-from typing import Any, Dict, List
+from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Optional, Union
 
 from ._library import library as _opened
 from .buffers import Array, Buffer
@@ -19,36 +19,67 @@ from .errors import (CacheError, CompileError, DriverError, Error, InvalidReques
                      Unsupported)
 from .functions import attention, merge_states, paged_attention, varlen_attention
 from .kernels import Call, CallStatus, Kernel, Pending
-from .runtime import Runtime, default_runtime, set_default_runtime
+from .runtime import Progress, Runtime, default_runtime, set_default_runtime
+from .words import CacheOperation, Model, ModelOptions, OneSm, PrewarmOptions, Request, Sms
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
-def plan(*, sm: Any = None, **words: Any) -> Dict[str, Any]:
-    """Runtime.plan of the default runtime."""
+def plan(*, sm: Optional[OneSm] = None, **words: Unpack[Request]) -> Dict[str, Any]:
+    """The plan for a request (schema attnsmith.plan/1): which kernels, why, and what was refused.
+
+    words: those of attnsmith.Request. sm: a compute capability such as 90; None is the current device's.
+
+    Runtime.plan of the default runtime. Raises InvalidRequest naming the word, Unsupported.
+    """
     return default_runtime().plan(sm=sm, **words)
 
 
-def plan_model(config: Any, sm: Any = None, **options: Any) -> Dict[str, Any]:
-    """Runtime.plan_model of the default runtime."""
+def plan_model(config: Model, sm: Optional[Sms] = None, **options: Unpack[ModelOptions]) -> Dict[str, Any]:
+    """One plan for each distinct attention of a model, phase and SM: {"plans": [...], "unsupported": [...]}.
+
+    config: a config.json's file, folder, text or dict, or a config object of transformers. sm: one or several compute
+    capabilities; None is the current device's. options: those of attnsmith.ModelOptions.
+
+    Runtime.plan_model of the default runtime. Raises InvalidRequest.
+    """
     return default_runtime().plan_model(config, sm, **options)
 
 
-def prewarm(requests: Any = (), **options: Any) -> Dict[str, Any]:
-    """Runtime.prewarm of the default runtime."""
-    return default_runtime().prewarm(requests, **options)
+def prewarm(requests: Union[Request, Iterable[Request]] = (), *, models: Union[Model, Iterable[Model]] = (),
+            sm: Optional[Sms] = None, jobs: int = 0, progress: Optional[Progress] = None,
+            **model_options: Unpack[PrewarmOptions]) -> Dict[str, Any]:
+    """Compiles into the cache every kernel that planning could choose. Needs no GPU when `sm` is given.
+
+    requests: an attnsmith.Request, or several. models: a config as plan_model() takes it, or several, with
+    model_options. sm: one or several compute capabilities; None is that of the GPUs present. jobs: kernels to compile
+    at a time; 0 is the number of cores. progress: called with (kernel, done, total).
+
+    Runtime.prewarm of the default runtime, which says more. Raises InvalidRequest, CacheError.
+    """
+    return default_runtime().prewarm(requests, models=models, sm=sm, jobs=jobs, progress=progress, **model_options)
 
 
 def devices() -> List[Dict[str, Any]]:
-    """Runtime.devices of the default runtime."""
+    """The GPUs: dicts of "index", "name", "sm", "sm_count", "memory_bytes". Empty where there is no driver.
+
+    Runtime.devices of the default runtime. Raises DriverError.
+    """
     return default_runtime().devices()
 
 
-def cache(operation: str = "stat", **options: Any) -> Dict[str, Any]:
-    """Runtime.cache of the default runtime."""
+def cache(operation: CacheOperation = "stat", **options: Any) -> Dict[str, Any]:
+    """What `attnsmith cache OPERATION --json` prints: operation is "ls", "stat", "explain", "verify", "gc", "clear",
+    "export" or "import", and options are those that Runtime.cache says for each.
+
+    Runtime.cache of the default runtime. Raises InvalidRequest, CacheError.
+    """
     return default_runtime().cache(operation, **options)
 
 
 def features() -> List[str]:
-    """What the library has: "op:attention", "backend:mma", ..."""
+    """What the library has: "op:attention", "backend:mma", ... Raises LibraryMissing."""
     return _opened().features()
 
 
@@ -60,8 +91,8 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-
 __all__ = ["Array", "Buffer", "CacheError", "Call", "CallStatus", "CompileError", "DriverError", "Error",
-           "InvalidRequest", "Kernel", "LibraryMissing", "OutOfMemory", "Pending", "Runtime", "Unsupported",
-           "attention", "cache", "default_runtime", "devices", "features", "merge_states", "paged_attention", "plan",
-           "plan_model", "prewarm", "set_default_runtime", "varlen_attention"]
+           "InvalidRequest", "Kernel", "LibraryMissing", "ModelOptions", "OutOfMemory", "Pending", "PrewarmOptions",
+           "Request", "Runtime", "Unsupported", "attention", "cache", "default_runtime", "devices", "features",
+           "merge_states", "paged_attention", "plan", "plan_model", "prewarm", "set_default_runtime",
+           "varlen_attention"]

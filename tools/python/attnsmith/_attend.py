@@ -4,7 +4,8 @@ pointers and the launch."""
 
 from __future__ import annotations
 
-from ctypes import c_void_p
+from ctypes import byref, c_void_p
+from functools import partial
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from . import _abi, _frameworks, _requests, _views
@@ -193,6 +194,19 @@ class Dispatch:
                 self.seen.add(number)
         return recipe
 
+    def run_with_status(self, word: int, kernel: c_void_p, tensors: c_void_p, batch: c_void_p, workspace: c_void_p,
+                        stream: int, error: c_void_p) -> int:
+        """attnsmith_run, behind which the device memory at `word` gets what this launch alone found wrong."""
+        functions = self.library.functions
+        call = c_void_p()
+        code = functions.attnsmith_bind(kernel, tensors, batch, workspace, byref(call), error)
+        if not code:
+            code = (functions.attnsmith_call_clear_status(call, stream, error)
+                    or functions.attnsmith_launch(call, stream, error)
+                    or functions.attnsmith_call_copy_status(call, word, stream, error))
+        functions.attnsmith_call_free(call)
+        return int(code)
+
     def settle(self, index: int, stream: int) -> None:
         """For frameworks whose memory is not given back in the stream's order: waits, so that it may be."""
         if stream:
@@ -277,7 +291,7 @@ def _words(q: View, geometry: Tuple[Any, ...], sizes: Tuple[int, int, int], alig
         "kv_len": min(kv_len, LONGEST)}
 
 
-def attend(form: Form, tensors: Tuple[Any, ...], options: Options, stream: Any) -> Any:
+def attend(form: Form, tensors: Tuple[Any, ...], options: Options, stream: Any, return_status: bool = False) -> Any:
     """`tensors`: as form.names has them. `options`: those of Problem, and what form.resolve takes besides: numbers and
     words, since layouts are told apart by them."""
     dispatch = dispatch_now()
@@ -293,9 +307,10 @@ def attend(form: Form, tensors: Tuple[Any, ...], options: Options, stream: Any) 
         views = _views_of(form, tensors, order)
         found = [view[0] for view in views if view is not None], [view and view[1:] for view in views]
     if scope is None:
-        return _run(dispatch, framework, index, number, form, tensors, options, found, views, order)
+        return _run(dispatch, framework, index, number, form, tensors, options, found, views, order,
+                    return_status)
     with scope:
-        return _run(dispatch, framework, index, number, form, tensors, options, found, views, order)
+        return _run(dispatch, framework, index, number, form, tensors, options, found, views, order, return_status)
 
 
 def _views_of(form: Form, tensors: Tuple[Any, ...], order: Order) -> Views:
@@ -306,7 +321,8 @@ def _views_of(form: Form, tensors: Tuple[Any, ...], order: Order) -> Views:
 
 
 def _run(dispatch: Dispatch, framework: Framework, index: int, stream: int, form: Form, tensors: Tuple[Any, ...],
-         options: Options, found: Tuple[List[int], List[Any]], views: Optional[Views], order: Optional[Order]) -> Any:
+         options: Options, found: Tuple[List[int], List[Any]], views: Optional[Views], order: Optional[Order],
+         return_status: bool) -> Any:
     """`found`: the pointers of the tensors that are given, and the layouts of all. `views` and `order`: None where the
     framework told these by itself."""
     pointers, layouts = found
@@ -346,6 +362,11 @@ def _run(dispatch: Dispatch, framework: Framework, index: int, stream: int, form
         lse = framework.empty(like, recipe.lse_shape, _views.FP32, dispatch.runtime.allocate, index)
         pointers.append(_pointer(framework, lse, "lse", stream))
 
+    run, status = dispatch.run, None
+    if return_status:
+        status = framework.empty(like, (), _views.INT32, dispatch.runtime.allocate, index)
+        run = partial(dispatch.run_with_status, _pointer(framework, status, "status", stream))
+
     block = recipe.block()
     words = block.words
     for slot, pointer in zip(recipe.slots, pointers):
@@ -353,7 +374,7 @@ def _run(dispatch: Dispatch, framework: Framework, index: int, stream: int, form
     if torch is not None and torch.is_capturing():
         memory, words[_WORKSPACE_WORD] = torch_memory(torch, recipe.nbytes, index)
         words[_WORKSPACE_WORD + 1] = recipe.nbytes
-        code = dispatch.run(recipe.entry.pointer, *block.arguments, stream, block.error_argument)
+        code = run(recipe.entry.pointer, *block.arguments, stream, block.error_argument)
         del memory  # behind the launch, in the graph's own pool
     else:
         workspace = dispatch.workspaces.of(index, stream)
@@ -362,7 +383,7 @@ def _run(dispatch: Dispatch, framework: Framework, index: int, stream: int, form
                 dispatch.workspaces.grow(workspace, recipe.nbytes, framework, index, stream)
             words[_WORKSPACE_WORD] = workspace.data
             words[_WORKSPACE_WORD + 1] = workspace.nbytes
-            code = dispatch.run(recipe.entry.pointer, *block.arguments, stream, block.error_argument)
+            code = run(recipe.entry.pointer, *block.arguments, stream, block.error_argument)
     if code:
         raise dispatch.library.error(code, block.failure())
     recipe.blocks.append(block)
@@ -370,6 +391,9 @@ def _run(dispatch: Dispatch, framework: Framework, index: int, stream: int, form
         dispatch.settle(index, stream)
     if made:
         out = recipe.finish(framework.result(out))
+    if status is not None:
+        status = framework.result(status)
+        return (out, status) if lse is None else (out, framework.result(lse), status)
     return out if lse is None else (out, framework.result(lse))
 
 

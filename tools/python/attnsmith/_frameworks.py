@@ -149,7 +149,7 @@ class Cupy(Framework):
 
     def empty(self, like: Any, shape: Sequence[int], kind: int, allocate: Callable[[int, int], Buffer],
               index: int) -> Any:
-        dtype = {_views.FP16: "float16", _views.FP32: "float32"}.get(kind) or like.dtype
+        dtype = {_views.FP16: "float16", _views.FP32: "float32", _views.INT32: "int32"}.get(kind) or like.dtype
         with self.cupy.cuda.Device(like.device.id):
             return self.cupy.empty(tuple(shape), dtype)
 

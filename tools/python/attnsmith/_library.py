@@ -14,8 +14,8 @@ from typing import Any, Callable, Optional
 from . import _abi, errors
 
 _PACKAGE = pathlib.Path(__file__).resolve().parent
-_REMEDY = ("install the wheel (pip install ./tools/python), or set ATTNSMITH_LIBRARY to the libattnsmith.so of a build "
-           "or an installation")
+_REMEDY = ("install the wheel (pip install . in attnsmith's repository), or set ATTNSMITH_LIBRARY to the "
+           "libattnsmith.so of a build or an installation")
 
 
 def _candidates() -> "list[str]":

@@ -28,7 +28,15 @@ def _plain(name: str, value: Any) -> Any:
         return number
     if isinstance(value, os.PathLike):
         return os.fspath(value)
+    if name.endswith("dtype") and _dtype_name(value):
+        return _dtype_name(value)
     raise InvalidRequest(name, f"an object of type {type(value).__name__}", "a number, a bool or a word")
+
+
+def _dtype_name(value: Any) -> Optional[str]:
+    """"bfloat16", of torch.bfloat16 or a dtype of numpy's kind; None for what is no dtype."""
+    name = str(value).rpartition(".")[2] if type(value).__name__ == "dtype" else getattr(value, "name", None)
+    return name if isinstance(name, str) and hasattr(value, "itemsize") else None
 
 
 def to_json(words: Mapping[str, Any]) -> bytes:
@@ -82,18 +90,45 @@ def compute_capabilities(sm: Any) -> List[int]:
     return found
 
 
+def is_one_model(models: Any) -> bool:
+    """Whether this is a model, as model_text takes it, and not several."""
+    return isinstance(models, (str, bytes, os.PathLike, Mapping)) or hasattr(models, "to_dict")
+
+
 def model_text(model: Any) -> bytes:
-    """The text of a config.json, from a dict, its text, its file or the model's folder."""
+    """The text of a config.json, from a dict, a config object of transformers, its text, its file or the model's
+    folder."""
+    if hasattr(model, "to_dict"):
+        model = model.to_dict()
     if isinstance(model, Mapping):
-        return json.dumps(model).encode()
+        return _config_text(model)
     if isinstance(model, bytes):
         return model
     if isinstance(model, str) and model.lstrip()[:1] in ("{", "["):
         return model.encode()
+    if not isinstance(model, (str, os.PathLike)):
+        raise InvalidRequest("model", f"an object of type {type(model).__name__}",
+                             "a config.json's file, folder, text or dict, or a config object with to_dict()")
     path = pathlib.Path(model)
     if path.is_dir():
         path = path / "config.json"
     try:
         return path.read_bytes()
     except OSError as error:
-        raise InvalidRequest("model", str(path), f"a config.json that can be read ({error.strerror})") from error
+        wanted = (f"a config.json that can be read ({error.strerror}), or its folder; nothing is downloaded: "
+                  "AutoConfig.from_pretrained(...) of transformers will do")
+        raise InvalidRequest("model", str(path), wanted) from error
+
+
+def _config_text(config: Mapping[str, Any]) -> bytes:
+    def plain(value: Any) -> Any:
+        if hasattr(value, "to_dict"):
+            return value.to_dict()
+        if hasattr(value, "__index__"):
+            return int(value)
+        return _dtype_name(value) or str(value)  # the library refuses by name what it would have to read
+
+    try:
+        return json.dumps(config, default=plain).encode()
+    except (TypeError, ValueError) as error:  # keys that are no text, or one that holds itself
+        raise InvalidRequest("model", "a dict", f"what JSON can say ({error})") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from ctypes import byref, c_void_p, create_string_buffer
 from typing import Any, Optional, Sequence
 
@@ -27,19 +28,22 @@ class Buffer:
         self.nbytes: int = library.functions.attnsmith_buffer_bytes(out)
 
     def upload(self, host: Any, offset: int = 0) -> None:
-        """Copies a bytes-like object to `offset` (bytes), and waits. Raises InvalidRequest past the end."""
+        """Copies a bytes-like object, `host`, to `offset` (bytes), and waits. Raises InvalidRequest past the end,
+        DriverError."""
         data = host if isinstance(host, bytes) else memoryview(host).tobytes()
         self._library.call(self._library.functions.attnsmith_upload, self._pointer, data, len(data), offset)
 
     def download(self, nbytes: Optional[int] = None, offset: int = 0) -> bytes:
-        """`nbytes` (all from there on) at `offset`, after the default stream's work is done."""
+        """`nbytes` (None: all from there on) at `offset` (bytes), after the default stream's work is done. Raises
+        InvalidRequest past the end, DriverError."""
         count = max(self.nbytes - offset, 0) if nbytes is None else nbytes
         host = create_string_buffer(count or 1)
         self._library.call(self._library.functions.attnsmith_download, self._pointer, host, count, offset)
         return host.raw[:count]
 
     def array(self, shape: Sequence[int], dtype: str, offset: int = 0) -> "Array":
-        """A row-major array in this buffer, from `offset` (bytes) on. `dtype`: fp16, bf16, fp32, int32 or int64."""
+        """A row-major array of this shape (elements) in this buffer, from `offset` (bytes) on. `dtype`: fp16, bf16,
+        fp32, int32 or int64. Raises InvalidRequest past the end."""
         if dtype not in _views.KINDS:
             raise InvalidRequest("dtype", repr(dtype), ", ".join(_views.KINDS))
         kind, extents = _views.KINDS[dtype], tuple(int(extent) for extent in shape)
@@ -83,6 +87,12 @@ class Array:
     def tobytes(self) -> bytes:
         """The elements, row-major, on the host; after the default stream's work is done."""
         return self._buffer.download(self.nbytes, self.data - self._buffer.data) if self.nbytes else b""
+
+    def __int__(self) -> int:
+        """The element of an integer array that has but one; after the default stream's work is done."""
+        if self._view[3] not in (_views.INT32, _views.INT64) or math.prod(self.shape) != 1:
+            raise TypeError(f"{self!r} is not one integer")
+        return int.from_bytes(self.tobytes(), sys.byteorder, signed=True)
 
     def __dlpack_device__(self) -> "tuple[int, int]":
         return self._view[4] & 0xFFFFFFFF, self._view[4] >> 32

@@ -5,13 +5,18 @@ Tensors are those of PyTorch, CuPy, JAX, or anything with ``__dlpack__`` or ``__
 bf16, with any strides but the last, which is 1. Outputs are made by the framework of q. Work goes on that framework's
 current stream, or on ``stream``. There is no backward pass: a torch tensor that requires a gradient is refused.
 
-Words common to the three:
+Words common to the three, which also take what FlashAttention and FlashInfer write for "none":
 
 causal: queries are aligned with the end of the keys: the last query sees the last key.
-window: (left, right): query i, so aligned, sees keys i - left .. i + right. None or -1 on a side is no bound.
-softcap: logits become softcap * tanh(logit / softcap). scale: of q k^T; None is 1 / sqrt(head_dim).
+window: (left, right): query i, so aligned, sees keys i - left .. i + right. None or -1 on a side is no bound; with
+    causal no key after i is seen, whatever right is.
+softcap: logits become softcap * tanh(logit / softcap); None or 0 is off. scale: of q k^T; None is 1 / sqrt(head_dim).
 sinks: fp32 [q_heads]: exp(sink) is added to each row's denominator. alibi_slopes: fp32 [q_heads].
 return_lse: also gives the fp32 natural-log log-sum-exp, of q's shape without the last axis.
+return_status: also gives, as the last result, an int32 tensor without axes on the GPU, of which CallStatus(status)
+    says whether this call met lengths beyond its bounds, which are clamped, or page ids that are no pages. It is
+    written in the order of the stream, by each replay of a graph too. Only to read it waits; calls without it pay
+    nothing.
 out: a tensor to write to. precision: "default" or "high". consistency: "default" or "bitwise".
 stream: a CUstream as a number, or a stream of torch or CuPy.
 
@@ -22,6 +27,7 @@ DriverError, LibraryMissing.
 
 from __future__ import annotations
 
+import operator
 from typing import Any, List, Optional, Sequence, Tuple
 
 from . import _frameworks, _views
@@ -31,6 +37,7 @@ from ._frameworks import Framework, Order
 from ._views import View
 from .errors import InvalidRequest
 from .kernels import merge_states_views
+from .words import Consistency, PageOrder, Precision, Window
 
 _MOST_STATES = 32  # that one kernel merges
 
@@ -39,23 +46,42 @@ def _bound(given: Optional[int], most: int) -> int:
     return min(given, most) if given else most
 
 
-def _whole(number: Any) -> Optional[int]:
-    return None if number is None else int(number)
+def _limit(name: str, given: Optional[int]) -> Optional[int]:
+    """A bound of lengths: 0, which the longest of no sequences comes to, bounds nothing."""
+    if given is None:
+        return None
+    try:
+        limit = operator.index(given)
+    except TypeError:
+        raise InvalidRequest(name, f"an object of type {type(given).__name__}",
+                             "an integer on the host, or None for what the shapes allow") from None
+    if limit < 0:
+        raise InvalidRequest(name, str(limit), "an integer from 1; None or 0 for what the shapes allow")
+    return limit
 
 
-def attention(q: Any, k: Any, v: Any, *, causal: bool = False, window: Any = None, softcap: Optional[float] = None,
+def attention(q: Any, k: Any, v: Any, *, causal: bool = False, window: Window = None, softcap: Optional[float] = None,
               sinks: Any = None, scale: Optional[float] = None, alibi_slopes: Any = None, kv_lens: Any = None,
-              q_lens: Any = None, return_lse: bool = False, out: Any = None, precision: str = "default",
-              consistency: str = "default", stream: Any = None) -> Any:
-    """Attention of a batch of sequences of one length.
+              q_lens: Any = None, return_lse: bool = False, return_status: bool = False, out: Any = None,
+              precision: Precision = "default", consistency: Consistency = "default", stream: Any = None) -> Any:
+    """Attention of a batch of sequences of one length. The module says more of each word.
 
-    q [batch, q_len, q_heads, head_dim_qk]; k [batch, kv_len, kv_heads, head_dim_qk]; v the same with head_dim_vo.
-    q_lens, kv_lens: int32 or int64 [batch] on the GPU, how many queries and keys of each sequence are in use.
-    Gives o [batch, q_len, q_heads, head_dim_vo], with return_lse (o, lse [batch, q_len, q_heads]). The other words and
-    the errors: see the module.
+    q: [batch, q_len, q_heads, head_dim_qk], fp16 or bf16. k: [batch, kv_len, kv_heads, head_dim_qk], where kv_heads
+        divides q_heads. v: [batch, kv_len, kv_heads, head_dim_vo]. Any strides, of which the last is 1.
+    q_lens, kv_lens: int32 or int64 [batch] on the GPU: how many queries and keys of each sequence are in use.
+    causal: the last query sees the last key, each one before it a key less. window: (left, right): a query sees so many
+        keys before and after its own; None or -1 is no bound; with causal none after it.
+    softcap: None or 0 is off. scale: None is 1 / sqrt(head_dim_qk). sinks, alibi_slopes: fp32 [q_heads] on the GPU.
+    return_lse, return_status: what is given besides. out: a tensor for o, of no memory of the others.
+    precision: "default" or "high". consistency: "default" or "bitwise". stream: None is the current one.
+
+    Gives o [batch, q_len, q_heads, head_dim_vo]; with return_lse (o, lse), lse fp32 [batch, q_len, q_heads]; with
+    return_status the status last. A query that sees no key gets o = 0 and lse = -inf, or its sink.
+
+    Raises InvalidRequest naming the tensor or word, Unsupported, CompileError, DriverError, LibraryMissing.
     """
     return attend(_DENSE, (q, k, v, out, sinks, alibi_slopes, q_lens, kv_lens),
-                  (causal, window, softcap, scale, return_lse, precision, consistency), stream)
+                  (causal, window, softcap, scale, return_lse, precision, consistency), stream, return_status)
 
 
 def _dense(views: List[Any], options: Options) -> Problem:
@@ -72,21 +98,31 @@ _DENSE = Form(("q", "k", "v", *_COMMON, "q_lens", "kv_lens"), {0, 1, 2}, _dense)
 
 
 def varlen_attention(q: Any, k: Any, v: Any, q_indptr: Any, kv_indptr: Any, *, max_q_len: Optional[int] = None,
-                     max_kv_len: Optional[int] = None, causal: bool = False, window: Any = None,
+                     max_kv_len: Optional[int] = None, causal: bool = False, window: Window = None,
                      softcap: Optional[float] = None, sinks: Any = None, scale: Optional[float] = None,
-                     alibi_slopes: Any = None, return_lse: bool = False, out: Any = None, precision: str = "default",
-                     consistency: str = "default", stream: Any = None) -> Any:
-    """Attention of sequences of different lengths, which lie one after the other.
+                     alibi_slopes: Any = None, return_lse: bool = False, return_status: bool = False, out: Any = None,
+                     precision: Precision = "default", consistency: Consistency = "default", stream: Any = None) -> Any:
+    """Attention of sequences of different lengths, which lie one after the other. The module says more of each word.
 
-    q [q_tokens, q_heads, head_dim_qk]; k [kv_tokens, kv_heads, head_dim_qk]; v the same with head_dim_vo.
+    q: [q_tokens, q_heads, head_dim_qk], fp16 or bf16. k: [kv_tokens, kv_heads, head_dim_qk], where kv_heads divides
+        q_heads. v: [kv_tokens, kv_heads, head_dim_vo]. Any strides, of which the last is 1.
     q_indptr, kv_indptr: int32 or int64 [batch + 1] on the GPU: the first token of each sequence, and the end.
-    max_q_len, max_kv_len: bounds of one sequence, known to the host. None takes all tokens, which is right but slower.
-    Gives o [q_tokens, q_heads, head_dim_vo], with return_lse (o, lse [q_tokens, q_heads]). The other words and the
-    errors: see the module.
+    max_q_len, max_kv_len: bounds of one sequence's tokens, known to the host; longer ones are clamped, which the status
+        tells. None or 0 takes all tokens as the bound, which is right but slower.
+    causal: the last query sees the last key, each one before it a key less. window: (left, right): a query sees so many
+        keys before and after its own; None or -1 is no bound; with causal none after it.
+    softcap: None or 0 is off. scale: None is 1 / sqrt(head_dim_qk). sinks, alibi_slopes: fp32 [q_heads] on the GPU.
+    return_lse, return_status: what is given besides. out: a tensor for o, of no memory of the others.
+    precision: "default" or "high". consistency: "default" or "bitwise". stream: None is the current one.
+
+    Gives o [q_tokens, q_heads, head_dim_vo]; with return_lse (o, lse), lse fp32 [q_tokens, q_heads]; with return_status
+    the status last. A query that sees no key gets o = 0 and lse = -inf, or its sink.
+
+    Raises InvalidRequest naming the tensor or word, Unsupported, CompileError, DriverError, LibraryMissing.
     """
     return attend(_RAGGED, (q, k, v, out, sinks, alibi_slopes, q_indptr, kv_indptr),
-                  (causal, window, softcap, scale, return_lse, precision, consistency, _whole(max_q_len),
-                   _whole(max_kv_len)), stream)
+                  (causal, window, softcap, scale, return_lse, precision, consistency, _limit("max_q_len", max_q_len),
+                   _limit("max_kv_len", max_kv_len)), stream, return_status)
 
 
 def _ragged(views: List[Any], options: Options) -> Problem:
@@ -105,23 +141,33 @@ _RAGGED = Form(("q", "k", "v", *_COMMON, "q_indptr", "kv_indptr"), {0, 1, 2, 6, 
 
 def paged_attention(q: Any, kv_cache: Any, page_table: Any = None, kv_lens: Any = None, *, q_indptr: Any = None,
                     page_indptr: Any = None, page_indices: Any = None, last_page_len: Any = None,
-                    page_order: str = "NHD", max_q_len: Optional[int] = None, max_kv_len: Optional[int] = None,
-                    causal: bool = False, window: Any = None, softcap: Optional[float] = None, sinks: Any = None,
+                    page_order: PageOrder = "NHD", max_q_len: Optional[int] = None, max_kv_len: Optional[int] = None,
+                    causal: bool = False, window: Window = None, softcap: Optional[float] = None, sinks: Any = None,
                     scale: Optional[float] = None, alibi_slopes: Any = None, q_lens: Any = None,
-                    return_lse: bool = False, out: Any = None, precision: str = "default",
-                    consistency: str = "default", stream: Any = None) -> Any:
-    """Attention to keys and values in pages.
+                    return_lse: bool = False, return_status: bool = False, out: Any = None,
+                    precision: Precision = "default", consistency: Consistency = "default", stream: Any = None) -> Any:
+    """Attention to keys and values in pages. The module says more of each word.
 
-    q: [batch, q_len, q_heads, head_dim], or [batch, q_heads, head_dim] for one query each, or, with q_indptr
-    ([batch + 1]), [q_tokens, q_heads, head_dim].
+    q: [batch, q_len, q_heads, head_dim_qk], or [batch, q_heads, head_dim_qk] for one query each, or, with q_indptr
+        (int32 or int64 [batch + 1] on the GPU), [q_tokens, q_heads, head_dim_qk]. fp16 or bf16.
     kv_cache: (k_cache, v_cache), each [pages, page_size, kv_heads, head_dim] for page_order "NHD" or [pages, kv_heads,
-    page_size, head_dim] for "HND"; or one tensor [pages, 2, ...] of both.
-    Where the pages of a sequence are, as int32 or int64 on the GPU: either page_table [batch, pages a sequence] with
-    kv_lens [batch]; or, as FlashInfer has them, page_indptr [batch + 1], page_indices and last_page_len [batch].
-    Entries of the table past a sequence's end are never read.
-    max_q_len, max_kv_len: bounds of one sequence, known to the host. None takes what the shapes allow.
-    Gives o of q's shape with head_dim_vo; with return_lse (o, lse of q's shape without its last axis). The other words
-    and the errors: see the module.
+        page_size, head_dim] for "HND"; or one tensor [pages, 2, ...] of both.
+    page_table, kv_lens: int32 or int64 on the GPU, [batch, pages a sequence] and [batch], in tokens. Or, as FlashInfer
+        has them, page_indptr [batch + 1], page_indices [pages of all] and last_page_len [batch]. Entries of the table
+        past a sequence's end are never read.
+    q_lens: int32 or int64 [batch] on the GPU: how many of q_len queries of each sequence are in use.
+    max_q_len, max_kv_len: bounds of one sequence's tokens, known to the host; longer ones are clamped, which the status
+        tells. None or 0 takes what the shapes allow.
+    causal: the last query sees the last key, each one before it a key less. window: (left, right): a query sees so many
+        keys before and after its own; None or -1 is no bound; with causal none after it.
+    softcap: None or 0 is off. scale: None is 1 / sqrt(head_dim_qk). sinks, alibi_slopes: fp32 [q_heads] on the GPU.
+    return_lse, return_status: what is given besides. out: a tensor for o, of no memory of the others.
+    precision: "default" or "high". consistency: "default" or "bitwise". stream: None is the current one.
+
+    Gives o of q's shape with head_dim_vo; with return_lse (o, lse), lse fp32 of q's shape without its last axis; with
+    return_status the status last. A query that sees no key gets o = 0 and lse = -inf, or its sink.
+
+    Raises InvalidRequest naming the tensor or word, Unsupported, CompileError, DriverError, LibraryMissing.
     """
     if page_order != "NHD" and page_order != "HND":
         raise InvalidRequest("page_order", repr(page_order), '"NHD" or "HND"')
@@ -134,7 +180,7 @@ def paged_attention(q: Any, kv_cache: Any, page_table: Any = None, kv_lens: Any 
     return attend(form, (q, k, v, out, sinks, alibi_slopes, q_indptr, q_lens, kv_lens, page_table, page_indptr,
                          page_indices, last_page_len),
                   (causal, window, softcap, scale, return_lse, precision, consistency,
-                   _whole(max_q_len), _whole(max_kv_len), page_order), stream)
+                   _limit("max_q_len", max_q_len), _limit("max_kv_len", max_kv_len), page_order), stream, return_status)
 
 
 def _paged(views: List[Any], options: Options) -> Problem:
@@ -188,10 +234,14 @@ def merge_states(o_states: Any, lse_states: Any, *, out: Any = None, return_lse:
 
     o_states: a sequence of tensors [tokens, heads, head_dim], or one tensor [tokens, states, heads, head_dim].
     lse_states: a sequence of fp32 tensors [tokens, heads], or one tensor [tokens, states, heads]: natural-log
-    log-sum-exp, as return_lse gives it (FlashInfer's is in base 2: multiply it by log(2)). More than 32 states are
-    merged in steps, whose results are rounded to the dtype of o_states.
+        log-sum-exp, as return_lse gives it (FlashInfer's is in base 2: multiply it by log(2)). More than 32 states are
+        merged in steps, whose results are rounded to the dtype of o_states.
+    out: a tensor for o, which may be one of the states. stream: None is the current one.
+
     Gives (o [tokens, heads, head_dim], lse [tokens, heads]), without return_lse o alone. A row that attended to nothing
-    in all of the states gives 0 and -inf. Raises InvalidRequest naming the tensor.
+    in all of the states gives 0 and -inf.
+
+    Raises InvalidRequest naming the tensor, Unsupported, CompileError, DriverError, LibraryMissing.
     """
     dispatch = dispatch_now()
     several = isinstance(o_states, (list, tuple))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import weakref
 from ctypes import byref, c_size_t, c_uint32, c_void_p
-from typing import Any, Dict, Optional, Sequence, Tuple
+from typing import Any, Dict, Optional, Sequence, SupportsInt, Tuple
 
 from . import _abi, _frameworks, _views
 from ._blocks import AttentionBlock, MergeBlock
@@ -18,11 +18,13 @@ _pendings: "weakref.WeakSet[Pending]" = weakref.WeakSet()
 
 
 class CallStatus:
-    """What the launches so far found wrong in device-side lengths; true if anything. Sticky until cleared."""
+    """What launches found wrong in device-side lengths; true if anything. Of a Call it is sticky until cleared. Made
+    from its bits, or from the tensor that the functions give with return_status=True."""
 
     __slots__ = ("q_len_clamped", "kv_len_clamped", "page_out_of_range")
 
-    def __init__(self, bits: int) -> None:
+    def __init__(self, bits: SupportsInt) -> None:
+        bits = int(bits)
         #: A sequence had more queries than the bound or the tensor.
         self.q_len_clamped = bool(bits & _abi.Q_LEN_CLAMPED)
         #: A sequence had more keys than the bound or the tensor.
@@ -84,7 +86,8 @@ class Call:
         return CallStatus(bits.value)
 
     def clear_status(self, stream: Any = None) -> None:
-        """Clears it in the order of `stream`, which is as launch() takes it. Waits for nothing, may be captured."""
+        """Clears the status in the order of `stream`, which is as launch() takes it. Waits for nothing, may be
+        captured. Raises DriverError."""
         self._library.call(self._library.functions.attnsmith_call_clear_status, self._pointer, self._stream(stream))
 
     def describe(self) -> str:
@@ -135,7 +138,8 @@ class Kernel:
 
     def workspace_bytes(self, batch: int, q_tokens: int, max_kv_len: int) -> int:
         """Bytes of workspace for tensors of these bounds, at least 256. `q_tokens` counts the queries of all
-        sequences: batch * q_len for a dense q, q.shape[0] for a ragged one."""
+        sequences: batch * q_len for a dense q, q.shape[0] for a ragged one; `max_kv_len` the keys of the longest.
+        Raises InvalidRequest."""
         out = c_size_t()
         self._library.call(self._library.functions.attnsmith_workspace_bytes, self._pointer, batch, q_tokens,
                            max_kv_len, byref(out))
@@ -175,8 +179,14 @@ class Kernel:
         return Call(self._library, out.value or 0, framework.stream_of(index), (tensors, workspace, order.held))
 
     def bind_merge(self, o_states: Sequence[Any], lse_states: Sequence[Any], o: Any, lse: Any = None) -> Call:
-        """For a kernel of op="merge". Each o state and o: [tokens, heads, head_dim]; each lse state and lse, fp32:
-        [tokens, heads], natural log. Raises InvalidRequest."""
+        """For a kernel of op="merge": checks the tensors and fixes the arguments.
+
+        o_states: tensors [tokens, heads, head_dim], 1 to 32. lse_states: as many fp32 tensors [tokens, heads], natural
+            log.
+        o: [tokens, heads, head_dim], which may be one of o_states. lse: fp32 [tokens, heads], or None.
+
+        Raises InvalidRequest naming the tensor.
+        """
         framework, index, order = self._begin(o_states[0] if len(o_states) else None, "o_states[0]")
         o_views, lse_views = merge_states_views(o_states, lse_states, order)
         o_view = _frameworks.of(o, "o").view(o, "o", order)
@@ -253,8 +263,8 @@ class Pending:
         return bool(self._library.functions.attnsmith_pending_ready(self._pointer))
 
     def result(self, timeout: Optional[float] = None) -> Kernel:
-        """Waits (seconds, or for ever) and gives the kernel, or raises what preparing failed with. May be called more
-        than once. Raises TimeoutError."""
+        """Waits, for `timeout` seconds (None: for ever), and gives the kernel, or raises what preparing failed with.
+        May be called more than once. Raises TimeoutError."""
         end = None if timeout is None else time.monotonic() + timeout
         pause = 0.0002
         while not self.ready():  # not in the library: there Ctrl-C would have to wait, too

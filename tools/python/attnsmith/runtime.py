@@ -6,33 +6,28 @@ import atexit
 import ctypes
 import json
 import os
-import pathlib
-import re
-import sys
 import threading
 import traceback
+import warnings
 import weakref
 from ctypes import byref, c_char_p, c_int32, c_void_p
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
-from . import _abi, _requests
+from . import _abi, _nvrtc, _requests
 from ._library import library
 from .buffers import Buffer
 from .errors import Error, InvalidRequest, Unsupported
 from .kernels import Kernel, Pending, close_pendings
+from .words import CacheOperation, Model, ModelOptions, OneSm, PrewarmOptions, Request, Sms
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 Path = Union[str, "os.PathLike[str]"]
 Log = Callable[[str, str], None]
 Progress = Callable[[Dict[str, Any], int, int], Any]
 
 _runtimes: "weakref.WeakSet[Runtime]" = weakref.WeakSet()
-
-
-def _nvrtc_wheel() -> Optional[str]:
-    """The newest NVRTC of a wheel, which is where PyTorch has it too; the library itself looks in no such place."""
-    found = [file for folder in sys.path if os.path.isabs(folder)
-             for file in pathlib.Path(folder).glob("nvidia/*/lib/libnvrtc.so.*")]
-    return str(max(found, key=lambda file: [int(n) for n in re.findall(r"\d+", file.name)])) if found else None
 
 
 def _log_callback(log: Log) -> Any:
@@ -80,7 +75,7 @@ class Runtime:
             cache_dirs = [cache_dirs]
         folders = [_requests.text("cache_dirs", folder) for folder in cache_dirs or ()]
         if nvrtc_path is None and not os.environ.get("ATTNSMITH_NVRTC_PATH"):
-            nvrtc_path = _nvrtc_wheel()
+            nvrtc_path = _nvrtc.of_a_wheel()
         if log_level is not None and log_level not in _abi.LOG_LEVELS[1:]:
             raise InvalidRequest("log_level", repr(log_level), ", ".join(_abi.LOG_LEVELS[1:]))
         if not 0 <= cache_max_bytes < 1 << 63:
@@ -97,7 +92,8 @@ class Runtime:
             keep_source_dir=_requests.text("keep_source_dir", keep_source_dir), log=self._log,
             log_level=0 if log_level is None else _abi.LOG_LEVELS.index(log_level), no_cache=int(not use_cache),
             compile_threads=compile_threads, cache_trust=_abi.CACHE_TRUSTS.index(cache_trust),
-            toolchain=_abi.TOOLCHAINS.index(toolchain), cache_max_bytes=cache_max_bytes or -1, no_cache_source=int(not cache_source))
+            toolchain=_abi.TOOLCHAINS.index(toolchain), cache_max_bytes=cache_max_bytes or -1,
+            no_cache_source=int(not cache_source))
         out = c_void_p()
         self._library.call(self._library.functions.attnsmith_runtime_create, byref(options), byref(out))
         self._pointer = out.value
@@ -105,36 +101,45 @@ class Runtime:
 
     # ---- Plans and models: none of these needs a GPU when `sm` is given
 
-    def plan(self, *, sm: Union[None, int, str] = None, **words: Any) -> Dict[str, Any]:
+    def plan(self, *, sm: Optional[OneSm] = None, **words: Unpack[Request]) -> Dict[str, Any]:
         """The plan for a request (schema attnsmith.plan/1): which kernels, why, and what was refused.
 
-        The words are the fields of a JSON request: dtype, head_dim (or head_dim_qk and head_dim_vo), q_heads,
-        kv_heads, mask, window_left, window_right, scale, softcap, alibi, sink, lse, kv, page_size, page_order,
-        index_dtype, alignment, precision, consistency, batch, q_len, kv_len. None stands for a word not given.
+        words: those of attnsmith.Request, which says what each means; they are the fields of a JSON request too. None
+            stands for a word not given.
         sm: a compute capability such as 90; None is the current device's.
 
         Raises InvalidRequest naming the word, Unsupported.
         """
         spec, sizes = _requests.parse(self._library, words)
-        number = _requests.compute_capabilities(sm)[0] if sm is not None else 0
+        number = 0 if sm is None else _requests.compute_capabilities(sm)[0]
+        if sm is None and not self.devices():
+            raise InvalidRequest("sm", "nothing", "a compute capability such as sm=90, since no GPU is present")
         plan: Dict[str, Any] = self._library.json(self._library.functions.attnsmith_plan_json, self._handle(),
                                                   byref(spec), byref(sizes), number)
         return plan
 
-    def model(self, config: Any, **options: Any) -> Dict[str, Any]:
+    def model(self, config: Model, **options: Unpack[ModelOptions]) -> Dict[str, Any]:
         """The distinct attentions of a Hugging Face config.json: {"model_type", "attentions": [{"name", "phase",
         "layers", "notes", "request"}], "unsupported": [{"name", "reason"}]}.
 
-        config: a dict, a file, a model's folder, or the text. options: any of dtype, kv, page_size, page_order,
-        index_dtype, batch, q_len, kv_len, tensor_parallel. Raises InvalidRequest.
+        config: a file, a model's folder, the text, a dict, or a config object of transformers (or any with to_dict()).
+        options: those of attnsmith.ModelOptions: dtype, kv, page_size, page_order, index_dtype, batch, q_len, kv_len,
+            tensor_parallel.
+
+        Raises InvalidRequest.
         """
         model: Dict[str, Any] = self._library.json(self._library.functions.attnsmith_model_json,
                                                    _requests.model_text(config), _requests.to_json(options))
         return model
 
-    def plan_model(self, config: Any, sm: Any = None, **options: Any) -> Dict[str, Any]:
+    def plan_model(self, config: Model, sm: Optional[Sms] = None, **options: Unpack[ModelOptions]) -> Dict[str, Any]:
         """One plan for each distinct attention of a model, phase and SM (schema attnsmith.plans/1): {"plans": [...],
-        "unsupported": [{"name", "reason", "sm"}]}. Takes what model() takes."""
+        "unsupported": [{"name", "reason", "sm"}]}.
+
+        config, options: what model() takes. sm: one or several compute capabilities; None is the current device's.
+
+        Raises InvalidRequest. What nothing serves is in "unsupported".
+        """
         model = self.model(config, **options)
         plans: List[Dict[str, Any]] = []
         unsupported = list(model["unsupported"])
@@ -152,9 +157,9 @@ class Runtime:
 
     # ---- The cache
 
-    def prewarm(self, requests: Union[Mapping[str, Any], Iterable[Mapping[str, Any]]] = (), *, models: Any = (),
-                sm: Any = None, jobs: int = 0, progress: Optional[Progress] = None,
-                **model_options: Any) -> Dict[str, Any]:
+    def prewarm(self, requests: Union[Request, Iterable[Request]] = (), *, models: Union[Model, Iterable[Model]] = (),
+                sm: Optional[Sms] = None, jobs: int = 0, progress: Optional[Progress] = None,
+                **model_options: Unpack[PrewarmOptions]) -> Dict[str, Any]:
         """Compiles into the cache every kernel that planning could choose. Needs no GPU when `sm` is given.
 
         requests: a dict of the words of plan(), or several. models: a config as model() takes it, or a list of such;
@@ -164,27 +169,29 @@ class Runtime:
         "name", "sm", "key", "state", "ms", "cubin_bytes" and, of a failed one, "error". What it raises cancels what
         is not being compiled yet, and is raised here; so does Ctrl-C.
 
-        Gives the report (schema attnsmith.prewarm/1). Kernels that failed are in it. Raises InvalidRequest, CacheError.
+        Gives the report (schema attnsmith.prewarm/1). Kernels that failed are in it, with a RuntimeWarning that says
+        why the first did. Raises InvalidRequest, CacheError.
         """
         specs, names, unsupported = self._specs(requests, models, model_options)
         sms = _requests.compute_capabilities(sm) if sm is not None else sorted({d["sm"] for d in self.devices()})
         if not sms:
-            raise InvalidRequest("sm", "nothing", "compute capabilities such as [80, 90], since no GPU is present")
+            raise InvalidRequest("sm", "nothing", "compute capabilities such as sm=[80, 90], since no GPU is present")
         report = self._prewarm(specs, sms, jobs, progress)
         for refused in report["unsupported"]:  # a place in the list of specs says nothing to the caller
             unsupported.append({"name": names[refused["spec"]], "reason": refused["reason"], "sm": refused["sm"]})
         report["unsupported"] = unsupported
         report["summary"]["unsupported"] = len(unsupported)
+        _warn_of_failures(report)
         return report
 
-    def cache(self, operation: str = "stat", **options: Any) -> Dict[str, Any]:
-        """"ls", "stat", "explain", "verify", "gc", "clear", "export" or "import" on the runtime's folders: the JSON of
-        `attnsmith cache OPERATION --json`.
+    def cache(self, operation: CacheOperation = "stat", **options: Any) -> Dict[str, Any]:
+        """The JSON of `attnsmith cache OPERATION --json`, on the runtime's folders.
 
-        "gc" may take max_bytes=N: what the folder may take on its disk, whatever the runtime's limit. "explain" takes
-        key=HEX (or how it begins), or request={...} with its sm. "export" takes file=PATH, and may take sm=[...],
-        model=... (as model() takes it) and model_options={...}: only the kernels for these, and only those that the
-        model needs. "import" takes file=PATH.
+        operation: "ls", "stat", "explain", "verify", "gc", "clear", "export" or "import".
+        options: "gc" may take max_bytes=N: what the folder may take on its disk, whatever the runtime's limit.
+            "explain" takes key=HEX (or how it begins), or request={...} with its sm. "export" takes file=PATH, and may
+            take sm=[...], model=... (as model() takes it) and model_options={...}: only the kernels for these, and only
+            those that the model needs. "import" takes file=PATH.
 
         Raises InvalidRequest, CacheError.
         """
@@ -195,7 +202,7 @@ class Runtime:
 
     # ---- Kernels and devices
 
-    def prepare(self, *, device: Optional[int] = None, **words: Any) -> Kernel:
+    def prepare(self, *, device: Optional[int] = None, **words: Unpack[Request]) -> Kernel:
         """The kernel for a request, whose words are those of plan(), on `device` (an ordinal; None: that of the
         current context, else 0). The first call plans, reads the cache or compiles, and loads; later ones look up.
 
@@ -203,23 +210,26 @@ class Runtime:
         """
         return self._prepare(*_requests.parse(self._library, words), device)
 
-    def prepare_async(self, *, device: Optional[int] = None, **words: Any) -> Pending:
-        """The same in the background. Raises InvalidRequest here, the rest from result()."""
+    def prepare_async(self, *, device: Optional[int] = None, **words: Unpack[Request]) -> Pending:
+        """prepare(), of the same words and device, in the background. Raises InvalidRequest here, the rest from
+        result()."""
         spec, sizes = _requests.parse(self._library, words)
         return Pending(self._library, self._made(self._library.functions.attnsmith_prepare_async, spec, sizes, device))
 
     def devices(self) -> List[Dict[str, Any]]:
-        """The GPUs: dicts of "index", "name", "sm", "sm_count", "memory_bytes". Empty where there is no driver."""
+        """The GPUs: dicts of "index", "name", "sm", "sm_count", "memory_bytes". Empty where there is no driver.
+        Raises DriverError."""
         devices: List[Dict[str, Any]] = self._library.json(self._library.functions.attnsmith_devices_json,
                                                            self._handle())
         return devices
 
     def allocate(self, nbytes: int, device: int = 0) -> Buffer:
-        """Device memory. Raises DriverError."""
+        """`nbytes` of device memory on the GPU of this ordinal, 256-byte aligned. Raises DriverError."""
         return Buffer(self._library, self._handle(), device, nbytes)
 
     def synchronize(self, stream: int = 0) -> None:
-        """Waits for a stream; 0 is the default stream of the current device."""
+        """Waits for a stream (a CUstream as a number); 0 is the default stream of the current device. Raises
+        DriverError, LibraryMissing."""
         self._library.call(self._library.functions.attnsmith_synchronize, self._handle(), stream)
 
     def close(self) -> None:
@@ -259,8 +269,7 @@ class Runtime:
         """Each distinct spec once, the name of the first attention that has it, and what cannot be planned."""
         asked = [("attention", words) for words in ([requests] if isinstance(requests, Mapping) else requests)]
         unsupported: List[Any] = []
-        one_model = isinstance(models, (str, bytes, os.PathLike, Mapping))
-        for config in [models] if one_model else models:
+        for config in [models] if _requests.is_one_model(models) else models:
             model = self.model(config, **options)
             asked += [(attention["name"], _words_of(attention["request"])) for attention in model["attentions"]]
             unsupported += model["unsupported"]
@@ -327,6 +336,14 @@ class _Interruptible:
             if failure is not None:
                 raise failure
         return outcome["result"]
+
+
+def _warn_of_failures(report: Mapping[str, Any]) -> None:
+    """For those who do not read the report: nothing else would tell them that there is no NVRTC."""
+    failed = [kernel for kernel in report["kernels"] if kernel["state"] == "failed"]
+    if failed:
+        warnings.warn(f"attnsmith: {len(failed)} of {report['summary']['total']} kernels could not be built: "
+                      f"{failed[0]['error']}", RuntimeWarning, stacklevel=3)
 
 
 def _words_of(request: Mapping[str, Any]) -> Dict[str, Any]:

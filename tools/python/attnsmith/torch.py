@@ -50,10 +50,12 @@ def scaled_dot_product_attention(query: Any, key: Any, value: Any, attn_mask: An
     """torch.nn.functional.scaled_dot_product_attention, forward only.
 
     query [..., q_heads, q_len, head_dim_qk]; key [..., kv_heads, kv_len, head_dim_qk]; value [..., kv_heads, kv_len,
-    head_dim_vo]: torch CUDA tensors of fp16 or bf16, read through their strides. Gives [..., q_heads, q_len,
-    head_dim_vo], in memory as [..., q_len, q_heads, head_dim_vo], so that the usual transpose and reshape copy nothing.
-    is_causal is torch's: query i sees the keys up to i, also where the lengths differ (attention(causal=True) aligns
-    the ends instead). enable_gqa allows fewer key than query heads.
+    head_dim_vo]: torch CUDA tensors of fp16 or bf16, read through their strides. is_causal is torch's: query i sees the
+    keys up to i, also where the lengths differ (attention(causal=True) aligns the ends instead). scale: None is
+    1 / sqrt(head_dim_qk). enable_gqa allows fewer key than query heads.
+
+    Gives [..., q_heads, q_len, head_dim_vo], in memory as [..., q_len, q_heads, head_dim_vo], so that the usual
+    transpose and reshape copy nothing.
 
     Raises Unsupported for attn_mask and dropout_p, InvalidRequest for tensors that require gradients (use
     torch.no_grad() or detach()), are on another device, or have leading axes that cannot be viewed as one.

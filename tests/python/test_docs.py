@@ -1,0 +1,62 @@
+"""What help() says: of every public function and method, each parameter by its name; of functions what they raise."""
+
+import inspect
+import re
+import unittest
+
+from support import PythonTest, attnsmith
+
+PUBLIC = {name: getattr(attnsmith, name) for name in attnsmith.__all__}
+FUNCTIONS = {name: one for name, one in PUBLIC.items() if inspect.isfunction(one)}
+FUNCTIONS["torch.scaled_dot_product_attention"] = attnsmith.torch.scaled_dot_product_attention
+CLASSES = [one for one in PUBLIC.values() if inspect.isclass(one)]
+TENSORS = {"q", "k", "v", "q_indptr", "kv_indptr", "kv_cache", "page_table", "page_indptr", "page_indices",
+           "last_page_len", "q_lens", "kv_lens", "sinks", "alibi_slopes", "o_states", "lse_states", "query", "key",
+           "value"}
+CANNOT_FAIL = {"default_runtime", "set_default_runtime"}
+
+
+def parameters(function):
+    return [name for name in inspect.signature(function).parameters if name != "self"]
+
+
+def unnamed(function, text):
+    """The parameters that the text does not name."""
+    return [name for name in parameters(function) if not re.search(rf"\b{name}\b", text)]
+
+
+class Docs(PythonTest):
+    def test_functions(self):
+        self.assertGreater(len(FUNCTIONS), 10)
+        for name, function in FUNCTIONS.items():
+            with self.subTest(function=name):
+                text = inspect.getdoc(function) or ""
+                self.assertEqual(unnamed(function, text), [])
+                if name not in CANNOT_FAIL:
+                    self.assertRegex(text, r"\bRaises [A-Z]\w+")
+
+    def test_tensors_have_shapes(self):
+        for name, function in FUNCTIONS.items():
+            text = " ".join((inspect.getdoc(function) or "").split())
+            for parameter in TENSORS.intersection(parameters(function)):
+                with self.subTest(function=name, tensor=parameter):
+                    # The name, then its shape before the sentence ends.
+                    self.assertRegex(text, rf"\b{parameter}\b[^.]*?\[[\w ,.+]+\]")
+
+    def test_methods(self):
+        for kind in CLASSES:
+            self.assertTrue(inspect.getdoc(kind), kind)
+            for name, method in vars(kind).items():
+                if name.startswith("_") or not inspect.isfunction(method):
+                    continue
+                with self.subTest(method=f"{kind.__name__}.{name}"):
+                    text = inspect.getdoc(method) or ""
+                    self.assertTrue(text)
+                    self.assertEqual(unnamed(method, text), [])
+
+    def test_options_of_a_runtime(self):
+        self.assertEqual(unnamed(attnsmith.Runtime.__init__, inspect.getdoc(attnsmith.Runtime)), [])
+
+
+if __name__ == "__main__":
+    unittest.main()

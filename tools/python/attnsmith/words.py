@@ -1,0 +1,130 @@
+"""The words of a request and of a model's options, with their types, for type checkers and editors.
+
+    words: attnsmith.Request = {"dtype": "bf16", "head_dim": 128, "q_heads": 32, "kv_heads": 8, "mask": "causal"}
+    attnsmith.plan(**words, sm=90)
+
+At run time these are plain dicts, and the library itself checks them; a test holds this file against the library's own
+table of fields. A word that is None is not given.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import (Any, Iterable, Literal, Mapping, Optional, Protocol, SupportsFloat, SupportsIndex, Tuple, TypedDict,
+                    Union)
+
+
+class DTypeObject(Protocol):
+    """A dtype as torch and numpy have them, such as torch.bfloat16."""
+
+    @property
+    def itemsize(self) -> int: ...
+
+
+class ConfigObject(Protocol):
+    """A config as transformers has it: what AutoConfig.from_pretrained() gives, or a model's .config."""
+
+    def to_dict(self) -> "dict[str, Any]": ...
+
+
+Integer = SupportsIndex  #: an int, or what numpy has for one
+Number = Union[SupportsFloat, SupportsIndex]
+DType = Union[Literal["fp16", "bf16", "float16", "bfloat16"], DTypeObject]
+IndexDType = Union[Literal["int32", "int64"], DTypeObject]
+Op = Literal["attention", "mla", "merge", "append"]
+Mask = Literal["full", "causal"]
+KvStorage = Literal["dense", "ragged", "paged"]
+PageOrder = Literal["NHD", "HND"]
+Precision = Literal["default", "high"]
+Consistency = Literal["default", "bitwise"]
+CacheOperation = Literal["ls", "stat", "explain", "verify", "gc", "clear", "export", "import"]
+
+Window = Optional[Tuple[Optional[SupportsIndex], Optional[SupportsIndex]]]  #: (left, right)
+OneSm = Union[SupportsIndex, str]  #: 90, "90" or "90a"
+Sms = Union[OneSm, Iterable[OneSm]]
+
+
+class _LeftOpen(TypedDict, total=False):
+    """What a model's config does not say: the choices of the program that runs it, and sizes to plan for."""
+
+    dtype: Optional[DType]
+    lse: Optional[bool]
+    kv: Optional[KvStorage]
+    page_order: Optional[PageOrder]
+    page_size: Optional[Integer]
+    index_dtype: Optional[IndexDType]
+    alignment: Optional[Integer]
+    precision: Optional[Precision]
+    consistency: Optional[Consistency]
+    batch: Optional[Integer]
+    q_len: Optional[Integer]
+    kv_len: Optional[Integer]
+
+
+class Request(_LeftOpen, total=False):
+    """The words of plan(), prepare() and prewarm(). q_heads is needed, and either head_dim or head_dim_qk.
+
+    op: "attention" (the default) or "merge", of partial results.
+    dtype: of q, k, v and o; "bf16" unless given. A torch.dtype will do.
+    head_dim: of q, k, v and o; or head_dim_qk of q and k, and head_dim_vo of v and o.
+    q_heads, kv_heads: heads; kv_heads divides q_heads, and is q_heads unless given.
+    mask: "full" (the default), or "causal": the last query sees the last key.
+    window_left, window_right: keys seen before and after a query's own; all unless given. A sliding window of W tokens
+        is window_left = W - 1.
+    scale: of q k^T; 1 / sqrt(head_dim_qk) unless given.
+    softcap: logits become softcap * tanh(logit / softcap); off unless given.
+    alibi: slope[q_head] * (key position - query position) is added to each logit.
+    sink: exp(sink[q_head]) is added to each row's denominator.
+    lse: the log-sum-exp of each row is written, too.
+    kv: how keys and values are stored, "dense" unless given; "paged" needs page_size, in tokens.
+    page_order: of a page's axes: "NHD" (the default) or "HND".
+    index_dtype: of offsets, lengths and page tables; "int32" unless given.
+    alignment: bytes that every base and stride is a multiple of: 16 (the default), 8, 4 or 2.
+    precision: "default", or "high": probabilities stay in fp32.
+    consistency: "default", or "bitwise": a row's bits depend on neither batch nor phase.
+    batch, q_len, kv_len: sizes to plan for, not limits: sequences, and the queries and keys of the longest; 1 unless
+        given.
+    """
+
+    op: Optional[Op]
+    head_dim: Optional[Integer]
+    head_dim_qk: Optional[Integer]
+    head_dim_vo: Optional[Integer]
+    q_heads: Optional[Integer]
+    kv_heads: Optional[Integer]
+    mask: Optional[Mask]
+    window_left: Optional[Integer]
+    window_right: Optional[Integer]
+    scale: Optional[Number]
+    softcap: Optional[Number]
+    alibi: Optional[bool]
+    sink: Optional[bool]
+
+
+class ModelOptions(_LeftOpen, total=False):
+    """What model() and plan_model() take beside a config: words of a Request that it leaves open (of which kv is
+    "paged" and page_size 16 unless given), and tensor_parallel, over how many GPUs the heads are divided."""
+
+    tensor_parallel: Optional[Integer]
+
+
+class PrewarmOptions(TypedDict, total=False):
+    """ModelOptions where each choice of the program may be several: kernels are made for all of their combinations."""
+
+    dtype: Union[None, DType, Iterable[DType]]
+    lse: Union[None, bool, Iterable[bool]]
+    kv: Union[None, KvStorage, Iterable[KvStorage]]
+    page_order: Union[None, PageOrder, Iterable[PageOrder]]
+    page_size: Union[None, Integer, Iterable[Integer]]
+    index_dtype: Union[None, IndexDType, Iterable[IndexDType]]
+    alignment: Union[None, Integer, Iterable[Integer]]
+    precision: Union[None, Precision, Iterable[Precision]]
+    consistency: Union[None, Consistency, Iterable[Consistency]]
+    batch: Optional[Integer]
+    q_len: Optional[Integer]
+    kv_len: Optional[Integer]
+    tensor_parallel: Optional[Integer]
+
+
+#: A config.json: its file, its folder, its text, a dict of it, or a config object of transformers.
+Model = Union[str, "os.PathLike[str]", bytes, Mapping[str, Any], ConfigObject]
