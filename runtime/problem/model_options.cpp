@@ -17,14 +17,16 @@ namespace attnsmith {
 namespace problem {
 namespace {
 
-constexpr std::string_view kRequestFields[] = {"dtype",       "kv",    "page_order", "page_size",
-                                               "index_dtype", "batch", "q_len",      "kv_len"};
+constexpr std::string_view kRequestFields[] = {"dtype",       "lse",         "kv",        "page_order",
+                                               "page_size",   "index_dtype", "alignment", "precision",
+                                               "consistency", "batch",       "q_len",     "kv_len"};
 constexpr std::string_view kTensorParallel = "tensor_parallel";
+constexpr std::string_view kStrict = "strict";
 constexpr std::int64_t kMostGpus = std::int64_t{1} << 20;
 
 [[noreturn]] void refuse_unknown(const std::string& name) {
     std::vector<std::string_view> names(std::begin(kRequestFields), std::end(kRequestFields));
-    names.push_back(kTensorParallel);
+    names.insert(names.end(), {kTensorParallel, kStrict});
     std::string accepted = "one of " + join_or(names);
     if (const std::string_view nearest = nearest_name(name, names); !nearest.empty()) {
         accepted = fmt::format("{} (did you mean that?), or {}", nearest, accepted);
@@ -36,6 +38,11 @@ std::int64_t tensor_parallel(const nlohmann::json& value) {
     if (value.is_number_integer() && value >= 1 && value <= kMostGpus) return value.get<std::int64_t>();
     throw InvalidRequest(std::string(kTensorParallel), describe(value),
                          fmt::format("an integer from 1 to {}", kMostGpus));
+}
+
+bool strict(const nlohmann::json& value) {
+    if (value.is_boolean()) return value.get<bool>();
+    throw InvalidRequest(std::string(kStrict), describe(value), "true or false");
 }
 
 }  // namespace
@@ -52,6 +59,8 @@ ModelOptions model_options_from_json(const nlohmann::json& object) {
         const std::string& name = item.key();
         if (name == kTensorParallel) {
             options.tensor_parallel = tensor_parallel(item.value());
+        } else if (name == kStrict) {
+            options.strict = strict(item.value());
         } else if (std::ranges::find(kRequestFields, name) != std::end(kRequestFields)) {
             find_field(name)->set(request, name, item.value());
         } else {
@@ -63,6 +72,10 @@ ModelOptions model_options_from_json(const nlohmann::json& object) {
     options.page_size = request.spec.page_size;
     options.page_order = request.spec.page_order;
     options.index_dtype = request.spec.index_dtype;
+    options.alignment = request.spec.alignment;
+    options.lse = request.spec.lse;
+    options.precision = request.spec.precision;
+    options.consistency = request.spec.consistency;
     options.batch = request.sizes.batch;
     options.q_len = request.sizes.q_len;
     options.kv_len = request.sizes.kv_len;
