@@ -16,47 +16,14 @@
 #include "problem/model_heads.hpp"
 #include "problem/model_layers.hpp"
 #include "problem/model_reader.hpp"
+#include "problem/model_types.hpp"
+#include "problem/model_warnings.hpp"
 #include "problem/problem.hpp"
 #include "problem/vocabulary.hpp"
 
 namespace attnsmith {
 namespace problem {
 namespace {
-
-// Models that mix tokens without attention. Some have fields of the same names as heads have.
-constexpr std::string_view kWithoutAttention[] = {"mamba",  "mamba2", "falcon_mamba", "rwkv",
-                                                  "rwkv5",  "rwkv6",  "rwkv7",        "xlstm",
-                                                  "retnet", "hyena",  "resnet",       "convnext"};
-
-// Encoders: every token sees every other, and nothing is cached.
-constexpr std::string_view kBidirectional[] = {"bert",
-                                               "roberta",
-                                               "xlm-roberta",
-                                               "xlm-roberta-xl",
-                                               "camembert",
-                                               "distilbert",
-                                               "electra",
-                                               "albert",
-                                               "ernie",
-                                               "esm",
-                                               "modernbert",
-                                               "nomic_bert",
-                                               "megatron-bert",
-                                               "layoutlm",
-                                               "data2vec-text",
-                                               "nystromformer",
-                                               "deberta",
-                                               "deberta-v2",
-                                               "mpnet",
-                                               "longformer",
-                                               "vit",
-                                               "deit",
-                                               "dinov2",
-                                               "clip_vision_model",
-                                               "siglip_vision_model",
-                                               "siglip_text_model",
-                                               "wav2vec2",
-                                               "hubert"};
 
 // Fields that change the attention itself in a way that no kernel here computes. Planning without them would
 // give wrong answers in silence.
@@ -79,20 +46,23 @@ constexpr Obstacle kObstacles[] = {
      "a scale that differs from layer to layer is not built in this version"},
 };
 
-template <std::size_t count>
-bool is_one_of(const std::string_view (&names)[count], std::string_view name) {
-    return std::ranges::find(names, name) != std::end(names);
-}
-
 bool is_bidirectional(ModelReader& model) {
     if (const auto given = model.find({"use_bidirectional_attention"})) {
         if (given->value == true || given->value == "all") return true;
     }
     if (!model.boolean({"is_causal"}).value_or(true)) return true;
-    return is_one_of(kBidirectional, model.model_type()) && !model.is_true({"is_decoder"});
+    return model.type_class() == TypeClass::encoder && !model.is_true({"is_decoder"});
+}
+
+// Baichuan's 7B models rotate; the code of its larger ones has ALiBi. Nothing else in the files tells them
+// apart.
+bool is_large_baichuan(ModelReader& model) {
+    constexpr std::int64_t kHiddenSizeOf7B = 4096;
+    return model.model_type() == "baichuan" && model.count({"hidden_size"}) != kHiddenSizeOf7B;
 }
 
 bool has_alibi(ModelReader& model) {
+    if (is_large_baichuan(model)) return true;
     return model.model_type() == "bloom" || model.is_true({"alibi", "use_alibi", "attn_config.alibi"}) ||
            model.find({"position_embedding_type"}).value_or(ModelReader::Found{}).value == "alibi";
 }
@@ -104,6 +74,8 @@ std::string obstacle(ModelReader& model, bool bidirectional) {
         const bool off = !found || found->value == false || found->value == 0;
         if (!off) return fmt::format("{} ({})", known.reason, found->field);
     }
+    if (const std::string_view reason = refusal_of(model.model_type()); !reason.empty())
+        return std::string(reason);
     const auto position = model.find({"position_embedding_type"});
     if (position && position->value.is_string() &&
         position->value.get<std::string>().starts_with("relative")) {
@@ -112,6 +84,18 @@ std::string obstacle(ModelReader& model, bool bidirectional) {
     }
     const bool symmetric_alibi = bidirectional && has_alibi(model);
     return symmetric_alibi ? "a symmetric ALiBi of an encoder is not built in this version" : "";
+}
+
+// Why a prefill cannot be planned, where the decode can; empty where it can. The tokens of a prefix see each
+// other, those behind it only what was before.
+std::string prefix_reason(ModelReader& model) {
+    constexpr const char* kReason = "a mask whose prefix is seen by all is not built in this version";
+    if (class_of(model.file_model_type()) == TypeClass::prefix_lm)
+        return fmt::format("{} (model_type {})", kReason, model.file_model_type());
+    for (const std::string_view name : {"attn_config.prefix_lm", "position_encoding_2d"}) {
+        if (model.is_true({name})) return fmt::format("{} ({})", kReason, name);
+    }
+    return "";
 }
 
 struct DTypeWord {
@@ -144,18 +128,23 @@ AttentionSpec common_spec(ModelReader& model, const ModelOptions& options, bool 
     AttentionSpec spec;
     spec.dtype = planned_dtype(model, options);
     spec.mask = bidirectional ? Mask::full : Mask::causal;
-    spec.softcap = model.positive({"attn_logit_softcapping"});
+    spec.softcap = model.positive({"attn_logit_softcapping", "max_attn_value"});
     spec.alibi = has_alibi(model);
     spec.sink = model.model_type() == "gpt_oss";
+    spec.lse = options.lse;
     spec.kv = options.kv;
+    if (bidirectional && options.kv == KvStorage::paged) {
+        spec.kv = KvStorage::dense;
+        model.note("an encoder keeps no keys: planned with dense KV instead of paged");
+    }
     spec.page_order = options.page_order;
-    spec.page_size = options.kv == KvStorage::paged ? options.page_size : 0;
+    spec.page_size = spec.kv == KvStorage::paged ? options.page_size : 0;
     spec.index_dtype = options.index_dtype;
     spec.alignment = options.alignment;
-    spec.lse = options.lse;
     spec.precision = options.precision;
     spec.consistency = options.consistency;
-    if (spec.alibi && model.model_type() == "falcon") {
+    if (is_large_baichuan(model)) model.note("ALiBi: baichuan rotates only where hidden_size is 4096");
+    if (spec.alibi && (model.model_type() == "falcon" || model.model_type() == "RefinedWeb")) {
         model.note("falcon scales its ALiBi slopes by 1/sqrt(head_dim): give them so scaled");
     }
     return spec;
@@ -168,15 +157,24 @@ class Planner {
     Model plan() {
         // A file's text goes to terminals and logs as plain words only.
         if (!model_.file_model_type().empty()) result_.model_type = field_name(model_.file_model_type());
-        if (is_one_of(kWithoutAttention, model_.model_type())) {
+        if (model_.type_class() == TypeClass::without_attention) {
             throw InvalidRequest("model_type", quote(model_.model_type()), "a model with attention");
         }
         const bool bidirectional = is_bidirectional(model_);
-        divide_heads(read_heads(model_, true), options_.tensor_parallel);  // missing fields first
+        divide_heads(read_heads(model_, {}), options_.tensor_parallel);  // missing fields first
         if (std::string reason = obstacle(model_, bidirectional); !reason.empty()) {
             refuse("attention", std::move(reason));
-            return std::move(result_);
+        } else {
+            plan_kinds(bidirectional);
         }
+        for (ModelAttention& attention : result_.attentions) attention.notes = model_.notes();
+        for (ModelWarning& warning : find_warnings(model_, !result_.attentions.empty()))
+            result_.warnings.push_back(std::move(warning));
+        return std::move(result_);
+    }
+
+  private:
+    void plan_kinds(bool bidirectional) {
         const AttentionSpec common = common_spec(model_, options_, bidirectional);
         const std::vector<LayerKind> kinds = layer_kinds(model_, bidirectional);
         for (const LayerKind& kind : kinds) add_kind(kind, common, bidirectional);
@@ -185,20 +183,30 @@ class Planner {
                 "only the decoder's self-attention of an encoder-decoder model is planned";
             refuse("encoder_attention", kReason);
             refuse("cross_attention", kReason);
+            model_.disregard({"encoder", "encoder_*", "num_encoder_*"});
         }
-        for (ModelAttention& attention : result_.attentions) attention.notes = model_.notes();
-        return std::move(result_);
+        approximate();
     }
 
-  private:
+    // What no field of one attention says.
+    void approximate() {
+        constexpr const char* kImages =
+            "the tokens of one image see each other in a prefill, which is planned causal";
+        const auto seen = model_.find({"use_bidirectional_attention"});
+        if (seen && seen->value == "vision") {
+            result_.warnings.push_back({WarningKind::approximated, seen->field, kImages});
+        } else if (class_of(model_.file_model_type()) == TypeClass::image_tokens) {
+            result_.warnings.push_back({WarningKind::approximated, "model_type", kImages});
+        }
+    }
+
     void refuse(std::string name, std::string reason) {
         result_.unsupported.push_back({std::move(name), std::move(reason)});
     }
 
     void add_kind(const LayerKind& kind, AttentionSpec spec, bool bidirectional) {
         if (!kind.refusal.empty()) return refuse(kind.name, kind.refusal);
-        const Heads heads =
-            divide_heads(read_heads(model_, kind.name == "full_attention"), options_.tensor_parallel);
+        const Heads heads = divide_heads(read_heads(model_, kind), options_.tensor_parallel);
         spec.head_dim_qk = heads.head_dim_qk;
         spec.head_dim_vo = heads.head_dim_vo;
         spec.q_heads = heads.q_heads;
@@ -209,7 +217,12 @@ class Planner {
         try {
             // An encoder's keys are its queries.
             const std::int64_t kv_len = bidirectional ? options_.q_len : options_.kv_len;
-            add(kind, "prefill", spec, {options_.batch, options_.q_len, kv_len});
+            const std::string prefix = prefix_reason(model_);
+            if (prefix.empty()) {
+                add(kind, "prefill", spec, {options_.batch, options_.q_len, kv_len});
+            } else {
+                refuse(kind.name + "/prefill", prefix);
+            }
             if (bidirectional) return;
             if (heads.latent) return refuse_latent_decode();
             add(kind, "decode", spec, {options_.batch, 1, options_.kv_len});
@@ -252,7 +265,13 @@ class Planner {
 
 Model parse_model(std::string_view config_json, const ModelOptions& options) {
     problem::ModelReader model(config_json);
-    return problem::Planner(model, options).plan();
+    Model planned = problem::Planner(model, options).plan();
+    if (options.strict) {
+        std::vector<Refusal> doubts = problem::doubts(planned);
+        if (!doubts.empty())
+            throw Unsupported("not all of this model is planned as it is", std::move(doubts));
+    }
+    return planned;
 }
 
 }  // namespace attnsmith

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "problem/model_layers.hpp"
 #include "problem/model_reader.hpp"
 
 namespace attnsmith::problem {
@@ -17,8 +18,8 @@ struct Heads {
     bool latent = false;          // multi-head latent attention: these are the heads of its prefill
 };
 
-// Of the layers that see all (`global`) or of the others: some models have larger heads in the former.
-Heads read_heads(ModelReader& model, bool global);
+// The heads of one kind of layers.
+Heads read_heads(ModelReader& model, const LayerKind& kind);
 
 // The part of the heads that one of `gpus` has. Throws InvalidRequest("tensor_parallel") where they don't
 // divide.

@@ -10,6 +10,7 @@
 
 #include "attnsmith/error.hpp"
 #include "problem/json_text.hpp"
+#include "problem/model_blocks.hpp"
 #include "problem/vocabulary.hpp"
 
 namespace attnsmith::problem {
@@ -103,6 +104,13 @@ Words listed(ModelReader&, const ModelReader::Found& found, std::size_t layers) 
     return words;
 }
 
+// Zamba: in a "hybrid" layer a shared attention comes before the Mamba mixer.
+Words listed_blocks(ModelReader& model, const ModelReader::Found& found, std::size_t layers) {
+    Words words = listed(model, found, layers);
+    if (model.model_type().starts_with("zamba")) std::ranges::replace(words, "hybrid", std::string(kFull));
+    return words;
+}
+
 // A list that repeats: Griffin's ["recurrent", "recurrent", "attention"], whose attention is local.
 Words repeated(ModelReader&, const ModelReader::Found& found, std::size_t layers) {
     const Words words = as_words(found);
@@ -148,13 +156,28 @@ Words numbered(ModelReader&, const ModelReader::Found& found, std::size_t layers
                       [&](std::size_t layer) { return types[layer] == 1 ? kFull : "linear_attention"; });
 }
 
-// Bamba: the layers that are attention.
-Words indexed(ModelReader&, const ModelReader::Found& found, std::size_t layers) {
+Words by_index(const ModelReader::Found& found, std::size_t layers, std::string_view there,
+               std::string_view elsewhere) {
     const auto indices = as_integers(found);
     return make_words(layers, [&](std::size_t layer) {
         const bool listed = std::ranges::find(indices, static_cast<std::int64_t>(layer)) != indices.end();
-        return listed ? kFull : kMixer;
+        return listed ? there : elsewhere;
     });
+}
+
+// Bamba: the layers that are attention.
+Words indexed(ModelReader&, const ModelReader::Found& found, std::size_t layers) {
+    return by_index(found, layers, kFull, kMixer);
+}
+
+// Llama 3.2 Vision: the layers whose keys and values are a picture's.
+Words crossing(ModelReader&, const ModelReader::Found& found, std::size_t layers) {
+    return by_index(found, layers, "cross_attention", kFull);
+}
+
+// Baichuan-M1: the layers that slide.
+Words sliding_indices(ModelReader&, const ModelReader::Found& found, std::size_t layers) {
+    return by_index(found, layers, kSliding, kFull);
 }
 
 // Jamba: layers at an offset in each period are attention.
@@ -219,34 +242,51 @@ Words from_layer(ModelReader& model, const ModelReader::Found& found, std::size_
 struct Scheme {
     std::string_view name;
     Words (*words)(ModelReader&, const ModelReader::Found&, std::size_t layers);
+    bool says_windows = false;  // which layers slide; else only which are attention
 };
 
 // The first that the config has says what its layers are: what lists layers comes before what counts them.
 constexpr Scheme kSchemes[] = {
-    {"layer_types", listed},
-    {"layers_block_type", listed},
-    {"block_types", repeated},
-    {"_block_types", repeated},
+    {"block_configs", block_words},
+    {"layer_types", listed, true},
+    {"layers_block_type", listed_blocks},
+    {"block_types", repeated, true},
+    {"_block_types", repeated, true},
     {"hybrid_override_pattern", lettered},
-    {"attention_layers", listed},
-    {"attention_types", counted},
+    {"attention_layers", listed, true},
+    {"attention_types", counted, true},
     {"attn_type_list", numbered},
     {"attn_layer_indices", indexed},
     {"attn_layer_period", periodic},
     {"full_attention_interval", every_nth_full},
+    {"cross_attention_layers", crossing},
     {"attention_chunk_size", chunked},
-    {"global_attn_every_n_layers", first_of_n_full},
-    {"sliding_window_pattern", last_of_n_full},
-    {"_sliding_window_pattern", last_of_n_full},
-    {"max_window_layers", from_layer},
+    {"sliding_window_layers", sliding_indices, true},
+    {"global_attn_every_n_layers", first_of_n_full, true},
+    {"sliding_window_pattern", last_of_n_full, true},
+    {"_sliding_window_pattern", last_of_n_full, true},
+    {"max_window_layers", from_layer, true},
 };
+
+// What the scheme that was used decides for the fields of the others.
+void settle_schemes(ModelReader& model, const Scheme& used) {
+    for (const Scheme& other : kSchemes) model.disregard({other.name});
+    if (used.says_windows) {
+        model.disregard({"use_sliding_window", "sliding_window", "sliding_window_size",
+                         "attention_window_size", "window_size", "local_attention"});
+    }
+}
 
 // A class default counts only where the file itself has none of the schemes.
 Words layer_words(ModelReader& model, std::size_t layers) {
     for (const bool defaults : {false, true}) {
         for (const Scheme& scheme : kSchemes) {
             if (!defaults && !model.has(scheme.name)) continue;
-            if (const auto found = model.find({scheme.name})) return scheme.words(model, *found, layers);
+            if (const auto found = model.find({scheme.name})) {
+                Words words = scheme.words(model, *found, layers);
+                settle_schemes(model, scheme);
+                return words;
+            }
         }
     }
     // Mistral, Phi-3: one window for all.
@@ -286,42 +326,98 @@ void finish(ModelReader& model, LayerKind& kind, bool bidirectional) {
     }
 }
 
-}  // namespace
-
-std::vector<LayerKind> layer_kinds(ModelReader& model, bool bidirectional) {
+std::size_t count_layers(ModelReader& model) {
     const std::int64_t layers = model.encoder_decoder()
                                     ? model.required_count({"decoder_layers", "num_decoder_layers",
                                                             "num_hidden_layers", "num_layers"})
                                     : model.required_count({"num_hidden_layers", "n_layer", "n_layers",
                                                             "num_layers", "num_transformer_layers"});
-    if (layers > kMostLayers) {
-        throw InvalidRequest("num_hidden_layers", std::to_string(layers),
-                             fmt::format("at most {} layers", kMostLayers));
-    }
-    std::vector<LayerKind> kinds;
-    const auto kind_named = [&](const std::string& name) -> LayerKind& {
-        const auto found = std::ranges::find(kinds, name, &LayerKind::name);
-        if (found != kinds.end()) return *found;
-        kinds.emplace_back().name = name;
-        return kinds.back();
-    };
-    for (const std::string& word : layer_words(model, static_cast<std::size_t>(layers)))
-        ++kind_named(word).layers;
+    if (layers <= kMostLayers) return static_cast<std::size_t>(layers);
+    throw InvalidRequest("num_hidden_layers", std::to_string(layers),
+                         fmt::format("at most {} layers", kMostLayers));
+}
 
-    const auto mixers = std::ranges::find(kinds, kMixer, &LayerKind::name);
-    if (mixers != kinds.end()) {
-        model.note(fmt::format("{} layers hold no attention", mixers->layers));
-        kinds.erase(mixers);
+// One kind for each word and heads, in the order of their first layers.
+std::vector<LayerKind> group_layers(ModelReader& model, const Words& words) {
+    std::vector<LayerKind> kinds;
+    const LayerKvHeads kv_heads = layer_kv_heads(model, words.size());
+    for (std::size_t layer = 0; layer < words.size(); ++layer) {
+        LayerKind kind;
+        kind.name = words[layer];
+        kind.global = kind.name == kFull;
+        if (!kv_heads.empty()) kind.kv_heads = kv_heads[layer];
+        const auto same = std::ranges::find_if(kinds, [&](const LayerKind& other) {
+            return other.name == kind.name && other.kv_heads == kind.kv_heads;
+        });
+        ++(same == kinds.end() ? kinds.emplace_back(std::move(kind)) : *same).layers;
     }
+    for (LayerKind& kind : kinds) {
+        if (kind.name != kSliding) continue;
+        kind.q_heads = model.count({"num_swa_attention_heads"});
+        if (const auto own = model.count({"num_swa_key_value_heads"})) kind.kv_heads = own;
+    }
+    return kinds;
+}
+
+struct WithoutAttention {
+    std::string_view word;
+    std::string_view says;
+};
+constexpr WithoutAttention kWithoutAttention[] = {{kMixer, "hold no attention"},
+                                                  {kNoOp, "are no-ops in attention's place"},
+                                                  {kLinearMap, "have a linear map in attention's place"}};
+
+void leave_out_mixers(ModelReader& model, std::vector<LayerKind>& kinds) {
+    for (const WithoutAttention& without : kWithoutAttention) {
+        const auto found = std::ranges::find(kinds, without.word, &LayerKind::name);
+        if (found == kinds.end()) continue;
+        model.note(fmt::format("{} layers {}", found->layers, without.says));
+        kinds.erase(found);
+        // What these fields say is of such layers.
+        if (without.word == kMixer) {
+            model.disregard(
+                {"mamba_*", "n_mamba_heads", "ssm_*", "conv_*", "chunk_size", "time_step_*", "lru_width"});
+        }
+    }
+    if (std::ranges::find(kinds, "linear_attention", &LayerKind::name) != kinds.end())
+        model.disregard({"linear_*"});
+}
+
+// A sliding kind whose window turned out to be off joins the full one.
+void join_full(std::vector<LayerKind>& kinds) {
+    for (auto kind = kinds.begin(); kind != kinds.end();) {
+        const auto same = std::ranges::find_if(kinds.begin(), kind, [&](const LayerKind& other) {
+            return other.name == kFull && kind->name == kFull && other.q_heads == kind->q_heads &&
+                   other.kv_heads == kind->kv_heads;
+        });
+        if (same == kind) {
+            ++kind;
+        } else {
+            same->layers += kind->layers;
+            kind = kinds.erase(kind);
+        }
+    }
+}
+
+// Names that several kinds share get their KV heads: "full_attention_kv8".
+void tell_apart(std::vector<LayerKind>& kinds) {
+    std::vector<std::string> names;
+    for (const LayerKind& kind : kinds) names.push_back(kind.name);
+    for (LayerKind& kind : kinds) {
+        if (std::ranges::count(names, kind.name) > 1 && kind.kv_heads)
+            kind.name += fmt::format("_kv{}", *kind.kv_heads);
+    }
+}
+
+}  // namespace
+
+std::vector<LayerKind> layer_kinds(ModelReader& model, bool bidirectional) {
+    const std::size_t layers = count_layers(model);
+    std::vector<LayerKind> kinds = group_layers(model, layer_words(model, layers));
+    leave_out_mixers(model, kinds);
     for (LayerKind& kind : kinds) finish(model, kind, bidirectional);
-    // A sliding kind whose window turned out to be off joins the full one.
-    const auto full = std::ranges::find(kinds, kFull, &LayerKind::name);
-    if (full == kinds.end()) return kinds;
-    const auto second = std::ranges::find(std::next(full), kinds.end(), kFull, &LayerKind::name);
-    if (second != kinds.end()) {
-        full->layers += second->layers;
-        kinds.erase(second);
-    }
+    join_full(kinds);
+    tell_apart(kinds);
     return kinds;
 }
 

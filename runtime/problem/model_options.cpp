@@ -16,6 +16,7 @@ namespace problem {
 namespace {
 
 constexpr std::string_view kTensorParallel = "tensor_parallel";
+constexpr std::string_view kStrict = "strict";
 constexpr std::int64_t kMostGpus = std::int64_t{1} << 20;
 
 bool is_left_open(const RequestField& field) {
@@ -24,7 +25,7 @@ bool is_left_open(const RequestField& field) {
 
 [[noreturn]] void refuse_unknown(const std::string& name) {
     std::vector<std::string_view> names = model_request_fields();
-    names.push_back(kTensorParallel);
+    names.insert(names.end(), {kTensorParallel, kStrict});
     std::string accepted = "one of " + join_or(names);
     if (const std::string_view nearest = nearest_name(name, names); !nearest.empty()) {
         accepted = fmt::format("{} (did you mean that?), or {}", nearest, accepted);
@@ -36,6 +37,11 @@ std::int64_t tensor_parallel(const nlohmann::json& value) {
     if (value.is_number_integer() && value >= 1 && value <= kMostGpus) return value.get<std::int64_t>();
     throw InvalidRequest(std::string(kTensorParallel), describe(value),
                          fmt::format("an integer from 1 to {}", kMostGpus));
+}
+
+bool strict(const nlohmann::json& value) {
+    if (value.is_boolean()) return value.get<bool>();
+    throw InvalidRequest(std::string(kStrict), describe(value), "true or false");
 }
 
 }  // namespace
@@ -58,6 +64,8 @@ ModelOptions model_options_from_json(const nlohmann::json& object) {
         const std::string& name = item.key();
         if (name == kTensorParallel) {
             options.tensor_parallel = tensor_parallel(item.value());
+        } else if (name == kStrict) {
+            options.strict = strict(item.value());
         } else if (const RequestField* field = find_field(name); field != nullptr && is_left_open(*field)) {
             field->set(request, name, item.value());
         } else {

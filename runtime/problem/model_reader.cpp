@@ -105,6 +105,8 @@ constexpr ClassDefault kClassDefaults[] = {
     {"modernbert", "global_attn_every_n_layers", 3},
     {"falcon", "multi_query", true},
     {"recurrent_gemma", "attention_window_size", 2048},
+    {"grok-1", "attn_output_multiplier", 0.08838834764831845},
+    {"grok-1", "max_attn_value", 30.0},
 };
 
 constexpr std::string_view kQueryHeadNames[] = {"num_attention_heads", "n_head", "n_heads", "num_heads",
@@ -146,18 +148,16 @@ bool has_heads(const json& object, bool is_nested) {
     });
 }
 
-// Encoder-decoder models whose files need not say so.
-constexpr std::string_view kEncoderDecoders[] = {"t5",      "mt5",    "umt5",    "longt5",  "bart",   "mbart",
-                                                 "m2m_100", "marian", "pegasus", "whisper", "t5gemma"};
-
 }  // namespace
+
+bool ModelReader::counts_heads(const json& object) { return has_heads(object, true); }
 
 ModelReader::ModelReader(std::string_view text) {
     parts_.push_back(
         parse_json_object(text, {.what = "config.json", .python_constants = true, .exact_integers = false}));
     file_model_type_ = model_type_ = string_member(part(), "model_type");
-    encoder_decoder_ = true_member(part(), "is_encoder_decoder") ||
-                       std::ranges::find(kEncoderDecoders, model_type_) != std::end(kEncoderDecoders);
+    encoder_decoder_ =
+        true_member(part(), "is_encoder_decoder") || class_of(model_type_) == TypeClass::encoder_decoder;
     descend();
 }
 
@@ -176,9 +176,6 @@ bool ModelReader::enter(std::string_view name) {
     if (inner == nullptr || !inner->is_object()) return false;
     // Some files keep the heads outside and something else inside.
     if (has_heads(part(), !prefix_.empty()) && !has_heads(*inner, true)) return false;
-    for (const std::string_view other : {"vision_config", "audio_config"}) {
-        if (member(part(), other) != nullptr) note(fmt::format("{} is not planned", other));
-    }
     parts_.push_back(json(*inner));
     prefix_ += std::string(name) + ".";
     if (std::string type = string_member(part(), "model_type"); !type.empty()) model_type_ = std::move(type);
@@ -189,16 +186,32 @@ void ModelReader::note(std::string text) {
     if (std::ranges::find(notes_, text) == notes_.end()) notes_.push_back(std::move(text));
 }
 
-bool ModelReader::has(std::string_view name) const { return member(part(), name) != nullptr; }
+bool ModelReader::has(std::string_view name) {
+    if (member(part(), name) == nullptr) return false;
+    read_.insert(field(name));
+    return true;
+}
+
+void ModelReader::mark_read(Names names, const json* given) {
+    for (const std::string_view name : names) {
+        const json* value = member(part(), name);
+        const bool agrees = value == nullptr || value->is_null() || given == nullptr || *value == *given;
+        if (agrees) read_.insert(field(name));
+    }
+}
 
 std::optional<ModelReader::Found> ModelReader::find(Names names) {
     bool said_null = false;
     for (const std::string_view name : names) {
         const json* value = member(part(), name);
         if (value == nullptr) continue;
-        if (!value->is_null()) return Found{*value, field(name)};
+        if (!value->is_null()) {
+            mark_read(names, value);
+            return Found{*value, field(name)};
+        }
         said_null = true;
     }
+    mark_read(names, nullptr);
     if (said_null) return std::nullopt;
     for (const std::string_view name : names) {
         const ClassDefault* entry = class_default(model_type_, name, parts_.size() > 1);
@@ -285,5 +298,32 @@ std::optional<std::string> ModelReader::inherited_word(Names names) {
     }
     return std::nullopt;
 }
+
+void ModelReader::disregard(Names names) {
+    for (const std::string_view name : names) {
+        if (name.ends_with('*')) {
+            disregarded_.push_back(field(name.substr(0, name.size() - 1)));
+        } else {
+            read_.insert(field(name));
+        }
+    }
+}
+
+bool ModelReader::is_read(const std::string& field) const {
+    const auto begins = [&](const std::string& beginning) { return field.starts_with(beginning); };
+    return read_.contains(field) || std::ranges::any_of(disregarded_, begins);
+}
+
+void ModelReader::visit_members(const json& object, const std::string& path, const Visit& visit) const {
+    for (const auto& item : object.items()) {
+        const std::string field = path + item.key();
+        if (is_read(field)) continue;
+        const bool holds_the_part = item.value().is_object() && prefix_.starts_with(field + ".");
+        const bool enter = holds_the_part || visit(field, item.key(), item.value());
+        if (enter && item.value().is_object()) visit_members(item.value(), field + ".", visit);
+    }
+}
+
+void ModelReader::visit_unread(const Visit& visit) const { visit_members(parts_.front(), "", visit); }
 
 }  // namespace attnsmith::problem

@@ -3,12 +3,16 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "problem/model_types.hpp"
 
 namespace attnsmith::problem {
 
@@ -29,7 +33,7 @@ class ModelReader {
     // The first of `names` that is there and not null; else, where none is there at all, the class default,
     // which is noted. Typed getters throw InvalidRequest where the value is of another type.
     std::optional<Found> find(Names names);
-    bool has(std::string_view name) const;  // given by the file itself, null or not
+    bool has(std::string_view name);  // given by the file itself, null or not
     std::optional<std::int64_t> integer(Names names);
     std::optional<std::int64_t> count(Names names);  // an integer from 1 to 2^31 - 1
     std::int64_t required_count(Names names);
@@ -45,14 +49,34 @@ class ModelReader {
 
     const std::string& model_type() const { return model_type_; }            // of the language model's part
     const std::string& file_model_type() const { return file_model_type_; }  // of the whole file
+    TypeClass type_class() const { return class_of(model_type_); }
     bool encoder_decoder() const { return encoder_decoder_; }
+    // "text_config." of a language model's part inside the file; empty where it is the file.
+    const std::string& prefix() const { return prefix_; }
 
     void note(std::string text);
     const std::vector<std::string>& notes() const { return notes_; }
 
+    // ---- The account of what was read. A getter marks each of its names, but for one that is there with
+    // another value than the one it gave.
+
+    // Marks fields that need no reading, because another field or the type decided. "mamba_*" is all names
+    // that begin so.
+    void disregard(Names names);
+    // Calls visit(field, name, value) for each member of the file that nothing read. A member that is an
+    // object is entered where visit gives true; the language model's part is always entered.
+    // Whether an object has any of the names that a number of query heads goes by.
+    static bool counts_heads(const nlohmann::json& object);
+    using Visit =
+        std::function<bool(const std::string& field, const std::string& name, const nlohmann::json& value)>;
+    void visit_unread(const Visit& visit) const;
+
   private:
     void descend();
     bool enter(std::string_view name);
+    void mark_read(Names names, const nlohmann::json* given);
+    bool is_read(const std::string& field) const;
+    void visit_members(const nlohmann::json& object, const std::string& path, const Visit& visit) const;
     const nlohmann::json& part() const { return parts_.back(); }
     std::string field(std::string_view name) const { return prefix_ + std::string(name); }
 
@@ -60,6 +84,8 @@ class ModelReader {
     std::string prefix_;
     std::string model_type_, file_model_type_;
     bool encoder_decoder_ = false;
+    std::set<std::string> read_;            // by their full names
+    std::vector<std::string> disregarded_;  // beginnings of full names
     std::vector<std::string> notes_;
 };
 

@@ -135,16 +135,19 @@ struct ModelOptions {
     bool strict = false;               // a warning or an unsupported part is an error: Unsupported
 };
 
-// Parses a JSON object with any of these fields, all of them words of a request but tensor_parallel. Throws
-// InvalidRequest naming a field that is unknown or whose value is wrong.
+// Parses a JSON object with any of these fields, all of them words of a request but tensor_parallel and
+// strict. Throws InvalidRequest naming a field that is unknown or whose value is wrong.
 ATTNSMITH_API ModelOptions parse_model_options(std::string_view json);
 
 // Reads a Hugging Face config.json (its text). Throws InvalidRequest when it describes no attention or is
-// malformed.
+// malformed; with ModelOptions::strict also Unsupported, whose refusals are the unsupported parts by name and
+// the warnings by field. An encoder keeps no keys: where paged KV is asked for, it is planned with dense KV,
+// and a note says so.
 ATTNSMITH_API Model parse_model(std::string_view config_json, const ModelOptions& options = {});
 
 // {"model_type", "attentions": [{"name", "phase", "layers", "notes", "request": {...}}], "unsupported":
-// [{"name", "reason"}]}. Each request is one that parse_request takes.
+// [{"name", "reason"}], "warnings": [{"kind", "field", "text"}]}. Each request is one that parse_request
+// takes.
 ATTNSMITH_API std::string to_json(const Model& model);
 
 }  // namespace attnsmith

@@ -42,6 +42,7 @@ TEST_CASE("each model file gives its attentions", "[model]") {
         const Model model = parse_model(read_file(kModels / (expected.file + ".json")));
         CHECK(model.model_type == expected.model_type);
         CHECK(summary(model) == expected.attentions);
+        CHECK(model.warnings.empty());
         if (expected.file == "deepseek-v3") {
             REQUIRE(model.unsupported.size() == 1);
             CHECK(model.unsupported[0].name == "latent/decode");
@@ -85,6 +86,10 @@ TEST_CASE("options reach every request", "[model]") {
     options.page_size = 64;
     options.page_order = PageOrder::HND;
     options.index_dtype = DType::i64;
+    options.alignment = 8;
+    options.lse = true;
+    options.precision = Precision::high;
+    options.consistency = Consistency::bitwise;
     options.batch = 3;
     options.q_len = 17;
     options.kv_len = 99;
@@ -94,6 +99,10 @@ TEST_CASE("options reach every request", "[model]") {
         CHECK(request.spec.page_size == 64);
         CHECK(request.spec.page_order == PageOrder::HND);
         CHECK(request.spec.index_dtype == DType::i64);
+        CHECK(request.spec.alignment == 8);
+        CHECK(request.spec.lse);
+        CHECK(request.spec.precision == Precision::high);
+        CHECK(request.spec.consistency == Consistency::bitwise);
         CHECK(request.sizes == PlanSizes{3, attention.phase == "decode" ? 1 : 17, 99});
     }
     options.kv = KvStorage::ragged;
@@ -222,7 +231,7 @@ TEST_CASE("the part that is the language model is found", "[model]") {
         CHECK(model.model_type == "some_vlm");
         CHECK(summary(model) == both(kLlama));
         CHECK(model.attentions.at(0).request.spec.dtype == DType::f16);  // the outer one's
-        CHECK(has_note(model, "vision_config is not planned"));
+        CHECK(warned(model, WarningKind::not_planned) == std::vector<std::string>{"vision_config"});
     }
     // Nested twice.
     CHECK(summary(parse_model(R"({"thinker_config": {"text_config": )" + text + "}}")) == both(kLlama));

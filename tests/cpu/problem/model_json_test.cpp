@@ -30,22 +30,30 @@ TEST_CASE("Options that are not given are the defaults") {
     CHECK(options.q_len == defaults.q_len);
     CHECK(options.kv_len == defaults.kv_len);
     CHECK(options.tensor_parallel == defaults.tensor_parallel);
+    CHECK(options.alignment == defaults.alignment);
+    CHECK(options.lse == defaults.lse);
+    CHECK(options.precision == defaults.precision);
+    CHECK(options.consistency == defaults.consistency);
+    CHECK_FALSE(options.strict);
 }
 
 TEST_CASE("Each option is read") {
     const ModelOptions options = parse_model_options(
         R"({"dtype": "fp16", "kv": "dense", "page_size": 32, "page_order": "HND", "index_dtype": "int64",
-            "alignment": 8, "lse": true, "precision": "high", "consistency": "bitwise", "batch": 2, "q_len": 3, "kv_len": 4, "tensor_parallel": 5})");
+            "batch": 2, "q_len": 3, "kv_len": 4, "tensor_parallel": 5, "alignment": 8, "lse": true,
+            "precision": "high", "consistency": "bitwise", "strict": true})");
     CHECK(options.dtype == DType::f16);
     CHECK(options.kv == KvStorage::dense);
     CHECK(options.page_size == 32);
     CHECK(options.page_order == PageOrder::HND);
     CHECK(options.index_dtype == DType::i64);
-    CHECK((options.alignment == 8 && options.lse));
-    CHECK(options.precision == Precision::high);
-    CHECK(options.consistency == Consistency::bitwise);
     CHECK((options.batch == 2 && options.q_len == 3 && options.kv_len == 4));
     CHECK(options.tensor_parallel == 5);
+    CHECK(options.alignment == 8);
+    CHECK(options.lse);
+    CHECK(options.precision == Precision::high);
+    CHECK(options.consistency == Consistency::bitwise);
+    CHECK(options.strict);
 }
 
 TEST_CASE("Options that are wrong are named") {
@@ -54,6 +62,9 @@ TEST_CASE("Options that are wrong are named") {
     CHECK(refused_field(R"({"page_sise": 64})") == "page_sise");
     CHECK(refused_field(R"({"kv": 1})") == "kv");
     CHECK(refused_field(R"({"batch": 1.5})") == "batch");
+    CHECK(refused_field(R"({"alignment": "8"})") == "alignment");
+    CHECK(refused_field(R"({"lse": 1})") == "lse");
+    CHECK(refused_field(R"({"strict": "yes"})") == "strict");
     CHECK(refused_field(R"({"tensor_parallel": true})") == "tensor_parallel");
     CHECK(refused_field(R"({"tensor_parallel": -1})") == "tensor_parallel");
     CHECK(refused_field(R"({"tensor_parallel": 18446744073709551615})") == "tensor_parallel");
@@ -93,6 +104,21 @@ TEST_CASE("A model's requests are requests") {
         CHECK(parse_request(attention["request"].dump()) == model.attentions[i].request);
     }
     CHECK(written["unsupported"].empty());
+    CHECK(written["warnings"].empty());
+}
+
+TEST_CASE("A model's warnings are written with it") {
+    Model model;
+    model.warnings = {{WarningKind::unknown_type, "model_type", "one"},
+                      {WarningKind::unread_field, "text_config.head_rule", "two"},
+                      {WarningKind::not_planned, "vision_config", "three"},
+                      {WarningKind::approximated, "model_type", "four"}};
+    const json written = json::parse(to_json(model));
+    CHECK(written["warnings"] == json::parse(R"([
+        {"kind": "unknown_type", "field": "model_type", "text": "one"},
+        {"kind": "unread_field", "field": "text_config.head_rule", "text": "two"},
+        {"kind": "not_planned", "field": "vision_config", "text": "three"},
+        {"kind": "approximated", "field": "model_type", "text": "four"}])"));
 }
 
 TEST_CASE("Names that are no UTF-8 do not keep a model from being written") {

@@ -98,4 +98,13 @@ inline bool has_note(const Model& model, const std::string& part) {
     return !model.attentions.empty();
 }
 
+// The fields that a model's reader is warned of.
+inline std::vector<std::string> warned(const Model& model, WarningKind kind) {
+    std::vector<std::string> fields;
+    for (const ModelWarning& warning : model.warnings) {
+        if (warning.kind == kind) fields.push_back(warning.field);
+    }
+    return fields;
+}
+
 }  // namespace attnsmith::test

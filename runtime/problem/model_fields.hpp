@@ -1,0 +1,17 @@
+// What the name of a config.json's field says about attention, for fields that nothing read.
+#pragma once
+
+#include <string_view>
+
+namespace attnsmith::problem {
+
+// Whether a word of the name is one of attention's, e.g. "window" in "my_window_rule".
+bool speaks_of_attention(std::string_view name);
+
+// Whether the field, though its name speaks of attention, changes no kernel of a model of this type.
+bool is_daily_life(std::string_view model_type, std::string_view name);
+
+// Whether the field is the configuration of a vision or audio tower by its name alone.
+bool names_a_tower(std::string_view name);
+
+}  // namespace attnsmith::problem

@@ -1,0 +1,26 @@
+// What the reader of config.json has been taught of each model_type. A type that is not here is read as a
+// decoder, by the names of its fields, and warned of.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace attnsmith::problem {
+
+enum class TypeClass : std::uint8_t {
+    unknown,
+    decoder,            // causal; its fields say the rest
+    encoder,            // every token sees every other, and nothing is cached
+    encoder_decoder,    // whether or not the file says so
+    wrapper,            // holds a language model's part that it does not change
+    image_tokens,       // a wrapper in which the tokens of one image see each other in a prefill
+    prefix_lm,          // a wrapper in which the tokens of the prompt see each other
+    without_attention,  // mixes tokens in other ways; some have fields of the same names as heads have
+};
+
+TypeClass class_of(std::string_view model_type);
+
+// Why no attention of this type can be planned; empty where it can.
+std::string_view refusal_of(std::string_view model_type);
+
+}  // namespace attnsmith::problem

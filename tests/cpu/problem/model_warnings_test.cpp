@@ -1,0 +1,148 @@
+// What a model's reader says about what it does not know.
+#include <string>
+#include <vector>
+
+#include "attnsmith/error.hpp"
+#include "attnsmith/spec.hpp"
+#include "expect.hpp"
+#include "model_summary.hpp"
+
+using namespace attnsmith;
+using namespace attnsmith::test;
+
+namespace {
+
+using Fields = std::vector<std::string>;
+
+std::vector<Refusal> strictly_refused(const std::string& config) {
+    ModelOptions options;
+    options.strict = true;
+    try {
+        parse_model(config, options);
+    } catch (const Unsupported& error) {
+        CHECK_FALSE(error.refusals().empty());
+        return error.refusals();
+    }
+    return {};
+}
+
+}  // namespace
+
+TEST_CASE("an invented model type is warned of by name, with the fields that nobody read", "[model]") {
+    const std::string config =
+        R"({"model_type": "quasar", "hidden_size": 1024, "num_attention_heads": 8, "num_hidden_layers": 12,
+            "torch_dtype": "bfloat16", "attention_gravity": 0.5, "numGhostHeads": 4, "lensing": {"kv_bend": 2},
+            "horizon_blocks": [{"heads": 3}], "vocab_size": 7, "spin": 2, "window_spacing": 0})";
+    const Model model = parse_model(config);
+    CHECK(summary(model) == both(kLlama));
+    CHECK(warned(model, WarningKind::unknown_type) == Fields{"model_type"});
+    CHECK(warned(model, WarningKind::unread_field) ==
+          Fields{"attention_gravity", "horizon_blocks", "lensing.kv_bend", "numGhostHeads"});
+    CHECK(model.warnings.size() == 5);
+    CHECK(contains(model.warnings[0].text, "quasar"));
+    CHECK(contains(model.warnings[1].text, "attention_gravity (0.5)"));
+    const std::vector<Refusal> refusals = strictly_refused(config);
+    REQUIRE(refusals.size() == 5);
+    CHECK(refusals[0].candidate == "model_type");
+    CHECK(refusals[4].candidate == "numGhostHeads");
+}
+
+TEST_CASE("a field that nobody reads is a warning of a known type too", "[model]") {
+    const Fields kNone;
+    const std::pair<std::string, Fields> cases[] = {
+        {"", kNone},
+        {R"("attention_window_decay": 0.9)", {"attention_window_decay"}},
+        {R"("dual_chunk_attention_config": {"chunk_size": 8192})",
+         {"dual_chunk_attention_config.chunk_size"}},
+        {R"("attnTemperature": 2)", {"attnTemperature"}},
+        {R"("num_sink_tokens": 4)", {"num_sink_tokens"}},
+        {R"("use_relative_bias": true)", {"use_relative_bias"}},
+        {R"("attn_norm": "sigmoid")", {"attn_norm"}},
+        // Two names of one thing that disagree: the second is not read.
+        {R"("num_key_value_heads": 8, "num_kv_heads": 4)", {"num_kv_heads"}},
+        {R"("num_key_value_heads": 8, "num_kv_heads": 8)", kNone},
+        {R"("head_dim": 128, "kv_channels": null)", kNone},
+        // Off.
+        {R"("attention_window_decay": null, "kv_bend": false, "sink_count": 0, "mask_rule": "", "q_list": [])",
+         kNone},
+        // Of daily life.
+        {R"("attention_dropout": 0.1, "attention_bias": true, "rope_scaling": {"factor": 2, "key": 1},
+            "rope_theta": 1e6, "max_position_embeddings": 4096, "initializer_range": 0.02, "use_cache": true,
+            "mask_token_id": 4, "lm_head_bias": true, "quantization_config": {"kv_cache_scheme": {"head": 1}},
+            "auto_map": {"AutoModelForCausalLM": "x"}, "attn_implementation": "eager")",
+         kNone},
+        // Superfluous beside the list of layers.
+        {R"("layer_types": ["full_attention","full_attention","full_attention","full_attention","full_attention",
+            "full_attention","full_attention","full_attention","full_attention","full_attention","full_attention",
+            "full_attention"], "sliding_window": 7, "sliding_window_pattern": 4, "max_window_layers": 3)",
+         kNone},
+        // A name that is not for a terminal.
+        {R"("kv\u001b[31m": 4)", {R"("kv\u001b[31m")"}},
+    };
+    for (const auto& [members, fields] : cases) {
+        INFO(members);
+        const Model model = parse_model(llama_with(members));
+        CHECK(summary(model).size() == 2);
+        CHECK(warned(model, WarningKind::unread_field) == fields);
+        CHECK(model.warnings.size() == fields.size());
+        CHECK(strictly_refused(llama_with(members)).size() == fields.size());
+    }
+}
+
+TEST_CASE("fields are accounted for in the language model's part and around it", "[model]") {
+    const Model model =
+        parse_model(R"({"model_type": "llava", "kv_bend": 2, "text_config": {"model_type": "llama",
+        "hidden_size": 1024, "num_attention_heads": 8, "num_hidden_layers": 12, "head_rule": "x"}})");
+    CHECK(warned(model, WarningKind::unread_field) == Fields{"kv_bend", "text_config.head_rule"});
+    CHECK(model.warnings.size() == 2);
+}
+
+TEST_CASE("a type is known inside and around", "[model]") {
+    const auto unknown = [](const std::string& outer, const std::string& inner) {
+        return warned(parse_model("{" + outer + R"("text_config": {)" + inner +
+                                  R"("hidden_size": 64, "num_attention_heads": 1, "num_hidden_layers": 1}})"),
+                      WarningKind::unknown_type);
+    };
+    CHECK(unknown(R"("model_type": "llava",)", R"("model_type": "llama",)").empty());
+    CHECK(unknown(R"("model_type": "quasar",)", R"("model_type": "llama",)") == Fields{"model_type"});
+    CHECK(unknown(R"("model_type": "llava",)", R"("model_type": "quasar",)") ==
+          Fields{"text_config.model_type"});
+    CHECK(unknown("", R"("model_type": "llama",)").empty());
+    CHECK(unknown("", "") == Fields{"text_config.model_type"});
+}
+
+TEST_CASE("towers are warned of, whatever they are called", "[model]") {
+    const std::string config =
+        R"({"model_type": "qwen3_omni_moe", "talker_config": {"text_config": {"num_attention_heads": 16}},
+            "code2wav_config": {"num_attention_heads": 16}, "thinker_config": {
+              "audio_config": {"encoder_attention_heads": 20}, "vision_config": {"num_heads": 16},
+              "smell_config": {"inner": 3, "num_heads": 2}, "text_config": {"model_type": "qwen3_omni_moe_text",
+                "hidden_size": 1024, "num_attention_heads": 8, "num_hidden_layers": 12, "head_dim": 128}}})";
+    CHECK(warned(parse_model(config), WarningKind::not_planned) ==
+          Fields{"code2wav_config", "talker_config", "thinker_config.audio_config",
+                 "thinker_config.smell_config", "thinker_config.vision_config"});
+    CHECK(parse_model(config).warnings.size() == 5);
+}
+
+TEST_CASE("what is planned otherwise than it is computed is said", "[model]") {
+    const Model gemma = parse_model(R"({"model_type": "gemma3", "text_config": {"model_type": "gemma3_text",
+        "hidden_size": 2560, "num_hidden_layers": 34}})");
+    CHECK(warned(gemma, WarningKind::approximated) == Fields{"model_type"});
+    const Model vision = parse_model(llama_with(R"("use_bidirectional_attention": "vision")"));
+    CHECK(warned(vision, WarningKind::approximated) == Fields{"use_bidirectional_attention"});
+}
+
+TEST_CASE("strict refuses unsupported parts and nothing that is whole", "[model]") {
+    CHECK(strictly_refused(read_file(kModels / "llama-3.1-8b.json")).empty());
+    const std::vector<Refusal> refusals = strictly_refused(read_file(kModels / "deepseek-v3.json"));
+    REQUIRE(refusals.size() == 1);
+    CHECK(refusals[0].candidate == "latent/decode");
+    // Notes are no doubts: this one's dtype is planned as bf16.
+    CHECK(strictly_refused(read_file(kModels / "gemma-2-9b.json")).empty());
+}
+
+TEST_CASE("of a model that is refused as a whole, no field is doubted", "[model]") {
+    const Model model = parse_model(llama_with(R"("index_topk": 2048, "index_n_heads": 64)"));
+    CHECK(model.attentions.empty());
+    CHECK(model.warnings.empty());
+}
