@@ -133,9 +133,9 @@ std::shared_ptr<const Cubin> Cubins::load(const KernelSource& source,
 }
 
 std::shared_ptr<const Cubin> Cubins::find(const KernelSource& source, const Accept& accept) const {
-    const auto only = exact_toolchain_ ? std::optional(toolchain()) : std::nullopt;
+    const cache::Version only = exact_toolchain_ ? toolchain() : cache::Version();
     for (const cache::Candidate& candidate : store_.candidates(source.key)) {
-        if (only && candidate.version != *only) continue;
+        if (exact_toolchain_ && candidate.version != only) continue;
         std::shared_ptr<const Cubin> cubin;
         try {
             cubin = load(source, candidate);

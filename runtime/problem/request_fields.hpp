@@ -44,6 +44,10 @@ const RequestField* find_field(std::string_view name);
 // which request_from_json refuses naming the field. "" is true for a boolean, so that --lse alone works.
 nlohmann::json flag_value(const RequestField& field, std::string_view text);
 
+// A sentence for each suffix in a value of `sm` that is taken but says nothing, as in "100f". Throws
+// InvalidRequest.
+std::vector<std::string> unused_sm_suffixes(const nlohmann::json& value);
+
 // What parse_request does after the text is read: fields {"op": ..., ...} -> validated, normalised request.
 AttentionRequest request_from_json(const nlohmann::json& object);
 
