@@ -1,4 +1,4 @@
-// A plan as JSON, schema attnsmith.plan/1 (plan.schema.json beside this).
+// A plan as JSON, schema attnsmith.plan/1 (runtime/schemas/plan.schema.json).
 #pragma once
 
 #include <nlohmann/json.hpp>

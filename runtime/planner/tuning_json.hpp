@@ -1,4 +1,4 @@
-// Tuning tables as JSON, schema attnsmith.tuning/1 (tuning.schema.json beside this).
+// Tuning tables as JSON, schema attnsmith.tuning/1 (runtime/schemas/tuning.schema.json).
 #pragma once
 
 #include <span>

@@ -54,12 +54,24 @@ std::vector<std::string_view> model_request_fields() {
     return names;
 }
 
-ModelOptions model_options_from_json(const nlohmann::json& object) {
-    ModelOptions options;
-    AttentionRequest request;  // the fields' setters know only this
+AttentionRequest request_of(const ModelOptions& options) {
+    AttentionRequest request;
+    if (options.dtype) request.spec.dtype = *options.dtype;
     request.spec.kv = options.kv;
     request.spec.page_size = options.page_size;
+    request.spec.page_order = options.page_order;
+    request.spec.index_dtype = options.index_dtype;
+    request.spec.alignment = options.alignment;
+    request.spec.lse = options.lse;
+    request.spec.precision = options.precision;
+    request.spec.consistency = options.consistency;
     request.sizes = {options.batch, options.q_len, options.kv_len};
+    return request;
+}
+
+ModelOptions model_options_from_json(const nlohmann::json& object) {
+    ModelOptions options;
+    AttentionRequest request = request_of(options);  // the fields' setters know only this
     for (const auto& item : object.items()) {
         const std::string& name = item.key();
         if (name == kTensorParallel) {

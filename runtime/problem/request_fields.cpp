@@ -26,6 +26,10 @@ constexpr std::string_view kMergeFields[] = {"op",      "dtype",  "head_dim",  "
                                              "q_heads", "lse",    "alignment", "batch",
                                              "q_len",   "kv_len", "sm"};
 
+// Words of `sm`.
+constexpr std::string_view kEverySm = "all";
+constexpr std::string_view kPresentSm = "native";
+
 std::int64_t as_integer(std::string_view field, const json& value) {
     const bool too_large =
         value.is_number_unsigned() && value.get<std::uint64_t>() > std::numeric_limits<std::int64_t>::max();
@@ -78,14 +82,27 @@ void add_sm(std::vector<int>& sms, int sm) {
     if (std::ranges::find(sms, sm) == sms.end()) sms.push_back(sm);
 }
 
-// "80,89,90a": what one flag says.
-void add_sm_text(std::vector<int>& sms, std::string_view text) {
+// Calls `visit` with each part of "80,89,90a".
+template <typename Visit>
+void for_each_part(std::string_view text, Visit visit) {
     while (true) {
         const std::size_t comma = text.find(',');
-        add_sm(sms, parse_sm("sm", text.substr(0, comma)));
+        visit(text.substr(0, comma));
         if (comma == text.npos) return;
         text.remove_prefix(comma + 1);
     }
+}
+
+// "80,89,90a", "all" or "native": what one flag says.
+void add_sm_text(std::vector<int>& sms, std::string_view text) {
+    if (text == kEverySm) {
+        for (const int sm : known_sms()) add_sm(sms, sm);
+        return;
+    }
+    for_each_part(text, [&](std::string_view part) {
+        if (part == kPresentSm) throw InvalidRequest("sm", quote(text), "native alone, not in a list");
+        add_sm(sms, parse_sm("sm", part).sm);
+    });
 }
 
 void add_sm_value(std::vector<int>& sms, const json& value) {
@@ -97,7 +114,7 @@ void add_sm_value(std::vector<int>& sms, const json& value) {
 
 void set_sm(AttentionRequest& request, std::string_view, const json& value) {
     request.sm.clear();
-    if (value.is_null()) return;
+    if (value.is_null() || value == kPresentSm) return;
     if (!value.is_array()) return add_sm_value(request.sm, value);
     for (const json& item : value) add_sm_value(request.sm, item);
 }
@@ -202,12 +219,10 @@ constexpr RequestField of_pages(RequestField field) {
 ordered_json get_sm(const AttentionRequest& request) { return request.sm; }
 
 constexpr RequestField kFields[] = {
-    {"op", FieldType::word,
-     "attention (the default), or merge: joins its results over disjoint keys; mla and append are to "
-     "come",
-     Words::op, set_op, get<&Spec::op>},
-    choice(word_field<&Spec::dtype, parse_float_dtype, Words::float_dtype>(
-        "dtype", "element type of q, k, v and o (default bf16)")),
+    {"op", FieldType::word, "attention, or merge: joins its results over disjoint keys", Words::op, set_op,
+     get<&Spec::op>},
+    choice(word_field<&Spec::dtype, parse_float_dtype, Words::float_dtype>("dtype",
+                                                                           "element type of q, k, v and o")),
     flag_field("head_dim", FieldType::integer,
                "head dimension of q, k, v and o: a multiple of 8 from 8 to 256", set_head_dim, nullptr),
     integer_field<&Spec::head_dim_qk>("head_dim_qk",
@@ -215,8 +230,8 @@ constexpr RequestField kFields[] = {
     count_field<&Spec::head_dim_vo>("head_dim_vo", "head dimension of v and o (default: that of q and k)"),
     integer_field<&Spec::q_heads>("q_heads", "query heads"),
     count_field<&Spec::kv_heads>("kv_heads", "key/value heads, a divisor of q_heads (default: q_heads)"),
-    word_field<&Spec::mask, parse_mask, Words::mask>(
-        "mask", "full, or causal: the last query sees the last key (default full)"),
+    word_field<&Spec::mask, parse_mask, Words::mask>("mask",
+                                                     "full, or causal: the last query sees the last key"),
     window_field<&Spec::window_left>(
         "window_left", "keys seen before the query's own (default: all); a sliding_window of W is W - 1"),
     window_field<&Spec::window_right>("window_right", "keys seen after the query's own (default: all)"),
@@ -225,26 +240,26 @@ constexpr RequestField kFields[] = {
     boolean_field<&Spec::alibi>("alibi", "add slope[q_head] * (key position - query position)"),
     boolean_field<&Spec::sink>("sink", "add exp(sink[q_head]) to each row's denominator"),
     choice(boolean_field<&Spec::lse>("lse", "also write the log-sum-exp of each row")),
-    choice(word_field<&Spec::kv, parse_kv_storage, Words::kv>(
-        "kv", "how keys and values are stored (default dense)")),
+    choice(word_field<&Spec::kv, parse_kv_storage, Words::kv>("kv", "how keys and values are stored")),
     of_pages(choice(word_field<&Spec::page_order, parse_page_order, Words::page_order>(
-        "page_order", "order of a page's axes (default NHD)"))),
+        "page_order", "order of a page's axes"))),
     of_pages(choice(integer_field<&Spec::page_size>("page_size", "tokens a page, of paged kv"))),
     choice(word_field<&Spec::index_dtype, parse_index_dtype, Words::index_dtype>(
-        "index_dtype", "type of indptrs, lengths and page tables (default int32)")),
+        "index_dtype", "type of indptrs, lengths and page tables")),
     choice(flag_field("alignment", FieldType::integer,
-                      "bytes that every base and stride is a multiple of: 16, 8, 4 or 2 (default 16)",
+                      "bytes that every base and stride is a multiple of: 16, 8, 4 or 2",
                       set<&Spec::alignment, as_alignment>, get<&Spec::alignment>)),
     choice(word_field<&Spec::precision, parse_precision, Words::precision>(
         "precision", "default, or high: probabilities stay in fp32")),
     choice(word_field<&Spec::consistency, parse_consistency, Words::consistency>(
         "consistency", "default, or bitwise: a row's bits depend on neither batch nor phase")),
-    size(integer_field<&Sizes::batch>("batch", "sequences to plan for (default 1)")),
-    size(integer_field<&Sizes::q_len>("q_len", "queries of the longest sequence to plan for (default 1)")),
-    size(integer_field<&Sizes::kv_len>("kv_len", "keys of the longest sequence to plan for (default 1)")),
+    size(integer_field<&Sizes::batch>("batch", "sequences to plan for")),
+    size(integer_field<&Sizes::q_len>("q_len", "queries of the longest sequence to plan for")),
+    size(integer_field<&Sizes::kv_len>("kv_len", "keys of the longest sequence to plan for")),
     with_role(
         flag_field("sm", FieldType::sm_list,
-                   "compute capabilities, e.g. 80,90 (default: the GPU that is present)", set_sm, get_sm),
+                   "compute capabilities, e.g. 80,90; all, or native: the GPU that is present (the default)",
+                   set_sm, get_sm),
         FieldRole::device),
 };
 
@@ -262,6 +277,27 @@ bool is_integer_too_long(std::string_view text) {
 }  // namespace
 
 std::span<const RequestField> request_fields() { return kFields; }
+
+std::vector<std::string> unused_sm_suffixes(const json& value) {
+    std::vector<std::string> unused;
+    const auto add = [&](std::string_view text) {
+        if (text == kEverySm || text == kPresentSm) return;
+        for_each_part(text, [&](std::string_view part) {
+            const SmText spelled = parse_sm("sm", part);
+            if (spelled.unused.empty()) return;
+            unused.push_back(
+                fmt::format("sm {} is taken as {}: each kernel has the compile target that it needs, "
+                            "and the suffix {} says nothing here",
+                            quote(part), spelled.sm, quote(spelled.unused)));
+        });
+    };
+    if (value.is_string()) add(value.get_ref<const std::string&>());
+    if (value.is_array()) {
+        for (const json& item : value)
+            if (item.is_string()) add(item.get_ref<const std::string&>());
+    }
+    return unused;
+}
 
 bool counts(const RequestField& field, Op op) {
     return op != Op::merge || std::ranges::find(kMergeFields, field.name) != std::end(kMergeFields);

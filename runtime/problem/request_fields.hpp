@@ -57,6 +57,10 @@ nlohmann::json flag_value(const RequestField& field, std::string_view text);
 // The same of a field that a program chooses, whose text may be a list, "16,8" -> [16, 8].
 nlohmann::json flag_values(const RequestField& field, std::string_view text);
 
+// A sentence for each suffix in a value of `sm` that is taken but says nothing, as in "100f". Throws
+// InvalidRequest.
+std::vector<std::string> unused_sm_suffixes(const nlohmann::json& value);
+
 // What parse_request does after the text is read: fields {"op": ..., ...} -> validated, normalised request.
 AttentionRequest request_from_json(const nlohmann::json& object);
 

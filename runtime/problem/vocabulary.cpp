@@ -124,6 +124,31 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
     return previous[b.size()];
 }
 
+// "90" or "9.0", from the text's beginning, which is taken away; 0 where there is no such number. 9.0 is the
+// name of the compute capability, 90 that of its target.
+int take_sm_number(std::string_view& text) {
+    int number = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (error != std::errc() || text.front() == '-' || text.front() == '0') return 0;
+    text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+    if (!text.starts_with('.')) return number;
+    if (text.size() < 2 || text[1] < '0' || text[1] > '9' || number > 99) return 0;
+    number = number * 10 + (text[1] - '0');
+    text.remove_prefix(2);
+    return number;
+}
+
+// `sm` is 0 for what is no spelling of a number.
+SmText spell_sm(std::string_view text) {
+    std::string_view rest = text;
+    if (rest.starts_with("sm")) rest.remove_prefix(rest.starts_with("sm_") ? 3 : 2);
+    if (rest.empty()) return {};
+    const int sm = take_sm_number(rest);
+    const bool letters = std::ranges::all_of(rest, [](char c) { return c >= 'a' && c <= 'z'; });
+    if (!letters || rest.size() > 1) return {};
+    return {sm, rest == "a" && sm >= 90 ? std::string_view() : rest};
+}
+
 }  // namespace
 
 Op parse_op(std::string_view field, std::string_view text) { return parse_word<Op>(kOps, field, text); }
@@ -185,14 +210,11 @@ int check_sm(std::string_view field, std::int64_t sm) {
     throw InvalidRequest(std::string(field), std::to_string(sm), "one of " + known_sms_text());
 }
 
-int parse_sm(std::string_view field, std::string_view text) {
-    int sm = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), sm);
-    const std::string_view suffix = text.substr(static_cast<std::size_t>(end - text.data()));
-    // Targets of one architecture ("90a") exist from 9.0 on, those of a family ("100f") from 10.0 on.
-    const bool suffix_known = suffix.empty() || (suffix == "a" && sm >= 90) || (suffix == "f" && sm >= 100);
-    if (error == std::errc() && suffix_known && std::ranges::find(kSms, sm) != std::end(kSms)) return sm;
-    throw InvalidRequest(std::string(field), quote(text), "one of " + known_sms_text());
+SmText parse_sm(std::string_view field, std::string_view text) {
+    const SmText spelled = spell_sm(text);
+    if (std::ranges::find(kSms, spelled.sm) != std::end(kSms)) return spelled;
+    throw InvalidRequest(std::string(field), quote(text),
+                         "one of " + known_sms_text() + ", also as sm_90, 9.0 or 90a");
 }
 
 std::string_view nearest_name(std::string_view word, std::span<const std::string_view> candidates) {

@@ -43,8 +43,15 @@ std::span<const int> known_sms();
 std::string known_sms_text();
 // Throws InvalidRequest for an `sm` that is not known.
 int check_sm(std::string_view field, std::int64_t sm);
-// Takes "90" and, since the compile target is the kernel's affair, also "90a" (or "100f") as 90.
-int parse_sm(std::string_view field, std::string_view text);
+
+// A compute capability as somebody wrote it.
+struct SmText {
+    int sm = 0;
+    std::string_view unused{};  // a suffix that says nothing here, such as "f" of "100f"
+};
+// Takes "90", "sm_90", "sm90" and "9.0", and a letter behind any of them: the compile target is the kernel's
+// affair, so 90a is 90, and another letter is handed back as `unused`, for a warning. Throws InvalidRequest.
+SmText parse_sm(std::string_view field, std::string_view text);
 
 // The candidate at the least edit distance from `word`, or "" when none is near enough to be a misspelling of
 // it.

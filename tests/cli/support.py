@@ -1,12 +1,17 @@
 """Drives the real attnsmith program. ATTNSMITH_BIN is its path; ATTNSMITH_FAKE_CUDA, if set, a stub of libcuda."""
 
+import fcntl
+import functools
 import json
 import os
 import pathlib
+import pty
 import shlex
 import shutil
+import struct
 import subprocess
 import tempfile
+import termios
 import unittest
 from typing import NamedTuple
 
@@ -14,7 +19,7 @@ REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 MODELS = REPOSITORY / "tests/models"
 LLAMA = str(MODELS / "llama-3.1-8b.json")
 DEEPSEEK = str(MODELS / "deepseek-v3.json")
-PLAN_SCHEMA = REPOSITORY / "runtime/planner/plan.schema.json"
+SCHEMAS = REPOSITORY / "runtime/schemas"
 BINARY = os.environ.get("ATTNSMITH_BIN", str(REPOSITORY / "build/release/bin/attnsmith"))
 FAKE_CUDA = os.environ.get("ATTNSMITH_FAKE_CUDA", "")
 
@@ -25,13 +30,58 @@ NOBODY = 65534
 TIMEOUT = 240  # seconds, of one run: far above any; sanitizers are slow
 
 
+@functools.lru_cache(maxsize=None)
+def schemas():
+    """The schemas by what they call themselves: "urn:attnsmith:plan/1"."""
+    documents = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(SCHEMAS.glob("*.schema.json"))]
+    return {document["$id"]: document for document in documents}
+
+
+def schema_of(document):
+    """Of what a command printed, by the schema that it names."""
+    return schemas()["urn:" + document["schema"].replace(".", ":", 1)]
+
+
+@functools.lru_cache(maxsize=None)
+def validator(identifier):
+    """None where jsonschema is not installed."""
+    try:
+        import jsonschema
+    except ImportError:
+        return None
+    schema = schemas()[identifier]
+    jsonschema.Draft7Validator.check_schema(schema)
+    try:
+        import referencing
+        from referencing.jsonschema import DRAFT7
+    except ImportError:  # an older one
+        resolver = jsonschema.RefResolver.from_schema(schema, store=schemas())
+        return jsonschema.Draft7Validator(schema, resolver=resolver)
+    resources = [(name, referencing.Resource.from_contents(one, default_specification=DRAFT7))
+                 for name, one in schemas().items()]
+    return jsonschema.Draft7Validator(schema, registry=referencing.Registry().with_resources(resources))
+
+
+def check_schema(document):
+    """Raises AssertionError where what was printed does not meet its schema."""
+    schema = schema_of(document)
+    missing = [field for field in schema["required"] if field not in document]
+    assert not missing, f"{document['schema']} has no {missing}"
+    if found := validator(schema["$id"]):
+        for error in found.iter_errors(document):
+            raise AssertionError(f"{document['schema']}: {error.json_path}: {error.message}")
+
+
 class Result(NamedTuple):
     code: int
     out: str
     err: str
 
     def json(self):
-        return json.loads(self.out)
+        """What was printed, once it meets its schema."""
+        document = json.loads(self.out)
+        check_schema(document)
+        return document
 
 
 class CliTest(unittest.TestCase):
@@ -47,9 +97,10 @@ class CliTest(unittest.TestCase):
     def environment(self, **changes):
         """This process's, without what would reach the program by accident; None takes a variable away."""
         kept = {name: value for name, value in os.environ.items()
-                if name == "ATTNSMITH_NVRTC_PATH" or not name.startswith(("ATTNSMITH_", "XDG_", "FAKE_CUDA_"))}
+                if name == "ATTNSMITH_NVRTC_PATH" or not name.startswith(("ATTNSMITH_", "XDG_", "FAKE_CUDA_")) and
+                name not in ("NO_COLOR", "CLICOLOR_FORCE", "COLUMNS", "TERM")}
         # No GPU, also on a machine that has one: what is told of it here would be told of no other.
-        kept.update(HOME=str(self.folder / "home"), CUDA_VISIBLE_DEVICES="-1")
+        kept.update(HOME=str(self.folder / "home"), CUDA_VISIBLE_DEVICES="-1", TERM="xterm")
         kept.update({name: value for name, value in changes.items() if value is not None})
         return {name: value for name, value in kept.items() if changes.get(name, value) is not None}
 
@@ -103,27 +154,25 @@ class CliTest(unittest.TestCase):
             self.assertIn(word, result.err)
 
     def assert_refused(self, result, *words):
-        """A bad request: nothing on standard output, exit code 2, one line."""
+        """A bad request: exit code 2, one line, and nothing on standard output but that line's JSON."""
         self.assert_error_line(result, 2, *words)
-        self.assertEqual(result.out, "")
+        if result.out:
+            self.assert_error_json(result)
+
+    def assert_error_json(self, result):
+        """What --json prints where there is nothing else to print: the error of the line on standard error."""
+        error = result.json()
+        self.assertEqual((error["schema"], error["exit_code"]), ("attnsmith.error/1", result.code))
+        self.assertIn(error["message"].splitlines()[0][:60], result.err.replace("\\x1b", "\x1b"))
+        return error
 
     def assert_failed(self, result, *words):
         self.assert_error_line(result, 1, *words)
 
     def assert_plan(self, plan):
-        """A plan by its schema; where jsonschema is not installed, by what it must have."""
-        schema = json.loads(PLAN_SCHEMA.read_text(encoding="utf-8"))
-        for field in schema["required"]:
-            self.assertIn(field, plan)
+        """A plan of its own, or of a list."""
         self.assertEqual(plan["schema"], "attnsmith.plan/1")
-        for kernel in plan["kernels"]:
-            for field in schema["definitions"]["kernel"]["required"]:
-                self.assertIn(field, kernel)
-        try:
-            import jsonschema
-        except ImportError:
-            return
-        jsonschema.validate(plan, schema)
+        check_schema(plan)
 
     def prewarm_small(self, cache, *more, env=None):
         """The SMALL problem for sm 90, compiled into a folder."""
@@ -144,6 +193,26 @@ class FakeGpuTest(CliTest):
     def environment(self, **changes):
         path = os.pathsep.join(filter(None, [str(self.folder / "driver"), os.environ.get("LD_LIBRARY_PATH")]))
         return super().environment(**{"LD_LIBRARY_PATH": path, "CUDA_VISIBLE_DEVICES": None, **changes})
+
+
+def on_terminal(test, *arguments, env=None, output=False):
+    """What the program draws on a terminal of 80 columns: its standard error, or, if `output`, all that it writes."""
+    try:
+        ours, theirs = pty.openpty()
+    except OSError as error:  # a container without /dev/pts
+        test.skipTest(f"no pseudo-terminal: {error}")
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    streams = {"stdout": theirs, "stderr": theirs} if output else {"stderr": theirs}
+    process = test.start(*arguments, env=env, **streams)
+    os.close(theirs)
+    drawn = b""
+    try:
+        while chunk := os.read(ours, 4096):
+            drawn += chunk
+    except OSError:  # what the end of a pty is
+        pass
+    os.close(ours)
+    return test.finish(process).code, drawn.decode()
 
 
 def examples(text):

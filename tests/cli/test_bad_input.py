@@ -45,7 +45,9 @@ BAD_FLAGS = [
     ([*SMALL, "--sm", "91"], "sm"),
     ([*SMALL, "--sm", "75"], "sm"),
     ([*SMALL, "--sm", "90,"], "sm"),
-    ([*SMALL, "--sm", "sm_90"], "sm"),
+    ([*SMALL, "--sm", "sm_91"], "sm"),
+    ([*SMALL, "--sm", "native,90"], "native alone"),
+    ([*SMALL, "-q", "-v"], "--quiet cannot be given beside --verbose"),
     ([*SMALL, "--op", "atention"], "op"),
     ([*SMALL, "--op", "merge"], "mask"),
     (["--op", "merge", "--head-dim", "64", *HEADS, "--kv-heads", "8"], "kv_heads"),
@@ -151,12 +153,13 @@ class BadInput(CliTest):
         self.assert_refused(self.run_cli("plan", "--request", "/dev/null", "--sm", "90"), "/dev/null")
 
     def test_commands(self):
-        self.assert_refused(self.run_cli(), "needs a command")
         self.assert_refused(self.run_cli("plna"), "did you mean plan?")
         self.assert_refused(self.run_cli("cache"), "needs a command")
         self.assert_refused(self.run_cli("cache", "lst"), "has no such command")
         self.assert_refused(self.run_cli("bench"), "needs a command")
-        self.assert_refused(self.run_cli("plan", "check"), "nothing is asked for")
+        self.assert_refused(self.run_cli("plan", "check"), "\"check\": plan takes flags only")
+        self.assert_refused(self.run_cli("help", "plna"), "did you mean plan?")
+        self.assert_refused(self.run_cli("help", "plan", "x"), "plan has no such command")
         self.assert_refused(self.run_cli("--sm", "90", "plan"), "--sm")
         self.assert_refused(self.run_cli("plan\x1b[31m"), "\\")
 
@@ -168,6 +171,23 @@ class BadInput(CliTest):
         self.assert_refused(self.run_cli("check", "--seed", "x", "--model", LLAMA, "--filter", "nothing"), "--filter")
         self.assert_refused(self.run_cli("cache", "clear", "--cache", self.folder), "--yes")
         self.assert_refused(self.run_cli("plan", *SMALL, "--sm", "90", env={"ATTNSMITH_LOG": "loud"}), "ATTNSMITH_LOG")
+
+    def test_the_error_as_json(self):
+        def error(*arguments, **options):
+            return self.assert_error_json(self.run_cli(*arguments, "--json", **options))
+
+        invalid = error("plan", *SMALL, "--sm", "91")
+        self.assertEqual((invalid["code"], invalid["field"], invalid["value"]), ("invalid_request", "sm", '"91"'))
+        self.assertIn("90", invalid["accepted"])
+        self.assertEqual(error("plan", *SMALL, "--pagesize", "3")["code"], "bad_usage")
+        self.assertEqual(error("plan", "--request", "missing.json")["code"], "bad_usage")
+        self.assertEqual(error("plan", "--op", "mla", "--sm", "90")["code"], "unsupported")
+        self.assertTrue(error("plan", *SMALL, "--precision", "high", "--sm", "90")["refusals"])
+        self.assertEqual(error("cache", "ls", env={"HOME": None})["code"], "cache_error")
+        self.assertEqual(error("check", "--model", LLAMA)["code"], "failed")
+        missing = error("bench", "jit", "--sm", "90", "--repeat", "1", env={"ATTNSMITH_NVRTC_PATH": "/nowhere/x"})
+        self.assertEqual((missing["code"], missing["tried"][0].startswith("/nowhere/x")), ("library_missing", True))
+        self.assertEqual(self.run_cli("plan", *SMALL, "--sm", "91").out, "")
 
     def test_a_merge_is_no_attention_to_time(self):
         self.assert_refused(self.run_cli("bench", "attention", "--op", "merge", "--head-dim", "64", *HEADS), "op")

@@ -1,50 +1,133 @@
-"""--help of every command has examples, and they work."""
+"""--help of every command says all of its flags and has examples, which work."""
 
+import re
 import shutil
 
-from support import LLAMA, CliTest, examples, main
+from support import LLAMA, CliTest, examples, main, on_terminal
 
-COMMANDS = [[], ["plan"], ["prewarm"], ["check"], ["doctor"], ["bench"], ["bench", "jit"], ["bench", "attention"],
-            ["bench", "cache"], ["tune"],
-            ["cache"], ["cache", "ls"], ["cache", "explain"], ["cache", "stat"], ["cache", "verify"], ["cache", "gc"],
-            ["cache", "export"], ["cache", "import"],
-            ["cache", "clear"]]
+
+def commands_of(text):
+    """The commands that a help lists."""
+    block = re.search(r"^Commands:\n((?:  .*\n)+)", text, re.MULTILINE)
+    return re.findall(r"^  (\S+)", block.group(1), re.MULTILINE) if block else []
 
 
 class Help(CliTest):
-    def test_examples_run(self):
+    def helps(self):
+        """The help of every command that there is, by its words."""
+        helps, open_ends = {}, [[]]
+        while open_ends:
+            command = open_ends.pop()
+            text = helps[tuple(command)] = self.assert_ok(self.run_cli(*command, "--help")).out
+            open_ends += [[*command, name] for name in commands_of(text)]
+        return helps
+
+    def test_every_command(self):
+        helps = self.helps()
+        self.assertGreaterEqual(len(helps), 20)
         shutil.copy(LLAMA, self.folder / "config.json")
         seen = []
-        for command in COMMANDS:
-            help_text = self.assert_ok(self.run_cli(*command, "--help")).out
-            found = examples(help_text)
-            self.assertTrue(found, f"{command} has no example")
-            for example in found:
+        for command, text in helps.items():
+            with self.subTest(command=command):
+                self.assertLessEqual(max(len(line) for line in text.splitlines() if not line.startswith("  attnsmith ")), 80)
+                self.assert_every_flag_has_a_help(text)
+                self.assertTrue(examples(text), "there is no example")
+            for example in examples(text):
                 if example not in seen:  # commands that hold others show an example of theirs
                     seen.append(example)
                     self.run_example(example)
+
+    def assert_every_flag_has_a_help(self, text):
+        flags = re.findall(r"^  ((?:-\w, )?--\S+(?: \S+)?)((?: {2,}\S.*)?\n(?: {6,}\S.*\n)*)", text, re.MULTILINE)
+        self.assertEqual(len(flags), len(re.findall(r"^  -", text, re.MULTILINE)))
+        self.assertGreaterEqual(len(flags), 3)
+        for flag, said in flags:
+            self.assertGreater(len(said.split()), 1, flag)
 
     def run_example(self, example):
         with self.subTest(example=" ".join(example)):
             result = self.run_cli(*example)
             if example[0] in ("check", "tune") or example[:2] == ["bench", "attention"]:
-                self.assert_failed(result)  # they need a GPU
+                self.assertRegex(result.err, "(?i)cuda driver")  # they need a GPU
                 return
             self.assertEqual(result.code, 0, result.err)
             self.assertNotIn("error", result.err)
             if "--json" in example:
                 self.assertTrue(result.json())
 
-    def test_every_flag_has_a_help(self):
-        for command in COMMANDS:
-            text = self.run_cli(*command, "--help").out
-            for line in text.splitlines():
-                if line.startswith("  --"):
-                    self.assertRegex(line, r"^  --\S+( \S+)? +[^ ].+$")
+    def test_ways_to_ask_for_it(self):
+        whole = self.assert_ok(self.run_cli("--help")).out
+        self.assertEqual(self.assert_ok(self.run_cli()).out, whole)
+        self.assertEqual(self.assert_ok(self.run_cli("help")).out, whole)
+        of_export = self.assert_ok(self.run_cli("cache", "export", "--help")).out
+        self.assertIn("Usage: attnsmith cache export", of_export)
+        self.assertEqual(self.assert_ok(self.run_cli("help", "cache", "export")).out, of_export)
+        self.assertEqual(self.assert_ok(self.run_cli("cache", "export", "-h")).out, of_export)
+        self.assertNotIn("__", whole)
+
+    def test_width(self):
+        for columns in (40, 64, 100):
+            text = self.assert_ok(self.run_cli("plan", "--help", env={"COLUMNS": str(columns)})).out
+            lines = [line for line in text.splitlines() if not line.startswith("  attnsmith ")]
+            self.assertLessEqual(max(map(len, lines)), columns)
+            self.assertGreater(max(map(len, lines)), columns - 12)
+        code, drawn = on_terminal(self, "plan", "--help", output=True)
+        lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in drawn.splitlines()]
+        self.assertEqual((code, max(len(line) for line in lines if not line.startswith("  attnsmith "))), (0, 80))
+
+    def test_what_defaults_are(self):
+        text = " ".join(self.run_cli("plan", "--help").out.split())
+        for words in ("(default dense; with --model paged)", "(default with --model 16)", "(default 1; with --model 8)",
+                      "(default 1; with --model 1024)", "(default 1; with --model 4096)"):
+            self.assertIn(words, text)
+        text = " ".join(self.run_cli("check", "--help").out.split())
+        for words in ("are stored (default paged)", "paged kv (default 16)", "to plan for (default 4096)"):
+            self.assertIn(words, text)
+
+    def test_words_that_nothing_serves(self):
+        """Said of exactly those that planning refuses on every SM."""
+        text = " ".join(self.run_cli("plan", "--help").out.split())
+        for flag, kind, words in re.findall(r"--(\S+) (\S+\|\S+) .*?(?:nothing serves (.*?) yet)?\)", text):
+            for word in kind.split("|"):
+                if flag not in ("op", "precision", "consistency", "mask", "dtype", "index-dtype"):
+                    continue
+                with self.subTest(flag=flag, word=word):
+                    result = self.run_cli("plan", "--head-dim", "128", "--q-heads", "8", f"--{flag}", word, "--sm", "90")
+                    self.assertEqual(word in words.replace(",", " ").split(), result.code == 1, result.err)
+
+    def test_colours(self):
+        def coloured(**env):
+            return "\x1b[" in self.run_cli("doctor", env=env).out
+
+        self.assertFalse(coloured())
+        self.assertTrue(coloured(CLICOLOR_FORCE="1"))
+        self.assertFalse(coloured(CLICOLOR_FORCE="0"))
+        self.assertFalse(coloured(CLICOLOR_FORCE="1", NO_COLOR="1"))
+        drawn = [on_terminal(self, "plan", "--nothing", env=env)[1] for env in
+                 ({}, {"NO_COLOR": "1"}, {"TERM": "dumb"}, {"TERM": None})]
+        self.assertIn("attnsmith: \x1b[1;31merror:\x1b[0m --nothing", drawn[0])
+        for plain in drawn[1:]:
+            self.assertIn("attnsmith: error: --nothing", plain)
 
     def test_version(self):
         version = self.assert_ok(self.run_cli("--version")).out
         self.assertRegex(version, r"^attnsmith \d+\.\d+\.\d+\n$")
+        self.assertEqual(self.assert_ok(self.run_cli("-V")).out, version)
+
+    def test_verbosity(self):
+        def lines(*arguments):
+            shutil.rmtree(self.folder / "kernels", ignore_errors=True)
+            result = self.run_cli(*arguments, "--op", "merge", "--head-dim", "64", "--q-heads", "8", "--sm", "90",
+                                  "--cache", "kernels")
+            self.assertEqual(result.code, 0, result.err)
+            return result.err.count("\n")
+
+        quiet, usual, verbose, everything = (lines("prewarm", *flags) for flags in (["-q"], [], ["-v"], ["-vv"]))
+        self.assertEqual((quiet, usual), (0, 1))
+        self.assertGreater(verbose, usual)
+        self.assertGreaterEqual(everything, verbose)
+        self.assertEqual(lines("-v", "prewarm", "--verbose"), everything)
+        self.assertIn("--nothing", self.run_cli("plan", "-q", "--nothing").err)
 
 
 if __name__ == "__main__":

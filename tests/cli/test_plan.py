@@ -80,6 +80,21 @@ class Plan(CliTest):
         dims = [(plan["request"]["head_dim_qk"], plan["request"]["head_dim_vo"]) for plan in plans["plans"]]
         self.assertEqual(dims, [(192, 128)])
 
+        self.assert_ok(self.run_cli("plan", "--model", DEEPSEEK, "--sm", "90", "--allow-unsupported"))
+
+    def test_ways_to_name_sms(self):
+        expected = self.plan(*SMALL, "--sm", "90")
+        for spelling in ("sm_90", "9.0", "90a", "sm_90a"):
+            self.assertEqual(self.plan(*SMALL, "--sm", spelling), expected)
+        result = self.run_cli("plan", *SMALL, "--sm", "100f", "--json")
+        self.assertEqual((result.code, result.json()["device"]["sm"]), (0, "100"))
+        self.assertRegex(result.err, r'^attnsmith: warning: sm "100f" is taken as 100: .*\n$')
+        request = self.write("request.json", json.dumps({"head_dim": 64, "q_heads": 8, "sm": "90b"}))
+        self.assertIn('"90b" is taken as 90', self.run_cli("plan", "--request", request).err)
+        self.assertEqual([plan["device"]["sm"] for plan in self.plan(*SMALL, "--sm", "all")["plans"]],
+                         list(map(str, SMS)))
+        self.assert_refused(self.run_cli("plan", *SMALL, "--sm", "native"), "no GPU is present")
+
     def test_what_a_config_leaves_open(self):
         plans = self.plan("--model", LLAMA, "--sm", "90", "--dtype", "fp16", "--kv", "dense", "--batch", "3", "--q-len",
                           "17", "--kv-len", "99", "--tensor-parallel", "4", "--index-dtype", "int64")["plans"]

@@ -2,12 +2,11 @@
 
 import fcntl
 import os
-import pty
 import re
 import signal
 import time
 
-from support import DEEPSEEK, LLAMA, SMALL, CliTest, main
+from support import DEEPSEEK, LLAMA, SMALL, CliTest, main, on_terminal
 
 COUNTS = ("hits", "compiled", "waited", "failed", "cancelled")
 
@@ -112,29 +111,54 @@ class Prewarm(CliTest):
         self.assertIn(f" 0 compiled, {len(keys)} cancelled", result.out)
 
     def test_bar_on_a_terminal(self):
-        try:
-            ours, theirs = pty.openpty()
-        except OSError as error:  # a container without /dev/pts
-            self.skipTest(f"no pseudo-terminal: {error}")
-        process = self.start("prewarm", *SMALL, "--sm", "90", "--cache", "kernels", stderr=theirs)
-        os.close(theirs)
-        drawn = b""
-        try:
-            while chunk := os.read(ours, 4096):
-                drawn += chunk
-        except OSError:  # what the end of a pty is
-            pass
-        os.close(ours)
-        self.assertEqual(self.finish(process).code, 0)
-        self.assertRegex(drawn, rb"\r\x1b\[K\[#+\.*\] \d+/\d+ ")
-        self.assertTrue(drawn.endswith(b"\r\x1b[K"), drawn[-40:])
+        code, drawn = on_terminal(self, "prewarm", *SMALL, "--sm", "90", "--cache", "kernels")
+        self.assertEqual(code, 0)
+        bars = re.findall(r"\r\x1b\[K\[(#*)(\.*)\] (\d+)/(\d+)(, [0-9.]+ (?:s|min) left)?  ", drawn)
+        self.assertEqual([int(bar[2]) for bar in bars], list(range(len(bars))), "it shows from the start, and each step")
+        self.assertEqual(int(bars[-1][2]), int(bars[-1][3]))
+        self.assertEqual([bool(bar[4]) for bar in bars], [False] + [True] * (len(bars) - 2) + [False], drawn)
+        self.assertTrue(drawn.endswith("\r\x1b[K"), drawn[-40:])
+        # Plain lines where the terminal cannot be drawn on.
+        code, drawn = on_terminal(self, "prewarm", *SMALL, "--sm", "90", "--cache", "kernels", env={"TERM": "dumb"})
+        self.assertEqual(code, 0)
+        self.assertNotIn("\x1b", drawn)
+        self.assertRegex(drawn, r"^\[1/\d+\] .*: hit\r\n")
+        self.assertEqual(self.run_cli("prewarm", *SMALL, "--sm", "90", "--cache", "kernels", "-q").err, "")
 
     def test_nvrtc_is_missing(self):
-        result = self.run_cli("prewarm", *SMALL, "--sm", "90", "--json", env={"ATTNSMITH_NVRTC_PATH": "/nowhere/lib"})
-        self.assert_failed(result, "/nowhere/lib", "ATTNSMITH_NVRTC_PATH")
+        for as_json in ([], ["--json"]):
+            result = self.run_cli("prewarm", *SMALL, "--sm", "80,90", *as_json,
+                                  env={"ATTNSMITH_NVRTC_PATH": "/nowhere/lib"})
+            self.assertEqual(result.code, 1)
+            for word in ("/nowhere/lib", "pip install nvidia-cuda-nvrtc"):
+                self.assertEqual(result.err.count(word), 1, result.err)
+        self.assert_failed(result, "ATTNSMITH_NVRTC_PATH")
         summary = self.assert_consistent(result.json())
         self.assertEqual(summary["failed"], summary["total"])
-        self.assertEqual(result.err.count("/nowhere/lib"), 1, "one reason is told once")
+
+    def test_dry_run(self):
+        command = ["prewarm", *SMALL, "--sm", "80,90", "--cache", "kernels"]
+        before = self.assert_ok(self.run_cli(*command, "--dry-run", "--json",
+                                             env={"ATTNSMITH_NVRTC_PATH": "/nowhere"})).json()
+        self.assertEqual(before["schema"], "attnsmith.prewarm-dry-run/1")
+        self.assertEqual(before["summary"]["misses"], before["summary"]["total"])
+        self.assertFalse((self.folder / "kernels").exists(), "a dry run made the cache")
+        self.prewarm_small("kernels")  # sm 90 alone
+        after = self.assert_ok(self.run_cli(*command, "--dry-run", "--json")).json()
+        self.assertEqual({(kernel["sm"], kernel["state"]) for kernel in after["kernels"]}, {(80, "miss"), (90, "hit")})
+        done = self.assert_ok(self.run_cli(*command, "--json", "-j", "2")).json()
+        self.assertEqual([(kernel["name"], kernel["sm"], kernel["key"]) for kernel in done["kernels"]],
+                         [(kernel["name"], kernel["sm"], kernel["key"]) for kernel in before["kernels"]])
+        self.assertEqual(done["summary"]["compiled"], after["summary"]["misses"])
+        text = self.assert_ok(self.run_cli(*command, "--dry-run")).out
+        self.assertIn(f"{done['summary']['total']} hits, 0 to compile; nothing was changed", text)
+
+    def test_unsupported_parts_may_be_allowed(self):
+        for more in (["--dry-run"], ["--cache", "kernels"]):
+            command = ["prewarm", "--model", DEEPSEEK, "--sm", "80", *more]
+            self.assert_failed(self.run_cli(*command, "--json"), "latent/decode")
+            result = self.assert_ok(self.run_cli(*command, "--json", "--allow-unsupported"))
+            self.assertEqual([part["name"] for part in result.json()["unsupported"]], ["latent/decode"])
 
     def test_a_request_file(self):
         request = self.write("request.json", "{\"head_dim\": 64, \"q_heads\": 8, \"mask\": \"causal\", \"sm\": [90]}")
@@ -186,7 +210,7 @@ class CacheDirectory(CliTest):
         # What is not there is told before anything is compiled.
         result = self.run_as_user(*command, "--dtype", "fp16")
         self.assert_failed(result, "cannot write", "kernels")
-        self.assertEqual(result.out, "")
+        self.assertEqual(self.assert_error_json(result)["code"], "cache_error")
 
     def test_kernels_that_cannot_be_stored_have_failed(self):
         # Nothing can be made in /proc, though root is told that it is writable.

@@ -125,7 +125,7 @@ class FakeGpu(FakeGpuTest):
         self.assertGreater(entry["measured"]["tflops"], 0)
         try:
             import jsonschema
-            schema = json.loads((REPOSITORY / "runtime/planner/tuning.schema.json").read_text(encoding="utf-8"))
+            schema = json.loads((REPOSITORY / "runtime/schemas/tuning.schema.json").read_text(encoding="utf-8"))
             jsonschema.validate(written, schema)
         except ImportError:
             pass

@@ -7,9 +7,11 @@
 #include <limits>
 #include <memory>
 
+#include "cli/field_help.hpp"
 #include "cli/files.hpp"
 #include "cli/output.hpp"
 #include "engine/cache_report.hpp"
+#include "problem/json_text.hpp"
 #include "problem/model_options.hpp"
 #include "problem/request_fields.hpp"
 #include "problem/vocabulary.hpp"
@@ -49,10 +51,19 @@ std::string kind_of(const RequestField& field) {
     return "";
 }
 
-void add_field(Command& command, const RequestField& field, const std::string& group) {
+void add_field(Command& command, const RequestField& field, const std::string& group, FieldSource source) {
     const std::string help(field.help);
-    if (field.type == FieldType::boolean) return command.add_boolean(flag_of(field.name), help, group);
-    command.add_value(flag_of(field.name), kind_of(field), help, group);
+    if (field.type == FieldType::boolean) {
+        command.add_boolean(flag_of(field.name), help, group);
+    } else {
+        command.add_value(flag_of(field.name), kind_of(field), help, group);
+    }
+    command.add_details([&field, source] { return field_details(field, source); });
+}
+
+// Suffixes of --sm, or of a request's sm, that say nothing.
+void warn_of_sms(const nlohmann::json& value) {
+    for (const std::string& sentence : problem::unused_sm_suffixes(value)) print_warning(sentence);
 }
 
 // The fields whose flags were given, in the table's order.
@@ -126,8 +137,12 @@ Asked read_request_source(const Command& command) {
     std::vector<int> sms = read_sms(command);
     const std::string text = read_text(path);
     try {
-        AttentionRequest request = parse_request(text);
-        if (sms.empty()) sms = request.sm;
+        const nlohmann::json object = problem::parse_json_object(text, {.what = "request"});
+        AttentionRequest request = problem::request_from_json(object);
+        if (sms.empty()) {
+            sms = request.sm;
+            warn_of_sms(object.value("sm", nlohmann::json()));
+        }
         return {.attentions = {unnamed(std::move(request))}, .unsupported = {}, .sms = std::move(sms)};
     } catch (const InvalidRequest& error) {
         throw BadUsage(fmt::format("{}: {}", path == "-" ? "standard input" : path, error.what()));
@@ -145,19 +160,22 @@ Asked read_flags_source(const Command& command) {
     nlohmann::json object = nlohmann::json::object();
     for (const RequestField* field : fields) object[std::string(field->name)] = value_of(command, *field);
     AttentionRequest request = problem::request_from_json(object);
-    std::vector<int> sms = request.sm;
+    std::vector<int> sms = read_sms(command);
     return {.attentions = {unnamed(std::move(request))}, .unsupported = {}, .sms = std::move(sms)};
 }
 
 }  // namespace
 
 void add_request_flags(Command& command) {
-    for (const RequestField& field : problem::request_fields()) add_field(command, field, kRequestGroup);
+    for (const RequestField& field : problem::request_fields())
+        add_field(command, field, kRequestGroup, FieldSource::either);
     command.add_value("request", "FILE", "read the request from a JSON file; - is standard input");
     command.add_value(
         "model", "FILE",
         "all attentions of a Hugging Face config.json, or of the folder that holds one; - is standard input");
-    command.add_value("tensor-parallel", "N", "GPUs that a model's heads are divided over (default 1)");
+    command.add_value("tensor-parallel", "N",
+                      fmt::format("GPUs that a model's heads are divided over (default {})",
+                                  ModelOptions().tensor_parallel));
 }
 
 bool has_request(const Command& command) {
@@ -185,9 +203,11 @@ void add_model_flags(Command& command, bool several) {
         command.add_value("model", "FILE", kHelp);
     }
     for (const std::string_view name : problem::model_request_fields()) {
-        add_field(command, *problem::find_field(name), "Model");
+        add_field(command, *problem::find_field(name), "Model", FieldSource::model);
     }
-    command.add_value("tensor-parallel", "N", "GPUs that the model's heads are divided over (default 1)",
+    command.add_value("tensor-parallel", "N",
+                      fmt::format("GPUs that the model's heads are divided over (default {})",
+                                  ModelOptions().tensor_parallel),
                       "Model");
 }
 
@@ -209,11 +229,14 @@ void refuse_model_flags(const Command& command) {
     }
 }
 
-void add_sm_flag(Command& command) { add_field(command, *problem::find_field("sm"), "Options"); }
+void add_sm_flag(Command& command) {
+    add_field(command, *problem::find_field("sm"), "Options", FieldSource::request);
+}
 
 std::vector<int> read_sms(const Command& command) {
     AttentionRequest request;
     set_field(command, request, "sm");
+    if (command.has("sm")) warn_of_sms(value_of(command, *problem::find_field("sm")));
     return request.sm;
 }
 

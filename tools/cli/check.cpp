@@ -194,7 +194,7 @@ int run_check(const Command& command) {
     if (const auto failed = report.count(Outcome::failed); failed > 0) {
         troubles.push_back(fmt::format("{} of {} cases failed", failed, report.results.size()));
     }
-    if (!report.refused.empty()) troubles.push_back(summary_of(report.refused));
+    if (fails_for(command, report.refused)) troubles.push_back(summary_of(report.refused));
     if (troubles.empty()) return kSuccess;
     print_error(fmt::format("{}", fmt::join(troubles, "; ")));
     return kFailure;
@@ -206,6 +206,7 @@ void add_check(Command& parent) {
     Command& command = parent.add_command(
         "check", "Compare the kernels with an fp64 reference on this machine's GPU", kDetails);
     command.add_switch("json", "print JSON");
+    add_allow_unsupported(command);
     command.add_value("seed", "N", "of the random data (default: a new one)");
     command.add_value("filter", "TEXT", "only attentions that have TEXT in MODEL/ATTENTION");
     add_cache_flag(command);

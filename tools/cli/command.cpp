@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 #include <string_view>
 
@@ -12,83 +13,110 @@ namespace attnsmith::cli {
 namespace {
 
 constexpr int kMostValues = 1 << 20;  // of one list
-
-std::string nearest(const std::string& word, const std::vector<std::string>& names) {
-    const std::vector<std::string_view> candidates(names.begin(), names.end());
-    return std::string(problem::nearest_name(word, candidates));
-}
+constexpr const char* kCommonGroup = "Common options";
+constexpr const char* kRepeatable = "verbose";  // the switch that means more when it is given again
 
 std::string suggestion(const std::string& word, const std::vector<std::string>& names) {
-    const std::string name = nearest(word, names);
+    const std::vector<std::string_view> candidates(names.begin(), names.end());
+    const std::string_view name = problem::nearest_name(word, candidates);
     return name.empty() ? std::string() : fmt::format("; did you mean {}?", name);
 }
 
-std::vector<std::string> flag_names(const CLI::App& app) {
-    std::vector<std::string> names;
-    for (const CLI::Option* option : app.get_options()) {
-        for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
-    }
-    return names;
+// As CLI11 takes them: "-j,--jobs".
+std::string spellings(const std::string& name, const std::string& short_name) {
+    return (short_name.empty() ? "" : "-" + short_name + ",") + "--" + name;
 }
 
-std::vector<std::string> command_names(const CLI::App& app) {
-    std::vector<std::string> names;
-    for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
-        names.push_back(command->get_name());
-    }
-    return names;
+CLI::Option* add_option(CLI::App& app, const Flag& flag) {
+    return app.add_option(spellings(flag.name, flag.short_name), CLI::callback_t(), flag.help)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
 }
 
 }  // namespace
 
+std::string Flag::full_help() const { return details ? help + details() : help; }
+
+Command::Command(CLI::App& app, std::string summary, std::string details)
+    : Command(app, nullptr, std::move(summary), std::move(details)) {
+    add_common_flags();
+}
+
+Command::Command(CLI::App& app, const Command* parent, std::string summary, std::string details)
+    : app_(app), parent_(parent), summary_(std::move(summary)), details_(std::move(details)) {
+    app_.allow_extras();            // refuse_extras() says it better
+    app_.require_subcommand(0, 1);  // a second name is an argument: `help plan`
+}
+
+void Command::add_common_flags() {
+    const auto add = [&](const char* name, const char* short_name, const char* help) {
+        add_switch(name, help, short_name);
+        flags_.back().group = kCommonGroup;
+    };
+    add("verbose", "v", "say what is decided and why; given twice, everything");
+    add("quiet", "q", "say nothing but results and errors");
+    show_flag("help", "h", "show this help");
+}
+
+void Command::show_flag(const std::string& name, const std::string& short_name, const std::string& help) {
+    flags_.push_back({name, short_name, "", help, kCommonGroup});
+}
+
+Command& Command::add_child(const std::string& name, const std::string& summary, const std::string& details) {
+    CLI::App* app = app_.add_subcommand(name, summary);
+    return *children_.emplace_back(new Command(*app, this, summary, details));
+}
+
 Command& Command::add_command(const std::string& name, const std::string& summary,
                               const std::string& details) {
-    CLI::App* app = app_.add_subcommand(name, summary);
-    app->group("Commands");
-    app->footer(details);
-    app->allow_extras();  // refuse_extras() says it better
-    app->get_formatter()->column_width(34);
-    return *children_.emplace_back(std::make_unique<Command>(*app));
+    Command& child = add_child(name, summary, details);
+    child.add_common_flags();
+    return child;
+}
+
+Command& Command::add_hidden_command(const std::string& name, const std::string& summary) {
+    Command& child = add_child(name, summary, "");
+    child.hidden_ = true;
+    return child;
 }
 
 void Command::add_value(const std::string& name, const std::string& kind, const std::string& help,
                         const std::string& group, const std::string& short_name) {
-    app_.add_option((short_name.empty() ? "" : "-" + short_name + ",") + "--" + name, CLI::callback_t(), help)
-        ->expected(1)
-        ->type_name(kind)
-        ->group(group)
-        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    flags_.push_back({name, short_name, kind, help, group});
+    add_option(app_, flags_.back())->expected(1);
 }
 
-void Command::add_switch(const std::string& name, const std::string& help) {
-    app_.add_flag("--" + name, help)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+void Command::add_switch(const std::string& name, const std::string& help, const std::string& short_name) {
+    flags_.push_back({name, short_name, "", help, "Options"});
+    app_.add_flag(spellings(name, short_name), help)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
 }
 
 void Command::add_boolean(const std::string& name, const std::string& help, const std::string& group) {
-    app_.add_option("--" + name, CLI::callback_t(), help)
-        ->expected(0, 1)
-        ->type_name("")
-        ->group(group)
-        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    flags_.push_back({name, "", "true|false", help, group, true});
+    add_option(app_, flags_.back())->expected(0, 1);
 }
 
 void Command::add_list(const std::string& name, const std::string& kind, const std::string& help) {
-    app_.add_option("--" + name, CLI::callback_t(), help)
-        ->expected(1, kMostValues)
-        ->type_name(kind)
-        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    flags_.push_back({name, "", kind, help, "Options"});
+    add_option(app_, flags_.back())->expected(1, kMostValues);
 }
 
 void Command::add_repeatable(const std::string& name, const std::string& kind, const std::string& help) {
-    app_.add_option("--" + name, CLI::callback_t(), help)
+    flags_.push_back({name, "", kind, help, "Options"});
+    add_option(app_, flags_.back())
         ->expected(1, CLI::detail::expected_max_vector_size)
-        ->allow_extra_args(false)
-        ->type_name(kind)
-        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+        ->allow_extra_args(false);
 }
 
 void Command::add_argument(const std::string& kind, const std::string& help) {
-    argument_ = app_.add_option(kind, CLI::callback_t(), help)->expected(1)->type_name("");
+    argument_definition_ = Flag{kind, "", "", help, ""};
+    argument_ = app_.add_option(kind, CLI::callback_t(), help)->expected(1);
+}
+
+void Command::add_arguments(const std::string& kind, const std::string& help) {
+    argument_definition_ = Flag{kind, "", "", help, ""};
+    many_arguments_ = true;
+    argument_ =
+        app_.add_option(kind, CLI::callback_t(), help)->expected(0, kMostValues)->allow_extra_args(true);
 }
 
 CLI::Option* Command::option(const std::string& name) const { return app_.get_option("--" + name); }
@@ -103,6 +131,11 @@ bool Command::is_switch(const std::string& name) const {
 }
 
 bool Command::has(const std::string& name) const { return option(name)->count() > 0; }
+
+std::size_t Command::count_with_parents(const std::string& name) const {
+    const std::size_t above = parent_ == nullptr ? 0 : parent_->count_with_parents(name);
+    return knows(name) ? option(name)->count() + above : above;
+}
 
 std::optional<std::string> Command::text(const std::string& name) const {
     const std::vector<std::string> all = texts(name);
@@ -120,6 +153,8 @@ std::string Command::argument() const {
     return argument_->results().front();
 }
 
+std::vector<std::string> Command::arguments() const { return argument_->results(); }
+
 std::int64_t Command::integer(const std::string& name, std::int64_t least, std::int64_t most,
                               std::int64_t otherwise) const {
     const std::optional<std::string> given = text(name);
@@ -136,16 +171,66 @@ const Command& Command::selected() const {
     for (const auto& child : children_) {
         if (app_.got_subcommand(&child->app_)) {
             refuse_extras();
+            refuse_repeats();
             return child->selected();
         }
     }
     refuse_extras();
     if (!children_.empty()) {
-        throw BadUsage(fmt::format("{} needs a command, one of {}", app_.get_name(),
-                                   fmt::join(command_names(app_), ", ")));
+        throw BadUsage(
+            fmt::format("{} needs a command, one of {}", app_.get_name(), fmt::join(command_names(), ", ")));
     }
     refuse_repeats();
     return *this;
+}
+
+const Command& Command::innermost() const {
+    for (const auto& child : children_) {
+        if (app_.got_subcommand(&child->app_)) return child->innermost();
+    }
+    return *this;
+}
+
+std::string Command::name() const { return app_.get_name(); }
+
+std::string Command::path() const { return parent_ == nullptr ? name() : parent_->path() + " " + name(); }
+
+std::vector<const Command*> Command::commands() const {
+    std::vector<const Command*> shown;
+    for (const auto& child : children_) {
+        if (!child->hidden_) shown.push_back(child.get());
+    }
+    return shown;
+}
+
+const Command& Command::find(const std::vector<std::string>& names) const {
+    const Command* found = this;
+    for (const std::string& name : names) {
+        const auto child =
+            std::ranges::find(found->children_, name, [](const auto& one) { return one->name(); });
+        if (child == found->children_.end()) found->refuse_command(name);
+        found = child->get();
+    }
+    return *found;
+}
+
+std::vector<std::string> Command::command_names() const {
+    std::vector<std::string> names;
+    for (const Command* command : commands()) names.push_back(command->name());
+    return names;
+}
+
+std::vector<std::string> Command::flag_names() const {
+    std::vector<std::string> names;
+    for (const Flag& flag : flags_) names.push_back("--" + flag.name);
+    return names;
+}
+
+void Command::refuse_command(const std::string& name) const {
+    const std::vector<std::string> names = command_names();
+    const std::string only = names.empty() ? std::string() : fmt::format(", only {}", fmt::join(names, ", "));
+    throw BadUsage(fmt::format("{}: {} has no such command{}{}", problem::quote(name), app_.get_name(), only,
+                               suggestion(name, names)));
 }
 
 void Command::refuse_extras() const {
@@ -154,13 +239,9 @@ void Command::refuse_extras() const {
     const std::string extra = extras.front().substr(0, extras.front().find('='));
     if (extra.starts_with("-") && extra != "-" && extra != "--") {
         throw BadUsage(fmt::format("{}: {} has no such flag{}", extra, app_.get_name(),
-                                   suggestion(extra, flag_names(app_))));
+                                   suggestion(extra, flag_names())));
     }
-    if (!children_.empty()) {
-        const std::vector<std::string> names = command_names(app_);
-        throw BadUsage(fmt::format("{}: {} has no such command, only {}{}", problem::quote(extra),
-                                   app_.get_name(), fmt::join(names, ", "), suggestion(extra, names)));
-    }
+    if (!children_.empty()) refuse_command(extra);
     const std::string taken = argument_ == nullptr ? "flags only" : "flags and one " + argument_->get_name();
     throw BadUsage(
         fmt::format("{}: {} takes {}; see --help", problem::quote(extras.front()), app_.get_name(), taken));
@@ -178,7 +259,7 @@ void Command::refuse_flags_as_values() const {
 
 void Command::refuse_repeats() const {
     for (const CLI::Option* option : app_.get_options()) {
-        const bool list = option->get_expected_max() > 1;
+        const bool list = option->get_expected_max() > 1 || option->check_lname(kRepeatable);
         if (!list && option->count() > 1)
             throw BadUsage(fmt::format("{} is given twice", option->get_name()));
     }

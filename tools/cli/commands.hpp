@@ -13,5 +13,7 @@ void add_bench(Command& parent);
 void add_tune(Command& parent);
 void add_cache(Command& parent);
 void add_explain(Command& cache);
+// Hidden: what completes the program's words in shells, and its man pages.
+void add_documents(Command& root);
 
 }  // namespace attnsmith::cli

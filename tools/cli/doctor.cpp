@@ -5,6 +5,7 @@
 #include "cli/commands.hpp"
 #include "cli/doctor_report.hpp"
 #include "cli/output.hpp"
+#include "cli/terminal.hpp"
 
 namespace attnsmith::cli {
 namespace {
@@ -32,6 +33,10 @@ const char* word_of(Health health) {
     return "FAIL";
 }
 
+Style style_of(Health health) {
+    return health == Health::ok ? Style::green : health == Health::warn ? Style::yellow : Style::red;
+}
+
 Json to_json(const DoctorReport& report) {
     Json json = {{"schema", "attnsmith.doctor/1"}, {"ok", report.ok()}, {"checks", Json::array()}};
     for (const Finding& finding : report.findings) {
@@ -54,7 +59,8 @@ int run_doctor(const Command& command) {
     Table table("<<<");
     table.add({"state", "what", "found"});
     for (const Finding& finding : report.findings) {
-        table.add({word_of(finding.health), finding.name, printable(finding.text)});
+        table.add({styled(word_of(finding.health), style_of(finding.health), Stream::output), finding.name,
+                   printable(finding.text)});
         if (!finding.remedy.empty()) table.add({"", "", "remedy: " + printable(finding.remedy)});
     }
     print(table.text());

@@ -3,18 +3,26 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdlib>
 #include <exception>
 #include <new>
+#include <nlohmann/json.hpp>
 
 #include "attnsmith/error.hpp"
 #include "attnsmith/version.hpp"
 #include "cli/command.hpp"
 #include "cli/commands.hpp"
+#include "cli/help.hpp"
 #include "cli/output.hpp"
+#include "cli/terminal.hpp"
+#include "problem/failure.hpp"
 
 namespace attnsmith::cli {
 namespace {
+
+constexpr const char* kSummary =
+    "GPU attention kernels, built at run time: plan them, compile them ahead, check them";
 
 constexpr const char* kDetails =
     "Exit codes: 0 success; 2 the request or the command line is wrong; 1 anything else, parts of a\n"
@@ -55,17 +63,28 @@ void refuse_values_of_switches(const Command& command, int count, char** argumen
     throw BadUsage(what);
 }
 
-int run(int count, char** arguments) {
-    CLI::App app("GPU attention kernels, built at run time: plan them, compile them ahead, check them.",
-                 "attnsmith");
-    app.footer(kDetails);
-    app.allow_extras();
-    app.get_formatter()->column_width(20);
-    app.get_formatter()->label("SUBCOMMAND", "COMMAND");
-    app.get_formatter()->label("SUBCOMMANDS", "COMMANDS");
-    app.set_version_flag("--version", "attnsmith " ATTNSMITH_VERSION);
-    app.failure_message([](const CLI::App*, const CLI::Error&) { return std::string(); });
-    Command root(app);
+// Before any thread is made, and for the programs that a command starts, too.
+void set_verbosity(const Command& command) {
+    const std::size_t verbose = command.count_with_parents("verbose");
+    const bool quiet = command.count_with_parents("quiet") > 0;
+    if (verbose > 0 && quiet) throw BadUsage("--quiet cannot be given beside --verbose");
+    if (quiet) set_quiet();
+    if (verbose > 0 || quiet) ::setenv("ATTNSMITH_LOG", quiet ? "error" : verbose == 1 ? "info" : "debug", 1);
+}
+
+int show_help(const Command& command) {
+    print(help_text(command, columns(Stream::output)));
+    return kSuccess;
+}
+
+void add_help(Command& root) {
+    Command& help =
+        root.add_command("help", "Show the help of a command", "Example:\n  attnsmith help cache export");
+    help.add_arguments("COMMAND", "the command's name, and those of commands within it");
+    help.on_run([&root](const Command& given) { return show_help(root.find(given.arguments())); });
+}
+
+void add_commands(Command& root) {
     add_plan(root);
     add_prewarm(root);
     add_check(root);
@@ -73,11 +92,22 @@ int run(int count, char** arguments) {
     add_bench(root);
     add_tune(root);
     add_cache(root);
+    add_help(root);
+    add_documents(root);
+}
+
+int run(int count, char** arguments) {
+    CLI::App app(kSummary, "attnsmith");
+    app.set_version_flag("-V,--version", "attnsmith " ATTNSMITH_VERSION);
+    app.failure_message([](const CLI::App*, const CLI::Error&) { return std::string(); });
+    Command root(app, kSummary, kDetails);
+    root.show_flag("version", "V", "show the version");
+    add_commands(root);
+    if (count <= 1) return show_help(root);
     try {
         app.parse(count, arguments);
     } catch (const CLI::CallForHelp&) {
-        print(app.help() + "\n");
-        return kSuccess;
+        return show_help(root.innermost());
     } catch (const CLI::CallForVersion& version) {
         print(std::string(version.what()) + "\n");
         return kSuccess;
@@ -87,31 +117,74 @@ int run(int count, char** arguments) {
     refuse_empty_values(count, arguments);
     const Command& command = root.selected();
     refuse_values_of_switches(command, count, arguments);
+    set_verbosity(command);
     return command.run();
 }
 
-int fail(int code, std::string_view message) {
-    print_error(message);
-    return code;
+// Whether the command line asks for JSON, also where it cannot be understood.
+bool asks_for_json(int count, char** arguments) {
+    const auto end = std::find_if(arguments, arguments + count,
+                                  [](std::string_view argument) { return argument == "--"; });
+    return std::any_of(arguments, end, [](std::string_view argument) { return argument == "--json"; });
+}
+
+// Schema attnsmith.error/1; `fields` are those of the error.
+void print_error_json(int code, const std::string& fields) {
+    print_json(nlohmann::ordered_json::parse(
+        fmt::format(R"({{"schema":"attnsmith.error/1","exit_code":{},{}}})", code, fields)));
+}
+
+// How the exception that is being handled is told. Throws std::bad_alloc for that itself.
+struct Told {
+    int code = kFailure;
+    std::string line;
+    std::string fields;  // of the JSON
+    std::string log;     // to show beneath
+};
+
+Told told_of_exception() {
+    try {
+        throw;
+    } catch (const BadUsage& error) {
+        return {kBadRequest,
+                error.what(),
+                fmt::format(R"("code":"bad_usage","message":{})", problem::json_string(error.what())),
+                {}};
+    } catch (const InvalidRequest& error) {
+        return {kBadRequest, error.what(), problem::fields_text(problem::current_failure()), {}};
+    } catch (const CompileError& error) {
+        return {kFailure, error.what(), problem::fields_text(problem::current_failure()), error.log()};
+    } catch (const Error& error) {
+        return {kFailure, error.what(), problem::fields_text(problem::current_failure()), {}};
+    } catch (const std::bad_alloc&) {
+        throw;
+    } catch (const std::exception& error) {
+        return {kFailure,
+                fmt::format("internal error: {}", error.what()),
+                problem::fields_text(problem::current_failure()),
+                {}};
+    }
+}
+
+int tell_of_exception(bool as_json) {
+    try {
+        const Told told = told_of_exception();
+        // A report that is out already is what there is to read.
+        if (as_json && !has_printed()) print_error_json(told.code, told.fields);
+        print_error(told.line);
+        if (!told.log.empty()) print_note(told.log);
+        return told.code;
+    } catch (const std::bad_alloc&) {
+        print_error("out of memory");
+        return kFailure;
+    }
 }
 
 int run_safely(int count, char** arguments) {
     try {
         return run(count, arguments);
-    } catch (const BadUsage& error) {
-        return fail(kBadRequest, error.what());
-    } catch (const InvalidRequest& error) {
-        return fail(kBadRequest, error.what());
-    } catch (const CompileError& error) {
-        print_error(error.what());
-        print_note(error.log());
-        return kFailure;
-    } catch (const Error& error) {
-        return fail(kFailure, error.what());
-    } catch (const std::bad_alloc&) {
-        return fail(kFailure, "out of memory");
-    } catch (const std::exception& error) {
-        return fail(kFailure, fmt::format("internal error: {}", error.what()));
+    } catch (...) {
+        return tell_of_exception(asks_for_json(count, arguments));
     }
 }
 

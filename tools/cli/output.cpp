@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,10 +9,14 @@
 #include <csignal>
 #include <cstring>
 
+#include "cli/terminal.hpp"
+
 namespace attnsmith::cli {
 namespace {
 
 int g_output_error = 0;  // errno of the first write to standard output that failed
+bool g_has_printed = false;
+bool g_quiet = false;
 
 // 0, or errno.
 int write_all(int descriptor, std::string_view text) {
@@ -24,12 +27,6 @@ int write_all(int descriptor, std::string_view text) {
         text.remove_prefix(static_cast<std::size_t>(written));
     }
     return 0;
-}
-
-// Columns that a text takes: bytes that begin a UTF-8 character.
-std::size_t width(std::string_view text) {
-    return static_cast<std::size_t>(
-        std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
 }
 
 }  // namespace
@@ -46,6 +43,7 @@ void prepare_standard_streams() {
 }
 
 void print(std::string_view text) {
+    g_has_printed = true;
     if (g_output_error == 0) g_output_error = write_all(STDOUT_FILENO, text);
 }
 
@@ -59,19 +57,23 @@ std::string finish_output() {
     return fmt::format("cannot write to standard output: {}", std::strerror(g_output_error));
 }
 
+bool has_printed() { return g_has_printed; }
+
 void print_error(std::string_view message) {
-    print_note(fmt::format("attnsmith: error: {}\n", printable(message)));
+    const std::string label = styled("error:", Style::red, Stream::error);
+    (void)write_all(STDERR_FILENO, fmt::format("attnsmith: {} {}\n", label, printable(message)));
 }
 
-void print_note(std::string_view text) { (void)write_all(STDERR_FILENO, text); }
-
-bool error_is_terminal() { return ::isatty(STDERR_FILENO) == 1; }
-
-int terminal_columns() {
-    winsize size{};
-    if (::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 80;
-    return size.ws_col;
+void print_warning(std::string_view message) {
+    const std::string label = styled("warning:", Style::yellow, Stream::error);
+    print_note(fmt::format("attnsmith: {} {}\n", label, printable(message)));
 }
+
+void print_note(std::string_view text) {
+    if (!g_quiet) (void)write_all(STDERR_FILENO, text);
+}
+
+void set_quiet() { g_quiet = true; }
 
 std::string printable(std::string_view text) {
     std::string result;
@@ -102,13 +104,13 @@ std::string human_bytes(std::uint64_t bytes) {
 std::string Table::text(std::string_view indent) const {
     std::vector<std::size_t> widths(alignment_.size());
     for (const auto& row : rows_) {
-        for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], width(row[i]));
+        for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], display_width(row[i]));
     }
     std::string text;
     for (const auto& row : rows_) {
         std::string line(indent);
         for (std::size_t i = 0; i < row.size(); ++i) {
-            const std::string padding(widths[i] - width(row[i]), ' ');
+            const std::string padding(widths[i] - display_width(row[i]), ' ');
             line += alignment_[i] == '>' ? padding + row[i] : row[i] + padding;
             line += "  ";
         }

@@ -20,13 +20,16 @@ void print_json(const nlohmann::ordered_json& json);
 // accord.
 std::string finish_output();
 
+// Whether anything was given to print() yet.
+bool has_printed();
+
 // One line on standard error: "attnsmith: error: ...".
 void print_error(std::string_view message);
-// Any text on standard error.
+// One line on standard error, of what is no error: "attnsmith: warning: ...".
+void print_warning(std::string_view message);
+// Any text on standard error; nothing, once set_quiet() was called.
 void print_note(std::string_view text);
-
-bool error_is_terminal();
-int terminal_columns();  // of standard error; 80 where nothing is known
+void set_quiet();
 
 // Without control characters: for names that come from files.
 std::string printable(std::string_view text);

@@ -93,7 +93,7 @@ int run_plan(const Command& command) {
     const bool listed = asked.model || asked.sms.size() > 1;
     const Plans plans = make_plans(command, asked, listed);
     print_plans(plans, listed, command.has("json"));
-    if (plans.refused.empty()) return kSuccess;
+    if (!fails_for(command, plans.refused)) return kSuccess;
     print_error(summary_of(plans.refused));
     return kFailure;
 }
@@ -103,6 +103,7 @@ int run_plan(const Command& command) {
 void add_plan(Command& parent) {
     Command& command = parent.add_command("plan", "Show which kernels a problem gets, and why", kDetails);
     command.add_switch("json", "print JSON");
+    add_allow_unsupported(command);
     add_cache_flag(command);
     add_toolchain_flag(command);
     add_tuning_flag(command);

@@ -10,10 +10,12 @@
 #include "cli/gpu.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/output.hpp"
+#include "cli/prewarm_dry_run.hpp"
 #include "cli/progress.hpp"
 #include "cli/refused.hpp"
 #include "engine/environment.hpp"
-#include "planner/plan.hpp"
+#include "engine/needed_kernels.hpp"
+#include "engine/tuning_files.hpp"
 
 namespace attnsmith::cli {
 namespace {
@@ -27,7 +29,8 @@ constexpr const char* kDetails =
     "others are in the cache all the same.\n\n"
     "Examples:\n"
     "  attnsmith prewarm --model config.json --sm 80,90 --cache kernels --jobs 2\n"
-    "  attnsmith prewarm --head-dim 128 --q-heads 32 --kv-heads 8 --mask causal --sm 90 --json";
+    "  attnsmith prewarm --head-dim 128 --q-heads 32 --kv-heads 8 --mask causal --sm 90 --json\n"
+    "  attnsmith prewarm --model config.json --sm 80,90 --dry-run";
 
 // Each spec once, with the name of the first attention that has it.
 struct Work {
@@ -45,11 +48,16 @@ Work distinct_specs(const Asked& asked) {
     return work;
 }
 
+int count_kernels(const Work& work, const std::vector<int>& sms, const engine::Settings& settings) {
+    std::vector<PrewarmRefusal> refused;
+    const planner::TuningTable tuning = engine::load_tuning(settings.tuning_files);
+    return static_cast<int>(engine::needed_kernels(work.specs, sms, tuning, refused).size());
+}
+
 std::string step_text(const PrewarmedKernel& kernel) {
     std::string text = fmt::format("{} sm {}: {}", kernel.name, kernel.sm, kernel.state);
     if (kernel.state == "compiled") text += fmt::format(" in {:.2f} s", kernel.milliseconds / 1000);
-    if (kernel.state == "failed") text += ": " + kernel.error;
-    return text;
+    return text;  // why one failed is said at the end, once for all that failed so
 }
 
 PrewarmReport compile_all(const Command& command, const RuntimeOptions& options, const Work& work,
@@ -59,7 +67,7 @@ PrewarmReport compile_all(const Command& command, const RuntimeOptions& options,
     prewarm.jobs = static_cast<int>(command.integer("jobs", 1, 1024, 0));
     prewarm.stop = std::move(stop);
     prewarm.progress = [&](const PrewarmedKernel& kernel, int done, int total) {
-        progress.step(done, total, step_text(kernel));
+        progress.step(done, total, step_text(kernel), kernel.state != "hit");
     };
     prewarm.waiting = [&](const PrewarmedKernel& kernel) {
         progress.note(
@@ -109,13 +117,14 @@ std::string summary_text(const PrewarmReport& report, const std::string& directo
 }
 
 // Says what is left undone.
-int conclude(const PrewarmReport& report, const std::vector<Refused>& refused, bool interrupted) {
+int conclude(const Command& command, const PrewarmReport& report, const std::vector<Refused>& refused,
+             bool interrupted) {
     std::vector<std::string> troubles;
     if (report.failed > 0) {
         troubles.push_back(
             fmt::format("{} of {} kernels failed: {}", report.failed, report.total, failures_text(report)));
     }
-    if (!refused.empty()) troubles.push_back(summary_of(refused));
+    if (fails_for(command, refused)) troubles.push_back(summary_of(refused));
     if (interrupted) {
         troubles.insert(troubles.begin(), fmt::format("interrupted: {} of {} kernels were cancelled",
                                                       report.cancelled, report.total));
@@ -131,6 +140,8 @@ int run_prewarm(const Command& command) {
     const engine::Settings settings = cache_settings(command);
     const Work work = distinct_specs(asked);
     const std::vector<int> sms = sms_or_present(asked.sms);
+    if (command.has("dry-run"))
+        return dry_run(command, work.specs, work.names, sms, refused_parts(asked.unsupported));
     const bool as_json = command.has("json");
     Progress progress(as_json ? Progress::Elsewhere::nothing : Progress::Elsewhere::lines);
     options.log = [&](LogLevel level, std::string_view line) {
@@ -138,6 +149,7 @@ int run_prewarm(const Command& command) {
         settings.log(level, line);
     };
     const InterruptWatch watch("attnsmith: finishing what is being compiled; once more ends it at once\n");
+    progress.begin(count_kernels(work, sms, settings), "compiling");
     const PrewarmReport report = compile_all(command, options, work, sms, progress, watch.token());
     const std::vector<Refused> refused = all_refused(asked, work, report);
     progress.clear();
@@ -146,7 +158,7 @@ int run_prewarm(const Command& command) {
     } else {
         print(summary_text(report, settings.cache_dirs.front()) + list_text(refused));
     }
-    return conclude(report, refused, watch.interrupted());
+    return conclude(command, report, refused, watch.interrupted());
 }
 
 }  // namespace
@@ -155,7 +167,10 @@ void add_prewarm(Command& parent) {
     Command& command =
         parent.add_command("prewarm", "Compile a model's kernels into the cache; needs no GPU", kDetails);
     command.add_switch("json", "print JSON");
-    command.add_value("jobs", "N", "kernels to compile at a time (default: the number of cores)");
+    command.add_value("jobs", "N", "kernels to compile at a time (default: the number of cores)", "Options",
+                      "j");
+    command.add_switch("dry-run", "say what would be compiled, and what is in the cache; change nothing");
+    add_allow_unsupported(command);
     command.add_switch("no-source", "leave the kernels' sources out of the entries");
     add_cache_flag(command);
     add_toolchain_flag(command);

@@ -1,4 +1,4 @@
-// A document against one of the planner's JSON schemas.
+// A document against one of the JSON schemas of runtime/schemas.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -14,7 +14,7 @@ namespace attnsmith::test {
 
 // Empty when `document` meets the schema of that file.
 inline std::string schema_errors(const std::string& file, const nlohmann::json& document) {
-    const std::string path = std::string(ATTNSMITH_SOURCE_DIR) + "/runtime/planner/" + file;
+    const std::string path = std::string(ATTNSMITH_SOURCE_DIR) + "/runtime/schemas/" + file;
     const nlohmann::json schema_document = nlohmann::json::parse(std::ifstream(path));
     valijson::Schema schema;
     valijson::SchemaParser parser;

@@ -96,6 +96,17 @@ TEST_CASE("a problem's JSON is the request's without the SMs", "[request]") {
     CHECK(to_json(validate(request.spec, request.sizes)).dump() == whole.dump());
 }
 
+TEST_CASE("suffixes of an SM that say nothing are told of by name", "[request]") {
+    for (const char* text : {"90", "\"80,90a\"", "\"all\"", "\"native\"", "[90, \"120a\"]", "null"}) {
+        INFO(text);
+        CHECK(unused_sm_suffixes(nlohmann::json::parse(text)).empty());
+    }
+    const std::vector<std::string> told = unused_sm_suffixes({"sm_100f", "80,90b", 120});
+    REQUIRE(told.size() == 2);
+    CHECK(contains(told[0], "\"sm_100f\" is taken as 100"));
+    CHECK(contains(told[1], "\"90b\" is taken as 90"));
+}
+
 TEST_CASE("the ways to name SMs", "[request]") {
     const auto sms = [](const std::string& text) { return parse_request(with("\"sm\": " + text)).sm; };
     CHECK(sms("90") == std::vector<int>{90});
@@ -103,6 +114,9 @@ TEST_CASE("the ways to name SMs", "[request]") {
     CHECK(sms("\"90a\"") == std::vector<int>{90});
     CHECK(sms("\"80,89,90a\"") == std::vector<int>{80, 89, 90});
     CHECK(sms("[120, \"80\", 120, \"120a\"]") == std::vector<int>{120, 80});
+    CHECK(sms(R"(["sm_90", "8.9", "100f"])") == std::vector<int>{90, 89, 100});
+    CHECK(sms("\"all\"") == std::vector<int>{80, 86, 87, 89, 90, 100, 103, 110, 120, 121});
+    CHECK(sms("\"native\"").empty());
     CHECK(sms("[]").empty());
     CHECK(sms("null").empty());
 }
@@ -178,7 +192,9 @@ TEST_CASE("bad requests are refused by the field", "[request]") {
         // SMs.
         {with(R"("sm": 91)"), "sm", "80, 86, 87, 89, 90, 100, 103, 110, 120, 121"},
         {with(R"("sm": 90.0)"), "sm", "a list of them"},
-        {with(R"("sm": "sm_90")"), "sm", "one of 80"},
+        {with(R"("sm": "sm_91")"), "sm", "one of 80"},
+        {with(R"("sm": "90,native")"), "sm", "native alone"},
+        {with(R"("sm": "all,80")"), "sm", "one of 80"},
         {with(R"("sm": "")"), "sm", "one of 80"},
         {with(R"("sm": "80,")"), "sm", "one of 80"},
         {with(R"("sm": [90, null])"), "sm", "a list of them"},

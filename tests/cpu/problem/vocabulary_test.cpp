@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "expect.hpp"
@@ -89,13 +90,29 @@ TEST_CASE("compute capabilities", "[vocabulary]") {
     CHECK(sms == std::vector<int>{80, 86, 87, 89, 90, 100, 103, 110, 120, 121});
     for (const int sm : sms) {
         CHECK(check_sm("sm", sm) == sm);
-        CHECK(parse_sm("sm", std::to_string(sm)) == sm);
+        CHECK(parse_sm("sm", std::to_string(sm)).sm == sm);
+        const std::string capability = std::to_string(sm / 10) + "." + std::to_string(sm % 10);
+        for (const std::string& text : {"sm_" + std::to_string(sm), "sm" + std::to_string(sm), capability}) {
+            INFO(text);
+            CHECK(parse_sm("sm", text).sm == sm);
+            CHECK(parse_sm("sm", text).unused.empty());
+        }
     }
-    CHECK(parse_sm("sm", "90a") == 90);
-    CHECK(parse_sm("sm", "120a") == 120);
-    CHECK(parse_sm("sm", "100f") == 100);
-    for (const char* text : {"", "a", "80a", "90f", "90b", "90aa", " 90", "90 ", "sm_90", "9.0", "99", "-90",
-                             "+90", "0x50", "99999999999999999999", "090b"}) {
+    CHECK(parse_sm("sm", "90a").sm == 90);
+    CHECK(parse_sm("sm", "sm_120a").sm == 120);
+    CHECK(parse_sm("sm", "9.0a").unused.empty());
+    // Taken, and told of.
+    for (const auto& [text, sm, unused] :
+         {std::tuple{"100f", 100, "f"}, {"90f", 90, "f"}, {"sm_90b", 90, "b"}, {"80a", 80, "a"}}) {
+        INFO(text);
+        CHECK(parse_sm("sm", text).sm == sm);
+        CHECK(parse_sm("sm", text).unused == unused);
+    }
+    for (const char* text :
+         {"",     "a",    "90aa", " 90",    "90 ", "sm_",    "sm_a",       "sm-90",
+          "9.",   "9.00", "9.x",  "90.0",   "99",  "-90",    "+90",        "0x50",
+          "09.0", "090",  "90A",  "sm_090", "all", "native", "compute_90", "99999999999999999999",
+          "090b"}) {
         INFO(text);
         const InvalidRequest error = refused([&] { parse_sm("sm", text); });
         CHECK(error.field() == "sm");

@@ -1,0 +1,15 @@
+// Completion of the program's words in shells.
+#pragma once
+
+#include <string>
+
+#include "cli/command.hpp"
+
+namespace attnsmith::cli {
+
+enum class Shell { bash, zsh, fish };
+
+// The shell's script: commands, flags, and the values of flags that are words, files or directories.
+std::string completion_text(const Command& root, Shell shell);
+
+}  // namespace attnsmith::cli

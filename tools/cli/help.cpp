@@ -1,0 +1,158 @@
+#include "cli/help.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "cli/terminal.hpp"
+
+namespace attnsmith::cli {
+namespace {
+
+constexpr std::size_t kLabelColumn = 28;  // where the helps of flags begin
+constexpr int kNarrow = 64;               // below it they stand under their flags
+constexpr int kWidest = 110;              // longer lines are hard to read
+
+std::vector<std::string> lines_of(std::string_view text) {
+    std::vector<std::string> lines;
+    while (!text.empty()) {
+        const std::size_t end = std::min(text.find('\n'), text.size());
+        lines.emplace_back(text.substr(0, end));
+        text.remove_prefix(std::min(end + 1, text.size()));
+    }
+    return lines;
+}
+
+// Words, between which a line may break.
+std::vector<std::string> words_of(std::string_view text) {
+    std::vector<std::string> words(1);
+    for (const char c : text) {
+        if (c == ' ') {
+            if (!words.back().empty()) words.emplace_back();
+        } else {
+            words.back() += c;
+        }
+    }
+    if (words.back().empty()) words.pop_back();
+    return words;
+}
+
+// The text from column `begin` on, the cursor standing in `at`; ends with a newline.
+std::string wrapped(std::string_view text, std::size_t begin, std::size_t at, std::size_t width) {
+    std::string result(begin > at ? begin - at : 0, ' ');
+    std::size_t column = std::max(begin, at);
+    for (const std::string& word : words_of(text)) {
+        const std::size_t length = display_width(word);
+        if (column > begin && column + 1 + length > width) {
+            result += "\n" + std::string(begin, ' ');
+            column = begin;
+        }
+        if (column > begin) {
+            result += ' ';
+            ++column;
+        }
+        result += word;
+        column += length;
+    }
+    return result + "\n";
+}
+
+std::string heading(std::string_view text) { return styled(text, Style::bold, Stream::output); }
+
+// "  LABEL   help", the help on a line of its own where the label is too long for its column.
+std::string entry_text(const std::string& label, std::string_view help, std::size_t width) {
+    std::string text = "  " + heading(label);
+    const std::size_t end = 2 + display_width(label);
+    if (width < kNarrow) return text + "\n" + wrapped(help, 6, 0, width);
+    if (end + 2 <= kLabelColumn) return text + wrapped(help, kLabelColumn, end, width);
+    return text + "\n" + wrapped(help, kLabelColumn, 0, width);
+}
+
+std::string commands_text(const Command& command, std::size_t width) {
+    const std::vector<const Command*> commands = command.commands();
+    if (commands.empty()) return {};
+    std::string text = "\n" + heading("Commands:") + "\n";
+    for (const Command* one : commands) text += entry_text(one->name(), one->summary(), width);
+    return text;
+}
+
+std::string flags_text(const Command& command, std::size_t width) {
+    std::string text;
+    for (const FlagGroup& group : grouped_flags(command)) {
+        text += "\n" + heading(group.name + ":") + "\n";
+        for (const Flag* flag : group.flags) text += entry_text(label_of(*flag), flag->full_help(), width);
+    }
+    return text;
+}
+
+std::string details_text(const Command& command, std::size_t width) {
+    std::string text;
+    for (const auto& [paragraph, lines] : paragraphs_of(command.details())) {
+        text += "\n" + (lines.empty() ? wrapped(paragraph, 0, 0, width) : heading(paragraph) + "\n");
+        for (const std::string& line : lines) text += line + "\n";
+    }
+    return text;
+}
+
+}  // namespace
+
+std::string usage_of(const Command& command) {
+    std::string text = command.path() + " [OPTIONS]";
+    if (!command.commands().empty()) text += " COMMAND ...";
+    if (const auto& argument = command.argument_definition())
+        text += fmt::format(" [{}]{}", argument->name, command.takes_many_arguments() ? "..." : "");
+    return text;
+}
+
+std::string label_of(const Flag& flag) {
+    std::string text = (flag.short_name.empty() ? "" : "-" + flag.short_name + ", ") + "--" + flag.name;
+    if (flag.value_optional) return text + "[=" + flag.kind + "]";
+    return flag.kind.empty() ? text : text + " " + flag.kind;
+}
+
+std::vector<FlagGroup> grouped_flags(const Command& command) {
+    std::vector<FlagGroup> groups;
+    for (const Flag& flag : command.flags()) {
+        const auto known = std::ranges::find(groups, flag.group, &FlagGroup::name);
+        if (known == groups.end()) {
+            groups.push_back({flag.group, {&flag}});
+        } else {
+            known->flags.push_back(&flag);
+        }
+    }
+    // What all commands have is defined first.
+    if (!groups.empty()) std::ranges::rotate(groups, groups.begin() + 1);
+    return groups;
+}
+
+std::vector<Paragraph> paragraphs_of(std::string_view details) {
+    std::vector<Paragraph> paragraphs;
+    bool begin = true;
+    for (std::string& line : lines_of(details)) {
+        if (line.empty()) {
+            begin = true;
+            continue;
+        }
+        if (begin) paragraphs.emplace_back();
+        begin = false;
+        Paragraph& paragraph = paragraphs.back();
+        if (line.starts_with("  ")) {
+            paragraph.lines.push_back(std::move(line));
+        } else {
+            paragraph.text += (paragraph.text.empty() ? "" : " ") + line;
+        }
+    }
+    return paragraphs;
+}
+
+std::string help_text(const Command& command, int columns) {
+    const auto width = static_cast<std::size_t>(std::min(columns, kWidest));
+    const std::string usage = "Usage: ";
+    std::string text = wrapped(command.summary() + ".", 0, 0, width) + "\n";
+    text += heading("Usage:") + wrapped(usage_of(command), usage.size(), usage.size() - 1, width);
+    if (const auto& argument = command.argument_definition())
+        text += "\n" + heading("Argument:") + "\n" + entry_text(argument->name, argument->help, width);
+    return text + commands_text(command, width) + flags_text(command, width) + details_text(command, width);
+}
+
+}  // namespace attnsmith::cli

@@ -1,0 +1,97 @@
+#include "cli/man_page.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "attnsmith/version.hpp"
+#include "cli/help.hpp"
+
+namespace attnsmith::cli {
+namespace {
+
+// Text that troff takes as it is: no escapes, no requests, hyphens that stay hyphens when they are copied.
+std::string escaped(std::string_view text) {
+    std::string result;
+    for (const char c : text) {
+        if (c == '\\') {
+            result += "\\e";
+        } else if (c == '-') {
+            result += "\\-";
+        } else {
+            result += c;
+        }
+    }
+    if (result.starts_with('.') || result.starts_with('\'')) result.insert(0, "\\&");
+    return result;
+}
+
+// A quotation mark within a macro's argument is written twice.
+std::string argument(std::string_view text) {
+    std::string result;
+    for (const char c : escaped(text)) result += c == '"' ? std::string("\"\"") : std::string(1, c);
+    return "\"" + result + "\"";
+}
+
+std::string upper_case(std::string text) {
+    std::ranges::transform(text, text.begin(), [](char c) {
+        return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+    });
+    return text;
+}
+
+std::string section(const std::string& title) { return fmt::format(".SH {}\n", argument(upper_case(title))); }
+
+std::string entry(const std::string& label, const std::string& text) {
+    return fmt::format(".TP\n\\fB{}\\fR\n{}\n", escaped(label), escaped(text));
+}
+
+std::string flags_text(const Command& command) {
+    std::string text;
+    for (const FlagGroup& group : grouped_flags(command)) {
+        text += section(group.name);
+        for (const Flag* flag : group.flags) text += entry(label_of(*flag), flag->full_help());
+    }
+    return text;
+}
+
+std::string details_text(const Command& command) {
+    std::string running = section("description") + escaped(command.summary()) + ".\n", examples;
+    for (const auto& [text, lines] : paragraphs_of(command.details())) {
+        if (lines.empty()) {
+            running += ".PP\n" + escaped(text) + "\n";
+            continue;
+        }
+        examples += section("examples") + ".nf\n";
+        for (const std::string& line : lines) examples += escaped(line) + "\n";
+        examples += ".fi\n";
+    }
+    return running + flags_text(command) + examples;
+}
+
+std::string commands_text(const Command& command) {
+    std::string text;
+    for (const Command* one : command.commands())
+        text +=
+            fmt::format(".TP\n\\fB{}\\fR(1)\n{}\n", escaped(man_page_name(*one)), escaped(one->summary()));
+    return text.empty() ? text : section("commands") + text;
+}
+
+}  // namespace
+
+std::string man_page_name(const Command& command) {
+    std::string name = command.path();
+    std::ranges::replace(name, ' ', '-');
+    return name;
+}
+
+std::string man_page(const Command& command) {
+    const std::string name = man_page_name(command);
+    return fmt::format(".TH {} 1 \"\" {}\n", argument(upper_case(name)),
+                       argument("attnsmith " ATTNSMITH_VERSION)) +
+           section("name") + fmt::format("{} \\- {}\n", escaped(name), escaped(command.summary())) +
+           section("synopsis") + fmt::format("\\fB{}\\fR\n", escaped(usage_of(command))) +
+           commands_text(command) + details_text(command);
+}
+
+}  // namespace attnsmith::cli

@@ -1,0 +1,73 @@
+#include "cli/prewarm_dry_run.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "cli/output.hpp"
+#include "engine/explain.hpp"
+#include "engine/runtime_impl.hpp"
+
+namespace attnsmith::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using engine::Explanation;
+
+std::size_t hits_of(const std::vector<Explanation>& kernels) {
+    return static_cast<std::size_t>(std::ranges::count(kernels, true, &Explanation::hit));
+}
+
+// Schema attnsmith.prewarm-dry-run/1.
+Json report_json(const std::vector<Explanation>& kernels, const std::vector<Refused>& refused) {
+    const std::size_t hits = hits_of(kernels);
+    Json json = {{"schema", "attnsmith.prewarm-dry-run/1"}};
+    json["summary"] = {{"total", kernels.size()},
+                       {"hits", hits},
+                       {"misses", kernels.size() - hits},
+                       {"unsupported", refused.size()}};
+    json["kernels"] = Json::array();
+    for (const Explanation& kernel : kernels) {
+        json["kernels"].push_back({{"name", kernel.name},
+                                   {"sm", kernel.sm},
+                                   {"key", kernel.key.hex()},
+                                   {"state", kernel.hit ? "hit" : "miss"}});
+    }
+    json["unsupported"] = to_json(refused);
+    return json;
+}
+
+std::string report_text(const std::vector<Explanation>& kernels) {
+    Table table("<><<");
+    table.add({"key", "sm", "kernel", "cache"});
+    for (const Explanation& kernel : kernels)
+        table.add({kernel.key.hex(), std::to_string(kernel.sm), printable(kernel.name),
+                   kernel.hit ? "hit" : "miss"});
+    const std::size_t hits = hits_of(kernels);
+    return (table.empty() ? std::string() : table.text()) +
+           fmt::format("{} kernels: {} hits, {} to compile; nothing was changed\n", kernels.size(), hits,
+                       kernels.size() - hits);
+}
+
+}  // namespace
+
+int dry_run(const Command& command, const std::vector<AttentionSpec>& specs,
+            const std::vector<std::string>& names, const std::vector<int>& sms,
+            std::vector<Refused> refused) {
+    const Runtime runtime = open_cache_runtime(command);
+    std::vector<PrewarmRefusal> not_served;
+    const engine::Explained explained = engine::explain(runtime.impl(), specs, sms, not_served);
+    for (const PrewarmRefusal& one : not_served) refused.push_back({names[one.spec], one.reason, one.sm});
+    if (command.has("json")) {
+        print_json(report_json(explained.kernels, refused));
+    } else {
+        print(report_text(explained.kernels) + list_text(refused));
+    }
+    tell_of_unreadable(explained.unreadable);
+    if (!fails_for(command, refused)) return kSuccess;
+    print_error(summary_of(refused));
+    return kFailure;
+}
+
+}  // namespace attnsmith::cli
