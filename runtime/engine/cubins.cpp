@@ -133,7 +133,8 @@ std::shared_ptr<const Cubin> Cubins::load(const KernelSource& source,
 }
 
 std::shared_ptr<const Cubin> Cubins::find(const KernelSource& source, const Accept& accept) const {
-    const auto only = exact_toolchain_ ? std::optional(toolchain()) : std::nullopt;
+    std::optional<cache::Version> only;
+    if (exact_toolchain_) only = toolchain();
     for (const cache::Candidate& candidate : store_.candidates(source.key)) {
         if (only && candidate.version != *only) continue;
         std::shared_ptr<const Cubin> cubin;
@@ -148,6 +149,13 @@ std::shared_ptr<const Cubin> Cubins::find(const KernelSource& source, const Acce
         (*log_)(LogLevel::info, "cache: {}: passed over: {}", candidate.path, *refusal);
     }
     return nullptr;
+}
+
+std::shared_ptr<const Cubin> Cubins::take_stored(const KernelSource& source, const Accept& accept) const {
+    auto cubin = find(source, accept);
+    if (!cubin) store_.count(cache::Event::miss);
+    store_.count(cubin ? cache::Event::hit : cache::Event::miss_error);
+    return cubin;
 }
 
 Obtained Cubins::obtain(const KernelSource& source, const Accept& accept, const Cancelled& cancelled) {
