@@ -15,8 +15,8 @@ from typing import Any, Dict, List
 
 from ._library import library as _opened
 from .buffers import Array, Buffer
-from .errors import (CacheError, CompileError, DriverError, Error, InvalidRequest, LibraryMissing, OutOfMemory,
-                     Unsupported)
+from .errors import (CacheError, CompileError, DriverError, Error, InvalidRequest, KernelMissing, LibraryMissing,
+                     OutOfMemory, Unsupported)
 from .functions import attention, merge_states, paged_attention, varlen_attention
 from .kernels import Call, CallStatus, Kernel, Pending
 from .runtime import Runtime, default_runtime, set_default_runtime
@@ -62,6 +62,6 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = ["Array", "Buffer", "CacheError", "Call", "CallStatus", "CompileError", "DriverError", "Error",
-           "InvalidRequest", "Kernel", "LibraryMissing", "OutOfMemory", "Pending", "Runtime", "Unsupported",
+           "InvalidRequest", "Kernel", "KernelMissing", "LibraryMissing", "OutOfMemory", "Pending", "Runtime", "Unsupported",
            "attention", "cache", "default_runtime", "devices", "features", "merge_states", "paged_attention", "plan",
            "plan_model", "prewarm", "set_default_runtime", "varlen_attention"]

@@ -31,9 +31,17 @@ def _plain(name: str, value: Any) -> Any:
     raise InvalidRequest(name, f"an object of type {type(value).__name__}", "a number, a bool or a word")
 
 
+def _plain_values(name: str, value: Any) -> Any:
+    """The same of a word that may have several values."""
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_plain(name, one) for one in value]
+    return _plain(name, value)
+
+
 def to_json(words: Mapping[str, Any]) -> bytes:
     """Words that are None are not given."""
-    return json.dumps({name: _plain(name, value) for name, value in words.items() if value is not None}).encode()
+    return json.dumps({name: _plain_values(name, value) for name, value in words.items()
+                       if value is not None}).encode()
 
 
 def parse(library: Library, words: Mapping[str, Any]) -> Tuple[_abi.Spec, _abi.Sizes]:
@@ -80,6 +88,23 @@ def compute_capabilities(sm: Any) -> List[int]:
         except (TypeError, ValueError):
             raise InvalidRequest("sm", repr(one), "compute capabilities such as 90 or [80, 90]") from None
     return found
+
+
+def recorded_text(file: Any) -> bytes:
+    """What programs recorded in a file."""
+    try:
+        text = pathlib.Path(os.fsdecode(file)).read_bytes()
+    except OSError as error:
+        raise InvalidRequest("recorded", os.fsdecode(file), f"a file that can be read ({error.strerror})") from error
+    if b"\0" in text:
+        line = text[:text.index(b"\0")].count(b"\n") + 1
+        raise InvalidRequest(f"{os.fsdecode(file)}:{line}", "a NUL character", "lines of schema attnsmith.recorded/1")
+    return text
+
+
+def several(value: Any) -> List[Any]:
+    """A thing or a list of things, as a list."""
+    return list(value) if isinstance(value, (list, tuple, set, frozenset)) else [value]
 
 
 def model_text(model: Any) -> bytes:
