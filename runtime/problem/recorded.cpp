@@ -152,7 +152,8 @@ std::string request_json(const Problem& problem) { return spec_json(problem).dum
 
 std::string request_flags(const Problem& problem) {
     const ordered_json given = spec_json(problem);
-    const ordered_json defaults = spec_json(without_choices(problem));
+    ordered_json defaults = spec_json(without_choices(problem));
+    defaults["op"] = to_string(Op::attention);
     const bool one_head_dim =
         problem.spec.head_dim_qk == problem.spec.head_dim_vo || problem.spec.op == Op::merge;
     std::string flags;

@@ -1,7 +1,9 @@
 // What a miss is where nothing may be compiled: an error that says what would help, at once.
+#include <array>
 #include <chrono>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <thread>
 
 #include "cache/fixture.hpp"
@@ -73,7 +75,7 @@ TEST_CASE("a miss is an error that names the spec, the SM, the key and the comma
     CHECK(error.sm() == kSm);
     CHECK(error.key() == key_of(runtime));
     CHECK(error.command() == std::string("attnsmith prewarm ") + kFlags + " --sm 90 --cache '" +
-                                 temporary.path() + "/ca'\\''che'");
+                                 temporary.path().string() + "/ca'\\''che'");
     const std::string what = error.what();
     CHECK(contains(what, kFlags));
     CHECK(contains(what, "sm 90"));

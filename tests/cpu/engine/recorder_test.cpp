@@ -138,8 +138,9 @@ TEST_CASE("a disk that is full tears no line but its last", "[engine][recorder]"
 TEST_CASE("a file that cannot be written is told once, and fails nothing", "[engine][recorder]") {
     const TemporaryDirectory temporary;
     ::mkfifo((temporary / "pipe").c_str(), 0600);
-    for (const std::string& file :
-         {temporary / "none/file", temporary.path(), temporary / "pipe", std::string("/dev/null")}) {
+    const std::string files[] = {temporary / "none/file", temporary.path().string(), temporary / "pipe",
+                                 "/dev/null"};
+    for (const std::string& file : files) {
         CAPTURE(file);
         Warnings warnings;
         engine::Recorder recorder(file, log_to(warnings));

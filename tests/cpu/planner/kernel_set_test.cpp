@@ -102,7 +102,7 @@ TEST_CASE("the kernels of a model's coverage are those of whatever a program cho
     const Coverage coverage = model_coverage(
         config, R"({"dtype": ["bf16", "fp16"], "kv": ["paged", "dense", "ragged"], "page_size": [16, 64],
                     "page_order": ["NHD", "HND"], "index_dtype": ["int32", "int64"], "alignment": [16, 8, 4, 2],
-                    "lse": [false, true], "consistency": ["default", "bitwise"]})");
+                    "lse": [false, true]})");
     std::mt19937 random(20261122);
     const auto pick = [&](auto... values) {
         const std::common_type_t<decltype(values)...> list[] = {values...};
@@ -132,7 +132,6 @@ TEST_CASE("the kernels of a model's coverage are those of whatever a program cho
             }
             spec.index_dtype = pick(DType::i32, DType::i64);
             spec.alignment = pick(16, 8, 4, 2);
-            spec.consistency = pick(Consistency::standard, Consistency::bitwise);
             const problem::Problem problem = problem::validate(spec, random_sizes(random));
             planner::DeviceTraits device = planner::traits_of(sm);
             device.sm_count = 1 + static_cast<int>(random() % 300);

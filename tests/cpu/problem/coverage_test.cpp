@@ -100,7 +100,7 @@ TEST_CASE("Lists that are wrong are named") {
     CHECK(refused([] { model_coverage(kModel, R"({"batch": [1, 2]})"); }).field() == "batch");
     CHECK(refused([] { model_coverage(kModel, R"({"kw": ["dense"]})"); }).field() == "kw");
     std::string pages = "1";
-    for (int size = 2; size < 600; ++size) pages += "," + std::to_string(size);
+    for (int size = 2; size < 1100; ++size) pages += "," + std::to_string(size);
     CHECK(
         refused([&] {
             of(R"(, "kv": "paged", "lse": [false, true], "index_dtype": ["int32", "int64"], "page_order": ["NHD", "HND"], "page_size": [)" +
