@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Optional, Union
 
 from ._library import library as _opened
 from .buffers import Array, Buffer
-from .errors import (CacheError, CompileError, DriverError, Error, InvalidRequest, LibraryMissing, OutOfMemory,
-                     Unsupported)
+from .errors import (CacheError, CompileError, DriverError, Error, InvalidRequest, KernelMissing, LibraryMissing,
+                     OutOfMemory, Unsupported)
 from .functions import attention, merge_states, paged_attention, varlen_attention
 from .kernels import Call, CallStatus, Kernel, Pending
 from .runtime import Progress, Runtime, default_runtime, set_default_runtime
@@ -92,7 +92,7 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = ["Array", "Buffer", "CacheError", "Call", "CallStatus", "CompileError", "DriverError", "Error",
-           "InvalidRequest", "Kernel", "LibraryMissing", "ModelOptions", "OutOfMemory", "Pending", "PrewarmOptions",
-           "Request", "Runtime", "Unsupported", "attention", "cache", "default_runtime", "devices", "features",
-           "merge_states", "paged_attention", "plan", "plan_model", "prewarm", "set_default_runtime",
+           "InvalidRequest", "Kernel", "KernelMissing", "LibraryMissing", "ModelOptions", "OutOfMemory", "Pending",
+           "PrewarmOptions", "Request", "Runtime", "Unsupported", "attention", "cache", "default_runtime", "devices",
+           "features", "merge_states", "paged_attention", "plan", "plan_model", "prewarm", "set_default_runtime",
            "varlen_attention"]
