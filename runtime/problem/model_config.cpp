@@ -183,7 +183,7 @@ class Planner {
                 "only the decoder's self-attention of an encoder-decoder model is planned";
             refuse("encoder_attention", kReason);
             refuse("cross_attention", kReason);
-            model_.disregard({"encoder", "encoder_*", "num_encoder_*"});
+            model_.disregard({"encoder_*", "num_encoder_*", "cross_attention_*"});
         }
         approximate();
     }

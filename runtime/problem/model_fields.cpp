@@ -16,12 +16,12 @@ constexpr std::string_view kStems[] = {"alibi",   "attend", "attention", "attn",
 
 // Whole words of a name, so that "head" is not seen in "overhead" or "k" in "topk".
 constexpr std::string_view kWords[] = {
-    "bucket",  "buckets",  "cap",     "chunk",    "chunked",   "chunks",    "cla",     "cross",   "diff",
-    "dilated", "dilation", "global",  "gqa",      "head",      "heads",     "hybrid",  "indexer", "k",
-    "key",     "keys",     "kv",      "landmark", "landmarks", "latent",    "local",   "logit",   "logits",
-    "lru",     "lsh",      "mask",    "masked",   "mla",       "mqa",       "pattern", "prefix",  "q",
-    "qk",      "qkv",      "queries", "query",    "relative",  "retention", "scale",   "scaling", "sink",
-    "sinks",   "slope",    "slopes",  "ssm",      "swa",       "v",         "value",   "values"};
+    "bucket",  "buckets",  "cap",      "chunk",     "chunked",   "chunks",  "cla",     "cross",   "diff",
+    "dilated", "dilation", "global",   "gqa",       "head",      "heads",   "hybrid",  "indexer", "key",
+    "keys",    "kv",       "landmark", "landmarks", "latent",    "local",   "logit",   "logits",  "lru",
+    "lsh",     "mask",     "masked",   "mla",       "mqa",       "pattern", "prefix",  "q",       "qk",
+    "qkv",     "queries",  "query",    "relative",  "retention", "scale",   "scaling", "sink",    "sinks",
+    "slope",   "slopes",   "ssm",      "swa",       "v",         "value",   "values"};
 
 struct DailyLife {
     std::string_view name;             // "rope_*" is every name that begins so, "*_token_id" that ends so
@@ -54,6 +54,8 @@ constexpr DailyLife kDailyLife[] = {
     {"global_step"},
     {"local_rank"},
     {"pretraining_tp"},
+    {"masked_softmax_fusion"},
+    {"parallel_attn*"},  // which of attention and feed-forward comes first
     {"initializer_*"},
     // What is done to q, k and v before the attention, or to o behind it: biases, norms, clipping, rotations
     // and factors. The kernel gets its operands from there.
@@ -87,6 +89,7 @@ constexpr DailyLife kDailyLife[] = {
     {"attn_output_gate"},
     {"max_position_embeddings"},
     {"alibi_bias_max"},  // slopes are given at launch
+    {"offset_alibi", "bloom"},
     {"fused_qkv"},
     {"key_multiplier", "falcon_h1"},
     {"attention_in_multiplier", "falcon_h1"},
@@ -103,6 +106,11 @@ constexpr DailyLife kDailyLife[] = {
     {"use_shared_attention_adapter", "zamba2"},
     {"use_cla", "hunyuan"},  // layers that share their keys and values have the same attention
     {"cla_share_factor", "hunyuan"},
+    {"use_cla", "hunyuan_v1_moe"},
+    {"cla_share_factor", "hunyuan_v1_moe"},
+    {"cla_share_factor", "hunyuan_v1_dense"},
+    {"hybrid_layer_ids", "zamba2"},
+    {"num_query_groups", "zamba2"},
     {"num_kv_shared_layers", "gemma3n_text"},
     {"num_kv_shared_layers", "gemma4_text"},
     // Of the embeddings, the feed-forward part, the experts and the last layer's logits.
@@ -129,11 +137,13 @@ constexpr DailyLife kDailyLife[] = {
     {"output_multiplier_scale"},
     {"mup_width_scale"},
     {"mup_embeddings_scale"},
-    {"embeddings_scale"},
+    {"embeddings_scale*"},
+    {"*w_init_variance_scale"},
     {"width_scale"},
     {"chunk_size_feed_forward"},
     {"activation_sparsity_pattern"},
     {"expert_layer_*"},
+    {"num_local_experts"},
     {"moe_layer_*"},
     {"classifier_*"},
     {"sparse_prediction"},
@@ -152,6 +162,7 @@ constexpr DailyLife kDailyLife[] = {
     {"*quant*"},
     {"compression_config"},
     {"pruned_heads"},
+    {"prefix", "opt"},
     {"is_decoder"},
     {"transformers_version"},
     {"dtype"},

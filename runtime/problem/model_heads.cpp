@@ -28,9 +28,10 @@ std::int64_t kv_heads(ModelReader& model, std::int64_t q_heads, bool global) {
         return 1;
     }
     if (model.is_true({"multi_query_attention"})) return model.count({"multi_query_group_num"}).value_or(1);
-    model.disregard({"multi_query_group_num"});
+    if (model.has("multi_query_attention")) model.disregard({"multi_query_group_num"});
     const bool own_globals = model.is_true({"attention_k_eq_v"});
-    if (!own_globals) model.disregard({"num_global_key_value_heads"});
+    if (!own_globals && (model.has("attention_k_eq_v") || model.model_type() == "gemma4_text"))
+        model.disregard({"num_global_key_value_heads"});
     if (global && own_globals) {
         if (const auto heads = model.count({"num_global_key_value_heads"})) return *heads;
     }

@@ -158,6 +158,7 @@ ModelReader::ModelReader(std::string_view text) {
     file_model_type_ = model_type_ = string_member(part(), "model_type");
     encoder_decoder_ =
         true_member(part(), "is_encoder_decoder") || class_of(model_type_) == TypeClass::encoder_decoder;
+    if (encoder_decoder_) read_.insert("encoder");  // refused by name, whatever it is
     descend();
 }
 

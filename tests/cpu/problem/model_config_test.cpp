@@ -337,6 +337,20 @@ TEST_CASE("bad configs are refused by the field", "[model]") {
         {llama_with(R"("attn_layer_period": 0)"), "attn_layer_period", "from 1"},
         {llama_with(R"("hybrid_override_pattern": "M*")"), "hybrid_override_pattern",
          "each of the 12 layers"},
+        {llama_with(R"("block_configs": 3)"), "block_configs", "for each layer"},
+        {llama_with(R"("block_configs": [{"attention": {"n_heads_in_group": 8}}])"), "block_configs",
+         "for each layer"},
+        {llama_with(R"("num_hidden_layers_": 0, "block_configs": [1,1,1,1,1,1,1,1,1,1,1,1])"),
+         "block_configs", "for each layer"},
+        {R"({"hidden_size": 64, "num_attention_heads": 8, "num_hidden_layers": 1, "block_configs":
+             [{"attention": {"n_heads_in_group": 3}}]})",
+         "block_configs", "a divisor of the 8 query heads"},
+        {llama_with(R"("num_key_value_heads_per_layer": [8])"), "num_key_value_heads_per_layer",
+         "for each layer"},
+        {llama_with(R"("num_key_value_heads_per_layer": [8,8,8,8,8,8,8,8,8,8,8,0])"),
+         "num_key_value_heads_per_layer", "for each layer"},
+        {llama_with(R"("cross_attention_layers": ["3"])"), "cross_attention_layers", "a list of integers"},
+        {llama_with(R"("sliding_window_layers": 3)"), "sliding_window_layers", "a list of integers"},
         {llama_with(R"("attn_logit_softcapping": 0)"), "attn_logit_softcapping", "above 0"},
         {llama_with(R"("attn_logit_softcapping": true)"), "attn_logit_softcapping", "a number"},
         {llama_with(R"("query_pre_attn_scalar": -1)"), "query_pre_attn_scalar", "above 0"},
@@ -375,6 +389,7 @@ TEST_CASE("no mutation of a config does anything but throw an Error", "[model][f
     int planned = 0;
     int refusals = 0;
     for (const auto& entry : std::filesystem::directory_iterator(kModels)) {
+        if (entry.path().extension() != ".json") continue;
         const std::string config = read_file(entry.path());
         for (int i = 0; i < 1000; ++i) {
             std::string text = config;

@@ -58,6 +58,18 @@ TEST_CASE("a field that nobody reads is a warning of a known type too", "[model]
         {R"("num_sink_tokens": 4)", {"num_sink_tokens"}},
         {R"("use_relative_bias": true)", {"use_relative_bias"}},
         {R"("attn_norm": "sigmoid")", {"attn_norm"}},
+        // What the reader knows of other types, and a Llama does not have.
+        {R"("attn_output_multiplier": 0.1)", {"attn_output_multiplier"}},
+        {R"("attn_layer_offset": 4)", {"attn_layer_offset"}},
+        {R"("conv_window": 2)", {"conv_window"}},
+        {R"("linear_num_key_heads": 16)", {"linear_num_key_heads"}},
+        {R"("local_attention": 128)", {"local_attention"}},
+        {R"("mamba_d_state": 16)", {"mamba_d_state"}},
+        {R"("multi_query_group_num": 2)", {"multi_query_group_num"}},
+        {R"("num_global_key_value_heads": 2)", {"num_global_key_value_heads"}},
+        {R"("num_swa_attention_heads": 16)", {"num_swa_attention_heads"}},
+        {R"("qk_nope_head_dim": 128)", {"qk_nope_head_dim"}},
+        {R"("use_logn_attn": true)", {"use_logn_attn"}},
         // Two names of one thing that disagree: the second is not read.
         {R"("num_key_value_heads": 8, "num_kv_heads": 4)", {"num_kv_heads"}},
         {R"("num_key_value_heads": 8, "num_kv_heads": 8)", kNone},
