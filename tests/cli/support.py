@@ -1,4 +1,5 @@
-"""Drives the real attnsmith program. ATTNSMITH_BIN is its path; ATTNSMITH_FAKE_CUDA, if set, a stub of libcuda."""
+"""Drives the real attnsmith program. ATTNSMITH_BIN is its path; ATTNSMITH_FAKE_CUDA and ATTNSMITH_FAKE_NVRTC,
+if set, stubs of libcuda and libnvrtc."""
 
 import fcntl
 import functools
@@ -22,6 +23,7 @@ DEEPSEEK = str(MODELS / "deepseek-v3.json")
 SCHEMAS = REPOSITORY / "runtime/schemas"
 BINARY = os.environ.get("ATTNSMITH_BIN", str(REPOSITORY / "build/release/bin/attnsmith"))
 FAKE_CUDA = os.environ.get("ATTNSMITH_FAKE_CUDA", "")
+FAKE_NVRTC = os.environ.get("ATTNSMITH_FAKE_NVRTC", "")
 
 SMS = [80, 86, 87, 89, 90, 100, 103, 110, 120, 121]
 # A small problem: quick to plan, and four small kernels to compile.
@@ -98,7 +100,7 @@ class CliTest(unittest.TestCase):
         """This process's, without what would reach the program by accident; None takes a variable away."""
         kept = {name: value for name, value in os.environ.items()
                 if name == "ATTNSMITH_NVRTC_PATH" or not name.startswith(("ATTNSMITH_", "XDG_", "FAKE_CUDA_")) and
-                name not in ("NO_COLOR", "CLICOLOR_FORCE", "COLUMNS", "TERM")}
+                name not in ("VIRTUAL_ENV", "CONDA_PREFIX", "NO_COLOR", "CLICOLOR_FORCE", "COLUMNS", "TERM")}
         # No GPU, also on a machine that has one: what is told of it here would be told of no other.
         kept.update(HOME=str(self.folder / "home"), CUDA_VISIBLE_DEVICES="-1", TERM="xterm")
         kept.update({name: value for name, value in changes.items() if value is not None})

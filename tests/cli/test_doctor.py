@@ -1,8 +1,11 @@
 """attnsmith doctor, and what else depends on the machine."""
 
 import os
+import shlex
+import shutil
+import unittest
 
-from support import DEEPSEEK, LLAMA, SMALL, CliTest, FakeGpuTest, main
+from support import DEEPSEEK, FAKE_NVRTC, LLAMA, SMALL, CliTest, FakeGpuTest, main
 
 
 class Doctor(CliTest):
@@ -34,6 +37,31 @@ class Doctor(CliTest):
         self.assertEqual((code, checks["nvrtc"]["state"]), (1, "fail"))
         self.assertIn("/nowhere/lib", checks["nvrtc"]["text"])
         self.assertIn("FAIL", self.run_cli("doctor", env={"ATTNSMITH_NVRTC_PATH": "/nowhere"}).out)
+
+    @unittest.skipUnless(FAKE_NVRTC, "ATTNSMITH_FAKE_NVRTC names no stub of libnvrtc")
+    def test_the_remedy_for_nvrtc_cures(self):
+        for place, env in (("venv/lib/python3.12/site-packages/nvidia/cu13/lib", {"VIRTUAL_ENV": "venv"}),
+                           ("my env's/lib", {"CONDA_PREFIX": "my env's"}), ("build/cuda/lib", {})):
+            with self.subTest(place=place):
+                folder = self.folder / place
+                folder.mkdir(parents=True)
+                shutil.copy(FAKE_NVRTC, folder / "libnvrtc.so.13")
+                env = {name: str(self.folder / value) for name, value in env.items()}
+                checks, code = self.doctor(env={"ATTNSMITH_NVRTC_PATH": "/nowhere/lib", **env})
+                self.assertEqual((code, checks["nvrtc"]["state"]), (1, "fail"))
+                command = checks["nvrtc"]["remedy"].removeprefix("run: ")
+                (export, assignment), = [shlex.split(command)]
+                self.assertEqual((export, assignment), ("export", f"ATTNSMITH_NVRTC_PATH={folder}"))
+                checks, code = self.doctor(env=dict([assignment.split("=", 1)], **env))
+                self.assertEqual(checks["nvrtc"]["path"], str(folder / "libnvrtc.so.13"))
+                shutil.rmtree(folder)
+        # One that does not open is no remedy.
+        folder.mkdir()
+        self.write("build/cuda/lib/libnvrtc.so.13", "no library")
+        checks, _ = self.doctor(env={"ATTNSMITH_NVRTC_PATH": "/nowhere/lib"})
+        self.assertIn("run: pip install nvidia-cuda-nvrtc", checks["nvrtc"]["remedy"])
+        checks, _ = self.doctor(env={"ATTNSMITH_NVRTC_PATH": "/nowhere/lib", "VIRTUAL_ENV": "/my/venv"})
+        self.assertIn("run: /my/venv/bin/pip install nvidia-cuda-nvrtc", checks["nvrtc"]["remedy"])
 
     def test_no_cache(self):
         checks, code = self.doctor(env={"HOME": None})

@@ -17,9 +17,9 @@ class Help(CliTest):
         """The help of every command that there is, by its words."""
         helps, open_ends = {}, [[]]
         while open_ends:
-            command = open_ends.pop()
+            command = open_ends.pop(0)
             text = helps[tuple(command)] = self.assert_ok(self.run_cli(*command, "--help")).out
-            open_ends += [[*command, name] for name in commands_of(text)]
+            open_ends[:0] = [[*command, name] for name in commands_of(text)]
         return helps
 
     def test_every_command(self):

@@ -1,7 +1,8 @@
-# Builds the outside project beside this file as users would: against the installed package, static and shared, and
-# with the source tree as a subdirectory; runs it each time; and looks at what the shared library needs and exports.
-# cmake -DSOURCE=... -DBUILD=... -DWORK=... -DGENERATOR=... -DCXX=... -DVERSION=... -DREADELF=... -DNM=...
-#       [-DLAUNCHER=ccache] [-DCUDA_INCLUDE=... -DNVRTC_INCLUDE=...] -P consumer_test.cmake
+# Builds the outside projects beside this file as users would: against the installed package, static and shared, in C++
+# and in C, by CMake and by pkg-config, and with the source tree as a subdirectory; runs them each time; and looks at
+# what the shared library needs and exports.
+# cmake -DSOURCE=... -DBUILD=... -DWORK=... -DGENERATOR=... -DCXX=... -DC=... -DVERSION=... -DREADELF=... -DNM=...
+#       [-DPKG_CONFIG=...] [-DLAUNCHER=ccache] [-DCUDA_INCLUDE=... -DNVRTC_INCLUDE=...] -P consumer_test.cmake
 cmake_minimum_required(VERSION 3.25)
 
 function(run)
@@ -24,6 +25,37 @@ function(build_and_run name)
   endif()
 endfunction()
 
+# The C program either launches or says why it cannot; an exit code other than 0 and 1 is a crash.
+function(run_c_program program)
+  execute_process(COMMAND ${CMAKE_COMMAND} -E env ATTNSMITH_CACHE_DIR=${WORK}/cache ${ARGN} ${program}
+    RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
+  if(NOT status MATCHES "^[01]$" OR NOT output MATCHES "launched and done|CUDA driver")
+    message(FATAL_ERROR "${program}: exit ${status}; it printed:\n${output}")
+  endif()
+endfunction()
+
+function(build_and_run_c name)
+  message(STATUS "the outside project in C, ${name}")
+  run(${CMAKE_COMMAND} -S ${SOURCE}/tests/consumer/c -B ${WORK}/c-${name} -G ${GENERATOR} -DCMAKE_C_COMPILER=${C}
+      -DCMAKE_PREFIX_PATH=${prefix} ${ARGN})
+  run(${CMAKE_COMMAND} --build ${WORK}/c-${name})
+  run_c_program(${WORK}/c-${name}/first_c_program)
+endfunction()
+
+# By pkg-config alone: from a prefix that was moved, since nothing in the file names where it was.
+function(compile_by_pkg_config name)
+  message(STATUS "a program by pkg-config, ${name}")
+  run(${CMAKE_COMMAND} -E env PKG_CONFIG_PATH=${pkgconfig} ${PKG_CONFIG} --cflags --libs ${ARGN} attnsmith)
+  string(REGEX REPLACE "[ \t\n]+" ";" flags "${output}")
+  list(REMOVE_ITEM flags "")
+  if(ARGN)  # the archive of our own, shared libraries for the rest
+    list(TRANSFORM flags REPLACE "^-lattnsmith$" "-l:libattnsmith.a")
+  endif()
+  run(${C} ${SOURCE}/tests/c_api/first_program.c -o ${WORK}/pkg-config-${name} ${flags})
+  cmake_path(GET pkgconfig PARENT_PATH libraries)
+  run_c_program(${WORK}/pkg-config-${name} LD_LIBRARY_PATH=${libraries})
+endfunction()
+
 # The libraries that a file asks the loader for.
 function(needed file)
   run(${READELF} -d ${file})
@@ -41,11 +73,22 @@ run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${prefix})
 
 file(GLOB_RECURSE installed RELATIVE ${prefix} ${prefix}/*)
 foreach(wanted IN ITEMS "bin/attnsmith" "include/attnsmith/attnsmith.hpp" "include/attnsmith/attnsmith.h" "include/attnsmith/version.hpp"
-    "share/attnsmith/LICENSE" "share/attnsmith/plan.schema.json" "lib.*/libattnsmith.a" "lib.*/libattnsmith.so")
+    "share/attnsmith/LICENSE" "lib.*/pkgconfig/attnsmith.pc" "lib.*/libattnsmith.a" "lib.*/libattnsmith.so"
+    "share/man/man1/attnsmith.1" "share/man/man1/attnsmith-cache-ls.1" "share/bash-completion/completions/attnsmith"
+    "share/zsh/site-functions/_attnsmith" "share/fish/vendor_completions.d/attnsmith.fish")
   if(NOT installed MATCHES "(^|;)${wanted}(;|$)")
     message(FATAL_ERROR "the installation has no ${wanted}; it has: ${installed}")
   endif()
 endforeach()
+
+file(GLOB schemas RELATIVE ${SOURCE}/runtime ${SOURCE}/runtime/schemas/*.json)
+foreach(schema IN LISTS schemas)
+  if(NOT "share/attnsmith/${schema}" IN_LIST installed)
+    message(FATAL_ERROR "the installation has no share/attnsmith/${schema}")
+  endif()
+endforeach()
+# The installed command is the one that its man page is of.
+run(${prefix}/bin/attnsmith --version)
 
 file(GLOB_RECURSE library ${prefix}/libattnsmith.so.${VERSION})
 needed(${library})
@@ -77,6 +120,23 @@ build_and_run(shared -DCMAKE_PREFIX_PATH=${prefix} -DATTNSMITH_SHARED=ON)
 needed(${WORK}/shared/first_program)
 if(NOT "libattnsmith.so.${abi}" IN_LIST needed)
   message(FATAL_ERROR "with ATTNSMITH_SHARED the program does not use the shared library: ${needed}")
+endif()
+
+build_and_run_c(static)
+needed(${WORK}/c-static/first_c_program)
+if(needed MATCHES "libattnsmith")
+  message(FATAL_ERROR "a C project's attnsmith::attnsmith is not the static library by default: ${needed}")
+endif()
+build_and_run_c(shared -DATTNSMITH_SHARED=ON)
+
+if(PKG_CONFIG)
+  file(RENAME ${prefix} ${WORK}/moved)
+  file(GLOB_RECURSE pkgconfig ${WORK}/moved/attnsmith.pc)
+  cmake_path(GET pkgconfig PARENT_PATH pkgconfig)
+  compile_by_pkg_config(shared)
+  compile_by_pkg_config(static --static)
+else()
+  message(STATUS "SKIPPED: pkg-config is not installed")
 endif()
 
 # Not optimised and without debug information: it is built for this test alone.

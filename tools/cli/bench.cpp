@@ -262,7 +262,7 @@ int run_cache(const Command& command) {
 void add_bench(Command& parent) {
     Command& bench =
         parent.add_command("bench", "Measure what things cost on this machine",
-                           "Example:\n  attnsmith bench jit --sm 90 --model config.json --repeat 1");
+                           "Example:\n  attnsmith bench jit --sm 90 --model config.json --repeat 1 --json");
     Command& jit =
         bench.add_command("jit", "Time compiling, loading, looking up and launching kernels", kJitDetails);
     jit.add_switch("json", "print JSON");

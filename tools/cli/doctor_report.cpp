@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "cli/gpu.hpp"
+#include "cli/nearby_nvrtc.hpp"
 #include "cli/output.hpp"
 #include "compiler/nvrtc.hpp"
 #include "engine/cache_report.hpp"
@@ -18,10 +19,27 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kNvrtcRemedy =
-    "install the CUDA toolkit or the Python package nvidia-cuda-nvrtc, or set ATTNSMITH_NVRTC_PATH to "
-    "libnvrtc.so or "
-    "its folder; kernels that are in the cache need none";
+// In single quotes where a shell would read it as something else.
+std::string shell_word(const std::string& text) {
+    constexpr std::string_view kPlain =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+:@%,";
+    if (!text.empty() && text.find_first_not_of(kPlain) == text.npos) return text;
+    std::string quoted = "'";
+    for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    return quoted + "'";
+}
+
+// A command that makes it good; where nothing is at hand yet, one after which doctor knows the next.
+std::string nvrtc_remedy() {
+    if (const auto folder = nearby_nvrtc())
+        return fmt::format("run: export ATTNSMITH_NVRTC_PATH={}", shell_word(*folder));
+    const auto environment = active_environment();
+    const std::string pip = environment ? shell_word(*environment + "/bin/pip") : "pip";
+    return fmt::format(
+        "run: {} install nvidia-cuda-nvrtc{}; then attnsmith doctor says how to name it. Or install the CUDA "
+        "toolkit. Kernels that are in the cache need no NVRTC",
+        pip, environment ? "" : " (in an active Python virtual environment)");
+}
 
 constexpr const char* kReadRemedy = "give this user the right to read it, or name another directory";
 
@@ -130,7 +148,7 @@ Finding device_finding(const Facts& facts, const driver::Device& device) {
     } else if (!can_launch(facts, device)) {
         finding.health = trouble;
         finding.text += fmt::format("; nothing compiles for sm {}, and the cache has no kernel for it", *sm);
-        finding.remedy = facts.nvrtc ? "use a newer NVRTC (ATTNSMITH_NVRTC_PATH)" : kNvrtcRemedy;
+        finding.remedy = facts.nvrtc ? "use a newer NVRTC (ATTNSMITH_NVRTC_PATH)" : nvrtc_remedy();
     } else if (*sm != device.sm) {
         finding.text += fmt::format("; planned as sm {}", *sm);
     }
@@ -142,7 +160,7 @@ Finding nvrtc_finding(const Facts& facts) {
     if (!facts.nvrtc) {
         finding.health = can_launch_somewhere(facts) ? Health::warn : Health::fail;
         finding.text = facts.nvrtc_missing;
-        finding.remedy = kNvrtcRemedy;
+        finding.remedy = nvrtc_remedy();
         return finding;
     }
     const std::vector<int>& archs = facts.nvrtc->supported_archs();

@@ -1,15 +1,42 @@
 #!/usr/bin/env bash
-# The main job on a real model: tools/setup/demo.sh [CONFIG_JSON]
-# Sets the machine up, builds the attnsmith command, plans the model's attention for an H100, compiles its kernels into
-# a fresh cache, shows that a second run finds them all, and, where there is a GPU, launches and verifies them.
+# The main job on a real model, from a fresh checkout. See usage() below.
 set -euo pipefail
-model=$(realpath "${1:-"$(dirname "${BASH_SOURCE[0]}")/../../tests/models/llama-3.1-8b.json"}")
-[[ -e $model ]] || {
-    echo "demo.sh: there is no $model" >&2
-    exit 2
+here=$(dirname "${BASH_SOURCE[0]}")
+source "$here/environment.sh"
+
+usage() {
+    cat <<'TEXT'
+Usage: tools/setup/demo.sh [CONFIG_JSON]
+
+Sets the machine up, builds the attnsmith command, plans a model's attention for an H100, compiles its kernels into a
+fresh cache (build/demo-cache), shows that a second run finds them all, and, where there is a GPU, launches and
+verifies them. CONFIG_JSON is a Hugging Face config.json, or the folder of one (default: Llama 3.1 8B's).
+
+  -h, --help   show this and do nothing
+TEXT
 }
-source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
-build release attnsmith_cli
+
+model=$here/../../tests/models/llama-3.1-8b.json
+given=0
+for argument in "$@"; do
+    case $argument in
+        -h | --help)
+            usage
+            exit 0
+            ;;
+        -*) bad_usage "$argument is no flag of demo.sh" ;;
+        *)
+            ((given++ == 0)) || bad_usage "demo.sh takes one CONFIG_JSON"
+            model=$argument
+            ;;
+    esac
+done
+[[ -e $model ]] || bad_usage "there is no $model"
+model=$(realpath "$model")
+
+say_time "building the command" 9
+set_up
+build release OFF attnsmith_cli
 readonly attnsmith=build/release/bin/attnsmith
 readonly cache=build/demo-cache
 

@@ -1,19 +1,42 @@
 #!/usr/bin/env bash
-# Builds the fuzz targets of tests/fuzz with Clang and runs each for a while: tools/setup/fuzz.sh [SECONDS] (default 20).
-# Sets the machine up first; where no Clang with libFuzzer is to be had, says so and passes. Inputs that are found to
-# reach new code stay in build/fuzz/corpus, and one that fails in build/fuzz/failed.
+# Builds the fuzz targets of tests/fuzz with Clang and runs each for a while. See usage() below.
 set -euo pipefail
-seconds=${1:-20}
-if [[ ! $seconds =~ ^[1-9][0-9]*$ ]]; then
-    echo "fuzz.sh: '$seconds' is no number of seconds" >&2
-    exit 2
-fi
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+
+usage() {
+    cat <<'TEXT'
+Usage: tools/setup/fuzz.sh [SECONDS]
+
+Sets the machine up, builds the fuzz targets of tests/fuzz with Clang and runs each for SECONDS (default 20). Where no
+Clang with libFuzzer is to be had, says so and passes. Inputs that are found to reach new code stay in
+build/fuzz/corpus, and one that fails in build/fuzz/failed.
+
+  -h, --help   show this and do nothing
+TEXT
+}
+
+seconds=20
+case ${1:-} in
+    '') ;;
+    -h | --help)
+        usage
+        exit 0
+        ;;
+    *)
+        seconds=$1
+        [[ $seconds =~ ^[1-9][0-9]*$ ]] || bad_usage "'$seconds' is no number of seconds"
+        ;;
+esac
+(($# < 2)) || bad_usage "fuzz.sh takes one number of seconds"
+
+say_time building 10
+echo "attnsmith: fuzzing 4 targets takes $((4 * seconds)) s"
+set_up --tests
 if ! bash tools/setup/setup.sh --fuzz; then
     echo "attnsmith: fuzz targets SKIPPED (entry, bundle, request, model): there is no clang++ with libFuzzer"
     exit 0
 fi
-build fuzz
+build fuzz ON
 
 # Found by what ends it, not by its memory: a sanitizer's shadow is not the target's.
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1} UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}

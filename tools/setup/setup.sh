@@ -1,18 +1,47 @@
 #!/usr/bin/env bash
-# Installs what attnsmith needs to be built and tested, where it is missing: Debian's packages with apt-get, and, on a
-# machine without a CUDA toolkit 13, NVRTC with its headers from PyPI into build/cuda. Needs no GPU. Running it again
-# does nothing. demo.sh, test.sh and fuzz.sh call it. With --fuzz, Clang with libFuzzer too.
+# Installs what attnsmith needs to be built, where it is missing. demo.sh, test.sh and fuzz.sh call it. See usage() below.
 set -euo pipefail
+
+usage() {
+    cat <<'TEXT'
+Usage: tools/setup/setup.sh [--tests] [--fuzz]
+
+Installs what attnsmith needs to be built, where it is missing: Debian's packages with apt-get (as root, or by sudo),
+and, on a machine without a CUDA toolkit 13, NVRTC with its headers from PyPI into build/cuda. Needs no GPU. Takes a
+minute or two, and nothing where all is there.
+
+  --tests      what the tests need, too
+  --fuzz       Clang with libFuzzer, too
+  -h, --help   show this and do nothing
+TEXT
+}
+
+fuzz=false
+tests=false
+for argument in "$@"; do
+    case $argument in
+        --tests) tests=true ;;
+        --fuzz) fuzz=true ;;
+        -h | --help)
+            usage
+            exit 0
+            ;;
+        *)
+            echo "setup.sh: $argument is no flag of setup.sh" >&2
+            usage >&2
+            exit 2
+            ;;
+    esac
+done
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
-readonly libraries=(libfmt-dev nlohmann-json3-dev libxxhash-dev libcli11-dev catch2)
+libraries=(libfmt-dev nlohmann-json3-dev libxxhash-dev libcli11-dev)
+if $tests; then libraries+=(catch2); fi
 readonly wheels=tools/setup/cuda-wheels.txt
 readonly cuda=build/cuda
 readonly valijson=build/valijson
 readonly log=build/setup.log
 as_root=()
-fuzz=false
-[[ ${1:-} != --fuzz ]] || fuzz=true
 
 say() { echo "attnsmith set-up: $*"; }
 fail() {
@@ -73,7 +102,11 @@ missing_packages() {
     have cmake || echo cmake
     have ninja || echo ninja-build
     have python3 || echo python3
-    have clang-format-14 || formatter_unavailable || echo clang-format-14
+    if $tests; then
+        have pkg-config || echo pkg-config
+        python3 -c 'import jsonschema' 2>/dev/null || installed python3-jsonschema || echo python3-jsonschema
+    fi
+    ! $tests || have clang-format-14 || formatter_unavailable || echo clang-format-14
     if needs_wheels && ! python3 -m pip --version >/dev/null 2>&1; then echo python3-pip; fi
     local package
     for package in "${libraries[@]}"; do
@@ -176,7 +209,7 @@ if [[ ${#missing[@]} -gt 0 ]]; then
 fi
 have cmake && check_version cmake 3.25 "$(cmake --version | awk 'NR == 1 { print $3 }')"
 [[ -n ${CXX:-} ]] || ! have g++ || check_version g++ 12 "$(g++ -dumpfullversion)"
-has_valijson || ! have apt-get || fetch_valijson
+! $tests || has_valijson || ! have apt-get || fetch_valijson
 if needs_wheels; then fetch_cuda; fi
 if $fuzz && ! has_libfuzzer; then fail "there is no clang++ that links libFuzzer"; fi
 say "ready"
