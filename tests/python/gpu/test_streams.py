@@ -58,6 +58,30 @@ class Streams(GpuTest):
             self.assert_near(o[:, 0], self.wanted(q, cache, table, kv_lens), f"lengths {new}")
         self.assertFalse(call.status())
 
+    def test_status_of_lengths_beyond_the_bounds(self):
+        """Of each call by itself, and of each replay of a graph."""
+        q, cache, table, kv_lens = self.inputs()
+        capacity = table.shape[1] * 16
+        cases = (((40, 9), False), ((capacity + 1, 9), True), ((40, capacity), False), ((1, 10**6), True))
+        for new, clamped in cases:
+            kv_lens.copy_(lengths(new))
+            o, lse, status = attnsmith.paged_attention(q, cache, table, kv_lens, return_lse=True, return_status=True)
+            self.assertEqual((status.device, status.dtype, tuple(status.shape)), (q.device, torch.int32, ()))
+            found = attnsmith.CallStatus(status)
+            self.assertEqual((found.kv_len_clamped, found.q_len_clamped, found.page_out_of_range),
+                             (clamped, False, False))
+            self.assert_near(o, self.wanted(q, cache, table, kv_lens), f"lengths {new}")
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            o, status = attnsmith.paged_attention(q, cache, table, kv_lens, return_status=True)
+        for new, clamped in cases:
+            kv_lens.copy_(lengths(new))
+            status.fill_(-1)
+            graph.replay()
+            self.assertEqual(attnsmith.CallStatus(status).kv_len_clamped, clamped, f"lengths {new}")
+            self.assertEqual(int(status) & ~2, 0)
+            self.assert_near(o, self.wanted(q, cache, table, kv_lens), f"lengths {new}")
+
     def test_workspace_of_a_graph_outlives_growth(self):
         """A larger problem after the capture replaces the plain functions' own workspace; the graph keeps its own."""
         q, cache, table, kv_lens = self.inputs(kv_lens=(3000, 3000))
