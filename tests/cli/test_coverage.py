@@ -139,12 +139,13 @@ class OnMiss(FakeGpuTest):
         cases = self.run_cli(*asked, env=env).json()["cases"]
         for case in cases:
             self.assertIn("and on_miss is error; build it with: ", case["detail"])
-        command = shlex.split(cases[0]["detail"].partition("build it with: ")[2])
+        command = shlex.split(cases[0]["detail"].partition("build it with: ")[2].splitlines()[0])
         self.assertEqual(command[:2], ["attnsmith", "prewarm"])
         # Whatever a miss is for those who serve, prewarm compiles.
         self.assert_ok(self.run_cli(*command[1:], "--json", env={"ATTNSMITH_ON_MISS": "error"}))
         for case in self.run_cli(*asked, env=env).json()["cases"]:
             self.assertNotIn("on_miss", case["detail"])
+        self.run_cli(*asked, "--dtype", "fp16", env=env)
         stat = self.assert_ok(self.run_cli("cache", "stat", "--cache", "ker nels", "--json")).json()
         self.assertGreater(stat["counters"]["miss_errors"], 0)
         self.assertIn(f"{stat['counters']['miss_errors']} errors",

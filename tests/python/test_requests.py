@@ -337,7 +337,7 @@ attnsmith.plan(head_dim=64, q_heads=4, sm=90)
 class Errors(PythonTest):
     def test_errors_are_one_family(self):
         for kind in (attnsmith.InvalidRequest, attnsmith.Unsupported, attnsmith.CompileError, attnsmith.DriverError,
-                     attnsmith.LibraryMissing, attnsmith.CacheError, attnsmith.OutOfMemory):
+                     attnsmith.LibraryMissing, attnsmith.CacheError, attnsmith.OutOfMemory, attnsmith.KernelMissing):
             self.assertTrue(issubclass(kind, attnsmith.Error))
 
     def test_from_the_library(self):
@@ -354,7 +354,8 @@ class Errors(PythonTest):
     def test_errors_travel_between_processes(self):
         errors = [attnsmith.InvalidRequest("a", "b", "c"), attnsmith.Unsupported("a", [{"candidate": "b"}]),
                   attnsmith.CompileError("a", "b", ["c"], "d"), attnsmith.DriverError("a", "b", 3, "d"),
-                  attnsmith.LibraryMissing("a", "b", ["c"]), attnsmith.CacheError("a", {"code": "cache_error"})]
+                  attnsmith.LibraryMissing("a", "b", ["c"]), attnsmith.CacheError("a", {"code": "cache_error"}),
+                  attnsmith.KernelMissing("a", {"head_dim": 8}, 90, "b", "c")]
         for error in errors:
             copy = pickle.loads(pickle.dumps(error))
             self.assertEqual((type(copy), str(copy), copy.__dict__), (type(error), str(error), error.__dict__))
