@@ -28,8 +28,9 @@ enum class Event : std::uint8_t {
     bytes_read,       // of entries
     bytes_published,  // of entries
     bytes_evicted,    // of entries, allocated
+    miss_error,       // a miss that nothing followed, since nothing may be compiled
 };
-inline constexpr std::size_t kEvents = static_cast<std::size_t>(Event::bytes_evicted) + 1;
+inline constexpr std::size_t kEvents = static_cast<std::size_t>(Event::miss_error) + 1;
 
 struct CounterTotals {
     std::array<std::uint64_t, kEvents> counts{};

@@ -47,6 +47,8 @@ const char* name_of(attnsmith_code code) {
             return "library_missing";
         case ATTNSMITH_CACHE_ERROR:
             return "cache_error";
+        case ATTNSMITH_KERNEL_MISSING:
+            return "kernel_missing";
         default:
             return "failed";
     }
@@ -104,6 +106,10 @@ Failure current_failure() {
     } catch (const LibraryMissing& error) {
         return {ATTNSMITH_LIBRARY_MISSING, error.what(),
                 field("library", error.library()) + list_field("tried", error.tried(), json_text)};
+    } catch (const KernelMissing& error) {
+        return {ATTNSMITH_KERNEL_MISSING, error.what(),
+                fmt::format(R"(,"request":{},"sm":{})", error.request(), error.sm()) +
+                    field("key", error.key()) + field("command", error.command())};
     } catch (const CacheError& error) {
         return {ATTNSMITH_CACHE_ERROR, error.what(), {}};
     } catch (const std::bad_alloc&) {

@@ -1,4 +1,5 @@
 // What comes as JSON or goes out as JSON: requests, models, plans, the cache. None of it needs a GPU.
+#include "attnsmith/coverage.hpp"
 #include "c_api/arguments.hpp"
 #include "c_api/error.hpp"
 #include "c_api/objects.hpp"
@@ -35,6 +36,26 @@ attnsmith_code attnsmith_model_json(const char* config_json, const char* options
         char*& result = required(json, "json");
         const ModelOptions given = options == nullptr ? ModelOptions{} : parse_model_options(options);
         result = copy_text(to_json(parse_model(config, given)));
+    });
+}
+
+attnsmith_code attnsmith_coverage_json(const char* config_json, const char* words, char** json,
+                                       attnsmith_error** error) {
+    return guarded(error, [&] {
+        const std::string_view given = words == nullptr ? "{}" : required_text(words, "words");
+        char*& result = required(json, "json");
+        result = copy_text(
+            to_json(config_json == nullptr ? request_coverage(given) : model_coverage(config_json, given)));
+    });
+}
+
+attnsmith_code attnsmith_recorded_json(const char* text, const char* name, char** json,
+                                       attnsmith_error** error) {
+    return guarded(error, [&] {
+        const std::string_view given = required_text(text, "text");
+        const std::string_view file = required_text(name, "name");
+        char*& result = required(json, "json");
+        result = copy_text(to_json(recorded_coverage(given, file)));
     });
 }
 

@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "attnsmith/coverage.hpp"
 #include "engine/cache_report.hpp"
 #include "engine/needed_kernels.hpp"
 #include "engine/runtime_impl.hpp"
@@ -53,14 +54,10 @@ std::string parse_file(const nlohmann::json& object) {
     return found->get<std::string>();
 }
 
-std::vector<AttentionSpec> parse_model_specs(const nlohmann::json& config, const ModelOptions& options) {
+std::vector<AttentionSpec> parse_model_specs(const nlohmann::json& config, const std::string& options) {
     if (!config.is_object())
         throw InvalidRequest("model", problem::describe(config), "a config.json's object");
-    std::vector<AttentionSpec> specs;
-    for (const ModelAttention& attention : parse_model(config.dump(), options).attentions) {
-        specs.push_back(attention.request.spec);
-    }
-    return specs;
+    return model_coverage(config.dump(), options).specs();
 }
 
 }  // namespace
@@ -111,9 +108,8 @@ ExportOptions parse_export_options(const nlohmann::json& object) {
     const auto model = object.find("model");
     const auto model_options = object.find("model_options");
     if (model != object.end()) {
-        options.specs = parse_model_specs(*model, model_options == object.end()
-                                                      ? ModelOptions{}
-                                                      : parse_model_options(model_options->dump()));
+        options.specs =
+            parse_model_specs(*model, model_options == object.end() ? "{}" : model_options->dump());
     } else if (model_options != object.end()) {
         throw InvalidRequest("model_options", "given without a model", "\"model\" beside it");
     }

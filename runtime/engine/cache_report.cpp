@@ -49,6 +49,7 @@ Json counters_json(const cache::CounterTotals& totals) {
     return {{"since", any ? Json(utc_text(system_clock::from_time_t(totals.since))) : Json()},
             {"hits", totals[Event::hit]},
             {"misses", totals[Event::miss]},
+            {"miss_errors", totals[Event::miss_error]},
             {"compiles", totals[Event::compile]},
             {"waits", totals[Event::wait]},
             {"quarantines", totals[Event::quarantine]},

@@ -150,6 +150,13 @@ std::shared_ptr<const Cubin> Cubins::find(const KernelSource& source, const Acce
     return nullptr;
 }
 
+std::shared_ptr<const Cubin> Cubins::take_stored(const KernelSource& source, const Accept& accept) const {
+    auto cubin = find(source, accept);
+    if (!cubin) store_.count(cache::Event::miss);
+    store_.count(cubin ? cache::Event::hit : cache::Event::miss_error);
+    return cubin;
+}
+
 Obtained Cubins::obtain(const KernelSource& source, const Accept& accept, const Cancelled& cancelled) {
     std::string refusal;
     bool stored = false;

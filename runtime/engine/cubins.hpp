@@ -73,6 +73,9 @@ class Cubins {
     // The same cubin where the cache has it, else null: compiles and waits for nothing.
     std::shared_ptr<const Cubin> find(const KernelSource& source, const Accept& accept) const;
 
+    // The same, counted as a hit or as a miss that is an error.
+    std::shared_ptr<const Cubin> take_stored(const KernelSource& source, const Accept& accept) const;
+
     // Opens NVRTC where it is not open yet. Throws LibraryMissing.
     std::shared_ptr<const compiler::Nvrtc> nvrtc() const;
     cache::Version toolchain() const;  // of that NVRTC

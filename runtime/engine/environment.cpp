@@ -69,6 +69,7 @@ void settle_cache(const RuntimeOptions& options, Settings& settings) {
     }
     settings.cache_dirs = options.cache_dirs;
     settings.cache_dirs_named_by = "cache_dirs";
+    settings.cache_dirs_from_options = !options.cache_dirs.empty();
     if (settings.cache_dirs.empty()) {
         settings.cache_dirs = split_list(environment("ATTNSMITH_CACHE_DIR"));
         settings.cache_dirs_named_by = "ATTNSMITH_CACHE_DIR";
@@ -84,6 +85,29 @@ void settle_cache(const RuntimeOptions& options, Settings& settings) {
         settings.cache_dirs_named_by = "HOME";
     } else {
         settings.no_cache_because = "neither ATTNSMITH_CACHE_DIR, XDG_CACHE_HOME nor HOME names a directory";
+    }
+}
+
+OnMiss settle_on_miss(const std::optional<OnMiss>& given) {
+    if (given && (*given == OnMiss::compile || *given == OnMiss::error)) return *given;
+    if (given) throw InvalidRequest("on_miss", std::to_string(static_cast<int>(*given)), "compile or error");
+    const std::string text = environment("ATTNSMITH_ON_MISS");
+    if (text.empty() || text == "compile") return OnMiss::compile;
+    if (text == "error") return OnMiss::error;
+    throw InvalidRequest("ATTNSMITH_ON_MISS", text, "compile or error");
+}
+
+// With on_miss error nothing of NVRTC's is looked at, nor is there a command that would build what these ask
+// for.
+void refuse_contradictions(const Settings& settings) {
+    if (settings.on_miss != OnMiss::error) return;
+    if (settings.exact_toolchain) {
+        throw InvalidRequest("toolchain", "exact",
+                             "newest with on_miss error, which does not open NVRTC to see its version");
+    }
+    if (!settings.keep_source_dir.empty()) {
+        throw InvalidRequest("keep_source_dir", settings.keep_source_dir,
+                             "nothing with on_miss error: kernels with kept sources are compiled apart");
     }
 }
 
@@ -119,6 +143,11 @@ Settings settle(const RuntimeOptions& options) {
                                            : parse_level(level);
     settings.log = options.log ? options.log : log_to_stderr;
     settings.keep_source_dir = options.keep_source_dir;
+    settings.on_miss = settle_on_miss(options.on_miss);
+    settings.record_file =
+        options.record_file.empty() ? environment("ATTNSMITH_RECORD") : options.record_file;
+    if (!settings.record_file.empty()) settings.record_file = absolute(settings.record_file);
+    refuse_contradictions(settings);
     return settings;
 }
 

@@ -15,11 +15,14 @@ namespace attnsmith::engine {
 struct Settings {
     std::vector<std::string> cache_dirs;  // absolute, the writable one first; empty: memory only
     std::string cache_dirs_named_by;      // the option or variable, for errors
-    std::string no_cache_because;         // why there is none
+    bool cache_dirs_from_options = false;
+    std::string no_cache_because;  // why there is none
     cache::Trust cache_trust = cache::Trust::owner;
-    std::uint64_t cache_max_bytes = 0;         // 0: no limit
-    bool cache_source = true;                  // entries hold their kernels' sources
-    bool exact_toolchain = false;              // entries of other toolchains are left alone
+    std::uint64_t cache_max_bytes = 0;  // 0: no limit
+    bool cache_source = true;           // entries hold their kernels' sources
+    bool exact_toolchain = false;       // entries of other toolchains are left alone
+    OnMiss on_miss = OnMiss::compile;
+    std::string record_file;                   // absolute; empty: none
     cache::FileSystem* file_system = nullptr;  // not owned; null: the real one. Tests have others
     std::vector<std::string> tuning_files;
     compiler::NvrtcOptions nvrtc;
@@ -30,7 +33,8 @@ struct Settings {
 };
 
 // Reads ATTNSMITH_CACHE_DIR and ATTNSMITH_TUNING (lists divided by ':'), XDG_CACHE_HOME, HOME,
-// ATTNSMITH_NVRTC_PATH and ATTNSMITH_LOG. Throws InvalidRequest for a variable that cannot be understood.
+// ATTNSMITH_NVRTC_PATH, ATTNSMITH_ON_MISS, ATTNSMITH_RECORD and ATTNSMITH_LOG. Throws InvalidRequest for a
+// variable that cannot be understood, and for options that contradict each other.
 Settings settle(const RuntimeOptions& options);
 
 // The store of these directories, which tells nobody of its troubles yet.

@@ -1,5 +1,7 @@
 #include "engine/loaded_kernels.hpp"
 
+#include "engine/missing_kernel.hpp"
+
 namespace attnsmith::engine {
 
 std::shared_ptr<const LoadedKernel> LoadedKernels::get(const std::shared_ptr<const driver::Api>& api,
@@ -40,7 +42,18 @@ std::shared_ptr<const LoadedKernel> LoadedKernels::get(const std::shared_ptr<con
         mine = slot->loaded;
         return std::nullopt;
     };
-    cubins_.obtain(cubins_.source_of(kernel), take);
+    const KernelSource source = cubins_.source_of(kernel);
+    if (on_miss_ == OnMiss::compile) {
+        cubins_.obtain(source, take);
+        return mine;
+    }
+    std::string passed_over;
+    const auto take_or_remember = [&](const Cubin& cubin) {
+        const auto refusal = take(cubin);
+        if (refusal) passed_over = *refusal;
+        return refusal;
+    };
+    if (!cubins_.take_stored(source, take_or_remember)) throw CubinMissing(source.key, passed_over);
     return mine;
 }
 

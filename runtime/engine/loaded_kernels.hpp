@@ -21,10 +21,10 @@ struct LoadedKernel {
 class LoadedKernels {
   public:
     // REQUIRES: `cubins` outlives this.
-    explicit LoadedKernels(Cubins& cubins) : cubins_(cubins) {}
+    LoadedKernels(Cubins& cubins, OnMiss on_miss) : cubins_(cubins), on_miss_(on_miss) {}
 
     // Loads the kernel for device `ordinal`, by way of the cache or NVRTC. Throws what Cubins::obtain()
-    // throws, and DriverError.
+    // throws, and DriverError. With OnMiss::error by way of the cache alone: else throws CubinMissing.
     std::shared_ptr<const LoadedKernel> get(const std::shared_ptr<const driver::Api>& api, int ordinal,
                                             const planner::KernelConfig& kernel);
 
@@ -43,6 +43,7 @@ class LoadedKernels {
     };
 
     Cubins& cubins_;
+    const OnMiss on_miss_;
     cache::PerProcess<Table> table_;
 };
 

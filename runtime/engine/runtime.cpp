@@ -5,6 +5,7 @@
 #include <functional>
 #include <thread>
 
+#include "engine/missing_kernel.hpp"
 #include "engine/runtime_impl.hpp"
 #include "engine/tuning_files.hpp"
 
@@ -66,7 +67,8 @@ Runtime::Impl::Impl(const RuntimeOptions& options)
       log(std::make_shared<const engine::Log>(settings.log_level, settings.log)),
       tuning(engine::load_tuning(settings.tuning_files)),
       cubins(settings, log),
-      loaded(cubins),
+      loaded(cubins, settings.on_miss),
+      recorder(settings.record_file, log),
       driver_path(options.driver_path),
       allocator(allocator_of(options)) {
     if (settings.cache_dirs.empty() && options.use_cache) {
@@ -100,7 +102,9 @@ planner::DeviceTraits Runtime::Impl::traits(int ordinal) {
 }
 
 Kernel Runtime::Impl::prepare(const AttentionSpec& spec, const PlanSizes& sizes, int device) {
-    planner::Plan plan = planner::make_plan(problem::validate(spec, sizes), traits(device), tuning);
+    const problem::Problem problem = problem::validate(spec, sizes);
+    recorder.record(problem);
+    planner::Plan plan = planner::make_plan(problem, traits(device), tuning);
     (*log)(LogLevel::info, "{}: {}", plan.device.name, summary_of(plan));
     for (const Refusal& refusal : plan.rejected) {
         (*log)(LogLevel::debug, "not {}: {}", refusal.candidate, refusal.reason);
@@ -109,6 +113,14 @@ Kernel Runtime::Impl::prepare(const AttentionSpec& spec, const PlanSizes& sizes,
 }
 
 Kernel Runtime::Impl::load(planner::Plan plan, int device) {
+    try {
+        return load_all(plan, device);
+    } catch (const engine::CubinMissing& missing) {
+        throw engine::missing_kernel(settings, plan, missing);
+    }
+}
+
+Kernel Runtime::Impl::load_all(planner::Plan plan, int device) {
     auto kernel = std::make_shared<Kernel::Impl>();
     kernel->api = driver();
     kernel->device = device;

@@ -14,6 +14,7 @@
 #include "driver/memory.hpp"
 #include "engine/cubins.hpp"
 #include "engine/loaded_kernels.hpp"
+#include "engine/recorder.hpp"
 #include "planner/plan.hpp"
 
 namespace attnsmith {
@@ -43,12 +44,15 @@ struct Runtime::Impl {
     Kernel prepare(const AttentionSpec& spec, const PlanSizes& sizes, int device);
     // The kernels of a plan, whoever made it: tests run those that planning would not choose here.
     Kernel load(planner::Plan plan, int device);
+    // Throws CubinMissing where that one throws KernelMissing.
+    Kernel load_all(planner::Plan plan, int device);
 
     engine::Settings settings;
     std::shared_ptr<const engine::Log> log;
     const planner::TuningTable tuning;
     engine::Cubins cubins;
     engine::LoadedKernels loaded;
+    engine::Recorder recorder;
     std::string driver_path;
     const std::shared_ptr<const driver::Allocator> allocator;  // null: the driver
 

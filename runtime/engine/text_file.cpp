@@ -8,8 +8,6 @@
 namespace attnsmith::engine {
 namespace {
 
-constexpr std::size_t kMostBytes = std::size_t{2} << 20;  // twice what the JSON parser takes
-
 std::error_code last_error() { return {errno, std::generic_category()}; }
 
 // REQUIRES: `text` is as long as may be read.
@@ -28,8 +26,8 @@ std::error_code read_into(int descriptor, std::string& text) {
 
 }  // namespace
 
-std::error_code read_text(const std::string& path, std::string& text) {
-    text.assign(kMostBytes, '\0');  // before there is a file that would have to be closed
+std::error_code read_text(const std::string& path, std::string& text, std::size_t most_bytes) {
+    text.assign(most_bytes, '\0');  // before there is a file that would have to be closed
     const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
     if (descriptor < 0) return last_error();
     const std::error_code error = read_into(descriptor, text);
@@ -37,8 +35,8 @@ std::error_code read_text(const std::string& path, std::string& text) {
     return error;
 }
 
-std::error_code read_text(int descriptor, std::string& text) {
-    text.assign(kMostBytes, '\0');
+std::error_code read_text(int descriptor, std::string& text, std::size_t most_bytes) {
+    text.assign(most_bytes, '\0');
     return read_into(descriptor, text);
 }
 

@@ -54,4 +54,12 @@ LibraryMissing::LibraryMissing(std::string library, std::vector<std::string> tri
       library_(std::move(library)),
       tried_(std::move(tried)) {}
 
+KernelMissing::KernelMissing(const std::string& what, std::string request, int sm, std::string key,
+                             std::string command)
+    : Error(what),
+      request_(std::move(request)),
+      sm_(sm),
+      key_(std::move(key)),
+      command_(std::move(command)) {}
+
 }  // namespace attnsmith

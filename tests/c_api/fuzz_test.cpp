@@ -88,6 +88,8 @@ class Fuzzer : Breaker {
             {"parse_request", &Fuzzer::parse_request, 10},
             {"request_json", &Fuzzer::request_json, 10},
             {"model_json", &Fuzzer::model_json, 8},
+            {"coverage_json", &Fuzzer::coverage_json, 6},
+            {"recorded_json", &Fuzzer::recorded_json, 4},
             {"plan_json", &Fuzzer::plan_json, 4},
             {"prewarm", &Fuzzer::prewarm, 2},
             {"cache", &Fuzzer::cache, 3},
@@ -361,6 +363,25 @@ class Fuzzer : Breaker {
         const char* const from = or_null(config.c_str(), "config_json");
         judge_json(attnsmith_model_json(from, none ? nullptr : options.c_str(), or_null(&text, "json"),
                                         error_slot()),
+                   text);
+    }
+
+    void coverage_json() {
+        const bool of_model = one_in(2);
+        const std::string config = break_text(kModel);
+        const std::string words = break_text(of_model ? kModelOptions : kRequest);
+        char* text = nullptr;
+        judge_json(attnsmith_coverage_json(of_model ? config.c_str() : nullptr, words.c_str(),
+                                           or_null(&text, "json"), error_slot()),
+                   text);
+    }
+
+    void recorded_json() {
+        const std::string file = break_text(
+            R"({"schema": "attnsmith.recorded/1", "request": {"op": "attention", "head_dim": 64, "q_heads": 8}})");
+        char* text = nullptr;
+        judge_json(attnsmith_recorded_json(or_null(file.c_str(), "text"), or_null("file", "name"),
+                                           or_null(&text, "json"), error_slot()),
                    text);
     }
 

@@ -396,6 +396,41 @@ static void options_refused(attnsmith_runtime_options options, const char* field
     CHECK(runtime == NULL);
 }
 
+static void test_coverage(void) {
+    char* const llama = read_model("llama-3.1-8b");
+    char* json = NULL;
+    succeeds(attnsmith_coverage_json(
+        llama, "{\"kv\": [\"paged\", \"dense\"], \"index_dtype\": [\"int32\", \"int64\"], \"page_size\": 64}",
+        &json, &error));
+    CHECK(contains(json, "full_attention/decode (kv paged, index_dtype int64)"));
+    CHECK(contains(json, "full_attention/prefill (kv dense, index_dtype int32)"));
+    CHECK(contains(json, "page_size with kv dense") && !contains(json, "model_type"));
+    attnsmith_string_free(json);
+    succeeds(attnsmith_coverage_json(NULL, "{\"head_dim\": 64, \"q_heads\": 8, \"alignment\": [16, 2]}",
+                                     &json, &error));
+    CHECK(contains(json, "attention (alignment 16)") && contains(json, "attention (alignment 2)"));
+    attnsmith_string_free(json);
+    json = NULL;
+    refused(attnsmith_coverage_json(NULL, NULL, &json, &error), "head_dim");
+    refused(attnsmith_coverage_json(llama, "{\"kv\": []}", &json, &error), "kv");
+    refused(attnsmith_coverage_json(llama, NULL, NULL, &error), "json");
+
+    const char* const recorded =
+        "{\"schema\": \"attnsmith.recorded/1\", \"request\": {\"head_dim\": 64, \"q_heads\": 8}}\n"
+        "{\"schema\": \"attnsm";
+    succeeds(attnsmith_recorded_json(recorded, "r.jsonl", &json, &error));
+    CHECK(contains(json, "\"name\": \"r.jsonl:1\"") && contains(json, "\"name\": \"r.jsonl:2\""));
+    CHECK(contains(json, "torn"));
+    attnsmith_string_free(json);
+    json = NULL;
+    refused(attnsmith_recorded_json("{}", "r.jsonl", &json, &error), "r.jsonl:1: schema");
+    refused(attnsmith_recorded_json(NULL, "r.jsonl", &json, &error), "text");
+    refused(attnsmith_recorded_json(recorded, NULL, &json, &error), "name");
+    refused(attnsmith_recorded_json(recorded, "r.jsonl", NULL, &error), "json");
+    CHECK(json == NULL);
+    free(llama);
+}
+
 static void test_runtime_options(void) {
     const attnsmith_runtime_options good = {.size = sizeof good};
     const char* const directories[] = {"a", "", NULL};
@@ -432,6 +467,12 @@ static void test_runtime_options(void) {
     attnsmith_runtime_free(of_old_caller);
     options = good, options.toolchain = 2;
     options_refused(options, "options.toolchain");
+    options = good, options.on_miss = 3;
+    options_refused(options, "options.on_miss");
+    options = good, options.reserved = 1;
+    options_refused(options, "options.reserved");
+    options = good, options.on_miss = ATTNSMITH_ON_MISS_ERROR, options.toolchain = ATTNSMITH_TOOLCHAIN_EXACT;
+    options_refused(options, "toolchain");
     refused(attnsmith_runtime_create(&good, NULL, &error), "runtime");
 
     options = good, options.no_cache = 1, options.driver_path = "/nowhere/libcuda.so";
@@ -645,6 +686,7 @@ int main(int count, char** arguments) {
     test_bad_specs();
     test_bad_merge_specs();
     test_models();
+    test_coverage();
     test_runtime_options();
     test_plans();
     test_prewarm_and_cache();

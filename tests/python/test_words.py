@@ -1,5 +1,6 @@
 """The typed words against the library's table of fields, and what type checkers make of them."""
 
+import collections.abc
 import importlib.util
 import os
 import re
@@ -64,6 +65,10 @@ runtime.model("config.json", kv="pagde")  # refused
 attnsmith.prewarm([request, {"head_dim": 64, "q_heads": 4}], sm=[80])
 attnsmith.prewarm(models=["a.json", Config()], kv=["paged", "dense"], page_size=[16, 64], lse=True)
 attnsmith.prewarm(request, models="config.json", kv=["pagde"])  # refused
+attnsmith.prewarm({"head_dim": 64, "q_heads": 4, "lse": [False, True], "index_dtype": ("int32", "int64")})
+attnsmith.prewarm([{"head_dim": 64, "kv": ["pagde"]}])  # refused
+several: attnsmith.Request = {"head_dim": 64, "kv": ["paged"]}  # refused
+runtime.prepare(kv=["paged"])  # refused
 attnsmith.prewarm({"head_dmi": 64})  # refused
 attnsmith.cache("verfiy")  # refused
 
@@ -104,7 +109,7 @@ class Table(PythonTest):
     def test_the_options_of_a_model(self):
         known = sorted(listed(self.accepted(attnsmith.plan_model, LLAMA, zzzzzz=1, sm=90)))
         self.assertEqual(sorted(typing.get_type_hints(words.ModelOptions)), known)
-        self.assertEqual(sorted(typing.get_type_hints(words.PrewarmOptions)), known)
+        self.assertEqual(sorted(typing.get_type_hints(words.ModelCoverage)), known)
 
     def test_their_types(self):
         """What the library says that it wants of a word is what its annotation is."""
@@ -135,13 +140,32 @@ class Table(PythonTest):
                     except attnsmith.InvalidRequest as error:
                         self.assertNotEqual(error.field, name, str(error))
 
-    def test_choices_of_prewarm(self):
-        """One of them is what it is for a model; beside it stand several of the same."""
-        one = typing.get_type_hints(words.ModelOptions)
-        for name, annotation in typing.get_type_hints(words.PrewarmOptions).items():
-            singles = [kind for kind in members(annotation) if "Iterable" not in str(typing.get_origin(kind))
-                       and "abc" not in str(typing.get_origin(kind))]
-            self.assertEqual(set(singles), set(members(one[name])), name)
+    def test_words_that_may_be_several(self):
+        """One of them is what it is in a request; beside it stand several of the same."""
+        for several, single in ((words.Coverage, words.Request), (words.ModelCoverage, words.ModelOptions)):
+            one = typing.get_type_hints(single)
+            self.assertEqual(set(typing.get_type_hints(several)), set(one))
+            for name, annotation in typing.get_type_hints(several).items():
+                kinds = members(annotation)
+                lists = [kind for kind in kinds if typing.get_origin(kind) is collections.abc.Collection]
+                self.assertEqual(set(kinds) - set(lists), set(members(one[name])), name)
+                for kind in lists:
+                    self.assertEqual(set(members(typing.get_args(kind)[0])), set(members(one[name])), name)
+
+    def test_the_library_takes_several_of_just_these(self):
+        for name, annotation in typing.get_type_hints(words.Coverage).items():
+            listed = any(typing.get_origin(kind) is collections.abc.Collection for kind in members(annotation))
+            given = {**SMALL, "kv": "paged", "page_size": 16}
+            value = attnsmith.plan(**given, sm=90)["request"].get(name, 64)
+            given.pop("head_dim" if name.startswith("head_dim") else name, None)
+            if name.startswith("head_dim_"):
+                given.update(head_dim_qk=64, head_dim_vo=64)
+            with self.subTest(word=name):
+                try:
+                    self.runtime().coverage({**given, name: [value]})
+                    self.assertTrue(listed)
+                except attnsmith.InvalidRequest as error:
+                    self.assertFalse(listed, str(error))
 
 
 def mypy_missing():

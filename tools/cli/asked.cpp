@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <atomic>
+#include <filesystem>
 #include <limits>
 #include <memory>
 
 #include "cli/files.hpp"
 #include "cli/output.hpp"
 #include "engine/cache_report.hpp"
+#include "problem/coverage.hpp"
 #include "problem/model_options.hpp"
 #include "problem/request_fields.hpp"
 #include "problem/vocabulary.hpp"
@@ -49,10 +51,11 @@ std::string kind_of(const RequestField& field) {
     return "";
 }
 
-void add_field(Command& command, const RequestField& field, const std::string& group) {
+void add_field(Command& command, const RequestField& field, const std::string& group, bool lists = false) {
     const std::string help(field.help);
     if (field.type == FieldType::boolean) return command.add_boolean(flag_of(field.name), help, group);
-    command.add_value(flag_of(field.name), kind_of(field), help, group);
+    const bool is_list = lists && field.role == problem::FieldRole::choice;
+    command.add_value(flag_of(field.name), kind_of(field) + (is_list ? "[,...]" : ""), help, group);
 }
 
 // The fields whose flags were given, in the table's order.
@@ -65,7 +68,7 @@ std::vector<const RequestField*> given_fields(const Command& command) {
 }
 
 nlohmann::json value_of(const Command& command, const RequestField& field) {
-    return problem::flag_value(field, command.text(flag_of(field.name)).value());
+    return problem::flag_values(field, command.text(flag_of(field.name)).value());
 }
 
 void set_field(const Command& command, AttentionRequest& request, std::string_view name) {
@@ -73,15 +76,16 @@ void set_field(const Command& command, AttentionRequest& request, std::string_vi
     if (command.has(flag_of(name))) field.set(request, field.name, value_of(command, field));
 }
 
-ModelOptions model_options(const Command& command) {
+// What parse_model_options() takes; words may have several values.
+nlohmann::json model_words(const Command& command) {
     nlohmann::json object = nlohmann::json::object();
     for (const std::string_view name : problem::model_request_fields()) {
         if (!command.has(flag_of(name))) continue;
         object[std::string(name)] = value_of(command, *problem::find_field(name));
     }
-    ModelOptions options = problem::model_options_from_json(object);
-    options.tensor_parallel = command.integer("tensor-parallel", 1, 1 << 20, options.tensor_parallel);
-    return options;
+    if (command.has("tensor-parallel"))
+        object["tensor_parallel"] = command.integer("tensor-parallel", 1, 1 << 20, 1);
+    return object;
 }
 
 void refuse_flags_beside(const Command& command, const char* source, bool (*accepted)(std::string_view)) {
@@ -104,59 +108,59 @@ Toolchain read_toolchain(const std::string& text) {
     throw InvalidRequest("toolchain", problem::quote(text), "newest or exact");
 }
 
-ModelAttention unnamed(AttentionRequest request) {
-    ModelAttention attention;
-    attention.request = std::move(request);
-    return attention;
-}
-
-Asked read_model_source(const Command& command) {
-    refuse_flags_beside(command, "model",
-                        [](std::string_view name) { return name == "sm" || is_model_field(name); });
-    Model model = read_model(command, command.text("model").value());
-    return {.model = true,
-            .attentions = std::move(model.attentions),
-            .unsupported = std::move(model.unsupported),
-            .sms = read_sms(command)};
-}
-
-Asked read_request_source(const Command& command) {
-    refuse_flags_beside(command, "request", [](std::string_view name) { return name == "sm"; });
-    const std::string path = command.text("request").value();
-    std::vector<int> sms = read_sms(command);
-    const std::string text = read_text(path);
+// Gives what `read` makes of a file; its errors name the file.
+template <typename Read>
+auto read_file(const std::string& path, Read read) {
     try {
-        AttentionRequest request = parse_request(text);
-        if (sms.empty()) sms = request.sm;
-        return {.attentions = {unnamed(std::move(request))}, .unsupported = {}, .sms = std::move(sms)};
+        return read();
     } catch (const InvalidRequest& error) {
         throw BadUsage(fmt::format("{}: {}", path == "-" ? "standard input" : path, error.what()));
     }
 }
 
-Asked read_flags_source(const Command& command) {
-    const auto fields = given_fields(command);
-    const bool nothing = std::ranges::all_of(fields, [](const auto* field) { return field->name == "sm"; });
-    if (nothing) {
-        throw BadUsage(
-            "nothing is asked for: give --model FILE, --request FILE, or a request by flags (--head-dim, "
-            "--q-heads, ...)");
-    }
-    nlohmann::json object = nlohmann::json::object();
-    for (const RequestField* field : fields) object[std::string(field->name)] = value_of(command, *field);
-    AttentionRequest request = problem::request_from_json(object);
-    std::vector<int> sms = request.sm;
-    return {.attentions = {unnamed(std::move(request))}, .unsupported = {}, .sms = std::move(sms)};
+void read_models(const Command& command, Asked& asked) {
+    refuse_flags_beside(command, "model",
+                        [](std::string_view name) { return name == "sm" || is_model_field(name); });
+    const std::vector<std::string> paths = command.texts("model");
+    for (const std::string& path : paths)
+        asked.add(read_model_coverage(command, path), paths.size() > 1 ? model_name(path) + "/" : "");
+    asked.listed = true;
 }
+
+void read_request(const Command& command, Asked& asked) {
+    refuse_flags_beside(command, "request", [](std::string_view name) { return name == "sm"; });
+    const std::string path = command.text("request").value();
+    const std::string text = read_text(path);
+    asked.add(read_file(path, [&] { return request_coverage(text); }));
+    if (asked.sms.empty() && !asked.attentions.empty()) asked.sms = asked.attentions.front().request.sm;
+}
+
+void read_flags(const Command& command, Asked& asked) {
+    nlohmann::json object = nlohmann::json::object();
+    for (const RequestField* field : given_fields(command))
+        object[std::string(field->name)] = value_of(command, *field);
+    asked.add(problem::coverage_of_request(object));
+}
+
+void read_recorded(const Command& command, Asked& asked) {
+    for (const std::string& path : command.texts("recorded")) {
+        asked.add(recorded_coverage(read_long_text(path), path == "-" ? "standard input" : path));
+    }
+    asked.listed = true;
+}
+
+bool has_recorded(const Command& command) { return command.knows("recorded") && command.has("recorded"); }
 
 }  // namespace
 
 void add_request_flags(Command& command) {
-    for (const RequestField& field : problem::request_fields()) add_field(command, field, kRequestGroup);
+    for (const RequestField& field : problem::request_fields())
+        add_field(command, field, kRequestGroup, true);
     command.add_value("request", "FILE", "read the request from a JSON file; - is standard input");
-    command.add_value(
+    command.add_list(
         "model", "FILE",
-        "all attentions of a Hugging Face config.json, or of the folder that holds one; - is standard input");
+        "all attentions of a Hugging Face config.json, or of the folder that holds one, or of several "
+        "such; - is standard input");
     command.add_value("tensor-parallel", "N", "GPUs that a model's heads are divided over (default 1)");
 }
 
@@ -164,12 +168,35 @@ bool has_request(const Command& command) {
     return command.has("model") || command.has("request") || !given_fields(command).empty();
 }
 
+void add_recorded_flag(Command& command) {
+    command.add_list("recorded", "FILE",
+                     "what programs recorded with ATTNSMITH_RECORD=FILE; - is standard input");
+}
+
 Asked read_asked(const Command& command) {
     if (command.has("model") && command.has("request"))
         throw BadUsage("--request cannot be given beside --model");
-    if (command.has("model")) return read_model_source(command);
-    if (command.has("tensor-parallel")) throw BadUsage("--tensor-parallel is for --model");
-    return command.has("request") ? read_request_source(command) : read_flags_source(command);
+    if (command.has("tensor-parallel") && !command.has("model"))
+        throw BadUsage("--tensor-parallel is for --model");
+    const auto fields = given_fields(command);
+    const bool by_flags = !std::ranges::all_of(fields, [](const auto* field) { return field->name == "sm"; });
+    Asked asked;
+    asked.sms = read_sms(command);
+    if (command.has("model")) {
+        read_models(command, asked);
+    } else if (command.has("request")) {
+        read_request(command, asked);
+    } else if (by_flags) {
+        read_flags(command, asked);
+    } else if (!has_recorded(command)) {
+        throw BadUsage(fmt::format(
+            "nothing is asked for: give --model FILE, --request FILE, {}or a request by flags (--head-dim, "
+            "--q-heads, ...)",
+            command.knows("recorded") ? "--recorded FILE, " : ""));
+    }
+    if (has_recorded(command)) read_recorded(command, asked);
+    asked.listed = asked.listed || asked.attentions.size() + asked.unsupported.size() > 1;
+    return asked;
 }
 
 std::string name_of(const ModelAttention& attention) {
@@ -192,13 +219,23 @@ void add_model_flags(Command& command, bool several) {
 }
 
 Model read_model(const Command& command, const std::string& path) {
-    const ModelOptions options = model_options(command);
+    const ModelOptions options = problem::model_options_from_json(model_words(command));
     const std::string text = read_model_text(path);
-    try {
-        return parse_model(text, options);
-    } catch (const InvalidRequest& error) {
-        throw BadUsage(fmt::format("{}: {}", path == "-" ? "standard input" : path, error.what()));
-    }
+    return read_file(path, [&] { return parse_model(text, options); });
+}
+
+Coverage read_model_coverage(const Command& command, const std::string& path) {
+    const nlohmann::json words = model_words(command);
+    const std::string text = read_model_text(path);
+    return read_file(path, [&] { return problem::coverage_of_model(text, words); });
+}
+
+std::string model_name(const std::string& path) {
+    if (path == "-") return "stdin";
+    std::filesystem::path file = std::filesystem::path(path).lexically_normal();
+    if (!file.has_filename() || file.filename() == "config.json") file = file.parent_path();
+    const std::string name = file.extension() == ".json" ? file.stem().string() : file.filename().string();
+    return name.empty() ? path : name;
 }
 
 void refuse_model_flags(const Command& command) {

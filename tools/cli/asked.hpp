@@ -1,4 +1,5 @@
-// What a command is asked for: one request by flags or by --request FILE, or all attentions of a --model.
+// What a command is asked for: a request by flags or by --request FILE, all attentions of each --model, what
+// programs recorded.
 #pragma once
 
 #include <functional>
@@ -7,22 +8,24 @@
 #include <string_view>
 #include <vector>
 
+#include "attnsmith/coverage.hpp"
 #include "attnsmith/runtime.hpp"
 #include "cli/command.hpp"
 #include "engine/environment.hpp"
 
 namespace attnsmith::cli {
 
-struct Asked {
-    bool model = false;
-    // Of a model; else one without a name.
-    std::vector<ModelAttention> attentions;
-    std::vector<UnsupportedPart> unsupported;
+struct Asked : Coverage {
+    bool listed = false;   // whether it could be more than one attention
     std::vector<int> sms;  // as given; empty: the GPU that is present
 };
 
-// A flag for each field of a request, and --request, --model, --tensor-parallel.
+// A flag for each field of a request, those that a program chooses with lists of values, and --request,
+// --model,
+// --tensor-parallel.
 void add_request_flags(Command& command);
+// --recorded alone.
+void add_recorded_flag(Command& command);
 // Whether any of those flags is given.
 bool has_request(const Command& command);
 // Throws BadUsage, InvalidRequest, Unsupported.
@@ -34,6 +37,10 @@ std::string name_of(const ModelAttention& attention);
 // --model alone, with the flags that fill in what a config.json does not say.
 void add_model_flags(Command& command, bool several);
 Model read_model(const Command& command, const std::string& path);
+// The same where words have several values.
+Coverage read_model_coverage(const Command& command, const std::string& path);
+// "llama-3.1-8b" of "models/llama-3.1-8b.json"; of a folder, or of the config.json in it, the folder's name.
+std::string model_name(const std::string& path);
 // Throws BadUsage where one of those flags is given, for a command that --model is not given to.
 void refuse_model_flags(const Command& command);
 

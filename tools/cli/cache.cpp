@@ -104,8 +104,8 @@ std::string counters_text(const cache::CounterTotals& counters) {
                                            : engine::utc_text(system_clock::from_time_t(counters.since))) +
            fmt::format("hits         {}, {} read\n", counters[Event::hit],
                        human_bytes(counters[Event::bytes_read])) +
-           fmt::format("misses       {}: {} compiled, {} waited for\n", counters[Event::miss],
-                       counters[Event::compile], counters[Event::wait]) +
+           fmt::format("misses       {}: {} compiled, {} waited for, {} errors\n", counters[Event::miss],
+                       counters[Event::compile], counters[Event::wait], counters[Event::miss_error]) +
            fmt::format("evictions    {}, {}\n", counters[Event::eviction],
                        human_bytes(counters[Event::bytes_evicted])) +
            fmt::format("quarantines  {}\n", counters[Event::quarantine]);
@@ -256,7 +256,7 @@ engine::ExportOptions export_options(const Command& command) {
     options.file = require_file(*output, "export");
     if (const auto model = command.text("model")) {
         options.specs.emplace();
-        for (const ModelAttention& attention : read_model(command, *model).attentions) {
+        for (const ModelAttention& attention : read_model_coverage(command, *model).attentions) {
             options.specs->push_back(attention.request.spec);
         }
     } else {

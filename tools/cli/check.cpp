@@ -5,7 +5,6 @@
 #include <sys/random.h>
 
 #include <chrono>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "bench/standard_attentions.hpp"
@@ -54,15 +53,6 @@ struct CheckReport {
             results, [&](const NamedResult& one) { return one.result.outcome == outcome; }));
     }
 };
-
-// "llama-3.1-8b" of "models/llama-3.1-8b.json"; of a folder, or of the config.json in it, the folder's name.
-std::string model_name(const std::string& path) {
-    if (path == "-") return "stdin";
-    std::filesystem::path file = std::filesystem::path(path).lexically_normal();
-    if (!file.has_filename() || file.filename() == "config.json") file = file.parent_path();
-    const std::string name = file.extension() == ".json" ? file.stem().string() : file.filename().string();
-    return name.empty() ? path : name;
-}
 
 std::vector<NamedModel> read_models(const Command& command) {
     std::vector<NamedModel> models;

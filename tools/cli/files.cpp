@@ -57,16 +57,30 @@ bool write_all(int descriptor, std::string_view text) {
 
 }  // namespace
 
-std::string read_text(const std::string& path) {
+namespace {
+
+std::string read_up_to(const std::string& path, std::size_t most_bytes) {
     const bool is_standard = path == "-";
     std::string text;
-    const std::error_code error =
-        is_standard ? engine::read_text(STDIN_FILENO, text) : engine::read_text(path, text);
+    const std::error_code error = is_standard ? engine::read_text(STDIN_FILENO, text, most_bytes)
+                                              : engine::read_text(path, text, most_bytes);
     if (error) {
         const char* const name = is_standard ? "standard input" : path.empty() ? "\"\"" : path.c_str();
         throw BadUsage(fmt::format("{}: cannot be read: {}", name, error.message()));
     }
     return text;
+}
+
+}  // namespace
+
+std::string read_text(const std::string& path) { return read_up_to(path, engine::kMostTextBytes); }
+
+std::string read_long_text(const std::string& path) {
+    constexpr std::size_t kMostBytes = std::size_t{64} << 20;
+    std::string text = read_up_to(path, kMostBytes + 1);
+    if (text.size() <= kMostBytes) return text;
+    throw BadUsage(
+        fmt::format("{}: is over {} bytes; sort -u leaves out what stands there twice", path, kMostBytes));
 }
 
 void require_writable(const std::string& path) {

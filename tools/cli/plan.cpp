@@ -18,13 +18,15 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kDetails =
     "Needs no GPU when --sm is given. One request for one SM prints one plan (schema attnsmith.plan/1);\n"
-    "a model, or several SMs, print a list of them (schema attnsmith.plans/1). Exits 1 when a part of a\n"
-    "model is not supported; the others are planned all the same.\n\n"
+    "a model, several SMs or several values of a word (--kv paged,dense) print a list of them (schema\n"
+    "attnsmith.plans/1). Exits 1 when a part of a model or a combination is not supported; the others are\n"
+    "planned all the same.\n\n"
     "Examples:\n"
     "  attnsmith plan --op attention --dtype bf16 --head-dim 128 --q-heads 32 --kv-heads 8 --mask causal "
     "--kv paged --page-size 16 --q-len 1024 --kv-len 4096 --batch 8 --sm 90 --json\n"
     "  attnsmith plan --op merge --dtype bf16 --head-dim 128 --q-heads 32 --q-len 1024 --sm 90\n"
-    "  attnsmith plan --model config.json --sm 80,90";
+    "  attnsmith plan --model config.json --sm 80,90\n"
+    "  attnsmith plan --model config.json --kv paged,dense --index-dtype int32,int64 --sm 90";
 
 struct Plans {
     std::vector<Json> plans;
@@ -50,7 +52,7 @@ void plan_attention(const Runtime& runtime, const ModelAttention& attention, int
     try {
         const std::string text = runtime.plan_json(attention.request.spec, attention.request.sizes, sm);
         plans.plans.push_back(Json::parse(text));
-        if (!attention.name.empty()) plans.plans.back()["model"] = model_json(attention);
+        if (!attention.phase.empty()) plans.plans.back()["model"] = model_json(attention);
     } catch (const Unsupported& error) {
         if (!listed) throw;
         plans.refused.push_back({name_of(attention), error.what(), sm});
@@ -72,12 +74,13 @@ Plans make_plans(const Command& command, const Asked& asked, bool listed) {
     return plans;
 }
 
-void print_plans(const Plans& plans, bool listed, bool as_json) {
+void print_plans(const Plans& plans, const std::vector<SkippedPart>& skipped, bool listed, bool as_json) {
     if (as_json) {
         if (!listed) return print_json(plans.plans.front());
         Json json = {{"schema", "attnsmith.plans/1"}};
         json["plans"] = plans.plans;
         json["unsupported"] = to_json(plans.refused);
+        json["skipped"] = to_json(skipped);
         return print_json(json);
     }
     const char* separator = "";
@@ -85,14 +88,14 @@ void print_plans(const Plans& plans, bool listed, bool as_json) {
         print(separator + plan_text(plan, listed ? Reasons::count : Reasons::all));
         separator = "\n";
     }
-    print(list_text(plans.refused));
+    print(list_text(plans.refused) + list_text(skipped));
 }
 
 int run_plan(const Command& command) {
     const Asked asked = read_asked(command);
-    const bool listed = asked.model || asked.sms.size() > 1;
+    const bool listed = asked.listed || asked.sms.size() > 1;
     const Plans plans = make_plans(command, asked, listed);
-    print_plans(plans, listed, command.has("json"));
+    print_plans(plans, asked.skipped, listed, command.has("json"));
     if (plans.refused.empty()) return kSuccess;
     print_error(summary_of(plans.refused));
     return kFailure;

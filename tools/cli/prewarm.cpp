@@ -22,11 +22,14 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kDetails =
     "Needs no GPU. Compiles every kernel that could be chosen for the problem, whatever its lengths, into\n"
-    "the cache; what is there already is left alone. Ctrl-C finishes what is being compiled and cancels\n"
+    "the cache; what is there already is left alone. Words that a program chooses take several values\n"
+    "(--kv paged,dense --alignment 16,8): all combinations. --recorded takes what programs left in a file\n"
+    "(ATTNSMITH_RECORD=FILE), for any SM. Ctrl-C finishes what is being compiled and cancels\n"
     "the rest (exit code 130). Exits 1 when a kernel failed or a part of a model is not supported; the\n"
     "others are in the cache all the same.\n\n"
     "Examples:\n"
     "  attnsmith prewarm --model config.json --sm 80,90 --cache kernels --jobs 2\n"
+    "  attnsmith prewarm --model config.json --kv paged,dense --index-dtype int32,int64 --sm 90\n"
     "  attnsmith prewarm --head-dim 128 --q-heads 32 --kv-heads 8 --mask causal --sm 90 --json";
 
 // Each spec once, with the name of the first attention that has it.
@@ -77,10 +80,12 @@ std::vector<Refused> all_refused(const Asked& asked, const Work& work, const Pre
 
 // The library's report, whose list of what is not supported knows specs by their place; here they have names,
 // and a model's other parts stand beside them.
-Json report_json(const PrewarmReport& report, const std::vector<Refused>& refused) {
+Json report_json(const PrewarmReport& report, const std::vector<Refused>& refused,
+                 const std::vector<SkippedPart>& skipped) {
     Json json = Json::parse(to_json(report));
     json["summary"]["unsupported"] = refused.size();
     json["unsupported"] = to_json(refused);
+    json["skipped"] = to_json(skipped);
     return json;
 }
 
@@ -128,6 +133,7 @@ int conclude(const PrewarmReport& report, const std::vector<Refused>& refused, b
 int run_prewarm(const Command& command) {
     const Asked asked = read_asked(command);
     RuntimeOptions options = runtime_options(command);
+    options.on_miss = OnMiss::compile;  // whatever ATTNSMITH_ON_MISS says: this is what it is for
     const engine::Settings settings = cache_settings(command);
     const Work work = distinct_specs(asked);
     const std::vector<int> sms = sms_or_present(asked.sms);
@@ -142,9 +148,10 @@ int run_prewarm(const Command& command) {
     const std::vector<Refused> refused = all_refused(asked, work, report);
     progress.clear();
     if (as_json) {
-        print_json(report_json(report, refused));
+        print_json(report_json(report, refused, asked.skipped));
     } else {
-        print(summary_text(report, settings.cache_dirs.front()) + list_text(refused));
+        print(summary_text(report, settings.cache_dirs.front()) + list_text(refused) +
+              list_text(asked.skipped));
     }
     return conclude(report, refused, watch.interrupted());
 }
@@ -161,6 +168,7 @@ void add_prewarm(Command& parent) {
     add_toolchain_flag(command);
     add_tuning_flag(command);
     add_request_flags(command);
+    add_recorded_flag(command);
     command.on_run(run_prewarm);
 }
 

@@ -36,6 +36,19 @@ std::string list_text(const std::vector<Refused>& refused) {
     return text;
 }
 
+nlohmann::ordered_json to_json(const std::vector<SkippedPart>& skipped) {
+    auto json = nlohmann::ordered_json::array();
+    for (const SkippedPart& part : skipped) json.push_back({{"name", part.name}, {"reason", part.reason}});
+    return json;
+}
+
+std::string list_text(const std::vector<SkippedPart>& skipped) {
+    std::string text;
+    for (const SkippedPart& part : skipped)
+        text += fmt::format("skipped  {}: {}\n", printable(part.name), printable(part.reason));
+    return text;
+}
+
 std::string summary_of(const std::vector<Refused>& refused) {
     std::vector<std::string> parts;
     for (const Refused& part : refused) parts.push_back(fmt::format("{} ({})", where(part), part.reason));

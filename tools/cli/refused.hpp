@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "attnsmith/spec.hpp"
+#include "attnsmith/coverage.hpp"
 
 namespace attnsmith::cli {
 
@@ -16,6 +16,10 @@ struct Refused {
 };
 
 std::vector<Refused> refused_parts(const std::vector<UnsupportedPart>& parts);
+
+// What combinations of words, or recorded lines, were left out: [{"name", "reason"}], and a line for each.
+nlohmann::ordered_json to_json(const std::vector<SkippedPart>& skipped);
+std::string list_text(const std::vector<SkippedPart>& skipped);
 
 // [{"name", "reason", "sm" where it matters}]
 nlohmann::ordered_json to_json(const std::vector<Refused>& refused);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "attnsmith/batch.hpp"
+#include "attnsmith/coverage.hpp"
 #include "attnsmith/error.hpp"
 #include "attnsmith/runtime.hpp"
 #include "attnsmith/spec.hpp"

@@ -92,6 +92,23 @@ class ATTNSMITH_API LibraryMissing : public Error {
     std::vector<std::string> tried_;
 };
 
+// No cache has a kernel that a launch needs, and OnMiss::error keeps it from being compiled.
+class ATTNSMITH_API KernelMissing : public Error {
+  public:
+    KernelMissing(const std::string& what, std::string request, int sm, std::string key, std::string command);
+
+    const std::string& request() const noexcept { return request_; }  // JSON, without sizes and sm
+    int sm() const noexcept { return sm_; }
+    const std::string& key() const noexcept { return key_; }          // in the cache
+    const std::string& command() const noexcept { return command_; }  // that would have built it
+
+  private:
+    std::string request_;
+    int sm_;
+    std::string key_;
+    std::string command_;
+};
+
 // Thrown by explicit cache operations only; preparing and launching never fail because of the cache.
 class ATTNSMITH_API CacheError : public Error {
   public:

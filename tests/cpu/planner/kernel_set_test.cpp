@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <random>
 
+#include "attnsmith/coverage.hpp"
 #include "planner/plan.hpp"
 #include "support/catch.hpp"
 
@@ -92,6 +93,54 @@ TEST_CASE("every plan's kernels are in the kernel set of its spec and SM", "[pla
         ++planned;
     }
     REQUIRE(planned == 10000);
+}
+
+TEST_CASE("the kernels of a model's coverage are those of whatever a program chooses", "[planner]") {
+    const char* const config =
+        R"({"model_type": "mistral", "hidden_size": 2048, "num_hidden_layers": 2, "num_attention_heads": 16,
+            "num_key_value_heads": 4, "sliding_window": 512, "torch_dtype": "bfloat16"})";
+    const Coverage coverage = model_coverage(
+        config, R"({"dtype": ["bf16", "fp16"], "kv": ["paged", "dense", "ragged"], "page_size": [16, 64],
+                    "page_order": ["NHD", "HND"], "index_dtype": ["int32", "int64"], "alignment": [16, 8, 4, 2],
+                    "lse": [false, true], "consistency": ["default", "bitwise"]})");
+    std::mt19937 random(20261122);
+    const auto pick = [&](auto... values) {
+        const std::common_type_t<decltype(values)...> list[] = {values...};
+        return list[random() % std::size(list)];
+    };
+    for (const int sm : {80, 89, 90, 100}) {
+        std::vector<KernelConfig> built;
+        for (const AttentionSpec& spec : coverage.specs()) {
+            for (const KernelConfig& kernel :
+                 planner::kernel_set(spec, sm, planner::repository_tuning()).kernels) {
+                if (!contains(built, kernel)) built.push_back(kernel);
+            }
+        }
+        for (int i = 0; i < 300; ++i) {
+            // As a program that runs this model would ask, by its own words.
+            AttentionSpec spec{.dtype = pick(DType::bf16, DType::f16),
+                               .head_dim_qk = 128,
+                               .q_heads = 16,
+                               .kv_heads = 4,
+                               .mask = Mask::causal,
+                               .window_left = 511,
+                               .lse = pick(false, true)};
+            spec.kv = pick(KvStorage::dense, KvStorage::ragged, KvStorage::paged);
+            if (spec.kv == KvStorage::paged) {
+                spec.page_size = pick(16, 64);
+                spec.page_order = pick(PageOrder::NHD, PageOrder::HND);
+            }
+            spec.index_dtype = pick(DType::i32, DType::i64);
+            spec.alignment = pick(16, 8, 4, 2);
+            spec.consistency = pick(Consistency::standard, Consistency::bitwise);
+            const problem::Problem problem = problem::validate(spec, random_sizes(random));
+            planner::DeviceTraits device = planner::traits_of(sm);
+            device.sm_count = 1 + static_cast<int>(random() % 300);
+            const planner::Plan plan = planner::make_plan(problem, device, planner::repository_tuning());
+            REQUIRE(contains(built, *plan.attention));
+            REQUIRE(contains(built, plan.merge));
+        }
+    }
 }
 
 TEST_CASE("the kernel set depends on nothing that is an argument at launch", "[planner]") {

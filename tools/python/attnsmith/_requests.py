@@ -33,6 +33,13 @@ def _plain(name: str, value: Any) -> Any:
     raise InvalidRequest(name, f"an object of type {type(value).__name__}", "a number, a bool or a word")
 
 
+def _plain_values(name: str, value: Any) -> Any:
+    """The same of a word that may have several values."""
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_plain(name, one) for one in value]
+    return _plain(name, value)
+
+
 def _dtype_name(value: Any) -> Optional[str]:
     """"bfloat16", of torch.bfloat16 or a dtype of numpy's kind; None for what is no dtype."""
     name = str(value).rpartition(".")[2] if type(value).__name__ == "dtype" else getattr(value, "name", None)
@@ -41,7 +48,8 @@ def _dtype_name(value: Any) -> Optional[str]:
 
 def to_json(words: Mapping[str, Any]) -> bytes:
     """Words that are None are not given."""
-    return json.dumps({name: _plain(name, value) for name, value in words.items() if value is not None}).encode()
+    return json.dumps({name: _plain_values(name, value) for name, value in words.items()
+                       if value is not None}).encode()
 
 
 def parse(library: Library, words: Mapping[str, Any]) -> Tuple[_abi.Spec, _abi.Sizes]:
@@ -93,6 +101,23 @@ def compute_capabilities(sm: Any) -> List[int]:
 def is_one_model(models: Any) -> bool:
     """Whether this is a model, as model_text takes it, and not several."""
     return isinstance(models, (str, bytes, os.PathLike, Mapping)) or hasattr(models, "to_dict")
+
+
+def recorded_text(file: Any) -> bytes:
+    """What programs recorded in a file."""
+    try:
+        text = pathlib.Path(os.fsdecode(file)).read_bytes()
+    except OSError as error:
+        raise InvalidRequest("recorded", os.fsdecode(file), f"a file that can be read ({error.strerror})") from error
+    if b"\0" in text:
+        line = text[:text.index(b"\0")].count(b"\n") + 1
+        raise InvalidRequest(f"{os.fsdecode(file)}:{line}", "a NUL character", "lines of schema attnsmith.recorded/1")
+    return text
+
+
+def several(value: Any) -> List[Any]:
+    """A thing or a list of things, as a list."""
+    return list(value) if isinstance(value, (list, tuple, set, frozenset)) else [value]
 
 
 def model_text(model: Any) -> bytes:

@@ -94,6 +94,23 @@ class CacheError(Error):
     """An explicit operation on the cache failed. Preparing and launching never fail because of the cache."""
 
 
+class KernelMissing(Error):
+    """No cache has a kernel that is needed, and on_miss="error" keeps it from being compiled: the ``request`` (a dict of
+    its words, without sizes), ``sm``, ``key`` (in the cache) and the ``command`` that would have built it."""
+
+    def __init__(self, message: str, request: Optional[Mapping[str, Any]] = None, sm: int = 0, key: str = "",
+                 command: str = "", details: Optional[Mapping[str, Any]] = None) -> None:
+        self.request = dict(request or {})
+        self.sm = sm
+        self.key = key
+        self.command = command
+        facts = {"code": "kernel_missing", "request": self.request, "sm": sm, "key": key, "command": command}
+        super().__init__(message, {**facts, **(details or {})})
+
+    def __reduce__(self) -> Any:
+        return type(self), (str(self), self.request, self.sm, self.key, self.command, self.details)
+
+
 class OutOfMemory(Error, MemoryError):
     """The host has no memory left."""
 
@@ -118,5 +135,8 @@ def from_library(code: int, message: str, details_json: str) -> Error:
         return DriverError(message, of("call"), int(details.get("driver_code", 0)), of("meaning"), details)
     if code == 5:
         return LibraryMissing(message, of("library"), details.get("tried", ()), details)
+    if code == 9:
+        return KernelMissing(message, details.get("request", {}), int(details.get("sm", 0)), of("key"), of("command"),
+                             details)
     kinds = {6: CacheError, 7: OutOfMemory}
     return kinds.get(code, Error)(message or f"attnsmith failed with code {code}", details)

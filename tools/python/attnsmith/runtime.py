@@ -18,7 +18,7 @@ from ._library import library
 from .buffers import Buffer
 from .errors import Error, InvalidRequest, Unsupported
 from .kernels import Kernel, Pending, close_pendings
-from .words import CacheOperation, Model, ModelOptions, OneSm, PrewarmOptions, Request, Sms
+from .words import CacheOperation, Coverage, Model, ModelCoverage, ModelOptions, OneSm, Request, Requests, Sms
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -59,6 +59,10 @@ class Runtime:
     cache_source: entries hold their kernels' sources, for people.
     toolchain: which NVRTC's kernels may be taken from the cache: "newest" (any, the newest first, with no NVRTC
         needed) or "exact" (the one at hand's only).
+    record_file: a file that gets a line for each spec that is prepared, for prewarm(recorded=...); any number of
+        processes may share it. None: ATTNSMITH_RECORD, else none.
+    on_miss: "compile", or "error": a kernel that no cache has raises KernelMissing; NVRTC is not opened, nobody is
+        waited for. None: ATTNSMITH_ON_MISS, else "compile". prewarm() compiles all the same.
     Tuning tables are those of ATTNSMITH_TUNING, as it is when this is made.
 
     Raises LibraryMissing when libattnsmith is not found, InvalidRequest.
@@ -68,7 +72,8 @@ class Runtime:
                  nvrtc_path: Optional[Path] = None, driver_path: Optional[Path] = None,
                  keep_source_dir: Optional[Path] = None, compile_threads: int = 0, log_level: Optional[str] = None,
                  log: Optional[Log] = None, cache_trust: str = "owner",
-                 cache_max_bytes: int = 2 << 30, cache_source: bool = True, toolchain: str = "newest") -> None:
+                 cache_max_bytes: int = 2 << 30, cache_source: bool = True, toolchain: str = "newest",
+                 record_file: Optional[Path] = None, on_miss: Optional[str] = None) -> None:
         self._pointer: Optional[int] = None
         self._library = library()
         if isinstance(cache_dirs, (str, os.PathLike)):
@@ -84,6 +89,8 @@ class Runtime:
             raise InvalidRequest("cache_trust", repr(cache_trust), ", ".join(_abi.CACHE_TRUSTS))
         if toolchain not in _abi.TOOLCHAINS:
             raise InvalidRequest("toolchain", repr(toolchain), ", ".join(_abi.TOOLCHAINS))
+        if on_miss is not None and on_miss not in _abi.ON_MISSES[1:]:
+            raise InvalidRequest("on_miss", repr(on_miss), ", ".join(_abi.ON_MISSES[1:]))
         self._log = _log_callback(log) if log is not None else _abi.Log()  # the library calls it as long as it lives
         options = _abi.RuntimeOptions(
             cache_dirs=(c_char_p * len(folders))(*folders), cache_dir_count=len(folders),
@@ -93,7 +100,8 @@ class Runtime:
             log_level=0 if log_level is None else _abi.LOG_LEVELS.index(log_level), no_cache=int(not use_cache),
             compile_threads=compile_threads, cache_trust=_abi.CACHE_TRUSTS.index(cache_trust),
             toolchain=_abi.TOOLCHAINS.index(toolchain), cache_max_bytes=cache_max_bytes or -1,
-            no_cache_source=int(not cache_source))
+            no_cache_source=int(not cache_source), record_file=_requests.text("record_file", record_file),
+            on_miss=0 if on_miss is None else _abi.ON_MISSES.index(on_miss))
         out = c_void_p()
         self._library.call(self._library.functions.attnsmith_runtime_create, byref(options), byref(out))
         self._pointer = out.value
@@ -132,15 +140,28 @@ class Runtime:
                                                    _requests.model_text(config), _requests.to_json(options))
         return model
 
-    def plan_model(self, config: Model, sm: Optional[Sms] = None, **options: Unpack[ModelOptions]) -> Dict[str, Any]:
-        """One plan for each distinct attention of a model, phase and SM (schema attnsmith.plans/1): {"plans": [...],
-        "unsupported": [{"name", "reason", "sm"}]}.
+    def coverage(self, request: Union[None, Request, Coverage] = None, *, model: Optional[Model] = None,
+                 **words: Any) -> Dict[str, Any]:
+        """The attentions of a request, or of a model with its words, where words that a program chooses (dtype, lse,
+        kv, page_order, page_size, index_dtype, alignment, precision, consistency) may be lists: those of all
+        combinations, each once. As model() without "model_type", and with "skipped": [{"name", "reason"}], combinations
+        that there are not. Raises InvalidRequest."""
+        given: Dict[str, Any] = {**(request or {}), **words}
+        config = None if model is None else _requests.model_text(model)
+        coverage: Dict[str, Any] = self._library.json(self._library.functions.attnsmith_coverage_json, config,
+                                                      _requests.to_json(given))
+        return coverage
 
-        config, options: what model() takes. sm: one or several compute capabilities; None is the current device's.
+    def plan_model(self, config: Model, sm: Optional[Sms] = None, **options: Unpack[ModelCoverage]) -> Dict[str, Any]:
+        """One plan for each distinct attention of a model, phase and SM (schema attnsmith.plans/1): {"plans": [...],
+        "unsupported": [{"name", "reason", "sm"}], "skipped": [{"name", "reason"}]}.
+
+        config, options: what model() takes, and lists as coverage() does. sm: one or several compute capabilities; None
+        is the current device's.
 
         Raises InvalidRequest. What nothing serves is in "unsupported".
         """
-        model = self.model(config, **options)
+        model = self.coverage(model=config, **options)
         plans: List[Dict[str, Any]] = []
         unsupported = list(model["unsupported"])
         for one in [None] if sm is None else _requests.compute_capabilities(sm):
@@ -153,17 +174,19 @@ class Runtime:
                 else:
                     plan["model"] = {name: attention[name] for name in ("name", "phase", "layers", "notes")}
                     plans.append(plan)
-        return {"schema": "attnsmith.plans/1", "plans": plans, "unsupported": unsupported}
+        return {"schema": "attnsmith.plans/1", "plans": plans, "unsupported": unsupported, "skipped": model["skipped"]}
 
     # ---- The cache
 
-    def prewarm(self, requests: Union[Request, Iterable[Request]] = (), *, models: Union[Model, Iterable[Model]] = (),
-                sm: Optional[Sms] = None, jobs: int = 0, progress: Optional[Progress] = None,
-                **model_options: Unpack[PrewarmOptions]) -> Dict[str, Any]:
+    def prewarm(self, requests: Requests = (), *, models: Union[Model, Iterable[Model]] = (),
+                recorded: Union[Path, Iterable[Path]] = (), sm: Optional[Sms] = None, jobs: int = 0,
+                progress: Optional[Progress] = None, **model_options: Unpack[ModelCoverage]) -> Dict[str, Any]:
         """Compiles into the cache every kernel that planning could choose. Needs no GPU when `sm` is given.
 
         requests: a dict of the words of plan(), or several. models: a config as model() takes it, or a list of such;
-        model_options as there. sm: one or several compute capabilities; None is that of the GPUs present.
+        model_options as there. Words that a program chooses may be lists, kv=["paged", "dense"]: all combinations.
+        recorded: a file that programs recorded (Runtime's record_file), or several: exactly these, for any SM.
+        sm: one or several compute capabilities; None is that of the GPUs present.
         jobs: kernels to compile at a time; 0 is the number of cores.
         progress: called with (kernel, done, total), on another thread, one call at a time; kernel is a dict of
         "name", "sm", "key", "state", "ms", "cubin_bytes" and, of a failed one, "error". What it raises cancels what
@@ -172,7 +195,7 @@ class Runtime:
         Gives the report (schema attnsmith.prewarm/1). Kernels that failed are in it, with a RuntimeWarning that says
         why the first did. Raises InvalidRequest, CacheError.
         """
-        specs, names, unsupported = self._specs(requests, models, model_options)
+        specs, names, unsupported, skipped = self._specs(requests, models, recorded, model_options)
         sms = _requests.compute_capabilities(sm) if sm is not None else sorted({d["sm"] for d in self.devices()})
         if not sms:
             raise InvalidRequest("sm", "nothing", "compute capabilities such as sm=[80, 90], since no GPU is present")
@@ -181,6 +204,7 @@ class Runtime:
             unsupported.append({"name": names[refused["spec"]], "reason": refused["reason"], "sm": refused["sm"]})
         report["unsupported"] = unsupported
         report["summary"]["unsupported"] = len(unsupported)
+        report["skipped"] = skipped
         _warn_of_failures(report)
         return report
 
@@ -264,25 +288,31 @@ class Runtime:
         self._library.call(function, self._handle(), byref(spec), byref(sizes), ordinal, byref(out))
         return out.value or 0
 
-    def _specs(self, requests: Any, models: Any,
-               options: Mapping[str, Any]) -> Tuple[List[_abi.Spec], List[str], List[Any]]:
-        """Each distinct spec once, the name of the first attention that has it, and what cannot be planned."""
-        asked = [("attention", words) for words in ([requests] if isinstance(requests, Mapping) else requests)]
-        unsupported: List[Any] = []
-        for config in [models] if _requests.is_one_model(models) else models:
-            model = self.model(config, **options)
-            asked += [(attention["name"], _words_of(attention["request"])) for attention in model["attentions"]]
-            unsupported += model["unsupported"]
+    def _specs(self, requests: Any, models: Any, recorded: Any,
+               options: Mapping[str, Any]) -> Tuple[List[_abi.Spec], List[str], List[Any], List[Any]]:
+        """Each distinct spec once, the name of the first attention that has it, what cannot be planned, and what was
+        left out."""
         if options and not models:
-            raise InvalidRequest(next(iter(options)), "an option of a model", "requests, models, sm, jobs or progress; "
-                                 "the options of a model need models=")
-        if not asked and not unsupported:
-            raise InvalidRequest("requests", "nothing", "requests or models")
+            raise InvalidRequest(next(iter(options)), "an option of a model", "requests, models, recorded, sm, jobs or "
+                                 "progress; the options of a model need models=")
+        asked: Iterable[Any] = [requests] if isinstance(requests, Mapping) else requests
+        covered = [self.coverage(words) for words in asked]
+        configs = [models] if _requests.is_one_model(models) else models
+        covered += [self.coverage(model=config, **options) for config in configs]
+        covered += [self._recorded(file) for file in _requests.several(recorded)]
+        if not covered:
+            raise InvalidRequest("requests", "nothing", "requests, models or recorded")
         distinct: Dict[bytes, Tuple[_abi.Spec, str]] = {}
-        for name, words in asked:
-            spec, _ = _requests.parse(self._library, words)
-            distinct.setdefault(bytes(spec), (spec, name))
-        return [spec for spec, _ in distinct.values()], [name for _, name in distinct.values()], unsupported
+        for attention in (attention for one in covered for attention in one["attentions"]):
+            spec, _ = _requests.parse(self._library, _words_of(attention["request"]))
+            distinct.setdefault(bytes(spec), (spec, attention["name"] or attention["request"]["op"]))
+        return ([spec for spec, _ in distinct.values()], [name for _, name in distinct.values()],
+                _each_once(one["unsupported"] for one in covered), _each_once(one["skipped"] for one in covered))
+
+    def _recorded(self, file: Any) -> Dict[str, Any]:
+        recorded: Dict[str, Any] = self._library.json(self._library.functions.attnsmith_recorded_json,
+                                                      _requests.recorded_text(file), os.fsencode(file))
+        return recorded
 
     def _prewarm(self, specs: Sequence[_abi.Spec], sms: Sequence[int], jobs: int,
                  progress: Optional[Progress]) -> Dict[str, Any]:
@@ -348,6 +378,14 @@ def _warn_of_failures(report: Mapping[str, Any]) -> None:
 
 def _words_of(request: Mapping[str, Any]) -> Dict[str, Any]:
     return {name: value for name, value in request.items() if name != "sm"}
+
+
+def _each_once(lists: Iterable[Iterable[Any]]) -> List[Any]:
+    distinct: List[Any] = []
+    for one in (one for several in lists for one in several):
+        if one not in distinct:
+            distinct.append(one)
+    return distinct
 
 
 _lock = threading.Lock()

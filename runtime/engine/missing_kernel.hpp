@@ -1,0 +1,32 @@
+// A kernel that no cache has, where none may be compiled.
+#pragma once
+
+#include <string>
+
+#include "attnsmith/error.hpp"
+#include "cache/digest.hpp"
+#include "engine/environment.hpp"
+#include "planner/plan.hpp"
+
+namespace attnsmith::engine {
+
+// Thrown where only the kernel is known; what the caller gets is a KernelMissing.
+class CubinMissing : public Error {
+  public:
+    CubinMissing(const cache::Digest& key, std::string passed_over)
+        : Error("the cache does not have " + key.hex()), key_(key), passed_over_(std::move(passed_over)) {}
+
+    const cache::Digest& key() const noexcept { return key_; }
+    // Why the driver did not take what there is; empty where there is nothing.
+    const std::string& passed_over() const noexcept { return passed_over_; }
+
+  private:
+    cache::Digest key_;
+    std::string passed_over_;
+};
+
+// With the command that builds all kernels of the plan's spec for its SM, where the settings look for them.
+KernelMissing missing_kernel(const Settings& settings, const planner::Plan& plan,
+                             const CubinMissing& missing);
+
+}  // namespace attnsmith::engine

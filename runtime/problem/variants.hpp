@@ -1,0 +1,35 @@
+// Words with several values: the product of them.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "attnsmith/coverage.hpp"
+
+namespace attnsmith::problem {
+
+// One value of each choice.
+struct Variant {
+    nlohmann::json words = nlohmann::json::object();
+    std::string
+        label;  // the values that others do not have: "kv dense, alignment 8"; empty where there is one alone
+};
+
+// Whether it has pages; `otherwise` is what is stored where its words do not say. Throws InvalidRequest.
+bool is_paged(const Variant& variant, KvStorage otherwise);
+
+// The object with these choices in place of its own.
+nlohmann::json with_choices(const nlohmann::json& object, const Variant& variant);
+
+// "name (kv dense)", or the name where there is no label.
+std::string labelled(std::string name, const Variant& variant);
+
+// All combinations of the values in an object whose choices (FieldRole::choice) may be arrays, in the order
+// of the table of fields. Where no KV is paged, words of pages are left out and go to `skipped`; `kv` is what
+// is stored where the object does not say. Throws InvalidRequest for an empty array, and for too many
+// combinations.
+std::vector<Variant> variants_of(const nlohmann::json& object, KvStorage kv,
+                                 std::vector<SkippedPart>& skipped);
+
+}  // namespace attnsmith::problem

@@ -1,0 +1,170 @@
+// Words with several values: which combinations there are, what each is called, and what is left out.
+#include "attnsmith/coverage.hpp"
+
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "problem/expect.hpp"
+
+using namespace attnsmith;
+using test::contains;
+using test::refused;
+
+namespace {
+
+constexpr const char* kModel =
+    R"({"model_type": "mistral", "hidden_size": 512, "num_hidden_layers": 2, "num_attention_heads": 8,
+        "num_key_value_heads": 2, "sliding_window": 64, "torch_dtype": "bfloat16"})";
+
+Coverage of(const std::string& words) {
+    return request_coverage(R"({"head_dim": 64, "q_heads": 8)" + words + "}");
+}
+
+std::vector<std::string> names(const Coverage& coverage) {
+    std::vector<std::string> names;
+    for (const ModelAttention& attention : coverage.attentions) names.push_back(attention.name);
+    return names;
+}
+
+using Names = std::vector<std::string>;
+
+}  // namespace
+
+TEST_CASE("A request without lists is one attention without a name") {
+    const Coverage coverage = of(R"(, "kv": "paged", "page_size": 16, "sm": [80, 90])");
+    REQUIRE(coverage.attentions.size() == 1);
+    CHECK(coverage.attentions[0].name.empty());
+    CHECK(coverage.attentions[0].request ==
+          parse_request(R"({"head_dim": 64, "q_heads": 8, "kv": "paged", "page_size": 16, "sm": [80, 90]})"));
+    CHECK((coverage.skipped.empty() && coverage.unsupported.empty()));
+}
+
+TEST_CASE("Lists are all their combinations, each named by what is its own") {
+    const Coverage coverage =
+        of(R"(, "kv": ["dense", "ragged"], "alignment": [16, 8], "lse": [false, true], "dtype": ["fp16"])");
+    CHECK(names(coverage) ==
+          Names{"attention (lse off, kv dense, alignment 16)", "attention (lse off, kv dense, alignment 8)",
+                "attention (lse off, kv ragged, alignment 16)", "attention (lse off, kv ragged, alignment 8)",
+                "attention (lse on, kv dense, alignment 16)", "attention (lse on, kv dense, alignment 8)",
+                "attention (lse on, kv ragged, alignment 16)", "attention (lse on, kv ragged, alignment 8)"});
+    CHECK(coverage.specs().size() == 8);
+    for (const ModelAttention& attention : coverage.attentions) {
+        const AttentionSpec& spec = attention.request.spec;
+        CHECK(spec.dtype == DType::f16);
+        CHECK(contains(attention.name, spec.lse ? "lse on" : "lse off"));
+        CHECK(contains(attention.name, spec.kv == KvStorage::dense ? "kv dense" : "kv ragged"));
+        CHECK(contains(attention.name, "alignment " + std::to_string(spec.alignment) + ")"));
+    }
+}
+
+TEST_CASE("A value that stands twice is one, and so are values that mean the same") {
+    CHECK(of(R"(, "kv": ["dense", "dense"])").attentions.size() == 1);
+    CHECK(of(R"(, "dtype": ["bf16", "bfloat16"])").attentions.size() == 1);
+}
+
+TEST_CASE("Pages of KV that has none are skipped by name, and are one attention") {
+    const Coverage coverage =
+        of(R"(, "kv": ["paged", "dense", "ragged"], "page_size": [16, 64], "page_order": ["NHD", "HND"])");
+    CHECK(names(coverage) == Names{"attention (kv paged, page_order NHD, page_size 16)",
+                                   "attention (kv paged, page_order NHD, page_size 64)",
+                                   "attention (kv paged, page_order HND, page_size 16)",
+                                   "attention (kv paged, page_order HND, page_size 64)",
+                                   "attention (kv dense)", "attention (kv ragged)"});
+    const std::string reason = "only paged KV has pages";
+    CHECK(coverage.skipped == std::vector<SkippedPart>{{"page_order with kv dense", reason},
+                                                       {"page_order with kv ragged", reason},
+                                                       {"page_size with kv dense", reason},
+                                                       {"page_size with kv ragged", reason}});
+}
+
+TEST_CASE("Pages where no KV has any are a mistake") {
+    CHECK(refused([] { of(R"(, "page_size": 16)"); }).field() == "page_size");
+    CHECK(refused([] { of(R"(, "page_size": [16, 64])"); }).field() == "page_size");
+    CHECK(refused([] { of(R"(, "kv": ["dense", "ragged"], "page_size": 16)"); }).field() == "page_size");
+    CHECK(refused([] {
+              request_coverage(R"({"op": "merge", "head_dim": 64, "q_heads": 8, "kv": ["paged", "dense"]})");
+          }).field() == "kv");
+}
+
+TEST_CASE("Lists that are wrong are named") {
+    CHECK(refused([] { of(R"(, "kv": [])"); }).field() == "kv");
+    CHECK(refused([] { of(R"(, "page_size": [])"); }).field() == "page_size");
+    CHECK(refused([] { of(R"(, "kv": ["dense", "sparse"])"); }).field() == "kv");
+    CHECK(refused([] { of(R"(, "alignment": [16, 3])"); }).field() == "alignment");
+    CHECK(refused([] { of(R"(, "kv": ["paged", "dense"])"); }).field() == "page_size");  // which pages need
+    CHECK(refused([] { of(R"(, "kv": [["dense"]])"); }).field() == "kv");
+    // Not for the program to choose.
+    CHECK(refused([] { of(R"(, "mask": ["full", "causal"])"); }).field() == "mask");
+    CHECK(refused([] { request_coverage(R"({"head_dim": [64, 128], "q_heads": 8})"); }).field() ==
+          "head_dim");
+    CHECK(refused([] { model_coverage(kModel, R"({"batch": [1, 2]})"); }).field() == "batch");
+    CHECK(refused([] { model_coverage(kModel, R"({"kw": ["dense"]})"); }).field() == "kw");
+    std::string pages = "1";
+    for (int size = 2; size < 600; ++size) pages += "," + std::to_string(size);
+    CHECK(
+        refused([&] {
+            of(R"(, "kv": "paged", "lse": [false, true], "index_dtype": ["int32", "int64"], "page_order": ["NHD", "HND"], "page_size": [)" +
+               pages + "]");
+        }).field() == "page_size");
+}
+
+TEST_CASE("A model's attentions are there for each combination") {
+    const Coverage one = model_coverage(kModel);
+    REQUIRE(one.attentions.size() == 2);
+    CHECK(names(one) == Names{"sliding_attention/prefill", "sliding_attention/decode"});
+    const Coverage coverage = model_coverage(
+        kModel,
+        R"({"kv": ["paged", "dense"], "page_size": [16, 64], "index_dtype": ["int32", "int64"], "batch": 3})");
+    CHECK(coverage.attentions.size() == 2 * (2 + 1) * 2);
+    std::set<std::string> distinct;
+    for (const ModelAttention& attention : coverage.attentions) {
+        distinct.insert(attention.name);
+        CHECK(attention.request.sizes.batch == 3);
+        CHECK(attention.layers == 2);
+        CHECK(contains(attention.name, "sliding_attention/" + attention.phase + " (kv "));
+    }
+    CHECK(distinct.size() == coverage.attentions.size());
+    // Phases share their specs.
+    CHECK(coverage.specs().size() == coverage.attentions.size() / 2);
+    CHECK(coverage.skipped ==
+          std::vector<SkippedPart>{{"page_size with kv dense", "only paged KV has pages"}});
+}
+
+TEST_CASE("A part that no combination has is listed once") {
+    const Coverage coverage = model_coverage(
+        R"({"model_type": "deepseek_v3", "hidden_size": 512, "num_hidden_layers": 2, "num_attention_heads": 8,
+            "kv_lora_rank": 64, "qk_rope_head_dim": 64, "qk_nope_head_dim": 64, "v_head_dim": 64,
+            "torch_dtype": "bfloat16"})",
+        R"({"index_dtype": ["int32", "int64"]})");
+    REQUIRE(coverage.unsupported.size() == 1);
+    CHECK(coverage.unsupported[0].name == "latent/decode");
+    CHECK(coverage.attentions.size() == 2);
+}
+
+TEST_CASE("What is added twice is there once, under its first name") {
+    Coverage all;
+    all.add(model_coverage(kModel), "a/");
+    all.add(model_coverage(kModel), "b/");
+    all.add(model_coverage(kModel), "a/");
+    CHECK(names(all) == Names{"a/sliding_attention/prefill", "a/sliding_attention/decode",
+                              "b/sliding_attention/prefill", "b/sliding_attention/decode"});
+    CHECK(all.specs().size() == 1);
+    Coverage skipping;
+    skipping.add(model_coverage(kModel, R"({"kv": "dense", "page_size": 16})"), "a/");
+    CHECK(skipping.skipped ==
+          std::vector<SkippedPart>{{"a/page_size with kv dense", "only paged KV has pages"}});
+}
+
+TEST_CASE("A coverage as JSON has requests that can be parsed") {
+    const Coverage coverage = model_coverage(kModel, R"({"kv": ["paged", "dense"], "page_size": 16})");
+    const auto json = nlohmann::json::parse(to_json(coverage));
+    REQUIRE(json["attentions"].size() == coverage.attentions.size());
+    for (std::size_t i = 0; i < coverage.attentions.size(); ++i) {
+        CHECK(parse_request(json["attentions"][i]["request"].dump()) == coverage.attentions[i].request);
+        CHECK(json["attentions"][i]["name"] == coverage.attentions[i].name);
+    }
+    CHECK(json["skipped"] ==
+          nlohmann::json::parse(
+              R"([{"name": "page_size with kv dense", "reason": "only paged KV has pages"}])"));
+    CHECK((json["unsupported"].empty() && !json.contains("model_type")));
+}

@@ -1,0 +1,173 @@
+// Lines that programs record, and files of such lines.
+#include "problem/recorded.hpp"
+
+#include <nlohmann/json.hpp>
+#include <random>
+#include <sstream>
+
+#include "attnsmith/coverage.hpp"
+#include "problem/expect.hpp"
+#include "problem/request_fields.hpp"
+
+using namespace attnsmith;
+using test::contains;
+using test::refused;
+
+namespace {
+
+problem::Problem problem_of(const char* request) {
+    const AttentionRequest parsed = parse_request(request);
+    return problem::validate(parsed.spec, parsed.sizes);
+}
+
+const std::string kDense = problem::recorded_line(problem_of(R"({"head_dim": 64, "q_heads": 8})"));
+const std::string kMerge =
+    problem::recorded_line(problem_of(R"({"op": "merge", "head_dim": 64, "q_heads": 8})"));
+
+std::vector<SkippedPart> torn(std::initializer_list<int> lines) {
+    std::vector<SkippedPart> skipped;
+    for (int line : lines)
+        skipped.push_back(
+            {"f:" + std::to_string(line), "the line is torn: the program that wrote it ended there"});
+    return skipped;
+}
+
+// What the command line makes of flags.
+AttentionSpec spec_of_flags(const std::string& flags) {
+    auto object = nlohmann::json::object();
+    std::istringstream words(flags);
+    std::string name;
+    for (std::string word; words >> word;) {
+        if (word.starts_with("--")) {
+            name = word.substr(2);
+            std::replace(name.begin(), name.end(), '-', '_');
+            REQUIRE(problem::find_field(name) != nullptr);
+            object[name] = true;
+        } else {
+            object[name] = problem::flag_value(*problem::find_field(name), word);
+        }
+    }
+    return problem::request_from_json(object).spec;
+}
+
+std::vector<problem::Problem> many_problems() {
+    std::vector<problem::Problem> problems;
+    std::mt19937 random(7);
+    const auto some = [&] { return random() % 2 == 0; };
+    for (int i = 0; i < 300; ++i) {
+        AttentionSpec spec{.head_dim_qk = 64, .q_heads = 8};
+        if (some()) spec.dtype = DType::f16;
+        if (some()) spec.lse = true;
+        if (some()) spec.alignment = 4;
+        if (i % 10 == 0) {
+            spec.op = Op::merge;
+            spec.head_dim_qk = 0, spec.head_dim_vo = 96;
+            problems.push_back(problem::validate(spec, {3, 5, 7}));
+            continue;
+        }
+        if (some()) spec.head_dim_vo = 128;
+        if (some()) spec.kv_heads = 2;
+        if (some()) spec.mask = Mask::causal;
+        if (some()) spec.window_left = static_cast<std::int64_t>(random() % 5000);
+        if (spec.mask == Mask::full && some()) spec.window_right = 3;
+        if (some()) spec.scale = 1.0 / static_cast<double>(1 + random() % 1000);
+        if (some()) spec.softcap = 30.1;
+        spec.alibi = some(), spec.sink = some();
+        if (some()) spec.kv = KvStorage::ragged;
+        if (some())
+            spec.kv = KvStorage::paged, spec.page_size = 24,
+            spec.page_order = some() ? PageOrder::HND : PageOrder::NHD;
+        if (some()) spec.index_dtype = DType::i64;
+        if (some()) spec.precision = Precision::high;
+        if (some()) spec.consistency = Consistency::bitwise;
+        problems.push_back(problem::validate(spec, {3, 5, 7}));
+    }
+    return problems;
+}
+
+}  // namespace
+
+TEST_CASE("A line is one JSON object without sizes and sm, and reads as its spec") {
+    for (const problem::Problem& problem : many_problems()) {
+        const std::string line = problem::recorded_line(problem);
+        REQUIRE(line.find('\n') == line.size() - 1);
+        const auto json = nlohmann::json::parse(line);
+        REQUIRE(json["schema"] == "attnsmith.recorded/1");
+        for (const char* name : {"batch", "q_len", "kv_len", "sm"})
+            REQUIRE_FALSE(json["request"].contains(name));
+        REQUIRE(parse_request(json["request"].dump()).spec == problem.spec);
+        REQUIRE(json.size() == 2);
+        REQUIRE(recorded_coverage(line, "f").specs() == std::vector{problem.spec});
+    }
+}
+
+TEST_CASE("The flags of a spec ask for it again") {
+    for (const problem::Problem& problem : many_problems()) {
+        const std::string flags = problem::request_flags(problem);
+        CAPTURE(flags);
+        REQUIRE(spec_of_flags(flags) == problem.spec);
+    }
+    CHECK(
+        problem::request_flags(problem_of(
+            R"({"head_dim": 128, "q_heads": 32, "kv_heads": 8, "mask": "causal", "lse": true, "batch": 5})")) ==
+        "--head-dim 128 --q-heads 32 --kv-heads 8 --mask causal --lse");
+    CHECK(problem::request_flags(problem_of(R"({"op": "merge", "head_dim": 64, "q_heads": 8})")) ==
+          "--head-dim 64 --op merge --q-heads 8");
+}
+
+TEST_CASE("Specs that stand twice are there once, named by their first line") {
+    const Coverage coverage = recorded_coverage(kDense + kMerge + "\n" + kDense + "\r\n" + kMerge, "f");
+    REQUIRE(coverage.attentions.size() == 2);
+    CHECK(coverage.attentions[0].name == "f:1");
+    CHECK(coverage.attentions[1].name == "f:2");
+    CHECK(coverage.attentions[1].request.spec.op == Op::merge);
+    CHECK(coverage.skipped.empty());
+}
+
+TEST_CASE("Torn lines are said and skipped, wherever they were cut") {
+    const std::string line = kMerge.substr(0, kMerge.size() - 1);
+    for (std::size_t length = 1; length < line.size(); ++length) {
+        const std::string part = line.substr(0, length);
+        CAPTURE(part);
+        const Coverage at_end = recorded_coverage(kDense + part, "f");
+        CHECK(at_end.skipped == torn({2}));
+        CHECK(at_end.specs().size() == 1);
+        const Coverage within = recorded_coverage(part + "\n" + kDense, "f");
+        CHECK(within.skipped == torn({1}));
+        CHECK(within.specs().size() == 1);
+    }
+    // Somebody's line was appended to a torn one.
+    const Coverage joined = recorded_coverage(line.substr(0, 90) + kDense, "f");
+    CHECK(joined.skipped == torn({1}));
+    CHECK(joined.specs() == recorded_coverage(kDense, "f").specs());
+}
+
+TEST_CASE("What is no recorded file is refused by its line") {
+    const auto field = [](const std::string& text) {
+        return refused([&] { recorded_coverage(text, "f"); }).field();
+    };
+    CHECK(field("") == "f");
+    CHECK(field("\n\n") == "f");
+    CHECK(field(kDense.substr(0, 20)) == "f");  // torn, and nothing else
+    CHECK(contains(field("#!/bin/sh\n"), "f:1: "));
+    CHECK(contains(field(kDense + "[]\n"), "f:2: "));
+    CHECK(field(kDense + "{}\n") == "f:2: schema");
+    CHECK(field(R"({"schema": "attnsmith.recorded/2", "request": {}})") == "f:1: schema");
+    CHECK(field(R"({"schema": "attnsmith.recorded/1"})") == "f:1: request");
+    CHECK(field(R"({"schema": "attnsmith.recorded/1", "request": []})") == "f:1: request");
+    CHECK(field(R"({"schema": "attnsmith.recorded/1", "request": {"head_dim": 64, "q_heads": 8}, "x": 1})") ==
+          "f:1: x");
+    CHECK(field(R"({"schema": "attnsmith.recorded/1", "request": {"head_dim": 63, "q_heads": 8}})") ==
+          "f:1: head_dim");
+    CHECK(
+        field(R"({"schema": "attnsmith.recorded/1", "request": {"head_dim": 64, "q_heads": 8, "sm": 90}})") ==
+        "f:1: sm");
+    CHECK(
+        field(
+            R"({"schema": "attnsmith.recorded/1", "request": {"head_dim": 64, "q_heads": 8, "kv_len": 9}})") ==
+        "f:1: kv_len");
+    CHECK(
+        field(
+            R"({"schema": "attnsmith.recorded/1", "request": {"head_dim": 64, "q_heads": 8, "kv": ["dense"]}})") ==
+        "f:1: kv");
+}
