@@ -13,13 +13,14 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Optional, Union
 
+from ._interruptible import Progress
 from ._library import library as _opened
 from .buffers import Array, Buffer
 from .errors import (CacheError, CompileError, DriverError, Error, InvalidRequest, KernelMissing, LibraryMissing,
                      OutOfMemory, Unsupported)
 from .functions import attention, merge_states, paged_attention, varlen_attention
 from .kernels import Call, CallStatus, Kernel, Pending
-from .runtime import Path, Progress, Runtime, default_runtime, set_default_runtime
+from .runtime import Path, Runtime, default_runtime, set_default_runtime
 from .words import CacheOperation, Model, ModelCoverage, ModelOptions, OneSm, Request, Requests, Sms
 
 if TYPE_CHECKING:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import ctypes
-import json
 import os
 import threading
 import traceback
@@ -14,6 +13,7 @@ from ctypes import byref, c_char_p, c_int32, c_void_p
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
 from . import _abi, _nvrtc, _requests
+from ._interruptible import Interruptible, Progress
 from ._library import library
 from .buffers import Buffer
 from .errors import Error, InvalidRequest, Unsupported
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 Path = Union[str, "os.PathLike[str]"]
 Log = Callable[[str, str], None]
-Progress = Callable[[Dict[str, Any], int, int], Any]
 
 _runtimes: "weakref.WeakSet[Runtime]" = weakref.WeakSet()
 
@@ -318,54 +317,12 @@ class Runtime:
                  progress: Optional[Progress]) -> Dict[str, Any]:
         pointers = (c_void_p * len(specs))(*[ctypes.addressof(spec) for spec in specs])
         numbers = (c_int32 * len(sms))(*sms)
-        work = _Interruptible(progress)
+        work = Interruptible(progress)
         options = _abi.PrewarmOptions(progress=work.callback, jobs=jobs)
         report: Dict[str, Any] = work.run(lambda: self._library.json(
             self._library.functions.attnsmith_prewarm, self._handle(), ctypes.addressof(pointers), len(specs),
             ctypes.addressof(numbers), len(sms), byref(options)))
         return report
-
-
-class _Interruptible:
-    """Runs a prewarm on a thread of its own, so that Ctrl-C comes through here, and cancels it."""
-
-    def __init__(self, progress: Optional[Progress]) -> None:
-        self._progress = progress
-        self._cancelled = False
-        self._failure: Optional[BaseException] = None  # of the progress callback
-        self.callback = _abi.Progress(self._on_progress)
-
-    def _on_progress(self, user: Optional[int], kernel: bytes, done: int, total: int) -> int:
-        try:
-            if self._progress is not None and not self._cancelled:
-                self._progress(json.loads(kernel.decode(errors="replace")), done, total)
-        except BaseException as error:  # nothing may pass into the library
-            self._failure, self._cancelled = error, True
-        return int(self._cancelled)
-
-    def run(self, work: Callable[[], Any]) -> Any:
-        outcome: Dict[str, Any] = {}
-        done = threading.Event()
-
-        def body() -> None:
-            try:
-                outcome["result"] = work()
-            except BaseException as error:
-                outcome["error"] = error
-            finally:
-                done.set()
-
-        threading.Thread(target=body, name="attnsmith-prewarm").start()
-        interrupt: Optional[BaseException] = None
-        while not done.is_set():
-            try:
-                done.wait(0.1)  # a signal that another thread got is seen between waits alone
-            except BaseException as error:  # of a signal: what is being compiled is waited for all the same
-                interrupt, self._cancelled = error, True
-        for failure in (interrupt, self._failure, outcome.get("error")):
-            if failure is not None:
-                raise failure
-        return outcome["result"]
 
 
 def _warn_of_failures(report: Mapping[str, Any]) -> None:
