@@ -1,6 +1,6 @@
 """What is published, as a user gets it: wheel_test.py WHEEL SDIST. tools/python/build_wheel.sh makes both and runs it.
 
-Needs neither a GPU nor NVRTC, and takes nothing from any package index.
+Needs neither a GPU nor NVRTC, and takes nothing from any package index. Types are checked where there is mypy.
 """
 
 import json
@@ -14,6 +14,8 @@ import tarfile
 import tempfile
 import unittest
 import zipfile
+
+import typed_program
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 WHEEL, SDIST = (pathlib.Path(name).resolve() for name in sys.argv[1:3]) if len(sys.argv) > 2 else (None, None)
@@ -116,6 +118,14 @@ class Installed(unittest.TestCase):
         self.assertTrue(version.split()[1].startswith(str(self.folder)), version)
         self.assertEqual((schema, loaded), ("attnsmith.plan/1", "[]"))
         self.assertIn(version.split()[0], WHEEL.name)
+
+    def test_types(self):
+        """mypy takes them from the wheel."""
+        missing = typed_program.mypy_missing()
+        if missing:
+            self.skipTest(missing)
+        output, refused = typed_program.check(self.folder, "--python-executable", str(self.bin / "python"))
+        self.assertEqual(refused, typed_program.REFUSED, output)
 
     def test_without_nvrtc(self):
         """What helps is said, also to those who do not read the report."""

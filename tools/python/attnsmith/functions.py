@@ -28,7 +28,7 @@ DriverError, LibraryMissing.
 from __future__ import annotations
 
 import operator
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import Any, List, Optional, Tuple
 
 from . import _frameworks, _views
 from ._attend import LONGEST, Dispatch, Form, Options, Problem, alignment_of, attend, begin, dispatch_now, need_axes

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import ctypes
-import json
 import os
 import threading
 import traceback
@@ -14,18 +13,18 @@ from ctypes import byref, c_char_p, c_int32, c_void_p
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
 from . import _abi, _nvrtc, _requests
+from ._interruptible import Interruptible, Progress
 from ._library import library
 from .buffers import Buffer
 from .errors import Error, InvalidRequest, Unsupported
 from .kernels import Kernel, Pending, close_pendings
-from .words import CacheOperation, Model, ModelOptions, OneSm, PrewarmOptions, Request, Sms
+from .words import CacheOperation, Coverage, Model, ModelCoverage, ModelOptions, OneSm, Request, Requests, Sms
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 Path = Union[str, "os.PathLike[str]"]
 Log = Callable[[str, str], None]
-Progress = Callable[[Dict[str, Any], int, int], Any]
 
 _runtimes: "weakref.WeakSet[Runtime]" = weakref.WeakSet()
 
@@ -140,24 +139,24 @@ class Runtime:
                                                    _requests.model_text(config), _requests.to_json(options))
         return model
 
-    def coverage(self, request: Optional[Request] = None, *, model: Optional[Model] = None,
+    def coverage(self, request: Union[None, Request, Coverage] = None, *, model: Optional[Model] = None,
                  **words: Any) -> Dict[str, Any]:
-        """The attentions of a request, or of a model with its words, where words that a program chooses (dtype, lse, kv,
-        page_order, page_size, index_dtype, alignment, precision, consistency) may be lists: those of all combinations,
-        each once. As model() without "model_type", and with "skipped": [{"name", "reason"}], combinations that there
-        are not. Raises InvalidRequest."""
-        given = {**(request or {}), **words}
+        """The attentions of a request, or of a model with its words, where words that a program chooses (dtype, lse,
+        kv, page_order, page_size, index_dtype, alignment, precision, consistency) may be lists: those of all
+        combinations, each once. As model() without "model_type", and with "skipped": [{"name", "reason"}], combinations
+        that there are not. Raises InvalidRequest."""
+        given: Dict[str, Any] = {**(request or {}), **words}
         config = None if model is None else _requests.model_text(model)
         coverage: Dict[str, Any] = self._library.json(self._library.functions.attnsmith_coverage_json, config,
                                                       _requests.to_json(given))
         return coverage
 
-    def plan_model(self, config: Model, sm: Optional[Sms] = None, **options: Unpack[PrewarmOptions]) -> Dict[str, Any]:
+    def plan_model(self, config: Model, sm: Optional[Sms] = None, **options: Unpack[ModelCoverage]) -> Dict[str, Any]:
         """One plan for each distinct attention of a model, phase and SM (schema attnsmith.plans/1): {"plans": [...],
         "unsupported": [{"name", "reason", "sm"}], "skipped": [{"name", "reason"}]}.
 
-        config, options: what model() takes; words that a program chooses may be lists, as coverage() takes them.
-        sm: one or several compute capabilities; None is the current device's.
+        config, options: what model() takes, and lists as coverage() does. sm: one or several compute capabilities; None
+        is the current device's.
 
         Raises InvalidRequest. What nothing serves is in "unsupported".
         """
@@ -178,14 +177,15 @@ class Runtime:
 
     # ---- The cache
 
-    def prewarm(self, requests: Union[Request, Iterable[Request]] = (), *, models: Union[Model, Iterable[Model]] = (),
+    def prewarm(self, requests: Requests = (), *, models: Union[Model, Iterable[Model]] = (),
                 recorded: Union[Path, Iterable[Path]] = (), sm: Optional[Sms] = None, jobs: int = 0,
-                progress: Optional[Progress] = None, **model_options: Unpack[PrewarmOptions]) -> Dict[str, Any]:
+                progress: Optional[Progress] = None, **model_options: Unpack[ModelCoverage]) -> Dict[str, Any]:
         """Compiles into the cache every kernel that planning could choose. Needs no GPU when `sm` is given.
 
         requests: a dict of the words of plan(), or several. models: a config as model() takes it, or a list of such;
         model_options as there. Words that a program chooses may be lists, kv=["paged", "dense"]: all combinations.
-        recorded: a file that programs recorded (Runtime's record_file), or several: exactly these, for any SM. sm: one or several compute capabilities; None is that of the GPUs present.
+        recorded: a file that programs recorded (Runtime's record_file), or several: exactly these, for any SM.
+        sm: one or several compute capabilities; None is that of the GPUs present.
         jobs: kernels to compile at a time; 0 is the number of cores.
         progress: called with (kernel, done, total), on another thread, one call at a time; kernel is a dict of
         "name", "sm", "key", "state", "ms", "cubin_bytes" and, of a failed one, "error". What it raises cancels what
@@ -294,9 +294,10 @@ class Runtime:
         if options and not models:
             raise InvalidRequest(next(iter(options)), "an option of a model", "requests, models, recorded, sm, jobs or "
                                  "progress; the options of a model need models=")
-        covered = [self.coverage(words) for words in ([requests] if isinstance(requests, Mapping) else requests)]
-        several = [models] if _requests.is_one_model(models) else models
-        covered += [self.coverage(model=config, **options) for config in several]
+        asked: Iterable[Any] = [requests] if isinstance(requests, Mapping) else requests
+        covered = [self.coverage(words) for words in asked]
+        configs = [models] if _requests.is_one_model(models) else models
+        covered += [self.coverage(model=config, **options) for config in configs]
         covered += [self._recorded(file) for file in _requests.several(recorded)]
         if not covered:
             raise InvalidRequest("requests", "nothing", "requests, models or recorded")
@@ -316,54 +317,12 @@ class Runtime:
                  progress: Optional[Progress]) -> Dict[str, Any]:
         pointers = (c_void_p * len(specs))(*[ctypes.addressof(spec) for spec in specs])
         numbers = (c_int32 * len(sms))(*sms)
-        work = _Interruptible(progress)
+        work = Interruptible(progress)
         options = _abi.PrewarmOptions(progress=work.callback, jobs=jobs)
         report: Dict[str, Any] = work.run(lambda: self._library.json(
             self._library.functions.attnsmith_prewarm, self._handle(), ctypes.addressof(pointers), len(specs),
             ctypes.addressof(numbers), len(sms), byref(options)))
         return report
-
-
-class _Interruptible:
-    """Runs a prewarm on a thread of its own, so that Ctrl-C comes through here, and cancels it."""
-
-    def __init__(self, progress: Optional[Progress]) -> None:
-        self._progress = progress
-        self._cancelled = False
-        self._failure: Optional[BaseException] = None  # of the progress callback
-        self.callback = _abi.Progress(self._on_progress)
-
-    def _on_progress(self, user: Optional[int], kernel: bytes, done: int, total: int) -> int:
-        try:
-            if self._progress is not None and not self._cancelled:
-                self._progress(json.loads(kernel.decode(errors="replace")), done, total)
-        except BaseException as error:  # nothing may pass into the library
-            self._failure, self._cancelled = error, True
-        return int(self._cancelled)
-
-    def run(self, work: Callable[[], Any]) -> Any:
-        outcome: Dict[str, Any] = {}
-        done = threading.Event()
-
-        def body() -> None:
-            try:
-                outcome["result"] = work()
-            except BaseException as error:
-                outcome["error"] = error
-            finally:
-                done.set()
-
-        threading.Thread(target=body, name="attnsmith-prewarm").start()
-        interrupt: Optional[BaseException] = None
-        while not done.is_set():
-            try:
-                done.wait(0.1)  # a signal that another thread got is seen between waits alone
-            except BaseException as error:  # of a signal: what is being compiled is waited for all the same
-                interrupt, self._cancelled = error, True
-        for failure in (interrupt, self._failure, outcome.get("error")):
-            if failure is not None:
-                raise failure
-        return outcome["result"]
 
 
 def _warn_of_failures(report: Mapping[str, Any]) -> None:

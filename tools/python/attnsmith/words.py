@@ -10,8 +10,8 @@ table of fields. A word that is None is not given.
 from __future__ import annotations
 
 import os
-from typing import (Any, Iterable, Literal, Mapping, Optional, Protocol, SupportsFloat, SupportsIndex, Tuple, TypedDict,
-                    Union)
+from typing import (Any, Collection, Iterable, Literal, Mapping, Optional, Protocol, SupportsFloat, SupportsIndex,
+                    Tuple, TypedDict, Union)
 
 
 class DTypeObject(Protocol):
@@ -44,8 +44,14 @@ OneSm = Union[SupportsIndex, str]  #: 90, "90" or "90a"
 Sms = Union[OneSm, Iterable[OneSm]]
 
 
-class _LeftOpen(TypedDict, total=False):
-    """What a model's config does not say: the choices of the program that runs it, and sizes to plan for."""
+class _Sizes(TypedDict, total=False):
+    batch: Optional[Integer]
+    q_len: Optional[Integer]
+    kv_len: Optional[Integer]
+
+
+class _Choice(TypedDict, total=False):
+    """What a model's config does not say: the program that runs it chooses."""
 
     dtype: Optional[DType]
     lse: Optional[bool]
@@ -56,12 +62,39 @@ class _LeftOpen(TypedDict, total=False):
     alignment: Optional[Integer]
     precision: Optional[Precision]
     consistency: Optional[Consistency]
-    batch: Optional[Integer]
-    q_len: Optional[Integer]
-    kv_len: Optional[Integer]
 
 
-class Request(_LeftOpen, total=False):
+class _Choices(TypedDict, total=False):
+    """Each of them one or several."""
+
+    dtype: Union[None, DType, Collection[DType]]
+    lse: Union[None, bool, Collection[bool]]
+    kv: Union[None, KvStorage, Collection[KvStorage]]
+    page_order: Union[None, PageOrder, Collection[PageOrder]]
+    page_size: Union[None, Integer, Collection[Integer]]
+    index_dtype: Union[None, IndexDType, Collection[IndexDType]]
+    alignment: Union[None, Integer, Collection[Integer]]
+    precision: Union[None, Precision, Collection[Precision]]
+    consistency: Union[None, Consistency, Collection[Consistency]]
+
+
+class _Attention(TypedDict, total=False):
+    op: Optional[Op]
+    head_dim: Optional[Integer]
+    head_dim_qk: Optional[Integer]
+    head_dim_vo: Optional[Integer]
+    q_heads: Optional[Integer]
+    kv_heads: Optional[Integer]
+    mask: Optional[Mask]
+    window_left: Optional[Integer]
+    window_right: Optional[Integer]
+    scale: Optional[Number]
+    softcap: Optional[Number]
+    alibi: Optional[bool]
+    sink: Optional[bool]
+
+
+class Request(_Attention, _Choice, _Sizes, total=False):
     """The words of plan(), prepare() and prewarm(). q_heads is needed, and either head_dim or head_dim_qk.
 
     op: "attention" (the default) or "merge", of partial results.
@@ -86,45 +119,24 @@ class Request(_LeftOpen, total=False):
         given.
     """
 
-    op: Optional[Op]
-    head_dim: Optional[Integer]
-    head_dim_qk: Optional[Integer]
-    head_dim_vo: Optional[Integer]
-    q_heads: Optional[Integer]
-    kv_heads: Optional[Integer]
-    mask: Optional[Mask]
-    window_left: Optional[Integer]
-    window_right: Optional[Integer]
-    scale: Optional[Number]
-    softcap: Optional[Number]
-    alibi: Optional[bool]
-    sink: Optional[bool]
+
+class Coverage(_Attention, _Choices, _Sizes, total=False):
+    """A Request where the program's choices may be several: all of their combinations."""
 
 
-class ModelOptions(_LeftOpen, total=False):
-    """What model() and plan_model() take beside a config: words of a Request that it leaves open (of which kv is
-    "paged" and page_size 16 unless given), and tensor_parallel, over how many GPUs the heads are divided."""
+class ModelOptions(_Choice, _Sizes, total=False):
+    """What model() takes beside a config: the words of a Request that it leaves open (of which kv is "paged" and
+    page_size 16 unless given), and tensor_parallel, over how many GPUs the heads are divided."""
 
     tensor_parallel: Optional[Integer]
 
 
-class PrewarmOptions(TypedDict, total=False):
-    """ModelOptions where each choice of the program may be several: kernels are made for all of their combinations."""
+class ModelCoverage(_Choices, _Sizes, total=False):
+    """What plan_model() and prewarm() take: ModelOptions where the program's choices may be several."""
 
-    dtype: Union[None, DType, Iterable[DType]]
-    lse: Union[None, bool, Iterable[bool]]
-    kv: Union[None, KvStorage, Iterable[KvStorage]]
-    page_order: Union[None, PageOrder, Iterable[PageOrder]]
-    page_size: Union[None, Integer, Iterable[Integer]]
-    index_dtype: Union[None, IndexDType, Iterable[IndexDType]]
-    alignment: Union[None, Integer, Iterable[Integer]]
-    precision: Union[None, Precision, Iterable[Precision]]
-    consistency: Union[None, Consistency, Iterable[Consistency]]
-    batch: Optional[Integer]
-    q_len: Optional[Integer]
-    kv_len: Optional[Integer]
     tensor_parallel: Optional[Integer]
 
 
+Requests = Union[Request, Coverage, Iterable[Union[Request, Coverage]]]
 #: A config.json: its file, its folder, its text, a dict of it, or a config object of transformers.
 Model = Union[str, "os.PathLike[str]", bytes, Mapping[str, Any], ConfigObject]

@@ -1,0 +1,99 @@
+"""A program that is right but for some lines, and what mypy says of it. It needs nothing but the package's types."""
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+
+# A line that ends with "# refused" is one that a type checker must refuse; all others it must take.
+PROGRAM = '''
+import pathlib
+from typing import Any, Dict
+
+import attnsmith
+
+
+class Config:
+    def to_dict(self) -> Dict[str, Any]:
+        return {}
+
+
+class TorchDType:
+    @property
+    def itemsize(self) -> int:
+        return 2
+
+
+class NumpyInteger:
+    def __index__(self) -> int:
+        return 64
+
+
+request: attnsmith.Request = {"dtype": "bf16", "head_dim": 128, "q_heads": 32, "mask": "causal", "scale": 1}
+attnsmith.plan(**request, sm=90)
+attnsmith.plan(head_dim=NumpyInteger(), q_heads=32, dtype=TorchDType(), window_left=None, softcap=30.0, sm="90a")
+attnsmith.plan(head_dmi=128, q_heads=32)  # refused
+attnsmith.plan(head_dim="128", q_heads=32)  # refused
+attnsmith.plan(head_dim=128.0, q_heads=32)  # refused
+attnsmith.plan(head_dim=128, q_heads=32, dtype="bf61")  # refused
+attnsmith.plan(head_dim=128, q_heads=32, mask="casual")  # refused
+attnsmith.plan(head_dim=128, q_heads=32, lse="yes")  # refused
+attnsmith.plan(head_dim=128, q_heads=32, sm=9.5)  # refused
+wrong: attnsmith.Request = {"head_dim": 128, "page_sise": 16}  # refused
+
+runtime = attnsmith.Runtime()
+runtime.prepare(**request, device=0)
+runtime.prepare(head_dmi=128)  # refused
+runtime.prepare_async(head_dmi=128)  # refused
+runtime.plan(head_dmi=128)  # refused
+attnsmith.plan_model(Config(), sm=[80, "90"], tensor_parallel=2)
+attnsmith.plan_model({"model_type": "llama"}, kv="dense", page_size=16)
+attnsmith.plan_model(pathlib.Path("config.json"), page_sise=16)  # refused
+attnsmith.plan_model(7)  # refused
+runtime.model("config.json", kv="pagde")  # refused
+attnsmith.prewarm([request, {"head_dim": 64, "q_heads": 4}], sm=[80])
+attnsmith.prewarm(models=["a.json", Config()], kv=["paged", "dense"], page_size=[16, 64], lse=True)
+attnsmith.prewarm(request, models="config.json", kv=["pagde"])  # refused
+attnsmith.prewarm({"head_dim": 64, "q_heads": 4, "lse": [False, True], "index_dtype": ("int32", "int64")})
+attnsmith.prewarm([{"head_dim": 64, "kv": ["pagde"]}])  # refused
+several: attnsmith.Request = {"head_dim": 64, "kv": ["paged"]}  # refused
+runtime.prepare(kv=["paged"])  # refused
+attnsmith.prewarm({"head_dmi": 64})  # refused
+attnsmith.cache("verfiy")  # refused
+
+q: Any = None
+attnsmith.attention(q, q, q, causal=True, window=(255, None), precision="high")
+attnsmith.attention(q, q, q, window=255)  # refused
+attnsmith.attention(q, q, q, precision="best")  # refused
+attnsmith.paged_attention(q, q, page_order="nhd")  # refused
+'''
+
+REFUSED = {number for number, line in enumerate(PROGRAM.splitlines(), 1) if line.endswith("# refused")}
+
+
+def mypy_missing():
+    """Why this cannot be checked, or None."""
+    if importlib.util.find_spec("mypy") is None:
+        return "mypy is not installed"
+    version = subprocess.run([sys.executable, "-m", "mypy", "--version"], capture_output=True, text=True, check=False)
+    found = re.search(r"mypy (\d+)\.(\d+)", version.stdout)
+    if not found or tuple(map(int, found.groups())) < (1, 8):
+        return f"mypy 1.8 or newer is needed, not {version.stdout.strip() or version.stderr.strip()}"
+    return None
+
+
+def check(folder, *arguments, **environment):
+    """What `mypy --strict` prints of the program, put into a folder, and the numbers of the lines that it refuses; -1
+    stands for what it finds elsewhere. More files and options of mypy may be given."""
+    file = folder / "program.py"
+    file.write_text(PROGRAM, encoding="utf-8")
+    done = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(folder / "mypy"), *arguments,
+                           str(file)], capture_output=True, text=True, timeout=600, check=False,
+                          env={**os.environ, **environment})
+    refused = set()
+    for line in done.stdout.splitlines():
+        if ": error: " in line:
+            here = re.search(r"\bprogram\.py:(\d+): ", line)
+            refused.add(int(here.group(1)) if here else -1)
+    return done.stdout + done.stderr, refused
