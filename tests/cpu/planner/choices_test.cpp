@@ -77,3 +77,21 @@ TEST_CASE("plans of usual problems", "[planner]") {
         CHECK(choice(spec, sizes, sm) == wanted);
     }
 }
+
+TEST_CASE("a tuning table tells windows from a causal mask by any bound of their own", "[planner][tuning]") {
+    const auto mask_of = [](const AttentionSpec& spec) {
+        return planner::match_of(problem::validate(spec, {}).spec, 90).mask;
+    };
+    AttentionSpec spec = heads(128, 8, 8, Mask::full);
+    CHECK(mask_of(spec) == planner::MaskClass::full);
+    spec.window_right = 7;
+    CHECK(mask_of(spec) == planner::MaskClass::window);
+    spec.window_left = 7;
+    CHECK(mask_of(spec) == planner::MaskClass::window);
+    spec.window_right.reset();
+    CHECK(mask_of(spec) == planner::MaskClass::window);
+    spec.mask = Mask::causal;
+    CHECK(mask_of(spec) == planner::MaskClass::window);
+    spec.window_left.reset();
+    CHECK(mask_of(spec) == planner::MaskClass::causal);
+}

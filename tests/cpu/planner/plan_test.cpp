@@ -116,6 +116,18 @@ TEST_CASE("a merge's grid covers its rows, and no more than a grid has", "[plann
     REQUIRE(error.accepted() == "at most " + std::to_string(most) + " in one merge of 65536 heads");
 }
 
+// As the README promises them.
+TEST_CASE("a plan's tolerance is its dtype's", "[planner]") {
+    AttentionSpec spec = llama();
+    for (const auto& [dtype, tolerance] : {std::pair{DType::f16, 1e-3}, {DType::bf16, 1e-2}}) {
+        spec.dtype = dtype;
+        const nlohmann::json numerics = json_of(plan_of(spec, {8, 1, 4096}))["numerics"];
+        CHECK(numerics["atol"] == tolerance);
+        CHECK(numerics["rtol"] == tolerance);
+        CHECK(numerics["accumulate"] == "f32");
+    }
+}
+
 TEST_CASE("the same inputs give the same bytes of JSON", "[planner]") {
     const auto text = [] { return planner::to_json(plan_of(llama(), {8, 1024, 4096}), kHit, kMiss).dump(2); };
     REQUIRE(text() == text());

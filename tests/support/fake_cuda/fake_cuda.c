@@ -2,6 +2,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "internal.h"
 
@@ -148,6 +149,7 @@ EXPORT CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, C
 
 EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
     COUNT(primary_retains);
+    if (fake_state.retain_us > 0) usleep((unsigned)fake_state.retain_us);
     *context = &primaries[device];
     return CUDA_SUCCESS;
 }

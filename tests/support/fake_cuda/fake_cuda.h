@@ -79,6 +79,9 @@ struct fake_cuda_state {
     int host_allocations, host_frees;
     size_t last_allocation; /* bytes */
     const void* last_wait;  /* the stream of the last of stream_waits */
+
+    /* And what shall, besides. */
+    int retain_us; /* microseconds that it takes to retain a primary context: so long do threads meet there */
 };
 
 /* The state, which lives as long as the process. */
