@@ -9,6 +9,8 @@
 #include <string_view>
 #include <thread>
 
+#include "compiler/environment.hpp"
+
 namespace attnsmith::engine {
 namespace {
 
@@ -120,6 +122,16 @@ Settings settle(const RuntimeOptions& options) {
     settings.log = options.log ? options.log : log_to_stderr;
     settings.keep_source_dir = options.keep_source_dir;
     return settings;
+}
+
+std::vector<std::pair<std::string, std::string>> compiler_environment() {
+    std::vector<std::pair<std::string, std::string>> variables;
+    for (const compiler::EnvironmentVariable& variable : compiler::kNvrtcVariables) {
+        // As NVRTC reads it, which does not care for setuid.
+        const char* const value = variable.in_key ? std::getenv(variable.name) : nullptr;
+        if (value != nullptr) variables.emplace_back(variable.name, value);
+    }
+    return variables;
 }
 
 cache::Options store_options(const Settings& settings) {

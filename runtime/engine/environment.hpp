@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "attnsmith/runtime.hpp"
@@ -32,6 +33,10 @@ struct Settings {
 // Reads ATTNSMITH_CACHE_DIR and ATTNSMITH_TUNING (lists divided by ':'), XDG_CACHE_HOME, HOME,
 // ATTNSMITH_NVRTC_PATH and ATTNSMITH_LOG. Throws InvalidRequest for a variable that cannot be understood.
 Settings settle(const RuntimeOptions& options);
+
+// Of the variables that NVRTC would read and that may change machine code, those that are set, with their
+// values: as they are now, for NVRTC reads them at each compile.
+std::vector<std::pair<std::string, std::string>> compiler_environment();
 
 // The store of these directories, which tells nobody of its troubles yet.
 cache::Options store_options(const Settings& settings);

@@ -23,7 +23,8 @@ using Json = nlohmann::ordered_json;
 constexpr const char* kDetails =
     "Needs no GPU. Compiles every kernel that could be chosen for the problem, whatever its lengths, into\n"
     "the cache; what is there already is left alone. Ctrl-C finishes what is being compiled and cancels\n"
-    "the rest (exit code 130). Exits 1 when a kernel failed or a part of a model is not supported; the\n"
+    "the rest (exit code 130); so does SIGTERM (143), for at most 5 seconds. Exits 1 when a kernel failed or "
+    "a part of a model is not supported; the\n"
     "others are in the cache all the same.\n\n"
     "Examples:\n"
     "  attnsmith prewarm --model config.json --sm 80,90 --cache kernels --jobs 2\n"
@@ -80,6 +81,7 @@ std::vector<Refused> all_refused(const Asked& asked, const Work& work, const Pre
 Json report_json(const PrewarmReport& report, const std::vector<Refused>& refused) {
     Json json = Json::parse(to_json(report));
     json["summary"]["unsupported"] = refused.size();
+    json["summary"]["ok"] = report.ok() && refused.empty();
     json["unsupported"] = to_json(refused);
     return json;
 }
@@ -109,20 +111,20 @@ std::string summary_text(const PrewarmReport& report, const std::string& directo
 }
 
 // Says what is left undone.
-int conclude(const PrewarmReport& report, const std::vector<Refused>& refused, bool interrupted) {
+int conclude(const PrewarmReport& report, const std::vector<Refused>& refused, const InterruptWatch& watch) {
+    if (report.ok() && refused.empty()) return kSuccess;
     std::vector<std::string> troubles;
     if (report.failed > 0) {
         troubles.push_back(
             fmt::format("{} of {} kernels failed: {}", report.failed, report.total, failures_text(report)));
     }
     if (!refused.empty()) troubles.push_back(summary_of(refused));
-    if (interrupted) {
+    if (watch.interrupted() && report.cancelled > 0) {
         troubles.insert(troubles.begin(), fmt::format("interrupted: {} of {} kernels were cancelled",
                                                       report.cancelled, report.total));
     }
-    if (troubles.empty()) return kSuccess;
     print_error(fmt::format("{}", fmt::join(troubles, "; ")));
-    return interrupted ? kInterrupted : kFailure;
+    return watch.interrupted() ? watch.exit_code() : kFailure;
 }
 
 int run_prewarm(const Command& command) {
@@ -146,7 +148,7 @@ int run_prewarm(const Command& command) {
     } else {
         print(summary_text(report, settings.cache_dirs.front()) + list_text(refused));
     }
-    return conclude(report, refused, watch.interrupted());
+    return conclude(report, refused, watch);
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ import weakref
 from ctypes import byref, c_char_p, c_int32, c_void_p
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
-from . import _abi, _requests
+from . import _abi, _memory, _requests
 from ._library import library
 from .buffers import Buffer
 from .errors import Error, InvalidRequest, Unsupported
@@ -64,7 +64,11 @@ class Runtime:
     cache_source: entries hold their kernels' sources, for people.
     toolchain: which NVRTC's kernels may be taken from the cache: "newest" (any, the newest first, with no NVRTC
         needed) or "exact" (the one at hand's only).
-    Tuning tables are those of ATTNSMITH_TUNING, as it is when this is made.
+    tuning_files: tuning tables, those in front win; None: those of ATTNSMITH_TUNING, as it is when this is made.
+    allocate, free: where device memory for workspaces and buffers comes from, both or neither. allocate(bytes, device)
+        gives an address, a multiple of 256, or None; free(address, bytes, device) takes it back. Called from any
+        thread. PyTorch's allocator: allocate=torch.cuda.caching_allocator_alloc,
+        free=lambda address, nbytes, device: torch.cuda.caching_allocator_delete(address). None: the driver's.
 
     Raises LibraryMissing when libattnsmith is not found, InvalidRequest.
     """
@@ -73,12 +77,16 @@ class Runtime:
                  nvrtc_path: Optional[Path] = None, driver_path: Optional[Path] = None,
                  keep_source_dir: Optional[Path] = None, compile_threads: int = 0, log_level: Optional[str] = None,
                  log: Optional[Log] = None, cache_trust: str = "owner",
-                 cache_max_bytes: int = 2 << 30, cache_source: bool = True, toolchain: str = "newest") -> None:
+                 cache_max_bytes: int = 2 << 30, cache_source: bool = True, toolchain: str = "newest",
+                 tuning_files: Optional[Sequence[Path]] = None, allocate: Optional[_memory.Allocate] = None,
+                 free: Optional[_memory.Free] = None) -> None:
         self._pointer: Optional[int] = None
         self._library = library()
         if isinstance(cache_dirs, (str, os.PathLike)):
             cache_dirs = [cache_dirs]
         folders = [_requests.text("cache_dirs", folder) for folder in cache_dirs or ()]
+        tables = [_requests.text("tuning_files", file) for file in tuning_files or ()]
+        memory_allocate, memory_free = _memory.callbacks(allocate, free)
         if nvrtc_path is None and not os.environ.get("ATTNSMITH_NVRTC_PATH"):
             nvrtc_path = _nvrtc_wheel()
         if log_level is not None and log_level not in _abi.LOG_LEVELS[1:]:
@@ -97,7 +105,9 @@ class Runtime:
             keep_source_dir=_requests.text("keep_source_dir", keep_source_dir), log=self._log,
             log_level=0 if log_level is None else _abi.LOG_LEVELS.index(log_level), no_cache=int(not use_cache),
             compile_threads=compile_threads, cache_trust=_abi.CACHE_TRUSTS.index(cache_trust),
-            toolchain=_abi.TOOLCHAINS.index(toolchain), cache_max_bytes=cache_max_bytes or -1, no_cache_source=int(not cache_source))
+            toolchain=_abi.TOOLCHAINS.index(toolchain), cache_max_bytes=cache_max_bytes or -1, no_cache_source=int(not cache_source),
+            tuning_files=(c_char_p * len(tables))(*tables), tuning_file_count=len(tables), allocate=memory_allocate,
+            free=memory_free)
         out = c_void_p()
         self._library.call(self._library.functions.attnsmith_runtime_create, byref(options), byref(out))
         self._pointer = out.value
@@ -175,6 +185,7 @@ class Runtime:
             unsupported.append({"name": names[refused["spec"]], "reason": refused["reason"], "sm": refused["sm"]})
         report["unsupported"] = unsupported
         report["summary"]["unsupported"] = len(unsupported)
+        report["summary"]["ok"] = report["summary"]["ok"] and not unsupported
         return report
 
     def cache(self, operation: str = "stat", **options: Any) -> Dict[str, Any]:
