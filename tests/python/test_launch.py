@@ -246,7 +246,7 @@ class Objects(LaunchTest):
         kernel = pending.result()
         self.assertTrue(pending.ready())
         self.assertEqual(pending.result(timeout=1).spec, kernel.spec)
-        self.assert_refused("head_dim", self.rt.prepare_async, **{**SMALL, "head_dim": 1})
+        self.assert_refused("head_dim", self.rt.prepare_async, **{**SMALL, "head_dim": 0})
         with self.assertRaises(attnsmith.Unsupported):
             self.rt.prepare_async(**SMALL, precision="high").result()
 
@@ -416,7 +416,9 @@ class Plain(LaunchTest):
     def test_refusals(self):
         q, k = self.array(1, 8, 4, 64), self.array(1, 8, 2, 64)
         self.assert_refused("q.shape", attnsmith.attention, self.array(8, 4, 64), k, k)
-        self.assert_refused("q.dtype", attnsmith.attention, self.array(1, 8, 4, 64, dtype="fp32"), k, k)
+        with self.assertRaises(attnsmith.Unsupported) as caught:
+            attnsmith.attention(self.array(1, 8, 4, 64, dtype="fp32"), k, k)
+        self.assertIn("fp32", str(caught.exception))
         self.assert_refused("window", attnsmith.attention, q, k, k, window=7)
         self.assert_refused("window_left", attnsmith.attention, q, k, k, window=(-5, 0))
         self.assert_refused("precision", attnsmith.attention, q, k, k, precision="best")
