@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "c_api/arguments.hpp"
+#include "problem/built.hpp"
 #include "problem/request_fields.hpp"
 #include "problem/vocabulary.hpp"
 
@@ -86,6 +87,7 @@ AttentionSpec read_spec(const attnsmith_spec* given, std::string_view name) {
     const attnsmith_spec c = read_struct(given, name);
     AttentionSpec spec;
     spec.op = choose<Op>(name, "op", c.op, kOps);
+    if (c.dtype == ATTNSMITH_FP32) problem::check_built(DType::f32);
     spec.dtype = choose<DType>(name, "dtype", c.dtype, kDTypes);
     spec.head_dim_qk = c.head_dim_qk;
     spec.head_dim_vo = c.head_dim_vo;

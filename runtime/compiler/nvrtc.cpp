@@ -9,6 +9,7 @@
 #include <mutex>
 #include <utility>
 
+#include "compiler/inside.hpp"
 #include "compiler/nvrtc_library.hpp"
 
 namespace attnsmith::compiler {
@@ -184,6 +185,7 @@ std::string Nvrtc::Impl::read_build() const {
 }
 
 std::shared_ptr<const Nvrtc> Nvrtc::open(const NvrtcOptions& options) {
+    const InsideNvrtc inside;
     auto impl = std::make_unique<Impl>();
     impl->library = open_nvrtc_library(options);
     impl->learn_archs();
@@ -198,6 +200,7 @@ NvrtcVersion Nvrtc::version() const noexcept { return impl_->library.found; }
 const std::vector<int>& Nvrtc::supported_archs() const noexcept { return impl_->archs; }
 
 const std::string& Nvrtc::toolchain() const {
+    const InsideNvrtc inside;
     const std::lock_guard lock(impl_->toolchain_mutex);
     if (impl_->toolchain.empty()) impl_->toolchain = impl_->read_build();
     return impl_->toolchain;
@@ -212,6 +215,7 @@ std::vector<std::string> Nvrtc::compile_options(const Program& program) const {
 }
 
 Compiled Nvrtc::compile(const Program& program) const {
+    const InsideNvrtc inside;
     const NvrtcLibrary& library = impl_->library;
     if (!std::binary_search(impl_->archs.begin(), impl_->archs.end(), arch_of(program.target)))
         refuse_target(program, library, impl_->archs);

@@ -1,7 +1,8 @@
 // NVRTC, opened at run time: CUDA C++ in, machine code out. Needs no GPU and no driver.
 //
 // Thread safety: an Nvrtc may be used from any number of threads; compiles run side by side. Reads no
-// environment.
+// environment; NVRTC itself does (compiler/environment.hpp). Everything that enters NVRTC throws Error in a
+// child that was forked while a thread was inside it.
 #pragma once
 
 #include <compare>

@@ -84,8 +84,20 @@ void close_library(void* handle) {
     if (handle != nullptr) dlclose(handle);
 }
 
+// Empty, or why it is nothing to open: dlopen() would wait for ever for who writes to a FIFO. A bare name is
+// looked for by the loader.
+std::string why_no_file(const std::string& name) {
+    std::error_code missing;
+    const fs::file_status status = fs::status(name, missing);
+    if (name.find('/') == name.npos || missing || fs::is_regular_file(status)) return {};
+    return fs::is_directory(status) ? "is a directory, not a file"
+           : fs::is_fifo(status)    ? "is a FIFO, not a regular file"
+                                    : "is a device or a socket, not a regular file";
+}
+
 // Empty, or why this file does not serve.
 std::string open_one(const std::string& name, NvrtcLibrary& library) {
+    if (std::string reason = why_no_file(name); !reason.empty()) return reason;
     // RTLD_NODELETE: it keeps threads and thread-local data, which must not lose their code.
     library.handle = {dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE), close_library};
     if (library.handle == nullptr) {
@@ -119,6 +131,7 @@ void open_builtins(NvrtcLibrary& library) {
     const std::string version =
         std::to_string(library.found.major) + "." + std::to_string(library.found.minor);
     const fs::path builtins = fs::path(library.path).parent_path() / ("libnvrtc-builtins.so." + version);
+    if (!why_no_file(builtins.string()).empty()) return;
     library.builtins = {dlopen(builtins.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE), close_library};
 }
 

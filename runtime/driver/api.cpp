@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <link.h>
+#include <sys/stat.h>
 
 #include <string_view>
 #include <utility>
@@ -27,6 +28,17 @@ using LibraryPointer = std::unique_ptr<void, void (*)(void*)>;
 std::string note(std::string_view name, std::string_view reason) {
     if (reason.starts_with(name)) return std::string(reason);
     return std::string(name) + ": " + std::string(reason);
+}
+
+// Empty, or why it is nothing to open: dlopen() would wait for ever for who writes to a FIFO. A bare name is
+// looked for by the loader.
+std::string why_no_file(const std::string& name) {
+    struct stat status {};
+    if (name.find('/') == name.npos || ::stat(name.c_str(), &status) != 0 || S_ISREG(status.st_mode))
+        return {};
+    return S_ISDIR(status.st_mode)    ? "is a directory, not a file"
+           : S_ISFIFO(status.st_mode) ? "is a FIFO, not a regular file"
+                                      : "is a device or a socket, not a regular file";
 }
 
 // The file that the loader took.
@@ -78,6 +90,7 @@ std::shared_ptr<const Api> Api::open(const std::string& path) {
 
 // Empty, or why this file does not serve.
 std::string Api::open_library(const std::string& name) {
+    if (std::string reason = why_no_file(name); !reason.empty()) return reason;
     // RTLD_NODELETE: the driver has threads and exit handlers of its own, which must not lose their code.
     library_ = LibraryPointer(dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE), close_library);
     if (library_ == nullptr) {

@@ -309,12 +309,9 @@ constexpr Operation kOperations[] = {{"ls", {}, run_ls},
                                      {"import", kImportOptions, run_import}};
 
 const Operation& find_operation(std::string_view name) {
-    std::vector<std::string_view> names;
-    for (const Operation& known : kOperations) {
-        if (known.name == name) return known;
-        names.push_back(known.name);
-    }
-    throw InvalidRequest("operation", problem::quote(name), problem::join_or(names));
+    const auto found = std::ranges::find(kOperations, name, &Operation::name);
+    if (found != std::end(kOperations)) return *found;
+    throw InvalidRequest("operation", problem::quote(name), problem::join_or(cache_operations()));
 }
 
 void refuse_unknown_options(const Operation& operation, const nlohmann::json& options) {
@@ -328,6 +325,12 @@ void refuse_unknown_options(const Operation& operation, const nlohmann::json& op
 }
 
 }  // namespace
+
+std::vector<std::string_view> cache_operations() {
+    std::vector<std::string_view> names;
+    for (const Operation& known : kOperations) names.push_back(known.name);
+    return names;
+}
 
 Json run_cache_operation(Runtime::Impl& runtime, std::string_view operation, std::string_view options) {
     const Operation& known = find_operation(operation);

@@ -58,6 +58,9 @@ nlohmann::ordered_json gc_json(const cache::EvictionReport& report, const std::s
 void require_cleared(const cache::ClearReport& report);
 void require_collected(const cache::EvictionReport& report);
 
+// Their names.
+std::vector<std::string_view> cache_operations();
+
 // Does an operation by its name. `options` is a JSON object with the operation's options. Throws
 // InvalidRequest for another operation or option, and what the operation throws.
 nlohmann::ordered_json run_cache_operation(Runtime::Impl& runtime, std::string_view operation,

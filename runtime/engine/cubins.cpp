@@ -105,6 +105,7 @@ KernelSource Cubins::source_of(const planner::KernelConfig& kernel) const {
     hasher.add("entry format", std::int64_t{cache::kEntryFormat});
     hasher.add("target", program.target);
     for (const std::string& option : program.options) hasher.add("option", option);
+    for (const auto& [name, value] : compiler_environment()) hasher.add("environment " + name, value);
     // They are in the source, too: here they tell people what differs between two kernels.
     for (const auto& [name, value] : source.unit.constants) hasher.add("constant " + name, value);
     hasher.add("source", program.source);

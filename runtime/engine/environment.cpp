@@ -9,6 +9,8 @@
 #include <string_view>
 #include <thread>
 
+#include "compiler/environment.hpp"
+
 namespace attnsmith::engine {
 namespace {
 
@@ -149,6 +151,16 @@ Settings settle(const RuntimeOptions& options) {
     if (!settings.record_file.empty()) settings.record_file = absolute(settings.record_file);
     refuse_contradictions(settings);
     return settings;
+}
+
+std::vector<std::pair<std::string, std::string>> compiler_environment() {
+    std::vector<std::pair<std::string, std::string>> variables;
+    for (const compiler::EnvironmentVariable& variable : compiler::kNvrtcVariables) {
+        // As NVRTC reads it, which does not care for setuid.
+        const char* const value = variable.in_key ? std::getenv(variable.name) : nullptr;
+        if (value != nullptr) variables.emplace_back(variable.name, value);
+    }
+    return variables;
 }
 
 cache::Options store_options(const Settings& settings) {

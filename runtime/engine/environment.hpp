@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "attnsmith/runtime.hpp"
@@ -36,6 +37,10 @@ struct Settings {
 // ATTNSMITH_NVRTC_PATH, ATTNSMITH_ON_MISS, ATTNSMITH_RECORD and ATTNSMITH_LOG. Throws InvalidRequest for a
 // variable that cannot be understood, and for options that contradict each other.
 Settings settle(const RuntimeOptions& options);
+
+// Of the variables that NVRTC would read and that may change machine code, those that are set, with their
+// values: as they are now, for NVRTC reads them at each compile.
+std::vector<std::pair<std::string, std::string>> compiler_environment();
 
 // The store of these directories, which tells nobody of its troubles yet.
 cache::Options store_options(const Settings& settings);

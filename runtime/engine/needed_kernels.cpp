@@ -12,9 +12,9 @@ std::vector<planner::KernelConfig> needed_kernels(std::span<const AttentionSpec>
                                                   std::vector<PrewarmRefusal>& refused) {
     std::set<planner::KernelConfig> kernels;
     for (std::size_t i = 0; i < specs.size(); ++i) {
-        const problem::Problem problem = problem::validate(specs[i], PlanSizes{});
         for (int sm : sms) {
             try {
+                const problem::Problem problem = problem::validate(specs[i], PlanSizes{});
                 const planner::KernelSet set = planner::kernel_set(problem.spec, sm, tuning);
                 kernels.insert(set.kernels.begin(), set.kernels.end());
             } catch (const Unsupported& error) {

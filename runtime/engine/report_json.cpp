@@ -35,6 +35,7 @@ std::string to_json(const PrewarmReport& report) {
                        {"failed", report.failed},
                        {"cancelled", report.cancelled},
                        {"unsupported", report.unsupported.size()},
+                       {"ok", report.ok()},
                        {"seconds", report.seconds}};
     json["kernels"] = Json::array();
     for (const PrewarmedKernel& kernel : report.kernels) json["kernels"].push_back(kernel_json(kernel));

@@ -3,25 +3,41 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 
 #include "abi/attention_wgmma.h"
+#include "planner/backends.hpp"
 #include "planner/ceil_div.hpp"
 
 namespace attnsmith::planner {
 
+namespace {
+
+struct KnownFamily {
+    Family family;
+    std::string_view name;
+    Backend backend;
+};
+
+constexpr KnownFamily kFamilies[] = {{Family::attention_mma, "attention_mma", Backend::mma},
+                                     {Family::attention_wgmma, "attention_wgmma", Backend::wgmma},
+                                     {Family::merge_splits, "merge_splits", Backend::cuda_core},
+                                     {Family::merge_states, "merge_states", Backend::cuda_core}};
+
+}  // namespace
+
 std::string_view to_string(Family family) {
-    switch (family) {
-        case Family::attention_mma:
-            return "attention_mma";
-        case Family::attention_wgmma:
-            return "attention_wgmma";
-        case Family::merge_splits:
-            return "merge_splits";
-        case Family::merge_states:
-            return "merge_states";
+    const auto found = std::ranges::find(kFamilies, family, &KnownFamily::family);
+    return found == std::end(kFamilies) ? "?" : found->name;
+}
+
+std::vector<Backend> backends() {
+    std::vector<Backend> known;
+    for (const KnownFamily& family : kFamilies) {
+        if (std::ranges::find(known, family.backend) == known.end()) known.push_back(family.backend);
     }
-    return "?";
+    return known;
 }
 
 std::string_view to_string(Backend backend) {

@@ -231,6 +231,10 @@ class Planner {
             if (!head_dim) throw;
             refuse(kind.name, error.what());
             if (heads.latent) refuse_latent_decode();
+        } catch (const Unsupported& error) {
+            if (error.refusals().empty()) throw;  // the dtype: no part of the model is built
+            refuse(kind.name, error.what());
+            if (heads.latent) refuse_latent_decode();
         }
     }
 

@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "attnsmith/error.hpp"
+#include "problem/built.hpp"
 #include "problem/limits.hpp"
 #include "problem/request_fields.hpp"
 #include "problem/vocabulary.hpp"
@@ -34,23 +35,26 @@ void check_word(std::string_view field, Enum value, Words which) {
     throw InvalidRequest(std::string(field), std::string(to_string(value)), join_or(words));
 }
 
-// The nearest that would be accepted; of two as near the larger, which holds the caller's data.
-std::int64_t nearest_head_dim(std::int64_t value) {
-    const std::int64_t clamped = std::clamp(value, kMinHeadDim, kMaxHeadDim);
-    return (clamped + kHeadDimStep / 2) / kHeadDimStep * kHeadDimStep;
-}
-
-void check_head_dim(std::string_view field, std::int64_t value) {
-    if (value >= kMinHeadDim && value <= kMaxHeadDim && value % kHeadDimStep == 0) return;
-    throw InvalidRequest(std::string(field), std::to_string(value),
-                         fmt::format("a multiple of {} from {} to {} (the nearest is {})", kHeadDimStep,
-                                     kMinHeadDim, kMaxHeadDim, nearest_head_dim(value)));
+void check_head_dim(std::string_view field, std::string_view of, std::int64_t value) {
+    const std::string built =
+        fmt::format("a multiple of {} from {} to {}", kHeadDimStep, kMinHeadDim, kMaxHeadDim);
+    if (value < 1) throw InvalidRequest(std::string(field), std::to_string(value), built);
+    if (value <= kMaxHeadDim && value % kHeadDimStep == 0) return;
+    const std::string reason = value > kMaxHeadDim
+                                   ? fmt::format("it is above {}", kMaxHeadDim)
+                                   : fmt::format("the next larger one that is built is {}",
+                                                 (value + kHeadDimStep - 1) / kHeadDimStep * kHeadDimStep);
+    throw Unsupported(
+        fmt::format("a head dimension of {} of {} is not built in this version of attnsmith; what is "
+                    "built is {}",
+                    value, of, built),
+        {{fmt::format("{} {}", field, value), reason}});
 }
 
 void normalise_head_dims(AttentionSpec& spec) {
-    check_head_dim("head_dim_qk", spec.head_dim_qk);
+    check_head_dim("head_dim_qk", "q and k", spec.head_dim_qk);
     if (spec.head_dim_vo == 0) spec.head_dim_vo = spec.head_dim_qk;
-    check_head_dim("head_dim_vo", spec.head_dim_vo);
+    check_head_dim("head_dim_vo", "v and o", spec.head_dim_vo);
 }
 
 void normalise_heads(AttentionSpec& spec) {
@@ -63,28 +67,23 @@ void normalise_heads(AttentionSpec& spec) {
     }
 }
 
-// A window that reaches past the longest sequence is no window.
+// FlashAttention and FlashInfer write -1 for no bound. A window that reaches past the longest sequence is no
+// window.
 void normalise_window(std::string_view field, std::optional<std::int64_t>& window) {
+    constexpr std::int64_t kNoBound = -1;
     if (!window) return;
-    if (*window < 0) {
+    if (*window < kNoBound) {
         throw InvalidRequest(std::string(field), std::to_string(*window),
-                             "an integer from 0, or nothing for no bound on this side");
+                             "an integer from 0, or -1 or nothing for no bound on this side");
     }
-    if (*window >= kMaxLength) window.reset();
+    if (*window == kNoBound || *window >= kMaxLength) window.reset();
 }
 
 void normalise_mask(AttentionSpec& spec) {
     check_word("mask", spec.mask, Words::mask);
     normalise_window("window_left", spec.window_left);
     normalise_window("window_right", spec.window_right);
-    if (spec.mask != Mask::causal || !spec.window_right) return;
-    if (*spec.window_right > 0) {
-        throw InvalidRequest(
-            "window_right", std::to_string(*spec.window_right),
-            "nothing or 0 with a causal mask, which already ends at the query; a window that "
-            "looks ahead needs mask full");
-    }
-    spec.window_right.reset();
+    if (spec.mask == Mask::causal) spec.window_right.reset();  // the mask ends at the query already
 }
 
 // Kernels take these, their quotient and their products with constants in fp32: all must be ordinary there.
@@ -99,6 +98,7 @@ void check_factor(std::string_view field, double value) {
 void normalise_factors(AttentionSpec& spec) {
     if (!spec.scale) spec.scale = 1.0 / std::sqrt(static_cast<double>(spec.head_dim_qk));
     check_factor("scale", *spec.scale);
+    if (spec.softcap == 0.0) spec.softcap.reset();  // the other libraries' word for none
     if (spec.softcap) check_factor("softcap", *spec.softcap);
 }
 
@@ -143,7 +143,7 @@ void check_packed_queries(const PlanSizes& sizes, std::int64_t group_size) {
 
 Problem validate_merge(const AttentionSpec& spec, const PlanSizes& sizes) {
     refuse_other_fields({spec, sizes, {}});
-    check_head_dim("head_dim_vo", spec.head_dim_vo);
+    check_head_dim("head_dim_vo", "v and o", spec.head_dim_vo);
     check_range("q_heads", spec.q_heads, 1, kMaxHeads);
     check_alignment(spec.alignment);
     check_sizes(sizes, spec.q_heads);
@@ -152,14 +152,17 @@ Problem validate_merge(const AttentionSpec& spec, const PlanSizes& sizes) {
 
 }  // namespace
 
+bool is_built(Op op) { return op == Op::attention || op == Op::merge; }
+
 void check_built(Op op) {
-    if (op == Op::attention || op == Op::merge) return;
+    if (is_built(op)) return;
     throw Unsupported(fmt::format("op {} is not built in this version of attnsmith", to_string(op)), {});
 }
 
 Problem validate(const AttentionSpec& spec, const PlanSizes& sizes) {
     check_word("op", spec.op, Words::op);
     check_built(spec.op);
+    check_built(spec.dtype);
     check_word("dtype", spec.dtype, Words::float_dtype);
     if (spec.op == Op::merge) return validate_merge(spec, sizes);
     Problem problem{spec, sizes};

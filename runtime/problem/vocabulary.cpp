@@ -1,5 +1,7 @@
 #include "problem/vocabulary.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -10,6 +12,7 @@
 #include <utility>
 
 #include "attnsmith/error.hpp"
+#include "problem/built.hpp"
 
 namespace attnsmith {
 namespace problem {
@@ -55,6 +58,7 @@ constexpr Word<Consistency> kConsistencies[] = {{"default", Consistency::standar
                                                 {"standard", Consistency::standard, alias}};
 
 constexpr DType kFloatDTypes[] = {DType::f16, DType::bf16};
+constexpr DType kUnbuiltFloatDTypes[] = {DType::f32};
 constexpr DType kIndexDTypes[] = {DType::i32, DType::i64};
 
 constexpr int kSms[] = {80, 86, 87, 89, 90, 100, 103, 110, 120, 121};
@@ -153,7 +157,16 @@ SmText spell_sm(std::string_view text) {
 
 Op parse_op(std::string_view field, std::string_view text) { return parse_word<Op>(kOps, field, text); }
 DType parse_float_dtype(std::string_view field, std::string_view text) {
+    const auto found = std::ranges::find(kDTypes, text, &Word<DType>::name);
+    if (found != std::end(kDTypes)) check_built(found->value);
     return parse_dtype(kFloatDTypes, field, text);
+}
+void check_built(DType dtype) {
+    if (std::ranges::find(kUnbuiltFloatDTypes, dtype) == std::end(kUnbuiltFloatDTypes)) return;
+    throw Unsupported(
+        fmt::format("tensors of {} are not built in this version of attnsmith; what is built is {}",
+                    to_string(dtype), join_or(dtype_names(kFloatDTypes))),
+        {});
 }
 DType parse_index_dtype(std::string_view field, std::string_view text) {
     return parse_dtype(kIndexDTypes, field, text);

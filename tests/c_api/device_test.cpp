@@ -175,6 +175,59 @@ TEST_CASE("A call with a workspace of its own") {
     CHECK(ask(attnsmith_bind, dense_kernel(), &tensors, nullptr, nullptr, nullptr).refuses("call"));
 }
 
+namespace {
+
+// What the functions of the next case were asked.
+struct Pool {
+    int allocations = 0, frees = 0;
+    std::size_t bytes = 0;
+    bool empty = false;
+};
+
+void* pool_allocate(void* user, std::size_t bytes, std::int32_t device) {
+    auto& pool = *static_cast<Pool*>(user);
+    CHECK(device == 0);
+    if (pool.empty) return nullptr;
+    ++pool.allocations;
+    pool.bytes = bytes;
+    return std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+}
+
+void pool_free(void* user, void* memory, std::size_t bytes, std::int32_t device) {
+    auto& pool = *static_cast<Pool*>(user);
+    CHECK((device == 0 && bytes == pool.bytes));
+    ++pool.frees;
+    std::free(memory);
+}
+
+}  // namespace
+
+TEST_CASE("Memory comes from the caller's functions, both or neither") {
+    Pool pool;
+    attnsmith_runtime_options options{};
+    options.size = sizeof options;
+    options.no_cache = 1;
+    options.log_level = ATTNSMITH_LOG_OFF;
+    options.driver_path = ATTNSMITH_FAKE_CUDA;
+    options.allocate = pool_allocate;
+    options.memory_user = &pool;
+    attnsmith_runtime* runtime = nullptr;
+    CHECK(ask(attnsmith_runtime_create, &options, &runtime).refuses("free"));
+    options.free = pool_free;
+    must(attnsmith_runtime_create, &options, &runtime);
+    const int allocations = fake_driver().allocations;
+    attnsmith_buffer* buffer = nullptr;
+    must(attnsmith_allocate, runtime, 0, std::size_t{1000}, &buffer);
+    CHECK((pool.allocations == 1 && pool.bytes == 1000));
+    pool.empty = true;
+    attnsmith_buffer* none = nullptr;
+    const Answer answer = ask(attnsmith_allocate, runtime, 0, std::size_t{4711}, &none);
+    CHECK(answer.code == ATTNSMITH_DRIVER_ERROR);
+    attnsmith_runtime_free(runtime);
+    attnsmith_buffer_free(buffer);
+    CHECK((pool.frees == 1 && fake_driver().allocations == allocations));
+}
+
 TEST_CASE("The status is the workspace's first word") {
     alignas(256) static unsigned char scratch[4096];
     const attnsmith_workspace workspace{sizeof workspace, scratch, sizeof scratch};

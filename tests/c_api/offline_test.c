@@ -52,21 +52,99 @@ static attnsmith_spec merge_spec(void) {
 static void test_version(void) {
     CHECK(attnsmith_abi_version() == ATTNSMITH_ABI_VERSION);
     CHECK(strcmp(attnsmith_version(), "0.1.0") == 0);
-    const char* const features[] = {"op:attention", "op:merge",      "backend:mma",  "cache:ls",
-                                    "cache:stat",   "cache:explain", "cache:verify", "cache:gc",
-                                    "cache:clear",  "cache:export",  "cache:import"};
-    for (size_t i = 0; i < sizeof features / sizeof *features; ++i) {
-        CHECK(attnsmith_has_feature(features[i]) == 1);
-        char quoted[40];
-        snprintf(quoted, sizeof quoted, "\"%s\"", features[i]);
-        CHECK(contains(attnsmith_features(), quoted));
-    }
-    CHECK(attnsmith_has_feature("op:mla") == 0);
     CHECK(attnsmith_has_feature("op") == 0);
     CHECK(attnsmith_has_feature("") == 0);
+    CHECK(attnsmith_has_feature("op:attention\",\"op:merge") == 0);
     CHECK(attnsmith_has_feature(NULL) == 0);
     const size_t bytes = strlen(attnsmith_features());
     CHECK(attnsmith_features()[0] == '[' && attnsmith_features()[bytes - 1] == ']');
+}
+
+/* An op is a feature exactly where a request of it is no unsupported one. */
+static void check_ops(void) {
+    const char* const names[] = {"op:attention", "op:mla", "op:merge", "op:append"};
+    const attnsmith_spec specs[] = {small_spec(), small_spec(), merge_spec(), small_spec()};
+    for (int op = ATTNSMITH_OP_ATTENTION; op <= ATTNSMITH_OP_APPEND; ++op) {
+        attnsmith_spec spec = specs[op];
+        spec.op = op;
+        char* json = NULL;
+        const attnsmith_code code = attnsmith_request_json(&spec, NULL, &json, NULL);
+        CHECK(code == ATTNSMITH_OK || code == ATTNSMITH_UNSUPPORTED);
+        CHECK(attnsmith_has_feature(names[op]) == (code == ATTNSMITH_OK));
+        attnsmith_string_free(json);
+    }
+}
+
+/* The backends of all plans, over the SMs, are features. Gives how many different ones there are. */
+static int count_backends(attnsmith_runtime* runtime) {
+    static const char mark[] = "\"backend\": \"";
+    const int sms[] = {80, 89, 90, 120};
+    char seen[8][40] = {""};
+    int count = 0;
+    for (size_t i = 0; i < 2 * sizeof sms / sizeof *sms; ++i) {
+        const attnsmith_spec spec = i % 2 == 0 ? small_spec() : merge_spec();
+        const attnsmith_sizes sizes = {
+            .size = sizeof sizes, .batch = 1, .q_len = 4096, .kv_len = i % 2 ? 1 : 4096};
+        char* json = NULL;
+        succeeds(attnsmith_plan_json(runtime, &spec, &sizes, sms[i / 2], &json, &error));
+        for (const char* at = strstr(json, mark); at != NULL; at = strstr(at + 1, mark)) {
+            char feature[40];
+            snprintf(feature, sizeof feature, "backend:%.*s", (int)strcspn(at + sizeof mark - 1, "\""),
+                     at + sizeof mark - 1);
+            CHECK(attnsmith_has_feature(feature) == 1);
+            int known = 0;
+            while (known < count && strcmp(seen[known], feature) != 0) ++known;
+            if (known == count) strcpy(seen[count++], feature);
+        }
+        attnsmith_string_free(json);
+    }
+    return count;
+}
+
+static int count_of(const char* text, const char* part) {
+    int count = 0;
+    for (const char* at = strstr(text, part); at != NULL; at = strstr(at + 1, part)) ++count;
+    return count;
+}
+
+/* Features are what the library does: each is of a known kind, and each kind's are those that work. */
+static void test_features(void) {
+    const attnsmith_runtime_options options = {
+        .size = sizeof options, .no_cache = 1, .log_level = ATTNSMITH_LOG_OFF};
+    attnsmith_runtime* runtime = NULL;
+    succeeds(attnsmith_runtime_create(&options, &runtime, &error));
+    check_ops();
+    CHECK(attnsmith_has_feature("backend:wgmma") == 1);
+    CHECK(count_backends(runtime) == count_of(attnsmith_features(), "\"backend:"));
+    attnsmith_runtime_free(runtime);
+
+    /* What the cache says that it can do. */
+    char cache[80];
+    snprintf(cache, sizeof cache, "%s/features", folder);
+    const char* const directories[] = {cache};
+    const attnsmith_runtime_options cached = {.size = sizeof cached,
+                                              .cache_dirs = directories,
+                                              .cache_dir_count = 1,
+                                              .log_level = ATTNSMITH_LOG_OFF};
+    succeeds(attnsmith_runtime_create(&cached, &runtime, &error));
+    char* json = NULL;
+    CHECK(attnsmith_cache(runtime, "nothing", NULL, &json, &error) == ATTNSMITH_INVALID_REQUEST);
+    int operations = 0;
+    char accepted[400];
+    const char* const details = strstr(attnsmith_error_details(error), "\"accepted\":\"");
+    snprintf(accepted, sizeof accepted, "%s", details + sizeof "\"accepted\":\"" - 1);
+    *strchr(accepted, '"') = '\0';
+    for (char* word = strtok(accepted, ", "); word != NULL; word = strtok(NULL, ", ")) {
+        char feature[60];
+        if (strcmp(word, "or") == 0) continue;
+        snprintf(feature, sizeof feature, "cache:%s", word);
+        CHECK(attnsmith_has_feature(feature) == 1);
+        ++operations;
+    }
+    attnsmith_error_free(error);
+    error = NULL;
+    CHECK(operations > 4 && operations == count_of(attnsmith_features(), "\"cache:"));
+    attnsmith_runtime_free(runtime);
 }
 
 static void test_frees_take_null(void) {
@@ -155,7 +233,7 @@ static void test_merge_requests(void) {
     } cases[] = {
         {"\"head_dim\": 64", "q_heads"},
         {"\"q_heads\": 8", "head_dim"},
-        {"\"head_dim\": 60, \"q_heads\": 8", "head_dim"},
+        {"\"head_dim\": 0, \"q_heads\": 8", "head_dim"},
         {"\"head_dim\": 64, \"q_heads\": 8, \"kv_heads\": 8", "kv_heads"},
         {"\"head_dim\": 64, \"q_heads\": 8, \"mask\": \"causal\"", "mask"},
         {"\"head_dim\": 64, \"q_heads\": 8, \"head_dim_qk\": 64", "head_dim_qk"},
@@ -197,7 +275,7 @@ static void test_bad_requests(void) {
         {"[]", "request"},
         {"{\"head_dim\": 64}", "q_heads"},
         {"{\"q_heads\": 8}", "head_dim"},
-        {"{\"head_dim\": 60, \"q_heads\": 8}", "head_dim"},
+        {"{\"head_dim\": 0, \"q_heads\": 8}", "head_dim"},
         {"{\"head_dim\": 64, \"q_heads\": 8, \"kv_heads\": 3}", "kv_heads"},
         {"{\"head_dim\": 64, \"q_heads\": 8, \"masc\": \"full\"}", "masc"},
         {"{\"head_dim\": 64, \"q_heads\": 8, \"mask\": \"casual\"}", "mask"},
@@ -246,7 +324,7 @@ static void test_bad_specs(void) {
     SPEC_REFUSED(size, sizeof(attnsmith_spec) + 1, "spec.size", "this library is older than the header");
     SPEC_REFUSED(size, SIZE_MAX, "spec.size", "this library is older than the header");
     SPEC_REFUSED(op, 4, "spec.op", "0 (attention), 1 (mla), 2 (merge) or 3 (append)");
-    SPEC_REFUSED(dtype, ATTNSMITH_FP32, "spec.dtype", "0 (bf16), 1 (fp16) or 2 (bf16)");
+    SPEC_REFUSED(dtype, ATTNSMITH_INT32, "spec.dtype", "0 (bf16), 1 (fp16) or 2 (bf16)");
     SPEC_REFUSED(dtype, -1, "spec.dtype", "1 (fp16)");
     SPEC_REFUSED(mask, 2, "spec.mask", "0 (full) or 1 (causal)");
     SPEC_REFUSED(kv, 3, "spec.kv", "0 (dense), 1 (ragged) or 2 (paged)");
@@ -268,6 +346,14 @@ static void test_bad_specs(void) {
     SPEC_REFUSED(scale, -1, "scale", "above 0");
     SPEC_REFUSED(scale, NAN, "scale", "above 0");
     SPEC_REFUSED(softcap, INFINITY, "softcap", "above 0");
+
+    attnsmith_spec float32 = small_spec(), odd = small_spec();
+    float32.dtype = ATTNSMITH_FP32;
+    odd.head_dim_qk = 60;
+    char* none = NULL;
+    fails(attnsmith_request_json(&float32, NULL, &none, &error), ATTNSMITH_UNSUPPORTED, "tensors of fp32");
+    fails(attnsmith_request_json(&odd, NULL, &none, &error), ATTNSMITH_UNSUPPORTED,
+          "the next larger one that is built is 64");
 
     attnsmith_spec append = small_spec();
     append.op = ATTNSMITH_OP_APPEND;
@@ -303,7 +389,6 @@ static void test_bad_merge_specs(void) {
     MERGE_REFUSED(precision, ATTNSMITH_PRECISION_HIGH, "precision", nothing);
     MERGE_REFUSED(consistency, ATTNSMITH_CONSISTENCY_BITWISE, "consistency", nothing);
     MERGE_REFUSED(head_dim_vo, 0, "head_dim_vo", "a multiple of 8");
-    MERGE_REFUSED(head_dim_vo, 60, "head_dim_vo", "the nearest is 64");
     MERGE_REFUSED(q_heads, 0, "q_heads", "an integer from 1");
     MERGE_REFUSED(alignment, 3, "alignment", "16, 8, 4 or 2");
     MERGE_REFUSED(lse, 2, "spec.lse", "0 or 1");
@@ -678,6 +763,7 @@ int main(int count, char** arguments) {
     models = arguments[1];
     CHECK(mkdtemp(folder) != NULL);
     test_version();
+    test_features();
     test_frees_take_null();
     test_parse_request();
     test_merge_requests();

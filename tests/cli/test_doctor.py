@@ -63,6 +63,14 @@ class Doctor(CliTest):
         checks, _ = self.doctor(env={"ATTNSMITH_NVRTC_PATH": "/nowhere/lib", "VIRTUAL_ENV": "/my/venv"})
         self.assertIn("run: /my/venv/bin/pip install nvidia-cuda-nvrtc", checks["nvrtc"]["remedy"])
 
+    def test_what_nvrtc_reads_of_the_environment(self):
+        self.assertNotIn("environment", self.doctor()[0])
+        checks, code = self.doctor(env={"NV_NVVM_VERSION": "nvvm70"})
+        self.assertEqual((code, checks["environment"]["state"]), (0, "warn"))
+        self.assertEqual((checks["environment"]["variable"], checks["environment"]["value"]),
+                         ("NV_NVVM_VERSION", "nvvm70"))
+        self.assertIn("unset NV_NVVM_VERSION", checks["environment"]["remedy"])
+
     def test_no_cache(self):
         checks, code = self.doctor(env={"HOME": None})
         self.assertEqual((code, checks["cache"]["state"]), (1, "fail"))

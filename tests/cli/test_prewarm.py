@@ -5,9 +5,11 @@ import os
 import re
 import signal
 import time
+import unittest
 
 from support import DEEPSEEK, LLAMA, SMALL, CliTest, main, on_terminal
 
+FAKE_NVRTC = os.environ.get("ATTNSMITH_FAKE_NVRTC", "")
 COUNTS = ("hits", "compiled", "waited", "failed", "cancelled")
 
 
@@ -19,6 +21,7 @@ class Prewarm(CliTest):
         self.assertEqual(len(report["kernels"]), summary["total"])
         self.assertEqual(len({kernel["key"] for kernel in report["kernels"]}), summary["total"])
         self.assertEqual(len(report["unsupported"]), summary["unsupported"])
+        self.assertEqual(summary["ok"], summary["failed"] + summary["cancelled"] + summary["unsupported"] == 0)
         for kernel in report["kernels"]:
             self.assertEqual("error" in kernel, kernel["state"] == "failed")
         return summary
@@ -80,7 +83,7 @@ class Prewarm(CliTest):
         for number in (signal.SIGINT, signal.SIGTERM):
             with self.subTest(signal=number):
                 result = self.interrupt(number)
-                self.assertEqual(result.code, 130, result.err)
+                self.assertEqual(result.code, 128 + number, result.err)
                 self.assertIn("attnsmith: error: interrupted: ", result.err)
                 total, hits, compiled, cancelled = map(int, re.match(
                     r"(\d+) kernels: (\d+) hits, (\d+) compiled, (\d+) cancelled;", result.out).groups())
@@ -90,6 +93,59 @@ class Prewarm(CliTest):
                 self.assertEqual(len(entries), compiled)
                 self.assert_ok(self.run_cli("cache", "verify", "--cache", "kernels"))
                 self.assert_ok(self.run_cli("cache", "clear", "--cache", "kernels", "--yes"))
+
+    def hang(self):
+        """A prewarm whose first compile never ends."""
+        self.write("gate", "")
+        process = self.start("prewarm", "--op", "merge", "--head-dim", "64", "--q-heads", "1", "--sm", "90", "--cache",
+                             "kernels", env={"ATTNSMITH_NVRTC_PATH": FAKE_NVRTC, "FAKE_NVRTC_BLOCK": "gate",
+                                             "FAKE_NVRTC_LOG": "compiles"})
+        self.addCleanup(process.kill)
+        while not (self.folder / "compiles").exists():
+            time.sleep(0.01)
+        return process
+
+    @unittest.skipUnless(FAKE_NVRTC, "ATTNSMITH_FAKE_NVRTC names no stub of NVRTC")
+    def test_one_sigterm_ends_work_that_hangs(self):
+        process = self.hang()
+        started = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        result = self.finish(process)
+        self.assertEqual(result.code, -signal.SIGTERM, result.err)  # 143 to a shell
+        self.assertIn("finishing what is being compiled", result.err)
+        self.assertGreater(time.monotonic() - started, 3)
+        self.assertLess(time.monotonic() - started, 60)
+
+    @unittest.skipUnless(FAKE_NVRTC, "ATTNSMITH_FAKE_NVRTC names no stub of NVRTC")
+    def test_the_second_signal_ends_it_at_once(self):
+        for first, second in ((signal.SIGINT, signal.SIGINT), (signal.SIGTERM, signal.SIGTERM),
+                              (signal.SIGTERM, signal.SIGINT)):
+            with self.subTest(first=first, second=second):
+                process = self.hang()
+                process.send_signal(first)
+                process.stderr.readline()  # that it is finishing what is being compiled
+                started = time.monotonic()
+                process.send_signal(second)
+                self.assertEqual(self.finish(process).code, -second)
+                self.assertLess(time.monotonic() - started, 4)
+                (self.folder / "compiles").unlink()
+
+    @unittest.skipUnless(FAKE_NVRTC, "ATTNSMITH_FAKE_NVRTC names no stub of NVRTC")
+    def test_without_a_thread_to_be_had(self):
+        environment = {"LD_PRELOAD": os.environ["ATTNSMITH_NO_THREADS"], "ATTNSMITH_NVRTC_PATH": FAKE_NVRTC}
+        merge = ["--op", "merge", "--head-dim", "64", "--q-heads", "1", "--sm", "80,90"]
+        result = self.run_cli("prewarm", *merge, "--jobs", "4", "--cache", "kernels", "--json", env=environment)
+        summary = self.assert_consistent(self.assert_ok(result).json())
+        self.assertEqual(summary["compiled"], summary["total"])
+        self.assertGreater(summary["total"], 1)
+        layers = ["--cache", "other", "--cache", "kernels"]
+        self.assert_ok(self.run_cli("cache", "verify", *layers, "--json", env=environment))
+
+    def test_what_is_no_file_is_no_nvrtc(self):
+        os.mkfifo(self.folder / "fifo")
+        for path, what in (("./fifo", "is a FIFO"), ("/dev/zero", "is a device")):
+            result = self.run_cli("prewarm", *SMALL, "--sm", "90", env={"ATTNSMITH_NVRTC_PATH": path})
+            self.assert_failed(result, path, what)
 
     def test_interrupt_ends_the_wait_for_another_process(self):
         command = ("--cache", "kernels", *SMALL, "--sm", "90")

@@ -112,7 +112,9 @@ class FakeState(ctypes.Structure):
                  "context_queries")] + [
                 ("bytes_allocated", ctypes.c_size_t), ("last_launch", FakeLaunch), ("param_bytes", ctypes.c_size_t)] + [
                 (name, ctypes.c_int) for name in
-                ("refuse_next_loads", "refuse_code", "fail_launch", "fail_alloc")] + [("global_u32", ctypes.c_uint)]
+                ("refuse_next_loads", "refuse_code", "fail_launch", "fail_alloc")] + [("global_u32", ctypes.c_uint)] + [
+                (name, ctypes.c_int) for name in ("defer", "bad_frees", "lost_captures", "stream_waits",
+                                                  "default_stream_waits")]
 
 
 def fake_state():

@@ -179,6 +179,41 @@ class Objects(LaunchTest):
             call.copy_status(0)
         self.assertEqual(caught.exception.field, "word")
 
+    def test_memory_of_the_callers(self):
+        memory, freed = {}, []
+
+        def allocate(nbytes, device):
+            block = ctypes.create_string_buffer(nbytes + 256)
+            address = -(-ctypes.addressof(block) // 256) * 256
+            memory[address] = (block, nbytes, device)
+            return address
+
+        def free(address, nbytes, device):
+            self.assertEqual(memory.pop(address)[1:], (nbytes, device))
+            freed.append(nbytes)
+
+        runtime = self.runtime(driver_path=FAKE_CUDA, allocate=allocate, free=free)
+        before = self.state.allocations
+        buffer = runtime.allocate(1000)
+        self.assertEqual([nbytes for _, nbytes, _ in memory.values()], [1000])
+        kernel = runtime.prepare(head_dim=64, q_heads=4, kv_heads=2)
+        _, q, k, o = self.bound()
+        before = self.state.allocations
+        call = kernel.bind(q, k, k, o)
+        self.assertEqual(len(memory), 2)
+        self.assertFalse(call.status())
+        self.assertEqual(self.state.allocations, before)
+        runtime.close()
+        del buffer, call, kernel
+        gc.collect()
+        self.assertEqual((len(freed), memory), (2, {}))
+        self.assert_refused("free", attnsmith.Runtime, allocate=allocate)
+        self.assert_refused("allocate", attnsmith.Runtime, free=free)
+        empty = self.runtime(driver_path=FAKE_CUDA, allocate=lambda nbytes, device: None, free=free)
+        with self.assertRaises(attnsmith.DriverError) as caught:
+            empty.allocate(4711)
+        self.assertIn("4711 bytes", str(caught.exception))
+
     def test_workspaces(self):
         kernel, q, k, o = self.bound()
         with self.assertRaises(attnsmith.InvalidRequest):
@@ -211,7 +246,7 @@ class Objects(LaunchTest):
         kernel = pending.result()
         self.assertTrue(pending.ready())
         self.assertEqual(pending.result(timeout=1).spec, kernel.spec)
-        self.assert_refused("head_dim", self.rt.prepare_async, **{**SMALL, "head_dim": 1})
+        self.assert_refused("head_dim", self.rt.prepare_async, **{**SMALL, "head_dim": 0})
         with self.assertRaises(attnsmith.Unsupported):
             self.rt.prepare_async(**SMALL, precision="high").result()
 
@@ -381,7 +416,9 @@ class Plain(LaunchTest):
     def test_refusals(self):
         q, k = self.array(1, 8, 4, 64), self.array(1, 8, 2, 64)
         self.assert_refused("q.shape", attnsmith.attention, self.array(8, 4, 64), k, k)
-        self.assert_refused("q.dtype", attnsmith.attention, self.array(1, 8, 4, 64, dtype="fp32"), k, k)
+        with self.assertRaises(attnsmith.Unsupported) as caught:
+            attnsmith.attention(self.array(1, 8, 4, 64, dtype="fp32"), k, k)
+        self.assertIn("fp32", str(caught.exception))
         self.assert_refused("window", attnsmith.attention, q, k, k, window=7)
         self.assert_refused("window_left", attnsmith.attention, q, k, k, window=(-5, 0))
         self.assert_refused("precision", attnsmith.attention, q, k, k, precision="best")

@@ -63,10 +63,10 @@ class Plans(PythonTest):
             self.assertNotIn("--", str(error))
 
     def test_bad_words(self):
-        for field, words in (("head_dim", {"head_dim": 63}), ("head_dim", {"head_dim": "64"}),
+        for field, words in (("head_dim", {"head_dim": -63}), ("head_dim", {"head_dim": "64"}),
                              ("q_heads", {"q_heads": 0}), ("kv_heads", {"kv_heads": 3}), ("dtype", {"dtype": "fp8"}),
                              ("mask", {"mask": "casual"}), ("page_size", {"kv": "paged"}),
-                             ("window_left", {"window_left": -1}), ("scale", {"scale": float("nan")}),
+                             ("window_left", {"window_left": -2}), ("scale", {"scale": float("nan")}),
                              ("scale", {"scale": float("inf")}), ("scale", {"scale": 0.0}), ("lse", {"lse": 1}),
                              ("softcap", {"softcap": object()}), ("alignment", {"alignment": 3}),
                              ("batch", {"batch": 0}), ("kv_len", {"kv_len": 2**62}), ("q_len", {"q_len": 10**30})):
@@ -86,7 +86,21 @@ class Plans(PythonTest):
             with self.subTest(sm=sm):
                 self.assert_refused("sm", attnsmith.plan, **SMALL, sm=sm)
 
+    def test_other_libraries_words_for_nothing(self):
+        plain = attnsmith.plan(**SMALL, window_left=7, mask="causal", sm=90)
+        self.assertEqual(attnsmith.plan(**SMALL, window_left=7, window_right=3, softcap=0.0, mask="causal", sm=90), plain)
+        self.assertEqual(attnsmith.plan(**SMALL, window_left=-1, window_right=-1, sm=90), attnsmith.plan(**SMALL, sm=90))
+
+    def test_tuning_files(self):
+        self.assert_refused("/nowhere.json", self.runtime, tuning_files=["/nowhere.json"])
+        table = self.folder / "table.json"
+        table.write_text('{"schema": "attnsmith.tuning/1", "entries": []}')
+        self.assertEqual(self.runtime(tuning_files=[table]).plan(**SMALL, sm=90)["schema"], "attnsmith.plan/1")
+
     def test_what_is_not_built(self):
+        for words in ({"head_dim": 63}, {"head_dim": 512}, {"dtype": "fp32"}):
+            with self.subTest(**words), self.assertRaises(attnsmith.Unsupported):
+                attnsmith.plan(**{**SMALL, **words}, sm=90)
         with self.assertRaises(attnsmith.Unsupported) as caught:
             attnsmith.plan(op="mla", sm=90)
         self.assertIsInstance(caught.exception, NotImplementedError)
@@ -186,7 +200,7 @@ class Prewarms(PythonTest):
     def test_bad_requests(self):
         runtime = self.runtime()
         self.assert_refused("requests", runtime.prewarm, sm=90)
-        self.assert_refused("head_dim", runtime.prewarm, {**SMALL, "head_dim": 7}, sm=90)
+        self.assert_refused("head_dim", runtime.prewarm, {**SMALL, "head_dim": 0}, sm=90)
         self.assert_refused("page_size", runtime.prewarm, SMALL, sm=90, page_size=16)
         self.assertFalse((self.folder / "cache").exists() and any((self.folder / "cache").rglob("*.cubin")))
         with self.assertRaises(attnsmith.InvalidRequest):

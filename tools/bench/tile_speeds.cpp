@@ -91,7 +91,12 @@ class Bench {
         {
             std::vector<std::jthread> workers;
             const auto threads = static_cast<std::size_t>(runtime_.impl().settings.compile_threads);
-            for (std::size_t i = 1; i < std::min(threads, kernels.size()); ++i) workers.emplace_back(work);
+            try {
+                for (std::size_t i = 1; i < std::min(threads, kernels.size()); ++i)
+                    workers.emplace_back(work);
+            } catch (const std::system_error&) {
+                // No more threads to be had: those that there are do it.
+            }
             work();
         }
         for (std::size_t i = 0; i < kernels.size(); ++i) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -33,7 +34,11 @@ void parallel_for(std::int64_t count, int threads, const Body& body) {
     };
     const auto helpers = std::min<std::int64_t>(thread_count(threads), count) - 1;
     std::vector<std::jthread> pool;
-    for (std::int64_t i = 0; i < helpers; ++i) pool.emplace_back(work);
+    try {
+        for (std::int64_t i = 0; i < helpers; ++i) pool.emplace_back(work);
+    } catch (const std::system_error&) {
+        // No more threads to be had: those that there are do it.
+    }
     work();
     pool.clear();
     if (failure) std::rethrow_exception(failure);

@@ -148,7 +148,7 @@ int run_jit(const Command& command) {
     progress.clear();
     if (report.stopped) {
         print_error("interrupted: nothing is reported");
-        return kInterrupted;
+        return watch.exit_code();
     }
     if (command.has("json")) {
         print_json(to_json(report));

@@ -297,7 +297,7 @@ int run_export(const Command& command) {
     } catch (const CacheError&) {
         if (!watch.interrupted()) throw;
         print_error("interrupted: no bundle is written");
-        return kInterrupted;
+        return watch.exit_code();
     }
     if (command.has("json")) {
         print_json(engine::export_json(exported));

@@ -20,7 +20,7 @@ class Option;
 namespace attnsmith::cli {
 
 // What exit codes mean, for every command.
-enum ExitCode : int { kSuccess = 0, kFailure = 1, kBadRequest = 2, kInterrupted = 130 };
+enum ExitCode : int { kSuccess = 0, kFailure = 1, kBadRequest = 2 };
 
 // The command line itself is wrong, or a file that it names cannot be read. what() is one line.
 class BadUsage : public Error {

@@ -184,6 +184,23 @@ Finding nvrtc_finding(const Facts& facts) {
     return finding;
 }
 
+// What is set in the environment that NVRTC reads.
+std::vector<Finding> compiler_environment_findings() {
+    std::vector<Finding> findings;
+    for (const auto& [name, value] : engine::compiler_environment()) {
+        findings.push_back(
+            {.health = Health::warn,
+             .name = "environment",
+             .text = fmt::format("{}={} may change the machine code that NVRTC makes", name, value),
+             .remedy =
+                 fmt::format("unset {}, unless it is meant: kernels that are compiled with it have keys of "
+                             "their own, and those that were pre-warmed without it are not used",
+                             name),
+             .facts = {{"variable", name}, {"value", value}}});
+    }
+    return findings;
+}
+
 Finding no_cache_finding(const Facts& facts, Health trouble) {
     return {.health = trouble,
             .name = "cache",
@@ -290,6 +307,7 @@ DoctorReport examine(const RuntimeOptions& options) {
     for (const driver::Device& device : facts.gpus.devices)
         report.findings.push_back(device_finding(facts, device));
     report.findings.push_back(nvrtc_finding(facts));
+    for (Finding& finding : compiler_environment_findings()) report.findings.push_back(std::move(finding));
     for (Finding& finding : cache_findings(facts)) report.findings.push_back(std::move(finding));
     for (Finding& finding : tuning_findings(facts)) report.findings.push_back(std::move(finding));
     return report;

@@ -26,8 +26,9 @@ constexpr const char* kDetails =
     "Needs no GPU. Compiles every kernel that could be chosen for the problem, whatever its lengths, into\n"
     "the cache; what is there already is left alone. Words that a program chooses take several values\n"
     "(--kv paged,dense --alignment 16,8): all combinations. --recorded takes what programs left in a file\n"
-    "(ATTNSMITH_RECORD=FILE), for any SM. Ctrl-C finishes what is being compiled and cancels\n"
-    "the rest (exit code 130). Exits 1 when a kernel failed or a part of a model is not supported; the\n"
+    "(ATTNSMITH_RECORD=FILE), for any SM. Ctrl-C finishes what is being compiled and cancels the rest (exit\n"
+    "code 130); so does SIGTERM (143), for at most 5 seconds. Exits 1 when a kernel failed or a part of a\n"
+    "model is not supported; the\n"
     "others are in the cache all the same.\n\n"
     "Examples:\n"
     "  attnsmith prewarm --model config.json --sm 80,90 --cache kernels --jobs 2\n"
@@ -92,6 +93,7 @@ Json report_json(const PrewarmReport& report, const std::vector<Refused>& refuse
                  const std::vector<SkippedPart>& skipped) {
     Json json = Json::parse(to_json(report));
     json["summary"]["unsupported"] = refused.size();
+    json["summary"]["ok"] = report.ok() && refused.empty();
     json["unsupported"] = to_json(refused);
     json["skipped"] = to_json(skipped);
     return json;
@@ -123,20 +125,19 @@ std::string summary_text(const PrewarmReport& report, const std::string& directo
 
 // Says what is left undone.
 int conclude(const Command& command, const PrewarmReport& report, const std::vector<Refused>& refused,
-             bool interrupted) {
+             const InterruptWatch& watch) {
     std::vector<std::string> troubles;
     if (report.failed > 0) {
         troubles.push_back(
             fmt::format("{} of {} kernels failed: {}", report.failed, report.total, failures_text(report)));
     }
     if (fails_for(command, refused)) troubles.push_back(summary_of(refused));
-    if (interrupted) {
+    if (watch.interrupted() && report.cancelled > 0) {
         troubles.insert(troubles.begin(), fmt::format("interrupted: {} of {} kernels were cancelled",
                                                       report.cancelled, report.total));
     }
-    if (troubles.empty()) return kSuccess;
     print_error(fmt::format("{}", fmt::join(troubles, "; ")));
-    return interrupted ? kInterrupted : kFailure;
+    return watch.interrupted() ? watch.exit_code() : kFailure;
 }
 
 int run_prewarm(const Command& command) {
@@ -165,7 +166,7 @@ int run_prewarm(const Command& command) {
         print(summary_text(report, settings.cache_dirs.front()) + list_text(refused) +
               list_text(asked.skipped));
     }
-    return conclude(command, report, refused, watch.interrupted());
+    return conclude(command, report, refused, watch);
 }
 
 }  // namespace

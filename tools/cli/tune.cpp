@@ -266,7 +266,7 @@ int run_tune(const Command& command) {
                              {command.has("quick"), Clock::now() + budget, watch.token()}, progress, refused);
     if (watch.interrupted()) {
         print_error("interrupted: nothing is written");
-        return kInterrupted;
+        return watch.exit_code();
     }
     for (const MeasuredEntry& entry : tuned.entries) replace(entries, entry);
     if (const auto path = command.text("out"); path && !tuned.entries.empty()) {

@@ -3,6 +3,11 @@
 // each.
 #include "compiler/nvrtc.hpp"
 
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -242,4 +247,53 @@ TEST_CASE("nvrtc: threads compile side by side", "[nvrtc]") {
 TEST_CASE("nvrtc: lines are numbered from 1", "[nvrtc]") {
     CHECK(number_lines("a\n\nb") == "   1 | a\n   2 | \n   3 | b\n");
     CHECK(number_lines("") == "");
+}
+
+TEST_CASE("nvrtc: a child forked in the middle of a compile gets an error in place of NVRTC's locks",
+          "[nvrtc]") {
+    const auto nvrtc = open(nvrtc_folders().front());
+    std::atomic<bool> stop = false;
+    std::atomic<int> begun = 0;
+    std::thread busy([&] {
+        while (!stop) {
+            ++begun;
+            (void)nvrtc->compile(program("__global__ void kernel(float* x) { *x = 1; }\n"));
+        }
+    });
+    int lost = 0, wrong = 0;
+    for (int round = 0; round < 4; ++round) {
+        const int before = begun;
+        while (begun == before) std::this_thread::yield();
+        const ::pid_t child = ::fork();
+        if (child == 0) {
+            ::alarm(20);  // it would wait for ever
+            try {
+                (void)nvrtc->compile(program("__global__ void other(float* x) { *x = 2; }\n"));
+                ::_exit(0);
+            } catch (const Error& error) {
+                ::_exit(contains(error.what(), "forked") ? 1 : 2);
+            }
+        }
+        int status = 0;
+        REQUIRE(::waitpid(child, &status, 0) == child);
+        if (!WIFEXITED(status) || WEXITSTATUS(status) == 2) ++wrong;
+        if (WIFEXITED(status) && WEXITSTATUS(status) == 1) ++lost;
+    }
+    stop = true;
+    busy.join();
+    CHECK(wrong == 0);
+    CHECK(lost > 0);
+}
+
+TEST_CASE("nvrtc: what is no regular file is refused by name, and not opened", "[nvrtc]") {
+    const Folder folder;
+    const std::string fifo = folder.path / "libnvrtc.so.13";
+    REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
+    for (const std::string& path : {fifo, folder.path.string()}) {
+        const auto error = caught<LibraryMissing>([&] { open(path); });
+        REQUIRE(error.tried().size() == 1);
+        CHECK(error.tried()[0] == fifo + ": is a FIFO, not a regular file");
+    }
+    const auto device = caught<LibraryMissing>([] { open("/dev/zero"); });
+    CHECK(contains(device.tried()[0], "/dev/zero: is a device"));
 }

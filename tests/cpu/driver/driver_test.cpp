@@ -2,6 +2,7 @@
 // ATTNSMITH_FAKE_CUDA.
 #include <dlfcn.h>
 #include <elf.h>
+#include <sys/stat.h>
 
 #include <array>
 #include <cstdlib>
@@ -108,6 +109,17 @@ TEST_CASE("driver: the usual names are tried in order", "[driver]") {
         WARN("a driver without a usable GPU: " << error.what());
     }
     if (api != nullptr) CHECK(api->version() >= 12000);
+}
+
+TEST_CASE("driver: what is no regular file is refused by name, and not opened", "[driver]") {
+    const std::string fifo = "./driver_test_fifo";
+    std::remove(fifo.c_str());
+    REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
+    CHECK(message_of([&] { Api::open(fifo); }).find(fifo + ": is a FIFO, not a regular file") !=
+          std::string::npos);
+    std::remove(fifo.c_str());
+    CHECK(message_of([&] { Api::open("/tmp"); }).find("/tmp: is a directory") != std::string::npos);
+    CHECK(message_of([&] { Api::open("/dev/zero"); }).find("/dev/zero: is a device") != std::string::npos);
 }
 
 TEST_CASE("driver: a file that is no library, and a library that is no driver", "[driver]") {

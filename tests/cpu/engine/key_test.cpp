@@ -1,11 +1,14 @@
 // The key of a kernel: all that decides its machine code, and nothing else.
 #include <algorithm>
+#include <cstdlib>
 #include <set>
 
 #include "compiler/embedded.hpp"
+#include "compiler/environment.hpp"
 #include "engine/cubins.hpp"
 #include "planner/plan.hpp"
 #include "support/catch.hpp"
+#include "support/nvrtc.hpp"
 
 using namespace attnsmith;
 
@@ -107,6 +110,47 @@ TEST_CASE("nothing of this machine is in a key or a source", "[engine]") {
     CHECK(source.unit.program.source.find('/') !=
           std::string::npos);  // comments and include paths of the templates
     CHECK(source.unit.program.source.find(ATTNSMITH_SOURCE_DIR) == std::string::npos);
+}
+
+TEST_CASE("a variable that changes what NVRTC makes is in the key where it is set", "[engine]") {
+    const auto cubins = cubins_without_cache();
+    const auto kernel = kernels({.head_dim_qk = 64, .q_heads = 1}, 89).front();
+    const auto plain = cubins.source_of(kernel);
+    std::set<std::string> keys = {plain.key.hex()};
+    for (const compiler::EnvironmentVariable& variable : compiler::kNvrtcVariables) {
+        CAPTURE(variable.name);
+        CHECK(plain.fields_json.find(variable.name) == std::string::npos);
+        for (const char* value : {"nvvm70", "nvvm-latest", ""}) {
+            ::setenv(variable.name, value, 1);
+            const auto source = cubins.source_of(kernel);
+            if (variable.in_key)
+                CHECK(keys.insert(source.key.hex()).second);
+            else
+                CHECK(source.key == plain.key);
+        }
+        ::unsetenv(variable.name);
+    }
+    CHECK(cubins.source_of(kernel).key == plain.key);
+}
+
+TEST_CASE("what changes machine code in this NVRTC is in the key", "[engine][nvrtc]") {
+    const auto nvrtc = compiler::Nvrtc::open(test::nvrtc_options());
+    const compiler::Program program{
+        .name = "unit.cu",
+        .source =
+            "extern \"C\" __global__ void k(float* a, const float* b, int n) { float s = 0; for (int i = 0; "
+            "i < n; ++i) s += __expf(b[i * 32 + threadIdx.x]) * s; a[threadIdx.x] = s / 3.f; }\n",
+        .headers = {},
+        .target = "sm_90a",
+        .options = {}};
+    const auto plain = nvrtc->compile(program).cubin;
+    for (const compiler::EnvironmentVariable& variable : compiler::kNvrtcVariables) {
+        if (variable.in_key) continue;
+        CAPTURE(variable.name);
+        ::setenv(variable.name, "1", 1);
+        CHECK(nvrtc->compile(program).cubin == plain);
+        ::unsetenv(variable.name);
+    }
 }
 
 TEST_CASE("templates include nothing that is not embedded", "[engine]") {

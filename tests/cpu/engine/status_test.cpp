@@ -22,30 +22,30 @@ template <typename Function>
 Function* entry(const char* name) {
     return reinterpret_cast<Function*>(dlsym(dlopen(ATTNSMITH_FAKE_CUDA, RTLD_NOW), name));
 }
-#define DRIVER(name) entry<decltype(name)>(#name)
+#define DRIVER(name, symbol) entry<decltype(name)>(symbol)
 
 class OwnStream {
   public:
     explicit OwnStream(unsigned flags = CU_STREAM_NON_BLOCKING) {
         CUcontext primary = nullptr;
-        DRIVER(cuDevicePrimaryCtxRetain)(&primary, 0);
-        entry<decltype(cuCtxPushCurrent)>("cuCtxPushCurrent_v2")(primary);
-        CHECK(DRIVER(cuStreamCreate)(&stream_, flags) == CUDA_SUCCESS);
-        entry<decltype(cuCtxPopCurrent)>("cuCtxPopCurrent_v2")(&primary);
+        DRIVER(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain")(&primary, 0);
+        DRIVER(cuCtxPushCurrent, "cuCtxPushCurrent_v2")(primary);
+        CHECK(DRIVER(cuStreamCreate, "cuStreamCreate")(&stream_, flags) == CUDA_SUCCESS);
+        DRIVER(cuCtxPopCurrent, "cuCtxPopCurrent_v2")(&primary);
     }
-    ~OwnStream() { entry<decltype(cuStreamDestroy)>("cuStreamDestroy_v2")(stream_); }
+    ~OwnStream() { DRIVER(cuStreamDestroy, "cuStreamDestroy_v2")(stream_); }
     OwnStream(const OwnStream&) = delete;
     OwnStream& operator=(const OwnStream&) = delete;
     operator Stream() const { return stream_; }
 
     void begin_capture() const {
-        CHECK(entry<decltype(cuStreamBeginCapture)>("cuStreamBeginCapture_v2")(
+        CHECK(DRIVER(cuStreamBeginCapture, "cuStreamBeginCapture_v2")(
                   stream_, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS);
     }
     CUresult end_capture() const {
         CUgraph graph = nullptr;
-        const CUresult result = DRIVER(cuStreamEndCapture)(stream_, &graph);
-        if (graph != nullptr) DRIVER(cuGraphDestroy)(graph);
+        const CUresult result = DRIVER(cuStreamEndCapture, "cuStreamEndCapture")(stream_, &graph);
+        if (graph != nullptr) DRIVER(cuGraphDestroy, "cuGraphDestroy")(graph);
         return result;
     }
 

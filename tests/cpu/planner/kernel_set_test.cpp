@@ -2,9 +2,12 @@
 // kernel set.
 #include <algorithm>
 #include <random>
+#include <set>
 
 #include "attnsmith/coverage.hpp"
+#include "planner/backends.hpp"
 #include "planner/plan.hpp"
+#include "problem/vocabulary.hpp"
 #include "support/catch.hpp"
 
 using namespace attnsmith;
@@ -213,4 +216,20 @@ TEST_CASE("a GPU that the table does not know is planned as the nearest of its m
     REQUIRE(planner::traits_of_device(90, "NVIDIA H200", 132).name == "NVIDIA H200");
     REQUIRE_THROWS_AS(planner::traits_of_device(75, "Tesla T4", 40), Unsupported);
     REQUIRE_THROWS_AS(planner::traits_of_device(130, "future", 40), Unsupported);
+}
+
+TEST_CASE("the backends that families have are those of the kernels, over all SMs", "[planner]") {
+    std::set<planner::Backend> planned;
+    const AttentionSpec specs[] = {{.head_dim_qk = 64, .q_heads = 4},
+                                   {.op = Op::merge, .head_dim_vo = 64, .q_heads = 4}};
+    for (const int sm : problem::known_sms()) {
+        for (const AttentionSpec& spec : specs) {
+            const auto set =
+                planner::kernel_set(problem::validate(spec, {}).spec, sm, planner::repository_tuning());
+            for (const KernelConfig& kernel : set.kernels) planned.insert(kernel.backend);
+        }
+    }
+    const std::vector<planner::Backend> known = planner::backends();
+    CHECK(std::set(known.begin(), known.end()) == planned);
+    CHECK(known.size() == planned.size());
 }

@@ -119,7 +119,10 @@ TEST_CASE("bad options are refused by name", "[model]") {
     CHECK(with(&ModelOptions::batch, std::int64_t{0}) == "batch");
     CHECK(with(&ModelOptions::q_len, std::int64_t{-1}) == "q_len");
     CHECK(with(&ModelOptions::kv_len, std::int64_t{-1}) == "kv_len");
-    CHECK(with(&ModelOptions::dtype, std::optional<DType>(DType::f32)) == "dtype");
+    CHECK(with(&ModelOptions::dtype, std::optional<DType>(DType::i32)) == "dtype");
+    ModelOptions unbuilt;
+    unbuilt.dtype = DType::f32;
+    CHECK_THROWS_AS(parse_model(llama_with(""), unbuilt), Unsupported);
     CHECK(with(&ModelOptions::index_dtype, DType::f32) == "index_dtype");
     for (const std::int64_t gpus : {std::int64_t{0}, std::int64_t{-1}, std::int64_t{3}, std::int64_t{16},
                                     std::numeric_limits<std::int64_t>::min()}) {

@@ -167,7 +167,7 @@ TEST_CASE("heads that no kernel takes are listed", "[model]") {
     CHECK(model.attentions.empty());
     REQUIRE(model.unsupported.size() == 1);
     CHECK(model.unsupported[0].name == "full_attention");
-    CHECK(contains(model.unsupported[0].reason, "head_dim_qk: 100 is not accepted"));
+    CHECK(contains(model.unsupported[0].reason, "head dimension of 100 of q and k is not built"));
     // Gemma 4's global layers have heads of 512; its scale is 1.
     const Model gemma =
         parse_model(R"({"model_type": "gemma4_text", "hidden_size": 2304, "num_attention_heads": 8,

@@ -66,7 +66,9 @@ TEST_CASE("a word that is none of the list is refused with the list", "[vocabula
     CHECK(dtype.field() == "dtype");
     CHECK(dtype.value() == "\"bf17\"");
     CHECK(dtype.accepted() == "fp16 or bf16");
-    CHECK(refused([] { parse_float_dtype("dtype", "fp32"); }).accepted() == "fp16 or bf16");
+    CHECK(refused([] { parse_float_dtype("dtype", "int32"); }).accepted() == "fp16 or bf16");
+    for (const char* word : {"fp32", "f32", "float32"})
+        CHECK_THROWS_AS(parse_float_dtype("dtype", word), Unsupported);
     CHECK(refused([] { parse_index_dtype("index_dtype", "fp16"); }).accepted() == "int32 or int64");
     CHECK(refused([] { parse_mask("mask", "Causal"); }).accepted() == "full or causal");
     CHECK(refused([] { parse_kv_storage("kv", "pagde"); }).accepted() ==

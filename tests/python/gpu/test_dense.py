@@ -44,7 +44,8 @@ class Dense(GpuTest):
 
     def test_masks(self):
         for options in ({"causal": True}, {"window": (5, 3)}, {"window": (7, 0)}, {"window": (None, 2)},
-                        {"window": [4, -1]}, {"causal": True, "window": (9, None)}, {"causal": True, "window": (9, 0)}):
+                        {"window": [4, -1]}, {"causal": True, "window": (9, None)}, {"causal": True, "window": (9, 0)},
+                        {"causal": True, "window": (9, 4), "softcap": 0.0}):
             with self.subTest(**options):
                 self.check(*self.tensors(), **options)
 

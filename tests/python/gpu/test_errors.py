@@ -49,7 +49,7 @@ class Errors(GpuTest):
             attnsmith.attention(self.q, self.k, self.k, window=128)
         self.refused("precision", self.q, self.k, self.k, precision="highest")
         self.refused("scale", self.q, self.k, self.k, scale=-1.0)
-        self.refused("window_right", self.q, self.k, self.k, causal=True, window=(3, 3))
+        self.refused("window_left", self.q, self.k, self.k, causal=True, window=(-3, 3))
 
     def test_gradients(self):
         leaf = self.q.clone().requires_grad_()

@@ -10,6 +10,8 @@
  *   FAKE_NVRTC_FAIL     1: a compile fails, as one of a source with an #error does
  *   FAKE_NVRTC_BUILD    the build number (default 88); "none": it cannot be told
  * and when it is opened:
+ *   FAKE_NVRTC_BLOCK_OPEN  a file; opening does not end as long as it is there. With ".reached" behind its
+ *                       name there is another one from then on
  *   FAKE_NVRTC_VERSION  major * 1000 + minor * 10, as CUDA writes it (default 13000) */
 #include <elf.h>
 #include <fcntl.h>
@@ -76,10 +78,23 @@ static void count(uint64_t program) {
     close(file);
 }
 
+static void wait_while_there(const char* file) {
+    while (file != NULL && access(file, F_OK) == 0) sleep_ms(1);
+}
+
 static void take_time(void) {
     sleep_ms(from_environment("FAKE_NVRTC_MS", 0));
-    const char* block = getenv("FAKE_NVRTC_BLOCK");
-    while (block != NULL && access(block, F_OK) == 0) sleep_ms(1);
+    wait_while_there(getenv("FAKE_NVRTC_BLOCK"));
+}
+
+static void take_time_to_open(void) {
+    const char* const block = getenv("FAKE_NVRTC_BLOCK_OPEN");
+    char reached[4096];
+    if (block == NULL || snprintf(reached, sizeof reached, "%s.reached", block) >= (int)sizeof reached)
+        return;
+    const int file = open(reached, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    if (file >= 0) close(file);
+    wait_while_there(block);
 }
 
 /* The word before "(const __grid_constant__": the kernel. */
@@ -169,6 +184,7 @@ EXPORT const char* nvrtcGetErrorString(nvrtcResult result) {
 }
 
 EXPORT nvrtcResult nvrtcVersion(int* major, int* minor) {
+    take_time_to_open();
     const int version = from_environment("FAKE_NVRTC_VERSION", 13000);
     *major = version / 1000;
     *minor = version % 1000 / 10;

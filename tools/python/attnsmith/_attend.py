@@ -251,12 +251,12 @@ def need_axes(name: str, view: View, accepted: str) -> None:
 
 
 def pair(window: Any) -> Tuple[Any, Any]:
-    """(left, right), with None for no bound."""
+    """(left, right), each as the library takes it: None or -1 is no bound."""
     if isinstance(window, int) or not hasattr(window, "__len__") or len(window) != 2:
         remedy = f", such as ({window - 1}, 0)" if isinstance(window, int) and window > 0 else ""
         raise InvalidRequest("window", repr(window), "a pair (left, right), with None for no bound; a sliding window "
                              f"of W tokens is (W - 1, 0){remedy}")
-    left, right = (None if side is None or side == -1 else side for side in window)
+    left, right = window
     return left, right
 
 
@@ -273,7 +273,7 @@ def _words(q: View, geometry: Tuple[Any, ...], sizes: Tuple[int, int, int], alig
     kv, page_size, page_order, index_kind, kv_heads, head_dim_vo = geometry
     causal, window, softcap, scale, lse, precision, consistency, sink, alibi = options
     dtype = _views.WORDS[q[3]]
-    if dtype not in ("fp16", "bf16"):
+    if dtype not in ("fp16", "bf16", "fp32"):  # the library says what is not built
         raise InvalidRequest("q.dtype", dtype, "fp16 or bf16")
     if index_kind is not None and index_kind not in (_views.INT32, _views.INT64):
         raise InvalidRequest("index dtype", _views.WORDS[index_kind], "lengths, offsets and tables of int32 or int64")

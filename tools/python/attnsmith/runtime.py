@@ -12,7 +12,7 @@ import weakref
 from ctypes import byref, c_char_p, c_int32, c_void_p
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
-from . import _abi, _nvrtc, _requests
+from . import _abi, _memory, _nvrtc, _requests
 from ._interruptible import Interruptible, Progress
 from ._library import library
 from .buffers import Buffer
@@ -62,7 +62,11 @@ class Runtime:
         processes may share it. None: ATTNSMITH_RECORD, else none.
     on_miss: "compile", or "error": a kernel that no cache has raises KernelMissing; NVRTC is not opened, nobody is
         waited for. None: ATTNSMITH_ON_MISS, else "compile". prewarm() compiles all the same.
-    Tuning tables are those of ATTNSMITH_TUNING, as it is when this is made.
+    tuning_files: tuning tables, those in front win; None: those of ATTNSMITH_TUNING, as it is when this is made.
+    allocate, free: where device memory for workspaces and buffers comes from, both or neither. allocate(bytes, device)
+        gives an address, a multiple of 256, or None; free(address, bytes, device) takes it back. Called from any
+        thread. PyTorch's allocator: allocate=torch.cuda.caching_allocator_alloc,
+        free=lambda address, nbytes, device: torch.cuda.caching_allocator_delete(address). None: the driver's.
 
     Raises LibraryMissing when libattnsmith is not found, InvalidRequest.
     """
@@ -72,12 +76,16 @@ class Runtime:
                  keep_source_dir: Optional[Path] = None, compile_threads: int = 0, log_level: Optional[str] = None,
                  log: Optional[Log] = None, cache_trust: str = "owner",
                  cache_max_bytes: int = 2 << 30, cache_source: bool = True, toolchain: str = "newest",
-                 record_file: Optional[Path] = None, on_miss: Optional[str] = None) -> None:
+                 record_file: Optional[Path] = None, on_miss: Optional[str] = None,
+                 tuning_files: Optional[Sequence[Path]] = None, allocate: Optional[_memory.Allocate] = None,
+                 free: Optional[_memory.Free] = None) -> None:
         self._pointer: Optional[int] = None
         self._library = library()
         if isinstance(cache_dirs, (str, os.PathLike)):
             cache_dirs = [cache_dirs]
         folders = [_requests.text("cache_dirs", folder) for folder in cache_dirs or ()]
+        tables = [_requests.text("tuning_files", file) for file in tuning_files or ()]
+        memory_allocate, memory_free = _memory.callbacks(allocate, free)
         if nvrtc_path is None and not os.environ.get("ATTNSMITH_NVRTC_PATH"):
             nvrtc_path = _nvrtc.of_a_wheel()
         if log_level is not None and log_level not in _abi.LOG_LEVELS[1:]:
@@ -99,8 +107,9 @@ class Runtime:
             log_level=0 if log_level is None else _abi.LOG_LEVELS.index(log_level), no_cache=int(not use_cache),
             compile_threads=compile_threads, cache_trust=_abi.CACHE_TRUSTS.index(cache_trust),
             toolchain=_abi.TOOLCHAINS.index(toolchain), cache_max_bytes=cache_max_bytes or -1,
-            no_cache_source=int(not cache_source), record_file=_requests.text("record_file", record_file),
-            on_miss=0 if on_miss is None else _abi.ON_MISSES.index(on_miss))
+            no_cache_source=int(not cache_source), tuning_files=(c_char_p * len(tables))(*tables),
+            tuning_file_count=len(tables), record_file=_requests.text("record_file", record_file),
+            on_miss=0 if on_miss is None else _abi.ON_MISSES.index(on_miss), allocate=memory_allocate, free=memory_free)
         out = c_void_p()
         self._library.call(self._library.functions.attnsmith_runtime_create, byref(options), byref(out))
         self._pointer = out.value
@@ -203,6 +212,7 @@ class Runtime:
             unsupported.append({"name": names[refused["spec"]], "reason": refused["reason"], "sm": refused["sm"]})
         report["unsupported"] = unsupported
         report["summary"]["unsupported"] = len(unsupported)
+        report["summary"]["ok"] = report["summary"]["ok"] and not unsupported
         report["skipped"] = skipped
         _warn_of_failures(report)
         return report

@@ -1,0 +1,22 @@
+#include "engine/features.hpp"
+
+#include "engine/cache_report.hpp"
+#include "planner/backends.hpp"
+#include "problem/built.hpp"
+#include "problem/vocabulary.hpp"
+
+namespace attnsmith::engine {
+
+std::vector<std::string> features() {
+    std::vector<std::string> names;
+    for (const std::string_view op : problem::words_of(problem::Words::op)) {
+        if (problem::is_built(problem::parse_op("op", op))) names.push_back("op:" + std::string(op));
+    }
+    for (const planner::Backend backend : planner::backends())
+        names.push_back("backend:" + std::string(planner::to_string(backend)));
+    for (const std::string_view operation : cache_operations())
+        names.push_back("cache:" + std::string(operation));
+    return names;
+}
+
+}  // namespace attnsmith::engine

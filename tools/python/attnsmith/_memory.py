@@ -1,0 +1,41 @@
+"""The caller's allocator of device memory, as the library calls it."""
+
+from __future__ import annotations
+
+import traceback
+from typing import Any, Callable, List, Optional, Tuple
+
+from . import _abi
+from .errors import InvalidRequest
+
+# (bytes, device) -> an address, a multiple of 256, or None where there is no memory.
+Allocate = Callable[[int, int], Optional[int]]
+# (address, bytes, device)
+Free = Callable[[int, int, int], Any]
+
+# Calls and buffers may outlive their runtime, and give their memory back last of all.
+_for_ever: "List[Tuple[Any, Any]]" = []
+
+
+def callbacks(allocate: Optional[Allocate], free: Optional[Free]) -> Tuple[Any, Any]:
+    """Both as C functions. Raises InvalidRequest for one without the other."""
+    if allocate is None and free is None:
+        return _abi.MemoryAllocate(), _abi.MemoryFree()
+    if allocate is None or free is None:
+        raise InvalidRequest("allocate" if allocate is None else "free", "None", "both of allocate and free, or neither")
+
+    def call_allocate(user: Optional[int], nbytes: int, device: int) -> int:
+        try:
+            return allocate(nbytes, device) or 0
+        except BaseException:  # nothing may pass into the library, which says that there is no memory
+            traceback.print_exc()
+            return 0
+
+    def call_free(user: Optional[int], memory: int, nbytes: int, device: int) -> None:
+        try:
+            free(memory, nbytes, device)
+        except BaseException:
+            traceback.print_exc()
+
+    _for_ever.append((_abi.MemoryAllocate(call_allocate), _abi.MemoryFree(call_free)))
+    return _for_ever[-1]
