@@ -117,6 +117,7 @@ Asked read_model_source(const Command& command) {
     return {.model = true,
             .attentions = std::move(model.attentions),
             .unsupported = std::move(model.unsupported),
+            .warnings = std::move(model.warnings),
             .sms = read_sms(command)};
 }
 
@@ -128,7 +129,10 @@ Asked read_request_source(const Command& command) {
     try {
         AttentionRequest request = parse_request(text);
         if (sms.empty()) sms = request.sm;
-        return {.attentions = {unnamed(std::move(request))}, .unsupported = {}, .sms = std::move(sms)};
+        return {.attentions = {unnamed(std::move(request))},
+                .unsupported = {},
+                .warnings = {},
+                .sms = std::move(sms)};
     } catch (const InvalidRequest& error) {
         throw BadUsage(fmt::format("{}: {}", path == "-" ? "standard input" : path, error.what()));
     }
@@ -146,7 +150,10 @@ Asked read_flags_source(const Command& command) {
     for (const RequestField* field : fields) object[std::string(field->name)] = value_of(command, *field);
     AttentionRequest request = problem::request_from_json(object);
     std::vector<int> sms = request.sm;
-    return {.attentions = {unnamed(std::move(request))}, .unsupported = {}, .sms = std::move(sms)};
+    return {.attentions = {unnamed(std::move(request))},
+            .unsupported = {},
+            .warnings = {},
+            .sms = std::move(sms)};
 }
 
 }  // namespace
@@ -168,7 +175,10 @@ Asked read_asked(const Command& command) {
     if (command.has("model") && command.has("request"))
         throw BadUsage("--request cannot be given beside --model");
     if (command.has("model")) return read_model_source(command);
-    if (command.has("tensor-parallel")) throw BadUsage("--tensor-parallel is for --model");
+    for (const char* flag : {"tensor-parallel", "strict"}) {
+        if (command.knows(flag) && command.has(flag))
+            throw BadUsage(fmt::format("--{} is for --model", flag));
+    }
     return command.has("request") ? read_request_source(command) : read_flags_source(command);
 }
 

@@ -18,6 +18,7 @@ struct Asked {
     // Of a model; else one without a name.
     std::vector<ModelAttention> attentions;
     std::vector<UnsupportedPart> unsupported;
+    std::vector<ModelWarning> warnings;
     std::vector<int> sms;  // as given; empty: the GPU that is present
 };
 

@@ -9,6 +9,7 @@
 #include "cli/output.hpp"
 #include "cli/plan_text.hpp"
 #include "cli/refused.hpp"
+#include "cli/warnings.hpp"
 #include "engine/environment.hpp"
 
 namespace attnsmith::cli {
@@ -19,7 +20,8 @@ using Json = nlohmann::ordered_json;
 constexpr const char* kDetails =
     "Needs no GPU when --sm is given. One request for one SM prints one plan (schema attnsmith.plan/1);\n"
     "a model, or several SMs, print a list of them (schema attnsmith.plans/1). Exits 1 when a part of a\n"
-    "model is not supported; the others are planned all the same.\n\n"
+    "model is not supported, or with --strict when the plan has a warning; the others are planned all the\n"
+    "same.\n\n"
     "Examples:\n"
     "  attnsmith plan --op attention --dtype bf16 --head-dim 128 --q-heads 32 --kv-heads 8 --mask causal "
     "--kv paged --page-size 16 --q-len 1024 --kv-len 4096 --batch 8 --sm 90 --json\n"
@@ -29,6 +31,7 @@ constexpr const char* kDetails =
 struct Plans {
     std::vector<Json> plans;
     std::vector<Refused> refused;
+    std::vector<ModelWarning> warnings;
 };
 
 Json model_json(const ModelAttention& attention) {
@@ -58,7 +61,7 @@ void plan_attention(const Runtime& runtime, const ModelAttention& attention, int
 }
 
 Plans make_plans(const Command& command, const Asked& asked, bool listed) {
-    Plans plans{.plans = {}, .refused = refused_parts(asked.unsupported)};
+    Plans plans{.plans = {}, .refused = refused_parts(asked.unsupported), .warnings = asked.warnings};
     std::vector<int> sms = asked.sms;
     if (sms.empty()) {
         (void)sms_or_present({});  // there is one, or an error that says so
@@ -78,6 +81,7 @@ void print_plans(const Plans& plans, bool listed, bool as_json) {
         Json json = {{"schema", "attnsmith.plans/1"}};
         json["plans"] = plans.plans;
         json["unsupported"] = to_json(plans.refused);
+        json["warnings"] = to_json(plans.warnings);
         return print_json(json);
     }
     const char* separator = "";
@@ -85,7 +89,7 @@ void print_plans(const Plans& plans, bool listed, bool as_json) {
         print(separator + plan_text(plan, listed ? Reasons::count : Reasons::all));
         separator = "\n";
     }
-    print(list_text(plans.refused));
+    print(list_text(plans.refused) + list_text(plans.warnings));
 }
 
 int run_plan(const Command& command) {
@@ -93,8 +97,12 @@ int run_plan(const Command& command) {
     const bool listed = asked.model || asked.sms.size() > 1;
     const Plans plans = make_plans(command, asked, listed);
     print_plans(plans, listed, command.has("json"));
-    if (plans.refused.empty()) return kSuccess;
-    print_error(summary_of(plans.refused));
+    std::vector<std::string> troubles;
+    if (!plans.refused.empty()) troubles.push_back(summary_of(plans.refused));
+    if (std::string strict = strict_trouble(command, plans.warnings); !strict.empty())
+        troubles.push_back(std::move(strict));
+    if (troubles.empty()) return kSuccess;
+    print_error(fmt::format("{}", fmt::join(troubles, "; ")));
     return kFailure;
 }
 
@@ -103,6 +111,7 @@ int run_plan(const Command& command) {
 void add_plan(Command& parent) {
     Command& command = parent.add_command("plan", "Show which kernels a problem gets, and why", kDetails);
     command.add_switch("json", "print JSON");
+    add_strict_flag(command);
     add_cache_flag(command);
     add_toolchain_flag(command);
     add_tuning_flag(command);

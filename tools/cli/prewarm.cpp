@@ -12,6 +12,7 @@
 #include "cli/output.hpp"
 #include "cli/progress.hpp"
 #include "cli/refused.hpp"
+#include "cli/warnings.hpp"
 #include "engine/environment.hpp"
 #include "planner/plan.hpp"
 
@@ -23,8 +24,8 @@ using Json = nlohmann::ordered_json;
 constexpr const char* kDetails =
     "Needs no GPU. Compiles every kernel that could be chosen for the problem, whatever its lengths, into\n"
     "the cache; what is there already is left alone. Ctrl-C finishes what is being compiled and cancels\n"
-    "the rest (exit code 130). Exits 1 when a kernel failed or a part of a model is not supported; the\n"
-    "others are in the cache all the same.\n\n"
+    "the rest (exit code 130). Exits 1 when a kernel failed or a part of a model is not supported, or with\n"
+    "--strict when its plan has a warning; the others are in the cache all the same.\n\n"
     "Examples:\n"
     "  attnsmith prewarm --model config.json --sm 80,90 --cache kernels --jobs 2\n"
     "  attnsmith prewarm --head-dim 128 --q-heads 32 --kv-heads 8 --mask causal --sm 90 --json";
@@ -76,11 +77,13 @@ std::vector<Refused> all_refused(const Asked& asked, const Work& work, const Pre
 }
 
 // The library's report, whose list of what is not supported knows specs by their place; here they have names,
-// and a model's other parts stand beside them.
-Json report_json(const PrewarmReport& report, const std::vector<Refused>& refused) {
+// and a model's other parts and warnings stand beside them.
+Json report_json(const PrewarmReport& report, const std::vector<Refused>& refused,
+                 const std::vector<ModelWarning>& warnings) {
     Json json = Json::parse(to_json(report));
     json["summary"]["unsupported"] = refused.size();
     json["unsupported"] = to_json(refused);
+    json["warnings"] = to_json(warnings);
     return json;
 }
 
@@ -109,13 +112,15 @@ std::string summary_text(const PrewarmReport& report, const std::string& directo
 }
 
 // Says what is left undone.
-int conclude(const PrewarmReport& report, const std::vector<Refused>& refused, bool interrupted) {
+int conclude(const PrewarmReport& report, const std::vector<Refused>& refused, std::string strict,
+             bool interrupted) {
     std::vector<std::string> troubles;
     if (report.failed > 0) {
         troubles.push_back(
             fmt::format("{} of {} kernels failed: {}", report.failed, report.total, failures_text(report)));
     }
     if (!refused.empty()) troubles.push_back(summary_of(refused));
+    if (!strict.empty()) troubles.push_back(std::move(strict));
     if (interrupted) {
         troubles.insert(troubles.begin(), fmt::format("interrupted: {} of {} kernels were cancelled",
                                                       report.cancelled, report.total));
@@ -142,11 +147,12 @@ int run_prewarm(const Command& command) {
     const std::vector<Refused> refused = all_refused(asked, work, report);
     progress.clear();
     if (as_json) {
-        print_json(report_json(report, refused));
+        print_json(report_json(report, refused, asked.warnings));
     } else {
-        print(summary_text(report, settings.cache_dirs.front()) + list_text(refused));
+        print(summary_text(report, settings.cache_dirs.front()) + list_text(refused) +
+              list_text(asked.warnings));
     }
-    return conclude(report, refused, watch.interrupted());
+    return conclude(report, refused, strict_trouble(command, asked.warnings), watch.interrupted());
 }
 
 }  // namespace
@@ -155,6 +161,7 @@ void add_prewarm(Command& parent) {
     Command& command =
         parent.add_command("prewarm", "Compile a model's kernels into the cache; needs no GPU", kDetails);
     command.add_switch("json", "print JSON");
+    add_strict_flag(command);
     command.add_value("jobs", "N", "kernels to compile at a time (default: the number of cores)");
     command.add_switch("no-source", "leave the kernels' sources out of the entries");
     add_cache_flag(command);

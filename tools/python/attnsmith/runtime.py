@@ -123,18 +123,21 @@ class Runtime:
 
     def model(self, config: Any, **options: Any) -> Dict[str, Any]:
         """The distinct attentions of a Hugging Face config.json: {"model_type", "attentions": [{"name", "phase",
-        "layers", "notes", "request"}], "unsupported": [{"name", "reason"}]}.
+        "layers", "notes", "request"}], "unsupported": [{"name", "reason"}], "warnings": [{"kind", "field", "text"}]}.
+        A warning says what the plan may not hold: an unknown model_type, a field that speaks of attention and that
+        nothing read, a tower that is not planned, a part that is planned only nearly as it is computed.
 
-        config: a dict, a file, a model's folder, or the text. options: any of dtype, kv, page_size, page_order,
-        index_dtype, batch, q_len, kv_len, tensor_parallel. Raises InvalidRequest.
+        config: a dict, a file, a model's folder, or the text. options: any of dtype, lse, kv, page_size, page_order,
+        index_dtype, alignment, precision, consistency, batch, q_len, kv_len, tensor_parallel. strict=True raises
+        Unsupported, with refusals, for an unsupported part or a warning. Raises InvalidRequest.
         """
         model: Dict[str, Any] = self._library.json(self._library.functions.attnsmith_model_json,
                                                    _requests.model_text(config), _requests.to_json(options))
         return model
 
-    def plan_model(self, config: Any, sm: Any = None, **options: Any) -> Dict[str, Any]:
+    def plan_model(self, config: Any, sm: Any = None, *, strict: bool = False, **options: Any) -> Dict[str, Any]:
         """One plan for each distinct attention of a model, phase and SM (schema attnsmith.plans/1): {"plans": [...],
-        "unsupported": [{"name", "reason", "sm"}]}. Takes what model() takes."""
+        "unsupported": [{"name", "reason", "sm"}], "warnings": as of model()}. Takes what model() takes."""
         model = self.model(config, **options)
         plans: List[Dict[str, Any]] = []
         unsupported = list(model["unsupported"])
@@ -148,12 +151,15 @@ class Runtime:
                 else:
                     plan["model"] = {name: attention[name] for name in ("name", "phase", "layers", "notes")}
                     plans.append(plan)
-        return {"schema": "attnsmith.plans/1", "plans": plans, "unsupported": unsupported}
+        if strict:
+            _refuse_doubts(unsupported, model["warnings"])
+        return {"schema": "attnsmith.plans/1", "plans": plans, "unsupported": unsupported,
+                "warnings": model["warnings"]}
 
     # ---- The cache
 
     def prewarm(self, requests: Union[Mapping[str, Any], Iterable[Mapping[str, Any]]] = (), *, models: Any = (),
-                sm: Any = None, jobs: int = 0, progress: Optional[Progress] = None,
+                sm: Any = None, jobs: int = 0, progress: Optional[Progress] = None, strict: bool = False,
                 **model_options: Any) -> Dict[str, Any]:
         """Compiles into the cache every kernel that planning could choose. Needs no GPU when `sm` is given.
 
@@ -164,9 +170,11 @@ class Runtime:
         "name", "sm", "key", "state", "ms", "cubin_bytes" and, of a failed one, "error". What it raises cancels what
         is not being compiled yet, and is raised here; so does Ctrl-C.
 
-        Gives the report (schema attnsmith.prewarm/1). Kernels that failed are in it. Raises InvalidRequest, CacheError.
+        Gives the report (schema attnsmith.prewarm/1), with the models' "warnings". Kernels that failed are in it.
+        strict=True raises Unsupported for an unsupported part or a warning, when everything else is in the cache.
+        Raises InvalidRequest, CacheError.
         """
-        specs, names, unsupported = self._specs(requests, models, model_options)
+        specs, names, unsupported, warnings = self._specs(requests, models, model_options)
         sms = _requests.compute_capabilities(sm) if sm is not None else sorted({d["sm"] for d in self.devices()})
         if not sms:
             raise InvalidRequest("sm", "nothing", "compute capabilities such as [80, 90], since no GPU is present")
@@ -175,6 +183,9 @@ class Runtime:
             unsupported.append({"name": names[refused["spec"]], "reason": refused["reason"], "sm": refused["sm"]})
         report["unsupported"] = unsupported
         report["summary"]["unsupported"] = len(unsupported)
+        report["warnings"] = warnings
+        if strict:
+            _refuse_doubts(unsupported, warnings)
         return report
 
     def cache(self, operation: str = "stat", **options: Any) -> Dict[str, Any]:
@@ -255,15 +266,18 @@ class Runtime:
         return out.value or 0
 
     def _specs(self, requests: Any, models: Any,
-               options: Mapping[str, Any]) -> Tuple[List[_abi.Spec], List[str], List[Any]]:
-        """Each distinct spec once, the name of the first attention that has it, and what cannot be planned."""
+               options: Mapping[str, Any]) -> Tuple[List[_abi.Spec], List[str], List[Any], List[Any]]:
+        """Each distinct spec once, the name of the first attention that has it, what cannot be planned, and the
+        models' warnings."""
         asked = [("attention", words) for words in ([requests] if isinstance(requests, Mapping) else requests)]
         unsupported: List[Any] = []
+        warnings: List[Any] = []
         one_model = isinstance(models, (str, bytes, os.PathLike, Mapping))
         for config in [models] if one_model else models:
             model = self.model(config, **options)
             asked += [(attention["name"], _words_of(attention["request"])) for attention in model["attentions"]]
             unsupported += model["unsupported"]
+            warnings += model["warnings"]
         if options and not models:
             raise InvalidRequest(next(iter(options)), "an option of a model", "requests, models, sm, jobs or progress; "
                                  "the options of a model need models=")
@@ -273,7 +287,8 @@ class Runtime:
         for name, words in asked:
             spec, _ = _requests.parse(self._library, words)
             distinct.setdefault(bytes(spec), (spec, name))
-        return [spec for spec, _ in distinct.values()], [name for _, name in distinct.values()], unsupported
+        specs, names = [spec for spec, _ in distinct.values()], [name for _, name in distinct.values()]
+        return specs, names, unsupported, warnings
 
     def _prewarm(self, specs: Sequence[_abi.Spec], sms: Sequence[int], jobs: int,
                  progress: Optional[Progress]) -> Dict[str, Any]:
@@ -285,6 +300,15 @@ class Runtime:
             self._library.functions.attnsmith_prewarm, self._handle(), ctypes.addressof(pointers), len(specs),
             ctypes.addressof(numbers), len(sms), byref(options)))
         return report
+
+
+def _refuse_doubts(unsupported: Sequence[Mapping[str, Any]], warnings: Sequence[Mapping[str, str]]) -> None:
+    """What strict=True raises when the work is done."""
+    refusals = [{"candidate": part["name"], "reason": part["reason"]} for part in unsupported]
+    refusals += [{"candidate": warning["field"], "reason": warning["text"]} for warning in warnings]
+    if refusals:
+        listed = ", ".join(f"{refusal['candidate']} ({refusal['reason']})" for refusal in refusals)
+        raise Unsupported(f"not all of this model is planned as it is: {listed}", refusals)
 
 
 class _Interruptible:
