@@ -418,7 +418,7 @@ static void test_models(void) {
     succeeds(attnsmith_model_json(llama, NULL, &json, &error));
     CHECK(contains(json, "\"model_type\": \"llama\"") && contains(json, "\"phase\": \"prefill\""));
     CHECK(contains(json, "\"phase\": \"decode\"") && contains(json, "\"page_size\": 16"));
-    CHECK(contains(json, "\"unsupported\": []"));
+    CHECK(contains(json, "\"unsupported\": []") && contains(json, "\"warnings\": []"));
     attnsmith_string_free(json);
     succeeds(attnsmith_model_json(
         llama, "{\"kv\": \"dense\", \"dtype\": \"fp16\", \"tensor_parallel\": 8, \"batch\": 3}", &json,
@@ -430,9 +430,26 @@ static void test_models(void) {
     succeeds(attnsmith_model_json(deepseek, "{}", &json, &error));
     CHECK(contains(json, "\"name\": \"latent/decode\"") && contains(json, "\"reason\": \"op mla"));
     attnsmith_string_free(json);
+    static const char* const quasar =
+        "{\"model_type\": \"quasar\", \"hidden_size\": 64, \"num_attention_heads\": 1, "
+        "\"num_hidden_layers\": 1, "
+        "\"kv_bend\": 2}";
+    succeeds(attnsmith_model_json(quasar, "{\"strict\": false}", &json, &error));
+    CHECK(contains(json, "\"kind\": \"unknown_type\"") && contains(json, "\"field\": \"kv_bend\""));
+    attnsmith_string_free(json);
+    json = NULL;
+    CHECK(attnsmith_model_json(quasar, "{\"strict\": true}", &json, &error) == ATTNSMITH_UNSUPPORTED);
+    CHECK(json == NULL && error != NULL);
+    CHECK(contains(attnsmith_error_message(error), "kv_bend"));
+    CHECK(contains(attnsmith_error_details(error), "kv_bend"));
+    attnsmith_error_free(error);
+    error = NULL;
+    succeeds(attnsmith_model_json(llama, "{\"strict\": true}", &json, &error));
+    attnsmith_string_free(json);
     json = NULL;
 
     refused(attnsmith_model_json("{}", NULL, &json, &error), "num_attention_heads");
+    refused(attnsmith_model_json(llama, "{\"strict\": 1}", &json, &error), "strict");
     refused(attnsmith_model_json("x", NULL, &json, &error), "config.json");
     refused(attnsmith_model_json(llama, "x", &json, &error), "options");
     refused(attnsmith_model_json(llama, "{\"batches\": 1}", &json, &error), "batches");

@@ -18,6 +18,9 @@ from typing import NamedTuple
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 MODELS = REPOSITORY / "tests/models"
+# A model type that nobody knows, with a field that nobody reads.
+QUASAR = {"model_type": "quasar", "hidden_size": 8, "num_attention_heads": 1, "num_hidden_layers": 1, "kv_bend": 2,
+          "torch_dtype": "bfloat16"}
 LLAMA = str(MODELS / "llama-3.1-8b.json")
 DEEPSEEK = str(MODELS / "deepseek-v3.json")
 SCHEMAS = REPOSITORY / "runtime/schemas"

@@ -3,7 +3,7 @@
 import json
 import shutil
 
-from support import DEEPSEEK, LLAMA, MODELS, SMALL, SMS, CliTest, main
+from support import DEEPSEEK, LLAMA, MODELS, QUASAR, SMALL, SMS, CliTest, main
 
 CONTRACT = ("--op attention --dtype bf16 --head-dim 128 --q-heads 32 --kv-heads 8 --mask causal --kv paged "
             "--page-size 16 --q-len 1024 --kv-len 4096 --batch 8").split()
@@ -95,9 +95,24 @@ class Plan(CliTest):
                          list(map(str, SMS)))
         self.assert_refused(self.run_cli("plan", *SMALL, "--sm", "native"), "no GPU is present")
 
+    def test_strict(self):
+        self.assertEqual(self.plan("--model", LLAMA, "--sm", "90", "--strict")["warnings"], [])
+        quasar = self.write("quasar.json", json.dumps(QUASAR))
+        plans = self.plan("--model", quasar, "--sm", "90")
+        self.assertEqual([(one["kind"], one["field"]) for one in plans["warnings"]],
+                         [("unknown_type", "model_type"), ("unread_field", "kv_bend")])
+        result = self.run_cli("plan", "--model", quasar, "--sm", "90", "--strict", "--json")
+        self.assert_failed(result, "2 warnings count under --strict", "model_type", "kv_bend")
+        self.assertEqual(result.json(), plans)
+        text = self.assert_ok(self.run_cli("plan", "--model", quasar, "--sm", "90")).out
+        self.assertIn("warning  kv_bend: ", text)
+        self.assert_refused(self.run_cli("plan", *SMALL, "--sm", "90", "--strict"), "--strict is for --model")
+
     def test_what_a_config_leaves_open(self):
         plans = self.plan("--model", LLAMA, "--sm", "90", "--dtype", "fp16", "--kv", "dense", "--batch", "3", "--q-len",
-                          "17", "--kv-len", "99", "--tensor-parallel", "4", "--index-dtype", "int64")["plans"]
+                          "17", "--kv-len", "99", "--tensor-parallel", "4", "--index-dtype", "int64", "--alignment",
+                          "8", "--lse")["plans"]
+        self.assertTrue(all(plan["request"]["lse"] and plan["request"]["alignment"] == 8 for plan in plans))
         prefill, decode = (plan["request"] for plan in plans)
         self.assertEqual((prefill["dtype"], prefill["kv"], prefill["batch"], prefill["q_len"], prefill["kv_len"],
                           prefill["q_heads"], prefill["kv_heads"], prefill["index_dtype"]),

@@ -1,13 +1,14 @@
 """attnsmith prewarm."""
 
 import fcntl
+import json
 import os
 import re
 import signal
 import time
 import unittest
 
-from support import DEEPSEEK, LLAMA, SMALL, CliTest, main, on_terminal
+from support import DEEPSEEK, LLAMA, QUASAR, SMALL, CliTest, main, on_terminal
 
 FAKE_NVRTC = os.environ.get("ATTNSMITH_FAKE_NVRTC", "")
 COUNTS = ("hits", "compiled", "waited", "failed", "cancelled")
@@ -55,6 +56,17 @@ class Prewarm(CliTest):
         self.assertEqual(self.assert_consistent(report)["compiled"], 2)
         for plan in self.run_cli("plan", *command).json()["plans"]:
             self.assertEqual([kernel["cache"]["state"] for kernel in plan["kernels"]], ["hit"])
+
+    def test_strict_fails_when_the_work_is_done(self):
+        quasar = self.write("quasar.json", json.dumps(QUASAR))
+        command = ["prewarm", "--model", quasar, "--kv", "dense", "--sm", "90", "--cache", "kernels", "--json"]
+        result = self.run_cli(*command, "--strict")
+        self.assert_failed(result, "2 warnings count under --strict")
+        report = result.json()
+        self.assertEqual(self.assert_consistent(report)["compiled"], report["summary"]["total"])
+        self.assertEqual([one["field"] for one in report["warnings"]], ["model_type", "kv_bend"])
+        again = self.assert_ok(self.run_cli(*command)).json()
+        self.assertEqual(again["summary"]["hits"], report["summary"]["total"])
 
     def test_a_part_that_is_not_supported(self):
         result = self.run_cli("prewarm", "--model", DEEPSEEK, "--sm", "90", "--cache", "kernels", "--json")

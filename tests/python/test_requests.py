@@ -10,6 +10,9 @@ from support import MODELS, SMALL, PythonTest, attnsmith, nvrtc_missing, python
 
 LLAMA = MODELS / "llama-3.1-8b.json"
 DEEPSEEK = MODELS / "deepseek-v3.json"
+# A type that nobody knows, with a field that nobody reads.
+QUASAR = {"model_type": "quasar", "hidden_size": 8, "num_attention_heads": 1, "num_hidden_layers": 1, "kv_bend": 2,
+          "torch_dtype": "bfloat16"}
 
 
 class Config:
@@ -143,6 +146,21 @@ class Plans(PythonTest):
         plans = attnsmith.plan_model(DEEPSEEK, sm=90)
         self.assertTrue(plans["unsupported"][0]["reason"])
 
+    def test_strict(self):
+        runtime = self.runtime()
+        self.assertEqual(runtime.plan_model(LLAMA, sm=90, strict=True)["warnings"], [])
+        self.assertEqual(runtime.model(LLAMA, strict=True)["warnings"], [])
+        plans = runtime.plan_model(QUASAR, sm=90)
+        self.assertEqual([(one["kind"], one["field"]) for one in plans["warnings"]],
+                         [("unknown_type", "model_type"), ("unread_field", "kv_bend")])
+        for call in (runtime.model, lambda config, **words: runtime.plan_model(config, sm=90, **words)):
+            with self.assertRaises(attnsmith.Unsupported) as caught:
+                call(QUASAR, strict=True)
+            self.assertEqual([one["candidate"] for one in caught.exception.refusals], ["model_type", "kv_bend"])
+        with self.assertRaises(attnsmith.Unsupported) as caught:
+            runtime.plan_model(DEEPSEEK, sm=90, strict=True)
+        self.assertEqual([one["candidate"] for one in caught.exception.refusals], ["latent/decode"])
+
 
 class Failures(PythonTest):
     def test_a_prewarm_that_builds_nothing_warns(self):
@@ -176,6 +194,15 @@ class Prewarms(PythonTest):
                          [(i + 1, summary["total"]) for i in range(summary["total"])])
         self.assertEqual({kernel["key"] for kernel, _, _ in calls}, {kernel["key"] for kernel in report["kernels"]})
         self.assertTrue(any("compiled" in line for _, line in self.log), self.log)
+
+        # Strict raises when the work is done.
+        with self.assertRaises(attnsmith.Unsupported) as caught:
+            runtime.prewarm({**SMALL, "head_dim": 8}, models=QUASAR, sm=90, strict=True, kv="dense")
+        self.assertEqual([one["candidate"] for one in caught.exception.refusals], ["model_type", "kv_bend"])
+        report = runtime.prewarm(models=QUASAR, sm=90, kv="dense")
+        self.assertEqual((report["summary"]["hits"], len(report["warnings"])), (report["summary"]["total"], 2))
+        runtime.cache("clear")
+        runtime.prewarm({**SMALL, "head_dim": 8}, sm=90)
 
         again = runtime.prewarm([{**SMALL, "head_dim": 8}] * 2, sm=["90"])
         self.assertEqual((again["summary"]["hits"], again["summary"]["compiled"]), (summary["total"], 0))

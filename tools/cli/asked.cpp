@@ -196,8 +196,10 @@ void add_recorded_flag(Command& command) {
 Asked read_asked(const Command& command) {
     if (command.has("model") && command.has("request"))
         throw BadUsage("--request cannot be given beside --model");
-    if (command.has("tensor-parallel") && !command.has("model"))
-        throw BadUsage("--tensor-parallel is for --model");
+    for (const char* flag : {"tensor-parallel", "strict"}) {
+        if (command.knows(flag) && command.has(flag) && !command.has("model"))
+            throw BadUsage(fmt::format("--{} is for --model", flag));
+    }
     const auto fields = given_fields(command);
     const bool by_flags = !std::ranges::all_of(fields, [](const auto* field) { return field->name == "sm"; });
     Asked asked;

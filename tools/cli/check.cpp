@@ -10,10 +10,10 @@
 #include "bench/standard_attentions.hpp"
 #include "cli/asked.hpp"
 #include "cli/commands.hpp"
+#include "cli/conclude.hpp"
 #include "cli/gpu.hpp"
 #include "cli/output.hpp"
 #include "cli/progress.hpp"
-#include "cli/refused.hpp"
 
 namespace attnsmith::cli {
 namespace {
@@ -27,7 +27,8 @@ constexpr const char* kDetails =
     "Without\n"
     "--model, a list of usual shapes. Errors are ratios to what is allowed: 1 is the limit. Exits 1 without "
     "a\n"
-    "GPU, when a case failed, or when a part of a model is not supported.\n\n"
+    "GPU, when a case failed, when a part of a model is not supported, or with --strict when its plan has a\n"
+    "warning.\n\n"
     "Examples:\n"
     "  attnsmith check --model config.json\n"
     "  attnsmith check --filter decode --json";
@@ -46,6 +47,7 @@ struct CheckReport {
     std::uint64_t seed = 0;
     std::vector<NamedResult> results;
     std::vector<Refused> refused;
+    std::vector<ModelWarning> warnings;  // whose fields begin with the model's name: "gemma/vision_config"
     double seconds = 0;
 
     std::size_t count(Outcome outcome) const {
@@ -59,7 +61,7 @@ std::vector<NamedModel> read_models(const Command& command) {
     for (const std::string& path : command.texts("model")) {
         models.push_back({model_name(path), read_model(command, path)});
     }
-    if (models.empty()) models.push_back({"standard", {"", bench::standard_attentions(), {}}});
+    if (models.empty()) models.push_back({"standard", {"", bench::standard_attentions(), {}, {}}});
     return models;
 }
 
@@ -72,6 +74,7 @@ void filter_models(std::vector<NamedModel>& models, const std::string& text) {
         };
         std::erase_if(named.model.attentions, differs);
         std::erase_if(named.model.unsupported, differs);
+        if (named.model.attentions.empty()) named.model.warnings.clear();
         any = any || !named.model.attentions.empty() || !named.model.unsupported.empty();
     }
     if (!any) throw BadUsage("--filter leaves nothing to check");
@@ -114,6 +117,7 @@ Json report_json(const CheckReport& report, const driver::Device& device) {
     json["cases"] = Json::array();
     for (const NamedResult& one : report.results) json["cases"].push_back(result_json(one));
     json["unsupported"] = to_json(report.refused);
+    json["warnings"] = to_json(report.warnings);
     return json;
 }
 
@@ -134,7 +138,7 @@ void print_report(const CheckReport& report, const driver::Device& device) {
                               printable(result.name), printable(result.detail)));
         }
     }
-    print(list_text(report.refused));
+    print(list_text(report.refused) + list_text(report.warnings));
     print(fmt::format("{} passed, {} failed, {} skipped, {} unsupported; {:.1f} s\n",
                       report.count(Outcome::passed), report.count(Outcome::failed),
                       report.count(Outcome::skipped), report.refused.size(), report.seconds));
@@ -157,6 +161,8 @@ CheckReport run_models(const Command& command, const std::vector<NamedModel>& mo
         for (const UnsupportedPart& part : model.unsupported) {
             report.refused.push_back({name + "/" + part.name, part.reason});
         }
+        for (const ModelWarning& warning : model.warnings)
+            report.warnings.push_back({warning.kind, name + "/" + warning.field, warning.text});
         const auto on_case = [&, &name = name](const CaseResult& result, int done, int total) {
             progress.step(done, total, fmt::format("{}/{}", name, result.name));
         };
@@ -180,14 +186,12 @@ int run_check(const Command& command) {
     } else {
         print_report(report, device);
     }
-    std::vector<std::string> troubles;
+    std::vector<std::string> troubles = failing_doubts(command, report.refused, report.warnings);
     if (const auto failed = report.count(Outcome::failed); failed > 0) {
-        troubles.push_back(fmt::format("{} of {} cases failed", failed, report.results.size()));
+        troubles.insert(troubles.begin(),
+                        fmt::format("{} of {} cases failed", failed, report.results.size()));
     }
-    if (fails_for(command, report.refused)) troubles.push_back(summary_of(report.refused));
-    if (troubles.empty()) return kSuccess;
-    print_error(fmt::format("{}", fmt::join(troubles, "; ")));
-    return kFailure;
+    return conclude(troubles);
 }
 
 }  // namespace
@@ -196,7 +200,7 @@ void add_check(Command& parent) {
     Command& command = parent.add_command(
         "check", "Compare the kernels with an fp64 reference on this machine's GPU", kDetails);
     command.add_switch("json", "print JSON");
-    add_allow_unsupported(command);
+    add_doubt_flags(command);
     command.add_value("seed", "N", "of the random data (default: a new one)");
     command.add_value("filter", "TEXT", "only attentions that have TEXT in MODEL/ATTENTION");
     add_cache_flag(command);

@@ -5,10 +5,10 @@
 
 #include "cli/asked.hpp"
 #include "cli/commands.hpp"
+#include "cli/conclude.hpp"
 #include "cli/gpu.hpp"
 #include "cli/output.hpp"
 #include "cli/plan_text.hpp"
-#include "cli/refused.hpp"
 #include "engine/environment.hpp"
 
 namespace attnsmith::cli {
@@ -19,8 +19,8 @@ using Json = nlohmann::ordered_json;
 constexpr const char* kDetails =
     "Needs no GPU when --sm is given. One request for one SM prints one plan (schema attnsmith.plan/1);\n"
     "a model, several SMs or several values of a word (--kv paged,dense) print a list of them (schema\n"
-    "attnsmith.plans/1). Exits 1 when a part of a model or a combination is not supported; the others are\n"
-    "planned all the same.\n\n"
+    "attnsmith.plans/1). Exits 1 when a part of a model or a combination is not supported, or with --strict\n"
+    "when a model has a warning; the others are planned all the same.\n\n"
     "Examples:\n"
     "  attnsmith plan --op attention --dtype bf16 --head-dim 128 --q-heads 32 --kv-heads 8 --mask causal "
     "--kv paged --page-size 16 --q-len 1024 --kv-len 4096 --batch 8 --sm 90 --json\n"
@@ -31,6 +31,7 @@ constexpr const char* kDetails =
 struct Plans {
     std::vector<Json> plans;
     std::vector<Refused> refused;
+    std::vector<ModelWarning> warnings;
 };
 
 Json model_json(const ModelAttention& attention) {
@@ -60,7 +61,7 @@ void plan_attention(const Runtime& runtime, const ModelAttention& attention, int
 }
 
 Plans make_plans(const Command& command, const Asked& asked, bool listed) {
-    Plans plans{.plans = {}, .refused = refused_parts(asked.unsupported)};
+    Plans plans{.plans = {}, .refused = refused_parts(asked.unsupported), .warnings = asked.warnings};
     std::vector<int> sms = asked.sms;
     if (sms.empty()) {
         (void)sms_or_present({});  // there is one, or an error that says so
@@ -81,6 +82,7 @@ void print_plans(const Plans& plans, const std::vector<SkippedPart>& skipped, bo
         json["plans"] = plans.plans;
         json["unsupported"] = to_json(plans.refused);
         json["skipped"] = to_json(skipped);
+        json["warnings"] = to_json(plans.warnings);
         return print_json(json);
     }
     const char* separator = "";
@@ -88,7 +90,7 @@ void print_plans(const Plans& plans, const std::vector<SkippedPart>& skipped, bo
         print(separator + plan_text(plan, listed ? Reasons::count : Reasons::all));
         separator = "\n";
     }
-    print(list_text(plans.refused) + list_text(skipped));
+    print(list_text(plans.refused) + list_text(skipped) + list_text(plans.warnings));
 }
 
 int run_plan(const Command& command) {
@@ -96,9 +98,7 @@ int run_plan(const Command& command) {
     const bool listed = asked.listed || asked.sms.size() > 1;
     const Plans plans = make_plans(command, asked, listed);
     print_plans(plans, asked.skipped, listed, command.has("json"));
-    if (!fails_for(command, plans.refused)) return kSuccess;
-    print_error(summary_of(plans.refused));
-    return kFailure;
+    return conclude(failing_doubts(command, plans.refused, plans.warnings));
 }
 
 }  // namespace
@@ -106,7 +106,7 @@ int run_plan(const Command& command) {
 void add_plan(Command& parent) {
     Command& command = parent.add_command("plan", "Show which kernels a problem gets, and why", kDetails);
     command.add_switch("json", "print JSON");
-    add_allow_unsupported(command);
+    add_doubt_flags(command);
     add_cache_flag(command);
     add_toolchain_flag(command);
     add_tuning_flag(command);

@@ -7,12 +7,12 @@
 
 #include "cli/asked.hpp"
 #include "cli/commands.hpp"
+#include "cli/conclude.hpp"
 #include "cli/gpu.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/output.hpp"
 #include "cli/prewarm_dry_run.hpp"
 #include "cli/progress.hpp"
-#include "cli/refused.hpp"
 #include "engine/environment.hpp"
 #include "engine/needed_kernels.hpp"
 #include "engine/tuning_files.hpp"
@@ -28,8 +28,8 @@ constexpr const char* kDetails =
     "(--kv paged,dense --alignment 16,8): all combinations. --recorded takes what programs left in a file\n"
     "(ATTNSMITH_RECORD=FILE), for any SM. Ctrl-C finishes what is being compiled and cancels the rest (exit\n"
     "code 130); so does SIGTERM (143), for at most 5 seconds. Exits 1 when a kernel failed or a part of a\n"
-    "model is not supported; the\n"
-    "others are in the cache all the same.\n\n"
+    "model is not supported, or with --strict when a model has a warning; the others are in the cache all\n"
+    "the same.\n\n"
     "Examples:\n"
     "  attnsmith prewarm --model config.json --sm 80,90 --cache kernels --jobs 2\n"
     "  attnsmith prewarm --model config.json --kv paged,dense --index-dtype int32,int64 --sm 90\n"
@@ -88,14 +88,14 @@ std::vector<Refused> all_refused(const Asked& asked, const Work& work, const Pre
 }
 
 // The library's report, whose list of what is not supported knows specs by their place; here they have names,
-// and a model's other parts stand beside them.
-Json report_json(const PrewarmReport& report, const std::vector<Refused>& refused,
-                 const std::vector<SkippedPart>& skipped) {
+// and a model's other parts and warnings stand beside them.
+Json report_json(const PrewarmReport& report, const std::vector<Refused>& refused, const Asked& asked) {
     Json json = Json::parse(to_json(report));
     json["summary"]["unsupported"] = refused.size();
     json["summary"]["ok"] = report.ok() && refused.empty();
     json["unsupported"] = to_json(refused);
-    json["skipped"] = to_json(skipped);
+    json["skipped"] = to_json(asked.skipped);
+    json["warnings"] = to_json(asked.warnings);
     return json;
 }
 
@@ -124,20 +124,19 @@ std::string summary_text(const PrewarmReport& report, const std::string& directo
 }
 
 // Says what is left undone.
-int conclude(const Command& command, const PrewarmReport& report, const std::vector<Refused>& refused,
-             const InterruptWatch& watch) {
-    std::vector<std::string> troubles;
+int conclude_run(const Command& command, const PrewarmReport& report, const std::vector<Refused>& refused,
+                 const std::vector<ModelWarning>& warnings, const InterruptWatch& watch) {
+    std::vector<std::string> troubles = failing_doubts(command, refused, warnings);
     if (report.failed > 0) {
-        troubles.push_back(
-            fmt::format("{} of {} kernels failed: {}", report.failed, report.total, failures_text(report)));
+        troubles.insert(troubles.begin(), fmt::format("{} of {} kernels failed: {}", report.failed,
+                                                      report.total, failures_text(report)));
     }
-    if (fails_for(command, refused)) troubles.push_back(summary_of(refused));
     if (watch.interrupted() && report.cancelled > 0) {
         troubles.insert(troubles.begin(), fmt::format("interrupted: {} of {} kernels were cancelled",
                                                       report.cancelled, report.total));
     }
-    print_error(fmt::format("{}", fmt::join(troubles, "; ")));
-    return watch.interrupted() ? watch.exit_code() : kFailure;
+    const int code = conclude(troubles);
+    return code != kSuccess && watch.interrupted() ? watch.exit_code() : code;
 }
 
 int run_prewarm(const Command& command) {
@@ -147,8 +146,7 @@ int run_prewarm(const Command& command) {
     const engine::Settings settings = cache_settings(command);
     const Work work = distinct_specs(asked);
     const std::vector<int> sms = sms_or_present(asked.sms);
-    if (command.has("dry-run"))
-        return dry_run(command, work.specs, work.names, sms, refused_parts(asked.unsupported));
+    if (command.has("dry-run")) return dry_run(command, asked, work.specs, work.names, sms);
     const bool as_json = command.has("json");
     Progress progress(as_json ? Progress::Elsewhere::nothing : Progress::Elsewhere::lines);
     options.log = [&](LogLevel level, std::string_view line) {
@@ -161,12 +159,12 @@ int run_prewarm(const Command& command) {
     const std::vector<Refused> refused = all_refused(asked, work, report);
     progress.clear();
     if (as_json) {
-        print_json(report_json(report, refused, asked.skipped));
+        print_json(report_json(report, refused, asked));
     } else {
         print(summary_text(report, settings.cache_dirs.front()) + list_text(refused) +
-              list_text(asked.skipped));
+              list_text(asked.skipped) + list_text(asked.warnings));
     }
-    return conclude(command, report, refused, watch);
+    return conclude_run(command, report, refused, asked.warnings, watch);
 }
 
 }  // namespace
@@ -178,7 +176,7 @@ void add_prewarm(Command& parent) {
     command.add_value("jobs", "N", "kernels to compile at a time (default: the number of cores)", "Options",
                       "j");
     command.add_switch("dry-run", "say what would be compiled, and what is in the cache; change nothing");
-    add_allow_unsupported(command);
+    add_doubt_flags(command);
     command.add_switch("no-source", "leave the kernels' sources out of the entries");
     add_cache_flag(command);
     add_toolchain_flag(command);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "cli/conclude.hpp"
 #include "cli/output.hpp"
 #include "engine/explain.hpp"
 #include "engine/runtime_impl.hpp"
@@ -20,7 +21,8 @@ std::size_t hits_of(const std::vector<Explanation>& kernels) {
 }
 
 // Schema attnsmith.prewarm-dry-run/1.
-Json report_json(const std::vector<Explanation>& kernels, const std::vector<Refused>& refused) {
+Json report_json(const std::vector<Explanation>& kernels, const std::vector<Refused>& refused,
+                 const Asked& asked) {
     const std::size_t hits = hits_of(kernels);
     Json json = {{"schema", "attnsmith.prewarm-dry-run/1"}};
     json["summary"] = {{"total", kernels.size()},
@@ -35,6 +37,8 @@ Json report_json(const std::vector<Explanation>& kernels, const std::vector<Refu
                                    {"state", kernel.hit ? "hit" : "miss"}});
     }
     json["unsupported"] = to_json(refused);
+    json["skipped"] = to_json(asked.skipped);
+    json["warnings"] = to_json(asked.warnings);
     return json;
 }
 
@@ -52,22 +56,21 @@ std::string report_text(const std::vector<Explanation>& kernels) {
 
 }  // namespace
 
-int dry_run(const Command& command, const std::vector<AttentionSpec>& specs,
-            const std::vector<std::string>& names, const std::vector<int>& sms,
-            std::vector<Refused> refused) {
+int dry_run(const Command& command, const Asked& asked, const std::vector<AttentionSpec>& specs,
+            const std::vector<std::string>& names, const std::vector<int>& sms) {
     const Runtime runtime = open_cache_runtime(command);
     std::vector<PrewarmRefusal> not_served;
     const engine::Explained explained = engine::explain(runtime.impl(), specs, sms, not_served);
+    std::vector<Refused> refused = refused_parts(asked.unsupported);
     for (const PrewarmRefusal& one : not_served) refused.push_back({names[one.spec], one.reason, one.sm});
     if (command.has("json")) {
-        print_json(report_json(explained.kernels, refused));
+        print_json(report_json(explained.kernels, refused, asked));
     } else {
-        print(report_text(explained.kernels) + list_text(refused));
+        print(report_text(explained.kernels) + list_text(refused) + list_text(asked.skipped) +
+              list_text(asked.warnings));
     }
     tell_of_unreadable(explained.unreadable);
-    if (!fails_for(command, refused)) return kSuccess;
-    print_error(summary_of(refused));
-    return kFailure;
+    return conclude(failing_doubts(command, refused, asked.warnings));
 }
 
 }  // namespace attnsmith::cli

@@ -5,13 +5,12 @@
 #include <vector>
 
 #include "cli/asked.hpp"
-#include "cli/refused.hpp"
 
 namespace attnsmith::cli {
 
 // Prints every kernel that prewarm would see to, with its key and whether it is in the cache. `names` are
-// those of the specs; `refused` is what is not supported whatever the SM. Returns the exit code.
-int dry_run(const Command& command, const std::vector<AttentionSpec>& specs,
-            const std::vector<std::string>& names, const std::vector<int>& sms, std::vector<Refused> refused);
+// those of the specs, which are those of `asked`, each once. Returns the exit code.
+int dry_run(const Command& command, const Asked& asked, const std::vector<AttentionSpec>& specs,
+            const std::vector<std::string>& names, const std::vector<int>& sms);
 
 }  // namespace attnsmith::cli

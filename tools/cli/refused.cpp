@@ -7,21 +7,11 @@
 namespace attnsmith::cli {
 namespace {
 
-constexpr const char* kAllow = "allow-unsupported";
-
 std::string where(const Refused& part) {
     return part.sm == 0 ? part.name : fmt::format("{} on sm {}", part.name, part.sm);
 }
 
 }  // namespace
-
-void add_allow_unsupported(Command& command) {
-    command.add_switch(kAllow, "parts of a model that are not supported are listed, but are no failure");
-}
-
-bool fails_for(const Command& command, const std::vector<Refused>& refused) {
-    return !refused.empty() && !(command.knows(kAllow) && command.has(kAllow));
-}
 
 std::vector<Refused> refused_parts(const std::vector<UnsupportedPart>& parts) {
     std::vector<Refused> refused;

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "attnsmith/coverage.hpp"
-#include "cli/command.hpp"
 
 namespace attnsmith::cli {
 
@@ -15,11 +14,6 @@ struct Refused {
     std::string reason;
     int sm = 0;  // 0: on none
 };
-
-// --allow-unsupported: they are listed, but do not fail the command.
-void add_allow_unsupported(Command& command);
-// Whether there are any, and the command is to fail for it.
-bool fails_for(const Command& command, const std::vector<Refused>& refused);
 
 std::vector<Refused> refused_parts(const std::vector<UnsupportedPart>& parts);
 

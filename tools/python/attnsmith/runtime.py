@@ -136,13 +136,16 @@ class Runtime:
 
     def model(self, config: Model, **options: Unpack[ModelOptions]) -> Dict[str, Any]:
         """The distinct attentions of a Hugging Face config.json: {"model_type", "attentions": [{"name", "phase",
-        "layers", "notes", "request"}], "unsupported": [{"name", "reason"}]}.
+        "layers", "notes", "request"}], "unsupported": [{"name", "reason"}], "warnings": [{"kind", "field", "text"}]}.
+        A warning says what the plan may not hold: an unknown model_type, a field that speaks of attention and that
+        nothing read, a tower that is not planned, a part that is planned only nearly as it is computed.
 
         config: a file, a model's folder, the text, a dict, or a config object of transformers (or any with to_dict()).
-        options: those of attnsmith.ModelOptions: dtype, kv, page_size, page_order, index_dtype, batch, q_len, kv_len,
-            tensor_parallel.
+        options: those of attnsmith.ModelOptions: dtype, lse, kv, page_size, page_order, index_dtype, alignment,
+            precision, consistency, batch, q_len, kv_len, tensor_parallel, and strict: True raises Unsupported, with
+            refusals, for an unsupported part or a warning.
 
-        Raises InvalidRequest.
+        Raises InvalidRequest, Unsupported.
         """
         model: Dict[str, Any] = self._library.json(self._library.functions.attnsmith_model_json,
                                                    _requests.model_text(config), _requests.to_json(options))
@@ -160,12 +163,13 @@ class Runtime:
                                                       _requests.to_json(given))
         return coverage
 
-    def plan_model(self, config: Model, sm: Optional[Sms] = None, **options: Unpack[ModelCoverage]) -> Dict[str, Any]:
+    def plan_model(self, config: Model, sm: Optional[Sms] = None, *, strict: bool = False,
+                   **options: Unpack[ModelCoverage]) -> Dict[str, Any]:
         """One plan for each distinct attention of a model, phase and SM (schema attnsmith.plans/1): {"plans": [...],
-        "unsupported": [{"name", "reason", "sm"}], "skipped": [{"name", "reason"}]}.
+        "unsupported": [{"name", "reason", "sm"}], "skipped": [{"name", "reason"}], "warnings": as of model()}.
 
         config, options: what model() takes, and lists as coverage() does. sm: one or several compute capabilities; None
-        is the current device's.
+        is the current device's. strict: an unsupported part or a warning raises Unsupported.
 
         Raises InvalidRequest. What nothing serves is in "unsupported".
         """
@@ -182,13 +186,17 @@ class Runtime:
                 else:
                     plan["model"] = {name: attention[name] for name in ("name", "phase", "layers", "notes")}
                     plans.append(plan)
-        return {"schema": "attnsmith.plans/1", "plans": plans, "unsupported": unsupported, "skipped": model["skipped"]}
+        if strict:
+            _refuse_doubts(unsupported, model["warnings"])
+        return {"schema": "attnsmith.plans/1", "plans": plans, "unsupported": unsupported, "skipped": model["skipped"],
+                "warnings": model["warnings"]}
 
     # ---- The cache
 
     def prewarm(self, requests: Requests = (), *, models: Union[Model, Iterable[Model]] = (),
                 recorded: Union[Path, Iterable[Path]] = (), sm: Optional[Sms] = None, jobs: int = 0,
-                progress: Optional[Progress] = None, **model_options: Unpack[ModelCoverage]) -> Dict[str, Any]:
+                progress: Optional[Progress] = None, strict: bool = False,
+                **model_options: Unpack[ModelCoverage]) -> Dict[str, Any]:
         """Compiles into the cache every kernel that planning could choose. Needs no GPU when `sm` is given.
 
         requests: a dict of the words of plan(), or several. models: a config as model() takes it, or a list of such;
@@ -200,10 +208,13 @@ class Runtime:
         "name", "sm", "key", "state", "ms", "cubin_bytes" and, of a failed one, "error". What it raises cancels what
         is not being compiled yet, and is raised here; so does Ctrl-C.
 
-        Gives the report (schema attnsmith.prewarm/1). Kernels that failed are in it, with a RuntimeWarning that says
-        why the first did. Raises InvalidRequest, CacheError.
+        strict: an unsupported part or a warning of a model raises Unsupported, when everything else is in the cache.
+
+        Gives the report (schema attnsmith.prewarm/1), with the models' "warnings". Kernels that failed are in it, with
+        a RuntimeWarning that says why the first did. Raises InvalidRequest, CacheError.
         """
-        specs, names, unsupported, skipped = self._specs(requests, models, recorded, model_options)
+        specs, names, told = self._specs(requests, models, recorded, model_options)
+        unsupported = told["unsupported"]
         sms = _requests.compute_capabilities(sm) if sm is not None else sorted({d["sm"] for d in self.devices()})
         if not sms:
             raise InvalidRequest("sm", "nothing", "compute capabilities such as sm=[80, 90], since no GPU is present")
@@ -213,8 +224,10 @@ class Runtime:
         report["unsupported"] = unsupported
         report["summary"]["unsupported"] = len(unsupported)
         report["summary"]["ok"] = report["summary"]["ok"] and not unsupported
-        report["skipped"] = skipped
+        report["skipped"], report["warnings"] = told["skipped"], told["warnings"]
         _warn_of_failures(report)
+        if strict:
+            _refuse_doubts(unsupported, told["warnings"])
         return report
 
     def cache(self, operation: CacheOperation = "stat", **options: Any) -> Dict[str, Any]:
@@ -298,9 +311,9 @@ class Runtime:
         return out.value or 0
 
     def _specs(self, requests: Any, models: Any, recorded: Any,
-               options: Mapping[str, Any]) -> Tuple[List[_abi.Spec], List[str], List[Any], List[Any]]:
-        """Each distinct spec once, the name of the first attention that has it, what cannot be planned, and what was
-        left out."""
+               options: Mapping[str, Any]) -> Tuple[List[_abi.Spec], List[str], Dict[str, List[Any]]]:
+        """Each distinct spec once, the name of the first attention that has it, and what is to be told: "unsupported",
+        "skipped", "warnings"."""
         if options and not models:
             raise InvalidRequest(next(iter(options)), "an option of a model", "requests, models, recorded, sm, jobs or "
                                  "progress; the options of a model need models=")
@@ -315,8 +328,8 @@ class Runtime:
         for attention in (attention for one in covered for attention in one["attentions"]):
             spec, _ = _requests.parse(self._library, _words_of(attention["request"]))
             distinct.setdefault(bytes(spec), (spec, attention["name"] or attention["request"]["op"]))
-        return ([spec for spec, _ in distinct.values()], [name for _, name in distinct.values()],
-                _each_once(one["unsupported"] for one in covered), _each_once(one["skipped"] for one in covered))
+        told = {kind: _each_once(one[kind] for one in covered) for kind in ("unsupported", "skipped", "warnings")}
+        return [spec for spec, _ in distinct.values()], [name for _, name in distinct.values()], told
 
     def _recorded(self, file: Any) -> Dict[str, Any]:
         recorded: Dict[str, Any] = self._library.json(self._library.functions.attnsmith_recorded_json,
@@ -341,6 +354,15 @@ def _warn_of_failures(report: Mapping[str, Any]) -> None:
     if failed:
         warnings.warn(f"attnsmith: {len(failed)} of {report['summary']['total']} kernels could not be built: "
                       f"{failed[0]['error']}", RuntimeWarning, stacklevel=3)
+
+
+def _refuse_doubts(unsupported: Sequence[Mapping[str, Any]], warnings: Sequence[Mapping[str, str]]) -> None:
+    """What strict=True raises when the work is done."""
+    refusals = [{"candidate": part["name"], "reason": part["reason"]} for part in unsupported]
+    refusals += [{"candidate": warning["field"], "reason": warning["text"]} for warning in warnings]
+    if refusals:
+        listed = ", ".join(f"{refusal['candidate']} ({refusal['reason']})" for refusal in refusals)
+        raise Unsupported(f"not all of this model is planned as it is: {listed}", refusals)
 
 
 def _words_of(request: Mapping[str, Any]) -> Dict[str, Any]:

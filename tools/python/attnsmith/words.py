@@ -126,9 +126,11 @@ class Coverage(_Attention, _Choices, _Sizes, total=False):
 
 class ModelOptions(_Choice, _Sizes, total=False):
     """What model() takes beside a config: the words of a Request that it leaves open (of which kv is "paged" and
-    page_size 16 unless given), and tensor_parallel, over how many GPUs the heads are divided."""
+    page_size 16 unless given), tensor_parallel, over how many GPUs the heads are divided, and strict, which makes a
+    warning or an unsupported part an error."""
 
     tensor_parallel: Optional[Integer]
+    strict: Optional[bool]
 
 
 class ModelCoverage(_Choices, _Sizes, total=False):

@@ -1,0 +1,290 @@
+#include "problem/model_schemes.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "attnsmith/error.hpp"
+#include "problem/json_text.hpp"
+#include "problem/model_blocks.hpp"
+
+namespace attnsmith::problem {
+namespace {
+
+using nlohmann::json;
+
+struct Synonym {
+    std::string_view word;
+    std::string_view name;
+};
+
+constexpr Synonym kSynonyms[] = {
+    {"full_attention", kFull},
+    {"attention", kFull},
+    {"global", kFull},
+    {"global_attention", kFull},
+    {"sliding_attention", kSliding},
+    {"local", kSliding},
+    {"local_attention", kSliding},
+    {"sliding", kSliding},
+    {"mamba", kMixer},
+    {"mamba2", kMixer},
+    {"recurrent", kMixer},
+    {"conv", kMixer},
+    {"mlp", kMixer},
+    {"moe", kMixer},
+};
+
+using Words = LayerWords;
+
+std::string canonical(const std::string& word) {
+    const auto* found = std::ranges::find(kSynonyms, std::string_view(word), &Synonym::word);
+    return found == std::end(kSynonyms) ? word : std::string(found->name);
+}
+
+template <typename Choose>  // Choose(layer) -> word
+Words make_words(std::size_t layers, Choose choose) {
+    Words words;
+    for (std::size_t layer = 0; layer < layers; ++layer) words.emplace_back(choose(layer));
+    return words;
+}
+
+std::string_view sliding_if(bool sliding) { return sliding ? kSliding : kFull; }
+
+[[noreturn]] void refuse(const ModelReader::Found& found, std::string accepted) {
+    throw InvalidRequest(found.field, describe(found.value), std::move(accepted));
+}
+
+std::size_t as_period(const ModelReader::Found& found) {
+    const bool valid = found.value.is_number_integer() && found.value > 0 && found.value <= kMostLayers;
+    if (!valid) refuse(found, fmt::format("a number of layers from 1 to {}", kMostLayers));
+    return found.value.get<std::size_t>();
+}
+
+Words as_words(const ModelReader::Found& found) {
+    if (!found.value.is_array() || found.value.empty()) refuse(found, "a list of layer types");
+    Words words;
+    for (const json& item : found.value) {
+        if (!item.is_string()) refuse({item, found.field}, "a list of strings");
+        words.push_back(canonical(item.get<std::string>()));
+    }
+    return words;
+}
+
+std::vector<std::int64_t> as_integers(const ModelReader::Found& found) {
+    if (!found.value.is_array()) refuse(found, "a list of integers");
+    std::vector<std::int64_t> integers;
+    for (const json& item : found.value) {
+        if (!item.is_number_integer()) refuse({item, found.field}, "a list of integers");
+        integers.push_back(item.get<std::int64_t>());
+    }
+    return integers;
+}
+
+void check_length(const ModelReader::Found& found, std::size_t has, std::size_t layers) {
+    if (has < layers) refuse(found, fmt::format("one entry for each of the {} layers", layers));
+}
+
+// A word a layer. Entries past the last layer belong to draft layers that are no part of the model.
+Words listed(ModelReader&, const ModelReader::Found& found, std::size_t layers) {
+    Words words = as_words(found);
+    check_length(found, words.size(), layers);
+    words.resize(layers);
+    return words;
+}
+
+// Zamba: in a "hybrid" layer a shared attention comes before the Mamba mixer.
+Words listed_blocks(ModelReader& model, const ModelReader::Found& found, std::size_t layers) {
+    Words words = listed(model, found, layers);
+    if (model.model_type().starts_with("zamba")) std::ranges::replace(words, "hybrid", std::string(kFull));
+    return words;
+}
+
+// A list that repeats: Griffin's ["recurrent", "recurrent", "attention"], whose attention is local.
+Words repeated(ModelReader&, const ModelReader::Found& found, std::size_t layers) {
+    const Words words = as_words(found);
+    return make_words(layers, [&](std::size_t layer) {
+        const std::string& word = words[layer % words.size()];
+        return word == kFull ? std::string(kSliding) : word;
+    });
+}
+
+// Nemotron-H: '*' attention, 'M' Mamba, '-' and 'E' feed-forward.
+Words lettered(ModelReader&, const ModelReader::Found& found, std::size_t layers) {
+    if (!found.value.is_string()) refuse(found, "a string with a letter for each layer");
+    const auto& letters = found.value.get_ref<const std::string&>();
+    check_length(found, letters.size(), layers);
+    return make_words(layers, [&](std::size_t layer) { return letters[layer] == '*' ? kFull : kMixer; });
+}
+
+// GPT-Neo: [[["global", "local"], 12]], a pattern and how often it comes.
+Words counted(ModelReader&, const ModelReader::Found& found, std::size_t layers) {
+    constexpr const char* kForm = "pairs of a list of layer types and a count";
+    if (!found.value.is_array()) refuse(found, kForm);
+    Words words;
+    for (const json& pair : found.value) {
+        const bool valid = pair.is_array() && pair.size() == 2 && pair[1].is_number_integer() &&
+                           pair[1] > 0 && pair[1] <= kMostLayers;
+        if (!valid) refuse(found, kForm);
+        const Words pattern = as_words({pair[0], found.field});
+        const auto most = static_cast<std::size_t>(kMostLayers);
+        for (std::int64_t i = 0; i < pair[1].get<std::int64_t>() && words.size() < most; ++i) {
+            words.insert(words.end(), pattern.begin(), pattern.end());
+        }
+    }
+    check_length(found, words.size(), layers);
+    words.resize(layers);
+    return words;
+}
+
+// MiniMax: 1 for softmax attention, 0 for linear attention.
+Words numbered(ModelReader&, const ModelReader::Found& found, std::size_t layers) {
+    const auto types = as_integers(found);
+    check_length(found, types.size(), layers);
+    return make_words(layers,
+                      [&](std::size_t layer) { return types[layer] == 1 ? kFull : "linear_attention"; });
+}
+
+Words by_index(const ModelReader::Found& found, std::size_t layers, std::string_view there,
+               std::string_view elsewhere) {
+    const auto indices = as_integers(found);
+    return make_words(layers, [&](std::size_t layer) {
+        const bool listed = std::ranges::find(indices, static_cast<std::int64_t>(layer)) != indices.end();
+        return listed ? there : elsewhere;
+    });
+}
+
+// Bamba: the layers that are attention.
+Words indexed(ModelReader&, const ModelReader::Found& found, std::size_t layers) {
+    return by_index(found, layers, kFull, kMixer);
+}
+
+// Llama 3.2 Vision: the layers whose keys and values are a picture's.
+Words crossing(ModelReader&, const ModelReader::Found& found, std::size_t layers) {
+    return by_index(found, layers, "cross_attention", kFull);
+}
+
+// Baichuan-M1: the layers that slide.
+Words sliding_indices(ModelReader&, const ModelReader::Found& found, std::size_t layers) {
+    return by_index(found, layers, kSliding, kFull);
+}
+
+// Jamba: layers at an offset in each period are attention.
+Words periodic(ModelReader& model, const ModelReader::Found& found, std::size_t layers) {
+    const std::size_t period = as_period(found);
+    const std::int64_t offset = model.integer({"attn_layer_offset"}).value_or(0);
+    return make_words(layers, [&](std::size_t layer) {
+        return static_cast<std::int64_t>(layer % period) == offset ? kFull : kMixer;
+    });
+}
+
+// Qwen3-Next: every n-th layer is full attention.
+Words every_nth_full(ModelReader&, const ModelReader::Found& found, std::size_t layers) {
+    const std::size_t period = as_period(found);
+    return make_words(layers, [&](std::size_t layer) {
+        return (layer + 1) % period == 0 ? kFull : std::string_view("linear_attention");
+    });
+}
+
+// Llama 4: layers with rotary positions see one chunk; every fourth layer has none and sees all.
+Words chunked(ModelReader& model, const ModelReader::Found&, std::size_t layers) {
+    constexpr std::string_view kChunked = "chunked_attention";
+    const auto rotary = model.find({"no_rope_layers"});  // 1: with rotary positions, whatever the name says
+    if (rotary && !(rotary->value.is_array() && rotary->value.empty())) {
+        const auto flags = as_integers(*rotary);
+        check_length(*rotary, flags.size(), layers);
+        return make_words(layers, [&](std::size_t layer) { return flags[layer] != 0 ? kChunked : kFull; });
+    }
+    const auto interval = model.find({"no_rope_layer_interval"});
+    const std::size_t period = interval ? as_period(*interval) : 4;
+    return make_words(layers,
+                      [&](std::size_t layer) { return (layer + 1) % period != 0 ? kChunked : kFull; });
+}
+
+// ModernBERT: every n-th layer, from the first, sees all.
+Words first_of_n_full(ModelReader&, const ModelReader::Found& found, std::size_t layers) {
+    const std::size_t period = as_period(found);
+    return make_words(layers, [&](std::size_t layer) { return sliding_if(layer % period != 0); });
+}
+
+// Gemma 2 (2), Gemma 3 (6), Cohere 2 (4): every n-th layer, from the n-th, sees all. EXAONE 4 also writes
+// "LLLG", where the last layer sees all whatever the letter.
+Words last_of_n_full(ModelReader&, const ModelReader::Found& found, std::size_t layers) {
+    if (found.value.is_string() && !found.value.get_ref<const std::string&>().empty()) {
+        const auto& letters = found.value.get_ref<const std::string&>();
+        return make_words(layers, [&](std::size_t layer) {
+            return sliding_if(layer + 1 != layers && letters[layer % letters.size()] == 'L');
+        });
+    }
+    const std::size_t period = as_period(found);
+    return make_words(layers, [&](std::size_t layer) { return sliding_if((layer + 1) % period != 0); });
+}
+
+// Qwen 2: layers from max_window_layers on slide.
+Words from_layer(ModelReader& model, const ModelReader::Found& found, std::size_t layers) {
+    if (!found.value.is_number_integer() || found.value < 0) refuse(found, "a number of layers from 0");
+    const bool used = model.boolean({"use_sliding_window"}).value_or(true);
+    const auto first = found.value.get<std::uint64_t>();
+    return make_words(layers, [&](std::size_t layer) { return sliding_if(used && layer >= first); });
+}
+
+struct Scheme {
+    std::string_view name;
+    Words (*words)(ModelReader&, const ModelReader::Found&, std::size_t layers);
+    bool says_windows = false;  // which layers slide; else only which are attention
+};
+
+// The first that the config has says what its layers are: what lists layers comes before what counts them.
+constexpr Scheme kSchemes[] = {
+    {"block_configs", block_words},
+    {"layer_types", listed, true},
+    {"layers_block_type", listed_blocks},
+    {"block_types", repeated, true},
+    {"_block_types", repeated, true},
+    {"hybrid_override_pattern", lettered},
+    {"attention_layers", listed, true},
+    {"attention_types", counted, true},
+    {"attn_type_list", numbered},
+    {"attn_layer_indices", indexed},
+    {"attn_layer_period", periodic},
+    {"full_attention_interval", every_nth_full},
+    {"cross_attention_layers", crossing},
+    {"attention_chunk_size", chunked},
+    {"sliding_window_layers", sliding_indices, true},
+    {"global_attn_every_n_layers", first_of_n_full, true},
+    {"sliding_window_pattern", last_of_n_full, true},
+    {"_sliding_window_pattern", last_of_n_full, true},
+    {"max_window_layers", from_layer, true},
+};
+
+// What the scheme that was used decides for the fields of the others.
+void settle_schemes(ModelReader& model, const Scheme& used) {
+    for (const Scheme& other : kSchemes) model.disregard({other.name});
+    if (used.says_windows) {
+        model.disregard({"use_sliding_window", "sliding_window", "sliding_window_size",
+                         "attention_window_size", "window_size", "local_attention"});
+    }
+}
+
+}  // namespace
+
+// A class default counts only where the file itself has none of the schemes.
+LayerWords layer_words(ModelReader& model, std::size_t layers) {
+    for (const bool defaults : {false, true}) {
+        for (const Scheme& scheme : kSchemes) {
+            if (!defaults && !model.has(scheme.name)) continue;
+            if (const auto found = model.find({scheme.name})) {
+                Words words = scheme.words(model, *found, layers);
+                settle_schemes(model, scheme);
+                return words;
+            }
+        }
+    }
+    // Mistral, Phi-3: one window for all.
+    const bool sliding = model.find({"sliding_window"}).has_value();
+    return make_words(layers, [&](std::size_t) { return sliding_if(sliding); });
+}
+
+}  // namespace attnsmith::problem
