@@ -229,8 +229,8 @@ ATTNSMITH_API attnsmith_code attnsmith_request_json(const attnsmith_spec* spec, 
                                                     char** json, attnsmith_error** error);
 /* The distinct attentions of a Hugging Face config.json (its text): {"model_type", "attentions": [{"name",
  * "phase", "layers", "notes", "request": {...}}], "unsupported": [{"name", "reason"}]}. `options` is NULL or
- * a JSON object with any of dtype, kv, page_size, page_order, index_dtype, batch, q_len, kv_len and
- * tensor_parallel. */
+ * a JSON object with any of dtype, lse, kv, page_order, page_size, index_dtype, alignment, precision,
+ * consistency, batch, q_len, kv_len and tensor_parallel. */
 ATTNSMITH_API attnsmith_code attnsmith_model_json(const char* config_json, const char* options, char** json,
                                                   attnsmith_error** error);
 /* The attentions of a request, or of a model, where words of a program's choice (dtype, lse, kv, page_order,

@@ -134,8 +134,8 @@ class Runtime:
         """The distinct attentions of a Hugging Face config.json: {"model_type", "attentions": [{"name", "phase",
         "layers", "notes", "request"}], "unsupported": [{"name", "reason"}]}.
 
-        config: a dict, a file, a model's folder, or the text. options: any of dtype, kv, page_size, page_order,
-        index_dtype, batch, q_len, kv_len, tensor_parallel. Raises InvalidRequest.
+        config: a dict, a file, a model's folder, or the text. options: any of dtype, lse, kv, page_order, page_size,
+        index_dtype, alignment, precision, consistency, batch, q_len, kv_len, tensor_parallel. Raises InvalidRequest.
         """
         model: Dict[str, Any] = self._library.json(self._library.functions.attnsmith_model_json,
                                                    _requests.model_text(config), _requests.to_json(options))
@@ -223,7 +223,7 @@ class Runtime:
         """The kernel for a request, whose words are those of plan(), on `device` (an ordinal; None: that of the
         current context, else 0). The first call plans, reads the cache or compiles, and loads; later ones look up.
 
-        Raises InvalidRequest, Unsupported, CompileError, DriverError, LibraryMissing.
+        Raises InvalidRequest, Unsupported, CompileError, DriverError, LibraryMissing, KernelMissing.
         """
         return self._prepare(*_requests.parse(self._library, words), device)
 
