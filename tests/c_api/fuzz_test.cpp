@@ -368,7 +368,7 @@ class Fuzzer : Breaker {
 
     void coverage_json() {
         const bool of_model = one_in(2);
-        const std::string config = break_text(kModel);
+        const std::string config = of_model ? break_text(kModel) : std::string();
         const std::string words = break_text(of_model ? kModelOptions : kRequest);
         char* text = nullptr;
         judge_json(attnsmith_coverage_json(of_model ? config.c_str() : nullptr, words.c_str(),

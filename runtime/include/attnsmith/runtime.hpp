@@ -285,7 +285,7 @@ class ATTNSMITH_API Runtime {
 
     // The kernel for this problem on a device. The first call plans, reads the cache or compiles,
     // and loads; later ones are a look-up. Throws InvalidRequest, Unsupported, CompileError, DriverError,
-    // LibraryMissing.
+    // LibraryMissing; with OnMiss::error KernelMissing instead of compiling.
     Kernel prepare(const AttentionSpec& spec, const PlanSizes& sizes, int device = kCurrentDevice);
     // The same on another thread, in the context that is current now. The future's last copy waits for it.
     std::shared_future<Kernel> prepare_async(const AttentionSpec& spec, const PlanSizes& sizes,
@@ -306,7 +306,7 @@ class ATTNSMITH_API Runtime {
     // `options` is a JSON object: of "gc", {"max_bytes"}, which is optional; of "explain", {"key"} (or how
     // it begins) or {"request": {with its "sm"}}; of "export", {"file", "sm": [...], "model": {a
     // config.json}, "model_options"}, of which only the file must be there (sm: only kernels for these;
-    // model: only those that it needs); of "import",
+    // model: only those that it needs; its options take lists as model_coverage() does); of "import",
     // {"file"}; of the others, {}. Throws InvalidRequest for another operation or option, CacheError where
     // there is no directory, not everything could be deleted, written or stored, or a bundle is not sound.
     std::string cache_json(std::string_view operation, std::string_view options = "{}") const;

@@ -252,7 +252,7 @@ class Runtime:
         """The kernel for a request, whose words are those of plan(), on `device` (an ordinal; None: that of the
         current context, else 0). The first call plans, reads the cache or compiles, and loads; later ones look up.
 
-        Raises InvalidRequest, Unsupported, CompileError, DriverError, LibraryMissing.
+        Raises InvalidRequest, Unsupported, CompileError, DriverError, LibraryMissing, KernelMissing.
         """
         return self._prepare(*_requests.parse(self._library, words), device)
 
