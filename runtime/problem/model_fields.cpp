@@ -55,7 +55,7 @@ constexpr DailyLife kDailyLife[] = {
     {"local_rank"},
     {"pretraining_tp"},
     {"masked_softmax_fusion"},
-    {"parallel_attn*"},  // which of attention and feed-forward comes first
+    {"*parallel_attn*"},  // which of attention and feed-forward comes first
     {"initializer_*"},
     // What is done to q, k and v before the attention, or to o behind it: biases, norms, clipping, rotations
     // and factors. The kernel gets its operands from there.
@@ -163,6 +163,7 @@ constexpr DailyLife kDailyLife[] = {
     {"compression_config"},
     {"pruned_heads"},
     {"prefix", "opt"},
+    {"full_attn_mod", "phi3"},
     {"is_decoder"},
     {"transformers_version"},
     {"dtype"},

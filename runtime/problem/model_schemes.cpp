@@ -156,7 +156,7 @@ Words by_index(const ModelReader::Found& found, std::size_t layers, std::string_
     });
 }
 
-// Bamba: the layers that are attention.
+// Bamba, LFM2: the layers that are attention.
 Words indexed(ModelReader&, const ModelReader::Found& found, std::size_t layers) {
     return by_index(found, layers, kFull, kMixer);
 }
@@ -248,6 +248,7 @@ constexpr Scheme kSchemes[] = {
     {"attention_types", counted, true},
     {"attn_type_list", numbered},
     {"attn_layer_indices", indexed},
+    {"full_attn_idxs", indexed},
     {"attn_layer_period", periodic},
     {"full_attention_interval", every_nth_full},
     {"cross_attention_layers", crossing},

@@ -51,6 +51,7 @@ constexpr KnownType kKnown[] = {
     {"glm", decoder},
     {"glm4", decoder},
     {"glm4_moe", decoder},
+    {"glm4v_text", decoder},
     {"gpt2", decoder},
     {"gpt_bigcode", decoder},
     {"gpt_neo", decoder},

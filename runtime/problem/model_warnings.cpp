@@ -36,6 +36,7 @@ bool content_speaks(const json& value) {
 
 // A part with attention of its own: a tower by its name, or an object that counts its heads.
 bool is_tower(const std::string& name, const json& value) {
+    if (value.is_string()) return name.ends_with("_tower") && value != "";
     if (!value.is_object() || value.empty()) return false;
     return names_a_tower(name) || ModelReader::counts_heads(value);
 }

@@ -134,6 +134,8 @@ TEST_CASE("towers are warned of, whatever they are called", "[model]") {
           Fields{"code2wav_config", "talker_config", "thinker_config.audio_config",
                  "thinker_config.smell_config", "thinker_config.vision_config"});
     CHECK(parse_model(config).warnings.size() == 5);
+    CHECK(warned(parse_model(llama_with(R"("mm_vision_tower": "clip-vit-large")")),
+                 WarningKind::not_planned) == Fields{"mm_vision_tower"});
 }
 
 TEST_CASE("what is planned otherwise than it is computed is said", "[model]") {
