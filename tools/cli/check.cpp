@@ -160,6 +160,7 @@ CheckReport run_models(const Command& command, const std::vector<NamedModel>& mo
         for (const UnsupportedPart& part : model.unsupported) {
             report.refused.push_back({name + "/" + part.name, part.reason});
         }
+        progress.begin(static_cast<int>(model.attentions.size()), name);
         const auto on_case = [&, &name = name](const CaseResult& result, int done, int total) {
             progress.step(done, total, fmt::format("{}/{}", name, result.name));
         };
