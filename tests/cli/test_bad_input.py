@@ -186,6 +186,7 @@ class BadInput(CliTest):
         self.assert_refused(self.run_cli("bench", "jit", "--repeat", "0"), "repeat")
         self.assert_refused(self.run_cli("bench", "jit", "--sm", "80,90"), "sm")
         self.assert_refused(self.run_cli("check", "--seed", "x", "--model", LLAMA, "--filter", "nothing"), "--filter")
+        self.assert_refused(self.run_cli("cache", "export", "--sm", "native", "-o", "x"), "no GPU is present")
         self.assert_refused(self.run_cli("cache", "clear", "--cache", self.folder), "--yes")
         self.assert_refused(self.run_cli("plan", *SMALL, "--sm", "90", env={"ATTNSMITH_LOG": "loud"}), "ATTNSMITH_LOG")
 

@@ -219,7 +219,7 @@ class Cache(CliTest):
             fcntl.flock(lock, fcntl.LOCK_EX)
             result = self.cache("gc", "--json")
         self.assert_error_line(result, 1, "another process is evicting")
-        self.assertEqual(result.out, "")
+        self.assertEqual(self.assert_error_json(result)["code"], "cache_error")
 
     def test_gc_does_not_say_what_it_keeps_where_it_cannot_know(self):
         (self.folder / "kernels").mkdir()

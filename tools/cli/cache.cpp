@@ -7,6 +7,7 @@
 
 #include "cli/asked.hpp"
 #include "cli/commands.hpp"
+#include "cli/gpu.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/output.hpp"
 #include "engine/cache_bundles.hpp"
@@ -250,7 +251,7 @@ std::string require_file(std::string path, const char* what) {
 
 engine::ExportOptions export_options(const Command& command) {
     engine::ExportOptions options;
-    options.sms = read_sms(command);
+    if (command.has("sm")) options.sms = sms_or_present(read_sms(command));  // of native, the GPU's
     const auto output = command.text("output");
     if (!output) throw BadUsage("--output (-o) is missing: the file that the bundle goes to");
     options.file = require_file(*output, "export");

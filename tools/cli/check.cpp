@@ -163,6 +163,7 @@ CheckReport run_models(const Command& command, const std::vector<NamedModel>& mo
         }
         for (const ModelWarning& warning : model.warnings)
             report.warnings.push_back({warning.kind, name + "/" + warning.field, warning.text});
+        progress.begin(static_cast<int>(model.attentions.size()), name);
         const auto on_case = [&, &name = name](const CaseResult& result, int done, int total) {
             progress.step(done, total, fmt::format("{}/{}", name, result.name));
         };

@@ -177,6 +177,10 @@ int tell_of_exception(bool as_json) {
         if (!told.log.empty()) print_note(told.log);
         return told.code;
     } catch (const std::bad_alloc&) {
+        constexpr std::string_view kJson =
+            R"({"schema": "attnsmith.error/1", "exit_code": 1, "code": "out_of_memory", "message": "out of memory"})"
+            "\n";
+        if (as_json && !has_printed()) print(kJson);
         print_error("out of memory");
         return kFailure;
     }

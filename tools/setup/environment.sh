@@ -8,8 +8,8 @@ bad_usage() {
     exit 2
 }
 
-# say_time WHAT CPU_MINUTES...: how long this machine will be busy, before it begins. The minutes are those of one core,
-# measured without ccache; pairs may follow.
+# say_time WHAT CPU_MINUTES...: how long this machine will be busy, before it begins. The minutes are those of one core
+# with GCC 12 and without ccache, roughly; pairs may follow.
 say_time() {
     local text='' cores minutes
     cores=$(nproc)

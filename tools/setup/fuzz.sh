@@ -29,7 +29,7 @@ case ${1:-} in
 esac
 (($# < 2)) || bad_usage "fuzz.sh takes one number of seconds"
 
-say_time building 10
+say_time building 14
 echo "attnsmith: fuzzing 4 targets takes $((4 * seconds)) s"
 set_up --tests
 if ! bash tools/setup/setup.sh --fuzz; then

@@ -53,8 +53,8 @@ while (($# > 0)); do
 done
 
 case $preset in
-    release) say_time building 30 "testing" 16 ;;
-    *) say_time building 45 "testing" 80 ;;
+    release) say_time building 22 testing 15 ;;
+    *) say_time building 30 testing 80 ;;
 esac
 set_up --tests
 build "$preset" ON
