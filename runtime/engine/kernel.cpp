@@ -99,6 +99,10 @@ CallStatus Call::status(Stream stream) const {
                              "a stream that is not being captured (nor the default stream, while one that "
                              "waits for it is); copy_status() can be captured");
     }
+    if (call.workspace == nullptr) {
+        driver::synchronize(api, stream, call.kernel->device);
+        return {};
+    }
     const std::lock_guard lock(call.status_mutex);
     if (!call.status_word) {
         call.status_word = std::make_unique<driver::HostMemory>(call.kernel->api, sizeof(std::uint32_t),

@@ -26,7 +26,9 @@ struct Problem {
 // Throws Unsupported for an op that is not built.
 void check_built(Op op);
 
-// Throws InvalidRequest naming the first field that is wrong, Unsupported for an op that is not built.
+// Takes FlashAttention's and FlashInfer's words for nothing: softcap 0, a window bound of -1, and a right
+// bound beside a causal mask. Throws InvalidRequest naming the first field that is wrong, Unsupported for an
+// op, a dtype or a head dimension that is not built.
 Problem validate(const AttentionSpec& spec, const PlanSizes& sizes);
 
 }  // namespace attnsmith::problem

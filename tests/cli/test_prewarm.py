@@ -156,7 +156,7 @@ class Prewarm(CliTest):
     def test_what_is_no_file_is_no_nvrtc(self):
         os.mkfifo(self.folder / "fifo")
         for path, what in (("./fifo", "is a FIFO"), ("/dev/zero", "is a device")):
-            result = self.run_cli("prewarm", *SMALL, "--sm", "90", env={"ATTNSMITH_NVRTC_PATH": path})
+            result = self.run_cli("prewarm", *SMALL, "--sm", "90", "--json", env={"ATTNSMITH_NVRTC_PATH": path})
             self.assert_failed(result, path, what)
 
     def test_interrupt_ends_the_wait_for_another_process(self):

@@ -29,12 +29,12 @@ struct AttentionSpec {
     std::int64_t kv_heads = 0;  // divides q_heads; 0 means q_heads
 
     Mask mask = Mask::full;  // causal is bottom-right aligned: the last query sees the last key
-    // Query i (in that alignment) sees keys i - window_left .. i + window_right; absent is unbounded.
+    // Query i (in that alignment) sees keys i - window_left .. i + window_right; absent, or -1, is unbounded.
     std::optional<std::int64_t> window_left{};
-    std::optional<std::int64_t> window_right{};  // with a causal mask 0 or absent
+    std::optional<std::int64_t> window_right{};  // says nothing with a causal mask, which ends at the query
 
     std::optional<double> scale{};    // of q k^T, above 0; absent is 1 / sqrt(head_dim_qk)
-    std::optional<double> softcap{};  // logits become softcap * tanh(logit / softcap)
+    std::optional<double> softcap{};  // logits become softcap * tanh(logit / softcap); absent, or 0, is none
     bool alibi = false;               // adds slope[q_head] * (j - i)
     bool sink = false;                // adds exp(sink[q_head]) to each row's denominator
     bool lse = false;                 // also writes the natural-log log-sum-exp of each row
@@ -69,8 +69,8 @@ struct AttentionRequest {
     bool operator==(const AttentionRequest&) const = default;
 };
 
-// Parses and validates a JSON request. Throws InvalidRequest naming the field, Unsupported for an `op` that
-// is not built.
+// Parses and validates a JSON request. Throws InvalidRequest naming the field, Unsupported for an `op`, a
+// dtype or a head dimension that is not built.
 ATTNSMITH_API AttentionRequest parse_request(std::string_view json);
 
 // The validated request as JSON with every default filled in. Throws InvalidRequest.
