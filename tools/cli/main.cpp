@@ -12,6 +12,7 @@
 #include "cli/command.hpp"
 #include "cli/commands.hpp"
 #include "cli/output.hpp"
+#include "problem/visible_text.hpp"
 
 namespace attnsmith::cli {
 namespace {
@@ -104,7 +105,7 @@ int run_safely(int count, char** arguments) {
         return fail(kBadRequest, error.what());
     } catch (const CompileError& error) {
         print_error(error.what());
-        print_note(error.log());
+        print_note(problem::visible_lines(error.log()));
         return kFailure;
     } catch (const Error& error) {
         return fail(kFailure, error.what());

@@ -10,6 +10,8 @@
 #include <csignal>
 #include <cstring>
 
+#include "problem/visible_text.hpp"
+
 namespace attnsmith::cli {
 namespace {
 
@@ -51,7 +53,8 @@ void print(std::string_view text) {
 
 void print_json(const nlohmann::ordered_json& json) {
     // File names may be any bytes.
-    print(json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+    constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
+    print(problem::visible_json(json.dump(2, ' ', false, kReplace)) + "\n");
 }
 
 std::string finish_output() {
@@ -73,18 +76,7 @@ int terminal_columns() {
     return size.ws_col;
 }
 
-std::string printable(std::string_view text) {
-    std::string result;
-    for (const char c : text) {
-        const auto byte = static_cast<unsigned char>(c);
-        if (byte < 0x20 || byte == 0x7f) {
-            result += fmt::format("\\x{:02x}", byte);
-        } else {
-            result += c;
-        }
-    }
-    return result;
-}
+std::string printable(std::string_view text) { return problem::visible(text); }
 
 std::string human_bytes(std::uint64_t bytes) {
     constexpr double kStep = 1024;
@@ -97,6 +89,11 @@ std::string human_bytes(std::uint64_t bytes) {
         ++unit;
     }
     return fmt::format("{:.1f} {}", value, kUnits[unit]);
+}
+
+void Table::add(std::vector<std::string> row) {
+    for (std::string& cell : row) cell = printable(cell);
+    rows_.push_back(std::move(row));
 }
 
 std::string Table::text(std::string_view indent) const {
