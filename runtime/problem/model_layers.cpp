@@ -150,10 +150,10 @@ Words numbered(ModelReader&, const ModelReader::Found& found, std::size_t layers
 
 // Bamba: the layers that are attention.
 Words indexed(ModelReader&, const ModelReader::Found& found, std::size_t layers) {
-    const auto indices = as_integers(found);
+    auto indices = as_integers(found);
+    std::ranges::sort(indices);  // a file may list far more than it has layers
     return make_words(layers, [&](std::size_t layer) {
-        const bool listed = std::ranges::find(indices, static_cast<std::int64_t>(layer)) != indices.end();
-        return listed ? kFull : kMixer;
+        return std::ranges::binary_search(indices, static_cast<std::int64_t>(layer)) ? kFull : kMixer;
     });
 }
 
