@@ -8,7 +8,7 @@ COMMANDS = [[], ["plan"], ["prewarm"], ["check"], ["doctor"], ["bench"], ["bench
             ["bench", "cache"], ["tune"],
             ["cache"], ["cache", "ls"], ["cache", "explain"], ["cache", "stat"], ["cache", "verify"], ["cache", "gc"],
             ["cache", "export"], ["cache", "import"],
-            ["cache", "clear"]]
+            ["cache", "clear"], ["cache", "rm"], ["cache", "dir"]]
 
 
 class Help(CliTest):
@@ -29,6 +29,9 @@ class Help(CliTest):
             result = self.run_cli(*example)
             if example[0] in ("check", "tune") or example[:2] == ["bench", "attention"]:
                 self.assert_failed(result)  # they need a GPU
+                return
+            if example[:2] == ["cache", "rm"]:
+                self.assert_failed(result, "no entry has the key")  # the key is made up
                 return
             self.assertEqual(result.code, 0, result.err)
             self.assertNotIn("error", result.err)

@@ -289,10 +289,11 @@ class ATTNSMITH_API Runtime {
     PrewarmReport prewarm(std::span<const AttentionSpec> specs, std::span<const int> sms,
                           const PrewarmOptions& options = {});
 
-    // Does "ls", "stat", "explain", "verify", "gc", "clear", "export" or "import" on the cache directories,
+    // Does "ls", "dir", "stat", "explain", "verify", "gc", "clear", "rm", "export" or "import" on the cache
+    // directories,
     // and says what came out in the JSON that the command `attnsmith cache OPERATION --json` prints.
     // `options` is a JSON object: of "gc", {"max_bytes"}, which is optional; of "explain", {"key"} (or how
-    // it begins) or {"request": {with its "sm"}}; of "export", {"file", "sm": [...], "model": {a
+    // it begins) or {"request": {with its "sm"}}; of "rm", {"key"} likewise; of "export", {"file", "sm": [...], "model": {a
     // config.json}, "model_options"}, of which only the file must be there (sm: only kernels for these;
     // model: only those that it needs); of "import",
     // {"file"}; of the others, {}. Throws InvalidRequest for another operation or option, CacheError where
