@@ -104,7 +104,7 @@ TEST_CASE("a long list of layers takes no longer than it takes to read", "[model
                                     indices + "]}");
     const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
     CHECK(has_note(model, "9998 layers hold no attention"));
-    CHECK(seconds < 1.0);  // of this thread's processor; one search through the list for each layer took 2.2
+    CHECK(seconds < 0.7);  // of this thread's processor; a search through the list for each layer takes more
 }
 
 TEST_CASE("layers that are no attention are left out, with a note", "[model]") {
