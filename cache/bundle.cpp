@@ -299,7 +299,7 @@ Result<EntryFile> Bundle::read(const BundledEntry& entry) const {
     return read;
 }
 
-Result<EntryFile> Bundle::read_checked(const BundledEntry& entry) const {
+Result<EntryFile> Bundle::read_checked(const BundledEntry& entry, const CheckContent& check_content) const {
     const std::uint64_t header_at = entry.offset - tar::kBlockBytes;
     const std::string path = layout::entry_path(entry.name);
     std::string name;
@@ -328,12 +328,16 @@ Result<EntryFile> Bundle::read_checked(const BundledEntry& entry) const {
         if (!failure->broken()) status.error_number = EPROTONOSUPPORT;
         return status;
     }
+    const Entry& whole = std::get_if<DecodedEntry>(&decoded)->entry;
+    if (const auto fault = check_content ? check_content(entry.name.key, whole) : std::nullopt) {
+        return refuse(entry.offset, fmt::format("{}: {}", path, *fault));
+    }
     return file;
 }
 
-Status Bundle::verify(bool all_are_known) const {
+Status Bundle::verify(bool all_are_known, const CheckContent& check_content) const {
     for (const BundledEntry& entry : entries_) {
-        const Status read = read_checked(entry).status();
+        const Status read = read_checked(entry, check_content).status();
         const bool is_unknown = read.error_number == EPROTONOSUPPORT && !all_are_known;
         if (!read.ok() && !is_unknown) return read;
     }

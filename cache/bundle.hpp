@@ -57,11 +57,12 @@ class Bundle {
     Result<EntryFile> read(const BundledEntry& entry) const;
     // The same with every byte checked, its header's and its padding's included: EBADMSG and EPROTONOSUPPORT
     // (a whole entry of another format version) as of open().
-    Result<EntryFile> read_checked(const BundledEntry& entry) const;
+    // `check_content`, where there is one, judges the entry too.
+    Result<EntryFile> read_checked(const BundledEntry& entry, const CheckContent& check_content = {}) const;
     // Checks every byte of the file. Entries of another format version are an error, but for `verify_known`,
     // which does not look into them.
-    Status verify() const { return verify(true); }
-    Status verify_known() const { return verify(false); }
+    Status verify(const CheckContent& check_content = {}) const { return verify(true, check_content); }
+    Status verify_known() const { return verify(false, {}); }
 
   private:
     Bundle(std::string path, std::unique_ptr<File> file, FileInfo info)
@@ -71,7 +72,7 @@ class Bundle {
     Status read_header(std::uint64_t offset, std::string& name, std::uint64_t& bytes) const;
     Status read_exactly(std::uint64_t offset, std::span<std::byte> buffer) const;
     Status check_zeros(std::uint64_t offset, std::uint64_t bytes) const;
-    Status verify(bool all_are_known) const;
+    Status verify(bool all_are_known, const CheckContent& check_content) const;
     Status read_manifest();
     Status check_places() const;
     std::uint64_t end_of_entries() const;

@@ -13,7 +13,11 @@
 namespace attnsmith::cache {
 namespace {
 
-constexpr std::string_view kFieldsFormat = "attnsmith.fields/1";
+constexpr std::string_view kFieldsFormat = "attnsmith.fields/2";
+
+// What a field's value is told from its digest by.
+constexpr std::string_view kVerbatim = "value";
+constexpr std::string_view kByDigest = "digest";
 
 Digest digest_of_raw(const void* bytes, std::size_t size) {
     const XXH128_hash_t hash = XXH3_128bits(bytes, size);
@@ -35,6 +39,30 @@ void append_length_delimited(std::string& buffer, std::string_view bytes) {
         buffer.push_back(static_cast<char>(static_cast<std::uint64_t>(bytes.size()) >> shift));
     }
     buffer.append(bytes);
+}
+
+const std::string* text_in(const nlohmann::json& object, const char* name) {
+    const auto found = object.find(name);
+    return found == object.end() ? nullptr : found->get_ptr<const std::string*>();
+}
+
+std::optional<HashedField> parse_field(const nlohmann::json& json) {
+    if (!json.is_object()) return std::nullopt;
+    const std::string* const label = text_in(json, "label");
+    if (label == nullptr) return std::nullopt;
+    HashedField field{.label = *label, .bytes = 0, .value = {}, .value_digest = {}};
+    if (const std::string* const value = text_in(json, "value")) {
+        field.value = *value;
+        field.bytes = value->size();
+        return json.size() == 2 ? std::optional(std::move(field)) : std::nullopt;
+    }
+    const std::string* const hex = text_in(json, "digest");
+    const auto bytes = json.find("bytes");
+    if (hex == nullptr || bytes == json.end() || !bytes->is_number_unsigned() || json.size() != 3)
+        return std::nullopt;
+    field.bytes = bytes->get<std::uint64_t>();
+    field.value_digest = Digest::parse(*hex);
+    return field.value_digest ? std::optional(std::move(field)) : std::nullopt;
 }
 
 // JSON text is the judge of UTF-8, since JSON is where the value is to stand.
@@ -63,11 +91,33 @@ Digest digest_of(std::span<const std::byte> bytes) { return digest_of_raw(bytes.
 
 Digest digest_of(std::string_view text) { return digest_of_raw(text.data(), text.size()); }
 
-FieldHasher::FieldHasher() { append_length_delimited(hashed_bytes_, kFieldsFormat); }
+Digest digest_of(std::span<const HashedField> fields) {
+    std::string hashed;
+    append_length_delimited(hashed, kFieldsFormat);
+    for (const HashedField& field : fields) {
+        append_length_delimited(hashed, field.label);
+        append_length_delimited(hashed, field.value_digest ? kByDigest : kVerbatim);
+        append_length_delimited(hashed, field.value);
+        if (!field.value_digest) continue;
+        append_length_delimited(hashed, fmt::format_int(field.bytes).c_str());
+        append_length_delimited(hashed, field.value_digest->hex());
+    }
+    return digest_of(std::string_view(hashed));
+}
+
+std::optional<std::vector<HashedField>> parse_fields(std::string_view json_text) {
+    const auto json = nlohmann::json::parse(json_text, nullptr, false);
+    if (!json.is_array()) return std::nullopt;
+    std::vector<HashedField> fields;
+    for (const nlohmann::json& one : json) {
+        auto field = parse_field(one);
+        if (!field) return std::nullopt;
+        fields.push_back(std::move(*field));
+    }
+    return fields;
+}
 
 FieldHasher& FieldHasher::add(std::string_view label, std::string_view value) {
-    append_length_delimited(hashed_bytes_, label);
-    append_length_delimited(hashed_bytes_, value);
     HashedField field{.label = std::string(label), .bytes = value.size(), .value = {}, .value_digest = {}};
     if (value.size() <= kLongestDumpedValue && is_utf8(value)) {
         field.value = value;
@@ -85,8 +135,6 @@ FieldHasher& FieldHasher::add(std::string_view label, std::span<const std::byte>
 FieldHasher& FieldHasher::add(std::string_view label, std::int64_t value) {
     return add(label, std::string_view(fmt::format_int(value).c_str()));
 }
-
-Digest FieldHasher::digest() const { return digest_of(std::string_view(hashed_bytes_)); }
 
 std::string FieldHasher::fields_json() const {
     auto fields = nlohmann::ordered_json::array();

@@ -44,7 +44,7 @@ class Digest {
 Digest digest_of(std::span<const std::byte> bytes);
 Digest digest_of(std::string_view text);
 
-// One field that went into a key, for people to read and compare.
+// One field of a key, as it is hashed and as people read it.
 struct HashedField {
     std::string label;                   // UTF-8
     std::uint64_t bytes = 0;             // of the value
@@ -54,14 +54,19 @@ struct HashedField {
     friend bool operator==(const HashedField&, const HashedField&) = default;
 };
 
-// Hashes labelled fields. Labels and values are length-delimited, so no two different sequences of fields are
-// the same bytes; the order of the fields counts. Copyable; not thread-safe.
+// The key of these fields. Labels and values are length-delimited, so no two different sequences of fields
+// are the same bytes; the order of the fields counts.
+Digest digest_of(std::span<const HashedField> fields);
+
+// The fields in the JSON text that FieldHasher::fields_json() gives; nothing for any other text. So whoever
+// has that text can tell whether a key is theirs.
+std::optional<std::vector<HashedField>> parse_fields(std::string_view json_text);
+
+// Gathers labelled fields and hashes them. Copyable; not thread-safe.
 class FieldHasher {
   public:
-    // Longer values are dumped as their digest.
+    // Longer values are hashed and dumped as their digest.
     static constexpr std::size_t kLongestDumpedValue = 256;
-
-    FieldHasher();
 
     FieldHasher& add(std::string_view label, std::string_view value);
     FieldHasher& add(std::string_view label, std::span<const std::byte> value);
@@ -69,7 +74,7 @@ class FieldHasher {
     FieldHasher& add(std::string_view label, std::int64_t value);
 
     // Of all fields so far; more may be added afterwards.
-    Digest digest() const;
+    Digest digest() const { return digest_of(fields_); }
 
     const std::vector<HashedField>& fields() const { return fields_; }
 
@@ -78,7 +83,6 @@ class FieldHasher {
     std::string fields_json() const;
 
   private:
-    std::string hashed_bytes_;
     std::vector<HashedField> fields_;
 };
 

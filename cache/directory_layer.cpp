@@ -13,12 +13,7 @@ namespace {
 LayerSize measure_shards(FileSystem& files, const std::string& root, std::span<const std::string> shards) {
     LayerSize size;
     for (const std::string& shard : shards) {
-        const Result<std::vector<NamedFile>> listed = files.list_files({root, shard});
-        if (!listed) {
-            note_unreadable(listed.status(), size.unreadable);
-            continue;
-        }
-        for (const NamedFile& file : *listed) {
+        for (const NamedFile& file : list_and_note(files, {root, shard}, size.unreadable)) {
             if (file.info.kind != FileKind::regular || !layout::parse_entry_name(shard, file.name)) continue;
             ++size.entries;
             size.bytes += file.info.bytes;

@@ -16,12 +16,7 @@ bool comes_first(const FoundEntry& a, const FoundEntry& b) {
 }
 
 void find_entries_of_shard(FileSystem& files, const Path& shard, FoundEntries& found) {
-    const Result<std::vector<NamedFile>> listed = files.list_files(shard);
-    if (!listed) {
-        note_unreadable(listed.status(), found.unreadable);
-        return;
-    }
-    for (const NamedFile& file : *listed) {
+    for (const NamedFile& file : list_and_note(files, shard, found.unreadable)) {
         const auto name = layout::parse_entry_name(shard.relative, file.name);
         if (!name) continue;
         found.entries.push_back(
@@ -91,8 +86,19 @@ void sort_entries(std::vector<FoundEntry>& entries) {
 
 std::vector<NamedFile> list_files_if_any(FileSystem& files, const Path& path) {
     if (path.root.empty()) return {};
-    Result<std::vector<NamedFile>> listed = files.list_files(path);
-    return listed ? std::move(listed).value() : std::vector<NamedFile>();
+    Result<ListedFiles> listed = files.list_files(path);
+    return listed ? std::move(listed->files) : std::vector<NamedFile>();
+}
+
+std::vector<NamedFile> list_and_note(FileSystem& files, const Path& path, std::vector<Status>& unreadable) {
+    if (path.root.empty()) return {};
+    Result<ListedFiles> listed = files.list_files(path);
+    if (!listed) {
+        note_unreadable(listed.status(), unreadable);
+        return {};
+    }
+    if (!listed->unreadable.ok()) unreadable.push_back(std::move(listed->unreadable));
+    return std::move(listed->files);
 }
 
 }  // namespace attnsmith::cache

@@ -51,7 +51,10 @@ FoundEntries find_entries(FileSystem& files, const std::string& root);
 // What every write says where no directory was given.
 Status no_cache_directory();
 
-// Nothing where the directory is missing or cannot be read.
+// What the directory has, with an account of what could not be looked at. A missing one has nothing.
+std::vector<NamedFile> list_and_note(FileSystem& files, const Path& path, std::vector<Status>& unreadable);
+
+// For estimates: nothing where the directory is missing or cannot be read.
 std::vector<NamedFile> list_files_if_any(FileSystem& files, const Path& path);
 
 }  // namespace attnsmith::cache

@@ -151,6 +151,25 @@ int make_directory_with_parents(const std::filesystem::path& path, mode_t mode) 
     return make_one_directory(path, mode);
 }
 
+bool is_directory(const std::string& path) {
+    struct ::stat found;
+    return ::stat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode);
+}
+
+// 0 where something can be made in the directory, else why not: permissions alone do not tell, since root has
+// all of them and /proc takes nothing from anybody.
+int try_to_make(const std::string& directory) {
+    if (::faccessat(AT_FDCWD, directory.c_str(), W_OK | X_OK, AT_EACCESS) != 0) return errno;
+    // A file without a name, where the file system has such.
+    const Descriptor unnamed(
+        retry_interrupted([&] { return ::open(directory.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600); }));
+    if (unnamed.is_open()) return 0;
+    if (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL && errno != ENOENT) return errno;
+    std::string name = directory + "/.attnsmith-XXXXXX";
+    if (::mkdtemp(name.data()) == nullptr) return errno;
+    return ::rmdir(name.c_str()) == 0 ? 0 : errno;
+}
+
 // For kernels, C libraries and file systems without renameat2.
 int link_and_unlink(int from_directory, const char* from, int to_directory, const char* to) {
     if (::linkat(from_directory, from, to_directory, to, 0) != 0) return -1;
@@ -244,6 +263,14 @@ class PosixFileSystem final : public FileSystem {
         return Status::from_errno(errno, "sync the directory", path.full());
     }
 
+    Status sync_file_system(const Path& path) override {
+        Result<Descriptor> descriptor = open_directory_to_read(path);
+        if (!descriptor) return descriptor.status();
+        const int result = retry_interrupted([&] { return ::syncfs(descriptor->get()); });
+        if (result == 0 || has_no_sync(errno)) return Status::success();
+        return Status::from_errno(errno, "sync the file system of", path.full());
+    }
+
     Result<std::vector<std::string>> list_names(const Path& path) override {
         std::vector<std::string> names;
         Status status = for_each_name(path, [&](int, const char* name) { names.emplace_back(name); });
@@ -251,18 +278,21 @@ class PosixFileSystem final : public FileSystem {
         return names;
     }
 
-    Result<std::vector<NamedFile>> list_files(const Path& path) override {
-        std::vector<NamedFile> files;
+    Result<ListedFiles> list_files(const Path& path) override {
+        ListedFiles listed;
         Status status = for_each_name(path, [&](int directory, const char* name) {
             struct ::stat found;
             const int result =
                 retry_interrupted([&] { return ::fstatat(directory, name, &found, AT_SYMLINK_NOFOLLOW); });
             if (result == 0) {
-                files.push_back({name, file_info_of(found)});
+                listed.files.push_back({name, file_info_of(found)});
+                return;
             }
+            Status failed = Status::from_errno(errno, "stat", path.full() + "/" + name);
+            if (listed.unreadable.ok() && !is_absence(failed)) listed.unreadable = std::move(failed);
         });
         if (!status.ok()) return status;
-        return files;
+        return listed;
     }
 
     Result<FileInfo> stat(const Path& path) override {
@@ -285,8 +315,13 @@ class PosixFileSystem final : public FileSystem {
         for (std::filesystem::path nearest = directory.full();; nearest = nearest.parent_path()) {
             // "/." makes a file that stands where the directory should be an ENOTDIR.
             const std::string probe = nearest.empty() ? "." : (nearest / ".").string();
-            if (::faccessat(AT_FDCWD, probe.c_str(), W_OK | X_OK, AT_EACCESS) == 0) return Status::success();
-            const int error_number = errno;
+            const int error_number = try_to_make(probe);
+            if (error_number == 0) return Status::success();
+            if (error_number == ENOENT && is_directory(probe)) {
+                // What /proc says to everybody.
+                return Status::recoverable_error(EROFS, nearest.string(),
+                                                 "cannot write to: nothing can be made there");
+            }
             struct ::stat link;
             if (error_number == ENOENT && ::lstat(nearest.c_str(), &link) == 0 && S_ISLNK(link.st_mode)) {
                 // No directory can be made in its place, nor below it.
@@ -334,6 +369,16 @@ Result<std::size_t> fill(std::span<std::byte> buffer, const ReadSome& read_some)
 }  // namespace
 
 FileSystem& posix_file_system() { return the_posix_file_system.get(); }
+
+FileTime file_time_of(std::int64_t seconds_since_1970, std::int64_t nanoseconds) {
+    using std::chrono::seconds;
+    constexpr auto kFarthest =
+        std::chrono::duration_cast<seconds>(FileTime::duration::max() / 2) - seconds(1);
+    const auto whole = std::clamp(seconds_since_1970, -kFarthest.count(), kFarthest.count());
+    const auto since =
+        seconds(whole) + std::chrono::nanoseconds(whole == seconds_since_1970 ? nanoseconds : 0);
+    return FileTime(std::chrono::duration_cast<FileTime::duration>(since));
+}
 
 Result<std::size_t> read_fully(File& file, std::span<std::byte> buffer) {
     return fill(buffer, [&](std::size_t done) { return file.read_some(buffer.subspan(done)); });

@@ -33,6 +33,10 @@ enum class FileKind { regular, directory, symbolic_link, other };
 
 using FileTime = std::chrono::system_clock::time_point;
 
+// A time of a file, or of what is written in one, which may be any number. Times before 1823 or after 2116
+// become those years, so that any two of them have a difference.
+FileTime file_time_of(std::int64_t seconds_since_1970, std::int64_t nanoseconds = 0);
+
 struct FileInfo {
     FileKind kind = FileKind::other;
     std::uint64_t bytes = 0;            // the length
@@ -53,6 +57,11 @@ inline constexpr std::uint32_t kFileBits = 0666;
 struct NamedFile {
     std::string name;
     FileInfo info;
+};
+
+struct ListedFiles {
+    std::vector<NamedFile> files;
+    Status unreadable;  // why the first of the others could not be looked at; success where there are none
 };
 
 // An open file; the destructor closes it and releases its lock.
@@ -110,13 +119,18 @@ class FileSystem {
     virtual Status make_directory(const Path& path, std::uint32_t mode) = 0;
     // Makes renames in the directory durable; success where the file system has no such operation.
     virtual Status sync_directory(const Path& path) = 0;
+    // Makes all that was written and renamed on the directory's file system durable, by whomever: for many
+    // files at once.
+    virtual Status sync_file_system(const Path& path) = 0;
 
     // The names, without "." and "..", in no order.
     virtual Result<std::vector<std::string>> list_names(const Path& path) = 0;
-    // The names and what they are; files that vanish meanwhile are left out.
-    virtual Result<std::vector<NamedFile>> list_files(const Path& path) = 0;
+    // The names and what they are. Files that vanish meanwhile are left out, without a word; those that the
+    // system does not let us look at are told of.
+    virtual Result<ListedFiles> list_files(const Path& path) = 0;
     virtual Result<FileInfo> stat(const Path& path) = 0;
-    // Whether files could be made in the directory, or in the nearest parent that exists; writes nothing.
+    // Whether files can be made in the directory, or directories in the nearest parent that exists: tries it,
+    // and leaves nothing.
     virtual Status check_writable(const Path& directory) = 0;
 };
 

@@ -5,7 +5,8 @@
 
 namespace attnsmith::cache {
 
-JudgedEntry judge_entry(const Layer& layer, const layout::EntryName& name, Trust trust) {
+JudgedEntry judge_entry(const Layer& layer, const layout::EntryName& name, Trust trust,
+                        const CheckContent& check_content) {
     Result<EntryFile> read = layer.read(name);
     // NFS: replaced between our look at the directory and our read; the second look is fresh.
     if (read.status().error_number == ESTALE) read = layer.read(name);
@@ -31,6 +32,10 @@ JudgedEntry judge_entry(const Layer& layer, const layout::EntryName& name, Trust
         return judged;
     }
     judged.entry = std::move(std::get_if<DecodedEntry>(&decoded)->entry);
+    if (auto fault = check_content ? check_content(name.key, judged.entry) : std::nullopt) {
+        judged.verdict = Verdict::broken;
+        judged.status = Status::recoverable_error(EBADMSG, layer.path_of(name), std::move(*fault));
+    }
     return judged;
 }
 

@@ -28,6 +28,8 @@ struct JudgedEntry {
     Entry entry;     // of a sound one
 };
 
-JudgedEntry judge_entry(const Layer& layer, const layout::EntryName& name, Trust trust);
+// Without `check_content` an entry is sound whose bytes are.
+JudgedEntry judge_entry(const Layer& layer, const layout::EntryName& name, Trust trust,
+                        const CheckContent& check_content = {});
 
 }  // namespace attnsmith::cache

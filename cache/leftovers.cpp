@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "cache/entry_file.hpp"
 #include "cache/layout.hpp"
 #include "cache/lock.hpp"
 
@@ -22,17 +23,18 @@ Path path_in(const std::string& root, std::string_view directory, const std::str
 
 std::vector<NamedFile> list_ours(FileSystem& files, const std::string& root, std::string_view directory,
                                  bool (*is_our_name)(std::string_view), Remover& remover) {
-    if (root.empty()) return {};
-    Result<std::vector<NamedFile>> listed = files.list_files({root, std::string(directory)});
-    if (!listed) {
-        if (!is_absence(listed.status())) remover.note_failure(listed.status());
-        return {};
-    }
-    std::erase_if(*listed, [&](const NamedFile& file) {
+    std::vector<Status> unreadable;
+    std::vector<NamedFile> listed = list_and_note(files, {root, std::string(directory)}, unreadable);
+    for (Status& status : unreadable) remover.note_failure(std::move(status));
+    std::erase_if(listed, [&](const NamedFile& file) {
         return file.info.kind == FileKind::directory || !is_our_name(file.name);
     });
-    return std::move(listed).value();
+    return listed;
 }
+
+// A link, say, that has the name of a file of ours: nobody can lock it, and as long as it is there nobody has
+// the file.
+bool is_in_the_place_of_a_file(const NamedFile& file) { return file.info.kind != FileKind::regular; }
 
 std::uint64_t count_if_removed(Removal removal) { return removal == Removal::removed ? 1 : 0; }
 
@@ -99,6 +101,10 @@ Removed remove_idle_lock_files(FileSystem& files, const std::string& root, FileT
          list_ours(files, root, layout::kLocksDirectory, layout::is_lock_name, remover)) {
         if (file.info.modified > oldest) continue;
         const Path path = path_in(root, layout::kLocksDirectory, file.name);
+        if (is_in_the_place_of_a_file(file)) {
+            removed.files += count_if_removed(remover.remove(path, file.info));
+            continue;
+        }
         const Lock lock = acquire_lock(files, path, file.info.mode, std::chrono::nanoseconds::zero());
         if (lock.held()) removed.files += count_if_removed(remover.remove(path, file.info));
         if (lock.state() == LockState::timed_out) ++removed.in_use;
@@ -110,6 +116,10 @@ void remove_counters(FileSystem& files, const std::string& root, Remover& remove
     for (const NamedFile& file :
          list_ours(files, root, layout::kCountersDirectory, layout::is_counters_name, remover)) {
         const Path path = path_in(root, layout::kCountersDirectory, file.name);
+        if (is_in_the_place_of_a_file(file)) {
+            static_cast<void>(remover.remove(path, file.info));
+            continue;
+        }
         const Lock lock = acquire_lock(files, path, file.info.mode, kLongestUseOfCounters);
         // Without locks nobody adds to it.
         if (lock.held() || is_lack_of_locks(lock.status())) {

@@ -1,4 +1,4 @@
-// What people ask of a whole cache: Store's list, stat, verify, gc and clear.
+// What people ask of a whole cache: Store's list, stat, verify, gc, clear and remove.
 
 #include <algorithm>
 #include <chrono>
@@ -20,8 +20,8 @@ namespace {
 constexpr auto kLongestGcWait = std::chrono::seconds(10);
 
 std::uint64_t count_named(FileSystem& files, const std::string& root, std::string_view directory,
-                          bool (*is_ours)(std::string_view)) {
-    const std::vector<NamedFile> found = list_files_if_any(files, {root, std::string(directory)});
+                          bool (*is_ours)(std::string_view), std::vector<Status>& unreadable) {
+    const std::vector<NamedFile> found = list_and_note(files, {root, std::string(directory)}, unreadable);
     return static_cast<std::uint64_t>(
         std::count_if(found.begin(), found.end(), [&](const NamedFile& file) { return is_ours(file.name); }));
 }
@@ -102,9 +102,10 @@ Statistics Store::stat() const {
     const Status trusted = judge(kWritableLayer);
     if (trusted.ok()) counters_.flush(directory_mode());
     statistics.counters = read_counters(files_, root);
-    statistics.quarantined =
-        count_named(files_, root, layout::kQuarantineDirectory, layout::is_quarantine_name);
-    statistics.staging = count_named(files_, root, layout::kStagingDirectory, layout::is_staging_name);
+    statistics.quarantined = count_named(files_, root, layout::kQuarantineDirectory,
+                                         layout::is_quarantine_name, statistics.unreadable);
+    statistics.staging =
+        count_named(files_, root, layout::kStagingDirectory, layout::is_staging_name, statistics.unreadable);
 
     Status writable = root.empty() ? no_cache_directory() : trusted;
     statistics.not_trusted_because = own.not_trusted_because;
@@ -127,6 +128,10 @@ VerifyReport Store::verify() const {
     Remover remover(files_);
     report.stale_staging_removed =
         remove_stale_staging_files(files_, options_.directory, clock, remover).files;
+    if (!remover.status().ok()) {
+        report.bad.push_back({remover.status().path, remover.status().message, "left in place"});
+        ++report.unusable;
+    }
     return report;
 }
 
@@ -154,7 +159,7 @@ void Store::verify_layer(std::size_t layer, VerifyReport& report) const {
 void Store::verify_entry(const FoundEntry& found, std::size_t layer, VerifyReport& report) const {
     JudgedEntry judged;
     if (found.info.kind == FileKind::regular) {
-        judged = judge_entry(*layers_[layer], found.name, options_.trust);
+        judged = judge_entry(*layers_[layer], found.name, options_.trust, options_.check_content);
     } else {
         judged.verdict = Verdict::broken;
         judged.status.message = "not a regular file";
@@ -206,6 +211,34 @@ ClearReport Store::clear() const {
     report.locks = locks.files;
     report.locks_left = locks.in_use;
     remove_counters(files_, root, remover);
+    report.status = remover.status();
+    return report;
+}
+
+RemoveReport Store::remove(const Digest& key) const {
+    RemoveReport report;
+    Remover remover(files_);
+    for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
+        if (layers_[layer]->path().empty()) continue;
+        Status trusted = check_trust(layer);
+        const Result<std::vector<Version>> versions =
+            trusted.ok() ? layers_[layer]->versions_of(key) : Result<std::vector<Version>>(trusted);
+        if (!versions) {
+            if (!is_absence(versions.status())) remover.note_failure(versions.status());
+            continue;
+        }
+        if (layer != kWritableLayer) {
+            report.left += versions->size();
+            continue;
+        }
+        for (const Version& version : *versions) {
+            const Path path{options_.directory, layout::entry_path({key, version})};
+            const Result<FileInfo> info = files_.stat(path);
+            const Removal removal = remover.remove(path, info ? *info : FileInfo{});
+            report.entries += removal == Removal::removed ? 1 : 0;
+        }
+    }
+    report.bytes = remover.bytes();
     report.status = remover.status();
     return report;
 }

@@ -165,18 +165,13 @@ void LockFileRegistry::forget_all_in_child() {
     files_.clear();
 }
 
-FileTime to_file_time(const timespec& time) {
-    const auto since_epoch = std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
-    return FileTime(std::chrono::duration_cast<FileTime::duration>(since_epoch));
-}
-
 }  // namespace
 
 FileInfo file_info_of(const struct ::stat& found) {
     return {.kind = kind_of(found.st_mode),
             .bytes = static_cast<std::uint64_t>(found.st_size),
             .allocated_bytes = static_cast<std::uint64_t>(found.st_blocks) * kStatBlockBytes,
-            .modified = to_file_time(found.st_mtim),
+            .modified = file_time_of(found.st_mtim.tv_sec, found.st_mtim.tv_nsec),
             .mode = static_cast<std::uint32_t>(found.st_mode & 07777),
             .owner = static_cast<std::uint32_t>(found.st_uid),
             .group = static_cast<std::uint32_t>(found.st_gid),

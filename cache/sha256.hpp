@@ -9,6 +9,8 @@
 #include <string>
 #include <string_view>
 
+#include "cache/sha256_blocks.hpp"
+
 namespace attnsmith::cache {
 
 // The digest's 32 bytes, in the order in which they are written.
@@ -29,19 +31,21 @@ struct Sha256Digest {
 // Takes the message in parts. Copyable; not thread-safe.
 class Sha256 {
   public:
+    // Of the implementations, which all give the same digests, the fastest that this processor has.
+    explicit Sha256(sha256::AddBlocks add_blocks = sha256::fastest()) : add_blocks_(add_blocks) {}
+
     Sha256& add(std::span<const std::byte> bytes);
     // Of all bytes so far; more may be added afterwards.
     Sha256Digest digest() const;
 
   private:
-    static constexpr std::size_t kBlockBytes = 64;
+    static constexpr std::size_t kBlockBytes = sha256::kBlockBytes;
     using Block = std::array<std::byte, kBlockBytes>;
 
-    void add_block(const std::byte* block);
-
+    sha256::AddBlocks add_blocks_;
     // FIPS 180-4, 5.3.3: the first 32 bits of the fractions of the square roots of the first 8 primes.
-    std::array<std::uint32_t, 8> state_ = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
-                                           0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+    sha256::State state_ = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
+                            0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
     Block pending_{};
     std::uint64_t total_bytes_ = 0;
 };

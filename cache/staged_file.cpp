@@ -1,5 +1,7 @@
 #include "cache/staged_file.hpp"
 
+#include <cerrno>
+
 namespace attnsmith::cache {
 
 StagedFile::~StagedFile() {
@@ -14,6 +16,17 @@ StagedFile::~StagedFile() {
 }
 
 Status StagedFile::append(std::span<const std::byte> bytes) { return write_fully(*file_, bytes); }
+
+Status StagedFile::overwrite(std::span<const std::byte> bytes, std::uint64_t offset) {
+    while (!bytes.empty()) {
+        const Result<std::size_t> count = file_->write_at(bytes, offset);
+        if (!count) return count.status();
+        if (*count == 0) return Status::from_errno(EIO, "write any byte of", path_.full());
+        bytes = bytes.subspan(*count);
+        offset += *count;
+    }
+    return Status::success();
+}
 
 Status StagedFile::finish() {
     if (Status status = file_->sync(); !status.ok()) return status;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <utility>
@@ -24,10 +25,16 @@ class StagedFile {
     ~StagedFile();
 
     Status append(std::span<const std::byte> bytes);
+    // REQUIRES: so much was appended.
+    Status overwrite(std::span<const std::byte> bytes, std::uint64_t offset);
     // Syncs and closes.
     Status finish();
-    // REQUIRES: finish() succeeded.
+    // Closes. Whoever moves it must have had its file system synced.
+    Status finish_unsynced() { return file_->close(); }
+    // REQUIRES: finish() or finish_unsynced() succeeded.
     Status move_to(const Path& target);
+
+    const Path& path() const { return path_; }
 
   private:
     FileSystem* files_;  // null once there is nothing to remove

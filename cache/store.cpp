@@ -303,10 +303,12 @@ Status Store::publish_once(const Digest& key, const Version& version,
     if (Status written = staged->append(bytes); !written.ok()) return written;
     if (Status finished = staged->finish(); !finished.ok()) return finished;
 
-    const Path shard{options_.directory, layout::shard_name(key)};
-    const Path target{options_.directory, layout::entry_path({key, version})};
-    if (Status moved = move_into_shard(*staged, shard, target); !moved.ok()) return moved;
-    return files_.sync_directory(shard);
+    const Result<bool> made_shard = move_into_shard(*staged, {key, version});
+    if (!made_shard) return made_shard.status();
+    if (*made_shard) {
+        if (Status synced = files_.sync_directory({options_.directory, {}}); !synced.ok()) return synced;
+    }
+    return files_.sync_directory({options_.directory, layout::shard_name(key)});
 }
 
 void Store::note_published(const Digest& key, std::size_t bytes) const {
@@ -367,12 +369,15 @@ Result<StagedFile> Store::create_staged_file(const Digest& key) const {
     return status;
 }
 
-Status Store::move_into_shard(StagedFile& staged, const Path& shard, const Path& target) const {
+Result<bool> Store::move_into_shard(StagedFile& staged, const layout::EntryName& name) const {
+    const Path target{options_.directory, layout::entry_path(name)};
     Status status = staged.move_to(target);
+    if (status.ok()) return false;
     if (status.error_number != ENOENT) return status;
-    if (Status made = make_directory_in_root(shard.relative); !made.ok()) return made;
-    if (Status synced = files_.sync_directory({options_.directory, {}}); !synced.ok()) return synced;
-    return staged.move_to(target);
+    if (Status made = make_directory_in_root(layout::shard_name(name.key)); !made.ok()) return made;
+    status = staged.move_to(target);
+    if (!status.ok()) return status;
+    return true;
 }
 
 Lock Store::lock(const Digest& key, const std::function<bool()>& enough) const {

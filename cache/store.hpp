@@ -35,9 +35,15 @@
 
 namespace attnsmith::cache {
 
+class Bundle;
 class Layer;
 class StagedFile;
+struct BundleHead;
+struct BundledEntry;
 struct FoundEntry;
+namespace layout {
+struct EntryName;
+}
 
 // Told about trouble once for each store and kind; quarantines are told each. Called from any thread that
 // uses the store; must not throw.
@@ -62,6 +68,9 @@ struct Options {
     // Not owned; must outlive the store. Null: posix_file_system().
     FileSystem* file_system = nullptr;
     WarnCallback warn = {};
+    // Asked by verify(), export_bundle() and import_bundle(), for whom an entry with a fault is broken.
+    // load() leaves it to its caller, who knows what the entry is to be used for.
+    CheckContent check_content = {};
     // The longest wait for another process or thread. Far above any compile: only for file systems that lie
     // and for holders that hang. Once one was in vain, further ones are a 120th of it, until one pays off.
     std::chrono::nanoseconds lock_wait = std::chrono::seconds(120);
@@ -134,7 +143,7 @@ struct VerifyReport {
     std::uint64_t skipped = 0;  // whole entries of another format version
     std::uint64_t stale_staging_removed = 0;
     std::vector<BadEntry> bad;
-    std::uint64_t unusable = 0;  // of `bad`, directories and bundles, not entries
+    std::uint64_t unusable = 0;  // of `bad`, what could not be looked into: directories and bundles, mostly
 };
 
 struct ClearReport {
@@ -146,6 +155,13 @@ struct ClearReport {
     std::uint64_t staging_left = 0;  // of under an hour: somebody may be writing them
     std::uint64_t locks_left = 0;    // held by somebody
     Status status;                   // the first removal that failed
+};
+
+struct RemoveReport {
+    std::uint64_t entries = 0;  // removed: one for each toolchain that the key had
+    std::uint64_t bytes = 0;    // freed
+    std::uint64_t left = 0;     // in read-only layers, which are never written to
+    Status status;              // the first removal, or look at a layer, that failed
 };
 
 struct ExportReport {
@@ -217,19 +233,22 @@ class Store {
     // counters. Touches only files named as the store names them, and no directories. Entries published
     // meanwhile may stay.
     ClearReport clear() const;
+    // Removes the key's entries from the writable directory.
+    RemoveReport remove(const Digest& key) const;
 
     // Writes the entries that are wanted into one file (FORMAT.md, "A bundle"), replacing what file of that
     // name there is; it appears whole or not at all. Looks in all layers, and of equal key and version takes
     // the lowest layer's. The same entries give the same bytes. Fails with EEXIST where something else than a
-    // file has the name, E2BIG where the entries are too many for one bundle, ESTALE where the cache keeps
-    // changing, ECANCELED where a stop was asked for, else with what the system said.
+    // file has the name, E2BIG where the entries are too many for one bundle, ECANCELED where a stop was
+    // asked for, else with what the system said. What others evict or clear meanwhile is not in the bundle.
     using Wanted = std::function<bool(const ListedEntry&)>;
     Result<ExportReport> export_bundle(const std::string& file, const Wanted& wanted,
                                        const std::stop_token& stop = {}) const;
     // Checks every byte of a bundle, and only then publishes its entries in the writable directory; each is
     // checked once more then. What is there already stays. Fails as Bundle::open() does: EINVAL for what is
     // not a regular file, EBADMSG for what is not a sound bundle, EPROTONOSUPPORT for one of another format;
-    // these publish nothing. Else with what the system said; what was published before then stays.
+    // these publish nothing. Else with what the system said; what was published before then stays. A kill
+    // at any moment leaves whole entries.
     Result<ImportReport> import_bundle(const std::string& file) const;
 
   private:
@@ -262,12 +281,22 @@ class Store {
     void keep_within_limit(const Digest& key, std::size_t published_bytes) const;
     EvictionReport run_evictor(const EvictionLimits& limits) const;
     Result<StagedFile> create_staged_file(const Digest& key) const;
-    Status move_into_shard(StagedFile& staged, const Path& shard, const Path& target) const;
+    // Whether the shard had to be made, and so the directory is to be synced too.
+    Result<bool> move_into_shard(StagedFile& staged, const layout::EntryName& name) const;
     Lock lock_within(const Digest& key, const Patience& patience, const std::function<bool()>& enough) const;
     Lock tell_of_trouble(Lock lock) const;
 
-    Result<ExportReport> export_once(const Path& target, const Wanted& wanted,
-                                     const std::stop_token& stop) const;
+    Result<ExportReport> export_listed(const Path& target, std::span<const ListedEntry> listed,
+                                       const std::stop_token& stop) const;
+    Result<StagedFile> create_partial(const Path& target) const;
+    Status finish_bundle(StagedFile staged, std::uint64_t room, const BundleHead& head,
+                         const Path& target) const;
+    Status end_bundle(StagedFile& staged, const Path& target) const;
+
+    struct ImportBatch;
+    Status import_entries(const Bundle& bundle, ImportReport& report) const;
+    Status stage(const Bundle& bundle, const BundledEntry& entry, ImportBatch& batch) const;
+    Status publish_batch(const Bundle& bundle, ImportBatch& batch, ImportReport& report) const;
 
     void verify_layer(std::size_t layer, VerifyReport& report) const;
     void verify_entry(const FoundEntry& found, std::size_t layer, VerifyReport& report) const;

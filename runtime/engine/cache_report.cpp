@@ -6,15 +6,12 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
-#include <optional>
+#include <iterator>
+#include <set>
 #include <span>
 #include <system_error>
 #include <utility>
 
-#include "engine/cache_bundles.hpp"
-#include "engine/explain.hpp"
-#include "engine/runtime_impl.hpp"
-#include "problem/json_text.hpp"
 #include "problem/vocabulary.hpp"
 
 namespace attnsmith::engine {
@@ -46,7 +43,7 @@ KernelEntry read_entry(cache::ListedEntry listed) {
 Json counters_json(const cache::CounterTotals& totals) {
     using cache::Event;
     const bool any = totals.since != 0;
-    return {{"since", any ? Json(utc_text(system_clock::from_time_t(totals.since))) : Json()},
+    return {{"since", any ? Json(utc_text(cache::file_time_of(totals.since))) : Json()},
             {"hits", totals[Event::hit]},
             {"misses", totals[Event::miss]},
             {"miss_errors", totals[Event::miss_error]},
@@ -86,6 +83,36 @@ KernelList list_kernels(const cache::Store& store) {
     KernelList list{.kernels = {}, .unreadable = std::move(listing.unreadable)};
     for (cache::ListedEntry& listed : listing.entries) list.kernels.push_back(read_entry(std::move(listed)));
     return list;
+}
+
+cache::Digest find_key(std::string_view digits, const KernelList& stored) {
+    constexpr std::size_t kFewestDigits = 4, kMostTold = 8;
+    constexpr std::string_view kHexDigits = "0123456789abcdef";
+    std::string wanted(digits);
+    std::ranges::transform(wanted, wanted.begin(), [](char c) {
+        return c >= 'A' && c <= 'F' ? static_cast<char>(c - 'A' + 'a') : c;
+    });
+    if (wanted.size() < kFewestDigits || wanted.size() > cache::Digest::kHexDigits ||
+        wanted.find_first_not_of(kHexDigits) != wanted.npos) {
+        throw InvalidRequest("key", problem::quote(digits),
+                             "32 hexadecimal digits, as `attnsmith cache ls` prints, or the first 4 or more");
+    }
+    std::set<std::string> keys;
+    for (const KernelEntry& kernel : stored.kernels) {
+        std::string key = kernel.entry.key.hex();
+        if (key.starts_with(wanted)) keys.insert(std::move(key));
+    }
+    if (keys.empty()) {
+        const std::string unread =
+            stored.unreadable.empty() ? std::string() : "; " + unreadable_text(stored.unreadable);
+        throw CacheError(fmt::format(
+            "no entry has the key {}; `attnsmith cache ls` lists those that there are{}", wanted, unread));
+    }
+    if (keys.size() == 1) return cache::Digest::parse(*keys.begin()).value();
+    const std::vector<std::string> told(
+        keys.begin(), std::next(keys.begin(), static_cast<std::ptrdiff_t>(std::min(keys.size(), kMostTold))));
+    throw CacheError(fmt::format("{} keys begin with {}: {}{}; give more of its digits", keys.size(), wanted,
+                                 fmt::join(told, ", "), keys.size() > told.size() ? ", ..." : ""));
 }
 
 std::string unreadable_text(std::span<const cache::Status> unreadable) {
@@ -215,6 +242,26 @@ void require_cleared(const cache::ClearReport& report) {
     require_deleted(report.status, report.entries + report.quarantined + report.staging + report.locks > 0);
 }
 
+Json rm_json(const cache::RemoveReport& report, const cache::Digest& key, const std::string& directory) {
+    return {{"schema", "attnsmith.cache-rm/1"}, {"directory", directory}, {"key", key.hex()},
+            {"entries", report.entries},        {"bytes", report.bytes},  {"left", report.left}};
+}
+
+void require_removed(const cache::RemoveReport& report) {
+    require_deleted(report.status, report.entries > 0);
+    if (report.entries > 0 || report.left == 0) return;
+    throw CacheError(
+        fmt::format("nothing was deleted: {} of its entries {} in read-only layers only, which are "
+                    "not written to",
+                    report.left, report.left == 1 ? "is" : "are"));
+}
+
+Json dir_json(const Settings& settings) {
+    return {{"schema", "attnsmith.cache-dir/1"},
+            {"directories", settings.cache_dirs},
+            {"named_by", settings.cache_dirs_named_by}};
+}
+
 Json gc_json(const cache::EvictionReport& report, const std::string& directory) {
     Json json = {
         {"schema", "attnsmith.cache-gc/1"}, {"directory", directory},
@@ -235,108 +282,6 @@ void require_collected(const cache::EvictionReport& report) {
     const bool anything = report.entries + report.quarantined + report.staging + report.locks > 0;
     require_deleted(report.status, anything);
     require_deleted(report.leftover_status, anything);
-}
-
-namespace {
-
-// What operations take: a runtime, and options that have no other fields than the operation's.
-Json run_ls(Runtime::Impl& runtime, const nlohmann::json&) {
-    const cache::Store& store = runtime.cubins.store();
-    return ls_json(store, list_kernels(store));
-}
-
-Json run_explain(Runtime::Impl& runtime, const nlohmann::json& options) {
-    return explain_json(runtime.cubins.store(), explain(runtime, options));
-}
-
-Json run_stat(Runtime::Impl& runtime, const nlohmann::json&) {
-    return stat_json(runtime.cubins.store().stat());
-}
-
-Json run_verify(Runtime::Impl& runtime, const nlohmann::json&) {
-    const cache::Store& store = runtime.cubins.store();
-    return verify_json(store.verify(), store.options().directory);
-}
-
-Json run_gc(Runtime::Impl& runtime, const nlohmann::json& options) {
-    std::optional<std::uint64_t> max_bytes;
-    if (const auto given = options.find("max_bytes"); given != options.end()) {
-        if (!given->is_number_unsigned()) {
-            throw InvalidRequest("max_bytes", given->dump(), "a number of bytes");
-        }
-        max_bytes = given->get<std::uint64_t>();
-    }
-    const cache::Store& store = runtime.cubins.store();
-    const cache::EvictionReport report = store.gc(max_bytes);
-    require_collected(report);
-    return gc_json(report, store.options().directory);
-}
-
-Json run_clear(Runtime::Impl& runtime, const nlohmann::json&) {
-    const cache::Store& store = runtime.cubins.store();
-    const cache::ClearReport report = store.clear();
-    require_cleared(report);
-    return clear_json(report, store.options().directory);
-}
-
-Json run_export(Runtime::Impl& runtime, const nlohmann::json& options) {
-    return export_json(export_bundle(runtime, parse_export_options(options)));
-}
-
-Json run_import(Runtime::Impl& runtime, const nlohmann::json& options) {
-    const cache::Store& store = runtime.cubins.store();
-    return import_json(import_bundle(store, parse_import_file(options)), store.options().directory);
-}
-
-constexpr std::string_view kExplainOptions[] = {"key", "request"};
-constexpr std::string_view kGcOptions[] = {"max_bytes"};
-constexpr std::string_view kExportOptions[] = {"file", "sm", "model", "model_options"};
-constexpr std::string_view kImportOptions[] = {"file"};
-
-struct Operation {
-    std::string_view name;
-    std::span<const std::string_view> options;
-    Json (*run)(Runtime::Impl& runtime, const nlohmann::json& options);
-};
-
-constexpr Operation kOperations[] = {{"ls", {}, run_ls},
-                                     {"explain", kExplainOptions, run_explain},
-                                     {"stat", {}, run_stat},
-                                     {"verify", {}, run_verify},
-                                     {"gc", kGcOptions, run_gc},
-                                     {"clear", {}, run_clear},
-                                     {"export", kExportOptions, run_export},
-                                     {"import", kImportOptions, run_import}};
-
-const Operation& find_operation(std::string_view name) {
-    const auto found = std::ranges::find(kOperations, name, &Operation::name);
-    if (found != std::end(kOperations)) return *found;
-    throw InvalidRequest("operation", problem::quote(name), problem::join_or(cache_operations()));
-}
-
-void refuse_unknown_options(const Operation& operation, const nlohmann::json& options) {
-    for (const auto& item : options.items()) {
-        if (std::ranges::find(operation.options, item.key()) != operation.options.end()) continue;
-        throw InvalidRequest(problem::field_name(item.key()), "an unknown option",
-                             operation.options.empty()
-                                 ? fmt::format("no option: {} takes none", operation.name)
-                                 : problem::join_or(operation.options));
-    }
-}
-
-}  // namespace
-
-std::vector<std::string_view> cache_operations() {
-    std::vector<std::string_view> names;
-    for (const Operation& known : kOperations) names.push_back(known.name);
-    return names;
-}
-
-Json run_cache_operation(Runtime::Impl& runtime, std::string_view operation, std::string_view options) {
-    const Operation& known = find_operation(operation);
-    const nlohmann::json object = problem::parse_json_object(options, {.what = "options"});
-    refuse_unknown_options(known, object);
-    return known.run(runtime, object);
 }
 
 }  // namespace attnsmith::engine

@@ -29,6 +29,9 @@ struct KernelList {
 };
 
 KernelList list_kernels(const cache::Store& store);
+// By the key's digits, or as many of the first ones as no other entry's key has. Throws InvalidRequest for
+// what cannot begin a key, CacheError where no entry has it, or several keys begin so.
+cache::Digest find_key(std::string_view digits, const KernelList& stored);
 // The first of what could not be read, and how many more there are. REQUIRES: not empty.
 std::string unreadable_text(std::span<const cache::Status> unreadable);
 // Of the entry's kernel; 0 where its metadata does not say it.
@@ -53,9 +56,14 @@ nlohmann::ordered_json stat_json(const cache::Statistics& statistics);
 nlohmann::ordered_json verify_json(const cache::VerifyReport& report, const std::string& directory);
 nlohmann::ordered_json bad_json(const cache::BadEntry& bad);
 nlohmann::ordered_json clear_json(const cache::ClearReport& report, const std::string& directory);
+nlohmann::ordered_json rm_json(const cache::RemoveReport& report, const cache::Digest& key,
+                               const std::string& directory);
+nlohmann::ordered_json dir_json(const Settings& settings);
 nlohmann::ordered_json gc_json(const cache::EvictionReport& report, const std::string& directory);
 // Throw CacheError where something could not be deleted.
 void require_cleared(const cache::ClearReport& report);
+// Also where the key's entries are all in read-only layers.
+void require_removed(const cache::RemoveReport& report);
 void require_collected(const cache::EvictionReport& report);
 
 // Their names.

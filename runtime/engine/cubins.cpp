@@ -13,7 +13,7 @@ namespace {
 
 // Raised when the same fields come to mean other machine code, or entries are written otherwise: old ones
 // are then left alone.
-constexpr std::int64_t kKeyFormat = 2;
+constexpr std::int64_t kKeyFormat = 3;
 
 cache::Options logging_store(const Settings& settings, std::shared_ptr<const Log> log) {
     cache::Options options = store_options(settings);
@@ -32,22 +32,6 @@ planner::CompiledResources resources_of(const KernelSource& source, const compil
     resources.cubin_bytes = static_cast<std::int64_t>(compiled.cubin.size());
     resources.compile_ms = compiled.milliseconds;
     return resources;
-}
-
-// Whether bytes that somebody calls this kernel's cubin, be it NVRTC or an entry, can be. Nothing if so.
-std::optional<std::string> what_is_wrong(const KernelSource& source, const Cubin& cubin) {
-    const planner::KernelConfig& kernel = source.kernel;
-    if (cubin.entry != source.unit.entry)
-        return fmt::format("the entry is called {}, not {}", cubin.entry, source.unit.entry);
-    const auto info = compiler::CubinInfo::parse(cubin.bytes);
-    if (!info) return "it is no cubin";
-    const auto shared = info->read_u32(compiler::kSharedBytesSymbol);
-    if (!info->has_entry(cubin.entry) || !shared)
-        return fmt::format("it lacks {} or {}", cubin.entry, compiler::kSharedBytesSymbol);
-    if (*shared != kernel.shared_bytes || cubin.resources.shared_bytes != kernel.shared_bytes)
-        return fmt::format("the kernel lays out {} bytes of shared memory, the plan {}", *shared,
-                           kernel.shared_bytes);
-    return std::nullopt;
 }
 
 std::string refused_everywhere(const planner::KernelConfig& kernel, const std::string& reason) {
@@ -124,9 +108,9 @@ std::shared_ptr<const Cubin> Cubins::load(const KernelSource& source,
                                           const cache::Candidate& candidate) const {
     cache::Result<cache::Entry> entry = store_.load(candidate);
     if (!entry) return nullptr;
-    auto cubin = from_entry(candidate, std::move(entry).value());
-    const auto wrong = cubin ? what_is_wrong(source, *cubin) : "its metadata is not a kernel's";
-    if (!wrong) return cubin;
+    ReadEntry read = from_entry(candidate, std::move(entry).value());
+    const auto wrong = read.cubin ? what_is_wrong(source, *read.cubin) : std::optional(std::move(read.fault));
+    if (!wrong) return std::move(read.cubin);
     // It stays there, being whole, and is met at each look; its place is taken by what is compiled instead.
     const LogLevel level = told_of_unusable_.exchange(true) ? LogLevel::debug : LogLevel::warn;
     (*log_)(level, "cache: {}: {}; passed over", candidate.path, *wrong);

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "compiler/environment.hpp"
+#include "engine/cubin_entry.hpp"
 
 namespace attnsmith::engine {
 namespace {
@@ -168,6 +169,7 @@ cache::Options store_options(const Settings& settings) {
     options.trust = settings.cache_trust;
     options.max_bytes = settings.cache_max_bytes;
     options.file_system = settings.file_system;
+    options.check_content = find_fault;
     if (settings.cache_dirs.empty()) return options;
     options.directory = settings.cache_dirs.front();
     options.read_only_layers.assign(settings.cache_dirs.begin() + 1, settings.cache_dirs.end());

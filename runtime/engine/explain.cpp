@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 
+#include "engine/cubin_entry.hpp"
 #include "engine/needed_kernels.hpp"
 #include "engine/runtime_impl.hpp"
 #include "problem/json_text.hpp"
@@ -16,28 +16,24 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// As FieldHasher::fields_json() writes them. Empty where the metadata is another's.
-std::vector<KeyField> parse_fields(const nlohmann::json& fields) {
-    std::vector<KeyField> parsed;
-    if (!fields.is_array()) return parsed;
-    for (const nlohmann::json& field : fields) {
-        try {
-            std::string value = field.contains("value") ? field.at("value").get<std::string>()
-                                                        : fmt::format("{} bytes, digest {}",
-                                                                      field.at("bytes").get<std::uint64_t>(),
-                                                                      field.at("digest").get<std::string>());
-            parsed.push_back({field.at("label").get<std::string>(), std::move(value)});
-        } catch (const nlohmann::json::exception&) {
-            return {};
-        }
-    }
-    return parsed;
+std::string value_text(const cache::HashedField& field) {
+    if (!field.value_digest) return field.value;
+    return fmt::format("{} bytes, digest {}", field.bytes, field.value_digest->hex());
+}
+
+// Empty where the text is another's.
+std::vector<KeyField> read_fields(std::string_view fields_json) {
+    std::vector<KeyField> fields;
+    for (const cache::HashedField& field :
+         cache::parse_fields(fields_json).value_or(std::vector<cache::HashedField>{}))
+        fields.push_back({field.label, value_text(field)});
+    return fields;
 }
 
 std::vector<KeyField> fields_of(const KernelEntry& kernel) {
     const auto metadata = nlohmann::json::parse(kernel.entry.metadata, nullptr, false);
     const auto fields = metadata.is_object() ? metadata.find("key_fields") : metadata.end();
-    return fields == metadata.end() ? std::vector<KeyField>{} : parse_fields(*fields);
+    return fields == metadata.end() ? std::vector<KeyField>{} : read_fields(fields->dump());
 }
 
 // A label may stand several times, as options do.
@@ -56,7 +52,7 @@ struct Stored {
     std::map<std::string, std::string> fields;  // empty where the metadata is another's
 };
 
-std::vector<Stored> read_fields(std::span<const KernelEntry> kernels) {
+std::vector<Stored> read_stored(std::span<const KernelEntry> kernels) {
     std::vector<Stored> stored;
     for (const KernelEntry& kernel : kernels) stored.push_back({&kernel, by_label(fields_of(kernel))});
     return stored;
@@ -98,11 +94,18 @@ std::vector<KernelEntry> entries_of(const cache::Digest& key, std::span<const Ke
     return entries;
 }
 
+// Why what Cubins::find() is offered is passed over; empty where it is not.
+std::string fault_of(const cache::Store& store, const cache::ListedEntry& listed) {
+    const cache::Candidate candidate{listed.key, listed.version, listed.layer, listed.path};
+    cache::Result<cache::Entry> entry = store.load(candidate);
+    if (!entry) return entry.status().message;
+    if (auto fault = find_fault(listed.key, *entry)) return std::move(*fault);
+    return from_entry(candidate, std::move(entry).value()).fault;
+}
+
 void look_at_entries(const cache::Store& store, Explanation& one) {
-    one.hit = std::ranges::any_of(one.entries, [&](const KernelEntry& kernel) {
-        const cache::ListedEntry& entry = kernel.entry;
-        return store.load({entry.key, entry.version, entry.layer, entry.path}).ok();
-    });
+    for (const KernelEntry& kernel : one.entries) one.faults.push_back(fault_of(store, kernel.entry));
+    one.hit = std::ranges::find(one.faults, std::string()) != one.faults.end();
 }
 
 Json to_json(const Explanation& one) {
@@ -111,7 +114,10 @@ Json to_json(const Explanation& one) {
                  {"fields", Json::array()}, {"entries", Json::array()}};
     for (const auto& [label, value] : one.fields)
         json["fields"].push_back({{"label", label}, {"value", value}});
-    for (const KernelEntry& kernel : one.entries) json["entries"].push_back(entry_json(kernel));
+    for (std::size_t i = 0; i < one.entries.size(); ++i) {
+        json["entries"].push_back(entry_json(one.entries[i]));
+        json["entries"].back()["fault"] = i < one.faults.size() ? one.faults[i] : std::string();
+    }
     if (one.nearest) {
         json["nearest"] = {{"entry", entry_json(one.nearest->kernel)}, {"differences", Json::array()}};
         for (const auto& [label, here, there] : one.nearest->differences)
@@ -123,14 +129,14 @@ Json to_json(const Explanation& one) {
 }  // namespace
 
 std::vector<Explanation> explain(std::span<const KernelSource> sources, std::span<const KernelEntry> stored) {
-    const std::vector<Stored> others = read_fields(stored);
+    const std::vector<Stored> others = read_stored(stored);
     std::vector<Explanation> explanations;
     for (const KernelSource& source : sources) {
         Explanation& one = explanations.emplace_back();
         one.name = source.kernel.name();
         one.sm = source.kernel.sm;
         one.key = source.key;
-        one.fields = parse_fields(nlohmann::json::parse(source.fields_json));
+        one.fields = read_fields(source.fields_json);
         one.entries = entries_of(source.key, stored);
         if (one.entries.empty()) one.nearest = nearest_entry(one.fields, others);
     }
@@ -149,30 +155,7 @@ std::optional<Explanation> explain(const cache::Digest& key, std::span<const Ker
 }
 
 Explanation explain_key(const cache::Store& store, std::string_view digits, const KernelList& stored) {
-    constexpr std::size_t kFewestDigits = 4, kAllDigits = 32;
-    constexpr std::string_view kHexDigits = "0123456789abcdef";
-    std::string wanted(digits);
-    std::ranges::transform(wanted, wanted.begin(), [](char c) {
-        return c >= 'A' && c <= 'F' ? static_cast<char>(c - 'A' + 'a') : c;
-    });
-    if (wanted.size() < kFewestDigits || wanted.size() > kAllDigits ||
-        wanted.find_first_not_of(kHexDigits) != wanted.npos) {
-        throw InvalidRequest("key", problem::quote(digits),
-                             "32 hexadecimal digits, as `attnsmith cache ls` prints, or the first 4 or more");
-    }
-    std::set<cache::Digest> keys;
-    for (const KernelEntry& kernel : stored.kernels) {
-        if (kernel.entry.key.hex().starts_with(wanted)) keys.insert(kernel.entry.key);
-    }
-    if (keys.empty()) {
-        const std::string unread =
-            stored.unreadable.empty() ? std::string() : "; " + unreadable_text(stored.unreadable);
-        throw CacheError(fmt::format(
-            "no entry has the key {}; `attnsmith cache ls` lists those that there are{}", wanted, unread));
-    }
-    if (keys.size() > 1)
-        throw CacheError(fmt::format("{} keys begin with {}; give more of its digits", keys.size(), wanted));
-    Explanation one = explain(*keys.begin(), stored.kernels).value();
+    Explanation one = explain(find_key(digits, stored), stored.kernels).value();
     look_at_entries(store, one);
     return one;
 }

@@ -38,7 +38,8 @@ struct Explanation {
     cache::Digest key;
     std::vector<KeyField> fields;
     std::vector<KernelEntry> entries;     // of the key, as they were listed
-    bool hit = false;                     // one of them is sound
+    std::vector<std::string> faults;      // of each: why it cannot be used; empty where it can
+    bool hit = false;                     // one of them can be used
     std::optional<NearestEntry> nearest;  // of a miss, the entry that shares the most fields
 };
 
@@ -52,8 +53,7 @@ std::vector<Explanation> explain(std::span<const KernelSource> sources, std::spa
 // Nothing where no entry has the key: a digest alone does not say what it is of.
 std::optional<Explanation> explain(const cache::Digest& key, std::span<const KernelEntry> stored);
 
-// By the key's digits, or as many of the first ones as no other entry's key has. Throws InvalidRequest for
-// what cannot begin a key, CacheError where no entry has it, or several keys begin so.
+// Throws as find_key() does.
 Explanation explain_key(const cache::Store& store, std::string_view digits, const KernelList& stored);
 
 // Of every kernel that planning could choose. What no kernel serves goes to `refused`. Throws

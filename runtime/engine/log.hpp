@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "attnsmith/runtime.hpp"
+#include "problem/visible_text.hpp"
 
 namespace attnsmith::engine {
 
@@ -19,7 +20,9 @@ class Log {
 
     template <class... Arguments>
     void operator()(LogLevel level, fmt::format_string<Arguments...> format, Arguments&&... arguments) const {
-        if (wants(level)) sink_(level, fmt::format(format, std::forward<Arguments>(arguments)...));
+        // Paths, metadata and compilers' words are anybody's text: a line stays one line, and plain.
+        if (wants(level))
+            sink_(level, problem::visible(fmt::format(format, std::forward<Arguments>(arguments)...)));
     }
 
   private:

@@ -149,9 +149,10 @@ Words numbered(ModelReader&, const ModelReader::Found& found, std::size_t layers
 
 Words by_index(const ModelReader::Found& found, std::size_t layers, std::string_view there,
                std::string_view elsewhere) {
-    const auto indices = as_integers(found);
+    auto indices = as_integers(found);
+    std::ranges::sort(indices);  // a file may list far more than it has layers
     return make_words(layers, [&](std::size_t layer) {
-        const bool listed = std::ranges::find(indices, static_cast<std::int64_t>(layer)) != indices.end();
+        const bool listed = std::ranges::binary_search(indices, static_cast<std::int64_t>(layer));
         return listed ? there : elsewhere;
     });
 }

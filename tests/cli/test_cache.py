@@ -16,6 +16,12 @@ class Cache(CliTest):
     def cache(self, command, *flags):
         return self.run_cli("cache", command, "--cache", "kernels", *flags)
 
+    def prewarm_merges(self):
+        """Four small kernels, which compile quickly, and their entries."""
+        self.assert_ok(self.run_cli("prewarm", "--op", "merge", "--head-dim-vo", "64", "--q-heads", "8", "--sm",
+                                    "80,86,89,90", "--cache", "kernels", "--json"))
+        return self.cache("ls", "--json").json()["entries"]
+
     def test_a_directory_that_is_not_there_is_empty(self):
         self.assertEqual(self.assert_ok(self.cache("ls", "--json")).json()["entries"], [])
         self.assertIn("no entries", self.assert_ok(self.cache("ls")).out)
@@ -210,8 +216,16 @@ class Cache(CliTest):
         self.assertIn("1 entries", self.assert_ok(self.cache("gc", "--max-bytes", collected["kept_allocated_bytes"] - 1)).out)
         self.assertEqual(self.cache("stat", "--json").json()["counters"]["evictions"], 2)
         self.assertEqual(self.cache("stat", "--cache-max-bytes", 0, "--json").json()["max_bytes"], 0)
-        for bad in ("-1", "1.5", "many"):
-            self.assert_refused(self.cache("gc", f"--max-bytes={bad}"), "max-bytes")
+        for bad in ("-1", "1.5", "many", "G", "1X", "1KB", "1.G", ".5G", "1 G", "9007199254740992K", "1e3", "1.2.3M"):
+            self.assert_refused(self.cache("gc", f"--max-bytes={bad}"), "max-bytes", "512M")
+            self.assert_refused(self.cache("stat", f"--cache-max-bytes={bad}"), "cache-max-bytes", "512M")
+
+    def test_sizes_may_have_units(self):
+        for text, size in (("0", 0), ("1000", 1000), ("1K", 1 << 10), ("3m", 3 << 20), ("1G", 1 << 30), ("2T", 2 << 40),
+                           ("7KiB", 7 << 10), ("512MiB", 512 << 20), ("1.5GiB", 3 << 29), ("0.5k", 512), ("1tib", 1 << 40),
+                           ("8191T", 8191 << 40), (str((1 << 63) - 1), (1 << 63) - 1)):
+            self.assertEqual(self.cache("stat", "--cache-max-bytes", text, "--json").json()["max_bytes"], size, text)
+        self.assertEqual(self.cache("gc", "--max-bytes", "1.5M", "--json").json()["max_bytes"], 3 << 19)
 
     def test_gc_beside_another(self):
         (self.folder / "kernels/locks").mkdir(parents=True)
@@ -291,8 +305,8 @@ class Cache(CliTest):
                 self.assert_failed(self.run_as_user("cache", "ls", *here), str(closed))
 
                 result = self.run_as_user("cache", "stat", "--json", *here)
-                self.assertEqual((result.code, result.json()["unreadable"]), (0, listed["unreadable"]))
-                self.assertIn(str(closed), result.err)
+                self.assertEqual(result.json()["unreadable"], listed["unreadable"])
+                self.assert_failed(result, str(closed))
 
                 self.assert_failed(self.run_as_user("cache", "explain", key, *here), "no entry has the key", str(closed))
                 if not all_closed:
@@ -314,6 +328,106 @@ class Cache(CliTest):
                 self.assert_failed(result, str(closed), "1 directory or bundle is not sound or cannot be looked into")
                 self.assertNotIn(" of ", result.err)
             closed.chmod(0o700)
+
+    def test_entries_that_cannot_be_looked_at_are_told_of(self):
+        """A shard whose names may be read and nothing else."""
+        entries = self.prewarm_merges()
+        key = entries[0]["key"]
+        hidden = [entry for entry in entries if entry["key"][:2] == key[:2]]
+        self.give("kernels")
+        (self.folder / "out").mkdir()
+        self.give("out")
+        shard = self.folder / "kernels" / key[:2]
+        shard.chmod(0o600)
+        self.addCleanup(shard.chmod, 0o700)
+        for command in (["ls"], ["stat"], ["verify"], ["export", "-o", "out/some.bundle"], ["gc"], ["clear", "--yes"]):
+            with self.subTest(command=command):
+                result = self.run_as_user("cache", *command, "--json", "--cache", "kernels")
+                self.assert_failed(result, str(shard), *["Permission denied"] * (command != ["verify"]))
+                if command == ["verify"]:
+                    self.assertIn("Permission denied", result.json()["bad"][0]["reason"])
+                if command == ["ls"]:
+                    self.assertEqual(len(result.json()["entries"]), len(entries) - len(hidden))
+        shard.chmod(0o700)
+        self.assertEqual(len(self.run_as_user("cache", "ls", "--json", "--cache", "kernels").json()["entries"]), len(hidden))
+
+    def test_what_entries_say_does_not_reach_the_terminal_raw(self):
+        entry = self.prewarm_merges()[0]
+        file = self.folder / entry["path"]
+        content = file.read_bytes()
+        at = content.index(b'"name":"') + 8
+        evil = "\x9b31m\u202e\u200b".encode() + b"\\n\\u001b]"
+        file.write_bytes(content[:at] + evil + content[at + len(evil):])
+        names = [one["name"] for one in self.cache("ls", "--json").json()["entries"]]
+        self.assertIn("\x9b31m\u202e\u200b\n\x1b]", names)
+        self.assertEqual(self.cache("ls").out.count("\n"), len(names) + 1)
+        for command in (["ls"], ["ls", "--json"], ["explain", entry["key"]]):
+            result = self.cache(*command)
+            for raw in ("\x1b", "\x9b", "\u202e", "\u200b"):
+                self.assertNotIn(raw, result.out + result.err)
+            self.assertIn("\\u009b31m\\u202e\\u200b", result.out)
+        # A name of a directory that somebody else chose.
+        folder = "evil\x1b[2J\nattnsmith: error: forged\x9b"
+        for command in (["stat"], ["verify"], ["ls"], ["dir"], ["gc"], ["explain", "00000000"]):
+            result = self.run_cli("cache", *command, "--cache", folder, "--cache", folder + "2")
+            for raw in ("\x1b", "\x9b", "\nattnsmith: error: forged"):
+                self.assertNotIn(raw, result.out + result.err)
+
+    def test_rm(self):
+        entries = self.prewarm_merges()
+        key = entries[0]["key"]
+        file = self.folder / entries[0]["path"]
+        other = key[:-1] + ("0" if key[-1] != "0" else "1")
+        shutil.copy(file, file.with_name(file.name.replace(key, other)))
+        self.assert_failed(self.cache("rm", key[:6]), "2 keys begin with", key, other)
+        shutil.copy(file, file.with_name(f"{key}-12.9.1.entry"))
+        shutil.copytree(self.folder / "kernels", self.folder / "layer")
+        removed = self.assert_ok(self.cache("rm", key.upper(), "--json")).json()
+        self.assertEqual((removed["schema"], removed["key"], removed["entries"]), ("attnsmith.cache-rm/1", key, 2))
+        self.assertEqual(removed["bytes"], 2 * entries[0]["bytes"])
+        self.assertNotIn(key, {entry["key"] for entry in self.cache("ls", "--json").json()["entries"]})
+        text = self.assert_ok(self.cache("rm", other, "--cache", "layer")).out
+        self.assertIn("1 entries of " + other, text)
+        self.assertIn("left: 1 entries", text)
+        self.assert_failed(self.cache("rm", key, "--cache", "layer"), "read-only layers only")
+        self.assert_failed(self.cache("rm", key), "no entry has the key")
+        self.assert_refused(self.cache("rm", "12"), "key", "32 hexadecimal digits")
+        self.assert_refused(self.cache("rm"), "KEY is missing")
+        self.assertEqual(len(self.cache("ls", "--json").json()["entries"]), len(entries) - 1)
+
+    def test_dir(self):
+        here = str(self.folder.resolve())
+        self.assertEqual(self.assert_ok(self.cache("dir")).out, f"{here}/kernels\n")
+        layers = ("--cache", "own", "--cache", "/opt/layer.bundle")
+        self.assertEqual(self.assert_ok(self.run_cli("cache", "dir", *layers)).out, f"{here}/own\n/opt/layer.bundle\n")
+        told = self.assert_ok(self.run_cli("cache", "dir", "--json", env={"ATTNSMITH_CACHE_DIR": "/a:/b"})).json()
+        self.assertEqual(told, {"schema": "attnsmith.cache-dir/1", "directories": ["/a", "/b"],
+                                "named_by": "ATTNSMITH_CACHE_DIR"})
+        self.assertEqual(self.assert_ok(self.run_cli("cache", "dir")).out, f"{self.folder}/home/.cache/attnsmith\n")
+        self.assert_failed(self.run_cli("cache", "dir", env={"HOME": None}), "no cache directory")
+
+    def test_places_where_nothing_can_be_made(self):
+        for place in ("/proc/none", "/proc/none/below"):
+            stat = self.run_cli("cache", "stat", "--json", "--cache", place).json()
+            self.assertFalse(stat["writable"], place)
+            self.assertIn("/proc", stat["not_writable_because"])
+            result = self.run_cli("prewarm", *SMALL, "--sm", "90", "--cache", place, env={"ATTNSMITH_LOG": "info"})
+            self.assertEqual(result.code, 1)
+            self.assertIn("cannot write to the cache directory", result.err)
+            self.assertNotIn("compiled", result.err)
+
+    def test_far_file_times(self):
+        entries = self.prewarm_merges()
+        for i, entry in enumerate(entries):
+            os.utime(self.folder / entry["path"], (0, (-1 if i % 2 else 1) * 10**10 * (i + 1)))
+        (self.folder / "kernels/staging").mkdir(exist_ok=True)
+        name = self.folder / "kernels/staging" / f"{'0' * 32}-{'0' * 16}.staging"
+        name.write_text("of another time")
+        os.utime(name, (0, -10**10))
+        for command in (["ls"], ["ls", "--json"], ["stat"], ["verify"], ["gc"]):
+            self.assert_ok(self.cache(*command))
+        self.assertFalse(name.exists())
+        self.assertEqual(len(self.cache("ls", "--json").json()["entries"]), len(entries))
 
     def test_layers_that_are_not_usable(self):
         self.write("text", "no bundle")

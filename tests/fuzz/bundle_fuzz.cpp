@@ -58,7 +58,8 @@ class OneFile final : public FileSystem {
     Status make_directory(const Path&, std::uint32_t) override { return refused(); }
     Status sync_directory(const Path&) override { return refused(); }
     Result<std::vector<std::string>> list_names(const Path&) override { return refused(); }
-    Result<std::vector<NamedFile>> list_files(const Path&) override { return refused(); }
+    Result<ListedFiles> list_files(const Path&) override { return refused(); }
+    Status sync_file_system(const Path&) override { return refused(); }
     Result<FileInfo> stat(const Path&) override { return refused(); }
     Status check_writable(const Path&) override { return refused(); }
 

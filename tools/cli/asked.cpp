@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <atomic>
 #include <filesystem>
-#include <limits>
 #include <memory>
 
+#include "cli/byte_size.hpp"
 #include "cli/field_help.hpp"
 #include "cli/files.hpp"
 #include "cli/output.hpp"
@@ -291,9 +291,9 @@ void add_cache_flag(Command& command) {
                       "whose directories are used: those that only you or root can write to (owner, the "
                       "default), those of a group that you are in too, or any");
     command.add_value(
-        "cache-max-bytes", "N",
-        "what the cache directory may take on its disk; what was not used for longest goes first "
-        "(default 2 GiB; 0: no limit)");
+        "cache-max-bytes", "SIZE",
+        "what the cache directory may take on its disk, e.g. 500M; what was not used for longest goes first "
+        "(default 2G; 0: no limit)");
 }
 
 void add_toolchain_flag(Command& command) {
@@ -314,10 +314,8 @@ RuntimeOptions runtime_options(const Command& command) {
     options.cache_dirs = command.texts("cache");
     if (std::ranges::find(options.cache_dirs, "") != options.cache_dirs.end())
         throw InvalidRequest("cache", "\"\"", "a directory");
-    if (command.has("cache-max-bytes")) {
-        options.cache_max_bytes = static_cast<std::uint64_t>(
-            command.integer("cache-max-bytes", 0, std::numeric_limits<std::int64_t>::max(), 0));
-    }
+    if (const auto bytes = command.text("cache-max-bytes"))
+        options.cache_max_bytes = parse_byte_size("cache-max-bytes", *bytes);
     options.cache_source = !(command.knows("no-source") && command.has("no-source"));
     if (const auto toolchain = command.knows("toolchain") ? command.text("toolchain") : std::nullopt)
         options.toolchain = read_toolchain(*toolchain);

@@ -2,10 +2,10 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <limits>
 #include <optional>
 
 #include "cli/asked.hpp"
+#include "cli/byte_size.hpp"
 #include "cli/commands.hpp"
 #include "cli/gpu.hpp"
 #include "cli/interrupt.hpp"
@@ -18,7 +18,6 @@ namespace attnsmith::cli {
 namespace {
 
 using engine::KernelEntry;
-using std::chrono::system_clock;
 
 constexpr const char* kDirectories =
     "The directories are that of --cache, else those of ATTNSMITH_CACHE_DIR (divided by ':', the writable\n"
@@ -100,9 +99,9 @@ std::string layer_text(const cache::LayerStatistics& layer) {
 // When counting began, and what was counted.
 std::string counters_text(const cache::CounterTotals& counters) {
     using cache::Event;
-    return fmt::format("since        {}\n",
-                       counters.since == 0 ? "nothing was counted yet"
-                                           : engine::utc_text(system_clock::from_time_t(counters.since))) +
+    return fmt::format("since        {}\n", counters.since == 0
+                                                ? "nothing was counted yet"
+                                                : engine::utc_text(cache::file_time_of(counters.since))) +
            fmt::format("hits         {}, {} read\n", counters[Event::hit],
                        human_bytes(counters[Event::bytes_read])) +
            fmt::format("misses       {}: {} compiled, {} waited for, {} errors\n", counters[Event::miss],
@@ -140,8 +139,9 @@ int run_stat(const Command& command) {
     std::vector<cache::Status> unreadable = statistics.unreadable;
     for (const cache::LayerStatistics& layer : statistics.layers)
         unreadable.insert(unreadable.end(), layer.unreadable.begin(), layer.unreadable.end());
-    tell_of_unreadable(unreadable);
-    return kSuccess;
+    if (unreadable.empty()) return kSuccess;
+    print_error(engine::unreadable_text(unreadable));
+    return kFailure;
 }
 
 // Of what the report lists with its reasons.
@@ -193,10 +193,7 @@ int run_gc(const Command& command) {
     const cache::Store store(quiet_options(command));
     const std::string& directory = store.options().directory;
     std::optional<std::uint64_t> max_bytes;
-    if (command.has("max-bytes")) {
-        constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
-        max_bytes = static_cast<std::uint64_t>(command.integer("max-bytes", 0, kMost, 0));
-    }
+    if (const auto bytes = command.text("max-bytes")) max_bytes = parse_byte_size("max-bytes", *bytes);
     tell_if_missing(directory);
     const cache::EvictionReport report = store.gc(max_bytes);
     if (report.busy) engine::require_collected(report);  // there is nothing to report
@@ -238,6 +235,34 @@ int run_clear(const Command& command) {
         }
     }
     engine::require_cleared(report);
+    return kSuccess;
+}
+
+int run_rm(const Command& command) {
+    const cache::Store store(quiet_options(command));
+    const std::string& directory = store.options().directory;
+    const cache::Digest key = engine::find_key(command.argument(), engine::list_kernels(store));
+    const cache::RemoveReport report = store.remove(key);
+    engine::require_removed(report);
+    if (command.has("json")) {
+        print_json(engine::rm_json(report, key, directory));
+        return kSuccess;
+    }
+    print(fmt::format("{}: {} entries of {} deleted, {} freed\n", printable(directory), report.entries,
+                      key.hex(), human_bytes(report.bytes)));
+    if (report.left > 0)
+        print(fmt::format("left: {} entries of it in read-only layers, which are not written to\n",
+                          report.left));
+    return kSuccess;
+}
+
+int run_dir(const Command& command) {
+    const engine::Settings settings = cache_settings(command);
+    if (command.has("json")) {
+        print_json(engine::dir_json(settings));
+        return kSuccess;
+    }
+    for (const std::string& directory : settings.cache_dirs) print(printable(directory) + "\n");
     return kSuccess;
 }
 
@@ -357,9 +382,10 @@ void add_cache(Command& parent) {
         directories +
             "Without --max-bytes the limit is that of --cache-max-bytes, and what was used within the last\n"
             "hour stays, and may stay when used within the last 2: the last use is known to the hour.\n\n"
-            "Example:\n  attnsmith cache gc --cache kernels --max-bytes 1000000000",
+            "Example:\n  attnsmith cache gc --cache kernels --max-bytes 1G",
         run_gc)
-        .add_value("max-bytes", "N", "what the entries may take on their disk, in bytes; 0 keeps none");
+        .add_value("max-bytes", "SIZE",
+                   "what the entries may take on their disk: bytes, or with K, M, G or T; 0 keeps none");
     Command& to_bundle = add_one(
         cache, "export", "Write kernels of the cache into one file, a bundle",
         directories +
@@ -391,6 +417,14 @@ void add_cache(Command& parent) {
                 "Example:\n  attnsmith cache clear --cache kernels --yes",
             run_clear)
         .add_switch("yes", "really delete");
+    add_one(cache, "rm", "Delete the entries of one key, of all toolchains, from the writable directory",
+            directories +
+                "Of a KEY the first 4 digits or more will do. Read-only layers are not written to.\n\n"
+                "Example:\n  attnsmith cache rm 4f0d2c81 --cache kernels",
+            run_rm)
+        .add_argument("KEY", "the key of an entry (`attnsmith cache ls` lists them), or how it begins");
+    add_one(cache, "dir", "Print the cache directories, the writable one first",
+            directories + "Example:\n  attnsmith cache dir", run_dir);
     add_explain(cache);
 }
 

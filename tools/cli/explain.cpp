@@ -39,7 +39,10 @@ std::string or_none(const std::string& value) { return value.empty() ? "none" : 
 std::string text_of(const Explanation& one) {
     std::string text = fmt::format("{} sm {}\n  {}  {}\n", printable(one.name), one.sm, one.key.hex(),
                                    one.hit ? "hit" : "miss");
-    for (const KernelEntry& kernel : one.entries) text += fmt::format("  {}\n", entry_text(kernel));
+    for (std::size_t i = 0; i < one.entries.size(); ++i) {
+        text += fmt::format("  {}\n", entry_text(one.entries[i]));
+        if (!one.faults[i].empty()) text += fmt::format("    cannot be used: {}\n", printable(one.faults[i]));
+    }
     if (one.nearest) {
         const KernelEntry& nearest = one.nearest->kernel;
         text += fmt::format("  nearest: {}, {}\n  {}\n", printable(nearest.name), nearest.entry.key.hex(),

@@ -17,6 +17,7 @@
 #include "cli/output.hpp"
 #include "cli/terminal.hpp"
 #include "problem/failure.hpp"
+#include "problem/visible_text.hpp"
 
 namespace attnsmith::cli {
 namespace {
@@ -174,7 +175,7 @@ int tell_of_exception(bool as_json) {
         // A report that is out already is what there is to read.
         if (as_json && !has_printed()) print_error_json(told.code, told.fields);
         print_error(told.line);
-        if (!told.log.empty()) print_note(told.log);
+        if (!told.log.empty()) print_note(problem::visible_lines(told.log));
         return told.code;
     } catch (const std::bad_alloc&) {
         constexpr std::string_view kJson =

@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "cli/terminal.hpp"
+#include "problem/visible_text.hpp"
 
 namespace attnsmith::cli {
 namespace {
@@ -49,7 +50,8 @@ void print(std::string_view text) {
 
 void print_json(const nlohmann::ordered_json& json) {
     // File names may be any bytes.
-    print(json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+    constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
+    print(problem::visible_json(json.dump(2, ' ', false, kReplace)) + "\n");
 }
 
 std::string finish_output() {
@@ -75,18 +77,7 @@ void print_note(std::string_view text) {
 
 void set_quiet() { g_quiet = true; }
 
-std::string printable(std::string_view text) {
-    std::string result;
-    for (const char c : text) {
-        const auto byte = static_cast<unsigned char>(c);
-        if (byte < 0x20 || byte == 0x7f) {
-            result += fmt::format("\\x{:02x}", byte);
-        } else {
-            result += c;
-        }
-    }
-    return result;
-}
+std::string printable(std::string_view text) { return problem::visible(text); }
 
 std::string human_bytes(std::uint64_t bytes) {
     constexpr double kStep = 1024;
@@ -99,6 +90,11 @@ std::string human_bytes(std::uint64_t bytes) {
         ++unit;
     }
     return fmt::format("{:.1f} {}", value, kUnits[unit]);
+}
+
+void Table::add(std::vector<std::string> row) {
+    for (std::string& cell : row) cell = printable(cell);
+    rows_.push_back(std::move(row));
 }
 
 std::string Table::text(std::string_view indent) const {

@@ -31,7 +31,8 @@ void print_warning(std::string_view message);
 void print_note(std::string_view text);
 void set_quiet();
 
-// Without control characters: for names that come from files.
+// On one line, and with everything that a terminal would obey or hide written out: for all text that is not
+// this program's own, before it is printed.
 std::string printable(std::string_view text);
 
 // "1.5 MiB"
@@ -42,7 +43,8 @@ class Table {
   public:
     // '<' or '>' for each column.
     explicit Table(std::string_view alignment) : alignment_(alignment) {}
-    void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
+    // What a cell holds is printable().
+    void add(std::vector<std::string> row);
     bool empty() const { return rows_.size() < 2; }
     std::string text(std::string_view indent = "") const;
 

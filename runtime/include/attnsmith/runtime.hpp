@@ -301,14 +301,15 @@ class ATTNSMITH_API Runtime {
     PrewarmReport prewarm(std::span<const AttentionSpec> specs, std::span<const int> sms,
                           const PrewarmOptions& options = {});
 
-    // Does "ls", "stat", "explain", "verify", "gc", "clear", "export" or "import" on the cache directories,
-    // and says what came out in the JSON that the command `attnsmith cache OPERATION --json` prints.
-    // `options` is a JSON object: of "gc", {"max_bytes"}, which is optional; of "explain", {"key"} (or how
-    // it begins) or {"request": {with its "sm"}}; of "export", {"file", "sm": [...], "model": {a
-    // config.json}, "model_options"}, of which only the file must be there (sm: only kernels for these;
-    // model: only those that it needs; its options take lists as model_coverage() does); of "import",
-    // {"file"}; of the others, {}. Throws InvalidRequest for another operation or option, CacheError where
-    // there is no directory, not everything could be deleted, written or stored, or a bundle is not sound.
+    // Does "ls", "dir", "stat", "explain", "verify", "gc", "clear", "rm", "export" or "import" on the cache
+    // directories, and says what came out in the JSON that the command `attnsmith cache OPERATION --json`
+    // prints. `options` is a JSON object: of "gc", {"max_bytes"}, which is optional; of "explain", {"key"}
+    // (or how it begins) or {"request": {with its "sm"}}; of "rm", {"key"} likewise; of "export", {"file",
+    // "sm": [...], "model": {a config.json}, "model_options"}, of which only the file must be there (sm:
+    // only kernels for these; model: only those that it needs; its options take lists as model_coverage()
+    // does); of "import", {"file"}; of the others, {}. Throws InvalidRequest for another operation or option,
+    // CacheError where there is no directory, not everything could be deleted, written or stored, or a bundle
+    // is not sound.
     std::string cache_json(std::string_view operation, std::string_view options = "{}") const;
 
     std::vector<DeviceInfo> devices() const;  // empty where there is no driver or no GPU

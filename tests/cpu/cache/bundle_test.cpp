@@ -4,10 +4,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <csignal>
+#include <cstring>
 #include <filesystem>
 #include <random>
+#include <thread>
 
 #include "bundle_fixture.hpp"
 #include "cache/bundle.hpp"
@@ -276,6 +279,171 @@ TEST_CASE("an export that is killed leaves a whole bundle under the name, or wha
         const std::string name = found.path().filename();
         CHECK((name == "all.bundle" || name.ends_with(".partial")));
     }
+}
+
+TEST_CASE("an export beside who clears has what was still there, and is no error") {
+    const TemporaryDirectory temporary;
+    FaultyFileSystem files;
+    const Store store({.directory = temporary / "cache", .file_system = &files});
+    constexpr std::uint64_t kEntries = 8;
+    for (std::uint64_t i = 0; i < kEntries; ++i) {
+        REQUIRE(store.publish(Digest(i << 56, 1), kVersion, entry_of(std::string(700 * i, 'x'))).ok());
+    }
+    // One more is gone at each entry that is opened, from the last on.
+    std::uint64_t left = kEntries;
+    files.reset_counts();
+    files.fault = [&](Operation operation) {
+        const bool is_exporting = files.count(Operation::create) > 0;
+        if (operation == Operation::open_for_reading && is_exporting && left > 0) {
+            const Digest key(--left << 56, 1);
+            std::filesystem::remove(temporary / ("cache/" + layout::entry_path({key, kVersion})));
+        }
+        return 0;
+    };
+    const auto report = store.export_bundle(temporary / "all.bundle", everything);
+    files.heal();
+    REQUIRE(report.ok());
+    CHECK(report->entries == kEntries / 2);
+    CHECK(report->bad.empty());
+    CHECK(report->unreadable.empty());
+    const auto bundle = Bundle::open(files, temporary / "all.bundle");
+    REQUIRE(bundle.ok());
+    CHECK(bundle->verify().ok());
+    CHECK(bundle->entries().size() == kEntries / 2);
+    for (const auto& found : std::filesystem::directory_iterator(temporary.path()))
+        CHECK((found.path().filename() == "cache" || found.path().filename() == "all.bundle"));
+}
+
+TEST_CASE("exports beside a program that clears and fills are bundles") {
+    const TemporaryDirectory temporary;
+    const Store store({.directory = temporary / "cache"});
+    const auto fill_shards = [&store] {
+        for (std::uint64_t i = 0; i < 20; ++i)
+            static_cast<void>(store.publish(Digest(i << 56, 1), kVersion, entry_of("payload")));
+    };
+    fill_shards();
+    std::atomic<bool> stop{false};
+    std::thread other([&] {
+        while (!stop) {
+            fill_shards();
+            static_cast<void>(store.clear());
+        }
+    });
+    std::uint64_t exported = 0;
+    for (int i = 0; i < 50; ++i) {
+        const auto report = store.export_bundle(temporary / "all.bundle", everything);
+        CHECK(report.status().to_string() == "ok");
+        if (!report || report->entries == 0) continue;
+        exported += report->entries;
+        CHECK(Bundle::open(posix_file_system(), temporary / "all.bundle")->verify().ok());
+    }
+    stop = true;
+    other.join();
+    CHECK(exported > 0);
+}
+
+TEST_CASE("an import syncs once before any entry has its name, and once after the last has") {
+    const TemporaryDirectory temporary;
+    const Store source({.directory = temporary / "cache"});
+    for (std::uint64_t i = 0; i < 30; ++i)
+        REQUIRE(source.publish(Digest(i << 56, 1), kVersion, entry_of("payload")).ok());
+    export_all(source, temporary / "all.bundle");
+    FaultyFileSystem files;
+    const Store store({.directory = temporary / "copy", .file_system = &files});
+    std::vector<Operation> order;
+    files.fault = [&](Operation operation) {
+        const bool matters = operation == Operation::file_write || operation == Operation::rename ||
+                             operation == Operation::sync_file_system;
+        if (matters && (order.empty() || order.back() != operation)) order.push_back(operation);
+        return 0;
+    };
+    REQUIRE(store.import_bundle(temporary / "all.bundle")->published == 30);
+    files.heal();
+    CHECK(order == std::vector<Operation>{Operation::file_write, Operation::sync_file_system,
+                                          Operation::rename, Operation::sync_file_system});
+    CHECK(files.count(Operation::file_sync) == 0);
+    CHECK(files.count(Operation::sync_directory) == 0);
+    CHECK(store.list().entries.size() == 30);
+}
+
+TEST_CASE("an import goes on where somebody clears the staging files") {
+    const TemporaryDirectory temporary;
+    const Store source({.directory = temporary / "cache"});
+    fill(source);
+    export_all(source, temporary / "all.bundle");
+    FaultyFileSystem files;
+    const Store store({.directory = temporary / "copy", .file_system = &files});
+    files.fault = [&](Operation operation) {
+        if (operation == Operation::sync_file_system) std::filesystem::remove_all(temporary / "copy/staging");
+        return 0;
+    };
+    REQUIRE(store.import_bundle(temporary / "all.bundle")->published == 3);
+    CHECK(store.list().entries.size() == 3);
+    CHECK(store.verify().bad.empty());
+}
+
+TEST_CASE("an import that is killed leaves whole entries, and the next one the rest") {
+    const TemporaryDirectory temporary;
+    const Store source({.directory = temporary / "cache"});
+    constexpr std::uint64_t kEntries = 100;
+    for (std::uint64_t i = 0; i < kEntries; ++i)
+        REQUIRE(source.publish(Digest(i << 56, 1), kVersion, entry_of(std::string(5000, 'x'))).ok());
+    const std::string file = temporary / "all.bundle";
+    export_all(source, file);
+    std::mt19937 random(7);
+    const auto start = std::chrono::steady_clock::now();
+    REQUIRE(Store({.directory = temporary / "timed"}).import_bundle(file));
+    const std::chrono::duration<double, std::micro> one = std::chrono::steady_clock::now() - start;
+    const auto longest = static_cast<useconds_t>(std::max(4000.0, 1.2 * one.count()));
+    for (int kill = 0; kill < 40; ++kill) {
+        const std::string directory = temporary / fmt::format("copy-{}", kill);
+        ChildProcess child([&] {
+            const Store store({.directory = directory});
+            return store.import_bundle(file) ? 0 : 1;
+        });
+        ::usleep(std::uniform_int_distribution<useconds_t>(0, longest)(random));
+        const int ended = child.kill();
+        CHECK((ended == -SIGKILL || ended == 0));
+        const Store store({.directory = directory});
+        const VerifyReport found = store.verify();
+        CHECK(found.bad.empty());
+        if (ended == 0) CHECK(found.checked == kEntries);
+        const auto rest = store.import_bundle(file);
+        REQUIRE(rest);
+        CHECK(rest->present == found.checked);
+        CHECK(rest->present + rest->published == kEntries);
+        std::filesystem::remove_all(directory);
+    }
+}
+
+// attnsmith-cpu-tests "import of ten thousand entries of 40 KB"
+TEST_CASE("import of ten thousand entries of 40 KB", "[.][benchmark]") {
+    const TemporaryDirectory temporary;
+    Forgery forgery;
+    std::mt19937_64 random(11);
+    std::string payload(40'000, '\0');
+    for (std::uint64_t i = 0; i < 10'000; ++i) {
+        for (std::size_t at = 0; at < payload.size(); at += 8) {
+            const std::uint64_t word = random();
+            std::memcpy(payload.data() + at, &word, sizeof word);
+        }
+        forgery.add(Digest(i * 0x0006'8db8'bac7'10cbULL, i), payload);
+    }
+    forgery.manifest_blocks = (forgery.parts.size() * 176 + 4096) / 512;
+    const std::string file = temporary / "all.bundle";
+    // The manifest's length is found by trying: it is the forgery that wants it told.
+    for (;; ++forgery.manifest_blocks) {
+        try {
+            write_text(file, forgery.text());
+            break;
+        } catch (const std::runtime_error&) {
+        }
+    }
+    const Store store({.directory = temporary / "copy"});
+    const auto start = std::chrono::steady_clock::now();
+    REQUIRE(store.import_bundle(file)->published == 10'000);
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    WARN(fmt::format("imported in {:.2f} s", took.count()));
 }
 
 TEST_CASE("export makes a file of the mode that the umask leaves") {

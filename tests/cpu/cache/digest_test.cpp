@@ -9,6 +9,8 @@
 using attnsmith::cache::Digest;
 using attnsmith::cache::digest_of;
 using attnsmith::cache::FieldHasher;
+using attnsmith::cache::HashedField;
+using attnsmith::cache::parse_fields;
 
 TEST_CASE("Digest: hex and parse are each other's inverse", "[cache][digest]") {
     const Digest digest(0x0123456789abcdef, 0x00000000000000ff);
@@ -52,7 +54,7 @@ TEST_CASE("Digest: is XXH3-128 as published", "[cache][digest]") {
 TEST_CASE("FieldHasher: the same fields give the same digest, on every host", "[cache][digest]") {
     const auto digest = FieldHasher().add("format", 1).add("source", "int main;").digest();
     CHECK(digest == FieldHasher().add("format", 1).add("source", "int main;").digest());
-    CHECK(digest.hex() == "cf572cb1b19eea0780b61250d05edd00");
+    CHECK(digest.hex() == "2982914740105cd1e33a152e3b7bfcb1");
 }
 
 TEST_CASE("FieldHasher: every difference in labels, values, order and number shows", "[cache][digest]") {
@@ -106,6 +108,65 @@ TEST_CASE("FieldHasher: dumps short values verbatim and long or binary ones as d
     CHECK(json[4] == nlohmann::json{{"label", "cubin"}, {"bytes", 2}, {"digest", digest_of(binary).hex()}});
     CHECK(hasher.fields()[3].value.empty());
     CHECK(hasher.fields()[3].value_digest == digest_of(longest + "x"));
+}
+
+TEST_CASE("FieldHasher: the dumped fields tell their key", "[cache][digest]") {
+    FieldHasher hasher;
+    hasher.add("target", "sm_90a").add("tile", -128).add("empty", "").add("source", std::string(1000, 'x'));
+    hasher.add("binary", std::string_view("\xff\0", 2)).add("option", "-a").add("option", "-b");
+    const auto fields = parse_fields(hasher.fields_json());
+    REQUIRE(fields);
+    CHECK(*fields == hasher.fields());
+    CHECK(digest_of(std::span<const HashedField>(*fields)) == hasher.digest());
+
+    // Whatever is changed in the dump changes the key.
+    const auto key_of = [](const nlohmann::json& json) {
+        const auto changed = parse_fields(json.dump());
+        REQUIRE(changed);
+        return digest_of(std::span<const HashedField>(*changed));
+    };
+    const auto json = nlohmann::json::parse(hasher.fields_json());
+    std::set<Digest> keys = {hasher.digest()};
+    std::size_t changes = 1;
+    const auto include = [&](const nlohmann::json& changed) {
+        keys.insert(key_of(changed));
+        ++changes;
+    };
+    for (std::size_t i = 0; i < json.size(); ++i) {
+        auto changed = json;
+        changed[i]["label"] = "other";
+        include(changed);
+        changed = json;
+        if (json[i].contains("value")) {
+            changed[i]["value"] = json[i]["value"].get<std::string>() + "0";
+        } else {
+            changed[i]["bytes"] = json[i]["bytes"].get<int>() + 1;
+            include(changed);
+            changed = json;
+            changed[i]["digest"] = digest_of(std::string_view("other")).hex();
+        }
+        include(changed);
+        changed = json;
+        changed.erase(i);
+        include(changed);
+    }
+    auto swapped = json;
+    std::swap(swapped[5], swapped[6]);
+    include(swapped);
+    CHECK(keys.size() == changes);
+}
+
+TEST_CASE("parse_fields: takes what fields_json() writes and nothing else", "[cache][digest]") {
+    for (const char* text :
+         {"", "{}", "7", "[7]", "[[]]", R"([{"label": 1, "value": "2"}])", R"([{"label": "a"}])",
+          R"([{"value": "a"}])", R"([{"label": "a", "value": 2}])",
+          R"([{"label": "a", "value": "b", "more": 1}])", R"([{"label": "a", "bytes": 1, "digest": "0"}])",
+          R"([{"label": "a", "bytes": -1, "digest": "99aa06d3014798d86001c324468d497f"}])",
+          R"([{"label": "a", "digest": "99aa06d3014798d86001c324468d497f"}])"}) {
+        INFO(text);
+        CHECK_FALSE(parse_fields(text));
+    }
+    CHECK(parse_fields("[]")->empty());
 }
 
 TEST_CASE("FieldHasher: a label that is not UTF-8 still dumps as JSON", "[cache][digest]") {

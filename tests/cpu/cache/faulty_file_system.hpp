@@ -26,6 +26,7 @@ enum class Operation {
     remove,
     make_directory,
     sync_directory,
+    sync_file_system,
     list_names,
     list_files,
     stat,
@@ -46,6 +47,8 @@ class FaultyFileSystem final : public FileSystem {
   public:
     // Asked before each operation: an errno makes it fail, 0 lets it through.
     std::function<int(Operation)> fault = [](Operation) { return 0; };
+    // Asked of each file in a listing: an errno is why it cannot be looked at.
+    std::function<int(const std::string& path)> hides = [](const std::string&) { return 0; };
     // How far the clock of this file system, a file server's, is ahead of ours.
     std::chrono::minutes clock_ahead{0};
     std::size_t most_bytes_per_write = std::numeric_limits<std::size_t>::max();
@@ -106,16 +109,27 @@ class FaultyFileSystem final : public FileSystem {
         if (Status status = meet(Operation::sync_directory, path.full()); !status.ok()) return status;
         return real_.sync_directory(path);
     }
+    Status sync_file_system(const Path& path) override {
+        if (Status status = meet(Operation::sync_file_system, path.full()); !status.ok()) return status;
+        return real_.sync_file_system(path);
+    }
     Result<std::vector<std::string>> list_names(const Path& path) override {
         if (Status status = meet(Operation::list_names, path.full()); !status.ok()) return status;
         return real_.list_names(path);
     }
-    Result<std::vector<NamedFile>> list_files(const Path& path) override {
+    Result<ListedFiles> list_files(const Path& path) override {
         if (Status status = meet(Operation::list_files, path.full()); !status.ok()) return status;
-        Result<std::vector<NamedFile>> files = real_.list_files(path);
-        if (!files) return files;
-        for (NamedFile& file : *files) file.info.modified += clock_ahead;
-        return files;
+        Result<ListedFiles> listed = real_.list_files(path);
+        if (!listed) return listed;
+        std::erase_if(listed->files, [&](const NamedFile& file) {
+            const std::string full = path.full() + "/" + file.name;
+            const int error_number = hides(full);
+            if (error_number == 0) return false;
+            listed->unreadable = Status::from_errno(error_number, "stat", full);
+            return true;
+        });
+        for (NamedFile& file : listed->files) file.info.modified += clock_ahead;
+        return listed;
     }
     Result<FileInfo> stat(const Path& path) override {
         if (Status status = meet(Operation::stat, path.full()); !status.ok()) return status;

@@ -3,7 +3,10 @@
 #include <sys/stat.h>
 
 #include <cerrno>
+#include <chrono>
+#include <limits>
 
+#include "cache/posix_file.hpp"
 #include "faulty_file_system.hpp"
 #include "fixture.hpp"
 #include "support/catch.hpp"
@@ -200,14 +203,70 @@ TEST_CASE("FileSystem: a listing tells kinds and sizes", "[cache][file_system]")
     std::filesystem::create_symlink("file", tree.directory / "link");
     auto listed = tree.files.list_files(tree.at(""));
     REQUIRE(listed);
-    std::sort(listed->begin(), listed->end(), [](const auto& a, const auto& b) { return a.name < b.name; });
-    REQUIRE(listed->size() == 3);
-    CHECK(listed->at(0).name == "file");
-    CHECK(listed->at(0).info.kind == FileKind::regular);
-    CHECK(listed->at(0).info.bytes == 5);
-    CHECK(listed->at(1).info.kind == FileKind::symbolic_link);
-    CHECK(listed->at(2).info.kind == FileKind::directory);
+    std::ranges::sort(listed->files, {}, &NamedFile::name);
+    REQUIRE(listed->files.size() == 3);
+    CHECK(listed->files.at(0).name == "file");
+    CHECK(listed->files.at(0).info.kind == FileKind::regular);
+    CHECK(listed->files.at(0).info.bytes == 5);
+    CHECK(listed->files.at(1).info.kind == FileKind::symbolic_link);
+    CHECK(listed->files.at(2).info.kind == FileKind::directory);
     CHECK(tree.files.list_files(tree.at("missing")).status().error_number == ENOENT);
+}
+
+TEST_CASE("FileSystem: a listing tells of files that it may not look at", "[cache][file_system]") {
+    Tree tree;
+    write_text(tree.directory / "closed/a", "1");
+    write_text(tree.directory / "closed/b", "2");
+    // Its names may be read, and nothing else. File modes hold for nobody, not for root.
+    const std::string closed = tree.directory / "closed";
+    REQUIRE(::chmod(closed.c_str(), 0644) == 0);
+    REQUIRE(::chmod(tree.directory.path().c_str(), 0755) == 0);
+    testing::ChildProcess child([&] {
+        if (::geteuid() == 0 && (::setgid(65534) != 0 || ::setuid(65534) != 0)) return 10;
+        const auto listed = tree.files.list_files(tree.at("closed"));
+        if (!listed) return 11;
+        if (tree.files.list_names(tree.at("closed"))->size() != 2) return 12;
+        if (!listed->files.empty() || listed->unreadable.error_number != EACCES) return 13;
+        return listed->unreadable.path.starts_with(closed + "/") ? 0 : 14;
+    });
+    CHECK(child.wait() == 0);
+    ::chmod(closed.c_str(), 0755);
+    CHECK(tree.files.list_files(tree.at("closed"))->unreadable.ok());
+}
+
+TEST_CASE("FileSystem: times of any year have their order and differences", "[cache][file_system]") {
+    using namespace std::chrono_literals;
+    constexpr std::int64_t kYear = 31556952, kFar = 100'000'000'000 * kYear / 1000;  // 10^8 years
+    const FileTime now = std::chrono::system_clock::now();
+    const FileTime earliest = file_time_of(std::numeric_limits<std::int64_t>::min(), 999999999);
+    const FileTime latest = file_time_of(std::numeric_limits<std::int64_t>::max(), 999999999);
+    CHECK(file_time_of(-kFar, 5) == earliest);
+    CHECK(file_time_of(kFar, 5) == latest);
+    CHECK(earliest < now);
+    CHECK(now < latest);
+    CHECK(latest - earliest > 24h * 365 * 290);
+    CHECK(now - earliest > 24h * 365 * 150);
+    CHECK(latest - now > 24h * 365 * 50);
+    CHECK(file_time_of(1'700'000'000, 7).time_since_epoch() == 1'700'000'000s + 7ns);
+    CHECK(file_time_of(-5, 1).time_since_epoch() == -5s + 1ns);
+    struct ::stat found {};
+    found.st_mtim.tv_sec = kFar;
+    CHECK(file_info_of(found).modified == latest);
+    found.st_mtim.tv_sec = -kFar;
+    CHECK(file_info_of(found).modified == earliest);
+}
+
+TEST_CASE("FileSystem: where nothing can be made is not writable, whoever asks", "[cache][file_system]") {
+    FileSystem& files = posix_file_system();
+    for (const char* place : {"/proc/none", "/proc/none/below", "/proc", "/proc/self/fd/none"}) {
+        INFO(place);
+        CHECK_FALSE(files.check_writable({place, {}}).ok());
+        CHECK_FALSE(files.make_directory({std::string(place) + "/sub", {}}, 0700).ok());
+    }
+    // Asking leaves nothing.
+    Tree tree;
+    CHECK(files.check_writable(tree.at("")).ok());
+    CHECK(std::filesystem::is_empty(tree.directory.path()));
 }
 
 TEST_CASE("Status: misuse of descriptors is fatal, the state of the world is not", "[cache][file_system]") {

@@ -268,7 +268,7 @@ TEST_CASE("Store: verify reports what it could not read or move", "[cache][maint
     CHECK(std::filesystem::exists(test.entry_file(kKey)));
 
     test.files.fail_always(Operation::list_files, EACCES);
-    CHECK(test.store.verify().bad.size() == 1);
+    CHECK(test.store.verify().unusable == 2);  // the shard, and the staging files
 }
 
 TEST_CASE("Store: verify and clear remove staging files of over an hour, and only those",
@@ -363,6 +363,117 @@ TEST_CASE("Store: clear removes counters on a file system without locks", "[cach
     test.files.fail_always(Operation::file_lock, ENOLCK);
     CHECK(test.store.clear().status.ok());
     CHECK(count_files(test.directory) == 0);
+}
+
+TEST_CASE("Store: a file that cannot be looked at is told of by everybody, and the others are seen",
+          "[cache][maintenance]") {
+    Maintained test;
+    REQUIRE(test.store.publish(kKey, kVersion, entry_of("payload")).ok());
+    REQUIRE(test.store.publish(kOtherKey, kVersion, entry_of("other")).ok());
+    const std::string hidden = test.entry_file(kKey);
+    test.files.hides = [&](const std::string& path) { return path == hidden ? EIO : 0; };
+
+    const Listing listing = test.store.list();
+    CHECK(listing.entries.size() == 1);
+    REQUIRE(listing.unreadable.size() == 1);
+    CHECK(listing.unreadable[0].path == hidden);
+    const Statistics statistics = test.store.stat();
+    CHECK(statistics.entries == 1);
+    REQUIRE(statistics.unreadable.size() == 1);
+    CHECK(statistics.unreadable[0].error_number == EIO);
+    const VerifyReport verified = test.store.verify();
+    CHECK(verified.checked == 1);
+    REQUIRE(verified.bad.size() == 1);
+    CHECK(verified.unusable == 1);
+    CHECK(verified.bad[0].path == hidden);
+    const auto exported =
+        test.store.export_bundle(test.temporary / "all.bundle", [](const ListedEntry&) { return true; });
+    REQUIRE(exported);
+    CHECK(exported->entries == 1);
+    CHECK(exported->unreadable.size() == 1);
+    const EvictionReport evicted = test.store.gc(std::nullopt);
+    CHECK(evicted.status.path == hidden);
+    CHECK_FALSE(evicted.kept);
+    const ClearReport cleared = test.store.clear();
+    CHECK(cleared.entries == 1);
+    CHECK(cleared.status.path == hidden);
+    CHECK(std::filesystem::exists(hidden));
+}
+
+TEST_CASE("Store: quarantined and staging files that cannot be looked at are told of",
+          "[cache][maintenance]") {
+    Maintained test;
+    const std::string staging = test.leave_staging_file(1, 70min);
+    test.files.hides = [&](const std::string& path) { return path == staging ? EACCES : 0; };
+    REQUIRE(test.store.stat().unreadable.size() == 1);
+    CHECK(test.store.stat().unreadable[0].path == staging);
+    REQUIRE(test.store.verify().bad.size() == 1);
+    CHECK(test.store.verify().bad[0].path == staging);
+    CHECK(test.store.clear().status.path == staging);
+    CHECK(test.store.gc(std::nullopt).leftover_status.path == staging);
+}
+
+TEST_CASE("Store: verify, export and import ask whether an entry is what its key says",
+          "[cache][maintenance]") {
+    const TemporaryDirectory temporary;
+    const auto check = [](const Digest& key, const Entry& entry) {
+        const bool is_right = entry.metadata.find(key.hex()) != std::string::npos;
+        return is_right ? std::nullopt : std::optional<std::string>("it is another key's");
+    };
+    const auto naming = [](const Digest& key) {
+        return Entry{.metadata = "{\"key\":\"" + key.hex() + "\"}", .payload = {}};
+    };
+    const Store store({.directory = temporary / "cache", .check_content = check});
+    const Store credulous({.directory = temporary / "cache"});
+    REQUIRE(store.publish(kKey, kVersion, naming(kKey)).ok());
+    REQUIRE(store.publish(kFarKey, kVersion, naming(kKey)).ok());
+    const auto everything = [](const ListedEntry&) { return true; };
+    const std::string forged = temporary / "forged.bundle";
+    REQUIRE(credulous.export_bundle(forged, everything)->entries == 2);
+
+    const auto exported = store.export_bundle(temporary / "all.bundle", everything);
+    REQUIRE(exported);
+    CHECK(exported->entries == 1);
+    REQUIRE(exported->bad.size() == 1);
+    CHECK(exported->bad[0].reason == "it is another key's");
+    CHECK(exported->bad[0].action == "left out");
+
+    const Store copy({.directory = temporary / "copy", .check_content = check});
+    const auto imported = copy.import_bundle(forged);
+    CHECK(imported.status().error_number == EBADMSG);
+    CHECK_THAT(imported.status().message, Catch::Contains("it is another key's"));
+    CHECK(count_files(temporary / "copy") == 0);
+    // One that is there and is wrong does not count as there.
+    REQUIRE(copy.publish(kKey, kVersion, naming(kFarKey)).ok());
+    CHECK(copy.import_bundle(temporary / "all.bundle")->published == 1);
+    CHECK(load_newest(copy, kKey) == naming(kKey));
+
+    const VerifyReport report = store.verify();
+    CHECK(report.checked == 2);
+    REQUIRE(report.bad.size() == 1);
+    CHECK(report.bad[0].reason == "it is another key's");
+    CHECK(report.bad[0].action == "quarantined");
+    CHECK(store.candidates(kFarKey).empty());
+    CHECK(credulous.verify().bad.empty());
+}
+
+TEST_CASE("Store: clear removes links and pipes in the place of counters and locks, not what they point to",
+          "[cache][maintenance]") {
+    const Maintained test;
+    write_text(test.temporary / "target", "of somebody");
+    for (const std::string& name : {layout::counters_path(3), layout::lock_path(kKey)}) {
+        const std::string path = test.directory + "/" + name;
+        std::filesystem::create_directories(std::filesystem::path(path).parent_path());
+        std::filesystem::create_symlink(test.temporary / "target", path);
+    }
+    REQUIRE(::mkfifo((test.directory + "/" + layout::counters_path(4)).c_str(), 0600) == 0);
+    std::filesystem::create_symlink(test.temporary / "nothing",
+                                    test.directory + "/" + layout::counters_path(5));
+    const ClearReport report = test.store.clear();
+    CHECK(report.status.ok());
+    CHECK(report.locks == 1);
+    CHECK(count_files(test.directory) == 0);
+    CHECK(testing::read_text(test.temporary / "target") == "of somebody");
 }
 
 TEST_CASE("Store: clear reports the first removal that failed and removes the rest", "[cache][maintenance]") {

@@ -1,6 +1,8 @@
 // SHA-256 against the examples of FIPS 180-4 and NIST's test vectors (SHA256ShortMsg.rsp, SHA256LongMsg.rsp).
 #include "cache/sha256.hpp"
 
+#include <random>
+
 #include "cache/fixture.hpp"
 #include "support/catch.hpp"
 
@@ -14,6 +16,10 @@ std::string hash(std::string_view text) { return sha256_of(bytes_of(text)).hex()
 }  // namespace
 
 TEST_CASE("SHA-256 gives NIST's digests") {
+    for (const auto add_blocks : {sha256::add_blocks_portably, sha256::fastest()}) {
+        CHECK(Sha256(add_blocks).add(bytes_of("abc")).digest().hex() ==
+              "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    }
     CHECK(hash("") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
     CHECK(hash("abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
     CHECK(hash("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq") ==
@@ -24,6 +30,27 @@ TEST_CASE("SHA-256 gives NIST's digests") {
     CHECK(hash("\xbd") == "68325720aabd7c82f30f554b313d0570c95accbb7dc4b5aae11204c08ffe732b");
     CHECK(hash(std::string(1'000'000, 'a')) ==
           "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
+}
+
+TEST_CASE("SHA-256 by the processor's instructions is that of portable code") {
+    const sha256::AddBlocks by_instructions = sha256::by_instructions();
+    if (by_instructions == nullptr) {
+        WARN("this processor has no instructions for SHA-256");
+        CHECK(sha256::fastest() == sha256::add_blocks_portably);
+        return;
+    }
+    CHECK(sha256::fastest() == by_instructions);
+    std::mt19937 random(256);
+    for (std::size_t size = 0; size < 1100; size += size < 300 ? 1 : 37) {
+        std::vector<std::byte> message(size + 3);
+        for (std::byte& byte : message) byte = static_cast<std::byte>(random());
+        // At any place in memory, and in two parts.
+        const auto bytes = std::span(message).subspan(size % 4 == 3 ? 3 : size % 4, size);
+        const std::size_t cut = random() % (size + 1);
+        Sha256 fast(by_instructions), portable(sha256::add_blocks_portably);
+        fast.add(bytes.first(cut)).add(bytes.subspan(cut));
+        REQUIRE(fast.digest() == portable.add(bytes).digest());
+    }
 }
 
 TEST_CASE("SHA-256 pads messages around the end of a block rightly") {

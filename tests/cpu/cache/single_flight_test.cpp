@@ -103,6 +103,27 @@ TEST_CASE("SingleFlight: says where a value comes from", "[cache][flight]") {
     CHECK(site.makes == 1);
 }
 
+TEST_CASE("SingleFlight: what appears between the look and the lock is taken, not made again",
+          "[cache][flight]") {
+    const TemporaryDirectory temporary;
+    Site site(temporary / "cache"), other(temporary / "cache");
+    auto job = site.job(kKey);
+    int looks = 0;
+    // Another process makes it, and gives its lock back, right after this one saw that it is not there.
+    job.look = [&, look = job.look] {
+        SingleFlight::Value found = look();
+        if (++looks == 1) {
+            CHECK_FALSE(found);
+            CHECK(other.obtain(kKey).origin == Origin::made);
+        }
+        return found;
+    };
+    const auto obtained = site.flights.obtain(kKey, job);
+    CHECK(obtained.origin == Origin::waited);
+    CHECK(looks == 2);
+    CHECK(site.makes == 0);
+}
+
 TEST_CASE("SingleFlight: works without a directory", "[cache][flight]") {
     Warnings warnings;
     Site site("", kLong, 1, warnings.callback());

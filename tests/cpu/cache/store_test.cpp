@@ -95,6 +95,53 @@ TEST_CASE("Store: what is made inside takes the permissions of a directory that 
     ::umask(old_mask);
 }
 
+TEST_CASE("Store: all that is written has the modes that its directory gives, whatever the umask",
+          "[cache][store]") {
+    struct Case {
+        mode_t directory, made_directory, made_file;
+    };
+    for (const Case& one :
+         {Case{0, 0700, 0600}, Case{0700, 0700, 0600}, Case{0755, 0755, 0644}, Case{0750, 0750, 0640}}) {
+        for (const mode_t mask : {0u, 022u, 077u}) {
+            INFO(one.directory << " beside a umask of " << mask);
+            const TemporaryDirectory temporary;
+            const std::string directory = temporary / "cache";
+            if (one.directory != 0) {
+                std::filesystem::create_directory(directory);
+                REQUIRE(::chmod(directory.c_str(), one.directory) == 0);
+            }
+            const mode_t old_mask = ::umask(mask);
+            {
+                const Store store({.directory = directory});
+                CHECK(store.publish(kKey, kVersion, entry_of("payload")).ok());
+                CHECK(store.publish(kOtherKey, kVersion, entry_of("other")).ok());
+                CHECK(store.lock(kKey).held());
+                flip_byte(store.candidates(kKey).front().path, 70);
+                CHECK_FALSE(store.load(store.candidates(kKey).front()));
+                CHECK_FALSE(store.gc(std::nullopt).busy);
+                CHECK(store.export_bundle(temporary / "all.bundle", [](const ListedEntry&) { return true; })
+                          .ok());
+                CHECK(store.clear().status.ok());
+                CHECK(store.import_bundle(temporary / "all.bundle").ok());
+                CHECK(store.publish(kKey, kVersion, entry_of("payload")).ok());
+                flip_byte(store.candidates(kKey).front().path, 70);
+                CHECK_FALSE(store.load(store.candidates(kKey).front()));
+                CHECK(store.lock(kKey).held());
+            }  // writes the counters
+            ::umask(old_mask);
+            CHECK(mode_of(directory) == one.made_directory);
+            CHECK(mode_of(temporary / "all.bundle") == (0666 & ~mask));
+            std::size_t files = 0;
+            for (const auto& found : std::filesystem::recursive_directory_iterator(directory)) {
+                INFO(found.path());
+                CHECK(mode_of(found.path()) == (found.is_directory() ? one.made_directory : one.made_file));
+                files += found.is_directory() ? 0 : 1;
+            }
+            CHECK(files == 4);  // an entry, one in quarantine, a lock and counters
+        }
+    }
+}
+
 TEST_CASE("Store: candidates come newest version first, by number", "[cache][store]") {
     StoreTest test;
     const std::vector<Version> versions = {{13, 0, 88}, {9, 9, 999}, {13, 0, 100}, {12, 9, 41}, {13, 1, 0}};

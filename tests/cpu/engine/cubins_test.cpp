@@ -114,14 +114,14 @@ TEST_CASE("an entry says what made it, and one of another schema is passed over"
     auto entry = cubins.store().load(candidates.front());
     REQUIRE(entry);
     auto metadata = nlohmann::json::parse(entry->metadata);
-    CHECK(metadata.at("schema") == "attnsmith.entry/1");
+    CHECK(metadata.at("schema") == "attnsmith.entry/2");
     CHECK(metadata.at("library") == ATTNSMITH_VERSION);
     CHECK(metadata.at("toolchain") == candidates.front().version.to_string());
     CHECK(metadata.at("sm") == source.kernel.sm);
     CHECK_THAT(metadata.at("compiled").get<std::string>(),
                Catch::Matches("20\\d\\d-\\d\\d-\\d\\dT\\d\\d:\\d\\d:\\d\\dZ"));
 
-    metadata["schema"] = "attnsmith.entry/2";
+    metadata["schema"] = "attnsmith.entry/3";
     entry->metadata = metadata.dump();
     REQUIRE(cubins.store().publish(source.key, candidates.front().version, *entry).ok());
     CHECK(cubins_in({temporary / "cache"}).find(source) == nullptr);

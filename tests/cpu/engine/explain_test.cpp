@@ -90,7 +90,7 @@ TEST_CASE("a key may be told by its first digits, in either case", "[engine][exp
     CHECK(engine::explain_key(cache::Store({}), "abcd1", stored).key == second);
     CHECK(engine::explain_key(cache::Store({}), "ABCD0", stored).entries.size() == 2);
     CHECK_THROWS_WITH(engine::explain_key(cache::Store({}), "abcd", stored),
-                      Catch::Contains("2 keys begin with abcd"));
+                      Catch::Contains("2 keys begin with abcd: " + first.hex() + ", " + second.hex()));
     CHECK_THROWS_WITH(engine::explain_key(cache::Store({}), "abce", stored),
                       Catch::Contains("no entry has the key abce"));
     for (const std::string wrong : {"", "abc", "abcx", "abcd\n"}) {
@@ -116,6 +116,7 @@ TEST_CASE("a miss is explained by what the nearest entry has otherwise", "[engin
     CHECK(std::ranges::find(different, "constant Element") == different.end());
     const auto dim =
         std::ranges::find(one.nearest->differences, "constant head_dim_vo", &engine::FieldDifference::label);
+    REQUIRE(dim != one.nearest->differences.end());
     CHECK(dim->here == "128");
     CHECK(dim->there == "64");
 

@@ -1,6 +1,7 @@
 // The key of a kernel: all that decides its machine code, and nothing else.
 #include <algorithm>
 #include <cstdlib>
+#include <map>
 #include <set>
 
 #include "compiler/embedded.hpp"
@@ -45,6 +46,59 @@ TEST_CASE("different kernels have different keys, equal ones the same", "[engine
         }
     }
     REQUIRE(keys.size() == configs.size());
+}
+
+TEST_CASE("kernels of other features have other keys", "[engine]") {
+    const auto cubins = cubins_without_cache();
+    AttentionSpec base{.head_dim_qk = 64, .q_heads = 4};
+    std::vector<std::pair<std::string, AttentionSpec>> variants = {{"none", base}};
+    const auto add = [&](const char* name, auto change) {
+        AttentionSpec spec = base;
+        change(spec);
+        variants.emplace_back(name, spec);
+    };
+    add("alibi", [](AttentionSpec& spec) { spec.alibi = true; });
+    add("softcap", [](AttentionSpec& spec) { spec.softcap = 30.0; });
+    add("alibi and softcap", [](AttentionSpec& spec) { spec.alibi = true, spec.softcap = 30.0; });
+    add("alignment", [](AttentionSpec& spec) { spec.alignment = 8; });
+    add("index dtype",
+        [](AttentionSpec& spec) { spec.kv = KvStorage::ragged, spec.index_dtype = DType::i64; });
+    for (const int sm : {80, 90}) {
+        std::map<planner::KernelConfig, std::string> keys;
+        std::set<std::string> different;
+        for (const auto& [name, spec] : variants) {
+            for (const auto& kernel : kernels(spec, sm)) {
+                const std::string key = cubins.source_of(kernel).key.hex();
+                keys.emplace(kernel, key);
+                different.insert(key);
+            }
+        }
+        CHECK(different.size() == keys.size());
+        // Features are of the machine code: these have no kernel of attention in common.
+        for (const auto& kernel : kernels(variants[1].second, sm)) {
+            if (kernel.family == planner::Family::attention_mma) CHECK(kernel.alibi);
+        }
+    }
+}
+
+TEST_CASE("a key covers every option of the compile, in order", "[engine]") {
+    const auto cubins = cubins_without_cache();
+    for (const auto& kernel : kernels({.head_dim_qk = 64, .q_heads = 1}, 90)) {
+        const auto source = cubins.source_of(kernel);
+        REQUIRE(source.unit.program.options.size() > 1);
+        const auto fields = cache::parse_fields(source.fields_json);
+        REQUIRE(fields);
+        std::vector<std::string> options;
+        std::size_t headers = 0;
+        for (const cache::HashedField& field : *fields) {
+            if (field.label == "option") options.push_back(field.value);
+            if (field.label.starts_with("header ")) ++headers;
+        }
+        CHECK(options == source.unit.program.options);
+        CHECK(headers == source.unit.program.headers.size());
+        // The key is the digest of what the entry will say of it.
+        CHECK(cache::digest_of(std::span<const cache::HashedField>(*fields)) == source.key);
+    }
 }
 
 TEST_CASE("a key covers every header that the source can reach", "[engine]") {

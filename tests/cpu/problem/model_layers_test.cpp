@@ -1,5 +1,6 @@
 #include <cmath>
 #include <cstdint>
+#include <ctime>
 #include <string>
 #include <utility>
 #include <vector>
@@ -94,6 +95,18 @@ TEST_CASE("class defaults of layer patterns", "[model]") {
     CHECK(layers("mistral", "") == "full_attention/prefill 12;");
 }
 
+TEST_CASE("a long list of layers takes no longer than it takes to read", "[model]") {
+    std::string indices = "9999";
+    for (int i = 0; i < 340'000; ++i) indices += ",1";
+    const auto start = std::clock();
+    const Model model = parse_model(R"({"model_type": "bamba", "hidden_size": 4096, "num_attention_heads": 32,
+        "num_hidden_layers": 10000, "attn_layer_indices": [)" +
+                                    indices + "]}");
+    const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
+    CHECK(has_note(model, "9998 layers hold no attention"));
+    CHECK(seconds < 0.7);  // of this thread's processor; a search through the list for each layer takes more
+}
+
 TEST_CASE("layers that are no attention are left out, with a note", "[model]") {
     const std::string cases[] = {
         R"("attn_layer_period": 8, "attn_layer_offset": 4)",
@@ -111,6 +124,8 @@ TEST_CASE("layers that are no attention are left out, with a note", "[model]") {
         CHECK(has_note(model, "11 layers hold no attention"));
         CHECK(model.unsupported.empty());
     }
+    // In any order, several times, and beyond the last layer.
+    CHECK(summary(parse_model(llama_with(R"("attn_layer_indices": [99, 4, -1, 4])"))) == both(expected));
     // Griffin's attention is local.
     expected.layers = 4;
     expected.name = "sliding_attention";

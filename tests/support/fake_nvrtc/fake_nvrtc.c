@@ -7,7 +7,7 @@
  *   FAKE_NVRTC_LOG      a file that gets a line for each compile, those of other processes among them
  *   FAKE_NVRTC_MS       how long a compile takes
  *   FAKE_NVRTC_BLOCK    a file; a compile does not end as long as it is there
- *   FAKE_NVRTC_FAIL     1: a compile fails, as one of a source with an #error does
+ *   FAKE_NVRTC_FAIL     1: a compile fails, as one of a source with an #error does; "memory": it has none
  *   FAKE_NVRTC_BUILD    the build number (default 88); "none": it cannot be told
  * and when it is opened:
  *   FAKE_NVRTC_BLOCK_OPEN  a file; opening does not end as long as it is there. With ".reached" behind its
@@ -233,6 +233,8 @@ EXPORT nvrtcResult nvrtcCompileProgram(nvrtcProgram program, int count_of_option
     count(id);
     take_time();
     char entry[NAME_BYTES];
+    const char* failure = getenv("FAKE_NVRTC_FAIL");
+    if (failure != NULL && strcmp(failure, "memory") == 0) return NVRTC_ERROR_OUT_OF_MEMORY;
     if (from_environment("FAKE_NVRTC_FAIL", 0)) return fail(program, "told to fail");
     if (strstr(program->source, "#error") != NULL) return fail(program, "#error");
     if (!find_entry(program->source, entry)) return fail(program, "no kernel of attnsmith's");

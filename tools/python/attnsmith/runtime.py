@@ -233,11 +233,11 @@ class Runtime:
     def cache(self, operation: CacheOperation = "stat", **options: Any) -> Dict[str, Any]:
         """The JSON of `attnsmith cache OPERATION --json`, on the runtime's folders.
 
-        operation: "ls", "stat", "explain", "verify", "gc", "clear", "export" or "import".
+        operation: "ls", "dir", "stat", "explain", "verify", "gc", "clear", "rm", "export" or "import".
         options: "gc" may take max_bytes=N: what the folder may take on its disk, whatever the runtime's limit.
-            "explain" takes key=HEX (or how it begins), or request={...} with its sm. "export" takes file=PATH, and may
-            take sm=[...], model=... (as model() takes it) and model_options={...}: only the kernels for these, and only
-            those that the model needs. "import" takes file=PATH.
+            "explain" takes key=HEX (or how it begins), or request={...} with its sm. "rm" takes key=HEX likewise.
+            "export" takes file=PATH, and may take sm=[...], model=... (as model() takes it) and model_options={...}:
+            only the kernels for these, and only those that the model needs. "import" takes file=PATH.
 
         Raises InvalidRequest, CacheError.
         """

@@ -37,7 +37,7 @@ KvStorage = Literal["dense", "ragged", "paged"]
 PageOrder = Literal["NHD", "HND"]
 Precision = Literal["default", "high"]
 Consistency = Literal["default", "bitwise"]
-CacheOperation = Literal["ls", "stat", "explain", "verify", "gc", "clear", "export", "import"]
+CacheOperation = Literal["ls", "dir", "stat", "explain", "verify", "gc", "clear", "rm", "export", "import"]
 
 Window = Optional[Tuple[Optional[SupportsIndex], Optional[SupportsIndex]]]  #: (left, right)
 OneSm = Union[SupportsIndex, str]  #: 90, "90" or "90a"
