@@ -50,3 +50,18 @@ TEST_CASE("nvrtc: its own cache is off from 12.9 on, which is when it takes the 
         CHECK(has_option(*open(version), "--modify-stack-limit=false"));
     }
 }
+
+TEST_CASE("nvrtc: a target is an architecture, or one with a or f behind it", "[nvrtc]") {
+    const auto nvrtc = open(13000);
+    const auto compile = [&](const std::string& target) {
+        compiler::Program program;
+        program.name = "nothing.cu";
+        program.target = target;
+        nvrtc->compile(program);
+    };
+    for (const char* const target :
+         {"sm_90x", "sm_90aa", "sm_9", "sm_", "90", "compute_90", "sm_91", "sm_-90"}) {
+        CAPTURE(target);
+        CHECK_THROWS_AS(compile(target), Unsupported);
+    }
+}

@@ -45,6 +45,8 @@ TEST_CASE("driver: the oldest driver that serves is that of CUDA 12.0", "[driver
     CHECK(driver::Api::open(ATTNSMITH_FAKE_CUDA)->version_text() == "12.0");
     ::setenv("FAKE_CUDA_VERSION", "12090", 1);
     CHECK(driver::Api::open(ATTNSMITH_FAKE_CUDA)->version_text() == "12.9");
+    ::setenv("FAKE_CUDA_VERSION", "13110", 1);
+    CHECK(driver::Api::open(ATTNSMITH_FAKE_CUDA)->version_text() == "13.11");
     ::setenv("FAKE_CUDA_VERSION", "11990", 1);
     CHECK_THROWS_AS(driver::Api::open(ATTNSMITH_FAKE_CUDA), LibraryMissing);
     ::unsetenv("FAKE_CUDA_VERSION");

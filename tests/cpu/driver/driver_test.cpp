@@ -310,6 +310,20 @@ TEST_CASE("driver: an image that is cut off never reaches the driver, which know
         const std::vector<std::byte> part(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(bytes));
         CHECK_THROWS_AS(Library::load(fake.api, part), LoadRefused);
     }
+    // A section that begins behind the end, or ends there, in a file that holds both headers.
+    std::vector<std::byte> sectioned(sizeof(Elf64_Ehdr) + sizeof(Elf64_Shdr) + 64);
+    Elf64_Ehdr header{};
+    std::memcpy(&header, whole.data(), sizeof header);
+    header.e_phnum = 0, header.e_shnum = 1;
+    header.e_shentsize = sizeof(Elf64_Shdr), header.e_shoff = sizeof header;
+    std::memcpy(sectioned.data(), &header, sizeof header);
+    for (const std::size_t bytes : {std::size_t{65}, std::size_t{1} << 40}) {
+        Elf64_Shdr section{};
+        section.sh_type = SHT_PROGBITS;
+        section.sh_offset = sectioned.size() - 64, section.sh_size = bytes;
+        std::memcpy(sectioned.data() + sizeof header, &section, sizeof section);
+        CHECK_THROWS_AS(Library::load(fake.api, sectioned), LoadRefused);
+    }
     std::vector<std::byte> text(4096, std::byte{'.'});
     CHECK_THROWS_AS(Library::load(fake.api, text), LoadRefused);
     CHECK(fake.state->library_loads == 0);

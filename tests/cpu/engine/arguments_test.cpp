@@ -169,6 +169,18 @@ TEST_CASE("log-sum-exp, sinks and slopes have their own memory and strides", "[e
     CHECK((a.lse_batch_stride == 400 && a.lse_token_stride == 31 && a.lse_head_stride == 2));
 }
 
+TEST_CASE("the log-sum-exp of ragged queries has no axis of sequences", "[engine][arguments]") {
+    AttentionSpec spec = paged_spec(PageOrder::NHD);
+    spec.lse = true;
+    AttentionTensors tensors = paged(PageOrder::NHD);
+    tensors.lse = strided(9, {40, 12}, {31, 2}, DType::f32);
+    const Batch batch{.q_indptr = at(5, DType::i32, {8}),
+                      .kv_lens = at(7, DType::i32, {7}),
+                      .page_table = at(6, DType::i32, {7, 30})};
+    const abi::AttentionArguments a = bind(spec, tensors, batch).arguments;
+    CHECK((a.lse_batch_stride == 0 && a.lse_token_stride == 31 && a.lse_head_stride == 2));
+}
+
 TEST_CASE("a mask is two windows", "[engine][arguments]") {
     const auto windows = [](const AttentionSpec& spec) {
         const abi::AttentionArguments a = bind(spec, dense(), {}).arguments;

@@ -278,6 +278,23 @@ TEST_CASE("where the toolchain cannot tell its version nothing is compiled in va
     CHECK(cubins.obtain(source, accept_all).origin == Origin::made);
 }
 
+TEST_CASE("what spills is what is stored and what is loaded, and is warned of", "[engine][cubins]") {
+    const TemporaryDirectory temporary;
+    const Variable stores("FAKE_NVRTC_SPILL_STORES", "24"), loads("FAKE_NVRTC_SPILL_LOADS", "40");
+    Warnings warnings;
+    auto cubins = cubins_in(temporary / "cache", 1, warnings.callback());
+    const auto source = cubins.source_of(kernel());
+    const auto made = cubins.obtain(source, accept_all).cubin;
+    CHECK(made->resources.spill_bytes == 64);
+    CHECK(made->resources.registers_per_thread == 32);
+    CHECK(made->resources.cubin_bytes == std::ssize(made->bytes));
+    CHECK(warnings.count() == 1);
+    const auto found = cubins_in(temporary / "cache").find(source);
+    REQUIRE(found);
+    CHECK(found->resources.spill_bytes == 64);
+    CHECK(found->resources.cubin_bytes == std::ssize(found->bytes));
+}
+
 TEST_CASE("a compile that fails is remembered, for all who wait for it", "[engine][cubins]") {
     const TemporaryDirectory temporary;
     const StandIn nvrtc;

@@ -8,6 +8,7 @@
  *   FAKE_NVRTC_MS       how long a compile takes
  *   FAKE_NVRTC_BLOCK    a file; a compile does not end as long as it is there
  *   FAKE_NVRTC_FAIL     1: a compile fails, as one of a source with an #error does; "memory": it has none
+ *   FAKE_NVRTC_SPILL_STORES, FAKE_NVRTC_SPILL_LOADS  bytes, in what it says of the kernel (0)
  *   FAKE_NVRTC_BUILD    the build number (default 88); "none": it cannot be told
  * and when it is opened:
  *   FAKE_NVRTC_BLOCK_OPEN  a file; opening does not end as long as it is there. With ".reached" behind its
@@ -241,8 +242,10 @@ EXPORT nvrtcResult nvrtcCompileProgram(nvrtcProgram program, int count_of_option
     build(&program->image, entry, find_shared_bytes(program->source), sm, hash(id, build_number()));
     snprintf(program->log, sizeof program->log,
              "ptxas info    : Compiling entry function '%s' for 'sm_%d'\n"
+             "    %d bytes stack frame, %d bytes spill stores, %d bytes spill loads\n"
              "ptxas info    : Used 32 registers\n",
-             entry, sm);
+             entry, sm, from_environment("FAKE_NVRTC_SPILL_STORES", 0),
+             from_environment("FAKE_NVRTC_SPILL_STORES", 0), from_environment("FAKE_NVRTC_SPILL_LOADS", 0));
     return NVRTC_SUCCESS;
 }
 
