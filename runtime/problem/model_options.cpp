@@ -19,10 +19,6 @@ constexpr std::string_view kTensorParallel = "tensor_parallel";
 constexpr std::string_view kStrict = "strict";
 constexpr std::int64_t kMostGpus = std::int64_t{1} << 20;
 
-bool is_left_open(const RequestField& field) {
-    return field.role == FieldRole::choice || field.role == FieldRole::size;
-}
-
 [[noreturn]] void refuse_unknown(const std::string& name) {
     std::vector<std::string_view> names = model_request_fields();
     names.insert(names.end(), {kTensorParallel, kStrict});
@@ -46,10 +42,14 @@ bool strict(const nlohmann::json& value) {
 
 }  // namespace
 
+bool is_model_option(const RequestField& field) {
+    return field.role == FieldRole::choice || field.role == FieldRole::size;
+}
+
 std::vector<std::string_view> model_request_fields() {
     std::vector<std::string_view> names;
     for (const RequestField& field : request_fields()) {
-        if (is_left_open(field)) names.push_back(field.name);
+        if (is_model_option(field)) names.push_back(field.name);
     }
     return names;
 }
@@ -78,7 +78,8 @@ ModelOptions model_options_from_json(const nlohmann::json& object) {
             options.tensor_parallel = tensor_parallel(item.value());
         } else if (name == kStrict) {
             options.strict = strict(item.value());
-        } else if (const RequestField* field = find_field(name); field != nullptr && is_left_open(*field)) {
+        } else if (const RequestField* field = find_field(name);
+                   field != nullptr && is_model_option(*field)) {
             field->set(request, name, item.value());
         } else {
             refuse_unknown(name);

@@ -6,10 +6,13 @@
 #include <vector>
 
 #include "attnsmith/spec.hpp"
+#include "problem/request_fields.hpp"
 
 namespace attnsmith::problem {
 
-// The fields of a request that a model's options have too; tensor_parallel is theirs alone.
+// Whether a field of a request is a model's option, too.
+bool is_model_option(const RequestField& field);
+// All of those; tensor_parallel and strict are a model's alone.
 std::vector<std::string_view> model_request_fields();
 
 // A request with what the options say and nothing else; the dtype only where they have one.

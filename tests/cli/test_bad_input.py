@@ -182,7 +182,8 @@ class BadInput(CliTest):
 
     def test_own_flags(self):
         self.assert_refused(self.run_cli("prewarm", *SMALL, "--sm", "90", "--jobs", "0"), "jobs")
-        self.assert_refused(self.run_cli("prewarm", *SMALL, "--sm", "90", "--jobs", "many"), "jobs")
+        for jobs in ("many", "2x", "2.0", "0x2", " 2"):
+            self.assert_refused(self.run_cli("prewarm", *SMALL, "--sm", "90", "--jobs", jobs), "jobs")
         self.assert_refused(self.run_cli("bench", "jit", "--repeat", "0"), "repeat")
         self.assert_refused(self.run_cli("bench", "jit", "--sm", "80,90"), "sm")
         self.assert_refused(self.run_cli("check", "--seed", "x", "--model", LLAMA, "--filter", "nothing"), "--filter")

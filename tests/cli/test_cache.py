@@ -500,6 +500,12 @@ class Cache(CliTest):
         self.assertEqual(result.json()["entries"], [])
         self.assert_failed(result, "not a sound bundle")
 
+    def test_sizes_are_told_in_the_unit_that_they_fill(self):
+        for number, text in ((1, "1 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1536, "1.5 KiB"), (1048550, "1.0 MiB"),
+                             (3 << 29, "1.5 GiB"), (1 << 52, "4096.0 TiB")):
+            self.assertIn(f"at most {text}\n", self.assert_ok(self.cache("stat", "--cache-max-bytes", str(number))).out)
+        self.assertIn("at most any\n", self.assert_ok(self.cache("stat", "--cache-max-bytes", "0")).out)
+
     def test_an_export_is_of_an_sm_or_of_a_model(self):
         small = self.prewarm_small("kernels")["summary"]["total"]
         self.assert_ok(self.run_cli("prewarm", "--op", "merge", "--head-dim-vo", "64", "--q-heads", "8", "--sm", "80",

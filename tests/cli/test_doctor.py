@@ -71,6 +71,14 @@ class Doctor(CliTest):
                          ("NV_NVVM_VERSION", "nvvm70"))
         self.assertIn("unset NV_NVVM_VERSION", checks["environment"]["remedy"])
 
+    def test_a_tuning_table_that_cannot_be_read(self):
+        checks, code = self.doctor(env={"ATTNSMITH_TUNING": "/nowhere/tuning.json"})
+        self.assertEqual((code, checks["tuning"]["state"]), (1, "fail"))
+        self.assertIn("/nowhere/tuning.json", checks["tuning"]["text"])
+        table = self.write("tuning.json", '{"schema": "attnsmith.tuning/1", "entries": []}')
+        checks, _ = self.doctor(env={"ATTNSMITH_TUNING": table})
+        self.assertEqual((checks["tuning"]["state"], checks["tuning"]["entries"]), ("ok", 0))
+
     def test_no_cache(self):
         checks, code = self.doctor(env={"HOME": None})
         self.assertEqual((code, checks["cache"]["state"]), (1, "fail"))

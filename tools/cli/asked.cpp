@@ -26,11 +26,6 @@ using problem::RequestField;
 
 constexpr const char* kRequestGroup = "Request";
 
-bool is_model_field(std::string_view name) {
-    const auto fields = problem::model_request_fields();
-    return std::ranges::find(fields, name) != fields.end();
-}
-
 std::string flag_of(std::string_view field) {
     std::string flag(field);
     std::ranges::replace(flag, '_', '-');
@@ -101,9 +96,11 @@ nlohmann::json model_words(const Command& command) {
     return object;
 }
 
-void refuse_flags_beside(const Command& command, const char* source, bool (*accepted)(std::string_view)) {
+bool is_of_device(const RequestField& field) { return field.role == problem::FieldRole::device; }
+
+void refuse_flags_beside(const Command& command, const char* source, bool (*accepted)(const RequestField&)) {
     for (const RequestField* field : given_fields(command)) {
-        if (accepted(field->name)) continue;
+        if (accepted(*field)) continue;
         throw BadUsage(fmt::format("--{} cannot be given beside --{}", flag_of(field->name), source));
     }
 }
@@ -132,8 +129,9 @@ auto read_file(const std::string& path, Read read) {
 }
 
 void read_models(const Command& command, Asked& asked) {
-    refuse_flags_beside(command, "model",
-                        [](std::string_view name) { return name == "sm" || is_model_field(name); });
+    refuse_flags_beside(command, "model", [](const RequestField& field) {
+        return is_of_device(field) || problem::is_model_option(field);
+    });
     const std::vector<std::string> paths = command.texts("model");
     for (const std::string& path : paths)
         asked.add(read_model_coverage(command, path), paths.size() > 1 ? model_name(path) + "/" : "");
@@ -141,7 +139,7 @@ void read_models(const Command& command, Asked& asked) {
 }
 
 void read_request(const Command& command, Asked& asked) {
-    refuse_flags_beside(command, "request", [](std::string_view name) { return name == "sm"; });
+    refuse_flags_beside(command, "request", is_of_device);
     const std::string path = command.text("request").value();
     const std::string text = read_text(path);
     asked.add(read_file(path, [&] {

@@ -17,11 +17,6 @@ namespace {
 using nlohmann::ordered_json;
 using problem::RequestField;
 
-bool is_model_field(const RequestField& field) {
-    return std::ranges::find(problem::model_request_fields(), field.name) !=
-           problem::model_request_fields().end();
-}
-
 // Nothing for what is absent, 0 or false by default: the field's own text says what that means. Nothing
 // for a word that says itself that it is the default.
 std::string default_text(const RequestField& field, const AttentionRequest& request) {
@@ -39,7 +34,7 @@ std::string model_default_text(const RequestField& field) {
 
 std::string defaults_text(const RequestField& field, FieldSource source) {
     const std::string own = source == FieldSource::model ? "" : default_text(field, {});
-    const bool of_model = source != FieldSource::request && is_model_field(field);
+    const bool of_model = source != FieldSource::request && problem::is_model_option(field);
     const std::string model = of_model ? model_default_text(field) : "";
     if (source == FieldSource::model) return model.empty() ? "" : "default " + model;
     if (model.empty() || model == own) return own.empty() ? "" : "default " + own;

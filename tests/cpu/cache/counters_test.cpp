@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "cache/layout.hpp"
@@ -47,6 +49,20 @@ CounterTotals some_totals() {
 }
 
 }  // namespace
+
+TEST_CASE("Counters: what several files count is added up, since the first of them", "[cache][counters]") {
+    Counted it;
+    std::filesystem::create_directory(it.directory + "/" + std::string(layout::kCountersDirectory));
+    for (const auto& [slot, since] : {std::pair{1U, 200}, {2U, 100}, {7U, 300}}) {
+        CounterTotals totals = some_totals();
+        totals.since = since;
+        const CounterRecord record = encode_counters(totals);
+        std::ofstream(it.directory + "/" + layout::counters_path(slot), std::ios::binary)
+            .write(reinterpret_cast<const char*>(record.data()), static_cast<std::streamsize>(record.size()));
+    }
+    CHECK(it.totals().since == 100);
+    for (std::size_t i = 0; i < kEvents; ++i) CHECK(it.totals().counts[i] == 3 * some_totals().counts[i]);
+}
 
 TEST_CASE("Counters: a record is read as it was written, and no other bytes are one", "[cache][counters]") {
     const CounterTotals totals = some_totals();

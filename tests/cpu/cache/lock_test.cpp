@@ -245,6 +245,23 @@ TEST_CASE("Lock: of a file that was removed meanwhile is not taken", "[cache][lo
     CHECK(place.acquire(0ns).state() == LockState::timed_out);
 }
 
+TEST_CASE("Lock: of a file that was removed and made anew meanwhile the new one's is taken",
+          "[cache][lock]") {
+    const LockPlace place;
+    FaultyFileSystem files;
+    bool replaced = false;
+    files.fault = [&](Operation operation) {
+        if (operation != Operation::file_lock || std::exchange(replaced, true)) return 0;
+        REQUIRE(posix_file_system().remove_file(place.path).ok());
+        REQUIRE(posix_file_system().open_lock_file(place.path, 0600).ok());
+        return 0;
+    };
+    const Lock lock = acquire_lock(files, place.path, 0600, kLong);
+    REQUIRE(lock.held());
+    CHECK(replaced);
+    CHECK(place.acquire(0ns).state() == LockState::timed_out);
+}
+
 TEST_CASE("Lock: of a file that a stale handle says is gone is not taken", "[cache][lock]") {
     const LockPlace place;
     const Operation failing = GENERATE(Operation::file_stat, Operation::stat, Operation::file_lock);

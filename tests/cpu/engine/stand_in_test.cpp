@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <filesystem>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -293,6 +295,35 @@ TEST_CASE("what spills is what is stored and what is loaded, and is warned of", 
     REQUIRE(found);
     CHECK(found->resources.spill_bytes == 64);
     CHECK(found->resources.cubin_bytes == std::ssize(found->bytes));
+}
+
+TEST_CASE("sources are kept where somebody asks for them", "[engine][cubins]") {
+    const TemporaryDirectory temporary;
+    RuntimeOptions keeping = options("");
+    keeping.keep_source_dir = temporary / "sources";
+    Runtime(keeping).prepare(merge(64), {}, 0);
+    std::vector<std::filesystem::path> files;
+    for (const auto& file : std::filesystem::directory_iterator(keeping.keep_source_dir))
+        files.push_back(file);
+    REQUIRE(files.size() == 1);
+    CHECK(files[0].extension() == ".cu");
+    CHECK_THAT(cache::testing::read_text(files[0]), Catch::Contains("attnsmith_merge_states"));
+    Runtime(options("")).prepare(merge(64), {}, 0);
+    CHECK(std::distance(std::filesystem::directory_iterator(keeping.keep_source_dir), {}) == 1);
+}
+
+TEST_CASE("where progress throws no further kernel is begun", "[engine]") {
+    const TemporaryDirectory temporary;
+    const StandIn nvrtc;
+    const Variable slow("FAKE_NVRTC_MS", "20");
+    Runtime runtime(options(temporary / "cache"));
+    std::vector<AttentionSpec> specs;
+    for (std::int64_t dim = 8; dim <= 128; dim += 8) specs.push_back(merge(dim));
+    const std::vector<int> sms = {90};
+    struct Enough {};
+    const auto stop = [](const PrewarmedKernel&, int, int) { throw Enough(); };
+    CHECK_THROWS_AS(runtime.prewarm(specs, sms, {.jobs = 2, .progress = stop}), Enough);
+    CHECK(nvrtc.compiles() < specs.size() / 2);
 }
 
 TEST_CASE("a compile that fails is remembered, for all who wait for it", "[engine][cubins]") {

@@ -468,3 +468,15 @@ TEST_CASE("bad flags are refused by the field", "[request][fields]") {
         CHECK(refused([&] { from_flags(flags); }).field() == bad[0].first);
     }
 }
+
+TEST_CASE("JSON may be nested to a depth that no request has", "[problem]") {
+    constexpr int kMost = 32;
+    const auto nested = [](int depth) {
+        // As the value of a field that there is not, which is found once the text has been read.
+        const std::string open(static_cast<std::size_t>(depth - 1), '['), close(open.size(), ']');
+        return refused([&] { parse_request("{\"nothing\": " + open + close + "}"); });
+    };
+    CHECK(nested(kMost).field() == "nothing");
+    CHECK(nested(kMost).value() != "JSON nested too deeply");
+    CHECK(nested(kMost + 1).value() == "JSON nested too deeply");
+}
