@@ -1,5 +1,6 @@
 #include "cache/sha256_blocks.hpp"
 
+#include <atomic>
 #include <bit>
 
 #if defined(__x86_64__)
@@ -149,9 +150,17 @@ AddBlocks by_instructions() {
 #endif
 }
 
+// Not a static object of the function: a child forked while another thread made it would wait for it for
+// ever.
 AddBlocks fastest() {
-    static const AddBlocks chosen = by_instructions() != nullptr ? by_instructions() : add_blocks_portably;
-    return chosen;
+    static constinit std::atomic<AddBlocks> chosen = nullptr;
+    AddBlocks add = chosen.load(std::memory_order_relaxed);
+    if (add == nullptr) {
+        add = by_instructions();
+        if (add == nullptr) add = add_blocks_portably;
+        chosen.store(add, std::memory_order_relaxed);
+    }
+    return add;
 }
 
 }  // namespace attnsmith::cache::sha256

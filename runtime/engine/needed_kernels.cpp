@@ -1,6 +1,7 @@
 #include "engine/needed_kernels.hpp"
 
 #include <set>
+#include <string>
 
 #include "problem/problem.hpp"
 
@@ -12,10 +13,20 @@ std::vector<planner::KernelConfig> needed_kernels(std::span<const AttentionSpec>
                                                   std::vector<PrewarmRefusal>& refused) {
     std::set<planner::KernelConfig> kernels;
     for (std::size_t i = 0; i < specs.size(); ++i) {
+        std::string not_built;
+        AttentionSpec spec;
+        try {
+            spec = problem::validate(specs[i], PlanSizes{}).spec;
+        } catch (const Unsupported& error) {
+            not_built = error.what();
+        }
         for (int sm : sms) {
+            if (!not_built.empty()) {
+                refused.push_back({i, sm, not_built});
+                continue;
+            }
             try {
-                const problem::Problem problem = problem::validate(specs[i], PlanSizes{});
-                const planner::KernelSet set = planner::kernel_set(problem.spec, sm, tuning);
+                const planner::KernelSet set = planner::kernel_set(spec, sm, tuning);
                 kernels.insert(set.kernels.begin(), set.kernels.end());
             } catch (const Unsupported& error) {
                 refused.push_back({i, sm, error.what()});

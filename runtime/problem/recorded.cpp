@@ -107,7 +107,7 @@ class RecordedFile {
     }
 
     Coverage result() && {
-        if (coverage_.attentions.empty())
+        if (coverage_.attentions.empty() && coverage_.unsupported.empty())
             throw InvalidRequest(name_, "a file without a whole record",
                                  fmt::format("lines of schema {}", kSchema));
         return std::move(coverage_);

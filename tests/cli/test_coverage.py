@@ -122,7 +122,7 @@ class Recorded(CliTest):
 
     def test_files_that_are_wrong(self):
         for text, *words in (("", "without a whole record"), ("{}\n", ":1: schema"),
-                             (RECORDED + record(head_dim=9, q_heads=1), ":2: head_dim"),
+                             (RECORDED + record(head_dim=-8, q_heads=1), ":2: head_dim"),
                              (RECORDED + record(head_dim=8, q_heads=1, sm=90), ":2: sm")):
             file = self.write("recorded", text)
             self.assert_refused(self.prewarm("--recorded", file), file, *words)

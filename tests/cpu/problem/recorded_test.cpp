@@ -157,7 +157,7 @@ TEST_CASE("What is no recorded file is refused by its line") {
     CHECK(field(R"({"schema": "attnsmith.recorded/1", "request": []})") == "f:1: request");
     CHECK(field(R"({"schema": "attnsmith.recorded/1", "request": {"head_dim": 64, "q_heads": 8}, "x": 1})") ==
           "f:1: x");
-    CHECK(field(R"({"schema": "attnsmith.recorded/1", "request": {"head_dim": 63, "q_heads": 8}})") ==
+    CHECK(field(R"({"schema": "attnsmith.recorded/1", "request": {"head_dim": -8, "q_heads": 8}})") ==
           "f:1: head_dim");
     CHECK(
         field(R"({"schema": "attnsmith.recorded/1", "request": {"head_dim": 64, "q_heads": 8, "sm": 90}})") ==
@@ -170,4 +170,13 @@ TEST_CASE("What is no recorded file is refused by its line") {
         field(
             R"({"schema": "attnsmith.recorded/1", "request": {"head_dim": 64, "q_heads": 8, "kv": ["dense"]}})") ==
         "f:1: kv");
+}
+
+TEST_CASE("A record of what is not built is listed, though there be no other") {
+    const Coverage covered = recorded_coverage(
+        R"({"schema": "attnsmith.recorded/1", "request": {"head_dim": 63, "q_heads": 8}})", "f");
+    CHECK(covered.attentions.empty());
+    REQUIRE(covered.unsupported.size() == 1);
+    CHECK(covered.unsupported.front().name == "f:1");
+    CHECK(contains(covered.unsupported.front().reason, "63"));
 }
