@@ -96,7 +96,7 @@ class Tuning(CliTest):
                             (["--max-rows", "1024"], "--max-rows is for a request"),
                             ([*PREFILL, "--max-rows", "0"], "max-rows"), ([*PREFILL, "--max-rows", "4095"], "4096"),
                             (["--head-dim", "64", "--q-heads", "8", "--kv-heads", "2", "--max-rows", "4096"], "16384"),
-                            (["--head-dim", "7", "--q-heads", "8"], "head_dim"), (["--mask", "causal"], "head_dim"),
+                            (["--head-dim", "-8", "--q-heads", "8"], "head_dim"), (["--mask", "causal"], "head_dim"),
                             (["--tuning", broken], "--tuning")]:
             with self.subTest(flags=flags):
                 self.assert_refused(self.run_cli("tune", *flags), word)

@@ -59,9 +59,8 @@ int run_doctor(const Command& command) {
     Table table("<<<");
     table.add({"state", "what", "found"});
     for (const Finding& finding : report.findings) {
-        table.add({styled(word_of(finding.health), style_of(finding.health), Stream::output), finding.name,
-                   printable(finding.text)});
-        if (!finding.remedy.empty()) table.add({"", "", "remedy: " + printable(finding.remedy)});
+        table.add({word_of(finding.health), finding.name, finding.text}, style_of(finding.health));
+        if (!finding.remedy.empty()) table.add({"", "", "remedy: " + finding.remedy});
     }
     print(table.text());
     return report.ok() ? kSuccess : kFailure;

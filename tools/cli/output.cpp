@@ -92,8 +92,9 @@ std::string human_bytes(std::uint64_t bytes) {
     return fmt::format("{:.1f} {}", value, kUnits[unit]);
 }
 
-void Table::add(std::vector<std::string> row) {
+void Table::add(std::vector<std::string> row, Style first) {
     for (std::string& cell : row) cell = printable(cell);
+    if (first != Style::plain) row.front() = styled(row.front(), first, Stream::output);
     rows_.push_back(std::move(row));
 }
 

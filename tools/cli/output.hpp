@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "cli/terminal.hpp"
+
 namespace attnsmith::cli {
 
 // Makes sure that descriptors 0, 1 and 2 are open, so that no file of ours becomes the program's output, and
@@ -43,8 +45,8 @@ class Table {
   public:
     // '<' or '>' for each column.
     explicit Table(std::string_view alignment) : alignment_(alignment) {}
-    // What a cell holds is printable().
-    void add(std::vector<std::string> row);
+    // What a cell holds is printable(); its first one is in that style.
+    void add(std::vector<std::string> row, Style first = Style::plain);
     bool empty() const { return rows_.size() < 2; }
     std::string text(std::string_view indent = "") const;
 
