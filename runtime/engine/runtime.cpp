@@ -96,6 +96,15 @@ int Runtime::Impl::ordinal_of(int device) {
     return device;
 }
 
+int Runtime::Impl::ordinal_for(const AttentionSpec& spec, const PlanSizes& sizes, int device) {
+    try {
+        return ordinal_of(device);
+    } catch (const Error&) {
+        recorder.record(problem::validate(spec, sizes));
+        throw;
+    }
+}
+
 planner::DeviceTraits Runtime::Impl::traits(int ordinal) {
     const driver::Device device = driver::query_device(*driver(), ordinal);
     return planner::traits_of_device(device.sm, device.name, device.sm_count);
@@ -175,12 +184,12 @@ Runtime::Impl& Runtime::impl() const {
 }
 
 Kernel Runtime::prepare(const AttentionSpec& spec, const PlanSizes& sizes, int device) {
-    return impl().prepare_once({impl().ordinal_of(device), spec, sizes});
+    return impl().prepare_once({impl().ordinal_for(spec, sizes, device), spec, sizes});
 }
 
 std::shared_future<Kernel> Runtime::prepare_async(const AttentionSpec& spec, const PlanSizes& sizes,
                                                   int device) {
-    const int ordinal = impl().ordinal_of(device);
+    const int ordinal = impl().ordinal_for(spec, sizes, device);
     const driver::ContextScope scope(*impl().driver(), ordinal);
     return std::async(std::launch::async | std::launch::deferred,
                       [impl = impl_, key = PreparedKey{ordinal, spec, sizes}, context = scope.context()] {

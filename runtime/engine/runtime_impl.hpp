@@ -38,6 +38,9 @@ struct Runtime::Impl {
     const std::shared_ptr<const driver::Api>& driver();
     // The ordinal that `device`, an ordinal or kCurrentDevice, stands for. Throws InvalidRequest.
     int ordinal_of(int device);
+    // The same for a problem to prepare, which is recorded even where there is no such device: a program may
+    // be recorded on a machine without a GPU.
+    int ordinal_for(const AttentionSpec& spec, const PlanSizes& sizes, int device);
     planner::DeviceTraits traits(int ordinal);
     // The kernel for a problem: from the table of those prepared before, else planned and loaded.
     Kernel prepare_once(const PreparedKey& key);

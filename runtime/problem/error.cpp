@@ -27,8 +27,10 @@ std::string library_message(const std::string& library, const std::vector<std::s
 
 }  // namespace
 
+// "nothing" stands for what was not given at all.
 InvalidRequest::InvalidRequest(std::string field, std::string value, std::string accepted)
-    : Error(fmt::format("{}: {} is not accepted; expected {}", field, value, accepted)),
+    : Error(value == "nothing" ? fmt::format("{} is missing; expected {}", field, accepted)
+                               : fmt::format("{}: {} is not accepted; expected {}", field, value, accepted)),
       field_(std::move(field)),
       value_(std::move(value)),
       accepted_(std::move(accepted)) {}

@@ -168,6 +168,11 @@ json parse_json_object(std::string_view text, const JsonRules& rules) {
     const std::string what(rules.what);
     if (text.find_first_not_of(" \t\r\n") == text.npos)
         throw InvalidRequest(what, "empty text", "a JSON object");
+    // To the JSON library a NUL character is the end of its input.
+    if (const std::size_t nul = text.find('\0'); nul != text.npos) {
+        throw InvalidRequest(what, fmt::format("malformed JSON (a NUL character at byte {})", nul + 1),
+                             "a JSON object");
+    }
     if (text.size() > kMaxText) {
         throw InvalidRequest(what, fmt::format("text of {} bytes", text.size()),
                              fmt::format("at most {} bytes of JSON", kMaxText));

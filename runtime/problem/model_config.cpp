@@ -107,7 +107,7 @@ constexpr DTypeWord kTorchDTypes[] = {
 
 DType planned_dtype(ModelReader& model, const ModelOptions& options) {
     if (options.dtype) return *options.dtype;
-    std::string given = model.inherited_word({"torch_dtype", "dtype"}).value_or("auto");
+    std::string given = model.inherited_word({"dtype", "torch_dtype"}).value_or("auto");
     if (given.starts_with("torch.")) given.erase(0, std::string_view("torch.").size());
     if (given == "auto") {
         model.note("dtype is not given: planned as bf16");
@@ -119,7 +119,7 @@ DType planned_dtype(ModelReader& model, const ModelOptions& options) {
     }
     const auto* found = std::ranges::find(kTorchDTypes, std::string_view(given), &DTypeWord::name);
     if (found != std::end(kTorchDTypes)) return found->dtype;
-    throw InvalidRequest("torch_dtype", quote(given),
+    throw InvalidRequest("dtype", quote(given),
                          "bfloat16, float16 or float32, or a dtype given beside the config");
 }
 
@@ -190,6 +190,13 @@ class Planner {
 
     // What no field of one attention says.
     void approximate() {
+        if (const auto scheme = model_.inherited({"quantization_config.kv_cache_scheme",
+                                                  "quantization_config.kv_cache_quant_algo",
+                                                  "quantization_config.kv_cache_quant_method"})) {
+            result_.warnings.push_back({WarningKind::approximated, scheme->field,
+                                        "the model comes with quantised keys and values, which are not built "
+                                        "in this version: planned with KV of the dtype"});
+        }
         constexpr const char* kImages =
             "the tokens of one image see each other in a prefill, which is planned causal";
         const auto seen = model_.find({"use_bidirectional_attention"});

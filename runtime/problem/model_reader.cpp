@@ -155,7 +155,7 @@ bool ModelReader::counts_heads(const json& object) { return has_heads(object, tr
 ModelReader::ModelReader(std::string_view text) {
     parts_.push_back(
         parse_json_object(text, {.what = "config.json", .python_constants = true, .exact_integers = false}));
-    file_model_type_ = model_type_ = string_member(part(), "model_type");
+    file_model_type_ = model_type_ = own_model_type();
     encoder_decoder_ =
         true_member(part(), "is_encoder_decoder") || class_of(model_type_) == TypeClass::encoder_decoder;
     if (encoder_decoder_) read_.insert("encoder");  // refused by name, whatever it is
@@ -172,6 +172,13 @@ void ModelReader::descend() {
     }
 }
 
+// Of the innermost part; empty where it has none.
+std::string ModelReader::own_model_type() const {
+    const json* type = member(part(), "model_type");
+    if (type == nullptr || type->is_null() || type->is_string()) return string_member(part(), "model_type");
+    throw InvalidRequest(field("model_type"), describe(*type), "a string");
+}
+
 bool ModelReader::enter(std::string_view name) {
     const json* inner = member(part(), name);
     if (inner == nullptr || !inner->is_object()) return false;
@@ -179,7 +186,7 @@ bool ModelReader::enter(std::string_view name) {
     if (has_heads(part(), !prefix_.empty()) && !has_heads(*inner, true)) return false;
     parts_.push_back(json(*inner));
     prefix_ += std::string(name) + ".";
-    if (std::string type = string_member(part(), "model_type"); !type.empty()) model_type_ = std::move(type);
+    if (std::string type = own_model_type(); !type.empty()) model_type_ = std::move(type);
     return true;
 }
 
@@ -288,16 +295,21 @@ std::optional<std::string> ModelReader::word(Names names) {
     throw InvalidRequest(found->field, describe(found->value), "a string");
 }
 
-std::optional<std::string> ModelReader::inherited_word(Names names) {
+std::optional<ModelReader::Found> ModelReader::inherited(Names names) const {
     for (auto part = parts_.rbegin(); part != parts_.rend(); ++part) {
         for (const std::string_view name : names) {
             const json* value = member(*part, name);
-            if (value == nullptr || value->is_null()) continue;
-            if (value->is_string()) return value->get<std::string>();
-            throw InvalidRequest(std::string(name), describe(*value), "a string");
+            if (value != nullptr && !value->is_null()) return Found{*value, std::string(name)};
         }
     }
     return std::nullopt;
+}
+
+std::optional<std::string> ModelReader::inherited_word(Names names) const {
+    const auto found = inherited(names);
+    if (!found) return std::nullopt;
+    if (found->value.is_string()) return found->value.get<std::string>();
+    throw InvalidRequest(found->field, describe(found->value), "a string");
 }
 
 void ModelReader::disregard(Names names) {

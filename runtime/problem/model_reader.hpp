@@ -44,8 +44,9 @@ class ModelReader {
     std::optional<std::string> word(Names names);
     bool is_true(Names names) { return boolean(names).value_or(false); }
 
-    // As word(), but looked for in the enclosing parts of the config too.
-    std::optional<std::string> inherited_word(Names names);
+    // The same, but looked for in the enclosing parts of the config too, and without class defaults.
+    std::optional<Found> inherited(Names names) const;
+    std::optional<std::string> inherited_word(Names names) const;
 
     const std::string& model_type() const { return model_type_; }            // of the language model's part
     const std::string& file_model_type() const { return file_model_type_; }  // of the whole file
@@ -73,6 +74,7 @@ class ModelReader {
 
   private:
     void descend();
+    std::string own_model_type() const;
     bool enter(std::string_view name);
     void mark_read(Names names, const nlohmann::json* given);
     bool is_read(const std::string& field) const;

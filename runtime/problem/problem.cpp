@@ -106,6 +106,10 @@ void normalise_storage(AttentionSpec& spec) {
     check_word("kv", spec.kv, Words::kv);
     check_word("page_order", spec.page_order, Words::page_order);
     if (spec.kv == KvStorage::paged) {
+        if (spec.page_size == 0) {
+            throw InvalidRequest("page_size", "nothing",
+                                 fmt::format("an integer from 1 to {}, since kv is paged", kMaxPageSize));
+        }
         check_range("page_size", spec.page_size, 1, kMaxPageSize);
         return;
     }

@@ -98,11 +98,12 @@ class RecordedFile {
 
     void read(std::string_view text) {
         for (int number = 1; !text.empty(); ++number) {
-            const std::size_t end = std::min(text.find('\n'), text.size());
+            const std::size_t whole = text.size(), end = std::min(text.find('\n'), whole);
             std::string_view line = text.substr(0, end);
             text.remove_prefix(std::min(end + 1, text.size()));
             if (line.ends_with('\r')) line.remove_suffix(1);
-            if (!line.empty()) read_line(line, fmt::format("{}:{}", name_, number));
+            const bool is_ended = end < whole;
+            if (!line.empty()) read_line(line, fmt::format("{}:{}", name_, number), is_ended);
         }
     }
 
@@ -114,10 +115,11 @@ class RecordedFile {
     }
 
   private:
-    void read_line(std::string_view line, const std::string& place) {
-        if (is_torn(line)) {
+    // `is_ended`: by a line feed. A last line without one is torn where it is no JSON, whoever wrote it.
+    void read_line(std::string_view line, const std::string& place, bool is_ended) {
+        if (is_torn(line) || (!is_ended && line.starts_with('{') && !json::accept(line))) {
             coverage_.skipped.push_back({place, "the line is torn: the program that wrote it ended there"});
-            if (const auto rest = after_torn(line)) read_line(*rest, place);
+            if (const auto rest = after_torn(line)) read_line(*rest, place, is_ended);
             return;
         }
         try {

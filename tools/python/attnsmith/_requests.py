@@ -11,7 +11,7 @@ from ctypes import byref
 from typing import Any, Iterable, List, Mapping, Optional, Tuple
 
 from . import _abi
-from ._library import Library
+from ._library import Library, library
 from .errors import InvalidRequest
 
 
@@ -52,10 +52,10 @@ def to_json(words: Mapping[str, Any]) -> bytes:
                        if value is not None}).encode()
 
 
-def parse(library: Library, words: Mapping[str, Any]) -> Tuple[_abi.Spec, _abi.Sizes]:
+def parse(opened: Library, words: Mapping[str, Any]) -> Tuple[_abi.Spec, _abi.Sizes]:
     """Raises InvalidRequest naming the field, Unsupported for what is not built."""
     spec, sizes = _abi.Spec(), _abi.Sizes()
-    library.call(library.functions.attnsmith_parse_request, to_json(words), byref(spec), byref(sizes))
+    opened.call(opened.functions.attnsmith_parse_request, to_json(words), byref(spec), byref(sizes))
     return spec, sizes
 
 
@@ -85,16 +85,17 @@ def cache_options(options: Mapping[str, Any]) -> bytes:
 
 
 def compute_capabilities(sm: Any) -> List[int]:
-    """From 90, "90a" or a sequence of such."""
-    if isinstance(sm, (str, int)) or not isinstance(sm, Iterable):
-        sm = [sm]
-    found = []
-    for one in sm:
-        digits = one[:-1] if isinstance(one, str) and one.endswith("a") else one
-        try:
-            found.append(int(digits))
-        except (TypeError, ValueError):
-            raise InvalidRequest("sm", repr(one), "compute capabilities such as 90 or [80, 90]") from None
+    """From what the library takes as sm: 90, "90a", "sm_90", "9.0", "80,90", "all", or a sequence of such. Empty for
+    "native". Raises InvalidRequest."""
+    given = sm if isinstance(sm, str) or not isinstance(sm, Iterable) else [_plain("sm", one) for one in sm]
+    request = {"op": "merge", "head_dim_vo": 64, "q_heads": 1, "sm": given}  # any that is valid
+    try:
+        text = json.dumps(request)
+    except TypeError:
+        raise InvalidRequest("sm", repr(sm), "compute capabilities such as sm=90 or sm=[80, 90]") from None
+    opened = library()
+    covered = opened.json(opened.functions.attnsmith_coverage_json, None, text.encode())
+    found: List[int] = covered["attentions"][0]["request"]["sm"]
     return found
 
 

@@ -127,8 +127,11 @@ class Runtime:
         Raises InvalidRequest naming the word, Unsupported.
         """
         spec, sizes = _requests.parse(self._library, words)
-        number = 0 if sm is None else _requests.compute_capabilities(sm)[0]
-        if sm is None and not self.devices():
+        numbers = [] if sm is None else _requests.compute_capabilities(sm)
+        if len(numbers) > 1:
+            raise InvalidRequest("sm", repr(sm), "one compute capability; plan() gives one plan")
+        number = numbers[0] if numbers else 0
+        if not numbers and not self.devices():
             raise InvalidRequest("sm", "nothing", "a compute capability such as sm=90, since no GPU is present")
         plan: Dict[str, Any] = self._library.json(self._library.functions.attnsmith_plan_json, self._handle(),
                                                   byref(spec), byref(sizes), number)
@@ -176,7 +179,7 @@ class Runtime:
         model = self.coverage(model=config, **options)
         plans: List[Dict[str, Any]] = []
         unsupported = list(model["unsupported"])
-        for one in [None] if sm is None else _requests.compute_capabilities(sm):
+        for one in (_requests.compute_capabilities(sm) if sm is not None else []) or [None]:
             for attention in model["attentions"]:
                 try:
                     plan = self.plan(sm=one, **_words_of(attention["request"]))
@@ -215,7 +218,8 @@ class Runtime:
         """
         specs, names, told = self._specs(requests, models, recorded, model_options)
         unsupported = told["unsupported"]
-        sms = _requests.compute_capabilities(sm) if sm is not None else sorted({d["sm"] for d in self.devices()})
+        sms = _requests.compute_capabilities(sm) if sm is not None else []
+        sms = sms or sorted({device["sm"] for device in self.devices()})
         if not sms:
             raise InvalidRequest("sm", "nothing", "compute capabilities such as sm=[80, 90], since no GPU is present")
         report = self._prewarm(specs, sms, jobs, progress)
