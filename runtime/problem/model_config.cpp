@@ -107,7 +107,9 @@ constexpr DTypeWord kTorchDTypes[] = {
 
 DType planned_dtype(ModelReader& model, const ModelOptions& options) {
     if (options.dtype) return *options.dtype;
-    std::string given = model.inherited_word({"dtype", "torch_dtype"}).value_or("auto");
+    constexpr const char* kNames[] = {"dtype",
+                                      "torch_dtype"};  // of two that differ, transformers takes the first
+    std::string given = model.inherited_word({kNames[0], kNames[1]}).value_or("auto");
     if (given.starts_with("torch.")) given.erase(0, std::string_view("torch.").size());
     if (given == "auto") {
         model.note("dtype is not given: planned as bf16");
@@ -119,7 +121,7 @@ DType planned_dtype(ModelReader& model, const ModelOptions& options) {
     }
     const auto* found = std::ranges::find(kTorchDTypes, std::string_view(given), &DTypeWord::name);
     if (found != std::end(kTorchDTypes)) return found->dtype;
-    throw InvalidRequest("dtype", quote(given),
+    throw InvalidRequest(model.inherited({kNames[0], kNames[1]})->field, quote(given),
                          "bfloat16, float16 or float32, or a dtype given beside the config");
 }
 

@@ -119,7 +119,9 @@ class Breaker {
                     break;
                 case 14:
                     spec.has_window_left = static_cast<std::int32_t>(below(2));
-                    set(spec.window_left, any_of<std::int64_t>({-1, kLeast}), "window_left");
+                    // -1 is no bound, where there may be one.
+                    set(spec.window_left, any_of<std::int64_t>({spec.has_window_left != 0 ? -2 : -1, kLeast}),
+                        "window_left");
                     break;
                 case 15:
                     spec.has_window_right = 0;

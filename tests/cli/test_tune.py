@@ -64,7 +64,7 @@ class Tuning(CliTest):
         cases = [("/nowhere.json", "/nowhere.json: ", "No such file"), (str(self.folder), "directory"),
                  ("", '""'), (self.write("a.json", ""), "a.json: ", "empty"),
                  (self.write("b.json", "{"), "b.json: ", "malformed"),
-                 (self.write("c.json", "{}"), "c.json: schema: "),
+                 (self.write("c.json", "{}"), "c.json: schema is missing"),
                  (self.write("d.json", table(100)), "d.json: entries[0].tile.tile_kv: 100", "multiple of 16"),
                  (self.write("e.json", table(96, heads=3)), "e.json: entries[0].match.heads: ")]
         for file, *words in cases:

@@ -312,7 +312,7 @@ TEST_CASE("bad configs are refused by the field", "[model]") {
         {R"({"num_attention_heads": 8, "num_hidden_layers": 2})", "hidden_size", "describes no attention"},
         {R"({"num_attention_heads": 8, "hidden_size": 512})", "num_hidden_layers", "describes no attention"},
         {R"({"num_attention_heads": 8, "num_hidden_layers": 2, "kv_lora_rank": 512})", "qk_nope_head_dim",
-         "nothing"},
+         "is missing"},
         // Values.
         {llama_with(R"("head_dim": 0)"), "head_dim", "from 1"},
         {llama_with(R"("head_dim": -64)"), "head_dim", "from 1"},
@@ -413,4 +413,25 @@ TEST_CASE("no mutation of a config does anything but throw an Error", "[model][f
     }
     CHECK(planned > 500);
     CHECK(refusals > 500);
+}
+
+TEST_CASE("Of two dtypes the newer field counts") {
+    const Model model = parse_model(R"({"model_type": "llama", "hidden_size": 512, "num_attention_heads": 8,
+        "num_hidden_layers": 2, "torch_dtype": "bfloat16", "dtype": "float16"})");
+    CHECK(model.attentions.at(0).request.spec.dtype == DType::f16);
+}
+
+TEST_CASE("Text with a NUL is no JSON, wherever it stands") {
+    using namespace std::string_literals;
+    const std::string config =
+        R"({"model_type": "llama", "hidden_size": 512, "num_attention_heads": 8, "num_hidden_layers": 2})";
+    CHECK_NOTHROW(parse_model(config));
+    CHECK_THROWS_AS(parse_model(config + "\0, \"alibi\": true}"s), InvalidRequest);
+    CHECK_THROWS_AS(parse_request("{\"head_dim\": 64, \"q_heads\": 8}\0"s), InvalidRequest);
+}
+
+TEST_CASE("A model_type that is no string is refused") {
+    CHECK_THROWS_AS(parse_model(R"({"model_type": 5, "hidden_size": 512, "num_attention_heads": 8,
+        "num_hidden_layers": 2})"),
+                    InvalidRequest);
 }

@@ -1,4 +1,6 @@
 // What a model's reader says about what it does not know.
+#include <fmt/format.h>
+
 #include <string>
 #include <vector>
 
@@ -80,7 +82,7 @@ TEST_CASE("a field that nobody reads is a warning of a known type too", "[model]
         // Of daily life.
         {R"("attention_dropout": 0.1, "attention_bias": true, "rope_scaling": {"factor": 2, "key": 1},
             "rope_theta": 1e6, "max_position_embeddings": 4096, "initializer_range": 0.02, "use_cache": true,
-            "mask_token_id": 4, "lm_head_bias": true, "quantization_config": {"kv_cache_scheme": {"head": 1}},
+            "mask_token_id": 4, "lm_head_bias": true, "quantization_config": {"quant_method": "fp8", "kv_cache_scheme": null, "head": 1},
             "auto_map": {"AutoModelForCausalLM": "x"}, "attn_implementation": "eager")",
          kNone},
         // Superfluous beside the list of layers.
@@ -159,4 +161,14 @@ TEST_CASE("of a model that is refused as a whole, no field is doubted", "[model]
     const Model model = parse_model(llama_with(R"("index_topk": 2048, "index_n_heads": 64)"));
     CHECK(model.attentions.empty());
     CHECK(model.warnings.empty());
+}
+
+TEST_CASE("KV that a model comes with quantised is warned of") {
+    for (const char* scheme : {R"("kv_cache_scheme": {"num_bits": 8})", R"("kv_cache_quant_algo": "FP8")"}) {
+        const Model model = parse_model(
+            llama_with(fmt::format(R"("quantization_config": {{"quant_method": "modelopt", {}}})", scheme)));
+        REQUIRE(model.warnings.size() == 1);
+        CHECK(model.warnings.front().kind == WarningKind::approximated);
+        CHECK(contains(model.warnings.front().field, "quantization_config.kv_cache"));
+    }
 }

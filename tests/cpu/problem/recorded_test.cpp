@@ -180,3 +180,9 @@ TEST_CASE("A record of what is not built is listed, though there be no other") {
     CHECK(covered.unsupported.front().name == "f:1");
     CHECK(contains(covered.unsupported.front().reason, "63"));
 }
+
+TEST_CASE("A last line that nobody ended is torn, whoever wrote it") {
+    const Coverage covered = recorded_coverage(kDense + R"({"schema":"attnsmith.recorded/1","requ)", "f");
+    CHECK(covered.specs().size() == 1);
+    CHECK(covered.skipped.size() == 1);
+}
