@@ -9,6 +9,7 @@ import pathlib
 import pty
 import shlex
 import shutil
+import signal
 import struct
 import subprocess
 import tempfile
@@ -75,6 +76,10 @@ def check_schema(document):
     if found := validator(schema["$id"]):
         for error in found.iter_errors(document):
             raise AssertionError(f"{document['schema']}: {error.json_path}: {error.message}")
+
+# A shell's background job ignores Ctrl-C, and so would every program that is started here.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class Result(NamedTuple):
