@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import traceback
+from ctypes import c_void_p
 from typing import Any, Callable, List, Optional, Tuple
 
 from . import _abi
+from ._integers import fitting
 from .errors import InvalidRequest
 
 # (bytes, device) -> an address, a multiple of 256, or None where there is no memory.
@@ -26,7 +28,9 @@ def callbacks(allocate: Optional[Allocate], free: Optional[Free]) -> Tuple[Any, 
 
     def call_allocate(user: Optional[int], nbytes: int, device: int) -> int:
         try:
-            return allocate(nbytes, device) or 0
+            address = allocate(nbytes, device)
+            # ctypes would leave what it cannot convert as it is, and the library would take that for an address.
+            return 0 if address is None else fitting("allocate", address, c_void_p)
         except BaseException:  # nothing may pass into the library, which says that there is no memory
             traceback.print_exc()
             return 0

@@ -21,12 +21,14 @@ class Error(Exception):
 
 
 class InvalidRequest(Error, ValueError):
-    """The request itself is wrong: ``field`` has a ``value`` that is not among what is ``accepted``."""
+    """The request itself is wrong: ``field`` has a ``value`` that is not among what is ``accepted``. The value is
+    "nothing" where the field is missing."""
 
     def __init__(self, field: str, value: str, accepted: str, message: Optional[str] = None,
                  details: Optional[Mapping[str, Any]] = None) -> None:
         facts = {"code": "invalid_request", "field": field, "value": value, "accepted": accepted}
-        line = message or f"{field}: {value} is not accepted; expected {accepted}"
+        said = f"{field} is missing" if value == "nothing" else f"{field}: {value} is not accepted"
+        line = message or f"{said}; expected {accepted}"
         super().__init__(line, {**facts, **(details or {})})
         self.field = field
         self.value = value
