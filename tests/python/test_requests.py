@@ -292,6 +292,10 @@ class Prewarms(PythonTest):
     def test_bad_requests(self):
         runtime = self.runtime()
         self.assert_refused("requests", runtime.prewarm, sm=90)
+        self.assert_refused("requests", runtime.prewarm, None, models=None, recorded=None, sm=90)
+        self.assert_refused("requests", runtime.prewarm, 7, sm=90)
+        self.assert_refused("request", runtime.prewarm, ["head_dim"], sm=90)
+        self.assert_refused("models", runtime.prewarm, models=7, sm=90)
         self.assert_refused("head_dim", runtime.prewarm, {**SMALL, "head_dim": 0}, sm=90)
         self.assert_refused("page_size", runtime.prewarm, SMALL, sm=90, page_size=16)
         self.assertFalse((self.folder / "cache").exists() and any((self.folder / "cache").rglob("*.cubin")))

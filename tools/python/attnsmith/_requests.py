@@ -8,7 +8,7 @@ import numbers
 import os
 import pathlib
 from ctypes import byref
-from typing import Any, Iterable, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Iterable, List, Mapping, Optional, Tuple
 
 from . import _abi
 from ._library import Library, library
@@ -133,6 +133,21 @@ def compute_capabilities(sm: Any) -> List[int]:
     return found
 
 
+def each(name: str, given: Any, is_one: Callable[[Any], bool]) -> Iterable[Any]:
+    """An argument that may be one thing or several, as several; None is nothing. Raises InvalidRequest."""
+    if given is None:
+        return ()
+    if is_one(given):
+        return (given,)
+    if not isinstance(given, Iterable):
+        raise InvalidRequest(name, f"an object of type {type(given).__name__}", f"one of the {name}, or a list of such")
+    return given
+
+
+def is_one_request(request: Any) -> bool:
+    return isinstance(request, Mapping)
+
+
 def is_one_model(models: Any) -> bool:
     """Whether this is a model, as model_text takes it, and not several."""
     return isinstance(models, (str, bytes, os.PathLike, Mapping)) or hasattr(models, "to_dict")
@@ -151,7 +166,9 @@ def recorded_text(file: Any) -> bytes:
 
 
 def several(value: Any) -> List[Any]:
-    """A thing or a list of things, as a list."""
+    """A thing or a list of things, as a list; None is nothing."""
+    if value is None:
+        return []
     return list(value) if isinstance(value, (list, tuple, set, frozenset)) else [value]
 
 

@@ -160,6 +160,8 @@ class Runtime:
         kv, page_order, page_size, index_dtype, alignment, precision, consistency) may be lists: those of all
         combinations, each once. As model() without "model_type", and with "skipped": [{"name", "reason"}], combinations
         that there are not. Raises InvalidRequest."""
+        if request is not None and not _requests.is_one_request(request):
+            raise InvalidRequest("request", f"an object of type {type(request).__name__}", "a dict of words")
         given: Dict[str, Any] = {**(request or {}), **words}
         if model is not None:
             return self._coverage_of_model(model, given)
@@ -171,15 +173,17 @@ class Runtime:
         """One plan for each distinct attention of a model, phase and SM (schema attnsmith.plans/1): {"plans": [...],
         "unsupported": [{"name", "reason", "sm"}], "skipped": [{"name", "reason"}], "warnings": as of model()}.
 
-        config, options: what model() takes, and lists as coverage() does. sm: one or several compute
-        capabilities, [80, 90] or "80,90" or "all"; None and "native" are the current device's. strict: an unsupported part or a warning raises Unsupported.
+        config, options: what model() takes, and lists as coverage() does. sm: one or several compute capabilities,
+        [80, 90] or "80,90" or "all"; None and "native" are the current device's. strict: an unsupported part or a
+        warning raises Unsupported.
 
         Raises InvalidRequest. What nothing serves is in "unsupported".
         """
         model = self._coverage_of_model(config, options)
         plans: List[Dict[str, Any]] = []
         unsupported = list(model["unsupported"])
-        for one in (_requests.compute_capabilities(sm) if sm is not None else []) or [None]:
+        sms: List[int] = _requests.compute_capabilities(sm) if sm is not None else []
+        for one in sms or (None,):
             for attention in model["attentions"]:
                 try:
                     plan = self.plan(sm=one, **_words_of(attention["request"]))
@@ -323,10 +327,9 @@ class Runtime:
         """Each distinct spec once, the name of the first attention that has it, and what is to be told: "unsupported",
         "skipped", "warnings"."""
         _requests.check_options(options, bool(models))
-        asked: Iterable[Any] = [requests] if isinstance(requests, Mapping) else requests
-        covered = [self.coverage(words) for words in asked]
-        configs = [models] if _requests.is_one_model(models) else models
-        covered += [self._coverage_of_model(config, options) for config in configs]
+        covered = [self.coverage(words) for words in _requests.each("requests", requests, _requests.is_one_request)]
+        covered += [self._coverage_of_model(config, options)
+                    for config in _requests.each("models", models, _requests.is_one_model)]
         covered += [self._recorded(file) for file in _requests.several(recorded)]
         if not covered:
             raise InvalidRequest("requests", "nothing", "requests, models or recorded")
