@@ -24,7 +24,8 @@ def callbacks(allocate: Optional[Allocate], free: Optional[Free]) -> Tuple[Any, 
     if allocate is None and free is None:
         return _abi.MemoryAllocate(), _abi.MemoryFree()
     if allocate is None or free is None:
-        raise InvalidRequest("allocate" if allocate is None else "free", "None", "both of allocate and free, or neither")
+        missing = "allocate" if allocate is None else "free"
+        raise InvalidRequest(missing, "None", "both of allocate and free, or neither")
 
     def call_allocate(user: Optional[int], nbytes: int, device: int) -> int:
         try:

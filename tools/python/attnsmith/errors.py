@@ -97,8 +97,8 @@ class CacheError(Error):
 
 
 class KernelMissing(Error):
-    """No cache has a kernel that is needed, and on_miss="error" keeps it from being compiled: the ``request`` (a dict of
-    its words, without sizes), ``sm``, ``key`` (in the cache) and the ``command`` that would have built it."""
+    """No cache has a kernel that is needed, and on_miss="error" keeps it from being compiled: the ``request`` (a dict
+    of its words, without sizes), ``sm``, ``key`` (in the cache) and the ``command`` that would have built it."""
 
     def __init__(self, message: str, request: Optional[Mapping[str, Any]] = None, sm: int = 0, key: str = "",
                  command: str = "", details: Optional[Mapping[str, Any]] = None) -> None:

@@ -7,12 +7,11 @@ import ctypes
 import os
 import threading
 import traceback
-import warnings
 import weakref
 from ctypes import byref, c_char_p, c_int32, c_int64, c_void_p
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
-from . import _abi, _memory, _nvrtc, _requests
+from . import _abi, _memory, _nvrtc, _reports, _requests
 from ._integers import fitting
 from ._interruptible import Interruptible, Progress
 from ._library import library
@@ -194,7 +193,7 @@ class Runtime:
                     plan["model"] = {name: attention[name] for name in ("name", "phase", "layers", "notes")}
                     plans.append(plan)
         if strict:
-            _refuse_doubts(unsupported, model["warnings"])
+            _reports.refuse_doubts(unsupported, model["warnings"])
         return {"schema": "attnsmith.plans/1", "plans": plans, "unsupported": unsupported, "skipped": model["skipped"],
                 "warnings": model["warnings"]}
 
@@ -234,9 +233,9 @@ class Runtime:
         report["summary"]["unsupported"] = len(unsupported)
         report["summary"]["ok"] = report["summary"]["ok"] and not unsupported
         report["skipped"], report["warnings"] = told["skipped"], told["warnings"]
-        _warn_of_failures(report)
+        _reports.warn_of_failures(report)
         if strict:
-            _refuse_doubts(unsupported, told["warnings"])
+            _reports.refuse_doubts(unsupported, told["warnings"])
         return report
 
     def cache(self, operation: CacheOperation = "stat", **options: Any) -> Dict[str, Any]:
@@ -337,7 +336,8 @@ class Runtime:
         for attention in (attention for one in covered for attention in one["attentions"]):
             spec, _ = _requests.parse(self._library, _words_of(attention["request"]))
             distinct.setdefault(bytes(spec), (spec, attention["name"] or attention["request"]["op"]))
-        told = {kind: _each_once(one[kind] for one in covered) for kind in ("unsupported", "skipped", "warnings")}
+        told = {kind: _reports.each_once(one[kind] for one in covered)
+                for kind in ("unsupported", "skipped", "warnings")}
         return [spec for spec, _ in distinct.values()], [name for _, name in distinct.values()], told
 
     def _coverage_of_model(self, config: Any, options: Mapping[str, Any]) -> Dict[str, Any]:
@@ -365,37 +365,12 @@ class Runtime:
         return report
 
 
-def _warn_of_failures(report: Mapping[str, Any]) -> None:
-    """For those who do not read the report: nothing else would tell them that there is no NVRTC."""
-    failed = [kernel for kernel in report["kernels"] if kernel["state"] == "failed"]
-    if failed:
-        warnings.warn(f"attnsmith: {len(failed)} of {report['summary']['total']} kernels could not be built: "
-                      f"{failed[0]['error']}", RuntimeWarning, stacklevel=3)
-
-
-def _refuse_doubts(unsupported: Sequence[Mapping[str, Any]], warnings: Sequence[Mapping[str, str]]) -> None:
-    """What strict=True raises when the work is done."""
-    refusals = [{"candidate": part["name"], "reason": part["reason"]} for part in unsupported]
-    refusals += [{"candidate": warning["field"], "reason": warning["text"]} for warning in warnings]
-    if refusals:
-        listed = ", ".join(f"{refusal['candidate']} ({refusal['reason']})" for refusal in refusals)
-        raise Unsupported(f"not all of this model is planned as it is: {listed}", refusals)
-
-
 def _ordinal(device: Optional[int]) -> Optional[int]:
     return None if device is None else fitting("device", device, c_int32, 0)
 
 
 def _words_of(request: Mapping[str, Any]) -> Dict[str, Any]:
     return {name: value for name, value in request.items() if name != "sm"}
-
-
-def _each_once(lists: Iterable[Iterable[Any]]) -> List[Any]:
-    distinct: List[Any] = []
-    for one in (one for several in lists for one in several):
-        if one not in distinct:
-            distinct.append(one)
-    return distinct
 
 
 _lock = threading.Lock()
