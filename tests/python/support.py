@@ -61,7 +61,8 @@ class PythonTest(unittest.TestCase):
         self.assertEqual(error.details["code"], "invalid_request")
         for name in ("field", "value", "accepted"):
             self.assertEqual(error.details[name], getattr(error, name))
-            self.assertIn(getattr(error, name), str(error))
+            said = "is missing" if getattr(error, name) == "nothing" else getattr(error, name)
+            self.assertIn(said, str(error))
         return error
 
 

@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+import io
 import os
 import tempfile
 import threading
@@ -94,6 +95,46 @@ class Objects(LaunchTest):
         del array
         gc.collect()
         self.assertEqual(self.state.frees, frees + 1)
+
+    def test_integers_that_c_has_no_room_for(self):
+        """ctypes would cut them off: an offset of 2**64 would be one of 0."""
+        class Integer:
+            def __index__(self):
+                return 4
+        buffer = self.rt.allocate(16)
+        buffer.upload(bytes(16))
+        for offset in (-1, 2**64, 2**64 + 4, 1.0, "0", None, True):
+            with self.subTest(offset=offset):
+                self.assert_refused("offset", buffer.upload, b"x", offset)
+                self.assert_refused("offset", buffer.download, 1, offset)
+                self.assert_refused("offset", buffer.array, [1], "int32", offset)
+        self.assertEqual(buffer.download(), bytes(16))
+        for nbytes in (-1, 2**64, 2**64 + 1, 1.0, "1"):
+            self.assert_refused("nbytes", buffer.download, nbytes)
+        with self.assertRaises(attnsmith.InvalidRequest):
+            buffer.download(2**62)  # no memory is taken for it first
+        for shape in ((-1,), (-1, -1), (2, -1), (1.5,), ("1",), (0, 2**63), (0, 2**62, 2**62), (True,)):
+            self.assert_refused("shape", buffer.array, shape, "fp32")
+        for dtype, offset in (("fp32", 2), ("bf16", 1), ("int64", 4)):
+            self.assert_refused("offset", buffer.array, (1,), dtype, offset)
+        self.assertEqual(buffer.array((Integer(),), "fp16", Integer()).data, buffer.data + 4)
+
+        kernel, q, k, o = self.bound()
+        for name, bounds in (("batch", (2**64 + 1, 1, 1)), ("q_tokens", (1, -2**64, 1)), ("max_kv_len", (1, 1, 2**63))):
+            self.assert_refused(name, kernel.workspace_bytes, *bounds)
+        for name in ("max_q_len", "max_kv_len"):
+            for bound in (2**63, 2**64 + 1, "8", 8.0):
+                self.assert_refused(name, kernel.bind, q, k, k, o, **{name: bound})
+        call = kernel.bind(q, k, k, o)
+        word = ctypes.c_uint32()
+        for stream in (2**64, -1):
+            self.assert_refused("stream", call.status, stream)
+            self.assert_refused("stream", call.clear_status, stream)
+            self.assert_refused("stream", call.copy_status, ctypes.addressof(word), stream)
+        for wrong in (None, object(), "word", 1.5, 2**64, -1, True):
+            self.assert_refused("word", call.copy_status, wrong)
+        for device in (2**32, -1):
+            self.assert_refused("device", self.rt.prepare, **SMALL, device=device)
 
     def test_out_of_device_memory(self):
         self.state.fail_alloc = 2
@@ -213,6 +254,35 @@ class Objects(LaunchTest):
         with self.assertRaises(attnsmith.DriverError) as caught:
             empty.allocate(4711)
         self.assertIn("4711 bytes", str(caught.exception))
+
+    def test_a_callers_allocator_that_gives_no_address(self):
+        """Where ctypes cannot convert a result it hands the library whatever lies there."""
+        freed = []
+        for given in (object(), 4096.0, "4096", -1, -256, 2**64, 2**64 + 4096, True, b"x", [256]):
+            runtime = self.runtime(driver_path=FAKE_CUDA, allocate=lambda nbytes, device: given,
+                                   free=lambda *memory: freed.append(memory))
+            with self.subTest(given=given), mock.patch("sys.stderr", io.StringIO()) as errors:
+                with self.assertRaises(attnsmith.DriverError) as caught:
+                    runtime.allocate(4711)
+                self.assertIn("4711 bytes", str(caught.exception))
+                self.assertIn("allocate: ", errors.getvalue())
+                self.assertIn("Traceback", errors.getvalue())
+        self.assertEqual(freed, [])
+
+    def test_a_callers_allocator_with_integers_of_another_kind(self):
+        block = ctypes.create_string_buffer(1024)
+
+        class Address:
+            def __index__(self):
+                return -(-ctypes.addressof(block) // 256) * 256
+        freed = []
+        runtime = self.runtime(driver_path=FAKE_CUDA, allocate=lambda nbytes, device: Address(),
+                               free=lambda *memory: freed.append(memory))
+        buffer = runtime.allocate(16)
+        self.assertEqual(buffer.data, Address().__index__())
+        del buffer
+        gc.collect()
+        self.assertEqual(freed, [(Address().__index__(), 16, 0)])
 
     def test_workspaces(self):
         kernel, q, k, o = self.bound()

@@ -4,6 +4,7 @@ import ctypes
 import json
 import pickle
 import threading
+import typing
 import unittest
 
 from support import MODELS, SMALL, PythonTest, attnsmith, nvrtc_missing, python
@@ -80,14 +81,68 @@ class Plans(PythonTest):
         error = self.assert_refused("page_sise", attnsmith.plan, **SMALL, page_sise=16, sm=90)
         self.assertIn("page_size (did you mean that?)", error.accepted)
 
+    def test_words_of_the_plain_functions(self):
+        """A request has other names for them, which the refusal tells."""
+        runtime = self.runtime()
+        for word, value, remedy in (("causal", True, 'mask="causal"'), ("window", (3, 0), "window_left"),
+                                    ("return_lse", True, "lse=True"), ("sinks", object(), "sink=True"),
+                                    ("alibi_slopes", object(), "alibi=True")):
+            given = {**SMALL, word: value}
+            for ask in (lambda: attnsmith.plan(**given, sm=90), lambda: runtime.prepare(**given),
+                        lambda: runtime.coverage(given), lambda: runtime.prewarm(given, sm=90)):
+                with self.subTest(word=word):
+                    self.assertIn(remedy, self.assert_refused(word, ask).accepted)
+        self.assertEqual(attnsmith.plan(**SMALL, causal=None, sm=90), attnsmith.plan(**SMALL, sm=90))
+
+    def test_arguments_of_prewarm(self):
+        """What is given to it by name and belongs elsewhere is refused with the place that it belongs to."""
+        runtime = self.runtime()
+        for more in ({}, {"requests": SMALL}, {"models": LLAMA}):
+            with self.subTest(more=list(more)):
+                error = self.assert_refused("model", runtime.prewarm, **more, model=LLAMA, sm=90)
+                self.assertIn("models=... (did you mean that?)", error.accepted)
+                error = self.assert_refused("head_dim", runtime.prewarm, **more, head_dim=64, sm=90)
+                self.assertIn("requests={'head_dim': ...}", error.accepted)
+                self.assertNotIn("models=", error.accepted)
+        error = self.assert_refused("dtype", runtime.prewarm, SMALL, dtype="bf16", sm=90)
+        self.assertIn("requests={'dtype': ...}", error.accepted)
+        self.assertIn("models=", error.accepted)
+        error = self.assert_refused("tensor_parallel", runtime.prewarm, SMALL, tensor_parallel=2, sm=90)
+        self.assertIn("models=", error.accepted)
+
+    def test_the_documentation_names_every_operation(self):
+        for operation in typing.get_args(attnsmith.words.CacheOperation):
+            for function in (attnsmith.cache, attnsmith.Runtime.cache):
+                self.assertIn(f'"{operation}"', function.__doc__)
+
     def test_words_are_data(self):
         self.assert_refused("dtype", attnsmith.plan, **{**SMALL, "dtype": 'bf16", "q_heads": "'}, sm=90)
         self.assert_refused("mask", attnsmith.plan, **SMALL, mask="full\0", sm=90)
 
     def test_compute_capabilities(self):
-        for sm in (75, "sm_90", "", 9.5, object()):
+        for sm in (75, -1, 90.7, 9.5, float("nan"), 2**40, 10**30, True, "", "9", "sm_", b"90", bytearray(b"90"),
+                   object(), [], [None], [[90]], [True], {90: 1}, ["80", 75]):
+            for function in (attnsmith.plan, lambda sm, **words: attnsmith.prewarm(words, sm=sm)):
+                with self.subTest(sm=sm):
+                    self.assert_refused("sm", function, **SMALL, sm=sm)
+        for sm in ([80, 90], "80,90", "all"):
+            self.assertIn("one compute capability", str(self.assert_refused("sm", attnsmith.plan, **SMALL, sm=sm)))
+
+    def test_ways_to_write_compute_capabilities(self):
+        class Integer:
+            def __index__(self):
+                return 90
+        plan = attnsmith.plan(**SMALL, sm=90)
+        for sm in ("90", "90a", "sm_90", "sm90", "sm_90a", "9.0", Integer(), [90], ("sm_90",), [Integer()], iter([90])):
             with self.subTest(sm=sm):
-                self.assert_refused("sm", attnsmith.plan, **SMALL, sm=sm)
+                self.assertEqual(attnsmith.plan(**SMALL, sm=sm), plan)
+        for sm in ("80,90", "8.0,sm_90", ["80", 90], {80, 90}):
+            plans = attnsmith.plan_model(LLAMA, sm)["plans"]
+            self.assertEqual({one["device"]["sm"] for one in plans}, {"80", "90"}, sm)
+        every = {one["device"]["sm"] for one in attnsmith.plan_model(LLAMA, "all")["plans"]}
+        self.assertLess({"80", "90", "100"}, every)
+        if not attnsmith.devices():
+            self.assert_refused("sm", attnsmith.plan, **SMALL, sm="native")
 
     def test_other_libraries_words_for_nothing(self):
         plain = attnsmith.plan(**SMALL, window_left=7, mask="causal", sm=90)
@@ -137,6 +192,9 @@ class Plans(PythonTest):
             runtime.model(LLAMA, page_sise=3)
         with self.assertRaises(attnsmith.InvalidRequest):
             runtime.model(LLAMA, tensor_parallel=7)
+        for ask in (runtime.model, lambda model: runtime.plan_model(model, 90),
+                    lambda model: runtime.prewarm(models=[model], sm=90)):
+            self.assertEqual(self.assert_refused("model", ask, None).value, "None")
 
     def test_plans_of_models(self):
         plans = attnsmith.plan_model(LLAMA, sm=[80, 90], kv_len=512)
@@ -172,6 +230,13 @@ class Failures(PythonTest):
         self.assertIn("pip install", str(caught.warning))
         self.assertEqual(len(caught.warnings), 1)
         self.assertEqual(caught.filename, __file__)
+
+    def test_several_compute_capabilities_in_one_word(self):
+        runtime = self.runtime(nvrtc_path=self.folder)
+        for sm, expected in (("80,90", {"80", "90"}), (["sm_80", "9.0"], {"80", "90"}), ("sm_89", {"89"})):
+            with self.assertWarns(RuntimeWarning):
+                report = runtime.prewarm(SMALL, sm=sm)
+            self.assertEqual({str(kernel["sm"]).rstrip("a") for kernel in report["kernels"]}, expected)
 
 
 class Prewarms(PythonTest):
@@ -227,6 +292,10 @@ class Prewarms(PythonTest):
     def test_bad_requests(self):
         runtime = self.runtime()
         self.assert_refused("requests", runtime.prewarm, sm=90)
+        self.assert_refused("requests", runtime.prewarm, None, models=None, recorded=None, sm=90)
+        self.assert_refused("requests", runtime.prewarm, 7, sm=90)
+        self.assert_refused("request", runtime.prewarm, ["head_dim"], sm=90)
+        self.assert_refused("models", runtime.prewarm, models=7, sm=90)
         self.assert_refused("head_dim", runtime.prewarm, {**SMALL, "head_dim": 0}, sm=90)
         self.assert_refused("page_size", runtime.prewarm, SMALL, sm=90, page_size=16)
         self.assertFalse((self.folder / "cache").exists() and any((self.folder / "cache").rglob("*.cubin")))
@@ -292,6 +361,25 @@ class Runtimes(PythonTest):
             attnsmith.Runtime(compile_threads=-1)
         with self.assertRaises(attnsmith.InvalidRequest):
             attnsmith.Runtime(cache_dirs=["a\0b"])
+
+    def test_integers_that_c_has_no_room_for(self):
+        """ctypes would cut them off."""
+        for name, values in (("compile_threads", (-1, 2**31, 2**32, "2", 2.0, True, None)),
+                             ("cache_max_bytes", (-1, 2**63, 2**64, "2", 2.0, True))):
+            for value in values:
+                with self.subTest(name=name, value=value):
+                    self.assert_refused(name, attnsmith.Runtime, **{name: value})
+        runtime = self.runtime(driver_path="/nowhere/libcuda.so.1")
+        for jobs in (-1, 2**32, 2**64 + 1, "2", 1.5, True, object()):
+            self.assert_refused("jobs", runtime.prewarm, SMALL, sm=90, jobs=jobs)
+        for device in (-1, 2**31, 2**32, "0", 0.0, True):
+            for function in (runtime.prepare, runtime.prepare_async):
+                self.assert_refused("device", function, **SMALL, device=device)
+            self.assert_refused("device", runtime.allocate, 16, device)
+        for nbytes in (-1, 2**64, 2**64 + 100, "16", 16.0):
+            self.assert_refused("nbytes", runtime.allocate, nbytes)
+        for stream in (-1, 2**64, "0"):
+            self.assert_refused("stream", runtime.synchronize, stream)
 
     def test_close(self):
         with attnsmith.Runtime(cache_dirs=self.folder) as runtime:

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 def plan(*, sm: Optional[OneSm] = None, **words: Unpack[Request]) -> Dict[str, Any]:
     """The plan for a request (schema attnsmith.plan/1): which kernels, why, and what was refused.
 
-    words: those of attnsmith.Request. sm: a compute capability such as 90; None is the current device's.
+    words: those of attnsmith.Request. sm: a compute capability: 90, "90a", "sm_90" or "9.0"; None and "native" are the
+    current device's.
 
     Runtime.plan of the default runtime. Raises InvalidRequest naming the word, Unsupported.
     """
@@ -41,8 +42,8 @@ def plan_model(config: Model, sm: Optional[Sms] = None, **options: Unpack[ModelC
     """One plan for each distinct attention of a model, phase and SM: {"plans": [...], "unsupported": [...]}.
 
     config: a config.json's file, folder, text or dict, or a config object of transformers. sm: one or several compute
-    capabilities; None is the current device's. options: those of attnsmith.ModelOptions, of which the program's choices
-    may be lists.
+    capabilities, [80, 90] or "80,90" or "all"; None and "native" are the current device's. options:
+    those of attnsmith.ModelOptions, of which the program's choices may be lists.
 
     Runtime.plan_model of the default runtime. Raises InvalidRequest.
     """
@@ -56,8 +57,9 @@ def prewarm(requests: Requests = (), *, models: Union[Model, Iterable[Model]] = 
 
     requests: an attnsmith.Request, or several. models: a config as plan_model() takes it, or several, with
     model_options. recorded: files in which programs recorded what they asked for. Words that a program chooses may be
-    lists: kernels are made for all combinations. sm: one or several compute capabilities; None is that of the GPUs
-    present. jobs: kernels to compile at a time; 0 is the number of cores. progress: called with (kernel, done, total).
+    lists: kernels are made for all combinations. sm: one or several compute capabilities, [80, 90] or "80,90" or "all";
+    None and "native" are those of the GPUs present. jobs: kernels to compile at a time; 0 is the number of cores.
+    progress: called with (kernel, done, total).
 
     Runtime.prewarm of the default runtime, which says more. Raises InvalidRequest, CacheError.
     """
@@ -74,8 +76,8 @@ def devices() -> List[Dict[str, Any]]:
 
 
 def cache(operation: CacheOperation = "stat", **options: Any) -> Dict[str, Any]:
-    """What `attnsmith cache OPERATION --json` prints: operation is "ls", "stat", "explain", "verify", "gc", "clear",
-    "export" or "import", and options are those that Runtime.cache says for each.
+    """What `attnsmith cache OPERATION --json` prints: operation is "ls", "dir", "stat", "explain", "verify", "gc",
+    "clear", "rm", "export" or "import", and options are those that Runtime.cache says for each.
 
     Runtime.cache of the default runtime. Raises InvalidRequest, CacheError.
     """

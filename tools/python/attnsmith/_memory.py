@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import traceback
+from ctypes import c_void_p
 from typing import Any, Callable, List, Optional, Tuple
 
 from . import _abi
+from ._integers import fitting
 from .errors import InvalidRequest
 
 # (bytes, device) -> an address, a multiple of 256, or None where there is no memory.
@@ -22,11 +24,14 @@ def callbacks(allocate: Optional[Allocate], free: Optional[Free]) -> Tuple[Any, 
     if allocate is None and free is None:
         return _abi.MemoryAllocate(), _abi.MemoryFree()
     if allocate is None or free is None:
-        raise InvalidRequest("allocate" if allocate is None else "free", "None", "both of allocate and free, or neither")
+        missing = "allocate" if allocate is None else "free"
+        raise InvalidRequest(missing, "None", "both of allocate and free, or neither")
 
     def call_allocate(user: Optional[int], nbytes: int, device: int) -> int:
         try:
-            return allocate(nbytes, device) or 0
+            address = allocate(nbytes, device)
+            # ctypes would leave what it cannot convert as it is, and the library would take that for an address.
+            return 0 if address is None else fitting("allocate", address, c_void_p)
         except BaseException:  # nothing may pass into the library, which says that there is no memory
             traceback.print_exc()
             return 0

@@ -8,14 +8,15 @@ import numbers
 import os
 import pathlib
 from ctypes import byref
-from typing import Any, Iterable, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Iterable, List, Mapping, Optional, Tuple
 
 from . import _abi
 from ._library import Library, library
 from .errors import InvalidRequest
+from .words import ModelCoverage, Request
 
 
-def _plain(name: str, value: Any) -> Any:
+def _plain(name: str, value: Any, accepted: str = "a number, a bool or a word") -> Any:
     """As JSON has it: numbers of other libraries (numpy's) become Python's."""
     if isinstance(value, (bool, str, int)):
         return value
@@ -30,7 +31,7 @@ def _plain(name: str, value: Any) -> Any:
         return os.fspath(value)
     if name.endswith("dtype") and _dtype_name(value):
         return _dtype_name(value)
-    raise InvalidRequest(name, f"an object of type {type(value).__name__}", "a number, a bool or a word")
+    raise InvalidRequest(name, f"an object of type {type(value).__name__}", accepted)
 
 
 def _plain_values(name: str, value: Any) -> Any:
@@ -46,6 +47,34 @@ def _dtype_name(value: Any) -> Optional[str]:
     return name if isinstance(name, str) and hasattr(value, "itemsize") else None
 
 
+# What attention() and its like call a word of a request, and how a request has it.
+_WORDS_OF_FUNCTIONS = {"causal": 'mask="causal"', "window": "window_left=..., window_right=...", "sinks": "sink=True",
+                       "alibi_slopes": "alibi=True", "return_lse": "lse=True"}
+
+
+def check_words(words: Mapping[str, Any]) -> None:
+    """Refuses a word of the plain functions, which the library cannot know, with the request's own."""
+    for name, remedy in _WORDS_OF_FUNCTIONS.items():
+        if words.get(name) is not None:
+            raise InvalidRequest(name, repr(words[name]), f"{remedy}, as a request has it")
+
+
+def check_options(options: Mapping[str, Any], models: bool) -> None:
+    """Refuses what prewarm() was given by name and no model takes, with the argument that it belongs to. `models`:
+    whether there is a model to take any."""
+    if "model" in options:
+        raise InvalidRequest("model", "an argument of prewarm()", "models=... (did you mean that?)")
+    for name in options:
+        if name in Request.__annotations__ and not (models and name in ModelCoverage.__annotations__):
+            also = "; as options of a model they need models=..." if name in ModelCoverage.__annotations__ else ""
+            raise InvalidRequest(name, "an argument of prewarm()",
+                                 f"the words of a request in requests={{{name!r}: ...}}{also}")
+    check_words(options)
+    if options and not models:
+        raise InvalidRequest(next(iter(options)), "an option of a model", "requests, models, recorded, sm, jobs, "
+                             "progress or strict; the options of a model need models=...")
+
+
 def to_json(words: Mapping[str, Any]) -> bytes:
     """Words that are None are not given."""
     return json.dumps({name: _plain_values(name, value) for name, value in words.items()
@@ -54,6 +83,7 @@ def to_json(words: Mapping[str, Any]) -> bytes:
 
 def parse(opened: Library, words: Mapping[str, Any]) -> Tuple[_abi.Spec, _abi.Sizes]:
     """Raises InvalidRequest naming the field, Unsupported for what is not built."""
+    check_words(words)
     spec, sizes = _abi.Spec(), _abi.Sizes()
     opened.call(opened.functions.attnsmith_parse_request, to_json(words), byref(spec), byref(sizes))
     return spec, sizes
@@ -86,17 +116,36 @@ def cache_options(options: Mapping[str, Any]) -> bytes:
 
 def compute_capabilities(sm: Any) -> List[int]:
     """From what the library takes as sm: 90, "90a", "sm_90", "9.0", "80,90", "all", or a sequence of such. Empty for
-    "native". Raises InvalidRequest."""
-    given = sm if isinstance(sm, str) or not isinstance(sm, Iterable) else [_plain("sm", one) for one in sm]
+    "native" alone. Raises InvalidRequest."""
+    accepted = "compute capabilities such as sm=90, sm=\"9.0\" or sm=[80, 90]"
+    if isinstance(sm, (bytes, bytearray, memoryview, Mapping)):  # which can be iterated over, but mean something else
+        raise InvalidRequest("sm", repr(sm), accepted)
+    if isinstance(sm, str) or not isinstance(sm, Iterable):
+        given = _plain("sm", sm, accepted)
+    else:
+        given = [_plain("sm", one, accepted) for one in sm]
+        if not given:
+            raise InvalidRequest("sm", "an empty list", accepted)
     request = {"op": "merge", "head_dim_vo": 64, "q_heads": 1, "sm": given}  # any that is valid
-    try:
-        text = json.dumps(request)
-    except TypeError:
-        raise InvalidRequest("sm", repr(sm), "compute capabilities such as sm=90 or sm=[80, 90]") from None
     opened = library()
-    covered = opened.json(opened.functions.attnsmith_coverage_json, None, text.encode())
+    covered = opened.json(opened.functions.attnsmith_coverage_json, None, json.dumps(request).encode())
     found: List[int] = covered["attentions"][0]["request"]["sm"]
     return found
+
+
+def each(name: str, given: Any, is_one: Callable[[Any], bool]) -> Iterable[Any]:
+    """An argument that may be one thing or several, as several; None is nothing. Raises InvalidRequest."""
+    if given is None:
+        return ()
+    if is_one(given):
+        return (given,)
+    if not isinstance(given, Iterable):
+        raise InvalidRequest(name, f"an object of type {type(given).__name__}", f"one of the {name}, or a list of such")
+    return given
+
+
+def is_one_request(request: Any) -> bool:
+    return isinstance(request, Mapping)
 
 
 def is_one_model(models: Any) -> bool:
@@ -117,7 +166,9 @@ def recorded_text(file: Any) -> bytes:
 
 
 def several(value: Any) -> List[Any]:
-    """A thing or a list of things, as a list."""
+    """A thing or a list of things, as a list; None is nothing."""
+    if value is None:
+        return []
     return list(value) if isinstance(value, (list, tuple, set, frozenset)) else [value]
 
 
@@ -133,7 +184,8 @@ def model_text(model: Any) -> bytes:
     if isinstance(model, str) and model.lstrip()[:1] in ("{", "["):
         return model.encode()
     if not isinstance(model, (str, os.PathLike)):
-        raise InvalidRequest("model", f"an object of type {type(model).__name__}",
+        shown = "None" if model is None else f"an object of type {type(model).__name__}"
+        raise InvalidRequest("model", shown,
                              "a config.json's file, folder, text or dict, or a config object with to_dict()")
     path = pathlib.Path(model)
     if path.is_dir():

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import sys
-from ctypes import byref, c_void_p, create_string_buffer
+from ctypes import byref, c_int32, c_int64, c_size_t, c_void_p, create_string_buffer
 from typing import Any, Optional, Sequence
 
 from . import _dlpack, _views
+from ._integers import fitting
 from ._library import Library
 from .errors import InvalidRequest
 
@@ -20,6 +21,7 @@ class Buffer:
     def __init__(self, library: Library, runtime: int, device: int, nbytes: int) -> None:
         self._library = library
         self._pointer: Optional[int] = None
+        device, nbytes = fitting("device", device, c_int32, 0), fitting("nbytes", nbytes, c_size_t)
         out = c_void_p()
         library.call(library.functions.attnsmith_allocate, runtime, device, nbytes, byref(out))
         self._pointer = out.value
@@ -31,24 +33,30 @@ class Buffer:
         """Copies a bytes-like object, `host`, to `offset` (bytes), and waits. Raises InvalidRequest past the end,
         DriverError."""
         data = host if isinstance(host, bytes) else memoryview(host).tobytes()
-        self._library.call(self._library.functions.attnsmith_upload, self._pointer, data, len(data), offset)
+        self._library.call(self._library.functions.attnsmith_upload, self._pointer, data, len(data),
+                           fitting("offset", offset, c_size_t))
 
     def download(self, nbytes: Optional[int] = None, offset: int = 0) -> bytes:
         """`nbytes` (None: all from there on) at `offset` (bytes), after the default stream's work is done. Raises
         InvalidRequest past the end, DriverError."""
-        count = max(self.nbytes - offset, 0) if nbytes is None else nbytes
-        host = create_string_buffer(count or 1)
+        offset = fitting("offset", offset, c_size_t)
+        count = max(self.nbytes - offset, 0) if nbytes is None else fitting("nbytes", nbytes, c_size_t)
+        host = create_string_buffer(min(count, self.nbytes) or 1)  # the library writes nothing where that is less
         self._library.call(self._library.functions.attnsmith_download, self._pointer, host, count, offset)
         return host.raw[:count]
 
     def array(self, shape: Sequence[int], dtype: str, offset: int = 0) -> "Array":
-        """A row-major array of this shape (elements) in this buffer, from `offset` (bytes) on. `dtype`: fp16, bf16,
-        fp32, int32 or int64. Raises InvalidRequest past the end."""
+        """A row-major array of this shape (elements) in this buffer, from `offset` (bytes, a multiple of an
+        element's) on. `dtype`: fp16, bf16, fp32, int32 or int64. Raises InvalidRequest past the end."""
         if dtype not in _views.KINDS:
             raise InvalidRequest("dtype", repr(dtype), ", ".join(_views.KINDS))
-        kind, extents = _views.KINDS[dtype], tuple(int(extent) for extent in shape)
-        needed = math.prod(extents) * _views.ITEM_BYTES[kind]
-        if offset < 0 or offset + needed > self.nbytes:
+        kind, extents = _views.KINDS[dtype], tuple(fitting("shape", extent, c_int64, 0) for extent in shape)
+        fitting("shape", math.prod(max(extent, 1) for extent in extents), c_int64)  # so do the strides
+        item_bytes = _views.ITEM_BYTES[kind]
+        needed, offset = math.prod(extents) * item_bytes, fitting("offset", offset, c_size_t)
+        if offset % item_bytes:
+            raise InvalidRequest("offset", str(offset), f"a multiple of {item_bytes}, the bytes of one {dtype}")
+        if offset + needed > self.nbytes:
             raise InvalidRequest("shape", f"{needed} bytes at {offset}", f"an array within {self.nbytes} bytes")
         pointer = self.data + offset if needed else 0
         view = (pointer, extents, _views.compact_strides(extents), kind, _views.on_device(self.device))

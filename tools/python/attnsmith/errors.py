@@ -21,12 +21,14 @@ class Error(Exception):
 
 
 class InvalidRequest(Error, ValueError):
-    """The request itself is wrong: ``field`` has a ``value`` that is not among what is ``accepted``."""
+    """The request itself is wrong: ``field`` has a ``value`` that is not among what is ``accepted``. The value is
+    "nothing" where the field is missing."""
 
     def __init__(self, field: str, value: str, accepted: str, message: Optional[str] = None,
                  details: Optional[Mapping[str, Any]] = None) -> None:
         facts = {"code": "invalid_request", "field": field, "value": value, "accepted": accepted}
-        line = message or f"{field}: {value} is not accepted; expected {accepted}"
+        said = f"{field} is missing" if value == "nothing" else f"{field}: {value} is not accepted"
+        line = message or f"{said}; expected {accepted}"
         super().__init__(line, {**facts, **(details or {})})
         self.field = field
         self.value = value
@@ -95,8 +97,8 @@ class CacheError(Error):
 
 
 class KernelMissing(Error):
-    """No cache has a kernel that is needed, and on_miss="error" keeps it from being compiled: the ``request`` (a dict of
-    its words, without sizes), ``sm``, ``key`` (in the cache) and the ``command`` that would have built it."""
+    """No cache has a kernel that is needed, and on_miss="error" keeps it from being compiled: the ``request`` (a dict
+    of its words, without sizes), ``sm``, ``key`` (in the cache) and the ``command`` that would have built it."""
 
     def __init__(self, message: str, request: Optional[Mapping[str, Any]] = None, sm: int = 0, key: str = "",
                  command: str = "", details: Optional[Mapping[str, Any]] = None) -> None:

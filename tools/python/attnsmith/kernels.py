@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 import weakref
-from ctypes import byref, c_size_t, c_uint32, c_void_p
+from ctypes import byref, c_int64, c_size_t, c_uint32, c_void_p
 from typing import Any, Dict, Optional, Sequence, SupportsInt, Tuple
 
 from . import _abi, _frameworks, _views
 from ._blocks import AttentionBlock, MergeBlock
 from ._frameworks import Order
+from ._integers import fitting
 from ._library import Library
 from .buffers import Buffer
 from .errors import InvalidRequest
@@ -70,9 +71,8 @@ class Call:
 
         Raises InvalidRequest, DriverError.
         """
-        address = word if word.__class__ is int else int(word.data_ptr())
-        self._library.call(self._library.functions.attnsmith_call_copy_status, self._pointer, address,
-                           self._stream(stream))
+        self._library.call(self._library.functions.attnsmith_call_copy_status, self._pointer, _address_of(word),
+                           self._checked_stream(stream))
 
     def status(self, stream: Any = None) -> CallStatus:
         """What launches found, after all that `stream` was given so far; `stream` is as launch() takes it. Waits for
@@ -81,14 +81,15 @@ class Call:
         Raises InvalidRequest where the stream is being captured, which harms no capture; DriverError.
         """
         bits = c_uint32()
-        self._library.call(self._library.functions.attnsmith_call_status, self._pointer, self._stream(stream),
-                           byref(bits))
+        self._library.call(self._library.functions.attnsmith_call_status, self._pointer,
+                           self._checked_stream(stream), byref(bits))
         return CallStatus(bits.value)
 
     def clear_status(self, stream: Any = None) -> None:
         """Clears the status in the order of `stream`, which is as launch() takes it. Waits for nothing, may be
-        captured. Raises DriverError."""
-        self._library.call(self._library.functions.attnsmith_call_clear_status, self._pointer, self._stream(stream))
+        captured. Raises InvalidRequest, DriverError."""
+        self._library.call(self._library.functions.attnsmith_call_clear_status, self._pointer,
+                           self._checked_stream(stream))
 
     def describe(self) -> str:
         """The kernels' grids, for logs."""
@@ -98,6 +99,9 @@ class Call:
         if stream is None:
             return self._current_stream()
         return stream if stream.__class__ is int else _frameworks.raw_stream(stream)
+
+    def _checked_stream(self, stream: Any) -> int:
+        return fitting("stream", self._stream(stream), c_void_p)
 
     def __repr__(self) -> str:
         return f"<attnsmith.Call: {self.describe()}>"
@@ -141,8 +145,9 @@ class Kernel:
         sequences: batch * q_len for a dense q, q.shape[0] for a ragged one; `max_kv_len` the keys of the longest.
         Raises InvalidRequest."""
         out = c_size_t()
-        self._library.call(self._library.functions.attnsmith_workspace_bytes, self._pointer, batch, q_tokens,
-                           max_kv_len, byref(out))
+        self._library.call(self._library.functions.attnsmith_workspace_bytes, self._pointer,
+                           fitting("batch", batch, c_int64), fitting("q_tokens", q_tokens, c_int64),
+                           fitting("max_kv_len", max_kv_len, c_int64), byref(out))
         return out.value
 
     def bind(self, q: Any, k: Any, v: Any, o: Any, lse: Any = None, sinks: Any = None, alibi_slopes: Any = None, *,
@@ -172,7 +177,8 @@ class Kernel:
                  for name, tensor in zip(_abi.TENSOR_FIELDS + _abi.BATCH_FIELDS, tensors)]
         data, nbytes = (0, 0) if workspace is None else _memory_of(workspace, order)
         block = AttentionBlock()
-        block.fill(views, max_q_len, max_kv_len, data, nbytes)
+        block.fill(views, fitting("max_q_len", max_q_len, c_int64), fitting("max_kv_len", max_kv_len, c_int64), data,
+                   nbytes)
         out = c_void_p()
         self._library.call(self._library.functions.attnsmith_bind, self._pointer, block.tensors, block.batch,
                            None if workspace is None else block.workspace, byref(out))
@@ -229,6 +235,15 @@ def merge_states_views(o_states: Any, lse_states: Any, order: Order) -> "Tuple[l
 
 def _views_of(tensors: Sequence[Any], name: str, order: Order) -> "list[_views.View]":
     return [_frameworks.of(tensor, name).view(tensor, f"{name}[{i}]", order) for i, tensor in enumerate(tensors)]
+
+
+def _address_of(word: Any) -> int:
+    """Where the status word is to go: a tensor's memory, or an address."""
+    data_ptr = getattr(word, "data_ptr", None)
+    if data_ptr is None and not hasattr(word, "__index__"):
+        shown = "None" if word is None else f"an object of type {type(word).__name__}"
+        raise InvalidRequest("word", shown, "a tensor with data_ptr(), or an address as a number")
+    return fitting("word", word if data_ptr is None else data_ptr(), c_void_p)
 
 
 def _memory_of(workspace: Any, order: Order) -> Tuple[int, int]:

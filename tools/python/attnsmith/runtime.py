@@ -7,12 +7,12 @@ import ctypes
 import os
 import threading
 import traceback
-import warnings
 import weakref
-from ctypes import byref, c_char_p, c_int32, c_void_p
+from ctypes import byref, c_char_p, c_int32, c_int64, c_void_p
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
-from . import _abi, _memory, _nvrtc, _requests
+from . import _abi, _memory, _nvrtc, _reports, _requests
+from ._integers import fitting
 from ._interruptible import Interruptible, Progress
 from ._library import library
 from .buffers import Buffer
@@ -90,8 +90,6 @@ class Runtime:
             nvrtc_path = _nvrtc.of_a_wheel()
         if log_level is not None and log_level not in _abi.LOG_LEVELS[1:]:
             raise InvalidRequest("log_level", repr(log_level), ", ".join(_abi.LOG_LEVELS[1:]))
-        if not 0 <= cache_max_bytes < 1 << 63:
-            raise InvalidRequest("cache_max_bytes", repr(cache_max_bytes), "a number of bytes, or 0 for no limit")
         if cache_trust not in _abi.CACHE_TRUSTS:
             raise InvalidRequest("cache_trust", repr(cache_trust), ", ".join(_abi.CACHE_TRUSTS))
         if toolchain not in _abi.TOOLCHAINS:
@@ -105,8 +103,9 @@ class Runtime:
             driver_path=_requests.text("driver_path", driver_path),
             keep_source_dir=_requests.text("keep_source_dir", keep_source_dir), log=self._log,
             log_level=0 if log_level is None else _abi.LOG_LEVELS.index(log_level), no_cache=int(not use_cache),
-            compile_threads=compile_threads, cache_trust=_abi.CACHE_TRUSTS.index(cache_trust),
-            toolchain=_abi.TOOLCHAINS.index(toolchain), cache_max_bytes=cache_max_bytes or -1,
+            compile_threads=fitting("compile_threads", compile_threads, c_int32, 0),
+            cache_trust=_abi.CACHE_TRUSTS.index(cache_trust), toolchain=_abi.TOOLCHAINS.index(toolchain),
+            cache_max_bytes=fitting("cache_max_bytes", cache_max_bytes, c_int64, 0) or -1,
             no_cache_source=int(not cache_source), tuning_files=(c_char_p * len(tables))(*tables),
             tuning_file_count=len(tables), record_file=_requests.text("record_file", record_file),
             on_miss=0 if on_miss is None else _abi.ON_MISSES.index(on_miss), allocate=memory_allocate, free=memory_free)
@@ -122,7 +121,7 @@ class Runtime:
 
         words: those of attnsmith.Request, which says what each means; they are the fields of a JSON request too. None
             stands for a word not given.
-        sm: a compute capability such as 90; None is the current device's.
+        sm: a compute capability: 90, "90a", "sm_90" or "9.0"; None and "native" are the current device's.
 
         Raises InvalidRequest naming the word, Unsupported.
         """
@@ -160,26 +159,30 @@ class Runtime:
         kv, page_order, page_size, index_dtype, alignment, precision, consistency) may be lists: those of all
         combinations, each once. As model() without "model_type", and with "skipped": [{"name", "reason"}], combinations
         that there are not. Raises InvalidRequest."""
+        if request is not None and not _requests.is_one_request(request):
+            raise InvalidRequest("request", f"an object of type {type(request).__name__}", "a dict of words")
         given: Dict[str, Any] = {**(request or {}), **words}
-        config = None if model is None else _requests.model_text(model)
-        coverage: Dict[str, Any] = self._library.json(self._library.functions.attnsmith_coverage_json, config,
-                                                      _requests.to_json(given))
-        return coverage
+        if model is not None:
+            return self._coverage_of_model(model, given)
+        _requests.check_words(given)
+        return self._covered(None, given)
 
     def plan_model(self, config: Model, sm: Optional[Sms] = None, *, strict: bool = False,
                    **options: Unpack[ModelCoverage]) -> Dict[str, Any]:
         """One plan for each distinct attention of a model, phase and SM (schema attnsmith.plans/1): {"plans": [...],
         "unsupported": [{"name", "reason", "sm"}], "skipped": [{"name", "reason"}], "warnings": as of model()}.
 
-        config, options: what model() takes, and lists as coverage() does. sm: one or several compute capabilities; None
-        is the current device's. strict: an unsupported part or a warning raises Unsupported.
+        config, options: what model() takes, and lists as coverage() does. sm: one or several compute capabilities,
+        [80, 90] or "80,90" or "all"; None and "native" are the current device's. strict: an unsupported part or a
+        warning raises Unsupported.
 
         Raises InvalidRequest. What nothing serves is in "unsupported".
         """
-        model = self.coverage(model=config, **options)
+        model = self._coverage_of_model(config, options)
         plans: List[Dict[str, Any]] = []
         unsupported = list(model["unsupported"])
-        for one in (_requests.compute_capabilities(sm) if sm is not None else []) or [None]:
+        sms: List[int] = _requests.compute_capabilities(sm) if sm is not None else []
+        for one in sms or (None,):
             for attention in model["attentions"]:
                 try:
                     plan = self.plan(sm=one, **_words_of(attention["request"]))
@@ -190,7 +193,7 @@ class Runtime:
                     plan["model"] = {name: attention[name] for name in ("name", "phase", "layers", "notes")}
                     plans.append(plan)
         if strict:
-            _refuse_doubts(unsupported, model["warnings"])
+            _reports.refuse_doubts(unsupported, model["warnings"])
         return {"schema": "attnsmith.plans/1", "plans": plans, "unsupported": unsupported, "skipped": model["skipped"],
                 "warnings": model["warnings"]}
 
@@ -205,7 +208,8 @@ class Runtime:
         requests: a dict of the words of plan(), or several. models: a config as model() takes it, or a list of such;
         model_options as there. Words that a program chooses may be lists, kv=["paged", "dense"]: all combinations.
         recorded: a file that programs recorded (Runtime's record_file), or several: exactly these, for any SM.
-        sm: one or several compute capabilities; None is that of the GPUs present.
+        sm: one or several compute capabilities, [80, 90] or "80,90" or "all"; None and "native" are those of the GPUs
+        present.
         jobs: kernels to compile at a time; 0 is the number of cores.
         progress: called with (kernel, done, total), on another thread, one call at a time; kernel is a dict of
         "name", "sm", "key", "state", "ms", "cubin_bytes" and, of a failed one, "error". What it raises cancels what
@@ -229,9 +233,9 @@ class Runtime:
         report["summary"]["unsupported"] = len(unsupported)
         report["summary"]["ok"] = report["summary"]["ok"] and not unsupported
         report["skipped"], report["warnings"] = told["skipped"], told["warnings"]
-        _warn_of_failures(report)
+        _reports.warn_of_failures(report)
         if strict:
-            _refuse_doubts(unsupported, told["warnings"])
+            _reports.refuse_doubts(unsupported, told["warnings"])
         return report
 
     def cache(self, operation: CacheOperation = "stat", **options: Any) -> Dict[str, Any]:
@@ -258,13 +262,14 @@ class Runtime:
 
         Raises InvalidRequest, Unsupported, CompileError, DriverError, LibraryMissing, KernelMissing.
         """
-        return self._prepare(*_requests.parse(self._library, words), device)
+        return self._prepare(*_requests.parse(self._library, words), _ordinal(device))
 
     def prepare_async(self, *, device: Optional[int] = None, **words: Unpack[Request]) -> Pending:
         """prepare(), of the same words and device, in the background. Raises InvalidRequest here, the rest from
         result()."""
         spec, sizes = _requests.parse(self._library, words)
-        return Pending(self._library, self._made(self._library.functions.attnsmith_prepare_async, spec, sizes, device))
+        return Pending(self._library, self._made(self._library.functions.attnsmith_prepare_async, spec, sizes,
+                                                 _ordinal(device)))
 
     def devices(self) -> List[Dict[str, Any]]:
         """The GPUs: dicts of "index", "name", "sm", "sm_count", "memory_bytes". Empty where there is no driver.
@@ -274,13 +279,15 @@ class Runtime:
         return devices
 
     def allocate(self, nbytes: int, device: int = 0) -> Buffer:
-        """`nbytes` of device memory on the GPU of this ordinal, 256-byte aligned. Raises DriverError."""
+        """`nbytes` of device memory on the GPU of this ordinal, 256-byte aligned. Raises
+        InvalidRequest, DriverError."""
         return Buffer(self._library, self._handle(), device, nbytes)
 
     def synchronize(self, stream: int = 0) -> None:
         """Waits for a stream (a CUstream as a number); 0 is the default stream of the current device. Raises
-        DriverError, LibraryMissing."""
-        self._library.call(self._library.functions.attnsmith_synchronize, self._handle(), stream)
+        InvalidRequest, DriverError, LibraryMissing."""
+        self._library.call(self._library.functions.attnsmith_synchronize, self._handle(),
+                           fitting("stream", stream, c_void_p))
 
     def close(self) -> None:
         """Ends the runtime. Kernels and calls stay usable. Called at the latest when the interpreter ends."""
@@ -318,13 +325,10 @@ class Runtime:
                options: Mapping[str, Any]) -> Tuple[List[_abi.Spec], List[str], Dict[str, List[Any]]]:
         """Each distinct spec once, the name of the first attention that has it, and what is to be told: "unsupported",
         "skipped", "warnings"."""
-        if options and not models:
-            raise InvalidRequest(next(iter(options)), "an option of a model", "requests, models, recorded, sm, jobs or "
-                                 "progress; the options of a model need models=")
-        asked: Iterable[Any] = [requests] if isinstance(requests, Mapping) else requests
-        covered = [self.coverage(words) for words in asked]
-        configs = [models] if _requests.is_one_model(models) else models
-        covered += [self.coverage(model=config, **options) for config in configs]
+        _requests.check_options(options, bool(models))
+        covered = [self.coverage(words) for words in _requests.each("requests", requests, _requests.is_one_request)]
+        covered += [self._coverage_of_model(config, options)
+                    for config in _requests.each("models", models, _requests.is_one_model)]
         covered += [self._recorded(file) for file in _requests.several(recorded)]
         if not covered:
             raise InvalidRequest("requests", "nothing", "requests, models or recorded")
@@ -332,8 +336,17 @@ class Runtime:
         for attention in (attention for one in covered for attention in one["attentions"]):
             spec, _ = _requests.parse(self._library, _words_of(attention["request"]))
             distinct.setdefault(bytes(spec), (spec, attention["name"] or attention["request"]["op"]))
-        told = {kind: _each_once(one[kind] for one in covered) for kind in ("unsupported", "skipped", "warnings")}
+        told = {kind: _reports.each_once(one[kind] for one in covered)
+                for kind in ("unsupported", "skipped", "warnings")}
         return [spec for spec, _ in distinct.values()], [name for _, name in distinct.values()], told
+
+    def _coverage_of_model(self, config: Any, options: Mapping[str, Any]) -> Dict[str, Any]:
+        return self._covered(_requests.model_text(config), options)
+
+    def _covered(self, config: Optional[bytes], words: Mapping[str, Any]) -> Dict[str, Any]:
+        covered: Dict[str, Any] = self._library.json(self._library.functions.attnsmith_coverage_json, config,
+                                                     _requests.to_json(words))
+        return covered
 
     def _recorded(self, file: Any) -> Dict[str, Any]:
         recorded: Dict[str, Any] = self._library.json(self._library.functions.attnsmith_recorded_json,
@@ -345,40 +358,19 @@ class Runtime:
         pointers = (c_void_p * len(specs))(*[ctypes.addressof(spec) for spec in specs])
         numbers = (c_int32 * len(sms))(*sms)
         work = Interruptible(progress)
-        options = _abi.PrewarmOptions(progress=work.callback, jobs=jobs)
+        options = _abi.PrewarmOptions(progress=work.callback, jobs=fitting("jobs", jobs, c_int32, 0))
         report: Dict[str, Any] = work.run(lambda: self._library.json(
             self._library.functions.attnsmith_prewarm, self._handle(), ctypes.addressof(pointers), len(specs),
             ctypes.addressof(numbers), len(sms), byref(options)))
         return report
 
 
-def _warn_of_failures(report: Mapping[str, Any]) -> None:
-    """For those who do not read the report: nothing else would tell them that there is no NVRTC."""
-    failed = [kernel for kernel in report["kernels"] if kernel["state"] == "failed"]
-    if failed:
-        warnings.warn(f"attnsmith: {len(failed)} of {report['summary']['total']} kernels could not be built: "
-                      f"{failed[0]['error']}", RuntimeWarning, stacklevel=3)
-
-
-def _refuse_doubts(unsupported: Sequence[Mapping[str, Any]], warnings: Sequence[Mapping[str, str]]) -> None:
-    """What strict=True raises when the work is done."""
-    refusals = [{"candidate": part["name"], "reason": part["reason"]} for part in unsupported]
-    refusals += [{"candidate": warning["field"], "reason": warning["text"]} for warning in warnings]
-    if refusals:
-        listed = ", ".join(f"{refusal['candidate']} ({refusal['reason']})" for refusal in refusals)
-        raise Unsupported(f"not all of this model is planned as it is: {listed}", refusals)
+def _ordinal(device: Optional[int]) -> Optional[int]:
+    return None if device is None else fitting("device", device, c_int32, 0)
 
 
 def _words_of(request: Mapping[str, Any]) -> Dict[str, Any]:
     return {name: value for name, value in request.items() if name != "sm"}
-
-
-def _each_once(lists: Iterable[Iterable[Any]]) -> List[Any]:
-    distinct: List[Any] = []
-    for one in (one for several in lists for one in several):
-        if one not in distinct:
-            distinct.append(one)
-    return distinct
 
 
 _lock = threading.Lock()

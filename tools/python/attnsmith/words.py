@@ -40,8 +40,8 @@ Consistency = Literal["default", "bitwise"]
 CacheOperation = Literal["ls", "dir", "stat", "explain", "verify", "gc", "clear", "rm", "export", "import"]
 
 Window = Optional[Tuple[Optional[SupportsIndex], Optional[SupportsIndex]]]  #: (left, right)
-OneSm = Union[SupportsIndex, str]  #: 90, "90" or "90a"
-Sms = Union[OneSm, Iterable[OneSm]]
+OneSm = Union[SupportsIndex, str]  #: 90, "90", "90a", "sm_90", "9.0", or "native" for the GPU present
+Sms = Union[OneSm, Iterable[OneSm]]  #: several of them, also as "80,90" and "all"
 
 
 class _Sizes(TypedDict, total=False):

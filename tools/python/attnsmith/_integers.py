@@ -1,0 +1,41 @@
+"""Integers on their way into C: ctypes cuts off what its type cannot hold, and says nothing."""
+
+from __future__ import annotations
+
+import ctypes
+import operator
+from typing import Any, Dict, Optional, Tuple
+
+from .errors import InvalidRequest
+
+_Range = Tuple[int, int]
+
+
+def _range_of(kind: Any) -> _Range:
+    bits = 8 * ctypes.sizeof(kind)
+    return (-(1 << bits - 1), (1 << bits - 1) - 1) if kind(-1).value < 0 else (0, (1 << bits) - 1)
+
+
+_RANGES: Dict[Any, _Range] = {kind: _range_of(kind) for kind in (ctypes.c_int32, ctypes.c_int64, ctypes.c_size_t)}
+_RANGES[ctypes.c_void_p] = _RANGES[ctypes.c_size_t]  # an address, or a stream as a number
+
+
+def fitting(name: str, value: Any, kind: Any, least: Optional[int] = None) -> int:
+    """An argument, `name`, as an integer that the C type holds, and that is no less than `least` where that is given.
+    What numpy has for an integer is one; a bool is none. Raises InvalidRequest."""
+    low, high = _RANGES[kind]
+    low = low if least is None else least
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        number = operator.index(value)
+    except TypeError:
+        shown = repr(value) if isinstance(value, (bool, float, str, bytes, type(None))) else _of_type(value)
+        raise InvalidRequest(name, shown, f"an integer from {low} to {high}") from None
+    if not low <= number <= high:
+        raise InvalidRequest(name, str(number), f"an integer from {low} to {high}")
+    return number
+
+
+def _of_type(value: Any) -> str:
+    return f"an object of type {type(value).__name__}"

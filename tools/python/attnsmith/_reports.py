@@ -1,0 +1,34 @@
+"""What is told of models' plans and of prewarming, when the work is done."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, Iterable, List, Mapping, Sequence
+
+from .errors import Unsupported
+
+
+def warn_of_failures(report: Mapping[str, Any]) -> None:
+    """For those who do not read the report: nothing else would tell them that there is no NVRTC."""
+    failed = [kernel for kernel in report["kernels"] if kernel["state"] == "failed"]
+    if failed:
+        warnings.warn(f"attnsmith: {len(failed)} of {report['summary']['total']} kernels could not be built: "
+                      f"{failed[0]['error']}", RuntimeWarning, stacklevel=3)
+
+
+def refuse_doubts(unsupported: Sequence[Mapping[str, Any]], warnings: Sequence[Mapping[str, str]]) -> None:
+    """What strict=True raises when the work is done."""
+    refusals = [{"candidate": part["name"], "reason": part["reason"]} for part in unsupported]
+    refusals += [{"candidate": warning["field"], "reason": warning["text"]} for warning in warnings]
+    if refusals:
+        listed = ", ".join(f"{refusal['candidate']} ({refusal['reason']})" for refusal in refusals)
+        raise Unsupported(f"not all of this model is planned as it is: {listed}", refusals)
+
+
+def each_once(lists: Iterable[Iterable[Any]]) -> List[Any]:
+    """What is in any of the lists, which need not be hashable, in the order in which it is met."""
+    distinct: List[Any] = []
+    for one in (one for several in lists for one in several):
+        if one not in distinct:
+            distinct.append(one)
+    return distinct
