@@ -329,7 +329,9 @@ Result<EntryFile> Bundle::read_checked(const BundledEntry& entry, const CheckCon
         return status;
     }
     const Entry& whole = std::get_if<DecodedEntry>(&decoded)->entry;
-    if (const auto fault = check_content ? check_content(entry.name.key, whole) : std::nullopt) {
+    const auto fault =
+        check_content ? check_content(entry.name.key, entry.name.version, whole) : std::nullopt;
+    if (fault) {
         return refuse(entry.offset, fmt::format("{}: {}", path, *fault));
     }
     return file;

@@ -38,9 +38,10 @@ struct Entry {
     friend bool operator==(const Entry&, const Entry&) = default;
 };
 
-// Why an entry is not what its key says, by what only its publisher knows; nothing if it is, or is of a kind
-// that the publisher does not know. Called from any thread; must not throw.
-using CheckContent = std::function<std::optional<std::string>(const Digest& key, const Entry& entry)>;
+// Why an entry is not what its key and its version say, by what only its publisher knows; nothing if it is,
+// or is of a kind that the publisher does not know. Called from any thread; must not throw.
+using CheckContent =
+    std::function<std::optional<std::string>(const Digest& key, const Version& version, const Entry& entry)>;
 
 inline constexpr std::uint32_t kEntryFormat = 1;
 inline constexpr std::size_t kEntryHeaderBytes = 64;

@@ -32,7 +32,7 @@ JudgedEntry judge_entry(const Layer& layer, const layout::EntryName& name, Trust
         return judged;
     }
     judged.entry = std::move(std::get_if<DecodedEntry>(&decoded)->entry);
-    if (auto fault = check_content ? check_content(name.key, judged.entry) : std::nullopt) {
+    if (auto fault = check_content ? check_content(name.key, name.version, judged.entry) : std::nullopt) {
         judged.verdict = Verdict::broken;
         judged.status = Status::recoverable_error(EBADMSG, layer.path_of(name), std::move(*fault));
     }

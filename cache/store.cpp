@@ -190,6 +190,15 @@ std::vector<Candidate> Store::candidates(const Digest& key) const {
     return found;
 }
 
+std::vector<Status> Store::passed_over() const {
+    std::vector<Status> reasons;
+    for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
+        if (layers_[layer]->path().empty()) continue;
+        if (Status judged = judge(layer); !judged.ok()) reasons.push_back(std::move(judged));
+    }
+    return reasons;
+}
+
 Result<Entry> Store::load(const Candidate& candidate) const {
     if (candidate.layer >= layers_.size())
         return Status::fatal_error(EINVAL, candidate.path, "no such layer");

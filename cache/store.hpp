@@ -201,6 +201,10 @@ class Store {
     // directory is, candidates() has judged), else what the system said.
     Result<Entry> load(const Candidate& candidate) const;
 
+    // Why layers are passed over by candidates(): those that are not trusted, or that the system does not let
+    // be read. Tells nobody else.
+    std::vector<Status> passed_over() const;
+
     // Success: the entry is there for all processes and stays through a power cut. A recoverable status: it
     // is not (or, if only the directory could not be synced, may not stay); the caller uses the bytes that it
     // has. A fatal status: the metadata is not a JSON object, a version part is negative, or the entry is

@@ -104,42 +104,58 @@ std::shared_ptr<const Cubin> Cubins::find(const KernelSource& source) const {
     return find(source, [](const Cubin&) { return std::nullopt; });
 }
 
-std::shared_ptr<const Cubin> Cubins::load(const KernelSource& source,
-                                          const cache::Candidate& candidate) const {
+Cubins::Loaded Cubins::load(const KernelSource& source, const cache::Candidate& candidate) const {
     cache::Result<cache::Entry> entry = store_.load(candidate);
-    if (!entry) return nullptr;
-    ReadEntry read = from_entry(candidate, std::move(entry).value());
-    const auto wrong = read.cubin ? what_is_wrong(source, *read.cubin) : std::optional(std::move(read.fault));
-    if (!wrong) return std::move(read.cubin);
+    if (!entry) return {nullptr, entry.status().message};
+    ReadEntry read = read_for(source, candidate, std::move(entry).value());
+    if (read.cubin) return {std::move(read.cubin), {}};
     // It stays there, being whole, and is met at each look; its place is taken by what is compiled instead.
     const LogLevel level = told_of_unusable_.exchange(true) ? LogLevel::debug : LogLevel::warn;
-    (*log_)(level, "cache: {}: {}; passed over", candidate.path, *wrong);
-    return nullptr;
+    (*log_)(level, "cache: {}: {}; passed over", candidate.path, read.fault);
+    return {nullptr, std::move(read.fault)};
 }
 
 std::shared_ptr<const Cubin> Cubins::find(const KernelSource& source, const Accept& accept) const {
+    return find(source, accept, [](const cache::Candidate&, const std::string&) {});
+}
+
+std::shared_ptr<const Cubin> Cubins::find(const KernelSource& source, const Accept& accept,
+                                          const PassedOver& passed_over) const {
     const cache::Version only = exact_toolchain_ ? toolchain() : cache::Version{};
     for (const cache::Candidate& candidate : store_.candidates(source.key)) {
-        if (exact_toolchain_ && candidate.version != only) continue;
-        std::shared_ptr<const Cubin> cubin;
+        if (exact_toolchain_ && candidate.version != only) {
+            passed_over(candidate, fmt::format("its toolchain is not {}", only.to_string()));
+            continue;
+        }
+        Loaded loaded;
         try {
-            cubin = load(source, candidate);
+            loaded = load(source, candidate);
         } catch (const std::bad_alloc&) {
             (*log_)(LogLevel::debug, "cache: {}: there is no memory for it", candidate.path);
+            loaded.fault = "there is no memory for it";
         }
-        if (!cubin) continue;
-        const auto refusal = accept(*cubin);
-        if (!refusal) return cubin;
+        if (!loaded.cubin) {
+            passed_over(candidate, loaded.fault);
+            continue;
+        }
+        const auto refusal = accept(*loaded.cubin);
+        if (!refusal) return std::move(loaded.cubin);
         (*log_)(LogLevel::info, "cache: {}: passed over: {}", candidate.path, *refusal);
+        passed_over(candidate, *refusal);
     }
     return nullptr;
 }
 
-std::shared_ptr<const Cubin> Cubins::take_stored(const KernelSource& source, const Accept& accept) const {
-    auto cubin = find(source, accept);
-    if (!cubin) store_.count(cache::Event::miss);
-    store_.count(cubin ? cache::Event::hit : cache::Event::miss_error);
-    return cubin;
+Cubins::Taken Cubins::take_stored(const KernelSource& source, const Accept& accept) const {
+    Taken taken;
+    taken.cubin = find(source, accept, [&](const cache::Candidate& candidate, const std::string& reason) {
+        taken.passed_over.push_back(fmt::format("{}: {}", candidate.path, reason));
+    });
+    store_.count(taken.cubin ? cache::Event::hit : cache::Event::miss_error);
+    if (taken.cubin) return taken;
+    store_.count(cache::Event::miss);
+    for (const cache::Status& layer : store_.passed_over()) taken.passed_over.push_back(layer.to_string());
+    return taken;
 }
 
 Obtained Cubins::obtain(const KernelSource& source, const Accept& accept, const Cancelled& cancelled) {
@@ -208,7 +224,7 @@ Cubins::Compiled Cubins::compile(const KernelSource& source) const {
 bool Cubins::is_stored(const KernelSource& source, const cache::Version& toolchain) const {
     const auto candidates = store_.candidates(source.key);
     return std::any_of(candidates.begin(), candidates.end(), [&](const cache::Candidate& candidate) {
-        return candidate.version == toolchain && load(source, candidate) != nullptr;
+        return candidate.version == toolchain && load(source, candidate).cubin != nullptr;
     });
 }
 

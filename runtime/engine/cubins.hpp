@@ -73,8 +73,13 @@ class Cubins {
     // The same cubin where the cache has it, else null: compiles and waits for nothing.
     std::shared_ptr<const Cubin> find(const KernelSource& source, const Accept& accept) const;
 
-    // The same, counted as a hit or as a miss that is an error.
-    std::shared_ptr<const Cubin> take_stored(const KernelSource& source, const Accept& accept) const;
+    // The same, counted as a hit or as a miss that is an error, with why what the cache has was passed over:
+    // directories, entries and what `accept` did not take, each by its path.
+    struct Taken {
+        std::shared_ptr<const Cubin> cubin;  // null: none is usable
+        std::vector<std::string> passed_over;
+    };
+    Taken take_stored(const KernelSource& source, const Accept& accept) const;
 
     // Opens NVRTC where it is not open yet. Throws LibraryMissing.
     std::shared_ptr<const compiler::Nvrtc> nvrtc() const;
@@ -94,7 +99,15 @@ class Cubins {
         std::shared_ptr<const compiler::Nvrtc> nvrtc;
     };
 
-    std::shared_ptr<const Cubin> load(const KernelSource& source, const cache::Candidate& candidate) const;
+    // The cubin, or why there is none.
+    struct Loaded {
+        std::shared_ptr<const Cubin> cubin;
+        std::string fault;
+    };
+    Loaded load(const KernelSource& source, const cache::Candidate& candidate) const;
+    using PassedOver = std::function<void(const cache::Candidate& candidate, const std::string& reason)>;
+    std::shared_ptr<const Cubin> find(const KernelSource& source, const Accept& accept,
+                                      const PassedOver& passed_over) const;
     Compiled compile(const KernelSource& source) const;
     bool publish(const KernelSource& source, const Cubin& cubin) const;
     bool is_stored(const KernelSource& source, const cache::Version& toolchain) const;

@@ -31,7 +31,7 @@ std::vector<KeyField> read_fields(std::string_view fields_json) {
 }
 
 std::vector<KeyField> fields_of(const KernelEntry& kernel) {
-    const auto metadata = nlohmann::json::parse(kernel.entry.metadata, nullptr, false);
+    const Json metadata = parse_metadata(kernel.entry.metadata);
     const auto fields = metadata.is_object() ? metadata.find("key_fields") : metadata.end();
     return fields == metadata.end() ? std::vector<KeyField>{} : read_fields(fields->dump());
 }
@@ -94,17 +94,20 @@ std::vector<KernelEntry> entries_of(const cache::Digest& key, std::span<const Ke
     return entries;
 }
 
-// Why what Cubins::find() is offered is passed over; empty where it is not.
-std::string fault_of(const cache::Store& store, const cache::ListedEntry& listed) {
+// Why what Cubins::find() is offered is passed over; empty where it is not. Without a source, as far as the
+// entry itself tells.
+std::string fault_of(const cache::Store& store, const cache::ListedEntry& listed,
+                     const KernelSource* source) {
     const cache::Candidate candidate{listed.key, listed.version, listed.layer, listed.path};
     cache::Result<cache::Entry> entry = store.load(candidate);
     if (!entry) return entry.status().message;
-    if (auto fault = find_fault(listed.key, *entry)) return std::move(*fault);
+    if (auto fault = find_fault(listed.key, listed.version, *entry)) return std::move(*fault);
+    if (source != nullptr) return read_for(*source, candidate, std::move(entry).value()).fault;
     return from_entry(candidate, std::move(entry).value()).fault;
 }
 
-void look_at_entries(const cache::Store& store, Explanation& one) {
-    for (const KernelEntry& kernel : one.entries) one.faults.push_back(fault_of(store, kernel.entry));
+void look_at_entries(const cache::Store& store, const KernelSource* source, Explanation& one) {
+    for (const KernelEntry& kernel : one.entries) one.faults.push_back(fault_of(store, kernel.entry, source));
     one.hit = std::ranges::find(one.faults, std::string()) != one.faults.end();
 }
 
@@ -156,7 +159,7 @@ std::optional<Explanation> explain(const cache::Digest& key, std::span<const Ker
 
 Explanation explain_key(const cache::Store& store, std::string_view digits, const KernelList& stored) {
     Explanation one = explain(find_key(digits, stored), stored.kernels).value();
-    look_at_entries(store, one);
+    look_at_entries(store, nullptr, one);
     return one;
 }
 
@@ -167,7 +170,8 @@ Explained explain(const Runtime::Impl& runtime, std::span<const AttentionSpec> s
         sources.push_back(runtime.cubins.source_of(kernel));
     KernelList stored = list_kernels(runtime.cubins.store());
     Explained explained{explain(sources, stored.kernels), std::move(stored.unreadable)};
-    for (Explanation& one : explained.kernels) look_at_entries(runtime.cubins.store(), one);
+    for (std::size_t i = 0; i < sources.size(); ++i)
+        look_at_entries(runtime.cubins.store(), &sources[i], explained.kernels[i]);
     return explained;
 }
 

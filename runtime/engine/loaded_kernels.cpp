@@ -47,13 +47,8 @@ std::shared_ptr<const LoadedKernel> LoadedKernels::get(const std::shared_ptr<con
         cubins_.obtain(source, take);
         return mine;
     }
-    std::string passed_over;
-    const auto take_or_remember = [&](const Cubin& cubin) {
-        const auto refusal = take(cubin);
-        if (refusal) passed_over = *refusal;
-        return refusal;
-    };
-    if (!cubins_.take_stored(source, take_or_remember)) throw CubinMissing(source.key, passed_over);
+    Cubins::Taken taken = cubins_.take_stored(source, take);
+    if (!taken.cubin) throw CubinMissing(source.key, std::move(taken.passed_over));
     return mine;
 }
 

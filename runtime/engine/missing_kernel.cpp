@@ -2,6 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstddef>
+#include <string_view>
+#include <vector>
+
 #include "problem/recorded.hpp"
 
 namespace attnsmith::engine {
@@ -16,29 +21,58 @@ std::string quoted(const std::string& text) {
     return word + "'";
 }
 
+std::string_view word_of(cache::Trust trust) {
+    switch (trust) {
+        case cache::Trust::owner:
+            return "owner";
+        case cache::Trust::group:
+            return "group";
+        case cache::Trust::all:
+            return "all";
+    }
+    return "owner";
+}
+
 std::string command_of(const Settings& settings, const planner::Plan& plan) {
     std::string command =
         fmt::format("attnsmith prewarm {} --sm {}", problem::request_flags(plan.problem), plan.device.sm);
-    // Elsewhere the command finds it as this process does.
+    // Elsewhere the command finds it as this process does. Trust and toolchain no variable says.
     if (settings.cache_dirs_from_options) command += " --cache " + quoted(settings.cache_dirs.front());
+    if (settings.cache_trust != cache::Trust::owner)
+        command += fmt::format(" --cache-trust {}", word_of(settings.cache_trust));
+    if (settings.exact_toolchain) command += " --toolchain exact";
     for (const std::string& file : settings.tuning_files) command += " --tuning " + quoted(file);
     return command;
+}
+
+std::string list_passed_over(const std::vector<std::string>& reasons) {
+    constexpr std::size_t kMostTold = 3;
+    const std::size_t told = std::min(reasons.size(), kMostTold);
+    std::string list = fmt::format("{}", fmt::join(reasons.begin(), reasons.begin() + told, "; "));
+    if (reasons.size() > told) list += fmt::format("; and {} more", reasons.size() - told);
+    return list;
 }
 
 }  // namespace
 
 KernelMissing missing_kernel(const Settings& settings, const planner::Plan& plan,
                              const CubinMissing& missing) {
-    const std::string command = command_of(settings, plan);
-    std::string there = "no cache has a kernel";
-    if (settings.cache_dirs.empty())
-        there = fmt::format("there is no cache ({}), so no kernel", settings.no_cache_because);
-    std::string what = fmt::format("{} of {} for sm {} (key {}), and on_miss is error", there,
+    const bool has_directory = !settings.cache_dirs.empty();
+    const std::string command = has_directory ? command_of(settings, plan) : std::string();
+    std::string what = fmt::format("{} of {} for sm {} (key {}), and on_miss is error",
+                                   has_directory ? "no cache has a kernel" : "there is no kernel",
                                    problem::request_flags(plan.problem), plan.device.sm, missing.key().hex());
     if (!missing.passed_over().empty())
-        what += fmt::format("; what it has was passed over: {}", missing.passed_over());
-    return {fmt::format("{}; build it with: {}", what, command), problem::request_json(plan.problem),
-            plan.device.sm, missing.key().hex(), command};
+        what += fmt::format("; what it has was passed over: {}", list_passed_over(missing.passed_over()));
+    if (has_directory) {
+        what += "; build it with: " + command;
+    } else {
+        what += fmt::format(
+            "; no cache directory is used ({}), so no command can build it: name one (cache_dirs), or let "
+            "on_miss be compile",
+            settings.no_cache_because);
+    }
+    return {what, problem::request_json(plan.problem), plan.device.sm, missing.key().hex(), command};
 }
 
 }  // namespace attnsmith::engine

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "attnsmith/error.hpp"
 #include "cache/digest.hpp"
@@ -13,19 +14,20 @@ namespace attnsmith::engine {
 // Thrown where only the kernel is known; what the caller gets is a KernelMissing.
 class CubinMissing : public Error {
   public:
-    CubinMissing(const cache::Digest& key, std::string passed_over)
+    CubinMissing(const cache::Digest& key, std::vector<std::string> passed_over)
         : Error("the cache does not have " + key.hex()), key_(key), passed_over_(std::move(passed_over)) {}
 
     const cache::Digest& key() const noexcept { return key_; }
-    // Why the driver did not take what there is; empty where there is nothing.
-    const std::string& passed_over() const noexcept { return passed_over_; }
+    // Why what there is was passed over, each by its path; empty where there is nothing.
+    const std::vector<std::string>& passed_over() const noexcept { return passed_over_; }
 
   private:
     cache::Digest key_;
-    std::string passed_over_;
+    std::vector<std::string> passed_over_;
 };
 
-// With the command that builds all kernels of the plan's spec for its SM, where the settings look for them.
+// With the command that builds all kernels of the plan's spec for its SM, where the settings look for them;
+// an empty one where no directory is used, for then no command helps.
 KernelMissing missing_kernel(const Settings& settings, const planner::Plan& plan,
                              const CubinMissing& missing);
 

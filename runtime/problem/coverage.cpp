@@ -3,8 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "attnsmith/error.hpp"
 #include "problem/json_text.hpp"
@@ -18,23 +22,56 @@ namespace {
 using nlohmann::json;
 using problem::Variant;
 
-template <typename Part, typename Same>
-void add_once(std::vector<Part>& parts, Part part, Same same) {
-    const auto is_same = [&](const Part& other) { return same(other, part); };
-    if (std::ranges::none_of(parts, is_same)) parts.push_back(std::move(part));
-}
-
-template <typename Part>
-void add_once(std::vector<Part>& parts, Part part) {
-    add_once(parts, std::move(part), [](const Part& a, const Part& b) { return a == b; });
-}
-
 bool is_same_part(const UnsupportedPart& a, const UnsupportedPart& b) {
     return a.name == b.name && a.reason == b.reason;
 }
-
-bool is_same_attention(const ModelAttention& a, const ModelAttention& b) {
+bool is_same_part(const SkippedPart& a, const SkippedPart& b) { return a == b; }
+bool is_same_part(const ModelWarning& a, const ModelWarning& b) { return a == b; }
+bool is_same_part(const AttentionSpec& a, const AttentionSpec& b) { return a == b; }
+bool is_same_part(const ModelAttention& a, const ModelAttention& b) {
     return a.name == b.name && a.phase == b.phase && a.request == b.request;
+}
+
+// Equal for equal parts, and seldom for others.
+std::size_t hash_of(const UnsupportedPart& part) { return problem::hash_of({part.name, part.reason}); }
+std::size_t hash_of(const SkippedPart& part) { return problem::hash_of({part.name, part.reason}); }
+std::size_t hash_of(const ModelWarning& warning) { return problem::hash_of({warning.field, warning.text}); }
+std::size_t hash_of(const AttentionSpec& spec) { return problem::hash_of(spec); }
+std::size_t hash_of(const ModelAttention& attention) {
+    return problem::hash_of({attention.name, attention.phase}) * 31 + hash_of(attention.request.spec);
+}
+
+// A list that has each part once. A program's records may be tens of thousands, so none is looked for from
+// the front.
+template <typename Part>
+class Once {
+  public:
+    // REQUIRES: `parts` outlives this, and nobody else changes it.
+    explicit Once(std::vector<Part>& parts) : parts_(parts) {
+        for (std::size_t i = 0; i < parts_.size(); ++i) places_.emplace(hash_of(parts_[i]), i);
+    }
+
+    // False: it is there already.
+    bool add(Part part) {
+        const std::size_t hash = hash_of(part);
+        const auto [first, last] = places_.equal_range(hash);
+        const bool is_there = std::any_of(
+            first, last, [&](const auto& place) { return is_same_part(parts_[place.second], part); });
+        if (is_there) return false;
+        places_.emplace(hash, parts_.size());
+        parts_.push_back(std::move(part));
+        return true;
+    }
+
+  private:
+    std::vector<Part>& parts_;
+    std::unordered_multimap<std::size_t, std::size_t> places_;
+};
+
+template <typename Part>
+void add_all(std::vector<Part>& parts, std::vector<Part> others) {
+    Once<Part> once(parts);
+    for (Part& part : others) once.add(std::move(part));
 }
 
 // Of a request that has no paged KV at all, words of pages are a mistake, which validation names.
@@ -58,17 +95,14 @@ std::vector<Variant> variants_of_request(const json& object, std::vector<Skipped
 class ModelCoverage {
   public:
     void add(Model model, const Variant& variant) {
+        Once<ModelAttention> once(seen_);
         for (ModelAttention& attention : model.attentions) {
-            if (std::ranges::any_of(seen_,
-                                    [&](const auto& one) { return is_same_attention(one, attention); }))
-                continue;
-            seen_.push_back(attention);
+            if (!once.add(attention)) continue;
             attention.name = problem::labelled(std::move(attention.name), variant);
             result_.attentions.push_back(std::move(attention));
         }
-        for (UnsupportedPart& part : model.unsupported)
-            add_once(result_.unsupported, std::move(part), is_same_part);
-        for (ModelWarning& warning : model.warnings) add_once(result_.warnings, std::move(warning));
+        add_all(result_.unsupported, std::move(model.unsupported));
+        add_all(result_.warnings, std::move(model.warnings));
     }
 
     std::vector<SkippedPart>& skipped() { return result_.skipped; }
@@ -83,28 +117,42 @@ class ModelCoverage {
 
 void Coverage::add(Coverage other, std::string_view prefix) {
     const auto rename = [&](std::string& name) { name.insert(0, prefix); };
-    for (ModelAttention& attention : other.attentions) {
-        rename(attention.name);
-        add_once(attentions, std::move(attention), is_same_attention);
-    }
-    for (UnsupportedPart& part : other.unsupported) {
-        rename(part.name);
-        add_once(unsupported, std::move(part), is_same_part);
-    }
-    for (ModelWarning& warning : other.warnings) {
-        rename(warning.field);
-        add_once(warnings, std::move(warning));
-    }
-    for (SkippedPart& part : other.skipped) {
-        rename(part.name);
-        add_once(skipped, std::move(part));
-    }
+    for (ModelAttention& attention : other.attentions) rename(attention.name);
+    for (UnsupportedPart& part : other.unsupported) rename(part.name);
+    for (ModelWarning& warning : other.warnings) rename(warning.field);
+    for (SkippedPart& part : other.skipped) rename(part.name);
+    add_all(attentions, std::move(other.attentions));
+    add_all(unsupported, std::move(other.unsupported));
+    add_all(warnings, std::move(other.warnings));
+    add_all(skipped, std::move(other.skipped));
 }
 
 std::vector<AttentionSpec> Coverage::specs() const {
     std::vector<AttentionSpec> specs;
-    for (const ModelAttention& attention : attentions) add_once(specs, attention.request.spec);
+    Once<AttentionSpec> once(specs);
+    for (const ModelAttention& attention : attentions) once.add(attention.request.spec);
     return specs;
+}
+
+std::size_t problem::hash_of(const AttentionSpec& spec) {
+    std::size_t hash = 0;
+    const auto mix = [&](auto value) {
+        hash = hash * 1099511628211U + std::hash<std::int64_t>{}(static_cast<std::int64_t>(value)) + 1;
+    };
+    const std::hash<double> of_double;
+    for (const auto value : {spec.head_dim_qk, spec.head_dim_vo, spec.q_heads, spec.kv_heads, spec.page_size,
+                             spec.window_left.value_or(-1), spec.window_right.value_or(-1)})
+        mix(value);
+    mix(spec.op), mix(spec.dtype), mix(spec.mask), mix(spec.kv), mix(spec.page_order), mix(spec.index_dtype);
+    mix(spec.alibi), mix(spec.sink), mix(spec.lse), mix(spec.alignment), mix(spec.precision);
+    mix(spec.consistency), mix(of_double(spec.scale.value_or(0))), mix(of_double(spec.softcap.value_or(0)));
+    return hash;
+}
+
+std::size_t problem::hash_of(std::initializer_list<std::string_view> texts) {
+    std::size_t hash = 0;
+    for (const std::string_view text : texts) hash = hash * 31 + std::hash<std::string_view>{}(text);
+    return hash;
 }
 
 Coverage problem::coverage_of_request(const json& object) {

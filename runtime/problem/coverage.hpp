@@ -1,6 +1,8 @@
 // Coverages of JSON that is parsed already: what flags say, for one.
 #pragma once
 
+#include <cstddef>
+#include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
@@ -11,5 +13,9 @@ namespace attnsmith::problem {
 // As attnsmith::request_coverage() and attnsmith::model_coverage().
 Coverage coverage_of_request(const nlohmann::json& request);
 Coverage coverage_of_model(std::string_view config_json, const nlohmann::json& options);
+
+// For tables of what is known already: equal for equal ones, and seldom for others.
+std::size_t hash_of(const AttentionSpec& spec);
+std::size_t hash_of(std::initializer_list<std::string_view> texts);
 
 }  // namespace attnsmith::problem

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string_view>
 #include <unordered_set>
 #include <utility>
+#include <vector>
 
 #include "attnsmith/coverage.hpp"
 #include "attnsmith/error.hpp"
@@ -56,12 +56,45 @@ std::string flag_text(std::string_view name, const ordered_json& value) {
     return fmt::format(" --{} {}", flag, value.is_string() ? value.get<std::string>() : value.dump());
 }
 
-// A line that a process was killed in, or that another one's was appended to: the whole record at its end, if
-// there is one.
-std::optional<std::string_view> after_torn(std::string_view line) {
-    const std::size_t last = line.rfind(kBegin);
-    if (last == line.npos || last == 0) return std::nullopt;
-    return line.substr(last);
+// How much of the text its first value takes, if that is an object that ends: up to the brace that closes it.
+std::size_t length_of_object(std::string_view text) {
+    if (!text.starts_with('{')) return text.npos;
+    int depth = 0;
+    bool in_text = false;
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        if (in_text) {
+            if (text[i] == '\\')
+                ++i;
+            else
+                in_text = text[i] != '"';
+        } else if (text[i] == '"') {
+            in_text = true;
+        } else if (text[i] == '{') {
+            ++depth;
+        } else if (text[i] == '}' && --depth == 0) {
+            return i + 1;
+        }
+    }
+    return text.npos;
+}
+
+// What of a line is read by itself. Several processes' records may stand on one line, whole ones and such as
+// a process was killed in: a new one begins where the beginning of a record is, which stands in no JSON text,
+// and where an object has ended and another follows.
+std::vector<std::string_view> records_of(std::string_view line) {
+    if (json::accept(line)) return {line};
+    std::vector<std::string_view> records;
+    while (!line.empty()) {
+        std::string_view part = line.substr(0, line.find(kBegin, 1));
+        line.remove_prefix(part.size());
+        while (!part.empty()) {
+            const std::string_view object = part.substr(0, length_of_object(part));
+            records.push_back(json::accept(object) ? object : part);
+            part.remove_prefix(records.back().size());
+            part.remove_prefix(std::min(part.find_first_not_of(" \t"), part.size()));
+        }
+    }
+    return records;
 }
 
 bool is_torn(std::string_view line) {
@@ -98,12 +131,14 @@ class RecordedFile {
 
     void read(std::string_view text) {
         for (int number = 1; !text.empty(); ++number) {
-            const std::size_t whole = text.size(), end = std::min(text.find('\n'), whole);
-            std::string_view line = text.substr(0, end);
-            text.remove_prefix(std::min(end + 1, text.size()));
-            if (line.ends_with('\r')) line.remove_suffix(1);
-            const bool is_ended = end < whole;
-            if (!line.empty()) read_line(line, fmt::format("{}:{}", name_, number), is_ended);
+            const std::size_t whole = text.size(), end = std::min(text.find_first_of("\r\n"), whole);
+            const std::string_view line = text.substr(0, end);
+            text.remove_prefix(end);
+            text.remove_prefix(text.starts_with("\r\n") ? 2 : std::min<std::size_t>(1, text.size()));
+            const std::string place = fmt::format("{}:{}", name_, number);
+            const std::vector<std::string_view> records = records_of(line);
+            for (const std::string_view& record : records)
+                read_record(record, place, end < whole || &record != &records.back());
         }
     }
 
@@ -115,11 +150,11 @@ class RecordedFile {
     }
 
   private:
-    // `is_ended`: by a line feed. A last line without one is torn where it is no JSON, whoever wrote it.
-    void read_line(std::string_view line, const std::string& place, bool is_ended) {
+    // `is_ended`: by the end of a line, or by the next record. What ends with the file is torn where it is no
+    // JSON, whoever wrote it.
+    void read_record(std::string_view line, const std::string& place, bool is_ended) {
         if (is_torn(line) || (!is_ended && line.starts_with('{') && !json::accept(line))) {
             coverage_.skipped.push_back({place, "the line is torn: the program that wrote it ended there"});
-            if (const auto rest = after_torn(line)) read_line(*rest, place, is_ended);
             return;
         }
         try {

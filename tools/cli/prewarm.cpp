@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <unordered_set>
 
 #include "cli/asked.hpp"
 #include "cli/commands.hpp"
@@ -16,6 +17,7 @@
 #include "engine/environment.hpp"
 #include "engine/needed_kernels.hpp"
 #include "engine/tuning_files.hpp"
+#include "problem/coverage.hpp"
 
 namespace attnsmith::cli {
 namespace {
@@ -44,8 +46,10 @@ struct Work {
 
 Work distinct_specs(const Asked& asked) {
     Work work;
+    const auto hash = [](const AttentionSpec& spec) { return problem::hash_of(spec); };
+    std::unordered_set<AttentionSpec, decltype(hash)> known(asked.attentions.size(), hash);
     for (const ModelAttention& attention : asked.attentions) {
-        if (std::ranges::find(work.specs, attention.request.spec) != work.specs.end()) continue;
+        if (!known.insert(attention.request.spec).second) continue;
         work.specs.push_back(attention.request.spec);
         work.names.push_back(name_of(attention));
     }

@@ -75,6 +75,21 @@ class Variable {
     const char* name_;
 };
 
+// By what explain says of the request, as a dry run does.
+std::string state_of(const std::string& directory, const engine::KernelSource& source) {
+    RuntimeOptions options;
+    options.cache_dirs = {directory};
+    options.nvrtc_path = ATTNSMITH_FAKE_NVRTC;
+    options.log_level = LogLevel::off;
+    const Runtime runtime(options);
+    const nlohmann::json asked = {
+        {"request", {{"op", "merge"}, {"head_dim", 64}, {"q_heads", 1}, {"sm", 80}}}};
+    const auto explained = nlohmann::json::parse(runtime.cache_json("explain", asked.dump()));
+    for (const auto& kernel : explained.at("kernels"))
+        if (kernel.at("key") == source.key.hex()) return kernel.at("state");
+    return "unknown";
+}
+
 }  // namespace
 
 TEST_CASE("an entry that is another kernel's or another GPU's is no hit, and is told of",
@@ -91,6 +106,8 @@ TEST_CASE("an entry that is another kernel's or another GPU's is no hit, and is 
     const cache::Version version = makers.toolchain();
     const cache::Entry good = stored_entry(makers, wanted);
 
+    REQUIRE(makers.store().export_bundle(temporary / "good.bundle",
+                                         [](const cache::ListedEntry&) { return true; }));
     struct Case {
         const char* what;
         cache::Entry entry;
@@ -103,6 +120,14 @@ TEST_CASE("an entry that is another kernel's or another GPU's is no hit, and is 
     without_fields.erase("key_fields");
     auto other_field = nlohmann::json::parse(good.metadata);
     other_field["key_fields"][2]["value"] = "sm_90";
+    const auto with = [&](const char* pointer, nlohmann::json value) {
+        auto changed = nlohmann::json::parse(good.metadata);
+        changed[nlohmann::json::json_pointer(pointer)] = std::move(value);
+        return cache::Entry{changed.dump(), good.payload};
+    };
+    auto of_another_layout = with_shared_bytes(with("/resources/shared_bytes", 4096), 4096);
+    std::string deep(200000, '[');
+    deep.append(200000, ']');
     const Case cases[] = {
         {"another kernel's entry", stored_entry(makers, other), "it holds another kernel", true},
         {"another GPU's code",
@@ -112,7 +137,26 @@ TEST_CASE("an entry that is another kernel's or another GPU's is no hit, and is 
         {"a field that was changed", {other_field.dump(), good.payload}, "it holds another kernel", true},
         {"no fields", {without_fields.dump(), good.payload}, "its metadata is not a kernel's", true},
         {"no cubin", {good.metadata, cache::testing::bytes_of("text")}, "no cubin", true},
-        {"code of another layout", with_shared_bytes(good, 4096), "lays out 4096 bytes", false},
+        {"code of another layout", with_shared_bytes(good, 4096), "machine code lays out 4096 bytes", true},
+        {"code and metadata of another layout", of_another_layout, "lays out 4096 bytes", false},
+        {"another entry's name", with("/entry", "nope"), "lacks nope", true},
+        {"a symbol that is no entry", with("/entry", compiler::kSharedBytesSymbol), "lacks", true},
+        {"another number of shared bytes", with("/resources/shared_bytes", 999999999),
+         "is said to lay out 999999999", true},
+        {"a negative count", with("/resources/shared_bytes", -1), "its metadata is not a kernel's", true},
+        {"a count that no type holds", with("/resources/spill_bytes", 1e300),
+         "its metadata is not a kernel's", true},
+        {"a negative time", with("/compile_ms", -1), "its metadata is not a kernel's", true},
+        {"another sm", with("/sm", 86), "its metadata says sm 86", true},
+        {"another target", with("/target", "sm_86"), "its metadata is not a kernel's", true},
+        {"another toolchain", with("/toolchain", "1.2.3"), "its metadata says 1.2.3", true},
+        {"no fields at all", {"{}", good.payload}, "its metadata is not a kernel's", true},
+        {"no schema's", with("/schema", "text"), "its metadata is not a kernel's", true},
+        {"fields that are none", with("/key_fields", nullptr), "its metadata is not a kernel's", true},
+        {"deep fields",
+         {R"({"schema": "attnsmith.entry/2", "key_fields": )" + deep + "}", good.payload},
+         "its metadata is not a kernel's",
+         true},
         {"another release's entry", {of_another_release.dump(), good.payload}, "of another release", false},
     };
     for (const Case& one : cases) {
@@ -127,6 +171,7 @@ TEST_CASE("an entry that is another kernel's or another GPU's is no hit, and is 
         REQUIRE(warnings.count() == 1);
         CHECK_THAT(warnings.messages()[0], Catch::Contains(one.reason));
         CHECK(store.candidates(wanted.key).size() == 1);
+        CHECK(state_of(directory, wanted) == "miss");
 
         const auto everything = [](const cache::ListedEntry&) { return true; };
         const auto exported = store.export_bundle(folder / "all.bundle", everything);
@@ -137,6 +182,15 @@ TEST_CASE("an entry that is another kernel's or another GPU's is no hit, and is 
         if (one.bad) CHECK_THAT(verified.bad[0].reason, Catch::Contains(one.reason));
         CHECK(store.candidates(wanted.key).size() == (one.bad ? 0 : 1));
 
+        // A good one from a bundle takes its place.
+        if (one.bad) {
+            REQUIRE(store.publish(wanted.key, version, one.entry).ok());
+            const auto imported = store.import_bundle(temporary / "good.bundle");
+            REQUIRE(imported);
+            CHECK(imported->published >= 1);
+            CHECK(cubins_in(directory).find(wanted)->bytes == good.payload);
+            REQUIRE(store.publish(wanted.key, version, one.entry).ok());
+        }
         // What takes its place is right.
         CHECK(cubins.obtain(wanted, accept_all).origin == Origin::made);
         CHECK(cubins_in(directory).find(wanted)->bytes == good.payload);

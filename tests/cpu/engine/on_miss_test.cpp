@@ -96,7 +96,43 @@ TEST_CASE("a command without the cache's folder where the environment names it",
     CHECK(missing(runtime).command() == std::string("attnsmith prewarm ") + kFlags + " --sm 90");
     options.use_cache = false;
     Runtime without(options);
-    CHECK(contains(missing(without).what(), "there is no cache (it is switched off)"));
+    const KernelMissing nowhere = missing(without);
+    CHECK(contains(nowhere.what(), "no cache directory is used (it is switched off), so no command can"));
+    CHECK(nowhere.command().empty());
+    CHECK_FALSE(contains(nowhere.what(), "attnsmith prewarm"));
+}
+
+TEST_CASE("the command has what decides which entries are taken", "[engine][on_miss]") {
+    const TemporaryDirectory temporary;
+    RuntimeOptions options = serving(temporary / "cache");
+    options.cache_trust = CacheTrust::all;
+    Runtime all(options);
+    CHECK(missing(all).command().ends_with(" --cache-trust all"));
+    options.cache_trust = CacheTrust::group;
+    options.nvrtc_path = ATTNSMITH_FAKE_NVRTC;
+    options.toolchain = Toolchain::exact;
+    Runtime group(options);
+    CHECK(missing(group).command().ends_with(" --cache-trust group --toolchain exact"));
+}
+
+TEST_CASE("a miss says where something was passed over, and why", "[engine][on_miss]") {
+    const TemporaryDirectory temporary;
+    const std::string directory = temporary / "cache";
+    namespace fs = std::filesystem;
+    build(directory);
+    Runtime runtime(serving(directory));
+    const std::string entry = entry_in(directory);
+    fs::permissions(entry, fs::perms::others_write, fs::perm_options::add);
+    const std::string of_entry = missing(runtime).what();
+    CHECK(contains(of_entry, "passed over: " + entry + ": "));
+    fs::permissions(entry, fs::perms::others_write, fs::perm_options::remove);
+    fs::permissions(directory, fs::perms::others_write, fs::perm_options::add);
+    const std::string of_directory = missing(runtime).what();
+    CHECK(contains(of_directory, "what it has was passed over: "));
+    CHECK(contains(of_directory, directory));
+    CHECK(contains(of_directory, "trust"));
+    fs::permissions(directory, fs::perms::others_write, fs::perm_options::remove);
+    CHECK_NOTHROW(runtime.prepare(kSpec, {1, 33, 1}));
 }
 
 TEST_CASE("an attention that misses names its own words, from another thread too", "[engine][on_miss]") {

@@ -59,3 +59,23 @@ TEST_CASE("every error is an attnsmith::Error", "[error]") {
     CHECK(std::is_base_of_v<Error, LibraryMissing>);
     CHECK(std::is_base_of_v<Error, CacheError>);
 }
+
+TEST_CASE("no error's message tells a terminal anything, and its parts stay exact", "[error]") {
+    const std::string hostile = "/a\nb\x1b[31m\u202e\u009b";
+    const std::string seen = "/a\\x0ab\\x1b[31m\\u202e\\u009b";
+    const InvalidRequest invalid("cache_dirs", hostile, "a directory");
+    CHECK(std::string(invalid.what()) == "cache_dirs: " + seen + " is not accepted; expected a directory");
+    CHECK(invalid.value() == hostile);
+    const LibraryMissing library("NVRTC", {hostile}, hostile);
+    CHECK(std::string(library.what()) == "NVRTC could not be opened; tried " + seen + "; " + seen);
+    CHECK(library.tried().front() == hostile);
+    const KernelMissing kernel("it is not in " + hostile, "{}", 90, "00", "attnsmith --cache " + hostile);
+    CHECK(std::string(kernel.what()) == "it is not in " + seen);
+    CHECK(kernel.command() == "attnsmith --cache " + hostile);
+    CHECK(std::string(Unsupported(hostile, {{hostile, hostile}}).what()) ==
+          seen + ": " + seen + " (" + seen + ")");
+    const CompileError compile(hostile, "two\nlines", {}, "");
+    CHECK(std::string(compile.what()) == seen);
+    CHECK(compile.log() == "two\nlines");
+    CHECK(std::string(DriverError("call", 1, hostile).what()) == "call failed: " + seen + " (CUDA error 1)");
+}

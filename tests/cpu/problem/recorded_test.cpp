@@ -1,6 +1,7 @@
 // Lines that programs record, and files of such lines.
 #include "problem/recorded.hpp"
 
+#include <ctime>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <sstream>
@@ -140,6 +141,51 @@ TEST_CASE("Torn lines are said and skipped, wherever they were cut") {
     const Coverage joined = recorded_coverage(line.substr(0, 90) + kDense, "f");
     CHECK(joined.skipped == torn({1}));
     CHECK(joined.specs() == recorded_coverage(kDense, "f").specs());
+}
+
+TEST_CASE("Several records on one line are all taken, and any end of a line is one") {
+    const std::string dense = kDense.substr(0, kDense.size() - 1),
+                      merge = kMerge.substr(0, kMerge.size() - 1);
+    const auto compact = [](std::string line) {
+        std::erase(line, ' ');
+        return line;
+    };
+    for (const std::string& text :
+         {dense + merge, dense + merge + "\n", dense + " " + merge + " \n", compact(dense) + compact(merge),
+          compact(dense) + compact(merge) + "\n", dense + "\r" + merge, dense + "\r" + merge + "\r",
+          dense + "\r\n" + merge + "\r\n"}) {
+        CAPTURE(text);
+        const Coverage both = recorded_coverage(text, "f");
+        CHECK(both.specs().size() == 2);
+        CHECK(both.skipped.empty());
+    }
+    CHECK(recorded_coverage(dense + "\r" + merge, "f").attentions[1].name == "f:2");
+    const Coverage torn_between = recorded_coverage(dense + merge.substr(0, 70) + merge + "\n", "f");
+    CHECK(torn_between.specs().size() == 2);
+    CHECK(torn_between.skipped == torn({1}));
+    // What is no record is not called torn.
+    const InvalidRequest error = refused([&] { recorded_coverage(dense + "{}\n", "f"); });
+    CHECK(error.field() == "f:1: schema");
+    CHECK_THROWS_AS(recorded_coverage(dense + "text\n", "f"), InvalidRequest);
+}
+
+TEST_CASE("Tens of thousands of records are added in no more time than they take to read") {
+    constexpr int kRecords = 30000;
+    Coverage records;
+    for (int i = 1; i <= kRecords; ++i) {
+        ModelAttention& one = records.attentions.emplace_back();
+        one.name = "f:" + std::to_string(i);
+        one.request.spec = {.head_dim_qk = 64, .head_dim_vo = 64, .q_heads = i, .kv_heads = i};
+    }
+    // By the processor's time, of which other programs take none; looking through the list took a hundred
+    // times as much.
+    const std::clock_t begin = std::clock();
+    Coverage all;
+    all.add(records);
+    all.add(records);
+    CHECK(all.attentions.size() == kRecords);
+    CHECK(all.specs().size() == kRecords);
+    CHECK(static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC < 2);
 }
 
 TEST_CASE("What is no recorded file is refused by its line") {
