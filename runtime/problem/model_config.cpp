@@ -49,6 +49,8 @@ constexpr Obstacle kObstacles[] = {
 bool is_bidirectional(ModelReader& model) {
     if (const auto given = model.find({"use_bidirectional_attention"})) {
         if (given->value == true || given->value == "all") return true;
+        if (given->value != false && given->value != "vision")
+            throw InvalidRequest(given->field, describe(given->value), "true, false, \"all\" or \"vision\"");
     }
     if (!model.boolean({"is_causal"}).value_or(true)) return true;
     return model.type_class() == TypeClass::encoder && !model.is_true({"is_decoder"});
@@ -65,6 +67,16 @@ bool has_alibi(ModelReader& model) {
     if (is_large_baichuan(model)) return true;
     return model.model_type() == "bloom" || model.is_true({"alibi", "use_alibi", "attn_config.alibi"}) ||
            model.find({"position_embedding_type"}).value_or(ModelReader::Found{}).value == "alibi";
+}
+
+// Throws where a field is missing without which a plain decoder would be planned of what is none.
+void require_deciding_field(ModelReader& model) {
+    const std::vector<std::string_view> names = deciding_fields(model.model_type());
+    const auto is_given = [&](std::string_view name) { return model.find({name}).has_value(); };
+    if (names.empty() || std::ranges::any_of(names, is_given)) return;
+    throw InvalidRequest(model.prefix() + std::string(names.front()), "nothing",
+                         fmt::format("{}, which says what the attention of {} is", fmt::join(names, " or "),
+                                     field_name(model.model_type())));
 }
 
 // Why no attention of the model can be planned; empty where there is no such reason.
@@ -165,6 +177,7 @@ class Planner {
         if (std::string reason = obstacle(model_, bidirectional); !reason.empty()) {
             refuse("attention", std::move(reason));
         } else {
+            require_deciding_field(model_);
             plan_kinds(bidirectional);
         }
         for (ModelAttention& attention : result_.attentions) attention.notes = model_.notes();
@@ -186,6 +199,9 @@ class Planner {
             model_.disregard({"encoder_*", "num_encoder_*", "cross_attention_*"});
         }
         approximate();
+        if (result_.attentions.empty()) return;
+        for (ModelWarning& warning : find_own_code(model_, bidirectional))
+            result_.warnings.push_back(std::move(warning));
     }
 
     // What no field of one attention says.

@@ -22,10 +22,21 @@ using nlohmann::json;
 // equals the default.
 enum class Applies : std::uint8_t { anywhere, nested_only };
 
+// A list, as a file would write it.
+struct Json {
+    std::string_view text;
+};
+
+json as_json(Json list) { return json::parse(list.text); }
+template <typename Scalar>
+json as_json(Scalar scalar) {
+    return json(scalar);
+}
+
 struct ClassDefault {
     std::string_view model_type;
     std::string_view name;
-    std::variant<std::int64_t, double, bool> value;
+    std::variant<std::int64_t, double, bool, Json> value;
     Applies applies = Applies::anywhere;
 };
 
@@ -37,8 +48,8 @@ constexpr ClassDefault kClassDefaults[] = {
     {"mistral", "hidden_size", 4096, nested},
     {"mistral", "num_hidden_layers", 32, nested},
     {"mistral", "num_attention_heads", 32, nested},
-    {"mistral", "num_key_value_heads", 8, nested},
-    {"mistral", "sliding_window", 4096, nested},
+    {"mistral", "num_key_value_heads", 8},
+    {"mistral", "sliding_window", 4096},
     {"qwen2", "hidden_size", 4096, nested},
     {"qwen2", "num_hidden_layers", 32, nested},
     {"qwen2", "num_attention_heads", 32, nested},
@@ -107,6 +118,40 @@ constexpr ClassDefault kClassDefaults[] = {
     {"recurrent_gemma", "attention_window_size", 2048},
     {"grok-1", "attn_output_multiplier", 0.08838834764831845},
     {"grok-1", "max_attn_value", 30.0},
+    {"mpt", "attn_config.alibi", true},
+    {"gpt_bigcode", "multi_query", true},
+    {"granite", "attention_multiplier", 1.0},
+    {"granitemoe", "attention_multiplier", 1.0},
+    {"granitemoeshared", "attention_multiplier", 1.0},
+    {"granitemoehybrid", "attention_multiplier", 1.0},
+    {"ministral", "num_key_value_heads", 8},
+    {"ministral", "sliding_window", 4096},
+    {"ministral3", "num_key_value_heads", 8},
+    {"ministral3", "head_dim", 128},
+    {"mixtral", "num_key_value_heads", 8},
+    {"starcoder2", "num_key_value_heads", 2},
+    {"dbrx", "attn_config.kv_n_heads", 1},
+    {"qwen3_next", "full_attention_interval", 4},
+    {"qwen3_next", "num_key_value_heads", 2},
+    {"qwen3_next", "head_dim", 256},
+    {"qwen3_vl_text", "head_dim", 128},
+    {"glm", "num_key_value_heads", 2},
+    {"glm", "head_dim", 128},
+    {"glm4", "num_key_value_heads", 2},
+    {"glm4", "head_dim", 128},
+    {"ernie4_5", "num_key_value_heads", 2},
+    {"ernie4_5", "head_dim", 128},
+    {"jamba", "num_key_value_heads", 8},
+    {"jamba", "attn_layer_period", 8},
+    {"jamba", "attn_layer_offset", 4},
+    {"gemma3n_text", "num_key_value_heads", 2},
+    {"gemma3n_text", "head_dim", 256},
+    {"gemma3n_text", "sliding_window", 512},
+    {"gemma3n_text", "sliding_window_pattern", 5},
+    {"recurrent_gemma", "block_types", Json{R"(["recurrent", "recurrent", "attention"])"}},
+    {"gpt_neo", "attention_types", Json{R"([[["global", "local"], 12]])"}},
+    {"mllama_text_model", "num_key_value_heads", 8},
+    {"mllama_text_model", "cross_attention_layers", Json{"[3, 8, 13, 18, 23, 28, 33, 38]"}},
 };
 
 constexpr std::string_view kQueryHeadNames[] = {"num_attention_heads", "n_head", "n_heads", "num_heads",
@@ -224,7 +269,7 @@ std::optional<ModelReader::Found> ModelReader::find(Names names) {
     for (const std::string_view name : names) {
         const ClassDefault* entry = class_default(model_type_, name, parts_.size() > 1);
         if (entry == nullptr) continue;
-        json value = std::visit([](auto number) { return json(number); }, entry->value);
+        json value = std::visit([](auto value) { return as_json(value); }, entry->value);
         note(fmt::format("{} is not given: {} is the default of {}", field(name), describe(value),
                          field_name(model_type_)));
         return Found{std::move(value), field(name)};
@@ -305,6 +350,14 @@ std::optional<ModelReader::Found> ModelReader::inherited(Names names) const {
     return std::nullopt;
 }
 
+std::vector<ModelReader::Found> ModelReader::inside_and_around(std::string_view name) const {
+    std::vector<Found> all;
+    if (const json* value = member(parts_.front(), name)) all.push_back({*value, std::string(name)});
+    if (parts_.size() == 1) return all;
+    if (const json* value = member(part(), name)) all.push_back({*value, field(name)});
+    return all;
+}
+
 std::optional<std::string> ModelReader::inherited_word(Names names) const {
     const auto found = inherited(names);
     if (!found) return std::nullopt;
@@ -330,7 +383,9 @@ bool ModelReader::is_read(const std::string& field) const {
 void ModelReader::visit_members(const json& object, const std::string& path, const Visit& visit) const {
     for (const auto& item : object.items()) {
         const std::string field = path + item.key();
-        if (is_read(field)) continue;
+        const bool is_path =
+            item.key().find('.') == std::string::npos;  // "a.b" as one key is no field b of a
+        if (is_path && is_read(field)) continue;
         const bool holds_the_part = item.value().is_object() && prefix_.starts_with(field + ".");
         const bool enter = holds_the_part || visit(field, item.key(), item.value());
         if (enter && item.value().is_object()) visit_members(item.value(), field + ".", visit);
