@@ -135,6 +135,26 @@ DType planned_dtype(ModelReader& model, const ModelOptions& options) {
                          "bfloat16, float16 or float32, or a dtype given beside the config");
 }
 
+// Fields that transformers' code of a type ignores: another code may have trained the model with them.
+struct Ignored {
+    std::string_view model_type;
+    std::string_view field;
+};
+constexpr Ignored kIgnored[] = {{"llama", "sliding_window"},
+                                {"llama", "attn_logit_softcapping"},
+                                {"llama", "alibi"},
+                                {"llama", "position_embedding_type"},
+                                {"gemma", "sliding_window"},
+                                {"gemma", "attn_logit_softcapping"},
+                                {"stablelm", "sliding_window"},
+                                {"stablelm", "attn_logit_softcapping"}};
+
+bool is_planned(const AttentionSpec& spec, std::string_view field) {
+    if (field == "sliding_window") return spec.window_left.has_value();
+    if (field == "attn_logit_softcapping") return spec.softcap.has_value();
+    return spec.alibi;
+}
+
 // What all attentions of a model have in common.
 AttentionSpec common_spec(ModelReader& model, const ModelOptions& options, bool bidirectional) {
     AttentionSpec spec;
@@ -200,8 +220,23 @@ class Planner {
         }
         approximate();
         if (result_.attentions.empty()) return;
+        warn_of_ignored();
         for (ModelWarning& warning : find_own_code(model_, bidirectional))
             result_.warnings.push_back(std::move(warning));
+    }
+
+    void warn_of_ignored() {
+        for (const Ignored& ignored : kIgnored) {
+            if (ignored.model_type != model_.model_type()) continue;
+            const auto given = model_.find({ignored.field});
+            const bool planned = given && std::ranges::any_of(result_.attentions, [&](const auto& attention) {
+                                     return is_planned(attention.request.spec, ignored.field);
+                                 });
+            if (!planned) continue;
+            result_.warnings.push_back(
+                {WarningKind::approximated, given->field,
+                 fmt::format("{}'s own code ignores {}: planned with it", ignored.model_type, given->field)});
+        }
     }
 
     // What no field of one attention says.

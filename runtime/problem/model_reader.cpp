@@ -19,7 +19,8 @@ using nlohmann::json;
 
 // Values that transformers' configuration classes supply where config.json is silent. A file's own top level
 // always carries the sizes, so a size that is missing there is a mistake; parts inside it leave out what
-// equals the default.
+// equals the default. What decides the kind of attention applies everywhere, since without it another
+// attention would be planned in silence. A field that says null is not missing.
 enum class Applies : std::uint8_t { anywhere, nested_only };
 
 // A list, as a file would write it.
@@ -53,7 +54,7 @@ constexpr ClassDefault kClassDefaults[] = {
     {"qwen2", "hidden_size", 4096, nested},
     {"qwen2", "num_hidden_layers", 32, nested},
     {"qwen2", "num_attention_heads", 32, nested},
-    {"qwen2", "num_key_value_heads", 32, nested},
+    {"qwen2", "num_key_value_heads", 32},
     {"qwen2", "use_sliding_window", false},
     {"qwen2", "max_window_layers", 28},
     {"qwen2_moe", "use_sliding_window", false},
@@ -69,12 +70,12 @@ constexpr ClassDefault kClassDefaults[] = {
     {"gemma", "hidden_size", 3072, nested},
     {"gemma", "num_hidden_layers", 28, nested},
     {"gemma", "num_attention_heads", 16, nested},
-    {"gemma", "num_key_value_heads", 16, nested},
+    {"gemma", "num_key_value_heads", 16},
     {"gemma", "head_dim", 256},
     {"gemma2", "hidden_size", 2304, nested},
     {"gemma2", "num_hidden_layers", 26, nested},
     {"gemma2", "num_attention_heads", 8, nested},
-    {"gemma2", "num_key_value_heads", 4, nested},
+    {"gemma2", "num_key_value_heads", 4},
     {"gemma2", "head_dim", 256},
     {"gemma2", "query_pre_attn_scalar", 256},
     {"gemma2", "attn_logit_softcapping", 50.0},
@@ -83,7 +84,7 @@ constexpr ClassDefault kClassDefaults[] = {
     {"gemma3_text", "hidden_size", 2304, nested},
     {"gemma3_text", "num_hidden_layers", 26, nested},
     {"gemma3_text", "num_attention_heads", 8, nested},
-    {"gemma3_text", "num_key_value_heads", 4, nested},
+    {"gemma3_text", "num_key_value_heads", 4},
     {"gemma3_text", "head_dim", 256},
     {"gemma3_text", "query_pre_attn_scalar", 256},
     {"gemma3_text", "sliding_window", 4096},
@@ -91,7 +92,7 @@ constexpr ClassDefault kClassDefaults[] = {
     {"gemma4_text", "hidden_size", 2304, nested},
     {"gemma4_text", "num_hidden_layers", 30, nested},
     {"gemma4_text", "num_attention_heads", 8, nested},
-    {"gemma4_text", "num_key_value_heads", 4, nested},
+    {"gemma4_text", "num_key_value_heads", 4},
     {"gemma4_text", "head_dim", 256},
     {"gemma4_text", "global_head_dim", 512},
     {"gemma4_text", "sliding_window", 512},
@@ -109,7 +110,7 @@ constexpr ClassDefault kClassDefaults[] = {
     {"llama4_text", "hidden_size", 5120, nested},
     {"llama4_text", "num_hidden_layers", 48, nested},
     {"llama4_text", "num_attention_heads", 40, nested},
-    {"llama4_text", "num_key_value_heads", 8, nested},
+    {"llama4_text", "num_key_value_heads", 8},
     {"llama4_text", "head_dim", 128},
     {"llama4_text", "attention_chunk_size", 8192},
     {"modernbert", "local_attention", 128},
@@ -130,6 +131,20 @@ constexpr ClassDefault kClassDefaults[] = {
     {"ministral3", "head_dim", 128},
     {"mixtral", "num_key_value_heads", 8},
     {"starcoder2", "num_key_value_heads", 2},
+    {"phimoe", "num_key_value_heads", 8},
+    {"gpt_oss", "num_key_value_heads", 8},
+    {"smollm3", "num_key_value_heads", 4},
+    {"glm4_moe", "num_key_value_heads", 8},
+    {"qwen2_moe", "num_key_value_heads", 16},
+    {"qwen3", "num_key_value_heads", 32},
+    {"qwen3_moe", "num_key_value_heads", 4},
+    {"lfm2", "num_key_value_heads", 8},
+    {"bamba", "num_key_value_heads", 8},
+    {"nemotron_h", "num_key_value_heads", 8},
+    {"seed_oss", "num_key_value_heads", 8},
+    {"minimax", "num_key_value_heads", 8},
+    {"qwen2_vl", "num_key_value_heads", 8},
+    {"qwen2_5_vl", "num_key_value_heads", 8},
     {"dbrx", "attn_config.kv_n_heads", 1},
     {"qwen3_next", "full_attention_interval", 4},
     {"qwen3_next", "num_key_value_heads", 2},
@@ -383,9 +398,9 @@ bool ModelReader::is_read(const std::string& field) const {
 void ModelReader::visit_members(const json& object, const std::string& path, const Visit& visit) const {
     for (const auto& item : object.items()) {
         const std::string field = path + item.key();
-        const bool is_path =
+        const bool is_name =
             item.key().find('.') == std::string::npos;  // "a.b" as one key is no field b of a
-        if (is_path && is_read(field)) continue;
+        if (is_name && is_read(field)) continue;
         const bool holds_the_part = item.value().is_object() && prefix_.starts_with(field + ".");
         const bool enter = holds_the_part || visit(field, item.key(), item.value());
         if (enter && item.value().is_object()) visit_members(item.value(), field + ".", visit);

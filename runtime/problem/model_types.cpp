@@ -263,7 +263,6 @@ constexpr DecidingFields kDeciding[] = {
     // Whether keys and values are latent.
     {"deepseek_v2", {"kv_lora_rank"}},
     {"deepseek_v3", {"kv_lora_rank"}},
-    {"deepseek_v32", {"kv_lora_rank"}},
     {"kimi_k2", {"kv_lora_rank"}},
     {"minicpm3", {"kv_lora_rank"}},
 };

@@ -148,6 +148,20 @@ TEST_CASE("what is planned otherwise than it is computed is said", "[model]") {
     CHECK(warned(vision, WarningKind::approximated) == Fields{"use_bidirectional_attention"});
 }
 
+TEST_CASE("a field that the type's own code ignores is planned and warned of", "[model]") {
+    for (const std::string members : {R"("sliding_window": 64)", R"("attn_logit_softcapping": 30.0)",
+                                      R"("position_embedding_type": "alibi")", R"("alibi": true)"}) {
+        INFO(members);
+        const Model model = parse_model(llama_with(members));
+        CHECK_FALSE(summary(model) == both(kLlama));
+        CHECK(warned(model, WarningKind::approximated) ==
+              Fields{members.substr(1, members.find('"', 1) - 1)});
+        CHECK(strictly_refused(llama_with(members)).size() == 1);
+    }
+    const std::string off = R"("sliding_window": null, "position_embedding_type": "rotary", "alibi": false)";
+    CHECK(parse_model(llama_with(off)).warnings.empty());
+}
+
 TEST_CASE("code that a model brings in place of its type's is warned of", "[model]") {
     const auto fields = [](const std::string& config) {
         const Model model = parse_model(config);
