@@ -15,8 +15,6 @@
 using namespace attnsmith;
 using namespace attnsmith::test;
 
-// ---- the files of tests/models ----
-
 namespace {
 
 // A small model of a type that says its sizes and nothing else.
@@ -26,6 +24,8 @@ std::string of_type(const std::string& type, const std::string& members = "") {
 }
 
 }  // namespace
+
+// ---- the files of tests/models ----
 
 TEST_CASE("each model file gives its attentions", "[model]") {
     struct Case {

@@ -196,6 +196,13 @@ TEST_CASE("code that a model brings in place of its type's is warned of", "[mode
     CHECK(fields(of_type("internlm2", R"("auto_map": {"AutoModel": "modeling_x.InternLM2Model"})")) == kNone);
     CHECK(fields(of_type("baichuan", R"("auto_map": {"AutoModel": "modeling_x.BaiChuanForCausalLM"})")) ==
           kNone);
+    // Inside a wrapper, and encoders of a type that has its own code.
+    CHECK(fields(R"({"model_type": "llava", "text_config": {"model_type": "llama", "hidden_size": 1024,
+              "num_attention_heads": 8, "num_hidden_layers": 2, )" +
+                 encoder + "}}") == Fields{"text_config.auto_map"});
+    CHECK(fields(of_type("bert", R"("auto_map": {"AutoModel": "a/b--modeling_bert.JinaBertModel"})")) ==
+          kMap);
+    CHECK(fields(of_type("bert", R"("architectures": ["BertModel"])")) == kNone);
     // A bidirectional one that is planned so.
     CHECK(fields(of_type("llama", R"("is_causal": false, "architectures": ["LlamaBiModel"])")) == kNone);
 }
