@@ -1,5 +1,6 @@
 // A Hugging Face config.json as the attentions that it asks for.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdint>

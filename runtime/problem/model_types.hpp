@@ -21,8 +21,8 @@ enum class TypeClass : std::uint8_t {
 
 TypeClass class_of(std::string_view model_type);
 
-// Whether a known type's attention is in code that comes with the model, since transformers has none of this
-// name: such a model names its own classes, and they are what the reader was taught.
+// Whether models of a known type come with code of their own that the reader was taught, since transformers
+// has none of this name or has it under classes of other names.
 bool comes_with_code(std::string_view model_type);
 
 // The fields one of which must say what the attention of a type is, since nothing else does and a plain

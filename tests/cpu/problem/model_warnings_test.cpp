@@ -196,6 +196,8 @@ TEST_CASE("code that a model brings in place of its type's is warned of", "[mode
     CHECK(fields(of_type("internlm2", R"("auto_map": {"AutoModel": "modeling_x.InternLM2Model"})")) == kNone);
     CHECK(fields(of_type("baichuan", R"("auto_map": {"AutoModel": "modeling_x.BaiChuanForCausalLM"})")) ==
           kNone);
+    CHECK(fields(of_type("hunyuan_v1_moe", R"("auto_map": {"AutoModel": "hunyuan.HunYuanMoEV1Model"})")) ==
+          kNone);
     // Inside a wrapper, and encoders of a type that has its own code.
     CHECK(fields(R"({"model_type": "llava", "text_config": {"model_type": "llama", "hidden_size": 1024,
               "num_attention_heads": 8, "num_hidden_layers": 2, )" +
