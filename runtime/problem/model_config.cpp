@@ -1,5 +1,6 @@
 // A Hugging Face config.json as the attentions that it asks for.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -49,6 +50,8 @@ constexpr Obstacle kObstacles[] = {
 bool is_bidirectional(ModelReader& model) {
     if (const auto given = model.find({"use_bidirectional_attention"})) {
         if (given->value == true || given->value == "all") return true;
+        if (given->value != false && given->value != "vision")
+            throw InvalidRequest(given->field, describe(given->value), "true, false, \"all\" or \"vision\"");
     }
     if (!model.boolean({"is_causal"}).value_or(true)) return true;
     return model.type_class() == TypeClass::encoder && !model.is_true({"is_decoder"});
@@ -65,6 +68,16 @@ bool has_alibi(ModelReader& model) {
     if (is_large_baichuan(model)) return true;
     return model.model_type() == "bloom" || model.is_true({"alibi", "use_alibi", "attn_config.alibi"}) ||
            model.find({"position_embedding_type"}).value_or(ModelReader::Found{}).value == "alibi";
+}
+
+// Throws where a field is missing without which a plain decoder would be planned of what is none.
+void require_deciding_field(ModelReader& model) {
+    const std::vector<std::string_view> names = deciding_fields(model.model_type());
+    const auto is_given = [&](std::string_view name) { return model.find({name}).has_value(); };
+    if (names.empty() || std::ranges::any_of(names, is_given)) return;
+    throw InvalidRequest(model.prefix() + std::string(names.front()), "nothing",
+                         fmt::format("{}, which says what the attention of {} is", fmt::join(names, " or "),
+                                     field_name(model.model_type())));
 }
 
 // Why no attention of the model can be planned; empty where there is no such reason.
@@ -125,6 +138,26 @@ DType planned_dtype(ModelReader& model, const ModelOptions& options) {
                          "bfloat16, float16 or float32, or a dtype given beside the config");
 }
 
+// Fields that transformers' code of a type ignores: another code may have trained the model with them.
+struct Ignored {
+    std::string_view model_type;
+    std::string_view field;
+};
+constexpr Ignored kIgnored[] = {{"llama", "sliding_window"},
+                                {"llama", "attn_logit_softcapping"},
+                                {"llama", "alibi"},
+                                {"llama", "position_embedding_type"},
+                                {"gemma", "sliding_window"},
+                                {"gemma", "attn_logit_softcapping"},
+                                {"stablelm", "sliding_window"},
+                                {"stablelm", "attn_logit_softcapping"}};
+
+bool is_planned(const AttentionSpec& spec, std::string_view field) {
+    if (field == "sliding_window") return spec.window_left.has_value();
+    if (field == "attn_logit_softcapping") return spec.softcap.has_value();
+    return spec.alibi;
+}
+
 // What all attentions of a model have in common.
 AttentionSpec common_spec(ModelReader& model, const ModelOptions& options, bool bidirectional) {
     AttentionSpec spec;
@@ -167,6 +200,7 @@ class Planner {
         if (std::string reason = obstacle(model_, bidirectional); !reason.empty()) {
             refuse("attention", std::move(reason));
         } else {
+            require_deciding_field(model_);
             plan_kinds(bidirectional);
         }
         for (ModelAttention& attention : result_.attentions) attention.notes = model_.notes();
@@ -188,6 +222,24 @@ class Planner {
             model_.disregard({"encoder_*", "num_encoder_*", "cross_attention_*"});
         }
         approximate();
+        if (result_.attentions.empty()) return;
+        warn_of_ignored();
+        for (ModelWarning& warning : find_own_code(model_, bidirectional))
+            result_.warnings.push_back(std::move(warning));
+    }
+
+    void warn_of_ignored() {
+        for (const Ignored& ignored : kIgnored) {
+            if (ignored.model_type != model_.model_type()) continue;
+            const auto given = model_.find({ignored.field});
+            const bool planned = given && std::ranges::any_of(result_.attentions, [&](const auto& attention) {
+                                     return is_planned(attention.request.spec, ignored.field);
+                                 });
+            if (!planned) continue;
+            result_.warnings.push_back(
+                {WarningKind::approximated, given->field,
+                 fmt::format("{}'s own code ignores {}: planned with it", ignored.model_type, given->field)});
+        }
     }
 
     // What no field of one attention says.

@@ -19,13 +19,25 @@ using nlohmann::json;
 
 // Values that transformers' configuration classes supply where config.json is silent. A file's own top level
 // always carries the sizes, so a size that is missing there is a mistake; parts inside it leave out what
-// equals the default.
+// equals the default. What decides the kind of attention applies everywhere, since without it another
+// attention would be planned in silence. A field that says null is not missing.
 enum class Applies : std::uint8_t { anywhere, nested_only };
+
+// A list, as a file would write it.
+struct Json {
+    std::string_view text;
+};
+
+json as_json(Json list) { return json::parse(list.text); }
+template <typename Scalar>
+json as_json(Scalar scalar) {
+    return json(scalar);
+}
 
 struct ClassDefault {
     std::string_view model_type;
     std::string_view name;
-    std::variant<std::int64_t, double, bool> value;
+    std::variant<std::int64_t, double, bool, Json> value;
     Applies applies = Applies::anywhere;
 };
 
@@ -37,12 +49,12 @@ constexpr ClassDefault kClassDefaults[] = {
     {"mistral", "hidden_size", 4096, nested},
     {"mistral", "num_hidden_layers", 32, nested},
     {"mistral", "num_attention_heads", 32, nested},
-    {"mistral", "num_key_value_heads", 8, nested},
-    {"mistral", "sliding_window", 4096, nested},
+    {"mistral", "num_key_value_heads", 8},
+    {"mistral", "sliding_window", 4096},
     {"qwen2", "hidden_size", 4096, nested},
     {"qwen2", "num_hidden_layers", 32, nested},
     {"qwen2", "num_attention_heads", 32, nested},
-    {"qwen2", "num_key_value_heads", 32, nested},
+    {"qwen2", "num_key_value_heads", 32},
     {"qwen2", "use_sliding_window", false},
     {"qwen2", "max_window_layers", 28},
     {"qwen2_moe", "use_sliding_window", false},
@@ -58,12 +70,12 @@ constexpr ClassDefault kClassDefaults[] = {
     {"gemma", "hidden_size", 3072, nested},
     {"gemma", "num_hidden_layers", 28, nested},
     {"gemma", "num_attention_heads", 16, nested},
-    {"gemma", "num_key_value_heads", 16, nested},
+    {"gemma", "num_key_value_heads", 16},
     {"gemma", "head_dim", 256},
     {"gemma2", "hidden_size", 2304, nested},
     {"gemma2", "num_hidden_layers", 26, nested},
     {"gemma2", "num_attention_heads", 8, nested},
-    {"gemma2", "num_key_value_heads", 4, nested},
+    {"gemma2", "num_key_value_heads", 4},
     {"gemma2", "head_dim", 256},
     {"gemma2", "query_pre_attn_scalar", 256},
     {"gemma2", "attn_logit_softcapping", 50.0},
@@ -72,7 +84,7 @@ constexpr ClassDefault kClassDefaults[] = {
     {"gemma3_text", "hidden_size", 2304, nested},
     {"gemma3_text", "num_hidden_layers", 26, nested},
     {"gemma3_text", "num_attention_heads", 8, nested},
-    {"gemma3_text", "num_key_value_heads", 4, nested},
+    {"gemma3_text", "num_key_value_heads", 4},
     {"gemma3_text", "head_dim", 256},
     {"gemma3_text", "query_pre_attn_scalar", 256},
     {"gemma3_text", "sliding_window", 4096},
@@ -80,7 +92,7 @@ constexpr ClassDefault kClassDefaults[] = {
     {"gemma4_text", "hidden_size", 2304, nested},
     {"gemma4_text", "num_hidden_layers", 30, nested},
     {"gemma4_text", "num_attention_heads", 8, nested},
-    {"gemma4_text", "num_key_value_heads", 4, nested},
+    {"gemma4_text", "num_key_value_heads", 4},
     {"gemma4_text", "head_dim", 256},
     {"gemma4_text", "global_head_dim", 512},
     {"gemma4_text", "sliding_window", 512},
@@ -98,7 +110,7 @@ constexpr ClassDefault kClassDefaults[] = {
     {"llama4_text", "hidden_size", 5120, nested},
     {"llama4_text", "num_hidden_layers", 48, nested},
     {"llama4_text", "num_attention_heads", 40, nested},
-    {"llama4_text", "num_key_value_heads", 8, nested},
+    {"llama4_text", "num_key_value_heads", 8},
     {"llama4_text", "head_dim", 128},
     {"llama4_text", "attention_chunk_size", 8192},
     {"modernbert", "local_attention", 128},
@@ -107,6 +119,54 @@ constexpr ClassDefault kClassDefaults[] = {
     {"recurrent_gemma", "attention_window_size", 2048},
     {"grok-1", "attn_output_multiplier", 0.08838834764831845},
     {"grok-1", "max_attn_value", 30.0},
+    {"mpt", "attn_config.alibi", true},
+    {"gpt_bigcode", "multi_query", true},
+    {"granite", "attention_multiplier", 1.0},
+    {"granitemoe", "attention_multiplier", 1.0},
+    {"granitemoeshared", "attention_multiplier", 1.0},
+    {"granitemoehybrid", "attention_multiplier", 1.0},
+    {"ministral", "num_key_value_heads", 8},
+    {"ministral", "sliding_window", 4096},
+    {"ministral3", "num_key_value_heads", 8},
+    {"ministral3", "head_dim", 128},
+    {"mixtral", "num_key_value_heads", 8},
+    {"starcoder2", "num_key_value_heads", 2},
+    {"phimoe", "num_key_value_heads", 8},
+    {"gpt_oss", "num_key_value_heads", 8},
+    {"smollm3", "num_key_value_heads", 4},
+    {"glm4_moe", "num_key_value_heads", 8},
+    {"qwen2_moe", "num_key_value_heads", 16},
+    {"qwen3", "num_key_value_heads", 32},
+    {"qwen3_moe", "num_key_value_heads", 4},
+    {"lfm2", "num_key_value_heads", 8},
+    {"bamba", "num_key_value_heads", 8},
+    {"nemotron_h", "num_key_value_heads", 8},
+    {"seed_oss", "num_key_value_heads", 8},
+    {"minimax", "num_key_value_heads", 8},
+    {"qwen2_vl", "num_key_value_heads", 8},
+    {"qwen2_5_vl", "num_key_value_heads", 8},
+    {"dbrx", "attn_config.kv_n_heads", 1},
+    {"qwen3_next", "full_attention_interval", 4},
+    {"qwen3_next", "num_key_value_heads", 2},
+    {"qwen3_next", "head_dim", 256},
+    {"qwen3_vl_text", "head_dim", 128},
+    {"glm", "num_key_value_heads", 2},
+    {"glm", "head_dim", 128},
+    {"glm4", "num_key_value_heads", 2},
+    {"glm4", "head_dim", 128},
+    {"ernie4_5", "num_key_value_heads", 2},
+    {"ernie4_5", "head_dim", 128},
+    {"jamba", "num_key_value_heads", 8},
+    {"jamba", "attn_layer_period", 8},
+    {"jamba", "attn_layer_offset", 4},
+    {"gemma3n_text", "num_key_value_heads", 2},
+    {"gemma3n_text", "head_dim", 256},
+    {"gemma3n_text", "sliding_window", 512},
+    {"gemma3n_text", "sliding_window_pattern", 5},
+    {"recurrent_gemma", "block_types", Json{R"(["recurrent", "recurrent", "attention"])"}},
+    {"gpt_neo", "attention_types", Json{R"([[["global", "local"], 12]])"}},
+    {"mllama_text_model", "num_key_value_heads", 8},
+    {"mllama_text_model", "cross_attention_layers", Json{"[3, 8, 13, 18, 23, 28, 33, 38]"}},
 };
 
 constexpr std::string_view kQueryHeadNames[] = {"num_attention_heads", "n_head", "n_heads", "num_heads",
@@ -224,7 +284,7 @@ std::optional<ModelReader::Found> ModelReader::find(Names names) {
     for (const std::string_view name : names) {
         const ClassDefault* entry = class_default(model_type_, name, parts_.size() > 1);
         if (entry == nullptr) continue;
-        json value = std::visit([](auto number) { return json(number); }, entry->value);
+        json value = std::visit([](auto value) { return as_json(value); }, entry->value);
         note(fmt::format("{} is not given: {} is the default of {}", field(name), describe(value),
                          field_name(model_type_)));
         return Found{std::move(value), field(name)};
@@ -305,6 +365,14 @@ std::optional<ModelReader::Found> ModelReader::inherited(Names names) const {
     return std::nullopt;
 }
 
+std::vector<ModelReader::Found> ModelReader::inside_and_around(std::string_view name) const {
+    std::vector<Found> all;
+    if (const json* value = member(parts_.front(), name)) all.push_back({*value, std::string(name)});
+    if (parts_.size() == 1) return all;
+    if (const json* value = member(part(), name)) all.push_back({*value, field(name)});
+    return all;
+}
+
 std::optional<std::string> ModelReader::inherited_word(Names names) const {
     const auto found = inherited(names);
     if (!found) return std::nullopt;
@@ -330,7 +398,9 @@ bool ModelReader::is_read(const std::string& field) const {
 void ModelReader::visit_members(const json& object, const std::string& path, const Visit& visit) const {
     for (const auto& item : object.items()) {
         const std::string field = path + item.key();
-        if (is_read(field)) continue;
+        const bool is_name =
+            item.key().find('.') == std::string::npos;  // "a.b" as one key is no field b of a
+        if (is_name && is_read(field)) continue;
         const bool holds_the_part = item.value().is_object() && prefix_.starts_with(field + ".");
         const bool enter = holds_the_part || visit(field, item.key(), item.value());
         if (enter && item.value().is_object()) visit_members(item.value(), field + ".", visit);

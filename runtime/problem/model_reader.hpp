@@ -47,6 +47,8 @@ class ModelReader {
     // The same, but looked for in the enclosing parts of the config too, and without class defaults.
     std::optional<Found> inherited(Names names) const;
     std::optional<std::string> inherited_word(Names names) const;
+    // What the whole file and the language model's part inside it each say, without marking it as read.
+    std::vector<Found> inside_and_around(std::string_view name) const;
 
     const std::string& model_type() const { return model_type_; }            // of the language model's part
     const std::string& file_model_type() const { return file_model_type_; }  // of the whole file

@@ -214,6 +214,61 @@ constexpr KnownType kKnown[] = {
     {"xlstm", without_attention},
 };
 
+constexpr std::string_view kComeWithCode[] = {"arctic",
+                                              "baichuan",
+                                              "baichuan_m1",
+                                              "btlm",
+                                              "chatglm",
+                                              "deci",
+                                              "deepseek",
+                                              "exaone",
+                                              "grok-1",
+                                              "hunyuan",
+                                              "hunyuan_v1_dense",
+                                              "hunyuan_v1_moe",
+                                              "internlm",
+                                              "internlm2",
+                                              "internlm3",
+                                              "internvl_chat",
+                                              "jais",
+                                              "kimi_k2",
+                                              "kimi_vl",
+                                              "minicpm",
+                                              "minicpm3",
+                                              "nemotron-nas",
+                                              "nomic_bert",
+                                              "orion",
+                                              "phi3small",
+                                              "phi4flash",
+                                              "qwen",
+                                              "RefinedWeb",
+                                              "RefinedWebModel",
+                                              "stablelm_epoch",
+                                              "Yi"};
+
+struct DecidingFields {
+    std::string_view model_type;
+    std::string_view names[3];  // any of them
+};
+
+constexpr DecidingFields kDeciding[] = {
+    // Which layers are attention, and which are mixers.
+    {"bamba", {"attn_layer_indices", "layer_types", "layers_block_type"}},
+    {"granitemoehybrid", {"layer_types", "layers_block_type"}},
+    {"lfm2", {"layer_types", "full_attn_idxs"}},
+    {"minimax", {"layer_types", "attn_type_list"}},
+    {"nemotron_h", {"hybrid_override_pattern", "layers_block_type", "layer_types"}},
+    {"zamba", {"layers_block_type", "attn_layer_period"}},
+    {"zamba2", {"layers_block_type"}},
+    // What each layer's attention is.
+    {"nemotron-nas", {"block_configs"}},
+    // Whether keys and values are latent.
+    {"deepseek_v2", {"kv_lora_rank"}},
+    {"deepseek_v3", {"kv_lora_rank"}},
+    {"kimi_k2", {"kv_lora_rank"}},
+    {"minicpm3", {"kv_lora_rank"}},
+};
+
 struct TypeRefusal {
     std::string_view name;
     std::string_view reason;
@@ -222,6 +277,9 @@ struct TypeRefusal {
 // Types whose code computes another attention than any kernel here, though no field of theirs says so.
 constexpr TypeRefusal kRefused[] = {
     {"big_bird", "block-sparse attention is not built in this version (model_type big_bird)"},
+    {"deepseek_v32",
+     "attention to keys that an indexer selects is not built in this version (model_type deepseek_v32)"},
+    {"longformer", "local attention with global tokens is not built in this version (model_type longformer)"},
     {"longt5", "local attention with a learned bias is not built in this version (model_type longt5)"},
     {"mpnet",
      "a learned relative position bias on the logits is not built in this version (model_type mpnet)"},
@@ -243,6 +301,20 @@ constexpr TypeRefusal kRefused[] = {
 TypeClass class_of(std::string_view model_type) {
     const auto* found = std::ranges::find(kKnown, model_type, &KnownType::name);
     return found == std::end(kKnown) ? unknown : found->type_class;
+}
+
+bool comes_with_code(std::string_view model_type) {
+    return std::ranges::find(kComeWithCode, model_type) != std::end(kComeWithCode);
+}
+
+std::vector<std::string_view> deciding_fields(std::string_view model_type) {
+    const auto* found = std::ranges::find(kDeciding, model_type, &DecidingFields::model_type);
+    if (found == std::end(kDeciding)) return {};
+    std::vector<std::string_view> names;
+    for (const std::string_view name : found->names) {
+        if (!name.empty()) names.push_back(name);
+    }
+    return names;
 }
 
 std::string_view refusal_of(std::string_view model_type) {

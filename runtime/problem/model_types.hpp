@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 namespace attnsmith::problem {
 
@@ -19,6 +20,14 @@ enum class TypeClass : std::uint8_t {
 };
 
 TypeClass class_of(std::string_view model_type);
+
+// Whether models of a known type come with code of their own that the reader was taught, since transformers
+// has none of this name or has it under classes of other names.
+bool comes_with_code(std::string_view model_type);
+
+// The fields one of which must say what the attention of a type is, since nothing else does and a plain
+// decoder would be the wrong guess: hybrids, latent attention and layers that differ. Empty where none must.
+std::vector<std::string_view> deciding_fields(std::string_view model_type);
 
 // Why no attention of this type can be planned; empty where it can.
 std::string_view refusal_of(std::string_view model_type);

@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
+#include <initializer_list>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "problem/json_text.hpp"
@@ -56,6 +59,56 @@ std::string printable_field(const std::string& field) {
 bool any_part_speaks(const ModelReader& model, const std::string& field) {
     const bool inside = field.starts_with(model.prefix());
     return speaks_of_attention(std::string_view(field).substr(inside ? model.prefix().size() : 0));
+}
+
+// Letters and digits alone, in small letters: "gpt_neox" and "GPTNeoX" alike.
+std::string evened(std::string_view name) {
+    std::string text;
+    for (const char letter : name) {
+        const auto code = static_cast<unsigned char>(letter);
+        if (std::isalnum(code) != 0) text += static_cast<char>(std::tolower(code));
+    }
+    return text;
+}
+
+bool is_of_family(std::string_view class_name, std::string_view model_type) {
+    for (const std::string_view part : {"_text_model", "_vision_model", "_text"}) {
+        if (model_type.ends_with(part)) model_type.remove_suffix(part.size());
+    }
+    const std::string name = evened(class_name);
+    const std::string family = evened(model_type);
+    if (family.empty() || !name.starts_with(family)) return false;
+    const std::string_view task = std::string_view(name).substr(family.size());
+    return std::ranges::any_of(
+        std::initializer_list<std::string_view>{"for", "model", "lmheadmodel", "pretrainedmodel",
+                                                "doubleheadsmodel", "text", "vision"},
+        [&](std::string_view begin) { return task.starts_with(begin); });
+}
+
+// "Bi", "Bidirectional" or "Encoder" as a word of a class's name, as in LlamaBiForMNTP.
+bool says_bidirectional(std::string_view class_name) {
+    for (const std::string_view word : {"Bi", "Bidirectional", "BiDirectional", "Encoder"}) {
+        for (std::size_t at = class_name.find(word); at != class_name.npos;
+             at = class_name.find(word, at + 1)) {
+            const std::size_t end = at + word.size();
+            const bool ends =
+                end == class_name.size() || std::islower(static_cast<unsigned char>(class_name[end])) == 0;
+            if (ends) return true;
+        }
+    }
+    return false;
+}
+
+// The classes of models that a file's auto_map names: the last part of "modeling_x.XModel".
+std::vector<std::string> mapped_classes(const json& auto_map) {
+    std::vector<std::string> classes;
+    if (!auto_map.is_object()) return classes;
+    for (const auto& item : auto_map.items()) {
+        if (!item.key().starts_with("AutoModel") || !item.value().is_string()) continue;
+        const auto path = item.value().get<std::string>();
+        classes.push_back(path.substr(path.rfind('.') + 1));
+    }
+    return classes;
 }
 
 class Finder {
@@ -117,7 +170,39 @@ class Finder {
     std::vector<ModelWarning> found_;
 };
 
+ModelWarning own_code(const ModelReader& model, const std::string& field, const std::string& class_name) {
+    return {WarningKind::approximated, printable_field(field),
+            fmt::format("the model brings its own code ({}): its attention is planned as {}'s",
+                        field_name(class_name), field_name(model.model_type()))};
+}
+
 }  // namespace
+
+std::vector<ModelWarning> find_own_code(const ModelReader& model, bool bidirectional) {
+    std::vector<ModelWarning> found;
+    if (model.type_class() == TypeClass::unknown) return found;  // warned of as a whole
+    const std::string& inner = model.model_type();
+    const std::string& outer = model.file_model_type();
+    if (!comes_with_code(inner) && !comes_with_code(outer)) {
+        for (const auto& map : model.inside_and_around("auto_map")) {
+            const std::vector<std::string> classes = mapped_classes(map.value);
+            const auto foreign = std::ranges::find_if(classes, [&](const std::string& name) {
+                return !is_of_family(name, inner) && !is_of_family(name, outer);
+            });
+            if (foreign != classes.end()) found.push_back(own_code(model, map.field, *foreign));
+        }
+    }
+    if (bidirectional || model.encoder_decoder()) return found;
+    for (const auto& listed : model.inside_and_around("architectures")) {
+        if (!listed.value.is_array()) continue;
+        const auto other = std::ranges::find_if(listed.value, [](const json& name) {
+            return name.is_string() && says_bidirectional(name.get_ref<const std::string&>());
+        });
+        if (other != listed.value.end())
+            found.push_back(own_code(model, listed.field, other->get<std::string>()));
+    }
+    return found;
+}
 
 std::vector<ModelWarning> find_warnings(const ModelReader& model, bool planned) {
     return Finder(model).find(planned);

@@ -15,6 +15,16 @@
 using namespace attnsmith;
 using namespace attnsmith::test;
 
+namespace {
+
+// A small model of a type that says its sizes and nothing else.
+std::string of_type(const std::string& type, const std::string& members = "") {
+    return R"({"model_type": ")" + type +
+           R"(", "hidden_size": 1024, "num_attention_heads": 16, "num_hidden_layers": 12)" + members + "}";
+}
+
+}  // namespace
+
 // ---- the files of tests/models ----
 
 TEST_CASE("each model file gives its attentions", "[model]") {
@@ -295,6 +305,38 @@ TEST_CASE("what Python writes and JSON does not have is read", "[model]") {
                  "model_max_length": 1000000000000000019884624838656)"))) == both(kLlama));
 }
 
+TEST_CASE("what a known type leaves out is its class's default", "[model]") {
+    const auto first = [](const std::string& type, const std::string& members = "") {
+        const Model model = parse_model(of_type(type, members));
+        REQUIRE_FALSE(model.attentions.empty());
+        return model.attentions[0];
+    };
+    const auto kv_heads = [&](const std::string& type, const std::string& members = "") {
+        return first(type, members).request.spec.kv_heads;
+    };
+    CHECK(first("mpt").request.spec.alibi);
+    CHECK(first("mpt", R"(, "attn_config": {"attn_pdrop": 0})").request.spec.alibi);
+    CHECK_FALSE(first("mpt", R"(, "attn_config": {"alibi": false})").request.spec.alibi);
+    CHECK(kv_heads("gpt_bigcode") == 1);
+    CHECK(kv_heads("gpt_bigcode", R"(, "multi_query": false)") == 16);
+    CHECK(kv_heads("mistral") == 8);
+    CHECK(kv_heads("mistral", R"(, "num_key_value_heads": null)") == 16);
+    CHECK(kv_heads("mixtral") == 8);
+    CHECK(kv_heads("starcoder2") == 2);
+    CHECK(first("granite").request.spec.scale == 1.0);
+    CHECK(first("granitemoe").request.spec.scale == 1.0);
+    for (const char* type : {"qwen3_vl_text", "glm", "ernie4_5"}) {
+        INFO(type);
+        CHECK(first(type).request.spec.head_dim_qk == 128);
+    }
+    CHECK(has_note(parse_model(of_type("granite")), "attention_multiplier is not given: 1"));
+    for (const char* type : {"longformer", "deepseek_v32"}) {
+        const Model refused_type = parse_model(of_type(type));
+        CHECK(refused_type.attentions.empty());
+        CHECK(refused_type.unsupported.size() == 1);
+    }
+}
+
 TEST_CASE("bad configs are refused by the field", "[model]") {
     struct Bad {
         std::string config;
@@ -313,7 +355,19 @@ TEST_CASE("bad configs are refused by the field", "[model]") {
         {R"({"num_attention_heads": 8, "hidden_size": 512})", "num_hidden_layers", "describes no attention"},
         {R"({"num_attention_heads": 8, "num_hidden_layers": 2, "kv_lora_rank": 512})", "qk_nope_head_dim",
          "is missing"},
+        // A plain decoder would be the wrong guess.
+        {of_type("bamba"), "attn_layer_indices", "the attention of bamba is"},
+        {of_type("nemotron_h"), "hybrid_override_pattern", "is missing"},
+        {of_type("zamba2"), "layers_block_type", "is missing"},
+        {of_type("minimax"), "layer_types", "layer_types or attn_type_list"},
+        {of_type("lfm2"), "layer_types", "is missing"},
+        {of_type("granitemoehybrid"), "layer_types", "is missing"},
+        {of_type("deepseek_v2"), "kv_lora_rank", "is missing"},
+        {of_type("deepseek_v3"), "kv_lora_rank", "is missing"},
+        {of_type("minicpm3"), "kv_lora_rank", "is missing"},
         // Values.
+        {llama_with(R"("use_bidirectional_attention": 1)"), "use_bidirectional_attention", "true, false"},
+        {llama_with(R"("use_bidirectional_attention": "ALL")"), "use_bidirectional_attention", "true, false"},
         {llama_with(R"("head_dim": 0)"), "head_dim", "from 1"},
         {llama_with(R"("head_dim": -64)"), "head_dim", "from 1"},
         {llama_with(R"("head_dim": "64")"), "head_dim", "an integer"},
@@ -361,7 +415,7 @@ TEST_CASE("bad configs are refused by the field", "[model]") {
         {R"({"hidden_size": 100, "num_attention_heads": 8, "num_hidden_layers": 2})", "hidden_size",
          "a multiple of the 8 heads"},
         {R"({"hidden_size": 64, "num_attention_heads": 1, "num_hidden_layers": 1, "torch_dtype": "float8_e4m3fn"})",
-         "torch_dtype", "bfloat16, float16 or float32"},
+         "dtype", "bfloat16, float16 or float32"},
         {R"({"hidden_size": 64, "num_attention_heads": 1, "num_hidden_layers": 1, "torch_dtype": 16})",
          "torch_dtype", "a string"},
         {R"({"hidden_size": 64, "num_attention_heads": 1, "num_hidden_layers": 2000000000})",

@@ -89,10 +89,20 @@ TEST_CASE("class defaults of layer patterns", "[model]") {
     CHECK(layers("gemma3_text", R"(, "_sliding_window_pattern": 3)") ==
           "sliding_attention/prefill 8;full_attention/prefill 4;");
     CHECK(layers("gpt_oss", "") == "sliding_attention/prefill 6;full_attention/prefill 6;");
-    CHECK(layers("qwen2", R"(, "sliding_window": 4096)") == "full_attention/prefill 12;");
-    CHECK(layers("qwen2", R"(, "sliding_window": 4096, "use_sliding_window": true)") ==
+    CHECK(layers("qwen2", R"(, "num_key_value_heads": 8, "sliding_window": 4096)") ==
           "full_attention/prefill 12;");
-    CHECK(layers("mistral", "") == "full_attention/prefill 12;");
+    CHECK(layers("qwen2",
+                 R"(, "num_key_value_heads": 8, "sliding_window": 4096, "use_sliding_window": true)") ==
+          "full_attention/prefill 12;");
+    CHECK(layers("mistral", "") == "sliding_attention/prefill 12;");
+    CHECK(layers("mistral", R"(, "sliding_window": null)") == "full_attention/prefill 12;");
+    CHECK(layers("ministral", "") == "sliding_attention/prefill 12;");
+    CHECK(layers("qwen3_next", "") == "full_attention/prefill 3;");
+    CHECK(layers("jamba", "") == "full_attention/prefill 1;");
+    CHECK(layers("gemma3n_text", "") == "sliding_attention/prefill 10;full_attention/prefill 2;");
+    CHECK(layers("recurrent_gemma", "") == "sliding_attention/prefill 4;");
+    CHECK(layers("gpt_neo", "") == "full_attention/prefill 6;sliding_attention/prefill 6;");
+    CHECK(layers("mllama_text_model", "") == "full_attention/prefill 10;");
 }
 
 TEST_CASE("a long list of layers takes no longer than it takes to read", "[model]") {

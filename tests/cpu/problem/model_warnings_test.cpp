@@ -82,14 +82,17 @@ TEST_CASE("a field that nobody reads is a warning of a known type too", "[model]
         // Of daily life.
         {R"("attention_dropout": 0.1, "attention_bias": true, "rope_scaling": {"factor": 2, "key": 1},
             "rope_theta": 1e6, "max_position_embeddings": 4096, "initializer_range": 0.02, "use_cache": true,
-            "mask_token_id": 4, "lm_head_bias": true, "quantization_config": {"quant_method": "fp8", "kv_cache_scheme": null, "head": 1},
-            "auto_map": {"AutoModelForCausalLM": "x"}, "attn_implementation": "eager")",
+            "mask_token_id": 4, "lm_head_bias": true,
+            "quantization_config": {"quant_method": "fp8", "kv_cache_scheme": null, "config_groups": {"head": 1}},
+            "auto_map": {"AutoModelForCausalLM": "modeling_llama.LlamaForCausalLM"}, "attn_implementation": "eager")",
          kNone},
         // Superfluous beside the list of layers.
         {R"("layer_types": ["full_attention","full_attention","full_attention","full_attention","full_attention",
             "full_attention","full_attention","full_attention","full_attention","full_attention","full_attention",
             "full_attention"], "sliding_window": 7, "sliding_window_pattern": 4, "max_window_layers": 3)",
          kNone},
+        // A key with a dot is no field of an object, though it may look like one.
+        {R"("attn_config.prefix_lm": true)", {"attn_config.prefix_lm"}},
         // A name that is not for a terminal.
         {R"("kv\u001b[31m": 4)", {R"("kv\u001b[31m")"}},
     };
@@ -146,6 +149,67 @@ TEST_CASE("what is planned otherwise than it is computed is said", "[model]") {
     CHECK(warned(gemma, WarningKind::approximated) == Fields{"model_type"});
     const Model vision = parse_model(llama_with(R"("use_bidirectional_attention": "vision")"));
     CHECK(warned(vision, WarningKind::approximated) == Fields{"use_bidirectional_attention"});
+}
+
+TEST_CASE("a field that the type's own code ignores is planned and warned of", "[model]") {
+    for (const std::string members : {R"("sliding_window": 64)", R"("attn_logit_softcapping": 30.0)",
+                                      R"("position_embedding_type": "alibi")", R"("alibi": true)"}) {
+        INFO(members);
+        const Model model = parse_model(llama_with(members));
+        CHECK_FALSE(summary(model) == both(kLlama));
+        CHECK(warned(model, WarningKind::approximated) ==
+              Fields{members.substr(1, members.find('"', 1) - 1)});
+        CHECK(strictly_refused(llama_with(members)).size() == 1);
+    }
+    const std::string off = R"("sliding_window": null, "position_embedding_type": "rotary", "alibi": false)";
+    CHECK(parse_model(llama_with(off)).warnings.empty());
+}
+
+TEST_CASE("code that a model brings in place of its type's is warned of", "[model]") {
+    const auto fields = [](const std::string& config) {
+        const Model model = parse_model(config);
+        CHECK(model.attentions.size() >= 1);
+        const Fields all = warned(model, WarningKind::approximated);
+        CHECK(strictly_refused(config).size() == all.size());
+        return all;
+    };
+    const auto of_type = [](const std::string& type, const std::string& members) {
+        return R"({"model_type": ")" + type + R"(", "hidden_size": 4096, "num_attention_heads": 32,
+            "num_key_value_heads": 8, "num_hidden_layers": 2, "dtype": "bfloat16", )" +
+               members + "}";
+    };
+    const Fields kNone, kMap = {"auto_map"}, kClasses = {"architectures"};
+    const std::string encoder = R"("auto_map": {"AutoModel": "modeling_llama_encoder.LlamaEncoderModel"})";
+    CHECK(fields(of_type("llama", encoder)) == kMap);
+    CHECK(contains(parse_model(of_type("llama", encoder)).warnings.at(0).text, "(LlamaEncoderModel)"));
+    CHECK(fields(of_type("qwen2", R"("auto_map": {"AutoModelForCausalLM": "a/b--x.FlashQwen"})")) == kMap);
+    CHECK(fields(of_type("llama", R"("architectures": ["LlamaBiForMNTP"])")) == kClasses);
+    CHECK(fields(of_type("mistral", R"("architectures": ["MistralBiModel"])")) == kClasses);
+    CHECK(fields(of_type("mistral", R"("architectures": ["BidirectionalMistral"])")) == kClasses);
+    // The type's own names, and what computes no attention.
+    CHECK(fields(of_type(
+              "phi3", R"("auto_map": {"AutoModelForCausalLM": "modeling_phi3.Phi3ForCausalLM"})")) == kNone);
+    CHECK(fields(of_type("llama",
+                         R"("auto_map": {"AutoConfig": "c.MyConfig", "AutoTokenizer": ["t.A", null]})")) ==
+          kNone);
+    CHECK(fields(of_type("gpt_neox", R"("architectures": ["GPTNeoXForCausalLM"],
+              "auto_map": {"AutoModel": "m.GPTNeoXModel"})")) == kNone);
+    CHECK(fields(of_type("llama", R"("architectures": ["BigLlamaForCausalLM", "BitLlama"])")) == kNone);
+    // Types that are nowhere but in such code.
+    CHECK(fields(of_type("internlm2", R"("auto_map": {"AutoModel": "modeling_x.InternLM2Model"})")) == kNone);
+    CHECK(fields(of_type("baichuan", R"("auto_map": {"AutoModel": "modeling_x.BaiChuanForCausalLM"})")) ==
+          kNone);
+    CHECK(fields(of_type("hunyuan_v1_moe", R"("auto_map": {"AutoModel": "hunyuan.HunYuanMoEV1Model"})")) ==
+          kNone);
+    // Inside a wrapper, and encoders of a type that has its own code.
+    CHECK(fields(R"({"model_type": "llava", "text_config": {"model_type": "llama", "hidden_size": 1024,
+              "num_attention_heads": 8, "num_hidden_layers": 2, )" +
+                 encoder + "}}") == Fields{"text_config.auto_map"});
+    CHECK(fields(of_type("bert", R"("auto_map": {"AutoModel": "a/b--modeling_bert.JinaBertModel"})")) ==
+          kMap);
+    CHECK(fields(of_type("bert", R"("architectures": ["BertModel"])")) == kNone);
+    // A bidirectional one that is planned so.
+    CHECK(fields(of_type("llama", R"("is_causal": false, "architectures": ["LlamaBiModel"])")) == kNone);
 }
 
 TEST_CASE("strict refuses unsupported parts and nothing that is whole", "[model]") {
