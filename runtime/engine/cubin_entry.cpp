@@ -198,10 +198,10 @@ std::optional<std::string> find_fault(const cache::Digest& key, const cache::Ver
 
 std::optional<std::string> what_is_wrong(const KernelSource& source, const Cubin& cubin) {
     const planner::KernelConfig& kernel = source.kernel;
-    if (cubin.entry != source.unit.entry)
-        return fmt::format("the entry is called {}, not {}", cubin.entry, source.unit.entry);
     if (auto wrong = check_code(cubin.bytes, cubin.entry, kernel.sm, cubin.resources.shared_bytes))
         return wrong;
+    if (cubin.entry != source.unit.entry)
+        return fmt::format("the entry is called {}, not {}", cubin.entry, source.unit.entry);
     if (cubin.resources.shared_bytes != kernel.shared_bytes)
         return fmt::format("the kernel lays out {} bytes of shared memory, the plan {}",
                            cubin.resources.shared_bytes, kernel.shared_bytes);

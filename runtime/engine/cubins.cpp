@@ -123,10 +123,7 @@ std::shared_ptr<const Cubin> Cubins::find(const KernelSource& source, const Acce
                                           const PassedOver& passed_over) const {
     const cache::Version only = exact_toolchain_ ? toolchain() : cache::Version{};
     for (const cache::Candidate& candidate : store_.candidates(source.key)) {
-        if (exact_toolchain_ && candidate.version != only) {
-            passed_over(candidate, fmt::format("its toolchain is not {}", only.to_string()));
-            continue;
-        }
+        if (exact_toolchain_ && candidate.version != only) continue;
         Loaded loaded;
         try {
             loaded = load(source, candidate);

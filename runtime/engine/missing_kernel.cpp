@@ -36,11 +36,10 @@ std::string_view word_of(cache::Trust trust) {
 std::string command_of(const Settings& settings, const planner::Plan& plan) {
     std::string command =
         fmt::format("attnsmith prewarm {} --sm {}", problem::request_flags(plan.problem), plan.device.sm);
-    // Elsewhere the command finds it as this process does. Trust and toolchain no variable says.
+    // Elsewhere the command finds it as this process does. No variable says whom it trusts.
     if (settings.cache_dirs_from_options) command += " --cache " + quoted(settings.cache_dirs.front());
     if (settings.cache_trust != cache::Trust::owner)
         command += fmt::format(" --cache-trust {}", word_of(settings.cache_trust));
-    if (settings.exact_toolchain) command += " --toolchain exact";
     for (const std::string& file : settings.tuning_files) command += " --tuning " + quoted(file);
     return command;
 }

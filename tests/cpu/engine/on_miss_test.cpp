@@ -102,17 +102,15 @@ TEST_CASE("a command without the cache's folder where the environment names it",
     CHECK_FALSE(contains(nowhere.what(), "attnsmith prewarm"));
 }
 
-TEST_CASE("the command has what decides which entries are taken", "[engine][on_miss]") {
+TEST_CASE("the command trusts whom the runtime trusts", "[engine][on_miss]") {
     const TemporaryDirectory temporary;
     RuntimeOptions options = serving(temporary / "cache");
     options.cache_trust = CacheTrust::all;
     Runtime all(options);
     CHECK(missing(all).command().ends_with(" --cache-trust all"));
     options.cache_trust = CacheTrust::group;
-    options.nvrtc_path = ATTNSMITH_FAKE_NVRTC;
-    options.toolchain = Toolchain::exact;
     Runtime group(options);
-    CHECK(missing(group).command().ends_with(" --cache-trust group --toolchain exact"));
+    CHECK(missing(group).command().ends_with(" --cache-trust group"));
 }
 
 TEST_CASE("a miss says where something was passed over, and why", "[engine][on_miss]") {
