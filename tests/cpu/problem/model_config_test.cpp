@@ -415,7 +415,7 @@ TEST_CASE("bad configs are refused by the field", "[model]") {
         {R"({"hidden_size": 100, "num_attention_heads": 8, "num_hidden_layers": 2})", "hidden_size",
          "a multiple of the 8 heads"},
         {R"({"hidden_size": 64, "num_attention_heads": 1, "num_hidden_layers": 1, "torch_dtype": "float8_e4m3fn"})",
-         "dtype", "bfloat16, float16 or float32"},
+         "torch_dtype", "bfloat16, float16 or float32"},
         {R"({"hidden_size": 64, "num_attention_heads": 1, "num_hidden_layers": 1, "torch_dtype": 16})",
          "torch_dtype", "a string"},
         {R"({"hidden_size": 64, "num_attention_heads": 1, "num_hidden_layers": 2000000000})",
