@@ -770,7 +770,7 @@ static void test_names_that_are_no_text(void) {
     fclose(file);
     attnsmith_runtime* const on_a_file = open_runtime("file\xff", NULL);
     CHECK(attnsmith_cache(on_a_file, "ls", NULL, &json, &error) == ATTNSMITH_INVALID_REQUEST);
-    CHECK(contains(attnsmith_error_message(error), "file\xef\xbf\xbd"));
+    CHECK(contains(attnsmith_error_message(error), "file\\xff"));
     refused(attnsmith_error_code(error), "cache_dirs");
     attnsmith_runtime_free(on_a_file);
 }
