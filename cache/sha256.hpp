@@ -31,7 +31,7 @@ struct Sha256Digest {
 // Takes the message in parts. Copyable; not thread-safe.
 class Sha256 {
   public:
-    // Of the implementations, which all give the same digests, the fastest that this processor has.
+    // Takes the fastest implementation that this processor has; all give the same digests.
     explicit Sha256(sha256::AddBlocks add_blocks = sha256::fastest()) : add_blocks_(add_blocks) {}
 
     Sha256& add(std::span<const std::byte> bytes);

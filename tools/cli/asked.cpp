@@ -199,7 +199,8 @@ Asked read_asked(const Command& command) {
             throw BadUsage(fmt::format("--{} is for --model", flag));
     }
     const auto fields = given_fields(command);
-    const bool by_flags = !std::ranges::all_of(fields, [](const auto* field) { return field->name == "sm"; });
+    const bool by_flags =
+        !std::ranges::all_of(fields, [](const auto* field) { return is_of_device(*field); });
     Asked asked;
     asked.sms = read_sms(command);
     if (command.has("model")) {

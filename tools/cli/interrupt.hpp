@@ -28,7 +28,7 @@ class InterruptWatch {
 
     std::stop_token token() const { return stop_.get_token(); }
     bool interrupted() const { return stop_.stop_requested(); }
-    // Of a command that was interrupted: 128 and the signal's number, as shells have it.
+    // What an interrupted command ends with: 128 and the signal's number, as shells have it.
     int exit_code() const { return 128 + signal_; }
 
   private:

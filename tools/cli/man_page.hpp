@@ -10,7 +10,7 @@ namespace attnsmith::cli {
 // "attnsmith-cache-ls"
 std::string man_page_name(const Command& command);
 
-// Of section 1. Commands within the command are named with their own pages.
+// A page of section 1. Commands within the command are named with their own pages.
 std::string man_page(const Command& command);
 
 }  // namespace attnsmith::cli

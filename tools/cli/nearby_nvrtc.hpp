@@ -11,7 +11,7 @@ namespace attnsmith::cli {
 // working directory.
 std::optional<std::string> nearby_nvrtc();
 
-// Of the active Python environment; nothing where there is none.
+// Looks into the active Python environment; gives nothing where there is none.
 std::optional<std::string> active_environment();
 
 }  // namespace attnsmith::cli

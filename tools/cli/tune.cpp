@@ -13,6 +13,7 @@
 #include "bench/tile_speeds.hpp"
 #include "cli/asked.hpp"
 #include "cli/commands.hpp"
+#include "cli/conclude.hpp"
 #include "cli/files.hpp"
 #include "cli/gpu.hpp"
 #include "cli/interrupt.hpp"
@@ -279,9 +280,7 @@ int run_tune(const Command& command) {
         troubles.push_back(fmt::format("{} of {} were left out when the time was up; give more --seconds",
                                        tuned.left_out, classes.size()));
     if (!refused.empty()) troubles.push_back(summary_of(refused));
-    if (troubles.empty()) return kSuccess;
-    print_error(fmt::format("{}", fmt::join(troubles, "; ")));
-    return kFailure;
+    return conclude(troubles);
 }
 
 }  // namespace
