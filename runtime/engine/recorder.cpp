@@ -1,12 +1,15 @@
 #include "engine/recorder.hpp"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <exception>
 #include <system_error>
+#include <thread>
 
 #include "problem/recorded.hpp"
 
@@ -15,6 +18,8 @@ namespace {
 
 constexpr mode_t kMode = 0666;  // less the process's umask
 constexpr std::size_t kMostLines = 4096;
+constexpr int kLockAttempts = 50;
+constexpr std::chrono::milliseconds kLockPause{1};
 
 class Descriptor {
   public:
@@ -36,8 +41,18 @@ class Descriptor {
 
 std::string last_error() { return std::generic_category().message(errno); }
 
-// Whether somebody was killed in the last line. Another process may be writing at this moment: an empty line
-// is the worst that comes of it.
+// One process at a time looks at the last line and writes its own: a line that is just being written is seen
+// in part, and would be taken for a torn one. Nobody is waited for long, since whoever holds the lock may be
+// stopped, and some file systems have no locks. What comes of going on without it is an empty line, which
+// readers pass over. Closing the file lets go of the lock.
+void lock_for_a_line(int file) {
+    for (int attempt = 0; attempt < kLockAttempts; ++attempt) {
+        if (::flock(file, LOCK_EX | LOCK_NB) == 0 || (errno != EWOULDBLOCK && errno != EINTR)) return;
+        std::this_thread::sleep_for(kLockPause);
+    }
+}
+
+// Whether somebody was killed in the last line.
 bool ends_in_torn_line(int file, const struct stat& info) {
     char last = '\n';
     return info.st_size > 0 && ::pread(file, &last, 1, info.st_size - 1) == 1 && last != '\n';
@@ -63,6 +78,8 @@ std::string append_line(const std::string& file, const std::string& line) {
     struct stat info {};
     if (::fstat(descriptor.number(), &info) != 0) return last_error();
     if (!S_ISREG(info.st_mode)) return "it is no regular file";
+    lock_for_a_line(descriptor.number());
+    if (::fstat(descriptor.number(), &info) != 0) return last_error();
     return append(descriptor.number(), line, ends_in_torn_line(descriptor.number(), info));
 }
 
