@@ -12,7 +12,6 @@
 #include "engine/runtime_impl.hpp"
 #include "problem/json_text.hpp"
 #include "problem/request_fields.hpp"
-#include "problem/visible_text.hpp"
 
 namespace attnsmith::engine {
 namespace {
@@ -75,12 +74,12 @@ Exported export_bundle(Runtime::Impl& runtime, const ExportOptions& options) {
         return options.sms.empty() || std::ranges::find(options.sms, sm_of(entry)) != options.sms.end();
     };
     cache::Result<cache::ExportReport> report = store.export_bundle(options.file, wanted, options.stop);
-    if (!report) throw CacheError(problem::visible("the export failed: " + report.status().to_string()));
+    if (!report) throw CacheError("the export failed: " + report.status().to_string());
     if (report->entries == 0) {
-        throw CacheError(problem::visible(fmt::format(
+        throw CacheError(fmt::format(
             "there are no {} to export in {}{}", what_was_asked(options),
             fmt::join(runtime.settings.cache_dirs, ", "),
-            report->unreadable.empty() ? std::string() : "; " + unreadable_text(report->unreadable))));
+            report->unreadable.empty() ? std::string() : "; " + unreadable_text(report->unreadable)));
     }
     const std::set<cache::Digest> found(report->keys.begin(), report->keys.end());
     // SMs of which there is nothing and that nobody named are other machines' business.
@@ -95,7 +94,7 @@ Exported export_bundle(Runtime::Impl& runtime, const ExportOptions& options) {
 
 cache::ImportReport import_bundle(const cache::Store& store, const std::string& file) {
     cache::Result<cache::ImportReport> report = store.import_bundle(file);
-    if (!report) throw CacheError(problem::visible("the import failed: " + report.status().to_string()));
+    if (!report) throw CacheError("the import failed: " + report.status().to_string());
     return std::move(report).value();
 }
 

@@ -12,7 +12,6 @@
 #include <system_error>
 #include <utility>
 
-#include "problem/visible_text.hpp"
 #include "problem/vocabulary.hpp"
 
 namespace attnsmith::engine {
@@ -106,8 +105,8 @@ cache::Digest find_key(std::string_view digits, const KernelList& stored) {
     if (keys.empty()) {
         const std::string unread =
             stored.unreadable.empty() ? std::string() : "; " + unreadable_text(stored.unreadable);
-        throw CacheError(problem::visible(fmt::format(
-            "no entry has the key {}; `attnsmith cache ls` lists those that there are{}", wanted, unread)));
+        throw CacheError(fmt::format(
+            "no entry has the key {}; `attnsmith cache ls` lists those that there are{}", wanted, unread));
     }
     if (keys.size() == 1) return cache::Digest::parse(*keys.begin()).value();
     const std::vector<std::string> told(
@@ -233,8 +232,8 @@ namespace {
 
 void require_deleted(const cache::Status& status, bool anything) {
     if (status.ok()) return;
-    throw CacheError(problem::visible(
-        fmt::format("{} could be deleted: {}", anything ? "not everything" : "nothing", status.to_string())));
+    throw CacheError(
+        fmt::format("{} could be deleted: {}", anything ? "not everything" : "nothing", status.to_string()));
 }
 
 }  // namespace

@@ -21,10 +21,12 @@ std::shared_ptr<const LoadedKernel> LoadedKernels::get(const std::shared_ptr<con
     // All who want the kernel meet in obtain(), where no wait is without an end; the first to come out of it
     // loads.
     std::shared_ptr<const LoadedKernel> mine;
+    bool refused_by_driver = false;
     const auto take = [&](const Cubin& cubin) -> std::optional<std::string> {
         const cache::Digest bytes = cache::digest_of(cubin.bytes);
         const std::lock_guard lock(slot->mutex);
         if (!slot->loaded) {
+            refused_by_driver = true;  // unless it is loaded below
             if (const auto known = slot->refused.find(bytes); known != slot->refused.end())
                 return known->second;
             try {
@@ -48,7 +50,7 @@ std::shared_ptr<const LoadedKernel> LoadedKernels::get(const std::shared_ptr<con
         return mine;
     }
     Cubins::Taken taken = cubins_.take_stored(source, take);
-    if (!taken.cubin) throw CubinMissing(source.key, std::move(taken.passed_over));
+    if (!taken.cubin) throw CubinMissing(source.key, std::move(taken.passed_over), refused_by_driver);
     return mine;
 }
 

@@ -33,7 +33,7 @@ std::string_view word_of(cache::Trust trust) {
     return "owner";
 }
 
-std::string command_of(const Settings& settings, const planner::Plan& plan) {
+std::string command_of(const Settings& settings, const planner::Plan& plan, bool refused_by_driver) {
     std::string command =
         fmt::format("attnsmith prewarm {} --sm {}", problem::request_flags(plan.problem), plan.device.sm);
     // Elsewhere the command finds it as this process does. No variable says whom it trusts.
@@ -41,6 +41,8 @@ std::string command_of(const Settings& settings, const planner::Plan& plan) {
     if (settings.cache_trust != cache::Trust::owner)
         command += fmt::format(" --cache-trust {}", word_of(settings.cache_trust));
     for (const std::string& file : settings.tuning_files) command += " --tuning " + quoted(file);
+    // A newer toolchain's entry, which stays for the drivers that take it, would be a hit otherwise.
+    if (refused_by_driver) command += " --toolchain exact";
     return command;
 }
 
@@ -57,14 +59,18 @@ std::string list_passed_over(const std::vector<std::string>& reasons) {
 KernelMissing missing_kernel(const Settings& settings, const planner::Plan& plan,
                              const CubinMissing& missing) {
     const bool has_directory = !settings.cache_dirs.empty();
-    const std::string command = has_directory ? command_of(settings, plan) : std::string();
+    const bool refused = missing.refused_by_driver();
+    const std::string command = has_directory ? command_of(settings, plan, refused) : std::string();
     std::string what = fmt::format("{} of {} for sm {} (key {}), and on_miss is error",
                                    has_directory ? "no cache has a kernel" : "there is no kernel",
                                    problem::request_flags(plan.problem), plan.device.sm, missing.key().hex());
     if (!missing.passed_over().empty())
         what += fmt::format("; what it has was passed over: {}", list_passed_over(missing.passed_over()));
     if (has_directory) {
-        what += "; build it with: " + command;
+        what += refused
+                    ? "; update the driver, or build it by an NVRTC of a CUDA version that it knows, with: "
+                    : "; build it with: ";
+        what += command;
     } else {
         what += fmt::format(
             "; no cache directory is used ({}), so no command can build it: name one (cache_dirs), or let "

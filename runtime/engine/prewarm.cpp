@@ -8,7 +8,6 @@
 #include "attnsmith/runtime.hpp"
 #include "engine/needed_kernels.hpp"
 #include "engine/runtime_impl.hpp"
-#include "problem/visible_text.hpp"
 
 namespace attnsmith {
 namespace {
@@ -53,8 +52,7 @@ class Prewarmer {
     // one is compiled.
     void require_stored(const std::string& trouble) const {
         for (const planner::KernelConfig& kernel : kernels_) {
-            if (!cubins_.find(cubins_.source_of(kernel), accept_))
-                throw CacheError(problem::visible(trouble));
+            if (!cubins_.find(cubins_.source_of(kernel), accept_)) throw CacheError(trouble);
         }
     }
 
@@ -112,8 +110,8 @@ class Prewarmer {
             result.cubin_bytes = obtained.cubin->bytes.size();
             // A full disk, say: there is nothing to show for the work.
             if (!cubins_.ensure_stored(source, obtained)) {
-                throw CacheError(problem::visible("compiled, but it could not be stored in " +
-                                                  cubins_.store().options().directory));
+                throw CacheError("compiled, but it could not be stored in " +
+                                 cubins_.store().options().directory);
             }
         } catch (const std::exception& error) {
             result.state = "failed";
@@ -156,7 +154,7 @@ std::string why_not_writable(const engine::Cubins& cubins) {
     const bool all_empty =
         statistics.entries == 0 &&
         std::ranges::all_of(statistics.layers, [](const auto& layer) { return layer.entries == 0; });
-    if (all_empty) throw CacheError(problem::visible(trouble));
+    if (all_empty) throw CacheError(trouble);
     return trouble;
 }
 

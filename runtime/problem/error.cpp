@@ -33,42 +33,41 @@ std::string field_message(const std::string& field, const std::string& value, co
                               : fmt::format("{}: {} is not accepted; expected {}", field, value, accepted);
 }
 
-// What what() says is one line that a terminal does not obey, whatever paths and values are in it. The parts
-// that an error has beside it stay exact.
-using problem::visible;
-
 }  // namespace
 
+// Here alone, whatever paths and values are in the text. The parts that an error has beside it stay exact.
+Error::Error(const std::string& what) : std::runtime_error(problem::visible(what)) {}
+
 InvalidRequest::InvalidRequest(std::string field, std::string value, std::string accepted)
-    : Error(visible(field_message(field, value, accepted))),
+    : Error(field_message(field, value, accepted)),
       field_(std::move(field)),
       value_(std::move(value)),
       accepted_(std::move(accepted)) {}
 
 Unsupported::Unsupported(const std::string& what, std::vector<Refusal> refusals)
-    : Error(visible(list_refusals(what, refusals))), refusals_(std::move(refusals)) {}
+    : Error(list_refusals(what, refusals)), refusals_(std::move(refusals)) {}
 
 CompileError::CompileError(const std::string& what, std::string log, std::vector<std::string> options,
                            std::string numbered_source)
-    : Error(visible(what)),
+    : Error(what),
       log_(std::move(log)),
       options_(std::move(options)),
       numbered_source_(std::move(numbered_source)) {}
 
 DriverError::DriverError(std::string call, int code, std::string meaning)
-    : Error(visible(fmt::format("{} failed: {} (CUDA error {})", call, meaning, code))),
+    : Error(fmt::format("{} failed: {} (CUDA error {})", call, meaning, code)),
       call_(std::move(call)),
       code_(code),
       meaning_(std::move(meaning)) {}
 
 LibraryMissing::LibraryMissing(std::string library, std::vector<std::string> tried, const std::string& remedy)
-    : Error(visible(library_message(library, tried, remedy))),
+    : Error(library_message(library, tried, remedy)),
       library_(std::move(library)),
       tried_(std::move(tried)) {}
 
 KernelMissing::KernelMissing(const std::string& what, std::string request, int sm, std::string key,
                              std::string command)
-    : Error(visible(what)),
+    : Error(what),
       request_(std::move(request)),
       sm_(sm),
       key_(std::move(key)),

@@ -127,12 +127,33 @@ class Objects(LaunchTest):
                 self.assert_refused(name, kernel.bind, q, k, k, o, **{name: bound})
         call = kernel.bind(q, k, k, o)
         word = ctypes.c_uint32()
-        for stream in (2**64, -1):
+        for stream in (2**64, -1, True):
+            self.assert_refused("stream", call.launch, stream)
             self.assert_refused("stream", call.status, stream)
             self.assert_refused("stream", call.clear_status, stream)
             self.assert_refused("stream", call.copy_status, ctypes.addressof(word), stream)
         for wrong in (None, object(), "word", 1.5, 2**64, -1, True):
             self.assert_refused("word", call.copy_status, wrong)
+
+        class Tensor:
+            def __init__(self, count, item_bytes, is_float):
+                self.dtype, self.count, self.item_bytes, self.is_float = "a dtype", count, item_bytes, is_float
+
+            def data_ptr(self):
+                return ctypes.addressof(word)
+
+            def numel(self):
+                return self.count
+
+            def element_size(self):
+                return self.item_bytes
+
+            def is_floating_point(self):
+                return self.is_float
+
+        for tensor in (Tensor(0, 4, False), Tensor(2, 4, False), Tensor(1, 8, False), Tensor(1, 4, True)):
+            self.assert_refused("word", call.copy_status, tensor)
+        call.copy_status(Tensor(1, 4, False))
         for device in (2**32, -1):
             self.assert_refused("device", self.rt.prepare, **SMALL, device=device)
 

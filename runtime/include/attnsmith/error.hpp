@@ -1,5 +1,5 @@
 // The errors that attnsmith throws. All derive from attnsmith::Error; what() is one line that a person can
-// act on.
+// act on and that no terminal obeys: control characters and the like in it are written out, as in \x1b.
 #pragma once
 
 #include <stdexcept>
@@ -13,7 +13,7 @@ namespace attnsmith {
 
 class ATTNSMITH_API Error : public std::runtime_error {
   public:
-    using std::runtime_error::runtime_error;
+    explicit Error(const std::string& what);
 };
 
 // The request itself is wrong: `field` has a `value` that is not among what is `accepted`.
@@ -100,7 +100,8 @@ class ATTNSMITH_API KernelMissing : public Error {
     const std::string& request() const noexcept { return request_; }  // JSON, without sizes and sm
     int sm() const noexcept { return sm_; }
     const std::string& key() const noexcept { return key_; }          // in the cache
-    const std::string& command() const noexcept { return command_; }  // that would have built it
+    // That would have built it; empty where no cache directory is used, for then no command can.
+    const std::string& command() const noexcept { return command_; }
 
   private:
     std::string request_;

@@ -209,7 +209,13 @@ TEST_CASE("broken, refused and foreign entries are misses", "[engine][on_miss]")
         fake().refuse_next_loads = 1;
         const KernelMissing error = missing(runtime);
         CHECK(contains(error.what(), "what it has was passed over: "));
-        CHECK_THROWS_AS(runtime.prepare(kSpec, {1, 33, 1}), KernelMissing);  // the same bytes again
+        CHECK(contains(error.what(), "update the driver, or build it by an NVRTC"));
+        CHECK(error.command().ends_with(" --toolchain exact"));
+        const KernelMissing again = missing(runtime);  // the same bytes
+        CHECK(again.command() == error.command());
+        AttentionSpec other = kSpec;
+        other.head_dim_vo = 72;
+        CHECK_FALSE(contains(missing(runtime, other).command(), "--toolchain"));
         fake().refuse_next_loads = 0;
         CHECK_NOTHROW(Runtime(serving(directory)).prepare(kSpec, {1, 33, 1}));
     }

@@ -8,11 +8,13 @@ from __future__ import annotations
 import importlib
 import math
 import sys
+from ctypes import c_void_p
 from functools import partial
 from typing import Any, Callable, NoReturn, Optional, Sequence
 
 from . import _abi, _views
 from ._dlpack import borrow
+from ._integers import fitting
 from ._views import View
 from .buffers import Array, Buffer
 from .errors import InvalidRequest
@@ -302,7 +304,7 @@ def of(tensor: Any, name: str) -> Framework:
 def raw_stream(stream: Any) -> int:
     """The number of a stream given as a number, or as an object of torch, CuPy or anything with __cuda_stream__."""
     if isinstance(stream, int):
-        return stream
+        return fitting("stream", stream, c_void_p)
     for attribute in ("cuda_stream", "ptr", "handle"):  # torch, CuPy, Numba
         value = getattr(stream, attribute, None)
         if value is not None:

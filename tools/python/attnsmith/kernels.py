@@ -15,6 +15,7 @@ from ._library import Library
 from .buffers import Buffer
 from .errors import InvalidRequest
 
+_MOST_STREAM = (1 << 64) - 1
 _pendings: "weakref.WeakSet[Pending]" = weakref.WeakSet()
 
 
@@ -72,7 +73,7 @@ class Call:
         Raises InvalidRequest, DriverError.
         """
         self._library.call(self._library.functions.attnsmith_call_copy_status, self._pointer, _address_of(word),
-                           self._checked_stream(stream))
+                           self._stream(stream))
 
     def status(self, stream: Any = None) -> CallStatus:
         """What launches found, after all that `stream` was given so far; `stream` is as launch() takes it. Waits for
@@ -82,14 +83,14 @@ class Call:
         """
         bits = c_uint32()
         self._library.call(self._library.functions.attnsmith_call_status, self._pointer,
-                           self._checked_stream(stream), byref(bits))
+                           self._stream(stream), byref(bits))
         return CallStatus(bits.value)
 
     def clear_status(self, stream: Any = None) -> None:
         """Clears the status in the order of `stream`, which is as launch() takes it. Waits for nothing, may be
         captured. Raises InvalidRequest, DriverError."""
         self._library.call(self._library.functions.attnsmith_call_clear_status, self._pointer,
-                           self._checked_stream(stream))
+                           self._stream(stream))
 
     def describe(self) -> str:
         """The kernels' grids, for logs."""
@@ -98,10 +99,8 @@ class Call:
     def _stream(self, stream: Any) -> Any:
         if stream is None:
             return self._current_stream()
-        return stream if stream.__class__ is int else _frameworks.raw_stream(stream)
-
-    def _checked_stream(self, stream: Any) -> int:
-        return fitting("stream", self._stream(stream), c_void_p)
+        # As raw_stream() does, which takes longer.
+        return stream if stream.__class__ is int and 0 <= stream <= _MOST_STREAM else _frameworks.raw_stream(stream)
 
     def __repr__(self) -> str:
         return f"<attnsmith.Call: {self.describe()}>"
@@ -238,8 +237,11 @@ def _views_of(tensors: Sequence[Any], name: str, order: Order) -> "list[_views.V
 
 
 def _address_of(word: Any) -> int:
-    """Where the status word is to go: a tensor's memory, or an address."""
+    """Where the status word is to go: the memory of a tensor that has room for it, or an address."""
     data_ptr = getattr(word, "data_ptr", None)
+    if data_ptr is not None and hasattr(word, "numel"):  # a tensor of torch
+        if word.numel() != 1 or word.element_size() != 4 or word.is_floating_point():
+            raise InvalidRequest("word", f"{word.numel()} elements of {word.dtype}", "one element of int32")
     if data_ptr is None and not hasattr(word, "__index__"):
         shown = "None" if word is None else f"an object of type {type(word).__name__}"
         raise InvalidRequest("word", shown, "a tensor with data_ptr(), or an address as a number")
