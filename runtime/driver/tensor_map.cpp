@@ -8,15 +8,15 @@ namespace attnsmith::driver {
 
 static_assert(sizeof(CUtensorMap) == kTensorMapBytes);
 
-void encode_tensor_map(const Api& api, const TensorMapRequest& request, void* map) {
+void encode_tensor_map(const Api& api, const MappedTensor& tensor, void* map) {
     constexpr std::uint32_t kEveryElement[kMaxTensorMapRank] = {1, 1, 1, 1, 1};
     const CUtensorMapDataType type =
-        request.dtype == DType::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+        tensor.dtype == DType::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
     CUtensorMap encoded;  // its alignment depends on the toolkit's version
     api.check(api.table().tensor_map_encode(
-                  &encoded, type, static_cast<cuuint32_t>(request.rank), const_cast<void*>(request.data),
-                  request.extents.data(), request.strides.data(), request.box.data(), kEveryElement,
-                  CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                  &encoded, type, static_cast<cuuint32_t>(tensor.extents.size()),
+                  const_cast<void*>(tensor.data), tensor.extents.data(), tensor.strides.data(),
+                  tensor.box.data(), kEveryElement, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
                   CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
               "cuTensorMapEncodeTiled");
     std::memcpy(map, &encoded, sizeof encoded);

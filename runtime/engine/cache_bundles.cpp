@@ -31,7 +31,7 @@ Needed needed_by(const Runtime::Impl& runtime, const std::vector<AttentionSpec>&
                  const std::vector<int>& sms) {
     std::vector<PrewarmRefusal> unserved;  // needs no kernel
     Needed needed;
-    for (const planner::KernelConfig& kernel : needed_kernels(specs, sms, runtime.tuning, unserved)) {
+    for (const families::KernelConfig& kernel : needed_kernels(specs, sms, runtime.tuning, unserved)) {
         needed.emplace(runtime.cubins.source_of(kernel).key, kernel.sm);
     }
     return needed;

@@ -13,6 +13,7 @@
 #include "cache/digest.hpp"
 #include "compiler/cubin_info.hpp"
 #include "engine/cache_report.hpp"
+#include "families/source.hpp"
 
 namespace attnsmith::engine {
 
@@ -120,9 +121,9 @@ std::optional<std::string> check_code(std::span<const std::byte> bytes, const st
     // Files of an ABI that is not known here do not tell their SM.
     if (info->sm() != 0 && info->sm() != sm)
         return fmt::format("its machine code is for sm {}, not {}", info->sm(), sm);
-    const auto shared = info->read_u32(compiler::kSharedBytesSymbol);
+    const auto shared = info->read_u32(families::kSharedBytesSymbol);
     if (!info->has_entry(entry) || !shared)
-        return fmt::format("its machine code lacks {} or {}", entry, compiler::kSharedBytesSymbol);
+        return fmt::format("its machine code lacks {} or {}", entry, families::kSharedBytesSymbol);
     if (*shared != shared_bytes)
         return fmt::format("its machine code lays out {} bytes of shared memory, and is said to lay out {}",
                            *shared, shared_bytes);
@@ -142,7 +143,7 @@ Json parse_metadata(const std::string& text) {
 }
 
 cache::Entry to_entry(const KernelSource& source, const Cubin& cubin, bool with_source) {
-    const planner::KernelConfig& kernel = source.kernel;
+    const families::KernelConfig& kernel = source.kernel;
     Json metadata;
     metadata["schema"] = kSchema;
     metadata["library"] = ATTNSMITH_VERSION;
@@ -197,7 +198,7 @@ std::optional<std::string> find_fault(const cache::Digest& key, const cache::Ver
 }
 
 std::optional<std::string> what_is_wrong(const KernelSource& source, const Cubin& cubin) {
-    const planner::KernelConfig& kernel = source.kernel;
+    const families::KernelConfig& kernel = source.kernel;
     if (auto wrong = check_code(cubin.bytes, cubin.entry, kernel.sm, cubin.resources.shared_bytes))
         return wrong;
     if (cubin.entry != source.unit.entry)

@@ -34,7 +34,7 @@ planner::CompiledResources resources_of(const KernelSource& source, const compil
     return resources;
 }
 
-std::string refused_everywhere(const planner::KernelConfig& kernel, const std::string& reason) {
+std::string refused_everywhere(const families::KernelConfig& kernel, const std::string& reason) {
     return fmt::format(
         "{} was compiled for {}, but this driver does not take it: {}; update the driver, or use an NVRTC "
         "of a CUDA version that it knows (ATTNSMITH_NVRTC_PATH)",
@@ -79,10 +79,10 @@ cache::Version Cubins::toolchain() const {
     return *version;
 }
 
-KernelSource Cubins::source_of(const planner::KernelConfig& kernel) const {
+KernelSource Cubins::source_of(const families::KernelConfig& kernel) const {
     KernelSource source;
     source.kernel = kernel;
-    source.unit = compiler::specialise(kernel, {.line_info = !keep_source_dir_.empty()});
+    source.unit = translation_unit(kernel, {.line_info = !keep_source_dir_.empty()});
     const compiler::Program& program = source.unit.program;
     cache::FieldHasher hasher;
     hasher.add("key format", kKeyFormat);
@@ -91,7 +91,8 @@ KernelSource Cubins::source_of(const planner::KernelConfig& kernel) const {
     for (const std::string& option : program.options) hasher.add("option", option);
     for (const auto& [name, value] : compiler_environment()) hasher.add("environment " + name, value);
     // They are in the source, too: here they tell people what differs between two kernels.
-    for (const auto& [name, value] : source.unit.constants) hasher.add("constant " + name, value);
+    for (const families::Constant& constant : kernel.constants.list())
+        hasher.add(fmt::format("constant {}", constant.name), constant.text());
     hasher.add("source", program.source);
     for (const compiler::Header& header : program.headers)
         hasher.add(fmt::format("header {}", header.name), header.text);
@@ -189,7 +190,7 @@ Obtained Cubins::obtain(const KernelSource& source, const Accept& accept, const 
 }
 
 Cubins::Compiled Cubins::compile(const KernelSource& source) const {
-    const planner::KernelConfig& kernel = source.kernel;
+    const families::KernelConfig& kernel = source.kernel;
     const auto library = nvrtc();
     auto cubin = std::make_shared<Cubin>();
     cubin->key = source.key;

@@ -14,10 +14,9 @@
 #include "cache/single_flight.hpp"
 #include "cache/store.hpp"
 #include "compiler/nvrtc.hpp"
-#include "compiler/specialise.hpp"
 #include "engine/environment.hpp"
 #include "engine/log.hpp"
-#include "planner/kernel_config.hpp"
+#include "engine/translation_unit.hpp"
 #include "planner/plan_json.hpp"
 
 namespace attnsmith::engine {
@@ -25,8 +24,8 @@ namespace attnsmith::engine {
 // A kernel's source and the digest of all that decides its machine code: tens of kilobytes to write and to
 // hash, so callers make it once and hand it on.
 struct KernelSource {
-    planner::KernelConfig kernel;
-    compiler::TranslationUnit unit;
+    families::KernelConfig kernel;
+    TranslationUnit unit;
     cache::Digest key;
     std::string fields_json;  // what went into the key, labelled
 };
@@ -56,7 +55,7 @@ class Cubins {
   public:
     Cubins(const Settings& settings, std::shared_ptr<const Log> log);
 
-    KernelSource source_of(const planner::KernelConfig& kernel) const;
+    KernelSource source_of(const families::KernelConfig& kernel) const;
 
     // What stands in the cache for the kernel, newest toolchain first; never compiles. Null: nothing usable.
     // Where only one toolchain's entries may be used, opens NVRTC, and throws LibraryMissing.

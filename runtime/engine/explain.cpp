@@ -166,7 +166,7 @@ Explanation explain_key(const cache::Store& store, std::string_view digits, cons
 Explained explain(const Runtime::Impl& runtime, std::span<const AttentionSpec> specs,
                   std::span<const int> sms, std::vector<PrewarmRefusal>& refused) {
     std::vector<KernelSource> sources;
-    for (const planner::KernelConfig& kernel : needed_kernels(specs, sms, runtime.tuning, refused))
+    for (const families::KernelConfig& kernel : needed_kernels(specs, sms, runtime.tuning, refused))
         sources.push_back(runtime.cubins.source_of(kernel));
     KernelList stored = list_kernels(runtime.cubins.store());
     Explained explained{explain(sources, stored.kernels), std::move(stored.unreadable)};

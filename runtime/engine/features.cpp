@@ -1,7 +1,7 @@
 #include "engine/features.hpp"
 
 #include "engine/cache_report.hpp"
-#include "planner/backends.hpp"
+#include "families/registry.hpp"
 #include "problem/built.hpp"
 #include "problem/vocabulary.hpp"
 
@@ -12,8 +12,8 @@ std::vector<std::string> features() {
     for (const std::string_view op : problem::words_of(problem::Words::op)) {
         if (problem::is_built(problem::parse_op("op", op))) names.push_back("op:" + std::string(op));
     }
-    for (const planner::Backend backend : planner::backends())
-        names.push_back("backend:" + std::string(planner::to_string(backend)));
+    for (const families::Backend backend : families::all_backends())
+        names.push_back("backend:" + std::string(to_string(backend)));
     for (const std::string_view operation : cache_operations())
         names.push_back("cache:" + std::string(operation));
     return names;

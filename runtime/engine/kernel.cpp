@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <mutex>
 
+#include "abi/attention_arguments.h"
 #include "attnsmith/runtime.hpp"
-#include "engine/bind.hpp"
-#include "engine/bind_wgmma.hpp"
 #include "engine/runtime_impl.hpp"
+#include "engine/tensor_maps.hpp"
 #include "problem/limits.hpp"
 
 namespace attnsmith {
@@ -33,34 +33,47 @@ struct Call::Impl {
         const engine::LoadedKernel* loaded;  // kept by `kernel`
         driver::FunctionHandle function;
         driver::LaunchConfig config;
-        const void* arguments;  // one of those below
+        families::ArgumentBlock arguments;
     };
 
     std::shared_ptr<const Kernel::Impl> kernel;
     driver::DeviceMemory owned_workspace;
-    void* workspace = nullptr;                                   // null of op merge, which needs none
-    std::array<abi::AttentionArguments, 2> attention_arguments;  // of the attention and its splits' merge
-    std::unique_ptr<abi::WgmmaArguments> wgmma_arguments;        // of the attention, where it is wgmma's
-    std::unique_ptr<const abi::MergeArguments> merge_arguments;  // of op merge
-    std::array<Step, 2> steps;
-    int step_count = 0;
+    void* workspace = nullptr;  // null of op merge, which needs none
+    families::Split split{};
+    std::vector<Step> steps;
     mutable std::mutex status_mutex;
     mutable std::unique_ptr<driver::HostMemory> status_word;  // of status(), once it is asked for
 
-    // REQUIRES: this object keeps `arguments`.
-    void add(const engine::LoadedKernel& loaded, std::int64_t grid, const void* arguments) {
-        loaded.function->materialise();
-        if (grid == 0) return;
-        Step& step = steps[static_cast<std::size_t>(step_count++)];
-        step.loaded = &loaded;
-        step.function = loaded.function->handle();
-        step.config.grid.x = static_cast<std::uint32_t>(grid);
-        step.config.block.x = static_cast<std::uint32_t>(loaded.config.threads());
-        step.config.shared_bytes = static_cast<std::uint32_t>(loaded.config.shared_bytes);
-        step.config.device = kernel->device;
-        step.arguments = arguments;
-    }
+    // The steps that have anything to do.
+    void add_steps(const families::LaunchContext& context, const families::Binding& binding,
+                   const planner::Launch& launch);
+    void add(const engine::LoadedKernel& loaded, std::int64_t ctas, families::Bound bound);
 };
+
+void Call::Impl::add_steps(const families::LaunchContext& context, const families::Binding& binding,
+                           const planner::Launch& launch) {
+    split = launch.split;
+    steps.reserve(launch.extents.size());
+    for (std::size_t i = 0; i < launch.extents.size(); ++i) {
+        const engine::LoadedKernel& loaded = *kernel->loaded[i];
+        if (loaded.config.family->role() == families::Role::merge_splits && split.splits == 1) continue;
+        loaded.function->materialise();
+        families::Bound bound = loaded.config.family->bind(loaded.config, context, binding);
+        if (launch.extents[i].ctas > 0) add(loaded, launch.extents[i].ctas, std::move(bound));
+    }
+}
+
+void Call::Impl::add(const engine::LoadedKernel& loaded, std::int64_t ctas, families::Bound bound) {
+    engine::encode_maps(*kernel->api, kernel->device, bound);
+    Step& step = steps.emplace_back();
+    step.loaded = &loaded;
+    step.function = loaded.function->handle();
+    step.config.grid.x = static_cast<std::uint32_t>(ctas);
+    step.config.block.x = static_cast<std::uint32_t>(loaded.config.threads);
+    step.config.shared_bytes = static_cast<std::uint32_t>(loaded.config.shared_bytes);
+    step.config.device = kernel->device;
+    step.arguments = std::move(bound.arguments);
+}
 
 Call::Call() = default;
 Call::~Call() = default;
@@ -70,10 +83,8 @@ Call& Call::operator=(Call&&) noexcept = default;
 void Call::launch(Stream stream) const {
     const Impl& call = held(impl_, "Call");
     const driver::Api& api = *call.kernel->api;
-    for (int i = 0; i < call.step_count; ++i) {
-        const Impl::Step& step = call.steps[static_cast<std::size_t>(i)];
-        driver::launch(api, step.function, step.config, step.arguments, stream);
-    }
+    for (const Impl::Step& step : call.steps)
+        driver::launch(api, step.function, step.config, step.arguments.data(), stream);
 }
 
 // The kernels' bits are the public ones.
@@ -125,15 +136,12 @@ void Call::clear_status(Stream stream) const {
 std::string Call::describe() const {
     const Impl& call = held(impl_, "Call");
     std::string text;
-    for (int i = 0; i < call.step_count; ++i) {
-        const Impl::Step& step = call.steps[static_cast<std::size_t>(i)];
-        text += fmt::format("{}{}: {} CTAs of {} threads, {} bytes of shared memory", i == 0 ? "" : "; ",
-                            step.loaded->config.name(), step.config.grid.x, step.config.block.x,
-                            step.config.shared_bytes);
-        const abi::AttentionArguments& attention = call.attention_arguments[0];
-        if (step.loaded == call.kernel->attention.get() && attention.splits > 1) {
-            text += fmt::format(", {} splits of {} keys", attention.splits, attention.chunk);
-        }
+    for (const Impl::Step& step : call.steps) {
+        text += fmt::format("{}{}: {} CTAs of {} threads, {} bytes of shared memory",
+                            text.empty() ? "" : "; ", step.loaded->config.name(), step.config.grid.x,
+                            step.config.block.x, step.config.shared_bytes);
+        if (step.loaded->config.family->role() == families::Role::attention && call.split.splits > 1)
+            text += fmt::format(", {} splits of {} keys", call.split.splits, call.split.chunk);
     }
     return text.empty() ? "nothing to launch" : text;
 }
@@ -167,7 +175,7 @@ std::size_t Kernel::workspace_bytes(std::int64_t batch, std::int64_t q_tokens,
                                     .q_tokens = q_tokens,
                                     .max_q_len = std::min(q_tokens, longest),
                                     .max_kv_len = max_kv_len};
-    return static_cast<std::size_t>(planner::launch_of(plan, shape).workspace_bytes);
+    return static_cast<std::size_t>(planner::launch_of(plan, shape).workspace.bytes);
 }
 
 Call Kernel::bind(const AttentionTensors& tensors, const Batch& batch) const {
@@ -180,7 +188,7 @@ Call Kernel::bind(const AttentionTensors& tensors, const Batch& batch, Workspace
     const problem::BoundShape shape = problem::check_tensors(kernel.plan.problem, tensors, batch);
     const planner::Launch launch = planner::launch_of(kernel.plan, shape);
     planner::check_grid(kernel.plan, launch);
-    const auto needed = static_cast<std::size_t>(launch.workspace_bytes);
+    const auto needed = static_cast<std::size_t>(launch.workspace.bytes);
 
     Call call;
     call.impl_ = std::make_unique<Call::Impl>();
@@ -200,25 +208,12 @@ Call Kernel::bind(const AttentionTensors& tensors, const Batch& batch, Workspace
     } else if (reinterpret_cast<std::uintptr_t>(workspace.data) % 256 != 0) {
         throw InvalidRequest("workspace.data", fmt::format("{}", workspace.data), "a multiple of 256");
     } else {
-        problem::check_workspace(kernel.plan.problem, workspace.data, launch.workspace_bytes, tensors, batch);
+        problem::check_workspace(kernel.plan.problem, workspace.data, launch.workspace.bytes, tensors, batch);
     }
     call.impl_->workspace = workspace.data;
 
-    auto& [attention, merge] = call.impl_->attention_arguments;
-    attention = engine::make_arguments(kernel.plan.problem, tensors, batch, shape, launch, workspace.data);
-    const void* arguments = &attention;
-    if (kernel.plan.attention->family == planner::Family::attention_wgmma) {
-        call.impl_->wgmma_arguments = std::make_unique<abi::WgmmaArguments>();
-        engine::make_wgmma_arguments(*kernel.api, kernel.device, kernel.plan.problem.spec,
-                                     *kernel.plan.attention, launch, attention, *call.impl_->wgmma_arguments);
-        arguments = call.impl_->wgmma_arguments.get();
-    }
-    call.impl_->add(*kernel.attention, launch.grid, arguments);
-    if (launch.splits > 1) {
-        merge = attention;
-        merge.tiles = static_cast<std::int32_t>(launch.merge_tiles);
-        call.impl_->add(*kernel.merge, launch.merge_grid, &merge);
-    }
+    call.impl_->add_steps(planner::context_of(kernel.plan, shape, launch),
+                          families::AttentionBinding{tensors, batch, workspace.data}, launch);
     return call;
 }
 
@@ -226,14 +221,14 @@ Call Kernel::bind(const MergeTensors& tensors) const {
     const Impl& kernel = held(impl_, "Kernel");
     const problem::Problem& problem = kernel.plan.problem;
     check_op(problem.spec, Op::merge, "MergeTensors");
-    const planner::Launch launch = planner::launch_of(kernel.plan, problem::check_tensors(problem, tensors));
+    const problem::BoundShape shape = problem::check_tensors(problem, tensors);
+    const planner::Launch launch = planner::launch_of(kernel.plan, shape);
     planner::check_grid(kernel.plan, launch);
     Call call;
     call.impl_ = std::make_unique<Call::Impl>();
     call.impl_->kernel = impl_;
-    call.impl_->merge_arguments =
-        std::make_unique<const abi::MergeArguments>(engine::make_arguments(problem, tensors, launch));
-    call.impl_->add(*kernel.merge, launch.merge_grid, call.impl_->merge_arguments.get());
+    call.impl_->add_steps(planner::context_of(kernel.plan, shape, launch), families::MergeBinding{tensors},
+                          launch);
     return call;
 }
 
@@ -243,11 +238,10 @@ int Kernel::device() const { return held(impl_, "Kernel").device; }
 
 std::string Kernel::plan_json() const {
     const Impl& prepared = held(impl_, "Kernel");
-    const auto state = [](const engine::LoadedKernel* kernel) {
-        return kernel ? engine::cache_state(kernel->cubin->key, kernel->cubin.get()) : planner::CacheState{};
-    };
-    return planner::to_json(prepared.plan, state(prepared.attention.get()), state(prepared.merge.get()))
-        .dump(2);
+    std::vector<planner::CacheState> states;
+    for (const auto& loaded : prepared.loaded)
+        states.push_back(engine::cache_state(loaded->cubin->key, loaded->cubin.get()));
+    return planner::to_json(prepared.plan, states).dump(2);
 }
 
 }  // namespace attnsmith

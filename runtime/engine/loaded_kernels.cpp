@@ -5,7 +5,7 @@
 namespace attnsmith::engine {
 
 std::shared_ptr<const LoadedKernel> LoadedKernels::get(const std::shared_ptr<const driver::Api>& api,
-                                                       int ordinal, const planner::KernelConfig& kernel) {
+                                                       int ordinal, const families::KernelConfig& kernel) {
     Table& table = table_.get();
     std::shared_ptr<Slot> slot;
     {

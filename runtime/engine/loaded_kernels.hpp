@@ -12,7 +12,7 @@
 namespace attnsmith::engine {
 
 struct LoadedKernel {
-    planner::KernelConfig config;
+    families::KernelConfig config;
     std::shared_ptr<const Cubin> cubin;
     std::shared_ptr<const driver::KernelFunction> function;
 };
@@ -26,7 +26,7 @@ class LoadedKernels {
     // Loads the kernel for device `ordinal`, by way of the cache or NVRTC. Throws what Cubins::obtain()
     // throws, and DriverError. With OnMiss::error by way of the cache alone: else throws CubinMissing.
     std::shared_ptr<const LoadedKernel> get(const std::shared_ptr<const driver::Api>& api, int ordinal,
-                                            const planner::KernelConfig& kernel);
+                                            const families::KernelConfig& kernel);
 
   private:
     // Of one kernel on one device. The mutex is held while the driver loads, never while somebody compiles.
@@ -39,7 +39,7 @@ class LoadedKernels {
     };
     struct Table {
         std::mutex mutex;
-        std::map<std::pair<int, planner::KernelConfig>, std::shared_ptr<Slot>> slots;
+        std::map<std::pair<int, families::KernelConfig>, std::shared_ptr<Slot>> slots;
     };
 
     Cubins& cubins_;

@@ -7,11 +7,11 @@
 
 namespace attnsmith::engine {
 
-std::vector<planner::KernelConfig> needed_kernels(std::span<const AttentionSpec> specs,
-                                                  std::span<const int> sms,
-                                                  const planner::TuningTable& tuning,
-                                                  std::vector<PrewarmRefusal>& refused) {
-    std::set<planner::KernelConfig> kernels;
+std::vector<families::KernelConfig> needed_kernels(std::span<const AttentionSpec> specs,
+                                                   std::span<const int> sms,
+                                                   const families::TuningTable& tuning,
+                                                   std::vector<PrewarmRefusal>& refused) {
+    std::set<families::KernelConfig> kernels;
     for (std::size_t i = 0; i < specs.size(); ++i) {
         std::string not_built;
         AttentionSpec spec;
@@ -26,8 +26,8 @@ std::vector<planner::KernelConfig> needed_kernels(std::span<const AttentionSpec>
                 continue;
             }
             try {
-                const planner::KernelSet set = planner::kernel_set(spec, sm, tuning);
-                kernels.insert(set.kernels.begin(), set.kernels.end());
+                for (const families::Candidate& one : planner::kernel_set(spec, sm, tuning).candidates)
+                    kernels.insert(one.kernel);
             } catch (const Unsupported& error) {
                 refused.push_back({i, sm, error.what()});
             }

@@ -10,9 +10,9 @@
 namespace attnsmith::engine {
 
 // Each once, in order. What no kernel serves on an SM goes to `refused`. Throws InvalidRequest.
-std::vector<planner::KernelConfig> needed_kernels(std::span<const AttentionSpec> specs,
-                                                  std::span<const int> sms,
-                                                  const planner::TuningTable& tuning,
-                                                  std::vector<PrewarmRefusal>& refused);
+std::vector<families::KernelConfig> needed_kernels(std::span<const AttentionSpec> specs,
+                                                   std::span<const int> sms,
+                                                   const families::TuningTable& tuning,
+                                                   std::vector<PrewarmRefusal>& refused);
 
 }  // namespace attnsmith::engine

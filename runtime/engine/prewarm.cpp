@@ -38,7 +38,7 @@ std::string_view state_name(engine::Origin origin) {
 // One run over a list of kernels by several threads.
 class Prewarmer {
   public:
-    Prewarmer(engine::Cubins& cubins, std::vector<planner::KernelConfig> kernels,
+    Prewarmer(engine::Cubins& cubins, std::vector<families::KernelConfig> kernels,
               const PrewarmOptions& options)
         : cubins_(cubins), kernels_(std::move(kernels)), options_(options), results_(kernels_.size()) {
         try {
@@ -51,7 +51,7 @@ class Prewarmer {
     // Throws CacheError, with why nothing can be stored, where a kernel is not there yet: before the first
     // one is compiled.
     void require_stored(const std::string& trouble) const {
-        for (const planner::KernelConfig& kernel : kernels_) {
+        for (const families::KernelConfig& kernel : kernels_) {
             if (!cubins_.find(cubins_.source_of(kernel), accept_)) throw CacheError(trouble);
         }
     }
@@ -90,7 +90,7 @@ class Prewarmer {
         }
     }
 
-    PrewarmedKernel one(const planner::KernelConfig& kernel) {
+    PrewarmedKernel one(const families::KernelConfig& kernel) {
         const engine::KernelSource source = cubins_.source_of(kernel);
         PrewarmedKernel result{.name = kernel.name(), .sm = kernel.sm, .key = source.key.hex()};
         if (options_.stop.stop_requested()) {
@@ -127,7 +127,7 @@ class Prewarmer {
     }
 
     engine::Cubins& cubins_;
-    const std::vector<planner::KernelConfig> kernels_;
+    const std::vector<families::KernelConfig> kernels_;
     const PrewarmOptions& options_;
     cache::Version newest_{};  // of what is accepted; the default accepts all
     const engine::Cubins::Accept accept_ = [this](const engine::Cubin& cubin) {

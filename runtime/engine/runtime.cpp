@@ -29,8 +29,9 @@ class HashState {
 };
 
 std::string summary_of(const planner::Plan& plan) {
-    if (!plan.attention) return plan.merge.name();
-    return fmt::format("{}, {}", plan.attention->name(),
+    const planner::Step* attention = plan.find(planner::Role::attention);
+    if (attention == nullptr) return plan.steps.front().kernel.name();
+    return fmt::format("{}, {}", attention->kernel.name(),
                        plan.split.chunk > 0 ? fmt::format("KV split in chunks of {} keys", plan.split.chunk)
                                             : "KV not split");
 }
@@ -105,9 +106,9 @@ int Runtime::Impl::ordinal_for(const AttentionSpec& spec, const PlanSizes& sizes
     }
 }
 
-planner::DeviceTraits Runtime::Impl::traits(int ordinal) {
+families::DeviceTraits Runtime::Impl::traits(int ordinal) {
     const driver::Device device = driver::query_device(*driver(), ordinal);
-    return planner::traits_of_device(device.sm, device.name, device.sm_count);
+    return families::traits_of_device(device.sm, device.name, device.sm_count);
 }
 
 Kernel Runtime::Impl::prepare(const AttentionSpec& spec, const PlanSizes& sizes, int device) {
@@ -135,24 +136,22 @@ Kernel Runtime::Impl::load_all(planner::Plan plan, int device) {
     kernel->device = device;
     kernel->allocator = allocator;
     kernel->plan = std::move(plan);
-    const planner::Plan& of = kernel->plan;
+    const std::vector<planner::Step>& steps = kernel->plan.steps;
+    kernel->loaded.resize(steps.size());
     const driver::ContextScope scope(*driver(), device);
-    const auto obtain = [&](const planner::KernelConfig& config) {
-        return loaded.get(driver(), device, config);
+    const auto obtain = [&](std::size_t step) {
+        kernel->loaded[step] = loaded.get(driver(), device, steps[step].kernel);
     };
-    if (!of.attention) {
-        kernel->merge = obtain(of.merge);
-    } else if (of.split.chunk > 0) {
-        // On a thread of its own if there is one to be had; in the caller's context there, too.
-        auto merge = std::async(std::launch::async | std::launch::deferred, [&] {
+    // The others on threads of their own if there are any to be had; in the caller's context there, too.
+    std::vector<std::future<void>> others;
+    for (std::size_t i = 1; i < steps.size(); ++i) {
+        others.push_back(std::async(std::launch::async | std::launch::deferred, [&, i] {
             const driver::ContextScope same(*driver(), scope.context());
-            return obtain(of.merge);
-        });
-        kernel->attention = obtain(*of.attention);
-        kernel->merge = merge.get();
-    } else {
-        kernel->attention = obtain(*of.attention);
+            obtain(i);
+        }));
     }
+    obtain(0);
+    for (std::future<void>& other : others) other.get();
     Kernel handle;
     handle.impl_ = kernel;
     return handle;
@@ -201,15 +200,15 @@ std::shared_future<Kernel> Runtime::prepare_async(const AttentionSpec& spec, con
 
 std::string Runtime::plan_json(const AttentionSpec& spec, const PlanSizes& sizes, int sm) const {
     const problem::Problem problem = problem::validate(spec, sizes);
-    const planner::DeviceTraits device =
-        sm == 0 ? impl().traits(impl().ordinal_of(kCurrentDevice)) : planner::traits_of(sm);
+    const families::DeviceTraits device =
+        sm == 0 ? impl().traits(impl().ordinal_of(kCurrentDevice)) : families::traits_of(sm);
     const planner::Plan plan = planner::make_plan(problem, device, impl().tuning);
-    const auto state = [&](const planner::KernelConfig& kernel) {
-        const engine::KernelSource source = impl().cubins.source_of(kernel);
-        return engine::cache_state(source.key, impl().cubins.find(source).get());
-    };
-    const planner::CacheState attention = plan.attention ? state(*plan.attention) : planner::CacheState{};
-    return planner::to_json(plan, attention, state(plan.merge)).dump(2);
+    std::vector<planner::CacheState> states;
+    for (const planner::Step& step : plan.steps) {
+        const engine::KernelSource source = impl().cubins.source_of(step.kernel);
+        states.push_back(engine::cache_state(source.key, impl().cubins.find(source).get()));
+    }
+    return planner::to_json(plan, states).dump(2);
 }
 
 std::vector<DeviceInfo> Runtime::devices() const {

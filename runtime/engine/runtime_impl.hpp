@@ -6,6 +6,7 @@
 #include <mutex>
 #include <shared_mutex>
 #include <unordered_map>
+#include <vector>
 
 #include "attnsmith/runtime.hpp"
 #include "cache/per_process.hpp"
@@ -41,7 +42,7 @@ struct Runtime::Impl {
     // The same for a problem to prepare, which is recorded even where there is no such device: a program may
     // be recorded on a machine without a GPU.
     int ordinal_for(const AttentionSpec& spec, const PlanSizes& sizes, int device);
-    planner::DeviceTraits traits(int ordinal);
+    families::DeviceTraits traits(int ordinal);
     // The kernel for a problem: from the table of those prepared before, else planned and loaded.
     Kernel prepare_once(const PreparedKey& key);
     Kernel prepare(const AttentionSpec& spec, const PlanSizes& sizes, int device);
@@ -52,7 +53,7 @@ struct Runtime::Impl {
 
     engine::Settings settings;
     std::shared_ptr<const engine::Log> log;
-    const planner::TuningTable tuning;
+    const families::TuningTable tuning;
     engine::Cubins cubins;
     engine::LoadedKernels loaded;
     engine::Recorder recorder;
@@ -79,9 +80,8 @@ struct Kernel::Impl {
     std::shared_ptr<const driver::Api> api;
     int device = 0;
     planner::Plan plan;
-    std::shared_ptr<const engine::LoadedKernel> attention;  // null of op merge
-    std::shared_ptr<const engine::LoadedKernel> merge;   // null where the plan of an attention does not split
-    std::shared_ptr<const driver::Allocator> allocator;  // of workspaces; null: the driver
+    std::vector<std::shared_ptr<const engine::LoadedKernel>> loaded;  // of the plan's steps
+    std::shared_ptr<const driver::Allocator> allocator;               // of workspaces; null: the driver
 };
 
 struct Buffer::Impl {

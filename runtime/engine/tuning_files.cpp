@@ -4,6 +4,7 @@
 
 #include "attnsmith/error.hpp"
 #include "engine/text_file.hpp"
+#include "planner/repository_tuning.hpp"
 #include "planner/tuning_json.hpp"
 
 namespace attnsmith::engine {
@@ -21,13 +22,13 @@ std::string text_of(const std::string& path) {
 
 }  // namespace
 
-planner::TuningTable load_tuning(const std::vector<std::string>& files) {
-    std::vector<planner::TuningEntry> entries;
+families::TuningTable load_tuning(const std::vector<std::string>& files) {
+    std::vector<families::TuningEntry> entries;
     for (const std::string& file : files) {
-        const auto more = planner::parse_tuning(text_of(file), file, planner::TileSource::user);
+        const auto more = planner::parse_tuning(text_of(file), file, families::TileSource::user);
         entries.insert(entries.end(), more.begin(), more.end());  // without what people read
     }
-    return planner::TuningTable(std::move(entries), planner::repository_entries());
+    return families::TuningTable(std::move(entries), planner::repository_entries());
 }
 
 }  // namespace attnsmith::engine

@@ -3,18 +3,21 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "attnsmith/error.hpp"
-#include "planner/attention_wgmma.hpp"
-#include "planner/device_traits.hpp"
-#include "planner/kernel_config.hpp"
-#include "planner/tuning.hpp"
+#include "families/family.hpp"
 #include "problem/problem.hpp"
 #include "problem/tensors.hpp"
 
 namespace attnsmith::planner {
+
+using families::DeviceTraits;
+using families::KernelConfig;
+using families::Role;
+using families::SmTraits;
+using families::TileSource;
+using families::TuningTable;
 
 // How the keys of a sequence are divided over CTAs. Chunks lie at absolute key positions, so which keys are
 // reduced together depends on the plan alone.
@@ -30,23 +33,35 @@ struct Numerics {
     bool operator==(const Numerics&) const = default;
 };
 
+// A kernel of the plan; its family says which role it has.
+struct Step {
+    KernelConfig kernel{};
+    TileSource tile_source = TileSource::model;
+
+    Role role() const { return kernel.family->role(); }
+    bool operator==(const Step&) const = default;
+};
+
 struct Plan {
     problem::Problem problem{};
     DeviceTraits device{};
-    std::optional<KernelConfig> attention{};     // absent of op merge
-    TileSource tile_source = TileSource::model;  // of the attention's
-    KernelConfig merge{};  // of op attention: launched where a launch's bounds reach beyond one chunk
+    std::vector<Step> steps{};  // in the order of their launches; a launch may leave out a merge
     SplitPlan split{};
     Numerics numerics{};
     std::vector<Refusal> rejected{};
 
+    // Null where the plan has no such step.
+    const Step* find(Role role) const;
+    // REQUIRES: the plan has it.
+    const KernelConfig& kernel(Role role) const { return find(role)->kernel; }
     bool operator==(const Plan&) const = default;
 };
 
 struct KernelSet {
-    std::vector<KernelConfig> kernels{};  // each once
-    std::vector<TunedKernel> wgmma{};     // which of them are for how many rows
+    std::vector<families::Candidate> candidates{};  // by role; a kernel may stand for several ranges of rows
     std::vector<Refusal> rejected{};
+
+    std::vector<KernelConfig> kernels() const;  // each once
 };
 
 // Every kernel that a plan for this spec can name on this compute capability with this table, whatever the
@@ -57,32 +72,27 @@ KernelSet kernel_set(const AttentionSpec& spec, int sm, const TuningTable& tunin
 // Throws Unsupported.
 Plan make_plan(const problem::Problem& problem, const DeviceTraits& device, const TuningTable& tuning);
 
+// The same plan with another attention kernel and another split, whoever chose them: for measuring, and for
+// tests that run what planning would not choose here. REQUIRES: op attention.
+Plan with_attention(Plan plan, const KernelConfig& attention, const SplitPlan& split,
+                    const TuningTable& tuning);
+
 // CTAs of a grid's x.
 inline constexpr std::int64_t kMostCtas = (std::int64_t{1} << 31) - 1;
 
 // The launch of a plan for tensors with given bounds.
 struct Launch {
-    std::int64_t kv_head_shares = 1;  // parts of a group that are KV heads of their own to the attention
-    std::int64_t tiles = 0;           // query tiles of one of these over all sequences
-    std::int64_t merge_tiles = 0;
-    std::int64_t splits = 1;
-    std::int64_t chunk = 0;           // as SplitPlan's, longer where there would be too many
-    std::int64_t rows = 0;            // of each split's partial results
-    std::int64_t items = 0;           // of the attention: a query tile, a KV head's part and a split each
-    std::int64_t sequence_tiles = 0;  // of wgmma: of every sequence; 0: those of all sequences are packed
-    // Of wgmma, see attention/wgmma_scheduler.cuh: what CTAs draw, how many of these are two items, and how
-    // many streams the others are drawn from by turns.
-    std::int64_t draws = 0, paired_draws = 0, mixed_streams = 0;
-    std::int64_t grid = 0;  // its CTAs, in x: an item each, or as many as are resident; 0: nothing to do
-    std::int64_t merge_grid = 0;
-    std::int64_t partial_o_offset = 0;  // bytes, in the workspace
-    std::int64_t partial_ml_offset = 0;
-    std::int64_t workspace_bytes = 0;  // enough for any smaller bounds, too
+    families::Split split{};  // its chunk is as SplitPlan's, longer where there would be too many
+    families::WorkspaceLayout workspace{};
+    std::vector<families::Extent> extents{};  // of each step
 };
 
 // Any sizes: whether the items and the grids can be counted in 32 bits is for check_grid(), which throws
 // InvalidRequest.
 Launch launch_of(const Plan& plan, const problem::BoundShape& shape);
 void check_grid(const Plan& plan, const Launch& launch);
+
+// What the families are told of the launch. The result refers to the arguments.
+families::LaunchContext context_of(const Plan& plan, const problem::BoundShape& shape, const Launch& launch);
 
 }  // namespace attnsmith::planner

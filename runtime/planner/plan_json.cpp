@@ -24,25 +24,29 @@ Json resources_json(const KernelConfig& kernel, const CacheState& cache) {
     return resources;
 }
 
-Json kernel_json(const char* role, const KernelConfig& kernel, const CacheState& cache, std::int64_t ctas) {
+Json step_json(const Step& step, const families::Extent& extent, const CacheState& cache) {
+    const KernelConfig& kernel = step.kernel;
+    const families::Family& family = *kernel.family;
     Json json;
-    json["role"] = role;
+    json["role"] = to_string(family.role());
     json["name"] = kernel.name();
-    json["template"] = to_string(kernel.family);
-    json["backend"] = to_string(kernel.backend);
+    json["template"] = family.name();
+    json["backend"] = to_string(family.backend());
     json["target"] = kernel.target;
-    json["tile_q"] = kernel.tile_q;
-    if (kernel.tile_kv > 0) {
-        json["tile_kv"] = kernel.tile_kv;
-        json["stages"] = kernel.stages;
+    json["tile_q"] = kernel.tile_q();
+    if (kernel.tile_kv() > 0) {
+        json["tile_kv"] = kernel.tile_kv();
+        json["stages"] = kernel.stages();
     }
-    json["warps"] = kernel.threads() / 32;
-    if (kernel.producer_warps > 0) json["producer_warps"] = kernel.producer_warps;
-    if (kernel.gather) json["gather"] = true;
-    json["grid"] = fmt::format("{} CTAs of {} threads", ctas, kernel.threads());
+    json["warps"] = kernel.threads / 32;
+    if (family.producer_warps() > 0) json["producer_warps"] = family.producer_warps();
+    if (kernel.constants.integer("gather") != 0) json["gather"] = true;
+    json["grid"] = fmt::format("{} CTAs of {} threads", extent.ctas, kernel.threads);
     json["resources"] = resources_json(kernel, cache);
     json["cache"] = {{"key", cache.key}, {"state", cache.hit ? "hit" : "miss"}};
     if (cache.hit) json["cache"]["toolchain"] = cache.toolchain;
+    if (step.role() == Role::attention) json["tuning"] = to_string(step.tile_source);
+    if (extent.kv_head_shares > 1) json["kv_head_shares"] = extent.kv_head_shares;
     return json;
 }
 
@@ -57,7 +61,7 @@ Launch planned_launch(const Plan& plan) {
 
 }  // namespace
 
-Json to_json(const Plan& plan, const CacheState& attention, const CacheState& merge) {
+Json to_json(const Plan& plan, std::span<const CacheState> states) {
     const Launch launch = planned_launch(plan);
     Json json;
     json["schema"] = "attnsmith.plan/1";
@@ -68,18 +72,13 @@ Json to_json(const Plan& plan, const CacheState& attention, const CacheState& me
                       {"shared_bytes_per_block", plan.device.shared_bytes_per_block}};
     const bool split = plan.split.chunk > 0;
     json["kernels"] = Json::array();
-    if (plan.attention) {
-        json["kernels"].push_back(kernel_json("attention", *plan.attention, attention, launch.grid));
-        json["kernels"].back()["tuning"] = to_string(plan.tile_source);
-        if (launch.kv_head_shares > 1) json["kernels"].back()["kv_head_shares"] = launch.kv_head_shares;
-    }
-    if (split || !plan.attention)
-        json["kernels"].push_back(kernel_json("merge", plan.merge, merge, launch.merge_grid));
+    for (std::size_t i = 0; i < plan.steps.size(); ++i)
+        json["kernels"].push_back(step_json(plan.steps[i], launch.extents[i], states[i]));
     json["split_kv"] = {{"policy", split ? "chunks" : "none"}};
     if (split) {
         json["split_kv"]["chunk"] = plan.split.chunk;
-        json["split_kv"]["splits"] = launch.splits;
-        json["split_kv"]["workspace_bytes"] = launch.workspace_bytes;
+        json["split_kv"]["splits"] = launch.split.splits;
+        json["split_kv"]["workspace_bytes"] = launch.workspace.bytes;
     }
     json["numerics"] = {{"accumulate", "f32"},
                         {"atol", plan.numerics.atol},

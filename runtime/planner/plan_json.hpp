@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "planner/plan.hpp"
@@ -25,8 +26,7 @@ struct CacheState {
     std::optional<CompiledResources> compiled{};
 };
 
-// `attention` and `merge` are the cache states of the plan's kernels. The merge is listed where the plan
-// splits, and alone for op merge.
-nlohmann::ordered_json to_json(const Plan& plan, const CacheState& attention, const CacheState& merge);
+// `states` are of the plan's steps.
+nlohmann::ordered_json to_json(const Plan& plan, std::span<const CacheState> states);
 
 }  // namespace attnsmith::planner

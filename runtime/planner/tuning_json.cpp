@@ -9,12 +9,17 @@
 #include <set>
 
 #include "attnsmith/error.hpp"
+#include "families/registry.hpp"
 #include "problem/json_text.hpp"
 #include "problem/vocabulary.hpp"
 
 namespace attnsmith::planner {
 namespace {
 
+using families::Backend;
+using families::MaskClass;
+using families::TuningMatch;
+using families::TuningTile;
 using nlohmann::json;
 
 constexpr std::string_view kSchema = "attnsmith.tuning/1";
@@ -113,12 +118,23 @@ TuningMatch parse_match(const Object& object) {
     return match;
 }
 
+// Of a family whose tiles are tuned.
+Backend parse_backend(const Object& object) {
+    std::vector<Backend> backends;
+    std::vector<std::string_view> words;
+    for (const families::Family* family : families::all_families()) {
+        if (!family->is_tuned()) continue;
+        backends.push_back(family->backend());
+        words.push_back(to_string(family->backend()));
+    }
+    const std::string word = object.word("backend", words);
+    return backends[static_cast<std::size_t>(std::ranges::find(words, word) - words.begin())];
+}
+
 // What the instruction can do at all; what else decides is the family's affair.
 TuningTile parse_tile(const Object& object) {
     object.accept({"backend", "tile_q", "tile_kv", "stages"});
-    constexpr std::array<std::string_view, 1> kBackends = {"wgmma"};
-    (void)object.word("backend", kBackends);
-    return {.backend = Backend::wgmma,
+    return {.backend = parse_backend(object),
             .tile_q = object.integer("tile_q", 64, 64, 256),
             .tile_kv = object.integer("tile_kv", 16, 16, 256),
             .stages = object.integer("stages", 1, 1, 8)};

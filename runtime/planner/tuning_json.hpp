@@ -6,9 +6,12 @@
 #include <string_view>
 #include <vector>
 
-#include "planner/tuning.hpp"
+#include "families/tuning.hpp"
 
 namespace attnsmith::planner {
+
+using families::TileSource;
+using families::TuningEntry;
 
 // An entry as a file has it.
 struct MeasuredEntry : TuningEntry {

@@ -35,8 +35,7 @@ RuntimeOptions runtime_options(const DeviceTimingOptions& options) {
 
 std::size_t kernels_of(Runtime& runtime, const AttentionRequest& request) {
     const auto problem = problem::validate(request.spec, request.sizes);
-    return planner::make_plan(problem, runtime.impl().traits(0), runtime.impl().tuning).split.chunk > 0 ? 2
-                                                                                                        : 1;
+    return planner::make_plan(problem, runtime.impl().traits(0), runtime.impl().tuning).steps.size();
 }
 
 double time_handle(const DeviceTimingOptions& options, const AttentionRequest& request,

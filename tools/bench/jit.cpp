@@ -6,10 +6,10 @@
 #include "bench/child.hpp"
 #include "bench/temporary_directory.hpp"
 #include "compiler/nvrtc.hpp"
-#include "compiler/specialise.hpp"
 #include "driver/api.hpp"
 #include "driver/device.hpp"
 #include "engine/environment.hpp"
+#include "engine/translation_unit.hpp"
 #include "engine/tuning_files.hpp"
 #include "planner/plan.hpp"
 
@@ -33,7 +33,7 @@ Present find_gpu() {
             std::stoi(in_child([] {
                 const auto api = driver::Api::open();
                 const driver::Device device = driver::query_device(*api, 0);
-                return std::to_string(planner::traits_of_device(device.sm, device.name, device.sm_count).sm);
+                return std::to_string(families::traits_of_device(device.sm, device.name, device.sm_count).sm);
             })),
             {}};
     } catch (const Error& error) {
@@ -75,12 +75,12 @@ DeviceTimings measure_present_device(const JitOptions& options) {
                            .stop = options.stop});
 }
 
-std::set<planner::KernelConfig> kernels_of(const std::vector<ModelAttention>& attentions, int sm,
-                                           const planner::TuningTable& tuning) {
-    std::set<planner::KernelConfig> kernels;
+std::set<families::KernelConfig> kernels_of(const std::vector<ModelAttention>& attentions, int sm,
+                                            const families::TuningTable& tuning) {
+    std::set<families::KernelConfig> kernels;
     for (const AttentionSpec& spec : specs_of(attentions)) {
-        for (const planner::KernelConfig& kernel : planner::kernel_set(spec, sm, tuning).kernels)
-            kernels.insert(kernel);
+        for (const families::Candidate& one : planner::kernel_set(spec, sm, tuning).candidates)
+            kernels.insert(one.kernel);
     }
     return kernels;
 }
@@ -88,7 +88,7 @@ std::set<planner::KernelConfig> kernels_of(const std::vector<ModelAttention>& at
 CompileTimings measure_compiles(const JitOptions& options, int sm) {
     CompileTimings timings{.sm = sm, .nvrtc_path = {}, .toolchain = {}, .kernels = {}};
     const engine::Settings settings = engine::settle({});
-    const std::set<planner::KernelConfig> kernels =
+    const std::set<families::KernelConfig> kernels =
         kernels_of(options.attentions, sm, engine::load_tuning(settings.tuning_files));
     const auto opening = Clock::now();
     // Compiles with --no-cache where NVRTC has a cache of its own.
@@ -96,18 +96,18 @@ CompileTimings measure_compiles(const JitOptions& options, int sm) {
     timings.toolchain = nvrtc->toolchain();
     timings.open_ms = Milliseconds(Clock::now() - opening).count();
     timings.nvrtc_path = nvrtc->path();
-    for (const planner::KernelConfig& kernel : kernels) {
+    for (const families::KernelConfig& kernel : kernels) {
         timings.kernels.push_back({.name = kernel.name(), .target = kernel.target, .ms = {}});
     }
     const int total = options.repeat * static_cast<int>(kernels.size());
     int done = 0;
     for (int round = 0; round < options.repeat; ++round) {
         std::size_t place = 0;
-        for (const planner::KernelConfig& kernel : kernels) {
+        for (const families::KernelConfig& kernel : kernels) {
             if (options.stop.stop_requested()) return timings;
             CompileTiming& timing = timings.kernels[place++];
             const auto start = Clock::now();
-            (void)nvrtc->compile(compiler::specialise(kernel).program);
+            (void)nvrtc->compile(engine::translation_unit(kernel).program);
             timing.ms.push_back(Milliseconds(Clock::now() - start).count());
             if (options.progress) options.progress(++done, total, timing.name);
         }

@@ -166,7 +166,7 @@ def launch_values(kernel, sizes, causal, sms):
     group = heads // kv_heads
     tokens = ROWS // group  # of a warpgroup
     tiles = -(-q_len // (tokens * tile_q // ROWS))
-    streams = batch * kv_heads  # see set_draws() of runtime/planner/plan.cpp
+    streams = batch * kv_heads  # see set_draws() of runtime/families/attention_wgmma/schedule.cpp
     single = min(streams, -(-2 * sms // tiles)) if causal else streams
     paired_draws = (streams - single) * -(-tiles // 2)
     draws = paired_draws + single * tiles

@@ -8,9 +8,8 @@
 #include <numeric>
 
 #include "bench/statistics.hpp"
-#include "engine/bind.hpp"
-#include "engine/bind_wgmma.hpp"
 #include "engine/runtime_impl.hpp"
+#include "engine/tensor_maps.hpp"
 
 namespace attnsmith::bench {
 namespace {
@@ -87,24 +86,23 @@ class BareCall {
             planner::make_plan(problem::validate(request.spec, request.sizes), impl.traits(0), impl.tuning);
         const auto shape = problem::check_tensors(plan.problem, operands.tensors, operands.batch);
         const planner::Launch launch = planner::launch_of(plan, shape);
-        if (launch.splits != 1) throw Error("the launch that is measured takes more than one kernel");
-        workspace_ = driver::DeviceMemory(api, static_cast<std::size_t>(launch.workspace_bytes));
+        if (launch.split.splits != 1) throw Error("the launch that is measured takes more than one kernel");
+        workspace_ = driver::DeviceMemory(api, static_cast<std::size_t>(launch.workspace.bytes));
         workspace_.fill(0);
-        arguments_ = engine::make_arguments(plan.problem, operands.tensors, operands.batch, shape, launch,
-                                            workspace_.data());
-        if (plan.attention->family == planner::Family::attention_wgmma) {
-            engine::make_wgmma_arguments(*api, 0, plan.problem.spec, *plan.attention, launch, arguments_,
-                                         wgmma_arguments_);
-            parameters_[0] = &wgmma_arguments_;
-        }
-        loaded_ = impl.loaded.get(api, 0, *plan.attention);
-        config_ = {.grid_x = static_cast<unsigned>(launch.grid),
+        const families::KernelConfig& kernel = plan.steps.front().kernel;
+        bound_ = kernel.family->bind(
+            kernel, planner::context_of(plan, shape, launch),
+            families::AttentionBinding{operands.tensors, operands.batch, workspace_.data()});
+        engine::encode_maps(*api, 0, bound_);
+        parameters_[0] = bound_.arguments.bytes().data();
+        loaded_ = impl.loaded.get(api, 0, kernel);
+        config_ = {.grid_x = static_cast<unsigned>(launch.extents.front().ctas),
                    .grid_y = 1,
                    .grid_z = 1,
-                   .block_x = static_cast<unsigned>(plan.attention->threads()),
+                   .block_x = static_cast<unsigned>(kernel.threads),
                    .block_y = 1,
                    .block_z = 1,
-                   .shared_bytes = static_cast<unsigned>(plan.attention->shared_bytes),
+                   .shared_bytes = static_cast<unsigned>(kernel.shared_bytes),
                    .stream = stream,
                    .attributes = nullptr,
                    .attribute_count = 0};
@@ -121,9 +119,8 @@ class BareCall {
 
   private:
     driver::DeviceMemory workspace_;
-    abi::AttentionArguments arguments_{};
-    abi::WgmmaArguments wgmma_arguments_{};
-    void* parameters_[1] = {&arguments_};
+    families::Bound bound_;
+    void* parameters_[1] = {};
     BareConfig config_{};
     std::shared_ptr<const engine::LoadedKernel> loaded_;
     BareLaunch launch_ = nullptr;

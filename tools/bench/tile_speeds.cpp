@@ -11,12 +11,12 @@
 #include "bench/event_timer.hpp"
 #include "bench/statistics.hpp"
 #include "engine/runtime_impl.hpp"
-#include "planner/attention_wgmma.hpp"
+#include "families/registry.hpp"
 
 namespace attnsmith::bench {
 namespace {
 
-using planner::KernelConfig;
+using families::KernelConfig;
 
 constexpr double kRoundMs = 10;  // of one kernel
 constexpr int kMostLaunches = 200;
@@ -37,9 +37,7 @@ class Bench {
           plan_(planner::make_plan(problem, runtime.impl().traits(ordinal_), runtime.impl().tuning)),
           inputs_(runtime, problem),
           flops_(attention_flops(problem)),
-          timer_(runtime.impl().driver()) {
-        plan_.split = {};
-    }
+          timer_(runtime.impl().driver()) {}
 
     const planner::Plan& plan() const { return plan_; }
 
@@ -79,9 +77,9 @@ class Bench {
             for (std::size_t i; (i = next.fetch_add(1)) < kernels.size();) {
                 contenders[i].speed.kernel = kernels[i];
                 if (options_.stop.stop_requested()) continue;
-                planner::Plan plan = plan_;
-                plan.attention = kernels[i];
                 try {
+                    planner::Plan plan =
+                        planner::with_attention(plan_, kernels[i], {}, runtime_.impl().tuning);
                     loaded[i] = runtime_.impl().load(std::move(plan), ordinal_);
                 } catch (const Error& error) {
                     contenders[i].speed.failure = error.what();
@@ -137,18 +135,18 @@ class Bench {
 };
 
 bool same_tile(const KernelConfig& a, const KernelConfig& b) {
-    return a.tile_q == b.tile_q && a.tile_kv == b.tile_kv;
+    return a.tile_q() == b.tile_q() && a.tile_kv() == b.tile_kv();
 }
 
 // Those of the first heat.
 std::vector<KernelConfig> entrants(const std::vector<KernelConfig>& candidates, bool quick) {
-    int stages = candidates.front().stages;
-    for (const KernelConfig& kernel : candidates) stages = std::min(stages, kernel.stages);
+    int stages = candidates.front().stages();
+    for (const KernelConfig& kernel : candidates) stages = std::min(stages, kernel.stages());
     std::vector<KernelConfig> chosen;
     for (const KernelConfig& kernel : candidates) {
         const bool passed_over =
-            kernel.tile_kv < kLeastKeys || (quick && kernel.tile_kv % kQuickKeyStep != 0);
-        if (kernel.stages == stages && !passed_over) chosen.push_back(kernel);
+            kernel.tile_kv() < kLeastKeys || (quick && kernel.tile_kv() % kQuickKeyStep != 0);
+        if (kernel.stages() == stages && !passed_over) chosen.push_back(kernel);
     }
     return chosen.empty() ? candidates : chosen;
 }
@@ -157,13 +155,30 @@ void sort_best_first(std::vector<TileSpeed>& speeds) {
     std::ranges::stable_sort(speeds, std::greater<>(), &TileSpeed::tflops);
 }
 
+std::vector<KernelConfig> tunable_kernels(const AttentionSpec& spec, const families::SmTraits& sm) {
+    std::vector<KernelConfig> kernels;
+    for (const families::Family* family : families::all_families())
+        std::ranges::move(family->tunable(spec, sm), std::back_inserter(kernels));
+    return kernels;
+}
+
 }  // namespace
+
+std::optional<std::string> tuning_refusal(const AttentionSpec& spec, const families::SmTraits& sm) {
+    std::string reasons;
+    for (const families::Family* family : families::all_families()) {
+        if (!family->is_tuned()) continue;
+        const auto reason = family->refusal(spec, sm);
+        if (!reason) return std::nullopt;
+        reasons += fmt::format("{}{}", reasons.empty() ? "" : "; ", *reason);
+    }
+    return reasons;
+}
 
 std::vector<TileSpeed> measure_tiles(Runtime& runtime, const problem::Problem& problem,
                                      const TileSpeedOptions& options) {
     Bench bench(runtime, problem, options);
-    const std::vector<KernelConfig> candidates =
-        planner::attention_wgmma_candidates(problem.spec, bench.plan().device);
+    const std::vector<KernelConfig> candidates = tunable_kernels(problem.spec, bench.plan().device);
     std::vector<TileSpeed> speeds = bench.measure(entrants(candidates, options.quick));
     sort_best_first(speeds);
     if (options.quick || options.stop.stop_requested()) return speeds;

@@ -1,20 +1,21 @@
-// How fast an attention runs with each tile that its wgmma kernel could have: what tuning tables are made
-// from. Needs a GPU.
+// How fast an attention runs with each tile that a kernel of a tuned family could have: what tuning tables
+// are made from. Needs a GPU.
 #pragma once
 
 #include <chrono>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <vector>
 
 #include "attnsmith/runtime.hpp"
-#include "planner/kernel_config.hpp"
+#include "families/family.hpp"
 #include "problem/problem.hpp"
 
 namespace attnsmith::bench {
 
 struct TileSpeed {
-    planner::KernelConfig kernel{};
+    families::KernelConfig kernel{};
     double tflops = 0;
     std::string failure{};  // why it was not measured; empty where it was
     std::string toolchain{};
@@ -27,9 +28,12 @@ struct TileSpeedOptions {
     std::stop_token stop{};
 };
 
+// Why no family whose tiles are tuned serves the spec on the SM; nothing where one does.
+std::optional<std::string> tuning_refusal(const AttentionSpec& spec, const families::SmTraits& sm);
+
 // The best first, what failed last; unordered after a stop. Which tile is the best is measured first with two
 // stages, then again of the best few with any. Kernels take turns, so that a clock that drifts is all theirs.
-// REQUIRES: attention_wgmma_candidates() has some. Throws what the library throws where no launch could go
+// REQUIRES: tuning_refusal() has nothing to say. Throws what the library throws where no launch could go
 // on.
 std::vector<TileSpeed> measure_tiles(Runtime& runtime, const problem::Problem& problem,
                                      const TileSpeedOptions& options);

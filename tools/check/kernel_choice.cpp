@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "engine/runtime_impl.hpp"
-#include "planner/device_traits.hpp"
 #include "planner/plan.hpp"
+#include "planner/repository_tuning.hpp"
 #include "problem/problem.hpp"
 
 namespace attnsmith::check {
@@ -15,18 +15,18 @@ namespace {
 using planner::KernelConfig;
 
 bool is(const KernelConfig& kernel, const KernelChoice& choice) {
-    return kernel.tile_q == choice.tile_q && kernel.tile_kv == choice.tile_kv &&
-           kernel.stages == choice.stages && (kernel.backend == planner::Backend::wgmma) == choice.wgmma;
+    return kernel.tile_q() == choice.tile_q && kernel.tile_kv() == choice.tile_kv &&
+           kernel.stages() == choice.stages && (kernel.backend() == families::Backend::wgmma) == choice.wgmma;
 }
 
 // `visit` gets each attention kernel of each SM's set, until it returns true. `spec` is a validated one's.
 template <typename Visit>
 bool visit_kernels(const AttentionSpec& spec, const Visit& visit) {
-    for (const planner::DeviceTraits& device : planner::known_devices()) {
+    for (const families::DeviceTraits& device : families::known_devices()) {
         try {
             for (const KernelConfig& kernel :
-                 planner::kernel_set(spec, device.sm, planner::repository_tuning()).kernels)
-                if (kernel.family != planner::Family::merge_splits && visit(kernel)) return true;
+                 planner::kernel_set(spec, device.sm, planner::repository_tuning()).kernels())
+                if (kernel.family->role() == families::Role::attention && visit(kernel)) return true;
         } catch (const Unsupported&) {
             // Another SM may serve it.
         }
@@ -35,7 +35,7 @@ bool visit_kernels(const AttentionSpec& spec, const Visit& visit) {
 }
 
 KernelConfig config_of(const AttentionSpec& spec, const KernelChoice& choice,
-                       const planner::DeviceTraits& device) {
+                       const families::DeviceTraits& device) {
     KernelConfig config;
     const bool found = visit_kernels(spec, [&](const KernelConfig& kernel) {
         if (is(kernel, choice)) config = kernel;
@@ -62,8 +62,8 @@ std::vector<KernelChoice> kernel_choices(const AttentionSpec& spec) {
     std::vector<KernelChoice> choices;
     visit_kernels(problem::validate(spec, {}).spec, [&](const KernelConfig& kernel) {
         if (std::none_of(choices.begin(), choices.end(), [&](const auto& c) { return is(kernel, c); }))
-            choices.push_back(
-                {kernel.tile_q, kernel.tile_kv, kernel.stages, 0, kernel.backend == planner::Backend::wgmma});
+            choices.push_back({kernel.tile_q(), kernel.tile_kv(), kernel.stages(), 0,
+                               kernel.backend() == families::Backend::wgmma});
         return false;
     });
     return choices;
@@ -80,9 +80,11 @@ Kernel prepare_case(Runtime& runtime, const Case& test) {
     const int device = impl.ordinal_of(kCurrentDevice);
     planner::Plan plan =
         planner::make_plan(problem::validate(test.spec, sizes), impl.traits(device), impl.tuning);
-    plan.attention = config_of(plan.problem.spec, *test.kernel, plan.device);
     const std::int64_t chunk = test.kernel->chunk;
-    plan.split = {chunk, chunk > 0 ? std::max<std::int64_t>(1, (sizes.kv_len + chunk - 1) / chunk) : 1};
+    const planner::SplitPlan split{
+        chunk, chunk > 0 ? std::max<std::int64_t>(1, (sizes.kv_len + chunk - 1) / chunk) : 1};
+    const KernelConfig attention = config_of(plan.problem.spec, *test.kernel, plan.device);
+    plan = planner::with_attention(std::move(plan), attention, split, impl.tuning);
     return impl.load(std::move(plan), device);
 }
 

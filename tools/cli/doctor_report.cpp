@@ -11,7 +11,7 @@
 #include "engine/cache_report.hpp"
 #include "engine/environment.hpp"
 #include "engine/tuning_files.hpp"
-#include "planner/device_traits.hpp"
+#include "families/traits.hpp"
 #include "problem/vocabulary.hpp"
 
 namespace attnsmith::cli {
@@ -87,7 +87,7 @@ bool has_cached(const Facts& facts, int sm) {
 // What a device is planned as; nothing where no kernel runs on it.
 std::optional<int> planned_sm(const driver::Device& device) {
     try {
-        return planner::traits_of_device(device.sm, device.name, device.sm_count).sm;
+        return families::traits_of_device(device.sm, device.name, device.sm_count).sm;
     } catch (const Unsupported&) {
         return std::nullopt;
     }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "planner/plan.hpp"
+#include "planner/repository_tuning.hpp"
 #include "problem/model_options.hpp"
 #include "problem/problem.hpp"
 #include "problem/vocabulary.hpp"

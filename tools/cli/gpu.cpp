@@ -6,7 +6,7 @@
 #include <exception>
 
 #include "attnsmith/error.hpp"
-#include "planner/device_traits.hpp"
+#include "families/traits.hpp"
 
 namespace attnsmith::cli {
 
@@ -41,7 +41,7 @@ std::vector<int> sms_or_present(const std::vector<int>& sms) {
     std::exception_ptr refusal;
     for (const driver::Device& device : gpus.devices) {
         try {
-            const int sm = planner::traits_of_device(device.sm, device.name, device.sm_count).sm;
+            const int sm = families::traits_of_device(device.sm, device.name, device.sm_count).sm;
             if (std::ranges::find(present, sm) == present.end()) present.push_back(sm);
         } catch (const Unsupported&) {
             refusal = std::current_exception();

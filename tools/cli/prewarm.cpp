@@ -58,7 +58,7 @@ Work distinct_specs(const Asked& asked) {
 
 int count_kernels(const Work& work, const std::vector<int>& sms, const engine::Settings& settings) {
     std::vector<PrewarmRefusal> refused;
-    const planner::TuningTable tuning = engine::load_tuning(settings.tuning_files);
+    const families::TuningTable tuning = engine::load_tuning(settings.tuning_files);
     return static_cast<int>(engine::needed_kernels(work.specs, sms, tuning, refused).size());
 }
 

@@ -22,15 +22,15 @@
 #include "cli/refused.hpp"
 #include "engine/environment.hpp"
 #include "engine/runtime_impl.hpp"
-#include "planner/attention_wgmma.hpp"
+#include "families/registry.hpp"
 #include "planner/tuning_json.hpp"
 
 namespace attnsmith::cli {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+using families::TuningMatch;
 using planner::MeasuredEntry;
-using planner::TuningMatch;
 
 constexpr const char* kDetails =
     "Times the kernels with every tile that they could have, for the attention of a request, those of a\n"
@@ -74,7 +74,7 @@ std::string text_of(const TuningMatch& match) {
 // What is left open holds for more than was measured: dtypes run at one rate, and a tile for plain logits is
 // the next best for others.
 TuningMatch class_of(const Shape& shape, int sm) {
-    TuningMatch match = planner::match_of(shape.problem.spec, sm);
+    TuningMatch match = families::match_of(shape.problem.spec, sm);
     match.max_rows = shape.max_rows;
     match.dtype.reset();
     if (match.softcap == false) match.softcap.reset();
@@ -130,11 +130,11 @@ Work work_of(const Command& command) {
 }
 
 // Each class once, with the attention that has the most to compute.
-std::vector<Class> classes_of(const std::vector<Shape>& shapes, const planner::DeviceTraits& device,
+std::vector<Class> classes_of(const std::vector<Shape>& shapes, const families::DeviceTraits& device,
                               std::vector<Refused>& refused) {
     std::vector<Class> classes;
     for (const Shape& shape : shapes) {
-        if (const auto reason = planner::attention_wgmma_refusal(shape.problem.spec, device)) {
+        if (const auto reason = bench::tuning_refusal(shape.problem.spec, device)) {
             refused.push_back({shape.name, *reason});
             continue;
         }
@@ -159,8 +159,8 @@ std::string speeds_text(const Class& of, const std::vector<bench::TileSpeed>& sp
     std::string failures;
     for (const auto& [kernel, tflops, failure, toolchain, spill_bytes] : speeds) {
         if (failure.empty()) {
-            table.add({fmt::format("{}x{}", kernel.tile_q, kernel.tile_kv), std::to_string(kernel.stages),
-                       fmt::format("{:.1f}", tflops),
+            table.add({fmt::format("{}x{}", kernel.tile_q(), kernel.tile_kv()),
+                       std::to_string(kernel.stages()), fmt::format("{:.1f}", tflops),
                        fmt::format("{:.0f}%", 100 * tflops / speeds.front().tflops),
                        spill_bytes > 0 ? fmt::format("{} B", spill_bytes) : std::string()});
         } else {
@@ -170,7 +170,7 @@ std::string speeds_text(const Class& of, const std::vector<bench::TileSpeed>& sp
     return text + table.text("  ") + failures + "\n";
 }
 
-MeasuredEntry entry_of(const Class& of, const bench::TileSpeed& best, const planner::DeviceTraits& device) {
+MeasuredEntry entry_of(const Class& of, const bench::TileSpeed& best, const families::DeviceTraits& device) {
     const auto& [spec, sizes] = of.problem;
     nlohmann::json measured = {{"device", device.name},     {"toolchain", best.toolchain},
                                {"batch", sizes.batch},      {"q_len", sizes.q_len},
@@ -178,10 +178,10 @@ MeasuredEntry entry_of(const Class& of, const bench::TileSpeed& best, const plan
                                {"kv_heads", spec.kv_heads}, {"tflops", std::round(best.tflops * 10) / 10}};
     if (of.match.paged) measured["page_size"] = spec.page_size;
     return {{.match = of.match,
-             .tile = {.backend = best.kernel.backend,
-                      .tile_q = best.kernel.tile_q,
-                      .tile_kv = best.kernel.tile_kv,
-                      .stages = best.kernel.stages}},
+             .tile = {.backend = best.kernel.backend(),
+                      .tile_q = best.kernel.tile_q(),
+                      .tile_kv = best.kernel.tile_kv(),
+                      .stages = best.kernel.stages()}},
             measured.dump()};
 }
 
@@ -191,7 +191,7 @@ std::vector<MeasuredEntry> old_entries(const Command& command) {
     if (!path) return {};
     require_writable(*path);
     if (!std::filesystem::exists(*path)) return {};
-    return planner::parse_tuning(read_text(*path), *path, planner::TileSource::user);
+    return planner::parse_tuning(read_text(*path), *path, families::TileSource::user);
 }
 
 void replace(std::vector<MeasuredEntry>& entries, const MeasuredEntry& entry) {
@@ -221,7 +221,7 @@ RuntimeOptions tuning_options(const Command& command, Progress& progress) {
 }
 
 // `options` have the deadline of all classes.
-Tuned tune(Runtime& runtime, const std::vector<Class>& classes, const planner::DeviceTraits& device,
+Tuned tune(Runtime& runtime, const std::vector<Class>& classes, const families::DeviceTraits& device,
            const bench::TileSpeedOptions& options, Progress& progress, std::vector<Refused>& refused) {
     Tuned tuned;
     for (std::size_t i = 0; i < classes.size(); ++i) {
@@ -256,7 +256,7 @@ int run_tune(const Command& command) {
     const InterruptWatch watch("attnsmith: stopping\n");
     Progress progress(Progress::Elsewhere::nothing);
     Runtime runtime(tuning_options(command, progress));
-    const planner::DeviceTraits device = runtime.impl().traits(runtime.impl().ordinal_of(kCurrentDevice));
+    const families::DeviceTraits device = runtime.impl().traits(runtime.impl().ordinal_of(kCurrentDevice));
     for (const int sm : asked.sms) {
         if (sm != device.sm)
             throw InvalidRequest("sm", std::to_string(sm), fmt::format("{}, this machine's GPU", device.sm));

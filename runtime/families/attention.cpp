@@ -1,0 +1,41 @@
+#include "families/attention.hpp"
+
+#include <fmt/format.h>
+
+namespace attnsmith::families {
+
+AttentionConstants attention_constants(const AttentionSpec& spec) {
+    return {.element = spec.dtype,
+            .index = spec.index_dtype,
+            .head_dim_qk = static_cast<int>(spec.head_dim_qk),
+            .head_dim_vo = static_cast<int>(spec.head_dim_vo),
+            .paged = spec.kv == KvStorage::paged,
+            .softcap = spec.softcap.has_value(),
+            .alibi = spec.alibi};
+}
+
+std::optional<std::string> tensor_core_refusal(const AttentionSpec& spec) {
+    if (spec.precision == Precision::high)
+        return "rounds P to 16 bits before the second product; precision \"high\" keeps it in fp32";
+    if (spec.consistency == Consistency::bitwise)
+        return "its tiles and its KV split change with the sizes; consistency \"bitwise\" pins both";
+    return std::nullopt;
+}
+
+std::string attention_name(Backend backend, const AttentionConstants& constants, std::string_view storage,
+                           int alignment) {
+    return fmt::format("attention {} {} {}x{} {} {}x{} stages {}{}{}{}", to_string(backend),
+                       attnsmith::to_string(constants.element), constants.head_dim_qk, constants.head_dim_vo,
+                       storage, constants.tile_q, constants.tile_kv, constants.stages,
+                       constants.softcap ? " softcap" : "", constants.alibi ? " alibi" : "",
+                       name_suffix(alignment, constants.index));
+}
+
+std::string name_suffix(int alignment, DType index) {
+    std::string text;
+    if (alignment != 16) text += fmt::format(" align {}", alignment);
+    if (index == DType::i64) text += " int64";
+    return text;
+}
+
+}  // namespace attnsmith::families

@@ -1,0 +1,52 @@
+// What the attention families have in common.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "attnsmith/spec.hpp"
+#include "families/backend.hpp"
+#include "families/constants.hpp"
+
+namespace attnsmith::families {
+
+struct AttentionConstants {
+    DType element{}, index{};
+    int head_dim_qk = 0, head_dim_vo = 0;
+    int tile_q = 0;   // packed query rows of a CTA
+    int tile_kv = 0;  // keys
+    int stages = 0;   // tiles of K and of V in shared memory
+    bool queries_in_registers = false;
+    bool paged = false, softcap = false, alibi = false;
+
+    template <class Self, class Visitor>
+    static void visit(Self& self, Visitor& visitor) {
+        visitor.element("Element", self.element);
+        visitor.index("Index", self.index);
+        visitor.integer("head_dim_qk", self.head_dim_qk);
+        visitor.integer("head_dim_vo", self.head_dim_vo);
+        visitor.integer("tile_q", self.tile_q);
+        visitor.integer("tile_kv", self.tile_kv);
+        visitor.integer("stages", self.stages);
+        visitor.flag("queries_in_registers", self.queries_in_registers);
+        visitor.flag("paged", self.paged);
+        visitor.flag("softcap", self.softcap);
+        visitor.flag("alibi", self.alibi);
+    }
+};
+
+// With what the spec decides, and no tiles yet.
+AttentionConstants attention_constants(const AttentionSpec& spec);
+
+// Why no kernel that multiplies on tensor cores serves the spec.
+std::optional<std::string> tensor_core_refusal(const AttentionSpec& spec);
+
+// `storage` is what the keys come from: "paged", "contiguous", ...
+std::string attention_name(Backend backend, const AttentionConstants& constants, std::string_view storage,
+                           int alignment);
+
+// What sets a kernel apart by its alignment and its indices, for the end of its name.
+std::string name_suffix(int alignment, DType index);
+
+}  // namespace attnsmith::families

@@ -1,0 +1,111 @@
+#include "families/attention_arguments.hpp"
+
+#include <algorithm>
+#include <numbers>
+
+#include "problem/key_bounds.hpp"
+
+namespace attnsmith::families {
+namespace {
+
+struct TokenStrides {
+    std::int64_t batch, token, head;
+};
+
+// [batch, token, head, ...], or [token, head, ...] of a ragged tensor, whose sequences lie one after the
+// other.
+TokenStrides token_strides(const Tensor& tensor, bool ragged) {
+    if (ragged) return {0, tensor.strides[0], tensor.strides[1]};
+    return {tensor.strides[0], tensor.strides[1], tensor.strides[2]};
+}
+
+TokenStrides key_strides(const Tensor& tensor, const AttentionSpec& spec) {
+    if (spec.kv == KvStorage::paged && spec.page_order == PageOrder::HND) {
+        return {tensor.strides[0], tensor.strides[2], tensor.strides[1]};
+    }
+    return token_strides(tensor, spec.kv == KvStorage::ragged);
+}
+
+std::int32_t window_or_none(const std::optional<std::int64_t>& window) {
+    return static_cast<std::int32_t>(
+        std::min<std::int64_t>(window.value_or(abi::kUnbounded), abi::kUnbounded));
+}
+
+void set_strides(abi::AttentionArguments& a, const AttentionSpec& spec, const AttentionTensors& tensors,
+                 bool ragged_q) {
+    const TokenStrides q = token_strides(tensors.q, ragged_q), o = token_strides(tensors.o, ragged_q);
+    const TokenStrides k = key_strides(tensors.k, spec), v = key_strides(tensors.v, spec);
+    a.q_batch_stride = q.batch, a.q_token_stride = q.token, a.q_head_stride = q.head;
+    a.o_batch_stride = o.batch, a.o_token_stride = o.token, a.o_head_stride = o.head;
+    a.k_batch_stride = k.batch, a.k_token_stride = k.token, a.k_head_stride = k.head;
+    a.v_batch_stride = v.batch, a.v_token_stride = v.token, a.v_head_stride = v.head;
+    if (tensors.lse) {
+        const TokenStrides lse = token_strides(tensors.lse, ragged_q);
+        a.lse_batch_stride = lse.batch, a.lse_token_stride = lse.token, a.lse_head_stride = lse.head;
+    }
+}
+
+void set_lengths(abi::AttentionArguments& a, const Batch& batch) {
+    a.q_indptr = batch.q_indptr.data;
+    a.q_lens = batch.q_lens.data;
+    a.kv_indptr = batch.kv_indptr.data;
+    a.kv_lens = batch.kv_lens.data;
+    a.page_ids = batch.page_table ? batch.page_table.data : batch.page_indices.data;
+    a.page_indptr = batch.page_indptr.data;
+    a.last_page_len = batch.last_page_len.data;
+    a.page_row_stride = batch.page_table ? batch.page_table.strides[0] : 0;
+}
+
+}  // namespace
+
+abi::AttentionArguments attention_arguments(const LaunchContext& context, const AttentionBinding& binding,
+                                            std::int64_t tiles) {
+    const AttentionSpec& spec = context.problem.spec;
+    const problem::BoundShape& shape = context.shape;
+    const AttentionTensors& tensors = binding.tensors;
+    const Batch& batch = binding.batch;
+    abi::AttentionArguments a{};
+    a.q = tensors.q.data;
+    a.k = tensors.k.data;
+    a.v = tensors.v.data;
+    a.o = tensors.o.data;
+    a.lse = static_cast<float*>(tensors.lse.data);
+    a.sinks = static_cast<const float*>(tensors.sinks.data);
+    a.alibi_slopes = static_cast<const float*>(tensors.alibi_slopes.data);
+    set_strides(a, spec, tensors, static_cast<bool>(batch.q_indptr));
+    set_lengths(a, batch);
+
+    char* scratch = static_cast<char*>(binding.workspace);
+    a.status = reinterpret_cast<std::uint32_t*>(scratch);
+    a.partial_o = reinterpret_cast<float*>(scratch + context.workspace.partial_o_offset);
+    a.partial_ml = reinterpret_cast<float*>(scratch + context.workspace.partial_ml_offset);
+
+    a.pages = shape.pages;
+    a.page_list = shape.page_list;
+    a.q_tokens = shape.q_tokens;
+    a.kv_tokens = shape.kv_tokens;
+    a.rows = context.workspace.rows;
+    a.batch = static_cast<std::int32_t>(shape.batch);
+    a.kv_heads = static_cast<std::int32_t>(spec.kv_heads);
+    a.group = static_cast<std::int32_t>(context.problem.group_size());
+    a.max_q_len = static_cast<std::int32_t>(shape.max_q_len);
+    a.max_kv_len = static_cast<std::int32_t>(shape.max_kv_len);
+    a.page_size = static_cast<std::int32_t>(spec.page_size);
+    const problem::KeyBounds bounds = problem::bounds_of(spec);
+    a.window_left = window_or_none(bounds.left);
+    a.window_right = window_or_none(bounds.right);
+    a.tiles = static_cast<std::int32_t>(tiles);
+    a.splits = static_cast<std::int32_t>(context.split.splits);
+    a.chunk = static_cast<std::int32_t>(context.split.chunk);
+    const double scale = *spec.scale;
+    a.scale_log2 =
+        static_cast<float>((spec.softcap || spec.alibi ? 1.0 : scale) * std::numbers::log2e_v<double>);
+    a.scale = static_cast<float>(scale);
+    if (spec.softcap) {
+        a.softcap = static_cast<float>(*spec.softcap);
+        a.softcap_scale = static_cast<float>(scale / *spec.softcap);
+    }
+    return a;
+}
+
+}  // namespace attnsmith::families

@@ -1,0 +1,14 @@
+// From checked tensors to the arguments that every kernel of op attention takes.
+#pragma once
+
+#include "abi/attention_arguments.h"
+#include "families/binding.hpp"
+#include "families/launch.hpp"
+
+namespace attnsmith::families {
+
+// `tiles`: query tiles of all sequences, at most.
+abi::AttentionArguments attention_arguments(const LaunchContext& context, const AttentionBinding& binding,
+                                            std::int64_t tiles);
+
+}  // namespace attnsmith::families

@@ -1,0 +1,144 @@
+// Which tiles and stages the family's kernels have on a compute capability.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "families/attention_mma/family.hpp"
+#include "families/attention_mma/kernel.hpp"
+
+namespace attnsmith::families::attention_mma {
+namespace {
+
+struct Tile {
+    int tile_q, warps_q, warps_kv;
+};
+// 16 rows a warp. With at most 16 rows in all, the warps divide the keys instead.
+constexpr Tile kTiles[] = {{16, 1, 4}, {64, 4, 1}, {128, 8, 1}};
+constexpr int kKeyTiles[] = {32, 64, 128};
+constexpr int kMostStages = 3;
+constexpr int kMostRegisters = 255;
+
+// Work that kernels of one query tile are ranked by: long enough that the steady state counts.
+constexpr std::int64_t kRankingKeys = 8192;
+constexpr std::int64_t kRankingQueries = 4096;
+
+std::string label(const Kernel& kernel) {
+    return fmt::format("mma {}x{} stages {}", kernel.tile_q, kernel.tile_kv, kernel.stages);
+}
+
+// A kernel, and what it takes of an SM.
+struct Fitted {
+    Kernel kernel;
+    std::int64_t shared_bytes = 0;
+    int ctas_per_sm = 0;
+};
+
+// CTAs of the kernel that an SM holds, by everything that is scarce.
+int occupancy(const Kernel& kernel, std::int64_t shared_bytes, const SmTraits& sm) {
+    const int registers = (registers_of(kernel) + 7) / 8 * 8;
+    const std::int64_t by_shared = sm.shared_bytes_per_sm / (shared_bytes + kReservedSharedBytes);
+    const std::int64_t by_registers = sm.registers_per_sm / (registers * kernel.threads());
+    const std::int64_t by_threads = sm.threads_per_sm / kernel.threads();
+    return static_cast<int>(std::min({by_shared, by_registers, by_threads, std::int64_t{sm.ctas_per_sm}}));
+}
+
+// Why the kernel cannot run; nothing when it can, with its resources filled in.
+std::optional<std::string> budget(Fitted& fitted, const SmTraits& sm) {
+    Kernel& kernel = fitted.kernel;
+    if (kernel.tile_kv % (16 * kernel.warps_kv) != 0) {
+        return fmt::format("{} keys do not divide over {} warps by 16", kernel.tile_kv, kernel.warps_kv);
+    }
+    if (kernel.tile_kv > kernel.threads()) {
+        return fmt::format("{} keys need as many threads to look them up; the CTA has {}", kernel.tile_kv,
+                           kernel.threads());
+    }
+    fitted.shared_bytes = abi::attention_shared(kernel.shape()).total;
+    if (fitted.shared_bytes > sm.shared_bytes_per_block) {
+        return fmt::format("needs {} bytes of shared memory; a block of sm_{} has {}", fitted.shared_bytes,
+                           sm.sm, sm.shared_bytes_per_block);
+    }
+    kernel.queries_in_registers = true;
+    if (kernel.head_dim_qk > 128 || registers_of(kernel) > kMostRegisters)
+        kernel.queries_in_registers = false;
+    if (const int registers = registers_of(kernel); registers > kMostRegisters) {
+        return fmt::format("needs about {} registers a thread; there are {}", registers, kMostRegisters);
+    }
+    fitted.ctas_per_sm = occupancy(kernel, fitted.shared_bytes, sm);
+    if (fitted.ctas_per_sm == 0) return fmt::format("no CTA fits an SM of sm_{}", sm.sm);
+    return std::nullopt;
+}
+
+// Time for work that fills every SM with as many CTAs as it holds.
+double rank(const Fitted& fitted, const SmTraits& sm) {
+    const Kernel& kernel = fitted.kernel;
+    const std::int64_t query_tiles =
+        problem::ceil_div(kernel.tile_q == 16 ? 16 : kRankingQueries, kernel.tile_q);
+    const CtaWork work{.query_tiles = query_tiles,
+                       .key_tiles = problem::ceil_div(kRankingKeys, kernel.tile_kv),
+                       .on_busiest = static_cast<double>(query_tiles * fitted.ctas_per_sm)};
+    return clocks_of(kernel, sm, fitted.ctas_per_sm, work) / static_cast<double>(fitted.ctas_per_sm);
+}
+
+// Those of one query tile that fit.
+std::vector<Fitted> fitting(const AttentionSpec& spec, const SmTraits& sm, const Tile& tile,
+                            std::vector<Refusal>& rejected) {
+    std::vector<Fitted> kernels;
+    for (const int keys : kKeyTiles) {
+        for (int stages = 1; stages <= kMostStages; ++stages) {
+            Fitted fitted{{attention_constants(spec), tile.warps_q, tile.warps_kv, spec.alignment}};
+            fitted.kernel.tile_q = tile.tile_q;
+            fitted.kernel.tile_kv = keys;
+            fitted.kernel.stages = stages;
+            if (const auto reason = budget(fitted, sm)) {
+                rejected.push_back({label(fitted.kernel), *reason});
+            } else {
+                kernels.push_back(fitted);
+            }
+        }
+    }
+    return kernels;
+}
+
+KernelConfig config_of(const Fitted& fitted, const SmTraits& sm) {
+    return {.family = &kFamily,
+            .sm = sm.sm,
+            .target = fmt::format("sm_{}", sm.sm),
+            .constants = Constants::of(fitted.kernel),
+            .threads = fitted.kernel.threads(),
+            .ctas_per_sm = fitted.ctas_per_sm,
+            .shared_bytes = fitted.shared_bytes};
+}
+
+}  // namespace
+
+int registers_of(const Kernel& kernel) {
+    // Fitted to NVRTC 13.0 over all head dims and SMs: what is accepted does not spill (tests/cpu/compiler).
+    constexpr int kAddressesAndState = 75;
+    constexpr int kQueryFragment = 20;
+    const int output = abi::padded_head_dim(kernel.head_dim_vo) / 2;
+    const int logits = kernel.tile_kv / kernel.warps_kv / 2;  // and as many again while P is made of them
+    const int queries =
+        kernel.queries_in_registers ? abi::padded_head_dim(kernel.head_dim_qk) / 4 : kQueryFragment;
+    return output + 2 * logits + queries + kAddressesAndState;
+}
+
+std::vector<Candidate> candidates(const AttentionSpec& spec, const SmTraits& sm,
+                                  std::vector<Refusal>& rejected) {
+    std::vector<Candidate> chosen;
+    for (const Tile& tile : kTiles) {
+        std::vector<Fitted> kernels = fitting(spec, sm, tile, rejected);
+        if (kernels.empty()) continue;
+        std::ranges::stable_sort(kernels, {}, [&](const Fitted& one) { return rank(one, sm); });
+        for (std::size_t i = 1; i < kernels.size(); ++i) {
+            rejected.push_back(
+                {label(kernels[i].kernel),
+                 fmt::format("estimated {:.2f}x the time of {} in the steady state",
+                             rank(kernels[i], sm) / rank(kernels[0], sm), label(kernels[0].kernel))});
+        }
+        chosen.push_back({config_of(kernels[0], sm)});
+    }
+    return chosen;
+}
+
+}  // namespace attnsmith::families::attention_mma

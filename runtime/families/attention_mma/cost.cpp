@@ -1,0 +1,40 @@
+#include <algorithm>
+#include <cmath>
+
+#include "families/attention_mma/kernel.hpp"
+
+namespace attnsmith::families::attention_mma {
+namespace {
+
+constexpr double kMmaEfficiency = 0.65;     // of the peak, while a warp multiplies
+constexpr double kBarrierClocks = 200;      // two barriers a tile, and what a warp waits for at them
+constexpr double kAluPerLogit = 8.0 / 128;  // fp32 instructions over an SM's 128 lanes
+
+// One tile of keys in one CTA, as a share of the SM's time: what the resident `ctas` of an SM contend for, or
+// the chain of one CTA's own steps where they do not fill it.
+double tile_clocks(const Kernel& kernel, const SmTraits& sm, bool shared_keys, double ctas) {
+    const TileWork work = tile_work(kernel, shared_keys);
+    // Loads run (2 stages - 1) half-steps ahead of their use.
+    const double steps_ahead = kernel.stages - 0.5;
+
+    const double multiply = work.flops / (sm.mma_flops * kMmaEfficiency);
+    const double softmax = work.logits * (kAluPerLogit + kExpPerLogit);
+    const double rate = std::min<double>(sm.dram_bytes, work.bytes * steps_ahead * ctas / work.latency);
+    const double memory = work.traffic / rate;
+    const double busy = multiply + softmax + kBarrierClocks;
+    // Latencies scatter: however far ahead, a part of them is seen.
+    const double exposed = std::max(0.1 * work.latency / kernel.stages, work.latency - steps_ahead * busy);
+    const double chain = (busy + exposed) / ctas;
+    return std::max({multiply, softmax, memory, chain}) + 0.1 * chain;  // overlap is never complete
+}
+
+}  // namespace
+
+double clocks_of(const Kernel& kernel, const SmTraits& sm, int ctas_per_sm, const CtaWork& work) {
+    const double resident = std::min<double>(ctas_per_sm, work.on_busiest);
+    const double start = kStartClocks * std::ceil(work.on_busiest / ctas_per_sm);
+    const double tile = tile_clocks(kernel, sm, work.query_tiles > 1, resident);
+    return start + work.on_busiest * static_cast<double>(work.key_tiles) * tile;
+}
+
+}  // namespace attnsmith::families::attention_mma

@@ -1,0 +1,38 @@
+// The kernels of the mma family: their constants, and what a thread of one needs.
+#pragma once
+
+#include "abi/attention_shared.h"
+#include "families/cost.hpp"
+#include "families/family.hpp"
+
+namespace attnsmith::families::attention_mma {
+
+struct Kernel : AttentionConstants {
+    int warps_q = 0, warps_kv = 0;  // 16 query rows a warp; where warps divide the keys, tile_q is 16
+    int alignment = 16;
+
+    template <class Self, class Visitor>
+    static void visit(Self& self, Visitor& visitor) {
+        AttentionConstants::visit(self, visitor);
+        visitor.integer("warps_q", self.warps_q);
+        visitor.integer("warps_kv", self.warps_kv);
+        visitor.integer("alignment", self.alignment);
+    }
+
+    int threads() const { return warps_q * warps_kv * 32; }
+    abi::AttentionShape shape() const {
+        return {head_dim_qk, head_dim_vo, tile_q, tile_kv, stages, warps_q, warps_kv, paged};
+    }
+};
+
+// Registers that a thread of the kernel is expected to need, without spills.
+int registers_of(const Kernel& kernel);
+
+// Time of the kernel, of which an SM holds `ctas_per_sm`.
+double clocks_of(const Kernel& kernel, const SmTraits& sm, int ctas_per_sm, const CtaWork& work);
+
+// The family's part of a kernel set: one for each query tile that fits, smallest tile first.
+std::vector<Candidate> candidates(const AttentionSpec& spec, const SmTraits& sm,
+                                  std::vector<Refusal>& rejected);
+
+}  // namespace attnsmith::families::attention_mma

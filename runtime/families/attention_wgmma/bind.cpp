@@ -1,0 +1,134 @@
+// The wgmma kernel's arguments: the attention's, and the tensors as the copy engine reads them.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <initializer_list>
+
+#include "families/attention_arguments.hpp"
+#include "families/attention_wgmma/family.hpp"
+#include "families/attention_wgmma/kernel.hpp"
+#include "families/attention_wgmma/schedule.hpp"
+
+namespace attnsmith::families::attention_wgmma {
+namespace {
+
+constexpr std::int64_t kElementBytes = 2;
+
+// Weights of up to 2^8 lose nothing: they are rounded relative to their size.
+constexpr float kSlack = 8.0F;
+
+struct Axis {
+    std::int64_t extent;
+    std::int64_t stride;  // elements; of an axis of extent 1 anything
+    std::int64_t box;
+    int tensor_axis;         // of the caller's tensor, for messages
+    std::int64_t steps = 1;  // of the tensor's axis to one of the map's
+};
+
+// Strides are from 0 and multiples of 16 bytes: check_tensors() has seen to that.
+std::uint64_t stride_bytes(const char* name, const Axis& axis) {
+    constexpr std::uint64_t kAnyStride = 16;  // the driver checks it, and nothing steps by it
+    if (axis.extent <= 1) return kAnyStride;
+    const std::int64_t end = static_cast<std::int64_t>(kTensorMapStrideEnd) / kElementBytes / axis.steps;
+    if (axis.stride < end) return static_cast<std::uint64_t>(axis.stride * axis.steps * kElementBytes);
+    throw InvalidRequest(fmt::format("{}.strides[{}]", name, axis.tensor_axis), std::to_string(axis.stride),
+                         fmt::format("a stride below {} elements, which TMA can step by; copy the tensor, or "
+                                     "plan with alignment 8, whose kernels go without TMA",
+                                     end));
+}
+
+// `axes` are those from the second on. A tile without keys is loaded all the same, from outside of the tensor
+// or to be cleared: a tensor without elements has a map with its boxes over 16 bytes of `filled`, a tensor of
+// this dtype that has elements.
+TensorMapRequest map_of(std::size_t offset, const char* name, const void* data, DType dtype,
+                        std::int64_t head_dim, std::initializer_list<Axis> axes, const void* filled) {
+    const bool empty =
+        std::any_of(axes.begin(), axes.end(), [](const Axis& axis) { return axis.extent == 0; });
+    TensorMapRequest map{.offset = offset, .data = empty ? filled : data, .dtype = dtype, .rank = 1};
+    map.extents[0] = static_cast<std::uint64_t>(empty ? 16 / kElementBytes : head_dim);
+    map.box[0] = abi::kWgmmaPanel;
+    for (Axis axis : axes) {
+        if (empty) axis.extent = 1;
+        const auto at = static_cast<std::size_t>(map.rank++);
+        map.extents[at] = static_cast<std::uint64_t>(axis.extent);
+        map.strides[at - 1] = stride_bytes(name, axis);
+        map.box[at] = static_cast<std::uint32_t>(axis.box);
+    }
+    return map;
+}
+
+TensorMapRequest map_of_queries(const AttentionSpec& spec, const abi::WgmmaArguments& arguments) {
+    const abi::AttentionArguments& a = arguments.attention;
+    const bool ragged = a.q_indptr != nullptr;
+    const int token = ragged ? 0 : 1;
+    return map_of(offsetof(abi::WgmmaArguments, q), "q", a.q, spec.dtype, spec.head_dim_qk,
+                  {{a.group, a.q_head_stride, a.group, token + 1},
+                   {ragged ? a.q_tokens : a.max_q_len, a.q_token_stride, arguments.warpgroup_tokens, token},
+                   {a.kv_heads, a.q_head_stride, 1, token + 1, a.group},
+                   {ragged ? 1 : a.batch, a.q_batch_stride, 1, 0}},
+                  a.q);
+}
+
+void add_maps_of_keys(const AttentionSpec& spec, const abi::WgmmaArguments& arguments,
+                      std::vector<TensorMapRequest>& maps) {
+    const abi::AttentionArguments& a = arguments.attention;
+    const bool paged = spec.kv == KvStorage::paged, ragged = spec.kv == KvStorage::ragged;
+    const bool heads_first = paged && spec.page_order == PageOrder::HND;
+    const int token = ragged ? 0 : heads_first ? 2 : 1;
+    const int head = ragged || heads_first ? 1 : 2;
+    const std::int64_t tokens = paged ? a.page_size : a.kv_tokens;
+    const std::int64_t outer = paged ? a.pages : ragged ? 1 : a.batch;
+    maps.push_back(map_of(offsetof(abi::WgmmaArguments, k), "k", a.k, spec.dtype, spec.head_dim_qk,
+                          {{tokens, a.k_token_stride, arguments.box_keys, token},
+                           {spec.kv_heads, a.k_head_stride, 1, head},
+                           {outer, a.k_batch_stride, 1, 0}},
+                          a.q));
+    maps.push_back(map_of(offsetof(abi::WgmmaArguments, v), "v", a.v, spec.dtype, spec.head_dim_vo,
+                          {{tokens, a.v_token_stride, arguments.box_keys, token},
+                           {spec.kv_heads, a.v_head_stride, 1, head},
+                           {outer, a.v_batch_stride, 1, 0}},
+                          a.q));
+}
+
+void set_schedule(const Schedule& schedule, abi::WgmmaArguments& arguments) {
+    arguments.sequence_tiles = static_cast<std::int32_t>(schedule.sequence_tiles);
+    arguments.draws = static_cast<std::uint32_t>(schedule.draws);
+    arguments.paired_draws = static_cast<std::uint32_t>(schedule.paired_draws);
+    arguments.mixed_streams = static_cast<std::uint32_t>(schedule.mixed_streams);
+}
+
+void set_page_division(std::int32_t page_size, abi::WgmmaArguments& arguments) {
+    if (page_size <= 0) return;
+    // Exact for keys below 2^31: their product with the magic's error is less than 2^(31 + shift).
+    const auto size = static_cast<std::uint32_t>(page_size);
+    arguments.page_shift = std::bit_width(size - 1);
+    arguments.page_magic =
+        static_cast<std::uint32_t>((std::uint64_t{1} << (31 + arguments.page_shift)) / size + 1);
+}
+
+}  // namespace
+
+Bound Wgmma::bind(const KernelConfig& config, const LaunchContext& context, const Binding& binding) const {
+    const auto kernel = config.as<Kernel>();
+    const Schedule schedule = schedule_of(config, context);
+    const AttentionSpec& spec = context.problem.spec;
+    abi::WgmmaArguments arguments{};
+    abi::AttentionArguments& a = arguments.attention;
+    a = attention_arguments(context, std::get<AttentionBinding>(binding), schedule.tiles);
+    arguments.kv_head_shares = static_cast<std::int32_t>(schedule.tiling.shares);
+    a.kv_heads *= arguments.kv_head_shares;
+    a.group /= arguments.kv_head_shares;
+    if (schedule.ctas == 0) return {ArgumentBlock(arguments)};  // no queries, and nothing to launch
+    arguments.warpgroup_tokens = abi::kWgmmaRows / a.group;
+    set_schedule(schedule, arguments);
+    arguments.slack = kSlack / a.scale_log2;
+    arguments.box_keys = box_keys(kernel, a.page_size);
+    set_page_division(a.page_size, arguments);
+    std::vector<TensorMapRequest> maps = {map_of_queries(spec, arguments)};
+    if (!kernel.gather) add_maps_of_keys(spec, arguments, maps);  // gathered ones by their addresses
+    return {ArgumentBlock(arguments), std::move(maps)};
+}
+
+}  // namespace attnsmith::families::attention_wgmma

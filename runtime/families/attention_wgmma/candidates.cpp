@@ -1,0 +1,146 @@
+// Which tiles and stages the family's kernels have on a compute capability.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "families/attention_wgmma/family.hpp"
+#include "families/attention_wgmma/kernel.hpp"
+
+namespace attnsmith::families::attention_wgmma {
+namespace {
+
+constexpr int kQueryTiles[] = {128, 192};
+constexpr int kStages[] = {2, 3};
+constexpr std::int64_t kLeastHeadDim = 64;
+
+// wgmma's steps are 16 keys. Of paged KV those that have large common divisors with pages.
+std::vector<int> key_tiles(bool paged) {
+    if (paged) return {64, 96, 128, 160, 192};
+    std::vector<int> tiles;
+    for (int keys = 48; keys <= 256; keys += 16) tiles.push_back(keys);
+    return tiles;
+}
+
+// Why the family has no such tile at all.
+std::optional<std::string> unknown_tile(const TuningTile& tile, bool paged) {
+    const auto has = [](const auto& all, int one) {
+        return std::find(std::begin(all), std::end(all), one) != std::end(all);
+    };
+    if (!has(kQueryTiles, tile.tile_q))
+        return fmt::format("tiles have {} query rows", fmt::join(kQueryTiles, " or "));
+    if (const std::vector<int> keys = key_tiles(paged); !has(keys, tile.tile_kv))
+        return fmt::format("tiles of {} KV have {} keys", paged ? "paged" : "contiguous",
+                           fmt::join(keys, ", "));
+    if (!has(kStages, tile.stages)) return fmt::format("there are {} stages", fmt::join(kStages, " or "));
+    return std::nullopt;
+}
+
+void set_registers(Kernel& kernel) {
+    const int launched = registers_ceiling(kernel.threads(), 1) * (kernel.consumers + 1);
+    kernel.producer_registers = kernel.consumers == 2 ? 40 : 32;
+    kernel.consumer_registers =
+        std::min(240, (launched - kernel.producer_registers) / kernel.consumers / 8 * 8);
+}
+
+Kernel kernel_of(const AttentionSpec& spec, const TuningTile& tile) {
+    Kernel kernel{attention_constants(spec)};
+    kernel.tile_q = tile.tile_q;
+    kernel.tile_kv = tile.tile_kv;
+    kernel.stages = tile.stages;
+    kernel.gather = gathers(spec);
+    kernel.consumers = tile.tile_q / abi::kWgmmaRows;
+    set_registers(kernel);
+    kernel.queries_in_registers = true;
+    if (registers_of(kernel) > kernel.consumer_registers) kernel.queries_in_registers = false;
+    return kernel;
+}
+
+KernelConfig config_of(const Kernel& kernel, const SmTraits& sm) {
+    return {.family = &kFamily,
+            .sm = sm.sm,
+            .target = fmt::format("sm_{}a", sm.sm),  // wgmma is of this architecture alone
+            .constants = Constants::of(kernel),
+            .threads = kernel.threads(),
+            .ctas_per_sm = 1,
+            .shared_bytes = abi::wgmma_shared(kernel.shape()).total};
+}
+
+// Why the kernel cannot run.
+std::optional<std::string> over_budget(const Kernel& kernel, const SmTraits& sm) {
+    if (const auto bytes = abi::wgmma_shared(kernel.shape()).total; bytes > sm.shared_bytes_per_block)
+        return fmt::format("needs {} bytes of shared memory; a block of sm_{} has {}", bytes, sm.sm,
+                           sm.shared_bytes_per_block);
+    const int registers = registers_of(kernel);
+    if (registers > kernel.consumer_registers)
+        return fmt::format("needs about {} registers a thread; {} consumer warpgroups have {}", registers,
+                           kernel.consumers, kernel.consumer_registers);
+    return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<std::string> Wgmma::refusal(const AttentionSpec& spec, const SmTraits& sm) const {
+    if (sm.wgmma_flops == 0) return fmt::format("needs sm_90; this is sm_{}", sm.sm);
+    if (auto reason = tensor_core_refusal(spec)) return reason;
+    if (spec.alignment != 16)
+        return fmt::format("alignment {}: TMA takes addresses and strides of whole 16 bytes", spec.alignment);
+    if (std::min(spec.head_dim_qk, spec.head_dim_vo) < kLeastHeadDim)
+        return fmt::format("head dims {} and {}: its tiles are made for {} and more", spec.head_dim_qk,
+                           spec.head_dim_vo, kLeastHeadDim);
+    return std::nullopt;
+}
+
+std::vector<KernelConfig> Wgmma::tunable(const AttentionSpec& spec, const SmTraits& sm) const {
+    std::vector<KernelConfig> kernels;
+    if (refusal(spec, sm)) return kernels;
+    for (const int rows : kQueryTiles) {
+        for (const int keys : key_tiles(spec.kv == KvStorage::paged)) {
+            for (const int stages : kStages) {
+                const Kernel kernel = kernel_of(
+                    spec, {.backend = backend(), .tile_q = rows, .tile_kv = keys, .stages = stages});
+                if (!over_budget(kernel, sm)) kernels.push_back(config_of(kernel, sm));
+            }
+        }
+    }
+    return kernels;
+}
+
+std::vector<Candidate> Wgmma::candidates(const AttentionSpec& spec, const SmTraits& sm,
+                                         const TuningTable& tuning, std::vector<Refusal>& rejected) const {
+    std::vector<Candidate> chosen;
+    if (const auto reason = refusal(spec, sm)) {
+        rejected.push_back({"wgmma", *reason});
+        return chosen;
+    }
+    std::vector<TuningTile> passed_over;  // larger head dims repeat the tiles of smaller ones
+    for (const TuningEntry& entry : tuning.entries_for(match_of(spec, sm.sm))) {
+        const std::optional<std::int64_t> up_to = entry.match.max_rows;
+        const std::int64_t above = chosen.empty() ? -1 : *chosen.back().up_to;
+        if (up_to && *up_to <= above) continue;  // all its rows are those of a better entry
+        const TuningTile& tile = entry.tile;
+        if (std::find(passed_over.begin(), passed_over.end(), tile) != passed_over.end()) continue;
+        auto reason = unknown_tile(tile, spec.kv == KvStorage::paged);
+        if (!reason) {
+            const Kernel kernel = kernel_of(spec, tile);
+            reason = over_budget(kernel, sm);
+            if (!reason) {
+                chosen.push_back({config_of(kernel, sm), entry.source, above, up_to});
+                if (!up_to) break;
+                continue;
+            }
+        }
+        passed_over.push_back(tile);
+        rejected.push_back({fmt::format("wgmma {}x{} stages {}", tile.tile_q, tile.tile_kv, tile.stages),
+                            fmt::format("of the {} entry for head dims {} and {}: {}",
+                                        entry.source == TileSource::user ? "user's" : "table's",
+                                        entry.match.head_dim_qk, entry.match.head_dim_vo, *reason)});
+    }
+    if (chosen.empty() && passed_over.empty())
+        rejected.push_back({"wgmma", fmt::format("no tuning table has a tile for head dims {} and {} or more",
+                                                 spec.head_dim_qk, spec.head_dim_vo)});
+    return chosen;
+}
+
+}  // namespace attnsmith::families::attention_wgmma

@@ -1,0 +1,51 @@
+#include "families/attention_wgmma/kernel.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+
+#include "problem/ceil_div.hpp"
+
+namespace attnsmith::families::attention_wgmma {
+
+int registers_of(const Kernel& kernel) {
+    // Fitted to NVRTC 13.0, 12.8 and 12.4: what is accepted does not spill (tests/cpu/compiler).
+    constexpr int kAddressesAndState = 28;
+    const int scores = kernel.softcap && kernel.alibi   ? kernel.tile_kv / 8
+                       : kernel.softcap || kernel.alibi ? kernel.tile_kv / 32
+                                                        : 0;
+    const int output = abi::padded_head_dim(kernel.head_dim_vo) / 2;
+    const int logits = kernel.tile_kv / 2;
+    const int probabilities = kernel.tile_kv / 4;  // 16 bits each
+    const int queries = kernel.queries_in_registers ? abi::padded_head_dim(kernel.head_dim_qk) / 4 : 0;
+    return output + logits + probabilities + queries + scores + kAddressesAndState;
+}
+
+int box_keys(const Kernel& kernel, std::int64_t page_size) {
+    return kernel.paged ? static_cast<int>(std::gcd(page_size, std::int64_t{kernel.tile_kv}))
+                        : kernel.tile_kv;
+}
+
+std::int64_t QueryTiling::tiles(std::int64_t q_len) const {
+    return problem::ceil_div(q_len * group, rows) * shares;
+}
+
+QueryTiling tiling_of(int tile_q, const HeadWork& work) {
+    const auto cost = [&](const QueryTiling& tiling) {
+        const std::int64_t tokens = std::min(work.q_len, tiling.rows / tiling.group);
+        const std::int64_t half_keys = 2 * work.keys + work.bounds * tokens;
+        return static_cast<double>(tiling.tiles(work.q_len)) * static_cast<double>(half_keys);
+    };
+    constexpr double kWorthDividing = 31.0 / 32;
+    const std::int64_t warpgroups = tile_q / abi::kWgmmaRows;
+    std::optional<QueryTiling> best;
+    for (std::int64_t part = std::min<std::int64_t>(work.group, abi::kWgmmaRows); part > 0; --part) {
+        if (work.group % part != 0) continue;
+        const QueryTiling tiling{
+            .shares = work.group / part, .group = part, .rows = warpgroups * (abi::kWgmmaRows / part) * part};
+        if (!best || cost(tiling) < cost(*best) * kWorthDividing) best = tiling;
+    }
+    return *best;
+}
+
+}  // namespace attnsmith::families::attention_wgmma

@@ -1,0 +1,56 @@
+// The kernels of the wgmma family: their constants, their budget, and how query rows are laid into their
+// tiles.
+#pragma once
+
+#include <cstdint>
+
+#include "abi/attention_wgmma.h"
+#include "families/attention.hpp"
+#include "families/work.hpp"
+
+namespace attnsmith::families::attention_wgmma {
+
+inline constexpr int kProducerWarps = 4;  // registers are given to whole warpgroups
+
+struct Kernel : AttentionConstants {
+    int consumers = 0;    // warpgroups that multiply
+    bool gather = false;  // rows of KV are loaded one by one, not in boxes by TMA
+    // A thread's, that setmaxnreg gives to each role, in steps of eight. Together no more than what the CTA
+    // was launched with: the consumers would wait for the rest for ever.
+    int consumer_registers = 0, producer_registers = 0;
+
+    template <class Self, class Visitor>
+    static void visit(Self& self, Visitor& visitor) {
+        AttentionConstants::visit(self, visitor);
+        visitor.integer("consumers", self.consumers);
+        visitor.flag("gather", self.gather);
+        visitor.integer("consumer_registers", self.consumer_registers);
+        visitor.integer("producer_registers", self.producer_registers);
+    }
+
+    int threads() const { return (consumers * 4 + kProducerWarps) * 32; }
+    abi::WgmmaShape shape() const { return {head_dim_qk, head_dim_vo, tile_q, tile_kv, stages, gather}; }
+};
+
+// Registers that a thread of a consumer warpgroup is expected to need.
+int registers_of(const Kernel& kernel);
+
+// Keys of a TMA box: tile_kv, or what tiles and pages have as their greatest common divisor.
+int box_keys(const Kernel& kernel, std::int64_t page_size);
+
+// How the query rows of a KV head are laid into tiles.
+struct QueryTiling {
+    std::int64_t shares = 1;  // equal parts of the head's group, each with tiles of its own
+    std::int64_t group = 1;   // query heads of a part, which are packed with the tokens
+    std::int64_t rows = 1;    // packed query rows of a tile
+
+    // Of all parts, for one sequence.
+    std::int64_t tiles(std::int64_t q_len) const;
+    bool operator==(const QueryTiling&) const = default;
+};
+
+// For sequences of up to that much work. The rows of a warpgroup are whole tokens of a part: a smaller part
+// may leave fewer of them unused. But then a tile has more tokens, and goes through the keys of them all.
+QueryTiling tiling_of(int tile_q, const HeadWork& work);
+
+}  // namespace attnsmith::families::attention_wgmma

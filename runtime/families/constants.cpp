@@ -1,0 +1,33 @@
+#include "families/constants.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace attnsmith::families {
+
+std::string Constant::text() const {
+    switch (kind) {
+        case Kind::element:
+            return static_cast<DType>(value) == DType::f16 ? "f16" : "bf16";
+        case Kind::index:
+            return static_cast<DType>(value) == DType::i64 ? "int64" : "int32";
+        case Kind::integer:
+            return std::to_string(value);
+        case Kind::flag:
+            return value != 0 ? "true" : "false";
+    }
+    return "?";
+}
+
+std::string Constant::declaration() const {
+    if (kind == Kind::element || kind == Kind::index) return fmt::format("using {} = {};", name, text());
+    return fmt::format("static constexpr {} {} = {};", kind == Kind::flag ? "bool" : "int", name, text());
+}
+
+int Constants::integer(std::string_view name, int absent) const {
+    const auto found = std::ranges::find(list_, name, &Constant::name);
+    return found == list_.end() ? absent : found->value;
+}
+
+}  // namespace attnsmith::families

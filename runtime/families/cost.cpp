@@ -1,0 +1,41 @@
+#include "families/cost.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "problem/ceil_div.hpp"
+
+namespace attnsmith::families {
+namespace {
+
+constexpr double kMemoryLatency = 1200;  // clocks from a request to its data, under load
+constexpr double kL2Latency = 500;
+constexpr double kL2Reuse = 0.35;  // device-memory traffic of a tile that neighbours read too
+
+}  // namespace
+
+TileWork tile_work(const AttentionConstants& kernel, bool shared_keys) {
+    const double logits = kernel.tile_q * kernel.tile_kv;
+    const double width = kernel.head_dim_qk + kernel.head_dim_vo;
+    const double bytes = 2.0 * kernel.tile_kv * width;
+    return {.flops = 2.0 * logits * width,
+            .logits = logits,
+            .bytes = bytes,
+            .traffic = bytes * (shared_keys ? kL2Reuse : 1.0),
+            .latency = shared_keys ? kL2Latency : kMemoryLatency};
+}
+
+CtaWork cta_work(const Work& work, std::int64_t splits, std::int64_t query_tiles, int tile_kv, int sm_count) {
+    // In double: the largest sizes that are allowed have more CTAs than 64 bits count.
+    const auto many = static_cast<double>(work.sequences_and_heads) * static_cast<double>(splits);
+    const std::int64_t tiles = std::max<std::int64_t>(1, problem::ceil_div(work.of_each.keys, tile_kv));
+    return {.query_tiles = query_tiles,
+            .key_tiles = problem::ceil_div(tiles, splits),
+            .on_busiest = std::ceil(static_cast<double>(query_tiles) * many / sm_count)};
+}
+
+double transfer_clocks(double bytes, int dram_bytes, int sm_count) {
+    return bytes / (static_cast<double>(dram_bytes) * sm_count);
+}
+
+}  // namespace attnsmith::families

@@ -1,0 +1,38 @@
+// What the families' models of time share. Time is in clocks and good for ranking: arithmetic against memory,
+// waves, and latency in between.
+#pragma once
+
+#include <cstdint>
+
+#include "families/attention.hpp"
+#include "families/work.hpp"
+
+namespace attnsmith::families {
+
+inline constexpr double kStartClocks = 2500;      // of a CTA: launch, lengths, first tiles
+inline constexpr double kExpPerLogit = 1.0 / 16;  // ex2 over an SM's 16
+
+// What one tile of keys takes in one CTA, whatever the family.
+struct TileWork {
+    double flops, logits;
+    double bytes;    // of K and V, that are loaded
+    double traffic;  // of them, from device memory
+    double latency;
+};
+
+// `shared_keys`: neighbouring CTAs read the same keys, which L2 has then.
+TileWork tile_work(const AttentionConstants& kernel, bool shared_keys);
+
+// How an attention is laid over the SMs.
+struct CtaWork {
+    std::int64_t query_tiles;  // of a sequence and KV head
+    std::int64_t key_tiles;    // of a split
+    double on_busiest;         // CTAs that the busiest SM gets
+};
+
+CtaWork cta_work(const Work& work, std::int64_t splits, std::int64_t query_tiles, int tile_kv, int sm_count);
+
+// Clocks in which the device's memory moves so many bytes.
+double transfer_clocks(double bytes, int dram_bytes, int sm_count);
+
+}  // namespace attnsmith::families

@@ -1,0 +1,89 @@
+// A family of kernels: one template, and everything that is known of the kernels made from it. Pure
+// functions: no driver, no NVRTC, no files.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "attnsmith/error.hpp"
+#include "families/binding.hpp"
+#include "families/config.hpp"
+#include "families/launch.hpp"
+#include "families/traits.hpp"
+#include "families/tuning.hpp"
+#include "families/work.hpp"
+
+namespace attnsmith::families {
+
+// What a kernel does in a plan.
+enum class Role : std::uint8_t {
+    attention,
+    merge_splits,  // behind a split attention: joins what its splits left in the workspace
+    merge_states   // of op merge: joins the caller's attention states
+};
+
+std::string_view to_string(Role role);  // as plans call it: "attention", "merge"
+
+// A kernel of a kernel set, and for which sizes it is there.
+struct Candidate {
+    KernelConfig kernel{};
+    TileSource source = TileSource::model;
+    // Packed query rows of a sequence and KV head: more than `above`, up to `up_to` where that is there.
+    std::int64_t above = -1;
+    std::optional<std::int64_t> up_to{};
+
+    bool serves(std::int64_t rows) const { return rows > above && (!up_to || rows <= *up_to); }
+};
+
+// What the source has beside the constants.
+struct SourceParts {
+    std::string members{};           // of the Config struct, behind the constants; indented lines
+    std::string arguments{};         // the parameter's type, of abi/
+    std::string shared_bytes = "0";  // an expression
+};
+
+class Family {
+  public:
+    // "attention_mma": the template is attention/attention_mma.cuh, and the entry attnsmith_attention_mma.
+    virtual std::string_view name() const = 0;
+    virtual Backend backend() const = 0;
+    virtual Role role() const = 0;
+
+    // Why no kernel of the family serves the spec on the SM; nothing where one may. The spec is a validated
+    // one's, here and below.
+    virtual std::optional<std::string> refusal(const AttentionSpec& spec, const SmTraits& sm) const = 0;
+    // The family's part of the kernel set. It sees no sizes and no product, so that the set is closed over
+    // both. Why what else there could be is not in it goes to `rejected`.
+    virtual std::vector<Candidate> candidates(const AttentionSpec& spec, const SmTraits& sm,
+                                              const TuningTable& tuning,
+                                              std::vector<Refusal>& rejected) const = 0;
+    // Whether tuning tables decide on the family's tiles.
+    virtual bool is_tuned() const { return false; }
+    // Every kernel that is legal, where they do: what is measured to make a table.
+    virtual std::vector<KernelConfig> tunable(const AttentionSpec& spec, const SmTraits& sm) const;
+
+    virtual std::string kernel_name(const KernelConfig& kernel) const = 0;
+    virtual int producer_warps() const { return 0; }  // that only load
+
+    // A kernel's time by the model of costs (families/cost.hpp), in clocks: good for ranking those that have
+    // the same role.
+    virtual double clocks(const KernelConfig& kernel, const DeviceTraits& device, const Work& work,
+                          std::int64_t splits) const = 0;
+
+    virtual Extent extent(const KernelConfig& kernel, const LaunchContext& context) const = 0;
+    virtual SourceParts source(const KernelConfig& kernel) const = 0;
+    // Throws InvalidRequest for tensors that its kernels cannot read. REQUIRES: `binding` is its op's.
+    virtual Bound bind(const KernelConfig& kernel, const LaunchContext& context,
+                       const Binding& binding) const = 0;
+
+  protected:
+    constexpr Family() = default;
+    constexpr ~Family() = default;  // families live for ever: nobody deletes one
+    Family(const Family&) = delete;
+    Family& operator=(const Family&) = delete;
+};
+
+}  // namespace attnsmith::families

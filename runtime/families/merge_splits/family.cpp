@@ -1,0 +1,89 @@
+#include "families/merge_splits/family.hpp"
+
+#include <fmt/format.h>
+
+#include "families/attention.hpp"
+#include "families/attention_arguments.hpp"
+#include "families/cost.hpp"
+
+namespace attnsmith::families::merge_splits {
+namespace {
+
+constexpr int kRows = 4;  // packed rows of a CTA, one a warp
+constexpr int kCtasPerSm = 4;
+constexpr double kMergeClocks = 6000;  // one more kernel
+
+struct Kernel {
+    DType element{}, index{};
+    int head_dim_vo = 0;
+    int tile_q = 0;
+    int alignment = 16;
+    bool paged = false;
+
+    template <class Self, class Visitor>
+    static void visit(Self& self, Visitor& visitor) {
+        visitor.element("Element", self.element);
+        visitor.index("Index", self.index);
+        visitor.integer("head_dim_vo", self.head_dim_vo);
+        visitor.integer("tile_q", self.tile_q);
+        visitor.integer("alignment", self.alignment);
+        visitor.flag("paged", self.paged);
+    }
+};
+
+// Of a group that is not divided, whatever the attention does with it.
+std::int64_t tiles_of(const LaunchContext& context) {
+    return query_tiles(context.shape, context.problem.group_size(), kRows);
+}
+
+}  // namespace
+
+std::optional<std::string> MergeSplits::refusal(const AttentionSpec&, const SmTraits&) const {
+    return std::nullopt;
+}
+
+std::vector<Candidate> MergeSplits::candidates(const AttentionSpec& spec, const SmTraits& sm,
+                                               const TuningTable&, std::vector<Refusal>&) const {
+    const Kernel kernel{.element = spec.dtype,
+                        .index = spec.index_dtype,
+                        .head_dim_vo = static_cast<int>(spec.head_dim_vo),
+                        .tile_q = kRows,
+                        .alignment = spec.alignment,
+                        .paged = spec.kv == KvStorage::paged};
+    return {{{.family = &kFamily,
+              .sm = sm.sm,
+              .target = fmt::format("sm_{}", sm.sm),
+              .constants = Constants::of(kernel),
+              .threads = kRows * 32,
+              .ctas_per_sm = kCtasPerSm}}};
+}
+
+std::string MergeSplits::kernel_name(const KernelConfig& config) const {
+    const auto kernel = config.as<Kernel>();
+    return fmt::format("merge {} {}{}", attnsmith::to_string(kernel.element), kernel.head_dim_vo,
+                       name_suffix(kernel.alignment, kernel.index));
+}
+
+// Partial results are written by the attention and read here.
+double MergeSplits::clocks(const KernelConfig& config, const DeviceTraits& device, const Work& work,
+                           std::int64_t splits) const {
+    const auto kernel = config.as<Kernel>();
+    const auto many = static_cast<double>(work.sequences_and_heads) * static_cast<double>(splits);
+    const double bytes = 4.0 * static_cast<double>(work.of_each.rows()) * many * kernel.head_dim_vo * 2;
+    return kMergeClocks + transfer_clocks(bytes, device.dram_bytes, device.sm_count);
+}
+
+Extent MergeSplits::extent(const KernelConfig&, const LaunchContext& context) const {
+    if (context.split.splits == 1) return {};
+    const std::int64_t ctas = tiles_of(context) * context.problem.spec.kv_heads;
+    return {.ctas = ctas, .items = ctas};
+}
+
+SourceParts MergeSplits::source(const KernelConfig&) const { return {.arguments = "AttentionArguments"}; }
+
+Bound MergeSplits::bind(const KernelConfig&, const LaunchContext& context, const Binding& binding) const {
+    return {
+        ArgumentBlock(attention_arguments(context, std::get<AttentionBinding>(binding), tiles_of(context)))};
+}
+
+}  // namespace attnsmith::families::merge_splits

@@ -1,0 +1,31 @@
+#include "families/registry.hpp"
+
+#include <algorithm>
+
+#include "families/attention_mma/family.hpp"
+#include "families/attention_wgmma/family.hpp"
+#include "families/merge_splits/family.hpp"
+#include "families/merge_states/family.hpp"
+
+namespace attnsmith::families {
+
+std::span<const Family* const> all_families() {
+    static constexpr const Family* kFamilies[] = {
+        &attention_wgmma::kFamily,
+        &attention_mma::kFamily,
+        &merge_splits::kFamily,
+        &merge_states::kFamily,
+    };
+    return kFamilies;
+}
+
+std::vector<Backend> all_backends() {
+    std::vector<Backend> backends;
+    for (const Family* family : all_families()) {
+        if (std::ranges::find(backends, family->backend()) == backends.end())
+            backends.push_back(family->backend());
+    }
+    return backends;
+}
+
+}  // namespace attnsmith::families

@@ -1,0 +1,63 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "abi/attention_arguments.h"
+#include "planner/plan.hpp"
+#include "planner/split.hpp"
+
+namespace attnsmith::planner {
+namespace {
+
+using problem::ceil_div;
+
+// Behind the status bytes, the partial results of as many splits as any smaller bounds have. Op merge needs
+// none.
+families::WorkspaceLayout workspace_of(const Plan& plan, const problem::BoundShape& shape) {
+    const AttentionSpec& spec = plan.problem.spec;
+    families::WorkspaceLayout layout{.rows = shape.q_tokens * spec.q_heads};
+    if (plan.find(Role::attention) == nullptr) return layout;
+    layout.partial_o_offset = layout.partial_ml_offset = layout.bytes = abi::kStatusBytes;
+    if (plan.split.chunk == 0) return layout;
+    // A shorter bound may have more chunks, where the chunk has grown to keep within the most splits.
+    const std::int64_t most = std::min(kMostSplits, ceil_div(shape.max_kv_len, plan.split.chunk));
+    if (most <= 1) return layout;
+    const std::int64_t rows = most * layout.rows;
+    layout.partial_ml_offset += ceil_div(rows * spec.head_dim_vo * 4, 256) * 256;
+    layout.bytes = layout.partial_ml_offset + ceil_div(rows * 8, 256) * 256;
+    return layout;
+}
+
+}  // namespace
+
+families::LaunchContext context_of(const Plan& plan, const problem::BoundShape& shape, const Launch& launch) {
+    return {plan.problem, shape, plan.device, launch.split, launch.workspace};
+}
+
+Launch launch_of(const Plan& plan, const problem::BoundShape& shape) {
+    Launch launch{.workspace = workspace_of(plan, shape)};
+    if (const Step* attention = plan.find(Role::attention))
+        launch.split = split_of(plan.split, attention->kernel.tile_kv(), shape.max_kv_len);
+    const families::LaunchContext context = context_of(plan, shape, launch);
+    for (const Step& step : plan.steps)
+        launch.extents.push_back(step.kernel.family->extent(step.kernel, context));
+    return launch;
+}
+
+void check_grid(const Plan& plan, const Launch& launch) {
+    std::int64_t items = 0;
+    for (const families::Extent& extent : launch.extents) items = std::max(items, extent.items);
+    if (items <= kMostCtas) return;
+    const std::int64_t heads = plan.problem.spec.q_heads;
+    if (const Step* merge = plan.find(Role::merge_states)) {
+        const std::int64_t rows = merge->kernel.tile_q();
+        throw InvalidRequest(
+            "q_tokens", std::to_string(launch.workspace.rows / heads),
+            fmt::format("at most {} in one merge of {} heads", kMostCtas * rows / heads, heads));
+    }
+    throw InvalidRequest(
+        "batch", fmt::format("bounds that need {} CTAs", items),
+        fmt::format("sequences and lengths that need at most {} CTAs; divide the batch", kMostCtas));
+}
+
+}  // namespace attnsmith::planner
