@@ -13,6 +13,7 @@
 #include "cache/fixture.hpp"
 #include "engine/cubins.hpp"
 #include "planner/plan.hpp"
+#include "planner/repository_tuning.hpp"
 #include "support/catch.hpp"
 
 using namespace attnsmith;
@@ -72,7 +73,7 @@ const std::vector<Sample>& kernels() {
                 .op = Op::merge, .head_dim_vo = 64 + 8 * static_cast<std::int64_t>(i), .q_heads = 1};
             const auto set =
                 planner::kernel_set(problem::validate(spec, {}).spec, 90, planner::repository_tuning());
-            auto source = caller.cubins().source_of(set.kernels.front());
+            auto source = caller.cubins().source_of(set.kernels().front());
             auto bytes = caller.obtain(source).cubin->bytes;
             made.push_back({std::move(source), std::move(bytes)});
         }

@@ -18,6 +18,7 @@
 #include "cache/fixture.hpp"
 #include "engine/cubins.hpp"
 #include "planner/plan.hpp"
+#include "planner/repository_tuning.hpp"
 #include "support/nvrtc.hpp"
 
 using namespace attnsmith;
@@ -65,7 +66,7 @@ std::vector<engine::KernelSource> sources(std::size_t count, const engine::Cubin
         const AttentionSpec spec{.op = Op::merge, .head_dim_vo = dim, .q_heads = 1};
         const auto set =
             planner::kernel_set(problem::validate(spec, {}).spec, 90, planner::repository_tuning());
-        for (const planner::KernelConfig& kernel : set.kernels) {
+        for (const families::KernelConfig& kernel : set.kernels()) {
             engine::KernelSource source = cubins.source_of(kernel);
             if (found.size() < count && keys.insert(source.key).second) found.push_back(std::move(source));
         }

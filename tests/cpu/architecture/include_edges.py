@@ -1,8 +1,9 @@
 """Which part of the tree may include which: the rules, and a checker over a tree's #include lines.
 
-The parts are folders. `problem <- planner <- compiler`; `cache` and `driver` depend on nothing of ours but the public
-headers (the cache not even on those); `engine` joins all; `c_api`, the C ABI, lies over it, and nothing includes it;
-`tools` and `tests` come after. The checker returns one line of text a violation and knows nothing of the compiler: a
+The parts are folders. `problem <- families <- planner`; `compiler` and `driver` depend on nothing of ours but the public
+headers, and `cache` not even on those; `engine` joins all; `c_api`, the C ABI, lies over it, and nothing includes it;
+`tools` and `tests` come after. Each family of kernels has a folder in `families`, which the registry alone includes: a
+family knows what all share, and no other family. The checker returns one line of text a violation and knows nothing of the compiler: a
 missing file is a violation, too.
 """
 
@@ -13,6 +14,7 @@ import re
 PARTS = {
     "runtime/include/attnsmith": "public",
     "runtime/problem": "problem",
+    "runtime/families": "families",
     "runtime/planner": "planner",
     "runtime/compiler": "compiler",
     "runtime/driver": "driver",
@@ -29,17 +31,23 @@ PARTS = {
 MAY_INCLUDE = {
     "public": set(),
     "problem": {"public"},
-    "planner": {"problem", "public", "abi"},
-    "compiler": {"planner", "problem", "public", "abi"},
+    "families": {"problem", "public", "abi"},
+    "planner": {"families", "problem", "public", "abi"},
+    "compiler": {"public"},
     "driver": {"public"},
     "cache": set(),
-    "engine": {"cache", "compiler", "driver", "planner", "problem", "public", "abi"},
+    "engine": {"cache", "compiler", "driver", "planner", "families", "problem", "public", "abi"},
     "c_api": {"engine", "cache", "driver", "problem", "public"},
     "abi": set(),
     "templates": {"abi"},
-    "tools": {"engine", "cache", "compiler", "driver", "planner", "problem", "public", "abi"},
-    "tests": {"tools", "engine", "cache", "compiler", "driver", "planner", "problem", "public", "abi", "templates"},
+    "tools": {"engine", "cache", "compiler", "driver", "planner", "families", "problem", "public", "abi"},
+    "tests": {"tools", "engine", "cache", "compiler", "driver", "planner", "families", "problem", "public", "abi",
+              "templates"},
 }
+
+# What includes the folders of single families: themselves, the list of them, and tests of one.
+FAMILIES = "runtime/families/"
+REGISTRY = "runtime/families/registry.cpp"
 
 # Headers that one part alone may include. Tests are free: they fake the driver.
 OWNERS = {"nvrtc.h": "compiler", "cuda.h": "driver"}
@@ -122,7 +130,7 @@ def violation(tree, file, operand):
         return None if allowed else f"{part} includes {name}, which is {OWNERS[name]}'s alone"
     target = tree.find(file, name)
     if target is not None:
-        return edge_violation(part, target)
+        return edge_violation(part, target) or family_violation(part, file, target)
     if match.group(1):
         return f"includes {name}, which is no file of this tree"
     return external_violation(part, name, file)
@@ -135,6 +143,19 @@ def edge_violation(part, target):
     if other != part and other not in MAY_INCLUDE[part]:
         return f"{part} includes {other} ({target})"
     return None
+
+
+def family_of(file):
+    """The family whose folder a file is in, or None."""
+    inner = file[len(FAMILIES):].split("/") if file.startswith(FAMILIES) else []
+    return inner[0] if len(inner) > 1 else None
+
+
+def family_violation(part, file, target):
+    family = family_of(target)
+    if family is None or family_of(file) == family or file == REGISTRY or part == "tests":
+        return None
+    return f"includes {target}, which is the family {family}'s own"
 
 
 def external_violation(part, name, file):

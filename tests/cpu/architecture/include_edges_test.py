@@ -12,8 +12,13 @@ SKELETON = {
     "runtime/include/attnsmith/types.hpp": "#include <cstdint>\n",
     "runtime/include/attnsmith/version.hpp.in": "",
     "runtime/problem/problem.hpp": '#include "attnsmith/types.hpp"\n#include <fmt/format.h>\n',
-    "runtime/planner/plan.hpp": '#include "problem/problem.hpp"\n#include "abi/shared.h"\n',
-    "runtime/compiler/nvrtc.hpp": '#include <nvrtc.h>\n#include "planner/plan.hpp"\n',
+    "runtime/families/family.hpp": '#include "problem/problem.hpp"\n#include "abi/shared.h"\n',
+    "runtime/families/quick/family.hpp": '#include "families/family.hpp"\n#include "families/quick/tiles.hpp"\n',
+    "runtime/families/quick/tiles.hpp": "",
+    "runtime/families/slow/family.hpp": "",
+    "runtime/families/registry.cpp": '#include "families/quick/family.hpp"\n#include "families/slow/family.hpp"\n',
+    "runtime/planner/plan.hpp": '#include "families/family.hpp"\n',
+    "runtime/compiler/nvrtc.hpp": '#include <nvrtc.h>\n#include "attnsmith/types.hpp"\n',
     "runtime/driver/api.hpp": '#include <cuda.h>\n#include "attnsmith/types.hpp"\n',
     "runtime/engine/engine.cpp": '#include "cache/store.hpp"\n#include "driver/api.hpp"\n#include "compiler/nvrtc.hpp"\n',
     "runtime/c_api/objects.hpp": '#include "engine/engine.hpp"\n#include "attnsmith/types.hpp"\n',
@@ -56,7 +61,8 @@ class Rules(unittest.TestCase):
                 del remaining[part]
 
     def test_each_forbidden_edge_is_found(self):
-        headers = {include_edges.part_of(file): file for file in SKELETON if file.endswith((".h", ".hpp", ".cuh"))}
+        headers = {include_edges.part_of(file): file for file in reversed(SKELETON)
+                   if file.endswith((".h", ".hpp", ".cuh"))}
         folders = {part: folder for folder, part in include_edges.PARTS.items()}
         self.assertEqual(set(headers), set(folders) - {"tests"})
         tried = 0
@@ -104,6 +110,13 @@ class Rules(unittest.TestCase):
     def test_nothing_includes_the_c_abi(self):
         for folder in ("runtime/engine", "tools/cli", "tests/c_api"):
             self.assert_refused(f"{folder}/broken.cpp", '#include "c_api/objects.hpp"\n', "includes c_api")
+
+    def test_a_family_is_known_to_the_registry_alone(self):
+        include = '#include "families/quick/family.hpp"\n'
+        for file in ("runtime/families/slow/broken.cpp", "runtime/families/cost.cpp", "runtime/planner/broken.cpp",
+                     "runtime/engine/broken.cpp", "tools/cli/broken.cpp"):
+            self.assert_refused(file, include, "the family quick's own")
+        self.assertEqual(check({"tests/cpu/families/a_test.cpp": include}), [])
 
     def test_angle_brackets_hide_nothing(self):
         self.assert_refused("cache/broken.cpp", "  #  include <driver/api.hpp> // why not\n", "cache includes driver")

@@ -9,6 +9,7 @@
 #include "check/half.hpp"
 #include "check/kernel_choice.hpp"
 #include "planner/plan.hpp"
+#include "planner/repository_tuning.hpp"
 #include "support/catch.hpp"
 
 using namespace attnsmith;
@@ -164,12 +165,12 @@ TEST_CASE("a case can name every kernel that any SM's set has", "[check]") {
             for (const int sm : {80, 86, 89, 90, 120}) {
                 for (const auto& kernel :
                      planner::kernel_set(problem::validate(spec, {}).spec, sm, planner::repository_tuning())
-                         .kernels) {
-                    if (kernel.family == planner::Family::merge_splits) continue;
+                         .kernels()) {
+                    if (kernel.family->role() != families::Role::attention) continue;
                     const auto same = [&](const KernelChoice& c) {
-                        return c.tile_q == kernel.tile_q && c.tile_kv == kernel.tile_kv &&
-                               c.stages == kernel.stages && c.chunk == 0 &&
-                               c.wgmma == (kernel.backend == planner::Backend::wgmma);
+                        return c.tile_q == kernel.tile_q() && c.tile_kv == kernel.tile_kv() &&
+                               c.stages == kernel.stages() && c.chunk == 0 &&
+                               c.wgmma == (kernel.backend() == families::Backend::wgmma);
                     };
                     CHECK(std::count_if(choices.begin(), choices.end(), same) == 1);
                 }

@@ -13,14 +13,17 @@
 
 #include "abi/attention_wgmma.h"
 #include "compiler/cubin_info.hpp"
-#include "compiler/specialise.hpp"
-#include "planner/attention_wgmma.hpp"
+#include "engine/translation_unit.hpp"
+#include "families/attention_mma/kernel.hpp"
+#include "families/attention_wgmma/kernel.hpp"
+#include "families/source.hpp"
 #include "planner/plan.hpp"
+#include "planner/repository_tuning.hpp"
 #include "support/catch.hpp"
 #include "support/nvrtc.hpp"
 
 using namespace attnsmith;
-using planner::KernelConfig;
+using families::KernelConfig;
 
 namespace {
 
@@ -73,7 +76,8 @@ std::set<KernelConfig> kernels_of(const std::vector<AttentionSpec>& specs, int s
     std::set<KernelConfig> kernels;
     for (const AttentionSpec& spec : specs) {
         for (const KernelConfig& kernel :
-             planner::kernel_set(problem::validate(spec, {}).spec, sm, planner::repository_tuning()).kernels)
+             planner::kernel_set(problem::validate(spec, {}).spec, sm, planner::repository_tuning())
+                 .kernels())
             kernels.insert(kernel);
     }
     return kernels;
@@ -104,7 +108,7 @@ std::set<KernelConfig> kernels_on(int sm) {
     }
     std::set<KernelConfig> kernels = kernels_of(specs, sm);
     // Those have a test of their own.
-    std::erase_if(kernels, [](const KernelConfig& k) { return k.backend == planner::Backend::wgmma; });
+    std::erase_if(kernels, [](const KernelConfig& k) { return k.backend() == families::Backend::wgmma; });
     return kernels;
 }
 
@@ -168,7 +172,7 @@ std::set<KernelConfig> wgmma_kernels() {
         }
     }
     std::set<KernelConfig> kernels = kernels_of(specs, 90);
-    std::erase_if(kernels, [](const KernelConfig& k) { return k.backend != planner::Backend::wgmma; });
+    std::erase_if(kernels, [](const KernelConfig& k) { return k.backend() != families::Backend::wgmma; });
     return kernels;
 }
 
@@ -196,18 +200,20 @@ void inspect_wgmma(const KernelConfig& kernel, const compiler::Compiled& compile
             ++weights.back();
         }
     }
-    expect(products == std::set<std::pair<int, int>>{{kernel.queries_in_registers ? kHgmma : kHgmmaShared,
-                                                      kernel.tile_kv},
-                                                     {kHgmma, kernel.head_dim_vo}},
+    const auto constants = kernel.as<families::attention_wgmma::Kernel>();
+    expect(products == std::set<std::pair<int, int>>{{constants.queries_in_registers ? kHgmma : kHgmmaShared,
+                                                      kernel.tile_kv()},
+                                                     {kHgmma, constants.head_dim_vo}},
            "multiplies other shapes");
-    const auto [producer, consumer] = planner::warpgroup_registers(kernel);
-    expect(registers == std::set<int>{producer, consumer}, "hands over other registers");
+    expect(registers == std::set<int>{constants.producer_registers, constants.consumer_registers},
+           "hands over other registers");
     expect(copies, "has no UTMALDG");
-    expect(gathers == kernel.gather, "LDGSTS: of kernels that gather, and no others");
+    expect(gathers == constants.gather, "LDGSTS: of kernels that gather, and no others");
     // The product with V hides the softmax only if weights are made before the wait for it: three eighths of
     // them at least, and all where there are three warpgroups. A soft cap's tanh is another EX2.
-    const int eights = kernel.tile_q == 3 * abi::kWgmmaRows ? kernel.tile_kv / 8 : kernel.tile_kv / 8 * 3 / 8;
-    const int expected = eights * 4 + (kernel.softcap ? kernel.tile_kv / 2 : 0);
+    const int eights =
+        kernel.tile_q() == 3 * abi::kWgmmaRows ? kernel.tile_kv() / 8 : kernel.tile_kv() / 8 * 3 / 8;
+    const int expected = eights * 4 + (constants.softcap ? kernel.tile_kv() / 2 : 0);
     const int made = weights.empty() ? 0 : *std::min_element(weights.begin(), weights.end());
     expect(made >= expected, "makes " + std::to_string(made) + " of " + std::to_string(expected) +
                                  " EX2 before it waits for O");
@@ -215,7 +221,7 @@ void inspect_wgmma(const KernelConfig& kernel, const compiler::Compiled& compile
 
 // What is wrong with a kernel; empty if nothing is.
 std::string inspect(const compiler::Nvrtc& nvrtc, const KernelConfig& kernel) {
-    const compiler::TranslationUnit unit = compiler::specialise(kernel);
+    const engine::TranslationUnit unit = engine::translation_unit(kernel);
     const compiler::Compiled compiled = nvrtc.compile(unit.program);
     std::string wrong;
     const auto expect = [&](bool holds, const std::string& what) {
@@ -233,22 +239,22 @@ std::string inspect(const compiler::Nvrtc& nvrtc, const KernelConfig& kernel) {
     }
     const auto info = compiler::CubinInfo::parse(compiled.cubin);
     expect(info && info->sm() == kernel.sm, "is for another SM");
-    expect(info && info->read_u32(compiler::kSharedBytesSymbol) ==
+    expect(info && info->read_u32(families::kSharedBytesSymbol) ==
                        static_cast<std::uint32_t>(kernel.shared_bytes),
            "lays out other shared memory than planned");
     std::map<std::uint16_t, int> opcodes;
     if (info)
         for (const std::uint16_t opcode : info->opcodes()) ++opcodes[opcode];
     expect(opcodes[kStl] == 0 && opcodes[kLdl] == 0, "touches local memory");
-    if (kernel.backend == planner::Backend::mma) {
+    if (kernel.backend() == families::Backend::mma) {
         expect(opcodes[kHmma] > 0, "has no HMMA");
         expect(opcodes[kLdsm] > 0, "has no LDSM");
-        expect((opcodes[kLdgsts] > 0) == (kernel.alignment >= 4),
+        expect((opcodes[kLdgsts] > 0) == (kernel.as<families::attention_mma::Kernel>().alignment >= 4),
                "LDGSTS: cp.async needs 4 bytes of alignment");
     } else {
         expect(opcodes[kHmma] == 0, "has HMMA");
     }
-    if (info && kernel.backend == planner::Backend::wgmma) inspect_wgmma(kernel, compiled, expect);
+    if (info && kernel.backend() == families::Backend::wgmma) inspect_wgmma(kernel, compiled, expect);
     return wrong;
 }
 
@@ -281,7 +287,7 @@ std::string inspect_all(const std::set<KernelConfig>& set) {
 }  // namespace
 
 TEST_CASE("the machine code of every kernel is as planned", "[compiler][machine_code]") {
-    for (const planner::DeviceTraits& device : planner::known_devices()) {
+    for (const families::DeviceTraits& device : families::known_devices()) {
         INFO("sm_" << device.sm);
         CHECK(inspect_all(kernels_on(device.sm)) == "");
     }
@@ -292,7 +298,7 @@ TEST_CASE("the machine code of every wgmma kernel is as planned", "[compiler][ma
 }
 
 TEST_CASE("the machine code of every merge is as planned", "[compiler][machine_code][merge]") {
-    for (const planner::DeviceTraits& device : planner::known_devices()) {
+    for (const families::DeviceTraits& device : families::known_devices()) {
         INFO("sm_" << device.sm);
         CHECK(inspect_all(merges_on(device.sm)) == "");
     }

@@ -3,7 +3,9 @@
 
 #include <cuda.h>
 
+#include <array>
 #include <cstring>
+#include <span>
 
 #include "attnsmith/error.hpp"
 #include "driver/device.hpp"
@@ -11,11 +13,19 @@
 #include "support/fake_cuda/fake_cuda.h"
 
 using namespace attnsmith;
-using driver::TensorMapRequest;
 
 namespace {
 
-TensorMapRequest request() {
+struct Request {
+    const void* data;
+    DType dtype;
+    std::size_t rank;
+    std::array<std::uint64_t, 3> extents;
+    std::array<std::uint64_t, 2> strides;
+    std::array<std::uint32_t, 3> box;
+};
+
+Request request() {
     return {.data = reinterpret_cast<const void*>(std::uintptr_t{0x1000}),
             .dtype = DType::f16,
             .rank = 3,
@@ -24,13 +34,23 @@ TensorMapRequest request() {
             .box = {64, 32, 1}};
 }
 
+void encode(const driver::Api& api, const Request& r, void* map) {
+    driver::encode_tensor_map(api,
+                              {.data = r.data,
+                               .dtype = r.dtype,
+                               .extents = std::span(r.extents).first(r.rank),
+                               .strides = r.strides,
+                               .box = r.box},
+                              map);
+}
+
 }  // namespace
 
 TEST_CASE("a tensor map is encoded as asked", "[driver]") {
     const auto api = driver::Api::open(ATTNSMITH_FAKE_CUDA);
     const driver::ContextScope scope(*api, 0);
     alignas(64) std::array<std::byte, driver::kTensorMapBytes> bytes{};
-    driver::encode_tensor_map(*api, request(), bytes.data());
+    encode(*api, request(), bytes.data());
     fake_cuda_tensor_map map;
     std::memcpy(&map, bytes.data(), sizeof map);
     CHECK(map.address == 0x1000);
@@ -45,9 +65,9 @@ TEST_CASE("a tensor map is encoded as asked", "[driver]") {
     CHECK(map.interleave == CU_TENSOR_MAP_INTERLEAVE_NONE);
     CHECK(map.promotion == CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
     CHECK(map.fill == CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-    TensorMapRequest bf16 = request();
+    Request bf16 = request();
     bf16.dtype = DType::bf16;
-    driver::encode_tensor_map(*api, bf16, bytes.data());
+    encode(*api, bf16, bytes.data());
     std::memcpy(&map, bytes.data(), sizeof map);
     CHECK(map.type == CU_TENSOR_MAP_DATA_TYPE_BFLOAT16);
 }
@@ -56,18 +76,18 @@ TEST_CASE("what the driver refuses to encode is an error of its call", "[driver]
     const auto api = driver::Api::open(ATTNSMITH_FAKE_CUDA);
     const driver::ContextScope scope(*api, 0);
     const auto refuses = [&](auto change) {
-        TensorMapRequest changed = request();
+        Request changed = request();
         change(changed);
         std::array<std::byte, driver::kTensorMapBytes> bytes{};
-        REQUIRE_THROWS_AS(driver::encode_tensor_map(*api, changed, bytes.data()), DriverError);
+        REQUIRE_THROWS_AS(encode(*api, changed, bytes.data()), DriverError);
     };
-    refuses([](TensorMapRequest& r) { r.data = nullptr; });
-    refuses([](TensorMapRequest& r) { r.data = reinterpret_cast<const void*>(std::uintptr_t{0x1008}); });
-    refuses([](TensorMapRequest& r) { r.rank = 0; });
-    refuses([](TensorMapRequest& r) { r.extents[1] = 0; });
-    refuses([](TensorMapRequest& r) { r.extents[1] = (std::uint64_t{1} << 32) + 1; });
-    refuses([](TensorMapRequest& r) { r.strides[0] = 1032; });
-    refuses([](TensorMapRequest& r) { r.strides[0] = driver::kTensorMapStrideEnd; });
-    refuses([](TensorMapRequest& r) { r.box[0] = 128; });
-    refuses([](TensorMapRequest& r) { r.box[1] = 257; });
+    refuses([](Request& r) { r.data = nullptr; });
+    refuses([](Request& r) { r.data = reinterpret_cast<const void*>(std::uintptr_t{0x1008}); });
+    refuses([](Request& r) { r.rank = 0; });
+    refuses([](Request& r) { r.extents[1] = 0; });
+    refuses([](Request& r) { r.extents[1] = (std::uint64_t{1} << 32) + 1; });
+    refuses([](Request& r) { r.strides[0] = 1032; });
+    refuses([](Request& r) { r.strides[0] = std::uint64_t{1} << 40; });
+    refuses([](Request& r) { r.box[0] = 128; });
+    refuses([](Request& r) { r.box[1] = 257; });
 }

@@ -1,10 +1,12 @@
 // The arguments of an attention: each field, of tensors whose every extent and stride is another number.
 #include <cmath>
+#include <cstring>
 
 #include "attnsmith/error.hpp"
-#include "engine/bind.hpp"
 #include "engine/fake_runtime.hpp"
+#include "families/attention_arguments.hpp"
 #include "planner/plan.hpp"
+#include "planner/repository_tuning.hpp"
 #include "problem/tensors.hpp"
 
 using namespace attnsmith;
@@ -22,11 +24,15 @@ struct Bound {
 
 Bound bind(const AttentionSpec& spec, const AttentionTensors& tensors, const Batch& batch) {
     const planner::Plan plan = planner::make_plan(problem::validate(spec, {1, 1, 65536}),
-                                                  planner::traits_of(89), planner::repository_tuning());
+                                                  families::traits_of(89), planner::repository_tuning());
     const problem::BoundShape shape = problem::check_tensors(plan.problem, tensors, batch);
     Bound bound{planner::launch_of(plan, shape), {}};
-    bound.arguments = engine::make_arguments(plan.problem, tensors, batch, shape, bound.launch,
-                                             at(9, DType::i32, {1}).data);
+    const families::KernelConfig& kernel = plan.kernel(planner::Role::attention);
+    const families::Bound made =
+        kernel.family->bind(kernel, planner::context_of(plan, shape, bound.launch),
+                            families::AttentionBinding{tensors, batch, at(9, DType::i32, {1}).data});
+    REQUIRE(made.arguments.bytes().size() == sizeof bound.arguments);
+    std::memcpy(&bound.arguments, made.arguments.data(), sizeof bound.arguments);
     return bound;
 }
 
@@ -82,8 +88,9 @@ TEST_CASE("a dense batch's tensors, strides and lengths are the kernel's argumen
     CHECK((a.max_q_len == 5 && a.max_kv_len == 700));
     CHECK((a.q_tokens == 15 && a.kv_tokens == 700 && a.rows == 15 * 12));
     CHECK((a.pages == 0 && a.page_list == 0 && a.page_size == 0 && a.page_row_stride == 0));
-    CHECK((a.tiles == launch.tiles && a.splits == launch.splits && a.chunk == launch.chunk));
-    CHECK((a.tiles > 0 && a.splits > 0));
+    CHECK((a.splits == launch.split.splits && a.chunk == launch.split.chunk));
+    CHECK(a.tiles == 3);  // 15 packed rows of each sequence
+    CHECK(a.splits > 0);
 }
 
 TEST_CASE("bounds below the extents are what the kernel goes to", "[engine][arguments]") {

@@ -1,6 +1,5 @@
 // The tensors that are bound, as the copy engine gets to know them: through the stub driver, whose maps are
 // records of what it was given.
-#include "engine/bind_wgmma.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -9,8 +8,12 @@
 #include <numeric>
 #include <vector>
 
-#include "engine/bind.hpp"
+#include "abi/attention_wgmma.h"
 #include "engine/fake_runtime.hpp"
+#include "engine/tensor_maps.hpp"
+#include "families/attention_arguments.hpp"
+#include "planner/launch_facts.hpp"
+#include "planner/repository_tuning.hpp"
 #include "problem/expect.hpp"
 
 using namespace attnsmith;
@@ -50,8 +53,8 @@ AttentionSpec spec_of(std::int64_t q_heads, std::int64_t kv_heads) {
 }
 
 struct Bound {
-    planner::KernelConfig kernel;
-    planner::Launch launch;
+    families::KernelConfig kernel;
+    test::LaunchFacts launch;
     abi::WgmmaArguments arguments;
     Map q, k, v;
 };
@@ -59,16 +62,19 @@ struct Bound {
 Bound bind(const AttentionSpec& spec, const AttentionTensors& tensors, const Batch& batch) {
     static const auto api = driver::Api::open(ATTNSMITH_FAKE_CUDA);
     const planner::Plan plan = planner::make_plan(problem::validate(spec, {8, 4096, 4096}),
-                                                  planner::traits_of(90), planner::repository_tuning());
-    REQUIRE(plan.attention->backend == planner::Backend::wgmma);
+                                                  families::traits_of(90), planner::repository_tuning());
+    REQUIRE(plan.kernel(planner::Role::attention).backend() == families::Backend::wgmma);
     const problem::BoundShape shape = problem::check_tensors(plan.problem, tensors, batch);
     const planner::Launch launch = planner::launch_of(plan, shape);
-    void* const workspace = at(9, DType::i32, {1}).data;
-    const auto attention = engine::make_arguments(plan.problem, tensors, batch, shape, launch, workspace);
-    Bound bound{*plan.attention, launch, {}, {}, {}, {}};
-    engine::make_wgmma_arguments(*api, 0, plan.problem.spec, *plan.attention, launch, attention,
-                                 bound.arguments);
-    abi::AttentionArguments divided = attention;
+    const families::AttentionBinding binding{tensors, batch, at(9, DType::i32, {1}).data};
+    const families::LaunchContext context = planner::context_of(plan, shape, launch);
+    const families::KernelConfig& kernel = plan.kernel(planner::Role::attention);
+    families::Bound arguments = kernel.family->bind(kernel, context, binding);
+    engine::encode_maps(*api, 0, arguments);
+    Bound bound{kernel, test::launch_facts(plan, shape), {}, {}, {}, {}};
+    REQUIRE(arguments.arguments.bytes().size() == sizeof bound.arguments);
+    std::memcpy(&bound.arguments, arguments.arguments.data(), sizeof bound.arguments);
+    abi::AttentionArguments divided = families::attention_arguments(context, binding, bound.launch.tiles);
     divided.kv_heads *= bound.arguments.kv_head_shares;
     divided.group /= bound.arguments.kv_head_shares;
     CHECK(std::memcmp(&bound.arguments.attention, &divided, sizeof divided) == 0);
@@ -93,7 +99,7 @@ TEST_CASE("a dense batch has maps of its tensors, whatever their strides", "[eng
     tensors.k = at(2, DType::bf16, {3, 2, 304, 128}).permute({0, 2, 1, 3}).slice(1, 2, 302);
     const Bound bound = bind(spec_of(8, 2), tensors, {});
     CHECK(bound.arguments.warpgroup_tokens == 16);
-    CHECK(bound.arguments.box_keys == bound.kernel.tile_kv);
+    CHECK(bound.arguments.box_keys == bound.kernel.tile_kv());
     CHECK(bound.q.address == 0x1000000);
     CHECK(bound.q.extents == Numbers{128, 4, 100, 2, 3});
     CHECK(bound.q.strides == Numbers{272, 2064, 1088, 400000});
@@ -101,7 +107,7 @@ TEST_CASE("a dense batch has maps of its tensors, whatever their strides", "[eng
     CHECK(bound.k.address == 0x2000000 + 2 * 256);
     CHECK(bound.k.extents == Numbers{128, 300, 2, 3});
     CHECK(bound.k.strides == Numbers{256, 304 * 256, 2 * 304 * 256});
-    CHECK(bound.k.box == Numbers{64, static_cast<std::uint64_t>(bound.kernel.tile_kv), 1, 1});
+    CHECK(bound.k.box == Numbers{64, static_cast<std::uint64_t>(bound.kernel.tile_kv()), 1, 1});
     CHECK(bound.v.address == 0x3000000);
     CHECK(bound.v.strides == Numbers{512, 256, 300 * 512});
 }
@@ -160,7 +166,7 @@ TEST_CASE("pages take the place of sequences, in either order", "[engine][wgmma]
                       .o = at(4, DType::bf16, {3, 100, 8, 128})},
                      {.kv_lens = at(5, DType::i32, {3}), .page_table = at(6, DType::i32, {3, 30})});
             const auto keys = static_cast<std::uint64_t>(page_size);
-            CHECK(bound.arguments.box_keys == std::gcd(page_size, std::int64_t{bound.kernel.tile_kv}));
+            CHECK(bound.arguments.box_keys == std::gcd(page_size, std::int64_t{bound.kernel.tile_kv()}));
             CHECK(bound.k.extents == Numbers{128, keys, 2, 90});
             CHECK(bound.k.strides == (order == PageOrder::NHD ? Numbers{512, 256, keys * 512}
                                                               : Numbers{256, keys * 256, keys * 512}));
@@ -172,7 +178,7 @@ TEST_CASE("pages take the place of sequences, in either order", "[engine][wgmma]
 
 TEST_CASE("a warpgroup of seven heads a token has 9 tokens", "[engine][wgmma]") {
     const Bound bound = bind(spec_of(28, 4), dense(2, 100, 28, 200, 4), {});
-    REQUIRE(bound.kernel.tile_q == 128);
+    REQUIRE(bound.kernel.tile_q() == 128);
     CHECK(bound.arguments.warpgroup_tokens == 9);
     CHECK(bound.q.extents == Numbers{128, 7, 100, 4, 2});
     CHECK(bound.q.strides == Numbers{256, 28 * 256, 7 * 256, 100 * 28 * 256});
@@ -181,7 +187,7 @@ TEST_CASE("a warpgroup of seven heads a token has 9 tokens", "[engine][wgmma]") 
 
 TEST_CASE("parts of a group are KV heads to q's map, and share one of k and v", "[engine][wgmma]") {
     Bound bound = bind(spec_of(96, 2), dense(2, 100, 96, 200, 2), {});
-    REQUIRE(bound.kernel.tile_q == 128);
+    REQUIRE(bound.kernel.tile_q() == 128);
     CHECK(bound.arguments.kv_head_shares == 3);
     CHECK(bound.arguments.attention.kv_heads == 6);
     CHECK(bound.arguments.attention.group == 16);
@@ -225,7 +231,7 @@ TEST_CASE("a tensor without elements has a map of 16 bytes of q", "[engine][wgmm
     const Bound bound = bind(spec_of(8, 2), tensors, {});
     CHECK(bound.q.extents == Numbers{128, 4, 100, 2, 2});
     for (const Map& map : {bound.k, bound.v})
-        check_empty(map, 0x1000000, {64, static_cast<std::uint64_t>(bound.kernel.tile_kv), 1, 1});
+        check_empty(map, 0x1000000, {64, static_cast<std::uint64_t>(bound.kernel.tile_kv()), 1, 1});
 }
 
 TEST_CASE("without queries there is nothing to launch and no map", "[engine][wgmma]") {
@@ -255,7 +261,7 @@ TEST_CASE("a stride that no map has is refused by its tensor's axis", "[engine][
 TEST_CASE("the kernel draws tiles as they were launched", "[engine][wgmma]") {
     AttentionSpec spec = spec_of(8, 2);
     const Bound few = bind(spec, dense(2, 100, 8, 300, 2), {});
-    CHECK(few.launch.sequence_tiles == 4);  // 100 tokens of 4 heads in tiles of 128 rows
+    CHECK(few.launch.schedule.sequence_tiles == 4);  // 100 tokens of 4 heads in tiles of 128 rows
     CHECK(few.arguments.sequence_tiles == 4);
     CHECK(few.arguments.draws == 16);
     CHECK(few.arguments.paired_draws == 0);
@@ -264,10 +270,10 @@ TEST_CASE("the kernel draws tiles as they were launched", "[engine][wgmma]") {
     spec.mask = Mask::causal;
     const Bound many = bind(spec, dense(8, 1000, 8, 1000, 2), {});
     CHECK(many.arguments.sequence_tiles == 32);
-    CHECK(many.arguments.draws == many.launch.draws);
-    CHECK(many.arguments.paired_draws == many.launch.paired_draws);
+    CHECK(many.arguments.draws == many.launch.schedule.draws);
+    CHECK(many.arguments.paired_draws == many.launch.schedule.paired_draws);
     CHECK(many.arguments.paired_draws > 0);
-    CHECK(many.arguments.mixed_streams == many.launch.mixed_streams);
+    CHECK(many.arguments.mixed_streams == many.launch.schedule.mixed_streams);
 
     // The tiles of sequences that may be as long as the longest are bounded by the tokens that there are.
     spec.kv = KvStorage::ragged;
@@ -282,7 +288,7 @@ TEST_CASE("the kernel draws tiles as they were launched", "[engine][wgmma]") {
                                .max_kv_len = 900});
     CHECK(packed.arguments.attention.tiles == 1000 / 32 + 5);
     CHECK(packed.arguments.sequence_tiles == 0);
-    CHECK(packed.arguments.draws == packed.launch.draws);
+    CHECK(packed.arguments.draws == packed.launch.schedule.draws);
     CHECK(packed.launch.items == 36 * 2);
 }
 

@@ -8,6 +8,7 @@
 #include "cache/fixture.hpp"
 #include "engine/cubins.hpp"
 #include "planner/plan.hpp"
+#include "planner/repository_tuning.hpp"
 #include "support/catch.hpp"
 #include "support/nvrtc.hpp"
 
@@ -26,10 +27,11 @@ engine::Cubins cubins_in(std::vector<std::string> directories, int threads = 2) 
 }
 
 // The quickest kernel to compile.
-planner::KernelConfig merge_kernel(std::int64_t head_dim = 64) {
+families::KernelConfig merge_kernel(std::int64_t head_dim = 64) {
     const AttentionSpec spec{.head_dim_qk = head_dim, .q_heads = 1};
     return planner::kernel_set(problem::validate(spec, {}).spec, 90, planner::repository_tuning())
-        .kernels.back();
+        .kernels()
+        .back();
 }
 
 const auto accept_all = [](const engine::Cubin&) { return std::nullopt; };

@@ -60,7 +60,7 @@ TEST_CASE("each device is planned for as what it is", "[engine][devices]") {
     REQUIRE(devices.size() == 3);
     CHECK((devices[1].sm == 90 && devices[1].sm_count == 78 && devices[2].sm == 89));
     for (const DeviceInfo& device : devices) {
-        const planner::DeviceTraits traits = runtime.impl().traits(device.index);
+        const families::DeviceTraits traits = runtime.impl().traits(device.index);
         CHECK((traits.sm == device.sm && traits.sm_count == device.sm_count && traits.name == device.name));
     }
     const Kernel ada = runtime.prepare(kMerge, {}, 2);

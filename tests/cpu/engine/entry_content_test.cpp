@@ -10,7 +10,9 @@
 #include "compiler/cubin_info.hpp"
 #include "engine/cubin_entry.hpp"
 #include "engine/cubins.hpp"
+#include "families/source.hpp"
 #include "planner/plan.hpp"
+#include "planner/repository_tuning.hpp"
 #include "support/catch.hpp"
 #include "support/nvrtc.hpp"
 
@@ -37,10 +39,11 @@ engine::Cubins cubins_in(const std::string& directory, const cache::WarnCallback
                                                 [warn](LogLevel, std::string_view line) { warn(line); })};
 }
 
-planner::KernelConfig merge(DType dtype = DType::bf16, int sm = 80) {
+families::KernelConfig merge(DType dtype = DType::bf16, int sm = 80) {
     const AttentionSpec spec{.op = Op::merge, .dtype = dtype, .head_dim_vo = 64, .q_heads = 1};
     return planner::kernel_set(problem::validate(spec, {}).spec, sm, planner::repository_tuning())
-        .kernels.front();
+        .kernels()
+        .front();
 }
 
 cache::Entry stored_entry(const engine::Cubins& cubins, const engine::KernelSource& source) {
@@ -50,14 +53,14 @@ cache::Entry stored_entry(const engine::Cubins& cubins, const engine::KernelSour
 // The entry with another value of the variable that the kernel's own code exports.
 cache::Entry with_shared_bytes(cache::Entry entry, std::uint32_t value) {
     const auto read = [&] {
-        return compiler::CubinInfo::parse(entry.payload)->read_u32(compiler::kSharedBytesSymbol).value();
+        return compiler::CubinInfo::parse(entry.payload)->read_u32(families::kSharedBytesSymbol).value();
     };
     const std::uint32_t before = read();
     for (std::size_t at = 0; at + sizeof value <= entry.payload.size(); ++at) {
         if (std::memcmp(entry.payload.data() + at, &before, sizeof before) != 0) continue;
         std::memcpy(entry.payload.data() + at, &value, sizeof value);
         const auto changed = compiler::CubinInfo::parse(entry.payload);
-        if (changed && changed->read_u32(compiler::kSharedBytesSymbol) == value) return entry;
+        if (changed && changed->read_u32(families::kSharedBytesSymbol) == value) return entry;
         std::memcpy(entry.payload.data() + at, &before, sizeof before);
     }
     throw std::runtime_error("the cubin has no such variable");
@@ -140,7 +143,7 @@ TEST_CASE("an entry that is another kernel's or another GPU's is no hit, and is 
         {"code of another layout", with_shared_bytes(good, 4096), "machine code lays out 4096 bytes", true},
         {"code and metadata of another layout", of_another_layout, "lays out 4096 bytes", false},
         {"another entry's name", with("/entry", "nope"), "lacks nope", true},
-        {"a symbol that is no entry", with("/entry", compiler::kSharedBytesSymbol), "lacks", true},
+        {"a symbol that is no entry", with("/entry", families::kSharedBytesSymbol), "lacks", true},
         {"another number of shared bytes", with("/resources/shared_bytes", 999999999),
          "is said to lay out 999999999", true},
         {"a negative count", with("/resources/shared_bytes", -1), "its metadata is not a kernel's", true},
@@ -291,7 +294,8 @@ TEST_CASE("cost of holding an entry against its kernel", "[.][benchmark]") {
     const AttentionSpec spec{.head_dim_qk = 128, .q_heads = 8, .mask = Mask::causal};
     const auto source = cubins.source_of(
         planner::kernel_set(problem::validate(spec, {}).spec, 90, planner::repository_tuning())
-            .kernels.front());
+            .kernels()
+            .front());
     REQUIRE(cubins.obtain(source, accept_all).cubin);
     const cache::Candidate candidate = cubins.store().candidates(source.key).at(0);
     const cache::Entry entry = cubins.store().load(candidate).value();

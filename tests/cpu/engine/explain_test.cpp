@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "planner/plan.hpp"
+#include "planner/repository_tuning.hpp"
 #include "support/catch.hpp"
 
 using namespace attnsmith;
@@ -18,12 +19,13 @@ engine::Cubins cubins_without_cache() {
     return {settings, std::make_shared<const engine::Log>(LogLevel::off, settings.log)};
 }
 
-planner::KernelConfig merge_of(std::int64_t head_dim, DType dtype = DType::bf16) {
+families::KernelConfig merge_of(std::int64_t head_dim, DType dtype = DType::bf16) {
     return planner::kernel_set(
                problem::validate({.op = Op::merge, .dtype = dtype, .head_dim_vo = head_dim, .q_heads = 1}, {})
                    .spec,
                90, planner::repository_tuning())
-        .kernels.front();
+        .kernels()
+        .front();
 }
 
 KernelEntry entry_of(const engine::KernelSource& source, const nlohmann::json& fields) {

@@ -8,6 +8,7 @@
 #include "compiler/environment.hpp"
 #include "engine/cubins.hpp"
 #include "planner/plan.hpp"
+#include "planner/repository_tuning.hpp"
 #include "support/catch.hpp"
 #include "support/nvrtc.hpp"
 
@@ -20,15 +21,15 @@ engine::Cubins cubins_without_cache() {
     return {settings, std::make_shared<const engine::Log>(LogLevel::off, settings.log)};
 }
 
-std::vector<planner::KernelConfig> kernels(const AttentionSpec& spec, int sm) {
-    return planner::kernel_set(problem::validate(spec, {}).spec, sm, planner::repository_tuning()).kernels;
+std::vector<families::KernelConfig> kernels(const AttentionSpec& spec, int sm) {
+    return planner::kernel_set(problem::validate(spec, {}).spec, sm, planner::repository_tuning()).kernels();
 }
 
 }  // namespace
 
 TEST_CASE("different kernels have different keys, equal ones the same", "[engine]") {
     const auto cubins = cubins_without_cache();
-    std::set<planner::KernelConfig> configs;
+    std::set<families::KernelConfig> configs;
     std::set<std::string> keys;
     for (int sm : {80, 86, 89, 90, 120}) {
         for (DType dtype : {DType::f16, DType::bf16}) {
@@ -64,7 +65,7 @@ TEST_CASE("kernels of other features have other keys", "[engine]") {
     add("index dtype",
         [](AttentionSpec& spec) { spec.kv = KvStorage::ragged, spec.index_dtype = DType::i64; });
     for (const int sm : {80, 90}) {
-        std::map<planner::KernelConfig, std::string> keys;
+        std::map<families::KernelConfig, std::string> keys;
         std::set<std::string> different;
         for (const auto& [name, spec] : variants) {
             for (const auto& kernel : kernels(spec, sm)) {
@@ -76,7 +77,7 @@ TEST_CASE("kernels of other features have other keys", "[engine]") {
         CHECK(different.size() == keys.size());
         // Features are of the machine code: these have no kernel of attention in common.
         for (const auto& kernel : kernels(variants[1].second, sm)) {
-            if (kernel.family == planner::Family::attention_mma) CHECK(kernel.alibi);
+            if (kernel.backend() == families::Backend::mma) CHECK(kernel.constants.integer("alibi") == 1);
         }
     }
 }
@@ -115,13 +116,13 @@ TEST_CASE("a key covers every header that the source can reach", "[engine]") {
 TEST_CASE("a wgmma kernel's key covers what only it includes", "[engine][wgmma]") {
     const auto cubins = cubins_without_cache();
     const auto set = kernels({.head_dim_qk = 64, .q_heads = 1}, 90);
-    const auto family = [&](planner::Family wanted) {
-        const auto found = std::ranges::find(set, wanted, &planner::KernelConfig::family);
+    const auto family = [&](families::Backend wanted) {
+        const auto found = std::ranges::find(set, wanted, &families::KernelConfig::backend);
         REQUIRE(found != set.end());
         return cubins.source_of(*found).fields_json;
     };
-    const std::string wgmma = family(planner::Family::attention_wgmma);
-    const std::string mma = family(planner::Family::attention_mma);
+    const std::string wgmma = family(families::Backend::wgmma);
+    const std::string mma = family(families::Backend::mma);
     for (const char* header : {"attention/attention_wgmma.cuh", "abi/attention_wgmma.h", "common/wgmma.cuh",
                                "common/tma.cuh", "common/mbarrier.cuh"}) {
         CAPTURE(header);

@@ -14,6 +14,7 @@
 #include "engine/cubins.hpp"
 #include "engine/fake_runtime.hpp"
 #include "planner/plan.hpp"
+#include "planner/repository_tuning.hpp"
 #include "support/catch.hpp"
 
 using namespace attnsmith;
@@ -72,9 +73,10 @@ AttentionSpec merge(std::int64_t head_dim) {
     return {.op = Op::merge, .head_dim_vo = head_dim, .q_heads = 1};
 }
 
-planner::KernelConfig kernel(std::int64_t head_dim = 64) {
+families::KernelConfig kernel(std::int64_t head_dim = 64) {
     return planner::kernel_set(problem::validate(merge(head_dim), {}).spec, 90, planner::repository_tuning())
-        .kernels.front();
+        .kernels()
+        .front();
 }
 
 RuntimeOptions options(const std::string& directory) {

@@ -8,6 +8,7 @@
 #include "abi/attention_wgmma.h"
 #include "engine/fake_runtime.hpp"
 #include "planner/plan.hpp"
+#include "planner/repository_tuning.hpp"
 
 using namespace attnsmith;
 using attnsmith::test::at;
@@ -46,23 +47,23 @@ TEST_CASE("a wgmma call launches a CTA an SM with the maps of its tensors", "[en
     fake().param_bytes = sizeof(abi::WgmmaArguments);
     const Call call = kernel.bind(tensors(2, 1000, 1000), {});
     const planner::Plan plan = planner::make_plan(problem::validate(kSpec, {2, 1000, 1000}),
-                                                  planner::traits_of(90), planner::repository_tuning());
-    const planner::KernelConfig& planned = *plan.attention;
-    REQUIRE(planned.backend == planner::Backend::wgmma);
-    CHECK(call.describe().find(
-              fmt::format("{}: 132 CTAs of {} threads", planned.name(), planned.threads())) == 0);
+                                                  families::traits_of(90), planner::repository_tuning());
+    const families::KernelConfig& planned = plan.kernel(planner::Role::attention);
+    REQUIRE(planned.backend() == families::Backend::wgmma);
+    CHECK(call.describe().find(fmt::format("{}: 132 CTAs of {} threads", planned.name(), planned.threads)) ==
+          0);
     const int allocations = fake().allocations;
     call.launch();
     CHECK(fake().launches == 1);
     CHECK(fake().allocations == allocations);
     CHECK(fake().last_launch.grid[0] == 132);
-    CHECK(fake().last_launch.block[0] == static_cast<unsigned>(planned.threads()));
+    CHECK(fake().last_launch.block[0] == static_cast<unsigned>(planned.threads));
 
     abi::WgmmaArguments arguments;
     std::memcpy(&arguments, fake().last_launch.parameter, sizeof arguments);
-    CHECK(arguments.attention.tiles == 2 * ((4000 + planned.tile_q - 1) / planned.tile_q));
+    CHECK(arguments.attention.tiles == 2 * ((4000 + planned.tile_q() - 1) / planned.tile_q()));
     CHECK(arguments.warpgroup_tokens == 16);
-    CHECK(arguments.box_keys == planned.tile_kv);
+    CHECK(arguments.box_keys == planned.tile_kv());
     fake_cuda_tensor_map map;
     std::memcpy(&map, &arguments.v, sizeof map);
     CHECK(map.address == 0x3000000);

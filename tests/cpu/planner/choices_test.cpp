@@ -6,6 +6,7 @@
 #include <string>
 
 #include "planner/plan.hpp"
+#include "planner/repository_tuning.hpp"
 #include "support/catch.hpp"
 
 using namespace attnsmith;
@@ -24,13 +25,14 @@ AttentionSpec windowed(std::int64_t left, std::int64_t right) {
 
 // The backend, its tiles and the split.
 std::string choice(const AttentionSpec& spec, const PlanSizes& sizes, int sm) {
-    const planner::Plan plan = planner::make_plan(problem::validate(spec, sizes), planner::traits_of(sm),
+    const planner::Plan plan = planner::make_plan(problem::validate(spec, sizes), families::traits_of(sm),
                                                   planner::repository_tuning());
-    const planner::KernelConfig& kernel = *plan.attention;
-    return fmt::format(
-        "{} {}x{} stages {}{}", to_string(kernel.backend), kernel.tile_q, kernel.tile_kv, kernel.stages,
-        plan.split.chunk == 0 ? ""
-                              : fmt::format(", {} splits of {} keys", plan.split.splits, plan.split.chunk));
+    const families::KernelConfig& kernel = plan.kernel(planner::Role::attention);
+    return fmt::format("{} {}x{} stages {}{}", to_string(kernel.backend()), kernel.tile_q(), kernel.tile_kv(),
+                       kernel.stages(),
+                       plan.split.chunk == 0
+                           ? ""
+                           : fmt::format(", {} splits of {} keys", plan.split.splits, plan.split.chunk));
 }
 
 const AttentionSpec kLlama = heads(128, 32, 8);
@@ -80,18 +82,18 @@ TEST_CASE("plans of usual problems", "[planner]") {
 
 TEST_CASE("a tuning table tells windows from a causal mask by any bound of their own", "[planner][tuning]") {
     const auto mask_of = [](const AttentionSpec& spec) {
-        return planner::match_of(problem::validate(spec, {}).spec, 90).mask;
+        return families::match_of(problem::validate(spec, {}).spec, 90).mask;
     };
     AttentionSpec spec = heads(128, 8, 8, Mask::full);
-    CHECK(mask_of(spec) == planner::MaskClass::full);
+    CHECK(mask_of(spec) == families::MaskClass::full);
     spec.window_right = 7;
-    CHECK(mask_of(spec) == planner::MaskClass::window);
+    CHECK(mask_of(spec) == families::MaskClass::window);
     spec.window_left = 7;
-    CHECK(mask_of(spec) == planner::MaskClass::window);
+    CHECK(mask_of(spec) == families::MaskClass::window);
     spec.window_right.reset();
-    CHECK(mask_of(spec) == planner::MaskClass::window);
+    CHECK(mask_of(spec) == families::MaskClass::window);
     spec.mask = Mask::causal;
-    CHECK(mask_of(spec) == planner::MaskClass::window);
+    CHECK(mask_of(spec) == families::MaskClass::window);
     spec.window_left.reset();
-    CHECK(mask_of(spec) == planner::MaskClass::causal);
+    CHECK(mask_of(spec) == families::MaskClass::causal);
 }

@@ -5,13 +5,14 @@
 #include <set>
 
 #include "attnsmith/coverage.hpp"
-#include "planner/backends.hpp"
+#include "families/registry.hpp"
 #include "planner/plan.hpp"
+#include "planner/repository_tuning.hpp"
 #include "problem/vocabulary.hpp"
 #include "support/catch.hpp"
 
 using namespace attnsmith;
-using planner::KernelConfig;
+using families::KernelConfig;
 
 namespace {
 
@@ -54,21 +55,21 @@ PlanSizes random_sizes(std::mt19937& random) {
 }
 
 // The repository's, with bounds between the sizes for some of its entries.
-planner::TuningTable random_tuning(std::mt19937& random) {
+families::TuningTable random_tuning(std::mt19937& random) {
     const auto own = planner::repository_entries();
-    std::vector<planner::TuningEntry> entries(own.begin(), own.end());
+    std::vector<families::TuningEntry> entries(own.begin(), own.end());
     std::erase_if(entries,
-                  [](const planner::TuningEntry& entry) { return entry.match.max_rows.has_value(); });
+                  [](const families::TuningEntry& entry) { return entry.match.max_rows.has_value(); });
     for (std::size_t i = 0, all = entries.size(); i < all; ++i) {
         for (std::size_t bounds = random() % 3; bounds > 0; --bounds) {
-            planner::TuningEntry entry = entries[i];
+            families::TuningEntry entry = entries[i];
             entry.match.max_rows = 1 << (5 + random() % 12);
             entry.tile.tile_q = random() % 2 ? 128 : 192;
             entry.tile.tile_kv = 64 + 32 * static_cast<int>(random() % 3);
             entries.push_back(entry);
         }
     }
-    return planner::TuningTable(entries);
+    return families::TuningTable(entries);
 }
 
 bool contains(const std::vector<KernelConfig>& set, const KernelConfig& kernel) {
@@ -79,23 +80,25 @@ bool contains(const std::vector<KernelConfig>& set, const KernelConfig& kernel) 
 
 TEST_CASE("every plan's kernels are in the kernel set of its spec and SM", "[planner]") {
     std::mt19937 random(20260101);
-    const auto devices = planner::known_devices();
-    const planner::TuningTable tables[] = {planner::repository_tuning(), random_tuning(random),
-                                           random_tuning(random)};
-    int planned = 0;
+    const auto devices = families::known_devices();
+    const families::TuningTable tables[] = {planner::repository_tuning(), random_tuning(random),
+                                            random_tuning(random)};
+    int planned = 0, splits = 0;
     for (int i = 0; i < 10000; ++i) {
         const problem::Problem problem = problem::validate(random_spec(random), random_sizes(random));
-        planner::DeviceTraits device = devices[random() % devices.size()];
-        const planner::TuningTable& tuning = tables[random() % std::size(tables)];
-        const std::vector<KernelConfig> set = planner::kernel_set(problem.spec, device.sm, tuning).kernels;
+        families::DeviceTraits device = devices[random() % devices.size()];
+        const families::TuningTable& tuning = tables[random() % std::size(tables)];
+        const std::vector<KernelConfig> set = planner::kernel_set(problem.spec, device.sm, tuning).kernels();
         device.sm_count = 1 + static_cast<int>(random() % 300);
         device.name = "some other product";
         const planner::Plan plan = planner::make_plan(problem, device, tuning);
-        REQUIRE(contains(set, *plan.attention));
-        REQUIRE(contains(set, plan.merge));
+        for (const planner::Step& step : plan.steps) REQUIRE(contains(set, step.kernel));
+        REQUIRE(plan.find(planner::Role::attention) != nullptr);
+        splits += plan.find(planner::Role::merge_splits) != nullptr;
         ++planned;
     }
     REQUIRE(planned == 10000);
+    REQUIRE(splits > 1000);  // it is about merges, too
 }
 
 TEST_CASE("the kernels of a model's coverage are those of whatever a program chooses", "[planner]") {
@@ -115,7 +118,7 @@ TEST_CASE("the kernels of a model's coverage are those of whatever a program cho
         std::vector<KernelConfig> built;
         for (const AttentionSpec& spec : coverage.specs()) {
             for (const KernelConfig& kernel :
-                 planner::kernel_set(spec, sm, planner::repository_tuning()).kernels) {
+                 planner::kernel_set(spec, sm, planner::repository_tuning()).kernels()) {
                 if (!contains(built, kernel)) built.push_back(kernel);
             }
         }
@@ -136,11 +139,10 @@ TEST_CASE("the kernels of a model's coverage are those of whatever a program cho
             spec.index_dtype = pick(DType::i32, DType::i64);
             spec.alignment = pick(16, 8, 4, 2);
             const problem::Problem problem = problem::validate(spec, random_sizes(random));
-            planner::DeviceTraits device = planner::traits_of(sm);
+            families::DeviceTraits device = families::traits_of(sm);
             device.sm_count = 1 + static_cast<int>(random() % 300);
             const planner::Plan plan = planner::make_plan(problem, device, planner::repository_tuning());
-            REQUIRE(contains(built, *plan.attention));
-            REQUIRE(contains(built, plan.merge));
+            for (const planner::Step& step : plan.steps) REQUIRE(contains(built, step.kernel));
         }
     }
 }
@@ -149,7 +151,7 @@ TEST_CASE("the kernel set depends on nothing that is an argument at launch", "[p
     AttentionSpec spec{
         .dtype = DType::bf16, .head_dim_qk = 128, .q_heads = 32, .kv_heads = 8, .mask = Mask::causal};
     const auto set_of = [](const AttentionSpec& s) {
-        return planner::kernel_set(problem::validate(s, {}).spec, 90, planner::repository_tuning()).kernels;
+        return planner::kernel_set(problem::validate(s, {}).spec, 90, planner::repository_tuning()).kernels();
     };
     const auto reference = set_of(spec);
     AttentionSpec other = spec;
@@ -167,23 +169,23 @@ TEST_CASE("the kernel set depends on nothing that is an argument at launch", "[p
 }
 
 TEST_CASE("a merge has one kernel, whatever the heads, the lse and the sizes", "[planner][merge]") {
-    for (const planner::DeviceTraits& device : planner::known_devices()) {
+    for (const families::DeviceTraits& device : families::known_devices()) {
         AttentionSpec spec{.op = Op::merge, .head_dim_vo = 128, .q_heads = 4};
-        const auto set = planner::kernel_set(spec, device.sm, planner::repository_tuning()).kernels;
+        const auto set = planner::kernel_set(spec, device.sm, planner::repository_tuning()).kernels();
         REQUIRE(set.size() == 1);
         spec.q_heads = 64;
         spec.lse = true;
-        REQUIRE(planner::kernel_set(spec, device.sm, planner::repository_tuning()).kernels == set);
+        REQUIRE(planner::kernel_set(spec, device.sm, planner::repository_tuning()).kernels() == set);
         REQUIRE(
             planner::make_plan(problem::validate(spec, {3, 1000, 1}), device, planner::repository_tuning())
-                .merge == set[0]);
+                .kernel(planner::Role::merge_states) == set[0]);
         spec.alignment = 8;
-        REQUIRE(planner::kernel_set(spec, device.sm, planner::repository_tuning()).kernels != set);
+        REQUIRE(planner::kernel_set(spec, device.sm, planner::repository_tuning()).kernels() != set);
     }
 }
 
 TEST_CASE("every SM of the table has a plan for every head dim", "[planner]") {
-    for (const planner::DeviceTraits& device : planner::known_devices()) {
+    for (const families::DeviceTraits& device : families::known_devices()) {
         for (std::int64_t qk = 8; qk <= 256; qk += 8) {
             for (std::int64_t vo : {qk, std::int64_t{8}, std::int64_t{128}, std::int64_t{256}}) {
                 const AttentionSpec spec{.head_dim_qk = qk, .head_dim_vo = vo, .q_heads = 4, .kv_heads = 2};
@@ -192,9 +194,10 @@ TEST_CASE("every SM of the table has a plan for every head dim", "[planner]") {
                         problem::validate(spec, {.batch = 2, .q_len = q_len, .kv_len = 4096}), device,
                         planner::repository_tuning());
                     CAPTURE(device.sm, qk, vo, q_len);
-                    REQUIRE(plan.attention->shared_bytes <= device.shared_bytes_per_block);
-                    REQUIRE(plan.attention->registers_ceiling() >= 128);
-                    REQUIRE(plan.attention->ctas_per_sm >= 1);
+                    REQUIRE(plan.kernel(planner::Role::attention).shared_bytes <=
+                            device.shared_bytes_per_block);
+                    REQUIRE(plan.kernel(planner::Role::attention).registers_ceiling() >= 128);
+                    REQUIRE(plan.kernel(planner::Role::attention).ctas_per_sm >= 1);
                 }
             }
         }
@@ -202,34 +205,34 @@ TEST_CASE("every SM of the table has a plan for every head dim", "[planner]") {
 }
 
 TEST_CASE("the table lists the SMs that requests may name", "[planner]") {
-    for (const planner::DeviceTraits& device : planner::known_devices()) {
+    for (const families::DeviceTraits& device : families::known_devices()) {
         REQUIRE(parse_request(R"({"op":"attention","head_dim":64,"q_heads":1,"sm":)" +
                               std::to_string(device.sm) + "}")
                     .sm == std::vector<int>{device.sm});
     }
-    REQUIRE(planner::known_devices().size() == 10);
-    REQUIRE_THROWS_AS(planner::traits_of(91), InvalidRequest);
+    REQUIRE(families::known_devices().size() == 10);
+    REQUIRE_THROWS_AS(families::traits_of(91), InvalidRequest);
 }
 
 TEST_CASE("a GPU that the table does not know is planned as the nearest of its major", "[planner]") {
-    REQUIRE(planner::traits_of_device(88, "x", 20).sm == 87);
-    REQUIRE(planner::traits_of_device(90, "NVIDIA H200", 132).name == "NVIDIA H200");
-    REQUIRE_THROWS_AS(planner::traits_of_device(75, "Tesla T4", 40), Unsupported);
-    REQUIRE_THROWS_AS(planner::traits_of_device(130, "future", 40), Unsupported);
+    REQUIRE(families::traits_of_device(88, "x", 20).sm == 87);
+    REQUIRE(families::traits_of_device(90, "NVIDIA H200", 132).name == "NVIDIA H200");
+    REQUIRE_THROWS_AS(families::traits_of_device(75, "Tesla T4", 40), Unsupported);
+    REQUIRE_THROWS_AS(families::traits_of_device(130, "future", 40), Unsupported);
 }
 
 TEST_CASE("the backends that families have are those of the kernels, over all SMs", "[planner]") {
-    std::set<planner::Backend> planned;
+    std::set<families::Backend> planned;
     const AttentionSpec specs[] = {{.head_dim_qk = 64, .q_heads = 4},
                                    {.op = Op::merge, .head_dim_vo = 64, .q_heads = 4}};
     for (const int sm : problem::known_sms()) {
         for (const AttentionSpec& spec : specs) {
             const auto set =
                 planner::kernel_set(problem::validate(spec, {}).spec, sm, planner::repository_tuning());
-            for (const KernelConfig& kernel : set.kernels) planned.insert(kernel.backend);
+            for (const KernelConfig& kernel : set.kernels()) planned.insert(kernel.backend());
         }
     }
-    const std::vector<planner::Backend> known = planner::backends();
+    const std::vector<families::Backend> known = families::all_backends();
     CHECK(std::set(known.begin(), known.end()) == planned);
     CHECK(known.size() == planned.size());
 }

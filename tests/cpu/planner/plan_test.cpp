@@ -1,9 +1,11 @@
 #include "planner/plan.hpp"
+#include "planner/repository_tuning.hpp"
 
 #include <nlohmann/json.hpp>
 
 #include <random>
 
+#include "planner/launch_facts.hpp"
 #include "planner/plan_json.hpp"
 #include "planner/schema_errors.hpp"
 #include "problem/expect.hpp"
@@ -22,7 +24,7 @@ AttentionSpec merge(std::int64_t head_dim) {
 }
 
 planner::Plan plan_of(const AttentionSpec& spec, const PlanSizes& sizes, int sm = 90) {
-    return planner::make_plan(problem::validate(spec, sizes), planner::traits_of(sm),
+    return planner::make_plan(problem::validate(spec, sizes), families::traits_of(sm),
                               planner::repository_tuning());
 }
 
@@ -37,13 +39,14 @@ const planner::CacheState kHit{.key = std::string(32, 'a'),
                                .compiled = planner::CompiledResources{168, 0, 1024, 50000, 250.0}};
 
 nlohmann::json json_of(const planner::Plan& plan) {
-    return nlohmann::json::parse(planner::to_json(plan, kHit, kMiss).dump());
+    const planner::CacheState states[] = {kHit, kMiss};
+    return nlohmann::json::parse(planner::to_json(plan, states).dump());
 }
 
 }  // namespace
 
 TEST_CASE("a plan's JSON meets its schema on every SM", "[planner]") {
-    for (const planner::DeviceTraits& device : planner::known_devices()) {
+    for (const families::DeviceTraits& device : families::known_devices()) {
         for (const PlanSizes& sizes :
              {PlanSizes{8, 1, 4096}, PlanSizes{1, 4096, 4096}, PlanSizes{1, 1, 131072}, PlanSizes{1, 0, 0}}) {
             REQUIRE(schema_errors(json_of(plan_of(llama(), sizes, device.sm))) == "");
@@ -73,18 +76,18 @@ TEST_CASE("the schema refuses what a plan must not say", "[planner]") {
 }
 
 TEST_CASE("a merge's plan meets the schema on every SM and names one kernel", "[planner][merge]") {
-    for (const planner::DeviceTraits& device : planner::known_devices()) {
+    for (const families::DeviceTraits& device : families::known_devices()) {
         for (std::int64_t dim = 8; dim <= 256; dim += 8) {
             const planner::Plan plan = plan_of(merge(dim), {2, 100, 1}, device.sm);
             CAPTURE(device.sm, dim);
-            REQUIRE(!plan.attention);
-            REQUIRE(plan.merge.backend == planner::Backend::cuda_core);
-            REQUIRE(plan.merge.ctas_per_sm * plan.merge.threads() <= device.threads_per_sm);
+            REQUIRE(plan.find(planner::Role::attention) == nullptr);
+            const families::KernelConfig& merge = plan.kernel(planner::Role::merge_states);
+            REQUIRE(merge.backend() == families::Backend::cuda_core);
+            REQUIRE(merge.ctas_per_sm * merge.threads <= device.threads_per_sm);
             const nlohmann::json json = json_of(plan);
             REQUIRE(schema_errors(json) == "");
             REQUIRE(json["kernels"].size() == 1);
             REQUIRE(json["kernels"][0]["role"] == "merge");
-            REQUIRE(json["kernels"][0]["cache"]["key"] == kMiss.key);  // the second state is the merge's
             REQUIRE(json["split_kv"] == nlohmann::json{{"policy", "none"}});
             REQUIRE(json["request"]["op"] == "merge");
             REQUIRE(!json["request"].contains("mask"));
@@ -95,11 +98,12 @@ TEST_CASE("a merge's plan meets the schema on every SM and names one kernel", "[
 TEST_CASE("a merge's grid covers its rows, and no more than a grid has", "[planner][merge]") {
     for (std::int64_t dim : {8, 64, 72, 128, 256}) {
         const planner::Plan plan = plan_of(merge(dim), {});
+        const int tile_q = plan.kernel(planner::Role::merge_states).tile_q();
         for (std::int64_t tokens : {0, 1, 2, 31, 4096, 1 << 28}) {
-            const planner::Launch launch = planner::launch_of(plan, {.batch = 1, .q_tokens = tokens});
+            const test::LaunchFacts launch = test::launch_facts(plan, {.batch = 1, .q_tokens = tokens});
             REQUIRE(launch.rows == tokens * 6);
-            REQUIRE(launch.merge_grid * plan.merge.tile_q >= launch.rows);
-            REQUIRE((launch.merge_grid - 1) * plan.merge.tile_q < std::max<std::int64_t>(launch.rows, 1));
+            REQUIRE(launch.merge_grid * tile_q >= launch.rows);
+            REQUIRE((launch.merge_grid - 1) * tile_q < std::max<std::int64_t>(launch.rows, 1));
             REQUIRE(launch.grid == 0);
             REQUIRE(launch.workspace_bytes == 0);
         }
@@ -107,7 +111,8 @@ TEST_CASE("a merge's grid covers its rows, and no more than a grid has", "[plann
     AttentionSpec wide = merge(256);
     wide.q_heads = 65536;
     const planner::Plan plan = plan_of(wide, {});
-    const std::int64_t most = planner::kMostCtas * plan.merge.tile_q / wide.q_heads;
+    const std::int64_t most =
+        planner::kMostCtas * plan.kernel(planner::Role::merge_states).tile_q() / wide.q_heads;
     planner::check_grid(plan, planner::launch_of(plan, {.batch = 1, .q_tokens = most}));
     const planner::Launch beyond = planner::launch_of(plan, {.batch = 1, .q_tokens = most + 1});
     const InvalidRequest error = test::refused([&] { planner::check_grid(plan, beyond); });
@@ -129,13 +134,24 @@ TEST_CASE("a plan's tolerance is its dtype's", "[planner]") {
 }
 
 TEST_CASE("the same inputs give the same bytes of JSON", "[planner]") {
-    const auto text = [] { return planner::to_json(plan_of(llama(), {8, 1024, 4096}), kHit, kMiss).dump(2); };
-    REQUIRE(text() == text());
+    // Parsed, bound and printed anew each time: nothing of an address or of an order in memory may show.
+    const auto text = [](const char* request) {
+        const AttentionRequest asked = parse_request(request);
+        return json_of(plan_of(asked.spec, asked.sizes)).dump(2);
+    };
+    const std::string first =
+        text(R"({"head_dim": 128, "q_heads": 32, "kv_heads": 8, "batch": 8, "q_len": 1024, "kv_len": 4096})");
+    REQUIRE(first == text(R"({"kv_len": 4096, "q_len": 1024, "batch": 8, "kv_heads": 8, "q_heads": 32,
+                              "head_dim_vo": 128, "head_dim_qk": 128})"));
+    REQUIRE(
+        first !=
+        text(
+            R"({"head_dim": 128, "q_heads": 32, "kv_heads": 8, "batch": 8, "q_len": 1025, "kv_len": 4096})"));
 }
 
 TEST_CASE("the query tile follows the packed rows", "[planner]") {
-    CHECK(plan_of(llama(), {64, 1, 4096}).attention->tile_q == 16);    // 4 packed rows
-    CHECK(plan_of(llama(), {8, 4096, 4096}).attention->tile_q >= 64);  // plenty
+    CHECK(plan_of(llama(), {64, 1, 4096}).kernel(planner::Role::attention).tile_q() == 16);  // 4 packed rows
+    CHECK(plan_of(llama(), {8, 4096, 4096}).kernel(planner::Role::attention).tile_q() >= 64);  // plenty
 }
 
 TEST_CASE("KV is split where the grid is small, and not where it is large", "[planner]") {
@@ -152,16 +168,16 @@ TEST_CASE("chunks are whole tiles, at absolute positions", "[planner]") {
                               1 + static_cast<std::int64_t>(random() % 4),
                               1 + static_cast<std::int64_t>(random() % 200000)};
         const planner::Plan plan = plan_of(llama(), sizes);
-        REQUIRE(plan.split.chunk % plan.attention->tile_kv == 0);
+        REQUIRE(plan.split.chunk % plan.kernel(planner::Role::attention).tile_kv() == 0);
         const problem::BoundShape shape{.batch = sizes.batch,
                                         .q_tokens = sizes.batch * sizes.q_len,
                                         .max_q_len = sizes.q_len,
                                         .max_kv_len = static_cast<std::int64_t>(random() % 4000000)};
-        const planner::Launch launch = planner::launch_of(plan, shape);
+        const test::LaunchFacts launch = test::launch_facts(plan, shape);
         REQUIRE(launch.splits >= 1);
         REQUIRE(launch.splits <= 256);
         if (launch.splits > 1) {
-            REQUIRE(launch.chunk % plan.attention->tile_kv == 0);
+            REQUIRE(launch.chunk % plan.kernel(planner::Role::attention).tile_kv() == 0);
             REQUIRE(launch.chunk * launch.splits >= shape.max_kv_len);
             REQUIRE(launch.chunk * (launch.splits - 1) < shape.max_kv_len);
             REQUIRE(launch.workspace_bytes >= 256 + launch.splits * launch.rows * (128 + 2) * 4);
@@ -183,11 +199,12 @@ TEST_CASE("the grid covers every tile of a ragged batch", "[planner]") {
             longest = std::max(longest, lengths.back());
         }
         const planner::Plan plan = plan_of(llama(), {batch, std::max<std::int64_t>(longest, 1), 512});
-        const planner::Launch launch = planner::launch_of(
+        const test::LaunchFacts launch = test::launch_facts(
             plan, {.batch = batch, .q_tokens = tokens, .max_q_len = longest, .max_kv_len = 512});
         std::int64_t needed = 0;
         for (std::int64_t length : lengths)
-            needed += (length * 4 + plan.attention->tile_q - 1) / plan.attention->tile_q;
+            needed += (length * 4 + plan.kernel(planner::Role::attention).tile_q() - 1) /
+                      plan.kernel(planner::Role::attention).tile_q();
         REQUIRE(launch.tiles >= needed);
     }
 }

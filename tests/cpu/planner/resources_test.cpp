@@ -4,29 +4,33 @@
 #include <string>
 #include <vector>
 
-#include "planner/attention_mma.hpp"
-#include "planner/attention_wgmma.hpp"
+#include "families/attention_mma/family.hpp"
+#include "families/attention_mma/kernel.hpp"
+#include "families/attention_wgmma/family.hpp"
+#include "families/attention_wgmma/kernel.hpp"
 #include "problem/problem.hpp"
 #include "support/catch.hpp"
 
 using namespace attnsmith;
-using planner::Backend;
-using planner::DeviceTraits;
-using planner::KernelConfig;
+using families::Backend;
+using families::DeviceTraits;
+using families::KernelConfig;
 
 namespace {
 
 // Registers are given to whole threads in steps of eight.
 std::int64_t registers_of(const KernelConfig& kernel) {
-    const int registers = kernel.backend == Backend::wgmma ? kernel.registers_ceiling()
-                                                           : planner::attention_mma_registers(kernel);
+    const int registers =
+        kernel.backend() == Backend::wgmma
+            ? kernel.registers_ceiling()
+            : families::attention_mma::registers_of(kernel.as<families::attention_mma::Kernel>());
     return (registers + 7) / 8 * 8;
 }
 
 bool fits(const KernelConfig& kernel, std::int64_t ctas, const DeviceTraits& device) {
-    return ctas * (kernel.shared_bytes + planner::kReservedSharedBytes) <= device.shared_bytes_per_sm &&
-           ctas * kernel.threads() * registers_of(kernel) <= device.registers_per_sm &&
-           ctas * kernel.threads() <= device.threads_per_sm && ctas <= device.ctas_per_sm;
+    return ctas * (kernel.shared_bytes + families::kReservedSharedBytes) <= device.shared_bytes_per_sm &&
+           ctas * kernel.threads * registers_of(kernel) <= device.registers_per_sm &&
+           ctas * kernel.threads <= device.threads_per_sm && ctas <= device.ctas_per_sm;
 }
 
 // Head dims of k and of v in all their sizes, and some pairs.
@@ -45,9 +49,9 @@ std::vector<AttentionSpec> specs() {
 }  // namespace
 
 TEST_CASE("as many CTAs of an mma kernel are planned to an SM as it holds", "[planner][resources]") {
-    std::vector<DeviceTraits> devices = planner::known_devices();
+    std::vector<DeviceTraits> devices = families::known_devices();
     // Ones that have little of one thing.
-    for (const DeviceTraits& device : planner::known_devices()) {
+    for (const DeviceTraits& device : families::known_devices()) {
         DeviceTraits few = device;
         few.threads_per_sm = 256;
         devices.push_back(few);
@@ -62,7 +66,9 @@ TEST_CASE("as many CTAs of an mma kernel are planned to an SM as it holds", "[pl
     for (const DeviceTraits& device : devices) {
         for (const AttentionSpec& spec : specs()) {
             std::vector<Refusal> rejected;
-            for (const KernelConfig& kernel : planner::attention_mma_kernels(spec, device, rejected)) {
+            for (const families::Candidate& one :
+                 families::attention_mma::candidates(spec, device, rejected)) {
+                const KernelConfig& kernel = one.kernel;
                 CAPTURE(device.sm, device.threads_per_sm, kernel.name(), kernel.ctas_per_sm,
                         kernel.shared_bytes, registers_of(kernel));
                 REQUIRE(kernel.shared_bytes <= device.shared_bytes_per_block);
@@ -75,15 +81,16 @@ TEST_CASE("as many CTAs of an mma kernel are planned to an SM as it holds", "[pl
 }
 
 TEST_CASE("a wgmma kernel has an SM to itself, and fits it", "[planner][resources]") {
-    const DeviceTraits device = planner::traits_of(90);
+    const DeviceTraits device = families::traits_of(90);
     for (const AttentionSpec& spec : specs()) {
-        for (const KernelConfig& kernel : planner::attention_wgmma_candidates(spec, device)) {
+        for (const KernelConfig& kernel : families::attention_wgmma::kFamily.tunable(spec, device)) {
             CAPTURE(kernel.name(), kernel.shared_bytes);
             REQUIRE(kernel.ctas_per_sm == 1);
             REQUIRE(kernel.shared_bytes <= device.shared_bytes_per_block);
             REQUIRE(fits(kernel, 1, device));
-            const auto [producer, consumer] = planner::warpgroup_registers(kernel);
-            REQUIRE((producer * kernel.producer_warps + consumer * kernel.warps_q) * 32 <=
+            const auto constants = kernel.as<families::attention_wgmma::Kernel>();
+            REQUIRE((constants.producer_registers + constants.consumer_registers * constants.consumers) *
+                        128 <=
                     device.registers_per_sm);
         }
     }
@@ -110,9 +117,10 @@ TEST_CASE("each query tile has the key tile and the stages that suit its work", 
         std::vector<Refusal> rejected;
         std::vector<std::string> tiles;
         const AttentionSpec spec = problem::validate({.head_dim_qk = head_dim, .q_heads = 8}, {}).spec;
-        for (const KernelConfig& kernel :
-             planner::attention_mma_kernels(spec, planner::traits_of(sm), rejected))
-            tiles.push_back(fmt::format("{}x{} stages {}", kernel.tile_q, kernel.tile_kv, kernel.stages));
+        for (const families::Candidate& one :
+             families::attention_mma::candidates(spec, families::traits_of(sm), rejected))
+            tiles.push_back(fmt::format("{}x{} stages {}", one.kernel.tile_q(), one.kernel.tile_kv(),
+                                        one.kernel.stages()));
         CHECK(tiles == wanted);
     }
 }

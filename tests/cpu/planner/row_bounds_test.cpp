@@ -6,14 +6,14 @@
 #include "support/catch.hpp"
 
 using namespace attnsmith;
-using planner::TuningEntry;
+using families::TuningEntry;
 
 namespace {
 
 TuningEntry entry(std::optional<int> max_rows, int tile_kv) {
     return {.match = {.sm = 90, .head_dim_qk = 128, .head_dim_vo = 128, .max_rows = max_rows},
             .tile = {.tile_q = 128, .tile_kv = tile_kv, .stages = 2},
-            .source = planner::TileSource::user};
+            .source = families::TileSource::user};
 }
 
 struct Tiles {
@@ -23,10 +23,10 @@ struct Tiles {
 
 // Of four query heads to each KV head.
 Tiles tiles_for(std::int64_t q_len) {
-    const planner::TuningTable table({entry(64, 64), entry(256, 96), entry({}, 128)});
+    const families::TuningTable table({entry(64, 64), entry(256, 96), entry({}, 128)});
     const AttentionSpec spec{.head_dim_qk = 128, .q_heads = 32, .kv_heads = 8};
     const planner::Plan plan =
-        planner::make_plan(problem::validate(spec, {64, q_len, 4096}), planner::traits_of(90), table);
+        planner::make_plan(problem::validate(spec, {64, q_len, 4096}), families::traits_of(90), table);
     Tiles tiles;
     for (const int keys : {64, 96, 128}) {
         const std::string name =

@@ -1,5 +1,5 @@
 // Tuning tables: what they may say, which entry serves which attention, and what planning makes of it.
-#include "planner/tuning.hpp"
+#include "families/tuning.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -9,22 +9,24 @@
 #include <iterator>
 #include <string>
 
-#include "planner/attention_wgmma.hpp"
+#include "families/attention_wgmma/family.hpp"
+#include "families/attention_wgmma/kernel.hpp"
 #include "planner/plan.hpp"
 #include "planner/plan_json.hpp"
+#include "planner/repository_tuning.hpp"
 #include "planner/schema_errors.hpp"
 #include "planner/tuning_json.hpp"
 #include "problem/expect.hpp"
 #include "support/catch.hpp"
 
 using namespace attnsmith;
+using families::KernelConfig;
+using families::MaskClass;
+using families::TileSource;
+using families::TuningEntry;
+using families::TuningTable;
 using nlohmann::json;
-using planner::KernelConfig;
-using planner::MaskClass;
 using planner::MeasuredEntry;
-using planner::TileSource;
-using planner::TuningEntry;
-using planner::TuningTable;
 
 namespace {
 
@@ -42,13 +44,13 @@ TuningEntry entry_of(int qk, int vo, int tile_q, int tile_kv, TileSource source 
 // The tile_kv of each entry for the spec, the best first.
 std::vector<int> keys_for(const std::vector<TuningEntry>& entries, const AttentionSpec& spec) {
     std::vector<int> keys;
-    for (const TuningEntry& entry : TuningTable(entries).entries_for(planner::match_of(spec, 90)))
+    for (const TuningEntry& entry : TuningTable(entries).entries_for(families::match_of(spec, 90)))
         keys.push_back(entry.tile.tile_kv);
     return keys;
 }
 
 planner::Plan plan_of(const AttentionSpec& spec, const std::vector<TuningEntry>& entries) {
-    return planner::make_plan(problem::validate(spec, {8, 4096, 4096}), planner::traits_of(90),
+    return planner::make_plan(problem::validate(spec, {8, 4096, 4096}), families::traits_of(90),
                               TuningTable(entries));
 }
 
@@ -79,11 +81,11 @@ TEST_CASE("a table's JSON says all of its entries", "[planner][tuning]") {
     const std::vector<MeasuredEntry> entries = parse(good());
     REQUIRE(entries.size() == 2);
     CHECK(entries[0].match ==
-          planner::TuningMatch{90, 128, 64, true, MaskClass::window, DType::f16, true, false, true, 1024});
-    CHECK(entries[0].tile == planner::TuningTile{planner::Backend::wgmma, 128, 96, 3});
+          families::TuningMatch{90, 128, 64, true, MaskClass::window, DType::f16, true, false, true, 1024});
+    CHECK(entries[0].tile == families::TuningTile{families::Backend::wgmma, 128, 96, 3});
     CHECK(json::parse(entries[0].measured)["device"] == "some GPU");
     CHECK(entries[0].source == TileSource::user);
-    CHECK(entries[1].match == planner::TuningMatch{90, 64, 64, false, MaskClass::full, {}, {}, {}, {}});
+    CHECK(entries[1].match == families::TuningMatch{90, 64, 64, false, MaskClass::full, {}, {}, {}, {}});
     CHECK(entries[1].measured.empty());
 
     CHECK(test::schema_errors("tuning.schema.json", good()) == "");
@@ -190,17 +192,18 @@ TEST_CASE("the repository's tables have a legal tile for all they name", "[plann
         if (entry.match.mask != MaskClass::full) spec.mask = Mask::causal;
         if (entry.match.mask == MaskClass::window) spec.window_left = 1023;
         std::vector<Refusal> rejected;
-        const auto kernels = planner::attention_wgmma_kernels(problem::validate(spec, {}).spec,
-                                                              planner::traits_of(entry.match.sm),
-                                                              planner::repository_tuning(), rejected);
+        const auto kernels = families::attention_wgmma::kFamily.candidates(
+            problem::validate(spec, {}).spec, families::traits_of(entry.match.sm),
+            planner::repository_tuning(), rejected);
         CAPTURE(spec.head_dim_qk, spec.head_dim_vo, entry.match.paged);
-        const auto tuned = std::ranges::find(kernels, entry.match.max_rows, &planner::TunedKernel::max_rows);
+        const auto tuned = std::ranges::find_if(
+            kernels, [&](const families::Candidate& one) { return one.up_to == entry.match.max_rows; });
         REQUIRE(tuned != kernels.end());
-        REQUIRE(!kernels.back().max_rows);
+        REQUIRE(!kernels.back().up_to);
         CHECK(rejected.empty());
-        CHECK(tuned->kernel.tile_q == entry.tile.tile_q);
-        CHECK(tuned->kernel.tile_kv == entry.tile.tile_kv);
-        CHECK(tuned->kernel.stages == entry.tile.stages);
+        CHECK(tuned->kernel.tile_q() == entry.tile.tile_q);
+        CHECK(tuned->kernel.tile_kv() == entry.tile.tile_kv);
+        CHECK(tuned->kernel.stages() == entry.tile.stages);
     }
 }
 
@@ -238,7 +241,7 @@ TEST_CASE("an entry serves its SM, its storage and its mask", "[planner][tuning]
     CHECK(keys_for(entries, spec) == std::vector{96});
     spec.window_left.reset();
     CHECK(keys_for(entries, spec) == std::vector{64});
-    CHECK(TuningTable(entries).entries_for(planner::match_of(spec, 100)).empty());
+    CHECK(TuningTable(entries).entries_for(families::match_of(spec, 100)).empty());
 }
 
 TEST_CASE("pages whose keys are gathered may have tiles of their own", "[planner][tuning]") {
@@ -283,9 +286,9 @@ TEST_CASE("of entries that serve as well, those for fewer rows come first", "[pl
     const auto classes = [&](const std::vector<TuningEntry>& entries) {
         std::vector<Refusal> rejected;
         std::vector<std::pair<int, std::optional<int>>> found;
-        for (const auto& one :
-             planner::attention_wgmma_kernels(spec, planner::traits_of(90), TuningTable(entries), rejected))
-            found.emplace_back(one.kernel.tile_kv, one.max_rows);
+        for (const auto& one : families::attention_wgmma::kFamily.candidates(spec, families::traits_of(90),
+                                                                             TuningTable(entries), rejected))
+            found.emplace_back(one.kernel.tile_kv(), one.up_to);
         return found;
     };
     using Classes = std::vector<std::pair<int, std::optional<int>>>;
@@ -320,47 +323,47 @@ TEST_CASE("a plan has the tile for its packed query rows", "[planner][tuning]") 
     entries[1].match.max_rows = 4096;
     entries[2].match.max_rows = 2048;
     const auto plan_for = [&](std::int64_t q_len) {
-        return planner::make_plan(problem::validate(spec, {32, q_len, 4096}), planner::traits_of(90),
+        return planner::make_plan(problem::validate(spec, {32, q_len, 4096}), families::traits_of(90),
                                   TuningTable(entries));
     };
-    const std::vector<KernelConfig> set = planner::kernel_set(spec, 90, TuningTable(entries)).kernels;
+    const std::vector<KernelConfig> set = planner::kernel_set(spec, 90, TuningTable(entries)).kernels();
     const auto name = [&](int tile_q, int tile_kv) {
         const auto found = std::ranges::find_if(set, [&](const KernelConfig& kernel) {
-            return kernel.backend == planner::Backend::wgmma && kernel.tile_q == tile_q &&
-                   kernel.tile_kv == tile_kv;
+            return kernel.backend() == families::Backend::wgmma && kernel.tile_q() == tile_q &&
+                   kernel.tile_kv() == tile_kv;
         });
         REQUIRE(found != set.end());
         return found->name();
     };
     planner::Plan plan = plan_for(512);
-    CHECK(plan.attention->name() == name(128, 96));
-    CHECK(plan.tile_source == TileSource::user);
+    CHECK(plan.kernel(planner::Role::attention).name() == name(128, 96));
+    CHECK(plan.find(planner::Role::attention)->tile_source == TileSource::user);
     CHECK(reason(plan, name(128, 128)) == "for more than 2048 packed query rows");
     CHECK(reason(plan, name(192, 128)) == "for more than 4096 packed query rows");
     plan = plan_for(513);
-    CHECK(plan.attention->name() == name(128, 128));
-    CHECK(plan.tile_source == TileSource::table);
+    CHECK(plan.kernel(planner::Role::attention).name() == name(128, 128));
+    CHECK(plan.find(planner::Role::attention)->tile_source == TileSource::table);
     CHECK(reason(plan, name(128, 96)) == "for up to 2048 packed query rows");
     plan = plan_for(1025);
-    CHECK(plan.attention->name() == name(192, 128));
+    CHECK(plan.kernel(planner::Role::attention).name() == name(192, 128));
     CHECK(reason(plan, name(128, 128)) == "for up to 4096 packed query rows");
     // mma serves decodes all the same.
-    CHECK(plan_for(1).attention->backend == planner::Backend::mma);
+    CHECK(plan_for(1).kernel(planner::Role::attention).backend() == families::Backend::mma);
 
     // One kernel of two classes is one of the set, and not rejected beside itself.
     const auto wgmma_kernels = [&] {
-        return std::ranges::count(planner::kernel_set(spec, 90, TuningTable(entries)).kernels,
-                                  planner::Backend::wgmma, &KernelConfig::backend);
+        return std::ranges::count(planner::kernel_set(spec, 90, TuningTable(entries)).kernels(),
+                                  families::Backend::wgmma, &KernelConfig::backend);
     };
     CHECK(wgmma_kernels() == 3);
     entries[0].tile = entries[2].tile;
     CHECK(wgmma_kernels() == 2);
     CHECK(reason(plan_for(4096), name(128, 96)) == "");
-    CHECK(plan_for(4096).tile_source == TileSource::table);
+    CHECK(plan_for(4096).find(planner::Role::attention)->tile_source == TileSource::table);
     // More rows than any entry holds for.
     entries.erase(entries.begin());
     plan = plan_for(4096);
-    CHECK(plan.attention->backend == planner::Backend::mma);
+    CHECK(plan.kernel(planner::Role::attention).backend() == families::Backend::mma);
     CHECK(reason(plan, name(128, 128)) == "for up to 4096 packed query rows");
 }
 
@@ -369,15 +372,16 @@ TEST_CASE("a plan has the user's tile, and says so", "[planner][tuning]") {
     std::vector<TuningEntry> entries = {entry_of(128, 128, 128, 144, TileSource::user),
                                         entry_of(128, 128, 128, 128)};
     const planner::Plan plan = plan_of(spec, entries);
-    CHECK(plan.attention->tile_kv == 144);
-    CHECK(plan.tile_source == TileSource::user);
+    CHECK(plan.kernel(planner::Role::attention).tile_kv() == 144);
+    CHECK(plan.find(planner::Role::attention)->tile_source == TileSource::user);
     const planner::CacheState miss{.key = std::string(32, '0')};
-    const json printed = json::parse(planner::to_json(plan, miss, miss).dump());
+    const std::vector states(plan.steps.size(), miss);
+    const json printed = json::parse(planner::to_json(plan, states).dump());
     CHECK(printed["kernels"][0]["tuning"] == "user");
     CHECK(test::schema_errors("plan.schema.json", printed) == "");
     // Prewarm's promise, of any table.
-    const std::vector<KernelConfig> set = planner::kernel_set(spec, 90, TuningTable(entries)).kernels;
-    CHECK(std::ranges::find(set, *plan.attention) != set.end());
+    const std::vector<KernelConfig> set = planner::kernel_set(spec, 90, TuningTable(entries)).kernels();
+    CHECK(std::ranges::find(set, plan.kernel(planner::Role::attention)) != set.end());
 }
 
 TEST_CASE("a tile that cannot be is passed over, and the plan says why", "[planner][tuning]") {
@@ -391,8 +395,8 @@ TEST_CASE("a tile that cannot be is passed over, and the plan says why", "[plann
     entries.push_back(entries[0]);
     entries.back().tile = {.tile_q = 128, .tile_kv = 64, .stages = 1};
     const planner::Plan plan = plan_of(spec, entries);
-    CHECK(plan.attention->tile_kv == 128);
-    CHECK(plan.tile_source == TileSource::table);
+    CHECK(plan.kernel(planner::Role::attention).tile_kv() == 128);
+    CHECK(plan.find(planner::Role::attention)->tile_source == TileSource::table);
     CHECK(contains(reason(plan, "wgmma 256x64 stages 2"),
                    "of the user's entry for head dims 128 and 128: tiles"));
     CHECK(contains(reason(plan, "wgmma 128x16 stages 2"), "contiguous KV have 48, 64"));
@@ -402,18 +406,18 @@ TEST_CASE("a tile that cannot be is passed over, and the plan says why", "[plann
 
     // Without a tile that can be, there is no wgmma kernel: mma serves.
     entries.erase(entries.begin() + 3);
-    CHECK(plan_of(spec, entries).attention->backend == planner::Backend::mma);
-    CHECK(plan_of(spec, {}).tile_source == TileSource::model);
+    CHECK(plan_of(spec, entries).kernel(planner::Role::attention).backend() == families::Backend::mma);
+    CHECK(plan_of(spec, {}).find(planner::Role::attention)->tile_source == TileSource::model);
     CHECK(
         contains(reason(plan_of(spec, {}), "wgmma"), "no tuning table has a tile for head dims 128 and 128"));
 
     // A tile that has no room for these head dims may have it for smaller ones.
     entries = {entry_of(80, 80, 192, 128), entry_of(128, 128, 128, 128)};
-    CHECK(plan_of(spec_of(80, 80), entries).attention->tile_q == 128);
-    CHECK(plan_of(spec_of(64, 64), entries).attention->tile_q == 192);
+    CHECK(plan_of(spec_of(80, 80), entries).kernel(planner::Role::attention).tile_q() == 128);
+    CHECK(plan_of(spec_of(64, 64), entries).kernel(planner::Role::attention).tile_q() == 192);
     // A group that does not fit the rows of a warpgroup is divided.
     for (const std::int64_t q_heads : {64, 65, 128}) {
         spec = problem::validate({.head_dim_qk = 64, .q_heads = q_heads, .kv_heads = 1}, {}).spec;
-        CHECK(plan_of(spec, entries).attention->tile_q == 192);
+        CHECK(plan_of(spec, entries).kernel(planner::Role::attention).tile_q() == 192);
     }
 }
