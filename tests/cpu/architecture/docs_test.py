@@ -1,0 +1,50 @@
+"""The pages for people name files that exist, and their links lead somewhere."""
+
+import pathlib
+import re
+import unittest
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
+PAGES = ["CHANGELOG.md", "CONTRIBUTING.md", "README.md", "SECURITY.md", "docs", "cache", "kernel_templates", "tests", "tools"]
+# A path in backticks: folders and perhaps a file's name. NAME stands for what the reader chooses.
+PATH = re.compile(r"`((?:cache|docs|kernel_templates|runtime|tests|tools)(?:/[A-Za-z0-9_.+-]+)+/?)`")
+LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
+
+
+def pages():
+    for name in PAGES:
+        path = REPOSITORY / name
+        yield from [path] if path.is_file() else sorted(path.rglob("*.md"))
+
+
+class Pages(unittest.TestCase):
+    def test_paths_exist(self):
+        seen = 0
+        for page in pages():
+            for path in PATH.findall(page.read_text(encoding="utf-8")):
+                if "NAME" in path:
+                    continue
+                seen += 1
+                with self.subTest(page=page.name, path=path):
+                    self.assertTrue((REPOSITORY / path).exists())
+        self.assertGreater(seen, 30)
+
+    def test_links_lead_somewhere(self):
+        seen = 0
+        for page in pages():
+            for link in LINK.findall(page.read_text(encoding="utf-8")):
+                if "://" in link or link.startswith("mailto:"):
+                    continue
+                seen += 1
+                with self.subTest(page=page.name, link=link):
+                    self.assertTrue((page.parent / link).exists())
+        self.assertGreater(seen, 10)
+
+    def test_the_families_that_are_named_are_registered(self):
+        registry = (REPOSITORY / "runtime/families/registry.cpp").read_text(encoding="utf-8")
+        folders = {path.parent.name for path in (REPOSITORY / "runtime/families").glob("*/family.hpp")}
+        self.assertEqual(folders, set(re.findall(r"&(\w+)::kFamily", registry)))
+
+
+if __name__ == "__main__":
+    unittest.main()
