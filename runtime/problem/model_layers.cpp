@@ -56,18 +56,23 @@ std::optional<std::int64_t> listed_layers(ModelReader& model) {
     if (model.model_type() != "nemotron_h" || model.has("num_hidden_layers")) return std::nullopt;
     const auto list = model.find({"hybrid_override_pattern", "layers_block_type", "layer_types"});
     if (!list) return std::nullopt;
-    if (list->value.is_string())
-        return static_cast<std::int64_t>(list->value.get_ref<const std::string&>().size());
-    return static_cast<std::int64_t>(list->value.size());
+    const std::size_t layers =
+        list->value.is_string() ? list->value.get_ref<const std::string&>().size() : list->value.size();
+    return layers == 0 ? std::nullopt : std::optional(static_cast<std::int64_t>(layers));
+}
+
+std::int64_t given_layers(ModelReader& model) {
+    if (const auto listed = listed_layers(model)) return *listed;
+    if (model.encoder_decoder()) {
+        return model.required_count(
+            {"decoder_layers", "num_decoder_layers", "num_hidden_layers", "num_layers"});
+    }
+    return model.required_count(
+        {"num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_transformer_layers"});
 }
 
 std::size_t count_layers(ModelReader& model) {
-    if (const auto listed = listed_layers(model)) return static_cast<std::size_t>(*listed);
-    const std::int64_t layers = model.encoder_decoder()
-                                    ? model.required_count({"decoder_layers", "num_decoder_layers",
-                                                            "num_hidden_layers", "num_layers"})
-                                    : model.required_count({"num_hidden_layers", "n_layer", "n_layers",
-                                                            "num_layers", "num_transformer_layers"});
+    const std::int64_t layers = given_layers(model);
     if (layers <= kMostLayers) return static_cast<std::size_t>(layers);
     throw InvalidRequest("num_hidden_layers", std::to_string(layers),
                          fmt::format("at most {} layers", kMostLayers));

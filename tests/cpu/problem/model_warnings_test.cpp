@@ -125,6 +125,16 @@ TEST_CASE("fields are accounted for in the language model's part and around it",
     CHECK(model.warnings.size() == 2);
 }
 
+TEST_CASE("what a wrapper's field of daily life is elsewhere warns elsewhere", "[model]") {
+    const auto unread = [](const std::string& type) {
+        return warned(parse_model(R"({"model_type": ")" + type + R"(", "scale_factor": 4, "text_config":
+            {"model_type": "llama", "hidden_size": 64, "num_attention_heads": 1, "num_hidden_layers": 1}})"),
+                      WarningKind::unread_field);
+    };
+    CHECK(unread("idefics3").empty());
+    CHECK(unread("llava") == Fields{"scale_factor"});
+}
+
 TEST_CASE("a type is known inside and around", "[model]") {
     const auto unknown = [](const std::string& outer, const std::string& inner) {
         return warned(parse_model("{" + outer + R"("text_config": {)" + inner +
