@@ -141,19 +141,10 @@ DType planned_dtype(ModelReader& model, const ModelOptions& options) {
                          "bfloat16, float16 or float32, or a dtype given beside the config");
 }
 
-// Fields that transformers' code of a type ignores: another code may have trained the model with them.
-struct Ignored {
-    std::string_view model_type;
-    std::string_view field;
-};
-constexpr Ignored kIgnored[] = {{"llama", "sliding_window"},
-                                {"llama", "attn_logit_softcapping"},
-                                {"llama", "alibi"},
-                                {"llama", "position_embedding_type"},
-                                {"gemma", "sliding_window"},
-                                {"gemma", "attn_logit_softcapping"},
-                                {"stablelm", "sliding_window"},
-                                {"stablelm", "attn_logit_softcapping"}};
+// Fields that are planned of any type, though transformers' code of most ignores them: another code may have
+// trained the model with them.
+constexpr std::string_view kIgnorable[] = {"sliding_window", "attn_logit_softcapping", "alibi",
+                                           "position_embedding_type"};
 
 bool is_planned(const AttentionSpec& spec, std::string_view field) {
     if (field == "sliding_window") return spec.window_left.has_value();
@@ -233,16 +224,16 @@ class Planner {
     }
 
     void warn_of_ignored() {
-        for (const Ignored& ignored : kIgnored) {
-            if (ignored.model_type != model_.model_type()) continue;
-            const auto given = model_.find({ignored.field});
+        for (const std::string_view field : kIgnorable) {
+            if (!ignores_field(model_.model_type(), field)) continue;
+            const auto given = model_.find({field});
             const bool planned = given && std::ranges::any_of(result_.attentions, [&](const auto& attention) {
-                                     return is_planned(attention.request.spec, ignored.field);
+                                     return is_planned(attention.request.spec, field);
                                  });
             if (!planned) continue;
-            result_.warnings.push_back(
-                {WarningKind::approximated, given->field,
-                 fmt::format("{}'s own code ignores {}: planned with it", ignored.model_type, given->field)});
+            result_.warnings.push_back({WarningKind::approximated, given->field,
+                                        fmt::format("{}'s own code ignores {}: planned with it",
+                                                    field_name(model_.model_type()), given->field)});
         }
     }
 

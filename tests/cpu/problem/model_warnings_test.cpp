@@ -182,6 +182,20 @@ TEST_CASE("a field that the type's own code ignores is planned and warned of", "
               Fields{members.substr(1, members.find('"', 1) - 1)});
         CHECK(strictly_refused(llama_with(members)).size() == 1);
     }
+    // Any decoder of transformers whose code has no window; none whose code has, or whose code is its own.
+    const auto ignored = [](const std::string& type) {
+        return warned(parse_model(of_type(type, R"(, "sliding_window": 64, "head_dim": 64,
+                                                     "num_key_value_heads": 16)")),
+                      WarningKind::approximated);
+    };
+    for (const char* type : {"glm4", "olmo2", "qwen3_vl_text", "seed_oss", "granite"}) {
+        INFO(type);
+        CHECK(ignored(type) == Fields{"sliding_window"});
+    }
+    for (const char* type : {"mistral", "phi3", "starcoder2", "arctic", "internlm2"}) {
+        INFO(type);
+        CHECK(ignored(type).empty());
+    }
     const std::string off = R"("sliding_window": null, "position_embedding_type": "rotary", "alibi": false)";
     CHECK(parse_model(llama_with(off)).warnings.empty());
 }
