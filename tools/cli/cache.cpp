@@ -190,6 +190,8 @@ std::string why_over_limit(const cache::EvictionReport& report, bool knows_grace
 }
 
 int run_gc(const Command& command) {
+    if (command.has("max-bytes") && command.has("cache-max-bytes"))
+        throw BadUsage("--cache-max-bytes cannot be given beside --max-bytes: both are the limit");
     const cache::Store store(quiet_options(command));
     const std::string& directory = store.options().directory;
     std::optional<std::uint64_t> max_bytes;
@@ -380,8 +382,9 @@ void add_cache(Command& parent) {
     add_one(
         cache, "gc", "Keep the limit: delete what was not used for longest, and what dead processes left",
         directories +
-            "Without --max-bytes the limit is that of --cache-max-bytes, and what was used within the last\n"
-            "hour stays, and may stay when used within the last 2: the last use is known to the hour.\n\n"
+            "Without --max-bytes the limit is that of --cache-max-bytes (one of the two is given), and what was\n"
+            "used within the last hour stays, and may stay when used within the last 2: the last use is known\n"
+            "to the hour.\n\n"
             "Example:\n  attnsmith cache gc --cache kernels --max-bytes 1G",
         run_gc)
         .add_value("max-bytes", "SIZE",
