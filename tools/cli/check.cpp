@@ -110,9 +110,12 @@ Json result_json(const NamedResult& one) {
 Json report_json(const CheckReport& report, const driver::Device& device) {
     Json json = {{"schema", "attnsmith.check/1"}, {"seed", report.seed}};
     json["device"] = {{"name", device.name}, {"sm", device.sm}, {"sm_count", device.sm_count}};
-    json["summary"] = {{"total", report.results.size()},          {"passed", report.count(Outcome::passed)},
-                       {"failed", report.count(Outcome::failed)}, {"skipped", report.count(Outcome::skipped)},
-                       {"unsupported", report.doubts.refused.size()},    {"seconds", report.seconds}};
+    json["summary"] = {{"total", report.results.size()},
+                       {"passed", report.count(Outcome::passed)},
+                       {"failed", report.count(Outcome::failed)},
+                       {"skipped", report.count(Outcome::skipped)},
+                       {"unsupported", report.doubts.refused.size()},
+                       {"seconds", report.seconds}};
     json["cases"] = Json::array();
     for (const NamedResult& one : report.results) json["cases"].push_back(result_json(one));
     add_doubts(json, report.doubts);

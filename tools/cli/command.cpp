@@ -214,9 +214,7 @@ const Command& Command::innermost() const {
     return *this;
 }
 
-int Command::run() const try {
-    return run_(*this);
-} catch (const InvalidFlag&) {
+int Command::run() const try { return run_(*this); } catch (const InvalidFlag&) {
     throw;
 } catch (const InvalidRequest& error) {
     if (!knows(flag_of(error.field()))) throw;

@@ -32,8 +32,8 @@ class BadUsage : public Error {
 // The flag, without dashes, that says a request's field: "page-size" of "page_size".
 std::string flag_of(std::string_view field);
 
-// What a flag says is wrong: as the field's error, which stays what it is, with the flag's spelling in what().
-// `where` is the file that the flag was used on, if any.
+// What a flag says is wrong: as the field's error, which stays what it is, with the flag's spelling in
+// what(). `where` is the file that the flag was used on, if any.
 class InvalidFlag : public InvalidRequest {
   public:
     explicit InvalidFlag(const InvalidRequest& error, std::string_view where = {});

@@ -13,6 +13,7 @@
 #include "attnsmith/version.hpp"
 #include "cli/command.hpp"
 #include "cli/commands.hpp"
+#include "cli/completion.hpp"
 #include "cli/help.hpp"
 #include "cli/output.hpp"
 #include "cli/terminal.hpp"
@@ -27,7 +28,8 @@ constexpr const char* kSummary =
 
 constexpr const char* kDetails =
     "Exit codes: 0 success; 2 the request or the command line is wrong; 130 and 143 ended by Ctrl-C\n"
-    "(SIGINT) and by SIGTERM; 1 anything else, parts of a model that are not supported included. Environment: ATTNSMITH_CACHE_DIR, ATTNSMITH_LOG\n"
+    "(SIGINT) and by SIGTERM; 1 anything else, parts of a model that are not supported included. "
+    "Environment: ATTNSMITH_CACHE_DIR, ATTNSMITH_LOG\n"
     "(off|error|warn|info|debug), ATTNSMITH_NVRTC_PATH, ATTNSMITH_ON_MISS (compile|error), "
     "ATTNSMITH_RECORD,\n"
     "ATTNSMITH_TUNING.\n\n"
@@ -83,7 +85,7 @@ int show_help(const Command& command) {
 void add_help(Command& root) {
     Command& help =
         root.add_command("help", "Show the help of a command", "Example:\n  attnsmith help cache export");
-    help.add_arguments("COMMAND", "the command's name, and those of commands within it");
+    help.add_arguments(kCommandArgument, "the command's name, and those of commands within it");
     help.on_run([&root](const Command& given) { return show_help(root.find(given.arguments())); });
 }
 

@@ -37,12 +37,19 @@ std::string storage_text(const Json& request) {
     return text;
 }
 
+std::string plain_text(const Json& value) {
+    if (value.is_string()) return value.get<std::string>();
+    // Six digits tell 1/sqrt(128) from its neighbours; JSON has them all.
+    return value.is_number_float() ? fmt::format("{:.6g}", value.get<double>()) : value.dump();
+}
+
 std::string features_text(const Json& request) {
     std::string text = word(request, "mask") + " mask";
-    for (const char* field : {"window_left", "window_right", "scale", "softcap", "precision", "consistency"}) {
+    for (const char* field :
+         {"window_left", "window_right", "scale", "softcap", "precision", "consistency"}) {
         if (!is_set(request, field)) continue;
         const Json& value = request.at(field);
-        text += fmt::format(", {} {}", field, value.is_string() ? value.get<std::string>() : value.dump());
+        text += fmt::format(", {} {}", field, plain_text(value));
     }
     for (const char* field : {"alibi", "sink", "lse"}) {
         if (is_set(request, field)) text += fmt::format(", {}", field);
@@ -111,8 +118,8 @@ std::string split_text(const Json& split) {
 }
 
 std::string model_text(const Json& model, Reasons reasons) {
-    std::string text =
-        fmt::format("{}, {}\n", printable(word(model, "name")), counted(static_cast<std::uint64_t>(number(model, "layers")), "layer"));
+    std::string text = fmt::format("{}, {}\n", printable(word(model, "name")),
+                                   counted(static_cast<std::uint64_t>(number(model, "layers")), "layer"));
     if (reasons == Reasons::none) return text;
     for (const Json& note : model.at("notes")) {
         text += fmt::format("  note      {}\n", printable(note.get<std::string>()));

@@ -262,8 +262,9 @@ int run_tune(const Command& command) {
             throw InvalidRequest("sm", std::to_string(sm), fmt::format("{}, this machine's GPU", device.sm));
     }
     const std::vector<Class> classes = classes_of(asked.shapes, device, asked.doubts.refused);
-    const Tuned tuned = tune(runtime, classes, device,
-                             {command.has("quick"), Clock::now() + budget, watch.token()}, progress, asked.doubts.refused);
+    const Tuned tuned =
+        tune(runtime, classes, device, {command.has("quick"), Clock::now() + budget, watch.token()}, progress,
+             asked.doubts.refused);
     if (watch.interrupted()) {
         print_error("interrupted: nothing is written");
         return watch.exit_code();
@@ -271,14 +272,15 @@ int run_tune(const Command& command) {
     for (const MeasuredEntry& entry : tuned.entries) replace(entries, entry);
     if (const auto path = command.text("out"); path && !tuned.entries.empty()) {
         write_text(*path, planner::to_json(entries));
-        print(fmt::format("{}: {} entries, {} of them measured now\n", printable(*path), entries.size(),
-                          tuned.entries.size()));
+        print(fmt::format("{}: {}, {} measured now\n", printable(*path),
+                          counted(entries.size(), "entry", "entries"), tuned.entries.size()));
     }
     print(text_of(asked.doubts));
     std::vector<std::string> troubles = failing_doubts(command, asked.doubts);
     if (tuned.left_out > 0)
-        troubles.insert(troubles.begin(), fmt::format("{} of {} were left out when the time was up; give more --seconds",
-                                       tuned.left_out, classes.size()));
+        troubles.insert(troubles.begin(),
+                        fmt::format("{} of {} were left out when the time was up; give more --seconds",
+                                    tuned.left_out, classes.size()));
     return conclude(troubles);
 }
 
