@@ -25,14 +25,15 @@ std::int64_t visible_pairs(const problem::Problem& problem) {
     return pairs * sizes.batch * spec.q_heads;
 }
 
-// Values in -1 .. 1: zeros run faster than real data would.
-void fill_random(Buffer& buffer, std::mt19937& random) {
+// Values in -1 .. 1: zeros run faster than real data would. Long sequences take seconds to upload.
+void fill_random(Buffer& buffer, std::mt19937& random, const std::stop_token& stop) {
+    if (stop.stop_requested()) return;
     std::vector<std::uint16_t> block(std::min<std::size_t>(buffer.bytes(), std::size_t{8} << 20) / 2);
     for (std::uint16_t& value : block) {
         // Exponents just below 1 in fp16 and in bf16 alike.
         value = static_cast<std::uint16_t>((random() & 0x8000u) | 0x3800u | (random() & 0x07ffu));
     }
-    for (std::size_t at = 0; at < buffer.bytes(); at += block.size() * 2) {
+    for (std::size_t at = 0; at < buffer.bytes() && !stop.stop_requested(); at += block.size() * 2) {
         buffer.upload(block.data(), std::min(block.size() * 2, buffer.bytes() - at), at);
     }
 }
@@ -41,7 +42,8 @@ void fill_random(Buffer& buffer, std::mt19937& random) {
 
 class AttentionInputs::Set {
   public:
-    Set(Runtime& runtime, const problem::Problem& problem, std::mt19937& random) : runtime_(runtime) {
+    Set(Runtime& runtime, const problem::Problem& problem, std::mt19937& random, const std::stop_token& stop)
+        : runtime_(runtime), stop_(stop) {
         const auto& [spec, sizes] = problem;
         const std::int64_t batch = sizes.batch;
         tensors.q = tensor(spec.dtype, {batch, sizes.q_len, spec.q_heads, spec.head_dim_qk}, random);
@@ -82,7 +84,7 @@ class AttentionInputs::Set {
     }
     Tensor tensor(DType dtype, std::initializer_list<std::int64_t> shape, std::mt19937& random) {
         const Tensor made = allocate(dtype, shape);
-        fill_random(buffers_.back(), random);
+        fill_random(buffers_.back(), random, stop_);
         return made;
     }
     Tensor zeros(DType dtype, std::initializer_list<std::int64_t> shape) {
@@ -133,14 +135,17 @@ class AttentionInputs::Set {
     }
 
     Runtime& runtime_;
+    const std::stop_token stop_;
     std::vector<Buffer> buffers_;
 };
 
-AttentionInputs::AttentionInputs(Runtime& runtime, const problem::Problem& problem) {
+AttentionInputs::AttentionInputs(Runtime& runtime, const problem::Problem& problem,
+                                 const std::stop_token& stop) {
     std::mt19937 random(1);
     const auto bytes = static_cast<std::size_t>(attention_bytes(problem));
     const std::size_t sets = std::clamp<std::size_t>(kRotatedBytes / (bytes + 1) + 1, 2, kMostSets);
-    for (std::size_t i = 0; i < sets; ++i) sets_.push_back(std::make_unique<Set>(runtime, problem, random));
+    for (std::size_t i = 0; i < sets && !stop.stop_requested(); ++i)
+        sets_.push_back(std::make_unique<Set>(runtime, problem, random, stop));
 }
 
 AttentionInputs::~AttentionInputs() = default;

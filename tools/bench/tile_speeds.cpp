@@ -35,7 +35,7 @@ class Bench {
           options_(options),
           ordinal_(runtime.impl().ordinal_of(kCurrentDevice)),
           plan_(planner::make_plan(problem, runtime.impl().traits(ordinal_), runtime.impl().tuning)),
-          inputs_(runtime, problem),
+          inputs_(runtime, problem, options.stop),
           flops_(attention_flops(problem)),
           timer_(runtime.impl().driver()) {
         plan_.split = {};
@@ -162,6 +162,7 @@ void sort_best_first(std::vector<TileSpeed>& speeds) {
 std::vector<TileSpeed> measure_tiles(Runtime& runtime, const problem::Problem& problem,
                                      const TileSpeedOptions& options) {
     Bench bench(runtime, problem, options);
+    if (options.stop.stop_requested()) return {};  // before the inputs were filled
     const std::vector<KernelConfig> candidates =
         planner::attention_wgmma_candidates(problem.spec, bench.plan().device);
     std::vector<TileSpeed> speeds = bench.measure(entrants(candidates, options.quick));

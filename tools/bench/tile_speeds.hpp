@@ -27,10 +27,10 @@ struct TileSpeedOptions {
     std::stop_token stop{};
 };
 
-// The best first, what failed last; unordered after a stop. Which tile is the best is measured first with two
-// stages, then again of the best few with any. Kernels take turns, so that a clock that drifts is all theirs.
-// REQUIRES: attention_wgmma_candidates() has some. Throws what the library throws where no launch could go
-// on.
+// The best first, what failed last; unordered, or none, after a stop. Which tile is the best is measured
+// first with two stages, then again of the best few with any. Kernels take turns, so that a clock that drifts
+// is all theirs. REQUIRES: attention_wgmma_candidates() has some. Throws what the library throws where no
+// launch could go on.
 std::vector<TileSpeed> measure_tiles(Runtime& runtime, const problem::Problem& problem,
                                      const TileSpeedOptions& options);
 
