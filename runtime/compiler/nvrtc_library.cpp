@@ -17,10 +17,14 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr NvrtcVersion kOldest{12, 0};
-constexpr const char* kRemedy =
+constexpr const char* kInstall =
     "install it with `pip install nvidia-cuda-nvrtc` (or the CUDA toolkit), and set ATTNSMITH_NVRTC_PATH to "
-    "its file or folder where it is found in none of the usual places; kernels that are in the cache need no "
-    "NVRTC: `attnsmith prewarm` makes them on another machine, whose cache folder can be copied";
+    "its file or folder where it is found in none of the usual places";
+constexpr const char* kCorrect =
+    "correct what ATTNSMITH_NVRTC_PATH or nvrtc_path names, or unset it: the usual places are tried then";
+constexpr const char* kWithout =
+    "; kernels that are in the cache need no NVRTC: `attnsmith prewarm` makes them on another machine, whose "
+    "cache folder can be copied";
 
 // The numbers in a name: {13, 0, 88} of libnvrtc.so.13.0.88 and {12, 9} of cuda-12.9, which order as versions
 // do.
@@ -165,7 +169,8 @@ NvrtcLibrary open_nvrtc_library(const NvrtcOptions& options) {
         // dlerror() mostly begins with the name already.
         tried.push_back(reason.starts_with(name) ? reason : name + ": " + reason);
     }
-    throw LibraryMissing("NVRTC (libnvrtc.so.13 or .12)", std::move(tried), kRemedy);
+    throw LibraryMissing("NVRTC (libnvrtc.so.13 or .12)", std::move(tried),
+                         std::string(options.path.empty() ? kInstall : kCorrect) + kWithout);
 }
 
 }  // namespace attnsmith::compiler

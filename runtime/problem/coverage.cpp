@@ -74,7 +74,7 @@ void add_all(std::vector<Part>& parts, std::vector<Part> others) {
     for (Part& part : others) once.add(std::move(part));
 }
 
-// Of a request that has no paged KV at all, words of pages are a mistake, which validation names.
+// Words of pages are a mistake, which validation names, in a request that has no paged KV at all.
 std::vector<Variant> variants_of_request(const json& object, std::vector<SkippedPart>& skipped) {
     constexpr KvStorage kDefault = AttentionSpec{}.kv;
     std::vector<Variant> variants = problem::variants_of(object, kDefault, skipped);

@@ -3,8 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
+#include <limits>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -18,6 +22,21 @@ using nlohmann::json;
 
 constexpr std::size_t kMaxText = std::size_t{1} << 20;
 constexpr std::size_t kMaxDepth = 32;
+
+struct PythonConstant {
+    std::string_view name;
+    double value;
+};
+constexpr PythonConstant kPythonConstants[] = {{"NaN", std::numeric_limits<double>::quiet_NaN()},
+                                               {"Infinity", std::numeric_limits<double>::infinity()},
+                                               {"-Infinity", -std::numeric_limits<double>::infinity()}};
+
+// The number that quote_python_constants made this string of.
+std::optional<double> python_constant(std::string_view text) {
+    if (!text.starts_with('\0')) return std::nullopt;
+    const auto* found = std::ranges::find(kPythonConstants, text.substr(1), &PythonConstant::name);
+    return found == std::end(kPythonConstants) ? std::nullopt : std::optional(found->value);
+}
 
 // "[json.exception.parse_error.101] parse error at line 1, column 3: syntax error ..." without the library's
 // tag.
@@ -49,7 +68,11 @@ class Builder final : public nlohmann::json_sax<json> {
     bool boolean(bool value) override { return add(value); }
     bool number_integer(number_integer_t value) override { return add(value); }
     bool number_unsigned(number_unsigned_t value) override { return add(value); }
-    bool string(string_t& value) override { return add(std::move(value)); }
+    bool string(string_t& value) override {
+        if (const auto constant = rules_.python_constants ? python_constant(value) : std::nullopt)
+            return add(*constant);
+        return add(std::move(value));
+    }
     bool binary(binary_t&) override { return false; }  // JSON text has none
 
     bool number_float(number_float_t value, const string_t& text) override {
@@ -60,6 +83,11 @@ class Builder final : public nlohmann::json_sax<json> {
     }
 
     bool key(string_t& name) override {
+        if (rules_.python_constants && python_constant(name)) {
+            throw InvalidRequest(std::string(rules_.what),
+                                 fmt::format("malformed JSON (the key {} is no string)", name.substr(1)),
+                                 "a JSON object");
+        }
         if (open_.back()->contains(name)) {
             throw InvalidRequest(field_name(name), "a field that is given twice", "each field once");
         }
@@ -132,19 +160,19 @@ class Builder final : public nlohmann::json_sax<json> {
     std::string key_;
 };
 
-// Replaces NaN, Infinity and -Infinity outside of strings.
-std::string replace_python_constants(std::string_view text) {
-    constexpr std::string_view kConstants[] = {"NaN", "Infinity", "-Infinity"};
+// Makes strings of NaN, Infinity and -Infinity, which the JSON library would refuse. A NUL sets them apart
+// from strings that a file would write.
+std::string quote_python_constants(std::string_view text) {
     std::string result;
     result.reserve(text.size());
     bool in_string = false;
     for (std::size_t i = 0; i < text.size();) {
         const std::string_view rest = text.substr(i);
-        const auto* constant =
-            std::ranges::find_if(kConstants, [&](std::string_view name) { return rest.starts_with(name); });
-        if (!in_string && constant != std::end(kConstants)) {
-            result += "null";
-            i += constant->size();
+        const auto* constant = std::ranges::find_if(
+            kPythonConstants, [&](const auto& known) { return rest.starts_with(known.name); });
+        if (!in_string && constant != std::end(kPythonConstants)) {
+            result += fmt::format("\"\\u0000{}\"", constant->name);
+            i += constant->name.size();
             continue;
         }
         if (in_string && text[i] == '\\' && i + 1 < text.size())
@@ -177,7 +205,7 @@ json parse_json_object(std::string_view text, const JsonRules& rules) {
         throw InvalidRequest(what, fmt::format("text of {} bytes", text.size()),
                              fmt::format("at most {} bytes of JSON", kMaxText));
     }
-    json value = rules.python_constants ? parse(replace_python_constants(text), rules) : parse(text, rules);
+    json value = rules.python_constants ? parse(quote_python_constants(text), rules) : parse(text, rules);
     if (!value.is_object()) throw InvalidRequest(what, describe(value), "a JSON object");
     return value;
 }
@@ -186,6 +214,11 @@ std::string describe(const json& value) {
     if (value.is_string()) return quote(value.get_ref<const std::string&>());
     if (value.is_array()) return fmt::format("a list of {}", value.size());
     if (value.is_object()) return "an object";
+    if (value.is_number_float()) {  // the JSON library writes null for what is not finite
+        const auto number = value.get<double>();
+        if (std::isnan(number)) return "NaN";
+        if (std::isinf(number)) return number > 0 ? "Infinity" : "-Infinity";
+    }
     return value.dump();
 }
 

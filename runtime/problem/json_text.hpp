@@ -11,7 +11,7 @@ namespace attnsmith::problem {
 struct JsonRules {
     std::string_view what;  // named in messages: "request", "config.json"
     // Python's json module writes NaN, Infinity and -Infinity, and some config.json have them; they are read
-    // as null.
+    // as numbers that are not finite, which no field of an attention may be.
     bool python_constants = false;
     // Whether an integer that does not fit 64 bits is an error (else it becomes a double).
     bool exact_integers = true;

@@ -10,19 +10,19 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kForm = "a list with {\"attention\": {...}} for each layer";
+constexpr const char* kBlocks = "a list with {\"attention\": {...}} for each layer";
 
 bool is_off(const json& value) { return value.is_null() || value == false; }
 
 // The "attention" of each layer.
 std::vector<json> attentions_of(const ModelReader::Found& found, std::size_t layers) {
     if (!found.value.is_array() || found.value.size() < layers)
-        throw InvalidRequest(found.field, describe(found.value), kForm);
+        throw InvalidRequest(found.field, describe(found.value), kBlocks);
     std::vector<json> attentions;
     for (std::size_t layer = 0; layer < layers; ++layer) {
         const json& block = found.value[layer];
         const bool valid = block.is_object() && block.contains("attention") && block["attention"].is_object();
-        if (!valid) throw InvalidRequest(found.field, describe(block), kForm);
+        if (!valid) throw InvalidRequest(found.field, describe(block), kBlocks);
         attentions.push_back(block["attention"]);
     }
     return attentions;
@@ -38,7 +38,7 @@ std::string word_of(const json& attention) {
     return "full_attention";
 }
 
-// Of a layer that has attention.
+// The layer has attention.
 std::int64_t kv_heads_of(const json& attention, std::int64_t q_heads, const std::string& field) {
     const json group = attention.value("n_heads_in_group", json());
     const bool divides = group.is_number_integer() && group >= 1 && group <= q_heads &&
@@ -46,6 +46,25 @@ std::int64_t kv_heads_of(const json& attention, std::int64_t q_heads, const std:
     if (divides) return q_heads / group.get<std::int64_t>();
     throw InvalidRequest(field, fmt::format("n_heads_in_group {}", describe(group)),
                          fmt::format("a divisor of the {} query heads", q_heads));
+}
+
+// A number for each layer; empty where the field is not there.
+std::vector<std::optional<std::int64_t>> listed_heads(ModelReader& model, std::string_view name,
+                                                      std::size_t layers) {
+    const auto listed = model.find({name});
+    if (!listed) return {};
+    constexpr std::int64_t kMost = std::int64_t{1} << 30;
+    constexpr const char* kForm = "a number of heads for each layer";
+    if (!listed->value.is_array() || listed->value.size() < layers)
+        throw InvalidRequest(listed->field, describe(listed->value), kForm);
+    std::vector<std::optional<std::int64_t>> heads;
+    for (std::size_t layer = 0; layer < layers; ++layer) {
+        const json& number = listed->value[layer];
+        const bool valid = number.is_number_integer() && number >= 1 && number <= kMost;
+        if (!valid) throw InvalidRequest(listed->field, describe(number), kForm);
+        heads.emplace_back(number.get<std::int64_t>());
+    }
+    return heads;
 }
 
 }  // namespace
@@ -56,29 +75,22 @@ std::vector<std::string> block_words(ModelReader&, const ModelReader::Found& fou
     return words;
 }
 
-LayerKvHeads layer_kv_heads(ModelReader& model, std::size_t layers) {
-    LayerKvHeads heads;
+LayerHeads layer_heads(ModelReader& model, std::size_t layers) {
+    LayerHeads heads;
     if (const auto blocks = model.find({"block_configs"})) {
         const std::int64_t q_heads = model.query_heads();
         for (const json& attention : attentions_of(*blocks, layers)) {
             const bool has_heads = word_of(attention) == "full_attention";
-            heads.push_back(has_heads ? std::optional(kv_heads_of(attention, q_heads, blocks->field))
-                                      : std::nullopt);
+            heads.kv.push_back(has_heads ? std::optional(kv_heads_of(attention, q_heads, blocks->field))
+                                         : std::nullopt);
         }
         return heads;
     }
-    // DeciLM: a number for each layer.
-    const auto listed = model.find({"num_key_value_heads_per_layer"});
-    if (!listed) return {};
-    constexpr const char* kNumbers = "a number of heads for each layer";
-    if (!listed->value.is_array() || listed->value.size() < layers)
-        throw InvalidRequest(listed->field, describe(listed->value), kNumbers);
-    for (std::size_t layer = 0; layer < layers; ++layer) {
-        const json& number = listed->value[layer];
-        const bool valid = number.is_number_integer() && number >= 1 && number <= (1 << 30);
-        if (!valid) throw InvalidRequest(listed->field, describe(number), kNumbers);
-        heads.push_back(number.get<std::int64_t>());
-    }
+    // DeciLM lists its KV heads, OpenELM both by names that elsewhere hold one number.
+    heads.kv = listed_heads(model, "num_key_value_heads_per_layer", layers);
+    if (heads.kv.empty() && model.lists("num_kv_heads"))
+        heads.kv = listed_heads(model, "num_kv_heads", layers);
+    if (model.lists("num_query_heads")) heads.query = listed_heads(model, "num_query_heads", layers);
     return heads;
 }
 

@@ -19,8 +19,10 @@ inline constexpr std::string_view kLinearMap = "linear_map";
 // else that is on makes a word that is refused: "attention_with_window_length".
 std::vector<std::string> block_words(ModelReader& model, const ModelReader::Found& found, std::size_t layers);
 
-// KV heads of each layer, absent where it has no attention; empty where the model has the same everywhere.
-using LayerKvHeads = std::vector<std::optional<std::int64_t>>;
-LayerKvHeads layer_kv_heads(ModelReader& model, std::size_t layers);
+// Heads of each layer, absent where it has no attention; empty where the model has the same everywhere.
+struct LayerHeads {
+    std::vector<std::optional<std::int64_t>> query, kv;
+};
+LayerHeads layer_heads(ModelReader& model, std::size_t layers);
 
 }  // namespace attnsmith::problem

@@ -37,6 +37,10 @@ constexpr Obstacle kObstacles[] = {
     {"relative_attention_num_buckets",
      "a learned relative position bias on the logits is not built in this version"},
     {"relative_attention", "disentangled relative attention is not built in this version"},
+    {"use_relative_position_bias",
+     "a learned relative position bias on the logits is not built in this version"},
+    {"use_shared_relative_position_bias",
+     "a learned relative position bias on the logits is not built in this version"},
     {"blocksparse_block_size", "block-sparse attention is not built in this version"},
     {"attention_window", "local attention with global tokens is not built in this version"},
     {"index_topk", "attention to keys that an indexer selects is not built in this version"},
@@ -67,7 +71,7 @@ bool is_large_baichuan(ModelReader& model) {
 bool has_alibi(ModelReader& model) {
     if (is_large_baichuan(model)) return true;
     return model.model_type() == "bloom" || model.is_true({"alibi", "use_alibi", "attn_config.alibi"}) ||
-           model.find({"position_embedding_type"}).value_or(ModelReader::Found{}).value == "alibi";
+           model.word({"position_embedding_type"}) == "alibi";
 }
 
 // Throws where a field is missing without which a plain decoder would be planned of what is none.
@@ -89,11 +93,10 @@ std::string obstacle(ModelReader& model, bool bidirectional) {
     }
     if (const std::string_view reason = refusal_of(model.model_type()); !reason.empty())
         return std::string(reason);
-    const auto position = model.find({"position_embedding_type"});
-    if (position && position->value.is_string() &&
-        position->value.get<std::string>().starts_with("relative")) {
-        return fmt::format("relative positions on the logits are not built in this version ({})",
-                           position->field);
+    if (model.word({"position_embedding_type"}).value_or("").starts_with("relative")) {
+        return fmt::format(
+            "relative positions on the logits are not built in this version ({}position_embedding_type)",
+            model.prefix());
     }
     const bool symmetric_alibi = bidirectional && has_alibi(model);
     return symmetric_alibi ? "a symmetric ALiBi of an encoder is not built in this version" : "";
@@ -138,19 +141,10 @@ DType planned_dtype(ModelReader& model, const ModelOptions& options) {
                          "bfloat16, float16 or float32, or a dtype given beside the config");
 }
 
-// Fields that transformers' code of a type ignores: another code may have trained the model with them.
-struct Ignored {
-    std::string_view model_type;
-    std::string_view field;
-};
-constexpr Ignored kIgnored[] = {{"llama", "sliding_window"},
-                                {"llama", "attn_logit_softcapping"},
-                                {"llama", "alibi"},
-                                {"llama", "position_embedding_type"},
-                                {"gemma", "sliding_window"},
-                                {"gemma", "attn_logit_softcapping"},
-                                {"stablelm", "sliding_window"},
-                                {"stablelm", "attn_logit_softcapping"}};
+// Fields that are planned of any type, though transformers' code of most ignores them: another code may have
+// trained the model with them.
+constexpr std::string_view kIgnorable[] = {"sliding_window", "attn_logit_softcapping", "alibi",
+                                           "position_embedding_type"};
 
 bool is_planned(const AttentionSpec& spec, std::string_view field) {
     if (field == "sliding_window") return spec.window_left.has_value();
@@ -196,7 +190,8 @@ class Planner {
             throw InvalidRequest("model_type", quote(model_.model_type()), "a model with attention");
         }
         const bool bidirectional = is_bidirectional(model_);
-        divide_heads(read_heads(model_, {}), options_.tensor_parallel);  // missing fields first
+        divide_heads(read_heads(model_, first_layer(model_)),
+                     options_.tensor_parallel);  // missing fields first
         if (std::string reason = obstacle(model_, bidirectional); !reason.empty()) {
             refuse("attention", std::move(reason));
         } else {
@@ -229,16 +224,16 @@ class Planner {
     }
 
     void warn_of_ignored() {
-        for (const Ignored& ignored : kIgnored) {
-            if (ignored.model_type != model_.model_type()) continue;
-            const auto given = model_.find({ignored.field});
+        for (const std::string_view field : kIgnorable) {
+            if (!ignores_field(model_.model_type(), field)) continue;
+            const auto given = model_.find({field});
             const bool planned = given && std::ranges::any_of(result_.attentions, [&](const auto& attention) {
-                                     return is_planned(attention.request.spec, ignored.field);
+                                     return is_planned(attention.request.spec, field);
                                  });
             if (!planned) continue;
-            result_.warnings.push_back(
-                {WarningKind::approximated, given->field,
-                 fmt::format("{}'s own code ignores {}: planned with it", ignored.model_type, given->field)});
+            result_.warnings.push_back({WarningKind::approximated, given->field,
+                                        fmt::format("{}'s own code ignores {}: planned with it",
+                                                    field_name(model_.model_type()), given->field)});
         }
     }
 

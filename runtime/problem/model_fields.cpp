@@ -10,26 +10,28 @@ namespace attnsmith::problem {
 namespace {
 
 // Anywhere in a name, since they are seldom part of another word.
-constexpr std::string_view kStems[] = {"alibi",   "attend", "attention", "attn",    "bidirectional",
-                                       "causal",  "mamba",  "recurr",    "sliding", "softcap",
-                                       "softmax", "sparse", "sparsity",  "window"};
+constexpr std::string_view kStems[] = {
+    "alibi",        "attend",  "attention", "attn",    "bidirectional", "causal",   "compress",
+    "differential", "index_",  "linear_",   "mamba",   "mixer",         "moba",     "position_bias",
+    "recurr",       "sliding", "softcap",   "softmax", "sparse",        "sparsity", "window"};
 
 // Whole words of a name, so that "head" is not seen in "overhead" or "k" in "topk".
 constexpr std::string_view kWords[] = {
-    "bucket",  "buckets",  "cap",      "chunk",     "chunked",   "chunks",  "cla",     "cross",   "diff",
-    "dilated", "dilation", "global",   "gqa",       "head",      "heads",   "hybrid",  "indexer", "key",
-    "keys",    "kv",       "landmark", "landmarks", "latent",    "local",   "logit",   "logits",  "lru",
-    "lsh",     "mask",     "masked",   "mla",       "mqa",       "pattern", "prefix",  "q",       "qk",
-    "qkv",     "queries",  "query",    "relative",  "retention", "scale",   "scaling", "sink",    "sinks",
-    "slope",   "slopes",   "ssm",      "swa",       "v",         "value",   "values"};
+    "att",    "bucket",   "buckets",   "cap",     "chunk",    "chunked",   "chunks", "cla",     "cross",
+    "delta",  "deltanet", "diff",      "dilated", "dilation", "dsa",       "gdn",    "gla",     "global",
+    "gqa",    "head",     "heads",     "hybrid",  "indexer",  "kda",       "key",    "keys",    "kv",
+    "lambda", "landmark", "landmarks", "latent",  "local",    "logit",     "logits", "lru",     "lsh",
+    "mask",   "masked",   "mla",       "mqa",     "nsa",      "pattern",   "prefix", "q",       "qk",
+    "qkv",    "queries",  "query",     "rel",     "relative", "retention", "scale",  "scaling", "sink",
+    "sinks",  "slope",    "slopes",    "ssm",     "swa",      "v",         "value",  "values"};
 
 struct DailyLife {
     std::string_view name;             // "rope_*" is every name that begins so, "*_token_id" that ends so
-    std::string_view model_type = {};  // of this type only; empty: of any
+    std::string_view model_type = {};  // the only type that it is so of; empty: any
 };
 
 constexpr DailyLife kDailyLife[] = {
-    // Of training, or of how a framework computes the same thing.
+    // They concern training, or how a framework computes the same thing.
     {"*dropout"},
     {"*dropout_p"},
     {"*dropout_prob"},
@@ -51,6 +53,7 @@ constexpr DailyLife kDailyLife[] = {
     {"mask_time_*"},
     {"mask_feature_*"},
     {"output_attentions"},
+    {"return_dict"},
     {"global_step"},
     {"local_rank"},
     {"pretraining_tp"},
@@ -74,6 +77,7 @@ constexpr DailyLife kDailyLife[] = {
     {"use_qk_norm"},
     {"query_key_norm"},
     {"*norm_eps"},
+    {"*rms_eps"},
     {"qk_ln"},
     {"qk_norm_*"},
     {"clip_qkv"},
@@ -104,6 +108,9 @@ constexpr DailyLife kDailyLife[] = {
     {"floor_scale", "llama4_text"},
     {"attn_layer_indices", "falcon_h1"},
     {"use_shared_attention_adapter", "zamba2"},
+    {"num_gqa_groups", "openelm"},  // the lists of heads say it
+    {"normalize_qk_projections", "openelm"},
+    {"qkv_multipliers", "openelm"},
     {"use_cla", "hunyuan"},  // layers that share their keys and values have the same attention
     {"cla_share_factor", "hunyuan"},
     {"use_cla", "hunyuan_v1_moe"},
@@ -113,7 +120,7 @@ constexpr DailyLife kDailyLife[] = {
     {"num_query_groups", "zamba2"},
     {"num_kv_shared_layers", "gemma3n_text"},
     {"num_kv_shared_layers", "gemma4_text"},
-    // Of the embeddings, the feed-forward part, the experts and the last layer's logits.
+    // They concern the embeddings, the feed-forward part, the experts and the last layer's logits.
     {"lm_head*"},
     {"*_token_id"},
     {"*_token_ids"},
@@ -142,6 +149,14 @@ constexpr DailyLife kDailyLife[] = {
     {"width_scale"},
     {"chunk_size_feed_forward"},
     {"activation_sparsity_pattern"},
+    {"altup_*", "gemma3n_text"},
+    {"layer_scale_init_value"},
+    {"layerscale_value"},
+    {"use_mask_token"},
+    {"use_auxiliary_head"},
+    {"seconds_per_chunk"},
+    {"scale_factor", "idefics3"},  // pixels to tokens
+    {"scale_factor", "smolvlm"},
     {"expert_layer_*"},
     {"num_local_experts"},
     {"moe_layer_*"},

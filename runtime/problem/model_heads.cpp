@@ -113,9 +113,8 @@ Heads read_latent_heads(ModelReader& model) {
 Heads read_heads(ModelReader& model, const LayerKind& kind) {
     if (model.count({"kv_lora_rank"})) return read_latent_heads(model);
     Heads heads;
-    const std::int64_t q_heads = model.query_heads();
-    heads.q_heads = kind.q_heads.value_or(q_heads);
-    heads.kv_heads = kind.kv_heads ? *kind.kv_heads : kv_heads(model, q_heads, kind.global);
+    heads.q_heads = kind.q_heads ? *kind.q_heads : model.query_heads();
+    heads.kv_heads = kind.kv_heads ? *kind.kv_heads : kv_heads(model, heads.q_heads, kind.global);
     heads.head_dim_qk = head_dim(model, heads.q_heads, kind.global);
     heads.head_dim_vo = model.count({"v_head_dim"}).value_or(heads.head_dim_qk);
     heads.scale = logit_scale(model, heads.head_dim_qk);

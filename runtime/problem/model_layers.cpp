@@ -31,6 +31,8 @@ void set_window(ModelReader& model, LayerKind& kind, bool bidirectional) {
         model.count({"sliding_window", "sliding_window_size", "attention_window_size", "window_size"});
     if (!window) {
         kind.name = kFull;
+    } else if (bidirectional && model.model_type() == "gemma3_text") {
+        kind.window_left = kind.window_right = *window / 2;  // EmbeddingGemma's class halves it
     } else if (bidirectional) {
         kind.refusal =
             "how far a sliding_window of a bidirectional model looks ahead is not in its config.json";
@@ -49,12 +51,28 @@ void finish(ModelReader& model, LayerKind& kind, bool bidirectional) {
     }
 }
 
+// Newer files of Nemotron-H leave the number to the list.
+std::optional<std::int64_t> listed_layers(ModelReader& model) {
+    if (model.model_type() != "nemotron_h" || model.has("num_hidden_layers")) return std::nullopt;
+    const auto list = model.find({"hybrid_override_pattern", "layers_block_type", "layer_types"});
+    if (!list) return std::nullopt;
+    const std::size_t layers =
+        list->value.is_string() ? list->value.get_ref<const std::string&>().size() : list->value.size();
+    return layers == 0 ? std::nullopt : std::optional(static_cast<std::int64_t>(layers));
+}
+
+std::int64_t given_layers(ModelReader& model) {
+    if (const auto listed = listed_layers(model)) return *listed;
+    if (model.encoder_decoder()) {
+        return model.required_count(
+            {"decoder_layers", "num_decoder_layers", "num_hidden_layers", "num_layers"});
+    }
+    return model.required_count(
+        {"num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_transformer_layers"});
+}
+
 std::size_t count_layers(ModelReader& model) {
-    const std::int64_t layers = model.encoder_decoder()
-                                    ? model.required_count({"decoder_layers", "num_decoder_layers",
-                                                            "num_hidden_layers", "num_layers"})
-                                    : model.required_count({"num_hidden_layers", "n_layer", "n_layers",
-                                                            "num_layers", "num_transformer_layers"});
+    const std::int64_t layers = given_layers(model);
     if (layers <= kMostLayers) return static_cast<std::size_t>(layers);
     throw InvalidRequest("num_hidden_layers", std::to_string(layers),
                          fmt::format("at most {} layers", kMostLayers));
@@ -63,20 +81,22 @@ std::size_t count_layers(ModelReader& model) {
 // One kind for each word and heads, in the order of their first layers.
 std::vector<LayerKind> group_layers(ModelReader& model, const LayerWords& words) {
     std::vector<LayerKind> kinds;
-    const LayerKvHeads kv_heads = layer_kv_heads(model, words.size());
+    const LayerHeads heads = layer_heads(model, words.size());
     for (std::size_t layer = 0; layer < words.size(); ++layer) {
         LayerKind kind;
         kind.name = words[layer];
         kind.global = kind.name == kFull;
-        if (!kv_heads.empty()) kind.kv_heads = kv_heads[layer];
+        if (!heads.query.empty()) kind.q_heads = heads.query[layer];
+        if (!heads.kv.empty()) kind.kv_heads = heads.kv[layer];
         const auto same = std::ranges::find_if(kinds, [&](const LayerKind& other) {
-            return other.name == kind.name && other.kv_heads == kind.kv_heads;
+            return other.name == kind.name && other.q_heads == kind.q_heads &&
+                   other.kv_heads == kind.kv_heads;
         });
         ++(same == kinds.end() ? kinds.emplace_back(std::move(kind)) : *same).layers;
     }
     for (LayerKind& kind : kinds) {
         if (kind.name != kSliding) continue;
-        kind.q_heads = model.count({"num_swa_attention_heads"});
+        if (const auto own = model.count({"num_swa_attention_heads"})) kind.q_heads = own;
         if (const auto own = model.count({"num_swa_key_value_heads"})) kind.kv_heads = own;
     }
     return kinds;
@@ -122,17 +142,31 @@ void join_full(std::vector<LayerKind>& kinds) {
     }
 }
 
-// Names that several kinds share get their KV heads: "full_attention_kv8".
+// Names that several kinds share get their heads: "full_attention_kv8", and "full_attention_q16_kv4" where
+// the KV heads alone do not tell them apart.
 void tell_apart(std::vector<LayerKind>& kinds) {
-    std::vector<std::string> names;
-    for (const LayerKind& kind : kinds) names.push_back(kind.name);
+    const std::vector<LayerKind> all = kinds;
     for (LayerKind& kind : kinds) {
-        if (std::ranges::count(names, kind.name) > 1 && kind.kv_heads)
-            kind.name += fmt::format("_kv{}", *kind.kv_heads);
+        const auto shares = [&](const LayerKind& other) { return other.name == kind.name; };
+        const auto shares_kv = [&](const LayerKind& other) {
+            return shares(other) && other.kv_heads == kind.kv_heads;
+        };
+        if (std::ranges::count_if(all, shares) < 2) continue;
+        if (std::ranges::count_if(all, shares_kv) > 1 && kind.q_heads)
+            kind.name += fmt::format("_q{}", *kind.q_heads);
+        if (kind.kv_heads) kind.name += fmt::format("_kv{}", *kind.kv_heads);
     }
 }
 
 }  // namespace
+
+LayerKind first_layer(ModelReader& model) {
+    const LayerHeads heads = layer_heads(model, 1);
+    LayerKind kind;
+    if (!heads.query.empty()) kind.q_heads = heads.query.front();
+    if (!heads.kv.empty()) kind.kv_heads = heads.kv.front();
+    return kind;
+}
 
 std::vector<LayerKind> layer_kinds(ModelReader& model, bool bidirectional) {
     const std::size_t layers = count_layers(model);

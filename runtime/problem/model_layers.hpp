@@ -20,6 +20,9 @@ struct LayerKind {
     std::string refusal;  // why it cannot be planned; empty where it can
 };
 
+// The heads of the first layer, where the config lists each layer's; what it says for all layers is left out.
+LayerKind first_layer(ModelReader& model);
+
 // In the order of their first layers. Layers without attention are left out, with a note.
 std::vector<LayerKind> layer_kinds(ModelReader& model, bool bidirectional);
 

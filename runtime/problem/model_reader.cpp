@@ -3,183 +3,23 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <iterator>
 #include <limits>
 #include <utility>
-#include <variant>
 
 #include "attnsmith/error.hpp"
 #include "problem/json_text.hpp"
+#include "problem/model_defaults.hpp"
 
 namespace attnsmith::problem {
 namespace {
 
 using nlohmann::json;
 
-// Values that transformers' configuration classes supply where config.json is silent. A file's own top level
-// always carries the sizes, so a size that is missing there is a mistake; parts inside it leave out what
-// equals the default. What decides the kind of attention applies everywhere, since without it another
-// attention would be planned in silence. A field that says null is not missing.
-enum class Applies : std::uint8_t { anywhere, nested_only };
-
-// A list, as a file would write it.
-struct Json {
-    std::string_view text;
-};
-
-json as_json(Json list) { return json::parse(list.text); }
-template <typename Scalar>
-json as_json(Scalar scalar) {
-    return json(scalar);
-}
-
-struct ClassDefault {
-    std::string_view model_type;
-    std::string_view name;
-    std::variant<std::int64_t, double, bool, Json> value;
-    Applies applies = Applies::anywhere;
-};
-
-constexpr auto nested = Applies::nested_only;
-constexpr ClassDefault kClassDefaults[] = {
-    {"llama", "hidden_size", 4096, nested},
-    {"llama", "num_hidden_layers", 32, nested},
-    {"llama", "num_attention_heads", 32, nested},
-    {"mistral", "hidden_size", 4096, nested},
-    {"mistral", "num_hidden_layers", 32, nested},
-    {"mistral", "num_attention_heads", 32, nested},
-    {"mistral", "num_key_value_heads", 8},
-    {"mistral", "sliding_window", 4096},
-    {"qwen2", "hidden_size", 4096, nested},
-    {"qwen2", "num_hidden_layers", 32, nested},
-    {"qwen2", "num_attention_heads", 32, nested},
-    {"qwen2", "num_key_value_heads", 32},
-    {"qwen2", "use_sliding_window", false},
-    {"qwen2", "max_window_layers", 28},
-    {"qwen2_moe", "use_sliding_window", false},
-    {"qwen2_moe", "max_window_layers", 28},
-    {"qwen2_vl", "use_sliding_window", false},
-    {"qwen2_vl", "max_window_layers", 80},
-    {"qwen2_5_vl", "use_sliding_window", false},
-    {"qwen2_5_vl", "max_window_layers", 80},
-    {"qwen3", "use_sliding_window", false},
-    {"qwen3", "max_window_layers", 28},
-    {"qwen3", "head_dim", 128},
-    {"qwen3_moe", "use_sliding_window", false},
-    {"gemma", "hidden_size", 3072, nested},
-    {"gemma", "num_hidden_layers", 28, nested},
-    {"gemma", "num_attention_heads", 16, nested},
-    {"gemma", "num_key_value_heads", 16},
-    {"gemma", "head_dim", 256},
-    {"gemma2", "hidden_size", 2304, nested},
-    {"gemma2", "num_hidden_layers", 26, nested},
-    {"gemma2", "num_attention_heads", 8, nested},
-    {"gemma2", "num_key_value_heads", 4},
-    {"gemma2", "head_dim", 256},
-    {"gemma2", "query_pre_attn_scalar", 256},
-    {"gemma2", "attn_logit_softcapping", 50.0},
-    {"gemma2", "sliding_window", 4096},
-    {"gemma2", "sliding_window_pattern", 2},
-    {"gemma3_text", "hidden_size", 2304, nested},
-    {"gemma3_text", "num_hidden_layers", 26, nested},
-    {"gemma3_text", "num_attention_heads", 8, nested},
-    {"gemma3_text", "num_key_value_heads", 4},
-    {"gemma3_text", "head_dim", 256},
-    {"gemma3_text", "query_pre_attn_scalar", 256},
-    {"gemma3_text", "sliding_window", 4096},
-    {"gemma3_text", "sliding_window_pattern", 6},
-    {"gemma4_text", "hidden_size", 2304, nested},
-    {"gemma4_text", "num_hidden_layers", 30, nested},
-    {"gemma4_text", "num_attention_heads", 8, nested},
-    {"gemma4_text", "num_key_value_heads", 4},
-    {"gemma4_text", "head_dim", 256},
-    {"gemma4_text", "global_head_dim", 512},
-    {"gemma4_text", "sliding_window", 512},
-    {"gemma4_text", "sliding_window_pattern", 6},
-    {"cohere2", "sliding_window", 4096},
-    {"cohere2", "sliding_window_pattern", 4},
-    {"olmo3", "sliding_window", 4096},
-    {"olmo3", "sliding_window_pattern", 4},
-    {"exaone4", "sliding_window", 4096},
-    {"exaone4", "sliding_window_pattern", 4},
-    {"gpt_oss", "head_dim", 64},
-    {"gpt_oss", "sliding_window", 128},
-    {"gpt_oss", "sliding_window_pattern", 2},
-    {"gpt_neo", "window_size", 256},
-    {"llama4_text", "hidden_size", 5120, nested},
-    {"llama4_text", "num_hidden_layers", 48, nested},
-    {"llama4_text", "num_attention_heads", 40, nested},
-    {"llama4_text", "num_key_value_heads", 8},
-    {"llama4_text", "head_dim", 128},
-    {"llama4_text", "attention_chunk_size", 8192},
-    {"modernbert", "local_attention", 128},
-    {"modernbert", "global_attn_every_n_layers", 3},
-    {"falcon", "multi_query", true},
-    {"recurrent_gemma", "attention_window_size", 2048},
-    {"grok-1", "attn_output_multiplier", 0.08838834764831845},
-    {"grok-1", "max_attn_value", 30.0},
-    {"mpt", "attn_config.alibi", true},
-    {"gpt_bigcode", "multi_query", true},
-    {"granite", "attention_multiplier", 1.0},
-    {"granitemoe", "attention_multiplier", 1.0},
-    {"granitemoeshared", "attention_multiplier", 1.0},
-    {"granitemoehybrid", "attention_multiplier", 1.0},
-    {"ministral", "num_key_value_heads", 8},
-    {"ministral", "sliding_window", 4096},
-    {"ministral3", "num_key_value_heads", 8},
-    {"ministral3", "head_dim", 128},
-    {"mixtral", "num_key_value_heads", 8},
-    {"starcoder2", "num_key_value_heads", 2},
-    {"phimoe", "num_key_value_heads", 8},
-    {"gpt_oss", "num_key_value_heads", 8},
-    {"smollm3", "num_key_value_heads", 4},
-    {"glm4_moe", "num_key_value_heads", 8},
-    {"qwen2_moe", "num_key_value_heads", 16},
-    {"qwen3", "num_key_value_heads", 32},
-    {"qwen3_moe", "num_key_value_heads", 4},
-    {"lfm2", "num_key_value_heads", 8},
-    {"bamba", "num_key_value_heads", 8},
-    {"nemotron_h", "num_key_value_heads", 8},
-    {"seed_oss", "num_key_value_heads", 8},
-    {"minimax", "num_key_value_heads", 8},
-    {"qwen2_vl", "num_key_value_heads", 8},
-    {"qwen2_5_vl", "num_key_value_heads", 8},
-    {"dbrx", "attn_config.kv_n_heads", 1},
-    {"qwen3_next", "full_attention_interval", 4},
-    {"qwen3_next", "num_key_value_heads", 2},
-    {"qwen3_next", "head_dim", 256},
-    {"qwen3_vl_text", "head_dim", 128},
-    {"glm", "num_key_value_heads", 2},
-    {"glm", "head_dim", 128},
-    {"glm4", "num_key_value_heads", 2},
-    {"glm4", "head_dim", 128},
-    {"ernie4_5", "num_key_value_heads", 2},
-    {"ernie4_5", "head_dim", 128},
-    {"jamba", "num_key_value_heads", 8},
-    {"jamba", "attn_layer_period", 8},
-    {"jamba", "attn_layer_offset", 4},
-    {"gemma3n_text", "num_key_value_heads", 2},
-    {"gemma3n_text", "head_dim", 256},
-    {"gemma3n_text", "sliding_window", 512},
-    {"gemma3n_text", "sliding_window_pattern", 5},
-    {"recurrent_gemma", "block_types", Json{R"(["recurrent", "recurrent", "attention"])"}},
-    {"gpt_neo", "attention_types", Json{R"([[["global", "local"], 12]])"}},
-    {"mllama_text_model", "num_key_value_heads", 8},
-    {"mllama_text_model", "cross_attention_layers", Json{"[3, 8, 13, 18, 23, 28, 33, 38]"}},
-};
-
 constexpr std::string_view kQueryHeadNames[] = {"num_attention_heads", "n_head", "n_heads", "num_heads",
                                                 "num_query_heads"};
-
-const ClassDefault* class_default(std::string_view model_type, std::string_view name, bool is_nested) {
-    const auto found = std::ranges::find_if(kClassDefaults, [&](const ClassDefault& entry) {
-        return entry.model_type == model_type && entry.name == name;
-    });
-    if (found == std::end(kClassDefaults) || (found->applies == Applies::nested_only && !is_nested))
-        return nullptr;
-    return &*found;
-}
 
 // The member "a.b" or "a" of an object; null pointer where it is not there.
 const json* member(const json& object, std::string_view name) {
@@ -204,7 +44,8 @@ bool has_heads(const json& object, bool is_nested) {
     return std::ranges::any_of(kQueryHeadNames, [&](std::string_view name) {
         const json* found = member(object, name);
         if (found != nullptr && !found->is_null()) return true;
-        return class_default(string_member(object, "model_type"), name, is_nested) != nullptr;
+        const Silence silence = is_nested ? Silence::nested : Silence::top_level;
+        return class_default(string_member(object, "model_type"), name, silence).has_value();
     });
 }
 
@@ -232,7 +73,7 @@ void ModelReader::descend() {
     }
 }
 
-// Of the innermost part; empty where it has none.
+// The innermost part's; empty where it has none.
 std::string ModelReader::own_model_type() const {
     const json* type = member(part(), "model_type");
     if (type == nullptr || type->is_null() || type->is_string()) return string_member(part(), "model_type");
@@ -260,6 +101,11 @@ bool ModelReader::has(std::string_view name) {
     return true;
 }
 
+bool ModelReader::lists(std::string_view name) const {
+    const json* value = member(part(), name);
+    return value != nullptr && value->is_array();
+}
+
 void ModelReader::mark_read(Names names, const json* given) {
     for (const std::string_view name : names) {
         const json* value = member(part(), name);
@@ -280,14 +126,15 @@ std::optional<ModelReader::Found> ModelReader::find(Names names) {
         said_null = true;
     }
     mark_read(names, nullptr);
-    if (said_null) return std::nullopt;
+    const Silence silence = said_null           ? Silence::null
+                            : parts_.size() > 1 ? Silence::nested
+                                                : Silence::top_level;
     for (const std::string_view name : names) {
-        const ClassDefault* entry = class_default(model_type_, name, parts_.size() > 1);
-        if (entry == nullptr) continue;
-        json value = std::visit([](auto value) { return as_json(value); }, entry->value);
-        note(fmt::format("{} is not given: {} is the default of {}", field(name), describe(value),
+        std::optional<json> value = class_default(model_type_, name, silence);
+        if (!value) continue;
+        note(fmt::format("{} is not given: {} is the default of {}", field(name), describe(*value),
                          field_name(model_type_)));
-        return Found{std::move(value), field(name)};
+        return Found{std::move(*value), field(name)};
     }
     return std::nullopt;
 }
@@ -331,8 +178,11 @@ std::int64_t ModelReader::query_heads() {
 std::optional<double> ModelReader::number(Names names) {
     const auto found = find(names);
     if (!found) return std::nullopt;
-    if (found->value.is_number()) return found->value.get<double>();
-    throw InvalidRequest(found->field, describe(found->value), "a number");
+    if (found->value.is_number()) {
+        const auto value = found->value.get<double>();
+        if (std::isfinite(value)) return value;
+    }
+    throw InvalidRequest(found->field, describe(found->value), "a finite number");
 }
 
 std::optional<double> ModelReader::positive(Names names) {

@@ -33,7 +33,8 @@ class ModelReader {
     // The first of `names` that is there and not null; else, where none is there at all, the class default,
     // which is noted. Typed getters throw InvalidRequest where the value is of another type.
     std::optional<Found> find(Names names);
-    bool has(std::string_view name);  // given by the file itself, null or not
+    bool has(std::string_view name);          // given by the file itself, null or not
+    bool lists(std::string_view name) const;  // given as a list; marks nothing
     std::optional<std::int64_t> integer(Names names);
     std::optional<std::int64_t> count(Names names);  // an integer from 1 to 2^31 - 1
     std::int64_t required_count(Names names);

@@ -87,17 +87,20 @@ void check_length(const ModelReader::Found& found, std::size_t has, std::size_t 
     if (has < layers) refuse(found, fmt::format("one entry for each of the {} layers", layers));
 }
 
+// Mamba beside attention, where newer files call a Mamba layer "linear_attention".
+bool is_mamba_hybrid(ModelReader& model) {
+    constexpr std::string_view kHybrids[] = {"bamba", "granitemoehybrid", "jamba", "nemotron_h", "zamba",
+                                             "zamba2"};
+    return std::ranges::find(kHybrids, model.model_type()) != std::end(kHybrids);
+}
+
 // A word a layer. Entries past the last layer belong to draft layers that are no part of the model.
-Words listed(ModelReader&, const ModelReader::Found& found, std::size_t layers) {
+Words listed(ModelReader& model, const ModelReader::Found& found, std::size_t layers) {
     Words words = as_words(found);
     check_length(found, words.size(), layers);
     words.resize(layers);
-    return words;
-}
-
-// Zamba: in a "hybrid" layer a shared attention comes before the Mamba mixer.
-Words listed_blocks(ModelReader& model, const ModelReader::Found& found, std::size_t layers) {
-    Words words = listed(model, found, layers);
+    if (is_mamba_hybrid(model)) std::ranges::replace(words, "linear_attention", std::string(kMixer));
+    // Zamba: in a "hybrid" layer a shared attention comes before the Mamba mixer.
     if (model.model_type().starts_with("zamba")) std::ranges::replace(words, "hybrid", std::string(kFull));
     return words;
 }
@@ -172,12 +175,15 @@ Words sliding_indices(ModelReader&, const ModelReader::Found& found, std::size_t
     return by_index(found, layers, kSliding, kFull);
 }
 
-// Jamba: layers at an offset in each period are attention.
+// Jamba: layers at an offset in each period are attention. Zamba begins with two mixers and an attention, and
+// counts from behind them.
 Words periodic(ModelReader& model, const ModelReader::Found& found, std::size_t layers) {
     const std::size_t period = as_period(found);
     const std::int64_t offset = model.integer({"attn_layer_offset"}).value_or(0);
+    const std::size_t first = model.model_type() == "zamba" ? 3 : 0;
     return make_words(layers, [&](std::size_t layer) {
-        return static_cast<std::int64_t>(layer % period) == offset ? kFull : kMixer;
+        if (layer < first) return layer + 1 == first ? kFull : kMixer;
+        return static_cast<std::int64_t>((layer - first) % period) == offset ? kFull : kMixer;
     });
 }
 
@@ -223,11 +229,11 @@ Words last_of_n_full(ModelReader&, const ModelReader::Found& found, std::size_t 
     return make_words(layers, [&](std::size_t layer) { return sliding_if((layer + 1) % period != 0); });
 }
 
-// Qwen 2: layers from max_window_layers on slide.
+// Qwen 2: layers from max_window_layers on slide. Qwen 3's MoE has the field and one window for all layers.
 Words from_layer(ModelReader& model, const ModelReader::Found& found, std::size_t layers) {
     if (!found.value.is_number_integer() || found.value < 0) refuse(found, "a number of layers from 0");
     const bool used = model.boolean({"use_sliding_window"}).value_or(true);
-    const auto first = found.value.get<std::uint64_t>();
+    const std::uint64_t first = model.model_type() == "qwen3_moe" ? 0 : found.value.get<std::uint64_t>();
     return make_words(layers, [&](std::size_t layer) { return sliding_if(used && layer >= first); });
 }
 
@@ -241,7 +247,7 @@ struct Scheme {
 constexpr Scheme kSchemes[] = {
     {"block_configs", block_words},
     {"layer_types", listed, true},
-    {"layers_block_type", listed_blocks},
+    {"layers_block_type", listed},
     {"block_types", repeated, true},
     {"_block_types", repeated, true},
     {"hybrid_override_pattern", lettered},
@@ -279,13 +285,16 @@ LayerWords layer_words(ModelReader& model, std::size_t layers) {
             if (!defaults && !model.has(scheme.name)) continue;
             if (const auto found = model.find({scheme.name})) {
                 Words words = scheme.words(model, *found, layers);
+                if (model.model_type() == "gemma4_text") words.back() = kFull;  // whatever was said of it
                 settle_schemes(model, scheme);
                 return words;
             }
         }
     }
     // Mistral, Phi-3: one window for all.
-    const bool sliding = model.find({"sliding_window"}).has_value();
+    const bool sliding =
+        model.boolean({"use_sliding_window"}).value_or(true) && model.find({"sliding_window"}).has_value();
+    if (!sliding) model.disregard({"sliding_window"});
     return make_words(layers, [&](std::size_t) { return sliding_if(sliding); });
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <span>
 
 namespace attnsmith::problem {
 namespace {
@@ -79,6 +80,8 @@ constexpr KnownType kKnown[] = {
     {"minicpm", decoder},
     {"minicpm3", decoder},
     {"minimax", decoder},
+    {"minimax_m1", decoder},
+    {"minimax_text_01", decoder},
     {"ministral", decoder},
     {"ministral3", decoder},
     {"mistral", decoder},
@@ -92,6 +95,7 @@ constexpr KnownType kKnown[] = {
     {"olmo2", decoder},
     {"olmo3", decoder},
     {"olmoe", decoder},
+    {"openelm", decoder},
     {"opt", decoder},
     {"orion", decoder},
     {"persimmon", decoder},
@@ -235,8 +239,11 @@ constexpr std::string_view kComeWithCode[] = {"arctic",
                                               "kimi_vl",
                                               "minicpm",
                                               "minicpm3",
+                                              "minimax_m1",
+                                              "minimax_text_01",
                                               "nemotron-nas",
                                               "nomic_bert",
+                                              "openelm",
                                               "orion",
                                               "phi3small",
                                               "phi4flash",
@@ -245,6 +252,37 @@ constexpr std::string_view kComeWithCode[] = {"arctic",
                                               "RefinedWebModel",
                                               "stablelm_epoch",
                                               "Yi"};
+
+// The decoders of transformers whose code reads the field.
+struct FieldReaders {
+    std::string_view field;
+    std::span<const std::string_view> model_types;
+};
+
+constexpr std::string_view kReadWindows[] = {"cohere2",        "dots1",
+                                             "exaone4",        "gemma2",
+                                             "gemma3_text",    "gemma3n_text",
+                                             "gemma4_text",    "gpt_neo",
+                                             "gpt_oss",        "jamba",
+                                             "minimax",        "ministral",
+                                             "ministral3",     "mistral",
+                                             "mixtral",        "nemotron",
+                                             "olmo3",          "olmoe",
+                                             "phi3",           "phimoe",
+                                             "qwen2",          "qwen2_5_omni_text",
+                                             "qwen2_5_vl",     "qwen2_5_vl_text",
+                                             "qwen2_moe",      "qwen2_vl",
+                                             "qwen2_vl_text",  "qwen3",
+                                             "qwen3_moe",      "recurrent_gemma",
+                                             "smollm3",        "starcoder2",
+                                             "t5_gemma_module"};
+constexpr std::string_view kReadSoftcaps[] = {"gemma2", "gemma3_text", "t5_gemma_module"};
+constexpr std::string_view kReadAlibi[] = {"bloom", "falcon", "mpt"};
+
+constexpr FieldReaders kFieldReaders[] = {{"sliding_window", kReadWindows},
+                                          {"attn_logit_softcapping", kReadSoftcaps},
+                                          {"alibi", kReadAlibi},
+                                          {"position_embedding_type", kReadAlibi}};
 
 struct DecidingFields {
     std::string_view model_type;
@@ -257,9 +295,10 @@ constexpr DecidingFields kDeciding[] = {
     {"granitemoehybrid", {"layer_types", "layers_block_type"}},
     {"lfm2", {"layer_types", "full_attn_idxs"}},
     {"minimax", {"layer_types", "attn_type_list"}},
+    {"minimax_m1", {"attn_type_list"}},
+    {"minimax_text_01", {"attn_type_list"}},
     {"nemotron_h", {"hybrid_override_pattern", "layers_block_type", "layer_types"}},
-    {"zamba", {"layers_block_type", "attn_layer_period"}},
-    {"zamba2", {"layers_block_type"}},
+    {"zamba2", {"layers_block_type", "layer_types"}},
     // What each layer's attention is.
     {"nemotron-nas", {"block_configs"}},
     // Whether keys and values are latent.
@@ -305,6 +344,13 @@ TypeClass class_of(std::string_view model_type) {
 
 bool comes_with_code(std::string_view model_type) {
     return std::ranges::find(kComeWithCode, model_type) != std::end(kComeWithCode);
+}
+
+bool ignores_field(std::string_view model_type, std::string_view field) {
+    if (class_of(model_type) != decoder || comes_with_code(model_type)) return false;
+    const auto* readers = std::ranges::find(kFieldReaders, field, &FieldReaders::field);
+    return readers != std::end(kFieldReaders) &&
+           std::ranges::find(readers->model_types, model_type) == readers->model_types.end();
 }
 
 std::vector<std::string_view> deciding_fields(std::string_view model_type) {

@@ -25,6 +25,10 @@ TypeClass class_of(std::string_view model_type);
 // has none of this name or has it under classes of other names.
 bool comes_with_code(std::string_view model_type);
 
+// Whether transformers' code of a decoder ignores a field that others read: a window, a softcap or ALiBi. Not
+// for types that come with code of their own.
+bool ignores_field(std::string_view model_type, std::string_view field);
+
 // The fields one of which must say what the attention of a type is, since nothing else does and a plain
 // decoder would be the wrong guess: hybrids, latent attention and layers that differ. Empty where none must.
 std::vector<std::string_view> deciding_fields(std::string_view model_type);

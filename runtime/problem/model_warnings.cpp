@@ -149,7 +149,8 @@ class Finder {
 
     // Whether the members of an object are to be visited.
     bool visit(const std::string& field, const std::string& name, const json& value, bool planned) {
-        if (is_daily_life(model_.model_type(), name)) return false;
+        if (is_daily_life(model_.model_type(), name) || is_daily_life(model_.file_model_type(), name))
+            return false;
         if (is_tower(name, value)) {
             add(WarningKind::not_planned, field,
                 fmt::format("the attention of {} is not planned", printable_field(field)));

@@ -9,12 +9,13 @@
 
 namespace attnsmith::problem {
 
-// Of a type that nobody taught the reader, of towers that are not planned and, where anything is planned, of
-// fields that speak of attention and that nothing read. To be called when everything else was read.
+// Warns of a type that nobody taught the reader, of towers that are not planned and, where anything is
+// planned, of fields that speak of attention and that nothing read. To be called when everything else was
+// read.
 std::vector<ModelWarning> find_warnings(const ModelReader& model, bool planned);
 
-// Of code that comes with the model and is not the code that the reader was taught. A class of a type that
-// transformers has is the type's own where its name is the type's and then nothing but a task:
+// Warns of code that comes with the model and is not the code that the reader was taught. A class of a type
+// that transformers has is the type's own where its name is the type's and then nothing but a task:
 // LlamaForCausalLM or LlamaModel, but neither LlamaEncoderModel nor LlamaBiForMNTP. Code that bears the
 // type's own names cannot be told apart by a file. AutoConfig and AutoTokenizer compute no attention.
 std::vector<ModelWarning> find_own_code(const ModelReader& model, bool bidirectional);

@@ -13,7 +13,7 @@ std::string recorded_line(const Problem& problem);
 // The request in such a line.
 std::string request_json(const Problem& problem);
 
-// Of that request, without what is at its default: the flags of a command that asks for it,
+// The flags of a command that asks for that request, without what is at its default:
 // "--head-dim 128 --q-heads 32".
 std::string request_flags(const Problem& problem);
 

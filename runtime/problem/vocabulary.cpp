@@ -79,19 +79,11 @@ std::vector<std::string_view> canonical_names(std::span<const Word<Enum>> table)
     return names;
 }
 
-std::string accepted_text(std::string_view given, std::span<const std::string_view> names) {
-    std::string text = join_or(names);
-    if (const std::string_view nearest = nearest_name(given, names); !nearest.empty() && names.size() > 2) {
-        text += " (did you mean " + std::string(nearest) + "?)";
-    }
-    return text;
-}
-
 template <typename Enum>
 Enum parse_word(std::span<const Word<Enum>> table, std::string_view field, std::string_view text) {
     const auto found = std::ranges::find(table, text, &Word<Enum>::name);
     if (found != table.end()) return found->value;
-    throw InvalidRequest(std::string(field), quote(text), accepted_text(text, canonical_names(table)));
+    throw InvalidRequest(std::string(field), quote(text), accepted_words(text, canonical_names(table)));
 }
 
 std::vector<std::string_view> dtype_names(std::span<const DType> dtypes) {
@@ -105,7 +97,7 @@ DType parse_dtype(std::span<const DType> accepted, std::string_view field, std::
     if (found != std::end(kDTypes) && std::ranges::find(accepted, found->value) != accepted.end()) {
         return found->value;
     }
-    throw InvalidRequest(std::string(field), quote(text), accepted_text(text, dtype_names(accepted)));
+    throw InvalidRequest(std::string(field), quote(text), accepted_words(text, dtype_names(accepted)));
 }
 
 // Optimal string alignment: insertions, deletions, substitutions and swaps of neighbours.
@@ -244,6 +236,15 @@ std::string_view nearest_name(std::string_view word, std::span<const std::string
         }
     }
     return nearest;
+}
+
+std::string accepted_words(std::string_view given, std::span<const std::string_view> words) {
+    std::string text = join_or(words);
+    const std::string_view nearest = nearest_name(given, words);
+    // Words are short: half of a word's letters would make "fp8" a misspelling of fp16.
+    if (!nearest.empty() && edit_distance(given, nearest) <= std::max<std::size_t>(1, given.size() / 3))
+        text += fmt::format(" (did you mean {}?)", nearest);
+    return text;
 }
 
 std::string join_or(std::span<const std::string_view> words) {

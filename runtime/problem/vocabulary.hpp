@@ -57,6 +57,9 @@ SmText parse_sm(std::string_view field, std::string_view text);
 // it.
 std::string_view nearest_name(std::string_view word, std::span<const std::string_view> candidates);
 
+// What an error says that is accepted instead of `given`: the words, and the one that it is a misspelling of.
+std::string accepted_words(std::string_view given, std::span<const std::string_view> words);
+
 // "a", "a or b", "a, b or c".
 std::string join_or(std::span<const std::string_view> words);
 

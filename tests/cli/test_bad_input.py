@@ -19,21 +19,23 @@ BAD_FLAGS = [
     (["--head-dim-qk", "192", "--head-dim-vo", "-7", *HEADS], "head_dim_vo"),
     (["--head-dim", "64", "--head-dim-qk", "64", *HEADS], "head_dim_qk"),
     (["--q-heads", "8"], "head_dim"),
-    (["--head-dim", "64"], "q_heads"),
+    (["--head-dim", "64"], "q_heads (--q-heads) is missing"),
     (["--head-dim", "64", "--q-heads", "0"], "q_heads"),
     (["--head-dim", "64", "--q-heads", "-1"], "q_heads"),
     (["--head-dim", "64", "--q-heads", "8", "--kv-heads", "3"], "kv_heads"),
     (["--head-dim", "64", "--q-heads", "8", "--kv-heads", "0"], "kv_heads"),
     ([*SMALL, "--dtype", "fp8"], "dtype"),
     ([*SMALL, "--dtype", "bf16\"; #include <evil>"], "dtype"),
-    (["--head-dim", "64", *HEADS, "--mask", "casual"], "mask"),
+    (["--head-dim", "64", *HEADS, "--mask", "casual"], "--mask: ", "full or causal (did you mean causal?)"),
+    ([*SMALL, "--cache-trust", "grup"], "--cache-trust: ", "owner, group or all (did you mean group?)"),
+    ([*SMALL, "--toolchain", "exakt"], "--toolchain: ", "newest or exact (did you mean exact?)"),
     ([*SMALL, "--window-left", "-2"], "window_left"),
     ([*SMALL, "--scale", "nan"], "scale"),
     ([*SMALL, "--scale", "-1"], "scale"),
     ([*SMALL, "--softcap", "-1"], "softcap"),
     ([*SMALL, "--kv", "paged"], "page_size"),
-    ([*SMALL, "--kv", "paged", "--page-size", "0"], "page_size"),
-    ([*SMALL, "--kv", "paged", "--page-size", "-16"], "page_size"),
+    ([*SMALL, "--kv", "paged", "--page-size", "0"], "page_size (--page-size) is missing"),
+    ([*SMALL, "--kv", "paged", "--page-size", "-16"], "page_size (--page-size): -16 is not accepted"),
     ([*SMALL, "--page-size", "16"], "page_size"),
     ([*SMALL, "--index-dtype", "int8"], "index_dtype"),
     ([*SMALL, "--alignment", "3"], "alignment"),
@@ -65,9 +67,9 @@ BAD_FLAGS = [
     ([*SMALL, "--model", LLAMA], "--head-dim"),
     (["--model", LLAMA, "--request", LLAMA], "--request"),
     (["--model", LLAMA, "--tensor-parallel", "0"], "tensor-parallel"),
-    (["--model", LLAMA, "--tensor-parallel", "7"], "tensor_parallel"),
-    (["--model", LLAMA, "--page-size", "0"], "page_size"),
-    (["--model", LLAMA, "--dtype", "fp8"], "dtype"),
+    (["--model", LLAMA, "--tensor-parallel", "7"], f"{LLAMA}: tensor_parallel (--tensor-parallel): 7 "),
+    (["--model", LLAMA, "--page-size", "0"], f"{LLAMA}: page_size (--page-size) is missing"),
+    (["--model", LLAMA, "--dtype", "fp8"], "--dtype: \"fp8\""),
     ([*SMALL, "--cache", ""], "cache"),
     ([], "nothing is asked for"),
 ]
@@ -119,11 +121,11 @@ BAD_CONFIGS = [
 
 class BadInput(CliTest):
     def test_flags(self):
-        for flags, name in BAD_FLAGS:
+        for flags, *words in BAD_FLAGS:
             for command in ("plan", "prewarm"):
                 with self.subTest(command=command, flags=flags):
                     sm = [] if "--sm" in flags else ["--sm", "90"]
-                    self.assert_refused(self.run_cli(command, *flags, *sm), name)
+                    self.assert_refused(self.run_cli(command, *flags, *sm), *words)
         self.assertFalse((self.folder / "home").exists(), "a bad request made the cache")
 
     def test_what_is_not_built(self):
@@ -149,7 +151,9 @@ class BadInput(CliTest):
         for text, name in BAD_REQUESTS:
             with self.subTest(text=text[:60]):
                 file = self.write("request.json", text)
-                self.assert_refused(self.run_cli("plan", "--request", file, "--sm", "90"), name, "request.json")
+                result = self.run_cli("plan", "--request", file, "--sm", "90")
+                self.assert_refused(result, name, "request.json")
+                self.assertNotIn("--", result.err, "no flag said it")
 
     def test_configs(self):
         for text, name in BAD_CONFIGS:
@@ -158,6 +162,9 @@ class BadInput(CliTest):
                 for command in ("plan", "prewarm", "check"):
                     flags = [] if command == "check" else ["--sm", "90"]
                     self.assert_refused(self.run_cli(command, "--model", file, *flags), name, "config.json")
+        # One file, one name.
+        readme = self.write("README.md", "# attnsmith")
+        self.assertIn(f"error: {readme}: malformed JSON", self.run_cli("plan", "--model", readme, "--sm", "90").err)
 
     def test_unreadable_files(self):
         for flag in ("--model", "--request"):
@@ -198,6 +205,10 @@ class BadInput(CliTest):
         invalid = error("plan", *SMALL, "--sm", "91")
         self.assertEqual((invalid["code"], invalid["field"], invalid["value"]), ("invalid_request", "sm", '"91"'))
         self.assertIn("90", invalid["accepted"])
+        for arguments in ([*SMALL, "--sm", "90", "--kv", "paged", "--page-size", "0"],
+                          ["--model", LLAMA, "--sm", "90", "--page-size", "0"]):
+            invalid = error("plan", *arguments)
+            self.assertEqual((invalid["code"], invalid["field"]), ("invalid_request", "page_size"))
         self.assertEqual(error("plan", *SMALL, "--pagesize", "3")["code"], "bad_usage")
         self.assertEqual(error("plan", "--request", "missing.json")["code"], "bad_usage")
         self.assertEqual(error("plan", "--op", "mla", "--sm", "90")["code"], "unsupported")

@@ -9,7 +9,7 @@ import re
 import shutil
 import tarfile
 
-from support import LLAMA, SMALL, CliTest, main
+from support import LLAMA, QUASAR, SMALL, CliTest, main
 
 
 class Cache(CliTest):
@@ -21,6 +21,23 @@ class Cache(CliTest):
         self.assert_ok(self.run_cli("prewarm", "--op", "merge", "--head-dim-vo", "64", "--q-heads", "8", "--sm",
                                     "80,86,89,90", "--cache", "kernels", "--json"))
         return self.cache("ls", "--json").json()["entries"]
+
+    def test_one_limit(self):
+        gc = ["cache", "gc", "--cache", "kernels"]
+        self.assert_refused(self.run_cli(*gc, "--max-bytes", "1G", "--cache-max-bytes", "2G"),
+                            "--cache-max-bytes cannot be given beside --max-bytes")
+        for flag in ("--max-bytes", "--cache-max-bytes"):
+            self.assertEqual(self.run_cli(*gc, flag, "1G").code, 0)
+
+    def test_explain_says_what_a_model_has_unknown(self):
+        quasar = self.write("quasar.json", json.dumps(QUASAR))
+        words = ["cache", "explain", "--model", quasar, "--kv", "paged,dense", "--page-size", "16", "--sm", "90",
+                 "--cache", "kernels"]
+        report = self.run_cli(*words, "--json").json()
+        self.assertEqual([one["field"] for one in report["warnings"]], ["model_type", "kv_bend"])
+        self.assertEqual([one["name"] for one in report["skipped"]], ["page_size with kv dense"])
+        self.assertIn("warning  kv_bend: ", self.run_cli(*words).out)
+        self.assertNotIn("kv_bend", self.run_cli(*words, "-q").out)
 
     def test_a_directory_that_is_not_there_is_empty(self):
         self.assertEqual(self.assert_ok(self.cache("ls", "--json")).json()["entries"], [])
@@ -213,7 +230,7 @@ class Cache(CliTest):
         self.assertEqual((collected["entries"], collected["kept_entries"]), (1, total - 1))
         left = {entry["key"] for entry in self.cache("ls", "--json").json()["entries"]}
         self.assertEqual(left, {entry["key"] for entry in entries[:-1]})
-        self.assertIn("1 entries", self.assert_ok(self.cache("gc", "--max-bytes", collected["kept_allocated_bytes"] - 1)).out)
+        self.assertIn("1 entry", self.assert_ok(self.cache("gc", "--max-bytes", collected["kept_allocated_bytes"] - 1)).out)
         self.assertEqual(self.cache("stat", "--json").json()["counters"]["evictions"], 2)
         self.assertEqual(self.cache("stat", "--cache-max-bytes", 0, "--json").json()["max_bytes"], 0)
         for bad in ("-1", "1.5", "many", "G", "1X", "1KB", "1.G", ".5G", "1 G", "9007199254740992K", "1e3", "1.2.3M"):
@@ -387,8 +404,8 @@ class Cache(CliTest):
         self.assertEqual(removed["bytes"], 2 * entries[0]["bytes"])
         self.assertNotIn(key, {entry["key"] for entry in self.cache("ls", "--json").json()["entries"]})
         text = self.assert_ok(self.cache("rm", other, "--cache", "layer")).out
-        self.assertIn("1 entries of " + other, text)
-        self.assertIn("left: 1 entries", text)
+        self.assertIn("1 entry of " + other, text)
+        self.assertIn("left: 1 entry", text)
         self.assert_failed(self.cache("rm", key, "--cache", "layer"), "read-only layers only")
         self.assert_failed(self.cache("rm", key), "no entry has the key")
         self.assert_refused(self.cache("rm", "12"), "key", "32 hexadecimal digits")

@@ -1,11 +1,12 @@
 """attnsmith doctor, and what else depends on the machine."""
 
+import json
 import os
 import shlex
 import shutil
 import unittest
 
-from support import DEEPSEEK, FAKE_NVRTC, LLAMA, SMALL, CliTest, FakeGpuTest, main
+from support import DEEPSEEK, FAKE_NVRTC, LLAMA, QUASAR, SMALL, CliTest, FakeGpuTest, main
 
 
 class Doctor(CliTest):
@@ -59,9 +60,33 @@ class Doctor(CliTest):
         folder.mkdir()
         self.write("build/cuda/lib/libnvrtc.so.13", "no library")
         checks, _ = self.doctor(env={"ATTNSMITH_NVRTC_PATH": "/nowhere/lib"})
-        self.assertIn("run: pip install nvidia-cuda-nvrtc", checks["nvrtc"]["remedy"])
-        checks, _ = self.doctor(env={"ATTNSMITH_NVRTC_PATH": "/nowhere/lib", "VIRTUAL_ENV": "/my/venv"})
-        self.assertIn("run: /my/venv/bin/pip install nvidia-cuda-nvrtc", checks["nvrtc"]["remedy"])
+        self.assertNotIn("export", checks["nvrtc"]["remedy"])
+
+    @unittest.skipUnless(FAKE_NVRTC, "ATTNSMITH_FAKE_NVRTC names no stub of libnvrtc")
+    def test_a_wrong_path_of_nvrtc_is_to_be_unset(self):
+        """Where one is found without it; to install another would change nothing."""
+        shutil.copy(FAKE_NVRTC, self.folder / "libnvrtc.so.13")
+        for path in ("/nowhere", self.write("libother.so", "no library")):
+            with self.subTest(path=path):
+                env = {"ATTNSMITH_NVRTC_PATH": path, "LD_LIBRARY_PATH": str(self.folder)}
+                remedy = self.doctor(env=env)[0]["nvrtc"]["remedy"]
+                self.assertIn("run: unset ATTNSMITH_NVRTC_PATH; ", remedy)
+                self.assertIn("correct it", remedy)
+                self.assertNotIn("install", remedy)
+                cured = self.doctor(env={**env, "ATTNSMITH_NVRTC_PATH": None})[0]["nvrtc"]
+                self.assertIn(cured["path"], remedy)
+                failed = self.run_cli("prewarm", *SMALL, "--sm", "90", "--cache", "kernels", env=env)
+                self.assertIn("or unset it", failed.err)
+                self.assertNotIn("pip install", failed.err)
+
+    def test_how_to_install_nvrtc(self):
+        """Told to who names none, and has none."""
+        for environment, command in (({}, "run: pip install nvidia-cuda-nvrtc"),
+                                     ({"VIRTUAL_ENV": "/my/venv"}, "run: /my/venv/bin/pip install nvidia-cuda-nvrtc")):
+            checks, _ = self.doctor(env={"ATTNSMITH_NVRTC_PATH": None, **environment})
+            if checks["nvrtc"]["state"] != "fail":
+                self.skipTest("this machine has an NVRTC in one of the usual places")
+            self.assertIn(command, checks["nvrtc"]["remedy"])
 
     def test_what_nvrtc_reads_of_the_environment(self):
         self.assertNotIn("environment", self.doctor()[0])
@@ -195,6 +220,18 @@ class FakeGpu(FakeGpuTest, Doctor):
         (part,) = report["unsupported"]
         self.assertEqual(part["name"], "deepseek-v3/latent/decode")
         self.assertTrue(part["reason"])
+
+    def test_bench_says_what_a_model_has_unknown(self):
+        if self.run_cli("doctor").code < 0:
+            self.skipTest("this NVRTC asks the driver for what the stub does not have")
+        quasar = self.write("quasar.json", json.dumps(QUASAR))
+        for command in (["jit", "--repeat", "1"], ["attention", "--cache", "kernels", "--q-len", "64", "--kv-len", "64"]):
+            with self.subTest(command=command):
+                report = self.assert_ok(self.run_cli("bench", *command, "--model", quasar, "--json")).json()
+                self.assertEqual([one["field"] for one in report["warnings"]], ["model_type", "kv_bend"])
+                self.assertEqual(report["unsupported"], [])
+                text = self.assert_ok(self.run_cli("bench", *command, "--model", quasar)).out
+                self.assertIn("warning  kv_bend: ", text)
 
     def test_bench_jit(self):
         if self.run_cli("doctor").code < 0:

@@ -42,7 +42,12 @@ class Documents(CliTest):
         self.assertEqual(self.complete("attnsmith", "plan", "--mask", "=", "c"), ["causal"])
         self.assertEqual(self.complete("attnsmith", "plan", "--kv", "="), ["dense", "ragged", "paged"])
         self.assertEqual(self.complete("attnsmith", "plan", "--sm", "80,12"), ["80,120", "80,121"])
+        self.assertEqual(self.complete("attnsmith", "plan", "--sm", "120,12"), ["120,121"])
+        self.assertEqual(self.complete("attnsmith", "plan", "--kv", "dense,paged,"), ["dense,paged,ragged"])
         self.assertEqual(self.complete("attnsmith", "plan", "--q-heads", ""), [])
+        self.assertEqual(self.complete("attnsmith", "help", "pl"), ["plan"])
+        self.assertEqual(self.complete("attnsmith", "help", "cache", "ex"), ["export", "explain"])
+        self.assertEqual(self.complete("attnsmith", "help", "cache", "export", ""), [])
         self.assertIn("all", self.complete("attnsmith", "prewarm", "--sm", ""))
         self.write("kernels.bundle", "")
         (self.folder / "kernels").mkdir()
@@ -69,6 +74,10 @@ class Documents(CliTest):
         script = self.share / "fish/vendor_completions.d/attnsmith.fish"
         said = self.check("fish", "--no-config", "-c", f"source {script}; complete -C 'attnsmith cache ls --cache-t'")
         self.assertTrue(said.startswith("--cache-trust"), said)
+        for typed, words in (("plan --kv dense,paged,", ["dense,paged,ragged"]),
+                             ("plan --kv ", ["dense", "paged", "ragged"]), ("help cache ex", ["explain", "export"])):
+            said = self.check("fish", "--no-config", "-c", f"source {script}; complete -C 'attnsmith {typed}'")
+            self.assertEqual(sorted(line.split()[0] for line in said.splitlines()), words)
 
     def test_man_pages(self):
         pages = sorted((self.share / "man/man1").glob("*.1"))

@@ -117,6 +117,16 @@ class Help(CliTest):
         self.assertRegex(version, r"^attnsmith \d+\.\d+\.\d+\n$")
         self.assertEqual(self.assert_ok(self.run_cli("-V")).out, version)
 
+    def test_what_is_required(self):
+        for command, usage in (("rm", "rm [OPTIONS] KEY\n"), ("import", "import [OPTIONS] FILE\n"),
+                               ("explain", "explain [OPTIONS] [KEY]\n")):
+            self.assertIn(f"Usage: attnsmith cache {usage}", self.run_cli("cache", command, "--help").out)
+        self.assertIn("Usage: attnsmith help [OPTIONS] [COMMAND]...\n", self.run_cli("help", "help").out)
+
+    def test_exit_codes(self):
+        text = " ".join(self.run_cli("--help").out.split())
+        self.assertIn("130 and 143 ended by Ctrl-C (SIGINT) and by SIGTERM", text)
+
     def test_verbosity(self):
         def lines(*arguments):
             shutil.rmtree(self.folder / "kernels", ignore_errors=True)

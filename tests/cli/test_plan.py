@@ -134,6 +134,32 @@ class Plan(CliTest):
         text = self.assert_ok(self.run_cli("plan", "--model", LLAMA, "--sm", "80,90")).out
         self.assertEqual(text.count("full_attention/decode"), 2)
 
+    def test_how_much_is_said(self):
+        """-q leaves the reasons out, -v has them for a list, too; neither changes JSON."""
+        quasar = self.write("quasar.json", json.dumps({**QUASAR, "attention_dropout": 0.5}))
+        asked = ["plan", "--model", quasar, "--kv", "paged,dense", "--page-size", "16", "--sm", "90"]
+        usual, quiet, verbose = (self.assert_ok(self.run_cli(*asked, *flags)).out for flags in ([], ["-q"], ["-v"]))
+        self.assertEqual(self.run_cli(*asked, "-vv").out, verbose)
+        for line in ("  rejected  ", "warning  kv_bend: ", "skipped  page_size with kv dense"):
+            self.assertIn(line, usual)
+            self.assertIn(line, verbose)
+            self.assertNotIn(line, quiet)
+        self.assertRegex(usual, r"  rejected  \d+ candidates; -v or --json has the reasons\n")
+        self.assertNotIn("has the reasons", verbose)
+        self.assertIn("  rejected  wgmma: head dims 8 and 8: its tiles are made for 64 and more\n", verbose)
+        self.assertIn("kernel", quiet)
+        one = ["plan", *SMALL, "--sm", "90"]
+        self.assertNotIn("rejected", self.assert_ok(self.run_cli(*one, "-q")).out)
+        self.assertEqual(self.plan(*SMALL, "--sm", "90", "-q"), self.plan(*SMALL, "--sm", "90"))
+
+    def test_numbers_in_words(self):
+        one = self.write("one.json", json.dumps(QUASAR))
+        self.assertIn("full_attention/decode, 1 layer\n", self.run_cli("plan", "--model", one, "--sm", "90").out)
+        self.assertIn("full_attention/decode, 32 layers\n", self.run_cli("plan", "--model", LLAMA, "--sm", "90").out)
+        text = self.assert_ok(self.run_cli("plan", *SMALL, "--scale", "0.25", "--sm", "90")).out
+        self.assertIn("causal mask, scale 0.25, dense KV", text)
+        self.assertIn("mask, scale 0.0883883, paged", self.run_cli("plan", "--model", LLAMA, "--sm", "90").out)
+
     def test_without_sm_and_gpu(self):
         self.assert_refused(self.run_cli("plan", *SMALL), "sm", "no GPU is present")
 

@@ -198,7 +198,7 @@ class Prewarm(CliTest):
             result = self.run_cli("prewarm", *SMALL, "--sm", "80,90", *as_json,
                                   env={"ATTNSMITH_NVRTC_PATH": "/nowhere/lib"})
             self.assertEqual(result.code, 1)
-            for word in ("/nowhere/lib", "pip install nvidia-cuda-nvrtc"):
+            for word in ("/nowhere/lib", "correct what ATTNSMITH_NVRTC_PATH or nvrtc_path names, or unset it"):
                 self.assertEqual(result.err.count(word), 1, result.err)
         self.assert_failed(result, "ATTNSMITH_NVRTC_PATH")
         summary = self.assert_consistent(result.json())

@@ -4,7 +4,7 @@ import json
 import signal
 import time
 
-from support import REPOSITORY, CliTest, FakeGpuTest, main
+from support import QUASAR, REPOSITORY, CliTest, FakeGpuTest, main
 
 PREFILL = ["--head-dim", "128", "--q-heads", "8", "--q-len", "4096", "--kv-len", "4096"]
 
@@ -76,7 +76,7 @@ class Tuning(CliTest):
 
     def test_doctor_reads_them(self):
         first, broken = self.write("first.json", table(144)), self.write("broken.json", table(100))
-        for file, state, words in [(first, "ok", "1 entries"), (broken, "fail", "tile_kv")]:
+        for file, state, words in [(first, "ok", "1 entry"), (broken, "fail", "tile_kv")]:
             result = self.run_cli("doctor", "--json", env={"ATTNSMITH_TUNING": file})
             (check,) = [check for check in result.json()["checks"] if check["name"] == "tuning"]
             self.assertEqual(check["state"], state)
@@ -116,7 +116,7 @@ class FakeGpu(FakeGpuTest):
         result = self.assert_ok(self.run_cli("tune", *self.SMALL, "--out", "tuning.json"))
         self.assertIn("head dims 256 and 256, contiguous KV, full mask; batch 1, q_len 64", result.out)
         self.assertRegex(result.out, r"128x64 +2 ")
-        self.assertIn("tuning.json: 1 entries, 1 of them measured now", result.out)
+        self.assertIn("tuning.json: 1 entry, 1 measured now", result.out)
         written = self.read("tuning.json")
         (entry,) = written["entries"]
         self.assertEqual(entry["match"], {"sm": 90, "head_dim_qk": 256, "head_dim_vo": 256, "kv": "contiguous",
@@ -137,7 +137,7 @@ class FakeGpu(FakeGpuTest):
         for _ in range(2):
             result = self.assert_ok(self.run_cli("tune", *self.SMALL, "--max-rows", "64", "--out", "tuning.json"))
             self.assertIn("full mask, up to 64 packed query rows; batch 1, q_len 64", result.out)
-            self.assertIn("tuning.json: 3 entries, 1 of them measured now", result.out)
+            self.assertIn("tuning.json: 3 entries, 1 measured now", result.out)
         bounds = [(one["match"]["mask"], one["match"].get("max_rows")) for one in self.read("tuning.json")["entries"]]
         self.assertEqual(bounds, [("full", None), ("full", 64), ("causal", None)])
         plan = self.assert_ok(self.run_cli("plan", "--head-dim", "256", "--q-heads", "8", "--q-len", "4096", "--kv-len",
@@ -152,6 +152,12 @@ class FakeGpu(FakeGpuTest):
         self.assert_refused(self.run_cli("tune", *self.SMALL, "--sm", "80"), "sm: 80", "90")
         self.assert_failed(self.run_cli("tune", *self.SMALL, env={"FAKE_CUDA_SM": "80"}), "needs sm_90")
         self.assertFalse((self.folder / "tuning.json").exists())
+
+    def test_what_a_model_has_unknown_is_told(self):
+        quasar = self.write("quasar.json", json.dumps({**QUASAR, "hidden_size": 32}))
+        result = self.run_cli("tune", "--model", quasar, "--quick", "--cache", "kernels")
+        self.assert_failed(result, "head dims 32 and 32")
+        self.assertIn("warning  kv_bend: ", result.out)
 
     def test_an_interrupt_writes_nothing(self):
         process = self.start("tune", "--cache", "kernels", "--out", "tuning.json")

@@ -5,6 +5,8 @@
 #include <numeric>
 #include <random>
 
+#include "problem/key_bounds.hpp"
+
 namespace attnsmith::bench {
 namespace {
 
@@ -13,26 +15,27 @@ constexpr std::size_t kMostSets = 16;
 
 std::int64_t visible_pairs(const problem::Problem& problem) {
     const auto& [spec, sizes] = problem;
+    const problem::KeyBounds bounds = problem::bounds_of(spec);
+    const std::int64_t left = bounds.left.value_or(problem::kMaxLength);
+    const std::int64_t right = bounds.right.value_or(problem::kMaxLength);
     std::int64_t pairs = 0;
     for (std::int64_t query = 0; query < sizes.q_len; ++query) {
         const std::int64_t at = query + sizes.kv_len - sizes.q_len;
-        const std::int64_t right =
-            spec.mask == Mask::causal ? 0 : spec.window_right.value_or(problem::kMaxLength);
-        const std::int64_t first =
-            std::max<std::int64_t>(0, at - spec.window_left.value_or(problem::kMaxLength));
+        const std::int64_t first = std::max<std::int64_t>(0, at - left);
         pairs += std::max<std::int64_t>(0, std::min(sizes.kv_len, at + right + 1) - first);
     }
     return pairs * sizes.batch * spec.q_heads;
 }
 
-// Values in -1 .. 1: zeros run faster than real data would.
-void fill_random(Buffer& buffer, std::mt19937& random) {
+// Values in -1 .. 1: zeros run faster than real data would. Long sequences take seconds to upload.
+void fill_random(Buffer& buffer, std::mt19937& random, const std::stop_token& stop) {
+    if (stop.stop_requested()) return;
     std::vector<std::uint16_t> block(std::min<std::size_t>(buffer.bytes(), std::size_t{8} << 20) / 2);
     for (std::uint16_t& value : block) {
         // Exponents just below 1 in fp16 and in bf16 alike.
         value = static_cast<std::uint16_t>((random() & 0x8000u) | 0x3800u | (random() & 0x07ffu));
     }
-    for (std::size_t at = 0; at < buffer.bytes(); at += block.size() * 2) {
+    for (std::size_t at = 0; at < buffer.bytes() && !stop.stop_requested(); at += block.size() * 2) {
         buffer.upload(block.data(), std::min(block.size() * 2, buffer.bytes() - at), at);
     }
 }
@@ -41,7 +44,8 @@ void fill_random(Buffer& buffer, std::mt19937& random) {
 
 class AttentionInputs::Set {
   public:
-    Set(Runtime& runtime, const problem::Problem& problem, std::mt19937& random) : runtime_(runtime) {
+    Set(Runtime& runtime, const problem::Problem& problem, std::mt19937& random, const std::stop_token& stop)
+        : runtime_(runtime), stop_(stop) {
         const auto& [spec, sizes] = problem;
         const std::int64_t batch = sizes.batch;
         tensors.q = tensor(spec.dtype, {batch, sizes.q_len, spec.q_heads, spec.head_dim_qk}, random);
@@ -82,7 +86,7 @@ class AttentionInputs::Set {
     }
     Tensor tensor(DType dtype, std::initializer_list<std::int64_t> shape, std::mt19937& random) {
         const Tensor made = allocate(dtype, shape);
-        fill_random(buffers_.back(), random);
+        fill_random(buffers_.back(), random, stop_);
         return made;
     }
     Tensor zeros(DType dtype, std::initializer_list<std::int64_t> shape) {
@@ -133,14 +137,17 @@ class AttentionInputs::Set {
     }
 
     Runtime& runtime_;
+    const std::stop_token stop_;
     std::vector<Buffer> buffers_;
 };
 
-AttentionInputs::AttentionInputs(Runtime& runtime, const problem::Problem& problem) {
+AttentionInputs::AttentionInputs(Runtime& runtime, const problem::Problem& problem,
+                                 const std::stop_token& stop) {
     std::mt19937 random(1);
     const auto bytes = static_cast<std::size_t>(attention_bytes(problem));
     const std::size_t sets = std::clamp<std::size_t>(kRotatedBytes / (bytes + 1) + 1, 2, kMostSets);
-    for (std::size_t i = 0; i < sets; ++i) sets_.push_back(std::make_unique<Set>(runtime, problem, random));
+    for (std::size_t i = 0; i < sets && !stop.stop_requested(); ++i)
+        sets_.push_back(std::make_unique<Set>(runtime, problem, random, stop));
 }
 
 AttentionInputs::~AttentionInputs() = default;

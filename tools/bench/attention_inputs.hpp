@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <stop_token>
 #include <vector>
 
 #include "attnsmith/runtime.hpp"
@@ -13,7 +14,8 @@ namespace attnsmith::bench {
 // Several sets of random tensors: launches that take turns over them find nothing of their own in L2.
 class AttentionInputs {
   public:
-    AttentionInputs(Runtime& runtime, const problem::Problem& problem);
+    // A stop leaves them unfilled: they are not to be bound then.
+    AttentionInputs(Runtime& runtime, const problem::Problem& problem, const std::stop_token& stop = {});
     ~AttentionInputs();
     AttentionInputs(const AttentionInputs&) = delete;
     AttentionInputs& operator=(const AttentionInputs&) = delete;

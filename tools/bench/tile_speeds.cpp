@@ -35,7 +35,7 @@ class Bench {
           options_(options),
           ordinal_(runtime.impl().ordinal_of(kCurrentDevice)),
           plan_(planner::make_plan(problem, runtime.impl().traits(ordinal_), runtime.impl().tuning)),
-          inputs_(runtime, problem),
+          inputs_(runtime, problem, options.stop),
           flops_(attention_flops(problem)),
           timer_(runtime.impl().driver()) {}
 
@@ -178,6 +178,7 @@ std::optional<std::string> tuning_refusal(const AttentionSpec& spec, const famil
 std::vector<TileSpeed> measure_tiles(Runtime& runtime, const problem::Problem& problem,
                                      const TileSpeedOptions& options) {
     Bench bench(runtime, problem, options);
+    if (options.stop.stop_requested()) return {};  // before the inputs were filled
     const std::vector<KernelConfig> candidates = tunable_kernels(problem.spec, bench.plan().device);
     std::vector<TileSpeed> speeds = bench.measure(entrants(candidates, options.quick));
     sort_best_first(speeds);

@@ -31,10 +31,10 @@ struct TileSpeedOptions {
 // Why no family whose tiles are tuned serves the spec on the SM; nothing where one does.
 std::optional<std::string> tuning_refusal(const AttentionSpec& spec, const families::SmTraits& sm);
 
-// The best first, what failed last; unordered after a stop. Which tile is the best is measured first with two
-// stages, then again of the best few with any. Kernels take turns, so that a clock that drifts is all theirs.
-// REQUIRES: tuning_refusal() has nothing to say. Throws what the library throws where no launch could go
-// on.
+// The best first, what failed last; unordered, or none, after a stop. Which tile is the best is measured
+// first with two stages, then again of the best few with any. Kernels take turns, so that a clock that drifts
+// is all theirs. REQUIRES: tuning_refusal() has nothing to say. Throws what the library throws where no
+// launch could go on.
 std::vector<TileSpeed> measure_tiles(Runtime& runtime, const problem::Problem& problem,
                                      const TileSpeedOptions& options);
 

@@ -12,7 +12,7 @@
 namespace attnsmith::check {
 namespace {
 
-using planner::KernelConfig;
+using families::KernelConfig;
 
 bool is(const KernelConfig& kernel, const KernelChoice& choice) {
     return kernel.tile_q() == choice.tile_q && kernel.tile_kv() == choice.tile_kv &&

@@ -26,12 +26,6 @@ using problem::RequestField;
 
 constexpr const char* kRequestGroup = "Request";
 
-std::string flag_of(std::string_view field) {
-    std::string flag(field);
-    std::ranges::replace(flag, '_', '-');
-    return flag;
-}
-
 std::string kind_of(const RequestField& field) {
     switch (field.type) {
         case FieldType::integer:
@@ -105,27 +99,61 @@ void refuse_flags_beside(const Command& command, const char* source, bool (*acce
     }
 }
 
-CacheTrust read_trust(const std::string& text) {
-    if (text == "owner") return CacheTrust::owner;
-    if (text == "group") return CacheTrust::group;
-    if (text == "all") return CacheTrust::all;
-    throw InvalidRequest("cache-trust", problem::quote(text), "owner, group or all");
+// The words of a flag that is no field of a request.
+template <typename Value>
+struct FlagWords {
+    std::string_view flag;
+    std::vector<std::string_view> words;
+    std::vector<Value> values;  // in the order of the words
+
+    std::string kind() const { return fmt::format("{}", fmt::join(words, "|")); }
+    Value read(const std::string& text) const {
+        const auto found = std::ranges::find(words, text);
+        if (found != words.end()) return values[static_cast<std::size_t>(found - words.begin())];
+        throw InvalidRequest(std::string(flag), problem::quote(text), problem::accepted_words(text, words));
+    }
+};
+
+FlagWords<CacheTrust> cache_trusts() {
+    return {
+        "cache-trust", {"owner", "group", "all"}, {CacheTrust::owner, CacheTrust::group, CacheTrust::all}};
 }
 
-Toolchain read_toolchain(const std::string& text) {
-    if (text == "newest") return Toolchain::newest;
-    if (text == "exact") return Toolchain::exact;
-    throw InvalidRequest("toolchain", problem::quote(text), "newest or exact");
+FlagWords<Toolchain> toolchains() {
+    return {"toolchain", {"newest", "exact"}, {Toolchain::newest, Toolchain::exact}};
 }
+
+// What an error calls the whole of a document; the file's own name says more.
+constexpr std::string_view kConfigDocument = "config.json", kRequestDocument = "request";
+
+std::string shown_name(const std::string& path) { return path == "-" ? "standard input" : path; }
 
 // Gives what `read` makes of a file; its errors name the file.
 template <typename Read>
-auto read_file(const std::string& path, Read read) {
+auto read_file(const std::string& path, std::string_view document, Read read) {
     try {
         return read();
+    } catch (const InvalidFlag&) {
+        throw;
     } catch (const InvalidRequest& error) {
-        throw BadUsage(fmt::format("{}: {}", path == "-" ? "standard input" : path, error.what()));
+        const std::string text = error.what();
+        if (error.field() == document) throw BadUsage(shown_name(path) + text.substr(document.size()));
+        throw BadUsage(fmt::format("{}: {}", shown_name(path), text));
     }
+}
+
+// The same of a model, which flags fill in: where one of them is what is wrong, that is named, too.
+template <typename Read>
+auto read_config(const Command& command, const std::string& path, Read read) {
+    return read_file(path, kConfigDocument, [&] {
+        try {
+            return read();
+        } catch (const InvalidRequest& error) {
+            const std::string flag = flag_of(error.field());
+            if (!command.knows(flag) || !command.has(flag)) throw;
+            throw InvalidFlag(error, shown_name(path));
+        }
+    });
 }
 
 void read_models(const Command& command, Asked& asked) {
@@ -142,8 +170,8 @@ void read_request(const Command& command, Asked& asked) {
     refuse_flags_beside(command, "request", is_of_device);
     const std::string path = command.text("request").value();
     const std::string text = read_text(path);
-    asked.add(read_file(path, [&] {
-        const nlohmann::json object = problem::parse_json_object(text, {.what = "request"});
+    asked.add(read_file(path, kRequestDocument, [&] {
+        const nlohmann::json object = problem::parse_json_object(text, {.what = kRequestDocument});
         Coverage coverage = problem::coverage_of_request(object);
         if (asked.sms.empty()) warn_of_sms(object.value("sm", nlohmann::json()));
         return coverage;
@@ -244,13 +272,13 @@ void add_model_flags(Command& command, bool several) {
 Model read_model(const Command& command, const std::string& path) {
     const ModelOptions options = problem::model_options_from_json(model_words(command));
     const std::string text = read_model_text(path);
-    return read_file(path, [&] { return parse_model(text, options); });
+    return read_config(command, path, [&] { return parse_model(text, options); });
 }
 
 Coverage read_model_coverage(const Command& command, const std::string& path) {
     const nlohmann::json words = model_words(command);
     const std::string text = read_model_text(path);
-    return read_file(path, [&] { return problem::coverage_of_model(text, words); });
+    return read_config(command, path, [&] { return problem::coverage_of_model(text, words); });
 }
 
 std::string model_name(const std::string& path) {
@@ -286,7 +314,7 @@ void add_cache_flag(Command& command) {
         "cache directory; given again, a read-only layer below it, which may be a bundle (default: "
         "ATTNSMITH_CACHE_DIR, a list divided by ':', else XDG_CACHE_HOME/attnsmith, else "
         "~/.cache/attnsmith)");
-    command.add_value("cache-trust", "owner|group|all",
+    command.add_value("cache-trust", cache_trusts().kind(),
                       "whose directories are used: those that only you or root can write to (owner, the "
                       "default), those of a group that you are in too, or any");
     command.add_value(
@@ -297,7 +325,7 @@ void add_cache_flag(Command& command) {
 
 void add_toolchain_flag(Command& command) {
     command.add_value(
-        "toolchain", "newest|exact",
+        "toolchain", toolchains().kind(),
         "whose entries count as hits: any NVRTC's, the newest first (default), or only those of "
         "the NVRTC at hand");
 }
@@ -317,8 +345,8 @@ RuntimeOptions runtime_options(const Command& command) {
         options.cache_max_bytes = parse_byte_size("cache-max-bytes", *bytes);
     options.cache_source = !(command.knows("no-source") && command.has("no-source"));
     if (const auto toolchain = command.knows("toolchain") ? command.text("toolchain") : std::nullopt)
-        options.toolchain = read_toolchain(*toolchain);
-    if (const auto trust = command.text("cache-trust")) options.cache_trust = read_trust(*trust);
+        options.toolchain = toolchains().read(*toolchain);
+    if (const auto trust = command.text("cache-trust")) options.cache_trust = cache_trusts().read(*trust);
     return options;
 }
 

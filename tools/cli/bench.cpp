@@ -11,10 +11,10 @@
 #include "bench/statistics.hpp"
 #include "cli/asked.hpp"
 #include "cli/commands.hpp"
+#include "cli/conclude.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/output.hpp"
 #include "cli/progress.hpp"
-#include "cli/refused.hpp"
 
 namespace attnsmith::cli {
 namespace {
@@ -66,9 +66,10 @@ Json handles_json(const bench::DeviceTimings& device) {
     return json;
 }
 
-Json to_json(const bench::JitReport& report) {
+Json to_json(const bench::JitReport& report, const Doubts& doubts) {
     Json json = {{"schema", "attnsmith.bench-jit/1"}, {"cores", std::thread::hardware_concurrency()}};
     json["compile"] = compile_json(report.compile);
+    add_doubts(json, doubts);
     const bench::DeviceTimings& device = report.device;
     if (!device.skipped.empty()) {
         for (const char* part : {"disk_hit", "lookup", "launch"}) json[part] = {{"skipped", device.skipped}};
@@ -124,18 +125,21 @@ std::string device_text(const bench::DeviceTimings& device) {
                launch.call_us, launch.bare_us, launch.bare_kernel_us, launch.difference_us);
 }
 
-std::vector<ModelAttention> attentions_of(const Command& command) {
-    if (!command.has("model")) return bench::standard_attentions();
-    std::vector<ModelAttention> attentions = read_model(command, command.text("model").value()).attentions;
-    if (attentions.empty()) throw Error("no attention of this model is supported");
-    return attentions;
+// REQUIRES: some attention is supported.
+Model model_of(const Command& command) {
+    if (!command.has("model")) return {"", bench::standard_attentions(), {}, {}};
+    Model model = read_model(command, command.text("model").value());
+    if (model.attentions.empty()) throw Error(summary_of(refused_parts(model.unsupported)));
+    return model;
 }
 
 int run_jit(const Command& command) {
     const std::vector<int> sms = read_sms(command);
     if (sms.size() > 1) throw InvalidRequest("sm", "a list", "one compute capability");
     bench::JitOptions options;
-    options.attentions = attentions_of(command);
+    const Model model = model_of(command);
+    const Doubts doubts(model);
+    options.attentions = model.attentions;
     options.sm = sms.empty() ? 0 : sms.front();
     options.repeat = static_cast<int>(command.integer("repeat", 1, 1000, 3));
     Progress progress(Progress::Elsewhere::nothing);
@@ -151,11 +155,11 @@ int run_jit(const Command& command) {
         return watch.exit_code();
     }
     if (command.has("json")) {
-        print_json(to_json(report));
+        print_json(to_json(report, doubts));
     } else {
-        print(compile_text(report.compile) + "\n" + device_text(report.device));
+        print(compile_text(report.compile) + "\n" + device_text(report.device) + text_of(doubts));
     }
-    return kSuccess;
+    return conclude(failing_doubts(command, doubts));
 }
 
 constexpr const char* kAttentionDetails =
@@ -170,7 +174,7 @@ struct NamedSpeed {
     bench::AttentionSpeed speed;
 };
 
-Json to_json(const std::vector<NamedSpeed>& speeds, double copy) {
+Json to_json(const std::vector<NamedSpeed>& speeds, double copy, const Doubts& doubts) {
     Json json = {
         {"schema", "attnsmith.bench-attention/1"}, {"copy_tbps", copy / 1e12}, {"attentions", Json::array()}};
     for (const auto& [name, speed] : speeds) {
@@ -184,6 +188,7 @@ Json to_json(const std::vector<NamedSpeed>& speeds, double copy) {
                                       {"tbps", speed.bytes / seconds / 1e12},
                                       {"share_of_copy", speed.bytes / seconds / copy}});
     }
+    add_doubts(json, doubts);
     return json;
 }
 
@@ -202,6 +207,7 @@ std::string speeds_text(const std::vector<NamedSpeed>& speeds, double copy) {
 
 int run_attention(const Command& command) {
     const Asked asked = read_asked(command);
+    const Doubts doubts(asked);
     Runtime runtime(runtime_options(command));
     std::vector<NamedSpeed> speeds;
     for (const ModelAttention& attention : asked.attentions) {
@@ -212,13 +218,11 @@ int run_attention(const Command& command) {
     }
     const double copy = bench::measure_copy_bandwidth(runtime);
     if (command.has("json")) {
-        print_json(to_json(speeds, copy));
+        print_json(to_json(speeds, copy, doubts));
     } else {
-        print(speeds_text(speeds, copy));
+        print(speeds_text(speeds, copy) + text_of(doubts));
     }
-    if (asked.unsupported.empty()) return kSuccess;
-    print_error(summary_of(refused_parts(asked.unsupported)));
-    return kFailure;
+    return conclude(failing_doubts(command, doubts));
 }
 
 constexpr const char* kCacheDetails =

@@ -28,6 +28,8 @@ cache::Options quiet_options(const Command& command) {
     return engine::store_options(cache_settings(command));
 }
 
+std::string entries_text(std::uint64_t count) { return counted(count, "entry", "entries"); }
+
 // For commands whose silence would otherwise be taken for a finding.
 void tell_if_missing(const std::string& directory) {
     if (engine::is_missing(directory))
@@ -90,7 +92,7 @@ int run_ls(const Command& command) {
 
 std::string layer_text(const cache::LayerStatistics& layer) {
     std::string text =
-        fmt::format("{}: {} entries, {}", layer.directory, layer.entries, human_bytes(layer.bytes));
+        fmt::format("{}: {}, {}", layer.directory, entries_text(layer.entries), human_bytes(layer.bytes));
     if (!layer.not_usable_because.empty()) text += "; not usable: " + layer.not_usable_because;
     if (!layer.not_trusted_because.empty()) text += "; not used: " + layer.not_trusted_because;
     return printable(text);
@@ -170,9 +172,9 @@ int run_verify(const Command& command) {
             print(fmt::format("bad  {}: {}; {}\n", printable(bad.path), printable(bad.reason),
                               printable(bad.action)));
         }
-        print(fmt::format(
-            "{} entries checked, {} bad, {} of other formats skipped, {} stale staging files removed\n",
-            report.checked, report.bad.size(), report.skipped, report.stale_staging_removed));
+        print(fmt::format("{} checked, {} bad, {} of other formats skipped, {} stale staging files removed\n",
+                          entries_text(report.checked), report.bad.size(), report.skipped,
+                          report.stale_staging_removed));
     }
     if (report.bad.empty()) return kSuccess;
     print_error(verify_error(report));
@@ -190,6 +192,8 @@ std::string why_over_limit(const cache::EvictionReport& report, bool knows_grace
 }
 
 int run_gc(const Command& command) {
+    if (command.has("max-bytes") && command.has("cache-max-bytes"))
+        throw BadUsage("--cache-max-bytes cannot be given beside --max-bytes: both are the limit");
     const cache::Store store(quiet_options(command));
     const std::string& directory = store.options().directory;
     std::optional<std::uint64_t> max_bytes;
@@ -200,13 +204,12 @@ int run_gc(const Command& command) {
     if (command.has("json")) {
         print_json(engine::gc_json(report, directory));
     } else {
-        print(fmt::format(
-            "{}: {} entries, {} quarantined, {} staging and {} lock files deleted, {} freed{}\n",
-            printable(directory), report.entries, report.quarantined, report.staging, report.locks,
-            human_bytes(report.bytes),
-            report.kept
-                ? fmt::format("; {} entries, {} kept", report.kept->entries, human_bytes(report.kept->bytes))
-                : ""));
+        print(fmt::format("{}: {}, {} quarantined, {} staging and {} lock files deleted, {} freed{}\n",
+                          printable(directory), entries_text(report.entries), report.quarantined,
+                          report.staging, report.locks, human_bytes(report.bytes),
+                          report.kept ? fmt::format("; {}, {} kept", entries_text(report.kept->entries),
+                                                    human_bytes(report.kept->bytes))
+                                      : ""));
         print(why_over_limit(report, !max_bytes));
     }
     engine::require_collected(report);
@@ -224,8 +227,8 @@ int run_clear(const Command& command) {
     if (command.has("json")) {
         print_json(engine::clear_json(report, directory));
     } else {
-        print(fmt::format("{}: {} entries and {} quarantined files deleted, {} freed\n", printable(directory),
-                          report.entries, report.quarantined, human_bytes(report.bytes)));
+        print(fmt::format("{}: {} and {} quarantined files deleted, {} freed\n", printable(directory),
+                          entries_text(report.entries), report.quarantined, human_bytes(report.bytes)));
         if (report.staging_left > 0) {
             print(fmt::format("left: {} staging files of under an hour, which somebody may be writing\n",
                               report.staging_left));
@@ -248,11 +251,11 @@ int run_rm(const Command& command) {
         print_json(engine::rm_json(report, key, directory));
         return kSuccess;
     }
-    print(fmt::format("{}: {} entries of {} deleted, {} freed\n", printable(directory), report.entries,
+    print(fmt::format("{}: {} of {} deleted, {} freed\n", printable(directory), entries_text(report.entries),
                       key.hex(), human_bytes(report.bytes)));
     if (report.left > 0)
-        print(fmt::format("left: {} entries of it in read-only layers, which are not written to\n",
-                          report.left));
+        print(fmt::format("left: {} of it in read-only layers, which are not written to\n",
+                          entries_text(report.left)));
     return kSuccess;
 }
 
@@ -328,7 +331,7 @@ int run_export(const Command& command) {
     if (command.has("json")) {
         print_json(engine::export_json(exported));
     } else {
-        print(fmt::format("{}: {} entries, {}\n", printable(options.file), exported.report.entries,
+        print(fmt::format("{}: {}, {}\n", printable(options.file), entries_text(exported.report.entries),
                           human_bytes(exported.report.bytes)));
     }
     return conclude_export(exported);
@@ -342,9 +345,9 @@ int run_import(const Command& command) {
     if (command.has("json")) {
         print_json(engine::import_json(report, store.options().directory));
     } else {
-        print(fmt::format("{}: {} entries imported, {}; {} were there already\n",
-                          printable(store.options().directory), report.published, human_bytes(report.bytes),
-                          report.present));
+        print(fmt::format("{}: {} imported, {}; {} were there already\n",
+                          printable(store.options().directory), entries_text(report.published),
+                          human_bytes(report.bytes), report.present));
     }
     return kSuccess;
 }
@@ -381,7 +384,8 @@ void add_cache(Command& parent) {
         cache, "gc", "Keep the limit: delete what was not used for longest, and what dead processes left",
         directories +
             "Without --max-bytes the limit is that of --cache-max-bytes, and what was used within the last\n"
-            "hour stays, and may stay when used within the last 2: the last use is known to the hour.\n\n"
+            "hour stays, and may stay when used within the last 2: the last use is known to the hour.\n"
+            "Only one of the two limits is given.\n\n"
             "Example:\n  attnsmith cache gc --cache kernels --max-bytes 1G",
         run_gc)
         .add_value("max-bytes", "SIZE",

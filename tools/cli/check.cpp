@@ -46,8 +46,7 @@ struct NamedResult {
 struct CheckReport {
     std::uint64_t seed = 0;
     std::vector<NamedResult> results;
-    std::vector<Refused> refused;
-    std::vector<ModelWarning> warnings;  // whose fields begin with the model's name: "gemma/vision_config"
+    Doubts doubts;  // whose names and fields begin with the model's: "gemma/vision_config"
     double seconds = 0;
 
     std::size_t count(Outcome outcome) const {
@@ -111,13 +110,15 @@ Json result_json(const NamedResult& one) {
 Json report_json(const CheckReport& report, const driver::Device& device) {
     Json json = {{"schema", "attnsmith.check/1"}, {"seed", report.seed}};
     json["device"] = {{"name", device.name}, {"sm", device.sm}, {"sm_count", device.sm_count}};
-    json["summary"] = {{"total", report.results.size()},          {"passed", report.count(Outcome::passed)},
-                       {"failed", report.count(Outcome::failed)}, {"skipped", report.count(Outcome::skipped)},
-                       {"unsupported", report.refused.size()},    {"seconds", report.seconds}};
+    json["summary"] = {{"total", report.results.size()},
+                       {"passed", report.count(Outcome::passed)},
+                       {"failed", report.count(Outcome::failed)},
+                       {"skipped", report.count(Outcome::skipped)},
+                       {"unsupported", report.doubts.refused.size()},
+                       {"seconds", report.seconds}};
     json["cases"] = Json::array();
     for (const NamedResult& one : report.results) json["cases"].push_back(result_json(one));
-    json["unsupported"] = to_json(report.refused);
-    json["warnings"] = to_json(report.warnings);
+    add_doubts(json, report.doubts);
     return json;
 }
 
@@ -138,10 +139,10 @@ void print_report(const CheckReport& report, const driver::Device& device) {
                               printable(result.name), printable(result.detail)));
         }
     }
-    print(list_text(report.refused) + list_text(report.warnings));
+    print(text_of(report.doubts));
     print(fmt::format("{} passed, {} failed, {} skipped, {} unsupported; {:.1f} s\n",
                       report.count(Outcome::passed), report.count(Outcome::failed),
-                      report.count(Outcome::skipped), report.refused.size(), report.seconds));
+                      report.count(Outcome::skipped), report.doubts.refused.size(), report.seconds));
 }
 
 // Not std::random_device: GCC 12's would bind a command that brings its own libstdc++ to glibc 2.36. Without
@@ -159,10 +160,10 @@ CheckReport run_models(const Command& command, const std::vector<NamedModel>& mo
     Progress progress(Progress::Elsewhere::nothing);
     for (const auto& [name, model] : models) {
         for (const UnsupportedPart& part : model.unsupported) {
-            report.refused.push_back({name + "/" + part.name, part.reason});
+            report.doubts.refused.push_back({name + "/" + part.name, part.reason});
         }
         for (const ModelWarning& warning : model.warnings)
-            report.warnings.push_back({warning.kind, name + "/" + warning.field, warning.text});
+            report.doubts.warnings.push_back({warning.kind, name + "/" + warning.field, warning.text});
         progress.begin(static_cast<int>(model.attentions.size()), name);
         const auto on_case = [&, &name = name](const CaseResult& result, int done, int total) {
             progress.step(done, total, fmt::format("{}/{}", name, result.name));
@@ -187,7 +188,7 @@ int run_check(const Command& command) {
     } else {
         print_report(report, device);
     }
-    std::vector<std::string> troubles = failing_doubts(command, report.refused, report.warnings);
+    std::vector<std::string> troubles = failing_doubts(command, report.doubts);
     if (const auto failed = report.count(Outcome::failed); failed > 0) {
         troubles.insert(troubles.begin(),
                         fmt::format("{} of {} cases failed", failed, report.results.size()));

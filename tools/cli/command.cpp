@@ -32,7 +32,25 @@ CLI::Option* add_option(CLI::App& app, const Flag& flag) {
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
 }
 
+// "page_size (--page-size): 0 is not accepted; ..."
+std::string with_flag(const InvalidRequest& error) {
+    const std::string text = error.what();
+    const std::string flag = flag_of(error.field());
+    if (flag == error.field()) return "--" + text;
+    return fmt::format("{} (--{}){}", error.field(), flag, text.substr(error.field().size()));
+}
+
 }  // namespace
+
+std::string flag_of(std::string_view field) {
+    std::string flag(field);
+    std::ranges::replace(flag, '_', '-');
+    return flag;
+}
+
+InvalidFlag::InvalidFlag(const InvalidRequest& error, std::string_view where)
+    : InvalidRequest(error),
+      text_(where.empty() ? with_flag(error) : fmt::format("{}: {}", where, with_flag(error))) {}
 
 std::string Flag::full_help() const { return details ? help + details() : help; }
 
@@ -52,8 +70,8 @@ void Command::add_common_flags() {
         add_switch(name, help, short_name);
         flags_.back().group = kCommonGroup;
     };
-    add("verbose", "v", "say what is decided and why; given twice, everything");
-    add("quiet", "q", "say nothing but results and errors");
+    add("verbose", "v", "say what is decided and why, with every reason; given twice, everything");
+    add("quiet", "q", "say nothing but results and errors: no progress, notes, warnings or reasons");
     show_flag("help", "h", "show this help");
 }
 
@@ -108,6 +126,11 @@ void Command::add_repeatable(const std::string& name, const std::string& kind, c
 }
 
 void Command::add_argument(const std::string& kind, const std::string& help) {
+    add_optional_argument(kind, help);
+    argument_required_ = true;
+}
+
+void Command::add_optional_argument(const std::string& kind, const std::string& help) {
     argument_definition_ = Flag{kind, "", "", help, ""};
     argument_ = app_.add_option(kind, CLI::callback_t(), help)->expected(1);
 }
@@ -189,6 +212,13 @@ const Command& Command::innermost() const {
         if (app_.got_subcommand(&child->app_)) return child->innermost();
     }
     return *this;
+}
+
+int Command::run() const try { return run_(*this); } catch (const InvalidFlag&) {
+    throw;
+} catch (const InvalidRequest& error) {
+    if (!knows(flag_of(error.field()))) throw;
+    throw InvalidFlag(error);
 }
 
 std::string Command::name() const { return app_.get_name(); }

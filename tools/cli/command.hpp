@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "attnsmith/error.hpp"
@@ -26,6 +27,20 @@ enum ExitCode : int { kSuccess = 0, kFailure = 1, kBadRequest = 2 };
 class BadUsage : public Error {
   public:
     using Error::Error;
+};
+
+// The flag, without dashes, that says a request's field: "page-size" of "page_size".
+std::string flag_of(std::string_view field);
+
+// What a flag says is wrong: as the field's error, which stays what it is, with the flag's spelling in
+// what(). `where` is the file that the flag was used on, if any.
+class InvalidFlag : public InvalidRequest {
+  public:
+    explicit InvalidFlag(const InvalidRequest& error, std::string_view where = {});
+    const char* what() const noexcept override { return text_.c_str(); }
+
+  private:
+    std::string text_;
 };
 
 // A flag, or an argument that is none, as it is shown.
@@ -76,6 +91,8 @@ class Command {
 
     // The one argument that is no flag: "FILE".
     void add_argument(const std::string& kind, const std::string& help);
+    // The same of one that may be left out.
+    void add_optional_argument(const std::string& kind, const std::string& help);
     // Any number of them.
     void add_arguments(const std::string& kind, const std::string& help);
 
@@ -99,7 +116,8 @@ class Command {
     const Command& selected() const;
     // As far as the command line names one, whatever is wrong with the rest of it.
     const Command& innermost() const;
-    int run() const { return run_(*this); }
+    // Throws InvalidFlag for the InvalidRequest of a field that one of this command's flags says.
+    int run() const;
 
     // What help, completion and man pages are made of.
     std::string name() const;  // "ls"
@@ -109,6 +127,7 @@ class Command {
     const std::vector<Flag>& flags() const { return flags_; }  // in the order of help
     const std::optional<Flag>& argument_definition() const { return argument_definition_; }
     bool takes_many_arguments() const { return many_arguments_; }
+    bool requires_argument() const { return argument_required_; }
     std::vector<const Command*> commands() const;  // that help shows
     // The command of these names below this one. Throws BadUsage where there is none.
     const Command& find(const std::vector<std::string>& names) const;
@@ -132,7 +151,7 @@ class Command {
     std::vector<Flag> flags_;
     CLI::Option* argument_ = nullptr;
     std::optional<Flag> argument_definition_;
-    bool many_arguments_ = false;
+    bool many_arguments_ = false, argument_required_ = false;
     std::vector<std::unique_ptr<Command>> children_;
     Run run_;
 };

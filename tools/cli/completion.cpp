@@ -60,6 +60,31 @@ std::vector<const Command*> all_commands(const Command& command) {
     return all;
 }
 
+// Where a command line may stand, and what may follow there.
+struct Place {
+    std::string path;  // "attnsmith cache"
+    std::vector<const Command*> commands;
+    std::vector<Flag> flags;
+    bool files = false;
+};
+
+// Each command; and, as the arguments of `help`, each again.
+std::vector<Place> all_places(const Command& root) {
+    std::vector<Place> places;
+    for (const Command* command : all_commands(root)) {
+        const auto& argument = command->argument_definition();
+        const bool of_help = argument && argument->name == kCommandArgument;
+        places.push_back({command->path(), of_help ? root.commands() : command->commands(), command->flags(),
+                          values_of(argument).kind == Values::Kind::file});
+        if (!of_help) continue;
+        for (const Command* one : all_commands(root)) {
+            if (one == &root) continue;
+            places.push_back({command->path() + one->path().substr(root.path().size()), one->commands(), {}});
+        }
+    }
+    return places;
+}
+
 // In single quotes, as shells and their completion take any text.
 std::string quoted(std::string_view text, std::string_view quote_within) {
     std::string result = "'";
@@ -75,11 +100,11 @@ std::string fish_quoted(std::string_view text) {
     return quoted(escaped, "\\'");
 }
 
-// "'attnsmith plan' | 'attnsmith cache' | ...": every command but the program itself.
+// "'attnsmith plan' | 'attnsmith cache' | ...": every place but the program itself.
 std::string paths_pattern(const Command& root, std::string_view divider) {
     std::vector<std::string> paths;
-    for (const Command* command : all_commands(root)) {
-        if (command != &root) paths.push_back(posix_quoted(command->path()));
+    for (const Place& place : all_places(root)) {
+        if (place.path != root.path()) paths.push_back(posix_quoted(place.path));
     }
     return fmt::format("{}", fmt::join(paths, divider));
 }
@@ -121,10 +146,10 @@ std::string bash_action(const Values& values) {
     }
 }
 
-std::vector<std::string> words_at(const Command& command) {
+std::vector<std::string> words_at(const Place& place) {
     std::vector<std::string> words;
-    for (const Command* child : command.commands()) words.push_back(child->name());
-    for (const Flag& flag : command.flags()) {
+    for (const Command* child : place.commands) words.push_back(child->name());
+    for (const Flag& flag : place.flags) {
         for (std::string& spelling : spellings(flag)) words.push_back(std::move(spelling));
     }
     return words;
@@ -132,19 +157,21 @@ std::vector<std::string> words_at(const Command& command) {
 
 std::string bash_script(const Command& root) {
     std::string words;
-    for (const Command* command : all_commands(root)) {
-        const bool files = values_of(command->argument_definition()).kind == Values::Kind::file;
-        words += fmt::format("        {}) words={}{} ;;\n", posix_quoted(command->path()),
-                             posix_quoted(fmt::format("{}", fmt::join(words_at(*command), " "))),
-                             files ? " files=yes" : "");
+    for (const Place& place : all_places(root)) {
+        words += fmt::format("        {}) words={}{} ;;\n", posix_quoted(place.path),
+                             posix_quoted(fmt::format("{}", fmt::join(words_at(place), " "))),
+                             place.files ? " files=yes" : "");
     }
     return fmt::format(R"bash(# Completion of attnsmith in bash; written by the program itself.
 
-# Of words, the last of a list that is divided by commas.
+# Completes the last of a list that is divided by commas, with words that are not in it yet.
 _attnsmith_words() {{
-    local before=
+    local before= word left=
     [[ $current == *,* ]] && before=${{current%,*}},
-    mapfile -t COMPREPLY < <(compgen -P "$before" -W "$1" -- "${{current##*,}}")
+    for word in $1; do
+        [[ ,$before == *",$word,"* ]] || left+=" $word"
+    done
+    mapfile -t COMPREPLY < <(compgen -P "$before" -W "$left" -- "${{current##*,}}")
 }}
 
 _attnsmith() {{
@@ -182,7 +209,7 @@ std::string zsh_action(const Values& values) {
         case Values::Kind::directory:
             return "_files -/";
         case Values::Kind::words:
-            return fmt::format("{}compadd -- {}", values.list ? "compset -P '*,'; " : "",
+            return fmt::format("{} {}", values.list ? "_values -s , value" : "compadd --",
                                fmt::join(values.words, " "));
         default:
             return "_message value";
@@ -196,16 +223,15 @@ std::string zsh_item(std::string_view name, std::string_view text) {
 
 std::string zsh_script(const Command& root) {
     std::string words;
-    for (const Command* command : all_commands(root)) {
+    for (const Place& place : all_places(root)) {
         std::string commands, flags;
-        for (const Command* child : command->commands())
+        for (const Command* child : place.commands)
             commands += " " + zsh_item(child->name(), child->summary());
-        for (const Flag& flag : command->flags()) {
+        for (const Flag& flag : place.flags) {
             for (const std::string& spelling : spellings(flag)) flags += " " + zsh_item(spelling, flag.help);
         }
-        const bool files = values_of(command->argument_definition()).kind == Values::Kind::file;
-        words += fmt::format("        {}) commands=({}) flags=({}){} ;;\n", posix_quoted(command->path()),
-                             commands, flags, files ? " files=yes" : "");
+        words += fmt::format("        {}) commands=({}) flags=({}){} ;;\n", posix_quoted(place.path),
+                             commands, flags, place.files ? " files=yes" : "");
     }
     return fmt::format(R"zsh(#compdef attnsmith
 # Completion of attnsmith in zsh; written by the program itself.
@@ -239,9 +265,11 @@ std::string fish_values(const Flag& flag) {
             return " -r -F";
         case Values::Kind::directory:
             return " -x -a '(__fish_complete_directories)'";
-        case Values::Kind::words:
+        case Values::Kind::words: {
+            const std::string words = fmt::format("{}", fmt::join(values.words, " "));
             return fmt::format("{} -a {}", flag.value_optional ? "" : " -x",
-                               fish_quoted(fmt::format("{}", fmt::join(values.words, " "))));
+                               fish_quoted(values.list ? "(__attnsmith_list " + words + ")" : words));
+        }
         case Values::Kind::anything:
             break;
     }
@@ -250,17 +278,16 @@ std::string fish_values(const Flag& flag) {
 
 std::string fish_script(const Command& root) {
     std::string lines;
-    for (const Command* command : all_commands(root)) {
-        const std::string begin =
-            fmt::format("complete -c attnsmith -n \"__attnsmith_at '{}'\"", command->path());
-        for (const Command* child : command->commands())
+    for (const Place& place : all_places(root)) {
+        const std::string begin = fmt::format("complete -c attnsmith -n \"__attnsmith_at '{}'\"", place.path);
+        for (const Command* child : place.commands)
             lines += fmt::format("{} -a {} -d {}\n", begin, child->name(), fish_quoted(child->summary()));
-        for (const Flag& flag : command->flags()) {
+        for (const Flag& flag : place.flags) {
             const std::string letter = flag.short_name.empty() ? "" : " -s " + flag.short_name;
             lines += fmt::format("{} -l {}{}{} -d {}\n", begin, flag.name, letter, fish_values(flag),
                                  fish_quoted(flag.help));
         }
-        if (values_of(command->argument_definition()).kind == Values::Kind::file) lines += begin + " -F\n";
+        if (place.files) lines += begin + " -F\n";
     }
     return fmt::format(R"fish(# Completion of attnsmith in fish; written by the program itself.
 function __attnsmith_at --description 'Whether the command line is within this command'
@@ -273,6 +300,14 @@ function __attnsmith_at --description 'Whether the command line is within this c
         end
     end
     test "$at" = "$argv[1]"
+end
+
+function __attnsmith_list --description 'The last of a list that is divided by commas, of words that are not in it'
+    set -l given (string split , -- (commandline -ct | string replace -r -- '^--[^=]*=' ''))
+    set -e given[-1]
+    for word in $argv
+        contains -- $word $given; or string join , -- $given $word
+    end
 end
 
 complete -c attnsmith -f

@@ -7,6 +7,9 @@
 
 namespace attnsmith::cli {
 
+// What an argument is called that names one of the program's commands.
+inline constexpr const char* kCommandArgument = "COMMAND";
+
 enum class Shell { bash, zsh, fish };
 
 // The shell's script: commands, flags, and the values of flags that are words, files or directories.

@@ -29,13 +29,25 @@ void add_doubt_flags(Command& command) {
                        "not known or not supported");
 }
 
-std::vector<std::string> failing_doubts(const Command& command, const std::vector<Refused>& refused,
-                                        const std::vector<ModelWarning>& warnings) {
+std::string text_of(const Doubts& doubts) {
+    const std::string refused = list_text(doubts.refused);
+    if (verbosity() == Verbosity::quiet) return refused;
+    return refused + list_text(doubts.skipped) + list_text(doubts.warnings);
+}
+
+void add_doubts(nlohmann::ordered_json& report, const Doubts& doubts) {
+    report["unsupported"] = to_json(doubts.refused);
+    report["skipped"] = to_json(doubts.skipped);
+    report["warnings"] = to_json(doubts.warnings);
+}
+
+std::vector<std::string> failing_doubts(const Command& command, const Doubts& doubts) {
+    const auto& [refused, skipped, warnings] = doubts;
     const bool strict = given(command, kStrict);
-    std::vector<std::string> doubts;
-    if (!refused.empty() && (strict || !given(command, kAllow))) doubts.push_back(summary_of(refused));
-    if (!warnings.empty() && strict) doubts.push_back(summary_of(warnings));
-    return doubts;
+    std::vector<std::string> troubles;
+    if (!refused.empty() && (strict || !given(command, kAllow))) troubles.push_back(summary_of(refused));
+    if (!warnings.empty() && strict) troubles.push_back(summary_of(warnings));
+    return troubles;
 }
 
 int conclude(const std::vector<std::string>& troubles) {

@@ -1,9 +1,11 @@
 // How a command over models ends: what is not supported or not known is said, and makes the exit code.
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "attnsmith/coverage.hpp"
 #include "cli/command.hpp"
 #include "cli/refused.hpp"
 #include "cli/warnings.hpp"
@@ -14,9 +16,29 @@ namespace attnsmith::cli {
 // --strict: warnings fail it, too, and unsupported parts in any case.
 void add_doubt_flags(Command& command);
 
+// What a command did not do, or is not sure of.
+struct Doubts {
+    std::vector<Refused> refused{};
+    std::vector<SkippedPart> skipped{};
+    std::vector<ModelWarning> warnings{};
+
+    Doubts() = default;
+    // Those of what was read: more may be refused later.
+    explicit Doubts(const Coverage& coverage)
+        : refused(refused_parts(coverage.unsupported)),
+          skipped(coverage.skipped),
+          warnings(coverage.warnings) {}
+    explicit Doubts(const Model& model)
+        : refused(refused_parts(model.unsupported)), warnings(model.warnings) {}
+};
+
+// A line for each; of what is refused alone under --quiet.
+std::string text_of(const Doubts& doubts);
+// Adds "unsupported", "skipped" and "warnings" to a report.
+void add_doubts(nlohmann::ordered_json& report, const Doubts& doubts);
+
 // A line for each kind of doubt that fails the command; none where it may succeed.
-std::vector<std::string> failing_doubts(const Command& command, const std::vector<Refused>& refused,
-                                        const std::vector<ModelWarning>& warnings);
+std::vector<std::string> failing_doubts(const Command& command, const Doubts& doubts);
 
 // Prints all troubles as one error. Returns the exit code.
 int conclude(const std::vector<std::string>& troubles);

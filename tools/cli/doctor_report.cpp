@@ -29,10 +29,28 @@ std::string shell_word(const std::string& text) {
     return quoted + "'";
 }
 
+// Where NVRTC is found by who does not name one; nothing where none is.
+std::optional<std::string> usual_nvrtc(engine::Settings settings) {
+    try {
+        settings.nvrtc.path.clear();
+        const auto nvrtc = compiler::Nvrtc::open(settings.nvrtc);
+        (void)nvrtc->toolchain();  // compiles an empty program
+        return nvrtc->path();
+    } catch (const Error&) {
+        return std::nullopt;
+    }
+}
+
 // A command that makes it good; where nothing is at hand yet, one after which doctor knows the next.
-std::string nvrtc_remedy() {
+std::string nvrtc_remedy(const engine::Settings& settings) {
     if (const auto folder = nearby_nvrtc())
         return fmt::format("run: export ATTNSMITH_NVRTC_PATH={}", shell_word(*folder));
+    if (!settings.nvrtc.path.empty()) {
+        if (const auto path = usual_nvrtc(settings))
+            return fmt::format("run: unset ATTNSMITH_NVRTC_PATH; {} is used then. Or correct it", *path);
+        return "correct ATTNSMITH_NVRTC_PATH. Or run: unset ATTNSMITH_NVRTC_PATH; then attnsmith doctor says "
+               "how to install NVRTC, which is in none of the usual places either";
+    }
     const auto environment = active_environment();
     const std::string pip = environment ? shell_word(*environment + "/bin/pip") : "pip";
     return fmt::format(
@@ -148,7 +166,8 @@ Finding device_finding(const Facts& facts, const driver::Device& device) {
     } else if (!can_launch(facts, device)) {
         finding.health = trouble;
         finding.text += fmt::format("; nothing compiles for sm {}, and the cache has no kernel for it", *sm);
-        finding.remedy = facts.nvrtc ? "use a newer NVRTC (ATTNSMITH_NVRTC_PATH)" : nvrtc_remedy();
+        finding.remedy =
+            facts.nvrtc ? "use a newer NVRTC (ATTNSMITH_NVRTC_PATH)" : nvrtc_remedy(facts.settings);
     } else if (*sm != device.sm) {
         finding.text += fmt::format("; planned as sm {}", *sm);
     }
@@ -160,7 +179,7 @@ Finding nvrtc_finding(const Facts& facts) {
     if (!facts.nvrtc) {
         finding.health = can_launch_somewhere(facts) ? Health::warn : Health::fail;
         finding.text = facts.nvrtc_missing;
-        finding.remedy = nvrtc_remedy();
+        finding.remedy = nvrtc_remedy(facts.settings);
         return finding;
     }
     const std::vector<int>& archs = facts.nvrtc->supported_archs();
@@ -216,15 +235,15 @@ void tell_of_unreadable(const std::vector<cache::Status>& unreadable, Finding& f
 }
 
 Finding writable_finding(const cache::Statistics& cache, Health trouble) {
-    Finding finding{
-        .name = "cache",
-        .text = fmt::format("{}: {} entries, {}", cache.directory, cache.entries, human_bytes(cache.bytes)),
-        .remedy = {},
-        .facts = {{"path", cache.directory},
-                  {"writable", cache.writable},
-                  {"entries", cache.entries},
-                  {"bytes", cache.bytes},
-                  {"quarantined", cache.quarantined}}};
+    Finding finding{.name = "cache",
+                    .text = fmt::format("{}: {}, {}", cache.directory,
+                                        counted(cache.entries, "entry", "entries"), human_bytes(cache.bytes)),
+                    .remedy = {},
+                    .facts = {{"path", cache.directory},
+                              {"writable", cache.writable},
+                              {"entries", cache.entries},
+                              {"bytes", cache.bytes},
+                              {"quarantined", cache.quarantined}}};
     tell_of_unreadable(cache.unreadable, finding);
     if (!cache.not_trusted_because.empty()) {
         finding.health = trouble;
@@ -271,8 +290,8 @@ std::vector<Finding> cache_findings(const Facts& facts) {
     for (const cache::LayerStatistics& layer : facts.cache->layers) {
         findings.push_back(
             {.name = "cache layer",
-             .text =
-                 fmt::format("{}: {} entries, {}", layer.directory, layer.entries, human_bytes(layer.bytes)),
+             .text = fmt::format("{}: {}, {}", layer.directory, counted(layer.entries, "entry", "entries"),
+                                 human_bytes(layer.bytes)),
              .remedy = {},
              .facts = {{"path", layer.directory}, {"entries", layer.entries}, {"bytes", layer.bytes}}});
         judge_layer(layer, findings.back());
@@ -287,7 +306,8 @@ std::vector<Finding> tuning_findings(const Facts& facts) {
         .name = "tuning", .text = {}, .remedy = {}, .facts = {{"files", facts.settings.tuning_files}}};
     try {
         const std::size_t entries = engine::load_tuning(facts.settings.tuning_files).loaded().size();
-        finding.text = fmt::format("{}: {} entries", fmt::join(facts.settings.tuning_files, ", "), entries);
+        finding.text = fmt::format("{}: {}", fmt::join(facts.settings.tuning_files, ", "),
+                                   counted(entries, "entry", "entries"));
         finding.facts["entries"] = entries;
     } catch (const InvalidRequest& error) {
         finding.health = Health::fail;

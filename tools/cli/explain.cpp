@@ -3,9 +3,9 @@
 
 #include "cli/asked.hpp"
 #include "cli/commands.hpp"
+#include "cli/conclude.hpp"
 #include "cli/gpu.hpp"
 #include "cli/output.hpp"
-#include "cli/refused.hpp"
 #include "engine/explain.hpp"
 #include "engine/runtime_impl.hpp"
 #include "problem/vocabulary.hpp"
@@ -83,23 +83,20 @@ int explain_request(const Command& command, const Runtime& runtime) {
     std::vector<PrewarmRefusal> not_served;
     const engine::Explained explained =
         engine::explain(runtime.impl(), specs, sms_or_present(asked.sms), not_served);
-    std::vector<Refused> refused = refused_parts(asked.unsupported);
+    Doubts doubts(asked);
     for (const PrewarmRefusal& one : not_served)
-        refused.push_back({name_of(asked.attentions[one.spec]), one.reason, one.sm});
+        doubts.refused.push_back({name_of(asked.attentions[one.spec]), one.reason, one.sm});
     if (command.has("json")) {
         nlohmann::ordered_json json = engine::explain_json(runtime.impl().cubins.store(), explained);
-        json["unsupported"] = to_json(refused);
+        add_doubts(json, doubts);
         print_json(json);
     } else {
         for (const Explanation& one : explained.kernels) print(text_of(one));
-        print(list_text(refused));
+        print(text_of(doubts));
     }
-    std::vector<std::string> troubles;
-    if (!refused.empty()) troubles.push_back(summary_of(refused));
+    std::vector<std::string> troubles = failing_doubts(command, doubts);
     if (!explained.unreadable.empty()) troubles.push_back(engine::unreadable_text(explained.unreadable));
-    if (troubles.empty()) return kSuccess;
-    print_error(fmt::format("{}", fmt::join(troubles, "; ")));
-    return kFailure;
+    return conclude(troubles);
 }
 
 int run_explain(const Command& command) {
@@ -115,7 +112,7 @@ int run_explain(const Command& command) {
 void add_explain(Command& cache) {
     Command& command = cache.add_command(
         "explain", "Say what a kernel's key is made of, and why it is a hit or a miss", kDetails);
-    command.add_argument("KEY", "the key of an entry, or how it begins");
+    command.add_optional_argument("KEY", "the key of an entry, or how it begins");
     command.add_switch("json", "print JSON");
     add_cache_flag(command);
     add_tuning_flag(command);

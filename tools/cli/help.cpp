@@ -99,9 +99,10 @@ std::string details_text(const Command& command, std::size_t width) {
 std::string usage_of(const Command& command) {
     std::string text = command.path() + " [OPTIONS]";
     if (!command.commands().empty()) text += " COMMAND ...";
-    if (const auto& argument = command.argument_definition())
-        text += fmt::format(" [{}]{}", argument->name, command.takes_many_arguments() ? "..." : "");
-    return text;
+    const auto& argument = command.argument_definition();
+    if (!argument) return text;
+    const std::string shown = command.requires_argument() ? argument->name : "[" + argument->name + "]";
+    return text + " " + shown + (command.takes_many_arguments() ? "..." : "");
 }
 
 std::string label_of(const Flag& flag) {

@@ -12,7 +12,7 @@ namespace attnsmith::cli {
 // For standard output: wrapped at `width` columns, in colour where that has them.
 std::string help_text(const Command& command, int width);
 
-// "attnsmith cache explain [OPTIONS] [KEY]"
+// "attnsmith cache explain [OPTIONS] [KEY]", "attnsmith cache rm [OPTIONS] KEY"
 std::string usage_of(const Command& command);
 
 // "-j, --jobs N"

@@ -13,6 +13,7 @@
 #include "attnsmith/version.hpp"
 #include "cli/command.hpp"
 #include "cli/commands.hpp"
+#include "cli/completion.hpp"
 #include "cli/help.hpp"
 #include "cli/output.hpp"
 #include "cli/terminal.hpp"
@@ -26,8 +27,9 @@ constexpr const char* kSummary =
     "GPU attention kernels, built at run time: plan them, compile them ahead, check them";
 
 constexpr const char* kDetails =
-    "Exit codes: 0 success; 2 the request or the command line is wrong; 1 anything else, parts of a\n"
-    "model that are not supported included. Environment: ATTNSMITH_CACHE_DIR, ATTNSMITH_LOG\n"
+    "Exit codes: 0 success; 2 the request or the command line is wrong; 130 and 143 ended by Ctrl-C\n"
+    "(SIGINT) and by SIGTERM; 1 anything else, parts of a model that are not supported included. "
+    "Environment: ATTNSMITH_CACHE_DIR, ATTNSMITH_LOG\n"
     "(off|error|warn|info|debug), ATTNSMITH_NVRTC_PATH, ATTNSMITH_ON_MISS (compile|error), "
     "ATTNSMITH_RECORD,\n"
     "ATTNSMITH_TUNING.\n\n"
@@ -71,7 +73,7 @@ void set_verbosity(const Command& command) {
     const std::size_t verbose = command.count_with_parents("verbose");
     const bool quiet = command.count_with_parents("quiet") > 0;
     if (verbose > 0 && quiet) throw BadUsage("--quiet cannot be given beside --verbose");
-    if (quiet) set_quiet();
+    if (verbose > 0 || quiet) set_verbosity(quiet ? Verbosity::quiet : Verbosity::verbose);
     if (verbose > 0 || quiet) ::setenv("ATTNSMITH_LOG", quiet ? "error" : verbose == 1 ? "info" : "debug", 1);
 }
 
@@ -83,7 +85,7 @@ int show_help(const Command& command) {
 void add_help(Command& root) {
     Command& help =
         root.add_command("help", "Show the help of a command", "Example:\n  attnsmith help cache export");
-    help.add_arguments("COMMAND", "the command's name, and those of commands within it");
+    help.add_arguments(kCommandArgument, "the command's name, and those of commands within it");
     help.on_run([&root](const Command& given) { return show_help(root.find(given.arguments())); });
 }
 

@@ -17,7 +17,7 @@ namespace {
 
 int g_output_error = 0;  // errno of the first write to standard output that failed
 bool g_has_printed = false;
-bool g_quiet = false;
+Verbosity g_verbosity = Verbosity::usual;
 
 // 0, or errno.
 int write_all(int descriptor, std::string_view text) {
@@ -72,12 +72,19 @@ void print_warning(std::string_view message) {
 }
 
 void print_note(std::string_view text) {
-    if (!g_quiet) (void)write_all(STDERR_FILENO, text);
+    if (g_verbosity != Verbosity::quiet) (void)write_all(STDERR_FILENO, text);
 }
 
-void set_quiet() { g_quiet = true; }
+Verbosity verbosity() { return g_verbosity; }
+
+void set_verbosity(Verbosity verbosity) { g_verbosity = verbosity; }
 
 std::string printable(std::string_view text) { return problem::visible(text); }
+
+std::string counted(std::uint64_t count, std::string_view one, std::string_view several) {
+    if (count == 1) return fmt::format("1 {}", one);
+    return several.empty() ? fmt::format("{} {}s", count, one) : fmt::format("{} {}", count, several);
+}
 
 std::string human_bytes(std::uint64_t bytes) {
     constexpr double kStep = 1024;

@@ -1,6 +1,7 @@
 // Where text goes: standard output for results, standard error for progress and errors.
 #pragma once
 
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -29,13 +30,21 @@ bool has_printed();
 void print_error(std::string_view message);
 // One line on standard error, of what is no error: "attnsmith: warning: ...".
 void print_warning(std::string_view message);
-// Any text on standard error; nothing, once set_quiet() was called.
+// Any text on standard error; nothing under --quiet.
 void print_note(std::string_view text);
-void set_quiet();
+
+// How much is said: errors and results alone under --quiet, every reason under --verbose. JSON has all in any
+// case.
+enum class Verbosity { quiet, usual, verbose };
+Verbosity verbosity();
+void set_verbosity(Verbosity verbosity);
 
 // On one line, and with everything that a terminal would obey or hide written out: for all text that is not
 // this program's own, before it is printed.
 std::string printable(std::string_view text);
+
+// "1 layer", "2 layers"; `several` where that is not the word with an "s": "entries".
+std::string counted(std::uint64_t count, std::string_view one, std::string_view several = {});
 
 // "1.5 MiB"
 std::string human_bytes(std::uint64_t bytes);

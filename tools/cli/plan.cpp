@@ -20,7 +20,9 @@ constexpr const char* kDetails =
     "Needs no GPU when --sm is given. One request for one SM prints one plan (schema attnsmith.plan/1);\n"
     "a model, several SMs or several values of a word (--kv paged,dense) print a list of them (schema\n"
     "attnsmith.plans/1). Exits 1 when a part of a model or a combination is not supported, or with --strict\n"
-    "when a model has a warning; the others are planned all the same.\n\n"
+    "when a model has a warning; the others are planned all the same. A list counts the candidates that "
+    "were\n"
+    "rejected, and -v lists them with the reasons; -q leaves them out, notes and warnings, too.\n\n"
     "Examples:\n"
     "  attnsmith plan --op attention --dtype bf16 --head-dim 128 --q-heads 32 --kv-heads 8 --mask causal "
     "--kv paged --page-size 16 --q-len 1024 --kv-len 4096 --batch 8 --sm 90 --json\n"
@@ -30,8 +32,7 @@ constexpr const char* kDetails =
 
 struct Plans {
     std::vector<Json> plans;
-    std::vector<Refused> refused;
-    std::vector<ModelWarning> warnings;
+    Doubts doubts;
 };
 
 Json model_json(const ModelAttention& attention) {
@@ -56,12 +57,12 @@ void plan_attention(const Runtime& runtime, const ModelAttention& attention, int
         if (!attention.phase.empty()) plans.plans.back()["model"] = model_json(attention);
     } catch (const Unsupported& error) {
         if (!listed) throw;
-        plans.refused.push_back({name_of(attention), error.what(), sm});
+        plans.doubts.refused.push_back({name_of(attention), error.what(), sm});
     }
 }
 
 Plans make_plans(const Command& command, const Asked& asked, bool listed) {
-    Plans plans{.plans = {}, .refused = refused_parts(asked.unsupported), .warnings = asked.warnings};
+    Plans plans{.plans = {}, .doubts = Doubts(asked)};
     std::vector<int> sms = asked.sms;
     if (sms.empty()) {
         (void)sms_or_present({});  // there is one, or an error that says so
@@ -75,30 +76,33 @@ Plans make_plans(const Command& command, const Asked& asked, bool listed) {
     return plans;
 }
 
-void print_plans(const Plans& plans, const std::vector<SkippedPart>& skipped, bool listed, bool as_json) {
+Reasons reasons_for(bool listed) {
+    if (verbosity() == Verbosity::quiet) return Reasons::none;
+    return listed && verbosity() == Verbosity::usual ? Reasons::count : Reasons::all;
+}
+
+void print_plans(const Plans& plans, bool listed, bool as_json) {
     if (as_json) {
         if (!listed) return print_json(plans.plans.front());
         Json json = {{"schema", "attnsmith.plans/1"}};
         json["plans"] = plans.plans;
-        json["unsupported"] = to_json(plans.refused);
-        json["skipped"] = to_json(skipped);
-        json["warnings"] = to_json(plans.warnings);
+        add_doubts(json, plans.doubts);
         return print_json(json);
     }
     const char* separator = "";
     for (const Json& plan : plans.plans) {
-        print(separator + plan_text(plan, listed ? Reasons::count : Reasons::all));
+        print(separator + plan_text(plan, reasons_for(listed)));
         separator = "\n";
     }
-    print(list_text(plans.refused) + list_text(skipped) + list_text(plans.warnings));
+    print(text_of(plans.doubts));
 }
 
 int run_plan(const Command& command) {
     const Asked asked = read_asked(command);
     const bool listed = asked.listed || asked.sms.size() > 1;
     const Plans plans = make_plans(command, asked, listed);
-    print_plans(plans, asked.skipped, listed, command.has("json"));
-    return conclude(failing_doubts(command, plans.refused, plans.warnings));
+    print_plans(plans, listed, command.has("json"));
+    return conclude(failing_doubts(command, plans.doubts));
 }
 
 }  // namespace

@@ -37,12 +37,19 @@ std::string storage_text(const Json& request) {
     return text;
 }
 
+std::string plain_text(const Json& value) {
+    if (value.is_string()) return value.get<std::string>();
+    // Six digits tell 1/sqrt(128) from its neighbours; JSON has them all.
+    return value.is_number_float() ? fmt::format("{:.6g}", value.get<double>()) : value.dump();
+}
+
 std::string features_text(const Json& request) {
     std::string text = word(request, "mask") + " mask";
-    for (const char* field : {"window_left", "window_right", "softcap", "precision", "consistency"}) {
+    for (const char* field :
+         {"window_left", "window_right", "scale", "softcap", "precision", "consistency"}) {
         if (!is_set(request, field)) continue;
         const Json& value = request.at(field);
-        text += fmt::format(", {} {}", field, value.is_string() ? value.get<std::string>() : value.dump());
+        text += fmt::format(", {} {}", field, plain_text(value));
     }
     for (const char* field : {"alibi", "sink", "lse"}) {
         if (is_set(request, field)) text += fmt::format(", {}", field);
@@ -110,9 +117,10 @@ std::string split_text(const Json& split) {
                        human_bytes(static_cast<std::uint64_t>(number(split, "workspace_bytes"))));
 }
 
-std::string model_text(const Json& model) {
-    std::string text =
-        fmt::format("{}, {} layers\n", printable(word(model, "name")), number(model, "layers"));
+std::string model_text(const Json& model, Reasons reasons) {
+    std::string text = fmt::format("{}, {}\n", printable(word(model, "name")),
+                                   counted(static_cast<std::uint64_t>(number(model, "layers")), "layer"));
+    if (reasons == Reasons::none) return text;
     for (const Json& note : model.at("notes")) {
         text += fmt::format("  note      {}\n", printable(note.get<std::string>()));
     }
@@ -121,8 +129,10 @@ std::string model_text(const Json& model) {
 
 // Candidates that share a reason share a line.
 std::string rejected_text(const Json& rejected, Reasons reasons) {
+    if (reasons == Reasons::none) return {};
     if (reasons == Reasons::count)
-        return fmt::format("  rejected  {} candidates; --json has the reasons\n", rejected.size());
+        return fmt::format("  rejected  {}; -v or --json has the reasons\n",
+                           counted(rejected.size(), "candidate"));
     std::vector<std::pair<std::string, std::string>> lines;  // reason, candidates
     for (const Json& refusal : rejected) {
         const std::string reason = word(refusal, "reason");
@@ -143,7 +153,7 @@ std::string rejected_text(const Json& rejected, Reasons reasons) {
 
 std::string plan_text(const Json& plan, Reasons reasons) {
     std::string text;
-    if (plan.contains("model")) text += model_text(plan.at("model"));
+    if (plan.contains("model")) text += model_text(plan.at("model"), reasons);
     const Json& device = plan.at("device");
     const Json& numerics = plan.at("numerics");
     text += fmt::format("  request   {}\n", request_text(plan.at("request")));

@@ -7,7 +7,7 @@
 namespace attnsmith::cli {
 
 // Why the other candidates were not chosen: all reasons, or only how many there are.
-enum class Reasons { all, count };
+enum class Reasons { all, count, none };
 
 std::string plan_text(const nlohmann::ordered_json& plan, Reasons reasons);
 

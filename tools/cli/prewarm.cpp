@@ -84,22 +84,20 @@ PrewarmReport compile_all(const Command& command, const RuntimeOptions& options,
     return runtime.prewarm(work.specs, sms, prewarm);
 }
 
-std::vector<Refused> all_refused(const Asked& asked, const Work& work, const PrewarmReport& report) {
-    std::vector<Refused> refused = refused_parts(asked.unsupported);
+Doubts doubts_of(const Asked& asked, const Work& work, const PrewarmReport& report) {
+    Doubts doubts(asked);
     for (const PrewarmRefusal& one : report.unsupported)
-        refused.push_back({work.names[one.spec], one.reason, one.sm});
-    return refused;
+        doubts.refused.push_back({work.names[one.spec], one.reason, one.sm});
+    return doubts;
 }
 
 // The library's report, whose list of what is not supported knows specs by their place; here they have names,
 // and a model's other parts and warnings stand beside them.
-Json report_json(const PrewarmReport& report, const std::vector<Refused>& refused, const Asked& asked) {
+Json report_json(const PrewarmReport& report, const Doubts& doubts) {
     Json json = Json::parse(to_json(report));
-    json["summary"]["unsupported"] = refused.size();
-    json["summary"]["ok"] = report.ok() && refused.empty();
-    json["unsupported"] = to_json(refused);
-    json["skipped"] = to_json(asked.skipped);
-    json["warnings"] = to_json(asked.warnings);
+    json["summary"]["unsupported"] = doubts.refused.size();
+    json["summary"]["ok"] = report.ok() && doubts.refused.empty();
+    add_doubts(json, doubts);
     return json;
 }
 
@@ -120,7 +118,8 @@ std::string failures_text(const PrewarmReport& report) {
 
 std::string summary_text(const PrewarmReport& report, const std::string& directory) {
     std::string text =
-        fmt::format("{} kernels: {} hits, {} compiled", report.total, report.hits, report.compiled);
+        fmt::format("{}: {}, {} compiled", counted(static_cast<std::uint64_t>(report.total), "kernel"),
+                    counted(static_cast<std::uint64_t>(report.hits), "hit"), report.compiled);
     if (report.waited > 0) text += fmt::format(", {} compiled by others meanwhile", report.waited);
     if (report.failed > 0) text += fmt::format(", {} failed", report.failed);
     if (report.cancelled > 0) text += fmt::format(", {} cancelled", report.cancelled);
@@ -128,9 +127,9 @@ std::string summary_text(const PrewarmReport& report, const std::string& directo
 }
 
 // Says what is left undone.
-int conclude_run(const Command& command, const PrewarmReport& report, const std::vector<Refused>& refused,
-                 const std::vector<ModelWarning>& warnings, const InterruptWatch& watch) {
-    std::vector<std::string> troubles = failing_doubts(command, refused, warnings);
+int conclude_run(const Command& command, const PrewarmReport& report, const Doubts& doubts,
+                 const InterruptWatch& watch) {
+    std::vector<std::string> troubles = failing_doubts(command, doubts);
     if (report.failed > 0) {
         troubles.insert(troubles.begin(), fmt::format("{} of {} kernels failed: {}", report.failed,
                                                       report.total, failures_text(report)));
@@ -160,15 +159,14 @@ int run_prewarm(const Command& command) {
     const InterruptWatch watch("attnsmith: finishing what is being compiled; once more ends it at once\n");
     progress.begin(count_kernels(work, sms, settings), "compiling");
     const PrewarmReport report = compile_all(command, options, work, sms, progress, watch.token());
-    const std::vector<Refused> refused = all_refused(asked, work, report);
+    const Doubts doubts = doubts_of(asked, work, report);
     progress.clear();
     if (as_json) {
-        print_json(report_json(report, refused, asked));
+        print_json(report_json(report, doubts));
     } else {
-        print(summary_text(report, settings.cache_dirs.front()) + list_text(refused) +
-              list_text(asked.skipped) + list_text(asked.warnings));
+        print(summary_text(report, settings.cache_dirs.front()) + text_of(doubts));
     }
-    return conclude_run(command, report, refused, asked.warnings, watch);
+    return conclude_run(command, report, doubts, watch);
 }
 
 }  // namespace

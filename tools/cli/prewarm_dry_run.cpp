@@ -21,14 +21,13 @@ std::size_t hits_of(const std::vector<Explanation>& kernels) {
 }
 
 // Schema attnsmith.prewarm-dry-run/1.
-Json report_json(const std::vector<Explanation>& kernels, const std::vector<Refused>& refused,
-                 const Asked& asked) {
+Json report_json(const std::vector<Explanation>& kernels, const Doubts& doubts) {
     const std::size_t hits = hits_of(kernels);
     Json json = {{"schema", "attnsmith.prewarm-dry-run/1"}};
     json["summary"] = {{"total", kernels.size()},
                        {"hits", hits},
                        {"misses", kernels.size() - hits},
-                       {"unsupported", refused.size()}};
+                       {"unsupported", doubts.refused.size()}};
     json["kernels"] = Json::array();
     for (const Explanation& kernel : kernels) {
         json["kernels"].push_back({{"name", kernel.name},
@@ -36,9 +35,7 @@ Json report_json(const std::vector<Explanation>& kernels, const std::vector<Refu
                                    {"key", kernel.key.hex()},
                                    {"state", kernel.hit ? "hit" : "miss"}});
     }
-    json["unsupported"] = to_json(refused);
-    json["skipped"] = to_json(asked.skipped);
-    json["warnings"] = to_json(asked.warnings);
+    add_doubts(json, doubts);
     return json;
 }
 
@@ -50,8 +47,8 @@ std::string report_text(const std::vector<Explanation>& kernels) {
                    kernel.hit ? "hit" : "miss"});
     const std::size_t hits = hits_of(kernels);
     return (table.empty() ? std::string() : table.text()) +
-           fmt::format("{} kernels: {} hits, {} to compile; nothing was changed\n", kernels.size(), hits,
-                       kernels.size() - hits);
+           fmt::format("{}: {}, {} to compile; nothing was changed\n", counted(kernels.size(), "kernel"),
+                       counted(hits, "hit"), kernels.size() - hits);
 }
 
 }  // namespace
@@ -61,16 +58,16 @@ int dry_run(const Command& command, const Asked& asked, const std::vector<Attent
     const Runtime runtime = open_cache_runtime(command);
     std::vector<PrewarmRefusal> not_served;
     const engine::Explained explained = engine::explain(runtime.impl(), specs, sms, not_served);
-    std::vector<Refused> refused = refused_parts(asked.unsupported);
-    for (const PrewarmRefusal& one : not_served) refused.push_back({names[one.spec], one.reason, one.sm});
+    Doubts doubts(asked);
+    for (const PrewarmRefusal& one : not_served)
+        doubts.refused.push_back({names[one.spec], one.reason, one.sm});
     if (command.has("json")) {
-        print_json(report_json(explained.kernels, refused, asked));
+        print_json(report_json(explained.kernels, doubts));
     } else {
-        print(report_text(explained.kernels) + list_text(refused) + list_text(asked.skipped) +
-              list_text(asked.warnings));
+        print(report_text(explained.kernels) + text_of(doubts));
     }
     tell_of_unreadable(explained.unreadable);
-    return conclude(failing_doubts(command, refused, asked.warnings));
+    return conclude(failing_doubts(command, doubts));
 }
 
 }  // namespace attnsmith::cli

@@ -102,7 +102,7 @@ Shape shape_of(const ModelAttention& attention, std::optional<int> max_rows) {
 
 struct Work {
     std::vector<Shape> shapes;
-    std::vector<UnsupportedPart> unsupported;
+    Doubts doubts;
     std::vector<int> sms;
 };
 
@@ -124,7 +124,7 @@ Work work_of(const Command& command) {
         work.shapes.push_back(shape_of(attention, max_rows));
         require_rows(work.shapes.back());
     }
-    work.unsupported = std::move(asked.unsupported);
+    work.doubts = Doubts(asked);
     work.sms = std::move(asked.sms);
     return work;
 }
@@ -248,7 +248,7 @@ Tuned tune(Runtime& runtime, const std::vector<Class>& classes, const families::
 }
 
 int run_tune(const Command& command) {
-    const Work asked = work_of(command);
+    Work asked = work_of(command);
     const std::chrono::seconds budget(command.integer("seconds", 1, 86400, kDefaultSeconds));
     std::vector<MeasuredEntry> entries = old_entries(command);
     const Gpus gpus = find_gpus();
@@ -261,10 +261,10 @@ int run_tune(const Command& command) {
         if (sm != device.sm)
             throw InvalidRequest("sm", std::to_string(sm), fmt::format("{}, this machine's GPU", device.sm));
     }
-    std::vector<Refused> refused = refused_parts(asked.unsupported);
-    const std::vector<Class> classes = classes_of(asked.shapes, device, refused);
-    const Tuned tuned = tune(runtime, classes, device,
-                             {command.has("quick"), Clock::now() + budget, watch.token()}, progress, refused);
+    const std::vector<Class> classes = classes_of(asked.shapes, device, asked.doubts.refused);
+    const Tuned tuned =
+        tune(runtime, classes, device, {command.has("quick"), Clock::now() + budget, watch.token()}, progress,
+             asked.doubts.refused);
     if (watch.interrupted()) {
         print_error("interrupted: nothing is written");
         return watch.exit_code();
@@ -272,14 +272,15 @@ int run_tune(const Command& command) {
     for (const MeasuredEntry& entry : tuned.entries) replace(entries, entry);
     if (const auto path = command.text("out"); path && !tuned.entries.empty()) {
         write_text(*path, planner::to_json(entries));
-        print(fmt::format("{}: {} entries, {} of them measured now\n", printable(*path), entries.size(),
-                          tuned.entries.size()));
+        print(fmt::format("{}: {}, {} measured now\n", printable(*path),
+                          counted(entries.size(), "entry", "entries"), tuned.entries.size()));
     }
-    std::vector<std::string> troubles;
+    print(text_of(asked.doubts));
+    std::vector<std::string> troubles = failing_doubts(command, asked.doubts);
     if (tuned.left_out > 0)
-        troubles.push_back(fmt::format("{} of {} were left out when the time was up; give more --seconds",
-                                       tuned.left_out, classes.size()));
-    if (!refused.empty()) troubles.push_back(summary_of(refused));
+        troubles.insert(troubles.begin(),
+                        fmt::format("{} of {} were left out when the time was up; give more --seconds",
+                                    tuned.left_out, classes.size()));
     return conclude(troubles);
 }
 

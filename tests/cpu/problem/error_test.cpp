@@ -77,5 +77,7 @@ TEST_CASE("no error's message tells a terminal anything, and its parts stay exac
     const CompileError compile(hostile, "two\nlines", {}, "");
     CHECK(std::string(compile.what()) == seen);
     CHECK(compile.log() == "two\nlines");
+    CHECK(std::string(Error(hostile).what()) == seen);
+    CHECK(std::string(CacheError("not in " + hostile).what()) == "not in " + seen);
     CHECK(std::string(DriverError("call", 1, hostile).what()) == "call failed: " + seen + " (CUDA error 1)");
 }

@@ -71,38 +71,44 @@ TEST_CASE("which layers slide", "[model]") {
     }
 }
 
-TEST_CASE("class defaults of layer patterns", "[model]") {
-    const auto layers = [](const std::string& type, const std::string& members) {
-        const Model model = parse_model(R"({"model_type": ")" + type +
-                                        R"(", "hidden_size": 1024, "num_attention_heads": 8, "head_dim": 128,
-                                            "num_hidden_layers": 12)" +
-                                        members + "}");
-        std::string text;
-        for (const ModelAttention& attention : model.attentions) {
-            if (attention.phase == "prefill")
-                text += attention.name + " " + std::to_string(attention.layers) + ";";
-        }
-        return text;
-    };
-    CHECK(layers("cohere2", "") == "sliding_attention/prefill 9;full_attention/prefill 3;");
-    CHECK(layers("gemma3_text", "") == "sliding_attention/prefill 10;full_attention/prefill 2;");
-    CHECK(layers("gemma3_text", R"(, "_sliding_window_pattern": 3)") ==
-          "sliding_attention/prefill 8;full_attention/prefill 4;");
-    CHECK(layers("gpt_oss", "") == "sliding_attention/prefill 6;full_attention/prefill 6;");
-    CHECK(layers("qwen2", R"(, "num_key_value_heads": 8, "sliding_window": 4096)") ==
-          "full_attention/prefill 12;");
-    CHECK(layers("qwen2",
-                 R"(, "num_key_value_heads": 8, "sliding_window": 4096, "use_sliding_window": true)") ==
-          "full_attention/prefill 12;");
-    CHECK(layers("mistral", "") == "sliding_attention/prefill 12;");
-    CHECK(layers("mistral", R"(, "sliding_window": null)") == "full_attention/prefill 12;");
-    CHECK(layers("ministral", "") == "sliding_attention/prefill 12;");
-    CHECK(layers("qwen3_next", "") == "full_attention/prefill 3;");
-    CHECK(layers("jamba", "") == "full_attention/prefill 1;");
-    CHECK(layers("gemma3n_text", "") == "sliding_attention/prefill 10;full_attention/prefill 2;");
-    CHECK(layers("recurrent_gemma", "") == "sliding_attention/prefill 4;");
-    CHECK(layers("gpt_neo", "") == "full_attention/prefill 6;sliding_attention/prefill 6;");
-    CHECK(layers("mllama_text_model", "") == "full_attention/prefill 10;");
+TEST_CASE("newer files call a Mamba layer beside attention linear_attention", "[model]") {
+    for (const char* type : {"bamba", "zamba2", "granitemoehybrid"}) {
+        INFO(type);
+        const Model model =
+            parse_model(R"({"model_type": ")" + std::string(type) +
+                        R"(", "hidden_size": 1024, "num_attention_heads": 16, "num_hidden_layers": 3,
+                "layer_types": ["linear_attention", "full_attention", "linear_attention"]})");
+        CHECK(model.attentions.size() == 2);
+        CHECK(model.unsupported.empty());
+        CHECK(has_note(model, "2 layers hold no attention"));
+    }
+}
+
+TEST_CASE("a list of Nemotron-H's layers says how many there are", "[model]") {
+    for (const char* list : {R"("layers_block_type": ["linear_attention", "moe", "full_attention", "mlp"])",
+                             R"("hybrid_override_pattern": "ME*-")"}) {
+        INFO(list);
+        const Model model =
+            parse_model(R"({"model_type": "nemotron_h", "hidden_size": 4096, "num_attention_heads": 32, )" +
+                        std::string(list) + "}");
+        CHECK(summary(model) == both({"full_attention", 1, 32, 8, 128, 128, rsqrt(128)}));
+        CHECK(has_note(model, "3 layers hold no attention"));
+    }
+}
+
+TEST_CASE("heads that differ from layer to layer are planned by their numbers", "[model]") {
+    const Model model = parse_model(R"({"model_type": "openelm", "head_dim": 64, "num_transformer_layers": 4,
+        "num_query_heads": [8, 16, 16, 8], "num_kv_heads": [4, 4, 4, 2], "torch_dtype": "bfloat16"})");
+    Attention second = {"full_attention_q16_kv4", 2, 16, 4, 64, 64, 0.125};
+    std::vector<Attention> expected = both({"full_attention_q8_kv4", 1, 8, 4, 64, 64, 0.125}, second);
+    for (const Attention& attention : both({"full_attention_kv2", 1, 8, 2, 64, 64, 0.125}))
+        expected.push_back(attention);
+    CHECK(summary(model) == expected);
+    CHECK(model.warnings.empty());
+    // The list of KV heads may be missing.
+    const Model equal = parse_model(R"({"model_type": "openelm", "head_dim": 64, "num_transformer_layers": 2,
+        "num_query_heads": [8, 8], "torch_dtype": "bfloat16"})");
+    CHECK(summary(equal) == both({"full_attention", 2, 8, 8, 64, 64, 0.125}));
 }
 
 TEST_CASE("a long list of layers takes no longer than it takes to read", "[model]") {
@@ -271,13 +277,23 @@ TEST_CASE("encoders see all and have no decode", "[model]") {
     CHECK(summary(parse_model(R"({"model_type": "modernbert", "hidden_size": 768, "num_attention_heads": 12,
         "num_hidden_layers": 22, "global_attn_every_n_layers": 3, "local_attention": 128})")) ==
           std::vector<Attention>{expected, sliding});
-    // EmbeddingGemma's config.json does not say how far its window looks ahead.
-    const Model gemma = parse_model(R"({"model_type": "gemma3_text", "hidden_size": 768, "head_dim": 256,
+    // EmbeddingGemma's class takes half of the window for each side.
+    Attention full = {"full_attention/prefill", 4, 3, 1, 256, 256, 0.0625};
+    full.mask = Mask::full;
+    Attention halved = full;
+    halved.name = "sliding_attention/prefill";
+    halved.layers = 20;
+    halved.window_left = halved.window_right = 256;
+    CHECK(summary(parse_model(R"({"model_type": "gemma3_text", "hidden_size": 768, "head_dim": 256,
         "num_attention_heads": 3, "num_key_value_heads": 1, "num_hidden_layers": 24, "use_bidirectional_attention": true,
-        "sliding_window": 512})");
-    CHECK(gemma.attentions.size() == 1);
-    REQUIRE(gemma.unsupported.size() == 1);
-    CHECK(gemma.unsupported[0].name == "sliding_attention");
+        "sliding_window": 512})")) == std::vector<Attention>{halved, full});
+    // Nothing says of others how far the window looks ahead.
+    const Model other = parse_model(R"({"model_type": "gemma4_text", "hidden_size": 768, "head_dim": 256,
+        "num_attention_heads": 3, "num_key_value_heads": 1, "num_hidden_layers": 24, "use_bidirectional_attention": "all",
+        "global_head_dim": 256, "sliding_window": 512})");
+    CHECK(other.attentions.size() == 1);
+    REQUIRE(other.unsupported.size() == 1);
+    CHECK(other.unsupported[0].name == "sliding_attention");
 }
 
 TEST_CASE("of an encoder-decoder the decoder's self-attention is planned", "[model]") {
@@ -293,7 +309,8 @@ TEST_CASE("of an encoder-decoder the decoder's self-attention is planned", "[mod
         parse_model(R"({"model_type": "t5gemma", "is_encoder_decoder": true, "encoder": {"x": 1},
         "decoder": {"model_type": "t5_gemma_module", "hidden_size": 2304, "head_dim": 256, "num_attention_heads": 8,
                     "num_key_value_heads": 4, "num_hidden_layers": 26}})");
-    CHECK(summary(t5gemma) == both({"full_attention", 26, 8, 4, 256, 256, 0.0625}));
+    CHECK(summary(t5gemma) == both({"sliding_attention", 13, 8, 4, 256, 256, 0.0625, 4095, 50.0},
+                                   {"full_attention", 13, 8, 4, 256, 256, 0.0625, {}, 50.0}));
 }
 
 TEST_CASE("what no kernel computes is listed instead of planned wrongly", "[model]") {
@@ -301,6 +318,9 @@ TEST_CASE("what no kernel computes is listed instead of planned wrongly", "[mode
         {R"({"model_type": "t5", "d_model": 512, "d_kv": 64, "num_heads": 8, "num_layers": 6,
              "relative_attention_num_buckets": 32})",
          "relative_attention_num_buckets"},
+        {R"({"model_type": "beit", "hidden_size": 768, "num_attention_heads": 12, "num_hidden_layers": 12,
+             "use_relative_position_bias": true})",
+         "use_relative_position_bias"},
         {R"({"model_type": "deberta-v2", "hidden_size": 768, "num_attention_heads": 12, "num_hidden_layers": 12,
              "relative_attention": true})",
          "relative_attention"},

@@ -89,6 +89,12 @@ inline std::string llama_with(const std::string& members) {
 }
 inline const Attention kLlama = {"full_attention", 12, 8, 8, 128, 128, rsqrt(128)};
 
+// A small model of a type that says its sizes and nothing else.
+inline std::string of_type(const std::string& type, const std::string& members = "") {
+    return R"({"model_type": ")" + type +
+           R"(", "hidden_size": 1024, "num_attention_heads": 16, "num_hidden_layers": 12)" + members + "}";
+}
+
 inline bool has_note(const Model& model, const std::string& part) {
     for (const ModelAttention& attention : model.attentions) {
         bool found = false;

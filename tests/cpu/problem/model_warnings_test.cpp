@@ -60,6 +60,16 @@ TEST_CASE("a field that nobody reads is a warning of a known type too", "[model]
         {R"("num_sink_tokens": 4)", {"num_sink_tokens"}},
         {R"("use_relative_bias": true)", {"use_relative_bias"}},
         {R"("attn_norm": "sigmoid")", {"attn_norm"}},
+        {R"("mixer_types": ["a"])", {"mixer_types"}},
+        {R"("use_differential": true)", {"use_differential"}},
+        {R"("lambda_init": 0.8)", {"lambda_init"}},
+        {R"("moba_topk": 4)", {"moba_topk"}},
+        {R"("nsa": {"block": 64})", {"nsa.block"}},
+        {R"("index_topk_blocks": 16)", {"index_topk_blocks"}},
+        {R"("compress_rates": [4])", {"compress_rates"}},
+        {R"("linear_conv_kernel_dim": 4)", {"linear_conv_kernel_dim"}},
+        {R"("kda_lower_bound": -5)", {"kda_lower_bound"}},
+        {R"("pos_att_type": "p2c")", {"pos_att_type"}},
         // What the reader knows of other types, and a Llama does not have.
         {R"("attn_output_multiplier": 0.1)", {"attn_output_multiplier"}},
         {R"("attn_layer_offset": 4)", {"attn_layer_offset"}},
@@ -86,6 +96,7 @@ TEST_CASE("a field that nobody reads is a warning of a known type too", "[model]
             "quantization_config": {"quant_method": "fp8", "kv_cache_scheme": null, "config_groups": {"head": 1}},
             "auto_map": {"AutoModelForCausalLM": "modeling_llama.LlamaForCausalLM"}, "attn_implementation": "eager")",
          kNone},
+        {R"("return_dict": true, "layer_scale_init_value": 0.1, "mixer_rms_eps": 1e-6)", kNone},
         // Superfluous beside the list of layers.
         {R"("layer_types": ["full_attention","full_attention","full_attention","full_attention","full_attention",
             "full_attention","full_attention","full_attention","full_attention","full_attention","full_attention",
@@ -112,6 +123,16 @@ TEST_CASE("fields are accounted for in the language model's part and around it",
         "hidden_size": 1024, "num_attention_heads": 8, "num_hidden_layers": 12, "head_rule": "x"}})");
     CHECK(warned(model, WarningKind::unread_field) == Fields{"kv_bend", "text_config.head_rule"});
     CHECK(model.warnings.size() == 2);
+}
+
+TEST_CASE("what a wrapper's field of daily life is elsewhere warns elsewhere", "[model]") {
+    const auto unread = [](const std::string& type) {
+        return warned(parse_model(R"({"model_type": ")" + type + R"(", "scale_factor": 4, "text_config":
+            {"model_type": "llama", "hidden_size": 64, "num_attention_heads": 1, "num_hidden_layers": 1}})"),
+                      WarningKind::unread_field);
+    };
+    CHECK(unread("idefics3").empty());
+    CHECK(unread("llava") == Fields{"scale_factor"});
 }
 
 TEST_CASE("a type is known inside and around", "[model]") {
@@ -160,6 +181,20 @@ TEST_CASE("a field that the type's own code ignores is planned and warned of", "
         CHECK(warned(model, WarningKind::approximated) ==
               Fields{members.substr(1, members.find('"', 1) - 1)});
         CHECK(strictly_refused(llama_with(members)).size() == 1);
+    }
+    // Any decoder of transformers whose code has no window; none whose code has, or whose code is its own.
+    const auto ignored = [](const std::string& type) {
+        return warned(parse_model(of_type(type, R"(, "sliding_window": 64, "head_dim": 64,
+                                                     "num_key_value_heads": 16)")),
+                      WarningKind::approximated);
+    };
+    for (const char* type : {"glm4", "olmo2", "qwen3_vl_text", "seed_oss", "granite"}) {
+        INFO(type);
+        CHECK(ignored(type) == Fields{"sliding_window"});
+    }
+    for (const char* type : {"mistral", "phi3", "starcoder2", "arctic", "internlm2"}) {
+        INFO(type);
+        CHECK(ignored(type).empty());
     }
     const std::string off = R"("sliding_window": null, "position_embedding_type": "rotary", "alibi": false)";
     CHECK(parse_model(llama_with(off)).warnings.empty());

@@ -65,12 +65,18 @@ TEST_CASE("a word that is none of the list is refused with the list", "[vocabula
     const InvalidRequest dtype = refused([] { parse_float_dtype("dtype", "bf17"); });
     CHECK(dtype.field() == "dtype");
     CHECK(dtype.value() == "\"bf17\"");
-    CHECK(dtype.accepted() == "fp16 or bf16");
+    CHECK(dtype.accepted() == "fp16 or bf16 (did you mean bf16?)");
     CHECK(refused([] { parse_float_dtype("dtype", "int32"); }).accepted() == "fp16 or bf16");
     for (const char* word : {"fp32", "f32", "float32"})
         CHECK_THROWS_AS(parse_float_dtype("dtype", word), Unsupported);
     CHECK(refused([] { parse_index_dtype("index_dtype", "fp16"); }).accepted() == "int32 or int64");
-    CHECK(refused([] { parse_mask("mask", "Causal"); }).accepted() == "full or causal");
+    CHECK(refused([] { parse_mask("mask", "Causal"); }).accepted() ==
+          "full or causal (did you mean causal?)");
+    CHECK(refused([] { parse_mask("mask", "casual"); }).accepted() ==
+          "full or causal (did you mean causal?)");
+    CHECK(refused([] { parse_mask("mask", "usual"); }).accepted() == "full or causal");
+    CHECK(refused([] { parse_float_dtype("dtype", "fp8"); }).accepted() == "fp16 or bf16");
+    CHECK(refused([] { parse_index_dtype("index_dtype", "int8"); }).accepted() == "int32 or int64");
     CHECK(refused([] { parse_kv_storage("kv", "pagde"); }).accepted() ==
           "dense, ragged or paged (did you mean paged?)");
     CHECK(refused([] { parse_kv_storage("kv", "zzzzzz"); }).accepted() == "dense, ragged or paged");
