@@ -204,19 +204,19 @@ TEST_CASE("heads by any of their names", "[model]") {
         // head_dim that is not hidden / heads, given as a number or not at all.
         {llama_with(R"("head_dim": 64)"), {"full_attention", 12, 8, 8, 64, 64, 0.125}},
         {llama_with(R"("head_dim": null)"), kLlama},
-        {llama_with(R"("head_dim": 192, "v_head_dim": 128)"),
+        {untyped_with(R"("head_dim": 192, "v_head_dim": 128)"),
          {"full_attention", 12, 8, 8, 192, 128, rsqrt(192)}},
         {llama_with(R"("num_key_value_heads": null)"), kLlama},
         {llama_with(R"("num_key_value_heads": 2)"), {"full_attention", 12, 8, 2, 128, 128, rsqrt(128)}},
         // Scales.
-        {llama_with(R"("query_pre_attn_scalar": 144)"), {"full_attention", 12, 8, 8, 128, 128, 1.0 / 12}},
-        {llama_with(R"("attention_multiplier": 0.0078125)"),
+        {untyped_with(R"("query_pre_attn_scalar": 144)"), {"full_attention", 12, 8, 8, 128, 128, 1.0 / 12}},
+        {untyped_with(R"("attention_multiplier": 0.0078125)"),
          {"full_attention", 12, 8, 8, 128, 128, 0.0078125}},
         {R"({"model_type": "gpt_neo", "hidden_size": 2048, "num_heads": 16, "num_layers": 4,
              "attention_types": [[["global"], 4]]})",
          {"full_attention", 4, 16, 16, 128, 128, 1.0}},
         // Softcap; other names of windows.
-        {llama_with(R"("attn_logit_softcapping": 30)"),
+        {untyped_with(R"("attn_logit_softcapping": 30)"),
          {"full_attention", 12, 8, 8, 128, 128, rsqrt(128), {}, 30.0}},
         {llama_with(R"("attn_logit_softcapping": null)"), kLlama},
     };
@@ -253,6 +253,50 @@ TEST_CASE("the part that is the language model is found", "[model]") {
     // An error inside says where.
     CHECK(refused([] { parse_model(R"({"text_config": {"num_attention_heads": 8.5}})"); }).field() ==
           "text_config.num_attention_heads");
+}
+
+TEST_CASE("a wrapper's class says what language model it holds", "[model]") {
+    const auto of_wrapper = [](const std::string& type, const std::string& sizes) {
+        const std::string text =
+            R"("hidden_size": 2048, "num_attention_heads": 16, "num_hidden_layers": 12)" + sizes;
+        const Model nested =
+            parse_model(R"({"model_type": ")" + type + R"(", "text_config": {)" + text + "}}");
+        const Model flat = parse_model(R"({"model_type": ")" + type + R"(", )" + text + "}");
+        INFO(type);
+        CHECK(summary(nested) == summary(flat));
+        CHECK(nested.unsupported.size() == flat.unsupported.size());
+        CHECK(warned(nested, WarningKind::unknown_type).empty());
+        CHECK(nested.model_type == type);
+        return nested;
+    };
+    const auto unsupported = [](const Model& model) {
+        return model.unsupported.empty() ? "" : model.unsupported[0].name;
+    };
+    const Model llama4 = of_wrapper("llama4", "");
+    CHECK(summary(llama4) == both({"full_attention", 3, 16, 8, 128, 128, rsqrt(128)}));
+    CHECK(unsupported(llama4) == "chunked_attention");
+    CHECK(unsupported(of_wrapper("mllama", "")) == "cross_attention");
+    CHECK(summary(of_wrapper("qwen3_vl", R"(, "num_key_value_heads": 4)")) ==
+          both({"full_attention", 12, 16, 4, 128, 128, rsqrt(128)}));
+    CHECK(summary(of_wrapper("mistral3", "")) ==
+          both({"sliding_attention", 12, 16, 8, 128, 128, rsqrt(128), 4095}));
+    CHECK(summary(of_wrapper("gemma3", "")) == both({"sliding_attention", 10, 16, 4, 256, 256, 0.0625, 4095},
+                                                    {"full_attention", 2, 16, 4, 256, 256, 0.0625}));
+    CHECK(summary(of_wrapper("gemma3n", "")) == both({"sliding_attention", 10, 16, 2, 256, 256, 1.0, 511},
+                                                     {"full_attention", 2, 16, 2, 256, 256, 1.0}));
+    CHECK(summary(of_wrapper("aya_vision", "")) ==
+          both({"sliding_attention", 9, 16, 16, 128, 128, rsqrt(128), 4095},
+               {"full_attention", 3, 16, 16, 128, 128, rsqrt(128)}));
+    CHECK(summary(of_wrapper("llava", "")) == both({"full_attention", 12, 16, 16, 128, 128, rsqrt(128)}));
+    // Sizes of the class, as elsewhere in a part of a file.
+    CHECK(summary(parse_model(R"({"model_type": "gemma3", "text_config": {"num_hidden_layers": 6}})")) ==
+          both({"sliding_attention", 5, 8, 4, 256, 256, 0.0625, 4095},
+               {"full_attention", 1, 8, 4, 256, 256, 0.0625}));
+    // Around a thinker, and of a type that once was its own text's.
+    CHECK(summary(parse_model(R"({"model_type": "qwen2_5_omni", "thinker_config": {"text_config": {}}})")) ==
+          both({"full_attention", 28, 28, 4, 128, 128, rsqrt(128)}));
+    CHECK(summary(parse_model(R"({"model_type": "qwen2_vl", "text_config": {}})")) ==
+          both({"full_attention", 80, 64, 8, 128, 128, rsqrt(128)}));
 }
 
 // ---- dtypes, text, bad configs ----
@@ -310,62 +354,95 @@ TEST_CASE("bad configs are refused by the field", "[model]") {
         {of_type("deepseek_v2"), "kv_lora_rank", "is missing"},
         {of_type("deepseek_v3"), "kv_lora_rank", "is missing"},
         {of_type("minicpm3"), "kv_lora_rank", "is missing"},
+        {of_type("jamba", R"(, "attn_layer_period": null)"), "attn_layer_period", "null is not accepted"},
+        {of_type("zamba", R"(, "attn_layer_period": null)"), "attn_layer_period", "null is not accepted"},
+        {of_type("llama4_text", R"(, "attention_chunk_size": null)"), "attention_chunk_size",
+         "null is not accepted"},
+        {of_type("gemma3_text", R"(, "sliding_window": null)"), "sliding_window", "10 layers slide"},
+        {untyped_with(
+             R"("layer_types": ["sliding_attention", "full_attention", "full_attention", "full_attention",
+            "full_attention", "full_attention", "full_attention", "full_attention", "full_attention", "full_attention",
+            "full_attention", "full_attention"])"),
+         "sliding_window", "1 layers slide"},
+        // Lists of layers that are none of the model's.
+        {of_type("nemotron_h", R"(, "hybrid_override_pattern": "MMMMMMMMMMMX")"), "hybrid_override_pattern",
+         "*, M, - or E"},
+        {of_type("bamba", R"(, "attn_layer_indices": [4, 99])"), "attn_layer_indices", "from 0 to 11"},
+        {of_type("bamba", R"(, "attn_layer_indices": [-1])"), "attn_layer_indices", "from 0 to 11"},
+        {of_type("lfm2", R"(, "full_attn_idxs": [12])"), "full_attn_idxs", "from 0 to 11"},
+        {of_type("jamba", R"(, "attn_layer_period": 8, "attn_layer_offset": 9)"), "attn_layer_offset",
+         "from 0 to 7"},
+        {of_type("jamba", R"(, "attn_layer_offset": -1)"), "attn_layer_offset", "from 0 to 7"},
+        {of_type("gemma4_text", R"(, "per_layer_config": {"12": {"head_dim": 512}})"), "per_layer_config",
+         "one of the 12 layers"},
+        {of_type("gemma4_text", R"(, "per_layer_config": {"1": {"head_dim": 0}})"),
+         "per_layer_config.head_dim", "from 1"},
+        {of_type("gemma4_text", R"(, "per_layer_config": [1])"), "per_layer_config", "an object"},
+        // A wrapper of code that is nowhere to be read.
+        {of_type("internvl_chat"), "model_type", "the language model that internvl_chat holds"},
+        {R"({"model_type": "internvl_chat", "llm_config": {"hidden_size": 64, "num_attention_heads": 1,
+             "num_hidden_layers": 1}})",
+         "llm_config.model_type", "the language model that internvl_chat holds"},
         // Values.
-        {llama_with(R"("use_bidirectional_attention": 1)"), "use_bidirectional_attention", "true, false"},
-        {llama_with(R"("use_bidirectional_attention": "ALL")"), "use_bidirectional_attention", "true, false"},
-        {llama_with(R"("head_dim": 0)"), "head_dim", "from 1"},
-        {llama_with(R"("head_dim": -64)"), "head_dim", "from 1"},
-        {llama_with(R"("head_dim": "64")"), "head_dim", "an integer"},
-        {llama_with(R"("head_dim": 64.0)"), "head_dim", "an integer"},
-        {llama_with(R"("head_dim": 99999999999999999999)"), "head_dim", "an integer"},
-        {llama_with(R"("head_dim": 18446744073709551615)"), "head_dim", "an integer"},
-        {llama_with(R"("num_key_value_heads": 3)"), "kv_heads", "a divisor of q_heads"},
-        {llama_with(R"("num_key_value_heads": 0)"), "num_key_value_heads", "from 1"},
-        {llama_with(R"("num_key_value_heads": [1, 2])"), "num_key_value_heads", "a list of 2"},
-        {llama_with(R"("sliding_window": 0)"), "sliding_window", "from 1"},
-        {llama_with(R"("sliding_window": "4k")"), "sliding_window", "an integer"},
-        {llama_with(R"("sliding_window": 9, "use_sliding_window": 1)"), "use_sliding_window",
+        {untyped_with(R"("use_bidirectional_attention": 1)"), "use_bidirectional_attention", "true, false"},
+        {untyped_with(R"("use_bidirectional_attention": "ALL")"), "use_bidirectional_attention",
+         "true, false"},
+        {untyped_with(R"("head_dim": 0)"), "head_dim", "from 1"},
+        {untyped_with(R"("head_dim": -64)"), "head_dim", "from 1"},
+        {untyped_with(R"("head_dim": "64")"), "head_dim", "an integer"},
+        {untyped_with(R"("head_dim": 64.0)"), "head_dim", "an integer"},
+        {untyped_with(R"("head_dim": 99999999999999999999)"), "head_dim", "an integer"},
+        {untyped_with(R"("head_dim": 18446744073709551615)"), "head_dim", "an integer"},
+        {untyped_with(R"("num_key_value_heads": 3)"), "kv_heads", "a divisor of q_heads"},
+        {untyped_with(R"("num_key_value_heads": 0)"), "num_key_value_heads", "from 1"},
+        {untyped_with(R"("num_key_value_heads": [1, 2])"), "num_key_value_heads", "a list of 2"},
+        {untyped_with(R"("sliding_window": 0)"), "sliding_window", "from 1"},
+        {untyped_with(R"("sliding_window": "4k")"), "sliding_window", "an integer"},
+        {untyped_with(R"("sliding_window": 9, "use_sliding_window": 1)"), "use_sliding_window",
          "true or false"},
-        {llama_with(R"("sliding_window": 9, "max_window_layers": -1)"), "max_window_layers", "from 0"},
-        {llama_with(R"("sliding_window_pattern": 0)"), "sliding_window_pattern", "from 1"},
-        {llama_with(R"("sliding_window_pattern": "")"), "sliding_window_pattern", "from 1"},
-        {llama_with(R"("layer_types": "full_attention")"), "layer_types", "a list"},
-        {llama_with(R"("layer_types": [])"), "layer_types", "a list"},
-        {llama_with(R"("layer_types": [1])"), "layer_types", "a list of strings"},
-        {llama_with(R"("layer_types": ["full_attention"])"), "layer_types", "each of the 12 layers"},
-        {llama_with(R"("attention_types": [["global", 12]])"), "attention_types", "a list"},
-        {llama_with(R"("attention_types": [[["global"], 99999999999]])"), "attention_types", "pairs"},
-        {llama_with(R"("attn_type_list": ["1"])"), "attn_type_list", "a list of integers"},
-        {llama_with(R"("attn_layer_period": 0)"), "attn_layer_period", "from 1"},
-        {llama_with(R"("hybrid_override_pattern": "M*")"), "hybrid_override_pattern",
+        {untyped_with(R"("sliding_window": 9, "max_window_layers": -1)"), "max_window_layers", "from 0"},
+        {untyped_with(R"("sliding_window": 9, "sliding_window_pattern": 0)"), "sliding_window_pattern",
+         "from 1"},
+        {untyped_with(R"("sliding_window": 9, "sliding_window_pattern": "")"), "sliding_window_pattern",
+         "from 1"},
+        {untyped_with(R"("layer_types": "full_attention")"), "layer_types", "a list"},
+        {untyped_with(R"("layer_types": [])"), "layer_types", "a list"},
+        {untyped_with(R"("layer_types": [1])"), "layer_types", "a list of strings"},
+        {untyped_with(R"("layer_types": ["full_attention"])"), "layer_types", "each of the 12 layers"},
+        {untyped_with(R"("attention_types": [["global", 12]])"), "attention_types", "a list"},
+        {untyped_with(R"("attention_types": [[["global"], 99999999999]])"), "attention_types", "pairs"},
+        {untyped_with(R"("attn_type_list": ["1"])"), "attn_type_list", "a list of integers"},
+        {untyped_with(R"("attn_layer_period": 0)"), "attn_layer_period", "from 1"},
+        {untyped_with(R"("hybrid_override_pattern": "M*")"), "hybrid_override_pattern",
          "each of the 12 layers"},
-        {llama_with(R"("block_configs": 3)"), "block_configs", "for each layer"},
-        {llama_with(R"("block_configs": [{"attention": {"n_heads_in_group": 8}}])"), "block_configs",
+        {untyped_with(R"("block_configs": 3)"), "block_configs", "for each layer"},
+        {untyped_with(R"("block_configs": [{"attention": {"n_heads_in_group": 8}}])"), "block_configs",
          "for each layer"},
-        {llama_with(R"("num_hidden_layers_": 0, "block_configs": [1,1,1,1,1,1,1,1,1,1,1,1])"),
+        {untyped_with(R"("num_hidden_layers_": 0, "block_configs": [1,1,1,1,1,1,1,1,1,1,1,1])"),
          "block_configs", "for each layer"},
         {R"({"hidden_size": 64, "num_attention_heads": 8, "num_hidden_layers": 1, "block_configs":
              [{"attention": {"n_heads_in_group": 3}}]})",
          "block_configs", "a divisor of the 8 query heads"},
-        {llama_with(R"("num_key_value_heads_per_layer": [8])"), "num_key_value_heads_per_layer",
+        {untyped_with(R"("num_key_value_heads_per_layer": [8])"), "num_key_value_heads_per_layer",
          "for each layer"},
-        {llama_with(R"("num_key_value_heads_per_layer": [8,8,8,8,8,8,8,8,8,8,8,0])"),
+        {untyped_with(R"("num_key_value_heads_per_layer": [8,8,8,8,8,8,8,8,8,8,8,0])"),
          "num_key_value_heads_per_layer", "for each layer"},
-        {llama_with(R"("num_query_heads": [8, 8], "head_dim": 64)"), "num_query_heads", "for each layer"},
-        {llama_with(R"("num_kv_heads": [8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8.5])"), "num_kv_heads",
+        {untyped_with(R"("num_query_heads": [8, 8], "head_dim": 64)"), "num_query_heads", "for each layer"},
+        {untyped_with(R"("num_kv_heads": [8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8.5])"), "num_kv_heads",
          "for each layer"},
-        {llama_with(R"("cross_attention_layers": ["3"])"), "cross_attention_layers", "a list of integers"},
-        {llama_with(R"("sliding_window_layers": 3)"), "sliding_window_layers", "a list of integers"},
-        {llama_with(R"("attn_logit_softcapping": 0)"), "attn_logit_softcapping", "above 0"},
-        {llama_with(R"("attn_logit_softcapping": true)"), "attn_logit_softcapping", "a finite number"},
-        {llama_with(R"("query_pre_attn_scalar": -1)"), "query_pre_attn_scalar", "above 0"},
-        {llama_with(R"("head_dim": NaN)"), "head_dim", "NaN is not accepted"},
-        {llama_with(R"("num_key_value_heads": Infinity)"), "num_key_value_heads", "Infinity is not accepted"},
-        {llama_with(R"("sliding_window": -Infinity)"), "sliding_window", "-Infinity is not accepted"},
-        {llama_with(R"("attn_logit_softcapping": NaN)"), "attn_logit_softcapping", "a finite number"},
-        {llama_with(R"("query_pre_attn_scalar": Infinity)"), "query_pre_attn_scalar", "a finite number"},
-        {llama_with(R"("position_embedding_type": NaN)"), "position_embedding_type", "a string"},
-        {llama_with(R"("attention_multiplier": 1e-60)"), "scale", "a finite number above 0"},
+        {untyped_with(R"("cross_attention_layers": ["3"])"), "cross_attention_layers", "a list of integers"},
+        {untyped_with(R"("sliding_window_layers": 3)"), "sliding_window_layers", "a list of integers"},
+        {untyped_with(R"("attn_logit_softcapping": 0)"), "attn_logit_softcapping", "above 0"},
+        {untyped_with(R"("attn_logit_softcapping": true)"), "attn_logit_softcapping", "a finite number"},
+        {untyped_with(R"("query_pre_attn_scalar": -1)"), "query_pre_attn_scalar", "above 0"},
+        {untyped_with(R"("head_dim": NaN)"), "head_dim", "NaN is not accepted"},
+        {untyped_with(R"("num_key_value_heads": Infinity)"), "num_key_value_heads",
+         "Infinity is not accepted"},
+        {untyped_with(R"("sliding_window": -Infinity)"), "sliding_window", "-Infinity is not accepted"},
+        {untyped_with(R"("attn_logit_softcapping": NaN)"), "attn_logit_softcapping", "a finite number"},
+        {untyped_with(R"("query_pre_attn_scalar": Infinity)"), "query_pre_attn_scalar", "a finite number"},
+        {untyped_with(R"("position_embedding_type": NaN)"), "position_embedding_type", "a string"},
+        {untyped_with(R"("attention_multiplier": 1e-60)"), "scale", "a finite number above 0"},
         {R"({"hidden_size": 100, "num_attention_heads": 8, "num_hidden_layers": 2})", "hidden_size",
          "a multiple of the 8 heads"},
         {R"({"hidden_size": 64, "num_attention_heads": 1, "num_hidden_layers": 1, "torch_dtype": "float8_e4m3fn"})",
