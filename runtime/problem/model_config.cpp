@@ -131,12 +131,18 @@ std::string dtype_name(std::string name) {
 }
 
 void warn_of_two_dtypes(ModelReader& model) {
-    const auto given = model.word({"dtype"});
-    const auto older = model.word({"torch_dtype"});
-    if (!given || !older || dtype_name(*given) == dtype_name(*older)) return;
-    model.warn(WarningKind::approximated, model.prefix() + "torch_dtype",
-               fmt::format("dtype ({}) and torch_dtype ({}) differ: planned as the first", quote(*given),
-                           quote(*older)));
+    const auto given = model.inside_and_around("dtype");
+    for (const ModelReader::Found& older : model.inside_and_around("torch_dtype")) {
+        const bool beside =
+            !given.empty() && older.field.ends_with("torch_dtype") &&
+            older.field.size() - given.back().field.size() == std::string_view("torch_").size();
+        if (!beside || !older.value.is_string() || !given.back().value.is_string()) continue;
+        const auto first = given.back().value.get<std::string>(), second = older.value.get<std::string>();
+        if (dtype_name(first) == dtype_name(second)) continue;
+        model.warn(WarningKind::approximated, older.field,
+                   fmt::format("{} ({}) and {} ({}) differ: planned as the first", given.back().field,
+                               quote(first), older.field, quote(second)));
+    }
 }
 
 DType planned_dtype(ModelReader& model, const ModelOptions& options) {

@@ -54,7 +54,7 @@ constexpr FieldReaders kFieldReaders[] = {
     {"full_attention_interval", "qwen3_next"},
     {"cross_attention_layers", "mllama_text_model"},
     {"attention_chunk_size", "llama4_text"},
-    // What changes the logits.
+    // What changes the logits and the mask.
     {"attn_logit_softcapping", "gemma2 gemma3_text t5_gemma_module"},
     {"max_attn_value"},
     {"alibi", "falcon"},
@@ -71,6 +71,7 @@ constexpr FieldReaders kFieldReaders[] = {
     {"is_decoder",
      "bert big_bird camembert data2vec-text electra ernie esm gpt_neox megatron-bert reformer roberta "
      "t5_gemma_module xlm-roberta xlm-roberta-xl"},
+    {"use_bidirectional_attention", "gemma gemma2 gemma3_text gemma3n_text gemma4_text"},
     // Heads.
     {"num_key_value_heads",
      "apertus arcee bamba bitnet cohere cohere2 deepseek_v2 deepseek_v3 deepseek_v32 dots1 ernie4_5 "
@@ -82,6 +83,10 @@ constexpr FieldReaders kFieldReaders[] = {
      "qwen3_vl_moe_text qwen3_vl_text recurrent_gemma seed_oss smollm3 stablelm starcoder2 "
      "t5_gemma_module zamba zamba2"},
     {"num_kv_heads", "falcon"},
+    {"n_head_kv"},
+    {"n_kv_heads"},
+    {"n_kv_head"},
+    {"kv_n_heads"},
     {"multi_query", "falcon gpt_bigcode"},
     {"multi_query_attention"},
     {"num_key_value_heads_per_layer"},
@@ -90,6 +95,16 @@ constexpr FieldReaders kFieldReaders[] = {
     {"attention_k_eq_v", "gemma4_text"},
     {"num_global_key_value_heads", "gemma4_text"},
     {"global_head_dim", "gemma4_text"},
+    {"head_dim",
+     "apertus arcee bamba beit bitnet cohere cohere2 dbrx deepseek_v2 deepseek_v3 deepseek_v32 deit "
+     "dinov2 dots1 ernie4_5 ernie4_5_moe esm exaone4 falcon falcon_h1 gemma gemma2 gemma3_text "
+     "gemma3n_text gemma4_text glm glm4 glm4_moe glm4v_text gpt_neox gpt_oss granite granitemoe "
+     "granitemoehybrid granitemoeshared helium jamba lfm2 llama llama4_text minimax ministral "
+     "ministral3 mistral mixtral mllama_text_model modernbert nemotron nemotron_h olmo olmo2 olmo3 "
+     "olmoe persimmon phi phi3 phimoe qwen2 qwen2_5_omni_text qwen2_5_vl qwen2_5_vl_text qwen2_moe "
+     "qwen2_vl qwen2_vl_text qwen3 qwen3_moe qwen3_next qwen3_omni_moe_text qwen3_vl_moe_text "
+     "qwen3_vl_text recurrent_gemma seed_oss smollm3 stablelm starcoder2 t5_gemma_module vit zamba "
+     "zamba2"},
     {"attention_head_dim", "nemotron_h zamba zamba2"},
     {"kv_channels"},
     {"d_kv"},

@@ -29,6 +29,11 @@ namespace {
 // Sets the window of a sliding kind, or makes it a full one where the config turns windows off.
 void set_window(ModelReader& model, LayerKind& kind, bool bidirectional) {
     if (!model.boolean({"use_sliding_window"}).value_or(true)) {
+        model.warn(
+            WarningKind::approximated, model.prefix() + "use_sliding_window",
+            fmt::format("use_sliding_window is false, though {} layers are said to slide: planned without "
+                        "a window",
+                        kind.layers));
         kind.name = kFull;
         return;
     }

@@ -97,7 +97,7 @@ bool ModelReader::enter(std::string_view name) {
     if (std::string type = own_model_type(); !type.empty()) {
         model_type_ = std::move(type);
     } else if (name != "thinker_config" && !given_type.empty()) {
-        model_type_ = given_type;  // a thinker holds the text in its turn
+        take_type(given_type);  // a thinker holds the text in its turn
     }
     return true;
 }
@@ -111,7 +111,13 @@ void ModelReader::settle_type() {
             field("model_type"), prefix_.empty() ? quote(model_type_) : "nothing",
             fmt::format("the type of the language model that {} holds, in its part of the file",
                         field_name(model_type_)));
-    model_type_ = inside;
+    take_type(inside);
+}
+
+void ModelReader::take_type(std::string_view type) {
+    note(fmt::format("the language model of {} is planned as {}: the file names no other type",
+                     field_name(model_type_), field_name(type)));
+    model_type_ = type;
 }
 
 void ModelReader::note(std::string text) {

@@ -85,6 +85,7 @@ class ModelReader {
   private:
     void descend();
     void settle_type();
+    void take_type(std::string_view type);
     const nlohmann::json* own_member(std::string_view name) const;
     std::string own_model_type() const;
     bool enter(std::string_view name);

@@ -195,11 +195,17 @@ class Finder {
                 return attention.request.spec.window_left.has_value();
             });
         }
+        if (name == "sliding_window" && is_turned_off()) return false;
         if (name == "scale_attn_weights") return value == false;
         const bool all_full = value.is_array() && std::ranges::all_of(value, [](const json& layer) {
                                   return layer == "full_attention" || layer == "attention";
                               });
         return !all_full && !is_off(value);
+    }
+
+    bool is_turned_off() const {
+        const auto used = model_.inside_and_around("use_sliding_window");
+        return !used.empty() && used.back().value == false;
     }
 
     const ModelReader& model_;

@@ -169,7 +169,7 @@ TEST_CASE("what is planned otherwise than it is computed is said", "[model]") {
     const Model gemma = parse_model(R"({"model_type": "gemma3", "text_config": {"model_type": "gemma3_text",
         "hidden_size": 2560, "num_hidden_layers": 34}})");
     CHECK(warned(gemma, WarningKind::approximated) == Fields{"model_type"});
-    const Model vision = parse_model(llama_with(R"("use_bidirectional_attention": "vision")"));
+    const Model vision = parse_model(untyped_with(R"("use_bidirectional_attention": "vision")"));
     CHECK(warned(vision, WarningKind::approximated) == Fields{"use_bidirectional_attention"});
 }
 
@@ -199,6 +199,9 @@ TEST_CASE("a field that code of the type does not read is not planned, and warne
         {R"("attention_chunk_size": 64)", {"llama"}},
         {R"("layer_types": ["linear_attention"])", {"llama", "mistral"}},
         {R"("is_decoder": true)", {"modernbert", "vit"}},
+        {R"("use_bidirectional_attention": true)", {"llama", "mistral"}},
+        {R"("head_dim": 128)", {"gpt2", "bert", "opt"}},
+        {R"("n_kv_heads": 4)", {"llama"}},
     };
     for (const auto& [members, types] : cases) {
         for (const std::string& type : types) {
@@ -218,6 +221,7 @@ TEST_CASE("a stray field that changes nothing warns nobody", "[model]") {
     const std::pair<std::string, std::string> cases[] = {
         {"llama", R"("sliding_window": null, "position_embedding_type": "rotary", "alibi": false)"},
         {"llama", R"("use_sliding_window": false, "max_window_layers": 28)"},
+        {"glm4", R"("use_sliding_window": false, "sliding_window": 4096, "head_dim": 64)"},
         {"llama", R"("scale_attn_weights": true, "v_head_dim": 64, "query_pre_attn_scalar": 64)"},
         {"llama", R"("layer_types": ["full_attention", "full_attention"])"},
         {"gpt_neox", R"("num_key_value_heads": 16, "is_decoder": true)"},
@@ -284,6 +288,19 @@ TEST_CASE("two fields that say one thing and differ are told", "[model]") {
     };
     CHECK(differing("llama", R"("dtype": "float16", "torch_dtype": "bfloat16")") == Fields{"torch_dtype"});
     CHECK(differing("llama", R"("dtype": "float16", "torch_dtype": "torch.float16")").empty());
+    CHECK(warned(parse_model(R"({"model_type": "llava", "dtype": "float16", "torch_dtype": "bfloat16",
+              "text_config": {"model_type": "llama"}})"),
+                 WarningKind::approximated) == Fields{"torch_dtype"});
+    CHECK(warned(parse_model(R"({"model_type": "llava", "torch_dtype": "bfloat16",
+              "text_config": {"model_type": "llama", "dtype": "float16"}})"),
+                 WarningKind::approximated)
+              .empty());
+    const std::string slides = R"("sliding_window": 64, "layer_types": ["full_attention", "full_attention",
+        "full_attention", "full_attention", "full_attention", "full_attention", "full_attention", "full_attention",
+        "full_attention", "full_attention", "full_attention", "sliding_attention"], "num_key_value_heads": 4,
+        "use_sliding_window": )";
+    CHECK(differing("qwen2", slides + "false") == Fields{"use_sliding_window"});
+    CHECK(differing("qwen2", slides + "true").empty());
     ModelOptions given;
     given.dtype = DType::f16;
     CHECK(parse_model(of_type("llama", R"(, "dtype": "float16", "torch_dtype": "bfloat16")"), given)
