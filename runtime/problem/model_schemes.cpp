@@ -183,14 +183,21 @@ Words sliding_indices(ModelReader&, const ModelReader::Found& found, std::size_t
     return by_index(found, layers, kSliding, kFull);
 }
 
+std::int64_t attention_offset(ModelReader& model, std::size_t period) {
+    constexpr std::string_view kName = "attn_layer_offset";
+    const auto offset = model.integer({kName});
+    const bool is_silent = !offset && !model.has(kName);
+    if (is_silent) return 0;
+    if (offset && *offset >= 0 && static_cast<std::size_t>(*offset) < period) return *offset;
+    throw InvalidRequest(model.prefix() + std::string(kName), offset ? std::to_string(*offset) : "null",
+                         fmt::format("a number from 0 to {}, below attn_layer_period", period - 1));
+}
+
 // Jamba: layers at an offset in each period are attention. Zamba begins with two mixers and an attention, and
 // counts from behind them.
 Words periodic(ModelReader& model, const ModelReader::Found& found, std::size_t layers) {
     const std::size_t period = as_period(found);
-    const auto given = model.find({"attn_layer_offset"});
-    const std::int64_t offset = model.integer({"attn_layer_offset"}).value_or(0);
-    if (offset < 0 || static_cast<std::size_t>(offset) >= period)
-        refuse(*given, fmt::format("a number from 0 to {}, below attn_layer_period", period - 1));
+    const std::int64_t offset = attention_offset(model, period);
     const std::size_t first = model.model_type() == "zamba" ? 3 : 0;
     return make_words(layers, [&](std::size_t layer) {
         if (layer < first) return layer + 1 == first ? kFull : kMixer;

@@ -159,6 +159,8 @@ class Finder {
 
     // Whether the members of an object are to be visited.
     bool visit(const std::string& field, const std::string& name, const json& value) {
+        if (is_daily_life(model_.model_type(), name) || is_daily_life(model_.file_model_type(), name))
+            return false;
         if (field == model_.prefix() + name && !reads_field(model_.model_type(), name)) {
             if (!planned_.empty() && would_change(name, value)) {
                 add(WarningKind::unread_field, field,
@@ -167,8 +169,6 @@ class Finder {
             }
             return false;
         }
-        if (is_daily_life(model_.model_type(), name) || is_daily_life(model_.file_model_type(), name))
-            return false;
         if (is_tower(name, value)) {
             add(WarningKind::not_planned, field,
                 fmt::format("the attention of {} is not planned", printable_field(field)));

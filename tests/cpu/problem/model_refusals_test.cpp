@@ -57,6 +57,7 @@ TEST_CASE("bad configs are refused by the field", "[model]") {
         {of_type("lfm2", R"(, "full_attn_idxs": [12])"), "full_attn_idxs", "from 0 to 11"},
         {of_type("jamba", R"(, "attn_layer_period": 8, "attn_layer_offset": 9)"), "attn_layer_offset",
          "from 0 to 7"},
+        {of_type("jamba", R"(, "attn_layer_offset": null)"), "attn_layer_offset", "from 0 to 7"},
         {of_type("jamba", R"(, "attn_layer_offset": -1)"), "attn_layer_offset", "from 0 to 7"},
         {of_type("gemma4_text", R"(, "per_layer_config": {"12": {"head_dim": 512}})"), "per_layer_config",
          "one of the 12 layers"},

@@ -226,6 +226,7 @@ TEST_CASE("a stray field that changes nothing warns nobody", "[model]") {
         {"llama", R"("layer_types": ["full_attention", "full_attention"])"},
         {"gpt_neox", R"("num_key_value_heads": 16, "is_decoder": true)"},
         {"bert", R"("num_key_value_heads": 16)"},
+        {"falcon_h1", R"("attn_layer_indices": [1])"},
         {"gpt_bigcode", R"("num_key_value_heads": 1)"},
         {"qwen3_moe", R"("use_sliding_window": false, "max_window_layers": 48, "sliding_window": 4096)"},
         // Types that read it, or whose code is their own.
