@@ -2,8 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
+#include <set>
+#include <string>
+
 #include "attnsmith/error.hpp"
 #include "problem/json_text.hpp"
+#include "problem/model_fields.hpp"
+#include "problem/vocabulary.hpp"
 
 namespace attnsmith::problem {
 namespace {
@@ -67,7 +73,58 @@ std::vector<std::optional<std::int64_t>> listed_heads(ModelReader& model, std::s
     return heads;
 }
 
+// The layer that a key of per_layer_config names.
+std::size_t layer_of(const std::string& key, const std::string& field, std::size_t layers) {
+    std::size_t layer = layers;
+    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), layer);
+    if (error == std::errc() && end == key.data() + key.size() && layer < layers) return layer;
+    throw InvalidRequest(field, quote(key), fmt::format("the number of one of the {} layers", layers));
+}
+
+// Takes what is of heads and gives the names of the rest that may change an attention.
+std::set<std::string> take_override(const json& members, const std::string& field, LayerOverride& layer) {
+    if (!members.is_object()) throw InvalidRequest(field, describe(members), "an object for each layer");
+    std::set<std::string> unread;
+    for (const auto& item : members.items()) {
+        constexpr std::int64_t kMost = std::int64_t{1} << 30;
+        std::optional<std::int64_t>* const place = item.key() == "head_dim"              ? &layer.head_dim
+                                                   : item.key() == "num_key_value_heads" ? &layer.kv_heads
+                                                   : item.key() == "num_attention_heads" ? &layer.q_heads
+                                                                                         : nullptr;
+        const json& value = item.value();
+        if (place == nullptr) {
+            const bool matters = item.key() == "skip" || speaks_of_attention(item.key());
+            if (matters && !is_daily_life("", item.key())) unread.insert(item.key());
+        } else if (value.is_number_integer() && value >= 1 && value <= kMost) {
+            *place = value.get<std::int64_t>();
+        } else {
+            throw InvalidRequest(field + "." + item.key(), describe(value), "a number from 1");
+        }
+    }
+    return unread;
+}
+
 }  // namespace
+
+std::vector<LayerOverride> layer_overrides(ModelReader& model, std::size_t layers) {
+    const auto found = model.find({"per_layer_config"});
+    if (!found) return {};
+    if (!found->value.is_object())
+        throw InvalidRequest(found->field, describe(found->value), "an object by the numbers of layers");
+    std::vector<LayerOverride> all(layers);
+    std::set<std::string> unread;
+    for (const auto& item : found->value.items()) {
+        LayerOverride& layer = all[layer_of(item.key(), found->field, layers)];
+        unread.merge(take_override(item.value(), found->field, layer));
+    }
+    for (const std::string& name : unread) {
+        model.warn(WarningKind::unread_field, found->field,
+                   fmt::format("{} gives layers a {} of their own, which is not read", found->field,
+                               field_name(name)));
+    }
+    model.disregard({"global_head_dim", "num_global_key_value_heads"});
+    return all;
+}
 
 std::vector<std::string> block_words(ModelReader&, const ModelReader::Found& found, std::size_t layers) {
     std::vector<std::string> words;

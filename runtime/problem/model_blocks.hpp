@@ -25,4 +25,11 @@ struct LayerHeads {
 };
 LayerHeads layer_heads(ModelReader& model, std::size_t layers);
 
+// What per_layer_config says of each layer; empty where the model has none. Newer files of Gemma 4 have it in
+// global_head_dim's place.
+struct LayerOverride {
+    std::optional<std::int64_t> q_heads, kv_heads, head_dim;
+};
+std::vector<LayerOverride> layer_overrides(ModelReader& model, std::size_t layers);
+
 }  // namespace attnsmith::problem

@@ -58,7 +58,9 @@ bool is_bidirectional(ModelReader& model) {
             throw InvalidRequest(given->field, describe(given->value), "true, false, \"all\" or \"vision\"");
     }
     if (!model.boolean({"is_causal"}).value_or(true)) return true;
-    return model.type_class() == TypeClass::encoder && !model.is_true({"is_decoder"});
+    if (model.type_class() == TypeClass::encoder) return !model.is_true({"is_decoder"});
+    model.disregard({"is_decoder"});
+    return false;
 }
 
 // Baichuan's 7B models rotate; the code of its larger ones has ALiBi. Nothing else in the files tells them
@@ -79,7 +81,8 @@ void require_deciding_field(ModelReader& model) {
     const std::vector<std::string_view> names = deciding_fields(model.model_type());
     const auto is_given = [&](std::string_view name) { return model.find({name}).has_value(); };
     if (names.empty() || std::ranges::any_of(names, is_given)) return;
-    throw InvalidRequest(model.prefix() + std::string(names.front()), "nothing",
+    const std::string field = std::string(names.front());
+    throw InvalidRequest(model.prefix() + field, model.has(field) ? "null" : "nothing",
                          fmt::format("{}, which says what the attention of {} is", fmt::join(names, " or "),
                                      field_name(model.model_type())));
 }
@@ -121,12 +124,34 @@ struct DTypeWord {
 constexpr DTypeWord kTorchDTypes[] = {
     {"bfloat16", DType::bf16}, {"float16", DType::f16}, {"half", DType::f16}};
 
+// The names without "torch." are the same in either spelling.
+std::string dtype_name(std::string name) {
+    if (name.starts_with("torch.")) name.erase(0, std::string_view("torch.").size());
+    return name;
+}
+
+void warn_of_two_dtypes(ModelReader& model) {
+    const auto given = model.inside_and_around("dtype");
+    for (const ModelReader::Found& older : model.inside_and_around("torch_dtype")) {
+        const bool beside =
+            !given.empty() && older.field.ends_with("torch_dtype") &&
+            older.field.size() - given.back().field.size() == std::string_view("torch_").size();
+        if (!beside || !older.value.is_string() || !given.back().value.is_string()) continue;
+        const auto first = given.back().value.get<std::string>(), second = older.value.get<std::string>();
+        if (dtype_name(first) == dtype_name(second)) continue;
+        model.warn(WarningKind::approximated, older.field,
+                   fmt::format("{} ({}) and {} ({}) differ: planned as the first", given.back().field,
+                               quote(first), older.field, quote(second)));
+    }
+}
+
 DType planned_dtype(ModelReader& model, const ModelOptions& options) {
     if (options.dtype) return *options.dtype;
     constexpr const char* kNames[] = {"dtype",
                                       "torch_dtype"};  // of two that differ, transformers takes the first
     std::string given = model.inherited_word({kNames[0], kNames[1]}).value_or("auto");
-    if (given.starts_with("torch.")) given.erase(0, std::string_view("torch.").size());
+    warn_of_two_dtypes(model);
+    given = dtype_name(std::move(given));
     if (given == "auto") {
         model.note("dtype is not given: planned as bf16");
         return DType::bf16;
@@ -139,17 +164,6 @@ DType planned_dtype(ModelReader& model, const ModelOptions& options) {
     if (found != std::end(kTorchDTypes)) return found->dtype;
     throw InvalidRequest(model.inherited({kNames[0], kNames[1]})->field, quote(given),
                          "bfloat16, float16 or float32, or a dtype given beside the config");
-}
-
-// Fields that are planned of any type, though transformers' code of most ignores them: another code may have
-// trained the model with them.
-constexpr std::string_view kIgnorable[] = {"sliding_window", "attn_logit_softcapping", "alibi",
-                                           "position_embedding_type"};
-
-bool is_planned(const AttentionSpec& spec, std::string_view field) {
-    if (field == "sliding_window") return spec.window_left.has_value();
-    if (field == "attn_logit_softcapping") return spec.softcap.has_value();
-    return spec.alibi;
 }
 
 // What all attentions of a model have in common.
@@ -198,8 +212,9 @@ class Planner {
             require_deciding_field(model_);
             plan_kinds(bidirectional);
         }
+        for (const ModelWarning& warning : model_.warnings()) result_.warnings.push_back(warning);
         for (ModelAttention& attention : result_.attentions) attention.notes = model_.notes();
-        for (ModelWarning& warning : find_warnings(model_, !result_.attentions.empty()))
+        for (ModelWarning& warning : find_warnings(model_, result_.attentions))
             result_.warnings.push_back(std::move(warning));
         return std::move(result_);
     }
@@ -209,6 +224,9 @@ class Planner {
         const AttentionSpec common = common_spec(model_, options_, bidirectional);
         const std::vector<LayerKind> kinds = layer_kinds(model_, bidirectional);
         for (const LayerKind& kind : kinds) add_kind(kind, common, bidirectional);
+        if (kinds.empty())
+            refuse("attention",
+                   fmt::format("no layer has an attention: {}", fmt::join(model_.notes(), "; ")));
         if (model_.encoder_decoder()) {
             constexpr const char* kReason =
                 "only the decoder's self-attention of an encoder-decoder model is planned";
@@ -218,23 +236,8 @@ class Planner {
         }
         approximate();
         if (result_.attentions.empty()) return;
-        warn_of_ignored();
         for (ModelWarning& warning : find_own_code(model_, bidirectional))
             result_.warnings.push_back(std::move(warning));
-    }
-
-    void warn_of_ignored() {
-        for (const std::string_view field : kIgnorable) {
-            if (!ignores_field(model_.model_type(), field)) continue;
-            const auto given = model_.find({field});
-            const bool planned = given && std::ranges::any_of(result_.attentions, [&](const auto& attention) {
-                                     return is_planned(attention.request.spec, field);
-                                 });
-            if (!planned) continue;
-            result_.warnings.push_back({WarningKind::approximated, given->field,
-                                        fmt::format("{}'s own code ignores {}: planned with it",
-                                                    field_name(model_.model_type()), given->field)});
-        }
     }
 
     // What no field of one attention says.

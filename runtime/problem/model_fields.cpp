@@ -179,7 +179,6 @@ constexpr DailyLife kDailyLife[] = {
     {"pruned_heads"},
     {"prefix", "opt"},
     {"full_attn_mod", "phi3"},
-    {"is_decoder"},
     {"transformers_version"},
     {"dtype"},
     {"torch_dtype"},

@@ -115,9 +115,15 @@ Heads read_heads(ModelReader& model, const LayerKind& kind) {
     Heads heads;
     heads.q_heads = kind.q_heads ? *kind.q_heads : model.query_heads();
     heads.kv_heads = kind.kv_heads ? *kind.kv_heads : kv_heads(model, heads.q_heads, kind.global);
-    heads.head_dim_qk = head_dim(model, heads.q_heads, kind.global);
+    heads.head_dim_qk = kind.head_dim ? *kind.head_dim : head_dim(model, heads.q_heads, kind.global);
     heads.head_dim_vo = model.count({"v_head_dim"}).value_or(heads.head_dim_qk);
     heads.scale = logit_scale(model, heads.head_dim_qk);
+    // Fields that code of the type does not read, and that say the same.
+    model.agree({"num_key_value_heads", "num_kv_heads", "n_head_kv", "n_kv_heads", "n_kv_head", "kv_n_heads"},
+                heads.kv_heads);
+    model.agree({"head_dim", "attention_head_dim", "kv_channels", "d_kv", "d_head", "v_head_dim",
+                 "query_pre_attn_scalar"},
+                heads.head_dim_qk);
     return heads;
 }
 

@@ -17,9 +17,23 @@
 namespace attnsmith::problem {
 namespace {
 
+[[noreturn]] void refuse_missing_window(ModelReader& model, std::int64_t layers) {
+    std::string_view field = kWindowFields.front();
+    for (const std::string_view name : kWindowFields) {
+        if (model.has(name)) field = name;
+    }
+    throw InvalidRequest(model.prefix() + std::string(field), model.has(field) ? "null" : "nothing",
+                         fmt::format("a window, since {} layers slide", layers));
+}
+
 // Sets the window of a sliding kind, or makes it a full one where the config turns windows off.
 void set_window(ModelReader& model, LayerKind& kind, bool bidirectional) {
     if (!model.boolean({"use_sliding_window"}).value_or(true)) {
+        model.warn(
+            WarningKind::approximated, model.prefix() + "use_sliding_window",
+            fmt::format("use_sliding_window is false, though {} layers are said to slide: planned without "
+                        "a window",
+                        kind.layers));
         kind.name = kFull;
         return;
     }
@@ -27,11 +41,9 @@ void set_window(ModelReader& model, LayerKind& kind, bool bidirectional) {
         kind.window_left = kind.window_right = *both_sides / 2;
         return;
     }
-    const auto window =
-        model.count({"sliding_window", "sliding_window_size", "attention_window_size", "window_size"});
-    if (!window) {
-        kind.name = kFull;
-    } else if (bidirectional && model.model_type() == "gemma3_text") {
+    const auto window = given_window(model);
+    if (!window) refuse_missing_window(model, kind.layers);
+    if (bidirectional && model.model_type() == "gemma3_text") {
         kind.window_left = kind.window_right = *window / 2;  // EmbeddingGemma's class halves it
     } else if (bidirectional) {
         kind.refusal =
@@ -82,15 +94,23 @@ std::size_t count_layers(ModelReader& model) {
 std::vector<LayerKind> group_layers(ModelReader& model, const LayerWords& words) {
     std::vector<LayerKind> kinds;
     const LayerHeads heads = layer_heads(model, words.size());
+    const std::vector<LayerOverride> overrides = layer_overrides(model, words.size());
     for (std::size_t layer = 0; layer < words.size(); ++layer) {
         LayerKind kind;
         kind.name = words[layer];
         kind.global = kind.name == kFull;
         if (!heads.query.empty()) kind.q_heads = heads.query[layer];
         if (!heads.kv.empty()) kind.kv_heads = heads.kv[layer];
+        if (!overrides.empty() && (kind.name == kFull || kind.name == kSliding)) {
+            const LayerOverride& own = overrides[layer];
+            kind.global = false;  // the overrides say what makes them differ
+            if (own.q_heads) kind.q_heads = own.q_heads;
+            if (own.kv_heads) kind.kv_heads = own.kv_heads;
+            kind.head_dim = own.head_dim;
+        }
         const auto same = std::ranges::find_if(kinds, [&](const LayerKind& other) {
             return other.name == kind.name && other.q_heads == kind.q_heads &&
-                   other.kv_heads == kind.kv_heads;
+                   other.kv_heads == kind.kv_heads && other.head_dim == kind.head_dim;
         });
         ++(same == kinds.end() ? kinds.emplace_back(std::move(kind)) : *same).layers;
     }
@@ -126,12 +146,21 @@ void leave_out_mixers(ModelReader& model, std::vector<LayerKind>& kinds) {
         model.disregard({"linear_*"});
 }
 
+// Stands for a model that nothing can be planned of: no attention's notes would say so.
+LayerKind without_attention(std::size_t layers) {
+    LayerKind kind;
+    kind.name = "attention";
+    kind.layers = static_cast<std::int64_t>(layers);
+    kind.refusal = fmt::format("none of the {} layers holds an attention", layers);
+    return kind;
+}
+
 // A sliding kind whose window turned out to be off joins the full one.
 void join_full(std::vector<LayerKind>& kinds) {
     for (auto kind = kinds.begin(); kind != kinds.end();) {
         const auto same = std::ranges::find_if(kinds.begin(), kind, [&](const LayerKind& other) {
             return other.name == kFull && kind->name == kFull && other.q_heads == kind->q_heads &&
-                   other.kv_heads == kind->kv_heads;
+                   other.kv_heads == kind->kv_heads && other.head_dim == kind->head_dim;
         });
         if (same == kind) {
             ++kind;
@@ -155,6 +184,7 @@ void tell_apart(std::vector<LayerKind>& kinds) {
         if (std::ranges::count_if(all, shares_kv) > 1 && kind.q_heads)
             kind.name += fmt::format("_q{}", *kind.q_heads);
         if (kind.kv_heads) kind.name += fmt::format("_kv{}", *kind.kv_heads);
+        if (kind.head_dim) kind.name += fmt::format("_d{}", *kind.head_dim);
     }
 }
 
@@ -163,6 +193,7 @@ void tell_apart(std::vector<LayerKind>& kinds) {
 LayerKind first_layer(ModelReader& model) {
     const LayerHeads heads = layer_heads(model, 1);
     LayerKind kind;
+    kind.global = false;  // what is there for all layers
     if (!heads.query.empty()) kind.q_heads = heads.query.front();
     if (!heads.kv.empty()) kind.kv_heads = heads.kv.front();
     return kind;
@@ -172,6 +203,7 @@ std::vector<LayerKind> layer_kinds(ModelReader& model, bool bidirectional) {
     const std::size_t layers = count_layers(model);
     std::vector<LayerKind> kinds = group_layers(model, layer_words(model, layers));
     leave_out_mixers(model, kinds);
+    if (kinds.empty()) return {without_attention(layers)};
     for (LayerKind& kind : kinds) finish(model, kind, bidirectional);
     join_full(kinds);
     tell_apart(kinds);

@@ -15,7 +15,7 @@ struct LayerKind {
     std::string name;  // "full_attention", "sliding_attention", or the config's own word
     std::int64_t layers = 0;
     bool global = true;  // these layers see all, whatever a window may be; some have larger heads
-    std::optional<std::int64_t> q_heads, kv_heads;  // absent: the model's
+    std::optional<std::int64_t> q_heads, kv_heads, head_dim;  // absent: the model's
     std::optional<std::int64_t> window_left, window_right;
     std::string refusal;  // why it cannot be planned; empty where it can
 };

@@ -12,6 +12,8 @@
 #include "attnsmith/error.hpp"
 #include "problem/json_text.hpp"
 #include "problem/model_defaults.hpp"
+#include "problem/model_field_readers.hpp"
+#include "problem/vocabulary.hpp"
 
 namespace attnsmith::problem {
 namespace {
@@ -40,18 +42,20 @@ bool true_member(const json& object, std::string_view name) {
     return found != nullptr && found->is_boolean() && found->get<bool>();
 }
 
-bool has_heads(const json& object, bool is_nested) {
+// An object that says no model_type is of the one given.
+bool has_heads(const json& object, std::string_view model_type, bool is_nested) {
+    const std::string own_type = string_member(object, "model_type");
     return std::ranges::any_of(kQueryHeadNames, [&](std::string_view name) {
         const json* found = member(object, name);
         if (found != nullptr && !found->is_null()) return true;
         const Silence silence = is_nested ? Silence::nested : Silence::top_level;
-        return class_default(string_member(object, "model_type"), name, silence).has_value();
+        return class_default(own_type.empty() ? model_type : own_type, name, silence).has_value();
     });
 }
 
 }  // namespace
 
-bool ModelReader::counts_heads(const json& object) { return has_heads(object, true); }
+bool ModelReader::counts_heads(const json& object) { return has_heads(object, "", true); }
 
 ModelReader::ModelReader(std::string_view text) {
     parts_.push_back(
@@ -61,6 +65,7 @@ ModelReader::ModelReader(std::string_view text) {
         true_member(part(), "is_encoder_decoder") || class_of(model_type_) == TypeClass::encoder_decoder;
     if (encoder_decoder_) read_.insert("encoder");  // refused by name, whatever it is
     descend();
+    settle_type();
 }
 
 // Into the part that describes the language model, e.g. text_config of a model that also sees images.
@@ -84,40 +89,77 @@ bool ModelReader::enter(std::string_view name) {
     const json* inner = member(part(), name);
     if (inner == nullptr || !inner->is_object()) return false;
     // Some files keep the heads outside and something else inside.
-    if (has_heads(part(), !prefix_.empty()) && !has_heads(*inner, true)) return false;
+    const std::string_view given_type = text_type_of(model_type_);
+    if (has_heads(part(), model_type_, !prefix_.empty()) && !has_heads(*inner, given_type, true))
+        return false;
     parts_.push_back(json(*inner));
     prefix_ += std::string(name) + ".";
-    if (std::string type = own_model_type(); !type.empty()) model_type_ = std::move(type);
+    if (std::string type = own_model_type(); !type.empty()) {
+        model_type_ = std::move(type);
+    } else if (name != "thinker_config" && !given_type.empty()) {
+        take_type(given_type);  // a thinker holds the text in its turn
+    }
     return true;
+}
+
+// A type that only holds a language model is none of a language model: its class says which one it holds.
+void ModelReader::settle_type() {
+    if (!holds_language_model(model_type_)) return;
+    const std::string_view inside = text_type_of(model_type_);
+    if (inside.empty())
+        throw InvalidRequest(
+            field("model_type"), prefix_.empty() ? quote(model_type_) : "nothing",
+            fmt::format("the type of the language model that {} holds, in its part of the file",
+                        field_name(model_type_)));
+    take_type(inside);
+}
+
+void ModelReader::take_type(std::string_view type) {
+    note(fmt::format("the language model of {} is planned as {}: the file names no other type",
+                     field_name(model_type_), field_name(type)));
+    model_type_ = type;
 }
 
 void ModelReader::note(std::string text) {
     if (std::ranges::find(notes_, text) == notes_.end()) notes_.push_back(std::move(text));
 }
 
+void ModelReader::warn(WarningKind kind, std::string field, std::string text) {
+    const auto is_same = [&](const ModelWarning& other) {
+        return other.field == field && other.text == text;
+    };
+    if (std::ranges::none_of(warnings_, is_same))
+        warnings_.push_back({kind, std::move(field), std::move(text)});
+}
+
+const json* ModelReader::own_member(std::string_view name) const {
+    return reads_field(model_type_, name) ? member(part(), name) : nullptr;
+}
+
 bool ModelReader::has(std::string_view name) {
-    if (member(part(), name) == nullptr) return false;
+    if (own_member(name) == nullptr) return false;
     read_.insert(field(name));
     return true;
 }
 
 bool ModelReader::lists(std::string_view name) const {
-    const json* value = member(part(), name);
+    const json* value = own_member(name);
     return value != nullptr && value->is_array();
 }
 
 void ModelReader::mark_read(Names names, const json* given) {
     for (const std::string_view name : names) {
         const json* value = member(part(), name);
-        const bool agrees = value == nullptr || value->is_null() || given == nullptr || *value == *given;
-        if (agrees) read_.insert(field(name));
+        const bool is_silent = value == nullptr || value->is_null();
+        const bool agrees = given == nullptr ? reads_field(model_type_, name) : is_silent || *value == *given;
+        if (is_silent || agrees) read_.insert(field(name));
     }
 }
 
 std::optional<ModelReader::Found> ModelReader::find(Names names) {
     bool said_null = false;
     for (const std::string_view name : names) {
-        const json* value = member(part(), name);
+        const json* value = own_member(name);
         if (value == nullptr) continue;
         if (!value->is_null()) {
             mark_read(names, value);
@@ -134,9 +176,16 @@ std::optional<ModelReader::Found> ModelReader::find(Names names) {
         if (!value) continue;
         note(fmt::format("{} is not given: {} is the default of {}", field(name), describe(*value),
                          field_name(model_type_)));
-        return Found{std::move(*value), field(name)};
+        return Found{std::move(*value), field(name), true};
     }
     return std::nullopt;
+}
+
+void ModelReader::agree(Names names, const json& value) {
+    for (const std::string_view name : names) {
+        const json* given = member(part(), name);
+        if (given != nullptr && *given == value) read_.insert(field(name));
+    }
 }
 
 std::optional<std::int64_t> ModelReader::integer(Names names) {

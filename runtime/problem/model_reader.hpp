@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "attnsmith/spec.hpp"
 #include "problem/model_types.hpp"
 
 namespace attnsmith::problem {
@@ -28,12 +29,14 @@ class ModelReader {
     struct Found {
         nlohmann::json value;
         std::string field;
+        bool is_default = false;  // the class supplied it
     };
 
-    // The first of `names` that is there and not null; else, where none is there at all, the class default,
-    // which is noted. Typed getters throw InvalidRequest where the value is of another type.
+    // The first of `names` that is there and not null, and that code of the type reads; else, where none is
+    // there at all, the class default, which is noted. Typed getters throw InvalidRequest where the value is
+    // of another type.
     std::optional<Found> find(Names names);
-    bool has(std::string_view name);          // given by the file itself, null or not
+    bool has(std::string_view name);          // given by the file itself, null or not, and read by the type
     bool lists(std::string_view name) const;  // given as a list; marks nothing
     std::optional<std::int64_t> integer(Names names);
     std::optional<std::int64_t> count(Names names);  // an integer from 1 to 2^31 - 1
@@ -60,6 +63,8 @@ class ModelReader {
 
     void note(std::string text);
     const std::vector<std::string>& notes() const { return notes_; }
+    void warn(WarningKind kind, std::string field, std::string text);  // once, however often it is said
+    const std::vector<ModelWarning>& warnings() const { return warnings_; }
 
     // ---- The account of what was read. A getter marks each of its names, but for one that is there with
     // another value than the one it gave.
@@ -67,6 +72,8 @@ class ModelReader {
     // Marks fields that need no reading, because another field or the type decided. "mamba_*" is all names
     // that begin so.
     void disregard(Names names);
+    // Marks those that say the value that was planned without them.
+    void agree(Names names, const nlohmann::json& value);
     // Calls visit(field, name, value) for each member of the file that nothing read. A member that is an
     // object is entered where visit gives true; the language model's part is always entered.
     // Whether an object has any of the names that a number of query heads goes by.
@@ -77,6 +84,9 @@ class ModelReader {
 
   private:
     void descend();
+    void settle_type();
+    void take_type(std::string_view type);
+    const nlohmann::json* own_member(std::string_view name) const;
     std::string own_model_type() const;
     bool enter(std::string_view name);
     void mark_read(Names names, const nlohmann::json* given);
@@ -92,6 +102,7 @@ class ModelReader {
     std::set<std::string> read_;            // by their full names
     std::vector<std::string> disregarded_;  // beginnings of full names
     std::vector<std::string> notes_;
+    std::vector<ModelWarning> warnings_;
 };
 
 }  // namespace attnsmith::problem

@@ -116,8 +116,10 @@ Words repeated(ModelReader&, const ModelReader::Found& found, std::size_t layers
 
 // Nemotron-H: '*' attention, 'M' Mamba, '-' and 'E' feed-forward.
 Words lettered(ModelReader&, const ModelReader::Found& found, std::size_t layers) {
-    if (!found.value.is_string()) refuse(found, "a string with a letter for each layer");
+    constexpr const char* kForm = "a string with *, M, - or E for each layer";
+    if (!found.value.is_string()) refuse(found, kForm);
     const auto& letters = found.value.get_ref<const std::string&>();
+    if (letters.find_first_not_of("*M-E") != letters.npos) refuse(found, kForm);
     check_length(found, letters.size(), layers);
     return make_words(layers, [&](std::size_t layer) { return letters[layer] == '*' ? kFull : kMixer; });
 }
@@ -150,10 +152,16 @@ Words numbered(ModelReader&, const ModelReader::Found& found, std::size_t layers
                       [&](std::size_t layer) { return types[layer] == 1 ? kFull : "linear_attention"; });
 }
 
+// A class's own list is made for its own number of layers.
 Words by_index(const ModelReader::Found& found, std::size_t layers, std::string_view there,
                std::string_view elsewhere) {
     auto indices = as_integers(found);
-    std::ranges::sort(indices);  // a file may list far more than it has layers
+    const auto is_layer = [&](std::int64_t index) {
+        return index >= 0 && index < static_cast<std::int64_t>(layers);
+    };
+    if (!found.is_default && !std::ranges::all_of(indices, is_layer))
+        refuse(found, fmt::format("numbers of layers, from 0 to {}", layers - 1));
+    std::ranges::sort(indices);
     return make_words(layers, [&](std::size_t layer) {
         const bool listed = std::ranges::binary_search(indices, static_cast<std::int64_t>(layer));
         return listed ? there : elsewhere;
@@ -175,11 +183,21 @@ Words sliding_indices(ModelReader&, const ModelReader::Found& found, std::size_t
     return by_index(found, layers, kSliding, kFull);
 }
 
+std::int64_t attention_offset(ModelReader& model, std::size_t period) {
+    constexpr std::string_view kName = "attn_layer_offset";
+    const auto offset = model.integer({kName});
+    const bool is_silent = !offset && !model.has(kName);
+    if (is_silent) return 0;
+    if (offset && *offset >= 0 && static_cast<std::size_t>(*offset) < period) return *offset;
+    throw InvalidRequest(model.prefix() + std::string(kName), offset ? std::to_string(*offset) : "null",
+                         fmt::format("a number from 0 to {}, below attn_layer_period", period - 1));
+}
+
 // Jamba: layers at an offset in each period are attention. Zamba begins with two mixers and an attention, and
 // counts from behind them.
 Words periodic(ModelReader& model, const ModelReader::Found& found, std::size_t layers) {
     const std::size_t period = as_period(found);
-    const std::int64_t offset = model.integer({"attn_layer_offset"}).value_or(0);
+    const std::int64_t offset = attention_offset(model, period);
     const std::size_t first = model.model_type() == "zamba" ? 3 : 0;
     return make_words(layers, [&](std::size_t layer) {
         if (layer < first) return layer + 1 == first ? kFull : kMixer;
@@ -195,19 +213,30 @@ Words every_nth_full(ModelReader&, const ModelReader::Found& found, std::size_t 
     });
 }
 
-// Llama 4: layers with rotary positions see one chunk; every fourth layer has none and sees all.
-Words chunked(ModelReader& model, const ModelReader::Found&, std::size_t layers) {
-    constexpr std::string_view kChunked = "chunked_attention";
-    const auto rotary = model.find({"no_rope_layers"});  // 1: with rotary positions, whatever the name says
-    if (rotary && !(rotary->value.is_array() && rotary->value.empty())) {
-        const auto flags = as_integers(*rotary);
-        check_length(*rotary, flags.size(), layers);
-        return make_words(layers, [&](std::size_t layer) { return flags[layer] != 0 ? kChunked : kFull; });
-    }
+// Llama 4 and SmolLM3: which layers have rotary positions. Every fourth has none, or a list says 1 where a
+// layer has them, whatever the list's name says.
+std::vector<bool> rotating_layers(ModelReader& model, std::size_t layers) {
+    std::vector<bool> rotates;
+    const auto listed = model.find({"no_rope_layers"});
+    const bool is_listed = listed && !(listed->value.is_array() && listed->value.empty());
     const auto interval = model.find({"no_rope_layer_interval"});
+    if (is_listed) {
+        const auto flags = as_integers(*listed);
+        check_length(*listed, flags.size(), layers);
+        for (std::size_t layer = 0; layer < layers; ++layer) rotates.push_back(flags[layer] != 0);
+        return rotates;
+    }
     const std::size_t period = interval ? as_period(*interval) : 4;
-    return make_words(layers,
-                      [&](std::size_t layer) { return (layer + 1) % period != 0 ? kChunked : kFull; });
+    for (std::size_t layer = 0; layer < layers; ++layer) rotates.push_back((layer + 1) % period != 0);
+    return rotates;
+}
+
+// Llama 4: layers with rotary positions see one chunk, the others all.
+Words chunked(ModelReader& model, const ModelReader::Found&, std::size_t layers) {
+    const std::vector<bool> rotates = rotating_layers(model, layers);
+    return make_words(layers, [&](std::size_t layer) {
+        return rotates[layer] ? std::string_view("chunked_attention") : kFull;
+    });
 }
 
 // ModernBERT: every n-th layer, from the first, sees all.
@@ -216,9 +245,15 @@ Words first_of_n_full(ModelReader&, const ModelReader::Found& found, std::size_t
     return make_words(layers, [&](std::size_t layer) { return sliding_if(layer % period != 0); });
 }
 
+Words all_full(std::size_t layers) {
+    return make_words(layers, [](std::size_t) { return kFull; });
+}
+
 // Gemma 2 (2), Gemma 3 (6), Cohere 2 (4): every n-th layer, from the n-th, sees all. EXAONE 4 also writes
-// "LLLG", where the last layer sees all whatever the letter.
-Words last_of_n_full(ModelReader&, const ModelReader::Found& found, std::size_t layers) {
+// "LLLG", where the last layer sees all whatever the letter, and turns the pattern off by a window of null.
+Words last_of_n_full(ModelReader& model, const ModelReader::Found& found, std::size_t layers) {
+    const bool may_be_off = model.model_type() == "exaone4" || model.type_class() == TypeClass::unknown;
+    if (may_be_off && !given_window(model)) return all_full(layers);
     if (found.value.is_string() && !found.value.get_ref<const std::string&>().empty()) {
         const auto& letters = found.value.get_ref<const std::string&>();
         return make_words(layers, [&](std::size_t layer) {
@@ -229,18 +264,30 @@ Words last_of_n_full(ModelReader&, const ModelReader::Found& found, std::size_t 
     return make_words(layers, [&](std::size_t layer) { return sliding_if((layer + 1) % period != 0); });
 }
 
-// Qwen 2: layers from max_window_layers on slide. Qwen 3's MoE has the field and one window for all layers.
+bool uses_window(ModelReader& model) {
+    return model.boolean({"use_sliding_window"}).value_or(true) && given_window(model).has_value();
+}
+
+// Qwen 2: layers from max_window_layers on slide.
 Words from_layer(ModelReader& model, const ModelReader::Found& found, std::size_t layers) {
     if (!found.value.is_number_integer() || found.value < 0) refuse(found, "a number of layers from 0");
-    const bool used = model.boolean({"use_sliding_window"}).value_or(true);
-    const std::uint64_t first = model.model_type() == "qwen3_moe" ? 0 : found.value.get<std::uint64_t>();
+    const bool used = uses_window(model);
+    const auto first = found.value.get<std::uint64_t>();
     return make_words(layers, [&](std::size_t layer) { return sliding_if(used && layer >= first); });
+}
+
+// SmolLM3: layers without rotary positions slide.
+Words without_rotation(ModelReader& model, const ModelReader::Found&, std::size_t layers) {
+    const std::vector<bool> rotates = rotating_layers(model, layers);
+    const bool used = uses_window(model);
+    return make_words(layers, [&](std::size_t layer) { return sliding_if(used && !rotates[layer]); });
 }
 
 struct Scheme {
     std::string_view name;
     Words (*words)(ModelReader&, const ModelReader::Found&, std::size_t layers);
-    bool says_windows = false;  // which layers slide; else only which are attention
+    bool says_windows = false;         // which layers slide; else only which are attention
+    std::string_view model_type = {};  // the only type that it is so of; empty: any
 };
 
 // The first that the config has says what its layers are: what lists layers comes before what counts them.
@@ -265,28 +312,62 @@ constexpr Scheme kSchemes[] = {
     {"sliding_window_pattern", last_of_n_full, true},
     {"_sliding_window_pattern", last_of_n_full, true},
     {"max_window_layers", from_layer, true},
+    {"use_sliding_window", without_rotation, true, "smollm3"},
 };
 
-// What the scheme that was used decides for the fields of the others.
-void settle_schemes(ModelReader& model, const Scheme& used) {
-    for (const Scheme& other : kSchemes) model.disregard({other.name});
-    if (used.says_windows) {
-        model.disregard({"use_sliding_window", "sliding_window", "sliding_window_size",
-                         "attention_window_size", "window_size", "local_attention"});
+bool is_of(const Scheme& scheme, const ModelReader& model) {
+    return scheme.model_type.empty() || scheme.model_type == model.model_type();
+}
+
+// The words as far as a scheme that says nothing of windows could tell them apart.
+Words without_windows(Words words) {
+    std::ranges::replace(words, kSliding, std::string(kFull));
+    std::ranges::replace(words, "linear_attention", std::string(kMixer));
+    return words;
+}
+
+bool agrees(ModelReader& model, const Scheme& other, const Scheme& used, const Words& words) {
+    const auto found = model.find({other.name});
+    if (!found || found->is_default) return true;
+    try {
+        const Words others = other.words(model, *found, words.size());
+        const bool windows = used.says_windows && other.says_windows && uses_window(model);
+        return windows ? others == words : without_windows(others) == without_windows(words);
+    } catch (const InvalidRequest&) {
+        return false;
     }
 }
 
+// What the scheme that was used decides for the fields of the others.
+void settle_schemes(ModelReader& model, const Scheme& used, const Words& words) {
+    for (const Scheme& other : kSchemes) {
+        if (&other == &used || !is_of(other, model) || !model.has(other.name)) continue;
+        if (agrees(model, other, used, words)) continue;
+        model.warn(WarningKind::approximated, model.prefix() + std::string(other.name),
+                   fmt::format("{} and {} differ in what the layers are: planned by the first", used.name,
+                               other.name));
+    }
+    if (!used.says_windows) return;
+    for (const std::string_view name : {"use_sliding_window", "sliding_window", "sliding_window_size",
+                                        "attention_window_size", "window_size", "local_attention"})
+        model.has(name);
+}
+
 }  // namespace
+
+std::optional<std::int64_t> given_window(ModelReader& model) {
+    return model.count({"sliding_window", "sliding_window_size", "attention_window_size", "window_size"});
+}
 
 // A class default counts only where the file itself has none of the schemes.
 LayerWords layer_words(ModelReader& model, std::size_t layers) {
     for (const bool defaults : {false, true}) {
         for (const Scheme& scheme : kSchemes) {
-            if (!defaults && !model.has(scheme.name)) continue;
+            if (!is_of(scheme, model) || (!defaults && !model.has(scheme.name))) continue;
             if (const auto found = model.find({scheme.name})) {
                 Words words = scheme.words(model, *found, layers);
                 if (model.model_type() == "gemma4_text") words.back() = kFull;  // whatever was said of it
-                settle_schemes(model, scheme);
+                settle_schemes(model, scheme, words);
                 return words;
             }
         }
@@ -294,7 +375,7 @@ LayerWords layer_words(ModelReader& model, std::size_t layers) {
     // Mistral, Phi-3: one window for all.
     const bool sliding =
         model.boolean({"use_sliding_window"}).value_or(true) && model.find({"sliding_window"}).has_value();
-    if (!sliding) model.disregard({"sliding_window"});
+    if (!sliding) model.has("sliding_window");
     return make_words(layers, [&](std::size_t) { return sliding_if(sliding); });
 }
 

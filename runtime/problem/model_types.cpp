@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <span>
 
 namespace attnsmith::problem {
 namespace {
@@ -253,36 +252,41 @@ constexpr std::string_view kComeWithCode[] = {"arctic",
                                               "stablelm_epoch",
                                               "Yi"};
 
-// The decoders of transformers whose code reads the field.
-struct FieldReaders {
-    std::string_view field;
-    std::span<const std::string_view> model_types;
+struct TextType {
+    std::string_view around;
+    std::string_view inside;
 };
 
-constexpr std::string_view kReadWindows[] = {"cohere2",        "dots1",
-                                             "exaone4",        "gemma2",
-                                             "gemma3_text",    "gemma3n_text",
-                                             "gemma4_text",    "gpt_neo",
-                                             "gpt_oss",        "jamba",
-                                             "minimax",        "ministral",
-                                             "ministral3",     "mistral",
-                                             "mixtral",        "nemotron",
-                                             "olmo3",          "olmoe",
-                                             "phi3",           "phimoe",
-                                             "qwen2",          "qwen2_5_omni_text",
-                                             "qwen2_5_vl",     "qwen2_5_vl_text",
-                                             "qwen2_moe",      "qwen2_vl",
-                                             "qwen2_vl_text",  "qwen3",
-                                             "qwen3_moe",      "recurrent_gemma",
-                                             "smollm3",        "starcoder2",
-                                             "t5_gemma_module"};
-constexpr std::string_view kReadSoftcaps[] = {"gemma2", "gemma3_text", "t5_gemma_module"};
-constexpr std::string_view kReadAlibi[] = {"bloom", "falcon", "mpt"};
-
-constexpr FieldReaders kFieldReaders[] = {{"sliding_window", kReadWindows},
-                                          {"attn_logit_softcapping", kReadSoftcaps},
-                                          {"alibi", kReadAlibi},
-                                          {"position_embedding_type", kReadAlibi}};
+// What transformers' classes put into a part of the file that says no model_type.
+constexpr TextType kTextTypes[] = {
+    {"aya_vision", "cohere2"},
+    {"cohere2_vision", "cohere2"},
+    {"gemma3", "gemma3_text"},
+    {"gemma3n", "gemma3n_text"},
+    {"gemma4", "gemma4_text"},
+    {"glm4v", "glm4v_text"},
+    {"idefics3", "llama"},
+    {"internvl", "qwen2"},
+    {"kimi_vl", "deepseek_v3"},
+    {"llama4", "llama4_text"},
+    {"llava", "llama"},
+    {"llava_next", "llama"},
+    {"llava_onevision", "qwen2"},
+    {"mistral3", "mistral"},
+    {"mllama", "mllama_text_model"},
+    {"paligemma", "gemma"},
+    {"qwen2_5_omni", "qwen2_5_omni_text"},
+    {"qwen2_5_omni_thinker", "qwen2_5_omni_text"},
+    {"qwen2_5_vl", "qwen2_5_vl_text"},
+    {"qwen2_vl", "qwen2_vl_text"},
+    {"qwen3_omni_moe", "qwen3_omni_moe_text"},
+    {"qwen3_omni_moe_thinker", "qwen3_omni_moe_text"},
+    {"qwen3_vl", "qwen3_vl_text"},
+    {"qwen3_vl_moe", "qwen3_vl_moe_text"},
+    {"smolvlm", "llama"},
+    {"t5gemma", "t5_gemma_module"},
+    {"vipllava", "llama"},
+};
 
 struct DecidingFields {
     std::string_view model_type;
@@ -293,13 +297,16 @@ constexpr DecidingFields kDeciding[] = {
     // Which layers are attention, and which are mixers.
     {"bamba", {"attn_layer_indices", "layer_types", "layers_block_type"}},
     {"granitemoehybrid", {"layer_types", "layers_block_type"}},
+    {"jamba", {"attn_layer_period", "layer_types", "layers_block_type"}},
     {"lfm2", {"layer_types", "full_attn_idxs"}},
     {"minimax", {"layer_types", "attn_type_list"}},
     {"minimax_m1", {"attn_type_list"}},
     {"minimax_text_01", {"attn_type_list"}},
     {"nemotron_h", {"hybrid_override_pattern", "layers_block_type", "layer_types"}},
+    {"zamba", {"attn_layer_period", "layer_types", "layers_block_type"}},
     {"zamba2", {"layers_block_type", "layer_types"}},
     // What each layer's attention is.
+    {"llama4_text", {"attention_chunk_size", "layer_types"}},
     {"nemotron-nas", {"block_configs"}},
     // Whether keys and values are latent.
     {"deepseek_v2", {"kv_lora_rank"}},
@@ -346,11 +353,14 @@ bool comes_with_code(std::string_view model_type) {
     return std::ranges::find(kComeWithCode, model_type) != std::end(kComeWithCode);
 }
 
-bool ignores_field(std::string_view model_type, std::string_view field) {
-    if (class_of(model_type) != decoder || comes_with_code(model_type)) return false;
-    const auto* readers = std::ranges::find(kFieldReaders, field, &FieldReaders::field);
-    return readers != std::end(kFieldReaders) &&
-           std::ranges::find(readers->model_types, model_type) == readers->model_types.end();
+std::string_view text_type_of(std::string_view model_type) {
+    const auto* found = std::ranges::find(kTextTypes, model_type, &TextType::around);
+    return found == std::end(kTextTypes) ? std::string_view() : found->inside;
+}
+
+bool holds_language_model(std::string_view model_type) {
+    const TypeClass type = class_of(model_type);
+    return type == wrapper || type == image_tokens || type == prefix_lm;
 }
 
 std::vector<std::string_view> deciding_fields(std::string_view model_type) {

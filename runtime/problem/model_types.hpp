@@ -25,9 +25,10 @@ TypeClass class_of(std::string_view model_type);
 // has none of this name or has it under classes of other names.
 bool comes_with_code(std::string_view model_type);
 
-// Whether transformers' code of a decoder ignores a field that others read: a window, a softcap or ALiBi. Not
-// for types that come with code of their own.
-bool ignores_field(std::string_view model_type, std::string_view field);
+// The type of a language model that a file of this type holds, where its part says none itself; empty where
+// that is not known. Whether a file of the type describes a language model at all only by holding one.
+std::string_view text_type_of(std::string_view model_type);
+bool holds_language_model(std::string_view model_type);
 
 // The fields one of which must say what the attention of a type is, since nothing else does and a plain
 // decoder would be the wrong guess: hybrids, latent attention and layers that differ. Empty where none must.

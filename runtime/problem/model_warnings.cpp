@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "problem/json_text.hpp"
+#include "problem/model_field_readers.hpp"
 #include "problem/model_fields.hpp"
 
 namespace attnsmith {
@@ -111,14 +112,23 @@ std::vector<std::string> mapped_classes(const json& auto_map) {
     return classes;
 }
 
+// Fields that say which layers have the window that another field gives.
+bool shapes_windows(std::string_view name) {
+    constexpr std::string_view kNames[] = {"use_sliding_window",         "max_window_layers",
+                                           "sliding_window_pattern",     "_sliding_window_pattern",
+                                           "global_attn_every_n_layers", "sliding_window_layers"};
+    return std::ranges::find(kNames, name) != std::end(kNames);
+}
+
 class Finder {
   public:
-    explicit Finder(const ModelReader& model) : model_(model) {}
+    Finder(const ModelReader& model, const std::vector<ModelAttention>& planned)
+        : model_(model), planned_(planned) {}
 
-    std::vector<ModelWarning> find(bool planned) {
+    std::vector<ModelWarning> find() {
         find_unknown_types();
         model_.visit_unread([&](const std::string& field, const std::string& name, const json& value) {
-            return visit(field, name, value, planned);
+            return visit(field, name, value);
         });
         return std::move(found_);
     }
@@ -148,9 +158,17 @@ class Finder {
     }
 
     // Whether the members of an object are to be visited.
-    bool visit(const std::string& field, const std::string& name, const json& value, bool planned) {
+    bool visit(const std::string& field, const std::string& name, const json& value) {
         if (is_daily_life(model_.model_type(), name) || is_daily_life(model_.file_model_type(), name))
             return false;
+        if (field == model_.prefix() + name && !reads_field(model_.model_type(), name)) {
+            if (!planned_.empty() && would_change(name, value)) {
+                add(WarningKind::unread_field, field,
+                    fmt::format("{}'s own code does not read {} ({}): planned without it",
+                                field_name(model_.model_type()), printable_field(field), describe(value)));
+            }
+            return false;
+        }
         if (is_tower(name, value)) {
             add(WarningKind::not_planned, field,
                 fmt::format("the attention of {} is not planned", printable_field(field)));
@@ -159,7 +177,7 @@ class Finder {
         if (value.is_object()) return true;
         const bool speaks =
             any_part_speaks(model_, field) || (is_list_of_objects(value) && content_speaks(value));
-        if (planned && speaks && !is_off(value)) {
+        if (!planned_.empty() && speaks && !is_off(value)) {
             add(WarningKind::unread_field, field,
                 fmt::format("{} ({}) speaks of attention, but is not read", printable_field(field),
                             describe(value)));
@@ -167,7 +185,31 @@ class Finder {
         return false;
     }
 
+    // Whether a type that reads the field would be planned otherwise.
+    bool would_change(std::string_view name, const json& value) const {
+        if (name == "position_embedding_type")
+            return value.is_string() &&
+                   (value == "alibi" || value.get<std::string>().starts_with("relative"));
+        if (shapes_windows(name)) {
+            return !value.is_null() && std::ranges::any_of(planned_, [](const ModelAttention& attention) {
+                return attention.request.spec.window_left.has_value();
+            });
+        }
+        if (name == "sliding_window" && is_turned_off()) return false;
+        if (name == "scale_attn_weights") return value == false;
+        const bool all_full = value.is_array() && std::ranges::all_of(value, [](const json& layer) {
+                                  return layer == "full_attention" || layer == "attention";
+                              });
+        return !all_full && !is_off(value);
+    }
+
+    bool is_turned_off() const {
+        const auto used = model_.inside_and_around("use_sliding_window");
+        return !used.empty() && used.back().value == false;
+    }
+
     const ModelReader& model_;
+    const std::vector<ModelAttention>& planned_;
     std::vector<ModelWarning> found_;
 };
 
@@ -205,8 +247,9 @@ std::vector<ModelWarning> find_own_code(const ModelReader& model, bool bidirecti
     return found;
 }
 
-std::vector<ModelWarning> find_warnings(const ModelReader& model, bool planned) {
-    return Finder(model).find(planned);
+std::vector<ModelWarning> find_warnings(const ModelReader& model,
+                                        const std::vector<ModelAttention>& planned) {
+    return Finder(model, planned).find();
 }
 
 std::vector<Refusal> doubts(const Model& model) {

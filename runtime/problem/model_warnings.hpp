@@ -10,9 +10,9 @@
 namespace attnsmith::problem {
 
 // Warns of a type that nobody taught the reader, of towers that are not planned and, where anything is
-// planned, of fields that speak of attention and that nothing read. To be called when everything else was
-// read.
-std::vector<ModelWarning> find_warnings(const ModelReader& model, bool planned);
+// planned, of fields that speak of attention and that nothing read, or that code of the type does not read.
+// To be called when everything else was read.
+std::vector<ModelWarning> find_warnings(const ModelReader& model, const std::vector<ModelAttention>& planned);
 
 // Warns of code that comes with the model and is not the code that the reader was taught. A class of a type
 // that transformers has is the type's own where its name is the type's and then nothing but a task:

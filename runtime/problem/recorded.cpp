@@ -153,6 +153,12 @@ class RecordedFile {
     // `is_ended`: by the end of a line, or by the next record. What ends with the file is torn where it is no
     // JSON, whoever wrote it.
     void read_record(std::string_view line, const std::string& place, bool is_ended) {
+        // No JSON has a NUL.
+        if (line.find('\0') != line.npos) {
+            coverage_.skipped.push_back(
+                {place, "NUL bytes instead of a line: the machine stopped before the line was on the disk"});
+            return;
+        }
         if (is_torn(line) || (!is_ended && line.starts_with('{') && !json::accept(line))) {
             coverage_.skipped.push_back({place, "the line is torn: the program that wrote it ended there"});
             return;

@@ -132,8 +132,11 @@ TEST_CASE("class defaults of layer patterns", "[model]") {
           "full_attention/prefill 4;sliding_attention/prefill 8;");
     CHECK(layers("t5_gemma_module", "") == "sliding_attention/prefill 6;full_attention/prefill 6;");
     // Gemma 4's last layer sees all, whatever the file says of it.
-    CHECK(layers("gemma4_text", R"(, "sliding_window_pattern": 5, "global_head_dim": 256)") ==
-          "sliding_attention/prefill 9;full_attention/prefill 3;");
+    CHECK(layers("gemma4_text", R"(, "global_head_dim": 256, "layer_types":
+              ["full_attention", "sliding_attention", "sliding_attention", "sliding_attention", "sliding_attention",
+               "sliding_attention", "sliding_attention", "sliding_attention", "sliding_attention", "sliding_attention",
+               "sliding_attention", "sliding_attention"])") ==
+          "full_attention/prefill 2;sliding_attention/prefill 10;");
 }
 
 TEST_CASE("Zamba's shared attention begins with the third layer", "[model]") {

@@ -41,7 +41,7 @@ TEST_CASE("which layers slide", "[model]") {
              "full_attention", "full_attention", "full_attention", "full_attention", "full_attention",
              "full_attention", "full_attention", "full_attention", "full_attention"])",
          2, 10, 99, false},
-        {R"("sliding_window": null, "layer_types": ["sliding_attention", "full_attention", "full_attention",
+        {R"("sliding_window": null, "layer_types": ["full_attention", "full_attention", "full_attention",
              "full_attention", "full_attention", "full_attention", "full_attention", "full_attention",
              "full_attention", "full_attention", "full_attention", "full_attention", "draft_attention"])",
          0, 12},
@@ -65,7 +65,7 @@ TEST_CASE("which layers slide", "[model]") {
             attentions = both(sliding);
         else
             attentions = expected.sliding_first ? both(sliding, full) : both(full, sliding);
-        const Model model = parse_model(llama_with(expected.members));
+        const Model model = parse_model(untyped_with(expected.members));
         CHECK(summary(model) == attentions);
         CHECK(model.unsupported.empty());
     }
@@ -135,20 +135,57 @@ TEST_CASE("layers that are no attention are left out, with a note", "[model]") {
     expected.layers = 1;
     for (const std::string& members : cases) {
         INFO(members);
-        const Model model = parse_model(llama_with(members));
+        const Model model = parse_model(untyped_with(members));
         CHECK(summary(model) == both(expected));
         CHECK(has_note(model, "11 layers hold no attention"));
         CHECK(model.unsupported.empty());
     }
-    // In any order, several times, and beyond the last layer.
-    CHECK(summary(parse_model(llama_with(R"("attn_layer_indices": [99, 4, -1, 4])"))) == both(expected));
+    CHECK(summary(parse_model(untyped_with(R"("attn_layer_indices": [4, 4])"))) == both(expected));
     // Griffin's attention is local.
     expected.layers = 4;
     expected.name = "sliding_attention";
     expected.window_left = 2047;
-    CHECK(summary(parse_model(llama_with(
+    CHECK(summary(parse_model(untyped_with(
               R"("attention_window_size": 2048, "block_types": ["recurrent", "recurrent", "attention"])"))) ==
           both(expected));
+}
+
+TEST_CASE("a model without any attention is listed as such", "[model]") {
+    for (const std::string& config :
+         {of_type("bamba", R"(, "attn_layer_indices": [])"),
+          of_type("nemotron_h", R"(, "hybrid_override_pattern": "MMMMMMMMMMMM")"),
+          of_type("jamba", R"(, "attn_layer_period": 99, "attn_layer_offset": 50)")}) {
+        INFO(config);
+        const Model model = parse_model(config);
+        CHECK(model.attentions.empty());
+        REQUIRE(model.unsupported.size() == 1);
+        CHECK(model.unsupported[0].name == "attention");
+        CHECK(model.unsupported[0].reason == "none of the 12 layers holds an attention");
+    }
+}
+
+TEST_CASE("heads that per_layer_config gives to single layers are planned", "[model]") {
+    const auto planned = [](const std::string& members) {
+        return parse_model(R"({"model_type": "gemma4_text", "hidden_size": 2304, "num_attention_heads": 8,
+            "num_hidden_layers": 6, "per_layer_config": )" +
+                           members + "}");
+    };
+    // As transformers 5.23 writes what global_head_dim and num_global_key_value_heads were.
+    const Model model = planned(R"({"5": {"head_dim": 128, "num_key_value_heads": 2}})");
+    CHECK(summary(model) == both({"sliding_attention", 5, 8, 4, 256, 256, 1.0, 511},
+                                 {"full_attention", 1, 8, 2, 128, 128, 1.0}));
+    CHECK(model.warnings.empty());
+    CHECK_FALSE(has_note(model, "global_head_dim"));
+    // What is not written there is the model's, not a class's.
+    CHECK(summary(planned("{}")) == both({"sliding_attention", 5, 8, 4, 256, 256, 1.0, 511},
+                                         {"full_attention", 1, 8, 4, 256, 256, 1.0}));
+    const Model wider = planned(R"({"0": {"head_dim": 512}, "5": {"head_dim": 512}})");
+    CHECK(wider.unsupported.size() == 2);
+    // The rest is warned of once, if it can change an attention.
+    const Model odd =
+        planned(R"({"1": {"sliding_window": 8, "intermediate_size": 9}, "2": {"sliding_window": 8}})");
+    CHECK(warned(odd, WarningKind::unread_field) == std::vector<std::string>{"per_layer_config"});
+    CHECK(odd.warnings.size() == 1);
 }
 
 TEST_CASE("kinds of attention that are not built are listed, the rest is done", "[model]") {
@@ -174,7 +211,7 @@ TEST_CASE("kinds of attention that are not built are listed, the rest is done", 
         INFO(expected.members);
         Attention full = kLlama;
         full.layers = expected.full;
-        const Model model = parse_model(llama_with(expected.members));
+        const Model model = parse_model(untyped_with(expected.members));
         CHECK(summary(model) == both(full));
         REQUIRE(model.unsupported.size() == 1);
         CHECK(model.unsupported[0].name == expected.name);
@@ -187,14 +224,14 @@ TEST_CASE("kinds of attention that are not built are listed, the rest is done", 
               .model_type == R"("a\u0007b")");
     // A type that nobody knows, with text that is not for a terminal.
     const Model model =
-        parse_model(llama_with(R"("num_hidden_layers_": 1, "block_types": ["x\u001b[31m\n"])"));
+        parse_model(untyped_with(R"("num_hidden_layers_": 1, "block_types": ["x\u001b[31m\n"])"));
     CHECK(model.attentions.empty());
     REQUIRE(model.unsupported.size() == 1);
     CHECK(model.unsupported[0].name == "\"x\\u001b[31m\\n\"");
 }
 
 TEST_CASE("heads that no kernel takes are listed", "[model]") {
-    const Model model = parse_model(llama_with(R"("head_dim": 100)"));
+    const Model model = parse_model(untyped_with(R"("head_dim": 100)"));
     CHECK(model.attentions.empty());
     REQUIRE(model.unsupported.size() == 1);
     CHECK(model.unsupported[0].name == "full_attention");
@@ -252,7 +289,9 @@ TEST_CASE("encoders see all and have no decode", "[model]") {
             "is_causal": false})",
         R"({"model_type": "gemma3_text", "hidden_size": 768, "head_dim": 64, "num_attention_heads": 12,
             "num_key_value_heads": 12, "num_hidden_layers": 12, "use_bidirectional_attention": true,
-            "query_pre_attn_scalar": 64, "sliding_window": null})",
+            "query_pre_attn_scalar": 64, "layer_types": ["full_attention", "full_attention", "full_attention",
+            "full_attention", "full_attention", "full_attention", "full_attention", "full_attention", "full_attention",
+            "full_attention", "full_attention", "full_attention"]})",
     };
     Attention expected = {"full_attention/prefill", 12, 12, 12, 64, 64, 0.125};
     expected.mask = Mask::full;
@@ -324,13 +363,13 @@ TEST_CASE("what no kernel computes is listed instead of planned wrongly", "[mode
         {R"({"model_type": "deberta-v2", "hidden_size": 768, "num_attention_heads": 12, "num_hidden_layers": 12,
              "relative_attention": true})",
          "relative_attention"},
-        {llama_with(R"("position_embedding_type": "relative_key_query")"), "position_embedding_type"},
-        {llama_with(R"("blocksparse_block_size": 64)"), "blocksparse_block_size"},
-        {llama_with(R"("index_topk": 2048)"), "index_topk"},
-        {llama_with(R"("attention_window": [512, 512])"), "attention_window"},
-        {llama_with(R"("scale_attn_by_inverse_layer_idx": true)"), "scale_attn_by_inverse_layer_idx"},
-        {llama_with(R"("hybrid_layer_pattern": [0, 1])"), "hybrid_layer_pattern"},
-        {llama_with(R"("is_causal": false, "alibi": true)"), "ALiBi"},
+        {untyped_with(R"("position_embedding_type": "relative_key_query")"), "position_embedding_type"},
+        {untyped_with(R"("blocksparse_block_size": 64)"), "blocksparse_block_size"},
+        {untyped_with(R"("index_topk": 2048)"), "index_topk"},
+        {untyped_with(R"("attention_window": [512, 512])"), "attention_window"},
+        {untyped_with(R"("scale_attn_by_inverse_layer_idx": true)"), "scale_attn_by_inverse_layer_idx"},
+        {untyped_with(R"("hybrid_layer_pattern": [0, 1])"), "hybrid_layer_pattern"},
+        {untyped_with(R"("is_causal": false, "alibi": true)"), "ALiBi"},
     };
     for (const auto& [config, reason] : cases) {
         INFO(config);
@@ -339,7 +378,7 @@ TEST_CASE("what no kernel computes is listed instead of planned wrongly", "[mode
         REQUIRE(model.unsupported.size() == 1);
         CHECK(contains(model.unsupported[0].reason, reason));
     }
-    CHECK(summary(
-              parse_model(llama_with(R"("scale_attn_by_inverse_layer_idx": false, "relative_attention": null,
+    CHECK(summary(parse_model(
+              untyped_with(R"("scale_attn_by_inverse_layer_idx": false, "relative_attention": null,
         "position_embedding_type": "absolute")"))) == both(kLlama));
 }

@@ -81,12 +81,18 @@ inline std::vector<Attention> both(const Attention& first, const Attention& seco
 
 inline double rsqrt(double x) { return 1.0 / std::sqrt(x); }
 
-// A small Llama with more members.
-inline std::string llama_with(const std::string& members) {
-    return R"({"model_type": "llama", "hidden_size": 1024, "num_attention_heads": 8, "num_hidden_layers": 12,
+// A small decoder with more members.
+inline std::string decoder_with(const std::string& type, const std::string& members) {
+    return "{" + type +
+           R"("hidden_size": 1024, "num_attention_heads": 8, "num_hidden_layers": 12,
                "torch_dtype": "bfloat16")" +
            (members.empty() ? "" : ", " + members) + "}";
 }
+inline std::string llama_with(const std::string& members) {
+    return decoder_with(R"("model_type": "llama", )", members);
+}
+// Of no type: all of its fields are read by their names.
+inline std::string untyped_with(const std::string& members) { return decoder_with("", members); }
 inline const Attention kLlama = {"full_attention", 12, 8, 8, 128, 128, rsqrt(128)};
 
 // A small model of a type that says its sizes and nothing else.

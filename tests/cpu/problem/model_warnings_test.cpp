@@ -28,6 +28,12 @@ std::vector<Refusal> strictly_refused(const std::string& config) {
     return {};
 }
 
+// For types whose class has more KV heads than of_type() has heads.
+std::string heads_of(const std::string& type) {
+    const bool has_more = type == "qwen2" || type == "qwen3" || type == "dots1";
+    return has_more ? R"(, "num_key_value_heads": 16)" : "";
+}
+
 }  // namespace
 
 TEST_CASE("an invented model type is warned of by name, with the fields that nobody read", "[model]") {
@@ -97,11 +103,6 @@ TEST_CASE("a field that nobody reads is a warning of a known type too", "[model]
             "auto_map": {"AutoModelForCausalLM": "modeling_llama.LlamaForCausalLM"}, "attn_implementation": "eager")",
          kNone},
         {R"("return_dict": true, "layer_scale_init_value": 0.1, "mixer_rms_eps": 1e-6)", kNone},
-        // Superfluous beside the list of layers.
-        {R"("layer_types": ["full_attention","full_attention","full_attention","full_attention","full_attention",
-            "full_attention","full_attention","full_attention","full_attention","full_attention","full_attention",
-            "full_attention"], "sliding_window": 7, "sliding_window_pattern": 4, "max_window_layers": 3)",
-         kNone},
         // A key with a dot is no field of an object, though it may look like one.
         {R"("attn_config.prefix_lm": true)", {"attn_config.prefix_lm"}},
         // A name that is not for a terminal.
@@ -168,36 +169,148 @@ TEST_CASE("what is planned otherwise than it is computed is said", "[model]") {
     const Model gemma = parse_model(R"({"model_type": "gemma3", "text_config": {"model_type": "gemma3_text",
         "hidden_size": 2560, "num_hidden_layers": 34}})");
     CHECK(warned(gemma, WarningKind::approximated) == Fields{"model_type"});
-    const Model vision = parse_model(llama_with(R"("use_bidirectional_attention": "vision")"));
+    const Model vision = parse_model(untyped_with(R"("use_bidirectional_attention": "vision")"));
     CHECK(warned(vision, WarningKind::approximated) == Fields{"use_bidirectional_attention"});
 }
 
-TEST_CASE("a field that the type's own code ignores is planned and warned of", "[model]") {
-    for (const std::string members : {R"("sliding_window": 64)", R"("attn_logit_softcapping": 30.0)",
-                                      R"("position_embedding_type": "alibi")", R"("alibi": true)"}) {
-        INFO(members);
-        const Model model = parse_model(llama_with(members));
-        CHECK_FALSE(summary(model) == both(kLlama));
-        CHECK(warned(model, WarningKind::approximated) ==
-              Fields{members.substr(1, members.find('"', 1) - 1)});
-        CHECK(strictly_refused(llama_with(members)).size() == 1);
-    }
-    // Any decoder of transformers whose code has no window; none whose code has, or whose code is its own.
-    const auto ignored = [](const std::string& type) {
-        return warned(parse_model(of_type(type, R"(, "sliding_window": 64, "head_dim": 64,
-                                                     "num_key_value_heads": 16)")),
-                      WarningKind::approximated);
+TEST_CASE("a field that code of the type does not read is not planned, and warned of", "[model]") {
+    const auto stray = [](const std::string& type, const std::string& members) {
+        return parse_model(of_type(type, heads_of(type) + ", " + members));
     };
-    for (const char* type : {"glm4", "olmo2", "qwen3_vl_text", "seed_oss", "granite"}) {
-        INFO(type);
-        CHECK(ignored(type) == Fields{"sliding_window"});
+    // Each with the types that it was once obeyed for.
+    const std::pair<std::string, std::vector<std::string>> cases[] = {
+        {R"("sliding_window": 64)",
+         {"llama", "granite", "olmo", "olmo2", "cohere", "opt", "gpt_neox", "glm4", "seed_oss", "bert"}},
+        {R"("attn_logit_softcapping": 30.0)", {"llama", "qwen2", "mistral"}},
+        {R"("alibi": true)", {"llama", "mistral"}},
+        {R"("position_embedding_type": "alibi")", {"llama", "mistral"}},
+        {R"("position_embedding_type": "relative_key")", {"llama"}},
+        {R"("query_pre_attn_scalar": 144)", {"qwen2", "gemma"}},
+        {R"("attention_multiplier": 0.5)", {"llama", "qwen2"}},
+        {R"("multi_query": true)", {"llama"}},
+        {R"("multi_query_attention": true)", {"llama"}},
+        {R"("v_head_dim": 128)", {"llama"}},
+        {R"("d_head": 128)", {"llama"}},
+        {R"("kv_channels": 128)", {"llama"}},
+        {R"("scale_attn_weights": false)", {"llama"}},
+        {R"("num_key_value_heads": 4)", {"gpt_neox", "bloom", "bert"}},
+        {R"("full_attention_interval": 4)", {"qwen2"}},
+        {R"("attn_layer_period": 4)", {"llama"}},
+        {R"("attention_chunk_size": 64)", {"llama"}},
+        {R"("layer_types": ["linear_attention"])", {"llama", "mistral"}},
+        {R"("is_decoder": true)", {"modernbert", "vit"}},
+        {R"("use_bidirectional_attention": true)", {"llama", "mistral"}},
+        {R"("head_dim": 128)", {"gpt2", "bert", "opt"}},
+        {R"("n_kv_heads": 4)", {"llama"}},
+    };
+    for (const auto& [members, types] : cases) {
+        for (const std::string& type : types) {
+            INFO(type << " " << members);
+            const Model model = stray(type, members), plain = stray(type, R"("vocab_size": 7)");
+            CHECK(summary(model) == summary(plain));
+            CHECK(plain.warnings.empty());
+            CHECK(warned(model, WarningKind::unread_field) ==
+                  Fields{members.substr(1, members.find('"', 1) - 1)});
+            CHECK(model.warnings.size() == 1);
+            CHECK(contains(model.warnings.at(0).text, type + "'s own code does not read"));
+        }
     }
-    for (const char* type : {"mistral", "phi3", "starcoder2", "arctic", "internlm2"}) {
-        INFO(type);
-        CHECK(ignored(type).empty());
+}
+
+TEST_CASE("a stray field that changes nothing warns nobody", "[model]") {
+    const std::pair<std::string, std::string> cases[] = {
+        {"llama", R"("sliding_window": null, "position_embedding_type": "rotary", "alibi": false)"},
+        {"llama", R"("use_sliding_window": false, "max_window_layers": 28)"},
+        {"glm4", R"("use_sliding_window": false, "sliding_window": 4096, "head_dim": 64)"},
+        {"llama", R"("scale_attn_weights": true, "v_head_dim": 64, "query_pre_attn_scalar": 64)"},
+        {"llama", R"("layer_types": ["full_attention", "full_attention"])"},
+        {"gpt_neox", R"("num_key_value_heads": 16, "is_decoder": true)"},
+        {"bert", R"("num_key_value_heads": 16)"},
+        {"falcon_h1", R"("attn_layer_indices": [1])"},
+        {"gpt_bigcode", R"("num_key_value_heads": 1)"},
+        {"qwen3_moe", R"("use_sliding_window": false, "max_window_layers": 48, "sliding_window": 4096)"},
+        // Types that read it, or whose code is their own.
+        {"mistral", R"("sliding_window": 64)"},
+        {"phi3", R"("sliding_window": 64)"},
+        {"starcoder2", R"("sliding_window": 64)"},
+        {"arctic", R"("sliding_window": 64)"},
+        {"internlm2", R"("sliding_window": 64)"},
+    };
+    for (const auto& [type, members] : cases) {
+        INFO(type << " " << members);
+        CHECK(parse_model(of_type(type, heads_of(type) + ", " + members)).warnings.empty());
     }
-    const std::string off = R"("sliding_window": null, "position_embedding_type": "rotary", "alibi": false)";
-    CHECK(parse_model(llama_with(off)).warnings.empty());
+}
+
+TEST_CASE("windows are turned off and given to layers by fields that the type reads", "[model]") {
+    const auto layers = [](const std::string& type, const std::string& members) {
+        const Model model = parse_model(of_type(type, heads_of(type) + ", " + members));
+        std::string text;
+        for (const ModelAttention& attention : model.attentions) {
+            if (attention.phase == "prefill")
+                text += attention.name.substr(0, attention.name.find('_')) + " " +
+                        std::to_string(attention.layers) + ";";
+        }
+        for (const std::string& field : warned(model, WarningKind::unread_field)) text += " " + field;
+        return text;
+    };
+    const std::string off = R"("sliding_window": 64, "use_sliding_window": false)";
+    for (const char* type : {"mistral", "phi3", "starcoder2"}) {
+        INFO(type);
+        CHECK(layers(type, off) == "sliding 12; use_sliding_window");
+    }
+    for (const char* type : {"gemma2", "gpt_oss"}) {
+        INFO(type);
+        CHECK(layers(type, off) == "sliding 6;full 6; use_sliding_window");
+    }
+    CHECK(layers("gemma3_text", off) == "sliding 10;full 2; use_sliding_window");
+    CHECK(layers("cohere2", off) == "sliding 9;full 3; use_sliding_window");
+    for (const char* type : {"qwen2", "qwen3", "qwen3_moe", "smollm3"}) {
+        INFO(type);
+        CHECK(layers(type, off) == "full 12;");
+    }
+    // Which layers.
+    const std::string from = R"("sliding_window": 64, "max_window_layers": 8)";
+    CHECK(layers("phi3", from) == "sliding 12; max_window_layers");
+    CHECK(layers("mixtral", from) == "sliding 12; max_window_layers");
+    CHECK(layers("dots1", R"("sliding_window": 64)") == "full 12;");
+    CHECK(layers("dots1", from) == "full 8;sliding 4;");
+    const std::string on = R"("sliding_window": 64, "use_sliding_window": true)";
+    CHECK(layers("qwen3_moe", on) == "sliding 12;");
+    CHECK(layers("qwen3_moe", on + R"(, "max_window_layers": 12)") == "sliding 12; max_window_layers");
+    CHECK(layers("smollm3", on) == "full 9;sliding 3;");
+    CHECK(layers("smollm3", on + R"(, "no_rope_layers": [1, 1, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1])") ==
+          "full 11;sliding 1;");
+}
+
+TEST_CASE("two fields that say one thing and differ are told", "[model]") {
+    const auto differing = [](const std::string& type, const std::string& members) {
+        return warned(parse_model(of_type(type, ", " + members)), WarningKind::approximated);
+    };
+    CHECK(differing("llama", R"("dtype": "float16", "torch_dtype": "bfloat16")") == Fields{"torch_dtype"});
+    CHECK(differing("llama", R"("dtype": "float16", "torch_dtype": "torch.float16")").empty());
+    CHECK(warned(parse_model(R"({"model_type": "llava", "dtype": "float16", "torch_dtype": "bfloat16",
+              "text_config": {"model_type": "llama"}})"),
+                 WarningKind::approximated) == Fields{"torch_dtype"});
+    CHECK(warned(parse_model(R"({"model_type": "llava", "torch_dtype": "bfloat16",
+              "text_config": {"model_type": "llama", "dtype": "float16"}})"),
+                 WarningKind::approximated)
+              .empty());
+    const std::string slides = R"("sliding_window": 64, "layer_types": ["full_attention", "full_attention",
+        "full_attention", "full_attention", "full_attention", "full_attention", "full_attention", "full_attention",
+        "full_attention", "full_attention", "full_attention", "sliding_attention"], "num_key_value_heads": 4,
+        "use_sliding_window": )";
+    CHECK(differing("qwen2", slides + "false") == Fields{"use_sliding_window"});
+    CHECK(differing("qwen2", slides + "true").empty());
+    ModelOptions given;
+    given.dtype = DType::f16;
+    CHECK(parse_model(of_type("llama", R"(, "dtype": "float16", "torch_dtype": "bfloat16")"), given)
+              .warnings.empty());
+    const std::string list = R"("layer_types": ["mamba", "mamba", "mamba", "mamba", "mamba", "mamba",
+        "mamba", "mamba", "mamba", "attention", "mamba", "mamba"], "attn_layer_indices": )";
+    CHECK(differing("bamba", list + "[9]").empty());
+    CHECK(differing("bamba", list + "[9, 10]") == Fields{"attn_layer_indices"});
+    CHECK(differing("bamba", list + "[9, 99]") == Fields{"attn_layer_indices"});
 }
 
 TEST_CASE("code that a model brings in place of its type's is warned of", "[model]") {
@@ -210,7 +323,7 @@ TEST_CASE("code that a model brings in place of its type's is warned of", "[mode
     };
     const auto of_type = [](const std::string& type, const std::string& members) {
         return R"({"model_type": ")" + type + R"(", "hidden_size": 4096, "num_attention_heads": 32,
-            "num_key_value_heads": 8, "num_hidden_layers": 2, "dtype": "bfloat16", )" +
+            "num_hidden_layers": 2, "dtype": "bfloat16", )" +
                members + "}";
     };
     const Fields kNone, kMap = {"auto_map"}, kClasses = {"architectures"};

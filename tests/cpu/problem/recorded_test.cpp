@@ -227,6 +227,19 @@ TEST_CASE("A record of what is not built is listed, though there be no other") {
     CHECK(contains(covered.unsupported.front().reason, "63"));
 }
 
+TEST_CASE("NUL bytes in a file's lines are skipped and said") {
+    const std::string nuls(5000, '\0');
+    for (const std::string& text :
+         {kDense + nuls + "\n" + kMerge, kDense + nuls + kMerge, kDense + kMerge + nuls,
+          kDense + kMerge.substr(0, 40) + nuls + "\n" + kMerge}) {
+        const Coverage coverage = recorded_coverage(text, "f");
+        CHECK(coverage.specs().size() == 2);
+        REQUIRE(coverage.skipped.size() == 1);
+        CHECK(contains(coverage.skipped[0].reason, "NUL bytes"));
+    }
+    CHECK(refused([&] { recorded_coverage(nuls, "f"); }).field() == "f");
+}
+
 TEST_CASE("A last line that nobody ended is torn, whoever wrote it") {
     const Coverage covered = recorded_coverage(kDense + R"({"schema":"attnsmith.recorded/1","requ)", "f");
     CHECK(covered.specs().size() == 1);
