@@ -170,6 +170,12 @@ int try_to_make(const std::string& directory) {
     return ::rmdir(name.c_str()) == 0 ? 0 : errno;
 }
 
+bool is_working_directory_gone() {
+    std::error_code error;
+    (void)std::filesystem::current_path(error);
+    return error == std::errc::no_such_file_or_directory;
+}
+
 // For kernels, C libraries and file systems without renameat2.
 int link_and_unlink(int from_directory, const char* from, int to_directory, const char* to) {
     if (::linkat(from_directory, from, to_directory, to, 0) != 0) return -1;
@@ -312,6 +318,10 @@ class PosixFileSystem final : public FileSystem {
     }
 
     Status check_writable(const Path& directory) override {
+        if (std::filesystem::path(directory.full()).is_relative() && is_working_directory_gone()) {
+            return Status::recoverable_error(ENOENT, directory.full(),
+                                             "cannot write to: the working directory was removed");
+        }
         for (std::filesystem::path nearest = directory.full();; nearest = nearest.parent_path()) {
             // "/." makes a file that stands where the directory should be an ENOTDIR.
             const std::string probe = nearest.empty() ? "." : (nearest / ".").string();

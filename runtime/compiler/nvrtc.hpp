@@ -2,7 +2,7 @@
 //
 // Thread safety: an Nvrtc may be used from any number of threads; compiles run side by side. Reads no
 // environment; NVRTC itself does (compiler/environment.hpp). Everything that enters NVRTC throws Error in a
-// child that was forked while a thread was inside it.
+// child that was forked while a thread was inside it. Signals stay the program's (compiler/signals.hpp).
 #pragma once
 
 #include <compare>

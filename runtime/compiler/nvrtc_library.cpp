@@ -11,6 +11,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "compiler/signals.hpp"
+
 namespace attnsmith::compiler {
 namespace {
 
@@ -164,6 +166,7 @@ NvrtcLibrary open_nvrtc_library(const NvrtcOptions& options) {
         const std::string reason = open_one(name, library);
         if (reason.empty()) {
             open_builtins(library);
+            leave_signals_to_host(library.handle.get());
             return library;
         }
         // dlerror() mostly begins with the name already.

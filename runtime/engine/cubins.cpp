@@ -157,7 +157,7 @@ Cubins::Taken Cubins::take_stored(const KernelSource& source, const Accept& acce
 }
 
 Obtained Cubins::obtain(const KernelSource& source, const Accept& accept, const Cancelled& cancelled) {
-    std::string refusal;
+    std::string refusal, trouble;
     bool stored = false;
     const auto compiled_of = [](const cache::SingleFlight::Value& value) {
         return std::static_pointer_cast<const Compiled>(value);
@@ -177,16 +177,18 @@ Obtained Cubins::obtain(const KernelSource& source, const Accept& accept, const 
     job.make = [&] { return std::make_shared<const Compiled>(compile(source)); };
     job.publish = [&](const cache::SingleFlight::Value& value) {
         const auto compiled = compiled_of(value);
-        if (compiled->cubin) stored = publish(source, *compiled->cubin);
+        if (!compiled->cubin) return;
+        trouble = publish(source, *compiled->cubin);
+        stored = trouble.empty();
     };
     job.cancelled = cancelled;
 
     const auto obtained = flights_.obtain(source.key, job);
-    if (obtained.origin == Origin::cancelled) return {nullptr, obtained.origin, false};
+    if (obtained.origin == Origin::cancelled) return {nullptr, obtained.origin};
     const auto compiled = compiled_of(obtained.value);
     if (compiled->error) std::rethrow_exception(compiled->error);
     if (!obtained.accepted) throw Unsupported(refused_everywhere(source.kernel, refusal), {});
-    return {compiled->cubin, obtained.origin, stored || obtained.origin == Origin::disk};
+    return {compiled->cubin, obtained.origin, stored || obtained.origin == Origin::disk, std::move(trouble)};
 }
 
 Cubins::Compiled Cubins::compile(const KernelSource& source) const {
@@ -226,28 +228,29 @@ bool Cubins::is_stored(const KernelSource& source, const cache::Version& toolcha
     });
 }
 
-bool Cubins::ensure_stored(const KernelSource& source, const Obtained& obtained) const {
-    if (obtained.stored) return true;
+std::string Cubins::ensure_stored(const KernelSource& source, const Obtained& obtained) const {
+    constexpr const char* kGone = "it was there and is no more";
+    if (obtained.stored) return {};
     flights_.settle(source.key);
     const auto is_there = [&] { return is_stored(source, obtained.cubin->toolchain); };
-    if (is_there()) return true;
-    if (obtained.origin == Origin::made) return false;
-    publish(source, *obtained.cubin);
-    return is_there();
+    if (is_there()) return {};
+    const std::string trouble =
+        obtained.origin == Origin::made ? obtained.not_stored_because : publish(source, *obtained.cubin);
+    if (obtained.origin != Origin::made && is_there()) return {};
+    return trouble.empty() ? kGone : trouble;
 }
 
 // Best effort: the kernel is there all the same.
-bool Cubins::publish(const KernelSource& source, const Cubin& cubin) const {
-    if (store_.options().directory.empty()) return false;
+std::string Cubins::publish(const KernelSource& source, const Cubin& cubin) const {
+    if (store_.options().directory.empty()) return "there is no cache directory";
     try {
         const cache::Status status =
             store_.publish(source.key, cubin.toolchain, to_entry(source, cubin, with_source_));
-        if (!status.ok())
-            (*log_)(LogLevel::debug, "cache: {} was not stored: {}", source.kernel.name(),
-                    status.to_string());
-        return status.ok();
-    } catch (const std::exception&) {
-        return false;  // no memory, say: then there is none to tell of it either
+        if (status.ok()) return {};
+        (*log_)(LogLevel::debug, "cache: {} was not stored: {}", source.kernel.name(), status.to_string());
+        return status.to_string();
+    } catch (const std::exception& error) {
+        return error.what();  // no memory, say
     }
 }
 

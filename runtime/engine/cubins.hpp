@@ -44,8 +44,9 @@ using cache::Origin;
 struct Obtained {
     std::shared_ptr<const Cubin> cubin;
     Origin origin = Origin::memory;
-    bool stored =
-        false;  // it was found in a directory, or published by this call; else it may be all the same
+    // It was found in a directory, or published by this call; else it may be stored all the same.
+    bool stored = false;
+    std::string not_stored_because{};  // of a publish by this call that failed
 };
 
 // Thread-safe, also right after fork. A key is compiled once over all threads (they wait for the first) and
@@ -85,8 +86,8 @@ class Cubins {
     cache::Version toolchain() const;  // of that NVRTC
 
     // Publishes the cubin where no directory has the key's of its toolchain; one that obtain() has just
-    // compiled was published as far as it could be. False: it could not be stored.
-    bool ensure_stored(const KernelSource& source, const Obtained& obtained) const;
+    // compiled was published as far as it could be. Why it could not be stored; empty where it is.
+    std::string ensure_stored(const KernelSource& source, const Obtained& obtained) const;
 
     const cache::Store& store() const { return store_; }
     const std::string& no_cache_because() const { return no_cache_because_; }
@@ -108,7 +109,8 @@ class Cubins {
     std::shared_ptr<const Cubin> find(const KernelSource& source, const Accept& accept,
                                       const PassedOver& passed_over) const;
     Compiled compile(const KernelSource& source) const;
-    bool publish(const KernelSource& source, const Cubin& cubin) const;
+    // Why not; empty where it is published.
+    std::string publish(const KernelSource& source, const Cubin& cubin) const;
     bool is_stored(const KernelSource& source, const cache::Version& toolchain) const;
     void keep_source(const KernelSource& source) const;
 

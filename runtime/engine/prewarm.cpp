@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -109,10 +111,9 @@ class Prewarmer {
             if (!obtained.cubin) return result;
             result.cubin_bytes = obtained.cubin->bytes.size();
             // A full disk, say: there is nothing to show for the work.
-            if (!cubins_.ensure_stored(source, obtained)) {
-                throw CacheError("compiled, but it could not be stored in " +
-                                 cubins_.store().options().directory);
-            }
+            if (const std::string trouble = cubins_.ensure_stored(source, obtained); !trouble.empty())
+                throw CacheError(fmt::format("compiled, but it could not be stored in {}: {}",
+                                             cubins_.store().options().directory, trouble));
         } catch (const std::exception& error) {
             result.state = "failed";
             result.error = error.what();

@@ -94,14 +94,34 @@ void Recorder::record(const problem::Problem& problem) noexcept {
     }
 }
 
+Recorder::~Recorder() {
+    if (file_.empty()) return;
+    try {
+        Written& written = written_.get();
+        const std::lock_guard lock(written.mutex);
+        write_waiting(written);
+    } catch (const std::exception& error) {
+        tell(error.what());
+    }
+}
+
 void Recorder::record_line(std::string line) {
     Written& written = written_.get();
     const std::lock_guard lock(written.mutex);
-    if (written.lines.contains(line)) return;
-    const std::string trouble = append_line(file_, line);
-    if (!trouble.empty()) return tell(trouble);
-    if (written.lines.size() >= kMostLines) written.lines.clear();  // readers drop what stands there twice
-    written.lines.insert(std::move(line));
+    if (!written.lines.contains(line) && written.waiting.size() < kMostLines) {
+        if (written.lines.size() >= kMostLines)
+            written.lines.clear();  // readers drop what stands there twice
+        written.waiting.push_back(line);
+        written.lines.insert(std::move(line));
+    }
+    write_waiting(written);
+}
+
+void Recorder::write_waiting(Written& written) const {
+    for (; !written.waiting.empty(); written.waiting.pop_front()) {
+        const std::string trouble = append_line(file_, written.waiting.front());
+        if (!trouble.empty()) return tell(trouble);
+    }
 }
 
 void Recorder::tell(std::string_view trouble) const {

@@ -1,6 +1,7 @@
 """Bad input: one clear line that names the field, exit code 2, and nothing compiled."""
 
 import json
+import os
 import unittest
 
 from support import LLAMA, SMALL, CliTest, main
@@ -197,6 +198,14 @@ class BadInput(CliTest):
         self.assert_refused(self.run_cli("cache", "export", "--sm", "native", "-o", "x"), "no GPU is present")
         self.assert_refused(self.run_cli("cache", "clear", "--cache", self.folder), "--yes")
         self.assert_refused(self.run_cli("plan", *SMALL, "--sm", "90", env={"ATTNSMITH_LOG": "loud"}), "ATTNSMITH_LOG")
+
+    def test_a_fifo_that_nobody_writes_to(self):
+        os.mkfifo(self.folder / "fifo")
+        words = ("--sm", "90", "--cache", "kernels")
+        started = [self.start("prewarm", "--recorded", "fifo", *words), self.start("prewarm", "--model", "fifo", *words),
+                   self.start("plan", *SMALL, "--sm", "90", env={"ATTNSMITH_TUNING": "fifo"})]
+        for process in started:
+            self.assert_refused(self.finish(process), "fifo", "a FIFO that nobody opened for writing")
 
     def test_the_error_as_json(self):
         def error(*arguments, **options):

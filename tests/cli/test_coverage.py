@@ -2,8 +2,9 @@
 
 import json
 import shlex
+import subprocess
 
-from support import DEEPSEEK, LLAMA, MODELS, CliTest, FakeGpuTest, main
+from support import BINARY, DEEPSEEK, LLAMA, MODELS, CliTest, FakeGpuTest, main
 
 MERGE = ["--op", "merge", "--head-dim", "64", "--q-heads", "8"]  # one kernel, quick to compile
 TINY = ["--head-dim", "8", "--q-heads", "1"]
@@ -105,6 +106,13 @@ class Recorded(CliTest):
         from_input = self.run_cli("prewarm", "--recorded", "-", "--sm", "90", "--cache", "kernels", "--json",
                                   stdin=RECORDED)
         self.assertEqual(self.assert_ok(from_input).json()["summary"]["hits"], 1)
+
+    def test_from_the_pipe_of_a_slow_command(self):
+        self.prewarm("--recorded", self.write("recorded", RECORDED))
+        script = f"""'{BINARY}' prewarm --recorded <(sleep 0.3; cat recorded) --sm 90 --cache kernels --json"""
+        process = subprocess.Popen(["bash", "-c", script], cwd=self.folder, env=self.environment(),
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.assertEqual(self.assert_ok(self.finish(process)).json()["summary"]["hits"], 1)
 
     def test_what_nothing_serves_is_listed_by_its_line(self):
         file = self.write("recorded", RECORDED + record(head_dim=8, q_heads=1, precision="high"))

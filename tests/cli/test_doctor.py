@@ -4,6 +4,8 @@ import json
 import os
 import shlex
 import shutil
+import signal
+import time
 import unittest
 
 from support import DEEPSEEK, FAKE_NVRTC, LLAMA, QUASAR, SMALL, CliTest, FakeGpuTest, main
@@ -32,6 +34,17 @@ class Doctor(CliTest):
         text = self.assert_ok(self.run_cli("doctor")).out
         for word in ("driver", "nvrtc", "cache", "remedy: "):
             self.assertIn(word, text)
+
+    def test_a_signal_ends_it_as_signals_do(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            codes = set()
+            for step in range(20):
+                process = self.start("doctor")
+                time.sleep(0.003 * step)  # NVRTC's first compile is somewhere in these
+                process.send_signal(number)
+                codes.add(self.finish(process).code)
+            self.assertLessEqual(codes, {0, -number})  # to a shell 130 and 143
+            self.assertIn(-number, codes)
 
     def test_nvrtc_is_missing(self):
         checks, code = self.doctor(env={"ATTNSMITH_NVRTC_PATH": "/nowhere/lib"})

@@ -196,6 +196,22 @@ TEST_CASE("FileSystem: writability is judged at the nearest directory that exist
     CHECK(tree.files.check_writable({tree.directory / "dangling/below", {}}).ok());
 }
 
+TEST_CASE("FileSystem: a working directory that was removed is named as the reason", "[cache][file_system]") {
+    const TemporaryDirectory temporary;
+    testing::ChildProcess child([&] {
+        std::filesystem::create_directory(temporary / "gone");
+        std::filesystem::current_path(temporary / "gone");
+        std::filesystem::remove(temporary / "gone");
+        FileSystem& files = posix_file_system();
+        for (const char* name : {"kernels", "kernels/below", "."}) {
+            const Status status = files.check_writable({name, {}});
+            if (status.to_string().find("the working directory was removed") == std::string::npos) return 1;
+        }
+        return files.check_writable({temporary.path().string(), {}}).ok() ? 0 : 2;
+    });
+    CHECK(child.wait() == 0);
+}
+
 TEST_CASE("FileSystem: a listing tells kinds and sizes", "[cache][file_system]") {
     Tree tree;
     write_text(tree.directory / "file", "12345");

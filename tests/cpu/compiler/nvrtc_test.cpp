@@ -11,7 +11,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -22,19 +21,11 @@
 
 using namespace attnsmith;
 using namespace attnsmith::compiler;
+using test::nvrtc_folders;
 
 namespace {
 
 namespace fs = std::filesystem;
-
-// The NVRTC of this machine, and those of ATTNSMITH_TEST_NVRTC.
-std::vector<std::string> nvrtc_folders() {
-    std::vector<std::string> folders = {test::nvrtc_options().path};
-    const char* more = std::getenv("ATTNSMITH_TEST_NVRTC");
-    std::istringstream list(more == nullptr ? "" : more);
-    for (std::string folder; std::getline(list, folder, ':');) folders.push_back(folder);
-    return folders;
-}
 
 std::shared_ptr<const Nvrtc> open(const std::string& folder) {
     return Nvrtc::open({.path = folder, .extra_folders = {}});

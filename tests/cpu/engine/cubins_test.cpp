@@ -9,6 +9,7 @@
 #include "engine/cubins.hpp"
 #include "planner/plan.hpp"
 #include "planner/repository_tuning.hpp"
+#include "problem/expect.hpp"
 #include "support/catch.hpp"
 #include "support/nvrtc.hpp"
 
@@ -84,7 +85,7 @@ TEST_CASE("a kernel in memory is stored again where the directory lost it", "[en
     auto cubins = cubins_in({temporary / "cache"});
     const auto source = cubins.source_of(merge_kernel());
     const engine::Obtained made = cubins.obtain(source, accept_all);
-    REQUIRE(cubins.ensure_stored(source, made));
+    REQUIRE(cubins.ensure_stored(source, made) == "");
     const auto log_of = [&] {
         const auto entry = cubins.store().load(cubins.store().candidates(source.key).at(0));
         return nlohmann::json::parse(entry.value().metadata).at("log").get<std::string>();
@@ -95,14 +96,14 @@ TEST_CASE("a kernel in memory is stored again where the directory lost it", "[en
     REQUIRE(cubins.store().candidates(source.key).empty());
     const engine::Obtained kept = cubins.obtain(source, accept_all);
     CHECK(kept.origin == Origin::memory);
-    CHECK(cubins.ensure_stored(source, kept));
+    CHECK(cubins.ensure_stored(source, kept) == "");
     CHECK(log_of() == log);
     CHECK(cubins_in({temporary / "cache"}).obtain(source, accept_all).origin == Origin::disk);
 
     // An older toolchain's entry is not this cubin.
     auto newer = std::make_shared<engine::Cubin>(*made.cubin);
     newer->toolchain = *cache::Version::parse("99.0.1");
-    CHECK(cubins.ensure_stored(source, {newer, Origin::memory}));
+    CHECK(cubins.ensure_stored(source, {newer, Origin::memory}) == "");
     CHECK(cubins.store().candidates(source.key).size() == 2);
 }
 
@@ -148,8 +149,9 @@ TEST_CASE("what cannot be used and cannot be replaced is not stored", "[engine][
     const std::string path = cubins.store().candidates(source.key).at(0).path;
     std::filesystem::remove(path);
     std::filesystem::create_directory(path);
-    CHECK_FALSE(cubins.ensure_stored(source, {made.cubin, Origin::made}));
-    CHECK_FALSE(cubins.ensure_stored(source, {made.cubin, Origin::memory}));
+    CHECK(cubins.ensure_stored(source, {made.cubin, Origin::made, false, "the disk is full"}) ==
+          "the disk is full");
+    CHECK(test::contains(cubins.ensure_stored(source, {made.cubin, Origin::memory}), path));
 }
 
 TEST_CASE("threads that want a kernel at once compile it once", "[engine][cubins]") {

@@ -124,15 +124,28 @@ TEST_CASE("a disk that is full tears no line but its last", "[engine][recorder]"
         engine::Recorder recorder(file, log_to(warnings));
         for (int heads = 1; heads <= 4; ++heads) recorder.record(merge(heads));
         if (warnings.count() != 1) return 1;
-        // There is room again: what could not be written is written at the next time.
+        // There is room again: what could not be written is written with the next line.
         ::setrlimit(RLIMIT_FSIZE, &limit);
-        recorder.record(merge(3));
+        recorder.record(merge(5));
         return warnings.count() == 1 ? 0 : 2;
     });
     CHECK(child.wait() == 0);
     const Coverage coverage = recorded_coverage(read_text(file), "file");
-    CHECK(coverage.specs() == std::vector{merge(1).spec, merge(2).spec, merge(3).spec});
+    CHECK(coverage.specs() ==
+          std::vector{merge(1).spec, merge(2).spec, merge(3).spec, merge(4).spec, merge(5).spec});
     CHECK(coverage.skipped.size() == 1);
+}
+
+TEST_CASE("a runtime that ends leaves what could not be written before", "[engine][recorder]") {
+    const TemporaryDirectory temporary;
+    const std::string file = temporary / "later/file";
+    {
+        Runtime runtime(options_for(file));
+        for (const std::int64_t heads : {1, 2, 1}) runtime.prepare(merge(heads).spec, {});
+        REQUIRE(::mkdir((temporary / "later").c_str(), 0700) == 0);
+        runtime.prepare(merge(1).spec, {});  // which is prepared already
+    }
+    CHECK(lines_of(file) == std::vector{problem::recorded_line(merge(1)), problem::recorded_line(merge(2))});
 }
 
 TEST_CASE("a file that cannot be written is told once, and fails nothing", "[engine][recorder]") {
