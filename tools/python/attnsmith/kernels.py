@@ -10,6 +10,7 @@ from typing import Any, Dict, Optional, Sequence, SupportsInt, Tuple
 from . import _abi, _frameworks, _views
 from ._blocks import AttentionBlock, MergeBlock
 from ._frameworks import Order
+from ._handles import Closable, Owner, Shared
 from ._integers import fitting
 from ._library import Library
 from .buffers import Buffer
@@ -42,13 +43,17 @@ class CallStatus:
         return f"CallStatus({names})"
 
 
-class Call:
+class Call(Owner):
     """One launch, ready to go. It keeps its tensors alive. It holds one workspace: make one Call for each launch that
     is in flight at the same time."""
 
+    _another = "it holds one workspace; Kernel.bind() makes another"
+    _elsewhere = "prepare() and bind() there"
+    _pointer: Optional[int] = None
+
     def __init__(self, library: Library, pointer: int, current_stream: Any, held: Any) -> None:
         self._library = library
-        self._pointer: Optional[int] = pointer
+        self._pointer = pointer
         self._current_stream = current_stream
         self._held = held
         self._launch = library.functions.attnsmith_launch
@@ -111,12 +116,15 @@ class Call:
             self._library.functions.attnsmith_call_free(pointer)
 
 
-class Kernel:
+class Kernel(Owner):
     """A loaded kernel, with the plan that chose it. Immutable, for any number of threads."""
+
+    _elsewhere = "prepare() there; the cache makes that quick"
+    _pointer: Optional[int] = None
 
     def __init__(self, library: Library, pointer: int) -> None:
         self._library = library
-        self._pointer: Optional[int] = pointer
+        self._pointer = pointer
 
     @property
     def device(self) -> int:
@@ -267,17 +275,23 @@ def _memory_of(workspace: Any, order: Order) -> Tuple[int, int]:
                          "an attnsmith.Buffer, or a contiguous CUDA tensor")
 
 
-class Pending:
+class Pending(Closable):
     """A kernel that is being prepared in the background. Made by :meth:`Runtime.prepare_async`."""
 
-    def __init__(self, library: Library, pointer: int) -> None:
+    _elsewhere = "prepare_async() there"
+
+    def __init__(self, library: Library, pointer: int, log: Any) -> None:
+        """`log`: the callback of its runtime, which may be gone before the kernel is ready."""
         self._library = library
-        self._pointer: Optional[int] = pointer
+        self._log = log
+        self._handle = Shared(pointer, library.functions.attnsmith_pending_free,  # which waits
+                              "this attnsmith.Pending is closed: the interpreter is being taken down")
         _pendings.add(self)
 
     def ready(self) -> bool:
         """Whether result() would not wait."""
-        return bool(self._library.functions.attnsmith_pending_ready(self._pointer))
+        with self._open() as pointer:
+            return bool(self._library.functions.attnsmith_pending_ready(pointer))
 
     def result(self, timeout: Optional[float] = None) -> Kernel:
         """Waits, for `timeout` seconds (None: for ever), and gives the kernel, or raises what preparing failed with.
@@ -290,19 +304,11 @@ class Pending:
             time.sleep(pause)
             pause = min(2 * pause, 0.02)
         out = c_void_p()
-        self._library.call(self._library.functions.attnsmith_pending_kernel, self._pointer, byref(out))
+        with self._open() as pointer:
+            self._library.call(self._library.functions.attnsmith_pending_kernel, pointer, byref(out))
         return Kernel(self._library, out.value or 0)
 
-    def _close(self) -> None:
-        pointer, self._pointer = self._pointer, None
-        if pointer:
-            self._library.functions.attnsmith_pending_free(pointer)  # waits
 
-    def __del__(self) -> None:
-        self._close()
-
-
-def close_pendings() -> None:
-    """At exit: no thread of the library may call a Python log once the interpreter is being taken down."""
-    for pending in list(_pendings):
-        pending._close()
+def pendings() -> "list[Pending]":
+    """All that live."""
+    return list(_pendings)
