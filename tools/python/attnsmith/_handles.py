@@ -42,37 +42,37 @@ class Shared:
         self._pointer = pointer
         self._free = free
         self._message = closed
-        self._lock = threading.RLock()  # the handler of a signal may come in where its own thread holds it
-        self._users = 1  # its owner, until close()
+        # One for each call under way. append and pop are atomic, and cheaper than a lock.
+        self._users: "list[None]" = []
         self._closed = False
+        self._once = threading.Lock()  # taken for good by whoever frees it
         self._freed = threading.Event()
 
     def __enter__(self) -> int:
-        with self._lock:
-            if self._closed:
-                raise Error(self._message)
-            self._users += 1
+        self._users.append(None)  # before the look, so that close() sees it or it sees close()
+        if self._closed:
+            self.__exit__()
+            raise Error(self._message)
         return self._pointer
 
     def __exit__(self, *exception: Any) -> None:
-        with self._lock:
-            self._users -= 1
-            if self._users:
-                return
-        self._free(self._pointer)
-        self._freed.set()
+        self._users.pop()
+        if self._closed:
+            self._free_behind_the_last()
 
     def close(self) -> None:
-        """Waits for nothing. Once more does nothing."""
-        with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-        self.__exit__()
+        """Waits for no call. Once more does nothing."""
+        self._closed = True
+        self._free_behind_the_last()
 
     def wait(self, seconds: float) -> bool:
         """Until it is freed, after close(). Whether it is."""
         return self._freed.wait(seconds)
+
+    def _free_behind_the_last(self) -> None:
+        if not self._users and self._once.acquire(blocking=False):
+            self._free(self._pointer)
+            self._freed.set()
 
 
 class Closable(Owner):

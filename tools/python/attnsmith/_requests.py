@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import numbers
+import operator
 import os
 import pathlib
 from ctypes import byref
@@ -20,8 +21,11 @@ def _plain(name: str, value: Any, accepted: str = "a number, a bool or a word") 
     """As JSON has it: numbers of other libraries (numpy's) become Python's."""
     if isinstance(value, (bool, str, int)):
         return value
-    if isinstance(value, numbers.Integral) or hasattr(value, "__index__"):
-        return int(value)
+    if hasattr(value, "__index__"):
+        try:
+            return operator.index(value)
+        except TypeError:  # of a tensor that holds no single integer
+            raise InvalidRequest(name, f"an object of type {type(value).__name__}", accepted) from None
     if isinstance(value, numbers.Real):
         number = float(value)
         if not math.isfinite(number):

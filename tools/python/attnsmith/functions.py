@@ -31,9 +31,11 @@ import operator
 from typing import Any, List, Optional, Tuple
 
 from . import _frameworks, _views
-from ._attend import LONGEST, Dispatch, Form, Options, Problem, alignment_of, attend, begin, dispatch_now, need_axes
+from ._attend import (LONGEST, Dispatch, Form, Options, Prepared, Problem, alignment_of, attend, begin, dispatch_now,
+                      need_axes)
 from ._blocks import MergeBlock
 from ._frameworks import Framework, Order
+from ._options import flag
 from ._views import View
 from .errors import InvalidRequest
 from .kernels import merge_states_views
@@ -48,9 +50,11 @@ def _bound(given: Optional[int], most: int) -> int:
 
 def _limit(name: str, given: Optional[int]) -> Optional[int]:
     """A bound of lengths: 0, which the longest of no sequences comes to, bounds nothing."""
-    if given is None:
-        return None
+    if given is None or given.__class__ is int and given >= 0:
+        return given
     try:
+        if isinstance(given, bool):
+            raise TypeError
         limit = operator.index(given)
     except TypeError:
         raise InvalidRequest(name, f"an object of type {type(given).__name__}",
@@ -252,6 +256,9 @@ def merge_states(o_states: Any, lse_states: Any, *, out: Any = None, return_lse:
     order = Order(number, dispatch.wait)
     o_views, lse_views = merge_states_views(o_states, lse_states, order)
     need_axes("o_states", o_views[0], "[tokens, heads, head_dim]")
+    return_lse = flag("return_lse", return_lse)
+    if index < 0:  # no tensor says its GPU: a kernel is made for the current one
+        index = _merge_kernel(dispatch, o_views[0], alignment_of(o_views), return_lse, index).kernel.device
     if scope is None:
         return _merge_all(dispatch, framework, index, order, like, o_views, lse_views, out, return_lse)
     with scope:
@@ -286,13 +293,7 @@ def _merge(dispatch: Dispatch, framework: Framework, index: int, order: Order, l
         lse = framework.empty(like, (tokens, heads), _views.FP32, dispatch.runtime.allocate, index)
         lse_view = _frameworks.of(lse, "lse").view(lse, "lse", order)
     alignment = alignment_of((*o_views, o))
-    q_len = min(1 << (tokens - 1).bit_length() if tokens > 2 else tokens, LONGEST)
-    key = ("merge", index, kind, heads, head_dim, alignment, return_lse, q_len)
-    entry = dispatch.prepared.get(key)
-    if entry is None:
-        words = {"op": "merge", "dtype": _views.WORDS[kind], "head_dim": head_dim, "q_heads": heads, "lse": return_lse,
-                 "alignment": alignment, "q_len": q_len}
-        entry = dispatch.prepare(key, words, index)
+    entry = _merge_kernel(dispatch, o_views[0], alignment, return_lse, index)
     count = len(o_views)
     free = dispatch.merge_blocks.setdefault(count, [])
     try:
@@ -305,3 +306,12 @@ def _merge(dispatch: Dispatch, framework: Framework, index: int, order: Order, l
         raise dispatch.library.error(code, block.failure())
     free.append(block)
     return out, lse
+
+
+def _merge_kernel(dispatch: Dispatch, state: View, alignment: int, return_lse: bool, index: int) -> Prepared:
+    tokens, heads, head_dim = state[1]
+    q_len = min(1 << (tokens - 1).bit_length() if tokens > 2 else tokens, LONGEST)
+    key = ("merge", index, state[3], heads, head_dim, alignment, return_lse, q_len)
+    return dispatch.prepared.get(key) or dispatch.prepare(
+        key, {"op": "merge", "dtype": _views.WORDS[state[3]], "head_dim": head_dim, "q_heads": heads,
+              "lse": return_lse, "alignment": alignment, "q_len": q_len}, index)

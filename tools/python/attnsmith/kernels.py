@@ -7,7 +7,7 @@ import weakref
 from ctypes import byref, c_int64, c_size_t, c_uint32, c_void_p
 from typing import Any, Dict, Optional, Sequence, SupportsInt, Tuple
 
-from . import _abi, _frameworks, _views
+from . import _abi, _frameworks, _interface, _views
 from ._blocks import AttentionBlock, MergeBlock
 from ._frameworks import Order
 from ._handles import Closable, Owner, Shared
@@ -182,7 +182,7 @@ class Kernel(Owner):
         framework, index, order = self._begin(q)
         views = [None if tensor is None else _frameworks.of(tensor, name).view(tensor, name, order)
                  for name, tensor in zip(_abi.TENSOR_FIELDS + _abi.BATCH_FIELDS, tensors)]
-        data, nbytes = (0, 0) if workspace is None else _memory_of(workspace, order)
+        data, nbytes = (0, 0) if workspace is None else _memory_of(workspace)
         block = AttentionBlock()
         block.fill(views, fitting("max_q_len", max_q_len, c_int64), fitting("max_kv_len", max_kv_len, c_int64), data,
                    nbytes)
@@ -256,7 +256,7 @@ def _address_of(word: Any) -> int:
     return fitting("word", word if data_ptr is None else data_ptr(), c_void_p)
 
 
-def _memory_of(workspace: Any, order: Order) -> Tuple[int, int]:
+def _memory_of(workspace: Any) -> Tuple[int, int]:
     if isinstance(workspace, Buffer):
         return workspace.data, workspace.nbytes
     data_ptr = getattr(workspace, "data_ptr", None)
@@ -265,12 +265,7 @@ def _memory_of(workspace: Any, order: Order) -> Tuple[int, int]:
             raise InvalidRequest("workspace.strides", str(workspace.stride()), "contiguous memory")
         return data_ptr(), workspace.numel() * workspace.element_size()
     if hasattr(workspace, "__cuda_array_interface__"):
-        interface = workspace.__cuda_array_interface__
-        if interface.get("strides") is None:
-            count = int(interface["typestr"][2:])
-            for extent in interface["shape"]:
-                count *= extent
-            return interface["data"][0] or 0, count
+        return _interface.memory(workspace.__cuda_array_interface__, "workspace")
     raise InvalidRequest("workspace", f"an object of type {type(workspace).__name__}",
                          "an attnsmith.Buffer, or a contiguous CUDA tensor")
 

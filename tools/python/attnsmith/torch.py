@@ -7,6 +7,7 @@ from typing import Any, List, Optional, Tuple
 from . import _frameworks, _views
 from ._attend import Form, Options, Problem, attend
 from ._frameworks import Torch
+from ._options import flag
 from ._views import View
 from .errors import InvalidRequest, Unsupported
 
@@ -68,7 +69,8 @@ def scaled_dot_product_attention(query: Any, key: Any, value: Any, attn_mask: An
     if not isinstance(_frameworks.of(query, "query"), Torch):
         raise InvalidRequest("query", f"an object of type {type(query).__name__}", "a torch.Tensor")
     return attend(_SDPA, (query, key, value, None, None, None),
-                  (is_causal, None, None, scale, False, "default", "default", enable_gqa), None)
+                  (flag("is_causal", is_causal), None, None, scale, False, "default", "default",
+                   flag("enable_gqa", enable_gqa)), None)
 
 
 def _resolve(views: List[Any], options: Options) -> Problem:
