@@ -28,7 +28,7 @@ def flag(name: str, value: Any) -> bool:
 def number(name: str, value: Any) -> Optional[float]:
     """A number as a float, or None. Raises InvalidRequest."""
     if value is None or value.__class__ is float:
-        return value  # type: ignore[no-any-return]
+        return value
     if isinstance(value, numbers.Real) and not isinstance(value, bool):
         try:
             return float(value)
@@ -73,7 +73,7 @@ def refuse_unhashable(options: Options) -> None:
 
 def _bound(name: str, value: Any) -> Optional[int]:
     if value is None or value.__class__ is int:
-        return value  # type: ignore[no-any-return]
+        return value
     try:
         if isinstance(value, bool):
             raise TypeError

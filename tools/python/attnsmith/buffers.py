@@ -17,7 +17,8 @@ _TYPESTRS = {_views.FP16: "<f2", _views.FP32: "<f4", _views.INT32: "<i4", _views
 
 
 class Buffer(Owner):
-    """A buffer of device memory, freed with the object. Made by :meth:`Runtime.allocate`."""
+    """Device memory, freed with the object. Made by :meth:`Runtime.allocate`. `data` is its address, a multiple of 256,
+    `nbytes` its size, `device` the ordinal of its GPU."""
 
     _another = "allocate() another, and upload() what this one's download() gives"
     _elsewhere = "send what download() gives"

@@ -44,8 +44,8 @@ class CallStatus:
 
 
 class Call(Owner):
-    """One launch, ready to go. It keeps its tensors alive. It holds one workspace: make one Call for each launch that
-    is in flight at the same time."""
+    """One launch, ready to go, made by Kernel.bind() and Kernel.bind_merge(). It keeps its tensors alive. It
+    holds one workspace: make one Call for each launch that is in flight at the same time."""
 
     _another = "it holds one workspace; Kernel.bind() makes another"
     _elsewhere = "prepare() and bind() there"
@@ -59,11 +59,12 @@ class Call(Owner):
         self._launch = library.functions.attnsmith_launch
 
     def launch(self, stream: Any = None) -> None:
-        """Enqueues the kernels on `stream`: a number (CUstream), a stream of torch or CuPy, or None for the one that
-        is current in the framework of q. Allocates nothing, waits for nothing, may be captured in a CUDA graph.
-        A call holds one workspace: bind once more for launches that may run at the same time.
+        """Enqueues the kernels on `stream`: a number (CUstream), a stream of torch, CuPy, Numba or anything with
+        __cuda_stream__, or None for the one that is current in the framework of q. Allocates nothing, waits for
+        nothing, may be captured in a CUDA graph. A call holds one workspace: bind once more for launches that may run
+        at the same time.
 
-        Raises DriverError.
+        Raises InvalidRequest for what is no stream, DriverError.
         """
         error = c_void_p()
         code = self._launch(self._pointer, self._stream(stream), byref(error))
@@ -117,7 +118,7 @@ class Call(Owner):
 
 
 class Kernel(Owner):
-    """A loaded kernel, with the plan that chose it. Immutable, for any number of threads."""
+    """A loaded kernel, with the plan that chose it, made by Runtime.prepare(). Immutable, for any number of threads."""
 
     _elsewhere = "prepare() there; the cache makes that quick"
     _pointer: Optional[int] = None
@@ -172,8 +173,8 @@ class Kernel(Owner):
         q_indptr, kv_indptr [batch + 1], q_lens, kv_lens [batch], page_table [batch, pages a sequence], or
             page_indptr [batch + 1] with page_indices and last_page_len [batch]: of the spec's index_dtype.
         max_q_len, max_kv_len: bounds of one sequence; 0 takes what the shapes allow.
-        workspace: a Buffer or CUDA tensor of at least workspace_bytes(...), 256-byte aligned, whose first 256 bytes
-            are zero before the first launch; None: the Call allocates its own.
+        workspace: a Buffer or contiguous CUDA tensor of any dtype and of at least workspace_bytes(...) bytes, 256-byte
+            aligned, whose first 256 bytes are zero before the first launch; None: the Call allocates its own.
 
         The last stride of q, k, v and o is 1; any other strides are honoured. Raises InvalidRequest naming the tensor.
         """
@@ -290,7 +291,7 @@ class Pending(Closable):
 
     def result(self, timeout: Optional[float] = None) -> Kernel:
         """Waits, for `timeout` seconds (None: for ever), and gives the kernel, or raises what preparing failed with.
-        May be called more than once. Raises TimeoutError."""
+        May be called more than once. Raises TimeoutError, and what Runtime.prepare() raises."""
         end = None if timeout is None else time.monotonic() + timeout
         pause = 0.0002
         while not self.ready():  # not in the library: there Ctrl-C would have to wait, too

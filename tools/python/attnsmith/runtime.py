@@ -126,7 +126,8 @@ class Runtime(Closable):
 
         words: those of attnsmith.Request, which says what each means; they are the fields of a JSON request too. None
             stands for a word not given.
-        sm: a compute capability: 90, "90a", "sm_90" or "9.0"; None and "native" are the current device's.
+        sm: a compute capability: 90, "90a", "sm_90" or "9.0"; None and "native" are the current device's. The suffix
+            of "90f" says nothing, which a UserWarning tells, here and wherever an sm is taken.
 
         Raises InvalidRequest naming the word, Unsupported.
         """
@@ -282,14 +283,14 @@ class Runtime(Closable):
         return devices
 
     def allocate(self, nbytes: int, device: int = 0) -> Buffer:
-        """`nbytes` of device memory on the GPU of this ordinal, 256-byte aligned. Raises
-        InvalidRequest, DriverError."""
+        """`nbytes` of device memory on the GPU of this ordinal, 256-byte aligned; what lies in it is not defined.
+        Raises InvalidRequest, DriverError."""
         with self._open() as pointer:
             return Buffer(self._library, pointer, device, nbytes)
 
     def synchronize(self, stream: int = 0) -> None:
-        """Waits for a stream (a CUstream as a number); 0 is the default stream of the current device. Raises
-        InvalidRequest, DriverError, LibraryMissing."""
+        """Waits for all work of a stream (a CUstream as a number); 0 is the default stream of the current device.
+        Raises InvalidRequest, DriverError, LibraryMissing."""
         self._call(self._library.functions.attnsmith_synchronize, fitting("stream", stream, c_void_p))
 
     def close(self) -> None:
