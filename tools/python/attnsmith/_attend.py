@@ -285,9 +285,10 @@ def attend(form: Form, tensors: Tuple[Any, ...], options: Options, stream: Any, 
     """`tensors`: as form.names has them. `options`: those of Problem, and what form.resolve takes besides: numbers and
     words, since layouts are told apart by them."""
     dispatch = dispatch_now()
-    causal, window, softcap, scale, return_lse, *_ = options
-    if not (causal.__class__ is bool and return_lse.__class__ is bool and (window is None or is_pair(window))
-            and (softcap is None or softcap.__class__ is float) and (scale is None or scale.__class__ is float)):
+    causal, window, softcap, scale, return_lse = options[:5]
+    if not ((causal is True or causal is False) and (return_lse is False or return_lse is True)
+            and (window is None or is_pair(window)) and (softcap is None or softcap.__class__ is float)
+            and (scale is None or scale.__class__ is float)):
         options = plain(options)
     if return_status.__class__ is not bool:
         return_status = flag("return_status", return_status)
