@@ -9,11 +9,6 @@
 #include "attnsmith/error.hpp"
 
 namespace attnsmith::c_api {
-namespace {
-
-constexpr std::size_t kMostItems = 4096;
-
-}  // namespace
 
 void refuse(std::string field, std::string value, std::string accepted) {
     throw InvalidRequest(std::move(field), std::move(value), std::move(accepted));
@@ -23,9 +18,9 @@ void refuse_null(std::string_view name) { refuse(std::string(name), "NULL", "a p
 
 std::string_view required_text(const char* text, std::string_view name) { return &required(text, name); }
 
-void check_list(const void* items, std::size_t count, std::string_view name) {
-    if (count > kMostItems) {
-        refuse(std::string(name), fmt::format("a list of {}", count), fmt::format("at most {}", kMostItems));
+void check_list(const void* items, std::size_t count, std::string_view name, std::size_t most) {
+    if (count > most) {
+        refuse(std::string(name), fmt::format("a list of {}", count), fmt::format("at most {}", most));
     }
     if (count > 0 && items == nullptr) {
         refuse(std::string(name), "NULL", fmt::format("a pointer to {}, as its count says", count));

@@ -23,13 +23,19 @@ T& required(T* pointer, std::string_view name) {
 
 std::string_view required_text(const char* text, std::string_view name);
 
-// `count` items, of which there are at most a few thousand in any sensible call: a count that is garbage is
-// refused before anything is read.
-void check_list(const void* items, std::size_t count, std::string_view name);
+// A count above `most` is garbage, and is refused before anything is read.
+void check_list(const void* items, std::size_t count, std::string_view name, std::size_t most);
+
+// The most folders, files or SMs that any sensible call has.
+inline constexpr std::size_t kMostItems = 4096;
+// For lists that programs write, such as a fleet's recorded specs: all that memory can hold.
+template <typename T>
+inline constexpr std::size_t kMostInMemory = std::size_t{PTRDIFF_MAX} / sizeof(T);
 
 template <typename T>
-std::span<const T> list(const T* items, std::size_t count, std::string_view name) {
-    check_list(items, count, name);
+std::span<const T> list(const T* items, std::size_t count, std::string_view name,
+                        std::size_t most = kMostItems) {
+    check_list(items, count, name, most);
     return {items, count};
 }
 

@@ -42,7 +42,8 @@ class Progress {
 
 std::vector<AttentionSpec> read_specs(const attnsmith_spec* const* given, std::size_t count) {
     std::vector<AttentionSpec> specs;
-    for (const attnsmith_spec* const spec : list(given, count, "specs")) {
+    for (const attnsmith_spec* const spec :
+         list(given, count, "specs", kMostInMemory<const attnsmith_spec*>)) {
         specs.push_back(read_spec(spec, fmt::format("specs[{}]", specs.size())));
     }
     return specs;

@@ -176,7 +176,13 @@ Coverage problem::coverage_of_request(const json& object) {
 }
 
 Coverage request_coverage(std::string_view text) {
-    return problem::coverage_of_request(problem::parse_json_object(text, {.what = "request"}));
+    const json request = problem::parse_json_object(text, {.what = "request"});
+    Coverage coverage = problem::coverage_of_request(request);
+    if (const auto sm = request.find("sm"); sm != request.end()) {
+        for (std::string& sentence : problem::unused_sm_suffixes(*sm))
+            coverage.warnings.push_back({WarningKind::ignored, "sm", std::move(sentence)});
+    }
+    return coverage;
 }
 
 Coverage problem::coverage_of_model(std::string_view config_json, const json& options) {

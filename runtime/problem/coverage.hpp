@@ -10,7 +10,7 @@
 
 namespace attnsmith::problem {
 
-// As attnsmith::request_coverage() and attnsmith::model_coverage().
+// As attnsmith::request_coverage(), without its warnings, and attnsmith::model_coverage().
 Coverage coverage_of_request(const nlohmann::json& request);
 Coverage coverage_of_model(std::string_view config_json, const nlohmann::json& options);
 

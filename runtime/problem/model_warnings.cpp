@@ -270,9 +270,11 @@ std::string_view to_string(WarningKind kind) {
         case WarningKind::not_planned:
             return "not_planned";
         case WarningKind::approximated:
+            return "approximated";
+        case WarningKind::ignored:
             break;
     }
-    return "approximated";
+    return "ignored";
 }
 
 }  // namespace attnsmith

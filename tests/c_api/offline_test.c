@@ -688,6 +688,11 @@ static void test_prewarm_and_cache(void) {
     succeeds(attnsmith_prewarm(runtime, NULL, 0, NULL, 0, NULL, &json, &error));
     CHECK(contains(json, "\"total\": 0"));
     attnsmith_string_free(json);
+    static const attnsmith_spec* many[5000];
+    for (int i = 0; i < 5000; ++i) many[i] = &spec;
+    succeeds(attnsmith_prewarm(runtime, many, 5000, sms, 2, NULL, &json, &error));
+    CHECK(contains(json, "\"compiled\": 0,") && contains(json, "\"failed\": 0"));
+    attnsmith_string_free(json);
     json = NULL;
 
     const int32_t bad_sm = 75;

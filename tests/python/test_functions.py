@@ -1,10 +1,13 @@
 """What the plain functions make of other libraries' words and of bounds, and the status that they can give."""
 
 import ctypes
+import sys
+import types
 import unittest
+from fractions import Fraction
 from unittest import mock
 
-from support import attnsmith
+from support import FAKE_CUDA, attnsmith
 from test_launch import LaunchTest
 
 
@@ -58,6 +61,157 @@ class Spellings(LaunchTest):
             for name in ("max_q_len", "max_kv_len"):
                 for bad in (-1, 2.5, "16", object()):
                     self.assert_refused(name, function, *tensors, **{name: bad})
+
+
+class Words(LaunchTest):
+    """What is no tensor has one type, whatever was called before: to a dict 1, 1.0 and True are one."""
+
+    def call(self, **options):
+        q, k = self.array(1, 8, 4, 64), self.array(1, 8, 2, 64)
+        return attnsmith.attention(q, k, k, **options)
+
+    def test_bools(self):
+        for name in ("causal", "return_lse", "return_status"):
+            for _ in range(2):  # the second call looks up what the first found
+                for right in (True, False):
+                    self.call(**{name: right})
+            for wrong in (0, 1, 1.0, None, "no", "", object(), [], ctypes.c_bool(True)):
+                with self.subTest(**{name: wrong}):
+                    self.assert_refused(name, self.call, **{name: wrong})
+        o, lse = self.array(5, 4, 64), self.array(5, 4, dtype="fp32")
+        self.assert_refused("return_lse", attnsmith.merge_states, [o], [lse], return_lse=1)
+
+    def test_bools_of_numpy(self):
+        class Bool:
+            def __init__(self, value):
+                self.value = value
+
+            def __bool__(self):
+                return self.value
+        numpy = types.ModuleType("numpy")
+        numpy.bool_ = Bool
+        with mock.patch.dict(sys.modules, numpy=numpy):
+            self.assertIsInstance(self.call(causal=Bool(True), return_lse=Bool(False)), attnsmith.Array)
+        self.assert_refused("causal", self.call, causal=Bool(True))
+
+    def test_numbers(self):
+        class Indexed:  # an array of one element, say
+            def __index__(self):
+                raise TypeError("not an integer")
+        for name in ("scale", "softcap"):
+            for _ in range(2):
+                for right in (1.0, 1, Fraction(1), None):
+                    self.call(**{name: right})
+            for wrong in (True, False, "1", [1], 1j, object(), Indexed(), 10**400, -1.0, float("nan"), float("inf")):
+                with self.subTest(**{name: wrong}):
+                    self.assert_refused(name, self.call, **{name: wrong})
+
+    def test_windows(self):
+        for _ in range(2):
+            self.call(window=(1, 0))
+            self.call(window=[1, 0])
+        for wrong in ((True, 0), (1.0, 0), ([1], 0)):
+            self.assert_refused("window_left", self.call, window=wrong)
+        self.assert_refused("window", self.call, window=(1, 0, 0))
+
+    def test_words(self):
+        for name in ("precision", "consistency"):
+            for wrong in ("best", 1, ["default"], {}):
+                with self.subTest(**{name: wrong}):
+                    self.assert_refused(name, self.call, **{name: wrong})
+
+    def test_bounds_are_integers(self):
+        q, k = self.array(20, 4, 64), self.array(30, 2, 64)
+        offsets = self.array(3, dtype="int32", values=[0, 5, 20])
+        for name in ("max_q_len", "max_kv_len"):
+            self.assert_refused(name, attnsmith.varlen_attention, q, k, k, offsets, offsets, **{name: True})
+
+    def test_words_of_torch(self):
+        torch = types.ModuleType("torch")
+        torch.Tensor = attnsmith.Array
+        query = self.array(1, 4, 8, 64)
+        with mock.patch.object(attnsmith.torch, "Torch", object):  # any tensor will do
+            for name in ("is_causal", "enable_gqa"):
+                self.assert_refused(name, attnsmith.torch.scaled_dot_product_attention, query, query, query,
+                                    **{name: 1})
+
+
+class DeviceUnsaid(LaunchTest):
+    """Tensors with the CUDA array interface alone, as Numba has them, do not say which GPU they lie on: it is the one
+    that is current."""
+
+    def setUp(self):
+        super().setUp()
+        self.driver = ctypes.CDLL(FAKE_CUDA)
+
+    def current(self, device):
+        context = ctypes.c_void_p()
+        self.driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
+        self.driver.cuCtxPushCurrent_v2(context)
+        self.addCleanup(self.driver.cuCtxPopCurrent_v2, ctypes.byref(ctypes.c_void_p()))
+
+    def tensor(self, *shape, device=0, dtype="fp16", **options):
+        array = self.array(*shape, dtype=dtype, device=device, **options)
+        return types.SimpleNamespace(__cuda_array_interface__=dict(array.__cuda_array_interface__), array=array)
+
+    def test_attention(self):
+        for device in (None, 1, 0):
+            if device is not None:
+                self.current(device)
+            device = device or 0
+            q, k = self.tensor(1, 8, 4, 64, device=device), self.tensor(1, 16, 2, 64, device=device)
+            for _ in range(3):
+                count, (o, lse, status) = self.launched(attnsmith.attention, q, k, k, return_lse=True,
+                                                        return_status=True)
+                self.assertEqual((count, o.device, lse.device, o.shape), (1, device, device, (1, 8, 4, 64)))
+                self.assertEqual(self.state.last_launch.device, device)
+                self.assertFalse(attnsmith.CallStatus(status))
+            out = self.tensor(1, 8, 4, 64, device=device)
+            self.assertIs(attnsmith.attention(q, k, k, out=out), out)
+
+    def test_varlen_paged_and_merge(self):
+        self.current(1)
+        q, k = self.tensor(20, 4, 64, device=1), self.tensor(30, 2, 64, device=1)
+        offsets = self.tensor(3, dtype="int32", values=[0, 5, 20], device=1)
+        self.assertEqual(attnsmith.varlen_attention(q, k, k, offsets, offsets).device, 1)
+        lens = self.tensor(2, dtype="int32", values=[20, 3], device=1)
+        table = self.tensor(2, 2, dtype="int32", values=[0, 1, 2, 0], device=1)
+        o = attnsmith.paged_attention(self.tensor(2, 4, 64, device=1), self.tensor(4, 2, 16, 2, 64, device=1), table,
+                                      lens)
+        self.assertEqual(o.device, 1)
+        states = [self.tensor(5, 4, 64, device=1) for _ in range(2)]
+        o, lse = attnsmith.merge_states(states, [self.tensor(5, 4, dtype="fp32", device=1) for _ in range(2)])
+        self.assertEqual((o.device, lse.device, self.state.last_launch.device), (1, 1, 1))
+
+    def test_a_tensor_that_is_elsewhere(self):
+        q, k = self.tensor(1, 8, 4, 64), self.array(1, 8, 2, 64, dtype="fp16", device=1)
+        self.assert_refused("k.device", attnsmith.attention, q, k, k)
+
+    def test_what_is_wrong_leaves_nothing_behind(self):
+        q, k = self.array(1, 8, 4, 64, dtype="fp16"), self.tensor(1, 8, 2, 64)
+        attnsmith.attention(q, k, k)
+        for wrong in ({"data": (2**64, False)}, {"data": (-256, False)}, {"mask": q}, {"strides": (2048, 256, 128)}):
+            broken = self.tensor(1, 8, 2, 64)
+            broken.__cuda_array_interface__.update(wrong)
+            for _ in range(3):
+                with self.assertRaises(attnsmith.InvalidRequest):
+                    attnsmith.attention(q, broken, k)
+            self.assertEqual(self.launched(attnsmith.attention, q, k, k)[0], 1)
+        out = self.tensor(1, 8, 4, 64)
+        out.__cuda_array_interface__["data"] = (out.array.data, True)
+        self.assert_refused("out.data", attnsmith.attention, q, k, k, out=out)
+        self.assert_refused("out.data", attnsmith.merge_states, [self.tensor(5, 4, 64)],
+                            [self.tensor(5, 4, dtype="fp32")], out=out)
+
+    def test_workspaces(self):
+        kernel = self.rt.prepare(dtype="fp16", head_dim=64, q_heads=4, kv_heads=2, batch=1, q_len=8, kv_len=8)
+        q, k, o = self.array(1, 8, 4, 64, dtype="fp16"), self.array(1, 8, 2, 64, dtype="fp16"), self.tensor(1, 8, 4, 64)
+        workspace = self.tensor(1 << 16, dtype="int32")
+        kernel.bind(q, k, k, o, workspace=workspace).launch()
+        workspace.__cuda_array_interface__["data"] = (workspace.array.data, True)
+        self.assert_refused("workspace.data", kernel.bind, q, k, k, o, workspace=workspace)
+        o.__cuda_array_interface__["data"] = (o.array.data, True)
+        self.assert_refused("o.data", kernel.bind, q, k, k, o)
 
 
 class Statuses(LaunchTest):

@@ -6,6 +6,7 @@ import pickle
 import threading
 import typing
 import unittest
+import warnings
 
 from support import MODELS, SMALL, PythonTest, attnsmith, nvrtc_missing, python
 
@@ -230,6 +231,19 @@ class Failures(PythonTest):
         self.assertIn("correct what ATTNSMITH_NVRTC_PATH or nvrtc_path names", str(caught.warning))
         self.assertEqual(len(caught.warnings), 1)
         self.assertEqual(caught.filename, __file__)
+
+    def test_a_suffix_that_says_nothing_warns(self):
+        runtime = self.runtime()
+        asks = (lambda sm: attnsmith.plan(**SMALL, sm=sm), lambda sm: runtime.plan(**SMALL, sm=sm),
+                lambda sm: attnsmith.plan_model(LLAMA, sm), lambda sm: runtime.plan_model(LLAMA, [80, sm]))
+        for ask in asks:
+            with self.assertWarns(UserWarning) as caught:
+                ask("sm_90f")
+            self.assertRegex(str(caught.warning), r"sm_90f.* is taken as 90: .*suffix")
+            self.assertEqual((len(caught.warnings), caught.filename), (1, __file__))
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                ask("90a")
 
     def test_several_compute_capabilities_in_one_word(self):
         runtime = self.runtime(nvrtc_path=self.folder)

@@ -9,7 +9,7 @@ from unittest import mock
 
 from support import PythonTest, attnsmith
 
-from attnsmith import _abi, _dlpack, _frameworks, _views
+from attnsmith import _abi, _dlpack, _frameworks, _interface, _views
 from attnsmith._frameworks import Order
 
 CUDA0 = _views.on_device(0)
@@ -122,6 +122,29 @@ class Tensors(PythonTest):
         view, _ = self.view(Foreign(4096, (2,), device=(13, 0)))
         self.assertEqual(view[4], 13)
 
+    def test_devices_and_capsules_that_make_no_sense(self):
+        for device in (None, 2, (2,), ("cuda", 0), (2, -1), (2, 2**31), (13, -1)):
+            with self.subTest(device=device):
+                foreign = Foreign(4096, (2,))
+                foreign.device = device
+                for ask in (lambda: self.view(foreign), lambda: _frameworks.of(foreign, "x").index(foreign, "x")):
+                    with self.assertRaises(attnsmith.InvalidRequest) as caught:
+                        ask()
+                    self.assertTrue(caught.exception.field.startswith("x."), caught.exception)
+
+        def changed(**fields):
+            foreign = Foreign(4096, (2,))
+            for name, value in fields.items():
+                setattr(foreign.managed.tensor, name, value)
+            return foreign
+        for field, foreign in (("x.device", changed(device=_abi.Device(2, -1))), ("x.shape", changed(ndim=-1)),
+                               ("x.shape", changed(ndim=2**31 - 1)), ("x.data", changed(byte_offset=2**64 - 4096)),
+                               ("x.shape", changed(shape=ctypes.POINTER(ctypes.c_int64)())),
+                               ("x.shape", Foreign(4096, (-2,)))):
+            self.assert_refused(field, self.view, foreign)
+            gc.collect()
+            self.assertEqual(foreign.deleted, 1, "not given back")
+
     def test_other_dtypes(self):
         for dtype in ((2, 64), (1, 8), (6, 8)):
             self.assert_refused("x.dtype", self.view, Foreign(4096, (2,), dtype=dtype))
@@ -143,6 +166,57 @@ class Tensors(PythonTest):
         self.assertEqual(view[:2], (0, (0, 3)))
         self.assert_refused("x.strides", self.view, Interface(strides=(7, 2)))
         self.assert_refused("x.dtype", self.view, Interface(typestr="<f8"))
+
+    def test_interfaces_that_are_not_what_they_promise(self):
+        for wrong, field in (({"mask": self}, "mask"), ({"strides": (6,)}, "strides"), ({"strides": ()}, "strides"),
+                             ({"strides": (6.0, 2.0)}, "strides"), ({"strides": "62"}, "strides"),
+                             ({"strides": (2**70, 2)}, "strides"), ({"strides": 6}, "strides"),
+                             ({"shape": (2.0, 3)}, "shape"), ({"shape": (-2, 3)}, "shape"), ({"shape": 6}, "shape"),
+                             ({"shape": (2**63, 3)}, "shape"), ({"shape": "23"}, "shape"), ({"shape": None}, "shape"),
+                             ({"data": (-256, False)}, "data"), ({"data": (2**64, False)}, "data"),
+                             ({"data": ("0", False)}, "data"), ({"typestr": ["<f2"]}, "dtype"),
+                             ({"data": 4096}, "__cuda_array_interface__"), ({"data": None}, "__cuda_array_interface__"),
+                             ({"stream": "x"}, "stream"), ({"stream": -1}, "stream")):
+            with self.subTest(**wrong):
+                self.assert_refused(f"x.{field}", self.view, Interface(**wrong))
+        for left_out in ("shape", "typestr", "data"):
+            tensor = Interface()
+            del tensor.__cuda_array_interface__[left_out]
+            self.assert_refused("x.__cuda_array_interface__", self.view, tensor)
+        tensor.__cuda_array_interface__ = None
+        self.assert_refused("x.__cuda_array_interface__", self.view, tensor)
+
+    def test_integers_of_other_kinds_in_an_interface(self):
+        class Integer:
+            def __index__(self):
+                return 4
+        view, _ = self.view(Interface(shape=[Integer(), 3], strides=[Integer(), 2]))
+        self.assertEqual(view[1:3], ((4, 3), (2, 1)))
+
+    def test_interfaces_of_more_axes_than_the_library_takes(self):
+        view, _ = self.view(Interface(shape=(1,) * 7))
+        self.assertEqual(view[1], (1,) * 7)
+        self.assert_refused("x.shape", self.view, Interface(shape=(1,) * 6 + (-1,)))
+
+    def test_what_is_read_only_is_not_written_to(self):
+        tensor = Interface(data=(4096, True))
+        framework = _frameworks.of(tensor, "x")
+        for name in ("q", "k", "sinks", "kv_lens"):
+            self.assertEqual(framework.view(tensor, name, self.order())[0], 4096)
+        for name in ("out", "o", "lse"):
+            self.assert_refused(f"{name}.data", framework.view, tensor, name, self.order())
+
+    def test_memory_for_a_workspace(self):
+        def memory(**interface):
+            return _interface.memory(Interface(**interface).__cuda_array_interface__, "workspace")
+        self.assertEqual(memory(shape=(512,), typestr="|u1"), (4096, 512))
+        self.assertEqual(memory(shape=(4, 8), typestr="<f4", strides=(32, 4)), (4096, 128))
+        for wrong, field in (({"mask": self}, "mask"), ({"data": (4096, True)}, "data"), ({"typestr": "u1"}, "dtype"),
+                             ({"strides": (64, 4)}, "strides"), ({"strides": ()}, "strides"),
+                             ({"shape": (-1,)}, "shape"), ({"shape": (-1, -1)}, "shape"), ({"shape": (2**70,)}, "shape"),
+                             ({"data": (-1, False)}, "data")):
+            with self.subTest(**wrong):
+                self.assert_refused(f"workspace.{field}", memory, **wrong)
 
     def test_interface_streams(self):
         _, order = self.view(Interface(stream=5), stream=9)
@@ -213,13 +287,16 @@ class Tensors(PythonTest):
         self.assertEqual(alignment(4097, (2, 3, 8), (24, 8, 1)), 2, "the library names this pointer")
 
     def test_windows(self):
-        from attnsmith._attend import pair
+        from attnsmith._options import pair
         self.assertEqual([pair(window) for window in ((3, 0), [3, -1], (None, 2), (-1, -1))],
                          [(3, 0), (3, -1), (None, 2), (-1, -1)])
         error = self.assert_refused("window", pair, 128)
         self.assertIn("(127, 0)", error.accepted)
-        for window in (0, (1,), (1, 2, 3), 1.5):
+        for window in (0, (1,), (1, 2, 3), 1.5, "12", b"12"):
             self.assert_refused("window", pair, window)
+        for window in ((True, 0), (1.0, 0), ("1", 0), ([1], 0)):
+            self.assert_refused("window_left", pair, window)
+            self.assert_refused("window_right", pair, window[::-1])
 
     def test_streams(self):
         self.assertEqual(_frameworks.raw_stream(7), 7)
@@ -227,6 +304,22 @@ class Tensors(PythonTest):
         self.assertEqual(_frameworks.raw_stream(types.SimpleNamespace(ptr=9)), 9)
         self.assertEqual(_frameworks.raw_stream(types.SimpleNamespace(__cuda_stream__=lambda: (0, 10))), 10)
         self.assert_refused("stream", _frameworks.raw_stream, "default")
+
+        class Handle:  # as CUDA's own Python has them
+            def __int__(self):
+                return 11
+        for stream, number in (({"handle": ctypes.c_void_p(12)}, 12), ({"handle": ctypes.c_void_p(0)}, 0),
+                               ({"handle": Handle()}, 11), ({"handle": 13, "__cuda_stream__": (0, 14)}, 14)):
+            self.assertEqual(_frameworks.raw_stream(types.SimpleNamespace(**stream)), number)
+
+    def test_streams_that_are_none(self):
+        for attribute in ("cuda_stream", "ptr", "handle"):
+            for value in (-1, 2**64, "7", "", 3.5, True, object(), []):
+                with self.subTest(**{attribute: value}):
+                    stream = types.SimpleNamespace(**{attribute: value})
+                    self.assert_refused("stream", _frameworks.raw_stream, stream)
+        for said in (7, (0,), (0, -1), (0, 1, 2), (0, "7")):
+            self.assert_refused("stream", _frameworks.raw_stream, types.SimpleNamespace(__cuda_stream__=lambda: said))
 
 
 class FakeTorch(types.ModuleType):

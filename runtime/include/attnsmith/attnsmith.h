@@ -240,7 +240,8 @@ ATTNSMITH_API attnsmith_code attnsmith_model_json(const char* config_json, const
  * page_size, index_dtype, alignment, precision, consistency) may be arrays: those of every combination, each
  * once. `config_json` is a config.json's text, and `words` what attnsmith_model_json takes as options; or it
  * is NULL, and `words` is a request. As the JSON of attnsmith_model_json without its "model_type", and with
- * "skipped": [{"name", "reason"}], combinations that there are not, such as a page size of dense KV. */
+ * "skipped": [{"name", "reason"}], combinations that there are not, such as a page size of dense KV. A suffix
+ * in a request's sm that says nothing, as in "90f", is a warning of kind "ignored". */
 ATTNSMITH_API attnsmith_code attnsmith_coverage_json(const char* config_json, const char* words, char** json,
                                                      attnsmith_error** error);
 /* The same of the text of a file that programs recorded (attnsmith_runtime_options.record_file): each spec
@@ -268,7 +269,8 @@ typedef struct attnsmith_prewarm_options {
 /* Compiles into the cache every kernel that planning could choose for these specs on these compute
  * capabilities. `options` may be NULL. `report` is JSON of schema attnsmith.prewarm/1; kernels that failed
  * are in it, and do not fail the call, nor do specs that no kernel serves: "unsupported": [{"spec" (the place
- * in `specs`), "sm", "reason"}]. */
+ * in `specs`), "sm", "reason"}]. No specs or no SMs is nothing to do: a report of 0 kernels. There may be any
+ * number of specs. */
 ATTNSMITH_API attnsmith_code attnsmith_prewarm(attnsmith_runtime* runtime, const attnsmith_spec* const* specs,
                                                size_t spec_count, const int32_t* sms, size_t sm_count,
                                                const attnsmith_prewarm_options* options, char** report,

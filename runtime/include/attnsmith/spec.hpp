@@ -97,6 +97,7 @@ enum class WarningKind : std::uint8_t {
     unread_field,  // a field that speaks of attention, which nothing read
     not_planned,   // a part of the model with attention of its own, such as a vision tower
     approximated,  // planned, but not exactly as the model computes it
+    ignored,       // a part of a word that says nothing, such as the suffix of sm 90f
 };
 
 // Spelled as they are named.

@@ -86,6 +86,18 @@ TEST_CASE("Pages where no KV has any are a mistake") {
           }).field() == "kv");
 }
 
+TEST_CASE("A suffix of sm that says nothing is a warning") {
+    CHECK(of(R"(, "sm": ["90", "90a", 80])").warnings.empty());
+    CHECK(of(R"(, "sm": "native")").warnings.empty());
+    const std::vector<ModelWarning> warnings = of(R"(, "sm": ["90", "sm_100f"])").warnings;
+    REQUIRE(warnings.size() == 1);
+    CHECK(warnings[0].kind == WarningKind::ignored);
+    CHECK(warnings[0].field == "sm");
+    CHECK(contains(warnings[0].text, "sm_100f"));
+    CHECK(to_string(warnings[0].kind) == "ignored");
+    CHECK(refused([] { of(R"(, "sm": "90x90")"); }).field() == "sm");
+}
+
 TEST_CASE("Lists that are wrong are named") {
     CHECK(refused([] { of(R"(, "kv": [])"); }).field() == "kv");
     CHECK(refused([] { of(R"(, "page_size": [])"); }).field() == "page_size");

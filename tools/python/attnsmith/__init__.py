@@ -38,33 +38,36 @@ def plan(*, sm: Optional[OneSm] = None, **words: Unpack[Request]) -> Dict[str, A
     return default_runtime().plan(sm=sm, **words)
 
 
-def plan_model(config: Model, sm: Optional[Sms] = None, **options: Unpack[ModelCoverage]) -> Dict[str, Any]:
+def plan_model(config: Model, sm: Optional[Sms] = None, *, strict: bool = False,
+               **options: Unpack[ModelCoverage]) -> Dict[str, Any]:
     """One plan for each distinct attention of a model, phase and SM: {"plans": [...], "unsupported": [...]}.
 
     config: a config.json's file, folder, text or dict, or a config object of transformers. sm: one or several compute
     capabilities, [80, 90] or "80,90" or "all"; None and "native" are the current device's. options:
-    those of attnsmith.ModelOptions, of which the program's choices may be lists.
+    those of attnsmith.ModelOptions, of which the program's choices may be lists. strict: an unsupported part or a
+    warning raises Unsupported.
 
     Runtime.plan_model of the default runtime. Raises InvalidRequest.
     """
-    return default_runtime().plan_model(config, sm, **options)
+    return default_runtime().plan_model(config, sm, strict=strict, **options)
 
 
 def prewarm(requests: Requests = (), *, models: Union[Model, Iterable[Model]] = (),
             recorded: Union[Path, Iterable[Path]] = (), sm: Optional[Sms] = None, jobs: int = 0,
-            progress: Optional[Progress] = None, **model_options: Unpack[ModelCoverage]) -> Dict[str, Any]:
+            progress: Optional[Progress] = None, strict: bool = False,
+            **model_options: Unpack[ModelCoverage]) -> Dict[str, Any]:
     """Compiles into the cache every kernel that planning could choose. Needs no GPU when `sm` is given.
 
     requests: an attnsmith.Request, or several. models: a config as plan_model() takes it, or several, with
     model_options. recorded: files in which programs recorded what they asked for. Words that a program chooses may be
     lists: kernels are made for all combinations. sm: one or several compute capabilities, [80, 90] or "80,90" or "all";
     None and "native" are those of the GPUs present. jobs: kernels to compile at a time; 0 is the number of cores.
-    progress: called with (kernel, done, total).
+    progress: called with (kernel, done, total). strict: an unsupported part or a warning of a model raises Unsupported.
 
     Runtime.prewarm of the default runtime, which says more. Raises InvalidRequest, CacheError.
     """
     return default_runtime().prewarm(requests, models=models, recorded=recorded, sm=sm, jobs=jobs, progress=progress,
-                                     **model_options)
+                                     strict=strict, **model_options)
 
 
 def devices() -> List[Dict[str, Any]]:

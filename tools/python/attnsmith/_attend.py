@@ -11,6 +11,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Se
 from . import _abi, _frameworks, _requests, _views
 from ._blocks import AttentionBlock, MergeBlock
 from ._frameworks import Framework, Order, Torch
+from ._options import Options, flag, is_pair, plain, refuse_unhashable
 from ._views import View
 from ._workspaces import Workspaces, torch_memory
 from .errors import InvalidRequest
@@ -26,7 +27,6 @@ _MOST_PACKED = (1 << 31) - 1024  # queries times group size, as the library has 
 _WORKSPACE_WORD = AttentionBlock.WORKSPACE_WORD
 _FIELDS = _abi.TENSOR_FIELDS + _abi.BATCH_FIELDS
 
-Options = Tuple[Any, ...]
 Views = List[Optional[View]]  # of the tensors of a form
 
 
@@ -60,7 +60,7 @@ class Form:
         self.resolve = resolve
 
 
-class _Prepared:
+class Prepared:
     """A kernel, and how much workspace it needs for the sizes met."""
 
     __slots__ = ("kernel", "pointer", "workspace_bytes")
@@ -144,7 +144,7 @@ class Dispatch:
         self.library = library
         self.run = library.functions.attnsmith_run
         self.run_merge = library.functions.attnsmith_run_merge
-        self.prepared: Dict[Tuple[Any, ...], _Prepared] = {}
+        self.prepared: Dict[Tuple[Any, ...], Prepared] = {}
         self.recipes: Dict[Tuple[Any, ...], _Recipe] = {}
         self.seen: Set[int] = set()
         self.blocks: List[AttentionBlock] = []
@@ -152,16 +152,16 @@ class Dispatch:
         self.merge_blocks: Dict[int, List[MergeBlock]] = {}
         self.wait = runtime.synchronize
 
-    def prepare(self, key: Tuple[Any, ...], words: Dict[str, Any], index: int) -> _Prepared:
+    def prepare(self, key: Tuple[Any, ...], words: Dict[str, Any], index: int) -> Prepared:
         spec, sizes = _requests.parse(self.library, words)
-        entry = _Prepared(self.runtime._prepare(spec, sizes, None if index < 0 else index))
+        entry = Prepared(self.runtime._prepare(spec, sizes, None if index < 0 else index))
         if index >= 0:  # else the device is whichever is current
             if len(self.prepared) >= _MOST_KERNELS:
                 self.prepared.clear()
             self.prepared[key] = entry
         return entry
 
-    def kernel(self, problem: Problem, alignment: int, sink: bool, alibi: bool, index: int) -> _Prepared:
+    def kernel(self, problem: Problem, alignment: int, sink: bool, alibi: bool, index: int) -> Prepared:
         """The kernel of a problem: many sizes share one."""
         q_shape, kind = problem.q[1], problem.q[3]
         sizes = (problem.batch, _rounded(problem.max_q_len), _rounded(problem.max_kv_len))
@@ -212,7 +212,7 @@ class Dispatch:
         if stream:
             self.runtime.synchronize(stream)
         else:  # of this device, whichever is current: a copy from its memory waits for its default stream
-            self.runtime.allocate(256, max(index, 0)).download(4)
+            self.runtime.allocate(256, index).download(4)
 
 
 _current: Optional[Dispatch] = None
@@ -250,16 +250,6 @@ def need_axes(name: str, view: View, accepted: str) -> None:
         raise InvalidRequest(f"{name}.shape", str(tuple(view[1])), accepted)
 
 
-def pair(window: Any) -> Tuple[Any, Any]:
-    """(left, right), each as the library takes it: None or -1 is no bound."""
-    if isinstance(window, int) or not hasattr(window, "__len__") or len(window) != 2:
-        remedy = f", such as ({window - 1}, 0)" if isinstance(window, int) and window > 0 else ""
-        raise InvalidRequest("window", repr(window), "a pair (left, right), with None for no bound; a sliding window "
-                             f"of W tokens is (W - 1, 0){remedy}")
-    left, right = window
-    return left, right
-
-
 def alignment_of(views: Sequence[View], pointer_bits: int = 0) -> int:
     """The class that bases (these, and what `pointer_bits` has set) and strides of the real tensors are of: 16, 8, 4 or
     2 bytes."""
@@ -277,7 +267,7 @@ def _words(q: View, geometry: Tuple[Any, ...], sizes: Tuple[int, int, int], alig
         raise InvalidRequest("q.dtype", dtype, "fp16 or bf16")
     if index_kind is not None and index_kind not in (_views.INT32, _views.INT64):
         raise InvalidRequest("index dtype", _views.WORDS[index_kind], "lengths, offsets and tables of int32 or int64")
-    left, right = (None, None) if window is None else pair(window)
+    left, right = (None, None) if window is None else window
     q_heads, head_dim_qk = q[1][-2:]
     batch, q_len, kv_len = sizes
     group = max(q_heads // max(kv_heads, 1), 1)
@@ -295,9 +285,13 @@ def attend(form: Form, tensors: Tuple[Any, ...], options: Options, stream: Any, 
     """`tensors`: as form.names has them. `options`: those of Problem, and what form.resolve takes besides: numbers and
     words, since layouts are told apart by them."""
     dispatch = dispatch_now()
-    window = options[1]
-    if window is not None and window.__class__ is not tuple:
-        options = (options[0], pair(window), *options[2:])
+    causal, window, softcap, scale, return_lse = options[:5]
+    if not ((causal is True or causal is False) and (return_lse is False or return_lse is True)
+            and (window is None or is_pair(window)) and (softcap is None or softcap.__class__ is float)
+            and (scale is None or scale.__class__ is float)):
+        options = plain(options)
+    if return_status.__class__ is not bool:
+        return_status = flag("return_status", return_status)
     framework, index, number, scope = begin(tensors[0], form.names[0], stream)
     # Not in the scope: a framework orders what it hands over behind the stream that is current for the caller.
     views = order = None
@@ -336,12 +330,18 @@ def _run(dispatch: Dispatch, framework: Framework, index: int, stream: int, form
         for pointer in pointers[:sum(tensor is not None for tensor in tensors[:4])]:
             bits |= pointer & 15
     key = (form, index, bits, options, *layouts)
-    recipe = dispatch.recipes.get(key)
+    try:
+        recipe = dispatch.recipes.get(key)
+    except TypeError:
+        refuse_unhashable(options)
+        raise
     if recipe is None:
         if views is None and all(tensors[i] is not None for i in form.required):
             views = framework.views(pointers, layouts)
         views = views or _views_of(form, tensors, Order(stream, dispatch.wait))
         recipe = dispatch.recipe(key, form, views, options, index, bits)
+        if index < 0:  # no tensor says its GPU: the kernel was made for the current one
+            index = recipe.entry.kernel.device
 
     if recipe.v_offset is not None:
         pointers.append(pointers[1] + recipe.v_offset)

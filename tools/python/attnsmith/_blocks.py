@@ -9,10 +9,9 @@ from struct import Struct
 from typing import Optional, Sequence
 
 from . import _abi
-from ._views import View
+from ._views import MOST_AXES, View
 from .errors import InvalidRequest
 
-MOST_AXES = 5  # of a tensor, as the library has it
 _TENSOR_BYTES = ctypes.sizeof(_abi.Tensor)
 _SLOT_BYTES = _TENSOR_BYTES + 2 * 8 * MOST_AXES
 # DLTensor (data, device, dtype and rank, shape*, strides*, byte_offset), then the shape and the strides themselves.

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import CFUNCTYPE, POINTER, PYFUNCTYPE, Structure, c_char_p, c_int, c_int64, c_void_p
+import operator
+from ctypes import CFUNCTYPE, POINTER, PYFUNCTYPE, Structure, c_char_p, c_int, c_int32, c_int64, c_void_p
 from typing import Any, Optional
 
 from . import _abi
-from ._views import View, compact_strides, kind_of
+from ._integers import fitting
+from ._views import View, checked, compact_strides, kind_of
 from .errors import InvalidRequest
 
 _DELETER = CFUNCTYPE(None, c_void_p)
+_MOST_AXES = 64  # that anything has; more are garbage, and reading them would pass the end of their array
 _NAME, _USED = b"dltensor", b"used_dltensor"  # capsules keep a pointer to their name, not a copy
 
 
@@ -63,9 +66,18 @@ class Borrowed:
         self.release()
 
 
-def device_name(device: Any) -> str:
-    """Of what ``__dlpack_device__`` gives, for messages."""
-    device_type, index = int(device[0]), int(device[1])
+def device_of(tensor: Any, name: str) -> "tuple[int, int]":
+    """DLPack's type and ordinal of a tensor's device. Raises InvalidRequest for what is no such pair."""
+    device = tensor.__dlpack_device__()
+    try:
+        device_type, index = map(operator.index, device)
+    except (TypeError, ValueError):
+        raise InvalidRequest(f"{name}.__dlpack_device__", repr(device), "a pair (device type, ordinal)") from None
+    return device_type, fitting(f"{name}.device", index, c_int32, 0)
+
+
+def device_name(device_type: int, index: int) -> str:
+    """For messages."""
     name = _DEVICE_TYPES.get(device_type, f"DLPack device type {device_type}")
     return name if device_type in (1, 3) else f"{name}:{index}"
 
@@ -75,17 +87,22 @@ def borrow(tensor: Any, name: str, stream: int) -> "tuple[View, Borrowed]":
 
     Raises InvalidRequest for memory that is not a CUDA device's.
     """
-    device = tensor.__dlpack_device__()
-    if int(device[0]) not in (_abi.DL_CUDA, _abi.DL_CUDA_MANAGED):
-        raise InvalidRequest(f"{name}.device", device_name(device), "a CUDA device; move the tensor there first")
+    device_type, index = device_of(tensor, name)
+    if device_type not in (_abi.DL_CUDA, _abi.DL_CUDA_MANAGED):
+        raise InvalidRequest(f"{name}.device", device_name(device_type, index),
+                             "a CUDA device; move the tensor there first")
     # DLPack has no 0 for CUDA: 1 is the legacy default stream, which 0 means to the driver.
     borrowed = Borrowed(tensor.__dlpack__(stream=stream or 1))
     dl = borrowed.tensor
+    if not 0 <= dl.ndim <= _MOST_AXES or (dl.ndim and not dl.shape):
+        raise InvalidRequest(f"{name}.shape", f"of {dl.ndim} axes" if dl.shape else "NULL",
+                             f"the extents of at most {_MOST_AXES} axes")
     shape = tuple(dl.shape[:dl.ndim])
     strides = tuple(dl.strides[:dl.ndim]) if dl.strides else compact_strides(shape)
     pointer = (dl.data or 0) + dl.byte_offset
     kind = kind_of(dl.dtype.code, dl.dtype.bits, dl.dtype.lanes)
-    return (pointer, shape, strides, kind, dl.device.device_type | dl.device.device_id << 32), borrowed
+    index = fitting(f"{name}.device", dl.device.device_id, c_int32, 0)
+    return checked((pointer, shape, strides, kind, dl.device.device_type | index << 32), name), borrowed
 
 
 # What is handed out, by the address of its DLManagedTensor: the struct itself, and what it points to.

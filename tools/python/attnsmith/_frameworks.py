@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import importlib
 import math
+import numbers
 import sys
 from ctypes import c_void_p
 from functools import partial
-from typing import Any, Callable, NoReturn, Optional, Sequence
+from typing import Any, Callable, Optional, Sequence
 
-from . import _abi, _views
-from ._dlpack import borrow
+from . import _abi, _interface, _views
+from ._dlpack import borrow, device_of
 from ._integers import fitting
 from ._views import View
 from .buffers import Array, Buffer
@@ -44,7 +45,7 @@ class Framework:
     def index(self, tensor: Any, name: str) -> int:
         """The ordinal of the tensor's GPU, or -1 where it does not say."""
         if hasattr(tensor, "__dlpack_device__"):
-            return int(tensor.__dlpack_device__()[1])
+            return device_of(tensor, name)[1]
         return _views.device_of(self.view(tensor, name, Order(0, lambda stream: None))[4])
 
     def stream(self, index: int) -> int:
@@ -62,15 +63,15 @@ class Framework:
             order.held.append(borrowed)
         elif hasattr(tensor, "__cuda_array_interface__"):
             interface = tensor.__cuda_array_interface__
+            view = _interface.view(interface, name, _views.UNKNOWN_DEVICE)
             if interface.get("stream") not in (None, order.stream or 1):
-                order.wait(interface["stream"])
-            view = _interface_view(interface, name, _views.UNKNOWN_DEVICE)
+                order.wait(fitting(f"{name}.stream", interface["stream"], c_void_p))
         else:
             raise InvalidRequest(name, f"an object of type {type(tensor).__name__}",
                                  "a CUDA tensor: torch.Tensor, cupy.ndarray, or any with __dlpack__ or "
                                  "__cuda_array_interface__")
         if view[3] not in _views.WORDS:
-            refuse_dtype(name, f"DLPack type {view[3] >> 32:#x}")
+            _interface.refuse_dtype(name, f"DLPack type {view[3] >> 32:#x}")
         return view
 
     def layouts(self, tensors: Sequence[Any]) -> "Optional[tuple[list[int], list[Any]]]":
@@ -91,7 +92,7 @@ class Framework:
               index: int) -> Any:
         """A new row-major tensor on the GPU of `like`."""
         nbytes = math.prod(shape) * _views.ITEM_BYTES[kind]
-        return allocate(max(nbytes, 1), max(index, 0)).array(shape, _views.WORDS[kind])
+        return allocate(max(nbytes, 1), index).array(shape, _views.WORDS[kind])
 
     def result(self, tensor: Any) -> Any:
         """What the caller gets for a tensor that `empty` made, after the launch."""
@@ -139,9 +140,9 @@ class Cupy(Framework):
             interface = tensor.__cuda_array_interface__
         except (AttributeError, TypeError, ValueError):  # of bfloat16, for which it has no words
             return super().view(tensor, name, order)
-        if interface["typestr"] not in _KINDS_BY_TYPESTR and hasattr(tensor, "__dlpack__"):
+        if interface["typestr"] not in _interface.KINDS_BY_TYPESTR and hasattr(tensor, "__dlpack__"):
             return super().view(tensor, name, order)
-        return _interface_view(interface, name, _views.on_device(tensor.device.id))
+        return _interface.view(interface, name, _views.on_device(tensor.device.id))
 
     def scope(self, index: int, stream: Optional[int]) -> Any:
         if stream is None:
@@ -198,7 +199,7 @@ class Torch(Framework):
             return (tensor.data_ptr(), tensor.shape, tensor.stride(), self.kinds[tensor.dtype],
                     tensor.get_device() << 32 | 2)
         except KeyError:
-            refuse_dtype(name, str(tensor.dtype))
+            _interface.refuse_dtype(name, str(tensor.dtype))
         except (AttributeError, NotImplementedError, RuntimeError) as error:
             if hasattr(tensor, "data_ptr"):  # sparse, nested and fake tensors have no such memory
                 raise InvalidRequest(name, f"a tensor of which {error}".splitlines()[0],
@@ -241,30 +242,6 @@ class Torch(Framework):
         return like.new_empty(shape, dtype=self.dtypes[kind])
 
 
-_KINDS_BY_TYPESTR = {"<f2": _views.FP16, "<f4": _views.FP32, "<i4": _views.INT32, "<i8": _views.INT64}
-
-
-def refuse_dtype(name: str, dtype: str) -> NoReturn:
-    raise InvalidRequest(f"{name}.dtype", dtype, ", ".join(_views.KINDS))
-
-
-def _interface_view(interface: "dict[str, Any]", name: str, device: int) -> View:
-    typestr = interface["typestr"]
-    if typestr not in _KINDS_BY_TYPESTR:
-        refuse_dtype(name, typestr)
-    kind = _KINDS_BY_TYPESTR[typestr]
-    shape = tuple(interface["shape"])
-    in_bytes = interface.get("strides")
-    if in_bytes is None:
-        strides = _views.compact_strides(shape)
-    else:
-        size = _views.ITEM_BYTES[kind]
-        if any(stride % size for stride in in_bytes):
-            raise InvalidRequest(f"{name}.strides", f"{tuple(in_bytes)} bytes", f"multiples of {size} bytes")
-        strides = tuple(stride // size for stride in in_bytes)
-    return interface["data"][0] or 0, shape, strides, kind, device
-
-
 _met: "dict[str, Framework]" = {}  # by name: each has one object, so that `is` tells them apart
 _by_type: "dict[type, Framework]" = {Array: Own()}
 _anything = Framework()
@@ -302,15 +279,31 @@ def of(tensor: Any, name: str) -> Framework:
 
 
 def raw_stream(stream: Any) -> int:
-    """The number of a stream given as a number, or as an object of torch, CuPy or anything with __cuda_stream__."""
+    """The number of a stream given as a number, or as an object of torch, CuPy, Numba or anything with __cuda_stream__.
+    Raises InvalidRequest."""
     if isinstance(stream, int):
         return fitting("stream", stream, c_void_p)
-    for attribute in ("cuda_stream", "ptr", "handle"):  # torch, CuPy, Numba
+    for attribute in ("cuda_stream", "__cuda_stream__", "ptr", "handle"):  # torch, CUDA's protocol, CuPy, Numba
         value = getattr(stream, attribute, None)
         if value is not None:
-            return int(getattr(value, "value", value) or 0)
-    if hasattr(stream, "__cuda_stream__"):
-        protocol = stream.__cuda_stream__
-        return int((protocol() if callable(protocol) else protocol)[1])
+            return _number_of(value) if attribute != "__cuda_stream__" else _number_by_protocol(value)
     raise InvalidRequest("stream", f"an object of type {type(stream).__name__}",
                          "a CUstream as a number, or a stream of torch or CuPy")
+
+
+def _number_of(value: Any) -> int:
+    value = getattr(value, "value", value)  # of ctypes, where NULL is None
+    if value is None:
+        return 0
+    if not hasattr(value, "__index__") and hasattr(value, "__int__") and not isinstance(value, numbers.Number):
+        value = int(value)  # a handle of CUDA's own Python
+    return fitting("stream", value, c_void_p)
+
+
+def _number_by_protocol(protocol: Any) -> int:
+    said = protocol() if callable(protocol) else protocol
+    try:
+        _, value = said
+    except (TypeError, ValueError):
+        raise InvalidRequest("stream", f"__cuda_stream__ that gives {said!r}", "a pair (version, CUstream)") from None
+    return _number_of(value)

@@ -30,12 +30,14 @@ def fitting(name: str, value: Any, kind: Any, least: Optional[int] = None) -> in
             raise TypeError
         number = operator.index(value)
     except TypeError:
-        shown = repr(value) if isinstance(value, (bool, float, str, bytes, type(None))) else _of_type(value)
-        raise InvalidRequest(name, shown, f"an integer from {low} to {high}") from None
+        raise InvalidRequest(name, shown(value), f"an integer from {low} to {high}") from None
     if not low <= number <= high:
         raise InvalidRequest(name, str(number), f"an integer from {low} to {high}")
     return number
 
 
-def _of_type(value: Any) -> str:
-    return f"an object of type {type(value).__name__}"
+def shown(value: Any) -> str:
+    """A value as messages have it: what is short and says what it is, else its type."""
+    is_plain = isinstance(value, (bool, int, float, complex, str, bytes, type(None)))
+    text = repr(value) if is_plain else f"an object of type {type(value).__name__}"
+    return text if len(text) <= 60 else text[:60] + "..."

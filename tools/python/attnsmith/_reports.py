@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import warnings
-from typing import Any, Iterable, List, Mapping, Sequence
+from typing import Any, Iterable, List, Mapping, Sequence, Type
 
 from .errors import Unsupported
+
+
+_PACKAGE = os.path.dirname(__file__) + os.sep
+
+
+def warn(text: str, category: Type[Warning] = UserWarning) -> None:
+    """As of the line that called into this package."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(f"attnsmith: {text}", category, stacklevel=level)
 
 
 def warn_of_failures(report: Mapping[str, Any]) -> None:
     """For those who do not read the report: nothing else would tell them that there is no NVRTC."""
     failed = [kernel for kernel in report["kernels"] if kernel["state"] == "failed"]
     if failed:
-        warnings.warn(f"attnsmith: {len(failed)} of {report['summary']['total']} kernels could not be built: "
-                      f"{failed[0]['error']}", RuntimeWarning, stacklevel=3)
+        warn(f"{len(failed)} of {report['summary']['total']} kernels could not be built: {failed[0]['error']}",
+             RuntimeWarning)
 
 
 def refuse_doubts(unsupported: Sequence[Mapping[str, Any]], warnings: Sequence[Mapping[str, str]]) -> None:

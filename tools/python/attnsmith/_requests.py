@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import math
 import numbers
+import operator
 import os
 import pathlib
 from ctypes import byref
 from typing import Any, Callable, Iterable, List, Mapping, Optional, Tuple
 
-from . import _abi
+from . import _abi, _reports
 from ._library import Library, library
 from .errors import InvalidRequest
 from .words import ModelCoverage, Request
@@ -20,8 +21,11 @@ def _plain(name: str, value: Any, accepted: str = "a number, a bool or a word") 
     """As JSON has it: numbers of other libraries (numpy's) become Python's."""
     if isinstance(value, (bool, str, int)):
         return value
-    if isinstance(value, numbers.Integral) or hasattr(value, "__index__"):
-        return int(value)
+    if hasattr(value, "__index__"):
+        try:
+            return operator.index(value)
+        except TypeError:  # of a tensor that holds no single integer
+            raise InvalidRequest(name, f"an object of type {type(value).__name__}", accepted) from None
     if isinstance(value, numbers.Real):
         number = float(value)
         if not math.isfinite(number):
@@ -116,7 +120,7 @@ def cache_options(options: Mapping[str, Any]) -> bytes:
 
 def compute_capabilities(sm: Any) -> List[int]:
     """From what the library takes as sm: 90, "90a", "sm_90", "9.0", "80,90", "all", or a sequence of such. Empty for
-    "native" alone. Raises InvalidRequest."""
+    "native" alone. Warns of a suffix that says nothing, as in "90f". Raises InvalidRequest."""
     accepted = "compute capabilities such as sm=90, sm=\"9.0\" or sm=[80, 90]"
     if isinstance(sm, (bytes, bytearray, memoryview, Mapping)):  # which can be iterated over, but mean something else
         raise InvalidRequest("sm", repr(sm), accepted)
@@ -129,6 +133,8 @@ def compute_capabilities(sm: Any) -> List[int]:
     request = {"op": "merge", "head_dim_vo": 64, "q_heads": 1, "sm": given}  # any that is valid
     opened = library()
     covered = opened.json(opened.functions.attnsmith_coverage_json, None, json.dumps(request).encode())
+    for warning in covered["warnings"]:
+        _reports.warn(warning["text"])
     found: List[int] = covered["attentions"][0]["request"]["sm"]
     return found
 

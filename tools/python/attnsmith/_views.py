@@ -8,9 +8,13 @@
 
 from __future__ import annotations
 
+import struct
+from ctypes import c_int64, c_void_p
 from typing import Sequence, Tuple
 
 from . import _abi
+from ._integers import fitting
+from .errors import InvalidRequest
 
 View = Tuple[int, Sequence[int], Sequence[int], int, int]
 
@@ -33,6 +37,10 @@ ITEM_BYTES = {FP16: 2, BF16: 2, FP32: 4, INT32: 4, INT64: 8}
 UNKNOWN_DEVICE = _abi.DL_CUDA_MANAGED
 
 
+MOST_AXES = 5  # of a tensor, as the library has it
+_FITS = [struct.Struct(f"Q{2 * rank}q").pack for rank in range(MOST_AXES + 1)]
+
+
 def on_device(index: int) -> int:
     return index << 32 | _abi.DL_CUDA
 
@@ -48,6 +56,25 @@ def compact_strides(shape: Sequence[int]) -> "tuple[int, ...]":
         strides.append(step)
         step *= max(extent, 1)
     return tuple(reversed(strides))
+
+
+def checked(view: View, name: str) -> View:
+    """The view, whose numbers are what C has room for. Raises InvalidRequest naming the tensor."""
+    pointer, shape, strides, _, _ = view
+    try:
+        _FITS[len(shape)](pointer, *shape, *strides)  # quicker than a look at each
+        if not shape or min(shape) >= 0:
+            return view
+    except (IndexError, struct.error):
+        pass
+    fitting(f"{name}.data", pointer, c_void_p)
+    for extent in shape:
+        fitting(f"{name}.shape", extent, c_int64, 0)
+    if len(strides) != len(shape):
+        raise InvalidRequest(f"{name}.strides", str(tuple(strides)), f"as many as the shape has axes, {len(shape)}")
+    for stride in strides:
+        fitting(f"{name}.strides", stride, c_int64)
+    return view
 
 
 def inserted(view: View, axis: int) -> View:

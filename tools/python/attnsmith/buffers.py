@@ -8,6 +8,7 @@ from ctypes import byref, c_int32, c_int64, c_size_t, c_void_p, create_string_bu
 from typing import Any, Optional, Sequence
 
 from . import _dlpack, _views
+from ._handles import Owner
 from ._integers import fitting
 from ._library import Library
 from .errors import InvalidRequest
@@ -15,12 +16,16 @@ from .errors import InvalidRequest
 _TYPESTRS = {_views.FP16: "<f2", _views.FP32: "<f4", _views.INT32: "<i4", _views.INT64: "<i8"}
 
 
-class Buffer:
-    """A buffer of device memory, freed with the object. Made by :meth:`Runtime.allocate`."""
+class Buffer(Owner):
+    """Device memory, freed with the object. Made by :meth:`Runtime.allocate`. `data` is its address, a multiple of 256,
+    `nbytes` its size, `device` the ordinal of its GPU."""
+
+    _another = "allocate() another, and upload() what this one's download() gives"
+    _elsewhere = "send what download() gives"
+    _pointer: Optional[int] = None
 
     def __init__(self, library: Library, runtime: int, device: int, nbytes: int) -> None:
         self._library = library
-        self._pointer: Optional[int] = None
         device, nbytes = fitting("device", device, c_int32, 0), fitting("nbytes", nbytes, c_size_t)
         out = c_void_p()
         library.call(library.functions.attnsmith_allocate, runtime, device, nbytes, byref(out))

@@ -1,11 +1,15 @@
 """attention(), varlen_attention(), paged_attention() and merge_states(): the kernel is found, bound and launched in one
 call. What a problem needs is prepared at its first call and looked up after that.
 
-Tensors are those of PyTorch, CuPy, JAX, or anything with ``__dlpack__`` or ``__cuda_array_interface__``, of fp16 or
-bf16, with any strides but the last, which is 1. Outputs are made by the framework of q. Work goes on that framework's
-current stream, or on ``stream``. There is no backward pass: a torch tensor that requires a gradient is refused.
+Tensors are those of PyTorch, CuPy, JAX, or anything with ``__dlpack__`` or ``__cuda_array_interface__`` (Numba), of
+fp16 or bf16, with any strides but the last, which is 1. Outputs are made by the framework of q, or are attnsmith.Array
+where that is none of these. Work goes on that framework's current stream, or on ``stream``. Tensors of one call lie on
+one GPU: that of q, or the current one where q does not say. A mask in a ``__cuda_array_interface__`` is refused, as is
+an output that is read only. There is no backward pass: a torch tensor that requires a gradient is refused.
 
-Words common to the three, which also take what FlashAttention and FlashInfer write for "none":
+Words common to the three, which also take what FlashAttention and FlashInfer write for "none". causal, return_lse and
+return_status are True or False, of Python or numpy; 0, 1 and None are refused. softcap and scale are numbers, which
+True is not.
 
 causal: queries are aligned with the end of the keys: the last query sees the last key.
 window: (left, right): query i, so aligned, sees keys i - left .. i + right. None or -1 on a side is no bound; with
@@ -18,7 +22,7 @@ return_status: also gives, as the last result, an int32 tensor without axes on t
     written in the order of the stream, by each replay of a graph too. Only to read it waits; calls without it pay
     nothing.
 out: a tensor to write to. precision: "default" or "high". consistency: "default" or "bitwise".
-stream: a CUstream as a number, or a stream of torch or CuPy.
+stream: a CUstream as a number, or a stream of torch, CuPy, Numba or anything with ``__cuda_stream__``.
 
 Lengths, offsets and page tables stay on the GPU, so a captured CUDA graph is right as they change; call once before the
 capture, so that the kernel is loaded. Errors: InvalidRequest (names the tensor or word), Unsupported, CompileError,
@@ -31,9 +35,11 @@ import operator
 from typing import Any, List, Optional, Tuple
 
 from . import _frameworks, _views
-from ._attend import LONGEST, Dispatch, Form, Options, Problem, alignment_of, attend, begin, dispatch_now, need_axes
+from ._attend import (LONGEST, Dispatch, Form, Prepared, Problem, alignment_of, attend, begin, dispatch_now,
+                      need_axes)
 from ._blocks import MergeBlock
 from ._frameworks import Framework, Order
+from ._options import Options, flag
 from ._views import View
 from .errors import InvalidRequest
 from .kernels import merge_states_views
@@ -48,9 +54,11 @@ def _bound(given: Optional[int], most: int) -> int:
 
 def _limit(name: str, given: Optional[int]) -> Optional[int]:
     """A bound of lengths: 0, which the longest of no sequences comes to, bounds nothing."""
-    if given is None:
-        return None
+    if given is None or given.__class__ is int and given >= 0:
+        return given
     try:
+        if isinstance(given, bool):
+            raise TypeError
         limit = operator.index(given)
     except TypeError:
         raise InvalidRequest(name, f"an object of type {type(given).__name__}",
@@ -72,7 +80,7 @@ def attention(q: Any, k: Any, v: Any, *, causal: bool = False, window: Window = 
     causal: the last query sees the last key, each one before it a key less. window: (left, right): a query sees so many
         keys before and after its own; None or -1 is no bound; with causal none after it.
     softcap: None or 0 is off. scale: None is 1 / sqrt(head_dim_qk). sinks, alibi_slopes: fp32 [q_heads] on the GPU.
-    return_lse, return_status: what is given besides. out: a tensor for o, of no memory of the others.
+    return_lse, return_status: True gives these besides. out: a tensor for o, of no memory of the others.
     precision: "default" or "high". consistency: "default" or "bitwise". stream: None is the current one.
 
     Gives o [batch, q_len, q_heads, head_dim_vo]; with return_lse (o, lse), lse fp32 [batch, q_len, q_heads]; with
@@ -112,7 +120,7 @@ def varlen_attention(q: Any, k: Any, v: Any, q_indptr: Any, kv_indptr: Any, *, m
     causal: the last query sees the last key, each one before it a key less. window: (left, right): a query sees so many
         keys before and after its own; None or -1 is no bound; with causal none after it.
     softcap: None or 0 is off. scale: None is 1 / sqrt(head_dim_qk). sinks, alibi_slopes: fp32 [q_heads] on the GPU.
-    return_lse, return_status: what is given besides. out: a tensor for o, of no memory of the others.
+    return_lse, return_status: True gives these besides. out: a tensor for o, of no memory of the others.
     precision: "default" or "high". consistency: "default" or "bitwise". stream: None is the current one.
 
     Gives o [q_tokens, q_heads, head_dim_vo]; with return_lse (o, lse), lse fp32 [q_tokens, q_heads]; with return_status
@@ -161,7 +169,7 @@ def paged_attention(q: Any, kv_cache: Any, page_table: Any = None, kv_lens: Any 
     causal: the last query sees the last key, each one before it a key less. window: (left, right): a query sees so many
         keys before and after its own; None or -1 is no bound; with causal none after it.
     softcap: None or 0 is off. scale: None is 1 / sqrt(head_dim_qk). sinks, alibi_slopes: fp32 [q_heads] on the GPU.
-    return_lse, return_status: what is given besides. out: a tensor for o, of no memory of the others.
+    return_lse, return_status: True gives these besides. out: a tensor for o, of no memory of the others.
     precision: "default" or "high". consistency: "default" or "bitwise". stream: None is the current one.
 
     Gives o of q's shape with head_dim_vo; with return_lse (o, lse), lse fp32 of q's shape without its last axis; with
@@ -252,6 +260,9 @@ def merge_states(o_states: Any, lse_states: Any, *, out: Any = None, return_lse:
     order = Order(number, dispatch.wait)
     o_views, lse_views = merge_states_views(o_states, lse_states, order)
     need_axes("o_states", o_views[0], "[tokens, heads, head_dim]")
+    return_lse = flag("return_lse", return_lse)
+    if index < 0:  # no tensor says its GPU: a kernel is made for the current one
+        index = _merge_kernel(dispatch, o_views[0], alignment_of(o_views), return_lse, index).kernel.device
     if scope is None:
         return _merge_all(dispatch, framework, index, order, like, o_views, lse_views, out, return_lse)
     with scope:
@@ -286,13 +297,7 @@ def _merge(dispatch: Dispatch, framework: Framework, index: int, order: Order, l
         lse = framework.empty(like, (tokens, heads), _views.FP32, dispatch.runtime.allocate, index)
         lse_view = _frameworks.of(lse, "lse").view(lse, "lse", order)
     alignment = alignment_of((*o_views, o))
-    q_len = min(1 << (tokens - 1).bit_length() if tokens > 2 else tokens, LONGEST)
-    key = ("merge", index, kind, heads, head_dim, alignment, return_lse, q_len)
-    entry = dispatch.prepared.get(key)
-    if entry is None:
-        words = {"op": "merge", "dtype": _views.WORDS[kind], "head_dim": head_dim, "q_heads": heads, "lse": return_lse,
-                 "alignment": alignment, "q_len": q_len}
-        entry = dispatch.prepare(key, words, index)
+    entry = _merge_kernel(dispatch, o_views[0], alignment, return_lse, index)
     count = len(o_views)
     free = dispatch.merge_blocks.setdefault(count, [])
     try:
@@ -305,3 +310,12 @@ def _merge(dispatch: Dispatch, framework: Framework, index: int, order: Order, l
         raise dispatch.library.error(code, block.failure())
     free.append(block)
     return out, lse
+
+
+def _merge_kernel(dispatch: Dispatch, state: View, alignment: int, return_lse: bool, index: int) -> Prepared:
+    tokens, heads, head_dim = state[1]
+    q_len = min(1 << (tokens - 1).bit_length() if tokens > 2 else tokens, LONGEST)
+    key = ("merge", index, state[3], heads, head_dim, alignment, return_lse, q_len)
+    return dispatch.prepared.get(key) or dispatch.prepare(
+        key, {"op": "merge", "dtype": _views.WORDS[state[3]], "head_dim": head_dim, "q_heads": heads,
+              "lse": return_lse, "alignment": alignment, "q_len": q_len}, index)

@@ -7,9 +7,10 @@ import weakref
 from ctypes import byref, c_int64, c_size_t, c_uint32, c_void_p
 from typing import Any, Dict, Optional, Sequence, SupportsInt, Tuple
 
-from . import _abi, _frameworks, _views
+from . import _abi, _frameworks, _interface, _views
 from ._blocks import AttentionBlock, MergeBlock
 from ._frameworks import Order
+from ._handles import Closable, Owner, Shared
 from ._integers import fitting
 from ._library import Library
 from .buffers import Buffer
@@ -42,23 +43,28 @@ class CallStatus:
         return f"CallStatus({names})"
 
 
-class Call:
-    """One launch, ready to go. It keeps its tensors alive. It holds one workspace: make one Call for each launch that
-    is in flight at the same time."""
+class Call(Owner):
+    """One launch, ready to go, made by Kernel.bind() and Kernel.bind_merge(). It keeps its tensors alive. It
+    holds one workspace: make one Call for each launch that is in flight at the same time."""
+
+    _another = "it holds one workspace; Kernel.bind() makes another"
+    _elsewhere = "prepare() and bind() there"
+    _pointer: Optional[int] = None
 
     def __init__(self, library: Library, pointer: int, current_stream: Any, held: Any) -> None:
         self._library = library
-        self._pointer: Optional[int] = pointer
+        self._pointer = pointer
         self._current_stream = current_stream
         self._held = held
         self._launch = library.functions.attnsmith_launch
 
     def launch(self, stream: Any = None) -> None:
-        """Enqueues the kernels on `stream`: a number (CUstream), a stream of torch or CuPy, or None for the one that
-        is current in the framework of q. Allocates nothing, waits for nothing, may be captured in a CUDA graph.
-        A call holds one workspace: bind once more for launches that may run at the same time.
+        """Enqueues the kernels on `stream`: a number (CUstream), a stream of torch, CuPy, Numba or anything with
+        __cuda_stream__, or None for the one that is current in the framework of q. Allocates nothing, waits for
+        nothing, may be captured in a CUDA graph. A call holds one workspace: bind once more for launches that may run
+        at the same time.
 
-        Raises DriverError.
+        Raises InvalidRequest for what is no stream, DriverError.
         """
         error = c_void_p()
         code = self._launch(self._pointer, self._stream(stream), byref(error))
@@ -111,12 +117,15 @@ class Call:
             self._library.functions.attnsmith_call_free(pointer)
 
 
-class Kernel:
-    """A loaded kernel, with the plan that chose it. Immutable, for any number of threads."""
+class Kernel(Owner):
+    """A loaded kernel, with the plan that chose it, made by Runtime.prepare(). Immutable, for any number of threads."""
+
+    _elsewhere = "prepare() there; the cache makes that quick"
+    _pointer: Optional[int] = None
 
     def __init__(self, library: Library, pointer: int) -> None:
         self._library = library
-        self._pointer: Optional[int] = pointer
+        self._pointer = pointer
 
     @property
     def device(self) -> int:
@@ -164,8 +173,8 @@ class Kernel:
         q_indptr, kv_indptr [batch + 1], q_lens, kv_lens [batch], page_table [batch, pages a sequence], or
             page_indptr [batch + 1] with page_indices and last_page_len [batch]: of the spec's index_dtype.
         max_q_len, max_kv_len: bounds of one sequence; 0 takes what the shapes allow.
-        workspace: a Buffer or CUDA tensor of at least workspace_bytes(...), 256-byte aligned, whose first 256 bytes
-            are zero before the first launch; None: the Call allocates its own.
+        workspace: a Buffer or contiguous CUDA tensor of any dtype and of at least workspace_bytes(...) bytes, 256-byte
+            aligned, whose first 256 bytes are zero before the first launch; None: the Call allocates its own.
 
         The last stride of q, k, v and o is 1; any other strides are honoured. Raises InvalidRequest naming the tensor.
         """
@@ -174,7 +183,7 @@ class Kernel:
         framework, index, order = self._begin(q)
         views = [None if tensor is None else _frameworks.of(tensor, name).view(tensor, name, order)
                  for name, tensor in zip(_abi.TENSOR_FIELDS + _abi.BATCH_FIELDS, tensors)]
-        data, nbytes = (0, 0) if workspace is None else _memory_of(workspace, order)
+        data, nbytes = (0, 0) if workspace is None else _memory_of(workspace)
         block = AttentionBlock()
         block.fill(views, fitting("max_q_len", max_q_len, c_int64), fitting("max_kv_len", max_kv_len, c_int64), data,
                    nbytes)
@@ -248,7 +257,7 @@ def _address_of(word: Any) -> int:
     return fitting("word", word if data_ptr is None else data_ptr(), c_void_p)
 
 
-def _memory_of(workspace: Any, order: Order) -> Tuple[int, int]:
+def _memory_of(workspace: Any) -> Tuple[int, int]:
     if isinstance(workspace, Buffer):
         return workspace.data, workspace.nbytes
     data_ptr = getattr(workspace, "data_ptr", None)
@@ -257,31 +266,32 @@ def _memory_of(workspace: Any, order: Order) -> Tuple[int, int]:
             raise InvalidRequest("workspace.strides", str(workspace.stride()), "contiguous memory")
         return data_ptr(), workspace.numel() * workspace.element_size()
     if hasattr(workspace, "__cuda_array_interface__"):
-        interface = workspace.__cuda_array_interface__
-        if interface.get("strides") is None:
-            count = int(interface["typestr"][2:])
-            for extent in interface["shape"]:
-                count *= extent
-            return interface["data"][0] or 0, count
+        return _interface.memory(workspace.__cuda_array_interface__, "workspace")
     raise InvalidRequest("workspace", f"an object of type {type(workspace).__name__}",
                          "an attnsmith.Buffer, or a contiguous CUDA tensor")
 
 
-class Pending:
+class Pending(Closable):
     """A kernel that is being prepared in the background. Made by :meth:`Runtime.prepare_async`."""
 
-    def __init__(self, library: Library, pointer: int) -> None:
+    _elsewhere = "prepare_async() there"
+
+    def __init__(self, library: Library, pointer: int, log: Any) -> None:
+        """`log`: the callback of its runtime, which may be gone before the kernel is ready."""
         self._library = library
-        self._pointer: Optional[int] = pointer
+        self._log = log
+        self._handle = Shared(pointer, library.functions.attnsmith_pending_free,  # which waits
+                              "this attnsmith.Pending is closed: the interpreter is being taken down")
         _pendings.add(self)
 
     def ready(self) -> bool:
         """Whether result() would not wait."""
-        return bool(self._library.functions.attnsmith_pending_ready(self._pointer))
+        with self._open() as pointer:
+            return bool(self._library.functions.attnsmith_pending_ready(pointer))
 
     def result(self, timeout: Optional[float] = None) -> Kernel:
         """Waits, for `timeout` seconds (None: for ever), and gives the kernel, or raises what preparing failed with.
-        May be called more than once. Raises TimeoutError."""
+        May be called more than once. Raises TimeoutError, and what Runtime.prepare() raises."""
         end = None if timeout is None else time.monotonic() + timeout
         pause = 0.0002
         while not self.ready():  # not in the library: there Ctrl-C would have to wait, too
@@ -290,19 +300,11 @@ class Pending:
             time.sleep(pause)
             pause = min(2 * pause, 0.02)
         out = c_void_p()
-        self._library.call(self._library.functions.attnsmith_pending_kernel, self._pointer, byref(out))
+        with self._open() as pointer:
+            self._library.call(self._library.functions.attnsmith_pending_kernel, pointer, byref(out))
         return Kernel(self._library, out.value or 0)
 
-    def _close(self) -> None:
-        pointer, self._pointer = self._pointer, None
-        if pointer:
-            self._library.functions.attnsmith_pending_free(pointer)  # waits
 
-    def __del__(self) -> None:
-        self._close()
-
-
-def close_pendings() -> None:
-    """At exit: no thread of the library may call a Python log once the interpreter is being taken down."""
-    for pending in list(_pendings):
-        pending._close()
+def pendings() -> "list[Pending]":
+    """All that live."""
+    return list(_pendings)

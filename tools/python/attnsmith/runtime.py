@@ -12,12 +12,13 @@ from ctypes import byref, c_char_p, c_int32, c_int64, c_void_p
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
 from . import _abi, _memory, _nvrtc, _reports, _requests
+from ._handles import Closable, Shared, close_all
 from ._integers import fitting
 from ._interruptible import Interruptible, Progress
 from ._library import library
 from .buffers import Buffer
-from .errors import Error, InvalidRequest, Unsupported
-from .kernels import Kernel, Pending, close_pendings
+from .errors import InvalidRequest, Unsupported
+from .kernels import Kernel, Pending, pendings
 from .words import CacheOperation, Coverage, Model, ModelCoverage, ModelOptions, OneSm, Request, Requests, Sms
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 Path = Union[str, "os.PathLike[str]"]
 Log = Callable[[str, str], None]
+
+_MOST_EXIT_WAIT_S = 60.0  # a call may wait for work of the GPU that never ends
 
 _runtimes: "weakref.WeakSet[Runtime]" = weakref.WeakSet()
 
@@ -39,7 +42,7 @@ def _log_callback(log: Log) -> Any:
     return _abi.Log(call)
 
 
-class Runtime:
+class Runtime(Closable):
     """Plans, compiles, caches and loads attention kernels. Opens neither the driver nor NVRTC before it needs to. For
     any number of threads.
 
@@ -71,6 +74,8 @@ class Runtime:
     Raises LibraryMissing when libattnsmith is not found, InvalidRequest.
     """
 
+    _elsewhere = "make one there, with the same options; the cache's folders are shared"
+
     def __init__(self, cache_dirs: Union[None, Path, Sequence[Path]] = None, use_cache: bool = True,
                  nvrtc_path: Optional[Path] = None, driver_path: Optional[Path] = None,
                  keep_source_dir: Optional[Path] = None, compile_threads: int = 0, log_level: Optional[str] = None,
@@ -79,7 +84,6 @@ class Runtime:
                  record_file: Optional[Path] = None, on_miss: Optional[str] = None,
                  tuning_files: Optional[Sequence[Path]] = None, allocate: Optional[_memory.Allocate] = None,
                  free: Optional[_memory.Free] = None) -> None:
-        self._pointer: Optional[int] = None
         self._library = library()
         if isinstance(cache_dirs, (str, os.PathLike)):
             cache_dirs = [cache_dirs]
@@ -111,7 +115,8 @@ class Runtime:
             on_miss=0 if on_miss is None else _abi.ON_MISSES.index(on_miss), allocate=memory_allocate, free=memory_free)
         out = c_void_p()
         self._library.call(self._library.functions.attnsmith_runtime_create, byref(options), byref(out))
-        self._pointer = out.value
+        self._handle = Shared(out.value or 0, self._library.functions.attnsmith_runtime_free,
+                              "this attnsmith.Runtime is closed")
         _runtimes.add(self)
 
     # ---- Plans and models: none of these needs a GPU when `sm` is given
@@ -121,7 +126,8 @@ class Runtime:
 
         words: those of attnsmith.Request, which says what each means; they are the fields of a JSON request too. None
             stands for a word not given.
-        sm: a compute capability: 90, "90a", "sm_90" or "9.0"; None and "native" are the current device's.
+        sm: a compute capability: 90, "90a", "sm_90" or "9.0"; None and "native" are the current device's. The suffix
+            of "90f" says nothing, which a UserWarning tells, here and wherever an sm is taken.
 
         Raises InvalidRequest naming the word, Unsupported.
         """
@@ -132,8 +138,8 @@ class Runtime:
         number = numbers[0] if numbers else 0
         if not numbers and not self.devices():
             raise InvalidRequest("sm", "nothing", "a compute capability such as sm=90, since no GPU is present")
-        plan: Dict[str, Any] = self._library.json(self._library.functions.attnsmith_plan_json, self._handle(),
-                                                  byref(spec), byref(sizes), number)
+        plan: Dict[str, Any] = self._json(self._library.functions.attnsmith_plan_json, byref(spec), byref(sizes),
+                                          number)
         return plan
 
     def model(self, config: Model, **options: Unpack[ModelOptions]) -> Dict[str, Any]:
@@ -249,9 +255,8 @@ class Runtime:
 
         Raises InvalidRequest, CacheError.
         """
-        result: Dict[str, Any] = self._library.json(self._library.functions.attnsmith_cache, self._handle(),
-                                                    _requests.text("operation", operation),
-                                                    _requests.cache_options(options))
+        result: Dict[str, Any] = self._json(self._library.functions.attnsmith_cache,
+                                            _requests.text("operation", operation), _requests.cache_options(options))
         return result
 
     # ---- Kernels and devices
@@ -268,32 +273,31 @@ class Runtime:
         """prepare(), of the same words and device, in the background. Raises InvalidRequest here, the rest from
         result()."""
         spec, sizes = _requests.parse(self._library, words)
-        return Pending(self._library, self._made(self._library.functions.attnsmith_prepare_async, spec, sizes,
-                                                 _ordinal(device)))
+        pointer = self._made(self._library.functions.attnsmith_prepare_async, spec, sizes, _ordinal(device))
+        return Pending(self._library, pointer, self._log)
 
     def devices(self) -> List[Dict[str, Any]]:
         """The GPUs: dicts of "index", "name", "sm", "sm_count", "memory_bytes". Empty where there is no driver.
         Raises DriverError."""
-        devices: List[Dict[str, Any]] = self._library.json(self._library.functions.attnsmith_devices_json,
-                                                           self._handle())
+        devices: List[Dict[str, Any]] = self._json(self._library.functions.attnsmith_devices_json)
         return devices
 
     def allocate(self, nbytes: int, device: int = 0) -> Buffer:
-        """`nbytes` of device memory on the GPU of this ordinal, 256-byte aligned. Raises
-        InvalidRequest, DriverError."""
-        return Buffer(self._library, self._handle(), device, nbytes)
+        """`nbytes` of device memory on the GPU of this ordinal, 256-byte aligned; what lies in it is not defined.
+        Raises InvalidRequest, DriverError."""
+        with self._open() as pointer:
+            return Buffer(self._library, pointer, device, nbytes)
 
     def synchronize(self, stream: int = 0) -> None:
-        """Waits for a stream (a CUstream as a number); 0 is the default stream of the current device. Raises
-        InvalidRequest, DriverError, LibraryMissing."""
-        self._library.call(self._library.functions.attnsmith_synchronize, self._handle(),
-                           fitting("stream", stream, c_void_p))
+        """Waits for all work of a stream (a CUstream as a number); 0 is the default stream of the current device.
+        Raises InvalidRequest, DriverError, LibraryMissing."""
+        self._call(self._library.functions.attnsmith_synchronize, fitting("stream", stream, c_void_p))
 
     def close(self) -> None:
-        """Ends the runtime. Kernels and calls stay usable. Called at the latest when the interpreter ends."""
-        pointer, self._pointer = self._pointer, None
-        if pointer:
-            self._library.functions.attnsmith_runtime_free(pointer)
+        """Ends the runtime. Its kernels and calls stay usable. Calls of its own methods that other threads are in come
+        to their end, and the last of them frees it; later ones raise Error. Called at the latest when the interpreter
+        ends, which waits a minute at most for calls under way, those of daemon threads too."""
+        self._close()
 
     def __enter__(self) -> "Runtime":
         return self
@@ -301,16 +305,15 @@ class Runtime:
     def __exit__(self, *exception: Any) -> None:
         self.close()
 
-    def __del__(self) -> None:
-        if getattr(self, "_pointer", None):
-            self.close()
-
     # ---- Inside
 
-    def _handle(self) -> int:
-        if self._pointer is None:
-            raise Error("this attnsmith.Runtime is closed")
-        return self._pointer
+    def _call(self, function: Any, *arguments: Any) -> None:
+        with self._open() as pointer:
+            self._library.call(function, pointer, *arguments)
+
+    def _json(self, function: Any, *arguments: Any) -> Any:
+        with self._open() as pointer:
+            return self._library.json(function, pointer, *arguments)
 
     def _prepare(self, spec: _abi.Spec, sizes: _abi.Sizes, device: Optional[int]) -> Kernel:
         return Kernel(self._library, self._made(self._library.functions.attnsmith_prepare, spec, sizes, device))
@@ -318,7 +321,7 @@ class Runtime:
     def _made(self, function: Any, spec: _abi.Spec, sizes: _abi.Sizes, device: Optional[int]) -> int:
         out = c_void_p()
         ordinal = _abi.CURRENT_DEVICE if device is None else device
-        self._library.call(function, self._handle(), byref(spec), byref(sizes), ordinal, byref(out))
+        self._call(function, byref(spec), byref(sizes), ordinal, byref(out))
         return out.value or 0
 
     def _specs(self, requests: Any, models: Any, recorded: Any,
@@ -359,8 +362,8 @@ class Runtime:
         numbers = (c_int32 * len(sms))(*sms)
         work = Interruptible(progress)
         options = _abi.PrewarmOptions(progress=work.callback, jobs=fitting("jobs", jobs, c_int32, 0))
-        report: Dict[str, Any] = work.run(lambda: self._library.json(
-            self._library.functions.attnsmith_prewarm, self._handle(), ctypes.addressof(pointers), len(specs),
+        report: Dict[str, Any] = work.run(lambda: self._json(
+            self._library.functions.attnsmith_prewarm, ctypes.addressof(pointers), len(specs),
             ctypes.addressof(numbers), len(sms), byref(options)))
         return report
 
@@ -396,6 +399,5 @@ def set_default_runtime(runtime: Optional[Runtime]) -> None:
 
 @atexit.register
 def _close_all() -> None:
-    close_pendings()
-    for runtime in list(_runtimes):
-        runtime.close()
+    """No thread of the library may call a Python log once the interpreter is being taken down."""
+    close_all([*pendings(), *_runtimes], _MOST_EXIT_WAIT_S)

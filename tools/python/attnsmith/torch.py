@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any, List, Optional, Tuple
 
 from . import _frameworks, _views
-from ._attend import Form, Options, Problem, attend
+from ._attend import Form, Problem, attend
 from ._frameworks import Torch
+from ._options import Options, flag
 from ._views import View
 from .errors import InvalidRequest, Unsupported
 
@@ -52,7 +53,7 @@ def scaled_dot_product_attention(query: Any, key: Any, value: Any, attn_mask: An
     query [..., q_heads, q_len, head_dim_qk]; key [..., kv_heads, kv_len, head_dim_qk]; value [..., kv_heads, kv_len,
     head_dim_vo]: torch CUDA tensors of fp16 or bf16, read through their strides. is_causal is torch's: query i sees the
     keys up to i, also where the lengths differ (attention(causal=True) aligns the ends instead). scale: None is
-    1 / sqrt(head_dim_qk). enable_gqa allows fewer key than query heads.
+    1 / sqrt(head_dim_qk). enable_gqa allows fewer key than query heads. is_causal and enable_gqa are True or False.
 
     Gives [..., q_heads, q_len, head_dim_vo], in memory as [..., q_len, q_heads, head_dim_vo], so that the usual
     transpose and reshape copy nothing.
@@ -68,7 +69,8 @@ def scaled_dot_product_attention(query: Any, key: Any, value: Any, attn_mask: An
     if not isinstance(_frameworks.of(query, "query"), Torch):
         raise InvalidRequest("query", f"an object of type {type(query).__name__}", "a torch.Tensor")
     return attend(_SDPA, (query, key, value, None, None, None),
-                  (is_causal, None, None, scale, False, "default", "default", enable_gqa), None)
+                  (flag("is_causal", is_causal), None, None, scale, False, "default", "default",
+                   flag("enable_gqa", enable_gqa)), None)
 
 
 def _resolve(views: List[Any], options: Options) -> Problem:

@@ -1,0 +1,82 @@
+"""The words of the plain functions that are no tensors, each as a value of one type: what was worked out for a call is
+looked up by them, and to a dict 1, 1.0 and True are one."""
+
+from __future__ import annotations
+
+import numbers
+import operator
+import sys
+from typing import Any, Optional, Tuple
+
+from ._integers import shown
+from .errors import InvalidRequest
+
+Options = Tuple[Any, ...]
+_NAMES = ("causal", "window", "softcap", "scale", "return_lse", "precision", "consistency")
+
+
+def flag(name: str, value: Any) -> bool:
+    """A bool, of Python or numpy. Raises InvalidRequest for all else, 0 and 1 too, as torch does."""
+    if value.__class__ is bool:
+        return bool(value)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(value, numpy.bool_):
+        return bool(value)
+    raise InvalidRequest(name, shown(value), "True or False")
+
+
+def number(name: str, value: Any) -> Optional[float]:
+    """A number as a float, or None. Raises InvalidRequest."""
+    if value is None or value.__class__ is float:
+        return value
+    if isinstance(value, numbers.Real) and not isinstance(value, bool):
+        try:
+            return float(value)
+        except OverflowError:
+            pass
+    raise InvalidRequest(name, shown(value), "a number, or None")
+
+
+def pair(window: Any) -> "Tuple[Optional[int], Optional[int]]":
+    """(left, right), each as the library takes it: None or -1 is no bound. Raises InvalidRequest."""
+    if isinstance(window, (int, str, bytes)) or not hasattr(window, "__len__") or len(window) != 2:
+        remedy = f", such as ({window - 1}, 0)" if isinstance(window, int) and window > 0 else ""
+        raise InvalidRequest("window", repr(window), "a pair (left, right), with None for no bound; a sliding window "
+                             f"of W tokens is (W - 1, 0){remedy}")
+    left, right = window
+    return _bound("window_left", left), _bound("window_right", right)
+
+
+def is_pair(window: Any) -> bool:
+    """Whether it is what pair() gives: a quick look for what is seldom anything else."""
+    if window.__class__ is not tuple or len(window) != 2:
+        return False
+    left, right = window
+    return (left is None or left.__class__ is int) and (right is None or right.__class__ is int)
+
+
+def plain(options: Options) -> Options:
+    """The first of these are those of _NAMES. Raises InvalidRequest naming the word."""
+    causal, window, softcap, scale, lse, *words = options
+    return (flag("causal", causal), None if window is None else pair(window), number("softcap", softcap),
+            number("scale", scale), flag("return_lse", lse), *words)
+
+
+def refuse_unhashable(options: Options) -> None:
+    """Names the word that made a look-up fail; nothing where it was none of these."""
+    for name, value in zip(_NAMES, options):
+        try:
+            hash(value)
+        except TypeError:
+            raise InvalidRequest(name, shown(value), "a word") from None
+
+
+def _bound(name: str, value: Any) -> Optional[int]:
+    if value is None or value.__class__ is int:
+        return value
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        return operator.index(value)
+    except TypeError:
+        raise InvalidRequest(name, shown(value), "an integer from 0; -1 or None for no bound") from None
