@@ -103,7 +103,7 @@ void Counters::flush(std::uint32_t directory_mode) {
 // False where the file cannot be had or written.
 bool Counters::write(unsigned slot, const CounterTotals& pending, std::uint32_t directory_mode) {
     const Path path{root_, layout::counters_path(slot)};
-    // Of a file that clear() removed meanwhile the lock is not had: what is written there is lost.
+    // Whoever holds a file that clear() removed meanwhile holds no lock: what is written there is lost.
     const Lock lock = acquire_lock(files_, path, directory_mode & kFileBits, std::chrono::nanoseconds::zero(),
                                    maker_of_parent(files_, path, directory_mode));
     if (!lock.held()) return false;

@@ -46,7 +46,7 @@ using CounterRecord = std::array<std::byte, kCounterRecordBytes>;
 CounterRecord encode_counters(const CounterTotals& totals);
 std::optional<CounterTotals> decode_counters(std::span<const std::byte> bytes);
 
-// Of one directory and process. Thread-safe; a child made by fork begins at zero.
+// What one process counts in one directory. Thread-safe; a child made by fork begins at zero.
 class Counters {
   public:
     Counters(FileSystem& files, std::string root);

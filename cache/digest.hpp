@@ -73,7 +73,7 @@ class FieldHasher {
     // Hashed as its decimal text.
     FieldHasher& add(std::string_view label, std::int64_t value);
 
-    // Of all fields so far; more may be added afterwards.
+    // The digest of all fields so far; more may be added afterwards.
     Digest digest() const { return digest_of(fields_); }
 
     const std::vector<HashedField>& fields() const { return fields_; }

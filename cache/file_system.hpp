@@ -51,7 +51,7 @@ struct FileInfo {
     bool same_file(const FileInfo& other) const { return device == other.device && inode == other.inode; }
 };
 
-// Of a directory's permission bits, what a file in it takes.
+// The permission bits that a file takes from its directory's.
 inline constexpr std::uint32_t kFileBits = 0666;
 
 struct NamedFile {
@@ -97,7 +97,7 @@ class FileSystem {
   public:
     virtual ~FileSystem() = default;
 
-    // Of a path without `relative`, the file that `root` names, through any link.
+    // Without `relative`, a path means the file that `root` names, through any link.
     virtual Result<std::unique_ptr<File>> open_for_reading(const Path& path) = 0;
     // What these two and make_directory() make has exactly the mode given, whatever the umask: a directory
     // that a group shares must not depend on each member's. A directory keeps the set-group-ID bit of its

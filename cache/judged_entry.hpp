@@ -21,8 +21,8 @@ enum class Verdict {
 
 struct JudgedEntry {
     Verdict verdict = Verdict::sound;
-    // Of all but a sound one: ENOENT, what the system said, EPERM, EPROTONOSUPPORT and EBADMSG, in the order
-    // above.
+    // Why an entry is not sound: ENOENT, what the system said, EPERM, EPROTONOSUPPORT and EBADMSG, in the
+    // order above.
     Status status;
     EntryFile file;  // empty where it is gone or unreadable
     Entry entry;     // of a sound one

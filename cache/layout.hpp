@@ -27,7 +27,7 @@ std::string shard_name(const Digest& key);
 std::string entry_name(const EntryName& name);
 std::string staging_name(const Digest& key, std::uint64_t token);
 std::string quarantine_name(const EntryName& name, std::uint64_t token);
-// Of a bundle that is being written, beside the file that it will be.
+// The name of a bundle that is being written, beside the file that it will be.
 std::string partial_name(std::string_view file_name, std::uint64_t token);
 std::string lock_name(const Digest& key);
 

@@ -36,7 +36,7 @@ struct Removed {
     std::uint64_t in_use = 0;  // what is left to those who use it
 };
 
-// Of an hour and more: whoever made it is dead. Of the future as well, where a clock was wrong.
+// What is an hour old or more was made by somebody who is dead; what is of the future, under a wrong clock.
 bool is_stale_staging(FileTime modified, FileTime now);
 
 // Each removes files of its kind, and only what is named as ours and is no directory: we name none so.

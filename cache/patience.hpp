@@ -12,7 +12,7 @@ class Patience {
   public:
     explicit Patience(std::chrono::nanoseconds longest) : longest_(longest) {}
 
-    // Of a wait under way, too.
+    // This ends a wait under way, too.
     std::chrono::nanoseconds limit() const {
         return lost_.load(std::memory_order_relaxed) ? longest_ / kMuchLonger : longest_;
     }

@@ -35,7 +35,7 @@ class Sha256 {
     explicit Sha256(sha256::AddBlocks add_blocks = sha256::fastest()) : add_blocks_(add_blocks) {}
 
     Sha256& add(std::span<const std::byte> bytes);
-    // Of all bytes so far; more may be added afterwards.
+    // The digest of all bytes so far; more may be added afterwards.
     Sha256Digest digest() const;
 
   private:

@@ -13,7 +13,7 @@ namespace attnsmith::c_api {
 AttentionSpec read_spec(const attnsmith_spec* given, std::string_view name);
 PlanSizes read_sizes(const attnsmith_sizes* given);  // null: the default
 
-// Of a normalised spec. `size` is left to the caller.
+// The C struct of a normalised spec. `size` is left to the caller.
 attnsmith_spec to_c(const AttentionSpec& spec);
 attnsmith_sizes to_c(const PlanSizes& sizes);
 

@@ -34,7 +34,8 @@ Exported export_bundle(Runtime::Impl& runtime, const ExportOptions& options);
 // Throws CacheError where the bundle is not sound (nothing is published then) or cannot be stored.
 cache::ImportReport import_bundle(const cache::Store& store, const std::string& file);
 
-// Of {"file", "sm", "model", "model_options"} and {"file"}. Throw InvalidRequest naming the field.
+// `options` are {"file", "sm", "model", "model_options"} for an export, {"file"} for an import. Both throw
+// InvalidRequest naming the field.
 ExportOptions parse_export_options(const nlohmann::json& object);
 std::string parse_import_file(const nlohmann::json& object);
 

@@ -34,7 +34,7 @@ KernelList list_kernels(const cache::Store& store);
 cache::Digest find_key(std::string_view digits, const KernelList& stored);
 // The first of what could not be read, and how many more there are. REQUIRES: not empty.
 std::string unreadable_text(std::span<const cache::Status> unreadable);
-// Of the entry's kernel; 0 where its metadata does not say it.
+// The SM that the entry's kernel is for; 0 where its metadata does not say it.
 int sm_of(const cache::ListedEntry& entry);
 
 // Throws CacheError with the remedy where the settings have no directory, InvalidRequest naming what they are

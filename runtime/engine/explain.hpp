@@ -56,12 +56,12 @@ std::optional<Explanation> explain(const cache::Digest& key, std::span<const Ker
 // Throws as find_key() does.
 Explanation explain_key(const cache::Store& store, std::string_view digits, const KernelList& stored);
 
-// Of every kernel that planning could choose. What no kernel serves goes to `refused`. Throws
+// Explains every kernel that planning could choose. What no kernel serves goes to `refused`. Throws
 // InvalidRequest.
 Explained explain(const Runtime::Impl& runtime, std::span<const AttentionSpec> specs,
                   std::span<const int> sms, std::vector<PrewarmRefusal>& refused);
-// Of {"key"} or {"request"}. Throws as explain_key() does, InvalidRequest naming the field, Unsupported where
-// no kernel serves the request.
+// `options` are {"key"} or {"request"}. Throws as explain_key() does, InvalidRequest naming the field,
+// Unsupported where no kernel serves the request.
 Explained explain(const Runtime::Impl& runtime, const nlohmann::json& options);
 
 // Schema attnsmith.cache-explain/1.

@@ -29,7 +29,8 @@ class LoadedKernels {
                                             const families::KernelConfig& kernel);
 
   private:
-    // Of one kernel on one device. The mutex is held while the driver loads, never while somebody compiles.
+    // What is known of one kernel on one device. The mutex is held while the driver loads, never while
+    // somebody compiles.
     struct Slot {
         std::mutex mutex;
         std::shared_ptr<const LoadedKernel> loaded;

@@ -36,7 +36,7 @@ class Constants {
   public:
     Constants() = default;
 
-    // Of a struct with
+    // Takes them from a struct with
     //   template <class Self, class Visitor> static void visit(Self& self, Visitor& visitor)
     // that names its members to the visitor's functions of Constant's kinds, in the source's order.
     template <class Struct>

@@ -19,7 +19,8 @@ struct Split {
     bool operator==(const Split&) const = default;
 };
 
-// Of the workspace: the status bytes, then the partial results of splits, in bytes from its start.
+// A workspace holds the status bytes, then the partial results of splits; offsets are in bytes from its
+// start.
 struct WorkspaceLayout {
     std::int64_t rows = 0;  // of each split's partial results
     std::int64_t partial_o_offset = 0;

@@ -24,7 +24,8 @@ bool serves(const TuningMatch& match, const TuningMatch& wanted) {
 auto rank(const TuningEntry& entry) {
     const TuningMatch& match = entry.match;
     const int open = !match.dtype + !match.softcap + !match.alibi + !match.gathered;
-    // Of pairs that are as large, the one with less output: its accumulators are what registers are short of.
+    // Among pairs that are as large, the one with less output comes first: its accumulators are what
+    // registers are short of.
     return std::tuple(match.head_dim_qk + match.head_dim_vo, match.head_dim_vo,
                       entry.source != TileSource::user, open,
                       match.max_rows.value_or(std::numeric_limits<int>::max()));

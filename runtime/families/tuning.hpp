@@ -62,7 +62,7 @@ struct TuningEntry {
 // Immutable.
 class TuningTable {
   public:
-    // Of entries that serve a spec equally well, those in front win, and loaded ones over constants, which
+    // Among entries that serve a spec equally well, those in front win, and loaded ones over constants, which
     // outlive the table.
     explicit TuningTable(std::vector<TuningEntry> loaded, std::span<const TuningEntry> constants = {})
         : loaded_(std::move(loaded)), constants_(constants) {}

@@ -17,7 +17,7 @@ struct SplitChoice {
 SplitChoice best_split(const KernelConfig& attention, const KernelConfig& merge, const DeviceTraits& device,
                        const families::Work& work);
 
-// Of a launch with keys up to that length.
+// The split of a launch with keys up to that length.
 families::Split split_of(const SplitPlan& split, int tile_kv, std::int64_t max_kv_len);
 
 }  // namespace attnsmith::planner

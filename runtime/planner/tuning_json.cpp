@@ -54,7 +54,7 @@ class Object {
                                          ? fmt::format("an integer from {} to {}", least, most)
                                          : fmt::format("a multiple of {} from {} to {}", step, least, most);
         if (value == nullptr) throw InvalidRequest(field(name), "nothing", accepted);
-        // Of unsigned 64 bits, the upper half turns negative.
+        // The upper half of unsigned 64 bits turns negative, and is refused with what is below `least`.
         const std::int64_t number = value->is_number_integer() ? value->get<std::int64_t>() : -1;
         if (number < least || number > most || number % step != 0)
             throw InvalidRequest(field(name), problem::describe(*value), accepted);
@@ -118,7 +118,7 @@ TuningMatch parse_match(const Object& object) {
     return match;
 }
 
-// Of a family whose tiles are tuned.
+// The backend must be that of a family whose tiles are tuned.
 Backend parse_backend(const Object& object) {
     std::vector<Backend> backends;
     std::vector<std::string_view> words;

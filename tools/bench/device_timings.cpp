@@ -20,7 +20,7 @@ using Clock = std::chrono::steady_clock;
 using Milliseconds = std::chrono::duration<double, std::milli>;
 using Microseconds = std::chrono::duration<double, std::micro>;
 
-// Of anything of NVRTC's, mapped into this process.
+// Whether anything of NVRTC's is mapped into this process.
 bool nvrtc_is_loaded() {
     std::ifstream maps("/proc/self/maps");
     const std::string text{std::istreambuf_iterator<char>(maps), {}};

@@ -49,7 +49,7 @@ struct DeviceTimingOptions {
 // host.
 ModelAttention launch_attention();
 
-// Of the first device. REQUIRES: the process has not loaded NVRTC. Throws what the library throws.
+// Measures the first device. REQUIRES: the process has not loaded NVRTC. Throws what the library throws.
 DeviceTimings measure_device(const DeviceTimingOptions& options);
 
 }  // namespace attnsmith::bench

@@ -148,7 +148,7 @@ def build(options):
 # ---- run ----
 
 
-# Of storage, splits, biases and outputs that are not measured here: zero, or a null pointer.
+# Storage, splits, biases and outputs that are not measured here are zero, or a null pointer.
 UNUSED = ("lse", "sinks", "alibi_slopes", "q_indptr", "q_lens", "kv_indptr", "kv_lens", "page_ids", "page_indptr",
           "last_page_len", "partial_o", "partial_ml", "lse_batch_stride", "lse_token_stride", "lse_head_stride",
           "page_row_stride", "pages", "page_list", "page_size", "page_magic", "page_shift", "chunk",
@@ -261,7 +261,7 @@ def random_tensors(torch, batch, q_len, kv_len, heads, kv_heads, head_dim):
 
 
 def largest_error(torch, q, k, v, o, causal):
-    """Of an element, over 1 + what it should be."""
+    """The error of an element, over 1 + what it should be."""
     group = q.shape[2] // k.shape[2]
     keys, values = (t.repeat_interleave(group, 2).float() for t in (k, v))
     s = torch.einsum("bqhd,bkhd->bhqk", q.float(), keys) * q.shape[3]**-0.5

@@ -19,7 +19,7 @@ struct TuningAttention {
 // What a tuning table is measured by: long and short prefills of every head dim that is tuned, mask and
 // storage of KV. bf16: fp16 runs the same instructions at the same rate.
 std::vector<TuningAttention> tuning_attentions();
-// Of a long one.
+// The sizes of a long prefill.
 PlanSizes tuning_sizes();
 
 }  // namespace attnsmith::bench

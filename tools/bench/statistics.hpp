@@ -7,7 +7,7 @@
 
 namespace attnsmith::bench {
 
-// Of two in the middle, their mean; 0 of nothing.
+// Two in the middle give their mean; nothing gives 0.
 inline double median(std::vector<double> values) {
     if (values.empty()) return 0;
     const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);

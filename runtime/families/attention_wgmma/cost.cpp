@@ -10,7 +10,7 @@ namespace {
 
 constexpr double kEfficiency = 0.72;     // of the peak, with softmax of the other warpgroups meanwhile
 constexpr double kNextTileClocks = 600;  // of a persistent CTA: the start of a tile, behind the last one's
-// Of the device memory's rate, what one CTA's stages keep under way.
+// One CTA's stages keep this share of the device memory's rate under way.
 constexpr double kMemoryShare = 0.85;
 
 // One tile of keys in the one CTA of an SM: loads, products and softmax go on side by side.

@@ -44,7 +44,7 @@ struct QueryTiling {
     std::int64_t group = 1;   // query heads of a part, which are packed with the tokens
     std::int64_t rows = 1;    // packed query rows of a tile
 
-    // Of all parts, for one sequence.
+    // Counts those of all parts, for one sequence.
     std::int64_t tiles(std::int64_t q_len) const;
     bool operator==(const QueryTiling&) const = default;
 };

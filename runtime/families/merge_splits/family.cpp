@@ -31,7 +31,7 @@ struct Kernel {
     }
 };
 
-// Of a group that is not divided, whatever the attention does with it.
+// The merge does not divide a group, whatever the attention does with it.
 std::int64_t tiles_of(const LaunchContext& context) {
     return query_tiles(context.shape, context.problem.group_size(), kRows);
 }

@@ -26,10 +26,10 @@ struct AttentionTensors {
     Tensor alibi_slopes{};  // f32 [q_heads]; present exactly when AttentionSpec::alibi
 };
 
-// Of Op::merge. State s is what attention over the s-th set of keys gave: o_states[s] and lse_states[s]. A
-// row whose lse is -inf contributes nothing, whatever its o holds; rows with nothing but such give o = 0 and
-// lse = -inf; a NaN in lse makes the row NaN. Each tensor has strides of its own; the last of o and of the
-// o_states is 1.
+// What Op::merge binds. State s is what attention over the s-th set of keys gave: o_states[s] and
+// lse_states[s]. A row whose lse is -inf contributes nothing, whatever its o holds; rows with nothing but
+// such give o = 0 and lse = -inf; a NaN in lse makes the row NaN. Each tensor has strides of its own; the
+// last of o and of the o_states is 1.
 struct MergeTensors {
     static constexpr std::size_t kMaxStates = 32;  // of one call; more are merged in steps
 

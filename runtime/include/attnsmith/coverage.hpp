@@ -36,7 +36,7 @@ struct ATTNSMITH_API Coverage {
     // Adds what the other has and this lacks. A `prefix` goes before the names of its attentions, unsupported
     // and skipped parts and of its warnings' fields: "llama/".
     void add(Coverage other, std::string_view prefix = {});
-    // Of the attentions, each once: what Runtime::prewarm() takes.
+    // The attentions' specs, each once: what Runtime::prewarm() takes.
     std::vector<AttentionSpec> specs() const;
 };
 

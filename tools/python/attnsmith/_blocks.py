@@ -61,7 +61,7 @@ _TENSOR_COUNT = len(_abi.TENSOR_FIELDS)
 
 
 class AttentionBlock(Block):
-    """Of attnsmith_bind and attnsmith_run. `words` are its memory in units of 8 bytes: of a block that is filled, the
+    """The arguments of attnsmith_bind and attnsmith_run. `words` are its memory in units of 8 bytes: of a block that is filled, the
     pointers and the workspace can be replaced there."""
 
     __slots__ = ("tensors", "batch", "workspace", "words", "arguments", "error_argument")
@@ -96,7 +96,7 @@ class AttentionBlock(Block):
 
 
 class MergeBlock(Block):
-    """Of attnsmith_bind_merge and attnsmith_run_merge, for a number of states."""
+    """The arguments of attnsmith_bind_merge and attnsmith_run_merge, for a number of states."""
 
     __slots__ = ("states", "_pack")
 

@@ -59,7 +59,7 @@ class Borrowed:
     def release(self) -> None:
         address, self._address = self._address, None
         if address is not None and self._managed.deleter:
-            # Of the kind that keeps the interpreter's lock: a deleter may count references, as many do.
+            # A callback of the kind that keeps the interpreter's lock: a deleter may count references, as many do.
             PYFUNCTYPE(None, c_void_p)(self._managed.deleter)(address)
 
     def __del__(self) -> None:
@@ -114,7 +114,7 @@ def _end_loan(address: int) -> None:
 
 
 def _end_capsule(capsule: int) -> None:
-    """Of a capsule that nobody took the tensor from."""
+    """Frees a capsule that nobody took the tensor from."""
     if _is_valid_at(capsule, _NAME):
         _lent.pop(_get_at(capsule, _NAME), None)
 
