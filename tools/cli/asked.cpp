@@ -252,16 +252,16 @@ std::string name_of(const ModelAttention& attention) {
     return attention.name.empty() ? std::string(to_string(attention.request.spec.op)) : attention.name;
 }
 
-void add_model_flags(Command& command, bool several) {
+void add_model_flags(Command& command, const ModelFlags& flags) {
     constexpr const char* kHelp =
         "a Hugging Face config.json, or the folder that holds one; - is standard input";
-    if (several) {
+    if (flags.several_models) {
         command.add_list("model", "FILE", kHelp);
     } else {
         command.add_value("model", "FILE", kHelp);
     }
     for (const std::string_view name : problem::model_request_fields()) {
-        add_field(command, *problem::find_field(name), "Model", FieldSource::model);
+        add_field(command, *problem::find_field(name), "Model", FieldSource::model, flags.several_values);
     }
     command.add_value("tensor-parallel", "N",
                       fmt::format("GPUs that the model's heads are divided over (default {})",

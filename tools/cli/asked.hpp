@@ -34,8 +34,13 @@ Asked read_asked(const Command& command);
 // The attention's name in its model; its op, of a request that has none.
 std::string name_of(const ModelAttention& attention);
 
+// What a command takes several of: models, and values of the words that a program chooses.
+struct ModelFlags {
+    bool several_models = false;
+    bool several_values = false;  // read_model_coverage() reads them
+};
 // --model alone, with the flags that fill in what a config.json does not say.
-void add_model_flags(Command& command, bool several);
+void add_model_flags(Command& command, const ModelFlags& flags);
 Model read_model(const Command& command, const std::string& path);
 // The same where words have several values.
 Coverage read_model_coverage(const Command& command, const std::string& path);
