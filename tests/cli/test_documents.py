@@ -47,6 +47,8 @@ class Documents(CliTest):
         self.assertEqual(self.complete("attnsmith", "plan", "--q-heads", ""), [])
         self.assertEqual(self.complete("attnsmith", "help", "pl"), ["plan"])
         self.assertEqual(self.complete("attnsmith", "help", "cache", "ex"), ["export", "explain"])
+        self.assertIn("export", self.complete("attnsmith", "help", "cache", ""))
+        self.assertNotIn("--cache", self.complete("attnsmith", "help", "cache", ""))
         self.assertEqual(self.complete("attnsmith", "help", "cache", "export", ""), [])
         self.assertIn("all", self.complete("attnsmith", "prewarm", "--sm", ""))
         self.write("kernels.bundle", "")

@@ -67,6 +67,10 @@ class Help(CliTest):
         self.assertEqual(self.assert_ok(self.run_cli("help", "cache", "export")).out, of_export)
         self.assertEqual(self.assert_ok(self.run_cli("cache", "export", "-h")).out, of_export)
         self.assertNotIn("__", whole)
+        for command in ("cache", "bench"):
+            of_group = self.assert_ok(self.run_cli(command, "--help")).out
+            self.assertEqual(self.assert_ok(self.run_cli(command)).out, of_group)
+        self.assert_refused(self.run_cli("cache", "--nothing"), "--nothing")
 
     def test_width(self):
         for columns in (40, 64, 100):

@@ -179,11 +179,22 @@ void read_request(const Command& command, Asked& asked) {
     if (asked.sms.empty() && !asked.attentions.empty()) asked.sms = asked.attentions.front().request.sm;
 }
 
+bool has_recorded(const Command& command) { return command.knows("recorded") && command.has("recorded"); }
+
 void read_flags(const Command& command, Asked& asked) {
     nlohmann::json object = nlohmann::json::object();
     for (const RequestField* field : given_fields(command))
         object[std::string(field->name)] = value_of(command, *field);
-    asked.add(problem::coverage_of_request(object));
+    try {
+        asked.add(problem::coverage_of_request(object));
+    } catch (const InvalidRequest& error) {
+        // Who gives --kv beside --recorded may mean what is recorded.
+        if (!has_recorded(command) || error.value() != "nothing") throw;
+        throw BadUsage(
+            fmt::format("{}; --{} beside --recorded begins a request of its own: what is recorded is "
+                        "built as it is",
+                        error.what(), flag_of(given_fields(command).front()->name)));
+    }
 }
 
 void read_recorded(const Command& command, Asked& asked) {
@@ -192,8 +203,6 @@ void read_recorded(const Command& command, Asked& asked) {
     }
     asked.listed = true;
 }
-
-bool has_recorded(const Command& command) { return command.knows("recorded") && command.has("recorded"); }
 
 }  // namespace
 
@@ -337,7 +346,10 @@ void add_tuning_flag(Command& command) {
 
 RuntimeOptions runtime_options(const Command& command) {
     RuntimeOptions options;
-    if (command.knows("tuning")) options.tuning_files = command.texts("tuning");
+    if (command.knows("tuning")) {
+        options.tuning_files = command.texts("tuning");
+        for (const std::string& file : options.tuning_files) (void)read_text(file);  // or it says why not
+    }
     options.cache_dirs = command.texts("cache");
     if (std::ranges::find(options.cache_dirs, "") != options.cache_dirs.end())
         throw InvalidRequest("cache", "\"\"", "a directory");

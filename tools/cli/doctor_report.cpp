@@ -2,6 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
 #include <optional>
 
 #include "cli/gpu.hpp"
@@ -12,6 +19,7 @@
 #include "engine/environment.hpp"
 #include "engine/tuning_files.hpp"
 #include "planner/device_traits.hpp"
+#include "problem/failure.hpp"
 #include "problem/vocabulary.hpp"
 
 namespace attnsmith::cli {
@@ -69,17 +77,38 @@ struct Facts {
     engine::Settings settings;
     std::vector<engine::KernelEntry> kernels;
     std::optional<cache::Statistics> cache;  // absent: there is no directory
+    std::vector<Finding> variables;          // that cannot be understood
 };
+
+// The settings without the variables that cannot be understood: each is a finding, and taken out of this
+// process's environment, since a program with it would not start at all.
+engine::Settings settle_for_report(const RuntimeOptions& options, std::vector<Finding>& findings) {
+    while (true) {
+        try {
+            return engine::settle(options);
+        } catch (const InvalidRequest& error) {
+            const std::string name = error.field();
+            const char* const value = ::getenv(name.c_str());
+            if (value == nullptr) throw;  // an option's
+            findings.push_back({.health = Health::fail,
+                                .name = "environment",
+                                .text = error.what(),
+                                .remedy = fmt::format("correct it, or run: unset {}", name),
+                                .facts = {{"variable", name}, {"value", value}}});
+            ::unsetenv(name.c_str());
+        }
+    }
+}
 
 Facts gather(const RuntimeOptions& options) {
     Facts facts;
+    facts.settings = settle_for_report(options, facts.variables);
     facts.gpus = find_gpus();
-    facts.settings = engine::settle(options);
     try {
         facts.nvrtc = compiler::Nvrtc::open(facts.settings.nvrtc);
         (void)facts.nvrtc->toolchain();  // compiles an empty program
     } catch (const LibraryMissing& error) {
-        facts.nvrtc_missing = fmt::format("not found; tried {}", fmt::join(error.tried(), ", "));
+        facts.nvrtc_missing = "not found; tried " + problem::tried_text(error.tried());
     } catch (const Error& error) {
         facts.nvrtc = nullptr;
         facts.nvrtc_missing = error.what();
@@ -182,7 +211,10 @@ Finding nvrtc_finding(const Facts& facts) {
         finding.remedy = nvrtc_remedy(facts.settings);
         return finding;
     }
-    const std::vector<int>& archs = facts.nvrtc->supported_archs();
+    std::vector<int> archs;  // NVRTC knows others, too, for which there are no kernels
+    for (const int sm : problem::known_sms()) {
+        if (compiles_for(facts, sm)) archs.push_back(sm);
+    }
     finding.text = fmt::format("{}, {}; compiles for sm {}", facts.nvrtc->toolchain(), facts.nvrtc->path(),
                                fmt::join(archs, ", "));
     finding.facts = {
@@ -234,6 +266,17 @@ void tell_of_unreadable(const std::vector<cache::Status>& unreadable, Finding& f
     finding.facts["unreadable"] = engine::unreadable_json(unreadable);
 }
 
+constexpr std::uint64_t kLittleRoom = std::uint64_t{64} << 20;  // about a thousand kernels
+
+// On the disk that the directory is on, or will be; nothing where the system does not say.
+std::optional<std::uint64_t> free_bytes(std::filesystem::path directory) {
+    while (engine::is_missing(directory.string()) && directory.has_relative_path())
+        directory = directory.parent_path();
+    struct ::statvfs disk {};
+    if (::statvfs(directory.c_str(), &disk) != 0 || disk.f_blocks == 0) return std::nullopt;
+    return std::uint64_t{disk.f_bavail} * disk.f_frsize;
+}
+
 Finding writable_finding(const cache::Statistics& cache, Health trouble) {
     Finding finding{.name = "cache",
                     .text = fmt::format("{}: {}, {}", cache.directory,
@@ -258,6 +301,11 @@ Finding writable_finding(const cache::Statistics& cache, Health trouble) {
     } else if (!cache.unreadable.empty()) {
         finding.health = Health::warn;
         finding.remedy = kReadRemedy;
+    } else if (const auto free = free_bytes(cache.directory); free && *free < kLittleRoom) {
+        finding.health = Health::warn;
+        finding.text += fmt::format("; its disk is nearly full: {} are free", human_bytes(*free));
+        finding.remedy = "make room on the disk, or name a directory on another one";
+        finding.facts["free_bytes"] = *free;
     } else if (cache.quarantined > 0) {
         finding.text += fmt::format("; {} broken entries in quarantine", cache.quarantined);
     }
@@ -299,6 +347,30 @@ std::vector<Finding> cache_findings(const Facts& facts) {
     return findings;
 }
 
+// Why the file of ATTNSMITH_RECORD could not be appended to; empty where it could. It is not made here.
+std::string why_not_recorded(const std::string& file) {
+    const std::filesystem::path path = file;
+    std::error_code error;
+    const auto status = std::filesystem::status(path, error);
+    if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) return "it is no file";
+    const std::filesystem::path written = std::filesystem::exists(status) ? path : path.parent_path();
+    return ::access(written.c_str(), W_OK) == 0 ? std::string() : std::strerror(errno);
+}
+
+// Without the variable there is nothing to say.
+std::vector<Finding> record_findings(const Facts& facts) {
+    const std::string& file = facts.settings.record_file;
+    if (file.empty()) return {};
+    Finding finding{.name = "record", .text = file, .remedy = {}, .facts = {{"path", file}}};
+    if (const std::string why = why_not_recorded(file); !why.empty()) {
+        finding.health = Health::warn;
+        finding.text += ": cannot be written: " + why;
+        finding.remedy =
+            "name a file that can be written with ATTNSMITH_RECORD, or run: unset ATTNSMITH_RECORD";
+    }
+    return {finding};
+}
+
 // Of users' tables: without any there is nothing to go wrong.
 std::vector<Finding> tuning_findings(const Facts& facts) {
     if (facts.settings.tuning_files.empty()) return {};
@@ -322,7 +394,7 @@ std::vector<Finding> tuning_findings(const Facts& facts) {
 
 DoctorReport examine(const RuntimeOptions& options) {
     const Facts facts = gather(options);
-    DoctorReport report;
+    DoctorReport report{facts.variables};
     report.findings.push_back(driver_finding(facts));
     for (const driver::Device& device : facts.gpus.devices)
         report.findings.push_back(device_finding(facts, device));
@@ -330,6 +402,7 @@ DoctorReport examine(const RuntimeOptions& options) {
     for (Finding& finding : compiler_environment_findings()) report.findings.push_back(std::move(finding));
     for (Finding& finding : cache_findings(facts)) report.findings.push_back(std::move(finding));
     for (Finding& finding : tuning_findings(facts)) report.findings.push_back(std::move(finding));
+    for (Finding& finding : record_findings(facts)) report.findings.push_back(std::move(finding));
     return report;
 }
 
