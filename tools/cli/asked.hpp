@@ -23,13 +23,14 @@ struct Asked : Coverage {
 // A flag for each field of a request, those that a program chooses with lists of values, and --request,
 // --model,
 // --tensor-parallel.
-void add_request_flags(Command& command);
+// `sizes` are the defaults of those that a request has, for read_asked() to be given, too.
+void add_request_flags(Command& command, const PlanSizes& sizes = {});
 // --recorded alone.
 void add_recorded_flag(Command& command);
 // Whether any of those flags is given.
 bool has_request(const Command& command);
 // Throws BadUsage, InvalidRequest, Unsupported.
-Asked read_asked(const Command& command);
+Asked read_asked(const Command& command, const PlanSizes& sizes = {});
 
 // The attention's name in its model; its op, of a request that has none.
 std::string name_of(const ModelAttention& attention);

@@ -120,6 +120,8 @@ class Command {
     int run() const;
 
     // What help, completion and man pages are made of.
+    bool is_program() const { return parent_ == nullptr; }
+    const Command* parent() const { return parent_; }
     std::string name() const;  // "ls"
     std::string path() const;  // "attnsmith cache ls"
     const std::string& summary() const { return summary_; }
