@@ -3,14 +3,11 @@
 #include <fmt/format.h>
 
 #include <sys/statvfs.h>
-#include <unistd.h>
 
-#include <cerrno>
-#include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <optional>
 
+#include "cli/doctor_variables.hpp"
 #include "cli/gpu.hpp"
 #include "cli/nearby_nvrtc.hpp"
 #include "cli/output.hpp"
@@ -79,26 +76,6 @@ struct Facts {
     std::optional<cache::Statistics> cache;  // absent: there is no directory
     std::vector<Finding> variables;          // that cannot be understood
 };
-
-// The settings without the variables that cannot be understood: each is a finding, and taken out of this
-// process's environment, since a program with it would not start at all.
-engine::Settings settle_for_report(const RuntimeOptions& options, std::vector<Finding>& findings) {
-    while (true) {
-        try {
-            return engine::settle(options);
-        } catch (const InvalidRequest& error) {
-            const std::string name = error.field();
-            const char* const value = ::getenv(name.c_str());
-            if (value == nullptr) throw;  // an option's
-            findings.push_back({.health = Health::fail,
-                                .name = "environment",
-                                .text = error.what(),
-                                .remedy = fmt::format("correct it, or run: unset {}", name),
-                                .facts = {{"variable", name}, {"value", value}}});
-            ::unsetenv(name.c_str());
-        }
-    }
-}
 
 Facts gather(const RuntimeOptions& options) {
     Facts facts;
@@ -235,23 +212,6 @@ Finding nvrtc_finding(const Facts& facts) {
     return finding;
 }
 
-// What is set in the environment that NVRTC reads.
-std::vector<Finding> compiler_environment_findings() {
-    std::vector<Finding> findings;
-    for (const auto& [name, value] : engine::compiler_environment()) {
-        findings.push_back(
-            {.health = Health::warn,
-             .name = "environment",
-             .text = fmt::format("{}={} may change the machine code that NVRTC makes", name, value),
-             .remedy =
-                 fmt::format("unset {}, unless it is meant: kernels that are compiled with it have keys of "
-                             "their own, and those that were pre-warmed without it are not used",
-                             name),
-             .facts = {{"variable", name}, {"value", value}}});
-    }
-    return findings;
-}
-
 Finding no_cache_finding(const Facts& facts, Health trouble) {
     return {.health = trouble,
             .name = "cache",
@@ -347,30 +307,6 @@ std::vector<Finding> cache_findings(const Facts& facts) {
     return findings;
 }
 
-// Why the file of ATTNSMITH_RECORD could not be appended to; empty where it could. It is not made here.
-std::string why_not_recorded(const std::string& file) {
-    const std::filesystem::path path = file;
-    std::error_code error;
-    const auto status = std::filesystem::status(path, error);
-    if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) return "it is no file";
-    const std::filesystem::path written = std::filesystem::exists(status) ? path : path.parent_path();
-    return ::access(written.c_str(), W_OK) == 0 ? std::string() : std::strerror(errno);
-}
-
-// Without the variable there is nothing to say.
-std::vector<Finding> record_findings(const Facts& facts) {
-    const std::string& file = facts.settings.record_file;
-    if (file.empty()) return {};
-    Finding finding{.name = "record", .text = file, .remedy = {}, .facts = {{"path", file}}};
-    if (const std::string why = why_not_recorded(file); !why.empty()) {
-        finding.health = Health::warn;
-        finding.text += ": cannot be written: " + why;
-        finding.remedy =
-            "name a file that can be written with ATTNSMITH_RECORD, or run: unset ATTNSMITH_RECORD";
-    }
-    return {finding};
-}
-
 // Of users' tables: without any there is nothing to go wrong.
 std::vector<Finding> tuning_findings(const Facts& facts) {
     if (facts.settings.tuning_files.empty()) return {};
@@ -402,7 +338,7 @@ DoctorReport examine(const RuntimeOptions& options) {
     for (Finding& finding : compiler_environment_findings()) report.findings.push_back(std::move(finding));
     for (Finding& finding : cache_findings(facts)) report.findings.push_back(std::move(finding));
     for (Finding& finding : tuning_findings(facts)) report.findings.push_back(std::move(finding));
-    for (Finding& finding : record_findings(facts)) report.findings.push_back(std::move(finding));
+    for (Finding& finding : record_findings(facts.settings)) report.findings.push_back(std::move(finding));
     return report;
 }
 
