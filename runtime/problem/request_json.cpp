@@ -39,9 +39,9 @@ void check_head_dim_fields(const json& object, Op op) {
         if (!object.contains(other)) continue;
         throw InvalidRequest(
             other, describe(object[other]),
-            op == Op::merge ? "nothing beside head_dim, which sets it, too: either of the two is given"
-                            : "nothing beside head_dim, which sets it, too: either head_dim is given, or "
-                              "head_dim_qk and head_dim_vo");
+            op == Op::merge ? "nothing beside head_dim, which sets it, too: either head_dim or head_dim_vo"
+                            : "nothing beside head_dim, which sets it, too: either head_dim, or head_dim_qk "
+                              "and head_dim_vo");
     }
 }
 
