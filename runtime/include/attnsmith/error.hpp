@@ -99,7 +99,7 @@ class ATTNSMITH_API KernelMissing : public Error {
 
     const std::string& request() const noexcept { return request_; }  // JSON, without sizes and sm
     int sm() const noexcept { return sm_; }
-    const std::string& key() const noexcept { return key_; }          // in the cache
+    const std::string& key() const noexcept { return key_; }  // in the cache
     // That would have built it; empty where no cache directory is used, for then no command can.
     const std::string& command() const noexcept { return command_; }
 
