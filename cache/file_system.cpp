@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -9,6 +10,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "cache/never_destroyed.hpp"
@@ -329,19 +331,21 @@ class PosixFileSystem final : public FileSystem {
             if (error_number == 0) return Status::success();
             if (error_number == ENOENT && is_directory(probe)) {
                 // What /proc says to everybody.
-                return Status::recoverable_error(EROFS, nearest.string(),
-                                                 "cannot write to: nothing can be made there");
+                return Status::recoverable_error(EROFS, nearest.string(), "nothing can be made there");
             }
             struct ::stat link;
             if (error_number == ENOENT && ::lstat(nearest.c_str(), &link) == 0 && S_ISLNK(link.st_mode)) {
                 // No directory can be made in its place, nor below it.
                 return Status::recoverable_error(ENOENT, nearest.string(),
-                                                 "cannot write to: it is a link to nothing");
+                                                 "nothing can be made there: it is a link to nothing");
             }
             const bool can_go_up =
                 nearest.has_parent_path() ? nearest.parent_path() != nearest : !nearest.empty();
             if (error_number != ENOENT || !can_go_up) {
-                return Status::from_errno(error_number, "write to", nearest.string());
+                Status status = Status::from_errno(error_number, "write", nearest.string());
+                status.message = fmt::format("nothing can be made there ({})",
+                                             std::generic_category().message(error_number));
+                return status;
             }
         }
     }

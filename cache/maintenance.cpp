@@ -64,11 +64,7 @@ Listing Store::list() const {
     Listing listing;
     for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
         if (Status judged = judge(layer); !judged.ok()) {
-            if (judged.error_number == EPERM) {
-                static_cast<void>(check_trust(layer));  // tells
-            } else {
-                listing.unreadable.push_back(std::move(judged));
-            }
+            listing.unreadable.push_back(std::move(judged));
             continue;
         }
         FoundEntries found = layers_[layer]->find_all();

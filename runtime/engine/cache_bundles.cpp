@@ -28,8 +28,7 @@ std::vector<int> sms_of(const std::vector<KernelEntry>& kernels) {
 }
 
 Needed needed_by(const Runtime::Impl& runtime, const std::vector<AttentionSpec>& specs,
-                 const std::vector<int>& sms) {
-    std::vector<PrewarmRefusal> unserved;  // needs no kernel
+                 const std::vector<int>& sms, std::vector<PrewarmRefusal>& unserved) {
     Needed needed;
     for (const families::KernelConfig& kernel : needed_kernels(specs, sms, runtime.tuning, unserved)) {
         needed.emplace(runtime.cubins.source_of(kernel).key, kernel.sm);
@@ -65,9 +64,10 @@ std::vector<AttentionSpec> parse_model_specs(const nlohmann::json& config, const
 Exported export_bundle(Runtime::Impl& runtime, const ExportOptions& options) {
     const cache::Store& store = runtime.cubins.store();
     Needed needed;
+    std::vector<PrewarmRefusal> unserved;
     if (options.specs) {
         const std::vector<int> sms = options.sms.empty() ? sms_of(list_kernels(store).kernels) : options.sms;
-        needed = needed_by(runtime, *options.specs, sms);
+        needed = needed_by(runtime, *options.specs, sms, unserved);
     }
     const auto wanted = [&](const cache::ListedEntry& entry) {
         if (options.specs && !needed.contains(entry.key)) return false;
@@ -83,13 +83,14 @@ Exported export_bundle(Runtime::Impl& runtime, const ExportOptions& options) {
     }
     const std::set<cache::Digest> found(report->keys.begin(), report->keys.end());
     // SMs of which there is nothing and that nobody named are other machines' business.
+    if (options.sms.empty()) unserved.clear();
     std::set<int> expected(options.sms.begin(), options.sms.end());
     for (const auto& [key, sm] : needed) {
         if (found.contains(key)) expected.insert(sm);
     }
     const auto missing = std::ranges::count_if(
         needed, [&](const auto& one) { return !found.contains(one.first) && expected.contains(one.second); });
-    return {std::move(report).value(), static_cast<std::uint64_t>(missing)};
+    return {std::move(report).value(), static_cast<std::uint64_t>(missing), std::move(unserved)};
 }
 
 cache::ImportReport import_bundle(const cache::Store& store, const std::string& file) {

@@ -27,6 +27,8 @@ struct Exported {
     cache::ExportReport report;
     // Kernels of the specs that the cache lacks, on the SMs that were named or that it has any of them for.
     std::uint64_t missing = 0;
+    // Of the specs, those that no kernel serves on an SM that was named.
+    std::vector<PrewarmRefusal> unserved{};
 };
 
 // Throws CacheError where the file cannot be written or there is nothing to put into it.

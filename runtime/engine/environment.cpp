@@ -6,11 +6,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <span>
 #include <string_view>
 #include <thread>
 
 #include "compiler/environment.hpp"
 #include "engine/cubin_entry.hpp"
+#include "problem/vocabulary.hpp"
 
 namespace attnsmith::engine {
 namespace {
@@ -91,13 +93,20 @@ void settle_cache(const RuntimeOptions& options, Settings& settings) {
     }
 }
 
+// The place of what a variable says among its words, which is the value of its enumeration.
+std::size_t place_of(const char* variable, const std::string& text, std::span<const std::string_view> words) {
+    const auto found = std::ranges::find(words, text);
+    if (found == words.end())
+        throw InvalidRequest(variable, problem::quote(text), problem::accepted_words(text, words));
+    return static_cast<std::size_t>(found - words.begin());
+}
+
 OnMiss settle_on_miss(const std::optional<OnMiss>& given) {
     if (given && (*given == OnMiss::compile || *given == OnMiss::error)) return *given;
     if (given) throw InvalidRequest("on_miss", std::to_string(static_cast<int>(*given)), "compile or error");
+    constexpr std::string_view kNames[] = {"compile", "error"};
     const std::string text = environment("ATTNSMITH_ON_MISS");
-    if (text.empty() || text == "compile") return OnMiss::compile;
-    if (text == "error") return OnMiss::error;
-    throw InvalidRequest("ATTNSMITH_ON_MISS", text, "compile or error");
+    return text.empty() ? OnMiss::compile : static_cast<OnMiss>(place_of("ATTNSMITH_ON_MISS", text, kNames));
 }
 
 // With on_miss error nothing of NVRTC's is looked at, nor is there a command that would build what these ask
@@ -116,10 +125,7 @@ void refuse_contradictions(const Settings& settings) {
 
 LogLevel parse_level(const std::string& text) {
     constexpr std::string_view kNames[] = {"off", "error", "warn", "info", "debug"};
-    for (std::size_t i = 0; i < std::size(kNames); ++i) {
-        if (text == kNames[i]) return static_cast<LogLevel>(i);
-    }
-    throw InvalidRequest("ATTNSMITH_LOG", text, "off, error, warn, info or debug");
+    return static_cast<LogLevel>(place_of("ATTNSMITH_LOG", text, kNames));
 }
 
 void log_to_stderr(LogLevel, std::string_view line) {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "problem/failure.hpp"
 #include "problem/visible_text.hpp"
 
 namespace attnsmith {
@@ -19,10 +20,7 @@ std::string list_refusals(const std::string& what, const std::vector<Refusal>& r
 
 std::string library_message(const std::string& library, const std::vector<std::string>& tried,
                             const std::string& remedy) {
-    std::string names;
-    for (const std::string& name : tried) names += (names.empty() ? "" : ", ") + name;
-    if (names.empty()) names = "nothing";
-    std::string line = fmt::format("{} could not be opened; tried {}", library, names);
+    std::string line = fmt::format("{} could not be opened; tried {}", library, problem::tried_text(tried));
     if (!remedy.empty()) line += "; " + remedy;
     return line;
 }

@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <new>
 #include <nlohmann/json.hpp>
+#include <utility>
 #include <vector>
 
 #include "attnsmith/error.hpp"
@@ -88,6 +90,23 @@ Failure current_failure() {
 std::string fields_text(const Failure& failure) {
     return fmt::format(R"("code":"{}"{}{})", name_of(failure.code), field("message", failure.message),
                        failure.fields);
+}
+
+std::string tried_text(const std::vector<std::string>& tried) {
+    std::vector<std::pair<std::string, std::string>> reasons;  // and the names of which each was said
+    for (const std::string& one : tried) {
+        const std::size_t end = one.find(": ");
+        const std::string name = one.substr(0, end), reason = end == one.npos ? "" : one.substr(end);
+        const auto known = std::ranges::find(reasons, reason, &std::pair<std::string, std::string>::first);
+        if (known == reasons.end()) {
+            reasons.emplace_back(reason, name);
+        } else {
+            known->second += ", " + name;
+        }
+    }
+    std::string text;
+    for (const auto& [reason, names] : reasons) text += (text.empty() ? "" : ", ") + names + reason;
+    return text.empty() ? "nothing" : text;
 }
 
 std::string json_string(std::string_view text) {

@@ -4,6 +4,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "attnsmith/attnsmith.h"
 
@@ -25,6 +26,9 @@ Failure current_failure();
 
 // `"code":"...","message":"..."` and the fields: the inside of an object.
 std::string fields_text(const Failure& failure);
+
+// "libcuda.so.1, libcuda.so: cannot open shared object file": of LibraryMissing::tried(), each reason once.
+std::string tried_text(const std::vector<std::string>& tried);
 
 // A JSON string of any bytes: what is no UTF-8 is replaced.
 std::string json_string(std::string_view text);

@@ -37,9 +37,11 @@ void check_head_dim_fields(const json& object, Op op) {
     }
     for (const char* other : {"head_dim_qk", "head_dim_vo"}) {
         if (!object.contains(other)) continue;
-        throw InvalidRequest(other, "a field beside head_dim, which sets it too",
-                             op == Op::merge ? "either head_dim or head_dim_vo"
-                                             : "either head_dim, or head_dim_qk and head_dim_vo");
+        throw InvalidRequest(
+            other, describe(object[other]),
+            op == Op::merge ? "nothing beside head_dim, which sets it, too: either head_dim or head_dim_vo"
+                            : "nothing beside head_dim, which sets it, too: either head_dim, or head_dim_qk "
+                              "and head_dim_vo");
     }
 }
 
@@ -56,14 +58,17 @@ void check_fields(const json& object) {
     }
 }
 
-// validate() knows only the two dimensions; the caller may have written the one field that sets both.
-Problem validate_fields(const AttentionRequest& request, bool one_head_dim) {
+// validate() knows only the two dimensions, and 0 for no page size; the caller may have written the one field
+// that sets both, and the 0.
+Problem validate_fields(const AttentionRequest& request, const json& object) {
     try {
         // head_dim 0 sets head_dim_vo to the value that means "as head_dim_qk", which is refused first.
         return validate(request.spec, request.sizes);
     } catch (const InvalidRequest& error) {
         const char* set = request.spec.op == Op::merge ? "head_dim_vo" : "head_dim_qk";
-        if (!one_head_dim || error.field() != set) throw;
+        if (error.field() == "page_size" && error.value() == "nothing" && object.contains("page_size"))
+            throw InvalidRequest("page_size", describe(object["page_size"]), error.accepted());
+        if (!object.contains("head_dim") || error.field() != set) throw;
         throw InvalidRequest("head_dim", error.value(), error.accepted());
     }
 }
@@ -78,7 +83,7 @@ AttentionRequest request_from_json(const json& object) {
         if (const auto found = object.find(field.name); found != object.end())
             field.set(request, field.name, *found);
     }
-    request.spec = validate_fields(request, object.contains("head_dim")).spec;
+    request.spec = validate_fields(request, object).spec;
     return request;
 }
 

@@ -2,4 +2,17 @@
 #include <attnsmith/attnsmith.h>
 #include <attnsmith/attnsmith.hpp>
 
+#include <attnsmith/version.hpp>
+#include <string_view>
+
 static_assert(ATTNSMITH_ABI_VERSION == 2);
+
+#if ATTNSMITH_VERSION_MAJOR > 0 || ATTNSMITH_VERSION_MINOR > 0 || ATTNSMITH_VERSION_PATCH > 0
+#define ATTNSMITH_TEXT_OF(number) #number
+#define ATTNSMITH_DOTTED(major, minor, patch) \
+    ATTNSMITH_TEXT_OF(major) "." ATTNSMITH_TEXT_OF(minor) "." ATTNSMITH_TEXT_OF(patch)
+static_assert(std::string_view(ATTNSMITH_DOTTED(ATTNSMITH_VERSION_MAJOR, ATTNSMITH_VERSION_MINOR,
+                                                ATTNSMITH_VERSION_PATCH)) == ATTNSMITH_VERSION);
+#else
+#error "the version's numbers are not those of a release"
+#endif

@@ -226,7 +226,8 @@ def on_terminal(test, *arguments, env=None, output=False):
 
 
 def examples(text):
-    """The examples of a --help, as argument lists."""
+    """The examples of a --help, as argument lists; a backslash at a line's end goes on with the next."""
+    text = text.replace("\\\n", " ")
     return [shlex.split(line)[1:] for line in text.splitlines() if line.startswith("  attnsmith ") and
             line.strip() != "attnsmith"]
 

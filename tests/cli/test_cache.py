@@ -9,7 +9,7 @@ import re
 import shutil
 import tarfile
 
-from support import LLAMA, QUASAR, SMALL, CliTest, main
+from support import DEEPSEEK, LLAMA, QUASAR, SMALL, CliTest, main
 
 
 class Cache(CliTest):
@@ -40,18 +40,41 @@ class Cache(CliTest):
         self.assertNotIn("kv_bend", self.run_cli(*words, "-q").out)
 
     def test_a_directory_that_is_not_there_is_empty(self):
-        self.assertEqual(self.assert_ok(self.cache("ls", "--json")).json()["entries"], [])
-        self.assertIn("no entries", self.assert_ok(self.cache("ls")).out)
-        self.assertEqual(self.assert_ok(self.cache("stat", "--json")).json()["entries"], 0)
-        self.assertIn("not there yet", self.assert_ok(self.cache("stat")).out)
-        # What would otherwise sound as if all were well.
-        for command in (["verify"], ["verify", "--json"], ["gc"], ["clear", "--yes"]):
-            result = self.cache(*command)
-            self.assertEqual(result.code, 0)
-            self.assertRegex(result.err, r"^attnsmith: there is no directory \S+/kernels yet\n$")
+        """One that nobody named on the command line: it is made when something is first stored."""
+        for env in ({}, {"ATTNSMITH_CACHE_DIR": str(self.folder / "kernels")}):
+            def cache(*words, env=env):
+                return self.run_cli("cache", *words, env=env)
+
+            note = r"^attnsmith: there is no directory \S+/\w+ yet\n$"
+            self.assertEqual(cache("ls", "--json").json()["entries"], [])
+            self.assertIn("no entries", self.assert_ok(cache("ls")).out)
+            self.assertEqual(self.assert_ok(cache("stat", "--json")).json()["entries"], 0)
+            self.assertIn("not there yet", self.assert_ok(cache("stat")).out)
+            # What would otherwise sound as if all were well.
+            for command in (["verify"], ["verify", "--json"], ["gc"], ["clear", "--yes"]):
+                result = cache(*command)
+                self.assertEqual(result.code, 0)
+                self.assertRegex(result.err, note)
+        places = {"ATTNSMITH_CACHE_DIR": "kernels:typo"}
         for command in ("ls", "verify"):
-            self.assertRegex(self.cache(command, "--cache", "typo").err, r"^attnsmith: there is nothing at \S+/typo\n$")
+            self.assertRegex(self.run_cli("cache", command, env=places).err, r"attnsmith: there is nothing at \S+/typo\n$")
         self.assertFalse((self.folder / "kernels").exists())
+
+    def test_a_directory_that_the_command_line_names_is_there(self):
+        """A mistyped one would be found empty, and well."""
+        for command in (["ls"], ["stat"], ["verify"], ["ls", "--json"], ["export", "-o", "a.bundle"]):
+            with self.subTest(command=command):
+                self.assert_refused(self.cache(*command), "--cache: ", f"{self.folder}/kernels", "that is there")
+                self.assert_refused(self.cache(*command, "--cache", "typo"), "--cache: ", f"{self.folder}/typo")
+        self.prewarm_merges()
+        for command in (["ls"], ["stat"], ["verify"]):
+            self.assert_refused(self.cache(*command, "--cache", "typo"), "--cache: ", f"{self.folder}/typo")
+            # The writable one of several may come later.
+            result = self.run_cli("cache", *command, "--cache", "later", "--cache", "kernels")
+            self.assertEqual(result.code, 0, result.err)
+        # Nothing is to be deleted there, and nothing is.
+        for command in (["gc"], ["clear", "--yes"]):
+            self.assertEqual(self.run_cli("cache", *command, "--cache", "typo").code, 0)
 
     def test_a_file_is_no_directory(self):
         self.write("kernels", "text")
@@ -238,6 +261,7 @@ class Cache(CliTest):
             self.assert_refused(self.cache("stat", f"--cache-max-bytes={bad}"), "cache-max-bytes", "512M")
 
     def test_sizes_may_have_units(self):
+        (self.folder / "kernels").mkdir()
         for text, size in (("0", 0), ("1000", 1000), ("1K", 1 << 10), ("3m", 3 << 20), ("1G", 1 << 30), ("2T", 2 << 40),
                            ("7KiB", 7 << 10), ("512MiB", 512 << 20), ("1.5GiB", 3 << 29), ("0.5k", 512), ("1tib", 1 << 40),
                            ("8191T", 8191 << 40), (str((1 << 63) - 1), (1 << 63) - 1)):
@@ -282,9 +306,14 @@ class Cache(CliTest):
         stat = self.cache("stat", "--json").json()
         self.assertFalse(stat["writable"])
         self.assertIn("mode 0775", stat["not_trusted_because"])
-        result = self.cache("ls", "--json")
-        self.assertEqual((result.code, result.json()["entries"]), (0, []))
-        self.assertIn("chmod go-w", result.err)
+        for command in (["ls"], ["ls", "--json"], ["export", "-o", "no.bundle"]):
+            result = self.cache(*command)
+            self.assert_failed(result, "mode 0775", "chmod go-w")
+            self.assertNotIn("no entries", result.out)
+        listed = self.cache("ls", "--json").json()
+        self.assertEqual(listed["entries"], [])
+        self.assertEqual([one["path"] for one in listed["unreadable"]], [str(self.folder.resolve() / "kernels")])
+        self.assertIn("mode 0775", listed["unreadable"][0]["reason"])
         result = self.run_cli("prewarm", "--head-dim", "64", "--q-heads", "8", "--sm", "90", "--cache", "kernels")
         self.assertEqual(result.code, 1)
         self.assertRegex(result.err, "(?m)^attnsmith: error: .*mode 0775.*chmod go-w")
@@ -425,7 +454,7 @@ class Cache(CliTest):
 
     def test_places_where_nothing_can_be_made(self):
         for place in ("/proc/none", "/proc/none/below"):
-            stat = self.run_cli("cache", "stat", "--json", "--cache", place).json()
+            stat = self.run_cli("cache", "stat", "--json", env={"ATTNSMITH_CACHE_DIR": place}).json()
             self.assertFalse(stat["writable"], place)
             self.assertIn("/proc", stat["not_writable_because"])
             result = self.run_cli("prewarm", *SMALL, "--sm", "90", "--cache", place, env={"ATTNSMITH_LOG": "info"})
@@ -449,10 +478,13 @@ class Cache(CliTest):
     def test_layers_that_are_not_usable(self):
         self.write("text", "no bundle")
         for layer, reason in (("typo", "No such file"), ("text", "not a sound bundle")):
-            layers = ("--cache", "own", "--cache", layer)
-            stat = self.run_cli("cache", "stat", "--json", *layers).json()["layers"]
+            places = {"ATTNSMITH_CACHE_DIR": f"own:{layer}"}
+            stat = self.run_cli("cache", "stat", "--json", env=places).json()["layers"]
             self.assertIn(reason, stat[0]["not_usable_because"])
-            self.assertRegex(self.run_cli("cache", "stat", *layers).out, f"(?m)^layer .*/{layer}: 0 entries.*{reason}")
+            self.assertRegex(self.run_cli("cache", "stat", env=places).out,
+                             f"(?m)^layer .*/{layer}: 0 entries.*{reason}")
+        (self.folder / "own").mkdir()
+        layers = ("--cache", "own", "--cache", "text")
         self.assert_failed(self.run_cli("cache", "ls", *layers), "not a sound bundle", "text")
         result = self.run_cli("cache", "verify", *layers)
         self.assert_failed(result, "1 directory or bundle is not sound or cannot be looked into", "text")
@@ -518,6 +550,7 @@ class Cache(CliTest):
         self.assert_failed(result, "not a sound bundle")
 
     def test_sizes_are_told_in_the_unit_that_they_fill(self):
+        (self.folder / "kernels").mkdir()
         for number, text in ((1, "1 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1536, "1.5 KiB"), (1048550, "1.0 MiB"),
                              (3 << 29, "1.5 GiB"), (1 << 52, "4096.0 TiB")):
             self.assertIn(f"at most {text}\n", self.assert_ok(self.cache("stat", "--cache-max-bytes", str(number))).out)
@@ -571,7 +604,39 @@ class Cache(CliTest):
         self.assert_refused(self.cache("export", "-o", "x", "--sm", "many"), "sm", "many")
         self.assert_failed(self.cache("export", "-o", "no/such/folder.bundle"), "no/such", "No such file")
         self.assert_failed(self.cache("export", "-o", "kernels"), "kernels", "something else than a file")
+        (self.folder / "empty").mkdir()
         self.assert_failed(self.run_cli("cache", "export", "--cache", "empty", "-o", "e.bundle"), "empty")
+
+    def test_a_bundle_has_no_age_of_its_entries(self):
+        self.prewarm_merges()
+        self.assert_ok(self.cache("export", "-o", "all.bundle"))
+        text = self.assert_ok(self.cache("ls", "--cache", "all.bundle")).out
+        for layer, age in (("kernels", r"\d+ s"), ("all.bundle", "-")):
+            self.assertEqual(len(re.findall(rf"  {age}  \S+/{layer}$", text, re.MULTILINE)), 4, text)
+
+    def test_an_export_says_what_its_model_has_beside(self):
+        """As prewarm does: what is not supported is in no bundle, and what is not known may not be."""
+        quasar = self.write("quasar.json", json.dumps({**QUASAR, "hidden_size": 64}))
+        both = ["--kv", "dense,paged", "--page-size", "16"]
+        self.assertEqual(self.run_cli("prewarm", "--model", quasar, *both, "--sm", "90", "--cache", "kernels").code, 0)
+        export = ["export", "-o", "q.bundle", "--model", quasar, *both]
+        result = self.assert_ok(self.cache(*export))
+        self.assertIn("warning  kv_bend: ", result.out)
+        self.assertIn("skipped  page_size with kv dense: ", result.out)
+        self.assertNotIn("kv_bend", self.cache(*export, "-q").out)
+        report = self.assert_ok(self.cache(*export, "--json")).json()
+        self.assertEqual([one["field"] for one in report["warnings"]], ["model_type", "kv_bend"])
+        self.assertEqual([one["name"] for one in report["skipped_combinations"]], ["page_size with kv dense"])
+        self.assertEqual((report["unsupported"], report["skipped"]), ([], 0))
+        self.assert_failed(self.cache(*export, "--strict"), "kv_bend")
+        # A model of which a part is not served has no kernels for it.
+        failed = self.cache("export", "-o", "d.bundle", "--model", DEEPSEEK)
+        self.assert_failed(failed, "no kernels of the model", "latent", "not supported")
+        self.assertEqual(self.run_cli("prewarm", "--model", DEEPSEEK, "--sm", "80", "--cache", "kernels").code, 1)
+        result = self.cache("export", "-o", "d.bundle", "--model", DEEPSEEK, "--json")
+        self.assert_failed(result, "1 part is not supported: latent")
+        self.assertEqual([one["name"] for one in result.json()["unsupported"]], ["latent/decode"])
+        self.assert_ok(self.cache("export", "-o", "d.bundle", "--model", DEEPSEEK, "--allow-unsupported"))
 
 
 if __name__ == "__main__":

@@ -136,6 +136,11 @@ class Recorded(CliTest):
             self.assert_refused(self.prewarm("--recorded", file), file, *words)
         self.assert_refused(self.prewarm("--recorded", "nowhere"), "nowhere", "cannot be read")
         self.assert_refused(self.prewarm(), "--recorded FILE")
+        # A word of a request beside it is no filter.
+        file = self.write("recorded", RECORDED)
+        self.assert_refused(self.prewarm("--recorded", file, "--kv", "paged"), "head_dim is missing",
+                            "--kv beside --recorded begins a request of its own")
+        self.assertNotIn("beside", self.run_cli("prewarm", "--kv", "paged", "--sm", "90").err)
 
 
 class OnMiss(FakeGpuTest):

@@ -2,13 +2,14 @@
 
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
 import time
 import unittest
 
-from support import DEEPSEEK, FAKE_NVRTC, LLAMA, QUASAR, SMALL, CliTest, FakeGpuTest, main
+from support import DEEPSEEK, FAKE_NVRTC, LLAMA, QUASAR, SMALL, SMS, CliTest, FakeGpuTest, main
 
 
 class Doctor(CliTest):
@@ -116,6 +117,56 @@ class Doctor(CliTest):
         table = self.write("tuning.json", '{"schema": "attnsmith.tuning/1", "entries": []}')
         checks, _ = self.doctor(env={"ATTNSMITH_TUNING": table})
         self.assertEqual((checks["tuning"]["state"], checks["tuning"]["entries"]), ("ok", 0))
+
+    def test_variables_that_cannot_be_understood(self):
+        """Lines of the report, which is whole beside them."""
+        for name, value, words in (("ATTNSMITH_LOG", "eror", "off, error, warn, info or debug (did you mean error?)"),
+                                   ("ATTNSMITH_ON_MISS", "compil", "compile or error (did you mean compile?)")):
+            checks, code = self.doctor(env={name: value})
+            self.assertEqual((code, checks["environment"]["state"]), (1, "fail"))
+            self.assertEqual((checks["environment"]["variable"], checks["environment"]["value"]), (name, value))
+            self.assertIn(words, checks["environment"]["text"])
+            self.assertIn("unset " + name, checks["environment"]["remedy"])
+            for part in ("driver", "nvrtc", "cache"):
+                self.assertIn(part, checks)
+            self.assert_refused(self.run_cli("plan", *SMALL, "--sm", "90", env={name: value}), name, words)
+        both = self.run_cli("doctor", env={"ATTNSMITH_LOG": "loud", "ATTNSMITH_ON_MISS": "fail"})
+        self.assertEqual((both.code, both.err), (1, ""))
+        self.assertEqual(both.out.count("FAIL   environment"), 2, both.out)
+
+    def test_a_record_that_cannot_be_written(self):
+        self.assertNotIn("record", self.doctor()[0])
+        for file, state in (("here", "ok"), ("nowhere/file", "warn"), (str(self.folder), "warn"), ("/dev/null", "warn")):
+            checks, _ = self.doctor(env={"ATTNSMITH_RECORD": file})
+            self.assertEqual(checks["record"]["state"], state, file)
+        self.assertFalse((self.folder / "here").exists(), "doctor made the file")
+
+    @unittest.skipUnless("ATTNSMITH_FULL_DISK" in os.environ, "ATTNSMITH_FULL_DISK names no stub of statvfs")
+    def test_a_disk_that_is_nearly_full(self):
+        checks, _ = self.doctor("--cache", "own", env={"LD_PRELOAD": os.environ["ATTNSMITH_FULL_DISK"]})
+        self.assertEqual(checks["cache"]["state"], "warn")
+        self.assertIn("nearly full: 1.0 MiB are free", checks["cache"]["text"])
+        self.assertEqual(checks["cache"]["free_bytes"], 1 << 20)
+
+    def test_no_more_sms_of_nvrtc_than_there_are_kernels_for(self):
+        checks, _ = self.doctor()
+        if checks["nvrtc"]["state"] == "fail":
+            self.skipTest("there is no NVRTC")
+        listed = re.search(r"compiles for sm (.*)$", checks["nvrtc"]["text"]).group(1)
+        self.assertEqual(list(map(int, listed.split(", "))), checks["nvrtc"]["supported_sms"])
+        self.assertEqual(sorted(checks["nvrtc"]["supported_sms"] + checks["nvrtc"]["unsupported_sms"]), SMS)
+
+    def test_what_was_tried_is_said_once(self):
+        for command in (["doctor"], ["check", "--model", LLAMA]):
+            result = self.run_cli(*command, env={"ATTNSMITH_NVRTC_PATH": None})
+            for line in (result.out + result.err).splitlines():
+                self.assertLessEqual(line.count("cannot open shared object file"), 1, line)
+
+    def test_a_home_where_nothing_can_be_made(self):
+        for home in ("/proc", "/proc/none"):
+            checks, _ = self.doctor(env={"HOME": home})
+            self.assertIn("nothing can be made there", checks["cache"]["text"])
+            self.assertNotIn("cannot write to:", checks["cache"]["text"])
 
     def test_no_cache(self):
         checks, code = self.doctor(env={"HOME": None})

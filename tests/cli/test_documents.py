@@ -47,6 +47,8 @@ class Documents(CliTest):
         self.assertEqual(self.complete("attnsmith", "plan", "--q-heads", ""), [])
         self.assertEqual(self.complete("attnsmith", "help", "pl"), ["plan"])
         self.assertEqual(self.complete("attnsmith", "help", "cache", "ex"), ["export", "explain"])
+        self.assertIn("export", self.complete("attnsmith", "help", "cache", ""))
+        self.assertNotIn("--cache", self.complete("attnsmith", "help", "cache", ""))
         self.assertEqual(self.complete("attnsmith", "help", "cache", "export", ""), [])
         self.assertIn("all", self.complete("attnsmith", "prewarm", "--sm", ""))
         self.write("kernels.bundle", "")
@@ -88,10 +90,21 @@ class Documents(CliTest):
                 text = page.read_text(encoding="utf-8")
                 command = page.stem.split("-")[1:]
                 self.assertEqual(page.stem, "-".join(["attnsmith", *command]))
-                for section in ("NAME", "SYNOPSIS", "DESCRIPTION", "COMMON OPTIONS", "EXAMPLES"):
+                for section in ("NAME", "SYNOPSIS", "DESCRIPTION", "COMMON OPTIONS", "EXAMPLES", "EXIT STATUS",
+                                "ENVIRONMENT", *["SEE ALSO"] * (len(command) > 0)):
                     self.assertIn(f'.SH "{section}"', text)
                 if shutil.which("groff"):
                     self.check("groff", "-man", "-Tascii", "-ww", "-z", page)
+
+    def test_what_man_pages_say(self):
+        page = (self.share / "man/man1/attnsmith-prewarm.1").read_text(encoding="utf-8")
+        description = page[page.index('.SH "DESCRIPTION"'):page.index('.SH "OPTIONS"')]
+        self.assertEqual(description.lower().count("needs no gpu"), 1, description)
+        self.assertRegex(page, r"\.TP\n\\fBATTNSMITH_NVRTC_PATH\\fR\n\w+")
+        self.assertIn("\\fBattnsmith\\-plan\\fR(1)", page[page.index('.SH "SEE ALSO"'):])
+        plan = (self.share / "man/man1/attnsmith-plan.1").read_text(encoding="utf-8")
+        shown = plan[plan.index('.SH "EXAMPLES"'):plan.index('.SH "EXIT STATUS"')].replace("\\-", "-").replace("\\e", "\\")
+        self.assertLessEqual(max(map(len, shown.splitlines())), 72)
 
     def test_a_man_page_says_what_help_says(self):
         if shutil.which("man") is None:

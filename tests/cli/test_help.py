@@ -3,7 +3,7 @@
 import re
 import shutil
 
-from support import LLAMA, CliTest, examples, main, on_terminal
+from support import LLAMA, REPOSITORY, CliTest, examples, main, on_terminal
 
 
 def commands_of(text):
@@ -29,7 +29,7 @@ class Help(CliTest):
         seen = []
         for command, text in helps.items():
             with self.subTest(command=command):
-                self.assertLessEqual(max(len(line) for line in text.splitlines() if not line.startswith("  attnsmith ")), 80)
+                self.assertLessEqual(max(map(len, text.splitlines())), 80)
                 self.assert_every_flag_has_a_help(text)
                 self.assertTrue(examples(text), "there is no example")
             for example in examples(text):
@@ -67,16 +67,21 @@ class Help(CliTest):
         self.assertEqual(self.assert_ok(self.run_cli("help", "cache", "export")).out, of_export)
         self.assertEqual(self.assert_ok(self.run_cli("cache", "export", "-h")).out, of_export)
         self.assertNotIn("__", whole)
+        for command in ("cache", "bench"):
+            of_group = self.assert_ok(self.run_cli(command, "--help")).out
+            self.assertEqual(self.assert_ok(self.run_cli(command)).out, of_group)
+        self.assert_refused(self.run_cli("cache", "--nothing"), "--nothing")
 
     def test_width(self):
         for columns in (40, 64, 100):
             text = self.assert_ok(self.run_cli("plan", "--help", env={"COLUMNS": str(columns)})).out
-            lines = [line for line in text.splitlines() if not line.startswith("  attnsmith ")]
+            lines = text.splitlines()
             self.assertLessEqual(max(map(len, lines)), columns)
             self.assertGreater(max(map(len, lines)), columns - 12)
+            self.assertEqual(examples(text), examples(self.run_cli("plan", "--help").out))
         code, drawn = on_terminal(self, "plan", "--help", output=True)
         lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in drawn.splitlines()]
-        self.assertEqual((code, max(len(line) for line in lines if not line.startswith("  attnsmith "))), (0, 80))
+        self.assertEqual((code, max(map(len, lines))), (0, 80))
 
     def test_what_defaults_are(self):
         text = " ".join(self.run_cli("plan", "--help").out.split())
@@ -86,6 +91,16 @@ class Help(CliTest):
         text = " ".join(self.run_cli("check", "--help").out.split())
         for words in ("are stored (default paged)", "paged kv (default 16)", "to plan for (default 4096)"):
             self.assertIn(words, text)
+
+        text = " ".join(self.run_cli("tune", "--help").out.split())
+        for words in ("(default 4; with --model 8)", "(default 4096; with --model 1024)", "(default 4096)"):
+            self.assertIn(words, text)
+        self.assertNotIn("default 1;", text)
+
+    def test_lists_that_are_taken_are_shown(self):
+        for command, shown in ((["cache", "export"], True), (["plan"], True), (["check"], False)):
+            text = self.run_cli(*command, "--help").out
+            self.assertEqual("--kv dense|ragged|paged[,...]" in text, shown, command)
 
     def test_words_that_nothing_serves(self):
         """Said of exactly those that planning refuses on every SM."""
@@ -125,7 +140,12 @@ class Help(CliTest):
 
     def test_exit_codes(self):
         text = " ".join(self.run_cli("--help").out.split())
-        self.assertIn("130 and 143 ended by Ctrl-C (SIGINT) and by SIGTERM", text)
+        self.assertIn("130, 143 ended by Ctrl-C (SIGINT) and by SIGTERM", text)
+
+    def test_variables(self):
+        """Those that the library reads are explained, and no others."""
+        read = set(re.findall(r'"(ATTNSMITH_\w+)"', (REPOSITORY / "runtime/engine/environment.cpp").read_text()))
+        self.assertEqual(set(re.findall(r"(?m)^  (ATTNSMITH_\w+)", self.run_cli("--help").out)), read)
 
     def test_verbosity(self):
         def lines(*arguments):

@@ -13,6 +13,14 @@ class Plan(CliTest):
     def plan(self, *arguments, **options):
         return self.assert_ok(self.run_cli("plan", *arguments, "--json", **options)).json()
 
+    def test_what_is_not_usual_of_a_call_is_shown(self):
+        plan = ["plan", *SMALL, "--sm", "90"]
+        usual = self.assert_ok(self.run_cli(*plan)).out
+        self.assertNotIn("indices", usual)
+        self.assertNotIn("alignment", usual)
+        text = self.assert_ok(self.run_cli(*plan, "--index-dtype", "int64", "--alignment", "8")).out
+        self.assertRegex(text, r"(?m)^  request .*, int64 indices, alignment 8, ")
+
     def test_one_plan(self):
         plan = self.plan(*CONTRACT, "--sm", "90")
         self.assert_plan(plan)

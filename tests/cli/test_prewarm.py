@@ -50,6 +50,29 @@ class Prewarm(CliTest):
         for plan in plans["plans"]:
             self.assertEqual({kernel["cache"]["state"] for kernel in plan["kernels"]}, {"hit"})
 
+    def test_where_the_kernels_are(self):
+        """A read-only layer that has them all keeps them: the writable directory is not even made."""
+        prewarm = ["prewarm", "--op", "merge", "--head-dim", "64", "--q-heads", "8"]
+        layers = ["--cache", "new", "--cache", "layer"]
+        here = self.folder.resolve()
+        self.assert_ok(self.run_cli(*prewarm, "--sm", "80,90", "--cache", "layer", "--json"))
+        result = self.run_cli(*prewarm, "--sm", "80,90", *layers)
+        self.assertRegex(result.out, rf"^2 kernels: 2 hits, 0 compiled; [\d.]+ s, in {here}/layer\n$")
+        self.assertFalse((self.folder / "new").exists())
+        result = self.run_cli(*prewarm, "--sm", "80,86,90", *layers)
+        self.assertRegex(result.out, rf"1 compiled; [\d.]+ s, 1 in {here}/new, 2 in {here}/layer\n$")
+        report = self.assert_ok(self.run_cli(*prewarm, "--sm", "80,86,90", *layers, "--json")).json()
+        self.assertEqual({kernel["sm"]: kernel["directory"] for kernel in report["kernels"]},
+                         {80: f"{here}/layer", 86: f"{here}/new", 90: f"{here}/layer"})
+
+    def test_jobs(self):
+        """0 is all cores, as in the library, also where nothing is compiled."""
+        prewarm = ["prewarm", "--op", "merge", "--head-dim", "64", "--q-heads", "8", "--sm", "90", "--cache", "kernels"]
+        for dry in ([], ["--dry-run"]):
+            self.assertEqual(self.run_cli(*prewarm, "--jobs", "0", *dry).code, 0)
+            for wrong in ("-1", "1025", "many"):
+                self.assert_refused(self.run_cli(*prewarm, "--jobs", wrong, *dry), "--jobs")
+
     def test_a_merge(self):
         command = ["--op", "merge", "--head-dim", "128", "--q-heads", "8", "--sm", "80,90", "--cache", "kernels", "--json"]
         report = self.assert_ok(self.run_cli("prewarm", *command)).json()

@@ -105,7 +105,7 @@ class Tuning(CliTest):
 class FakeGpu(FakeGpuTest):
     """Every tile is as good as any there."""
 
-    SMALL = ["--head-dim", "256", "--q-heads", "4", "--q-len", "64", "--kv-len", "64", "--cache", "kernels", "--quick"]
+    SMALL = ["--head-dim", "256", "--q-heads", "4", "--batch", "1", "--q-len", "64", "--kv-len", "64", "--cache", "kernels", "--quick"]
 
     def read(self, name):
         return json.loads((self.folder / name).read_text(encoding="utf-8"))
@@ -145,6 +145,37 @@ class FakeGpu(FakeGpuTest):
         self.assertEqual(plan["kernels"][0]["tuning"], "user")
         self.assertEqual(sorted(file.name for file in self.folder.iterdir() if file.name.startswith("tuning")),
                          ["tuning.json"])
+
+    def test_json(self):
+        if self.run_cli("doctor").code < 0:
+            self.skipTest("this NVRTC asks the driver for what the stub does not have")
+        result = self.assert_ok(self.run_cli("tune", *self.SMALL, "--out", "tuning.json", "--json"))
+        report = result.json()
+        self.assertEqual((report["schema"], report["file"], report["file_entries"], report["left_out"]),
+                         ("attnsmith.tune/1", "tuning.json", 1, 0))
+        self.assertEqual(report["device"]["name"], "Fake GPU")
+        (measured,) = report["classes"]
+        (entry,) = self.read("tuning.json")["entries"]
+        self.assertEqual(measured["match"], entry["match"])
+        self.assertEqual((measured["batch"], measured["q_len"], measured["kv_len"]), (1, 64, 64))
+        best = measured["tiles"][0]
+        self.assertEqual({field: best[field] for field in ("tile_q", "tile_kv", "stages")},
+                         {field: entry["tile"][field] for field in ("tile_q", "tile_kv", "stages")})
+        self.assertEqual(best["toolchain"], entry["measured"]["toolchain"])
+        none = self.run_cli("tune", "--head-dim", "32", "--q-heads", "4", "--json")
+        self.assert_failed(none, "head dims 32 and 32")
+        self.assertEqual((none.json()["classes"], none.json()["file"]), ([], None))
+        self.assertEqual(len(none.json()["unsupported"]), 1)
+
+    def test_sizes_that_are_not_given(self):
+        if self.run_cli("doctor").code < 0:
+            self.skipTest("this NVRTC asks the driver for what the stub does not have")
+        tune = ["tune", "--quick", "--cache", "kernels", "--json"]
+        request = self.write("request.json", json.dumps({"head_dim": 256, "q_heads": 4, "batch": 1, "kv_len": 64}))
+        for flags, sizes in ((["--head-dim", "256", "--q-heads", "4", "--q-len", "64"], (4, 64, 4096)),
+                             (["--request", request], (1, 4096, 64))):
+            (measured,) = self.assert_ok(self.run_cli(*tune, *flags)).json()["classes"]
+            self.assertEqual((measured["batch"], measured["q_len"], measured["kv_len"]), sizes)
 
     def test_what_has_no_tiles_is_told(self):
         result = self.run_cli("tune", "--head-dim", "32", "--q-heads", "4", "--out", "tuning.json")

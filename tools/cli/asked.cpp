@@ -6,6 +6,7 @@
 #include <atomic>
 #include <filesystem>
 #include <memory>
+#include <tuple>
 
 #include "cli/byte_size.hpp"
 #include "cli/field_help.hpp"
@@ -44,7 +45,7 @@ std::string kind_of(const RequestField& field) {
 
 // `lists`: whether the words that a program chooses take several values.
 void add_field(Command& command, const RequestField& field, const std::string& group, FieldSource source,
-               bool lists = false) {
+               bool lists = false, const AttentionRequest& defaults = {}) {
     const std::string help(field.help);
     if (field.type == FieldType::boolean) {
         command.add_boolean(flag_of(field.name), help, group);
@@ -52,7 +53,7 @@ void add_field(Command& command, const RequestField& field, const std::string& g
         const bool is_list = lists && field.role == problem::FieldRole::choice;
         command.add_value(flag_of(field.name), kind_of(field) + (is_list ? "[,...]" : ""), help, group);
     }
-    command.add_details([&field, source] { return field_details(field, source); });
+    command.add_details([&field, source, defaults] { return field_details(field, source, defaults); });
 }
 
 // Suffixes of --sm, or of a request's sm, that say nothing.
@@ -166,12 +167,23 @@ void read_models(const Command& command, Asked& asked) {
     asked.listed = true;
 }
 
-void read_request(const Command& command, Asked& asked) {
+// Those that the request does not say and that are not as usual. Of attention: a merge has no kv_len.
+void fill_sizes(nlohmann::json& object, const PlanSizes& sizes) {
+    if (object.contains("op") && object["op"] != to_string(Op::attention)) return;
+    for (const auto& [name, size, usual] : {std::tuple("batch", sizes.batch, PlanSizes{}.batch),
+                                            std::tuple("q_len", sizes.q_len, PlanSizes{}.q_len),
+                                            std::tuple("kv_len", sizes.kv_len, PlanSizes{}.kv_len)}) {
+        if (size != usual && !object.contains(name)) object[name] = size;
+    }
+}
+
+void read_request(const Command& command, const PlanSizes& sizes, Asked& asked) {
     refuse_flags_beside(command, "request", is_of_device);
     const std::string path = command.text("request").value();
     const std::string text = read_text(path);
     asked.add(read_file(path, kRequestDocument, [&] {
-        const nlohmann::json object = problem::parse_json_object(text, {.what = kRequestDocument});
+        nlohmann::json object = problem::parse_json_object(text, {.what = kRequestDocument});
+        fill_sizes(object, sizes);
         Coverage coverage = problem::coverage_of_request(object);
         if (asked.sms.empty()) warn_of_sms(object.value("sm", nlohmann::json()));
         return coverage;
@@ -179,11 +191,23 @@ void read_request(const Command& command, Asked& asked) {
     if (asked.sms.empty() && !asked.attentions.empty()) asked.sms = asked.attentions.front().request.sm;
 }
 
-void read_flags(const Command& command, Asked& asked) {
+bool has_recorded(const Command& command) { return command.knows("recorded") && command.has("recorded"); }
+
+void read_flags(const Command& command, const PlanSizes& sizes, Asked& asked) {
     nlohmann::json object = nlohmann::json::object();
     for (const RequestField* field : given_fields(command))
         object[std::string(field->name)] = value_of(command, *field);
-    asked.add(problem::coverage_of_request(object));
+    fill_sizes(object, sizes);
+    try {
+        asked.add(problem::coverage_of_request(object));
+    } catch (const InvalidRequest& error) {
+        // Who gives --kv beside --recorded may mean what is recorded.
+        if (!has_recorded(command) || error.value() != "nothing") throw;
+        throw BadUsage(
+            fmt::format("{}; --{} beside --recorded begins a request of its own: what is recorded is "
+                        "built as it is",
+                        error.what(), flag_of(given_fields(command).front()->name)));
+    }
 }
 
 void read_recorded(const Command& command, Asked& asked) {
@@ -193,13 +217,12 @@ void read_recorded(const Command& command, Asked& asked) {
     asked.listed = true;
 }
 
-bool has_recorded(const Command& command) { return command.knows("recorded") && command.has("recorded"); }
-
 }  // namespace
 
-void add_request_flags(Command& command) {
+void add_request_flags(Command& command, const PlanSizes& sizes) {
+    const AttentionRequest defaults{.spec = {}, .sizes = sizes, .sm = {}};
     for (const RequestField& field : problem::request_fields())
-        add_field(command, field, kRequestGroup, FieldSource::either, true);
+        add_field(command, field, kRequestGroup, FieldSource::either, true, defaults);
     command.add_value("request", "FILE", "read the request from a JSON file; - is standard input");
     command.add_list(
         "model", "FILE",
@@ -219,7 +242,7 @@ void add_recorded_flag(Command& command) {
                      "what programs recorded with ATTNSMITH_RECORD=FILE; - is standard input");
 }
 
-Asked read_asked(const Command& command) {
+Asked read_asked(const Command& command, const PlanSizes& sizes) {
     if (command.has("model") && command.has("request"))
         throw BadUsage("--request cannot be given beside --model");
     for (const char* flag : {"tensor-parallel", "strict"}) {
@@ -234,9 +257,9 @@ Asked read_asked(const Command& command) {
     if (command.has("model")) {
         read_models(command, asked);
     } else if (command.has("request")) {
-        read_request(command, asked);
+        read_request(command, sizes, asked);
     } else if (by_flags) {
-        read_flags(command, asked);
+        read_flags(command, sizes, asked);
     } else if (!has_recorded(command)) {
         throw BadUsage(fmt::format(
             "nothing is asked for: give --model FILE, --request FILE, {}or a request by flags (--head-dim, "
@@ -252,16 +275,16 @@ std::string name_of(const ModelAttention& attention) {
     return attention.name.empty() ? std::string(to_string(attention.request.spec.op)) : attention.name;
 }
 
-void add_model_flags(Command& command, bool several) {
+void add_model_flags(Command& command, const ModelFlags& flags) {
     constexpr const char* kHelp =
         "a Hugging Face config.json, or the folder that holds one; - is standard input";
-    if (several) {
+    if (flags.several_models) {
         command.add_list("model", "FILE", kHelp);
     } else {
         command.add_value("model", "FILE", kHelp);
     }
     for (const std::string_view name : problem::model_request_fields()) {
-        add_field(command, *problem::find_field(name), "Model", FieldSource::model);
+        add_field(command, *problem::find_field(name), "Model", FieldSource::model, flags.several_values);
     }
     command.add_value("tensor-parallel", "N",
                       fmt::format("GPUs that the model's heads are divided over (default {})",
@@ -337,7 +360,10 @@ void add_tuning_flag(Command& command) {
 
 RuntimeOptions runtime_options(const Command& command) {
     RuntimeOptions options;
-    if (command.knows("tuning")) options.tuning_files = command.texts("tuning");
+    if (command.knows("tuning")) {
+        options.tuning_files = command.texts("tuning");
+        for (const std::string& file : options.tuning_files) (void)read_text(file);  // or it says why not
+    }
     options.cache_dirs = command.texts("cache");
     if (std::ranges::find(options.cache_dirs, "") != options.cache_dirs.end())
         throw InvalidRequest("cache", "\"\"", "a directory");

@@ -23,19 +23,25 @@ struct Asked : Coverage {
 // A flag for each field of a request, those that a program chooses with lists of values, and --request,
 // --model,
 // --tensor-parallel.
-void add_request_flags(Command& command);
+// `sizes` are the defaults of those that a request has, for read_asked() to be given, too.
+void add_request_flags(Command& command, const PlanSizes& sizes = {});
 // --recorded alone.
 void add_recorded_flag(Command& command);
 // Whether any of those flags is given.
 bool has_request(const Command& command);
 // Throws BadUsage, InvalidRequest, Unsupported.
-Asked read_asked(const Command& command);
+Asked read_asked(const Command& command, const PlanSizes& sizes = {});
 
 // The attention's name in its model; its op, of a request that has none.
 std::string name_of(const ModelAttention& attention);
 
+// What a command takes several of: models, and values of the words that a program chooses.
+struct ModelFlags {
+    bool several_models = false;
+    bool several_values = false;  // read_model_coverage() reads them
+};
 // --model alone, with the flags that fill in what a config.json does not say.
-void add_model_flags(Command& command, bool several);
+void add_model_flags(Command& command, const ModelFlags& flags);
 Model read_model(const Command& command, const std::string& path);
 // The same where words have several values.
 Coverage read_model_coverage(const Command& command, const std::string& path);

@@ -272,7 +272,7 @@ void add_bench(Command& parent) {
     jit.add_switch("json", "print JSON");
     jit.add_value("repeat", "N", "compiles of each kernel (default 3)");
     add_sm_flag(jit);
-    add_model_flags(jit, false);
+    add_model_flags(jit, {});
     jit.on_run(run_jit);
     Command& attention =
         bench.add_command("attention", "Time attention on this machine's GPU", kAttentionDetails);

@@ -208,7 +208,7 @@ void add_check(Command& parent) {
     add_cache_flag(command);
     add_toolchain_flag(command);
     add_tuning_flag(command);
-    add_model_flags(command, true);
+    add_model_flags(command, {.several_models = true});
     command.on_run(run_check);
 }
 

@@ -16,10 +16,11 @@ constexpr int kMostValues = 1 << 20;  // of one list
 constexpr const char* kCommonGroup = "Common options";
 constexpr const char* kRepeatable = "verbose";  // the switch that means more when it is given again
 
-std::string suggestion(const std::string& word, const std::vector<std::string>& names) {
+std::string suggestion(const std::string& word, const std::vector<std::string>& names,
+                       std::string_view before = "") {
     const std::vector<std::string_view> candidates(names.begin(), names.end());
     const std::string_view name = problem::nearest_name(word, candidates);
-    return name.empty() ? std::string() : fmt::format("; did you mean {}?", name);
+    return name.empty() ? std::string() : fmt::format("; did you mean {}{}?", before, name);
 }
 
 // As CLI11 takes them: "-j,--jobs".
@@ -199,10 +200,6 @@ const Command& Command::selected() const {
         }
     }
     refuse_extras();
-    if (!children_.empty()) {
-        throw BadUsage(
-            fmt::format("{} needs a command, one of {}", app_.get_name(), fmt::join(command_names(), ", ")));
-    }
     refuse_repeats();
     return *this;
 }
@@ -252,7 +249,7 @@ std::vector<std::string> Command::command_names() const {
 
 std::vector<std::string> Command::flag_names() const {
     std::vector<std::string> names;
-    for (const Flag& flag : flags_) names.push_back("--" + flag.name);
+    for (const Flag& flag : flags_) names.push_back(flag.name);
     return names;
 }
 
@@ -268,8 +265,10 @@ void Command::refuse_extras() const {
     if (extras.empty()) return;
     const std::string extra = extras.front().substr(0, extras.front().find('='));
     if (extra.starts_with("-") && extra != "-" && extra != "--") {
+        // Dashes, which all have, would make "--json" look like "--op".
+        const std::string word = extra.substr(std::min(extra.find_first_not_of('-'), extra.size()));
         throw BadUsage(fmt::format("{}: {} has no such flag{}", extra, app_.get_name(),
-                                   suggestion(extra, flag_names())));
+                                   suggestion(word, flag_names(), "--")));
     }
     if (!children_.empty()) refuse_command(extra);
     const std::string taken = argument_ == nullptr ? "flags only" : "flags and one " + argument_->get_name();

@@ -111,8 +111,8 @@ class Command {
     std::int64_t integer(const std::string& name, std::int64_t least, std::int64_t most,
                          std::int64_t otherwise) const;
 
-    // The command that was named, to the innermost. Throws BadUsage where none was, for arguments that nobody
-    // takes and for flags given twice.
+    // The command that was named, to the innermost; it may hold others, and do nothing itself. Throws
+    // BadUsage for arguments that nobody takes and for flags given twice.
     const Command& selected() const;
     // As far as the command line names one, whatever is wrong with the rest of it.
     const Command& innermost() const;
@@ -120,6 +120,8 @@ class Command {
     int run() const;
 
     // What help, completion and man pages are made of.
+    bool is_program() const { return parent_ == nullptr; }
+    const Command* parent() const { return parent_; }
     std::string name() const;  // "ls"
     std::string path() const;  // "attnsmith cache ls"
     const std::string& summary() const { return summary_; }

@@ -13,9 +13,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kDetails =
-    "Looks at the CUDA driver, the GPUs, NVRTC, the cache directories and the files of ATTNSMITH_TUNING. "
-    "Each line is ok, warn or FAIL, "
-    "the\n"
+    "Looks at the CUDA driver, the GPUs, NVRTC, the cache directories and their disk, the files of\n"
+    "ATTNSMITH_TUNING and ATTNSMITH_RECORD, and the other variables. Each line is ok, warn or FAIL, the\n"
     "last two with a remedy. Exits 1 when something FAILs: with a GPU, what stops launching on it; without\n"
     "one, what stops pre-warming (NVRTC, or a cache directory that can be written).\n\n"
     "Example:\n"

@@ -2,8 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <sys/statvfs.h>
+
+#include <filesystem>
 #include <optional>
 
+#include "cli/doctor_variables.hpp"
 #include "cli/gpu.hpp"
 #include "cli/nearby_nvrtc.hpp"
 #include "cli/output.hpp"
@@ -12,6 +16,7 @@
 #include "engine/environment.hpp"
 #include "engine/tuning_files.hpp"
 #include "families/traits.hpp"
+#include "problem/failure.hpp"
 #include "problem/vocabulary.hpp"
 
 namespace attnsmith::cli {
@@ -69,17 +74,18 @@ struct Facts {
     engine::Settings settings;
     std::vector<engine::KernelEntry> kernels;
     std::optional<cache::Statistics> cache;  // absent: there is no directory
+    std::vector<Finding> variables;          // that cannot be understood
 };
 
 Facts gather(const RuntimeOptions& options) {
     Facts facts;
+    facts.settings = settle_for_report(options, facts.variables);
     facts.gpus = find_gpus();
-    facts.settings = engine::settle(options);
     try {
         facts.nvrtc = compiler::Nvrtc::open(facts.settings.nvrtc);
         (void)facts.nvrtc->toolchain();  // compiles an empty program
     } catch (const LibraryMissing& error) {
-        facts.nvrtc_missing = fmt::format("not found; tried {}", fmt::join(error.tried(), ", "));
+        facts.nvrtc_missing = "not found; tried " + problem::tried_text(error.tried());
     } catch (const Error& error) {
         facts.nvrtc = nullptr;
         facts.nvrtc_missing = error.what();
@@ -182,7 +188,10 @@ Finding nvrtc_finding(const Facts& facts) {
         finding.remedy = nvrtc_remedy(facts.settings);
         return finding;
     }
-    const std::vector<int>& archs = facts.nvrtc->supported_archs();
+    std::vector<int> archs;  // NVRTC knows others, too, for which there are no kernels
+    for (const int sm : problem::known_sms()) {
+        if (compiles_for(facts, sm)) archs.push_back(sm);
+    }
     finding.text = fmt::format("{}, {}; compiles for sm {}", facts.nvrtc->toolchain(), facts.nvrtc->path(),
                                fmt::join(archs, ", "));
     finding.facts = {
@@ -203,23 +212,6 @@ Finding nvrtc_finding(const Facts& facts) {
     return finding;
 }
 
-// What is set in the environment that NVRTC reads.
-std::vector<Finding> compiler_environment_findings() {
-    std::vector<Finding> findings;
-    for (const auto& [name, value] : engine::compiler_environment()) {
-        findings.push_back(
-            {.health = Health::warn,
-             .name = "environment",
-             .text = fmt::format("{}={} may change the machine code that NVRTC makes", name, value),
-             .remedy =
-                 fmt::format("unset {}, unless it is meant: kernels that are compiled with it have keys of "
-                             "their own, and those that were pre-warmed without it are not used",
-                             name),
-             .facts = {{"variable", name}, {"value", value}}});
-    }
-    return findings;
-}
-
 Finding no_cache_finding(const Facts& facts, Health trouble) {
     return {.health = trouble,
             .name = "cache",
@@ -232,6 +224,17 @@ void tell_of_unreadable(const std::vector<cache::Status>& unreadable, Finding& f
     if (unreadable.empty()) return;
     finding.text += "; " + engine::unreadable_text(unreadable);
     finding.facts["unreadable"] = engine::unreadable_json(unreadable);
+}
+
+constexpr std::uint64_t kLittleRoom = std::uint64_t{64} << 20;  // about a thousand kernels
+
+// On the disk that the directory is on, or will be; nothing where the system does not say.
+std::optional<std::uint64_t> free_bytes(std::filesystem::path directory) {
+    while (engine::is_missing(directory.string()) && directory.has_relative_path())
+        directory = directory.parent_path();
+    struct ::statvfs disk {};
+    if (::statvfs(directory.c_str(), &disk) != 0 || disk.f_blocks == 0) return std::nullopt;
+    return std::uint64_t{disk.f_bavail} * disk.f_frsize;
 }
 
 Finding writable_finding(const cache::Statistics& cache, Health trouble) {
@@ -258,6 +261,11 @@ Finding writable_finding(const cache::Statistics& cache, Health trouble) {
     } else if (!cache.unreadable.empty()) {
         finding.health = Health::warn;
         finding.remedy = kReadRemedy;
+    } else if (const auto free = free_bytes(cache.directory); free && *free < kLittleRoom) {
+        finding.health = Health::warn;
+        finding.text += fmt::format("; its disk is nearly full: {} are free", human_bytes(*free));
+        finding.remedy = "make room on the disk, or name a directory on another one";
+        finding.facts["free_bytes"] = *free;
     } else if (cache.quarantined > 0) {
         finding.text += fmt::format("; {} broken entries in quarantine", cache.quarantined);
     }
@@ -322,7 +330,7 @@ std::vector<Finding> tuning_findings(const Facts& facts) {
 
 DoctorReport examine(const RuntimeOptions& options) {
     const Facts facts = gather(options);
-    DoctorReport report;
+    DoctorReport report{facts.variables};
     report.findings.push_back(driver_finding(facts));
     for (const driver::Device& device : facts.gpus.devices)
         report.findings.push_back(device_finding(facts, device));
@@ -330,6 +338,7 @@ DoctorReport examine(const RuntimeOptions& options) {
     for (Finding& finding : compiler_environment_findings()) report.findings.push_back(std::move(finding));
     for (Finding& finding : cache_findings(facts)) report.findings.push_back(std::move(finding));
     for (Finding& finding : tuning_findings(facts)) report.findings.push_back(std::move(finding));
+    for (Finding& finding : record_findings(facts.settings)) report.findings.push_back(std::move(finding));
     return report;
 }
 

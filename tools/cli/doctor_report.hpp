@@ -14,7 +14,7 @@ enum class Health { ok, warn, fail };
 
 struct Finding {
     Health health = Health::ok;
-    std::string name;    // "driver", "device", "nvrtc", "cache" or "tuning"
+    std::string name;    // "driver", "device 0", "nvrtc", "environment", "cache", "tuning", "record", ...
     std::string text;    // what was found
     std::string remedy;  // empty where none is needed
     nlohmann::ordered_json facts = nlohmann::ordered_json::object();

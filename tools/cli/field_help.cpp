@@ -33,8 +33,8 @@ std::string model_default_text(const RequestField& field) {
     return default_text(field, problem::request_of(options));
 }
 
-std::string defaults_text(const RequestField& field, FieldSource source) {
-    const std::string own = source == FieldSource::model ? "" : default_text(field, {});
+std::string defaults_text(const RequestField& field, FieldSource source, const AttentionRequest& request) {
+    const std::string own = source == FieldSource::model ? "" : default_text(field, request);
     const bool of_model = source != FieldSource::request && problem::is_model_option(field);
     const std::string model = of_model ? model_default_text(field) : "";
     if (source == FieldSource::model) return model.empty() ? "" : "default " + model;
@@ -88,8 +88,8 @@ std::string unserved_text(const RequestField& field) {
 
 }  // namespace
 
-std::string field_details(const RequestField& field, FieldSource source) {
-    const std::string defaults = defaults_text(field, source);
+std::string field_details(const RequestField& field, FieldSource source, const AttentionRequest& request) {
+    const std::string defaults = defaults_text(field, source, request);
     const std::string unserved = unserved_text(field);
     if (defaults.empty() && unserved.empty()) return {};
     return fmt::format(" ({}{}{})", defaults, defaults.empty() || unserved.empty() ? "" : "; ", unserved);

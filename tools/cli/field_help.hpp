@@ -12,6 +12,8 @@ namespace attnsmith::cli {
 enum class FieldSource { request, model, either };
 
 // " (default dense; with --model paged)"; empty where there is nothing to say.
-std::string field_details(const problem::RequestField& field, FieldSource source);
+// `request` is what a request has by default.
+std::string field_details(const problem::RequestField& field, FieldSource source,
+                          const AttentionRequest& request);
 
 }  // namespace attnsmith::cli

@@ -7,6 +7,7 @@
 
 #include "attnsmith/error.hpp"
 #include "families/traits.hpp"
+#include "problem/failure.hpp"
 
 namespace attnsmith::cli {
 
@@ -23,7 +24,7 @@ Gpus find_gpus() {
         gpus.driver_broken = error.code() != kNoDevice;
         gpus.missing = error.what();
     } catch (const LibraryMissing& error) {
-        gpus.missing = fmt::format("no CUDA driver was found; tried {}", fmt::join(error.tried(), ", "));
+        gpus.missing = "no CUDA driver was found; tried " + problem::tried_text(error.tried());
     }
     if (gpus.devices.empty()) gpus.api = nullptr;
     return gpus;

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <span>
 
+#include "cli/general_help.hpp"
 #include "cli/terminal.hpp"
 
 namespace attnsmith::cli {
@@ -85,16 +87,63 @@ std::string flags_text(const Command& command, std::size_t width) {
     return text;
 }
 
+// The words of an example, a flag with its value as one.
+std::vector<std::string> parts_of(std::string_view example) {
+    std::vector<std::string> parts;
+    bool after_flag = false;
+    for (std::string& word : words_of(example)) {
+        const bool is_flag = word.starts_with('-');
+        if (after_flag && !is_flag) {
+            parts.back() += " " + word;
+        } else {
+            parts.push_back(std::move(word));
+        }
+        after_flag = is_flag;
+    }
+    return parts;
+}
+
+// An example on several lines where it is too long for one: as a shell takes it.
+std::string example_text(const std::string& example, std::size_t width) {
+    constexpr std::size_t kIndent = 2, kFurther = 6;
+    constexpr std::string_view kGoesOn = " \\";
+    std::string text(kIndent, ' ');
+    std::size_t column = kIndent;
+    for (const std::string& word : parts_of(example)) {
+        const std::size_t length = display_width(word);
+        if (column > kFurther && column + 1 + length + kGoesOn.size() > width) {
+            text += std::string(kGoesOn) + "\n" + std::string(kFurther, ' ');
+            column = kFurther;
+        } else if (column > kFurther || text.back() != ' ') {
+            text += ' ';
+            ++column;
+        }
+        text += word;
+        column += length;
+    }
+    return text + "\n";
+}
+
+std::string explained_text(std::string_view title, std::span<const Explained> all, std::size_t width) {
+    std::string text = "\n" + heading(title) + "\n";
+    for (const auto& [name, what] : all) text += entry_text(std::string(name), what, width);
+    return text;
+}
+
 std::string details_text(const Command& command, std::size_t width) {
     std::string text;
     for (const auto& [paragraph, lines] : paragraphs_of(command.details())) {
         text += "\n" + (lines.empty() ? wrapped(paragraph, 0, 0, width) : heading(paragraph) + "\n");
-        for (const std::string& line : lines) text += line + "\n";
+        for (const std::string& line : lines) text += example_text(line, width);
     }
     return text;
 }
 
 }  // namespace
+
+std::vector<std::string> wrapped_example(const std::string& example, std::size_t width) {
+    return lines_of(example_text(example, width));
+}
 
 std::string usage_of(const Command& command) {
     std::string text = command.path() + " [OPTIONS]";
@@ -153,7 +202,11 @@ std::string help_text(const Command& command, int columns) {
     text += heading("Usage:") + wrapped(usage_of(command), usage.size(), usage.size() - 1, width);
     if (const auto& argument = command.argument_definition())
         text += "\n" + heading("Argument:") + "\n" + entry_text(argument->name, argument->help, width);
-    return text + commands_text(command, width) + flags_text(command, width) + details_text(command, width);
+    text += commands_text(command, width) + flags_text(command, width);
+    if (command.is_program())
+        text += explained_text("Exit codes:", kExitCodes, width) +
+                explained_text("Environment:", kVariables, width);
+    return text + details_text(command, width);
 }
 
 }  // namespace attnsmith::cli

@@ -32,4 +32,8 @@ struct Paragraph {
 };
 std::vector<Paragraph> paragraphs_of(std::string_view details);
 
+// An example's lines: several, each but the last with a backslash at its end, where it is longer than
+// `width`.
+std::vector<std::string> wrapped_example(const std::string& example, std::size_t width);
+
 }  // namespace attnsmith::cli

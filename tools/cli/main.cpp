@@ -27,12 +27,6 @@ constexpr const char* kSummary =
     "GPU attention kernels, built at run time: plan them, compile them ahead, check them";
 
 constexpr const char* kDetails =
-    "Exit codes: 0 success; 2 the request or the command line is wrong; 130 and 143 ended by Ctrl-C\n"
-    "(SIGINT) and by SIGTERM; 1 anything else, parts of a model that are not supported included. "
-    "Environment: ATTNSMITH_CACHE_DIR, ATTNSMITH_LOG\n"
-    "(off|error|warn|info|debug), ATTNSMITH_NVRTC_PATH, ATTNSMITH_ON_MISS (compile|error), "
-    "ATTNSMITH_RECORD,\n"
-    "ATTNSMITH_TUNING.\n\n"
     "Example:\n"
     "  attnsmith plan --head-dim 128 --q-heads 32 --kv-heads 8 --mask causal --sm 90";
 
@@ -123,6 +117,8 @@ int run(int count, char** arguments) {
     const Command& command = root.selected();
     refuse_values_of_switches(command, count, arguments);
     set_verbosity(command);
+    // Of a command that holds others, as of the program itself.
+    if (!command.commands().empty()) return show_help(command);
     return command.run();
 }
 

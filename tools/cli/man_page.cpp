@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <span>
 
 #include "attnsmith/version.hpp"
+#include "cli/general_help.hpp"
 #include "cli/help.hpp"
 
 namespace attnsmith::cli {
@@ -32,6 +34,8 @@ std::string argument(std::string_view text) {
     for (const char c : escaped(text)) result += c == '"' ? std::string("\"\"") : std::string(1, c);
     return "\"" + result + "\"";
 }
+
+constexpr std::size_t kExampleWidth = 72;  // beside the indent of a page of 80 columns
 
 std::string upper_case(std::string text) {
     std::ranges::transform(text, text.begin(), [](char c) {
@@ -63,7 +67,10 @@ std::string details_text(const Command& command) {
             continue;
         }
         examples += section("examples") + ".nf\n";
-        for (const std::string& line : lines) examples += escaped(line) + "\n";
+        for (const std::string& example : lines) {
+            for (const std::string& line : wrapped_example(example, kExampleWidth))
+                examples += escaped(line) + "\n";
+        }
         examples += ".fi\n";
     }
     return running + flags_text(command) + examples;
@@ -75,6 +82,23 @@ std::string commands_text(const Command& command) {
         text +=
             fmt::format(".TP\n\\fB{}\\fR(1)\n{}\n", escaped(man_page_name(*one)), escaped(one->summary()));
     return text.empty() ? text : section("commands") + text;
+}
+
+std::string explained_text(const std::string& title, std::span<const Explained> all) {
+    std::string text = section(title);
+    for (const auto& [name, what] : all) text += entry(std::string(name), std::string(what));
+    return text;
+}
+
+// The command that holds this one, and the others in it.
+std::string see_also_text(const Command& command) {
+    const Command* const parent = command.parent();
+    if (parent == nullptr) return {};
+    std::string text = section("see also") + fmt::format("\\fB{}\\fR(1)", escaped(man_page_name(*parent)));
+    for (const Command* one : parent->commands()) {
+        if (one != &command) text += fmt::format(",\n\\fB{}\\fR(1)", escaped(man_page_name(*one)));
+    }
+    return text + "\n";
 }
 
 }  // namespace
@@ -91,7 +115,8 @@ std::string man_page(const Command& command) {
                        argument("attnsmith " ATTNSMITH_VERSION)) +
            section("name") + fmt::format("{} \\- {}\n", escaped(name), escaped(command.summary())) +
            section("synopsis") + fmt::format("\\fB{}\\fR\n", escaped(usage_of(command))) +
-           commands_text(command) + details_text(command);
+           commands_text(command) + details_text(command) + explained_text("exit status", kExitCodes) +
+           explained_text("environment", kVariables) + see_also_text(command);
 }
 
 }  // namespace attnsmith::cli

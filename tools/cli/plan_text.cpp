@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "attnsmith/spec.hpp"
 #include "cli/output.hpp"
 
 namespace attnsmith::cli {
@@ -43,6 +44,17 @@ std::string plain_text(const Json& value) {
     return value.is_number_float() ? fmt::format("{:.6g}", value.get<double>()) : value.dump();
 }
 
+// What a program binds otherwise than most: said where it is not the default.
+std::string call_text(const Json& request) {
+    constexpr AttentionSpec kDefault;
+    std::string text;
+    if (const std::string dtype = request.value("index_dtype", ""); dtype != to_string(kDefault.index_dtype))
+        text += fmt::format(", {} indices", dtype);
+    if (const auto bytes = number(request, "alignment"); bytes != kDefault.alignment)
+        text += fmt::format(", alignment {}", bytes);
+    return text;
+}
+
 std::string features_text(const Json& request) {
     std::string text = word(request, "mask") + " mask";
     for (const char* field :
@@ -54,7 +66,7 @@ std::string features_text(const Json& request) {
     for (const char* field : {"alibi", "sink", "lse"}) {
         if (is_set(request, field)) text += fmt::format(", {}", field);
     }
-    return text;
+    return text + call_text(request);
 }
 
 std::string merge_text(const Json& request) {

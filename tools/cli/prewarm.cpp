@@ -25,8 +25,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kDetails =
-    "Needs no GPU. Compiles every kernel that could be chosen for the problem, whatever its lengths, into\n"
-    "the cache; what is there already is left alone. Words that a program chooses take several values\n"
+    "Compiles every kernel that could be chosen for the problem, whatever its lengths, into the cache; what\n"
+    "is there already, in a read-only layer too, is left alone. Words that a program chooses take several "
+    "values\n"
     "(--kv paged,dense --alignment 16,8): all combinations. --recorded takes what programs left in a file\n"
     "(ATTNSMITH_RECORD=FILE), for any SM. Ctrl-C finishes what is being compiled and cancels the rest (exit\n"
     "code 130); so does SIGTERM (143), for at most 5 seconds. Exits 1 when a kernel failed or a part of a\n"
@@ -68,11 +69,11 @@ std::string step_text(const PrewarmedKernel& kernel) {
     return text;  // why one failed is said at the end, once for all that failed so
 }
 
-PrewarmReport compile_all(const Command& command, const RuntimeOptions& options, const Work& work,
+PrewarmReport compile_all(const RuntimeOptions& options, int jobs, const Work& work,
                           const std::vector<int>& sms, Progress& progress, std::stop_token stop) {
     Runtime runtime(options);
     PrewarmOptions prewarm;
-    prewarm.jobs = static_cast<int>(command.integer("jobs", 1, 1024, 0));
+    prewarm.jobs = jobs;
     prewarm.stop = std::move(stop);
     prewarm.progress = [&](const PrewarmedKernel& kernel, int done, int total) {
         progress.step(done, total, step_text(kernel), kernel.state != "hit");
@@ -91,10 +92,27 @@ Doubts doubts_of(const Asked& asked, const Work& work, const PrewarmReport& repo
     return doubts;
 }
 
+// The directory or bundle that each kernel lies in now, which may be a read-only layer; empty where none has
+// it, as when it failed.
+std::vector<std::string> places_of(const PrewarmReport& report, const engine::Settings& settings) {
+    const cache::Store store(engine::store_options(settings));
+    std::vector<std::string> places;
+    for (const PrewarmedKernel& kernel : report.kernels) {
+        const bool is_stored = kernel.state != "failed" && kernel.state != "cancelled";
+        const auto key = is_stored ? cache::Digest::parse(kernel.key) : std::nullopt;
+        const auto found = key ? store.candidates(*key) : std::vector<cache::Candidate>();
+        places.push_back(found.empty() ? std::string() : settings.cache_dirs[found.front().layer]);
+    }
+    return places;
+}
+
 // The library's report, whose list of what is not supported knows specs by their place; here they have names,
 // and a model's other parts and warnings stand beside them.
-Json report_json(const PrewarmReport& report, const Doubts& doubts) {
+Json report_json(const PrewarmReport& report, const std::vector<std::string>& places, const Doubts& doubts) {
     Json json = Json::parse(to_json(report));
+    for (std::size_t i = 0; i < places.size(); ++i) {
+        if (!places[i].empty()) json["kernels"][i]["directory"] = places[i];
+    }
     json["summary"]["unsupported"] = doubts.refused.size();
     json["summary"]["ok"] = report.ok() && doubts.refused.empty();
     add_doubts(json, doubts);
@@ -116,14 +134,27 @@ std::string failures_text(const PrewarmReport& report) {
     return fmt::format("{}", fmt::join(reasons, "; "));
 }
 
-std::string summary_text(const PrewarmReport& report, const std::string& directory) {
+// "in /kernels"; of several how many are in each: "2 in /kernels, 4 in /layer".
+std::string places_text(const std::vector<std::string>& places, const std::vector<std::string>& order) {
+    std::vector<std::string> texts, only;
+    for (const std::string& place : order) {
+        const auto count = std::ranges::count(places, place);
+        if (count == 0) continue;
+        texts.push_back(fmt::format("{} in {}", count, printable(place)));
+        only.push_back(fmt::format("in {}", printable(place)));
+    }
+    if (texts.empty()) return {};
+    return fmt::format(", {}", fmt::join(texts.size() == 1 ? only : texts, ", "));
+}
+
+std::string summary_text(const PrewarmReport& report, const std::string& places) {
     std::string text =
         fmt::format("{}: {}, {} compiled", counted(static_cast<std::uint64_t>(report.total), "kernel"),
                     counted(static_cast<std::uint64_t>(report.hits), "hit"), report.compiled);
     if (report.waited > 0) text += fmt::format(", {} compiled by others meanwhile", report.waited);
     if (report.failed > 0) text += fmt::format(", {} failed", report.failed);
     if (report.cancelled > 0) text += fmt::format(", {} cancelled", report.cancelled);
-    return text + fmt::format("; {:.1f} s, in {}\n", report.seconds, printable(directory));
+    return text + fmt::format("; {:.1f} s{}\n", report.seconds, places);
 }
 
 // Says what is left undone.
@@ -147,6 +178,7 @@ int run_prewarm(const Command& command) {
     RuntimeOptions options = runtime_options(command);
     options.on_miss = OnMiss::compile;  // whatever ATTNSMITH_ON_MISS says: this is what it is for
     const engine::Settings settings = cache_settings(command);
+    const auto jobs = static_cast<int>(command.integer("jobs", 0, 1024, 0));
     const Work work = distinct_specs(asked);
     const std::vector<int> sms = sms_or_present(asked.sms);
     if (command.has("dry-run")) return dry_run(command, asked, work.specs, work.names, sms);
@@ -158,13 +190,14 @@ int run_prewarm(const Command& command) {
     };
     const InterruptWatch watch("attnsmith: finishing what is being compiled; once more ends it at once\n");
     progress.begin(count_kernels(work, sms, settings), "compiling");
-    const PrewarmReport report = compile_all(command, options, work, sms, progress, watch.token());
+    const PrewarmReport report = compile_all(options, jobs, work, sms, progress, watch.token());
     const Doubts doubts = doubts_of(asked, work, report);
     progress.clear();
+    const std::vector<std::string> places = places_of(report, settings);
     if (as_json) {
-        print_json(report_json(report, doubts));
+        print_json(report_json(report, places, doubts));
     } else {
-        print(summary_text(report, settings.cache_dirs.front()) + text_of(doubts));
+        print(summary_text(report, places_text(places, settings.cache_dirs)) + text_of(doubts));
     }
     return conclude_run(command, report, doubts, watch);
 }
@@ -175,8 +208,8 @@ void add_prewarm(Command& parent) {
     Command& command =
         parent.add_command("prewarm", "Compile a model's kernels into the cache; needs no GPU", kDetails);
     command.add_switch("json", "print JSON");
-    command.add_value("jobs", "N", "kernels to compile at a time (default: the number of cores)", "Options",
-                      "j");
+    command.add_value("jobs", "N", "kernels to compile at a time; 0, the default, is the number of cores",
+                      "Options", "j");
     command.add_switch("dry-run", "say what would be compiled, and what is in the cache; change nothing");
     add_doubt_flags(command);
     command.add_switch("no-source", "leave the kernels' sources out of the entries");

@@ -20,6 +20,7 @@
 #include "cli/output.hpp"
 #include "cli/progress.hpp"
 #include "cli/refused.hpp"
+#include "cli/tune_report.hpp"
 #include "engine/environment.hpp"
 #include "engine/runtime_impl.hpp"
 #include "families/registry.hpp"
@@ -29,17 +30,19 @@ namespace attnsmith::cli {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+using Json = nlohmann::ordered_json;
 using families::TuningMatch;
 using planner::MeasuredEntry;
 
 constexpr const char* kDetails =
     "Times the kernels with every tile that they could have, for the attention of a request, those of a\n"
-    "model, or a list of usual ones; batch, q_len and kv_len are 4, 4096 and 4096 where they are not given.\n"
+    "model, or a list of usual ones.\n"
     "Of the usual ones short sequences, up to 1024 packed query rows (q_len times the query heads to each\n"
     "KV head), have tiles of their own; --max-rows N finds such a tile for a request of up to N rows.\n"
     "--out writes the best of each as a tuning table (schema attnsmith.tuning/1): entries for other\n"
     "attentions stay as they are in FILE. --tuning FILE, or ATTNSMITH_TUNING, lets planning go by it.\n"
-    "Needs a GPU. Ctrl-C writes nothing (exit code 130). Exits 1 when something could not be measured; the\n"
+    "Needs a GPU. Ctrl-C writes nothing, no JSON either (exit code 130). Exits 1 when something could not be "
+    "measured; the\n"
     "rest is written all the same.\n\n"
     "Examples:\n"
     "  attnsmith tune --out tuning.json\n"
@@ -54,22 +57,6 @@ struct Shape {
     problem::Problem problem;
     std::optional<int> max_rows;
 };
-
-struct Class {
-    TuningMatch match;
-    problem::Problem problem;
-};
-
-std::string text_of(const TuningMatch& match) {
-    std::string text =
-        fmt::format("head dims {} and {}, {} KV, {} mask", match.head_dim_qk, match.head_dim_vo,
-                    match.paged ? "paged" : "contiguous", to_string(match.mask));
-    if (match.softcap) text += ", softcap";
-    if (match.alibi) text += ", alibi";
-    if (match.gathered) text += ", pages of no multiple of 16 keys";
-    if (match.max_rows) text += fmt::format(", up to {} packed query rows", *match.max_rows);
-    return text;
-}
 
 // What is left open holds for more than was measured: dtypes run at one rate, and a tile for plain logits is
 // the next best for others.
@@ -96,8 +83,7 @@ void require_rows(const Shape& shape) {
 Shape shape_of(const ModelAttention& attention, std::optional<int> max_rows) {
     const auto& [spec, sizes, sms] = attention.request;
     if (spec.op != Op::attention) throw InvalidRequest("op", std::string(to_string(spec.op)), "attention");
-    const PlanSizes measured = sizes == PlanSizes{} ? bench::tuning_sizes() : sizes;
-    return {name_of(attention), problem::validate(spec, measured), max_rows};
+    return {name_of(attention), problem::validate(spec, sizes), max_rows};
 }
 
 struct Work {
@@ -119,7 +105,7 @@ Work work_of(const Command& command) {
     std::optional<int> max_rows;
     if (command.has("max-rows"))
         max_rows = static_cast<int>(command.integer("max-rows", 1, std::numeric_limits<int>::max(), 1));
-    Asked asked = read_asked(command);
+    Asked asked = read_asked(command, bench::tuning_sizes());
     for (const ModelAttention& attention : asked.attentions) {
         work.shapes.push_back(shape_of(attention, max_rows));
         require_rows(work.shapes.back());
@@ -130,16 +116,16 @@ Work work_of(const Command& command) {
 }
 
 // Each class once, with the attention that has the most to compute.
-std::vector<Class> classes_of(const std::vector<Shape>& shapes, const families::DeviceTraits& device,
-                              std::vector<Refused>& refused) {
-    std::vector<Class> classes;
+std::vector<TuningClass> classes_of(const std::vector<Shape>& shapes, const families::DeviceTraits& device,
+                                    std::vector<Refused>& refused) {
+    std::vector<TuningClass> classes;
     for (const Shape& shape : shapes) {
         if (const auto reason = bench::tuning_refusal(shape.problem.spec, device)) {
             refused.push_back({shape.name, *reason});
             continue;
         }
         const TuningMatch match = class_of(shape, device.sm);
-        const auto known = std::ranges::find(classes, match, &Class::match);
+        const auto known = std::ranges::find(classes, match, &TuningClass::match);
         if (known == classes.end()) {
             classes.push_back({match, shape.problem});
         } else if (bench::attention_flops(shape.problem) > bench::attention_flops(known->problem)) {
@@ -149,28 +135,8 @@ std::vector<Class> classes_of(const std::vector<Shape>& shapes, const families::
     return classes;
 }
 
-std::string speeds_text(const Class& of, const std::vector<bench::TileSpeed>& speeds) {
-    const auto& [spec, sizes] = of.problem;
-    std::string text =
-        fmt::format("{}; batch {}, q_len {}, kv_len {}, {} query and {} key/value heads\n", text_of(of.match),
-                    sizes.batch, sizes.q_len, sizes.kv_len, spec.q_heads, spec.kv_heads);
-    Table table("<>>>>");
-    table.add({"tile", "stages", "TFLOP/s", "of best", "spills"});
-    std::string failures;
-    for (const auto& [kernel, tflops, failure, toolchain, spill_bytes] : speeds) {
-        if (failure.empty()) {
-            table.add({fmt::format("{}x{}", kernel.tile_q(), kernel.tile_kv()),
-                       std::to_string(kernel.stages()), fmt::format("{:.1f}", tflops),
-                       fmt::format("{:.0f}%", 100 * tflops / speeds.front().tflops),
-                       spill_bytes > 0 ? fmt::format("{} B", spill_bytes) : std::string()});
-        } else {
-            failures += fmt::format("  failed  {}: {}\n", kernel.name(), printable(failure));
-        }
-    }
-    return text + table.text("  ") + failures + "\n";
-}
-
-MeasuredEntry entry_of(const Class& of, const bench::TileSpeed& best, const families::DeviceTraits& device) {
+MeasuredEntry entry_of(const TuningClass& of, const bench::TileSpeed& best,
+                       const families::DeviceTraits& device) {
     const auto& [spec, sizes] = of.problem;
     nlohmann::json measured = {{"device", device.name},     {"toolchain", best.toolchain},
                                {"batch", sizes.batch},      {"q_len", sizes.q_len},
@@ -220,9 +186,10 @@ RuntimeOptions tuning_options(const Command& command, Progress& progress) {
     return options;
 }
 
-// `options` have the deadline of all classes.
-Tuned tune(Runtime& runtime, const std::vector<Class>& classes, const families::DeviceTraits& device,
-           const bench::TileSpeedOptions& options, Progress& progress, std::vector<Refused>& refused) {
+// `options` have the deadline of all classes. `report` takes what is printed otherwise, if it is given.
+Tuned tune(Runtime& runtime, const std::vector<TuningClass>& classes, const families::DeviceTraits& device,
+           const bench::TileSpeedOptions& options, Progress& progress, std::vector<Refused>& refused,
+           Json* report) {
     Tuned tuned;
     for (std::size_t i = 0; i < classes.size(); ++i) {
         const auto now = Clock::now();
@@ -237,7 +204,11 @@ Tuned tune(Runtime& runtime, const std::vector<Class>& classes, const families::
             bench::measure_tiles(runtime, classes[i].problem, of_class);
         if (options.stop.stop_requested()) break;
         progress.clear();
-        print(speeds_text(classes[i], speeds));
+        if (report == nullptr) {
+            print(speeds_text(classes[i], speeds));
+        } else {
+            (*report)["classes"].push_back(speeds_json(classes[i], speeds));
+        }
         if (const bench::TileSpeed& best = speeds.front(); best.failure.empty()) {
             tuned.entries.push_back(entry_of(classes[i], best, device));
         } else {
@@ -261,10 +232,12 @@ int run_tune(const Command& command) {
         if (sm != device.sm)
             throw InvalidRequest("sm", std::to_string(sm), fmt::format("{}, this machine's GPU", device.sm));
     }
-    const std::vector<Class> classes = classes_of(asked.shapes, device, asked.doubts.refused);
+    const std::vector<TuningClass> classes = classes_of(asked.shapes, device, asked.doubts.refused);
+    Json report = tune_json(device);
+    const bool as_json = command.has("json");
     const Tuned tuned =
         tune(runtime, classes, device, {command.has("quick"), Clock::now() + budget, watch.token()}, progress,
-             asked.doubts.refused);
+             asked.doubts.refused, as_json ? &report : nullptr);
     if (watch.interrupted()) {
         print_error("interrupted: nothing is written");
         return watch.exit_code();
@@ -272,10 +245,19 @@ int run_tune(const Command& command) {
     for (const MeasuredEntry& entry : tuned.entries) replace(entries, entry);
     if (const auto path = command.text("out"); path && !tuned.entries.empty()) {
         write_text(*path, planner::to_json(entries));
-        print(fmt::format("{}: {}, {} measured now\n", printable(*path),
-                          counted(entries.size(), "entry", "entries"), tuned.entries.size()));
+        report["file"] = *path;
+        report["file_entries"] = entries.size();
+        if (!as_json)
+            print(fmt::format("{}: {}, {} measured now\n", printable(*path),
+                              counted(entries.size(), "entry", "entries"), tuned.entries.size()));
     }
-    print(text_of(asked.doubts));
+    if (as_json) {
+        report["left_out"] = tuned.left_out;
+        add_doubts(report, asked.doubts);
+        print_json(report);
+    } else {
+        print(text_of(asked.doubts));
+    }
     std::vector<std::string> troubles = failing_doubts(command, asked.doubts);
     if (tuned.left_out > 0)
         troubles.insert(troubles.begin(),
@@ -289,13 +271,14 @@ int run_tune(const Command& command) {
 void add_tune(Command& parent) {
     Command& command =
         parent.add_command("tune", "Measure which tiles are the best on this machine's GPU", kDetails);
+    command.add_switch("json", "print JSON, when all is measured");
     command.add_value("out", "FILE", "the tuning table to write, or to add to");
     command.add_value("max-rows", "N",
                       "write entries for up to N packed query rows of a sequence and KV head (default: any)");
     command.add_switch("quick", "fewer tiles and rounds");
     command.add_value("seconds", "N", fmt::format("time for all of it (default {})", kDefaultSeconds));
     add_cache_flag(command);
-    add_request_flags(command);
+    add_request_flags(command, bench::tuning_sizes());
     command.on_run(run_tune);
 }
 

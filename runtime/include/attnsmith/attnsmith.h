@@ -7,8 +7,9 @@
  *                                                        checks and fixes the arguments
  *   attnsmith_launch(call, stream, &error);              any number of times; can be captured
  *
- * It is the C++ API of attnsmith/runtime.hpp, whose comments hold here: thread safety, lifetimes, units
- * (strides and shapes in elements), and what each field means. What is added:
+ * It is the C++ API, whose comments hold here: those of attnsmith/runtime.hpp on thread safety, lifetimes and
+ * units (strides and shapes in elements), of attnsmith/spec.hpp on what each field of a spec means and may
+ * be, of attnsmith/batch.hpp on the shapes of tensors and the rules of lengths. What is added:
  *
  * - Every function that can fail returns an attnsmith_code and takes `error`, which may be NULL. After a
  *   failure *error is a new object that the caller frees; after a success it is NULL. Outputs are written

@@ -122,7 +122,11 @@ TEST_CASE("Store: a directory that others may write to is neither read nor writt
     CHECK(store.candidates(kKey).empty());
     CHECK(store.publish(kOtherKey, kVersion, entry_of("other")).error_number == EPERM);
     CHECK(store.lock(kKey).state() == LockState::unavailable);
-    CHECK(store.list().entries.empty());
+    const Listing listing = store.list();
+    CHECK(listing.entries.empty());
+    REQUIRE(listing.unreadable.size() == 1);
+    CHECK(listing.unreadable[0].path == directory);
+    CHECK(listing.unreadable[0].message.find("not trusted") != std::string::npos);
     CHECK(store.clear().status.error_number == EPERM);
     const Statistics statistics = store.stat();
     CHECK_FALSE(statistics.writable);

@@ -252,7 +252,7 @@ TEST_CASE("the environment says what a miss is, where no option does", "[engine]
     options.on_miss.reset();
     const InvalidRequest error = refused([&] { Runtime{options}; });
     CHECK(error.field() == "ATTNSMITH_ON_MISS");
-    CHECK(error.accepted() == "compile or error");
+    CHECK(error.accepted() == "compile or error (did you mean error?)");
 }
 
 TEST_CASE("options that need NVRTC contradict an error at a miss", "[engine][on_miss]") {

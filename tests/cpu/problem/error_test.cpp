@@ -81,3 +81,11 @@ TEST_CASE("no error's message tells a terminal anything, and its parts stay exac
     CHECK(std::string(CacheError("not in " + hostile).what()) == "not in " + seen);
     CHECK(std::string(DriverError("call", 1, hostile).what()) == "call failed: " + seen + " (CUDA error 1)");
 }
+
+TEST_CASE("what was tried to open a library is told with each reason once", "[error]") {
+    const LibraryMissing error("NVRTC",
+                               {"a.so: no such file", "b.so: no such file", "c.so: is no NVRTC", "d"}, "");
+    CHECK(std::string(error.what()) ==
+          "NVRTC could not be opened; tried a.so, b.so: no such file, c.so: is no NVRTC, d");
+    CHECK(error.tried().size() == 4);
+}

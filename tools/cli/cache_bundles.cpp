@@ -1,0 +1,135 @@
+// attnsmith cache export and import: kernels as one file.
+#include <fmt/format.h>
+
+#include "cli/asked.hpp"
+#include "cli/cache_commands.hpp"
+#include "cli/conclude.hpp"
+#include "cli/gpu.hpp"
+#include "cli/interrupt.hpp"
+#include "cli/output.hpp"
+#include "engine/cache_bundles.hpp"
+#include "engine/cache_report.hpp"
+#include "engine/runtime_impl.hpp"
+
+namespace attnsmith::cli {
+namespace {
+
+// A bundle goes to a file and comes from one: it is staged beside its name, and its manifest is held against
+// the file's length before any of it is believed.
+std::string require_file(std::string path, const char* what) {
+    if (path.empty()) throw BadUsage(fmt::format("\"\": {} needs the name of a file", what));
+    if (path == "-") throw BadUsage(fmt::format("-: {} needs a file, not a pipe", what));
+    return path;
+}
+
+// What is to be exported, with what is known of the model beside its attentions.
+struct Work {
+    engine::ExportOptions options;
+    std::vector<std::string> names;  // of the attentions of options.specs
+    Doubts doubts;
+};
+
+Work read_work(const Command& command) {
+    Work work;
+    engine::ExportOptions& options = work.options;
+    if (command.has("sm")) options.sms = sms_or_present(read_sms(command));  // of native, the GPU's
+    const auto output = command.text("output");
+    if (!output) throw BadUsage("--output (-o) is missing: the file that the bundle goes to");
+    options.file = require_file(*output, "export");
+    if (const auto model = command.text("model")) {
+        const Coverage coverage = read_model_coverage(command, *model);
+        options.specs.emplace();
+        for (const ModelAttention& attention : coverage.attentions) {
+            options.specs->push_back(attention.request.spec);
+            work.names.push_back(name_of(attention));
+        }
+        work.doubts = Doubts(coverage);
+    } else {
+        refuse_model_flags(command);
+    }
+    return work;
+}
+
+// The library's report, with what the model has that no bundle can hold. Its "skipped" counts entries.
+nlohmann::ordered_json report_json(const Command& command, const engine::Exported& exported,
+                                   const Doubts& doubts) {
+    nlohmann::ordered_json json = engine::export_json(exported);
+    if (!command.has("model")) return json;
+    json["unsupported"] = to_json(doubts.refused);
+    json["skipped_combinations"] = to_json(doubts.skipped);
+    json["warnings"] = to_json(doubts.warnings);
+    return json;
+}
+
+// Throws CacheError, with what else is the matter with the model, where there is nothing to export.
+engine::Exported export_bundle(const Command& command, const Runtime& runtime, const Work& work) try {
+    return engine::export_bundle(runtime.impl(), work.options);
+} catch (const CacheError& error) {
+    std::vector<std::string> troubles = failing_doubts(command, work.doubts);
+    troubles.insert(troubles.begin(), error.what());
+    throw CacheError(fmt::format("{}", fmt::join(troubles, "; ")));
+}
+
+// Says what the bundle lacks.
+int conclude_export(const Command& command, const engine::Exported& exported, const Doubts& doubts) {
+    std::vector<std::string> troubles = failing_doubts(command, doubts);
+    if (!exported.report.bad.empty()) {
+        const cache::BadEntry& first = exported.report.bad.front();
+        troubles.push_back(fmt::format("{} bad entries were left out, the first: {} ({})",
+                                       exported.report.bad.size(), first.path, first.reason));
+    }
+    const auto& unreadable = exported.report.unreadable;
+    if (!unreadable.empty()) troubles.push_back(engine::unreadable_text(unreadable));
+    if (exported.missing > 0) {
+        troubles.push_back(fmt::format("{} of the model's kernels {}", exported.missing,
+                                       unreadable.empty()
+                                           ? "are not in the cache (attnsmith prewarm makes them)"
+                                           : "are not in what could be read"));
+    }
+    return conclude(troubles);
+}
+
+}  // namespace
+
+int run_export(const Command& command) {
+    Work work = read_work(command);
+    require_what_cache_names(command);
+    const InterruptWatch watch("attnsmith: stopping; once more ends it at once\n");
+    work.options.stop = watch.token();
+    const Runtime runtime = open_cache_runtime(command);
+    engine::Exported exported;
+    try {
+        exported = export_bundle(command, runtime, work);
+    } catch (const CacheError&) {
+        if (!watch.interrupted()) throw;
+        print_error("interrupted: no bundle is written");
+        return watch.exit_code();
+    }
+    for (const PrewarmRefusal& one : exported.unserved)
+        work.doubts.refused.push_back({work.names[one.spec], one.reason, one.sm});
+    if (command.has("json")) {
+        print_json(report_json(command, exported, work.doubts));
+    } else {
+        print(fmt::format("{}: {}, {}\n", printable(work.options.file), entries_text(exported.report.entries),
+                          human_bytes(exported.report.bytes)) +
+              text_of(work.doubts));
+    }
+    return conclude_export(command, exported, work.doubts);
+}
+
+int run_import(const Command& command) {
+    const std::string file = require_file(command.argument(), "import");
+    const Runtime runtime = open_cache_runtime(command);
+    const cache::Store& store = runtime.impl().cubins.store();
+    const cache::ImportReport report = engine::import_bundle(store, file);
+    if (command.has("json")) {
+        print_json(engine::import_json(report, store.options().directory));
+    } else {
+        print(fmt::format("{}: {} imported, {}; {} were there already\n",
+                          printable(store.options().directory), entries_text(report.published),
+                          human_bytes(report.bytes), report.present));
+    }
+    return kSuccess;
+}
+
+}  // namespace attnsmith::cli

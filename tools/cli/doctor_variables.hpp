@@ -1,0 +1,21 @@
+// What doctor finds in the environment.
+#pragma once
+
+#include <vector>
+
+#include "cli/doctor_report.hpp"
+#include "engine/environment.hpp"
+
+namespace attnsmith::cli {
+
+// The settings without the variables that cannot be understood: each is a finding, and taken out of this
+// process's environment, since a program with it would not start at all.
+engine::Settings settle_for_report(const RuntimeOptions& options, std::vector<Finding>& findings);
+
+// Of what is set that NVRTC reads.
+std::vector<Finding> compiler_environment_findings();
+
+// Of ATTNSMITH_RECORD: without it there is nothing to say.
+std::vector<Finding> record_findings(const engine::Settings& settings);
+
+}  // namespace attnsmith::cli
