@@ -26,26 +26,47 @@ void left_as_it_was(int) {}
 
 bool is_hosts(int signal) { return signal == SIGINT || signal == SIGTERM || signal == SIGXFSZ; }
 
-const void* address_of(Handler handler) { return reinterpret_cast<const void*>(handler); }
+// Where the libraries begin whose imports come here. The return address of a call would not tell which it is:
+// the last call of a function may be a jump.
+class Libraries {
+  public:
+    // More than a process has NVRTCs. What there is no room for keeps the signals that it took before.
+    void add(const void* within) {
+        const void* const base = base_of(within);
+        for (std::atomic<const void*>& place : bases_) {
+            const void* none = nullptr;
+            if (place == base || place.compare_exchange_strong(none, base)) return;
+        }
+    }
 
-bool are_in_one_library(const void* one, const void* other) {
-    Dl_info first{}, second{};
-    return ::dladdr(one, &first) != 0 && ::dladdr(other, &second) != 0 && first.dli_fbase == second.dli_fbase;
-}
+    bool hold(Handler handler) const {
+        const void* const base = base_of(reinterpret_cast<const void*>(handler));
+        return base != nullptr &&
+               std::ranges::any_of(bases_, [&](const auto& place) { return place == base; });
+    }
 
-// Whether the handler in force is one of the library that holds `caller`. Its compile began before its calls
-// came here.
-bool was_taken_by(const void* caller, int signal) {
+  private:
+    static const void* base_of(const void* address) {
+        Dl_info info{};
+        return ::dladdr(address, &info) != 0 ? info.dli_fbase : nullptr;
+    }
+
+    std::atomic<const void*> bases_[32] = {};
+};
+
+constinit Libraries libraries;
+
+// Whether the handler in force is one of NVRTC's, whose compile began before its calls came here.
+bool was_taken(int signal) {
     struct sigaction now {};
-    return ::sigaction(signal, nullptr, &now) == 0 && are_in_one_library(address_of(now.sa_handler), caller);
+    return ::sigaction(signal, nullptr, &now) == 0 && libraries.hold(now.sa_handler);
 }
 
 // What NVRTC calls for signal(). It takes a signal by a handler of its own or by SIG_IGN; anything else is a
 // handler of the host's that it gives back.
 Handler signal_for_nvrtc(int signal, Handler handler) {
-    const void* const caller = __builtin_return_address(0);
-    const bool passed_over = handler == left_as_it_was || are_in_one_library(address_of(handler), caller) ||
-                             (handler == SIG_IGN && !was_taken_by(caller, signal));
+    const bool passed_over =
+        handler == left_as_it_was || libraries.hold(handler) || (handler == SIG_IGN && !was_taken(signal));
     return is_hosts(signal) && passed_over ? left_as_it_was : ::signal(signal, handler);
 }
 
@@ -133,6 +154,7 @@ void leave_signals_to_host(void* library) noexcept {
     link_map* map = nullptr;
     if (::dlinfo(library, RTLD_DI_LINKMAP, &map) != 0 || map == nullptr) return;
     keep_own_code();
+    libraries.add(map->l_ld);
     const Pages read_only = read_only_pages(*map);
     if (entry_of(*map, DT_PLTREL) == DT_RELA)
         redirect_all(*map, relocations_in(*map, DT_JMPREL, DT_PLTRELSZ), read_only);

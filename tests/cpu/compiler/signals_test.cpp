@@ -173,6 +173,7 @@ TEST_CASE("a handler that the host changes meanwhile stays changed", "[signals]"
 
 TEST_CASE("what a library took before is given back", "[signals]") {
     for (const auto before : {SIG_DFL, SIG_IGN, other_handler}) {
+        CAPTURE(before);
         const Actions kept;
         const Taker taker("lazy");
         for (const int number : kTaken) ::signal(number, before);
