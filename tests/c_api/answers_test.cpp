@@ -18,7 +18,7 @@ struct Failed {
     json details;
 };
 
-// Of a call that is given where its error goes.
+// The answer of a call that is given where its error goes.
 template <typename Call>
 Failed failed(Call call) {
     attnsmith_error* error = nullptr;

@@ -573,7 +573,7 @@ class Fuzzer : Breaker {
         if (code == ATTNSMITH_OK) check_bound(operands.list);
     }
 
-    // Of one op the kernel of the other is wrong, whatever the tensors are.
+    // The kernel of the other op is wrong, whatever the tensors are.
     const attnsmith_kernel* kernel_of_attention(std::size_t kind) {
         if (one_in(32)) kind = kAttentionKinds + below(2), breaks("kernel of a merge");
         return or_null(kernels_[kind].get(), "kernel");

@@ -44,7 +44,7 @@ def schemas():
 
 
 def schema_of(document):
-    """Of what a command printed, by the schema that it names."""
+    """What is wrong with what a command printed, by the schema that it names."""
     return schemas()["urn:" + document["schema"].replace(".", ":", 1)]
 
 

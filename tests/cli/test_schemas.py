@@ -6,7 +6,7 @@ import re
 
 from support import DEEPSEEK, REPOSITORY, SCHEMAS, SMALL, CliTest, check_schema, main, schemas, validator
 
-# Of files that the program writes or reads, not of what it prints.
+# Schemas of files that the program writes or reads, not of what it prints.
 FILES = {"attnsmith.bundle/1", "attnsmith.entry/2", "attnsmith.fields/2", "attnsmith.recorded/1", "attnsmith.tuning/1"}
 
 

@@ -58,7 +58,7 @@ std::shared_ptr<const engine::Log> log_to(const std::string& file) {
         LogLevel::warn, [file](LogLevel, std::string_view line) { append(file, line); });
 }
 
-// Of op merge: quick to compile, and their shared bytes are in the source.
+// Kernels of op merge are quick to compile, and their shared bytes are in the source.
 std::vector<engine::KernelSource> sources(std::size_t count, const engine::Cubins& cubins) {
     std::vector<engine::KernelSource> found;
     std::set<cache::Digest> keys;

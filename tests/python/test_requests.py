@@ -40,7 +40,7 @@ class Plans(PythonTest):
         self.assertEqual(attnsmith.plan(**SMALL, window_left=None, scale=None, sm=90), attnsmith.plan(**SMALL, sm=90))
 
     def test_numbers_of_other_kinds(self):
-        """Of numpy, say: what has __index__ is an integer, what has __float__ a number."""
+        """What has __index__ is an integer, what has __float__ a number: numpy's, say."""
         class Integer:
             def __index__(self):
                 return 64
@@ -223,7 +223,7 @@ class Plans(PythonTest):
 
 class Failures(PythonTest):
     def test_a_prewarm_that_builds_nothing_warns(self):
-        """Of what helps, once: the report of a notebook's cell may be looked at by nobody."""
+        """Said once, with what helps: the report of a notebook's cell may be looked at by nobody."""
         runtime = self.runtime(nvrtc_path=self.folder)
         with self.assertWarns(RuntimeWarning) as caught:
             report = runtime.prewarm(SMALL, sm=90)

@@ -20,7 +20,7 @@ import typed_program
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 WHEEL, SDIST = (pathlib.Path(name).resolve() for name in sys.argv[1:3]) if len(sys.argv) > 2 else (None, None)
 BINARIES = ("attnsmith/libattnsmith.so", "attnsmith/bin/attnsmith")
-# Of every system that the tag names; anything else would have to be in the wheel.
+# Libraries that every system has that the tag names; anything else would have to be in the wheel.
 SYSTEM = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "libgcc_s.so.1",
           "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
 

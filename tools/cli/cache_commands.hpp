@@ -22,7 +22,7 @@ int run_rm(const Command& command);
 int run_export(const Command& command);
 int run_import(const Command& command);
 
-// Of a store that tells of no trouble: what the commands do reports it. Throws as cache_settings() does.
+// Its store tells of no trouble: what the commands do reports it. Throws as cache_settings() does.
 cache::Options quiet_options(const Command& command);
 
 // For commands that would find nothing in a directory whose name is mistyped, and call that good. Throws

@@ -141,7 +141,7 @@ int run_stat(const Command& command) {
 
 namespace {
 
-// Of what the report lists with its reasons.
+// In numbers: the report lists each with its reason.
 std::string verify_error(const cache::VerifyReport& report) {
     std::vector<std::string> troubles;
     if (const std::uint64_t entries = report.bad.size() - report.unusable; entries > 0)

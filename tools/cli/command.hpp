@@ -104,7 +104,7 @@ class Command {
     std::optional<std::string> text(const std::string& name) const;
     std::vector<std::string> texts(const std::string& name) const;
     bool has_argument() const;
-    // Of add_argument(). Throws BadUsage where it is not given.
+    // The value of add_argument()'s. Throws BadUsage where it is not given.
     std::string argument() const;
     std::vector<std::string> arguments() const;
     // Throws InvalidRequest for a text that is no integer from `least` to `most`.

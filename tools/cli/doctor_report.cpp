@@ -307,7 +307,7 @@ std::vector<Finding> cache_findings(const Facts& facts) {
     return findings;
 }
 
-// Of users' tables: without any there is nothing to go wrong.
+// Says nothing without users' tables: there is nothing to go wrong.
 std::vector<Finding> tuning_findings(const Facts& facts) {
     if (facts.settings.tuning_files.empty()) return {};
     Finding finding{

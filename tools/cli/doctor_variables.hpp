@@ -12,10 +12,10 @@ namespace attnsmith::cli {
 // process's environment, since a program with it would not start at all.
 engine::Settings settle_for_report(const RuntimeOptions& options, std::vector<Finding>& findings);
 
-// Of what is set that NVRTC reads.
+// A line for each variable that is set and that NVRTC reads.
 std::vector<Finding> compiler_environment_findings();
 
-// Of ATTNSMITH_RECORD: without it there is nothing to say.
+// What is wrong with ATTNSMITH_RECORD; nothing where it is not set.
 std::vector<Finding> record_findings(const engine::Settings& settings);
 
 }  // namespace attnsmith::cli

@@ -117,7 +117,7 @@ int run(int count, char** arguments) {
     const Command& command = root.selected();
     refuse_values_of_switches(command, count, arguments);
     set_verbosity(command);
-    // Of a command that holds others, as of the program itself.
+    // A command that holds others shows its help, as the program itself does.
     if (!command.commands().empty()) return show_help(command);
     return command.run();
 }

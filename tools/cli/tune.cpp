@@ -177,7 +177,7 @@ struct Tuned {
 RuntimeOptions tuning_options(const Command& command, Progress& progress) {
     RuntimeOptions options = runtime_options(command);
     const engine::Settings settings = engine::settle(options);
-    // Of all that a kernel could be, much spills: the report says so, where it is not the log's business.
+    // Much of all that a kernel could be spills: the report says so, where it is not the log's business.
     if (settings.log_level == LogLevel::warn) options.log_level = LogLevel::error;
     options.log = [&progress, log = settings.log](LogLevel level, std::string_view line) {
         progress.clear();

@@ -67,7 +67,7 @@ struct Limited {
             age(file_of(i), 24h - std::chrono::minutes(i));
         }
     }
-    // Of one entry, on this file system.
+    // What one entry takes on this file system.
     std::uint64_t entry_bytes() const { return posix_file_system().stat({file_of(0), {}})->allocated_bytes; }
     std::uint64_t entries() const { return Store({.directory = directory}).stat().entries; }
 };

@@ -75,7 +75,8 @@ TEST_CASE("Store: a publish that fails anywhere leaves a whole entry or none, an
             CHECK(load_newest(test.store, kKey) == entry_of("again"));
         });
         CHECK(operations >= 7);
-        // Of what cannot be read and of what cannot be written. What is gone, once, is made anew.
+        // One warning each tells of what cannot be read and of what cannot be written. What is gone, once, is
+        // made anew.
         CHECK(test.warnings.count() <= 2);
         CHECK((test.warnings.count() == 0) == (error_number == ENOENT || error_number == ESTALE));
     }

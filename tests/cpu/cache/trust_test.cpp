@@ -78,7 +78,7 @@ TEST_CASE("Trust: group takes its group's, but never the world's", "[cache][trus
     CHECK(trusted(owned_by(0, foreign_group, 0775), Trust::group));
     CHECK(trusted(owned_by(other, ::getegid(), 02770), Trust::group));
     CHECK_FALSE(trusted(owned_by(other, foreign_group, 0755), Trust::group));
-    // Of a group that everybody is in, and its owner's alone to write to.
+    // Its group is one that everybody is in, and its owner alone may write to it.
     CHECK_FALSE(trusted(owned_by(other, ::getegid(), 0755), Trust::group));
     CHECK_FALSE(trusted(owned_by(user, ::getegid(), 0777), Trust::group));
     CHECK(trusted(owned_by(other, foreign_group, 0777), Trust::all));

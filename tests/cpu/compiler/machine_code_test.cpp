@@ -55,7 +55,7 @@ struct Instruction {
     }
 };
 
-// Of a cubin that CubinInfo has found to be sound.
+// REQUIRES: CubinInfo has found the cubin to be sound.
 std::vector<Instruction> instructions_of(const std::vector<std::byte>& cubin) {
     Elf64_Ehdr header;
     std::memcpy(&header, cubin.data(), sizeof header);
@@ -178,7 +178,7 @@ std::set<KernelConfig> wgmma_kernels() {
 
 // What is wrong with a wgmma kernel beyond what may be wrong with any.
 void inspect_wgmma(const KernelConfig& kernel, const compiler::Compiled& compiled, const auto& expect) {
-    // Of the C75xx some say that products are serialised, others that registers are not handed over.
+    // Some of the C75xx say that products are serialised, others that registers are not handed over.
     for (std::size_t at = 0; (at = compiled.log.find("(C7", at)) != std::string::npos; ++at)
         expect(false, compiled.log.substr(at, compiled.log.find('\n', at) - at));
     std::set<std::pair<int, int>> products;

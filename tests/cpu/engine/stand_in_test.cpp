@@ -135,7 +135,7 @@ TEST_CASE("a child forked while a thread compiles is told that NVRTC is not for 
             return grandchild.wait() == kLost ? 0 : 3;
         });
         CHECK(child.wait() == 0);
-        // Of a kernel that the parent is at, the child gets what the parent stores.
+        // The child gets what the parent stores of the kernel that the parent is at.
         ChildProcess waiting([&] { return outcome_in_child(cubins, cubins.source_of(kernel(64))); });
         std::this_thread::sleep_for(std::chrono::milliseconds(20));
         nvrtc.open();

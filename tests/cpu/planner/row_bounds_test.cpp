@@ -21,7 +21,7 @@ struct Tiles {
     std::vector<std::string> reasons{};  // why not the others
 };
 
-// Of four query heads to each KV head.
+// Each KV head has four query heads.
 Tiles tiles_for(std::int64_t q_len) {
     const families::TuningTable table({entry(64, 64), entry(256, 96), entry({}, 128)});
     const AttentionSpec spec{.head_dim_qk = 128, .q_heads = 32, .kv_heads = 8};

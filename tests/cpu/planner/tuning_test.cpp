@@ -34,7 +34,7 @@ AttentionSpec spec_of(std::int64_t qk, std::int64_t vo) {
     return problem::validate({.head_dim_qk = qk, .head_dim_vo = vo, .q_heads = 32, .kv_heads = 8}, {}).spec;
 }
 
-// Of contiguous KV, without a mask.
+// An entry for contiguous KV, without a mask.
 TuningEntry entry_of(int qk, int vo, int tile_q, int tile_kv, TileSource source = TileSource::table) {
     return {.match = {.sm = 90, .head_dim_qk = qk, .head_dim_vo = vo},
             .tile = {.tile_q = tile_q, .tile_kv = tile_kv, .stages = 2},

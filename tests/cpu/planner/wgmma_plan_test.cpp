@@ -331,7 +331,7 @@ TEST_CASE("a group is divided where tiles of its parts are fewer", "[planner][wg
     CHECK(part(33, 512, 1) == 11);
     CHECK(part(7, 512, 1) == 7);
     CHECK(part(48, 512, 1) == 16);
-    // Of few queries the fewest tiles are those of the largest parts.
+    // Few queries have the fewest tiles where parts are largest.
     for (const std::int64_t group : {7, 33, 40, 48}) {
         for (const std::int64_t q_len : {0, 1, 2}) CHECK(part(group, q_len) == group);
     }

@@ -91,7 +91,7 @@ inline std::string decoder_with(const std::string& type, const std::string& memb
 inline std::string llama_with(const std::string& members) {
     return decoder_with(R"("model_type": "llama", )", members);
 }
-// Of no type: all of its fields are read by their names.
+// A config of no type, all of whose fields are read by their names.
 inline std::string untyped_with(const std::string& members) { return decoder_with("", members); }
 inline const Attention kLlama = {"full_attention", 12, 8, 8, 128, 128, rsqrt(128)};
 

@@ -95,7 +95,7 @@ TEST_CASE("a field that nobody reads is a warning of a known type too", "[model]
         // Off.
         {R"("attention_window_decay": null, "kv_bend": false, "sink_count": 0, "mask_rule": "", "q_list": [])",
          kNone},
-        // Of daily life.
+        // Fields of daily life.
         {R"("attention_dropout": 0.1, "attention_bias": true, "rope_scaling": {"factor": 2, "key": 1},
             "rope_theta": 1e6, "max_position_embeddings": 4096, "initializer_range": 0.02, "use_cache": true,
             "mask_token_id": 4, "lm_head_bias": true,

@@ -87,7 +87,7 @@ TEST_CASE("slices of batches of padded rows are proved apart", "[overlap]") {
     const Tensor o = rows.slice(2, 64, 96);
     CHECK_FALSE(overlap(q, o));
     CHECK(overlap(rows.slice(2, 0, 65), o));
-    // Of different lengths, and starting at another batch and row.
+    // They have different lengths, and start at another batch and row.
     CHECK_FALSE(overlap(q.slice(0, 1, 3).slice(1, 2, 10), o.slice(1, 0, 5)));
     CHECK_FALSE(overlap(q.slice(0, 0, 1), o.slice(0, 1, 3)));
 }
@@ -187,6 +187,6 @@ TEST_CASE("apart is only said of tensors that share no byte", "[overlap][propert
         apart += shared ? 0 : 1;
         proved += may_overlap(a, b) ? 0 : 1;
     }
-    // Of the pairs that are apart it sees most, even among strides that no real layout has.
+    // It sees most of the pairs that are apart, even among strides that no real layout has.
     CHECK(proved > apart * 3 / 4);
 }

@@ -59,7 +59,7 @@ class Streams(GpuTest):
         self.assertFalse(call.status())
 
     def test_status_of_lengths_beyond_the_bounds(self):
-        """Of each call by itself, and of each replay of a graph."""
+        """Each call has a status of its own, and so has each replay of a graph."""
         q, cache, table, kv_lens = self.inputs()
         capacity = table.shape[1] * 16
         cases = (((40, 9), False), ((capacity + 1, 9), True), ((40, capacity), False), ((1, 10**6), True))
