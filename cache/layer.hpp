@@ -35,7 +35,7 @@ class Layer {
     // Fails with ENOENT where there is no such entry.
     virtual Result<EntryFile> read(const layout::EntryName& name) const = 0;
     virtual FoundEntries find_all() const = 0;
-    // The same as find_all() finds, in half of its time.
+    // The size of what find_all() finds, in half of its time.
     virtual LayerSize measure() const = 0;
     // Whether what lies around the entries is as it should be, too: a bundle's headers, digests and padding.
     virtual Status check_rest() const { return Status::success(); }

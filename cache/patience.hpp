@@ -12,7 +12,7 @@ class Patience {
   public:
     explicit Patience(std::chrono::nanoseconds longest) : longest_(longest) {}
 
-    // This ends a wait under way, too.
+    // Looked at during a wait, too, which may come to end sooner.
     std::chrono::nanoseconds limit() const {
         return lost_.load(std::memory_order_relaxed) ? longest_ / kMuchLonger : longest_;
     }

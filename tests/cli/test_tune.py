@@ -2,9 +2,10 @@
 
 import json
 import signal
+import subprocess
 import time
 
-from support import QUASAR, REPOSITORY, CliTest, FakeGpuTest, main
+from support import BINARY, QUASAR, REPOSITORY, CliTest, FakeGpuTest, main
 
 PREFILL = ["--head-dim", "128", "--q-heads", "8", "--q-len", "4096", "--kv-len", "4096"]
 
@@ -32,6 +33,13 @@ class Tuning(CliTest):
         self.assertEqual(self.kernel("--mask", "causal", "--tuning", first)["tuning"], "table")
         text = self.assert_ok(self.run_cli("plan", *PREFILL, "--sm", "90", "--tuning", first)).out
         self.assertRegex(text, r"128x144 +user")
+
+    def test_a_table_from_a_pipe(self):
+        first = self.write("first.json", table(144))
+        script = f"""'{BINARY}' plan {" ".join(PREFILL)} --sm 90 --json --tuning <(cat {first})"""
+        process = subprocess.Popen(["bash", "-c", script], cwd=self.folder, env=self.environment(),
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.assertEqual(self.assert_ok(self.finish(process)).json()["kernels"][0]["tuning"], "user")
 
     def test_a_tile_without_room_is_passed_over(self):
         file = self.write("large.json", table(256))

@@ -362,7 +362,10 @@ RuntimeOptions runtime_options(const Command& command) {
     RuntimeOptions options;
     if (command.knows("tuning")) {
         options.tuning_files = command.texts("tuning");
-        for (const std::string& file : options.tuning_files) (void)read_text(file);  // or it says why not
+        for (const std::string& file : options.tuning_files) {
+            // Or it says why not. A pipe is read once, by the runtime.
+            if (!std::filesystem::is_fifo(file)) (void)read_text(file);
+        }
     }
     options.cache_dirs = command.texts("cache");
     if (std::ranges::find(options.cache_dirs, "") != options.cache_dirs.end())

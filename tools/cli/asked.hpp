@@ -21,9 +21,8 @@ struct Asked : Coverage {
 };
 
 // A flag for each field of a request, those that a program chooses with lists of values, and --request,
-// --model,
-// --tensor-parallel.
-// `sizes` are the defaults of those that a request has, for read_asked() to be given, too.
+// --model and --tensor-parallel. `sizes` are the defaults of those that a request has, for read_asked() to be
+// given, too.
 void add_request_flags(Command& command, const PlanSizes& sizes = {});
 // --recorded alone.
 void add_recorded_flag(Command& command);

@@ -105,8 +105,7 @@ int run_export(const Command& command) {
         print_error("interrupted: no bundle is written");
         return watch.exit_code();
     }
-    for (const PrewarmRefusal& one : exported.unserved)
-        work.doubts.refused.push_back({work.names[one.spec], one.reason, one.sm});
+    work.doubts.add(exported.unserved, work.names);
     if (command.has("json")) {
         print_json(report_json(command, exported, work.doubts));
     } else {

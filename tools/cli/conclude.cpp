@@ -29,6 +29,10 @@ void add_doubt_flags(Command& command) {
                        "not known or not supported");
 }
 
+void Doubts::add(std::span<const PrewarmRefusal> unserved, std::span<const std::string> names) {
+    for (const PrewarmRefusal& one : unserved) refused.push_back({names[one.spec], one.reason, one.sm});
+}
+
 std::string text_of(const Doubts& doubts) {
     const std::string refused = list_text(doubts.refused);
     if (verbosity() == Verbosity::quiet) return refused;

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "attnsmith/coverage.hpp"
+#include "attnsmith/runtime.hpp"
 #include "cli/command.hpp"
 #include "cli/refused.hpp"
 #include "cli/warnings.hpp"
@@ -30,6 +32,9 @@ struct Doubts {
           warnings(coverage.warnings) {}
     explicit Doubts(const Model& model)
         : refused(refused_parts(model.unsupported)), warnings(model.warnings) {}
+
+    // What no kernel serves. `names` are of the specs that were asked for.
+    void add(std::span<const PrewarmRefusal> unserved, std::span<const std::string> names);
 };
 
 // A line for each; of what is refused alone under --quiet.

@@ -79,13 +79,16 @@ int explain_key(const Command& command, const cache::Store& store) {
 int explain_request(const Command& command, const Runtime& runtime) {
     const Asked asked = read_asked(command);
     std::vector<AttentionSpec> specs;
-    for (const ModelAttention& attention : asked.attentions) specs.push_back(attention.request.spec);
+    std::vector<std::string> names;
+    for (const ModelAttention& attention : asked.attentions) {
+        specs.push_back(attention.request.spec);
+        names.push_back(name_of(attention));
+    }
     std::vector<PrewarmRefusal> not_served;
     const engine::Explained explained =
         engine::explain(runtime.impl(), specs, sms_or_present(asked.sms), not_served);
     Doubts doubts(asked);
-    for (const PrewarmRefusal& one : not_served)
-        doubts.refused.push_back({name_of(asked.attentions[one.spec]), one.reason, one.sm});
+    doubts.add(not_served, names);
     if (command.has("json")) {
         nlohmann::ordered_json json = engine::explain_json(runtime.impl().cubins.store(), explained);
         add_doubts(json, doubts);

@@ -87,8 +87,7 @@ PrewarmReport compile_all(const RuntimeOptions& options, int jobs, const Work& w
 
 Doubts doubts_of(const Asked& asked, const Work& work, const PrewarmReport& report) {
     Doubts doubts(asked);
-    for (const PrewarmRefusal& one : report.unsupported)
-        doubts.refused.push_back({work.names[one.spec], one.reason, one.sm});
+    doubts.add(report.unsupported, work.names);
     return doubts;
 }
 

@@ -59,8 +59,7 @@ int dry_run(const Command& command, const Asked& asked, const std::vector<Attent
     std::vector<PrewarmRefusal> not_served;
     const engine::Explained explained = engine::explain(runtime.impl(), specs, sms, not_served);
     Doubts doubts(asked);
-    for (const PrewarmRefusal& one : not_served)
-        doubts.refused.push_back({names[one.spec], one.reason, one.sm});
+    doubts.add(not_served, names);
     if (command.has("json")) {
         print_json(report_json(explained.kernels, doubts));
     } else {

@@ -61,8 +61,8 @@ _TENSOR_COUNT = len(_abi.TENSOR_FIELDS)
 
 
 class AttentionBlock(Block):
-    """The arguments of attnsmith_bind and attnsmith_run. `words` are its memory in units of 8 bytes: of a block that is filled, the
-    pointers and the workspace can be replaced there."""
+    """The arguments of attnsmith_bind and attnsmith_run. `words` are its memory in units of 8 bytes: in a block that is
+    filled, the pointers and the workspace can be replaced there."""
 
     __slots__ = ("tensors", "batch", "workspace", "words", "arguments", "error_argument")
     WORKSPACE_WORD = (_TENSORS_BYTES + _BATCH_BYTES) // 8 + 1  # its data, before its bytes

@@ -11,7 +11,7 @@ from . import _abi, _frameworks, _interface, _views
 from ._blocks import AttentionBlock, MergeBlock
 from ._frameworks import Order
 from ._handles import Closable, Owner, Shared
-from ._integers import fitting
+from ._integers import fitting, shown
 from ._library import Library
 from .buffers import Buffer
 from .errors import InvalidRequest
@@ -252,8 +252,7 @@ def _address_of(word: Any) -> int:
         if word.numel() != 1 or word.element_size() != 4 or word.is_floating_point():
             raise InvalidRequest("word", f"{word.numel()} elements of {word.dtype}", "one element of int32")
     if data_ptr is None and not hasattr(word, "__index__"):
-        shown = "None" if word is None else f"an object of type {type(word).__name__}"
-        raise InvalidRequest("word", shown, "a tensor with data_ptr(), or an address as a number")
+        raise InvalidRequest("word", shown(word), "a tensor with data_ptr(), or an address as a number")
     return fitting("word", word if data_ptr is None else data_ptr(), c_void_p)
 
 
