@@ -10,7 +10,7 @@
 
 #include "c_api/arguments.hpp"
 #include "problem/built.hpp"
-#include "problem/request_fields.hpp"
+#include "problem/request/request_fields.hpp"
 #include "problem/vocabulary.hpp"
 
 namespace attnsmith::c_api {

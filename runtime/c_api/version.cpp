@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "attnsmith/attnsmith.h"
-#include "engine/features.hpp"
+#include "engine/reports/features.hpp"
 
 namespace attnsmith::c_api {
 namespace {

@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "compiler/environment.hpp"
-#include "engine/cubin_entry.hpp"
+#include "engine/cubins/cubin_entry.hpp"
 #include "problem/vocabulary.hpp"
 
 namespace attnsmith::engine {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "attnsmith/runtime.hpp"
-#include "cache/store.hpp"
+#include "cache/store/store.hpp"
 #include "compiler/nvrtc.hpp"
 
 namespace attnsmith::engine {

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "attnsmith/runtime.hpp"
-#include "engine/needed_kernels.hpp"
+#include "engine/cubins/needed_kernels.hpp"
 #include "engine/runtime_impl.hpp"
 
 namespace attnsmith {

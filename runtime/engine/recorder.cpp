@@ -11,7 +11,7 @@
 #include <system_error>
 #include <thread>
 
-#include "problem/recorded.hpp"
+#include "problem/request/recorded.hpp"
 
 namespace attnsmith::engine {
 namespace {

@@ -9,9 +9,9 @@
 #include <string_view>
 #include <unordered_set>
 
-#include "cache/per_process.hpp"
+#include "cache/files/per_process.hpp"
 #include "engine/log.hpp"
-#include "problem/problem.hpp"
+#include "problem/request/problem.hpp"
 
 namespace attnsmith::engine {
 

@@ -5,7 +5,7 @@
 #include <functional>
 #include <thread>
 
-#include "engine/missing_kernel.hpp"
+#include "engine/cubins/missing_kernel.hpp"
 #include "engine/runtime_impl.hpp"
 #include "engine/tuning_files.hpp"
 

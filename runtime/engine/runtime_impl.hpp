@@ -9,12 +9,12 @@
 #include <vector>
 
 #include "attnsmith/runtime.hpp"
-#include "cache/per_process.hpp"
+#include "cache/files/per_process.hpp"
 #include "driver/device.hpp"
 #include "driver/launch.hpp"
 #include "driver/memory.hpp"
-#include "engine/cubins.hpp"
-#include "engine/loaded_kernels.hpp"
+#include "engine/cubins/cubins.hpp"
+#include "engine/cubins/loaded_kernels.hpp"
 #include "engine/recorder.hpp"
 #include "planner/plan.hpp"
 

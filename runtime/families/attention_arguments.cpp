@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numbers>
 
-#include "problem/key_bounds.hpp"
+#include "problem/request/key_bounds.hpp"
 
 namespace attnsmith::families {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "families/traits.hpp"
 #include "problem/ceil_div.hpp"
-#include "problem/problem.hpp"
-#include "problem/tensors.hpp"
+#include "problem/request/problem.hpp"
+#include "problem/tensors/tensors.hpp"
 
 namespace attnsmith::families {
 

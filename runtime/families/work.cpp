@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "problem/key_bounds.hpp"
+#include "problem/request/key_bounds.hpp"
 
 namespace attnsmith::families {
 

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "problem/problem.hpp"
+#include "problem/request/problem.hpp"
 
 namespace attnsmith::families {
 

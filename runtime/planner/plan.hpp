@@ -7,8 +7,8 @@
 
 #include "attnsmith/error.hpp"
 #include "families/family.hpp"
-#include "problem/problem.hpp"
-#include "problem/tensors.hpp"
+#include "problem/request/problem.hpp"
+#include "problem/tensors/tensors.hpp"
 
 namespace attnsmith::planner {
 

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "problem/request_json.hpp"
+#include "problem/request/request_json.hpp"
 
 namespace attnsmith::planner {
 namespace {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "cache/bundle.hpp"
-#include "cache/tar.hpp"
+#include "cache/bundle/bundle.hpp"
+#include "cache/bundle/tar.hpp"
 #include "fuzz/fuzz.hpp"
 
 using namespace attnsmith::cache;

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <random>
 
-#include "problem/key_bounds.hpp"
+#include "problem/request/key_bounds.hpp"
 
 namespace attnsmith::bench {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "attnsmith/runtime.hpp"
-#include "problem/problem.hpp"
+#include "problem/request/problem.hpp"
 
 namespace attnsmith::bench {
 

@@ -17,8 +17,8 @@
 
 #include "attnsmith/error.hpp"
 #include "bench/temporary_directory.hpp"
-#include "cache/layout.hpp"
-#include "cache/store.hpp"
+#include "cache/store/layout.hpp"
+#include "cache/store/store.hpp"
 
 namespace attnsmith::bench {
 namespace {

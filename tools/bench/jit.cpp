@@ -8,8 +8,8 @@
 #include "compiler/nvrtc.hpp"
 #include "driver/api.hpp"
 #include "driver/device.hpp"
+#include "engine/cubins/translation_unit.hpp"
 #include "engine/environment.hpp"
-#include "engine/translation_unit.hpp"
 #include "engine/tuning_files.hpp"
 #include "planner/plan.hpp"
 

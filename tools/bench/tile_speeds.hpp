@@ -10,7 +10,7 @@
 
 #include "attnsmith/runtime.hpp"
 #include "families/family.hpp"
-#include "problem/problem.hpp"
+#include "problem/request/problem.hpp"
 
 namespace attnsmith::bench {
 

@@ -7,7 +7,7 @@
 #include "engine/runtime_impl.hpp"
 #include "planner/plan.hpp"
 #include "planner/repository_tuning.hpp"
-#include "problem/problem.hpp"
+#include "problem/request/problem.hpp"
 
 namespace attnsmith::check {
 namespace {

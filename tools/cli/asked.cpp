@@ -12,11 +12,11 @@
 #include "cli/field_help.hpp"
 #include "cli/files.hpp"
 #include "cli/output.hpp"
-#include "engine/cache_report.hpp"
-#include "problem/coverage.hpp"
+#include "engine/reports/cache_report.hpp"
 #include "problem/json_text.hpp"
-#include "problem/model_options.hpp"
-#include "problem/request_fields.hpp"
+#include "problem/model/options.hpp"
+#include "problem/request/coverage.hpp"
+#include "problem/request/request_fields.hpp"
 #include "problem/vocabulary.hpp"
 
 namespace attnsmith::cli {

@@ -7,8 +7,8 @@
 #include "cli/gpu.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/output.hpp"
-#include "engine/cache_bundles.hpp"
-#include "engine/cache_report.hpp"
+#include "engine/reports/cache_bundles.hpp"
+#include "engine/reports/cache_report.hpp"
 #include "engine/runtime_impl.hpp"
 
 namespace attnsmith::cli {

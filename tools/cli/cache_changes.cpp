@@ -8,7 +8,7 @@
 #include "cli/byte_size.hpp"
 #include "cli/cache_commands.hpp"
 #include "cli/output.hpp"
-#include "engine/cache_report.hpp"
+#include "engine/reports/cache_report.hpp"
 
 namespace attnsmith::cli {
 namespace {

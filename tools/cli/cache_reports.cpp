@@ -9,7 +9,7 @@
 #include "cli/asked.hpp"
 #include "cli/cache_commands.hpp"
 #include "cli/output.hpp"
-#include "engine/cache_report.hpp"
+#include "engine/reports/cache_report.hpp"
 
 namespace attnsmith::cli {
 namespace {

@@ -6,7 +6,7 @@
 #include "cli/conclude.hpp"
 #include "cli/gpu.hpp"
 #include "cli/output.hpp"
-#include "engine/explain.hpp"
+#include "engine/reports/explain.hpp"
 #include "engine/runtime_impl.hpp"
 #include "problem/vocabulary.hpp"
 

@@ -8,8 +8,8 @@
 
 #include "planner/plan.hpp"
 #include "planner/repository_tuning.hpp"
-#include "problem/model_options.hpp"
-#include "problem/problem.hpp"
+#include "problem/model/options.hpp"
+#include "problem/request/problem.hpp"
 #include "problem/vocabulary.hpp"
 
 namespace attnsmith::cli {

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "problem/request_fields.hpp"
+#include "problem/request/request_fields.hpp"
 
 namespace attnsmith::cli {
 

@@ -14,10 +14,10 @@
 #include "cli/output.hpp"
 #include "cli/prewarm_dry_run.hpp"
 #include "cli/progress.hpp"
+#include "engine/cubins/needed_kernels.hpp"
 #include "engine/environment.hpp"
-#include "engine/needed_kernels.hpp"
 #include "engine/tuning_files.hpp"
-#include "problem/coverage.hpp"
+#include "problem/request/coverage.hpp"
 
 namespace attnsmith::cli {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "cli/conclude.hpp"
 #include "cli/output.hpp"
-#include "engine/explain.hpp"
+#include "engine/reports/explain.hpp"
 #include "engine/runtime_impl.hpp"
 
 namespace attnsmith::cli {

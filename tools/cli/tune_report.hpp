@@ -8,7 +8,7 @@
 #include "bench/tile_speeds.hpp"
 #include "families/traits.hpp"
 #include "families/tuning.hpp"
-#include "problem/problem.hpp"
+#include "problem/request/problem.hpp"
 
 namespace attnsmith::cli {
 

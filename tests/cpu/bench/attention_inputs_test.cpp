@@ -4,7 +4,7 @@
 
 #include "bench/tile_speeds.hpp"
 #include "engine/fake_runtime.hpp"
-#include "problem/problem.hpp"
+#include "problem/request/problem.hpp"
 #include "support/catch.hpp"
 
 using namespace attnsmith;

@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "cache/layout.hpp"
-#include "cache/sha256.hpp"
-#include "cache/tar.hpp"
+#include "cache/bundle/tar.hpp"
+#include "cache/digest/sha256.hpp"
+#include "cache/store/layout.hpp"
 #include "fixture.hpp"
 
 namespace attnsmith::cache::testing {

@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "bundle_fixture.hpp"
-#include "cache/bundle.hpp"
+#include "cache/bundle/bundle.hpp"
 #include "faulty_file_system.hpp"
 #include "support/catch.hpp"
 

@@ -1,6 +1,6 @@
 // What is counted over all processes.
 
-#include "cache/counters.hpp"
+#include "cache/store/counters.hpp"
 
 #include <unistd.h>
 
@@ -9,8 +9,8 @@
 #include <fstream>
 #include <thread>
 
-#include "cache/layout.hpp"
-#include "cache/store.hpp"
+#include "cache/store/layout.hpp"
+#include "cache/store/store.hpp"
 #include "faulty_file_system.hpp"
 #include "fixture.hpp"
 #include "support/catch.hpp"

@@ -1,4 +1,4 @@
-#include "cache/digest.hpp"
+#include "cache/digest/digest.hpp"
 
 #include <nlohmann/json.hpp>
 #include <set>

@@ -1,4 +1,4 @@
-#include "cache/entry.hpp"
+#include "cache/store/entry.hpp"
 
 #include <array>
 #include <limits>

@@ -1,6 +1,6 @@
 // Stamps, the limit, and what goes when it is reached.
 
-#include "cache/evictor.hpp"
+#include "cache/store/evictor.hpp"
 
 #include <sys/stat.h>
 
@@ -8,8 +8,8 @@
 #include <cerrno>
 #include <thread>
 
-#include "cache/layout.hpp"
-#include "cache/store.hpp"
+#include "cache/store/layout.hpp"
+#include "cache/store/store.hpp"
 #include "faulty_file_system.hpp"
 #include "fixture.hpp"
 #include "support/catch.hpp"

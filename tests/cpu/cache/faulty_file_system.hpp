@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "cache/file_system.hpp"
+#include "cache/files/file_system.hpp"
 
 namespace attnsmith::cache::testing {
 

@@ -1,4 +1,4 @@
-#include "cache/file_system.hpp"
+#include "cache/files/file_system.hpp"
 
 #include <sys/stat.h>
 
@@ -6,7 +6,7 @@
 #include <chrono>
 #include <limits>
 
-#include "cache/posix_file.hpp"
+#include "cache/files/posix_file.hpp"
 #include "faulty_file_system.hpp"
 #include "fixture.hpp"
 #include "support/catch.hpp"

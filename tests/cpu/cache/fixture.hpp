@@ -20,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-#include "cache/store.hpp"
+#include "cache/store/store.hpp"
 
 namespace attnsmith::cache::testing {
 

@@ -3,7 +3,7 @@
 #include <filesystem>
 
 #include "bundle_fixture.hpp"
-#include "cache/bundle.hpp"
+#include "cache/bundle/bundle.hpp"
 #include "support/catch.hpp"
 
 namespace attnsmith::cache {

@@ -9,8 +9,8 @@
 #include <random>
 #include <thread>
 
-#include "cache/layout.hpp"
-#include "cache/store.hpp"
+#include "cache/store/layout.hpp"
+#include "cache/store/store.hpp"
 #include "fixture.hpp"
 #include "support/catch.hpp"
 

@@ -1,4 +1,4 @@
-#include "cache/layout.hpp"
+#include "cache/store/layout.hpp"
 
 #include <atomic>
 #include <set>

@@ -1,4 +1,4 @@
-#include "cache/lock.hpp"
+#include "cache/files/lock.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -9,7 +9,7 @@
 #include <thread>
 #include <utility>
 
-#include "cache/posix_file.hpp"
+#include "cache/files/posix_file.hpp"
 #include "faulty_file_system.hpp"
 #include "fixture.hpp"
 #include "support/catch.hpp"

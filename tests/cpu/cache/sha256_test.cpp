@@ -1,5 +1,5 @@
 // SHA-256 against the examples of FIPS 180-4 and NIST's test vectors (SHA256ShortMsg.rsp, SHA256LongMsg.rsp).
-#include "cache/sha256.hpp"
+#include "cache/digest/sha256.hpp"
 
 #include <random>
 

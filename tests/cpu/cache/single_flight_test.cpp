@@ -1,4 +1,4 @@
-#include "cache/single_flight.hpp"
+#include "cache/flight/single_flight.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "cache/slots.hpp"
+#include "cache/flight/slots.hpp"
 
 #include <atomic>
 #include <thread>

@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <thread>
 
-#include "cache/store.hpp"
+#include "cache/store/store.hpp"
 #include "fixture.hpp"
 #include "support/catch.hpp"
 

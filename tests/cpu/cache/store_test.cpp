@@ -1,10 +1,10 @@
-#include "cache/store.hpp"
+#include "cache/store/store.hpp"
 
 #include <sys/stat.h>
 
 #include <cerrno>
 
-#include "cache/layout.hpp"
+#include "cache/store/layout.hpp"
 #include "faulty_file_system.hpp"
 #include "fixture.hpp"
 #include "support/catch.hpp"

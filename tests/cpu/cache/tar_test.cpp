@@ -1,4 +1,4 @@
-#include "cache/tar.hpp"
+#include "cache/bundle/tar.hpp"
 
 #include <cstring>
 

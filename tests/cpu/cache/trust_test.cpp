@@ -1,6 +1,6 @@
 // Whose directories are used, and directories that a group shares.
 
-#include "cache/trust.hpp"
+#include "cache/files/trust.hpp"
 
 #include <grp.h>
 #include <sys/stat.h>
@@ -8,8 +8,8 @@
 
 #include <cerrno>
 
-#include "cache/layout.hpp"
-#include "cache/store.hpp"
+#include "cache/store/layout.hpp"
+#include "cache/store/store.hpp"
 #include "faulty_file_system.hpp"
 #include "fixture.hpp"
 #include "support/catch.hpp"

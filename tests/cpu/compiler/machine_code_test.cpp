@@ -13,7 +13,7 @@
 
 #include "abi/attention_wgmma.h"
 #include "compiler/cubin_info.hpp"
-#include "engine/translation_unit.hpp"
+#include "engine/cubins/translation_unit.hpp"
 #include "families/attention_mma/kernel.hpp"
 #include "families/attention_wgmma/kernel.hpp"
 #include "families/source.hpp"

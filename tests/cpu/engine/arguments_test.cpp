@@ -7,7 +7,7 @@
 #include "families/attention_arguments.hpp"
 #include "planner/plan.hpp"
 #include "planner/repository_tuning.hpp"
-#include "problem/tensors.hpp"
+#include "problem/tensors/tensors.hpp"
 
 using namespace attnsmith;
 using attnsmith::test::at;

@@ -1,5 +1,5 @@
 // What `attnsmith cache explain` says of a hit and of a miss.
-#include "engine/explain.hpp"
+#include "engine/reports/explain.hpp"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>

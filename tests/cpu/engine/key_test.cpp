@@ -6,7 +6,7 @@
 
 #include "compiler/embedded.hpp"
 #include "compiler/environment.hpp"
-#include "engine/cubins.hpp"
+#include "engine/cubins/cubins.hpp"
 #include "planner/plan.hpp"
 #include "planner/repository_tuning.hpp"
 #include "support/catch.hpp"

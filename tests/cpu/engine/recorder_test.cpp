@@ -14,7 +14,7 @@
 #include "attnsmith/coverage.hpp"
 #include "cache/fixture.hpp"
 #include "engine/fake_runtime.hpp"
-#include "problem/recorded.hpp"
+#include "problem/request/recorded.hpp"
 #include "support/variable.hpp"
 
 using namespace attnsmith;

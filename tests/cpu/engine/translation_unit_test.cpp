@@ -1,5 +1,5 @@
 // What a kernel's translation unit says of it, beside its constants.
-#include "engine/translation_unit.hpp"
+#include "engine/cubins/translation_unit.hpp"
 
 #include <fmt/format.h>
 

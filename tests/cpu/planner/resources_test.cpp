@@ -8,7 +8,7 @@
 #include "families/attention_mma/kernel.hpp"
 #include "families/attention_wgmma/family.hpp"
 #include "families/attention_wgmma/kernel.hpp"
-#include "problem/problem.hpp"
+#include "problem/request/problem.hpp"
 #include "support/catch.hpp"
 
 using namespace attnsmith;

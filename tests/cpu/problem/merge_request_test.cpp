@@ -4,8 +4,8 @@
 
 #include "attnsmith/spec.hpp"
 #include "expect.hpp"
-#include "problem/problem.hpp"
-#include "problem/request_fields.hpp"
+#include "problem/request/problem.hpp"
+#include "problem/request/request_fields.hpp"
 
 using namespace attnsmith;
 using namespace attnsmith::problem;

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "expect.hpp"
-#include "problem/tensors.hpp"
+#include "problem/tensors/tensors.hpp"
 
 using namespace attnsmith;
 using namespace attnsmith::problem;

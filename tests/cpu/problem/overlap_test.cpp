@@ -1,4 +1,4 @@
-#include "problem/overlap.hpp"
+#include "problem/tensors/overlap.hpp"
 
 #include <cstdint>
 #include <limits>
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "attnsmith/tensor.hpp"
-#include "problem/tensors.hpp"
+#include "problem/tensors/tensors.hpp"
 #include "support/catch.hpp"
 
 using namespace attnsmith;

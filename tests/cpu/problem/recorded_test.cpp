@@ -1,5 +1,5 @@
 // Lines that programs record, and files of such lines.
-#include "problem/recorded.hpp"
+#include "problem/request/recorded.hpp"
 
 #include <ctime>
 #include <nlohmann/json.hpp>
@@ -8,7 +8,7 @@
 
 #include "attnsmith/coverage.hpp"
 #include "problem/expect.hpp"
-#include "problem/request_fields.hpp"
+#include "problem/request/request_fields.hpp"
 
 using namespace attnsmith;
 using test::contains;

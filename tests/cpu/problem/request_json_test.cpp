@@ -9,9 +9,9 @@
 #include "attnsmith/spec.hpp"
 #include "expect.hpp"
 #include "problem/limits.hpp"
-#include "problem/problem.hpp"
-#include "problem/request_fields.hpp"
-#include "problem/request_json.hpp"
+#include "problem/request/problem.hpp"
+#include "problem/request/request_fields.hpp"
+#include "problem/request/request_json.hpp"
 #include "problem/vocabulary.hpp"
 
 using namespace attnsmith;

@@ -1,4 +1,4 @@
-#include "problem/tensors.hpp"
+#include "problem/tensors/tensors.hpp"
 
 #include <cstdint>
 #include <functional>

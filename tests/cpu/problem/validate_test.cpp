@@ -7,7 +7,7 @@
 
 #include "expect.hpp"
 #include "problem/limits.hpp"
-#include "problem/problem.hpp"
+#include "problem/request/problem.hpp"
 
 using namespace attnsmith;
 using namespace attnsmith::problem;

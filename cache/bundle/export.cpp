@@ -1,0 +1,235 @@
+// Store's export to a bundle.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <optional>
+#include <utility>
+
+#include "cache/bundle/bundle.hpp"
+#include "cache/store/judged_entry.hpp"
+#include "cache/store/layer.hpp"
+#include "cache/store/layout.hpp"
+#include "cache/store/leftovers.hpp"
+#include "cache/files/staged_file.hpp"
+#include "cache/store/store.hpp"
+#include "cache/bundle/tar.hpp"
+
+namespace attnsmith::cache {
+namespace {
+
+// The entries of a bundle that is being written: read once, judged, and appended as they are picked, so that
+// whatever others evict or clear meanwhile, the bundle holds what its manifest says.
+struct Selection {
+    std::vector<BundledEntry> picked;  // in the order of a bundle
+    std::uint64_t skipped = 0;
+    std::vector<BadEntry> bad;
+};
+
+bool has_last(const Selection& selection, const ListedEntry& listed) {
+    if (selection.picked.empty()) return false;
+    const layout::EntryName& last = selection.picked.back().name;
+    return last.key == listed.key && last.version == listed.version;
+}
+
+Status append_zeros(StagedFile& staged, std::uint64_t bytes) {
+    const tar::Block zeros{};
+    for (std::uint64_t written = 0; written < bytes; written += zeros.size()) {
+        const std::uint64_t now = std::min<std::uint64_t>(bytes - written, zeros.size());
+        if (Status status = staged.append(std::span(zeros).first(now)); !status.ok()) return status;
+    }
+    return Status::success();
+}
+
+Status append_file(StagedFile& staged, std::string_view name, std::span<const std::byte> content) {
+    if (Status status = staged.append(tar::encode_header(name, content.size())); !status.ok()) return status;
+    if (Status status = staged.append(content); !status.ok()) return status;
+    return append_zeros(staged, tar::padded(content.size()) - content.size());
+}
+
+// Fails only where the bundle cannot be written.
+Status pick(const Layer& layer, const ListedEntry& listed, const Options& options, StagedFile& staged,
+            Selection& selection) {
+    const layout::EntryName name{listed.key, listed.version};
+    const JudgedEntry judged = judge_entry(layer, name, options.trust, options.check_content);
+    switch (judged.verdict) {
+        case Verdict::sound:
+            break;
+        case Verdict::gone:
+            return Status::success();
+        case Verdict::of_another_format:
+            ++selection.skipped;
+            return Status::success();
+        case Verdict::unreadable:
+        case Verdict::untrusted:
+        case Verdict::broken:
+            selection.bad.push_back({listed.path, judged.status.message, "left out"});
+            return Status::success();
+    }
+    const std::span<const std::byte> bytes(judged.file.bytes.get(), judged.file.size);
+    selection.picked.push_back(
+        {.name = name, .bytes = bytes.size(), .offset = 0, .sha256 = sha256_of(bytes)});
+    return append_file(staged, layout::entry_path(name), bytes);
+}
+
+Status stopped(const Path& target) { return Status::from_errno(ECANCELED, "go on exporting", target.full()); }
+
+Status too_many(const Path& target, std::size_t entries) {
+    return Status::recoverable_error(E2BIG, target.full(),
+                                     fmt::format("{} entries are too many for a bundle", entries));
+}
+
+// What the manifest and its header take.
+std::uint64_t head_bytes(const BundleHead& head) {
+    return tar::kBlockBytes + tar::padded(head.manifest.size());
+}
+
+// How long the manifest will be, if all that is listed is still there as it is listed.
+BundleHead expected_head(std::span<const ListedEntry> listed) {
+    std::vector<BundledEntry> expected;
+    for (const ListedEntry& entry : listed) {
+        const layout::EntryName name{entry.key, entry.version};
+        const bool again = !expected.empty() && !comes_first_in_bundle(expected.back().name, name);
+        if (!again) expected.push_back({.name = name, .bytes = entry.bytes, .offset = 0, .sha256 = {}});
+    }
+    return place_entries(expected);
+}
+
+Status copy_part(FileSystem& files, const Path& from, std::uint64_t offset, std::uint64_t bytes,
+                 StagedFile& to) {
+    constexpr std::size_t kMostAtOnce = std::size_t{1} << 20;
+    const Result<std::unique_ptr<File>> file = files.open_for_reading(from);
+    if (!file) return file.status();
+    std::vector<std::byte> buffer(static_cast<std::size_t>(std::min<std::uint64_t>(bytes, kMostAtOnce)));
+    while (bytes > 0) {
+        const auto wanted = static_cast<std::size_t>(std::min<std::uint64_t>(bytes, buffer.size()));
+        const std::span<std::byte> part = std::span(buffer).first(wanted);
+        const Result<std::size_t> size = read_fully_at(**file, offset, part);
+        if (!size) return size.status();
+        if (*size != part.size()) return Status::from_errno(EIO, "read back", from.full());
+        if (Status status = to.append(part); !status.ok()) return status;
+        offset += part.size();
+        bytes -= part.size();
+    }
+    return Status::success();
+}
+
+// What killed exports of that name left. The time is that of a file just made beside them.
+void remove_stale_partials(FileSystem& files, const Path& target, File& made) {
+    const Result<FileInfo> now = made.stat();
+    const Result<std::vector<std::string>> names = files.list_names({target.root, {}});
+    if (!now || !names) return;
+    for (const std::string& name : *names) {
+        if (!layout::is_partial_name(name, target.relative)) continue;
+        const Path path{target.root, name};
+        const Result<FileInfo> found = files.stat(path);
+        if (found && is_stale_staging(found->modified, now->modified))
+            static_cast<void>(files.remove_file(path));
+    }
+}
+
+// A file that the user named, as a name in its directory.
+Result<Path> split_path(const std::string& file) {
+    const std::size_t slash = file.rfind('/');
+    Path path = slash == file.npos ? Path{".", file} : Path{file.substr(0, slash), file.substr(slash + 1)};
+    if (path.root.empty()) path.root = "/";
+    if (path.relative.empty() || path.relative == "." || path.relative == "..") {
+        return Status::recoverable_error(EISDIR, file, "not the name of a file");
+    }
+    return path;
+}
+
+}  // namespace
+
+Result<ExportReport> Store::export_bundle(const std::string& file, const Wanted& wanted,
+                                          const std::stop_token& stop) const {
+    const Result<Path> target = split_path(file);
+    if (!target) return target.status();
+    const Result<FileInfo> there = files_.stat(*target);
+    if (there && there->kind != FileKind::regular) {
+        return Status::recoverable_error(EEXIST, file, "there is something else than a file, left alone");
+    }
+    Listing listing = list();
+    std::erase_if(listing.entries, [&](const ListedEntry& entry) { return !wanted(entry); });
+    std::ranges::stable_sort(listing.entries, [](const ListedEntry& a, const ListedEntry& b) {
+        return comes_first_in_bundle({a.key, a.version}, {b.key, b.version});
+    });
+    Result<ExportReport> report = export_listed(*target, listing.entries, stop);
+    if (report) {
+        report->file = file;
+        report->unreadable = std::move(listing.unreadable);
+    }
+    return report;
+}
+
+// Beside the target, so that a kill leaves nothing under its name.
+Result<StagedFile> Store::create_partial(const Path& target) const {
+    Path aside{target.root, layout::partial_name(target.relative, layout::unique_token())};
+    Result<std::unique_ptr<File>> created = files_.create_exclusively(aside, std::nullopt);
+    if (!created) return created.status();
+    remove_stale_partials(files_, target, **created);
+    return StagedFile(files_, std::move(aside), std::move(created).value());
+}
+
+Result<ExportReport> Store::export_listed(const Path& target, std::span<const ListedEntry> listed,
+                                          const std::stop_token& stop) const {
+    if (stop.stop_requested()) return stopped(target);
+    if (listed.empty()) return ExportReport{};
+    const BundleHead expected = expected_head(listed);
+    if (expected.manifest.size() > Bundle::kMaxManifestBytes) return too_many(target, listed.size());
+
+    Result<StagedFile> staged = create_partial(target);
+    if (!staged) return staged.status();
+    if (Status status = append_zeros(*staged, head_bytes(expected)); !status.ok()) return status;
+    Selection selection;
+    for (const ListedEntry& entry : listed) {  // of equal ones the lowest layer's comes first
+        if (stop.stop_requested()) return stopped(target);
+        if (has_last(selection, entry)) continue;
+        Status status = pick(*layers_[entry.layer], entry, options_, *staged, selection);
+        if (!status.ok()) return status;
+    }
+    const BundleHead head = place_entries(selection.picked);
+    if (head.manifest.size() > Bundle::kMaxManifestBytes) return too_many(target, selection.picked.size());
+
+    ExportReport report{.file = {},
+                        .keys = {},
+                        .entries = selection.picked.size(),
+                        .bytes = head.file_bytes,
+                        .skipped = selection.skipped,
+                        .bad = std::move(selection.bad),
+                        .unreadable = {}};
+    for (const BundledEntry& entry : selection.picked) report.keys.push_back(entry.name.key);
+    if (selection.picked.empty()) return report;
+    if (Status status = finish_bundle(std::move(staged).value(), head_bytes(expected), head, target);
+        !status.ok())
+        return status;
+    return report;
+}
+
+// `staged` has the entries behind room for a head.
+Status Store::finish_bundle(StagedFile staged, std::uint64_t room, const BundleHead& head,
+                            const Path& target) const {
+    const auto manifest = std::as_bytes(std::span(head.manifest));
+    if (head_bytes(head) == room) {
+        const tar::Block header = tar::encode_header(kManifestName, manifest.size());
+        if (Status status = staged.overwrite(header, 0); !status.ok()) return status;
+        if (Status status = staged.overwrite(manifest, header.size()); !status.ok()) return status;
+        return end_bundle(staged, target);
+    }
+    // Some entries went while they were exported, and the manifest is shorter.
+    Result<StagedFile> again = create_partial(target);
+    if (!again) return again.status();
+    if (Status status = append_file(*again, kManifestName, manifest); !status.ok()) return status;
+    const std::uint64_t entries_bytes = head.file_bytes - head_bytes(head) - tar::kEndBytes;
+    Status copied = copy_part(files_, staged.path(), room, entries_bytes, *again);
+    return copied.ok() ? end_bundle(*again, target) : copied;
+}
+
+Status Store::end_bundle(StagedFile& staged, const Path& target) const {
+    if (Status status = append_zeros(staged, tar::kEndBytes); !status.ok()) return status;
+    if (Status status = staged.finish(); !status.ok()) return status;
+    if (Status moved = staged.move_to(target); !moved.ok()) return moved;
+    return files_.sync_directory({target.root, {}});
+}
+
+}  // namespace attnsmith::cache

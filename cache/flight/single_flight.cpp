@@ -1,0 +1,265 @@
+#include "cache/flight/single_flight.hpp"
+
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "cache/files/patience.hpp"
+#include "cache/flight/slots.hpp"
+
+namespace attnsmith::cache {
+namespace {
+
+using Clock = Slots::Clock;
+
+constexpr std::string_view kOtherThreads = "another thread of this process";
+
+}  // namespace
+
+// One thread's way to a value, and where others wait for it. Guarded by the state's mutex.
+struct SingleFlight::Flight {
+    enum class Step { queued, awaiting_lock, making };
+
+    Step step = Step::queued;
+    Clock::time_point stirred = Clock::now();  // when it came to this step
+    bool relieves = false;                     // another flight of this process, which hangs
+    bool landed = false;
+    bool published = false;  // or there is nothing to publish
+    Value value;             // null where making it failed
+    std::condition_variable changed;
+};
+
+struct SingleFlight::State {
+    State(int slot_count, std::chrono::nanoseconds longest_wait)
+        : slots(slot_count), patience(longest_wait) {}
+
+    std::mutex mutex;
+    // Those that are under way, and those that have made something here.
+    std::unordered_map<Digest, std::shared_ptr<Flight>> flights;
+    Slots slots;
+    Patience patience;  // with threads of this process
+};
+
+// Lands the flight whatever happens: without a value where it was not given one.
+class SingleFlight::Pilot {
+  public:
+    Pilot(State& state, const Digest& key, std::shared_ptr<Flight> flight)
+        : state_(state), key_(key), flight_(std::move(flight)) {}
+    Pilot(const Pilot&) = delete;
+    Pilot& operator=(const Pilot&) = delete;
+    ~Pilot() {
+        const std::lock_guard lock(state_.mutex);
+        if (!flight_->landed) leave();
+        flight_->landed = flight_->published = true;
+        flight_->changed.notify_all();
+    }
+
+    void go_on_to(Flight::Step step) {
+        const std::lock_guard lock(state_.mutex);
+        flight_->stirred = Clock::now();
+        flight_->step = step;
+    }
+
+    void land_with_made(Value value) {
+        const std::lock_guard lock(state_.mutex);
+        flight_->value = std::move(value);
+        flight_->landed = true;
+        flight_->changed.notify_all();
+    }
+
+    // Whoever asks later finds it where this one did.
+    void land_with_found(Value value) {
+        const std::lock_guard lock(state_.mutex);
+        leave();
+        flight_->value = std::move(value);
+        flight_->landed = true;
+        flight_->changed.notify_all();
+    }
+
+  private:
+    void leave() {
+        const auto mine = state_.flights.find(key_);
+        if (mine != state_.flights.end() && mine->second == flight_) state_.flights.erase(mine);
+    }
+
+    State& state_;
+    const Digest key_;
+    const std::shared_ptr<Flight> flight_;
+};
+
+SingleFlight::SingleFlight(const Store& store, int slots)
+    : store_(store), state_([slots, longest = store.options().lock_wait](State* of_parent) {
+          auto state = std::make_unique<State>(slots, longest);
+          // A mutex that nobody held at fork guards a table that nobody was changing.
+          if (of_parent != nullptr && of_parent->mutex.try_lock()) {
+              for (const auto& [key, flight] : of_parent->flights) {
+                  if (!flight->landed || !flight->value) continue;
+                  auto copy = std::make_shared<Flight>();
+                  copy->value = flight->value;
+                  copy->landed = copy->published = true;
+                  state->flights.emplace(key, std::move(copy));
+              }
+              of_parent->mutex.unlock();
+          }
+          return state;
+      }) {}
+
+SingleFlight::~SingleFlight() = default;
+
+std::shared_ptr<SingleFlight::Flight> SingleFlight::find(State& state, const Digest& key) {
+    const std::lock_guard lock(state.mutex);
+    const auto found = state.flights.find(key);
+    return found == state.flights.end() ? nullptr : found->second;
+}
+
+// Null: another thread was first.
+std::shared_ptr<SingleFlight::Flight> SingleFlight::start(State& state, const Digest& key,
+                                                          const Flight* instead_of) {
+    auto flight = std::make_shared<Flight>();
+    flight->relieves = instead_of != nullptr;
+    const std::lock_guard lock(state.mutex);
+    const auto known = state.flights.find(key);
+    if ((known == state.flights.end() ? nullptr : known->second.get()) != instead_of) return nullptr;
+    state.flights.insert_or_assign(key, flight);
+    return flight;
+}
+
+SingleFlight::Value SingleFlight::landed_value(State& state, const std::shared_ptr<Flight>& flight) const {
+    if (!flight) return nullptr;
+    const std::lock_guard lock(state.mutex);
+    return flight->landed ? flight->value : nullptr;
+}
+
+// False: in vain.
+bool SingleFlight::wait(State& state, Flight& flight, bool until_published) const {
+    const Clock::time_point start = Clock::now();
+    std::unique_lock lock(state.mutex);
+    bool waited = false;
+    while (until_published ? !flight.published : !flight.landed) {
+        // A queue that moves is no hang. Where the other thread waits itself, it is the first to give up.
+        auto since = std::max(start, flight.stirred);
+        auto limit = state.patience.limit();
+        if (flight.step == Flight::Step::queued) since = std::max(since, state.slots.last_given_back());
+        if (flight.step != Flight::Step::making) limit *= 2;
+        const auto end = since + limit;
+        if (Clock::now() >= end) {
+            state.patience.waited_in_vain();
+            flight.changed.notify_all();  // the others' patience is shorter now
+            lock.unlock();
+            store_.tell_of_vain_wait(Clock::now() - start, kOtherThreads);
+            return false;
+        }
+        flight.changed.wait_until(lock, end);
+        waited = true;
+    }
+    if (waited) state.patience.wait_paid_off();
+    return true;
+}
+
+SingleFlight::Obtained SingleFlight::obtain(const Digest& key, const Job& job) {
+    State& state = state_.get();
+    for (bool missed = false;;) {
+        const auto known = find(state, key);
+        const Value made = landed_value(state, known);
+        if (made && job.accept(made)) return {made, Origin::memory};
+        if (Value stored = job.look()) {
+            store_.count(missed ? Event::wait : Event::hit);
+            return {std::move(stored), missed ? Origin::waited : Origin::disk};
+        }
+        if (made) return {made, Origin::memory, false};
+        if (!std::exchange(missed, true)) store_.count(Event::miss);
+
+        if (!known) {
+            if (auto flight = start(state, key, nullptr)) return fly(state, key, std::move(flight), job);
+        } else if (wait(state, *known, false)) {
+            Value value = landed_value(state, known);
+            if (value && job.accept(value)) {
+                store_.count(Event::wait);
+                return {std::move(value), Origin::waited};
+            }
+        } else if (auto flight = start(state, key, known.get())) {
+            return fly(state, key, std::move(flight), job);
+        }
+    }
+}
+
+void SingleFlight::settle(const Digest& key) {
+    State& state = state_.get();
+    if (const auto flight = find(state, key)) wait(state, *flight, true);
+}
+
+// Waits for whoever makes the key's value in another process, and for what appears meanwhile: not everybody
+// that waits has to have the lock once. Null: the lock is had, or the wait was in vain.
+SingleFlight::Value SingleFlight::look_until_locked(const Digest& key, const Job& job, Lock& lock) const {
+    Value found;
+    std::vector<Candidate> refused;  // what was refused once is not read again and again
+    const Clock::time_point start = Clock::now();
+    lock = store_.lock(key, [&] {
+        if (job.cancelled && job.cancelled(Clock::now() - start)) return true;
+        std::vector<Candidate> there = store_.candidates(key);
+        if (there == refused) return false;
+        refused = std::move(there);
+        found = job.look();
+        return found != nullptr;
+    });
+    return found ? found : job.look();
+}
+
+SingleFlight::Obtained SingleFlight::fly(State& state, const Digest& key, std::shared_ptr<Flight> flight,
+                                         const Job& job) {
+    Pilot pilot(state, key, flight);
+    const auto take_slot = [&] {
+        pilot.go_on_to(Flight::Step::queued);
+        const Clock::time_point start = Clock::now();
+        auto slot = state.slots.take(state.patience);
+        if (!slot.held()) store_.tell_of_vain_wait(Clock::now() - start, kOtherThreads);
+        pilot.go_on_to(Flight::Step::making);
+        return slot;
+    };
+    const auto is_cancelled = [&] { return job.cancelled && job.cancelled({}); };
+    Value found;
+    Lock lock(LockState::unavailable, Status::success(), {}, nullptr);
+    Slots::Slot slot;
+    for (;;) {
+        slot = take_slot();
+        // The flight that this one relieves hangs with the lock, or would have it.
+        lock = store_.try_lock(key);
+        if (lock.state() != LockState::timed_out || flight->relieves) {
+            // Between the look before and the lock another process may have come and gone.
+            found = job.look();
+            break;
+        }
+        // Who waits for another process's make holds no slot.
+        slot.release();
+        pilot.go_on_to(Flight::Step::awaiting_lock);
+        found = look_until_locked(key, job, lock);
+        pilot.go_on_to(Flight::Step::making);
+        if (found || is_cancelled()) break;
+        if (lock.state() == LockState::timed_out) {
+            slot = take_slot();
+            break;
+        }
+        slot = state.slots.try_take();
+        if (slot.held()) break;
+        lock.release();  // that other processes do not wait for this one's queue
+    }
+    if (found) {
+        pilot.land_with_found(found);
+        store_.count(Event::wait);
+        return {std::move(found), Origin::waited};
+    }
+    if (is_cancelled()) return {nullptr, Origin::cancelled, false};
+    Value made = job.make();
+    store_.count(Event::compile);
+    slot.release();
+    pilot.land_with_made(made);
+    job.publish(made);
+    lock.release();
+    return {made, Origin::made, job.accept(made)};
+}
+
+}  // namespace attnsmith::cache

@@ -1,0 +1,129 @@
+// Where a kernel's machine code comes from: this process's memory, the cache directories, else NVRTC.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cache/files/per_process.hpp"
+#include "cache/flight/single_flight.hpp"
+#include "cache/store/store.hpp"
+#include "compiler/nvrtc.hpp"
+#include "engine/environment.hpp"
+#include "engine/log.hpp"
+#include "engine/cubins/translation_unit.hpp"
+#include "planner/plan_json.hpp"
+
+namespace attnsmith::engine {
+
+// A kernel's source and the digest of all that decides its machine code: tens of kilobytes to write and to
+// hash, so callers make it once and hand it on.
+struct KernelSource {
+    families::KernelConfig kernel;
+    TranslationUnit unit;
+    cache::Digest key;
+    std::string fields_json;  // what went into the key, labelled
+};
+
+struct Cubin {
+    cache::Digest key;
+    cache::Version toolchain;
+    std::vector<std::byte> bytes;
+    std::string entry;
+    planner::CompiledResources resources;
+    std::string log;  // the compiler's
+};
+
+using cache::Origin;
+
+struct Obtained {
+    std::shared_ptr<const Cubin> cubin;
+    Origin origin = Origin::memory;
+    // It was found in a directory, or published by this call; else it may be stored all the same.
+    bool stored = false;
+    std::string not_stored_because{};  // of a publish by this call that failed
+};
+
+// Thread-safe, also right after fork. A key is compiled once over all threads (they wait for the first) and
+// over all processes that share the cache directory (they wait for a lock, which its holder's death
+// releases).
+class Cubins {
+  public:
+    Cubins(const Settings& settings, std::shared_ptr<const Log> log);
+
+    KernelSource source_of(const families::KernelConfig& kernel) const;
+
+    // What stands in the cache for the kernel, newest toolchain first; never compiles. Null: nothing usable.
+    // Where only one toolchain's entries may be used, opens NVRTC, and throws LibraryMissing.
+    std::shared_ptr<const Cubin> find(const KernelSource& source) const;
+
+    // Offers each cubin that there is, newest toolchain first, to `accept`, until it takes one; else compiles
+    // one. `accept` gives the reason why it does not take a cubin, nothing if it does. Throws what compiling
+    // and `accept` throw, and Unsupported where even the new cubin is not accepted. A CompileError is
+    // remembered, for it is a fact of the source; anything else may be otherwise the next time.
+    using Accept = std::function<std::optional<std::string>(const Cubin&)>;
+    // SingleFlight::Job::cancelled: where it ends the wait there is no cubin, and Origin::cancelled.
+    using Cancelled = std::function<bool(std::chrono::nanoseconds waited)>;
+    Obtained obtain(const KernelSource& source, const Accept& accept, const Cancelled& cancelled = {});
+    // The same cubin where the cache has it, else null: compiles and waits for nothing.
+    std::shared_ptr<const Cubin> find(const KernelSource& source, const Accept& accept) const;
+
+    // The same, counted as a hit or as a miss that is an error, with why what the cache has was passed over:
+    // directories, entries and what `accept` did not take, each by its path.
+    struct Taken {
+        std::shared_ptr<const Cubin> cubin;  // null: none is usable
+        std::vector<std::string> passed_over;
+    };
+    Taken take_stored(const KernelSource& source, const Accept& accept) const;
+
+    // Opens NVRTC where it is not open yet. Throws LibraryMissing.
+    std::shared_ptr<const compiler::Nvrtc> nvrtc() const;
+    cache::Version toolchain() const;  // of that NVRTC
+
+    // Publishes the cubin where no directory has the key's of its toolchain; one that obtain() has just
+    // compiled was published as far as it could be. Why it could not be stored; empty where it is.
+    std::string ensure_stored(const KernelSource& source, const Obtained& obtained) const;
+
+    const cache::Store& store() const { return store_; }
+    const std::string& no_cache_because() const { return no_cache_because_; }
+
+  private:
+    struct Compiled;
+    struct Compiler {
+        std::mutex mutex;
+        std::shared_ptr<const compiler::Nvrtc> nvrtc;
+    };
+
+    // The cubin, or why there is none.
+    struct Loaded {
+        std::shared_ptr<const Cubin> cubin;
+        std::string fault;
+    };
+    Loaded load(const KernelSource& source, const cache::Candidate& candidate) const;
+    using PassedOver = std::function<void(const cache::Candidate& candidate, const std::string& reason)>;
+    std::shared_ptr<const Cubin> find(const KernelSource& source, const Accept& accept,
+                                      const PassedOver& passed_over) const;
+    Compiled compile(const KernelSource& source) const;
+    // Why not; empty where it is published.
+    std::string publish(const KernelSource& source, const Cubin& cubin) const;
+    bool is_stored(const KernelSource& source, const cache::Version& toolchain) const;
+    void keep_source(const KernelSource& source) const;
+
+    std::shared_ptr<const Log> log_;
+    std::string no_cache_because_;
+    std::string keep_source_dir_;
+    bool with_source_;  // in entries
+    bool exact_toolchain_;
+    compiler::NvrtcOptions nvrtc_options_;
+    cache::Store store_;
+    mutable cache::SingleFlight flights_;
+    cache::PerProcess<Compiler> compiler_;
+    mutable std::atomic<bool> told_of_unusable_ = false;
+};
+
+}  // namespace attnsmith::engine

@@ -1,0 +1,146 @@
+#include "engine/reports/cache_bundles.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "attnsmith/coverage.hpp"
+#include "engine/reports/cache_report.hpp"
+#include "engine/cubins/needed_kernels.hpp"
+#include "engine/runtime_impl.hpp"
+#include "problem/json_text.hpp"
+#include "problem/request/request_fields.hpp"
+
+namespace attnsmith::engine {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Needed = std::map<cache::Digest, int>;  // keys, and their SM
+
+std::vector<int> sms_of(const std::vector<KernelEntry>& kernels) {
+    std::set<int> sms;
+    for (const KernelEntry& kernel : kernels) {
+        if (kernel.sm != 0) sms.insert(kernel.sm);
+    }
+    return {sms.begin(), sms.end()};
+}
+
+Needed needed_by(const Runtime::Impl& runtime, const std::vector<AttentionSpec>& specs,
+                 const std::vector<int>& sms, std::vector<PrewarmRefusal>& unserved) {
+    Needed needed;
+    for (const families::KernelConfig& kernel : needed_kernels(specs, sms, runtime.tuning, unserved)) {
+        needed.emplace(runtime.cubins.source_of(kernel).key, kernel.sm);
+    }
+    return needed;
+}
+
+std::string what_was_asked(const ExportOptions& options) {
+    std::string text = options.specs ? "kernels of the model" : "kernels";
+    if (!options.sms.empty()) text += fmt::format(" for sm {}", fmt::join(options.sms, ", "));
+    return text;
+}
+
+std::string parse_file(const nlohmann::json& object) {
+    constexpr const char* kField = "file";
+    constexpr const char* kAccepted = "the name of a file";
+    const auto found = object.find(kField);
+    if (found == object.end()) throw InvalidRequest(kField, "nothing", kAccepted);
+    const bool is_name = found->is_string() && !found->get_ref<const std::string&>().empty() &&
+                         found->get_ref<const std::string&>().find('\0') == std::string::npos;
+    if (!is_name) throw InvalidRequest(kField, problem::describe(*found), kAccepted);
+    return found->get<std::string>();
+}
+
+std::vector<AttentionSpec> parse_model_specs(const nlohmann::json& config, const std::string& options) {
+    if (!config.is_object())
+        throw InvalidRequest("model", problem::describe(config), "a config.json's object");
+    return model_coverage(config.dump(), options).specs();
+}
+
+}  // namespace
+
+Exported export_bundle(Runtime::Impl& runtime, const ExportOptions& options) {
+    const cache::Store& store = runtime.cubins.store();
+    Needed needed;
+    std::vector<PrewarmRefusal> unserved;
+    if (options.specs) {
+        const std::vector<int> sms = options.sms.empty() ? sms_of(list_kernels(store).kernels) : options.sms;
+        needed = needed_by(runtime, *options.specs, sms, unserved);
+    }
+    const auto wanted = [&](const cache::ListedEntry& entry) {
+        if (options.specs && !needed.contains(entry.key)) return false;
+        return options.sms.empty() || std::ranges::find(options.sms, sm_of(entry)) != options.sms.end();
+    };
+    cache::Result<cache::ExportReport> report = store.export_bundle(options.file, wanted, options.stop);
+    if (!report) throw CacheError("the export failed: " + report.status().to_string());
+    if (report->entries == 0) {
+        throw CacheError(fmt::format(
+            "there are no {} to export in {}{}", what_was_asked(options),
+            fmt::join(runtime.settings.cache_dirs, ", "),
+            report->unreadable.empty() ? std::string() : "; " + unreadable_text(report->unreadable)));
+    }
+    const std::set<cache::Digest> found(report->keys.begin(), report->keys.end());
+    // SMs of which there is nothing and that nobody named are other machines' business.
+    if (options.sms.empty()) unserved.clear();
+    std::set<int> expected(options.sms.begin(), options.sms.end());
+    for (const auto& [key, sm] : needed) {
+        if (found.contains(key)) expected.insert(sm);
+    }
+    const auto missing = std::ranges::count_if(
+        needed, [&](const auto& one) { return !found.contains(one.first) && expected.contains(one.second); });
+    return {std::move(report).value(), static_cast<std::uint64_t>(missing), std::move(unserved)};
+}
+
+cache::ImportReport import_bundle(const cache::Store& store, const std::string& file) {
+    cache::Result<cache::ImportReport> report = store.import_bundle(file);
+    if (!report) throw CacheError("the import failed: " + report.status().to_string());
+    return std::move(report).value();
+}
+
+ExportOptions parse_export_options(const nlohmann::json& object) {
+    ExportOptions options{.file = parse_file(object), .sms = {}, .specs = {}, .stop = {}};
+    if (const auto sm = object.find("sm"); sm != object.end()) {
+        AttentionRequest request;
+        problem::find_field("sm")->set(request, "sm", *sm);
+        options.sms = request.sm;
+    }
+    const auto model = object.find("model");
+    const auto model_options = object.find("model_options");
+    if (model != object.end()) {
+        options.specs =
+            parse_model_specs(*model, model_options == object.end() ? "{}" : model_options->dump());
+    } else if (model_options != object.end()) {
+        throw InvalidRequest("model_options", "given without a model", "\"model\" beside it");
+    }
+    return options;
+}
+
+std::string parse_import_file(const nlohmann::json& object) { return parse_file(object); }
+
+Json export_json(const Exported& exported) {
+    const cache::ExportReport& report = exported.report;
+    Json json = {{"schema", "attnsmith.cache-export/1"},
+                 {"file", report.file},
+                 {"entries", report.entries},
+                 {"bytes", report.bytes},
+                 {"skipped", report.skipped},
+                 {"missing", exported.missing},
+                 {"bad", Json::array()}};
+    for (const cache::BadEntry& bad : report.bad) json["bad"].push_back(bad_json(bad));
+    json["unreadable"] = unreadable_json(report.unreadable);
+    return json;
+}
+
+Json import_json(const cache::ImportReport& report, const std::string& directory) {
+    return {{"schema", "attnsmith.cache-import/1"},
+            {"file", report.file},
+            {"directory", directory},
+            {"entries", report.entries},
+            {"imported", report.published},
+            {"present", report.present},
+            {"bytes", report.bytes}};
+}
+
+}  // namespace attnsmith::engine

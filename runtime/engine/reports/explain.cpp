@@ -1,0 +1,206 @@
+#include "engine/reports/explain.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "engine/cubins/cubin_entry.hpp"
+#include "engine/cubins/needed_kernels.hpp"
+#include "engine/runtime_impl.hpp"
+#include "problem/json_text.hpp"
+#include "problem/vocabulary.hpp"
+
+namespace attnsmith::engine {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string value_text(const cache::HashedField& field) {
+    if (!field.value_digest) return field.value;
+    return fmt::format("{} bytes, digest {}", field.bytes, field.value_digest->hex());
+}
+
+// Empty where the text is another's.
+std::vector<KeyField> read_fields(std::string_view fields_json) {
+    std::vector<KeyField> fields;
+    for (const cache::HashedField& field :
+         cache::parse_fields(fields_json).value_or(std::vector<cache::HashedField>{}))
+        fields.push_back({field.label, value_text(field)});
+    return fields;
+}
+
+std::vector<KeyField> fields_of(const KernelEntry& kernel) {
+    const Json metadata = parse_metadata(kernel.entry.metadata);
+    const auto fields = metadata.is_object() ? metadata.find("key_fields") : metadata.end();
+    return fields == metadata.end() ? std::vector<KeyField>{} : read_fields(fields->dump());
+}
+
+// A label may stand several times, as options do.
+std::map<std::string, std::string> by_label(const std::vector<KeyField>& fields) {
+    std::map<std::string, std::string> values;
+    for (const auto& [label, value] : fields) {
+        std::string& all = values[label];
+        all += all.empty() ? value : " " + value;
+    }
+    return values;
+}
+
+// An entry, with its fields read once for all the kernels that are compared with it.
+struct Stored {
+    const KernelEntry* kernel;
+    std::map<std::string, std::string> fields;  // empty where the metadata is another's
+};
+
+std::vector<Stored> read_stored(std::span<const KernelEntry> kernels) {
+    std::vector<Stored> stored;
+    for (const KernelEntry& kernel : kernels) stored.push_back({&kernel, by_label(fields_of(kernel))});
+    return stored;
+}
+
+std::vector<FieldDifference> differences(const std::map<std::string, std::string>& here,
+                                         const std::map<std::string, std::string>& there) {
+    std::vector<FieldDifference> found;
+    for (const auto& [label, value] : here) {
+        const auto other = there.find(label);
+        if (other == there.end())
+            found.push_back({label, value, {}});
+        else if (other->second != value)
+            found.push_back({label, value, other->second});
+    }
+    for (const auto& [label, value] : there) {
+        if (!here.contains(label)) found.push_back({label, {}, value});
+    }
+    return found;
+}
+
+std::optional<NearestEntry> nearest_entry(const std::vector<KeyField>& fields,
+                                          std::span<const Stored> stored) {
+    const auto here = by_label(fields);
+    std::optional<NearestEntry> nearest;
+    for (const Stored& other : stored) {
+        if (other.fields.empty()) continue;
+        std::vector<FieldDifference> found = differences(here, other.fields);
+        if (!nearest || found.size() < nearest->differences.size())
+            nearest = NearestEntry{*other.kernel, std::move(found)};
+    }
+    return nearest;
+}
+
+std::vector<KernelEntry> entries_of(const cache::Digest& key, std::span<const KernelEntry> stored) {
+    std::vector<KernelEntry> entries;
+    std::ranges::copy_if(stored, std::back_inserter(entries),
+                         [&](const KernelEntry& kernel) { return kernel.entry.key == key; });
+    return entries;
+}
+
+// Why what Cubins::find() is offered is passed over; empty where it is not. Without a source, as far as the
+// entry itself tells.
+std::string fault_of(const cache::Store& store, const cache::ListedEntry& listed,
+                     const KernelSource* source) {
+    const cache::Candidate candidate{listed.key, listed.version, listed.layer, listed.path};
+    cache::Result<cache::Entry> entry = store.load(candidate);
+    if (!entry) return entry.status().message;
+    if (auto fault = find_fault(listed.key, listed.version, *entry)) return std::move(*fault);
+    if (source != nullptr) return read_for(*source, candidate, std::move(entry).value()).fault;
+    return from_entry(candidate, std::move(entry).value()).fault;
+}
+
+void look_at_entries(const cache::Store& store, const KernelSource* source, Explanation& one) {
+    for (const KernelEntry& kernel : one.entries) one.faults.push_back(fault_of(store, kernel.entry, source));
+    one.hit = std::ranges::find(one.faults, std::string()) != one.faults.end();
+}
+
+Json to_json(const Explanation& one) {
+    Json json = {{"name", one.name},        {"sm", one.sm},
+                 {"key", one.key.hex()},    {"state", one.hit ? "hit" : "miss"},
+                 {"fields", Json::array()}, {"entries", Json::array()}};
+    for (const auto& [label, value] : one.fields)
+        json["fields"].push_back({{"label", label}, {"value", value}});
+    for (std::size_t i = 0; i < one.entries.size(); ++i) {
+        json["entries"].push_back(entry_json(one.entries[i]));
+        json["entries"].back()["fault"] = i < one.faults.size() ? one.faults[i] : std::string();
+    }
+    if (one.nearest) {
+        json["nearest"] = {{"entry", entry_json(one.nearest->kernel)}, {"differences", Json::array()}};
+        for (const auto& [label, here, there] : one.nearest->differences)
+            json["nearest"]["differences"].push_back({{"label", label}, {"here", here}, {"there", there}});
+    }
+    return json;
+}
+
+}  // namespace
+
+std::vector<Explanation> explain(std::span<const KernelSource> sources, std::span<const KernelEntry> stored) {
+    const std::vector<Stored> others = read_stored(stored);
+    std::vector<Explanation> explanations;
+    for (const KernelSource& source : sources) {
+        Explanation& one = explanations.emplace_back();
+        one.name = source.kernel.name();
+        one.sm = source.kernel.sm;
+        one.key = source.key;
+        one.fields = read_fields(source.fields_json);
+        one.entries = entries_of(source.key, stored);
+        if (one.entries.empty()) one.nearest = nearest_entry(one.fields, others);
+    }
+    return explanations;
+}
+
+std::optional<Explanation> explain(const cache::Digest& key, std::span<const KernelEntry> stored) {
+    Explanation one;
+    one.key = key;
+    one.entries = entries_of(key, stored);
+    if (one.entries.empty()) return std::nullopt;
+    one.name = one.entries.front().name;
+    one.sm = one.entries.front().sm;
+    one.fields = fields_of(one.entries.front());
+    return one;
+}
+
+Explanation explain_key(const cache::Store& store, std::string_view digits, const KernelList& stored) {
+    Explanation one = explain(find_key(digits, stored), stored.kernels).value();
+    look_at_entries(store, nullptr, one);
+    return one;
+}
+
+Explained explain(const Runtime::Impl& runtime, std::span<const AttentionSpec> specs,
+                  std::span<const int> sms, std::vector<PrewarmRefusal>& refused) {
+    std::vector<KernelSource> sources;
+    for (const families::KernelConfig& kernel : needed_kernels(specs, sms, runtime.tuning, refused))
+        sources.push_back(runtime.cubins.source_of(kernel));
+    KernelList stored = list_kernels(runtime.cubins.store());
+    Explained explained{explain(sources, stored.kernels), std::move(stored.unreadable)};
+    for (std::size_t i = 0; i < sources.size(); ++i)
+        look_at_entries(runtime.cubins.store(), &sources[i], explained.kernels[i]);
+    return explained;
+}
+
+Explained explain(const Runtime::Impl& runtime, const nlohmann::json& options) {
+    const auto key = options.find("key"), request = options.find("request");
+    if ((key == options.end()) == (request == options.end()))
+        throw InvalidRequest("key", key == options.end() ? "nothing" : "a key and a request",
+                             "a key or a request, one of the two");
+    if (key != options.end()) {
+        if (!key->is_string()) throw InvalidRequest("key", problem::describe(*key), "a text");
+        KernelList stored = list_kernels(runtime.cubins.store());
+        Explanation one = explain_key(runtime.cubins.store(), key->get_ref<const std::string&>(), stored);
+        return {{std::move(one)}, std::move(stored.unreadable)};
+    }
+    const AttentionRequest asked = parse_request(request->dump());
+    if (asked.sm.empty()) throw InvalidRequest("request.sm", "nothing", "compute capabilities");
+    std::vector<PrewarmRefusal> refused;
+    Explained explained = explain(runtime, {&asked.spec, 1}, asked.sm, refused);
+    if (!refused.empty()) throw Unsupported(refused.front().reason, {});
+    return explained;
+}
+
+nlohmann::ordered_json explain_json(const cache::Store& store, const Explained& explained) {
+    Json json = {{"schema", "attnsmith.cache-explain/1"},
+                 {"directories", directories_json(store.options())},
+                 {"kernels", Json::array()}};
+    for (const Explanation& one : explained.kernels) json["kernels"].push_back(to_json(one));
+    json["unreadable"] = unreadable_json(explained.unreadable);
+    return json;
+}
+
+}  // namespace attnsmith::engine

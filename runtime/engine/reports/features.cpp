@@ -1,0 +1,22 @@
+#include "engine/reports/features.hpp"
+
+#include "engine/reports/cache_report.hpp"
+#include "families/registry.hpp"
+#include "problem/built.hpp"
+#include "problem/vocabulary.hpp"
+
+namespace attnsmith::engine {
+
+std::vector<std::string> features() {
+    std::vector<std::string> names;
+    for (const std::string_view op : problem::words_of(problem::Words::op)) {
+        if (problem::is_built(problem::parse_op("op", op))) names.push_back("op:" + std::string(op));
+    }
+    for (const families::Backend backend : families::all_backends())
+        names.push_back("backend:" + std::string(to_string(backend)));
+    for (const std::string_view operation : cache_operations())
+        names.push_back("cache:" + std::string(operation));
+    return names;
+}
+
+}  // namespace attnsmith::engine

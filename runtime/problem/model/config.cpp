@@ -1,0 +1,340 @@
+// A Hugging Face config.json as the attentions that it asks for.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "attnsmith/error.hpp"
+#include "attnsmith/spec.hpp"
+#include "problem/json_text.hpp"
+#include "problem/model/heads.hpp"
+#include "problem/model/layers.hpp"
+#include "problem/model/reader.hpp"
+#include "problem/model/types.hpp"
+#include "problem/model/warnings.hpp"
+#include "problem/request/problem.hpp"
+#include "problem/vocabulary.hpp"
+
+namespace attnsmith {
+namespace problem {
+namespace {
+
+// Fields that change the attention itself in a way that no kernel here computes. Planning without them would
+// give wrong answers in silence.
+struct Obstacle {
+    std::string_view name;
+    std::string_view reason;
+};
+
+constexpr Obstacle kObstacles[] = {
+    {"relative_attention_num_buckets",
+     "a learned relative position bias on the logits is not built in this version"},
+    {"relative_attention", "disentangled relative attention is not built in this version"},
+    {"use_relative_position_bias",
+     "a learned relative position bias on the logits is not built in this version"},
+    {"use_shared_relative_position_bias",
+     "a learned relative position bias on the logits is not built in this version"},
+    {"blocksparse_block_size", "block-sparse attention is not built in this version"},
+    {"attention_window", "local attention with global tokens is not built in this version"},
+    {"index_topk", "attention to keys that an indexer selects is not built in this version"},
+    {"sparse_config", "sparse attention is not built in this version"},
+    {"linear_attn_config", "linear attention is not built in this version"},
+    {"hybrid_layer_pattern", "this pattern of layers is not read by this version"},
+    {"scale_attn_by_inverse_layer_idx",
+     "a scale that differs from layer to layer is not built in this version"},
+};
+
+bool is_bidirectional(ModelReader& model) {
+    if (const auto given = model.find({"use_bidirectional_attention"})) {
+        if (given->value == true || given->value == "all") return true;
+        if (given->value != false && given->value != "vision")
+            throw InvalidRequest(given->field, describe(given->value), "true, false, \"all\" or \"vision\"");
+    }
+    if (!model.boolean({"is_causal"}).value_or(true)) return true;
+    if (model.type_class() == TypeClass::encoder) return !model.is_true({"is_decoder"});
+    model.disregard({"is_decoder"});
+    return false;
+}
+
+// Baichuan's 7B models rotate; the code of its larger ones has ALiBi. Nothing else in the files tells them
+// apart.
+bool is_large_baichuan(ModelReader& model) {
+    constexpr std::int64_t kHiddenSizeOf7B = 4096;
+    return model.model_type() == "baichuan" && model.count({"hidden_size"}) != kHiddenSizeOf7B;
+}
+
+bool has_alibi(ModelReader& model) {
+    if (is_large_baichuan(model)) return true;
+    return model.model_type() == "bloom" || model.is_true({"alibi", "use_alibi", "attn_config.alibi"}) ||
+           model.word({"position_embedding_type"}) == "alibi";
+}
+
+// Throws where a field is missing without which a plain decoder would be planned of what is none.
+void require_deciding_field(ModelReader& model) {
+    const std::vector<std::string_view> names = deciding_fields(model.model_type());
+    const auto is_given = [&](std::string_view name) { return model.find({name}).has_value(); };
+    if (names.empty() || std::ranges::any_of(names, is_given)) return;
+    const std::string field = std::string(names.front());
+    throw InvalidRequest(model.prefix() + field, model.has(field) ? "null" : "nothing",
+                         fmt::format("{}, which says what the attention of {} is", fmt::join(names, " or "),
+                                     field_name(model.model_type())));
+}
+
+// Why no attention of the model can be planned; empty where there is no such reason.
+std::string obstacle(ModelReader& model, bool bidirectional) {
+    for (const Obstacle& known : kObstacles) {
+        const auto found = model.find({known.name});
+        const bool off = !found || found->value == false || found->value == 0;
+        if (!off) return fmt::format("{} ({})", known.reason, found->field);
+    }
+    if (const std::string_view reason = refusal_of(model.model_type()); !reason.empty())
+        return std::string(reason);
+    if (model.word({"position_embedding_type"}).value_or("").starts_with("relative")) {
+        return fmt::format(
+            "relative positions on the logits are not built in this version ({}position_embedding_type)",
+            model.prefix());
+    }
+    const bool symmetric_alibi = bidirectional && has_alibi(model);
+    return symmetric_alibi ? "a symmetric ALiBi of an encoder is not built in this version" : "";
+}
+
+// Why a prefill cannot be planned, where the decode can; empty where it can. The tokens of a prefix see each
+// other, those behind it only what was before.
+std::string prefix_reason(ModelReader& model) {
+    constexpr const char* kReason = "a mask whose prefix is seen by all is not built in this version";
+    if (class_of(model.file_model_type()) == TypeClass::prefix_lm)
+        return fmt::format("{} (model_type {})", kReason, model.file_model_type());
+    for (const std::string_view name : {"attn_config.prefix_lm", "position_encoding_2d"}) {
+        if (model.is_true({name})) return fmt::format("{} ({})", kReason, name);
+    }
+    return "";
+}
+
+struct DTypeWord {
+    std::string_view name;
+    DType dtype;
+};
+constexpr DTypeWord kTorchDTypes[] = {
+    {"bfloat16", DType::bf16}, {"float16", DType::f16}, {"half", DType::f16}};
+
+// The names without "torch." are the same in either spelling.
+std::string dtype_name(std::string name) {
+    if (name.starts_with("torch.")) name.erase(0, std::string_view("torch.").size());
+    return name;
+}
+
+void warn_of_two_dtypes(ModelReader& model) {
+    const auto given = model.inside_and_around("dtype");
+    for (const ModelReader::Found& older : model.inside_and_around("torch_dtype")) {
+        const bool beside =
+            !given.empty() && older.field.ends_with("torch_dtype") &&
+            older.field.size() - given.back().field.size() == std::string_view("torch_").size();
+        if (!beside || !older.value.is_string() || !given.back().value.is_string()) continue;
+        const auto first = given.back().value.get<std::string>(), second = older.value.get<std::string>();
+        if (dtype_name(first) == dtype_name(second)) continue;
+        model.warn(WarningKind::approximated, older.field,
+                   fmt::format("{} ({}) and {} ({}) differ: planned as the first", given.back().field,
+                               quote(first), older.field, quote(second)));
+    }
+}
+
+DType planned_dtype(ModelReader& model, const ModelOptions& options) {
+    if (options.dtype) return *options.dtype;
+    constexpr const char* kNames[] = {"dtype",
+                                      "torch_dtype"};  // of two that differ, transformers takes the first
+    std::string given = model.inherited_word({kNames[0], kNames[1]}).value_or("auto");
+    warn_of_two_dtypes(model);
+    given = dtype_name(std::move(given));
+    if (given == "auto") {
+        model.note("dtype is not given: planned as bf16");
+        return DType::bf16;
+    }
+    if (given == "float32" || given == "float") {
+        model.note(fmt::format("dtype {} is planned as bf16", given));
+        return DType::bf16;
+    }
+    const auto* found = std::ranges::find(kTorchDTypes, std::string_view(given), &DTypeWord::name);
+    if (found != std::end(kTorchDTypes)) return found->dtype;
+    throw InvalidRequest(model.inherited({kNames[0], kNames[1]})->field, quote(given),
+                         "bfloat16, float16 or float32, or a dtype given beside the config");
+}
+
+// What all attentions of a model have in common.
+AttentionSpec common_spec(ModelReader& model, const ModelOptions& options, bool bidirectional) {
+    AttentionSpec spec;
+    spec.dtype = planned_dtype(model, options);
+    spec.mask = bidirectional ? Mask::full : Mask::causal;
+    spec.softcap = model.positive({"attn_logit_softcapping", "max_attn_value"});
+    spec.alibi = has_alibi(model);
+    spec.sink = model.model_type() == "gpt_oss";
+    spec.lse = options.lse;
+    spec.kv = options.kv;
+    if (bidirectional && options.kv == KvStorage::paged) {
+        spec.kv = KvStorage::dense;
+        model.note("an encoder keeps no keys: planned with dense KV instead of paged");
+    }
+    spec.page_order = options.page_order;
+    spec.page_size = spec.kv == KvStorage::paged ? options.page_size : 0;
+    spec.index_dtype = options.index_dtype;
+    spec.alignment = options.alignment;
+    spec.precision = options.precision;
+    spec.consistency = options.consistency;
+    if (is_large_baichuan(model)) model.note("ALiBi: baichuan rotates only where hidden_size is 4096");
+    if (spec.alibi && (model.model_type() == "falcon" || model.model_type() == "RefinedWeb")) {
+        model.note("falcon scales its ALiBi slopes by 1/sqrt(head_dim): give them so scaled");
+    }
+    return spec;
+}
+
+class Planner {
+  public:
+    Planner(ModelReader& model, const ModelOptions& options) : model_(model), options_(options) {}
+
+    Model plan() {
+        // A file's text goes to terminals and logs as plain words only.
+        if (!model_.file_model_type().empty()) result_.model_type = field_name(model_.file_model_type());
+        if (model_.type_class() == TypeClass::without_attention) {
+            throw InvalidRequest("model_type", quote(model_.model_type()), "a model with attention");
+        }
+        const bool bidirectional = is_bidirectional(model_);
+        divide_heads(read_heads(model_, first_layer(model_)),
+                     options_.tensor_parallel);  // missing fields first
+        if (std::string reason = obstacle(model_, bidirectional); !reason.empty()) {
+            refuse("attention", std::move(reason));
+        } else {
+            require_deciding_field(model_);
+            plan_kinds(bidirectional);
+        }
+        for (const ModelWarning& warning : model_.warnings()) result_.warnings.push_back(warning);
+        for (ModelAttention& attention : result_.attentions) attention.notes = model_.notes();
+        for (ModelWarning& warning : find_warnings(model_, result_.attentions))
+            result_.warnings.push_back(std::move(warning));
+        return std::move(result_);
+    }
+
+  private:
+    void plan_kinds(bool bidirectional) {
+        const AttentionSpec common = common_spec(model_, options_, bidirectional);
+        const std::vector<LayerKind> kinds = layer_kinds(model_, bidirectional);
+        for (const LayerKind& kind : kinds) add_kind(kind, common, bidirectional);
+        if (kinds.empty())
+            refuse("attention",
+                   fmt::format("no layer has an attention: {}", fmt::join(model_.notes(), "; ")));
+        if (model_.encoder_decoder()) {
+            constexpr const char* kReason =
+                "only the decoder's self-attention of an encoder-decoder model is planned";
+            refuse("encoder_attention", kReason);
+            refuse("cross_attention", kReason);
+            model_.disregard({"encoder_*", "num_encoder_*", "cross_attention_*"});
+        }
+        approximate();
+        if (result_.attentions.empty()) return;
+        for (ModelWarning& warning : find_own_code(model_, bidirectional))
+            result_.warnings.push_back(std::move(warning));
+    }
+
+    // What no field of one attention says.
+    void approximate() {
+        if (const auto scheme = model_.inherited({"quantization_config.kv_cache_scheme",
+                                                  "quantization_config.kv_cache_quant_algo",
+                                                  "quantization_config.kv_cache_quant_method"})) {
+            result_.warnings.push_back({WarningKind::approximated, scheme->field,
+                                        "the model comes with quantised keys and values, which are not built "
+                                        "in this version: planned with KV of the dtype"});
+        }
+        constexpr const char* kImages =
+            "the tokens of one image see each other in a prefill, which is planned causal";
+        const auto seen = model_.find({"use_bidirectional_attention"});
+        if (seen && seen->value == "vision") {
+            result_.warnings.push_back({WarningKind::approximated, seen->field, kImages});
+        } else if (class_of(model_.file_model_type()) == TypeClass::image_tokens) {
+            result_.warnings.push_back({WarningKind::approximated, "model_type", kImages});
+        }
+    }
+
+    void refuse(std::string name, std::string reason) {
+        result_.unsupported.push_back({std::move(name), std::move(reason)});
+    }
+
+    void add_kind(const LayerKind& kind, AttentionSpec spec, bool bidirectional) {
+        if (!kind.refusal.empty()) return refuse(kind.name, kind.refusal);
+        const Heads heads = divide_heads(read_heads(model_, kind), options_.tensor_parallel);
+        spec.head_dim_qk = heads.head_dim_qk;
+        spec.head_dim_vo = heads.head_dim_vo;
+        spec.q_heads = heads.q_heads;
+        spec.kv_heads = heads.kv_heads;
+        spec.scale = heads.scale;
+        spec.window_left = kind.window_left;
+        spec.window_right = kind.window_right;
+        try {
+            // An encoder's keys are its queries.
+            const std::int64_t kv_len = bidirectional ? options_.q_len : options_.kv_len;
+            const std::string prefix = prefix_reason(model_);
+            if (prefix.empty()) {
+                add(kind, "prefill", spec, {options_.batch, options_.q_len, kv_len});
+            } else {
+                refuse(kind.name + "/prefill", prefix);
+            }
+            if (bidirectional) return;
+            if (heads.latent) return refuse_latent_decode();
+            add(kind, "decode", spec, {options_.batch, 1, options_.kv_len});
+        } catch (const InvalidRequest& error) {
+            const bool head_dim = error.field() == "head_dim_qk" || error.field() == "head_dim_vo";
+            if (!head_dim) throw;
+            refuse(kind.name, error.what());
+            if (heads.latent) refuse_latent_decode();
+        } catch (const Unsupported& error) {
+            if (error.refusals().empty()) throw;  // the dtype: no part of the model is built
+            refuse(kind.name, error.what());
+            if (heads.latent) refuse_latent_decode();
+        }
+    }
+
+    void add(const LayerKind& kind, std::string phase, const AttentionSpec& spec, const PlanSizes& sizes) {
+        const Problem checked = validate(spec, sizes);
+        ModelAttention& attention = result_.attentions.emplace_back();
+        attention.name = kind.name + "/" + phase;
+        attention.phase = std::move(phase);
+        attention.layers = kind.layers;
+        attention.request.spec = checked.spec;
+        attention.request.sizes = checked.sizes;
+    }
+
+    // A decode works on the latent itself: keys of rank + rope, values of rank, one head for all.
+    void refuse_latent_decode() {
+        constexpr const char* kName = "latent/decode";
+        const auto& listed = result_.unsupported;
+        if (std::ranges::find(listed, kName, &UnsupportedPart::name) != listed.end()) return;
+        const std::int64_t rank = model_.required_count({"kv_lora_rank"});
+        const std::int64_t rope = model_.required_count({"qk_rope_head_dim"});
+        refuse(kName, fmt::format("op mla is not built in this version (head_dim_qk {}, head_dim_vo {})",
+                                  rank + rope, rank));
+    }
+
+    ModelReader& model_;
+    const ModelOptions& options_;
+    Model result_;
+};
+
+}  // namespace
+}  // namespace problem
+
+Model parse_model(std::string_view config_json, const ModelOptions& options) {
+    problem::ModelReader model(config_json);
+    Model planned = problem::Planner(model, options).plan();
+    if (options.strict) {
+        std::vector<Refusal> doubts = problem::doubts(planned);
+        if (!doubts.empty())
+            throw Unsupported("not all of this model is planned as it is", std::move(doubts));
+    }
+    return planned;
+}
+
+}  // namespace attnsmith

@@ -1,0 +1,213 @@
+#include "problem/model/layers.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <iterator>
+#include <string_view>
+#include <utility>
+
+#include "attnsmith/error.hpp"
+#include "problem/json_text.hpp"
+#include "problem/model/blocks.hpp"
+#include "problem/model/schemes.hpp"
+#include "problem/vocabulary.hpp"
+
+namespace attnsmith::problem {
+namespace {
+
+[[noreturn]] void refuse_missing_window(ModelReader& model, std::int64_t layers) {
+    std::string_view field = kWindowFields.front();
+    for (const std::string_view name : kWindowFields) {
+        if (model.has(name)) field = name;
+    }
+    throw InvalidRequest(model.prefix() + std::string(field), model.has(field) ? "null" : "nothing",
+                         fmt::format("a window, since {} layers slide", layers));
+}
+
+// Sets the window of a sliding kind, or makes it a full one where the config turns windows off.
+void set_window(ModelReader& model, LayerKind& kind, bool bidirectional) {
+    if (!model.boolean({"use_sliding_window"}).value_or(true)) {
+        model.warn(
+            WarningKind::approximated, model.prefix() + "use_sliding_window",
+            fmt::format("use_sliding_window is false, though {} layers are said to slide: planned without "
+                        "a window",
+                        kind.layers));
+        kind.name = kFull;
+        return;
+    }
+    if (const auto both_sides = model.count({"local_attention"}); both_sides && bidirectional) {
+        kind.window_left = kind.window_right = *both_sides / 2;
+        return;
+    }
+    const auto window = given_window(model);
+    if (!window) refuse_missing_window(model, kind.layers);
+    if (bidirectional && model.model_type() == "gemma3_text") {
+        kind.window_left = kind.window_right = *window / 2;  // EmbeddingGemma's class halves it
+    } else if (bidirectional) {
+        kind.refusal =
+            "how far a sliding_window of a bidirectional model looks ahead is not in its config.json";
+    } else {
+        kind.window_left = *window - 1;  // Hugging Face's window counts the query's own key
+    }
+}
+
+void finish(ModelReader& model, LayerKind& kind, bool bidirectional) {
+    if (kind.name == kSliding) {
+        set_window(model, kind, bidirectional);
+    } else if (kind.name != kFull) {
+        kind.name = field_name(kind.name);
+        kind.refusal =
+            fmt::format("layer type {} ({} layers) is not built in this version", kind.name, kind.layers);
+    }
+}
+
+// Newer files of Nemotron-H leave the number to the list.
+std::optional<std::int64_t> listed_layers(ModelReader& model) {
+    if (model.model_type() != "nemotron_h" || model.has("num_hidden_layers")) return std::nullopt;
+    const auto list = model.find({"hybrid_override_pattern", "layers_block_type", "layer_types"});
+    if (!list) return std::nullopt;
+    const std::size_t layers =
+        list->value.is_string() ? list->value.get_ref<const std::string&>().size() : list->value.size();
+    return layers == 0 ? std::nullopt : std::optional(static_cast<std::int64_t>(layers));
+}
+
+std::int64_t given_layers(ModelReader& model) {
+    if (const auto listed = listed_layers(model)) return *listed;
+    if (model.encoder_decoder()) {
+        return model.required_count(
+            {"decoder_layers", "num_decoder_layers", "num_hidden_layers", "num_layers"});
+    }
+    return model.required_count(
+        {"num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_transformer_layers"});
+}
+
+std::size_t count_layers(ModelReader& model) {
+    const std::int64_t layers = given_layers(model);
+    if (layers <= kMostLayers) return static_cast<std::size_t>(layers);
+    throw InvalidRequest("num_hidden_layers", std::to_string(layers),
+                         fmt::format("at most {} layers", kMostLayers));
+}
+
+// One kind for each word and heads, in the order of their first layers.
+std::vector<LayerKind> group_layers(ModelReader& model, const LayerWords& words) {
+    std::vector<LayerKind> kinds;
+    const LayerHeads heads = layer_heads(model, words.size());
+    const std::vector<LayerOverride> overrides = layer_overrides(model, words.size());
+    for (std::size_t layer = 0; layer < words.size(); ++layer) {
+        LayerKind kind;
+        kind.name = words[layer];
+        kind.global = kind.name == kFull;
+        if (!heads.query.empty()) kind.q_heads = heads.query[layer];
+        if (!heads.kv.empty()) kind.kv_heads = heads.kv[layer];
+        if (!overrides.empty() && (kind.name == kFull || kind.name == kSliding)) {
+            const LayerOverride& own = overrides[layer];
+            kind.global = false;  // the overrides say what makes them differ
+            if (own.q_heads) kind.q_heads = own.q_heads;
+            if (own.kv_heads) kind.kv_heads = own.kv_heads;
+            kind.head_dim = own.head_dim;
+        }
+        const auto same = std::ranges::find_if(kinds, [&](const LayerKind& other) {
+            return other.name == kind.name && other.q_heads == kind.q_heads &&
+                   other.kv_heads == kind.kv_heads && other.head_dim == kind.head_dim;
+        });
+        ++(same == kinds.end() ? kinds.emplace_back(std::move(kind)) : *same).layers;
+    }
+    for (LayerKind& kind : kinds) {
+        if (kind.name != kSliding) continue;
+        if (const auto own = model.count({"num_swa_attention_heads"})) kind.q_heads = own;
+        if (const auto own = model.count({"num_swa_key_value_heads"})) kind.kv_heads = own;
+    }
+    return kinds;
+}
+
+struct WithoutAttention {
+    std::string_view word;
+    std::string_view says;
+};
+constexpr WithoutAttention kWithoutAttention[] = {{kMixer, "hold no attention"},
+                                                  {kNoOp, "are no-ops in attention's place"},
+                                                  {kLinearMap, "have a linear map in attention's place"}};
+
+void leave_out_mixers(ModelReader& model, std::vector<LayerKind>& kinds) {
+    for (const WithoutAttention& without : kWithoutAttention) {
+        const auto found = std::ranges::find(kinds, without.word, &LayerKind::name);
+        if (found == kinds.end()) continue;
+        model.note(fmt::format("{} layers {}", found->layers, without.says));
+        kinds.erase(found);
+        // What these fields say is of such layers.
+        if (without.word == kMixer) {
+            model.disregard(
+                {"mamba_*", "n_mamba_heads", "ssm_*", "conv_*", "chunk_size", "time_step_*", "lru_width"});
+        }
+    }
+    if (std::ranges::find(kinds, "linear_attention", &LayerKind::name) != kinds.end())
+        model.disregard({"linear_*"});
+}
+
+// Stands for a model that nothing can be planned of: no attention's notes would say so.
+LayerKind without_attention(std::size_t layers) {
+    LayerKind kind;
+    kind.name = "attention";
+    kind.layers = static_cast<std::int64_t>(layers);
+    kind.refusal = fmt::format("none of the {} layers holds an attention", layers);
+    return kind;
+}
+
+// A sliding kind whose window turned out to be off joins the full one.
+void join_full(std::vector<LayerKind>& kinds) {
+    for (auto kind = kinds.begin(); kind != kinds.end();) {
+        const auto same = std::ranges::find_if(kinds.begin(), kind, [&](const LayerKind& other) {
+            return other.name == kFull && kind->name == kFull && other.q_heads == kind->q_heads &&
+                   other.kv_heads == kind->kv_heads && other.head_dim == kind->head_dim;
+        });
+        if (same == kind) {
+            ++kind;
+        } else {
+            same->layers += kind->layers;
+            kind = kinds.erase(kind);
+        }
+    }
+}
+
+// Names that several kinds share get their heads: "full_attention_kv8", and "full_attention_q16_kv4" where
+// the KV heads alone do not tell them apart.
+void tell_apart(std::vector<LayerKind>& kinds) {
+    const std::vector<LayerKind> all = kinds;
+    for (LayerKind& kind : kinds) {
+        const auto shares = [&](const LayerKind& other) { return other.name == kind.name; };
+        const auto shares_kv = [&](const LayerKind& other) {
+            return shares(other) && other.kv_heads == kind.kv_heads;
+        };
+        if (std::ranges::count_if(all, shares) < 2) continue;
+        if (std::ranges::count_if(all, shares_kv) > 1 && kind.q_heads)
+            kind.name += fmt::format("_q{}", *kind.q_heads);
+        if (kind.kv_heads) kind.name += fmt::format("_kv{}", *kind.kv_heads);
+        if (kind.head_dim) kind.name += fmt::format("_d{}", *kind.head_dim);
+    }
+}
+
+}  // namespace
+
+LayerKind first_layer(ModelReader& model) {
+    const LayerHeads heads = layer_heads(model, 1);
+    LayerKind kind;
+    kind.global = false;  // what is there for all layers
+    if (!heads.query.empty()) kind.q_heads = heads.query.front();
+    if (!heads.kv.empty()) kind.kv_heads = heads.kv.front();
+    return kind;
+}
+
+std::vector<LayerKind> layer_kinds(ModelReader& model, bool bidirectional) {
+    const std::size_t layers = count_layers(model);
+    std::vector<LayerKind> kinds = group_layers(model, layer_words(model, layers));
+    leave_out_mixers(model, kinds);
+    if (kinds.empty()) return {without_attention(layers)};
+    for (LayerKind& kind : kinds) finish(model, kind, bidirectional);
+    join_full(kinds);
+    tell_apart(kinds);
+    return kinds;
+}
+
+}  // namespace attnsmith::problem

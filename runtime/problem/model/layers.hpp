@@ -1,0 +1,29 @@
+// Which attention each layer of a model has.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "problem/model/reader.hpp"
+
+namespace attnsmith::problem {
+
+// The layers of a model that share one kind of attention.
+struct LayerKind {
+    std::string name;  // "full_attention", "sliding_attention", or the config's own word
+    std::int64_t layers = 0;
+    bool global = true;  // these layers see all, whatever a window may be; some have larger heads
+    std::optional<std::int64_t> q_heads, kv_heads, head_dim;  // absent: the model's
+    std::optional<std::int64_t> window_left, window_right;
+    std::string refusal;  // why it cannot be planned; empty where it can
+};
+
+// The heads of the first layer, where the config lists each layer's; what it says for all layers is left out.
+LayerKind first_layer(ModelReader& model);
+
+// In the order of their first layers. Layers without attention are left out, with a note.
+std::vector<LayerKind> layer_kinds(ModelReader& model, bool bidirectional);
+
+}  // namespace attnsmith::problem

@@ -1,0 +1,24 @@
+// What a config.json leaves open, by the words of a request.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <vector>
+
+#include "attnsmith/spec.hpp"
+#include "problem/request/request_fields.hpp"
+
+namespace attnsmith::problem {
+
+// Whether a field of a request is a model's option, too.
+bool is_model_option(const RequestField& field);
+// All of those; tensor_parallel and strict are a model's alone.
+std::vector<std::string_view> model_request_fields();
+
+// A request with what the options say and nothing else; the dtype only where they have one.
+AttentionRequest request_of(const ModelOptions& options);
+
+// Throws InvalidRequest naming a field that is unknown, or whose value is of another type.
+ModelOptions model_options_from_json(const nlohmann::json& object);
+
+}  // namespace attnsmith::problem

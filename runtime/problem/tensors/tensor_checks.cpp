@@ -1,0 +1,165 @@
+#include "problem/tensors/tensor_checks.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "attnsmith/error.hpp"
+#include "problem/limits.hpp"
+#include "problem/tensors/overlap.hpp"
+#include "problem/request/problem.hpp"
+#include "problem/tensors/tensors.hpp"
+
+namespace attnsmith::problem {
+namespace {
+
+bool is_empty(const Tensor& tensor) {
+    return std::ranges::find(tensor.shape.begin(), tensor.shape.begin() + tensor.rank, 0) !=
+           tensor.shape.begin() + tensor.rank;
+}
+
+// Bytes from the first to the last, or nothing where that is no 64-bit number.
+std::optional<std::int64_t> reach_of(const Named& named) {
+    const std::int64_t size = size_of(named.tensor.dtype);
+    std::int64_t bytes = size;
+    for (int axis = 0; axis < named.tensor.rank; ++axis) {
+        if (named.extent(axis) <= 1) continue;
+        std::int64_t step = 0;
+        if (__builtin_mul_overflow(named.stride(axis), size, &step) ||
+            __builtin_mul_overflow(step, named.extent(axis) - 1, &step) ||
+            __builtin_add_overflow(bytes, step, &bytes)) {
+            return std::nullopt;
+        }
+    }
+    return bytes;
+}
+
+// Every byte has an address: no step back, no product or sum that wraps.
+void check_reach(const Named& named) {
+    int widest = 0;
+    for (int axis = 0; axis < named.tensor.rank; ++axis) {
+        if (named.extent(axis) <= 1) continue;
+        if (named.stride(axis) < 0) {
+            refuse(named.at("strides", axis), std::to_string(named.stride(axis)), "a stride from 0");
+        }
+        if (named.extent(widest) <= 1 || named.stride(axis) > named.stride(widest)) widest = axis;
+    }
+    const std::optional<std::int64_t> bytes = reach_of(named);
+    if (!bytes) {
+        refuse(named.at("strides", widest), std::to_string(named.stride(widest)),
+               "strides that keep the tensor within 2^63 bytes");
+    }
+    std::uintptr_t end = 0;
+    if (__builtin_add_overflow(reinterpret_cast<std::uintptr_t>(named.tensor.data),
+                               static_cast<std::uintptr_t>(*bytes), &end)) {
+        refuse(named.part("data"), fmt::format("{}", fmt::ptr(named.tensor.data)),
+               fmt::format("an address with {} bytes after it", *bytes));
+    }
+}
+
+}  // namespace
+
+std::string Named::text() const { return index < 0 ? std::string(name) : fmt::format("{}[{}]", name, index); }
+std::string Named::part(std::string_view what) const { return fmt::format("{}.{}", text(), what); }
+std::string Named::at(std::string_view what, int axis) const {
+    return fmt::format("{}.{}[{}]", text(), what, axis);
+}
+
+void refuse(std::string field, std::string value, std::string accepted) {
+    throw InvalidRequest(std::move(field), std::move(value), std::move(accepted));
+}
+
+void check_present(const Named& named, std::string_view why) {
+    if (!named.present()) refuse(named.text(), "an absent tensor", std::string(why));
+}
+
+void refuse_extra(const Named& named, std::string_view belongs_to) {
+    if (!named.present()) return;
+    refuse(named.text(), "a tensor", fmt::format("nothing: it belongs to {}", belongs_to));
+}
+
+void check_dtype(const Named& named, DType expected) {
+    if (named.tensor.dtype == expected) return;
+    refuse(named.part("dtype"), std::string(to_string(named.tensor.dtype)), std::string(to_string(expected)));
+}
+
+void check_shape(const Named& named, std::initializer_list<Expected> axes) {
+    if (named.tensor.rank != static_cast<int>(axes.size())) {
+        std::string meanings;
+        for (const Expected& axis : axes)
+            meanings += (meanings.empty() ? "" : ", ") + std::string(axis.meaning);
+        refuse(named.part("rank"), std::to_string(named.tensor.rank),
+               fmt::format("{} [{}]", axes.size(), meanings));
+    }
+    int axis = 0;
+    for (const Expected& expected : axes) {
+        const std::int64_t extent = named.extent(axis);
+        if (expected.extent == kAny ? extent < 0 || extent > kMaxLength : extent != expected.extent) {
+            refuse(named.at("shape", axis), std::to_string(extent),
+                   expected.extent == kAny ? fmt::format("{} from 0 to {}", expected.meaning, kMaxLength)
+                                           : fmt::format("{} ({})", expected.extent, expected.meaning));
+        }
+        ++axis;
+    }
+}
+
+void check_memory(const Named& named, std::int64_t alignment) {
+    if (is_empty(named.tensor)) return;
+    if (named.tensor.data == nullptr) refuse(named.part("data"), "a null pointer", "device memory");
+    check_reach(named);
+    if (reinterpret_cast<std::uintptr_t>(named.tensor.data) % static_cast<std::uintptr_t>(alignment) != 0) {
+        refuse(named.part("data"), fmt::format("{}", fmt::ptr(named.tensor.data)),
+               fmt::format("an address that is a multiple of {} bytes", alignment));
+    }
+}
+
+void check_inner_stride(const Named& named) {
+    const int last = named.tensor.rank - 1;
+    if (is_empty(named.tensor) || named.extent(last) <= 1 || named.stride(last) == 1) return;
+    refuse(named.at("strides", last), std::to_string(named.stride(last)), "1: the last axis is contiguous");
+}
+
+void check_operand(const Named& named, const AttentionSpec& spec) {
+    check_memory(named, spec.alignment);
+    check_inner_stride(named);
+    if (is_empty(named.tensor)) return;
+    const std::int64_t size = size_of(named.tensor.dtype);
+    for (int axis = 0; axis + 1 < named.tensor.rank; ++axis) {
+        if (named.extent(axis) <= 1 || named.stride(axis) % (spec.alignment / size) == 0) continue;
+        refuse(named.at("strides", axis), std::to_string(named.stride(axis)),
+               fmt::format("a multiple of {} elements ({} bytes, the spec's alignment)",
+                           spec.alignment / size, spec.alignment));
+    }
+}
+
+void check_vector(const Named& named, DType dtype, Expected extent) {
+    check_dtype(named, dtype);
+    check_shape(named, {extent});
+    check_memory(named, size_of(dtype));
+    check_inner_stride(named);
+}
+
+void check_output_elements(const Named& named) {
+    if (!may_overlap_itself(named.tensor)) return;
+    for (int axis = 0; axis < named.tensor.rank; ++axis) {
+        if (named.extent(axis) > 1 && named.stride(axis) == 0) {
+            refuse(named.at("strides", axis), "0",
+                   "a stride above 0: an output's elements do not share memory");
+        }
+    }
+    std::string strides;
+    for (int axis = 0; axis < named.tensor.rank; ++axis) {
+        strides += (axis == 0 ? "" : ", ") + std::to_string(named.stride(axis));
+    }
+    refuse(named.part("strides"), strides, "strides under which no two elements of an output share memory");
+}
+
+void refuse_overlap(const Named& output, const Named& other) {
+    if (!may_overlap(output.tensor, other.tensor)) return;
+    refuse(output.text(), fmt::format("memory that overlaps {}", other.text()),
+           "memory that no other tensor uses");
+}
+
+}  // namespace attnsmith::problem

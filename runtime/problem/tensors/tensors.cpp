@@ -1,0 +1,310 @@
+#include "problem/tensors/tensors.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "attnsmith/error.hpp"
+#include "problem/limits.hpp"
+#include "problem/tensors/tensor_checks.hpp"
+
+namespace attnsmith::problem {
+namespace {
+
+class Checker {
+  public:
+    Checker(const Problem& problem, const AttentionTensors& tensors, const Batch& batch)
+        : spec_(problem.spec),
+          group_size_(problem.group_size()),
+          q_{"q", tensors.q},
+          k_{"k", tensors.k},
+          v_{"v", tensors.v},
+          o_{"o", tensors.o},
+          lse_{"lse", tensors.lse},
+          sinks_{"sinks", tensors.sinks},
+          alibi_slopes_{"alibi_slopes", tensors.alibi_slopes},
+          q_indptr_{"batch.q_indptr", batch.q_indptr},
+          q_lens_{"batch.q_lens", batch.q_lens},
+          kv_indptr_{"batch.kv_indptr", batch.kv_indptr},
+          kv_lens_{"batch.kv_lens", batch.kv_lens},
+          page_table_{"batch.page_table", batch.page_table},
+          page_indptr_{"batch.page_indptr", batch.page_indptr},
+          page_indices_{"batch.page_indices", batch.page_indices},
+          last_page_len_{"batch.last_page_len", batch.last_page_len},
+          max_q_len_(batch.max_q_len),
+          max_kv_len_(batch.max_kv_len) {}
+
+    BoundShape check() {
+        check_queries();
+        check_keys();
+        check_outputs();
+        check_head_vector(sinks_, spec_.sink, "sink");
+        check_head_vector(alibi_slopes_, spec_.alibi, "alibi");
+        check_bounds();
+        check_overlaps();
+        return bound_;
+    }
+
+    // `scratch` is memory that a launch writes to: no tensor's.
+    void refuse_shared(const Named& scratch) const {
+        refuse_shared_inputs(scratch);
+        refuse_overlap(scratch, o_);
+        refuse_overlap(scratch, lse_);
+    }
+
+  private:
+    bool ragged_queries() const { return q_indptr_.present(); }
+
+    void check_queries() {
+        check_present(q_, "the queries");
+        check_dtype(q_, spec_.dtype);
+        if (ragged_queries()) {
+            check_shape(
+                q_, {{kAny, "query tokens"}, {spec_.q_heads, "q_heads"}, {spec_.head_dim_qk, "head_dim_qk"}});
+            bound_.batch = indptr_batch(q_indptr_);
+            bound_.q_tokens = bound_.max_q_len = q_.extent(0);
+            refuse_extra(q_lens_, "a dense q; lengths of a ragged one are in q_indptr");
+        } else {
+            check_shape(q_, {{kAny, "batch"},
+                             {kAny, "q_len"},
+                             {spec_.q_heads, "q_heads"},
+                             {spec_.head_dim_qk, "head_dim_qk"}});
+            bound_.batch = q_.extent(0);
+            bound_.q_tokens = q_.extent(0) * q_.extent(1);  // at most 2^60
+            bound_.max_q_len = q_.extent(1);
+            if (q_lens_.present()) check_index(q_lens_, {bound_.batch, "batch"});
+        }
+        check_operand(q_, spec_);
+        if (bound_.batch > kMaxBatch) {
+            refuse(ragged_queries() ? q_indptr_.at("shape", 0) : q_.at("shape", 0),
+                   std::to_string(bound_.batch), fmt::format("a batch of at most {}", kMaxBatch));
+        }
+        if (bound_.q_tokens > kMaxLength) {
+            refuse(q_.part("shape"), fmt::format("{} queries", bound_.q_tokens),
+                   fmt::format("at most {} queries in all", kMaxLength));
+        }
+    }
+
+    void check_keys() {
+        check_present(k_, "the keys");
+        check_present(v_, "the values");
+        switch (spec_.kv) {
+            case KvStorage::dense:
+                check_dense_keys();
+                break;
+            case KvStorage::ragged:
+                check_ragged_keys();
+                break;
+            case KvStorage::paged:
+                check_paged_keys();
+                break;
+        }
+    }
+
+    void check_dense_keys() {
+        for (const Named* extra :
+             {&kv_indptr_, &page_table_, &page_indptr_, &page_indices_, &last_page_len_}) {
+            refuse_other_storage(*extra);
+        }
+        check_key_shapes({bound_.batch, "batch"}, {kAny, "kv_len"});
+        bound_.kv_tokens = bound_.max_kv_len = k_.extent(1);
+        if (kv_lens_.present()) check_index(kv_lens_, {bound_.batch, "batch"});
+    }
+
+    void check_ragged_keys() {
+        for (const Named* extra : {&kv_lens_, &page_table_, &page_indptr_, &page_indices_, &last_page_len_}) {
+            refuse_other_storage(*extra);
+        }
+        check_present(kv_indptr_, "[batch + 1] offsets, which ragged KV needs");
+        check_index(kv_indptr_, {bound_.batch + 1, "batch + 1"});
+        check_key_shapes({kAny, "KV tokens"}, {});
+        bound_.kv_tokens = bound_.max_kv_len = k_.extent(0);
+    }
+
+    void check_paged_keys() {
+        refuse_other_storage(kv_indptr_);
+        check_key_shapes({kAny, "pages"}, {spec_.page_size, "page_size"});
+        bound_.pages = k_.extent(0);
+        const bool compressed = page_indptr_.present() || page_indices_.present() || last_page_len_.present();
+        if (compressed)
+            check_compressed_pages();
+        else
+            check_padded_pages();
+        // Both factors are below 2^31, so the product fits.
+        bound_.max_kv_len = std::min(bound_.page_list * spec_.page_size, kMaxLength);
+    }
+
+    void check_padded_pages() {
+        check_present(
+            page_table_,
+            "for paged KV, page_table with kv_lens, or page_indptr, page_indices and last_page_len");
+        check_present(kv_lens_, "[batch] lengths, which a page_table needs");
+        check_index(kv_lens_, {bound_.batch, "batch"});
+        check_dtype(page_table_, spec_.index_dtype);
+        check_shape(page_table_, {{bound_.batch, "batch"}, {kAny, "pages a sequence"}});
+        check_memory(page_table_, size_of(spec_.index_dtype));
+        check_inner_stride(page_table_);
+        bound_.page_list = page_table_.extent(1);
+    }
+
+    void check_compressed_pages() {
+        for (const Named* extra : {&page_table_, &kv_lens_}) {
+            refuse_extra(*extra,
+                         "page_table with kv_lens alone; page_indptr, page_indices and last_page_len are the "
+                         "other form");
+        }
+        for (const Named* needed : {&page_indptr_, &page_indices_, &last_page_len_}) {
+            check_present(*needed, "page_indptr, page_indices and last_page_len together");
+        }
+        check_index(page_indptr_, {bound_.batch + 1, "batch + 1"});
+        check_index(last_page_len_, {bound_.batch, "batch"});
+        check_index(page_indices_, {kAny, "pages of all sequences"});
+        bound_.page_list = page_indices_.extent(0);
+    }
+
+    // k, then v with as many pages or tokens. `tokens` is unused for ragged KV, whose outer axis they are.
+    void check_key_shapes(Expected outer, Expected tokens) {
+        check_key_shape(k_, outer, tokens, {spec_.head_dim_qk, "head_dim_qk"});
+        outer.extent = k_.extent(0);
+        if (spec_.kv == KvStorage::dense) tokens.extent = k_.extent(1);
+        check_key_shape(v_, outer, tokens, {spec_.head_dim_vo, "head_dim_vo"});
+    }
+
+    void check_key_shape(const Named& named, Expected outer, Expected tokens, Expected dim) const {
+        const Expected heads{spec_.kv_heads, "kv_heads"};
+        check_dtype(named, spec_.dtype);
+        if (spec_.kv == KvStorage::ragged)
+            check_shape(named, {outer, heads, dim});
+        else if (spec_.page_order == PageOrder::HND)
+            check_shape(named, {outer, heads, tokens, dim});
+        else
+            check_shape(named, {outer, tokens, heads, dim});
+        check_operand(named, spec_);
+    }
+
+    void check_outputs() {
+        check_present(o_, "memory for the output");
+        check_dtype(o_, spec_.dtype);
+        const Expected heads{spec_.q_heads, "q_heads"};
+        const Expected dim{spec_.head_dim_vo, "head_dim_vo"};
+        const Expected outer{q_.extent(0), ragged_queries() ? "query tokens of q" : "batch"};
+        const Expected queries{q_.extent(1), "q_len of q"};
+        if (ragged_queries())
+            check_shape(o_, {outer, heads, dim});
+        else
+            check_shape(o_, {outer, queries, heads, dim});
+        check_operand(o_, spec_);
+        check_output_elements(o_);
+        if (!spec_.lse) return refuse_extra(lse_, "a spec with lse");
+        check_present(lse_, "memory for the log-sum-exp, which the spec asks for");
+        check_dtype(lse_, DType::f32);
+        if (ragged_queries())
+            check_shape(lse_, {outer, heads});
+        else
+            check_shape(lse_, {outer, queries, heads});
+        check_memory(lse_, size_of(DType::f32));
+        check_output_elements(lse_);
+    }
+
+    void check_head_vector(const Named& named, bool wanted, std::string_view field) {
+        if (named.present() != wanted) {
+            if (wanted) check_present(named, fmt::format("fp32 [q_heads], since the spec has {}", field));
+            refuse_extra(named, fmt::format("a spec with {}", field));
+        }
+        if (wanted) check_vector(named, DType::f32, {spec_.q_heads, "q_heads"});
+    }
+
+    void check_bounds() {
+        const bool fixed_q = !ragged_queries() && !q_lens_.present();
+        const bool fixed_kv = spec_.kv == KvStorage::dense && !kv_lens_.present();
+        clamp_bound("batch.max_q_len", max_q_len_, bound_.max_q_len, fixed_q ? "batch.q_lens" : nullptr);
+        clamp_bound("batch.max_kv_len", max_kv_len_, bound_.max_kv_len, fixed_kv ? "batch.kv_lens" : nullptr);
+        if (!ragged_queries()) bound_.q_tokens = bound_.batch * bound_.max_q_len;
+        if (bound_.q_tokens > kMaxQueryRows / spec_.q_heads) {
+            refuse(q_.part("shape"), fmt::format("{} queries", bound_.q_tokens),
+                   fmt::format("at most {} with {} heads", kMaxQueryRows / spec_.q_heads, spec_.q_heads));
+        }
+        if (bound_.max_q_len * group_size_ <= kMaxPackedQueries) return;  // below 2^46
+        refuse(max_q_len_ != 0 ? "batch.max_q_len" : q_.part("shape"),
+               fmt::format("{} queries", bound_.max_q_len),
+               fmt::format("at most {} with {} query heads to each KV head", kMaxPackedQueries / group_size_,
+                           group_size_));
+    }
+
+    // `lengths` names the tensor without which every sequence is as long as the shape says.
+    static void clamp_bound(const char* field, std::int64_t given, std::int64_t& bound, const char* lengths) {
+        if (given < 0)
+            refuse(field, std::to_string(given), "a length from 1, or 0 for what the tensors hold");
+        if (lengths != nullptr && given > 0 && given < bound) {
+            refuse(field, std::to_string(given),
+                   fmt::format("0 or {}, which every sequence has by the tensors' shapes; for shorter ones "
+                               "slice the tensors or give {}",
+                               bound, lengths));
+        }
+        if (given > 0) bound = std::min(bound, given);
+    }
+
+    void check_overlaps() const {
+        refuse_shared_inputs(o_);
+        refuse_shared_inputs(lse_);
+        refuse_overlap(lse_, o_);
+    }
+
+    void refuse_shared_inputs(const Named& output) const {
+        const Named* inputs[] = {
+            &q_,         &k_,       &v_,          &sinks_,       &alibi_slopes_, &q_indptr_,     &q_lens_,
+            &kv_indptr_, &kv_lens_, &page_table_, &page_indptr_, &page_indices_, &last_page_len_};
+        for (const Named* input : inputs) refuse_overlap(output, *input);
+    }
+
+    std::int64_t indptr_batch(const Named& indptr) const {
+        check_index(indptr, {kAny, "batch + 1"});
+        if (indptr.extent(0) == 0) refuse(indptr.at("shape", 0), "0", "batch + 1");
+        return indptr.extent(0) - 1;
+    }
+
+    void check_index(const Named& named, Expected extent) const {
+        check_vector(named, spec_.index_dtype, extent);
+    }
+
+    // Texts are made for what is refused only: a bind may come before each launch.
+    void refuse_other_storage(const Named& named) const {
+        if (named.present()) refuse_extra(named, other_storage(named));
+    }
+
+    std::string other_storage(const Named& named) const {
+        const bool is_indptr = &named == &kv_indptr_;
+        const bool is_lens = &named == &kv_lens_;
+        return fmt::format("{} KV, and the spec's kv is {}",
+                           is_indptr ? "ragged"
+                           : is_lens ? "dense or paged"
+                                     : "paged",
+                           to_string(spec_.kv));
+    }
+
+    const AttentionSpec& spec_;
+    const std::int64_t group_size_;
+    const Named q_, k_, v_, o_, lse_, sinks_, alibi_slopes_;
+    const Named q_indptr_, q_lens_, kv_indptr_, kv_lens_;
+    const Named page_table_, page_indptr_, page_indices_, last_page_len_;
+    const std::int64_t max_q_len_, max_kv_len_;
+    BoundShape bound_;
+};
+
+}  // namespace
+
+BoundShape check_tensors(const Problem& problem, const AttentionTensors& tensors, const Batch& batch) {
+    return Checker(problem, tensors, batch).check();
+}
+
+void check_workspace(const Problem& problem, void* data, std::int64_t bytes, const AttentionTensors& tensors,
+                     const Batch& batch) {
+    const Tensor workspace = Tensor::contiguous(data, DType::i32, {bytes / size_of(DType::i32)});
+    Checker(problem, tensors, batch).refuse_shared({"workspace.data", workspace});
+}
+
+}  // namespace attnsmith::problem
