@@ -48,7 +48,7 @@ TensorMapRequest map_of(std::size_t offset, const char* name, const void* data, 
         std::any_of(axes.begin(), axes.end(), [](const Axis& axis) { return axis.extent == 0; });
     TensorMapRequest map{.offset = offset, .data = empty ? filled : data, .dtype = dtype, .rank = 1};
     map.extents[0] = static_cast<std::uint64_t>(empty ? 16 / kElementBytes : head_dim);
-    map.box[0] = abi::kWgmmaPanel;
+    map.box[0] = static_cast<std::uint32_t>(abi::wgmma_panel_columns(kElementBytes));
     for (Axis axis : axes) {
         if (empty) axis.extent = 1;
         const auto at = static_cast<std::size_t>(map.rank++);
