@@ -60,8 +60,8 @@ std::vector<Candidate> MergeSplits::candidates(const AttentionSpec& spec, const 
 
 std::string MergeSplits::kernel_name(const KernelConfig& config) const {
     const auto kernel = config.as<Kernel>();
-    return fmt::format("merge {} {}{}", attnsmith::to_string(kernel.output), kernel.head_dim_vo,
-                       name_suffix(kernel.alignment, kernel.index));
+    return fmt::format("merge {} {}{}{}", attnsmith::to_string(kernel.output), kernel.head_dim_vo,
+                       kernel.paged ? " paged" : "", name_suffix(kernel.alignment, kernel.index));
 }
 
 // Partial results are written by the attention and read here.
