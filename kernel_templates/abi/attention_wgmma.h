@@ -74,8 +74,7 @@ inline constexpr int32 kWgmmaWorkStages = 2;  // of the ring of work tiles
 inline constexpr int32 kWgmmaWorkBytes = 128;
 inline constexpr int32 kWgmmaConsumers = 3;  // warpgroups of a CTA that multiply, at most
 
-// The kinds of mbarriers of a CTA, in their order in shared memory; attention/wgmma/pipeline.cuh says what
-// each is for.
+// The kinds of mbarriers of a CTA, in their order in shared memory.
 enum class WgmmaBarrier : int32 {
     clearing,
     next_tile,
@@ -98,7 +97,7 @@ struct WgmmaBarriers {
 };
 
 // The one table of barriers: their places, their initial counts and their room in shared memory follow from
-// it. A warp arrives by one lane.
+// it. A warp arrives by one lane. attention/wgmma/pipeline.cuh says who arrives and who waits.
 ATTNSMITH_HOST_DEVICE constexpr WgmmaBarriers wgmma_barriers(const WgmmaShape& shape, WgmmaBarrier kind) {
     const int32 consumers = shape.tile_q / kWgmmaRows, consumer_warps = consumers * 4, loaders = 3;
     switch (kind) {
@@ -125,7 +124,7 @@ ATTNSMITH_HOST_DEVICE constexpr WgmmaBarriers wgmma_barriers(const WgmmaShape& s
     return {0, 0};
 }
 
-// Barriers of the kinds before: the first one's index. Before `kinds` are all of them.
+// How many barriers come before the kind's, which is its first one's index. Before `kinds` come all.
 ATTNSMITH_HOST_DEVICE constexpr int32 wgmma_barriers_before(const WgmmaShape& shape, WgmmaBarrier kind) {
     int32 count = 0;
     for (int32 i = 0; i < int32(kind); ++i) count += wgmma_barriers(shape, WgmmaBarrier(i)).count;

@@ -47,7 +47,7 @@ __device__ inline KeyInterval blocks_within(const KeyInterval& keys) {
 // Splits that have one of the keys: the others' partial results of the row were perhaps never written.
 __device__ inline KeyInterval splits_with(const abi::AttentionArguments& args, const KeyInterval& keys) {
     const int32 first = keys.first / args.chunk;
-    return {first, keys.end > keys.first ? (keys.end - 1) / args.chunk + 1 : first};
+    return {first, keys.is_empty() ? first : (keys.end - 1) / args.chunk + 1};
 }
 
 // The mask of a tile of query rows, within one split.

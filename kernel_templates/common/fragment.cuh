@@ -23,6 +23,13 @@ struct Accumulator {
     __device__ float (&operator[](int j))[4] { return values[j]; }
     __device__ const float (&operator[](int j) const)[4] { return values[j]; }
 
+    __device__ void clear() {
+#pragma unroll
+        for (int j = 0; j < kFragments; ++j) {
+#pragma unroll
+            for (int i = 0; i < 4; ++i) values[j][i] = 0.0f;
+        }
+    }
     __device__ void scale_row(int i, float factor) {
 #pragma unroll
         for (int j = 0; j < kFragments; ++j) {

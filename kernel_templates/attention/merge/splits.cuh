@@ -1,5 +1,5 @@
-// Joins the partial results of a KV split: o = sum_s w_s o_s / sum_s w_s l_s with w_s = exp2(c (m_s - max
-// m)).
+// Joins the partial results of a KV split: o = sum_s w_s o_s / sum_s w_s l_s, where w_s = exp2(c (m_s - m))
+// and m is the largest m_s.
 //
 //   one warp a packed row;  lanes over head_dim_vo;  splits in ascending order, so the same bits every time
 //
@@ -17,7 +17,8 @@ __device__ void merge_row(const abi::AttentionArguments& args, const Sequence& s
                           const PackedRow& row) {
     constexpr int kDim = Config::head_dim_vo;
     constexpr int kPairs = (kDim / 2 + 31) / 32;  // column pairs a lane
-    const Epilogue<Config, Config::alignment> epilogue{args, sequence};
+    using RowEpilogue = Epilogue<Config, Config::alignment>;
+    const RowEpilogue epilogue{args, sequence};
     const int32 lane = threadIdx.x % 32;
     const int64 partial = sequence.partial_row(args, row.token, row.head);
     const KeyInterval splits = splits_with(args, visible_keys(args, sequence, row.token));
@@ -51,8 +52,7 @@ __device__ void merge_row(const abi::AttentionArguments& args, const Sequence& s
     for (int i = 0; i < kPairs; ++i) {
         const int32 pair = lane + 32 * i;
         if (pair >= kDim / 2) break;
-        Epilogue<Config, Config::alignment>::Store::two(target + 2 * pair, o[i].x * result.factor,
-                                                        o[i].y * result.factor);
+        RowEpilogue::Store::two(target + 2 * pair, o[i].x * result.factor, o[i].y * result.factor);
     }
     if (args.lse && lane == 0) epilogue.store_lse(row, result);
 }

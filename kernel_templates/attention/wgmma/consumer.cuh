@@ -74,11 +74,7 @@ struct WgmmaConsumer {
     }
 
     __device__ void start(const WorkTile& work) {
-#pragma unroll
-        for (int j = 0; j < Config::head_dim_vo / 8; ++j) {
-#pragma unroll
-            for (int i = 0; i < 4; ++i) o[j][i] = 0.0f;
-        }
+        o.clear();
         softmax.start();
         if constexpr (Config::alibi) set_rows(work);
         if constexpr (kQueriesInRegisters) {

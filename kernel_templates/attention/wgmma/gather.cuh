@@ -56,7 +56,7 @@ struct WgmmaGather {
         constexpr int kRows = kKeys / 32;
         const abi::AttentionArguments& attention = args.attention;
         const WgmmaPages<Config> pages{args};
-        const PageId* const ids_of_sequence = pages.ids(work);
+        const PageId* const page_ids = pages.ids(work);
         const void* const zeros = zero_row<kHeadDim / kChunkElements>;
         const uint32 first_key = n * kKeys + lane;
         const uint32 first_read = work.mask.read.first, count = work.mask.read.end - work.mask.read.first;
@@ -64,7 +64,7 @@ struct WgmmaGather {
 #pragma unroll
         for (int i = 0; i < kRows; ++i) {
             const uint32 key = first_key + i * 32;
-            ids[i] = *(key - first_read < count ? ids_of_sequence + pages.of_key(key)
+            ids[i] = *(key - first_read < count ? page_ids + pages.of_key(key)
                                                 : static_cast<const PageId*>(zeros));
         }
         const uint64 page_bytes =

@@ -178,9 +178,9 @@ struct WgmmaKeyLoader {
     // The page of this lane's box: none where no key is read, and there will be zeros.
     __device__ void look_up_box(const WorkTile& work, int32 n) {
         const WgmmaPages<Config> pages{args};
-        const int32 many = args.box_keys, key = n * kKeys + lane * many;
+        const int32 box = args.box_keys, key = n * kKeys + lane * box;
         page = -1;
-        if (lane * many >= kKeys || key >= work.mask.read.end || key + many <= work.mask.read.first) return;
+        if (lane * box >= kKeys || key >= work.mask.read.end || key + box <= work.mask.read.first) return;
         const uint32 in_sequence = pages.of_key(key);
         slot = key - in_sequence * args.attention.page_size;
         const PageId id = pages.ids(work)[in_sequence];

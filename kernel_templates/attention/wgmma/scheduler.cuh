@@ -8,9 +8,9 @@ namespace attnsmith {
 
 // Draws tiles. A stream is a KV head in a split, of a sequence where all sequences have as many tiles; its
 // tiles are neighbours, which share its keys in the L2 cache. Where masks or lengths make tiles unequal they
-// are drawn by twos, last and first, last but one and second, ..., so that all draws are equally long; in the
-// end singly, the long ones of several streams first, so that all CTAs end together. Of up to 32 sequences
-// with packed tiles the one with the most keys comes first.
+// are drawn in pairs, last and first, last but one and second, ..., so that all draws are equally long; in
+// the end singly, the long ones of several streams first, so that all CTAs end together. Of up to 32
+// sequences with packed tiles the one with the most keys comes first.
 template <class Config>
 struct WgmmaScheduler {
     static constexpr int kKeys = Config::tile_kv;
@@ -40,9 +40,9 @@ struct WgmmaScheduler {
         using WorkRing = typename WgmmaPipeline<Config>::WorkRing;
         if (is_sorted()) sort_sequences();
         uint32 draw = blockIdx.x;
-        bool second = false;  // of two
+        bool second = false;  // of a pair
 #pragma unroll 1
-        for (uint32 works = 0;; go_on(draw, second)) {
+        for (uint32 works = 0;; next_draw(draw, second)) {
             const typename WorkRing::Position at(works);
             WorkTile& work = pipeline.work(at.stage);
             pipeline.work_ring().wait_empty(at);
@@ -90,7 +90,7 @@ struct WgmmaScheduler {
     }
 
     // The first draw is the CTA's own; the others go to whoever asks first.
-    __device__ void go_on(uint32& draw, bool& second) const {
+    __device__ void next_draw(uint32& draw, bool& second) const {
         second = draw < args.paired_draws && !second;
         if (second) return;
         if (gridDim.x >= args.draws) {
@@ -121,12 +121,12 @@ struct WgmmaScheduler {
         return find_rows(index, found) && find_blocks(found);
     }
 
-    // False for the second of two where a stream's tiles are odd and it is the first.
+    // False for the second of a pair where that is the first: the middle of an odd number of tiles.
     __device__ bool drawn_tile(uint32 draw, bool second, StreamTile& drawn) const {
-        const uint32 tiles = stream_tiles(), twos = (tiles + 1) / 2;
+        const uint32 tiles = stream_tiles(), pairs = (tiles + 1) / 2;
         if (draw < args.paired_draws) {
-            drawn.stream = draw / twos;
-            drawn.tile = draw - drawn.stream * twos;
+            drawn.stream = draw / pairs;
+            drawn.tile = draw - drawn.stream * pairs;
             if (!second) return true;
             const uint32 other = tiles - 1 - drawn.tile;
             if (other == drawn.tile) return false;
@@ -137,7 +137,7 @@ struct WgmmaScheduler {
         const uint32 round = single / (args.mixed_streams * tiles);
         const uint32 in_round = single - round * (args.mixed_streams * tiles);
         drawn.tile = in_round / args.mixed_streams;
-        drawn.stream = args.paired_draws / twos + round * args.mixed_streams + in_round -
+        drawn.stream = args.paired_draws / pairs + round * args.mixed_streams + in_round -
                        drawn.tile * args.mixed_streams;
         return true;
     }
