@@ -106,7 +106,7 @@ def source_of(kernel, folder):
     runtime.prewarm([{"head_dim": head_dim, "q_heads": 8, "q_len": 4096, "kv_len": 4096}], sm=90)
     for path in pathlib.Path(folder).glob("*.cu"):
         text = path.read_text()
-        if "attention/attention_wgmma.cuh" in text and f" {tile_q}x{tile_kv} stages {stages}" in text:
+        if "attention/wgmma/kernel.cuh" in text and f" {tile_q}x{tile_kv} stages {stages}" in text:
             return text
     raise SystemExit(f"the planner does not take {tile_q}x{tile_kv} with {stages} stages at head dim {head_dim}")
 
