@@ -5,9 +5,9 @@ import re
 import unittest
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
-PAGES = ["CHANGELOG.md", "CONTRIBUTING.md", "README.md", "SECURITY.md", "docs", "cache", "kernel_templates", "tests", "tools"]
+PAGES = ["CHANGELOG.md", "CONTRIBUTING.md", "README.md", "SECURITY.md", "docs", "examples", "cache", "kernel_templates", "tests", "tools"]
 # A path in backticks: folders and perhaps a file's name. NAME stands for what the reader chooses.
-PATH = re.compile(r"`((?:cache|docs|kernel_templates|runtime|tests|tools)(?:/[A-Za-z0-9_.+-]+)+/?)`")
+PATH = re.compile(r"`((?:cache|docs|examples|kernel_templates|runtime|tests|tools)(?:/[A-Za-z0-9_.+-]+)+/?)`")
 LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
 
 
