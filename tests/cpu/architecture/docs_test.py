@@ -1,5 +1,6 @@
 """The pages for people name files that exist, and their links lead somewhere."""
 
+import json
 import pathlib
 import re
 import unittest
@@ -44,6 +45,24 @@ class Pages(unittest.TestCase):
         registry = (REPOSITORY / "runtime/families/registry.cpp").read_text(encoding="utf-8")
         folders = {path.parent.name for path in (REPOSITORY / "runtime/families").glob("*/family.hpp")}
         self.assertEqual(folders, set(re.findall(r"&(\w+)::kFamily", registry)))
+
+
+class Numerics(unittest.TestCase):
+    PAGE = (REPOSITORY / "docs/numerics.md").read_text(encoding="utf-8")
+
+    def test_the_groups_that_hold_its_promises_have_run(self):
+        ledger = json.loads((REPOSITORY / "tests/gpu/LEDGER.json").read_text(encoding="utf-8"))
+        named = set(re.findall(r"`gpu:([a-z-]+)`", self.PAGE))
+        self.assertGreater(len(named), 25)
+        self.assertEqual(named - ledger["groups"].keys(), set())
+
+    def test_its_tolerances_are_those_that_are_applied(self):
+        code = (REPOSITORY / "tools/check/tolerance.cpp").read_text(encoding="utf-8")
+        fp16, bf16 = re.search(r"Tolerance\{(.*?)\} : Tolerance\{(.*?)\}", code).groups()
+        lse = re.search(r"lse_tolerance\(\) \{ return \{(.*?)\}", code)[1]
+        rows = [re.split(r" *\| *", line.strip("| "))[-3:] for line in self.PAGE.splitlines()
+                if line.startswith(("| each element", "| the same, relative"))]
+        self.assertEqual([", ".join(column) for column in zip(*rows)], [fp16, bf16, lse])
 
 
 if __name__ == "__main__":
