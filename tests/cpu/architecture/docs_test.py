@@ -9,6 +9,7 @@ REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
 PAGES = ["CHANGELOG.md", "CONTRIBUTING.md", "README.md", "SECURITY.md", "docs", "examples", "cache", "kernel_templates", "tests", "tools"]
 # A path in backticks: folders and perhaps a file's name. NAME stands for what the reader chooses.
 PATH = re.compile(r"`((?:cache|docs|examples|kernel_templates|runtime|tests|tools)(?:/[A-Za-z0-9_.+-]+)+/?)`")
+CODE = {".cpp", ".hpp", ".h", ".cuh", ".py"}
 LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
 
 
@@ -45,6 +46,32 @@ class Pages(unittest.TestCase):
         registry = (REPOSITORY / "runtime/families/registry.cpp").read_text(encoding="utf-8")
         folders = {path.parent.name for path in (REPOSITORY / "runtime/families").glob("*/family.hpp")}
         self.assertEqual(folders, set(re.findall(r"&(\w+)::kFamily", registry)))
+
+
+def files_with(words, outside):
+    """The product's source files whose code, and not only comments, has one of the words."""
+    found = set()
+    for folder in ("runtime", "kernel_templates", "tools/python"):
+        for path in (REPOSITORY / folder).rglob("*"):
+            name = path.relative_to(REPOSITORY).as_posix()
+            if path.suffix not in CODE and path.name != "CMakeLists.txt" or name.startswith(tuple(outside)):
+                continue
+            code = re.sub(r"^\s*(?://|#(?!include)).*$|//.*$", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+            if any(word in code for word in words):
+                found.add(name)
+    return found
+
+
+class AddAKernel(unittest.TestCase):
+    PAGE = (REPOSITORY / "docs/add-a-kernel.md").read_text(encoding="utf-8")
+
+    def test_the_lists_are_exact(self):
+        held = re.findall(r"^Held by (.*?):\n\n((?:- .*\n(?:  .*\n)*)+)", self.PAGE, re.MULTILINE)
+        self.assertEqual(len(held), 2)
+        for condition, listed in held:
+            words, _, outside = condition.partition("outside of")
+            expected = files_with(re.findall("`(.*?)`", words), [name + "/" for name in re.findall("`(.*?)`", outside)])
+            self.assertEqual(sorted(PATH.findall(listed)), sorted(expected), condition)
 
 
 class Numerics(unittest.TestCase):
