@@ -144,7 +144,8 @@ def c(source):
 def main():
     path = pathlib.Path(sys.argv[1])
     source = path.read_text(encoding="utf-8")
-    sys.stdout.write(c(source) if path.suffix == ".h" else cxx(source))
+    mark = {".h": c, ".hpp": cxx}.get(path.suffix, str)  # a page is left as it is
+    sys.stdout.write(mark(source))
 
 
 if __name__ == "__main__":

@@ -87,7 +87,7 @@ struct ModelAttention {
 
 // A part of a model that cannot be planned, with the reason.
 struct UnsupportedPart {
-    std::string name{};    // as of a ModelAttention
+    std::string name{};    // which layers, or which combination of words
     std::string reason{};  // one sentence
 };
 

@@ -1,6 +1,7 @@
 """Every public declaration is documented, and Doxygen makes the reference without a warning. Exits 77 without Doxygen."""
 
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -66,7 +67,9 @@ class Reference(unittest.TestCase):
         spec = self.page("structattnsmith_1_1AttentionSpec.xml")
         self.assertIn("divides q_heads; 0 means q_heads", spec)  # behind a field
         self.assertIn("Op::merge joins states", spec)  # in front of a struct
-        self.assertTrue((self.folder / "html/index.html").exists())
+        index = (self.folder / "html/index.html").read_text(encoding="utf-8")
+        for name in ("Runtime::prewarm()", "attnsmith_coverage_json()"):  # on the first page, as links
+            self.assertTrue(re.search(f'<a class="el" href="[^"]+"[^>]*>(attnsmith::)?{re.escape(name)}</a>', index), name)
         for function in ("attnsmith_prepare", "attnsmith_launch"):
             self.assertIn(f"<name>{function}</name>", self.page("attnsmith_8h.xml"))
 
