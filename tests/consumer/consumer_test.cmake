@@ -1,4 +1,4 @@
-# Builds the outside projects beside this file as users would: against the installed package, static and shared, in C++
+# Builds the projects of examples/ as users would: against the installed package, static and shared, in C++
 # and in C, by CMake and by pkg-config, and with the source tree as a subdirectory; runs them each time; and looks at
 # what the shared library needs and exports.
 # cmake -DSOURCE=... -DBUILD=... -DWORK=... -DGENERATOR=... -DCXX=... -DC=... -DVERSION=... -DREADELF=... -DNM=...
@@ -16,9 +16,9 @@ endfunction()
 
 function(build_and_run name)
   message(STATUS "the outside project, ${name}")
-  run(${CMAKE_COMMAND} -S ${SOURCE}/tests/consumer -B ${WORK}/${name} -G ${GENERATOR} -DCMAKE_CXX_COMPILER=${CXX}
+  run(${CMAKE_COMMAND} -S ${SOURCE}/examples/cpp -B ${WORK}/${name} -G ${GENERATOR} -DCMAKE_CXX_COMPILER=${CXX}
       -DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER} ${ARGN})
-  run(${CMAKE_COMMAND} --build ${WORK}/${name} --target first_program)
+  run(${CMAKE_COMMAND} --build ${WORK}/${name})
   run(${CMAKE_COMMAND} -E env ATTNSMITH_CACHE_DIR=${WORK}/cache ${WORK}/${name}/first_program)
   if(NOT output MATCHES "the mean of ones is one\n|\"schema\": *\"attnsmith.plan/1\"")
     message(FATAL_ERROR "${name}: the first program neither launched nor planned; it printed:\n${output}")
@@ -36,10 +36,10 @@ endfunction()
 
 function(build_and_run_c name)
   message(STATUS "the outside project in C, ${name}")
-  run(${CMAKE_COMMAND} -S ${SOURCE}/tests/consumer/c -B ${WORK}/c-${name} -G ${GENERATOR} -DCMAKE_C_COMPILER=${C}
+  run(${CMAKE_COMMAND} -S ${SOURCE}/examples/c -B ${WORK}/c-${name} -G ${GENERATOR} -DCMAKE_C_COMPILER=${C}
       -DCMAKE_PREFIX_PATH=${prefix} ${ARGN})
   run(${CMAKE_COMMAND} --build ${WORK}/c-${name})
-  run_c_program(${WORK}/c-${name}/first_c_program)
+  run_c_program(${WORK}/c-${name}/c_first_program)
 endfunction()
 
 # By pkg-config alone: from a prefix that was moved, since nothing in the file names where it was.
@@ -51,7 +51,7 @@ function(compile_by_pkg_config name)
   if(ARGN)  # the archive of our own, shared libraries for the rest
     list(TRANSFORM flags REPLACE "^-lattnsmith$" "-l:libattnsmith.a")
   endif()
-  run(${C} ${SOURCE}/tests/c_api/first_program.c -o ${WORK}/pkg-config-${name} ${flags})
+  run(${C} ${SOURCE}/examples/c/first_program.c -o ${WORK}/pkg-config-${name} ${flags})
   cmake_path(GET pkgconfig PARENT_PATH libraries)
   run_c_program(${WORK}/pkg-config-${name} LD_LIBRARY_PATH=${libraries})
 endfunction()
@@ -123,7 +123,7 @@ if(NOT "libattnsmith.so.${abi}" IN_LIST needed)
 endif()
 
 build_and_run_c(static)
-needed(${WORK}/c-static/first_c_program)
+needed(${WORK}/c-static/c_first_program)
 if(needed MATCHES "libattnsmith")
   message(FATAL_ERROR "a C project's attnsmith::attnsmith is not the static library by default: ${needed}")
 endif()

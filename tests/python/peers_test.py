@@ -16,7 +16,7 @@ REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 ENTRY = REPOSITORY / "tools/bench/peers.py"
 sys.path.insert(0, str(ENTRY.parent))
 
-from peers import cases, main, plots, report, statistics, summary, svg  # noqa: E402
+from peers import cases, main, picture, plots, report, results, statistics, summary, svg  # noqa: E402
 from peers.cases import Case, held_to, visible_pairs  # noqa: E402
 from peers.pace import Pace  # noqa: E402
 from peers.providers import OURS, PROVIDERS  # noqa: E402
@@ -401,6 +401,44 @@ class Summary(unittest.TestCase):
         self.assertIn("1000 |", text)
         self.assertIn("50%", text)
         self.assertIn("2.00", text)
+
+
+class Results(unittest.TestCase):
+    """What the repository keeps of runs, and the README's picture of it."""
+
+    def test_the_picture_is_drawn_from_the_committed_results(self):
+        drawn = picture.draw(results.load())
+        xml.etree.ElementTree.fromstring(drawn)
+        self.assertEqual((REPOSITORY / "docs/peers.svg").read_text(encoding="utf-8"), drawn,
+                         "to draw it again: tools/bench/peers.py --publish")
+
+    def test_the_readme_shows_it_and_has_its_numbers(self):
+        readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+        self.assertTrue("(docs/peers.svg)" in readme)
+        for name, kind in results.load()["work"].items():
+            self.assertTrue(kind["date"] and kind["device"] and kind["command"], name)
+            for row in kind["rows"]:
+                over = picture.title(row["over"])
+                lines = [line for line in readme.splitlines() if line.startswith("| %s over %s" % (name, over))]
+                self.assertEqual([line.split("|")[2].strip() for line in lines], ["%.2f" % row["ratio"]], (name, over))
+
+    def test_a_run_is_condensed_by_kind_of_work(self):
+        entry = Summary.entry
+        chosen = [cases.square("prefill", "bf16", 128, (16, 16), tokens, True) for tokens in (512, 1024)]
+        entries = [entry(chosen[0], attnsmith=1.0, cudnn=2.0, fa3=0.5), entry(chosen[1], attnsmith=1.0, cudnn=8.0),
+                   entry(cases.decode()[0], attnsmith=1.0, cudnn=1.5), entry(cases.decode_more()[0], attnsmith=1.0)]
+        document = {"started": "2026-01-02T03:04:05Z", "machine": {"device": "Fake"}, "cases": entries,
+                    "measured": [OURS, "cudnn", "fa3"],
+                    "providers": {name: {"versions": {"torch": "3"}} for name in (OURS, "cudnn", "fa3")}}
+        work = results.condense(json.loads(json.dumps(document)))
+        self.assertEqual(work["prefill"]["rows"], [{"over": "cudnn", "ratio": 4.0, "least": 2.0, "cases": 2},
+                                                   {"over": "fa3", "ratio": 0.5, "least": 0.5, "cases": 1},
+                                                   {"over": "best", "ratio": 2.0, "least": 0.5, "cases": 2}])
+        self.assertEqual(work["decode"]["rows"], [{"over": "cudnn", "ratio": 1.5, "least": 1.5, "cases": 1},
+                                                  {"over": "best", "ratio": 1.5, "least": 1.5, "cases": 1}])
+        self.assertEqual((work["decode"]["cases"], work["decode"]["date"]), (2, "2026-01-02"))
+        self.assertEqual(work["prefill"]["versions"]["cudnn"], "torch 3")
+        xml.etree.ElementTree.fromstring(picture.draw({"work": work}))
 
 
 class Workers(unittest.TestCase):

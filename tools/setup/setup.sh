@@ -104,6 +104,7 @@ missing_packages() {
     have python3 || echo python3
     if $tests; then
         have pkg-config || echo pkg-config
+        have doxygen || echo doxygen
         python3 -c 'import jsonschema' 2>/dev/null || installed python3-jsonschema || echo python3-jsonschema
     fi
     ! $tests || have clang-format-14 || formatter_unavailable || echo clang-format-14

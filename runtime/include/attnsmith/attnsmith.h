@@ -53,6 +53,7 @@ ATTNSMITH_API const char* attnsmith_features(void);
 
 /* ---- Errors ---- */
 
+/* ATTNSMITH_OK, or which kind of error it is. */
 typedef int32_t attnsmith_code;
 enum {
     ATTNSMITH_OK = 0,
@@ -67,6 +68,7 @@ enum {
     ATTNSMITH_KERNEL_MISSING = 9 /* on_miss is error; details: request, sm, key, command */
 };
 
+/* What went wrong: a code, a message and details. */
 typedef struct attnsmith_error attnsmith_error;
 
 ATTNSMITH_API attnsmith_code attnsmith_error_code(const attnsmith_error* error); /* ATTNSMITH_OK for NULL */
@@ -75,6 +77,7 @@ ATTNSMITH_API const char* attnsmith_error_message(const attnsmith_error* error);
 /* A JSON object: "code" (the name above in lower case, "invalid_request"), "message", and the fields listed
  * above. Valid while the error is; "{}" for NULL. */
 ATTNSMITH_API const char* attnsmith_error_details(const attnsmith_error* error);
+/* Takes NULL. */
 ATTNSMITH_API void attnsmith_error_free(attnsmith_error* error);
 
 /* Frees what a function gave as char**. */
@@ -86,25 +89,28 @@ ATTNSMITH_API void attnsmith_string_free(char* text);
 enum { ATTNSMITH_DL_CUDA = 2, ATTNSMITH_DL_CUDA_MANAGED = 13 };                 /* DLDeviceType */
 enum { ATTNSMITH_DL_INT = 0, ATTNSMITH_DL_FLOAT = 2, ATTNSMITH_DL_BFLOAT = 4 }; /* DLDataTypeCode */
 
+/* DLDevice: where a tensor's memory is. */
 typedef struct attnsmith_dl_device {
     int32_t device_type; /* CUDA or CUDA managed memory; others are refused */
     int32_t device_id;   /* the ordinal; of CUDA memory it must be the kernel's */
 } attnsmith_dl_device;
 
+/* DLDataType: what a tensor's elements are. */
 typedef struct attnsmith_dl_data_type {
-    uint8_t code;
-    uint8_t bits;
+    uint8_t code;   /* DLDataTypeCode */
+    uint8_t bits;   /* of one element */
     uint16_t lanes; /* 1 */
 } attnsmith_dl_data_type;
 
+/* DLTensor: a strided view of memory. Shape and strides are in elements. */
 typedef struct attnsmith_dl_tensor {
-    void* data;
-    attnsmith_dl_device device;
-    int32_t ndim;
-    attnsmith_dl_data_type dtype;
-    int64_t* shape;
-    int64_t* strides; /* NULL: row-major and compact */
-    uint64_t byte_offset;
+    void* data;                   /* an address of the device's */
+    attnsmith_dl_device device;   /* where it is */
+    int32_t ndim;                 /* axes, and the length of shape and strides */
+    attnsmith_dl_data_type dtype; /* of the elements */
+    int64_t* shape;               /* elements */
+    int64_t* strides;             /* elements; NULL: row-major and compact */
+    uint64_t byte_offset;         /* of the first element, from data */
 } attnsmith_dl_tensor;
 
 /* ---- What is asked for ---- */
@@ -152,6 +158,7 @@ typedef struct attnsmith_sizes {
 
 /* ---- Runtime ---- */
 
+/* attnsmith::Runtime. */
 typedef struct attnsmith_runtime attnsmith_runtime;
 
 /* 0: what the environment variable ATTNSMITH_LOG says, else warn. */
@@ -180,6 +187,7 @@ enum { ATTNSMITH_ON_MISS_COMPILE = 1, ATTNSMITH_ON_MISS_ERROR = 2 };
  * Called in the context of the device, from any thread, until the runtime and all that came of it are freed;
  * gives NULL where there is no memory. The address is a multiple of 256. */
 typedef void* (*attnsmith_memory_allocate)(void* user, size_t bytes, int32_t device);
+/* Takes back what attnsmith_memory_allocate gave, with the same size and device. */
 typedef void (*attnsmith_memory_free)(void* user, void* memory, size_t bytes, int32_t device);
 
 /* attnsmith::RuntimeOptions. NULL, empty strings and 0 are the defaults. */
@@ -259,12 +267,13 @@ ATTNSMITH_API attnsmith_code attnsmith_plan_json(attnsmith_runtime* runtime, con
  * being compiled yet. */
 typedef int32_t (*attnsmith_progress)(void* user, const char* kernel, int32_t done, int32_t total);
 
+/* attnsmith::PrewarmOptions. */
 typedef struct attnsmith_prewarm_options {
     size_t size;
     attnsmith_progress progress; /* or NULL */
-    void* progress_user;
-    int32_t jobs;     /* 0: the number of cores */
-    int32_t reserved; /* 0 */
+    void* progress_user;         /* `progress` gets it */
+    int32_t jobs;                /* 0: the number of cores */
+    int32_t reserved;            /* 0 */
 } attnsmith_prewarm_options;
 
 /* Compiles into the cache every kernel that planning could choose for these specs on these compute
@@ -288,6 +297,7 @@ ATTNSMITH_API attnsmith_code attnsmith_cache(attnsmith_runtime* runtime, const c
 
 /* ---- Kernels ---- */
 
+/* attnsmith::Kernel. */
 typedef struct attnsmith_kernel attnsmith_kernel;
 
 #define ATTNSMITH_CURRENT_DEVICE (-1) /* that of the caller's context, else device 0 */
@@ -297,10 +307,12 @@ typedef struct attnsmith_kernel attnsmith_kernel;
 ATTNSMITH_API attnsmith_code attnsmith_prepare(attnsmith_runtime* runtime, const attnsmith_spec* spec,
                                                const attnsmith_sizes* sizes, int32_t device,
                                                attnsmith_kernel** kernel, attnsmith_error** error);
+/* Takes NULL. Calls of it may outlive it. */
 ATTNSMITH_API void attnsmith_kernel_free(attnsmith_kernel* kernel);
 
-/* The same in the background. */
+/* A kernel that is being prepared in the background. */
 typedef struct attnsmith_pending attnsmith_pending;
+/* As attnsmith_prepare, in the background. */
 ATTNSMITH_API attnsmith_code attnsmith_prepare_async(attnsmith_runtime* runtime, const attnsmith_spec* spec,
                                                      const attnsmith_sizes* sizes, int32_t device,
                                                      attnsmith_pending** pending, attnsmith_error** error);
@@ -316,6 +328,7 @@ ATTNSMITH_API attnsmith_code attnsmith_kernel_spec(const attnsmith_kernel* kerne
                                                    attnsmith_error** error);
 /* The ordinal; -1 for NULL. */
 ATTNSMITH_API int32_t attnsmith_kernel_device(const attnsmith_kernel* kernel);
+/* The plan that chose it, schema attnsmith.plan/1. */
 ATTNSMITH_API attnsmith_code attnsmith_kernel_plan_json(const attnsmith_kernel* kernel, char** json,
                                                         attnsmith_error** error);
 /* Bytes of workspace for tensors of these bounds. `q_tokens` counts the queries of all sequences. */
@@ -370,6 +383,7 @@ typedef struct attnsmith_workspace {
     size_t bytes;
 } attnsmith_workspace;
 
+/* attnsmith::Call. */
 typedef struct attnsmith_call attnsmith_call;
 
 /* Checks the tensors against the kernel's spec and fixes the arguments. `batch` may be NULL: dense, all
@@ -378,9 +392,11 @@ ATTNSMITH_API attnsmith_code attnsmith_bind(const attnsmith_kernel* kernel, cons
                                             const attnsmith_batch* batch,
                                             const attnsmith_workspace* workspace, attnsmith_call** call,
                                             attnsmith_error** error);
+/* The same of a merge, which needs no workspace. */
 ATTNSMITH_API attnsmith_code attnsmith_bind_merge(const attnsmith_kernel* kernel,
                                                   const attnsmith_merge_tensors* tensors,
                                                   attnsmith_call** call, attnsmith_error** error);
+/* Takes NULL. */
 ATTNSMITH_API void attnsmith_call_free(attnsmith_call* call);
 
 /* Enqueues the kernels on `stream`, a CUstream or cudaStream_t; NULL is the default stream of the kernel's
@@ -411,25 +427,31 @@ ATTNSMITH_API attnsmith_code attnsmith_call_describe(const attnsmith_call* call,
 ATTNSMITH_API attnsmith_code attnsmith_run(const attnsmith_kernel* kernel, const attnsmith_tensors* tensors,
                                            const attnsmith_batch* batch, const attnsmith_workspace* workspace,
                                            void* stream, attnsmith_error** error);
+/* The same of a merge. */
 ATTNSMITH_API attnsmith_code attnsmith_run_merge(const attnsmith_kernel* kernel,
                                                  const attnsmith_merge_tensors* tensors, void* stream,
                                                  attnsmith_error** error);
 
 /* ---- Device memory, for programs without a framework of their own ---- */
 
+/* attnsmith::Buffer. */
 typedef struct attnsmith_buffer attnsmith_buffer;
 
+/* `bytes` of device memory, at an address that is a multiple of 256. */
 ATTNSMITH_API attnsmith_code attnsmith_allocate(attnsmith_runtime* runtime, int32_t device, size_t bytes,
                                                 attnsmith_buffer** buffer, attnsmith_error** error);
-/* NULL and 0 for NULL. */
+/* A device address; NULL for NULL. */
 ATTNSMITH_API void* attnsmith_buffer_data(const attnsmith_buffer* buffer);
+/* As asked for; 0 for NULL. */
 ATTNSMITH_API size_t attnsmith_buffer_bytes(const attnsmith_buffer* buffer);
-/* Both copy in the order of the default stream and wait for it alone, until the copy is done. `offset` and
- * `bytes` are of the buffer, and within it. */
+/* Copies to the device, in the order of the default stream, and waits for it alone until the copy is done.
+ * `offset` and `bytes` are of the buffer, and within it. */
 ATTNSMITH_API attnsmith_code attnsmith_upload(attnsmith_buffer* buffer, const void* host, size_t bytes,
                                               size_t offset, attnsmith_error** error);
+/* Copies to the host, likewise. */
 ATTNSMITH_API attnsmith_code attnsmith_download(const attnsmith_buffer* buffer, void* host, size_t bytes,
                                                 size_t offset, attnsmith_error** error);
+/* Takes NULL. */
 ATTNSMITH_API void attnsmith_buffer_free(attnsmith_buffer* buffer);
 /* Waits for all of a stream; NULL is the default stream of the caller's context. */
 ATTNSMITH_API attnsmith_code attnsmith_synchronize(attnsmith_runtime* runtime, void* stream,

@@ -18,20 +18,21 @@ namespace attnsmith {
 // What was left out because it says nothing: a page size of dense KV, say, or a line of a recorded file that
 // a process was killed in.
 struct SkippedPart {
-    std::string name{};
-    std::string reason{};
+    std::string name{};    // the combination of values, or the file and line
+    std::string reason{};  // one sentence
 
     bool operator==(const SkippedPart&) const = default;
 };
 
+// Attentions, what of them cannot be served, and what a reader must know of the list.
 struct ATTNSMITH_API Coverage {
     // Each once. Its name says which values are its own, where words have several: "full_attention/decode (kv
     // dense)". A request's attention has neither a phase nor layers, and where no word has several values no
     // name.
     std::vector<ModelAttention> attentions{};
-    std::vector<UnsupportedPart> unsupported{};
-    std::vector<ModelWarning> warnings{};
-    std::vector<SkippedPart> skipped{};
+    std::vector<UnsupportedPart> unsupported{};  // what no kernel serves
+    std::vector<ModelWarning> warnings{};        // what may be planned wrong
+    std::vector<SkippedPart> skipped{};          // what was left out
 
     // Adds what the other has and this lacks. A `prefix` goes before the names of its attentions, unsupported
     // and skipped parts and of its warnings' fields: "llama/".

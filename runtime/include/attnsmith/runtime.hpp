@@ -41,6 +41,7 @@ namespace attnsmith {
 
 using Stream = CUstream_st*;  // the same type as CUstream and cudaStream_t; null is the default stream
 
+// How much is logged; spelled as they are named.
 enum class LogLevel : std::uint8_t { off, error, warn, info, debug };
 // Called from any thread, by several at a time; must not throw, nor call the Runtime that it belongs to.
 using LogSink = std::function<void(LogLevel, std::string_view line)>;
@@ -68,8 +69,10 @@ enum class OnMiss : std::uint8_t {
 // Called in the context of the device, from any thread; gives null where there is no memory. The address is a
 // multiple of 256.
 using Allocate = std::function<void*(std::size_t bytes, int device)>;
+// Takes back what Allocate gave, with the same size and device.
 using Free = std::function<void(void* memory, std::size_t bytes, int device)>;
 
+// What a Runtime is made with. Each field left as it is takes its environment variable, if it has one.
 struct RuntimeOptions {
     // Cache directories, the writable one first, and bundles after it. Relative ones are of the directory
     // that is current when the Runtime is made. Empty: ATTNSMITH_CACHE_DIR, else $XDG_CACHE_HOME/attnsmith,
@@ -81,8 +84,8 @@ struct RuntimeOptions {
     // The most that the writable directory may take on its disk; the kernels that were not used for longest
     // go first. 0: no limit.
     std::uint64_t cache_max_bytes = std::uint64_t{2} << 30;
-    bool cache_source = true;  // entries hold their kernels' sources, for people
-    Toolchain toolchain = Toolchain::newest;
+    bool cache_source = true;                 // entries hold their kernels' sources, for people
+    Toolchain toolchain = Toolchain::newest;  // whose entries may be used
     std::optional<OnMiss> on_miss{};  // absent: ATTNSMITH_ON_MISS ("compile" or "error"), else compile
     // A file that gets a line (schema attnsmith.recorded/1) for each spec that is prepared, for
     // `attnsmith prewarm --recorded`; any number of processes may share it. Empty: ATTNSMITH_RECORD, else
@@ -98,7 +101,7 @@ struct RuntimeOptions {
     LogSink log{};                        // absent: standard error
     std::string keep_source_dir{};  // not empty: generated sources are kept there and compiled with -lineinfo
     Allocate allocate{};            // absent: cuMemAlloc; given together with `free` or not at all
-    Free free{};
+    Free free{};                    // absent: cuMemFree
 };
 
 // A buffer of device memory, freed with the object.
@@ -109,12 +112,14 @@ class ATTNSMITH_API Buffer {
     Buffer(Buffer&&) noexcept;
     Buffer& operator=(Buffer&&) noexcept;
 
-    void* data() const noexcept;
-    std::size_t bytes() const noexcept;
-    // Both copy in the order of the default stream and wait for it alone, until the copy is done. Throws
-    // InvalidRequest when offset + bytes is past the end, and DriverError, without harm to the capture, while
-    // a stream that waits for the default stream is captured.
+    void* data() const noexcept;         // a device address; null without memory
+    std::size_t bytes() const noexcept;  // as asked for
+    // Copies to the device, in the order of the default stream, and waits for it alone until the copy is
+    // done. `bytes` and `offset` are of the buffer. Throws InvalidRequest when offset + bytes is past the
+    // end, and DriverError, without harm to the capture, while a stream that waits for the default stream is
+    // captured.
     void upload(const void* host, std::size_t bytes, std::size_t offset = 0);
+    // Copies to the host, likewise.
     void download(void* host, std::size_t bytes, std::size_t offset = 0) const;
 
   private:
@@ -130,13 +135,16 @@ class ATTNSMITH_API Buffer {
 // it may serve any number of Calls and kernels, if it is large enough for each; the status then speaks of
 // them all.
 struct Workspace {
-    void* data = nullptr;
-    std::size_t bytes = 0;
+    void* data = nullptr;   // a device address, a multiple of 256
+    std::size_t bytes = 0;  // from data on
 };
 
-// Bits of the status word, a std::uint32_t at the start of a workspace, that kernels set and never clear.
+// The status word is a std::uint32_t at the start of a workspace; kernels set its bits and never clear them.
+// This one is CallStatus::q_len_clamped.
 inline constexpr std::uint32_t kStatusQueryLengthClamped = 1;
+// The status word's bit of CallStatus::kv_len_clamped.
 inline constexpr std::uint32_t kStatusKeyLengthClamped = 2;
+// The status word's bit of CallStatus::page_out_of_range.
 inline constexpr std::uint32_t kStatusPageOutOfRange = 4;
 
 // What the launches so far of one Call found wrong in device-side lengths. Sticky until cleared.
@@ -144,8 +152,10 @@ struct CallStatus {
     bool q_len_clamped = false;      // a sequence had more queries than the bound or the tensor
     bool kv_len_clamped = false;     // a sequence had more keys than the bound or the tensor
     bool page_out_of_range = false;  // a page id in use was not a page; its keys were read as zeros
+    // Whether anything was wrong.
     explicit operator bool() const noexcept { return q_len_clamped || kv_len_clamped || page_out_of_range; }
 
+    // The status that a copied word says.
     static CallStatus from_word(std::uint32_t word) noexcept {
         return {.q_len_clamped = (word & kStatusQueryLengthClamped) != 0,
                 .kv_len_clamped = (word & kStatusKeyLengthClamped) != 0,
@@ -180,6 +190,7 @@ class ATTNSMITH_API Call {
     // The kernels' grids, in the order that launch() enqueues them; for tests and logs.
     std::string describe() const;
 
+    // Whether there is one: false where it was never made, or moved from.
     explicit operator bool() const noexcept { return impl_ != nullptr; }
 
   private:
@@ -203,6 +214,7 @@ class ATTNSMITH_API Kernel {
     // captured. Waits for no stream of the caller's. The first of these allocates a workspace, which the Call
     // owns; where RuntimeOptions has no `free`, freeing it waits for the device, as cuMemFree does.
     Call bind(const AttentionTensors& tensors, const Batch& batch) const;
+    // The same with the caller's workspace. Throws InvalidRequest where it is too small or misaligned.
     Call bind(const AttentionTensors& tensors, const Batch& batch, Workspace workspace) const;
     Call bind(const MergeTensors& tensors) const;  // of Op::merge; needs no workspace
 
@@ -210,6 +222,7 @@ class ATTNSMITH_API Kernel {
     int device() const;                 // ordinal
     std::string plan_json() const;      // schema attnsmith.plan/1
 
+    // Whether there is one: false where it was never made, or moved from.
     explicit operator bool() const noexcept { return impl_ != nullptr; }
     struct Impl;
 
@@ -220,27 +233,33 @@ class ATTNSMITH_API Kernel {
 
 // How one kernel of a prewarm came out.
 struct PrewarmedKernel {
-    std::string name{};  // e.g. "attention mma bf16 128x128 paged 64x64"
-    int sm = 0;
-    std::string key{};    // of the cache entry
-    std::string state{};  // "hit", "compiled", "waited", "failed" or "cancelled"
-    std::string error{};  // of a failed one
-    double milliseconds = 0;
-    std::size_t cubin_bytes = 0;
+    std::string name{};           // e.g. "attention mma bf16 128x128 paged 64x64"
+    int sm = 0;                   // compute capability
+    std::string key{};            // of the cache entry
+    std::string state{};          // "hit", "compiled", "waited", "failed" or "cancelled"
+    std::string error{};          // of a failed one
+    double milliseconds = 0;      // that this process took, waiting included
+    std::size_t cubin_bytes = 0;  // of the machine code
 };
 
 // A spec that no kernel serves on an SM; the others are done.
 struct PrewarmRefusal {
     std::size_t spec = 0;  // its place in the list given
-    int sm = 0;
-    std::string reason{};
+    int sm = 0;            // compute capability
+    std::string reason{};  // one sentence
 };
 
+// How a prewarm came out. Over processes that race for the same kernels, `compiled` adds up to their number.
 struct PrewarmReport {
-    int total = 0, hits = 0, compiled = 0, waited = 0, failed = 0, cancelled = 0;
-    double seconds = 0;
-    std::vector<PrewarmRefusal> unsupported{};
-    std::vector<PrewarmedKernel> kernels{};
+    int total = 0;                              // kernels asked for; the sum of the next five
+    int hits = 0;                               // were in the cache
+    int compiled = 0;                           // by this process
+    int waited = 0;                             // another process compiled them meanwhile
+    int failed = 0;                             // to compile, or to be stored
+    int cancelled = 0;                          // by PrewarmOptions::stop
+    double seconds = 0;                         // of wall-clock time
+    std::vector<PrewarmRefusal> unsupported{};  // specs that no kernel serves
+    std::vector<PrewarmedKernel> kernels{};     // each kernel once
 
     // Whether every kernel that was asked for is in the cache now.
     bool ok() const noexcept { return failed == 0 && cancelled == 0 && unsupported.empty(); }
@@ -252,6 +271,7 @@ ATTNSMITH_API std::string to_json(const PrewarmedKernel& kernel);
 // "reason"}]}, where "spec" is the place in the list given.
 ATTNSMITH_API std::string to_json(const PrewarmReport& report);
 
+// How a prewarm goes about its work.
 struct PrewarmOptions {
     int jobs = 0;  // 0: the number of cores
     std::function<void(const PrewarmedKernel&, int done, int total)>
@@ -264,11 +284,11 @@ struct PrewarmOptions {
 
 // What the runtime found on this machine.
 struct DeviceInfo {
-    int index = 0;
-    std::string name{};
-    int sm = 0;  // 90 for compute capability 9.0
-    int sm_count = 0;
-    std::size_t memory_bytes = 0;
+    int index = 0;                 // the driver's ordinal
+    std::string name{};            // as the driver has it
+    int sm = 0;                    // 90 for compute capability 9.0
+    int sm_count = 0;              // streaming multiprocessors
+    std::size_t memory_bytes = 0;  // of the whole device
 };
 
 // [{"index", "name", "sm", "sm_count", "memory_bytes"}]
@@ -276,8 +296,12 @@ ATTNSMITH_API std::string to_json(const std::vector<DeviceInfo>& devices);
 
 inline constexpr int kCurrentDevice = -1;  // that of the caller's context; device 0 where there is none
 
+// What kernels are prepared with: caches, a compiler, devices. A program needs one; several share nothing but
+// the cache directories.
 class ATTNSMITH_API Runtime {
   public:
+    // Throws InvalidRequest naming an option that cannot be. A cache directory that cannot be used is passed
+    // over with a warning.
     explicit Runtime(RuntimeOptions options = {});
     ~Runtime();
     Runtime(Runtime&&) noexcept;
@@ -314,6 +338,7 @@ class ATTNSMITH_API Runtime {
 
     std::vector<DeviceInfo> devices() const;  // empty where there is no driver or no GPU
     Buffer allocate(std::size_t bytes, int device = kCurrentDevice) const;  // device memory
+    // Waits for all that the stream was given. Throws DriverError.
     void synchronize(Stream stream = nullptr) const;
 
     struct Impl;

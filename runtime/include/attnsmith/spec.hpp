@@ -21,12 +21,12 @@ namespace attnsmith {
 // fields count dtype (of the states and of o), head_dim_vo, q_heads, alignment and lse; the others stay as
 // they are here.
 struct AttentionSpec {
-    Op op = Op::attention;
+    Op op = Op::attention;         // what is computed
     DType dtype = DType::bf16;     // of q, k, v and o: f16 or bf16
     std::int64_t head_dim_qk = 0;  // a multiple of 8 from 8 to 256; a merge has none
     std::int64_t head_dim_vo = 0;  // likewise; 0 means head_dim_qk
-    std::int64_t q_heads = 0;
-    std::int64_t kv_heads = 0;  // divides q_heads; 0 means q_heads
+    std::int64_t q_heads = 0;      // at least 1
+    std::int64_t kv_heads = 0;     // divides q_heads; 0 means q_heads
 
     Mask mask = Mask::full;  // causal is bottom-right aligned: the last query sees the last key
     // Query i (in that alignment) sees keys i - window_left .. i + window_right; absent, or -1, is unbounded.
@@ -39,14 +39,14 @@ struct AttentionSpec {
     bool sink = false;                // adds exp(sink[q_head]) to each row's denominator
     bool lse = false;                 // also writes the natural-log log-sum-exp of each row
 
-    KvStorage kv = KvStorage::dense;
+    KvStorage kv = KvStorage::dense;        // how k and v lie in memory
     PageOrder page_order = PageOrder::NHD;  // of paged KV
     std::int64_t page_size = 0;             // tokens a page; paged KV only
     DType index_dtype = DType::i32;         // of indptrs, lengths and page tables: i32 or i64
     int alignment = 16;  // bytes that every base and stride is a multiple of: 16, 8, 4 or 2
 
-    Precision precision = Precision::standard;
-    Consistency consistency = Consistency::standard;
+    Precision precision = Precision::standard;        // what the products are computed in
+    Consistency consistency = Consistency::standard;  // whether bits may depend on the batch
 
     bool operator==(const AttentionSpec&) const = default;
 };
@@ -62,8 +62,8 @@ struct PlanSizes {
 
 // One parsed request: what `attnsmith plan --request FILE` reads.
 struct AttentionRequest {
-    AttentionSpec spec{};
-    PlanSizes sizes{};
+    AttentionSpec spec{};   // which attention
+    PlanSizes sizes{};      // how large
     std::vector<int> sm{};  // compute capabilities, e.g. 90; empty: the GPU that is present
 
     bool operator==(const AttentionRequest&) const = default;
@@ -82,13 +82,13 @@ struct ModelAttention {
     std::string phase{};               // "prefill" or "decode"
     std::int64_t layers = 0;           // how many of the model's layers use it
     std::vector<std::string> notes{};  // what was assumed, e.g. "dtype float32 is planned as bf16"
-    AttentionRequest request{};
+    AttentionRequest request{};        // what to plan for it; `sm` is empty
 };
 
 // A part of a model that cannot be planned, with the reason.
 struct UnsupportedPart {
-    std::string name{};
-    std::string reason{};
+    std::string name{};    // which layers, or which combination of words
+    std::string reason{};  // one sentence
 };
 
 // Why a model's plan may not be the whole truth.
@@ -105,35 +105,38 @@ ATTNSMITH_API std::string_view to_string(WarningKind kind);
 
 // What a reader of the plan must know and could not see from it. ModelOptions::strict makes it an error.
 struct ModelWarning {
-    WarningKind kind = WarningKind::unknown_type;
+    WarningKind kind = WarningKind::unknown_type;  // what may be wrong
     std::string field{};  // as the config.json has it, e.g. "text_config.block_configs"
     std::string text{};   // one sentence
 
     bool operator==(const ModelWarning&) const = default;
 };
 
+// What a config.json was read as.
 struct Model {
-    std::string model_type{};
-    std::vector<ModelAttention> attentions{};
-    std::vector<UnsupportedPart> unsupported{};
-    std::vector<ModelWarning> warnings{};
+    std::string model_type{};                    // as the config.json has it
+    std::vector<ModelAttention> attentions{};    // each distinct one once for each phase
+    std::vector<UnsupportedPart> unsupported{};  // what cannot be planned
+    std::vector<ModelWarning> warnings{};        // what may be planned wrong
 };
 
+// What a config.json does not say: how the program that serves the model lays out its memory, and how large
+// its batches are.
 struct ModelOptions {
-    std::optional<DType> dtype{};  // overrides the config's
-    KvStorage kv = KvStorage::paged;
-    std::int64_t page_size = 16;
-    PageOrder page_order = PageOrder::NHD;
-    DType index_dtype = DType::i32;
-    int alignment = 16;  // bytes, as AttentionSpec::alignment; likewise the next three
-    bool lse = false;
-    Precision precision = Precision::standard;
-    Consistency consistency = Consistency::standard;
-    std::int64_t batch = 8;            // sequences, of both phases
-    std::int64_t q_len = 1024;         // queries of a prefill
-    std::int64_t kv_len = 4096;        // keys, of both phases
-    std::int64_t tensor_parallel = 1;  // GPUs that the heads are divided over
-    bool strict = false;               // a warning or an unsupported part is an error: Unsupported
+    std::optional<DType> dtype{};                     // overrides the config's
+    KvStorage kv = KvStorage::paged;                  // this and the next seven: as AttentionSpec's
+    std::int64_t page_size = 16;                      // tokens, of paged KV
+    PageOrder page_order = PageOrder::NHD;            // of paged KV
+    DType index_dtype = DType::i32;                   // i32 or i64
+    int alignment = 16;                               // bytes
+    bool lse = false;                                 // whether the log-sum-exp is written
+    Precision precision = Precision::standard;        // as AttentionSpec::precision
+    Consistency consistency = Consistency::standard;  // as AttentionSpec::consistency
+    std::int64_t batch = 8;                           // sequences, of both phases
+    std::int64_t q_len = 1024;                        // queries of a prefill
+    std::int64_t kv_len = 4096;                       // keys, of both phases
+    std::int64_t tensor_parallel = 1;                 // GPUs that the heads are divided over
+    bool strict = false;  // a warning or an unsupported part is an error: Unsupported
 };
 
 // Parses a JSON object with any of these fields, all of them words of a request but tensor_parallel and

@@ -11,12 +11,14 @@
 
 namespace attnsmith {
 
+// Shape and strides are in elements, and any stride is honoured or refused by name. No device is stated: data
+// is an address in the memory of the device that the kernel is for.
 struct ATTNSMITH_API Tensor {
-    static constexpr int kMaxRank = 5;
+    static constexpr int kMaxRank = 5;  // axes at most
 
-    void* data = nullptr;  // null: the tensor is absent
-    DType dtype = DType::bf16;
-    int rank = 0;
+    void* data = nullptr;                          // null: the tensor is absent
+    DType dtype = DType::bf16;                     // of the elements
+    int rank = 0;                                  // axes in use
     std::array<std::int64_t, kMaxRank> shape{};    // elements
     std::array<std::int64_t, kMaxRank> strides{};  // elements
 
@@ -29,6 +31,7 @@ struct ATTNSMITH_API Tensor {
     Tensor slice(int axis, std::int64_t begin, std::int64_t end) const;  // keeps it
     Tensor split(int axis, std::int64_t outer) const;  // one axis of n into [outer, n / outer]
 
+    // Whether the tensor is present.
     explicit operator bool() const noexcept { return data != nullptr; }
     bool operator==(const Tensor&) const = default;
 };

@@ -12,13 +12,18 @@ namespace attnsmith {
 enum class Op : std::uint8_t { attention, mla, merge, append };
 // Spelled "fp16", "bf16", "fp32", "int32" and "int64".
 enum class DType : std::uint8_t { f16, bf16, f32, i32, i64 };
-// These and the next two are spelled as they are named.
+// Which keys a query sees before a window narrows them; spelled as they are named.
 enum class Mask : std::uint8_t { full, causal };
+// How keys and values lie in memory: one extent for each sequence, one after another with Batch::kv_indptr,
+// or in pages of a table; spelled as they are named.
 enum class KvStorage : std::uint8_t { dense, ragged, paged };
-// Order of a page's axes: NHD is [page_size, kv_heads, head_dim], HND is [kv_heads, page_size, head_dim].
+// Order of a page's axes, spelled as they are named: NHD is [page_size, kv_heads, head_dim], HND is
+// [kv_heads, page_size, head_dim].
 enum class PageOrder : std::uint8_t { NHD, HND };
-enum class Precision : std::uint8_t { standard, high };       // spelled "default" and "high"
-enum class Consistency : std::uint8_t { standard, bitwise };  // spelled "default" and "bitwise"
+// What products are computed in; spelled "default" and "high".
+enum class Precision : std::uint8_t { standard, high };
+// Whether a row's bits may depend on the batch that it is in; spelled "default" and "bitwise".
+enum class Consistency : std::uint8_t { standard, bitwise };
 
 // Bytes of one element.
 constexpr std::int64_t size_of(DType dtype) {
@@ -35,6 +40,7 @@ constexpr std::int64_t size_of(DType dtype) {
     return 0;
 }
 
+// A value's word in JSON, on the command line and in Python.
 ATTNSMITH_API std::string_view to_string(Op value);
 ATTNSMITH_API std::string_view to_string(DType value);
 ATTNSMITH_API std::string_view to_string(Mask value);

@@ -1,13 +1,15 @@
 """The pages for people name files that exist, and their links lead somewhere."""
 
+import json
 import pathlib
 import re
 import unittest
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
-PAGES = ["CHANGELOG.md", "CONTRIBUTING.md", "README.md", "SECURITY.md", "docs", "cache", "kernel_templates", "tests", "tools"]
+PAGES = ["CHANGELOG.md", "CONTRIBUTING.md", "README.md", "SECURITY.md", "docs", "examples", "cache", "kernel_templates", "tests", "tools"]
 # A path in backticks: folders and perhaps a file's name. NAME stands for what the reader chooses.
-PATH = re.compile(r"`((?:cache|docs|kernel_templates|runtime|tests|tools)(?:/[A-Za-z0-9_.+-]+)+/?)`")
+PATH = re.compile(r"`((?:cache|docs|examples|kernel_templates|runtime|tests|tools)(?:/[A-Za-z0-9_.+-]+)+/?)`")
+CODE = {".cpp", ".hpp", ".h", ".cuh", ".py"}
 LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
 
 
@@ -44,6 +46,50 @@ class Pages(unittest.TestCase):
         registry = (REPOSITORY / "runtime/families/registry.cpp").read_text(encoding="utf-8")
         folders = {path.parent.name for path in (REPOSITORY / "runtime/families").glob("*/family.hpp")}
         self.assertEqual(folders, set(re.findall(r"&(\w+)::kFamily", registry)))
+
+
+def files_with(words, outside):
+    """The product's source files whose code, and not only comments, has one of the words."""
+    found = set()
+    for folder in ("runtime", "kernel_templates", "tools/python"):
+        for path in (REPOSITORY / folder).rglob("*"):
+            name = path.relative_to(REPOSITORY).as_posix()
+            if path.suffix not in CODE and path.name != "CMakeLists.txt" or name.startswith(tuple(outside)):
+                continue
+            code = re.sub(r"^\s*(?://|#(?!include)).*$|//.*$", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+            if any(word in code for word in words):
+                found.add(name)
+    return found
+
+
+class AddAKernel(unittest.TestCase):
+    PAGE = (REPOSITORY / "docs/add-a-kernel.md").read_text(encoding="utf-8")
+
+    def test_the_lists_are_exact(self):
+        held = re.findall(r"^Held by (.*?):\n\n((?:- .*\n(?:  .*\n)*)+)", self.PAGE, re.MULTILINE)
+        self.assertEqual(len(held), 2)
+        for condition, listed in held:
+            words, _, outside = condition.partition("outside of")
+            expected = files_with(re.findall("`(.*?)`", words), [name + "/" for name in re.findall("`(.*?)`", outside)])
+            self.assertEqual(sorted(PATH.findall(listed)), sorted(expected), condition)
+
+
+class Numerics(unittest.TestCase):
+    PAGE = (REPOSITORY / "docs/numerics.md").read_text(encoding="utf-8")
+
+    def test_the_groups_that_hold_its_promises_have_run(self):
+        ledger = json.loads((REPOSITORY / "tests/gpu/LEDGER.json").read_text(encoding="utf-8"))
+        named = set(re.findall(r"`gpu:([a-z-]+)`", self.PAGE))
+        self.assertGreater(len(named), 25)
+        self.assertEqual(named - ledger["groups"].keys(), set())
+
+    def test_its_tolerances_are_those_that_are_applied(self):
+        code = (REPOSITORY / "tools/check/tolerance.cpp").read_text(encoding="utf-8")
+        fp16, bf16 = re.search(r"Tolerance\{(.*?)\} : Tolerance\{(.*?)\}", code).groups()
+        lse = re.search(r"lse_tolerance\(\) \{ return \{(.*?)\}", code)[1]
+        rows = [re.split(r" *\| *", line.strip("| "))[-3:] for line in self.PAGE.splitlines()
+                if line.startswith(("| each element", "| the same, relative"))]
+        self.assertEqual([", ".join(column) for column in zip(*rows)], [fp16, bf16, lse])
 
 
 if __name__ == "__main__":

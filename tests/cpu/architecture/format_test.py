@@ -29,7 +29,7 @@ def sources():
         listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split("\0")
         files = [REPOSITORY / name for name in listed]
     except (OSError, subprocess.CalledProcessError):
-        folders = ("cache", "kernel_templates", "runtime", "tests", "tools")
+        folders = ("cache", "examples", "kernel_templates", "runtime", "tests", "tools")
         files = [file for folder in folders for file in (REPOSITORY / folder).rglob("*")]
     return sorted(file for file in files if file.suffix in SOURCES and file.is_file())
 

@@ -4,6 +4,7 @@ import pathlib
 import unittest
 
 import include_edges
+import include_picture
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
 
@@ -46,6 +47,26 @@ class Repository(unittest.TestCase):
         sources = include_edges.Tree.at(REPOSITORY).sources()
         parts = {include_edges.part_of(file) for file in sources}
         self.assertEqual(parts, set(include_edges.PARTS.values()))
+
+
+class Pages(unittest.TestCase):
+    """docs/architecture.md says what the rules say."""
+
+    def test_the_picture_is_drawn_from_the_rules(self):
+        self.assertEqual(include_picture.PICTURE.read_text(encoding="utf-8"), include_picture.draw(include_edges.MAY_INCLUDE),
+                         "to draw it again: tests/cpu/architecture/include_picture.py --write")
+
+    def test_the_table_has_every_part_and_what_it_may_include(self):
+        table = {}
+        for line in (REPOSITORY / "docs/architecture.md").read_text(encoding="utf-8").splitlines():
+            cells = [cell.strip() for cell in line.strip("|").split("|")]
+            if len(cells) == 4 and cells[1].strip("`") in include_edges.PARTS:
+                self.assertEqual(include_edges.PARTS[cells[1].strip("`")], cells[0])
+                table[cells[0]] = set(cells[3].split(", ")) - {"nothing of ours"}
+        self.assertEqual(table, include_edges.MAY_INCLUDE)
+
+    def test_an_arrow_that_others_replace_is_not_drawn(self):
+        self.assertEqual(include_picture.arrows({"a": {"b", "c"}, "b": {"c"}, "c": set()}), {"a": {"b"}, "b": {"c"}, "c": set()})
 
 
 class Rules(unittest.TestCase):

@@ -15,7 +15,7 @@ def first_block(language):
 
 class Readme(unittest.TestCase):
     def test_the_first_program_is_the_one_that_is_built(self):
-        program = (REPOSITORY / "tests/consumer/first_program.cpp").read_text(encoding="utf-8")
+        program = (REPOSITORY / "examples/cpp/first_program.cpp").read_text(encoding="utf-8")
         self.assertEqual(first_block("cpp"), program)
         self.assertLessEqual(len(program.splitlines()), 25)
 

@@ -12,7 +12,7 @@ import sys
 import time
 from typing import Any, Dict, List, Optional, Sequence
 
-from . import cases, machine, plots, report, summary
+from . import cases, machine, plots, report, results, summary
 from .pace import Pace
 from .providers import PROVIDERS
 from .runner import Runner, estimate_seconds
@@ -82,6 +82,9 @@ def parser() -> argparse.ArgumentParser:
                       help="processes that compile at a time (half of the cores)")
     made.add_argument("--json", metavar="FILE", help="write everything that was measured, %s" % report.SCHEMA)
     made.add_argument("--plot", metavar="DIR", help="write plots of speed against sequence length, as SVG")
+    made.add_argument("--publish", nargs="*", metavar="FILE",
+                      help="measure nothing: put what these files of --json have into tools/bench/results/peers.json, and "
+                           "draw docs/peers.svg from that")
     made.add_argument("--list", action="store_true", help="show cases and providers; needs no GPU")
     made.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     return made
@@ -121,6 +124,9 @@ def main(argv: Optional[List[str]] = None) -> int:
     options = parser().parse_args(argv)
     if options.worker:
         return serve()
+    if options.publish is not None:
+        print("wrote " + " and ".join(results.publish(options.publish)))
+        return 0
     selected = [case for case in cases.select(options.cases, options.dtype, options.quick)
                 if options.match in case.name]
     reasons = availability(options.provider)

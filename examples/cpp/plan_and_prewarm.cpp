@@ -1,0 +1,52 @@
+// Without a GPU: what a model's attention needs on an A100 and an H100, and all of it compiled into a cache
+// folder, which then serves on machines without a compiler.
+//
+//   plan_and_prewarm CONFIG.json FOLDER
+#include <attnsmith/attnsmith.hpp>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+using namespace attnsmith;
+
+namespace {
+
+// The exit code.
+int plan_and_prewarm(const std::string& config_json, const std::string& folder) {
+    Runtime runtime({.cache_dirs = {folder}});
+    const Model model = parse_model(config_json);
+    for (const ModelWarning& warning : model.warnings)
+        std::cerr << warning.field << ": " << warning.text << "\n";
+    for (const ModelAttention& attention : model.attentions)
+        std::cout << attention.name
+                  << " on an H100: " << runtime.plan_json(attention.request.spec, attention.request.sizes, 90)
+                  << "\n";
+
+    // Each spec once, in every combination of these words.
+    const Coverage coverage = model_coverage(config_json, R"({"kv": ["paged", "dense"]})");
+    const PrewarmReport report = runtime.prewarm(coverage.specs(), std::vector<int>{80, 90});
+    for (const PrewarmedKernel& kernel : report.kernels)
+        std::cout << kernel.name << ", sm " << kernel.sm << ": " << kernel.state << " " << kernel.error
+                  << "\n";
+    std::cout << report.total << " kernels, " << report.compiled << " compiled in " << report.seconds
+              << " s\n";
+    return report.ok() ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+    if (count != 3) {
+        std::cerr << "usage: plan_and_prewarm CONFIG.json FOLDER\n";
+        return 2;
+    }
+    std::ifstream file(arguments[1]);
+    try {
+        return plan_and_prewarm({std::istreambuf_iterator<char>(file), {}}, arguments[2]);
+    } catch (const Error& error) {
+        std::cerr << error.what() << "\n";
+        return 1;
+    }
+}

@@ -1,0 +1,89 @@
+"""The programs of examples/ do what they say, without a GPU: libcuda.so.1 is the stub of the driver."""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+EXAMPLES = REPOSITORY / "examples"
+MODEL = REPOSITORY / "tests/models/llama-3.1-8b.json"
+
+
+class Examples(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        (self.folder / "driver").mkdir()
+        (self.folder / "driver/libcuda.so.1").symlink_to(os.environ["ATTNSMITH_FAKE_CUDA"])
+        self.environment = {name: value for name, value in os.environ.items() if not name.startswith("ATTNSMITH_ON_MISS")}
+        self.environment |= {"ATTNSMITH_CACHE_DIR": str(self.folder / "cache"), "FAKE_CUDA_SM": "90",
+                             "LD_LIBRARY_PATH": f"{self.folder}/driver:{os.environ.get('LD_LIBRARY_PATH', '')}"}
+
+    def run_program(self, *command, **environment):
+        return subprocess.run([str(word) for word in command], env={**self.environment, **environment}, cwd=self.folder,
+                              capture_output=True, text=True, timeout=300, check=False)
+
+    def output_of(self, *command, **environment):
+        done = self.run_program(*command, **environment)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def build(self, name):
+        return pathlib.Path(os.environ["C_EXAMPLES" if name.startswith("c_") else "EXAMPLES"]) / name
+
+    def test_first_programs_launch(self):
+        self.assertIn("the mean of ones is", self.output_of(self.build("first_program")))
+        self.assertIn("launched and done", self.output_of(self.build("c_first_program")))
+
+    def test_paged_decode_launches(self):
+        self.assertRegex(self.output_of(self.build("paged_decode")), r"launched .* twice")
+        self.assertIn("launched", self.output_of(self.build("c_paged_decode")))
+
+    def test_without_a_gpu_each_says_why(self):
+        for name in ("paged_decode", "c_paged_decode"):
+            done = self.run_program(self.build(name), FAKE_CUDA_DEVICES="0")
+            self.assertEqual(done.returncode, 1, name)
+            self.assertIn("NO_DEVICE", done.stderr)
+
+    def test_planning_and_prewarming_need_no_gpu(self):
+        program = self.build("plan_and_prewarm")
+        output = self.output_of(program, MODEL, self.folder / "kernels", FAKE_CUDA_DEVICES="0")
+        self.assertIn('"schema": "attnsmith.plan/1"', output.replace('":"', '": "'))
+        total, compiled = map(int, re.search(r"^(\d+) kernels, (\d+) compiled", output, re.MULTILINE).groups())
+        self.assertTrue(0 < compiled == total, output)
+        self.assertIn(f"{total} kernels, 0 compiled", self.output_of(program, MODEL, self.folder / "kernels"))
+        self.assertEqual(self.run_program(program).returncode, 2)
+
+    @unittest.skipIf("ATTNSMITH_BIN" not in os.environ, "the command is not built")
+    def test_an_image_serves_from_its_bundle_without_a_compiler(self):
+        path = f"{pathlib.Path(os.environ['ATTNSMITH_BIN']).parent}:{os.environ['PATH']}"
+        bundle = self.folder / "kernels.bundle"
+        self.output_of(EXAMPLES / "container/prewarm.sh", MODEL, "80,90", bundle, PATH=path)
+        lines = re.findall(r"^ENV (\w+)=(\S+)$", (EXAMPLES / "container/Dockerfile").read_text(encoding="utf-8"), re.MULTILINE)
+        self.assertEqual(len(lines), 2)
+        image = {name: value.replace("/var/cache/attnsmith", str(self.folder / "later")).replace(
+            "/opt/attnsmith/kernels.bundle", str(bundle)) for name, value in lines}
+        self.assertRegex(self.output_of(self.build("paged_decode"), **image), r"launched .* twice")
+        bundle.unlink()
+        done = self.run_program(self.build("paged_decode"), **image)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("prewarm", done.stderr)
+
+    @unittest.skipIf("ATTNSMITH_LIBRARY" not in os.environ, "an instrumented library")
+    def test_python(self):
+        python = {"PYTHONPATH": str(REPOSITORY / "tools/python")}
+        printed = self.output_of(sys.executable, "-B", EXAMPLES / "python/plan.py", **python).splitlines()
+        self.assertRegex(printed[0], "^attention: attention ")
+        self.assertIn("head_dim", printed[-1])
+        done = self.run_program(sys.executable, "-B", EXAMPLES / "python/paged_decode.py", **python, CUDA_VISIBLE_DEVICES="")
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, "^this example needs ")
+
+
+if __name__ == "__main__":
+    unittest.main()
