@@ -134,6 +134,10 @@ bool is_of_spec(const RequestField& field) {
     return field.role == FieldRole::attention || field.role == FieldRole::choice;
 }
 
+bool is_absent_by_default(const RequestField& field) {
+    return is_of_spec(field) && field.get != nullptr && field.get(AttentionRequest{}).is_null();
+}
+
 void check_each_field(AttentionRequest& request) {
     for (const RequestField& field : request_fields()) {
         if (field.check != nullptr && counts(field.name, request.spec.op)) field.check(request, field.name);

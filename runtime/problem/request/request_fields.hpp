@@ -59,6 +59,8 @@ std::span<const RequestField> request_fields();
 bool counts(std::string_view field, Op op);
 // Whether an AttentionSpec has it: it is neither a size nor the machine.
 bool is_of_spec(const RequestField& field);
+// Whether a request without the field has no value for it, as for a window or a softcap.
+bool is_absent_by_default(const RequestField& field);
 // Equal for equal specs, and seldom for others.
 std::size_t hash_of(const AttentionSpec& spec);
 // Throws InvalidRequest for the first field that does not count for the request's op and is not at its
