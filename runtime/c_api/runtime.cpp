@@ -6,6 +6,7 @@
 #include "c_api/arguments.hpp"
 #include "c_api/error.hpp"
 #include "c_api/objects.hpp"
+#include "problem/vocabulary.hpp"
 
 namespace attnsmith::c_api {
 namespace {
@@ -24,41 +25,11 @@ std::vector<std::string> read_paths(const char* const* paths, std::size_t count,
     return texts;
 }
 
-std::optional<LogLevel> read_log_level(std::int32_t level) {
-    if (level == 0) return std::nullopt;
-    if (level >= ATTNSMITH_LOG_OFF && level <= ATTNSMITH_LOG_DEBUG) {
-        return static_cast<LogLevel>(level - ATTNSMITH_LOG_OFF);
-    }
-    refuse("options.log_level", std::to_string(level),
-           "0 (the default), 1 (off), 2 (error), 3 (warn), 4 (info) or 5 (debug)");
-}
-
-CacheTrust read_cache_trust(std::int32_t trust) {
-    if (trust >= ATTNSMITH_CACHE_TRUST_OWNER && trust <= ATTNSMITH_CACHE_TRUST_ALL) {
-        return static_cast<CacheTrust>(trust);
-    }
-    refuse("options.cache_trust", std::to_string(trust), "0 (owner), 1 (group) or 2 (all)");
-}
-
-Toolchain read_toolchain(std::int32_t toolchain) {
-    if (toolchain >= ATTNSMITH_TOOLCHAIN_NEWEST && toolchain <= ATTNSMITH_TOOLCHAIN_EXACT) {
-        return static_cast<Toolchain>(toolchain);
-    }
-    refuse("options.toolchain", std::to_string(toolchain), "0 (newest) or 1 (exact)");
-}
-
-std::optional<OnMiss> read_on_miss(std::int32_t on_miss) {
-    switch (on_miss) {
-        case 0:
-            return std::nullopt;
-        case ATTNSMITH_ON_MISS_COMPILE:
-            return OnMiss::compile;
-        case ATTNSMITH_ON_MISS_ERROR:
-            return OnMiss::error;
-        default:
-            refuse("options.on_miss", std::to_string(on_miss),
-                   "0 (what ATTNSMITH_ON_MISS says), 1 (compile) or 2 (error)");
-    }
+// Absent: 0, the default, which `otherwise` names.
+template <typename Value>
+std::optional<Value> read_word(const problem::WordList<Value>& words, std::string_view field,
+                               std::int32_t number, std::string_view otherwise = {}) {
+    return words.from_number(fmt::format("options.{}", field), number, otherwise);
 }
 
 std::uint64_t read_max_bytes(std::int64_t bytes) {
@@ -69,14 +40,10 @@ std::uint64_t read_max_bytes(std::int64_t bytes) {
            "a number of bytes, 0 (the default) or -1 (no limit)");
 }
 
-static_assert(static_cast<int>(CacheTrust::all) == ATTNSMITH_CACHE_TRUST_ALL);
-static_assert(static_cast<int>(Toolchain::exact) == ATTNSMITH_TOOLCHAIN_EXACT);
-static_assert(static_cast<int>(LogLevel::debug) == ATTNSMITH_LOG_DEBUG - ATTNSMITH_LOG_OFF);
-
 LogSink read_log(attnsmith_log log, void* user) {
     if (log == nullptr) return {};
     return [log, user](LogLevel level, std::string_view line) {
-        log(user, static_cast<std::int32_t>(level) + ATTNSMITH_LOG_OFF, std::string(line).c_str());
+        log(user, problem::kLogLevelWords.number_of(level), std::string(line).c_str());
     };
 }
 
@@ -99,18 +66,18 @@ RuntimeOptions read_options(const attnsmith_runtime_options* given) {
     const attnsmith_runtime_options c = read_struct(given, "options");
     RuntimeOptions options;
     options.cache_dirs = read_paths(c.cache_dirs, c.cache_dir_count, "options.cache_dirs", "a directory");
-    options.cache_trust = read_cache_trust(c.cache_trust);
+    options.cache_trust = *read_word(problem::kCacheTrustWords, "cache_trust", c.cache_trust);
     if (c.cache_max_bytes != 0) options.cache_max_bytes = read_max_bytes(c.cache_max_bytes);
     options.use_cache = !flag("options", "no_cache", c.no_cache);
     options.cache_source = !flag("options", "no_cache_source", c.no_cache_source);
-    options.toolchain = read_toolchain(c.toolchain);
+    options.toolchain = *read_word(problem::kToolchainWords, "toolchain", c.toolchain);
     options.record_file = text_or_empty(c.record_file);
-    options.on_miss = read_on_miss(c.on_miss);
+    options.on_miss = read_word(problem::kOnMissWords, "on_miss", c.on_miss, "what ATTNSMITH_ON_MISS says");
     check_reserved("options", c.reserved);
     options.nvrtc_path = text_or_empty(c.nvrtc_path);
     options.driver_path = text_or_empty(c.driver_path);
     options.compile_threads = count("options", "compile_threads", c.compile_threads);
-    options.log_level = read_log_level(c.log_level);
+    options.log_level = read_word(problem::kLogLevelWords, "log_level", c.log_level, "the default");
     options.log = read_log(c.log, c.log_user);
     options.keep_source_dir = text_or_empty(c.keep_source_dir);
     options.tuning_files =

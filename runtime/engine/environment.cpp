@@ -93,20 +93,11 @@ void settle_cache(const RuntimeOptions& options, Settings& settings) {
     }
 }
 
-// The place of what a variable says among its words, which is the value of its enumeration.
-std::size_t place_of(const char* variable, const std::string& text, std::span<const std::string_view> words) {
-    const auto found = std::ranges::find(words, text);
-    if (found == words.end())
-        throw InvalidRequest(variable, problem::quote(text), problem::accepted_words(text, words));
-    return static_cast<std::size_t>(found - words.begin());
-}
-
 OnMiss settle_on_miss(const std::optional<OnMiss>& given) {
-    if (given && (*given == OnMiss::compile || *given == OnMiss::error)) return *given;
-    if (given) throw InvalidRequest("on_miss", std::to_string(static_cast<int>(*given)), "compile or error");
-    constexpr std::string_view kNames[] = {"compile", "error"};
+    if (given) problem::kOnMissWords.check_value("on_miss", *given);
+    if (given) return *given;
     const std::string text = environment("ATTNSMITH_ON_MISS");
-    return text.empty() ? OnMiss::compile : static_cast<OnMiss>(place_of("ATTNSMITH_ON_MISS", text, kNames));
+    return text.empty() ? OnMiss::compile : problem::kOnMissWords.parse("ATTNSMITH_ON_MISS", text);
 }
 
 // With on_miss error nothing of NVRTC's is looked at, nor is there a command that would build what these ask
@@ -121,11 +112,6 @@ void refuse_contradictions(const Settings& settings) {
         throw InvalidRequest("keep_source_dir", settings.keep_source_dir,
                              "nothing with on_miss error: kernels with kept sources are compiled apart");
     }
-}
-
-LogLevel parse_level(const std::string& text) {
-    constexpr std::string_view kNames[] = {"off", "error", "warn", "info", "debug"};
-    return static_cast<LogLevel>(place_of("ATTNSMITH_LOG", text, kNames));
 }
 
 void log_to_stderr(LogLevel, std::string_view line) {
@@ -149,7 +135,7 @@ Settings settle(const RuntimeOptions& options) {
     const std::string level = environment("ATTNSMITH_LOG");
     settings.log_level = options.log_level ? *options.log_level
                          : level.empty()   ? LogLevel::warn
-                                           : parse_level(level);
+                                           : problem::kLogLevelWords.parse("ATTNSMITH_LOG", level);
     settings.log = options.log ? options.log : log_to_stderr;
     settings.keep_source_dir = options.keep_source_dir;
     settings.on_miss = settle_on_miss(options.on_miss);

@@ -146,17 +146,6 @@ std::string Call::describe() const {
     return text.empty() ? "nothing to launch" : text;
 }
 
-namespace {
-
-void check_op(const AttentionSpec& spec, Op bound, const char* tensors) {
-    if (spec.op == bound) return;
-    throw InvalidRequest("op", std::string(to_string(spec.op)),
-                         fmt::format("{}, which {} belong to; this kernel was prepared for another op",
-                                     to_string(bound), tensors));
-}
-
-}  // namespace
-
 Kernel::Kernel() = default;
 
 std::size_t Kernel::workspace_bytes(std::int64_t batch, std::int64_t q_tokens,
@@ -165,7 +154,7 @@ std::size_t Kernel::workspace_bytes(std::int64_t batch, std::int64_t q_tokens,
     check_bound("batch", batch, problem::kMaxBatch);
     check_bound("max_kv_len", max_kv_len, problem::kMaxLength);
     const std::int64_t most_tokens = problem::kMaxQueryRows / plan.problem.spec.q_heads;
-    if (plan.problem.spec.op == Op::merge) {
+    if (plan.find(planner::Role::attention) == nullptr) {  // without a KV split: nothing to keep
         check_bound("q_tokens", q_tokens, most_tokens);
         return 0;
     }
@@ -184,8 +173,8 @@ Call Kernel::bind(const AttentionTensors& tensors, const Batch& batch) const {
 
 Call Kernel::bind(const AttentionTensors& tensors, const Batch& batch, Workspace workspace) const {
     const Impl& kernel = held(impl_, "Kernel");
-    check_op(kernel.plan.problem.spec, Op::attention, "AttentionTensors");
-    const problem::BoundShape shape = problem::check_tensors(kernel.plan.problem, tensors, batch);
+    const problem::BoundShape shape =
+        problem::check_operands(kernel.plan.problem, problem::AttentionOperands{tensors, batch});
     const planner::Launch launch = planner::launch_of(kernel.plan, shape);
     planner::check_grid(kernel.plan, launch);
     const auto needed = static_cast<std::size_t>(launch.workspace.bytes);
@@ -220,8 +209,7 @@ Call Kernel::bind(const AttentionTensors& tensors, const Batch& batch, Workspace
 Call Kernel::bind(const MergeTensors& tensors) const {
     const Impl& kernel = held(impl_, "Kernel");
     const problem::Problem& problem = kernel.plan.problem;
-    check_op(problem.spec, Op::merge, "MergeTensors");
-    const problem::BoundShape shape = problem::check_tensors(problem, tensors);
+    const problem::BoundShape shape = problem::check_operands(problem, problem::MergeOperands{tensors});
     const planner::Launch launch = planner::launch_of(kernel.plan, shape);
     planner::check_grid(kernel.plan, launch);
     Call call;

@@ -8,6 +8,7 @@
 #include "engine/cubins/missing_kernel.hpp"
 #include "engine/runtime_impl.hpp"
 #include "engine/tuning_files.hpp"
+#include "problem/request/request_fields.hpp"
 
 namespace attnsmith {
 namespace {
@@ -48,19 +49,13 @@ std::shared_ptr<const driver::Allocator> allocator_of(const RuntimeOptions& opti
 }  // namespace
 
 std::size_t PreparedKeyHash::operator()(const PreparedKey& key) const noexcept {
-    const AttentionSpec& s = key.spec;
-    HashState hash;
-    hash.add(key.device).add(key.sizes.batch).add(key.sizes.q_len).add(key.sizes.kv_len);
-    hash.add(s.head_dim_qk).add(s.head_dim_vo).add(s.q_heads).add(s.kv_heads).add(s.page_size);
-    hash.add(s.window_left).add(s.window_right).add(s.scale).add(s.softcap);
-    const std::uint64_t small =
-        static_cast<std::uint64_t>(s.dtype) | static_cast<std::uint64_t>(s.mask) << 4 |
-        static_cast<std::uint64_t>(s.kv) << 8 | static_cast<std::uint64_t>(s.page_order) << 12 |
-        static_cast<std::uint64_t>(s.index_dtype) << 16 | std::uint64_t{s.alibi} << 20 |
-        std::uint64_t{s.sink} << 21 | std::uint64_t{s.lse} << 22 |
-        static_cast<std::uint64_t>(s.precision) << 24 | static_cast<std::uint64_t>(s.consistency) << 28 |
-        static_cast<std::uint64_t>(s.alignment) << 32 | static_cast<std::uint64_t>(s.op) << 40;
-    return hash.add(small).value();
+    return HashState()
+        .add(problem::hash_of(key.spec))
+        .add(key.device)
+        .add(key.sizes.batch)
+        .add(key.sizes.q_len)
+        .add(key.sizes.kv_len)
+        .value();
 }
 
 Runtime::Impl::Impl(const RuntimeOptions& options)

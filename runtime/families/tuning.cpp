@@ -45,18 +45,6 @@ std::string_view to_string(TileSource source) {
     return "?";
 }
 
-std::string_view to_string(MaskClass mask) {
-    switch (mask) {
-        case MaskClass::full:
-            return "full";
-        case MaskClass::causal:
-            return "causal";
-        case MaskClass::window:
-            return "window";
-    }
-    return "?";
-}
-
 bool gathers(const AttentionSpec& spec) {
     constexpr int kLeastBox = 16;
     return spec.kv == KvStorage::paged && spec.page_size % kLeastBox != 0;
@@ -68,9 +56,7 @@ TuningMatch match_of(const AttentionSpec& spec, int sm) {
     match.head_dim_qk = static_cast<int>(spec.head_dim_qk);
     match.head_dim_vo = static_cast<int>(spec.head_dim_vo);
     match.paged = spec.kv == KvStorage::paged;
-    match.mask = spec.window_left || spec.window_right ? MaskClass::window
-                 : spec.mask == Mask::causal           ? MaskClass::causal
-                                                       : MaskClass::full;
+    match.mask = problem::bounds_of(spec).mask_class();
     match.dtype = spec.dtype;
     match.softcap = spec.softcap.has_value();
     match.alibi = spec.alibi;

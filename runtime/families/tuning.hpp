@@ -11,16 +11,16 @@
 
 #include "attnsmith/spec.hpp"
 #include "families/backend.hpp"
+#include "problem/request/key_bounds.hpp"
 
 namespace attnsmith::families {
 
 // Who says that a kernel has the tile that it has: the cost model, or an entry of the repository's or a
 // user's table.
 enum class TileSource : std::uint8_t { model, table, user };
-enum class MaskClass : std::uint8_t { full, causal, window };  // window: with any bound, causal or not
+using problem::MaskClass;
 
 std::string_view to_string(TileSource source);
-std::string_view to_string(MaskClass mask);
 
 // The attentions that an entry is for. What it leaves open may be anything.
 struct TuningMatch {

@@ -14,13 +14,6 @@ namespace {
 
 using families::Candidate;
 
-// What a plan of the op is made of, in the order of launches.
-std::span<const Role> roles_of(Op op) {
-    static constexpr Role kOfMerge[] = {Role::merge_states};
-    static constexpr Role kOfAttention[] = {Role::attention, Role::merge_splits};
-    return op == Op::merge ? std::span<const Role>(kOfMerge) : kOfAttention;
-}
-
 Numerics numerics_of(const AttentionSpec& spec) {
     const double tolerance = spec.dtype == DType::f16 ? 1e-3 : 1e-2;
     return {tolerance, tolerance};
@@ -86,6 +79,29 @@ void choose_attention(const KernelSet& set, Plan& plan) {
     }
 }
 
+// The kernel of its one role, which there is one of.
+void choose_merge(const KernelSet& set, Plan& plan) {
+    plan.steps.push_back({kernel_of_role(set, Role::merge_states)});
+}
+
+// What planning makes of each op. problem/request/ops.hpp has the other columns; this one knows families, so
+// it cannot stand there.
+struct OpPlanning {
+    Op op;
+    std::span<const Role> roles;  // what a plan is made of, in the order of launches
+    void (*choose)(const KernelSet& set, Plan& plan);
+};
+
+constexpr Role kOfAttention[] = {Role::attention, Role::merge_splits};
+constexpr Role kOfMerge[] = {Role::merge_states};
+constexpr OpPlanning kOps[] = {
+    {Op::attention, kOfAttention, choose_attention},
+    {Op::merge, kOfMerge, choose_merge},
+};
+
+// REQUIRES: the op is built.
+const OpPlanning& planning_of(Op op) { return *std::ranges::find(kOps, op, &OpPlanning::op); }
+
 }  // namespace
 
 const Step* Plan::find(Role role) const {
@@ -103,7 +119,7 @@ std::vector<KernelConfig> KernelSet::kernels() const {
 KernelSet kernel_set(const AttentionSpec& spec, int sm, const TuningTable& tuning) {
     const SmTraits& traits = families::traits_of(sm);
     KernelSet set;
-    for (const Role role : roles_of(spec.op)) {
+    for (const Role role : planning_of(spec.op).roles) {
         const std::size_t before = set.candidates.size();
         for (const families::Family* family : families::all_families()) {
             if (family->role() != role) continue;
@@ -119,10 +135,7 @@ Plan make_plan(const problem::Problem& problem, const DeviceTraits& device, cons
     KernelSet set = kernel_set(problem.spec, device.sm, tuning);
     Plan plan{.problem = problem, .device = device, .numerics = numerics_of(problem.spec)};
     plan.rejected = std::move(set.rejected);
-    if (problem.spec.op == Op::merge)
-        plan.steps.push_back({kernel_of_role(set, Role::merge_states)});
-    else
-        choose_attention(set, plan);
+    planning_of(problem.spec.op).choose(set, plan);
     return plan;
 }
 

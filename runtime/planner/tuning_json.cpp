@@ -105,8 +105,8 @@ TuningMatch parse_match(const Object& object) {
     const std::string mask = object.word("mask", masks);
     match.mask = kMasks[static_cast<std::size_t>(std::ranges::find(masks, mask) - masks.begin())];
     if (object.find("dtype") != nullptr) {
-        const std::vector<std::string_view> dtypes = problem::words_of(problem::Words::float_dtype);
-        match.dtype = problem::parse_float_dtype(object.field("dtype"), object.word("dtype", dtypes));
+        const std::vector<std::string_view> dtypes = problem::kFloatDTypeWords.names();
+        match.dtype = problem::kFloatDTypeWords.parse(object.field("dtype"), object.word("dtype", dtypes));
     }
     match.softcap = object.boolean("softcap");
     match.alibi = object.boolean("alibi");

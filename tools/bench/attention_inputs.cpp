@@ -16,14 +16,9 @@ constexpr std::size_t kMostSets = 16;
 std::int64_t visible_pairs(const problem::Problem& problem) {
     const auto& [spec, sizes] = problem;
     const problem::KeyBounds bounds = problem::bounds_of(spec);
-    const std::int64_t left = bounds.left.value_or(problem::kMaxLength);
-    const std::int64_t right = bounds.right.value_or(problem::kMaxLength);
     std::int64_t pairs = 0;
-    for (std::int64_t query = 0; query < sizes.q_len; ++query) {
-        const std::int64_t at = query + sizes.kv_len - sizes.q_len;
-        const std::int64_t first = std::max<std::int64_t>(0, at - left);
-        pairs += std::max<std::int64_t>(0, std::min(sizes.kv_len, at + right + 1) - first);
-    }
+    for (std::int64_t query = 0; query < sizes.q_len; ++query)
+        pairs += bounds.seen_from(query + sizes.kv_len - sizes.q_len, sizes.kv_len).count();
     return pairs * sizes.batch * spec.q_heads;
 }
 

@@ -5,18 +5,26 @@
 
 #include <algorithm>
 
+#include "problem/request/request_fields.hpp"
+
 namespace attnsmith::check {
 namespace {
 
-std::string optional_text(const char* name, const std::optional<std::int64_t>& value) {
-    return value ? fmt::format(" {} {}", name, *value) : std::string();
+// Of the fields that are nothing by default: windows, scale, softcap and the like.
+std::string optional_fields(const AttentionSpec& spec) {
+    std::string text;
+    for (const problem::RequestField& field : problem::request_fields()) {
+        if (!problem::is_absent_by_default(field)) continue;
+        const auto value = field.get({spec, {}, {}});
+        if (value.is_number_float()) text += fmt::format(" {} {}", field.name, value.get<double>());
+        if (value.is_number_integer()) text += fmt::format(" {} {}", field.name, value.get<std::int64_t>());
+    }
+    return text;
 }
 
 std::string flags(const AttentionSpec& spec) {
     std::string text = spec.mask == Mask::causal ? " causal" : "";
-    text += optional_text("window_left", spec.window_left) + optional_text("window_right", spec.window_right);
-    if (spec.scale) text += fmt::format(" scale {}", *spec.scale);
-    if (spec.softcap) text += fmt::format(" softcap {}", *spec.softcap);
+    text += optional_fields(spec);
     if (spec.alibi) text += " alibi";
     if (spec.sink) text += " sink";
     if (spec.lse) text += " lse";

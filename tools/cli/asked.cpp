@@ -17,6 +17,7 @@
 #include "problem/model/options.hpp"
 #include "problem/request/coverage.hpp"
 #include "problem/request/request_fields.hpp"
+#include "problem/request/sm_list.hpp"
 #include "problem/vocabulary.hpp"
 
 namespace attnsmith::cli {
@@ -36,7 +37,7 @@ std::string kind_of(const RequestField& field) {
         case FieldType::sm_list:
             return "SM[,SM...]";
         case FieldType::word:
-            return fmt::format("{}", fmt::join(problem::words_of(*field.words), "|"));
+            return fmt::format("{}", fmt::join(field.words(), "|"));
         case FieldType::boolean:
             break;
     }
@@ -100,29 +101,18 @@ void refuse_flags_beside(const Command& command, const char* source, bool (*acce
     }
 }
 
-// The words of a flag that is no field of a request.
+// A flag that is no field of a request, and its words.
 template <typename Value>
 struct FlagWords {
     std::string_view flag;
-    std::vector<std::string_view> words;
-    std::vector<Value> values;  // in the order of the words
+    const problem::WordList<Value>& words;
 
-    std::string kind() const { return fmt::format("{}", fmt::join(words, "|")); }
-    Value read(const std::string& text) const {
-        const auto found = std::ranges::find(words, text);
-        if (found != words.end()) return values[static_cast<std::size_t>(found - words.begin())];
-        throw InvalidRequest(std::string(flag), problem::quote(text), problem::accepted_words(text, words));
-    }
+    std::string kind() const { return fmt::format("{}", fmt::join(words.names(), "|")); }
+    Value read(const std::string& text) const { return words.parse(flag, text); }
 };
 
-FlagWords<CacheTrust> cache_trusts() {
-    return {
-        "cache-trust", {"owner", "group", "all"}, {CacheTrust::owner, CacheTrust::group, CacheTrust::all}};
-}
-
-FlagWords<Toolchain> toolchains() {
-    return {"toolchain", {"newest", "exact"}, {Toolchain::newest, Toolchain::exact}};
-}
+FlagWords<CacheTrust> cache_trusts() { return {"cache-trust", problem::kCacheTrustWords}; }
+FlagWords<Toolchain> toolchains() { return {"toolchain", problem::kToolchainWords}; }
 
 // What an error calls the whole of a document; the file's own name says more.
 constexpr std::string_view kConfigDocument = "config.json", kRequestDocument = "request";

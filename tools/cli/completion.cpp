@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "problem/vocabulary.hpp"
+#include "problem/compute_capability.hpp"
 
 namespace attnsmith::cli {
 namespace {

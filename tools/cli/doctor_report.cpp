@@ -16,8 +16,9 @@
 #include "engine/reports/cache_report.hpp"
 #include "engine/tuning_files.hpp"
 #include "families/traits.hpp"
+#include "problem/compute_capability.hpp"
 #include "problem/failure.hpp"
-#include "problem/vocabulary.hpp"
+#include "problem/spelling.hpp"
 
 namespace attnsmith::cli {
 namespace {

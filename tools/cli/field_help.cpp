@@ -8,9 +8,10 @@
 
 #include "planner/plan.hpp"
 #include "planner/repository_tuning.hpp"
+#include "problem/compute_capability.hpp"
 #include "problem/model/options.hpp"
 #include "problem/request/problem.hpp"
-#include "problem/vocabulary.hpp"
+#include "problem/spelling.hpp"
 
 namespace attnsmith::cli {
 namespace {
@@ -79,7 +80,7 @@ bool is_served(const RequestField& field, std::string_view word) {
 std::string unserved_text(const RequestField& field) {
     if (!field.words) return {};
     std::vector<std::string_view> unserved;
-    for (const std::string_view word : problem::words_of(*field.words)) {
+    for (const std::string_view word : field.words()) {
         if (!is_served(field, word)) unserved.push_back(word);
     }
     if (unserved.empty()) return {};

@@ -8,6 +8,7 @@
 
 #include "attnsmith/spec.hpp"
 #include "cli/output.hpp"
+#include "problem/request/request_fields.hpp"
 
 namespace attnsmith::cli {
 namespace {
@@ -57,14 +58,16 @@ std::string call_text(const Json& request) {
 
 std::string features_text(const Json& request) {
     std::string text = word(request, "mask") + " mask";
-    for (const char* field :
-         {"window_left", "window_right", "scale", "softcap", "precision", "consistency"}) {
-        if (!is_set(request, field)) continue;
-        const Json& value = request.at(field);
-        text += fmt::format(", {} {}", field, plain_text(value));
-    }
-    for (const char* field : {"alibi", "sink", "lse"}) {
-        if (is_set(request, field)) text += fmt::format(", {}", field);
+    const auto add_value = [&](const std::string& name) {
+        if (is_set(request, name.c_str())) text += fmt::format(", {} {}", name, plain_text(request.at(name)));
+    };
+    for (const problem::RequestField& field : problem::request_fields())
+        if (problem::is_absent_by_default(field)) add_value(std::string(field.name));
+    add_value("precision");
+    add_value("consistency");
+    for (const problem::RequestField& field : problem::request_fields()) {
+        const std::string name(field.name);
+        if (field.type == problem::FieldType::boolean && is_set(request, name.c_str())) text += ", " + name;
     }
     return text + call_text(request);
 }

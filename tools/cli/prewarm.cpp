@@ -18,6 +18,7 @@
 #include "engine/environment.hpp"
 #include "engine/tuning_files.hpp"
 #include "problem/request/coverage.hpp"
+#include "problem/request/request_fields.hpp"
 
 namespace attnsmith::cli {
 namespace {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "problem/request/recorded.hpp"
+#include "problem/vocabulary.hpp"
 
 namespace attnsmith::engine {
 namespace {
@@ -22,15 +23,9 @@ std::string quoted(const std::string& text) {
 }
 
 std::string_view word_of(cache::Trust trust) {
-    switch (trust) {
-        case cache::Trust::owner:
-            return "owner";
-        case cache::Trust::group:
-            return "group";
-        case cache::Trust::all:
-            return "all";
-    }
-    return "owner";
+    static_assert(static_cast<int>(cache::Trust::group) == static_cast<int>(CacheTrust::group));
+    static_assert(static_cast<int>(cache::Trust::all) == static_cast<int>(CacheTrust::all));
+    return problem::kCacheTrustWords.name_of(static_cast<CacheTrust>(trust));
 }
 
 std::string command_of(const Settings& settings, const planner::Plan& plan, bool refused_by_driver) {

@@ -2,15 +2,16 @@
 
 #include "engine/reports/cache_report.hpp"
 #include "families/registry.hpp"
-#include "problem/built.hpp"
+#include "problem/request/ops.hpp"
 #include "problem/vocabulary.hpp"
 
 namespace attnsmith::engine {
 
 std::vector<std::string> features() {
     std::vector<std::string> names;
-    for (const std::string_view op : problem::words_of(problem::Words::op)) {
-        if (problem::is_built(problem::parse_op("op", op))) names.push_back("op:" + std::string(op));
+    for (const std::string_view op : problem::kOpWords.names()) {
+        if (problem::find_op(problem::kOpWords.parse("op", op)) != nullptr)
+            names.push_back("op:" + std::string(op));
     }
     for (const families::Backend backend : families::all_backends())
         names.push_back("backend:" + std::string(to_string(backend)));

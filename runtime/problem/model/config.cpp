@@ -16,6 +16,7 @@
 #include "problem/json_text.hpp"
 #include "problem/model/heads.hpp"
 #include "problem/model/layers.hpp"
+#include "problem/model/options.hpp"
 #include "problem/model/reader.hpp"
 #include "problem/model/types.hpp"
 #include "problem/model/warnings.hpp"
@@ -168,24 +169,17 @@ DType planned_dtype(ModelReader& model, const ModelOptions& options) {
 
 // What all attentions of a model have in common.
 AttentionSpec common_spec(ModelReader& model, const ModelOptions& options, bool bidirectional) {
-    AttentionSpec spec;
+    AttentionSpec spec = request_of(options).spec;
     spec.dtype = planned_dtype(model, options);
     spec.mask = bidirectional ? Mask::full : Mask::causal;
     spec.softcap = model.positive({"attn_logit_softcapping", "max_attn_value"});
     spec.alibi = has_alibi(model);
     spec.sink = model.model_type() == "gpt_oss";
-    spec.lse = options.lse;
-    spec.kv = options.kv;
     if (bidirectional && options.kv == KvStorage::paged) {
         spec.kv = KvStorage::dense;
         model.note("an encoder keeps no keys: planned with dense KV instead of paged");
     }
-    spec.page_order = options.page_order;
-    spec.page_size = spec.kv == KvStorage::paged ? options.page_size : 0;
-    spec.index_dtype = options.index_dtype;
-    spec.alignment = options.alignment;
-    spec.precision = options.precision;
-    spec.consistency = options.consistency;
+    if (spec.kv != KvStorage::paged) spec.page_size = 0;
     if (is_large_baichuan(model)) model.note("ALiBi: baichuan rotates only where hidden_size is 4096");
     if (spec.alibi && (model.model_type() == "falcon" || model.model_type() == "RefinedWeb")) {
         model.note("falcon scales its ALiBi slopes by 1/sqrt(head_dim): give them so scaled");

@@ -56,16 +56,8 @@ std::vector<std::string_view> model_request_fields() {
 
 AttentionRequest request_of(const ModelOptions& options) {
     AttentionRequest request;
-    if (options.dtype) request.spec.dtype = *options.dtype;
-    request.spec.kv = options.kv;
-    request.spec.page_size = options.page_size;
-    request.spec.page_order = options.page_order;
-    request.spec.index_dtype = options.index_dtype;
-    request.spec.alignment = options.alignment;
-    request.spec.lse = options.lse;
-    request.spec.precision = options.precision;
-    request.spec.consistency = options.consistency;
-    request.sizes = {options.batch, options.q_len, options.kv_len};
+    for (const RequestField& field : request_fields())
+        if (field.from_options != nullptr) field.from_options(request, options);
     return request;
 }
 
@@ -81,22 +73,11 @@ ModelOptions model_options_from_json(const nlohmann::json& object) {
         } else if (const RequestField* field = find_field(name);
                    field != nullptr && is_model_option(*field)) {
             field->set(request, name, item.value());
+            field->to_options(request, options);
         } else {
             refuse_unknown(name);
         }
     }
-    if (object.contains("dtype")) options.dtype = request.spec.dtype;
-    options.kv = request.spec.kv;
-    options.page_size = request.spec.page_size;
-    options.page_order = request.spec.page_order;
-    options.index_dtype = request.spec.index_dtype;
-    options.alignment = request.spec.alignment;
-    options.lse = request.spec.lse;
-    options.precision = request.spec.precision;
-    options.consistency = request.spec.consistency;
-    options.batch = request.sizes.batch;
-    options.q_len = request.sizes.q_len;
-    options.kv_len = request.sizes.kv_len;
     return options;
 }
 

@@ -14,6 +14,7 @@
 #include "problem/json_text.hpp"
 #include "problem/model/options.hpp"
 #include "problem/request/request_fields.hpp"
+#include "problem/request/sm_list.hpp"
 #include "problem/request/variants.hpp"
 
 namespace attnsmith {
@@ -132,21 +133,6 @@ std::vector<AttentionSpec> Coverage::specs() const {
     Once<AttentionSpec> once(specs);
     for (const ModelAttention& attention : attentions) once.add(attention.request.spec);
     return specs;
-}
-
-std::size_t problem::hash_of(const AttentionSpec& spec) {
-    std::size_t hash = 0;
-    const auto mix = [&](auto value) {
-        hash = hash * 1099511628211U + std::hash<std::int64_t>{}(static_cast<std::int64_t>(value)) + 1;
-    };
-    const std::hash<double> of_double;
-    for (const auto value : {spec.head_dim_qk, spec.head_dim_vo, spec.q_heads, spec.kv_heads, spec.page_size,
-                             spec.window_left.value_or(-1), spec.window_right.value_or(-1)})
-        mix(value);
-    mix(spec.op), mix(spec.dtype), mix(spec.mask), mix(spec.kv), mix(spec.page_order), mix(spec.index_dtype);
-    mix(spec.alibi), mix(spec.sink), mix(spec.lse), mix(spec.alignment), mix(spec.precision);
-    mix(spec.consistency), mix(of_double(spec.scale.value_or(0))), mix(of_double(spec.softcap.value_or(0)));
-    return hash;
 }
 
 std::size_t problem::hash_of(std::initializer_list<std::string_view> texts) {

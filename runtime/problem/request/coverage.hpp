@@ -15,7 +15,6 @@ Coverage coverage_of_request(const nlohmann::json& request);
 Coverage coverage_of_model(std::string_view config_json, const nlohmann::json& options);
 
 // For tables of what is known already: equal for equal ones, and seldom for others.
-std::size_t hash_of(const AttentionSpec& spec);
 std::size_t hash_of(std::initializer_list<std::string_view> texts);
 
 }  // namespace attnsmith::problem

@@ -23,9 +23,6 @@ struct Problem {
     bool operator==(const Problem&) const = default;
 };
 
-// Throws Unsupported for an op that is not built.
-void check_built(Op op);
-
 // Takes FlashAttention's and FlashInfer's words for nothing: softcap 0, a window bound of -1, and a right
 // bound beside a causal mask. Throws InvalidRequest naming the first field that is wrong, Unsupported for an
 // op, a dtype or a head dimension that is not built.

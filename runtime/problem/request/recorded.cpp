@@ -26,25 +26,23 @@ constexpr std::string_view kSchema = "attnsmith.recorded/1";
 // What every line begins with that a program wrote: so that one which was cut off is known for what it is.
 constexpr std::string_view kBegin = R"({"schema": "attnsmith.recorded/1", "request": {)";
 
-bool is_of_spec(const RequestField& field) {
-    return field.role == FieldRole::attention || field.role == FieldRole::choice;
-}
-
 ordered_json spec_json(const Problem& problem) {
     ordered_json request = ordered_json::object();
     for (const RequestField& field : request_fields()) {
-        if (field.get != nullptr && is_of_spec(field) && counts(field, problem.spec.op))
+        if (field.get != nullptr && is_of_spec(field) && counts(field.name, problem.spec.op))
             request[std::string(field.name)] = field.get({problem.spec, problem.sizes, {}});
     }
     return request;
 }
+
+bool has_two_head_dims(Op op) { return counts("head_dim_qk", op); }
 
 // The same request with nothing given but what has to be.
 Problem without_choices(const Problem& problem) {
     AttentionSpec least;
     least.op = problem.spec.op;
     least.head_dim_qk = problem.spec.head_dim_qk;
-    least.head_dim_vo = problem.spec.op == Op::merge ? problem.spec.head_dim_vo : 0;
+    least.head_dim_vo = has_two_head_dims(problem.spec.op) ? 0 : problem.spec.head_dim_vo;
     least.q_heads = problem.spec.q_heads;
     return validate(least, {});
 }
@@ -196,9 +194,9 @@ std::string request_json(const Problem& problem) { return spec_json(problem).dum
 std::string request_flags(const Problem& problem) {
     const ordered_json given = spec_json(problem);
     ordered_json defaults = spec_json(without_choices(problem));
-    defaults["op"] = to_string(Op::attention);
+    defaults["op"] = to_string(AttentionSpec{}.op);
     const bool one_head_dim =
-        problem.spec.head_dim_qk == problem.spec.head_dim_vo || problem.spec.op == Op::merge;
+        problem.spec.head_dim_qk == problem.spec.head_dim_vo || !has_two_head_dims(problem.spec.op);
     std::string flags;
     for (const auto& [name, value] : given.items()) {
         if (name == "head_dim_qk" || name == "head_dim_vo") {

@@ -1,15 +1,16 @@
-// The fields of a request, as one table. JSON, its normalised output, the command line's flags and their help
-// all come from it, so a word means the same everywhere.
+// The fields of a request, as one table. JSON, its normalised output, the C structs, hashes, the command
+// line's flags and their help all come from it, so a word means the same everywhere.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <span>
 #include <string_view>
+#include <vector>
 
+#include "attnsmith/attnsmith.h"
 #include "attnsmith/spec.hpp"
-#include "problem/vocabulary.hpp"
 
 namespace attnsmith::problem {
 
@@ -23,17 +24,30 @@ enum class FieldRole : std::uint8_t {
     device,     // the machine
 };
 
+// The structs of the C ABI that say a request.
+struct CRequest {
+    attnsmith_spec spec{};
+    attnsmith_sizes sizes{};
+};
+
+// What is null does not apply: head_dim is said by other fields, sm is no member of a struct.
 struct RequestField {
     std::string_view name;  // "page_size": the JSON field; the flag is --page-size
     FieldType type;
-    std::string_view help;       // one line, no full stop
-    std::optional<Words> words;  // of a word field: words_of() has them
-
-    // Reads a JSON value into the request; `field` is the name, for messages. Throws InvalidRequest.
-    using Setter = void (*)(AttentionRequest& request, std::string_view field, const nlohmann::json& value);
-    using Getter = nlohmann::ordered_json (*)(const AttentionRequest& request);
-    Setter set;
-    Getter get;  // of a normalised request; null where other fields say it (head_dim)
+    std::string_view help;  // one line, no full stop
+    // Reads a JSON value into the request; `field` is the name, for messages. Throws InvalidRequest, as the
+    // others do.
+    void (*set)(AttentionRequest& request, std::string_view field, const nlohmann::json& value);
+    nlohmann::ordered_json (*get)(const AttentionRequest& request) = nullptr;  // of a normalised request
+    void (*from_c)(AttentionRequest& request, std::string_view field, const CRequest& given) = nullptr;
+    void (*to_c)(const AttentionRequest& request, CRequest& c) = nullptr;
+    // A field that may be given beside a model. What an absent option leaves open stays as it is.
+    void (*from_options)(AttentionRequest& request, const ModelOptions& options) = nullptr;
+    void (*to_options)(const AttentionRequest& request, ModelOptions& options) = nullptr;
+    std::uint64_t (*bits)(const AttentionRequest& request) = nullptr;  // equal for equal values: for hashes
+    // What can be said of the field alone: refuses a value, or takes another spelling for one.
+    void (*check)(AttentionRequest& request, std::string_view field) = nullptr;
+    std::vector<std::string_view> (*words)() = nullptr;  // that a word field accepts
     FieldRole role = FieldRole::attention;
     bool of_pages = false;  // says nothing but of paged KV
 };
@@ -42,10 +56,18 @@ struct RequestField {
 std::span<const RequestField> request_fields();
 
 // Whether a field says anything of what the op computes. What does not is not in the normalised JSON.
-bool counts(const RequestField& field, Op op);
+bool counts(std::string_view field, Op op);
+// Whether an AttentionSpec has it: it is neither a size nor the machine.
+bool is_of_spec(const RequestField& field);
+// Whether a request without the field has no value for it, as for a window or a softcap.
+bool is_absent_by_default(const RequestField& field);
+// Equal for equal specs, and seldom for others.
+std::size_t hash_of(const AttentionSpec& spec);
 // Throws InvalidRequest for the first field that does not count for the request's op and is not at its
 // default.
 void refuse_other_fields(const AttentionRequest& request);
+// RequestField::check of every field that counts.
+void check_each_field(AttentionRequest& request);
 
 // Null when there is no such field.
 const RequestField* find_field(std::string_view name);
@@ -56,10 +78,6 @@ const RequestField* find_field(std::string_view name);
 nlohmann::json flag_value(const RequestField& field, std::string_view text);
 // The same of a field that a program chooses, whose text may be a list, "16,8" -> [16, 8].
 nlohmann::json flag_values(const RequestField& field, std::string_view text);
-
-// A sentence for each suffix in a value of `sm` that is taken but says nothing, as in "100f". Throws
-// InvalidRequest.
-std::vector<std::string> unused_sm_suffixes(const nlohmann::json& value);
 
 // What parse_request does after the text is read: fields {"op": ..., ...} -> validated, normalised request.
 AttentionRequest request_from_json(const nlohmann::json& object);

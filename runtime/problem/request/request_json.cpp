@@ -7,9 +7,11 @@
 #include <vector>
 
 #include "attnsmith/error.hpp"
+#include "problem/compute_capability.hpp"
 #include "problem/json_text.hpp"
+#include "problem/request/ops.hpp"
 #include "problem/request/request_fields.hpp"
-#include "problem/vocabulary.hpp"
+#include "problem/spelling.hpp"
 
 namespace attnsmith {
 namespace problem {
@@ -28,20 +30,21 @@ using nlohmann::json;
 }
 
 void check_head_dim_fields(const json& object, Op op) {
-    const char* one = op == Op::merge ? "head_dim_vo" : "head_dim_qk";  // that has to be there
+    const std::string leading = leading_head_dim(op);
+    const bool has_two = leading != "head_dim_vo";
     if (!object.contains("head_dim")) {
-        if (object.contains(one)) return;
-        const bool half = op != Op::merge && object.contains("head_dim_vo");
-        throw InvalidRequest(half ? "head_dim_qk" : "head_dim", "nothing",
+        if (object.contains(leading)) return;
+        const bool half = has_two && object.contains("head_dim_vo");
+        throw InvalidRequest(half ? leading : "head_dim", "nothing",
                              "a multiple of 8 from 8 to 256 (the field is required)");
     }
     for (const char* other : {"head_dim_qk", "head_dim_vo"}) {
         if (!object.contains(other)) continue;
         throw InvalidRequest(
             other, describe(object[other]),
-            op == Op::merge ? "nothing beside head_dim, which sets it, too: either head_dim or head_dim_vo"
-                            : "nothing beside head_dim, which sets it, too: either head_dim, or head_dim_qk "
-                              "and head_dim_vo");
+            has_two ? "nothing beside head_dim, which sets it, too: either head_dim, or head_dim_qk "
+                      "and head_dim_vo"
+                    : "nothing beside head_dim, which sets it, too: either head_dim or head_dim_vo");
     }
 }
 
@@ -65,10 +68,9 @@ Problem validate_fields(const AttentionRequest& request, const json& object) {
         // head_dim 0 sets head_dim_vo to the value that means "as head_dim_qk", which is refused first.
         return validate(request.spec, request.sizes);
     } catch (const InvalidRequest& error) {
-        const char* set = request.spec.op == Op::merge ? "head_dim_vo" : "head_dim_qk";
         if (error.field() == "page_size" && error.value() == "nothing" && object.contains("page_size"))
             throw InvalidRequest("page_size", describe(object["page_size"]), error.accepted());
-        if (!object.contains("head_dim") || error.field() != set) throw;
+        if (!object.contains("head_dim") || error.field() != leading_head_dim(request.spec.op)) throw;
         throw InvalidRequest("head_dim", error.value(), error.accepted());
     }
 }
@@ -93,7 +95,8 @@ nlohmann::ordered_json fields_of(const AttentionRequest& request, bool with_sm) 
     nlohmann::ordered_json result = nlohmann::ordered_json::object();
     for (const RequestField& field : request_fields()) {
         const bool skipped = field.get == nullptr || (field.type == FieldType::sm_list && !with_sm);
-        if (!skipped && counts(field, request.spec.op)) result[std::string(field.name)] = field.get(request);
+        if (!skipped && counts(field.name, request.spec.op))
+            result[std::string(field.name)] = field.get(request);
     }
     return result;
 }

@@ -66,7 +66,8 @@ void skip_pages(const RequestField& field, const Variant& variant, KvStorage oth
 bool is_paged(const Variant& variant, KvStorage otherwise) {
     const auto kv = variant.words.find("kv");
     if (kv == variant.words.end()) return otherwise == KvStorage::paged;
-    return kv->is_string() && parse_kv_storage("kv", kv->get_ref<const std::string&>()) == KvStorage::paged;
+    return kv->is_string() &&
+           kKvStorageWords.parse("kv", kv->get_ref<const std::string&>()) == KvStorage::paged;
 }
 
 json with_choices(const json& object, const Variant& variant) {

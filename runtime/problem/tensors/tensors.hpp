@@ -1,6 +1,8 @@
 // Checks what a caller binds against the problem it was planned for. Pure: no device is touched.
 #pragma once
 
+#include <variant>
+
 #include "attnsmith/batch.hpp"
 #include "problem/request/problem.hpp"
 
@@ -24,6 +26,19 @@ BoundShape check_tensors(const Problem& problem, const AttentionTensors& tensors
 
 // Likewise, of op merge ("o_states[3].shape[0]"): one sequence whose queries are the tokens.
 BoundShape check_tensors(const Problem& problem, const MergeTensors& tensors);
+
+// What a caller binds, as its op takes it. The tensors outlive it.
+struct AttentionOperands {
+    const AttentionTensors& tensors;
+    const Batch& batch;
+};
+struct MergeOperands {
+    const MergeTensors& tensors;
+};
+using Operands = std::variant<AttentionOperands, MergeOperands>;
+
+// As check_tensors(); throws InvalidRequest, too, for operands of another op than the problem's.
+BoundShape check_operands(const Problem& problem, const Operands& operands);
 
 // Throws InvalidRequest naming `workspace.data` where its first `bytes` are memory of one of the tensors.
 void check_workspace(const Problem& problem, void* data, std::int64_t bytes, const AttentionTensors& tensors,

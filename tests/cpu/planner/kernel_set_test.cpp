@@ -9,7 +9,7 @@
 #include "families/registry.hpp"
 #include "planner/plan.hpp"
 #include "planner/repository_tuning.hpp"
-#include "problem/vocabulary.hpp"
+#include "problem/compute_capability.hpp"
 #include "support/catch.hpp"
 
 using namespace attnsmith;

@@ -69,7 +69,7 @@ TEST_CASE("what does not count for a merge is refused by name", "[merge][validat
         {"consistency", [](AttentionSpec& s) { s.consistency = Consistency::bitwise; }},
     };
     std::size_t counting = 0;
-    for (const RequestField& field : request_fields()) counting += counts(field, Op::merge);
+    for (const RequestField& field : request_fields()) counting += counts(field.name, Op::merge);
     CHECK(counting + std::size(cases) == request_fields().size());  // no field is forgotten here
     for (const auto& [field, change] : cases) {
         AttentionSpec spec = merge();

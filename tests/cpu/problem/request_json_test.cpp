@@ -8,11 +8,12 @@
 
 #include "attnsmith/spec.hpp"
 #include "expect.hpp"
+#include "problem/compute_capability.hpp"
 #include "problem/limits.hpp"
 #include "problem/request/problem.hpp"
 #include "problem/request/request_fields.hpp"
 #include "problem/request/request_json.hpp"
-#include "problem/vocabulary.hpp"
+#include "problem/request/sm_list.hpp"
 
 using namespace attnsmith;
 using namespace attnsmith::problem;
@@ -395,7 +396,7 @@ TEST_CASE("each field is in the normalised JSON, in the table's order", "[reques
     for (const RequestField& field : request_fields()) {
         CHECK(find_field(field.name) == &field);
         CHECK_FALSE(field.help.empty());
-        CHECK((field.type == FieldType::word) == field.words.has_value());
+        CHECK((field.type == FieldType::word) == (field.words != nullptr));
         if (field.name != "head_dim") listed.emplace_back(field.name);
     }
     CHECK(written == listed);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "expect.hpp"
+#include "problem/compute_capability.hpp"
 
 using namespace attnsmith;
 using namespace attnsmith::problem;
@@ -35,52 +36,58 @@ TEST_CASE("enumerators have the spellings of the design", "[vocabulary]") {
 
 TEST_CASE("words and aliases are read", "[vocabulary]") {
     for (const char* word : {"fp16", "f16", "float16", "half"})
-        CHECK(parse_float_dtype("dtype", word) == DType::f16);
-    for (const char* word : {"bf16", "bfloat16"}) CHECK(parse_float_dtype("dtype", word) == DType::bf16);
-    for (const char* word : {"int32", "i32"}) CHECK(parse_index_dtype("index_dtype", word) == DType::i32);
-    for (const char* word : {"int64", "i64"}) CHECK(parse_index_dtype("index_dtype", word) == DType::i64);
-    for (const char* word : {"full", "none"}) CHECK(parse_mask("mask", word) == Mask::full);
-    for (const char* word : {"NHD", "nhd"}) CHECK(parse_page_order("page_order", word) == PageOrder::NHD);
-    CHECK(parse_consistency("consistency", "standard") == Consistency::standard);
-    CHECK(parse_op("op", "append") == Op::append);
+        CHECK(kFloatDTypeWords.parse("dtype", word) == DType::f16);
+    for (const char* word : {"bf16", "bfloat16"}) CHECK(kFloatDTypeWords.parse("dtype", word) == DType::bf16);
+    for (const char* word : {"int32", "i32"})
+        CHECK(kIndexDTypeWords.parse("index_dtype", word) == DType::i32);
+    for (const char* word : {"int64", "i64"})
+        CHECK(kIndexDTypeWords.parse("index_dtype", word) == DType::i64);
+    for (const char* word : {"full", "none"}) CHECK(kMaskWords.parse("mask", word) == Mask::full);
+    for (const char* word : {"NHD", "nhd"})
+        CHECK(kPageOrderWords.parse("page_order", word) == PageOrder::NHD);
+    CHECK(kConsistencyWords.parse("consistency", "standard") == Consistency::standard);
+    CHECK(kOpWords.parse("op", "append") == Op::append);
 }
 
 TEST_CASE("each canonical word reads back as what wrote it", "[vocabulary]") {
-    for (const auto word : words_of(Words::op)) CHECK(to_string(parse_op("f", word)) == word);
-    for (const auto word : words_of(Words::float_dtype))
-        CHECK(to_string(parse_float_dtype("f", word)) == word);
-    for (const auto word : words_of(Words::index_dtype))
-        CHECK(to_string(parse_index_dtype("f", word)) == word);
-    for (const auto word : words_of(Words::mask)) CHECK(to_string(parse_mask("f", word)) == word);
-    for (const auto word : words_of(Words::kv)) CHECK(to_string(parse_kv_storage("f", word)) == word);
-    for (const auto word : words_of(Words::page_order)) CHECK(to_string(parse_page_order("f", word)) == word);
-    for (const auto word : words_of(Words::precision)) CHECK(to_string(parse_precision("f", word)) == word);
-    for (const auto word : words_of(Words::consistency))
-        CHECK(to_string(parse_consistency("f", word)) == word);
-    CHECK(words_of(Words::op).size() == 4);
-    CHECK(words_of(Words::kv).size() == 3);
+    for (const auto word : kOpWords.names()) CHECK(to_string(kOpWords.parse("f", word)) == word);
+    for (const auto word : kFloatDTypeWords.names())
+        CHECK(to_string(kFloatDTypeWords.parse("f", word)) == word);
+    for (const auto word : kIndexDTypeWords.names())
+        CHECK(to_string(kIndexDTypeWords.parse("f", word)) == word);
+    for (const auto word : kMaskWords.names()) CHECK(to_string(kMaskWords.parse("f", word)) == word);
+    for (const auto word : kKvStorageWords.names())
+        CHECK(to_string(kKvStorageWords.parse("f", word)) == word);
+    for (const auto word : kPageOrderWords.names())
+        CHECK(to_string(kPageOrderWords.parse("f", word)) == word);
+    for (const auto word : kPrecisionWords.names())
+        CHECK(to_string(kPrecisionWords.parse("f", word)) == word);
+    for (const auto word : kConsistencyWords.names())
+        CHECK(to_string(kConsistencyWords.parse("f", word)) == word);
+    CHECK(kOpWords.names().size() == 4);
+    CHECK(kKvStorageWords.names().size() == 3);
 }
 
 TEST_CASE("a word that is none of the list is refused with the list", "[vocabulary]") {
-    const InvalidRequest dtype = refused([] { parse_float_dtype("dtype", "bf17"); });
+    const InvalidRequest dtype = refused([] { kFloatDTypeWords.parse("dtype", "bf17"); });
     CHECK(dtype.field() == "dtype");
     CHECK(dtype.value() == "\"bf17\"");
     CHECK(dtype.accepted() == "fp16 or bf16 (did you mean bf16?)");
-    CHECK(refused([] { parse_float_dtype("dtype", "int32"); }).accepted() == "fp16 or bf16");
+    CHECK(refused([] { kFloatDTypeWords.parse("dtype", "int32"); }).accepted() == "fp16 or bf16");
     for (const char* word : {"fp32", "f32", "float32"})
-        CHECK_THROWS_AS(parse_float_dtype("dtype", word), Unsupported);
-    CHECK(refused([] { parse_index_dtype("index_dtype", "fp16"); }).accepted() == "int32 or int64");
-    CHECK(refused([] { parse_mask("mask", "Causal"); }).accepted() ==
+        CHECK_THROWS_AS(kFloatDTypeWords.parse("dtype", word), Unsupported);
+    CHECK(refused([] { kIndexDTypeWords.parse("index_dtype", "fp16"); }).accepted() == "int32 or int64");
+    CHECK(refused([] { kMaskWords.parse("mask", "Causal"); }).accepted() ==
           "full or causal (did you mean causal?)");
-    CHECK(refused([] { parse_mask("mask", "casual"); }).accepted() ==
+    CHECK(refused([] { kMaskWords.parse("mask", "casual"); }).accepted() ==
           "full or causal (did you mean causal?)");
-    CHECK(refused([] { parse_mask("mask", "usual"); }).accepted() == "full or causal");
-    CHECK(refused([] { parse_float_dtype("dtype", "fp8"); }).accepted() == "fp16 or bf16");
-    CHECK(refused([] { parse_index_dtype("index_dtype", "int8"); }).accepted() == "int32 or int64");
-    CHECK(refused([] { parse_kv_storage("kv", "pagde"); }).accepted() ==
+    CHECK(refused([] { kMaskWords.parse("mask", "usual"); }).accepted() == "full or causal");
+    CHECK(refused([] { kFloatDTypeWords.parse("dtype", "fp8"); }).accepted() == "fp16 or bf16");
+    CHECK(refused([] { kIndexDTypeWords.parse("index_dtype", "int8"); }).accepted() == "int32 or int64");
+    CHECK(refused([] { kKvStorageWords.parse("kv", "pagde"); }).accepted() ==
           "dense, ragged or paged (did you mean paged?)");
-    CHECK(refused([] { parse_kv_storage("kv", "zzzzzz"); }).accepted() == "dense, ragged or paged");
-    CHECK(refused([] { parse_kv_storage("kv", ""); }).value() == "\"\"");
+    CHECK(refused([] { kKvStorageWords.parse("kv", "zzzzzz"); }).accepted() == "dense, ragged or paged");
+    CHECK(refused([] { kKvStorageWords.parse("kv", ""); }).value() == "\"\"");
 }
 
 TEST_CASE("values in messages are one short line of ASCII", "[vocabulary]") {
