@@ -12,6 +12,7 @@
 #include "bench/statistics.hpp"
 #include "engine/runtime_impl.hpp"
 #include "families/registry.hpp"
+#include "problem/json_text.hpp"
 
 namespace attnsmith::bench {
 namespace {
@@ -100,7 +101,7 @@ class Bench {
         for (std::size_t i = 0; i < kernels.size(); ++i) {
             if (!loaded[i]) continue;
             contenders[i].calls = inputs_.bind(loaded[i]);
-            const auto kernel = nlohmann::json::parse(loaded[i].plan_json()).at("kernels").at(0);
+            const auto kernel = problem::parse_json(loaded[i].plan_json()).value().at("kernels").at(0);
             contenders[i].speed.toolchain = kernel.at("cache").at("toolchain");
             contenders[i].speed.spill_bytes = kernel.at("resources").at("compiled").at("spill_bytes");
         }

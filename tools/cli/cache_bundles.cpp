@@ -1,6 +1,8 @@
 // attnsmith cache export and import: kernels as one file.
 #include <fmt/format.h>
 
+#include <nlohmann/json.hpp>
+
 #include "cli/asked.hpp"
 #include "cli/cache_commands.hpp"
 #include "cli/conclude.hpp"

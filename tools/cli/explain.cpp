@@ -1,6 +1,8 @@
 // attnsmith cache explain: what the keys of kernels are made of, and why there is a hit or a miss.
 #include <fmt/format.h>
 
+#include <nlohmann/json.hpp>
+
 #include "cli/asked.hpp"
 #include "cli/commands.hpp"
 #include "cli/conclude.hpp"

@@ -25,6 +25,7 @@
 #include "engine/runtime_impl.hpp"
 #include "families/registry.hpp"
 #include "planner/tuning_json.hpp"
+#include "problem/json_text.hpp"
 
 namespace attnsmith::cli {
 namespace {
@@ -148,7 +149,7 @@ MeasuredEntry entry_of(const TuningClass& of, const bench::TileSpeed& best,
                       .tile_q = best.kernel.tile_q(),
                       .tile_kv = best.kernel.tile_kv(),
                       .stages = best.kernel.stages()}},
-            measured.dump()};
+            problem::one_line(measured)};
 }
 
 // The entries of the file that is to be written, if there is one.

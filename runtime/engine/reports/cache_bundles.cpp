@@ -4,11 +4,12 @@
 
 #include <algorithm>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "attnsmith/coverage.hpp"
-#include "engine/reports/cache_report.hpp"
 #include "engine/cubins/needed_kernels.hpp"
+#include "engine/reports/cache_report.hpp"
 #include "engine/runtime_impl.hpp"
 #include "problem/json_text.hpp"
 #include "problem/request/request_fields.hpp"
@@ -56,7 +57,7 @@ std::string parse_file(const nlohmann::json& object) {
 std::vector<AttentionSpec> parse_model_specs(const nlohmann::json& config, const std::string& options) {
     if (!config.is_object())
         throw InvalidRequest("model", problem::describe(config), "a config.json's object");
-    return model_coverage(config.dump(), options).specs();
+    return model_coverage(problem::one_line(config), options).specs();
 }
 
 }  // namespace

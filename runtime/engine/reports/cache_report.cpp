@@ -1,17 +1,19 @@
 #include "engine/reports/cache_report.hpp"
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
+#include <ctime>
 #include <filesystem>
 #include <iterator>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <span>
 #include <system_error>
 #include <utility>
 
+#include "problem/json_text.hpp"
 #include "problem/vocabulary.hpp"
 
 namespace attnsmith::engine {
@@ -27,7 +29,7 @@ int sm_in(const nlohmann::json& metadata) {
 
 KernelEntry read_entry(cache::ListedEntry listed) {
     KernelEntry kernel{.entry = std::move(listed), .name = {}, .target = {}};
-    const auto metadata = nlohmann::json::parse(kernel.entry.metadata, nullptr, false);
+    const auto metadata = problem::parse_json(kernel.entry.metadata).value_or(nullptr);
     if (!metadata.is_object()) return kernel;
     const auto text = [&](const char* field) {
         const auto found = metadata.find(field);
@@ -127,7 +129,11 @@ bool is_missing(const std::string& path) {
 }
 
 std::string utc_text(cache::FileTime time) {
-    return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(system_clock::to_time_t(time)));
+    const std::time_t seconds = system_clock::to_time_t(time);
+    std::tm utc{};
+    if (::gmtime_r(&seconds, &utc) == nullptr) return {};  // the year does not fit an int
+    char text[64];
+    return {text, std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc)};
 }
 
 std::int64_t age_seconds(cache::FileTime time) {
@@ -135,7 +141,7 @@ std::int64_t age_seconds(cache::FileTime time) {
 }
 
 int sm_of(const cache::ListedEntry& entry) {
-    const auto metadata = nlohmann::json::parse(entry.metadata, nullptr, false);
+    const auto metadata = problem::parse_json(entry.metadata).value_or(nullptr);
     return metadata.is_object() ? sm_in(metadata) : 0;
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "engine/cubins/cubin_entry.hpp"
 #include "engine/cubins/needed_kernels.hpp"

@@ -2,7 +2,7 @@
 // has otherwise.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <span>
 #include <string>
@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "attnsmith/runtime.hpp"
-#include "engine/reports/cache_report.hpp"
 #include "engine/cubins/cubins.hpp"
+#include "engine/reports/cache_report.hpp"
 
 namespace attnsmith::engine {
 
