@@ -27,7 +27,7 @@ struct Exported {
     cache::ExportReport report;
     // Kernels of the specs that the cache lacks, on the SMs that were named or that it has any of them for.
     std::uint64_t missing = 0;
-    // Of the specs, those that no kernel serves on an SM that was named.
+    // Specs that no kernel serves on an SM that was named.
     std::vector<PrewarmRefusal> unserved{};
 };
 
