@@ -123,6 +123,11 @@ if(needed MATCHES "libattnsmith")
   message(FATAL_ERROR "attnsmith::attnsmith is not the static library by default: ${needed}")
 endif()
 
+# The archive and the C++ compiler are all that a program needs.
+run(${CXX} -std=c++20 -Wall -Wextra -Werror ${SOURCE}/tests/consumer/cache_program.cpp -I${prefix}/include ${archive} -ldl
+    -pthread -o ${WORK}/cache_program)
+run(${CMAKE_COMMAND} -E env ATTNSMITH_CACHE_DIR=${WORK}/cache ${WORK}/cache_program)
+
 build_and_run(shared -DCMAKE_PREFIX_PATH=${prefix} -DATTNSMITH_SHARED=ON)
 needed(${WORK}/shared/first_program)
 if(NOT "libattnsmith.so.${abi}" IN_LIST needed)

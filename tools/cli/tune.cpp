@@ -228,7 +228,8 @@ int run_tune(const Command& command) {
     const InterruptWatch watch("attnsmith: stopping\n");
     Progress progress(Progress::Elsewhere::nothing);
     Runtime runtime(tuning_options(command, progress));
-    const families::DeviceTraits device = runtime.impl().traits(runtime.impl().ordinal_of(kCurrentDevice));
+    const families::DeviceTraits device =
+        engine::impl_of(runtime).traits(engine::impl_of(runtime).ordinal_of(kCurrentDevice));
     for (const int sm : asked.sms) {
         if (sm != device.sm)
             throw InvalidRequest("sm", std::to_string(sm), fmt::format("{}, this machine's GPU", device.sm));

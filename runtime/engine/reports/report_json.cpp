@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "attnsmith/runtime.hpp"
+#include "engine/reports/cache_operations.hpp"
 #include "engine/reports/cache_report.hpp"
 #include "engine/runtime_impl.hpp"
 #include "problem/json_text.hpp"
@@ -60,7 +61,7 @@ std::string to_json(const std::vector<DeviceInfo>& devices) {
 
 std::string Runtime::cache_json(std::string_view operation, std::string_view options) const {
     engine::require_directories(impl().settings, "give cache_dirs");
-    return text_of(engine::run_cache_operation(impl(), operation, options));
+    return text_of(engine::run_cache_operation(*this, operation, options));
 }
 
 }  // namespace attnsmith
