@@ -13,11 +13,11 @@
 #include <string_view>
 #include <vector>
 
-#include "cache/store/entry_file.hpp"
-#include "cache/files/file_system.hpp"
-#include "cache/store/layout.hpp"
 #include "cache/digest/sha256.hpp"
+#include "cache/files/file_system.hpp"
 #include "cache/files/status.hpp"
+#include "cache/store/entry_file.hpp"
+#include "cache/store/layout.hpp"
 
 namespace attnsmith::cache {
 

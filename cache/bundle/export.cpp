@@ -7,13 +7,13 @@
 #include <utility>
 
 #include "cache/bundle/bundle.hpp"
+#include "cache/bundle/tar.hpp"
+#include "cache/files/staged_file.hpp"
 #include "cache/store/judged_entry.hpp"
 #include "cache/store/layer.hpp"
 #include "cache/store/layout.hpp"
 #include "cache/store/leftovers.hpp"
-#include "cache/files/staged_file.hpp"
 #include "cache/store/store.hpp"
-#include "cache/bundle/tar.hpp"
 
 namespace attnsmith::cache {
 namespace {

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "cache/bundle/bundle.hpp"
+#include "cache/files/staged_file.hpp"
 #include "cache/store/judged_entry.hpp"
 #include "cache/store/layer.hpp"
-#include "cache/files/staged_file.hpp"
 #include "cache/store/store.hpp"
 
 namespace attnsmith::cache {

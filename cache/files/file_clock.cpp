@@ -3,8 +3,8 @@
 #include <chrono>
 #include <memory>
 
-#include "cache/store/layout.hpp"
 #include "cache/files/lock.hpp"
+#include "cache/store/layout.hpp"
 
 namespace attnsmith::cache {
 namespace {

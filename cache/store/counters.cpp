@@ -9,8 +9,8 @@
 
 #include "cache/digest/byte_order.hpp"
 #include "cache/digest/digest.hpp"
-#include "cache/store/layout.hpp"
 #include "cache/files/lock.hpp"
+#include "cache/store/layout.hpp"
 
 namespace attnsmith::cache {
 namespace {

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "cache/store/entry.hpp"
 #include "cache/files/file_system.hpp"
-#include "cache/store/layout.hpp"
 #include "cache/files/status.hpp"
+#include "cache/store/entry.hpp"
+#include "cache/store/layout.hpp"
 
 namespace attnsmith::cache {
 

@@ -7,11 +7,11 @@
 #include <utility>
 #include <vector>
 
-#include "cache/store/entry_file.hpp"
 #include "cache/files/file_clock.hpp"
+#include "cache/files/lock.hpp"
+#include "cache/store/entry_file.hpp"
 #include "cache/store/layout.hpp"
 #include "cache/store/leftovers.hpp"
-#include "cache/files/lock.hpp"
 
 namespace attnsmith::cache {
 namespace {

@@ -2,11 +2,11 @@
 // cache/.
 #pragma once
 
+#include "cache/files/status.hpp"
+#include "cache/files/trust.hpp"
 #include "cache/store/entry.hpp"
 #include "cache/store/entry_file.hpp"
 #include "cache/store/layer.hpp"
-#include "cache/files/status.hpp"
-#include "cache/files/trust.hpp"
 
 namespace attnsmith::cache {
 

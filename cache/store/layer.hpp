@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "cache/digest/digest.hpp"
+#include "cache/files/status.hpp"
 #include "cache/store/entry.hpp"
 #include "cache/store/entry_file.hpp"
 #include "cache/store/layout.hpp"
-#include "cache/files/status.hpp"
 
 namespace attnsmith::cache {
 

@@ -5,9 +5,9 @@
 #include <utility>
 #include <vector>
 
+#include "cache/files/lock.hpp"
 #include "cache/store/entry_file.hpp"
 #include "cache/store/layout.hpp"
-#include "cache/files/lock.hpp"
 
 namespace attnsmith::cache {
 namespace {

@@ -10,11 +10,11 @@
 #include <utility>
 
 #include "cache/bundle/layer.hpp"
+#include "cache/files/staged_file.hpp"
 #include "cache/store/directory_layer.hpp"
 #include "cache/store/entry_file.hpp"
 #include "cache/store/judged_entry.hpp"
 #include "cache/store/layout.hpp"
-#include "cache/files/staged_file.hpp"
 
 namespace attnsmith::cache {
 

@@ -23,15 +23,15 @@
 #include <string_view>
 #include <vector>
 
-#include "cache/store/counters.hpp"
 #include "cache/digest/digest.hpp"
-#include "cache/store/entry.hpp"
-#include "cache/store/evictor.hpp"
 #include "cache/files/file_system.hpp"
 #include "cache/files/lock.hpp"
 #include "cache/files/patience.hpp"
 #include "cache/files/status.hpp"
 #include "cache/files/trust.hpp"
+#include "cache/store/counters.hpp"
+#include "cache/store/entry.hpp"
+#include "cache/store/evictor.hpp"
 
 namespace attnsmith::cache {
 

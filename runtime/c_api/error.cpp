@@ -7,6 +7,7 @@
 #include <string>
 
 #include "problem/failure.hpp"
+#include "problem/json_text.hpp"
 
 struct attnsmith_error {
     attnsmith_code code;
@@ -28,7 +29,7 @@ struct OwnedError : attnsmith_error {
 };
 
 std::string valid_utf8(const std::string& text) {
-    return nlohmann::json::parse(problem::json_string(text)).get<std::string>();
+    return problem::parse_json(problem::json_string(text)).value().get<std::string>();
 }
 
 attnsmith_error* make_error(const problem::Failure& failure) {

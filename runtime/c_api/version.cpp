@@ -8,13 +8,14 @@
 
 #include "attnsmith/attnsmith.h"
 #include "engine/reports/features.hpp"
+#include "problem/json_text.hpp"
 
 namespace attnsmith::c_api {
 namespace {
 
 struct Features {
     std::vector<std::string> names = engine::features();
-    std::string json = nlohmann::json(names).dump();
+    std::string json = problem::one_line(nlohmann::json(names));
 };
 
 // Made when the library is loaded and there for ever, so that asking cannot fail.

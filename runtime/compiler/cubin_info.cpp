@@ -122,23 +122,6 @@ std::optional<std::vector<Elf64_Shdr>> read_sections(const Reader& reader, const
     return sections;
 }
 
-constexpr std::uint64_t kInstructionBytes = 16;
-
-bool holds_code(const Elf64_Shdr& section) {
-    return section.sh_type == SHT_PROGBITS && (section.sh_flags & SHF_EXECINSTR) != 0;
-}
-
-std::vector<std::uint16_t> read_opcodes(const Reader& reader, const std::vector<Elf64_Shdr>& sections) {
-    std::vector<std::uint16_t> opcodes;
-    for (const Elf64_Shdr& section : sections) {
-        if (!holds_code(section)) continue;
-        for (std::uint64_t at = 0; at + kInstructionBytes <= section.sh_size; at += kInstructionBytes)
-            if (const auto low = reader.read<std::uint16_t>(section.sh_offset + at))
-                opcodes.push_back(*low & 0xfff);
-    }
-    return opcodes;
-}
-
 // Sections of variables at namespace scope: __device__ and __constant__.
 bool holds_variables(std::string_view section_name) {
     return section_name == ".nv.global.init" || section_name == ".nv.global" ||
@@ -177,7 +160,6 @@ std::optional<CubinInfo> CubinInfo::parse(std::span<const std::byte> cubin) {
 
     CubinInfo info;
     info.sm_ = sm_of(*header);
-    info.opcodes_ = read_opcodes(reader, *sections);
     for (const Elf64_Shdr& table : *sections) {
         if (table.sh_type != SHT_SYMTAB) continue;
         if (table.sh_entsize != sizeof(Elf64_Sym) || table.sh_link >= sections->size()) return std::nullopt;

@@ -42,10 +42,6 @@ class CubinInfo {
     // tell apart since CUDA 13. 0 where the file is of an ABI that is not known here.
     int sm() const noexcept { return sm_; }
 
-    // Opcodes of the machine code, in its order: the low 12 bits of each 16-byte instruction, an encoding
-    // that sm_70 to sm_121 share.
-    const std::vector<std::uint16_t>& opcodes() const noexcept { return opcodes_; }
-
     // The initial value of a 4-byte __device__ or __constant__ variable; nullopt where there is none of that
     // name and size. This is how a kernel's unit exports facts of itself.
     std::optional<std::uint32_t> read_u32(std::string_view symbol) const;
@@ -59,7 +55,6 @@ class CubinInfo {
     CubinInfo() = default;
 
     std::vector<std::string> entries_;
-    std::vector<std::uint16_t> opcodes_;
     std::vector<Variable> variables_;
     int sm_ = 0;
 };

@@ -38,8 +38,8 @@ struct Settings {
 // variable that cannot be understood, and for options that contradict each other.
 Settings settle(const RuntimeOptions& options);
 
-// Of the variables that NVRTC would read and that may change machine code, those that are set, with their
-// values: as they are now, for NVRTC reads them at each compile.
+// The variables that NVRTC would read and that may change machine code, where they are set, with their values
+// as they are now: NVRTC reads them at each compile.
 std::vector<std::pair<std::string, std::string>> compiler_environment();
 
 // The store of these directories, which tells nobody of its troubles yet.

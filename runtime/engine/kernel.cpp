@@ -229,7 +229,7 @@ std::string Kernel::plan_json() const {
     std::vector<planner::CacheState> states;
     for (const auto& loaded : prepared.loaded)
         states.push_back(engine::cache_state(loaded->cubin->key, loaded->cubin.get()));
-    return planner::to_json(prepared.plan, states).dump(2);
+    return planner::json_text(prepared.plan, states);
 }
 
 }  // namespace attnsmith

@@ -203,7 +203,7 @@ std::string Runtime::plan_json(const AttentionSpec& spec, const PlanSizes& sizes
         const engine::KernelSource source = impl().cubins.source_of(step.kernel);
         states.push_back(engine::cache_state(source.key, impl().cubins.find(source).get()));
     }
-    return planner::to_json(plan, states).dump(2);
+    return planner::json_text(plan, states);
 }
 
 std::vector<DeviceInfo> Runtime::devices() const {

@@ -90,6 +90,12 @@ struct Buffer::Impl {
 
 namespace engine {
 
+// What a Runtime holds, for the project's own tools and tests.
+struct RuntimeAccess {
+    static Runtime::Impl& impl_of(const Runtime& runtime) { return runtime.impl(); }
+};
+inline Runtime::Impl& impl_of(const Runtime& runtime) { return RuntimeAccess::impl_of(runtime); }
+
 // The cache state of a plan's kernel, for its JSON.
 planner::CacheState cache_state(const cache::Digest& key, const Cubin* cubin);
 

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <nlohmann/json.hpp>
+
+#include "problem/json_text.hpp"
 #include "problem/request/request_json.hpp"
 
 namespace attnsmith::planner {
@@ -90,6 +93,10 @@ Json to_json(const Plan& plan, std::span<const CacheState> states) {
         json["rejected"].push_back({{"candidate", refusal.candidate}, {"reason", refusal.reason}});
     }
     return json;
+}
+
+std::string json_text(const Plan& plan, std::span<const CacheState> states) {
+    return problem::indented(to_json(plan, states));
 }
 
 }  // namespace attnsmith::planner

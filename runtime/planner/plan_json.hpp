@@ -1,7 +1,7 @@
 // A plan as JSON, schema attnsmith.plan/1 (runtime/schemas/plan.schema.json).
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <span>
 #include <string>
@@ -28,5 +28,6 @@ struct CacheState {
 
 // `states` are of the plan's steps.
 nlohmann::ordered_json to_json(const Plan& plan, std::span<const CacheState> states);
+std::string json_text(const Plan& plan, std::span<const CacheState> states);
 
 }  // namespace attnsmith::planner

@@ -147,7 +147,7 @@ MeasuredEntry parse_entry(const Object& object, TileSource source) {
                          .source = source}};
     if (object.find("measured") != nullptr) {
         (void)object.object("measured");
-        entry.measured = object.find("measured")->dump();
+        entry.measured = problem::one_line(*object.find("measured"));
     }
     return entry;
 }
@@ -160,6 +160,15 @@ json parse_text(std::string_view text, const std::string& file) {
         throw InvalidRequest(file + ": " + error.field(), error.value(), error.accepted());
     }
 }
+
+nlohmann::ordered_json tile_json(const TuningTile& tile) {
+    return {{"backend", to_string(tile.backend)},
+            {"tile_q", tile.tile_q},
+            {"tile_kv", tile.tile_kv},
+            {"stages", tile.stages}};
+}
+
+}  // namespace
 
 nlohmann::ordered_json match_json(const TuningMatch& match) {
     nlohmann::ordered_json result = {{"sm", match.sm},
@@ -174,15 +183,6 @@ nlohmann::ordered_json match_json(const TuningMatch& match) {
     if (match.max_rows) result["max_rows"] = *match.max_rows;
     return result;
 }
-
-nlohmann::ordered_json tile_json(const TuningTile& tile) {
-    return {{"backend", to_string(tile.backend)},
-            {"tile_q", tile.tile_q},
-            {"tile_kv", tile.tile_kv},
-            {"stages", tile.stages}};
-}
-
-}  // namespace
 
 std::vector<MeasuredEntry> parse_tuning(std::string_view text, std::string_view file, TileSource source) {
     const std::string name(file);
@@ -212,8 +212,9 @@ std::string to_json(std::span<const MeasuredEntry> entries) {
     std::string text = fmt::format("{{\n  \"schema\": \"{}\",\n  \"entries\": [", kSchema);
     const char* separator = "\n";
     for (const MeasuredEntry& entry : sorted) {
-        text += fmt::format("{}    {{\"match\": {},\n     \"tile\": {}", separator,
-                            match_json(entry.match).dump(), tile_json(entry.tile).dump());
+        text +=
+            fmt::format("{}    {{\"match\": {},\n     \"tile\": {}", separator,
+                        problem::one_line(match_json(entry.match)), problem::one_line(tile_json(entry.tile)));
         if (!entry.measured.empty()) text += fmt::format(",\n     \"measured\": {}", entry.measured);
         text += "}";
         separator = ",\n";

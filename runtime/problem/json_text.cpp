@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <iterator>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -190,7 +191,27 @@ json parse(std::string_view text, const JsonRules& rules) {
     return builder.take();
 }
 
+template <typename Json>
+std::optional<Json> parse_any(std::string_view text) {
+    Json parsed = Json::parse(text, nullptr, false);
+    return parsed.is_discarded() ? std::nullopt : std::optional(std::move(parsed));
+}
+
+template <typename Json>
+std::string text_of(const Json& value, int indent) {
+    return value.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
 }  // namespace
+
+std::optional<json> parse_json(std::string_view text) { return parse_any<json>(text); }
+std::optional<nlohmann::ordered_json> parse_ordered_json(std::string_view text) {
+    return parse_any<nlohmann::ordered_json>(text);
+}
+
+std::string one_line(const json& value) { return text_of(value, -1); }
+std::string one_line(const nlohmann::ordered_json& value) { return text_of(value, -1); }
+std::string indented(const nlohmann::ordered_json& value) { return text_of(value, 2); }
 
 json parse_json_object(std::string_view text, const JsonRules& rules) {
     const std::string what(rules.what);

@@ -2,7 +2,8 @@
 // wrong.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -20,6 +21,18 @@ struct JsonRules {
 // An object. Throws InvalidRequest for text that is empty, too long (1 MiB), too deep (32), malformed, not an
 // object, or that has a key twice in one object.
 nlohmann::json parse_json_object(std::string_view text, const JsonRules& rules);
+
+// The JSON library's parser and printer, compiled here once: they are templates that would cost every file
+// which calls them a second or more.
+
+// Nothing for text that is no JSON.
+std::optional<nlohmann::json> parse_json(std::string_view text);
+std::optional<nlohmann::ordered_json> parse_ordered_json(std::string_view text);
+
+// On one line, and with lines indented by two spaces. Bytes that are not UTF-8 become U+FFFD.
+std::string one_line(const nlohmann::json& value);
+std::string one_line(const nlohmann::ordered_json& value);
+std::string indented(const nlohmann::ordered_json& value);
 
 // A value on one short line of plain ASCII, for messages.
 std::string describe(const nlohmann::json& value);

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <limits>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "c_api/fake_driver.hpp"
 #include "c_api/fuzz_breaker.hpp"

@@ -56,7 +56,8 @@ class Plan(CliTest):
 
     def test_same_bytes_each_time(self):
         first = self.run_cli("plan", *CONTRACT, "--sm", "89", "--json")
-        self.assertEqual(self.run_cli("plan", *CONTRACT, "--sm", "89", "--json"), first)
+        for _ in range(4):  # each process lies at other addresses: no order made by them may show
+            self.assertEqual(self.run_cli("plan", *CONTRACT, "--sm", "89", "--json"), first)
 
     def test_several_sms(self):
         plans = self.plan(*SMALL, "--sm", ",".join(map(str, SMS)))

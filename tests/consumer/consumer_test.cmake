@@ -110,11 +110,23 @@ if(symbols)
   message(FATAL_ERROR "the shared library exports what is not in attnsmith:: :\n${symbols}")
 endif()
 
+# A program may link an fmt of its own beside the static library, whose fmt is compiled by another name.
+file(GLOB_RECURSE archive ${prefix}/libattnsmith.a)
+run(${NM} --defined-only --demangle --format=posix ${archive})
+if(NOT output MATCHES "fmt::in_attnsmith::" OR output MATCHES "fmt::v[0-9]+::")
+  message(FATAL_ERROR "the static library holds an fmt that a program's own could clash with, or none")
+endif()
+
 build_and_run(static -DCMAKE_PREFIX_PATH=${prefix})
 needed(${WORK}/static/first_program)
 if(needed MATCHES "libattnsmith")
   message(FATAL_ERROR "attnsmith::attnsmith is not the static library by default: ${needed}")
 endif()
+
+# The archive and the C++ compiler are all that a program needs.
+run(${CXX} -std=c++20 -Wall -Wextra -Werror ${SOURCE}/tests/consumer/cache_program.cpp -I${prefix}/include ${archive} -ldl
+    -pthread -o ${WORK}/cache_program)
+run(${CMAKE_COMMAND} -E env ATTNSMITH_CACHE_DIR=${WORK}/cache ${WORK}/cache_program)
 
 build_and_run(shared -DCMAKE_PREFIX_PATH=${prefix} -DATTNSMITH_SHARED=ON)
 needed(${WORK}/shared/first_program)

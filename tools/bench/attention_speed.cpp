@@ -21,7 +21,7 @@ AttentionSpeed measure_attention(Runtime& runtime, const AttentionRequest& reque
     const std::vector<Call> calls = inputs.bind(kernel);
     speed.kernels = calls.front().describe();
 
-    const EventTimer timer(runtime.impl().driver());
+    const EventTimer timer(engine::impl_of(runtime).driver());
     std::vector<double> times;
     double total = 0;
     for (int i = -5; total < seconds * 1000 || i < 5; ++i) {
@@ -39,7 +39,7 @@ AttentionSpeed measure_attention(Runtime& runtime, const AttentionRequest& reque
 
 double measure_copy_bandwidth(Runtime& runtime) {
     constexpr std::size_t kBytes = std::size_t{1} << 30;
-    const auto& api = runtime.impl().driver();
+    const auto& api = engine::impl_of(runtime).driver();
     const Buffer from = runtime.allocate(kBytes), to = runtime.allocate(kBytes);
     const EventTimer timer(api);
     std::vector<double> times;

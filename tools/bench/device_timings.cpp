@@ -35,7 +35,8 @@ RuntimeOptions runtime_options(const DeviceTimingOptions& options) {
 
 std::size_t kernels_of(Runtime& runtime, const AttentionRequest& request) {
     const auto problem = problem::validate(request.spec, request.sizes);
-    return planner::make_plan(problem, runtime.impl().traits(0), runtime.impl().tuning).steps.size();
+    return planner::make_plan(problem, engine::impl_of(runtime).traits(0), engine::impl_of(runtime).tuning)
+        .steps.size();
 }
 
 double time_handle(const DeviceTimingOptions& options, const AttentionRequest& request,
@@ -101,7 +102,7 @@ DeviceTimings measure_device(const DeviceTimingOptions& options) {
     for (const ModelAttention& attention : options.attentions) {
         (void)runtime.prepare(attention.request.spec, attention.request.sizes);
     }
-    timings.sm = runtime.impl().traits(0).sm;
+    timings.sm = engine::impl_of(runtime).traits(0).sm;
     timings.lookup_us = time_lookup(runtime, options.attentions);
     timings.launch = measure_launch(runtime, launch_attention());
     timings.nvrtc_loaded = nvrtc_is_loaded();

@@ -80,7 +80,7 @@ class BareCall {
   public:
     BareCall(Runtime& runtime, const AttentionRequest& request, const Operands& operands,
              driver::StreamHandle stream) {
-        Runtime::Impl& impl = runtime.impl();
+        Runtime::Impl& impl = engine::impl_of(runtime);
         const auto& api = impl.driver();
         const planner::Plan plan =
             planner::make_plan(problem::validate(request.spec, request.sizes), impl.traits(0), impl.tuning);
@@ -143,12 +143,12 @@ double time_round(const driver::Stream& stream, Launch&& launch) {
 
 LaunchTiming measure_launch(Runtime& runtime, const ModelAttention& attention) {
     const AttentionRequest& request = attention.request;
-    const driver::Stream stream(runtime.impl().driver());
+    const driver::Stream stream(engine::impl_of(runtime).driver());
     const Kernel kernel = runtime.prepare(request.spec, request.sizes);
     const Operands operands = make_operands(runtime, request.spec);
     const Call call = kernel.bind(operands.tensors, operands.batch);
     BareCall bare(runtime, request, operands, stream.handle());
-    const driver::Api& api = *runtime.impl().driver();
+    const driver::Api& api = *engine::impl_of(runtime).driver();
 
     std::array<std::vector<double>, 3> times;
     std::vector<double> differences;

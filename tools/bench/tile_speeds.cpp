@@ -12,6 +12,7 @@
 #include "bench/statistics.hpp"
 #include "engine/runtime_impl.hpp"
 #include "families/registry.hpp"
+#include "problem/json_text.hpp"
 
 namespace attnsmith::bench {
 namespace {
@@ -33,11 +34,12 @@ class Bench {
     Bench(Runtime& runtime, const problem::Problem& problem, const TileSpeedOptions& options)
         : runtime_(runtime),
           options_(options),
-          ordinal_(runtime.impl().ordinal_of(kCurrentDevice)),
-          plan_(planner::make_plan(problem, runtime.impl().traits(ordinal_), runtime.impl().tuning)),
+          ordinal_(engine::impl_of(runtime).ordinal_of(kCurrentDevice)),
+          plan_(planner::make_plan(problem, engine::impl_of(runtime).traits(ordinal_),
+                                   engine::impl_of(runtime).tuning)),
           inputs_(runtime, problem, options.stop),
           flops_(attention_flops(problem)),
-          timer_(runtime.impl().driver()) {}
+          timer_(engine::impl_of(runtime).driver()) {}
 
     const planner::Plan& plan() const { return plan_; }
 
@@ -79,8 +81,8 @@ class Bench {
                 if (options_.stop.stop_requested()) continue;
                 try {
                     planner::Plan plan =
-                        planner::with_attention(plan_, kernels[i], {}, runtime_.impl().tuning);
-                    loaded[i] = runtime_.impl().load(std::move(plan), ordinal_);
+                        planner::with_attention(plan_, kernels[i], {}, engine::impl_of(runtime_).tuning);
+                    loaded[i] = engine::impl_of(runtime_).load(std::move(plan), ordinal_);
                 } catch (const Error& error) {
                     contenders[i].speed.failure = error.what();
                 }
@@ -88,7 +90,7 @@ class Bench {
         };
         {
             std::vector<std::jthread> workers;
-            const auto threads = static_cast<std::size_t>(runtime_.impl().settings.compile_threads);
+            const auto threads = static_cast<std::size_t>(engine::impl_of(runtime_).settings.compile_threads);
             try {
                 for (std::size_t i = 1; i < std::min(threads, kernels.size()); ++i)
                     workers.emplace_back(work);
@@ -100,7 +102,7 @@ class Bench {
         for (std::size_t i = 0; i < kernels.size(); ++i) {
             if (!loaded[i]) continue;
             contenders[i].calls = inputs_.bind(loaded[i]);
-            const auto kernel = nlohmann::json::parse(loaded[i].plan_json()).at("kernels").at(0);
+            const auto kernel = problem::parse_json(loaded[i].plan_json()).value().at("kernels").at(0);
             contenders[i].speed.toolchain = kernel.at("cache").at("toolchain");
             contenders[i].speed.spill_bytes = kernel.at("resources").at("compiled").at("spill_bytes");
         }

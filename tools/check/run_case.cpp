@@ -13,6 +13,7 @@
 #include "check/kernel_choice.hpp"
 #include "check/storage.hpp"
 #include "check/tolerance.hpp"
+#include "problem/json_text.hpp"
 
 namespace attnsmith::check {
 namespace {
@@ -113,7 +114,7 @@ class CaseRun {
     }
 
     void note_plan(const Kernel& kernel) {
-        const auto plan = nlohmann::json::parse(kernel.plan_json(), nullptr, false);
+        const auto plan = problem::parse_json(kernel.plan_json()).value_or(nullptr);
         if (plan.is_discarded()) return fail("plan_json() is not JSON");
         for (const auto& entry : plan.value("kernels", nlohmann::json::array())) {
             if (entry.value("role", "") != "attention") continue;

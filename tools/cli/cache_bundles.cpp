@@ -1,15 +1,16 @@
 // attnsmith cache export and import: kernels as one file.
 #include <fmt/format.h>
 
+#include <nlohmann/json.hpp>
+
 #include "cli/asked.hpp"
 #include "cli/cache_commands.hpp"
 #include "cli/conclude.hpp"
 #include "cli/gpu.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/output.hpp"
-#include "engine/reports/cache_bundles.hpp"
+#include "engine/reports/cache_json.hpp"
 #include "engine/reports/cache_report.hpp"
-#include "engine/runtime_impl.hpp"
 
 namespace attnsmith::cli {
 namespace {
@@ -24,14 +25,14 @@ std::string require_file(std::string path, const char* what) {
 
 // What is to be exported, with what is known of the model beside its attentions.
 struct Work {
-    engine::ExportOptions options;
+    CacheExportOptions options;
     std::vector<std::string> names;  // of the attentions of options.specs
     Doubts doubts;
 };
 
 Work read_work(const Command& command) {
     Work work;
-    engine::ExportOptions& options = work.options;
+    CacheExportOptions& options = work.options;
     if (command.has("sm")) options.sms = sms_or_present(read_sms(command));  // of native, the GPU's
     const auto output = command.text("output");
     if (!output) throw BadUsage("--output (-o) is missing: the file that the bundle goes to");
@@ -51,9 +52,9 @@ Work read_work(const Command& command) {
 }
 
 // The library's report, with what the model has that no bundle can hold. Its "skipped" counts entries.
-nlohmann::ordered_json report_json(const Command& command, const engine::Exported& exported,
+nlohmann::ordered_json report_json(const Command& command, const CacheExportReport& exported,
                                    const Doubts& doubts) {
-    nlohmann::ordered_json json = engine::export_json(exported);
+    nlohmann::ordered_json json = engine::to_json(exported);
     if (!command.has("model")) return json;
     json["unsupported"] = to_json(doubts.refused);
     json["skipped_combinations"] = to_json(doubts.skipped);
@@ -62,8 +63,8 @@ nlohmann::ordered_json report_json(const Command& command, const engine::Exporte
 }
 
 // Throws CacheError, with what else is the matter with the model, where there is nothing to export.
-engine::Exported export_bundle(const Command& command, const Runtime& runtime, const Work& work) try {
-    return engine::export_bundle(runtime.impl(), work.options);
+CacheExportReport export_bundle(const Command& command, const Runtime& runtime, const Work& work) try {
+    return runtime.cache().export_bundle(work.options);
 } catch (const CacheError& error) {
     std::vector<std::string> troubles = failing_doubts(command, work.doubts);
     troubles.insert(troubles.begin(), error.what());
@@ -71,14 +72,14 @@ engine::Exported export_bundle(const Command& command, const Runtime& runtime, c
 }
 
 // Says what the bundle lacks.
-int conclude_export(const Command& command, const engine::Exported& exported, const Doubts& doubts) {
+int conclude_export(const Command& command, const CacheExportReport& exported, const Doubts& doubts) {
     std::vector<std::string> troubles = failing_doubts(command, doubts);
-    if (!exported.report.bad.empty()) {
-        const cache::BadEntry& first = exported.report.bad.front();
+    if (!exported.bad.empty()) {
+        const CacheBadEntry& first = exported.bad.front();
         troubles.push_back(fmt::format("{} bad entries were left out, the first: {} ({})",
-                                       exported.report.bad.size(), first.path, first.reason));
+                                       exported.bad.size(), first.path, first.reason));
     }
-    const auto& unreadable = exported.report.unreadable;
+    const auto& unreadable = exported.unreadable;
     if (!unreadable.empty()) troubles.push_back(engine::unreadable_text(unreadable));
     if (exported.missing > 0) {
         troubles.push_back(fmt::format("{} of the model's kernels {}", exported.missing,
@@ -97,7 +98,7 @@ int run_export(const Command& command) {
     const InterruptWatch watch("attnsmith: stopping; once more ends it at once\n");
     work.options.stop = watch.token();
     const Runtime runtime = open_cache_runtime(command);
-    engine::Exported exported;
+    CacheExportReport exported;
     try {
         exported = export_bundle(command, runtime, work);
     } catch (const CacheError&) {
@@ -109,8 +110,8 @@ int run_export(const Command& command) {
     if (command.has("json")) {
         print_json(report_json(command, exported, work.doubts));
     } else {
-        print(fmt::format("{}: {}, {}\n", printable(work.options.file), entries_text(exported.report.entries),
-                          human_bytes(exported.report.bytes)) +
+        print(fmt::format("{}: {}, {}\n", printable(work.options.file), entries_text(exported.entries),
+                          human_bytes(exported.bytes)) +
               text_of(work.doubts));
     }
     return conclude_export(command, exported, work.doubts);
@@ -119,14 +120,12 @@ int run_export(const Command& command) {
 int run_import(const Command& command) {
     const std::string file = require_file(command.argument(), "import");
     const Runtime runtime = open_cache_runtime(command);
-    const cache::Store& store = runtime.impl().cubins.store();
-    const cache::ImportReport report = engine::import_bundle(store, file);
+    const CacheImportReport report = runtime.cache().import_bundle(file);
     if (command.has("json")) {
-        print_json(engine::import_json(report, store.options().directory));
+        print_json(engine::to_json(report));
     } else {
-        print(fmt::format("{}: {} imported, {}; {} were there already\n",
-                          printable(store.options().directory), entries_text(report.published),
-                          human_bytes(report.bytes), report.present));
+        print(fmt::format("{}: {} imported, {}; {} were there already\n", printable(report.directory),
+                          entries_text(report.imported), human_bytes(report.bytes), report.present));
     }
     return kSuccess;
 }

@@ -2,13 +2,16 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "cli/asked.hpp"
 #include "cli/byte_size.hpp"
 #include "cli/cache_commands.hpp"
 #include "cli/output.hpp"
+#include "engine/reports/cache_json.hpp"
 #include "engine/reports/cache_report.hpp"
+#include "engine/reports/public_reports.hpp"
 
 namespace attnsmith::cli {
 namespace {
@@ -36,7 +39,7 @@ int run_gc(const Command& command) {
     const cache::EvictionReport report = store.gc(max_bytes);
     if (report.busy) engine::require_collected(report);  // there is nothing to report
     if (command.has("json")) {
-        print_json(engine::gc_json(report, directory));
+        print_json(engine::to_json(engine::report_of(report, directory)));
     } else {
         print(fmt::format("{}: {}, {} quarantined, {} staging and {} lock files deleted, {} freed{}\n",
                           printable(directory), entries_text(report.entries), report.quarantined,
@@ -59,7 +62,7 @@ int run_clear(const Command& command) {
     tell_if_missing(directory);
     const cache::ClearReport report = store.clear();
     if (command.has("json")) {
-        print_json(engine::clear_json(report, directory));
+        print_json(engine::to_json(engine::report_of(report, directory)));
     } else {
         print(fmt::format("{}: {} and {} quarantined files deleted, {} freed\n", printable(directory),
                           entries_text(report.entries), report.quarantined, human_bytes(report.bytes)));
@@ -82,7 +85,7 @@ int run_rm(const Command& command) {
     const cache::RemoveReport report = store.remove(key);
     engine::require_removed(report);
     if (command.has("json")) {
-        print_json(engine::rm_json(report, key, directory));
+        print_json(engine::to_json(engine::report_of(report, key, directory)));
         return kSuccess;
     }
     print(fmt::format("{}: {} of {} deleted, {} freed\n", printable(directory), entries_text(report.entries),

@@ -3,13 +3,16 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "cli/asked.hpp"
 #include "cli/cache_commands.hpp"
 #include "cli/output.hpp"
+#include "engine/reports/cache_json.hpp"
 #include "engine/reports/cache_report.hpp"
+#include "engine/reports/public_reports.hpp"
 
 namespace attnsmith::cli {
 namespace {
@@ -67,7 +70,7 @@ int run_ls(const Command& command) {
     const cache::Store store(options);
     const engine::KernelList list = engine::list_kernels(store);
     if (command.has("json")) {
-        print_json(engine::ls_json(store, list));
+        print_json(engine::to_json(engine::report_of(list, options)));
     } else {
         // What could not be read may hold anything.
         const bool is_known = list.unreadable.empty() || !list.kernels.empty();
@@ -127,7 +130,7 @@ int run_stat(const Command& command) {
     const cache::Store store(quiet_options(command));
     const cache::Statistics statistics = store.stat();
     if (command.has("json")) {
-        print_json(engine::stat_json(statistics));
+        print_json(engine::to_json(engine::report_of(statistics)));
     } else {
         print(stat_text(statistics));
     }
@@ -164,7 +167,7 @@ int run_verify(const Command& command) {
     const cache::Store store(options);
     const cache::VerifyReport report = store.verify();
     if (command.has("json")) {
-        print_json(engine::verify_json(report, options.directory));
+        print_json(engine::to_json(engine::report_of(report, options.directory)));
     } else {
         for (const cache::BadEntry& bad : report.bad) {
             print(fmt::format("bad  {}: {}; {}\n", printable(bad.path), printable(bad.reason),

@@ -5,6 +5,8 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
+#include <cstddef>
+#include <memory>
 #include <string_view>
 
 #include "problem/vocabulary.hpp"
@@ -39,6 +41,38 @@ std::string with_flag(const InvalidRequest& error) {
     const std::string flag = flag_of(error.field());
     if (flag == error.field()) return "--" + text;
     return fmt::format("{} (--{}){}", error.field(), flag, text.substr(error.field().size()));
+}
+
+// CLI11 takes "--flag=" as a flag whose value is the next argument.
+void refuse_empty_values(int count, char** arguments) {
+    for (int i = 1; i < count; ++i) {
+        const std::string_view argument = arguments[i];
+        if (argument.starts_with("--") && argument.find('=') == argument.size() - 1 && argument.size() > 3) {
+            throw BadUsage(fmt::format("{}: the value is missing", argument.substr(0, argument.size() - 1)));
+        }
+    }
+}
+
+// CLI11 takes "--switch=no" for the switch.
+void refuse_values_of_switches(const Command& command, int count, char** arguments) {
+    for (int i = 1; i < count; ++i) {
+        const std::string_view argument = arguments[i];
+        if (argument == "--") return;  // no flags after it
+        const std::size_t equals = argument.find('=');
+        if (!argument.starts_with("--") || equals == argument.npos) continue;
+        if (command.is_switch(std::string(argument.substr(2, equals - 2))))
+            throw BadUsage(fmt::format("{} takes no value", argument.substr(0, equals)));
+    }
+}
+
+// What CLI11 finds wrong: by now only a flag without its value.
+[[noreturn]] void refuse(const CLI::ParseError& error) {
+    const std::string what = error.what();
+    const bool mismatch = dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr;
+    if (mismatch && what.starts_with("--")) {
+        throw BadUsage(fmt::format("{}: the value is missing", what.substr(0, what.find(':'))));
+    }
+    throw BadUsage(what);
 }
 
 }  // namespace
@@ -292,6 +326,31 @@ void Command::refuse_repeats() const {
         if (!list && option->count() > 1)
             throw BadUsage(fmt::format("{} is given twice", option->get_name()));
     }
+}
+
+CommandLine::CommandLine(std::string summary, std::string details)
+    : app_(std::make_unique<CLI::App>(summary, "attnsmith")) {
+    app_->set_version_flag("-V,--version", "");
+    app_->failure_message([](const CLI::App*, const CLI::Error&) { return std::string(); });
+    root_ = std::make_unique<Command>(*app_, std::move(summary), std::move(details));
+    root_->show_flag("version", "V", "show the version");
+}
+
+CommandLine::~CommandLine() = default;
+
+CommandLine::Asked CommandLine::parse(int count, char** arguments) {
+    try {
+        app_->parse(count, arguments);
+    } catch (const CLI::CallForHelp&) {
+        return Asked::help;
+    } catch (const CLI::CallForVersion&) {
+        return Asked::version;
+    } catch (const CLI::ParseError& error) {
+        refuse(error);
+    }
+    refuse_empty_values(count, arguments);
+    refuse_values_of_switches(root_->selected(), count, arguments);
+    return Asked::command;
 }
 
 }  // namespace attnsmith::cli

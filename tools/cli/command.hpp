@@ -61,7 +61,7 @@ class Command {
   public:
     using Run = std::function<int(const Command&)>;
 
-    // The program itself.
+    // The program itself; see CommandLine.
     Command(CLI::App& app, std::string summary, std::string details);
 
     // `details` follows the flags in --help; each line of it that starts with "  attnsmith" is an example
@@ -156,6 +156,25 @@ class Command {
     bool many_arguments_ = false, argument_required_ = false;
     std::vector<std::unique_ptr<Command>> children_;
     Run run_;
+};
+
+// The program's command line. Only command.cpp includes CLI11, which takes seconds to compile.
+class CommandLine {
+  public:
+    enum class Asked { command, help, version };
+
+    CommandLine(std::string summary, std::string details);
+    ~CommandLine();
+
+    Command& root() { return *root_; }
+
+    // Throws BadUsage for flags without their values, and for switches with one. What nobody takes is for
+    // Command::selected().
+    Asked parse(int count, char** arguments);
+
+  private:
+    std::unique_ptr<CLI::App> app_;
+    std::unique_ptr<Command> root_;
 };
 
 }  // namespace attnsmith::cli

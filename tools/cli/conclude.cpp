@@ -1,5 +1,7 @@
 #include "cli/conclude.hpp"
 
+#include <nlohmann/json.hpp>
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

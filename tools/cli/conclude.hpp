@@ -1,7 +1,7 @@
 // How a command over models ends: what is not supported or not known is said, and makes the exit code.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
 #include <vector>

@@ -1,6 +1,8 @@
 // attnsmith doctor: what is here, what is missing, and what to do about it.
 #include <fmt/format.h>
 
+#include <nlohmann/json.hpp>
+
 #include "cli/asked.hpp"
 #include "cli/commands.hpp"
 #include "cli/doctor_report.hpp"

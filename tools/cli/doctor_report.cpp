@@ -5,6 +5,7 @@
 #include <sys/statvfs.h>
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "cli/doctor_variables.hpp"

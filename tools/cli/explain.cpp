@@ -1,12 +1,16 @@
 // attnsmith cache explain: what the keys of kernels are made of, and why there is a hit or a miss.
 #include <fmt/format.h>
 
+#include <nlohmann/json.hpp>
+
 #include "cli/asked.hpp"
 #include "cli/commands.hpp"
 #include "cli/conclude.hpp"
 #include "cli/gpu.hpp"
 #include "cli/output.hpp"
+#include "engine/reports/cache_json.hpp"
 #include "engine/reports/explain.hpp"
+#include "engine/reports/public_reports.hpp"
 #include "engine/runtime_impl.hpp"
 #include "problem/vocabulary.hpp"
 
@@ -68,7 +72,7 @@ int explain_key(const Command& command, const cache::Store& store) {
     const engine::KernelList stored = engine::list_kernels(store);
     const Explanation one = engine::explain_key(store, command.argument(), stored);
     if (command.has("json")) {
-        print_json(engine::explain_json(store, {{one}, stored.unreadable}));
+        print_json(engine::to_json(engine::report_of({{one}, stored.unreadable}, {}, store.options())));
     } else {
         print(text_of(one) + fields_text(one));
     }
@@ -86,11 +90,12 @@ int explain_request(const Command& command, const Runtime& runtime) {
     }
     std::vector<PrewarmRefusal> not_served;
     const engine::Explained explained =
-        engine::explain(runtime.impl(), specs, sms_or_present(asked.sms), not_served);
+        engine::explain(engine::impl_of(runtime), specs, sms_or_present(asked.sms), not_served);
     Doubts doubts(asked);
     doubts.add(not_served, names);
     if (command.has("json")) {
-        nlohmann::ordered_json json = engine::explain_json(runtime.impl().cubins.store(), explained);
+        nlohmann::ordered_json json = engine::to_json(
+            engine::report_of(explained, {}, engine::impl_of(runtime).cubins.store().options()));
         add_doubts(json, doubts);
         print_json(json);
     } else {
@@ -106,7 +111,7 @@ int run_explain(const Command& command) {
     if (command.has_argument() == has_request(command))
         throw BadUsage("explain takes a KEY or a request, one of the two");
     const Runtime runtime = open_cache_runtime(command);
-    return command.has_argument() ? explain_key(command, runtime.impl().cubins.store())
+    return command.has_argument() ? explain_key(command, engine::impl_of(runtime).cubins.store())
                                   : explain_request(command, runtime);
 }
 

@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <vector>
 
 #include "planner/plan.hpp"
 #include "planner/repository_tuning.hpp"
 #include "problem/compute_capability.hpp"
+#include "problem/json_text.hpp"
 #include "problem/model/options.hpp"
 #include "problem/request/problem.hpp"
 #include "problem/spelling.hpp"
@@ -25,7 +27,7 @@ std::string default_text(const RequestField& field, const AttentionRequest& requ
     if (field.get == nullptr) return {};
     const ordered_json value = field.get(request);
     if (value.is_string() && value != "default") return value.get<std::string>();
-    return value.is_number() && value != 0 ? value.dump() : std::string();
+    return value.is_number() && value != 0 ? problem::one_line(value) : std::string();
 }
 
 std::string model_default_text(const RequestField& field) {

@@ -2,7 +2,6 @@
 // code.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdlib>
 #include <exception>
@@ -18,6 +17,7 @@
 #include "cli/output.hpp"
 #include "cli/terminal.hpp"
 #include "problem/failure.hpp"
+#include "problem/json_text.hpp"
 #include "problem/visible_text.hpp"
 
 namespace attnsmith::cli {
@@ -29,38 +29,6 @@ constexpr const char* kSummary =
 constexpr const char* kDetails =
     "Example:\n"
     "  attnsmith plan --head-dim 128 --q-heads 32 --kv-heads 8 --mask causal --sm 90";
-
-// CLI11 takes "--flag=" as a flag whose value is the next argument.
-void refuse_empty_values(int count, char** arguments) {
-    for (int i = 1; i < count; ++i) {
-        const std::string_view argument = arguments[i];
-        if (argument.starts_with("--") && argument.find('=') == argument.size() - 1 && argument.size() > 3) {
-            throw BadUsage(fmt::format("{}: the value is missing", argument.substr(0, argument.size() - 1)));
-        }
-    }
-}
-
-// CLI11 takes "--switch=no" for the switch.
-void refuse_values_of_switches(const Command& command, int count, char** arguments) {
-    for (int i = 1; i < count; ++i) {
-        const std::string_view argument = arguments[i];
-        if (argument == "--") return;  // no flags after it
-        const std::size_t equals = argument.find('=');
-        if (!argument.starts_with("--") || equals == argument.npos) continue;
-        if (command.is_switch(std::string(argument.substr(2, equals - 2))))
-            throw BadUsage(fmt::format("{} takes no value", argument.substr(0, equals)));
-    }
-}
-
-// What CLI11 finds wrong: by now only a flag without its value.
-[[noreturn]] void refuse(const CLI::ParseError& error) {
-    const std::string what = error.what();
-    const bool mismatch = dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr;
-    if (mismatch && what.starts_with("--")) {
-        throw BadUsage(fmt::format("{}: the value is missing", what.substr(0, what.find(':'))));
-    }
-    throw BadUsage(what);
-}
 
 // Before any thread is made, and for the programs that a command starts, too.
 void set_verbosity(const Command& command) {
@@ -96,26 +64,19 @@ void add_commands(Command& root) {
 }
 
 int run(int count, char** arguments) {
-    CLI::App app(kSummary, "attnsmith");
-    app.set_version_flag("-V,--version", "attnsmith " ATTNSMITH_VERSION);
-    app.failure_message([](const CLI::App*, const CLI::Error&) { return std::string(); });
-    Command root(app, kSummary, kDetails);
-    root.show_flag("version", "V", "show the version");
-    add_commands(root);
-    if (count <= 1) return show_help(root);
-    try {
-        app.parse(count, arguments);
-    } catch (const CLI::CallForHelp&) {
-        return show_help(root.innermost());
-    } catch (const CLI::CallForVersion& version) {
-        print(std::string(version.what()) + "\n");
-        return kSuccess;
-    } catch (const CLI::ParseError& error) {
-        refuse(error);
+    CommandLine line(kSummary, kDetails);
+    add_commands(line.root());
+    if (count <= 1) return show_help(line.root());
+    switch (line.parse(count, arguments)) {
+        case CommandLine::Asked::help:
+            return show_help(line.root().innermost());
+        case CommandLine::Asked::version:
+            print("attnsmith " ATTNSMITH_VERSION "\n");
+            return kSuccess;
+        case CommandLine::Asked::command:
+            break;
     }
-    refuse_empty_values(count, arguments);
-    const Command& command = root.selected();
-    refuse_values_of_switches(command, count, arguments);
+    const Command& command = line.root().selected();
     set_verbosity(command);
     // A command that holds others shows its help, as the program itself does.
     if (!command.commands().empty()) return show_help(command);
@@ -131,8 +92,9 @@ bool asks_for_json(int count, char** arguments) {
 
 // Schema attnsmith.error/1; `fields` are those of the error.
 void print_error_json(int code, const std::string& fields) {
-    print_json(nlohmann::ordered_json::parse(
-        fmt::format(R"({{"schema":"attnsmith.error/1","exit_code":{},{}}})", code, fields)));
+    print_json(problem::parse_ordered_json(
+                   fmt::format(R"({{"schema":"attnsmith.error/1","exit_code":{},{}}})", code, fields))
+                   .value());
 }
 
 // How the exception that is being handled is told. Throws std::bad_alloc for that itself.

@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "cli/terminal.hpp"
+#include "problem/json_text.hpp"
 #include "problem/visible_text.hpp"
 
 namespace attnsmith::cli {
@@ -49,9 +50,7 @@ void print(std::string_view text) {
 }
 
 void print_json(const nlohmann::ordered_json& json) {
-    // File names may be any bytes.
-    constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
-    print(problem::visible_json(json.dump(2, ' ', false, kReplace)) + "\n");
+    print(problem::visible_json(problem::indented(json)) + "\n");
 }
 
 std::string finish_output() {

@@ -10,6 +10,7 @@
 #include "cli/output.hpp"
 #include "cli/plan_text.hpp"
 #include "engine/environment.hpp"
+#include "problem/json_text.hpp"
 
 namespace attnsmith::cli {
 namespace {
@@ -53,7 +54,7 @@ void plan_attention(const Runtime& runtime, const ModelAttention& attention, int
                     Plans& plans) {
     try {
         const std::string text = runtime.plan_json(attention.request.spec, attention.request.sizes, sm);
-        plans.plans.push_back(Json::parse(text));
+        plans.plans.push_back(problem::parse_ordered_json(text).value());
         if (!attention.phase.empty()) plans.plans.back()["model"] = model_json(attention);
     } catch (const Unsupported& error) {
         if (!listed) throw;

@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
 #include "attnsmith/spec.hpp"
 #include "cli/output.hpp"
+#include "problem/json_text.hpp"
 #include "problem/request/request_fields.hpp"
 
 namespace attnsmith::cli {
@@ -42,7 +44,7 @@ std::string storage_text(const Json& request) {
 std::string plain_text(const Json& value) {
     if (value.is_string()) return value.get<std::string>();
     // Six digits tell 1/sqrt(128) from its neighbours; JSON has them all.
-    return value.is_number_float() ? fmt::format("{:.6g}", value.get<double>()) : value.dump();
+    return value.is_number_float() ? fmt::format("{:.6g}", value.get<double>()) : problem::one_line(value);
 }
 
 // What a program binds otherwise than most: said where it is not the default.
@@ -177,7 +179,7 @@ std::string plan_text(const Json& plan, Reasons reasons) {
     text += kernels_text(plan.at("kernels"));
     text += fmt::format("  KV split  {}\n", split_text(plan.at("split_kv")));
     text += fmt::format("  numerics  accumulates in {}, within {} + {} * |o|\n", word(numerics, "accumulate"),
-                        numerics.at("atol").dump(), numerics.at("rtol").dump());
+                        problem::one_line(numerics.at("atol")), problem::one_line(numerics.at("rtol")));
     return text + rejected_text(plan.at("rejected"), reasons);
 }
 

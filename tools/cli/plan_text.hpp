@@ -1,7 +1,7 @@
 // A plan for people, from its JSON: whatever it shows, --json says too.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 namespace attnsmith::cli {

@@ -17,6 +17,7 @@
 #include "engine/cubins/needed_kernels.hpp"
 #include "engine/environment.hpp"
 #include "engine/tuning_files.hpp"
+#include "problem/json_text.hpp"
 #include "problem/request/coverage.hpp"
 #include "problem/request/request_fields.hpp"
 
@@ -109,7 +110,7 @@ std::vector<std::string> places_of(const PrewarmReport& report, const engine::Se
 // The library's report, whose list of what is not supported knows specs by their place; here they have names,
 // and a model's other parts and warnings stand beside them.
 Json report_json(const PrewarmReport& report, const std::vector<std::string>& places, const Doubts& doubts) {
-    Json json = Json::parse(to_json(report));
+    Json json = problem::parse_ordered_json(to_json(report)).value();
     for (std::size_t i = 0; i < places.size(); ++i) {
         if (!places[i].empty()) json["kernels"][i]["directory"] = places[i];
     }

@@ -57,7 +57,7 @@ int dry_run(const Command& command, const Asked& asked, const std::vector<Attent
             const std::vector<std::string>& names, const std::vector<int>& sms) {
     const Runtime runtime = open_cache_runtime(command);
     std::vector<PrewarmRefusal> not_served;
-    const engine::Explained explained = engine::explain(runtime.impl(), specs, sms, not_served);
+    const engine::Explained explained = engine::explain(engine::impl_of(runtime), specs, sms, not_served);
     Doubts doubts(asked);
     doubts.add(not_served, names);
     if (command.has("json")) {

@@ -1,7 +1,7 @@
 // The parts of what was asked for that cannot be done: the rest is done, they are listed, the exit code is 1.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 

@@ -25,6 +25,7 @@
 #include "engine/runtime_impl.hpp"
 #include "families/registry.hpp"
 #include "planner/tuning_json.hpp"
+#include "problem/json_text.hpp"
 
 namespace attnsmith::cli {
 namespace {
@@ -148,7 +149,7 @@ MeasuredEntry entry_of(const TuningClass& of, const bench::TileSpeed& best,
                       .tile_q = best.kernel.tile_q(),
                       .tile_kv = best.kernel.tile_kv(),
                       .stages = best.kernel.stages()}},
-            measured.dump()};
+            problem::one_line(measured)};
 }
 
 // The entries of the file that is to be written, if there is one.
@@ -227,7 +228,8 @@ int run_tune(const Command& command) {
     const InterruptWatch watch("attnsmith: stopping\n");
     Progress progress(Progress::Elsewhere::nothing);
     Runtime runtime(tuning_options(command, progress));
-    const families::DeviceTraits device = runtime.impl().traits(runtime.impl().ordinal_of(kCurrentDevice));
+    const families::DeviceTraits device =
+        engine::impl_of(runtime).traits(engine::impl_of(runtime).ordinal_of(kCurrentDevice));
     for (const int sm : asked.sms) {
         if (sm != device.sm)
             throw InvalidRequest("sm", std::to_string(sm), fmt::format("{}, this machine's GPU", device.sm));

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <nlohmann/json.hpp>
+
 #include "cli/output.hpp"
 #include "planner/tuning_json.hpp"
 
@@ -9,12 +11,6 @@ namespace attnsmith::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-// As a table's entries have it.
-Json match_json(const families::TuningMatch& match) {
-    const planner::MeasuredEntry entry{{.match = match, .tile = {}}, {}};
-    return Json::parse(planner::to_json(std::vector{entry})).at("entries").at(0).at("match");
-}
 
 Json speed_json(const bench::TileSpeed& speed) {
     Json json = {{"kernel", speed.kernel.name()},
@@ -75,8 +71,12 @@ Json tune_json(const families::DeviceTraits& device) {
 
 Json speeds_json(const TuningClass& of, const std::vector<bench::TileSpeed>& speeds) {
     const auto& [spec, sizes] = of.problem;
-    Json json = {{"match", match_json(of.match)}, {"batch", sizes.batch},    {"q_len", sizes.q_len},
-                 {"kv_len", sizes.kv_len},        {"q_heads", spec.q_heads}, {"kv_heads", spec.kv_heads},
+    Json json = {{"match", planner::match_json(of.match)},
+                 {"batch", sizes.batch},
+                 {"q_len", sizes.q_len},
+                 {"kv_len", sizes.kv_len},
+                 {"q_heads", spec.q_heads},
+                 {"kv_heads", spec.kv_heads},
                  {"tiles", Json::array()}};
     for (const bench::TileSpeed& speed : speeds) json["tiles"].push_back(speed_json(speed));
     return json;

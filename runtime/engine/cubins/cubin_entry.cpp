@@ -14,6 +14,7 @@
 #include "compiler/cubin_info.hpp"
 #include "engine/reports/cache_report.hpp"
 #include "families/source.hpp"
+#include "problem/json_text.hpp"
 
 namespace attnsmith::engine {
 
@@ -57,7 +58,7 @@ bool is_of_another_release(const Json& metadata) {
 // `fields`.
 std::optional<std::string> check_fields(const Json& metadata, const cache::Digest& key,
                                         std::vector<cache::HashedField>& fields) {
-    auto parsed = cache::parse_fields(metadata.at("key_fields").dump());
+    auto parsed = cache::parse_fields(problem::one_line(metadata.at("key_fields")));
     if (!parsed) return std::string(kNotAKernels);
     fields = std::move(*parsed);
     const cache::Digest their_key = cache::digest_of(std::span<const cache::HashedField>(fields));
@@ -158,10 +159,10 @@ cache::Entry to_entry(const KernelSource& source, const Cubin& cubin, bool with_
                              {"shared_bytes", cubin.resources.shared_bytes}};
     metadata["compile_ms"] = cubin.resources.compile_ms;
     metadata["log"] = cubin.log;
-    metadata["key_fields"] = Json::parse(source.fields_json);
+    metadata["key_fields"] = problem::parse_ordered_json(source.fields_json).value();
     if (with_source) metadata["source"] = source.unit.program.source;
     // A log could hold any bytes; an entry's metadata is UTF-8.
-    return {metadata.dump(-1, ' ', false, Json::error_handler_t::replace), cubin.bytes};
+    return {problem::one_line(metadata), cubin.bytes};
 }
 
 ReadEntry from_entry(const cache::Candidate& candidate, cache::Entry entry) {

@@ -14,9 +14,9 @@
 #include "cache/flight/single_flight.hpp"
 #include "cache/store/store.hpp"
 #include "compiler/nvrtc.hpp"
+#include "engine/cubins/translation_unit.hpp"
 #include "engine/environment.hpp"
 #include "engine/log.hpp"
-#include "engine/cubins/translation_unit.hpp"
 #include "planner/plan_json.hpp"
 
 namespace attnsmith::engine {

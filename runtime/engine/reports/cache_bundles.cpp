@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "attnsmith/coverage.hpp"
-#include "engine/reports/cache_report.hpp"
 #include "engine/cubins/needed_kernels.hpp"
+#include "engine/reports/cache_report.hpp"
+#include "engine/reports/public_reports.hpp"
 #include "engine/runtime_impl.hpp"
 #include "problem/json_text.hpp"
 #include "problem/request/request_fields.hpp"
@@ -16,7 +18,6 @@
 namespace attnsmith::engine {
 namespace {
 
-using Json = nlohmann::ordered_json;
 using Needed = std::map<cache::Digest, int>;  // keys, and their SM
 
 std::vector<int> sms_of(const std::vector<KernelEntry>& kernels) {
@@ -36,7 +37,7 @@ Needed needed_by(const Runtime::Impl& runtime, const std::vector<AttentionSpec>&
     return needed;
 }
 
-std::string what_was_asked(const ExportOptions& options) {
+std::string what_was_asked(const CacheExportOptions& options) {
     std::string text = options.specs ? "kernels of the model" : "kernels";
     if (!options.sms.empty()) text += fmt::format(" for sm {}", fmt::join(options.sms, ", "));
     return text;
@@ -56,12 +57,12 @@ std::string parse_file(const nlohmann::json& object) {
 std::vector<AttentionSpec> parse_model_specs(const nlohmann::json& config, const std::string& options) {
     if (!config.is_object())
         throw InvalidRequest("model", problem::describe(config), "a config.json's object");
-    return model_coverage(config.dump(), options).specs();
+    return model_coverage(problem::one_line(config), options).specs();
 }
 
 }  // namespace
 
-Exported export_bundle(Runtime::Impl& runtime, const ExportOptions& options) {
+CacheExportReport export_bundle(Runtime::Impl& runtime, const CacheExportOptions& options) {
     const cache::Store& store = runtime.cubins.store();
     Needed needed;
     std::vector<PrewarmRefusal> unserved;
@@ -90,17 +91,20 @@ Exported export_bundle(Runtime::Impl& runtime, const ExportOptions& options) {
     }
     const auto missing = std::ranges::count_if(
         needed, [&](const auto& one) { return !found.contains(one.first) && expected.contains(one.second); });
-    return {std::move(report).value(), static_cast<std::uint64_t>(missing), std::move(unserved)};
+    CacheExportReport exported = report_of(*report);
+    exported.missing = static_cast<std::uint64_t>(missing);
+    exported.unserved = std::move(unserved);
+    return exported;
 }
 
-cache::ImportReport import_bundle(const cache::Store& store, const std::string& file) {
+CacheImportReport import_bundle(const cache::Store& store, const std::string& file) {
     cache::Result<cache::ImportReport> report = store.import_bundle(file);
     if (!report) throw CacheError("the import failed: " + report.status().to_string());
-    return std::move(report).value();
+    return report_of(*report, store.options().directory);
 }
 
-ExportOptions parse_export_options(const nlohmann::json& object) {
-    ExportOptions options{.file = parse_file(object), .sms = {}, .specs = {}, .stop = {}};
+CacheExportOptions parse_export_options(const nlohmann::json& object) {
+    CacheExportOptions options{.file = parse_file(object), .sms = {}, .specs = {}, .stop = {}};
     if (const auto sm = object.find("sm"); sm != object.end()) {
         AttentionRequest request;
         problem::find_field("sm")->set(request, "sm", *sm);
@@ -118,29 +122,5 @@ ExportOptions parse_export_options(const nlohmann::json& object) {
 }
 
 std::string parse_import_file(const nlohmann::json& object) { return parse_file(object); }
-
-Json export_json(const Exported& exported) {
-    const cache::ExportReport& report = exported.report;
-    Json json = {{"schema", "attnsmith.cache-export/1"},
-                 {"file", report.file},
-                 {"entries", report.entries},
-                 {"bytes", report.bytes},
-                 {"skipped", report.skipped},
-                 {"missing", exported.missing},
-                 {"bad", Json::array()}};
-    for (const cache::BadEntry& bad : report.bad) json["bad"].push_back(bad_json(bad));
-    json["unreadable"] = unreadable_json(report.unreadable);
-    return json;
-}
-
-Json import_json(const cache::ImportReport& report, const std::string& directory) {
-    return {{"schema", "attnsmith.cache-import/1"},
-            {"file", report.file},
-            {"directory", directory},
-            {"entries", report.entries},
-            {"imported", report.published},
-            {"present", report.present},
-            {"bytes", report.bytes}};
-}
 
 }  // namespace attnsmith::engine

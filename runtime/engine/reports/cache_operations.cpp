@@ -2,12 +2,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
 
+#include "attnsmith/coverage.hpp"
 #include "engine/reports/cache_bundles.hpp"
-#include "engine/reports/cache_report.hpp"
-#include "engine/reports/explain.hpp"
+#include "engine/reports/cache_json.hpp"
+#include "engine/reports/cache_operations.hpp"
 #include "engine/runtime_impl.hpp"
 #include "problem/json_text.hpp"
 #include "problem/vocabulary.hpp"
@@ -19,66 +21,57 @@ using Json = nlohmann::ordered_json;
 namespace {
 
 // What operations take: a runtime, and options that have no other fields than the operation's.
-Json run_ls(Runtime::Impl& runtime, const nlohmann::json&) {
-    const cache::Store& store = runtime.cubins.store();
-    return ls_json(store, list_kernels(store));
+Json run_ls(const Runtime& runtime, const nlohmann::json&) { return to_json(runtime.cache().list()); }
+
+std::string text_option(const nlohmann::json& options, const char* name) {
+    const nlohmann::json& given = options.at(name);
+    if (!given.is_string()) throw InvalidRequest(name, problem::describe(given), "a text");
+    return given.get<std::string>();
 }
 
-Json run_explain(Runtime::Impl& runtime, const nlohmann::json& options) {
-    return explain_json(runtime.cubins.store(), explain(runtime, options));
+Json run_explain(const Runtime& runtime, const nlohmann::json& options) {
+    const bool key = options.contains("key"), request = options.contains("request");
+    if (key == request)
+        throw InvalidRequest("key", key ? "a key and a request" : "nothing",
+                             "a key or a request, one of the two");
+    if (key) return to_json(runtime.cache().explain(text_option(options, "key")));
+    const AttentionRequest asked = parse_request(problem::one_line(options.at("request")));
+    if (asked.sm.empty()) throw InvalidRequest("request.sm", "nothing", "compute capabilities");
+    const CacheExplanations explained = runtime.cache().explain({&asked.spec, 1}, asked.sm);
+    if (!explained.unserved.empty()) throw Unsupported(explained.unserved.front().reason, {});
+    return to_json(explained);
 }
 
-Json run_stat(Runtime::Impl& runtime, const nlohmann::json&) {
-    return stat_json(runtime.cubins.store().stat());
-}
+Json run_stat(const Runtime& runtime, const nlohmann::json&) { return to_json(runtime.cache().stat()); }
 
-Json run_verify(Runtime::Impl& runtime, const nlohmann::json&) {
-    const cache::Store& store = runtime.cubins.store();
-    return verify_json(store.verify(), store.options().directory);
-}
+Json run_verify(const Runtime& runtime, const nlohmann::json&) { return to_json(runtime.cache().verify()); }
 
-Json run_gc(Runtime::Impl& runtime, const nlohmann::json& options) {
-    std::optional<std::uint64_t> max_bytes;
+Json run_gc(const Runtime& runtime, const nlohmann::json& options) {
+    CacheGcOptions limit;
     if (const auto given = options.find("max_bytes"); given != options.end()) {
-        if (!given->is_number_unsigned()) {
-            throw InvalidRequest("max_bytes", given->dump(), "a number of bytes");
-        }
-        max_bytes = given->get<std::uint64_t>();
+        if (!given->is_number_unsigned())
+            throw InvalidRequest("max_bytes", problem::one_line(*given), "a number of bytes");
+        limit.max_bytes = given->get<std::uint64_t>();
     }
-    const cache::Store& store = runtime.cubins.store();
-    const cache::EvictionReport report = store.gc(max_bytes);
-    require_collected(report);
-    return gc_json(report, store.options().directory);
+    return to_json(runtime.cache().gc(limit));
 }
 
-Json run_clear(Runtime::Impl& runtime, const nlohmann::json&) {
-    const cache::Store& store = runtime.cubins.store();
-    const cache::ClearReport report = store.clear();
-    require_cleared(report);
-    return clear_json(report, store.options().directory);
-}
+Json run_clear(const Runtime& runtime, const nlohmann::json&) { return to_json(runtime.cache().clear()); }
 
-Json run_rm(Runtime::Impl& runtime, const nlohmann::json& options) {
-    const auto digits = options.find("key");
-    if (digits == options.end())
+Json run_rm(const Runtime& runtime, const nlohmann::json& options) {
+    if (!options.contains("key"))
         throw InvalidRequest("key", "nothing", "the key of an entry, or how it begins");
-    if (!digits->is_string()) throw InvalidRequest("key", problem::describe(*digits), "a text");
-    const cache::Store& store = runtime.cubins.store();
-    const cache::Digest key = find_key(digits->get_ref<const std::string&>(), list_kernels(store));
-    const cache::RemoveReport report = store.remove(key);
-    require_removed(report);
-    return rm_json(report, key, store.options().directory);
+    return to_json(runtime.cache().remove(text_option(options, "key")));
 }
 
-Json run_dir(Runtime::Impl& runtime, const nlohmann::json&) { return dir_json(runtime.settings); }
+Json run_dir(const Runtime& runtime, const nlohmann::json&) { return dir_json(impl_of(runtime).settings); }
 
-Json run_export(Runtime::Impl& runtime, const nlohmann::json& options) {
-    return export_json(export_bundle(runtime, parse_export_options(options)));
+Json run_export(const Runtime& runtime, const nlohmann::json& options) {
+    return to_json(runtime.cache().export_bundle(parse_export_options(options)));
 }
 
-Json run_import(Runtime::Impl& runtime, const nlohmann::json& options) {
-    const cache::Store& store = runtime.cubins.store();
-    return import_json(import_bundle(store, parse_import_file(options)), store.options().directory);
+Json run_import(const Runtime& runtime, const nlohmann::json& options) {
+    return to_json(runtime.cache().import_bundle(parse_import_file(options)));
 }
 
 constexpr std::string_view kExplainOptions[] = {"key", "request"};
@@ -90,7 +83,7 @@ constexpr std::string_view kImportOptions[] = {"file"};
 struct Operation {
     std::string_view name;
     std::span<const std::string_view> options;
-    Json (*run)(Runtime::Impl& runtime, const nlohmann::json& options);
+    Json (*run)(const Runtime& runtime, const nlohmann::json& options);
 };
 
 constexpr Operation kOperations[] = {{"ls", {}, run_ls},
@@ -128,7 +121,7 @@ std::vector<std::string_view> cache_operations() {
     return names;
 }
 
-Json run_cache_operation(Runtime::Impl& runtime, std::string_view operation, std::string_view options) {
+Json run_cache_operation(const Runtime& runtime, std::string_view operation, std::string_view options) {
     const Operation& known = find_operation(operation);
     const nlohmann::json object = problem::parse_json_object(options, {.what = "options"});
     refuse_unknown_options(known, object);

@@ -1,14 +1,14 @@
-// The cache's entries as the kernels that they are, and the JSON of cache operations: of `attnsmith cache
-// ... --json`, and of Runtime::cache_json.
+// The cache's entries as the kernels that they are, and what is wrong with an operation's outcome.
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "attnsmith/cache.hpp"
 #include "cache/store/store.hpp"
 #include "engine/environment.hpp"
 
@@ -34,6 +34,7 @@ KernelList list_kernels(const cache::Store& store);
 cache::Digest find_key(std::string_view digits, const KernelList& stored);
 // The first of what could not be read, and how many more there are. REQUIRES: not empty.
 std::string unreadable_text(std::span<const cache::Status> unreadable);
+std::string unreadable_text(std::span<const CacheUnreadable> unreadable);
 // The SM that the entry's kernel is for; 0 where its metadata does not say it.
 int sm_of(const cache::ListedEntry& entry);
 
@@ -47,31 +48,12 @@ bool is_missing(const std::string& path);
 std::int64_t age_seconds(cache::FileTime time);
 std::string utc_text(cache::FileTime time);  // "2026-01-31T23:59:59Z"
 
-nlohmann::ordered_json directories_json(const cache::Options& options);
-nlohmann::ordered_json entry_json(const KernelEntry& kernel);
-nlohmann::ordered_json ls_json(const cache::Store& store, const KernelList& list);
 // [{"path", "reason"}]
 nlohmann::ordered_json unreadable_json(std::span<const cache::Status> unreadable);
-nlohmann::ordered_json stat_json(const cache::Statistics& statistics);
-nlohmann::ordered_json verify_json(const cache::VerifyReport& report, const std::string& directory);
-nlohmann::ordered_json bad_json(const cache::BadEntry& bad);
-nlohmann::ordered_json clear_json(const cache::ClearReport& report, const std::string& directory);
-nlohmann::ordered_json rm_json(const cache::RemoveReport& report, const cache::Digest& key,
-                               const std::string& directory);
-nlohmann::ordered_json dir_json(const Settings& settings);
-nlohmann::ordered_json gc_json(const cache::EvictionReport& report, const std::string& directory);
 // Throw CacheError where something could not be deleted.
 void require_cleared(const cache::ClearReport& report);
 // Also where the key's entries are all in read-only layers.
 void require_removed(const cache::RemoveReport& report);
 void require_collected(const cache::EvictionReport& report);
-
-// Their names.
-std::vector<std::string_view> cache_operations();
-
-// Does an operation by its name. `options` is a JSON object with the operation's options. Throws
-// InvalidRequest for another operation or option, and what the operation throws.
-nlohmann::ordered_json run_cache_operation(Runtime::Impl& runtime, std::string_view operation,
-                                           std::string_view options);
 
 }  // namespace attnsmith::engine

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "engine/cubins/cubin_entry.hpp"
 #include "engine/cubins/needed_kernels.hpp"
@@ -111,24 +112,6 @@ void look_at_entries(const cache::Store& store, const KernelSource* source, Expl
     one.hit = std::ranges::find(one.faults, std::string()) != one.faults.end();
 }
 
-Json to_json(const Explanation& one) {
-    Json json = {{"name", one.name},        {"sm", one.sm},
-                 {"key", one.key.hex()},    {"state", one.hit ? "hit" : "miss"},
-                 {"fields", Json::array()}, {"entries", Json::array()}};
-    for (const auto& [label, value] : one.fields)
-        json["fields"].push_back({{"label", label}, {"value", value}});
-    for (std::size_t i = 0; i < one.entries.size(); ++i) {
-        json["entries"].push_back(entry_json(one.entries[i]));
-        json["entries"].back()["fault"] = i < one.faults.size() ? one.faults[i] : std::string();
-    }
-    if (one.nearest) {
-        json["nearest"] = {{"entry", entry_json(one.nearest->kernel)}, {"differences", Json::array()}};
-        for (const auto& [label, here, there] : one.nearest->differences)
-            json["nearest"]["differences"].push_back({{"label", label}, {"here", here}, {"there", there}});
-    }
-    return json;
-}
-
 }  // namespace
 
 std::vector<Explanation> explain(std::span<const KernelSource> sources, std::span<const KernelEntry> stored) {
@@ -173,34 +156,6 @@ Explained explain(const Runtime::Impl& runtime, std::span<const AttentionSpec> s
     for (std::size_t i = 0; i < sources.size(); ++i)
         look_at_entries(runtime.cubins.store(), &sources[i], explained.kernels[i]);
     return explained;
-}
-
-Explained explain(const Runtime::Impl& runtime, const nlohmann::json& options) {
-    const auto key = options.find("key"), request = options.find("request");
-    if ((key == options.end()) == (request == options.end()))
-        throw InvalidRequest("key", key == options.end() ? "nothing" : "a key and a request",
-                             "a key or a request, one of the two");
-    if (key != options.end()) {
-        if (!key->is_string()) throw InvalidRequest("key", problem::describe(*key), "a text");
-        KernelList stored = list_kernels(runtime.cubins.store());
-        Explanation one = explain_key(runtime.cubins.store(), key->get_ref<const std::string&>(), stored);
-        return {{std::move(one)}, std::move(stored.unreadable)};
-    }
-    const AttentionRequest asked = parse_request(request->dump());
-    if (asked.sm.empty()) throw InvalidRequest("request.sm", "nothing", "compute capabilities");
-    std::vector<PrewarmRefusal> refused;
-    Explained explained = explain(runtime, {&asked.spec, 1}, asked.sm, refused);
-    if (!refused.empty()) throw Unsupported(refused.front().reason, {});
-    return explained;
-}
-
-nlohmann::ordered_json explain_json(const cache::Store& store, const Explained& explained) {
-    Json json = {{"schema", "attnsmith.cache-explain/1"},
-                 {"directories", directories_json(store.options())},
-                 {"kernels", Json::array()}};
-    for (const Explanation& one : explained.kernels) json["kernels"].push_back(to_json(one));
-    json["unreadable"] = unreadable_json(explained.unreadable);
-    return json;
 }
 
 }  // namespace attnsmith::engine

@@ -2,7 +2,6 @@
 // has otherwise.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
 #include <string>
@@ -10,8 +9,8 @@
 #include <vector>
 
 #include "attnsmith/runtime.hpp"
-#include "engine/reports/cache_report.hpp"
 #include "engine/cubins/cubins.hpp"
+#include "engine/reports/cache_report.hpp"
 
 namespace attnsmith::engine {
 
@@ -60,11 +59,5 @@ Explanation explain_key(const cache::Store& store, std::string_view digits, cons
 // InvalidRequest.
 Explained explain(const Runtime::Impl& runtime, std::span<const AttentionSpec> specs,
                   std::span<const int> sms, std::vector<PrewarmRefusal>& refused);
-// `options` are {"key"} or {"request"}. Throws as explain_key() does, InvalidRequest naming the field,
-// Unsupported where no kernel serves the request.
-Explained explain(const Runtime::Impl& runtime, const nlohmann::json& options);
-
-// Schema attnsmith.cache-explain/1.
-nlohmann::ordered_json explain_json(const cache::Store& store, const Explained& explained);
 
 }  // namespace attnsmith::engine

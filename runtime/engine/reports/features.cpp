@@ -1,6 +1,6 @@
 #include "engine/reports/features.hpp"
 
-#include "engine/reports/cache_report.hpp"
+#include "engine/reports/cache_operations.hpp"
 #include "families/registry.hpp"
 #include "problem/request/ops.hpp"
 #include "problem/vocabulary.hpp"

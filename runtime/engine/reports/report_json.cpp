@@ -2,8 +2,10 @@
 #include <nlohmann/json.hpp>
 
 #include "attnsmith/runtime.hpp"
+#include "engine/reports/cache_operations.hpp"
 #include "engine/reports/cache_report.hpp"
 #include "engine/runtime_impl.hpp"
+#include "problem/json_text.hpp"
 
 namespace attnsmith {
 namespace {
@@ -11,7 +13,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // File names and what drivers say may be any bytes; JSON is UTF-8.
-std::string text_of(const Json& json) { return json.dump(2, ' ', false, Json::error_handler_t::replace); }
+std::string text_of(const Json& json) { return problem::indented(json); }
 
 Json kernel_json(const PrewarmedKernel& kernel) {
     Json json = {{"name", kernel.name},   {"sm", kernel.sm},           {"key", kernel.key},
@@ -22,9 +24,7 @@ Json kernel_json(const PrewarmedKernel& kernel) {
 
 }  // namespace
 
-std::string to_json(const PrewarmedKernel& kernel) {
-    return kernel_json(kernel).dump(-1, ' ', false, Json::error_handler_t::replace);
-}
+std::string to_json(const PrewarmedKernel& kernel) { return problem::one_line(kernel_json(kernel)); }
 
 std::string to_json(const PrewarmReport& report) {
     Json json = {{"schema", "attnsmith.prewarm/1"}};
@@ -61,7 +61,7 @@ std::string to_json(const std::vector<DeviceInfo>& devices) {
 
 std::string Runtime::cache_json(std::string_view operation, std::string_view options) const {
     engine::require_directories(impl().settings, "give cache_dirs");
-    return text_of(engine::run_cache_operation(impl(), operation, options));
+    return text_of(engine::run_cache_operation(*this, operation, options));
 }
 
 }  // namespace attnsmith

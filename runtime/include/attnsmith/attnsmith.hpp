@@ -2,8 +2,10 @@
 #pragma once
 
 #include "attnsmith/batch.hpp"
+#include "attnsmith/cache.hpp"
 #include "attnsmith/coverage.hpp"
 #include "attnsmith/error.hpp"
+#include "attnsmith/prewarm.hpp"
 #include "attnsmith/runtime.hpp"
 #include "attnsmith/spec.hpp"
 #include "attnsmith/tensor.hpp"

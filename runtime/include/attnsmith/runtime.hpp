@@ -31,13 +31,19 @@
 #include <vector>
 
 #include "attnsmith/batch.hpp"
+#include "attnsmith/cache.hpp"
 #include "attnsmith/error.hpp"
 #include "attnsmith/export.h"
+#include "attnsmith/prewarm.hpp"
 #include "attnsmith/spec.hpp"
 
 struct CUstream_st;
 
 namespace attnsmith {
+
+namespace engine {
+struct RuntimeAccess;
+}
 
 using Stream = CUstream_st*;  // the same type as CUstream and cudaStream_t; null is the default stream
 
@@ -231,57 +237,6 @@ class ATTNSMITH_API Kernel {
     std::shared_ptr<const Impl> impl_;
 };
 
-// How one kernel of a prewarm came out.
-struct PrewarmedKernel {
-    std::string name{};           // e.g. "attention mma bf16 128x128 paged 64x64"
-    int sm = 0;                   // compute capability
-    std::string key{};            // of the cache entry
-    std::string state{};          // "hit", "compiled", "waited", "failed" or "cancelled"
-    std::string error{};          // of a failed one
-    double milliseconds = 0;      // that this process took, waiting included
-    std::size_t cubin_bytes = 0;  // of the machine code
-};
-
-// A spec that no kernel serves on an SM; the others are done.
-struct PrewarmRefusal {
-    std::size_t spec = 0;  // its place in the list given
-    int sm = 0;            // compute capability
-    std::string reason{};  // one sentence
-};
-
-// How a prewarm came out. Over processes that race for the same kernels, `compiled` adds up to their number.
-struct PrewarmReport {
-    int total = 0;                              // kernels asked for; the sum of the next five
-    int hits = 0;                               // were in the cache
-    int compiled = 0;                           // by this process
-    int waited = 0;                             // another process compiled them meanwhile
-    int failed = 0;                             // to compile, or to be stored
-    int cancelled = 0;                          // by PrewarmOptions::stop
-    double seconds = 0;                         // of wall-clock time
-    std::vector<PrewarmRefusal> unsupported{};  // specs that no kernel serves
-    std::vector<PrewarmedKernel> kernels{};     // each kernel once
-
-    // Whether every kernel that was asked for is in the cache now.
-    bool ok() const noexcept { return failed == 0 && cancelled == 0 && unsupported.empty(); }
-};
-
-// {"name", "sm", "key", "state", "ms", "cubin_bytes"} and, of a failed one, "error": on one line.
-ATTNSMITH_API std::string to_json(const PrewarmedKernel& kernel);
-// Schema attnsmith.prewarm/1: {"schema", "summary": {...}, "kernels": [...], "unsupported": [{"spec", "sm",
-// "reason"}]}, where "spec" is the place in the list given.
-ATTNSMITH_API std::string to_json(const PrewarmReport& report);
-
-// How a prewarm goes about its work.
-struct PrewarmOptions {
-    int jobs = 0;  // 0: the number of cores
-    std::function<void(const PrewarmedKernel&, int done, int total)>
-        progress{};          // called from one thread at a time; what it throws, prewarm() throws
-    std::stop_token stop{};  // what is being compiled is finished, the rest is cancelled
-    // Called once for a kernel that another process has been compiling for some seconds now; as `progress`
-    // is.
-    std::function<void(const PrewarmedKernel&)> waiting{};
-};
-
 // What the runtime found on this machine.
 struct DeviceInfo {
     int index = 0;                 // the driver's ordinal
@@ -325,15 +280,18 @@ class ATTNSMITH_API Runtime {
     PrewarmReport prewarm(std::span<const AttentionSpec> specs, std::span<const int> sms,
                           const PrewarmOptions& options = {});
 
-    // Does "ls", "dir", "stat", "explain", "verify", "gc", "clear", "rm", "export" or "import" on the cache
-    // directories, and says what came out in the JSON that the command `attnsmith cache OPERATION --json`
-    // prints. `options` is a JSON object: of "gc", {"max_bytes"}, which is optional; of "explain", {"key"}
-    // (or how it begins) or {"request": {with its "sm"}}; of "rm", {"key"} likewise; of "export", {"file",
-    // "sm": [...], "model": {a config.json}, "model_options"}, of which only the file must be there (sm:
-    // only kernels for these; model: only those that it needs; its options take lists as model_coverage()
-    // does); of "import", {"file"}; of the others, {}. Throws InvalidRequest for another operation or option,
-    // CacheError where there is no directory, not everything could be deleted, written or stored, or a bundle
-    // is not sound.
+    // The cache directories: what is in them, what can be done with them.
+    Cache cache() const;
+
+    // The same as JSON, for programs in other languages. Does "ls", "dir", "stat", "explain", "verify", "gc",
+    // "clear", "rm", "export" or "import" on the cache directories, and says what came out in the JSON that
+    // the command `attnsmith cache OPERATION --json` prints. `options` is a JSON object: of "gc",
+    // {"max_bytes"}, which is optional; of "explain", {"key"} (or how it begins) or {"request": {with its
+    // "sm"}}; of "rm", {"key"} likewise; of "export", {"file", "sm": [...], "model": {a config.json},
+    // "model_options"}, of which only the file must be there (sm: only kernels for these; model: only those
+    // that it needs; its options take lists as model_coverage() does); of "import", {"file"}; of the others,
+    // {}. Throws InvalidRequest for another operation or option, CacheError where there is no directory, not
+    // everything could be deleted, written or stored, or a bundle is not sound.
     std::string cache_json(std::string_view operation, std::string_view options = "{}") const;
 
     std::vector<DeviceInfo> devices() const;  // empty where there is no driver or no GPU
@@ -342,9 +300,10 @@ class ATTNSMITH_API Runtime {
     void synchronize(Stream stream = nullptr) const;
 
     struct Impl;
-    Impl& impl() const;  // for the project's own tools
 
   private:
+    friend struct engine::RuntimeAccess;
+    Impl& impl() const;
     std::shared_ptr<Impl> impl_;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
+#include <nlohmann/json.hpp>
 #include <variant>
 
 namespace attnsmith::problem {

@@ -124,17 +124,20 @@ std::vector<LayerKind> group_layers(ModelReader& model, const LayerWords& words)
 
 struct WithoutAttention {
     std::string_view word;
-    std::string_view says;
+    std::string_view one, several;  // what is said of them
 };
-constexpr WithoutAttention kWithoutAttention[] = {{kMixer, "hold no attention"},
-                                                  {kNoOp, "are no-ops in attention's place"},
-                                                  {kLinearMap, "have a linear map in attention's place"}};
+constexpr WithoutAttention kWithoutAttention[] = {
+    {kMixer, "1 layer holds no attention", "layers hold no attention"},
+    {kNoOp, "1 layer is a no-op in attention's place", "layers are no-ops in attention's place"},
+    {kLinearMap, "1 layer has a linear map in attention's place",
+     "layers have a linear map in attention's place"}};
 
 void leave_out_mixers(ModelReader& model, std::vector<LayerKind>& kinds) {
     for (const WithoutAttention& without : kWithoutAttention) {
         const auto found = std::ranges::find(kinds, without.word, &LayerKind::name);
         if (found == kinds.end()) continue;
-        model.note(fmt::format("{} layers {}", found->layers, without.says));
+        model.note(found->layers == 1 ? std::string(without.one)
+                                      : fmt::format("{} {}", found->layers, without.several));
         kinds.erase(found);
         // What these fields say is of such layers.
         if (without.word == kMixer) {

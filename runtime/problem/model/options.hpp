@@ -1,7 +1,7 @@
 // What a config.json leaves open, by the words of a request.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string_view>
 #include <vector>
 

@@ -3,7 +3,7 @@
 
 #include <cstddef>
 #include <initializer_list>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string_view>
 
 #include "attnsmith/coverage.hpp"

@@ -2,7 +2,7 @@
 // attnsmith::parse_request.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 #include "problem/request/problem.hpp"
 

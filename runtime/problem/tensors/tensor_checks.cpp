@@ -8,8 +8,8 @@
 
 #include "attnsmith/error.hpp"
 #include "problem/limits.hpp"
-#include "problem/tensors/overlap.hpp"
 #include "problem/request/problem.hpp"
+#include "problem/tensors/overlap.hpp"
 #include "problem/tensors/tensors.hpp"
 
 namespace attnsmith::problem {

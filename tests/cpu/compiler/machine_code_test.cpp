@@ -27,7 +27,8 @@ using families::KernelConfig;
 
 namespace {
 
-// Read off nvdisasm -hex, as are the fields of Instruction.
+// Read off nvdisasm -hex, as are the fields of Instruction: sm_70 to sm_121 share the encoding of opcodes,
+// the low 12 bits of 16 bytes.
 enum Opcode : std::uint16_t {
     kHmma = 0x23c,
     kLdsm = 0x83b,
@@ -251,9 +252,10 @@ std::string inspect(const compiler::Nvrtc& nvrtc, const KernelConfig& kernel) {
     expect(info && info->read_u32(families::kSharedBytesSymbol) ==
                        static_cast<std::uint32_t>(kernel.shared_bytes),
            "lays out other shared memory than planned");
-    std::map<std::uint16_t, int> opcodes;
+    std::map<int, int> opcodes;
     if (info)
-        for (const std::uint16_t opcode : info->opcodes()) ++opcodes[opcode];
+        for (const Instruction& instruction : instructions_of(compiled.cubin))
+            ++opcodes[instruction.opcode()];
     expect(opcodes[kStl] == 0 && opcodes[kLdl] == 0, "touches local memory");
     if (kernel.backend() == families::Backend::mma) {
         expect(opcodes[kHmma] > 0, "has no HMMA");

@@ -22,7 +22,7 @@ TEST_CASE("driver: a default stream is the kernel's device's, whichever context 
     const Kernel kernel = runtime.prepare({.op = Op::merge, .head_dim_vo = 64, .q_heads = 3}, {}, 1);
     const Call call =
         kernel.bind(MergeTensors{.o_states = {o}, .lse_states = {lse}, .o = at(3, DType::bf16, {10, 3, 64})});
-    const driver::Api& api = *runtime.impl().driver();
+    const driver::Api& api = *engine::impl_of(runtime).driver();
     for (const Stream stream : {Stream{nullptr}, Stream{CU_STREAM_LEGACY}, Stream{CU_STREAM_PER_THREAD}}) {
         const auto device_of_launch = [&] {
             const int before = fake().launches;

@@ -51,7 +51,7 @@ TEST_CASE("a kernel that one device has is loaded again for another", "[engine][
         REQUIRE(fake().launches == before + 1);
         CHECK(launch_of(before + 1).device == kernel->device());
     }
-    CHECK(driver::current_context(*runtime.impl().driver()) == nullptr);
+    CHECK(driver::current_context(*engine::impl_of(runtime).driver()) == nullptr);
 }
 
 TEST_CASE("each device is planned for as what it is", "[engine][devices]") {
@@ -60,7 +60,7 @@ TEST_CASE("each device is planned for as what it is", "[engine][devices]") {
     REQUIRE(devices.size() == 3);
     CHECK((devices[1].sm == 90 && devices[1].sm_count == 78 && devices[2].sm == 89));
     for (const DeviceInfo& device : devices) {
-        const families::DeviceTraits traits = runtime.impl().traits(device.index);
+        const families::DeviceTraits traits = engine::impl_of(runtime).traits(device.index);
         CHECK((traits.sm == device.sm && traits.sm_count == device.sm_count && traits.name == device.name));
     }
     const Kernel ada = runtime.prepare(kMerge, {}, 2);
@@ -74,7 +74,7 @@ TEST_CASE("each device is planned for as what it is", "[engine][devices]") {
 TEST_CASE("the current device is that of the caller's context", "[engine][devices]") {
     Runtime runtime = make_runtime();
     CHECK(runtime.prepare(kMerge, {}).device() == 0);
-    const driver::ContextScope scope(*runtime.impl().driver(), 1);
+    const driver::ContextScope scope(*engine::impl_of(runtime).driver(), 1);
     CHECK(runtime.prepare(kMerge, {}).device() == 1);
     CHECK(runtime.prepare_async(kMerge, {1, 9, 1}).get().device() == 1);
     CHECK(runtime.prepare(kMerge, {}, 0).device() == 0);
@@ -101,7 +101,7 @@ TEST_CASE("a device's memory ends", "[engine][devices]") {
 
 TEST_CASE("problems that are prepared are kept, but not without end", "[engine][devices]") {
     Runtime runtime = make_runtime();
-    const auto kept = [&] { return runtime.impl().prepared.get().kernels.size(); };
+    const auto kept = [&] { return engine::impl_of(runtime).prepared.get().kernels.size(); };
     constexpr std::size_t kMost = 4096;
     for (std::size_t i = 1; i <= kMost; ++i) runtime.prepare(kMerge, {1, static_cast<std::int64_t>(i), 1}, 0);
     CHECK(kept() == kMost);

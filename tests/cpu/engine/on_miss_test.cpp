@@ -186,7 +186,8 @@ TEST_CASE("nobody is waited for", "[engine][on_miss]") {
     Runtime other(staging(temporary / "cache"));
     const auto key = cache::Digest::parse(key_of(runtime));
     REQUIRE(key);
-    const cache::Lock held = other.impl().cubins.store().try_lock(*key);  // as a process has that compiles it
+    const cache::Lock held =
+        engine::impl_of(other).cubins.store().try_lock(*key);  // as a process has that compiles it
     REQUIRE(held.held());
     const auto start = std::chrono::steady_clock::now();
     missing(runtime);

@@ -223,7 +223,7 @@ TEST_CASE("what kernels count in outlives a status that is cleared", "[engine][w
 // Whose merge is loaded on another thread, which has no context of its own.
 TEST_CASE("a divided kernel is prepared in the caller's context alone", "[engine][workspace]") {
     Runtime runtime(fake_options());
-    const driver::Api& api = *runtime.impl().driver();
+    const driver::Api& api = *engine::impl_of(runtime).driver();
     auto* const context =
         static_cast<driver::ContextHandle>(test::fake_function<void*(int)>("fake_cuda_make_context")(0));
     const driver::ContextScope scope(api, context);

@@ -8,6 +8,7 @@
 #include <valijson/validator.hpp>
 
 #include <fstream>
+#include <iterator>
 #include <string>
 
 namespace attnsmith::test {
@@ -15,7 +16,9 @@ namespace attnsmith::test {
 // Empty when `document` meets the schema of that file.
 inline std::string schema_errors(const std::string& file, const nlohmann::json& document) {
     const std::string path = std::string(ATTNSMITH_SOURCE_DIR) + "/runtime/schemas/" + file;
-    const nlohmann::json schema_document = nlohmann::json::parse(std::ifstream(path));
+    std::ifstream in(path);
+    const nlohmann::json schema_document =
+        nlohmann::json::parse(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
     valijson::Schema schema;
     valijson::SchemaParser parser;
     parser.populateSchema(valijson::adapters::NlohmannJsonAdapter(schema_document), schema);

@@ -84,6 +84,13 @@ TEST_CASE("newer files call a Mamba layer beside attention linear_attention", "[
     }
 }
 
+TEST_CASE("one layer without attention is told in the singular", "[model]") {
+    const Model model = parse_model(
+        R"({"model_type": "bamba", "hidden_size": 1024, "num_attention_heads": 16, "num_hidden_layers": 2,
+            "layer_types": ["linear_attention", "full_attention"]})");
+    CHECK(has_note(model, "1 layer holds no attention"));
+}
+
 TEST_CASE("a list of Nemotron-H's layers says how many there are", "[model]") {
     for (const char* list : {R"("layers_block_type": ["linear_attention", "moe", "full_attention", "mlp"])",
                              R"("hybrid_override_pattern": "ME*-")"}) {

@@ -1,0 +1,267 @@
+// The kernel cache: what is in it, how large it is, why a kernel is a hit or a miss; verifying, limiting and
+// moving it.
+//
+//   attnsmith::Runtime runtime;
+//   for (const attnsmith::CacheEntry& entry : runtime.cache().list().entries) std::puts(entry.name.c_str());
+//
+// A cache is one writable directory and any number of read-only layers behind it: other directories, and
+// bundles, which are files. An entry is one kernel by one version of NVRTC. Bytes are lengths of files, and
+// allocated bytes what files take on their disk. Times are the file system's.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "attnsmith/export.h"
+#include "attnsmith/prewarm.hpp"
+#include "attnsmith/spec.hpp"
+
+namespace attnsmith {
+
+class Runtime;
+
+// A file or directory that could not be read, and why: what is there is not known.
+struct CacheUnreadable {
+    std::string path{};
+    std::string reason{};
+};
+
+// A broken entry.
+struct CacheBadEntry {
+    std::string path{};
+    std::string reason{};
+    std::string action{};  // "quarantined", or why it was left in place
+};
+
+struct CacheEntry {
+    std::string key{};        // 32 hexadecimal digits
+    std::string toolchain{};  // of the NVRTC that compiled it: "13.0.88"
+    std::string name{};       // of the kernel; empty where the entry does not say it, as the next two
+    int sm = 0;
+    std::string target{};                              // "sm_90a"
+    std::uint64_t bytes = 0;                           // of the file
+    std::chrono::system_clock::time_point modified{};  // when it was published or, to the hour, last read
+    std::size_t layer = 0;                             // its place in the directories
+    std::string path{};
+};
+
+struct CacheListing {
+    std::vector<std::string> directories{};     // the writable one first
+    std::vector<CacheEntry> entries{};          // ordered by key; of one key the newest toolchain first
+    std::vector<CacheUnreadable> unreadable{};  // there may be any kernel there
+};
+
+// What all processes did with the writable directory.
+struct CacheCounters {
+    std::optional<std::chrono::system_clock::time_point> since{};  // absent: nothing was ever counted
+    std::uint64_t hits = 0;
+    std::uint64_t misses = 0;
+    std::uint64_t miss_errors = 0;  // misses under OnMiss::error
+    std::uint64_t compiles = 0;
+    std::uint64_t waits = 0;  // for another thread's or process's compile
+    std::uint64_t quarantines = 0;
+    std::uint64_t evictions = 0;
+    std::uint64_t bytes_read = 0;
+    std::uint64_t bytes_published = 0;
+    std::uint64_t bytes_evicted = 0;  // allocated
+};
+
+// A read-only layer.
+struct CacheLayer {
+    std::string directory{};  // or the bundle's file
+    std::uint64_t entries = 0;
+    std::uint64_t bytes = 0;
+    std::uint64_t allocated_bytes = 0;
+    std::string not_trusted_because{};          // empty if it is trusted
+    std::string not_usable_because{};           // empty if it can be read
+    std::vector<CacheUnreadable> unreadable{};  // the numbers lack what is there
+};
+
+// Numbers are those of the writable directory, but for `layers`.
+struct CacheStatistics {
+    std::string directory{};
+    bool writable = false;
+    std::string not_writable_because{};  // empty if it can be written
+    std::string not_trusted_because{};   // empty if it is trusted; else it is neither read nor written
+    std::uint64_t entries = 0;
+    std::uint64_t bytes = 0;
+    std::uint64_t allocated_bytes = 0;
+    std::uint64_t max_bytes = 0;  // the limit of allocated bytes; 0: none
+    std::uint64_t quarantined = 0;
+    std::uint64_t staging = 0;  // files that somebody is writing, or died over
+    CacheCounters counters{};
+    std::vector<CacheLayer> layers{};
+    std::vector<CacheUnreadable> unreadable{};  // the numbers lack what is there
+};
+
+struct CacheVerification {
+    std::string directory{};
+    std::uint64_t checked = 0;   // entries looked at, bad ones included
+    std::uint64_t unusable = 0;  // of `bad`, directories and bundles that could not be looked into
+    std::uint64_t skipped = 0;   // whole entries of another format version
+    std::uint64_t stale_staging_removed = 0;
+    std::vector<CacheBadEntry> bad{};
+};
+
+struct CacheGcOptions {
+    // What the entries may take on their disk, in allocated bytes; 0 keeps none. Absent: the Runtime's
+    // cache_max_bytes, and what was used within the last hour stays.
+    std::optional<std::uint64_t> max_bytes{};
+};
+
+// What the writable directory has after gc().
+struct CacheKept {
+    std::uint64_t entries = 0;
+    std::uint64_t allocated_bytes = 0;
+};
+
+struct CacheGcReport {
+    std::string directory{};
+    std::uint64_t entries = 0;  // deleted, as the next three
+    std::uint64_t quarantined = 0;
+    std::uint64_t staging = 0;
+    std::uint64_t locks = 0;
+    std::uint64_t allocated_bytes = 0;         // freed
+    std::optional<std::uint64_t> max_bytes{};  // the limit, if there was one
+    std::optional<CacheKept> kept{};           // absent where that is not known
+};
+
+struct CacheClearReport {
+    std::string directory{};
+    std::uint64_t entries = 0;  // deleted, as the next three
+    std::uint64_t quarantined = 0;
+    std::uint64_t staging = 0;
+    std::uint64_t locks = 0;
+    std::uint64_t bytes = 0;         // freed
+    std::uint64_t staging_left = 0;  // younger than an hour: somebody may be writing them
+    std::uint64_t locks_left = 0;    // held by somebody
+};
+
+struct CacheRemoveReport {
+    std::string directory{};
+    std::string key{};          // all of its digits
+    std::uint64_t entries = 0;  // deleted: one for each toolchain that the key had
+    std::uint64_t bytes = 0;    // freed
+    std::uint64_t left = 0;     // in read-only layers, which are never written to
+};
+
+struct CacheExportOptions {
+    std::string file{};      // the bundle; replaced if it is there
+    std::vector<int> sms{};  // only kernels for these compute capabilities; empty: for all
+    // Only the kernels that planning could choose for these specs, on `sms` or else on those that the cache
+    // has anything for. Absent: all kernels.
+    std::optional<std::vector<AttentionSpec>> specs{};
+    std::stop_token stop{};  // no file is written then, and CacheError is thrown
+};
+
+struct CacheExportReport {
+    std::string file{};
+    std::uint64_t entries = 0;                  // in the bundle
+    std::uint64_t bytes = 0;                    // the bundle's length
+    std::uint64_t skipped = 0;                  // whole entries of another format version, left out
+    std::uint64_t missing = 0;                  // kernels of the specs that the cache lacks
+    std::vector<CacheBadEntry> bad{};           // left out, and left in place
+    std::vector<CacheUnreadable> unreadable{};  // where there may be more that is wanted
+    std::vector<PrewarmRefusal> unserved{};     // specs that no kernel serves on one of `sms`
+};
+
+struct CacheImportReport {
+    std::string file{};
+    std::string directory{};
+    std::uint64_t entries = 0;   // in the bundle
+    std::uint64_t imported = 0;  // of those, what is new in the writable directory
+    std::uint64_t present = 0;   // what was there already
+    std::uint64_t bytes = 0;     // of what is new
+};
+
+// One of what went into a key: a long value as its length and digest.
+struct CacheKeyField {
+    std::string label{};
+    std::string value{};
+
+    bool operator==(const CacheKeyField&) const = default;
+};
+
+// A field that differs between two keys; a value is empty where that side has no such field.
+struct CacheDifference {
+    std::string label{};
+    std::string here{};
+    std::string there{};
+};
+
+// The cached entry that shares the most fields with a kernel that is a miss.
+struct CacheNearest {
+    CacheEntry entry{};
+    std::vector<CacheDifference> differences{};
+};
+
+struct CacheExplanation {
+    std::string name{};  // of the kernel
+    int sm = 0;
+    std::string key{};
+    bool hit = false;  // one of the entries can be used
+    std::vector<CacheKeyField> fields{};
+    std::vector<CacheEntry> entries{};      // of the key
+    std::vector<std::string> faults{};      // of each entry: why it cannot be used; empty where it can
+    std::optional<CacheNearest> nearest{};  // of a key without entries
+};
+
+struct CacheExplanations {
+    std::vector<std::string> directories{};
+    std::vector<CacheExplanation> kernels{};
+    std::vector<CacheUnreadable> unreadable{};  // a miss may lie there
+    std::vector<PrewarmRefusal> unserved{};     // what no kernel serves
+};
+
+// A Runtime's cache, by Runtime::cache(). Copies are cheap, and keep alive what they need of the Runtime.
+// Thread-safe. Every function throws InvalidRequest where the first cache directory is something else than a
+// directory, and CacheError where there is none.
+class ATTNSMITH_API Cache {
+  public:
+    // The writable one first; none without a cache.
+    std::vector<std::string> directories() const;
+    CacheListing list() const;
+    CacheStatistics stat() const;
+    // Reads every byte of every entry; puts broken ones into quarantine.
+    CacheVerification verify() const;
+
+    // Deletes what was used longest ago until the limit is kept, and what dead processes left behind. Throws
+    // CacheError where something could not be deleted, or another process is at it.
+    CacheGcReport gc(const CacheGcOptions& options = {}) const;
+    // Empties the writable directory. Throws CacheError where something could not be deleted.
+    CacheClearReport clear() const;
+    // Deletes the entries of one key, which its first digits may stand for, four or more, from the writable
+    // directory. Throws InvalidRequest for what cannot begin a key; CacheError where no entry has it, several
+    // keys begin so, or nothing could be deleted.
+    CacheRemoveReport remove(std::string_view key) const;
+
+    // Writes a bundle, which appears whole or not at all; the same entries give the same bytes. Throws
+    // CacheError where it cannot be written, or there is nothing to put into it.
+    CacheExportReport export_bundle(const CacheExportOptions& options) const;
+    // Adds a bundle's entries to the writable directory, after checking every byte. Throws CacheError where
+    // the bundle is not sound (nothing is stored then) or cannot be stored.
+    CacheImportReport import_bundle(const std::string& file) const;
+
+    // What the entries of one key were made of. Throws as remove() does for keys.
+    CacheExplanations explain(std::string_view key) const;
+    // Every kernel that planning could choose for these specs on these SMs: its key, whether it is there, and
+    // how the closest cached entry differs. Compiles nothing. Throws InvalidRequest.
+    CacheExplanations explain(std::span<const AttentionSpec> specs, std::span<const int> sms) const;
+
+  private:
+    friend class Runtime;
+    struct Impl;
+    explicit Cache(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
+    std::shared_ptr<const Impl> impl_;
+};
+
+}  // namespace attnsmith
