@@ -39,9 +39,9 @@ struct AttentionArguments {
     const void* page_indptr;
     const void* last_page_len;
 
-    // Of each split, without the sink; row = token * q_heads + head.
+    // What each split finds, without the sink; row = token * q_heads + head.
     float* partial_o;   // [split][row][head_dim_vo], not normalised
-    float* partial_ml;  // [split][row][2]: maximum and sum, see softmax.cuh
+    float* partial_ml;  // [split][row][2]: maximum and sum, see attention/epilogue.cuh
     uint32* status;
 
     int64 q_batch_stride, q_token_stride, q_head_stride;

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "abi/attention_arguments.h"
-#include "abi/attention_shared.h"
+#include "abi/attention_storage.h"
 
 namespace attnsmith::abi {
 
@@ -14,14 +14,14 @@ struct alignas(64) TensorMap {
 };
 
 // The word, counted from the status word, that counts draws; 0 between launches.
-inline constexpr int32 kItemCounter = 32;
+inline constexpr int32 kDrawCounter = 32;
 
 // Rows of a consumer warpgroup.
 inline constexpr int32 kWgmmaRows = 64;
 
-// Columns of a panel: 128 bytes, the widest swizzle. Tiles are stored panel by panel, [panel][row][64]; what
-// a panel has beyond the head dim is filled with zeros by the copy engine.
-inline constexpr int32 kWgmmaPanel = 64;
+// A panel's row: the widest swizzle. Tiles are stored panel by panel, [panel][row][kWgmmaPanelBytes]; what a
+// panel has beyond the head dim is filled with zeros by the copy engine.
+inline constexpr int32 kWgmmaPanelBytes = 128;
 
 // What the tensor core is told of a tile, a matrix descriptor (PTX, "Matrix Descriptor Format"); addresses
 // and distances are in units of 16 bytes:
@@ -30,7 +30,7 @@ inline constexpr int32 kWgmmaPanel = 64;
 //   bits 32-45   from eight rows of a panel to the next eight
 //   bits 62-63   1: swizzled by 128 bytes
 // descriptor_start() makes the lower half; the upper one is the same for all tiles.
-inline constexpr uint32 kWgmmaDescriptorUpper = 1u << 30 | 8 * kWgmmaPanel * 2 / 16;
+inline constexpr uint32 kWgmmaDescriptorUpper = 1u << 30 | 8 * kWgmmaPanelBytes / 16;
 
 // A group of query heads may be divided into kv_head_shares parts: attention.kv_heads and attention.group are
 // those of a caller with as many more KV heads. Query heads keep their numbers by it, and rows their places.
@@ -61,48 +61,111 @@ struct WgmmaShape {
     int32 tile_q, tile_kv;
     int32 stages;
     bool gather;  // keys of pages, row by row: a tile holds no whole 16 of each
+    StorageBytes bytes;
 };
 
-// Of one sequence where tiles are packed.
+// A sequence among packed tiles.
 struct PackedTiles {
     int32 before, count;  // tiles of sequences that come first; its own
 };
 
-inline constexpr int32 kWgmmaSorted = 32;  // sequences, at most: a lane each
-inline constexpr int32 kWgmmaWorkSlots = 2;
+inline constexpr int32 kWgmmaSorted = 32;     // sequences, at most: a lane each
+inline constexpr int32 kWgmmaWorkStages = 2;  // of the ring of work tiles
 inline constexpr int32 kWgmmaWorkBytes = 128;
 inline constexpr int32 kWgmmaConsumers = 3;  // warpgroups of a CTA that multiply, at most
 
-struct WgmmaShared {
+// The kinds of mbarriers of a CTA, in their order in shared memory.
+enum class WgmmaBarrier : int32 {
+    clearing,
+    next_tile,
+    work_full,
+    work_empty,
+    q_full,
+    q_empty,
+    k_full,
+    k_empty,
+    v_full,
+    v_empty,
+    kinds
+};
+
+inline constexpr int32 kWgmmaBarrierBytes = 8;
+
+struct WgmmaBarriers {
+    int32 count;     // of the kind
+    int32 arrivals;  // that complete a phase of one
+};
+
+// The one table of barriers: their places, their initial counts and their room in shared memory follow from
+// it. A warp arrives by one lane. attention/wgmma/pipeline.cuh says who arrives and who waits.
+ATTNSMITH_HOST_DEVICE constexpr WgmmaBarriers wgmma_barriers(const WgmmaShape& shape, WgmmaBarrier kind) {
+    const int32 consumers = shape.tile_q / kWgmmaRows, consumer_warps = consumers * 4, loaders = 3;
+    switch (kind) {
+        case WgmmaBarrier::clearing:
+        case WgmmaBarrier::next_tile:
+            return {1, 1};
+        case WgmmaBarrier::work_full:
+            return {kWgmmaWorkStages, 1};
+        case WgmmaBarrier::work_empty:
+            return {kWgmmaWorkStages, consumer_warps + loaders};
+        case WgmmaBarrier::q_full:
+            return {consumers, 1};
+        case WgmmaBarrier::q_empty:
+            return {consumers, 4};
+        case WgmmaBarrier::k_full:
+        case WgmmaBarrier::v_full:
+            return {shape.stages, 1};
+        case WgmmaBarrier::k_empty:
+        case WgmmaBarrier::v_empty:
+            return {shape.stages, consumer_warps};
+        case WgmmaBarrier::kinds:
+            break;
+    }
+    return {0, 0};
+}
+
+// How many barriers come before the kind's, which is its first one's index. Before `kinds` come all.
+ATTNSMITH_HOST_DEVICE constexpr int32 wgmma_barriers_before(const WgmmaShape& shape, WgmmaBarrier kind) {
+    int32 count = 0;
+    for (int32 i = 0; i < int32(kind); ++i) count += wgmma_barriers(shape, WgmmaBarrier(i)).count;
+    return count;
+}
+
+struct WgmmaLayout {
     int32 q;     // tile_q rows
     int32 k, v;  // `stages` tiles each
     int32 k_stage, v_stage;
     int32 q_panel, kv_panel;  // from one panel to the next
-    int32 work;               // slots of what the scheduler has found to do
-    int32 sorted;             // of up to 32 sequences: PackedTiles each
+    int32 work;               // the ring of work tiles
+    int32 sorted;             // PackedTiles of up to 32 sequences
     int32 rows;               // of gathered keys: where a block's are, 8 bytes each, of K and of V
-    int32 barriers;           // mbarriers of 8 bytes; attention/wgmma_work.cuh has all four
+    int32 barriers;           // mbarriers, by wgmma_barriers()
     int32 total;
 };
 
-ATTNSMITH_HOST_DEVICE constexpr int32 wgmma_panels(int32 head_dim) {
-    return (head_dim + kWgmmaPanel - 1) / kWgmmaPanel;
+// Columns of a panel whose elements have so many bytes.
+ATTNSMITH_HOST_DEVICE constexpr int32 wgmma_panel_columns(int32 element_bytes) {
+    return kWgmmaPanelBytes / element_bytes;
 }
 
-ATTNSMITH_HOST_DEVICE constexpr WgmmaShared wgmma_shared(const WgmmaShape& shape) {
-    WgmmaShared s{};
-    s.q_panel = shape.tile_q * kWgmmaPanel * 2;
-    s.kv_panel = shape.tile_kv * kWgmmaPanel * 2;
-    s.k_stage = wgmma_panels(shape.head_dim_qk) * s.kv_panel;
-    s.v_stage = wgmma_panels(shape.head_dim_vo) * s.kv_panel;
+ATTNSMITH_HOST_DEVICE constexpr int32 wgmma_panels(int32 head_dim, int32 element_bytes) {
+    return (head_dim * element_bytes + kWgmmaPanelBytes - 1) / kWgmmaPanelBytes;
+}
+
+ATTNSMITH_HOST_DEVICE constexpr WgmmaLayout wgmma_layout(const WgmmaShape& shape) {
+    WgmmaLayout s{};
+    s.q_panel = shape.tile_q * kWgmmaPanelBytes;
+    s.kv_panel = shape.tile_kv * kWgmmaPanelBytes;
+    s.k_stage = wgmma_panels(shape.head_dim_qk, shape.bytes.key_value) * s.kv_panel;
+    s.v_stage = wgmma_panels(shape.head_dim_vo, shape.bytes.key_value) * s.kv_panel;
     s.q = 0;
-    s.k = wgmma_panels(shape.head_dim_qk) * s.q_panel;
+    s.k = wgmma_panels(shape.head_dim_qk, shape.bytes.query) * s.q_panel;
     s.v = s.k + shape.stages * s.k_stage;
     s.work = s.v + shape.stages * s.v_stage;
-    s.sorted = s.work + kWgmmaWorkSlots * kWgmmaWorkBytes;
+    s.sorted = s.work + kWgmmaWorkStages * kWgmmaWorkBytes;
     s.rows = s.sorted + kWgmmaSorted * int32(sizeof(PackedTiles));
-    s.barriers = s.rows + (shape.gather ? 2 * shape.tile_kv * 8 : 0);
-    s.total = s.barriers + (2 + 2 * (shape.tile_q / kWgmmaRows) + 2 * kWgmmaWorkSlots + 4 * shape.stages) * 8;
+    s.barriers = s.rows + (shape.gather ? 2 * shape.tile_kv * int32(sizeof(uint64)) : 0);
+    s.total = s.barriers + wgmma_barriers_before(shape, WgmmaBarrier::kinds) * kWgmmaBarrierBytes;
     return s;
 }
 

@@ -1,28 +1,24 @@
-// Copies between memory levels: global to shared (cp.async), shared to registers (ldmatrix, ld.shared) and
-// back. Shared addresses are 32-bit offsets in the shared window.
+// Copies from and to global memory, 16 bytes at a time: to shared memory asynchronously (cp.async), and from
+// and to registers.
 #pragma once
 
-#include "abi/integers.h"
+#include "common/shared.cuh"
 
 namespace attnsmith {
-
-__device__ inline uint32 shared_address(const void* pointer) {
-    return static_cast<uint32>(__cvta_generic_to_shared(pointer));
-}
 
 // 16 bytes to shared memory, zeros where `valid` is false (the source is then not read). `Alignment` is what
 // the source address is a multiple of: cp.async takes 4, 8 or 16; 2-byte aligned sources go through
 // registers.
 template <int Alignment>
-__device__ inline void copy_16_bytes(uint32 target, const void* source, bool valid) {
+__device__ inline void copy_16_bytes(SharedAddress target, const void* source, bool valid) {
     if constexpr (Alignment == 16) {
-        asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(target), "l"(source),
-                     "r"(valid ? 16 : 0)
+        asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(target.value),
+                     "l"(source), "r"(valid ? 16 : 0)
                      : "memory");
     } else if constexpr (Alignment >= 4) {
 #pragma unroll
         for (int i = 0; i < 16; i += Alignment) {
-            asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(target + i),
+            asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(target.value + i),
                          "l"(static_cast<const char*>(source) + i), "n"(Alignment), "r"(valid ? Alignment : 0)
                          : "memory");
         }
@@ -30,8 +26,9 @@ __device__ inline void copy_16_bytes(uint32 target, const void* source, bool val
         uint16 half[8];
 #pragma unroll
         for (int i = 0; i < 8; ++i) half[i] = valid ? static_cast<const uint16*>(source)[i] : uint16(0);
-        asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(target), "r"(half[0] | half[1] << 16),
-                     "r"(half[2] | half[3] << 16), "r"(half[4] | half[5] << 16), "r"(half[6] | half[7] << 16)
+        asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(target.value),
+                     "r"(half[0] | half[1] << 16), "r"(half[2] | half[3] << 16), "r"(half[4] | half[5] << 16),
+                     "r"(half[6] | half[7] << 16)
                      : "memory");
     }
 }
@@ -44,42 +41,12 @@ __device__ inline void copy_wait() {
     asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory");
 }
 
-// Four 8x8 matrices of 16-bit elements; each lane gives the address of one row. PTX: ldmatrix.
-__device__ inline void load_matrices(uint32 (&r)[4], uint32 row) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(row)
-                 : "memory");
-}
-
-__device__ inline void load_matrices_transposed(uint32 (&r)[4], uint32 row) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(row)
-                 : "memory");
-}
-
-__device__ inline void store_shared(uint32 target, uint32 value) {
-    asm volatile("st.shared.b32 [%0], %1;" ::"r"(target), "r"(value) : "memory");
-}
-
-__device__ inline void store_shared_8_bytes(uint32 target, uint64 value) {
-    asm volatile("st.shared.b64 [%0], %1;" ::"r"(target), "l"(value) : "memory");
-}
-
-__device__ inline void load_shared_16_bytes(uint32 (&r)[4], uint32 source) {
-    asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(source)
-                 : "memory");
-}
-
 // 16 bytes of global memory that is a multiple of `Alignment` to registers.
 template <int Alignment>
 __device__ inline void load_16_bytes(uint32 (&r)[4], const void* source) {
     if constexpr (Alignment == 16) {
-        const uint4 all = *static_cast<const uint4*>(source);
-        r[0] = all.x, r[1] = all.y, r[2] = all.z, r[3] = all.w;
+        const uint4 words = *static_cast<const uint4*>(source);
+        r[0] = words.x, r[1] = words.y, r[2] = words.z, r[3] = words.w;
     } else if constexpr (Alignment == 8) {
         const uint2 low = static_cast<const uint2*>(source)[0], high = static_cast<const uint2*>(source)[1];
         r[0] = low.x, r[1] = low.y, r[2] = high.x, r[3] = high.y;

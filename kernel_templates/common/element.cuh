@@ -1,4 +1,5 @@
-// The 16-bit element types: conversion from fp32 and the mma that multiplies them.
+// The 16-bit element types: how they are stored, conversion from and to fp32, and the mma that multiplies
+// them.
 #pragma once
 
 #include "abi/integers.h"
@@ -6,6 +7,8 @@
 namespace attnsmith {
 
 struct f16 {
+    uint16 bits;
+
     // Two fp32 values, rounded to nearest even, `low` in the lower half. PTX: cvt.
     static __device__ uint32 pack(float low, float high) {
         uint32 packed;
@@ -30,6 +33,8 @@ struct f16 {
 };
 
 struct bf16 {
+    uint16 bits;
+
     static __device__ uint32 pack(float low, float high) {
         uint32 packed;
         asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));

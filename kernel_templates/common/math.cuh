@@ -1,6 +1,8 @@
 // fp32 arithmetic in base 2. PTX: ex2.approx (2 ulp), lg2.approx, rcp.approx (1 ulp).
 #pragma once
 
+#include "abi/integers.h"
+
 namespace attnsmith {
 
 inline constexpr float kLog2e = 1.4426950408889634f;
@@ -38,15 +40,11 @@ __device__ inline float tanh_exact(float x) {
     return y < 0.0625f ? fmaf(x * y, series, x) : far;
 }
 
-// Over the four lanes that hold one row of an mma accumulator.
-__device__ inline float row_max(float x) {
-    x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
-    return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
-}
-
-__device__ inline float row_sum(float x) {
-    x += __shfl_xor_sync(0xffffffffu, x, 1);
-    return x + __shfl_xor_sync(0xffffffffu, x, 2);
+// 2^exponent, and 0 where that is 32 or more, for which C++ leaves a shift undefined.
+__device__ inline uint32 power_of_two(uint32 exponent) {
+    uint32 power;
+    asm("shl.b32 %0, 1, %1;" : "=r"(power) : "r"(exponent));
+    return power;
 }
 
 }  // namespace attnsmith

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "abi/attention_wgmma.h"
+#include "common/barrier.cuh"
 
 namespace attnsmith {
 
@@ -9,21 +10,21 @@ __device__ inline void prefetch_map(const abi::TensorMap& map) {
     asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
 
-__device__ inline void tma_load(uint32 target, const abi::TensorMap& map, uint32 barrier, int32 c0, int32 c1,
-                                int32 c2, int32 c3) {
+__device__ inline void tma_load(SharedAddress target, const abi::TensorMap& map, Barrier barrier, int32 c0,
+                                int32 c1, int32 c2, int32 c3) {
     asm volatile(
         "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], "
-        "[%1, {%3, %4, %5, %6}], [%2];" ::"r"(target),
-        "l"(&map), "r"(barrier), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
+        "[%1, {%3, %4, %5, %6}], [%2];" ::"r"(target.value),
+        "l"(&map), "r"(barrier.address.value), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
         : "memory");
 }
 
-__device__ inline void tma_load(uint32 target, const abi::TensorMap& map, uint32 barrier, int32 c0, int32 c1,
-                                int32 c2, int32 c3, int32 c4) {
+__device__ inline void tma_load(SharedAddress target, const abi::TensorMap& map, Barrier barrier, int32 c0,
+                                int32 c1, int32 c2, int32 c3, int32 c4) {
     asm volatile(
         "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], "
-        "[%1, {%3, %4, %5, %6, %7}], [%2];" ::"r"(target),
-        "l"(&map), "r"(barrier), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)
+        "[%1, {%3, %4, %5, %6, %7}], [%2];" ::"r"(target.value),
+        "l"(&map), "r"(barrier.address.value), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)
         : "memory");
 }
 

@@ -4,8 +4,15 @@
 
 namespace attnsmith::families {
 
+abi::StorageBytes storage_bytes(const AttentionConstants& constants) {
+    const auto bytes = [](DType dtype) { return static_cast<std::int32_t>(size_of(dtype)); };
+    return {bytes(constants.query), bytes(constants.key_value), bytes(constants.output)};
+}
+
 AttentionConstants attention_constants(const AttentionSpec& spec) {
-    return {.element = spec.dtype,
+    return {.query = spec.dtype,
+            .key_value = spec.dtype,
+            .output = spec.dtype,
             .index = spec.index_dtype,
             .head_dim_qk = static_cast<int>(spec.head_dim_qk),
             .head_dim_vo = static_cast<int>(spec.head_dim_vo),
@@ -25,7 +32,7 @@ std::optional<std::string> tensor_core_refusal(const AttentionSpec& spec) {
 std::string attention_name(Backend backend, const AttentionConstants& constants, std::string_view storage,
                            int alignment) {
     return fmt::format("attention {} {} {}x{} {} {}x{} stages {}{}{}{}", to_string(backend),
-                       attnsmith::to_string(constants.element), constants.head_dim_qk, constants.head_dim_vo,
+                       attnsmith::to_string(constants.query), constants.head_dim_qk, constants.head_dim_vo,
                        storage, constants.tile_q, constants.tile_kv, constants.stages,
                        constants.softcap ? " softcap" : "", constants.alibi ? " alibi" : "",
                        name_suffix(alignment, constants.index));

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "abi/attention_storage.h"
 #include "attnsmith/spec.hpp"
 #include "families/backend.hpp"
 #include "families/constants.hpp"
@@ -12,7 +13,8 @@
 namespace attnsmith::families {
 
 struct AttentionConstants {
-    DType element{}, index{};
+    DType query{}, key_value{}, output{};  // how the tensors are stored
+    DType index{};
     int head_dim_qk = 0, head_dim_vo = 0;
     int tile_q = 0;   // packed query rows of a CTA
     int tile_kv = 0;  // keys
@@ -22,7 +24,9 @@ struct AttentionConstants {
 
     template <class Self, class Visitor>
     static void visit(Self& self, Visitor& visitor) {
-        visitor.element("Element", self.element);
+        visitor.element("Query", self.query);
+        visitor.element("KeyValue", self.key_value);
+        visitor.element("Output", self.output);
         visitor.index("Index", self.index);
         visitor.integer("head_dim_qk", self.head_dim_qk);
         visitor.integer("head_dim_vo", self.head_dim_vo);
@@ -35,6 +39,9 @@ struct AttentionConstants {
         visitor.flag("alibi", self.alibi);
     }
 };
+
+// Bytes of the tensors' elements.
+abi::StorageBytes storage_bytes(const AttentionConstants& constants);
 
 // With what the spec decides, and no tiles yet.
 AttentionConstants attention_constants(const AttentionSpec& spec);

@@ -40,6 +40,7 @@ struct Candidate {
 
 // What the source has beside the constants.
 struct SourceParts {
+    std::string_view header{};       // the template, in kernel_templates
     std::string members{};           // of the Config struct, behind the constants; indented lines
     std::string arguments{};         // the parameter's type, of abi/
     std::string shared_bytes = "0";  // an expression
@@ -47,7 +48,8 @@ struct SourceParts {
 
 class Family {
   public:
-    // "attention_mma": the template is attention/attention_mma.cuh, and the entry attnsmith_attention_mma.
+    // "attention_mma": the template is the function attnsmith::attention_mma, and the entry
+    // attnsmith_attention_mma.
     virtual std::string_view name() const = 0;
     virtual Backend backend() const = 0;
     virtual Role role() const = 0;

@@ -14,7 +14,7 @@ Source source_of(const KernelConfig& kernel) {
         constants += fmt::format("    {}\n", constant.declaration());
     const std::string entry = fmt::format("attnsmith_{}", family);
     return {entry, fmt::format("// {name}\n"
-                               "#include \"attention/{family}.cuh\"\n\n"
+                               "#include \"{header}\"\n\n"
                                "namespace attnsmith {{\nstruct Config {{\n{constants}{members}}};\n}}  // "
                                "namespace attnsmith\n\n"
                                "extern \"C\" __global__ void __launch_bounds__({threads}, {ctas})\n"
@@ -22,11 +22,11 @@ Source source_of(const KernelConfig& kernel) {
                                "    attnsmith::{family}<attnsmith::Config>(arguments);\n"
                                "}}\n\n"
                                "extern \"C\" __device__ unsigned {symbol} = {shared_bytes};\n",
-                               fmt::arg("name", kernel.name()), fmt::arg("family", family),
-                               fmt::arg("constants", constants), fmt::arg("members", parts.members),
-                               fmt::arg("arguments", parts.arguments), fmt::arg("threads", kernel.threads),
-                               fmt::arg("ctas", kernel.ctas_per_sm), fmt::arg("entry", entry),
-                               fmt::arg("symbol", kSharedBytesSymbol),
+                               fmt::arg("name", kernel.name()), fmt::arg("header", parts.header),
+                               fmt::arg("family", family), fmt::arg("constants", constants),
+                               fmt::arg("members", parts.members), fmt::arg("arguments", parts.arguments),
+                               fmt::arg("threads", kernel.threads), fmt::arg("ctas", kernel.ctas_per_sm),
+                               fmt::arg("entry", entry), fmt::arg("symbol", kSharedBytesSymbol),
                                fmt::arg("shared_bytes", parts.shared_bytes))};
 }
 

@@ -1,6 +1,5 @@
 // The C ABI with the stub of the CUDA driver: prepare, bind, launch, run, and DLPack tensors of every kind.
 #include "abi/attention_arguments.h"
-#include "abi/attention_shared.h"
 #include "c_api/device_session.hpp"
 
 using namespace attnsmith;

@@ -177,9 +177,9 @@ class Cache(CliTest):
         for kernel in missed:
             self.assertEqual((kernel["state"], kernel["entries"]), ("miss", []))
             found = {one["label"]: (one["here"], one["there"]) for one in kernel["nearest"]["differences"]}
-            self.assertEqual(found["constant Element"], ("f16", "bf16"))
+            self.assertEqual(found["constant Output"], ("f16", "bf16"))
         text = self.assert_ok(self.cache("explain", *SMALL, "--sm", "90", "--dtype", "fp16")).out
-        self.assertRegex(text, r"constant Element +f16 +bf16")
+        self.assertRegex(text, r"constant Output +f16 +bf16")
 
     def test_explain_of_what_cannot_be_used(self):
         self.prewarm_small("kernels")

@@ -53,7 +53,7 @@ std::optional<std::string> budget(Fitted& fitted, const SmTraits& sm) {
         return fmt::format("{} keys need as many threads to look them up; the CTA has {}", kernel.tile_kv,
                            kernel.threads());
     }
-    fitted.shared_bytes = abi::attention_shared(kernel.shape()).total;
+    fitted.shared_bytes = abi::mma_layout(kernel.shape()).total;
     if (fitted.shared_bytes > sm.shared_bytes_per_block) {
         return fmt::format("needs {} bytes of shared memory; a block of sm_{} has {}", fitted.shared_bytes,
                            sm.sm, sm.shared_bytes_per_block);

@@ -40,12 +40,13 @@ Extent Mma::extent(const KernelConfig& kernel, const LaunchContext& context) con
 }
 
 SourceParts Mma::source(const KernelConfig&) const {
-    return {
-        .members =
-            "    static constexpr abi::AttentionShape shape{head_dim_qk, head_dim_vo, tile_q,   tile_kv,\n"
-            "                                               stages,      warps_q,     warps_kv, paged};\n",
-        .arguments = "AttentionArguments",
-        .shared_bytes = "attnsmith::abi::attention_shared(attnsmith::Config::shape).total"};
+    return {.header = "attention/mma/kernel.cuh",
+            .members =
+                "    static constexpr abi::MmaShape shape{\n"
+                "        head_dim_qk, head_dim_vo, tile_q, tile_kv, stages, warps_q, warps_kv, paged,\n"
+                "        {sizeof(Query), sizeof(KeyValue), sizeof(Output)}};\n",
+            .arguments = "AttentionArguments",
+            .shared_bytes = "attnsmith::abi::mma_layout(attnsmith::Config::shape).total"};
 }
 
 Bound Mma::bind(const KernelConfig& kernel, const LaunchContext& context, const Binding& binding) const {

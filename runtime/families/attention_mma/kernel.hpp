@@ -1,7 +1,7 @@
 // The kernels of the mma family: their constants, and what a thread of one needs.
 #pragma once
 
-#include "abi/attention_shared.h"
+#include "abi/attention_mma.h"
 #include "families/cost.hpp"
 #include "families/family.hpp"
 
@@ -20,8 +20,9 @@ struct Kernel : AttentionConstants {
     }
 
     int threads() const { return warps_q * warps_kv * 32; }
-    abi::AttentionShape shape() const {
-        return {head_dim_qk, head_dim_vo, tile_q, tile_kv, stages, warps_q, warps_kv, paged};
+    abi::MmaShape shape() const {
+        return {head_dim_qk, head_dim_vo,         tile_q, tile_kv, stages, warps_q, warps_kv,
+                paged,       storage_bytes(*this)};
     }
 };
 

@@ -14,8 +14,6 @@
 namespace attnsmith::families::attention_wgmma {
 namespace {
 
-constexpr std::int64_t kElementBytes = 2;
-
 // Weights of up to 2^8 lose nothing: they are rounded relative to their size.
 constexpr float kSlack = 8.0F;
 
@@ -28,11 +26,11 @@ struct Axis {
 };
 
 // Strides are from 0 and multiples of 16 bytes: check_tensors() has seen to that.
-std::uint64_t stride_bytes(const char* name, const Axis& axis) {
+std::uint64_t stride_bytes(const char* name, const Axis& axis, std::int64_t element_bytes) {
     constexpr std::uint64_t kAnyStride = 16;  // the driver checks it, and nothing steps by it
     if (axis.extent <= 1) return kAnyStride;
-    const std::int64_t end = static_cast<std::int64_t>(kTensorMapStrideEnd) / kElementBytes / axis.steps;
-    if (axis.stride < end) return static_cast<std::uint64_t>(axis.stride * axis.steps * kElementBytes);
+    const std::int64_t end = static_cast<std::int64_t>(kTensorMapStrideEnd) / element_bytes / axis.steps;
+    if (axis.stride < end) return static_cast<std::uint64_t>(axis.stride * axis.steps * element_bytes);
     throw InvalidRequest(fmt::format("{}.strides[{}]", name, axis.tensor_axis), std::to_string(axis.stride),
                          fmt::format("a stride below {} elements, which TMA can step by; copy the tensor, or "
                                      "plan with alignment 8, whose kernels go without TMA",
@@ -47,13 +45,15 @@ TensorMapRequest map_of(std::size_t offset, const char* name, const void* data, 
     const bool empty =
         std::any_of(axes.begin(), axes.end(), [](const Axis& axis) { return axis.extent == 0; });
     TensorMapRequest map{.offset = offset, .data = empty ? filled : data, .dtype = dtype, .rank = 1};
-    map.extents[0] = static_cast<std::uint64_t>(empty ? 16 / kElementBytes : head_dim);
-    map.box[0] = abi::kWgmmaPanel;
+    const std::int64_t element_bytes = size_of(dtype);
+    map.extents[0] = static_cast<std::uint64_t>(empty ? 16 / element_bytes : head_dim);
+    map.box[0] =
+        static_cast<std::uint32_t>(abi::wgmma_panel_columns(static_cast<std::int32_t>(element_bytes)));
     for (Axis axis : axes) {
         if (empty) axis.extent = 1;
         const auto at = static_cast<std::size_t>(map.rank++);
         map.extents[at] = static_cast<std::uint64_t>(axis.extent);
-        map.strides[at - 1] = stride_bytes(name, axis);
+        map.strides[at - 1] = stride_bytes(name, axis, element_bytes);
         map.box[at] = static_cast<std::uint32_t>(axis.box);
     }
     return map;

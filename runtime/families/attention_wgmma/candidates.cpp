@@ -64,12 +64,12 @@ KernelConfig config_of(const Kernel& kernel, const SmTraits& sm) {
             .constants = Constants::of(kernel),
             .threads = kernel.threads(),
             .ctas_per_sm = 1,
-            .shared_bytes = abi::wgmma_shared(kernel.shape()).total};
+            .shared_bytes = abi::wgmma_layout(kernel.shape()).total};
 }
 
 // Why the kernel cannot run.
 std::optional<std::string> over_budget(const Kernel& kernel, const SmTraits& sm) {
-    if (const auto bytes = abi::wgmma_shared(kernel.shape()).total; bytes > sm.shared_bytes_per_block)
+    if (const auto bytes = abi::wgmma_layout(kernel.shape()).total; bytes > sm.shared_bytes_per_block)
         return fmt::format("needs {} bytes of shared memory; a block of sm_{} has {}", bytes, sm.sm,
                            sm.shared_bytes_per_block);
     const int registers = registers_of(kernel);

@@ -29,7 +29,9 @@ struct Kernel : AttentionConstants {
     }
 
     int threads() const { return (consumers * 4 + kProducerWarps) * 32; }
-    abi::WgmmaShape shape() const { return {head_dim_qk, head_dim_vo, tile_q, tile_kv, stages, gather}; }
+    abi::WgmmaShape shape() const {
+        return {head_dim_qk, head_dim_vo, tile_q, tile_kv, stages, gather, storage_bytes(*this)};
+    }
 };
 
 // Registers that a thread of a consumer warpgroup is expected to need.

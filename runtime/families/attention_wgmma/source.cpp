@@ -75,27 +75,33 @@ std::string wgmma_function(const Product& product) {
 
 SourceParts Wgmma::source(const KernelConfig& config) const {
     const auto kernel = config.as<Kernel>();
-    const abi::WgmmaShared shared = abi::wgmma_shared(kernel.shape());
+    const abi::WgmmaLayout layout = abi::wgmma_layout(kernel.shape());
+    const abi::StorageBytes bytes = storage_bytes(kernel);
     const std::string type =
-        Constant{"Element", Constant::Kind::element, static_cast<int>(kernel.element)}.text();
+        Constant{"KeyValue", Constant::Kind::element, static_cast<int>(kernel.key_value)}.text();
     Product queries{.name = "multiply_queries", .type = type, .n = kernel.tile_kv};
     for (int column = 0; column < kernel.head_dim_qk; column += 16) {
-        const int panel = column / abi::kWgmmaPanel, in_panel = column % abi::kWgmmaPanel * 2;
-        if (!kernel.queries_in_registers) queries.a_steps.push_back(panel * shared.q_panel + in_panel);
-        queries.b_steps.push_back(panel * shared.kv_panel + in_panel);
+        const auto offset = [&](int element_bytes, int panel_bytes) {
+            const int columns = abi::wgmma_panel_columns(element_bytes);
+            return column / columns * panel_bytes + column % columns * element_bytes;
+        };
+        if (!kernel.queries_in_registers) queries.a_steps.push_back(offset(bytes.query, layout.q_panel));
+        queries.b_steps.push_back(offset(bytes.key_value, layout.kv_panel));
     }
     Product values{.name = "multiply_values",
                    .type = type,
                    .n = kernel.head_dim_vo,
                    .transposed = true,
                    .accumulate = true};
-    for (int key = 0; key < kernel.tile_kv; key += 16) values.b_steps.push_back(key * abi::kWgmmaPanel * 2);
-    return {.members =
-                "    static constexpr abi::WgmmaShape shape{head_dim_qk, head_dim_vo, tile_q, tile_kv, "
-                "stages, gather};\n" +
+    for (int key = 0; key < kernel.tile_kv; key += 16) values.b_steps.push_back(key * abi::kWgmmaPanelBytes);
+    return {.header = "attention/wgmma/kernel.cuh",
+            .members =
+                "    static constexpr abi::WgmmaShape shape{\n"
+                "        head_dim_qk, head_dim_vo, tile_q, tile_kv, stages, gather,\n"
+                "        {sizeof(Query), sizeof(KeyValue), sizeof(Output)}};\n" +
                 wgmma_function(queries) + wgmma_function(values),
             .arguments = "WgmmaArguments",
-            .shared_bytes = "attnsmith::abi::wgmma_shared(attnsmith::Config::shape).total"};
+            .shared_bytes = "attnsmith::abi::wgmma_layout(attnsmith::Config::shape).total"};
 }
 
 }  // namespace attnsmith::families::attention_wgmma

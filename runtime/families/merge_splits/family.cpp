@@ -14,7 +14,7 @@ constexpr int kCtasPerSm = 4;
 constexpr double kMergeClocks = 6000;  // one more kernel
 
 struct Kernel {
-    DType element{}, index{};
+    DType output{}, index{};
     int head_dim_vo = 0;
     int tile_q = 0;
     int alignment = 16;
@@ -22,7 +22,7 @@ struct Kernel {
 
     template <class Self, class Visitor>
     static void visit(Self& self, Visitor& visitor) {
-        visitor.element("Element", self.element);
+        visitor.element("Output", self.output);
         visitor.index("Index", self.index);
         visitor.integer("head_dim_vo", self.head_dim_vo);
         visitor.integer("tile_q", self.tile_q);
@@ -44,7 +44,7 @@ std::optional<std::string> MergeSplits::refusal(const AttentionSpec&, const SmTr
 
 std::vector<Candidate> MergeSplits::candidates(const AttentionSpec& spec, const SmTraits& sm,
                                                const TuningTable&, std::vector<Refusal>&) const {
-    const Kernel kernel{.element = spec.dtype,
+    const Kernel kernel{.output = spec.dtype,
                         .index = spec.index_dtype,
                         .head_dim_vo = static_cast<int>(spec.head_dim_vo),
                         .tile_q = kRows,
@@ -60,8 +60,8 @@ std::vector<Candidate> MergeSplits::candidates(const AttentionSpec& spec, const 
 
 std::string MergeSplits::kernel_name(const KernelConfig& config) const {
     const auto kernel = config.as<Kernel>();
-    return fmt::format("merge {} {}{}", attnsmith::to_string(kernel.element), kernel.head_dim_vo,
-                       name_suffix(kernel.alignment, kernel.index));
+    return fmt::format("merge {} {}{}{}", attnsmith::to_string(kernel.output), kernel.head_dim_vo,
+                       kernel.paged ? " paged" : "", name_suffix(kernel.alignment, kernel.index));
 }
 
 // Partial results are written by the attention and read here.
@@ -79,7 +79,9 @@ Extent MergeSplits::extent(const KernelConfig&, const LaunchContext& context) co
     return {.ctas = ctas, .items = ctas};
 }
 
-SourceParts MergeSplits::source(const KernelConfig&) const { return {.arguments = "AttentionArguments"}; }
+SourceParts MergeSplits::source(const KernelConfig&) const {
+    return {.header = "attention/merge/splits.cuh", .arguments = "AttentionArguments"};
+}
 
 Bound MergeSplits::bind(const KernelConfig&, const LaunchContext& context, const Binding& binding) const {
     return {

@@ -17,7 +17,7 @@ constexpr int kCtasPerSm = 8;
 constexpr int kElementsPerLane = 8;  // 16 bytes
 
 struct Kernel {
-    DType element{};
+    DType output{};  // of the states, too
     int head_dim_vo = 0;
     int tile_q = 0;  // rows [token][head] of a CTA
     int threads = 0;
@@ -25,7 +25,7 @@ struct Kernel {
 
     template <class Self, class Visitor>
     static void visit(Self& self, Visitor& visitor) {
-        visitor.element("Element", self.element);
+        visitor.element("Output", self.output);
         visitor.integer("head_dim_vo", self.head_dim_vo);
         visitor.integer("tile_q", self.tile_q);
         visitor.integer("threads", self.threads);
@@ -50,7 +50,7 @@ std::optional<std::string> MergeStates::refusal(const AttentionSpec&, const SmTr
 
 std::vector<Candidate> MergeStates::candidates(const AttentionSpec& spec, const SmTraits& sm,
                                                const TuningTable&, std::vector<Refusal>&) const {
-    const Kernel kernel{.element = spec.dtype,
+    const Kernel kernel{.output = spec.dtype,
                         .head_dim_vo = static_cast<int>(spec.head_dim_vo),
                         .tile_q = kWarps * 32 / lanes_per_row(spec.head_dim_vo),
                         .threads = kWarps * 32,
@@ -65,7 +65,7 @@ std::vector<Candidate> MergeStates::candidates(const AttentionSpec& spec, const 
 
 std::string MergeStates::kernel_name(const KernelConfig& config) const {
     const auto kernel = config.as<Kernel>();
-    return fmt::format("merge states {} {}{}", attnsmith::to_string(kernel.element), kernel.head_dim_vo,
+    return fmt::format("merge states {} {}{}", attnsmith::to_string(kernel.output), kernel.head_dim_vo,
                        name_suffix(kernel.alignment, DType::i32));
 }
 
@@ -85,7 +85,9 @@ Extent MergeStates::extent(const KernelConfig& kernel, const LaunchContext& cont
     return {.ctas = ctas, .items = ctas};
 }
 
-SourceParts MergeStates::source(const KernelConfig&) const { return {.arguments = "MergeArguments"}; }
+SourceParts MergeStates::source(const KernelConfig&) const {
+    return {.header = "attention/merge/states.cuh", .arguments = "MergeArguments"};
+}
 
 Bound MergeStates::bind(const KernelConfig&, const LaunchContext& context, const Binding& binding) const {
     const MergeTensors& tensors = std::get<MergeBinding>(binding).tensors;

@@ -39,7 +39,8 @@ enum Opcode : std::uint16_t {
     kHgmma = 0xdf0,        // A from registers
     kWarpgroup = 0x9c5,
     kUsetmaxreg = 0x9c8,
-    kUtmaldg = 0x5b4
+    kUtmaldg = 0x5b4,
+    kSyncsExchange = 0x5b2  // an mbarrier is initialised
 };
 
 struct Instruction {
@@ -184,11 +185,13 @@ void inspect_wgmma(const KernelConfig& kernel, const compiler::Compiled& compile
     std::set<std::pair<int, int>> products;
     std::set<int> registers;
     std::vector<int> weights;  // from each wait for S to the wait for O that follows
+    int barriers = 0;
     bool copies = false, gathers = false, counts = false;
     for (const Instruction& instruction : instructions_of(compiled.cubin)) {
         const int opcode = instruction.opcode();
         copies |= opcode == kUtmaldg;
         gathers |= opcode == kLdgsts;
+        barriers += opcode == kSyncsExchange;
         if (opcode == kHgmma || opcode == kHgmmaShared) products.insert({opcode, instruction.hgmma_n()});
         if (opcode == kUsetmaxreg) registers.insert(instruction.usetmaxreg_count());
         if (instruction.is_wait(1)) {
@@ -208,6 +211,12 @@ void inspect_wgmma(const KernelConfig& kernel, const compiler::Compiled& compile
     expect(registers == std::set<int>{constants.producer_registers, constants.consumer_registers},
            "hands over other registers");
     expect(copies, "has no UTMALDG");
+    // Two of the scheduler's and the V loader's own, full and empty ones of the rings: two work tiles, the
+    // warpgroups' queries, and the stages of K and of V.
+    expect(barriers == 2 + 2 * (2 + constants.consumers + 2 * constants.stages),
+           "initialises " + std::to_string(barriers) + " barriers");
+    const abi::WgmmaLayout layout = abi::wgmma_layout(constants.shape());
+    expect(layout.total - layout.barriers == barriers * 8, "has room for other barriers than it initialises");
     expect(gathers == constants.gather, "LDGSTS: of kernels that gather, and no others");
     // The product with V hides the softmax only if weights are made before the wait for it: three eighths of
     // them at least, and all where there are three warpgroups. A soft cap's tanh is another EX2.

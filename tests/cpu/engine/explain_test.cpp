@@ -70,7 +70,7 @@ TEST_CASE("a hit is explained by its entries and fields", "[engine][explain]") {
     };
     CHECK(has("target", "sm_90"));
     CHECK(has("constant head_dim_vo", "128"));
-    CHECK(has("constant Element", "bf16"));
+    CHECK(has("constant Output", "bf16"));
     const auto by_key = engine::explain(source.key, stored);
     REQUIRE(by_key);
     CHECK(by_key->name == one.name);
@@ -115,7 +115,7 @@ TEST_CASE("a miss is explained by what the nearest entry has otherwise", "[engin
     const auto different = labels(one.nearest->differences);
     CHECK(std::ranges::find(different, "constant head_dim_vo") != different.end());
     CHECK(std::ranges::find(different, "source") != different.end());
-    CHECK(std::ranges::find(different, "constant Element") == different.end());
+    CHECK(std::ranges::find(different, "constant Output") == different.end());
     const auto dim =
         std::ranges::find(one.nearest->differences, "constant head_dim_vo", &engine::FieldDifference::label);
     REQUIRE(dim != one.nearest->differences.end());

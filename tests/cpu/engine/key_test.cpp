@@ -106,11 +106,11 @@ TEST_CASE("a key covers every header that the source can reach", "[engine]") {
     const auto cubins = cubins_without_cache();
     const auto source = cubins.source_of(kernels({.head_dim_qk = 64, .q_heads = 1}, 89).front());
     for (const char* header :
-         {"attention/attention_mma.cuh", "attention/sequence.cuh", "abi/attention_arguments.h",
-          "abi/integers.h", "common/copy.cuh", "common/math.cuh"}) {
+         {"attention/mma/kernel.cuh", "attention/tiles.cuh", "attention/mask.cuh",
+          "abi/attention_arguments.h", "abi/integers.h", "common/copy.cuh", "common/math.cuh"}) {
         CHECK(source.fields_json.find(header) != std::string::npos);
     }
-    CHECK(source.fields_json.find("merge_splits") == std::string::npos);
+    CHECK(source.fields_json.find("attention/merge/") == std::string::npos);
 }
 
 TEST_CASE("a wgmma kernel's key covers what only it includes", "[engine][wgmma]") {
@@ -123,14 +123,14 @@ TEST_CASE("a wgmma kernel's key covers what only it includes", "[engine][wgmma]"
     };
     const std::string wgmma = family(families::Backend::wgmma);
     const std::string mma = family(families::Backend::mma);
-    for (const char* header : {"attention/attention_wgmma.cuh", "abi/attention_wgmma.h", "common/wgmma.cuh",
-                               "common/tma.cuh", "common/mbarrier.cuh"}) {
+    for (const char* header : {"attention/wgmma/kernel.cuh", "abi/attention_wgmma.h", "common/wgmma.cuh",
+                               "common/tma.cuh", "common/barrier.cuh"}) {
         CAPTURE(header);
         CHECK(wgmma.find(header) != std::string::npos);
         CHECK(mma.find(header) == std::string::npos);
     }
-    CHECK(wgmma.find("attention/rows.cuh") != std::string::npos);
-    CHECK(wgmma.find("attention_mma.cuh") == std::string::npos);
+    CHECK(wgmma.find("attention/mask.cuh") != std::string::npos);
+    CHECK(wgmma.find("attention/mma/") == std::string::npos);
     CHECK(wgmma.find("sm_90a") != std::string::npos);
 }
 
@@ -153,9 +153,9 @@ TEST_CASE("a merge's key covers its own headers, not the attention's", "[engine]
     CHECK(keys.size() == 16);
     const auto source =
         cubins.source_of(kernels({.op = Op::merge, .head_dim_vo = 64, .q_heads = 1}, 90).front());
-    for (const char* header : {"attention/merge_states.cuh", "abi/merge_arguments.h", "common/copy.cuh"})
+    for (const char* header : {"attention/merge/states.cuh", "abi/merge_arguments.h", "common/copy.cuh"})
         CHECK(source.fields_json.find(header) != std::string::npos);
-    CHECK(source.fields_json.find("attention_mma") == std::string::npos);
+    CHECK(source.fields_json.find("attention/mma/") == std::string::npos);
 }
 
 TEST_CASE("nothing of this machine is in a key or a source", "[engine]") {

@@ -1,6 +1,7 @@
 // The promise that pre-warming rests on: what planning chooses, whatever the sizes and the GPU, is in the
 // kernel set.
 #include <algorithm>
+#include <map>
 #include <random>
 #include <set>
 
@@ -166,6 +167,21 @@ TEST_CASE("the kernel set depends on nothing that is an argument at launch", "[p
     REQUIRE(set_of(window) == of_windows);
     other.softcap = 50.0;
     REQUIRE(set_of(other) != reference);
+}
+
+TEST_CASE("on one SM, kernels that differ have names that differ", "[planner]") {
+    std::mt19937 random(20);
+    std::map<std::pair<int, std::string>, KernelConfig> named;
+    for (int i = 0; i < 400; ++i) {
+        const AttentionSpec spec = problem::validate(random_spec(random), {}).spec;
+        const int sm = i % 2 == 0 ? 80 : 90;
+        for (const KernelConfig& kernel :
+             planner::kernel_set(spec, sm, planner::repository_tuning()).kernels()) {
+            const auto [known, added] = named.emplace(std::pair(sm, kernel.name()), kernel);
+            INFO(kernel.name());
+            CHECK(known->second == kernel);
+        }
+    }
 }
 
 TEST_CASE("a merge has one kernel, whatever the heads, the lse and the sizes", "[planner][merge]") {

@@ -1,7 +1,8 @@
 // Attention on Hopper's asynchronous tensor cores, sm_90a: prefill, contiguous or paged KV.
 //
-//   A persistent CTA: a warpgroup whose warps bring work and data, and Config::consumers warpgroups of 64
-//   packed query rows each, which multiply.
+//   A persistent CTA: a producer warpgroup whose warps bring work and data, and Config::consumers warpgroups
+//   of 64 packed query rows each, which multiply. attention/wgmma/pipeline.cuh has barriers, registers and a
+//   timeline.
 //
 //     scheduler   draws tiles of query rows, the next when the last keys of one are on their way
 //                   ──mbarrier──> everybody else
@@ -17,9 +18,9 @@
 //   zero times what is in memory need not be.
 #pragma once
 
-#include "attention/wgmma_consumer.cuh"
-#include "attention/wgmma_loaders.cuh"
-#include "attention/wgmma_scheduler.cuh"
+#include "attention/wgmma/consumer.cuh"
+#include "attention/wgmma/loaders.cuh"
+#include "attention/wgmma/scheduler.cuh"
 
 namespace attnsmith {
 
@@ -27,9 +28,9 @@ namespace attnsmith {
 template <class Config>
 __device__ void attention_wgmma(const abi::WgmmaArguments& args) {
     extern __shared__ __align__(1024) char memory[];
-    const WgmmaShared<Config> shared{memory, shared_address(memory)};
+    const WgmmaPipeline<Config> pipeline{memory, SharedAddress::of(memory)};
     if (threadIdx.x == 0) {
-        shared.init();
+        pipeline.init();
         prefetch_map(args.q);
         if constexpr (!Config::gather) {
             prefetch_map(args.k);
@@ -37,17 +38,16 @@ __device__ void attention_wgmma(const abi::WgmmaArguments& args) {
         }
     }
     __syncthreads();
-    // The same over a warp, and known to be.
-    const int32 warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
+    const int32 warp = uniform(threadIdx.x / 32);
     if (warp < 4) {
         set_registers_down<Config::producer_registers>();
-        if (warp == 0) WgmmaScheduler<Config>{args, shared}.run();
-        if (warp == 1) WgmmaQueryLoader<Config>{args, shared}.run();
-        if (warp == 2) WgmmaKeyLoader<Config, false>{args, shared}.run();
-        if (warp == 3) WgmmaKeyLoader<Config, true>{args, shared}.run();
+        if (warp == 0) WgmmaScheduler<Config>{args, pipeline}.run();
+        if (warp == 1) WgmmaQueryLoader<Config>{args, pipeline}.run();
+        if (warp == 2) WgmmaKeyLoader<Config, false>{args, pipeline}.run();
+        if (warp == 3) WgmmaKeyLoader<Config, true>{args, pipeline}.run();
     } else {
         set_registers_up<Config::consumer_registers>();
-        WgmmaConsumer<Config>{args, shared, warp / 4 - 1}.run();
+        WgmmaConsumer<Config>{args, pipeline, warp / 4 - 1}.run();
     }
 }
 

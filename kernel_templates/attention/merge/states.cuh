@@ -8,9 +8,8 @@
 #pragma once
 
 #include "abi/merge_arguments.h"
-#include "common/copy.cuh"
+#include "attention/epilogue.cuh"
 #include "common/element.cuh"
-#include "common/math.cuh"
 
 namespace attnsmith {
 
@@ -62,15 +61,17 @@ __device__ void merge_batch(const abi::MergeArguments& args, const MergeRow& row
         if (!live[i] || column >= Config::head_dim_vo) continue;
         const abi::MergeState& state = args.state[first + i];
         const int64 at = row.offset(state.o_token_stride, state.o_head_stride) + column;
-        load_16_bytes<Config::alignment>(packed[i], static_cast<const uint16*>(state.o) + at);
+        load_16_bytes<Config::alignment>(packed[i],
+                                         static_cast<const typename Config::Output*>(state.o) + at);
     }
 #pragma unroll
-    for (int i = 0; i < Batch; ++i) sums.add<typename Config::Element>(weight[i], packed[i]);
+    for (int i = 0; i < Batch; ++i) sums.add<typename Config::Output>(weight[i], packed[i]);
 }
 
 // Grid: x = tiles of Config::tile_q rows.
 template <class Config>
 __device__ void merge_states(const abi::MergeArguments& args) {
+    using Output = typename Config::Output;
     constexpr int kLanes = Config::threads / Config::tile_q;  // of a row
     constexpr int kBatch = 4;
     static_assert(kLanes * 8 >= Config::head_dim_vo && 32 % kLanes == 0,
@@ -92,12 +93,10 @@ __device__ void merge_states(const abi::MergeArguments& args) {
     const bool empty = sums.weight == 0.0f;
     const float factor = empty ? 0.0f : 1.0f / sums.weight;
     if (column < Config::head_dim_vo) {
-        uint32 packed[4];
 #pragma unroll
-        for (int i = 0; i < 4; ++i)
-            packed[i] = Config::Element::pack(sums.o[2 * i] * factor, sums.o[2 * i + 1] * factor);
+        for (int i = 0; i < 8; ++i) sums.o[i] *= factor;
         const int64 at = row.offset(args.o_token_stride, args.o_head_stride) + column;
-        store_16_bytes<Config::alignment>(static_cast<uint16*>(args.o) + at, packed);
+        OutputStore<Output, Config::alignment>::eight(static_cast<Output*>(args.o) + at, sums.o);
     }
     __syncwarp();  // lse may be one of the states', which the row's other lanes read
     if (args.lse && column == 0) {

@@ -1,6 +1,5 @@
-// Which rows and keys a block works on: finds the block's sequence, clamps its lengths to the host's bounds,
-// and gives the keys that its rows may see. Attention and merge kernels share this, so they agree on every
-// length.
+// Sequences and the tiles of their query rows: finds a tile's sequence and clamps its lengths to the host's
+// bounds. Attention and merge kernels share this, so they agree on every length.
 #pragma once
 
 #include "abi/attention_arguments.h"
@@ -18,16 +17,31 @@ struct Sequence {
     __device__ int32 rows(const abi::AttentionArguments& args) const { return q_len * args.group; }
     // Key position that the mask is aligned to: the last query sees the last key.
     __device__ int32 position(int32 token) const { return token + kv_len - q_len; }
-    // Row of the partial results and of nothing else.
+    // Row of the partial results, and of nothing else.
     __device__ int64 partial_row(const abi::AttentionArguments& args, int32 token, int32 head) const {
         const int64 row = args.q_indptr ? q_first + token : int64(batch) * args.max_q_len + token;
         return row * (int64(args.kv_heads) * args.group) + head;
     }
 };
 
-// Keys first .. end - 1.
-struct KeyRange {
-    int32 first, end;
+// A query head of a token.
+struct PackedRow {
+    int32 token, head;
+    bool valid;  // whether it is one of the tile's and the sequence's
+};
+
+// Packed rows first .. first + count - 1 of a sequence and KV head.
+struct QueryTile {
+    const abi::AttentionArguments& args;
+    const Sequence& sequence;
+    int32 kv_head, first, count;
+
+    __device__ PackedRow row(int32 in_tile) const {
+        const int32 row = first + in_tile;
+        const int32 token = row / args.group;
+        return {token, kv_head * args.group + row - token * args.group,
+                in_tile < count && row < sequence.rows(args)};
+    }
 };
 
 __device__ inline int64 clamp(int64 x, int64 low, int64 high) { return x < low ? low : x > high ? high : x; }
@@ -109,14 +123,15 @@ __device__ inline bool tiles_are_uniform(const abi::AttentionArguments& args, in
 }
 
 // A sequence's query tile, counted from its last one.
-struct TilePlace {
+struct TileIndex {
     int32 batch = 0, from_last = 0;
     int32 count = 0;  // of the sequence; 0: there is no such tile
 };
 
-// Of packed tiles, tile `tile` over all sequences. Every thread of a warp calls this with the same tile.
+// Finds tile `tile`, counted over all sequences, where tiles are packed. Every thread of a warp calls this
+// with the same tile.
 template <class Config>
-__device__ TilePlace search_tile(const abi::AttentionArguments& args, int32 tile, int32 tile_rows) {
+__device__ TileIndex search_tile(const abi::AttentionArguments& args, int32 tile, int32 tile_rows) {
     const int32 lane = threadIdx.x % 32;
     int32 before = 0;
     for (int32 base = 0; base < args.batch; base += 32) {
@@ -143,13 +158,13 @@ __device__ TilePlace search_tile(const abi::AttentionArguments& args, int32 tile
     return {};
 }
 
-// The sequence and the first packed row of a place; false if it has no rows.
+// The sequence and the first packed row of a tile; false if it has no rows.
 template <class Config>
-__device__ bool load_tile(const abi::AttentionArguments& args, const TilePlace& place, int32 tile_rows,
+__device__ bool load_tile(const abi::AttentionArguments& args, const TileIndex& index, int32 tile_rows,
                           Sequence& sequence, int32& first_row, uint32& status) {
-    if (place.count == 0) return false;
-    sequence = load_sequence<Config>(args, place.batch, status);
-    first_row = (place.count - 1 - place.from_last) * tile_rows;
+    if (index.count == 0) return false;
+    sequence = load_sequence<Config>(args, index.batch, status);
+    first_row = (index.count - 1 - index.from_last) * tile_rows;
     return first_row < sequence.rows(args);
 }
 
@@ -159,20 +174,14 @@ __device__ bool load_tile(const abi::AttentionArguments& args, const TilePlace& 
 template <class Config>
 __device__ bool find_tile(const abi::AttentionArguments& args, int32 tile, int32 tile_rows,
                           Sequence& sequence, int32& first_row, uint32& status) {
-    TilePlace place;
+    TileIndex index;
     if (tiles_are_uniform(args, tile_rows)) {
         const int32 most = most_tiles(args, tile_rows);
-        place = {tile / most, tile % most, most};
+        index = {tile / most, tile % most, most};
     } else {
-        place = search_tile<Config>(args, tile, tile_rows);
+        index = search_tile<Config>(args, tile, tile_rows);
     }
-    return load_tile<Config>(args, place, tile_rows, sequence, first_row, status);
-}
-
-// Keys that the query `token` may see: within its window and its sequence. Empty where end <= first.
-__device__ inline KeyRange visible_keys(const abi::AttentionArguments& args, const Sequence& s, int32 token) {
-    const int32 at = s.position(token);
-    return {max(at - args.window_left, 0), min(at + args.window_right + 1, s.kv_len)};
+    return load_tile<Config>(args, index, tile_rows, sequence, first_row, status);
 }
 
 // By `threads` threads of one block, for the status: where tiles are packed, a sequence without one has no

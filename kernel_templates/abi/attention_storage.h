@@ -1,0 +1,16 @@
+// How attention's tensors are stored, as far as layouts of shared memory depend on it.
+#pragma once
+
+#include "abi/integers.h"
+
+namespace attnsmith::abi {
+
+// Bytes of an element of each tensor. K and V are stored alike.
+struct StorageBytes {
+    int32 query, key_value, output;
+};
+
+// Tensor cores take 16 elements at a time: what is missing is filled with zeros on chip.
+ATTNSMITH_HOST_DEVICE constexpr int32 padded_head_dim(int32 head_dim) { return (head_dim + 15) / 16 * 16; }
+
+}  // namespace attnsmith::abi

@@ -1,0 +1,227 @@
+// The end of a row of O, for attention and merge kernels: its sink, its normalisation, its LSE, where it is
+// stored and as what, and the partial results of a KV split. The kernels differ in who holds which columns.
+#pragma once
+
+#include "attention/tiles.cuh"
+#include "common/copy.cuh"
+#include "common/fragment.cuh"
+#include "common/math.cuh"
+#include "common/swizzled_tile.cuh"
+
+namespace attnsmith {
+
+struct RowResult {
+    float factor;  // what the unnormalised output is multiplied by
+    float lse;     // base 2
+};
+
+// Closes a row with maximum m and sum l; `sink` is one more logit without a value, in base 2 (-inf: none). A
+// row that saw nothing has m = -inf, l = 0 and gives factor 0 and lse = sink. (fmaxf passes over a NaN: a row
+// of NaN alone has m = -inf as well, but its l is NaN.)
+__device__ inline RowResult finish_row(float m, float l, float c, float sink) {
+    if (m == -infinity() && sink == -infinity())
+        return l == 0.0f ? RowResult{0.0f, -infinity()} : RowResult{not_a_number(), not_a_number()};
+    const float above = fmaf(m, c, -sink);
+    const bool is_top = above >= 0.0f;
+    const float weight = is_top ? 1.0f : exp2_approx(above);
+    const float total = l * weight + (is_top ? exp2_approx(-above) : 1.0f);
+    return {weight * reciprocal(total), (is_top ? m * c : sink) + log2_approx(total)};
+}
+
+// How values of O are stored in rows that are a multiple of `Alignment`: all that depends on the output's
+// type is here. This is for types of 16 bits, two columns a register; another one is a specialisation.
+template <class Output, int Alignment>
+struct OutputStore {
+    static_assert(sizeof(Output) == 2, "an output type of another size needs its own OutputStore");
+
+    static constexpr int kChunkColumns = 16 / int(sizeof(Output));
+
+    // Two neighbouring columns.
+    static __device__ void two(Output* target, float low, float high) {
+        const uint32 packed = Output::pack(low, high);
+        if constexpr (Alignment >= 4) {
+            *reinterpret_cast<uint32*>(target) = packed;
+        } else {
+            target[0].bits = uint16(packed);
+            target[1].bits = uint16(packed >> 16);
+        }
+    }
+
+    // Eight neighbouring columns.
+    static __device__ void eight(Output* target, const float (&x)[8]) {
+        const uint32 packed[4] = {Output::pack(x[0], x[1]), Output::pack(x[2], x[3]),
+                                  Output::pack(x[4], x[5]), Output::pack(x[6], x[7])};
+        store_16_bytes<Alignment>(target, packed);
+    }
+
+    // A thread's columns of row i of an accumulator, to a tile in shared memory, from which chunks are
+    // stored.
+    template <class Tile, int Columns>
+    static __device__ void stage(const Tile& tile, int32 tile_row, const Accumulator<Columns>& o, int i,
+                                 float factor) {
+#pragma unroll
+        for (int j = 0; j < Columns / 8; ++j) {
+            store_shared(tile.chunk(tile_row, j) + threadIdx.x % 4 * 4,
+                         Output::pack(o[j][2 * i] * factor, o[j][2 * i + 1] * factor));
+        }
+    }
+
+    // Row i of an accumulator by the four lanes that share it, without shared memory: they trade pieces of
+    // two columns for whole chunks. A null target is not stored to.
+    template <int Columns>
+    static __device__ void exchange(Output* target, const Accumulator<Columns>& o, int i) {
+        constexpr int kChunks = Columns / kChunkColumns;
+        constexpr int kRounds = (kChunks + 3) / 4;
+        uint32 chunk[kRounds][4];
+#pragma unroll
+        for (int j = 0; j < kRounds * 4; ++j) {
+            const int from = j < kChunks ? j : 0;
+            chunk[j / 4][j % 4] = Output::pack(o[from][2 * i], o[from][2 * i + 1]);
+        }
+        transpose_in_row(chunk);
+#pragma unroll
+        for (int round = 0; round < kRounds; ++round) {
+            const int32 mine = round * 4 + threadIdx.x % 4;
+            if (target != nullptr && mine < kChunks)
+                store_16_bytes<Alignment>(target + mine * kChunkColumns, chunk[round]);
+        }
+    }
+};
+
+// The end of rows of one sequence. `Alignment`: what the addresses of O's rows are a multiple of.
+template <class Config, int Alignment>
+struct Epilogue {
+    using Output = typename Config::Output;
+    using Store = OutputStore<Output, Alignment>;
+    static constexpr int kColumns = Config::head_dim_vo;
+
+    const abi::AttentionArguments& args;
+    const Sequence& sequence;
+
+    __device__ RowResult finish(const PackedRow& row, float maximum, float sum) const {
+        const float c = args.scale_log2;
+        const float sink = args.sinks && row.valid ? args.sinks[row.head] * kLog2e : -infinity();
+        return finish_row(maximum, sum, c, sink);
+    }
+
+    __device__ Output* output(const PackedRow& row) const {
+        return static_cast<Output*>(args.o) + sequence.batch * args.o_batch_stride +
+               (sequence.q_first + row.token) * args.o_token_stride + row.head * args.o_head_stride;
+    }
+
+    // REQUIRES: args.lse, which the caller asks for with what says who stores it.
+    __device__ void store_lse(const PackedRow& row, const RowResult& result) const {
+        args.lse[sequence.batch * args.lse_batch_stride +
+                 (sequence.q_first + row.token) * args.lse_token_stride + row.head * args.lse_head_stride] =
+            result.lse * kLn2;
+    }
+
+    // Where a split's result of the row lies among the partial results.
+    __device__ int64 partial(const PackedRow& row, int32 split) const {
+        return split * args.rows + sequence.partial_row(args, row.token, row.head);
+    }
+
+    __device__ void store_partial_ml(int64 partial, float maximum, float sum) const {
+        reinterpret_cast<float2*>(args.partial_ml)[partial] = make_float2(maximum, sum);
+    }
+
+    // A thread's columns of row i of an accumulator, which may have more columns than O.
+    template <int Columns>
+    __device__ void store_partial_o(int64 partial, const Accumulator<Columns>& o, int i) const {
+        float* target = args.partial_o + partial * kColumns + fragment_column();
+#pragma unroll
+        for (int j = 0; j < kColumns / 8; ++j)
+            *reinterpret_cast<float2*>(target + j * 8) = make_float2(o[j][2 * i], o[j][2 * i + 1]);
+    }
+
+    // A thread's two rows of an accumulator as the split's result, not normalised.
+    template <int Columns>
+    __device__ void store_partial_rows(const PackedRow (&rows)[2], int32 split, const Accumulator<Columns>& o,
+                                       const float (&maximum)[2], const float (&sum)[2]) const {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            if (!rows[i].valid) continue;
+            const int64 at = partial(rows[i], split);
+            store_partial_o(at, o, i);
+            if (threadIdx.x % 4 == 0) store_partial_ml(at, maximum[i], sum[i]);
+        }
+    }
+
+    // A warp's 16 rows by way of a tile in shared memory, so that global stores are 16 bytes wide whatever
+    // the alignment of an accumulator's columns.
+    template <class Tile, int Columns>
+    __device__ void store_staged(const QueryTile& tile, int32 warp_row, const Tile& staging,
+                                 const Accumulator<Columns>& o, const float (&maximum)[2],
+                                 const float (&sum)[2]) const {
+        const int32 lane = threadIdx.x % 32;
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            const int32 in_tile = warp_row + fragment_row(lane, i);
+            const PackedRow row = tile.row(in_tile);
+            const RowResult result = finish(row, maximum[i], sum[i]);
+            Store::stage(staging, in_tile, o, i, result.factor);
+            if (args.lse && row.valid && lane % 4 == 0) store_lse(row, result);
+        }
+        __syncwarp();
+        constexpr int kChunks = kColumns / Store::kChunkColumns;
+#pragma unroll 1
+        for (int32 i = lane; i < 16 * kChunks; i += 32) {
+            const int32 in_tile = warp_row + i / kChunks;
+            const PackedRow row = tile.row(in_tile);
+            uint32 chunk[4];
+            load_shared_16_bytes(chunk, staging.chunk(in_tile, i % kChunks));
+            if (row.valid) {
+                store_16_bytes<Alignment>(output(row) + i % kChunks * Store::kChunkColumns, chunk);
+            }
+        }
+    }
+
+    // A thread's two rows of an accumulator from registers, as O or as the split's result. `correction`: what
+    // O and its sums have to be multiplied by to be relative to `maximum`; the sums have been.
+    template <int Columns>
+    __device__ void store_exchanged(const PackedRow (&rows)[2], int32 split, Accumulator<Columns>& o,
+                                    const float (&maximum)[2], const float (&sum)[2],
+                                    const float (&correction)[2]) const {
+        const bool is_split = args.splits > 1;
+        RowResult result[2];
+        float factor[2];
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            result[i] = finish(rows[i], maximum[i], sum[i]);
+            factor[i] = is_split ? correction[i] : result[i].factor * correction[i];
+        }
+        o.scale(factor);  // in one place for both ways to store it
+        if (is_split) {
+            store_partial_rows(rows, split, o, maximum, sum);
+            return;
+        }
+        if (args.lse && threadIdx.x % 4 == 0) {
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+                if (rows[i].valid) store_lse(rows[i], result[i]);
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < 2; ++i) Store::exchange(rows[i].valid ? output(rows[i]) : nullptr, o, i);
+    }
+
+    // Eight columns of a row from `column` on, as O or as the split's result.
+    __device__ void store_eight(const PackedRow& row, int32 split, int32 column, float (&o)[8], float maximum,
+                                float sum) const {
+        if (args.splits > 1) {
+            const int64 at = partial(row, split);
+            float4* target = reinterpret_cast<float4*>(args.partial_o + at * kColumns + column);
+            target[0] = make_float4(o[0], o[1], o[2], o[3]);
+            target[1] = make_float4(o[4], o[5], o[6], o[7]);
+            if (column == 0) store_partial_ml(at, maximum, sum);
+        } else {
+            const RowResult result = finish(row, maximum, sum);
+#pragma unroll
+            for (int c = 0; c < 8; ++c) o[c] *= result.factor;
+            Store::eight(output(row) + column, o);
+            if (args.lse && column == 0) store_lse(row, result);
+        }
+    }
+};
+
+}  // namespace attnsmith

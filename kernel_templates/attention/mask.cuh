@@ -1,0 +1,128 @@
+// The mask: which keys a query token sees. A mask is an interval of keys a token, and visible_keys() is the
+// only place that says which. All else follows from it, here: what a tile reads, which blocks of keys need no
+// mask, which logits are masked, and which splits have a row's keys.
+//
+//   Both ends of the interval never decrease from one token to the next. So the first and the last token of a
+//   tile are enough: what any of its rows sees is from the first one's first key to the last one's end, and
+//   what all of them see is from the last one's first key to the first one's end.
+//
+//   token       keys ->   #: seen
+//   first        ######            read by the tile:   first of the first token ... end of the last token
+//   ...            ######          seen by all rows:   first of the last token ... end of the first token
+//   last             ######
+#pragma once
+
+#include "attention/tiles.cuh"
+#include "common/fragment.cuh"
+#include "common/math.cuh"
+
+namespace attnsmith {
+
+// Keys, or blocks of keys, first .. end - 1: none where end <= first.
+struct KeyInterval {
+    int32 first, end;
+
+    __device__ bool is_empty() const { return end <= first; }
+};
+
+// Keys that the query `token` sees: within its window and its sequence. A new mask is a change of this.
+__device__ inline KeyInterval visible_keys(const abi::AttentionArguments& args, const Sequence& s,
+                                           int32 token) {
+    const int32 at = s.position(token);
+    return {max(at - args.window_left, 0), min(at + args.window_right + 1, s.kv_len)};
+}
+
+// Blocks of `Keys` that have one of the keys.
+template <int32 Keys>
+__device__ inline KeyInterval blocks_with(const KeyInterval& keys) {
+    return {keys.first / Keys, (keys.end + Keys - 1) / Keys};
+}
+
+// Blocks of `Keys` that have no other keys.
+template <int32 Keys>
+__device__ inline KeyInterval blocks_within(const KeyInterval& keys) {
+    return {(keys.first + Keys - 1) / Keys, keys.end / Keys};
+}
+
+// Splits that have one of the keys: the others' partial results of the row were perhaps never written.
+__device__ inline KeyInterval splits_with(const abi::AttentionArguments& args, const KeyInterval& keys) {
+    const int32 first = keys.first / args.chunk;
+    return {first, keys.is_empty() ? first : (keys.end - 1) / args.chunk + 1};
+}
+
+// The mask of a tile of query rows, within one split.
+struct TileMask {
+    KeyInterval read;         // keys that any row sees
+    KeyInterval seen_by_all;  // keys that every row sees: blocks of these alone need no mask
+
+    TileMask() = default;
+    // Where the tile's rows see no key.
+    static __device__ TileMask nothing() {
+        TileMask mask;
+        mask.read.first = mask.read.end = mask.seen_by_all.first = mask.seen_by_all.end = 0;
+        return mask;
+    }
+    __device__ TileMask(const QueryTile& tile, int32 split) {
+        const abi::AttentionArguments& args = tile.args;
+        const int32 last_row = min(tile.first + tile.count, tile.sequence.rows(args)) - 1;
+        const KeyInterval first_token = visible_keys(args, tile.sequence, tile.first / args.group);
+        const KeyInterval last_token = visible_keys(args, tile.sequence, last_row / args.group);
+        const int32 chunk_first = args.splits > 1 ? split * args.chunk : 0;
+        const int32 chunk_end = args.splits > 1
+                                    ? int32(min(int64(chunk_first) + args.chunk, int64(abi::kUnbounded) + 1))
+                                    : last_token.end;
+        read = {max(first_token.first, chunk_first), min(last_token.end, chunk_end)};
+        seen_by_all = {last_token.first, first_token.end};
+    }
+
+    // Whether a row does not see one of the keys first .. end - 1.
+    __device__ bool hides_some_of(int32 first, int32 end) const {
+        return first < seen_by_all.first || end > seen_by_all.end;
+    }
+};
+
+// The mask of a thread's two rows of an accumulator.
+struct FragmentMask {
+    int32 first[2], end[2];  // of the keys that each sees
+
+    __device__ void set(const abi::AttentionArguments& args, const Sequence& sequence,
+                        const PackedRow (&rows)[2]) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            const KeyInterval keys = visible_keys(args, sequence, rows[i].token);
+            first[i] = keys.first;
+            end[i] = rows[i].valid ? keys.end : 0;
+        }
+    }
+
+    // The logits of keys from `first_key` on. By selection, never by adding: whatever the logit of a key that
+    // a row does not see is, it has no influence.
+    template <int Keys>
+    __device__ void apply(Accumulator<Keys>& s, int32 first_key) const {
+        constexpr int kWordKeys = 128;  // 32 of them are this thread's, two of each eight
+        constexpr int kWords = (Keys + kWordKeys - 1) / kWordKeys;
+        const int32 origin = first_key + fragment_column();
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+#pragma unroll
+            for (int word = 0; word < kWords; ++word) {
+                const uint32 seen = columns_before(end[i] - origin - word * kWordKeys) &
+                                    ~columns_before(first[i] - origin - word * kWordKeys);
+#pragma unroll
+                for (int column = 0; column < 32 && word * 16 + column / 2 < Keys / 8; ++column) {
+                    float& x = s[word * 16 + column / 2][2 * i + column % 2];
+                    x = seen >> column & 1 ? x : -infinity();
+                }
+            }
+        }
+    }
+
+  private:
+    // A bit for each of this thread's columns that is one of the first `keys` keys.
+    static __device__ uint32 columns_before(int32 keys) {
+        keys = max(keys, 0);
+        return power_of_two(keys / 8 * 2 + min(keys % 8, 2)) - 1;
+    }
+};
+
+}  // namespace attnsmith

@@ -1,0 +1,220 @@
+// Attention on mma.sync tensor cores, sm_80 and up: prefill and decode, contiguous or paged KV.
+//
+//   One block: a tile of packed query rows (token x query head of the group) of one sequence and KV head,
+//   against the keys that these rows may see, within one chunk of a KV split.
+//
+//            global ──cp.async──> K ring, V ring (Config::stages each)      all threads load and compute
+//     tile n:   K(n) ready │ S = Q K(n)^T   mask   online softmax │ V(n) ready │ O += P V(n)
+//               start V(n-1+stages)                               │ start K(n+stages)
+//
+//   Two barriers a tile: the one before S also says that V(n-1) is free, the one before P V that K(n) is.
+//   Warps: warps_q x warps_kv. Each warp has 16 rows and every warps_kv-th slice of a tile's keys; with
+//   warps_kv > 1 (few rows: decode) each warp keeps a softmax of its own, and these are joined in shared
+//   memory at the end. Key tiles lie at absolute multiples of tile_kv and are taken in ascending order.
+#pragma once
+
+#include "attention/epilogue.cuh"
+#include "attention/logits.cuh"
+#include "attention/mask.cuh"
+#include "attention/mma/join_warps.cuh"
+#include "attention/mma/loaders.cuh"
+#include "attention/softmax/online.cuh"
+#include "common/element.cuh"
+#include "common/registers.cuh"
+
+namespace attnsmith {
+
+template <class Config>
+struct AttentionMma {
+    using Element = typename Config::KeyValue;
+    using Pipeline = MmaPipeline<Config>;
+    using Loader = MmaKeyValueLoader<Config>;
+    static constexpr int kQk = abi::padded_head_dim(Config::head_dim_qk);
+    static constexpr int kVo = abi::padded_head_dim(Config::head_dim_vo);
+    static constexpr int kWarpKeys = Config::tile_kv / Config::warps_kv;
+    static constexpr bool kQueriesInRegisters = Config::queries_in_registers;
+    static constexpr int kPending = 2 * Config::stages - 2;
+    static_assert(Config::tile_q == 16 * Config::warps_q,
+                  "a warp has 16 query rows: tile_q must be 16 * warps_q");
+    static_assert(kWarpKeys % 16 == 0,
+                  "a warp takes keys by 16: tile_kv must be a multiple of 16 * warps_kv");
+    static_assert(Config::warps_kv == 1 || Config::warps_q == 1,
+                  "warps split the queries or the keys, not both");
+
+    const abi::AttentionArguments& args;
+    const QueryTile& tile;
+    const int32 split;
+    char* const memory;
+    const Pipeline pipeline;
+    const int32 lane = threadIdx.x % 32;
+    const int32 warp_row = threadIdx.x / 32 % Config::warps_q * 16;
+    const int32 warp_key = threadIdx.x / 32 / Config::warps_q * kWarpKeys;
+
+    LogitTransform<Config> logits;
+    FragmentMask mask;
+    OnlineSoftmax softmax;
+    Accumulator<kVo> o = {};
+    OperandA<kQueriesInRegisters ? kQk : 16> q;
+
+    __device__ void run(uint32& status) {
+        const TileMask tile_mask(tile, split);
+        const KeyInterval& keys = tile_mask.read;
+        if (args.splits > 1 && keys.is_empty())
+            return;  // no row of the tile looks here, so the merge does not either
+
+        const PackedRow rows[2] = {tile.row(warp_row + fragment_row(lane, 0)),
+                                   tile.row(warp_row + fragment_row(lane, 1))};
+        mask.set(args, tile.sequence, rows);
+        logits.set(args, tile.sequence, rows);
+        const int32 first_block = blocks_with<Config::tile_kv>(keys).first;
+        const KeyInterval blocks{first_block,
+                                 keys.is_empty() ? first_block : blocks_with<Config::tile_kv>(keys).end};
+        const Loader loader(pipeline, tile, keys, status);
+        start(loader, blocks);
+        for (int32 n = blocks.first; n < blocks.end; ++n) {
+            step(loader, n, blocks.end,
+                 tile_mask.hides_some_of(n * Config::tile_kv, (n + 1) * Config::tile_kv));
+        }
+        copy_wait<0>();
+        // o takes the place of q, whose layout it need not share. Where no tile was taken, no barrier has
+        // said yet that all threads' copies of q have landed and that all warps have read theirs.
+        if (blocks.first == blocks.end) __syncthreads();
+        close();
+    }
+
+    // What is done once a tile is not unrolled: it would cost more to compile than it saves.
+    // Copy groups in flight, in order: Q, K(0), V(0), K(1), ... V(stages - 2), K(stages - 1).
+    __device__ void start(const Loader& loader, const KeyInterval& blocks) {
+        if constexpr (Config::paged) {  // all look-ups before the first store, so that they wait together
+            KeyOffsets offsets[Config::stages + 1];
+#pragma unroll
+            for (int i = 0; i <= Config::stages; ++i) offsets[i] = loader.look_up(blocks.first + i);
+#pragma unroll
+            for (int i = 0; i <= Config::stages; ++i) loader.publish(blocks.first + i, offsets[i]);
+        }
+        MmaQueryLoader<Config>::load(pipeline, tile);
+        copy_commit();
+        if constexpr (Config::paged) __syncthreads();
+#pragma unroll 1
+        for (int i = 0; i < Config::stages; ++i) {
+            if (i > 0) {
+                if (blocks.first + i - 1 < blocks.end) loader.load_v(blocks.first + i - 1);
+                copy_commit();
+            }
+            if (blocks.first + i < blocks.end) loader.load_k(blocks.first + i);
+            copy_commit();
+        }
+        if constexpr (kQueriesInRegisters) {
+            copy_wait<2 * Config::stages - 1>();
+            __syncthreads();
+#pragma unroll
+            for (int k = 0; k < kQk / 16; ++k) load_query_fragment(q[k], k);
+        }
+    }
+
+    __device__ void load_query_fragment(uint32 (&fragment)[4], int k) const {
+        const SharedAddress start = pipeline.queries().chunk(warp_row + lane % 16, lane / 16);
+        load_matrices(fragment, Pipeline::QueryTile::step(start, 0, k));
+    }
+
+    // One tile of keys.
+    __device__ void step(const Loader& loader, int32 n, int32 end_tile, bool masked) {
+        copy_wait<kPending>();
+        __syncthreads();
+        if (n - 1 + Config::stages < end_tile) loader.load_v(n - 1 + Config::stages);
+        copy_commit();
+        KeyOffsets ahead;
+        if constexpr (Config::paged) ahead = loader.look_up(n + Config::stages + 1);
+
+        Accumulator<kWarpKeys> s = {};
+        multiply_queries(s, n);
+        const int32 first_key = n * Config::tile_kv + warp_key;
+        logits.apply(s, args, first_key);
+        if (masked) mask.apply(s, first_key);
+        softmax.update(s, o, args.scale_log2);
+        OperandA<kWarpKeys> p;
+        p.template pack<Element>(s);
+
+        copy_wait<kPending>();
+        __syncthreads();
+        if (n + Config::stages < end_tile) loader.load_k(n + Config::stages);
+        copy_commit();
+        if constexpr (Config::paged) loader.publish(n + Config::stages + 1, ahead);
+        multiply_values(p, n);
+    }
+
+    // S = Q K^T for the warp's slice of keys.
+    __device__ void multiply_queries(Accumulator<kWarpKeys>& s, int32 n) {
+        const SharedAddress start = pipeline.keys(n).chunk(warp_key + lane % 8 + lane / 16 * 8, lane / 8 % 2);
+#pragma unroll
+        for (int k = 0; k < kQk / 16; ++k) {
+            uint32 here[4];
+            if constexpr (!kQueriesInRegisters) load_query_fragment(here, k);
+#pragma unroll
+            for (int j = 0; j < kWarpKeys / 16; ++j) {
+                uint32 b[4];
+                load_matrices(b, Pipeline::KeyTile::step(start, j * 16, k));
+                const uint32(&a)[4] = kQueriesInRegisters ? q[kQueriesInRegisters ? k : 0] : here;
+                Element::mma(s[2 * j], a, b[0], b[1]);
+                Element::mma(s[2 * j + 1], a, b[2], b[3]);
+            }
+        }
+    }
+
+    // O += P V for the warp's slice of keys.
+    __device__ void multiply_values(const OperandA<kWarpKeys>& p, int32 n) {
+        const SharedAddress start = pipeline.values(n).chunk(warp_key + lane % 16, lane / 16);
+#pragma unroll
+        for (int j = 0; j < kWarpKeys / 16; ++j) {
+#pragma unroll
+            for (int d = 0; d < kVo / 16; ++d) {
+                uint32 b[4];
+                load_matrices_transposed(b, Pipeline::ValueTile::step(start, j * 16, d));
+                Element::mma(o[2 * d], p[j], b[0], b[1]);
+                if (d * 16 + 8 < Config::head_dim_vo) Element::mma(o[2 * d + 1], p[j], b[2], b[3]);
+            }
+        }
+    }
+
+    __device__ void close() {
+        softmax.close();
+        if constexpr (Config::warps_kv > 1)
+            WarpJoin<Config>(memory).run(tile, split, softmax, o);
+        else
+            store_rows();
+    }
+
+    __device__ void store_rows() const {
+        // The rows are found again, not kept in registers while the keys went by.
+        int32 first_row = warp_row;
+        forget(first_row);
+        const Epilogue<Config, Config::alignment> epilogue{args, tile.sequence};
+        if (args.splits > 1) {
+            const PackedRow rows[2] = {tile.row(first_row + fragment_row(lane, 0)),
+                                       tile.row(first_row + fragment_row(lane, 1))};
+            epilogue.store_partial_rows(rows, split, o, softmax.maximum, softmax.sum);
+        } else {
+            epilogue.store_staged(tile, first_row, pipeline.output(), o, softmax.maximum, softmax.sum);
+        }
+    }
+};
+
+// Grid: x = tile + tiles * (kv_head + kv_heads * split).
+template <class Config>
+__device__ void attention_mma(const abi::AttentionArguments& args) {
+    extern __shared__ __align__(128) char memory[];
+    const int32 index = blockIdx.x % args.tiles;
+    const int32 rest = blockIdx.x / args.tiles;
+    Sequence sequence;
+    int32 first_row;
+    uint32 status = 0;
+    if (find_tile<Config>(args, index, Config::tile_q, sequence, first_row, status)) {
+        const QueryTile tile{args, sequence, rest % args.kv_heads, first_row, Config::tile_q};
+        AttentionMma<Config> attention{args, tile, rest / args.kv_heads, memory, {SharedAddress::of(memory)}};
+        attention.run(status);
+    }
+    if (blockIdx.x == 0) check_lengths<Config>(args, Config::tile_q, threadIdx.x, blockDim.x, status);
+    report(args, status);
+}
+
+}  // namespace attnsmith

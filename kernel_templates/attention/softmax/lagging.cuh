@@ -1,0 +1,119 @@
+// Softmax relative to a maximum that lags, as the wgmma kernel has it: a row's reference m follows the
+// maximum of its logits only when a logit exceeds it by `slack`, so that in most blocks nobody waits for a
+// maximum over lanes, and O is seldom rescaled.
+//
+//   A weight is exp2(c (s - m)), where c takes a logit to base 2. It is computed as exp2(c s - c m), an fma:
+//   rounding that is nothing while c m is small. Where c m is large, m is subtracted from the row's logits
+//   first. All by selection: a branch costs more than what it spares.
+#pragma once
+
+#include "abi/attention_wgmma.h"
+#include "common/fragment.cuh"
+#include "common/math.cuh"
+
+namespace attnsmith {
+
+// For a thread's two rows of an accumulator.
+struct LaggingSoftmax {
+    static constexpr float kNothing = -3.402823466e38f;  // below any logit
+
+    // Its factors are read where they are used: a parameter is no register.
+    const abi::WgmmaArguments& args;
+
+    float m[2];        // the logit that a row's exponents are relative to
+    float slack;       // by how much a logit may exceed it, in this warp
+    float sum[2];      // of the weights, of this thread's columns only
+    float rescale[2];  // what O is to be multiplied by when m has been raised
+
+    __device__ void start() {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            m[i] = kNothing;
+            sum[i] = 0.0f;
+        }
+        slack = args.slack;
+    }
+
+    // Looks for the largest logits, and gives c m. Whether O has to be rescaled.
+    template <int Keys>
+    __device__ bool take(Accumulator<Keys>& s, float (&reference)[2]) {
+        float top[2][2];
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            top[i][0] = fmaxf(s[0][2 * i], s[0][2 * i + 1]);
+            top[i][1] = fmaxf(s[1][2 * i], s[1][2 * i + 1]);
+#pragma unroll
+            for (int j = 2; j < Keys / 8; ++j)
+                top[i][j % 2] = fmaxf(top[i][j % 2], fmaxf(s[j][2 * i], s[j][2 * i + 1]));
+            top[i][0] = fmaxf(top[i][0], top[i][1]);
+            reference[i] = fmaxf(m[i] * scale(), kNothing);
+        }
+        const bool rises = __any_sync(0xffffffffu, top[0][0] - m[0] > slack || top[1][0] - m[1] > slack);
+        if (rises) raise(s, top[0][0], top[1][0], reference);
+        return rises;
+    }
+
+    // Logits to weights, of columns 8 First ... 8 End - 1.
+    template <int First, int End, int Keys>
+    __device__ void weigh(Accumulator<Keys>& s, const float (&reference)[2]) {
+#pragma unroll
+        for (int j = First; j < End; ++j) {
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                s[j][i] = exp2_approx(fmaf(s[j][i], scale(), -reference[i / 2]));
+                sum[i / 2] += s[j][i];
+            }
+        }
+    }
+
+    // The row's reference as others know maxima: of a row that saw nothing -inf.
+    __device__ float maximum(int i) const { return m[i] == kNothing ? -infinity() : m[i]; }
+    // What the row's weights have to be multiplied by to be relative to maximum() itself.
+    __device__ float correction(int i) const { return exp2_approx(-excess(i)); }
+
+  private:
+    __device__ float scale() const { return args.attention.scale_log2; }
+    __device__ bool is_large(int i) const {
+        constexpr float kLarge = 8192.0f;  // rounded by 2^-11: the largest weight is 1 in 16 bits
+        return (m[i] > kNothing) & (fabsf(m[i] * scale()) > kLarge);
+    }
+    __device__ float reference_of(int i) const {
+        const float reference = fmaxf(m[i] * scale(), kNothing);
+        return is_large(i) ? 0.0f : reference;
+    }
+    // c m, less what the weights' exponents are relative to.
+    __device__ float excess(int i) const {
+        const float excess = fmaf(m[i], scale(), -reference_of(i));
+        return is_large(i) | (m[i] == kNothing) ? 0.0f : excess;
+    }
+
+    // Raises m to the maxima of rows where these exceed it by much. With large rows every block comes here,
+    // because m is subtracted from their logits.
+    template <int Keys>
+    __device__ void raise(Accumulator<Keys>& s, float top0, float top1, float (&reference)[2]) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            const float before = m[i], excess_before = excess(i), next = row_max(i == 0 ? top0 : top1);
+            const bool rises = next - before > args.slack;
+            m[i] = rises ? next : before;
+            const float change = exp2_approx(fmaf(before - next, scale(), excess(i) - excess_before));
+            rescale[i] = rises ? change : 1.0f;
+            sum[i] *= rescale[i];
+            reference[i] = reference_of(i);
+        }
+        const bool any_large = __any_sync(0xffffffffu, is_large(0) | is_large(1));
+        slack = any_large ? -infinity() : args.slack;
+        if (!any_large) return;
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            const float base = is_large(i) ? m[i] : 0.0f;
+#pragma unroll
+            for (int j = 0; j < Keys / 8; ++j) {
+                s[j][2 * i] -= base;
+                s[j][2 * i + 1] -= base;
+            }
+        }
+    }
+};
+
+}  // namespace attnsmith

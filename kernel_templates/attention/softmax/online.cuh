@@ -1,0 +1,49 @@
+// Online softmax, as the mma kernel has it: a running maximum m of the logits x seen so far, and the sum of
+// exp2(c (x - m)), where c takes a logit to base 2. The maximum stays in the logits' own units until a row is
+// closed: differences are taken first and scaled then, so that they are exact where it matters, however large
+// the logits are.
+#pragma once
+
+#include "common/fragment.cuh"
+#include "common/math.cuh"
+
+namespace attnsmith {
+
+// For a thread's two rows of an accumulator.
+struct OnlineSoftmax {
+    float maximum[2] = {-infinity(), -infinity()};
+    float sum[2] = {0.0f, 0.0f};  // of this thread's columns only, until close()
+
+    // Makes logits weights, and rescales O to the new maximum.
+    template <int Keys, int Columns>
+    __device__ void update(Accumulator<Keys>& s, Accumulator<Columns>& o, float c) {
+        float reference[2];
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            float top = maximum[i];
+#pragma unroll
+            for (int j = 0; j < Keys / 8; ++j) top = fmaxf(top, fmaxf(s[j][2 * i], s[j][2 * i + 1]));
+            top = row_max(top);
+            reference[i] = top == -infinity() ? 0.0f : top;  // a row that saw nothing yet: exp2(-inf) is 0
+            const float rescale = exp2_approx((maximum[i] - reference[i]) * c);
+            maximum[i] = top;
+            sum[i] *= rescale;
+            o.scale_row(i, rescale);
+        }
+#pragma unroll
+        for (int j = 0; j < Keys / 8; ++j) {
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                s[j][i] = exp2_approx((s[j][i] - reference[i / 2]) * c);
+                sum[i / 2] += s[j][i];
+            }
+        }
+    }
+
+    __device__ void close() {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) sum[i] = row_sum(sum[i]);
+    }
+};
+
+}  // namespace attnsmith

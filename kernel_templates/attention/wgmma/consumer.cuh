@@ -1,0 +1,219 @@
+// The roles of a wgmma CTA that multiply: a warpgroup each.
+#pragma once
+
+#include "attention/epilogue.cuh"
+#include "attention/logits.cuh"
+#include "attention/softmax/lagging.cuh"
+#include "attention/wgmma/pipeline.cuh"
+#include "common/element.cuh"
+#include "common/registers.cuh"
+#include "common/wgmma.cuh"
+
+namespace attnsmith {
+
+template <class Config>
+struct WgmmaConsumer {
+    using Pipeline = WgmmaPipeline<Config>;
+    using KeyRing = typename Pipeline::KeyRing;
+    static constexpr abi::WgmmaLayout kLayout = Pipeline::kLayout;
+    static constexpr int kKeys = Config::tile_kv;
+    static constexpr int kQk = abi::padded_head_dim(Config::head_dim_qk);
+    static constexpr bool kQueriesInRegisters = Config::queries_in_registers;
+    // Eights of columns that are made weights before the wait for O: some, so that O has time, and no more,
+    // so that weights can be packed between exponentials. Of three warpgroups one multiplies anyway.
+    static constexpr int kEarly = Config::consumers == 3 ? kKeys / 8 : kKeys / 8 * 3 / 8;
+
+    const abi::WgmmaArguments& args;
+    const Pipeline& pipeline;
+    const int32 warpgroup;  // of the consumers
+    const int32 lane = threadIdx.x % 32;
+    const int32 warp_row = threadIdx.x / 32 % 4 * 16;  // of the warpgroup's
+
+    uint32 blocks = 0;        // of keys done with
+    uint32 tokens_and_heads;  // of this thread's two rows in the warpgroup, 8 bits each
+
+    LogitTransform<Config> logits;
+    FragmentMask mask;
+    LaggingSoftmax softmax{args};
+    Accumulator<kKeys> s;
+    Accumulator<Config::head_dim_vo> o;
+    OperandA<kKeys> p;
+    OperandA<kQueriesInRegisters ? kQk : 16> q;
+
+    __device__ void run() {
+        tokens_and_heads = 0;
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            const uint32 row = warp_row + fragment_row(lane, i), group = args.attention.group;
+            tokens_and_heads |= (row / group | row % group << 8) << (16 * i);
+        }
+#pragma unroll 1
+        for (uint32 works = 0; const WorkTile* work = pipeline.take(works); ++works) {
+            const auto queries = pipeline.queries(warpgroup);
+            queries.wait_full(typename Pipeline::QueryRing::Position(works));
+            start(*work);
+            go_through(*work);
+            close(*work);
+            __syncwarp();
+            if (lane == 0) pipeline.give_back(works);
+        }
+    }
+
+    __device__ PackedRow row(const WorkTile& work, int i) const {
+        const int32 in_warpgroup = tokens_and_heads >> (16 * i) & 0xff;
+        const int32 head = tokens_and_heads >> (16 * i + 8) & 0xff;
+        const int32 token = work.first_token + warpgroup * args.warpgroup_tokens + in_warpgroup;
+        return {token, work.kv_head * args.attention.group + head,
+                in_warpgroup < args.warpgroup_tokens && token < work.sequence.q_len};
+    }
+
+    __device__ void set_rows(const WorkTile& work) {
+        const PackedRow rows[2] = {row(work, 0), row(work, 1)};
+        mask.set(args.attention, work.sequence, rows);
+        logits.set(args.attention, work.sequence, rows);
+    }
+
+    __device__ void start(const WorkTile& work) {
+        o.clear();
+        softmax.start();
+        if constexpr (Config::alibi) set_rows(work);
+        if constexpr (kQueriesInRegisters) {
+            const int32 row = warp_row + lane % 16;
+#pragma unroll
+            for (int step = 0; step < kQk / 16; ++step) {
+                const int32 chunk = step * 2 + lane / 16;
+                load_matrices(q[step], pipeline.q(warpgroup) + chunk / 8 * kLayout.q_panel +
+                                           row * abi::kWgmmaPanelBytes + (chunk ^ row) % 8 * 16);
+            }
+        }
+    }
+
+    // The tile's blocks. Those that only other warpgroups' rows see are let pass.
+    __device__ void go_through(const WorkTile& work) {
+        const WarpgroupBlocks own = work.warpgroup[warpgroup];  // read once, not in each block
+        let_pass(work.blocks.end - own.attended.end);
+        if (own.attended.first < own.attended.end) {
+            attend(work, own);
+        } else {
+            __syncwarp();
+            release_queries();
+        }
+        let_pass(own.attended.first - work.blocks.first);
+    }
+
+    __device__ void let_pass(int32 count) {
+#pragma unroll 1
+        for (; count > 0; --count) {
+            wait_k(0);
+            wait_v();
+            __syncwarp();
+            release_k();
+            release_v(0);
+            ++blocks;
+        }
+    }
+
+    // The mainloop: the warpgroup's own blocks, of which there is one at least.
+    __device__ void attend(const WorkTile& work, const WarpgroupBlocks& own) {
+        wait_k(0);
+        multiply_queries(0);
+        if constexpr (kQueriesInRegisters) {  // a product has them, so that they are there
+            __syncwarp();
+            release_queries();
+        }
+        wgmma_wait<0>();
+        pin(s);
+        pin(o);
+        for (int32 n = own.attended.end - 1;; --n) {
+            wgmma_wait<1>();  // S; the product with V goes on
+            pin(s);
+            release_k();
+            const bool more = n > own.attended.first;
+            if (!kQueriesInRegisters && !more) release_queries();
+            float reference[2];
+            const bool masked = n < own.unmasked.first || n >= own.unmasked.end;
+            const bool rescale = take_logits(work, n, masked, reference);
+            softmax.template weigh<0, kEarly>(s, reference);
+            complete_before(softmax.sum[0] + softmax.sum[1]);
+            wgmma_wait<0>();
+            pin(o);
+            if (n < own.attended.end - 1) release_v(-1);
+            softmax.template weigh<kEarly, kKeys / 8>(s, reference);
+            if (rescale && n < own.attended.end - 1) o.scale(softmax.rescale);
+            p.template pack<typename Config::KeyValue>(s);
+            if (!more) break;
+            wait_k(1);
+            multiply_queries(1);
+            wait_v();
+            multiply_values();
+            ++blocks;
+        }
+        wait_v();
+        multiply_values();
+        wgmma_wait<0>();
+        pin(o);
+        release_v(0);
+        ++blocks;
+    }
+
+    // Where the block whose weights come next is in its ring, or one `ahead` of it.
+    __device__ typename KeyRing::Position position(int32 ahead) const {
+        return typename KeyRing::Position(blocks + ahead);
+    }
+    __device__ void wait_k(int32 ahead) const { pipeline.keys().wait_full(position(ahead)); }
+    __device__ void wait_v() const { pipeline.values().wait_full(position(0)); }
+    __device__ void release(Barrier empty) const {
+        if (lane == 0) empty.arrive();
+    }
+    __device__ void release_k() const { release(pipeline.keys().empty(position(0).stage)); }
+    __device__ void release_v(int32 ahead) const { release(pipeline.values().empty(position(ahead).stage)); }
+    __device__ void release_queries() const { release(pipeline.queries(warpgroup).empty(0)); }
+
+    // S = Q K^T, asynchronously.
+    __device__ void multiply_queries(int32 ahead) {
+        const uint32 k = descriptor_start(pipeline.k(position(ahead).stage));
+        const uint32 q_tile = kQueriesInRegisters ? 0 : descriptor_start(pipeline.q(warpgroup));
+        wgmma_fence();
+        if constexpr (kQueriesInRegisters) {
+            Config::multiply_queries(s.values, q.values, k);
+        } else {
+            Config::multiply_queries(s.values, q_tile, k);
+        }
+        wgmma_commit();
+    }
+
+    // O += P V, asynchronously.
+    __device__ void multiply_values() {
+        const uint32 v = descriptor_start(pipeline.v(position(0).stage), kLayout.kv_panel);
+        wgmma_fence();
+        Config::multiply_values(o.values, p.values, v);
+        wgmma_commit();
+    }
+
+    // Masks the logits and looks for the largest. Whether O has to be rescaled.
+    __device__ bool take_logits(const WorkTile& work, int32 n, bool masked, float (&reference)[2]) {
+        logits.apply(s, args.attention, n * kKeys);
+        if (masked) {
+            if constexpr (!Config::alibi) set_rows(work);  // not kept: registers are short
+            mask.apply(s, n * kKeys);
+        }
+        return softmax.take(s, reference);
+    }
+
+    __device__ void close(const WorkTile& work) {
+        PackedRow rows[2];
+        float maximum[2], correction[2], sum[2];
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            rows[i] = row(work, i);
+            maximum[i] = softmax.maximum(i);
+            correction[i] = softmax.correction(i);
+            sum[i] = row_sum(softmax.sum[i]) * correction[i];
+        }
+        // TMA needs rows at multiples of 16 bytes, and so does the planner of this family.
+        const Epilogue<Config, 16> epilogue{args.attention, work.sequence};
+        epilogue.store_exchanged(rows, work.split, o, maximum, sum, correction);
+    }
+};
+
+}  // namespace attnsmith

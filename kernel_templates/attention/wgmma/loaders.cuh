@@ -1,0 +1,214 @@
+// The roles of a wgmma CTA that bring data: a warp each for Q, K and V.
+#pragma once
+
+#include "attention/wgmma/gather.cuh"
+#include "attention/wgmma/pipeline.cuh"
+#include "common/tma.cuh"
+
+namespace attnsmith {
+
+template <class Config>
+struct WgmmaQueryLoader {
+    using Pipeline = WgmmaPipeline<Config>;
+    static constexpr int kElementBytes = sizeof(typename Config::Query);
+    static constexpr int kPanels = abi::wgmma_panels(Config::head_dim_qk, kElementBytes);
+    static constexpr int kPanelColumns = abi::wgmma_panel_columns(kElementBytes);
+
+    const abi::WgmmaArguments& args;
+    const Pipeline& pipeline;
+    const int32 lane = threadIdx.x % 32;
+
+    __device__ void run() const {
+        pipeline.load_each([this](const WorkTile& work, uint32 works) { load(work, works); });
+    }
+
+    __device__ void load(const WorkTile& work, uint32 works) const {
+        const int32 rows = args.warpgroup_tokens * args.attention.group;
+        int32 token = int32(work.sequence.q_first) + work.first_token;
+#pragma unroll 1
+        for (int32 warpgroup = 0; warpgroup < Config::consumers; ++warpgroup) {
+            const auto queries = pipeline.queries(warpgroup);
+            const typename Pipeline::QueryRing::Position at(works);
+            const Barrier full = queries.full(at.stage);
+            queries.wait_empty(at);
+            if (lane == 0) {
+                full.expect(kPanels * rows * abi::kWgmmaPanelBytes);
+#pragma unroll 1
+                for (int panel = 0; panel < kPanels; ++panel) {
+                    tma_load(pipeline.q(warpgroup) + panel * Pipeline::kLayout.q_panel, args.q, full,
+                             panel * kPanelColumns, 0, token, work.kv_head,
+                             args.attention.q_indptr ? 0 : work.sequence.batch);
+                }
+            }
+            __syncwarp();
+            token += args.warpgroup_tokens;
+        }
+    }
+};
+
+// Loads K, or V, block by block. What a block needs to be found is known before there is room for it: every
+// clock between the two is one that the consumers may wait for.
+template <class Config, bool Values>
+struct WgmmaKeyLoader {
+    using PageId = typename Config::Index;
+    using Pipeline = WgmmaPipeline<Config>;
+    using KeyRing = typename Pipeline::KeyRing;
+    using Gather = WgmmaGather<Config, Values>;
+    static constexpr abi::WgmmaLayout kLayout = Pipeline::kLayout;
+    static constexpr int kElementBytes = sizeof(typename Config::KeyValue);
+    static constexpr int kHeadDim = Values ? Config::head_dim_vo : Config::head_dim_qk;
+    static constexpr int kPanels = abi::wgmma_panels(kHeadDim, kElementBytes);
+    static constexpr int kPanelColumns = abi::wgmma_panel_columns(kElementBytes);
+    static constexpr int kKeys = Config::tile_kv;
+    static constexpr int kChunks = abi::kWgmmaPanelBytes / 16;  // of a panel's row
+
+    const abi::WgmmaArguments& args;
+    const Pipeline& pipeline;
+    const int32 lane = threadIdx.x % 32;
+
+    uint32 blocks = 0;  // that have been loaded
+    uint32 cleared = 0;
+    int32 head = 0, batch = 0, first_token = 0;  // of the tile's keys
+    int32 page = -1;                             // of this lane's box of keys; -1: they are to be zero
+    int32 slot = 0;                              // of the box in its page
+
+    __device__ SharedAddress target(uint32 stage) const {
+        return Values ? pipeline.v(stage) : pipeline.k(stage);
+    }
+    __device__ KeyRing ring() const { return Values ? pipeline.values() : pipeline.keys(); }
+
+    __device__ void run() {
+        pipeline.load_each([this](const WorkTile& work, uint32) { load(work); });
+    }
+
+    __device__ void load(const WorkTile& work) {
+        head = work.stored_head;
+        batch = args.attention.kv_indptr ? 0 : work.sequence.batch;
+        first_token = int32(work.sequence.kv_first);
+        look_up(work, work.blocks.end - 1);
+        if constexpr (Config::gather)
+            gather(work);
+        else
+            copy(work);
+    }
+
+    // Asks behind the keys of the first block, the last that are loaded. Not before: a tile that is drawn
+    // early is one that a CTA which ends sooner cannot take.
+    __device__ void ask_for_next_tile() const {
+        if (!Values && lane == 0) pipeline.next_tile().arrive();
+    }
+
+    __device__ void copy(const WorkTile& work) {
+#pragma unroll 1
+        for (int32 n = work.blocks.end - 1; n >= work.blocks.first; --n, ++blocks) {
+            const typename KeyRing::Position at(blocks);
+            const bool clear = Values && has_unseen_rows(work, n);
+            const Barrier landing = clear ? pipeline.clearing() : ring().full(at.stage);
+            ring().wait_empty(at);
+            if (lane == 0) landing.expect(kPanels * kLayout.kv_panel);
+            __syncwarp();
+            copy_boxes(target(at.stage), landing, n);
+            if (n > work.blocks.first)
+                look_up(work, n - 1);
+            else
+                ask_for_next_tile();
+            if (!clear) continue;
+            clear_unseen_rows(work, n, target(at.stage));
+            hand_over(at.stage);
+        }
+    }
+
+    // While the rows of a block are under way, those of the next one are found.
+    __device__ void gather(const WorkTile& work) {
+#pragma unroll 1
+        for (int32 n = work.blocks.end - 1; n >= work.blocks.first; --n, ++blocks) {
+            const typename KeyRing::Position at(blocks);
+            ring().wait_empty(at);
+            Gather{args, pipeline}.copy_rows(target(at.stage));
+            __syncwarp();
+            copy_commit();
+            if (n > work.blocks.first)
+                look_up(work, n - 1);
+            else
+                ask_for_next_tile();
+            copy_wait<0>();
+            hand_over(at.stage);
+        }
+    }
+
+    // What this warp's lanes have written to a stage.
+    __device__ void hand_over(uint32 stage) const {
+        fence_async_proxy();
+        __syncwarp();
+        if (lane == 0) ring().full(stage).arrive();
+    }
+
+    // Whether block n has rows that no row of the tile sees, and that the copy engine does not make zeros as
+    // it does outside of a tensor. (One without tokens has a map of something else.)
+    __device__ bool has_unseen_rows(const WorkTile& work, int32 n) const {
+        const KeyInterval& read = work.mask.read;
+        const bool ends_here = !Config::paged && args.attention.kv_tokens > 0 &&
+                               work.sequence.kv_first + read.end >= args.attention.kv_tokens;
+        return read.first > n * kKeys || (read.end < (n + 1) * kKeys && !ends_here);
+    }
+
+    __device__ void clear_unseen_rows(const WorkTile& work, int32 n, SharedAddress target) {
+        pipeline.clearing().wait(Phase::of_use(cleared++));
+        clear_rows(target, 0, work.mask.read.first - n * kKeys);
+        clear_rows(target, work.mask.read.end - n * kKeys, kKeys);
+    }
+
+    __device__ void clear_rows(SharedAddress target, int32 begin, int32 end) const {
+#pragma unroll 1
+        for (int32 panel = 0; panel < kPanels; ++panel) {
+#pragma unroll 1
+            for (int32 i = begin * kChunks + lane; i < end * kChunks; i += 32)
+                clear_shared_16_bytes(target + panel * kLayout.kv_panel + i * 16);
+        }
+    }
+
+    // What copying block n needs to know.
+    __device__ void look_up(const WorkTile& work, int32 n) {
+        if constexpr (Config::gather)
+            Gather{args, pipeline}.look_up(work, head, n);
+        else if constexpr (Config::paged)
+            look_up_box(work, n);
+    }
+
+    // The page of this lane's box: none where no key is read, and there will be zeros.
+    __device__ void look_up_box(const WorkTile& work, int32 n) {
+        const WgmmaPages<Config> pages{args};
+        const int32 box = args.box_keys, key = n * kKeys + lane * box;
+        page = -1;
+        if (lane * box >= kKeys || key >= work.mask.read.end || key + box <= work.mask.read.first) return;
+        const uint32 in_sequence = pages.of_key(key);
+        slot = key - in_sequence * args.attention.page_size;
+        const PageId id = pages.ids(work)[in_sequence];
+        if (pages.has(id))
+            page = int32(id);
+        else
+            report(args.attention, abi::kStatusPageOutOfRange);
+    }
+
+    // By the copy engine, a box a panel or, of pages, a box a lane and panel.
+    __device__ void copy_boxes(SharedAddress target, Barrier landing, int32 n) const {
+        const abi::TensorMap& map = Values ? args.v : args.k;
+        if constexpr (Config::paged) {
+            if (lane * args.box_keys >= kKeys) return;
+            const SharedAddress rows = target + lane * args.box_keys * abi::kWgmmaPanelBytes;
+#pragma unroll
+            for (int panel = 0; panel < kPanels; ++panel) {
+                tma_load(rows + panel * kLayout.kv_panel, map, landing, panel * kPanelColumns, slot, head,
+                         page);
+            }
+        } else if (lane == 0) {
+#pragma unroll
+            for (int panel = 0; panel < kPanels; ++panel) {
+                tma_load(target + panel * kLayout.kv_panel, map, landing, panel * kPanelColumns,
+                         first_token + n * kKeys, head, batch);
+            }
+        }
+    }
+};
+
+}  // namespace attnsmith

@@ -1,0 +1,177 @@
+// What the roles of a wgmma CTA share: shared memory, the barriers in it, and the work at hand.
+//
+//   BARRIERS. abi::wgmma_barriers() has their numbers and arrivals, from which their places and the room that
+//   they take follow. C: consumer warpgroups, S: Config::stages. A warp arrives by one lane.
+//
+//     kind        number  arrivals that complete a phase         who waits             a phase for each
+//     work_full   2       1: scheduler                           loaders, consumers    work tile, ring of 2
+//     work_empty  2       4 C + 3: consumer warps and loaders    scheduler             work tile, ring of 2
+//     next_tile   1       1: K loader, after the tile's last K   scheduler             work tile
+//     q_full      C       1: Q loader, and the bytes             its warpgroup         work tile
+//     q_empty     C       4: warps of its warpgroup              Q loader              work tile
+//     k_full      S       1: K loader, and the bytes             consumers             block, ring of S
+//     k_empty     S       4 C: consumer warps                    K loader              block, ring of S
+//     v_full      S       1: V loader, and the bytes             consumers             block, ring of S
+//     v_empty     S       4 C: consumer warps                    V loader              block, ring of S
+//     clearing    1       1: V loader, and the bytes             V loader              block to clear
+//
+//   A consumer arrives at k_empty and v_empty of every block of the tile, also of those that only other
+//   warpgroups attend to. Where the V loader clears rows, the bytes land at `clearing`, and its own arrival
+//   alone completes v_full. Gathered keys land without bytes: cp.async, then an arrival.
+//
+//   REGISTERS a thread. A CTA is launched with what an SM has for its threads, in equal parts, and setmaxnreg
+//   hands them over. Together no more than at launch: the consumers would wait for ever
+//   (runtime/families/attention_wgmma/candidates.cpp).
+//
+//     warpgroups that consume   at launch   a producer   a consumer: O, S, P, and Q where there is room
+//     2                         168         40           232
+//     3                         128         32           160
+//
+//   The producers have none to spare: what the scheduler finds goes to shared memory at once, and each role
+//   reads it from there again.
+//
+//   TIME of one CTA, two work tiles A and B of n blocks each, keys from the last block to the first:
+//
+//     scheduler  draw A, publish │ wait next_tile ........... │ draw B, publish │ wait next_tile ...
+//     Q loader     Q(A)                                         wait q_empty │ Q(B)
+//     K loader     K(n-1) K(n-2) │ wait k_empty │ K(n-3) ... K(0), next_tile │ K(n-1) of B ...
+//     V loader     V(n-1) V(n-2) │ wait v_empty │ V(n-3) ... V(0)            │ V(n-1) of B ...
+//     consumer        S(n-1) │ softmax │ S(n-2)            │ softmax  │ ... │ O += P V(0) │ epilogue of A │
+//                            │         │ O += P V(n-1) ... │ in its shade   │
+//
+//   So K and V of B are on their way while A's last products and its stores are not done, and B is drawn only
+//   when A's last keys are asked for: a tile that is drawn early is one that an idle CTA cannot take.
+#pragma once
+
+#include "abi/attention_wgmma.h"
+#include "attention/mask.cuh"
+#include "common/barrier.cuh"
+
+namespace attnsmith {
+
+// What a consumer warpgroup does of a tile's blocks.
+struct WarpgroupBlocks {
+    KeyInterval attended;  // those that its rows see, maybe none
+    KeyInterval unmasked;  // those that need no mask
+};
+
+// What a CTA does next: the scheduler finds it, the others read it.
+struct WorkTile {
+    WarpgroupBlocks warpgroup[abi::kWgmmaConsumers];
+    Sequence sequence;
+    TileMask mask;
+    KeyInterval blocks;  // of keys that are loaded; end < 0: there is no work, the CTA is done
+    int32 first_token;
+    int32 kv_head;      // as the arguments count them, where parts of a group have one each
+    int32 stored_head;  // of k and v
+    int32 split;
+
+    __device__ bool is_last() const { return blocks.end < 0; }
+    // The rows of consumer warpgroups first ... first + count - 1.
+    __device__ QueryTile rows(const abi::WgmmaArguments& args, int32 first, int32 count) const {
+        const int32 group = args.attention.group, each = args.warpgroup_tokens * group;
+        return {args.attention, sequence, kv_head, first_token * group + first * each, count * each};
+    }
+};
+static_assert(sizeof(WorkTile) <= abi::kWgmmaWorkBytes && abi::kWgmmaWorkBytes % 16 == 0);
+
+template <class Config>
+struct WgmmaPipeline {
+    using Kind = abi::WgmmaBarrier;
+    using WorkRing = Ring<abi::kWgmmaWorkStages>;
+    using KeyRing = Ring<Config::stages>;
+    using QueryRing = Ring<1>;
+    static constexpr abi::WgmmaLayout kLayout = abi::wgmma_layout(Config::shape);
+    static_assert(KeyRing::kBarrierBytes == abi::kWgmmaBarrierBytes);
+
+    char* memory;
+    SharedAddress base;
+
+    // ---- tiles ----
+
+    __device__ SharedAddress q(uint32 warpgroup) const {
+        return base + kLayout.q + warpgroup * (abi::kWgmmaRows * abi::kWgmmaPanelBytes);
+    }
+    __device__ SharedAddress k(uint32 stage) const { return base + kLayout.k + stage * kLayout.k_stage; }
+    __device__ SharedAddress v(uint32 stage) const { return base + kLayout.v + stage * kLayout.v_stage; }
+    // Where gathered rows of K, or of V, are in global memory: one address a key.
+    __device__ SharedAddress row_sources(bool of_values) const {
+        return base + kLayout.rows + of_values * (Config::tile_kv * uint32(sizeof(uint64)));
+    }
+    __device__ WorkTile& work(uint32 stage) const {
+        return *reinterpret_cast<WorkTile*>(memory + kLayout.work + stage * abi::kWgmmaWorkBytes);
+    }
+    __device__ abi::PackedTiles& sorted(uint32 sequence) const {
+        return reinterpret_cast<abi::PackedTiles*>(memory + kLayout.sorted)[sequence];
+    }
+
+    // ---- barriers ----
+
+    __device__ Barrier clearing() const { return {barrier<Kind::clearing>()}; }
+    __device__ Barrier next_tile() const { return {barrier<Kind::next_tile>()}; }
+    __device__ WorkRing work_ring() const { return ring<WorkRing, Kind::work_full, Kind::work_empty>(); }
+    __device__ KeyRing keys() const { return ring<KeyRing, Kind::k_full, Kind::k_empty>(); }
+    __device__ KeyRing values() const { return ring<KeyRing, Kind::v_full, Kind::v_empty>(); }
+    // One warpgroup's queries: it has a barrier of either kind to itself.
+    __device__ QueryRing queries(uint32 warpgroup) const {
+        return ring<QueryRing, Kind::q_full, Kind::q_empty>(warpgroup);
+    }
+
+    // By one thread, before the roles part.
+    __device__ void init() const {
+        init_from<Kind(0)>();
+        fence_barrier_init();
+    }
+
+    // ---- work ----
+
+    // By one lane: the work is there to be taken, or there is none any more.
+    __device__ void publish(uint32 works, bool is_last) const {
+        const uint32 stage = WorkRing::Position(works).stage;
+        if (is_last) work(stage).blocks.end = -1;
+        work_ring().full(stage).arrive();
+    }
+    // The next work; null where there is none. Whoever has read it gives it back, each warp by one lane.
+    __device__ const WorkTile* take(uint32 works) const {
+        const WorkRing::Position at(works);
+        work_ring().wait_full(at);
+        const WorkTile& next = work(at.stage);
+        return next.is_last() ? nullptr : &next;
+    }
+    __device__ void give_back(uint32 works) const {
+        work_ring().empty(WorkRing::Position(works).stage).arrive();
+    }
+    // By a loader's warp: load(work, works) for each.
+    template <class Load>
+    __device__ void load_each(const Load& load) const {
+#pragma unroll 1
+        for (uint32 works = 0; const WorkTile* work = take(works); ++works) {
+            load(*work, works);
+            if (threadIdx.x % 32 == 0) give_back(works);
+        }
+    }
+
+  private:
+    template <Kind kind>
+    __device__ SharedAddress barrier(uint32 i = 0) const {
+        constexpr int32 kBefore = abi::wgmma_barriers_before(Config::shape, kind);
+        return base + kLayout.barriers + (kBefore + i) * abi::kWgmmaBarrierBytes;
+    }
+    // The ring whose first stage has the kinds' barriers number `first`.
+    template <class Ring, Kind full, Kind empty>
+    __device__ Ring ring(uint32 first = 0) const {
+        return {barrier<full>(first), barrier<empty>(first)};
+    }
+    template <Kind kind>
+    __device__ void init_from() const {
+        if constexpr (kind != Kind::kinds) {
+            constexpr abi::WgmmaBarriers kBarriers = abi::wgmma_barriers(Config::shape, kind);
+            for (int32 i = 0; i < kBarriers.count; ++i) {
+                Barrier{barrier<kind>(i)}.init(kBarriers.arrivals);
+            }
+            init_from<Kind(int32(kind) + 1)>();
+        }
+    }
+};
+
+}  // namespace attnsmith

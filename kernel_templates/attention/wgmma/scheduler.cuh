@@ -1,0 +1,210 @@
+// The role of a wgmma CTA that finds its tiles.
+#pragma once
+
+#include "attention/wgmma/pipeline.cuh"
+#include "common/registers.cuh"
+
+namespace attnsmith {
+
+// Draws tiles. A stream is a KV head in a split, of a sequence where all sequences have as many tiles; its
+// tiles are neighbours, which share its keys in the L2 cache. Where masks or lengths make tiles unequal they
+// are drawn in pairs, last and first, last but one and second, ..., so that all draws are equally long; in
+// the end singly, the long ones of several streams first, so that all CTAs end together. Of up to 32
+// sequences with packed tiles the one with the most keys comes first.
+template <class Config>
+struct WgmmaScheduler {
+    static constexpr int kKeys = Config::tile_kv;
+
+    // A tile of a stream, counted from the stream's last one.
+    struct StreamTile {
+        uint32 stream, tile;
+    };
+
+    const abi::WgmmaArguments& args;
+    const WgmmaPipeline<Config>& pipeline;
+    const int32 lane = threadIdx.x % 32;
+
+    __device__ uint32 stream_tiles() const {
+        return args.sequence_tiles ? args.sequence_tiles : args.attention.tiles;
+    }
+    __device__ uint32 sequences() const { return args.sequence_tiles ? args.attention.batch : 1; }
+    __device__ int32 tile_rows() const {
+        return Config::consumers * args.warpgroup_tokens * args.attention.group;
+    }
+
+    __device__ bool is_sorted() const {
+        return !args.sequence_tiles && args.attention.batch <= abi::kWgmmaSorted;
+    }
+
+    __device__ void run() const {
+        using WorkRing = typename WgmmaPipeline<Config>::WorkRing;
+        if (is_sorted()) sort_sequences();
+        uint32 draw = blockIdx.x;
+        bool second = false;  // of a pair
+#pragma unroll 1
+        for (uint32 works = 0;; next_draw(draw, second)) {
+            const typename WorkRing::Position at(works);
+            WorkTile& work = pipeline.work(at.stage);
+            pipeline.work_ring().wait_empty(at);
+            const bool is_last = draw >= args.draws;
+            if (!is_last && !find(draw, second, work)) continue;
+            forget(works);
+            if (lane == 0) pipeline.publish(works, is_last);
+            if (is_last) break;
+            pipeline.next_tile().wait(Phase::of_use(works++));
+        }
+        if (blockIdx.x == 0) {
+            uint32 status = 0;
+            check_lengths<Config>(args.attention, tile_rows(), lane, 32, status);
+            report(args.attention, status);
+        }
+    }
+
+    // A lane keeps what it finds of its sequence in shared memory: it has no register to spare.
+    __device__ void sort_sequences() const {
+        const abi::AttentionArguments& attention = args.attention;
+        int32 keys = 0;
+        abi::PackedTiles mine{0, 0};
+        if (lane < attention.batch) {
+            uint32 ignored = 0;
+            const Sequence sequence = load_sequence<Config>(attention, lane, ignored);
+            keys = sequence.kv_len;
+            mine.count = int32((uint32(sequence.rows(attention)) + tile_rows() - 1) / tile_rows());
+        }
+#pragma unroll 1
+        for (int32 other = 0; other < attention.batch; ++other) {
+            const int32 its_keys = __shfl_sync(0xffffffffu, keys, other);
+            const int32 tiles = __shfl_sync(0xffffffffu, mine.count, other);
+            if (its_keys > keys || (its_keys == keys && other < lane)) mine.before += tiles;
+        }
+        pipeline.sorted(lane) = mine;
+    }
+
+    __device__ TileIndex sorted_tile(int32 tile) const {
+        const abi::PackedTiles mine = pipeline.sorted(lane);
+        const uint32 owners = __ballot_sync(0xffffffffu, uint32(tile - mine.before) < uint32(mine.count));
+        if (owners == 0) return {};
+        const int32 owner = __ffs(owners) - 1;
+        return {owner, __shfl_sync(0xffffffffu, tile - mine.before, owner),
+                __shfl_sync(0xffffffffu, mine.count, owner)};
+    }
+
+    // The first draw is the CTA's own; the others go to whoever asks first.
+    __device__ void next_draw(uint32& draw, bool& second) const {
+        second = draw < args.paired_draws && !second;
+        if (second) return;
+        if (gridDim.x >= args.draws) {
+            draw = args.draws;
+            return;
+        }
+        uint32 count = 0;
+        if (lane == 0) {
+            uint32* const counter = args.attention.status + abi::kDrawCounter;
+            count = atomicAdd(counter, 1);
+            // Every CTA asks once in vain: this was the last one, and the next launch begins at 0.
+            if (count == args.draws - 1) *counter = 0;
+        }
+        draw = gridDim.x + __shfl_sync(0xffffffffu, count, 0);
+    }
+
+    // The work of a draw; false if there is nothing to do.
+    __device__ bool find(uint32 draw, bool second, WorkTile& found) const {
+        __syncwarp();  // all lanes are done with what the stage held of a draw without work
+        StreamTile drawn;
+        if (!drawn_tile(draw, second, drawn)) return false;
+        const TileIndex index = tile_index(drawn);
+        if (lane == 0) {
+            found.kv_head = int32(drawn.stream % args.attention.kv_heads);
+            found.stored_head = found.kv_head / args.kv_head_shares;
+            found.split = int32(drawn.stream / args.attention.kv_heads / sequences());
+        }
+        return find_rows(index, found) && find_blocks(found);
+    }
+
+    // False for the second of a pair where that is the first: the middle of an odd number of tiles.
+    __device__ bool drawn_tile(uint32 draw, bool second, StreamTile& drawn) const {
+        const uint32 tiles = stream_tiles(), pairs = (tiles + 1) / 2;
+        if (draw < args.paired_draws) {
+            drawn.stream = draw / pairs;
+            drawn.tile = draw - drawn.stream * pairs;
+            if (!second) return true;
+            const uint32 other = tiles - 1 - drawn.tile;
+            if (other == drawn.tile) return false;
+            drawn.tile = other;
+            return true;
+        }
+        const uint32 single = draw - args.paired_draws;
+        const uint32 round = single / (args.mixed_streams * tiles);
+        const uint32 in_round = single - round * (args.mixed_streams * tiles);
+        drawn.tile = in_round / args.mixed_streams;
+        drawn.stream = args.paired_draws / pairs + round * args.mixed_streams + in_round -
+                       drawn.tile * args.mixed_streams;
+        return true;
+    }
+
+    __device__ TileIndex tile_index(const StreamTile& drawn) const {
+        if (args.sequence_tiles) {
+            return {int32(drawn.stream / args.attention.kv_heads % sequences()), int32(drawn.tile),
+                    args.sequence_tiles};
+        }
+        if (is_sorted()) return sorted_tile(int32(drawn.tile));
+        return search_tile<Config>(args.attention, int32(drawn.tile), tile_rows());
+    }
+
+    // The tile's sequence and its first token; false if it has no rows.
+    __device__ bool find_rows(const TileIndex& index, WorkTile& found) const {
+        uint32 status = 0;
+        Sequence sequence;
+        int32 first_row;
+        const bool has_rows =
+            load_tile<Config>(args.attention, index, tile_rows(), sequence, first_row, status);
+        report(args.attention, status);
+        if (!has_rows) return false;
+        if (lane == 0) {
+            found.sequence = sequence;
+            found.first_token = first_row / args.attention.group;
+        }
+        __syncwarp();  // what is in the stage need not stay in registers, of which a producer has few
+        return true;
+    }
+
+    // The tile's keys, and what each warpgroup does of their blocks; false if there is nothing to do.
+    __device__ bool find_blocks(WorkTile& found) const {
+        TileMask mask(found.rows(args, 0, Config::consumers), found.split);
+        if (mask.read.is_empty()) {
+            // No row looks at the keys of this split, so the merge does not either.
+            if (args.attention.splits > 1) return false;
+            mask = TileMask::nothing();
+        }
+        // Where no key is seen there is a block all the same, which nobody attends to.
+        KeyInterval blocks = blocks_with<kKeys>(mask.read);
+        blocks.end = max(blocks.end, blocks.first + 1);
+        if (lane == 0) {
+            found.mask = mask;
+            found.blocks = blocks;
+        }
+        // Lane 0 writes it all, because it hands the work over: who else writes is ordered by the warp's
+        // convergence alone.
+        const WarpgroupBlocks mine = warpgroup_blocks(found, blocks);
+#pragma unroll
+        for (int32 warpgroup = 0; warpgroup < Config::consumers; ++warpgroup) {
+            const WarpgroupBlocks its{{__shfl_sync(0xffffffffu, mine.attended.first, warpgroup),
+                                       __shfl_sync(0xffffffffu, mine.attended.end, warpgroup)},
+                                      {__shfl_sync(0xffffffffu, mine.unmasked.first, warpgroup),
+                                       __shfl_sync(0xffffffffu, mine.unmasked.end, warpgroup)}};
+            if (lane == 0) found.warpgroup[warpgroup] = its;
+        }
+        return true;
+    }
+
+    // What the consumer warpgroup `lane` does; what lanes beyond them find is not asked.
+    __device__ WarpgroupBlocks warpgroup_blocks(const WorkTile& work, const KeyInterval& blocks) const {
+        const QueryTile tile = work.rows(args, lane, 1);
+        if (tile.first >= work.sequence.rows(args.attention)) return {{blocks.first, blocks.first}};
+        const TileMask mask(tile, work.split);
+        if (mask.read.is_empty()) return {{blocks.first, blocks.first}};
+        return {blocks_with<kKeys>(mask.read), blocks_within<kKeys>(mask.seen_by_all)};
+    }
+};
+
+}  // namespace attnsmith

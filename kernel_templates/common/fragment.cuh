@@ -1,0 +1,111 @@
+// Register fragments of a warp's 16 rows, as mma and wgmma lay them out.
+//
+//   A thread has two rows of each 16x8 fragment, lane / 4 (i = 0) and lane / 4 + 8 (i = 1), and of each the
+//   columns lane % 4 * 2 and the next. So four lanes share a row.
+#pragma once
+
+#include "abi/integers.h"
+
+namespace attnsmith {
+
+// A lane's row i, in the fragment.
+__device__ inline int32 fragment_row(int32 lane, int i) { return lane / 4 + 8 * i; }
+// The first of the thread's two columns, in the fragment.
+__device__ inline int32 fragment_column() { return threadIdx.x % 4 * 2; }
+
+// The sum of products, in fp32: element [j][2 * i + c] is of row i and column 8 * j + fragment_column() + c.
+template <int Columns>
+struct Accumulator {
+    static constexpr int kFragments = Columns / 8;
+
+    float values[kFragments][4];
+
+    __device__ float (&operator[](int j))[4] { return values[j]; }
+    __device__ const float (&operator[](int j) const)[4] { return values[j]; }
+
+    __device__ void clear() {
+#pragma unroll
+        for (int j = 0; j < kFragments; ++j) {
+#pragma unroll
+            for (int i = 0; i < 4; ++i) values[j][i] = 0.0f;
+        }
+    }
+    __device__ void scale_row(int i, float factor) {
+#pragma unroll
+        for (int j = 0; j < kFragments; ++j) {
+            values[j][2 * i] *= factor;
+            values[j][2 * i + 1] *= factor;
+        }
+    }
+    __device__ void scale(const float (&factor)[2]) {
+#pragma unroll
+        for (int j = 0; j < kFragments; ++j) {
+#pragma unroll
+            for (int i = 0; i < 4; ++i) values[j][i] *= factor[i / 2];
+        }
+    }
+};
+
+// The A operand of a product that sums over `Columns`: 16 of them a step, two 16-bit elements a register.
+template <int Columns>
+struct OperandA {
+    static constexpr int kSteps = Columns / 16;
+
+    uint32 values[kSteps][4];
+
+    __device__ uint32 (&operator[](int step))[4] { return values[step]; }
+    __device__ const uint32 (&operator[](int step) const)[4] { return values[step]; }
+
+    // Rounds the sums of one product to operands of the next: both have the same rows and columns a thread.
+    template <class Element>
+    __device__ void pack(const Accumulator<Columns>& sums) {
+#pragma unroll
+        for (int step = 0; step < kSteps; ++step) {
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                const float(&pair)[4] = sums[2 * step + i / 2];
+                values[step][i] = Element::pack(pair[i % 2 * 2], pair[i % 2 * 2 + 1]);
+            }
+        }
+    }
+};
+
+// Over the four lanes that share a row.
+__device__ inline float row_max(float x) {
+    x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
+    return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
+}
+
+__device__ inline float row_sum(float x) {
+    x += __shfl_xor_sync(0xffffffffu, x, 1);
+    return x + __shfl_xor_sync(0xffffffffu, x, 2);
+}
+
+// With the lane that differs in `Bit`, x[j] for x[j ^ Bit] where bits differ; `upper`: this lane has the bit.
+template <int Bit, int Rounds>
+__device__ inline void trade(uint32 (&x)[Rounds][4], uint32 upper) {
+#pragma unroll
+    for (int i = 0; i < Rounds * 4; ++i) {
+        const int round = i / 4, low = i % 4, high = low | Bit;
+        if (low & Bit) continue;
+        // One statement, because the compiler takes long over so many selections.
+        asm volatile(
+            "{.reg .pred upper; .reg .b32 traded; setp.ne.b32 upper, %2, 0; "
+            "selp.b32 traded, %0, %1, upper; shfl.sync.bfly.b32 traded, traded, %3, 31, 0xffffffff; "
+            "selp.b32 %0, traded, %0, upper; selp.b32 %1, %1, traded, upper;}"
+            : "+r"(x[round][low]), "+r"(x[round][high])
+            : "r"(upper), "n"(Bit));
+    }
+}
+
+// Among the four lanes that share a row, lane l's x[round][j] for lane j's x[round][l]. Lanes hold pieces of
+// two columns, and have whole chunks of eight afterwards. All rounds at once, so that one exchange does not
+// wait for the one before.
+template <int Rounds>
+__device__ inline void transpose_in_row(uint32 (&x)[Rounds][4]) {
+    const uint32 lane = threadIdx.x % 32;
+    trade<1>(x, lane & 1);
+    trade<2>(x, lane & 2);
+}
+
+}  // namespace attnsmith
