@@ -7,8 +7,8 @@
 #include <set>
 
 #include "attnsmith/coverage.hpp"
-#include "engine/reports/cache_report.hpp"
 #include "engine/cubins/needed_kernels.hpp"
+#include "engine/reports/cache_report.hpp"
 #include "engine/runtime_impl.hpp"
 #include "problem/json_text.hpp"
 #include "problem/request/request_fields.hpp"
@@ -53,10 +53,10 @@ std::string parse_file(const nlohmann::json& object) {
     return found->get<std::string>();
 }
 
-std::vector<AttentionSpec> parse_model_specs(const nlohmann::json& config, const std::string& options) {
+Coverage parse_model_coverage(const nlohmann::json& config, const std::string& options) {
     if (!config.is_object())
         throw InvalidRequest("model", problem::describe(config), "a config.json's object");
-    return model_coverage(config.dump(), options).specs();
+    return model_coverage(config.dump(), options);
 }
 
 }  // namespace
@@ -100,7 +100,7 @@ cache::ImportReport import_bundle(const cache::Store& store, const std::string& 
 }
 
 ExportOptions parse_export_options(const nlohmann::json& object) {
-    ExportOptions options{.file = parse_file(object), .sms = {}, .specs = {}, .stop = {}};
+    ExportOptions options{.file = parse_file(object)};
     if (const auto sm = object.find("sm"); sm != object.end()) {
         AttentionRequest request;
         problem::find_field("sm")->set(request, "sm", *sm);
@@ -109,8 +109,9 @@ ExportOptions parse_export_options(const nlohmann::json& object) {
     const auto model = object.find("model");
     const auto model_options = object.find("model_options");
     if (model != object.end()) {
-        options.specs =
-            parse_model_specs(*model, model_options == object.end() ? "{}" : model_options->dump());
+        options.model =
+            parse_model_coverage(*model, model_options == object.end() ? "{}" : model_options->dump());
+        options.specs = options.model->specs();
     } else if (model_options != object.end()) {
         throw InvalidRequest("model_options", "given without a model", "\"model\" beside it");
     }

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "attnsmith/coverage.hpp"
 #include "attnsmith/runtime.hpp"
 #include "cache/store/store.hpp"
 
@@ -16,11 +17,12 @@ namespace attnsmith::engine {
 
 struct ExportOptions {
     std::string file;
-    std::vector<int> sms;  // empty: of all
+    std::vector<int> sms{};  // empty: of all
     // Only the kernels that planning could choose for these, on `sms` or else on those that the cache has
     // anything for. Nothing: all kernels.
-    std::optional<std::vector<AttentionSpec>> specs;
-    std::stop_token stop;
+    std::optional<std::vector<AttentionSpec>> specs{};
+    std::stop_token stop{};
+    std::optional<Coverage> model{};  // that the specs are of: what its reader warns of is told
 };
 
 struct Exported {

@@ -73,7 +73,14 @@ Json run_rm(Runtime::Impl& runtime, const nlohmann::json& options) {
 Json run_dir(Runtime::Impl& runtime, const nlohmann::json&) { return dir_json(runtime.settings); }
 
 Json run_export(Runtime::Impl& runtime, const nlohmann::json& options) {
-    return export_json(export_bundle(runtime, parse_export_options(options)));
+    const ExportOptions parsed = parse_export_options(options);
+    Json json = export_json(export_bundle(runtime, parsed));
+    if (!parsed.model) return json;
+    const Json told = Json::parse(to_json(*parsed.model));
+    json["unsupported"] = told["unsupported"];
+    json["skipped_combinations"] = told["skipped"];
+    json["warnings"] = told["warnings"];
+    return json;
 }
 
 Json run_import(Runtime::Impl& runtime, const nlohmann::json& options) {

@@ -14,6 +14,7 @@
 #include "attnsmith/error.hpp"
 #include "attnsmith/spec.hpp"
 #include "problem/json_text.hpp"
+#include "problem/limits.hpp"
 #include "problem/model/heads.hpp"
 #include "problem/model/layers.hpp"
 #include "problem/model/options.hpp"
@@ -186,7 +187,12 @@ AttentionSpec common_spec(ModelReader& model, const ModelOptions& options, bool 
         spec.kv = KvStorage::dense;
         model.note("an encoder keeps no keys: planned with dense KV instead of paged");
     }
-    if (spec.kv != KvStorage::paged) spec.page_size = 0;
+    if (spec.kv != KvStorage::paged) {
+        spec.page_size = 0;
+    } else if (spec.page_size == 0) {  // to a spec this is a field that is not there
+        throw InvalidRequest("page_size", "0",
+                             fmt::format("an integer from 1 to {}, since kv is paged", kMaxPageSize));
+    }
     if (tunes_temperature(model)) {
         model.note(
             "attn_temperature_tuning: the layers without rotary positions, which see all keys, multiply q by "

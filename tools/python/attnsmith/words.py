@@ -37,6 +37,10 @@ KvStorage = Literal["dense", "ragged", "paged"]
 PageOrder = Literal["NHD", "HND"]
 Precision = Literal["default", "high"]
 Consistency = Literal["default", "bitwise"]
+LogLevel = Literal["off", "error", "warn", "info", "debug"]
+CacheTrust = Literal["owner", "group", "all"]
+Toolchain = Literal["newest", "exact"]
+OnMiss = Literal["compile", "error"]
 CacheOperation = Literal["ls", "dir", "stat", "explain", "verify", "gc", "clear", "rm", "export", "import"]
 
 Window = Optional[Tuple[Optional[SupportsIndex], Optional[SupportsIndex]]]  #: (left, right)
