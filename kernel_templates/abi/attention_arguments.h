@@ -63,6 +63,7 @@ struct AttentionArguments {
     int32 max_kv_len;
     int32 page_size;
     int32 window_left, window_right;  // kUnbounded: none; causal is window_right 0
+    int32 attention_chunk;            // tokens; 0: none
     int32 tiles;                      // query tiles of all sequences, an upper bound
     int32 splits;                     // 1: o is written, otherwise the partials
     int32 chunk;                      // keys of a split, at absolute positions; a multiple of tile_kv

@@ -25,11 +25,19 @@ struct KeyInterval {
     __device__ bool is_empty() const { return end <= first; }
 };
 
-// Keys that the query `token` sees: within its window and its sequence. A new mask is a change of this.
+// Keys that the query `token` sees: within its window, its chunk and its sequence. A new mask is a change of
+// this.
 __device__ inline KeyInterval visible_keys(const abi::AttentionArguments& args, const Sequence& s,
                                            int32 token) {
     const int32 at = s.position(token);
-    return {max(at - args.window_left, 0), min(at + args.window_right + 1, s.kv_len)};
+    KeyInterval keys{max(at - args.window_left, 0), min(at + args.window_right + 1, s.kv_len)};
+    if (args.attention_chunk > 0) {
+        // A query before the first key, at a negative position, is of a chunk that has no key.
+        const int32 first = at - int32(uint32(max(at, 0)) % uint32(args.attention_chunk));
+        keys.first = max(keys.first, first);
+        keys.end = min(keys.end, at < 0 ? 0 : first + args.attention_chunk);
+    }
+    return keys;
 }
 
 // Blocks of `Keys` that have one of the keys.

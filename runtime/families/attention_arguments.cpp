@@ -94,6 +94,7 @@ abi::AttentionArguments attention_arguments(const LaunchContext& context, const 
     const problem::KeyBounds bounds = problem::bounds_of(spec);
     a.window_left = window_or_none(bounds.left);
     a.window_right = window_or_none(bounds.right);
+    a.attention_chunk = static_cast<std::int32_t>(bounds.chunk.value_or(0));
     a.tiles = static_cast<std::int32_t>(tiles);
     a.splits = static_cast<std::int32_t>(context.split.splits);
     a.chunk = static_cast<std::int32_t>(context.split.chunk);

@@ -69,7 +69,7 @@ BAD_FLAGS = [
     (["--model", LLAMA, "--request", LLAMA], "--request"),
     (["--model", LLAMA, "--tensor-parallel", "0"], "tensor-parallel"),
     (["--model", LLAMA, "--tensor-parallel", "7"], f"{LLAMA}: tensor_parallel (--tensor-parallel): 7 "),
-    (["--model", LLAMA, "--page-size", "0"], f"{LLAMA}: page_size (--page-size) is missing"),
+    (["--model", LLAMA, "--page-size", "0"], f"{LLAMA}: page_size (--page-size): 0 is not accepted"),
     (["--model", LLAMA, "--dtype", "fp8"], "--dtype: \"fp8\""),
     ([*SMALL, "--cache", ""], "cache"),
     ([], "nothing is asked for"),

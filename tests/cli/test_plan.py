@@ -41,6 +41,20 @@ class Plan(CliTest):
         again = self.write("again.json", json.dumps(by_flags["request"]))
         self.assertEqual(self.plan("--request", again, "--sm", "90"), by_flags)
 
+    def test_chunks(self):
+        """Said in a request and shown in its text; the kernels are those of the mask without."""
+        asked = ["--head-dim", "128", "--q-heads", "40", "--kv-heads", "8", "--mask", "causal", "--kv-len", "65536", "--sm",
+                 "80,90"]
+        plans = self.plan(*asked, "--attention-chunk", "8192")["plans"]
+        for plan, plain in zip(plans, self.plan(*asked)["plans"]):
+            self.assert_plan(plan)
+            self.assertEqual((plan["request"]["attention_chunk"], plain["request"]["attention_chunk"]), (8192, None))
+            self.assertLess(plan["split_kv"]["chunk"], plain["split_kv"]["chunk"])  # of the keys of a chunk, not of all
+        text = self.assert_ok(self.run_cli("plan", *asked, "--attention-chunk", "8192")).out
+        self.assertIn(", causal mask, attention_chunk 8192, scale", text)
+        self.assert_error_line(self.run_cli("plan", *asked, "--attention-chunk", "0"), 2,
+                               "attention_chunk (--attention-chunk): 0 is not accepted")
+
     def test_a_merge(self):
         plans = self.plan("--op", "merge", "--dtype", "fp16", "--head-dim", "128", "--q-heads", "32", "--lse", "--q-len",
                           "100", "--sm", ",".join(map(str, SMS)))["plans"]

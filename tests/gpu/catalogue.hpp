@@ -43,6 +43,7 @@ void add_dims(Catalogue& catalogue);         // every head dim and dtype
 void add_heads(Catalogue& catalogue);        // ratios of query heads to key/value heads
 void add_lengths(Catalogue& catalogue);      // odd lengths, empty sequences
 void add_masks(Catalogue& catalogue);        // causal, windows
+void add_chunks(Catalogue& catalogue);       // attention_chunk
 void add_scores(Catalogue& catalogue);       // softcap, sinks, ALiBi, all together
 void add_storage(Catalogue& catalogue);      // dense, ragged, paged
 void add_strides(Catalogue& catalogue);      // views, alignment classes

@@ -21,6 +21,8 @@ CONSTANTS = {
     "ATTNSMITH_INVALID_REQUEST": 1, "ATTNSMITH_UNSUPPORTED": 2, "ATTNSMITH_COMPILE_ERROR": 3,
     "ATTNSMITH_DRIVER_ERROR": 4, "ATTNSMITH_LIBRARY_MISSING": 5, "ATTNSMITH_CACHE_ERROR": 6,
     "ATTNSMITH_OUT_OF_MEMORY": 7, "ATTNSMITH_FAILED": 8, "ATTNSMITH_KERNEL_MISSING": 9,
+    **{f"ATTNSMITH_CACHE_TRUST_{word.upper()}": number for number, word in enumerate(_abi.CACHE_TRUSTS)},
+    **{f"ATTNSMITH_TOOLCHAIN_{word.upper()}": number for number, word in enumerate(_abi.TOOLCHAINS)},
     **{f"ATTNSMITH_ON_MISS_{word.upper()}": number for number, word in enumerate(_abi.ON_MISSES) if number},
 }
 

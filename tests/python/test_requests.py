@@ -232,6 +232,20 @@ class Failures(PythonTest):
         self.assertEqual(len(caught.warnings), 1)
         self.assertEqual(caught.filename, __file__)
 
+    def test_an_sm_within_a_request_of_a_prewarm_is_refused(self):
+        """It would be passed over: the SMs are an argument."""
+        for requests in ({**SMALL, "sm": 90}, [SMALL, {**SMALL, "sm": [80, 90]}]):
+            self.assert_refused("sm", self.runtime(use_cache=False).prewarm, requests, sm=90)
+        self.assert_refused("sm", self.runtime(use_cache=False).prewarm, {**SMALL, "sm": 90})
+
+    def test_an_export_tells_what_the_reader_of_its_model_warns_of(self):
+        runtime = self.runtime(nvrtc_path=None)
+        runtime.prewarm(models=QUASAR, sm=90, page_size=16)
+        told = runtime.cache("export", file=self.folder / "of_a_model.bundle", model=QUASAR, sm=90)
+        self.assertEqual([warning["field"] for warning in told["warnings"]], ["model_type", "kv_bend"])
+        self.assertEqual((told["unsupported"], told["skipped_combinations"]), ([], []))
+        self.assertNotIn("warnings", runtime.cache("export", file=self.folder / "all.bundle"))
+
     def test_a_suffix_that_says_nothing_warns(self):
         runtime = self.runtime()
         asks = (lambda sm: attnsmith.plan(**SMALL, sm=sm), lambda sm: runtime.plan(**SMALL, sm=sm),

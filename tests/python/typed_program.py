@@ -61,6 +61,13 @@ several: attnsmith.Request = {"head_dim": 64, "kv": ["paged"]}  # refused
 runtime.prepare(kv=["paged"])  # refused
 attnsmith.prewarm({"head_dmi": 64})  # refused
 attnsmith.cache("verfiy")  # refused
+attnsmith.plan(head_dim=128, q_heads=32, attention_chunk=8192, sm=90)
+attnsmith.plan(head_dim=128, q_heads=32, attention_chunk="8k", sm=90)  # refused
+attnsmith.Runtime(log_level="debug", cache_trust="group", toolchain="exact", on_miss="compile")
+attnsmith.Runtime(log_level="verbose")  # refused
+attnsmith.Runtime(cache_trust="world")  # refused
+attnsmith.Runtime(toolchain="oldest")  # refused
+attnsmith.Runtime(on_miss="ignore")  # refused
 
 q: Any = None
 attnsmith.attention(q, q, q, causal=True, window=(255, None), precision="high")

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <random>
 
+#include "problem/ceil_div.hpp"
 #include "problem/request/key_bounds.hpp"
 
 namespace attnsmith::bench {
@@ -112,7 +113,7 @@ class AttentionInputs::Set {
         const AttentionSpec& spec = problem.spec;
         const PlanSizes& sizes = problem.sizes;
         const std::int64_t columns =
-            std::max<std::int64_t>(1, (sizes.kv_len + spec.page_size - 1) / spec.page_size);
+            std::max<std::int64_t>(1, problem::ceil_div(sizes.kv_len, spec.page_size));
         const std::int64_t pages = columns * sizes.batch;
         const auto cache = [&](std::int64_t head_dim) {
             return spec.page_order == PageOrder::NHD

@@ -1,4 +1,5 @@
 #include "check/indices.hpp"
+#include "problem/ceil_div.hpp"
 
 #include <algorithm>
 #include <array>
@@ -25,7 +26,7 @@ void list_pages(IndexArrays& arrays, const Case& test, const Capacity& capacity,
     arrays.page_indptr = {0};
     auto next = pool.begin();
     for (const std::int64_t length : step.kv_lens) {
-        const std::int64_t count = (length + test.spec.page_size - 1) / test.spec.page_size;
+        const std::int64_t count = problem::ceil_div(length, test.spec.page_size);
         for (std::int64_t column = 0; column < capacity.columns; ++column)
             arrays.page_table.push_back(column < count ? next[column]
                                                        : garbage_index(arrays.page_table.size()));

@@ -1,4 +1,5 @@
 #include "check/kernel_choice.hpp"
+#include "problem/ceil_div.hpp"
 
 #include <fmt/format.h>
 
@@ -82,7 +83,7 @@ Kernel prepare_case(Runtime& runtime, const Case& test) {
         planner::make_plan(problem::validate(test.spec, sizes), impl.traits(device), impl.tuning);
     const std::int64_t chunk = test.kernel->chunk;
     const planner::SplitPlan split{
-        chunk, chunk > 0 ? std::max<std::int64_t>(1, (sizes.kv_len + chunk - 1) / chunk) : 1};
+        chunk, chunk > 0 ? std::max<std::int64_t>(1, problem::ceil_div(sizes.kv_len, chunk)) : 1};
     const KernelConfig attention = config_of(plan.problem.spec, *test.kernel, plan.device);
     plan = planner::with_attention(std::move(plan), attention, split, impl.tuning);
     return impl.load(std::move(plan), device);

@@ -5,10 +5,10 @@
 #include <stdexcept>
 #include <vector>
 
+#include "problem/ceil_div.hpp"
+
 namespace attnsmith::check {
 namespace {
-
-std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 // Axes of a tensor before its memory order is chosen.
 struct Extents {
@@ -145,7 +145,7 @@ Capacity capacity_of(const Case& test) {
             static_cast<std::int64_t>(step.q_lens.size()) != c.batch)
             throw std::logic_error(test.full_name() + ": steps differ in batch");
         std::int64_t entries = 0;
-        for (const std::int64_t n : step.kv_lens) entries += divide_up(n, page);
+        for (const std::int64_t n : step.kv_lens) entries += problem::ceil_div(n, page);
         c.page_entries = std::max(c.page_entries, entries);
         c.longest_q = std::max(c.longest_q, *std::max_element(step.q_lens.begin(), step.q_lens.end()));
         c.longest_kv = std::max(c.longest_kv, *std::max_element(step.kv_lens.begin(), step.kv_lens.end()));
@@ -158,7 +158,7 @@ Capacity capacity_of(const Case& test) {
     c.kv_rows = c.longest_kv + test.slack;
     c.q_tokens += test.slack;
     c.kv_tokens += test.slack;
-    c.columns = divide_up(c.longest_kv, page) + test.slack;
+    c.columns = problem::ceil_div(c.longest_kv, page) + test.slack;
     c.page_entries += test.slack;
     c.pages = c.page_entries + 3;
     return c;

@@ -298,6 +298,12 @@ KeyRange attended_keys(const AttentionSpec& spec, const SequenceLengths& lengths
     if (spec.mask == Mask::causal) keys.last = std::min(keys.last, position);
     if (spec.window_left) keys.first = std::max(keys.first, position - *spec.window_left);
     if (spec.window_right) keys.last = std::min(keys.last, position + *spec.window_right);
+    if (const std::optional<std::int64_t> chunk = spec.attention_chunk) {
+        // Rounds to negative infinity, as the definition does.
+        const std::int64_t index = position >= 0 ? position / *chunk : -((*chunk - 1 - position) / *chunk);
+        keys.first = std::max(keys.first, index * *chunk);
+        keys.last = std::min(keys.last, (index + 1) * *chunk - 1);
+    }
     return keys.count() > 0 ? keys : KeyRange{};
 }
 

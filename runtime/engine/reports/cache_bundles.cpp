@@ -54,10 +54,10 @@ std::string parse_file(const nlohmann::json& object) {
     return found->get<std::string>();
 }
 
-std::vector<AttentionSpec> parse_model_specs(const nlohmann::json& config, const std::string& options) {
+Coverage parse_model_coverage(const nlohmann::json& config, const std::string& options) {
     if (!config.is_object())
         throw InvalidRequest("model", problem::describe(config), "a config.json's object");
-    return model_coverage(problem::one_line(config), options).specs();
+    return model_coverage(problem::one_line(config), options);
 }
 
 }  // namespace
@@ -103,22 +103,23 @@ CacheImportReport import_bundle(const cache::Store& store, const std::string& fi
     return report_of(*report, store.options().directory);
 }
 
-CacheExportOptions parse_export_options(const nlohmann::json& object) {
-    CacheExportOptions options{.file = parse_file(object), .sms = {}, .specs = {}, .stop = {}};
+ParsedExport parse_export_options(const nlohmann::json& object) {
+    ParsedExport parsed{.options = {.file = parse_file(object), .sms = {}, .specs = {}, .stop = {}}};
     if (const auto sm = object.find("sm"); sm != object.end()) {
         AttentionRequest request;
         problem::find_field("sm")->set(request, "sm", *sm);
-        options.sms = request.sm;
+        parsed.options.sms = request.sm;
     }
     const auto model = object.find("model");
     const auto model_options = object.find("model_options");
     if (model != object.end()) {
-        options.specs =
-            parse_model_specs(*model, model_options == object.end() ? "{}" : model_options->dump());
+        parsed.model =
+            parse_model_coverage(*model, model_options == object.end() ? "{}" : problem::one_line(*model_options));
+        parsed.options.specs = parsed.model->specs();
     } else if (model_options != object.end()) {
         throw InvalidRequest("model_options", "given without a model", "\"model\" beside it");
     }
-    return options;
+    return parsed;
 }
 
 std::string parse_import_file(const nlohmann::json& object) { return parse_file(object); }

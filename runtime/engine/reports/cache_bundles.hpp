@@ -9,10 +9,17 @@
 #include <string>
 #include <vector>
 
+#include "attnsmith/coverage.hpp"
 #include "attnsmith/runtime.hpp"
 #include "cache/store/store.hpp"
 
 namespace attnsmith::engine {
+
+// What an export was asked for.
+struct ParsedExport {
+    CacheExportOptions options{};
+    std::optional<Coverage> model{};  // that the specs are of: what its reader warns of is told
+};
 
 // Throws CacheError where the file cannot be written or there is nothing to put into it.
 CacheExportReport export_bundle(Runtime::Impl& runtime, const CacheExportOptions& options);
@@ -21,7 +28,7 @@ CacheImportReport import_bundle(const cache::Store& store, const std::string& fi
 
 // `options` are {"file", "sm", "model", "model_options"} for an export, {"file"} for an import. Both throw
 // InvalidRequest naming the field.
-CacheExportOptions parse_export_options(const nlohmann::json& object);
+ParsedExport parse_export_options(const nlohmann::json& object);
 std::string parse_import_file(const nlohmann::json& object);
 
 }  // namespace attnsmith::engine

@@ -67,7 +67,14 @@ Json run_rm(const Runtime& runtime, const nlohmann::json& options) {
 Json run_dir(const Runtime& runtime, const nlohmann::json&) { return dir_json(impl_of(runtime).settings); }
 
 Json run_export(const Runtime& runtime, const nlohmann::json& options) {
-    return to_json(runtime.cache().export_bundle(parse_export_options(options)));
+    const ParsedExport parsed = parse_export_options(options);
+    Json json = to_json(runtime.cache().export_bundle(parsed.options));
+    if (!parsed.model) return json;
+    const Json told = Json::parse(to_json(*parsed.model));
+    json["unsupported"] = told["unsupported"];
+    json["skipped_combinations"] = told["skipped"];
+    json["warnings"] = told["warnings"];
+    return json;
 }
 
 Json run_import(const Runtime& runtime, const nlohmann::json& options) {

@@ -144,8 +144,9 @@ typedef struct attnsmith_spec {
     int64_t q_heads;
     int64_t kv_heads; /* 0 means q_heads */
     int64_t page_size;
-    double scale;   /* 0 means 1 / sqrt(head_dim_qk) */
-    double softcap; /* 0 means none */
+    double scale;            /* 0 means 1 / sqrt(head_dim_qk) */
+    double softcap;          /* 0 means none */
+    int64_t attention_chunk; /* tokens; 0 means none */
 } attnsmith_spec;
 
 /* attnsmith::PlanSizes. 0 means 1; a NULL pointer means 1, 1, 1. */

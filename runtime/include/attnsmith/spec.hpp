@@ -33,6 +33,10 @@ struct AttentionSpec {
     std::optional<std::int64_t> window_left{};
     std::optional<std::int64_t> window_right{};  // says nothing with a causal mask, which ends at the query
 
+    // Tokens, from 1: query i (in that alignment) sees key j only where floor(i / C) == floor(j / C), as far
+    // as the mask and its windows let it. Absent: all of them.
+    std::optional<std::int64_t> attention_chunk{};
+
     std::optional<double> scale{};    // of q k^T, above 0; absent is 1 / sqrt(head_dim_qk)
     std::optional<double> softcap{};  // logits become softcap * tanh(logit / softcap); absent, or 0, is none
     bool alibi = false;               // adds slope[q_head] * (j - i)

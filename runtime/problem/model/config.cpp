@@ -14,6 +14,7 @@
 #include "attnsmith/error.hpp"
 #include "attnsmith/spec.hpp"
 #include "problem/json_text.hpp"
+#include "problem/limits.hpp"
 #include "problem/model/heads.hpp"
 #include "problem/model/layers.hpp"
 #include "problem/model/options.hpp"
@@ -167,6 +168,13 @@ DType planned_dtype(ModelReader& model, const ModelOptions& options) {
                          "bfloat16, float16 or float32, or a dtype given beside the config");
 }
 
+// Llama 4's class does it where the config does not say otherwise; files say it as a number, too.
+bool tunes_temperature(ModelReader& model) {
+    if (model.model_type() != "llama4_text") return false;
+    const auto given = model.find({"attn_temperature_tuning"});
+    return !given || (given->value != false && given->value != 0);
+}
+
 // What all attentions of a model have in common.
 AttentionSpec common_spec(ModelReader& model, const ModelOptions& options, bool bidirectional) {
     AttentionSpec spec = request_of(options).spec;
@@ -179,7 +187,18 @@ AttentionSpec common_spec(ModelReader& model, const ModelOptions& options, bool 
         spec.kv = KvStorage::dense;
         model.note("an encoder keeps no keys: planned with dense KV instead of paged");
     }
-    if (spec.kv != KvStorage::paged) spec.page_size = 0;
+    if (spec.kv != KvStorage::paged) {
+        spec.page_size = 0;
+    } else if (spec.page_size == 0) {  // to a spec this is a field that is not there
+        throw InvalidRequest("page_size", "0",
+                             fmt::format("an integer from 1 to {}, since kv is paged", kMaxPageSize));
+    }
+    if (tunes_temperature(model)) {
+        model.note(
+            "attn_temperature_tuning: the layers without rotary positions, which see all keys, multiply q by "
+            "log(floor((position + 1) / floor_scale) + 1) * attn_scale + 1 before the attention: give q so "
+            "multiplied");
+    }
     if (is_large_baichuan(model)) model.note("ALiBi: baichuan rotates only where hidden_size is 4096");
     if (spec.alibi && (model.model_type() == "falcon" || model.model_type() == "RefinedWeb")) {
         model.note("falcon scales its ALiBi slopes by 1/sqrt(head_dim): give them so scaled");
@@ -267,6 +286,7 @@ class Planner {
         spec.scale = heads.scale;
         spec.window_left = kind.window_left;
         spec.window_right = kind.window_right;
+        spec.attention_chunk = kind.attention_chunk;
         try {
             // An encoder's keys are its queries.
             const std::int64_t kv_len = bidirectional ? options_.q_len : options_.kv_len;

@@ -35,10 +35,16 @@ std::int64_t kv_heads(ModelReader& model, std::int64_t q_heads, bool global) {
     if (global && own_globals) {
         if (const auto heads = model.count({"num_global_key_value_heads"})) return *heads;
     }
-    return model
-        .count({"num_key_value_heads", "num_kv_heads", "n_head_kv", "n_kv_heads", "n_kv_head", "kv_n_heads",
-                "attn_config.kv_n_heads"})
-        .value_or(q_heads);
+    const ModelReader::Names names = {
+        "num_key_value_heads", "num_kv_heads",          "n_head_kv", "n_kv_heads", "n_kv_head",
+        "kv_n_heads",          "attn_config.kv_n_heads"};
+    const std::int64_t heads = model.count(names).value_or(q_heads);
+    if (q_heads % heads != 0) {
+        // Said here, where the file's own key is known.
+        throw InvalidRequest(model.find(names)->field, std::to_string(heads),
+                             fmt::format("a divisor of the {} query heads", q_heads));
+    }
+    return heads;
 }
 
 // Zamba's shared attention works on the hidden states beside the embeddings.

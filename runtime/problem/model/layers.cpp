@@ -53,9 +53,19 @@ void set_window(ModelReader& model, LayerKind& kind, bool bidirectional) {
     }
 }
 
+void set_chunk(ModelReader& model, LayerKind& kind) {
+    kind.attention_chunk = model.count({"attention_chunk_size"});
+    if (!kind.attention_chunk) {
+        kind.refusal =
+            fmt::format("layer type {} ({} layers) needs an attention_chunk_size", kind.name, kind.layers);
+    }
+}
+
 void finish(ModelReader& model, LayerKind& kind, bool bidirectional) {
     if (kind.name == kSliding) {
         set_window(model, kind, bidirectional);
+    } else if (kind.name == kChunked) {
+        set_chunk(model, kind);
     } else if (kind.name != kFull) {
         kind.name = field_name(kind.name);
         kind.refusal =

@@ -16,7 +16,7 @@ struct LayerKind {
     std::int64_t layers = 0;
     bool global = true;  // these layers see all, whatever a window may be; some have larger heads
     std::optional<std::int64_t> q_heads, kv_heads, head_dim;  // absent: the model's
-    std::optional<std::int64_t> window_left, window_right;
+    std::optional<std::int64_t> window_left, window_right, attention_chunk;
     std::string refusal;  // why it cannot be planned; empty where it can
 };
 

@@ -235,9 +235,7 @@ std::vector<bool> rotating_layers(ModelReader& model, std::size_t layers) {
 // Llama 4: layers with rotary positions see one chunk, the others all.
 Words chunked(ModelReader& model, const ModelReader::Found&, std::size_t layers) {
     const std::vector<bool> rotates = rotating_layers(model, layers);
-    return make_words(layers, [&](std::size_t layer) {
-        return rotates[layer] ? std::string_view("chunked_attention") : kFull;
-    });
+    return make_words(layers, [&](std::size_t layer) { return rotates[layer] ? kChunked : kFull; });
 }
 
 // ModernBERT: every n-th layer, from the first, sees all.

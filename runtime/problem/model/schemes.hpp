@@ -15,6 +15,7 @@ namespace attnsmith::problem {
 
 inline constexpr std::string_view kFull = "full_attention";
 inline constexpr std::string_view kSliding = "sliding_attention";
+inline constexpr std::string_view kChunked = "chunked_attention";
 inline constexpr std::string_view kMixer = "mamba";  // stands for any layer that is no attention
 inline constexpr std::int64_t kMostLayers = 10000;
 

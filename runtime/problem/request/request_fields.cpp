@@ -61,6 +61,22 @@ constexpr RequestField alignment_field(std::string_view name, std::string_view h
     return field;
 }
 
+// A chunk that reaches past the longest sequence hides nothing.
+void check_chunk(AttentionRequest& request, std::string_view field) {
+    auto& chunk = request.spec.attention_chunk;
+    if (chunk && *chunk < 1)
+        throw InvalidRequest(std::string(field), std::to_string(*chunk),
+                             "a number of tokens from 1, or nothing for no chunks");
+    if (chunk && *chunk >= kMaxLength) chunk.reset();
+}
+
+constexpr RequestField chunk_field(std::string_view name, std::string_view help) {
+    RequestField field = value_field<&Spec::attention_chunk, &CSpec::attention_chunk, as_optional_integer>(
+        FieldType::integer, name, help);
+    field.check = check_chunk;
+    return field;
+}
+
 constexpr RequestField kFields[] = {
     op_field("attention, or merge: joins its results over disjoint keys"),
     choice<&Spec::dtype, &Options::dtype>(
@@ -82,6 +98,8 @@ constexpr RequestField kFields[] = {
         "window_left", "keys seen before the query's own (default: all); a sliding_window of W is W - 1"),
     window_field<&Spec::window_right, &CSpec::window_right, &CSpec::has_window_right>(
         "window_right", "keys seen after the query's own (default: all)"),
+    chunk_field("attention_chunk",
+                "tokens: a query sees the keys of its own chunk alone (default: of all chunks)"),
     factor_field<&Spec::scale, &CSpec::scale>("scale", "factor on q k^T (default 1/sqrt(head_dim_qk))"),
     factor_field<&Spec::softcap, &CSpec::softcap>(
         "softcap", "logits become softcap * tanh(logit / softcap) (default: off)"),

@@ -95,7 +95,11 @@ bool sees(const AttentionSpec& spec, std::int64_t i, std::int64_t j) {
     const std::int64_t ahead = j - i;
     if (spec.mask == Mask::causal && ahead > 0) return false;
     if (spec.window_left && -ahead > *spec.window_left) return false;
-    return !(spec.window_right && ahead > *spec.window_right);
+    if (spec.window_right && ahead > *spec.window_right) return false;
+    if (!spec.attention_chunk) return true;
+    const long double length = static_cast<long double>(*spec.attention_chunk);
+    return std::floor(static_cast<long double>(i) / length) ==
+           std::floor(static_cast<long double>(j) / length);
 }
 
 Row brute_force(const Problem& p, std::int64_t s, std::int64_t t, std::int64_t head) {
@@ -227,10 +231,23 @@ TEST_CASE("the reference agrees with a brute force over all features", "[check]"
                 if (bits & 1) spec.scale = 0.3;
                 spec.window_left = left;
                 spec.window_right = right;
+                if (bits & 4) spec.attention_chunk = right ? 7 : 3;
                 expect_brute_force(make_problem(spec, {{5, 5}, {3, 20}, {9, 4}, {0, 7}, {4, 0}, {2, 140}}));
             }
         }
     }
+}
+
+TEST_CASE("a query sees its own chunk, whatever its length", "[check]") {
+    AttentionSpec spec = small_spec(DType::f16);
+    for (const std::int64_t chunk : {1, 2, 64, 100, 1000}) {
+        spec.attention_chunk = chunk;
+        expect_brute_force(make_problem(spec, {{9, 4}, {70, 130}, {1, 64}, {1, 65}, {3, 0}}));
+    }
+    spec.attention_chunk = 4;
+    CHECK(attended_keys(spec, {1, 9}, 0).first == 8);  // position 8 begins the third chunk
+    CHECK(attended_keys(spec, {1, 9}, 0).last == 8);
+    CHECK(attended_keys(spec, {9, 4}, 4).count() == 0);  // position -1 is of a chunk before the keys
 }
 
 TEST_CASE("the reference agrees with a brute force over several tiles and any number of threads", "[check]") {

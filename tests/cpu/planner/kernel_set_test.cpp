@@ -30,6 +30,7 @@ AttentionSpec random_spec(std::mt19937& random) {
     spec.q_heads = spec.kv_heads * pick(1, 2, 3, 4, 7, 8, 16);
     spec.mask = random() % 2 ? Mask::causal : Mask::full;
     if (random() % 3 == 0) spec.window_left = static_cast<std::int64_t>(random() % 5000);
+    if (random() % 4 == 0) spec.attention_chunk = 1 + static_cast<std::int64_t>(random() % 9000);
     if (random() % 3 == 0) spec.softcap = 30.0;
     spec.alibi = random() % 4 == 0;
     spec.sink = random() % 4 == 0;
@@ -159,6 +160,8 @@ TEST_CASE("the kernel set depends on nothing that is an argument at launch", "[p
     other.q_heads = 64;
     other.sink = true;
     other.scale = 0.5;
+    REQUIRE(set_of(other) == reference);
+    other.attention_chunk = 8192;
     REQUIRE(set_of(other) == reference);
     AttentionSpec window = other;
     window.window_left = 127;

@@ -161,6 +161,30 @@ TEST_CASE("KV is split where the grid is small, and not where it is large", "[pl
     CHECK(plan_of(llama(), {8, 4096, 4096}).split.chunk == 0);
 }
 
+TEST_CASE("a chunk hides keys: a decode of it is divided as one of so many keys is", "[planner]") {
+    AttentionSpec chunked = llama();
+    chunked.attention_chunk = 8192;
+    const planner::Plan plain = plan_of(llama(), {1, 1, 8192}), all = plan_of(llama(), {1, 1, 131072});
+    const planner::Plan plan = plan_of(chunked, {1, 1, 131072});
+    CHECK(plan.split.chunk <= plain.split.chunk * 2);  // of the keys seen, not of all
+    CHECK(plan.split.chunk < all.split.chunk);
+    chunked.attention_chunk = 512;
+    CHECK(plan_of(chunked, {64, 1, 131072}).split.chunk == 0);
+    const nlohmann::json json = json_of(plan);
+    CHECK(schema_errors(json) == "");
+    CHECK(json["request"]["attention_chunk"] == 8192);
+}
+
+TEST_CASE("a chunk that is no shorter than the keys plans as none", "[planner]") {
+    for (const PlanSizes& sizes : {PlanSizes{8, 1, 4096}, PlanSizes{1, 4096, 4096}, PlanSizes{1, 17, 9000}}) {
+        AttentionSpec chunked = llama();
+        chunked.attention_chunk = sizes.kv_len;
+        const planner::Plan with = plan_of(chunked, sizes), without = plan_of(llama(), sizes);
+        CHECK(with.split.chunk == without.split.chunk);
+        CHECK(with.steps.front().kernel == without.steps.front().kernel);
+    }
+}
+
 TEST_CASE("chunks are whole tiles, at absolute positions", "[planner]") {
     std::mt19937 random(7);
     for (int i = 0; i < 2000; ++i) {

@@ -14,7 +14,11 @@ constexpr std::int64_t kKeys = 23;
 bool sees(const AttentionSpec& spec, std::int64_t query, std::int64_t key) {
     if (spec.mask == Mask::causal && key > query) return false;
     if (spec.window_left && key < query - *spec.window_left) return false;
-    return !spec.window_right || key <= query + *spec.window_right;
+    if (spec.window_right && key > query + *spec.window_right) return false;
+    const auto chunk_of = [&](std::int64_t i) {
+        return i >= 0 ? i / *spec.attention_chunk : -1;  // no key is at a negative position
+    };
+    return !spec.attention_chunk || chunk_of(query) == chunk_of(key);
 }
 
 AttentionSpec with(AttentionSpec spec) {
@@ -29,7 +33,13 @@ std::vector<AttentionSpec> masks() {
             with({.window_left = 0}),
             with({.window_right = 3}),
             with({.window_left = 4, .window_right = 2}),
-            with({.mask = Mask::causal, .window_left = 6})};
+            with({.mask = Mask::causal, .window_left = 6}),
+            with({.attention_chunk = 1}),
+            with({.attention_chunk = 5}),
+            with({.mask = Mask::causal, .attention_chunk = 7}),
+            with({.mask = Mask::causal, .window_left = 4, .attention_chunk = 6}),
+            with({.window_left = 9, .window_right = 9, .attention_chunk = 8}),
+            with({.mask = Mask::causal, .attention_chunk = 1000})};
 }
 
 }  // namespace
@@ -62,7 +72,24 @@ TEST_CASE("a mask's class and sides", "[key_bounds]") {
     CHECK(class_of({.window_right = 0}) == MaskClass::causal);  // the same mask, said otherwise
     CHECK(class_of({.mask = Mask::causal, .window_left = 7}) == MaskClass::window);
     CHECK(class_of({.window_left = 7}) == MaskClass::window);
-    CHECK(bounds_of(with({})).sides() == 0);
-    CHECK(bounds_of(with({.mask = Mask::causal})).sides() == 1);
-    CHECK(bounds_of(with({.window_left = 3, .window_right = 3})).sides() == 2);
+    const auto sides_of = [](const AttentionSpec& spec) { return bounds_of(with(spec)).work(1, 4096).sides; };
+    CHECK(sides_of({}) == 0);
+    CHECK(sides_of({.mask = Mask::causal}) == 1);
+    CHECK(sides_of({.window_left = 3, .window_right = 3}) == 2);
+}
+
+TEST_CASE("a chunk is as much work as a sequence of its length", "[key_bounds]") {
+    const auto work_of = [](const AttentionSpec& spec, std::int64_t q_len, std::int64_t kv_len) {
+        return bounds_of(with(spec)).work(q_len, kv_len);
+    };
+    const AttentionSpec causal{.mask = Mask::causal};
+    const AttentionSpec chunked{.mask = Mask::causal, .attention_chunk = 1024};
+    CHECK(work_of(chunked, 1, 65536).keys == work_of(causal, 1, 1024).keys);
+    CHECK(work_of(chunked, 65536, 65536).keys == work_of(causal, 1024, 1024).keys);
+    CHECK(work_of(chunked, 1, 65536).sides == 2);
+    for (const std::int64_t kv_len : {1, 500, 1024}) {  // there is one chunk
+        CHECK(work_of(chunked, 64, kv_len).keys == work_of(causal, 64, kv_len).keys);
+        CHECK(work_of(chunked, 64, kv_len).sides == work_of(causal, 64, kv_len).sides);
+    }
+    CHECK(bounds_of(with(chunked)).mask_class() == MaskClass::causal);  // they share their kernels
 }

@@ -58,6 +58,7 @@ std::vector<Attention> planned(const json& fixture) {
             attention.window_left = window.is_array() ? window[0].get<int>() : window.get<int>();
             if (window.is_array()) attention.window_right = window[1].get<int>();
         }
+        if (kind.contains("chunk")) attention.attention_chunk = kind["chunk"].get<int>();
         attention.alibi = kind.value("alibi", false);
         attention.sink = kind.value("sink", false);
         attention.mask = kind.value("mask", "causal") == "full" ? Mask::full : Mask::causal;

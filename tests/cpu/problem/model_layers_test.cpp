@@ -202,6 +202,38 @@ TEST_CASE("heads that per_layer_config gives to single layers are planned", "[mo
     CHECK(odd.warnings.size() == 1);
 }
 
+TEST_CASE("layers with rotary positions see their chunk, the others all", "[model]") {
+    const std::pair<const char*, std::int64_t> cases[] = {
+        {R"("attention_chunk_size": 4096)", 3},
+        {R"("attention_chunk_size": 4096, "no_rope_layers": [])", 3},
+        {R"("attention_chunk_size": 4096, "no_rope_layer_interval": 6)", 2},
+        {R"("attention_chunk_size": 4096, "no_rope_layers": [1, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1])", 2},
+        {R"("attention_chunk_size": 4096, "layer_types": ["chunked_attention", "full_attention", "full_attention",
+             "chunked_attention", "chunked_attention", "chunked_attention", "chunked_attention", "chunked_attention",
+             "chunked_attention", "chunked_attention", "chunked_attention", "chunked_attention"])",
+         2},
+    };
+    for (const auto& [members, layers] : cases) {
+        INFO(members);
+        Attention full = kLlama, chunked = kLlama;
+        full.layers = layers;
+        chunked.layers = 12 - layers;
+        chunked.name = "chunked_attention";
+        chunked.attention_chunk = 4096;
+        const Model model = parse_model(untyped_with(members));
+        CHECK(summary(model) == both(chunked, full));
+        CHECK(model.unsupported.empty());
+    }
+    // A list of such layers alone does not say how long a chunk is.
+    const Model model = parse_model(untyped_with(
+        R"("layer_types": ["chunked_attention", "full_attention", "full_attention", "full_attention",
+            "full_attention", "full_attention", "full_attention", "full_attention", "full_attention", "full_attention",
+            "full_attention", "full_attention"])"));
+    REQUIRE(model.unsupported.size() == 1);
+    CHECK(model.unsupported[0].reason ==
+          "layer type chunked_attention (1 layers) needs an attention_chunk_size");
+}
+
 TEST_CASE("kinds of attention that are not built are listed, the rest is done", "[model]") {
     struct Case {
         std::string members;
@@ -215,11 +247,6 @@ TEST_CASE("kinds of attention that are not built are listed, the rest is done", 
          "linear_attention", 3},
         {R"("full_attention_interval": 4)", "linear_attention", 3},
         {R"("attn_type_list": [0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1])", "linear_attention", 3},
-        {R"("attention_chunk_size": 8192)", "chunked_attention", 3},
-        {R"("attention_chunk_size": 8192, "no_rope_layers": [])", "chunked_attention", 3},
-        {R"("attention_chunk_size": 8192, "no_rope_layer_interval": 6)", "chunked_attention", 2},
-        {R"("attention_chunk_size": 8192, "no_rope_layers": [1, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1])",
-         "chunked_attention", 2},
     };
     for (const Case& expected : cases) {
         INFO(expected.members);

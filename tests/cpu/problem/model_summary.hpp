@@ -42,6 +42,7 @@ struct Attention {
     bool alibi = false;
     Mask mask = Mask::causal;
     std::optional<std::int64_t> window_right = {};
+    std::optional<std::int64_t> attention_chunk = {};
 
     bool operator==(const Attention&) const = default;
 };
@@ -50,7 +51,8 @@ inline std::ostream& operator<<(std::ostream& out, const Attention& a) {
     return out << a.name << " x" << a.layers << " " << a.q_heads << "/" << a.kv_heads << " " << a.head_dim_qk
                << "/" << a.head_dim_vo << " scale " << a.scale << " window " << a.window_left.value_or(-1)
                << ".." << a.window_right.value_or(-1) << " softcap " << a.softcap.value_or(0) << " sink "
-               << a.sink << " alibi " << a.alibi << " " << to_string(a.mask);
+               << a.sink << " alibi " << a.alibi << " " << to_string(a.mask) << " chunk "
+               << a.attention_chunk.value_or(0);
 }
 
 inline std::vector<Attention> summary(const Model& model) {
@@ -60,7 +62,7 @@ inline std::vector<Attention> summary(const Model& model) {
         CHECK(attention.name.substr(attention.name.find('/') + 1) == attention.phase);
         all.push_back({attention.name, attention.layers, spec.q_heads, spec.kv_heads, spec.head_dim_qk,
                        spec.head_dim_vo, *spec.scale, spec.window_left, spec.softcap, spec.sink, spec.alibi,
-                       spec.mask, spec.window_right});
+                       spec.mask, spec.window_right, spec.attention_chunk});
     }
     return all;
 }

@@ -260,3 +260,25 @@ TEST_CASE("the page order says nothing without pages", "[validate]") {
     spec.page_size = 16;
     CHECK(validate(spec, {}).spec.page_order == PageOrder::HND);
 }
+
+TEST_CASE("a chunk is from one token on, and one past the longest sequence is none", "[validate]") {
+    AttentionSpec spec{.head_dim_qk = 64, .q_heads = 8, .attention_chunk = 1};
+    CHECK(validate(spec, {}).spec.attention_chunk == 1);
+    spec.attention_chunk = kMaxLength - 1;
+    CHECK(validate(spec, {}).spec.attention_chunk == kMaxLength - 1);
+    spec.attention_chunk = kMaxLength;
+    CHECK_FALSE(validate(spec, {}).spec.attention_chunk);
+    for (const std::int64_t wrong : {std::int64_t{0}, std::int64_t{-1}, std::int64_t{-8192}}) {
+        spec.attention_chunk = wrong;
+        const InvalidRequest error = refused([&] { validate(spec, {}); });
+        CHECK(error.field() == "attention_chunk");
+        CHECK(error.value() == std::to_string(wrong));
+    }
+    for (const char* wrong : {"0", "1.5", "\"8k\"", "true", "[8]"}) {
+        const std::string text =
+            std::string(R"({"head_dim": 64, "q_heads": 8, "attention_chunk": )") + wrong + "}";
+        CHECK(refused([&] { parse_request(text); }).field() == "attention_chunk");
+    }
+    CHECK_FALSE(
+        parse_request(R"({"head_dim": 64, "q_heads": 8, "attention_chunk": null})").spec.attention_chunk);
+}

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ctypes
 from ctypes import (CFUNCTYPE, POINTER, Structure, c_char_p, c_double, c_int32, c_int64, c_size_t, c_uint8, c_uint16,
                     c_uint64, c_void_p)
-from typing import Any
+from typing import Any, get_args
+
+from . import words
 
 ABI_VERSION = 2
 OK = 0
@@ -16,7 +18,7 @@ DL_INT, DL_FLOAT, DL_BFLOAT = 0, 2, 4
 
 Q_LEN_CLAMPED, KV_LEN_CLAMPED, PAGE_OUT_OF_RANGE = 1, 2, 4
 
-LOG_LEVELS = ("default", "off", "error", "warn", "info", "debug")  # by their numbers
+LOG_LEVELS = ("default", *get_args(words.LogLevel))  # by their numbers
 
 Log = CFUNCTYPE(None, c_void_p, c_int32, c_char_p)
 Progress = CFUNCTYPE(c_int32, c_void_p, c_char_p, c_int32, c_int32)
@@ -57,16 +59,16 @@ class Spec(Sized):
                       "alignment", "alibi", "sink", "lse", "has_window_left", "has_window_right"),
                 *_all(c_int64, "window_left", "window_right", "head_dim_qk", "head_dim_vo", "q_heads", "kv_heads",
                       "page_size"),
-                *_all(c_double, "scale", "softcap")]
+                *_all(c_double, "scale", "softcap"), ("attention_chunk", c_int64)]
 
 
 class Sizes(Sized):
     _fields_ = _all(c_int64, "batch", "q_len", "kv_len")
 
 
-CACHE_TRUSTS = ("owner", "group", "all")
-TOOLCHAINS = ("newest", "exact")
-ON_MISSES = ("default", "compile", "error")  # by their numbers
+CACHE_TRUSTS = get_args(words.CacheTrust)  # these by their numbers, too
+TOOLCHAINS = get_args(words.Toolchain)
+ON_MISSES = ("default", *get_args(words.OnMiss))
 
 
 class RuntimeOptions(Sized):

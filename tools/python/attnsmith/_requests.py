@@ -150,6 +150,14 @@ def each(name: str, given: Any, is_one: Callable[[Any], bool]) -> Iterable[Any]:
     return given
 
 
+def refuse_sm(requests: Iterable[Any]) -> None:
+    """All that prewarm() builds is for the SMs of its own argument: one in a request would be passed over."""
+    for request in requests:
+        if is_one_request(request) and request.get("sm") is not None:
+            raise InvalidRequest("sm", f"{request['sm']!r} in a request", "an argument of prewarm(), such as "
+                                 "sm=[80, 90]")
+
+
 def is_one_request(request: Any) -> bool:
     return isinstance(request, Mapping)
 

@@ -19,7 +19,8 @@ from ._library import library
 from .buffers import Buffer
 from .errors import InvalidRequest, Unsupported
 from .kernels import Kernel, Pending, pendings
-from .words import CacheOperation, Coverage, Model, ModelCoverage, ModelOptions, OneSm, Request, Requests, Sms
+from .words import (CacheOperation, CacheTrust, Coverage, LogLevel, Model, ModelCoverage, ModelOptions, OnMiss, OneSm,
+                    Request, Requests, Sms, Toolchain)
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -78,10 +79,10 @@ class Runtime(Closable):
 
     def __init__(self, cache_dirs: Union[None, Path, Sequence[Path]] = None, use_cache: bool = True,
                  nvrtc_path: Optional[Path] = None, driver_path: Optional[Path] = None,
-                 keep_source_dir: Optional[Path] = None, compile_threads: int = 0, log_level: Optional[str] = None,
-                 log: Optional[Log] = None, cache_trust: str = "owner",
-                 cache_max_bytes: int = 2 << 30, cache_source: bool = True, toolchain: str = "newest",
-                 record_file: Optional[Path] = None, on_miss: Optional[str] = None,
+                 keep_source_dir: Optional[Path] = None, compile_threads: int = 0, log_level: Optional[LogLevel] = None,
+                 log: Optional[Log] = None, cache_trust: CacheTrust = "owner",
+                 cache_max_bytes: int = 2 << 30, cache_source: bool = True, toolchain: Toolchain = "newest",
+                 record_file: Optional[Path] = None, on_miss: Optional[OnMiss] = None,
                  tuning_files: Optional[Sequence[Path]] = None, allocate: Optional[_memory.Allocate] = None,
                  free: Optional[_memory.Free] = None) -> None:
         self._library = library()
@@ -329,7 +330,9 @@ class Runtime(Closable):
         """Each distinct spec once, the name of the first attention that has it, and what is to be told: "unsupported",
         "skipped", "warnings"."""
         _requests.check_options(options, bool(models))
-        covered = [self.coverage(words) for words in _requests.each("requests", requests, _requests.is_one_request)]
+        requests = list(_requests.each("requests", requests, _requests.is_one_request))
+        _requests.refuse_sm(requests)
+        covered = [self.coverage(words) for words in requests]
         covered += [self._coverage_of_model(config, options)
                     for config in _requests.each("models", models, _requests.is_one_model)]
         covered += [self._recorded(file) for file in _requests.several(recorded)]

@@ -37,6 +37,10 @@ KvStorage = Literal["dense", "ragged", "paged"]
 PageOrder = Literal["NHD", "HND"]
 Precision = Literal["default", "high"]
 Consistency = Literal["default", "bitwise"]
+LogLevel = Literal["off", "error", "warn", "info", "debug"]
+CacheTrust = Literal["owner", "group", "all"]
+Toolchain = Literal["newest", "exact"]
+OnMiss = Literal["compile", "error"]
 CacheOperation = Literal["ls", "dir", "stat", "explain", "verify", "gc", "clear", "rm", "export", "import"]
 
 Window = Optional[Tuple[Optional[SupportsIndex], Optional[SupportsIndex]]]  #: (left, right)
@@ -88,6 +92,7 @@ class _Attention(TypedDict, total=False):
     mask: Optional[Mask]
     window_left: Optional[Integer]
     window_right: Optional[Integer]
+    attention_chunk: Optional[Integer]
     scale: Optional[Number]
     softcap: Optional[Number]
     alibi: Optional[bool]
@@ -104,6 +109,8 @@ class Request(_Attention, _Choice, _Sizes, total=False):
     mask: "full" (the default), or "causal": the last query sees the last key.
     window_left, window_right: keys seen before and after a query's own; all unless given. A sliding window of W tokens
         is window_left = W - 1.
+    attention_chunk: tokens; a query sees the keys of its own chunk alone, of those that mask and windows let through: the
+        query at position i sees key j only where i // attention_chunk == j // attention_chunk.
     scale: of q k^T; 1 / sqrt(head_dim_qk) unless given.
     softcap: logits become softcap * tanh(logit / softcap); off unless given.
     alibi: slope[q_head] * (key position - query position) is added to each logit.
