@@ -9,6 +9,9 @@ template auto thousands_sep_impl<char>(locale_ref) -> thousands_sep_result<char>
 template auto decimal_point_impl<char>(locale_ref) -> char;
 template auto dragonbox::to_decimal(float) noexcept -> dragonbox::decimal_fp<float>;
 template auto dragonbox::to_decimal(double) noexcept -> dragonbox::decimal_fp<double>;
+#if FMT_VERSION >= 100000 && FMT_VERSION < 110100
+template void vformat_to<char>(buffer<char>&, string_view, vformat_args<>::type, locale_ref);
+#endif
 
 }  // namespace detail
 FMT_END_NAMESPACE

@@ -14,13 +14,15 @@ namespace attnsmith {
 using engine::report_of;
 
 struct Cache::Impl {
-    std::shared_ptr<Runtime::Impl> runtime;
+    explicit Impl(std::shared_ptr<Runtime::Impl> held) : runtime(std::move(held)) {}
 
     const cache::Store& store() const {
         engine::require_directories(runtime->settings, "give cache_dirs");
         return runtime->cubins.store();
     }
     const std::string& directory() const { return store().options().directory; }
+
+    const std::shared_ptr<Runtime::Impl> runtime;
 };
 
 Cache Runtime::cache() const {
