@@ -24,6 +24,10 @@ AttentionConstants attention_constants(const AttentionSpec& spec) {
 std::optional<std::string> tensor_core_refusal(const AttentionSpec& spec) {
     if (spec.precision == Precision::high)
         return "rounds P to 16 bits before the second product; precision \"high\" keeps it in fp32";
+    return changing_shape_refusal(spec);
+}
+
+std::optional<std::string> changing_shape_refusal(const AttentionSpec& spec) {
     if (spec.consistency == Consistency::bitwise)
         return "its tiles and its KV split change with the sizes; consistency \"bitwise\" pins both";
     return std::nullopt;
