@@ -129,6 +129,7 @@ typedef struct attnsmith_spec {
     size_t size;
     int32_t op;
     int32_t dtype;
+    int32_t o_dtype; /* 0 means dtype's own */
     int32_t mask;
     int32_t kv;
     int32_t page_order;
