@@ -40,7 +40,9 @@ CRequest write_fields(const AttentionRequest& request) {
 
 AttentionSpec read_spec(const attnsmith_spec* given, std::string_view name) {
     AttentionRequest request;
-    read_fields(request, {.spec = read_struct(given, name)}, problem::is_of_spec, name);
+    const attnsmith_spec spec = read_struct(given, name);
+    check_reserved(name, spec.reserved);
+    read_fields(request, {.spec = spec}, problem::is_of_spec, name);
     return request.spec;
 }
 

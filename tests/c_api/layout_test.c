@@ -30,7 +30,7 @@ VALUE(ATTNSMITH_DL_INT, 0);
 VALUE(ATTNSMITH_DL_FLOAT, 2);
 VALUE(ATTNSMITH_DL_BFLOAT, 4);
 
-SIZE(attnsmith_spec, 136);
+SIZE(attnsmith_spec, 144);
 FIELD(attnsmith_spec, size, 0);
 FIELD(attnsmith_spec, op, 8);
 FIELD(attnsmith_spec, dtype, 12);
@@ -55,6 +55,8 @@ FIELD(attnsmith_spec, kv_heads, 104);
 FIELD(attnsmith_spec, page_size, 112);
 FIELD(attnsmith_spec, scale, 120);
 FIELD(attnsmith_spec, softcap, 128);
+FIELD(attnsmith_spec, o_dtype, 136);
+FIELD(attnsmith_spec, reserved, 140);
 
 SIZE(attnsmith_sizes, 32);
 FIELD(attnsmith_sizes, size, 0);

@@ -129,7 +129,6 @@ typedef struct attnsmith_spec {
     size_t size;
     int32_t op;
     int32_t dtype;
-    int32_t o_dtype; /* 0 means dtype's own */
     int32_t mask;
     int32_t kv;
     int32_t page_order;
@@ -145,8 +144,10 @@ typedef struct attnsmith_spec {
     int64_t q_heads;
     int64_t kv_heads; /* 0 means q_heads */
     int64_t page_size;
-    double scale;   /* 0 means 1 / sqrt(head_dim_qk) */
-    double softcap; /* 0 means none */
+    double scale;     /* 0 means 1 / sqrt(head_dim_qk) */
+    double softcap;   /* 0 means none */
+    int32_t o_dtype;  /* 0 means dtype's own */
+    int32_t reserved; /* 0 */
 } attnsmith_spec;
 
 /* attnsmith::PlanSizes. 0 means 1; a NULL pointer means 1, 1, 1. */

@@ -53,11 +53,11 @@ def _all(kind: Any, *names: str) -> Any:
 
 
 class Spec(Sized):
-    _fields_ = [*_all(c_int32, "op", "dtype", "o_dtype", "mask", "kv", "page_order", "index_dtype", "precision", "consistency",
+    _fields_ = [*_all(c_int32, "op", "dtype", "mask", "kv", "page_order", "index_dtype", "precision", "consistency",
                       "alignment", "alibi", "sink", "lse", "has_window_left", "has_window_right"),
                 *_all(c_int64, "window_left", "window_right", "head_dim_qk", "head_dim_vo", "q_heads", "kv_heads",
                       "page_size"),
-                *_all(c_double, "scale", "softcap")]
+                *_all(c_double, "scale", "softcap"), *_all(c_int32, "o_dtype", "reserved")]
 
 
 class Sizes(Sized):
