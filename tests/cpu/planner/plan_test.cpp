@@ -66,6 +66,9 @@ TEST_CASE("the schema refuses what a plan must not say", "[planner]") {
     json["kernels"][0]["cache"]["key"] = "short";
     CHECK(schema_errors(json) != "");
     json = good;
+    json["request"]["o_dtype"] = "int32";
+    CHECK(schema_errors(json) != "");
+    json = good;
     json["split_kv"] = {{"policy", "chunks"}};
     CHECK(schema_errors(json) != "");
     json = good;
