@@ -384,6 +384,14 @@ static void test_specs_of_older_headers(void) {
     attnsmith_sizes sizes = {.size = sizeof sizes};
     succeeds(attnsmith_parse_request(json, &older, &sizes, &error));
     CHECK(older.head_dim_vo == 64 && older.o_dtype == 77 && older.reserved == 77);
+    /* What it has no room for is not lost in silence. */
+    older.q_heads = 77;
+    refused(attnsmith_parse_request("{\"head_dim\": 64, \"q_heads\": 8, \"o_dtype\": \"fp32\"}", &older,
+                                    &sizes, &error),
+            "spec.size");
+    CHECK(older.q_heads == 77);
+    succeeds(attnsmith_parse_request("{\"op\": \"merge\", \"head_dim\": 64, \"q_heads\": 8}", &older, &sizes,
+                                     &error));
     attnsmith_string_free(json);
 }
 
