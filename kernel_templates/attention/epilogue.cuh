@@ -4,6 +4,7 @@
 
 #include "attention/tiles.cuh"
 #include "common/copy.cuh"
+#include "common/element.cuh"
 #include "common/fragment.cuh"
 #include "common/math.cuh"
 #include "common/swizzled_tile.cuh"
@@ -34,6 +35,7 @@ template <class Output, int Alignment>
 struct OutputStore {
     static_assert(sizeof(Output) == 2, "an output type of another size needs its own OutputStore");
 
+    static constexpr int kAlignment = Alignment;
     static constexpr int kChunkColumns = 16 / int(sizeof(Output));
 
     // Two neighbouring columns.
@@ -85,6 +87,53 @@ struct OutputStore {
             if (target != nullptr && mine < kChunks)
                 store_16_bytes<Alignment>(target + mine * kChunkColumns, chunk[round]);
         }
+    }
+};
+
+// fp32, which is not rounded: an element a register.
+template <int Alignment>
+struct OutputStore<f32, Alignment> {
+    static constexpr int kAlignment = Alignment < int(sizeof(f32)) ? int(sizeof(f32)) : Alignment;
+    static constexpr int kChunkColumns = 16 / int(sizeof(f32));
+
+    static __device__ void two(f32* target, float low, float high) {
+        if constexpr (kAlignment >= 8) {
+            *reinterpret_cast<float2*>(target) = make_float2(low, high);
+        } else {
+            target[0].value = low;
+            target[1].value = high;
+        }
+    }
+
+    static __device__ void eight(f32* target, const float (&x)[8]) {
+#pragma unroll
+        for (int chunk = 0; chunk < 8; chunk += kChunkColumns) {
+            const uint32 bits[4] = {__float_as_uint(x[chunk]), __float_as_uint(x[chunk + 1]),
+                                    __float_as_uint(x[chunk + 2]), __float_as_uint(x[chunk + 3])};
+            store_16_bytes<kAlignment>(target + chunk, bits);
+        }
+    }
+
+    template <class Tile, int Columns>
+    static __device__ void stage(const Tile& tile, int32 tile_row, const Accumulator<Columns>& o, int i,
+                                 float factor) {
+#pragma unroll
+        for (int j = 0; j < Columns / 8; ++j) {
+            const int32 column = j * 8 + fragment_column();
+            const SharedAddress chunk = tile.chunk(tile_row, column / kChunkColumns);
+            const uint64 low = __float_as_uint(o[j][2 * i] * factor);
+            const uint64 high = __float_as_uint(o[j][2 * i + 1] * factor);
+            store_shared_8_bytes(chunk + column % kChunkColumns * uint32(sizeof(f32)), low | high << 32);
+        }
+    }
+
+    // Two columns are eight bytes, and the four lanes' together a whole sector: there is nothing to trade.
+    template <int Columns>
+    static __device__ void exchange(f32* target, const Accumulator<Columns>& o, int i) {
+        if (target == nullptr) return;
+#pragma unroll
+        for (int j = 0; j < Columns / 8; ++j)
+            two(target + j * 8 + fragment_column(), o[j][2 * i], o[j][2 * i + 1]);
     }
 };
 
@@ -171,7 +220,7 @@ struct Epilogue {
             uint32 chunk[4];
             load_shared_16_bytes(chunk, staging.chunk(in_tile, i % kChunks));
             if (row.valid) {
-                store_16_bytes<Alignment>(output(row) + i % kChunks * Store::kChunkColumns, chunk);
+                store_16_bytes<Store::kAlignment>(output(row) + i % kChunks * Store::kChunkColumns, chunk);
             }
         }
     }

@@ -1,5 +1,5 @@
-// What is done to a logit after the product and before the mask: a soft cap, ALiBi. Both kernels come here
-// and nowhere else.
+// What is done to a logit after the product and before the mask: a soft cap, ALiBi. All kernels come here and
+// nowhere else.
 #pragma once
 
 #include "attention/tiles.cuh"
@@ -8,45 +8,60 @@
 
 namespace attnsmith {
 
+// For one row.
+template <class Config>
+struct RowLogit {
+    float slope;  // ALiBi's, and the query's position
+    int32 position;
+
+    __device__ void set(const abi::AttentionArguments& args, const Sequence& sequence, const PackedRow& row) {
+        if constexpr (Config::alibi) {
+            position = sequence.position(row.token);
+            slope = row.valid ? args.alibi_slopes[row.head] : 0.0f;
+        }
+    }
+
+    // All distances below 2^24 are exact, as their sums are.
+    __device__ float distance(int32 key) const { return Config::alibi ? float(key - position) : 0.0f; }
+
+    // Of a product q k, and of a key at a distance from the query.
+    template <class Tanh>
+    __device__ float apply(float product, const abi::AttentionArguments& args, float distance) const {
+        float x = product;
+        if constexpr (Config::softcap)
+            x = args.softcap * Tanh::of(product * args.softcap_scale);
+        else if constexpr (Config::alibi)
+            x = product * args.scale;
+        if constexpr (Config::alibi) x = fmaf(slope, distance, x);
+        return x;
+    }
+};
+
 // For a thread's two rows of an accumulator.
 template <class Config>
 struct LogitTransform {
-    float slope[2];  // ALiBi's, and the query's position
-    int32 position[2];
+    RowLogit<Config> rows[2];
 
     __device__ void set(const abi::AttentionArguments& args, const Sequence& sequence,
-                        const PackedRow (&rows)[2]) {
-        if constexpr (Config::alibi) {
+                        const PackedRow (&packed)[2]) {
 #pragma unroll
-            for (int i = 0; i < 2; ++i) {
-                position[i] = sequence.position(rows[i].token);
-                slope[i] = rows[i].valid ? args.alibi_slopes[rows[i].head] : 0.0f;
-            }
-        }
+        for (int i = 0; i < 2; ++i) rows[i].set(args, sequence, packed[i]);
     }
 
     // The logits of keys from `first_key` on.
     template <int Keys>
     __device__ void apply(Accumulator<Keys>& s, const abi::AttentionArguments& args, int32 first_key) const {
         if constexpr (Config::softcap || Config::alibi) {
-            // From a query to the first key of its thread; all below 2^24 are exact, as their sums are.
-            float distance[2] = {};
-            if constexpr (Config::alibi) {
+            // To the first key of the thread's.
+            float distance[2];
 #pragma unroll
-                for (int i = 0; i < 2; ++i) distance[i] = float(first_key + fragment_column() - position[i]);
-            }
+            for (int i = 0; i < 2; ++i) distance[i] = rows[i].distance(first_key + fragment_column());
 #pragma unroll
             for (int j = 0; j < Keys / 8; ++j) {
 #pragma unroll
                 for (int i = 0; i < 4; ++i) {
-                    float x;
-                    if constexpr (Config::softcap)
-                        x = args.softcap * tanh_exact(s[j][i] * args.softcap_scale);
-                    else
-                        x = s[j][i] * args.scale;
-                    if constexpr (Config::alibi)
-                        x = fmaf(slope[i / 2], distance[i / 2] + float(j * 8 + i % 2), x);
-                    s[j][i] = x;
+                    s[j][i] = rows[i / 2].template apply<FastTanh>(s[j][i], args,
+                                                                   distance[i / 2] + float(j * 8 + i % 2));
                 }
             }
         }

@@ -1,4 +1,4 @@
-// The 16-bit element types: how they are stored, conversion from and to fp32, and the mma that multiplies
+// The element types: how they are stored, conversion from and to fp32, and the mma that multiplies
 // them.
 #pragma once
 
@@ -50,6 +50,11 @@ struct bf16 {
             : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
     }
+};
+
+// Of O alone: kernels multiply none.
+struct f32 {
+    float value;
 };
 
 }  // namespace attnsmith

@@ -2,7 +2,7 @@
 // are permuted within a row so that the eight rows of an ldmatrix lie in different banks.
 #pragma once
 
-#include "abi/attention_mma.h"
+#include "abi/key_value_ring.h"
 #include "common/shared.cuh"
 
 namespace attnsmith {

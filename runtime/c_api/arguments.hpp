@@ -67,7 +67,7 @@ inline constexpr std::size_t kFirstSize<attnsmith_merge_tensors> = 48;
 template <>
 inline constexpr std::size_t kFirstSize<attnsmith_workspace> = 24;
 
-static_assert(sizeof(attnsmith_spec) >= kFirstSize<attnsmith_spec>);
+static_assert(sizeof(attnsmith_spec) > kFirstSize<attnsmith_spec>);
 static_assert(sizeof(attnsmith_sizes) == kFirstSize<attnsmith_sizes>);
 static_assert(sizeof(attnsmith_runtime_options) > kFirstSize<attnsmith_runtime_options>);
 static_assert(sizeof(attnsmith_prewarm_options) == kFirstSize<attnsmith_prewarm_options>);

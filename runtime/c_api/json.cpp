@@ -15,7 +15,7 @@ attnsmith_code attnsmith_parse_request(const char* json, attnsmith_spec* spec, a
         const std::size_t spec_size = output_size(spec, "spec");
         const std::size_t sizes_size = output_size(sizes, "sizes");
         const AttentionRequest request = parse_request(text);
-        write_struct(*spec, spec_size, to_c(request.spec));
+        write_spec(*spec, spec_size, request.spec);
         write_struct(*sizes, sizes_size, to_c(request.sizes));
     });
 }

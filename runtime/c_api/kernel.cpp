@@ -52,7 +52,7 @@ attnsmith_code attnsmith_kernel_spec(const attnsmith_kernel* kernel, attnsmith_s
     return guarded(error, [&] {
         const Kernel& of = required(kernel, "kernel").kernel;
         const std::size_t size = output_size(spec, "spec");
-        write_struct(*spec, size, to_c(of.spec()));
+        write_spec(*spec, size, of.spec());
     });
 }
 

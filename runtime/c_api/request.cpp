@@ -2,8 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <cstring>
+#include <string>
+
 #include "attnsmith/error.hpp"
 #include "c_api/arguments.hpp"
+#include "problem/request/problem.hpp"
 #include "problem/request/request_fields.hpp"
 
 namespace attnsmith::c_api {
@@ -40,7 +44,9 @@ CRequest write_fields(const AttentionRequest& request) {
 
 AttentionSpec read_spec(const attnsmith_spec* given, std::string_view name) {
     AttentionRequest request;
-    read_fields(request, {.spec = read_struct(given, name)}, problem::is_of_spec, name);
+    const attnsmith_spec spec = read_struct(given, name);
+    check_reserved(name, spec.reserved);
+    read_fields(request, {.spec = spec}, problem::is_of_spec, name);
     return request.spec;
 }
 
@@ -51,7 +57,18 @@ PlanSizes read_sizes(const attnsmith_sizes* given) {
     return request.sizes;
 }
 
-attnsmith_spec to_c(const AttentionSpec& spec) { return write_fields({spec, {}, {}}).spec; }
+void write_spec(attnsmith_spec& to, std::size_t size, const AttentionSpec& spec) {
+    const attnsmith_spec whole = write_fields({spec, {}, {}}).spec;
+    attnsmith_spec part{};
+    std::memcpy(&part, &whole, size);
+    part.size = sizeof part;
+    if (problem::validate(read_spec(&part, "spec"), {}).spec != spec) {
+        refuse("spec.size", std::to_string(size),
+               fmt::format("{}: the request has what the caller's header has no field for", sizeof whole));
+    }
+    write_struct(to, size, whole);
+}
+
 attnsmith_sizes to_c(const PlanSizes& sizes) { return write_fields({{}, sizes, {}}).sizes; }
 
 }  // namespace attnsmith::c_api

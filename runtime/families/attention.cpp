@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "problem/request/problem.hpp"
+
 namespace attnsmith::families {
 
 abi::StorageBytes storage_bytes(const AttentionConstants& constants) {
@@ -12,7 +14,7 @@ abi::StorageBytes storage_bytes(const AttentionConstants& constants) {
 AttentionConstants attention_constants(const AttentionSpec& spec) {
     return {.query = spec.dtype,
             .key_value = spec.dtype,
-            .output = spec.dtype,
+            .output = problem::output_dtype(spec),
             .index = spec.index_dtype,
             .head_dim_qk = static_cast<int>(spec.head_dim_qk),
             .head_dim_vo = static_cast<int>(spec.head_dim_vo),
@@ -24,6 +26,10 @@ AttentionConstants attention_constants(const AttentionSpec& spec) {
 std::optional<std::string> tensor_core_refusal(const AttentionSpec& spec) {
     if (spec.precision == Precision::high)
         return "rounds P to 16 bits before the second product; precision \"high\" keeps it in fp32";
+    return changing_shape_refusal(spec);
+}
+
+std::optional<std::string> changing_shape_refusal(const AttentionSpec& spec) {
     if (spec.consistency == Consistency::bitwise)
         return "its tiles and its KV split change with the sizes; consistency \"bitwise\" pins both";
     return std::nullopt;
@@ -31,10 +37,11 @@ std::optional<std::string> tensor_core_refusal(const AttentionSpec& spec) {
 
 std::string attention_name(Backend backend, const AttentionConstants& constants, std::string_view storage,
                            int alignment) {
-    return fmt::format("attention {} {} {}x{} {} {}x{} stages {}{}{}{}", to_string(backend),
+    return fmt::format("attention {} {} {}x{} {} {}x{} stages {}{}{}{}{}", to_string(backend),
                        attnsmith::to_string(constants.query), constants.head_dim_qk, constants.head_dim_vo,
                        storage, constants.tile_q, constants.tile_kv, constants.stages,
                        constants.softcap ? " softcap" : "", constants.alibi ? " alibi" : "",
+                       constants.output == constants.query ? "" : " to fp32",
                        name_suffix(alignment, constants.index));
 }
 

@@ -48,6 +48,8 @@ AttentionConstants attention_constants(const AttentionSpec& spec);
 
 // Why no kernel that multiplies on tensor cores serves the spec.
 std::optional<std::string> tensor_core_refusal(const AttentionSpec& spec);
+// Why no kernel serves the spec whose tiles and KV split follow from the sizes.
+std::optional<std::string> changing_shape_refusal(const AttentionSpec& spec);
 
 // `storage` is what the keys come from: "paged", "contiguous", ...
 std::string attention_name(Backend backend, const AttentionConstants& constants, std::string_view storage,

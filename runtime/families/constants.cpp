@@ -9,7 +9,14 @@ namespace attnsmith::families {
 std::string Constant::text() const {
     switch (kind) {
         case Kind::element:
-            return static_cast<DType>(value) == DType::f16 ? "f16" : "bf16";
+            switch (static_cast<DType>(value)) {
+                case DType::f16:
+                    return "f16";
+                case DType::bf16:
+                    return "bf16";
+                default:
+                    return "f32";  // no other type has kernels
+            }
         case Kind::index:
             return static_cast<DType>(value) == DType::i64 ? "int64" : "int32";
         case Kind::integer:

@@ -53,4 +53,12 @@ inline std::int64_t query_tiles(const problem::BoundShape& shape, std::int64_t g
     return std::min(uniform, shape.q_tokens * group / tile_rows + shape.batch);
 }
 
+// A CTA for each tile of so many packed rows, KV head and split.
+inline Extent grid_of_tiles(const LaunchContext& context, std::int64_t tile_rows) {
+    const problem::Problem& problem = context.problem;
+    const std::int64_t tiles = query_tiles(context.shape, problem.group_size(), tile_rows);
+    const std::int64_t ctas = tiles * problem.spec.kv_heads * context.split.splits;
+    return {.ctas = ctas, .items = ctas};
+}
+
 }  // namespace attnsmith::families

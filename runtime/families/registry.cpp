@@ -10,12 +10,15 @@
 namespace attnsmith::families {
 
 std::span<const Family* const> all_families() {
+    // A family a line.
+    // clang-format off
     static constexpr const Family* kFamilies[] = {
         &attention_wgmma::kFamily,
         &attention_mma::kFamily,
         &merge_splits::kFamily,
         &merge_states::kFamily,
     };
+    // clang-format on
     return kFamilies;
 }
 

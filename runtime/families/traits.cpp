@@ -143,6 +143,14 @@ std::vector<int> known_numbers() {
 
 }  // namespace
 
+int resident_ctas(const SmTraits& sm, int threads, int registers_per_thread, std::int64_t shared_bytes) {
+    const int registers = (registers_per_thread + 7) / 8 * 8;
+    const std::int64_t by_shared = sm.shared_bytes_per_sm / (shared_bytes + kReservedSharedBytes);
+    const std::int64_t by_registers = sm.registers_per_sm / (registers * threads);
+    const std::int64_t by_threads = sm.threads_per_sm / threads;
+    return static_cast<int>(std::min({by_shared, by_registers, by_threads, std::int64_t{sm.ctas_per_sm}}));
+}
+
 std::vector<DeviceTraits> known_devices() {
     std::vector<DeviceTraits> devices;
     for (const Row& row : kTable) devices.push_back(traits_in(row));

@@ -27,6 +27,9 @@ struct SmTraits {
     bool operator==(const SmTraits&) const = default;
 };
 
+// CTAs that an SM holds, by everything that is scarce.
+int resident_ctas(const SmTraits& sm, int threads, int registers_per_thread, std::int64_t shared_bytes);
+
 struct DeviceTraits : SmTraits {
     std::string name{};
     int sm_count = 0;

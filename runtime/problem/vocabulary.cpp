@@ -31,6 +31,7 @@ constexpr Word<DType> kDTypes[] = {
     {"i64", DType::i64, ATTNSMITH_INT64, alias},
 };
 constexpr DType kFloatDTypes[] = {DType::f16, DType::bf16};
+constexpr DType kOutputDTypes[] = {DType::f16, DType::bf16, DType::f32};
 constexpr DType kIndexDTypes[] = {DType::i32, DType::i64};
 
 constexpr Word<Mask> kMasks[] = {{"full", Mask::full, ATTNSMITH_MASK_FULL},
@@ -86,6 +87,7 @@ void check_built(DType dtype) {
 constinit const WordList<Op> kOpWords{kOps};
 constinit const WordList<DType> kDTypeWords{kDTypes};
 constinit const WordList<DType> kFloatDTypeWords{kDTypes, kFloatDTypes, check_built};
+constinit const WordList<DType> kOutputDTypeWords{kDTypes, kOutputDTypes};
 constinit const WordList<DType> kIndexDTypeWords{kDTypes, kIndexDTypes};
 constinit const WordList<Mask> kMaskWords{kMasks};
 constinit const WordList<KvStorage> kKvStorageWords{kKvStorages};

@@ -11,6 +11,7 @@ namespace attnsmith::problem {
 extern const WordList<Op> kOpWords;
 extern const WordList<DType> kDTypeWords;       // every dtype of a tensor
 extern const WordList<DType> kFloatDTypeWords;  // those that q, k and v may have
+extern const WordList<DType> kOutputDTypeWords;
 extern const WordList<DType> kIndexDTypeWords;
 extern const WordList<Mask> kMaskWords;
 extern const WordList<KvStorage> kKvStorageWords;

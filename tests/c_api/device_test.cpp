@@ -443,6 +443,23 @@ TEST_CASE("Memory of other devices is refused, managed memory is not") {
     CHECK(try_bind(other.get(), operands).code == ATTNSMITH_OK);
 }
 
+TEST_CASE("A kernel for outputs of fp32 takes these alone") {
+    attnsmith_spec spec = dense_spec();
+    spec.o_dtype = ATTNSMITH_FP32;
+    const KernelHandle kernel = prepare(spec, 0);
+    attnsmith_spec told{};
+    told.size = sizeof told;
+    must(attnsmith_kernel_spec, kernel.get(), &told);
+    CHECK(told.o_dtype == ATTNSMITH_FP32);
+    told.size = offsetof(attnsmith_spec, o_dtype);  // of an older header
+    CHECK(ask(attnsmith_kernel_spec, kernel.get(), &told).refuses("spec.size"));
+    Operands operands;
+    CHECK(try_bind(kernel.get(), operands).refuses("o.dtype"));
+    operands.o.dtype(ATTNSMITH_DL_FLOAT, 32);
+    CHECK(try_bind(kernel.get(), operands).code == ATTNSMITH_OK);
+    CHECK(try_bind(dense_kernel(), operands).refuses("o.dtype"));
+}
+
 TEST_CASE("Other dtypes are refused") {
     CHECK(with([](Operands& o) { o.q.dtype(ATTNSMITH_DL_FLOAT, 64); }).refuses("q.dtype"));
     CHECK(with([](Operands& o) { o.q.dtype(ATTNSMITH_DL_BFLOAT, 16, 2); }).refuses("q.dtype"));

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <limits>
@@ -53,6 +54,9 @@ class Breaker {
     }
 
     // `least` is that of the struct's first version, where it has grown since; 0: it has not.
+    // A struct may be of a header that had no o_dtype yet.
+    static constexpr std::size_t kLeastSpec = offsetof(attnsmith_spec, o_dtype);
+
     void break_size(std::size_t& size, const char* name, std::size_t least = 0) {
         if (!one_in(16)) return;
         if (least == 0) least = size;
@@ -63,7 +67,7 @@ class Breaker {
     // ---- Breaking structs
 
     void break_spec(attnsmith_spec& spec) {
-        break_size(spec.size, "spec");
+        break_size(spec.size, "spec", kLeastSpec);
         const auto set = [&](auto& field, auto value, const char* name, bool fatal = true) {
             field = value;
             breaks(std::string("spec.") + name, fatal);
@@ -74,7 +78,7 @@ class Breaker {
         const bool merge = spec.op == ATTNSMITH_OP_MERGE;
         const std::int32_t other_op = merge ? ATTNSMITH_OP_ATTENTION : ATTNSMITH_OP_MERGE;
         for (int changes = static_cast<int>(below(3)); changes > 0; --changes) {
-            switch (below(merge ? 24 : 22)) {
+            switch (below(merge ? 26 : 24)) {
                 case 0:
                     set(spec.op, any_of<std::int32_t>({1, other_op, 3, number}), "op");
                     break;
@@ -146,6 +150,12 @@ class Breaker {
                 case 21:
                     set(one_in(2) ? spec.scale : spec.softcap, factor, "factor");
                     break;
+                case 22:
+                    set(spec.o_dtype, any_of<std::int32_t>({4, 5, number}), "o_dtype");
+                    break;
+                case 23:
+                    set(spec.reserved, number, "reserved");
+                    break;
                 default:
                     set_what_merges_lack(spec);
                     breaks("spec of a merge with fields of attention");
@@ -156,9 +166,9 @@ class Breaker {
 
     // But not head_dim_qk, with which the spec may be one of attention once its op is changed, too.
     void set_what_merges_lack(attnsmith_spec& spec) {
-        std::int32_t* const flags[] = {
-            &spec.mask,  &spec.page_order, &spec.precision,       &spec.consistency,
-            &spec.alibi, &spec.sink,       &spec.has_window_left, &spec.has_window_right};
+        std::int32_t* const flags[] = {&spec.mask,        &spec.page_order,      &spec.precision,
+                                       &spec.consistency, &spec.o_dtype,         &spec.alibi,
+                                       &spec.sink,        &spec.has_window_left, &spec.has_window_right};
         switch (below(5)) {
             case 0:
                 spec.kv = any_of<std::int32_t>({ATTNSMITH_KV_RAGGED, ATTNSMITH_KV_PAGED});

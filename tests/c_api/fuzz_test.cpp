@@ -334,7 +334,7 @@ class Fuzzer : Breaker {
         attnsmith_spec spec{}, before{};
         attnsmith_sizes sizes{};
         spec.size = sizeof spec, sizes.size = sizeof sizes;
-        break_size(spec.size, "spec"), break_size(sizes.size, "sizes");
+        break_size(spec.size, "spec", kLeastSpec), break_size(sizes.size, "sizes");
         before = spec;
         attnsmith_error** const slot = error_slot();
         const attnsmith_code code = attnsmith_parse_request(
@@ -501,7 +501,7 @@ class Fuzzer : Breaker {
     void kernel_spec() {
         attnsmith_spec spec{};
         spec.size = sizeof spec;
-        break_size(spec.size, "spec");
+        break_size(spec.size, "spec", kLeastSpec);
         const attnsmith_spec before = spec;
         const attnsmith_kernel* const kernel = any_kernel();
         judge(attnsmith_kernel_spec(kernel, or_null(&spec, "spec"), error_slot()),

@@ -30,7 +30,7 @@ VALUE(ATTNSMITH_DL_INT, 0);
 VALUE(ATTNSMITH_DL_FLOAT, 2);
 VALUE(ATTNSMITH_DL_BFLOAT, 4);
 
-SIZE(attnsmith_spec, 144);
+SIZE(attnsmith_spec, 152);
 FIELD(attnsmith_spec, size, 0);
 FIELD(attnsmith_spec, op, 8);
 FIELD(attnsmith_spec, dtype, 12);
@@ -56,6 +56,8 @@ FIELD(attnsmith_spec, page_size, 112);
 FIELD(attnsmith_spec, scale, 120);
 FIELD(attnsmith_spec, softcap, 128);
 FIELD(attnsmith_spec, attention_chunk, 136);
+FIELD(attnsmith_spec, o_dtype, 144);
+FIELD(attnsmith_spec, reserved, 148);
 
 SIZE(attnsmith_sizes, 32);
 FIELD(attnsmith_sizes, size, 0);

@@ -170,7 +170,8 @@ static void test_parse_request(void) {
         "\"q_heads\": 16,"
         " \"kv_heads\": 4, \"mask\": \"causal\", \"window_left\": 127, \"scale\": 0.25, \"softcap\": 30,"
         " \"kv\": \"paged\", \"page_size\": 16, \"page_order\": \"HND\", \"index_dtype\": \"int64\","
-        " \"alignment\": 8, \"sink\": true, \"lse\": true, \"batch\": 4, \"q_len\": 7, \"kv_len\": 99}";
+        " \"alignment\": 8, \"o_dtype\": \"fp32\", \"sink\": true, \"lse\": true, \"batch\": 4, \"q_len\": "
+        "7, \"kv_len\": 99}";
     attnsmith_spec spec = {.size = sizeof spec}, again = {.size = sizeof again};
     attnsmith_sizes sizes = {.size = sizeof sizes}, sizes_again = {.size = sizeof sizes_again};
     succeeds(attnsmith_parse_request(request, &spec, &sizes, &error));
@@ -179,7 +180,7 @@ static void test_parse_request(void) {
     CHECK(spec.mask == ATTNSMITH_MASK_CAUSAL && spec.has_window_left == 1 && spec.window_left == 127);
     CHECK(spec.has_window_right == 0 && spec.window_right == 0 && spec.scale == 0.25 && spec.softcap == 30);
     CHECK(spec.kv == ATTNSMITH_KV_PAGED && spec.page_size == 16 && spec.page_order == ATTNSMITH_PAGES_HND);
-    CHECK(spec.index_dtype == ATTNSMITH_INT64 && spec.alignment == 8);
+    CHECK(spec.index_dtype == ATTNSMITH_INT64 && spec.alignment == 8 && spec.o_dtype == ATTNSMITH_FP32);
     CHECK(spec.alibi == 0 && spec.sink == 1 && spec.lse == 1);
     CHECK(spec.precision == ATTNSMITH_PRECISION_DEFAULT && spec.consistency == ATTNSMITH_CONSISTENCY_DEFAULT);
     CHECK(sizes.size == sizeof sizes && sizes.batch == 4 && sizes.q_len == 7 && sizes.kv_len == 99);
@@ -259,7 +260,7 @@ static void test_defaults_of_a_zeroed_spec(void) {
     const char* const defaults[] = {
         "\"dtype\":\"bf16\"", "\"mask\":\"full\"", "\"window_left\":null",      "\"scale\":0.125",
         "\"softcap\":null",   "\"kv\":\"dense\"",  "\"index_dtype\":\"int32\"", "\"alignment\":16",
-        "\"head_dim_vo\":64", "\"batch\":1",       "\"precision\":\"default\""};
+        "\"head_dim_vo\":64", "\"batch\":1",       "\"precision\":\"default\"", "\"o_dtype\":\"bf16\""};
     for (size_t i = 0; i < sizeof defaults / sizeof *defaults; ++i) CHECK(contains(with_null, defaults[i]));
     attnsmith_string_free(with_null);
     attnsmith_string_free(with_zeroed);
@@ -346,6 +347,9 @@ static void test_bad_specs(void) {
     SPEC_REFUSED(index_dtype, ATTNSMITH_FP16, "spec.index_dtype", "0 (int32), 4 (int32) or 5 (int64)");
     SPEC_REFUSED(precision, 2, "spec.precision", "0 (default) or 1 (high)");
     SPEC_REFUSED(consistency, 2, "spec.consistency", "0 (default) or 1 (bitwise)");
+    SPEC_REFUSED(o_dtype, ATTNSMITH_INT32, "spec.o_dtype", "0 (the default), 1 (fp16), 2 (bf16) or 3 (fp32)");
+    SPEC_REFUSED(o_dtype, ATTNSMITH_FP16, "o_dtype", "bf16, as dtype is, or fp32");
+    SPEC_REFUSED(reserved, 1, "spec.reserved", "0");
     SPEC_REFUSED(alibi, 2, "spec.alibi", "0 or 1");
     SPEC_REFUSED(sink, -1, "spec.sink", "0 or 1");
     SPEC_REFUSED(lse, 256, "spec.lse", "0 or 1");
@@ -384,6 +388,28 @@ static void test_bad_specs(void) {
     refused(attnsmith_request_json(&spec, NULL, NULL, &error), "json");
 }
 
+/* A struct of a header that had no o_dtype yet: what lies behind it is neither read nor written. */
+static void test_specs_of_older_headers(void) {
+    attnsmith_spec older = small_spec();
+    older.size = offsetof(attnsmith_spec, o_dtype);
+    older.o_dtype = older.reserved = 77;
+    char* json = NULL;
+    succeeds(attnsmith_request_json(&older, NULL, &json, &error));
+    CHECK(contains(json, "\"o_dtype\":\"bf16\""));
+    attnsmith_sizes sizes = {.size = sizeof sizes};
+    succeeds(attnsmith_parse_request(json, &older, &sizes, &error));
+    CHECK(older.head_dim_vo == 64 && older.o_dtype == 77 && older.reserved == 77);
+    /* What it has no room for is not lost in silence. */
+    older.q_heads = 77;
+    refused(attnsmith_parse_request("{\"head_dim\": 64, \"q_heads\": 8, \"o_dtype\": \"fp32\"}", &older,
+                                    &sizes, &error),
+            "spec.size");
+    CHECK(older.q_heads == 77);
+    succeeds(attnsmith_parse_request("{\"op\": \"merge\", \"head_dim\": 64, \"q_heads\": 8}", &older, &sizes,
+                                     &error));
+    attnsmith_string_free(json);
+}
+
 /* What counts for attention alone. */
 static void test_bad_merge_specs(void) {
     const char* const nothing = "nothing, with op merge: it takes dtype, head_dim or head_dim_vo";
@@ -401,6 +427,7 @@ static void test_bad_merge_specs(void) {
     MERGE_REFUSED(page_order, ATTNSMITH_PAGES_HND, "page_order", nothing);
     MERGE_REFUSED(page_size, 16, "page_size", nothing);
     MERGE_REFUSED(index_dtype, ATTNSMITH_INT64, "index_dtype", nothing);
+    MERGE_REFUSED(o_dtype, ATTNSMITH_FP32, "o_dtype", nothing);
     MERGE_REFUSED(precision, ATTNSMITH_PRECISION_HIGH, "precision", nothing);
     MERGE_REFUSED(consistency, ATTNSMITH_CONSISTENCY_BITWISE, "consistency", nothing);
     MERGE_REFUSED(head_dim_vo, 0, "head_dim_vo", "a multiple of 8");
@@ -808,6 +835,7 @@ int main(int count, char** arguments) {
     test_older_spec();
     test_bad_requests();
     test_bad_specs();
+    test_specs_of_older_headers();
     test_bad_merge_specs();
     test_models();
     test_coverage();

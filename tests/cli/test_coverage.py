@@ -42,6 +42,19 @@ class Lists(CliTest):
         text = self.assert_ok(self.run_cli("plan", *TINY, "--kv", "paged,dense", "--page-size", "16", "--sm", "90"))
         self.assertIn("skipped  page_size with kv dense: only paged KV has pages\n", text.out)
 
+    def test_types_of_o(self):
+        listed = self.plans(*TINY, "--dtype", "bf16,fp16", "--o-dtype", "bf16,fp16,fp32")
+        self.assertEqual([(plan["request"]["dtype"], plan["request"]["o_dtype"]) for plan in listed["plans"]],
+                         [("bf16", "bf16"), ("bf16", "fp32"), ("fp16", "fp16"), ("fp16", "fp32")])
+        self.assertEqual([part["name"] for part in listed["skipped"]],
+                         ["o_dtype fp16 with dtype bf16", "o_dtype bf16 with dtype fp16"])
+        model = self.plans("--model", LLAMA, "--o-dtype", "fp32")
+        self.assertEqual({plan["request"]["o_dtype"] for plan in model["plans"]}, {"fp32"})
+        for plan in model["plans"]:
+            self.assert_plan(plan)
+            for kernel in plan["kernels"]:
+                self.assertRegex(kernel["name"], " to fp32|^merge fp32")
+
     def test_a_file_of_a_request(self):
         file = self.write("request.json", json.dumps({"head_dim": 8, "q_heads": 1, "kv": ["dense", "ragged"], "sm": 80}))
         listed = self.assert_ok(self.run_cli("plan", "--request", file, "--json")).json()

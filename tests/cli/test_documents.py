@@ -44,6 +44,7 @@ class Documents(CliTest):
         self.assertEqual(self.complete("attnsmith", "plan", "--sm", "80,12"), ["80,120", "80,121"])
         self.assertEqual(self.complete("attnsmith", "plan", "--sm", "120,12"), ["120,121"])
         self.assertEqual(self.complete("attnsmith", "plan", "--kv", "dense,paged,"), ["dense,paged,ragged"])
+        self.assertEqual(self.complete("attnsmith", "plan", "--o-dtype", "bf16,"), ["bf16,fp16", "bf16,fp32"])
         self.assertEqual(self.complete("attnsmith", "plan", "--q-heads", ""), [])
         self.assertEqual(self.complete("attnsmith", "help", "pl"), ["plan"])
         self.assertEqual(self.complete("attnsmith", "help", "cache", "ex"), ["export", "explain"])

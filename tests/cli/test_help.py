@@ -107,7 +107,7 @@ class Help(CliTest):
         text = " ".join(self.run_cli("plan", "--help").out.split())
         for flag, kind, words in re.findall(r"--(\S+) (\S+\|\S+) .*?(?:nothing serves (.*?) yet)?\)", text):
             for word in kind.split("|"):
-                if flag not in ("op", "precision", "consistency", "mask", "dtype", "index-dtype"):
+                if flag not in ("op", "precision", "consistency", "mask", "dtype", "o-dtype", "index-dtype"):
                     continue
                 with self.subTest(flag=flag, word=word):
                     result = self.run_cli("plan", "--head-dim", "128", "--q-heads", "8", f"--{flag}", word, "--sm", "90")

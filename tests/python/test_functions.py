@@ -115,7 +115,7 @@ class Words(LaunchTest):
         self.assert_refused("window", self.call, window=(1, 0, 0))
 
     def test_words(self):
-        for name in ("precision", "consistency"):
+        for name in ("precision", "consistency", "o_dtype"):
             for wrong in ("best", 1, ["default"], {}):
                 with self.subTest(**{name: wrong}):
                     self.assert_refused(name, self.call, **{name: wrong})
@@ -134,6 +134,96 @@ class Words(LaunchTest):
             for name in ("is_causal", "enable_gqa"):
                 self.assert_refused(name, attnsmith.torch.scaled_dot_product_attention, query, query, query,
                                     **{name: 1})
+
+
+class OutputDTypes(LaunchTest):
+    """What o is stored as: what o_dtype says, else the dtype of out, else that of q."""
+
+    class DType:  # as torch has them
+        name, itemsize = "float32", 4
+
+    def calls(self):
+        """Each function with its tensors, the shape of its output, and how to call it."""
+        q, k = self.array(2, 3, 4, 64), self.array(2, 8, 2, 64)
+        yield attnsmith.attention, (q, k, k), (2, 3, 4, 64)
+        offsets = self.array(3, dtype="int32", values=[0, 5, 20])
+        q, k = self.array(20, 4, 64), self.array(30, 2, 64)
+        yield attnsmith.varlen_attention, (q, k, k, offsets, offsets), (20, 4, 64)
+        lens, table = self.array(2, dtype="int32", values=[20, 3]), self.array(2, 2, dtype="int32", values=[0, 1, 2, 0])
+        yield attnsmith.paged_attention, (self.array(2, 4, 64), self.array(4, 2, 16, 2, 64), table, lens), (2, 4, 64)
+
+    def launched_with(self, function, tensors, **options):
+        """What a call gives, and the dtype that its kernel writes."""
+        dispatch = attnsmith._attend.dispatch_now()
+        dispatch.prepared.clear()
+        dispatch.recipes.clear()
+        count, result = self.launched(function, *tensors, **options)
+        self.assertEqual(count, 1)
+        (entry,) = dispatch.prepared.values()
+        return result, entry.kernel.spec["o_dtype"]
+
+    def test_new_outputs(self):
+        for function, tensors, shape in self.calls():
+            for given, wanted in ((None, "bf16"), ("bf16", "bf16"), ("bfloat16", "bf16"), ("fp32", "fp32"),
+                                  ("f32", "fp32"), (self.DType(), "fp32")):
+                with self.subTest(function=function.__name__, o_dtype=given):
+                    for options in ({}, {"return_lse": True}):
+                        result, written = self.launched_with(function, tensors, o_dtype=given, **options)
+                        o = result[0] if options else result
+                        self.assertEqual((o.dtype, o.shape, written), (wanted, shape, wanted))
+
+    def test_out_decides(self):
+        for function, tensors, shape in self.calls():
+            for dtype in ("bf16", "fp32"):
+                for o_dtype in (None, dtype):
+                    with self.subTest(function=function.__name__, out=dtype, o_dtype=o_dtype):
+                        out = self.array(*shape, dtype=dtype)
+                        result, written = self.launched_with(function, tensors, out=out, o_dtype=o_dtype)
+                        self.assertIs(result, out)
+                        self.assertEqual(written, dtype)
+
+    def test_contradictions(self):
+        for function, tensors, shape in self.calls():
+            for dtype, o_dtype, wanted in (("bf16", "fp32", "fp32"), ("fp32", "bf16", "bf16"), ("fp16", "f32", "fp32"),
+                                           ("bf16", self.DType(), "fp32")):
+                out = self.array(*shape, dtype=dtype)
+                for _ in range(2):  # kernels that are known change nothing
+                    with self.subTest(function=function.__name__, out=dtype, o_dtype=o_dtype):
+                        count = self.state.launches
+                        error = self.assert_refused("out.dtype", function, *tensors, out=out, o_dtype=o_dtype)
+                        self.assertEqual(error.value, dtype)
+                        self.assertIn(f"{wanted}, as o_dtype says", error.accepted)
+                        self.assertEqual(self.state.launches, count)
+                    function(*tensors, o_dtype=o_dtype)
+
+    def test_what_no_output_is(self):
+        for function, tensors, shape in self.calls():
+            error = self.assert_refused("o_dtype", function, *tensors, o_dtype="fp16")
+            self.assertIn("bf16", error.accepted)
+            self.assertIn("fp32", error.accepted)
+            self.assert_refused("o_dtype", function, *tensors, o_dtype="int32")
+            for dtype in ("fp16", "int32"):
+                error = self.assert_refused("out.dtype", function, *tensors, out=self.array(*shape, dtype=dtype))
+                self.assertEqual(error.value, dtype)
+                self.assertIn("fp32", error.accepted)
+
+    def test_alignment_counts_in_bytes(self):
+        """A row of 4 x 66 elements of fp32 is a multiple of 8 bytes, one of 68 of 16."""
+        q, k = self.array(1, 8, 4, 64), self.array(1, 8, 2, 64)
+        for columns, offset, wanted in ((68, 0, 16), (66, 0, 8), (65, 0, 4), (68, 8, 8), (68, 4, 4)):
+            with self.subTest(columns=columns, offset=offset):
+                wide = self.array(1, 8, 4, columns, dtype="fp32", offset=offset)
+                view = (wide.data, (1, 8, 4, 64), wide.strides, *wide._view[3:])
+                out = attnsmith.buffers.Array(view, wide._buffer)
+                attnsmith._attend.dispatch_now().prepared.clear()
+                self.assertIs(attnsmith.attention(q, k, k, out=out), out)
+                (entry,) = attnsmith._attend.dispatch_now().prepared.values()
+                self.assertEqual(entry.kernel.spec["alignment"], wanted)
+
+    def test_merges_keep_the_dtype_of_their_states(self):
+        o, lse = self.array(5, 4, 64), self.array(5, 4, dtype="fp32")
+        self.assertEqual(attnsmith.merge_states([o], [lse])[0].dtype, "bf16")
+        self.assert_refused("o.dtype", attnsmith.merge_states, [o], [lse], out=self.array(5, 4, 64, dtype="fp32"))
 
 
 class DeviceUnsaid(LaunchTest):

@@ -73,6 +73,13 @@ q: Any = None
 attnsmith.attention(q, q, q, causal=True, window=(255, None), precision="high")
 attnsmith.attention(q, q, q, window=255)  # refused
 attnsmith.attention(q, q, q, precision="best")  # refused
+attnsmith.attention(q, q, q, o_dtype="fp32")
+attnsmith.varlen_attention(q, q, q, q, q, o_dtype=TorchDType())
+attnsmith.paged_attention(q, q, o_dtype="int32")  # refused
+attnsmith.plan(head_dim=128, q_heads=32, o_dtype="float32")
+attnsmith.prewarm({"head_dim": 64, "q_heads": 4, "o_dtype": ["bf16", "fp32"]})
+attnsmith.prewarm({"head_dim": 64, "q_heads": 4, "o_dtype": ["bf61"]})  # refused
+attnsmith.merge_states(q, q, o_dtype="fp32")  # refused
 attnsmith.paged_attention(q, q, page_order="nhd")  # refused
 '''
 

@@ -80,10 +80,11 @@ Place query_place(const Case& test, const Capacity& capacity, std::int64_t dim, 
     const std::int64_t slots = packed ? heads + 2 * kv_heads(test.spec) : heads;
     const MemoryOrder order = output ? layout.o_order : layout.order;
     const std::int64_t pad = output ? layout.o_pad : layout.pad;
+    const DType dtype = output ? output_dtype(test.spec) : test.spec.dtype;
     if (test.q_storage == QStorage::dense)
-        return dense_place(test.spec.dtype, {capacity.batch, capacity.q_rows, heads, slots, dim}, order, pad,
+        return dense_place(dtype, {capacity.batch, capacity.q_rows, heads, slots, dim}, order, pad,
                            layout.base);
-    return ragged_place(test.spec.dtype, {0, capacity.q_tokens, heads, slots, dim}, order, pad, layout.base);
+    return ragged_place(dtype, {0, capacity.q_tokens, heads, slots, dim}, order, pad, layout.base);
 }
 
 Place kv_place(const Case& test, const Capacity& capacity, std::int64_t dim) {

@@ -282,6 +282,7 @@ std::vector<Task> make_tasks(const ReferenceInput& input, const std::vector<Quer
 
 }  // namespace
 
+DType output_dtype(const AttentionSpec& spec) { return spec.o_dtype.value_or(spec.dtype); }
 std::int64_t head_dim_vo(const AttentionSpec& spec) {
     return spec.head_dim_vo ? spec.head_dim_vo : spec.head_dim_qk;
 }

@@ -50,6 +50,7 @@ struct Reference {
     std::vector<double> lse;  // [rows, q_heads], natural log, -infinity for a row that attends to nothing
 };
 
+DType output_dtype(const AttentionSpec& spec);
 std::int64_t head_dim_vo(const AttentionSpec& spec);
 std::int64_t kv_heads(const AttentionSpec& spec);
 double scale_of(const AttentionSpec& spec);

@@ -87,7 +87,8 @@ class CaseRun {
           options_(options),
           result_(result),
           heads_(test.spec.q_heads),
-          dim_(head_dim_vo(test.spec)) {}
+          dim_(head_dim_vo(test.spec)),
+          output_(output_dtype(test.spec)) {}
 
     void run() {
         const Kernel kernel = prepare_case(runtime_, test_);
@@ -172,7 +173,7 @@ class CaseRun {
 
     // Where values are not promised: guards, and the gaps between the rows of padded tensors.
     void check_outside_tensors(const Storage& storage, Storage::Outputs outputs) {
-        erase_tensor(outputs.o, storage.o_place(), kPoison);
+        with_poison(output_, [&](auto poison) { erase_tensor(outputs.o, storage.o_place(), poison); });
         if (test_.spec.lse) erase_tensor(outputs.lse, storage.lse_place(), kPoisonF32);
         check_all_poison(storage, outputs, "its tensor");
     }
@@ -198,7 +199,9 @@ class CaseRun {
         for (const QueryRow& row : all_rows(storage.reference_input().sequences)) {
             for (std::int64_t head = 0; head < heads_; ++head) {
                 const std::int64_t first = storage.o_element(row.sequence, row.query, head);
-                for (std::int64_t d = 0; d < dim_; ++d) store_at(outputs.o, first + d, kPoison);
+                with_poison(output_, [&](auto poison) {
+                    for (std::int64_t d = 0; d < dim_; ++d) store_at(outputs.o, first + d, poison);
+                });
                 if (test_.spec.lse)
                     store_at(outputs.lse, storage.lse_element(row.sequence, row.query, head), kPoisonF32);
             }
@@ -207,9 +210,11 @@ class CaseRun {
     }
 
     void check_all_poison(const Storage& storage, const Storage::Outputs& outputs, const char* outside) {
-        if (const auto at = first_not(outputs.o, kPoison); at >= 0)
-            fail(fmt::format("o was written outside {}, {} elements from its first", outside,
-                             at - storage.o_place().first));
+        with_poison(output_, [&](auto poison) {
+            if (const auto at = first_not(outputs.o, poison); at >= 0)
+                fail(fmt::format("o was written outside {}, {} elements from its first", outside,
+                                 at - storage.o_place().first));
+        });
         if (const auto at = first_not(outputs.lse, kPoisonF32); at >= 0)
             fail(fmt::format("lse was written outside {}, {} elements from its first", outside,
                              at - storage.lse_place().first));
@@ -233,12 +238,15 @@ class CaseRun {
         for (const QueryRow& row : rows) {
             for (std::int64_t head = 0; head < heads_; ++head) {
                 const std::int64_t first = storage.o_element(row.sequence, row.query, head);
-                for (std::int64_t d = 0; d < dim_; ++d)
-                    got.push_back(decode(test_.spec.dtype, load_at<std::uint16_t>(outputs.o, first + d)));
+                for (std::int64_t d = 0; d < dim_; ++d) {
+                    got.push_back(output_ == DType::f32
+                                      ? load_at<float>(outputs.o, first + d)
+                                      : decode(output_, load_at<std::uint16_t>(outputs.o, first + d)));
+                }
             }
         }
-        const Tolerance tolerance = output_tolerance(test_.spec.dtype);
-        const Comparison c = compare(tolerance, got, want.out);
+        const Tolerance tolerance = output_tolerance(test_.spec.dtype, test_.spec.precision);
+        const Comparison c = compare(tolerance, got, want.out, rounding());
         result_.max_abs_error = std::max(result_.max_abs_error, c.max_abs_error);
         result_.element_ratio = std::max(result_.element_ratio, c.worst_ratio);
         if (c.bad > 0) {
@@ -248,6 +256,12 @@ class CaseRun {
                              want.out[bad], tolerance.allowed(want.out[bad])));
         }
         compare_pools(got, input, rows, want);
+    }
+
+    // What O was rounded to once it was computed, where only that rounding may add to the tolerance.
+    std::optional<DType> rounding() const {
+        if (test_.spec.precision != Precision::high || output_ == DType::f32) return std::nullopt;
+        return output_;
     }
 
     void compare_pools(std::span<const double> got, const ReferenceInput& input,
@@ -283,13 +297,13 @@ class CaseRun {
             for (std::int64_t head = 0; head < heads_; ++head)
                 got.push_back(
                     load_at<float>(outputs.lse, storage.lse_element(row.sequence, row.query, head)));
-        const Comparison c = compare(lse_tolerance(), got, want.lse);
+        const Comparison c = compare(lse_tolerance(test_.spec.precision), got, want.lse);
         result_.lse_ratio = std::max(result_.lse_ratio, c.worst_ratio);
         if (c.bad == 0) return;
         const auto bad = static_cast<std::size_t>(c.first_bad);
         fail(fmt::format("{} of {} elements of lse are wrong, first {}: got {}, want {}, tolerance {:.3g}",
                          c.bad, got.size(), where(rows, c.first_bad, -1), got[bad], want.lse[bad],
-                         lse_tolerance().allowed(want.lse[bad])));
+                         lse_tolerance(test_.spec.precision).allowed(want.lse[bad])));
     }
 
     // `line` counts heads of rows.
@@ -312,6 +326,7 @@ class CaseRun {
     const RunOptions& options_;
     CaseResult& result_;
     std::int64_t heads_, dim_;
+    DType output_;
     Storage::Outputs before_;  // of the last step
     std::size_t step_ = 0;
     std::size_t compared_ = 0, total_ = 0;

@@ -90,7 +90,7 @@ void Storage::allocate(const Runtime& runtime) {
         if (alias_[role] == role) images_[role] = {names[role], std::vector<std::byte>(bytes[role]), {}};
     o_ = {"o", std::vector<std::byte>(placement_.o.image_bytes()), {}};
     lse_ = {"lse", std::vector<std::byte>(placement_.lse.image_bytes()), {}};
-    fill_pattern(o_, &kPoison, sizeof kPoison);
+    with_poison(output_dtype(test_.spec), [&](auto poison) { fill_pattern(o_, &poison, sizeof poison); });
     fill_pattern(lse_, &kPoisonF32, sizeof kPoisonF32);
     for (Image& image : images_)
         if (!image.host.empty()) image.device = runtime.allocate(image.host.size());
@@ -340,8 +340,12 @@ std::string Storage::unwritten(const Outputs& outputs) const {
                                    row.query, head);
             };
             const std::int64_t first = o_element(row.sequence, row.query, head);
-            for (std::int64_t d = 0; d < head_dim_vo(test_.spec); ++d)
-                if (is_poison(outputs.o, first + d, kPoison)) return where("o");
+            bool is_left = false;
+            with_poison(output_dtype(test_.spec), [&](auto poison) {
+                for (std::int64_t d = 0; d < head_dim_vo(test_.spec); ++d)
+                    is_left = is_left || is_poison(outputs.o, first + d, poison);
+            });
+            if (is_left) return where("o");
             if (test_.spec.lse &&
                 is_poison(outputs.lse, lse_element(row.sequence, row.query, head), kPoisonF32))
                 return where("lse");

@@ -16,6 +16,15 @@ namespace attnsmith::check {
 inline constexpr std::uint16_t kPoison = 0x7fd5;
 inline constexpr std::uint32_t kPoisonF32 = 0x7fd5d5d5;
 
+// body(poison), with that of an output's elements.
+template <typename Body>
+void with_poison(DType output, const Body& body) {
+    if (output == DType::f32)
+        body(kPoisonF32);
+    else
+        body(kPoison);
+}
+
 // One device buffer and what it is meant to hold.
 struct Image {
     std::string name;

@@ -24,16 +24,27 @@ double distance(double a, double b) {
 
 double Tolerance::allowed(double want) const { return absolute + relative * std::fabs(want); }
 
-Tolerance output_tolerance(DType dtype) {
+Tolerance output_tolerance(DType dtype, Precision precision) {
+    if (precision == Precision::high) return {1e-5, 1e-5};
     return dtype == DType::f16 ? Tolerance{1e-3, 1e-3} : Tolerance{1e-2, 1e-2};
 }
 
-Tolerance lse_tolerance() { return {3e-4, 2e-6}; }
+Tolerance lse_tolerance(Precision precision) {
+    return precision == Precision::high ? Tolerance{1e-5, 1e-5} : Tolerance{3e-4, 2e-6};
+}
 
-Comparison compare(const Tolerance& tolerance, std::span<const double> got, std::span<const double> want) {
+Comparison compare(const Tolerance& tolerance, std::span<const double> got, std::span<const double> want,
+                   std::optional<DType> rounded) {
+    // The value nearest to `want` that rounds to `got`, as far as the tolerance goes.
+    const auto before_rounding = [&](double value, double wanted) {
+        if (!rounded || !std::isfinite(wanted)) return value;
+        const double error = tolerance.allowed(wanted);
+        const double low = round_to(*rounded, wanted - error), high = round_to(*rounded, wanted + error);
+        return value >= low && value <= high ? wanted : value;
+    };
     Comparison result;
     for (std::size_t i = 0; i < got.size(); ++i) {
-        const double error = distance(got[i], want[i]);
+        const double error = distance(before_rounding(got[i], want[i]), want[i]);
         // An infinite or NaN `want` allows only itself.
         const double allowed = std::isfinite(want[i]) ? tolerance.allowed(want[i]) : 0.0;
         const double ratio = error == 0 ? 0.0 : error / allowed;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -17,9 +18,10 @@ struct Tolerance {
     double allowed(double want) const;
 };
 
-Tolerance output_tolerance(DType dtype);
+// With precision high, of what is computed, before it is rounded to what O is stored as.
+Tolerance output_tolerance(DType dtype, Precision precision = Precision::standard);
 // LSE is fp32 whatever the inputs are. Its error is that of exp2 and of an fp32 logit.
-Tolerance lse_tolerance();
+Tolerance lse_tolerance(Precision precision = Precision::standard);
 
 // The worst element that compare() saw, and the first one out of bounds.
 struct Comparison {
@@ -29,7 +31,10 @@ struct Comparison {
     std::int64_t bad = 0;
 };
 
-Comparison compare(const Tolerance& tolerance, std::span<const double> got, std::span<const double> want);
+// `rounded`: what was computed within the tolerance has been rounded to this dtype since, once. What is
+// allowed is then whatever such a value rounds to.
+Comparison compare(const Tolerance& tolerance, std::span<const double> got, std::span<const double> want,
+                   std::optional<DType> rounded = {});
 
 // Rows are pooled with those of the same step that attend to about as many keys, within a factor of 4: an
 // output's size and error fall with that number, and one short sequence would set what a long one is allowed.

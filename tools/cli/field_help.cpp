@@ -73,7 +73,8 @@ std::optional<AttentionSpec> request_with(nlohmann::json request, const RequestF
 bool is_served(const RequestField& field, std::string_view word) {
     const nlohmann::json dense = nlohmann::json::object();
     const nlohmann::json paged = {{"kv", "paged"}, {"page_size", 16}};
-    return std::ranges::any_of(std::initializer_list{dense, paged}, [&](const nlohmann::json& request) {
+    const nlohmann::json half = {{"dtype", "fp16"}};
+    return std::ranges::any_of(std::initializer_list{dense, paged, half}, [&](const nlohmann::json& request) {
         const auto spec = request_with(request, field, word);
         return spec && is_planned_somewhere(*spec);
     });

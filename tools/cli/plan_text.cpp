@@ -61,6 +61,7 @@ std::string call_text(const Json& request) {
 std::string features_text(const Json& request) {
     std::string text = word(request, "mask") + " mask";
     const auto add_value = [&](const std::string& name) {
+        if (name == "o_dtype" && word(request, "o_dtype") == word(request, "dtype")) return;
         if (is_set(request, name.c_str())) text += fmt::format(", {} {}", name, plain_text(request.at(name)));
     };
     for (const problem::RequestField& field : problem::request_fields())

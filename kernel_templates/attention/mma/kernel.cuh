@@ -13,11 +13,12 @@
 //   memory at the end. Key tiles lie at absolute multiples of tile_kv and are taken in ascending order.
 #pragma once
 
+#include "attention/attend_tile.cuh"
 #include "attention/epilogue.cuh"
+#include "attention/join_warps.cuh"
 #include "attention/logits.cuh"
 #include "attention/mask.cuh"
-#include "attention/mma/join_warps.cuh"
-#include "attention/mma/loaders.cuh"
+#include "attention/mma/query_loader.cuh"
 #include "attention/softmax/online.cuh"
 #include "common/element.cuh"
 #include "common/registers.cuh"
@@ -28,7 +29,7 @@ template <class Config>
 struct AttentionMma {
     using Element = typename Config::KeyValue;
     using Pipeline = MmaPipeline<Config>;
-    using Loader = MmaKeyValueLoader<Config>;
+    using Loader = KeyValueLoader<Config>;
     static constexpr int kQk = abi::padded_head_dim(Config::head_dim_qk);
     static constexpr int kVo = abi::padded_head_dim(Config::head_dim_vo);
     static constexpr int kWarpKeys = Config::tile_kv / Config::warps_kv;
@@ -45,7 +46,7 @@ struct AttentionMma {
     const QueryTile& tile;
     const int32 split;
     char* const memory;
-    const Pipeline pipeline;
+    const Pipeline pipeline{{SharedAddress::of(memory)}};
     const int32 lane = threadIdx.x % 32;
     const int32 warp_row = threadIdx.x / 32 % Config::warps_q * 16;
     const int32 warp_key = threadIdx.x / 32 / Config::warps_q * kWarpKeys;
@@ -179,9 +180,25 @@ struct AttentionMma {
     __device__ void close() {
         softmax.close();
         if constexpr (Config::warps_kv > 1)
-            WarpJoin<Config>(memory).run(tile, split, softmax, o);
+            join_warps();
         else
             store_rows();
+    }
+
+    __device__ void join_warps() const {
+        const WarpJoin<Config> warps(memory);
+        warps.reuse_key_values();
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            const int32 row = fragment_row(lane, i);
+            float* const target = warps.row_o(row) + fragment_column();
+#pragma unroll
+            for (int j = 0; j < kVo / 8; ++j) {
+                *reinterpret_cast<float2*>(target + j * 8) = make_float2(o[j][2 * i], o[j][2 * i + 1]);
+            }
+            if (lane % 4 == 0) warps.row_ml(row) = make_float2(softmax.maximum[i], softmax.sum[i]);
+        }
+        warps.store(tile, split);
     }
 
     __device__ void store_rows() const {
@@ -199,22 +216,9 @@ struct AttentionMma {
     }
 };
 
-// Grid: x = tile + tiles * (kv_head + kv_heads * split).
 template <class Config>
 __device__ void attention_mma(const abi::AttentionArguments& args) {
-    extern __shared__ __align__(128) char memory[];
-    const int32 index = blockIdx.x % args.tiles;
-    const int32 rest = blockIdx.x / args.tiles;
-    Sequence sequence;
-    int32 first_row;
-    uint32 status = 0;
-    if (find_tile<Config>(args, index, Config::tile_q, sequence, first_row, status)) {
-        const QueryTile tile{args, sequence, rest % args.kv_heads, first_row, Config::tile_q};
-        AttentionMma<Config> attention{args, tile, rest / args.kv_heads, memory, {SharedAddress::of(memory)}};
-        attention.run(status);
-    }
-    if (blockIdx.x == 0) check_lengths<Config>(args, Config::tile_q, threadIdx.x, blockDim.x, status);
-    report(args, status);
+    attend_tile<Config, AttentionMma<Config>>(args);
 }
 
 }  // namespace attnsmith

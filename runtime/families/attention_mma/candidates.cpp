@@ -34,15 +34,6 @@ struct Fitted {
     int ctas_per_sm = 0;
 };
 
-// CTAs of the kernel that an SM holds, by everything that is scarce.
-int occupancy(const Kernel& kernel, std::int64_t shared_bytes, const SmTraits& sm) {
-    const int registers = (registers_of(kernel) + 7) / 8 * 8;
-    const std::int64_t by_shared = sm.shared_bytes_per_sm / (shared_bytes + kReservedSharedBytes);
-    const std::int64_t by_registers = sm.registers_per_sm / (registers * kernel.threads());
-    const std::int64_t by_threads = sm.threads_per_sm / kernel.threads();
-    return static_cast<int>(std::min({by_shared, by_registers, by_threads, std::int64_t{sm.ctas_per_sm}}));
-}
-
 // Why the kernel cannot run; nothing when it can, with its resources filled in.
 std::optional<std::string> budget(Fitted& fitted, const SmTraits& sm) {
     Kernel& kernel = fitted.kernel;
@@ -64,7 +55,7 @@ std::optional<std::string> budget(Fitted& fitted, const SmTraits& sm) {
     if (const int registers = registers_of(kernel); registers > kMostRegisters) {
         return fmt::format("needs about {} registers a thread; there are {}", registers, kMostRegisters);
     }
-    fitted.ctas_per_sm = occupancy(kernel, fitted.shared_bytes, sm);
+    fitted.ctas_per_sm = resident_ctas(sm, kernel.threads(), registers_of(kernel), fitted.shared_bytes);
     if (fitted.ctas_per_sm == 0) return fmt::format("no CTA fits an SM of sm_{}", sm.sm);
     return std::nullopt;
 }

@@ -33,20 +33,17 @@ double Mma::clocks(const KernelConfig& kernel, const DeviceTraits& device, const
 }
 
 Extent Mma::extent(const KernelConfig& kernel, const LaunchContext& context) const {
-    const problem::Problem& problem = context.problem;
-    const std::int64_t tiles = query_tiles(context.shape, problem.group_size(), kernel.tile_q());
-    const std::int64_t ctas = tiles * problem.spec.kv_heads * context.split.splits;
-    return {.ctas = ctas, .items = ctas};
+    return grid_of_tiles(context, kernel.tile_q());
 }
 
 SourceParts Mma::source(const KernelConfig&) const {
     return {.header = "attention/mma/kernel.cuh",
             .members =
-                "    static constexpr abi::MmaShape shape{\n"
+                "    static constexpr abi::MmaLayout layout = abi::mma_layout({\n"
                 "        head_dim_qk, head_dim_vo, tile_q, tile_kv, stages, warps_q, warps_kv, paged,\n"
-                "        {sizeof(Query), sizeof(KeyValue), sizeof(Output)}};\n",
+                "        {sizeof(Query), sizeof(KeyValue), sizeof(Output)}});\n",
             .arguments = "AttentionArguments",
-            .shared_bytes = "attnsmith::abi::mma_layout(attnsmith::Config::shape).total"};
+            .shared_bytes = "attnsmith::Config::layout.total"};
 }
 
 Bound Mma::bind(const KernelConfig& kernel, const LaunchContext& context, const Binding& binding) const {

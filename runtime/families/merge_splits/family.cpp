@@ -44,7 +44,7 @@ std::optional<std::string> MergeSplits::refusal(const AttentionSpec&, const SmTr
 
 std::vector<Candidate> MergeSplits::candidates(const AttentionSpec& spec, const SmTraits& sm,
                                                const TuningTable&, std::vector<Refusal>&) const {
-    const Kernel kernel{.output = spec.dtype,
+    const Kernel kernel{.output = problem::output_dtype(spec),
                         .index = spec.index_dtype,
                         .head_dim_vo = static_cast<int>(spec.head_dim_vo),
                         .tile_q = kRows,

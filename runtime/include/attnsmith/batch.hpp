@@ -20,7 +20,7 @@ struct AttentionTensors {
                  // paged [pages, page_size, kv_heads, head_dim_qk] (NHD) or [pages, kv_heads, page_size, ...]
                  // (HND)
     Tensor v{};  // as k, with head_dim_vo
-    Tensor o{};  // as q, with head_dim_vo; overlaps no other tensor
+    Tensor o{};  // as q, with head_dim_vo, of AttentionSpec::o_dtype; overlaps no other tensor
     Tensor lse{};           // f32, as o without its last axis; present exactly when AttentionSpec::lse
     Tensor sinks{};         // f32 [q_heads], natural-log units; present exactly when AttentionSpec::sink
     Tensor alibi_slopes{};  // f32 [q_heads]; present exactly when AttentionSpec::alibi

@@ -42,7 +42,7 @@ struct ATTNSMITH_API Coverage {
 };
 
 // A JSON request, of which the words that a program chooses (dtype, lse, kv, page_order, page_size,
-// index_dtype, alignment, precision, consistency) may be arrays: all combinations of their values.
+// index_dtype, alignment, o_dtype, precision, consistency) may be arrays: all combinations of their values.
 // Combinations that cannot be are skipped by name; those that are of no built kind are unsupported. A suffix
 // of sm that says nothing, as in "90f", is a warning. Throws InvalidRequest naming the field.
 ATTNSMITH_API Coverage request_coverage(std::string_view json);

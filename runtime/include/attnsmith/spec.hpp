@@ -22,7 +22,7 @@ namespace attnsmith {
 // they are here.
 struct AttentionSpec {
     Op op = Op::attention;         // what is computed
-    DType dtype = DType::bf16;     // of q, k, v and o: f16 or bf16
+    DType dtype = DType::bf16;     // of q, k and v, and of o: f16 or bf16
     std::int64_t head_dim_qk = 0;  // a multiple of 8 from 8 to 256; a merge has none
     std::int64_t head_dim_vo = 0;  // likewise; 0 means head_dim_qk
     std::int64_t q_heads = 0;      // at least 1
@@ -49,6 +49,7 @@ struct AttentionSpec {
     DType index_dtype = DType::i32;         // of indptrs, lengths and page tables: i32 or i64
     int alignment = 16;  // bytes that every base and stride is a multiple of: 16, 8, 4 or 2
 
+    std::optional<DType> o_dtype{};                   // of o: dtype, which it is if absent, or f32
     Precision precision = Precision::standard;        // what the products are computed in
     Consistency consistency = Consistency::standard;  // whether bits may depend on the batch
 
@@ -134,6 +135,7 @@ struct ModelOptions {
     DType index_dtype = DType::i32;                   // i32 or i64
     int alignment = 16;                               // bytes
     bool lse = false;                                 // whether the log-sum-exp is written
+    std::optional<DType> o_dtype{};                   // as AttentionSpec::o_dtype
     Precision precision = Precision::standard;        // as AttentionSpec::precision
     Consistency consistency = Consistency::standard;  // as AttentionSpec::consistency
     std::int64_t batch = 8;                           // sequences, of both phases

@@ -81,7 +81,7 @@ std::vector<Variant> variants_of_request(const json& object, std::vector<Skipped
     std::vector<Variant> variants = problem::variants_of(object, kDefault, skipped);
     const auto is_paged = [](const Variant& variant) { return problem::is_paged(variant, kDefault); };
     if (std::ranges::any_of(variants, is_paged)) return variants;
-    skipped.clear();
+    std::erase_if(skipped, [](const SkippedPart& part) { return part.reason == problem::kNoPages; });
     for (const problem::RequestField& field : problem::request_fields()) {
         const auto given = object.find(field.name);
         if (!field.of_pages || given == object.end()) continue;

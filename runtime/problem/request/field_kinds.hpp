@@ -6,6 +6,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <type_traits>
@@ -52,6 +53,8 @@ ordered_json get(const AttentionRequest& request) {
     const auto& value = at(request, member);
     if constexpr (std::is_enum_v<std::remove_cvref_t<decltype(value)>>)
         return to_string(value);
+    else if constexpr (requires { to_string(*value); })
+        return value ? ordered_json(to_string(*value)) : nullptr;
     else if constexpr (requires { value.has_value(); })
         return value ? ordered_json(*value) : nullptr;
     else
@@ -99,12 +102,19 @@ void to_c(const AttentionRequest& request, CRequest& c) {
 template <auto member, auto c_member, const auto& words>
 void word_from_c(AttentionRequest& request, std::string_view field, const CRequest& c) {
     auto& value = at(request, member);
-    if (const auto given = words.from_number(field, at(c, c_member), words.name_of(value))) value = *given;
+    if constexpr (requires { value.has_value(); })
+        value = words.from_number(field, at(c, c_member), "the default");
+    else if (const auto given = words.from_number(field, at(c, c_member), words.name_of(value)))
+        value = *given;
 }
 
 template <auto member, auto c_member, const auto& words>
 void word_to_c(const AttentionRequest& request, CRequest& c) {
-    at(c, c_member) = words.number_of(at(request, member));
+    const auto& value = at(request, member);
+    if constexpr (requires { value.has_value(); })
+        at(c, c_member) = value ? words.number_of(*value) : 0;
+    else
+        at(c, c_member) = words.number_of(value);
 }
 
 // A bound that `has` does not switch on would be ignored in silence.
@@ -129,7 +139,12 @@ void bound_to_c(const AttentionRequest& request, CRequest& c) {
 
 template <auto member, const auto& words>
 void check_word(AttentionRequest& request, std::string_view field) {
-    words.check_value(field, at(request, member));
+    const auto& value = at(request, member);
+    if constexpr (requires { value.has_value(); }) {
+        if (value) words.check_value(field, *value);
+    } else {
+        words.check_value(field, value);
+    }
 }
 
 // FlashAttention and FlashInfer write -1 for no bound. A window that reaches past the longest sequence is no

@@ -1,5 +1,6 @@
 // What flags say, as the JSON of a request.
 #include <charconv>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "attnsmith/error.hpp"

@@ -1,6 +1,7 @@
 #include "problem/request/json_values.hpp"
 
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <string>
 
 namespace attnsmith::problem {

@@ -74,6 +74,13 @@ void normalise_factors(AttentionSpec& spec) {
     if (spec.softcap) check_factor("softcap", *spec.softcap);
 }
 
+void normalise_output(AttentionSpec& spec) {
+    if (!spec.o_dtype) spec.o_dtype = spec.dtype;
+    if (*spec.o_dtype == spec.dtype || *spec.o_dtype == DType::f32) return;
+    throw InvalidRequest("o_dtype", std::string(to_string(*spec.o_dtype)),
+                         fmt::format("{}, as dtype is, or fp32", to_string(spec.dtype)));
+}
+
 void normalise_storage(AttentionSpec& spec) {
     if (spec.kv == KvStorage::paged) {
         if (spec.page_size == 0) {
@@ -118,6 +125,7 @@ void validate_attention(Problem& problem) {
     normalise_heads(spec);
     if (spec.mask == Mask::causal) spec.window_right.reset();  // the mask ends at the query already
     normalise_factors(spec);
+    normalise_output(spec);
     normalise_storage(spec);
     check_sizes(problem.sizes, spec.q_heads);
     check_packed_queries(problem.sizes, problem.group_size());

@@ -23,6 +23,9 @@ struct Problem {
     bool operator==(const Problem&) const = default;
 };
 
+// What o is stored as.
+inline DType output_dtype(const AttentionSpec& spec) { return spec.o_dtype.value_or(spec.dtype); }
+
 // Takes FlashAttention's and FlashInfer's words for nothing: softcap 0, a window bound of -1, and a right
 // bound beside a causal mask. Throws InvalidRequest naming the first field that is wrong, Unsupported for an
 // op, a dtype or a head dimension that is not built.

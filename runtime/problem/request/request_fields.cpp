@@ -79,8 +79,8 @@ constexpr RequestField chunk_field(std::string_view name, std::string_view help)
 
 constexpr RequestField kFields[] = {
     op_field("attention, or merge: joins its results over disjoint keys"),
-    choice<&Spec::dtype, &Options::dtype>(
-        word_field<&Spec::dtype, &CSpec::dtype, kFloatDTypeWords>("dtype", "element type of q, k, v and o")),
+    choice<&Spec::dtype, &Options::dtype>(word_field<&Spec::dtype, &CSpec::dtype, kFloatDTypeWords>(
+        "dtype", "element type of q, k and v, and of o")),
     {.name = "head_dim",
      .type = FieldType::integer,
      .help = "head dimension of q, k, v and o: a multiple of 8 from 8 to 256",
@@ -120,9 +120,11 @@ constexpr RequestField kFields[] = {
             "index_dtype", "type of indptrs, lengths and page tables")),
     choice<&Spec::alignment, &Options::alignment>(
         alignment_field("alignment", "bytes that every base and stride is a multiple of: 16, 8, 4 or 2")),
+    choice<&Spec::o_dtype, &Options::o_dtype>(word_field<&Spec::o_dtype, &CSpec::o_dtype, kOutputDTypeWords>(
+        "o_dtype", "element type of o: that of q, k and v (the default), or fp32, not rounded")),
     choice<&Spec::precision, &Options::precision>(
         word_field<&Spec::precision, &CSpec::precision, kPrecisionWords>(
-            "precision", "default, or high: probabilities stay in fp32")),
+            "precision", "default, or high: products and probabilities stay in fp32")),
     choice<&Spec::consistency, &Options::consistency>(
         word_field<&Spec::consistency, &CSpec::consistency, kConsistencyWords>(
             "consistency", "default, or bitwise: a row's bits depend on neither batch nor phase")),

@@ -52,13 +52,41 @@ Variant with_value(const Variant& variant, const RequestField& field, const json
     return result;
 }
 
+void skip_once(SkippedPart part, std::vector<SkippedPart>& skipped) {
+    if (std::ranges::find(skipped, part) == skipped.end()) skipped.push_back(std::move(part));
+}
+
 void skip_pages(const RequestField& field, const Variant& variant, KvStorage otherwise,
                 std::vector<SkippedPart>& skipped) {
     const auto kv = variant.words.find("kv");
     const std::string stored =
         kv == variant.words.end() ? std::string(to_string(otherwise)) : value_text(*kv);
-    SkippedPart part{fmt::format("{} with kv {}", field.name, stored), "only paged KV has pages"};
-    if (std::ranges::find(skipped, part) == skipped.end()) skipped.push_back(std::move(part));
+    skip_once({fmt::format("{} with kv {}", field.name, stored), std::string(kNoPages)}, skipped);
+}
+
+// Whether o may be stored so, as far as the words say how q is.
+bool output_suits(const Variant& variant) {
+    const auto dtype = variant.words.find("dtype"), o_dtype = variant.words.find("o_dtype");
+    if (dtype == variant.words.end() || o_dtype == variant.words.end()) return true;
+    try {
+        const DType output = kOutputDTypeWords.parse("o_dtype", o_dtype->get<std::string>());
+        return output == DType::f32 || output == kFloatDTypeWords.parse("dtype", dtype->get<std::string>());
+    } catch (const std::exception&) {
+        return true;  // the fields' setters name what is no word, or not built
+    }
+}
+
+// Where no combination is possible, all are left to validation, which names what is wrong.
+void skip_outputs(std::vector<Variant>& variants, std::vector<SkippedPart>& skipped) {
+    if (std::ranges::none_of(variants, output_suits)) return;
+    std::erase_if(variants, [&](const Variant& variant) {
+        if (output_suits(variant)) return false;
+        skip_once({fmt::format("o_dtype {} with dtype {}", value_text(variant.words.at("o_dtype")),
+                               value_text(variant.words.at("dtype"))),
+                   "o has the type of q, k and v, or fp32"},
+                  skipped);
+        return true;
+    });
 }
 
 }  // namespace
@@ -105,6 +133,7 @@ std::vector<Variant> variants_of(const json& object, KvStorage kv, std::vector<S
             refuse_number(field, values.size());
         }
     }
+    skip_outputs(variants, skipped);
     return variants;
 }
 

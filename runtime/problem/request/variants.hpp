@@ -3,11 +3,14 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "attnsmith/coverage.hpp"
 
 namespace attnsmith::problem {
+
+inline constexpr std::string_view kNoPages = "only paged KV has pages";  // why words of pages are skipped
 
 // One value of each choice.
 struct Variant {
@@ -27,8 +30,8 @@ std::string labelled(std::string name, const Variant& variant);
 
 // All combinations of the values in an object whose choices (FieldRole::choice) may be arrays, in the order
 // of the table of fields. Where no KV is paged, words of pages are left out and go to `skipped`; `kv` is what
-// is stored where the object does not say. Throws InvalidRequest for an empty array, and for too many
-// combinations.
+// is stored where the object does not say. A type of o that does not go with one of q is skipped, too, unless
+// none does. Throws InvalidRequest for an empty array, and for too many combinations.
 std::vector<Variant> variants_of(const nlohmann::json& object, KvStorage kv,
                                  std::vector<SkippedPart>& skipped);
 

@@ -122,15 +122,16 @@ void check_inner_stride(const Named& named) {
 }
 
 void check_operand(const Named& named, const AttentionSpec& spec) {
-    check_memory(named, spec.alignment);
+    const std::int64_t size = size_of(named.tensor.dtype);
+    check_memory(named, std::max<std::int64_t>(spec.alignment, size));
     check_inner_stride(named);
     if (is_empty(named.tensor)) return;
-    const std::int64_t size = size_of(named.tensor.dtype);
+    const std::int64_t step = std::max<std::int64_t>(1, spec.alignment / size);
     for (int axis = 0; axis + 1 < named.tensor.rank; ++axis) {
-        if (named.extent(axis) <= 1 || named.stride(axis) % (spec.alignment / size) == 0) continue;
-        refuse(named.at("strides", axis), std::to_string(named.stride(axis)),
-               fmt::format("a multiple of {} elements ({} bytes, the spec's alignment)",
-                           spec.alignment / size, spec.alignment));
+        if (named.extent(axis) <= 1 || named.stride(axis) % step == 0) continue;
+        refuse(
+            named.at("strides", axis), std::to_string(named.stride(axis)),
+            fmt::format("a multiple of {} elements ({} bytes, the spec's alignment)", step, spec.alignment));
     }
 }
 

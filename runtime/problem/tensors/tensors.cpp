@@ -188,7 +188,7 @@ class Checker {
 
     void check_outputs() {
         check_present(o_, "memory for the output");
-        check_dtype(o_, spec_.dtype);
+        check_dtype(o_, output_dtype(spec_));
         const Expected heads{spec_.q_heads, "q_heads"};
         const Expected dim{spec_.head_dim_vo, "head_dim_vo"};
         const Expected outer{q_.extent(0), ragged_queries() ? "query tokens of q" : "batch"};

@@ -33,6 +33,7 @@ enum Opcode : std::uint16_t {
     kHmma = 0x23c,
     kLdsm = 0x83b,
     kLdgsts = 0xfae,
+    kStg = 0x986,
     kStl = 0x387,
     kLdl = 0x983,
     kMufu = 0x308,
@@ -50,6 +51,8 @@ struct Instruction {
     int opcode() const { return static_cast<int>(low & 0xfff); }
     int hgmma_n() const { return static_cast<int>((low >> 53 & 0x1f) + 1) * 8; }
     int usetmaxreg_count() const { return static_cast<int>(low >> 32 & 0xff); }
+    // Of a store to global memory: 4, 8 or 16, and 0 for what is less.
+    int store_bytes() const { return (high >> 9 & 7) < 4 ? 0 : 4 << ((high >> 9 & 7) - 4); }
     bool is_ex2() const { return opcode() == kMufu && (high >> 10 & 0xf) == 2; }
     // WARPGROUP.DEPBAR.LE gsb0, at_most
     bool is_wait(unsigned at_most) const {
@@ -126,6 +129,25 @@ std::set<KernelConfig> merges_on(int sm) {
                                  .head_dim_vo = dim,
                                  .q_heads = 8,
                                  .alignment = alignment});
+        }
+    }
+    return kernels_of(specs, sm);
+}
+
+// Kernels that write O as fp32: attentions with one tile for O in shared memory and with several, and the
+// merge of their splits.
+std::set<KernelConfig> fp32_kernels_on(int sm) {
+    std::vector<AttentionSpec> specs;
+    for (const auto& [qk, vo] : {std::pair{64, 64}, {72, 72}, {128, 128}, {192, 128}, {256, 256}}) {
+        AttentionSpec spec{
+            .head_dim_qk = qk, .head_dim_vo = vo, .q_heads = 8, .kv_heads = 2, .o_dtype = DType::f32};
+        specs.push_back(spec);
+        if (qk != 128) continue;
+        spec.dtype = DType::f16;
+        spec.kv = KvStorage::paged, spec.page_size = 16;
+        for (const int alignment : {16, 8, 2}) {
+            spec.alignment = alignment;
+            specs.push_back(spec);
         }
     }
     return kernels_of(specs, sm);
@@ -229,6 +251,26 @@ void inspect_wgmma(const KernelConfig& kernel, const compiler::Compiled& compile
                                  " EX2 before it waits for O");
 }
 
+// What is wrong with how an attention writes an O of fp32. Rows that are aligned go by way of shared memory
+// in 16 bytes at a time with mma, and from registers in 8 bytes with wgmma; of less are the LSE and the
+// status alone.
+void inspect_fp32(const KernelConfig& kernel, const compiler::Compiled& compiled, const auto& expect) {
+    std::map<int, int> stores;
+    for (const Instruction& instruction : instructions_of(compiled.cubin))
+        if (instruction.opcode() == kStg) ++stores[instruction.store_bytes()];
+    int alignment = 16;
+    if (kernel.backend() == families::Backend::mma) {
+        alignment = kernel.as<families::attention_mma::Kernel>().alignment;
+        expect(alignment < 16 || stores[16] > 0, "stores no 16 bytes at a time");
+    } else {
+        const int columns = kernel.as<families::attention_wgmma::Kernel>().head_dim_vo;
+        expect(stores[8] >= 2 * 2 * columns / 8, "stores less than 8 bytes of O, or of a split's result");
+    }
+    const int narrow = stores[0] + stores[4];
+    expect((narrow <= 3) == (alignment >= 8),
+           "has " + std::to_string(narrow) + " stores of less than 8 bytes");
+}
+
 // What is wrong with a kernel; empty if nothing is.
 std::string inspect(const compiler::Nvrtc& nvrtc, const KernelConfig& kernel) {
     const engine::TranslationUnit unit = engine::translation_unit(kernel);
@@ -266,6 +308,7 @@ std::string inspect(const compiler::Nvrtc& nvrtc, const KernelConfig& kernel) {
         expect(opcodes[kHmma] == 0, "has HMMA");
     }
     if (info && kernel.backend() == families::Backend::wgmma) inspect_wgmma(kernel, compiled, expect);
+    if (info && kernel.name().find(" to fp32") != std::string::npos) inspect_fp32(kernel, compiled, expect);
     return wrong;
 }
 
@@ -306,6 +349,29 @@ TEST_CASE("the machine code of every kernel is as planned", "[compiler][machine_
 
 TEST_CASE("the machine code of every wgmma kernel is as planned", "[compiler][machine_code][wgmma]") {
     CHECK(inspect_all(wgmma_kernels()) == "");
+}
+
+TEST_CASE("the machine code of kernels that write fp32 is as planned", "[compiler][machine_code][fp32]") {
+    for (const families::DeviceTraits& device : families::known_devices()) {
+        INFO("sm_" << device.sm);
+        CHECK(inspect_all(fp32_kernels_on(device.sm)) == "");
+    }
+}
+
+TEST_CASE("merges of splits write an O of fp32 in 8 bytes at a time", "[compiler][machine_code][fp32]") {
+    const auto nvrtc = compiler::Nvrtc::open(test::nvrtc_options());
+    for (const int dim : {128, 256}) {
+        const AttentionSpec spec{.head_dim_qk = dim, .q_heads = 8, .o_dtype = DType::f32};
+        for (const KernelConfig& kernel : kernels_of({spec}, 90)) {
+            if (kernel.family->role() != families::Role::merge_splits) continue;
+            std::map<int, int> stores;
+            for (const Instruction& instruction :
+                 instructions_of(nvrtc->compile(engine::translation_unit(kernel).program).cubin))
+                if (instruction.opcode() == kStg) ++stores[instruction.store_bytes()];
+            INFO(kernel.name());
+            CHECK(stores == std::map<int, int>{{4, 1}, {8, dim / 64}});  // the LSE, and a warp's columns
+        }
+    }
 }
 
 TEST_CASE("the machine code of every merge is as planned", "[compiler][machine_code][merge]") {

@@ -61,6 +61,7 @@ TEST_CASE("kernels of other features have other keys", "[engine]") {
     add("alibi", [](AttentionSpec& spec) { spec.alibi = true; });
     add("softcap", [](AttentionSpec& spec) { spec.softcap = 30.0; });
     add("alibi and softcap", [](AttentionSpec& spec) { spec.alibi = true, spec.softcap = 30.0; });
+    add("o_dtype", [](AttentionSpec& spec) { spec.o_dtype = DType::f32; });
     add("alignment", [](AttentionSpec& spec) { spec.alignment = 8; });
     add("index dtype",
         [](AttentionSpec& spec) { spec.kv = KvStorage::ragged, spec.index_dtype = DType::i64; });

@@ -36,6 +36,7 @@ AttentionSpec random_spec(std::mt19937& random) {
     spec.sink = random() % 4 == 0;
     spec.alignment = static_cast<int>(pick(16, 8, 4, 2));
     spec.index_dtype = random() % 2 ? DType::i32 : DType::i64;
+    if (random() % 3 == 0) spec.o_dtype = DType::f32;
     switch (random() % 3) {
         case 0:
             spec.kv = KvStorage::dense;
@@ -187,6 +188,32 @@ TEST_CASE("on one SM, kernels that differ have names that differ", "[planner]") 
     }
 }
 
+TEST_CASE("kernels whose output is of fp32 are kernels of their own, and say so", "[planner]") {
+    std::mt19937 random(32);
+    int merges = 0, attentions = 0;
+    for (int i = 0; i < 200; ++i) {
+        AttentionSpec spec = random_spec(random);
+        spec.o_dtype.reset();
+        const int sm = i % 2 == 0 ? 80 : 90;
+        const auto set_of = [&](std::optional<DType> o_dtype) {
+            spec.o_dtype = o_dtype;
+            return planner::kernel_set(problem::validate(spec, {}).spec, sm, planner::repository_tuning())
+                .kernels();
+        };
+        const std::vector<KernelConfig> rounded = set_of({}), whole = set_of(DType::f32);
+        REQUIRE(set_of(spec.dtype) == rounded);
+        for (const KernelConfig& kernel : whole) {
+            INFO(kernel.name());
+            REQUIRE(!contains(rounded, kernel));
+            const bool attends = kernel.family->role() == families::Role::attention;
+            REQUIRE(kernel.name().find(attends ? " to fp32" : "merge fp32") != std::string::npos);
+            ++(attends ? attentions : merges);
+        }
+        for (const KernelConfig& kernel : rounded) REQUIRE(kernel.name().find("fp32") == std::string::npos);
+    }
+    CHECK((attentions > 200 && merges > 100));
+}
+
 TEST_CASE("a merge has one kernel, whatever the heads, the lse and the sizes", "[planner][merge]") {
     for (const families::DeviceTraits& device : families::known_devices()) {
         AttentionSpec spec{.op = Op::merge, .head_dim_vo = 128, .q_heads = 4};
@@ -207,7 +234,8 @@ TEST_CASE("every SM of the table has a plan for every head dim", "[planner]") {
     for (const families::DeviceTraits& device : families::known_devices()) {
         for (std::int64_t qk = 8; qk <= 256; qk += 8) {
             for (std::int64_t vo : {qk, std::int64_t{8}, std::int64_t{128}, std::int64_t{256}}) {
-                const AttentionSpec spec{.head_dim_qk = qk, .head_dim_vo = vo, .q_heads = 4, .kv_heads = 2};
+                AttentionSpec spec{.head_dim_qk = qk, .head_dim_vo = vo, .q_heads = 4, .kv_heads = 2};
+                if (qk / 8 % 2 == 0) spec.o_dtype = DType::f32;  // its rows take twice the shared memory
                 for (std::int64_t q_len : {1, 20, 4096}) {
                     const auto plan = planner::make_plan(
                         problem::validate(spec, {.batch = 2, .q_len = q_len, .kv_len = 4096}), device,

@@ -66,6 +66,9 @@ TEST_CASE("the schema refuses what a plan must not say", "[planner]") {
     json["kernels"][0]["cache"]["key"] = "short";
     CHECK(schema_errors(json) != "");
     json = good;
+    json["request"]["o_dtype"] = "int32";
+    CHECK(schema_errors(json) != "");
+    json = good;
     json["split_kv"] = {{"policy", "chunks"}};
     CHECK(schema_errors(json) != "");
     json = good;
@@ -230,6 +233,33 @@ TEST_CASE("the grid covers every tile of a ragged batch", "[planner]") {
             needed += (length * 4 + plan.kernel(planner::Role::attention).tile_q() - 1) /
                       plan.kernel(planner::Role::attention).tile_q();
         REQUIRE(launch.tiles >= needed);
+    }
+}
+
+TEST_CASE("an output of fp32 changes the kernels alone: neither the split nor the workspace", "[planner]") {
+    for (const int sm : {80, 90}) {
+        for (const PlanSizes& sizes :
+             {PlanSizes{1, 1, 16384}, PlanSizes{8, 1, 4096}, PlanSizes{1, 128, 16384}}) {
+            CAPTURE(sm, sizes.q_len, sizes.kv_len);
+            AttentionSpec spec = llama();
+            const planner::Plan rounded = plan_of(spec, sizes, sm);
+            spec.o_dtype = DType::f32;
+            const planner::Plan whole = plan_of(spec, sizes, sm);
+            const problem::BoundShape shape{.batch = sizes.batch,
+                                            .q_tokens = sizes.batch * sizes.q_len,
+                                            .max_q_len = sizes.q_len,
+                                            .max_kv_len = sizes.kv_len};
+            const test::LaunchFacts a = test::launch_facts(rounded, shape),
+                                    b = test::launch_facts(whole, shape);
+            REQUIRE(a.splits > 1);
+            CHECK((a.splits == b.splits && a.chunk == b.chunk && a.rows == b.rows));
+            CHECK(a.workspace_bytes == b.workspace_bytes);
+            REQUIRE(rounded.steps.size() == whole.steps.size());
+            for (std::size_t i = 0; i < whole.steps.size(); ++i)
+                CHECK(rounded.steps[i].kernel != whole.steps[i].kernel);
+            CHECK(schema_errors(json_of(whole)) == "");
+            CHECK(json_of(whole)["request"]["o_dtype"] == "fp32");
+        }
     }
 }
 

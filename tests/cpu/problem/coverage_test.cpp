@@ -77,6 +77,36 @@ TEST_CASE("Pages of KV that has none are skipped by name, and are one attention"
                                                        {"page_size with kv ragged", reason}});
 }
 
+TEST_CASE("Types of o that do not go with one of q are skipped by name") {
+    const Coverage coverage = of(R"(, "dtype": ["bf16", "fp16"], "o_dtype": ["bf16", "float16", "fp32"])");
+    CHECK(names(coverage) ==
+          Names{"attention (dtype bf16, o_dtype bf16)", "attention (dtype bf16, o_dtype fp32)",
+                "attention (dtype fp16, o_dtype float16)", "attention (dtype fp16, o_dtype fp32)"});
+    const std::string reason = "o has the type of q, k and v, or fp32";
+    CHECK(coverage.skipped == std::vector<SkippedPart>{{"o_dtype float16 with dtype bf16", reason},
+                                                       {"o_dtype bf16 with dtype fp16", reason}});
+    CHECK(of(R"(, "dtype": ["bf16", "fp16"], "o_dtype": "bf16")").attentions.size() == 1);
+    // Where nothing is left, that is a mistake.
+    for (const char* const words : {R"(, "dtype": "bf16", "o_dtype": "fp16")",
+                                    R"(, "dtype": "bf16", "o_dtype": ["fp16"], "kv": ["dense", "ragged"])",
+                                    R"(, "o_dtype": ["bf16", "fp16"])"}) {
+        INFO(words);
+        CHECK(refused([&] { of(words); }).field() == "o_dtype");
+    }
+    CHECK(refused([] { of(R"(, "dtype": ["bf16", "fp17"], "o_dtype": ["bf16"])"); }).field() == "dtype");
+}
+
+TEST_CASE("Types of o reach a model's attentions, of whatever type it is") {
+    const char* const config =
+        R"({"model_type": "mistral", "hidden_size": 512, "num_hidden_layers": 2, "num_attention_heads": 8,
+            "num_key_value_heads": 2, "torch_dtype": "float16"})";
+    const Coverage coverage = model_coverage(config, R"({"o_dtype": ["fp16", "fp32"]})");
+    std::set<std::optional<DType>> outputs;
+    for (const AttentionSpec& spec : coverage.specs()) outputs.insert(spec.o_dtype);
+    CHECK(outputs == std::set<std::optional<DType>>{DType::f16, DType::f32});
+    CHECK(refused([&] { model_coverage(config, R"({"o_dtype": ["bf16", "fp32"]})"); }).field() == "o_dtype");
+}
+
 TEST_CASE("Pages where no KV has any are a mistake") {
     CHECK(refused([] { of(R"(, "page_size": 16)"); }).field() == "page_size");
     CHECK(refused([] { of(R"(, "page_size": [16, 64])"); }).field() == "page_size");

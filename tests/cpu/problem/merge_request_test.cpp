@@ -66,6 +66,7 @@ TEST_CASE("what does not count for a merge is refused by name", "[merge][validat
         {"page_order", [](AttentionSpec& s) { s.page_order = PageOrder::HND; }},
         {"page_size", [](AttentionSpec& s) { s.page_size = 16; }},
         {"index_dtype", [](AttentionSpec& s) { s.index_dtype = DType::i64; }},
+        {"o_dtype", [](AttentionSpec& s) { s.o_dtype = DType::bf16; }},
         {"precision", [](AttentionSpec& s) { s.precision = Precision::high; }},
         {"consistency", [](AttentionSpec& s) { s.consistency = Consistency::bitwise; }},
     };

@@ -93,6 +93,7 @@ TEST_CASE("options reach every request", "[model]") {
     options.index_dtype = DType::i64;
     options.alignment = 8;
     options.lse = true;
+    options.o_dtype = DType::f32;
     options.precision = Precision::high;
     options.consistency = Consistency::bitwise;
     options.batch = 3;
@@ -106,6 +107,7 @@ TEST_CASE("options reach every request", "[model]") {
         CHECK(request.spec.index_dtype == DType::i64);
         CHECK(request.spec.alignment == 8);
         CHECK(request.spec.lse);
+        CHECK(request.spec.o_dtype == DType::f32);
         CHECK(request.spec.precision == Precision::high);
         CHECK(request.spec.consistency == Consistency::bitwise);
         CHECK(request.sizes == PlanSizes{3, attention.phase == "decode" ? 1 : 17, 99});

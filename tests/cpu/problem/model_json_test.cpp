@@ -32,6 +32,7 @@ TEST_CASE("Options that are not given are the defaults") {
     CHECK(options.tensor_parallel == defaults.tensor_parallel);
     CHECK(options.alignment == defaults.alignment);
     CHECK(options.lse == defaults.lse);
+    CHECK(options.o_dtype == defaults.o_dtype);
     CHECK(options.precision == defaults.precision);
     CHECK(options.consistency == defaults.consistency);
     CHECK_FALSE(options.strict);
@@ -41,7 +42,7 @@ TEST_CASE("Each option is read") {
     const ModelOptions options = parse_model_options(
         R"({"dtype": "fp16", "kv": "dense", "page_size": 32, "page_order": "HND", "index_dtype": "int64",
             "batch": 2, "q_len": 3, "kv_len": 4, "tensor_parallel": 5, "alignment": 8, "lse": true,
-            "precision": "high", "consistency": "bitwise", "strict": true})");
+            "o_dtype": "fp32", "precision": "high", "consistency": "bitwise", "strict": true})");
     CHECK(options.dtype == DType::f16);
     CHECK(options.kv == KvStorage::dense);
     CHECK(options.page_size == 32);
@@ -51,6 +52,7 @@ TEST_CASE("Each option is read") {
     CHECK(options.tensor_parallel == 5);
     CHECK(options.alignment == 8);
     CHECK(options.lse);
+    CHECK(options.o_dtype == DType::f32);
     CHECK(options.precision == Precision::high);
     CHECK(options.consistency == Consistency::bitwise);
     CHECK(options.strict);
@@ -76,14 +78,14 @@ TEST_CASE("What a program chooses reaches every attention of a model") {
             "num_key_value_heads": 2, "sliding_window": 64, "torch_dtype": "bfloat16"})";
     const Model model = parse_model(
         config, parse_model_options(R"({"dtype": "fp16", "lse": true, "kv": "paged", "page_order": "HND",
-            "page_size": 64, "index_dtype": "int64", "alignment": 4, "precision": "high",
-            "consistency": "bitwise"})"));
+            "page_size": 64, "index_dtype": "int64", "alignment": 4, "o_dtype": "fp32",
+            "precision": "high", "consistency": "bitwise"})"));
     REQUIRE(model.attentions.size() == 2);
     for (const ModelAttention& attention : model.attentions) {
         const AttentionSpec& spec = attention.request.spec;
         CHECK((spec.dtype == DType::f16 && spec.lse && spec.index_dtype == DType::i64));
         CHECK((spec.kv == KvStorage::paged && spec.page_order == PageOrder::HND && spec.page_size == 64));
-        CHECK((spec.alignment == 4 && spec.precision == Precision::high));
+        CHECK((spec.alignment == 4 && spec.o_dtype == DType::f32 && spec.precision == Precision::high));
         CHECK(spec.consistency == Consistency::bitwise);
     }
 }

@@ -79,6 +79,7 @@ std::vector<problem::Problem> many_problems() {
             spec.kv = KvStorage::paged, spec.page_size = 24,
             spec.page_order = some() ? PageOrder::HND : PageOrder::NHD;
         if (some()) spec.index_dtype = DType::i64;
+        if (some()) spec.o_dtype = DType::f32;
         if (some()) spec.precision = Precision::high;
         if (some()) spec.consistency = Consistency::bitwise;
         problems.push_back(problem::validate(spec, {3, 5, 7}));

@@ -126,6 +126,7 @@ TEST_CASE("an enumerator that a cast made is refused in every field of words", "
     CHECK(refusal([](AttentionSpec& s) { s.mask = static_cast<Mask>(77); }) == "mask");
     CHECK(refusal([](AttentionSpec& s) { s.kv = static_cast<KvStorage>(77); }) == "kv");
     CHECK(refusal([](AttentionSpec& s) { s.page_order = static_cast<PageOrder>(77); }) == "page_order");
+    CHECK(refusal([](AttentionSpec& s) { s.o_dtype = static_cast<DType>(77); }) == "o_dtype");
     CHECK(refusal([](AttentionSpec& s) { s.precision = static_cast<Precision>(77); }) == "precision");
     CHECK(refusal([](AttentionSpec& s) { s.consistency = static_cast<Consistency>(77); }) == "consistency");
 }

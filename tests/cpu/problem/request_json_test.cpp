@@ -59,7 +59,8 @@ TEST_CASE("every field reaches its place", "[request]") {
         "dtype": "float16", "head_dim_qk": 192, "head_dim_vo": 128, "q_heads": 12, "kv_heads": 3, "mask": "none",
         "window_left": 7, "window_right": 9, "scale": 0.5, "softcap": 30, "alibi": true, "sink": true, "lse": true,
         "kv": "paged", "page_order": "HND", "page_size": 3, "index_dtype": "int64", "alignment": 8,
-        "precision": "high", "consistency": "bitwise", "batch": 2, "q_len": 3, "kv_len": 5, "sm": [80, "90a", "120"]})");
+        "o_dtype": "float32", "precision": "high", "consistency": "bitwise", "batch": 2, "q_len": 3, "kv_len": 5,
+        "sm": [80, "90a", "120"]})");
     AttentionSpec spec;
     spec.dtype = DType::f16;
     spec.head_dim_qk = 192;
@@ -76,6 +77,7 @@ TEST_CASE("every field reaches its place", "[request]") {
     spec.page_size = 3;
     spec.index_dtype = DType::i64;
     spec.alignment = 8;
+    spec.o_dtype = DType::f32;
     spec.precision = Precision::high;
     spec.consistency = Consistency::bitwise;
     CHECK(request == AttentionRequest{spec, {2, 3, 5}, {80, 90, 120}});
@@ -87,8 +89,17 @@ TEST_CASE("the least request, normalised", "[request]") {
         R"({"op":"attention","dtype":"bf16","head_dim_qk":128,"head_dim_vo":128,"q_heads":32,"kv_heads":8,)"
         R"("mask":"full","window_left":null,"window_right":null,"scale":0.08838834764831843,"softcap":null,)"
         R"("alibi":false,"sink":false,"lse":false,"kv":"dense","page_order":"NHD","page_size":0,)"
-        R"("index_dtype":"int32","alignment":16,"precision":"default","consistency":"default","batch":1,"q_len":1,)"
-        R"("kv_len":1,"sm":[]})");
+        R"("index_dtype":"int32","alignment":16,"o_dtype":"bf16","precision":"default","consistency":"default",)"
+        R"("batch":1,"q_len":1,"kv_len":1,"sm":[]})");
+}
+
+TEST_CASE("the output's type is that of the inputs unless it is given", "[request]") {
+    CHECK(parse_request(with(R"("dtype": "fp16")")).spec.o_dtype == DType::f16);
+    CHECK(parse_request(with(R"("dtype": "fp16", "o_dtype": "half")")) ==
+          parse_request(with(R"("dtype": "fp16")")));
+    CHECK(parse_request(with(R"("o_dtype": "f32")")).spec.o_dtype == DType::f32);
+    CHECK(to_json(parse_request(with(R"("o_dtype": "float32")"))).find(R"("o_dtype":"fp32")") !=
+          std::string::npos);
 }
 
 TEST_CASE("a problem's JSON is the request's without the SMs", "[request]") {
@@ -192,6 +203,10 @@ TEST_CASE("bad requests are refused by the field", "[request]") {
         {with(R"("mask": "casual")"), "mask", "full or causal"},
         {with(R"("kv": "page")"), "kv", "did you mean paged?"},
         {with(R"("precision": "low")"), "precision", "default or high"},
+        {with(R"("o_dtype": "fp16")"), "o_dtype", "bf16, as dtype is, or fp32"},
+        {with(R"("dtype": "fp16", "o_dtype": "bf16")"), "o_dtype", "fp16, as dtype is, or fp32"},
+        {with(R"("o_dtype": "int32")"), "o_dtype", "fp16, bf16 or fp32"},
+        {with(R"("o_dtype": null)"), "o_dtype", "fp16, bf16 or fp32"},
         {with(R"("page_size": 16)"), "page_size", "kv is dense"},
         {with(R"("kv": "paged")"), "page_size", "from 1"},
         {with(R"("scale": 0)"), "scale", "above 0"},
@@ -318,6 +333,7 @@ AttentionRequest random_request(Random& random) {
     if (spec.kv == KvStorage::paged) spec.page_size = random.between(1, 1 << 20);
     spec.index_dtype = random.coin() ? DType::i32 : DType::i64;
     spec.alignment = 1 << random.between(1, 4);
+    if (random.coin()) spec.o_dtype = random.coin() ? DType::f32 : spec.dtype;
     spec.precision = random.coin() ? Precision::standard : Precision::high;
     spec.consistency = random.coin() ? Consistency::standard : Consistency::bitwise;
     request.sizes.batch = random.between(1, 1 << 20);

@@ -1,5 +1,6 @@
 #include "problem/tensors/tensors.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -291,6 +292,41 @@ TEST_CASE("alignment classes", "[tensors]") {
     single.tensors.q.strides[0] = -3;
     single.tensors.o.strides[0] = 0;
     CHECK_NOTHROW(single.check());
+}
+
+TEST_CASE("an output of fp32 has its own size, strides and bases", "[tensors]") {
+    Setup setup = dense();
+    setup.spec.o_dtype = DType::f32;
+    CHECK(refused([&] { setup.check(); }).accepted() == "fp32");  // o is of bf16 yet
+    setup.tensors.o = at(4, DType::f32, {3, 5, 8, 32});
+    CHECK_NOTHROW(setup.check());
+    for (const int alignment : {16, 8, 4, 2}) {
+        INFO(alignment);
+        const int bytes = std::max(alignment, 4);  // no element of fp32 lies at less
+        setup.spec.alignment = alignment;
+        setup.tensors.o = moved(at(4, DType::f32, {3, 5, 8, 32 + bytes / 4}), bytes).slice(3, 0, 32);
+        CHECK_NOTHROW(setup.check());
+        Setup base = setup;
+        base.tensors.o = moved(base.tensors.o, bytes / 2);
+        const InvalidRequest of_base = refused([&] { base.check(); });
+        CHECK(of_base.field() == "o.data");
+        CHECK(contains(of_base.accepted(), "a multiple of " + std::to_string(bytes) + " bytes"));
+        if (bytes == 4) continue;  // any stride will do
+        Setup stride = setup;
+        stride.tensors.o.strides[2] += bytes / 8;
+        const InvalidRequest of_stride = refused([&] { stride.check(); });
+        CHECK(of_stride.field() == "o.strides[2]");
+        CHECK(contains(of_stride.accepted(), "a multiple of " + std::to_string(bytes / 4) + " elements"));
+    }
+    // It is twice as long, so its end reaches into what follows.
+    setup = dense();
+    setup.spec.o_dtype = DType::f32;
+    setup.tensors.o = at(4, DType::f32, {3, 5, 8, 32});
+    setup.tensors.q = at(5, DType::bf16, {3, 5, 8, 64});
+    setup.tensors.o = moved(setup.tensors.o, (16 << 20) - 3 * 5 * 8 * 32 * 4);
+    CHECK_NOTHROW(setup.check());
+    setup.tensors.o = moved(setup.tensors.o, 16);
+    CHECK(refused([&] { setup.check(); }).field() == "o");
 }
 
 TEST_CASE("what is wrong with the tensors is named", "[tensors]") {

@@ -96,6 +96,12 @@ class GpuTest(unittest.TestCase):
             worst = (difference / limit).max().item()
             self.assertLessEqual(worst, 1, f"{what}: {worst} times the tolerance")  # False for NaN
 
+    def assert_within(self, tolerance, got, wanted, what=""):
+        """Each element of an fp32 tensor: |got - wanted| <= tolerance + tolerance |wanted|; all of them finite."""
+        self.assertEqual((got.dtype, tuple(got.shape)), (torch.float32, tuple(wanted.shape)), what)
+        worst = ((got.double() - wanted).abs() / (tolerance + tolerance * wanted.abs())).max().item()
+        self.assertLessEqual(worst, 1, f"{what}: {worst} times the tolerance")  # False for NaN
+
     def assert_sequences(self, o, lse, wanted, what=""):
         """o [tokens, heads, d] and lse, one sequence after the other."""
         self.assert_near(o, torch.cat([one[0] for one in wanted]), f"{what} o")

@@ -66,6 +66,44 @@ class Dense(GpuTest):
         except attnsmith.Unsupported as error:
             self.assertTrue(error.refusals)
 
+    def test_outputs_of_fp32(self):
+        for dtype in (torch.float16, torch.bfloat16):
+            q, k, v = self.tensors(dtype=dtype)
+            rounded = attnsmith.attention(q, k, v, causal=True)
+            for o_dtype in ("fp32", torch.float32):
+                o = attnsmith.attention(q, k, v, causal=True, o_dtype=o_dtype)
+                self.assertEqual((o.dtype, o.device, o.shape), (torch.float32, q.device, q.shape))
+                self.assertTrue(torch.equal(o.to(dtype), rounded), "o is not what the rounded one was rounded from")
+                self.assertFalse(torch.equal(o, rounded.float()), "o was rounded")
+            out = nan(*q.shape, dtype=torch.float32)
+            self.assertIs(attnsmith.attention(q, k, v, causal=True, out=out), out)
+            self.assertTrue(torch.equal(out, o))
+            wide = nan(*q.shape[:-1], q.shape[-1] + 1, dtype=torch.float32)  # rows at multiples of 4 bytes alone
+            attnsmith.attention(q, k, v, causal=True, out=wide[..., :-1])
+            self.assertTrue(torch.equal(wide[..., :-1].to(dtype), rounded))
+            self.assertTrue(wide[..., -1].isnan().all())
+
+    def test_outputs_of_fp32_from_a_split(self):
+        q, k, v = self.tensors(batch=1, q_len=1, kv_len=9000, q_heads=8, kv_heads=2, dim=128)
+        o = attnsmith.attention(q, k, v, o_dtype="fp32")
+        self.assertTrue(torch.equal(o.to(q.dtype), attnsmith.attention(q, k, v)))
+        self.assertFalse(torch.equal(o, o.to(q.dtype).float()))
+
+    def test_precision_high_in_fp32(self):
+        for dtype, options in itertools.product(
+                (torch.float16, torch.bfloat16),
+                ({}, {"causal": True}, {"window": (9, 4)}, {"softcap": 3.0}, {"scale": 0.9})):
+            q, k, v = self.tensors(dtype=dtype, kv_len=700, **({"dim": 128} if options else {"q_len": 1}))
+            with self.subTest(dtype=dtype, **options):
+                o, lse = attnsmith.attention(q, k, v, precision="high", o_dtype="fp32", return_lse=True, **options)
+                rounded = attnsmith.attention(q, k, v, precision="high", **options)
+                self.assertEqual(rounded.dtype, dtype)
+                self.assertTrue(torch.equal(o.to(dtype), rounded))
+                for b in range(q.shape[0]):
+                    wanted = reference(q[b], k[b], v[b], **options)
+                    self.assert_within(1e-5, o[b], wanted[0], f"o of sequence {b}")
+                    self.assert_within(1e-5, lse[b], wanted[1], f"lse of sequence {b}")
+
     def test_lengths_on_the_device(self):
         for index_dtype in (torch.int32, torch.int64):
             q, k, v = self.tensors(batch=4)

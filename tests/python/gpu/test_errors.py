@@ -33,7 +33,15 @@ class Errors(GpuTest):
         self.refused("k.dtype", self.q, self.k.half(), self.k)
         self.refused("dtype", self.q, self.k, self.k, kv_lens=lengths([3], torch.int16))
         self.refused("sinks.dtype", self.q, self.k, self.k, sinks=self.randn(4))
-        self.refused("o.dtype", self.q, self.k, self.k, out=self.q.half())
+        self.refused("out.dtype", self.q, self.k, self.k, out=self.q.half())
+        self.refused("o_dtype", self.q, self.k, self.k, o_dtype=torch.float16)
+
+    def test_output_dtypes_that_contradict_each_other(self):
+        with self.assertRaisesRegex(attnsmith.InvalidRequest, "out.dtype: bf16.*fp32, as o_dtype says"):
+            attnsmith.attention(self.q, self.k, self.k, out=torch.empty_like(self.q), o_dtype="fp32")
+        with self.assertRaisesRegex(attnsmith.InvalidRequest, "out.dtype: fp32.*bf16, as o_dtype says"):
+            attnsmith.attention(self.q, self.k, self.k, out=torch.empty_like(self.q, dtype=torch.float32),
+                                o_dtype=torch.bfloat16)
 
     def test_shapes(self):
         self.refused("q.shape", self.q[0], self.k, self.k)

@@ -41,8 +41,15 @@ class Frameworks(GpuTest):
                 again = attnsmith.attention(strided, *arrays[1:], causal=True, out=cupy.empty_like(arrays[0]))
             stream.synchronize()
             self.assertIsInstance(o, cupy.ndarray)
+            self.assertEqual(o.dtype, cupy.float16)
             self.near(torch.as_tensor(o, device=DEVICE), torch.as_tensor(lse, device=DEVICE), *wanted)
             self.assert_near(torch.as_tensor(again, device=DEVICE), wanted[0])
+        o = attnsmith.attention(*arrays, causal=True, o_dtype="fp32")
+        out = attnsmith.attention(*arrays, causal=True, out=cupy.empty(o.shape, cupy.float32))
+        cupy.cuda.Stream.null.synchronize()
+        self.assertEqual((o.dtype, type(o)), (cupy.float32, cupy.ndarray))
+        self.assert_near(torch.as_tensor(o, device=DEVICE), wanted[0])
+        self.assertTrue(cupy.array_equal(o, out))
         other = cupy.cuda.Stream(non_blocking=True)
         o = attnsmith.attention(*arrays, causal=True, stream=other)
         other.synchronize()
@@ -69,6 +76,9 @@ class Frameworks(GpuTest):
             o, lse = attnsmith.attention(*arrays, causal=True, return_lse=True)
             self.assertIsInstance(o, jax.Array)
             self.near(torch.from_dlpack(o), torch.from_dlpack(lse), *wanted)
+            o = attnsmith.attention(*arrays, causal=True, o_dtype="fp32")
+            self.assertEqual((o.dtype, isinstance(o, jax.Array)), (jax.numpy.float32, True))
+            self.assert_near(torch.from_dlpack(o), wanted[0])
 
     def test_own_arrays(self):
         runtime = attnsmith.default_runtime()
@@ -82,6 +92,10 @@ class Frameworks(GpuTest):
         self.assertEqual((type(o), o.dtype, lse.dtype), (attnsmith.Array, "bf16", "fp32"))
         runtime.synchronize()
         self.near(torch.from_dlpack(o), torch.from_dlpack(lse), *wanted)
+        o = attnsmith.attention(*arrays, causal=True, o_dtype="fp32")
+        self.assertEqual((type(o), o.dtype), (attnsmith.Array, "fp32"))
+        runtime.synchronize()
+        self.assert_near(torch.from_dlpack(o), wanted[0])
 
     def test_dlpack_alone(self):
         """An object of no known framework, with __dlpack__ and nothing else."""

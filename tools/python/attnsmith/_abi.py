@@ -59,7 +59,7 @@ class Spec(Sized):
                       "alignment", "alibi", "sink", "lse", "has_window_left", "has_window_right"),
                 *_all(c_int64, "window_left", "window_right", "head_dim_qk", "head_dim_vo", "q_heads", "kv_heads",
                       "page_size"),
-                *_all(c_double, "scale", "softcap"), ("attention_chunk", c_int64)]
+                *_all(c_double, "scale", "softcap"), ("attention_chunk", c_int64), *_all(c_int32, "o_dtype", "reserved")]
 
 
 class Sizes(Sized):

@@ -12,6 +12,7 @@ from . import _abi, _frameworks, _requests, _views
 from ._blocks import AttentionBlock, MergeBlock
 from ._frameworks import Framework, Order, Torch
 from ._options import Options, flag, is_pair, plain, refuse_unhashable
+from ._outputs import OutputKinds, dtype_of
 from ._views import View
 from ._workspaces import Workspaces, torch_memory
 from .errors import InvalidRequest
@@ -42,7 +43,7 @@ class Problem(NamedTuple):
     batch: int
     max_q_len: int
     max_kv_len: int
-    options: Options  # causal, window, softcap, scale, return_lse, precision, consistency
+    options: Options  # causal, window, softcap, scale, return_lse, precision, consistency, o_dtype
     rows: Sequence[int]  # the shape of a new o, less its last axis
     as_kernel: Callable[[View], View] = lambda view: view  # of o and lse
     finish: Callable[[Any], Any] = lambda tensor: tensor  # of a new o
@@ -90,21 +91,21 @@ class _Recipe:
                  pointer_bits: int) -> None:
         problem = form.resolve(given, options)
         q, k, v = problem.q, problem.k, problem.v
-        self.kind = q[3]
+        self.kind = dispatch.output_kinds.of(q, given[3], problem.options[7])
         self.o_shape = (*problem.rows, v[1][-1])
         self.lse_shape = tuple(problem.rows) if problem.options[4] else None
         self.finish = problem.finish
-        self.as_q = given[0][1] == self.o_shape and tuple(given[0][2]) == _views.compact_strides(self.o_shape)
+        self.as_q = (self.kind == q[3] and given[0][1] == self.o_shape
+                     and tuple(given[0][2]) == _views.compact_strides(self.o_shape))
         o = problem.as_kernel(given[3] or _new(self.o_shape, self.kind, q))
         lse = None if self.lse_shape is None else problem.as_kernel(_new(self.lse_shape, _views.FP32, q))
         bits = pointer_bits
-        for strides in (q[2], k[2], v[2], o[2]):
+        for _, _, strides, kind, _ in (q, k, v, o):
             for stride in strides[:-1]:
-                bits |= stride << 1
+                bits |= stride * _views.ITEM_BYTES[kind]
         # A stride that reaches nothing does not count; most layouts need no such look.
         alignment = alignment_of((q, k, v, o), pointer_bits) if bits & 15 else 16
-        self.entry = dispatch.kernel(problem, alignment, given[4] is not None,
-                                     given[5] is not None, index)
+        self.entry = dispatch.kernel(problem, self.kind, alignment, given[4] is not None, given[5] is not None, index)
         tokens = q[1][0] if len(q[1]) == 3 else q[1][0] * q[1][1]
         self.nbytes = self.entry.needed(problem.batch, tokens, problem.max_kv_len)
         self.bounds = problem.max_q_len, problem.max_kv_len
@@ -146,6 +147,7 @@ class Dispatch:
         self.run_merge = library.functions.attnsmith_run_merge
         self.prepared: Dict[Tuple[Any, ...], Prepared] = {}
         self.recipes: Dict[Tuple[Any, ...], _Recipe] = {}
+        self.output_kinds = OutputKinds(library)
         self.seen: Set[int] = set()
         self.blocks: List[AttentionBlock] = []
         self.workspaces = Workspaces(runtime.allocate, runtime.synchronize)
@@ -161,7 +163,7 @@ class Dispatch:
             self.prepared[key] = entry
         return entry
 
-    def kernel(self, problem: Problem, alignment: int, sink: bool, alibi: bool, index: int) -> Prepared:
+    def kernel(self, problem: Problem, o_kind: int, alignment: int, sink: bool, alibi: bool, index: int) -> Prepared:
         """The kernel of a problem: many sizes share one."""
         q_shape, kind = problem.q[1], problem.q[3]
         sizes = (problem.batch, _rounded(problem.max_q_len), _rounded(problem.max_kv_len))
@@ -171,7 +173,7 @@ class Dispatch:
             page_size, kv_heads = k_shape[1:3] if problem.page_order == "NHD" else (k_shape[2], k_shape[1])
         index_kind = next((view[3] for view in problem.batch_views if view is not None), None)
         geometry = (problem.kv, page_size, problem.page_order, index_kind, kv_heads, problem.v[1][-1])
-        options = (*problem.options, sink, alibi)
+        options = (*problem.options[:7], o_kind, sink, alibi)
         key = (index, kind, q_shape[-2], q_shape[-1], *sizes, alignment, geometry, options)
         return self.prepared.get(key) or self.prepare(
             key, _words(problem.q, geometry, sizes, alignment, options), index)
@@ -253,7 +255,7 @@ def need_axes(name: str, view: View, accepted: str) -> None:
 def alignment_of(views: Sequence[View], pointer_bits: int = 0) -> int:
     """The class that bases (these, and what `pointer_bits` has set) and strides of the real tensors are of: 16, 8, 4 or
     2 bytes."""
-    bits = (_views.reach_bits(views, 2) | pointer_bits) & 15
+    bits = (_views.reach_bits(views) | pointer_bits) & 15
     return max(bits & -bits, 2) if bits else 16
 
 
@@ -261,10 +263,8 @@ def _words(q: View, geometry: Tuple[Any, ...], sizes: Tuple[int, int, int], alig
            options: Options) -> Dict[str, Any]:
     """The request of a call, in the words that prepare() takes."""
     kv, page_size, page_order, index_kind, kv_heads, head_dim_vo = geometry
-    causal, window, softcap, scale, lse, precision, consistency, sink, alibi = options
-    dtype = _views.WORDS[q[3]]
-    if dtype not in ("fp16", "bf16", "fp32"):  # the library says what is not built
-        raise InvalidRequest("q.dtype", dtype, "fp16 or bf16")
+    causal, window, softcap, scale, lse, precision, consistency, o_kind, sink, alibi = options
+    dtype = dtype_of(q)
     if index_kind is not None and index_kind not in (_views.INT32, _views.INT64):
         raise InvalidRequest("index dtype", _views.WORDS[index_kind], "lengths, offsets and tables of int32 or int64")
     left, right = (None, None) if window is None else window
@@ -276,7 +276,8 @@ def _words(q: View, geometry: Tuple[Any, ...], sizes: Tuple[int, int, int], alig
         "kv_heads": kv_heads, "mask": "causal" if causal else "full", "window_left": left, "window_right": right,
         "softcap": softcap, "scale": scale, "sink": sink, "alibi": alibi, "lse": lse, "kv": kv,
         "page_size": page_size, "page_order": page_order, "alignment": alignment, "precision": precision,
-        "consistency": consistency, "index_dtype": None if index_kind is None else _views.WORDS[index_kind],
+        "consistency": consistency, "o_dtype": None if o_kind == q[3] else _views.WORDS[o_kind],
+        "index_dtype": None if index_kind is None else _views.WORDS[index_kind],
         "batch": min(max(batch, 1), 1 << 20), "q_len": min(q_len, LONGEST, _MOST_PACKED // group),
         "kv_len": min(kv_len, LONGEST)}
 

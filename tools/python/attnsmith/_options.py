@@ -12,7 +12,7 @@ from ._integers import shown
 from .errors import InvalidRequest
 
 Options = Tuple[Any, ...]
-_NAMES = ("causal", "window", "softcap", "scale", "return_lse", "precision", "consistency")
+_NAMES = ("causal", "window", "softcap", "scale", "return_lse", "precision", "consistency", "o_dtype")
 
 
 def flag(name: str, value: Any) -> bool:

@@ -93,6 +93,12 @@ def parse(opened: Library, words: Mapping[str, Any]) -> Tuple[_abi.Spec, _abi.Si
     return spec, sizes
 
 
+def filled_in(opened: Library, name: str, **words: Any) -> Any:
+    """What the library makes of one word of a request that has these and is valid otherwise."""
+    spec, _ = parse(opened, {"head_dim": 64, "q_heads": 1, **words})
+    return opened.json(opened.functions.attnsmith_request_json, byref(spec), None)[name]
+
+
 def text(name: str, value: Any) -> Optional[bytes]:
     """A path or word for the library; None where it is not given."""
     if value is None:

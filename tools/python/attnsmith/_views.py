@@ -96,15 +96,15 @@ def shortened(view: View, axis: int, extent: int) -> View:
     return pointer, (*shape[:axis], extent, *shape[axis + 1:]), strides, kind, device
 
 
-def reach_bits(views: Sequence[View], item_bytes: int) -> int:
+def reach_bits(views: Sequence[View]) -> int:
     """Has a low bit set wherever the base or a stride, in bytes, of any of them has one; what no element is reached
     by does not count."""
     bits = 0
-    for pointer, shape, strides, _, _ in views:
+    for pointer, shape, strides, kind, _ in views:
         if 0 in shape:
             continue
         bits |= pointer
         for extent, stride in zip(shape[:-1], strides):
             if extent > 1:
-                bits |= stride * item_bytes
+                bits |= stride * ITEM_BYTES[kind]
     return bits

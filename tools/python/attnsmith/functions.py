@@ -2,10 +2,11 @@
 call. What a problem needs is prepared at its first call and looked up after that.
 
 Tensors are those of PyTorch, CuPy, JAX, or anything with ``__dlpack__`` or ``__cuda_array_interface__`` (Numba), of
-fp16 or bf16, with any strides but the last, which is 1. Outputs are made by the framework of q, or are attnsmith.Array
-where that is none of these. Work goes on that framework's current stream, or on ``stream``. Tensors of one call lie on
-one GPU: that of q, or the current one where q does not say. A mask in a ``__cuda_array_interface__`` is refused, as is
-an output that is read only. There is no backward pass: a torch tensor that requires a gradient is refused.
+fp16 or bf16 (outputs may be fp32), with any strides but the last, which is 1. Outputs are made by the framework of q,
+or are attnsmith.Array where that is none of these. Work goes on that framework's current stream, or on ``stream``.
+Tensors of one call lie on one GPU: that of q, or the current one where q does not say. A mask in a
+``__cuda_array_interface__`` is refused, as is an output that is read only. There is no backward pass: a torch tensor
+that requires a gradient is refused.
 
 Words common to the three, which also take what FlashAttention and FlashInfer write for "none". causal, return_lse and
 return_status are True or False, of Python or numpy; 0, 1 and None are refused. softcap and scale are numbers, which
@@ -21,7 +22,10 @@ return_status: also gives, as the last result, an int32 tensor without axes on t
     says whether this call met lengths beyond its bounds, which are clamped, or page ids that are no pages. It is
     written in the order of the stream, by each replay of a graph too. Only to read it waits; calls without it pay
     nothing.
-out: a tensor to write to. precision: "default" or "high". consistency: "default" or "bitwise".
+out: a tensor to write to.
+o_dtype: of o: "fp32" (or torch.float32), which is not rounded, or that of q. None is the dtype of ``out``, or without
+    ``out`` that of q.
+precision: "default" or "high". consistency: "default" or "bitwise".
 stream: a CUstream as a number, or a stream of torch, CuPy, Numba or anything with ``__cuda_stream__``.
 
 Lengths, offsets and page tables stay on the GPU, so a captured CUDA graph is right as they change; call once before the
@@ -43,7 +47,7 @@ from ._options import Options, flag
 from ._views import View
 from .errors import InvalidRequest
 from .kernels import merge_states_views
-from .words import Consistency, PageOrder, Precision, Window
+from .words import Consistency, ODType, PageOrder, Precision, Window
 
 _MOST_STATES = 32  # that one kernel merges
 
@@ -71,7 +75,8 @@ def _limit(name: str, given: Optional[int]) -> Optional[int]:
 def attention(q: Any, k: Any, v: Any, *, causal: bool = False, window: Window = None, softcap: Optional[float] = None,
               sinks: Any = None, scale: Optional[float] = None, alibi_slopes: Any = None, kv_lens: Any = None,
               q_lens: Any = None, return_lse: bool = False, return_status: bool = False, out: Any = None,
-              precision: Precision = "default", consistency: Consistency = "default", stream: Any = None) -> Any:
+              o_dtype: Optional[ODType] = None, precision: Precision = "default", consistency: Consistency = "default",
+              stream: Any = None) -> Any:
     """Attention of a batch of sequences of one length. The module says more of each word.
 
     q: [batch, q_len, q_heads, head_dim_qk], fp16 or bf16. k: [batch, kv_len, kv_heads, head_dim_qk], where kv_heads
@@ -81,7 +86,8 @@ def attention(q: Any, k: Any, v: Any, *, causal: bool = False, window: Window = 
         keys before and after its own; None or -1 is no bound; with causal none after it.
     softcap: None or 0 is off. scale: None is 1 / sqrt(head_dim_qk). sinks, alibi_slopes: fp32 [q_heads] on the GPU.
     return_lse, return_status: True gives these besides. out: a tensor for o, of no memory of the others.
-    precision: "default" or "high". consistency: "default" or "bitwise". stream: None is the current one.
+    o_dtype: "fp32", or None for that of out or q. precision: "default" or "high". consistency: "default" or "bitwise".
+    stream: None is the current one.
 
     Gives o [batch, q_len, q_heads, head_dim_vo]; with return_lse (o, lse), lse fp32 [batch, q_len, q_heads]; with
     return_status the status last. A query that sees no key gets o = 0 and lse = -inf, or its sink.
@@ -89,7 +95,8 @@ def attention(q: Any, k: Any, v: Any, *, causal: bool = False, window: Window = 
     Raises InvalidRequest naming the tensor or word, Unsupported, CompileError, DriverError, LibraryMissing.
     """
     return attend(_DENSE, (q, k, v, out, sinks, alibi_slopes, q_lens, kv_lens),
-                  (causal, window, softcap, scale, return_lse, precision, consistency), stream, return_status)
+                  (causal, window, softcap, scale, return_lse, precision, consistency, o_dtype), stream,
+                  return_status)
 
 
 def _dense(views: List[Any], options: Options) -> Problem:
@@ -109,7 +116,8 @@ def varlen_attention(q: Any, k: Any, v: Any, q_indptr: Any, kv_indptr: Any, *, m
                      max_kv_len: Optional[int] = None, causal: bool = False, window: Window = None,
                      softcap: Optional[float] = None, sinks: Any = None, scale: Optional[float] = None,
                      alibi_slopes: Any = None, return_lse: bool = False, return_status: bool = False, out: Any = None,
-                     precision: Precision = "default", consistency: Consistency = "default", stream: Any = None) -> Any:
+                     o_dtype: Optional[ODType] = None, precision: Precision = "default",
+                     consistency: Consistency = "default", stream: Any = None) -> Any:
     """Attention of sequences of different lengths, which lie one after the other. The module says more of each word.
 
     q: [q_tokens, q_heads, head_dim_qk], fp16 or bf16. k: [kv_tokens, kv_heads, head_dim_qk], where kv_heads divides
@@ -121,7 +129,8 @@ def varlen_attention(q: Any, k: Any, v: Any, q_indptr: Any, kv_indptr: Any, *, m
         keys before and after its own; None or -1 is no bound; with causal none after it.
     softcap: None or 0 is off. scale: None is 1 / sqrt(head_dim_qk). sinks, alibi_slopes: fp32 [q_heads] on the GPU.
     return_lse, return_status: True gives these besides. out: a tensor for o, of no memory of the others.
-    precision: "default" or "high". consistency: "default" or "bitwise". stream: None is the current one.
+    o_dtype: "fp32", or None for that of out or q. precision: "default" or "high". consistency: "default" or "bitwise".
+    stream: None is the current one.
 
     Gives o [q_tokens, q_heads, head_dim_vo]; with return_lse (o, lse), lse fp32 [q_tokens, q_heads]; with return_status
     the status last. A query that sees no key gets o = 0 and lse = -inf, or its sink.
@@ -129,8 +138,8 @@ def varlen_attention(q: Any, k: Any, v: Any, q_indptr: Any, kv_indptr: Any, *, m
     Raises InvalidRequest naming the tensor or word, Unsupported, CompileError, DriverError, LibraryMissing.
     """
     return attend(_RAGGED, (q, k, v, out, sinks, alibi_slopes, q_indptr, kv_indptr),
-                  (causal, window, softcap, scale, return_lse, precision, consistency, _limit("max_q_len", max_q_len),
-                   _limit("max_kv_len", max_kv_len)), stream, return_status)
+                  (causal, window, softcap, scale, return_lse, precision, consistency, o_dtype,
+                   _limit("max_q_len", max_q_len), _limit("max_kv_len", max_kv_len)), stream, return_status)
 
 
 def _ragged(views: List[Any], options: Options) -> Problem:
@@ -140,7 +149,7 @@ def _ragged(views: List[Any], options: Options) -> Problem:
     need_axes("v", v, "[kv_tokens, kv_heads, head_dim]")
     need_axes("q_indptr", q_indptr, "[batch + 1]")
     return Problem(q, k, v, (q_indptr, None, kv_indptr, None, None, None, None, None), "ragged", None,
-                   q_indptr[1][0] - 1, _bound(options[7], q[1][0]), _bound(options[8], k[1][0]), options[:7],
+                   q_indptr[1][0] - 1, _bound(options[8], q[1][0]), _bound(options[9], k[1][0]), options[:8],
                    q[1][:-1])
 
 
@@ -153,7 +162,8 @@ def paged_attention(q: Any, kv_cache: Any, page_table: Any = None, kv_lens: Any 
                     causal: bool = False, window: Window = None, softcap: Optional[float] = None, sinks: Any = None,
                     scale: Optional[float] = None, alibi_slopes: Any = None, q_lens: Any = None,
                     return_lse: bool = False, return_status: bool = False, out: Any = None,
-                    precision: Precision = "default", consistency: Consistency = "default", stream: Any = None) -> Any:
+                    o_dtype: Optional[ODType] = None, precision: Precision = "default",
+                    consistency: Consistency = "default", stream: Any = None) -> Any:
     """Attention to keys and values in pages. The module says more of each word.
 
     q: [batch, q_len, q_heads, head_dim_qk], or [batch, q_heads, head_dim_qk] for one query each, or, with q_indptr
@@ -170,7 +180,8 @@ def paged_attention(q: Any, kv_cache: Any, page_table: Any = None, kv_lens: Any 
         keys before and after its own; None or -1 is no bound; with causal none after it.
     softcap: None or 0 is off. scale: None is 1 / sqrt(head_dim_qk). sinks, alibi_slopes: fp32 [q_heads] on the GPU.
     return_lse, return_status: True gives these besides. out: a tensor for o, of no memory of the others.
-    precision: "default" or "high". consistency: "default" or "bitwise". stream: None is the current one.
+    o_dtype: "fp32", or None for that of out or q. precision: "default" or "high". consistency: "default" or "bitwise".
+    stream: None is the current one.
 
     Gives o of q's shape with head_dim_vo; with return_lse (o, lse), lse fp32 of q's shape without its last axis; with
     return_status the status last. A query that sees no key gets o = 0 and lse = -inf, or its sink.
@@ -187,13 +198,13 @@ def paged_attention(q: Any, kv_cache: Any, page_table: Any = None, kv_lens: Any 
         raise InvalidRequest("kv_cache", f"{len(kv_cache)} tensors", "(k_cache, v_cache), or one tensor of both")
     return attend(form, (q, k, v, out, sinks, alibi_slopes, q_indptr, q_lens, kv_lens, page_table, page_indptr,
                          page_indices, last_page_len),
-                  (causal, window, softcap, scale, return_lse, precision, consistency,
+                  (causal, window, softcap, scale, return_lse, precision, consistency, o_dtype,
                    _limit("max_q_len", max_q_len), _limit("max_kv_len", max_kv_len), page_order), stream, return_status)
 
 
 def _paged(views: List[Any], options: Options) -> Problem:
     q, k, v, _, _, _, q_indptr, q_lens, kv_lens, table, page_indptr, pages, last_page_len = views
-    max_q_len, max_kv_len, page_order = options[7:]
+    max_q_len, max_kv_len, page_order = options[8:]
     if v is None:
         if len(k[1]) != 5 or k[1][1] != 2:
             raise InvalidRequest("kv_cache.shape", str(tuple(k[1])), "[pages, 2, page_size, kv_heads, head_dim] (NHD), "
@@ -219,7 +230,7 @@ def _paged(views: List[Any], options: Options) -> Problem:
     listed = table[1][-1] if table is not None else pages[1][-1] if pages is not None else 0
     capacity = min(listed * k[1][1 if page_order == "NHD" else 2], LONGEST)
     return Problem(q, k, v, (q_indptr, q_lens, None, kv_lens, table, page_indptr, pages, last_page_len), "paged",
-                   page_order, batch, _bound(max_q_len, longest), _bound(max_kv_len, capacity), options[:7], rows,
+                   page_order, batch, _bound(max_q_len, longest), _bound(max_kv_len, capacity), options[:8], rows,
                    as_kernel)
 
 

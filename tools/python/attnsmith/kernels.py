@@ -167,7 +167,7 @@ class Kernel(Owner):
         q: [batch, q_len, q_heads, head_dim_qk], or [tokens, q_heads, head_dim_qk] with q_indptr.
         k: dense [batch, kv_len, kv_heads, head_dim_qk], ragged [kv_tokens, kv_heads, head_dim_qk], paged
             [pages, page_size, kv_heads, head_dim_qk] (NHD) or [pages, kv_heads, page_size, head_dim_qk] (HND).
-        v: as k, with head_dim_vo. o: as q, with head_dim_vo; overlaps no other tensor.
+        v: as k, with head_dim_vo. o: as q, with head_dim_vo, of the spec's o_dtype; overlaps no other tensor.
         lse: fp32, as o without its last axis, present exactly when the spec has lse: natural-log log-sum-exp.
         sinks, alibi_slopes: fp32 [q_heads], present exactly when the spec has sink, alibi.
         q_indptr, kv_indptr [batch + 1], q_lens, kv_lens [batch], page_table [batch, pages a sequence], or

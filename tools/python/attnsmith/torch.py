@@ -70,7 +70,7 @@ def scaled_dot_product_attention(query: Any, key: Any, value: Any, attn_mask: An
         raise InvalidRequest("query", f"an object of type {type(query).__name__}", "a torch.Tensor")
     return attend(_SDPA, (query, key, value, None, None, None),
                   (flag("is_causal", is_causal), None, None, scale, False, "default", "default",
-                   flag("enable_gqa", enable_gqa)), None)
+                   None, flag("enable_gqa", enable_gqa)), None)
 
 
 def _resolve(views: List[Any], options: Options) -> Problem:

@@ -30,6 +30,7 @@ class ConfigObject(Protocol):
 Integer = SupportsIndex  #: an int, or what numpy has for one
 Number = Union[SupportsFloat, SupportsIndex]
 DType = Union[Literal["fp16", "bf16", "float16", "bfloat16"], DTypeObject]
+ODType = Union[DType, Literal["fp32", "float32"]]
 IndexDType = Union[Literal["int32", "int64"], DTypeObject]
 Op = Literal["attention", "mla", "merge", "append"]
 Mask = Literal["full", "causal"]
@@ -64,6 +65,7 @@ class _Choice(TypedDict, total=False):
     page_size: Optional[Integer]
     index_dtype: Optional[IndexDType]
     alignment: Optional[Integer]
+    o_dtype: Optional[ODType]
     precision: Optional[Precision]
     consistency: Optional[Consistency]
 
@@ -78,6 +80,7 @@ class _Choices(TypedDict, total=False):
     page_size: Union[None, Integer, Collection[Integer]]
     index_dtype: Union[None, IndexDType, Collection[IndexDType]]
     alignment: Union[None, Integer, Collection[Integer]]
+    o_dtype: Union[None, ODType, Collection[ODType]]
     precision: Union[None, Precision, Collection[Precision]]
     consistency: Union[None, Consistency, Collection[Consistency]]
 
@@ -103,7 +106,7 @@ class Request(_Attention, _Choice, _Sizes, total=False):
     """The words of plan(), prepare() and prewarm(). q_heads is needed, and either head_dim or head_dim_qk.
 
     op: "attention" (the default) or "merge", of partial results.
-    dtype: of q, k, v and o; "bf16" unless given. A torch.dtype will do.
+    dtype: of q, k and v, and of o; "bf16" unless given. A torch.dtype will do.
     head_dim: of q, k, v and o; or head_dim_qk of q and k, and head_dim_vo of v and o.
     q_heads, kv_heads: heads; kv_heads divides q_heads, and is q_heads unless given.
     mask: "full" (the default), or "causal": the last query sees the last key.
@@ -120,7 +123,8 @@ class Request(_Attention, _Choice, _Sizes, total=False):
     page_order: of a page's axes: "NHD" (the default) or "HND".
     index_dtype: of offsets, lengths and page tables; "int32" unless given.
     alignment: bytes that every base and stride is a multiple of: 16 (the default), 8, 4 or 2.
-    precision: "default", or "high": probabilities stay in fp32.
+    o_dtype: of o: that of q, k and v unless given, or "fp32", which is not rounded.
+    precision: "default", or "high": products and probabilities stay in fp32.
     consistency: "default", or "bitwise": a row's bits depend on neither batch nor phase.
     batch, q_len, kv_len: sizes to plan for, not limits: sequences, and the queries and keys of the longest; 1 unless
         given.

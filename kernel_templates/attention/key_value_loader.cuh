@@ -1,34 +1,34 @@
-// Brings tiles of Q, K and V to shared memory with cp.async, from contiguous or paged storage.
+// The ring of K and V tiles in shared memory, and who fills it with cp.async, from contiguous or paged
+// storage.
 #pragma once
 
+#include "abi/key_value_ring.h"
 #include "attention/mask.cuh"
-#include "attention/mma/pipeline.cuh"
 #include "common/copy.cuh"
+#include "common/swizzled_tile.cuh"
 
 namespace attnsmith {
 
 template <class Config>
-struct MmaQueryLoader {
-    using Query = typename Config::Query;
-    using Pipeline = MmaPipeline<Config>;
+struct KeyValueStages {
+    static constexpr abi::KeyValueRing kRing = Config::layout.ring;
+    static constexpr int kThreads = Config::warps_q * Config::warps_kv * 32;
+    static constexpr int kOffsetTiles = abi::key_offset_tiles(Config::stages);
 
-    // The tile's rows; those that are no rows of the sequence, and columns beyond the head dim, are zeros.
-    static __device__ void load(const Pipeline& pipeline, const QueryTile& tile) {
-        constexpr int kElements = Pipeline::QueryTile::kChunkElements;
-        constexpr int kChunks = abi::padded_head_dim(Config::head_dim_qk) / kElements;
-        const abi::AttentionArguments& args = tile.args;
-        const Sequence& sequence = tile.sequence;
-        const Query* base = static_cast<const Query*>(args.q) + sequence.batch * args.q_batch_stride;
-#pragma unroll 1
-        for (int32 i = threadIdx.x; i < Config::tile_q * kChunks; i += Pipeline::kThreads) {
-            const PackedRow row = tile.row(i / kChunks);
-            const int32 chunk = i % kChunks;
-            const bool valid = row.valid && chunk < Config::head_dim_qk / kElements;
-            const Query* source = base + (sequence.q_first + row.token) * args.q_token_stride +
-                                  row.head * args.q_head_stride + chunk * kElements;
-            copy_16_bytes<Config::alignment>(pipeline.queries().chunk(i / kChunks, chunk),
-                                             valid ? source : base, valid);
-        }
+    using KeyTile = SwizzledTile<typename Config::KeyValue, Config::tile_kv, Config::head_dim_qk>;
+    using ValueTile = SwizzledTile<typename Config::KeyValue, Config::tile_kv, Config::head_dim_vo>;
+
+    SharedAddress base;
+
+    // Of key tile n, counted from key 0.
+    __device__ KeyTile keys(int32 n) const { return {base + kRing.k + (n % Config::stages) * kRing.k_stage}; }
+    __device__ ValueTile values(int32 n) const {
+        return {base + kRing.v + (n % Config::stages) * kRing.v_stage};
+    }
+    // Where key `row` of key tile n lies: KeyOffsets.
+    __device__ SharedAddress key_offsets(int32 n, int32 row) const {
+        return base + kRing.key_offsets + (n % kOffsetTiles) * (Config::tile_kv * abi::kKeyOffsetBytes) +
+               row * abi::kKeyOffsetBytes;
     }
 };
 
@@ -36,29 +36,29 @@ struct MmaQueryLoader {
 struct KeyOffsets {
     int64 k, v;
 };
-static_assert(sizeof(KeyOffsets) == abi::kMmaKeyOffsetBytes);
+static_assert(sizeof(KeyOffsets) == abi::kKeyOffsetBytes);
 
 template <class Config>
-struct MmaKeyValueLoader {
+struct KeyValueLoader {
     using KeyValue = typename Config::KeyValue;
-    using Pipeline = MmaPipeline<Config>;
-    static constexpr int kThreads = Pipeline::kThreads;
+    using Stages = KeyValueStages<Config>;
+    static constexpr int kThreads = Stages::kThreads;
     static_assert(Config::tile_kv <= kThreads, "one thread looks up each key of a tile: use more warps");
 
     const abi::AttentionArguments& args;
     const Sequence& sequence;
     const KeyValue* k;
     const KeyValue* v;
-    Pipeline pipeline;
+    Stages stages;
     int32 first;   // only `count` keys from here on are looked up and read; the rows of others are zeros,
     uint32 count;  // so that no page or value outside of every row's window matters
     uint32& status;
 
-    __device__ MmaKeyValueLoader(const Pipeline& shared, const QueryTile& tile, const KeyInterval& read,
-                                 uint32& status_word)
+    __device__ KeyValueLoader(const Stages& shared, const QueryTile& tile, const KeyInterval& read,
+                              uint32& status_word)
         : args(tile.args),
           sequence(tile.sequence),
-          pipeline(shared),
+          stages(shared),
           first(read.first),
           count(max(read.end - read.first, 0)),
           status(status_word) {
@@ -70,8 +70,8 @@ struct MmaKeyValueLoader {
         }
     }
 
-    __device__ void load_k(int32 tile) const { load<0>(pipeline.keys(tile), tile, k, args.k_token_stride); }
-    __device__ void load_v(int32 tile) const { load<1>(pipeline.values(tile), tile, v, args.v_token_stride); }
+    __device__ void load_k(int32 tile) const { load<0>(stages.keys(tile), tile, k, args.k_token_stride); }
+    __device__ void load_v(int32 tile) const { load<1>(stages.values(tile), tile, v, args.v_token_stride); }
 
     __device__ bool is_read(int32 key) const { return uint32(key - first) < count; }
 
@@ -92,7 +92,7 @@ struct MmaKeyValueLoader {
     // ... then, behind a barrier, to shared memory.
     __device__ void publish(int32 tile, const KeyOffsets& offsets) const {
         if (threadIdx.x >= Config::tile_kv) return;
-        store_shared_16_bytes(pipeline.key_offsets(tile, threadIdx.x), offsets.k, offsets.v);
+        store_shared_16_bytes(stages.key_offsets(tile, threadIdx.x), offsets.k, offsets.v);
     }
 
   private:
@@ -122,7 +122,7 @@ struct MmaKeyValueLoader {
             const KeyValue* source = next;
             if constexpr (Config::paged) {
                 const int64 offset =
-                    load_shared_8_bytes(pipeline.key_offsets(tile, row) + Which * uint32(sizeof(int64)));
+                    load_shared_8_bytes(stages.key_offsets(tile, row) + Which * uint32(sizeof(int64)));
                 valid = valid && offset >= 0;
                 source = base + offset + chunk * kElements;
             } else {

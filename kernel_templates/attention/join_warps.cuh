@@ -2,9 +2,8 @@
 // shared memory, in the place of K and V.
 #pragma once
 
-#include "abi/attention_mma.h"
+#include "abi/key_value_ring.h"
 #include "attention/epilogue.cuh"
-#include "attention/softmax/online.cuh"
 
 namespace attnsmith {
 
@@ -15,10 +14,12 @@ struct JoinedColumns {
     float o[8] = {};
 };
 
+// All threads of the block, in this order: reuse_key_values(), each warp's rows to row_o() and row_ml(),
+// store().
 template <class Config>
 struct WarpJoin {
-    static constexpr abi::MmaLayout kLayout = abi::mma_layout(Config::shape);
-    static constexpr int kRow = abi::mma_partial_row(Config::head_dim_vo);
+    static constexpr abi::WarpPartials kPlaces = Config::layout.partials;
+    static constexpr int kRow = abi::warp_partial_row(Config::head_dim_vo);
     static constexpr int kWarps = Config::warps_kv;
     static constexpr int kThreads = Config::warps_q * Config::warps_kv * 32;
 
@@ -26,13 +27,17 @@ struct WarpJoin {
     float2* partial_ml;
 
     __device__ explicit WarpJoin(char* memory)
-        : partial_o(reinterpret_cast<float*>(memory + kLayout.partial_o)),
-          partial_ml(reinterpret_cast<float2*>(memory + kLayout.partial_ml)) {}
+        : partial_o(reinterpret_cast<float*>(memory + kPlaces.o)),
+          partial_ml(reinterpret_cast<float2*>(memory + kPlaces.ml)) {}
 
-    __device__ void run(const QueryTile& tile, int32 split, const OnlineSoftmax& softmax,
-                        const Accumulator<abi::padded_head_dim(Config::head_dim_vo)>& o) const {
-        __syncthreads();  // k and v are done with
-        publish(softmax, o);
+    // K and V are done with.
+    __device__ void reuse_key_values() const { __syncthreads(); }
+
+    // Of this warp's row `in_tile`.
+    __device__ float* row_o(int32 in_tile) const { return partial_o + place(in_tile) * kRow; }
+    __device__ float2& row_ml(int32 in_tile) const { return partial_ml[place(in_tile)]; }
+
+    __device__ void store(const QueryTile& tile, int32 split) const {
         __syncthreads();
         const Epilogue<Config, Config::alignment> epilogue{tile.args, tile.sequence};
         constexpr int kChunks = Config::head_dim_vo / 8;
@@ -48,21 +53,7 @@ struct WarpJoin {
     }
 
   private:
-    // This warp's rows.
-    template <int Columns>
-    __device__ void publish(const OnlineSoftmax& softmax, const Accumulator<Columns>& o) const {
-        const int32 warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-            const int32 row = warp * Config::tile_q + fragment_row(lane, i);
-#pragma unroll
-            for (int j = 0; j < Columns / 8; ++j) {
-                *reinterpret_cast<float2*>(partial_o + row * kRow + j * 8 + fragment_column()) =
-                    make_float2(o[j][2 * i], o[j][2 * i + 1]);
-            }
-            if (lane % 4 == 0) partial_ml[row] = make_float2(softmax.maximum[i], softmax.sum[i]);
-        }
-    }
+    __device__ int32 place(int32 in_tile) const { return threadIdx.x / 32 * Config::tile_q + in_tile; }
 
     __device__ JoinedColumns join(int32 in_tile, int32 column, float scale_log2) const {
         JoinedColumns joined;
