@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "families/attention_cuda_core/family.hpp"
 #include "families/attention_mma/family.hpp"
 #include "families/attention_wgmma/family.hpp"
 #include "families/merge_splits/family.hpp"
@@ -15,6 +16,7 @@ std::span<const Family* const> all_families() {
     static constexpr const Family* kFamilies[] = {
         &attention_wgmma::kFamily,
         &attention_mma::kFamily,
+        &attention_cuda_core::kFamily,
         &merge_splits::kFamily,
         &merge_states::kFamily,
     };

@@ -1,5 +1,8 @@
 #include "catalogue.hpp"
 
+#include <algorithm>
+#include <string_view>
+
 #include <chrono>
 #include <utility>
 
@@ -67,12 +70,30 @@ bool has_many_keys(const Case& test) {
     return false;
 }
 
+// Whether the case is worth running with precision high, too: it names no kernel of another precision, and
+// its logits are ordinary.
+bool has_twin(const Case& test) {
+    using check::Values;
+    constexpr std::string_view kElsewhere[] = {"models", "fuzz", "scale"};
+    return test.spec.op == Op::attention && test.spec.precision == Precision::standard && !test.kernel &&
+           !test.spec.o_dtype && test.values <= Values::large_v &&
+           std::ranges::find(kElsewhere, test.group) == std::end(kElsewhere);
+}
+
+void add_twin(Catalogue& catalogue, Case test) {
+    test.spec.precision = Precision::high;
+    if (catalogue.size() % 2 == 0) test.spec.o_dtype = DType::f32;
+    const std::string name = test.group + ": " + test.name;
+    add(catalogue, "high", name, std::move(test));
+}
+
 }  // namespace
 
 void add(Catalogue& catalogue, const std::string& group, const std::string& name, Case test) {
     test.group = group;
     test.name = name;
     if (has_many_keys(test)) test.spec.lse = true;
+    if (has_twin(test)) add_twin(catalogue, test);
     TestCase entry{group, name, {}, [test](Runtime& runtime) { check::prepare_case(runtime, test); }};
     entry.run = [test = std::move(test)](const Context& context) {
         return check::run_case(context.runtime, test, context.run_options());
@@ -133,6 +154,7 @@ Catalogue make_catalogue(const std::string& models, std::uint64_t seed) {
     add_far(catalogue);
     add_graphs(catalogue);
     add_concurrency(catalogue);
+    add_precision(catalogue);
     add_fuzz(catalogue, seed);
     add_models(catalogue, models);
     add_merge(catalogue);

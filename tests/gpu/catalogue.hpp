@@ -56,6 +56,7 @@ void add_specials(Catalogue& catalogue);     // NaN, infinity, evicted keys, lar
 void add_far(Catalogue& catalogue);          // elements more than 2^31 and 2^32 from a tensor's first
 void add_merge(Catalogue& catalogue);        // op merge: its kernel against an fp64 merge
 void add_merged(Catalogue& catalogue);       // op merge after attention over parts of the keys
+void add_precision(Catalogue& catalogue);    // O in fp32, precision high
 void add_input(Catalogue& catalogue);        // requests and tensors that must be refused
 void add_graphs(Catalogue& catalogue);       // CUDA graphs
 void add_concurrency(Catalogue& catalogue);  // threads, several runtimes, many launches

@@ -1,0 +1,37 @@
+// The shared memory of the attention kernel on CUDA cores, in bytes. The planner, the launch and the kernel
+// take it from here.
+#pragma once
+
+#include "abi/key_value_ring.h"
+
+namespace attnsmith::abi {
+
+struct CudaCoreShape {
+    int32 head_dim_qk, head_dim_vo;
+    int32 rows;  // packed query rows of a warp
+    int32 tile_kv;
+    int32 stages;
+    int32 warps_q, warps_kv;
+    bool paged;
+    StorageBytes bytes;
+};
+
+struct CudaCoreLayout {
+    KeyValueRing ring;
+    int32 weights;          // each warp's logits, then weights: [key][row], fp32
+    WarpPartials partials;  // warps_kv > 1: over k and v once these are done with
+    int32 total;
+};
+
+ATTNSMITH_HOST_DEVICE constexpr CudaCoreLayout cuda_core_layout(const CudaCoreShape& shape) {
+    CudaCoreLayout s{};
+    s.ring = key_value_ring(0, {shape.head_dim_qk, shape.head_dim_vo, shape.tile_kv, shape.stages,
+                                shape.paged, shape.bytes.key_value});
+    s.weights = s.ring.end;
+    const int32 weights_end = s.weights + shape.warps_q * shape.tile_kv * shape.rows * int32(sizeof(float));
+    s.partials = warp_partials(s.ring.k, shape.warps_kv * shape.rows, shape.head_dim_vo);
+    s.total = shape.warps_kv > 1 && s.partials.end > weights_end ? s.partials.end : weights_end;
+    return s;
+}
+
+}  // namespace attnsmith::abi

@@ -1,0 +1,41 @@
+// The kernels of the family: their constants, and what an SM holds of one.
+#pragma once
+
+#include "abi/attention_cuda_core.h"
+#include "families/cost.hpp"
+#include "families/family.hpp"
+
+namespace attnsmith::families::attention_cuda_core {
+
+struct Kernel : AttentionConstants {
+    int rows = 0;                   // packed query rows of a warp
+    int warps_q = 0, warps_kv = 0;  // where warps divide the keys, they have the same rows
+    int alignment = 16;
+
+    template <class Self, class Visitor>
+    static void visit(Self& self, Visitor& visitor) {
+        AttentionConstants::visit(self, visitor);
+        visitor.integer("rows", self.rows);
+        visitor.integer("warps_q", self.warps_q);
+        visitor.integer("warps_kv", self.warps_kv);
+        visitor.integer("alignment", self.alignment);
+    }
+
+    int threads() const { return warps_q * warps_kv * 32; }
+    abi::CudaCoreShape shape() const {
+        return {head_dim_qk, head_dim_vo,         rows, tile_kv, stages, warps_q, warps_kv,
+                paged,       storage_bytes(*this)};
+    }
+};
+
+// Registers that a thread of the kernel is expected to need, without spills.
+int registers_of(const Kernel& kernel);
+
+// Time of the kernel, of which an SM holds `ctas_per_sm`.
+double clocks_of(const Kernel& kernel, const SmTraits& sm, int ctas_per_sm, const CtaWork& work);
+
+// The family's part of a kernel set: one for each number of rows, fewest first.
+std::vector<Candidate> candidates(const AttentionSpec& spec, const SmTraits& sm,
+                                  std::vector<Refusal>& rejected);
+
+}  // namespace attnsmith::families::attention_cuda_core
