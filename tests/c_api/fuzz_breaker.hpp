@@ -53,10 +53,10 @@ class Breaker {
         return nullptr;
     }
 
-    // `least` is that of the struct's first version, where it has grown since; 0: it has not.
-    // A struct may be of a header that had no o_dtype yet.
-    static constexpr std::size_t kLeastSpec = offsetof(attnsmith_spec, o_dtype);
+    // A struct may be of a header that had no attention_chunk yet.
+    static constexpr std::size_t kLeastSpec = offsetof(attnsmith_spec, attention_chunk);
 
+    // `least` is that of the struct's first version, where it has grown since; 0: it has not.
     void break_size(std::size_t& size, const char* name, std::size_t least = 0) {
         if (!one_in(16)) return;
         if (least == 0) least = size;

@@ -141,7 +141,7 @@ int main() {
         },
         ATTNSMITH_INVALID_REQUEST);
     spec = valid_spec(Kind::dense);
-    spec.precision = ATTNSMITH_PRECISION_HIGH;
+    spec.consistency = ATTNSMITH_CONSISTENCY_BITWISE;  // no kernel serves it
     starve_both(
         "prepare, unsupported",
         [&](attnsmith_error** error) {

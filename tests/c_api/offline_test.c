@@ -336,6 +336,7 @@ static void spec_refused(attnsmith_spec spec, const char* field, const char* acc
 static void test_bad_specs(void) {
     SPEC_REFUSED(size, 0, "spec.size", "at least 136");
     SPEC_REFUSED(size, 135, "spec.size", "at least 136");
+    SPEC_REFUSED(size, 140, "spec.size", "at least 136");
     SPEC_REFUSED(size, sizeof(attnsmith_spec) + 1, "spec.size", "this library is older than the header");
     SPEC_REFUSED(size, SIZE_MAX, "spec.size", "this library is older than the header");
     SPEC_REFUSED(op, 4, "spec.op", "0 (attention), 1 (mla), 2 (merge) or 3 (append)");
@@ -667,9 +668,9 @@ static void test_plans(void) {
     refused(attnsmith_plan_json(NULL, &spec, &sizes, 90, &json, &error), "runtime");
     refused(attnsmith_plan_json(runtime, NULL, &sizes, 90, &json, &error), "spec");
     refused(attnsmith_plan_json(runtime, &spec, &sizes, 90, NULL, &error), "json");
-    attnsmith_spec precise = spec;
-    precise.precision = ATTNSMITH_PRECISION_HIGH;
-    fails(attnsmith_plan_json(runtime, &precise, &sizes, 90, &json, &error), ATTNSMITH_UNSUPPORTED,
+    attnsmith_spec bitwise = spec;
+    bitwise.consistency = ATTNSMITH_CONSISTENCY_BITWISE;
+    fails(attnsmith_plan_json(runtime, &bitwise, &sizes, 90, &json, &error), ATTNSMITH_UNSUPPORTED,
           "\"refusals\":[{\"candidate\":");
     CHECK(json == NULL);
 

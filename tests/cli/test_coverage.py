@@ -62,12 +62,12 @@ class Lists(CliTest):
                          [("dense", "80"), ("ragged", "80")])
 
     def test_what_nothing_serves_is_listed(self):
-        result = self.run_cli("plan", "--model", LLAMA, "--precision", "default,high", "--sm", "90", "--json")
-        self.assert_failed(result, "precision high")
+        result = self.run_cli("plan", "--model", LLAMA, "--consistency", "default,bitwise", "--sm", "90", "--json")
+        self.assert_failed(result, "consistency bitwise")
         self.assertEqual([plan["model"]["name"] for plan in result.json()["plans"]],
-                         ["full_attention/prefill (precision default)", "full_attention/decode (precision default)"])
+                         ["full_attention/prefill (consistency default)", "full_attention/decode (consistency default)"])
         self.assertEqual([part["name"] for part in result.json()["unsupported"]],
-                         ["full_attention/prefill (precision high)", "full_attention/decode (precision high)"])
+                         ["full_attention/prefill (consistency bitwise)", "full_attention/decode (consistency bitwise)"])
 
     def test_several_models(self):
         gemma = str(MODELS / "gemma-2-9b.json")
@@ -128,7 +128,7 @@ class Recorded(CliTest):
         self.assertEqual(self.assert_ok(self.finish(process)).json()["summary"]["hits"], 1)
 
     def test_what_nothing_serves_is_listed_by_its_line(self):
-        file = self.write("recorded", RECORDED + record(head_dim=8, q_heads=1, precision="high"))
+        file = self.write("recorded", RECORDED + record(head_dim=8, q_heads=1, consistency="bitwise"))
         result = self.prewarm("--recorded", file)
         self.assert_failed(result, f"{file}:2")
         self.assertEqual((result.json()["summary"]["compiled"], len(result.json()["unsupported"])), (2, 2))

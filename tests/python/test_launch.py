@@ -339,7 +339,7 @@ class Objects(LaunchTest):
         self.assertEqual(pending.result(timeout=1).spec, kernel.spec)
         self.assert_refused("head_dim", self.rt.prepare_async, **{**SMALL, "head_dim": 0})
         with self.assertRaises(attnsmith.Unsupported):
-            self.rt.prepare_async(**SMALL, precision="high").result()
+            self.rt.prepare_async(**SMALL, consistency="bitwise").result()
 
     def test_devices_of_kernels(self):
         kernel = self.rt.prepare(device=1, **SMALL, q_len=8, kv_len=16)

@@ -97,10 +97,11 @@ class Coverage(PythonTest):
         self.assertEqual(asked, {(kv, size, index, phase) for kv, size in (("paged", 16), ("paged", 64), ("dense", 0))
                                  for index in ("int32", "int64") for phase in ("prefill", "decode")})
         self.assertEqual([part["name"] for part in coverage["skipped"]], ["page_size with kv dense"])
-        plans = self.runtime().plan_model(self.LLAMA, 90, kv=["paged", "dense"], precision=["default", "high"])
+        plans = self.runtime().plan_model(self.LLAMA, 90, kv=["paged", "dense"],
+                                         consistency=["default", "bitwise"])
         self.assertEqual((len(plans["plans"]), len(plans["unsupported"])), (4, 4))
         for part in plans["unsupported"]:
-            self.assertIn("precision high", part["name"])
+            self.assertIn("consistency bitwise", part["name"])
         request = self.runtime().coverage(SMALL, alignment=[16, 8])
         self.assertEqual([one["request"]["alignment"] for one in request["attentions"]], [16, 8])
         self.assert_refused("kv", self.runtime().coverage, SMALL, kv=["dense", "sparse"])

@@ -45,7 +45,8 @@ class AttentionInputs::Set {
         const auto& [spec, sizes] = problem;
         const std::int64_t batch = sizes.batch;
         tensors.q = tensor(spec.dtype, {batch, sizes.q_len, spec.q_heads, spec.head_dim_qk}, random);
-        tensors.o = tensor(problem::output_dtype(spec), {batch, sizes.q_len, spec.q_heads, spec.head_dim_vo}, random);
+        tensors.o =
+            tensor(problem::output_dtype(spec), {batch, sizes.q_len, spec.q_heads, spec.head_dim_vo}, random);
         if (spec.lse) tensors.lse = tensor(DType::f32, {batch, sizes.q_len, spec.q_heads}, random);
         if (spec.sink) tensors.sinks = zeros(DType::f32, {spec.q_heads});
         if (spec.alibi) tensors.alibi_slopes = zeros(DType::f32, {spec.q_heads});

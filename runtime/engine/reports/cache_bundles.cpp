@@ -113,8 +113,8 @@ ParsedExport parse_export_options(const nlohmann::json& object) {
     const auto model = object.find("model");
     const auto model_options = object.find("model_options");
     if (model != object.end()) {
-        parsed.model =
-            parse_model_coverage(*model, model_options == object.end() ? "{}" : problem::one_line(*model_options));
+        parsed.model = parse_model_coverage(
+            *model, model_options == object.end() ? "{}" : problem::one_line(*model_options));
         parsed.options.specs = parsed.model->specs();
     } else if (model_options != object.end()) {
         throw InvalidRequest("model_options", "given without a model", "\"model\" beside it");

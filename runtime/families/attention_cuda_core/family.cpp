@@ -6,9 +6,10 @@
 namespace attnsmith::families::attention_cuda_core {
 
 std::optional<std::string> CudaCore::refusal(const AttentionSpec& spec, const SmTraits&) const {
+    if (const auto reason = changing_shape_refusal(spec)) return reason;
     if (spec.precision != Precision::high)
         return "multiplies on CUDA cores, for precision \"high\" alone; tensor cores are faster";
-    return changing_shape_refusal(spec);
+    return std::nullopt;
 }
 
 std::vector<Candidate> CudaCore::candidates(const AttentionSpec& spec, const SmTraits& sm, const TuningTable&,

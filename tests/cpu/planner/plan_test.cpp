@@ -265,17 +265,32 @@ TEST_CASE("an output of fp32 changes the kernels alone: neither the split nor th
 
 TEST_CASE("what no kernel does is refused with every candidate's reason", "[planner]") {
     AttentionSpec spec = llama();
-    spec.precision = Precision::high;
+    spec.consistency = Consistency::bitwise;
     try {
         plan_of(spec, {});
         FAIL("planned");
     } catch (const Unsupported& error) {
-        REQUIRE(!error.refusals().empty());
-        CHECK(std::string(error.what()).find("precision") != std::string::npos);
+        CHECK(error.refusals().size() == 3);
+        CHECK(std::string(error.what()).find("bitwise") != std::string::npos);
     }
-    spec = llama();
-    spec.consistency = Consistency::bitwise;
-    REQUIRE_THROWS_AS(plan_of(spec, {}), Unsupported);
+}
+
+TEST_CASE("precision high is served on CUDA cores, and the others say why not", "[planner]") {
+    AttentionSpec spec = llama();
+    spec.precision = Precision::high;
+    for (const auto& [output, relative] :
+         {std::pair{DType::f32, 1e-5}, std::pair{DType::bf16, 1e-5 + 1.0 / 256}}) {
+        spec.o_dtype = output;
+        for (const int sm : {80, 86, 90, 120}) {
+            const planner::Plan plan = plan_of(spec, {4, 1, 4096}, sm);
+            CHECK(plan.kernel(planner::Role::attention).family->name() == "attention_cuda_core");
+            CHECK(plan.numerics.atol == 1e-5);
+            CHECK(plan.numerics.rtol == Approx(relative));
+            CHECK(std::ranges::any_of(plan.rejected, [](const Refusal& refusal) {
+                return refusal.candidate == "mma" && refusal.reason.find("precision") != std::string::npos;
+            }));
+        }
+    }
 }
 
 TEST_CASE("refused candidates keep their reasons", "[planner]") {
