@@ -235,14 +235,17 @@ void add_many_tiles(Catalogue& catalogue) {
 }
 
 // Little work in each, for tools that slow a kernel down a hundredfold.
-void add_small(Catalogue& catalogue) {
+void add_small(Catalogue& catalogue, const std::string& what, const std::optional<DType>& o_dtype,
+               Precision precision) {
     for (const Dims& dims : {Dims{40, 24}, Dims{64, 64}, Dims{128, 128}, Dims{192, 128}}) {
-        const Case base = causal(attention(DType::bf16, dims.qk, dims.vo, 2, 1));
+        Case base = causal(attention(DType::bf16, dims.qk, dims.vo, 2, 1));
+        base.spec.o_dtype = o_dtype;
+        base.spec.precision = precision;
         const auto with = [&](const std::string& name, const Case& storage) {
             Case test = with_lengths(storage, {20, 7, 1}, {12, 140, 0});
             test.spec.lse = true;
             test.launches = 1;
-            add_over_kernels(catalogue, "kernels-small", name + " " + dims_word(dims), test,
+            add_over_kernels(catalogue, "kernels-small", what + name + " " + dims_word(dims), test,
                              Splitting::alternate);
         };
         with("ragged", ragged(base));
@@ -263,7 +266,9 @@ void add_kernels(Catalogue& catalogue) {
     add_groups(catalogue);
     add_unseen(catalogue);
     add_many_tiles(catalogue);
-    add_small(catalogue);
+    add_small(catalogue, "", {}, Precision::standard);
+    add_small(catalogue, "to fp32 ", DType::f32, Precision::standard);
+    add_small(catalogue, "high ", DType::f32, Precision::high);
 }
 
 }  // namespace attnsmith::gpu_tests
