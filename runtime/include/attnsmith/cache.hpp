@@ -31,29 +31,31 @@ class Runtime;
 
 // A file or directory that could not be read, and why: what is there is not known.
 struct CacheUnreadable {
-    std::string path{};
-    std::string reason{};
+    std::string path{};    // of the file
+    std::string reason{};  // one sentence
 };
 
 // A broken entry.
 struct CacheBadEntry {
-    std::string path{};
-    std::string reason{};
+    std::string path{};    // of the file
+    std::string reason{};  // one sentence
     std::string action{};  // "quarantined", or why it was left in place
 };
 
+// One kernel by one version of NVRTC.
 struct CacheEntry {
     std::string key{};        // 32 hexadecimal digits
     std::string toolchain{};  // of the NVRTC that compiled it: "13.0.88"
     std::string name{};       // of the kernel; empty where the entry does not say it, as the next two
-    int sm = 0;
-    std::string target{};                              // "sm_90a"
-    std::uint64_t bytes = 0;                           // of the file
+    int sm = 0;               // compute capability
+    std::string target{};     // "sm_90a"
+    std::uint64_t bytes = 0;  // of the file
     std::chrono::system_clock::time_point modified{};  // when it was published or, to the hour, last read
     std::size_t layer = 0;                             // its place in the directories
-    std::string path{};
+    std::string path{};                                // of the file
 };
 
+// What the cache has.
 struct CacheListing {
     std::vector<std::string> directories{};     // the writable one first
     std::vector<CacheEntry> entries{};          // ordered by key; of one key the newest toolchain first
@@ -63,24 +65,24 @@ struct CacheListing {
 // What all processes did with the writable directory.
 struct CacheCounters {
     std::optional<std::chrono::system_clock::time_point> since{};  // absent: nothing was ever counted
-    std::uint64_t hits = 0;
-    std::uint64_t misses = 0;
-    std::uint64_t miss_errors = 0;  // misses under OnMiss::error
-    std::uint64_t compiles = 0;
-    std::uint64_t waits = 0;  // for another thread's or process's compile
-    std::uint64_t quarantines = 0;
-    std::uint64_t evictions = 0;
-    std::uint64_t bytes_read = 0;
-    std::uint64_t bytes_published = 0;
-    std::uint64_t bytes_evicted = 0;  // allocated
+    std::uint64_t hits = 0;                                        // kernels that were found
+    std::uint64_t misses = 0;                                      // kernels that were not
+    std::uint64_t miss_errors = 0;                                 // misses under OnMiss::error
+    std::uint64_t compiles = 0;                                    // by this and other processes
+    std::uint64_t waits = 0;            // for another thread's or process's compile
+    std::uint64_t quarantines = 0;      // broken entries that were put aside
+    std::uint64_t evictions = 0;        // entries that were deleted to keep the limit
+    std::uint64_t bytes_read = 0;       // of entries
+    std::uint64_t bytes_published = 0;  // of entries
+    std::uint64_t bytes_evicted = 0;    // allocated
 };
 
 // A read-only layer.
 struct CacheLayer {
-    std::string directory{};  // or the bundle's file
-    std::uint64_t entries = 0;
-    std::uint64_t bytes = 0;
-    std::uint64_t allocated_bytes = 0;
+    std::string directory{};                    // or the bundle's file
+    std::uint64_t entries = 0;                  // how many there are
+    std::uint64_t bytes = 0;                    // of their files
+    std::uint64_t allocated_bytes = 0;          // that they take on their disk
     std::string not_trusted_because{};          // empty if it is trusted
     std::string not_usable_because{};           // empty if it can be read
     std::vector<CacheUnreadable> unreadable{};  // the numbers lack what is there
@@ -88,30 +90,32 @@ struct CacheLayer {
 
 // Numbers are those of the writable directory, but for `layers`.
 struct CacheStatistics {
-    std::string directory{};
-    bool writable = false;
-    std::string not_writable_because{};  // empty if it can be written
-    std::string not_trusted_because{};   // empty if it is trusted; else it is neither read nor written
-    std::uint64_t entries = 0;
-    std::uint64_t bytes = 0;
-    std::uint64_t allocated_bytes = 0;
-    std::uint64_t max_bytes = 0;  // the limit of allocated bytes; 0: none
-    std::uint64_t quarantined = 0;
-    std::uint64_t staging = 0;  // files that somebody is writing, or died over
-    CacheCounters counters{};
-    std::vector<CacheLayer> layers{};
+    std::string directory{};                    // the writable one
+    bool writable = false;                      // whether entries can be stored
+    std::string not_writable_because{};         // empty if it can be written
+    std::string not_trusted_because{};          // empty if it is trusted; else it is neither read nor written
+    std::uint64_t entries = 0;                  // how many there are
+    std::uint64_t bytes = 0;                    // of their files
+    std::uint64_t allocated_bytes = 0;          // that they take on their disk
+    std::uint64_t max_bytes = 0;                // the limit of allocated bytes; 0: none
+    std::uint64_t quarantined = 0;              // broken entries that were put aside
+    std::uint64_t staging = 0;                  // files that somebody is writing, or died over
+    CacheCounters counters{};                   // what processes did with it
+    std::vector<CacheLayer> layers{};           // the read-only ones, in their order
     std::vector<CacheUnreadable> unreadable{};  // the numbers lack what is there
 };
 
+// What verify() found.
 struct CacheVerification {
-    std::string directory{};
+    std::string directory{};     // the writable one
     std::uint64_t checked = 0;   // entries looked at, bad ones included
     std::uint64_t unusable = 0;  // of `bad`, directories and bundles that could not be looked into
     std::uint64_t skipped = 0;   // whole entries of another format version
-    std::uint64_t stale_staging_removed = 0;
-    std::vector<CacheBadEntry> bad{};
+    std::uint64_t stale_staging_removed = 0;  // files of dead writers that were deleted
+    std::vector<CacheBadEntry> bad{};         // the broken entries
 };
 
+// How far gc() goes.
 struct CacheGcOptions {
     // What the entries may take on their disk, in allocated bytes; 0 keeps none. Absent: the Runtime's
     // cache_max_bytes, and what was used within the last hour stays.
@@ -120,40 +124,44 @@ struct CacheGcOptions {
 
 // What the writable directory has after gc().
 struct CacheKept {
-    std::uint64_t entries = 0;
-    std::uint64_t allocated_bytes = 0;
+    std::uint64_t entries = 0;          // how many there are
+    std::uint64_t allocated_bytes = 0;  // that they take on their disk
 };
 
+// What gc() deleted.
 struct CacheGcReport {
-    std::string directory{};
-    std::uint64_t entries = 0;  // deleted, as the next three
-    std::uint64_t quarantined = 0;
-    std::uint64_t staging = 0;
-    std::uint64_t locks = 0;
+    std::string directory{};                   // the writable one
+    std::uint64_t entries = 0;                 // deleted, as the next three
+    std::uint64_t quarantined = 0;             // broken entries that were put aside
+    std::uint64_t staging = 0;                 // files of dead writers
+    std::uint64_t locks = 0;                   // that nobody holds
     std::uint64_t allocated_bytes = 0;         // freed
     std::optional<std::uint64_t> max_bytes{};  // the limit, if there was one
     std::optional<CacheKept> kept{};           // absent where that is not known
 };
 
+// What clear() deleted.
 struct CacheClearReport {
-    std::string directory{};
-    std::uint64_t entries = 0;  // deleted, as the next three
-    std::uint64_t quarantined = 0;
-    std::uint64_t staging = 0;
-    std::uint64_t locks = 0;
+    std::string directory{};         // the writable one
+    std::uint64_t entries = 0;       // deleted, as the next three
+    std::uint64_t quarantined = 0;   // broken entries that were put aside
+    std::uint64_t staging = 0;       // files of dead writers
+    std::uint64_t locks = 0;         // that nobody holds
     std::uint64_t bytes = 0;         // freed
     std::uint64_t staging_left = 0;  // younger than an hour: somebody may be writing them
     std::uint64_t locks_left = 0;    // held by somebody
 };
 
+// What remove() deleted.
 struct CacheRemoveReport {
-    std::string directory{};
+    std::string directory{};    // the writable one
     std::string key{};          // all of its digits
     std::uint64_t entries = 0;  // deleted: one for each toolchain that the key had
     std::uint64_t bytes = 0;    // freed
     std::uint64_t left = 0;     // in read-only layers, which are never written to
 };
 
+// What goes into a bundle, and where it is written.
 struct CacheExportOptions {
     std::string file{};      // the bundle; replaced if it is there
     std::vector<int> sms{};  // only kernels for these compute capabilities; empty: for all
@@ -163,8 +171,9 @@ struct CacheExportOptions {
     std::stop_token stop{};  // no file is written then, and CacheError is thrown
 };
 
+// What an export wrote.
 struct CacheExportReport {
-    std::string file{};
+    std::string file{};                         // the bundle
     std::uint64_t entries = 0;                  // in the bundle
     std::uint64_t bytes = 0;                    // the bundle's length
     std::uint64_t skipped = 0;                  // whole entries of another format version, left out
@@ -174,9 +183,10 @@ struct CacheExportReport {
     std::vector<PrewarmRefusal> unserved{};     // specs that no kernel serves on one of `sms`
 };
 
+// What an import stored.
 struct CacheImportReport {
-    std::string file{};
-    std::string directory{};
+    std::string file{};          // the bundle
+    std::string directory{};     // the writable one
     std::uint64_t entries = 0;   // in the bundle
     std::uint64_t imported = 0;  // of those, what is new in the writable directory
     std::uint64_t present = 0;   // what was there already
@@ -185,39 +195,41 @@ struct CacheImportReport {
 
 // One of what went into a key: a long value as its length and digest.
 struct CacheKeyField {
-    std::string label{};
-    std::string value{};
+    std::string label{};  // what the field is
+    std::string value{};  // as the key has it
 
     bool operator==(const CacheKeyField&) const = default;
 };
 
 // A field that differs between two keys; a value is empty where that side has no such field.
 struct CacheDifference {
-    std::string label{};
-    std::string here{};
-    std::string there{};
+    std::string label{};  // what the field is
+    std::string here{};   // the kernel's
+    std::string there{};  // the entry's
 };
 
 // The cached entry that shares the most fields with a kernel that is a miss.
 struct CacheNearest {
-    CacheEntry entry{};
-    std::vector<CacheDifference> differences{};
+    CacheEntry entry{};                          // the cached one
+    std::vector<CacheDifference> differences{};  // the fields that differ
 };
 
+// Why one kernel is a hit or a miss.
 struct CacheExplanation {
-    std::string name{};  // of the kernel
-    int sm = 0;
-    std::string key{};
-    bool hit = false;  // one of the entries can be used
-    std::vector<CacheKeyField> fields{};
+    std::string name{};                     // of the kernel
+    int sm = 0;                             // compute capability
+    std::string key{};                      // 32 hexadecimal digits
+    bool hit = false;                       // one of the entries can be used
+    std::vector<CacheKeyField> fields{};    // what the key was made of
     std::vector<CacheEntry> entries{};      // of the key
     std::vector<std::string> faults{};      // of each entry: why it cannot be used; empty where it can
     std::optional<CacheNearest> nearest{};  // of a key without entries
 };
 
+// Why several kernels are hits or misses.
 struct CacheExplanations {
-    std::vector<std::string> directories{};
-    std::vector<CacheExplanation> kernels{};
+    std::vector<std::string> directories{};     // the writable one first
+    std::vector<CacheExplanation> kernels{};    // each with its reasons
     std::vector<CacheUnreadable> unreadable{};  // a miss may lie there
     std::vector<PrewarmRefusal> unserved{};     // what no kernel serves
 };
@@ -229,7 +241,9 @@ class ATTNSMITH_API Cache {
   public:
     // The writable one first; none without a cache.
     std::vector<std::string> directories() const;
+    // Every entry of the directory and its layers.
     CacheListing list() const;
+    // Numbers, and what may be wrong.
     CacheStatistics stat() const;
     // Reads every byte of every entry; puts broken ones into quarantine.
     CacheVerification verify() const;
