@@ -11,6 +11,10 @@ using problem::ceil_div;
 
 // A chunk shorter than this spends more on its start and its merge than on its keys.
 constexpr std::int64_t kLeastChunkKeys = 128;
+// A split takes a second kernel and a workspace that grows with the queries, and the estimates are no better
+// than this: what gains less is not split. Where every SM has many CTAs anyway, a split's gain is the
+// rounding of their number to whole ones of each SM.
+constexpr double kLeastGain = 1.05;
 
 }  // namespace
 
@@ -21,7 +25,8 @@ SplitChoice best_split(const KernelConfig& attention, const KernelConfig& merge,
         const double clocks = attention.family->clocks(attention, device, work, splits);
         return splits > 1 ? clocks + merge.family->clocks(merge, device, work, splits) : clocks;
     };
-    SplitChoice best{.clocks = clocks_of(1)};
+    const SplitChoice whole{.clocks = clocks_of(1)};
+    SplitChoice best = whole;
     const int tile_kv = attention.tile_kv();
     const std::int64_t tiles = ceil_div(work.of_each.keys, tile_kv);
     const std::int64_t least = ceil_div(kLeastChunkKeys, tile_kv);
@@ -35,7 +40,7 @@ SplitChoice best_split(const KernelConfig& attention, const KernelConfig& merge,
         const double clocks = clocks_of(splits);
         if (clocks < best.clocks) best = {{chunk_tiles * tile_kv, splits}, clocks};
     }
-    return best;
+    return best.clocks * kLeastGain < whole.clocks ? best : whole;
 }
 
 families::Split split_of(const SplitPlan& split, int tile_kv, std::int64_t max_kv_len) {

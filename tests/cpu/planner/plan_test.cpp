@@ -164,6 +164,24 @@ TEST_CASE("KV is split where the grid is small, and not where it is large", "[pl
     CHECK(plan_of(llama(), {8, 4096, 4096}).split.chunk == 0);
 }
 
+// The workspace of a split holds O in fp32 for each split: 4 GiB for 65,536 queries of 32 heads.
+TEST_CASE("a prefill that keeps every SM busy many times over is not split", "[planner]") {
+    for (const Precision precision : {Precision::standard, Precision::high}) {
+        for (const int sm : {80, 89, 90, 100}) {
+            for (const std::int64_t head_dim : {40, 64, 128, 256}) {
+                for (const std::int64_t tokens : {8192, 16384, 20000, 32768, 65536}) {
+                    AttentionSpec spec = llama();
+                    spec.head_dim_qk = spec.head_dim_vo = head_dim;
+                    spec.mask = Mask::causal;
+                    spec.precision = precision;
+                    CAPTURE(to_string(precision), sm, head_dim, tokens);
+                    CHECK(plan_of(spec, {1, tokens, tokens}, sm).split.chunk == 0);
+                }
+            }
+        }
+    }
+}
+
 TEST_CASE("a chunk hides keys: a decode of it is divided as one of so many keys is", "[planner]") {
     AttentionSpec chunked = llama();
     chunked.attention_chunk = 8192;
