@@ -48,7 +48,7 @@ class Constants {
         return constants;
     }
 
-    // REQUIRES: made of the same struct.
+    // REQUIRES: made of the same struct, or of one whose visit() begins with this one's.
     template <class Struct>
     Struct as() const {
         Struct values{};

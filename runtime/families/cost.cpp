@@ -34,6 +34,11 @@ CtaWork cta_work(const Work& work, std::int64_t splits, std::int64_t query_tiles
             .on_busiest = std::ceil(static_cast<double>(query_tiles) * many / sm_count)};
 }
 
+double clocks_of_ctas(double tile_clocks, int ctas_per_sm, const CtaWork& work) {
+    const double start = kStartClocks * std::ceil(work.on_busiest / ctas_per_sm);
+    return start + work.on_busiest * static_cast<double>(work.key_tiles) * tile_clocks;
+}
+
 double transfer_clocks(double bytes, int dram_bytes, int sm_count) {
     return bytes / (static_cast<double>(dram_bytes) * sm_count);
 }

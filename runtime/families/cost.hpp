@@ -2,6 +2,7 @@
 // waves, and latency in between.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "families/attention.hpp"
@@ -28,9 +29,16 @@ struct CtaWork {
     std::int64_t query_tiles;  // of a sequence and KV head
     std::int64_t key_tiles;    // of a split
     double on_busiest;         // CTAs that the busiest SM gets
+
+    // CTAs that are there at once on an SM with room for so many.
+    double resident(int ctas_per_sm) const { return std::min<double>(ctas_per_sm, on_busiest); }
 };
 
 CtaWork cta_work(const Work& work, std::int64_t splits, std::int64_t query_tiles, int tile_kv, int sm_count);
+
+// Time of CTAs that are not persistent, of which an SM holds so many at once. `tile_clocks`: a tile of keys
+// in one of them, as a share of the SM's time.
+double clocks_of_ctas(double tile_clocks, int ctas_per_sm, const CtaWork& work);
 
 // Clocks in which the device's memory moves so many bytes.
 double transfer_clocks(double bytes, int dram_bytes, int sm_count);

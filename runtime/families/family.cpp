@@ -13,6 +13,21 @@ std::string_view to_string(Role role) {
     return "?";
 }
 
+std::optional<std::string> Family::refusal(const AttentionSpec&, const SmTraits&) const {
+    return std::nullopt;
+}
+
+std::vector<Candidate> Family::candidates(const AttentionSpec& spec, const SmTraits& sm,
+                                          const TuningTable& tuning, std::vector<Refusal>& rejected) const {
+    if (const auto reason = refusal(spec, sm)) {
+        rejected.push_back({std::string(to_string(backend())), *reason});
+        return {};
+    }
+    return serving(spec, sm, tuning, rejected);
+}
+
 std::vector<KernelConfig> Family::tunable(const AttentionSpec&, const SmTraits&) const { return {}; }
+
+double Family::clocks(const KernelConfig&, const DeviceTraits&, const Work&, std::int64_t) const { return 0; }
 
 }  // namespace attnsmith::families

@@ -56,12 +56,11 @@ class Family {
 
     // Why no kernel of the family serves the spec on the SM; nothing where one may. The spec is a validated
     // one's, here and below.
-    virtual std::optional<std::string> refusal(const AttentionSpec& spec, const SmTraits& sm) const = 0;
+    virtual std::optional<std::string> refusal(const AttentionSpec& spec, const SmTraits& sm) const;
     // The family's part of the kernel set. It sees no sizes and no product, so that the set is closed over
     // both. Why what else there could be is not in it goes to `rejected`.
-    virtual std::vector<Candidate> candidates(const AttentionSpec& spec, const SmTraits& sm,
-                                              const TuningTable& tuning,
-                                              std::vector<Refusal>& rejected) const = 0;
+    std::vector<Candidate> candidates(const AttentionSpec& spec, const SmTraits& sm,
+                                      const TuningTable& tuning, std::vector<Refusal>& rejected) const;
     // Whether tuning tables decide on the family's tiles.
     virtual bool is_tuned() const { return false; }
     // Every kernel that is legal, where they do: what is measured to make a table.
@@ -71,9 +70,9 @@ class Family {
     virtual int producer_warps() const { return 0; }  // that only load
 
     // A kernel's time by the model of costs (families/cost.hpp), in clocks: good for ranking those that have
-    // the same role.
+    // the same role. A family that is alone in its role, and has one kernel there, needs none.
     virtual double clocks(const KernelConfig& kernel, const DeviceTraits& device, const Work& work,
-                          std::int64_t splits) const = 0;
+                          std::int64_t splits) const;
 
     virtual Extent extent(const KernelConfig& kernel, const LaunchContext& context) const = 0;
     virtual SourceParts source(const KernelConfig& kernel) const = 0;
@@ -81,11 +80,18 @@ class Family {
     virtual Bound bind(const KernelConfig& kernel, const LaunchContext& context,
                        const Binding& binding) const = 0;
 
+    Family(const Family&) = delete;
+    Family& operator=(const Family&) = delete;
+
   protected:
     constexpr Family() = default;
     constexpr ~Family() = default;  // families live for ever: nobody deletes one
-    Family(const Family&) = delete;
-    Family& operator=(const Family&) = delete;
+
+  private:
+    // candidates() of a spec that there is no refusal of.
+    virtual std::vector<Candidate> serving(const AttentionSpec& spec, const SmTraits& sm,
+                                           const TuningTable& tuning,
+                                           std::vector<Refusal>& rejected) const = 0;
 };
 
 }  // namespace attnsmith::families

@@ -13,12 +13,12 @@ namespace attnsmith::families {
 std::span<const Family* const> all_families() {
     // A family a line.
     // clang-format off
-    static constexpr const Family* kFamilies[] = {
-        &attention_wgmma::kFamily,
-        &attention_mma::kFamily,
-        &attention_cuda_core::kFamily,
-        &merge_splits::kFamily,
-        &merge_states::kFamily,
+    static const Family* const kFamilies[] = {
+        &attention_wgmma::family(),
+        &attention_mma::family(),
+        &attention_cuda_core::family(),
+        &merge_splits::family(),
+        &merge_states::family(),
     };
     // clang-format on
     return kFamilies;

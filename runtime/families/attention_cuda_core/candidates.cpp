@@ -6,6 +6,7 @@
 
 #include "families/attention_cuda_core/family.hpp"
 #include "families/attention_cuda_core/kernel.hpp"
+#include "families/fitting.hpp"
 
 namespace attnsmith::families::attention_cuda_core {
 namespace {
@@ -28,53 +29,25 @@ std::string label(const Kernel& kernel) {
     return fmt::format("cuda_core {}x{} stages {}", kernel.tile_q, kernel.tile_kv, kernel.stages);
 }
 
-// A kernel, and what it takes of an SM.
-struct Fitted {
-    Kernel kernel;
-    std::int64_t shared_bytes = 0;
-    int ctas_per_sm = 0;
-};
-
-// Why the kernel cannot run; nothing when it can, with its resources filled in.
-std::optional<std::string> budget(Fitted& fitted, const SmTraits& sm) {
-    const Kernel& kernel = fitted.kernel;
-    fitted.shared_bytes = abi::cuda_core_layout(kernel.shape()).total;
-    if (fitted.shared_bytes > sm.shared_bytes_per_block) {
-        return fmt::format("needs {} bytes of shared memory; a block of sm_{} has {}", fitted.shared_bytes,
-                           sm.sm, sm.shared_bytes_per_block);
-    }
-    fitted.ctas_per_sm = resident_ctas(sm, kernel.threads(), registers_of(kernel), fitted.shared_bytes);
-    if (fitted.ctas_per_sm == 0) return fmt::format("no CTA fits an SM of sm_{}", sm.sm);
-    return std::nullopt;
-}
-
 // Those of one tile that fit.
-std::vector<Fitted> fitting(const AttentionSpec& spec, const SmTraits& sm, const Tile& tile,
-                            std::vector<Refusal>& rejected) {
-    std::vector<Fitted> kernels;
+std::vector<Fitted<Kernel>> fitting(const AttentionSpec& spec, const SmTraits& sm, const Tile& tile,
+                                    std::vector<Refusal>& rejected) {
+    std::vector<Fitted<Kernel>> kernels;
     for (const Ring& ring : kRings) {
-        Fitted fitted{{attention_constants(spec), tile.rows, tile.warps_q, tile.warps_kv, spec.alignment}};
+        Fitted<Kernel> fitted{
+            {{attention_constants(spec), tile.warps_q, tile.warps_kv, spec.alignment}, tile.rows}};
         fitted.kernel.tile_q = tile.rows * tile.warps_q;
         fitted.kernel.tile_kv = ring.tile_kv;
         fitted.kernel.stages = ring.stages;
         fitted.kernel.queries_in_registers = true;
-        if (const auto reason = budget(fitted, sm)) {
+        fitted.shared_bytes = abi::cuda_core_layout(fitted.kernel.shape()).total;
+        if (const auto reason = fit(fitted, registers_of(fitted.kernel), sm)) {
             rejected.push_back({label(fitted.kernel), *reason});
         } else {
             kernels.push_back(fitted);
         }
     }
     return kernels;
-}
-
-KernelConfig config_of(const Fitted& fitted, const SmTraits& sm) {
-    return {.family = &kFamily,
-            .sm = sm.sm,
-            .target = fmt::format("sm_{}", sm.sm),
-            .constants = Constants::of(fitted.kernel),
-            .threads = fitted.kernel.threads(),
-            .ctas_per_sm = fitted.ctas_per_sm,
-            .shared_bytes = fitted.shared_bytes};
 }
 
 }  // namespace
@@ -89,18 +62,19 @@ std::vector<Candidate> candidates(const AttentionSpec& spec, const SmTraits& sm,
                                   std::vector<Refusal>& rejected) {
     std::vector<Candidate> chosen;
     for (const Tile& tile : kTiles) {
-        std::vector<Fitted> kernels = fitting(spec, sm, tile, rejected);
+        std::vector<Fitted<Kernel>> kernels = fitting(spec, sm, tile, rejected);
         if (kernels.empty()) continue;
-        const auto ctas = [](const Fitted& one) { return std::min(one.ctas_per_sm, kWantedCtas); };
-        const Fitted& best = *std::ranges::max_element(kernels, {}, ctas);  // the first of equals
-        for (const Fitted& other : kernels) {
+        const auto ctas = [](const Fitted<Kernel>& one) { return std::min(one.ctas_per_sm, kWantedCtas); };
+        const Fitted<Kernel>& best = *std::ranges::max_element(kernels, {}, ctas);  // the first of equals
+        for (const Fitted<Kernel>& other : kernels) {
             if (other.kernel.tile_kv == best.kernel.tile_kv && other.kernel.stages == best.kernel.stages)
                 continue;
             rejected.push_back(
-                {label(other.kernel), fmt::format("{} CTAs of it fit an SM; of {}, which is preferred, {}",
-                                                  other.ctas_per_sm, label(best.kernel), best.ctas_per_sm)});
+                {label(other.kernel),
+                 fmt::format("an SM holds {} of its CTAs at once, and {} of {}, which is preferred",
+                             other.ctas_per_sm, best.ctas_per_sm, label(best.kernel))});
         }
-        chosen.push_back({config_of(best, sm)});
+        chosen.push_back({config_of(family(), best, sm)});
     }
     return chosen;
 }

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <bit>
-#include <cmath>
 
 #include "families/attention_cuda_core/kernel.hpp"
 
@@ -44,10 +43,8 @@ double tile_clocks(const Kernel& kernel, const SmTraits& sm, bool shared_keys, d
 }  // namespace
 
 double clocks_of(const Kernel& kernel, const SmTraits& sm, int ctas_per_sm, const CtaWork& work) {
-    const double resident = std::min<double>(ctas_per_sm, work.on_busiest);
-    const double start = kStartClocks * std::ceil(work.on_busiest / ctas_per_sm);
-    const double tile = tile_clocks(kernel, sm, work.query_tiles > 1, resident);
-    return start + work.on_busiest * static_cast<double>(work.key_tiles) * tile;
+    const double tile = tile_clocks(kernel, sm, work.query_tiles > 1, work.resident(ctas_per_sm));
+    return clocks_of_ctas(tile, ctas_per_sm, work);
 }
 
 }  // namespace attnsmith::families::attention_cuda_core

@@ -1,57 +1,48 @@
 #include "families/attention_cuda_core/family.hpp"
 
-#include "families/attention_arguments.hpp"
 #include "families/attention_cuda_core/kernel.hpp"
 
 namespace attnsmith::families::attention_cuda_core {
+namespace {
 
-std::optional<std::string> CudaCore::refusal(const AttentionSpec& spec, const SmTraits&) const {
-    if (const auto reason = changing_shape_refusal(spec)) return reason;
-    if (spec.precision != Precision::high)
-        return "multiplies on CUDA cores, for precision \"high\" alone; tensor cores are faster";
-    return std::nullopt;
-}
+class CudaCore final : public TiledAttention {
+  public:
+    std::string_view name() const override { return "attention_cuda_core"; }
+    Backend backend() const override { return Backend::cuda_core; }
 
-std::vector<Candidate> CudaCore::candidates(const AttentionSpec& spec, const SmTraits& sm, const TuningTable&,
-                                            std::vector<Refusal>& rejected) const {
-    if (const auto reason = refusal(spec, sm)) {
-        rejected.push_back({"cuda_core", *reason});
-        return {};
+    std::optional<std::string> refusal(const AttentionSpec& spec, const SmTraits&) const override {
+        if (const auto reason = changing_shape_refusal(spec)) return reason;
+        if (spec.precision != Precision::high)
+            return "multiplies on CUDA cores, for precision \"high\" alone; tensor cores are faster";
+        return std::nullopt;
     }
-    return attention_cuda_core::candidates(spec, sm, rejected);
-}
 
-std::string CudaCore::kernel_name(const KernelConfig& kernel) const {
-    const auto constants = kernel.as<Kernel>();
-    return attention_name(backend(), constants, constants.paged ? "paged" : "contiguous",
-                          constants.alignment);
-}
+    SourceParts source(const KernelConfig&) const override {
+        return {.header = "attention/cuda_core/kernel.cuh",
+                .members =
+                    "    static constexpr abi::CudaCoreLayout layout = abi::cuda_core_layout({\n"
+                    "        head_dim_qk, head_dim_vo, rows, tile_kv, stages, warps_q, warps_kv, paged,\n"
+                    "        {sizeof(Query), sizeof(KeyValue), sizeof(Output)}});\n",
+                .arguments = "AttentionArguments",
+                .shared_bytes = "attnsmith::Config::layout.total"};
+    }
 
-double CudaCore::clocks(const KernelConfig& kernel, const DeviceTraits& device, const Work& work,
-                        std::int64_t splits) const {
-    const auto constants = kernel.as<Kernel>();
-    const std::int64_t query_tiles = problem::ceil_div(work.of_each.rows(), constants.tile_q);
-    return clocks_of(constants, device, kernel.ctas_per_sm,
-                     cta_work(work, splits, query_tiles, constants.tile_kv, device.sm_count));
-}
+  private:
+    std::vector<Candidate> serving(const AttentionSpec& spec, const SmTraits& sm, const TuningTable&,
+                                   std::vector<Refusal>& rejected) const override {
+        return attention_cuda_core::candidates(spec, sm, rejected);
+    }
 
-Extent CudaCore::extent(const KernelConfig& kernel, const LaunchContext& context) const {
-    return grid_of_tiles(context, kernel.tile_q());
-}
+    double clocks_of(const KernelConfig& kernel, const SmTraits& sm, const CtaWork& work) const override {
+        return attention_cuda_core::clocks_of(kernel.as<Kernel>(), sm, kernel.ctas_per_sm, work);
+    }
+};
 
-SourceParts CudaCore::source(const KernelConfig&) const {
-    return {.header = "attention/cuda_core/kernel.cuh",
-            .members =
-                "    static constexpr abi::CudaCoreLayout layout = abi::cuda_core_layout({\n"
-                "        head_dim_qk, head_dim_vo, rows, tile_kv, stages, warps_q, warps_kv, paged,\n"
-                "        {sizeof(Query), sizeof(KeyValue), sizeof(Output)}});\n",
-            .arguments = "AttentionArguments",
-            .shared_bytes = "attnsmith::Config::layout.total"};
-}
+}  // namespace
 
-Bound CudaCore::bind(const KernelConfig& kernel, const LaunchContext& context, const Binding& binding) const {
-    const std::int64_t tiles = query_tiles(context.shape, context.problem.group_size(), kernel.tile_q());
-    return {ArgumentBlock(attention_arguments(context, std::get<AttentionBinding>(binding), tiles))};
+const Family& family() {
+    static constexpr CudaCore kFamily;
+    return kFamily;
 }
 
 }  // namespace attnsmith::families::attention_cuda_core

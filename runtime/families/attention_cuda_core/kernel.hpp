@@ -2,26 +2,19 @@
 #pragma once
 
 #include "abi/attention_cuda_core.h"
-#include "families/cost.hpp"
-#include "families/family.hpp"
+#include "families/tiled_attention.hpp"
 
 namespace attnsmith::families::attention_cuda_core {
 
-struct Kernel : AttentionConstants {
-    int rows = 0;                   // packed query rows of a warp
-    int warps_q = 0, warps_kv = 0;  // where warps divide the keys, they have the same rows
-    int alignment = 16;
+struct Kernel : TiledKernel {
+    int rows = 0;  // packed query rows of a warp; where warps divide the keys, they have the same ones
 
     template <class Self, class Visitor>
     static void visit(Self& self, Visitor& visitor) {
-        AttentionConstants::visit(self, visitor);
+        TiledKernel::visit(self, visitor);
         visitor.integer("rows", self.rows);
-        visitor.integer("warps_q", self.warps_q);
-        visitor.integer("warps_kv", self.warps_kv);
-        visitor.integer("alignment", self.alignment);
     }
 
-    int threads() const { return warps_q * warps_kv * 32; }
     abi::CudaCoreShape shape() const {
         return {head_dim_qk, head_dim_vo,         rows, tile_kv, stages, warps_q, warps_kv,
                 paged,       storage_bytes(*this)};

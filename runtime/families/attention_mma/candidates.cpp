@@ -6,6 +6,7 @@
 
 #include "families/attention_mma/family.hpp"
 #include "families/attention_mma/kernel.hpp"
+#include "families/fitting.hpp"
 
 namespace attnsmith::families::attention_mma {
 namespace {
@@ -27,15 +28,8 @@ std::string label(const Kernel& kernel) {
     return fmt::format("mma {}x{} stages {}", kernel.tile_q, kernel.tile_kv, kernel.stages);
 }
 
-// A kernel, and what it takes of an SM.
-struct Fitted {
-    Kernel kernel;
-    std::int64_t shared_bytes = 0;
-    int ctas_per_sm = 0;
-};
-
 // Why the kernel cannot run; nothing when it can, with its resources filled in.
-std::optional<std::string> budget(Fitted& fitted, const SmTraits& sm) {
+std::optional<std::string> budget(Fitted<Kernel>& fitted, const SmTraits& sm) {
     Kernel& kernel = fitted.kernel;
     if (kernel.tile_kv % (16 * kernel.warps_kv) != 0) {
         return fmt::format("{} keys do not divide over {} warps by 16", kernel.tile_kv, kernel.warps_kv);
@@ -44,24 +38,18 @@ std::optional<std::string> budget(Fitted& fitted, const SmTraits& sm) {
         return fmt::format("{} keys need as many threads to look them up; the CTA has {}", kernel.tile_kv,
                            kernel.threads());
     }
-    fitted.shared_bytes = abi::mma_layout(kernel.shape()).total;
-    if (fitted.shared_bytes > sm.shared_bytes_per_block) {
-        return fmt::format("needs {} bytes of shared memory; a block of sm_{} has {}", fitted.shared_bytes,
-                           sm.sm, sm.shared_bytes_per_block);
-    }
     kernel.queries_in_registers = true;
     if (kernel.head_dim_qk > 128 || registers_of(kernel) > kMostRegisters)
         kernel.queries_in_registers = false;
     if (const int registers = registers_of(kernel); registers > kMostRegisters) {
         return fmt::format("needs about {} registers a thread; there are {}", registers, kMostRegisters);
     }
-    fitted.ctas_per_sm = resident_ctas(sm, kernel.threads(), registers_of(kernel), fitted.shared_bytes);
-    if (fitted.ctas_per_sm == 0) return fmt::format("no CTA fits an SM of sm_{}", sm.sm);
-    return std::nullopt;
+    fitted.shared_bytes = abi::mma_layout(kernel.shape()).total;
+    return fit(fitted, registers_of(kernel), sm);
 }
 
 // Time for work that fills every SM with as many CTAs as it holds.
-double rank(const Fitted& fitted, const SmTraits& sm) {
+double rank(const Fitted<Kernel>& fitted, const SmTraits& sm) {
     const Kernel& kernel = fitted.kernel;
     const std::int64_t query_tiles =
         problem::ceil_div(kernel.tile_q == 16 ? 16 : kRankingQueries, kernel.tile_q);
@@ -72,12 +60,12 @@ double rank(const Fitted& fitted, const SmTraits& sm) {
 }
 
 // Those of one query tile that fit.
-std::vector<Fitted> fitting(const AttentionSpec& spec, const SmTraits& sm, const Tile& tile,
-                            std::vector<Refusal>& rejected) {
-    std::vector<Fitted> kernels;
+std::vector<Fitted<Kernel>> fitting(const AttentionSpec& spec, const SmTraits& sm, const Tile& tile,
+                                    std::vector<Refusal>& rejected) {
+    std::vector<Fitted<Kernel>> kernels;
     for (const int keys : kKeyTiles) {
         for (int stages = 1; stages <= kMostStages; ++stages) {
-            Fitted fitted{{attention_constants(spec), tile.warps_q, tile.warps_kv, spec.alignment}};
+            Fitted<Kernel> fitted{{{attention_constants(spec), tile.warps_q, tile.warps_kv, spec.alignment}}};
             fitted.kernel.tile_q = tile.tile_q;
             fitted.kernel.tile_kv = keys;
             fitted.kernel.stages = stages;
@@ -89,16 +77,6 @@ std::vector<Fitted> fitting(const AttentionSpec& spec, const SmTraits& sm, const
         }
     }
     return kernels;
-}
-
-KernelConfig config_of(const Fitted& fitted, const SmTraits& sm) {
-    return {.family = &kFamily,
-            .sm = sm.sm,
-            .target = fmt::format("sm_{}", sm.sm),
-            .constants = Constants::of(fitted.kernel),
-            .threads = fitted.kernel.threads(),
-            .ctas_per_sm = fitted.ctas_per_sm,
-            .shared_bytes = fitted.shared_bytes};
 }
 
 }  // namespace
@@ -118,16 +96,16 @@ std::vector<Candidate> candidates(const AttentionSpec& spec, const SmTraits& sm,
                                   std::vector<Refusal>& rejected) {
     std::vector<Candidate> chosen;
     for (const Tile& tile : kTiles) {
-        std::vector<Fitted> kernels = fitting(spec, sm, tile, rejected);
+        std::vector<Fitted<Kernel>> kernels = fitting(spec, sm, tile, rejected);
         if (kernels.empty()) continue;
-        std::ranges::stable_sort(kernels, {}, [&](const Fitted& one) { return rank(one, sm); });
+        std::ranges::stable_sort(kernels, {}, [&](const Fitted<Kernel>& one) { return rank(one, sm); });
         for (std::size_t i = 1; i < kernels.size(); ++i) {
             rejected.push_back(
                 {label(kernels[i].kernel),
                  fmt::format("estimated {:.2f}x the time of {} in the steady state",
                              rank(kernels[i], sm) / rank(kernels[0], sm), label(kernels[0].kernel))});
         }
-        chosen.push_back({config_of(kernels[0], sm)});
+        chosen.push_back({config_of(family(), kernels[0], sm)});
     }
     return chosen;
 }

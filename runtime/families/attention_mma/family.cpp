@@ -1,54 +1,45 @@
 #include "families/attention_mma/family.hpp"
 
-#include "families/attention_arguments.hpp"
 #include "families/attention_mma/kernel.hpp"
 
 namespace attnsmith::families::attention_mma {
+namespace {
 
-std::optional<std::string> Mma::refusal(const AttentionSpec& spec, const SmTraits&) const {
-    return tensor_core_refusal(spec);
-}
+class Mma final : public TiledAttention {
+  public:
+    std::string_view name() const override { return "attention_mma"; }
+    Backend backend() const override { return Backend::mma; }
 
-std::vector<Candidate> Mma::candidates(const AttentionSpec& spec, const SmTraits& sm, const TuningTable&,
-                                       std::vector<Refusal>& rejected) const {
-    if (const auto reason = refusal(spec, sm)) {
-        rejected.push_back({"mma", *reason});
-        return {};
+    std::optional<std::string> refusal(const AttentionSpec& spec, const SmTraits&) const override {
+        return tensor_core_refusal(spec);
     }
-    return attention_mma::candidates(spec, sm, rejected);
-}
 
-std::string Mma::kernel_name(const KernelConfig& kernel) const {
-    const auto constants = kernel.as<Kernel>();
-    return attention_name(backend(), constants, constants.paged ? "paged" : "contiguous",
-                          constants.alignment);
-}
+    SourceParts source(const KernelConfig&) const override {
+        return {.header = "attention/mma/kernel.cuh",
+                .members =
+                    "    static constexpr abi::MmaLayout layout = abi::mma_layout({\n"
+                    "        head_dim_qk, head_dim_vo, tile_q, tile_kv, stages, warps_q, warps_kv, paged,\n"
+                    "        {sizeof(Query), sizeof(KeyValue), sizeof(Output)}});\n",
+                .arguments = "AttentionArguments",
+                .shared_bytes = "attnsmith::Config::layout.total"};
+    }
 
-double Mma::clocks(const KernelConfig& kernel, const DeviceTraits& device, const Work& work,
-                   std::int64_t splits) const {
-    const auto constants = kernel.as<Kernel>();
-    const std::int64_t query_tiles = problem::ceil_div(work.of_each.rows(), constants.tile_q);
-    return clocks_of(constants, device, kernel.ctas_per_sm,
-                     cta_work(work, splits, query_tiles, constants.tile_kv, device.sm_count));
-}
+  private:
+    std::vector<Candidate> serving(const AttentionSpec& spec, const SmTraits& sm, const TuningTable&,
+                                   std::vector<Refusal>& rejected) const override {
+        return attention_mma::candidates(spec, sm, rejected);
+    }
 
-Extent Mma::extent(const KernelConfig& kernel, const LaunchContext& context) const {
-    return grid_of_tiles(context, kernel.tile_q());
-}
+    double clocks_of(const KernelConfig& kernel, const SmTraits& sm, const CtaWork& work) const override {
+        return attention_mma::clocks_of(kernel.as<Kernel>(), sm, kernel.ctas_per_sm, work);
+    }
+};
 
-SourceParts Mma::source(const KernelConfig&) const {
-    return {.header = "attention/mma/kernel.cuh",
-            .members =
-                "    static constexpr abi::MmaLayout layout = abi::mma_layout({\n"
-                "        head_dim_qk, head_dim_vo, tile_q, tile_kv, stages, warps_q, warps_kv, paged,\n"
-                "        {sizeof(Query), sizeof(KeyValue), sizeof(Output)}});\n",
-            .arguments = "AttentionArguments",
-            .shared_bytes = "attnsmith::Config::layout.total"};
-}
+}  // namespace
 
-Bound Mma::bind(const KernelConfig& kernel, const LaunchContext& context, const Binding& binding) const {
-    const std::int64_t tiles = query_tiles(context.shape, context.problem.group_size(), kernel.tile_q());
-    return {ArgumentBlock(attention_arguments(context, std::get<AttentionBinding>(binding), tiles))};
+const Family& family() {
+    static constexpr Mma kFamily;
+    return kFamily;
 }
 
 }  // namespace attnsmith::families::attention_mma

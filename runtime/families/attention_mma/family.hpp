@@ -5,26 +5,6 @@
 
 namespace attnsmith::families::attention_mma {
 
-class Mma final : public Family {
-  public:
-    constexpr Mma() = default;
-
-    std::string_view name() const override { return "attention_mma"; }
-    Backend backend() const override { return Backend::mma; }
-    Role role() const override { return Role::attention; }
-    std::optional<std::string> refusal(const AttentionSpec& spec, const SmTraits& sm) const override;
-    std::vector<Candidate> candidates(const AttentionSpec& spec, const SmTraits& sm,
-                                      const TuningTable& tuning,
-                                      std::vector<Refusal>& rejected) const override;
-    std::string kernel_name(const KernelConfig& kernel) const override;
-    double clocks(const KernelConfig& kernel, const DeviceTraits& device, const Work& work,
-                  std::int64_t splits) const override;
-    Extent extent(const KernelConfig& kernel, const LaunchContext& context) const override;
-    SourceParts source(const KernelConfig& kernel) const override;
-    Bound bind(const KernelConfig& kernel, const LaunchContext& context,
-               const Binding& binding) const override;
-};
-
-inline constexpr Mma kFamily;
+const Family& family();
 
 }  // namespace attnsmith::families::attention_mma

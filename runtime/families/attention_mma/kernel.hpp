@@ -2,24 +2,12 @@
 #pragma once
 
 #include "abi/attention_mma.h"
-#include "families/cost.hpp"
-#include "families/family.hpp"
+#include "families/tiled_attention.hpp"
 
 namespace attnsmith::families::attention_mma {
 
-struct Kernel : AttentionConstants {
-    int warps_q = 0, warps_kv = 0;  // 16 query rows a warp; where warps divide the keys, tile_q is 16
-    int alignment = 16;
-
-    template <class Self, class Visitor>
-    static void visit(Self& self, Visitor& visitor) {
-        AttentionConstants::visit(self, visitor);
-        visitor.integer("warps_q", self.warps_q);
-        visitor.integer("warps_kv", self.warps_kv);
-        visitor.integer("alignment", self.alignment);
-    }
-
-    int threads() const { return warps_q * warps_kv * 32; }
+// 16 query rows a warp; where warps divide the keys, tile_q is 16.
+struct Kernel : TiledKernel {
     abi::MmaShape shape() const {
         return {head_dim_qk, head_dim_vo,         tile_q, tile_kv, stages, warps_q, warps_kv,
                 paged,       storage_bytes(*this)};

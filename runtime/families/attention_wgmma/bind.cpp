@@ -7,7 +7,6 @@
 #include <initializer_list>
 
 #include "families/attention_arguments.hpp"
-#include "families/attention_wgmma/family.hpp"
 #include "families/attention_wgmma/kernel.hpp"
 #include "families/attention_wgmma/schedule.hpp"
 
@@ -110,7 +109,7 @@ void set_page_division(std::int32_t page_size, abi::WgmmaArguments& arguments) {
 
 }  // namespace
 
-Bound Wgmma::bind(const KernelConfig& config, const LaunchContext& context, const Binding& binding) const {
+Bound bind(const KernelConfig& config, const LaunchContext& context, const Binding& binding) {
     const auto kernel = config.as<Kernel>();
     const Schedule schedule = schedule_of(config, context);
     const AttentionSpec& spec = context.problem.spec;

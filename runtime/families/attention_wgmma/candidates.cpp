@@ -7,6 +7,7 @@
 
 #include "families/attention_wgmma/family.hpp"
 #include "families/attention_wgmma/kernel.hpp"
+#include "families/fitting.hpp"
 
 namespace attnsmith::families::attention_wgmma {
 namespace {
@@ -57,21 +58,9 @@ Kernel kernel_of(const AttentionSpec& spec, const TuningTile& tile) {
     return kernel;
 }
 
-KernelConfig config_of(const Kernel& kernel, const SmTraits& sm) {
-    return {.family = &kFamily,
-            .sm = sm.sm,
-            .target = fmt::format("sm_{}a", sm.sm),  // wgmma is of this architecture alone
-            .constants = Constants::of(kernel),
-            .threads = kernel.threads(),
-            .ctas_per_sm = 1,
-            .shared_bytes = abi::wgmma_layout(kernel.shape()).total};
-}
-
 // Why the kernel cannot run.
 std::optional<std::string> over_budget(const Kernel& kernel, const SmTraits& sm) {
-    if (const auto bytes = abi::wgmma_layout(kernel.shape()).total; bytes > sm.shared_bytes_per_block)
-        return fmt::format("needs {} bytes of shared memory; a block of sm_{} has {}", bytes, sm.sm,
-                           sm.shared_bytes_per_block);
+    if (auto reason = shared_memory_refusal(abi::wgmma_layout(kernel.shape()).total, sm)) return reason;
     const int registers = registers_of(kernel);
     if (registers > kernel.consumer_registers)
         return fmt::format("needs about {} registers a thread; {} consumer warpgroups have {}", registers,
@@ -79,9 +68,15 @@ std::optional<std::string> over_budget(const Kernel& kernel, const SmTraits& sm)
     return std::nullopt;
 }
 
+// One persistent CTA an SM. wgmma is of its architecture alone.
+KernelConfig config_of(const Kernel& kernel, const SmTraits& sm) {
+    const Fitted<Kernel> fitted{kernel, abi::wgmma_layout(kernel.shape()).total, 1};
+    return families::config_of(family(), fitted, sm, "a");
+}
+
 }  // namespace
 
-std::optional<std::string> Wgmma::refusal(const AttentionSpec& spec, const SmTraits& sm) const {
+std::optional<std::string> refusal(const AttentionSpec& spec, const SmTraits& sm) {
     if (sm.wgmma_flops == 0) return fmt::format("needs sm_90; this is sm_{}", sm.sm);
     if (auto reason = tensor_core_refusal(spec)) return reason;
     if (spec.alignment != 16)
@@ -92,14 +87,14 @@ std::optional<std::string> Wgmma::refusal(const AttentionSpec& spec, const SmTra
     return std::nullopt;
 }
 
-std::vector<KernelConfig> Wgmma::tunable(const AttentionSpec& spec, const SmTraits& sm) const {
+std::vector<KernelConfig> tunable(const AttentionSpec& spec, const SmTraits& sm) {
     std::vector<KernelConfig> kernels;
     if (refusal(spec, sm)) return kernels;
     for (const int rows : kQueryTiles) {
         for (const int keys : key_tiles(spec.kv == KvStorage::paged)) {
             for (const int stages : kStages) {
                 const Kernel kernel = kernel_of(
-                    spec, {.backend = backend(), .tile_q = rows, .tile_kv = keys, .stages = stages});
+                    spec, {.backend = Backend::wgmma, .tile_q = rows, .tile_kv = keys, .stages = stages});
                 if (!over_budget(kernel, sm)) kernels.push_back(config_of(kernel, sm));
             }
         }
@@ -107,13 +102,9 @@ std::vector<KernelConfig> Wgmma::tunable(const AttentionSpec& spec, const SmTrai
     return kernels;
 }
 
-std::vector<Candidate> Wgmma::candidates(const AttentionSpec& spec, const SmTraits& sm,
-                                         const TuningTable& tuning, std::vector<Refusal>& rejected) const {
+std::vector<Candidate> candidates(const AttentionSpec& spec, const SmTraits& sm, const TuningTable& tuning,
+                                  std::vector<Refusal>& rejected) {
     std::vector<Candidate> chosen;
-    if (const auto reason = refusal(spec, sm)) {
-        rejected.push_back({"wgmma", *reason});
-        return chosen;
-    }
     std::vector<TuningTile> passed_over;  // larger head dims repeat the tiles of smaller ones
     for (const TuningEntry& entry : tuning.entries_for(match_of(spec, sm.sm))) {
         const std::optional<std::int64_t> up_to = entry.match.max_rows;

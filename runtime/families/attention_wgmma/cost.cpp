@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "families/attention_wgmma/family.hpp"
 #include "families/attention_wgmma/kernel.hpp"
 
 namespace attnsmith::families::attention_wgmma {
@@ -25,8 +24,7 @@ double tile_clocks(const Kernel& kernel, const SmTraits& sm, bool shared_keys) {
 
 }  // namespace
 
-double Wgmma::clocks(const KernelConfig& config, const DeviceTraits& device, const Work& work,
-                     std::int64_t splits) const {
+double clocks(const KernelConfig& config, const DeviceTraits& device, const Work& work, std::int64_t splits) {
     const auto kernel = config.as<Kernel>();
     const std::int64_t query_tiles = tiling_of(kernel.tile_q, work.of_each).tiles(work.of_each.q_len);
     const CtaWork ctas = cta_work(work, splits, query_tiles, kernel.tile_kv, device.sm_count);

@@ -4,22 +4,62 @@
 #include "families/attention_wgmma/schedule.hpp"
 
 namespace attnsmith::families::attention_wgmma {
+namespace {
 
-std::string Wgmma::kernel_name(const KernelConfig& kernel) const {
-    const auto constants = kernel.as<Kernel>();
-    constexpr int kAlignment = 16;  // it has no other
-    return attention_name(backend(), constants,
-                          constants.gather  ? "gather"
-                          : constants.paged ? "paged"
-                                            : "contiguous",
-                          kAlignment);
-}
+class Wgmma final : public Family {
+  public:
+    std::string_view name() const override { return "attention_wgmma"; }
+    Backend backend() const override { return Backend::wgmma; }
+    Role role() const override { return Role::attention; }
 
-int Wgmma::producer_warps() const { return kProducerWarps; }
+    std::optional<std::string> refusal(const AttentionSpec& spec, const SmTraits& sm) const override {
+        return attention_wgmma::refusal(spec, sm);
+    }
+    bool is_tuned() const override { return true; }
+    std::vector<KernelConfig> tunable(const AttentionSpec& spec, const SmTraits& sm) const override {
+        return attention_wgmma::tunable(spec, sm);
+    }
 
-Extent Wgmma::extent(const KernelConfig& kernel, const LaunchContext& context) const {
-    const Schedule schedule = schedule_of(kernel, context);
-    return {.ctas = schedule.ctas, .items = schedule.items, .kv_head_shares = schedule.tiling.shares};
+    std::string kernel_name(const KernelConfig& config) const override {
+        const auto kernel = config.as<Kernel>();
+        constexpr int kAlignment = 16;  // it has no other
+        return attention_name(backend(), kernel,
+                              kernel.gather  ? "gather"
+                              : kernel.paged ? "paged"
+                                             : "contiguous",
+                              kAlignment);
+    }
+    int producer_warps() const override { return kProducerWarps; }
+
+    double clocks(const KernelConfig& kernel, const DeviceTraits& device, const Work& work,
+                  std::int64_t splits) const override {
+        return attention_wgmma::clocks(kernel, device, work, splits);
+    }
+
+    Extent extent(const KernelConfig& kernel, const LaunchContext& context) const override {
+        const Schedule schedule = schedule_of(kernel, context);
+        return {.ctas = schedule.ctas, .items = schedule.items, .kv_head_shares = schedule.tiling.shares};
+    }
+
+    SourceParts source(const KernelConfig& kernel) const override { return attention_wgmma::source(kernel); }
+
+    Bound bind(const KernelConfig& kernel, const LaunchContext& context,
+               const Binding& binding) const override {
+        return attention_wgmma::bind(kernel, context, binding);
+    }
+
+  private:
+    std::vector<Candidate> serving(const AttentionSpec& spec, const SmTraits& sm, const TuningTable& tuning,
+                                   std::vector<Refusal>& rejected) const override {
+        return attention_wgmma::candidates(spec, sm, tuning, rejected);
+    }
+};
+
+}  // namespace
+
+const Family& family() {
+    static constexpr Wgmma kFamily;
+    return kFamily;
 }
 
 }  // namespace attnsmith::families::attention_wgmma

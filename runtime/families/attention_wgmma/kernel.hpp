@@ -6,7 +6,7 @@
 
 #include "abi/attention_wgmma.h"
 #include "families/attention.hpp"
-#include "families/work.hpp"
+#include "families/family.hpp"
 
 namespace attnsmith::families::attention_wgmma {
 
@@ -54,5 +54,22 @@ struct QueryTiling {
 // For sequences of up to that much work. The rows of a warpgroup are whole tokens of a part: a smaller part
 // may leave fewer of them unused. But then a tile has more tokens, and goes through the keys of them all.
 QueryTiling tiling_of(int tile_q, const HeadWork& work);
+
+// Why the family serves no such attention on the SM.
+std::optional<std::string> refusal(const AttentionSpec& spec, const SmTraits& sm);
+
+// By rising rows: each for what has more than the one before. With the first of the table's tiles for the
+// spec and so many rows that is legal; ranges may share a tile. REQUIRES: no refusal.
+std::vector<Candidate> candidates(const AttentionSpec& spec, const SmTraits& sm, const TuningTable& tuning,
+                                  std::vector<Refusal>& rejected);
+
+// Every kernel that is legal.
+std::vector<KernelConfig> tunable(const AttentionSpec& spec, const SmTraits& sm);
+
+double clocks(const KernelConfig& config, const DeviceTraits& device, const Work& work, std::int64_t splits);
+
+SourceParts source(const KernelConfig& config);
+
+Bound bind(const KernelConfig& config, const LaunchContext& context, const Binding& binding);
 
 }  // namespace attnsmith::families::attention_wgmma

@@ -4,7 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "families/attention_wgmma/family.hpp"
 #include "families/attention_wgmma/kernel.hpp"
 
 namespace attnsmith::families::attention_wgmma {
@@ -73,7 +72,7 @@ std::string wgmma_function(const Product& product) {
 
 }  // namespace
 
-SourceParts Wgmma::source(const KernelConfig& config) const {
+SourceParts source(const KernelConfig& config) {
     const auto kernel = config.as<Kernel>();
     const abi::WgmmaLayout layout = abi::wgmma_layout(kernel.shape());
     const abi::StorageBytes bytes = storage_bytes(kernel);

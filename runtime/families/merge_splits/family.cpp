@@ -36,56 +36,65 @@ std::int64_t tiles_of(const LaunchContext& context) {
     return query_tiles(context.shape, context.problem.group_size(), kRows);
 }
 
+class MergeSplits final : public Family {
+  public:
+    std::string_view name() const override { return "merge_splits"; }
+    Backend backend() const override { return Backend::cuda_core; }
+    Role role() const override { return Role::merge_splits; }
+
+    std::string kernel_name(const KernelConfig& config) const override {
+        const auto kernel = config.as<Kernel>();
+        return fmt::format("merge {} {}{}{}", attnsmith::to_string(kernel.output), kernel.head_dim_vo,
+                           kernel.paged ? " paged" : "", name_suffix(kernel.alignment, kernel.index));
+    }
+
+    // Partial results are written by the attention and read here.
+    double clocks(const KernelConfig& config, const DeviceTraits& device, const Work& work,
+                  std::int64_t splits) const override {
+        const auto kernel = config.as<Kernel>();
+        const auto many = static_cast<double>(work.sequences_and_heads) * static_cast<double>(splits);
+        const double bytes = 4.0 * static_cast<double>(work.of_each.rows()) * many * kernel.head_dim_vo * 2;
+        return kMergeClocks + transfer_clocks(bytes, device.dram_bytes, device.sm_count);
+    }
+
+    Extent extent(const KernelConfig&, const LaunchContext& context) const override {
+        if (context.split.splits == 1) return {};
+        const std::int64_t ctas = tiles_of(context) * context.problem.spec.kv_heads;
+        return {.ctas = ctas, .items = ctas};
+    }
+
+    SourceParts source(const KernelConfig&) const override {
+        return {.header = "attention/merge/splits.cuh", .arguments = "AttentionArguments"};
+    }
+
+    Bound bind(const KernelConfig&, const LaunchContext& context, const Binding& binding) const override {
+        return {ArgumentBlock(
+            attention_arguments(context, std::get<AttentionBinding>(binding), tiles_of(context)))};
+    }
+
+  private:
+    std::vector<Candidate> serving(const AttentionSpec& spec, const SmTraits& sm, const TuningTable&,
+                                   std::vector<Refusal>&) const override {
+        const Kernel kernel{.output = problem::output_dtype(spec),
+                            .index = spec.index_dtype,
+                            .head_dim_vo = static_cast<int>(spec.head_dim_vo),
+                            .tile_q = kRows,
+                            .alignment = spec.alignment,
+                            .paged = spec.kv == KvStorage::paged};
+        return {{{.family = &family(),
+                  .sm = sm.sm,
+                  .target = fmt::format("sm_{}", sm.sm),
+                  .constants = Constants::of(kernel),
+                  .threads = kRows * 32,
+                  .ctas_per_sm = kCtasPerSm}}};
+    }
+};
+
 }  // namespace
 
-std::optional<std::string> MergeSplits::refusal(const AttentionSpec&, const SmTraits&) const {
-    return std::nullopt;
-}
-
-std::vector<Candidate> MergeSplits::candidates(const AttentionSpec& spec, const SmTraits& sm,
-                                               const TuningTable&, std::vector<Refusal>&) const {
-    const Kernel kernel{.output = problem::output_dtype(spec),
-                        .index = spec.index_dtype,
-                        .head_dim_vo = static_cast<int>(spec.head_dim_vo),
-                        .tile_q = kRows,
-                        .alignment = spec.alignment,
-                        .paged = spec.kv == KvStorage::paged};
-    return {{{.family = &kFamily,
-              .sm = sm.sm,
-              .target = fmt::format("sm_{}", sm.sm),
-              .constants = Constants::of(kernel),
-              .threads = kRows * 32,
-              .ctas_per_sm = kCtasPerSm}}};
-}
-
-std::string MergeSplits::kernel_name(const KernelConfig& config) const {
-    const auto kernel = config.as<Kernel>();
-    return fmt::format("merge {} {}{}{}", attnsmith::to_string(kernel.output), kernel.head_dim_vo,
-                       kernel.paged ? " paged" : "", name_suffix(kernel.alignment, kernel.index));
-}
-
-// Partial results are written by the attention and read here.
-double MergeSplits::clocks(const KernelConfig& config, const DeviceTraits& device, const Work& work,
-                           std::int64_t splits) const {
-    const auto kernel = config.as<Kernel>();
-    const auto many = static_cast<double>(work.sequences_and_heads) * static_cast<double>(splits);
-    const double bytes = 4.0 * static_cast<double>(work.of_each.rows()) * many * kernel.head_dim_vo * 2;
-    return kMergeClocks + transfer_clocks(bytes, device.dram_bytes, device.sm_count);
-}
-
-Extent MergeSplits::extent(const KernelConfig&, const LaunchContext& context) const {
-    if (context.split.splits == 1) return {};
-    const std::int64_t ctas = tiles_of(context) * context.problem.spec.kv_heads;
-    return {.ctas = ctas, .items = ctas};
-}
-
-SourceParts MergeSplits::source(const KernelConfig&) const {
-    return {.header = "attention/merge/splits.cuh", .arguments = "AttentionArguments"};
-}
-
-Bound MergeSplits::bind(const KernelConfig&, const LaunchContext& context, const Binding& binding) const {
-    return {
-        ArgumentBlock(attention_arguments(context, std::get<AttentionBinding>(binding), tiles_of(context)))};
+const Family& family() {
+    static constexpr MergeSplits kFamily;
+    return kFamily;
 }
 
 }  // namespace attnsmith::families::merge_splits

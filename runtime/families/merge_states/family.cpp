@@ -6,7 +6,6 @@
 
 #include "abi/merge_arguments.h"
 #include "families/attention.hpp"
-#include "families/cost.hpp"
 
 namespace attnsmith::families::merge_states {
 namespace {
@@ -42,71 +41,70 @@ std::int64_t merged_rows(const LaunchContext& context) {
     return context.shape.q_tokens * context.problem.spec.q_heads;
 }
 
+class MergeStates final : public Family {
+  public:
+    std::string_view name() const override { return "merge_states"; }
+    Backend backend() const override { return Backend::cuda_core; }
+    Role role() const override { return Role::merge_states; }
+
+    std::string kernel_name(const KernelConfig& config) const override {
+        const auto kernel = config.as<Kernel>();
+        return fmt::format("merge states {} {}{}", attnsmith::to_string(kernel.output), kernel.head_dim_vo,
+                           name_suffix(kernel.alignment, DType::i32));
+    }
+
+    // One grid over all rows [token][head]; nothing without tokens.
+    Extent extent(const KernelConfig& kernel, const LaunchContext& context) const override {
+        const std::int64_t ctas = problem::ceil_div(merged_rows(context), kernel.tile_q());
+        return {.ctas = ctas, .items = ctas};
+    }
+
+    SourceParts source(const KernelConfig&) const override {
+        return {.header = "attention/merge/states.cuh", .arguments = "MergeArguments"};
+    }
+
+    Bound bind(const KernelConfig&, const LaunchContext& context, const Binding& binding) const override {
+        const MergeTensors& tensors = std::get<MergeBinding>(binding).tensors;
+        static_assert(abi::kMaxMergeStates == MergeTensors::kMaxStates);
+        abi::MergeArguments a{};
+        for (std::size_t i = 0; i < tensors.o_states.size(); ++i) {
+            const Tensor &o = tensors.o_states[i], &lse = tensors.lse_states[i];
+            a.state[i] = {o.data,         static_cast<const float*>(lse.data),
+                          o.strides[0],   o.strides[1],
+                          lse.strides[0], lse.strides[1]};
+        }
+        a.o = tensors.o.data;
+        a.lse = static_cast<float*>(tensors.lse.data);
+        a.o_token_stride = tensors.o.strides[0], a.o_head_stride = tensors.o.strides[1];
+        a.lse_token_stride = tensors.lse.strides[0], a.lse_head_stride = tensors.lse.strides[1];
+        a.rows = merged_rows(context);
+        a.heads = static_cast<std::int32_t>(context.problem.spec.q_heads);
+        a.states = static_cast<std::int32_t>(tensors.o_states.size());
+        return {ArgumentBlock(a)};
+    }
+
+  private:
+    std::vector<Candidate> serving(const AttentionSpec& spec, const SmTraits& sm, const TuningTable&,
+                                   std::vector<Refusal>&) const override {
+        const Kernel kernel{.output = spec.dtype,
+                            .head_dim_vo = static_cast<int>(spec.head_dim_vo),
+                            .tile_q = kWarps * 32 / lanes_per_row(spec.head_dim_vo),
+                            .threads = kWarps * 32,
+                            .alignment = spec.alignment};
+        return {{{.family = &family(),
+                  .sm = sm.sm,
+                  .target = fmt::format("sm_{}", sm.sm),
+                  .constants = Constants::of(kernel),
+                  .threads = kernel.threads,
+                  .ctas_per_sm = kCtasPerSm}}};
+    }
+};
+
 }  // namespace
 
-std::optional<std::string> MergeStates::refusal(const AttentionSpec&, const SmTraits&) const {
-    return std::nullopt;
-}
-
-std::vector<Candidate> MergeStates::candidates(const AttentionSpec& spec, const SmTraits& sm,
-                                               const TuningTable&, std::vector<Refusal>&) const {
-    const Kernel kernel{.output = spec.dtype,
-                        .head_dim_vo = static_cast<int>(spec.head_dim_vo),
-                        .tile_q = kWarps * 32 / lanes_per_row(spec.head_dim_vo),
-                        .threads = kWarps * 32,
-                        .alignment = spec.alignment};
-    return {{{.family = &kFamily,
-              .sm = sm.sm,
-              .target = fmt::format("sm_{}", sm.sm),
-              .constants = Constants::of(kernel),
-              .threads = kernel.threads,
-              .ctas_per_sm = kCtasPerSm}}};
-}
-
-std::string MergeStates::kernel_name(const KernelConfig& config) const {
-    const auto kernel = config.as<Kernel>();
-    return fmt::format("merge states {} {}{}", attnsmith::to_string(kernel.output), kernel.head_dim_vo,
-                       name_suffix(kernel.alignment, DType::i32));
-}
-
-// Every state is read once, and one is written.
-double MergeStates::clocks(const KernelConfig& config, const DeviceTraits& device, const Work& work,
-                           std::int64_t splits) const {
-    const auto kernel = config.as<Kernel>();
-    const auto rows =
-        static_cast<double>(work.of_each.rows()) * static_cast<double>(work.sequences_and_heads);
-    const double bytes = 2.0 * rows * static_cast<double>(splits + 1) * kernel.head_dim_vo;
-    return kStartClocks + transfer_clocks(bytes, device.dram_bytes, device.sm_count);
-}
-
-// One grid over all rows [token][head]; nothing without tokens.
-Extent MergeStates::extent(const KernelConfig& kernel, const LaunchContext& context) const {
-    const std::int64_t ctas = problem::ceil_div(merged_rows(context), kernel.tile_q());
-    return {.ctas = ctas, .items = ctas};
-}
-
-SourceParts MergeStates::source(const KernelConfig&) const {
-    return {.header = "attention/merge/states.cuh", .arguments = "MergeArguments"};
-}
-
-Bound MergeStates::bind(const KernelConfig&, const LaunchContext& context, const Binding& binding) const {
-    const MergeTensors& tensors = std::get<MergeBinding>(binding).tensors;
-    static_assert(abi::kMaxMergeStates == MergeTensors::kMaxStates);
-    abi::MergeArguments a{};
-    for (std::size_t i = 0; i < tensors.o_states.size(); ++i) {
-        const Tensor &o = tensors.o_states[i], &lse = tensors.lse_states[i];
-        a.state[i] = {o.data,         static_cast<const float*>(lse.data),
-                      o.strides[0],   o.strides[1],
-                      lse.strides[0], lse.strides[1]};
-    }
-    a.o = tensors.o.data;
-    a.lse = static_cast<float*>(tensors.lse.data);
-    a.o_token_stride = tensors.o.strides[0], a.o_head_stride = tensors.o.strides[1];
-    a.lse_token_stride = tensors.lse.strides[0], a.lse_head_stride = tensors.lse.strides[1];
-    a.rows = merged_rows(context);
-    a.heads = static_cast<std::int32_t>(context.problem.spec.q_heads);
-    a.states = static_cast<std::int32_t>(tensors.o_states.size());
-    return {ArgumentBlock(a)};
+const Family& family() {
+    static constexpr MergeStates kFamily;
+    return kFamily;
 }
 
 }  // namespace attnsmith::families::merge_states

@@ -83,7 +83,7 @@ TEST_CASE("as many CTAs of an mma kernel are planned to an SM as it holds", "[pl
 TEST_CASE("a wgmma kernel has an SM to itself, and fits it", "[planner][resources]") {
     const DeviceTraits device = families::traits_of(90);
     for (const AttentionSpec& spec : specs()) {
-        for (const KernelConfig& kernel : families::attention_wgmma::kFamily.tunable(spec, device)) {
+        for (const KernelConfig& kernel : families::attention_wgmma::family().tunable(spec, device)) {
             CAPTURE(kernel.name(), kernel.shared_bytes);
             REQUIRE(kernel.ctas_per_sm == 1);
             REQUIRE(kernel.shared_bytes <= device.shared_bytes_per_block);

@@ -192,7 +192,7 @@ TEST_CASE("the repository's tables have a legal tile for all they name", "[plann
         if (entry.match.mask != MaskClass::full) spec.mask = Mask::causal;
         if (entry.match.mask == MaskClass::window) spec.window_left = 1023;
         std::vector<Refusal> rejected;
-        const auto kernels = families::attention_wgmma::kFamily.candidates(
+        const auto kernels = families::attention_wgmma::family().candidates(
             problem::validate(spec, {}).spec, families::traits_of(entry.match.sm),
             planner::repository_tuning(), rejected);
         CAPTURE(spec.head_dim_qk, spec.head_dim_vo, entry.match.paged);
@@ -286,8 +286,8 @@ TEST_CASE("of entries that serve as well, those for fewer rows come first", "[pl
     const auto classes = [&](const std::vector<TuningEntry>& entries) {
         std::vector<Refusal> rejected;
         std::vector<std::pair<int, std::optional<int>>> found;
-        for (const auto& one : families::attention_wgmma::kFamily.candidates(spec, families::traits_of(90),
-                                                                             TuningTable(entries), rejected))
+        for (const auto& one : families::attention_wgmma::family().candidates(spec, families::traits_of(90),
+                                                                              TuningTable(entries), rejected))
             found.emplace_back(one.kernel.tile_kv(), one.up_to);
         return found;
     };

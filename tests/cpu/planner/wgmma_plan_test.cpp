@@ -44,8 +44,8 @@ planner::Plan plan_of(const AttentionSpec& spec, const PlanSizes& sizes, int sm 
 
 std::vector<families::Candidate> wgmma_kernels(const AttentionSpec& spec) {
     std::vector<Refusal> rejected;
-    return families::attention_wgmma::kFamily.candidates(problem::validate(spec, {}).spec, hopper(),
-                                                         planner::repository_tuning(), rejected);
+    return families::attention_wgmma::family().candidates(problem::validate(spec, {}).spec, hopper(),
+                                                          planner::repository_tuning(), rejected);
 }
 
 // That of the most rows.
@@ -56,13 +56,13 @@ KernelConfig wgmma_kernel(const AttentionSpec& spec) {
 }
 
 std::vector<KernelConfig> candidates(const AttentionSpec& spec) {
-    return families::attention_wgmma::kFamily.tunable(problem::validate(spec, {}).spec, hopper());
+    return families::attention_wgmma::family().tunable(problem::validate(spec, {}).spec, hopper());
 }
 
 // Why sm_90 has no kernel for the spec: one reason for the whole backend.
 std::string refusal(const AttentionSpec& spec) {
     std::vector<Refusal> rejected;
-    CHECK(families::attention_wgmma::kFamily
+    CHECK(families::attention_wgmma::family()
               .candidates(problem::validate(spec, {}).spec, hopper(), planner::repository_tuning(), rejected)
               .empty());
     CHECK(candidates(spec).empty());
@@ -74,7 +74,7 @@ std::string refusal(const AttentionSpec& spec) {
 void check_legal(const KernelConfig& kernel) {
     CAPTURE(kernel.name());
     const auto constants = kernel.as<Wgmma>();
-    REQUIRE(kernel.family == &families::attention_wgmma::kFamily);
+    REQUIRE(kernel.family == &families::attention_wgmma::family());
     REQUIRE(kernel.target == "sm_90a");
     REQUIRE(kernel.shared_bytes <= hopper().shared_bytes_per_block);
     REQUIRE(kernel.shared_bytes == abi::wgmma_layout(constants.shape()).total);

@@ -1,0 +1,44 @@
+// What the attention families have in common whose kernels have a CTA for each tile of packed query rows, KV
+// head and split, and take AttentionArguments.
+#pragma once
+
+#include "families/attention.hpp"
+#include "families/cost.hpp"
+#include "families/family.hpp"
+
+namespace attnsmith::families {
+
+struct TiledKernel : AttentionConstants {
+    int warps_q = 0, warps_kv = 0;  // warps divide the tile's query rows, or the keys
+    int alignment = 16;
+
+    template <class Self, class Visitor>
+    static void visit(Self& self, Visitor& visitor) {
+        AttentionConstants::visit(self, visitor);
+        visitor.integer("warps_q", self.warps_q);
+        visitor.integer("warps_kv", self.warps_kv);
+        visitor.integer("alignment", self.alignment);
+    }
+
+    int threads() const { return warps_q * warps_kv * 32; }
+};
+
+class TiledAttention : public Family {
+  public:
+    Role role() const final { return Role::attention; }
+    std::string kernel_name(const KernelConfig& kernel) const final;
+    double clocks(const KernelConfig& kernel, const DeviceTraits& device, const Work& work,
+                  std::int64_t splits) const final;
+    Extent extent(const KernelConfig& kernel, const LaunchContext& context) const final;
+    Bound bind(const KernelConfig& kernel, const LaunchContext& context, const Binding& binding) const final;
+
+  protected:
+    constexpr TiledAttention() = default;
+    constexpr ~TiledAttention() = default;
+
+  private:
+    // Time of the kernel whose CTAs are laid over the SMs like this.
+    virtual double clocks_of(const KernelConfig& kernel, const SmTraits& sm, const CtaWork& work) const = 0;
+};
+
+}  // namespace attnsmith::families
