@@ -6,7 +6,7 @@
 #include "cli/commands.hpp"
 #include "cli/conclude.hpp"
 #include "cli/output.hpp"
-#include "engine/reports/cache_report.hpp"
+#include "engine/reports/cache_directories.hpp"
 
 namespace attnsmith::cli {
 namespace {

@@ -10,7 +10,7 @@
 #include "cli/interrupt.hpp"
 #include "cli/output.hpp"
 #include "engine/reports/cache_json.hpp"
-#include "engine/reports/cache_report.hpp"
+#include "engine/reports/unreadable.hpp"
 
 namespace attnsmith::cli {
 namespace {

@@ -10,7 +10,8 @@
 #include "cli/cache_commands.hpp"
 #include "cli/output.hpp"
 #include "engine/reports/cache_json.hpp"
-#include "engine/reports/cache_report.hpp"
+#include "engine/reports/deletions.hpp"
+#include "engine/reports/kernel_list.hpp"
 #include "engine/reports/public_reports.hpp"
 
 namespace attnsmith::cli {

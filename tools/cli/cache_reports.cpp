@@ -10,9 +10,12 @@
 #include "cli/asked.hpp"
 #include "cli/cache_commands.hpp"
 #include "cli/output.hpp"
+#include "engine/entry_times.hpp"
+#include "engine/reports/cache_directories.hpp"
 #include "engine/reports/cache_json.hpp"
-#include "engine/reports/cache_report.hpp"
+#include "engine/reports/kernel_list.hpp"
 #include "engine/reports/public_reports.hpp"
+#include "engine/reports/unreadable.hpp"
 
 namespace attnsmith::cli {
 namespace {

@@ -10,7 +10,9 @@
 #include "cli/output.hpp"
 #include "engine/reports/cache_json.hpp"
 #include "engine/reports/explain.hpp"
+#include "engine/reports/kernel_list.hpp"
 #include "engine/reports/public_reports.hpp"
+#include "engine/reports/unreadable.hpp"
 #include "engine/runtime_impl.hpp"
 #include "problem/vocabulary.hpp"
 
