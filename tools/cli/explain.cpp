@@ -8,6 +8,7 @@
 #include "cli/conclude.hpp"
 #include "cli/gpu.hpp"
 #include "cli/output.hpp"
+#include "cli/runtime_flags.hpp"
 #include "engine/reports/cache_json.hpp"
 #include "engine/reports/explain.hpp"
 #include "engine/reports/kernel_list.hpp"
