@@ -160,8 +160,10 @@ class Doctor(CliTest):
     def test_what_was_tried_is_said_once(self):
         for command in (["doctor"], ["check", "--model", LLAMA]):
             result = self.run_cli(*command, env={"ATTNSMITH_NVRTC_PATH": None})
-            for line in (result.out + result.err).splitlines():
-                self.assertLessEqual(line.count("cannot open shared object file"), 1, line)
+            counts = [line.count("cannot open shared object file") for line in (result.out + result.err).splitlines()]
+            if not any(counts):
+                self.skipTest("there are a CUDA driver and an NVRTC")
+            self.assertEqual(max(counts), 1, result)
 
     def test_a_home_where_nothing_can_be_made(self):
         for home in ("/proc", "/proc/none"):
