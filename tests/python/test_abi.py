@@ -60,7 +60,7 @@ class Abi(PythonTest):
         self.assertEqual(got, wanted)
 
     def test_every_constant(self):
-        """Of the enumerations that the package has; requests say theirs in words."""
+        """Each of the enumerations that the package restates is whole; requests say theirs in words."""
         text = re.sub(r"/\*.*?\*/", "", HEADER.read_text(encoding="utf-8"), flags=re.DOTALL)
         declared = set(re.findall(r"#define (ATTNSMITH_\w+)[ \t]+\S", text))
         for body in re.findall(r"\benum\b[^{;]*\{(.*?)\}", text, re.DOTALL):

@@ -27,7 +27,7 @@ void refuse_flags_beside(const Command& command, const char* source,
 // --sm alone.
 void add_sm_flag(Command& command);
 std::vector<int> read_sms(const Command& command);
-// Of suffixes of --sm, or of a request's sm, that say nothing.
+// Warns of suffixes of --sm, or of a request's sm, that say nothing.
 void warn_of_sms(const nlohmann::json& value);
 
 }  // namespace attnsmith::cli

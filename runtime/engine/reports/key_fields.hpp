@@ -15,7 +15,7 @@ struct KeyField {
     bool operator==(const KeyField&) const = default;
 };
 
-// Of a KernelSource's text; empty where the text is another's.
+// The fields in a KernelSource's text; empty where the text is another's.
 std::vector<KeyField> read_fields(std::string_view fields_json);
 // The same of an entry's metadata.
 std::vector<KeyField> stored_fields(const std::string& entry_metadata);
