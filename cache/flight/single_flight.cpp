@@ -18,6 +18,8 @@ using Clock = Slots::Clock;
 
 constexpr std::string_view kOtherThreads = "another thread of this process";
 
+bool is_cancelled(const SingleFlight::Job& job) { return job.cancelled && job.cancelled({}); }
+
 }  // namespace
 
 // One thread's way to a value, and where others wait for it. Guarded by the state's mutex.
@@ -209,9 +211,17 @@ SingleFlight::Value SingleFlight::look_until_locked(const Digest& key, const Job
     return found ? found : job.look();
 }
 
-SingleFlight::Obtained SingleFlight::fly(State& state, const Digest& key, std::shared_ptr<Flight> flight,
-                                         const Job& job) {
-    Pilot pilot(state, key, flight);
+// What a flight has when its wait is over: a value that it found, or its turn to make one. The slot is
+// given back before the lock.
+struct SingleFlight::Turn {
+    Value found{};
+    Lock lock{LockState::unavailable, Status::success(), {}, nullptr};
+    Slots::Slot slot{};
+};
+
+// Ends without a value and without a slot where the job was cancelled.
+SingleFlight::Turn SingleFlight::wait_for_turn(State& state, const Digest& key, const Job& job, bool relieves,
+                                               Pilot& pilot) {
     const auto take_slot = [&] {
         pilot.go_on_to(Flight::Step::queued);
         const Clock::time_point start = Clock::now();
@@ -220,45 +230,48 @@ SingleFlight::Obtained SingleFlight::fly(State& state, const Digest& key, std::s
         pilot.go_on_to(Flight::Step::making);
         return slot;
     };
-    const auto is_cancelled = [&] { return job.cancelled && job.cancelled({}); };
-    Value found;
-    Lock lock(LockState::unavailable, Status::success(), {}, nullptr);
-    Slots::Slot slot;
+    Turn turn;
     for (;;) {
-        slot = take_slot();
+        turn.slot = take_slot();
         // The flight that this one relieves hangs with the lock, or would have it.
-        lock = store_.try_lock(key);
-        if (lock.state() != LockState::timed_out || flight->relieves) {
+        turn.lock = store_.try_lock(key);
+        if (turn.lock.state() != LockState::timed_out || relieves) {
             // Between the look before and the lock another process may have come and gone.
-            found = job.look();
-            break;
+            turn.found = job.look();
+            return turn;
         }
         // Who waits for another process's make holds no slot.
-        slot.release();
+        turn.slot.release();
         pilot.go_on_to(Flight::Step::awaiting_lock);
-        found = look_until_locked(key, job, lock);
+        turn.found = look_until_locked(key, job, turn.lock);
         pilot.go_on_to(Flight::Step::making);
-        if (found || is_cancelled()) break;
-        if (lock.state() == LockState::timed_out) {
-            slot = take_slot();
-            break;
+        if (turn.found || is_cancelled(job)) return turn;
+        if (turn.lock.state() == LockState::timed_out) {
+            turn.slot = take_slot();
+            return turn;
         }
-        slot = state.slots.try_take();
-        if (slot.held()) break;
-        lock.release();  // that other processes do not wait for this one's queue
+        turn.slot = state.slots.try_take();
+        if (turn.slot.held()) return turn;
+        turn.lock.release();  // that other processes do not wait for this one's queue
     }
-    if (found) {
-        pilot.land_with_found(found);
+}
+
+SingleFlight::Obtained SingleFlight::fly(State& state, const Digest& key, std::shared_ptr<Flight> flight,
+                                         const Job& job) {
+    Pilot pilot(state, key, flight);
+    Turn turn = wait_for_turn(state, key, job, flight->relieves, pilot);
+    if (turn.found) {
+        pilot.land_with_found(turn.found);
         store_.count(Event::wait);
-        return {std::move(found), Origin::waited};
+        return {std::move(turn.found), Origin::waited};
     }
-    if (is_cancelled()) return {nullptr, Origin::cancelled, false};
+    if (is_cancelled(job)) return {nullptr, Origin::cancelled, false};
     Value made = job.make();
     store_.count(Event::compile);
-    slot.release();
+    turn.slot.release();
     pilot.land_with_made(made);
     job.publish(made);
-    lock.release();
+    turn.lock.release();
     return {made, Origin::made, job.accept(made)};
 }
 

@@ -65,12 +65,14 @@ class SingleFlight {
     struct Flight;
     struct State;
     class Pilot;
+    struct Turn;
 
     static std::shared_ptr<Flight> find(State& state, const Digest& key);
     static std::shared_ptr<Flight> start(State& state, const Digest& key, const Flight* instead_of);
     Value landed_value(State& state, const std::shared_ptr<Flight>& flight) const;
     bool wait(State& state, Flight& flight, bool until_published) const;
     Obtained fly(State& state, const Digest& key, std::shared_ptr<Flight> flight, const Job& job);
+    Turn wait_for_turn(State& state, const Digest& key, const Job& job, bool relieves, Pilot& pilot);
     Value look_until_locked(const Digest& key, const Job& job, Lock& lock) const;
 
     const Store& store_;

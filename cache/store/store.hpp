@@ -28,10 +28,12 @@
 #include "cache/files/lock.hpp"
 #include "cache/files/patience.hpp"
 #include "cache/files/status.hpp"
-#include "cache/files/trust.hpp"
 #include "cache/store/counters.hpp"
 #include "cache/store/entry.hpp"
 #include "cache/store/evictor.hpp"
+#include "cache/store/options.hpp"
+#include "cache/store/reports.hpp"
+#include "cache/store/troubles.hpp"
 
 namespace attnsmith::cache {
 
@@ -44,143 +46,6 @@ struct FoundEntry;
 namespace layout {
 struct EntryName;
 }
-
-// Told about trouble once for each store and kind; quarantines are told each. Called from any thread that
-// uses the store; must not throw.
-using WarnCallback = std::function<void(std::string_view)>;
-
-inline constexpr std::uint64_t kDefaultMaxBytes = std::uint64_t{2} << 30;
-
-struct Options {
-    // (The `= {}` let a caller name only what it sets, without a warning of GCC's.)
-    // Made when first needed, parents included, with mode 0700. What is made inside takes its permission
-    // bits, whatever the umask, so a directory that was made 0755 beforehand can be baked into an image for
-    // every user, and one of mode 2770 be shared by a group that trusts itself. Empty: nothing is kept.
-    std::string directory = {};
-    // Searched after `directory`; never written to. Directories, and bundles: a path that is a file when the
-    // store is made is opened then, once. Others may appear later.
-    std::vector<std::string> read_only_layers = {};
-    // Whose directories and entries are used. Others are passed over, with one warning for each directory.
-    Trust trust = Trust::owner;
-    // What the entries of `directory` may take on its disk; the least recently used go first, but none that
-    // was used within kStampIsOldAfter. Kept to within what a shard's size tells of the whole. 0: no limit.
-    std::uint64_t max_bytes = kDefaultMaxBytes;
-    // Not owned; must outlive the store. Null: posix_file_system().
-    FileSystem* file_system = nullptr;
-    WarnCallback warn = {};
-    // Asked by verify(), export_bundle() and import_bundle(), for whom an entry with a fault is broken.
-    // load() leaves it to its caller, who knows what the entry is to be used for.
-    CheckContent check_content = {};
-    // The longest wait for another process or thread. Far above any compile: only for file systems that lie
-    // and for holders that hang. Once one was in vain, further ones are a 120th of it, until one pays off.
-    std::chrono::nanoseconds lock_wait = std::chrono::seconds(120);
-};
-
-// Layer 0 is the writable directory, layer n the n-th of Options::read_only_layers, from 1.
-inline constexpr std::size_t kWritableLayer = 0;
-
-// An entry that a directory names; its bytes are not looked at yet.
-struct Candidate {
-    Digest key;
-    Version version;
-    std::size_t layer = kWritableLayer;
-    std::string path;
-
-    friend bool operator==(const Candidate&, const Candidate&) = default;
-};
-
-struct ListedEntry {
-    Digest key;
-    Version version;
-    std::uint64_t bytes = 0;
-    FileTime modified;  // published or, to kStampIsOldAfter, last read
-    std::size_t layer = kWritableLayer;
-    std::string path;
-    std::string metadata;  // as it stands there, unchecked; empty where the file is too broken to have one
-};
-
-struct Listing {
-    std::vector<ListedEntry> entries;  // ordered by key, then as candidates() are
-    std::vector<Status> unreadable;    // directories, bundles and entries: nothing is known of what is there
-};
-
-struct LayerStatistics {
-    std::string directory;
-    std::uint64_t entries = 0;
-    std::uint64_t bytes = 0;
-    std::uint64_t allocated_bytes = 0;  // on the disk
-    std::string not_trusted_because;    // empty if it is, and so is used
-    std::string trust_remedy;           // of one that is not trusted
-    std::string not_usable_because;     // nothing is there, say, or no bundle; empty if it is
-    std::vector<Status> unreadable;     // the numbers lack what is there
-};
-
-struct Statistics {
-    std::string directory;
-    bool writable = false;
-    std::string not_writable_because;  // empty if writable
-    std::string not_trusted_because;   // empty if it is trusted; else it is neither read nor written
-    std::string trust_remedy;          // of one that is not trusted
-    std::uint64_t entries = 0;         // in the writable directory, as all below but `layers`
-    std::uint64_t bytes = 0;
-    std::uint64_t allocated_bytes = 0;  // on the disk
-    std::uint64_t max_bytes = 0;        // of those; 0: no limit
-    std::vector<Status> unreadable;     // the numbers lack what is there
-    std::uint64_t quarantined = 0;
-    std::uint64_t staging = 0;
-    CounterTotals counters;
-    std::vector<LayerStatistics> layers;  // the read-only ones
-};
-
-struct BadEntry {
-    std::string path;
-    std::string reason;
-    std::string action;  // "quarantined", or why it was left in place
-};
-
-struct VerifyReport {
-    std::uint64_t checked = 0;  // entries looked at, bad ones included
-    std::uint64_t skipped = 0;  // whole entries of another format version
-    std::uint64_t stale_staging_removed = 0;
-    std::vector<BadEntry> bad;
-    std::uint64_t unusable = 0;  // of `bad`, what could not be looked into: directories and bundles, mostly
-};
-
-struct ClearReport {
-    std::uint64_t entries = 0;
-    std::uint64_t staging = 0;
-    std::uint64_t quarantined = 0;
-    std::uint64_t locks = 0;
-    std::uint64_t bytes = 0;         // freed
-    std::uint64_t staging_left = 0;  // of under an hour: somebody may be writing them
-    std::uint64_t locks_left = 0;    // held by somebody
-    Status status;                   // the first removal that failed
-};
-
-struct RemoveReport {
-    std::uint64_t entries = 0;  // removed: one for each toolchain that the key had
-    std::uint64_t bytes = 0;    // freed
-    std::uint64_t left = 0;     // in read-only layers, which are never written to
-    Status status;              // the first removal, or look at a layer, that failed
-};
-
-struct ExportReport {
-    std::string file;
-    std::vector<Digest> keys;        // of the entries in the bundle, in its order
-    std::uint64_t entries = 0;       // in the bundle; with none, no file is written
-    std::uint64_t bytes = 0;         // the bundle's length
-    std::uint64_t skipped = 0;       // whole entries of another format version, left out
-    std::vector<BadEntry> bad;       // broken, unreadable and untrusted ones, left out and left in place
-    std::vector<Status> unreadable;  // where there may be more that is wanted
-};
-
-struct ImportReport {
-    std::string file;
-    std::uint64_t entries = 0;    // in the bundle
-    std::uint64_t published = 0;  // of those, what is new in the writable directory
-    std::uint64_t present = 0;    // what was there already
-    std::uint64_t bytes = 0;      // of what is new
-};
 
 class Store {
   public:
@@ -256,8 +121,6 @@ class Store {
     Result<ImportReport> import_bundle(const std::string& file) const;
 
   private:
-    enum class Trouble : std::uint32_t;
-
     // Whether a layer is trusted, judged at each use, for a directory may change hands. Success where there
     // is none yet; EPERM where it is not trusted, or what the system said. check_trust() also tells.
     Status judge(std::size_t layer) const;
@@ -266,8 +129,6 @@ class Store {
     std::uint32_t directory_mode() const;
     std::uint32_t file_mode() const;
 
-    void warn(std::string_view message) const;
-    void warn_once(Trouble trouble, std::string_view message) const;
     // Warns and gives the status back.
     Status cannot_write(Status status) const;
     Status cannot_read(Status status) const;
@@ -308,9 +169,7 @@ class Store {
     Options options_;
     FileSystem& files_;
     std::vector<std::unique_ptr<const Layer>> layers_;  // by Candidate::layer
-    // One bit for each Trouble told. Not a mutex: a child forked while another thread holds one would hang on
-    // it.
-    mutable std::atomic<std::uint32_t> told_{0};
+    Troubles troubles_;
     mutable Patience patience_;  // with other processes
     mutable Counters counters_;
     // How much this process publishes before it looks at the directory's size again.

@@ -44,7 +44,7 @@ class Prewarmer {
               const PrewarmOptions& options)
         : cubins_(cubins), kernels_(std::move(kernels)), options_(options), results_(kernels_.size()) {
         try {
-            newest_ = cubins_.toolchain();
+            newest_ = cubins_.compiler().toolchain();
         } catch (const LibraryMissing&) {
             // What is in the cache is then as good as it gets; what is not fails with this very error.
         }

@@ -4,8 +4,6 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
-#include <shared_mutex>
-#include <unordered_map>
 #include <vector>
 
 #include "attnsmith/runtime.hpp"
@@ -15,22 +13,11 @@
 #include "driver/memory.hpp"
 #include "engine/cubins/cubins.hpp"
 #include "engine/cubins/loaded_kernels.hpp"
+#include "engine/prepared_kernels.hpp"
 #include "engine/recorder.hpp"
 #include "planner/plan.hpp"
 
 namespace attnsmith {
-
-// A problem on a device, as the caller gave it: looked up without validating it again.
-struct PreparedKey {
-    int device = 0;
-    AttentionSpec spec;
-    PlanSizes sizes;
-    bool operator==(const PreparedKey&) const = default;
-};
-
-struct PreparedKeyHash {
-    std::size_t operator()(const PreparedKey& key) const noexcept;
-};
 
 struct Runtime::Impl {
     explicit Impl(const RuntimeOptions& options);
@@ -44,7 +31,7 @@ struct Runtime::Impl {
     int ordinal_for(const AttentionSpec& spec, const PlanSizes& sizes, int device);
     families::DeviceTraits traits(int ordinal);
     // The kernel for a problem: from the table of those prepared before, else planned and loaded.
-    Kernel prepare_once(const PreparedKey& key);
+    Kernel prepare_once(const engine::PreparedKey& key);
     Kernel prepare(const AttentionSpec& spec, const PlanSizes& sizes, int device);
     // The kernels of a plan, whoever made it: tests run those that planning would not choose here.
     Kernel load(planner::Plan plan, int device);
@@ -68,11 +55,7 @@ struct Runtime::Impl {
     };
     cache::PerProcess<Driver> opened;
 
-    struct Prepared {
-        std::shared_mutex mutex;
-        std::unordered_map<PreparedKey, Kernel, PreparedKeyHash> kernels;
-    };
-    cache::PerProcess<Prepared> prepared;
+    engine::PreparedKernels prepared;
 };
 
 // Holds nothing of the Runtime that holds it in its table: both may go in either order.
@@ -95,9 +78,6 @@ struct RuntimeAccess {
     static Runtime::Impl& impl_of(const Runtime& runtime) { return runtime.impl(); }
 };
 inline Runtime::Impl& impl_of(const Runtime& runtime) { return RuntimeAccess::impl_of(runtime); }
-
-// The cache state of a plan's kernel, for its JSON.
-planner::CacheState cache_state(const cache::Digest& key, const Cubin* cubin);
 
 }  // namespace engine
 }  // namespace attnsmith

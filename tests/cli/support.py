@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import pty
+import re
 import shlex
 import shutil
 import signal
@@ -29,7 +30,6 @@ BINARY = os.environ.get("ATTNSMITH_BIN", str(REPOSITORY / "build/release/bin/att
 FAKE_CUDA = os.environ.get("ATTNSMITH_FAKE_CUDA", "")
 FAKE_NVRTC = os.environ.get("ATTNSMITH_FAKE_NVRTC", "")
 
-SMS = [80, 86, 87, 89, 90, 100, 103, 110, 120, 121]
 # A small problem: quick to plan, and four small kernels to compile.
 SMALL = ["--head-dim", "64", "--q-heads", "8", "--mask", "causal"]
 NOBODY = 65534
@@ -183,6 +183,12 @@ class CliTest(unittest.TestCase):
         """A plan of its own, or of a list."""
         self.assertEqual(plan["schema"], "attnsmith.plan/1")
         check_schema(plan)
+
+    def known_sms(self):
+        """The compute capabilities that there are, as the error for another lists them."""
+        error = self.run_cli("plan", *SMALL, "--sm", "1", "--json").json()
+        listed = re.search(r"one of (\d+(?:, \d+)+)", error["accepted"]).group(1)
+        return [int(sm) for sm in listed.split(", ")]
 
     def prewarm_small(self, cache, *more, env=None):
         """The SMALL problem for sm 90, compiled into a folder."""

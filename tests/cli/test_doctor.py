@@ -9,7 +9,7 @@ import signal
 import time
 import unittest
 
-from support import DEEPSEEK, FAKE_NVRTC, LLAMA, QUASAR, SMALL, SMS, CliTest, FakeGpuTest, main
+from support import DEEPSEEK, FAKE_NVRTC, LLAMA, QUASAR, SMALL, CliTest, FakeGpuTest, main
 
 
 class Doctor(CliTest):
@@ -154,13 +154,16 @@ class Doctor(CliTest):
             self.skipTest("there is no NVRTC")
         listed = re.search(r"compiles for sm (.*)$", checks["nvrtc"]["text"]).group(1)
         self.assertEqual(list(map(int, listed.split(", "))), checks["nvrtc"]["supported_sms"])
-        self.assertEqual(sorted(checks["nvrtc"]["supported_sms"] + checks["nvrtc"]["unsupported_sms"]), SMS)
+        self.assertEqual(sorted(checks["nvrtc"]["supported_sms"] + checks["nvrtc"]["unsupported_sms"]),
+                         self.known_sms())
 
     def test_what_was_tried_is_said_once(self):
         for command in (["doctor"], ["check", "--model", LLAMA]):
             result = self.run_cli(*command, env={"ATTNSMITH_NVRTC_PATH": None})
-            for line in (result.out + result.err).splitlines():
-                self.assertLessEqual(line.count("cannot open shared object file"), 1, line)
+            counts = [line.count("cannot open shared object file") for line in (result.out + result.err).splitlines()]
+            if not any(counts):
+                self.skipTest("there are a CUDA driver and an NVRTC")
+            self.assertEqual(max(counts), 1, result)
 
     def test_a_home_where_nothing_can_be_made(self):
         for home in ("/proc", "/proc/none"):

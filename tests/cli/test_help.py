@@ -103,15 +103,25 @@ class Help(CliTest):
             self.assertEqual("--kv dense|ragged|paged[,...]" in text, shown, command)
 
     def test_words_that_nothing_serves(self):
-        """Said of exactly those that planning refuses on every SM."""
-        text = " ".join(self.run_cli("plan", "--help").out.split())
-        for flag, kind, words in re.findall(r"--(\S+) (\S+\|\S+) .*?(?:nothing serves (.*?) yet)?\)", text):
-            for word in kind.split("|"):
-                if flag not in ("op", "precision", "consistency", "mask", "dtype", "o-dtype", "index-dtype"):
-                    continue
+        """Said of exactly those that planning refuses, whatever they stand beside."""
+        text = self.run_cli("plan", "--help").out
+        request = re.search(r"^Request:\n((?:  .*\n)+)", text, re.MULTILINE).group(1)
+        fields = re.findall(r"^  --(\S+) (\S+\|[^\s\[]+)\S*((?:\n {6,}\S.*)*)", request, re.MULTILINE)
+        self.assertIn("consistency", [flag for flag, _, _ in fields])
+        pages = ["--page-size", "16"]
+        beside = ([], pages, ["--kv", "paged", *pages], ["--dtype", "fp16"])
+        said = 0
+        for flag, words, help_text in fields:
+            unserved = re.search(r"nothing serves (.*?) yet", " ".join(help_text.split()))
+            unserved = re.findall(r"\w+", unserved.group(1).replace(" or ", " ")) if unserved else []
+            said += len(unserved)
+            for word in words.split("|"):
                 with self.subTest(flag=flag, word=word):
-                    result = self.run_cli("plan", "--head-dim", "128", "--q-heads", "8", f"--{flag}", word, "--sm", "90")
-                    self.assertEqual(word in words.replace(",", " ").split(), result.code == 1, result.err)
+                    results = [self.run_cli("plan", "--head-dim", "128", "--q-heads", "8", f"--{flag}", word, *more,
+                                            "--sm", "90") for more in beside]
+                    planned = any(result.code == 0 for result in results)
+                    self.assertEqual(planned, word not in unserved, [result.err for result in results])
+        self.assertGreater(said, 0)
 
     def test_colours(self):
         def coloured(**env):

@@ -30,6 +30,7 @@ class Schemas(CliTest):
                 named |= set(re.findall(r'"schema":"(attnsmith\.[a-z-]+/\d+)"', file.read_text(encoding="utf-8")))
         self.assertIn("attnsmith.error/1", named)
         there = {document["$id"].replace("urn:", "").replace(":", ".") for document in schemas().values()}
+        self.assertEqual(FILES - named, set())  # none that nothing writes or reads any more
         self.assertEqual((named - there) - FILES, set())
         self.assertEqual(there - named - {"attnsmith.common/1"} - FILES, set())
 

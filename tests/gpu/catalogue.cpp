@@ -6,6 +6,7 @@
 #include <chrono>
 #include <utility>
 
+#include "check/judge.hpp"
 #include "check/kernel_choice.hpp"
 
 namespace attnsmith::gpu_tests {

@@ -510,7 +510,9 @@ class Svg(unittest.TestCase):
 
     def test_all_points_lie_inside(self):
         root = xml.etree.ElementTree.fromstring(self.chart())
-        for circle in root.iter("{http://www.w3.org/2000/svg}circle"):
+        circles = list(root.iter("{http://www.w3.org/2000/svg}circle"))
+        self.assertEqual(len(circles), 3)
+        for circle in circles:
             self.assertTrue(svg.LEFT <= float(circle.get("cx")) <= svg.WIDTH - svg.RIGHT)
             self.assertTrue(svg.TOP <= float(circle.get("cy")) <= svg.HEIGHT - svg.BOTTOM)
 

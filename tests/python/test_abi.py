@@ -59,6 +59,16 @@ class Abi(PythonTest):
         got = [tuple(map(int, line.split())) if " " in line else int(line) for line in printed]
         self.assertEqual(got, wanted)
 
+    def test_every_constant(self):
+        """Each of the enumerations that the package restates is whole; requests say theirs in words."""
+        text = re.sub(r"/\*.*?\*/", "", HEADER.read_text(encoding="utf-8"), flags=re.DOTALL)
+        declared = set(re.findall(r"#define (ATTNSMITH_\w+)[ \t]+\S", text))
+        for body in re.findall(r"\benum\b[^{;]*\{(.*?)\}", text, re.DOTALL):
+            names = set(re.findall(r"\bATTNSMITH_\w+", body))
+            if names & set(CONSTANTS):
+                declared |= names
+        self.assertEqual(declared, set(CONSTANTS))
+
     def test_every_field_of_every_struct(self):
         """The layout's test cannot see a field that was added at an end."""
         text = re.sub(r"/\*.*?\*/", "", HEADER.read_text(encoding="utf-8"), flags=re.DOTALL)

@@ -368,7 +368,7 @@ class Plain(LaunchTest):
         for kv_len in (33, 40, 64):
             k = self.array(1, kv_len, 2, 64)
             attnsmith.attention(q, k, k)
-            entries.add(len(attnsmith._attend.dispatch_now().prepared))
+            entries.add(len(attnsmith._dispatch.dispatch_now().prepared))
         self.assertEqual(entries, {1})
 
     def launched_pointers(self, count=4):
@@ -377,7 +377,7 @@ class Plain(LaunchTest):
     def test_layouts_are_kept_from_the_second_time_on(self):
         """Calls with a layout that is known launch with their own pointers, stream and options."""
         self.state.param_bytes = 64
-        recipes = attnsmith._attend.dispatch_now().recipes
+        recipes = attnsmith._dispatch.dispatch_now().recipes
         stream = self.stream()
         for kept in (0, 1, 1, 1):
             q, k, v, out = (self.array(1, n, heads, 64) for n, heads in ((8, 4), (16, 2), (16, 2), (8, 4)))
@@ -409,8 +409,8 @@ class Plain(LaunchTest):
 
     def test_how_many_layouts_are_kept(self):
         limits = {"_MOST_RECIPES": 3, "_MOST_SEEN": 5}
-        dispatch = attnsmith._attend.dispatch_now()
-        with mock.patch.multiple(attnsmith._attend, **limits):
+        dispatch = attnsmith._dispatch.dispatch_now()
+        with mock.patch.multiple(attnsmith._dispatch, **limits):
             for kv_len in range(1, 10):
                 k = self.array(1, kv_len, 2, 64)
                 for _ in range(3):
@@ -436,7 +436,7 @@ class Plain(LaunchTest):
         k, out = self.array(1, 16, 2, 64), self.array(1, 8, 4, 64)
         for offset, alignment in ((0, 16), (8, 8), (4, 4), (2, 2)):
             attnsmith.attention(self.array(1, 8, 4, 64, offset=offset), k, k, out=out)
-            keys = list(attnsmith._attend.dispatch_now().prepared)
+            keys = list(attnsmith._dispatch.dispatch_now().prepared)
             self.assertIn(alignment, keys[-1])
 
     def test_empty(self):

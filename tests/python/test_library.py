@@ -7,6 +7,8 @@ import unittest
 
 from support import LIBRARY, PACKAGE, PythonTest, attnsmith, compiler, python
 
+from attnsmith import _abi
+
 PROGRAM = """
 import attnsmith, json
 try:
@@ -60,8 +62,9 @@ class Library(PythonTest):
 
     def test_another_abi(self):
         file = self.shared("newer.so", "int attnsmith_abi_version(void) { return 99; }")
-        self.assert_missing(self.outcome(ATTNSMITH_LIBRARY=file), "ABI version is 99; this package needs 2")
-        file = self.shared("partial.so", "int attnsmith_abi_version(void) { return 2; }")
+        self.assert_missing(self.outcome(ATTNSMITH_LIBRARY=file),
+                            f"ABI version is 99; this package needs {_abi.ABI_VERSION}")
+        file = self.shared("partial.so", f"int attnsmith_abi_version(void) {{ return {_abi.ABI_VERSION}; }}")
         self.assert_missing(self.outcome(ATTNSMITH_LIBRARY=file), "older than this package")
 
     def test_beside_the_package(self):

@@ -112,7 +112,10 @@ class Plans(PythonTest):
         self.assertIn("models=", error.accepted)
 
     def test_the_documentation_names_every_operation(self):
-        for operation in typing.get_args(attnsmith.words.CacheOperation):
+        operations = typing.get_args(attnsmith.words.CacheOperation)
+        self.assertEqual({f"cache:{operation}" for operation in operations},
+                         {feature for feature in attnsmith.features() if feature.startswith("cache:")})
+        for operation in operations:
             for function in (attnsmith.cache, attnsmith.Runtime.cache):
                 self.assertIn(f'"{operation}"', function.__doc__)
 
@@ -512,7 +515,11 @@ class Errors(PythonTest):
         errors = [attnsmith.InvalidRequest("a", "b", "c"), attnsmith.Unsupported("a", [{"candidate": "b"}]),
                   attnsmith.CompileError("a", "b", ["c"], "d"), attnsmith.DriverError("a", "b", 3, "d"),
                   attnsmith.LibraryMissing("a", "b", ["c"]), attnsmith.CacheError("a", {"code": "cache_error"}),
-                  attnsmith.KernelMissing("a", {"head_dim": 8}, 90, "b", "c")]
+                  attnsmith.KernelMissing("a", {"head_dim": 8}, 90, "b", "c"), attnsmith.OutOfMemory("a"),
+                  attnsmith.Error("a")]
+        self.assertEqual({type(error) for error in errors},
+                         {one for one in vars(attnsmith.errors).values()
+                          if isinstance(one, type) and issubclass(one, attnsmith.Error)})
         for error in errors:
             copy = pickle.loads(pickle.dumps(error))
             self.assertEqual((type(copy), str(copy), copy.__dict__), (type(error), str(error), error.__dict__))

@@ -9,7 +9,9 @@
 #include <limits>
 #include <numbers>
 
+#include "check/elements.hpp"
 #include "check/half.hpp"
+#include "check/judge.hpp"
 #include "check/placement.hpp"
 #include "check/random.hpp"
 #include "check/storage.hpp"
@@ -20,18 +22,6 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr std::byte kNaNByte{0xff};  // 0xffff and 0xffffffff are NaN in every type
-
-template <typename T>
-T load(const std::vector<std::byte>& bytes, std::int64_t element) {
-    T value;
-    std::memcpy(&value, bytes.data() + element * static_cast<std::int64_t>(sizeof(T)), sizeof(T));
-    return value;
-}
-
-template <typename T>
-void store(std::vector<std::byte>& bytes, std::int64_t element, T value) {
-    std::memcpy(bytes.data() + element * static_cast<std::int64_t>(sizeof(T)), &value, sizeof(T));
-}
 
 template <typename T>
 void fill(std::vector<std::byte>& bytes, T value) {
@@ -134,11 +124,11 @@ class MergeRun {
         const auto n = static_cast<std::size_t>(s);
         Placed& lse = lse_states_[n];
         const double value = draw_lse(token, head);
-        store(lse.image.host, lse.place.at(token, head), static_cast<float>(value));
+        store_at(lse.image.host, lse.place.at(token, head), static_cast<float>(value));
         if (value == -kInfinity) return;  // its o stays NaN
         Placed& o = o_states_[n];
         for (std::int64_t d = 0; d < dim(); ++d)
-            store(o.image.host, o.place.at(token, head, d), encode(test_.spec.dtype, normal(random_)));
+            store_at(o.image.host, o.place.at(token, head, d), encode(test_.spec.dtype, normal(random_)));
     }
 
     double draw_lse(std::int64_t token, std::int64_t head) {
@@ -159,8 +149,8 @@ class MergeRun {
     void spoil_row(int s) {
         Placed& lse = lse_states_[static_cast<std::size_t>(s)];
         const std::int64_t token = random_.integer(0, test_.tokens - 1);
-        store(lse.image.host, lse.place.at(token, random_.integer(0, heads() - 1)),
-              std::numeric_limits<float>::quiet_NaN());
+        store_at(lse.image.host, lse.place.at(token, random_.integer(0, heads() - 1)),
+                 std::numeric_limits<float>::quiet_NaN());
     }
 
     void make_outputs() {
@@ -218,11 +208,11 @@ class MergeRun {
             for (std::int64_t head = 0; head < heads(); ++head) {
                 for (std::int64_t d = 0; d < dim(); ++d) {
                     const std::int64_t at = o.place.at(token, head, d);
-                    store(outputs.o, at, load<std::uint16_t>(o.image.host, at));
+                    store_at(outputs.o, at, load_at<std::uint16_t>(o.image.host, at));
                 }
                 if (!test_.spec.lse) continue;
                 const std::int64_t at = lse.place.at(token, head);
-                store(outputs.lse, at, load<std::uint32_t>(lse.image.host, at));
+                store_at(outputs.lse, at, load_at<std::uint32_t>(lse.image.host, at));
             }
         }
         if (outputs.o != o.image.host) fail("o was written outside its elements");
@@ -233,11 +223,11 @@ class MergeRun {
         MergeRows row{test_.spec.dtype, dim(), {}, {}};
         for (std::size_t s = 0; s < o_states_.size(); ++s) {
             const Placed &o = o_states_[s], &lse = lse_states_[s];
-            row.lse.push_back(load<float>(lse.image.host, lse.place.at(token, head)));
+            row.lse.push_back(load_at<float>(lse.image.host, lse.place.at(token, head)));
             auto& values = row.o.emplace_back();
             for (std::int64_t d = 0; d < dim(); ++d)
-                values.push_back(
-                    decode(test_.spec.dtype, load<std::uint16_t>(o.image.host, o.place.at(token, head, d))));
+                values.push_back(decode(test_.spec.dtype,
+                                        load_at<std::uint16_t>(o.image.host, o.place.at(token, head, d))));
         }
         return row;
     }
@@ -254,9 +244,9 @@ class MergeRun {
         std::vector<double> got;
         for (std::int64_t d = 0; d < dim(); ++d)
             got.push_back(decode(test_.spec.dtype,
-                                 load<std::uint16_t>(outputs.o, output_o().place.at(token, head, d))));
+                                 load_at<std::uint16_t>(outputs.o, output_o().place.at(token, head, d))));
         std::vector<double> lse;
-        if (test_.spec.lse) lse.push_back(load<float>(outputs.lse, output_lse().place.at(token, head)));
+        if (test_.spec.lse) lse.push_back(load_at<float>(outputs.lse, output_lse().place.at(token, head)));
         if (std::isnan(want.lse)) {
             got.insert(got.end(), lse.begin(), lse.end());
             if (!std::ranges::all_of(got, [](double x) { return std::isnan(x); }))

@@ -22,9 +22,4 @@ struct RunOptions {
 // library throws is a failure too.
 CaseResult run_case(Runtime& runtime, const Case& test, const RunOptions& options);
 
-// What `body`, which fills in the rest, and its exceptions make of a case: NotHere skips it, any other fails
-// it.
-CaseResult judge(const std::string& group, const std::string& name,
-                 const std::function<void(CaseResult&)>& body);
-
 }  // namespace attnsmith::check

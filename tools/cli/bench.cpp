@@ -12,9 +12,12 @@
 #include "cli/asked.hpp"
 #include "cli/commands.hpp"
 #include "cli/conclude.hpp"
+#include "cli/field_flags.hpp"
 #include "cli/interrupt.hpp"
+#include "cli/model_flags.hpp"
 #include "cli/output.hpp"
 #include "cli/progress.hpp"
+#include "cli/runtime_flags.hpp"
 
 namespace attnsmith::cli {
 namespace {

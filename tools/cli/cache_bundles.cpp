@@ -6,11 +6,14 @@
 #include "cli/asked.hpp"
 #include "cli/cache_commands.hpp"
 #include "cli/conclude.hpp"
+#include "cli/field_flags.hpp"
 #include "cli/gpu.hpp"
 #include "cli/interrupt.hpp"
+#include "cli/model_flags.hpp"
 #include "cli/output.hpp"
+#include "cli/runtime_flags.hpp"
 #include "engine/reports/cache_json.hpp"
-#include "engine/reports/cache_report.hpp"
+#include "engine/reports/unreadable.hpp"
 
 namespace attnsmith::cli {
 namespace {
@@ -90,8 +93,6 @@ int conclude_export(const Command& command, const CacheExportReport& exported, c
     return conclude(troubles);
 }
 
-}  // namespace
-
 int run_export(const Command& command) {
     Work work = read_work(command);
     require_what_cache_names(command);
@@ -128,6 +129,35 @@ int run_import(const Command& command) {
                           entries_text(report.imported), human_bytes(report.bytes), report.present));
     }
     return kSuccess;
+}
+
+}  // namespace
+
+void add_export(Command& cache) {
+    Command& command = add_cache_command(
+        cache, "export", "Write kernels of the cache into one file, a bundle",
+        "The bundle can be imported elsewhere, or used as it is: as a read-only layer, in the list of\n"
+        "ATTNSMITH_CACHE_DIR behind the writable directory. The same kernels give the same bytes. Exits 1\n"
+        "when the cache lacks some of the model's kernels, has broken ones or could not be read whole; the\n"
+        "others are in the bundle.\n\n"
+        "Examples:\n  attnsmith cache export --cache kernels -o kernels.bundle\n"
+        "  attnsmith cache export --cache kernels --model config.json --sm 80,90 -o model.bundle --json",
+        run_export);
+    command.add_value("output", "FILE", "the bundle; replaced if it is there", "Options", "o");
+    command.add_value("sm", "SM[,SM...]",
+                      "only kernels for these compute capabilities, e.g. 80,90 (default: all)");
+    add_doubt_flags(command);
+    add_model_flags(command, {.several_values = true});
+    add_tuning_flag(command);
+}
+
+void add_import(Command& cache) {
+    add_cache_command(
+        cache, "import", "Add the kernels of a bundle to the writable directory",
+        "Every byte of the bundle is checked before anything is added. What is there already stays.\n\n"
+        "Example:\n  attnsmith cache import kernels.bundle --cache kernels",
+        run_import)
+        .add_argument("FILE", "a bundle that export wrote");
 }
 
 }  // namespace attnsmith::cli

@@ -5,12 +5,12 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "cli/asked.hpp"
 #include "cli/byte_size.hpp"
 #include "cli/cache_commands.hpp"
 #include "cli/output.hpp"
 #include "engine/reports/cache_json.hpp"
-#include "engine/reports/cache_report.hpp"
+#include "engine/reports/deletions.hpp"
+#include "engine/reports/kernel_list.hpp"
 #include "engine/reports/public_reports.hpp"
 
 namespace attnsmith::cli {
@@ -25,8 +25,6 @@ std::string why_over_limit(const cache::EvictionReport& report, bool knows_grace
                                                  cache::kEvictionGrace / std::chrono::hours(1))
                                    : "meanwhile");
 }
-
-}  // namespace
 
 int run_gc(const Command& command) {
     if (command.has("max-bytes") && command.has("cache-max-bytes"))
@@ -94,6 +92,39 @@ int run_rm(const Command& command) {
         print(fmt::format("left: {} of it in read-only layers, which are not written to\n",
                           entries_text(report.left)));
     return kSuccess;
+}
+
+}  // namespace
+
+void add_gc(Command& cache) {
+    add_cache_command(
+        cache, "gc", "Keep the limit: delete what was not used for longest, and what dead processes left",
+        "Without --max-bytes the limit is that of --cache-max-bytes, and what was used within the last\n"
+        "hour stays, and may stay when used within the last 2: the last use is known to the hour.\n"
+        "Only one of the two limits is given.\n\n"
+        "Example:\n  attnsmith cache gc --cache kernels --max-bytes 1G",
+        run_gc)
+        .add_value("max-bytes", "SIZE",
+                   "what the entries may take on their disk: bytes, or with K, M, G or T; 0 keeps none");
+}
+
+void add_clear(Command& cache) {
+    add_cache_command(
+        cache, "clear", "Empty the writable directory: entries, quarantine, counters, leftovers",
+        "What others use stays: staging files of under an hour, which somebody may be writing (gc,\n"
+        "verify and clear delete them later), and lock files that somebody holds.\n\n"
+        "Example:\n  attnsmith cache clear --cache kernels --yes",
+        run_clear)
+        .add_switch("yes", "really delete");
+}
+
+void add_rm(Command& cache) {
+    add_cache_command(cache, "rm",
+                      "Delete the entries of one key, of all toolchains, from the writable directory",
+                      "Of a KEY the first 4 digits or more will do. Read-only layers are not written to.\n\n"
+                      "Example:\n  attnsmith cache rm 4f0d2c81 --cache kernels",
+                      run_rm)
+        .add_argument("KEY", "the key of an entry (`attnsmith cache ls` lists them), or how it begins");
 }
 
 }  // namespace attnsmith::cli

@@ -10,17 +10,23 @@
 
 namespace attnsmith::cli {
 
-int run_ls(const Command& command);
-int run_stat(const Command& command);
-int run_verify(const Command& command);
-int run_dir(const Command& command);
+// In cache_reports.cpp.
+void add_ls(Command& cache);
+void add_stat(Command& cache);
+void add_verify(Command& cache);
+void add_dir(Command& cache);
+// In cache_changes.cpp.
+void add_gc(Command& cache);
+void add_clear(Command& cache);
+void add_rm(Command& cache);
+// In cache_bundles.cpp.
+void add_export(Command& cache);
+void add_import(Command& cache);
 
-int run_gc(const Command& command);
-int run_clear(const Command& command);
-int run_rm(const Command& command);
-
-int run_export(const Command& command);
-int run_import(const Command& command);
+// One of them, whose help begins with what all of them say of the directories; with --json and the flags of a
+// cache.
+Command& add_cache_command(Command& cache, const char* name, const char* summary, const char* details,
+                           Command::Run run);
 
 // Its store tells of no trouble: what the commands do reports it. Throws as cache_settings() does.
 cache::Options quiet_options(const Command& command);

@@ -7,12 +7,15 @@
 #include <string>
 #include <vector>
 
-#include "cli/asked.hpp"
 #include "cli/cache_commands.hpp"
 #include "cli/output.hpp"
+#include "cli/runtime_flags.hpp"
+#include "engine/entry_times.hpp"
+#include "engine/reports/cache_directories.hpp"
 #include "engine/reports/cache_json.hpp"
-#include "engine/reports/cache_report.hpp"
+#include "engine/reports/kernel_list.hpp"
 #include "engine/reports/public_reports.hpp"
+#include "engine/reports/unreadable.hpp"
 
 namespace attnsmith::cli {
 namespace {
@@ -61,8 +64,6 @@ std::string ls_text(const std::vector<KernelEntry>& kernels, const cache::Option
     return fmt::format("no entries in {}\n", printable(fmt::format("{}", fmt::join(places, ", "))));
 }
 
-}  // namespace
-
 int run_ls(const Command& command) {
     require_what_cache_names(command);
     const cache::Options options = quiet_options(command);
@@ -80,8 +81,6 @@ int run_ls(const Command& command) {
     print_error(engine::unreadable_text(list.unreadable));
     return kFailure;
 }
-
-namespace {
 
 std::string layer_text(const cache::LayerStatistics& layer) {
     std::string text =
@@ -123,8 +122,6 @@ std::string stat_text(const cache::Statistics& statistics) {
     return text;
 }
 
-}  // namespace
-
 int run_stat(const Command& command) {
     require_what_cache_names(command);
     const cache::Store store(quiet_options(command));
@@ -142,8 +139,6 @@ int run_stat(const Command& command) {
     return kFailure;
 }
 
-namespace {
-
 // In numbers: the report lists each with its reason.
 std::string verify_error(const cache::VerifyReport& report) {
     std::vector<std::string> troubles;
@@ -156,8 +151,6 @@ std::string verify_error(const cache::VerifyReport& report) {
     }
     return fmt::format("{}; the first: {}", fmt::join(troubles, ", "), report.bad.front().path);
 }
-
-}  // namespace
 
 int run_verify(const Command& command) {
     require_what_cache_names(command);
@@ -190,6 +183,32 @@ int run_dir(const Command& command) {
     }
     for (const std::string& directory : settings.cache_dirs) print(printable(directory) + "\n");
     return kSuccess;
+}
+
+}  // namespace
+
+void add_ls(Command& cache) {
+    add_cache_command(cache, "ls", "List the kernels in the cache",
+                      "Exits 1 when something could not be read.\n\n"
+                      "Example:\n  attnsmith cache ls --cache kernels --json",
+                      run_ls);
+}
+
+void add_stat(Command& cache) {
+    add_cache_command(cache, "stat", "Say where the cache is, how large, and whether it can be written",
+                      "Example:\n  attnsmith cache stat --cache kernels", run_stat);
+}
+
+void add_verify(Command& cache) {
+    add_cache_command(cache, "verify", "Read every byte of every entry; quarantine what is broken",
+                      "Exits 1 when something was broken, or could not be read.\n\n"
+                      "Example:\n  attnsmith cache verify --cache kernels",
+                      run_verify);
+}
+
+void add_dir(Command& cache) {
+    add_cache_command(cache, "dir", "Print the cache directories, the writable one first",
+                      "Example:\n  attnsmith cache dir", run_dir);
 }
 
 }  // namespace attnsmith::cli

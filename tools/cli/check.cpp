@@ -8,12 +8,13 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/standard_attentions.hpp"
-#include "cli/asked.hpp"
 #include "cli/commands.hpp"
 #include "cli/conclude.hpp"
 #include "cli/gpu.hpp"
+#include "cli/model_flags.hpp"
 #include "cli/output.hpp"
 #include "cli/progress.hpp"
+#include "cli/runtime_flags.hpp"
 
 namespace attnsmith::cli {
 namespace {

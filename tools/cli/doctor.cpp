@@ -3,10 +3,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "cli/asked.hpp"
 #include "cli/commands.hpp"
 #include "cli/doctor_report.hpp"
 #include "cli/output.hpp"
+#include "cli/runtime_flags.hpp"
 #include "cli/terminal.hpp"
 
 namespace attnsmith::cli {

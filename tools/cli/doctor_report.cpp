@@ -14,7 +14,9 @@
 #include "cli/output.hpp"
 #include "compiler/nvrtc.hpp"
 #include "engine/environment.hpp"
-#include "engine/reports/cache_report.hpp"
+#include "engine/reports/cache_directories.hpp"
+#include "engine/reports/kernel_list.hpp"
+#include "engine/reports/unreadable.hpp"
 #include "engine/tuning_files.hpp"
 #include "families/traits.hpp"
 #include "problem/compute_capability.hpp"
@@ -225,7 +227,7 @@ Finding no_cache_finding(const Facts& facts, Health trouble) {
 void tell_of_unreadable(const std::vector<cache::Status>& unreadable, Finding& finding) {
     if (unreadable.empty()) return;
     finding.text += "; " + engine::unreadable_text(unreadable);
-    finding.facts["unreadable"] = engine::unreadable_json(unreadable);
+    finding.facts["unreadable"] = engine::unreadable_json(engine::report_of(unreadable));
 }
 
 constexpr std::uint64_t kLittleRoom = std::uint64_t{64} << 20;  // about a thousand kernels

@@ -8,9 +8,12 @@
 #include "cli/conclude.hpp"
 #include "cli/gpu.hpp"
 #include "cli/output.hpp"
+#include "cli/runtime_flags.hpp"
 #include "engine/reports/cache_json.hpp"
 #include "engine/reports/explain.hpp"
+#include "engine/reports/kernel_list.hpp"
 #include "engine/reports/public_reports.hpp"
+#include "engine/reports/unreadable.hpp"
 #include "engine/runtime_impl.hpp"
 #include "problem/vocabulary.hpp"
 

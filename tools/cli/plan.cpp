@@ -9,6 +9,7 @@
 #include "cli/gpu.hpp"
 #include "cli/output.hpp"
 #include "cli/plan_text.hpp"
+#include "cli/runtime_flags.hpp"
 #include "engine/environment.hpp"
 #include "problem/json_text.hpp"
 

@@ -14,6 +14,7 @@
 #include "cli/output.hpp"
 #include "cli/prewarm_dry_run.hpp"
 #include "cli/progress.hpp"
+#include "cli/runtime_flags.hpp"
 #include "engine/cubins/needed_kernels.hpp"
 #include "engine/environment.hpp"
 #include "engine/tuning_files.hpp"

@@ -7,6 +7,7 @@
 
 #include "cli/conclude.hpp"
 #include "cli/output.hpp"
+#include "cli/runtime_flags.hpp"
 #include "engine/reports/explain.hpp"
 #include "engine/runtime_impl.hpp"
 

@@ -20,6 +20,7 @@
 #include "cli/output.hpp"
 #include "cli/progress.hpp"
 #include "cli/refused.hpp"
+#include "cli/runtime_flags.hpp"
 #include "cli/tune_report.hpp"
 #include "engine/environment.hpp"
 #include "engine/runtime_impl.hpp"

@@ -12,7 +12,7 @@
 #include "attnsmith/version.hpp"
 #include "cache/digest/digest.hpp"
 #include "compiler/cubin_info.hpp"
-#include "engine/reports/cache_report.hpp"
+#include "engine/entry_times.hpp"
 #include "families/source.hpp"
 #include "problem/json_text.hpp"
 

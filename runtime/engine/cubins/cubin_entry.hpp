@@ -7,7 +7,8 @@
 #include <string>
 
 #include "cache/store/store.hpp"
-#include "engine/cubins/cubins.hpp"
+#include "engine/cubins/cubin.hpp"
+#include "engine/cubins/kernel_source.hpp"
 
 namespace attnsmith::engine {
 

@@ -1,37 +1,16 @@
 #include "engine/cubins/cubins.hpp"
 
 #include <algorithm>
-#include <cstdio>
-#include <filesystem>
-#include <fstream>
 
-#include "compiler/cubin_info.hpp"
 #include "engine/cubins/cubin_entry.hpp"
 
 namespace attnsmith::engine {
 namespace {
 
-// Raised when the same fields come to mean other machine code, or entries are written otherwise: old ones
-// are then left alone.
-constexpr std::int64_t kKeyFormat = 3;
-
 cache::Options logging_store(const Settings& settings, std::shared_ptr<const Log> log) {
     cache::Options options = store_options(settings);
     options.warn = [log](std::string_view line) { (*log)(LogLevel::warn, "cache: {}", line); };
     return options;
-}
-
-planner::CompiledResources resources_of(const KernelSource& source, const compiler::Compiled& compiled) {
-    planner::CompiledResources resources;
-    for (const compiler::EntryResources& report : compiler::parse_ptxas_log(compiled.log)) {
-        if (report.entry != source.unit.entry) continue;
-        resources.registers_per_thread = report.registers_per_thread;
-        resources.spill_bytes = report.spill_store_bytes + report.spill_load_bytes;
-    }
-    resources.shared_bytes = source.kernel.shared_bytes;  // what_is_wrong() compares the cubin's own
-    resources.cubin_bytes = static_cast<std::int64_t>(compiled.cubin.size());
-    resources.compile_ms = compiled.milliseconds;
-    return resources;
 }
 
 std::string refused_everywhere(const families::KernelConfig& kernel, const std::string& reason) {
@@ -53,53 +32,11 @@ struct Cubins::Compiled {
 Cubins::Cubins(const Settings& settings, std::shared_ptr<const Log> log)
     : log_(std::move(log)),
       no_cache_because_(settings.no_cache_because),
-      keep_source_dir_(settings.keep_source_dir),
       with_source_(settings.cache_source),
       exact_toolchain_(settings.exact_toolchain),
-      nvrtc_options_(settings.nvrtc),
+      compiler_(settings, log_),
       store_(logging_store(settings, log_)),
       flights_(store_, settings.compile_threads) {}
-
-std::shared_ptr<const compiler::Nvrtc> Cubins::nvrtc() const {
-    Compiler& compiler = compiler_.get();
-    const std::lock_guard lock(compiler.mutex);
-    auto& nvrtc = compiler.nvrtc;
-    if (!nvrtc) {
-        nvrtc = compiler::Nvrtc::open(nvrtc_options_);
-        (*log_)(LogLevel::info, "NVRTC {}.{} is {}", nvrtc->version().major, nvrtc->version().minor,
-                nvrtc->path());
-    }
-    return nvrtc;
-}
-
-cache::Version Cubins::toolchain() const {
-    const auto version = cache::Version::parse(nvrtc()->toolchain());
-    if (!version)
-        throw Error(fmt::format("NVRTC calls itself {}, which is no version", nvrtc()->toolchain()));
-    return *version;
-}
-
-KernelSource Cubins::source_of(const families::KernelConfig& kernel) const {
-    KernelSource source;
-    source.kernel = kernel;
-    source.unit = translation_unit(kernel, {.line_info = !keep_source_dir_.empty()});
-    const compiler::Program& program = source.unit.program;
-    cache::FieldHasher hasher;
-    hasher.add("key format", kKeyFormat);
-    hasher.add("entry format", std::int64_t{cache::kEntryFormat});
-    hasher.add("target", program.target);
-    for (const std::string& option : program.options) hasher.add("option", option);
-    for (const auto& [name, value] : compiler_environment()) hasher.add("environment " + name, value);
-    // They are in the source, too: here they tell people what differs between two kernels.
-    for (const families::Constant& constant : kernel.constants.list())
-        hasher.add(fmt::format("constant {}", constant.name), constant.text());
-    hasher.add("source", program.source);
-    for (const compiler::Header& header : program.headers)
-        hasher.add(fmt::format("header {}", header.name), header.text);
-    source.key = hasher.digest();
-    source.fields_json = hasher.fields_json();
-    return source;
-}
 
 std::shared_ptr<const Cubin> Cubins::find(const KernelSource& source) const {
     return find(source, [](const Cubin&) { return std::nullopt; });
@@ -122,7 +59,7 @@ std::shared_ptr<const Cubin> Cubins::find(const KernelSource& source, const Acce
 
 std::shared_ptr<const Cubin> Cubins::find(const KernelSource& source, const Accept& accept,
                                           const PassedOver& passed_over) const {
-    const cache::Version only = exact_toolchain_ ? toolchain() : cache::Version{};
+    const cache::Version only = exact_toolchain_ ? compiler_.toolchain() : cache::Version{};
     for (const cache::Candidate& candidate : store_.candidates(source.key)) {
         if (exact_toolchain_ && candidate.version != only) continue;
         Loaded loaded;
@@ -192,29 +129,8 @@ Obtained Cubins::obtain(const KernelSource& source, const Accept& accept, const 
 }
 
 Cubins::Compiled Cubins::compile(const KernelSource& source) const {
-    const families::KernelConfig& kernel = source.kernel;
-    const auto library = nvrtc();
-    auto cubin = std::make_shared<Cubin>();
-    cubin->key = source.key;
-    cubin->toolchain = toolchain();  // before the work that would be lost with it
-    cubin->entry = source.unit.entry;
-    keep_source(source);
     try {
-        compiler::Compiled compiled = library->compile(source.unit.program);
-        cubin->resources = resources_of(source, compiled);
-        cubin->bytes = std::move(compiled.cubin);
-        if (const auto wrong = what_is_wrong(source, *cubin)) {
-            throw CompileError(fmt::format("{}: of NVRTC's cubin, {}", kernel.name(), *wrong), compiled.log,
-                               {}, {});
-        }
-        (*log_)(LogLevel::info, "compiled {} for {} in {:.0f} ms, {} registers", kernel.name(), kernel.target,
-                cubin->resources.compile_ms, cubin->resources.registers_per_thread);
-        if (cubin->resources.spill_bytes > 0) {
-            (*log_)(LogLevel::warn, "{} for {} spills {} bytes", kernel.name(), kernel.target,
-                    cubin->resources.spill_bytes);
-        }
-        cubin->log = std::move(compiled.log);
-        return {std::move(cubin), {}};
+        return {compiler_.compile(source), {}};
     } catch (const CompileError&) {
         return {nullptr, std::current_exception()};
     }
@@ -252,17 +168,6 @@ std::string Cubins::publish(const KernelSource& source, const Cubin& cubin) cons
     } catch (const std::exception& error) {
         return error.what();  // no memory, say
     }
-}
-
-// Best effort: a debugging aid must not fail a launch.
-void Cubins::keep_source(const KernelSource& source) const {
-    if (keep_source_dir_.empty()) return;
-    std::error_code ignored;
-    std::filesystem::create_directories(keep_source_dir_, ignored);
-    const std::string path = fmt::format("{}/{}.cu", keep_source_dir_, source.key.hex());
-    std::ofstream file(path);
-    file << source.unit.program.source;
-    if (!file.flush()) (*log_)(LogLevel::warn, "cannot keep the source in {}", path);
 }
 
 }  // namespace attnsmith::engine

@@ -5,39 +5,19 @@
 #include <chrono>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "cache/files/per_process.hpp"
 #include "cache/flight/single_flight.hpp"
 #include "cache/store/store.hpp"
-#include "compiler/nvrtc.hpp"
-#include "engine/cubins/translation_unit.hpp"
+#include "engine/cubins/cubin.hpp"
+#include "engine/cubins/kernel_compiler.hpp"
+#include "engine/cubins/kernel_source.hpp"
 #include "engine/environment.hpp"
 #include "engine/log.hpp"
-#include "planner/plan_json.hpp"
 
 namespace attnsmith::engine {
-
-// A kernel's source and the digest of all that decides its machine code: tens of kilobytes to write and to
-// hash, so callers make it once and hand it on.
-struct KernelSource {
-    families::KernelConfig kernel;
-    TranslationUnit unit;
-    cache::Digest key;
-    std::string fields_json;  // what went into the key, labelled
-};
-
-struct Cubin {
-    cache::Digest key;
-    cache::Version toolchain;
-    std::vector<std::byte> bytes;
-    std::string entry;
-    planner::CompiledResources resources;
-    std::string log;  // the compiler's
-};
 
 using cache::Origin;
 
@@ -56,7 +36,9 @@ class Cubins {
   public:
     Cubins(const Settings& settings, std::shared_ptr<const Log> log);
 
-    KernelSource source_of(const families::KernelConfig& kernel) const;
+    KernelSource source_of(const families::KernelConfig& kernel) const {
+        return kernel_source(kernel, compiler_.source_options());
+    }
 
     // What stands in the cache for the kernel, newest toolchain first; never compiles. Null: nothing usable.
     // Where only one toolchain's entries may be used, opens NVRTC, and throws LibraryMissing.
@@ -81,23 +63,16 @@ class Cubins {
     };
     Taken take_stored(const KernelSource& source, const Accept& accept) const;
 
-    // Opens NVRTC where it is not open yet. Throws LibraryMissing.
-    std::shared_ptr<const compiler::Nvrtc> nvrtc() const;
-    cache::Version toolchain() const;  // of that NVRTC
-
     // Publishes the cubin where no directory has the key's of its toolchain; one that obtain() has just
     // compiled was published as far as it could be. Why it could not be stored; empty where it is.
     std::string ensure_stored(const KernelSource& source, const Obtained& obtained) const;
 
+    const KernelCompiler& compiler() const { return compiler_; }
     const cache::Store& store() const { return store_; }
     const std::string& no_cache_because() const { return no_cache_because_; }
 
   private:
     struct Compiled;
-    struct Compiler {
-        std::mutex mutex;
-        std::shared_ptr<const compiler::Nvrtc> nvrtc;
-    };
 
     // The cubin, or why there is none.
     struct Loaded {
@@ -112,17 +87,14 @@ class Cubins {
     // Why not; empty where it is published.
     std::string publish(const KernelSource& source, const Cubin& cubin) const;
     bool is_stored(const KernelSource& source, const cache::Version& toolchain) const;
-    void keep_source(const KernelSource& source) const;
 
     std::shared_ptr<const Log> log_;
     std::string no_cache_because_;
-    std::string keep_source_dir_;
     bool with_source_;  // in entries
     bool exact_toolchain_;
-    compiler::NvrtcOptions nvrtc_options_;
+    KernelCompiler compiler_;
     cache::Store store_;
     mutable cache::SingleFlight flights_;
-    cache::PerProcess<Compiler> compiler_;
     mutable std::atomic<bool> told_of_unusable_ = false;
 };
 

@@ -4,16 +4,37 @@
 
 namespace attnsmith::engine {
 
+std::optional<std::string> LoadedKernels::Slot::load(const std::shared_ptr<const driver::Api>& api,
+                                                     int ordinal, const families::KernelConfig& kernel,
+                                                     const Cubin& cubin) {
+    const cache::Digest bytes = cache::digest_of(cubin.bytes);
+    if (const auto known = refused.find(bytes); known != refused.end()) return known->second;
+    try {
+        const auto library = driver::Library::load(api, cubin.bytes);
+        auto made = std::make_shared<LoadedKernel>();
+        made->config = kernel;
+        made->cubin = std::make_shared<const Cubin>(cubin);
+        made->function = std::make_shared<driver::KernelFunction>(
+            library, cubin.entry, ordinal, static_cast<std::size_t>(kernel.shared_bytes));
+        loaded = std::move(made);
+        return std::nullopt;
+    } catch (const driver::LoadRefused& refusal) {
+        return refused[bytes] = refusal.what();
+    }
+}
+
+std::shared_ptr<LoadedKernels::Slot> LoadedKernels::slot_of(int ordinal,
+                                                            const families::KernelConfig& kernel) {
+    Table& table = table_.get();
+    const std::lock_guard lock(table.mutex);
+    auto& slot = table.slots[{ordinal, kernel}];
+    if (!slot) slot = std::make_shared<Slot>();
+    return slot;
+}
+
 std::shared_ptr<const LoadedKernel> LoadedKernels::get(const std::shared_ptr<const driver::Api>& api,
                                                        int ordinal, const families::KernelConfig& kernel) {
-    Table& table = table_.get();
-    std::shared_ptr<Slot> slot;
-    {
-        const std::lock_guard lock(table.mutex);
-        auto& at = table.slots[{ordinal, kernel}];
-        if (!at) at = std::make_shared<Slot>();
-        slot = at;
-    }
+    const std::shared_ptr<Slot> slot = slot_of(ordinal, kernel);
     {
         const std::lock_guard lock(slot->mutex);
         if (slot->loaded) return slot->loaded;
@@ -23,22 +44,11 @@ std::shared_ptr<const LoadedKernel> LoadedKernels::get(const std::shared_ptr<con
     std::shared_ptr<const LoadedKernel> mine;
     bool refused_by_driver = false;
     const auto take = [&](const Cubin& cubin) -> std::optional<std::string> {
-        const cache::Digest bytes = cache::digest_of(cubin.bytes);
         const std::lock_guard lock(slot->mutex);
         if (!slot->loaded) {
-            refused_by_driver = true;  // unless it is loaded below
-            if (const auto known = slot->refused.find(bytes); known != slot->refused.end())
-                return known->second;
-            try {
-                const auto library = driver::Library::load(api, cubin.bytes);
-                auto loaded = std::make_shared<LoadedKernel>();
-                loaded->config = kernel;
-                loaded->cubin = std::make_shared<const Cubin>(cubin);
-                loaded->function = std::make_shared<driver::KernelFunction>(
-                    library, cubin.entry, ordinal, static_cast<std::size_t>(kernel.shared_bytes));
-                slot->loaded = std::move(loaded);
-            } catch (const driver::LoadRefused& refused) {
-                return slot->refused[bytes] = refused.what();
+            if (auto refusal = slot->load(api, ordinal, kernel, cubin)) {
+                refused_by_driver = true;
+                return refusal;
             }
         }
         mine = slot->loaded;

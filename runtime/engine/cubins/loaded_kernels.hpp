@@ -4,6 +4,9 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
 
 #include "cache/files/per_process.hpp"
 #include "driver/library.hpp"
@@ -37,11 +40,17 @@ class LoadedKernels {
         // By its bytes, for each toolchain has another cubin and a broken one may be replaced: why the driver
         // does not take it. It is offered again at each look, and would be loaded in vain each time.
         std::map<cache::Digest, std::string> refused;
+
+        // Why the driver does not take the cubin; nothing where it is loaded. REQUIRES: the mutex is held.
+        std::optional<std::string> load(const std::shared_ptr<const driver::Api>& api, int ordinal,
+                                        const families::KernelConfig& kernel, const Cubin& cubin);
     };
     struct Table {
         std::mutex mutex;
         std::map<std::pair<int, families::KernelConfig>, std::shared_ptr<Slot>> slots;
     };
+
+    std::shared_ptr<Slot> slot_of(int ordinal, const families::KernelConfig& kernel);
 
     Cubins& cubins_;
     const OnMiss on_miss_;

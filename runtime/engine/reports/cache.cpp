@@ -4,8 +4,10 @@
 #include <utility>
 
 #include "engine/reports/cache_bundles.hpp"
-#include "engine/reports/cache_report.hpp"
+#include "engine/reports/cache_directories.hpp"
+#include "engine/reports/deletions.hpp"
 #include "engine/reports/explain.hpp"
+#include "engine/reports/kernel_list.hpp"
 #include "engine/reports/public_reports.hpp"
 #include "engine/runtime_impl.hpp"
 

@@ -9,8 +9,9 @@
 
 #include "attnsmith/coverage.hpp"
 #include "engine/cubins/needed_kernels.hpp"
-#include "engine/reports/cache_report.hpp"
+#include "engine/reports/kernel_list.hpp"
 #include "engine/reports/public_reports.hpp"
+#include "engine/reports/unreadable.hpp"
 #include "engine/runtime_impl.hpp"
 #include "problem/json_text.hpp"
 #include "problem/request/request_fields.hpp"

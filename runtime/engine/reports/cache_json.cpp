@@ -2,18 +2,13 @@
 
 #include <nlohmann/json.hpp>
 
-#include "engine/reports/cache_report.hpp"
+#include "engine/entry_times.hpp"
+#include "engine/reports/unreadable.hpp"
 
 namespace attnsmith::engine {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-Json unreadable_json(std::span<const CacheUnreadable> unreadable) {
-    Json json = Json::array();
-    for (const auto& [path, reason] : unreadable) json.push_back({{"path", path}, {"reason", reason}});
-    return json;
-}
 
 Json bad_json(std::span<const CacheBadEntry> bad) {
     Json json = Json::array();

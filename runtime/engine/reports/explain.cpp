@@ -1,78 +1,26 @@
 #include "engine/reports/explain.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <map>
-#include <nlohmann/json.hpp>
+#include <iterator>
 
 #include "engine/cubins/cubin_entry.hpp"
 #include "engine/cubins/needed_kernels.hpp"
 #include "engine/runtime_impl.hpp"
-#include "problem/json_text.hpp"
-#include "problem/vocabulary.hpp"
 
 namespace attnsmith::engine {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-std::string value_text(const cache::HashedField& field) {
-    if (!field.value_digest) return field.value;
-    return fmt::format("{} bytes, digest {}", field.bytes, field.value_digest->hex());
-}
-
-// Empty where the text is another's.
-std::vector<KeyField> read_fields(std::string_view fields_json) {
-    std::vector<KeyField> fields;
-    for (const cache::HashedField& field :
-         cache::parse_fields(fields_json).value_or(std::vector<cache::HashedField>{}))
-        fields.push_back({field.label, value_text(field)});
-    return fields;
-}
-
-std::vector<KeyField> fields_of(const KernelEntry& kernel) {
-    const Json metadata = parse_metadata(kernel.entry.metadata);
-    const auto fields = metadata.is_object() ? metadata.find("key_fields") : metadata.end();
-    return fields == metadata.end() ? std::vector<KeyField>{} : read_fields(fields->dump());
-}
-
-// A label may stand several times, as options do.
-std::map<std::string, std::string> by_label(const std::vector<KeyField>& fields) {
-    std::map<std::string, std::string> values;
-    for (const auto& [label, value] : fields) {
-        std::string& all = values[label];
-        all += all.empty() ? value : " " + value;
-    }
-    return values;
-}
-
 // An entry, with its fields read once for all the kernels that are compared with it.
 struct Stored {
     const KernelEntry* kernel;
-    std::map<std::string, std::string> fields;  // empty where the metadata is another's
+    FieldsByLabel fields;  // empty where the metadata is another's
 };
 
 std::vector<Stored> read_stored(std::span<const KernelEntry> kernels) {
     std::vector<Stored> stored;
-    for (const KernelEntry& kernel : kernels) stored.push_back({&kernel, by_label(fields_of(kernel))});
+    for (const KernelEntry& kernel : kernels)
+        stored.push_back({&kernel, by_label(stored_fields(kernel.entry.metadata))});
     return stored;
-}
-
-std::vector<FieldDifference> differences(const std::map<std::string, std::string>& here,
-                                         const std::map<std::string, std::string>& there) {
-    std::vector<FieldDifference> found;
-    for (const auto& [label, value] : here) {
-        const auto other = there.find(label);
-        if (other == there.end())
-            found.push_back({label, value, {}});
-        else if (other->second != value)
-            found.push_back({label, value, other->second});
-    }
-    for (const auto& [label, value] : there) {
-        if (!here.contains(label)) found.push_back({label, {}, value});
-    }
-    return found;
 }
 
 std::optional<NearestEntry> nearest_entry(const std::vector<KeyField>& fields,
@@ -136,7 +84,7 @@ std::optional<Explanation> explain(const cache::Digest& key, std::span<const Ker
     if (one.entries.empty()) return std::nullopt;
     one.name = one.entries.front().name;
     one.sm = one.entries.front().sm;
-    one.fields = fields_of(one.entries.front());
+    one.fields = stored_fields(one.entries.front().entry.metadata);
     return one;
 }
 

@@ -10,21 +10,10 @@
 
 #include "attnsmith/runtime.hpp"
 #include "engine/cubins/cubins.hpp"
-#include "engine/reports/cache_report.hpp"
+#include "engine/reports/kernel_list.hpp"
+#include "engine/reports/key_fields.hpp"
 
 namespace attnsmith::engine {
-
-// One of what went into a key, in words: a long value as its length and digest.
-struct KeyField {
-    std::string label, value;
-
-    bool operator==(const KeyField&) const = default;
-};
-
-// Empty where that side has no such field.
-struct FieldDifference {
-    std::string label, here, there;
-};
 
 struct NearestEntry {
     KernelEntry kernel;

@@ -84,12 +84,6 @@ std::vector<std::string> directories_of(const cache::Options& options) {
     return directories;
 }
 
-std::vector<CacheUnreadable> report_of(std::span<const cache::Status> unreadable) {
-    std::vector<CacheUnreadable> report;
-    for (const cache::Status& one : unreadable) report.push_back({one.path, one.message});
-    return report;
-}
-
 CacheListing report_of(const KernelList& list, const cache::Options& options) {
     return {directories_of(options), report_of(std::span(list.kernels)), report_of(list.unreadable)};
 }

@@ -7,15 +7,15 @@
 
 #include "attnsmith/cache.hpp"
 #include "cache/store/store.hpp"
-#include "engine/reports/cache_report.hpp"
 #include "engine/reports/explain.hpp"
+#include "engine/reports/kernel_list.hpp"
+#include "engine/reports/unreadable.hpp"
 
 namespace attnsmith::engine {
 
 std::vector<std::string> directories_of(const cache::Options& options);  // the writable one first
 
 CacheListing report_of(const KernelList& list, const cache::Options& options);
-std::vector<CacheUnreadable> report_of(std::span<const cache::Status> unreadable);
 CacheStatistics report_of(const cache::Statistics& statistics);
 CacheVerification report_of(const cache::VerifyReport& report, const std::string& directory);
 CacheGcReport report_of(const cache::EvictionReport& report, const std::string& directory);

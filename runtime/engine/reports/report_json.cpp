@@ -2,8 +2,8 @@
 #include <nlohmann/json.hpp>
 
 #include "attnsmith/runtime.hpp"
+#include "engine/reports/cache_directories.hpp"
 #include "engine/reports/cache_operations.hpp"
-#include "engine/reports/cache_report.hpp"
 #include "engine/runtime_impl.hpp"
 #include "problem/json_text.hpp"
 

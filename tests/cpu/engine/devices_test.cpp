@@ -101,7 +101,7 @@ TEST_CASE("a device's memory ends", "[engine][devices]") {
 
 TEST_CASE("problems that are prepared are kept, but not without end", "[engine][devices]") {
     Runtime runtime = make_runtime();
-    const auto kept = [&] { return engine::impl_of(runtime).prepared.get().kernels.size(); };
+    const auto kept = [&] { return engine::impl_of(runtime).prepared.size(); };
     constexpr std::size_t kMost = 4096;
     for (std::size_t i = 1; i <= kMost; ++i) runtime.prepare(kMerge, {1, static_cast<std::int64_t>(i), 1}, 0);
     CHECK(kept() == kMost);

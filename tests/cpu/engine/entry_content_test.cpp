@@ -106,7 +106,7 @@ TEST_CASE("an entry that is another kernel's or another GPU's is no hit, and is 
     REQUIRE(wanted.kernel.shared_bytes == other.kernel.shared_bytes);
     for (const auto* source : {&wanted, &other, &newer})
         REQUIRE(makers.obtain(*source, accept_all).origin == Origin::made);
-    const cache::Version version = makers.toolchain();
+    const cache::Version version = makers.compiler().toolchain();
     const cache::Entry good = stored_entry(makers, wanted);
 
     REQUIRE(makers.store().export_bundle(temporary / "good.bundle",
@@ -220,7 +220,8 @@ TEST_CASE("explain says why an entry is no hit", "[engine][content]") {
     };
     CHECK(explained(wanted).at("state") == "hit");
     CHECK(explained(wanted).at("entries").at(0).at("fault") == "");
-    REQUIRE(cubins.store().publish(wanted.key, cubins.toolchain(), stored_entry(cubins, other)).ok());
+    REQUIRE(
+        cubins.store().publish(wanted.key, cubins.compiler().toolchain(), stored_entry(cubins, other)).ok());
     CHECK(explained(wanted).at("state") == "miss");
     CHECK_THAT(explained(wanted).at("entries").at(0).at("fault").get<std::string>(),
                Catch::Contains("it holds another kernel, that of key " + other.key.hex()));

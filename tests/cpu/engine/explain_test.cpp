@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "engine/reports/kernel_list.hpp"
 #include "planner/plan.hpp"
 #include "planner/repository_tuning.hpp"
 #include "support/catch.hpp"

@@ -1,7 +1,12 @@
 // What a runtime's options and the environment come to.
+#include <unistd.h>
+
 #include <cstdlib>
+#include <map>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "engine/environment.hpp"
@@ -14,17 +19,19 @@ namespace {
 
 using Variables = std::vector<std::pair<std::string, std::string>>;
 
-// The variables that say where a cache is and what is logged, as these say it, and as before afterwards.
+// What attnsmith could read of the environment is as these say it, and as before afterwards.
 class Environment {
   public:
     explicit Environment(Variables set) {
-        for (const char* const name : {"ATTNSMITH_CACHE_DIR", "XDG_CACHE_HOME", "HOME", "ATTNSMITH_LOG",
-                                       "ATTNSMITH_NVRTC_PATH", "ATTNSMITH_TUNING"}) {
-            const char* const value = std::getenv(name);
-            before_.emplace_back(name, value == nullptr ? std::nullopt : std::optional<std::string>(value));
-            ::unsetenv(name);
+        for (const std::string& name : variables()) {
+            const char* const value = std::getenv(name.c_str());
+            before_.emplace(name, value == nullptr ? std::nullopt : std::optional<std::string>(value));
+            ::unsetenv(name.c_str());
         }
-        for (const auto& [name, value] : set) ::setenv(name.c_str(), value.c_str(), 1);
+        for (const auto& [name, value] : set) {
+            before_.emplace(name, std::nullopt);  // where it was not set
+            ::setenv(name.c_str(), value.c_str(), 1);
+        }
     }
     Environment(const Environment&) = delete;
     Environment& operator=(const Environment&) = delete;
@@ -38,7 +45,18 @@ class Environment {
     }
 
   private:
-    std::vector<std::pair<std::string, std::optional<std::string>>> before_;
+    // Those of attnsmith's that are set, whatever they are called, and those of the system that say where a
+    // user's files are.
+    static std::vector<std::string> variables() {
+        std::vector<std::string> names = {"XDG_CACHE_HOME", "HOME"};
+        for (char** variable = environ; *variable != nullptr; ++variable) {
+            const std::string_view text = *variable;
+            if (text.starts_with("ATTNSMITH_")) names.emplace_back(text.substr(0, text.find('=')));
+        }
+        return names;
+    }
+
+    std::map<std::string, std::optional<std::string>> before_;
 };
 
 using Paths = std::vector<std::string>;

@@ -154,7 +154,7 @@ TEST_CASE("a child forked while a thread opens NVRTC is told, too", "[engine][cu
     cache::testing::write_text(gate, "shut");
     const Variable block("FAKE_NVRTC_BLOCK_OPEN", gate);
     auto cubins = cubins_in("");
-    std::thread opener([&] { (void)cubins.nvrtc(); });
+    std::thread opener([&] { (void)cubins.compiler().nvrtc(); });
     while (!std::filesystem::exists(gate + ".reached")) std::this_thread::yield();
     ChildProcess child([&] { return outcome_in_child(cubins, cubins.source_of(kernel(64))); });
     CHECK(child.wait() == kLost);

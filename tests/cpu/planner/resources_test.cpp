@@ -64,6 +64,7 @@ TEST_CASE("as many CTAs of an mma kernel are planned to an SM as it holds", "[pl
         devices.push_back(few);
     }
     for (const DeviceTraits& device : devices) {
+        int kernels = 0;
         for (const AttentionSpec& spec : specs()) {
             std::vector<Refusal> rejected;
             for (const families::Candidate& one :
@@ -75,15 +76,19 @@ TEST_CASE("as many CTAs of an mma kernel are planned to an SM as it holds", "[pl
                 REQUIRE(kernel.ctas_per_sm >= 1);
                 REQUIRE(fits(kernel, kernel.ctas_per_sm, device));
                 REQUIRE_FALSE(fits(kernel, kernel.ctas_per_sm + 1, device));
+                ++kernels;
             }
         }
+        CHECK(kernels > 0);
     }
 }
 
 TEST_CASE("a wgmma kernel has an SM to itself, and fits it", "[planner][resources]") {
     const DeviceTraits device = families::traits_of(90);
+    int kernels = 0;
     for (const AttentionSpec& spec : specs()) {
         for (const KernelConfig& kernel : families::attention_wgmma::family().tunable(spec, device)) {
+            ++kernels;
             CAPTURE(kernel.name(), kernel.shared_bytes);
             REQUIRE(kernel.ctas_per_sm == 1);
             REQUIRE(kernel.shared_bytes <= device.shared_bytes_per_block);
@@ -94,6 +99,7 @@ TEST_CASE("a wgmma kernel has an SM to itself, and fits it", "[planner][resource
                     device.registers_per_sm);
         }
     }
+    CHECK(kernels > 0);
 }
 
 // Ranked by work of its own kind: a decode waits for device memory, and wants many bytes of it under way;

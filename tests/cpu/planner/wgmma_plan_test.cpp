@@ -145,7 +145,9 @@ TEST_CASE("what wgmma cannot serve is refused in one line", "[planner][wgmma]") 
 
 TEST_CASE("a box of keys divides the tile and the page", "[planner][wgmma]") {
     for (const std::int64_t page_size : {16, 32, 48, 64, 100 * 16, 256, 1 << 20}) {
-        for (const KernelConfig& kernel : candidates(paged(spec_of(128, 128), page_size))) {
+        const std::vector<KernelConfig> kernels = candidates(paged(spec_of(128, 128), page_size));
+        CHECK(!kernels.empty());
+        for (const KernelConfig& kernel : kernels) {
             const int keys = families::attention_wgmma::box_keys(kernel.as<Wgmma>(), page_size);
             REQUIRE(page_size % keys == 0);
             REQUIRE(kernel.tile_kv() % keys == 0);
@@ -153,7 +155,9 @@ TEST_CASE("a box of keys divides the tile and the page", "[planner][wgmma]") {
             REQUIRE(keys <= 256);
         }
     }
-    for (const KernelConfig& kernel : candidates(spec_of(64, 64)))
+    const std::vector<KernelConfig> dense = candidates(spec_of(64, 64));
+    CHECK(!dense.empty());
+    for (const KernelConfig& kernel : dense)
         REQUIRE(families::attention_wgmma::box_keys(kernel.as<Wgmma>(), 0) == kernel.tile_kv());
 }
 

@@ -50,22 +50,19 @@ TEST_CASE("words and aliases are read", "[vocabulary]") {
 }
 
 TEST_CASE("each canonical word reads back as what wrote it", "[vocabulary]") {
-    for (const auto word : kOpWords.names()) CHECK(to_string(kOpWords.parse("f", word)) == word);
-    for (const auto word : kFloatDTypeWords.names())
-        CHECK(to_string(kFloatDTypeWords.parse("f", word)) == word);
-    for (const auto word : kIndexDTypeWords.names())
-        CHECK(to_string(kIndexDTypeWords.parse("f", word)) == word);
-    for (const auto word : kMaskWords.names()) CHECK(to_string(kMaskWords.parse("f", word)) == word);
-    for (const auto word : kKvStorageWords.names())
-        CHECK(to_string(kKvStorageWords.parse("f", word)) == word);
-    for (const auto word : kPageOrderWords.names())
-        CHECK(to_string(kPageOrderWords.parse("f", word)) == word);
-    for (const auto word : kPrecisionWords.names())
-        CHECK(to_string(kPrecisionWords.parse("f", word)) == word);
-    for (const auto word : kConsistencyWords.names())
-        CHECK(to_string(kConsistencyWords.parse("f", word)) == word);
-    CHECK(kOpWords.names().size() == 4);
-    CHECK(kKvStorageWords.names().size() == 3);
+    const auto check = [](const auto& words) {
+        REQUIRE(words.names().size() >= 2);
+        for (const auto word : words.names()) CHECK(to_string(words.parse("f", word)) == word);
+    };
+    check(kOpWords);
+    check(kFloatDTypeWords);
+    check(kOutputDTypeWords);
+    check(kIndexDTypeWords);
+    check(kMaskWords);
+    check(kKvStorageWords);
+    check(kPageOrderWords);
+    check(kPrecisionWords);
+    check(kConsistencyWords);
 }
 
 TEST_CASE("a word that is none of the list is refused with the list", "[vocabulary]") {
@@ -102,7 +99,9 @@ TEST_CASE("values in messages are one short line of ASCII", "[vocabulary]") {
 
 TEST_CASE("compute capabilities", "[vocabulary]") {
     const std::vector<int> sms(known_sms().begin(), known_sms().end());
+    // What is promised: the one list that stands beside the library's.
     CHECK(sms == std::vector<int>{80, 86, 87, 89, 90, 100, 103, 110, 120, 121});
+    CHECK(known_sms_text() == "80, 86, 87, 89, 90, 100, 103, 110, 120, 121");
     for (const int sm : sms) {
         CHECK(check_sm("sm", sm) == sm);
         CHECK(parse_sm("sm", std::to_string(sm)).sm == sm);
@@ -131,7 +130,7 @@ TEST_CASE("compute capabilities", "[vocabulary]") {
         INFO(text);
         const InvalidRequest error = refused([&] { parse_sm("sm", text); });
         CHECK(error.field() == "sm");
-        CHECK(contains(error.accepted(), "80, 86, 87, 89, 90, 100, 103, 110, 120, 121"));
+        CHECK(contains(error.accepted(), known_sms_text()));
     }
     for (const std::int64_t sm : {0LL, -90LL, 85LL, 91LL, 4294967386LL}) {  // 2^32 + 90 is not 90
         CHECK(refused([&] { check_sm("sm", sm); }).value() == std::to_string(sm));

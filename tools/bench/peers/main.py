@@ -183,12 +183,7 @@ def measure(options: argparse.Namespace, runner: Runner, pace: Pace, selected: L
         return fail(described["error"])
     versions = described.pop("versions")
     before = machine.read_gpu()
-    print("%s, driver %s, SM clock %s of %s, memory clock %s, limit %s; Python %s, PyTorch %s, CUDA %s" % (
-        described["device"], before.get("driver_version", "?"), before.get("clocks.sm", "?"),
-        before.get("clocks.max.sm", "?"), before.get("clocks.mem", "?"), before.get("power.limit", "?"),
-        platform.python_version(), described["torch"], described["cuda"]))
-    for name in present:
-        print("  %s: %s" % (name, ", ".join("%s %s" % item for item in versions.get(name, {}).items()) or "?"))
+    print_machine(described, before, versions, present)
     runner.build(selected)
     ceilings = runner.ceilings()
     print("ceilings: copy %.2f TB/s, bf16 matrix product %.0f TFLOP/s" % (
@@ -203,6 +198,29 @@ def measure(options: argparse.Namespace, runner: Runner, pace: Pace, selected: L
         "providers": {name: {"title": PROVIDERS[name].title, "reason": reason, "versions": versions.get(name, {})}
                       for name, reason in reasons.items()},
     }
+    measure_cases(options, runner, pace, selected, document)
+    document["left_out"] = [case.name for case in selected[len(document["cases"]):]]
+    document["machine"]["gpu_after"] = machine.read_gpu()
+    document["seconds"] = round(time.time() - started, 1)
+    document["geomeans"] = report.geomeans(document["cases"], present)
+    document["held"] = summary.held(document["cases"])
+    give_out(options, document)
+    return 0
+
+
+def print_machine(described: Dict[str, Any], gpu: Dict[str, Any], versions: Dict[str, Dict[str, str]],
+                  present: List[str]) -> None:
+    print("%s, driver %s, SM clock %s of %s, memory clock %s, limit %s; Python %s, PyTorch %s, CUDA %s" % (
+        described["device"], gpu.get("driver_version", "?"), gpu.get("clocks.sm", "?"),
+        gpu.get("clocks.max.sm", "?"), gpu.get("clocks.mem", "?"), gpu.get("power.limit", "?"),
+        platform.python_version(), described["torch"], described["cuda"]))
+    for name in present:
+        print("  %s: %s" % (name, ", ".join("%s %s" % item for item in versions.get(name, {}).items()) or "?"))
+
+
+def measure_cases(options: argparse.Namespace, runner: Runner, pace: Pace, selected: List[cases.Case],
+                  document: Dict[str, Any]) -> None:
+    """Adds what it measures to the document, and writes that down now and then."""
     written = time.monotonic()
     try:
         for i, case in enumerate(selected):
@@ -212,17 +230,16 @@ def measure(options: argparse.Namespace, runner: Runner, pace: Pace, selected: L
                 break
             document["cases"].append(entry)
             say("[%d/%d] %s: %s" % (i + 1, len(selected), case.name, "  ".join(
-                "%s %s" % (name, report.cell(entry, name)) for name in present if name in entry["results"])))
+                "%s %s" % (name, report.cell(entry, name)) for name in document["measured"]
+                if name in entry["results"])))
             if options.json and time.monotonic() > written + WRITE_EVERY:
                 write_json(document, options.json)
                 written = time.monotonic()
     except KeyboardInterrupt:
         say("interrupted: what was measured so far follows")
-    document["left_out"] = [case.name for case in selected[len(document["cases"]):]]
-    document["machine"]["gpu_after"] = machine.read_gpu()
-    document["seconds"] = round(time.time() - started, 1)
-    document["geomeans"] = report.geomeans(document["cases"], present)
-    document["held"] = summary.held(document["cases"])
+
+
+def give_out(options: argparse.Namespace, document: Dict[str, Any]) -> None:
     if options.json:
         write_json(document, options.json)
     print(report.text(document))
@@ -233,4 +250,3 @@ def measure(options: argparse.Namespace, runner: Runner, pace: Pace, selected: L
              if any(result["status"] == "wrong" for result in entry["results"].values())]
     if wrong:
         say("%d cases have WRONG answers" % len(wrong))
-    return 0

@@ -6,7 +6,7 @@ import concurrent.futures
 import queue
 import time
 from statistics import median
-from typing import Any, Callable, Dict, Hashable, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Hashable, Iterable, List, Optional, Sequence, Tuple
 
 from .cases import Case
 from .pace import FIRST_GUESS
@@ -17,6 +17,8 @@ from .worker import Worker, WorkerDied
 SHARED = "shared"  # the worker of all providers that have none of their own
 START_SECONDS = 20.0
 ANSWER_LIMIT = 120.0
+
+Build = Tuple[str, Hashable]  # a provider, and what of a case its kernels are compiled for
 
 
 def estimate_seconds(turns: int, seconds: float, compile_seconds: float) -> float:
@@ -32,6 +34,17 @@ def turns(names: Sequence[str], number: int) -> List[str]:
     at = number // 2 % max(1, len(names))
     order = list(names[at:]) + list(names[:at])
     return order[::-1] if number % 2 else order
+
+
+def in_turns(builds: Iterable[Build]) -> List[Build]:
+    """A provider's turn each: those that take longest are not left to the end."""
+    counts: Dict[str, int] = {}
+    order = []
+    for build in builds:
+        counts[build[0]] = counts.get(build[0], 0) + 1
+        order.append((counts[build[0]], build))
+    order.sort(key=lambda item: item[0])
+    return [build for _, build in order]
 
 
 class Runner:
@@ -51,7 +64,7 @@ class Runner:
         self.rest = rest
         self.workers: Dict[str, Any] = {}
         # Kernels that could not be built: not tried again for every case.
-        self.unbuilt: Dict[Tuple[str, Hashable], Dict[str, Any]] = {}
+        self.unbuilt: Dict[Build, Dict[str, Any]] = {}
 
     def contenders(self, case: Case) -> List[str]:
         return [name for name in self.providers if name == OURS or case.set not in self.own_sets]
@@ -86,63 +99,61 @@ class Runner:
 
     def build(self, cases: List[Case]) -> None:
         """Builds all kernels that are compiled at run time, side by side, within one limit of time."""
-        smallest: Dict[Tuple[str, Hashable], Case] = {}
+        builds = self.needed_builds(cases)
+        if not builds:
+            return
+        started = time.monotonic()
+        waiting: "queue.SimpleQueue[Build]" = queue.SimpleQueue()
+        for build in in_turns(builds):
+            waiting.put(build)
+        deadline = started + self.compile_seconds
+        with concurrent.futures.ThreadPoolExecutor(self.jobs) as pool:
+            for each in [pool.submit(self.build_some, waiting, builds, deadline)
+                         for _ in range(min(self.jobs, len(builds)))]:
+                each.result()
+        self.say("built kernels of %d kinds in %.0f s, %d could not be built" % (
+            len(builds), time.monotonic() - started, len(self.unbuilt)))
+
+    def needed_builds(self, cases: List[Case]) -> Dict[Build, Case]:
+        """Each with the smallest case that needs it."""
+        smallest: Dict[Build, Case] = {}
         for name in self.providers:
             if not PROVIDERS[name].compiles:
                 continue
             for case in cases:
                 if name not in self.contenders(case) or PROVIDERS[name].refuses(case):
                     continue
-                key = (name, PROVIDERS[name].compile_key(case))
-                if key not in smallest or case.bytes < smallest[key].bytes:
-                    smallest[key] = case
-        if not smallest:
-            return
-        # A provider's turn each: those that take longest are not left to the end.
-        counts: Dict[str, int] = {}
-        order = []
-        for key in smallest:
-            counts[key[0]] = counts.get(key[0], 0) + 1
-            order.append((counts[key[0]], key))
-        order.sort(key=lambda item: item[0])
-        waiting: "queue.SimpleQueue[Tuple[str, Hashable]]" = queue.SimpleQueue()
-        for _, key in order:
-            waiting.put(key)
-        deadline = time.monotonic() + self.compile_seconds
+                build = (name, PROVIDERS[name].compile_key(case))
+                if build not in smallest or case.bytes < smallest[build].bytes:
+                    smallest[build] = case
+        return smallest
 
-        def build_one(worker: Any, key: Tuple[str, Hashable]) -> None:
-            worker.ask("begin", max(0.1, deadline - time.monotonic()), case=smallest[key].to_json())
-            answer = worker.ask("add", max(0.1, deadline - time.monotonic()), provider=key[0], build_only=True)
-            if answer["status"] == "failed":
-                self.unbuilt[key] = answer
+    def build_some(self, waiting: "queue.SimpleQueue[Build]", builds: Dict[Build, Case], deadline: float) -> None:
+        """One after the other in one process: importing a package takes as long as some kernels do."""
+        worker = None
+        try:
+            while True:
+                build = waiting.get_nowait()
+                if time.monotonic() >= deadline:
+                    self.unbuilt[build] = {"status": "timeout", "reason": "no time was left to compile it"}
+                    continue
+                worker = worker or self.start_worker()
+                try:
+                    self.build_one(worker, build, builds[build], deadline)
+                except WorkerDied as error:
+                    self.unbuilt[build] = {"status": error.status, "reason": "while compiling: %s" % error}
+                    worker = None
+        except queue.Empty:
+            pass
+        finally:
+            if worker is not None:
+                worker.close(at_once=True)
 
-        def build_some() -> None:
-            """One after the other in one process: importing a package takes as long as some kernels do."""
-            worker = None
-            try:
-                while True:
-                    key = waiting.get_nowait()
-                    if time.monotonic() >= deadline:
-                        self.unbuilt[key] = {"status": "timeout", "reason": "no time was left to compile it"}
-                        continue
-                    worker = worker or self.start_worker()
-                    try:
-                        build_one(worker, key)
-                    except WorkerDied as error:
-                        self.unbuilt[key] = {"status": error.status, "reason": "while compiling: %s" % error}
-                        worker = None
-            except queue.Empty:
-                pass
-            finally:
-                if worker is not None:
-                    worker.close(at_once=True)
-
-        started = time.monotonic()
-        with concurrent.futures.ThreadPoolExecutor(self.jobs) as pool:
-            for each in [pool.submit(build_some) for _ in range(min(self.jobs, len(smallest)))]:
-                each.result()
-        self.say("built kernels of %d kinds in %.0f s, %d could not be built" % (
-            len(smallest), time.monotonic() - started, len(self.unbuilt)))
+    def build_one(self, worker: Any, build: Build, case: Case, deadline: float) -> None:
+        worker.ask("begin", max(0.1, deadline - time.monotonic()), case=case.to_json())
+        answer = worker.ask("add", max(0.1, deadline - time.monotonic()), provider=build[0], build_only=True)
+        if answer["status"] == "failed":
+            self.unbuilt[build] = answer
 
     def run(self, case: Case) -> Dict[str, Any]:
         results: Dict[str, Dict[str, Any]] = {}

@@ -39,9 +39,10 @@ import operator
 from typing import Any, List, Optional, Tuple
 
 from . import _frameworks, _views
-from ._attend import (LONGEST, Dispatch, Form, Prepared, Problem, alignment_of, attend, begin, dispatch_now,
-                      need_axes)
+from ._attend import attend, begin
 from ._blocks import MergeBlock
+from ._dispatch import Dispatch, Prepared, dispatch_now
+from ._forms import LONGEST, Form, Problem, alignment_of, need_axes
 from ._frameworks import Framework, Order
 from ._options import Options, flag
 from ._views import View

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, List, Optional, Tuple
 
 from . import _frameworks, _views
-from ._attend import Form, Problem, attend
+from ._attend import attend
+from ._forms import Form, Problem
 from ._frameworks import Torch
 from ._options import Options, flag
 from ._views import View

@@ -1,0 +1,91 @@
+#include "cli/model_flags.hpp"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "cli/field_flags.hpp"
+#include "cli/files.hpp"
+#include "cli/read_document.hpp"
+#include "problem/model/options.hpp"
+#include "problem/request/coverage.hpp"
+
+namespace attnsmith::cli {
+namespace {
+
+// What parse_model_options() takes; words may have several values.
+nlohmann::json model_words(const Command& command) {
+    nlohmann::json object = nlohmann::json::object();
+    for (const std::string_view name : problem::model_request_fields()) {
+        if (!command.has(flag_of(name))) continue;
+        object[std::string(name)] = value_of(command, *problem::find_field(name));
+    }
+    if (command.has("tensor-parallel"))
+        object["tensor_parallel"] = command.integer("tensor-parallel", 1, 1 << 20, 1);
+    return object;
+}
+
+// Reads a model, which flags fill in: where one of them is what is wrong, that is named, too.
+template <typename Read>
+auto read_config(const Command& command, const std::string& path, Read read) {
+    return read_document(path, "config.json", [&] {
+        try {
+            return read();
+        } catch (const InvalidRequest& error) {
+            const std::string flag = flag_of(error.field());
+            if (!command.knows(flag) || !command.has(flag)) throw;
+            throw InvalidFlag(error, shown_name(path));
+        }
+    });
+}
+
+}  // namespace
+
+void add_model_flags(Command& command, const ModelFlags& flags) {
+    constexpr const char* kHelp =
+        "a Hugging Face config.json, or the folder that holds one; - is standard input";
+    if (flags.several_models) {
+        command.add_list("model", "FILE", kHelp);
+    } else {
+        command.add_value("model", "FILE", kHelp);
+    }
+    for (const std::string_view name : problem::model_request_fields()) {
+        add_field(command, *problem::find_field(name), "Model", FieldSource::model, flags.several_values);
+    }
+    command.add_value("tensor-parallel", "N",
+                      fmt::format("GPUs that the model's heads are divided over (default {})",
+                                  ModelOptions().tensor_parallel),
+                      "Model");
+}
+
+Model read_model(const Command& command, const std::string& path) {
+    const ModelOptions options = problem::model_options_from_json(model_words(command));
+    const std::string text = read_model_text(path);
+    return read_config(command, path, [&] { return parse_model(text, options); });
+}
+
+Coverage read_model_coverage(const Command& command, const std::string& path) {
+    const nlohmann::json words = model_words(command);
+    const std::string text = read_model_text(path);
+    return read_config(command, path, [&] { return problem::coverage_of_model(text, words); });
+}
+
+std::string model_name(const std::string& path) {
+    if (path == "-") return "stdin";
+    std::filesystem::path file = std::filesystem::path(path).lexically_normal();
+    if (!file.has_filename() || file.filename() == "config.json") file = file.parent_path();
+    const std::string name = file.extension() == ".json" ? file.stem().string() : file.filename().string();
+    return name.empty() ? path : name;
+}
+
+void refuse_model_flags(const Command& command) {
+    std::vector<std::string> flags = {"tensor-parallel"};
+    for (const std::string_view name : problem::model_request_fields()) flags.push_back(flag_of(name));
+    for (const std::string& flag : flags) {
+        if (command.has(flag)) throw BadUsage(fmt::format("--{} is for --model", flag));
+    }
+}
+
+}  // namespace attnsmith::cli

@@ -1,0 +1,32 @@
+// The flags that say with what a Runtime is made: its cache, the toolchain, tuning tables.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "attnsmith/runtime.hpp"
+#include "cli/command.hpp"
+#include "engine/environment.hpp"
+
+namespace attnsmith::cli {
+
+// --cache, --cache-trust and --cache-max-bytes.
+void add_cache_flag(Command& command);
+// --toolchain alone.
+void add_toolchain_flag(Command& command);
+// --tuning alone.
+void add_tuning_flag(Command& command);
+// Options of a Runtime with what those and --tuning say, where a command has them.
+RuntimeOptions runtime_options(const Command& command);
+// The settings of a command that needs a cache. Throws CacheError where there is no directory, InvalidRequest
+// where one of them is something else.
+engine::Settings cache_settings(const Command& command);
+// Says on standard error which of the read-only layers are not there.
+void tell_of_missing_layers(std::span<const std::string> layers);
+// The same of what could not be read, if there is anything.
+void tell_of_unreadable(std::span<const cache::Status> unreadable);
+// A Runtime of those, after telling of missing layers. Layers that are unusable in another way are for the
+// command to tell.
+Runtime open_cache_runtime(const Command& command);
+
+}  // namespace attnsmith::cli

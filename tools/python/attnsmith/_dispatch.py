@@ -1,0 +1,223 @@
+"""What is kept between calls: kernels by their problem, and recipes by the layouts of a call's tensors."""
+
+from __future__ import annotations
+
+from ctypes import byref, c_void_p
+from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
+
+from . import _requests, _views
+from ._blocks import AttentionBlock, MergeBlock
+from ._forms import LONGEST, Form, Problem, alignment_of
+from ._options import Options
+from ._outputs import OutputKinds, dtype_of
+from ._views import View
+from ._workspaces import Workspaces
+from .errors import InvalidRequest
+from .kernels import Kernel
+from .runtime import Runtime, default_runtime
+
+_MOST_KERNELS = 4096  # distinct problems that are remembered; beyond, finding one starts over
+_MOST_SIZES = 1024  # of one of them
+_MOST_RECIPES = 1024  # each of about 6 KB
+_MOST_SEEN = 1024  # layouts met once; those that come again later than that are not kept
+_MOST_PACKED = (1 << 31) - 1024  # queries times group size, as the library has it
+
+
+class Prepared:
+    """A kernel, and how much workspace it needs for the sizes met."""
+
+    __slots__ = ("kernel", "pointer", "workspace_bytes")
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.pointer = c_void_p(kernel._pointer)
+        self.workspace_bytes: Dict[Tuple[int, int], int] = {}
+
+    def needed(self, batch: int, q_tokens: int, max_kv_len: int) -> int:
+        nbytes = self.workspace_bytes.get((q_tokens, max_kv_len))
+        if nbytes is None:
+            nbytes = self.kernel.workspace_bytes(batch, q_tokens, max_kv_len)
+            if len(self.workspace_bytes) >= _MOST_SIZES:
+                self.workspace_bytes.clear()
+            self.workspace_bytes[q_tokens, max_kv_len] = nbytes
+        return nbytes
+
+
+class Recipe:
+    """All that calls with the same layouts and options share."""
+
+    __slots__ = ("entry", "nbytes", "views", "bounds", "spare", "blocks", "slots", "v_offset", "o_shape", "lse_shape",
+                 "kind", "as_q", "finish")
+
+    def __init__(self, dispatch: "Dispatch", form: Form, given: List[Any], options: Options, index: int,
+                 pointer_bits: int) -> None:
+        problem = form.resolve(given, options)
+        q, k, v = problem.q, problem.k, problem.v
+        self.kind = dispatch.output_kinds.of(q, given[3], problem.options[7])
+        self.o_shape = (*problem.rows, v[1][-1])
+        self.lse_shape = tuple(problem.rows) if problem.options[4] else None
+        self.finish = problem.finish
+        self.as_q = (self.kind == q[3] and given[0][1] == self.o_shape
+                     and tuple(given[0][2]) == _views.compact_strides(self.o_shape))
+        o = problem.as_kernel(given[3] or _new(self.o_shape, self.kind, q))
+        lse = None if self.lse_shape is None else problem.as_kernel(_new(self.lse_shape, _views.FP32, q))
+        bits = pointer_bits
+        for _, _, strides, kind, _ in (q, k, v, o):
+            for stride in strides[:-1]:
+                bits |= stride * _views.ITEM_BYTES[kind]
+        # A stride that reaches nothing does not count; most layouts need no such look.
+        alignment = alignment_of((q, k, v, o), pointer_bits) if bits & 15 else 16
+        self.entry = dispatch.kernel(problem, self.kind, alignment, given[4] is not None, given[5] is not None, index)
+        tokens = q[1][0] if len(q[1]) == 3 else q[1][0] * q[1][1]
+        self.nbytes = self.entry.needed(problem.batch, tokens, problem.max_kv_len)
+        self.bounds = problem.max_q_len, problem.max_kv_len
+        self.views = (q, k, v, o, lse, given[4], given[5], *problem.batch_views)
+        self.spare = self.blocks = dispatch.blocks
+
+        # Where pointers go: of the tensors that are given, in their order, then of v in one tensor with k, o and lse.
+        order = [field for field, view in zip(form.fields, given) if view is not None]
+        self.v_offset = None
+        if given[2] is None:
+            order.append(2)
+            self.v_offset = 0 if 0 in k[1] else v[0] - k[0]
+        order += [field for field, view in ((3, given[3]), (4, None)) if view is None and self.views[field] is not None]
+        self.slots = AttentionBlock.pointer_words(self.views, order)
+
+    def block(self) -> AttentionBlock:
+        """One that has all but the pointers and the workspace. It comes back to `blocks`."""
+        try:
+            if self.blocks is not self.spare:
+                return self.blocks.pop()
+        except IndexError:
+            pass
+        try:
+            block = self.spare.pop()
+        except IndexError:
+            block = AttentionBlock()
+        block.fill(self.views, *self.bounds, 0, 0)
+        return block
+
+
+class Dispatch:
+    """What the plain functions keep for one runtime."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        library = runtime._library
+        self.runtime = runtime
+        self.library = library
+        self.run = library.functions.attnsmith_run
+        self.run_merge = library.functions.attnsmith_run_merge
+        self.prepared: Dict[Tuple[Any, ...], Prepared] = {}
+        self.recipes: Dict[Tuple[Any, ...], Recipe] = {}
+        self.output_kinds = OutputKinds(library)
+        self.seen: Set[int] = set()
+        self.blocks: List[AttentionBlock] = []
+        self.workspaces = Workspaces(runtime.allocate, runtime.synchronize)
+        self.merge_blocks: Dict[int, List[MergeBlock]] = {}
+        self.wait = runtime.synchronize
+
+    def prepare(self, key: Tuple[Any, ...], words: Dict[str, Any], index: int) -> Prepared:
+        spec, sizes = _requests.parse(self.library, words)
+        entry = Prepared(self.runtime._prepare(spec, sizes, None if index < 0 else index))
+        if index >= 0:  # else the device is whichever is current
+            if len(self.prepared) >= _MOST_KERNELS:
+                self.prepared.clear()
+            self.prepared[key] = entry
+        return entry
+
+    def kernel(self, problem: Problem, o_kind: int, alignment: int, sink: bool, alibi: bool, index: int) -> Prepared:
+        """The kernel of a problem: many sizes share one."""
+        q_shape, kind = problem.q[1], problem.q[3]
+        sizes = (problem.batch, _rounded(problem.max_q_len), _rounded(problem.max_kv_len))
+        k_shape = problem.k[1]
+        page_size, kv_heads = None, k_shape[-2]
+        if problem.kv == "paged":
+            page_size, kv_heads = k_shape[1:3] if problem.page_order == "NHD" else (k_shape[2], k_shape[1])
+        index_kind = next((view[3] for view in problem.batch_views if view is not None), None)
+        geometry = (problem.kv, page_size, problem.page_order, index_kind, kv_heads, problem.v[1][-1])
+        options = (*problem.options[:7], o_kind, sink, alibi)
+        key = (index, kind, q_shape[-2], q_shape[-1], *sizes, alignment, geometry, options)
+        return self.prepared.get(key) or self.prepare(
+            key, _words(problem.q, geometry, sizes, alignment, options), index)
+
+    def recipe(self, key: Tuple[Any, ...], form: Form, views: List[Any], options: Options, index: int,
+               pointer_bits: int) -> Recipe:
+        """A new one, which is kept if its key comes for the second time: layouts with token counts in them may never
+        come again, and to keep many objects makes Python's garbage collector slow."""
+        recipe = Recipe(self, form, views, options, index, pointer_bits)
+        if index >= 0:
+            number = hash(key)
+            if number in self.seen:
+                if len(self.recipes) >= _MOST_RECIPES:
+                    self.recipes.clear()
+                recipe.blocks = []
+                self.recipes[key] = recipe
+            else:
+                if len(self.seen) >= _MOST_SEEN:
+                    self.seen.clear()
+                self.seen.add(number)
+        return recipe
+
+    def run_with_status(self, word: int, kernel: c_void_p, tensors: c_void_p, batch: c_void_p, workspace: c_void_p,
+                        stream: int, error: c_void_p) -> int:
+        """attnsmith_run, behind which the device memory at `word` gets what this launch alone found wrong."""
+        functions = self.library.functions
+        call = c_void_p()
+        code = functions.attnsmith_bind(kernel, tensors, batch, workspace, byref(call), error)
+        if not code:
+            code = (functions.attnsmith_call_clear_status(call, stream, error)
+                    or functions.attnsmith_launch(call, stream, error)
+                    or functions.attnsmith_call_copy_status(call, word, stream, error))
+        functions.attnsmith_call_free(call)
+        return int(code)
+
+    def settle(self, index: int, stream: int) -> None:
+        """For frameworks whose memory is not given back in the stream's order: waits, so that it may be."""
+        if stream:
+            self.runtime.synchronize(stream)
+        else:  # of this device, whichever is current: a copy from its memory waits for its default stream
+            self.runtime.allocate(256, index).download(4)
+
+
+_current: Optional[Dispatch] = None
+
+
+def dispatch_now() -> Dispatch:
+    global _current
+    runtime = default_runtime()
+    current = _current
+    if current is None or current.runtime is not runtime:
+        current = _current = Dispatch(runtime)
+    return current
+
+
+def _new(shape: Sequence[int], kind: int, like: View) -> View:
+    """A row-major tensor that is still to be made."""
+    return 0, shape, _views.compact_strides(shape), kind, like[4]
+
+
+def _rounded(length: int) -> int:
+    return 1 << (length - 1).bit_length() if length > 2 else length
+
+
+def _words(q: View, geometry: Tuple[Any, ...], sizes: Tuple[int, int, int], alignment: int,
+           options: Options) -> Dict[str, Any]:
+    """The request of a call, in the words that prepare() takes."""
+    kv, page_size, page_order, index_kind, kv_heads, head_dim_vo = geometry
+    causal, window, softcap, scale, lse, precision, consistency, o_kind, sink, alibi = options
+    dtype = dtype_of(q)
+    if index_kind is not None and index_kind not in (_views.INT32, _views.INT64):
+        raise InvalidRequest("index dtype", _views.WORDS[index_kind], "lengths, offsets and tables of int32 or int64")
+    left, right = (None, None) if window is None else window
+    q_heads, head_dim_qk = q[1][-2:]
+    batch, q_len, kv_len = sizes
+    group = max(q_heads // max(kv_heads, 1), 1)
+    return {
+        "dtype": dtype, "head_dim_qk": head_dim_qk, "head_dim_vo": head_dim_vo, "q_heads": q_heads,
+        "kv_heads": kv_heads, "mask": "causal" if causal else "full", "window_left": left, "window_right": right,
+        "softcap": softcap, "scale": scale, "sink": sink, "alibi": alibi, "lse": lse, "kv": kv,
+        "page_size": page_size, "page_order": page_order, "alignment": alignment, "precision": precision,
+        "consistency": consistency, "o_dtype": None if o_kind == q[3] else _views.WORDS[o_kind],
+        "index_dtype": None if index_kind is None else _views.WORDS[index_kind],
+        "batch": min(max(batch, 1), 1 << 20), "q_len": min(q_len, LONGEST, _MOST_PACKED // group),
+        "kv_len": min(kv_len, LONGEST)}
