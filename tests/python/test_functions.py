@@ -25,8 +25,10 @@ class Spellings(LaunchTest):
     def test_none_of_it(self):
         q, k = self.array(1, 8, 4, 64), self.array(1, 8, 2, 64)
         plain = self.spec(attnsmith.attention, q, k, k)
-        self.assertEqual((plain["softcap"], plain["window_left"], plain["window_right"]), (None, None, None))
-        for words in ({"softcap": 0.0}, {"softcap": 0}, {"window": (-1, -1)}, {"window": [-1, None]}):
+        self.assertEqual((plain["softcap"], plain["window_left"], plain["window_right"], plain["attention_chunk"]),
+                         (None, None, None, None))
+        for words in ({"softcap": 0.0}, {"softcap": 0}, {"window": (-1, -1)}, {"window": [-1, None]},
+                      {"attention_chunk": 0}):
             with self.subTest(**words):
                 self.assertEqual(self.spec(attnsmith.attention, q, k, k, **words), plain)
 
@@ -36,6 +38,18 @@ class Spellings(LaunchTest):
             with self.subTest(window=window):
                 spec = self.spec(attnsmith.attention, q, k, k, causal=True, window=window)
                 self.assertEqual((spec["mask"], spec["window_left"], spec["window_right"]), ("causal", 3, None))
+
+    def test_chunks(self):
+        q, k = self.array(1, 8, 4, 64), self.array(1, 8, 2, 64)
+        offsets = self.array(2, dtype="int32", values=[0, 8])
+        lens, table = self.array(1, dtype="int32", values=[8]), self.array(1, 1, dtype="int32", values=[0])
+        for function, arguments in ((attnsmith.attention, (q, k, k)),
+                                    (attnsmith.varlen_attention,
+                                     (self.array(8, 4, 64), *[self.array(8, 2, 64)] * 2, offsets, offsets)),
+                                    (attnsmith.paged_attention, (q, self.array(1, 2, 16, 2, 64), table, lens))):
+            with self.subTest(function=function.__name__):
+                spec = self.spec(function, *arguments, causal=True, attention_chunk=4)
+                self.assertEqual((spec["mask"], spec["attention_chunk"]), ("causal", 4))
 
     def test_bounds(self):
         """0 is no bound: it is what the longest of no sequences comes to."""
@@ -113,6 +127,14 @@ class Words(LaunchTest):
         for wrong in ((True, 0), (1.0, 0), ([1], 0)):
             self.assert_refused("window_left", self.call, window=wrong)
         self.assert_refused("window", self.call, window=(1, 0, 0))
+
+    def test_chunks(self):
+        for _ in range(2):
+            for right in (None, 0, 4):
+                self.call(attention_chunk=right)
+        for wrong in (True, 4.0, "4", [4], -1, 1 << 70):
+            with self.subTest(attention_chunk=wrong):
+                self.assert_refused("attention_chunk", self.call, attention_chunk=wrong)
 
     def test_words(self):
         for name in ("precision", "consistency", "o_dtype"):

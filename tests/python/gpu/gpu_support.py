@@ -38,7 +38,7 @@ def offsets(values, dtype=None):
     return lengths(result, dtype)
 
 
-def reference(q, k, v, *, causal=False, window=None, softcap=None, sinks=None, scale=None, alibi_slopes=None):
+def reference(q, k, v, *, causal=False, window=None, attention_chunk=None, softcap=None, sinks=None, scale=None, alibi_slopes=None):
     """One sequence: q [q_len, q_heads, d], k and v [kv_len, kv_heads, d] -> o and lse in fp64."""
     q_len, kv_len, group = q.shape[0], k.shape[0], q.shape[1] // k.shape[1]
     q64, k64, v64 = q.double(), k.double(), v.double()
@@ -58,6 +58,8 @@ def reference(q, k, v, *, causal=False, window=None, softcap=None, sinks=None, s
         seen &= j >= i - left
     if right is not None and right >= 0:
         seen &= j <= i + right
+    if attention_chunk:
+        seen &= torch.div(i, attention_chunk, rounding_mode="floor") == j // attention_chunk
     scores = scores.masked_fill(~seen, -math.inf)
     if sinks is not None:
         scores = torch.cat([scores, sinks.double()[:, None, None].expand(-1, q_len, 1)], -1)

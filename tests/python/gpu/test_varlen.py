@@ -24,6 +24,7 @@ class Varlen(GpuTest):
 
     def test_options(self):
         for options in ({}, {"causal": True}, {"window": (8, 0)}, {"softcap": 2.0, "causal": True},
+                        {"causal": True, "attention_chunk": 20},
                         {"sinks": self.randn(4, dtype=torch.float32)}):
             with self.subTest(words=sorted(options)):
                 self.check(**options)

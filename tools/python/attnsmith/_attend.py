@@ -12,7 +12,7 @@ from ._blocks import AttentionBlock
 from ._dispatch import Dispatch, Recipe, dispatch_now
 from ._forms import Form, Views
 from ._frameworks import Framework, Order, Torch
-from ._options import Options, flag, is_pair, plain, refuse_unhashable
+from ._options import Options, flag, is_plain, plain, refuse_unhashable
 from ._workspaces import torch_memory
 
 _WORKSPACE_WORD = AttentionBlock.WORKSPACE_WORD
@@ -31,10 +31,7 @@ def attend(form: Form, tensors: Tuple[Any, ...], options: Options, stream: Any, 
     """`tensors`: as form.names has them. `options`: those of Problem, and what form.resolve takes besides: numbers and
     words, since layouts are told apart by them."""
     dispatch = dispatch_now()
-    causal, window, softcap, scale, return_lse = options[:5]
-    if not ((causal is True or causal is False) and (return_lse is False or return_lse is True)
-            and (window is None or is_pair(window)) and (softcap is None or softcap.__class__ is float)
-            and (scale is None or scale.__class__ is float)):
+    if not is_plain(options):
         options = plain(options)
     if return_status.__class__ is not bool:
         return_status = flag("return_status", return_status)

@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 from . import _requests, _views
 from ._blocks import AttentionBlock, MergeBlock
 from ._forms import LONGEST, Form, Problem, alignment_of
-from ._options import Options
+from ._options import O_DTYPE, RETURN_LSE, Options
 from ._outputs import OutputKinds, dtype_of
 from ._views import View
 from ._workspaces import Workspaces
@@ -53,9 +53,9 @@ class Recipe:
                  pointer_bits: int) -> None:
         problem = form.resolve(given, options)
         q, k, v = problem.q, problem.k, problem.v
-        self.kind = dispatch.output_kinds.of(q, given[3], problem.options[7])
+        self.kind = dispatch.output_kinds.of(q, given[3], problem.options[O_DTYPE])
         self.o_shape = (*problem.rows, v[1][-1])
-        self.lse_shape = tuple(problem.rows) if problem.options[4] else None
+        self.lse_shape = tuple(problem.rows) if problem.options[RETURN_LSE] else None
         self.finish = problem.finish
         self.as_q = (self.kind == q[3] and given[0][1] == self.o_shape
                      and tuple(given[0][2]) == _views.compact_strides(self.o_shape))
@@ -135,7 +135,7 @@ class Dispatch:
             page_size, kv_heads = k_shape[1:3] if problem.page_order == "NHD" else (k_shape[2], k_shape[1])
         index_kind = next((view[3] for view in problem.batch_views if view is not None), None)
         geometry = (problem.kv, page_size, problem.page_order, index_kind, kv_heads, problem.v[1][-1])
-        options = (*problem.options[:7], o_kind, sink, alibi)
+        options = (*problem.options[:O_DTYPE], o_kind, sink, alibi)
         key = (index, kind, q_shape[-2], q_shape[-1], *sizes, alignment, geometry, options)
         return self.prepared.get(key) or self.prepare(
             key, _words(problem.q, geometry, sizes, alignment, options), index)
@@ -204,7 +204,7 @@ def _words(q: View, geometry: Tuple[Any, ...], sizes: Tuple[int, int, int], alig
            options: Options) -> Dict[str, Any]:
     """The request of a call, in the words that prepare() takes."""
     kv, page_size, page_order, index_kind, kv_heads, head_dim_vo = geometry
-    causal, window, softcap, scale, lse, precision, consistency, o_kind, sink, alibi = options
+    causal, window, chunk, softcap, scale, lse, precision, consistency, o_kind, sink, alibi = options
     dtype = dtype_of(q)
     if index_kind is not None and index_kind not in (_views.INT32, _views.INT64):
         raise InvalidRequest("index dtype", _views.WORDS[index_kind], "lengths, offsets and tables of int32 or int64")
@@ -215,7 +215,8 @@ def _words(q: View, geometry: Tuple[Any, ...], sizes: Tuple[int, int, int], alig
     return {
         "dtype": dtype, "head_dim_qk": head_dim_qk, "head_dim_vo": head_dim_vo, "q_heads": q_heads,
         "kv_heads": kv_heads, "mask": "causal" if causal else "full", "window_left": left, "window_right": right,
-        "softcap": softcap, "scale": scale, "sink": sink, "alibi": alibi, "lse": lse, "kv": kv,
+        "attention_chunk": chunk or None, "softcap": softcap, "scale": scale, "sink": sink, "alibi": alibi, "lse": lse,
+        "kv": kv,
         "page_size": page_size, "page_order": page_order, "alignment": alignment, "precision": precision,
         "consistency": consistency, "o_dtype": None if o_kind == q[3] else _views.WORDS[o_kind],
         "index_dtype": None if index_kind is None else _views.WORDS[index_kind],

@@ -27,7 +27,7 @@ class Problem(NamedTuple):
     batch: int
     max_q_len: int
     max_kv_len: int
-    options: Options  # causal, window, softcap, scale, return_lse, precision, consistency, o_dtype
+    options: Options  # the common ones
     rows: Sequence[int]  # the shape of a new o, less its last axis
     as_kernel: Callable[[View], View] = lambda view: view  # of o and lse
     finish: Callable[[Any], Any] = lambda tensor: tensor  # of a new o

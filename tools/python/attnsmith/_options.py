@@ -12,7 +12,12 @@ from ._integers import shown
 from .errors import InvalidRequest
 
 Options = Tuple[Any, ...]
-_NAMES = ("causal", "window", "softcap", "scale", "return_lse", "precision", "consistency", "o_dtype")
+# What every attention function has, in the order of Options; a function's own words come behind.
+_NAMES = ("causal", "window", "attention_chunk", "softcap", "scale", "return_lse", "precision", "consistency",
+          "o_dtype")
+COMMON = len(_NAMES)
+RETURN_LSE = _NAMES.index("return_lse")
+O_DTYPE = _NAMES.index("o_dtype")
 
 
 def flag(name: str, value: Any) -> bool:
@@ -57,9 +62,17 @@ def is_pair(window: Any) -> bool:
 
 def plain(options: Options) -> Options:
     """The first of these are those of _NAMES. Raises InvalidRequest naming the word."""
-    causal, window, softcap, scale, lse, *words = options
-    return (flag("causal", causal), None if window is None else pair(window), number("softcap", softcap),
+    causal, window, chunk, softcap, scale, lse, *words = options
+    return (flag("causal", causal), None if window is None else pair(window), _chunk(chunk), number("softcap", softcap),
             number("scale", scale), flag("return_lse", lse), *words)
+
+
+def is_plain(options: Options) -> bool:
+    """Whether they are what plain() gives: a quick look for what is seldom anything else."""
+    causal, window, chunk, softcap, scale, return_lse = options[:6]
+    return ((causal is True or causal is False) and (return_lse is False or return_lse is True)
+            and (window is None or is_pair(window)) and (chunk is None or chunk.__class__ is int)
+            and (softcap is None or softcap.__class__ is float) and (scale is None or scale.__class__ is float))
 
 
 def refuse_unhashable(options: Options) -> None:
@@ -72,6 +85,14 @@ def refuse_unhashable(options: Options) -> None:
 
 
 def _bound(name: str, value: Any) -> Optional[int]:
+    return _integer(name, value, "an integer from 0; -1 or None for no bound")
+
+
+def _chunk(value: Any) -> Optional[int]:
+    return _integer("attention_chunk", value, "an integer from 1; 0 or None for no chunks")
+
+
+def _integer(name: str, value: Any, accepted: str) -> Optional[int]:
     if value is None or value.__class__ is int:
         return value
     try:
@@ -79,4 +100,4 @@ def _bound(name: str, value: Any) -> Optional[int]:
             raise TypeError
         return operator.index(value)
     except TypeError:
-        raise InvalidRequest(name, shown(value), "an integer from 0; -1 or None for no bound") from None
+        raise InvalidRequest(name, shown(value), accepted) from None

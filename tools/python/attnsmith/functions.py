@@ -15,6 +15,8 @@ True is not.
 causal: queries are aligned with the end of the keys: the last query sees the last key.
 window: (left, right): query i, so aligned, sees keys i - left .. i + right. None or -1 on a side is no bound; with
     causal no key after i is seen, whatever right is.
+attention_chunk: tokens of a chunk, counted from a sequence's first key: a query sees the keys of its own chunk alone,
+    of those that causal and window let it see. None or 0 is no chunks.
 softcap: logits become softcap * tanh(logit / softcap); None or 0 is off. scale: of q k^T; None is 1 / sqrt(head_dim).
 sinks: fp32 [q_heads]: exp(sink) is added to each row's denominator. alibi_slopes: fp32 [q_heads].
 return_lse: also gives the fp32 natural-log log-sum-exp, of q's shape without the last axis.
@@ -44,7 +46,7 @@ from ._blocks import MergeBlock
 from ._dispatch import Dispatch, Prepared, dispatch_now
 from ._forms import LONGEST, Form, Problem, alignment_of, need_axes
 from ._frameworks import Framework, Order
-from ._options import Options, flag
+from ._options import COMMON, Options, flag
 from ._views import View
 from .errors import InvalidRequest
 from .kernels import merge_states_views
@@ -73,9 +75,10 @@ def _limit(name: str, given: Optional[int]) -> Optional[int]:
     return limit
 
 
-def attention(q: Any, k: Any, v: Any, *, causal: bool = False, window: Window = None, softcap: Optional[float] = None,
-              sinks: Any = None, scale: Optional[float] = None, alibi_slopes: Any = None, kv_lens: Any = None,
-              q_lens: Any = None, return_lse: bool = False, return_status: bool = False, out: Any = None,
+def attention(q: Any, k: Any, v: Any, *, causal: bool = False, window: Window = None,
+              attention_chunk: Optional[int] = None, softcap: Optional[float] = None, sinks: Any = None,
+              scale: Optional[float] = None, alibi_slopes: Any = None, kv_lens: Any = None, q_lens: Any = None,
+              return_lse: bool = False, return_status: bool = False, out: Any = None,
               o_dtype: Optional[ODType] = None, precision: Precision = "default", consistency: Consistency = "default",
               stream: Any = None) -> Any:
     """Attention of a batch of sequences of one length. The module says more of each word.
@@ -84,7 +87,8 @@ def attention(q: Any, k: Any, v: Any, *, causal: bool = False, window: Window = 
         divides q_heads. v: [batch, kv_len, kv_heads, head_dim_vo]. Any strides, of which the last is 1.
     q_lens, kv_lens: int32 or int64 [batch] on the GPU: how many queries and keys of each sequence are in use.
     causal: the last query sees the last key, each one before it a key less. window: (left, right): a query sees so many
-        keys before and after its own; None or -1 is no bound; with causal none after it.
+        keys before and after its own; None or -1 is no bound; with causal none after it. attention_chunk: a query sees
+        only the keys of its own chunk of so many tokens; None or 0 is no chunks.
     softcap: None or 0 is off. scale: None is 1 / sqrt(head_dim_qk). sinks, alibi_slopes: fp32 [q_heads] on the GPU.
     return_lse, return_status: True gives these besides. out: a tensor for o, of no memory of the others.
     o_dtype: "fp32", or None for that of out or q. precision: "default" or "high". consistency: "default" or "bitwise".
@@ -96,8 +100,8 @@ def attention(q: Any, k: Any, v: Any, *, causal: bool = False, window: Window = 
     Raises InvalidRequest naming the tensor or word, Unsupported, CompileError, DriverError, LibraryMissing.
     """
     return attend(_DENSE, (q, k, v, out, sinks, alibi_slopes, q_lens, kv_lens),
-                  (causal, window, softcap, scale, return_lse, precision, consistency, o_dtype), stream,
-                  return_status)
+                  (causal, window, attention_chunk, softcap, scale, return_lse, precision, consistency, o_dtype),
+                  stream, return_status)
 
 
 def _dense(views: List[Any], options: Options) -> Problem:
@@ -115,8 +119,8 @@ _DENSE = Form(("q", "k", "v", *_COMMON, "q_lens", "kv_lens"), {0, 1, 2}, _dense)
 
 def varlen_attention(q: Any, k: Any, v: Any, q_indptr: Any, kv_indptr: Any, *, max_q_len: Optional[int] = None,
                      max_kv_len: Optional[int] = None, causal: bool = False, window: Window = None,
-                     softcap: Optional[float] = None, sinks: Any = None, scale: Optional[float] = None,
-                     alibi_slopes: Any = None, return_lse: bool = False, return_status: bool = False, out: Any = None,
+                     attention_chunk: Optional[int] = None, softcap: Optional[float] = None, sinks: Any = None,
+                     scale: Optional[float] = None, alibi_slopes: Any = None, return_lse: bool = False, return_status: bool = False, out: Any = None,
                      o_dtype: Optional[ODType] = None, precision: Precision = "default",
                      consistency: Consistency = "default", stream: Any = None) -> Any:
     """Attention of sequences of different lengths, which lie one after the other. The module says more of each word.
@@ -127,7 +131,8 @@ def varlen_attention(q: Any, k: Any, v: Any, q_indptr: Any, kv_indptr: Any, *, m
     max_q_len, max_kv_len: bounds of one sequence's tokens, known to the host; longer ones are clamped, which the status
         tells. None or 0 takes all tokens as the bound, which is right but slower.
     causal: the last query sees the last key, each one before it a key less. window: (left, right): a query sees so many
-        keys before and after its own; None or -1 is no bound; with causal none after it.
+        keys before and after its own; None or -1 is no bound; with causal none after it. attention_chunk: a query sees
+        only the keys of its own chunk of so many tokens; None or 0 is no chunks.
     softcap: None or 0 is off. scale: None is 1 / sqrt(head_dim_qk). sinks, alibi_slopes: fp32 [q_heads] on the GPU.
     return_lse, return_status: True gives these besides. out: a tensor for o, of no memory of the others.
     o_dtype: "fp32", or None for that of out or q. precision: "default" or "high". consistency: "default" or "bitwise".
@@ -139,18 +144,19 @@ def varlen_attention(q: Any, k: Any, v: Any, q_indptr: Any, kv_indptr: Any, *, m
     Raises InvalidRequest naming the tensor or word, Unsupported, CompileError, DriverError, LibraryMissing.
     """
     return attend(_RAGGED, (q, k, v, out, sinks, alibi_slopes, q_indptr, kv_indptr),
-                  (causal, window, softcap, scale, return_lse, precision, consistency, o_dtype,
+                  (causal, window, attention_chunk, softcap, scale, return_lse, precision, consistency, o_dtype,
                    _limit("max_q_len", max_q_len), _limit("max_kv_len", max_kv_len)), stream, return_status)
 
 
 def _ragged(views: List[Any], options: Options) -> Problem:
     q, k, v, _, _, _, q_indptr, kv_indptr = views
+    max_q_len, max_kv_len = options[COMMON:]
     need_axes("q", q, "[q_tokens, q_heads, head_dim]")
     need_axes("k", k, "[kv_tokens, kv_heads, head_dim]")
     need_axes("v", v, "[kv_tokens, kv_heads, head_dim]")
     need_axes("q_indptr", q_indptr, "[batch + 1]")
     return Problem(q, k, v, (q_indptr, None, kv_indptr, None, None, None, None, None), "ragged", None,
-                   q_indptr[1][0] - 1, _bound(options[8], q[1][0]), _bound(options[9], k[1][0]), options[:8],
+                   q_indptr[1][0] - 1, _bound(max_q_len, q[1][0]), _bound(max_kv_len, k[1][0]), options[:COMMON],
                    q[1][:-1])
 
 
@@ -160,7 +166,8 @@ _RAGGED = Form(("q", "k", "v", *_COMMON, "q_indptr", "kv_indptr"), {0, 1, 2, 6, 
 def paged_attention(q: Any, kv_cache: Any, page_table: Any = None, kv_lens: Any = None, *, q_indptr: Any = None,
                     page_indptr: Any = None, page_indices: Any = None, last_page_len: Any = None,
                     page_order: PageOrder = "NHD", max_q_len: Optional[int] = None, max_kv_len: Optional[int] = None,
-                    causal: bool = False, window: Window = None, softcap: Optional[float] = None, sinks: Any = None,
+                    causal: bool = False, window: Window = None, attention_chunk: Optional[int] = None,
+                    softcap: Optional[float] = None, sinks: Any = None,
                     scale: Optional[float] = None, alibi_slopes: Any = None, q_lens: Any = None,
                     return_lse: bool = False, return_status: bool = False, out: Any = None,
                     o_dtype: Optional[ODType] = None, precision: Precision = "default",
@@ -178,7 +185,8 @@ def paged_attention(q: Any, kv_cache: Any, page_table: Any = None, kv_lens: Any 
     max_q_len, max_kv_len: bounds of one sequence's tokens, known to the host; longer ones are clamped, which the status
         tells. None or 0 takes what the shapes allow.
     causal: the last query sees the last key, each one before it a key less. window: (left, right): a query sees so many
-        keys before and after its own; None or -1 is no bound; with causal none after it.
+        keys before and after its own; None or -1 is no bound; with causal none after it. attention_chunk: a query sees
+        only the keys of its own chunk of so many tokens; None or 0 is no chunks.
     softcap: None or 0 is off. scale: None is 1 / sqrt(head_dim_qk). sinks, alibi_slopes: fp32 [q_heads] on the GPU.
     return_lse, return_status: True gives these besides. out: a tensor for o, of no memory of the others.
     o_dtype: "fp32", or None for that of out or q. precision: "default" or "high". consistency: "default" or "bitwise".
@@ -199,13 +207,13 @@ def paged_attention(q: Any, kv_cache: Any, page_table: Any = None, kv_lens: Any 
         raise InvalidRequest("kv_cache", f"{len(kv_cache)} tensors", "(k_cache, v_cache), or one tensor of both")
     return attend(form, (q, k, v, out, sinks, alibi_slopes, q_indptr, q_lens, kv_lens, page_table, page_indptr,
                          page_indices, last_page_len),
-                  (causal, window, softcap, scale, return_lse, precision, consistency, o_dtype,
+                  (causal, window, attention_chunk, softcap, scale, return_lse, precision, consistency, o_dtype,
                    _limit("max_q_len", max_q_len), _limit("max_kv_len", max_kv_len), page_order), stream, return_status)
 
 
 def _paged(views: List[Any], options: Options) -> Problem:
     q, k, v, _, _, _, q_indptr, q_lens, kv_lens, table, page_indptr, pages, last_page_len = views
-    max_q_len, max_kv_len, page_order = options[8:]
+    max_q_len, max_kv_len, page_order = options[COMMON:]
     if v is None:
         if len(k[1]) != 5 or k[1][1] != 2:
             raise InvalidRequest("kv_cache.shape", str(tuple(k[1])), "[pages, 2, page_size, kv_heads, head_dim] (NHD), "
@@ -231,7 +239,7 @@ def _paged(views: List[Any], options: Options) -> Problem:
     listed = table[1][-1] if table is not None else pages[1][-1] if pages is not None else 0
     capacity = min(listed * k[1][1 if page_order == "NHD" else 2], LONGEST)
     return Problem(q, k, v, (q_indptr, q_lens, None, kv_lens, table, page_indptr, pages, last_page_len), "paged",
-                   page_order, batch, _bound(max_q_len, longest), _bound(max_kv_len, capacity), options[:8], rows,
+                   page_order, batch, _bound(max_q_len, longest), _bound(max_kv_len, capacity), options[:COMMON], rows,
                    as_kernel)
 
 

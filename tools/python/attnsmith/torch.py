@@ -70,14 +70,14 @@ def scaled_dot_product_attention(query: Any, key: Any, value: Any, attn_mask: An
     if not isinstance(_frameworks.of(query, "query"), Torch):
         raise InvalidRequest("query", f"an object of type {type(query).__name__}", "a torch.Tensor")
     return attend(_SDPA, (query, key, value, None, None, None),
-                  (flag("is_causal", is_causal), None, None, scale, False, "default", "default",
+                  (flag("is_causal", is_causal), None, None, None, scale, False, "default", "default",
                    None, flag("enable_gqa", enable_gqa)), None)
 
 
 def _resolve(views: List[Any], options: Options) -> Problem:
     q_shape, key_shape = views[0][1], views[1][1]
     q, k, v = (_as_batch(view, name) for view, name in zip(views[:3], _SDPA.names))
-    is_causal, _, _, scale, *others, enable_gqa = options
+    is_causal, _, _, _, scale, *others, enable_gqa = options
     batch, q_len, q_heads, _ = q[1]
     if not enable_gqa and q_heads != k[1][2]:
         raise InvalidRequest("key.shape", str(tuple(key_shape)), f"{q_heads} heads as query has, or enable_gqa=True")
@@ -86,7 +86,7 @@ def _resolve(views: List[Any], options: Options) -> Problem:
         k, v, is_causal, window = _causal_from_the_top(q_len, k, v)
     heads = q_shape[-3:-2]  # none for two axes
     return Problem(q, k, v, (None,) * 8, "dense", None, batch, q_len, k[1][1],
-                   (is_causal, window, None, scale, *others), (*q_shape[:-3], q_len, *heads),
+                   (is_causal, window, None, None, scale, *others), (*q_shape[:-3], q_len, *heads),
                    lambda view: _as_rows(view, batch, len(heads)), _transposed if heads else lambda tensor: tensor)
 
 
