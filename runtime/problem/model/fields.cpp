@@ -101,11 +101,7 @@ constexpr DailyLife kDailyLife[] = {
     {"mamba_*", "falcon_h1"},  // beside each attention, not instead of it
     {"ssm_*", "falcon_h1"},
     {"conv_window", "baichuan_m1"},
-    {"use_logn_attn", "qwen"},
     {"apply_query_key_layer_scaling", "chatglm"},  // divided out and multiplied in again
-    {"attn_temperature_tuning", "llama4_text"},
-    {"attn_scale", "llama4_text"},
-    {"floor_scale", "llama4_text"},
     {"attn_layer_indices", "falcon_h1"},
     {"use_shared_attention_adapter", "zamba2"},
     {"num_gqa_groups", "openelm"},  // the lists of heads say it
