@@ -310,8 +310,8 @@ InvalidRequest ModelReader::traced(const InvalidRequest& error) const {
     const bool is_same = describe(found.value) == error.value();
     return {found.field, shown(found),
             is_same ? error.accepted()
-                    : fmt::format("one that makes a {}, here {}, which is {}", error.field(), error.value(),
-                                  error.accepted())};
+                    : fmt::format("a value whose {} is {}; here it is {}", error.field(), error.accepted(),
+                                  error.value())};
 }
 
 void ModelReader::disregard(Names names) {

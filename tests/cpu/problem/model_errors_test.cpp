@@ -150,7 +150,7 @@ TEST_CASE("an error has the value that stands in the config and what it was made
         {in("gemma2", R"("attn_logit_softcapping": 1e300)"), "attn_logit_softcapping", "1e+300",
          "a finite number above 0 (from"},
         {in("gemma2", R"("query_pre_attn_scalar": 1e300)"), "query_pre_attn_scalar", "1e+300",
-         "one that makes a scale, here 1e-150, which is a finite number above 0"},
+         "a value whose scale is a finite number above 0 (from 8.67e-19 to 1.15e+18); here it is 1e-150"},
         {in("granite", R"("attention_multiplier": 1e300)"), "attention_multiplier", "1e+300",
          "a finite number"},
         {in("grok-1", R"("num_key_value_heads": 8, "attn_output_multiplier": 1e300)"),
