@@ -115,7 +115,7 @@ std::string prefix_reason(ModelReader& model) {
     if (class_of(model.file_model_type()) == TypeClass::prefix_lm)
         return fmt::format("{} (model_type {})", kReason, model.file_model_type());
     for (const std::string_view name : {"attn_config.prefix_lm", "position_encoding_2d"}) {
-        if (model.is_true({name})) return fmt::format("{} ({})", kReason, name);
+        if (model.is_true({name})) return fmt::format("{} ({}{})", kReason, model.prefix(), name);
     }
     return "";
 }
