@@ -70,7 +70,9 @@ std::vector<LayerNumber> listed_heads(ModelReader& model, std::string_view name,
         const json& number = listed->value[layer];
         const bool valid = number.is_number_integer() && number >= 1 && number <= kMost;
         const std::string field = entry(listed->field, layer);
-        if (!valid) throw InvalidRequest(field, describe(number), kForm);
+        if (!valid)
+            throw InvalidRequest(field, describe(number),
+                                 fmt::format("an integer from 1 to {} for each layer", kMost));
         heads.push_back(ModelReader::Sourced{number.get<std::int64_t>(), {number, field}});
     }
     return heads;
