@@ -51,9 +51,13 @@ void check_reserved(std::string_view name, std::int32_t value) {
 
 void check_size(std::string_view name, std::size_t size, std::size_t least, std::size_t most) {
     // Versions of a struct end behind whole members of eight bytes: another size would cut one in two.
-    if (size < least || (size < most && size % 8 != 0)) {
+    constexpr std::size_t kMember = 8;
+    if (size < least || (size < most && size % kMember != 0)) {
+        std::string sizes = std::to_string(least);
+        for (std::size_t end = least + kMember; end < most; end += kMember) sizes += fmt::format(", {}", end);
+        if (most > least) sizes += fmt::format(" or {}", most);
         refuse(fmt::format("{}.size", name), std::to_string(size),
-               fmt::format("the struct's sizeof, at least {}", least));
+               fmt::format("the struct's sizeof, which ends between two members: {}", sizes));
     }
     if (size > most) {
         refuse(

@@ -334,9 +334,9 @@ static void spec_refused(attnsmith_spec spec, const char* field, const char* acc
 #define MERGE_REFUSED(member, value, field, accepted) REFUSED_OF(merge_spec(), member, value, field, accepted)
 
 static void test_bad_specs(void) {
-    SPEC_REFUSED(size, 0, "spec.size", "at least 136");
-    SPEC_REFUSED(size, 135, "spec.size", "at least 136");
-    SPEC_REFUSED(size, 140, "spec.size", "at least 136");
+    SPEC_REFUSED(size, 0, "spec.size", "136, 144");
+    SPEC_REFUSED(size, 135, "spec.size", "136, 144");
+    SPEC_REFUSED(size, 140, "spec.size", "ends between two members: 136");
     SPEC_REFUSED(size, sizeof(attnsmith_spec) + 1, "spec.size", "this library is older than the header");
     SPEC_REFUSED(size, SIZE_MAX, "spec.size", "this library is older than the header");
     SPEC_REFUSED(op, 4, "spec.op", "0 (attention), 1 (mla), 2 (merge) or 3 (append)");

@@ -120,6 +120,8 @@ BAD_CONFIGS = [
     ("{\"model_type\": \"llama\", \"hidden_size\": 4096}", "heads"),
     ("{\"model_type\": \"llama\", \"hidden_size\": \"x\", \"num_attention_heads\": 32}", "hidden_size"),
     ("{\"model_type\": \"llama\", \"hidden_size\": 4096, \"num_attention_heads\": 0}", "num_attention_heads"),
+    ('{"model_type": "gemma2", "hidden_size": 4096, "num_attention_heads": 32, "num_hidden_layers": 2, '
+     '"attn_logit_softcapping": 1e300}', "attn_logit_softcapping: 1e+300 is not accepted"),
 ]
 
 

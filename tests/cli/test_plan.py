@@ -1,6 +1,7 @@
 """attnsmith plan."""
 
 import json
+import re
 import shutil
 
 from support import DEEPSEEK, LLAMA, MODELS, QUASAR, SMALL, CliTest, main
@@ -118,6 +119,16 @@ class Plan(CliTest):
         self.assertEqual([plan["device"]["sm"] for plan in self.plan(*SMALL, "--sm", "all")["plans"]],
                          [str(sm) for sm in self.known_sms()])
         self.assert_refused(self.run_cli("plan", *SMALL, "--sm", "native"), "no GPU is present")
+
+    def test_notes_are_of_the_layers_that_they_speak_of(self):
+        llama4 = self.write("llama4.json", json.dumps({
+            "model_type": "llama4_text", "hidden_size": 1024, "num_attention_heads": 16, "num_hidden_layers": 4}))
+        text = self.assert_ok(self.run_cli("plan", "--model", llama4, "--sm", "90")).out
+        for part in re.split(r"\n\n", text):
+            name = part.partition(",")[0]
+            if name.endswith(("/prefill", "/decode")):
+                self.assertEqual("multiply q by" in part, name.startswith("full_attention/"), part)
+        self.assertEqual(text.count("multiply q by"), 2)
 
     def test_strict(self):
         self.assertEqual(self.plan("--model", LLAMA, "--sm", "90", "--strict")["warnings"], [])

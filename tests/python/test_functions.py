@@ -148,6 +148,25 @@ class Words(LaunchTest):
         for name in ("max_q_len", "max_kv_len"):
             self.assert_refused(name, attnsmith.varlen_attention, q, k, k, offsets, offsets, **{name: True})
 
+    def test_counts_that_no_kernel_takes(self):
+        """They come from shapes, and it is the shape that the message is of."""
+        k = self.array(1, 8, 4, 64, dtype="fp16")
+        interface = dict(self.array(1, 8, 4, 64, dtype="fp16").__cuda_array_interface__)
+        interface.update(shape=(2**62, 16, 4, 64), strides=None)
+        error = self.assert_refused("q.shape", attnsmith.attention,
+                                    types.SimpleNamespace(__cuda_array_interface__=interface), k, k)
+        self.assertEqual(error.value, "(4611686018427387904, 16, 4, 64)")
+        self.assertIn("here it is 73786976294838206464", error.accepted)
+        self.assertNotIn("-9223372036854775808", str(error))
+
+        q, k = self.array(20, 4, 64), self.array(30, 2, 64)
+        offsets, none = self.array(3, dtype="int32", values=[0, 5, 20]), self.array(0, dtype="int32")
+        error = self.assert_refused("q_indptr.shape", attnsmith.varlen_attention, q, k, k, none, offsets)
+        self.assertEqual(error.value, "(0,)")
+        pages, table = self.array(4, 2, 16, 2, 64), self.array(2, 2, dtype="int32", values=[0, 1, 2, 0])
+        lens = self.array(2, dtype="int32", values=[20, 3])
+        self.assert_refused("q_indptr.shape", attnsmith.paged_attention, q, pages, table, lens, q_indptr=none)
+
     def test_words_of_torch(self):
         torch = types.ModuleType("torch")
         torch.Tensor = attnsmith.Array

@@ -46,30 +46,34 @@ std::string word_of(const json& attention) {
 }
 
 // The layer has attention.
-std::int64_t kv_heads_of(const json& attention, std::int64_t q_heads, const std::string& field) {
+ModelReader::Sourced kv_heads_of(const json& attention, std::int64_t q_heads, const std::string& block) {
     const json group = attention.value("n_heads_in_group", json());
+    const std::string field = block + ".attention.n_heads_in_group";
     const bool divides = group.is_number_integer() && group >= 1 && group <= q_heads &&
                          q_heads % group.get<std::int64_t>() == 0;
-    if (divides) return q_heads / group.get<std::int64_t>();
-    throw InvalidRequest(field, fmt::format("n_heads_in_group {}", describe(group)),
-                         fmt::format("a divisor of the {} query heads", q_heads));
+    if (divides) return {q_heads / group.get<std::int64_t>(), {group, field}};
+    throw InvalidRequest(field, describe(group), fmt::format("a divisor of the {} query heads", q_heads));
 }
 
+std::string entry(const std::string& field, std::size_t index) { return fmt::format("{}[{}]", field, index); }
+
 // A number for each layer; empty where the field is not there.
-std::vector<std::optional<std::int64_t>> listed_heads(ModelReader& model, std::string_view name,
-                                                      std::size_t layers) {
+std::vector<LayerNumber> listed_heads(ModelReader& model, std::string_view name, std::size_t layers) {
     const auto listed = model.find({name});
     if (!listed) return {};
     constexpr std::int64_t kMost = std::int64_t{1} << 30;
     constexpr const char* kForm = "a number of heads for each layer";
     if (!listed->value.is_array() || listed->value.size() < layers)
         throw InvalidRequest(listed->field, describe(listed->value), kForm);
-    std::vector<std::optional<std::int64_t>> heads;
+    std::vector<LayerNumber> heads;
     for (std::size_t layer = 0; layer < layers; ++layer) {
         const json& number = listed->value[layer];
         const bool valid = number.is_number_integer() && number >= 1 && number <= kMost;
-        if (!valid) throw InvalidRequest(listed->field, describe(number), kForm);
-        heads.emplace_back(number.get<std::int64_t>());
+        const std::string field = entry(listed->field, layer);
+        if (!valid)
+            throw InvalidRequest(field, describe(number),
+                                 fmt::format("an integer from 1 to {} for each layer", kMost));
+        heads.push_back(ModelReader::Sourced{number.get<std::int64_t>(), {number, field}});
     }
     return heads;
 }
@@ -88,18 +92,19 @@ std::set<std::string> take_override(const json& members, const std::string& fiel
     std::set<std::string> unread;
     for (const auto& item : members.items()) {
         constexpr std::int64_t kMost = std::int64_t{1} << 30;
-        std::optional<std::int64_t>* const place = item.key() == "head_dim"              ? &layer.head_dim
-                                                   : item.key() == "num_key_value_heads" ? &layer.kv_heads
-                                                   : item.key() == "num_attention_heads" ? &layer.q_heads
-                                                                                         : nullptr;
+        LayerNumber* const place = item.key() == "head_dim"              ? &layer.head_dim
+                                   : item.key() == "num_key_value_heads" ? &layer.kv_heads
+                                   : item.key() == "num_attention_heads" ? &layer.q_heads
+                                                                         : nullptr;
         const json& value = item.value();
         if (place == nullptr) {
             const bool matters = item.key() == "skip" || speaks_of_attention(item.key());
             if (matters && !is_daily_life("", item.key())) unread.insert(item.key());
         } else if (value.is_number_integer() && value >= 1 && value <= kMost) {
-            *place = value.get<std::int64_t>();
+            *place = ModelReader::Sourced{value.get<std::int64_t>(), {value, field + "." + item.key()}};
         } else {
-            throw InvalidRequest(field + "." + item.key(), describe(value), "a number from 1");
+            throw InvalidRequest(field + "." + item.key(), describe(value),
+                                 fmt::format("an integer from 1 to {}", kMost));
         }
     }
     return unread;
@@ -116,7 +121,7 @@ std::vector<LayerOverride> layer_overrides(ModelReader& model, std::size_t layer
     std::set<std::string> unread;
     for (const auto& item : found->value.items()) {
         LayerOverride& layer = all[layer_of(item.key(), found->field, layers)];
-        unread.merge(take_override(item.value(), found->field, layer));
+        unread.merge(take_override(item.value(), found->field + "." + item.key(), layer));
     }
     for (const std::string& name : unread) {
         model.warn(WarningKind::unread_field, found->field,
@@ -136,10 +141,11 @@ std::vector<std::string> block_words(ModelReader&, const ModelReader::Found& fou
 LayerHeads layer_heads(ModelReader& model, std::size_t layers) {
     LayerHeads heads;
     if (const auto blocks = model.find({"block_configs"})) {
-        const std::int64_t q_heads = model.query_heads();
+        const std::int64_t q_heads = model.query_heads().number;
         for (const json& attention : attentions_of(*blocks, layers)) {
             const bool has_heads = word_of(attention) == "full_attention";
-            heads.kv.push_back(has_heads ? std::optional(kv_heads_of(attention, q_heads, blocks->field))
+            const std::string block = entry(blocks->field, heads.kv.size());
+            heads.kv.push_back(has_heads ? LayerNumber(kv_heads_of(attention, q_heads, block))
                                          : std::nullopt);
         }
         return heads;

@@ -18,6 +18,7 @@
 #include "problem/model/heads.hpp"
 #include "problem/model/layers.hpp"
 #include "problem/model/options.hpp"
+#include "problem/model/query_factors.hpp"
 #include "problem/model/reader.hpp"
 #include "problem/model/types.hpp"
 #include "problem/model/warnings.hpp"
@@ -114,7 +115,7 @@ std::string prefix_reason(ModelReader& model) {
     if (class_of(model.file_model_type()) == TypeClass::prefix_lm)
         return fmt::format("{} (model_type {})", kReason, model.file_model_type());
     for (const std::string_view name : {"attn_config.prefix_lm", "position_encoding_2d"}) {
-        if (model.is_true({name})) return fmt::format("{} ({})", kReason, name);
+        if (model.is_true({name})) return fmt::format("{} ({}{})", kReason, model.prefix(), name);
     }
     return "";
 }
@@ -168,19 +169,14 @@ DType planned_dtype(ModelReader& model, const ModelOptions& options) {
                          "bfloat16, float16 or float32, or a dtype given beside the config");
 }
 
-// Llama 4's class does it where the config does not say otherwise; files say it as a number, too.
-bool tunes_temperature(ModelReader& model) {
-    if (model.model_type() != "llama4_text") return false;
-    const auto given = model.find({"attn_temperature_tuning"});
-    return !given || (given->value != false && given->value != 0);
-}
-
 // What all attentions of a model have in common.
 AttentionSpec common_spec(ModelReader& model, const ModelOptions& options, bool bidirectional) {
     AttentionSpec spec = request_of(options).spec;
     spec.dtype = planned_dtype(model, options);
     spec.mask = bidirectional ? Mask::full : Mask::causal;
-    spec.softcap = model.positive({"attn_logit_softcapping", "max_attn_value"});
+    const ModelReader::Names softcaps = {"attn_logit_softcapping", "max_attn_value"};
+    spec.softcap = model.positive(softcaps);
+    model.derive("softcap", softcaps);
     spec.alibi = has_alibi(model);
     spec.sink = model.model_type() == "gpt_oss";
     if (bidirectional && options.kv == KvStorage::paged) {
@@ -192,12 +188,6 @@ AttentionSpec common_spec(ModelReader& model, const ModelOptions& options, bool 
     } else if (spec.page_size == 0) {  // to a spec this is a field that is not there
         throw InvalidRequest("page_size", "0",
                              fmt::format("an integer from 1 to {}, since kv is paged", kMaxPageSize));
-    }
-    if (tunes_temperature(model)) {
-        model.note(
-            "attn_temperature_tuning: the layers without rotary positions, which see all keys, multiply q by "
-            "log(floor((position + 1) / floor_scale) + 1) * attn_scale + 1 before the attention: give q so "
-            "multiplied");
     }
     if (is_large_baichuan(model)) model.note("ALiBi: baichuan rotates only where hidden_size is 4096");
     if (spec.alibi && (model.model_type() == "falcon" || model.model_type() == "RefinedWeb")) {
@@ -226,7 +216,8 @@ class Planner {
             plan_kinds(bidirectional);
         }
         for (const ModelWarning& warning : model_.warnings()) result_.warnings.push_back(warning);
-        for (ModelAttention& attention : result_.attentions) attention.notes = model_.notes();
+        for (ModelAttention& attention : result_.attentions)
+            attention.notes.insert(attention.notes.begin(), model_.notes().begin(), model_.notes().end());
         for (ModelWarning& warning : find_warnings(model_, result_.attentions))
             result_.warnings.push_back(std::move(warning));
         return std::move(result_);
@@ -235,7 +226,8 @@ class Planner {
   private:
     void plan_kinds(bool bidirectional) {
         const AttentionSpec common = common_spec(model_, options_, bidirectional);
-        const std::vector<LayerKind> kinds = layer_kinds(model_, bidirectional);
+        std::vector<LayerKind> kinds = layer_kinds(model_, bidirectional);
+        note_query_factors(model_, kinds);
         for (const LayerKind& kind : kinds) add_kind(kind, common, bidirectional);
         if (kinds.empty())
             refuse("attention",
@@ -301,8 +293,8 @@ class Planner {
             add(kind, "decode", spec, {options_.batch, 1, options_.kv_len});
         } catch (const InvalidRequest& error) {
             const bool head_dim = error.field() == "head_dim_qk" || error.field() == "head_dim_vo";
-            if (!head_dim) throw;
-            refuse(kind.name, error.what());
+            if (!head_dim) throw model_.traced(error);
+            refuse(kind.name, model_.traced(error).what());
             if (heads.latent) refuse_latent_decode();
         } catch (const Unsupported& error) {
             if (error.refusals().empty()) throw;  // the dtype: no part of the model is built
@@ -319,6 +311,7 @@ class Planner {
         attention.layers = kind.layers;
         attention.request.spec = checked.spec;
         attention.request.sizes = checked.sizes;
+        attention.notes = kind.notes;
     }
 
     // A decode works on the latent itself: keys of rank + rope, values of rank, one head for all.

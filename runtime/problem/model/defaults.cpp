@@ -152,6 +152,7 @@ constexpr ClassDefault kClassDefaults[] = {
     {"olmo3", "sliding_window", 4096},
     {"olmo3", "sliding_window_pattern", 4},
     {"phimoe", "num_key_value_heads", 8},
+    {"qwen", "use_logn_attn", true},
     {"qwen2", "hidden_size", 4096, nested},
     {"qwen2", "num_hidden_layers", 32, nested},
     {"qwen2", "num_attention_heads", 32, nested},

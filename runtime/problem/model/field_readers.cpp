@@ -62,6 +62,8 @@ constexpr FieldReaders kFieldReaders[] = {
     {"position_embedding_type",
      "albert bert big_bird camembert data2vec-text electra ernie esm granitemoe granitemoehybrid "
      "granitemoeshared megatron-bert nystromformer roberta xlm-roberta xlm-roberta-xl"},
+    {"rope_parameters.llama_4_scaling_beta", "ministral3"},
+    {"rope_scaling.llama_4_scaling_beta", "ministral3"},
     {"query_pre_attn_scalar", "gemma2 gemma3_text t5_gemma_module"},
     {"attention_multiplier", "granite granitemoe granitemoehybrid granitemoeshared"},
     {"attn_config", "dbrx mpt"},
@@ -131,8 +133,11 @@ bool is_known_code(std::string_view model_type) {
 }  // namespace
 
 bool reads_field(std::string_view model_type, std::string_view field) {
-    const std::string_view name = field.substr(0, field.find('.'));
-    const auto* readers = std::ranges::find(kFieldReaders, name, &FieldReaders::field);
+    const auto* readers = std::ranges::find(kFieldReaders, field, &FieldReaders::field);
+    if (readers == std::end(kFieldReaders)) {
+        const std::string_view object = field.substr(0, field.find('.'));
+        readers = std::ranges::find(kFieldReaders, object, &FieldReaders::field);
+    }
     return readers == std::end(kFieldReaders) || !is_known_code(model_type) ||
            has_word(readers->types, model_type);
 }

@@ -17,13 +17,13 @@ constexpr std::string_view kStems[] = {
 
 // Whole words of a name, so that "head" is not seen in "overhead" or "k" in "topk".
 constexpr std::string_view kWords[] = {
-    "att",    "bucket",   "buckets",   "cap",     "chunk",    "chunked",   "chunks", "cla",     "cross",
-    "delta",  "deltanet", "diff",      "dilated", "dilation", "dsa",       "gdn",    "gla",     "global",
-    "gqa",    "head",     "heads",     "hybrid",  "indexer",  "kda",       "key",    "keys",    "kv",
-    "lambda", "landmark", "landmarks", "latent",  "local",    "logit",     "logits", "lru",     "lsh",
-    "mask",   "masked",   "mla",       "mqa",     "nsa",      "pattern",   "prefix", "q",       "qk",
-    "qkv",    "queries",  "query",     "rel",     "relative", "retention", "scale",  "scaling", "sink",
-    "sinks",  "slope",    "slopes",    "ssm",     "swa",      "v",         "value",  "values"};
+    "att",    "bucket",   "buckets",   "cap",     "chunk",    "chunked",  "chunks",    "cla",    "cross",
+    "delta",  "deltanet", "diff",      "dilated", "dilation", "dsa",      "gdn",       "gla",    "global",
+    "gqa",    "head",     "heads",     "hybrid",  "indexer",  "kda",      "key",       "keys",   "kv",
+    "lambda", "landmark", "landmarks", "latent",  "local",    "logit",    "logits",    "logn",   "lru",
+    "lsh",    "mask",     "masked",    "mla",     "mqa",      "nsa",      "pattern",   "prefix", "q",
+    "qk",     "qkv",      "queries",   "query",   "rel",      "relative", "retention", "scale",  "scaling",
+    "sink",   "sinks",    "slope",     "slopes",  "ssm",      "swa",      "v",         "value",  "values"};
 
 struct DailyLife {
     std::string_view name;             // "rope_*" is every name that begins so, "*_token_id" that ends so
@@ -101,11 +101,7 @@ constexpr DailyLife kDailyLife[] = {
     {"mamba_*", "falcon_h1"},  // beside each attention, not instead of it
     {"ssm_*", "falcon_h1"},
     {"conv_window", "baichuan_m1"},
-    {"use_logn_attn", "qwen"},
     {"apply_query_key_layer_scaling", "chatglm"},  // divided out and multiplied in again
-    {"attn_temperature_tuning", "llama4_text"},
-    {"attn_scale", "llama4_text"},
-    {"floor_scale", "llama4_text"},
     {"attn_layer_indices", "falcon_h1"},
     {"use_shared_attention_adapter", "zamba2"},
     {"num_gqa_groups", "openelm"},  // the lists of heads say it

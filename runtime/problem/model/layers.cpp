@@ -39,6 +39,8 @@ void set_window(ModelReader& model, LayerKind& kind, bool bidirectional) {
     }
     if (const auto both_sides = model.count({"local_attention"}); both_sides && bidirectional) {
         kind.window_left = kind.window_right = *both_sides / 2;
+        model.derive("window_left", {"local_attention"});
+        model.derive("window_right", {"local_attention"});
         return;
     }
     const auto window = given_window(model);
@@ -55,6 +57,7 @@ void set_window(ModelReader& model, LayerKind& kind, bool bidirectional) {
 
 void set_chunk(ModelReader& model, LayerKind& kind) {
     kind.attention_chunk = model.count({"attention_chunk_size"});
+    model.derive("attention_chunk", {"attention_chunk_size"});
     if (!kind.attention_chunk) {
         kind.refusal =
             fmt::format("layer type {} ({} layers) needs an attention_chunk_size", kind.name, kind.layers);
@@ -74,29 +77,30 @@ void finish(ModelReader& model, LayerKind& kind, bool bidirectional) {
 }
 
 // Newer files of Nemotron-H leave the number to the list.
-std::optional<std::int64_t> listed_layers(ModelReader& model) {
+std::optional<ModelReader::Sourced> listed_layers(ModelReader& model) {
     if (model.model_type() != "nemotron_h" || model.has("num_hidden_layers")) return std::nullopt;
     const auto list = model.find({"hybrid_override_pattern", "layers_block_type", "layer_types"});
     if (!list) return std::nullopt;
     const std::size_t layers =
         list->value.is_string() ? list->value.get_ref<const std::string&>().size() : list->value.size();
-    return layers == 0 ? std::nullopt : std::optional(static_cast<std::int64_t>(layers));
+    if (layers == 0) return std::nullopt;
+    return ModelReader::Sourced{static_cast<std::int64_t>(layers), *list};
 }
 
-std::int64_t given_layers(ModelReader& model) {
-    if (const auto listed = listed_layers(model)) return *listed;
+ModelReader::Sourced given_layers(ModelReader& model) {
+    if (auto listed = listed_layers(model)) return *std::move(listed);
     if (model.encoder_decoder()) {
-        return model.required_count(
+        return model.required_sourced(
             {"decoder_layers", "num_decoder_layers", "num_hidden_layers", "num_layers"});
     }
-    return model.required_count(
+    return model.required_sourced(
         {"num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_transformer_layers"});
 }
 
 std::size_t count_layers(ModelReader& model) {
-    const std::int64_t layers = given_layers(model);
-    if (layers <= kMostLayers) return static_cast<std::size_t>(layers);
-    throw InvalidRequest("num_hidden_layers", std::to_string(layers),
+    const ModelReader::Sourced layers = given_layers(model);
+    if (layers.number <= kMostLayers) return static_cast<std::size_t>(layers.number);
+    throw InvalidRequest(layers.source.field, std::to_string(layers.number),
                          fmt::format("at most {} layers", kMostLayers));
 }
 
@@ -122,12 +126,14 @@ std::vector<LayerKind> group_layers(ModelReader& model, const LayerWords& words)
             return other.name == kind.name && other.q_heads == kind.q_heads &&
                    other.kv_heads == kind.kv_heads && other.head_dim == kind.head_dim;
         });
-        ++(same == kinds.end() ? kinds.emplace_back(std::move(kind)) : *same).layers;
+        LayerKind& joined = same == kinds.end() ? kinds.emplace_back(std::move(kind)) : *same;
+        ++joined.layers;
+        joined.members.push_back(layer);
     }
     for (LayerKind& kind : kinds) {
         if (kind.name != kSliding) continue;
-        if (const auto own = model.count({"num_swa_attention_heads"})) kind.q_heads = own;
-        if (const auto own = model.count({"num_swa_key_value_heads"})) kind.kv_heads = own;
+        if (const auto own = model.sourced_count({"num_swa_attention_heads"})) kind.q_heads = own;
+        if (const auto own = model.sourced_count({"num_swa_key_value_heads"})) kind.kv_heads = own;
     }
     return kinds;
 }
@@ -179,6 +185,7 @@ void join_full(std::vector<LayerKind>& kinds) {
             ++kind;
         } else {
             same->layers += kind->layers;
+            same->members.insert(same->members.end(), kind->members.begin(), kind->members.end());
             kind = kinds.erase(kind);
         }
     }
@@ -195,9 +202,9 @@ void tell_apart(std::vector<LayerKind>& kinds) {
         };
         if (std::ranges::count_if(all, shares) < 2) continue;
         if (std::ranges::count_if(all, shares_kv) > 1 && kind.q_heads)
-            kind.name += fmt::format("_q{}", *kind.q_heads);
-        if (kind.kv_heads) kind.name += fmt::format("_kv{}", *kind.kv_heads);
-        if (kind.head_dim) kind.name += fmt::format("_d{}", *kind.head_dim);
+            kind.name += fmt::format("_q{}", kind.q_heads->number);
+        if (kind.kv_heads) kind.name += fmt::format("_kv{}", kind.kv_heads->number);
+        if (kind.head_dim) kind.name += fmt::format("_d{}", kind.head_dim->number);
     }
 }
 

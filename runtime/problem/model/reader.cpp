@@ -95,6 +95,7 @@ bool ModelReader::enter(std::string_view name) {
         return false;
     parts_.push_back(json(*inner));
     prefix_ += std::string(name) + ".";
+    prefixes_.push_back(prefix_);
     if (std::string type = own_model_type(); !type.empty()) {
         model_type_ = std::move(type);
     } else if (name != "thinker_config" && !given_type.empty()) {
@@ -206,23 +207,31 @@ std::optional<std::int64_t> ModelReader::count(Names names) {
                          fmt::format("an integer from 1 to {}", kMost));
 }
 
-std::int64_t ModelReader::required_count(Names names) {
-    if (const auto value = count(names)) return *value;
+std::optional<ModelReader::Sourced> ModelReader::sourced_count(Names names) {
+    const auto number = count(names);
+    if (!number) return std::nullopt;
+    return Sourced{*number, *find(names)};
+}
+
+std::int64_t ModelReader::required_count(Names names) { return required_sourced(names).number; }
+
+ModelReader::Sourced ModelReader::required_sourced(Names names) {
+    if (auto value = sourced_count(names)) return *std::move(value);
     const std::string of =
         model_type_.empty() ? "" : fmt::format(", of model_type {},", field_name(model_type_));
     throw InvalidRequest(field(*names.begin()), "nothing",
                          fmt::format("an integer: without it the config{} describes no attention", of));
 }
 
-std::int64_t ModelReader::query_heads() {
+ModelReader::Sourced ModelReader::query_heads() {
     if (encoder_decoder_ && has("decoder_attention_heads"))
-        return required_count({"decoder_attention_heads"});
+        return required_sourced({"decoder_attention_heads"});
     for (const std::string_view name : kQueryHeadNames) {
         if (has(name)) {
-            if (const auto heads = count({name})) return *heads;
+            if (auto heads = sourced_count({name})) return *std::move(heads);
         }
     }
-    return required_count({kQueryHeadNames[0]});
+    return required_sourced({kQueryHeadNames[0]});
 }
 
 std::optional<double> ModelReader::number(Names names) {
@@ -256,10 +265,11 @@ std::optional<std::string> ModelReader::word(Names names) {
 }
 
 std::optional<ModelReader::Found> ModelReader::inherited(Names names) const {
-    for (auto part = parts_.rbegin(); part != parts_.rend(); ++part) {
+    for (std::size_t part = parts_.size(); part-- > 0;) {
         for (const std::string_view name : names) {
-            const json* value = member(*part, name);
-            if (value != nullptr && !value->is_null()) return Found{*value, std::string(name)};
+            const json* value = member(parts_[part], name);
+            if (value != nullptr && !value->is_null())
+                return Found{*value, prefixes_[part] + std::string(name)};
         }
     }
     return std::nullopt;
@@ -278,6 +288,30 @@ std::optional<std::string> ModelReader::inherited_word(Names names) const {
     if (!found) return std::nullopt;
     if (found->value.is_string()) return found->value.get<std::string>();
     throw InvalidRequest(found->field, describe(found->value), "a string");
+}
+
+void ModelReader::derive(std::string_view request_field, const Found& found) {
+    origins_.insert_or_assign(std::string(request_field), found);
+}
+
+void ModelReader::derive(std::string_view request_field, Names names) {
+    if (const auto found = find(names)) derive(request_field, *found);
+}
+
+std::string ModelReader::shown(const Found& found) const {
+    const std::string value = describe(found.value);
+    return found.is_default ? fmt::format("{}, the default of {},", value, field_name(model_type_)) : value;
+}
+
+InvalidRequest ModelReader::traced(const InvalidRequest& error) const {
+    const auto origin = origins_.find(error.field());
+    if (origin == origins_.end()) return error;
+    const Found& found = origin->second;
+    const bool is_same = describe(found.value) == error.value();
+    return {found.field, shown(found),
+            is_same ? error.accepted()
+                    : fmt::format("a value whose {} is {}; here it is {}", error.field(), error.accepted(),
+                                  error.value())};
 }
 
 void ModelReader::disregard(Names names) {

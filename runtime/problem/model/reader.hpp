@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -12,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "attnsmith/error.hpp"
 #include "attnsmith/spec.hpp"
 #include "problem/model/types.hpp"
 
@@ -32,6 +34,14 @@ class ModelReader {
         bool is_default = false;  // the class supplied it
     };
 
+    // A number of a plan and what the config has that it was made of: 64 of a hidden_size of 4096.
+    struct Sourced {
+        std::int64_t number = 0;
+        Found source{};
+
+        bool operator==(const Sourced& other) const { return number == other.number; }
+    };
+
     // The first of `names` that is there and not null, and that code of the type reads; else, where none is
     // there at all, the class default, which is noted. Typed getters throw InvalidRequest where the value is
     // of another type.
@@ -40,8 +50,10 @@ class ModelReader {
     bool lists(std::string_view name) const;  // given as a list; marks nothing
     std::optional<std::int64_t> integer(Names names);
     std::optional<std::int64_t> count(Names names);  // an integer from 1 to 2^31 - 1
+    std::optional<Sourced> sourced_count(Names names);
     std::int64_t required_count(Names names);
-    std::int64_t query_heads();  // every model with attention has them
+    Sourced required_sourced(Names names);
+    Sourced query_heads();  // every model with attention has them
     std::optional<double> number(Names names);
     std::optional<double> positive(Names names);  // a number above 0
     std::optional<bool> boolean(Names names);
@@ -65,6 +77,17 @@ class ModelReader {
     const std::vector<std::string>& notes() const { return notes_; }
     void warn(WarningKind kind, std::string field, std::string text);  // once, however often it is said
     const std::vector<ModelWarning>& warnings() const { return warnings_; }
+
+    // ---- The account of where a request's fields come from.
+
+    // Records what the config has that a field of the requests was made of.
+    void derive(std::string_view request_field, const Found& found);
+    void derive(std::string_view request_field, Names names);  // what find() gives, where it gives any
+    // A value for messages, with the class whose default it is.
+    std::string shown(const Found& found) const;
+    // An error about a request's field as one about the field of the config that it was made of: the reader
+    // of the message wrote the config and has never seen the request.
+    InvalidRequest traced(const InvalidRequest& error) const;
 
     // ---- The account of what was read. A getter marks each of its names, but for one that is there with
     // another value than the one it gave.
@@ -95,12 +118,14 @@ class ModelReader {
     const nlohmann::json& part() const { return parts_.back(); }
     std::string field(std::string_view name) const { return prefix_ + std::string(name); }
 
-    std::vector<nlohmann::json> parts_;  // from the whole file inwards
-    std::string prefix_;
+    std::vector<nlohmann::json> parts_;         // from the whole file inwards
+    std::vector<std::string> prefixes_ = {""};  // of the names in each of them
+    std::string prefix_;                        // the innermost part's
     std::string model_type_, file_model_type_;
     bool encoder_decoder_ = false;
-    std::set<std::string> read_;            // by their full names
-    std::vector<std::string> disregarded_;  // beginnings of full names
+    std::set<std::string> read_;                         // by their full names
+    std::vector<std::string> disregarded_;               // beginnings of full names
+    std::map<std::string, Found, std::less<>> origins_;  // by the request's fields
     std::vector<std::string> notes_;
     std::vector<ModelWarning> warnings_;
 };

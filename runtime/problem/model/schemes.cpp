@@ -214,24 +214,6 @@ Words every_nth_full(ModelReader&, const ModelReader::Found& found, std::size_t 
     });
 }
 
-// Llama 4 and SmolLM3: which layers have rotary positions. Every fourth has none, or a list says 1 where a
-// layer has them, whatever the list's name says.
-std::vector<bool> rotating_layers(ModelReader& model, std::size_t layers) {
-    std::vector<bool> rotates;
-    const auto listed = model.find({"no_rope_layers"});
-    const bool is_listed = listed && !(listed->value.is_array() && listed->value.empty());
-    const auto interval = model.find({"no_rope_layer_interval"});
-    if (is_listed) {
-        const auto flags = as_integers(*listed);
-        check_length(*listed, flags.size(), layers);
-        for (std::size_t layer = 0; layer < layers; ++layer) rotates.push_back(flags[layer] != 0);
-        return rotates;
-    }
-    const std::size_t period = interval ? as_period(*interval) : 4;
-    for (std::size_t layer = 0; layer < layers; ++layer) rotates.push_back((layer + 1) % period != 0);
-    return rotates;
-}
-
 // Llama 4: layers with rotary positions see one chunk, the others all.
 Words chunked(ModelReader& model, const ModelReader::Found&, std::size_t layers) {
     const std::vector<bool> rotates = rotating_layers(model, layers);
@@ -352,10 +334,41 @@ void settle_schemes(ModelReader& model, const Scheme& used, const Words& words) 
         model.has(name);
 }
 
+// A size of chunks does not say which layers have them, and only Llama 4's own code is known to.
+void warn_of_assumption(ModelReader& model, const Scheme& used) {
+    if (used.words != chunked || model.model_type() == "llama4_text") return;
+    const std::string field = model.prefix() + std::string(used.name);
+    const bool is_listed = model.has("no_rope_layers") || model.has("no_rope_layer_interval");
+    model.warn(
+        WarningKind::approximated, field,
+        fmt::format("{} does not say which layers see chunks: planned as Llama 4 has it, where {} see "
+                    "all keys and the others their chunk",
+                    field, is_listed ? "the layers without rotary positions" : "layers 4, 8, 12 and so on"));
+}
+
 }  // namespace
 
 std::optional<std::int64_t> given_window(ModelReader& model) {
-    return model.count({"sliding_window", "sliding_window_size", "attention_window_size", "window_size"});
+    const ModelReader::Names names = {kWindowFields[0], kWindowFields[1], kWindowFields[2], kWindowFields[3]};
+    for (const std::string_view side : {"window_left", "window_right"}) model.derive(side, names);
+    return model.count(names);
+}
+
+// Every fourth layer has none, or a list says 1 where a layer has them, whatever the list's name says.
+std::vector<bool> rotating_layers(ModelReader& model, std::size_t layers) {
+    std::vector<bool> rotates;
+    const auto listed = model.find({"no_rope_layers"});
+    const bool is_listed = listed && !(listed->value.is_array() && listed->value.empty());
+    const auto interval = model.find({"no_rope_layer_interval"});
+    if (is_listed) {
+        const auto flags = as_integers(*listed);
+        check_length(*listed, flags.size(), layers);
+        for (std::size_t layer = 0; layer < layers; ++layer) rotates.push_back(flags[layer] != 0);
+        return rotates;
+    }
+    const std::size_t period = interval ? as_period(*interval) : 4;
+    for (std::size_t layer = 0; layer < layers; ++layer) rotates.push_back((layer + 1) % period != 0);
+    return rotates;
 }
 
 // A class default counts only where the file itself has none of the schemes.
@@ -367,6 +380,7 @@ LayerWords layer_words(ModelReader& model, std::size_t layers) {
                 Words words = scheme.words(model, *found, layers);
                 if (model.model_type() == "gemma4_text") words.back() = kFull;  // whatever was said of it
                 settle_schemes(model, scheme, words);
+                warn_of_assumption(model, scheme);
                 return words;
             }
         }

@@ -24,6 +24,9 @@ inline constexpr std::array<std::string_view, 4> kWindowFields = {"sliding_windo
                                                                   "attention_window_size", "window_size"};
 std::optional<std::int64_t> given_window(ModelReader& model);
 
+// Llama 4 and SmolLM3: which layers have rotary positions.
+std::vector<bool> rotating_layers(ModelReader& model, std::size_t layers);
+
 // One word for each layer: one of the above, or the config's own.
 using LayerWords = std::vector<std::string>;
 

@@ -279,19 +279,6 @@ TEST_CASE("a wrapper's class says what language model it holds", "[model]") {
     chunked.attention_chunk = 8192;
     CHECK(summary(llama4) == both(chunked, {"full_attention", 3, 16, 8, 128, 128, rsqrt(128)}));
     CHECK(unsupported(llama4) == "");
-    const std::string kTuned = "attn_temperature_tuning";
-    const auto notes_of = [](const std::string& members) {
-        const Model model = parse_model(R"({"model_type": "llama4_text", "hidden_size": 2048,
-            "num_attention_heads": 16, "num_hidden_layers": 12)" +
-                                        members + "}");
-        std::string text;
-        for (const std::string& note : model.attentions.at(0).notes) text += note;
-        return text;
-    };
-    for (const char* on : {"", R"(, "attn_temperature_tuning": true)", R"(, "attn_temperature_tuning": 4)"})
-        CHECK(contains(notes_of(on), kTuned));
-    for (const char* off : {R"(, "attn_temperature_tuning": false)", R"(, "attn_temperature_tuning": 0)"})
-        CHECK_FALSE(contains(notes_of(off), kTuned));
     CHECK(has_note(llama4, "the language model of llama4 is planned as llama4_text"));
     CHECK(unsupported(of_wrapper("mllama", "")) == "cross_attention");
     CHECK(summary(of_wrapper("qwen3_vl", R"(, "num_key_value_heads": 4)")) ==

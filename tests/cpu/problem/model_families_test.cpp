@@ -93,6 +93,22 @@ std::vector<std::string> unsupported(const Model& model) {
     return all;
 }
 
+// Notes of one kind of layers alone: its attentions have them, and no others do.
+void check_own_notes(const Model& model, const json& fixture) {
+    for (const json& kind : fixture["planned"]) {
+        for (const json& part : kind.value("notes", json::array())) {
+            const std::string beginning = kind["attention"].get<std::string>() + "/";
+            for (const ModelAttention& attention : model.attentions) {
+                INFO(attention.name);
+                const bool found = std::ranges::any_of(attention.notes, [&](const std::string& note) {
+                    return contains(note, part.get<std::string>());
+                });
+                CHECK(found == attention.name.starts_with(beginning));
+            }
+        }
+    }
+}
+
 }  // namespace
 
 TEST_CASE("published models are planned as their own code computes them", "[model]") {
@@ -109,6 +125,7 @@ TEST_CASE("published models are planned as their own code computes them", "[mode
         CHECK(warnings(model) == fixture.value("warnings", std::vector<std::string>()));
         for (const json& note : fixture.value("notes", json::array()))
             CHECK(has_note(model, note.get<std::string>()));
+        check_own_notes(model, fixture);
         for (const ModelAttention& attention : model.attentions) {
             const AttentionSpec& spec = attention.request.spec;
             CHECK(spec.kv == (spec.mask == Mask::full ? KvStorage::dense : KvStorage::paged));

@@ -88,6 +88,8 @@ TEST_CASE("a field that nobody reads is a warning of a known type too", "[model]
         {R"("num_swa_attention_heads": 16)", {"num_swa_attention_heads"}},
         {R"("qk_nope_head_dim": 128)", {"qk_nope_head_dim"}},
         {R"("use_logn_attn": true)", {"use_logn_attn"}},
+        {R"("logn": true)", {"logn"}},
+        {R"("attn_temperature_len": 1024)", {"attn_temperature_len"}},
         // Two names of one thing that disagree: the second is not read.
         {R"("num_key_value_heads": 8, "num_kv_heads": 4)", {"num_kv_heads"}},
         {R"("num_key_value_heads": 8, "num_kv_heads": 8)", kNone},

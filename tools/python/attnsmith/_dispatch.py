@@ -69,7 +69,10 @@ class Recipe:
         alignment = alignment_of((q, k, v, o), pointer_bits) if bits & 15 else 16
         self.entry = dispatch.kernel(problem, self.kind, alignment, given[4] is not None, given[5] is not None, index)
         tokens = q[1][0] if len(q[1]) == 3 else q[1][0] * q[1][1]
-        self.nbytes = self.entry.needed(problem.batch, tokens, problem.max_kv_len)
+        try:
+            self.nbytes = self.entry.needed(problem.batch, tokens, problem.max_kv_len)
+        except InvalidRequest as error:
+            raise _traced(error, problem) from None
         self.bounds = problem.max_q_len, problem.max_kv_len
         self.views = (q, k, v, o, lse, given[4], given[5], *problem.batch_views)
         self.spare = self.blocks = dispatch.blocks
@@ -194,6 +197,18 @@ def dispatch_now() -> Dispatch:
 def _new(shape: Sequence[int], kind: int, like: View) -> View:
     """A row-major tensor that is still to be made."""
     return 0, shape, _views.compact_strides(shape), kind, like[4]
+
+
+def _traced(error: InvalidRequest, problem: Problem) -> InvalidRequest:
+    """An error about a number that the caller has never seen as one about the tensor whose shape it comes from."""
+    q_indptr = problem.batch_views[0]
+    sources = {"q_tokens": ("q", problem.q),
+               "batch": ("q", problem.q) if q_indptr is None else ("q_indptr", q_indptr)}
+    if error.field not in sources:
+        return error
+    name, view = sources[error.field]
+    return InvalidRequest(f"{name}.shape", str(tuple(view[1])),
+                          f"a shape whose {error.field} is {error.accepted}; here it is {error.value}")
 
 
 def _rounded(length: int) -> int:

@@ -154,8 +154,8 @@ class Kernel(Owner):
         Raises InvalidRequest."""
         out = c_size_t()
         self._library.call(self._library.functions.attnsmith_workspace_bytes, self._pointer,
-                           fitting("batch", batch, c_int64), fitting("q_tokens", q_tokens, c_int64),
-                           fitting("max_kv_len", max_kv_len, c_int64), byref(out))
+                           fitting("batch", batch, c_int64, 0), fitting("q_tokens", q_tokens, c_int64, 0),
+                           fitting("max_kv_len", max_kv_len, c_int64, 0), byref(out))
         return out.value
 
     def bind(self, q: Any, k: Any, v: Any, o: Any, lse: Any = None, sinks: Any = None, alibi_slopes: Any = None, *,
