@@ -25,8 +25,8 @@ constexpr const char* kInstall =
 constexpr const char* kCorrect =
     "correct what ATTNSMITH_NVRTC_PATH or nvrtc_path names, or unset it: the usual places are tried then";
 constexpr const char* kWithout =
-    "; kernels that are in the cache need no NVRTC: `attnsmith prewarm` makes them on another machine, whose "
-    "cache folder can be copied";
+    "; kernels that are in the cache need no NVRTC, and a cache folder that was filled on another machine "
+    "can be copied";
 
 // The numbers in a name: {13, 0, 88} of libnvrtc.so.13.0.88 and {12, 9} of cuda-12.9, which order as versions
 // do.
@@ -101,6 +101,15 @@ std::string why_no_file(const std::string& name) {
                                     : "is a device or a socket, not a regular file";
 }
 
+// Adds, to why the loader found no library of a bare name, that a file of that name lies here: the loader
+// does not look for it here.
+std::string with_file_here(const std::string& name, const std::string& reason) {
+    std::error_code ignored;
+    if (name.find('/') != name.npos || !fs::exists(name, ignored)) return reason;
+    return reason + " (a name without a slash is looked for where the loader looks for libraries; the file " +
+           "in the current directory is ./" + name + ")";
+}
+
 // Empty, or why this file does not serve.
 std::string open_one(const std::string& name, NvrtcLibrary& library) {
     if (std::string reason = why_no_file(name); !reason.empty()) return reason;
@@ -108,7 +117,7 @@ std::string open_one(const std::string& name, NvrtcLibrary& library) {
     library.handle = {dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE), close_library};
     if (library.handle == nullptr) {
         const char* reason = dlerror();
-        return reason == nullptr ? "cannot be opened" : reason;
+        return with_file_here(name, reason == nullptr ? "cannot be opened" : reason);
     }
     library.path = file_of(library.handle.get(), name);
     std::string missing;

@@ -9,6 +9,7 @@
 
 #include "attnsmith/runtime.hpp"
 #include "engine/cubins/needed_kernels.hpp"
+#include "engine/prewarm.hpp"
 #include "engine/runtime_impl.hpp"
 
 namespace attnsmith {
@@ -46,16 +47,20 @@ class Prewarmer {
         try {
             newest_ = cubins_.compiler().toolchain();
         } catch (const LibraryMissing&) {
-            // What is in the cache is then as good as it gets; what is not fails with this very error.
+            no_nvrtc_ = std::current_exception();  // what is in the cache is then as good as it gets
         }
     }
 
-    // Throws CacheError, with why nothing can be stored, where a kernel is not there yet: before the first
-    // one is compiled.
-    void require_stored(const std::string& trouble) const {
-        for (const families::KernelConfig& kernel : kernels_) {
-            if (!cubins_.find(cubins_.source_of(kernel), accept_)) throw CacheError(trouble);
-        }
+    // Throws where a kernel is not there yet and cannot be made: before anything is done for the first one.
+    // `not_writable` says why nothing can be stored; empty, it can.
+    void require_means(const std::string& not_writable) const {
+        if (not_writable.empty() && !no_nvrtc_) return;
+        const bool all_there = std::ranges::all_of(kernels_, [&](const families::KernelConfig& kernel) {
+            return cubins_.find(cubins_.source_of(kernel), accept_) != nullptr;
+        });
+        if (all_there) return;
+        if (!not_writable.empty()) throw CacheError(not_writable);
+        std::rethrow_exception(no_nvrtc_);
     }
 
     // Throws what `progress` threw, or what went wrong outside of any kernel, once all workers have ended.
@@ -130,7 +135,8 @@ class Prewarmer {
     engine::Cubins& cubins_;
     const std::vector<families::KernelConfig> kernels_;
     const PrewarmOptions& options_;
-    cache::Version newest_{};  // of what is accepted; the default accepts all
+    cache::Version newest_{};      // of what is accepted; the default accepts all
+    std::exception_ptr no_nvrtc_;  // why there is none; null where there is one
     const engine::Cubins::Accept accept_ = [this](const engine::Cubin& cubin) {
         return cubin.toolchain < newest_ ? std::optional<std::string>("it is of an older toolchain")
                                          : std::nullopt;
@@ -149,17 +155,21 @@ std::string why_not_writable(const engine::Cubins& cubins) {
         throw CacheError("prewarm needs a cache directory, but there is none: " + cubins.no_cache_because());
     }
     const cache::Statistics statistics = cubins.store().stat();
-    if (statistics.writable) return {};
-    const std::string trouble = "prewarm cannot write to the cache directory " + statistics.directory + ": " +
-                                statistics.not_writable_because;
+    std::string trouble = engine::why_nothing_can_be_stored(statistics);
     const bool all_empty =
         statistics.entries == 0 &&
         std::ranges::all_of(statistics.layers, [](const auto& layer) { return layer.entries == 0; });
-    if (all_empty) throw CacheError(trouble);
+    if (all_empty && !trouble.empty()) throw CacheError(trouble);
     return trouble;
 }
 
 }  // namespace
+
+std::string engine::why_nothing_can_be_stored(const cache::Statistics& statistics) {
+    if (statistics.writable) return {};
+    return "prewarm cannot write to the cache directory " + statistics.directory + ": " +
+           statistics.not_writable_because;
+}
 
 PrewarmReport Runtime::prewarm(std::span<const AttentionSpec> specs, std::span<const int> sms,
                                const PrewarmOptions& options) {
@@ -168,7 +178,7 @@ PrewarmReport Runtime::prewarm(std::span<const AttentionSpec> specs, std::span<c
     PrewarmReport report;
     Prewarmer prewarmer(impl().cubins, engine::needed_kernels(specs, sms, impl().tuning, report.unsupported),
                         options);
-    if (!trouble.empty()) prewarmer.require_stored(trouble);
+    prewarmer.require_means(trouble);
     prewarmer.run(options.jobs > 0 ? options.jobs : impl().settings.compile_threads);
     report.kernels = std::move(prewarmer).results();
     report.total = static_cast<int>(report.kernels.size());

@@ -26,11 +26,13 @@ class Cache(CliTest):
         gc = ["cache", "gc", "--cache", "kernels"]
         self.assert_refused(self.run_cli(*gc, "--max-bytes", "1G", "--cache-max-bytes", "2G"),
                             "--cache-max-bytes cannot be given beside --max-bytes")
+        (self.folder / "kernels").mkdir()
         for flag in ("--max-bytes", "--cache-max-bytes"):
             self.assertEqual(self.run_cli(*gc, flag, "1G").code, 0)
 
     def test_explain_says_what_a_model_has_unknown(self):
         quasar = self.write("quasar.json", json.dumps(QUASAR))
+        (self.folder / "kernels").mkdir()
         words = ["cache", "explain", "--model", quasar, "--kv", "paged,dense", "--page-size", "16", "--sm", "90",
                  "--cache", "kernels"]
         report = self.run_cli(*words, "--json").json()
@@ -62,19 +64,23 @@ class Cache(CliTest):
 
     def test_a_directory_that_the_command_line_names_is_there(self):
         """A mistyped one would be found empty, and well."""
-        for command in (["ls"], ["stat"], ["verify"], ["ls", "--json"], ["export", "-o", "a.bundle"]):
+        deleting = (["gc"], ["clear", "--yes"], ["rm", "0" * 32])
+        for command in (["ls"], ["stat"], ["verify"], ["ls", "--json"], ["export", "-o", "a.bundle"],
+                        ["explain", "0" * 32], ["explain", *SMALL, "--sm", "90"], *deleting):
             with self.subTest(command=command):
-                self.assert_refused(self.cache(*command), "--cache: ", f"{self.folder}/kernels", "that is there")
-                self.assert_refused(self.cache(*command, "--cache", "typo"), "--cache: ", f"{self.folder}/typo")
+                self.assert_refused(self.cache(*command), f"--cache: there is no directory {self.folder}/kernels\n")
         self.prewarm_merges()
         for command in (["ls"], ["stat"], ["verify"]):
             self.assert_refused(self.cache(*command, "--cache", "typo"), "--cache: ", f"{self.folder}/typo")
             # The writable one of several may come later.
             result = self.run_cli("cache", *command, "--cache", "later", "--cache", "kernels")
             self.assertEqual(result.code, 0, result.err)
-        # Nothing is to be deleted there, and nothing is.
-        for command in (["gc"], ["clear", "--yes"]):
-            self.assertEqual(self.run_cli("cache", *command, "--cache", "typo").code, 0)
+        # What deletes does so in that one, and in no layer.
+        for command in deleting:
+            result = self.run_cli("cache", *command, "--cache", "later", "--cache", "kernels")
+            self.assert_refused(result, f"--cache: there is no directory {self.folder}/later\n")
+        self.assert_refused(self.run_cli("cache", "ls", "--cache", "kernels", "--cache", "layer"),
+                            f"--cache: there is no directory or bundle {self.folder}/layer\n")
 
     def test_a_file_is_no_directory(self):
         self.write("kernels", "text")
@@ -195,12 +201,13 @@ class Cache(CliTest):
         self.assertIn("cannot be used", self.cache("explain", victim["key"]).out)
 
     def test_explain_without_an_entry(self):
+        (self.folder / "kernels").mkdir()
         self.assertIn("no entry to compare with", self.assert_ok(self.cache("explain", *SMALL, "--sm", "90")).out)
         self.assert_refused(self.cache("explain", "12"), "key", "32 hexadecimal digits")
         self.assert_failed(self.cache("explain", "0" * 32), "no entry has the key")
         self.assert_refused(self.cache("explain"), "KEY")
         self.assert_refused(self.cache("explain", "0" * 32, *SMALL), "one of the two")
-        self.assertFalse((self.folder / "kernels").exists())
+        self.assertEqual(list((self.folder / "kernels").iterdir()), [])
 
     def test_verify_finds_a_flipped_byte(self):
         report = self.prewarm_small("kernels")
@@ -303,7 +310,7 @@ class Cache(CliTest):
     def test_a_directory_that_others_may_write_to(self):
         self.prewarm_small("kernels")
         (self.folder / "kernels").chmod(0o775)
-        stat = self.cache("stat", "--json").json()
+        stat = self.assert_ok(self.cache("stat", "--json")).json()  # a report, which says it
         self.assertFalse(stat["writable"])
         self.assertIn("mode 0775", stat["not_trusted_because"])
         for command in (["ls"], ["ls", "--json"], ["export", "-o", "no.bundle"]):
@@ -565,6 +572,7 @@ class Cache(CliTest):
         for sms, expected in (("90", small), ("80", both - small), ("80,90", both)):
             exported = self.assert_ok(self.cache("export", "-o", "some.bundle", "--sm", sms, "--json")).json()
             self.assertEqual(exported["entries"], expected)
+        self.assert_refused(self.cache("export", "-o", "no.bundle", "--sm", "91"), '--sm: "91" is not accepted')
         self.assert_failed(self.cache("export", "-o", "no.bundle", "--sm", "120"), "no kernels for sm 120 to export")
         self.assertFalse((self.folder / "no.bundle").exists())
         # A model of which the cache has nothing, and one of which it has all.

@@ -211,7 +211,7 @@ class Doctor(CliTest):
             self.assertTrue(checks[name]["unreadable"][0]["path"].endswith(folder + "/ab"))
 
     def test_check_needs_a_gpu(self):
-        self.assert_failed(self.run_cli("check", "--model", LLAMA), "check needs a GPU")
+        self.assert_failed(self.run_cli("check", "--model", LLAMA), "check needs a GPU", "`attnsmith doctor` says what helps")
 
     def test_bench_jit_without_a_gpu(self):
         report = self.assert_ok(self.run_cli("bench", "jit", "--model", LLAMA, "--sm", "90", "--repeat", "1",

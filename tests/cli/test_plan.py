@@ -38,6 +38,9 @@ class Plan(CliTest):
         file = self.write("request.json", json.dumps(request))
         self.assertEqual(self.plan("--request", file), by_flags)
         self.assertEqual(self.plan("--request", "-", stdin=json.dumps(request)), by_flags)
+        # Which of the two is meant?
+        for word in ("80", "90", "native"):
+            self.assert_refused(self.run_cli("plan", "--request", file, "--sm", word), f"--sm cannot be given beside {file}, ")
         # The normalised request is a request.
         again = self.write("again.json", json.dumps(by_flags["request"]))
         self.assertEqual(self.plan("--request", again, "--sm", "90"), by_flags)
@@ -54,7 +57,7 @@ class Plan(CliTest):
         text = self.assert_ok(self.run_cli("plan", *asked, "--attention-chunk", "8192")).out
         self.assertIn(", causal mask, attention_chunk 8192, scale", text)
         self.assert_error_line(self.run_cli("plan", *asked, "--attention-chunk", "0"), 2,
-                               "attention_chunk (--attention-chunk): 0 is not accepted")
+                               "--attention-chunk (attention_chunk): 0 is not accepted")
 
     def test_a_merge(self):
         plans = self.plan("--op", "merge", "--dtype", "fp16", "--head-dim", "128", "--q-heads", "32", "--lse", "--q-len",
@@ -118,7 +121,8 @@ class Plan(CliTest):
         self.assertIn('"90b" is taken as 90', self.run_cli("plan", "--request", request).err)
         self.assertEqual([plan["device"]["sm"] for plan in self.plan(*SMALL, "--sm", "all")["plans"]],
                          [str(sm) for sm in self.known_sms()])
-        self.assert_refused(self.run_cli("plan", *SMALL, "--sm", "native"), "no GPU is present")
+        self.assert_refused(self.run_cli("plan", *SMALL, "--sm", "native"), "--sm: native is not accepted", "no GPU is present")
+        self.assert_refused(self.run_cli("plan", *SMALL), "--sm is missing", "no GPU is present")
 
     def test_notes_are_of_the_layers_that_they_speak_of(self):
         llama4 = self.write("llama4.json", json.dumps({

@@ -184,7 +184,7 @@ class Prewarm(CliTest):
 
     def test_interrupt_ends_the_wait_for_another_process(self):
         command = ("--cache", "kernels", *SMALL, "--sm", "90")
-        keys = [kernel["key"] for kernel in self.run_cli("cache", "explain", *command, "--json").json()["kernels"]]
+        keys = [kernel["key"] for kernel in self.run_cli("prewarm", *command, "--dry-run", "--json").json()["kernels"]]
         (self.folder / "kernels/locks").mkdir(parents=True, mode=0o700)
         for key in keys:
             file = open(self.folder / "kernels/locks" / f"{key}.lock", "w", encoding="ascii")
@@ -217,15 +217,36 @@ class Prewarm(CliTest):
         self.assertEqual(self.run_cli("prewarm", *SMALL, "--sm", "90", "--cache", "kernels", "-q").err, "")
 
     def test_nvrtc_is_missing(self):
+        """Told once, before anything is done: nothing is left where there was no directory."""
         for as_json in ([], ["--json"]):
-            result = self.run_cli("prewarm", *SMALL, "--sm", "80,90", *as_json,
+            result = self.run_cli("prewarm", *SMALL, "--sm", "80,90", "--cache", "kernels", *as_json,
                                   env={"ATTNSMITH_NVRTC_PATH": "/nowhere/lib"})
-            self.assertEqual(result.code, 1)
-            for word in ("/nowhere/lib", "correct what ATTNSMITH_NVRTC_PATH or nvrtc_path names, or unset it"):
-                self.assertEqual(result.err.count(word), 1, result.err)
-        self.assert_failed(result, "ATTNSMITH_NVRTC_PATH")
-        summary = self.assert_consistent(result.json())
-        self.assertEqual(summary["failed"], summary["total"])
+            self.assert_failed(result, "/nowhere/lib")
+            remedy = "correct what ATTNSMITH_NVRTC_PATH or nvrtc_path names, or unset it"
+            self.assertEqual(result.err.count(remedy), 1, result.err)
+            self.assertNotIn("attnsmith prewarm", result.err, "it is what was run")
+            self.assertFalse((self.folder / "kernels").exists())
+        self.assertEqual(self.assert_error_json(result)["code"], "library_missing")
+
+    def test_nvrtc_is_missing_for_some(self):
+        """What is cached needs none; what is not is told before the rest is looked at."""
+        self.prewarm_small("kernels")
+        command = ["prewarm", *SMALL, "--cache", "kernels", "--json"]
+        without = {"ATTNSMITH_NVRTC_PATH": "/nowhere"}
+        summary = self.assert_ok(self.run_cli(*command, "--sm", "90", env=without)).json()["summary"]
+        self.assertEqual(summary["hits"], summary["total"])
+        for more in (["--sm", "80,90"], ["--sm", "90", "--toolchain", "exact"]):
+            self.assert_failed(self.run_cli(*command, *more, env=without), "NVRTC", "/nowhere")
+
+    def test_a_bare_name_of_nvrtc_is_the_loaders(self):
+        """A file of that name lies in the current directory, where the loader does not look."""
+        self.write("empty.json", "{}")
+        command = ["prewarm", *SMALL, "--sm", "90", "--cache", "kernels"]
+        bare = self.run_cli(*command, env={"ATTNSMITH_NVRTC_PATH": "empty.json"})
+        self.assert_failed(bare, "the file in the current directory is ./empty.json")
+        named = self.run_cli(*command, env={"ATTNSMITH_NVRTC_PATH": "./empty.json"})
+        self.assert_failed(named, "./empty.json: file too short")
+        self.assertNotIn("current directory", named.err)
 
     def test_dry_run(self):
         command = ["prewarm", *SMALL, "--sm", "80,90", "--cache", "kernels"]
@@ -308,6 +329,24 @@ class CacheDirectory(CliTest):
         result = self.run_cli(*self.COMMAND, "--cache", "/proc/attnsmith", "--json")
         self.assert_failed(result, "cannot write", "/proc/attnsmith")
         self.assertEqual(self.assert_error_json(result)["code"], "cache_error")
+
+    def test_a_dry_run_says_that_nothing_can_be_stored(self):
+        """With what the run itself says; where all is there, neither has anything to say."""
+        command = [*self.COMMAND, "--cache", "/proc/attnsmith"]
+        dry = self.run_cli(*command, "--dry-run", "--json")
+        self.assertEqual((dry.code, dry.err), (1, self.run_cli(*command).err))
+        self.assertGreater(dry.json()["summary"]["misses"], 0)
+        self.prewarm_small("kernels")
+        (self.folder / "kernels").chmod(0o777)  # nobody's to trust
+        command = [*self.COMMAND, "--cache", "kernels"]
+        for more in ([], ["--dry-run"]):
+            result = self.run_cli(*command, *more)
+            self.assertEqual(result.code, 1, result.err)
+            self.assertIn("attnsmith: error: prewarm cannot write to the cache directory ", result.err)
+        layers = ["--cache", "/proc/attnsmith", "--cache", "kernels"]
+        (self.folder / "kernels").chmod(0o755)
+        self.assert_ok(self.run_cli(*self.COMMAND, *layers, "--dry-run"))
+        self.assert_ok(self.run_cli(*self.COMMAND, *layers, "--json"))
 
     def test_by_environment(self):
         env = {"ATTNSMITH_CACHE_DIR": str(self.folder / "first") + ":" + str(self.folder / "second")}

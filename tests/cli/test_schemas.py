@@ -52,6 +52,14 @@ class Schemas(CliTest):
         self.assert_wrong(error, change=lambda json: json.update(code="other"))
         check_schema({"schema": "attnsmith.error/1", "exit_code": 2, "code": "bad_usage", "message": "m"})
 
+    def test_a_plan_has_the_fields_of_requests(self):
+        """A field of the library's table that the schema does not know would go unnoticed: others are allowed there."""
+        paged = ["plan", *SMALL, "--kv", "paged", "--page-size", "16", "--sm", "90", "--json"]
+        printed = self.assert_ok(self.run_cli(*paged)).json()["request"]
+        self.assertGreater(len(printed), 20)
+        request = schemas()["urn:attnsmith:plan/1"]["properties"]["request"]
+        self.assertEqual(set(request["properties"]), set(printed))
+
     def test_reports_of_the_cache(self):
         """Those that no other test reads as JSON."""
         self.prewarm_small("kernels")

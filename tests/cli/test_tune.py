@@ -93,7 +93,7 @@ class Tuning(CliTest):
 
     def test_tune_needs_a_gpu(self):
         for flags in ([], ["--quick", "--out", "tuning.json"], PREFILL):
-            self.assert_failed(self.run_cli("tune", *flags), "tune needs a GPU")
+            self.assert_failed(self.run_cli("tune", *flags), "tune needs a GPU", "`attnsmith doctor` says what helps")
         self.assertEqual(list(self.folder.iterdir()), [])
 
     def test_bad_input(self):

@@ -10,7 +10,7 @@ shift
 [ $# -eq 0 ] || shift
 cd "$root"
 if [ -z "${SOURCES:-}" ]; then
-    # As the design spells it; sha256sum prints the digest and a dash.
+    # One digest of all sources, as tests/cpu/architecture/ledger.py computes it; sha256sum prints it and a dash.
     SOURCES=$(git ls-files kernel_templates runtime | LC_ALL=C sort | xargs sha256sum | sha256sum | cut -d ' ' -f 1)
 fi
 exec "$program" --ledger "$ledger" --sources "$SOURCES" "$@"

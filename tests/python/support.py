@@ -1,7 +1,7 @@
 """What the Python tests share. They need neither torch nor a GPU.
 
 ATTNSMITH_LIBRARY is the shared library; ATTNSMITH_BIN the attnsmith command; ATTNSMITH_FAKE_CUDA, if set, a stub of
-libcuda (tests/support/fake_cuda).
+libcuda (tests/support/fake_cuda); ATTNSMITH_FAKE_NVRTC, if set, one of libnvrtc.
 """
 
 import ctypes
@@ -20,6 +20,7 @@ MODELS = REPOSITORY / "tests/models"
 LIBRARY = os.environ.setdefault("ATTNSMITH_LIBRARY", str(REPOSITORY / "build/release/runtime/libattnsmith.so"))
 COMMAND = os.environ.get("ATTNSMITH_BIN", str(REPOSITORY / "build/release/bin/attnsmith"))
 FAKE_CUDA = os.environ.get("ATTNSMITH_FAKE_CUDA", "")
+FAKE_NVRTC = os.environ.get("ATTNSMITH_FAKE_NVRTC", "")
 
 # Neither the user's kernels nor their settings count here.
 _own_cache = tempfile.TemporaryDirectory(prefix="attnsmith-python-cache-")
@@ -87,7 +88,10 @@ def nvrtc_missing():
     """Why kernels cannot be compiled here, or None."""
     with tempfile.TemporaryDirectory() as folder:
         runtime = attnsmith.Runtime(cache_dirs=folder, log_level="off")
-        report = runtime.prewarm({**SMALL, "head_dim": 8, "q_heads": 1, "kv_heads": 1}, sm=90)
+        try:
+            report = runtime.prewarm({**SMALL, "head_dim": 8, "q_heads": 1, "kv_heads": 1}, sm=90)
+        except attnsmith.LibraryMissing as error:
+            return str(error)
         failed = [kernel for kernel in report["kernels"] if kernel["state"] == "failed"]
         return failed[0]["error"] if failed else None
 

@@ -2,16 +2,20 @@
 
 import ctypes
 import json
+import os
 import pickle
 import threading
 import typing
 import unittest
+import unittest.mock
 import warnings
 
-from support import MODELS, SMALL, PythonTest, attnsmith, nvrtc_missing, python
+from support import FAKE_NVRTC, MODELS, SMALL, PythonTest, attnsmith, nvrtc_missing, python
 
 LLAMA = MODELS / "llama-3.1-8b.json"
 DEEPSEEK = MODELS / "deepseek-v3.json"
+# The stub of NVRTC compiles nothing then.
+FAILING = unittest.mock.patch.dict(os.environ, FAKE_NVRTC_FAIL="1")
 # A type that nobody knows, with a field that nobody reads.
 QUASAR = {"model_type": "quasar", "hidden_size": 8, "num_attention_heads": 1, "num_hidden_layers": 1, "kv_bend": 2,
           "torch_dtype": "bfloat16"}
@@ -225,13 +229,20 @@ class Plans(PythonTest):
 
 
 class Failures(PythonTest):
-    def test_a_prewarm_that_builds_nothing_warns(self):
-        """Said once, with what helps: the report of a notebook's cell may be looked at by nobody."""
+    def test_a_prewarm_without_nvrtc_is_refused(self):
         runtime = self.runtime(nvrtc_path=self.folder)
-        with self.assertWarns(RuntimeWarning) as caught:
+        with self.assertRaises(attnsmith.LibraryMissing) as caught:
+            runtime.prewarm(SMALL, sm=90)
+        self.assertIn("correct what ATTNSMITH_NVRTC_PATH or nvrtc_path names", str(caught.exception))
+
+    @unittest.skipUnless(FAKE_NVRTC, "ATTNSMITH_FAKE_NVRTC is not set")
+    def test_a_prewarm_that_builds_nothing_warns(self):
+        """Said once: the report of a notebook's cell may be looked at by nobody."""
+        runtime = self.runtime(nvrtc_path=FAKE_NVRTC)
+        with FAILING, self.assertWarns(RuntimeWarning) as caught:
             report = runtime.prewarm(SMALL, sm=90)
         self.assertIn(f"{report['summary']['failed']} of {report['summary']['total']} kernels", str(caught.warning))
-        self.assertIn("correct what ATTNSMITH_NVRTC_PATH or nvrtc_path names", str(caught.warning))
+        self.assertGreater(report["summary"]["failed"], 0)
         self.assertEqual(len(caught.warnings), 1)
         self.assertEqual(caught.filename, __file__)
 
@@ -262,10 +273,11 @@ class Failures(PythonTest):
                 warnings.simplefilter("error")
                 ask("90a")
 
+    @unittest.skipUnless(FAKE_NVRTC, "ATTNSMITH_FAKE_NVRTC is not set")
     def test_several_compute_capabilities_in_one_word(self):
-        runtime = self.runtime(nvrtc_path=self.folder)
+        runtime = self.runtime(nvrtc_path=FAKE_NVRTC)
         for sm, expected in (("80,90", {"80", "90"}), (["sm_80", "9.0"], {"80", "90"}), ("sm_89", {"89"})):
-            with self.assertWarns(RuntimeWarning):
+            with FAILING, self.assertWarns(RuntimeWarning):
                 report = runtime.prewarm(SMALL, sm=sm)
             self.assertEqual({str(kernel["sm"]).rstrip("a") for kernel in report["kernels"]}, expected)
 

@@ -68,7 +68,9 @@ class Table(PythonTest):
         for name, annotation in typing.get_type_hints(words.Request).items():
             for word in literal_words(annotation):
                 with self.subTest(word=name, choice=word):
-                    given = {**SMALL, name: word, "page_size": 16 if word == "paged" else None}
+                    given = {**SMALL, name: word}
+                    if name == "page_order" or word == "paged":
+                        given.update(kv="paged", page_size=16)
                     if name == "o_dtype" and not word.endswith("32"):
                         given["dtype"] = word  # o may be of no other type of 16 bits
                     try:

@@ -49,6 +49,9 @@ void read_request(const Command& command, const PlanSizes& sizes, Asked& asked) 
         nlohmann::json object = problem::parse_json_object(text, {.what = kRequestDocument});
         fill_sizes(object, sizes);
         Coverage coverage = problem::coverage_of_request(object);
+        if (command.has("sm") && !object.value("sm", nlohmann::json()).is_null())
+            throw BadUsage(
+                fmt::format("--sm cannot be given beside {}, which says \"sm\"", shown_name(path)));
         if (asked.sms.empty()) warn_of_sms(object.value("sm", nlohmann::json()));
         return coverage;
     }));

@@ -36,7 +36,7 @@ struct Work {
 Work read_work(const Command& command) {
     Work work;
     CacheExportOptions& options = work.options;
-    if (command.has("sm")) options.sms = sms_or_present(read_sms(command));  // of native, the GPU's
+    if (command.has("sm")) options.sms = sms_or_present(command, read_sms(command));  // of native, the GPU's
     const auto output = command.text("output");
     if (!output) throw BadUsage("--output (-o) is missing: the file that the bundle goes to");
     options.file = require_file(*output, "export");

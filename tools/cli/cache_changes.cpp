@@ -29,6 +29,7 @@ std::string why_over_limit(const cache::EvictionReport& report, bool knows_grace
 int run_gc(const Command& command) {
     if (command.has("max-bytes") && command.has("cache-max-bytes"))
         throw BadUsage("--cache-max-bytes cannot be given beside --max-bytes: both are the limit");
+    require_what_cache_names(command, Purpose::deleting);
     const cache::Store store(quiet_options(command));
     const std::string& directory = store.options().directory;
     std::optional<std::uint64_t> max_bytes;
@@ -57,6 +58,7 @@ int run_clear(const Command& command) {
     if (!command.has("yes")) {
         throw BadUsage(fmt::format("--yes is missing: this would delete all entries in {}", directory));
     }
+    require_what_cache_names(command, Purpose::deleting);
     tell_if_missing(directory);
     const cache::ClearReport report = store.clear();
     if (command.has("json")) {
@@ -77,6 +79,7 @@ int run_clear(const Command& command) {
 }
 
 int run_rm(const Command& command) {
+    require_what_cache_names(command, Purpose::deleting);
     const cache::Store store(quiet_options(command));
     const std::string& directory = store.options().directory;
     const cache::Digest key = engine::find_key(command.argument(), engine::list_kernels(store));

@@ -31,9 +31,12 @@ Command& add_cache_command(Command& cache, const char* name, const char* summary
 // Its store tells of no trouble: what the commands do reports it. Throws as cache_settings() does.
 cache::Options quiet_options(const Command& command);
 
+// What a command is about. What deletes does so in the writable directory alone, which then has to be there.
+enum class Purpose { reading, deleting };
+
 // For commands that would find nothing in a directory whose name is mistyped, and call that good. Throws
-// InvalidRequest where --cache names what is not there.
-void require_what_cache_names(const Command& command);
+// BadUsage where --cache names what is not there.
+void require_what_cache_names(const Command& command, Purpose purpose = Purpose::reading);
 
 // "1 entry", "2 entries"
 std::string entries_text(std::uint64_t count);

@@ -180,8 +180,7 @@ CheckReport run_models(const Command& command, const std::vector<NamedModel>& mo
 int run_check(const Command& command) {
     std::vector<NamedModel> models = read_models(command);
     if (const auto filter = command.text("filter")) filter_models(models, *filter);
-    const Gpus gpus = find_gpus();
-    if (gpus.devices.empty()) throw Error("check needs a GPU, but there is none: " + gpus.missing);
+    const Gpus gpus = require_gpus(command);
     const driver::Device& device = gpus.devices[static_cast<std::size_t>(driver::current_device(*gpus.api))];
     const CheckReport report = run_models(command, models);
     if (command.has("json")) {

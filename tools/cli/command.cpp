@@ -40,7 +40,7 @@ std::string with_flag(const InvalidRequest& error) {
     const std::string text = error.what();
     const std::string flag = flag_of(error.field());
     if (flag == error.field()) return "--" + text;
-    return fmt::format("{} (--{}){}", error.field(), flag, text.substr(error.field().size()));
+    return fmt::format("--{} ({}){}", flag, error.field(), text.substr(error.field().size()));
 }
 
 // CLI11 takes "--flag=" as a flag whose value is the next argument.

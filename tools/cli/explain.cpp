@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/asked.hpp"
+#include "cli/cache_commands.hpp"
 #include "cli/commands.hpp"
 #include "cli/conclude.hpp"
 #include "cli/gpu.hpp"
@@ -93,7 +94,7 @@ int explain_request(const Command& command, const Runtime& runtime) {
     }
     std::vector<PrewarmRefusal> not_served;
     const engine::Explained explained =
-        engine::explain(engine::impl_of(runtime), specs, sms_or_present(asked.sms), not_served);
+        engine::explain(engine::impl_of(runtime), specs, sms_or_present(command, asked.sms), not_served);
     Doubts doubts(asked);
     doubts.add(not_served, names);
     if (command.has("json")) {
@@ -113,6 +114,7 @@ int explain_request(const Command& command, const Runtime& runtime) {
 int run_explain(const Command& command) {
     if (command.has_argument() == has_request(command))
         throw BadUsage("explain takes a KEY or a request, one of the two");
+    require_what_cache_names(command);
     const Runtime runtime = open_cache_runtime(command);
     return command.has_argument() ? explain_key(command, engine::impl_of(runtime).cubins.store())
                                   : explain_request(command, runtime);

@@ -30,12 +30,19 @@ Gpus find_gpus() {
     return gpus;
 }
 
-std::vector<int> sms_or_present(const std::vector<int>& sms) {
+Gpus require_gpus(const Command& command) {
+    Gpus gpus = find_gpus();
+    if (!gpus.devices.empty()) return gpus;
+    throw Error(fmt::format("{} needs a GPU, but there is none: {}; `attnsmith doctor` says what helps",
+                            command.name(), gpus.missing));
+}
+
+std::vector<int> sms_or_present(const Command& command, const std::vector<int>& sms) {
     if (!sms.empty()) return sms;
     const Gpus gpus = find_gpus();
     if (gpus.devices.empty()) {
         throw InvalidRequest(
-            "sm", "nothing",
+            "sm", command.has("sm") ? "native" : "nothing",
             "a compute capability such as 90, because no GPU is present (" + gpus.missing + ")");
     }
     std::vector<int> present;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/command.hpp"
 #include "driver/api.hpp"
 #include "driver/device.hpp"
 
@@ -21,8 +22,12 @@ struct Gpus {
 // Never throws for a missing or broken driver.
 Gpus find_gpus();
 
-// The compute capabilities that this machine's GPUs are planned as, or `sms` where some are given. Throws
-// InvalidRequest where neither is there, Unsupported for GPUs that are all too old or too new.
-std::vector<int> sms_or_present(const std::vector<int>& sms);
+// The same for a command that needs one. Throws Error, with the command's name, where there is none.
+Gpus require_gpus(const Command& command);
+
+// The compute capabilities that this machine's GPUs are planned as, or `sms`, which the command's flags or
+// its request gave, where there are some. Throws InvalidRequest where neither is there, Unsupported for GPUs
+// that are all too old or too new.
+std::vector<int> sms_or_present(const Command& command, const std::vector<int>& sms);
 
 }  // namespace attnsmith::cli

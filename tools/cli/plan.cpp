@@ -67,8 +67,8 @@ Plans make_plans(const Command& command, const Asked& asked, bool listed) {
     Plans plans{.plans = {}, .doubts = Doubts(asked)};
     std::vector<int> sms = asked.sms;
     if (sms.empty()) {
-        (void)sms_or_present({});  // there is one, or an error that says so
-        sms = {0};                 // with its own SM count
+        (void)sms_or_present(command, {});  // there is one, or an error that says so
+        sms = {0};                          // with its own SM count
     }
     const Runtime runtime(planning_options(command));
     for (const int sm : sms) {

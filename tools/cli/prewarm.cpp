@@ -182,7 +182,7 @@ int run_prewarm(const Command& command) {
     const engine::Settings settings = cache_settings(command);
     const auto jobs = static_cast<int>(command.integer("jobs", 0, 1024, 0));
     const Work work = distinct_specs(asked);
-    const std::vector<int> sms = sms_or_present(asked.sms);
+    const std::vector<int> sms = sms_or_present(command, asked.sms);
     if (command.has("dry-run")) return dry_run(command, asked, work.specs, work.names, sms);
     const bool as_json = command.has("json");
     Progress progress(as_json ? Progress::Elsewhere::nothing : Progress::Elsewhere::lines);

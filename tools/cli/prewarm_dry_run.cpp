@@ -8,6 +8,7 @@
 #include "cli/conclude.hpp"
 #include "cli/output.hpp"
 #include "cli/runtime_flags.hpp"
+#include "engine/prewarm.hpp"
 #include "engine/reports/explain.hpp"
 #include "engine/runtime_impl.hpp"
 
@@ -67,7 +68,13 @@ int dry_run(const Command& command, const Asked& asked, const std::vector<Attent
         print(report_text(explained.kernels) + text_of(doubts));
     }
     tell_of_unreadable(explained.unreadable);
-    return conclude(failing_doubts(command, doubts));
+    std::vector<std::string> troubles = failing_doubts(command, doubts);
+    if (hits_of(explained.kernels) < explained.kernels.size()) {
+        const cache::Store& store = engine::impl_of(runtime).cubins.store();
+        const std::string trouble = engine::why_nothing_can_be_stored(store.stat());
+        if (!trouble.empty()) troubles.insert(troubles.begin(), trouble);
+    }
+    return conclude(troubles);
 }
 
 }  // namespace attnsmith::cli

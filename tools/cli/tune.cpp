@@ -224,8 +224,7 @@ int run_tune(const Command& command) {
     Work asked = work_of(command);
     const std::chrono::seconds budget(command.integer("seconds", 1, 86400, kDefaultSeconds));
     std::vector<MeasuredEntry> entries = old_entries(command);
-    const Gpus gpus = find_gpus();
-    if (gpus.devices.empty()) throw Error("tune needs a GPU, but there is none: " + gpus.missing);
+    const Gpus gpus = require_gpus(command);
     const InterruptWatch watch("attnsmith: stopping\n");
     Progress progress(Progress::Elsewhere::nothing);
     Runtime runtime(tuning_options(command, progress));

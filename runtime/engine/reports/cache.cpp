@@ -78,6 +78,7 @@ CacheExplanations Cache::explain(std::string_view key) const {
 
 CacheExplanations Cache::explain(std::span<const AttentionSpec> specs, std::span<const int> sms) const {
     const cache::Store& store = impl_->store();
+    if (sms.empty()) throw InvalidRequest("sms", "nothing", "compute capabilities");
     std::vector<PrewarmRefusal> unserved;
     const engine::Explained explained = engine::explain(*impl_->runtime, specs, sms, unserved);
     return report_of(explained, std::move(unserved), store.options());

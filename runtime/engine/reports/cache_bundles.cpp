@@ -13,6 +13,7 @@
 #include "engine/reports/public_reports.hpp"
 #include "engine/reports/unreadable.hpp"
 #include "engine/runtime_impl.hpp"
+#include "families/traits.hpp"
 #include "problem/json_text.hpp"
 #include "problem/request/request_fields.hpp"
 
@@ -64,6 +65,8 @@ Coverage parse_model_coverage(const nlohmann::json& config, const std::string& o
 }  // namespace
 
 CacheExportReport export_bundle(Runtime::Impl& runtime, const CacheExportOptions& options) {
+    if (options.file.empty()) throw InvalidRequest("file", "nothing", "the name of a file");
+    for (const int sm : options.sms) (void)families::traits_of(sm);
     const cache::Store& store = runtime.cubins.store();
     Needed needed;
     std::vector<PrewarmRefusal> unserved;

@@ -146,7 +146,7 @@ typedef struct attnsmith_spec {
     int64_t page_size;
     double scale;            /* 0 means 1 / sqrt(head_dim_qk) */
     double softcap;          /* 0 means none */
-    int64_t attention_chunk; /* tokens; 0 means none */
+    int64_t attention_chunk; /* tokens; 0 means none, here alone */
     int32_t o_dtype;         /* 0 means dtype's own */
     int32_t reserved;        /* 0 */
 } attnsmith_spec;
@@ -285,7 +285,8 @@ typedef struct attnsmith_prewarm_options {
  * capabilities. `options` may be NULL. `report` is JSON of schema attnsmith.prewarm/1; kernels that failed
  * are in it, and do not fail the call, nor do specs that no kernel serves: "unsupported": [{"spec" (the place
  * in `specs`), "sm", "reason"}]. No specs or no SMs is nothing to do: a report of 0 kernels. There may be any
- * number of specs. */
+ * number of specs. Where a kernel is not in the cache and there is no NVRTC, or the cache cannot be written,
+ * the call fails before anything is compiled. */
 ATTNSMITH_API attnsmith_code attnsmith_prewarm(attnsmith_runtime* runtime, const attnsmith_spec* const* specs,
                                                size_t spec_count, const int32_t* sms, size_t sm_count,
                                                const attnsmith_prewarm_options* options, char** report,

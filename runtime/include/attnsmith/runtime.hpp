@@ -276,7 +276,8 @@ class ATTNSMITH_API Runtime {
     // Compiles into the cache every kernel that planning could choose for these specs on these SMs. Needs no
     // GPU. Kernels that fail, or cannot be stored, are reported, not thrown; so is a spec that no kernel
     // serves on an SM. Throws InvalidRequest, CacheError (no directory, or one that cannot be written and
-    // lacks a kernel: there would be nothing to show for the work).
+    // lacks a kernel: there would be nothing to show for the work), LibraryMissing (there is no NVRTC, and a
+    // kernel is not in the cache). Nothing is done for any kernel then.
     PrewarmReport prewarm(std::span<const AttentionSpec> specs, std::span<const int> sms,
                           const PrewarmOptions& options = {});
 

@@ -22,7 +22,7 @@ namespace attnsmith {
 // they are here.
 struct AttentionSpec {
     Op op = Op::attention;         // what is computed
-    DType dtype = DType::bf16;     // of q, k and v, and of o: f16 or bf16
+    DType dtype = DType::bf16;     // of q, k and v, and of o unless o_dtype says otherwise: f16 or bf16
     std::int64_t head_dim_qk = 0;  // a multiple of 8 from 8 to 256; a merge has none
     std::int64_t head_dim_vo = 0;  // likewise; 0 means head_dim_qk
     std::int64_t q_heads = 0;      // at least 1
@@ -34,7 +34,7 @@ struct AttentionSpec {
     std::optional<std::int64_t> window_right{};  // says nothing with a causal mask, which ends at the query
 
     // Tokens, from 1: query i (in that alignment) sees key j only where floor(i / C) == floor(j / C), as far
-    // as the mask and its windows let it. Absent: all of them.
+    // as the mask and its windows let it. Absent: all of them; 0 is refused, as a chunk that holds nothing.
     std::optional<std::int64_t> attention_chunk{};
 
     std::optional<double> scale{};    // of q k^T, above 0; absent is 1 / sqrt(head_dim_qk)
@@ -44,7 +44,7 @@ struct AttentionSpec {
     bool lse = false;                 // also writes the natural-log log-sum-exp of each row
 
     KvStorage kv = KvStorage::dense;        // how k and v lie in memory
-    PageOrder page_order = PageOrder::NHD;  // of paged KV
+    PageOrder page_order = PageOrder::NHD;  // of paged KV; HND is refused without
     std::int64_t page_size = 0;             // tokens a page; paged KV only
     DType index_dtype = DType::i32;         // of indptrs, lengths and page tables: i32 or i64
     int alignment = 16;  // bytes that every base and stride is a multiple of: 16, 8, 4 or 2

@@ -185,6 +185,7 @@ AttentionSpec common_spec(ModelReader& model, const ModelOptions& options, bool 
     }
     if (spec.kv != KvStorage::paged) {
         spec.page_size = 0;
+        spec.page_order = AttentionSpec{}.page_order;
     } else if (spec.page_size == 0) {  // to a spec this is a field that is not there
         throw InvalidRequest("page_size", "0",
                              fmt::format("an integer from 1 to {}, since kv is paged", kMaxPageSize));

@@ -45,7 +45,11 @@ void set(AttentionRequest& request, std::string_view field, const json& value) {
 
 template <auto member, const auto& words>
 void set_word(AttentionRequest& request, std::string_view field, const json& value) {
-    at(request, member) = as_word(field, value, words);
+    auto& word = at(request, member);
+    if constexpr (requires { word.reset(); }) {
+        if (value.is_null()) return word.reset();
+    }
+    word = as_word(field, value, words);
 }
 
 template <auto member>

@@ -95,7 +95,11 @@ void normalise_storage(AttentionSpec& spec) {
             "page_size", std::to_string(spec.page_size),
             fmt::format("nothing or 0, since kv is {}; pages need kv paged", to_string(spec.kv)));
     }
-    spec.page_order = PageOrder::NHD;  // says nothing without pages: one spelling for one problem
+    if (spec.page_order != AttentionSpec{}.page_order) {
+        throw InvalidRequest("page_order", std::string(to_string(spec.page_order)),
+                             fmt::format("nothing or {}, since kv is {}; pages need kv paged",
+                                         to_string(AttentionSpec{}.page_order), to_string(spec.kv)));
+    }
 }
 
 void check_sizes(const PlanSizes& sizes, std::int64_t q_heads) {

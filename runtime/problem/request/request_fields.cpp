@@ -80,7 +80,7 @@ constexpr RequestField chunk_field(std::string_view name, std::string_view help)
 constexpr RequestField kFields[] = {
     op_field("attention, or merge: joins its results over disjoint keys"),
     choice<&Spec::dtype, &Options::dtype>(word_field<&Spec::dtype, &CSpec::dtype, kFloatDTypeWords>(
-        "dtype", "element type of q, k and v, and of o")),
+        "dtype", "element type of q, k and v, and of o unless o_dtype is given")),
     {.name = "head_dim",
      .type = FieldType::integer,
      .help = "head dimension of q, k, v and o: a multiple of 8 from 8 to 256",
@@ -99,7 +99,7 @@ constexpr RequestField kFields[] = {
     window_field<&Spec::window_right, &CSpec::window_right, &CSpec::has_window_right>(
         "window_right", "keys seen after the query's own (default: all)"),
     chunk_field("attention_chunk",
-                "tokens: a query sees the keys of its own chunk alone (default: of all chunks)"),
+                "tokens, from 1: a query sees the keys of its own chunk alone (default: of all chunks)"),
     factor_field<&Spec::scale, &CSpec::scale>("scale", "factor on q k^T (default 1/sqrt(head_dim_qk))"),
     factor_field<&Spec::softcap, &CSpec::softcap>(
         "softcap", "logits become softcap * tanh(logit / softcap) (default: off)"),
@@ -111,8 +111,8 @@ constexpr RequestField kFields[] = {
     choice<&Spec::kv, &Options::kv>(
         word_field<&Spec::kv, &CSpec::kv, kKvStorageWords>("kv", "how keys and values are stored")),
     of_pages(choice<&Spec::page_order, &Options::page_order>(
-        word_field<&Spec::page_order, &CSpec::page_order, kPageOrderWords>("page_order",
-                                                                           "order of a page's axes"))),
+        word_field<&Spec::page_order, &CSpec::page_order, kPageOrderWords>(
+            "page_order", "order of a page's axes, of paged kv"))),
     of_pages(choice<&Spec::page_size, &Options::page_size>(
         integer_field<&Spec::page_size, &CSpec::page_size>("page_size", "tokens a page, of paged kv"))),
     choice<&Spec::index_dtype, &Options::index_dtype>(

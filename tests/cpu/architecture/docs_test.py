@@ -9,7 +9,7 @@ REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
 PAGES = ["CHANGELOG.md", "CONTRIBUTING.md", "README.md", "SECURITY.md", "docs", "examples", "cache", "kernel_templates", "tests", "tools"]
 # A path in backticks: folders and perhaps a file's name. NAME stands for what the reader chooses.
 PATH = re.compile(r"`((?:cache|docs|examples|kernel_templates|runtime|tests|tools)(?:/[A-Za-z0-9_.+-]+)+/?)`")
-CODE = {".cpp", ".hpp", ".h", ".cuh", ".py"}
+CODE = {".cpp", ".hpp", ".h", ".cuh", ".py", ".json"}
 LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
 
 
@@ -49,7 +49,7 @@ class Pages(unittest.TestCase):
 
 
 def files_with(words, outside):
-    """The product's source files whose code, and not only comments, has one of the words."""
+    """The product's source files whose code, and not only comments, or JSON has one of the words."""
     found = set()
     for folder in ("runtime", "kernel_templates", "tools/python"):
         for path in (REPOSITORY / folder).rglob("*"):
@@ -66,8 +66,8 @@ class AddAKernel(unittest.TestCase):
     PAGE = (REPOSITORY / "docs/add-a-kernel.md").read_text(encoding="utf-8")
 
     def test_the_lists_are_exact(self):
-        held = re.findall(r"^Held by (.*?):\n\n((?:- .*\n(?:  .*\n)*)+)", self.PAGE, re.MULTILINE)
-        self.assertEqual(len(held), 2)
+        held = re.findall(r"^Checked by searching for (.*?):\n\n((?:- .*\n(?:  .*\n)*)+)", self.PAGE, re.MULTILINE)
+        self.assertEqual(len(held), 4)
         for condition, listed in held:
             words, _, outside = condition.partition("outside of")
             expected = files_with(re.findall("`(.*?)`", words), [name + "/" for name in re.findall("`(.*?)`", outside)])

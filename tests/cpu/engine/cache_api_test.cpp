@@ -62,6 +62,7 @@ TEST_CASE("cache: entries are listed, explained, moved and deleted, and the JSON
     CHECK_FALSE(miss.kernels[0].hit);
     REQUIRE(miss.kernels[0].nearest.has_value());
     CHECK_FALSE(miss.kernels[0].nearest->differences.empty());
+    CHECK_THROWS_AS(cache.explain({&other, 1}, {}), InvalidRequest);  // on no SM there is nothing to explain
     const CacheExplanations hit = cache.explain(list.entries[0].key);
     REQUIRE(hit.kernels.size() == 1);
     CHECK(hit.kernels[0].hit);
@@ -71,6 +72,16 @@ TEST_CASE("cache: entries are listed, explained, moved and deleted, and the JSON
     const CacheExportReport exported = cache.export_bundle({.file = bundle});
     CHECK(exported.entries == 2);
     CHECK(exported.bytes == fs::file_size(bundle));
+    const auto refused_field = [&](const CacheExportOptions& options) -> std::string {
+        try {
+            (void)cache.export_bundle(options);
+        } catch (const InvalidRequest& error) {
+            return error.field();
+        }
+        return "none";
+    };
+    CHECK(refused_field({}) == "file");
+    CHECK(refused_field({.file = bundle, .sms = {91}}) == "sm");
     const CacheImportReport imported =
         runtime_in(fs::path(temporary.path()) / "theirs").cache().import_bundle(bundle);
     CHECK(imported.imported == 2);

@@ -113,7 +113,8 @@ TEST_CASE("options reach every request", "[model]") {
         CHECK(request.sizes == PlanSizes{3, attention.phase == "decode" ? 1 : 17, 99});
     }
     options.kv = KvStorage::ragged;
-    CHECK(parse_model(llama_with(""), options).attentions.at(0).request.spec.page_size == 0);
+    const AttentionSpec ragged = parse_model(llama_with(""), options).attentions.at(0).request.spec;
+    CHECK((ragged.page_size == 0 && ragged.page_order == PageOrder::NHD));
 }
 
 TEST_CASE("bad options are refused by name", "[model]") {

@@ -257,10 +257,15 @@ TEST_CASE("windows have one normal form", "[validate]") {
     CHECK(validate(spec, {}).spec.window_right == 0);
 }
 
-TEST_CASE("the page order says nothing without pages", "[validate]") {
+TEST_CASE("a page order needs pages", "[validate]") {
     AttentionSpec spec = good_spec();
     spec.page_order = PageOrder::HND;
-    CHECK(validate(spec, {}).spec.page_order == PageOrder::NHD);
+    for (const KvStorage kv : {KvStorage::dense, KvStorage::ragged}) {
+        spec.kv = kv;
+        const InvalidRequest error = refused([&] { validate(spec, {}); });
+        CHECK((error.field() == "page_order" && error.value() == "HND"));
+        CHECK(error.accepted().find("pages need kv paged") != std::string::npos);
+    }
     spec.kv = KvStorage::paged;
     spec.page_size = 16;
     CHECK(validate(spec, {}).spec.page_order == PageOrder::HND);

@@ -225,7 +225,8 @@ class Runtime(Closable):
         strict: an unsupported part or a warning of a model raises Unsupported, when everything else is in the cache.
 
         Gives the report (schema attnsmith.prewarm/1), with the models' "warnings". Kernels that failed are in it, with
-        a RuntimeWarning that says why the first did. Raises InvalidRequest, CacheError.
+        a RuntimeWarning that says why the first did. Raises InvalidRequest, CacheError, and LibraryMissing where there
+        is no NVRTC and a kernel is not in the cache.
         """
         specs, names, told = self._specs(requests, models, recorded, model_options)
         unsupported = told["unsupported"]

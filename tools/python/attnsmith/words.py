@@ -106,13 +106,13 @@ class Request(_Attention, _Choice, _Sizes, total=False):
     """The words of plan(), prepare() and prewarm(). q_heads is needed, and either head_dim or head_dim_qk.
 
     op: "attention" (the default) or "merge", of partial results.
-    dtype: of q, k and v, and of o; "bf16" unless given. A torch.dtype will do.
+    dtype: of q, k and v, and of o unless o_dtype is given; "bf16" unless given. A torch.dtype will do.
     head_dim: of q, k, v and o; or head_dim_qk of q and k, and head_dim_vo of v and o.
     q_heads, kv_heads: heads; kv_heads divides q_heads, and is q_heads unless given.
     mask: "full" (the default), or "causal": the last query sees the last key.
     window_left, window_right: keys seen before and after a query's own; all unless given. A sliding window of W tokens
         is window_left = W - 1.
-    attention_chunk: tokens; a query sees the keys of its own chunk alone, of those that mask and windows let through: the
+    attention_chunk: tokens, from 1; a query sees the keys of its own chunk alone, of those that mask and windows let through: the
         query at position i sees key j only where i // attention_chunk == j // attention_chunk.
     scale: of q k^T; 1 / sqrt(head_dim_qk) unless given.
     softcap: logits become softcap * tanh(logit / softcap); off unless given.
