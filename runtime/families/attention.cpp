@@ -31,7 +31,7 @@ std::optional<std::string> tensor_core_refusal(const AttentionSpec& spec) {
 
 std::optional<std::string> changing_shape_refusal(const AttentionSpec& spec) {
     if (spec.consistency == Consistency::bitwise)
-        return "its tiles and its KV split change with the sizes; consistency \"bitwise\" pins both";
+        return "consistency \"bitwise\" is not built yet: its tiles and its KV split change with the sizes";
     return std::nullopt;
 }
 

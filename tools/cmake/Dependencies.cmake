@@ -6,7 +6,8 @@ find_package(Threads REQUIRED)
 
 # HEADERS_ONLY: the files are wanted, not what their own CMakeLists.txt would build.
 function(attnsmith_fetch name url hash)
-  message(STATUS "attnsmith: ${name} is not installed; fetching it")
+  message(STATUS "attnsmith: ${name} is not installed; fetching it (where GitHub cannot be reached, "
+    "tools/setup/setup.sh --tests installs what is missing)")
   set(folder)
   if("HEADERS_ONLY" IN_LIST ARGN)
     set(folder SOURCE_SUBDIR no-such-folder)
