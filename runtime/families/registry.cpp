@@ -10,10 +10,10 @@
 
 namespace attnsmith::families {
 
-std::span<const Family* const> all_families() {
+std::vector<const Family*> all_families() {
     // A family a line.
     // clang-format off
-    static const Family* const kFamilies[] = {
+    return {
         &attention_wgmma::family(),
         &attention_mma::family(),
         &attention_cuda_core::family(),
@@ -21,7 +21,6 @@ std::span<const Family* const> all_families() {
         &merge_states::family(),
     };
     // clang-format on
-    return kFamilies;
 }
 
 std::vector<Backend> all_backends() {

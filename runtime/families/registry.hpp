@@ -1,7 +1,6 @@
 // All families of kernels: whoever needs to know them asks here, and a new one is a line of registry.cpp.
 #pragma once
 
-#include <span>
 #include <vector>
 
 #include "families/family.hpp"
@@ -9,7 +8,7 @@
 namespace attnsmith::families {
 
 // In the order in which they are asked for candidates.
-std::span<const Family* const> all_families();
+std::vector<const Family*> all_families();
 
 // The backends that families have, each once.
 std::vector<Backend> all_backends();
