@@ -11,6 +11,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "compiler/inside.hpp"
 #include "compiler/signals.hpp"
 
 namespace attnsmith::compiler {
@@ -110,6 +111,7 @@ std::string open_one(const std::string& name, NvrtcLibrary& library) {
         const char* reason = dlerror();
         return reason == nullptr ? "cannot be opened" : reason;
     }
+    wait_before_objects_of(library.handle.get());
     library.path = file_of(library.handle.get(), name);
     std::string missing;
     const auto find = [&](auto& field, const char* symbol) {
