@@ -5,6 +5,7 @@
 #include <functional>
 #include <thread>
 
+#include "compiler/inside.hpp"
 #include "engine/cubins/missing_kernel.hpp"
 #include "engine/runtime_impl.hpp"
 #include "engine/tuning_files.hpp"
@@ -67,6 +68,7 @@ Runtime::Impl::Impl(const RuntimeOptions& options)
       recorder(settings.record_file, log),
       driver_path(options.driver_path),
       allocator(allocator_of(options)) {
+    compiler::wait_at_exit();
     if (settings.cache_dirs.empty() && options.use_cache) {
         (*log)(LogLevel::warn, "kernels are kept in memory only, because {}", settings.no_cache_because);
     }
@@ -185,12 +187,11 @@ std::shared_future<Kernel> Runtime::prepare_async(const AttentionSpec& spec, con
                                                   int device) {
     const int ordinal = impl().ordinal_for(spec, sizes, device);
     const driver::ContextScope scope(*impl().driver(), ordinal);
-    return std::async(std::launch::async | std::launch::deferred,
-                      [impl = impl_, key = PreparedKey{ordinal, spec, sizes}, context = scope.context()] {
-                          const driver::ContextScope same(*impl->driver(), context);
-                          return impl->prepare_once(key);
-                      })
-        .share();
+    return impl().background.get().start(
+        [&of = impl(), key = PreparedKey{ordinal, spec, sizes}, context = scope.context()] {
+            const driver::ContextScope same(*of.driver(), context);
+            return of.prepare_once(key);
+        });
 }
 
 std::string Runtime::plan_json(const AttentionSpec& spec, const PlanSizes& sizes, int sm) const {

@@ -13,6 +13,7 @@
 #include "driver/device.hpp"
 #include "driver/launch.hpp"
 #include "driver/memory.hpp"
+#include "engine/background.hpp"
 #include "engine/cubins/cubins.hpp"
 #include "engine/cubins/loaded_kernels.hpp"
 #include "engine/recorder.hpp"
@@ -73,6 +74,8 @@ struct Runtime::Impl {
         std::unordered_map<PreparedKey, Kernel, PreparedKeyHash> kernels;
     };
     cache::PerProcess<Prepared> prepared;
+
+    cache::PerProcess<engine::Background> background;  // the last: what runs there uses all above
 };
 
 // Holds nothing of the Runtime that holds it in its table: both may go in either order.
