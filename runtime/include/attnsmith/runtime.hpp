@@ -16,9 +16,9 @@
 // the GPU when prepare() returns; where bind() finds another context of the device it is loaded there too, so
 // no launch() loads anything. A child made by fork may use NVRTC and the cache, but not its parent's driver,
 // and not NVRTC if a thread of the parent was inside it at the fork; what prepare_async() had not finished by
-// then throws Error there, and may be dropped. The end of the process, by exit() or the end of main(), waits
-// for threads that compile or open NVRTC, and lets none begin to. Files that may not grow (RLIMIT_FSIZE) are
-// an error of the write that is too much: no SIGXFSZ of this library's reaches the program.
+// then throws Error there, and may be dropped. When the process ends, main() or exit() of its first thread
+// waits for threads that compile or open NVRTC, and lets none begin to. Files that may not grow
+// (RLIMIT_FSIZE) make a write fail: no SIGXFSZ of this library's reaches the program.
 #pragma once
 
 #include <cstddef>
