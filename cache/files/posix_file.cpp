@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cache/files/never_destroyed.hpp"
+#include "cache/files/size_signal.hpp"
 
 namespace attnsmith::cache {
 namespace {
@@ -49,6 +50,7 @@ class PosixFile : public File {
     }
 
     Result<std::size_t> write_some(std::span<const std::byte> bytes) override {
+        const SizeSignalHeld held;
         const auto count =
             retry_interrupted([&] { return ::write(descriptor_.get(), bytes.data(), bytes.size()); });
         if (count < 0) return failed("write");
@@ -56,6 +58,7 @@ class PosixFile : public File {
     }
 
     Result<std::size_t> write_at(std::span<const std::byte> bytes, std::uint64_t offset) override {
+        const SizeSignalHeld held;
         const auto count = retry_interrupted([&] {
             return ::pwrite(descriptor_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
         });

@@ -45,7 +45,10 @@ attnsmith_code attnsmith_pending_kernel(const attnsmith_pending* pending, attnsm
     });
 }
 
-void attnsmith_pending_free(attnsmith_pending* pending) { delete pending; }
+void attnsmith_pending_free(attnsmith_pending* pending) {
+    if (pending != nullptr) pending->kernel.wait();
+    delete pending;
+}
 
 attnsmith_code attnsmith_kernel_spec(const attnsmith_kernel* kernel, attnsmith_spec* spec,
                                      attnsmith_error** error) {

@@ -11,6 +11,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "compiler/inside.hpp"
 #include "compiler/signals.hpp"
 
 namespace attnsmith::compiler {
@@ -119,6 +120,7 @@ std::string open_one(const std::string& name, NvrtcLibrary& library) {
         const char* reason = dlerror();
         return with_file_here(name, reason == nullptr ? "cannot be opened" : reason);
     }
+    wait_before_objects_of(library.handle.get());
     library.path = file_of(library.handle.get(), name);
     std::string missing;
     const auto find = [&](auto& field, const char* symbol) {

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <thread>
 
+#include "cache/files/size_signal.hpp"
 #include "compiler/environment.hpp"
 #include "engine/cubins/cubin_entry.hpp"
 #include "problem/vocabulary.hpp"
@@ -117,6 +118,7 @@ void refuse_contradictions(const Settings& settings) {
 void log_to_stderr(LogLevel, std::string_view line) {
     // One write, so that lines of many threads and processes do not mix.
     const std::string text = fmt::format("attnsmith: {}\n", line);
+    const cache::SizeSignalHeld held;
     std::fwrite(text.data(), 1, text.size(), stderr);
 }
 

@@ -11,6 +11,7 @@
 #include <system_error>
 #include <thread>
 
+#include "cache/files/size_signal.hpp"
 #include "problem/request/recorded.hpp"
 
 namespace attnsmith::engine {
@@ -60,6 +61,7 @@ bool ends_in_torn_line(int file, const struct stat& info) {
 
 // Empty, or what went wrong. What a full disk has cut off stands on a line of its own, before the whole one.
 std::string append(int file, const std::string& line, bool after_torn) {
+    const cache::SizeSignalHeld held;
     std::string text = after_torn ? "\n" + line : line;
     for (int attempts = 3; attempts > 0;) {
         const ssize_t count = ::write(file, text.data(), text.size());

@@ -25,13 +25,11 @@ std::shared_future<Kernel> Runtime::prepare_async(const AttentionSpec& spec, con
                                                   int device) {
     const int ordinal = impl().ordinal_for(spec, sizes, device);
     const driver::ContextScope scope(*impl().driver(), ordinal);
-    return std::async(
-               std::launch::async | std::launch::deferred,
-               [impl = impl_, key = engine::PreparedKey{ordinal, spec, sizes}, context = scope.context()] {
-                   const driver::ContextScope same(*impl->driver(), context);
-                   return impl->prepare_once(key);
-               })
-        .share();
+    return impl().background.get().start(
+        [&of = impl(), key = engine::PreparedKey{ordinal, spec, sizes}, context = scope.context()] {
+            const driver::ContextScope same(*of.driver(), context);
+            return of.prepare_once(key);
+        });
 }
 
 std::string Runtime::plan_json(const AttentionSpec& spec, const PlanSizes& sizes, int sm) const {

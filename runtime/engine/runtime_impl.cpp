@@ -1,6 +1,7 @@
 // What a Runtime holds, and how it reaches the driver and its devices.
 #include "engine/runtime_impl.hpp"
 
+#include "compiler/inside.hpp"
 #include "engine/tuning_files.hpp"
 #include "problem/request/problem.hpp"
 
@@ -27,6 +28,7 @@ Runtime::Impl::Impl(const RuntimeOptions& options)
       recorder(settings.record_file, log),
       driver_path(options.driver_path),
       allocator(allocator_of(options)) {
+    compiler::wait_at_exit();
     if (settings.cache_dirs.empty() && options.use_cache) {
         (*log)(LogLevel::warn, "kernels are kept in memory only, because {}", settings.no_cache_because);
     }

@@ -11,6 +11,7 @@
 #include "driver/device.hpp"
 #include "driver/launch.hpp"
 #include "driver/memory.hpp"
+#include "engine/background.hpp"
 #include "engine/cubins/cubins.hpp"
 #include "engine/cubins/loaded_kernels.hpp"
 #include "engine/prepared_kernels.hpp"
@@ -56,6 +57,7 @@ struct Runtime::Impl {
     cache::PerProcess<Driver> opened;
 
     engine::PreparedKernels prepared;
+    cache::PerProcess<engine::Background> background;  // the last: what runs there uses all above
 };
 
 // Holds nothing of the Runtime that holds it in its table: both may go in either order.

@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import re
+import resource
 import shutil
 import tarfile
 
@@ -531,6 +532,24 @@ class Cache(CliTest):
         self.assertEqual((self.folder / "again.bundle").read_bytes(), bundle.read_bytes())
         again = self.assert_ok(self.run_cli("cache", "import", "all.bundle", "--cache", "copy"))
         self.assertIn(f"0 entries imported, 0 B; {len(made)} were there already", again.out)
+
+    def test_files_that_may_not_grow(self):
+        """A write past `ulimit -f` is an error that is told, and leaves nothing that is half written."""
+        self.prewarm_small("kernels")
+        self.assert_ok(self.cache("export", "-o", "all.bundle"))
+
+        def limited(*words):
+            return self.finish(self.start(
+                *words, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2048, 2048))))
+        self.assert_failed(limited("cache", "export", "--cache", "kernels", "-o", "out.bundle"), "File too large")
+        self.assert_failed(limited("cache", "import", "--cache", "copy", "all.bundle"), "File too large")
+        result = limited("prewarm", *SMALL, "--sm", "90", "--cache", "new", "--quiet")
+        self.assertEqual(result.code, 1, result)
+        self.assertIn("could not be stored", result.err)
+        self.assertIn("File too large", result.err)
+        left = [path for kind in ("*.partial", "*.staging", "*.entry", "out.bundle") for path in self.folder.rglob(kind)
+                if "kernels" not in path.parts]
+        self.assertEqual(left, [])
 
     def test_a_bundle_is_a_layer_as_it_is(self):
         report = self.prewarm_small("kernels")

@@ -181,6 +181,28 @@ print([one.result().spec["head_dim_qk"] for one in pending], bool(lines))
         with self.assertRaisesRegex(attnsmith.Error, "closed"):
             pending.result()
 
+    def test_in_a_forked_child(self):
+        """Whose parent is still preparing: it is told, frees them and ends as any program does."""
+        program = """
+import attnsmith, os, signal, sys
+runtime = attnsmith.Runtime(driver_path=sys.argv[1], cache_dirs=sys.argv[2], log_level="off")
+pendings = [runtime.prepare_async(head_dim=size, q_heads=1) for size in (8, 16, 24, 32, 40)]
+child = os.fork()
+if child == 0:
+    signal.alarm(60)
+    assert all(pending.ready() for pending in pendings)
+    try:
+        pendings[-1].result()
+    except attnsmith.Error as error:
+        print(str(error).partition(";")[0], flush=True)
+    del pendings[:2]
+    sys.exit(0)
+print(os.waitpid(child, 0)[1], [pending.result().spec["head_dim_qk"] for pending in pendings])
+"""
+        with tempfile.TemporaryDirectory() as cache:
+            result = python(program, FAKE_CUDA, cache)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertRegex(result.stdout, r"^this process was forked while another thread .*\n0 \[8, 16, 24, 32, 40\]\n$")
 
 
 if __name__ == "__main__":

@@ -42,6 +42,7 @@ void prepare_standard_streams() {
             (void)::open("/dev/null", kModes[descriptor]);
     }
     std::signal(SIGPIPE, SIG_IGN);
+    std::signal(SIGXFSZ, SIG_IGN);
 }
 
 void print(std::string_view text) {

@@ -12,7 +12,8 @@
 namespace attnsmith::cli {
 
 // Makes sure that descriptors 0, 1 and 2 are open, so that no file of ours becomes the program's output, and
-// that a reader who leaves early is an error of a write, not a signal.
+// that a reader who leaves early, or a file that may not grow (`ulimit -f`), is an error of a write, not a
+// signal.
 void prepare_standard_streams();
 
 // Writes to standard output. Trouble is remembered: the work goes on, and finish_output() tells.

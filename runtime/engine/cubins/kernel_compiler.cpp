@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "cache/files/size_signal.hpp"
 #include "compiler/cubin_info.hpp"
 #include "engine/cubins/cubin_entry.hpp"
 
@@ -77,6 +78,7 @@ void KernelCompiler::keep_source(const KernelSource& source) const {
     std::error_code ignored;
     std::filesystem::create_directories(keep_source_dir_, ignored);
     const std::string path = fmt::format("{}/{}.cu", keep_source_dir_, source.key.hex());
+    const cache::SizeSignalHeld held;
     std::ofstream file(path);
     file << source.unit.program.source;
     if (!file.flush()) (*log_)(LogLevel::warn, "cannot keep the source in {}", path);

@@ -223,7 +223,7 @@ typedef struct attnsmith_runtime_options {
 /* `options` may be NULL. */
 ATTNSMITH_API attnsmith_code attnsmith_runtime_create(const attnsmith_runtime_options* options,
                                                       attnsmith_runtime** runtime, attnsmith_error** error);
-/* Kernels, calls and buffers of it may outlive it. */
+/* Kernels, calls and buffers of it may outlive it. Waits for what is pending. */
 ATTNSMITH_API void attnsmith_runtime_free(attnsmith_runtime* runtime);
 
 /* A JSON array of {"index", "name", "sm", "sm_count", "memory_bytes"}; empty where there is no driver or

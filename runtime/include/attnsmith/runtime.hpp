@@ -15,7 +15,10 @@
 // first call that asks for a device, NVRTC by the first kernel that no cache has. The code of a kernel is in
 // the GPU when prepare() returns; where bind() finds another context of the device it is loaded there too, so
 // no launch() loads anything. A child made by fork may use NVRTC and the cache, but not its parent's driver,
-// and not NVRTC if a thread of the parent was inside it at the fork.
+// and not NVRTC if a thread of the parent was inside it at the fork; what prepare_async() had not finished by
+// then throws Error there, and may be dropped. When the process ends, main() or exit() of its first thread
+// waits for threads that compile or open NVRTC, and lets none begin to. Files that may not grow
+// (RLIMIT_FSIZE) make a write fail: no SIGXFSZ of this library's reaches the program.
 #pragma once
 
 #include <cstddef>
@@ -266,7 +269,8 @@ class ATTNSMITH_API Runtime {
     // and loads; later ones are a look-up. Throws InvalidRequest, Unsupported, CompileError, DriverError,
     // LibraryMissing; with OnMiss::error KernelMissing instead of compiling.
     Kernel prepare(const AttentionSpec& spec, const PlanSizes& sizes, int device = kCurrentDevice);
-    // The same on another thread, in the context that is current now. The future's last copy waits for it.
+    // The same on another thread, in the context that is current now; on this one where there is no thread to
+    // be had. The Runtime waits for it when it goes; the future, whose copies may be dropped, does not.
     std::shared_future<Kernel> prepare_async(const AttentionSpec& spec, const PlanSizes& sizes,
                                              int device = kCurrentDevice);
 

@@ -1,9 +1,11 @@
 #include "cache/files/file_system.hpp"
 
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <limits>
 
 #include "cache/files/posix_file.hpp"
@@ -248,6 +250,37 @@ TEST_CASE("FileSystem: a listing tells of files that it may not look at", "[cach
     CHECK(child.wait() == 0);
     ::chmod(closed.c_str(), 0755);
     CHECK(tree.files.list_files(tree.at("closed"))->unreadable.ok());
+}
+
+TEST_CASE("FileSystem: a write past the size that files may have fails, and raises no signal",
+          "[cache][file_system]") {
+    Tree tree;
+    constexpr ::rlim_t kMostBytes = 1000;
+    static volatile std::sig_atomic_t handled = 0;
+    const auto handler = GENERATE(
+        SIG_DFL, SIG_IGN, +[](int) { handled = handled + 1; });
+    testing::ChildProcess child([&] {
+        const ::rlimit limit{kMostBytes, kMostBytes};
+        if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) return 10;
+        std::signal(SIGXFSZ, handler);
+        auto file = tree.files.create_exclusively(tree.at("file"), 0600);
+        if (!file) return 11;
+        const std::vector<std::byte> bytes(kMostBytes + 1);
+        if (write_fully(**file, bytes).error_number != EFBIG) return 12;
+        if ((*file)->write_at(bytes, kMostBytes).status().error_number != EFBIG) return 13;
+        // The host's own is still the host's, and one that it has blocked and that waits is not taken away.
+        ::sigset_t waiting, mask;
+        if (::sigpending(&waiting) != 0 || ::sigismember(&waiting, SIGXFSZ) != 0) return 14;
+        if (::pthread_sigmask(SIG_BLOCK, nullptr, &mask) != 0 || ::sigismember(&mask, SIGXFSZ) != 0)
+            return 15;
+        if (handled != 0) return 16;
+        ::sigaddset(&mask, SIGXFSZ);
+        ::pthread_sigmask(SIG_BLOCK, &mask, nullptr);
+        ::raise(SIGXFSZ);
+        if (write_fully(**file, bytes).error_number != EFBIG) return 17;
+        return ::sigpending(&waiting) == 0 && ::sigismember(&waiting, SIGXFSZ) == 1 ? 0 : 18;
+    });
+    CHECK(child.wait() == 0);
 }
 
 TEST_CASE("FileSystem: times of any year have their order and differences", "[cache][file_system]") {

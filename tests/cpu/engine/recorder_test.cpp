@@ -115,7 +115,6 @@ TEST_CASE("a disk that is full tears no line but its last", "[engine][recorder]"
     const std::string file = temporary / "file";
     const std::size_t line = problem::recorded_line(merge(1)).size();
     ChildProcess child([&] {
-        ::signal(SIGXFSZ, SIG_IGN);
         rlimit limit{};
         ::getrlimit(RLIMIT_FSIZE, &limit);
         const rlimit full{.rlim_cur = 2 * line + line / 2, .rlim_max = limit.rlim_max};
