@@ -29,7 +29,7 @@ constexpr Field kMajor{329, 8};
 constexpr Field kMinor{337, 8};
 constexpr Field kPrefix{345, 155};
 
-constexpr std::string_view kMagic{"ustar\00000", 8};
+constexpr std::string_view kUstarMagic{"ustar\00000", 8};
 constexpr char kRegularFile = '0';
 
 void put(Block& block, Field field, std::string_view text) {
@@ -98,7 +98,7 @@ Block encode_header(std::string_view name, std::uint64_t bytes) {
     put(block, kSize, fmt::format("{:011o}", bytes));
     put(block, kTime, "00000000000");
     put(block, kTypeFlag, {&kRegularFile, 1});
-    put(block, kMagicAndVersion, kMagic);
+    put(block, kMagicAndVersion, kUstarMagic);
     put(block, kMajor, "0000000");
     put(block, kMinor, "0000000");
     put(block, kChecksum, checksum_text(checksum_of(block)));
@@ -107,7 +107,7 @@ Block encode_header(std::string_view name, std::uint64_t bytes) {
 
 std::variant<Header, Refusal> decode_header(std::span<const std::byte, kBlockBytes> block) {
     // First the faults that have a name of their own, then any other.
-    if (get(block, kMagicAndVersion) != kMagic) {
+    if (get(block, kMagicAndVersion) != kUstarMagic) {
         return Refusal{kMagicAndVersion.offset, "there is no ustar header"};
     }
     if (get(block, kChecksum) != checksum_text(checksum_of(block))) {

@@ -15,9 +15,9 @@
 namespace attnsmith::cache {
 namespace {
 
-constexpr std::array<std::uint8_t, 8> kMagic = {0x89, 'A', 'S', 'C', 'C', 0x0d, 0x0a, 0x1a};
+constexpr std::array<std::uint8_t, 8> kCountersMagic = {0x89, 'A', 'S', 'C', 'C', 0x0d, 0x0a, 0x1a};
 constexpr std::uint64_t kFormat = 1;
-constexpr std::size_t kFormatAt = 8;
+constexpr std::size_t kCountersFormatAt = 8;
 constexpr std::size_t kSinceAt = 16;
 constexpr std::size_t kCountsAt = 24;
 constexpr std::size_t kDigestAt = kCounterRecordBytes - Digest::kBytes;
@@ -44,8 +44,9 @@ std::optional<CounterTotals> read_record(File& file) {
 
 CounterRecord encode_counters(const CounterTotals& totals) {
     CounterRecord record{};
-    for (std::size_t i = 0; i < kMagic.size(); ++i) record[i] = static_cast<std::byte>(kMagic[i]);
-    put_little_endian(record.data() + kFormatAt, kFormat);
+    for (std::size_t i = 0; i < kCountersMagic.size(); ++i)
+        record[i] = static_cast<std::byte>(kCountersMagic[i]);
+    put_little_endian(record.data() + kCountersFormatAt, kFormat);
     put_little_endian(record.data() + kSinceAt, static_cast<std::uint64_t>(totals.since));
     for (std::size_t i = 0; i < kEvents; ++i)
         put_little_endian(record.data() + kCountsAt + 8 * i, totals.counts[i]);

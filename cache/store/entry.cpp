@@ -14,10 +14,10 @@ namespace attnsmith::cache {
 namespace {
 
 // As PNG's: a byte over 127, a CR LF and an end-of-file character show transfers that took it for text.
-constexpr std::array<unsigned char, 8> kMagic = {0x89, 'A', 'S', 'C', 'E', '\r', '\n', 0x1a};
+constexpr std::array<unsigned char, 8> kEntryMagic = {0x89, 'A', 'S', 'C', 'E', '\r', '\n', 0x1a};
 
 // Offsets in the header, see FORMAT.md.
-constexpr std::size_t kFormatAt = 8;
+constexpr std::size_t kEntryFormatAt = 8;
 constexpr std::size_t kReservedAt = 12;
 constexpr std::size_t kKeyAt = 16;
 constexpr std::size_t kVersionAt = 32;
@@ -26,8 +26,8 @@ constexpr std::size_t kMetadataBytesAt = 48;
 constexpr std::size_t kPayloadBytesAt = 56;
 
 void put_header(std::byte* at, const Digest& key, const Version& version, const Entry& entry) {
-    std::memcpy(at, kMagic.data(), kMagic.size());
-    put_little_endian(at + kFormatAt, kEntryFormat);
+    std::memcpy(at, kEntryMagic.data(), kEntryMagic.size());
+    put_little_endian(at + kEntryFormatAt, kEntryFormat);
     put_little_endian(at + kReservedAt, std::uint32_t{0});
     put_digest(at + kKeyAt, key);
     put_little_endian(at + kVersionAt, static_cast<std::uint32_t>(version.major));
@@ -39,11 +39,12 @@ void put_header(std::byte* at, const Digest& key, const Version& version, const 
 }
 
 bool has_magic(std::span<const std::byte> bytes) {
-    return bytes.size() >= kMagic.size() && std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) == 0;
+    return bytes.size() >= kEntryMagic.size() &&
+           std::memcmp(bytes.data(), kEntryMagic.data(), kEntryMagic.size()) == 0;
 }
 
 std::uint32_t format_of(const std::byte* header) {
-    return get_little_endian<std::uint32_t>(header + kFormatAt);
+    return get_little_endian<std::uint32_t>(header + kEntryFormatAt);
 }
 
 std::optional<int> get_version_part(const std::byte* at) {

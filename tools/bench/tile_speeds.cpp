@@ -27,7 +27,7 @@ constexpr int kQuickKeyStep = 32;
 struct Rounds {
     int least, most;
 };
-constexpr Rounds kRounds = {3, 7}, kQuickRounds = {3, 3};
+constexpr Rounds kUsualRounds = {3, 7}, kQuickRounds = {3, 3};
 
 class Bench {
   public:
@@ -47,7 +47,7 @@ class Bench {
     std::vector<TileSpeed> measure(const std::vector<KernelConfig>& kernels) {
         std::vector<Contender> contenders = load(kernels);
         for (Contender& one : contenders) warm_up(one);
-        const auto [least, most] = options_.quick ? kQuickRounds : kRounds;
+        const auto [least, most] = options_.quick ? kQuickRounds : kUsualRounds;
         for (int round = 0; round < most && !options_.stop.stop_requested(); ++round) {
             if (round >= least && std::chrono::steady_clock::now() > options_.deadline) break;
             for (Contender& one : contenders) {

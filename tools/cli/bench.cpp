@@ -69,7 +69,7 @@ Json handles_json(const bench::DeviceTimings& device) {
     return json;
 }
 
-Json to_json(const bench::JitReport& report, const Doubts& doubts) {
+Json report_json(const bench::JitReport& report, const Doubts& doubts) {
     Json json = {{"schema", "attnsmith.bench-jit/1"}, {"cores", std::thread::hardware_concurrency()}};
     json["compile"] = compile_json(report.compile);
     add_doubts(json, doubts);
@@ -158,7 +158,7 @@ int run_jit(const Command& command) {
         return watch.exit_code();
     }
     if (command.has("json")) {
-        print_json(to_json(report, doubts));
+        print_json(report_json(report, doubts));
     } else {
         print(compile_text(report.compile) + "\n" + device_text(report.device) + text_of(doubts));
     }
@@ -177,7 +177,7 @@ struct NamedSpeed {
     bench::AttentionSpeed speed;
 };
 
-Json to_json(const std::vector<NamedSpeed>& speeds, double copy, const Doubts& doubts) {
+Json report_json(const std::vector<NamedSpeed>& speeds, double copy, const Doubts& doubts) {
     Json json = {
         {"schema", "attnsmith.bench-attention/1"}, {"copy_tbps", copy / 1e12}, {"attentions", Json::array()}};
     for (const auto& [name, speed] : speeds) {
@@ -221,7 +221,7 @@ int run_attention(const Command& command) {
     }
     const double copy = bench::measure_copy_bandwidth(runtime);
     if (command.has("json")) {
-        print_json(to_json(speeds, copy, doubts));
+        print_json(report_json(speeds, copy, doubts));
     } else {
         print(speeds_text(speeds, copy) + text_of(doubts));
     }

@@ -23,7 +23,7 @@ using Json = nlohmann::ordered_json;
 using check::CaseResult;
 using check::Outcome;
 
-constexpr const char* kDetails =
+constexpr const char* kCheckDetails =
     "Launches each attention of the models on fresh random data and compares with an fp64 reference. "
     "Without\n"
     "--model, a list of usual shapes. Errors are ratios to what is allowed: 1 is the limit. Exits 1 without "
@@ -200,7 +200,7 @@ int run_check(const Command& command) {
 
 void add_check(Command& parent) {
     Command& command = parent.add_command(
-        "check", "Compare the kernels with an fp64 reference on this machine's GPU", kDetails);
+        "check", "Compare the kernels with an fp64 reference on this machine's GPU", kCheckDetails);
     command.add_switch("json", "print JSON");
     add_doubt_flags(command);
     command.add_value("seed", "N", "of the random data (default: a new one)");

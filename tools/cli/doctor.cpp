@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kDetails =
+constexpr const char* kDoctorDetails =
     "Looks at the CUDA driver, the GPUs, NVRTC, the cache directories and their disk, the files of\n"
     "ATTNSMITH_TUNING and ATTNSMITH_RECORD, and the other variables. Each line is ok, warn or FAIL, the\n"
     "last two with a remedy. Exits 1 when something FAILs: with a GPU, what stops launching on it; without\n"
@@ -71,7 +71,7 @@ int run_doctor(const Command& command) {
 
 void add_doctor(Command& parent) {
     Command& command = parent.add_command(
-        "doctor", "Say what attnsmith finds on this machine, and what to repair", kDetails);
+        "doctor", "Say what attnsmith finds on this machine, and what to repair", kDoctorDetails);
     command.add_switch("json", "print JSON");
     add_cache_flag(command);
     command.on_run(run_doctor);

@@ -24,7 +24,7 @@ namespace {
 using engine::Explanation;
 using engine::KernelEntry;
 
-constexpr const char* kDetails =
+constexpr const char* kExplainDetails =
     "With a KEY, the entry of that key (`attnsmith cache ls` lists them): the labelled fields that went "
     "into\n"
     "it. With a request or a model, every kernel that planning could choose: its key, whether it is there,\n"
@@ -124,7 +124,7 @@ int run_explain(const Command& command) {
 
 void add_explain(Command& cache) {
     Command& command = cache.add_command(
-        "explain", "Say what a kernel's key is made of, and why it is a hit or a miss", kDetails);
+        "explain", "Say what a kernel's key is made of, and why it is a hit or a miss", kExplainDetails);
     command.add_optional_argument("KEY", "the key of an entry, or how it begins");
     command.add_switch("json", "print JSON");
     add_cache_flag(command);

@@ -26,7 +26,7 @@ namespace {
 constexpr const char* kSummary =
     "GPU attention kernels, built at run time: plan them, compile them ahead, check them";
 
-constexpr const char* kDetails =
+constexpr const char* kProgramDetails =
     "Example:\n"
     "  attnsmith plan --head-dim 128 --q-heads 32 --kv-heads 8 --mask causal --sm 90";
 
@@ -64,7 +64,7 @@ void add_commands(Command& root) {
 }
 
 int run(int count, char** arguments) {
-    CommandLine line(kSummary, kDetails);
+    CommandLine line(kSummary, kProgramDetails);
     add_commands(line.root());
     if (count <= 1) return show_help(line.root());
     switch (line.parse(count, arguments)) {

@@ -18,7 +18,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kDetails =
+constexpr const char* kPlanDetails =
     "Needs no GPU when --sm is given. One request for one SM prints one plan (schema attnsmith.plan/1);\n"
     "a model, several SMs or several values of a word (--kv paged,dense) print a list of them (schema\n"
     "attnsmith.plans/1). Exits 1 when a part of a model or a combination is not supported, or with --strict\n"
@@ -110,7 +110,7 @@ int run_plan(const Command& command) {
 }  // namespace
 
 void add_plan(Command& parent) {
-    Command& command = parent.add_command("plan", "Show which kernels a problem gets, and why", kDetails);
+    Command& command = parent.add_command("plan", "Show which kernels a problem gets, and why", kPlanDetails);
     command.add_switch("json", "print JSON");
     add_doubt_flags(command);
     add_cache_flag(command);

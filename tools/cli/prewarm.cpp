@@ -27,7 +27,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kDetails =
+constexpr const char* kPrewarmDetails =
     "Compiles every kernel that could be chosen for the problem, whatever its lengths, into the cache; what\n"
     "is there already, in a read-only layer too, is left alone. Words that a program chooses take several "
     "values\n"
@@ -207,8 +207,8 @@ int run_prewarm(const Command& command) {
 }  // namespace
 
 void add_prewarm(Command& parent) {
-    Command& command =
-        parent.add_command("prewarm", "Compile a model's kernels into the cache; needs no GPU", kDetails);
+    Command& command = parent.add_command("prewarm", "Compile a model's kernels into the cache; needs no GPU",
+                                          kPrewarmDetails);
     command.add_switch("json", "print JSON");
     command.add_value("jobs", "N", "kernels to compile at a time; 0, the default, is the number of cores",
                       "Options", "j");

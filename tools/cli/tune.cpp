@@ -36,7 +36,7 @@ using Json = nlohmann::ordered_json;
 using families::TuningMatch;
 using planner::MeasuredEntry;
 
-constexpr const char* kDetails =
+constexpr const char* kTuneDetails =
     "Times the kernels with every tile that they could have, for the attention of a request, those of a\n"
     "model, or a list of usual ones.\n"
     "Of the usual ones short sequences, up to 1024 packed query rows (q_len times the query heads to each\n"
@@ -272,7 +272,7 @@ int run_tune(const Command& command) {
 
 void add_tune(Command& parent) {
     Command& command =
-        parent.add_command("tune", "Measure which tiles are the best on this machine's GPU", kDetails);
+        parent.add_command("tune", "Measure which tiles are the best on this machine's GPU", kTuneDetails);
     command.add_switch("json", "print JSON, when all is measured");
     command.add_value("out", "FILE", "the tuning table to write, or to add to");
     command.add_value("max-rows", "N",

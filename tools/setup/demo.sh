@@ -34,7 +34,7 @@ done
 [[ -e $model ]] || bad_usage "there is no $model"
 model=$(realpath "$model")
 
-say_time "building the command" 14
+say_time "building the command" 4
 set_up
 build release OFF attnsmith_cli
 readonly attnsmith=build/release/bin/attnsmith

@@ -53,7 +53,7 @@ while (($# > 0)); do
 done
 
 case $preset in
-    release) say_time building 22 testing 15 ;;
+    release) say_time building 14 testing 15 ;;
     *) say_time building 30 testing 80 ;;
 esac
 set_up --tests

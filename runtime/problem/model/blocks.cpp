@@ -19,8 +19,6 @@ using nlohmann::json;
 
 constexpr const char* kBlocks = "a list with {\"attention\": {...}} for each layer";
 
-bool is_off(const json& value) { return value.is_null() || value == false; }
-
 // The "attention" of each layer.
 std::vector<json> attentions_of(const ModelReader::Found& found, std::size_t layers) {
     if (!found.value.is_array() || found.value.size() < layers)

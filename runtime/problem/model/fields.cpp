@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <iterator>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -205,6 +206,11 @@ std::vector<std::string> words_of_name(std::string_view name) {
 }
 
 }  // namespace
+
+bool is_off(const nlohmann::json& value) {
+    if (value.is_number()) return value == 0;
+    return value.is_null() || value == false || value == "" || (value.is_structured() && value.empty());
+}
 
 bool speaks_of_attention(std::string_view name) {
     std::string lower(name);

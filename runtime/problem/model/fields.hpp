@@ -1,9 +1,13 @@
-// What the name of a config.json's field says about attention, for fields that nothing read.
+// What the name of a config.json's field says about attention, and when its value says nothing.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <string_view>
 
 namespace attnsmith::problem {
+
+// Whether the value turns a feature off: null, false, 0 or what is empty.
+bool is_off(const nlohmann::json& value);
 
 // Whether a word of the name is one of attention's, e.g. "window" in "my_window_rule".
 bool speaks_of_attention(std::string_view name);

@@ -166,7 +166,7 @@ void leave_out_mixers(ModelReader& model, std::vector<LayerKind>& kinds) {
 }
 
 // Stands for a model that nothing can be planned of: no attention's notes would say so.
-LayerKind without_attention(std::size_t layers) {
+LayerKind layers_without_attention(std::size_t layers) {
     LayerKind kind;
     kind.name = "attention";
     kind.layers = static_cast<std::int64_t>(layers);
@@ -223,7 +223,7 @@ std::vector<LayerKind> layer_kinds(ModelReader& model, bool bidirectional) {
     const std::size_t layers = count_layers(model);
     std::vector<LayerKind> kinds = group_layers(model, layer_words(model, layers));
     leave_out_mixers(model, kinds);
-    if (kinds.empty()) return {without_attention(layers)};
+    if (kinds.empty()) return {layers_without_attention(layers)};
     for (LayerKind& kind : kinds) finish(model, kind, bidirectional);
     join_full(kinds);
     tell_apart(kinds);

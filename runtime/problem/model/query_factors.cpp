@@ -12,14 +12,13 @@
 
 #include "problem/json_text.hpp"
 #include "problem/model/field_readers.hpp"
+#include "problem/model/fields.hpp"
 #include "problem/model/schemes.hpp"
 
 namespace attnsmith::problem {
 namespace {
 
 constexpr std::string_view kGiveSo = "before the attention (positions count from 0): give q so multiplied";
-
-bool is_off(const nlohmann::json& value) { return value.is_null() || value == false || value == 0; }
 
 // Llama 4's class does it where the config does not say otherwise; files say it as a number, too.
 std::optional<std::string> llama4_factor(ModelReader& model) {

@@ -20,11 +20,6 @@ namespace {
 
 using nlohmann::json;
 
-bool is_off(const json& value) {
-    if (value.is_number()) return value == 0;
-    return value.is_null() || value == false || value == "" || (value.is_structured() && value.empty());
-}
-
 bool is_list_of_objects(const json& value) {
     return value.is_array() && !value.empty() &&
            std::ranges::all_of(value, [](const json& item) { return item.is_object(); });
