@@ -45,6 +45,10 @@ std::string attention_name(Backend backend, const AttentionConstants& constants,
                        name_suffix(alignment, constants.index));
 }
 
+std::string tile_label(Backend backend, int tile_q, int tile_kv, int stages) {
+    return fmt::format("{} {}x{} stages {}", to_string(backend), tile_q, tile_kv, stages);
+}
+
 std::string name_suffix(int alignment, DType index) {
     std::string text;
     if (alignment != 16) text += fmt::format(" align {}", alignment);

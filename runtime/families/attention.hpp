@@ -55,6 +55,9 @@ std::optional<std::string> changing_shape_refusal(const AttentionSpec& spec);
 std::string attention_name(Backend backend, const AttentionConstants& constants, std::string_view storage,
                            int alignment);
 
+// What plans and refusals call a kernel of these tiles: "mma 64x128 stages 2".
+std::string tile_label(Backend backend, int tile_q, int tile_kv, int stages);
+
 // What sets a kernel apart by its alignment and its indices, for the end of its name.
 std::string name_suffix(int alignment, DType index);
 

@@ -62,7 +62,7 @@ struct AttentionCudaCore {
 
     float q[kRows][8];
     float o[kRows][8] = {};
-    // Of the row lane % kRows.
+    // A lane makes weights of one row only, lane % kRows.
     RowLogit<Config> row;
     KeyInterval seen;
     float maximum = -infinity();
@@ -97,7 +97,7 @@ struct AttentionCudaCore {
         close();
     }
 
-    // Of this warp's keys: [key][row].
+    // The weights of this warp's keys, as [key][row]; the warp writes and reads only its own.
     __device__ float* weights() const {
         return reinterpret_cast<float*>(memory + Config::layout.weights) +
                threadIdx.x / 32 * (kWarpKeys * kRows);

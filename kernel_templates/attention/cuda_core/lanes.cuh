@@ -26,7 +26,7 @@ struct KeyLanes {
     int32 key = threadIdx.x % 32 / kWidth;  // of those at once
     int32 chunk = threadIdx.x % kWidth;
 
-    // Of a lane that is beyond the head dim, what it holds counts as zeros.
+    // A lane beyond the head dim has no columns, so what it holds counts as zeros.
     __device__ bool has_columns() const { return kWidth == kChunks || chunk < kChunks; }
 };
 

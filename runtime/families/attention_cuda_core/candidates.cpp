@@ -26,7 +26,7 @@ constexpr int kWantedCtas = 2;  // of an SM: one computes while the other waits
 constexpr int kMostRegisters = 255;
 
 std::string label(const Kernel& kernel) {
-    return fmt::format("cuda_core {}x{} stages {}", kernel.tile_q, kernel.tile_kv, kernel.stages);
+    return tile_label(Backend::cuda_core, kernel.tile_q, kernel.tile_kv, kernel.stages);
 }
 
 // Those of one tile that fit.

@@ -25,7 +25,7 @@ constexpr std::int64_t kRankingKeys = 8192;
 constexpr std::int64_t kRankingQueries = 4096;
 
 std::string label(const Kernel& kernel) {
-    return fmt::format("mma {}x{} stages {}", kernel.tile_q, kernel.tile_kv, kernel.stages);
+    return tile_label(Backend::mma, kernel.tile_q, kernel.tile_kv, kernel.stages);
 }
 
 // Why the kernel cannot run; nothing when it can, with its resources filled in.

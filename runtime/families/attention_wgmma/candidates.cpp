@@ -123,7 +123,7 @@ std::vector<Candidate> candidates(const AttentionSpec& spec, const SmTraits& sm,
             }
         }
         passed_over.push_back(tile);
-        rejected.push_back({fmt::format("wgmma {}x{} stages {}", tile.tile_q, tile.tile_kv, tile.stages),
+        rejected.push_back({tile_label(Backend::wgmma, tile.tile_q, tile.tile_kv, tile.stages),
                             fmt::format("of the {} entry for head dims {} and {}: {}",
                                         entry.source == TileSource::user ? "user's" : "table's",
                                         entry.match.head_dim_qk, entry.match.head_dim_vo, *reason)});

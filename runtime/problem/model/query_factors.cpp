@@ -33,7 +33,7 @@ std::optional<std::string> llama4_factor(ModelReader& model) {
         floor_scale, attn_scale, kGiveSo);
 }
 
-// Of the model's layers only those without rotary positions have it, whatever keys they see.
+// Only layers without rotary positions multiply q so, whatever keys they see.
 void note_llama4(ModelReader& model, std::vector<LayerKind>& kinds) {
     const auto factor = llama4_factor(model);
     if (!factor) return;

@@ -91,11 +91,10 @@ bool ModelReader::enter(std::string_view name) {
     if (inner == nullptr || !inner->is_object()) return false;
     // Some files keep the heads outside and something else inside.
     const std::string_view given_type = text_type_of(model_type_);
-    if (has_heads(part(), model_type_, !prefix_.empty()) && !has_heads(*inner, given_type, true))
+    if (has_heads(part(), model_type_, !prefix().empty()) && !has_heads(*inner, given_type, true))
         return false;
     parts_.push_back(json(*inner));
-    prefix_ += std::string(name) + ".";
-    prefixes_.push_back(prefix_);
+    prefixes_.push_back(field(name) + ".");
     if (std::string type = own_model_type(); !type.empty()) {
         model_type_ = std::move(type);
     } else if (name != "thinker_config" && !given_type.empty()) {
@@ -110,7 +109,7 @@ void ModelReader::settle_type() {
     const std::string_view inside = text_type_of(model_type_);
     if (inside.empty())
         throw InvalidRequest(
-            field("model_type"), prefix_.empty() ? quote(model_type_) : "nothing",
+            field("model_type"), prefix().empty() ? quote(model_type_) : "nothing",
             fmt::format("the type of the language model that {} holds, in its part of the file",
                         field_name(model_type_)));
     take_type(inside);
@@ -335,7 +334,7 @@ void ModelReader::visit_members(const json& object, const std::string& path, con
         const bool is_name =
             item.key().find('.') == std::string::npos;  // "a.b" as one key is no field b of a
         if (is_name && is_read(field)) continue;
-        const bool holds_the_part = item.value().is_object() && prefix_.starts_with(field + ".");
+        const bool holds_the_part = item.value().is_object() && prefix().starts_with(field + ".");
         const bool enter = holds_the_part || visit(field, item.key(), item.value());
         if (enter && item.value().is_object()) visit_members(item.value(), field + ".", visit);
     }

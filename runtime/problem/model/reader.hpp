@@ -71,7 +71,7 @@ class ModelReader {
     TypeClass type_class() const { return class_of(model_type_); }
     bool encoder_decoder() const { return encoder_decoder_; }
     // "text_config." of a language model's part inside the file; empty where it is the file.
-    const std::string& prefix() const { return prefix_; }
+    const std::string& prefix() const { return prefixes_.back(); }
 
     void note(std::string text);
     const std::vector<std::string>& notes() const { return notes_; }
@@ -116,11 +116,10 @@ class ModelReader {
     bool is_read(const std::string& field) const;
     void visit_members(const nlohmann::json& object, const std::string& path, const Visit& visit) const;
     const nlohmann::json& part() const { return parts_.back(); }
-    std::string field(std::string_view name) const { return prefix_ + std::string(name); }
+    std::string field(std::string_view name) const { return prefix() + std::string(name); }
 
     std::vector<nlohmann::json> parts_;         // from the whole file inwards
     std::vector<std::string> prefixes_ = {""};  // of the names in each of them
-    std::string prefix_;                        // the innermost part's
     std::string model_type_, file_model_type_;
     bool encoder_decoder_ = false;
     std::set<std::string> read_;                         // by their full names
