@@ -30,7 +30,11 @@ InterruptWatch::InterruptWatch(std::string message) : message_(std::move(message
     sigaddset(&signals_, kWakeUp);
     pthread_sigmask(SIG_BLOCK, &signals_, &previous_mask_);
     try {
-        thread_ = std::thread([this] { watch(); });
+        thread_ = std::thread([this] {
+            started_.count_down();
+            watch();
+        });
+        started_.wait();
     } catch (const std::system_error&) {
         pthread_sigmask(SIG_SETMASK, &previous_mask_, nullptr);
     }

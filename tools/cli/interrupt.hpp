@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <latch>
 #include <stop_token>
 #include <string>
 #include <thread>
@@ -44,6 +45,9 @@ class InterruptWatch {
     std::stop_source stop_;
     std::atomic<int> signal_ = 0;  // the first
     std::atomic<bool> done_ = false;
+    // Work may fork (bench jit does): a thread that is still starting could hold a lock of the allocator, and
+    // the child would wait for it for ever.
+    std::latch started_{1};
     std::thread thread_;
 };
 
