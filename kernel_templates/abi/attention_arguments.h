@@ -62,6 +62,8 @@ struct AttentionArguments {
     int32 max_q_len;
     int32 max_kv_len;
     int32 page_size;
+    uint32 page_magic;  // key / page_size is key * page_magic >> 31 >> page_shift
+    int32 page_shift;
     int32 window_left, window_right;  // kUnbounded: none; causal is window_right 0
     int32 attention_chunk;            // tokens; 0: none
     int32 tiles;                      // query tiles of all sequences, an upper bound

@@ -47,9 +47,6 @@ struct WgmmaArguments {
     // What CTAs draw: first two tiles of a stream at a time, then one, by turns of so many streams.
     uint32 draws, paired_draws, mixed_streams;
     int32 box_keys;  // tile_kv, or of paged KV the greatest common divisor with the page size
-    // key / page_size is key * page_magic >> 31 >> page_shift.
-    uint32 page_magic;
-    int32 page_shift;
     float slack;  // by how much logits may exceed the one that a row's exponents are relative to
 };
 

@@ -4,6 +4,7 @@
 
 #include "abi/key_value_ring.h"
 #include "attention/mask.cuh"
+#include "attention/pages.cuh"
 #include "common/copy.cuh"
 #include "common/swizzled_tile.cuh"
 
@@ -41,6 +42,7 @@ static_assert(sizeof(KeyOffsets) == abi::kKeyOffsetBytes);
 template <class Config>
 struct KeyValueLoader {
     using KeyValue = typename Config::KeyValue;
+    using PageId = typename Config::Index;
     using Stages = KeyValueStages<Config>;
     static constexpr int kThreads = Stages::kThreads;
     static_assert(Config::tile_kv <= kThreads, "one thread looks up each key of a tile: use more warps");
@@ -75,27 +77,32 @@ struct KeyValueLoader {
 
     __device__ bool is_read(int32 key) const { return uint32(key - first) < count; }
 
-    // The page table is read one tile ahead of the loads: first into a register, ...
-    __device__ KeyOffsets look_up(int32 tile) const {
-        const int32 key = tile * Config::tile_kv + threadIdx.x;
-        if (threadIdx.x >= Config::tile_kv || !is_read(key)) return {-1, -1};
-        const uint32 page = uint32(key) / uint32(args.page_size);
-        const int64 slot = key - page * args.page_size;
-        const int64 id = index_at<typename Config::Index>(args.page_ids, sequence.page_row + page);
-        if (id < 0 || id >= args.pages) {
-            status |= abi::kStatusPageOutOfRange;
-            return {-1, -1};
-        }
-        return {id * args.k_batch_stride + slot * args.k_token_stride,
-                id * args.v_batch_stride + slot * args.v_token_stride};
+    // The page table is read ahead of the loads. First this thread's page id of a tile goes to a register, as
+    // it is, so that nothing waits for it, ...
+    __device__ PageId look_up(int32 tile) const {
+        const int32 key = key_of(tile);
+        if (!is_mine(key)) return PageId(-1);
+        return static_cast<const PageId*>(args.page_ids)[sequence.page_row + page_of(args, key)];
     }
-    // ... then, behind a barrier, to shared memory.
-    __device__ void publish(int32 tile, const KeyOffsets& offsets) const {
+    // ... and a tile later, behind a barrier, where its key lies goes to shared memory.
+    __device__ void publish(int32 tile, PageId id) const {
         if (threadIdx.x >= Config::tile_kv) return;
+        const int32 key = key_of(tile);
+        const int64 page = id, slot = key - page_of(args, key) * args.page_size;
+        const bool is_there = page >= 0 && page < args.pages;
+        if (is_read(key) && !is_there) status |= abi::kStatusPageOutOfRange;
+        KeyOffsets offsets{-1, -1};
+        if (is_read(key) && is_there)
+            offsets = {page * args.k_batch_stride + slot * args.k_token_stride,
+                       page * args.v_batch_stride + slot * args.v_token_stride};
         store_shared_16_bytes(stages.key_offsets(tile, threadIdx.x), offsets.k, offsets.v);
     }
 
   private:
+    // The key of a tile that this thread looks up.
+    __device__ int32 key_of(int32 tile) const { return tile * Config::tile_kv + threadIdx.x; }
+    __device__ bool is_mine(int32 key) const { return threadIdx.x < Config::tile_kv && is_read(key); }
+
     // `Which` of a key's offsets is the tensor's.
     template <int Which, class Tile>
     __device__ void load(const Tile& target, int32 tile, const KeyValue* base, int64 token_stride) const {

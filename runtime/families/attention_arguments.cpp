@@ -1,6 +1,7 @@
 #include "families/attention_arguments.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <numbers>
 
 #include "problem/request/key_bounds.hpp"
@@ -56,6 +57,15 @@ void set_lengths(abi::AttentionArguments& a, const Batch& batch) {
     a.page_row_stride = batch.page_table ? batch.page_table.strides[0] : 0;
 }
 
+void set_pages(abi::AttentionArguments& a, std::int64_t page_size) {
+    if (page_size <= 0) return;
+    // Exact for keys below 2^31: their product with the magic's error is less than 2^(31 + shift).
+    const auto size = static_cast<std::uint32_t>(page_size);
+    a.page_size = static_cast<std::int32_t>(size);
+    a.page_shift = std::bit_width(size - 1);
+    a.page_magic = static_cast<std::uint32_t>((std::uint64_t{1} << (31 + a.page_shift)) / size + 1);
+}
+
 }  // namespace
 
 abi::AttentionArguments attention_arguments(const LaunchContext& context, const AttentionBinding& binding,
@@ -90,7 +100,7 @@ abi::AttentionArguments attention_arguments(const LaunchContext& context, const 
     a.group = static_cast<std::int32_t>(context.problem.group_size());
     a.max_q_len = static_cast<std::int32_t>(shape.max_q_len);
     a.max_kv_len = static_cast<std::int32_t>(shape.max_kv_len);
-    a.page_size = static_cast<std::int32_t>(spec.page_size);
+    set_pages(a, spec.page_size);
     const problem::KeyBounds bounds = problem::bounds_of(spec);
     a.window_left = window_or_none(bounds.left);
     a.window_right = window_or_none(bounds.right);

@@ -67,6 +67,7 @@ struct AttentionCudaCore {
     KeyInterval seen;
     float maximum = -infinity();
     float sum = 0.0f;  // of this lane's keys only, until close()
+    typename Config::Index ahead;  // of paged KV: the page of this thread's key in the tile published next
 
     __device__ void run(uint32& status) {
         const TileMask mask(tile, split);
@@ -83,15 +84,16 @@ struct AttentionCudaCore {
             copy_wait<Config::stages - 2>();
             __syncthreads();  // tile n is there for all, and all are done with tile n - 1
             load(loader, n - 1 + Config::stages, blocks.end);
-            KeyOffsets ahead;
-            if constexpr (Config::paged) ahead = loader.look_up(n + kLookedAhead);
             multiply_queries(n);
             __syncwarp();
             take_weights(n * Config::tile_kv + warp_key,
                          mask.hides_some_of(n * Config::tile_kv, (n + 1) * Config::tile_kv));
             __syncwarp();
             multiply_values(n);
-            if constexpr (Config::paged) loader.publish(n + kLookedAhead, ahead);
+            if constexpr (Config::paged) {
+                loader.publish(n + kLookedAhead, ahead);
+                ahead = loader.look_up(n + kLookedAhead + 1);
+            }
         }
         copy_wait<0>();
         close();
@@ -110,13 +112,14 @@ struct AttentionCudaCore {
     }
 
     // The first stages - 1 tiles; a group of copies for each, whether there is one or not.
-    __device__ void start(const Loader& loader, const KeyInterval& blocks) const {
+    __device__ void start(const Loader& loader, const KeyInterval& blocks) {
         if constexpr (Config::paged) {
-            KeyOffsets offsets[kLookedAhead];
+            typename Loader::PageId ids[kLookedAhead];
 #pragma unroll
-            for (int i = 0; i < kLookedAhead; ++i) offsets[i] = loader.look_up(blocks.first + i);
+            for (int i = 0; i < kLookedAhead; ++i) ids[i] = loader.look_up(blocks.first + i);
 #pragma unroll
-            for (int i = 0; i < kLookedAhead; ++i) loader.publish(blocks.first + i, offsets[i]);
+            for (int i = 0; i < kLookedAhead; ++i) loader.publish(blocks.first + i, ids[i]);
+            ahead = loader.look_up(blocks.first + kLookedAhead);
             __syncthreads();
         }
 #pragma unroll 1

@@ -56,6 +56,9 @@ struct AttentionMma {
     OnlineSoftmax softmax;
     Accumulator<kVo> o = {};
     OperandA<kQueriesInRegisters ? kQk : 16> q;
+    // Of paged KV: the page of this thread's key in the tile that is published next. A whole tile goes by
+    // between its look-up and its use, for a load takes as long under load.
+    typename Config::Index ahead;
 
     __device__ void run(uint32& status) {
         const TileMask tile_mask(tile, split);
@@ -87,11 +90,12 @@ struct AttentionMma {
     // Copy groups in flight, in order: Q, K(0), V(0), K(1), ... V(stages - 2), K(stages - 1).
     __device__ void start(const Loader& loader, const KeyInterval& blocks) {
         if constexpr (Config::paged) {  // all look-ups before the first store, so that they wait together
-            KeyOffsets offsets[Config::stages + 1];
+            typename Loader::PageId ids[Config::stages + 1];
 #pragma unroll
-            for (int i = 0; i <= Config::stages; ++i) offsets[i] = loader.look_up(blocks.first + i);
+            for (int i = 0; i <= Config::stages; ++i) ids[i] = loader.look_up(blocks.first + i);
 #pragma unroll
-            for (int i = 0; i <= Config::stages; ++i) loader.publish(blocks.first + i, offsets[i]);
+            for (int i = 0; i <= Config::stages; ++i) loader.publish(blocks.first + i, ids[i]);
+            ahead = loader.look_up(blocks.first + Config::stages + 1);
         }
         MmaQueryLoader<Config>::load(pipeline, tile);
         copy_commit();
@@ -124,8 +128,6 @@ struct AttentionMma {
         __syncthreads();
         if (n - 1 + Config::stages < end_tile) loader.load_v(n - 1 + Config::stages);
         copy_commit();
-        KeyOffsets ahead;
-        if constexpr (Config::paged) ahead = loader.look_up(n + Config::stages + 1);
 
         Accumulator<kWarpKeys> s = {};
         multiply_queries(s, n);
@@ -140,7 +142,10 @@ struct AttentionMma {
         __syncthreads();
         if (n + Config::stages < end_tile) loader.load_k(n + Config::stages);
         copy_commit();
-        if constexpr (Config::paged) loader.publish(n + Config::stages + 1, ahead);
+        if constexpr (Config::paged) {
+            loader.publish(n + Config::stages + 1, ahead);
+            ahead = loader.look_up(n + Config::stages + 2);
+        }
         multiply_values(p, n);
     }
 

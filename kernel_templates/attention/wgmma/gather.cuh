@@ -2,6 +2,7 @@
 // copied row by row.
 #pragma once
 
+#include "attention/pages.cuh"
 #include "attention/wgmma/pipeline.cuh"
 #include "common/copy.cuh"
 
@@ -14,10 +15,6 @@ struct WgmmaPages {
 
     const abi::WgmmaArguments& args;
 
-    // The key's page, counted in its sequence: key / page_size.
-    __device__ uint32 of_key(uint32 key) const {
-        return __umulhi(key * 2, args.page_magic) >> args.page_shift;
-    }
     // A sequence's pages, in its order.
     __device__ const PageId* ids(const WorkTile& work) const {
         return static_cast<const PageId*>(args.attention.page_ids) + work.sequence.page_row;
@@ -64,7 +61,7 @@ struct WgmmaGather {
 #pragma unroll
         for (int i = 0; i < kRows; ++i) {
             const uint32 key = first_key + i * 32;
-            ids[i] = *(key - first_read < count ? page_ids + pages.of_key(key)
+            ids[i] = *(key - first_read < count ? page_ids + page_of(attention, key)
                                                 : static_cast<const PageId*>(zeros));
         }
         const uint64 page_bytes =
@@ -80,7 +77,7 @@ struct WgmmaGather {
             const uint32 key = first_key + i * 32;
             const bool read = key - first_read < count, is_there = pages.has(ids[i]);
             const uint64 row = base + uint32(ids[i]) * page_bytes +
-                               (key - pages.of_key(key) * attention.page_size) * token_bytes;
+                               (key - page_of(attention, key) * attention.page_size) * token_bytes;
             store_shared_8_bytes(source(i * 32 + lane),
                                  read && is_there ? row : reinterpret_cast<uint64>(zeros));
             out_of_range |= read && !is_there;

@@ -181,7 +181,7 @@ struct WgmmaKeyLoader {
         const int32 box = args.box_keys, key = n * kKeys + lane * box;
         page = -1;
         if (lane * box >= kKeys || key >= work.mask.read.end || key + box <= work.mask.read.first) return;
-        const uint32 in_sequence = pages.of_key(key);
+        const uint32 in_sequence = page_of(args.attention, key);
         slot = key - in_sequence * args.attention.page_size;
         const PageId id = pages.ids(work)[in_sequence];
         if (pages.has(id))

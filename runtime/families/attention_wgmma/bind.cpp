@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <cstddef>
 #include <initializer_list>
 
@@ -98,15 +97,6 @@ void set_schedule(const Schedule& schedule, abi::WgmmaArguments& arguments) {
     arguments.mixed_streams = static_cast<std::uint32_t>(schedule.mixed_streams);
 }
 
-void set_page_division(std::int32_t page_size, abi::WgmmaArguments& arguments) {
-    if (page_size <= 0) return;
-    // Exact for keys below 2^31: their product with the magic's error is less than 2^(31 + shift).
-    const auto size = static_cast<std::uint32_t>(page_size);
-    arguments.page_shift = std::bit_width(size - 1);
-    arguments.page_magic =
-        static_cast<std::uint32_t>((std::uint64_t{1} << (31 + arguments.page_shift)) / size + 1);
-}
-
 }  // namespace
 
 Bound bind(const KernelConfig& config, const LaunchContext& context, const Binding& binding) {
@@ -124,7 +114,6 @@ Bound bind(const KernelConfig& config, const LaunchContext& context, const Bindi
     set_schedule(schedule, arguments);
     arguments.slack = kSlack / a.scale_log2;
     arguments.box_keys = box_keys(kernel, a.page_size);
-    set_page_division(a.page_size, arguments);
     std::vector<TensorMapRequest> maps = {map_of_queries(spec, arguments)};
     if (!kernel.gather) add_maps_of_keys(spec, arguments, maps);  // gathered ones by their addresses
     return {ArgumentBlock(arguments), std::move(maps)};

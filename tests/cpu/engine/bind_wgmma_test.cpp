@@ -305,11 +305,11 @@ TEST_CASE("a key's page is a product", "[engine][wgmma]") {
                                  {.kv_lens = at(5, DType::i32, {2}),
                                   .page_table = at(6, DType::i32, {2, 2}),
                                   .max_kv_len = 2 * page_size});
-        const std::uint64_t magic = bound.arguments.page_magic;
+        const std::uint64_t magic = bound.arguments.attention.page_magic;
         for (std::uint64_t near = 0; near < std::uint64_t{1} << 31; near = near * 3 + 1) {
             for (std::uint64_t key :
                  {near, near / page_size * page_size, near / page_size * page_size + page_size - 1})
-                REQUIRE(key * magic >> 31 >> bound.arguments.page_shift == key / page_size);
+                REQUIRE(key * magic >> 31 >> bound.arguments.attention.page_shift == key / page_size);
         }
     }
 }
