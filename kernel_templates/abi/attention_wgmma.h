@@ -47,7 +47,7 @@ struct WgmmaArguments {
     // What CTAs draw: first two tiles of a stream at a time, then one, by turns of so many streams.
     uint32 draws, paired_draws, mixed_streams;
     int32 box_keys;  // tile_kv, or of paged KV the greatest common divisor with the page size
-    float slack;  // by how much logits may exceed the one that a row's exponents are relative to
+    float slack;     // by how much logits may exceed the one that a row's exponents are relative to
 };
 
 // A kernel's parameters, whatever the toolchain and the driver.

@@ -115,28 +115,46 @@ struct KeyValueLoader {
         constexpr bool kEven = Config::tile_kv % kRows == 0 && kRows % 8 == 0;
         // Uneven rounds have addresses of their own: unrolled all the way they would be kept in registers.
         constexpr int kUnroll = kEven ? kRounds : 2;
+        // Offsets are read for several rounds before the first of their copies is issued, which would wait
+        // for each of them else: reads from shared memory do not pass copies to it.
+        constexpr int kTogether = !Config::paged              ? 1
+                                  : kEven && kRounds % 4 == 0 ? 4
+                                  : kRounds % 2 == 0          ? 2
+                                                              : 1;
         if (kThreads % kChunks != 0 && threadIdx.x >= kRows * kChunks) return;
         const int32 first_key = tile * Config::tile_kv;
         const int32 first_row = threadIdx.x / kChunks;
         const int32 chunk = threadIdx.x % kChunks;
         const KeyValue* next = base + int64(first_key + first_row) * token_stride + chunk * kElements;
-#pragma unroll kUnroll
-        for (int32 round = 0; round < kRounds; ++round) {
-            const int32 row = first_row + round * kRows;
-            if (Config::tile_kv % kRows != 0 && row >= Config::tile_kv) break;
-            bool valid = is_read(first_key + row);
-            if constexpr (kHeadDim % 16 != 0) valid = valid && chunk < kHeadDim / kElements;
-            const KeyValue* source = next;
-            if constexpr (Config::paged) {
-                const int64 offset =
-                    load_shared_8_bytes(stages.key_offsets(tile, row) + Which * uint32(sizeof(int64)));
-                valid = valid && offset >= 0;
-                source = base + offset + chunk * kElements;
-            } else {
-                next += kRows * token_stride;
+#pragma unroll kUnroll / kTogether
+        for (int32 round = 0; round < kRounds; round += kTogether) {
+            int64 offsets[kTogether];
+#pragma unroll
+            for (int i = 0; i < kTogether; ++i)
+                offsets[i] = offset<Which>(tile, first_row + (round + i) * kRows);
+#pragma unroll
+            for (int i = 0; i < kTogether; ++i) {
+                const int32 row = first_row + (round + i) * kRows;
+                if (Config::tile_kv % kRows != 0 && row >= Config::tile_kv) break;
+                bool valid = is_read(first_key + row);
+                if constexpr (kHeadDim % 16 != 0) valid = valid && chunk < kHeadDim / kElements;
+                const KeyValue* source = next;
+                if constexpr (Config::paged) {
+                    valid = valid && offsets[i] >= 0;
+                    source = base + offsets[i] + chunk * kElements;
+                } else {
+                    next += kRows * token_stride;
+                }
+                copy_16_bytes<Config::alignment>(target.chunk(row, chunk), valid ? source : base, valid);
             }
-            copy_16_bytes<Config::alignment>(target.chunk(row, chunk), valid ? source : base, valid);
         }
+    }
+
+    // Where row `row` of a tile lies in pages.
+    template <int Which>
+    __device__ int64 offset(int32 tile, int32 row) const {
+        if (!Config::paged || row >= Config::tile_kv) return -1;
+        return load_shared_8_bytes(stages.key_offsets(tile, row) + Which * uint32(sizeof(int64)));
     }
 };
 

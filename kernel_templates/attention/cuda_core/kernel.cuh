@@ -66,7 +66,7 @@ struct AttentionCudaCore {
     RowLogit<Config> row;
     KeyInterval seen;
     float maximum = -infinity();
-    float sum = 0.0f;  // of this lane's keys only, until close()
+    float sum = 0.0f;              // of this lane's keys only, until close()
     typename Config::Index ahead;  // of paged KV: the page of this thread's key in the tile published next
 
     __device__ void run(uint32& status) {

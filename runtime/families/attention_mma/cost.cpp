@@ -5,8 +5,11 @@
 namespace attnsmith::families::attention_mma {
 namespace {
 
-constexpr double kMmaEfficiency = 0.65;     // of the peak, while a warp multiplies
-constexpr double kBarrierClocks = 200;      // two barriers a tile, and what a warp waits for at them
+constexpr double kMmaEfficiency = 0.65;  // of the peak, while a warp multiplies
+constexpr double kBarrierClocks = 200;   // two barriers a tile, and what a warp waits for at them
+// Share of the device memory's rate that the one CTA of an SM gets from pages, whose rows lie apart (H200:
+// between pages of 16 keys, 0.79, and of 64, 0.92); two CTAs get all of it.
+constexpr double kPagesAlone = 0.88;
 constexpr double kAluPerLogit = 8.0 / 128;  // fp32 instructions over an SM's 128 lanes
 
 // One tile of keys in one CTA, as a share of the SM's time: what the resident `ctas` of an SM contend for, or
@@ -18,7 +21,8 @@ double tile_clocks(const Kernel& kernel, const SmTraits& sm, bool shared_keys, d
 
     const double multiply = work.flops / (sm.mma_flops * kMmaEfficiency);
     const double softmax = work.logits * (kAluPerLogit + kExpPerLogit);
-    const double rate = std::min<double>(sm.dram_bytes, work.bytes * steps_ahead * ctas / work.latency);
+    const double dram_bytes = sm.dram_bytes * (kernel.paged && ctas < 2 ? kPagesAlone : 1.0);
+    const double rate = std::min(dram_bytes, work.bytes * steps_ahead * ctas / work.latency);
     const double memory = work.traffic / rate;
     const double busy = multiply + softmax + kBarrierClocks;
     // Latencies scatter: however far ahead, a part of them is seen.
