@@ -113,8 +113,8 @@ static void end_with_true_nvrtc(char** arguments, int delay_ms) {
 /* A child of that process frees what its parent is preparing, and ends as any program does. */
 static void fork_while_opening(char** arguments, int frees) {
     start_opening(arguments);
-    sleep_ms(
-        30); /* a thread that is starting holds locks of AddressSanitizer's allocator, for the child too */
+    /* A thread that is starting may hold a lock of AddressSanitizer's allocator, which a child never gets. */
+    sleep_ms(30);
     const pid_t child = fork();
     if (child == 0) {
         alarm(60);
