@@ -9,11 +9,12 @@ import functools
 import random
 import zlib
 from dataclasses import asdict, dataclass, replace
-from typing import Callable, Dict, List, Optional, Tuple
+from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
 TOTAL_TOKENS = 16384
 WIDTH = 2048  # q_heads * head_dim of the prefill grid, as in the FlashAttention papers
 ELEMENT_BYTES = 2
+FEW_QUERIES = 16  # of a sequence: up to here reading its keys takes the time, as it does in decode
 # |out - reference| <= tolerance + tolerance * |reference|
 TOLERANCE = {"fp16": 1e-3, "bf16": 1e-2}
 
@@ -36,7 +37,7 @@ def visible_pairs(q_len: int, kv_len: int, causal: bool, window: Optional[Tuple[
 
 @dataclass(frozen=True)
 class Case:
-    """One problem. Lengths are by sequence; all are equal unless the KV is ragged."""
+    """One problem. Lengths are by sequence. They may differ in ragged and in paged KV; dense ones are all equal."""
 
     set: str
     dtype: str
@@ -50,7 +51,7 @@ class Case:
     window: Optional[Tuple[int, int]] = None  # (left, right)
     kv: str = "dense"  # dense, ragged or paged
     page_size: int = 0
-    label: str = ""  # tells ragged mixes apart
+    label: str = ""  # tells mixes of lengths apart; without one all lengths are equal
     shared_kv: bool = False  # v is the first head_dim_vo columns of k (latent attention)
 
     @property
@@ -79,6 +80,21 @@ class Case:
         return self.q_len == 1
 
     @property
+    def has_few_queries(self) -> bool:
+        """Whether it is bound by memory: decode, and what checks a few drafted tokens of each sequence."""
+        return self.q_len <= FEW_QUERIES
+
+    @property
+    def ragged_q(self) -> bool:
+        """Whether q is [tokens, heads, dim] with offsets, beside ragged KV or where sequences differ in queries."""
+        return self.kv == "ragged" or len(set(self.q_lens)) > 1
+
+    @property
+    def page_counts(self) -> Tuple[int, ...]:
+        """Of each sequence; the last page may not be full."""
+        return tuple(-(-length // self.page_size) for length in self.kv_lens)
+
+    @property
     def family(self) -> str:
         """All but the lengths: the cases of one family are the points of one line in a plot."""
         words = [self.dtype, "hd" + self.head_dims, "%d/%d" % (self.q_heads, self.kv_heads)]
@@ -94,7 +110,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        if self.kv == "ragged":
+        if self.label:
             lengths = "%s (%d sequences)" % (self.label, self.batch)
         elif self.is_decode:
             lengths = "%dx%d" % (self.batch, self.kv_len)
@@ -129,7 +145,7 @@ class Case:
 
     @property
     def bytes(self) -> float:
-        """Q, K, V and O once each."""
+        """Q, K, V and O once each: of every sequence its own keys, without the rest of its last page."""
         queries = sum(self.q_lens) * self.q_heads * (self.head_dim_qk + self.head_dim_vo)
         kept = self.head_dim_qk if self.shared_kv else self.head_dim_qk + self.head_dim_vo
         return float(ELEMENT_BYTES) * (queries + sum(self.kv_lens) * self.kv_heads * kept)
@@ -257,22 +273,27 @@ def window() -> List[Case]:
 DECODE_GRID = ((1, 65536), (16, 8192), (64, 4096), (128, 2048))
 
 
-def decode_cases(set_name: str, heads: Tuple[int, int], storage: Tuple[str, int],
-                 grid: Tuple[Tuple[int, int], ...]) -> List[Case]:
-    return [Case(set_name, "bf16", (1,) * batch, (kv_len,) * batch, heads[0], heads[1], 128, 128, kv=storage[0],
-                 page_size=storage[1]) for batch, kv_len in grid]
+def storage(page_size: int) -> Dict[str, object]:
+    """Of a Case: pages of so many keys, or 0 for dense tensors."""
+    return dict(kv="paged" if page_size else "dense", page_size=page_size)
+
+
+def decode_cases(set_name: str, heads: Tuple[int, int], page_size: int, grid: Sequence[Tuple[int, int]],
+                 head_dims: Tuple[int, int] = (128, 128), q_len: int = 1) -> List[Case]:
+    """Batches and KV lengths of `grid`, one query a sequence, or several, of which the last sees all keys."""
+    return [Case(set_name, "bf16", (q_len,) * batch, (kv_len,) * batch, *heads, *head_dims, causal=q_len > 1,
+                 **storage(page_size)) for batch, kv_len in grid]  # type: ignore[arg-type]
 
 
 def decode() -> List[Case]:
-    return [case for storage in (("dense", 0), ("paged", 16))
-            for case in decode_cases("decode", GROUPED, storage, DECODE_GRID)]
+    return [case for page_size in (0, 16) for case in decode_cases("decode", GROUPED, page_size, DECODE_GRID)]
 
 
 def decode_more() -> List[Case]:
     """Other heads, pages and more, shorter sequences."""
     known = {case.name for case in decode()}
-    cases = [case for heads in (GROUPED, (32, 32), (64, 8)) for storage in (("dense", 0), ("paged", 16), ("paged", 64))
-             for case in decode_cases("decode-more", heads, storage, DECODE_GRID + ((256, 1024),))]
+    cases = [case for heads in (GROUPED, (32, 32), (64, 8)) for page_size in (0, 16, 64)
+             for case in decode_cases("decode-more", heads, page_size, DECODE_GRID + ((256, 1024),))]
     return [case for case in cases if case.name not in known]
 
 
@@ -283,9 +304,94 @@ def mla() -> List[Case]:
             for batch, kv_len in ((1, 65536), (16, 8192), (64, 4096), (128, 2048))]
 
 
+SMALL_GRID = ((1, 1024), (1, 8192), (1, 32768), (4, 4096), (8, 2048), (16, 1024), (16, 2048), (32, 1024))
+SMALL_POINTS = ((1, 8192), (16, 1024))  # of it, for what is not measured at all of it
+SMALL_HEAD_DIMS = ((64, 64), (96, 96), (192, 128), (256, 256))
+
+
+def decode_small() -> List[Case]:
+    """KV under 256 MB: there is too little of it for the GPU to be busy without splitting it well."""
+    cases = [case for page_size in (0, 16, 64) for case in decode_cases("decode-small", GROUPED, page_size, SMALL_GRID)]
+    cases += [case for page_size in (1, 8) for case in decode_cases("decode-small", GROUPED, page_size, SMALL_POINTS)]
+    return cases + [case for head_dims in SMALL_HEAD_DIMS for page_size in (0, 16)
+                    for case in decode_cases("decode-small", GROUPED, page_size, SMALL_POINTS, head_dims)]
+
+
+def uniform_lengths(sequences: int, least: int, most: int) -> Tuple[int, ...]:
+    """Random lengths, with both ends among them, in random order."""
+    rng = random.Random(sequences)
+    lens = [least, most] + [rng.randint(least, most) for _ in range(sequences - 2)]
+    rng.shuffle(lens)
+    return tuple(lens)
+
+
+def log_uniform_lengths(sequences: int, least: int, most: int) -> Tuple[int, ...]:
+    """The same with as many sequences of each order of magnitude."""
+    rng = random.Random(sequences)
+    lens = [least, most] + [round(least * (most / least) ** rng.random()) for _ in range(sequences - 2)]
+    rng.shuffle(lens)
+    return tuple(lens)
+
+
+def decode_mixes() -> Dict[str, Tuple[int, ...]]:
+    """KV lengths that differ a lot in one batch, by label. The long ones do not come first."""
+    return {
+        "100 to 60000": log_uniform_lengths(64, 100, 60000),
+        "1 to 4096": uniform_lengths(32, 1, 4096),
+        "1x131072 and 63x1024": (1024,) * 40 + (131072,) + (1024,) * 23,
+        "64 to 2048": uniform_lengths(128, 64, 2048),
+        "56x512 and 8x32768": ((512,) * 7 + (32768,)) * 8,
+    }
+
+
+def decode_mixed() -> List[Case]:
+    """One query a sequence, and KV lengths as a server's batches have them."""
+    mixes = decode_mixes()
+    first = next(iter(mixes))
+
+    def mixed(label: str, heads: Tuple[int, int], head_dim: int, page_size: int) -> Case:
+        kv_lens = mixes[label]
+        return Case("decode-mixed", "bf16", (1,) * len(kv_lens), kv_lens, *heads, head_dim, head_dim, label=label,
+                    **storage(page_size))  # type: ignore[arg-type]
+
+    return [mixed(label, GROUPED, 128, 16) for label in mixes] + [
+        mixed(first, GROUPED, 128, 64), mixed(first, (64, 8), 64, 16)]
+
+
+def speculative() -> List[Case]:
+    """A few drafted tokens of each sequence, which are checked at once."""
+    cases = [case for q_len in (2, 4, 8, 16)
+             for case in decode_cases("speculative", GROUPED, 16, ((8, 8192), (32, 2048), (1, 32768)), q_len=q_len)]
+    return cases + decode_cases("speculative", GROUPED, 0, ((8, 8192),), q_len=8)
+
+
+def groups() -> List[Case]:
+    """Query heads that share a KV head: those of models, and those that fill no tile. 71 are Falcon 7B's."""
+    cases = [case for group in (1, 2, 3, 4, 5, 6, 7, 8, 12, 16)
+             for case in decode_cases("groups", (8 * group, 8), 16, ((64, 4096),))]
+    return cases + decode_cases("groups", (71, 1), 16, ((64, 4096),), (64, 64))
+
+
+# Chunks and decodes of a step: how many, queries of each, keys of each.
+STEPS = (((1, 2048, 2048), (63, 1, 4096)), ((1, 2048, 16384), (63, 1, 4096)),
+         ((4, 512, 512), (28, 1, 4096)), ((4, 512, 4096), (28, 1, 4096)))
+
+
+def steps() -> List[Case]:
+    """Prefill beside decode in one launch, as servers that cut prompts into chunks have it."""
+    cases = []
+    for parts in STEPS:
+        q_lens, kv_lens = (sum(((part[column],) * part[0] for part in parts), ()) for column in (1, 2))
+        cases.append(Case("steps", "bf16", q_lens, kv_lens, *GROUPED, 128, 128, causal=True,
+                          label=" and ".join("%dx%d:%d" % part for part in parts),
+                          **storage(16)))  # type: ignore[arg-type]
+    return cases
+
+
 SETS: Dict[str, Callable[[], List[Case]]] = {
     "prefill": prefill, "dims": dims, "ragged": ragged, "paged": paged, "window": window, "decode": decode,
-    "decode-more": decode_more, "mla": mla,
+    "decode-more": decode_more, "decode-small": decode_small, "decode-mixed": decode_mixed,
+    "speculative": speculative, "groups": groups, "steps": steps, "mla": mla,
 }
 ALIASES = {"storage": ("ragged", "paged", "window")}
 DEFAULT_SETS = ("prefill", "dims", "ragged", "paged", "window", "decode")
@@ -304,6 +410,16 @@ def in_quick(case: Case) -> bool:
                 and case.page_size in (0, 1, 16, 64))
     if case.set in ("decode", "decode-more"):
         return case.group == (4 if case.set == "decode" else 8) and case.page_size < 64 and case.kv_len in (8192, 2048)
+    if case.set == "decode-small":
+        return case.head_dims == "128" and case.page_size in (0, 16) and (case.batch, case.kv_len) in SMALL_POINTS
+    if case.set == "decode-mixed":
+        return case.page_size == 16 and case.head_dim_qk == 128 and case.batch == 64
+    if case.set == "speculative":
+        return case.q_len == 4
+    if case.set == "groups":
+        return case.group in (1, 5, 8)
+    if case.set == "steps":
+        return case.batch == 64
     if case.set == "ragged":
         return (case.head_dim_qk == 128 and case.causal and case.group == 1
                 and (case.label == "mixed 2048" or not case.label and case.kv_len == 2048))

@@ -59,8 +59,8 @@ def parser() -> argparse.ArgumentParser:
         epilog="example: peers.py --cases prefill,decode --quick --json peers.json --plot plots")
     sets = words(list(cases.SETS), cases.ALIASES)
     made.add_argument("--cases", type=sets, default=list(cases.DEFAULT_SETS), metavar="SET,...",
-                      help="%s; storage is %s; all but the last two if not given" % (
-                          ", ".join(cases.SETS), ",".join(cases.ALIASES["storage"])))
+                      help="%s; storage is %s; %s if not given" % (
+                          ", ".join(cases.SETS), ",".join(cases.ALIASES["storage"]), ",".join(cases.DEFAULT_SETS)))
     made.add_argument("--own", type=sets, default=[], metavar="SET,...",
                       help="of these sets measure attnsmith alone, which is compared with itself there")
     made.add_argument("--quick", action="store_true", help="a tenth of the cases")
@@ -104,11 +104,12 @@ def show_list(selected: List[cases.Case], reasons: Dict[str, Optional[str]]) -> 
     for set_name in dict.fromkeys(case.set for case in selected):
         members = [case for case in selected if case.set == set_name]
         print("%s (%d)" % (set_name, len(members)))
+        width = max(56, max(len(case.name) for case in members))
         for case in members:
-            print("  %-56s %8.3f TFLOP %8.3f GB" % (case.name, case.flops / 1e12, case.bytes / 1e9))
+            print("  %s %8.3f TFLOP %8.3f GB" % (case.name.ljust(width), case.flops / 1e12, case.bytes / 1e9))
     print("providers:")
     for name, reason in reasons.items():
-        print("  %-11s %s: %s" % (name, PROVIDERS[name].title, reason or "available"))
+        print("  %-14s %s: %s" % (name, PROVIDERS[name].title, reason or "available"))
 
 
 def fail(message: str) -> int:

@@ -10,7 +10,9 @@ from .cases import Case
 from .tensors import Tensors
 
 SAMPLED_SEQUENCES = 4
+SAMPLED_OF_MIXES = 16  # where lengths differ, so that most kinds of them are seen
 SAMPLED_QUERIES = 32  # of each sequence; all heads of each
+SAMPLED_ROWS = 128  # of all sequences, more or less
 
 
 @dataclass
@@ -27,13 +29,19 @@ class Verdict:
 
 
 def sample(case: Case) -> List[Tuple[int, List[int]]]:
-    """(sequence, queries): the longest, first and last sequences, the first and last query of each, and others."""
+    """(sequence, queries): the sequences with the most queries, the most keys and the fewest, the first, the last and
+    others; the first and last query of each, and others."""
     rng = random.Random(case.seed)
     lens = case.q_lens
-    sequences = [lens.index(max(lens)), 0, case.batch - 1] + rng.sample(range(case.batch), min(4, case.batch))
-    chosen = list(dict.fromkeys(s for s in sequences if lens[s] > 0))[:SAMPLED_SEQUENCES]
-    picked = []
-    for sequence in chosen:
+    every = range(case.batch)
+    sequences = [max(every, key=lens.__getitem__), max(every, key=case.kv_lens.__getitem__),
+                 min(every, key=case.kv_lens.__getitem__), 0, case.batch - 1]
+    sequences += rng.sample(every, min(SAMPLED_OF_MIXES, case.batch))
+    chosen = list(dict.fromkeys(s for s in sequences if lens[s] > 0))
+    picked: List[Tuple[int, List[int]]] = []
+    for sequence in chosen[:SAMPLED_OF_MIXES if case.label else SAMPLED_SEQUENCES]:
+        if sum(len(queries) for _, queries in picked) > SAMPLED_ROWS - SAMPLED_QUERIES:
+            break
         length = lens[sequence]
         queries = {0, length - 1} | set(rng.sample(range(length), min(SAMPLED_QUERIES - 2, length)))
         picked.append((sequence, sorted(queries)))
@@ -47,7 +55,7 @@ def keys_and_values(case: Case, tensors: Tensors, sequence: int) -> Tuple[Any, A
         start = sum(case.kv_lens[:sequence])
         return tensors.k[start:start + length], tensors.v[start:start + length]
     if case.kv == "paged":
-        pages = tensors.page_table[sequence].long()
+        pages = tensors.page_table[sequence, :case.page_counts[sequence]].long()
         return tensors.k[pages].flatten(0, 1)[:length], tensors.v[pages].flatten(0, 1)[:length]
     return tensors.k[sequence, :length], tensors.v[sequence, :length]
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, List
+from typing import Any, Dict
 
 from .cases import Case
 
 ROTATED_BYTES = 256 << 20  # several times any L2
-MOST_SETS = 16
+MOST_SETS = 80  # bounds what making calls takes; the smallest case here, one sequence of 1024 keys, needs 64
 
 
 @dataclass
 class Tensors:
-    """Torch tensors. Whatever the layout, all index tensors are there, in int32.
+    """Torch tensors. Whatever the layout, all index tensors are there, in int32; those of pages where KV is paged.
 
-    q is [batch, q_len, heads, dim], ragged [tokens, heads, dim]; k and v likewise, paged [pages, page_size, ...].
+    q is [batch, q_len, heads, dim], or [tokens, heads, dim] where Case.ragged_q; k and v are the same of dense and
+    ragged KV, and paged [pages, page_size, ...].
     """
 
     q: Any
@@ -24,7 +25,11 @@ class Tensors:
     q_indptr: Any
     kv_indptr: Any
     kv_lens: Any
+    # Pages twice: as a table, and as offsets, a list and how many keys each last page has.
     page_table: Any = None  # [batch, pages of the longest]
+    page_indptr: Any = None
+    page_indices: Any = None
+    last_page_lens: Any = None
 
     def empty_output(self, case: Case) -> Any:
         # NaN, so that a row that is never written cannot pass for one.
@@ -55,20 +60,27 @@ def make_tensors(torch: Any, case: Case, index: int, device: str = "cuda") -> Te
     def normal(*shape: int) -> Any:
         return torch.empty(shape, dtype=dtype, device=device).normal_(generator=random)
 
-    page_table = None
-    if case.kv == "ragged":
-        q = normal(sum(case.q_lens), case.q_heads, case.head_dim_qk)
-        kv_shape: List[int] = [sum(case.kv_lens)]
-    else:
-        q = normal(case.batch, case.q_len, case.q_heads, case.head_dim_qk)
-        kv_shape = [case.batch, case.kv_len]
+    q_shape = [sum(case.q_lens)] if case.ragged_q else [case.batch, case.q_len]
+    kv_shape = [sum(case.kv_lens)] if case.kv == "ragged" else [case.batch, case.kv_len]
+    q = normal(*q_shape, case.q_heads, case.head_dim_qk)
+    pages: Dict[str, Any] = {}
     if case.kv == "paged":
-        # Pages in shuffled order, as a cache that has been in use has them.
-        columns = -(-case.kv_len // case.page_size)
-        order = torch.randperm(case.batch * columns, generator=random, device=device)
-        page_table = order.to(torch.int32).view(case.batch, columns)
-        kv_shape = [case.batch * columns, case.page_size]
+        pages = make_pages(torch, case, random, device)
+        kv_shape = [sum(case.page_counts), case.page_size]
     k = normal(*kv_shape, case.kv_heads, case.head_dim_qk)
     v = k[..., :case.head_dim_vo] if case.shared_kv else normal(*kv_shape, case.kv_heads, case.head_dim_vo)
     return Tensors(q, k, v, indptr(torch, case.q_lens, device), indptr(torch, case.kv_lens, device),
-                   torch.tensor(case.kv_lens, dtype=torch.int32, device=device), page_table)
+                   torch.tensor(case.kv_lens, dtype=torch.int32, device=device), **pages)
+
+
+def make_pages(torch: Any, case: Case, random: Any, device: str) -> Dict[str, Any]:
+    """The fields of Tensors for pages in shuffled order, as a cache that has been in use has them."""
+    counts = case.page_counts
+    indices = torch.randperm(sum(counts), generator=random, device=device).to(torch.int32)
+    # Past a sequence's pages the table has page 0, as servers leave it: readable, and another sequence's.
+    table = torch.zeros(case.batch, max(counts), dtype=torch.int32, device=device)
+    used = torch.arange(max(counts), device=device) < torch.tensor(counts, device=device).view(-1, 1)
+    table[used] = indices
+    last = [length - (count - 1) * case.page_size for length, count in zip(case.kv_lens, counts)]
+    return dict(page_table=table, page_indptr=indptr(torch, counts, device), page_indices=indices,
+                last_page_lens=torch.tensor(last, dtype=torch.int32, device=device))

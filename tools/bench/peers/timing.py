@@ -1,4 +1,8 @@
-"""Times launches with CUDA events around CUDA graphs, or around plain launches where one cannot be captured."""
+"""Times launches with CUDA events around CUDA graphs, or around plain launches where one cannot be captured.
+
+A launch is all that a provider's call puts on the stream, kernels that share out its work and combine partial results
+included; what Provider.make() did before, once for many calls, is not in it.
+"""
 
 from __future__ import annotations
 

@@ -68,6 +68,8 @@ class Attnsmith(Provider):
                          max_q_len=case.q_len, max_kv_len=case.kv_len)
         elif case.kv == "paged":
             given.update(page_table=tensors.page_table, kv_lens=tensors.kv_lens, max_kv_len=case.kv_len)
+            if case.ragged_q:
+                given.update(q_indptr=tensors.q_indptr, max_q_len=case.q_len)
         try:
             call = self._runtime.prepare(**asked).bind(**given)
         except getattr(module, "Unsupported", Refused) as error:

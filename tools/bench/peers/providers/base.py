@@ -71,6 +71,8 @@ class Provider:
     def make(self, case: Case, tensors: Tensors) -> Callable[[], Any]:
         """A call that launches on torch's current stream and returns the output, in q's layout.
 
-        Everything that can be done once, for many layers or steps, is done here. Raises Refused.
+        Everything that can be done once, for many layers or steps, is done here and not timed: plans and schedules
+        that are made on the host or asked for by a function of their own. What the call itself launches is timed,
+        schedule kernels too. Raises Refused.
         """
         raise NotImplementedError

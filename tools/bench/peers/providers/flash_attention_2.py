@@ -22,6 +22,8 @@ class FlashAttention2(Provider):
             return "one head dim for Q, K and V"
         if case.kv == "paged" and case.page_size % 256:
             return "pages of a multiple of 256 only"
+        if case.kv == "paged" and case.ragged_q:
+            return "as many queries of each sequence where KV is paged"
         return None
 
     def make(self, case: Case, tensors: Tensors) -> Callable[[], Any]:
@@ -31,7 +33,7 @@ class FlashAttention2(Provider):
         if case.kv == "ragged":
             return lambda: module.flash_attn_varlen_func(t.q, t.k, t.v, t.q_indptr, t.kv_indptr, case.q_len,
                                                          case.kv_len, **options)
-        if case.is_decode or case.kv == "paged":
+        if case.has_few_queries or case.kv == "paged":
             # The entry that splits KV when there are few queries.
             return lambda: module.flash_attn_with_kvcache(t.q, t.k, t.v, cache_seqlens=t.kv_lens,
                                                           block_table=t.page_table, **options)

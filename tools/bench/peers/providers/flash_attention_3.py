@@ -42,15 +42,21 @@ class FlashAttention3(Provider):
         if case.kv == "ragged":
             return lambda: output(module.flash_attn_varlen_func(t.q, t.k, t.v, t.q_indptr, t.kv_indptr, case.q_len,
                                                                 case.kv_len, **options))
-        if case.is_decode or case.kv == "paged":
+        if case.has_few_queries or case.kv == "paged":
+            # The entry that splits KV when there are few queries.
             options.update(cache_seqlens=t.kv_lens)
+            of_queries: Dict[str, Any] = dict(cu_seqlens_q=t.q_indptr) if case.ragged_q else {}
+            longest = case.kv_len
             if case.kv == "paged":
                 options.update(page_table=t.page_table)
+                longest = max(case.page_counts) * case.page_size  # what the launch takes it to be
             if hasattr(module, "get_scheduler_metadata"):
                 # Made once for all layers of a step by who serves with it, so not timed here.
                 options["scheduler_metadata"] = module.get_scheduler_metadata(
-                    case.batch, case.q_len, case.kv_len, case.q_heads, case.kv_heads, case.head_dim_qk, t.kv_lens,
+                    case.batch, case.q_len, longest, case.q_heads, case.kv_heads, case.head_dim_qk, t.kv_lens,
                     qkv_dtype=torch_dtype(torch, case.dtype), headdim_v=case.head_dim_vo,
-                    page_size=case.page_size or None, causal=case.causal, window_size=window)
+                    page_size=case.page_size or None, causal=case.causal, window_size=window, **of_queries)
+            if case.ragged_q:
+                options.update(of_queries, max_seqlen_q=case.q_len)
             return lambda: output(module.flash_attn_with_kvcache(t.q, t.k, t.v, **options))
         return lambda: output(module.flash_attn_func(t.q, t.k, t.v, **options))

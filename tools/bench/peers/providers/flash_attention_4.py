@@ -32,5 +32,7 @@ class FlashAttention4(Provider):
             return lambda: output(module.flash_attn_varlen_func(t.q, t.k, t.v, **options))
         if case.kv == "paged":
             options.update(seqused_k=t.kv_lens, page_table=t.page_table)
+            if case.ragged_q:
+                options.update(cu_seqlens_q=t.q_indptr, max_seqlen_q=case.q_len)
             return lambda: output(module.flash_attn_varlen_func(t.q, t.k, t.v, **options))
         return lambda: output(module.flash_attn_func(t.q, t.k, t.v, **options))

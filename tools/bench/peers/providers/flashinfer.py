@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Hashable
+from typing import Any, Callable, Dict, Hashable, Optional, Tuple
 
 from ..cases import Case
 from ..tensors import Tensors, indptr, torch_dtype
 from .base import Provider, Refused
 
 WORKSPACE_BYTES = 256 << 20
-DENSE_PAGE = 64  # a dense cache is given to the decode wrapper as pages of this size, in order
+DENSE_PAGE = 64  # a dense cache is given to the wrappers of paged ones as pages of this size, in order
+COPIED_ELEMENTS = 64  # of a row at a time, by all kernels on tensor cores
 
 
 class FlashInfer(Provider):
@@ -22,55 +23,90 @@ class FlashInfer(Provider):
     isolated = True
     compiles = True
 
+    def __init__(self) -> None:
+        self._workspace: Any = None
+
+    def refuses(self, case: Case) -> Optional[str]:
+        on_cuda_cores = self._wrapper(case) == "decode on CUDA cores"
+        if not on_cuda_cores and (case.head_dim_qk % COPIED_ELEMENTS or case.head_dim_vo % COPIED_ELEMENTS):
+            return "head dims of a multiple of %d only" % COPIED_ELEMENTS
+        return None
+
     def compile_key(self, case: Case) -> Hashable:
-        wrapper = "decode" if self._decodes_on_cuda_cores(case) else "prefill"
-        return (wrapper, case.dtype, case.head_dims, case.window is not None)
+        return (self._wrapper(case), self._backend(case), case.dtype, case.head_dims, case.window is not None)
 
     @staticmethod
-    def _decodes_on_cuda_cores(case: Case) -> bool:
-        return case.is_decode and case.group < 4
+    def _wrapper(case: Case) -> str:
+        """Decode's takes one head dim for K and V, and one query a sequence."""
+        if not case.is_decode or case.head_dim_qk != case.head_dim_vo:
+            return "prefill"
+        return "decode on CUDA cores" if case.group < 4 else "decode on tensor cores"
+
+    def _backend(self, case: Case) -> str:
+        """Of the prefill wrapper, which on Hopper takes kernels that do not split KV unless told otherwise."""
+        return "fa2" if case.has_few_queries else "auto"
 
     def make(self, case: Case, tensors: Tensors) -> Callable[[], Any]:
         import torch
 
         module = self.module()
-        workspace = torch.zeros(WORKSPACE_BYTES, dtype=torch.uint8, device=tensors.q.device)
+        if self._workspace is None:  # one for all calls, as they follow each other
+            self._workspace = torch.zeros(WORKSPACE_BYTES, dtype=torch.uint8, device=tensors.q.device)
         dtype = torch_dtype(torch, case.dtype)
         window_left = case.window[0] if case.window is not None else -1
         if case.window is not None and not (case.causal and case.window[1] == 0):
             raise Refused("windows are to the left, with a causal mask")
         common: Dict[str, Any] = dict(window_left=window_left, q_data_type=dtype, kv_data_type=dtype)
-        if case.is_decode or case.kv == "paged":
-            return self._paged(module, torch, case, tensors, workspace, common)
+        if case.has_few_queries or case.kv == "paged":
+            return self._paged(module, torch, case, tensors, common)
         q, k, v = (t.flatten(0, -3) for t in (tensors.q, tensors.k, tensors.v))
-        wrapper = module.BatchPrefillWithRaggedKVCacheWrapper(workspace, "NHD")
+        wrapper = module.BatchPrefillWithRaggedKVCacheWrapper(self._workspace, "NHD")
         wrapper.plan(tensors.q_indptr, tensors.kv_indptr, case.q_heads, case.kv_heads, case.head_dim_qk,
                      head_dim_vo=case.head_dim_vo, causal=case.causal, **common)
         return lambda: wrapper.run(q, k, v)
 
-    def _paged(self, module: Any, torch: Any, case: Case, tensors: Tensors, workspace: Any,
+    def _paged(self, module: Any, torch: Any, case: Case, tensors: Tensors,
                common: Dict[str, Any]) -> Callable[[], Any]:
-        device = tensors.q.device
-        page_size = case.page_size or DENSE_PAGE
-        if case.kv_len % page_size:
-            raise Refused("a dense cache of %d keys is not whole pages of %d" % (case.kv_len, page_size))
-        columns = case.kv_len // page_size
-        cache = (tensors.k, tensors.v)
-        if case.kv == "paged":
-            indices = tensors.page_table.flatten()
+        q = tensors.q.flatten(0, -3)
+        cache, page_size = (tensors.k, tensors.v), case.page_size
+        pages = (tensors.page_indptr, tensors.page_indices, tensors.last_page_lens)
+        if case.kv == "dense":
+            page_size = DENSE_PAGE
+            cache, pages = self._as_pages(torch, case, tensors)
+        if self._wrapper(case) == "prefill":
+            wrapper = module.BatchPrefillWithPagedKVCacheWrapper(self._workspace, "NHD", backend=self._backend(case))
+            wrapper.plan(tensors.q_indptr, *pages, case.q_heads, case.kv_heads, case.head_dim_qk, page_size,
+                         head_dim_vo=case.head_dim_vo, causal=case.causal, **common)
         else:
-            cache = tuple(t.view(case.batch * columns, page_size, *t.shape[2:]) for t in cache)
-            indices = torch.arange(case.batch * columns, dtype=torch.int32, device=device)
-        pages = indptr(torch, (columns,) * case.batch, device)
-        last = torch.full((case.batch,), page_size, dtype=torch.int32, device=device)
-        if case.is_decode:
-            q = tensors.q.squeeze(1)
             wrapper = module.BatchDecodeWithPagedKVCacheWrapper(
-                workspace, "NHD", use_tensor_cores=not self._decodes_on_cuda_cores(case))
-            wrapper.plan(pages, indices, last, case.q_heads, case.kv_heads, case.head_dim_qk, page_size, **common)
-        else:
-            q = tensors.q.flatten(0, 1)
-            wrapper = module.BatchPrefillWithPagedKVCacheWrapper(workspace, "NHD")
-            wrapper.plan(tensors.q_indptr, pages, indices, last, case.q_heads, case.kv_heads, case.head_dim_qk,
-                         page_size, head_dim_vo=case.head_dim_vo, causal=case.causal, **common)
+                self._workspace, "NHD", use_tensor_cores=self._wrapper(case) == "decode on tensor cores")
+            wrapper.plan(*pages, case.q_heads, case.kv_heads, case.head_dim_qk, page_size, **common)
         return lambda: wrapper.run(q, cache)
+
+    @staticmethod
+    def _as_pages(torch: Any, case: Case, tensors: Tensors) -> Tuple[Tuple[Any, Any], Tuple[Any, Any, Any]]:
+        """A dense cache and the indices of its pages."""
+        device = tensors.q.device
+        if case.kv_len % DENSE_PAGE:
+            raise Refused("a dense cache of %d keys is not whole pages of %d" % (case.kv_len, DENSE_PAGE))
+        columns = case.kv_len // DENSE_PAGE
+        k, v = (t.view(case.batch * columns, DENSE_PAGE, *t.shape[2:]) for t in (tensors.k, tensors.v))
+        return (k, v), (indptr(torch, (columns,) * case.batch, device),
+                        torch.arange(case.batch * columns, dtype=torch.int32, device=device),
+                        torch.full((case.batch,), DENSE_PAGE, dtype=torch.int32, device=device))
+
+
+class FlashInferFa2(FlashInfer):
+    """Its older kernels where it does not take them itself: they share out long keys, and no one rule says when
+    that is worth more than Hopper's instructions."""
+
+    name = "flashinfer-fa2"
+    title = "FlashInfer, its fa2 kernels"
+
+    def refuses(self, case: Case) -> Optional[str]:
+        if case.kv != "paged" or not case.ragged_q:
+            return "only for paged KV where sequences differ in queries; for the others see flashinfer"
+        return super().refuses(case)
+
+    def _backend(self, case: Case) -> str:
+        return "fa2"
