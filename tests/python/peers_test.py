@@ -356,6 +356,23 @@ class Runs(unittest.TestCase):
         for content in made.values():
             xml.etree.ElementTree.fromstring(content)
 
+    def test_few_queries_are_told_in_bytes_and_who_refuses_all_has_no_column(self):
+        chosen = [case for case in cases.speculative() + cases.steps() + cases.decode_mixed() if case.batch >= 32]
+        document = fake_document(chosen, ["attnsmith", "cudnn", "fa3"])
+        text = report.text(document)
+        heads = [line.split("|") for line in text.splitlines() if "| best peer |" in line.replace("  ", " ")]
+        self.assertEqual([head[1].strip() for head in heads], ["GB/s", "TFLOP/s", "GB/s"])
+        for head in heads:
+            self.assertEqual([head[2].strip(), head[3].strip()], ["attnsmith", "fa3"])
+        self.assertIn("cudnn, refused: SDPA takes dense tensors, no paged KV", text)
+        brief = summary.text(document)
+        for case in chosen:
+            self.assertIn(case.name, brief)
+
+    def test_what_makes_no_line_is_not_plotted(self):
+        chosen = cases.decode_mixed() + cases.speculative() + cases.steps() + cases.decode_small()[:8]
+        self.assertEqual(plots.charts(fake_document(chosen, ["attnsmith", "fa3"])), {})
+
     def test_the_estimate_grows_with_turns(self):
         self.assertLess(estimate_seconds(10, 0.15, 90), estimate_seconds(20, 0.15, 90))
         self.assertLess(estimate_seconds(10, 0.15, 0), estimate_seconds(10, 0.15, 90))

@@ -1,4 +1,4 @@
-"""One chart for each family of cases that has more than one length."""
+"""One chart for each family of cases of one length each, more than one of them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,15 @@ def charts(document: Dict[str, Any]) -> Dict[str, str]:
     """File name to SVG."""
     families: Dict[Tuple[str, str], List[Dict[str, Any]]] = {}
     for entry in document["cases"]:
-        if entry["case"]["kv"] != "ragged":
+        if not entry["case"]["label"]:  # of mixed lengths there is no one to draw it at
             families.setdefault((entry["set"], Case.from_json(entry["case"]).family), []).append(entry)
     device = document["machine"].get("device", "")
     copy_tbps = document["ceilings"].get("copy_tbps")
     found = {}
     for (set_name, family), entries in families.items():
+        lengths = [max(entry["case"]["kv_lens"]) for entry in entries]
+        if len(set(lengths)) < len(lengths):
+            continue  # batches or queries differ, too: these points make no line
         memory = is_bound_by_memory(entries[0])
         lines = lines_of(entries, document["measured"], "tbps" if memory else "tflops")
         if len({x for line in lines for x, _ in line.points}) < 2:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Optional, Sequence
 
+from .cases import FEW_QUERIES
 from .providers import OURS, PROVIDERS
 from .statistics import geomean, ratio
 
@@ -57,7 +58,13 @@ def number(value: Optional[float], form: str) -> str:
 
 
 def is_bound_by_memory(entry: Dict[str, Any]) -> bool:
-    return max(entry["case"]["q_lens"]) == 1
+    return max(entry["case"]["q_lens"]) <= FEW_QUERIES
+
+
+def columns(entries: Sequence[Dict[str, Any]], providers: Sequence[str]) -> List[str]:
+    """Those that did not refuse all of these: a column of nothing says no more than their reasons do."""
+    return [name for name in providers if any(entry["results"].get(name, {}).get("status", "refused") != "refused"
+                                              for entry in entries)]
 
 
 def cell(entry: Dict[str, Any], provider: str) -> str:
@@ -124,7 +131,7 @@ def text(document: Dict[str, Any]) -> str:
     parts = []
     for name, entries in by_set(document["cases"]).items():
         asked = [provider for provider in providers if any(provider in entry["results"] for entry in entries)]
-        parts += ["", "## " + name, "", set_table(entries, asked, copy_tbps)]
+        parts += ["", "## " + name, "", set_table(entries, columns(entries, asked), copy_tbps)]
         reasons = without_a_time(entries, asked)
         if reasons:
             parts += ["", "Without a time:"] + reasons

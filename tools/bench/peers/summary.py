@@ -6,7 +6,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from .cases import Case, held_to
 from .providers import OURS
-from .report import by_set, number, table, times
+from .report import by_set, columns, number, table, times
 from .statistics import best_peer, geomean, ratio
 
 Entry = Dict[str, Any]
@@ -116,12 +116,12 @@ def storage(rows_of: Sequence[Dict[str, Any]]) -> str:
     return "\n".join([table(rows)] + (["", "Beyond the target:"] + missed if missed else []))
 
 
-# ---- decode ----
+# ---- decode, and what has it among its sequences ----
 
 
 def decode(entries: Sequence[Entry], providers: Sequence[str], copy_tbps: Optional[float]) -> str:
     peers = [name for name in providers if name != OURS]
-    rows = [["decode", "GB/s", "of a copy"] + ["over " + peer for peer in peers] + ["over the best", "best peer"]]
+    rows = [[entries[0]["set"], "GB/s", "of a copy"] + ["over " + peer for peer in peers] + ["over the best", "best peer"]]
     for entry in entries:
         ms = times(entry)
         tbps = entry["results"][OURS]["tbps"] if OURS in ms else None
@@ -137,8 +137,7 @@ def text(document: Dict[str, Any]) -> str:
     entries = document["cases"]
     sets = by_set(entries)
     rows_of = held(entries)
-    measured = {name: [provider for provider in document["measured"]
-                       if any(provider in entry["results"] for entry in group)] for name, group in sets.items()}
+    measured = {name: columns(group, document["measured"]) for name, group in sets.items()}
     parts = ["", "## Summary"]
     if "prefill" in sets:
         parts += ["", prefill(sets["prefill"], measured["prefill"])]
@@ -148,7 +147,7 @@ def text(document: Dict[str, Any]) -> str:
     of_storage = [row for row in rows_of if row["set"] != "dims"]
     if of_storage:
         parts += ["", storage(of_storage)]
-    for name in ("decode", "decode-more"):
+    for name in ("decode", "decode-more", "decode-small", "decode-mixed", "speculative", "groups", "steps"):
         if name in sets:
             parts += ["", decode(sets[name], measured[name], document["ceilings"].get("copy_tbps"))]
     without = ["  %s: %s" % (entry["name"], entry["results"].get(OURS, {}).get("reason", "not asked"))
