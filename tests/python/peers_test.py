@@ -383,6 +383,14 @@ class Runs(unittest.TestCase):
         self.assertEqual(set(runner.run(cases.prefill()[0])["results"]), set(self.providers))
         self.assertEqual(runner.turns_of(cases.window() + cases.prefill()[:2]), 8 + 2 * len(self.providers))
 
+    def test_only_what_has_something_to_do_is_started(self):
+        names = ["attnsmith", "fa3", "flashinfer-fa2", "flashmla"]
+        for chosen, own, started in ((cases.decode(), [], {"fa3"}), (cases.decode(), ["decode"], set()),
+                                     (cases.mla() + cases.steps(), [], {"fa3", "flashinfer-fa2", "flashmla"})):
+            runner = Runner(names, names[1:], 0.1, 1, 5.0, 1, lambda line: None, FakeWorker, own_sets=own)
+            runner.start(chosen)
+            self.assertEqual(set(runner.workers), started | {"shared"})
+
     def test_each_is_first_last_and_after_each_neighbour_in_turn(self):
         self.assertEqual(turns([], 3), [])
         orders = [turns(["a", "b", "c"], number) for number in range(6)]

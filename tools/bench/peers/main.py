@@ -178,7 +178,7 @@ def write_json(document: Dict[str, Any], path: str) -> None:
 def measure(options: argparse.Namespace, runner: Runner, pace: Pace, selected: List[cases.Case], present: List[str],
             reasons: Dict[str, Optional[str]]) -> int:
     started = time.time()
-    runner.start()
+    runner.start(selected)
     described = runner.describe()
     if "error" in described:
         return fail(described["error"])

@@ -81,10 +81,12 @@ class Runner:
             self.workers[place] = self.start_worker()
         return self.workers[place]
 
-    def start(self) -> None:
-        """All workers at once: each imports PyTorch and makes a context."""
+    def start(self, cases: Sequence[Case]) -> None:
+        """All workers that these cases need, at once: each imports PyTorch and makes a context."""
+        self.worker(SHARED)
         for name in self.providers:
-            self.worker(self.place(name))
+            if any(name in self.contenders(case) and not PROVIDERS[name].refuses(case) for case in cases):
+                self.worker(self.place(name))
 
     def describe(self) -> Dict[str, Any]:
         return self.worker(SHARED).ask("describe", ANSWER_LIMIT, providers=self.providers)
