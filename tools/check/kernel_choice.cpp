@@ -36,6 +36,10 @@ bool visit_kernels(const AttentionSpec& spec, const Visit& visit) {
     return false;
 }
 
+// CTAs of a forced split: enough to divide what tests have, and their workspace, which is uploaded for each
+// case, is a few megabytes.
+constexpr std::int64_t kForcedCtas = 60;
+
 KernelConfig config_of(const AttentionSpec& spec, const KernelChoice& choice,
                        const families::DeviceTraits& device) {
     KernelConfig config;
@@ -92,7 +96,7 @@ Kernel prepare_case(Runtime& runtime, const Case& test) {
                  std::max<std::int64_t>(1, problem::ceil_div(sizes.kv_len, chunk))};
     else if (chunk > 0)
         split = {planner::SplitPolicy::shares, chunk,
-                 test.kernel->ctas > 0 ? test.kernel->ctas : planner::most_shares(attention)};
+                 test.kernel->ctas > 0 ? test.kernel->ctas : kForcedCtas};
     plan = planner::with_attention(std::move(plan), attention, split, impl.tuning);
     return impl.load(std::move(plan), device);
 }
