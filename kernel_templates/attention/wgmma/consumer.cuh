@@ -95,12 +95,12 @@ struct WgmmaConsumer {
     __device__ void go_through(const WorkTile& work) {
         const WarpgroupBlocks own = work.warpgroup[warpgroup];  // read once, not in each block
         let_pass(work.blocks.end - own.attended.end);
-        if (own.attended.first < own.attended.end) {
-            attend(work, own);
-        } else {
-            __syncwarp();
-            release_queries();
-        }
+        const bool sees_keys = own.attended.first < own.attended.end;
+        if (sees_keys) attend(work, own);
+        // Not in an else: with one warpgroup ptxas 13.0 makes a branch of lane 0's own of it, behind which
+        // the warp stays divided, and the next tile's queries are loaded by a part of it.
+        __syncwarp();
+        if (!sees_keys) release_queries();
         let_pass(own.attended.first - work.blocks.first);
     }
 
