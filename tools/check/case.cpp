@@ -53,9 +53,8 @@ std::string lengths(const std::vector<std::int64_t>& values) {
 }  // namespace
 
 std::string to_string(const KernelChoice& choice) {
-    return fmt::format("{}{}x{} stages {}{}{}", choice.wgmma ? "wgmma " : "", choice.tile_q, choice.tile_kv,
-                       choice.stages, choice.chunk ? fmt::format(" split {}", choice.chunk) : "",
-                       choice.ctas ? fmt::format(" over {} CTAs", choice.ctas) : "");
+    return fmt::format("{}{}x{} stages {}{}", choice.wgmma ? "wgmma " : "", choice.tile_q, choice.tile_kv,
+                       choice.stages, choice.chunk ? fmt::format(" split {}", choice.chunk) : "");
 }
 
 std::string Case::describe() const {

@@ -129,14 +129,10 @@ std::string kernels_text(const Json& kernels) {
 }
 
 std::string split_text(const Json& split) {
-    const std::string policy = word(split, "policy");
-    if (policy == "none") return policy;
-    const std::string workspace = human_bytes(static_cast<std::uint64_t>(number(split, "workspace_bytes")));
-    if (policy == "shares")
-        return fmt::format("equal shares for {}, workspace {}",
-                           counted(static_cast<std::uint64_t>(number(split, "shares")), "CTA"), workspace);
+    if (word(split, "policy") != "chunks") return "none";
     return fmt::format("chunks of {} keys: {} at these sizes, workspace {}", number(split, "chunk"),
-                       number(split, "splits"), workspace);
+                       number(split, "splits"),
+                       human_bytes(static_cast<std::uint64_t>(number(split, "workspace_bytes"))));
 }
 
 std::string model_text(const Json& model, Reasons reasons) {
