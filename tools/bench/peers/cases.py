@@ -317,18 +317,14 @@ def decode_small() -> List[Case]:
                     for case in decode_cases("decode-small", GROUPED, page_size, SMALL_POINTS, head_dims)]
 
 
-def uniform_lengths(sequences: int, least: int, most: int) -> Tuple[int, ...]:
-    """Random lengths, with both ends among them, in random order."""
+def random_lengths(sequences: int, least: int, most: int, logarithmic: bool = False) -> Tuple[int, ...]:
+    """With both ends among them, in random order; `logarithmic`: as many of each order of magnitude."""
     rng = random.Random(sequences)
-    lens = [least, most] + [rng.randint(least, most) for _ in range(sequences - 2)]
-    rng.shuffle(lens)
-    return tuple(lens)
 
+    def one() -> int:
+        return round(least * (most / least) ** rng.random()) if logarithmic else rng.randint(least, most)
 
-def log_uniform_lengths(sequences: int, least: int, most: int) -> Tuple[int, ...]:
-    """The same with as many sequences of each order of magnitude."""
-    rng = random.Random(sequences)
-    lens = [least, most] + [round(least * (most / least) ** rng.random()) for _ in range(sequences - 2)]
+    lens = [least, most] + [one() for _ in range(sequences - 2)]
     rng.shuffle(lens)
     return tuple(lens)
 
@@ -336,10 +332,10 @@ def log_uniform_lengths(sequences: int, least: int, most: int) -> Tuple[int, ...
 def decode_mixes() -> Dict[str, Tuple[int, ...]]:
     """KV lengths that differ a lot in one batch, by label. The long ones do not come first."""
     return {
-        "100 to 60000": log_uniform_lengths(64, 100, 60000),
-        "1 to 4096": uniform_lengths(32, 1, 4096),
+        "100 to 60000": random_lengths(64, 100, 60000, logarithmic=True),
+        "1 to 4096": random_lengths(32, 1, 4096),
         "1x131072 and 63x1024": (1024,) * 40 + (131072,) + (1024,) * 23,
-        "64 to 2048": uniform_lengths(128, 64, 2048),
+        "64 to 2048": random_lengths(128, 64, 2048),
         "56x512 and 8x32768": ((512,) * 7 + (32768,)) * 8,
     }
 
@@ -388,10 +384,13 @@ def steps() -> List[Case]:
     return cases
 
 
+# Decode, and what has it among its sequences.
+DECODE_SETS: Dict[str, Callable[[], List[Case]]] = {
+    "decode": decode, "decode-more": decode_more, "decode-small": decode_small, "decode-mixed": decode_mixed,
+    "speculative": speculative, "groups": groups, "steps": steps,
+}
 SETS: Dict[str, Callable[[], List[Case]]] = {
-    "prefill": prefill, "dims": dims, "ragged": ragged, "paged": paged, "window": window, "decode": decode,
-    "decode-more": decode_more, "decode-small": decode_small, "decode-mixed": decode_mixed,
-    "speculative": speculative, "groups": groups, "steps": steps, "mla": mla,
+    "prefill": prefill, "dims": dims, "ragged": ragged, "paged": paged, "window": window, **DECODE_SETS, "mla": mla,
 }
 ALIASES = {"storage": ("ragged", "paged", "window")}
 DEFAULT_SETS = ("prefill", "dims", "ragged", "paged", "window", "decode")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Optional, Sequence
 
-from .cases import FEW_QUERIES
+from .cases import Case
 from .providers import OURS, PROVIDERS
 from .statistics import geomean, ratio
 
@@ -58,7 +58,7 @@ def number(value: Optional[float], form: str) -> str:
 
 
 def is_bound_by_memory(entry: Dict[str, Any]) -> bool:
-    return max(entry["case"]["q_lens"]) <= FEW_QUERIES
+    return Case.from_json(entry["case"]).has_few_queries
 
 
 def columns(entries: Sequence[Dict[str, Any]], providers: Sequence[str]) -> List[str]:

@@ -69,9 +69,13 @@ class Runner:
     def contenders(self, case: Case) -> List[str]:
         return [name for name in self.providers if name == OURS or case.set not in self.own_sets]
 
+    def serving(self, case: Case) -> List[str]:
+        """The contenders that do not refuse it beforehand."""
+        return [name for name in self.contenders(case) if not PROVIDERS[name].refuses(case)]
+
     def turns_of(self, cases: Sequence[Case]) -> int:
         """How many measurements there will be, but for what is refused only when tried."""
-        return sum(not PROVIDERS[name].refuses(case) for case in cases for name in self.contenders(case))
+        return sum(len(self.serving(case)) for case in cases)
 
     def place(self, provider: str) -> str:
         return provider if provider in self.alone else SHARED
@@ -84,9 +88,8 @@ class Runner:
     def start(self, cases: Sequence[Case]) -> None:
         """All workers that these cases need, at once: each imports PyTorch and makes a context."""
         self.worker(SHARED)
-        for name in self.providers:
-            if any(name in self.contenders(case) and not PROVIDERS[name].refuses(case) for case in cases):
-                self.worker(self.place(name))
+        for place in dict.fromkeys(self.place(name) for case in cases for name in self.serving(case)):
+            self.worker(place)
 
     def describe(self) -> Dict[str, Any]:
         return self.worker(SHARED).ask("describe", ANSWER_LIMIT, providers=self.providers)
@@ -123,7 +126,7 @@ class Runner:
             if not PROVIDERS[name].compiles:
                 continue
             for case in cases:
-                if name not in self.contenders(case) or PROVIDERS[name].refuses(case):
+                if name not in self.serving(case):
                     continue
                 build = (name, PROVIDERS[name].compile_key(case))
                 if build not in smallest or case.bytes < smallest[build].bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
-from .cases import Case, held_to
+from .cases import DECODE_SETS, Case, held_to
 from .providers import OURS
 from .report import by_set, columns, number, table, times
 from .statistics import best_peer, geomean, ratio
@@ -147,7 +147,7 @@ def text(document: Dict[str, Any]) -> str:
     of_storage = [row for row in rows_of if row["set"] != "dims"]
     if of_storage:
         parts += ["", storage(of_storage)]
-    for name in ("decode", "decode-more", "decode-small", "decode-mixed", "speculative", "groups", "steps"):
+    for name in DECODE_SETS:
         if name in sets:
             parts += ["", decode(sets[name], measured[name], document["ceilings"].get("copy_tbps"))]
     without = ["  %s: %s" % (entry["name"], entry["results"].get(OURS, {}).get("reason", "not asked"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Dict
+from typing import Any, Dict, Tuple
 
 from .cases import Case
 
@@ -52,6 +52,14 @@ def indptr(torch: Any, lens: Any, device: str) -> Any:
     return torch.tensor(sums, dtype=torch.int32, device=device)
 
 
+def token_axes(case: Case) -> Tuple[Tuple[int, ...], Tuple[int, ...]]:
+    """The axes of q, and of k and v, that come before the heads."""
+    of_q = (sum(case.q_lens),) if case.ragged_q else (case.batch, case.q_len)
+    if case.kv == "paged":
+        return of_q, (sum(case.page_counts), case.page_size)
+    return of_q, (sum(case.kv_lens),) if case.kv == "ragged" else (case.batch, case.kv_len)
+
+
 def make_tensors(torch: Any, case: Case, index: int, device: str = "cuda") -> Tensors:
     random = torch.Generator(device=device)
     random.manual_seed(case.seed + index)
@@ -60,13 +68,9 @@ def make_tensors(torch: Any, case: Case, index: int, device: str = "cuda") -> Te
     def normal(*shape: int) -> Any:
         return torch.empty(shape, dtype=dtype, device=device).normal_(generator=random)
 
-    q_shape = [sum(case.q_lens)] if case.ragged_q else [case.batch, case.q_len]
-    kv_shape = [sum(case.kv_lens)] if case.kv == "ragged" else [case.batch, case.kv_len]
+    q_shape, kv_shape = token_axes(case)
     q = normal(*q_shape, case.q_heads, case.head_dim_qk)
-    pages: Dict[str, Any] = {}
-    if case.kv == "paged":
-        pages = make_pages(torch, case, random, device)
-        kv_shape = [sum(case.page_counts), case.page_size]
+    pages = make_pages(torch, case, random, device) if case.kv == "paged" else {}
     k = normal(*kv_shape, case.kv_heads, case.head_dim_qk)
     v = k[..., :case.head_dim_vo] if case.shared_kv else normal(*kv_shape, case.kv_heads, case.head_dim_vo)
     return Tensors(q, k, v, indptr(torch, case.q_lens, device), indptr(torch, case.kv_lens, device),

@@ -64,12 +64,11 @@ class Attnsmith(Provider):
         out = tensors.empty_output(case)
         given: Dict[str, Any] = dict(q=tensors.q, k=tensors.k, v=tensors.v, o=out)
         if case.kv == "ragged":
-            given.update(q_indptr=tensors.q_indptr, kv_indptr=tensors.kv_indptr,
-                         max_q_len=case.q_len, max_kv_len=case.kv_len)
+            given.update(kv_indptr=tensors.kv_indptr, max_kv_len=case.kv_len)
         elif case.kv == "paged":
             given.update(page_table=tensors.page_table, kv_lens=tensors.kv_lens, max_kv_len=case.kv_len)
-            if case.ragged_q:
-                given.update(q_indptr=tensors.q_indptr, max_q_len=case.q_len)
+        if case.ragged_q:
+            given.update(q_indptr=tensors.q_indptr, max_q_len=case.q_len)
         try:
             call = self._runtime.prepare(**asked).bind(**given)
         except getattr(module, "Unsupported", Refused) as error:

@@ -27,12 +27,10 @@ class FlashAttention4(Provider):
         if case.window is not None:
             options["window_size"] = case.window
         if case.kv == "ragged":
-            options.update(cu_seqlens_q=t.q_indptr, cu_seqlens_k=t.kv_indptr, max_seqlen_q=case.q_len,
-                           max_seqlen_k=case.kv_len)
-            return lambda: output(module.flash_attn_varlen_func(t.q, t.k, t.v, **options))
-        if case.kv == "paged":
+            options.update(cu_seqlens_k=t.kv_indptr, max_seqlen_k=case.kv_len)
+        elif case.kv == "paged":
             options.update(seqused_k=t.kv_lens, page_table=t.page_table)
-            if case.ragged_q:
-                options.update(cu_seqlens_q=t.q_indptr, max_seqlen_q=case.q_len)
-            return lambda: output(module.flash_attn_varlen_func(t.q, t.k, t.v, **options))
-        return lambda: output(module.flash_attn_func(t.q, t.k, t.v, **options))
+        if case.ragged_q:
+            options.update(cu_seqlens_q=t.q_indptr, max_seqlen_q=case.q_len)
+        function = module.flash_attn_func if case.kv == "dense" else module.flash_attn_varlen_func
+        return lambda: output(function(t.q, t.k, t.v, **options))
