@@ -14,10 +14,14 @@ inline constexpr int32 kUnbounded = (1 << 30) - 1;
 inline constexpr uint32 kStatusQueryClamped = 1;
 inline constexpr uint32 kStatusKeyClamped = 2;
 inline constexpr uint32 kStatusPageOutOfRange = 4;
+inline constexpr uint32 kStatusWorkspaceNotZeroed = 8;
 
 // Bytes at the start of the workspace that are zero before the first launch: the status word, and what
 // kernels count in, which is zero again after each launch. Two launches at a time must not share them.
-inline constexpr int64 kStatusBytes = 256;
+inline constexpr int64 kZeroedBytes = 8192;
+// Words of them: the first is the status. From kArrivals on each share has one (attention/shares.cuh).
+inline constexpr int32 kArrivals = 64;
+inline constexpr int32 kMostShares = int32(kZeroedBytes / sizeof(uint32)) - kArrivals;
 
 struct AttentionArguments {
     const void* q;
@@ -39,9 +43,10 @@ struct AttentionArguments {
     const void* page_indptr;
     const void* last_page_len;
 
-    // What each split finds, without the sink; row = token * q_heads + head.
-    float* partial_o;   // [split][row][head_dim_vo], not normalised
-    float* partial_ml;  // [split][row][2]: maximum and sum, see attention/epilogue.cuh
+    // What is found over a part of the keys, without the sink: of splits [split][row], where row is
+    // token * q_heads + head; of shares [2 * share][row of a tile].
+    float* partial_o;   // [...][head_dim_vo], not normalised
+    float* partial_ml;  // [...][2]: maximum and sum, see attention/epilogue.cuh
     uint32* status;
 
     int64 q_batch_stride, q_token_stride, q_head_stride;
@@ -69,6 +74,8 @@ struct AttentionArguments {
     int32 tiles;                      // query tiles of all sequences, an upper bound
     int32 splits;                     // 1: o is written, otherwise the partials
     int32 chunk;                      // keys of a split, at absolute positions; a multiple of tile_kv
+    int32 least_share;                // units that a share has at least; 0: a CTA a tile
+    int32 most_units;                 // of a tile: all tiles together have less than 2^31
     float scale_log2;  // takes a logit to base 2; includes the scale of q k^T where nothing else applied it
     float scale;       // of q k^T
     float softcap;     // logits become softcap * tanh(softcap_scale * q k^T)

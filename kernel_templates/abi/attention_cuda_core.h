@@ -2,6 +2,7 @@
 // take it from here.
 #pragma once
 
+#include "abi/attention_share.h"
 #include "abi/key_value_ring.h"
 
 namespace attnsmith::abi {
@@ -20,6 +21,7 @@ struct CudaCoreLayout {
     KeyValueRing ring;
     int32 weights;          // each warp's logits, then weights: [key][row], fp32
     WarpPartials partials;  // warps_kv > 1: over k and v once these are done with
+    int32 share;            // a ShareState
     int32 total;
 };
 
@@ -30,7 +32,8 @@ ATTNSMITH_HOST_DEVICE constexpr CudaCoreLayout cuda_core_layout(const CudaCoreSh
     s.weights = s.ring.end;
     const int32 weights_end = s.weights + shape.warps_q * shape.tile_kv * shape.rows * int32(sizeof(float));
     s.partials = warp_partials(s.ring.k, shape.warps_kv * shape.rows, shape.head_dim_vo);
-    s.total = shape.warps_kv > 1 && s.partials.end > weights_end ? s.partials.end : weights_end;
+    s.share = share_state(shape.warps_kv > 1 && s.partials.end > weights_end ? s.partials.end : weights_end);
+    s.total = s.share + int32(sizeof(ShareState));
     return s;
 }
 

@@ -2,6 +2,7 @@
 // from here.
 #pragma once
 
+#include "abi/attention_share.h"
 #include "abi/key_value_ring.h"
 
 namespace attnsmith::abi {
@@ -19,6 +20,7 @@ struct MmaLayout {
     int32 q;  // tile_q rows of q, then of o
     KeyValueRing ring;
     WarpPartials partials;  // warps_kv > 1: over k and v once these are done with
+    int32 share;            // a ShareState
     int32 total;
 };
 
@@ -31,7 +33,8 @@ ATTNSMITH_HOST_DEVICE constexpr MmaLayout mma_layout(const MmaShape& shape) {
                             {shape.head_dim_qk, shape.head_dim_vo, shape.tile_kv, shape.stages, shape.paged,
                              shape.bytes.key_value});
     s.partials = warp_partials(s.ring.k, shape.warps_kv * shape.tile_q, shape.head_dim_vo);
-    s.total = shape.warps_kv > 1 && s.partials.end > s.ring.end ? s.partials.end : s.ring.end;
+    s.share = share_state(shape.warps_kv > 1 && s.partials.end > s.ring.end ? s.partials.end : s.ring.end);
+    s.total = s.share + int32(sizeof(ShareState));
     return s;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "abi/attention_arguments.h"
+#include "abi/attention_share.h"
 #include "abi/attention_storage.h"
 
 namespace attnsmith::abi {
@@ -58,6 +59,7 @@ struct WgmmaShape {
     int32 tile_q, tile_kv;
     int32 stages;
     bool gather;  // keys of pages, row by row: a tile holds no whole 16 of each
+    bool shares;  // CTAs have equal shares of the keys, and draw nothing
     StorageBytes bytes;
 };
 
@@ -68,7 +70,7 @@ struct PackedTiles {
 
 inline constexpr int32 kWgmmaSorted = 32;     // sequences, at most: a lane each
 inline constexpr int32 kWgmmaWorkStages = 2;  // of the ring of work tiles
-inline constexpr int32 kWgmmaWorkBytes = 128;
+inline constexpr int32 kWgmmaWorkBytes = 160;
 inline constexpr int32 kWgmmaConsumers = 3;  // warpgroups of a CTA that multiply, at most
 
 // The kinds of mbarriers of a CTA, in their order in shared memory.
@@ -134,7 +136,8 @@ struct WgmmaLayout {
     int32 k_stage, v_stage;
     int32 q_panel, kv_panel;  // from one panel to the next
     int32 work;               // the ring of work tiles
-    int32 sorted;             // PackedTiles of up to 32 sequences
+    int32 sorted;             // PackedTiles of up to 32 sequences, where tiles are drawn
+    int32 share;              // a ShareState, where there are shares
     int32 rows;               // of gathered keys: where a block's are, 8 bytes each, of K and of V
     int32 barriers;           // mbarriers, by wgmma_barriers()
     int32 total;
@@ -160,7 +163,8 @@ ATTNSMITH_HOST_DEVICE constexpr WgmmaLayout wgmma_layout(const WgmmaShape& shape
     s.v = s.k + shape.stages * s.k_stage;
     s.work = s.v + shape.stages * s.v_stage;
     s.sorted = s.work + kWgmmaWorkStages * kWgmmaWorkBytes;
-    s.rows = s.sorted + kWgmmaSorted * int32(sizeof(PackedTiles));
+    s.share = s.sorted + (shape.shares ? 0 : kWgmmaSorted * int32(sizeof(PackedTiles)));
+    s.rows = s.share + (shape.shares ? share_state(int32(sizeof(ShareState))) : 0);
     s.barriers = s.rows + (shape.gather ? 2 * shape.tile_kv * int32(sizeof(uint64)) : 0);
     s.total = s.barriers + wgmma_barriers_before(shape, WgmmaBarrier::kinds) * kWgmmaBarrierBytes;
     return s;

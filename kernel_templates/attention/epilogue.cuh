@@ -183,14 +183,15 @@ struct Epilogue {
             *reinterpret_cast<float2*>(target + j * 8) = make_float2(o[j][2 * i], o[j][2 * i + 1]);
     }
 
-    // A thread's two rows of an accumulator as the split's result, not normalised.
-    template <int Columns>
-    __device__ void store_partial_rows(const PackedRow (&rows)[2], int32 split, const Accumulator<Columns>& o,
-                                       const float (&maximum)[2], const float (&sum)[2]) const {
+    // A thread's two rows of an accumulator as the partial results at place(row), not normalised.
+    template <int Columns, class Place>
+    __device__ void store_partial_rows(const PackedRow (&rows)[2], const Place& place,
+                                       const Accumulator<Columns>& o, const float (&maximum)[2],
+                                       const float (&sum)[2]) const {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
             if (!rows[i].valid) continue;
-            const int64 at = partial(rows[i], split);
+            const int64 at = place(rows[i]);
             store_partial_o(at, o, i);
             if (threadIdx.x % 4 == 0) store_partial_ml(at, maximum[i], sum[i]);
         }
@@ -225,23 +226,23 @@ struct Epilogue {
         }
     }
 
-    // A thread's two rows of an accumulator from registers, as O or as the split's result. `correction`: what
-    // O and its sums have to be multiplied by to be relative to `maximum`; the sums have been.
-    template <int Columns>
-    __device__ void store_exchanged(const PackedRow (&rows)[2], int32 split, Accumulator<Columns>& o,
-                                    const float (&maximum)[2], const float (&sum)[2],
+    // A thread's two rows of an accumulator from registers, as O, or where they are a part of it as the
+    // partial results at place(row). `correction`: what O and its sums have to be multiplied by to be
+    // relative to `maximum`; the sums have been.
+    template <int Columns, class Place>
+    __device__ void store_exchanged(const PackedRow (&rows)[2], bool is_part, const Place& place,
+                                    Accumulator<Columns>& o, const float (&maximum)[2], const float (&sum)[2],
                                     const float (&correction)[2]) const {
-        const bool is_split = args.splits > 1;
         RowResult result[2];
         float factor[2];
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
             result[i] = finish(rows[i], maximum[i], sum[i]);
-            factor[i] = is_split ? correction[i] : result[i].factor * correction[i];
+            factor[i] = is_part ? correction[i] : result[i].factor * correction[i];
         }
         o.scale(factor);  // in one place for both ways to store it
-        if (is_split) {
-            store_partial_rows(rows, split, o, maximum, sum);
+        if (is_part) {
+            store_partial_rows(rows, place, o, maximum, sum);
             return;
         }
         if (args.lse && threadIdx.x % 4 == 0) {
@@ -254,15 +255,14 @@ struct Epilogue {
         for (int i = 0; i < 2; ++i) Store::exchange(rows[i].valid ? output(rows[i]) : nullptr, o, i);
     }
 
-    // Eight columns of a row from `column` on, as O or as the split's result.
-    __device__ void store_eight(const PackedRow& row, int32 split, int32 column, float (&o)[8], float maximum,
+    // Eight columns of a row from `column` on, as O, or as the partial result of that place.
+    __device__ void store_eight(const PackedRow& row, int32 place, int32 column, float (&o)[8], float maximum,
                                 float sum) const {
-        if (args.splits > 1) {
-            const int64 at = partial(row, split);
-            float4* target = reinterpret_cast<float4*>(args.partial_o + at * kColumns + column);
+        if (place >= 0) {
+            float4* target = reinterpret_cast<float4*>(args.partial_o + int64(place) * kColumns + column);
             target[0] = make_float4(o[0], o[1], o[2], o[3]);
             target[1] = make_float4(o[4], o[5], o[6], o[7]);
-            if (column == 0) store_partial_ml(at, maximum, sum);
+            if (column == 0) store_partial_ml(place, maximum, sum);
         } else {
             const RowResult result = finish(row, maximum, sum);
 #pragma unroll

@@ -3,16 +3,9 @@
 #pragma once
 
 #include "abi/key_value_ring.h"
-#include "attention/epilogue.cuh"
+#include "attention/join_parts.cuh"
 
 namespace attnsmith {
-
-// Eight columns of a row over all warps' keys, not normalised.
-struct JoinedColumns {
-    float maximum = -infinity();
-    float sum = 0.0f;
-    float o[8] = {};
-};
 
 // All threads of the block, in this order: reuse_key_values(), each warp's rows to row_o() and row_ml(),
 // store().
@@ -34,10 +27,11 @@ struct WarpJoin {
     __device__ void reuse_key_values() const { __syncthreads(); }
 
     // Of this warp's row `in_tile`.
-    __device__ float* row_o(int32 in_tile) const { return partial_o + place(in_tile) * kRow; }
-    __device__ float2& row_ml(int32 in_tile) const { return partial_ml[place(in_tile)]; }
+    __device__ float* row_o(int32 in_tile) const { return partial_o + own_row(in_tile) * kRow; }
+    __device__ float2& row_ml(int32 in_tile) const { return partial_ml[own_row(in_tile)]; }
 
-    __device__ void store(const QueryTile& tile, int32 split) const {
+    // `place`: of the tile's first row among the partial results; negative: O is stored.
+    __device__ void store(const QueryTile& tile, int32 place) const {
         __syncthreads();
         const Epilogue<Config, Config::alignment> epilogue{tile.args, tile.sequence};
         constexpr int kChunks = Config::head_dim_vo / 8;
@@ -48,28 +42,26 @@ struct WarpJoin {
             const PackedRow row = tile.row(in_tile);
             if (!row.valid) continue;
             JoinedColumns joined = join(in_tile, column, tile.args.scale_log2);
-            epilogue.store_eight(row, split, column, joined.o, joined.maximum, joined.sum);
+            epilogue.store_eight(row, place < 0 ? -1 : place + in_tile, column, joined.o, joined.maximum,
+                                 joined.sum);
         }
     }
 
   private:
-    __device__ int32 place(int32 in_tile) const { return threadIdx.x / 32 * Config::tile_q + in_tile; }
+    __device__ int32 own_row(int32 in_tile) const { return threadIdx.x / 32 * Config::tile_q + in_tile; }
 
     __device__ JoinedColumns join(int32 in_tile, int32 column, float scale_log2) const {
-        JoinedColumns joined;
-#pragma unroll
-        for (int w = 0; w < kWarps; ++w)
-            joined.maximum = fmaxf(joined.maximum, partial_ml[w * Config::tile_q + in_tile].x);
-        const float reference = joined.maximum == -infinity() ? 0.0f : joined.maximum;
+        float2 ml[kWarps];
+        float values[kWarps][8];
 #pragma unroll
         for (int w = 0; w < kWarps; ++w) {
-            const float2 ml = partial_ml[w * Config::tile_q + in_tile];
-            const float weight = exp2_approx((ml.x - reference) * scale_log2);
-            joined.sum = fmaf(weight, ml.y, joined.sum);
+            ml[w] = partial_ml[w * Config::tile_q + in_tile];
             const float* source = partial_o + (w * Config::tile_q + in_tile) * kRow + column;
 #pragma unroll
-            for (int c = 0; c < 8; ++c) joined.o[c] = fmaf(weight, source[c], joined.o[c]);
+            for (int c = 0; c < 8; ++c) values[w][c] = source[c];
         }
+        JoinedColumns joined;
+        joined.add(ml, values, scale_log2);
         return joined;
     }
 };

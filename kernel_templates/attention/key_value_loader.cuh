@@ -55,6 +55,9 @@ struct KeyValueLoader {
     int32 first;   // only `count` keys from here on are looked up and read; the rows of others are zeros,
     uint32 count;  // so that no page or value outside of every row's window matters
     uint32& status;
+    // Of paged KV: the page of this thread's key in the tile that is published next. A whole tile goes by
+    // between its look-up and its use, for a load takes as long under load.
+    PageId ahead;
 
     __device__ KeyValueLoader(const Stages& shared, const QueryTile& tile, const KeyInterval& read,
                               uint32& status_word)
@@ -77,31 +80,54 @@ struct KeyValueLoader {
 
     __device__ bool is_read(int32 key) const { return uint32(key - first) < count; }
 
-    // The page table is read ahead of the loads. First this thread's page id of a tile goes to a register, as
-    // it is, so that nothing waits for it, ...
-    __device__ PageId look_up(int32 tile) const {
-        const int32 key = key_of(tile);
-        if (!is_mine(key)) return PageId(-1);
-        return static_cast<const PageId*>(args.page_ids)[sequence.page_row + page_of(args, key)];
+    // Of paged KV the page table is read ahead of the loads, and where keys lie is published in shared
+    // memory: behind a barrier load_k() and load_v() may have these tiles. The first ones are looked up
+    // before any of them is published, so that they wait together.
+    template <int Tiles>
+    __device__ void publish_first(int32 tile) {
+        if constexpr (Config::paged) {
+            PageId ids[Tiles];
+#pragma unroll
+            for (int i = 0; i < Tiles; ++i) ids[i] = look_up(tile + i);
+#pragma unroll
+            for (int i = 0; i < Tiles; ++i) publish(tile + i, ids[i]);
+            ahead = look_up(tile + Tiles);
+        }
     }
-    // ... and a tile later, behind a barrier, where its key lies goes to shared memory.
-    __device__ void publish(int32 tile, PageId id) const {
-        if (threadIdx.x >= Config::tile_kv) return;
-        const int32 key = key_of(tile);
-        const int64 page = id, slot = key - page_of(args, key) * args.page_size;
-        const bool is_there = page >= 0 && page < args.pages;
-        if (is_read(key) && !is_there) status |= abi::kStatusPageOutOfRange;
-        KeyOffsets offsets{-1, -1};
-        if (is_read(key) && is_there)
-            offsets = {page * args.k_batch_stride + slot * args.k_token_stride,
-                       page * args.v_batch_stride + slot * args.v_token_stride};
-        store_shared_16_bytes(stages.key_offsets(tile, threadIdx.x), offsets.k, offsets.v);
+    // REQUIRES: the tile before it was the last to be published.
+    __device__ void publish_next(int32 tile) {
+        if constexpr (Config::paged) {
+            publish(tile, ahead);
+            ahead = look_up(tile + 1);
+        }
     }
 
   private:
     // The key of a tile that this thread looks up.
     __device__ int32 key_of(int32 tile) const { return tile * Config::tile_kv + threadIdx.x; }
-    __device__ bool is_mine(int32 key) const { return threadIdx.x < Config::tile_kv && is_read(key); }
+
+    // The page of this thread's key, as it is: nothing waits for it.
+    __device__ PageId look_up(int32 tile) const {
+        const int32 key = key_of(tile);
+        if (threadIdx.x >= Config::tile_kv || !is_read(key)) return PageId(-1);
+        return pages_of<PageId>(args, sequence)[page_of(args, key)];
+    }
+
+    __device__ void publish(int32 tile, PageId id) const {
+        if (threadIdx.x >= Config::tile_kv) return;
+        const int32 key = key_of(tile);
+        KeyOffsets offsets{-1, -1};
+        if (is_read(key)) {
+            const int64 slot = key - page_of(args, key) * args.page_size;
+            if (has_page(args, id)) {
+                offsets = {id * args.k_batch_stride + slot * args.k_token_stride,
+                           id * args.v_batch_stride + slot * args.v_token_stride};
+            } else {
+                status |= abi::kStatusPageOutOfRange;
+            }
+        }
+        store_shared_16_bytes(stages.key_offsets(tile, threadIdx.x), offsets.k, offsets.v);
+    }
 
     // `Which` of a key's offsets is the tensor's.
     template <int Which, class Tile>

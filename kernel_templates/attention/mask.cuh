@@ -52,13 +52,33 @@ __device__ inline KeyInterval blocks_within(const KeyInterval& keys) {
     return {(keys.first + Keys - 1) / Keys, keys.end / Keys};
 }
 
+// What is done of a tile at once: some of the units that its blocks of keys are counted in. There may be
+// fewer blocks than units, or more.
+struct TilePart {
+    int32 first = 0, end = 1, units = 1;
+    int32 place = -1;  // of the first row among the partial results; negative: the part is the whole tile
+
+    __device__ bool is_whole() const { return place < 0; }
+    // Of so many blocks, how many lie before a unit.
+    __device__ int32 blocks_before(int32 unit, int32 blocks) const {
+        return units == blocks ? unit : int32(int64(unit) * blocks / units);
+    }
+};
+
 // Splits that have one of the keys: the others' partial results of the row were perhaps never written.
 __device__ inline KeyInterval splits_with(const abi::AttentionArguments& args, const KeyInterval& keys) {
     const int32 first = keys.first / args.chunk;
     return {first, keys.is_empty() ? first : (keys.end - 1) / args.chunk + 1};
 }
 
-// The mask of a tile of query rows, within one split.
+// Keys of a split. The last one ends nowhere.
+__device__ inline KeyInterval keys_of_split(const abi::AttentionArguments& args, int32 split) {
+    if (args.splits <= 1) return {0, abi::kUnbounded + 1};
+    const int32 first = split * args.chunk;
+    return {first, int32(min(int64(first) + args.chunk, int64(abi::kUnbounded) + 1))};
+}
+
+// The mask of a tile of query rows.
 struct TileMask {
     KeyInterval read;         // keys that any row sees
     KeyInterval seen_by_all;  // keys that every row sees: blocks of these alone need no mask
@@ -70,17 +90,27 @@ struct TileMask {
         mask.read.first = mask.read.end = mask.seen_by_all.first = mask.seen_by_all.end = 0;
         return mask;
     }
-    __device__ TileMask(const QueryTile& tile, int32 split) {
+    __device__ explicit TileMask(const QueryTile& tile) {
         const abi::AttentionArguments& args = tile.args;
         const int32 last_row = min(tile.first + tile.count, tile.sequence.rows(args)) - 1;
         const KeyInterval first_token = visible_keys(args, tile.sequence, tile.first / args.group);
         const KeyInterval last_token = visible_keys(args, tile.sequence, last_row / args.group);
-        const int32 chunk_first = args.splits > 1 ? split * args.chunk : 0;
-        const int32 chunk_end = args.splits > 1
-                                    ? int32(min(int64(chunk_first) + args.chunk, int64(abi::kUnbounded) + 1))
-                                    : last_token.end;
-        read = {max(first_token.first, chunk_first), min(last_token.end, chunk_end)};
+        read = {first_token.first, last_token.end};
         seen_by_all = {last_token.first, first_token.end};
+    }
+
+    // Reads no others than these.
+    __device__ void keep(const KeyInterval& keys) {
+        read = {max(read.first, keys.first), min(read.end, keys.end)};
+    }
+    // Reads no others than those of the part, in blocks of `Keys`.
+    template <int32 Keys>
+    __device__ void keep(const TilePart& part) {
+        if (part.is_whole() || read.is_empty()) return;
+        const KeyInterval blocks = blocks_with<Keys>(read);
+        const int32 count = blocks.end - blocks.first;
+        keep(KeyInterval{(blocks.first + part.blocks_before(part.first, count)) * Keys,
+                         (blocks.first + part.blocks_before(part.end, count)) * Keys});
     }
 
     // Whether a row does not see one of the keys first .. end - 1.

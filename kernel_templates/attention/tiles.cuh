@@ -42,6 +42,10 @@ struct QueryTile {
         return {token, kv_head * args.group + row - token * args.group,
                 in_tile < count && row < sequence.rows(args)};
     }
+    // Which of the tile's rows it is.
+    __device__ int32 index(const PackedRow& row) const {
+        return row.token * args.group + row.head - kv_head * args.group - first;
+    }
 };
 
 __device__ inline int64 clamp(int64 x, int64 low, int64 high) { return x < low ? low : x > high ? high : x; }

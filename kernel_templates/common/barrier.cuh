@@ -17,6 +17,12 @@ struct Phase {
     __device__ Phase previous() const { return {parity ^ 1}; }
 };
 
+// Until so many threads of the block, which are whole warps, are at the barrier of that number, from 1 on: 0
+// is that of all threads.
+__device__ inline void barrier_of(int32 threads, int32 number) {
+    asm volatile("barrier.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
+
 struct Barrier {
     SharedAddress address;
 

@@ -44,11 +44,14 @@ Stream stream_of(void* stream) { return static_cast<Stream>(stream); }
 static_assert(std::uint32_t{ATTNSMITH_Q_LEN_CLAMPED} == kStatusQueryLengthClamped);
 static_assert(std::uint32_t{ATTNSMITH_KV_LEN_CLAMPED} == kStatusKeyLengthClamped);
 static_assert(std::uint32_t{ATTNSMITH_PAGE_OUT_OF_RANGE} == kStatusPageOutOfRange);
+static_assert(std::uint32_t{ATTNSMITH_WORKSPACE_NOT_ZEROED} == kStatusWorkspaceNotZeroed);
+static_assert(std::size_t{ATTNSMITH_WORKSPACE_ZEROED_BYTES} == kWorkspaceZeroedBytes);
 
 std::uint32_t bits_of(const CallStatus& status) {
     return (status.q_len_clamped ? std::uint32_t{ATTNSMITH_Q_LEN_CLAMPED} : 0) |
            (status.kv_len_clamped ? std::uint32_t{ATTNSMITH_KV_LEN_CLAMPED} : 0) |
-           (status.page_out_of_range ? std::uint32_t{ATTNSMITH_PAGE_OUT_OF_RANGE} : 0);
+           (status.page_out_of_range ? std::uint32_t{ATTNSMITH_PAGE_OUT_OF_RANGE} : 0) |
+           (status.workspace_not_zeroed ? std::uint32_t{ATTNSMITH_WORKSPACE_NOT_ZEROED} : 0);
 }
 
 }  // namespace

@@ -56,7 +56,7 @@ void Call::Impl::add_steps(const families::LaunchContext& context, const familie
     steps.reserve(launch.extents.size());
     for (std::size_t i = 0; i < launch.extents.size(); ++i) {
         const engine::LoadedKernel& loaded = *kernel->loaded[i];
-        if (loaded.config.family->role() == families::Role::merge_splits && split.splits == 1) continue;
+        if (loaded.config.family->role() == families::Role::merge_splits && split.chunks() == 1) continue;
         loaded.function->materialise();
         families::Bound bound = loaded.config.family->bind(loaded.config, context, binding);
         if (launch.extents[i].ctas > 0) add(loaded, launch.extents[i].ctas, std::move(bound));
@@ -91,6 +91,8 @@ void Call::launch(Stream stream) const {
 static_assert(abi::kStatusQueryClamped == kStatusQueryLengthClamped);
 static_assert(abi::kStatusKeyClamped == kStatusKeyLengthClamped);
 static_assert(abi::kStatusPageOutOfRange == attnsmith::kStatusPageOutOfRange);
+static_assert(abi::kStatusWorkspaceNotZeroed == attnsmith::kStatusWorkspaceNotZeroed);
+static_assert(abi::kZeroedBytes == kWorkspaceZeroedBytes);
 
 void Call::copy_status(std::uint32_t* word, Stream stream) const {
     const Impl& call = held(impl_, "Call");
@@ -140,8 +142,8 @@ std::string Call::describe() const {
         text += fmt::format("{}{}: {} CTAs of {} threads, {} bytes of shared memory",
                             text.empty() ? "" : "; ", step.loaded->config.name(), step.config.grid.x,
                             step.config.block.x, step.config.shared_bytes);
-        if (step.loaded->config.family->role() == families::Role::attention && call.split.splits > 1)
-            text += fmt::format(", {} splits of {} keys", call.split.splits, call.split.chunk);
+        if (step.loaded->config.family->role() == families::Role::attention && call.split.parts > 1)
+            text += ", " + families::describe(call.split);
     }
     return text.empty() ? "nothing to launch" : text;
 }
@@ -190,7 +192,7 @@ Call Kernel::bind(const AttentionTensors& tensors, const Batch& batch, Workspace
         call.impl_->owned_workspace =
             driver::DeviceMemory(kernel.api, needed, kernel.device, kernel.allocator);
         workspace = {call.impl_->owned_workspace.data(), needed};
-        call.impl_->owned_workspace.clear_unused(abi::kStatusBytes);
+        call.impl_->owned_workspace.clear_unused(abi::kZeroedBytes);
     } else if (workspace.bytes < needed) {
         throw InvalidRequest("workspace.bytes", std::to_string(workspace.bytes),
                              fmt::format("at least {}", needed));

@@ -13,9 +13,7 @@ namespace {
 std::string summary_of(const planner::Plan& plan) {
     const planner::Step* attention = plan.find(planner::Role::attention);
     if (attention == nullptr) return plan.steps.front().kernel.name();
-    return fmt::format("{}, {}", attention->kernel.name(),
-                       plan.split.chunk > 0 ? fmt::format("KV split in chunks of {} keys", plan.split.chunk)
-                                            : "KV not split");
+    return fmt::format("{}, {}", attention->kernel.name(), families::describe(plan.split));
 }
 
 }  // namespace

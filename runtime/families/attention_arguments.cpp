@@ -106,8 +106,8 @@ abi::AttentionArguments attention_arguments(const LaunchContext& context, const 
     a.window_right = window_or_none(bounds.right);
     a.attention_chunk = static_cast<std::int32_t>(bounds.chunk.value_or(0));
     a.tiles = static_cast<std::int32_t>(tiles);
-    a.splits = static_cast<std::int32_t>(context.split.splits);
-    a.chunk = static_cast<std::int32_t>(context.split.chunk);
+    a.splits = static_cast<std::int32_t>(context.split.chunks());
+    if (a.splits > 1) a.chunk = static_cast<std::int32_t>(context.split.keys);
     const double scale = *spec.scale;
     a.scale_log2 =
         static_cast<float>((spec.softcap || spec.alibi ? 1.0 : scale) * std::numbers::log2e_v<double>);
@@ -117,6 +117,14 @@ abi::AttentionArguments attention_arguments(const LaunchContext& context, const 
         a.softcap_scale = static_cast<float>(scale / *spec.softcap);
     }
     return a;
+}
+
+void set_share(const Split& split, std::int64_t tile_kv, std::int64_t items,
+               abi::AttentionArguments& arguments) {
+    if (split.policy != SplitPolicy::shares) return;
+    constexpr std::int64_t kMostUnits = (std::int64_t{1} << 31) - 1;
+    arguments.least_share = static_cast<std::int32_t>(split.keys / tile_kv);
+    arguments.most_units = static_cast<std::int32_t>(kMostUnits / std::max<std::int64_t>(1, items));
 }
 
 }  // namespace attnsmith::families

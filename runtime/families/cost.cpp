@@ -10,9 +10,16 @@ namespace {
 
 constexpr double kMemoryLatency = 1200;  // clocks from a request to its data, under load
 constexpr double kL2Latency = 500;
-constexpr double kL2Reuse = 0.35;  // device-memory traffic of a tile that neighbours read too
+constexpr double kL2Reuse = 0.35;     // device-memory traffic of a tile that neighbours read too
+constexpr double kL2Bytes = 28;       // that an SM gets from L2 a clock, when all ask (H200)
+constexpr double kJoinClocks = 2500;  // to say that a part is there, and to find the others
+constexpr double kJoinBytes = 64;     // of parts that an SM reads from L2 a clock
 
 }  // namespace
+
+double TileWork::memory_clocks(double dram_bytes) const {
+    return std::max(traffic / dram_bytes, bytes / kL2Bytes);
+}
 
 TileWork tile_work(const AttentionConstants& kernel, bool shared_keys) {
     const double logits = kernel.tile_q * kernel.tile_kv;
@@ -37,6 +44,23 @@ CtaWork cta_work(const Work& work, std::int64_t splits, std::int64_t query_tiles
 double clocks_of_ctas(double tile_clocks, int ctas_per_sm, const CtaWork& work) {
     const double start = kStartClocks * std::ceil(work.on_busiest / ctas_per_sm);
     return start + work.on_busiest * static_cast<double>(work.key_tiles) * tile_clocks;
+}
+
+ShareWork share_work(const Work& work, const Split& split, std::int64_t query_tiles,
+                     const AttentionConstants& kernel) {
+    const auto of_tile =
+        static_cast<double>(std::max<std::int64_t>(1, problem::ceil_div(work.of_each.keys, kernel.tile_kv)));
+    const double units =
+        static_cast<double>(work.sequences_and_heads) * static_cast<double>(query_tiles) * of_tile;
+    ShareWork share{};
+    share.units = std::max(std::ceil(units / static_cast<double>(split.parts)),
+                           static_cast<double>(split.keys / kernel.tile_kv));
+    share.tiles = std::ceil(share.units / of_tile);
+    share.ctas = std::ceil(units / share.units);
+    const double parts = std::ceil(of_tile / share.units);
+    const auto rows = static_cast<double>(std::min<std::int64_t>(work.of_each.rows(), kernel.tile_q));
+    if (parts > 1) share.join_clocks = kJoinClocks + parts * rows * 4.0 * kernel.head_dim_vo / kJoinBytes;
+    return share;
 }
 
 double transfer_clocks(double bytes, int dram_bytes, int sm_count) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "families/attention.hpp"
+#include "families/split.hpp"
 #include "families/work.hpp"
 
 namespace attnsmith::families {
@@ -19,6 +20,9 @@ struct TileWork {
     double bytes;    // of K and V, that are loaded
     double traffic;  // of them, from device memory
     double latency;
+
+    // Clocks in which they come, where device memory gives so many bytes a clock.
+    double memory_clocks(double dram_bytes) const;
 };
 
 // `shared_keys`: neighbouring CTAs read the same keys, which L2 has then.
@@ -39,6 +43,17 @@ CtaWork cta_work(const Work& work, std::int64_t splits, std::int64_t query_tiles
 // Time of CTAs that are not persistent, of which an SM holds so many at once. `tile_clocks`: a tile of keys
 // in one of them, as a share of the SM's time.
 double clocks_of_ctas(double tile_clocks, int ctas_per_sm, const CtaWork& work);
+
+// What a CTA has with its share of the keys.
+struct ShareWork {
+    double units;        // tiles of keys
+    double tiles;        // query tiles, whole or not
+    double ctas;         // that have a share
+    double join_clocks;  // for its part in the joins, where there are any
+};
+
+ShareWork share_work(const Work& work, const Split& split, std::int64_t query_tiles,
+                     const AttentionConstants& kernel);
 
 // Clocks in which the device's memory moves so many bytes.
 double transfer_clocks(double bytes, int dram_bytes, int sm_count);

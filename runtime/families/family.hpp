@@ -69,10 +69,13 @@ class Family {
     virtual std::string kernel_name(const KernelConfig& kernel) const = 0;
     virtual int producer_warps() const { return 0; }  // that only load
 
+    // Whether keys can be divided for the kernel like that; or left whole, with SplitPolicy::none.
+    virtual bool takes(const KernelConfig&, SplitPolicy policy) const { return policy == SplitPolicy::none; }
+
     // A kernel's time by the model of costs (families/cost.hpp), in clocks: good for ranking those that have
     // the same role. A family that is alone in its role, and has one kernel there, needs none.
     virtual double clocks(const KernelConfig& kernel, const DeviceTraits& device, const Work& work,
-                          std::int64_t splits) const;
+                          const Split& split) const;
 
     virtual Extent extent(const KernelConfig& kernel, const LaunchContext& context) const = 0;
     virtual SourceParts source(const KernelConfig& kernel) const = 0;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "families/split.hpp"
 #include "families/traits.hpp"
 #include "problem/ceil_div.hpp"
 #include "problem/request/problem.hpp"
@@ -11,18 +12,9 @@
 
 namespace attnsmith::families {
 
-// How the keys of every sequence are divided over CTAs in one launch. Chunks lie at absolute key positions.
-struct Split {
-    std::int64_t splits = 1;
-    std::int64_t chunk = 0;  // keys; 0 where there is one split
-
-    bool operator==(const Split&) const = default;
-};
-
-// A workspace holds the status bytes, then the partial results of splits; offsets are in bytes from its
-// start.
+// A workspace holds the zeroed bytes, then the partial results; offsets are in bytes from its start.
 struct WorkspaceLayout {
-    std::int64_t rows = 0;  // of each split's partial results
+    std::int64_t rows = 0;  // of the partial results: of each chunk's, or of all shares'
     std::int64_t partial_o_offset = 0;
     std::int64_t partial_ml_offset = 0;
     std::int64_t bytes = 0;  // enough for any smaller bounds, too
@@ -53,11 +45,11 @@ inline std::int64_t query_tiles(const problem::BoundShape& shape, std::int64_t g
     return std::min(uniform, shape.q_tokens * group / tile_rows + shape.batch);
 }
 
-// A CTA for each tile of so many packed rows, KV head and split.
+// A CTA for each tile of so many packed rows, KV head and chunk.
 inline Extent grid_of_tiles(const LaunchContext& context, std::int64_t tile_rows) {
     const problem::Problem& problem = context.problem;
     const std::int64_t tiles = query_tiles(context.shape, problem.group_size(), tile_rows);
-    const std::int64_t ctas = tiles * problem.spec.kv_heads * context.split.splits;
+    const std::int64_t ctas = tiles * problem.spec.kv_heads * context.split.chunks();
     return {.ctas = ctas, .items = ctas};
 }
 

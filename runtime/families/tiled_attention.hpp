@@ -1,5 +1,5 @@
-// What the attention families have in common whose kernels have a CTA for each tile of packed query rows, KV
-// head and split, and take AttentionArguments.
+// What the attention families have in common whose kernels have a CTA for each tile of packed query rows and
+// KV head, or CTAs with equal shares of the keys (attention/shares.cuh), and take AttentionArguments.
 #pragma once
 
 #include "families/attention.hpp"
@@ -26,9 +26,10 @@ struct TiledKernel : AttentionConstants {
 class TiledAttention : public Family {
   public:
     Role role() const final { return Role::attention; }
+    bool takes(const KernelConfig&, SplitPolicy policy) const final { return policy != SplitPolicy::chunks; }
     std::string kernel_name(const KernelConfig& kernel) const final;
     double clocks(const KernelConfig& kernel, const DeviceTraits& device, const Work& work,
-                  std::int64_t splits) const final;
+                  const Split& split) const final;
     Extent extent(const KernelConfig& kernel, const LaunchContext& context) const final;
     Bound bind(const KernelConfig& kernel, const LaunchContext& context, const Binding& binding) const final;
 

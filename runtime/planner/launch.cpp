@@ -11,18 +11,22 @@ namespace {
 
 using problem::ceil_div;
 
-// Behind the status bytes, the partial results of as many splits as any smaller bounds have. Op merge needs
-// none.
-families::WorkspaceLayout workspace_of(const Plan& plan, const problem::BoundShape& shape) {
+// Behind the zeroed bytes the partial results: of as many chunks as any smaller bounds have, or two query
+// tiles of each share. Op merge needs none.
+families::WorkspaceLayout workspace_of(const Plan& plan, const problem::BoundShape& shape,
+                                       const Split& split) {
     const AttentionSpec& spec = plan.problem.spec;
     families::WorkspaceLayout layout{.rows = shape.q_tokens * spec.q_heads};
     if (plan.find(Role::attention) == nullptr) return layout;
-    layout.partial_o_offset = layout.partial_ml_offset = layout.bytes = abi::kStatusBytes;
-    if (plan.split.chunk == 0) return layout;
-    // A shorter bound may have more chunks, where the chunk has grown to keep within the most splits.
-    const std::int64_t most = std::min(kMostSplits, ceil_div(shape.max_kv_len, plan.split.chunk));
-    if (most <= 1) return layout;
-    const std::int64_t rows = most * layout.rows;
+    layout.partial_o_offset = layout.partial_ml_offset = layout.bytes = abi::kZeroedBytes;
+    std::int64_t rows = 0;
+    if (split.policy == SplitPolicy::chunks) {
+        // A shorter bound may have more chunks, where the chunk has grown to keep within the most.
+        rows = std::min(kMostSplits, ceil_div(shape.max_kv_len, plan.split.keys)) * layout.rows;
+    } else if (split.policy == SplitPolicy::shares) {
+        rows = layout.rows = 2 * split.parts * plan.kernel(Role::attention).tile_q();
+    }
+    if (rows == 0) return layout;
     layout.partial_ml_offset += ceil_div(rows * spec.head_dim_vo * 4, 256) * 256;
     layout.bytes = layout.partial_ml_offset + ceil_div(rows * 8, 256) * 256;
     return layout;
@@ -35,9 +39,9 @@ families::LaunchContext context_of(const Plan& plan, const problem::BoundShape& 
 }
 
 Launch launch_of(const Plan& plan, const problem::BoundShape& shape) {
-    Launch launch{.workspace = workspace_of(plan, shape)};
-    if (const Step* attention = plan.find(Role::attention))
-        launch.split = split_of(plan.split, attention->kernel.tile_kv(), shape.max_kv_len);
+    Launch launch;
+    if (plan.find(Role::attention) != nullptr) launch.split = split_of(plan, shape);
+    launch.workspace = workspace_of(plan, shape, launch.split);
     const families::LaunchContext context = context_of(plan, shape, launch);
     for (const Step& step : plan.steps)
         launch.extents.push_back(step.kernel.family->extent(step.kernel, context));

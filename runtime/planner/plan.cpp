@@ -36,6 +36,13 @@ const KernelConfig& kernel_of_role(const KernelSet& set, Role role) {
         ->kernel;
 }
 
+// Whether a kernel of the set leaves it something to do.
+bool needs_merge_of_splits(const KernelSet& set) {
+    return std::ranges::any_of(set.candidates, [](const Candidate& one) {
+        return one.kernel.family->takes(one.kernel, SplitPolicy::chunks);
+    });
+}
+
 // The attentions of the set that are there for so many packed query rows; why not the others goes to
 // `rejected`.
 std::vector<Candidate> rivals(const KernelSet& set, std::int64_t rows, std::vector<Refusal>& rejected) {
@@ -64,18 +71,17 @@ void choose_attention(const KernelSet& set, Plan& plan) {
                               .of_each = families::head_work(plan.problem, sizes.q_len, sizes.kv_len)};
     const std::vector<Candidate> kernels = rivals(set, work.of_each.rows(), plan.rejected);
     if (kernels.empty()) throw unserved(plan.device.sm, plan.rejected);
-    const KernelConfig& merge = kernel_of_role(set, Role::merge_splits);
     std::vector<Choice> choices;
     for (const Candidate& one : kernels)
-        choices.push_back({best_split(one.kernel, merge, plan.device, work), &one});
+        choices.push_back({best_split(one.kernel, set, plan.device, work), &one});
     const Choice chosen =
         *std::ranges::min_element(choices, {}, [](const Choice& choice) { return choice.best.clocks; });
     plan.steps.push_back({chosen.candidate->kernel, chosen.candidate->source});
     plan.split = chosen.best.split;
-    // Splits were counted over the keys that a row sees; chunks lie over all keys.
-    if (plan.split.chunk > 0) {
-        plan.split.splits = std::max<std::int64_t>(1, problem::ceil_div(sizes.kv_len, plan.split.chunk));
-        plan.steps.push_back({merge});
+    if (plan.split.policy == SplitPolicy::chunks) {
+        // Chunks were counted over the keys that a row sees, and lie over all keys.
+        plan.split.parts = std::max<std::int64_t>(1, problem::ceil_div(sizes.kv_len, plan.split.keys));
+        plan.steps.push_back({set.merge_of_splits()});
     }
     for (const Choice& choice : choices) {
         if (choice.candidate == chosen.candidate) continue;
@@ -116,6 +122,8 @@ const Step* Plan::find(Role role) const {
     return found == steps.end() ? nullptr : &*found;
 }
 
+const KernelConfig& KernelSet::merge_of_splits() const { return kernel_of_role(*this, Role::merge_splits); }
+
 std::vector<KernelConfig> KernelSet::kernels() const {
     std::vector<KernelConfig> each;
     for (const Candidate& one : candidates)
@@ -127,6 +135,7 @@ KernelSet kernel_set(const AttentionSpec& spec, int sm, const TuningTable& tunin
     const SmTraits& traits = families::traits_of(sm);
     KernelSet set;
     for (const Role role : planning_of(spec.op).roles) {
+        if (role == Role::merge_splits && !needs_merge_of_splits(set)) continue;
         const std::size_t before = set.candidates.size();
         for (const families::Family* family : families::all_families()) {
             if (family->role() != role) continue;
@@ -146,14 +155,11 @@ Plan make_plan(const problem::Problem& problem, const DeviceTraits& device, cons
     return plan;
 }
 
-Plan with_attention(Plan plan, const KernelConfig& attention, const SplitPlan& split,
-                    const TuningTable& tuning) {
+Plan with_attention(Plan plan, const KernelConfig& attention, const Split& split, const TuningTable& tuning) {
     plan.steps = {{attention}};
-    plan.split = split;
-    if (split.chunk > 0) {
-        const KernelSet set = kernel_set(plan.problem.spec, plan.device.sm, tuning);
-        plan.steps.push_back({kernel_of_role(set, Role::merge_splits)});
-    }
+    plan.split = attention.family->takes(attention, split.policy) ? split : shares_of(attention, plan.device);
+    if (plan.split.policy == SplitPolicy::chunks)
+        plan.steps.push_back({kernel_set(plan.problem.spec, plan.device.sm, tuning).merge_of_splits()});
     return plan;
 }
 

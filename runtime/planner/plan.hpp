@@ -16,16 +16,10 @@ using families::DeviceTraits;
 using families::KernelConfig;
 using families::Role;
 using families::SmTraits;
+using families::Split;
+using families::SplitPolicy;
 using families::TileSource;
 using families::TuningTable;
-
-// How the keys of a sequence are divided over CTAs. Chunks lie at absolute key positions, so which keys are
-// reduced together depends on the plan alone.
-struct SplitPlan {
-    std::int64_t chunk = 0;   // keys, a multiple of tile_kv; 0: never split
-    std::int64_t splits = 1;  // at the planned sizes
-    bool operator==(const SplitPlan&) const = default;
-};
 
 struct Numerics {
     double atol = 0;
@@ -46,7 +40,7 @@ struct Plan {
     problem::Problem problem{};
     DeviceTraits device{};
     std::vector<Step> steps{};  // in the order of their launches; a launch may leave out a merge
-    SplitPlan split{};
+    Split split{};              // at the planned sizes
     Numerics numerics{};
     std::vector<Refusal> rejected{};
 
@@ -62,6 +56,8 @@ struct KernelSet {
     std::vector<Refusal> rejected{};
 
     std::vector<KernelConfig> kernels() const;  // each once
+    // REQUIRES: one of them divides keys into chunks.
+    const KernelConfig& merge_of_splits() const;
 };
 
 // Every kernel that a plan for this spec can name on this compute capability with this table, whatever the
@@ -73,16 +69,16 @@ KernelSet kernel_set(const AttentionSpec& spec, int sm, const TuningTable& tunin
 Plan make_plan(const problem::Problem& problem, const DeviceTraits& device, const TuningTable& tuning);
 
 // The same plan with another attention kernel and another split, whoever chose them: for measuring, and for
-// tests that run what planning would not choose here. REQUIRES: op attention.
-Plan with_attention(Plan plan, const KernelConfig& attention, const SplitPlan& split,
-                    const TuningTable& tuning);
+// tests that run what planning would not choose here. A kernel that does not take the split gets shares.
+// REQUIRES: op attention.
+Plan with_attention(Plan plan, const KernelConfig& attention, const Split& split, const TuningTable& tuning);
 
 // CTAs of a grid's x.
 inline constexpr std::int64_t kMostCtas = (std::int64_t{1} << 31) - 1;
 
 // The launch of a plan for tensors with given bounds.
 struct Launch {
-    families::Split split{};  // its chunk is as SplitPlan's, longer where there would be too many
+    Split split{};  // its chunks are as the plan's, longer where there would be too many
     families::WorkspaceLayout workspace{};
     std::vector<families::Extent> extents{};  // of each step
 };

@@ -53,6 +53,16 @@ Json step_json(const Step& step, const families::Extent& extent, const CacheStat
     return json;
 }
 
+Json split_json(const Split& planned, const Launch& launch) {
+    Json json = {{"policy", to_string(planned.policy)}};
+    if (planned.policy == SplitPolicy::none) return json;
+    const bool chunks = planned.policy == SplitPolicy::chunks;
+    json[chunks ? "chunk" : "least_keys"] = planned.keys;
+    json[chunks ? "splits" : "shares"] = launch.split.parts;
+    json["workspace_bytes"] = launch.workspace.bytes;
+    return json;
+}
+
 // The launch that the planned sizes would have, as a dense batch.
 Launch planned_launch(const Plan& plan) {
     const PlanSizes& sizes = plan.problem.sizes;
@@ -73,16 +83,10 @@ Json to_json(const Plan& plan, std::span<const CacheState> states) {
                       {"name", plan.device.name},
                       {"sm_count", plan.device.sm_count},
                       {"shared_bytes_per_block", plan.device.shared_bytes_per_block}};
-    const bool split = plan.split.chunk > 0;
     json["kernels"] = Json::array();
     for (std::size_t i = 0; i < plan.steps.size(); ++i)
         json["kernels"].push_back(step_json(plan.steps[i], launch.extents[i], states[i]));
-    json["split_kv"] = {{"policy", split ? "chunks" : "none"}};
-    if (split) {
-        json["split_kv"]["chunk"] = plan.split.chunk;
-        json["split_kv"]["splits"] = launch.split.splits;
-        json["split_kv"]["workspace_bytes"] = launch.workspace.bytes;
-    }
+    json["split_kv"] = split_json(plan.split, launch);
     json["numerics"] = {{"accumulate", "f32"},
                         {"atol", plan.numerics.atol},
                         {"rtol", plan.numerics.rtol},

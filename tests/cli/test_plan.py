@@ -53,11 +53,31 @@ class Plan(CliTest):
         for plan, plain in zip(plans, self.plan(*asked)["plans"]):
             self.assert_plan(plan)
             self.assertEqual((plan["request"]["attention_chunk"], plain["request"]["attention_chunk"]), (8192, None))
-            self.assertLess(plan["split_kv"]["chunk"], plain["split_kv"]["chunk"])  # of the keys of a chunk, not of all
+            self.assertEqual(plan["split_kv"], plain["split_kv"])  # shares are of whatever keys there are
         text = self.assert_ok(self.run_cli("plan", *asked, "--attention-chunk", "8192")).out
         self.assertIn(", causal mask, attention_chunk 8192, scale", text)
         self.assert_error_line(self.run_cli("plan", *asked, "--attention-chunk", "0"), 2,
                                "--attention-chunk (attention_chunk): 0 is not accepted")
+
+    def test_how_keys_are_divided(self):
+        """In JSON and in words: equal shares for as many CTAs as the device holds, and a workspace of two query tiles
+        each, whatever the keys."""
+        asked = ["--head-dim", "40", "--q-heads", "32", "--kv-heads", "8", "--batch", "8", "--sm", "90"]
+        plans = [self.plan(*asked, "--kv-len", keys) for keys in ("4096", "131072")]
+        for plan in plans:
+            self.assert_plan(plan)
+            split = plan["split_kv"]
+            self.assertEqual((split["policy"], [kernel["role"] for kernel in plan["kernels"]]), ("shares", ["attention"]))
+            self.assertEqual(split["shares"] % plan["device"]["sm_count"], 0)
+            self.assertTrue(plan["kernels"][0]["grid"].startswith(f"{split['shares']} CTAs"))
+            rows = 2 * split["shares"] * plan["kernels"][0]["tile_q"]
+            self.assertEqual(split["workspace_bytes"], 8192 + rows * (40 + 2) * 4)
+        text = self.assert_ok(self.run_cli("plan", *asked, "--kv-len", "4096")).out
+        self.assertRegex(text, r"(?m)^  KV split  equal shares for %d CTAs, workspace \d+\.\d MiB$"
+                         % plans[0]["split_kv"]["shares"])
+        whole = ["plan", "--head-dim", "40", "--q-heads", "32", "--batch", "64", "--q-len", "4096", "--kv-len", "4096",
+                 "--sm", "90"]
+        self.assertRegex(self.assert_ok(self.run_cli(*whole)).out, r"(?m)^  KV split  none$")
 
     def test_a_merge(self):
         plans = self.plan("--op", "merge", "--dtype", "fp16", "--head-dim", "128", "--q-heads", "32", "--lse", "--q-len",

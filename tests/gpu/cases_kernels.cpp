@@ -225,6 +225,22 @@ void add_many_tiles(Catalogue& catalogue) {
         with("ragged", ragged(base), mixed_lengths);
         with("paged", paged(base), mixed_lengths);
         with("pages of 5", paged(base, 5), mixed_lengths);
+        // Tiles without a key between others, for a CTA that has one behind the other.
+        const auto few_keys = [&](const std::string& name, const Case& stored) {
+            std::vector<std::int64_t> queries, keys;
+            for (std::int64_t i = 0; i < 40; ++i) queries.push_back(150 + i), keys.push_back(i * 7 % 90);
+            Case test = with_lengths(stored, queries, keys);
+            test.spec.lse = true;
+            test.launches = 40;
+            add_over_kernels(catalogue, "many", name + " with few keys, " + mask, test, Splitting::never);
+            test.spec.attention_chunk = 200;  // hides all keys from the first queries, whatever the mask
+            add_over_kernels(catalogue, "many", name + " with few keys, a chunk, " + mask, test,
+                             Splitting::never);
+        };
+        few_keys("ragged", ragged(base));
+        few_keys("paged", paged(base));
+        Case wide = attention(DType::f16, 128, 4, 2);
+        few_keys("ragged 128", ragged(is_causal ? causal(wide) : wide));
         // Up to 32 are sorted; some are as long, some empty.
         for (const std::int64_t sequences : {1, 5, 32, 33}) {
             std::vector<std::int64_t> lengths;

@@ -147,6 +147,7 @@ Catalogue make_catalogue(const std::string& models, std::uint64_t seed) {
     add_storage(catalogue);
     add_strides(catalogue);
     add_split(catalogue);
+    add_shares(catalogue);
     add_extremes(catalogue);
     add_bounds(catalogue);
     add_clamp(catalogue);

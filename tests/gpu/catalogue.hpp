@@ -48,6 +48,7 @@ void add_scores(Catalogue& catalogue);       // softcap, sinks, ALiBi, all toget
 void add_storage(Catalogue& catalogue);      // dense, ragged, paged
 void add_strides(Catalogue& catalogue);      // views, alignment classes
 void add_split(Catalogue& catalogue);        // long KV, few queries
+void add_shares(Catalogue& catalogue);       // equal shares of keys, found on the device
 void add_extremes(Catalogue& catalogue);     // extreme logits and values
 void add_bounds(Catalogue& catalogue);       // one Call, many lengths
 void add_clamp(Catalogue& catalogue);        // lengths and page ids beyond their bounds

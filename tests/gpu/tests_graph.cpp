@@ -71,6 +71,32 @@ Case decode_steps(Case test) {
     return test;
 }
 
+// Mixes of lengths that have nothing in common but their bounds: which CTA has which keys is another in each.
+Case mixed_steps(Case test) {
+    constexpr std::size_t kBatch = 200;
+    const std::vector<std::int64_t> ones(kBatch, 1), none(kBatch, 0);
+    std::vector<std::int64_t> queries = ones, keys(kBatch, 7);
+    keys[66] = 8000;
+    test = with_lengths(std::move(test), queries, keys);
+    test = with_lengths(std::move(test), queries, ones);
+    keys = none;
+    keys.back() = 8000;
+    test = with_lengths(std::move(test), queries, keys);
+    test = with_lengths(std::move(test), queries, none);
+    for (std::size_t b = 0; b < kBatch; ++b) {
+        queries[b] = b % 3 != 0;
+        keys[b] = static_cast<std::int64_t>(b % 2 ? 0 : b);
+    }
+    test = with_lengths(std::move(test), queries, keys);
+    test = with_lengths(std::move(test), none, keys);
+    test = with_lengths(std::move(test), ones, std::vector<std::int64_t>(kBatch, 300));
+    test.sizes = PlanSizes{static_cast<std::int64_t>(kBatch), 1, 300};
+    test.max_kv_len = 8000;
+    test.spec.lse = true;
+    test.launches = 3;
+    return test;
+}
+
 }  // namespace
 
 void add_graphs(Catalogue& catalogue) {
@@ -84,6 +110,9 @@ void add_graphs(Catalogue& catalogue) {
         add_with(catalogue, "graph", name + " paged prefill", prefill_steps(paged(base)), replay);
         add_with(catalogue, "graph", name + " paged decode, split", decode_steps(paged(base)), replay);
         add_with(catalogue, "graph", name + " compressed decode, split", decode_steps(compressed), replay);
+        add_with(catalogue, "graph", name + " paged decode, other mixes", mixed_steps(paged(base)), replay);
+        add_with(catalogue, "graph", name + " compressed decode, other mixes", mixed_steps(compressed),
+                 replay);
         Case own = decode_steps(paged(base));
         own.call_owns_workspace = true;
         add_with(catalogue, "graph", name + " the call's own workspace", own, replay);

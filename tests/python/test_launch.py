@@ -169,7 +169,7 @@ class Objects(LaunchTest):
         self.assertEqual((kernel.device, kernel.spec["head_dim_qk"], kernel.spec["kv_heads"]), (0, 64, 2))
         self.assertNotIn("batch", kernel.spec)
         self.assertEqual(kernel.plan()["schema"], "attnsmith.plan/1")
-        self.assertGreaterEqual(kernel.workspace_bytes(1, 8, 16), 256)
+        self.assertGreaterEqual(kernel.workspace_bytes(1, 8, 16), 8192)
         self.state.param_bytes = 64
         call = kernel.bind(q=q, k=k, v=k, o=o)
         count, _ = self.launched(call.launch)
@@ -213,21 +213,24 @@ class Objects(LaunchTest):
     def test_status(self):
         kernel, q, k, o = self.bound()
         workspace = self.rt.allocate(kernel.workspace_bytes(1, 8, 16))
-        workspace.upload(bytes(256))
+        workspace.upload(bytes(8192))
         call = kernel.bind(q, k, k, o, workspace=workspace)
         self.assertFalse(call.status())
         workspace.upload(bytes([5]))
         status = call.status()
-        self.assertEqual((bool(status), status.q_len_clamped, status.kv_len_clamped, status.page_out_of_range),
-                         (True, True, False, True))
+        self.assertEqual((bool(status), status.q_len_clamped, status.kv_len_clamped, status.page_out_of_range,
+                          status.workspace_not_zeroed), (True, True, False, True, False))
         self.assertIn("q_len_clamped=True", repr(status))
+        workspace.upload(bytes([8]))
+        status = call.status()
+        self.assertEqual((bool(status), status.q_len_clamped, status.workspace_not_zeroed), (True, False, True))
         call.clear_status()
         self.assertFalse(call.status())
 
     def test_status_of_a_stream(self):
         kernel, q, k, o = self.bound()
         workspace = self.rt.allocate(kernel.workspace_bytes(1, 8, 16))
-        workspace.upload(bytes([5]) + bytes(255))
+        workspace.upload(bytes([5]) + bytes(8191))
         call = kernel.bind(q, k, k, o, workspace=workspace)
         stream, word = self.stream(), ctypes.c_uint32()
         before = self.state.default_stream_waits
@@ -426,11 +429,22 @@ class Plain(LaunchTest):
             attnsmith.attention(q, k, k, out=out)
         self.assertEqual(self.state.allocations, before)
 
-    def test_split_attention_has_a_workspace_that_grows(self):
-        q = self.array(1, 1, 4, 64)
-        for kv_len in (4096, 65536):
-            k = self.array(1, kv_len, 2, 64)
-            self.assertEqual(self.launched(attnsmith.attention, q, k, k)[0], 2, "a split kernel and a merge")
+    def test_a_decode_is_one_launch_whose_workspace_does_not_grow(self):
+        """The first call of a bound allocates its workspace; a longer or larger one of the same kind goes on with it."""
+        for batch, kv_len in ((1, 4096), (1, 65536), (4, 65536)):
+            q, k = self.array(batch, 1, 4, 40), self.array(batch, kv_len, 2, 40)
+            self.assertEqual(self.launched(attnsmith.attention, q, k, k)[0], 1, "no merge follows")
+            kernel = self.rt.prepare(head_dim=40, q_heads=4, kv_heads=2, batch=batch, kv_len=kv_len)
+            self.assertEqual(kernel.plan()["split_kv"]["policy"], "shares")
+            sizes = {kernel.workspace_bytes(*bounds) for bounds in ((1, 1, 65536), (4, 4, 65536), (256, 256, 1 << 20))}
+            self.assertEqual(len(sizes), 1)
+
+    def test_a_workspace_begins_with_zeros(self):
+        """All that kernels count in: the stub's memory is full of something else."""
+        q, k = self.array(1, 1, 4, 40), self.array(1, 4096, 2, 40)
+        attnsmith.attention(q, k, k)
+        workspace = attnsmith._dispatch.dispatch_now().workspaces.of(0, 0)
+        self.assertEqual(ctypes.string_at(workspace.data, 8192), bytes(8192))
 
     def test_alignment_follows_the_tensors(self):
         k, out = self.array(1, 16, 2, 64), self.array(1, 8, 4, 64)

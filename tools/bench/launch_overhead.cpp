@@ -86,7 +86,7 @@ class BareCall {
             planner::make_plan(problem::validate(request.spec, request.sizes), impl.traits(0), impl.tuning);
         const auto shape = problem::check_tensors(plan.problem, operands.tensors, operands.batch);
         const planner::Launch launch = planner::launch_of(plan, shape);
-        if (launch.split.splits != 1) throw Error("the launch that is measured takes more than one kernel");
+        if (launch.split.chunks() != 1) throw Error("the launch that is measured takes more than one kernel");
         workspace_ = driver::DeviceMemory(api, static_cast<std::size_t>(launch.workspace.bytes));
         workspace_.fill(0);
         const families::KernelConfig& kernel = plan.steps.front().kernel;

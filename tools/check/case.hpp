@@ -99,10 +99,13 @@ struct Step {
 // One attention kernel, by what tells it from the others of its set, and the KV split to run it with.
 struct KernelChoice {
     int tile_q = 0, tile_kv = 0, stages = 0;
-    std::int64_t chunk = 0;  // keys, a multiple of tile_kv; 0: KV is not split
+    // Keys of a chunk, or the least of a share, a multiple of tile_kv; 0: KV is not split.
+    std::int64_t chunk = 0;
     bool wgmma = false;
+    int ctas = 0;  // that have shares; 0: some, by prepare_case()
 };
-std::string to_string(const KernelChoice& choice);  // "64x32 stages 2 split 128", "wgmma 128x128 stages 2"
+// "64x32 stages 2 split 128", "16x64 stages 3 split 64 over 7 CTAs", "wgmma 128x128 stages 2"
+std::string to_string(const KernelChoice& choice);
 
 struct Case {
     std::string group;

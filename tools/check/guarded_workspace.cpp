@@ -10,7 +10,7 @@ namespace attnsmith::check {
 GuardedWorkspace::GuardedWorkspace(const Runtime& runtime, std::size_t bytes)
     : bytes_(bytes), buffer_(runtime.allocate(bytes + 2 * kGuardBytes)) {
     std::vector<std::byte> fill(bytes + 2 * kGuardBytes, std::byte{0xff});
-    std::fill_n(fill.begin() + kGuardBytes, std::min(kStatusBytes, bytes), std::byte{0});
+    std::fill_n(fill.begin() + kGuardBytes, std::min(kWorkspaceZeroedBytes, bytes), std::byte{0});
     buffer_.upload(fill.data(), fill.size());
 }
 

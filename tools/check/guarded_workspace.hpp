@@ -7,8 +7,6 @@
 
 namespace attnsmith::check {
 
-constexpr std::size_t kStatusBytes = 256;  // of a workspace, zeroed by its owner
-
 // A workspace of exactly the promised size, between guard zones, all NaN but the status.
 class GuardedWorkspace {
   public:

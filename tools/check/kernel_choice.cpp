@@ -8,6 +8,7 @@
 #include "engine/runtime_impl.hpp"
 #include "planner/plan.hpp"
 #include "planner/repository_tuning.hpp"
+#include "planner/split.hpp"
 #include "problem/request/problem.hpp"
 
 namespace attnsmith::check {
@@ -34,6 +35,10 @@ bool visit_kernels(const AttentionSpec& spec, const Visit& visit) {
     }
     return false;
 }
+
+// CTAs of a forced split: enough to divide what tests have, and their workspace, which is uploaded for each
+// case, is a few megabytes.
+constexpr std::int64_t kForcedCtas = 60;
 
 KernelConfig config_of(const AttentionSpec& spec, const KernelChoice& choice,
                        const families::DeviceTraits& device) {
@@ -63,8 +68,10 @@ std::vector<KernelChoice> kernel_choices(const AttentionSpec& spec) {
     std::vector<KernelChoice> choices;
     visit_kernels(problem::validate(spec, {}).spec, [&](const KernelConfig& kernel) {
         if (std::none_of(choices.begin(), choices.end(), [&](const auto& c) { return is(kernel, c); }))
-            choices.push_back({kernel.tile_q(), kernel.tile_kv(), kernel.stages(), 0,
-                               kernel.backend() == families::Backend::wgmma});
+            choices.push_back({.tile_q = kernel.tile_q(),
+                               .tile_kv = kernel.tile_kv(),
+                               .stages = kernel.stages(),
+                               .wgmma = kernel.backend() == families::Backend::wgmma});
         return false;
     });
     return choices;
@@ -82,9 +89,14 @@ Kernel prepare_case(Runtime& runtime, const Case& test) {
     planner::Plan plan =
         planner::make_plan(problem::validate(test.spec, sizes), impl.traits(device), impl.tuning);
     const std::int64_t chunk = test.kernel->chunk;
-    const planner::SplitPlan split{
-        chunk, chunk > 0 ? std::max<std::int64_t>(1, problem::ceil_div(sizes.kv_len, chunk)) : 1};
     const KernelConfig attention = config_of(plan.problem.spec, *test.kernel, plan.device);
+    planner::Split split;
+    if (chunk > 0 && attention.family->takes(attention, planner::SplitPolicy::chunks))
+        split = {planner::SplitPolicy::chunks, chunk,
+                 std::max<std::int64_t>(1, problem::ceil_div(sizes.kv_len, chunk))};
+    else if (chunk > 0)
+        split = {planner::SplitPolicy::shares, chunk,
+                 test.kernel->ctas > 0 ? test.kernel->ctas : kForcedCtas};
     plan = planner::with_attention(std::move(plan), attention, split, impl.tuning);
     return impl.load(std::move(plan), device);
 }

@@ -21,12 +21,13 @@ std::string describe(const CallStatus& status) {
     if (status.q_len_clamped) text += " q_len_clamped";
     if (status.kv_len_clamped) text += " kv_len_clamped";
     if (status.page_out_of_range) text += " page_out_of_range";
+    if (status.workspace_not_zeroed) text += " workspace_not_zeroed";
     return text.empty() ? "clean" : text.substr(1);
 }
 
 bool same(const CallStatus& a, const CallStatus& b) {
     return a.q_len_clamped == b.q_len_clamped && a.kv_len_clamped == b.kv_len_clamped &&
-           a.page_out_of_range == b.page_out_of_range;
+           a.page_out_of_range == b.page_out_of_range && a.workspace_not_zeroed == b.workspace_not_zeroed;
 }
 
 class CaseRun {
@@ -40,12 +41,14 @@ class CaseRun {
         Storage storage(runtime_, test_, derive_seed(options_.seed, test_.full_name()));
         storage.load(test_.steps.at(0));
         const std::size_t bytes = storage.workspace_bytes(kernel);
-        if (bytes < kStatusBytes) return fail(fmt::format("workspace_bytes() is {}, less than 256", bytes));
+        if (bytes < kWorkspaceZeroedBytes)
+            return fail(fmt::format("workspace_bytes() is {}, less than {}", bytes, kWorkspaceZeroedBytes));
         const GuardedWorkspace workspace(runtime_, bytes);
         const Call call = test_.call_owns_workspace
                               ? kernel.bind(storage.tensors(), storage.batch())
                               : kernel.bind(storage.tensors(), storage.batch(), workspace.workspace());
-        if (call.describe().find(" splits of ") != std::string::npos) result_.kernel += " split";
+        for (const char* const divided : {" chunks of ", " equal shares"})
+            if (call.describe().find(divided) != std::string::npos) result_.kernel += " split";
         for (step_ = 0; step_ < test_.steps.size() && result_.passed(); ++step_)
             run_step(storage, call, workspace);
         finish();

@@ -129,10 +129,14 @@ std::string kernels_text(const Json& kernels) {
 }
 
 std::string split_text(const Json& split) {
-    if (word(split, "policy") != "chunks") return "none";
+    const std::string policy = word(split, "policy");
+    if (policy == "none") return policy;
+    const std::string workspace = human_bytes(static_cast<std::uint64_t>(number(split, "workspace_bytes")));
+    if (policy == "shares")
+        return fmt::format("equal shares for {}, workspace {}",
+                           counted(static_cast<std::uint64_t>(number(split, "shares")), "CTA"), workspace);
     return fmt::format("chunks of {} keys: {} at these sizes, workspace {}", number(split, "chunk"),
-                       number(split, "splits"),
-                       human_bytes(static_cast<std::uint64_t>(number(split, "workspace_bytes"))));
+                       number(split, "splits"), workspace);
 }
 
 std::string model_text(const Json& model, Reasons reasons) {

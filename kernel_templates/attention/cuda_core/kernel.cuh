@@ -2,7 +2,7 @@
 // and decode, contiguous or paged KV.
 //
 //   One block: a tile of packed query rows (token x query head of the group) of one sequence and KV head,
-//   against the keys that these rows may see, within one chunk of a KV split.
+//   against the keys that these rows may see; or a share of such tiles (attention/shares.cuh).
 //
 //            global ──cp.async──> ring of K and V (Config::stages tiles)      all threads load and compute
 //     tile n ready:   start n - 1 + stages │ logits = Q K(n)^T │ mask, online softmax │ O += P V(n)
@@ -19,7 +19,7 @@
 #pragma once
 
 #include "abi/attention_cuda_core.h"
-#include "attention/attend_tile.cuh"
+#include "attention/attend_tiles.cuh"
 #include "attention/cuda_core/lanes.cuh"
 #include "attention/epilogue.cuh"
 #include "attention/join_warps.cuh"
@@ -43,7 +43,7 @@ struct AttentionCudaCore {
     static constexpr int kRowLogits = (kWarpKeys + kRowLanes - 1) / kRowLanes;  // of each
     static constexpr int kLoads =
         kRows < 8 ? 4 : 2;  // from shared memory under way: eight rows have no more registers
-    static constexpr int kLookedAhead = Config::stages;  // tiles from the one at hand to the one looked up
+    static constexpr int kPublished = Config::stages;  // tiles from the one at hand to the one published
     static_assert(kRows == 1 || kRows == 2 || kRows == 4 || kRows == 8, "rows divide a warp's lanes");
     static_assert(Config::tile_q == kRows * Config::warps_q, "a warp has `rows` query rows");
     static_assert(kWarpKeys >= 4 && (kWarpKeys & (kWarpKeys - 1)) == 0, "lanes divide a warp's keys");
@@ -53,7 +53,7 @@ struct AttentionCudaCore {
 
     const abi::AttentionArguments& args;
     const QueryTile& tile;
-    const int32 split;
+    const TilePart& part;
     char* const memory;
     const Stages stages{SharedAddress::of(memory)};
     const int32 lane = threadIdx.x % 32;
@@ -66,17 +66,14 @@ struct AttentionCudaCore {
     RowLogit<Config> row;
     KeyInterval seen;
     float maximum = -infinity();
-    float sum = 0.0f;              // of this lane's keys only, until close()
-    typename Config::Index ahead;  // of paged KV: the page of this thread's key in the tile published next
+    float sum = 0.0f;  // of this lane's keys only, until close()
 
     __device__ void run(uint32& status) {
-        const TileMask mask(tile, split);
-        if (args.splits > 1 && mask.read.is_empty())
-            return;  // no row of the tile looks here, so the merge does not either
-
+        TileMask mask(tile);
+        mask.keep<Config::tile_kv>(part);
         KeyInterval blocks = blocks_with<Config::tile_kv>(mask.read);
         if (mask.read.is_empty()) blocks.end = blocks.first;
-        const Loader loader(stages, tile, mask.read, status);
+        Loader loader(stages, tile, mask.read, status);
         start(loader, blocks);
         set_row(tile.row(warp_row + lane % kRows));
         load_queries();
@@ -90,10 +87,7 @@ struct AttentionCudaCore {
                          mask.hides_some_of(n * Config::tile_kv, (n + 1) * Config::tile_kv));
             __syncwarp();
             multiply_values(n);
-            if constexpr (Config::paged) {
-                loader.publish(n + kLookedAhead, ahead);
-                ahead = loader.look_up(n + kLookedAhead + 1);
-            }
+            loader.publish_next(n + kPublished);
         }
         copy_wait<0>();
         close();
@@ -112,16 +106,9 @@ struct AttentionCudaCore {
     }
 
     // The first stages - 1 tiles; a group of copies for each, whether there is one or not.
-    __device__ void start(const Loader& loader, const KeyInterval& blocks) {
-        if constexpr (Config::paged) {
-            typename Loader::PageId ids[kLookedAhead];
-#pragma unroll
-            for (int i = 0; i < kLookedAhead; ++i) ids[i] = loader.look_up(blocks.first + i);
-#pragma unroll
-            for (int i = 0; i < kLookedAhead; ++i) loader.publish(blocks.first + i, ids[i]);
-            ahead = loader.look_up(blocks.first + kLookedAhead);
-            __syncthreads();
-        }
+    __device__ void start(Loader& loader, const KeyInterval& blocks) {
+        loader.template publish_first<kPublished>(blocks.first);
+        if constexpr (Config::paged) __syncthreads();
 #pragma unroll 1
         for (int i = 0; i < Config::stages - 1; ++i) load(loader, blocks.first + i, blocks.end);
     }
@@ -289,7 +276,7 @@ struct AttentionCudaCore {
                 target[1] = make_float4(o[r][4], o[r][5], o[r][6], o[r][7]);
             }
             if (lane < kRows) warps.row_ml(lane) = make_float2(maximum, sum);
-            warps.store(tile, split);
+            warps.store(tile, part.place);
         } else {
             const Epilogue<Config, Config::alignment> epilogue{args, tile.sequence};
 #pragma unroll
@@ -297,8 +284,9 @@ struct AttentionCudaCore {
                 const float row_maximum = __shfl_sync(0xffffffffu, maximum, r);
                 const float row_sum = __shfl_sync(0xffffffffu, sum, r);
                 const PackedRow row = tile.row(warp_row + r);
+                const int32 place = part.is_whole() ? -1 : part.place + warp_row + r;
                 if (is_mine(r) && row.valid)
-                    epilogue.store_eight(row, split, lanes.chunk * 8, o[r], row_maximum, row_sum);
+                    epilogue.store_eight(row, place, lanes.chunk * 8, o[r], row_maximum, row_sum);
             }
         }
     }
@@ -306,7 +294,7 @@ struct AttentionCudaCore {
 
 template <class Config>
 __device__ void attention_cuda_core(const abi::AttentionArguments& args) {
-    attend_tile<Config, AttentionCudaCore<Config>>(args);
+    attend_tiles<Config, AttentionCudaCore<Config>>(args);
 }
 
 }  // namespace attnsmith

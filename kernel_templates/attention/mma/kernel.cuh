@@ -1,7 +1,7 @@
 // Attention on mma.sync tensor cores, sm_80 and up: prefill and decode, contiguous or paged KV.
 //
 //   One block: a tile of packed query rows (token x query head of the group) of one sequence and KV head,
-//   against the keys that these rows may see, within one chunk of a KV split.
+//   against the keys that these rows may see; or a share of such tiles (attention/shares.cuh).
 //
 //            global ──cp.async──> K ring, V ring (Config::stages each)      all threads load and compute
 //     tile n:   K(n) ready │ S = Q K(n)^T   mask   online softmax │ V(n) ready │ O += P V(n)
@@ -13,7 +13,7 @@
 //   memory at the end. Key tiles lie at absolute multiples of tile_kv and are taken in ascending order.
 #pragma once
 
-#include "attention/attend_tile.cuh"
+#include "attention/attend_tiles.cuh"
 #include "attention/epilogue.cuh"
 #include "attention/join_warps.cuh"
 #include "attention/logits.cuh"
@@ -35,6 +35,7 @@ struct AttentionMma {
     static constexpr int kWarpKeys = Config::tile_kv / Config::warps_kv;
     static constexpr bool kQueriesInRegisters = Config::queries_in_registers;
     static constexpr int kPending = 2 * Config::stages - 2;
+    static constexpr int kPublished = Config::stages + 1;  // tiles from the one at hand to the one published
     static_assert(Config::tile_q == 16 * Config::warps_q,
                   "a warp has 16 query rows: tile_q must be 16 * warps_q");
     static_assert(kWarpKeys % 16 == 0,
@@ -44,7 +45,7 @@ struct AttentionMma {
 
     const abi::AttentionArguments& args;
     const QueryTile& tile;
-    const int32 split;
+    const TilePart& part;
     char* const memory;
     const Pipeline pipeline{{SharedAddress::of(memory)}};
     const int32 lane = threadIdx.x % 32;
@@ -56,16 +57,11 @@ struct AttentionMma {
     OnlineSoftmax softmax;
     Accumulator<kVo> o = {};
     OperandA<kQueriesInRegisters ? kQk : 16> q;
-    // Of paged KV: the page of this thread's key in the tile that is published next. A whole tile goes by
-    // between its look-up and its use, for a load takes as long under load.
-    typename Config::Index ahead;
 
     __device__ void run(uint32& status) {
-        const TileMask tile_mask(tile, split);
+        TileMask tile_mask(tile);
+        tile_mask.keep<Config::tile_kv>(part);
         const KeyInterval& keys = tile_mask.read;
-        if (args.splits > 1 && keys.is_empty())
-            return;  // no row of the tile looks here, so the merge does not either
-
         const PackedRow rows[2] = {tile.row(warp_row + fragment_row(lane, 0)),
                                    tile.row(warp_row + fragment_row(lane, 1))};
         mask.set(args, tile.sequence, rows);
@@ -73,7 +69,7 @@ struct AttentionMma {
         const int32 first_block = blocks_with<Config::tile_kv>(keys).first;
         const KeyInterval blocks{first_block,
                                  keys.is_empty() ? first_block : blocks_with<Config::tile_kv>(keys).end};
-        const Loader loader(pipeline, tile, keys, status);
+        Loader loader(pipeline, tile, keys, status);
         start(loader, blocks);
         for (int32 n = blocks.first; n < blocks.end; ++n) {
             step(loader, n, blocks.end,
@@ -88,15 +84,8 @@ struct AttentionMma {
 
     // What is done once a tile is not unrolled: it would cost more to compile than it saves.
     // Copy groups in flight, in order: Q, K(0), V(0), K(1), ... V(stages - 2), K(stages - 1).
-    __device__ void start(const Loader& loader, const KeyInterval& blocks) {
-        if constexpr (Config::paged) {  // all look-ups before the first store, so that they wait together
-            typename Loader::PageId ids[Config::stages + 1];
-#pragma unroll
-            for (int i = 0; i <= Config::stages; ++i) ids[i] = loader.look_up(blocks.first + i);
-#pragma unroll
-            for (int i = 0; i <= Config::stages; ++i) loader.publish(blocks.first + i, ids[i]);
-            ahead = loader.look_up(blocks.first + Config::stages + 1);
-        }
+    __device__ void start(Loader& loader, const KeyInterval& blocks) {
+        loader.template publish_first<kPublished>(blocks.first);
         MmaQueryLoader<Config>::load(pipeline, tile);
         copy_commit();
         if constexpr (Config::paged) __syncthreads();
@@ -123,7 +112,7 @@ struct AttentionMma {
     }
 
     // One tile of keys.
-    __device__ void step(const Loader& loader, int32 n, int32 end_tile, bool masked) {
+    __device__ void step(Loader& loader, int32 n, int32 end_tile, bool masked) {
         copy_wait<kPending>();
         __syncthreads();
         if (n - 1 + Config::stages < end_tile) loader.load_v(n - 1 + Config::stages);
@@ -142,10 +131,7 @@ struct AttentionMma {
         __syncthreads();
         if (n + Config::stages < end_tile) loader.load_k(n + Config::stages);
         copy_commit();
-        if constexpr (Config::paged) {
-            loader.publish(n + Config::stages + 1, ahead);
-            ahead = loader.look_up(n + Config::stages + 2);
-        }
+        loader.publish_next(n + kPublished);
         multiply_values(p, n);
     }
 
@@ -203,7 +189,7 @@ struct AttentionMma {
             }
             if (lane % 4 == 0) warps.row_ml(row) = make_float2(softmax.maximum[i], softmax.sum[i]);
         }
-        warps.store(tile, split);
+        warps.store(tile, part.place);
     }
 
     __device__ void store_rows() const {
@@ -211,19 +197,20 @@ struct AttentionMma {
         int32 first_row = warp_row;
         forget(first_row);
         const Epilogue<Config, Config::alignment> epilogue{args, tile.sequence};
-        if (args.splits > 1) {
+        if (part.is_whole()) {
+            epilogue.store_staged(tile, first_row, pipeline.output(), o, softmax.maximum, softmax.sum);
+        } else {
             const PackedRow rows[2] = {tile.row(first_row + fragment_row(lane, 0)),
                                        tile.row(first_row + fragment_row(lane, 1))};
-            epilogue.store_partial_rows(rows, split, o, softmax.maximum, softmax.sum);
-        } else {
-            epilogue.store_staged(tile, first_row, pipeline.output(), o, softmax.maximum, softmax.sum);
+            const auto place = [&](const PackedRow& row) { return part.place + tile.index(row); };
+            epilogue.store_partial_rows(rows, place, o, softmax.maximum, softmax.sum);
         }
     }
 };
 
 template <class Config>
 __device__ void attention_mma(const abi::AttentionArguments& args) {
-    attend_tile<Config, AttentionMma<Config>>(args);
+    attend_tiles<Config, AttentionMma<Config>>(args);
 }
 
 }  // namespace attnsmith

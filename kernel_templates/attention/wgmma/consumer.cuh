@@ -5,6 +5,7 @@
 #include "attention/logits.cuh"
 #include "attention/softmax/lagging.cuh"
 #include "attention/wgmma/pipeline.cuh"
+#include "common/barrier.cuh"
 #include "common/element.cuh"
 #include "common/registers.cuh"
 #include "common/wgmma.cuh"
@@ -19,6 +20,8 @@ struct WgmmaConsumer {
     static constexpr int kKeys = Config::tile_kv;
     static constexpr int kQk = abi::padded_head_dim(Config::head_dim_qk);
     static constexpr bool kQueriesInRegisters = Config::queries_in_registers;
+    // TMA needs rows at multiples of 16 bytes, and so does the planner of this family.
+    static constexpr int kAlignment = 16;
     // Eights of columns that are made weights before the wait for O: some, so that O has time, and no more,
     // so that weights can be packed between exponentials. Of three warpgroups one multiplies anyway.
     static constexpr int kEarly = Config::consumers == 3 ? kKeys / 8 : kKeys / 8 * 3 / 8;
@@ -92,12 +95,12 @@ struct WgmmaConsumer {
     __device__ void go_through(const WorkTile& work) {
         const WarpgroupBlocks own = work.warpgroup[warpgroup];  // read once, not in each block
         let_pass(work.blocks.end - own.attended.end);
-        if (own.attended.first < own.attended.end) {
-            attend(work, own);
-        } else {
-            __syncwarp();
-            release_queries();
-        }
+        const bool sees_keys = own.attended.first < own.attended.end;
+        if (sees_keys) attend(work, own);
+        // Not in an else: with one warpgroup ptxas 13.0 makes a branch of lane 0's own of it, behind which
+        // the warp stays divided, and the next tile's queries are loaded by a part of it.
+        __syncwarp();
+        if (!sees_keys) release_queries();
         let_pass(own.attended.first - work.blocks.first);
     }
 
@@ -210,9 +213,32 @@ struct WgmmaConsumer {
             correction[i] = softmax.correction(i);
             sum[i] = row_sum(softmax.sum[i]) * correction[i];
         }
-        // TMA needs rows at multiples of 16 bytes, and so does the planner of this family.
-        const Epilogue<Config, 16> epilogue{args.attention, work.sequence};
-        epilogue.store_exchanged(rows, work.split, o, maximum, sum, correction);
+        const Epilogue<Config, kAlignment> epilogue{args.attention, work.sequence};
+        if constexpr (Config::shares) {
+            const QueryTile tile = work.rows(args, 0, Config::consumers);
+            const auto place = [&](const PackedRow& row) { return work.part.place + tile.index(row); };
+            epilogue.store_exchanged(rows, !work.part.is_whole(), place, o, maximum, sum, correction);
+            if (!work.part.is_whole()) join(work);
+        } else {
+            const auto place = [&](const PackedRow& row) { return epilogue.partial(row, work.split); };
+            epilogue.store_exchanged(rows, args.attention.splits > 1, place, o, maximum, sum, correction);
+        }
+    }
+
+    // Each warpgroup joins its own rows: others may be at another tile.
+    __device__ void join(const WorkTile& work) const {
+        const QueryTile rows = work.rows(args, warpgroup, 1);
+        if (rows.first >= work.sequence.rows(args.attention)) return;
+        const TileParts parts = work.parts;
+        int32& joins = pipeline.share().joins[warpgroup];
+        barrier_of(128, 1 + warpgroup);  // the part is in the workspace
+        if (threadIdx.x % 128 == 0)
+            joins = parts.arrive(args.attention, parts.first * Config::consumers + warpgroup);
+        barrier_of(128, 1 + warpgroup);
+        if (joins) {
+            parts.template join<Config, kAlignment>(
+                rows, rows.first - work.first_token * args.attention.group, threadIdx.x % 128, 128);
+        }
     }
 };
 

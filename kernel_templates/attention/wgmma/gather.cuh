@@ -8,22 +8,6 @@
 
 namespace attnsmith {
 
-// The page table.
-template <class Config>
-struct WgmmaPages {
-    using PageId = typename Config::Index;
-
-    const abi::WgmmaArguments& args;
-
-    // A sequence's pages, in its order.
-    __device__ const PageId* ids(const WorkTile& work) const {
-        return static_cast<const PageId*>(args.attention.page_ids) + work.sequence.page_row;
-    }
-    __device__ bool has(PageId id) const {
-        return static_cast<uint64>(int64(id)) < static_cast<uint64>(args.attention.pages);
-    }
-};
-
 // What a gathered row is where there is none to read.
 template <int Chunks>
 __device__ uint4 zero_row[Chunks];
@@ -52,8 +36,7 @@ struct WgmmaGather {
     __device__ void look_up(const WorkTile& work, int32 head, int32 n) const {
         constexpr int kRows = kKeys / 32;
         const abi::AttentionArguments& attention = args.attention;
-        const WgmmaPages<Config> pages{args};
-        const PageId* const page_ids = pages.ids(work);
+        const PageId* const page_ids = pages_of<PageId>(attention, work.sequence);
         const void* const zeros = zero_row<kHeadDim / kChunkElements>;
         const uint32 first_key = n * kKeys + lane;
         const uint32 first_read = work.mask.read.first, count = work.mask.read.end - work.mask.read.first;
@@ -75,7 +58,7 @@ struct WgmmaGather {
 #pragma unroll
         for (int i = 0; i < kRows; ++i) {
             const uint32 key = first_key + i * 32;
-            const bool read = key - first_read < count, is_there = pages.has(ids[i]);
+            const bool read = key - first_read < count, is_there = has_page(attention, ids[i]);
             const uint64 row = base + uint32(ids[i]) * page_bytes +
                                (key - page_of(attention, key) * attention.page_size) * token_bytes;
             store_shared_8_bytes(source(i * 32 + lane),

@@ -21,10 +21,12 @@
 #include "attention/wgmma/consumer.cuh"
 #include "attention/wgmma/loaders.cuh"
 #include "attention/wgmma/scheduler.cuh"
+#include "attention/wgmma/share_scheduler.cuh"
 
 namespace attnsmith {
 
-// Grid: any number of CTAs; they take all tiles of all KV heads and splits among them.
+// Grid: any number of CTAs; they take all tiles of all KV heads and splits among them, or a share of keys
+// each.
 template <class Config>
 __device__ void attention_wgmma(const abi::WgmmaArguments& args) {
     extern __shared__ __align__(1024) char memory[];
@@ -37,11 +39,17 @@ __device__ void attention_wgmma(const abi::WgmmaArguments& args) {
             prefetch_map(args.v);
         }
     }
+    if constexpr (Config::shares) WgmmaShareScheduler<Config>::begin(args, pipeline);
     __syncthreads();
     const int32 warp = uniform(threadIdx.x / 32);
     if (warp < 4) {
         set_registers_down<Config::producer_registers>();
-        if (warp == 0) WgmmaScheduler<Config>{args, pipeline}.run();
+        if (warp == 0) {
+            if constexpr (Config::shares)
+                WgmmaShareScheduler<Config>{args, pipeline}.run();
+            else
+                WgmmaScheduler<Config>{args, pipeline}.run();
+        }
         if (warp == 1) WgmmaQueryLoader<Config>{args, pipeline}.run();
         if (warp == 2) WgmmaKeyLoader<Config, false>{args, pipeline}.run();
         if (warp == 3) WgmmaKeyLoader<Config, true>{args, pipeline}.run();

@@ -177,14 +177,13 @@ struct WgmmaKeyLoader {
 
     // The page of this lane's box: none where no key is read, and there will be zeros.
     __device__ void look_up_box(const WorkTile& work, int32 n) {
-        const WgmmaPages<Config> pages{args};
         const int32 box = args.box_keys, key = n * kKeys + lane * box;
         page = -1;
         if (lane * box >= kKeys || key >= work.mask.read.end || key + box <= work.mask.read.first) return;
         const uint32 in_sequence = page_of(args.attention, key);
         slot = key - in_sequence * args.attention.page_size;
-        const PageId id = pages.ids(work)[in_sequence];
-        if (pages.has(id))
+        const PageId id = pages_of<PageId>(args.attention, work.sequence)[in_sequence];
+        if (has_page(args.attention, id))
             page = int32(id);
         else
             report(args.attention, abi::kStatusPageOutOfRange);

@@ -44,7 +44,7 @@
 #pragma once
 
 #include "abi/attention_wgmma.h"
-#include "attention/mask.cuh"
+#include "attention/shares.cuh"
 #include "common/barrier.cuh"
 
 namespace attnsmith {
@@ -55,6 +55,12 @@ struct WarpgroupBlocks {
     KeyInterval unmasked;  // those that need no mask
 };
 
+// Packed query rows of a tile: whole tokens, in each warpgroup's.
+template <class Config>
+__device__ int32 tile_rows(const abi::WgmmaArguments& args) {
+    return Config::consumers * args.warpgroup_tokens * args.attention.group;
+}
+
 // What a CTA does next: the scheduler finds it, the others read it.
 struct WorkTile {
     WarpgroupBlocks warpgroup[abi::kWgmmaConsumers];
@@ -64,7 +70,9 @@ struct WorkTile {
     int32 first_token;
     int32 kv_head;      // as the arguments count them, where parts of a group have one each
     int32 stored_head;  // of k and v
-    int32 split;
+    int32 split;        // of which the blocks are, where the host divides keys
+    TilePart part;      // and what is done of them
+    TileParts parts;    // where the part is not the whole tile
 
     __device__ bool is_last() const { return blocks.end < 0; }
     // The rows of consumer warpgroups first ... first + count - 1.
@@ -100,6 +108,9 @@ struct WgmmaPipeline {
     }
     __device__ WorkTile& work(uint32 stage) const {
         return *reinterpret_cast<WorkTile*>(memory + kLayout.work + stage * abi::kWgmmaWorkBytes);
+    }
+    __device__ abi::ShareState& share() const {
+        return *reinterpret_cast<abi::ShareState*>(memory + kLayout.share);
     }
     __device__ abi::PackedTiles& sorted(uint32 sequence) const {
         return reinterpret_cast<abi::PackedTiles*>(memory + kLayout.sorted)[sequence];
@@ -147,6 +158,7 @@ struct WgmmaPipeline {
 #pragma unroll 1
         for (uint32 works = 0; const WorkTile* work = take(works); ++works) {
             load(*work, works);
+            __syncwarp();  // no lane reads the work any more
             if (threadIdx.x % 32 == 0) give_back(works);
         }
     }

@@ -1,7 +1,7 @@
 // The role of a wgmma CTA that finds its tiles.
 #pragma once
 
-#include "attention/wgmma/pipeline.cuh"
+#include "attention/wgmma/blocks.cuh"
 #include "common/registers.cuh"
 
 namespace attnsmith {
@@ -28,9 +28,7 @@ struct WgmmaScheduler {
         return args.sequence_tiles ? args.sequence_tiles : args.attention.tiles;
     }
     __device__ uint32 sequences() const { return args.sequence_tiles ? args.attention.batch : 1; }
-    __device__ int32 tile_rows() const {
-        return Config::consumers * args.warpgroup_tokens * args.attention.group;
-    }
+    __device__ int32 tile_rows() const { return attnsmith::tile_rows<Config>(args); }
 
     __device__ bool is_sorted() const {
         return !args.sequence_tiles && args.attention.batch <= abi::kWgmmaSorted;
@@ -121,6 +119,16 @@ struct WgmmaScheduler {
         return find_rows(index, found) && find_blocks(found);
     }
 
+    // The tile's keys; false if there is nothing to do.
+    __device__ bool find_blocks(WorkTile& found) const {
+        TileMask mask(found.rows(args, 0, Config::consumers));
+        mask.keep(keys_of_split(args.attention, found.split));
+        // No row looks at the keys of this split, so the merge does not either.
+        if (args.attention.splits > 1 && mask.read.is_empty()) return false;
+        set_blocks<Config>(args, mask, found);
+        return true;
+    }
+
     // False for the second of a pair where that is the first: the middle of an odd number of tiles.
     __device__ bool drawn_tile(uint32 draw, bool second, StreamTile& drawn) const {
         const uint32 tiles = stream_tiles(), pairs = (tiles + 1) / 2;
@@ -166,44 +174,6 @@ struct WgmmaScheduler {
         }
         __syncwarp();  // what is in the stage need not stay in registers, of which a producer has few
         return true;
-    }
-
-    // The tile's keys, and what each warpgroup does of their blocks; false if there is nothing to do.
-    __device__ bool find_blocks(WorkTile& found) const {
-        TileMask mask(found.rows(args, 0, Config::consumers), found.split);
-        if (mask.read.is_empty()) {
-            // No row looks at the keys of this split, so the merge does not either.
-            if (args.attention.splits > 1) return false;
-            mask = TileMask::nothing();
-        }
-        // Where no key is seen there is a block all the same, which nobody attends to.
-        KeyInterval blocks = blocks_with<kKeys>(mask.read);
-        blocks.end = max(blocks.end, blocks.first + 1);
-        if (lane == 0) {
-            found.mask = mask;
-            found.blocks = blocks;
-        }
-        // Lane 0 writes it all, because it hands the work over: who else writes is ordered by the warp's
-        // convergence alone.
-        const WarpgroupBlocks mine = warpgroup_blocks(found, blocks);
-#pragma unroll
-        for (int32 warpgroup = 0; warpgroup < Config::consumers; ++warpgroup) {
-            const WarpgroupBlocks its{{__shfl_sync(0xffffffffu, mine.attended.first, warpgroup),
-                                       __shfl_sync(0xffffffffu, mine.attended.end, warpgroup)},
-                                      {__shfl_sync(0xffffffffu, mine.unmasked.first, warpgroup),
-                                       __shfl_sync(0xffffffffu, mine.unmasked.end, warpgroup)}};
-            if (lane == 0) found.warpgroup[warpgroup] = its;
-        }
-        return true;
-    }
-
-    // What the consumer warpgroup `lane` does; what lanes beyond them find is not asked.
-    __device__ WarpgroupBlocks warpgroup_blocks(const WorkTile& work, const KeyInterval& blocks) const {
-        const QueryTile tile = work.rows(args, lane, 1);
-        if (tile.first >= work.sequence.rows(args.attention)) return {{blocks.first, blocks.first}};
-        const TileMask mask(tile, work.split);
-        if (mask.read.is_empty()) return {{blocks.first, blocks.first}};
-        return {blocks_with<kKeys>(mask.read), blocks_within<kKeys>(mask.seen_by_all)};
     }
 };
 

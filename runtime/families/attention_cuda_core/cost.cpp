@@ -31,7 +31,7 @@ double tile_clocks(const Kernel& kernel, const SmTraits& sm, bool shared_keys, d
     const double arithmetic = (steps * step_instructions(kernel) + logits) / (kIssued * kIssueEfficiency);
     const double tiles_ahead = kernel.stages - 1;
     const double rate = std::min<double>(sm.dram_bytes, work.bytes * tiles_ahead * ctas / work.latency);
-    const double memory = work.traffic / rate;
+    const double memory = work.memory_clocks(rate);
     // A warp issues at most every other clock, so that few warps take longer.
     const double warps = kernel.threads() / 32.0;
     const double busy = arithmetic * std::max(1.0, 2 * kIssued / (warps * ctas)) * ctas + kBarrierClocks;

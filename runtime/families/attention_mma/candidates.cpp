@@ -83,13 +83,13 @@ std::vector<Fitted<Kernel>> fitting(const AttentionSpec& spec, const SmTraits& s
 
 int registers_of(const Kernel& kernel) {
     // Fitted to NVRTC 13.0 over all head dims and SMs: what is accepted does not spill (tests/cpu/compiler).
-    constexpr int kAddressesAndState = 75;
+    const int addresses_and_state = kernel.warps_kv > 1 ? 85 : 75;
     constexpr int kQueryFragment = 20;
     const int output = abi::padded_head_dim(kernel.head_dim_vo) / 2;
     const int logits = kernel.tile_kv / kernel.warps_kv / 2;  // and as many again while P is made of them
     const int queries =
         kernel.queries_in_registers ? abi::padded_head_dim(kernel.head_dim_qk) / 4 : kQueryFragment;
-    return output + 2 * logits + queries + kAddressesAndState;
+    return output + 2 * logits + queries + addresses_and_state;
 }
 
 std::vector<Candidate> candidates(const AttentionSpec& spec, const SmTraits& sm,

@@ -15,6 +15,8 @@ namespace {
 constexpr int kQueryTiles[] = {128, 192};
 constexpr int kStages[] = {2, 3};
 constexpr std::int64_t kLeastHeadDim = 64;
+// Packed query rows of a sequence and KV head that the kernel for few rows is there for: two of its tiles.
+constexpr std::int64_t kFewRows = 2 * abi::kWgmmaRows;
 
 // wgmma's steps are 16 keys. Of paged KV those that have large common divisors with pages.
 std::vector<int> key_tiles(bool paged) {
@@ -38,21 +40,33 @@ std::optional<std::string> unknown_tile(const TuningTile& tile, bool paged) {
     return std::nullopt;
 }
 
-void set_registers(Kernel& kernel) {
-    const int launched = registers_ceiling(kernel.threads(), 1) * (kernel.consumers + 1);
-    kernel.producer_registers = kernel.consumers == 2 ? 40 : 32;
-    kernel.consumer_registers =
-        std::min(240, (launched - kernel.producer_registers) / kernel.consumers / 8 * 8);
+int producer_registers(const Kernel& kernel) { return kernel.shares ? 56 : kernel.consumers == 2 ? 40 : 32; }
+
+// What there is for a thread that multiplies, where an SM holds so many CTAs.
+int consumer_registers(const Kernel& kernel, int ctas) {
+    const int launched = registers_ceiling(kernel.threads(), ctas) * (kernel.consumers + 1);
+    return std::min(240, (launched - producer_registers(kernel)) / kernel.consumers / 8 * 8);
 }
 
-Kernel kernel_of(const AttentionSpec& spec, const TuningTile& tile) {
+// CTAs that an SM holds: of those that draw tiles one, which is persistent.
+int ctas_of(const Kernel& kernel, const SmTraits& sm) {
+    constexpr int kWanted = 2;  // one computes while the other waits
+    if (!kernel.shares || registers_of(kernel) > consumer_registers(kernel, kWanted)) return 1;
+    const std::int64_t bytes = abi::wgmma_layout(kernel.shape()).total;
+    return std::clamp(
+        resident_ctas(sm, kernel.threads(), registers_ceiling(kernel.threads(), kWanted), bytes), 1, kWanted);
+}
+
+Kernel kernel_of(const AttentionSpec& spec, const TuningTile& tile, const SmTraits& sm) {
     Kernel kernel{attention_constants(spec)};
     kernel.tile_q = tile.tile_q;
     kernel.tile_kv = tile.tile_kv;
     kernel.stages = tile.stages;
     kernel.gather = gathers(spec);
     kernel.consumers = tile.tile_q / abi::kWgmmaRows;
-    set_registers(kernel);
+    kernel.shares = kernel.consumers == 1;
+    kernel.producer_registers = producer_registers(kernel);
+    kernel.consumer_registers = consumer_registers(kernel, ctas_of(kernel, sm));
     kernel.queries_in_registers = true;
     if (registers_of(kernel) > kernel.consumer_registers) kernel.queries_in_registers = false;
     return kernel;
@@ -68,10 +82,26 @@ std::optional<std::string> over_budget(const Kernel& kernel, const SmTraits& sm)
     return std::nullopt;
 }
 
-// One persistent CTA an SM. wgmma is of its architecture alone.
+// wgmma is of its architecture alone.
 KernelConfig config_of(const Kernel& kernel, const SmTraits& sm) {
-    const Fitted<Kernel> fitted{kernel, abi::wgmma_layout(kernel.shape()).total, 1};
+    const Fitted<Kernel> fitted{kernel, abi::wgmma_layout(kernel.shape()).total, ctas_of(kernel, sm)};
     return families::config_of(family(), fitted, sm, "a");
+}
+
+// One warpgroup whose CTAs take shares. Decode is bound by memory, so that short tiles do, of which there are
+// more to divide.
+std::optional<Candidate> candidate_for_few_rows(const AttentionSpec& spec, const SmTraits& sm,
+                                                std::vector<Refusal>& rejected) {
+    const TuningTile tile{.backend = Backend::wgmma,
+                          .tile_q = abi::kWgmmaRows,
+                          .tile_kv = std::max(spec.head_dim_qk, spec.head_dim_vo) <= 64 ? 128 : 64,
+                          .stages = 2};
+    const Kernel kernel = kernel_of(spec, tile, sm);
+    if (const auto reason = over_budget(kernel, sm)) {
+        rejected.push_back({tile_label(Backend::wgmma, tile.tile_q, tile.tile_kv, tile.stages), *reason});
+        return std::nullopt;
+    }
+    return Candidate{config_of(kernel, sm), TileSource::model, -1, kFewRows};
 }
 
 }  // namespace
@@ -94,7 +124,7 @@ std::vector<KernelConfig> tunable(const AttentionSpec& spec, const SmTraits& sm)
         for (const int keys : key_tiles(spec.kv == KvStorage::paged)) {
             for (const int stages : kStages) {
                 const Kernel kernel = kernel_of(
-                    spec, {.backend = Backend::wgmma, .tile_q = rows, .tile_kv = keys, .stages = stages});
+                    spec, {.backend = Backend::wgmma, .tile_q = rows, .tile_kv = keys, .stages = stages}, sm);
                 if (!over_budget(kernel, sm)) kernels.push_back(config_of(kernel, sm));
             }
         }
@@ -114,7 +144,7 @@ std::vector<Candidate> candidates(const AttentionSpec& spec, const SmTraits& sm,
         if (std::find(passed_over.begin(), passed_over.end(), tile) != passed_over.end()) continue;
         auto reason = unknown_tile(tile, spec.kv == KvStorage::paged);
         if (!reason) {
-            const Kernel kernel = kernel_of(spec, tile);
+            const Kernel kernel = kernel_of(spec, tile, sm);
             reason = over_budget(kernel, sm);
             if (!reason) {
                 chosen.push_back({config_of(kernel, sm), entry.source, above, up_to});
@@ -131,6 +161,7 @@ std::vector<Candidate> candidates(const AttentionSpec& spec, const SmTraits& sm,
     if (chosen.empty() && passed_over.empty())
         rejected.push_back({"wgmma", fmt::format("no tuning table has a tile for head dims {} and {} or more",
                                                  spec.head_dim_qk, spec.head_dim_vo)});
+    if (const auto few = candidate_for_few_rows(spec, sm, rejected)) chosen.push_back(*few);
     return chosen;
 }
 

@@ -1,6 +1,7 @@
 #include "families/cost.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "families/attention_wgmma/kernel.hpp"
 
@@ -9,8 +10,17 @@ namespace {
 
 constexpr double kEfficiency = 0.72;     // of the peak, with softmax of the other warpgroups meanwhile
 constexpr double kNextTileClocks = 600;  // of a persistent CTA: the start of a tile, behind the last one's
-// One CTA's stages keep this share of the device memory's rate under way.
+// What the loads of an SM get of the device memory's rate: of one CTA that draws tiles, and of those that
+// take shares. (H200: of these 0.96 between pages of 16 keys and all of it between pages of 64; at head dim
+// 64, where a byte has twice the logits, 0.75.)
 constexpr double kMemoryShare = 0.85;
+constexpr double kMemoryOfShares = 0.98;
+constexpr double kMemoryOfNarrowShares = 0.75;
+
+double memory_share(const Kernel& kernel) {
+    if (!kernel.shares) return kMemoryShare;
+    return kernel.head_dim_qk + kernel.head_dim_vo < 192 ? kMemoryOfNarrowShares : kMemoryOfShares;
+}
 
 // One tile of keys in the one CTA of an SM: loads, products and softmax go on side by side.
 double tile_clocks(const Kernel& kernel, const SmTraits& sm, bool shared_keys) {
@@ -18,19 +28,25 @@ double tile_clocks(const Kernel& kernel, const SmTraits& sm, bool shared_keys) {
     const double multiply = work.flops / (sm.wgmma_flops * kEfficiency);
     const double softmax = work.logits * kExpPerLogit;
     const double rate =
-        std::min<double>(sm.dram_bytes * kMemoryShare, work.bytes * kernel.stages / work.latency);
-    return std::max({multiply, softmax, work.traffic / rate});
+        std::min<double>(sm.dram_bytes * memory_share(kernel), work.bytes * kernel.stages / work.latency);
+    return std::max({multiply, softmax, work.memory_clocks(rate)});
 }
 
 }  // namespace
 
-double clocks(const KernelConfig& config, const DeviceTraits& device, const Work& work, std::int64_t splits) {
+double clocks(const KernelConfig& config, const DeviceTraits& device, const Work& work, const Split& split) {
     const auto kernel = config.as<Kernel>();
     const std::int64_t query_tiles = tiling_of(kernel.tile_q, work.of_each).tiles(work.of_each.q_len);
-    const CtaWork ctas = cta_work(work, splits, query_tiles, kernel.tile_kv, device.sm_count);
+    const CtaWork ctas = cta_work(work, split.chunks(), query_tiles, kernel.tile_kv, device.sm_count);
+    const double tile = tile_clocks(kernel, device, query_tiles > 1);
+    if (split.policy == SplitPolicy::shares) {
+        const ShareWork share = share_work(work, split, query_tiles, kernel);
+        const double on_busiest = std::ceil(share.ctas / device.sm_count);
+        return kStartClocks + kNextTileClocks * (share.tiles - 1) + on_busiest * share.units * tile +
+               share.join_clocks;
+    }
     const double start = kStartClocks + kNextTileClocks * (ctas.on_busiest - 1);
-    return start + ctas.on_busiest * static_cast<double>(ctas.key_tiles) *
-                       tile_clocks(kernel, device, query_tiles > 1);
+    return start + ctas.on_busiest * static_cast<double>(ctas.key_tiles) * tile;
 }
 
 }  // namespace attnsmith::families::attention_wgmma

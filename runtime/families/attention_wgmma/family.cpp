@@ -11,6 +11,9 @@ class Wgmma final : public Family {
     std::string_view name() const override { return "attention_wgmma"; }
     Backend backend() const override { return Backend::wgmma; }
     Role role() const override { return Role::attention; }
+    bool takes(const KernelConfig& kernel, SplitPolicy policy) const override {
+        return (policy == SplitPolicy::shares) == kernel.as<Kernel>().shares;
+    }
 
     std::optional<std::string> refusal(const AttentionSpec& spec, const SmTraits& sm) const override {
         return attention_wgmma::refusal(spec, sm);
@@ -32,13 +35,16 @@ class Wgmma final : public Family {
     int producer_warps() const override { return kProducerWarps; }
 
     double clocks(const KernelConfig& kernel, const DeviceTraits& device, const Work& work,
-                  std::int64_t splits) const override {
-        return attention_wgmma::clocks(kernel, device, work, splits);
+                  const Split& split) const override {
+        return attention_wgmma::clocks(kernel, device, work, split);
     }
 
     Extent extent(const KernelConfig& kernel, const LaunchContext& context) const override {
         const Schedule schedule = schedule_of(kernel, context);
-        return {.ctas = schedule.ctas, .items = schedule.items, .kv_head_shares = schedule.tiling.shares};
+        const bool shares = context.split.policy == SplitPolicy::shares && schedule.items > 0;
+        return {.ctas = shares ? context.split.parts : schedule.ctas,
+                .items = schedule.items,
+                .kv_head_shares = schedule.tiling.shares};
     }
 
     SourceParts source(const KernelConfig& kernel) const override { return attention_wgmma::source(kernel); }

@@ -10,7 +10,7 @@ namespace attnsmith::families::attention_wgmma {
 
 int registers_of(const Kernel& kernel) {
     // Fitted to NVRTC 13.0, 12.8 and 12.4: what is accepted does not spill (tests/cpu/compiler).
-    constexpr int kAddressesAndState = 28;
+    const int addresses_and_state = kernel.shares ? 40 : kernel.consumers == 2 ? 32 : 28;
     const int scores = kernel.softcap && kernel.alibi   ? kernel.tile_kv / 8
                        : kernel.softcap || kernel.alibi ? kernel.tile_kv / 32
                                                         : 0;
@@ -18,7 +18,7 @@ int registers_of(const Kernel& kernel) {
     const int logits = kernel.tile_kv / 2;
     const int probabilities = kernel.tile_kv / 4;  // 16 bits each
     const int queries = kernel.queries_in_registers ? abi::padded_head_dim(kernel.head_dim_qk) / 4 : 0;
-    return output + logits + probabilities + queries + scores + kAddressesAndState;
+    return output + logits + probabilities + queries + scores + addresses_and_state;
 }
 
 int box_keys(const Kernel& kernel, std::int64_t page_size) {

@@ -15,6 +15,7 @@ inline constexpr int kProducerWarps = 4;  // registers are given to whole warpgr
 struct Kernel : AttentionConstants {
     int consumers = 0;    // warpgroups that multiply
     bool gather = false;  // rows of KV are loaded one by one, not in boxes by TMA
+    bool shares = false;  // CTAs take equal shares of the keys; else they draw tiles
     // A thread's, that setmaxnreg gives to each role, in steps of eight. Together no more than what the CTA
     // was launched with: the consumers would wait for the rest for ever.
     int consumer_registers = 0, producer_registers = 0;
@@ -24,13 +25,14 @@ struct Kernel : AttentionConstants {
         AttentionConstants::visit(self, visitor);
         visitor.integer("consumers", self.consumers);
         visitor.flag("gather", self.gather);
+        visitor.flag("shares", self.shares);
         visitor.integer("consumer_registers", self.consumer_registers);
         visitor.integer("producer_registers", self.producer_registers);
     }
 
     int threads() const { return (consumers * 4 + kProducerWarps) * 32; }
     abi::WgmmaShape shape() const {
-        return {head_dim_qk, head_dim_vo, tile_q, tile_kv, stages, gather, storage_bytes(*this)};
+        return {head_dim_qk, head_dim_vo, tile_q, tile_kv, stages, gather, shares, storage_bytes(*this)};
     }
 };
 
@@ -66,7 +68,7 @@ std::vector<Candidate> candidates(const AttentionSpec& spec, const SmTraits& sm,
 // Every kernel that is legal.
 std::vector<KernelConfig> tunable(const AttentionSpec& spec, const SmTraits& sm);
 
-double clocks(const KernelConfig& config, const DeviceTraits& device, const Work& work, std::int64_t splits);
+double clocks(const KernelConfig& config, const DeviceTraits& device, const Work& work, const Split& split);
 
 SourceParts source(const KernelConfig& config);
 

@@ -50,15 +50,15 @@ class MergeSplits final : public Family {
 
     // Partial results are written by the attention and read here.
     double clocks(const KernelConfig& config, const DeviceTraits& device, const Work& work,
-                  std::int64_t splits) const override {
+                  const Split& split) const override {
         const auto kernel = config.as<Kernel>();
-        const auto many = static_cast<double>(work.sequences_and_heads) * static_cast<double>(splits);
+        const auto many = static_cast<double>(work.sequences_and_heads) * static_cast<double>(split.chunks());
         const double bytes = 4.0 * static_cast<double>(work.of_each.rows()) * many * kernel.head_dim_vo * 2;
         return kMergeClocks + transfer_clocks(bytes, device.dram_bytes, device.sm_count);
     }
 
     Extent extent(const KernelConfig&, const LaunchContext& context) const override {
-        if (context.split.splits == 1) return {};
+        if (context.split.chunks() == 1) return {};
         const std::int64_t ctas = tiles_of(context) * context.problem.spec.kv_heads;
         return {.ctas = ctas, .items = ctas};
     }

@@ -381,8 +381,11 @@ typedef struct attnsmith_merge_tensors {
     const attnsmith_dl_tensor* lse;
 } attnsmith_merge_tensors;
 
-/* attnsmith::Workspace: device memory, 256-byte aligned, whose first 256 bytes the caller zeroed once, before
- * the first launch, and leaves alone from then on. No two launches may use one at the same time. */
+/* Bytes at the start of a workspace, below. */
+enum { ATTNSMITH_WORKSPACE_ZEROED_BYTES = 8192 };
+/* attnsmith::Workspace: device memory, 256-byte aligned, whose first ATTNSMITH_WORKSPACE_ZEROED_BYTES the
+ * caller zeroed once, before the first launch, and leaves alone from then on. No two launches may use one at
+ * the same time. */
 typedef struct attnsmith_workspace {
     size_t size;
     void* data;
@@ -412,7 +415,12 @@ ATTNSMITH_API attnsmith_code attnsmith_launch(const attnsmith_call* call, void* 
 
 /* attnsmith::CallStatus: what the launches so far found wrong in device-side lengths, as a set of these bits.
  */
-enum { ATTNSMITH_Q_LEN_CLAMPED = 1, ATTNSMITH_KV_LEN_CLAMPED = 2, ATTNSMITH_PAGE_OUT_OF_RANGE = 4 };
+enum {
+    ATTNSMITH_Q_LEN_CLAMPED = 1,
+    ATTNSMITH_KV_LEN_CLAMPED = 2,
+    ATTNSMITH_PAGE_OUT_OF_RANGE = 4,
+    ATTNSMITH_WORKSPACE_NOT_ZEROED = 8
+};
 /* Enqueues a copy of the bits to `word`, page-locked host memory (or device memory); waits for nothing and
  * may be captured. */
 ATTNSMITH_API attnsmith_code attnsmith_call_copy_status(const attnsmith_call* call, uint32_t* word,

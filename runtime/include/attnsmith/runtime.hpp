@@ -137,12 +137,15 @@ class ATTNSMITH_API Buffer {
     std::unique_ptr<Impl> impl_;
 };
 
+// Bytes at the start of a Workspace that are zero before the first launch.
+inline constexpr std::size_t kWorkspaceZeroedBytes = 8192;
+
 // Scratch memory of one Call: device memory, 256-byte aligned, at least Kernel::workspace_bytes(...) long.
-// Its first 256 bytes hold the status that Call::status() reads, and what kernels count in: the caller zeroes
-// them once, before the first launch, and leaves them alone from then on. No two launches may use one
-// workspace at the same time: they would skip parts of each other's work. In turn, in the order of a stream,
-// it may serve any number of Calls and kernels, if it is large enough for each; the status then speaks of
-// them all.
+// Its first kWorkspaceZeroedBytes hold the status that Call::status() reads, and what kernels count in: the
+// caller zeroes them once, before the first launch, and leaves them alone from then on. No two launches may
+// use one workspace at the same time: they would skip parts of each other's work. In turn, in the order of a
+// stream, it may serve any number of Calls and kernels, if it is large enough for each; the status then
+// speaks of them all.
 struct Workspace {
     void* data = nullptr;   // a device address, a multiple of 256
     std::size_t bytes = 0;  // from data on
@@ -155,20 +158,29 @@ inline constexpr std::uint32_t kStatusQueryLengthClamped = 1;
 inline constexpr std::uint32_t kStatusKeyLengthClamped = 2;
 // The status word's bit of CallStatus::page_out_of_range.
 inline constexpr std::uint32_t kStatusPageOutOfRange = 4;
+// The status word's bit of CallStatus::workspace_not_zeroed.
+inline constexpr std::uint32_t kStatusWorkspaceNotZeroed = 8;
 
-// What the launches so far of one Call found wrong in device-side lengths. Sticky until cleared.
+// What the launches so far of one Call found wrong on the device. Sticky until cleared.
 struct CallStatus {
     bool q_len_clamped = false;      // a sequence had more queries than the bound or the tensor
     bool kv_len_clamped = false;     // a sequence had more keys than the bound or the tensor
     bool page_out_of_range = false;  // a page id in use was not a page; its keys were read as zeros
+    // A count in the workspace was beyond all that there was to count: its first kWorkspaceZeroedBytes were
+    // not zero before the first launch, or two launches used it at the same time, and o is wrong. Not every
+    // wrong count can be told from a right one.
+    bool workspace_not_zeroed = false;
     // Whether anything was wrong.
-    explicit operator bool() const noexcept { return q_len_clamped || kv_len_clamped || page_out_of_range; }
+    explicit operator bool() const noexcept {
+        return q_len_clamped || kv_len_clamped || page_out_of_range || workspace_not_zeroed;
+    }
 
     // The status that a copied word says.
     static CallStatus from_word(std::uint32_t word) noexcept {
         return {.q_len_clamped = (word & kStatusQueryLengthClamped) != 0,
                 .kv_len_clamped = (word & kStatusKeyLengthClamped) != 0,
-                .page_out_of_range = (word & kStatusPageOutOfRange) != 0};
+                .page_out_of_range = (word & kStatusPageOutOfRange) != 0,
+                .workspace_not_zeroed = (word & kStatusWorkspaceNotZeroed) != 0};
     }
 };
 
@@ -213,9 +225,10 @@ class ATTNSMITH_API Kernel {
   public:
     Kernel();
 
-    // Bytes of workspace that a Call needs whose tensors have these bounds: at least 256, or 0 of a merge.
-    // `q_tokens` counts the queries of all sequences: batch * max_q_len for a dense q, q.shape[0] for a
-    // ragged one. Throws InvalidRequest naming the argument that is negative or more than any launch takes.
+    // Bytes of workspace that a Call needs whose tensors have these bounds: at least kWorkspaceZeroedBytes,
+    // or 0 of a merge. `q_tokens` counts the queries of all sequences: batch * max_q_len for a dense q,
+    // q.shape[0] for a ragged one. Throws InvalidRequest naming the argument that is negative or more than
+    // any launch takes.
     std::size_t workspace_bytes(std::int64_t batch, std::int64_t q_tokens, std::int64_t max_kv_len) const;
 
     // Checks the tensors against the spec and fixes the arguments. Throws InvalidRequest naming the tensor's

@@ -105,7 +105,8 @@ TEST_CASE("a tile reads no key that all its rows are denied, and masks where one
         const int rows = mask.q_len * mask.group, first = static_cast<int>(random() % unsigned(rows));
         const QueryTile tile{args, sequence, 0, first, 32};
         const int split = static_cast<int>(random() % unsigned(args.splits));
-        const TileMask found(tile, split);
+        TileMask found(tile);
+        found.keep(keys_of_split(args, split));
         const int first_token = first / mask.group,
                   last_token = (std::min(first + 32, rows) - 1) / mask.group;
         for (int key = 0; key < mask.kv_len; ++key) {

@@ -86,11 +86,16 @@ TEST_CASE("a dense batch's tensors, strides and lengths are the kernel's argumen
     CHECK((a.o_batch_stride == 17000 && a.o_token_stride == 2400 && a.o_head_stride == 136));
     CHECK((a.batch == 3 && a.kv_heads == 4 && a.group == 3));
     CHECK((a.max_q_len == 5 && a.max_kv_len == 700));
-    CHECK((a.q_tokens == 15 && a.kv_tokens == 700 && a.rows == 15 * 12));
+    CHECK((a.q_tokens == 15 && a.kv_tokens == 700));
     CHECK((a.pages == 0 && a.page_list == 0 && a.page_size == 0 && a.page_row_stride == 0));
-    CHECK((a.splits == launch.split.splits && a.chunk == launch.split.chunk));
-    CHECK(a.tiles == 3);  // 15 packed rows of each sequence
-    CHECK(a.splits > 0);
+    CHECK((a.splits == 1 && a.chunk == 0));  // no part of the kernel that the plan has is merged by another
+    CHECK(a.tiles == 3);                     // 15 packed rows of each sequence
+    // Shares of two blocks of keys at least; and with as many units as a tile may have, those of all 12 tiles
+    // and KV heads are still counted in 31 bits.
+    REQUIRE(launch.split.policy == families::SplitPolicy::shares);
+    CHECK(a.rows == 2 * launch.split.parts * 16);  // of partial results: two query tiles of each share
+    CHECK(a.least_share == 2);
+    CHECK(a.most_units == ((std::int64_t{1} << 31) - 1) / 12);
 }
 
 TEST_CASE("bounds below the extents are what the kernel goes to", "[engine][arguments]") {
@@ -103,7 +108,7 @@ TEST_CASE("bounds below the extents are what the kernel goes to", "[engine][argu
     batch = lengths;
     batch.max_q_len = 2;
     a = bind(kSpec, dense(), batch).arguments;
-    CHECK((a.max_q_len == 2 && a.q_tokens == 6 && a.rows == 6 * 12));
+    CHECK((a.max_q_len == 2 && a.q_tokens == 6));
     CHECK((a.max_kv_len == 700 && a.kv_tokens == 700));
     batch.max_q_len = 6, batch.max_kv_len = 701;  // beyond them nothing is gone to
     a = bind(kSpec, dense(), batch).arguments;
@@ -125,7 +130,7 @@ TEST_CASE("bounds below the extents are what the kernel goes to", "[engine][argu
     CHECK((a.o_batch_stride == 0 && a.o_token_stride == 2400 && a.o_head_stride == 136));
     batch.max_q_len = 9, batch.max_kv_len = 350;
     a = bind(ragged, tensors, batch).arguments;
-    CHECK((a.max_q_len == 9 && a.q_tokens == 40 && a.rows == 40 * 12));
+    CHECK((a.max_q_len == 9 && a.q_tokens == 40));
     CHECK((a.max_kv_len == 350 && a.kv_tokens == 900));
 }
 

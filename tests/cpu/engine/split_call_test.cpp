@@ -1,10 +1,13 @@
-// A call whose keys are divided: what of the workspace it uses, whose it is, and what the merge is handed.
+// A call whose keys are divided: what of the workspace it uses, whose it is, and what is launched.
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 #include <cstring>
 #include <random>
 #include <vector>
 
 #include "abi/attention_arguments.h"
+#include "abi/attention_wgmma.h"
 #include "driver/device.hpp"
 #include "engine/fake_runtime.hpp"
 #include "engine/runtime_impl.hpp"
@@ -20,7 +23,8 @@ using attnsmith::test::refused;
 
 namespace {
 
-constexpr std::int64_t kHeads = 8, kKvHeads = 2, kDimQk = 64, kDimVo = 128;
+// Head dims that wgmma has no kernels for.
+constexpr std::int64_t kHeads = 8, kKvHeads = 2, kDimQk = 40, kDimVo = 48;
 constexpr PlanSizes kSizes{1, 1, 65536};
 
 // Planned for one sequence of so many keys that they are divided. Compiled once.
@@ -30,6 +34,8 @@ const Kernel& kernel() {
         {.head_dim_qk = kDimQk, .head_dim_vo = kDimVo, .q_heads = kHeads, .kv_heads = kKvHeads}, kSizes);
     return prepared;
 }
+
+nlohmann::json plan_of(const Kernel& kernel) { return nlohmann::json::parse(kernel.plan_json()); }
 
 // Places that are far enough apart for the longest of these.
 Tensor far(int place, std::initializer_list<std::int64_t> shape) {
@@ -56,40 +62,44 @@ std::size_t needed_for(const Bounds& bounds) {
 }
 
 struct Launched {
-    abi::AttentionArguments attention, merge;
+    abi::AttentionArguments attention;
+    std::int64_t ctas = 0;
 };
 
+// One kernel, which joins what its CTAs find.
 Launched launch(const Call& call) {
     const int before = fake().launches;
     call.launch();
-    REQUIRE(fake().launches == before + 2);
-    CHECK(std::string(launch_of(before + 1).entry).find("merge") == std::string::npos);
-    CHECK(std::string(launch_of(before + 2).entry).find("merge") != std::string::npos);
-    return {arguments_of<abi::AttentionArguments>(launch_of(before + 1)),
-            arguments_of<abi::AttentionArguments>(launch_of(before + 2))};
+    REQUIRE(fake().launches == before + 1);
+    const auto& launched = launch_of(before + 1);
+    CHECK(std::string(launched.entry).find("merge") == std::string::npos);
+    return {arguments_of<abi::AttentionArguments>(launched), launched.grid[0]};
 }
 
-// Every partial result has a place of its own in the workspace, and none is past its end.
-void check_places(const abi::AttentionArguments& a, const char* workspace, std::size_t bytes) {
-    const auto* const status = reinterpret_cast<const char*>(a.status);
-    const auto* const o = reinterpret_cast<const char*>(a.partial_o);
-    const auto* const ml = reinterpret_cast<const char*>(a.partial_ml);
+// Two query tiles of partial results for each CTA have places of their own in the workspace, and none is past
+// its end.
+void check_places(const Launched& launched, const char* workspace, std::size_t bytes) {
+    const auto* const status = reinterpret_cast<const char*>(launched.attention.status);
+    const auto* const o = reinterpret_cast<const char*>(launched.attention.partial_o);
+    const auto* const ml = reinterpret_cast<const char*>(launched.attention.partial_ml);
+    const std::int64_t rows = 2 * launched.ctas * plan_of(kernel())["kernels"][0]["tile_q"].get<int>();
     REQUIRE(status == workspace);
-    REQUIRE(o - status >= abi::kStatusBytes);
+    REQUIRE(o - status >= abi::kZeroedBytes);
     REQUIRE((o - status) % 128 == 0);
     REQUIRE((ml - status) % 128 == 0);
-    REQUIRE(ml - o >= a.splits * a.rows * kDimVo * 4);
-    REQUIRE(workspace + bytes - ml >= a.splits * a.rows * 2 * 4);
+    REQUIRE(ml - o >= rows * kDimVo * 4);
+    REQUIRE(workspace + bytes - ml >= rows * 2 * 4);
+    // Each CTA has a word to count in.
+    REQUIRE(launched.ctas <= abi::kMostShares);
 }
 
 }  // namespace
 
 TEST_CASE("a divided call fits the workspace that it asked for, to the byte", "[engine][workspace]") {
-    const std::int64_t chunk = launch(kernel().bind(tensors(1, 1, kSizes.kv_len), {})).attention.chunk;
-    REQUIRE(chunk > 0);
-    for (const Bounds& bounds :
-         {Bounds{1, 1, kSizes.kv_len}, Bounds{3, 1, 5000}, Bounds{2, 5, chunk + 1}, Bounds{1, 1, 256 * chunk},
-          Bounds{1, 1, 256 * chunk + 1}, Bounds{5, 3, 700 * chunk + 3}}) {
+    const nlohmann::json split = plan_of(kernel())["split_kv"];
+    REQUIRE(split["policy"].get<std::string>() == "shares");
+    for (const Bounds& bounds : {Bounds{1, 1, kSizes.kv_len}, Bounds{1, 1, 1}, Bounds{3, 1, 129},
+                                 Bounds{2, 5, 5000}, Bounds{500, 1, 1000}, Bounds{5, 3, 900000}}) {
         CAPTURE(bounds.batch, bounds.q_len, bounds.kv_len);
         const AttentionTensors bound = tensors(bounds.batch, bounds.q_len, bounds.kv_len);
         const std::size_t needed = needed_for(bounds);
@@ -99,36 +109,41 @@ TEST_CASE("a divided call fits the workspace that it asked for, to the byte", "[
         CHECK(error.field() == "workspace.bytes");
         CHECK(error.accepted() == "at least " + std::to_string(needed));
         const int allocations = fake().allocations;
-        const auto [attention, merge] = launch(kernel().bind(bound, {}, Workspace{kScratch, needed}));
+        const Launched launched = launch(kernel().bind(bound, {}, Workspace{kScratch, needed}));
         CHECK(fake().allocations == allocations);
-        CHECK(attention.rows == bounds.batch * bounds.q_len * kHeads);
-        CHECK(attention.splits > 1);
-        CHECK(attention.splits <= 256);
-        CHECK(attention.chunk >= chunk);
-        CHECK(std::int64_t{attention.chunk} * attention.splits >= bounds.kv_len);
-        CHECK(std::int64_t{attention.chunk} * (attention.splits - 1) < bounds.kv_len);
-        check_places(attention, kScratch, needed);
-        // The merge is handed the same, with tiles of its own.
-        CHECK(merge.tiles >= bounds.batch * bounds.q_len);
-        abi::AttentionArguments same = attention;
-        same.tiles = merge.tiles;
-        CHECK(std::memcmp(&same, &merge, sizeof same) == 0);
+        CHECK(launched.ctas >= 1);
+        CHECK(launched.ctas <= split["shares"].get<std::int64_t>());
+        CHECK(launched.attention.least_share > 0);
+        CHECK(launched.attention.splits == 1);
+        check_places(launched, kScratch, needed);
     }
 }
 
-TEST_CASE("up to one chunk of keys nothing is divided, and the workspace is the status alone",
-          "[engine][workspace]") {
-    const std::int64_t chunk = launch(kernel().bind(tensors(1, 1, kSizes.kv_len), {})).attention.chunk;
-    for (const std::int64_t kv_len : {std::int64_t{0}, std::int64_t{1}, chunk - 1, chunk}) {
-        CAPTURE(kv_len);
-        CHECK(needed_for({4, 2, kv_len}) == abi::kStatusBytes);
-        const Call call = kernel().bind(tensors(4, 2, kv_len), {}, Workspace{kScratch, abi::kStatusBytes});
-        const int before = fake().launches;
-        call.launch();
-        REQUIRE(fake().launches == before + 1);
-        CHECK(arguments_of<abi::AttentionArguments>(launch_of(before + 1)).splits == 1);
+TEST_CASE("a workspace of shares grows neither with the keys nor with the batch", "[engine][workspace]") {
+    const std::size_t needed = needed_for({1, 1, kSizes.kv_len});
+    REQUIRE(plan_of(kernel())["split_kv"]["workspace_bytes"].get<std::size_t>() == needed);
+    for (const Bounds& bounds : {Bounds{1, 1, 4 << 20}, Bounds{1000, 1, 100}, Bounds{4096, 4, 1 << 20},
+                                 Bounds{1 << 16, 1, 1}, Bounds{64, 5000, 5000}}) {
+        CAPTURE(bounds.batch, bounds.q_len, bounds.kv_len);
+        CHECK(needed_for(bounds) == needed);
     }
-    CHECK(needed_for({4, 2, chunk + 1}) > abi::kStatusBytes);
+}
+
+TEST_CASE("where there are keys for few CTAs, few are launched, and have little workspace",
+          "[engine][workspace]") {
+    const std::size_t most = needed_for({1, 1, kSizes.kv_len});
+    // Of the two KV heads each has a tile, of keys for one share.
+    const Launched launched = launch(kernel().bind(tensors(1, 1, 100), {}));
+    CHECK(launched.ctas == 2);
+    CHECK(needed_for({1, 1, 100}) < most / 8);
+    CHECK(needed_for({1, 1, 100}) > static_cast<std::size_t>(abi::kZeroedBytes));
+    // Without keys the rows are written all the same.
+    CHECK(launch(kernel().bind(tensors(3, 2, 0), {})).ctas > 0);
+    // Without rows nothing is launched.
+    CHECK(needed_for({4, 0, 1000}) == static_cast<std::size_t>(abi::kZeroedBytes));
+    const int before = fake().launches;
+    kernel().bind(tensors(4, 0, 1000), {}, Workspace{kScratch, abi::kZeroedBytes}).launch();
+    CHECK(fake().launches == before);
 }
 
 TEST_CASE("smaller bounds never need more of a workspace", "[engine][workspace]") {
@@ -136,20 +151,58 @@ TEST_CASE("smaller bounds never need more of a workspace", "[engine][workspace]"
     const auto up_to = [&](std::int64_t most) {
         return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(most + 1));
     };
-    const std::int64_t chunk = launch(kernel().bind(tensors(1, 1, kSizes.kv_len), {})).attention.chunk;
-    for (const std::int64_t longest :
-         {2 * chunk, 255 * chunk, 256 * chunk, 256 * chunk + 1, 900 * chunk + 77}) {
+    for (const std::int64_t longest : {100, 1000, 5000, 20000, 1000000}) {
         const std::size_t most = kernel().workspace_bytes(6, 12, longest);
         for (int i = 0; i < 200; ++i) {
             const Bounds bounds{1 + up_to(5), up_to(2), up_to(longest)};
             CAPTURE(longest, bounds.batch, bounds.q_len, bounds.kv_len);
             REQUIRE(needed_for(bounds) <= most);
-            if (bounds.q_len == 0 || bounds.kv_len <= chunk) continue;
-            const auto [attention, merge] = launch(kernel().bind(
-                tensors(bounds.batch, bounds.q_len, bounds.kv_len), {}, Workspace{kScratch, most}));
-            check_places(attention, kScratch, most);
+            if (bounds.q_len == 0) continue;
+            check_places(launch(kernel().bind(tensors(bounds.batch, bounds.q_len, bounds.kv_len), {},
+                                              Workspace{kScratch, most})),
+                         kScratch, most);
         }
     }
+}
+
+// As the kernels of wgmma divide keys.
+TEST_CASE("of a call in chunks a second kernel merges what the first finds", "[engine][workspace]") {
+    Runtime runtime(fake_options());
+    const Kernel kernel = runtime.prepare({.head_dim_qk = 128, .q_heads = 8, .kv_heads = 2}, {1, 128, 16384});
+    const nlohmann::json plan = plan_of(kernel);
+    REQUIRE(plan["split_kv"]["policy"].get<std::string>() == "chunks");
+    const std::int64_t chunk = plan["split_kv"]["chunk"];
+    for (const std::int64_t kv_len : {chunk + 1, std::int64_t{16384}, 256 * chunk + 1}) {
+        CAPTURE(kv_len);
+        const AttentionTensors bound{.q = far(1, {1, 128, 8, 128}),
+                                     .k = far(2, {1, kv_len, 2, 128}),
+                                     .v = far(3, {1, kv_len, 2, 128}),
+                                     .o = far(4, {1, 128, 8, 128})};
+        const std::size_t needed = kernel.workspace_bytes(1, 128, kv_len);
+        CHECK(refused([&] {
+                  kernel.bind(bound, {}, Workspace{kScratch, needed - 1});
+              }).field() == "workspace.bytes");
+        const int before = fake().launches;
+        kernel.bind(bound, {}, Workspace{kScratch, needed}).launch();
+        REQUIRE(fake().launches == before + 2);
+        CHECK(std::string(launch_of(before + 2).entry).find("merge") != std::string::npos);
+        const auto attention = arguments_of<abi::WgmmaArguments>(launch_of(before + 1)).attention;
+        const auto merge = arguments_of<abi::AttentionArguments>(launch_of(before + 2));
+        CHECK((attention.splits > 1 && attention.splits <= 256));
+        CHECK(std::int64_t{attention.chunk} * attention.splits >= kv_len);
+        CHECK(std::int64_t{attention.chunk} * (attention.splits - 1) < kv_len);
+        CHECK((merge.splits == attention.splits && merge.chunk == attention.chunk));
+        CHECK((merge.rows == attention.rows && merge.rows == 128 * 8));
+        CHECK((merge.partial_o == attention.partial_o && merge.partial_ml == attention.partial_ml));
+        const auto* const o = reinterpret_cast<const char*>(merge.partial_o);
+        const auto* const ml = reinterpret_cast<const char*>(merge.partial_ml);
+        CHECK(o - kScratch >= abi::kZeroedBytes);
+        CHECK(ml - o >= merge.splits * merge.rows * 128 * 4);
+        CHECK(kScratch + needed - ml >= merge.splits * merge.rows * 2 * 4);
+    }
+    // Up to one chunk nothing is divided.
+    for (const std::int64_t kv_len : {std::int64_t{0}, std::int64_t{1}, chunk})
+        CHECK(kernel.workspace_bytes(1, 128, kv_len) == static_cast<std::size_t>(abi::kZeroedBytes));
 }
 
 TEST_CASE("no part of a divided call's workspace is memory of a tensor", "[engine][workspace]") {
@@ -196,10 +249,10 @@ TEST_CASE("a call's own workspace is as large as one that is given, and its stat
     {
         const Call call = kernel().bind(tensors(bounds.batch, bounds.q_len, bounds.kv_len), {});
         CHECK(fake().last_allocation == needed_for(bounds));
-        const abi::AttentionArguments attention = launch(call).attention;
-        const auto* const own = reinterpret_cast<const char*>(attention.status);
-        check_places(attention, own, needed_for(bounds));
-        CHECK(std::all_of(own, own + abi::kStatusBytes, [](char byte) { return byte == 0; }));
+        const Launched launched = launch(call);
+        const auto* const own = reinterpret_cast<const char*>(launched.attention.status);
+        check_places(launched, own, needed_for(bounds));
+        CHECK(std::all_of(own, own + abi::kZeroedBytes, [](char byte) { return byte == 0; }));
         CHECK_FALSE(call.status());
     }
     CHECK(fake().frees == frees + 1);
@@ -208,7 +261,7 @@ TEST_CASE("a call's own workspace is as large as one that is given, and its stat
 
 TEST_CASE("what kernels count in outlives a status that is cleared", "[engine][workspace]") {
     alignas(256) static char scratch[1 << 20];
-    const Bounds bounds{1, 1, 16000};
+    const Bounds bounds{1, 1, 100};
     REQUIRE(needed_for(bounds) <= sizeof scratch);
     std::memset(scratch, 7, sizeof scratch);
     const Call call = kernel().bind(tensors(bounds.batch, bounds.q_len, bounds.kv_len), {},
@@ -220,7 +273,8 @@ TEST_CASE("what kernels count in outlives a status that is cleared", "[engine][w
     CHECK(std::all_of(scratch + 4, std::end(scratch), [](char byte) { return byte == 7; }));
 }
 
-// Whose merge is loaded on another thread, which has no context of its own.
+// However many kernels it takes, of which others than the first are loaded on other threads, which have no
+// context of their own.
 TEST_CASE("a divided kernel is prepared in the caller's context alone", "[engine][workspace]") {
     Runtime runtime(fake_options());
     const driver::Api& api = *engine::impl_of(runtime).driver();
@@ -228,7 +282,8 @@ TEST_CASE("a divided kernel is prepared in the caller's context alone", "[engine
         static_cast<driver::ContextHandle>(test::fake_function<void*(int)>("fake_cuda_make_context")(0));
     const driver::ContextScope scope(api, context);
     const int retained = fake().primary_retains;
-    const Kernel prepared = runtime.prepare(kernel().spec(), kSizes, 0);
-    REQUIRE(prepared.workspace_bytes(1, 1, kSizes.kv_len) > abi::kStatusBytes);
+    const Kernel prepared =
+        runtime.prepare({.head_dim_qk = 128, .q_heads = 8, .kv_heads = 2}, {1, 128, 16384}, 0);
+    REQUIRE(prepared.workspace_bytes(1, 128, 16384) > static_cast<std::size_t>(abi::kZeroedBytes));
     CHECK(fake().primary_retains == retained);
 }

@@ -118,23 +118,29 @@ TEST_CASE("the bits of a status word are the members of a CallStatus", "[engine]
     CHECK(CallStatus::from_word(kStatusKeyLengthClamped).kv_len_clamped);
     CHECK(CallStatus::from_word(kStatusPageOutOfRange).page_out_of_range);
     CHECK_FALSE(CallStatus::from_word(kStatusPageOutOfRange).kv_len_clamped);
+    const CallStatus shared = CallStatus::from_word(kStatusWorkspaceNotZeroed);
+    CHECK(shared.workspace_not_zeroed);
+    CHECK(shared);
+    CHECK_FALSE((shared.q_len_clamped || shared.kv_len_clamped || shared.page_out_of_range));
 }
 
 TEST_CASE("a workspace of the call's own begins with zeros, and no stream of the caller's is waited for",
           "[engine][status]") {
     const Attention attention;
-    for (int i = 0; i < abi::kStatusBytes; ++i) REQUIRE(attention.workspace[i] == 0);
+    for (int i = 0; i < abi::kZeroedBytes; ++i) REQUIRE(attention.workspace[i] == 0);
     CHECK(fake().default_stream_waits == 0);
 }
 
 TEST_CASE("status waits for its stream alone and says what lies in the workspace", "[engine][status]") {
     const Attention attention;
     const int before = waits();
-    set_word(attention.workspace, kStatusQueryLengthClamped | kStatusPageOutOfRange);
+    set_word(attention.workspace,
+             kStatusQueryLengthClamped | kStatusPageOutOfRange | kStatusWorkspaceNotZeroed);
     const CallStatus status = attention.call.status(attention.stream);
     CHECK(status.q_len_clamped);
     CHECK_FALSE(status.kv_len_clamped);
     CHECK(status.page_out_of_range);
+    CHECK(status.workspace_not_zeroed);
     CHECK(waits() == before + 1);
     CHECK(fake().default_stream_waits == 0);
     CHECK(fake().host_allocations == 1);
@@ -146,12 +152,12 @@ TEST_CASE("status waits for its stream alone and says what lies in the workspace
 TEST_CASE("clearing the status leaves alone what kernels count in, and waits for nothing",
           "[engine][status]") {
     const Attention attention;
-    std::memset(attention.workspace, 7, abi::kStatusBytes);
+    std::memset(attention.workspace, 7, abi::kZeroedBytes);
     const int before = waits();
     attention.call.clear_status(attention.stream);
     CHECK(waits() == before);
     CHECK_FALSE(attention.call.status(attention.stream));
-    for (int i = 4; i < abi::kStatusBytes; ++i) REQUIRE(attention.workspace[i] == 7);
+    for (int i = 4; i < abi::kZeroedBytes; ++i) REQUIRE(attention.workspace[i] == 7);
 }
 
 TEST_CASE("the status word is copied in the stream's order", "[engine][status]") {

@@ -75,7 +75,7 @@ TEST_CASE("where KV is split, a merge follows a wgmma kernel", "[engine][wgmma]"
     Runtime runtime(fake_options());
     const Kernel kernel = runtime.prepare(kSpec, {1, 128, 4096});
     const Call call = kernel.bind(tensors(1, 128, 4096), {});
-    CHECK(call.describe().find(" splits of ") != std::string::npos);
+    CHECK(call.describe().find(" chunks of ") != std::string::npos);
     CHECK(call.describe().find("; merge bf16 128: ") != std::string::npos);
     const abi::AttentionArguments merge = launch_and_merge(call);
     CHECK(merge.tiles == 128);

@@ -28,11 +28,10 @@ std::string choice(const AttentionSpec& spec, const PlanSizes& sizes, int sm) {
     const planner::Plan plan = planner::make_plan(problem::validate(spec, sizes), families::traits_of(sm),
                                                   planner::repository_tuning());
     const families::KernelConfig& kernel = plan.kernel(planner::Role::attention);
-    return fmt::format("{} {}x{} stages {}{}", to_string(kernel.backend()), kernel.tile_q(), kernel.tile_kv(),
-                       kernel.stages(),
-                       plan.split.chunk == 0
-                           ? ""
-                           : fmt::format(", {} splits of {} keys", plan.split.splits, plan.split.chunk));
+    return fmt::format(
+        "{} {}x{} stages {}{}", to_string(kernel.backend()), kernel.tile_q(), kernel.tile_kv(),
+        kernel.stages(),
+        plan.split.policy == planner::SplitPolicy::none ? "" : ", " + families::describe(plan.split));
 }
 
 const AttentionSpec kLlama = heads(128, 32, 8);
@@ -47,31 +46,31 @@ TEST_CASE("plans of usual problems", "[planner]") {
         const char* wanted;
     };
     const Case cases[] = {
-        {kLlama, {1, 1, 1024}, 90, "mma 16x64 stages 3, 8 splits of 128 keys"},
-        {kLlama, {1, 1, 16384}, 90, "mma 16x64 stages 3, 32 splits of 512 keys"},
-        {kLlama, {1, 1, 131072}, 90, "mma 16x64 stages 3, 33 splits of 4032 keys"},
-        {kLlama, {8, 1, 4096}, 90, "mma 16x64 stages 3, 4 splits of 1024 keys"},
-        {kLlama, {64, 1, 4096}, 90, "mma 16x64 stages 3"},
-        {kLlama, {8, 1, 4096}, 80, "mma 16x64 stages 2, 5 splits of 832 keys"},
-        {kLlama, {8, 1, 4096}, 89, "mma 16x64 stages 1, 11 splits of 384 keys"},
-        {kLlama, {1, 1, 1024}, 120, "mma 16x64 stages 1, 8 splits of 128 keys"},
-        {kLlama, {1, 4, 16384}, 89, "mma 16x64 stages 1, 16 splits of 1024 keys"},
-        {kLlama, {1, 17, 300}, 89, "mma 16x64 stages 1, 3 splits of 128 keys"},
+        {kLlama, {1, 1, 1024}, 90, "wgmma 64x64 stages 2, 264 equal shares"},
+        {kLlama, {1, 1, 16384}, 90, "mma 16x64 stages 3, 264 equal shares"},
+        {kLlama, {1, 1, 131072}, 90, "mma 16x64 stages 3, 264 equal shares"},
+        {kLlama, {8, 1, 4096}, 90, "mma 16x64 stages 3, 264 equal shares"},
+        {kLlama, {64, 1, 4096}, 90, "mma 16x64 stages 3, 264 equal shares"},
+        {kLlama, {8, 1, 4096}, 80, "mma 16x64 stages 2, 216 equal shares"},
+        {kLlama, {8, 1, 4096}, 89, "mma 16x64 stages 1, 284 equal shares"},
+        {kLlama, {1, 1, 1024}, 120, "mma 16x64 stages 1, 340 equal shares"},
+        {kLlama, {1, 4, 16384}, 89, "mma 128x64 stages 2, 142 equal shares"},
+        {kLlama, {1, 17, 300}, 89, "mma 16x64 stages 1, 284 equal shares"},
         {kLlama, {1, 512, 512}, 90, "wgmma 128x128 stages 2"},
-        {kLlama, {1, 512, 512}, 80, "mma 64x64 stages 2"},
-        {kLlama, {1, 128, 16384}, 90, "wgmma 192x64 stages 3, 6 splits of 3264 keys"},
-        {kLlama, {1, 128, 16384}, 89, "mma 64x64 stages 1, 4 splits of 4096 keys"},
+        {kLlama, {1, 512, 512}, 80, "mma 64x64 stages 2, 216 equal shares"},
+        {kLlama, {1, 128, 16384}, 90, "wgmma 192x64 stages 3, 6 chunks of 3264 keys"},
+        {kLlama, {1, 128, 16384}, 89, "mma 64x64 stages 1, 284 equal shares"},
         {kLlama, {8, 4096, 4096}, 90, "wgmma 128x128 stages 2"},
         {kLlama, {8, 4096, 4096}, 80, "mma 64x64 stages 2"},
-        {kLlama, {1, 300, 300}, 89, "mma 64x64 stages 1"},
-        {heads(64, 8, 8), {2, 1, 700}, 80, "mma 16x64 stages 3, 6 splits of 128 keys"},
-        {heads(64, 8, 8), {2, 64, 1000}, 80, "mma 16x64 stages 3"},
-        {heads(256, 16, 8), {1, 1, 8192}, 90, "mma 16x64 stages 1, 32 splits of 256 keys"},
+        {kLlama, {1, 300, 300}, 89, "mma 64x64 stages 1, 284 equal shares"},
+        {heads(64, 8, 8), {2, 1, 700}, 80, "mma 16x64 stages 3, 324 equal shares"},
+        {heads(64, 8, 8), {2, 64, 1000}, 80, "mma 64x32 stages 3, 324 equal shares"},
+        {heads(256, 16, 8), {1, 1, 8192}, 90, "wgmma 64x64 stages 2, 132 equal shares"},
         {heads(256, 16, 8), {4, 2048, 2048}, 90, "wgmma 128x64 stages 2"},
-        {heads(256, 16, 8), {4, 2048, 2048}, 86, "mma 128x32 stages 1"},
-        {heads(128, 32, 8, Mask::full), {1, 64, 256}, 89, "mma 16x64 stages 1"},
-        {windowed(1023, 0), {1, 1, 65536}, 90, "mma 16x64 stages 3, 512 splits of 128 keys"},
-        {windowed(127, 4000), {1, 1, 65536}, 89, "mma 16x64 stages 1, 256 splits of 256 keys"},
+        {heads(256, 16, 8), {4, 2048, 2048}, 86, "mma 128x32 stages 1, 72 equal shares"},
+        {heads(128, 32, 8, Mask::full), {1, 64, 256}, 89, "mma 64x64 stages 1, 284 equal shares"},
+        {windowed(1023, 0), {1, 1, 65536}, 90, "wgmma 64x64 stages 2, 264 equal shares"},
+        {windowed(127, 4000), {1, 1, 65536}, 89, "mma 16x64 stages 1, 284 equal shares"},
         {windowed(1023, 1023), {2, 2048, 4096}, 80, "mma 64x64 stages 2"},
     };
     for (const auto& [spec, sizes, sm, wanted] : cases) {

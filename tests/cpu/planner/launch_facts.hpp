@@ -9,7 +9,8 @@
 namespace attnsmith::test {
 
 struct LaunchFacts {
-    std::int64_t splits = 1, chunk = 0, rows = 0, workspace_bytes = 0;
+    families::Split split{};
+    std::int64_t rows = 0, workspace_bytes = 0;
     std::int64_t items = 0, grid = 0, kv_head_shares = 1;  // of the attention
     std::int64_t tiles = 0;                                // of a KV head's part, over all sequences
     std::int64_t merge_grid = 0;
@@ -18,10 +19,8 @@ struct LaunchFacts {
 
 inline LaunchFacts launch_facts(const planner::Plan& plan, const problem::BoundShape& shape) {
     const planner::Launch launch = planner::launch_of(plan, shape);
-    LaunchFacts facts{.splits = launch.split.splits,
-                      .chunk = launch.split.chunk,
-                      .rows = launch.workspace.rows,
-                      .workspace_bytes = launch.workspace.bytes};
+    LaunchFacts facts{
+        .split = launch.split, .rows = launch.workspace.rows, .workspace_bytes = launch.workspace.bytes};
     for (std::size_t i = 0; i < plan.steps.size(); ++i) {
         const families::KernelConfig& kernel = plan.steps[i].kernel;
         const families::Extent& extent = launch.extents[i];
@@ -31,7 +30,7 @@ inline LaunchFacts launch_facts(const planner::Plan& plan, const problem::BoundS
         }
         facts.items = extent.items, facts.grid = extent.ctas, facts.kv_head_shares = extent.kv_head_shares;
         facts.tiles =
-            extent.items / (plan.problem.spec.kv_heads * extent.kv_head_shares * launch.split.splits);
+            extent.items / (plan.problem.spec.kv_heads * extent.kv_head_shares * launch.split.chunks());
         if (kernel.backend() == families::Backend::wgmma)
             facts.schedule =
                 families::attention_wgmma::schedule_of(kernel, planner::context_of(plan, shape, launch));

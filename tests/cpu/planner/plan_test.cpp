@@ -1,4 +1,5 @@
 #include "planner/plan.hpp"
+#include "abi/attention_arguments.h"
 #include "planner/repository_tuning.hpp"
 
 #include <nlohmann/json.hpp>
@@ -12,6 +13,8 @@
 #include "support/catch.hpp"
 
 using namespace attnsmith;
+using planner::Split;
+using planner::SplitPolicy;
 
 namespace {
 
@@ -70,6 +73,10 @@ TEST_CASE("the schema refuses what a plan must not say", "[planner]") {
     CHECK(schema_errors(json) != "");
     json = good;
     json["split_kv"] = {{"policy", "chunks"}};
+    CHECK(schema_errors(json) != "");
+    json["split_kv"] = {{"policy", "shares"}};
+    CHECK(schema_errors(json) != "");
+    json["split_kv"] = {{"policy", "halves"}};
     CHECK(schema_errors(json) != "");
     json = good;
     json["request"].erase("mask");  // only a merge has none
@@ -157,14 +164,24 @@ TEST_CASE("the query tile follows the packed rows", "[planner]") {
     CHECK(plan_of(llama(), {8, 4096, 4096}).kernel(planner::Role::attention).tile_q() >= 64);  // plenty
 }
 
-TEST_CASE("KV is split where the grid is small, and not where it is large", "[planner]") {
-    CHECK(plan_of(llama(), {1, 1, 65536}).split.chunk > 0);
-    CHECK(plan_of(llama(), {1, 1, 65536}).split.splits > 1);
-    CHECK(plan_of(llama(), {256, 1, 2048}).split.chunk == 0);
-    CHECK(plan_of(llama(), {8, 4096, 4096}).split.chunk == 0);
+// Of one query tile nothing is lost with the order of tiles, and lengths may differ more than the sizes say:
+// so however many sequences there are.
+TEST_CASE("the keys of a decode are divided into equal shares, a CTA each, and no merge follows",
+          "[planner]") {
+    for (const int sm : {80, 89, 90, 100, 120}) {
+        for (const PlanSizes& sizes : {PlanSizes{8, 1, 1000}, PlanSizes{1, 1, 65536}, PlanSizes{64, 1, 4096},
+                                       PlanSizes{4096, 4, 100}}) {
+            CAPTURE(sm, sizes.batch, sizes.kv_len);
+            const planner::Plan plan = plan_of(llama(), sizes, sm);
+            const families::KernelConfig& kernel = plan.kernel(planner::Role::attention);
+            CHECK(plan.split.policy == SplitPolicy::shares);
+            CHECK(plan.split.parts == plan.device.sm_count * kernel.ctas_per_sm);
+            CHECK(plan.split.keys == 128);
+            CHECK(plan.steps.size() == 1);
+        }
+    }
 }
 
-// The workspace of a split holds O in fp32 for each split: 4 GiB for 65,536 queries of 32 heads.
 TEST_CASE("a prefill that keeps every SM busy many times over is not split", "[planner]") {
     for (const Precision precision : {Precision::standard, Precision::high}) {
         for (const int sm : {80, 89, 90, 100}) {
@@ -175,22 +192,19 @@ TEST_CASE("a prefill that keeps every SM busy many times over is not split", "[p
                     spec.mask = Mask::causal;
                     spec.precision = precision;
                     CAPTURE(to_string(precision), sm, head_dim, tokens);
-                    CHECK(plan_of(spec, {1, tokens, tokens}, sm).split.chunk == 0);
+                    CHECK(plan_of(spec, {1, tokens, tokens}, sm).split == Split{});
                 }
             }
         }
     }
 }
 
-TEST_CASE("a chunk hides keys: a decode of it is divided as one of so many keys is", "[planner]") {
+// A share may be longer than a row's keys: how many a row sees says nothing of how many CTAs the device has.
+TEST_CASE("an attention chunk changes nothing of a decode's shares", "[planner]") {
     AttentionSpec chunked = llama();
     chunked.attention_chunk = 8192;
-    const planner::Plan plain = plan_of(llama(), {1, 1, 8192}), all = plan_of(llama(), {1, 1, 131072});
     const planner::Plan plan = plan_of(chunked, {1, 1, 131072});
-    CHECK(plan.split.chunk <= plain.split.chunk * 2);  // of the keys seen, not of all
-    CHECK(plan.split.chunk < all.split.chunk);
-    chunked.attention_chunk = 512;
-    CHECK(plan_of(chunked, {64, 1, 131072}).split.chunk == 0);
+    CHECK(plan.split == plan_of(llama(), {1, 1, 131072}).split);
     const nlohmann::json json = json_of(plan);
     CHECK(schema_errors(json) == "");
     CHECK(json["request"]["attention_chunk"] == 8192);
@@ -201,35 +215,106 @@ TEST_CASE("a chunk that is no shorter than the keys plans as none", "[planner]")
         AttentionSpec chunked = llama();
         chunked.attention_chunk = sizes.kv_len;
         const planner::Plan with = plan_of(chunked, sizes), without = plan_of(llama(), sizes);
-        CHECK(with.split.chunk == without.split.chunk);
+        CHECK(with.split == without.split);
         CHECK(with.steps.front().kernel == without.steps.front().kernel);
     }
 }
 
 TEST_CASE("chunks are whole tiles, at absolute positions", "[planner]") {
     std::mt19937 random(7);
+    int divided = 0;
     for (int i = 0; i < 2000; ++i) {
-        const PlanSizes sizes{1 + static_cast<std::int64_t>(random() % 8),
-                              1 + static_cast<std::int64_t>(random() % 4),
+        const PlanSizes sizes{1, 64 + static_cast<std::int64_t>(random() % 200),
                               1 + static_cast<std::int64_t>(random() % 200000)};
         const planner::Plan plan = plan_of(llama(), sizes);
-        REQUIRE(plan.split.chunk % plan.kernel(planner::Role::attention).tile_kv() == 0);
+        const families::KernelConfig& kernel = plan.kernel(planner::Role::attention);
+        if (plan.split.policy != SplitPolicy::chunks) continue;
+        ++divided;
+        REQUIRE(plan.split.keys % kernel.tile_kv() == 0);
+        REQUIRE(plan.find(planner::Role::merge_splits) != nullptr);
         const problem::BoundShape shape{.batch = sizes.batch,
                                         .q_tokens = sizes.batch * sizes.q_len,
                                         .max_q_len = sizes.q_len,
                                         .max_kv_len = static_cast<std::int64_t>(random() % 4000000)};
         const test::LaunchFacts launch = test::launch_facts(plan, shape);
-        REQUIRE(launch.splits >= 1);
-        REQUIRE(launch.splits <= 256);
-        if (launch.splits > 1) {
-            REQUIRE(launch.chunk % plan.kernel(planner::Role::attention).tile_kv() == 0);
-            REQUIRE(launch.chunk * launch.splits >= shape.max_kv_len);
-            REQUIRE(launch.chunk * (launch.splits - 1) < shape.max_kv_len);
-            REQUIRE(launch.workspace_bytes >= 256 + launch.splits * launch.rows * (128 + 2) * 4);
+        if (launch.split.chunks() > 1) {
+            REQUIRE(launch.split.chunks() <= 256);
+            REQUIRE(launch.split.keys % kernel.tile_kv() == 0);
+            REQUIRE(launch.split.keys * launch.split.parts >= shape.max_kv_len);
+            REQUIRE(launch.split.keys * (launch.split.parts - 1) < shape.max_kv_len);
+            REQUIRE(launch.workspace_bytes >=
+                    abi::kZeroedBytes + launch.split.parts * launch.rows * (128 + 2) * 4);
         } else {
-            REQUIRE(launch.workspace_bytes == 256);
+            REQUIRE(launch.workspace_bytes == abi::kZeroedBytes);
         }
     }
+    REQUIRE(divided > 100);
+}
+
+TEST_CASE("shares are as many as have work, and their workspace is two query tiles of each", "[planner]") {
+    std::mt19937 random(17);
+    const auto up_to = [&](std::int64_t most) {
+        return 1 + static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(most));
+    };
+    const auto whole = [](std::int64_t bytes) { return (bytes + 255) / 256 * 256; };
+    int fewer = 0;
+    for (int i = 0; i < 2000; ++i) {
+        const int sm = i % 2 == 0 ? 90 : 80;
+        const planner::Plan plan = plan_of(llama(), {up_to(64), up_to(4), up_to(200000)}, sm);
+        REQUIRE(plan.split.policy == SplitPolicy::shares);
+        const families::KernelConfig& kernel = plan.kernel(planner::Role::attention);
+        const std::int64_t batch = up_to(i % 3 == 0 ? 3 : 600), q_len = up_to(i % 5 == 0 ? 40 : 4);
+        const problem::BoundShape shape{.batch = batch,
+                                        .q_tokens = batch * q_len,
+                                        .max_q_len = q_len,
+                                        .max_kv_len = up_to(i % 2 ? 1000 : 4000000) - 1};
+        const test::LaunchFacts launch = test::launch_facts(plan, shape);
+        const std::int64_t shares = launch.split.parts;
+        // A CTA for each share that can have its least keys, and no more than the device holds.
+        const std::int64_t tiles = (q_len * 4 + kernel.tile_q() - 1) / kernel.tile_q() * batch * 8;
+        const std::int64_t blocks =
+            std::max<std::int64_t>(1, (shape.max_kv_len + kernel.tile_kv() - 1) / kernel.tile_kv());
+        const std::int64_t least = plan.split.keys / kernel.tile_kv();
+        REQUIRE(shares <= plan.split.parts);
+        REQUIRE(shares >= std::min({plan.split.parts, tiles * blocks / least}));
+        REQUIRE((shares == plan.split.parts || (shares - 1) * least < tiles * blocks));
+        fewer += shares < plan.split.parts;
+        REQUIRE(launch.grid == shares);
+        REQUIRE(launch.merge_grid == 0);
+        const std::int64_t rows = 2 * shares * kernel.tile_q();
+        REQUIRE(launch.workspace_bytes == abi::kZeroedBytes + whole(rows * 128 * 4) + whole(rows * 8));
+    }
+    REQUIRE(fewer > 20);
+}
+
+TEST_CASE("a plan of shares says how many CTAs take one and what workspace they have", "[planner]") {
+    const planner::Plan plan = plan_of(llama(), {8, 1, 4096});
+    nlohmann::json json = json_of(plan);
+    const nlohmann::json split = json["split_kv"];
+    CHECK(split["policy"].get<std::string>() == "shares");
+    CHECK(split["least_keys"].get<std::int64_t>() == plan.split.keys);
+    CHECK(split["shares"].get<std::int64_t>() == plan.split.parts);
+    CHECK(split["workspace_bytes"].get<std::int64_t>() > abi::kZeroedBytes);
+    CHECK(split.size() == 4);
+    CHECK(schema_errors(json) == "");
+    for (const char* const member : {"least_keys", "shares", "workspace_bytes"}) {
+        json["split_kv"] = split;
+        json["split_kv"].erase(member);
+        CHECK(schema_errors(json) != "");
+    }
+    json["split_kv"] = split;
+    json["split_kv"]["shares"] = -1;
+    CHECK(schema_errors(json) != "");
+}
+
+// A share has a word of the zeroed bytes, in which the CTAs of a tile arrive.
+TEST_CASE("there are no more shares than the workspace has words to count in", "[planner]") {
+    families::DeviceTraits large = families::traits_of(80);
+    large.sm_count = 100000;
+    const planner::Plan plan =
+        planner::make_plan(problem::validate(llama(), {64, 1, 100000}), large, planner::repository_tuning());
+    CHECK(plan.split.parts == abi::kMostShares);
+    CHECK((abi::kArrivals + abi::kMostShares) * 4 == abi::kZeroedBytes);
 }
 
 TEST_CASE("the grid covers every tile of a ragged batch", "[planner]") {
@@ -269,8 +354,8 @@ TEST_CASE("an output of fp32 changes the kernels alone: neither the split nor th
                                             .max_kv_len = sizes.kv_len};
             const test::LaunchFacts a = test::launch_facts(rounded, shape),
                                     b = test::launch_facts(whole, shape);
-            REQUIRE(a.splits > 1);
-            CHECK((a.splits == b.splits && a.chunk == b.chunk && a.rows == b.rows));
+            REQUIRE(a.split.parts > 1);
+            CHECK((a.split == b.split && a.rows == b.rows));
             CHECK(a.workspace_bytes == b.workspace_bytes);
             REQUIRE(rounded.steps.size() == whole.steps.size());
             for (std::size_t i = 0; i < whole.steps.size(); ++i)

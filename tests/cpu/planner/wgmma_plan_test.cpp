@@ -103,10 +103,22 @@ TEST_CASE("sm_90 has a wgmma kernel for every head dim from 64 to 256", "[planne
                     CAPTURE(qk, vo, stored.kv == KvStorage::paged);
                     const std::vector<families::Candidate> tuned = wgmma_kernels(stored);
                     const std::vector<KernelConfig> legal = candidates(stored);
-                    REQUIRE(!tuned.empty());
-                    REQUIRE(!tuned.back().up_to);
+                    REQUIRE(std::ranges::any_of(tuned, [](const auto& one) { return !one.up_to; }));
+                    // Beside the table's there is one for few rows, whose CTAs take shares.
+                    REQUIRE(std::ranges::count_if(tuned, [](const auto& one) {
+                                return one.kernel.template as<Wgmma>().shares;
+                            }) == 1);
                     for (const families::Candidate& one : tuned) {
+                        if (one.kernel.as<Wgmma>().shares) {
+                            CHECK(one.source == families::TileSource::model);
+                            CHECK(one.kernel.tile_q() == 64);
+                            CHECK(one.up_to == 128);
+                            CHECK(one.kernel.family->takes(one.kernel, planner::SplitPolicy::shares));
+                            CHECK(!one.kernel.family->takes(one.kernel, planner::SplitPolicy::chunks));
+                            continue;
+                        }
                         CHECK(one.source == families::TileSource::table);
+                        CHECK(!one.kernel.family->takes(one.kernel, planner::SplitPolicy::shares));
                         REQUIRE(std::count(legal.begin(), legal.end(), one.kernel) == 1);
                     }
                     for (const KernelConfig& kernel : legal) check_legal(kernel);
@@ -171,7 +183,11 @@ TEST_CASE("keys of pages that are no multiple of the least box are gathered", "[
     CHECK(!wgmma_kernel(spec_of(128, 128)).as<Wgmma>().gather);
 }
 
-TEST_CASE("on sm_90 prefills are wgmma's and decodes are mma's", "[planner][wgmma]") {
+TEST_CASE("on sm_90 prefills are those kernels' of wgmma that draw tiles, and decodes never are",
+          "[planner][wgmma]") {
+    const auto draws = [](const KernelConfig& kernel) {
+        return kernel.backend() == Backend::wgmma && !kernel.as<Wgmma>().shares;
+    };
     for (const auto& [qk, vo] : {std::pair{64, 64}, {96, 96}, {128, 128}, {192, 128}, {256, 256}}) {
         for (const Mask mask : {Mask::full, Mask::causal}) {
             AttentionSpec spec = spec_of(qk, vo);
@@ -181,14 +197,11 @@ TEST_CASE("on sm_90 prefills are wgmma's and decodes are mma's", "[planner][wgmm
                     for (const std::int64_t kv_len : {512, 4096, 65536}) {
                         CAPTURE(qk, vo, batch, kv_len);
                         for (const std::int64_t q_len : {1, 4, 8, 12})  // 4 to 48 packed rows
-                            REQUIRE(plan_of(stored, {batch, q_len, kv_len})
-                                        .kernel(planner::Role::attention)
-                                        .backend() == Backend::mma);
+                            REQUIRE(!draws(
+                                plan_of(stored, {batch, q_len, kv_len}).kernel(planner::Role::attention)));
                     }
                     for (const std::int64_t len : {1024, 4096, 16384})
-                        REQUIRE(
-                            plan_of(stored, {batch, len, len}).kernel(planner::Role::attention).backend() ==
-                            Backend::wgmma);
+                        REQUIRE(draws(plan_of(stored, {batch, len, len}).kernel(planner::Role::attention)));
                 }
             }
         }
@@ -202,7 +215,7 @@ TEST_CASE("on sm_90 prefills are wgmma's and decodes are mma's", "[planner][wgmm
 TEST_CASE("a wgmma launch has as many CTAs as the device has SMs, or fewer", "[planner][wgmma]") {
     const planner::Plan plan = plan_of(spec_of(128, 128), {8, 4096, 4096});
     REQUIRE(plan.kernel(planner::Role::attention).backend() == Backend::wgmma);
-    REQUIRE(plan.split.chunk == 0);
+    REQUIRE(plan.split == planner::Split{});
     const auto launch_of = [&](std::int64_t batch, std::int64_t q_len) {
         return test::launch_facts(
             plan, {.batch = batch, .q_tokens = batch * q_len, .max_q_len = q_len, .max_kv_len = 4096});
@@ -358,11 +371,9 @@ TEST_CASE("wgmma serves groups of any size", "[planner][wgmma]") {
         planner::Plan plan = plan_of(spec, {4, 4096, 4096});
         CAPTURE(group);
         REQUIRE(plan.kernel(planner::Role::attention).backend() == Backend::wgmma);
-        const KernelConfig mma = plan_of(spec, {4, 4096, 4096}, 89).kernel(planner::Role::attention);
-        const auto split = [&](const KernelConfig& kernel) {
-            return planner::with_attention(plan, kernel, {256, 16}, planner::repository_tuning());
-        };
-        const planner::Plan divided = split(plan.kernel(planner::Role::attention)), whole = split(mma);
+        const planner::Plan divided =
+            planner::with_attention(plan, plan.kernel(planner::Role::attention),
+                                    {planner::SplitPolicy::chunks, 256, 16}, planner::repository_tuning());
         for (const std::int64_t q_len : {1, 17, 4096}) {
             const problem::BoundShape shape{
                 .batch = 4, .q_tokens = 4 * q_len, .max_q_len = q_len, .max_kv_len = 4096};
@@ -371,14 +382,12 @@ TEST_CASE("wgmma serves groups of any size", "[planner][wgmma]") {
                                                  {.group = group, .q_len = q_len, .keys = 4096});
             CHECK(launch.kv_head_shares == tiling.shares);
             CHECK(launch.tiles * tiling.shares == 4 * tiling.tiles(q_len));
-            CHECK(launch.items == launch.tiles * 2 * tiling.shares * launch.splits);
-            // What is merged is the same whatever the parts.
-            const test::LaunchFacts merged = test::launch_facts(whole, shape);
-            CHECK(merged.kv_head_shares == 1);
-            CHECK(launch.rows == merged.rows);
-            CHECK(launch.merge_grid == merged.merge_grid);
+            CHECK(launch.split.chunks() == 16);
+            CHECK(launch.items == launch.tiles * 2 * tiling.shares * 16);
+            // What is merged is the same whatever the parts: 16 partial results of each query head's row.
+            CHECK(launch.rows == 4 * q_len * 2 * group);
             CHECK(launch.merge_grid > 0);
-            CHECK(launch.workspace_bytes == merged.workspace_bytes);
+            CHECK(launch.workspace_bytes == abi::kZeroedBytes + 16 * launch.rows * (128 + 2) * 4);
         }
     }
 }

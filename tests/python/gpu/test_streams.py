@@ -24,7 +24,7 @@ class Streams(GpuTest):
         return torch.cat(outputs)
 
     def test_graph_with_lengths_that_change(self):
-        """The plain function, its split kernels and its workspace in one graph, replayed with other lengths."""
+        """The plain function, whose keys are divided, and its workspace in one graph, replayed with other lengths."""
         q, cache, table, kv_lens = self.inputs()
         o = nan(*q.shape, dtype=q.dtype)
         attnsmith.paged_attention(q, cache, table, kv_lens, out=o)  # loads the kernels
@@ -136,7 +136,7 @@ class Streams(GpuTest):
             attnsmith.paged_attention(q, there[1], table, kv_lens)
 
     def test_threads(self):
-        """Each thread its own problem, on one stream and on streams of their own: split launches do not mix."""
+        """Each thread its own problem, on one stream and on streams of their own: launches that divide keys do not mix."""
         problems = [self.inputs(kv_lens=(2000 + 7 * i, 100 + i)) for i in range(4)]
         expected = [self.wanted(*problem) for problem in problems]
         failures = []

@@ -130,7 +130,7 @@ class Paged(GpuTest):
         o = attnsmith.paged_attention(q, cache, wide[:, 2:2 + table.shape[1]], lengths(self.KV_LENS))
         self.assert_sequences(o, None, [reference(q[b:b + 1], *sequences[b]) for b in range(4)])
 
-    def test_long_decode_is_split_and_merged(self):
+    def test_long_decode_is_divided(self):
         kv_lens = [9000, 3]
         cache, table, _, _, sequences = self.make(kv_lens=kv_lens, heads=1, dim=128)
         q = self.randn(2, 4, 128)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import threading
 from typing import Any, Callable, Dict, Tuple
 
-from . import _frameworks
+from . import _abi, _frameworks
 from .buffers import Buffer
 
 _PER_THREAD_STREAM = 2  # one number for a stream that every thread has its own of
-_STATUS_BYTES = 256  # zero before the first launch
 
 
 class Workspace:
-    """`lock` is held from packing to launch: another thread's launch between the two kernels of a split one would
-    write over its parts."""
+    """`lock` is held from packing to launch: another thread's launch between the two kernels of a divided one would
+    write over its parts. Launches of one kernel are in the stream's order, and leave what they count in at zero for
+    each other."""
 
     __slots__ = ("lock", "data", "nbytes", "owner")
 
@@ -49,7 +49,7 @@ class Workspaces:
             if workspace.owner is not None:
                 self._wait(stream)
             owner = self._allocate(nbytes, index)
-            owner.upload(bytes(_STATUS_BYTES))
+            owner.upload(bytes(_abi.WORKSPACE_ZEROED_BYTES))
             data = owner.data
         workspace.owner, workspace.data, workspace.nbytes = owner, data, nbytes
 
@@ -57,5 +57,5 @@ class Workspaces:
 def torch_memory(framework: _frameworks.Torch, nbytes: int, index: int) -> Tuple[Any, int]:
     torch = framework.torch
     memory = torch.empty(nbytes, dtype=torch.uint8, device=torch.device("cuda", index))
-    memory[:_STATUS_BYTES].zero_()
+    memory[:_abi.WORKSPACE_ZEROED_BYTES].zero_()
     return memory, memory.data_ptr()

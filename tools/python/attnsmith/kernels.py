@@ -21,10 +21,10 @@ _pendings: "weakref.WeakSet[Pending]" = weakref.WeakSet()
 
 
 class CallStatus:
-    """What launches found wrong in device-side lengths; true if anything. Of a Call it is sticky until cleared. Made
+    """What launches found wrong on the device; true if anything. Of a Call it is sticky until cleared. Made
     from its bits, or from the tensor that the functions give with return_status=True."""
 
-    __slots__ = ("q_len_clamped", "kv_len_clamped", "page_out_of_range")
+    __slots__ = ("q_len_clamped", "kv_len_clamped", "page_out_of_range", "workspace_not_zeroed")
 
     def __init__(self, bits: SupportsInt) -> None:
         bits = int(bits)
@@ -34,9 +34,12 @@ class CallStatus:
         self.kv_len_clamped = bool(bits & _abi.KV_LEN_CLAMPED)
         #: A page id in use was not a page; its keys were read as zeros.
         self.page_out_of_range = bool(bits & _abi.PAGE_OUT_OF_RANGE)
+        #: A count in the workspace was beyond all that there was to count: its first 8192 bytes were not zero before
+        #: the first launch, or two launches used it at the same time, and o is wrong.
+        self.workspace_not_zeroed = bool(bits & _abi.WORKSPACE_NOT_ZEROED)
 
     def __bool__(self) -> bool:
-        return self.q_len_clamped or self.kv_len_clamped or self.page_out_of_range
+        return self.q_len_clamped or self.kv_len_clamped or self.page_out_of_range or self.workspace_not_zeroed
 
     def __repr__(self) -> str:
         names = ", ".join(f"{name}={getattr(self, name)}" for name in self.__slots__)
@@ -149,7 +152,7 @@ class Kernel(Owner):
         return plan
 
     def workspace_bytes(self, batch: int, q_tokens: int, max_kv_len: int) -> int:
-        """Bytes of workspace for tensors of these bounds, at least 256. `q_tokens` counts the queries of all
+        """Bytes of workspace for tensors of these bounds, at least 8192. `q_tokens` counts the queries of all
         sequences: batch * q_len for a dense q, q.shape[0] for a ragged one; `max_kv_len` the keys of the longest.
         Raises InvalidRequest."""
         out = c_size_t()
@@ -174,7 +177,7 @@ class Kernel(Owner):
             page_indptr [batch + 1] with page_indices and last_page_len [batch]: of the spec's index_dtype.
         max_q_len, max_kv_len: bounds of one sequence; 0 takes what the shapes allow.
         workspace: a Buffer or contiguous CUDA tensor of any dtype and of at least workspace_bytes(...) bytes, 256-byte
-            aligned, whose first 256 bytes are zero before the first launch; None: the Call allocates its own.
+            aligned, whose first 8192 bytes are zero before the first launch; None: the Call allocates its own.
 
         The last stride of q, k, v and o is 1; any other strides are honoured. Raises InvalidRequest naming the tensor.
         """

@@ -1,0 +1,33 @@
+// What the threads of a CTA tell each other of its share of a launch's work, in shared memory
+// (attention/shares.cuh).
+#pragma once
+
+#include "abi/integers.h"
+
+namespace attnsmith::abi {
+
+inline constexpr int32 kMostWarps = 16;  // of a CTA that takes shares
+inline constexpr int32 kMostJoins = 3;   // of a CTA, warpgroups with rows of their own to join
+
+// At a unit of a query tile, counted from the sequence's last one, of a KV head.
+struct SharePosition {
+    int32 left;  // units of the share from there on
+    int32 kv_head, tile, unit;
+};
+
+struct ShareState {
+    int32 warp_units[kMostWarps];    // of the sequences that each warp has looked at
+    int32 warp_longest[kMostWarps];  // units of the longest tile of these
+    SharePosition at[2];             // by turns: where the CTA is, and what comes next
+    // The sequence at hand: what is known of its lengths, its query tiles, and the units of each.
+    int64 q_first, kv_first, page_row;
+    int32 batch, q_len, kv_len;
+    int32 tiles, units;
+    int32 share;              // units of every share
+    int32 joins[kMostJoins];  // whether this CTA is the last of those that have parts of the tile
+};
+
+// Where it is, behind what ends there.
+ATTNSMITH_HOST_DEVICE constexpr int32 share_state(int32 end) { return (end + 15) / 16 * 16; }
+
+}  // namespace attnsmith::abi

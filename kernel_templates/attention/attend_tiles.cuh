@@ -1,0 +1,34 @@
+// A CTA that takes tiles of query rows against keys.
+#pragma once
+
+#include "attention/shares.cuh"
+#include "common/shared.cuh"
+
+namespace attnsmith {
+
+// Grid: a CTA a share. `Attention` has run(status), and is made of the arguments, the tile,
+// what is done of it, and the shared memory.
+template <class Config, class Attention>
+__device__ void attend_tiles(const abi::AttentionArguments& args) {
+    extern __shared__ __align__(128) char memory[];
+    uint32 status = 0;
+    TileWork work;
+    constexpr int kThreads = Config::warps_q * Config::warps_kv * 32;
+    abi::ShareState& state = *reinterpret_cast<abi::ShareState*>(memory + Config::layout.share);
+    Shares<Config, kThreads> shares(args, state, Config::tile_q);
+#pragma unroll 1
+    while (shares.next(work, status)) {
+        const QueryTile tile{args, work.sequence, work.kv_head, work.first_row, Config::tile_q};
+        Attention attention{args, tile, work.part, memory};
+        attention.run(status);
+        if (work.part.is_whole()) continue;
+        const TileParts parts(work.part, state.share);
+        __syncthreads();  // the part is in the workspace
+        if (threadIdx.x == 0) state.joins[0] = parts.arrive(args, parts.first);
+        __syncthreads();
+        if (state.joins[0]) parts.join<Config, Config::alignment>(tile, 0, threadIdx.x, kThreads);
+    }
+    report(args, status);
+}
+
+}  // namespace attnsmith

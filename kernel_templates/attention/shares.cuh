@@ -1,0 +1,322 @@
+// Equal shares of a launch's keys, one a CTA. Each CTA finds its own from the lengths that it reads: nothing
+// is planned on the host, and no length is copied there.
+//
+//   Work is a line of units, each a block of keys: of the first sequence its first KV head, of this its query
+//   tiles, of each its units; then the next head, and the next sequence. Share c is units c * share ...
+//   (c + 1) * share - 1: the end of one tile, whole tiles, and the start of another.
+//
+//     tile    A A A A A A A B B C C C C C C C C C C D D D
+//     share   0 0 0 0 0 0 1 1 1 1 1 1 2 2 2 2 2 2 3 3 3 3
+//
+//   So the parts of a tile are neighbouring CTAs', and a CTA has at most two that are not the whole tile.
+//   What it finds there goes to the workspace: first place 2 * cta, for the end of a tile that a CTA before
+//   it began, and then 2 * cta + 1, for the start of one that others go on with. The CTA that is the last to
+//   have done its part joins all of them, in their order. Where a tile ends with the share nothing is joined.
+//
+//   All tiles of a sequence have as many units, those of its last tile: with masks under which other tiles
+//   have fewer blocks, or more, a unit is a part of a block, or several (TilePart). So it is where there
+//   would be too many units to count them in 32 bits.
+#pragma once
+
+#include "abi/attention_share.h"
+#include "attention/join_parts.cuh"
+#include "attention/mask.cuh"
+
+namespace attnsmith {
+
+// A tile, and what is done of it.
+struct TileWork {
+    Sequence sequence;
+    int32 kv_head, first_row;
+    TilePart part;
+};
+
+__device__ inline int32 ceil_div(uint32 a, uint32 b) { return int32((a + b - 1) / b); }
+
+// First row among the partial results of what CTA `cta` finds of a tile that it begins, or goes on with.
+template <class Config>
+__device__ int32 place_of_part(int32 cta, bool begins) {
+    return (2 * cta + begins) * Config::tile_q;
+}
+
+// The parts of a tile that several CTAs have.
+struct TileParts {
+    int32 first, count;  // of the CTAs, and so of the parts
+
+    TileParts() = default;
+    __device__ TileParts(const TilePart& part, int32 share) {
+        const int32 before = ceil_div(part.first, share);  // CTAs with parts before this one's
+        first = int32(blockIdx.x) - before;
+        count = before + 1 + ceil_div(part.units - part.end, share);
+    }
+
+    // By one thread, behind a barrier for those who have stored this CTA's part: whether it was the last.
+    // `of_cta`: which of the tiles that a CTA has a count for.
+    __device__ bool arrive(const abi::AttentionArguments& args, int32 of_cta) const {
+        __threadfence();
+        uint32* const arrivals = args.status + abi::kArrivals + of_cta;
+        const uint32 earlier = atomicAdd(arrivals, 1);
+        const bool is_last = earlier == uint32(count - 1);
+        if (is_last) *arrivals = 0;  // for the next launch
+        if (earlier >= uint32(count)) report(args, abi::kStatusWorkspaceNotZeroed);
+        __threadfence();
+        return is_last;
+    }
+
+    // Rows `first_row` ... of the tile from all parts, by `threads` threads.
+    template <class Config, int Alignment>
+    __device__ void join(const QueryTile& tile, int32 first_row, int32 thread, int32 threads) const {
+        const Epilogue<Config, Alignment> epilogue{tile.args, tile.sequence};
+        constexpr int kChunks = Config::head_dim_vo / 8;
+#pragma unroll 1
+        for (int32 i = thread; i < tile.count * kChunks; i += threads) {
+            const int32 in_tile = i / kChunks, column = i % kChunks * 8;
+            const PackedRow row = tile.row(in_tile);
+            if (!row.valid) break;  // nor is any after it
+            JoinedColumns joined = join_parts<Config>(tile.args, count, column, [&](int32 p) {
+                return int64(place_of_part<Config>(first + p, p == 0) + first_row + in_tile);
+            });
+            epilogue.store_eight(row, -1, column, joined.o, joined.maximum, joined.sum);
+        }
+    }
+};
+
+// The way of a CTA through its share, by so many threads.
+template <class Config, int Threads>
+class Shares {
+  public:
+    // `tile_rows`: packed query rows of a tile, Config::tile_q or fewer.
+    __device__ Shares(const abi::AttentionArguments& arguments, abi::ShareState& shared, int32 rows)
+        : args(arguments), state(shared), tile_rows(rows) {}
+
+    // What comes first of the share, or next; false where there is no more. By all threads of the block.
+    __device__ bool next(TileWork& work, uint32& status) {
+        if (is_begun && !divides_keys()) return false;
+        abi::SharePosition at{};
+        Units units;
+        if (is_begun) {
+            __syncthreads();  // all are done with the tile, and with what shared memory has of it
+            at = state.at[turn];
+            if (at.left == 0) return false;
+            units = state_units();
+            go_on(units, at);
+        }
+        if ((!is_begun || at.kv_head == args.kv_heads) && !find(units, at, status)) return false;
+        is_begun = true;
+        take(units, at, work);
+        return work.first_row < work.sequence.rows(args);
+    }
+
+    // The same in two parts: the first by all threads of the block, which may have nothing to take, ...
+    __device__ void begin(uint32& status) {
+        abi::SharePosition at{};
+        Units units;
+        if (!find(units, at, status) && threadIdx.x == 0) state.at[turn].left = 0;
+    }
+    // ... then each by one warp, for which it is there in shared memory.
+    __device__ bool take_by_warp(TileWork& work) {
+        __syncwarp();
+        abi::SharePosition at = state.at[turn];
+        if (at.left == 0) return false;
+        Units units = state_units();
+        if (is_begun) {
+            go_on(units, at);
+            if (at.kv_head == args.kv_heads) {
+                find_by_warp(units);
+                at.kv_head = at.tile = 0;
+            }
+        }
+        is_begun = true;
+        __syncwarp();
+        take(units, at, work);
+        return true;
+    }
+
+  private:
+    static_assert(Threads / 32 <= abi::kMostWarps);
+
+    // A sequence and what it has.
+    struct Units {
+        Sequence sequence{};
+        int32 tiles = 0, of_each = 1;
+    };
+
+    const abi::AttentionArguments& args;
+    abi::ShareState& state;
+    const int32 tile_rows;
+    bool is_begun = false;
+    bool turn = false;  // which position is the current one
+
+    // Else a tile is a unit, a unit is a share, and every CTA has one.
+    __device__ bool divides_keys() const { return args.least_share > 0; }
+    // Whether a CTA knows its tile without a look at other sequences: in the grid all have as many.
+    __device__ bool is_uniform() const { return !divides_keys() && tiles_are_uniform(args, tile_rows); }
+
+    // What a sum of units stays at: of lengths that hold to the bounds there are always fewer.
+    static constexpr uint32 kTooMany = 1u << 31;
+
+    // Of so many units in all, in tiles of `longest` at most. A larger share is taken where the longest tiles
+    // end with it then, or with one after it, and where it takes no longer than to go to one tile more and
+    // to join it would.
+    __device__ int32 share_of(uint32 all_units, int32 longest) const {
+        const int32 share = max(ceil_div(all_units, gridDim.x), args.least_share);
+        const int32 even =
+            share >= longest ? ceil_div(share, longest) * longest : ceil_div(longest, longest / share);
+        constexpr int32 kUnitsOfTile = 3;
+        return even - share <= kUnitsOfTile ? even : share;
+    }
+
+    __device__ Units units_of(int32 batch, uint32& status) const {
+        Units units;
+        if (batch >= args.batch) return units;
+        units.sequence = load_sequence<Config>(args, batch, status);
+        const int32 rows = units.sequence.rows(args);
+        units.tiles = is_uniform() ? most_tiles(args, tile_rows) : ceil_div(rows, tile_rows);
+        if (!divides_keys() || rows == 0) return units;
+        // The last query sees the last key.
+        const int32 token = (units.tiles - 1) * tile_rows / args.group;
+        const KeyInterval keys{visible_keys(args, units.sequence, token).first, units.sequence.kv_len};
+        const KeyInterval blocks = blocks_with<Config::tile_kv>(keys);
+        if (!keys.is_empty()) units.of_each = min(blocks.end - blocks.first, args.most_units);
+        return units;
+    }
+
+    // Behind the last unit of a tile comes the next tile, and behind the last one of a sequence's last KV
+    // head another sequence, which has to be found.
+    __device__ void go_on(const Units& units, abi::SharePosition& at) const {
+        if (at.unit < units.of_each) return;
+        at.unit = 0;
+        if (++at.tile < units.tiles) return;
+        at.tile = 0;
+        ++at.kv_head;
+    }
+
+    __device__ void take(const Units& units, const abi::SharePosition& at, TileWork& work) {
+        const int32 done = min(at.left, units.of_each - at.unit);
+        work.sequence = units.sequence;
+        work.kv_head = at.kv_head;
+        work.first_row = (units.tiles - 1 - at.tile) * tile_rows;
+        work.part = {at.unit, at.unit + done, units.of_each, -1};
+        if (done < units.of_each) work.part.place = place_of_part<Config>(blockIdx.x, at.unit == 0);
+        turn = !turn;
+        if (threadIdx.x % Threads == 0)
+            state.at[turn] = {at.left - done, at.kv_head, at.tile, at.unit + done};
+    }
+
+    // REQUIRES: a sequence behind this one has a tile.
+    __device__ void find_by_warp(Units& found) const {
+        uint32 ignored = 0;
+#pragma unroll 1
+        for (int32 batch = found.sequence.batch + 1;; batch += 32) {
+            const Units mine = units_of(batch + threadIdx.x % 32, ignored);
+            const uint32 with_tiles = __ballot_sync(0xffffffffu, mine.tiles > 0);
+            if (with_tiles == 0) continue;
+            if (threadIdx.x % 32 == __ffs(with_tiles) - 1) show(mine, 0, 0, state.share);
+            __syncwarp();
+            found = state_units();
+            return;
+        }
+    }
+
+    // The first position of the share, for which all units are counted; else the first of the next sequence
+    // that has a tile. And all lengths are looked at by one CTA in any case. False where there is none.
+    __device__ bool find(Units& found, abi::SharePosition& at, uint32& status) const {
+        const int32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+        bool counts = !is_begun && (divides_keys() || blockIdx.x == 0);
+        int32 batch = is_begun ? found.sequence.batch + 1 : 0;
+        int32 unit = 0;  // that is looked for, counted from sequence `batch` on
+        uint32 counted = 0;
+        int32 longest = 1, share = state.share;
+        if (!divides_keys()) at.left = 1, unit = blockIdx.x;
+#pragma unroll 1
+        for (;;) {
+            const bool is_known = is_uniform() && !counts;
+            if (is_known) {
+                const int32 of_sequence = most_tiles(args, tile_rows) * args.kv_heads;
+                batch = int32(blockIdx.x) / of_sequence;
+                unit = int32(blockIdx.x) % of_sequence;
+            }
+            const Units mine = units_of(is_known ? batch : batch + threadIdx.x, status);
+            if (is_known) {
+                found = mine;
+                at.kv_head = unit / mine.tiles;
+                at.tile = unit % mine.tiles;
+                return true;
+            }
+            const int32 units = mine.tiles * mine.of_each * args.kv_heads;
+            // Inclusive scan over the warp, then over the block. Hostile lengths may come to more than there
+            // can be.
+            uint32 through = units;
+#pragma unroll
+            for (int distance = 1; distance < 32; distance *= 2) {
+                const uint32 other = __shfl_up_sync(0xffffffffu, through, distance);
+                if (lane >= distance) through = min(through + other, kTooMany);
+            }
+            const int32 warp_longest = int32(__reduce_max_sync(0xffffffffu, uint32(mine.of_each)));
+            if (lane == 31) {
+                state.warp_units[warp] = through;
+                state.warp_longest[warp] = warp_longest;
+            }
+            __syncthreads();
+            uint32 all = 0;
+#pragma unroll
+            for (int i = 0; i < Threads / 32; ++i) {
+                if (i < warp) through = min(through + state.warp_units[i], kTooMany);
+                all = min(all + state.warp_units[i], kTooMany);
+                longest = max(longest, state.warp_longest[i]);
+            }
+            bool again = false;
+            if (counts) {
+                counted = min(counted + all, kTooMany);
+                counts = batch + Threads < args.batch;
+                // Up to so many sequences have been looked at but once.
+                again = args.batch > Threads || is_uniform();
+                batch = counts ? batch + Threads : 0;
+                if (!counts && divides_keys()) {
+                    if (counted == kTooMany) status |= abi::kStatusQueryClamped;
+                    share = share_of(counted, longest);
+                    const uint64 first = uint64(share) * blockIdx.x;
+                    if (counted == kTooMany || first >= counted) return false;
+                    unit = int32(first);
+                    at.left = min(share, int32(counted) - unit);
+                }
+            }
+            if (!again && uint32(unit) < all) {
+                const int32 first = int32(through) - units;
+                if (first <= unit && unit < through) show(mine, unit - first, at.left, share);
+                __syncthreads();
+                found = state_units();
+                at = state.at[turn];
+                return true;
+            }
+            if (!again) {
+                unit -= all;
+                batch += Threads;
+                if (batch >= args.batch) return false;
+            }
+            __syncthreads();
+        }
+    }
+
+    // A sequence and a unit of it.
+    __device__ void show(const Units& found, int32 unit, int32 left, int32 share) const {
+        state.batch = found.sequence.batch;
+        state.q_len = found.sequence.q_len;
+        state.kv_len = found.sequence.kv_len;
+        state.q_first = found.sequence.q_first;
+        state.kv_first = found.sequence.kv_first;
+        state.page_row = found.sequence.page_row;
+        state.tiles = found.tiles;
+        state.units = found.of_each;
+        state.share = share;
+        const int32 tile = unit / found.of_each;  // of all KV heads
+        state.at[turn] = {left, tile / found.tiles, tile % found.tiles, unit % found.of_each};
+    }
+    __device__ Units state_units() const {
+        return {{state.batch, state.q_len, state.kv_len, state.q_first, state.kv_first, state.page_row},
+                state.tiles,
+                state.units};
+    }
+};
+
+}  // namespace attnsmith

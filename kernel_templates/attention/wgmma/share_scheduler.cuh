@@ -1,0 +1,58 @@
+// The role of a wgmma CTA that finds the tiles of its share (attention/shares.cuh).
+#pragma once
+
+#include "attention/wgmma/blocks.cuh"
+#include "common/registers.cuh"
+
+namespace attnsmith {
+
+// The share is found by all threads of the block, which are many and have registers, before the roles part.
+// From there on a warp goes through it, as far ahead of the loaders as the ring of work tiles lets it.
+template <class Config>
+struct WgmmaShareScheduler {
+    static constexpr int kThreads = (Config::consumers + 1) * 128;
+
+    const abi::WgmmaArguments& args;
+    const WgmmaPipeline<Config>& pipeline;
+    const int32 lane = threadIdx.x % 32;
+
+    // By all threads of the block; the result is there behind a barrier.
+    static __device__ void begin(const abi::WgmmaArguments& args, const WgmmaPipeline<Config>& pipeline) {
+        uint32 status = 0;
+        Shares<Config, kThreads>(args.attention, pipeline.share(), tile_rows<Config>(args)).begin(status);
+        report(args.attention, status);
+    }
+
+    __device__ void run() const {
+        using WorkRing = typename WgmmaPipeline<Config>::WorkRing;
+        Shares<Config, 32> shares(args.attention, pipeline.share(), tile_rows<Config>(args));
+#pragma unroll 1
+        for (uint32 works = 0;; ++works) {
+            const typename WorkRing::Position at(works);
+            pipeline.work_ring().wait_empty(at);
+            TileWork next;
+            const bool is_last = !shares.take_by_warp(next);
+            if (!is_last) set(next, pipeline.work(at.stage));
+            forget(works);
+            if (lane == 0) pipeline.publish(works, is_last);
+            if (is_last) break;
+        }
+    }
+
+    __device__ void set(const TileWork& next, WorkTile& work) const {
+        if (lane == 0) {
+            work.sequence = next.sequence;
+            work.first_token = next.first_row / args.attention.group;
+            work.kv_head = next.kv_head;
+            work.stored_head = next.kv_head / args.kv_head_shares;
+            work.part = next.part;
+            work.parts = TileParts(next.part, pipeline.share().share);
+        }
+        __syncwarp();
+        TileMask mask(work.rows(args, 0, Config::consumers));
+        mask.template keep<Config::tile_kv>(next.part);
+        set_blocks<Config>(args, mask, work);
+    }
+};
+
+}  // namespace attnsmith

@@ -1,0 +1,404 @@
+// The shares that CTAs find of a launch's keys, by the kernels' own code, with a thread of the host for each
+// thread of a CTA: every tile's units are done once, and what is done in parts is joined once, by the last.
+#include <algorithm>
+#include <atomic>
+#include <barrier>
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <set>
+#include <thread>
+#include <tuple>
+#include <vector>
+
+#include "support/catch.hpp"
+
+// The headers under another name: mask_test.cpp compiles them with other stubs for the same program.
+#define attnsmith attnsmith_of_shares
+#define __device__
+namespace {
+
+struct Index {
+    unsigned x = 0;
+};
+thread_local Index threadIdx, blockIdx;
+Index gridDim;
+
+// A CTA's threads wait for each other, and those of a warp trade words.
+struct Block {
+    explicit Block(unsigned threads) : all(threads), words(threads) {
+        for (unsigned i = 0; i < threads / 32; ++i) warps.push_back(std::make_unique<std::barrier<>>(32));
+    }
+    // What the warp's lanes say, by their numbers.
+    template <class Use>
+    auto trade(std::uint32_t word, const Use& use) {
+        const unsigned warp = threadIdx.x / 32;
+        words[threadIdx.x] = word;
+        warps[warp]->arrive_and_wait();
+        const auto found = use(&words[warp * 32]);
+        warps[warp]->arrive_and_wait();
+        return found;
+    }
+
+    std::barrier<> all;
+    std::vector<std::unique_ptr<std::barrier<>>> warps;
+    std::vector<std::uint32_t> words;
+};
+Block* block = nullptr;
+
+void __syncthreads() { block->all.arrive_and_wait(); }
+void __syncwarp() { block->warps[threadIdx.x / 32]->arrive_and_wait(); }
+void __threadfence() {}
+unsigned __ballot_sync(unsigned, bool value) {
+    return block->trade(value, [](const std::uint32_t* lanes) {
+        unsigned bits = 0;
+        for (unsigned lane = 0; lane < 32; ++lane) bits |= lanes[lane] << lane;
+        return bits;
+    });
+}
+int __ffs(unsigned bits) { return bits == 0 ? 0 : std::countr_zero(bits) + 1; }
+template <class T>
+T __shfl_up_sync(unsigned, T value, int distance) {
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    return static_cast<T>(block->trade(static_cast<std::uint32_t>(value), [&](const std::uint32_t* lanes) {
+        return lanes[std::max(lane - distance, 0)];
+    }));
+}
+std::uint32_t __reduce_max_sync(unsigned, std::uint32_t value) {
+    return block->trade(value,
+                        [](const std::uint32_t* lanes) { return *std::max_element(lanes, lanes + 32); });
+}
+std::uint32_t atomicAdd(std::uint32_t* word, std::uint32_t value) {
+    return std::atomic_ref(*word).fetch_add(value);
+}
+std::uint32_t atomicOr(std::uint32_t* word, std::uint32_t value) {
+    return std::atomic_ref(*word).fetch_or(value);
+}
+// For what is not called.
+[[maybe_unused]] float __int_as_float(int bits) { return std::bit_cast<float>(bits); }
+template <class T>
+[[maybe_unused]] T __shfl_sync(unsigned, T value, int) {
+    return value;
+}
+template <class T>
+[[maybe_unused]] T __shfl_xor_sync(unsigned, T value, int) {
+    return value;
+}
+
+}  // namespace
+using std::max;
+using std::min;
+#include "attention/shares.cuh"
+#undef attnsmith
+
+namespace device = attnsmith_of_shares;
+
+namespace {
+
+struct Config {
+    using Index = std::int32_t;
+    static constexpr bool paged = false;
+    static constexpr int tile_q = 16, tile_kv = 64, head_dim_vo = 8;
+};
+constexpr int kTileQ = 16, kTileKv = 64;
+
+struct Lengths {
+    std::vector<int> q, kv;
+};
+
+// One launch, ragged: its sizes, its mask, and the words that its CTAs count in.
+struct Launch {
+    Lengths lengths{};
+    int kv_heads = 1, group = 1;
+    int window_left = -1, window_right = -1, chunk = 0;
+    int ctas = 1;
+    int least_share = 1;  // units; 0: keys are not divided
+    int most_units = 1 << 30;
+    std::vector<std::uint32_t> words = std::vector<std::uint32_t>(device::abi::kZeroedBytes / 4);
+
+    std::vector<std::int32_t> q_indptr{}, kv_lens{};
+
+    device::abi::AttentionArguments arguments() {
+        device::abi::AttentionArguments args{};
+        q_indptr.assign(1, 0);
+        for (const int q : lengths.q) q_indptr.push_back(q_indptr.back() + q);
+        kv_lens.assign(lengths.kv.begin(), lengths.kv.end());
+        args.q_indptr = q_indptr.data();
+        args.kv_lens = kv_lens.data();
+        args.batch = static_cast<int>(lengths.q.size());
+        args.kv_heads = kv_heads;
+        args.group = group;
+        args.max_q_len = *std::ranges::max_element(lengths.q);
+        args.max_kv_len = *std::ranges::max_element(lengths.kv);
+        args.q_tokens = q_indptr.back();
+        args.window_left = window_left < 0 ? device::abi::kUnbounded : window_left;
+        args.window_right = window_right < 0 ? device::abi::kUnbounded : window_right;
+        args.attention_chunk = chunk;
+        args.splits = 1;
+        args.least_share = least_share;
+        args.most_units = most_units;
+        args.tiles = tiles_bound();
+        args.status = words.data();
+        return args;
+    }
+    // As the host counts them.
+    int tiles_bound() const {
+        const auto most = *std::ranges::max_element(lengths.q);
+        const auto all = std::accumulate(lengths.q.begin(), lengths.q.end(), 0);
+        const int batch = static_cast<int>(lengths.q.size());
+        return std::min(batch * ((most * group + kTileQ - 1) / kTileQ), all * group / kTileQ + batch);
+    }
+};
+
+struct Part {
+    int first, end, units, place, cta;
+};
+using Tile = std::tuple<int, int, int>;  // batch, KV head, first row
+
+struct Found {
+    std::map<Tile, std::vector<Part>> tiles;
+    std::map<std::tuple<int, int, int>, std::vector<std::pair<int, std::vector<std::int64_t>>>> joins;
+    std::vector<int> order;  // of the CTAs
+};
+
+// Who goes through a share once it is found: all threads of a CTA, or one warp of it.
+enum class By { block, warp };
+
+// CTAs come one after the other, in any order: a tile's last is not the one with its last keys.
+template <int Warps, By Who>
+Found run(Launch& launch, std::mt19937& random) {
+    constexpr unsigned kThreads = Warps * 32, kTakers = Who == By::block ? kThreads : 32;
+    const device::abi::AttentionArguments args = launch.arguments();
+    Found found;
+    found.order.resize(static_cast<std::size_t>(launch.ctas));
+    std::iota(found.order.begin(), found.order.end(), 0);
+    std::ranges::shuffle(found.order, random);
+    gridDim.x = static_cast<unsigned>(launch.ctas);
+    Block threads(kThreads);
+    block = &threads;
+    device::abi::ShareState state;
+    std::vector<std::vector<std::pair<Tile, Part>>> works(kTakers);
+    std::vector<std::vector<std::pair<int, device::JoinedRow>>> rows(kTakers);
+    const auto done = [&](const device::TileWork& work, int cta) {
+        const unsigned thread = threadIdx.x;
+        works[thread].push_back({{work.sequence.batch, work.kv_head, work.first_row},
+                                 {work.part.first, work.part.end, work.part.units, work.part.place, cta}});
+        if (work.part.is_whole()) return;
+        const auto wait = [] { Who == By::block ? __syncthreads() : __syncwarp(); };
+        const device::QueryTile tile{args, work.sequence, work.kv_head, work.first_row, kTileQ};
+        const device::TileParts parts(work.part, state.share);
+        device::joined_rows.clear();
+        wait();
+        if (thread == 0) state.joins[0] = parts.arrive(args, parts.first);
+        wait();
+        if (state.joins[0]) parts.join<Config, 16>(tile, 0, static_cast<int>(thread), kTakers);
+        for (const device::JoinedRow& row : device::joined_rows) rows[thread].push_back({cta, row});
+    };
+    const auto body = [&](unsigned thread) {
+        threadIdx.x = thread;
+        for (const int cta : found.order) {
+            blockIdx.x = static_cast<unsigned>(cta);
+            __syncthreads();
+            if (thread == 0) std::memset(static_cast<void*>(&state), 0x5a, sizeof state);  // another CTA's
+            __syncthreads();
+            device::uint32 status = 0;
+            device::TileWork work;
+            if constexpr (Who == By::block) {
+                device::Shares<Config, kThreads> shares(args, state, kTileQ);
+                while (shares.next(work, status)) done(work, cta);
+            } else {
+                device::Shares<Config, kThreads>(args, state, kTileQ).begin(status);
+                __syncthreads();
+                device::Shares<Config, 32> shares(args, state, kTileQ);
+                while (thread < 32 && shares.take_by_warp(work)) done(work, cta);
+            }
+            device::report(args, status);
+        }
+    };
+    std::vector<std::thread> started;
+    for (unsigned thread = 0; thread < kThreads; ++thread) started.emplace_back(body, thread);
+    for (std::thread& thread : started) thread.join();
+    for (unsigned thread = 0; thread < kTakers; ++thread) {
+        // All threads that take a share are told the same.
+        REQUIRE(works[thread].size() == works[0].size());
+        for (std::size_t i = 0; i < works[0].size(); ++i) {
+            const auto& [tile, part] = works[thread][i];
+            const auto& [other, same] = works[0][i];
+            REQUIRE(tile == other);
+            REQUIRE(std::tie(part.first, part.end, part.units, part.place) ==
+                    std::tie(same.first, same.end, same.units, same.place));
+        }
+        for (const auto& [cta, row] : rows[thread])
+            found.joins[{row.batch, row.token, row.head}].push_back({cta, row.places});
+    }
+    for (const auto& [tile, part] : works[0]) found.tiles[tile].push_back(part);
+    return found;
+}
+
+// What every launch promises.
+void check(const Launch& launch, Found found) {
+    std::map<int, int> units_of, parts_of;  // a CTA's
+    std::set<int> places;
+    std::size_t tiles = 0, joined = 0;
+    long long all = 0;
+    std::vector<int> turn(found.order.size());
+    for (std::size_t i = 0; i < found.order.size(); ++i)
+        turn[static_cast<std::size_t>(found.order[i])] = static_cast<int>(i);
+    for (std::size_t b = 0; b < launch.lengths.q.size(); ++b) {
+        const int rows = launch.lengths.q[b] * launch.group;
+        for (int head = 0; head < launch.kv_heads; ++head) {
+            for (int first = 0; first < rows; first += kTileQ) {
+                ++tiles;
+                CAPTURE(b, head, first);
+                const auto at = found.tiles.find({static_cast<int>(b), head, first});
+                REQUIRE(at != found.tiles.end());
+                std::vector<Part>& parts = at->second;
+                std::ranges::sort(parts, {}, &Part::first);
+                const int units = parts[0].units;
+                all += units;
+                int next = 0, last = -1;
+                for (std::size_t p = 0; p < parts.size(); ++p) {
+                    REQUIRE(parts[p].units == units);
+                    REQUIRE(parts[p].first == next);
+                    REQUIRE(parts[p].end > next);
+                    REQUIRE(parts[p].cta == parts[0].cta + static_cast<int>(p));
+                    REQUIRE((parts[p].place < 0) == (parts.size() == 1));
+                    next = parts[p].end;
+                    units_of[parts[p].cta] += parts[p].end - parts[p].first;
+                    last = std::max(last, turn[static_cast<std::size_t>(parts[p].cta)]);
+                    if (parts.size() == 1) continue;
+                    ++parts_of[parts[p].cta];
+                    REQUIRE(places.insert(parts[p].place).second);
+                    REQUIRE(parts[p].place % kTileQ == 0);
+                    REQUIRE(parts[p].place + kTileQ <= 2 * launch.ctas * kTileQ);
+                }
+                REQUIRE(next == units);
+                // Each row is joined once, after the last of its parts was done, from all of them in order.
+                for (int row = first; row < std::min(first + kTileQ, rows); ++row) {
+                    const auto joins = found.joins.find(
+                        {static_cast<int>(b), row / launch.group, head * launch.group + row % launch.group});
+                    REQUIRE((joins != found.joins.end()) == (parts.size() > 1));
+                    if (parts.size() == 1) continue;
+                    ++joined;
+                    REQUIRE(joins->second.size() == 1);
+                    const auto& [cta, from] = joins->second[0];
+                    REQUIRE(turn[static_cast<std::size_t>(cta)] == last);
+                    REQUIRE(from.size() == parts.size());
+                    for (std::size_t p = 0; p < parts.size(); ++p)
+                        REQUIRE(from[p] == parts[p].place + row - first);
+                }
+            }
+        }
+    }
+    REQUIRE(found.tiles.size() == tiles);
+    REQUIRE(found.joins.size() == joined);
+    for (const auto& [cta, parts] : parts_of) REQUIRE(parts <= 2);
+    if (launch.least_share > 0) {
+        const long long even = std::max<long long>((all + launch.ctas - 1) / launch.ctas, launch.least_share);
+        for (const auto& [cta, units] : units_of) REQUIRE(units <= even + 3);
+    }
+    // The words are as the next launch needs them.
+    REQUIRE(std::ranges::count(launch.words, 0U) == std::ssize(launch.words));
+}
+
+template <int Warps = 1, By Who = By::block>
+Found run_and_check(Launch launch, std::mt19937& random) {
+    CAPTURE(launch.ctas, launch.least_share, launch.kv_heads, launch.group, launch.lengths.q,
+            launch.lengths.kv);
+    const Found found = run<Warps, Who>(launch, random);
+    check(launch, found);
+    return found;
+}
+
+int units_of(const Found& found, int batch) { return found.tiles.at({batch, 0, 0})[0].units; }
+
+}  // namespace
+
+TEST_CASE("shares of any lengths, over any number of CTAs, do each tile's keys once", "[device][shares]") {
+    std::mt19937 random(20261123);
+    const auto up_to = [&](int most) { return static_cast<int>(random() % static_cast<unsigned>(most + 1)); };
+    for (int n = 0; n < 60; ++n) {
+        Launch launch;
+        const int batch = 1 + up_to(n % 4 == 0 ? 80 : 6);  // more than a CTA has threads, too
+        for (int b = 0; b < batch; ++b) {
+            launch.lengths.q.push_back(up_to(3) == 0 ? 0 : up_to(n % 3 == 0 ? 60 : 3));
+            launch.lengths.kv.push_back(up_to(3) == 0 ? up_to(2) : up_to(2000));
+        }
+        launch.kv_heads = 1 + up_to(2);
+        launch.group = 1 + up_to(4);
+        launch.ctas = 1 + up_to(n % 2 ? 8 : 40);
+        launch.least_share = 1 + up_to(3);
+        if (up_to(2) == 0) launch.window_left = up_to(300);
+        if (up_to(2) == 0) launch.window_right = 0;
+        if (up_to(3) == 0) launch.chunk = 1 + up_to(500);
+        if (up_to(3) == 0) launch.most_units = 1 + up_to(5);
+        switch (n % 10) {
+            case 0:
+                run_and_check<3>(launch, random);
+                break;
+            case 1:
+            case 2:
+                run_and_check<2, By::warp>(launch, random);
+                break;
+            case 3:
+            case 4:
+            case 5:
+                run_and_check<1, By::warp>(launch, random);
+                break;
+            default:
+                run_and_check(launch, random);
+        }
+    }
+}
+
+TEST_CASE("one long sequence among many without keys is divided over all CTAs", "[device][shares]") {
+    std::mt19937 random(3);
+    for (const int batch : {1, 31, 33, 70}) {
+        Launch launch{.ctas = 20};
+        launch.lengths.q.assign(static_cast<std::size_t>(batch), 1);
+        launch.lengths.kv.assign(static_cast<std::size_t>(batch), 0);
+        launch.lengths.kv[static_cast<std::size_t>(batch / 2)] = 200 * kTileKv;
+        const Found found = run_and_check(launch, random);
+        CHECK(units_of(found, batch / 2) == 200);
+        CHECK(found.tiles.at({batch / 2, 0, 0}).size() >=
+              200u / (200u + static_cast<unsigned>(batch) + 19u) * 20u);
+        CHECK(found.tiles.at({batch / 2, 0, 0}).size() > 10);
+    }
+}
+
+TEST_CASE("equal lengths that CTAs divide evenly leave nothing to join", "[device][shares]") {
+    std::mt19937 random(4);
+    Launch launch{.kv_heads = 2, .group = 4, .ctas = 12};
+    launch.lengths.q.assign(6, 1);
+    launch.lengths.kv.assign(6, 1000);
+    CHECK(run_and_check(launch, random).joins.empty());
+    // Nor does a share that had to be a little longer for it, which fewer CTAs have.
+    launch.ctas = 13;
+    const Found found = run_and_check(launch, random);
+    CHECK(found.joins.empty());
+}
+
+TEST_CASE("where keys are not divided every tile has a CTA", "[device][shares]") {
+    std::mt19937 random(5);
+    for (const bool uniform : {true, false}) {
+        Launch launch{.kv_heads = 2, .group = 2, .least_share = 0};
+        for (int b = 0; b < 40; ++b) {
+            launch.lengths.q.push_back(uniform ? 20 : b * 7 % 30);
+            launch.lengths.kv.push_back(b * 31);
+        }
+        launch.ctas = launch.tiles_bound() * launch.kv_heads;
+        for (const auto& [tile, parts] : run_and_check(launch, random).tiles) REQUIRE(parts.size() == 1);
+    }
+}
+
+TEST_CASE("counters that a launch does not find zero are reported", "[device][shares]") {
+    std::mt19937 random(6);
+    Launch launch{.lengths = {{1}, {4000}}, .ctas = 5};
+    std::fill(launch.words.begin() + device::abi::kArrivals, launch.words.end(), 0x07070707U);
+    run<1, By::block>(launch, random);
+    CHECK(launch.words[0] == device::abi::kStatusWorkspaceNotZeroed);
+}
