@@ -30,6 +30,7 @@ struct TestCase {
     std::string name;
     std::function<CaseResult(const Context&)> run;
     std::function<void(Runtime&)> ahead;  // prepares its kernel; null: none that is known before
+    bool runs_alone = false;              // no other case beside it, as for one that captures or counts
 
     std::string full_name() const { return group + "/" + name; }
 };
@@ -79,7 +80,7 @@ Case causal(Case test);
 Case with_lengths(Case test, std::vector<std::int64_t> q_lens, std::vector<std::int64_t> kv_lens = {});
 
 void add(Catalogue& catalogue, const std::string& group, const std::string& name, Case test);
-// A test that is a program of its own: it throws, or returns why it failed; empty is a pass.
+// A test that is a program of its own, and runs alone: it throws, or returns why it failed; empty is a pass.
 void add(Catalogue& catalogue, const std::string& group, const std::string& name,
          std::function<std::string(const Context&)> body);
 

@@ -10,8 +10,10 @@
 #include <cstdio>
 #include <future>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <random>
+#include <shared_mutex>
 #include <string_view>
 #include <thread>
 
@@ -141,8 +143,23 @@ Catalogue select(Catalogue catalogue, const Options& options) {
     return catalogue;
 }
 
+void report(const CaseResult& result, const Options& options) {
+    const std::string name = result.group + "/" + result.name;
+    if (result.outcome == check::Outcome::failed) {
+        fmt::print("FAIL {} ({:.0f} ms)\n    {}\n", name, result.milliseconds, result.detail);
+    } else if (result.outcome == check::Outcome::skipped) {
+        fmt::print("SKIP {} ({})\n", name, result.detail);
+    } else if (options.verbose) {
+        fmt::print(
+            "ok   {} ({:.0f} ms; max error {:.2g}; of allowed: element {:.2f}, pooled {:.2f}, lse "
+            "{:.2f}){}{}\n",
+            name, result.milliseconds, result.max_abs_error, result.element_ratio, result.pooled_ratio,
+            result.lse_ratio, result.detail.empty() ? "" : " ", result.detail);
+    }
+    std::fflush(stdout);
+}
+
 CaseResult skip(const TestCase& test, const char* why) {
-    fmt::print("SKIP {} ({})\n", test.full_name(), why);
     CaseResult result;
     result.detail = why;
     result.group = test.group;
@@ -151,9 +168,12 @@ CaseResult skip(const TestCase& test, const char* why) {
     return result;
 }
 
-std::vector<CaseResult> skip_all(const Catalogue& catalogue) {
+std::vector<CaseResult> skip_all(const Catalogue& catalogue, const Options& options) {
     std::vector<CaseResult> results;
-    for (const TestCase& test : catalogue) results.push_back(skip(test, "no GPU"));
+    for (const TestCase& test : catalogue) {
+        results.push_back(skip(test, "no GPU"));
+        report(results.back(), options);
+    }
     return results;
 }
 
@@ -186,49 +206,88 @@ class Ahead {
     std::vector<std::jthread> pool_;  // last: stops before what it uses is gone
 };
 
-// So that a kernel that never ends is known by name.
-void announce(const TestCase& test, const Options& options) {
-    if (!options.verbose) return;
-    fmt::print("run  {}\n", test.full_name());
-    std::fflush(stdout);
-}
+// Runs the cases, several at a time where they may: one spends most of its time on its inputs and on the fp64
+// reference. What is printed, and the results, are in the catalogue's order.
+class Suite {
+  public:
+    Suite(Runtime& runtime, const Catalogue& catalogue, const Options& options)
+        : catalogue_(catalogue),
+          options_(options),
+          context_{runtime, options.seed, options.threads > 0 ? options.threads : kThreadsOfCase},
+          ahead_(runtime, catalogue),
+          results_(catalogue.size()) {}
 
-void report(const CaseResult& result, const Options& options) {
-    const std::string name = result.group + "/" + result.name;
-    if (result.outcome == check::Outcome::failed) {
-        fmt::print("FAIL {} ({:.0f} ms)\n    {}\n", name, result.milliseconds, result.detail);
-    } else if (result.outcome == check::Outcome::skipped) {
-        fmt::print("SKIP {} ({})\n", name, result.detail);
-    } else if (options.verbose) {
-        fmt::print(
-            "ok   {} ({:.0f} ms; max error {:.2g}; of allowed: element {:.2f}, pooled {:.2f}, lse "
-            "{:.2f}){}{}\n",
-            name, result.milliseconds, result.max_abs_error, result.element_ratio, result.pooled_ratio,
-            result.lse_ratio, result.detail.empty() ? "" : " ", result.detail);
-    }
-    std::fflush(stdout);
-}
-
-std::vector<CaseResult> run_all(Runtime& runtime, const Catalogue& catalogue, const Options& options) {
-    Ahead ahead(runtime, catalogue);
-    const Context context{runtime, options.seed, options.threads};
-    std::vector<CaseResult> results;
-    std::string group;
-    bool lost = false;
-    for (std::size_t n = 0; n < catalogue.size(); ++n) {
-        if (lost) {
-            results.push_back(skip(catalogue[n], "the device is lost"));
-            continue;
+    std::vector<CaseResult> run() {
+        {
+            const int at_once = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / kThreadsOfCase);
+            std::vector<std::jthread> workers;
+            for (int n = 0; n < at_once; ++n) workers.emplace_back([this] { work(); });
         }
-        if (catalogue[n].group != group) fmt::print("-- {}\n", group = catalogue[n].group);
-        announce(catalogue[n], options);
-        ahead.wait(n);
-        results.push_back(catalogue[n].run(context));
-        report(results.back(), options);
-        lost = results.back().device_lost;
+        std::vector<CaseResult> results;
+        for (std::optional<CaseResult>& result : results_) results.push_back(*std::move(result));
+        return results;
     }
-    return results;
-}
+
+  private:
+    static constexpr int kThreadsOfCase = 2;
+
+    void work() {
+        for (std::size_t n = next_++; n < catalogue_.size(); n = next_++) {
+            const TestCase& test = catalogue_[n];
+            ahead_.wait(n);
+            std::shared_lock beside_others(order_, std::defer_lock);
+            std::unique_lock alone(order_, std::defer_lock);
+            if (test.runs_alone)
+                alone.lock();
+            else
+                beside_others.lock();
+            CaseResult result = lost_ ? skip(test, "the device is lost") : run(test);
+            if (result.device_lost) lost_ = true;
+            done(n, std::move(result));
+        }
+    }
+
+    CaseResult run(const TestCase& test) {
+        if (options_.verbose) {  // so that a kernel that never ends is known by name
+            const std::lock_guard lock(output_);
+            fmt::print("run  {}\n", test.full_name());
+            std::fflush(stdout);
+        }
+        // What is thrown outside of run_case(), too: a stream that cannot be created, a capture that fails.
+        try {
+            return test.run(context_);
+        } catch (const std::exception& error) {
+            CaseResult result;
+            result.group = test.group;
+            result.name = test.name;
+            result.outcome = check::Outcome::failed;
+            result.detail = std::string("threw: ") + error.what();
+            return result;
+        }
+    }
+
+    void done(std::size_t n, CaseResult result) {
+        const std::lock_guard lock(output_);
+        results_[n] = std::move(result);
+        for (; printed_ < results_.size() && results_[printed_]; ++printed_) {
+            const CaseResult& next = *results_[printed_];
+            if (next.group != group_) fmt::print("-- {}\n", group_ = next.group);
+            report(next, options_);
+        }
+    }
+
+    const Catalogue& catalogue_;
+    const Options& options_;
+    const Context context_;
+    Ahead ahead_;
+    std::shared_mutex order_;  // held alone by a case that runs alone
+    std::atomic<std::size_t> next_ = 0;
+    std::atomic<bool> lost_ = false;
+    std::mutex output_;  // for what is printed, and what follows
+    std::vector<std::optional<CaseResult>> results_;
+    std::size_t printed_ = 0;
+    std::string group_;
+};
 
 int finish(const std::vector<CaseResult>& results) {
     for (const CaseResult& result : results)
@@ -249,12 +308,12 @@ int run(const Options& options) {
     if (catalogue.empty()) throw BadUsage("no case matches");
     Runtime runtime;
     const std::vector<DeviceInfo> devices = runtime.devices();
-    if (devices.empty()) return finish(skip_all(catalogue));
+    if (devices.empty()) return finish(skip_all(catalogue, options));
     const std::string gpu =
         fmt::format("{} (sm_{}, {} SMs)", devices[0].name, devices[0].sm, devices[0].sm_count);
     fmt::print("{} cases on {}, driver {}, seed {}\n", catalogue.size(), gpu, driver_version(), options.seed);
     const auto start = std::chrono::steady_clock::now();
-    const std::vector<CaseResult> results = run_all(runtime, catalogue, options);
+    const std::vector<CaseResult> results = Suite(runtime, catalogue, options).run();
     const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
     fmt::print("{:.1f} s, seed {}\n", elapsed.count(), options.seed);
     if (options.ledger)

@@ -40,18 +40,9 @@ void add_with(Catalogue& catalogue, const std::string& group, const std::string&
     test.group = group;
     test.name = name;
     catalogue.back().run = [test = std::move(test), runner](const Context& context) {
-        // A failure to create a stream or to capture is thrown outside of run_case() too.
-        try {
-            return runner(context, test);
-        } catch (const std::exception& error) {
-            CaseResult result;
-            result.group = test.group;
-            result.name = test.name;
-            result.outcome = check::Outcome::failed;
-            result.detail = std::string("threw: ") + error.what();
-            return result;
-        }
+        return runner(context, test);
     };
+    catalogue.back().runs_alone = true;
 }
 
 Case prefill_steps(Case test) {
