@@ -219,7 +219,8 @@ class Suite {
 
     std::vector<CaseResult> run() {
         {
-            const int at_once = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / kThreadsOfCase);
+            const int at_once =
+                std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / kThreadsOfCase);
             std::vector<std::jthread> workers;
             for (int n = 0; n < at_once; ++n) workers.emplace_back([this] { work(); });
         }

@@ -82,7 +82,7 @@ class Dense(GpuTest):
             self.assertTrue(torch.equal(out, o))
             wide = nan(*q.shape[:-1], q.shape[-1] + 1, dtype=torch.float32)  # rows at multiples of 4 bytes alone
             attnsmith.attention(q, k, v, causal=True, out=wide[..., :-1])
-            self.assertTrue(torch.equal(wide[..., :-1].to(dtype), rounded))
+            self.assert_near(wide[..., :-1], rounded)  # by another kernel
             self.assertTrue(wide[..., -1].isnan().all())
 
     def test_outputs_of_fp32_from_a_split(self):
