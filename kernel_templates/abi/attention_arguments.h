@@ -44,7 +44,7 @@ struct AttentionArguments {
     const void* last_page_len;
 
     // What is found over a part of the keys, without the sink: of splits [split][row], where row is
-    // token * q_heads + head; of shares [2 * share][row of a tile].
+    // token * q_heads + head; of shares [share][place][row of a tile].
     float* partial_o;   // [...][head_dim_vo], not normalised
     float* partial_ml;  // [...][2]: maximum and sum, see attention/epilogue.cuh
     uint32* status;
@@ -76,6 +76,7 @@ struct AttentionArguments {
     int32 chunk;                      // keys of a split, at absolute positions; a multiple of tile_kv
     int32 least_share;                // units that a share has at least; 0: a CTA a tile
     int32 most_units;                 // of a tile: all tiles together have less than 2^31
+    int32 share_places, share_rows;   // with absolute cuts: a share's partial results, and rows of each
     float scale_log2;  // takes a logit to base 2; includes the scale of q k^T where nothing else applied it
     float scale;       // of q k^T
     float softcap;     // logits become softcap * tanh(softcap_scale * q k^T)

@@ -6,6 +6,10 @@
 
 namespace attnsmith {
 
+// Threads of a CTA that takes part in loads with all of its warps.
+template <class Config>
+inline constexpr int kThreadsOf = (Config::warps_q * Config::warps_kv + Config::load_warps) * 32;
+
 struct Sequence {
     int32 batch;
     int32 q_len, kv_len;

@@ -119,11 +119,14 @@ abi::AttentionArguments attention_arguments(const LaunchContext& context, const 
     return a;
 }
 
-void set_share(const Split& split, std::int64_t tile_kv, std::int64_t items,
+void set_share(const LaunchContext& context, std::int64_t tile_kv, std::int64_t items,
                abi::AttentionArguments& arguments) {
+    const Split& split = context.split;
     if (split.policy != SplitPolicy::shares) return;
     constexpr std::int64_t kMostUnits = (std::int64_t{1} << 31) - 1;
     arguments.least_share = static_cast<std::int32_t>(split.keys / tile_kv);
+    arguments.share_places = static_cast<std::int32_t>(context.workspace.share_places);
+    arguments.share_rows = static_cast<std::int32_t>(context.workspace.share_rows);
     arguments.most_units = static_cast<std::int32_t>(kMostUnits / std::max<std::int64_t>(1, items));
 }
 

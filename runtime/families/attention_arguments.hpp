@@ -12,7 +12,7 @@ abi::AttentionArguments attention_arguments(const LaunchContext& context, const 
                                             std::int64_t tiles);
 
 // Of a launch in shares, with so many query tiles of all KV heads at most; nothing of any other.
-void set_share(const Split& split, std::int64_t tile_kv, std::int64_t items,
+void set_share(const LaunchContext& context, std::int64_t tile_kv, std::int64_t items,
                abi::AttentionArguments& arguments);
 
 }  // namespace attnsmith::families

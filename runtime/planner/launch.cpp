@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "abi/attention_arguments.h"
+#include "abi/attention_cuts.h"
+#include "families/attention.hpp"
 #include "planner/plan.hpp"
 #include "planner/split.hpp"
 
@@ -11,8 +13,19 @@ namespace {
 
 using problem::ceil_div;
 
-// Behind the zeroed bytes the partial results: of as many chunks as any smaller bounds have, or two query
-// tiles of each share. Op merge needs none.
+// What a share may leave: the end of one query tile, which with absolute cuts is in pieces, and the start of
+// another.
+void set_places(const Plan& plan, const problem::BoundShape& shape, families::WorkspaceLayout& layout) {
+    const KernelConfig& attention = plan.kernel(Role::attention);
+    layout.share_places = 2;
+    layout.share_rows = attention.tile_q();
+    if (!attention.constants.as<families::AttentionConstants>().absolute_cuts) return;
+    layout.share_places = abi::most_pieces(static_cast<std::int32_t>(shape.max_kv_len)) + 1;
+    layout.share_rows = std::min(layout.share_rows, plan.problem.group_size() * shape.max_q_len);
+}
+
+// Behind the zeroed bytes the partial results: of as many chunks as any smaller bounds have, or those of each
+// share. Op merge needs none.
 families::WorkspaceLayout workspace_of(const Plan& plan, const problem::BoundShape& shape,
                                        const Split& split) {
     const AttentionSpec& spec = plan.problem.spec;
@@ -24,7 +37,8 @@ families::WorkspaceLayout workspace_of(const Plan& plan, const problem::BoundSha
         // A shorter bound may have more chunks, where the chunk has grown to keep within the most.
         rows = std::min(kMostSplits, ceil_div(shape.max_kv_len, plan.split.keys)) * layout.rows;
     } else if (split.policy == SplitPolicy::shares) {
-        rows = layout.rows = 2 * split.parts * plan.kernel(Role::attention).tile_q();
+        set_places(plan, shape, layout);
+        rows = layout.rows = split.parts * layout.share_places * layout.share_rows;
     }
     if (rows == 0) return layout;
     layout.partial_ml_offset += ceil_div(rows * spec.head_dim_vo * 4, 256) * 256;

@@ -157,7 +157,10 @@ Plan make_plan(const problem::Problem& problem, const DeviceTraits& device, cons
 
 Plan with_attention(Plan plan, const KernelConfig& attention, const Split& split, const TuningTable& tuning) {
     plan.steps = {{attention}};
-    plan.split = attention.family->takes(attention, split.policy) ? split : shares_of(attention, plan.device);
+    const auto takes = [&](SplitPolicy policy) { return attention.family->takes(attention, policy); };
+    plan.split = takes(split.policy)          ? split
+                 : takes(SplitPolicy::shares) ? shares_of(attention, plan.device)
+                                              : Split{};
     if (plan.split.policy == SplitPolicy::chunks)
         plan.steps.push_back({kernel_set(plan.problem.spec, plan.device.sm, tuning).merge_of_splits()});
     return plan;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "abi/attention_arguments.h"
+#include "abi/attention_cuts.h"
 #include "families/launch.hpp"
 #include "problem/ceil_div.hpp"
 
@@ -46,7 +47,10 @@ SplitChoice best_chunks(const KernelConfig& attention, const KernelConfig& merge
 
 Split shares_of(const KernelConfig& attention, const DeviceTraits& device) {
     const int tile_kv = attention.tile_kv();
-    return {SplitPolicy::shares, ceil_div(kLeastKeys, tile_kv) * tile_kv,
+    // Where rows are cut at absolute positions, a share is divided nowhere else.
+    const std::int64_t least =
+        attention.constants.integer("absolute_cuts") != 0 ? abi::kLeastCut : kLeastKeys;
+    return {SplitPolicy::shares, ceil_div(least, tile_kv) * tile_kv,
             std::min(most_shares(attention), std::int64_t{device.sm_count} * attention.ctas_per_sm)};
 }
 

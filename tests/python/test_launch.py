@@ -342,7 +342,7 @@ class Objects(LaunchTest):
         self.assertEqual(pending.result(timeout=1).spec, kernel.spec)
         self.assert_refused("head_dim", self.rt.prepare_async, **{**SMALL, "head_dim": 0})
         with self.assertRaises(attnsmith.Unsupported):
-            self.rt.prepare_async(**SMALL, consistency="bitwise").result()
+            self.rt.prepare_async(**SMALL, consistency="bitwise", precision="high").result()
 
     def test_devices_of_kernels(self):
         kernel = self.rt.prepare(device=1, **SMALL, q_len=8, kv_len=16)
@@ -530,7 +530,7 @@ class Plain(LaunchTest):
         self.assert_refused("o", attnsmith.attention, q, k, k, out=q)
         self.assert_refused("k.device", attnsmith.attention, q, self.array(1, 8, 2, 64, device=1), k)
         with self.assertRaises(attnsmith.Unsupported):
-            attnsmith.attention(q, k, k, consistency="bitwise")
+            attnsmith.attention(q, k, k, consistency="bitwise", precision="high")
 
     def test_a_failed_launch_leaves_all_in_order(self):
         q, k = self.array(1, 8, 4, 64), self.array(1, 8, 2, 64)

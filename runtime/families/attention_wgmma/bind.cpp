@@ -112,7 +112,7 @@ Bound bind(const KernelConfig& config, const LaunchContext& context, const Bindi
     if (schedule.ctas == 0) return {ArgumentBlock(arguments)};  // no queries, and nothing to launch
     arguments.warpgroup_tokens = abi::kWgmmaRows / a.group;
     set_schedule(schedule, arguments);
-    set_share(context.split, kernel.tile_kv, schedule.items, a);
+    set_share(context, kernel.tile_kv, schedule.items, a);
     arguments.slack = kSlack / a.scale_log2;
     arguments.box_keys = box_keys(kernel, a.page_size);
     std::vector<TensorMapRequest> maps = {map_of_queries(spec, arguments)};
