@@ -53,8 +53,9 @@ Json step_json(const Step& step, const families::Extent& extent, const CacheStat
     return json;
 }
 
-Json split_json(const Split& planned, const Launch& launch) {
+Json split_json(const Split& planned, const Launch& launch, bool of_bounds) {
     Json json = {{"policy", to_string(planned.policy)}};
+    if (of_bounds) json["of_bounds"] = true;
     if (planned.policy == SplitPolicy::none) return json;
     const bool chunks = planned.policy == SplitPolicy::chunks;
     json[chunks ? "chunk" : "least_keys"] = planned.keys;
@@ -86,7 +87,7 @@ Json to_json(const Plan& plan, std::span<const CacheState> states) {
     json["kernels"] = Json::array();
     for (std::size_t i = 0; i < plan.steps.size(); ++i)
         json["kernels"].push_back(step_json(plan.steps[i], launch.extents[i], states[i]));
-    json["split_kv"] = split_json(plan.split, launch);
+    json["split_kv"] = split_json(plan.split, launch, plan.is_of_set);
     json["numerics"] = {{"accumulate", "f32"},
                         {"atol", plan.numerics.atol},
                         {"rtol", plan.numerics.rtol},
