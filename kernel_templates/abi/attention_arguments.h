@@ -37,11 +37,12 @@ struct AttentionArguments {
     const void* q_lens;
     const void* kv_indptr;
     const void* kv_lens;
-    // Paged KV: page ids; row b starts at page_indptr[b], or at b * page_row_stride where page_indptr is
-    // null.
+    // Paged KV: page ids; those of sequence b start at page_indptr[b], or where page_indptr is null at
+    // table_rows[b] * page_row_stride, or at b * page_row_stride where table_rows is null, too.
     const void* page_ids;
     const void* page_indptr;
     const void* last_page_len;
+    const void* table_rows;
 
     // What is found over a part of the keys, without the sink: of splits [split][row], where row is
     // token * q_heads + head; of shares [share][place][row of a tile].
@@ -55,6 +56,7 @@ struct AttentionArguments {
     int64 o_batch_stride, o_token_stride, o_head_stride;
     int64 lse_batch_stride, lse_token_stride, lse_head_stride;
     int64 page_row_stride;
+    int64 page_rows;  // that table_rows may state; at least 1
     int64 pages;      // how many k and v have
     int64 page_list;  // ids that page_ids holds: of one row (padded) or of all (compressed)
     int64 q_tokens;   // rows of q and o: batch * max_q_len when dense

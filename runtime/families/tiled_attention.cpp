@@ -51,7 +51,7 @@ Bound TiledAttention::bind(const KernelConfig& kernel, const LaunchContext& cont
     abi::AttentionArguments arguments =
         attention_arguments(context, std::get<AttentionBinding>(binding), tiles);
     set_share(context, kernel.tile_kv(), extent(kernel, context).items, arguments);
-    return {ArgumentBlock(arguments)};
+    return {.arguments = ArgumentBlock(arguments), .addresses = attention_addresses()};
 }
 
 }  // namespace attnsmith::families

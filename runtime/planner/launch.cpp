@@ -3,8 +3,6 @@
 #include <algorithm>
 
 #include "abi/attention_arguments.h"
-#include "abi/attention_cuts.h"
-#include "families/attention.hpp"
 #include "planner/plan.hpp"
 #include "planner/split.hpp"
 
@@ -12,17 +10,6 @@ namespace attnsmith::planner {
 namespace {
 
 using problem::ceil_div;
-
-// What a share may leave: the end of one query tile, which with absolute cuts is in pieces, and the start of
-// another.
-void set_places(const Plan& plan, const problem::BoundShape& shape, families::WorkspaceLayout& layout) {
-    const KernelConfig& attention = plan.kernel(Role::attention);
-    layout.share_places = 2;
-    layout.share_rows = attention.tile_q();
-    if (!attention.constants.as<families::AttentionConstants>().absolute_cuts) return;
-    layout.share_places = abi::most_pieces(static_cast<std::int32_t>(shape.max_kv_len)) + 1;
-    layout.share_rows = std::min(layout.share_rows, plan.problem.group_size() * shape.max_q_len);
-}
 
 // Behind the zeroed bytes the partial results: of as many chunks as any smaller bounds have, or those of each
 // share. Op merge needs none.
@@ -32,14 +19,13 @@ families::WorkspaceLayout workspace_of(const Plan& plan, const problem::BoundSha
     families::WorkspaceLayout layout{.rows = shape.q_tokens * spec.q_heads};
     if (plan.find(Role::attention) == nullptr) return layout;
     layout.partial_o_offset = layout.partial_ml_offset = layout.bytes = abi::kZeroedBytes;
-    std::int64_t rows = 0;
-    if (split.policy == SplitPolicy::chunks) {
-        // A shorter bound may have more chunks, where the chunk has grown to keep within the most.
-        rows = std::min(kMostSplits, ceil_div(shape.max_kv_len, plan.split.keys)) * layout.rows;
-    } else if (split.policy == SplitPolicy::shares) {
-        set_places(plan, shape, layout);
-        rows = layout.rows = split.parts * layout.share_places * layout.share_rows;
+    if (split.policy == SplitPolicy::shares) {
+        const SharePlaces places = share_places(plan, shape);
+        layout.share_places = places.count;
+        layout.share_rows = places.rows;
+        layout.rows = split.parts * places.count * places.rows;
     }
+    const std::int64_t rows = partial_rows(plan, shape, split);
     if (rows == 0) return layout;
     layout.partial_ml_offset += ceil_div(rows * spec.head_dim_vo * 4, 256) * 256;
     layout.bytes = layout.partial_ml_offset + ceil_div(rows * 8, 256) * 256;

@@ -67,6 +67,7 @@ Json split_json(const Plan& plan, const Launch& launch) {
         json["policy"] = "absolute";
         json["cuts"] = cuts_json();
     }
+    if (plan.is_of_set) json["of_bounds"] = true;
     if (planned.policy == SplitPolicy::none) return json;
     const bool chunks = planned.policy == SplitPolicy::chunks;
     json[chunks ? "chunk" : "least_keys"] = planned.keys;

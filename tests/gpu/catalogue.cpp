@@ -170,6 +170,7 @@ Catalogue make_catalogue(const std::string& models, std::uint64_t seed) {
     add_kernels(catalogue);
     add_far(catalogue);
     add_graphs(catalogue);
+    add_serving(catalogue);
     add_concurrency(catalogue);
     add_precision(catalogue);
     add_fuzz(catalogue, seed);

@@ -62,6 +62,7 @@ void add_merged(Catalogue& catalogue);       // op merge after attention over pa
 void add_precision(Catalogue& catalogue);    // O in fp32, precision high
 void add_input(Catalogue& catalogue);        // requests and tensors that must be refused
 void add_graphs(Catalogue& catalogue);       // CUDA graphs
+void add_serving(Catalogue& catalogue);      // one call for all layers, sets of kernels, graphs that stay
 void add_concurrency(Catalogue& catalogue);  // threads, several runtimes, many launches
 void add_fuzz(Catalogue& catalogue, std::uint64_t seed);
 void add_models(Catalogue& catalogue, const std::string& folder);
