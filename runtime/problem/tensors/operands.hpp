@@ -67,18 +67,22 @@ class OperandChecks {
         std::int64_t alignment = 1;
         std::int64_t bytes = 0;
     };
+    // One without bytes begins behind all others and ends before them.
     struct Range {
-        std::uintptr_t begin = 0, end = 0;
+        std::uintptr_t begin = UINTPTR_MAX, end = 0;
 
         static Range of(const void* data, std::int64_t bytes) {
+            if (data == nullptr || bytes == 0) return {};
             const auto begin = reinterpret_cast<std::uintptr_t>(data);
-            return {begin, data == nullptr ? begin : begin + static_cast<std::uintptr_t>(bytes)};
+            return {begin, begin + static_cast<std::uintptr_t>(bytes)};
         }
+        // Without a branch: a launch asks it of many.
         bool meets(const Range& other) const {
-            return begin < other.end && other.begin < end && begin < end && other.begin < other.end;
+            return static_cast<bool>(int{begin < other.end} & int{other.begin < end});
         }
     };
-    static constexpr std::size_t kFixed = 10;  // the workspace, and the tensors of Batch
+    // Behind the operands: the workspace, and the tensors of Batch.
+    static constexpr std::size_t kWorkspace = kOperands, kRanges = kOperands + 10;
 
     void check_base(Operand which, const void* address) const;
     bool are_ranges_apart(const OperandAddresses& addresses) const;
@@ -90,7 +94,7 @@ class OperandChecks {
     Tensor workspace_;
     std::array<Base, kOperands> bases_;
     OperandAddresses bound_;
-    std::array<Range, kFixed> fixed_;  // the workspace is the first
+    std::array<Range, kRanges> ranges_{};  // those of operands are stated at each launch
 };
 
 }  // namespace attnsmith::problem

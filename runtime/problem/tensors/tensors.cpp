@@ -357,9 +357,9 @@ OperandChecks::OperandChecks(const Problem& problem, const AttentionTensors& ten
     const Tensor* const fixed[] = {
         &workspace_,       &batch.q_indptr,   &batch.q_lens,      &batch.kv_indptr,    &batch.kv_lens,
         &batch.page_table, &batch.table_rows, &batch.page_indptr, &batch.page_indices, &batch.last_page_len};
-    static_assert(std::size(fixed) == kFixed);
-    std::ranges::transform(fixed, fixed_.begin(),
-                           [](const Tensor* tensor) { return Range::of(tensor->data, bytes_of(*tensor)); });
+    static_assert(kOperands + std::size(fixed) == kRanges);
+    for (std::size_t i = 0; i < std::size(fixed); ++i)
+        ranges_[kWorkspace + i] = Range::of(fixed[i]->data, bytes_of(*fixed[i]));
 }
 
 OperandAddresses OperandChecks::check(const OperandAddresses& given) const {
@@ -385,16 +385,12 @@ void OperandChecks::check_base(Operand which, const void* address) const {
 
 // Outputs, and the workspace, lie wholly before or behind all else: what needs no look at strides.
 bool OperandChecks::are_ranges_apart(const OperandAddresses& addresses) const {
-    std::array<Range, kOperands> ranges;
+    std::array<Range, kRanges> ranges = ranges_;
     for (std::size_t i = 0; i < kOperands; ++i) ranges[i] = Range::of(addresses[i], bases_[i].bytes);
-    for (const Range& range : ranges)
-        if (range.meets(fixed_.front())) return false;
-    for (const Operand output : {Operand::o, Operand::lse}) {
-        const Range& written = at(ranges, output);
-        for (const Range& other : ranges)
-            if (&other != &written && written.meets(other)) return false;
-        for (const Range& other : fixed_)
-            if (written.meets(other)) return false;
+    for (const Range& written : {at(ranges, Operand::o), at(ranges, Operand::lse), ranges[kWorkspace]}) {
+        int met = 0;  // itself, unless it is empty
+        for (const Range& other : ranges) met += int{written.meets(other)};
+        if (met > 1) return false;
     }
     return true;
 }

@@ -1,4 +1,5 @@
 // Launches of one call with other addresses than those that were bound, over the stub driver.
+#include <chrono>
 #include <cstring>
 #include <string>
 
@@ -207,4 +208,26 @@ TEST_CASE("a launch with addresses allocates nothing", "[engine][allocations]") 
     const std::size_t before = test::allocations();
     call.launch(layer);
     CHECK(test::allocations() == before);
+}
+
+// Not a test: what addresses add to a launch, beside the driver's own time to move tensor maps.
+TEST_CASE("the time that addresses take", "[.][addresses_speed]") {
+    fake() = {};
+    Runtime& runtime = shared_runtime();
+    const TensorAddresses layer{.q = place(11), .k = place(12), .v = place(13), .o = place(14)};
+    for (const std::int64_t q_len : {1, 1000}) {
+        const Kernel kernel = runtime.prepare(kSpec, {2, q_len, 1000});
+        const Call call = kernel.bind(tensors(q_len, 1000), {});
+        constexpr int kTimes = 100000;
+        const auto time_of = [&](const auto& launch) {
+            const auto start = std::chrono::steady_clock::now();
+            for (int i = 0; i < kTimes; ++i) launch();
+            return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start)
+                       .count() /
+                   kTimes;
+        };
+        const double bound = time_of([&] { call.launch(); });
+        const double given = time_of([&] { call.launch(layer); });
+        WARN(q_len << " queries: " << bound << " us as bound, " << given << " us with addresses");
+    }
 }
