@@ -19,9 +19,13 @@ inline constexpr uint32 kStatusWorkspaceNotZeroed = 8;
 // Bytes at the start of the workspace that are zero before the first launch: the status word, and what
 // kernels count in, which is zero again after each launch. Two launches at a time must not share them.
 inline constexpr int64 kZeroedBytes = 8192;
-// Words of them: the first is the status. From kArrivals on each share has one (attention/shares.cuh).
+// Words of them: the first is the status. From kArrivals on each share has one, or one for each of its CTA's
+// warpgroups (TileParts in attention/shares.cuh).
 inline constexpr int32 kArrivals = 64;
 inline constexpr int32 kMostShares = int32(kZeroedBytes / sizeof(uint32)) - kArrivals;
+
+// Sets of the maxima and sums of shares' partial results: a join reads one and writes the other (TileParts).
+inline constexpr int32 kPartialSets = 2;
 
 struct AttentionArguments {
     const void* q;
@@ -46,7 +50,7 @@ struct AttentionArguments {
     // What is found over a part of the keys, without the sink: of splits [split][row], where row is
     // token * q_heads + head; of shares [2 * share][row of a tile].
     float* partial_o;   // [...][head_dim_vo], not normalised
-    float* partial_ml;  // [...][2]: maximum and sum, see attention/epilogue.cuh
+    float* partial_ml;  // [...][2]: maximum and sum, see attention/epilogue.cuh; of shares [set][...][2]
     uint32* status;
 
     int64 q_batch_stride, q_token_stride, q_head_stride;
@@ -59,7 +63,7 @@ struct AttentionArguments {
     int64 page_list;  // ids that page_ids holds: of one row (padded) or of all (compressed)
     int64 q_tokens;   // rows of q and o: batch * max_q_len when dense
     int64 kv_tokens;  // rows of k and v: of one sequence when dense, of all when ragged
-    int64 rows;       // q_tokens * q_heads, the rows of a split's partial results
+    int64 rows;       // of a split's partial results, q_tokens * q_heads; or of all shares'
 
     int32 batch;
     int32 kv_heads;

@@ -6,6 +6,18 @@
 
 namespace attnsmith {
 
+// All threads of a CTA, which join what it has of a tile (TileParts::join).
+template <int Threads>
+struct BlockJoiners {
+    static constexpr int32 kThreads = Threads;
+    abi::ShareState& state;
+
+    __device__ int32 thread() const { return threadIdx.x; }
+    __device__ void wait() const { __syncthreads(); }
+    __device__ int32 count_of(int32 cta) const { return cta; }
+    __device__ int32& is_last() const { return state.joins[0]; }
+};
+
 // Grid: a CTA a share. `Attention` has run(status), and is made of the arguments, the tile,
 // what is done of it, and the shared memory.
 template <class Config, class Attention>
@@ -22,11 +34,8 @@ __device__ void attend_tiles(const abi::AttentionArguments& args) {
         Attention attention{args, tile, work.part, memory};
         attention.run(status);
         if (work.part.is_whole()) continue;
-        const TileParts parts(work.part, state.share);
-        __syncthreads();  // the part is in the workspace
-        if (threadIdx.x == 0) state.joins[0] = parts.arrive(args, parts.first);
-        __syncthreads();
-        if (state.joins[0]) parts.join<Config, Config::alignment>(tile, 0, threadIdx.x, kThreads);
+        TileParts(work.part, state.share)
+            .template join<Config, Config::alignment>(tile, 0, BlockJoiners<kThreads>{state});
     }
     report(args, status);
 }

@@ -255,14 +255,15 @@ struct Epilogue {
         for (int i = 0; i < 2; ++i) Store::exchange(rows[i].valid ? output(rows[i]) : nullptr, o, i);
     }
 
-    // Eight columns of a row from `column` on, as O, or as the partial result of that place.
+    // Eight columns of a row from `column` on, as O, or as the partial result of that place, with its maximum
+    // and sum in that set of them (abi::kPartialSets).
     __device__ void store_eight(const PackedRow& row, int32 place, int32 column, float (&o)[8], float maximum,
-                                float sum) const {
+                                float sum, int32 set = 0) const {
         if (place >= 0) {
             float4* target = reinterpret_cast<float4*>(args.partial_o + int64(place) * kColumns + column);
             target[0] = make_float4(o[0], o[1], o[2], o[3]);
             target[1] = make_float4(o[4], o[5], o[6], o[7]);
-            if (column == 0) store_partial_ml(place, maximum, sum);
+            if (column == 0) store_partial_ml(place + set * args.rows, maximum, sum);
         } else {
             const RowResult result = finish(row, maximum, sum);
 #pragma unroll

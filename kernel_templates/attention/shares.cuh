@@ -11,7 +11,8 @@
 //   So the parts of a tile are neighbouring CTAs', and a CTA has at most two that are not the whole tile.
 //   What it finds there goes to the workspace: first place 2 * cta, for the end of a tile that a CTA before
 //   it began, and then 2 * cta + 1, for the start of one that others go on with. The CTA that is the last to
-//   have done its part joins all of them, in their order. Where a tile ends with the share nothing is joined.
+//   have done its part joins them, in their order (TileParts). Where a tile ends with the share nothing is
+//   joined.
 //
 //   All tiles of a sequence have as many units, those of its last tile: with masks under which other tiles
 //   have fewer blocks, or more, a unit is a part of a block, or several (TilePart). So it is where there
@@ -39,7 +40,23 @@ __device__ int32 place_of_part(int32 cta, bool begins) {
     return (2 * cta + begins) * Config::tile_q;
 }
 
-// The parts of a tile that several CTAs have.
+// The parts of a tile that several CTAs have, and how they are joined.
+//
+//   The last CTA to have done its part joins all, if they are few. Of many parts with many rows it would read
+//   a megabyte while no other CTA has anything to do. These are joined in groups first, each by the last CTA
+//   of the group, and then the groups' results are joined in the same way:
+//
+//     parts    0 1 2 3 4 5 6 7 │ 8 9 10 11 12 13 14 15 │ 16
+//     level 0  0               │ 8                     │ 16
+//     level 1  O
+//
+//   A group's result takes the place of its first part. A thread that joins some columns of a row reads these
+//   columns alone, but the maximum and the sum of the whole row. So a join reads one set of maxima and sums
+//   and writes the other, by turns from level to level. A group of one is joined as well, for its set's sake.
+//
+//   A group of level n counts its arrivals in the word of CTA first + begin + n, where `begin` is its first
+//   part. That CTA is never the last of the tile's, so it has no part of another tile that counts there. Nor
+//   do two groups of the tile share a word, as all begin at multiples of kGroup.
 struct TileParts {
     int32 first, count;  // of the CTAs, and so of the parts
 
@@ -50,33 +67,104 @@ struct TileParts {
         count = before + 1 + ceil_div(part.units - part.end, share);
     }
 
-    // By one thread, behind a barrier for those who have stored this CTA's part: whether it was the last.
-    // `of_cta`: which of the tiles that a CTA has a count for.
-    __device__ bool arrive(const abi::AttentionArguments& args, int32 of_cta) const {
+    // Joins this CTA's part with those of other CTAs, as far as they are done. `tile`: rows first_row ... of
+    // the CTA's tile. `joiners`: the threads that have stored the part of these rows; all of them call this.
+    //   kThreads, thread()   how many they are, whole warps, and which one this is
+    //   wait()               until all of them are there
+    //   count_of(cta)        the word in which they count the arrivals at a CTA
+    //   is_last()            a word of shared memory in which one of them tells the others
+    template <class Config, int Alignment, class Joiners>
+    __device__ void join(const QueryTile& tile, int32 first_row, const Joiners& joiners) const {
+        const int32 rows = tile.valid_rows();
+        const int32 part = int32(blockIdx.x) - first;
+#pragma unroll 1
+        for (int32 level = 0;; ++level) {
+            const Group group = group_of(part, level, rows * Config::head_dim_vo);
+            joiners.wait();  // what this CTA has is in the workspace
+            if (joiners.thread() == 0) {
+                joiners.is_last() =
+                    group.members == 1 ||
+                    arrive(tile.args, joiners.count_of(first + group.begin + level), group.members);
+            }
+            joiners.wait();
+            if (!joiners.is_last()) return;
+            join_group<Config, Alignment, Joiners::kThreads>(tile, first_row, rows, group, joiners.thread());
+            if (group.is_all) return;
+        }
+    }
+
+  private:
+    static constexpr int32 kGroupBits = 3, kGroup = 1 << kGroupBits;
+    // The cost of another level, its arrival and its waits, as floats that a CTA could read from L2
+    // meanwhile. Groups are made where they save the last CTA more than that.
+    static constexpr int32 kArrivalFloats = 16384;
+
+    // Results of a level that are joined into one: those of parts begin, begin + 2^apart, ...
+    struct Group {
+        int32 level, apart;
+        int32 begin, members;
+        bool is_all;  // the tile's
+    };
+
+    // The group that has a part. Each result has so many floats.
+    __device__ Group group_of(int32 part, int32 level, int32 floats) const {
+        const int32 apart = level * kGroupBits;
+        const int32 results = (count + (1 << apart) - 1) >> apart;
+        const int32 groups = (results + kGroup - 1) / kGroup;
+        if ((results - kGroup - groups) * floats <= kArrivalFloats) return {level, apart, 0, results, true};
+        const int32 in_order = part >> (apart + kGroupBits);
+        return {level, apart, in_order << (apart + kGroupBits), min(kGroup, results - in_order * kGroup),
+                false};
+    }
+
+    // By one thread, behind a barrier for those who have stored what this CTA has: whether it was the last of
+    // `members`. `count`: the word in which these count.
+    static __device__ bool arrive(const abi::AttentionArguments& args, int32 count, int32 members) {
         __threadfence();
-        uint32* const arrivals = args.status + abi::kArrivals + of_cta;
+        uint32* const arrivals = args.status + abi::kArrivals + count;
         const uint32 earlier = atomicAdd(arrivals, 1);
-        const bool is_last = earlier == uint32(count - 1);
+        const bool is_last = earlier == uint32(members - 1);
         if (is_last) *arrivals = 0;  // for the next launch
-        if (earlier >= uint32(count)) report(args, abi::kStatusWorkspaceNotZeroed);
+        if (earlier >= uint32(members)) report(args, abi::kStatusWorkspaceNotZeroed);
         __threadfence();
         return is_last;
     }
 
-    // Rows `first_row` ... of the tile from all parts, by `threads` threads.
-    template <class Config, int Alignment>
-    __device__ void join(const QueryTile& tile, int32 first_row, int32 thread, int32 threads) const {
+    // Joins the group's rows, eight columns a thread. Where that would leave threads without work,
+    // neighbouring lanes divide the members among them.
+    template <class Config, int Alignment, int Threads>
+    __device__ void join_group(const QueryTile& tile, int32 first_row, int32 rows, const Group& group,
+                               int32 thread) const {
         const Epilogue<Config, Alignment> epilogue{tile.args, tile.sequence};
-        constexpr int kChunks = Config::head_dim_vo / 8;
+        constexpr int32 kChunks = Config::head_dim_vo / 8;
+        const int32 items = rows * kChunks;
+        int32 bits = 0;  // of the number of lanes to an item
 #pragma unroll 1
-        for (int32 i = thread; i < tile.count * kChunks; i += threads) {
-            const int32 in_tile = i / kChunks, column = i % kChunks * 8;
-            const PackedRow row = tile.row(in_tile);
-            if (!row.valid) break;  // nor is any after it
-            JoinedColumns joined = join_parts<Config>(tile.args, count, column, [&](int32 p) {
-                return int64(place_of_part<Config>(first + p, p == 0) + first_row + in_tile);
-            });
-            epilogue.store_eight(row, -1, column, joined.o, joined.maximum, joined.sum);
+        while (bits < 5 && kPartsAtOnce<Config> << bits < group.members && items << (bits + 1) <= Threads)
+            ++bits;
+        const int32 lanes = 1 << bits, lane = thread % lanes;
+        const int32 each = (group.members + lanes - 1) >> bits;
+        const int32 mine = min(each, group.members - lane * each);
+        const int32 of_lane = first + group.begin + (lane * each << group.apart);  // CTA of its first member
+        // Of the lane's member m, which may be the part that begins the tile where it is the lane's first.
+        const auto place = [&](int32 m) {
+            const bool begins = m == 0 && of_lane == first;
+            return place_of_part<Config>(of_lane + (m << group.apart), begins) + first_row;
+        };
+        // All threads go through the loop equally often, as lanes trade their results in it.
+#pragma unroll 1
+        for (int32 done = 0; done < items; done += Threads >> bits) {
+            const int32 item = done + (thread >> bits);
+            const int32 in_tile = item / kChunks, column = item % kChunks * 8;
+            JoinedColumns joined =
+                join_parts<Config>(tile.args, group.level % abi::kPartialSets, item < items ? mine : 0,
+                                   column, [&](int32 m) { return place(m) + in_tile; });
+            joined.add_lanes(lanes, tile.args.scale_log2);
+            if (item < items && lane == 0) {
+                epilogue.store_eight(tile.row(in_tile), group.is_all ? -1 : place(0) + in_tile, column,
+                                     joined.o, joined.maximum, joined.sum,
+                                     (group.level + 1) % abi::kPartialSets);
+            }
         }
     }
 };

@@ -42,6 +42,8 @@ struct QueryTile {
         return {token, kv_head * args.group + row - token * args.group,
                 in_tile < count && row < sequence.rows(args)};
     }
+    // The tile's first rows are those that the sequence has, at most `count`.
+    __device__ int32 valid_rows() const { return min(count, sequence.rows(args) - first); }
     // Which of the tile's rows it is.
     __device__ int32 index(const PackedRow& row) const {
         return row.token * args.group + row.head - kv_head * args.group - first;

@@ -71,7 +71,7 @@ class Plan(CliTest):
             self.assertEqual(split["shares"] % plan["device"]["sm_count"], 0)
             self.assertTrue(plan["kernels"][0]["grid"].startswith(f"{split['shares']} CTAs"))
             rows = 2 * split["shares"] * plan["kernels"][0]["tile_q"]
-            self.assertEqual(split["workspace_bytes"], 8192 + rows * (40 + 2) * 4)
+            self.assertEqual(split["workspace_bytes"], 8192 + rows * (40 + 2 * 2) * 4)
         text = self.assert_ok(self.run_cli("plan", *asked, "--kv-len", "4096")).out
         self.assertRegex(text, r"(?m)^  KV split  equal shares for %d CTAs, workspace \d+\.\d MiB$"
                          % plans[0]["split_kv"]["shares"])

@@ -224,6 +224,30 @@ void add_counts_of_ctas(Catalogue& catalogue) {
     }
 }
 
+// One tile whose parts are joined in groups, where they are many, and the groups' results in groups again.
+void add_groups_of_parts(Catalogue& catalogue) {
+    for (const std::int64_t dim : {64, 128, 256}) {
+        for (const Precision precision : {Precision::standard, Precision::high}) {
+            Case test = with_lengths(dense(causal(attention(DType::bf16, dim, 4, 1))), {16}, {9001});
+            test.spec.precision = precision;
+            test.spec.lse = true;
+            test.launches = 5;
+            for (const check::KernelChoice& choice : check::kernel_choices(test.spec)) {
+                for (const int ctas : {9, 33, 66, 131}) {
+                    Case with = test;
+                    with.kernel = choice;
+                    with.kernel->chunk = check::chunk_of(choice, 64);
+                    with.kernel->ctas = ctas;
+                    add(catalogue, "shares",
+                        fmt::format("64 rows of {} columns{}, {}", dim,
+                                    precision == Precision::high ? " high" : "", to_string(*with.kernel)),
+                        with);
+                }
+            }
+        }
+    }
+}
+
 void add_repeated(Catalogue& catalogue) {
     for (const DType dtype : {DType::f16, DType::bf16}) {
         Case test = with_lengths(decode(dtype), all(37, 1), all(37, 0));
@@ -294,6 +318,7 @@ void add_shares(Catalogue& catalogue) {
     add_scores_of_shares(catalogue);
     add_dims_of_shares(catalogue);
     add_counts_of_ctas(catalogue);
+    add_groups_of_parts(catalogue);
     add_repeated(catalogue);
     add_not_zeroed(catalogue);
 }

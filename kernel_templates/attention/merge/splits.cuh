@@ -26,9 +26,9 @@ __device__ void merge_splits(const abi::AttentionArguments& args) {
         if (!row.valid) return;  // nor is any after it
         const int32 column = i % kChunks * 8;
         const KeyInterval splits = splits_with(args, visible_keys(args, sequence, row.token));
-        JoinedColumns joined = join_parts<Config>(args, splits.end - splits.first, column, [&](int32 part) {
-            return epilogue.partial(row, splits.first + part);
-        });
+        JoinedColumns joined =
+            join_parts<Config>(args, 0, splits.end - splits.first, column,
+                               [&](int32 part) { return epilogue.partial(row, splits.first + part); });
         epilogue.store_eight(row, -1, column, joined.o, joined.maximum, joined.sum);
     }
 }

@@ -12,6 +12,19 @@
 
 namespace attnsmith {
 
+// A warpgroup, which joins what its CTA has of the warpgroup's rows (TileParts::join).
+template <int Consumers>
+struct WarpgroupJoiners {
+    static constexpr int32 kThreads = 128;
+    abi::ShareState& state;
+    const int32 warpgroup;
+
+    __device__ int32 thread() const { return threadIdx.x % kThreads; }
+    __device__ void wait() const { barrier_of(kThreads, 1 + warpgroup); }
+    __device__ int32 count_of(int32 cta) const { return cta * Consumers + warpgroup; }
+    __device__ int32& is_last() const { return state.joins[warpgroup]; }
+};
+
 template <class Config>
 struct WgmmaConsumer {
     using Pipeline = WgmmaPipeline<Config>;
@@ -229,16 +242,9 @@ struct WgmmaConsumer {
     __device__ void join(const WorkTile& work) const {
         const QueryTile rows = work.rows(args, warpgroup, 1);
         if (rows.first >= work.sequence.rows(args.attention)) return;
-        const TileParts parts = work.parts;
-        int32& joins = pipeline.share().joins[warpgroup];
-        barrier_of(128, 1 + warpgroup);  // the part is in the workspace
-        if (threadIdx.x % 128 == 0)
-            joins = parts.arrive(args.attention, parts.first * Config::consumers + warpgroup);
-        barrier_of(128, 1 + warpgroup);
-        if (joins) {
-            parts.template join<Config, kAlignment>(
-                rows, rows.first - work.first_token * args.attention.group, threadIdx.x % 128, 128);
-        }
+        work.parts.template join<Config, kAlignment>(
+            rows, rows.first - work.first_token * args.attention.group,
+            WarpgroupJoiners<Config::consumers>{pipeline.share(), warpgroup});
     }
 };
 

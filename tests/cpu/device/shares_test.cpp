@@ -72,7 +72,11 @@ std::uint32_t __reduce_max_sync(unsigned, std::uint32_t value) {
     return block->trade(value,
                         [](const std::uint32_t* lanes) { return *std::max_element(lanes, lanes + 32); });
 }
+// Threads that have not stored all of their CTA's part, and whether one arrived for them nevertheless.
+std::atomic<unsigned> storing = 0;
+std::atomic<bool> arrived_early = false;
 std::uint32_t atomicAdd(std::uint32_t* word, std::uint32_t value) {
+    if (storing != 0) arrived_early = true;
     return std::atomic_ref(*word).fetch_add(value);
 }
 std::uint32_t atomicOr(std::uint32_t* word, std::uint32_t value) {
@@ -99,10 +103,11 @@ namespace device = attnsmith_of_shares;
 
 namespace {
 
+template <int Columns>
 struct Config {
     using Index = std::int32_t;
     static constexpr bool paged = false;
-    static constexpr int tile_q = 16, tile_kv = 64, head_dim_vo = 8;
+    static constexpr int tile_q = 16, tile_kv = 64, head_dim_vo = Columns;
 };
 constexpr int kTileQ = 16, kTileKv = 64;
 
@@ -159,21 +164,42 @@ struct Part {
 };
 using Tile = std::tuple<int, int, int>;  // batch, KV head, first row
 
-struct Found {
-    std::map<Tile, std::vector<Part>> tiles;
-    std::map<std::tuple<int, int, int>, std::vector<std::pair<int, std::vector<std::int64_t>>>> joins;
-    std::vector<int> order;  // of the CTAs
+// Some columns of a row, as a CTA stored them.
+struct Joined {
+    int cta, column;
+    device::Knowledge o, ml;
 };
 
-// Who goes through a share once it is found: all threads of a CTA, or one warp of it.
+struct Found {
+    std::map<Tile, std::vector<Part>> tiles;
+    std::map<std::tuple<int, int, int>, std::vector<Joined>> joins;  // by batch, token and head
+    std::vector<int> order;                                          // of the CTAs
+    int columns = 0;                                                 // of a row
+    int longest_join = 0;
+};
+
+// Who goes through a share once it is found, and joins: all threads of a CTA, or one warp of it.
 enum class By { block, warp };
 
+template <int Threads, By Who>
+struct Joiners {
+    static constexpr int kThreads = Threads;
+    device::abi::ShareState& state;
+
+    int thread() const { return static_cast<int>(threadIdx.x); }
+    void wait() const { Who == By::block ? __syncthreads() : __syncwarp(); }
+    int count_of(int cta) const { return cta; }
+    int& is_last() const { return state.joins[0]; }
+};
+
 // CTAs come one after the other, in any order: a tile's last is not the one with its last keys.
-template <int Warps, By Who>
+template <int Warps, By Who, int Columns = 8>
 Found run(Launch& launch, std::mt19937& random) {
+    using Config = Config<Columns>;
     constexpr unsigned kThreads = Warps * 32, kTakers = Who == By::block ? kThreads : 32;
     const device::abi::AttentionArguments args = launch.arguments();
     Found found;
+    found.columns = Columns;
     found.order.resize(static_cast<std::size_t>(launch.ctas));
     std::iota(found.order.begin(), found.order.end(), 0);
     std::ranges::shuffle(found.order, random);
@@ -182,21 +208,32 @@ Found run(Launch& launch, std::mt19937& random) {
     block = &threads;
     device::abi::ShareState state;
     std::vector<std::vector<std::pair<Tile, Part>>> works(kTakers);
-    std::vector<std::vector<std::pair<int, device::JoinedRow>>> rows(kTakers);
+    std::vector<std::vector<std::pair<int, device::StoredColumns>>> stored(kTakers);
+    device::workspace.o.clear();
+    device::workspace.ml.clear();
+    device::workspace.longest_join = 0;
     const auto done = [&](const device::TileWork& work, int cta) {
         const unsigned thread = threadIdx.x;
         works[thread].push_back({{work.sequence.batch, work.kv_head, work.first_row},
                                  {work.part.first, work.part.end, work.part.units, work.part.place, cta}});
         if (work.part.is_whole()) return;
-        const auto wait = [] { Who == By::block ? __syncthreads() : __syncwarp(); };
+        const Joiners<kTakers, Who> joiners{state};
+        if (thread == 0) storing = kTakers;
+        joiners.wait();
         const device::QueryTile tile{args, work.sequence, work.kv_head, work.first_row, kTileQ};
-        const device::TileParts parts(work.part, state.share);
-        device::joined_rows.clear();
-        wait();
-        if (thread == 0) state.joins[0] = parts.arrive(args, parts.first);
-        wait();
-        if (state.joins[0]) parts.join<Config, 16>(tile, 0, static_cast<int>(thread), kTakers);
-        for (const device::JoinedRow& row : device::joined_rows) rows[thread].push_back({cta, row});
+        const device::Epilogue<Config, 16> epilogue{args, work.sequence};
+        for (int i = static_cast<int>(thread); i < kTileQ * (Columns / 8); i += kTakers) {
+            const device::PackedRow row = tile.row(i / (Columns / 8));
+            if (!row.valid) continue;
+            const device::Knowledge part{
+                {work.sequence.batch, row.token, row.head, work.part.first, work.part.end}};
+            epilogue.store_eight(row, work.part.place + i / (Columns / 8), i % (Columns / 8) * 8, part, part,
+                                 part);
+        }
+        --storing;
+        device::stored.clear();
+        device::TileParts(work.part, state.share).template join<Config, 16>(tile, 0, joiners);
+        for (const device::StoredColumns& columns : device::stored) stored[thread].push_back({cta, columns});
     };
     const auto body = [&](unsigned thread) {
         threadIdx.x = thread;
@@ -232,9 +269,13 @@ Found run(Launch& launch, std::mt19937& random) {
             REQUIRE(std::tie(part.first, part.end, part.units, part.place) ==
                     std::tie(same.first, same.end, same.units, same.place));
         }
-        for (const auto& [cta, row] : rows[thread])
-            found.joins[{row.batch, row.token, row.head}].push_back({cta, row.places});
+        for (const auto& [cta, all] : stored[thread])
+            found.joins[{all.batch, all.token, all.head}].push_back({cta, all.column, all.o, all.ml});
     }
+    for (const auto& [at, known] : device::workspace.o)
+        REQUIRE((at.first >= 0 && at.first < 2 * launch.ctas * kTileQ));
+    REQUIRE_FALSE(arrived_early);
+    found.longest_join = device::workspace.longest_join;
     for (const auto& [tile, part] : works[0]) found.tiles[tile].push_back(part);
     return found;
 }
@@ -277,19 +318,25 @@ void check(const Launch& launch, Found found) {
                     REQUIRE(parts[p].place + kTileQ <= 2 * launch.ctas * kTileQ);
                 }
                 REQUIRE(next == units);
-                // Each row is joined once, after the last of its parts was done, from all of them in order.
+                // All columns of each row are joined once, after the last of its parts was done, from all of
+                // them in order.
                 for (int row = first; row < std::min(first + kTileQ, rows); ++row) {
-                    const auto joins = found.joins.find(
-                        {static_cast<int>(b), row / launch.group, head * launch.group + row % launch.group});
+                    const int token = row / launch.group, of_heads = head * launch.group + row % launch.group;
+                    const auto joins = found.joins.find({static_cast<int>(b), token, of_heads});
                     REQUIRE((joins != found.joins.end()) == (parts.size() > 1));
                     if (parts.size() == 1) continue;
                     ++joined;
-                    REQUIRE(joins->second.size() == 1);
-                    const auto& [cta, from] = joins->second[0];
-                    REQUIRE(turn[static_cast<std::size_t>(cta)] == last);
-                    REQUIRE(from.size() == parts.size());
-                    for (std::size_t p = 0; p < parts.size(); ++p)
-                        REQUIRE(from[p] == parts[p].place + row - first);
+                    device::Knowledge all_parts;
+                    for (const Part& part : parts)
+                        all_parts.push_back({static_cast<int>(b), token, of_heads, part.first, part.end});
+                    std::set<int> columns;
+                    for (const Joined& join : joins->second) {
+                        REQUIRE(columns.insert(join.column).second);
+                        REQUIRE(turn[static_cast<std::size_t>(join.cta)] == last);
+                        REQUIRE(join.o == all_parts);
+                        REQUIRE(join.ml == all_parts);
+                    }
+                    REQUIRE(static_cast<int>(columns.size()) == found.columns / 8);
                 }
             }
         }
@@ -305,11 +352,11 @@ void check(const Launch& launch, Found found) {
     REQUIRE(std::ranges::count(launch.words, 0U) == std::ssize(launch.words));
 }
 
-template <int Warps = 1, By Who = By::block>
+template <int Warps = 1, By Who = By::block, int Columns = 8>
 Found run_and_check(Launch launch, std::mt19937& random) {
     CAPTURE(launch.ctas, launch.least_share, launch.kv_heads, launch.group, launch.lengths.q,
             launch.lengths.kv);
-    const Found found = run<Warps, Who>(launch, random);
+    const Found found = run<Warps, Who, Columns>(launch, random);
     check(launch, found);
     return found;
 }
@@ -395,10 +442,66 @@ TEST_CASE("where keys are not divided every tile has a CTA", "[device][shares]")
     }
 }
 
+// 16 rows of 256 columns: from 15 parts on they are joined in groups, and from 15 groups on these are as
+// well.
+TEST_CASE("tiles of any number of parts are joined once, in groups where they are many", "[device][shares]") {
+    std::mt19937 random(7);
+    const auto up_to = [&](int most) { return static_cast<int>(random() % static_cast<unsigned>(most + 1)); };
+    constexpr int kMostAtOnce = 14, kColumns = 256;
+    for (const int ctas : {2, 8, 9, 14, 15, 16, 17, 25, 33, 57, 64, 65, 70, 113, 136}) {
+        // One tile for all CTAs, of as many parts.
+        Launch alone{.lengths = {{1}, {ctas * 2 * kTileKv}}, .group = kTileQ, .ctas = ctas};
+        const bool by_warp = up_to(1) == 0;
+        const Found found = by_warp ? run_and_check<1, By::warp, kColumns>(alone, random)
+                                    : run_and_check<2, By::block, kColumns>(alone, random);
+        CHECK(found.tiles.at({0, 0, 0}).size() == static_cast<std::size_t>(ctas));
+        // All at once, or groups of eight, and all of these at once or again eight.
+        const int groups = (ctas + 7) / 8;
+        CHECK(found.longest_join == (ctas <= kMostAtOnce     ? ctas
+                                     : groups <= kMostAtOnce ? std::max(8, groups)
+                                                             : 8));
+        // Several, which begin and end within shares, some of few rows.
+        Launch several{.kv_heads = 1 + up_to(1), .group = kTileQ, .ctas = ctas};
+        for (int b = 0; b < 3; ++b) {
+            several.lengths.q.push_back(1);
+            several.lengths.kv.push_back((1 + up_to(3 * ctas)) * kTileKv - up_to(kTileKv - 1));
+        }
+        if (up_to(3) == 0) several.group = 1 + up_to(kTileQ - 1);
+        run_and_check<1, By::block, kColumns>(several, random);
+        // One of a single row, whose members lanes divide.
+        if (ctas < 90) continue;
+        alone.group = 1;
+        CHECK(run_and_check<2, By::block, kColumns>(alone, random).longest_join < 20);
+    }
+}
+
+// Such launches end, and stay within what is theirs.
 TEST_CASE("counters that a launch does not find zero are reported", "[device][shares]") {
     std::mt19937 random(6);
-    Launch launch{.lengths = {{1}, {4000}}, .ctas = 5};
-    std::fill(launch.words.begin() + device::abi::kArrivals, launch.words.end(), 0x07070707U);
-    run<1, By::block>(launch, random);
-    CHECK(launch.words[0] == device::abi::kStatusWorkspaceNotZeroed);
+    constexpr std::uint32_t kOther = 0x07070707U;
+    const Launch alone{.lengths = {{1}, {4000}}, .ctas = 5};
+    // In groups: these count at CTAs 0, 8, 16 and 24, and their results at CTA 1.
+    const Launch in_groups{.lengths = {{1}, {30 * 2 * kTileKv}}, .group = kTileQ, .ctas = 30};
+    const auto counts_of = [](Launch& launch) { return launch.words.begin() + device::abi::kArrivals; };
+    for (const Launch& clean : {alone, in_groups}) {
+        Launch launch = clean;
+        std::fill(counts_of(launch), launch.words.end(), kOther);
+        run<1, By::block, 256>(launch, random);
+        CHECK(launch.words[0] == device::abi::kStatusWorkspaceNotZeroed);
+        CHECK(std::all_of(counts_of(launch) + launch.ctas, launch.words.end(),
+                          [](std::uint32_t word) { return word == kOther; }));
+        // Too few, and a tile is taken for done before it is.
+        launch = clean;
+        std::generate(counts_of(launch), launch.words.end(), [&] { return random() % 9; });
+        const std::vector<std::uint32_t> before = launch.words;
+        run<1, By::block, 256>(launch, random);
+        CHECK(std::equal(counts_of(launch) + launch.ctas, launch.words.end(),
+                         before.begin() + device::abi::kArrivals + launch.ctas));
+    }
+    for (const int cta : {0, 1, 8, 16, 24}) {
+        Launch launch = in_groups;
+        counts_of(launch)[cta] = kOther;
+        run<1, By::block, 256>(launch, random);
+        CHECK(launch.words[0] == device::abi::kStatusWorkspaceNotZeroed);
+    }
 }

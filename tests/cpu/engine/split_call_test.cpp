@@ -76,8 +76,8 @@ Launched launch(const Call& call) {
     return {arguments_of<abi::AttentionArguments>(launched), launched.grid[0]};
 }
 
-// Two query tiles of partial results for each CTA have places of their own in the workspace, and none is past
-// its end.
+// Two query tiles of partial results for each CTA have places of their own in the workspace, with two sets of
+// maxima and sums, and none is past its end.
 void check_places(const Launched& launched, const char* workspace, std::size_t bytes) {
     const auto* const status = reinterpret_cast<const char*>(launched.attention.status);
     const auto* const o = reinterpret_cast<const char*>(launched.attention.partial_o);
@@ -88,7 +88,8 @@ void check_places(const Launched& launched, const char* workspace, std::size_t b
     REQUIRE((o - status) % 128 == 0);
     REQUIRE((ml - status) % 128 == 0);
     REQUIRE(ml - o >= rows * kDimVo * 4);
-    REQUIRE(workspace + bytes - ml >= rows * 2 * 4);
+    REQUIRE(launched.attention.rows == rows);
+    REQUIRE(workspace + bytes - ml >= abi::kPartialSets * rows * 2 * 4);
     // Each CTA has a word to count in.
     REQUIRE(launched.ctas <= abi::kMostShares);
 }

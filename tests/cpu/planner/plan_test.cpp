@@ -282,7 +282,9 @@ TEST_CASE("shares are as many as have work, and their workspace is two query til
         REQUIRE(launch.grid == shares);
         REQUIRE(launch.merge_grid == 0);
         const std::int64_t rows = 2 * shares * kernel.tile_q();
-        REQUIRE(launch.workspace_bytes == abi::kZeroedBytes + whole(rows * 128 * 4) + whole(rows * 8));
+        REQUIRE(launch.rows == rows);
+        REQUIRE(launch.workspace_bytes ==
+                abi::kZeroedBytes + whole(rows * 128 * 4) + whole(abi::kPartialSets * rows * 8));
     }
     REQUIRE(fewer > 20);
 }

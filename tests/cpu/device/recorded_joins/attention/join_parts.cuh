@@ -1,30 +1,85 @@
 // Stands in for kernel_templates/attention/join_parts.cuh where shares are found on the host
-// (shares_test.cpp): what would be joined is written down.
+// (shares_test.cpp): instead of floats, the workspace has what they are a result of.
 #pragma once
 
+#include <map>
+#include <mutex>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "attention/tiles.cuh"
 
 namespace attnsmith {
 
+// Units of a row's keys.
+struct Known {
+    int32 batch, token, head, first, end;
+    bool operator==(const Known&) const = default;
+};
+using Knowledge = std::vector<Known>;  // in the order in which it was joined
+
+struct StoredColumns {
+    int32 batch, token, head, column;
+    Knowledge o, ml;
+};
+
+struct Workspace {
+    std::mutex mutex;
+    std::map<std::pair<int64, int32>, Knowledge> o;   // by place and column
+    std::map<std::pair<int32, int64>, Knowledge> ml;  // by set and place
+    int32 longest_join = 0;                           // results that a thread, or its lanes together, read
+};
+inline Workspace workspace;
+inline thread_local std::vector<StoredColumns> stored;  // as O, by this thread
+
+template <class Config>
+inline constexpr int32 kPartsAtOnce = 3;
+
 struct JoinedColumns {
-    float maximum = 0, sum = 0;
-    float o[8] = {};
+    Knowledge o, maximum, sum;
+    int32 parts = 0;
+
+    void add(const Knowledge& more_o, const Knowledge& more_ml) {
+        o.insert(o.end(), more_o.begin(), more_o.end());
+        maximum.insert(maximum.end(), more_ml.begin(), more_ml.end());
+        sum = maximum;
+    }
+
+    void add_lanes(int32 lanes, float) {
+        static std::vector<JoinedColumns*> said(1024);
+        said[threadIdx.x] = this;
+        __syncwarp();
+        if (static_cast<int32>(threadIdx.x) % lanes == 0) {
+            for (int32 lane = 1; lane < lanes; ++lane) {
+                const JoinedColumns& other = *said[threadIdx.x + static_cast<unsigned>(lane)];
+                add(other.o, other.maximum);
+                parts += other.parts;
+            }
+            const std::lock_guard lock(workspace.mutex);
+            workspace.longest_join = std::max(workspace.longest_join, parts);
+        }
+        __syncwarp();
+    }
 };
 
-struct JoinedRow {
-    int32 batch, token, head;
-    std::vector<int64> places;  // of its parts, in their order
-};
-inline thread_local std::vector<JoinedRow> joined_rows;  // by this thread
-inline thread_local std::vector<int64> joined_places;    // of the row that it has at hand
-
+// What is not there is known of no row.
 template <class Config, class Place>
-JoinedColumns join_parts(const abi::AttentionArguments&, int32 parts, int32, const Place& place) {
-    joined_places.clear();
-    for (int32 p = 0; p < parts; ++p) joined_places.push_back(place(p));
-    return {};
+JoinedColumns join_parts(const abi::AttentionArguments&, int32 set, int32 parts, int32 column,
+                         const Place& place) {
+    const Knowledge nothing{{-1, -1, -1, 0, 0}};
+    const auto found = [&](const auto& map, const auto& key) {
+        const auto at = map.find(key);
+        return at == map.end() ? nothing : at->second;
+    };
+    JoinedColumns joined;
+    for (int32 p = 0; p < parts; ++p) {
+        const int64 at = place(p);
+        const std::lock_guard lock(workspace.mutex);
+        joined.add(found(workspace.o, std::pair{at, column}), found(workspace.ml, std::pair{set, at}));
+        ++joined.parts;
+    }
+    return joined;
 }
 
 template <class Config, int Alignment>
@@ -32,8 +87,15 @@ struct Epilogue {
     const abi::AttentionArguments& args;
     const Sequence& sequence;
 
-    void store_eight(const PackedRow& row, int32, int32, const float (&)[8], float, float) const {
-        joined_rows.push_back({sequence.batch, row.token, row.head, joined_places});
+    void store_eight(const PackedRow& row, int32 place, int32 column, const Knowledge& o,
+                     const Knowledge& maximum, const Knowledge&, int32 set = 0) const {
+        if (place < 0) {
+            stored.push_back({sequence.batch, row.token, row.head, column, o, maximum});
+            return;
+        }
+        const std::lock_guard lock(workspace.mutex);
+        workspace.o[{place, column}] = o;
+        if (column == 0) workspace.ml[{set, place}] = maximum;
     }
 };
 
