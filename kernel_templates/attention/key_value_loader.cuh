@@ -119,7 +119,7 @@ struct KeyValueLoader {
         KeyOffsets offsets{-1, -1};
         if (is_read(key)) {
             const int64 slot = key - page_of(args, key) * args.page_size;
-            if (has_page(args, sequence, id)) {
+            if (has_page(args, id)) {
                 offsets = {id * args.k_batch_stride + slot * args.k_token_stride,
                            id * args.v_batch_stride + slot * args.v_token_stride};
             } else {

@@ -11,16 +11,16 @@ __device__ inline uint32 page_of(const abi::AttentionArguments& args, uint32 key
     return __umulhi(key * 2, args.page_magic) >> args.page_shift;
 }
 
-// A sequence's pages, in its order; of one without a row of its own, what may be read in their stead.
+// A sequence's pages, in its order.
 template <class PageId>
 __device__ const PageId* pages_of(const abi::AttentionArguments& args, const Sequence& sequence) {
-    return static_cast<const PageId*>(args.page_ids) + (sequence.page_row < 0 ? 0 : sequence.page_row);
+    return static_cast<const PageId*>(args.page_ids) + sequence.page_row;
 }
 
-// Whether there is a page of that id, which pages_of() has for the sequence.
+// Whether there is a page of that id.
 template <class PageId>
-__device__ bool has_page(const abi::AttentionArguments& args, const Sequence& sequence, PageId id) {
-    return sequence.page_row >= 0 && static_cast<uint64>(int64(id)) < static_cast<uint64>(args.pages);
+__device__ bool has_page(const abi::AttentionArguments& args, PageId id) {
+    return static_cast<uint64>(int64(id)) < static_cast<uint64>(args.pages);
 }
 
 }  // namespace attnsmith

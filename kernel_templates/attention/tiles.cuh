@@ -15,7 +15,7 @@ struct Sequence {
     int32 q_len, kv_len;
     int64 q_first;   // first token in a ragged q, else 0
     int64 kv_first;  // first token in ragged KV, else 0
-    int64 page_row;  // index of the first page id; negative: there is none, for the table has no such row
+    int64 page_row;  // index of the first page id
 
     // Row r of the sequence packs a group's query heads: token r / group, head r % group.
     __device__ int32 rows(const abi::AttentionArguments& args) const { return q_len * args.group; }
@@ -104,12 +104,15 @@ __device__ int32 compressed_length(const abi::AttentionArguments& args, int32 b,
     return int32(length);
 }
 
-// Padded page table.
+// Padded page table: the sequence's row, of which the table may have none. Without pages there are no keys.
 template <class Index>
-__device__ int64 page_row(const abi::AttentionArguments& args, int32 b) {
-    if (!args.table_rows) return b * args.page_row_stride;
-    const int64 row = index_at<Index>(args.table_rows, b);
-    return static_cast<uint64>(row) < static_cast<uint64>(args.page_rows) ? row * args.page_row_stride : -1;
+__device__ void find_pages(const abi::AttentionArguments& args, Sequence& s, uint32& status) {
+    int64 row = s.batch;
+    if (args.table_rows) row = index_at<Index>(args.table_rows, s.batch);
+    s.page_row = row * args.page_row_stride;
+    if (static_cast<uint64>(row) < static_cast<uint64>(args.page_rows)) return;
+    if (s.kv_len > 0) status |= abi::kStatusPageOutOfRange;
+    s.kv_len = 0;
 }
 
 template <class Config>
@@ -123,7 +126,7 @@ __device__ Sequence load_sequence(const abi::AttentionArguments& args, int32 b, 
     } else {
         s.kv_len = clamped_length<Index>(args.kv_indptr, args.kv_lens, b, args.kv_tokens, args.max_kv_len,
                                          s.kv_first, abi::kStatusKeyClamped, status);
-        if (Config::paged) s.page_row = page_row<Index>(args, b);
+        if constexpr (Config::paged) find_pages<Index>(args, s, status);
     }
     return s;
 }

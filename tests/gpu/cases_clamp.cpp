@@ -285,10 +285,10 @@ void bad_pages(Cases& cases) {
          }});
 }
 
-// Keys of a sequence whose row the table has not are zeros, and nothing is read for them.
+// A sequence whose row the table has not has no keys, and nothing is read for it.
 void bad_table_rows(Cases& cases) {
-    const auto state = [](std::int64_t row) -> Spoil {
-        return [row](IndexArrays& a) { a.table_rows[1] = row; };
+    const auto state = [](std::int64_t row, std::int64_t keys) -> Spoil {
+        return [=](IndexArrays& a) { a.table_rows[1] = row, a.kv_lens[1] = keys; };
     };
     for (const std::int64_t page : {std::int64_t{3}, std::int64_t{16}}) {
         Case base = paged(plain(), page);
@@ -297,22 +297,22 @@ void bad_table_rows(Cases& cases) {
             cases.add({fmt::format("table row {}, pages of {}", row, page),
                        base,
                        {30, 20, 1},
-                       {90, 160, 33},
+                       {90, 0, 33},
                        kPages,
-                       state(row)});
+                       state(row, 80)});
         }
         for (const std::int64_t row : {power_of_2(32) + 2, power_of_2(62), kLowest64}) {
             cases.add({fmt::format("table row {}, pages of {}", row, page),
                        wide(base),
                        {1, 1, 1},
-                       {90, 900, 33},
+                       {90, 0, 33},
                        kPages,
-                       state(row)});
+                       state(row, 80)});
         }
     }
     Case empty = paged(plain());
     empty.spare_table_rows = 0;
-    cases.add({"table row of an empty sequence", empty, {30, 20, 1}, {90, 0, 33}, {}, state(kHuge)});
+    cases.add({"table row of an empty sequence", empty, {30, 20, 1}, {90, 0, 33}, {}, state(kHuge, 0)});
 }
 
 void bad_page_lists(Cases& cases) {

@@ -171,6 +171,7 @@ Catalogue make_catalogue(const std::string& models, std::uint64_t seed) {
     add_far(catalogue);
     add_graphs(catalogue);
     add_serving(catalogue);
+    add_serving_loop(catalogue);
     add_concurrency(catalogue);
     add_precision(catalogue);
     add_fuzz(catalogue, seed);

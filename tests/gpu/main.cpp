@@ -31,9 +31,10 @@ constexpr int kBadUsage = 2;
 constexpr std::string_view kUsage =
     "attnsmith-gpu-tests [--filter REGEX] [--group NAME] [--seed N] [--threads N] [--list] [--quick] "
     "[--verbose]\n"
-    "                    [--models DIR] [--ledger FILE --sources HEX]\n"
+    "                    [--models DIR] [--ledger FILE --sources HEX] [--prepare]\n"
     "  --filter   cases whose group/name matches          --quick    about 8 cases a group\n"
     "  --ledger   writes what ran; the whole suite only   --sources  what run_ledger.sh computes\n"
+    "  --prepare  fills the kernel cache, and runs nothing\n"
     "Without a GPU every case is skipped and the exit code is 77.\n";
 
 struct Options {
@@ -41,7 +42,7 @@ struct Options {
     std::string sources, models = ATTNSMITH_TEST_MODELS;
     std::uint64_t seed = 0;
     int threads = 0;
-    bool list = false, quick = false, verbose = false, help = false;
+    bool list = false, quick = false, prepare = false, verbose = false, help = false;
 };
 
 struct BadUsage : std::runtime_error {
@@ -85,6 +86,8 @@ Options parse(int count, char** words) {
             options.list = true;
         else if (word == "--quick")
             options.quick = true;
+        else if (word == "--prepare")
+            options.prepare = true;
         else if (word == "--verbose")
             options.verbose = true;
         else if (word == "--help")
@@ -93,8 +96,8 @@ Options parse(int count, char** words) {
             throw BadUsage("no such option: " + word);
     }
     // A ledger of a part would read as one of the whole.
-    if (options.ledger && (options.filter || options.group || options.quick))
-        throw BadUsage("--ledger is for the whole suite: leave out --filter, --group and --quick");
+    if (options.ledger && (options.filter || options.group || options.quick || options.prepare))
+        throw BadUsage("--ledger is for the whole suite: leave out --filter, --group, --quick and --prepare");
     if (options.ledger && options.sources.empty()) throw BadUsage("--ledger needs --sources");
     return options;
 }
@@ -188,6 +191,9 @@ class Ahead {
     }
 
     void wait(std::size_t n) { ready_[n].get_future().wait(); }
+    void wait_for_all() {
+        for (std::promise<void>& ready : ready_) ready.get_future().wait();
+    }
 
   private:
     void work(Runtime& runtime, const Catalogue& catalogue, const std::stop_token& stop) {
@@ -313,6 +319,10 @@ int run(const Options& options) {
     const std::string gpu =
         fmt::format("{} (sm_{}, {} SMs)", devices[0].name, devices[0].sm, devices[0].sm_count);
     fmt::print("{} cases on {}, driver {}, seed {}\n", catalogue.size(), gpu, driver_version(), options.seed);
+    if (options.prepare) {
+        Ahead(runtime, catalogue).wait_for_all();
+        return 0;
+    }
     const auto start = std::chrono::steady_clock::now();
     const std::vector<CaseResult> results = Suite(runtime, catalogue, options).run();
     const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;

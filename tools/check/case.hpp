@@ -69,12 +69,8 @@ struct IndexArrays {
     std::int64_t columns = 0;
     std::int64_t pages = 0;  // how many the pool has
 
-    // That of a sequence, where the table has it: else there are no pages.
-    std::optional<std::int64_t> row_of(std::int64_t sequence) const {
-        if (table_rows.empty()) return sequence;
-        const std::int64_t row = table_rows.at(static_cast<std::size_t>(sequence));
-        const bool is_there = row >= 0 && row < static_cast<std::int64_t>(page_table.size()) / columns;
-        return is_there ? std::optional(row) : std::nullopt;
+    std::int64_t row_of(std::int64_t sequence) const {
+        return table_rows.empty() ? sequence : table_rows.at(static_cast<std::size_t>(sequence));
     }
 };
 

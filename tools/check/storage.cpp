@@ -392,9 +392,8 @@ std::int64_t Storage::lse_element(std::int64_t sequence, std::int64_t query, std
 std::int64_t Storage::page_of(std::int64_t sequence, std::int64_t number) const {
     const auto s = static_cast<std::size_t>(sequence);
     const bool padded = test_.page_list == PageList::padded;
-    const std::optional<std::int64_t> row = padded ? indices_.row_of(sequence) : std::nullopt;
-    if (padded && !row) return -1;
-    const std::int64_t at = padded ? *row * indices_.columns + number : indices_.page_indptr[s] + number;
+    const std::int64_t at =
+        padded ? indices_.row_of(sequence) * indices_.columns + number : indices_.page_indptr[s] + number;
     const auto& list = padded ? indices_.page_table : indices_.page_indices;
     const std::int64_t page = list.at(static_cast<std::size_t>(at));
     return page >= 0 && page < indices_.pages ? page : -1;

@@ -58,7 +58,7 @@ struct WgmmaGather {
 #pragma unroll
         for (int i = 0; i < kRows; ++i) {
             const uint32 key = first_key + i * 32;
-            const bool read = key - first_read < count, is_there = has_page(attention, work.sequence, ids[i]);
+            const bool read = key - first_read < count, is_there = has_page(attention, ids[i]);
             const uint64 row = base + uint32(ids[i]) * page_bytes +
                                (key - page_of(attention, key) * attention.page_size) * token_bytes;
             store_shared_8_bytes(source(i * 32 + lane),

@@ -183,7 +183,7 @@ struct WgmmaKeyLoader {
         const uint32 in_sequence = page_of(args.attention, key);
         slot = key - in_sequence * args.attention.page_size;
         const PageId id = pages_of<PageId>(args.attention, work.sequence)[in_sequence];
-        if (has_page(args.attention, work.sequence, id))
+        if (has_page(args.attention, id))
             page = int32(id);
         else
             report(args.attention, abi::kStatusPageOutOfRange);

@@ -67,7 +67,7 @@ struct Batch {
     Tensor page_table{};  // [batch, most pages a sequence]; rows may be strided
     // ... of which table_rows, [batch], may state the row of each sequence: page_table is then [rows, most
     // pages a sequence], whatever the batch is, and a batch in another order needs no other table. Two
-    // sequences may have one row. Of a row that the table has not no page is one: see CallStatus.
+    // sequences may have one row. A sequence whose row the table has not has no keys: see CallStatus.
     Tensor table_rows{};
     // ... or compressed rows.
     Tensor page_indptr{};    // [batch + 1]

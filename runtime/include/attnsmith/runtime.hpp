@@ -165,8 +165,8 @@ inline constexpr std::uint32_t kStatusWorkspaceNotZeroed = 8;
 struct CallStatus {
     bool q_len_clamped = false;   // a sequence had more queries than the bound or the tensor
     bool kv_len_clamped = false;  // a sequence had more keys than the bound or the tensor
-    // A page id in use was not a page, or Batch::table_rows said a row that page_table has not: their keys
-    // were read as zeros.
+    // A page id in use was not a page, and its keys were read as zeros; or Batch::table_rows said a row that
+    // page_table has not, and the sequence had no keys.
     bool page_out_of_range = false;
     // A count in the workspace was beyond all that there was to count: its first kWorkspaceZeroedBytes were
     // not zero before the first launch, or two launches used it at the same time, and o is wrong. Not every

@@ -182,8 +182,8 @@ def paged_attention(q: Any, kv_cache: Any, page_table: Any = None, kv_lens: Any 
         has them, page_indptr [batch + 1], page_indices [pages of all] and last_page_len [batch]. Entries of the table
         past a sequence's end are never read.
     table_rows: int32 or int64 [batch] on the GPU: the row of page_table that each sequence uses. page_table is then
-        [rows, pages a sequence], and a batch in another order needs no other one. Of a row that is not there, keys are
-        read as zeros, which the status tells.
+        [rows, pages a sequence], and a batch in another order needs no other one. A sequence whose row is not there has
+        no keys, which the status tells.
     q_lens: int32 or int64 [batch] on the GPU: how many of q_len queries of each sequence are in use.
     max_q_len, max_kv_len: bounds of one sequence's tokens, known to the host; longer ones are clamped, which the status
         tells. None or 0 takes what the shapes allow.

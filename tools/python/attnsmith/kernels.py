@@ -33,7 +33,8 @@ class CallStatus:
         self.q_len_clamped = bool(bits & _abi.Q_LEN_CLAMPED)
         #: A sequence had more keys than the bound or the tensor.
         self.kv_len_clamped = bool(bits & _abi.KV_LEN_CLAMPED)
-        #: A page id in use was not a page, or table_rows said a row that page_table has not: keys were read as zeros.
+        #: A page id in use was not a page, and its keys were read as zeros; or table_rows said a row that page_table
+        #: has not, and the sequence had no keys.
         self.page_out_of_range = bool(bits & _abi.PAGE_OUT_OF_RANGE)
         #: A count in the workspace was beyond all that there was to count: its first 8192 bytes were not zero before
         #: the first launch, or two launches used it at the same time, and o is wrong.
