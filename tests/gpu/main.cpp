@@ -13,7 +13,6 @@
 #include <mutex>
 #include <optional>
 #include <random>
-#include <shared_mutex>
 #include <string_view>
 #include <thread>
 
@@ -213,7 +212,7 @@ class Ahead {
 };
 
 // Runs the cases, several at a time where they may: one spends most of its time on its inputs and on the fp64
-// reference. What is printed, and the results, are in the catalogue's order.
+// reference. Those that run alone come behind all others. The results are in the catalogue's order.
 class Suite {
   public:
     Suite(Runtime& runtime, const Catalogue& catalogue, const Options& options)
@@ -230,6 +229,8 @@ class Suite {
             std::vector<std::jthread> workers;
             for (int n = 0; n < at_once; ++n) workers.emplace_back([this] { work(); });
         }
+        for (std::size_t n = 0; n < catalogue_.size(); ++n)
+            if (catalogue_[n].runs_alone) run(n);
         std::vector<CaseResult> results;
         for (std::optional<CaseResult>& result : results_) results.push_back(*std::move(result));
         return results;
@@ -239,28 +240,27 @@ class Suite {
     static constexpr int kThreadsOfCase = 2;
 
     void work() {
-        for (std::size_t n = next_++; n < catalogue_.size(); n = next_++) {
-            const TestCase& test = catalogue_[n];
-            ahead_.wait(n);
-            std::shared_lock beside_others(order_, std::defer_lock);
-            std::unique_lock alone(order_, std::defer_lock);
-            if (test.runs_alone)
-                alone.lock();
-            else
-                beside_others.lock();
-            CaseResult result = lost_ ? skip(test, "the device is lost") : run(test);
-            if (result.device_lost) lost_ = true;
-            done(n, std::move(result));
-        }
+        for (std::size_t n = next_++; n < catalogue_.size(); n = next_++)
+            if (!catalogue_[n].runs_alone) run(n);
     }
 
-    CaseResult run(const TestCase& test) {
+    void run(std::size_t n) {
+        const TestCase& test = catalogue_[n];
+        ahead_.wait(n);
         if (options_.verbose) {  // so that a kernel that never ends is known by name
             const std::lock_guard lock(output_);
             fmt::print("run  {}\n", test.full_name());
             std::fflush(stdout);
         }
-        // What is thrown outside of run_case(), too: a stream that cannot be created, a capture that fails.
+        CaseResult result = lost_ ? skip(test, "the device is lost") : outcome(test);
+        if (result.device_lost) lost_ = true;
+        const std::lock_guard lock(output_);
+        report(result, options_);
+        results_[n] = std::move(result);
+    }
+
+    // What is thrown outside of run_case(), too: a stream that cannot be created, a capture that fails.
+    CaseResult outcome(const TestCase& test) {
         try {
             return test.run(context_);
         } catch (const std::exception& error) {
@@ -273,27 +273,14 @@ class Suite {
         }
     }
 
-    void done(std::size_t n, CaseResult result) {
-        const std::lock_guard lock(output_);
-        results_[n] = std::move(result);
-        for (; printed_ < results_.size() && results_[printed_]; ++printed_) {
-            const CaseResult& next = *results_[printed_];
-            if (next.group != group_) fmt::print("-- {}\n", group_ = next.group);
-            report(next, options_);
-        }
-    }
-
     const Catalogue& catalogue_;
     const Options& options_;
     const Context context_;
     Ahead ahead_;
-    std::shared_mutex order_;  // held alone by a case that runs alone
     std::atomic<std::size_t> next_ = 0;
     std::atomic<bool> lost_ = false;
-    std::mutex output_;  // for what is printed, and what follows
+    std::mutex output_;
     std::vector<std::optional<CaseResult>> results_;
-    std::size_t printed_ = 0;
-    std::string group_;
 };
 
 int finish(const std::vector<CaseResult>& results) {

@@ -24,7 +24,8 @@ print(hashlib.sha256(o.view(torch.int16).cpu().numpy().tobytes() + lse.cpu().num
 
 class Bitwise(GpuTest):
     def digest(self, **environment):
-        done = subprocess.run([sys.executable, "-c", SCRIPT], env={**os.environ, **environment}, capture_output=True,
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **environment}
+        done = subprocess.run([sys.executable, "-c", SCRIPT], env=environment, capture_output=True,
                               text=True, timeout=300, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout.strip()
