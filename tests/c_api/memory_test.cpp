@@ -141,8 +141,7 @@ int main() {
         },
         ATTNSMITH_INVALID_REQUEST);
     spec = valid_spec(Kind::dense);
-    spec.consistency = ATTNSMITH_CONSISTENCY_BITWISE;  // with precision high no kernel serves it
-    spec.precision = ATTNSMITH_PRECISION_HIGH;
+    spec.consistency = ATTNSMITH_CONSISTENCY_BITWISE;  // no kernel serves it
     starve_both(
         "prepare, unsupported",
         [&](attnsmith_error** error) {

@@ -39,8 +39,7 @@ std::string storage(const Case& test) {
         return text + (test.spec.kv == KvStorage::dense ? " kv dense" : " kv ragged");
     text += fmt::format(" kv paged {} {}", test.spec.page_size,
                         test.spec.page_order == PageOrder::NHD ? "NHD" : "HND");
-    text += test.page_list == PageList::padded ? " padded" : " compressed";
-    return text + (test.spare_table_rows ? " by table_rows" : "");
+    return text + (test.page_list == PageList::padded ? " padded" : " compressed");
 }
 
 // A long batch by its first lengths.

@@ -83,7 +83,6 @@ class Storage {
         kPageIndptr,
         kPageIndices,
         kLastPage,
-        kTableRows,
         kRoles
     };
 
