@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "catalogue.hpp"
+#include "check/judge.hpp"
 #include "check/kernel_choice.hpp"
 #include "cuda_driver.hpp"
 #include "ledger.hpp"
@@ -252,25 +253,14 @@ class Suite {
             fmt::print("run  {}\n", test.full_name());
             std::fflush(stdout);
         }
-        CaseResult result = lost_ ? skip(test, "the device is lost") : outcome(test);
+        // What is thrown outside of run_case(), too: a stream that cannot be created, a capture that fails.
+        CaseResult result = lost_ ? skip(test, "the device is lost")
+                                  : check::judge(test.group, test.name,
+                                                 [&](CaseResult& judged) { judged = test.run(context_); });
         if (result.device_lost) lost_ = true;
         const std::lock_guard lock(output_);
         report(result, options_);
         results_[n] = std::move(result);
-    }
-
-    // What is thrown outside of run_case(), too: a stream that cannot be created, a capture that fails.
-    CaseResult outcome(const TestCase& test) {
-        try {
-            return test.run(context_);
-        } catch (const std::exception& error) {
-            CaseResult result;
-            result.group = test.group;
-            result.name = test.name;
-            result.outcome = check::Outcome::failed;
-            result.detail = std::string("threw: ") + error.what();
-            return result;
-        }
     }
 
     const Catalogue& catalogue_;

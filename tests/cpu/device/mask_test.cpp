@@ -4,6 +4,7 @@
 #include <optional>
 #include <random>
 
+#include "device/uncalled.hpp"
 #include "support/catch.hpp"
 
 #define __device__
@@ -11,17 +12,8 @@ namespace {
 struct {
     unsigned x = 0;
 } threadIdx;
-[[maybe_unused]] float __int_as_float(int bits) { return std::bit_cast<float>(bits); }
 template <class T>
 [[maybe_unused]] T __shfl_up_sync(unsigned, T value, int) {
-    return value;
-}
-template <class T>
-[[maybe_unused]] T __shfl_sync(unsigned, T value, int) {
-    return value;
-}
-template <class T>
-[[maybe_unused]] T __shfl_xor_sync(unsigned, T value, int) {
     return value;
 }
 [[maybe_unused]] unsigned __ballot_sync(unsigned, bool) { return 0; }

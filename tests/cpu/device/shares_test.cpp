@@ -15,6 +15,7 @@
 #include <tuple>
 #include <vector>
 
+#include "device/uncalled.hpp"
 #include "support/catch.hpp"
 
 // The headers under another name: mask_test.cpp compiles them with other stubs for the same program.
@@ -77,16 +78,6 @@ std::uint32_t atomicAdd(std::uint32_t* word, std::uint32_t value) {
 }
 std::uint32_t atomicOr(std::uint32_t* word, std::uint32_t value) {
     return std::atomic_ref(*word).fetch_or(value);
-}
-// For what is not called.
-[[maybe_unused]] float __int_as_float(int bits) { return std::bit_cast<float>(bits); }
-template <class T>
-[[maybe_unused]] T __shfl_sync(unsigned, T value, int) {
-    return value;
-}
-template <class T>
-[[maybe_unused]] T __shfl_xor_sync(unsigned, T value, int) {
-    return value;
 }
 
 }  // namespace

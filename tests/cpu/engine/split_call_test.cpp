@@ -132,7 +132,7 @@ TEST_CASE("a workspace of shares grows neither with the keys nor with the batch"
 TEST_CASE("where there are keys for few CTAs, few are launched, and have little workspace",
           "[engine][workspace]") {
     const std::size_t most = needed_for({1, 1, kSizes.kv_len});
-    // Of the two KV heads each has a tile, of keys for one share.
+    // Each of the two KV heads has one tile, whose keys are enough for one share.
     const Launched launched = launch(kernel().bind(tensors(1, 1, 100), {}));
     CHECK(launched.ctas == 2);
     CHECK(needed_for({1, 1, 100}) < most / 8);

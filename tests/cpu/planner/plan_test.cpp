@@ -164,8 +164,8 @@ TEST_CASE("the query tile follows the packed rows", "[planner]") {
     CHECK(plan_of(llama(), {8, 4096, 4096}).kernel(planner::Role::attention).tile_q() >= 64);  // plenty
 }
 
-// Of one query tile nothing is lost with the order of tiles, and lengths may differ more than the sizes say:
-// so however many sequences there are.
+// Nobody else reads the keys of a sequence's only query tile, so that nothing is lost with the order of
+// tiles, and lengths may differ more than the sizes say. So it is however many sequences there are.
 TEST_CASE("the keys of a decode are divided into equal shares, a CTA each, and no merge follows",
           "[planner]") {
     for (const int sm : {80, 89, 90, 100, 120}) {

@@ -1,0 +1,18 @@
+// What device headers name and a test of theirs on the host does not call. Included before these headers.
+#pragma once
+
+#include <bit>
+
+namespace {
+
+[[maybe_unused]] float __int_as_float(int bits) { return std::bit_cast<float>(bits); }
+template <class T>
+[[maybe_unused]] T __shfl_sync(unsigned, T value, int) {
+    return value;
+}
+template <class T>
+[[maybe_unused]] T __shfl_xor_sync(unsigned, T value, int) {
+    return value;
+}
+
+}  // namespace
