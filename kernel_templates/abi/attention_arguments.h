@@ -37,14 +37,15 @@ struct AttentionArguments {
     const void* q_lens;
     const void* kv_indptr;
     const void* kv_lens;
-    // Paged KV: page ids; row b starts at page_indptr[b], or at b * page_row_stride where page_indptr is
-    // null.
+    // Paged KV: page ids; those of sequence b start at page_indptr[b], or where page_indptr is null at
+    // table_rows[b] * page_row_stride, or at b * page_row_stride where table_rows is null, too.
     const void* page_ids;
     const void* page_indptr;
     const void* last_page_len;
+    const void* table_rows;
 
     // What is found over a part of the keys, without the sink: of splits [split][row], where row is
-    // token * q_heads + head; of shares [2 * share][row of a tile].
+    // token * q_heads + head; of shares [share][place][row of a tile].
     float* partial_o;   // [...][head_dim_vo], not normalised
     float* partial_ml;  // [...][2]: maximum and sum, see attention/epilogue.cuh
     uint32* status;
@@ -55,6 +56,7 @@ struct AttentionArguments {
     int64 o_batch_stride, o_token_stride, o_head_stride;
     int64 lse_batch_stride, lse_token_stride, lse_head_stride;
     int64 page_row_stride;
+    int64 page_rows;  // that table_rows may state; at least 1
     int64 pages;      // how many k and v have
     int64 page_list;  // ids that page_ids holds: of one row (padded) or of all (compressed)
     int64 q_tokens;   // rows of q and o: batch * max_q_len when dense
@@ -76,6 +78,7 @@ struct AttentionArguments {
     int32 chunk;                      // keys of a split, at absolute positions; a multiple of tile_kv
     int32 least_share;                // units that a share has at least; 0: a CTA a tile
     int32 most_units;                 // of a tile: all tiles together have less than 2^31
+    int32 share_places, share_rows;   // with absolute cuts: a share's partial results, and rows of each
     float scale_log2;  // takes a logit to base 2; includes the scale of q k^T where nothing else applied it
     float scale;       // of q k^T
     float softcap;     // logits become softcap * tanh(softcap_scale * q k^T)

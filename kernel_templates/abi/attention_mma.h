@@ -12,7 +12,7 @@ struct MmaShape {
     int32 tile_q, tile_kv;
     int32 stages;
     int32 warps_q, warps_kv;
-    bool paged;
+    bool paged, absolute_cuts;
     StorageBytes bytes;
 };
 
@@ -20,6 +20,7 @@ struct MmaLayout {
     int32 q;  // tile_q rows of q, then of o
     KeyValueRing ring;
     WarpPartials partials;  // warps_kv > 1: over k and v once these are done with
+    int32 state;            // absolute_cuts: O of what was found before the last cut, a maximum and a sum
     int32 share;            // a ShareState
     int32 total;
 };
@@ -33,7 +34,10 @@ ATTNSMITH_HOST_DEVICE constexpr MmaLayout mma_layout(const MmaShape& shape) {
                             {shape.head_dim_qk, shape.head_dim_vo, shape.tile_kv, shape.stages, shape.paged,
                              shape.bytes.key_value});
     s.partials = warp_partials(s.ring.k, shape.warps_kv * shape.tile_q, shape.head_dim_vo);
-    s.share = share_state(shape.warps_kv > 1 && s.partials.end > s.ring.end ? s.partials.end : s.ring.end);
+    s.state = shape.warps_kv > 1 && s.partials.end > s.ring.end ? s.partials.end : s.ring.end;
+    const int32 state_row = padded_head_dim(shape.head_dim_vo) + 2;
+    const int32 state_bytes = shape.tile_q * state_row * int32(sizeof(float));
+    s.share = share_state(s.state + (shape.absolute_cuts ? state_bytes : 0));
     s.total = s.share + int32(sizeof(ShareState));
     return s;
 }

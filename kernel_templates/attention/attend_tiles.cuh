@@ -1,6 +1,7 @@
 // A CTA that takes tiles of query rows against keys.
 #pragma once
 
+#include "attention/join_pieces.cuh"
 #include "attention/shares.cuh"
 #include "common/shared.cuh"
 
@@ -13,7 +14,7 @@ __device__ void attend_tiles(const abi::AttentionArguments& args) {
     extern __shared__ __align__(128) char memory[];
     uint32 status = 0;
     TileWork work;
-    constexpr int kThreads = Config::warps_q * Config::warps_kv * 32;
+    constexpr int kThreads = kThreadsOf<Config>;
     abi::ShareState& state = *reinterpret_cast<abi::ShareState*>(memory + Config::layout.share);
     Shares<Config, kThreads> shares(args, state, Config::tile_q);
 #pragma unroll 1
@@ -26,7 +27,12 @@ __device__ void attend_tiles(const abi::AttentionArguments& args) {
         __syncthreads();  // the part is in the workspace
         if (threadIdx.x == 0) state.joins[0] = parts.arrive(args, parts.first);
         __syncthreads();
-        if (state.joins[0]) parts.join<Config, Config::alignment>(tile, 0, threadIdx.x, kThreads);
+        if (!state.joins[0]) continue;
+        if constexpr (Config::absolute_cuts)
+            join_pieces<Config, Config::alignment>(tile, parts, work.part, state.share,
+                                                   memory + Config::layout.ring.k, threadIdx.x, kThreads);
+        else
+            parts.join<Config, Config::alignment>(tile, 0, threadIdx.x, kThreads);
     }
     report(args, status);
 }

@@ -25,8 +25,9 @@ __device__ inline RowResult finish_row(float m, float l, float c, float sink) {
     const float above = fmaf(m, c, -sink);
     const bool is_top = above >= 0.0f;
     const float weight = is_top ? 1.0f : exp2_approx(above);
-    const float total = l * weight + (is_top ? exp2_approx(-above) : 1.0f);
-    return {weight * reciprocal(total), (is_top ? m * c : sink) + log2_approx(total)};
+    // Spelled out, so that a row has the same bits whichever kernel closes it.
+    const float total = fmaf(l, weight, is_top ? exp2_approx(-above) : 1.0f);
+    return {weight * reciprocal(total), (is_top ? __fmul_rn(m, c) : sink) + log2_approx(total)};
 }
 
 // How values of O are stored in rows that are a multiple of `Alignment`: all that depends on the output's

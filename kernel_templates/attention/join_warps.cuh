@@ -14,7 +14,7 @@ struct WarpJoin {
     static constexpr abi::WarpPartials kPlaces = Config::layout.partials;
     static constexpr int kRow = abi::warp_partial_row(Config::head_dim_vo);
     static constexpr int kWarps = Config::warps_kv;
-    static constexpr int kThreads = Config::warps_q * Config::warps_kv * 32;
+    static constexpr int kThreads = kThreadsOf<Config>;
 
     float* partial_o;
     float2* partial_ml;

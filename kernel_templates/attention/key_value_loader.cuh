@@ -13,7 +13,7 @@ namespace attnsmith {
 template <class Config>
 struct KeyValueStages {
     static constexpr abi::KeyValueRing kRing = Config::layout.ring;
-    static constexpr int kThreads = Config::warps_q * Config::warps_kv * 32;
+    static constexpr int kThreads = kThreadsOf<Config>;
     static constexpr int kOffsetTiles = abi::key_offset_tiles(Config::stages);
 
     using KeyTile = SwizzledTile<typename Config::KeyValue, Config::tile_kv, Config::head_dim_qk>;

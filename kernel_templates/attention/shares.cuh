@@ -9,9 +9,10 @@
 //     share   0 0 0 0 0 0 1 1 1 1 1 1 2 2 2 2 2 2 3 3 3 3
 //
 //   So the parts of a tile are neighbouring CTAs', and a CTA has at most two that are not the whole tile.
-//   What it finds there goes to the workspace: first place 2 * cta, for the end of a tile that a CTA before
-//   it began, and then 2 * cta + 1, for the start of one that others go on with. The CTA that is the last to
-//   have done its part joins all of them, in their order. Where a tile ends with the share nothing is joined.
+//   What it finds there goes to the workspace, where a CTA has two places: the first for the end of a tile
+//   that a CTA before it began, and the last for the start of one that others go on with. The CTA that is the
+//   last to have done its part joins all of them, in their order. Where a tile ends with the share nothing is
+//   joined. (With absolute cuts the first is as many as a part has pieces, attention/cuts.cuh.)
 //
 //   All tiles of a sequence have as many units, those of its last tile: with masks under which other tiles
 //   have fewer blocks, or more, a unit is a part of a block, or several (TilePart). So it is where there
@@ -35,8 +36,11 @@ __device__ inline int32 ceil_div(uint32 a, uint32 b) { return int32((a + b - 1) 
 
 // First row among the partial results of what CTA `cta` finds of a tile that it begins, or goes on with.
 template <class Config>
-__device__ int32 place_of_part(int32 cta, bool begins) {
-    return (2 * cta + begins) * Config::tile_q;
+__device__ int32 place_of_part(const abi::AttentionArguments& args, int32 cta, bool begins) {
+    if constexpr (Config::absolute_cuts)
+        return (cta * args.share_places + (begins ? args.share_places - 1 : 0)) * args.share_rows;
+    else
+        return (2 * cta + begins) * Config::tile_q;
 }
 
 // The parts of a tile that several CTAs have.
@@ -74,7 +78,7 @@ struct TileParts {
             const PackedRow row = tile.row(in_tile);
             if (!row.valid) break;  // nor is any after it
             JoinedColumns joined = join_parts<Config>(tile.args, count, column, [&](int32 p) {
-                return int64(place_of_part<Config>(first + p, p == 0) + first_row + in_tile);
+                return int64(place_of_part<Config>(tile.args, first + p, p == 0) + first_row + in_tile);
             });
             epilogue.store_eight(row, -1, column, joined.o, joined.maximum, joined.sum);
         }
@@ -197,7 +201,7 @@ class Shares {
         work.kv_head = at.kv_head;
         work.first_row = (units.tiles - 1 - at.tile) * tile_rows;
         work.part = {at.unit, at.unit + done, units.of_each, -1};
-        if (done < units.of_each) work.part.place = place_of_part<Config>(blockIdx.x, at.unit == 0);
+        if (done < units.of_each) work.part.place = place_of_part<Config>(args, blockIdx.x, at.unit == 0);
         turn = !turn;
         if (threadIdx.x % Threads == 0)
             state.at[turn] = {at.left - done, at.kv_head, at.tile, at.unit + done};

@@ -6,6 +6,10 @@
 
 namespace attnsmith {
 
+// Threads of a CTA that takes part in loads with all of its warps.
+template <class Config>
+inline constexpr int kThreadsOf = (Config::warps_q * Config::warps_kv + Config::load_warps) * 32;
+
 struct Sequence {
     int32 batch;
     int32 q_len, kv_len;
@@ -100,6 +104,17 @@ __device__ int32 compressed_length(const abi::AttentionArguments& args, int32 b,
     return int32(length);
 }
 
+// Padded page table: the sequence's row, of which the table may have none. Without pages there are no keys.
+template <class Index>
+__device__ void find_pages(const abi::AttentionArguments& args, Sequence& s, uint32& status) {
+    int64 row = s.batch;
+    if (args.table_rows) row = index_at<Index>(args.table_rows, s.batch);
+    s.page_row = row * args.page_row_stride;
+    if (static_cast<uint64>(row) < static_cast<uint64>(args.page_rows)) return;
+    if (s.kv_len > 0) status |= abi::kStatusPageOutOfRange;
+    s.kv_len = 0;
+}
+
 template <class Config>
 __device__ Sequence load_sequence(const abi::AttentionArguments& args, int32 b, uint32& status) {
     using Index = typename Config::Index;
@@ -111,7 +126,7 @@ __device__ Sequence load_sequence(const abi::AttentionArguments& args, int32 b, 
     } else {
         s.kv_len = clamped_length<Index>(args.kv_indptr, args.kv_lens, b, args.kv_tokens, args.max_kv_len,
                                          s.kv_first, abi::kStatusKeyClamped, status);
-        s.page_row = b * args.page_row_stride;
+        if constexpr (Config::paged) find_pages<Index>(args, s, status);
     }
     return s;
 }

@@ -30,6 +30,10 @@ struct Accumulator {
             for (int i = 0; i < 4; ++i) values[j][i] = 0.0f;
         }
     }
+    __device__ void clear_row(int i) {
+#pragma unroll
+        for (int j = 0; j < kFragments; ++j) values[j][2 * i] = values[j][2 * i + 1] = 0.0f;
+    }
     __device__ void scale_row(int i, float factor) {
 #pragma unroll
         for (int j = 0; j < kFragments; ++j) {

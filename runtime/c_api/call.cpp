@@ -85,6 +85,33 @@ attnsmith_code attnsmith_launch(const attnsmith_call* call, void* stream, attnsm
     return guarded(error, [&] { required(call, "call").call.launch(stream_of(stream)); });
 }
 
+attnsmith_code attnsmith_launch_at(const attnsmith_call* call, const attnsmith_tensor_addresses* addresses,
+                                   void* stream, attnsmith_error** error) {
+    return guarded(error, [&] {
+        const Call& of = required(call, "call").call;
+        const auto a = read_struct(addresses, "addresses");
+        of.launch({.q = a.q,
+                   .k = a.k,
+                   .v = a.v,
+                   .o = a.o,
+                   .lse = a.lse,
+                   .sinks = a.sinks,
+                   .alibi_slopes = a.alibi_slopes},
+                  stream_of(stream));
+    });
+}
+
+attnsmith_code attnsmith_call_keep_alive(const attnsmith_call* call, attnsmith_kept** kept,
+                                         attnsmith_error** error) {
+    return guarded(error, [&] {
+        const Call& of = required(call, "call").call;
+        attnsmith_kept*& result = required(kept, "kept");
+        result = new attnsmith_kept{of.keep_alive()};
+    });
+}
+
+void attnsmith_kept_free(attnsmith_kept* kept) { delete kept; }
+
 attnsmith_code attnsmith_run(const attnsmith_kernel* kernel, const attnsmith_tensors* tensors,
                              const attnsmith_batch* batch, const attnsmith_workspace* workspace, void* stream,
                              attnsmith_error** error) {

@@ -1,5 +1,6 @@
 // Preparing kernels, and what a kernel tells.
 #include <chrono>
+#include <memory>
 
 #include "c_api/arguments.hpp"
 #include "c_api/error.hpp"
@@ -79,5 +80,44 @@ attnsmith_code attnsmith_workspace_bytes(const attnsmith_kernel* kernel, std::in
         const Kernel& of = required(kernel, "kernel").kernel;
         std::size_t& result = required(bytes, "bytes");
         result = of.workspace_bytes(batch, q_tokens, max_kv_len);
+    });
+}
+
+attnsmith_code attnsmith_prepare_set(attnsmith_runtime* runtime, const attnsmith_spec* spec,
+                                     std::int32_t device, attnsmith_kernel_set** set,
+                                     attnsmith_error** error) {
+    return guarded(error, [&] {
+        Runtime& of = required(runtime, "runtime").runtime;
+        attnsmith_kernel_set*& result = required(set, "set");
+        auto made = std::make_unique<attnsmith_kernel_set>();
+        made->set = of.prepare_set(read_spec(spec, "spec"), device);
+        for (const Kernel& kernel : made->set.kernels()) made->kernels.push_back({kernel});
+        result = made.release();
+    });
+}
+
+void attnsmith_kernel_set_free(attnsmith_kernel_set* set) { delete set; }
+
+attnsmith_code attnsmith_kernel_set_pick(const attnsmith_kernel_set* set, const attnsmith_sizes* sizes,
+                                         const attnsmith_kernel** kernel, attnsmith_error** error) {
+    return guarded(error, [&] {
+        const attnsmith_kernel_set& of = required(set, "set");
+        const attnsmith_kernel*& result = required(kernel, "kernel");
+        const Kernel& picked = of.set.pick(read_sizes(sizes));
+        result = &of.kernels[static_cast<std::size_t>(&picked - of.set.kernels().data())];
+    });
+}
+
+std::size_t attnsmith_kernel_set_size(const attnsmith_kernel_set* set) {
+    return set == nullptr ? 0 : set->kernels.size();
+}
+
+attnsmith_code attnsmith_kernel_set_workspace_bytes(const attnsmith_kernel_set* set, std::int64_t max_batch,
+                                                    std::int64_t max_q_tokens, std::int64_t max_kv_len,
+                                                    std::size_t* bytes, attnsmith_error** error) {
+    return guarded(error, [&] {
+        const attnsmith_kernel_set& of = required(set, "set");
+        std::size_t& result = required(bytes, "bytes");
+        result = of.set.workspace_bytes(max_batch, max_q_tokens, max_kv_len);
     });
 }

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <future>
+#include <memory>
+#include <vector>
 
 #include "attnsmith/attnsmith.h"
 #include "attnsmith/runtime.hpp"
@@ -20,6 +22,15 @@ struct attnsmith_pending {
 
 struct attnsmith_call {
     attnsmith::Call call;
+};
+
+struct attnsmith_kernel_set {
+    attnsmith::KernelSet set;
+    std::vector<attnsmith_kernel> kernels;  // as the set's kernels() has them
+};
+
+struct attnsmith_kept {
+    std::shared_ptr<const void> call;
 };
 
 struct attnsmith_buffer {

@@ -131,6 +131,7 @@ Batch read_batch(const attnsmith_batch* given, int device) {
             .kv_indptr = read_tensor(c.kv_indptr, "batch.kv_indptr", device),
             .kv_lens = read_tensor(c.kv_lens, "batch.kv_lens", device),
             .page_table = read_tensor(c.page_table, "batch.page_table", device),
+            .table_rows = read_tensor(c.table_rows, "batch.table_rows", device),
             .page_indptr = read_tensor(c.page_indptr, "batch.page_indptr", device),
             .page_indices = read_tensor(c.page_indices, "batch.page_indices", device),
             .last_page_len = read_tensor(c.last_page_len, "batch.last_page_len", device),

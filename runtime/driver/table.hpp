@@ -54,6 +54,7 @@ namespace attnsmith::driver {
     X(graph_exec_launch, cuGraphLaunch)                         \
     X(graph_exec_destroy, cuGraphExecDestroy)                   \
     X(tensor_map_encode, cuTensorMapEncodeTiled)                \
+    X(tensor_map_replace, cuTensorMapReplaceAddress)            \
     X(event_create, cuEventCreate)                              \
     X(event_destroy, cuEventDestroy_v2)                         \
     X(event_record, cuEventRecord)                              \

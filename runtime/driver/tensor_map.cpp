@@ -22,4 +22,11 @@ void encode_tensor_map(const Api& api, const MappedTensor& tensor, void* map) {
     std::memcpy(map, &encoded, sizeof encoded);
 }
 
+void move_tensor_map(const Api& api, const void* data, void* map) {
+    CUtensorMap moved;
+    std::memcpy(&moved, map, sizeof moved);
+    api.check(api.table().tensor_map_replace(&moved, const_cast<void*>(data)), "cuTensorMapReplaceAddress");
+    std::memcpy(map, &moved, sizeof moved);
+}
+
 }  // namespace attnsmith::driver

@@ -27,4 +27,9 @@ struct MappedTensor {
 // touched. Throws DriverError.
 void encode_tensor_map(const Api& api, const MappedTensor& tensor, void* map);
 
+// Has an encoded map begin at `data`, a multiple of 16; all else stays as it is. Takes no lock and allocates
+// nothing. REQUIRES: a current context. Throws DriverError. Every driver that Api::open() takes has this: it
+// came with encoding, in CUDA 12.0.
+void move_tensor_map(const Api& api, const void* data, void* map);
+
 }  // namespace attnsmith::driver

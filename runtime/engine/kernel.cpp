@@ -1,25 +1,23 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <mutex>
+#include <optional>
 
 #include "abi/attention_arguments.h"
 #include "attnsmith/runtime.hpp"
+#include "engine/held.hpp"
 #include "engine/runtime_impl.hpp"
 #include "engine/tensor_maps.hpp"
 #include "problem/limits.hpp"
+#include "problem/tensors/operands.hpp"
 
 namespace attnsmith {
-namespace {
 
-// What a handle holds. Throws Error for one that holds nothing.
-template <typename Pointer>
-auto& held(const Pointer& impl, const char* name) {
-    if (impl == nullptr) {
-        throw Error(fmt::format("this {} is empty: it was default-constructed or moved from", name));
-    }
-    return *impl;
-}
+using engine::held;
+
+namespace {
 
 void check_bound(const char* name, std::int64_t value, std::int64_t most) {
     if (value >= 0 && value <= most) return;
@@ -33,7 +31,7 @@ struct Call::Impl {
         const engine::LoadedKernel* loaded;  // kept by `kernel`
         driver::FunctionHandle function;
         driver::LaunchConfig config;
-        families::ArgumentBlock arguments;
+        families::Bound bound;
     };
 
     std::shared_ptr<const Kernel::Impl> kernel;
@@ -41,6 +39,7 @@ struct Call::Impl {
     void* workspace = nullptr;  // null of op merge, which needs none
     families::Split split{};
     std::vector<Step> steps;
+    std::optional<problem::OperandChecks> operands;  // nothing of op merge
     mutable std::mutex status_mutex;
     mutable std::unique_ptr<driver::HostMemory> status_word;  // of status(), once it is asked for
 
@@ -72,7 +71,7 @@ void Call::Impl::add(const engine::LoadedKernel& loaded, std::int64_t ctas, fami
     step.config.block.x = static_cast<std::uint32_t>(loaded.config.threads);
     step.config.shared_bytes = static_cast<std::uint32_t>(loaded.config.shared_bytes);
     step.config.device = kernel->device;
-    step.arguments = std::move(bound.arguments);
+    step.bound = std::move(bound);
 }
 
 Call::Call() = default;
@@ -84,7 +83,23 @@ void Call::launch(Stream stream) const {
     const Impl& call = held(impl_, "Call");
     const driver::Api& api = *call.kernel->api;
     for (const Impl::Step& step : call.steps)
-        driver::launch(api, step.function, step.config, step.arguments.data(), stream);
+        driver::launch(api, step.function, step.config, step.bound.arguments.data(), stream);
+}
+
+void Call::launch(const TensorAddresses& addresses, Stream stream) const {
+    const Impl& call = held(impl_, "Call");
+    if (!call.operands) {
+        throw InvalidRequest("addresses", "addresses for a call of op merge",
+                             "launch() without addresses; bind the tensors of each merge");
+    }
+    const problem::OperandAddresses at = call.operands->check(problem::addresses_of(addresses));
+    const driver::Api& api = *call.kernel->api;
+    for (const Impl::Step& step : call.steps) {
+        alignas(families::ArgumentBlock::kAlignment) std::byte block[families::ArgumentBlock::kMostBytes];
+        step.bound.copy_with(at, block);
+        engine::move_maps(api, call.kernel->device, step.bound, at, block);
+        driver::launch(api, step.function, step.config, block, stream);
+    }
 }
 
 // The kernels' bits are the public ones.
@@ -135,6 +150,11 @@ void Call::clear_status(Stream stream) const {
                        call.kernel->device);
 }
 
+std::shared_ptr<const void> Call::keep_alive() const {
+    held(impl_, "Call");
+    return impl_;
+}
+
 std::string Call::describe() const {
     const Impl& call = held(impl_, "Call");
     std::string text;
@@ -182,7 +202,7 @@ Call Kernel::bind(const AttentionTensors& tensors, const Batch& batch, Workspace
     const auto needed = static_cast<std::size_t>(launch.workspace.bytes);
 
     Call call;
-    call.impl_ = std::make_unique<Call::Impl>();
+    call.impl_ = std::make_shared<Call::Impl>();
     call.impl_->kernel = impl_;
     if (workspace.data == nullptr && workspace.bytes > 0) {
         throw InvalidRequest("workspace.data", "null",
@@ -203,6 +223,7 @@ Call Kernel::bind(const AttentionTensors& tensors, const Batch& batch, Workspace
     }
     call.impl_->workspace = workspace.data;
 
+    call.impl_->operands.emplace(kernel.plan.problem, tensors, batch, workspace.data, launch.workspace.bytes);
     call.impl_->add_steps(planner::context_of(kernel.plan, shape, launch),
                           families::AttentionBinding{tensors, batch, workspace.data}, launch);
     return call;
@@ -215,7 +236,7 @@ Call Kernel::bind(const MergeTensors& tensors) const {
     const planner::Launch launch = planner::launch_of(kernel.plan, shape);
     planner::check_grid(kernel.plan, launch);
     Call call;
-    call.impl_ = std::make_unique<Call::Impl>();
+    call.impl_ = std::make_shared<Call::Impl>();
     call.impl_->kernel = impl_;
     call.impl_->add_steps(planner::context_of(kernel.plan, shape, launch), families::MergeBinding{tensors},
                           launch);

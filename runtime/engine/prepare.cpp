@@ -1,7 +1,10 @@
 // From a problem to its loaded kernels.
 #include <fmt/format.h>
 
+#include <cstddef>
 #include <future>
+#include <utility>
+#include <vector>
 
 #include "engine/cubins/missing_kernel.hpp"
 #include "engine/runtime_impl.hpp"
@@ -14,6 +17,22 @@ std::string summary_of(const planner::Plan& plan) {
     const planner::Step* attention = plan.find(planner::Role::attention);
     if (attention == nullptr) return plan.steps.front().kernel.name();
     return fmt::format("{}, {}", attention->kernel.name(), families::describe(plan.split));
+}
+
+// Does the task `count` times in the caller's context of the device: once on this thread, and beside it on
+// threads of their own if there are any to be had. Throws what one of them threw, when all are done.
+template <typename Task>
+void do_each(const driver::Api& api, int device, std::size_t count, const Task& task) {
+    const driver::ContextScope scope(api, device);
+    std::vector<std::future<void>> others;
+    for (std::size_t i = 1; i < count; ++i) {
+        others.push_back(std::async(std::launch::async | std::launch::deferred, [&, i] {
+            const driver::ContextScope same(api, scope.context());
+            task(i);
+        }));
+    }
+    task(0);
+    for (std::future<void>& other : others) other.get();
 }
 
 }  // namespace
@@ -42,6 +61,24 @@ Kernel Runtime::Impl::load(planner::Plan plan, int device) {
     }
 }
 
+KernelSet Runtime::Impl::prepare_set(const AttentionSpec& spec, int device) {
+    auto set = std::make_shared<KernelSet::Impl>();
+    set->problem = problem::validate(spec, PlanSizes{});
+    recorder.record(set->problem);
+    set->device = device;
+    set->traits = traits(device);
+    planner::SetOfPlans made = planner::plan_set(set->problem.spec, set->traits, tuning);
+    (*log)(LogLevel::info, "{}: a set of {} kernels", set->traits.name, made.plans.size());
+    set->kernels.resize(made.plans.size());
+    do_each(*driver(), device, made.plans.size(),
+            [&](std::size_t i) { set->kernels[i] = load(std::move(made.plans[i]), device); });
+    set->set = std::move(made.set);
+    set->kernel_of = std::move(made.plan_of);
+    KernelSet handle;
+    handle.impl_ = std::move(set);
+    return handle;
+}
+
 Kernel Runtime::Impl::load_all(planner::Plan plan, int device) {
     auto kernel = std::make_shared<Kernel::Impl>();
     kernel->api = driver();
@@ -50,20 +87,9 @@ Kernel Runtime::Impl::load_all(planner::Plan plan, int device) {
     kernel->plan = std::move(plan);
     const std::vector<planner::Step>& steps = kernel->plan.steps;
     kernel->loaded.resize(steps.size());
-    const driver::ContextScope scope(*driver(), device);
-    const auto obtain = [&](std::size_t step) {
+    do_each(*driver(), device, steps.size(), [&](std::size_t step) {
         kernel->loaded[step] = loaded.get(driver(), device, steps[step].kernel);
-    };
-    // The others on threads of their own if there are any to be had; in the caller's context there, too.
-    std::vector<std::future<void>> others;
-    for (std::size_t i = 1; i < steps.size(); ++i) {
-        others.push_back(std::async(std::launch::async | std::launch::deferred, [&, i] {
-            const driver::ContextScope same(*driver(), scope.context());
-            obtain(i);
-        }));
-    }
-    obtain(0);
-    for (std::future<void>& other : others) other.get();
+    });
     Kernel handle;
     handle.impl_ = kernel;
     return handle;

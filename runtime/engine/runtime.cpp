@@ -32,6 +32,10 @@ std::shared_future<Kernel> Runtime::prepare_async(const AttentionSpec& spec, con
         });
 }
 
+KernelSet Runtime::prepare_set(const AttentionSpec& spec, int device) {
+    return impl().prepare_set(spec, impl().ordinal_for(spec, PlanSizes{}, device));
+}
+
 std::string Runtime::plan_json(const AttentionSpec& spec, const PlanSizes& sizes, int sm) const {
     const problem::Problem problem = problem::validate(spec, sizes);
     const families::DeviceTraits device =

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "engine/background.hpp"
 #include "engine/cubins/cubins.hpp"
 #include "engine/cubins/loaded_kernels.hpp"
+#include "engine/picked_sizes.hpp"
 #include "engine/prepared_kernels.hpp"
 #include "engine/recorder.hpp"
 #include "planner/plan.hpp"
@@ -34,6 +36,7 @@ struct Runtime::Impl {
     // The kernel for a problem: from the table of those prepared before, else planned and loaded.
     Kernel prepare_once(const engine::PreparedKey& key);
     Kernel prepare(const AttentionSpec& spec, const PlanSizes& sizes, int device);
+    KernelSet prepare_set(const AttentionSpec& spec, int device);
     // The kernels of a plan, whoever made it: tests run those that planning would not choose here.
     Kernel load(planner::Plan plan, int device);
     // Throws CubinMissing where that one throws KernelMissing.
@@ -67,6 +70,16 @@ struct Kernel::Impl {
     planner::Plan plan;
     std::vector<std::shared_ptr<const engine::LoadedKernel>> loaded;  // of the plan's steps
     std::shared_ptr<const driver::Allocator> allocator;               // of workspaces; null: the driver
+};
+
+struct KernelSet::Impl {
+    problem::Problem problem;  // its sizes say nothing
+    int device = 0;
+    families::DeviceTraits traits;
+    planner::KernelSet set;
+    std::vector<Kernel> kernels;
+    std::vector<std::size_t> kernel_of;  // of each of the set's candidates
+    mutable engine::PickedSizes picked;
 };
 
 struct Buffer::Impl {

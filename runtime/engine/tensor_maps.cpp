@@ -22,4 +22,14 @@ void encode_maps(const driver::Api& api, int device, families::Bound& bound) {
     }
 }
 
+void move_maps(const driver::Api& api, int device, const families::Bound& bound,
+               const problem::OperandAddresses& addresses, std::byte* block) {
+    if (bound.maps.empty()) return;
+    const driver::ContextScope scope(api, device);
+    for (const families::TensorMapRequest& map : bound.maps) {
+        const void* const data = at(addresses, map.operand);
+        if (data != map.data) driver::move_tensor_map(api, data, block + map.offset);
+    }
+}
+
 }  // namespace attnsmith::engine

@@ -20,29 +20,30 @@ AttentionConstants attention_constants(const AttentionSpec& spec) {
             .head_dim_vo = static_cast<int>(spec.head_dim_vo),
             .paged = spec.kv == KvStorage::paged,
             .softcap = spec.softcap.has_value(),
-            .alibi = spec.alibi};
+            .alibi = spec.alibi,
+            .absolute_cuts = spec.consistency == Consistency::bitwise};
 }
 
 std::optional<std::string> tensor_core_refusal(const AttentionSpec& spec) {
     if (spec.precision == Precision::high)
         return "rounds P to 16 bits before the second product; precision \"high\" keeps it in fp32";
-    return changing_shape_refusal(spec);
+    return std::nullopt;
 }
 
 std::optional<std::string> changing_shape_refusal(const AttentionSpec& spec) {
     if (spec.consistency == Consistency::bitwise)
-        return "consistency \"bitwise\" is not built yet: its tiles and its KV split change with the sizes";
+        return "divides keys as sizes have it; consistency \"bitwise\" takes cuts at absolute positions";
     return std::nullopt;
 }
 
 std::string attention_name(Backend backend, const AttentionConstants& constants, std::string_view storage,
                            int alignment) {
-    return fmt::format("attention {} {} {}x{} {} {}x{} stages {}{}{}{}{}", to_string(backend),
-                       attnsmith::to_string(constants.query), constants.head_dim_qk, constants.head_dim_vo,
-                       storage, constants.tile_q, constants.tile_kv, constants.stages,
-                       constants.softcap ? " softcap" : "", constants.alibi ? " alibi" : "",
-                       constants.output == constants.query ? "" : " to fp32",
-                       name_suffix(alignment, constants.index));
+    return fmt::format(
+        "attention {} {} {}x{} {} {}x{} stages {}{}{}{}{}{}", to_string(backend),
+        attnsmith::to_string(constants.query), constants.head_dim_qk, constants.head_dim_vo, storage,
+        constants.tile_q, constants.tile_kv, constants.stages, constants.softcap ? " softcap" : "",
+        constants.alibi ? " alibi" : "", constants.absolute_cuts ? " bitwise" : "",
+        constants.output == constants.query ? "" : " to fp32", name_suffix(alignment, constants.index));
 }
 
 std::string tile_label(Backend backend, int tile_q, int tile_kv, int stages) {

@@ -21,6 +21,7 @@ struct AttentionConstants {
     int stages = 0;   // tiles of K and of V in shared memory
     bool queries_in_registers = false;
     bool paged = false, softcap = false, alibi = false;
+    bool absolute_cuts = false;  // a row's bits follow from its keys alone (abi/attention_cuts.h)
 
     template <class Self, class Visitor>
     static void visit(Self& self, Visitor& visitor) {
@@ -37,6 +38,7 @@ struct AttentionConstants {
         visitor.flag("paged", self.paged);
         visitor.flag("softcap", self.softcap);
         visitor.flag("alibi", self.alibi);
+        visitor.flag("absolute_cuts", self.absolute_cuts);
     }
 };
 

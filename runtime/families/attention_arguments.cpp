@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstddef>
+#include <iterator>
 #include <numbers>
 
 #include "problem/request/key_bounds.hpp"
@@ -54,6 +56,7 @@ void set_lengths(abi::AttentionArguments& a, const Batch& batch) {
     a.page_ids = batch.page_table ? batch.page_table.data : batch.page_indices.data;
     a.page_indptr = batch.page_indptr.data;
     a.last_page_len = batch.last_page_len.data;
+    a.table_rows = batch.table_rows.data;
     a.page_row_stride = batch.page_table ? batch.page_table.strides[0] : 0;
 }
 
@@ -91,6 +94,7 @@ abi::AttentionArguments attention_arguments(const LaunchContext& context, const 
     a.partial_ml = reinterpret_cast<float*>(scratch + context.workspace.partial_ml_offset);
 
     a.pages = shape.pages;
+    a.page_rows = shape.table_rows;
     a.page_list = shape.page_list;
     a.q_tokens = shape.q_tokens;
     a.kv_tokens = shape.kv_tokens;
@@ -119,11 +123,28 @@ abi::AttentionArguments attention_arguments(const LaunchContext& context, const 
     return a;
 }
 
-void set_share(const Split& split, std::int64_t tile_kv, std::int64_t items,
+std::span<const AddressSlot> attention_addresses() {
+    using problem::Operand;
+    static constexpr AddressSlot kSlots[] = {
+        {offsetof(abi::AttentionArguments, q), Operand::q},
+        {offsetof(abi::AttentionArguments, k), Operand::k},
+        {offsetof(abi::AttentionArguments, v), Operand::v},
+        {offsetof(abi::AttentionArguments, o), Operand::o},
+        {offsetof(abi::AttentionArguments, lse), Operand::lse},
+        {offsetof(abi::AttentionArguments, sinks), Operand::sinks},
+        {offsetof(abi::AttentionArguments, alibi_slopes), Operand::alibi_slopes}};
+    static_assert(std::size(kSlots) == problem::kOperands);
+    return kSlots;
+}
+
+void set_share(const LaunchContext& context, std::int64_t tile_kv, std::int64_t items,
                abi::AttentionArguments& arguments) {
+    const Split& split = context.split;
     if (split.policy != SplitPolicy::shares) return;
     constexpr std::int64_t kMostUnits = (std::int64_t{1} << 31) - 1;
     arguments.least_share = static_cast<std::int32_t>(split.keys / tile_kv);
+    arguments.share_places = static_cast<std::int32_t>(context.workspace.share_places);
+    arguments.share_rows = static_cast<std::int32_t>(context.workspace.share_rows);
     arguments.most_units = static_cast<std::int32_t>(kMostUnits / std::max<std::int64_t>(1, items));
 }
 

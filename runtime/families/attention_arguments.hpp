@@ -1,6 +1,8 @@
 // From checked tensors to the arguments that every kernel of op attention takes.
 #pragma once
 
+#include <span>
+
 #include "abi/attention_arguments.h"
 #include "families/binding.hpp"
 #include "families/launch.hpp"
@@ -11,8 +13,11 @@ namespace attnsmith::families {
 abi::AttentionArguments attention_arguments(const LaunchContext& context, const AttentionBinding& binding,
                                             std::int64_t tiles);
 
+// Where the struct has the addresses that a launch may replace; likewise one that begins with it.
+std::span<const AddressSlot> attention_addresses();
+
 // Of a launch in shares, with so many query tiles of all KV heads at most; nothing of any other.
-void set_share(const Split& split, std::int64_t tile_kv, std::int64_t items,
+void set_share(const LaunchContext& context, std::int64_t tile_kv, std::int64_t items,
                abi::AttentionArguments& arguments);
 
 }  // namespace attnsmith::families

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "attnsmith/batch.hpp"
+#include "problem/tensors/operands.hpp"
 
 namespace attnsmith::families {
 
@@ -30,11 +31,15 @@ using Binding = std::variant<AttentionBinding, MergeBinding>;
 // A struct of abi/ as bytes, at a multiple of 64, which tensor maps need.
 class ArgumentBlock {
   public:
+    static constexpr std::size_t kAlignment = 64;
+    static constexpr std::size_t kMostBytes = 4096;  // whatever the toolchain and the driver
+
     ArgumentBlock() = default;
 
     template <class Arguments>
     explicit ArgumentBlock(const Arguments& arguments) : size_(sizeof arguments) {
-        static_assert(std::is_trivially_copyable_v<Arguments> && alignof(Arguments) <= kAlignment);
+        static_assert(std::is_trivially_copyable_v<Arguments> && alignof(Arguments) <= kAlignment &&
+                      sizeof(Arguments) <= kMostBytes);
         bytes_.reset(static_cast<std::byte*>(::operator new (size_, std::align_val_t{kAlignment})));
         std::memcpy(bytes_.get(), &arguments, size_);
     }
@@ -44,7 +49,6 @@ class ArgumentBlock {
     std::span<const std::byte> bytes() const { return {bytes_.get(), size_}; }
 
   private:
-    static constexpr std::size_t kAlignment = 64;
     struct Free {
         void operator()(std::byte* bytes) const { ::operator delete (bytes, std::align_val_t{kAlignment}); }
     };
@@ -62,6 +66,7 @@ inline constexpr std::uint64_t kTensorMapStrideEnd = std::uint64_t{1} << 40;
 struct TensorMapRequest {
     std::size_t offset = 0;      // in the argument block, of the map
     const void* data = nullptr;  // a multiple of 16
+    problem::Operand operand{};  // whose address that is
     DType dtype = DType::bf16;   // f16 or bf16
     int rank = 0;
     std::array<std::uint64_t, kMaxTensorMapRank> extents{};      // elements, none 0
@@ -69,9 +74,23 @@ struct TensorMapRequest {
     std::array<std::uint32_t, kMaxTensorMapRank> box{};          // elements; of the first axis 128 bytes
 };
 
+// Where an argument block has the address of a tensor.
+struct AddressSlot {
+    std::size_t offset = 0;
+    problem::Operand operand{};
+};
+
 struct Bound {
     ArgumentBlock arguments;
-    std::vector<TensorMapRequest> maps{};  // that the driver encodes into the block
+    std::vector<TensorMapRequest> maps{};      // that the driver encodes into the block
+    std::span<const AddressSlot> addresses{};  // that a launch may replace, besides those in maps; of a table
+
+    // The block with other addresses of its tensors. Its maps still have those that they were encoded with.
+    void copy_with(const problem::OperandAddresses& replaced, std::byte* block) const {
+        std::memcpy(block, arguments.data(), arguments.bytes().size());
+        for (const AddressSlot& slot : addresses)
+            std::memcpy(block + slot.offset, &at(replaced, slot.operand), sizeof(void*));
+    }
 };
 
 }  // namespace attnsmith::families

@@ -15,6 +15,7 @@ namespace attnsmith::families {
 // A workspace holds the zeroed bytes, then the partial results; offsets are in bytes from its start.
 struct WorkspaceLayout {
     std::int64_t rows = 0;  // of the partial results: of each chunk's, or of all shares'
+    std::int64_t share_places = 0, share_rows = 0;  // a share's places, and rows of each
     std::int64_t partial_o_offset = 0;
     std::int64_t partial_ml_offset = 0;
     std::int64_t bytes = 0;  // enough for any smaller bounds, too

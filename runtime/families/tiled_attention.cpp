@@ -7,6 +7,22 @@
 #include "families/cost.hpp"
 
 namespace attnsmith::families {
+
+// The pieces of rows that are cut at absolute positions have places of their own in the workspace: it would
+// have to be large for tiles of many rows, of which there are enough anyway.
+bool TiledAttention::takes(const KernelConfig& kernel, SplitPolicy policy) const {
+    constexpr int kMostRows = 32;
+    switch (policy) {
+        case SplitPolicy::none:
+            return true;
+        case SplitPolicy::shares:
+            return !kernel.as<AttentionConstants>().absolute_cuts || kernel.tile_q() <= kMostRows;
+        case SplitPolicy::chunks:
+            return false;
+    }
+    return false;
+}
+
 std::string TiledAttention::kernel_name(const KernelConfig& config) const {
     const auto kernel = config.as<TiledKernel>();
     return attention_name(backend(), kernel, kernel.paged ? "paged" : "contiguous", kernel.alignment);
@@ -34,8 +50,8 @@ Bound TiledAttention::bind(const KernelConfig& kernel, const LaunchContext& cont
     const std::int64_t tiles = query_tiles(context.shape, context.problem.group_size(), kernel.tile_q());
     abi::AttentionArguments arguments =
         attention_arguments(context, std::get<AttentionBinding>(binding), tiles);
-    set_share(context.split, kernel.tile_kv(), extent(kernel, context).items, arguments);
-    return {ArgumentBlock(arguments)};
+    set_share(context, kernel.tile_kv(), extent(kernel, context).items, arguments);
+    return {.arguments = ArgumentBlock(arguments), .addresses = attention_addresses()};
 }
 
 }  // namespace attnsmith::families

@@ -10,6 +10,7 @@ namespace attnsmith::families {
 
 struct TiledKernel : AttentionConstants {
     int warps_q = 0, warps_kv = 0;  // warps divide the tile's query rows, or the keys
+    int load_warps = 0;             // that take part in loads alone
     int alignment = 16;
 
     template <class Self, class Visitor>
@@ -17,16 +18,17 @@ struct TiledKernel : AttentionConstants {
         AttentionConstants::visit(self, visitor);
         visitor.integer("warps_q", self.warps_q);
         visitor.integer("warps_kv", self.warps_kv);
+        visitor.integer("load_warps", self.load_warps);
         visitor.integer("alignment", self.alignment);
     }
 
-    int threads() const { return warps_q * warps_kv * 32; }
+    int threads() const { return (warps_q * warps_kv + load_warps) * 32; }
 };
 
 class TiledAttention : public Family {
   public:
     Role role() const final { return Role::attention; }
-    bool takes(const KernelConfig&, SplitPolicy policy) const final { return policy != SplitPolicy::chunks; }
+    bool takes(const KernelConfig& kernel, SplitPolicy policy) const final;
     std::string kernel_name(const KernelConfig& kernel) const final;
     double clocks(const KernelConfig& kernel, const DeviceTraits& device, const Work& work,
                   const Split& split) const final;

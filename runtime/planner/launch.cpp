@@ -11,21 +11,21 @@ namespace {
 
 using problem::ceil_div;
 
-// Behind the zeroed bytes the partial results: of as many chunks as any smaller bounds have, or two query
-// tiles of each share. Op merge needs none.
+// Behind the zeroed bytes the partial results: of as many chunks as any smaller bounds have, or those of each
+// share. Op merge needs none.
 families::WorkspaceLayout workspace_of(const Plan& plan, const problem::BoundShape& shape,
                                        const Split& split) {
     const AttentionSpec& spec = plan.problem.spec;
     families::WorkspaceLayout layout{.rows = shape.q_tokens * spec.q_heads};
     if (plan.find(Role::attention) == nullptr) return layout;
     layout.partial_o_offset = layout.partial_ml_offset = layout.bytes = abi::kZeroedBytes;
-    std::int64_t rows = 0;
-    if (split.policy == SplitPolicy::chunks) {
-        // A shorter bound may have more chunks, where the chunk has grown to keep within the most.
-        rows = std::min(kMostSplits, ceil_div(shape.max_kv_len, plan.split.keys)) * layout.rows;
-    } else if (split.policy == SplitPolicy::shares) {
-        rows = layout.rows = 2 * split.parts * plan.kernel(Role::attention).tile_q();
+    if (split.policy == SplitPolicy::shares) {
+        const SharePlaces places = share_places(plan, shape);
+        layout.share_places = places.count;
+        layout.share_rows = places.rows;
+        layout.rows = split.parts * places.count * places.rows;
     }
+    const std::int64_t rows = partial_rows(plan, shape, split);
     if (rows == 0) return layout;
     layout.partial_ml_offset += ceil_div(rows * spec.head_dim_vo * 4, 256) * 256;
     layout.bytes = layout.partial_ml_offset + ceil_div(rows * 8, 256) * 256;

@@ -26,14 +26,10 @@ Numerics numerics_of(const AttentionSpec& spec) {
     return {tolerance, tolerance};
 }
 
-Unsupported unserved(int sm, const std::vector<Refusal>& rejected) {
-    return {fmt::format("no kernel for this attention on sm_{}", sm), rejected};
-}
-
-const KernelConfig& kernel_of_role(const KernelSet& set, Role role) {
-    return std::ranges::find(set.candidates, role,
-                             [](const Candidate& one) { return one.kernel.family->role(); })
-        ->kernel;
+const Candidate* find_role(const KernelSet& set, Role role) {
+    const auto found = std::ranges::find(set.candidates, role,
+                                         [](const Candidate& one) { return one.kernel.family->role(); });
+    return found == set.candidates.end() ? nullptr : &*found;
 }
 
 // Whether a kernel of the set leaves it something to do.
@@ -43,86 +39,118 @@ bool needs_merge_of_splits(const KernelSet& set) {
     });
 }
 
-// The attentions of the set that are there for so many packed query rows; why not the others goes to
-// `rejected`.
-std::vector<Candidate> rivals(const KernelSet& set, std::int64_t rows, std::vector<Refusal>& rejected) {
-    std::vector<Candidate> serving;
-    for (const Candidate& one : set.candidates)
-        if (one.kernel.family->role() == Role::attention && one.serves(rows)) serving.push_back(one);
-    for (const Candidate& one : set.candidates) {
-        if (one.kernel.family->role() != Role::attention || one.serves(rows)) continue;
-        if (std::ranges::find(serving, one.kernel, &Candidate::kernel) != serving.end()) continue;
-        rejected.push_back({one.kernel.name(),
-                            rows <= one.above ? fmt::format("for more than {} packed query rows", one.above)
-                                              : fmt::format("for up to {} packed query rows", *one.up_to)});
-    }
-    return serving;
+families::Work work_of(const problem::Problem& problem) {
+    const auto& [spec, sizes] = problem;
+    return {.sequences_and_heads = sizes.batch * spec.kv_heads,
+            .of_each = families::head_work(problem, sizes.q_len, sizes.kv_len)};
 }
 
-struct Choice {
-    SplitChoice best{};
-    const Candidate* candidate = nullptr;
-};
+// One attention and its best split.
+Choice with_best_split(const Candidate& candidate, const KernelSet& set, const DeviceTraits& device,
+                       const families::Work& work) {
+    const SplitChoice best = best_split(candidate.kernel, set.merge_of_splits(), device, work);
+    return {&candidate, best.split, best.clocks};
+}
 
-// The attention and its split, which go to the plan.
-void choose_attention(const KernelSet& set, Plan& plan) {
-    const auto& [spec, sizes] = plan.problem;
-    const families::Work work{.sequences_and_heads = sizes.batch * spec.kv_heads,
-                              .of_each = families::head_work(plan.problem, sizes.q_len, sizes.kv_len)};
-    const std::vector<Candidate> kernels = rivals(set, work.of_each.rows(), plan.rejected);
-    if (kernels.empty()) throw unserved(plan.device.sm, plan.rejected);
-    std::vector<Choice> choices;
-    for (const Candidate& one : kernels)
-        choices.push_back({best_split(one.kernel, set, plan.device, work), &one});
-    const Choice chosen =
-        *std::ranges::min_element(choices, {}, [](const Choice& choice) { return choice.best.clocks; });
-    plan.steps.push_back({chosen.candidate->kernel, chosen.candidate->source});
-    plan.split = chosen.best.split;
-    if (plan.split.policy == SplitPolicy::chunks) {
-        // Chunks were counted over the keys that a row sees, and lie over all keys.
-        plan.split.parts = std::max<std::int64_t>(1, problem::ceil_div(sizes.kv_len, plan.split.keys));
-        plan.steps.push_back({set.merge_of_splits()});
+// The attention that is there for so many packed query rows and takes the least time.
+Choice choose_attention(const KernelSet& set, const problem::Problem& problem, const DeviceTraits& device) {
+    const families::Work work = work_of(problem);
+    const std::int64_t rows = work.of_each.rows();
+    Choice best;
+    for (const Candidate& one : set.candidates) {
+        if (one.kernel.family->role() != Role::attention || !one.serves(rows)) continue;
+        const Choice choice = with_best_split(one, set, device, work);
+        if (best.candidate == nullptr || choice.clocks < best.clocks) best = choice;
     }
-    for (const Choice& choice : choices) {
-        if (choice.candidate == chosen.candidate) continue;
+    // Chunks were counted over the keys that a row sees, and lie over all keys.
+    if (best.split.policy == SplitPolicy::chunks) {
+        best.split.parts =
+            std::max<std::int64_t>(1, problem::ceil_div(problem.sizes.kv_len, best.split.keys));
+    }
+    return best;
+}
+
+// Why not the other attentions: those that are not there for so many rows, then those that take longer.
+void explain_attention(const KernelSet& set, const Choice& chosen, Plan& plan) {
+    const families::Work work = work_of(plan.problem);
+    const std::int64_t rows = work.of_each.rows();
+    const auto serves = [&](const Candidate& one) {
+        return one.kernel.family->role() == Role::attention && one.serves(rows);
+    };
+    for (const Candidate& one : set.candidates) {
+        if (one.kernel.family->role() != Role::attention || one.serves(rows)) continue;
+        if (std::ranges::any_of(set.candidates, [&](const Candidate& other) {
+                return serves(other) && other.kernel == one.kernel;
+            }))
+            continue;
         plan.rejected.push_back(
-            {choice.candidate->kernel.name(),
+            {one.kernel.name(), rows <= one.above
+                                    ? fmt::format("for more than {} packed query rows", one.above)
+                                    : fmt::format("for up to {} packed query rows", *one.up_to)});
+    }
+    for (const Candidate& one : set.candidates) {
+        if (!serves(one) || &one == chosen.candidate) continue;
+        plan.rejected.push_back(
+            {one.kernel.name(),
              fmt::format("estimated {:.2f}x the time of the chosen kernel for {} packed query rows",
-                         choice.best.clocks / chosen.best.clocks, work.of_each.rows())});
+                         with_best_split(one, set, plan.device, work).clocks / chosen.clocks, rows)});
     }
 }
 
 // The kernel of its one role, which there is one of.
-void choose_merge(const KernelSet& set, Plan& plan) {
-    plan.steps.push_back({kernel_of_role(set, Role::merge_states)});
+Choice choose_merge(const KernelSet& set, const problem::Problem&, const DeviceTraits&) {
+    return {.candidate = find_role(set, Role::merge_states)};
 }
+
+void explain_merge(const KernelSet&, const Choice&, Plan&) {}
 
 // What planning makes of each op. problem/request/ops.hpp has the other columns; this one knows families, so
 // it cannot stand there.
 struct OpPlanning {
     Op op;
     std::span<const Role> roles;  // what a plan is made of, in the order of launches
-    void (*choose)(const KernelSet& set, Plan& plan);
+    Choice (*choose)(const KernelSet& set, const problem::Problem& problem, const DeviceTraits& device);
+    // Adds to the plan why the set's other kernels were not chosen.
+    void (*explain)(const KernelSet& set, const Choice& chosen, Plan& plan);
 };
 
 constexpr Role kOfAttention[] = {Role::attention, Role::merge_splits};
 constexpr Role kOfMerge[] = {Role::merge_states};
 constexpr OpPlanning kOps[] = {
-    {Op::attention, kOfAttention, choose_attention},
-    {Op::merge, kOfMerge, choose_merge},
+    {Op::attention, kOfAttention, choose_attention, explain_attention},
+    {Op::merge, kOfMerge, choose_merge, explain_merge},
 };
 
 // REQUIRES: the op is built.
 const OpPlanning& planning_of(Op op) { return *std::ranges::find(kOps, op, &OpPlanning::op); }
 
+Plan plan_of(const problem::Problem& problem, const DeviceTraits& device, const KernelSet& set) {
+    return {.problem = problem,
+            .device = device,
+            .numerics = numerics_of(problem.spec),
+            .rejected = set.rejected};
+}
+
+void add_steps(const KernelSet& set, const Candidate& first, bool merges, Plan& plan) {
+    plan.steps.push_back({first.kernel, first.source});
+    if (merges) plan.steps.push_back({*set.merge_of_splits()});
+}
+
 }  // namespace
+
+Unsupported unserved(int sm, const std::vector<Refusal>& rejected) {
+    return {fmt::format("no kernel for this attention on sm_{}", sm), rejected};
+}
 
 const Step* Plan::find(Role role) const {
     const auto found = std::ranges::find(steps, role, &Step::role);
     return found == steps.end() ? nullptr : &*found;
 }
 
-const KernelConfig& KernelSet::merge_of_splits() const { return kernel_of_role(*this, Role::merge_splits); }
+const KernelConfig* KernelSet::merge_of_splits() const {
+    const Candidate* const found = find_role(*this, Role::merge_splits);
+    return found == nullptr ? nullptr : &found->kernel;
+}
 
 std::vector<KernelConfig> KernelSet::kernels() const {
     std::vector<KernelConfig> each;
@@ -147,19 +175,45 @@ KernelSet kernel_set(const AttentionSpec& spec, int sm, const TuningTable& tunin
     return set;
 }
 
+Choice choose(const KernelSet& set, const problem::Problem& problem, const DeviceTraits& device) {
+    return planning_of(problem.spec.op).choose(set, problem, device);
+}
+
 Plan make_plan(const problem::Problem& problem, const DeviceTraits& device, const TuningTable& tuning) {
-    KernelSet set = kernel_set(problem.spec, device.sm, tuning);
-    Plan plan{.problem = problem, .device = device, .numerics = numerics_of(problem.spec)};
-    plan.rejected = std::move(set.rejected);
-    planning_of(problem.spec.op).choose(set, plan);
+    const KernelSet set = kernel_set(problem.spec, device.sm, tuning);
+    Plan plan = plan_of(problem, device, set);
+    const Choice chosen = choose(set, problem, device);
+    planning_of(problem.spec.op).explain(set, chosen, plan);
+    if (chosen.candidate == nullptr) throw unserved(device.sm, plan.rejected);
+    plan.split = chosen.split;
+    add_steps(set, *chosen.candidate, plan.split.policy == SplitPolicy::chunks, plan);
     return plan;
+}
+
+SetOfPlans plan_set(const AttentionSpec& spec, const DeviceTraits& device, const TuningTable& tuning) {
+    SetOfPlans made{.set = kernel_set(spec, device.sm, tuning), .plans = {}, .plan_of = {}};
+    const Role role = planning_of(spec.op).roles.front();
+    for (const Candidate& one : made.set.candidates) {
+        const auto known = std::ranges::find_if(
+            made.plans, [&](const Plan& plan) { return plan.steps.front().kernel == one.kernel; });
+        made.plan_of.push_back(static_cast<std::size_t>(known - made.plans.begin()));
+        if (known != made.plans.end() || one.kernel.family->role() != role) continue;
+        Plan& plan = made.plans.emplace_back(plan_of({spec, {}}, device, made.set));
+        plan.is_of_set = true;
+        add_steps(made.set, one, one.kernel.family->takes(one.kernel, SplitPolicy::chunks), plan);
+        if (role == Role::attention) plan.split = planned_split(plan, work_of(plan.problem));
+    }
+    return made;
 }
 
 Plan with_attention(Plan plan, const KernelConfig& attention, const Split& split, const TuningTable& tuning) {
     plan.steps = {{attention}};
-    plan.split = attention.family->takes(attention, split.policy) ? split : shares_of(attention, plan.device);
+    const auto takes = [&](SplitPolicy policy) { return attention.family->takes(attention, policy); };
+    plan.split = takes(split.policy)          ? split
+                 : takes(SplitPolicy::shares) ? shares_of(attention, plan.device)
+                                              : Split{};
     if (plan.split.policy == SplitPolicy::chunks)
-        plan.steps.push_back({kernel_set(plan.problem.spec, plan.device.sm, tuning).merge_of_splits()});
+        plan.steps.push_back({*kernel_set(plan.problem.spec, plan.device.sm, tuning).merge_of_splits()});
     return plan;
 }
 

@@ -2,6 +2,7 @@
 // others. Pure functions: no GPU, no files, no clock. The same inputs give the same bytes of JSON.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -41,6 +42,9 @@ struct Plan {
     DeviceTraits device{};
     std::vector<Step> steps{};  // in the order of their launches; a launch may leave out a merge
     Split split{};              // at the planned sizes
+    // The kernels are a set's, for any sizes: each launch is divided as planning would for its bounds, and
+    // the sizes and the split above are those of one query and one key.
+    bool is_of_set = false;
     Numerics numerics{};
     std::vector<Refusal> rejected{};
 
@@ -56,14 +60,38 @@ struct KernelSet {
     std::vector<Refusal> rejected{};
 
     std::vector<KernelConfig> kernels() const;  // each once
-    // REQUIRES: one of them divides keys into chunks.
-    const KernelConfig& merge_of_splits() const;
+    // Null where none of them divides keys into chunks.
+    const KernelConfig* merge_of_splits() const;
 };
 
 // Every kernel that a plan for this spec can name on this compute capability with this table, whatever the
 // sizes and the SM count. Throws Unsupported with each candidate's reason when no kernel serves the spec. The
 // spec is a validated one's.
 KernelSet kernel_set(const AttentionSpec& spec, int sm, const TuningTable& tuning);
+
+// That no kernel serves a spec, and why not each.
+Unsupported unserved(int sm, const std::vector<Refusal>& rejected);
+
+// What planning chooses of a set for given sizes.
+struct Choice {
+    const families::Candidate* candidate = nullptr;  // of the set; null where it has none for these sizes
+    Split split{};
+    double clocks = 0;  // estimated, of what ranks by it
+};
+
+// The one place where kernels are chosen. Allocates nothing. `set` is that of the problem's spec on the
+// device's SM.
+Choice choose(const KernelSet& set, const problem::Problem& problem, const DeviceTraits& device);
+
+// A plan for each kernel of a set that choose() can give, for launches of any sizes.
+struct SetOfPlans {
+    KernelSet set;
+    std::vector<Plan> plans;
+    std::vector<std::size_t> plan_of;  // of each of the set's candidates
+};
+
+// Throws Unsupported. The spec is a validated one's.
+SetOfPlans plan_set(const AttentionSpec& spec, const DeviceTraits& device, const TuningTable& tuning);
 
 // Throws Unsupported.
 Plan make_plan(const problem::Problem& problem, const DeviceTraits& device, const TuningTable& tuning);

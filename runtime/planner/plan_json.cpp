@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "abi/attention_cuts.h"
 #include "problem/json_text.hpp"
 #include "problem/request/request_json.hpp"
 
@@ -53,8 +54,20 @@ Json step_json(const Step& step, const families::Extent& extent, const CacheStat
     return json;
 }
 
-Json split_json(const Split& planned, const Launch& launch) {
+// Where a row's keys are cut, which no size has a part in.
+Json cuts_json() {
+    return {
+        {"least_keys", abi::kLeastCut}, {"most_pieces", abi::kMostCuts}, {"softmax_keys", abi::kSoftmaxKeys}};
+}
+
+Json split_json(const Plan& plan, const Launch& launch) {
+    const Split& planned = plan.split;
     Json json = {{"policy", to_string(planned.policy)}};
+    if (plan.problem.spec.consistency == Consistency::bitwise) {
+        json["policy"] = "absolute";
+        json["cuts"] = cuts_json();
+    }
+    if (plan.is_of_set) json["of_bounds"] = true;
     if (planned.policy == SplitPolicy::none) return json;
     const bool chunks = planned.policy == SplitPolicy::chunks;
     json[chunks ? "chunk" : "least_keys"] = planned.keys;
@@ -86,7 +99,7 @@ Json to_json(const Plan& plan, std::span<const CacheState> states) {
     json["kernels"] = Json::array();
     for (std::size_t i = 0; i < plan.steps.size(); ++i)
         json["kernels"].push_back(step_json(plan.steps[i], launch.extents[i], states[i]));
-    json["split_kv"] = split_json(plan.split, launch);
+    json["split_kv"] = split_json(plan, launch);
     json["numerics"] = {{"accumulate", "f32"},
                         {"atol", plan.numerics.atol},
                         {"rtol", plan.numerics.rtol},

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "abi/attention_arguments.h"
+#include "abi/attention_cuts.h"
+#include "families/attention.hpp"
 #include "families/launch.hpp"
 #include "problem/ceil_div.hpp"
 
@@ -27,30 +29,83 @@ SplitChoice best_chunks(const KernelConfig& attention, const KernelConfig& merge
     const int tile_kv = attention.tile_kv();
     const std::int64_t tiles = ceil_div(work.of_each.keys, tile_kv);
     const std::int64_t least = ceil_div(kLeastKeys, tile_kv);
-    std::int64_t previous = 0;
-    // Candidates are chunk lengths, so that the chunk is a fact of the plan.
-    for (std::int64_t wanted = 2; wanted <= kMostSplits; ++wanted) {
-        const std::int64_t chunk_tiles = ceil_div(tiles, wanted);
-        if (chunk_tiles < least || chunk_tiles == previous) continue;
-        previous = chunk_tiles;
+    // Candidates are chunk lengths, so that the chunk is a fact of the plan. The next one is made by the
+    // fewest chunks that are shorter.
+    std::int64_t chunk_tiles = 0;
+    for (std::int64_t wanted = 2; wanted <= kMostSplits; wanted = ceil_div(tiles, chunk_tiles - 1)) {
+        chunk_tiles = ceil_div(tiles, wanted);
+        if (chunk_tiles < least) break;
         const Split split{SplitPolicy::chunks, chunk_tiles * tile_kv, ceil_div(tiles, chunk_tiles)};
-        if (split.parts < 2) continue;
+        if (split.parts < 2) break;
         const double clocks = attention.family->clocks(attention, device, work, split) +
                               merge.family->clocks(merge, device, work, split);
         if (clocks < best.clocks) best = {split, clocks};
+        if (chunk_tiles == 1) break;
     }
     return best;
+}
+
+bool has_absolute_cuts(const KernelConfig& attention) {
+    return attention.constants.as<families::AttentionConstants>().absolute_cuts;
+}
+
+// Of a chunk or a share: whole tiles. Where rows are cut at absolute positions, a share is divided nowhere
+// else.
+std::int64_t least_keys(const KernelConfig& attention) {
+    const std::int64_t least = has_absolute_cuts(attention) ? abi::kLeastCut : kLeastKeys;
+    return ceil_div(least, attention.tile_kv()) * attention.tile_kv();
+}
+
+std::int64_t rows_of_shares(const Plan& plan, const Split& shares, const problem::BoundShape& shape) {
+    const SharePlaces places = share_places(plan, shape);
+    return shares.parts * places.count * places.rows;
+}
+
+// As many shares as can have work.
+Split with_work(const Plan& plan, const Split& shares, const problem::BoundShape& shape) {
+    const KernelConfig& attention = plan.kernel(Role::attention);
+    const int tile_kv = attention.tile_kv();
+    const std::int64_t tiles = families::query_tiles(shape, plan.problem.group_size(), attention.tile_q()) *
+                               plan.problem.spec.kv_heads;
+    if (tiles >= shares.parts) return shares;
+    const std::int64_t units = tiles * std::max<std::int64_t>(1, ceil_div(shape.max_kv_len, tile_kv));
+    return {SplitPolicy::shares, shares.keys, std::min(shares.parts, ceil_div(units, shares.keys / tile_kv))};
+}
+
+// Rows that the chunks of a set's kernel have together, at most: two tiles for each CTA that the device holds
+// at once, as shares have. Chunks are there to fill a device, and a workspace that serves any sizes has to
+// end somewhere.
+std::int64_t rows_of_set(const Plan& plan) {
+    const KernelConfig& attention = plan.kernel(Role::attention);
+    return 2 * std::int64_t{plan.device.sm_count} * attention.ctas_per_sm * attention.tile_q();
+}
+
+// As planning would divide the keys, were the bounds the sizes.
+Split split_of_bounds(const Plan& plan, const problem::BoundShape& shape) {
+    const std::int64_t longest = std::max<std::int64_t>(1, shape.max_q_len);
+    // Of a ragged batch no more sequences than its queries fill, as long as the longest.
+    const std::int64_t sequences = std::clamp<std::int64_t>(ceil_div(shape.q_tokens, longest), 1,
+                                                            std::max<std::int64_t>(1, shape.batch));
+    Split split =
+        planned_split(plan, {.sequences_and_heads = sequences * plan.problem.spec.kv_heads,
+                             .of_each = families::head_work(plan.problem, longest, shape.max_kv_len)});
+    if (split.policy != SplitPolicy::chunks) return split;
+    const std::int64_t rows = std::max<std::int64_t>(1, shape.q_tokens * plan.problem.spec.q_heads);
+    const std::int64_t most = rows_of_set(plan) / rows;
+    if (most < 2) return {};
+    const int tile_kv = plan.kernel(Role::attention).tile_kv();
+    split.keys = std::max(split.keys, ceil_div(ceil_div(shape.max_kv_len, most), tile_kv) * tile_kv);
+    return split;
 }
 
 }  // namespace
 
 Split shares_of(const KernelConfig& attention, const DeviceTraits& device) {
-    const int tile_kv = attention.tile_kv();
-    return {SplitPolicy::shares, ceil_div(kLeastKeys, tile_kv) * tile_kv,
+    return {SplitPolicy::shares, least_keys(attention),
             std::min(most_shares(attention), std::int64_t{device.sm_count} * attention.ctas_per_sm)};
 }
 
-SplitChoice best_split(const KernelConfig& attention, const KernelSet& set, const DeviceTraits& device,
+SplitChoice best_split(const KernelConfig& attention, const KernelConfig* merge, const DeviceTraits& device,
                        const families::Work& work) {
     const auto takes = [&](SplitPolicy policy) { return attention.family->takes(attention, policy); };
     const SplitChoice whole{.clocks = attention.family->clocks(attention, device, work, {})};
@@ -66,7 +121,7 @@ SplitChoice best_split(const KernelConfig& attention, const KernelSet& set, cons
     }
     SplitChoice best = whole;
     if (takes(SplitPolicy::chunks)) {
-        best = best_chunks(attention, set.merge_of_splits(), device, work, whole);
+        best = best_chunks(attention, *merge, device, work, whole);
         if (!is_worth_it(best)) best = whole;
     }
     if (is_one_tile) best.clocks *= kUnequalLengths;
@@ -77,8 +132,15 @@ std::int64_t most_shares(const KernelConfig& attention) {
     return abi::kMostShares / attention.constants.integer("consumers", 1);  // each counts for itself
 }
 
+Split planned_split(const Plan& plan, const families::Work& work) {
+    const Step* const merge = plan.find(Role::merge_splits);
+    return best_split(plan.kernel(Role::attention), merge == nullptr ? nullptr : &merge->kernel, plan.device,
+                      work)
+        .split;
+}
+
 Split split_of(const Plan& plan, const problem::BoundShape& shape) {
-    const Split& planned = plan.split;
+    const Split planned = plan.is_of_set ? split_of_bounds(plan, shape) : plan.split;
     const KernelConfig& attention = plan.kernel(Role::attention);
     const int tile_kv = attention.tile_kv();
     if (planned.policy == SplitPolicy::chunks) {
@@ -87,16 +149,33 @@ Split split_of(const Plan& plan, const problem::BoundShape& shape) {
         const std::int64_t chunk = std::max(planned.keys, least * tile_kv);
         return {SplitPolicy::chunks, chunk, ceil_div(shape.max_kv_len, chunk)};
     }
-    if (planned.policy == SplitPolicy::shares) {
-        const std::int64_t tiles =
-            families::query_tiles(shape, plan.problem.group_size(), attention.tile_q()) *
-            plan.problem.spec.kv_heads;
-        if (tiles >= planned.parts) return planned;
-        const std::int64_t units = tiles * std::max<std::int64_t>(1, ceil_div(shape.max_kv_len, tile_kv));
-        return {SplitPolicy::shares, planned.keys,
-                std::min(planned.parts, ceil_div(units, planned.keys / tile_kv))};
-    }
+    if (planned.policy == SplitPolicy::shares) return with_work(plan, planned, shape);
     return {};
+}
+
+std::int64_t partial_rows(const Plan& plan, const problem::BoundShape& shape, const Split& split) {
+    const KernelConfig& attention = plan.kernel(Role::attention);
+    const auto may_take = [&](SplitPolicy policy) {
+        return plan.is_of_set ? attention.family->takes(attention, policy) : split.policy == policy;
+    };
+    if (may_take(SplitPolicy::chunks)) {
+        // A shorter bound may have more chunks, where the chunk has grown to keep within the most.
+        const std::int64_t least = plan.is_of_set ? least_keys(attention) : plan.split.keys;
+        const std::int64_t most = std::min(kMostSplits, ceil_div(shape.max_kv_len, least)) * shape.q_tokens *
+                                  plan.problem.spec.q_heads;
+        return plan.is_of_set ? std::min(most, rows_of_set(plan)) : most;
+    }
+    if (!may_take(SplitPolicy::shares)) return 0;
+    const Split shares = plan.is_of_set ? shares_of(attention, plan.device) : plan.split;
+    return rows_of_shares(plan, with_work(plan, shares, shape), shape);
+}
+
+SharePlaces share_places(const Plan& plan, const problem::BoundShape& shape) {
+    const KernelConfig& attention = plan.kernel(Role::attention);
+    const std::int64_t tile_q = attention.tile_q();
+    if (!has_absolute_cuts(attention)) return {2, tile_q};
+    return {abi::most_pieces(static_cast<std::int32_t>(shape.max_kv_len)) + 1,
+            std::min(tile_q, plan.problem.group_size() * shape.max_q_len)};
 }
 
 }  // namespace attnsmith::planner

@@ -13,9 +13,13 @@ struct SplitChoice {
     double clocks = 0;  // of the attention and, where it leaves one to do, of the merge
 };
 
-// The best split for one kernel: how long its chunks are, or whether it takes shares.
-SplitChoice best_split(const KernelConfig& attention, const KernelSet& set, const DeviceTraits& device,
+// The best split for one kernel: how long its chunks are, or whether it takes shares. `merge`: what joins
+// chunks; null where the kernel takes none. Allocates nothing.
+SplitChoice best_split(const KernelConfig& attention, const KernelConfig* merge, const DeviceTraits& device,
                        const families::Work& work);
+
+// The same for the kernels of a plan of a set, of which any sizes may be launched.
+Split planned_split(const Plan& plan, const families::Work& work);
 
 // As many shares as the device holds CTAs.
 Split shares_of(const KernelConfig& attention, const DeviceTraits& device);
@@ -24,7 +28,17 @@ Split shares_of(const KernelConfig& attention, const DeviceTraits& device);
 std::int64_t most_shares(const KernelConfig& attention);
 
 // That of a launch with these bounds: as planned, but with as many chunks as the keys have, or as many shares
-// as can have work.
+// as can have work. Of a plan of a set, as planned for the bounds.
 Split split_of(const Plan& plan, const problem::BoundShape& shape);
+
+// Rows of partial results that a launch of this split has room for: enough for any smaller bounds, too.
+std::int64_t partial_rows(const Plan& plan, const problem::BoundShape& shape, const Split& split);
+
+// What a share may leave among the partial results: the end of one query tile, which with absolute cuts is in
+// pieces, and the start of another.
+struct SharePlaces {
+    std::int64_t count, rows;  // places of a share, and rows of each
+};
+SharePlaces share_places(const Plan& plan, const problem::BoundShape& shape);
 
 }  // namespace attnsmith::planner

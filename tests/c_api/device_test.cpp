@@ -584,7 +584,8 @@ TEST_CASE("Preparing in the background") {
     }
     CHECK(ask(attnsmith_pending_kernel, pending.get(), nullptr).refuses("kernel"));
 
-    spec.consistency = ATTNSMITH_CONSISTENCY_BITWISE;  // no kernel serves it
+    spec.consistency = ATTNSMITH_CONSISTENCY_BITWISE;  // with precision high no kernel serves it
+    spec.precision = ATTNSMITH_PRECISION_HIGH;
     attnsmith_kernel* kernel = nullptr;
     const Answer now = ask(attnsmith_prepare, runtime(), &spec, &kSizes, 0, &kernel);
     CHECK(now.code == ATTNSMITH_UNSUPPORTED);

@@ -110,7 +110,7 @@ FIELD(attnsmith_tensors, lse, 40);
 FIELD(attnsmith_tensors, sinks, 48);
 FIELD(attnsmith_tensors, alibi_slopes, 56);
 
-SIZE(attnsmith_batch, 88);
+SIZE(attnsmith_batch, 96);
 FIELD(attnsmith_batch, size, 0);
 FIELD(attnsmith_batch, q_indptr, 8);
 FIELD(attnsmith_batch, q_lens, 16);
@@ -122,6 +122,7 @@ FIELD(attnsmith_batch, page_indices, 56);
 FIELD(attnsmith_batch, last_page_len, 64);
 FIELD(attnsmith_batch, max_q_len, 72);
 FIELD(attnsmith_batch, max_kv_len, 80);
+FIELD(attnsmith_batch, table_rows, 88);
 
 SIZE(attnsmith_merge_tensors, 48);
 FIELD(attnsmith_merge_tensors, size, 0);
@@ -135,6 +136,16 @@ SIZE(attnsmith_workspace, 24);
 FIELD(attnsmith_workspace, size, 0);
 FIELD(attnsmith_workspace, data, 8);
 FIELD(attnsmith_workspace, bytes, 16);
+
+SIZE(attnsmith_tensor_addresses, 64);
+FIELD(attnsmith_tensor_addresses, size, 0);
+FIELD(attnsmith_tensor_addresses, q, 8);
+FIELD(attnsmith_tensor_addresses, k, 16);
+FIELD(attnsmith_tensor_addresses, v, 24);
+FIELD(attnsmith_tensor_addresses, o, 32);
+FIELD(attnsmith_tensor_addresses, lse, 40);
+FIELD(attnsmith_tensor_addresses, sinks, 48);
+FIELD(attnsmith_tensor_addresses, alibi_slopes, 56);
 
 SIZE(attnsmith_code, 4);
 VALUE(ATTNSMITH_ABI_VERSION, 2);
@@ -198,6 +209,7 @@ static const function kFunctions[] = {
     (function)attnsmith_call_copy_status,
     (function)attnsmith_call_describe,
     (function)attnsmith_call_free,
+    (function)attnsmith_call_keep_alive,
     (function)attnsmith_call_status,
     (function)attnsmith_coverage_json,
     (function)attnsmith_devices_json,
@@ -208,11 +220,17 @@ static const function kFunctions[] = {
     (function)attnsmith_error_message,
     (function)attnsmith_features,
     (function)attnsmith_has_feature,
+    (function)attnsmith_kept_free,
     (function)attnsmith_kernel_device,
     (function)attnsmith_kernel_free,
     (function)attnsmith_kernel_plan_json,
+    (function)attnsmith_kernel_set_free,
+    (function)attnsmith_kernel_set_pick,
+    (function)attnsmith_kernel_set_size,
+    (function)attnsmith_kernel_set_workspace_bytes,
     (function)attnsmith_kernel_spec,
     (function)attnsmith_launch,
+    (function)attnsmith_launch_at,
     (function)attnsmith_model_json,
     (function)attnsmith_parse_request,
     (function)attnsmith_pending_free,
@@ -221,6 +239,7 @@ static const function kFunctions[] = {
     (function)attnsmith_plan_json,
     (function)attnsmith_prepare,
     (function)attnsmith_prepare_async,
+    (function)attnsmith_prepare_set,
     (function)attnsmith_prewarm,
     (function)attnsmith_recorded_json,
     (function)attnsmith_request_json,

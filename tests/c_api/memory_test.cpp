@@ -141,7 +141,8 @@ int main() {
         },
         ATTNSMITH_INVALID_REQUEST);
     spec = valid_spec(Kind::dense);
-    spec.consistency = ATTNSMITH_CONSISTENCY_BITWISE;  // no kernel serves it
+    spec.consistency = ATTNSMITH_CONSISTENCY_BITWISE;  // with precision high no kernel serves it
+    spec.precision = ATTNSMITH_PRECISION_HIGH;
     starve_both(
         "prepare, unsupported",
         [&](attnsmith_error** error) {

@@ -668,9 +668,10 @@ static void test_plans(void) {
     refused(attnsmith_plan_json(NULL, &spec, &sizes, 90, &json, &error), "runtime");
     refused(attnsmith_plan_json(runtime, NULL, &sizes, 90, &json, &error), "spec");
     refused(attnsmith_plan_json(runtime, &spec, &sizes, 90, NULL, &error), "json");
-    attnsmith_spec bitwise = spec;
-    bitwise.consistency = ATTNSMITH_CONSISTENCY_BITWISE;
-    fails(attnsmith_plan_json(runtime, &bitwise, &sizes, 90, &json, &error), ATTNSMITH_UNSUPPORTED,
+    attnsmith_spec unserved = spec;
+    unserved.consistency = ATTNSMITH_CONSISTENCY_BITWISE;
+    unserved.precision = ATTNSMITH_PRECISION_HIGH;
+    fails(attnsmith_plan_json(runtime, &unserved, &sizes, 90, &json, &error), ATTNSMITH_UNSUPPORTED,
           "\"refusals\":[{\"candidate\":");
     CHECK(json == NULL);
 
@@ -709,6 +710,7 @@ static void test_prewarm_and_cache(void) {
     attnsmith_runtime* const runtime = open_runtime("kernels", &lines);
     attnsmith_spec spec = small_spec(), unserved = small_spec();
     unserved.consistency = ATTNSMITH_CONSISTENCY_BITWISE;
+    unserved.precision = ATTNSMITH_PRECISION_HIGH;
     const attnsmith_spec* const specs[] = {&spec, &unserved};
     const int32_t sms[] = {80, 90};
     struct seen seen = {0, 0, 1};

@@ -242,7 +242,7 @@ class BadInput(CliTest):
         self.assertEqual(error("plan", *SMALL, "--pagesize", "3")["code"], "bad_usage")
         self.assertEqual(error("plan", "--request", "missing.json")["code"], "bad_usage")
         self.assertEqual(error("plan", "--op", "mla", "--sm", "90")["code"], "unsupported")
-        self.assertTrue(error("plan", *SMALL, "--consistency", "bitwise", "--sm", "90")["refusals"])
+        self.assertTrue(error("plan", *SMALL, "--consistency", "bitwise", "--precision", "high", "--sm", "90")["refusals"])
         self.assertEqual(error("cache", "ls", env={"HOME": None})["code"], "cache_error")
         self.assertEqual(error("check", "--model", LLAMA)["code"], "failed")
         missing = error("bench", "jit", "--sm", "90", "--repeat", "1", env={"ATTNSMITH_NVRTC_PATH": "/nowhere/x"})

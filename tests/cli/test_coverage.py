@@ -62,7 +62,8 @@ class Lists(CliTest):
                          [("dense", "80"), ("ragged", "80")])
 
     def test_what_nothing_serves_is_listed(self):
-        result = self.run_cli("plan", "--model", LLAMA, "--consistency", "default,bitwise", "--sm", "90", "--json")
+        result = self.run_cli("plan", "--model", LLAMA, "--consistency", "default,bitwise", "--precision",
+                              "high", "--sm", "90", "--json")
         self.assert_failed(result, "consistency bitwise")
         self.assertEqual([plan["model"]["name"] for plan in result.json()["plans"]],
                          ["full_attention/prefill (consistency default)", "full_attention/decode (consistency default)"])
@@ -128,7 +129,8 @@ class Recorded(CliTest):
         self.assertEqual(self.assert_ok(self.finish(process)).json()["summary"]["hits"], 1)
 
     def test_what_nothing_serves_is_listed_by_its_line(self):
-        file = self.write("recorded", RECORDED + record(head_dim=8, q_heads=1, consistency="bitwise"))
+        file = self.write("recorded", RECORDED + record(head_dim=8, q_heads=1, consistency="bitwise",
+                                                          precision="high"))
         result = self.prewarm("--recorded", file)
         self.assert_failed(result, f"{file}:2")
         self.assertEqual((result.json()["summary"]["compiled"], len(result.json()["unsupported"])), (2, 2))

@@ -285,6 +285,36 @@ void bad_pages(Cases& cases) {
          }});
 }
 
+// A sequence whose row the table has not has no keys, and nothing is read for it.
+void bad_table_rows(Cases& cases) {
+    const auto state = [](std::int64_t row, std::int64_t keys) -> Spoil {
+        return [=](IndexArrays& a) { a.table_rows[1] = row, a.kv_lens[1] = keys; };
+    };
+    for (const std::int64_t page : {std::int64_t{3}, std::int64_t{16}}) {
+        Case base = paged(plain(), page);
+        base.spare_table_rows = 4;
+        for (const std::int64_t row : {std::int64_t{7}, std::int64_t{-1}, kHuge, kLowest}) {
+            cases.add({fmt::format("table row {}, pages of {}", row, page),
+                       base,
+                       {30, 20, 1},
+                       {90, 0, 33},
+                       kPages,
+                       state(row, 80)});
+        }
+        for (const std::int64_t row : {power_of_2(32) + 2, power_of_2(62), kLowest64}) {
+            cases.add({fmt::format("table row {}, pages of {}", row, page),
+                       wide(base),
+                       {1, 1, 1},
+                       {90, 0, 33},
+                       kPages,
+                       state(row, 80)});
+        }
+    }
+    Case empty = paged(plain());
+    empty.spare_table_rows = 0;
+    cases.add({"table row of an empty sequence", empty, {30, 20, 1}, {90, 0, 33}, {}, state(kHuge, 0)});
+}
+
 void bad_page_lists(Cases& cases) {
     cases.add({"page_indptr that falls",
                compressed(),
@@ -346,6 +376,7 @@ std::vector<std::pair<std::string, Case>> hostile_cases() {
     altered_without_a_tile(cases);
     bad_keys_without_queries(cases);
     bad_pages(cases);
+    bad_table_rows(cases);
     bad_page_lists(cases);
     return cases.take();
 }

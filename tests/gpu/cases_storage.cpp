@@ -103,6 +103,34 @@ void add_shared_pages(Catalogue& catalogue) {
     add(catalogue, "paged", "dense q", dense_q);
 }
 
+// Sequences take their rows of a table from table_rows, which changes between the steps of one Call.
+void add_table_rows(Catalogue& catalogue) {
+    for (const std::int64_t page : {3, 16, 64}) {
+        for (const DType index : {DType::i32, DType::i64}) {
+            Case base = paged(attention(page == 64 ? DType::f16 : DType::bf16, 128, 8, 2), page);
+            base.spec.index_dtype = index;
+            base.spare_table_rows = page == 16 ? 0 : 7;
+            base.layout.table_pad = page % 4;
+            base.spec.lse = true;
+            const std::string name =
+                fmt::format("table rows, page {} {}", page, index == DType::i32 ? "int32" : "int64");
+            Case prefill = with_lengths(causal(base), kQueries, kKeys);
+            prefill = with_lengths(std::move(prefill), kQueries, kKeys);
+            add(catalogue, "paged", name + " prefill", prefill);
+            Case decode = with_lengths(base, {1, 1, 1, 1, 1}, {1, 600, 0, 255, 256});
+            decode = with_lengths(std::move(decode), {1, 1, 1, 1, 1}, {600, 1, 256, 255, 0});
+            add(catalogue, "paged", name + " decode", decode);
+        }
+    }
+    Case one_row =
+        with_lengths(paged(causal(attention(DType::bf16, 128, 4, 2))), {20, 30, 1}, {200, 200, 200});
+    one_row.spare_table_rows = 2;
+    one_row.steps[0].spoil = [](check::IndexArrays& arrays) {
+        arrays.table_rows[1] = arrays.table_rows[2] = arrays.table_rows[0];
+    };
+    add(catalogue, "paged", "table rows, one for all", one_row);
+}
+
 Case laid_out(Case test, const Layout& layout) {
     test.layout = layout;
     test.spec.lse = true;
@@ -222,6 +250,7 @@ void add_storage(Catalogue& catalogue) {
     add_ragged(catalogue);
     add_page_grid(catalogue);
     add_shared_pages(catalogue);
+    add_table_rows(catalogue);
 }
 
 void add_strides(Catalogue& catalogue) {

@@ -162,6 +162,7 @@ Catalogue make_catalogue(const std::string& models, std::uint64_t seed) {
     add_strides(catalogue);
     add_split(catalogue);
     add_shares(catalogue);
+    add_bitwise(catalogue);
     add_extremes(catalogue);
     add_bounds(catalogue);
     add_clamp(catalogue);
@@ -169,6 +170,8 @@ Catalogue make_catalogue(const std::string& models, std::uint64_t seed) {
     add_kernels(catalogue);
     add_far(catalogue);
     add_graphs(catalogue);
+    add_serving(catalogue);
+    add_serving_loop(catalogue);
     add_concurrency(catalogue);
     add_precision(catalogue);
     add_fuzz(catalogue, seed);

@@ -93,7 +93,7 @@ class Abi(PythonTest):
 
     def test_packed_structs(self):
         """What is packed by hand reads as the structs that it stands for."""
-        views = [(4096 * (i + 1), (3, i, 5), (50, 10, 1), _views.BF16, _views.on_device(2)) for i in range(15)]
+        views = [(4096 * (i + 1), (3, i, 5), (50, 10, 1), _views.BF16, _views.on_device(2)) for i in range(16)]
         views[4] = views[9] = None
         block = _blocks.AttentionBlock()
         block.fill(views, 11, 12, 0xABC00, 999)

@@ -204,6 +204,50 @@ class Objects(LaunchTest):
         gc.collect()
         self.assertTrue(all(one() is None for one in alive))
 
+    def test_a_launch_with_other_tensors(self):
+        kernel, q, k, o = self.bound()
+        call = kernel.bind(q, k, k, o)
+        other, out = self.array(1, 16, 2, 64), self.array(1, 8, 4, 64)
+        self.state.param_bytes = 64
+
+        def addresses():
+            words = (ctypes.c_uint64 * 4).from_buffer_copy(bytes(self.state.last_launch.parameter[:32]))
+            return tuple(words)
+        for layer in ({"k": other, "o": out}, {"k": other.data, "o": out.data}):
+            self.assertEqual(self.launched(call.launch, **layer)[0], 1)
+            self.assertEqual(addresses(), (q.data, other.data, k.data, out.data))
+        call.launch()
+        self.assertEqual(addresses(), (q.data, k.data, k.data, o.data))
+        self.state.param_bytes = 0
+        for field, layer in (("k.shape", {"k": self.array(1, 15, 2, 64)}), ("o.dtype", {"o": self.array(
+                1, 8, 4, 64, dtype="fp16")}), ("k", {"k": "keys"}), ("k", {"k": -1}),
+                ("addresses.lse", {"lse": self.array(1, 8, 4, dtype="fp32")}),
+                ("addresses.v", {"v": other.data + 2}), ("o", {"v": o.data}),
+                ("k.device", {"k": self.array(1, 16, 2, 64, device=1)})):
+            with self.subTest(field=field):
+                self.assert_refused(field, call.launch, **layer)
+
+    def test_a_set_of_kernels(self):
+        kernels = self.rt.prepare_set(**SMALL)
+        self.assertGreater(len(kernels), 1)
+        self.assertEqual((kernels.device, kernels.spec["head_dim_qk"]), (0, 64))
+        picked = kernels.pick(1, 8, 16)
+        self.assertIs(kernels.pick(batch=1, q_len=8, kv_len=16), picked)
+        prepared = self.rt.prepare(**SMALL, batch=1, q_len=8, kv_len=16)
+        self.assertEqual(picked.plan()["kernels"][0]["name"], prepared.plan()["kernels"][0]["name"])
+        self.assertGreaterEqual(kernels.workspace_bytes(1, 8, 16), picked.workspace_bytes(1, 8, 16))
+        q, k = self.array(1, 8, 4, 64), self.array(1, 16, 2, 64)
+        call = picked.bind(q, k, k, self.array(1, 8, 4, 64))
+        del kernels
+        gc.collect()
+        self.assertEqual(picked.device, 0, "the set is freed under its kernel")
+        self.assertEqual(self.launched(call.launch)[0], 1)
+        self.assert_refused("batch", self.rt.prepare_set, **SMALL, batch=3)
+        again = self.rt.prepare_set(**SMALL)
+        for field, sizes in (("batch", (0, 1, 1)), ("q_len", (1, -1, 1)), ("kv_len", (1, 1, 2**40))):
+            self.assert_refused(field, again.pick, *sizes)
+        self.assert_refused("max_batch", again.workspace_bytes, -1, 1, 1)
+
     def test_calls_outlive_their_runtime(self):
         kernel, q, k, o = self.bound()
         call = kernel.bind(q, k, k, o)
@@ -342,7 +386,7 @@ class Objects(LaunchTest):
         self.assertEqual(pending.result(timeout=1).spec, kernel.spec)
         self.assert_refused("head_dim", self.rt.prepare_async, **{**SMALL, "head_dim": 0})
         with self.assertRaises(attnsmith.Unsupported):
-            self.rt.prepare_async(**SMALL, consistency="bitwise").result()
+            self.rt.prepare_async(**SMALL, consistency="bitwise", precision="high").result()
 
     def test_devices_of_kernels(self):
         kernel = self.rt.prepare(device=1, **SMALL, q_len=8, kv_len=16)
@@ -490,6 +534,13 @@ class Plain(LaunchTest):
                             attnsmith.paged_attention, self.array(7, 4, 64), kv_cache, **options,
                             q_indptr=self.array(3, dtype="int32", values=[0, 5, 7]))
                         self.assertEqual((count, o.shape, lse.shape), (1, (7, 4, 64), (7, 4)))
+        rows = {"page_table": self.array(7, 2, dtype="int32", values=[0] * 14), "kv_lens": lens,
+                "table_rows": self.array(2, dtype="int32", values=[6, 0]), "page_order": "HND"}
+        count, o = self.launched(attnsmith.paged_attention, self.array(2, 4, 64), cache, **rows)
+        self.assertEqual((count, o.shape), (1, (2, 4, 64)))
+        for name in ("table_rows", "page_table"):
+            with self.assertRaises(attnsmith.InvalidRequest):
+                attnsmith.paged_attention(self.array(2, 4, 64), cache, **{**rows, name: None})
         with self.assertRaises(attnsmith.InvalidRequest):
             attnsmith.paged_attention(self.array(2, 4, 64), cache)
         self.assert_refused("page_order", attnsmith.paged_attention, self.array(2, 4, 64), cache, table, lens,
@@ -530,7 +581,7 @@ class Plain(LaunchTest):
         self.assert_refused("o", attnsmith.attention, q, k, k, out=q)
         self.assert_refused("k.device", attnsmith.attention, q, self.array(1, 8, 2, 64, device=1), k)
         with self.assertRaises(attnsmith.Unsupported):
-            attnsmith.attention(q, k, k, consistency="bitwise")
+            attnsmith.attention(q, k, k, consistency="bitwise", precision="high")
 
     def test_a_failed_launch_leaves_all_in_order(self):
         q, k = self.array(1, 8, 4, 64), self.array(1, 8, 2, 64)

@@ -98,7 +98,7 @@ class Coverage(PythonTest):
                                  for index in ("int32", "int64") for phase in ("prefill", "decode")})
         self.assertEqual([part["name"] for part in coverage["skipped"]], ["page_size with kv dense"])
         plans = self.runtime().plan_model(self.LLAMA, 90, kv=["paged", "dense"],
-                                         consistency=["default", "bitwise"])
+                                         consistency=["default", "bitwise"], precision="high")
         self.assertEqual((len(plans["plans"]), len(plans["unsupported"])), (4, 4))
         for part in plans["unsupported"]:
             self.assertIn("consistency bitwise", part["name"])

@@ -26,6 +26,8 @@ struct LaunchTiming {
     double bare_us = 0;         // cuLaunchKernelEx of the same function, configuration and parameter
     double bare_kernel_us = 0;  // the same with a CUkernel instead of its CUfunction
     double difference_us = 0;   // median over rounds of call - bare
+    double addressed_us = 0;    // Call::launch with other addresses
+    double addressed_difference_us = 0;
 };
 
 struct DeviceTimings {

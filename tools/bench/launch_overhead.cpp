@@ -150,28 +150,37 @@ LaunchTiming measure_launch(Runtime& runtime, const ModelAttention& attention) {
     BareCall bare(runtime, request, operands, stream.handle());
     const driver::Api& api = *engine::impl_of(runtime).driver();
 
-    std::array<std::vector<double>, 3> times;
-    std::vector<double> differences;
+    // The addresses of another layer's tensors would be checked and written like these.
+    const TensorAddresses layer{
+        .q = operands.q.data(), .k = operands.k.data(), .v = operands.v.data(), .o = operands.o.data()};
+
+    constexpr int kVariants = 4;
+    std::array<std::vector<double>, kVariants> times;
+    std::vector<double> differences, addressed_differences;
     for (int round = -10; round < kRounds; ++round) {  // those below 0 warm up
-        std::array<double, 3> now{};
-        for (int i = 0; i < 3; ++i) {
-            const int variant = (i + round + 30) % 3;
+        std::array<double, kVariants> now{};
+        for (int i = 0; i < kVariants; ++i) {
+            const int variant = (i + round + 40) % kVariants;
             const auto slot = static_cast<std::size_t>(variant);
             if (variant == 0) now[slot] = time_round(stream, [&] { call.launch(stream.handle()); });
             if (variant == 1)
                 now[slot] = time_round(stream, [&] { api.check(bare.launch_function(), "bare launch"); });
             if (variant == 2)
                 now[slot] = time_round(stream, [&] { api.check(bare.launch_kernel(), "bare launch"); });
+            if (variant == 3) now[slot] = time_round(stream, [&] { call.launch(layer, stream.handle()); });
         }
         if (round < 0) continue;
-        for (std::size_t i = 0; i < 3; ++i) times[i].push_back(now[i]);
+        for (std::size_t i = 0; i < kVariants; ++i) times[i].push_back(now[i]);
         differences.push_back(now[0] - now[1]);
+        addressed_differences.push_back(now[3] - now[1]);
     }
     return {.name = bare.name(),
             .call_us = median(times[0]),
             .bare_us = median(times[1]),
             .bare_kernel_us = median(times[2]),
-            .difference_us = median(differences)};
+            .difference_us = median(differences),
+            .addressed_us = median(times[3]),
+            .addressed_difference_us = median(addressed_differences)};
 }
 
 }  // namespace attnsmith::bench

@@ -39,7 +39,8 @@ std::string storage(const Case& test) {
         return text + (test.spec.kv == KvStorage::dense ? " kv dense" : " kv ragged");
     text += fmt::format(" kv paged {} {}", test.spec.page_size,
                         test.spec.page_order == PageOrder::NHD ? "NHD" : "HND");
-    return text + (test.page_list == PageList::padded ? " padded" : " compressed");
+    text += test.page_list == PageList::padded ? " padded" : " compressed";
+    return text + (test.spare_table_rows ? " by table_rows" : "");
 }
 
 // A long batch by its first lengths.

@@ -63,10 +63,15 @@ enum class Values : std::uint8_t {
 // The index arrays as they go to the device; a case may spoil them to show that the kernel survives.
 struct IndexArrays {
     std::vector<std::int64_t> q_indptr, q_lens, kv_indptr, kv_lens;
-    std::vector<std::int64_t> page_table;  // [batch, columns]
+    std::vector<std::int64_t> page_table;  // [rows, columns]
+    std::vector<std::int64_t> table_rows;  // empty: sequence s has row s
     std::vector<std::int64_t> page_indptr, page_indices, last_page_len;
     std::int64_t columns = 0;
     std::int64_t pages = 0;  // how many the pool has
+
+    std::int64_t row_of(std::int64_t sequence) const {
+        return table_rows.empty() ? sequence : table_rows.at(static_cast<std::size_t>(sequence));
+    }
 };
 
 // A number put into one place after the step's values were drawn.
@@ -117,6 +122,9 @@ struct Case {
 
     QStorage q_storage = QStorage::ragged;
     PageList page_list = PageList::padded;
+    // Rows that a padded table has beyond the batch, where sequences take theirs from it in no order; absent:
+    // there are no table_rows.
+    std::optional<std::int64_t> spare_table_rows{};
     Layout layout;
     Values values = Values::normal;
     std::vector<float> sinks, alibi_slopes;  // taken in turn over the heads; empty: drawn

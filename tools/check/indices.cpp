@@ -38,6 +38,22 @@ void list_pages(IndexArrays& arrays, const Case& test, const Capacity& capacity,
     }
 }
 
+// Gives the sequences rows of a larger table, in no order; what the others hold is garbage.
+void scatter_rows(IndexArrays& arrays, const Case& test, const Capacity& capacity, Random& random) {
+    std::vector<std::int64_t> rows(static_cast<std::size_t>(capacity.batch + *test.spare_table_rows));
+    std::iota(rows.begin(), rows.end(), 0);
+    random.shuffle(rows);
+    std::vector<std::int64_t> table(rows.size() * static_cast<std::size_t>(arrays.columns));
+    for (std::size_t n = 0; n < table.size(); ++n) table[n] = garbage_index(n);
+    rows.resize(static_cast<std::size_t>(capacity.batch));
+    for (std::size_t s = 0; s < rows.size(); ++s) {
+        std::copy_n(arrays.page_table.begin() + static_cast<std::ptrdiff_t>(s) * arrays.columns,
+                    arrays.columns, table.begin() + rows[s] * arrays.columns);
+    }
+    arrays.page_table = std::move(table);
+    arrays.table_rows = std::move(rows);
+}
+
 void put(std::byte* to, std::int64_t value, DType dtype) {
     if (dtype == DType::i64) {
         std::memcpy(to, &value, sizeof value);
@@ -64,6 +80,7 @@ IndexArrays make_indices(const Case& test, const Capacity& capacity, const Step&
     arrays.q_indptr = running_sum(step.q_lens, test.first_token);
     arrays.kv_indptr = running_sum(step.kv_lens, test.first_token);
     if (test.spec.kv == KvStorage::paged) list_pages(arrays, test, capacity, step, random);
+    if (test.spare_table_rows) scatter_rows(arrays, test, capacity, random);
     return arrays;
 }
 

@@ -119,6 +119,8 @@ bool Storage::uses(Role role) const {
             return (paged && padded) || (test_.spec.kv == KvStorage::dense && lens_needed(false));
         case kTable:
             return paged && padded;
+        case kTableRows:
+            return paged && padded && test_.spare_table_rows.has_value();
         case kPageIndptr:
         case kPageIndices:
         case kLastPage:
@@ -134,9 +136,11 @@ IndexShape Storage::shape_of(Role role) const {
         case kQLens:
         case kKvLens:
         case kLastPage:
+        case kTableRows:
             return {1, batch, batch};
         case kTable:
-            return {batch, capacity_.columns, capacity_.columns + test_.layout.table_pad};
+            return {batch + test_.spare_table_rows.value_or(0), capacity_.columns,
+                    capacity_.columns + test_.layout.table_pad};
         case kPageIndices:
             return {1, capacity_.page_entries, capacity_.page_entries};
         default:
@@ -147,8 +151,8 @@ IndexShape Storage::shape_of(Role role) const {
 void Storage::set_index_image(Role role, const std::vector<std::int64_t>& values, const IndexShape& shape) {
     if (!uses(role)) return;
     static const char* const names[] = {
-        "q",         "k",       "v",          "sinks",       "alibi_slopes", "q_indptr",     "q_lens",
-        "kv_indptr", "kv_lens", "page_table", "page_indptr", "page_indices", "last_page_len"};
+        "q",         "k",       "v",          "sinks",       "alibi_slopes", "q_indptr",      "q_lens",
+        "kv_indptr", "kv_lens", "page_table", "page_indptr", "page_indices", "last_page_len", "table_rows"};
     images_[role].name = names[role];
     images_[role].host = encode_indices(values, shape, test_.spec.index_dtype).bytes;
 }
@@ -167,6 +171,7 @@ void Storage::set_indices(const Step& step) {
     set_index_image(kKvIndptr, a.kv_indptr, shape_of(kKvIndptr));
     set_index_image(kKvLens, a.kv_lens, shape_of(kKvLens));
     set_index_image(kTable, a.page_table, shape_of(kTable));
+    set_index_image(kTableRows, a.table_rows, shape_of(kTableRows));
     set_index_image(kPageIndptr, a.page_indptr, shape_of(kPageIndptr));
     set_index_image(kPageIndices, a.page_indices, shape_of(kPageIndices));
     set_index_image(kLastPage, a.last_page_len, shape_of(kLastPage));
@@ -277,6 +282,7 @@ Batch Storage::batch() const {
     batch.kv_indptr = index_tensor(kKvIndptr);
     batch.kv_lens = index_tensor(kKvLens);
     batch.page_table = index_tensor(kTable);
+    batch.table_rows = index_tensor(kTableRows);
     batch.page_indptr = index_tensor(kPageIndptr);
     batch.page_indices = index_tensor(kPageIndices);
     batch.last_page_len = index_tensor(kLastPage);
@@ -385,9 +391,10 @@ std::int64_t Storage::lse_element(std::int64_t sequence, std::int64_t query, std
 
 std::int64_t Storage::page_of(std::int64_t sequence, std::int64_t number) const {
     const auto s = static_cast<std::size_t>(sequence);
-    const std::int64_t at = test_.page_list == PageList::padded ? sequence * indices_.columns + number
-                                                                : indices_.page_indptr[s] + number;
-    const auto& list = test_.page_list == PageList::padded ? indices_.page_table : indices_.page_indices;
+    const bool padded = test_.page_list == PageList::padded;
+    const std::int64_t at =
+        padded ? indices_.row_of(sequence) * indices_.columns + number : indices_.page_indptr[s] + number;
+    const auto& list = padded ? indices_.page_table : indices_.page_indices;
     const std::int64_t page = list.at(static_cast<std::size_t>(at));
     return page >= 0 && page < indices_.pages ? page : -1;
 }

@@ -83,6 +83,7 @@ class Storage {
         kPageIndptr,
         kPageIndices,
         kLastPage,
+        kTableRows,
         kRoles
     };
 

@@ -85,7 +85,9 @@ Json report_json(const bench::JitReport& report, const Doubts& doubts) {
                       {"call_us", device.launch.call_us},
                       {"bare_us", device.launch.bare_us},
                       {"bare_cukernel_us", device.launch.bare_kernel_us},
-                      {"difference_us", device.launch.difference_us}};
+                      {"difference_us", device.launch.difference_us},
+                      {"addressed_us", device.launch.addressed_us},
+                      {"addressed_difference_us", device.launch.addressed_difference_us}};
     return json;
 }
 
@@ -124,8 +126,9 @@ std::string device_text(const bench::DeviceTimings& device) {
            fmt::format("look-up   {:.3f} us\n", device.lookup_us) +
            fmt::format(
                "launch    {:.3f} us; bare cuLaunchKernelEx {:.3f} us ({:.3f} us by CUkernel); difference "
-               "{:.3f} us\n",
-               launch.call_us, launch.bare_us, launch.bare_kernel_us, launch.difference_us);
+               "{:.3f} us; with other addresses {:.3f} us, difference {:.3f} us\n",
+               launch.call_us, launch.bare_us, launch.bare_kernel_us, launch.difference_us,
+               launch.addressed_us, launch.addressed_difference_us);
 }
 
 // REQUIRES: some attention is supported.

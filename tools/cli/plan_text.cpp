@@ -130,10 +130,11 @@ std::string kernels_text(const Json& kernels) {
 
 std::string split_text(const Json& split) {
     const std::string policy = word(split, "policy");
-    if (policy == "none") return policy;
+    const std::string cuts = policy == "absolute" ? "absolute cuts" : "";
+    if (!split.contains("workspace_bytes")) return policy == "absolute" ? cuts + ", not divided" : policy;
     const std::string workspace = human_bytes(static_cast<std::uint64_t>(number(split, "workspace_bytes")));
-    if (policy == "shares")
-        return fmt::format("equal shares for {}, workspace {}",
+    if (split.contains("shares"))
+        return fmt::format("{}equal shares for {}, workspace {}", cuts.empty() ? "" : cuts + ", ",
                            counted(static_cast<std::uint64_t>(number(split, "shares")), "CTA"), workspace);
     return fmt::format("chunks of {} keys: {} at these sizes, workspace {}", number(split, "chunk"),
                        number(split, "splits"), workspace);

@@ -11,9 +11,13 @@
 //   Warps: warps_q x warps_kv. Each warp has 16 rows and every warps_kv-th slice of a tile's keys; with
 //   warps_kv > 1 (few rows: decode) each warp keeps a softmax of its own, and these are joined in shared
 //   memory at the end. Key tiles lie at absolute multiples of tile_kv and are taken in ascending order.
+//
+//   With Config::absolute_cuts a row's bits follow from the keys that it sees alone (attention/cuts.cuh): the
+//   softmax takes so many keys at a time whatever a tile has, and no warps divide them.
 #pragma once
 
 #include "attention/attend_tiles.cuh"
+#include "attention/cuts.cuh"
 #include "attention/epilogue.cuh"
 #include "attention/join_warps.cuh"
 #include "attention/logits.cuh"
@@ -33,15 +37,22 @@ struct AttentionMma {
     static constexpr int kQk = abi::padded_head_dim(Config::head_dim_qk);
     static constexpr int kVo = abi::padded_head_dim(Config::head_dim_vo);
     static constexpr int kWarpKeys = Config::tile_kv / Config::warps_kv;
+    // That the running softmax takes at a time.
+    static constexpr int kStepKeys = Config::absolute_cuts ? abi::kSoftmaxKeys : kWarpKeys;
+    static constexpr int kSteps = kWarpKeys / kStepKeys;
     static constexpr bool kQueriesInRegisters = Config::queries_in_registers;
     static constexpr int kPending = 2 * Config::stages - 2;
     static constexpr int kPublished = Config::stages + 1;  // tiles from the one at hand to the one published
+    static constexpr int kWarps = Config::warps_q * Config::warps_kv;  // that multiply
     static_assert(Config::tile_q == 16 * Config::warps_q,
                   "a warp has 16 query rows: tile_q must be 16 * warps_q");
     static_assert(kWarpKeys % 16 == 0,
                   "a warp takes keys by 16: tile_kv must be a multiple of 16 * warps_kv");
     static_assert(Config::warps_kv == 1 || Config::warps_q == 1,
                   "warps split the queries or the keys, not both");
+    static_assert(!Config::absolute_cuts || (kWarpKeys % kStepKeys == 0 && Config::warps_kv == 1 &&
+                                             abi::kLeastCut % Config::tile_kv == 0),
+                  "rows are cut behind whole tiles, and by one warp");
 
     const abi::AttentionArguments& args;
     const QueryTile& tile;
@@ -52,18 +63,41 @@ struct AttentionMma {
     const int32 warp_row = threadIdx.x / 32 % Config::warps_q * 16;
     const int32 warp_key = threadIdx.x / 32 / Config::warps_q * kWarpKeys;
 
+    using Logits = Accumulator<kStepKeys>;
+
     LogitTransform<Config> logits;
     FragmentMask mask;
     OnlineSoftmax softmax;
     Accumulator<kVo> o = {};
     OperandA<kQueriesInRegisters ? kQk : 16> q;
 
+    // With absolute_cuts.
+    FoldedRows<kVo, kWarps> folded{memory + Config::layout.state};
+    bool is_cut = false;  // before the piece at hand
+
+    // Of a part whose rows are not cut.
+    struct OnePlace {
+        const TilePart& part;
+        __device__ int32 before(int32) const { return part.place; }
+    };
+
+    // Where the part's results go, of which the mask reads no other keys.
+    __device__ auto keep_part(TileMask& tile_mask) const {
+        if constexpr (Config::absolute_cuts) {
+            return PartPlaces(tile, part, tile_mask);
+        } else {
+            tile_mask.keep<Config::tile_kv>(part);
+            return OnePlace{part};
+        }
+    }
+
     __device__ void run(uint32& status) {
         TileMask tile_mask(tile);
-        tile_mask.keep<Config::tile_kv>(part);
+        const auto places = keep_part(tile_mask);
         const KeyInterval& keys = tile_mask.read;
         const PackedRow rows[2] = {tile.row(warp_row + fragment_row(lane, 0)),
                                    tile.row(warp_row + fragment_row(lane, 1))};
+        if (Config::absolute_cuts && multiplies()) folded.begin();
         mask.set(args, tile.sequence, rows);
         logits.set(args, tile.sequence, rows);
         const int32 first_block = blocks_with<Config::tile_kv>(keys).first;
@@ -72,14 +106,17 @@ struct AttentionMma {
         Loader loader(pipeline, tile, keys, status);
         start(loader, blocks);
         for (int32 n = blocks.first; n < blocks.end; ++n) {
-            step(loader, n, blocks.end,
-                 tile_mask.hides_some_of(n * Config::tile_kv, (n + 1) * Config::tile_kv));
+            const int32 end = (n + 1) * Config::tile_kv;
+            step(loader, n, blocks.end, tile_mask.hides_some_of(n * Config::tile_kv, end));
+            if constexpr (Config::absolute_cuts) {
+                if (end % abi::kLeastCut == 0 && n + 1 < blocks.end) cut(end, places);
+            }
         }
         copy_wait<0>();
         // o takes the place of q, whose layout it need not share. Where no tile was taken, no barrier has
         // said yet that all threads' copies of q have landed and that all warps have read theirs.
         if (blocks.first == blocks.end) __syncthreads();
-        close();
+        close(places, blocks.end * Config::tile_kv);
     }
 
     // What is done once a tile is not unrolled: it would cost more to compile than it saves.
@@ -106,6 +143,9 @@ struct AttentionMma {
         }
     }
 
+    // Else the warp takes part in loads alone.
+    __device__ bool multiplies() const { return Config::load_warps == 0 || threadIdx.x < kWarps * 32; }
+
     __device__ void load_query_fragment(uint32 (&fragment)[4], int k) const {
         const SharedAddress start = pipeline.queries().chunk(warp_row + lane % 16, lane / 16);
         load_matrices(fragment, Pipeline::QueryTile::step(start, 0, k));
@@ -118,25 +158,41 @@ struct AttentionMma {
         if (n - 1 + Config::stages < end_tile) loader.load_v(n - 1 + Config::stages);
         copy_commit();
 
-        Accumulator<kWarpKeys> s = {};
-        multiply_queries(s, n);
-        const int32 first_key = n * Config::tile_kv + warp_key;
-        logits.apply(s, args, first_key);
-        if (masked) mask.apply(s, first_key);
-        softmax.update(s, o, args.scale_log2);
-        OperandA<kWarpKeys> p;
-        p.template pack<Element>(s);
+        Logits s[kSteps] = {};
+        OperandA<kStepKeys> p;
+        if (multiplies()) {
+            multiply_queries(s, n);
+#pragma unroll
+            for (int i = 0; i < kSteps; ++i) {
+                const int32 first_key = n * Config::tile_kv + warp_key + i * kStepKeys;
+                logits.apply(s[i], args, first_key);
+                if (masked) mask.apply(s[i], first_key);
+            }
+            weigh(s[0], p);
+        }
 
         copy_wait<kPending>();
         __syncthreads();
         if (n + Config::stages < end_tile) loader.load_k(n + Config::stages);
         copy_commit();
         loader.publish_next(n + kPublished);
-        multiply_values(p, n);
+        if (!multiplies()) return;
+        multiply_values(p, n, 0);
+#pragma unroll
+        for (int i = 1; i < kSteps; ++i) {
+            weigh(s[i], p);
+            multiply_values(p, n, i);
+        }
+    }
+
+    // Logits to the weights of a softmax step, of which O is rescaled.
+    __device__ void weigh(Logits& s, OperandA<kStepKeys>& p) {
+        softmax.update(s, o, args.scale_log2);
+        p.template pack<Element>(s);
     }
 
     // S = Q K^T for the warp's slice of keys.
-    __device__ void multiply_queries(Accumulator<kWarpKeys>& s, int32 n) {
+    __device__ void multiply_queries(Logits (&s)[kSteps], int32 n) {
         const SharedAddress start = pipeline.keys(n).chunk(warp_key + lane % 8 + lane / 16 * 8, lane / 8 % 2);
 #pragma unroll
         for (int k = 0; k < kQk / 16; ++k) {
@@ -147,17 +203,20 @@ struct AttentionMma {
                 uint32 b[4];
                 load_matrices(b, Pipeline::KeyTile::step(start, j * 16, k));
                 const uint32(&a)[4] = kQueriesInRegisters ? q[kQueriesInRegisters ? k : 0] : here;
-                Element::mma(s[2 * j], a, b[0], b[1]);
-                Element::mma(s[2 * j + 1], a, b[2], b[3]);
+                Logits& of_step = s[j * 16 / kStepKeys];
+                const int first = j * 16 % kStepKeys / 8;
+                Element::mma(of_step[first], a, b[0], b[1]);
+                Element::mma(of_step[first + 1], a, b[2], b[3]);
             }
         }
     }
 
-    // O += P V for the warp's slice of keys.
-    __device__ void multiply_values(const OperandA<kWarpKeys>& p, int32 n) {
-        const SharedAddress start = pipeline.values(n).chunk(warp_key + lane % 16, lane / 16);
+    // O += P V for a softmax step of the warp's slice of keys.
+    __device__ void multiply_values(const OperandA<kStepKeys>& p, int32 n, int softmax_step) {
+        const SharedAddress start =
+            pipeline.values(n).chunk(warp_key + softmax_step * kStepKeys + lane % 16, lane / 16);
 #pragma unroll
-        for (int j = 0; j < kWarpKeys / 16; ++j) {
+        for (int j = 0; j < kStepKeys / 16; ++j) {
 #pragma unroll
             for (int d = 0; d < kVo / 16; ++d) {
                 uint32 b[4];
@@ -168,15 +227,43 @@ struct AttentionMma {
         }
     }
 
-    __device__ void close() {
-        softmax.close();
-        if constexpr (Config::warps_kv > 1)
-            join_warps();
-        else
-            store_rows();
+    // Before `key`, of a part that goes on behind it, rows are cut that have a cut there.
+    __device__ void cut(int32 key, const PartPlaces& places) {
+        if (!multiplies() || (places.are_apart() && key % places.length != 0)) return;
+        int32 first_row = warp_row;
+        forget(first_row);
+        const PackedRow rows[2] = {tile.row(first_row + fragment_row(lane, 0)),
+                                   tile.row(first_row + fragment_row(lane, 1))};
+        float sum[2];
+#pragma unroll
+        for (int i = 0; i < 2; ++i) sum[i] = row_sum(softmax.sum[i]);
+        if (places.are_apart()) store_partial(rows, places.before(key), sum);
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            const bool here =
+                key % abi::cut_length(visible_keys(args, tile.sequence, rows[i].token).end) == 0;
+            if (!places.are_apart()) folded.fold(i, here, o, softmax.maximum[i], sum[i], args.scale_log2);
+            if (!here) continue;
+            softmax.begin(i);
+            o.clear_row(i);
+        }
+        is_cut = true;
     }
 
-    __device__ void join_warps() const {
+    template <class Places>
+    __device__ void close(const Places& places, int32 end) {
+        if (!multiplies()) return;
+        softmax.close();
+        if constexpr (Config::absolute_cuts) {
+            if (is_cut && !places.are_apart()) folded.close(o, softmax, args.scale_log2);
+        }
+        if constexpr (Config::warps_kv > 1)
+            join_warps(places.before(end));
+        else
+            store_rows(places.before(end));
+    }
+
+    __device__ void join_warps(int32 place) const {
         const WarpJoin<Config> warps(memory);
         warps.reuse_key_values();
 #pragma unroll
@@ -189,22 +276,29 @@ struct AttentionMma {
             }
             if (lane % 4 == 0) warps.row_ml(row) = make_float2(softmax.maximum[i], softmax.sum[i]);
         }
-        warps.store(tile, part.place);
+        warps.store(tile, place);
     }
 
-    __device__ void store_rows() const {
+    // `place`: of the part's first row, where it is not the whole tile.
+    __device__ void store_rows(int32 place) const {
         // The rows are found again, not kept in registers while the keys went by.
         int32 first_row = warp_row;
         forget(first_row);
-        const Epilogue<Config, Config::alignment> epilogue{args, tile.sequence};
         if (part.is_whole()) {
+            const Epilogue<Config, Config::alignment> epilogue{args, tile.sequence};
             epilogue.store_staged(tile, first_row, pipeline.output(), o, softmax.maximum, softmax.sum);
         } else {
             const PackedRow rows[2] = {tile.row(first_row + fragment_row(lane, 0)),
                                        tile.row(first_row + fragment_row(lane, 1))};
-            const auto place = [&](const PackedRow& row) { return part.place + tile.index(row); };
-            epilogue.store_partial_rows(rows, place, o, softmax.maximum, softmax.sum);
+            store_partial(rows, place, softmax.sum);
         }
+    }
+
+    __device__ void store_partial(const PackedRow (&rows)[2], int32 first_place,
+                                  const float (&sum)[2]) const {
+        const auto place = [&](const PackedRow& row) { return first_place + tile.index(row); };
+        const Epilogue<Config, Config::alignment> epilogue{args, tile.sequence};
+        epilogue.store_partial_rows(rows, place, o, softmax.maximum, sum);
     }
 };
 

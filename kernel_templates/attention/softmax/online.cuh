@@ -27,7 +27,8 @@ struct OnlineSoftmax {
             reference[i] = top == -infinity() ? 0.0f : top;  // a row that saw nothing yet: exp2(-inf) is 0
             const float rescale = exp2_approx((maximum[i] - reference[i]) * c);
             maximum[i] = top;
-            sum[i] *= rescale;
+            sum[i] =
+                __fmul_rn(sum[i], rescale);  // the same bits in every kernel: not merged with an addition
             o.scale_row(i, rescale);
         }
 #pragma unroll
@@ -38,6 +39,12 @@ struct OnlineSoftmax {
                 sum[i / 2] += s[j][i];
             }
         }
+    }
+
+    // Anew for row i.
+    __device__ void begin(int i) {
+        maximum[i] = -infinity();
+        sum[i] = 0.0f;
     }
 
     __device__ void close() {

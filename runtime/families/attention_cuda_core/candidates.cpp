@@ -35,7 +35,7 @@ std::vector<Fitted<Kernel>> fitting(const AttentionSpec& spec, const SmTraits& s
     std::vector<Fitted<Kernel>> kernels;
     for (const Ring& ring : kRings) {
         Fitted<Kernel> fitted{
-            {{attention_constants(spec), tile.warps_q, tile.warps_kv, spec.alignment}, tile.rows}};
+            {{attention_constants(spec), tile.warps_q, tile.warps_kv, 0, spec.alignment}, tile.rows}};
         fitted.kernel.tile_q = tile.rows * tile.warps_q;
         fitted.kernel.tile_kv = ring.tile_kv;
         fitted.kernel.stages = ring.stages;

@@ -11,10 +11,9 @@ class CudaCore final : public TiledAttention {
     Backend backend() const override { return Backend::cuda_core; }
 
     std::optional<std::string> refusal(const AttentionSpec& spec, const SmTraits&) const override {
-        if (const auto reason = changing_shape_refusal(spec)) return reason;
         if (spec.precision != Precision::high)
             return "multiplies on CUDA cores, for precision \"high\" alone; tensor cores are faster";
-        return std::nullopt;
+        return changing_shape_refusal(spec);
     }
 
     SourceParts source(const KernelConfig&) const override {

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <optional>
+#include <span>
 
+#include "abi/attention_cuts.h"
 #include "families/attention_mma/family.hpp"
 #include "families/attention_mma/kernel.hpp"
 #include "families/fitting.hpp"
@@ -12,10 +14,19 @@ namespace attnsmith::families::attention_mma {
 namespace {
 
 struct Tile {
-    int tile_q, warps_q, warps_kv;
+    int tile_q, warps_q, warps_kv, load_warps = 0;
 };
-// 16 rows a warp. With at most 16 rows in all, the warps divide the keys instead.
+// 16 rows a warp. With at most 16 rows in all, the warps divide the keys instead; not where rows are cut at
+// absolute positions, which are one warp's from each cut to the next.
 constexpr Tile kTiles[] = {{16, 1, 4}, {64, 4, 1}, {128, 8, 1}};
+constexpr Tile kCutTiles[] = {{16, 1, 1, 3}, {32, 2, 1, 2}, {64, 4, 1}};
+
+bool is_cut(const AttentionSpec& spec) { return spec.consistency == Consistency::bitwise; }
+
+std::span<const Tile> tiles_of(const AttentionSpec& spec) {
+    return is_cut(spec) ? std::span<const Tile>(kCutTiles) : kTiles;
+}
+
 constexpr int kKeyTiles[] = {32, 64, 128};
 constexpr int kMostStages = 3;
 constexpr int kMostRegisters = 255;
@@ -59,23 +70,39 @@ double rank(const Fitted<Kernel>& fitted, const SmTraits& sm) {
     return clocks_of(kernel, sm, fitted.ctas_per_sm, work) / static_cast<double>(fitted.ctas_per_sm);
 }
 
+// The kernel with its resources, to `fitting`, or why it cannot run.
+void try_to_fit(const AttentionSpec& spec, const SmTraits& sm, const Tile& tile, int keys, int stages,
+                std::vector<Fitted<Kernel>>& fitting, std::vector<Refusal>& rejected) {
+    Fitted<Kernel> fitted{
+        {{attention_constants(spec), tile.warps_q, tile.warps_kv, tile.load_warps, spec.alignment}}};
+    fitted.kernel.tile_q = tile.tile_q;
+    fitted.kernel.tile_kv = keys;
+    fitted.kernel.stages = stages;
+    if (const auto reason = budget(fitted, sm))
+        rejected.push_back({label(fitted.kernel), *reason});
+    else
+        fitting.push_back(fitted);
+}
+
 // Those of one query tile that fit.
 std::vector<Fitted<Kernel>> fitting(const AttentionSpec& spec, const SmTraits& sm, const Tile& tile,
                                     std::vector<Refusal>& rejected) {
     std::vector<Fitted<Kernel>> kernels;
-    for (const int keys : kKeyTiles) {
-        for (int stages = 1; stages <= kMostStages; ++stages) {
-            Fitted<Kernel> fitted{{{attention_constants(spec), tile.warps_q, tile.warps_kv, spec.alignment}}};
-            fitted.kernel.tile_q = tile.tile_q;
-            fitted.kernel.tile_kv = keys;
-            fitted.kernel.stages = stages;
-            if (const auto reason = budget(fitted, sm)) {
-                rejected.push_back({label(fitted.kernel), *reason});
-            } else {
-                kernels.push_back(fitted);
-            }
-        }
-    }
+    for (const int keys : kKeyTiles)
+        for (int stages = 1; stages <= kMostStages; ++stages)
+            try_to_fit(spec, sm, tile, keys, stages, kernels, rejected);
+    return kernels;
+}
+
+// Where rows are cut: one, as it was measured to be best (kernel_templates/attention/NOTES.md).
+std::vector<Fitted<Kernel>> fitting_cuts(const AttentionSpec& spec, const SmTraits& sm, const Tile& tile,
+                                         std::vector<Refusal>& rejected) {
+    constexpr int kStages = 2;
+    constexpr std::int64_t kWide = 256;  // columns of K and V
+    const int keys = spec.head_dim_qk + spec.head_dim_vo > kWide ? 32 : 64;
+    std::vector<Fitted<Kernel>> kernels;
+    for (int stages = kStages; stages >= 1 && kernels.empty(); --stages)
+        try_to_fit(spec, sm, tile, keys, stages, kernels, rejected);
     return kernels;
 }
 
@@ -86,17 +113,21 @@ int registers_of(const Kernel& kernel) {
     const int addresses_and_state = kernel.warps_kv > 1 ? 85 : 75;
     constexpr int kQueryFragment = 20;
     const int output = abi::padded_head_dim(kernel.head_dim_vo) / 2;
-    const int logits = kernel.tile_kv / kernel.warps_kv / 2;  // and as many again while P is made of them
+    // And as many again while P is made of them, or of those of a softmax step.
+    const int logits = kernel.tile_kv / kernel.warps_kv / 2;
+    const int weights = kernel.absolute_cuts ? abi::kSoftmaxKeys / 4 : logits;
+    constexpr int kCuts = 4;  // where they are, and what was found before them
     const int queries =
         kernel.queries_in_registers ? abi::padded_head_dim(kernel.head_dim_qk) / 4 : kQueryFragment;
-    return output + 2 * logits + queries + addresses_and_state;
+    return output + logits + weights + queries + addresses_and_state + (kernel.absolute_cuts ? kCuts : 0);
 }
 
 std::vector<Candidate> candidates(const AttentionSpec& spec, const SmTraits& sm,
                                   std::vector<Refusal>& rejected) {
     std::vector<Candidate> chosen;
-    for (const Tile& tile : kTiles) {
-        std::vector<Fitted<Kernel>> kernels = fitting(spec, sm, tile, rejected);
+    for (const Tile& tile : tiles_of(spec)) {
+        std::vector<Fitted<Kernel>> kernels =
+            is_cut(spec) ? fitting_cuts(spec, sm, tile, rejected) : fitting(spec, sm, tile, rejected);
         if (kernels.empty()) continue;
         std::ranges::stable_sort(kernels, {}, [&](const Fitted<Kernel>& one) { return rank(one, sm); });
         for (std::size_t i = 1; i < kernels.size(); ++i) {

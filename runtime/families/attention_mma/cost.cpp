@@ -24,7 +24,9 @@ double tile_clocks(const Kernel& kernel, const SmTraits& sm, bool shared_keys, d
     const double dram_bytes = sm.dram_bytes * (kernel.paged && ctas < 2 ? kPagesAlone : 1.0);
     const double rate = std::min(dram_bytes, work.bytes * steps_ahead * ctas / work.latency);
     const double memory = work.memory_clocks(rate);
-    const double busy = multiply + softmax + kBarrierClocks;
+    // A CTA alone keeps no more quarters of the SM busy than it has warps that multiply.
+    const double quarters = std::min(4, kernel.warps_q * kernel.warps_kv);
+    const double busy = (multiply + softmax) * 4 / quarters + kBarrierClocks;
     // Latencies scatter: however far ahead, a part of them is seen.
     const double exposed = std::max(0.1 * work.latency / kernel.stages, work.latency - steps_ahead * busy);
     const double chain = (busy + exposed) / ctas;

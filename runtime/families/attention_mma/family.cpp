@@ -18,7 +18,8 @@ class Mma final : public TiledAttention {
         return {.header = "attention/mma/kernel.cuh",
                 .members =
                     "    static constexpr abi::MmaLayout layout = abi::mma_layout({\n"
-                    "        head_dim_qk, head_dim_vo, tile_q, tile_kv, stages, warps_q, warps_kv, paged,\n"
+                    "        head_dim_qk, head_dim_vo, tile_q, tile_kv, stages, warps_q, warps_kv, paged, "
+                    "absolute_cuts,\n"
                     "        {sizeof(Query), sizeof(KeyValue), sizeof(Output)}});\n",
                 .arguments = "AttentionArguments",
                 .shared_bytes = "attnsmith::Config::layout.total"};

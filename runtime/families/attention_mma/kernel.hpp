@@ -9,8 +9,8 @@ namespace attnsmith::families::attention_mma {
 // 16 query rows a warp; where warps divide the keys, tile_q is 16.
 struct Kernel : TiledKernel {
     abi::MmaShape shape() const {
-        return {head_dim_qk, head_dim_vo,         tile_q, tile_kv, stages, warps_q, warps_kv,
-                paged,       storage_bytes(*this)};
+        return {head_dim_qk, head_dim_vo, tile_q, tile_kv,       stages,
+                warps_q,     warps_kv,    paged,  absolute_cuts, storage_bytes(*this)};
     }
 };
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <initializer_list>
+#include <string_view>
 
 #include "families/attention_arguments.hpp"
 #include "families/attention_wgmma/kernel.hpp"
@@ -11,6 +12,8 @@
 
 namespace attnsmith::families::attention_wgmma {
 namespace {
+
+using problem::Operand;
 
 // Weights of up to 2^8 lose nothing: they are rounded relative to their size.
 constexpr float kSlack = 8.0F;
@@ -24,7 +27,7 @@ struct Axis {
 };
 
 // Strides are from 0 and multiples of 16 bytes: check_tensors() has seen to that.
-std::uint64_t stride_bytes(const char* name, const Axis& axis, std::int64_t element_bytes) {
+std::uint64_t stride_bytes(std::string_view name, const Axis& axis, std::int64_t element_bytes) {
     constexpr std::uint64_t kAnyStride = 16;  // the driver checks it, and nothing steps by it
     if (axis.extent <= 1) return kAnyStride;
     const std::int64_t end = static_cast<std::int64_t>(kTensorMapStrideEnd) / element_bytes / axis.steps;
@@ -36,13 +39,19 @@ std::uint64_t stride_bytes(const char* name, const Axis& axis, std::int64_t elem
 }
 
 // `axes` are those from the second on. A tile without keys is loaded all the same, from outside of the tensor
-// or to be cleared: a tensor without elements has a map with its boxes over 16 bytes of `filled`, a tensor of
-// this dtype that has elements.
-TensorMapRequest map_of(std::size_t offset, const char* name, const void* data, DType dtype,
-                        std::int64_t head_dim, std::initializer_list<Axis> axes, const void* filled) {
+// or to be cleared: a tensor without elements has a map with its boxes over 16 bytes of q, which has elements
+// of this dtype.
+TensorMapRequest map_of(std::size_t offset, Operand tensor, const AttentionTensors& tensors,
+                        std::int64_t head_dim, std::initializer_list<Axis> axes) {
     const bool empty =
         std::any_of(axes.begin(), axes.end(), [](const Axis& axis) { return axis.extent == 0; });
-    TensorMapRequest map{.offset = offset, .data = empty ? filled : data, .dtype = dtype, .rank = 1};
+    const Operand mapped = empty ? Operand::q : tensor;
+    const DType dtype = tensors.q.dtype;
+    TensorMapRequest map{.offset = offset,
+                         .data = tensor_of(tensors, mapped).data,
+                         .operand = mapped,
+                         .dtype = dtype,
+                         .rank = 1};
     const std::int64_t element_bytes = size_of(dtype);
     map.extents[0] = static_cast<std::uint64_t>(empty ? 16 / element_bytes : head_dim);
     map.box[0] =
@@ -51,26 +60,26 @@ TensorMapRequest map_of(std::size_t offset, const char* name, const void* data, 
         if (empty) axis.extent = 1;
         const auto at = static_cast<std::size_t>(map.rank++);
         map.extents[at] = static_cast<std::uint64_t>(axis.extent);
-        map.strides[at - 1] = stride_bytes(name, axis, element_bytes);
+        map.strides[at - 1] = stride_bytes(name_of(tensor), axis, element_bytes);
         map.box[at] = static_cast<std::uint32_t>(axis.box);
     }
     return map;
 }
 
-TensorMapRequest map_of_queries(const AttentionSpec& spec, const abi::WgmmaArguments& arguments) {
+TensorMapRequest map_of_queries(const AttentionSpec& spec, const AttentionTensors& tensors,
+                                const abi::WgmmaArguments& arguments) {
     const abi::AttentionArguments& a = arguments.attention;
     const bool ragged = a.q_indptr != nullptr;
     const int token = ragged ? 0 : 1;
-    return map_of(offsetof(abi::WgmmaArguments, q), "q", a.q, spec.dtype, spec.head_dim_qk,
+    return map_of(offsetof(abi::WgmmaArguments, q), Operand::q, tensors, spec.head_dim_qk,
                   {{a.group, a.q_head_stride, a.group, token + 1},
                    {ragged ? a.q_tokens : a.max_q_len, a.q_token_stride, arguments.warpgroup_tokens, token},
                    {a.kv_heads, a.q_head_stride, 1, token + 1, a.group},
-                   {ragged ? 1 : a.batch, a.q_batch_stride, 1, 0}},
-                  a.q);
+                   {ragged ? 1 : a.batch, a.q_batch_stride, 1, 0}});
 }
 
-void add_maps_of_keys(const AttentionSpec& spec, const abi::WgmmaArguments& arguments,
-                      std::vector<TensorMapRequest>& maps) {
+void add_maps_of_keys(const AttentionSpec& spec, const AttentionTensors& tensors,
+                      const abi::WgmmaArguments& arguments, std::vector<TensorMapRequest>& maps) {
     const abi::AttentionArguments& a = arguments.attention;
     const bool paged = spec.kv == KvStorage::paged, ragged = spec.kv == KvStorage::ragged;
     const bool heads_first = paged && spec.page_order == PageOrder::HND;
@@ -78,16 +87,14 @@ void add_maps_of_keys(const AttentionSpec& spec, const abi::WgmmaArguments& argu
     const int head = ragged || heads_first ? 1 : 2;
     const std::int64_t tokens = paged ? a.page_size : a.kv_tokens;
     const std::int64_t outer = paged ? a.pages : ragged ? 1 : a.batch;
-    maps.push_back(map_of(offsetof(abi::WgmmaArguments, k), "k", a.k, spec.dtype, spec.head_dim_qk,
+    maps.push_back(map_of(offsetof(abi::WgmmaArguments, k), Operand::k, tensors, spec.head_dim_qk,
                           {{tokens, a.k_token_stride, arguments.box_keys, token},
                            {spec.kv_heads, a.k_head_stride, 1, head},
-                           {outer, a.k_batch_stride, 1, 0}},
-                          a.q));
-    maps.push_back(map_of(offsetof(abi::WgmmaArguments, v), "v", a.v, spec.dtype, spec.head_dim_vo,
+                           {outer, a.k_batch_stride, 1, 0}}));
+    maps.push_back(map_of(offsetof(abi::WgmmaArguments, v), Operand::v, tensors, spec.head_dim_vo,
                           {{tokens, a.v_token_stride, arguments.box_keys, token},
                            {spec.kv_heads, a.v_head_stride, 1, head},
-                           {outer, a.v_batch_stride, 1, 0}},
-                          a.q));
+                           {outer, a.v_batch_stride, 1, 0}}));
 }
 
 void set_schedule(const Schedule& schedule, abi::WgmmaArguments& arguments) {
@@ -105,19 +112,27 @@ Bound bind(const KernelConfig& config, const LaunchContext& context, const Bindi
     const AttentionSpec& spec = context.problem.spec;
     abi::WgmmaArguments arguments{};
     abi::AttentionArguments& a = arguments.attention;
-    a = attention_arguments(context, std::get<AttentionBinding>(binding), schedule.tiles);
+    const auto& operands = std::get<AttentionBinding>(binding);
+    a = attention_arguments(context, operands, schedule.tiles);
     arguments.kv_head_shares = static_cast<std::int32_t>(schedule.tiling.shares);
     a.kv_heads *= arguments.kv_head_shares;
     a.group /= arguments.kv_head_shares;
-    if (schedule.ctas == 0) return {ArgumentBlock(arguments)};  // no queries, and nothing to launch
+    static_assert(offsetof(abi::WgmmaArguments, attention) == 0);  // as attention_addresses() has it
+    Bound bound{.arguments = {}, .addresses = attention_addresses()};
+    if (schedule.ctas == 0) {  // no queries, and nothing to launch
+        bound.arguments = ArgumentBlock(arguments);
+        return bound;
+    }
     arguments.warpgroup_tokens = abi::kWgmmaRows / a.group;
     set_schedule(schedule, arguments);
-    set_share(context.split, kernel.tile_kv, schedule.items, a);
+    set_share(context, kernel.tile_kv, schedule.items, a);
     arguments.slack = kSlack / a.scale_log2;
     arguments.box_keys = box_keys(kernel, a.page_size);
-    std::vector<TensorMapRequest> maps = {map_of_queries(spec, arguments)};
-    if (!kernel.gather) add_maps_of_keys(spec, arguments, maps);  // gathered ones by their addresses
-    return {ArgumentBlock(arguments), std::move(maps)};
+    bound.maps = {map_of_queries(spec, operands.tensors, arguments)};
+    if (!kernel.gather)  // gathered ones are read by their addresses
+        add_maps_of_keys(spec, operands.tensors, arguments, bound.maps);
+    bound.arguments = ArgumentBlock(arguments);
+    return bound;
 }
 
 }  // namespace attnsmith::families::attention_wgmma

@@ -109,6 +109,7 @@ std::optional<Candidate> candidate_for_few_rows(const AttentionSpec& spec, const
 std::optional<std::string> refusal(const AttentionSpec& spec, const SmTraits& sm) {
     if (sm.wgmma_flops == 0) return fmt::format("needs sm_90; this is sm_{}", sm.sm);
     if (auto reason = tensor_core_refusal(spec)) return reason;
+    if (auto reason = changing_shape_refusal(spec)) return reason;
     if (spec.alignment != 16)
         return fmt::format("alignment {}: TMA takes addresses and strides of whole 16 bytes", spec.alignment);
     if (std::min(spec.head_dim_qk, spec.head_dim_vo) < kLeastHeadDim)

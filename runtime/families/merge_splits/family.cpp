@@ -68,8 +68,9 @@ class MergeSplits final : public Family {
     }
 
     Bound bind(const KernelConfig&, const LaunchContext& context, const Binding& binding) const override {
-        return {ArgumentBlock(
-            attention_arguments(context, std::get<AttentionBinding>(binding), tiles_of(context)))};
+        return {.arguments = ArgumentBlock(
+                    attention_arguments(context, std::get<AttentionBinding>(binding), tiles_of(context))),
+                .addresses = attention_addresses()};
     }
 
   private:

@@ -342,6 +342,33 @@ ATTNSMITH_API attnsmith_code attnsmith_workspace_bytes(const attnsmith_kernel* k
                                                        int64_t q_tokens, int64_t max_kv_len, size_t* bytes,
                                                        attnsmith_error** error);
 
+/* ---- Sets of kernels ---- */
+
+/* attnsmith::KernelSet: every kernel that planning could choose for a spec, loaded. A call of one of its
+ * kernels divides the keys as planning would for the bounds that it is bound with. */
+typedef struct attnsmith_kernel_set attnsmith_kernel_set;
+
+/* All of them are compiled or taken from the cache, and loaded, when this returns. */
+ATTNSMITH_API attnsmith_code attnsmith_prepare_set(attnsmith_runtime* runtime, const attnsmith_spec* spec,
+                                                   int32_t device, attnsmith_kernel_set** set,
+                                                   attnsmith_error** error);
+/* Takes NULL. Calls of its kernels may outlive it. */
+ATTNSMITH_API void attnsmith_kernel_set_free(attnsmith_kernel_set* set);
+/* The kernel that attnsmith_prepare would choose for these sizes. It is the set's: it is not freed, and is
+ * valid while the set is. Takes no lock and allocates nothing; sizes that were asked before take nanoseconds,
+ * others a few microseconds. */
+ATTNSMITH_API attnsmith_code attnsmith_kernel_set_pick(const attnsmith_kernel_set* set,
+                                                       const attnsmith_sizes* sizes,
+                                                       const attnsmith_kernel** kernel,
+                                                       attnsmith_error** error);
+/* How many kernels attnsmith_kernel_set_pick can give; 0 for NULL. */
+ATTNSMITH_API size_t attnsmith_kernel_set_size(const attnsmith_kernel_set* set);
+/* Bytes of a workspace that serves every kernel of the set, for any tensors within these bounds. */
+ATTNSMITH_API attnsmith_code attnsmith_kernel_set_workspace_bytes(const attnsmith_kernel_set* set,
+                                                                  int64_t max_batch, int64_t max_q_tokens,
+                                                                  int64_t max_kv_len, size_t* bytes,
+                                                                  attnsmith_error** error);
+
 /* ---- Calls ---- */
 
 /* attnsmith::AttentionTensors: NULL is a tensor that is not there. */
@@ -369,6 +396,7 @@ typedef struct attnsmith_batch {
     const attnsmith_dl_tensor* last_page_len;
     int64_t max_q_len;
     int64_t max_kv_len;
+    const attnsmith_dl_tensor* table_rows;
 } attnsmith_batch;
 
 /* attnsmith::MergeTensors. Both lists have `state_count` tensors, none of them NULL. */
@@ -412,6 +440,34 @@ ATTNSMITH_API void attnsmith_call_free(attnsmith_call* call);
  * device. */
 ATTNSMITH_API attnsmith_code attnsmith_launch(const attnsmith_call* call, void* stream,
                                               attnsmith_error** error);
+
+/* attnsmith::TensorAddresses: NULL is the address that was bound. */
+typedef struct attnsmith_tensor_addresses {
+    size_t size;
+    const void* q;
+    const void* k;
+    const void* v;
+    void* o;
+    float* lse;
+    const float* sinks;
+    const float* alibi_slopes;
+} attnsmith_tensor_addresses;
+
+/* The same with other addresses for some of the tensors, for this launch alone: a call that was bound once
+ * serves every layer. Shapes, strides, lengths and page tables are those that were bound. Refused for a call
+ * of a merge. */
+ATTNSMITH_API attnsmith_code attnsmith_launch_at(const attnsmith_call* call,
+                                                 const attnsmith_tensor_addresses* addresses, void* stream,
+                                                 attnsmith_error** error);
+
+/* What a captured launch uses of a call: the loaded code, and the workspace where the call owns one. */
+typedef struct attnsmith_kept attnsmith_kept;
+/* For a graph that outlives the call. The last to be freed of this and the call frees memory by the driver:
+ * the destructor of a CUDA user object, which may not, hands it to another thread. */
+ATTNSMITH_API attnsmith_code attnsmith_call_keep_alive(const attnsmith_call* call, attnsmith_kept** kept,
+                                                       attnsmith_error** error);
+/* Takes NULL. */
+ATTNSMITH_API void attnsmith_kept_free(attnsmith_kept* kept);
 
 /* attnsmith::CallStatus: what the launches so far found wrong in device-side lengths, as a set of these bits.
  */

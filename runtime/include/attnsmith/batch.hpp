@@ -26,6 +26,18 @@ struct AttentionTensors {
     Tensor alibi_slopes{};  // f32 [q_heads]; present exactly when AttentionSpec::alibi
 };
 
+// Other addresses for the tensors that a Call has, for one launch of it; null: the tensor is where it was
+// bound. A layer's cache of keys and values differs from the last layer's by its address alone.
+struct TensorAddresses {
+    const void* q = nullptr;              // of AttentionTensors::q, likewise below
+    const void* k = nullptr;              // its first element
+    const void* v = nullptr;              // its first element
+    void* o = nullptr;                    // overlaps no other tensor
+    float* lse = nullptr;                 // of a Call that was bound with one, as are the next two
+    const float* sinks = nullptr;         // [q_heads]
+    const float* alibi_slopes = nullptr;  // [q_heads]
+};
+
 // What Op::merge binds. State s is what attention over the s-th set of keys gave: o_states[s] and
 // lse_states[s]. A row whose lse is -inf contributes nothing, whatever its o holds; rows with nothing but
 // such give o = 0 and lse = -inf; a NaN in lse makes the row NaN. Each tensor has strides of its own; the
@@ -53,6 +65,10 @@ struct Batch {
 
     // Paged KV, either a padded table with kv_lens ...
     Tensor page_table{};  // [batch, most pages a sequence]; rows may be strided
+    // ... of which table_rows, [batch], may state the row of each sequence: page_table is then [rows, most
+    // pages a sequence], whatever the batch is, and a batch in another order needs no other table. Two
+    // sequences may have one row. A sequence whose row the table has not has no keys: see CallStatus.
+    Tensor table_rows{};
     // ... or compressed rows.
     Tensor page_indptr{};    // [batch + 1]
     Tensor page_indices{};   // [most pages of all sequences]

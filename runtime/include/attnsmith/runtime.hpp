@@ -163,9 +163,11 @@ inline constexpr std::uint32_t kStatusWorkspaceNotZeroed = 8;
 
 // What the launches so far of one Call found wrong on the device. Sticky until cleared.
 struct CallStatus {
-    bool q_len_clamped = false;      // a sequence had more queries than the bound or the tensor
-    bool kv_len_clamped = false;     // a sequence had more keys than the bound or the tensor
-    bool page_out_of_range = false;  // a page id in use was not a page; its keys were read as zeros
+    bool q_len_clamped = false;   // a sequence had more queries than the bound or the tensor
+    bool kv_len_clamped = false;  // a sequence had more keys than the bound or the tensor
+    // A page id in use was not a page, and its keys were read as zeros; or Batch::table_rows said a row that
+    // page_table has not, and the sequence had no keys.
+    bool page_out_of_range = false;
     // A count in the workspace was beyond all that there was to count: its first kWorkspaceZeroedBytes were
     // not zero before the first launch, or two launches used it at the same time, and o is wrong. Not every
     // wrong count can be told from a right one.
@@ -186,7 +188,7 @@ struct CallStatus {
 
 // One launch, ready to go: arguments are fixed, nothing is allocated or looked up any more. A graph that
 // captured a launch has its arguments, and uses the code and the workspace that the Call holds: the Call may
-// be moved, but must live (or its Kernel and the caller's workspace must) as long as the graph is launched.
+// be moved, but it, or what keep_alive() gives, must live as long as the graph is launched.
 class ATTNSMITH_API Call {
   public:
     Call();
@@ -196,6 +198,14 @@ class ATTNSMITH_API Call {
 
     // Enqueues the kernels. Throws DriverError. Takes no lock, allocates nothing, may be captured.
     void launch(Stream stream = nullptr) const;
+    // The same with other addresses for some of the tensors, for this launch alone: a Call that was bound
+    // once serves every layer, and every step of an engine. Shapes, strides, lengths and page tables are
+    // those that were bound. Throws InvalidRequest naming the field ("addresses.k") of a tensor that was not
+    // bound, or of an address that bind() would refuse for its alignment; naming the output where a tensor
+    // would share memory with o, lse or the workspace, as bind() does; and `addresses` for a Call of
+    // MergeTensors, which takes none. Likewise takes no lock, allocates nothing and may be captured: the
+    // graph has the addresses of that launch.
+    void launch(const TensorAddresses& addresses, Stream stream = nullptr) const;
 
     // Enqueues a copy of the status word to `word`, page-locked host memory (or device memory) that the
     // caller keeps until the stream has passed it. Waits for nothing, allocates nothing, may be captured. A
@@ -208,6 +218,19 @@ class ATTNSMITH_API Call {
     // Clears it, in the stream's order; waits for nothing, may be captured.
     void clear_status(Stream stream = nullptr) const;
 
+    // What a captured launch uses of this Call, for a graph that outlives it: the loaded code, and the
+    // workspace where the Call allocated it. A workspace of the caller's stays the caller's to keep. Neither
+    // allocates nor waits. The last owner to go frees both as ~Call() does, by the driver, which CUDA forbids
+    // within the destructor of a user object: a graph that owns one hands it to a thread of the program's.
+    //
+    //   auto* kept = new std::shared_ptr<const void>(call.keep_alive());
+    //   cudaUserObjectCreate(&object, kept, [](void* kept) { retired.push(kept); }, 1,
+    //                        cudaUserObjectNoDestructorSync);
+    //   cudaGraphRetainUserObject(graph, object, 1, cudaGraphUserObjectMove);
+    //
+    // where the program deletes what `retired`, a queue of its own, was given.
+    std::shared_ptr<const void> keep_alive() const;
+
     // The kernels' grids, in the order that launch() enqueues them; for tests and logs.
     std::string describe() const;
 
@@ -217,7 +240,7 @@ class ATTNSMITH_API Call {
   private:
     friend class Kernel;
     struct Impl;
-    std::unique_ptr<Impl> impl_;
+    std::shared_ptr<Impl> impl_;  // of keep_alive(), too
 };
 
 // A loaded kernel, with the plan that chose it. Immutable; copies share.
@@ -242,7 +265,41 @@ class ATTNSMITH_API Kernel {
 
     const AttentionSpec& spec() const;  // normalised
     int device() const;                 // ordinal
-    std::string plan_json() const;      // schema attnsmith.plan/1
+    // Schema attnsmith.plan/1. Of a kernel of a KernelSet it is the plan for sizes of 1, and says so.
+    std::string plan_json() const;
+
+    // Whether there is one: false where it was never made, or moved from.
+    explicit operator bool() const noexcept { return impl_ != nullptr; }
+    struct Impl;
+
+  private:
+    friend class Runtime;
+    std::shared_ptr<const Impl> impl_;
+};
+
+// Every kernel that planning could choose for a spec on a device, loaded: an engine prepares the set once and
+// picks for each step. Immutable; copies share. A kernel of a set was prepared for no sizes: each of its
+// Calls divides the keys as planning would for this kernel, were the bounds that the Call is bound with the
+// sizes (Batch::max_q_len and max_kv_len, the batch, and the queries of all sequences).
+class ATTNSMITH_API KernelSet {
+  public:
+    KernelSet();
+
+    // The kernel that prepare() would choose for these sizes. Takes no lock, allocates nothing. Sizes that
+    // were asked before take nanoseconds and others a few microseconds: an engine whose lengths grow with
+    // each step rounds them. The reference is the set's. Throws InvalidRequest for sizes that prepare()
+    // refuses.
+    const Kernel& pick(const PlanSizes& sizes) const;
+
+    // Bytes of a workspace that serves every kernel of the set, for any tensors within these bounds, which
+    // are those of Kernel::workspace_bytes(). Throws InvalidRequest likewise.
+    std::size_t workspace_bytes(std::int64_t max_batch, std::int64_t max_q_tokens,
+                                std::int64_t max_kv_len) const;
+
+    std::span<const Kernel> kernels() const;  // that pick() can give, each once
+    std::size_t size() const;                 // of kernels()
+    const AttentionSpec& spec() const;        // normalised
+    int device() const;                       // ordinal
 
     // Whether there is one: false where it was never made, or moved from.
     explicit operator bool() const noexcept { return impl_ != nullptr; }
@@ -286,6 +343,11 @@ class ATTNSMITH_API Runtime {
     // be had. The Runtime waits for it when it goes; the future, whose copies may be dropped, does not.
     std::shared_future<Kernel> prepare_async(const AttentionSpec& spec, const PlanSizes& sizes,
                                              int device = kCurrentDevice);
+
+    // Every kernel that planning could choose for this spec on a device, whatever the sizes, as prewarm()
+    // builds them: all are compiled or taken from the cache, and loaded, when this returns. Throws as
+    // prepare().
+    KernelSet prepare_set(const AttentionSpec& spec, int device = kCurrentDevice);
 
     // The plan as JSON (schema attnsmith.plan/1). `sm` 0 is the current device; others need no GPU.
     std::string plan_json(const AttentionSpec& spec, const PlanSizes& sizes, int sm = 0) const;

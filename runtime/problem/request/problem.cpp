@@ -131,14 +131,18 @@ void validate_attention(Problem& problem) {
     normalise_factors(spec);
     normalise_output(spec);
     normalise_storage(spec);
-    check_sizes(problem.sizes, spec.q_heads);
-    check_packed_queries(problem.sizes, problem.group_size());
+    check_sizes(problem);
 }
 
 void validate_merge(Problem& problem) {
     check_head_dim("head_dim_vo", "v and o", problem.spec.head_dim_vo);
     check_range("q_heads", problem.spec.q_heads, 1, kMaxHeads);
+    check_sizes(problem);
+}
+
+void check_sizes(const Problem& problem) {
     check_sizes(problem.sizes, problem.spec.q_heads);
+    if (problem.spec.op == Op::attention) check_packed_queries(problem.sizes, problem.group_size());
 }
 
 Problem validate(const AttentionSpec& spec, const PlanSizes& sizes) {

@@ -31,4 +31,7 @@ inline DType output_dtype(const AttentionSpec& spec) { return spec.o_dtype.value
 // op, a dtype or a head dimension that is not built.
 Problem validate(const AttentionSpec& spec, const PlanSizes& sizes);
 
+// What validate() says of the sizes, of a problem whose spec is a validated one's. Allocates only to throw.
+void check_sizes(const Problem& problem);
+
 }  // namespace attnsmith::problem

@@ -36,8 +36,8 @@ std::optional<std::int64_t> reach_of(const Named& named) {
     return bytes;
 }
 
-// Every byte has an address: no step back, no product or sum that wraps.
-void check_reach(const Named& named) {
+// No step back, and no product or sum that wraps. The bytes from the first to the last.
+std::int64_t checked_reach(const Named& named) {
     int widest = 0;
     for (int axis = 0; axis < named.tensor.rank; ++axis) {
         if (named.extent(axis) <= 1) continue;
@@ -51,17 +51,14 @@ void check_reach(const Named& named) {
         refuse(named.at("strides", widest), std::to_string(named.stride(widest)),
                "strides that keep the tensor within 2^63 bytes");
     }
-    std::uintptr_t end = 0;
-    if (__builtin_add_overflow(reinterpret_cast<std::uintptr_t>(named.tensor.data),
-                               static_cast<std::uintptr_t>(*bytes), &end)) {
-        refuse(named.part("data"), fmt::format("{}", fmt::ptr(named.tensor.data)),
-               fmt::format("an address with {} bytes after it", *bytes));
-    }
+    return *bytes;
 }
 
 }  // namespace
 
-std::string Named::text() const { return index < 0 ? std::string(name) : fmt::format("{}[{}]", name, index); }
+std::string Named::text() const {
+    return index < 0 ? fmt::format("{}{}", within, name) : fmt::format("{}{}[{}]", within, name, index);
+}
 std::string Named::part(std::string_view what) const { return fmt::format("{}.{}", text(), what); }
 std::string Named::at(std::string_view what, int axis) const {
     return fmt::format("{}.{}[{}]", text(), what, axis);
@@ -105,13 +102,30 @@ void check_shape(const Named& named, std::initializer_list<Expected> axes) {
     }
 }
 
+std::int64_t bytes_of(const Tensor& tensor) {
+    return is_empty(tensor) ? 0 : reach_of({"", tensor}).value_or(0);
+}
+
+std::optional<std::string> base_refusal(const void* address, std::int64_t bytes, std::int64_t alignment) {
+    const auto base = reinterpret_cast<std::uintptr_t>(address);
+    std::uintptr_t end = 0;
+    if (__builtin_add_overflow(base, static_cast<std::uintptr_t>(bytes), &end))
+        return fmt::format("an address with {} bytes after it", bytes);
+    if (base % static_cast<std::uintptr_t>(alignment) != 0)
+        return fmt::format("an address that is a multiple of {} bytes", alignment);
+    return std::nullopt;
+}
+
+std::int64_t operand_alignment(const AttentionSpec& spec, DType dtype) {
+    return std::max<std::int64_t>(spec.alignment, size_of(dtype));
+}
+
 void check_memory(const Named& named, std::int64_t alignment) {
     if (is_empty(named.tensor)) return;
     if (named.tensor.data == nullptr) refuse(named.part("data"), "a null pointer", "device memory");
-    check_reach(named);
-    if (reinterpret_cast<std::uintptr_t>(named.tensor.data) % static_cast<std::uintptr_t>(alignment) != 0) {
-        refuse(named.part("data"), fmt::format("{}", fmt::ptr(named.tensor.data)),
-               fmt::format("an address that is a multiple of {} bytes", alignment));
+    const std::int64_t bytes = checked_reach(named);
+    if (auto accepted = base_refusal(named.tensor.data, bytes, alignment)) {
+        refuse(named.part("data"), fmt::format("{}", fmt::ptr(named.tensor.data)), *std::move(accepted));
     }
 }
 
@@ -123,7 +137,7 @@ void check_inner_stride(const Named& named) {
 
 void check_operand(const Named& named, const AttentionSpec& spec) {
     const std::int64_t size = size_of(named.tensor.dtype);
-    check_memory(named, std::max<std::int64_t>(spec.alignment, size));
+    check_memory(named, operand_alignment(spec, named.tensor.dtype));
     check_inner_stride(named);
     if (is_empty(named.tensor)) return;
     const std::int64_t step = std::max<std::int64_t>(1, spec.alignment / size);

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -18,13 +19,14 @@ namespace attnsmith::problem {
 struct Named {
     std::string_view name;
     const Tensor& tensor;
-    int index = -1;  // in a list of tensors; -1: not of a list
+    int index = -1;             // in a list of tensors; -1: not of a list
+    std::string_view within{};  // what it is a part of, with the dot: "addresses."
 
     bool present() const { return tensor.data != nullptr || tensor.rank != 0; }
     std::int64_t extent(int axis) const { return tensor.shape[static_cast<std::size_t>(axis)]; }
     std::int64_t stride(int axis) const { return tensor.strides[static_cast<std::size_t>(axis)]; }
 
-    std::string text() const;                               // "q", "o_states[3]"
+    std::string text() const;                               // "q", "o_states[3]", "addresses.k"
     std::string part(std::string_view what) const;          // "q.dtype"
     std::string at(std::string_view what, int axis) const;  // "q.strides[2]"
 };
@@ -42,6 +44,12 @@ void check_present(const Named& named, std::string_view why);
 void refuse_extra(const Named& named, std::string_view belongs_to);
 void check_dtype(const Named& named, DType expected);
 void check_shape(const Named& named, std::initializer_list<Expected> axes);
+// From the first byte of a checked tensor to its end; 0 of one without elements.
+std::int64_t bytes_of(const Tensor& tensor);
+// What a base that so many bytes begin at has to be, where `address` is not that: nothing where it is.
+std::optional<std::string> base_refusal(const void* address, std::int64_t bytes, std::int64_t alignment);
+// Bytes that the base of q, k, v or o is a multiple of: the alignment class of the spec.
+std::int64_t operand_alignment(const AttentionSpec& spec, DType dtype);
 // Memory for every element, at addresses that exist, from a base of this alignment in bytes.
 void check_memory(const Named& named, std::int64_t alignment);
 void check_inner_stride(const Named& named);

@@ -10,6 +10,7 @@
 
 #include "attnsmith/error.hpp"
 #include "problem/limits.hpp"
+#include "problem/tensors/operands.hpp"
 #include "problem/tensors/tensor_checks.hpp"
 
 namespace attnsmith::problem {
@@ -17,21 +18,24 @@ namespace {
 
 class Checker {
   public:
-    Checker(const Problem& problem, const AttentionTensors& tensors, const Batch& batch)
+    // `given`: tensors whose addresses are not those that they were bound with, for messages.
+    Checker(const Problem& problem, const AttentionTensors& tensors, const Batch& batch,
+            const OperandAddresses& given = {})
         : spec_(problem.spec),
           group_size_(problem.group_size()),
-          q_{"q", tensors.q},
-          k_{"k", tensors.k},
-          v_{"v", tensors.v},
-          o_{"o", tensors.o},
-          lse_{"lse", tensors.lse},
-          sinks_{"sinks", tensors.sinks},
-          alibi_slopes_{"alibi_slopes", tensors.alibi_slopes},
+          q_(operand(tensors, Operand::q, given)),
+          k_(operand(tensors, Operand::k, given)),
+          v_(operand(tensors, Operand::v, given)),
+          o_(operand(tensors, Operand::o, given)),
+          lse_(operand(tensors, Operand::lse, given)),
+          sinks_(operand(tensors, Operand::sinks, given)),
+          alibi_slopes_(operand(tensors, Operand::alibi_slopes, given)),
           q_indptr_{"batch.q_indptr", batch.q_indptr},
           q_lens_{"batch.q_lens", batch.q_lens},
           kv_indptr_{"batch.kv_indptr", batch.kv_indptr},
           kv_lens_{"batch.kv_lens", batch.kv_lens},
           page_table_{"batch.page_table", batch.page_table},
+          table_rows_{"batch.table_rows", batch.table_rows},
           page_indptr_{"batch.page_indptr", batch.page_indptr},
           page_indices_{"batch.page_indices", batch.page_indices},
           last_page_len_{"batch.last_page_len", batch.last_page_len},
@@ -56,7 +60,19 @@ class Checker {
         refuse_overlap(scratch, lse_);
     }
 
+    void check_overlaps() const {
+        refuse_shared_inputs(o_);
+        refuse_shared_inputs(lse_);
+        refuse_overlap(lse_, o_);
+    }
+
   private:
+    static Named operand(const AttentionTensors& tensors, Operand which, const OperandAddresses& given) {
+        return {.name = name_of(which),
+                .tensor = tensor_of(tensors, which),
+                .within = at(given, which) == nullptr ? std::string_view() : kWithinAddresses};
+    }
+
     bool ragged_queries() const { return q_indptr_.present(); }
 
     void check_queries() {
@@ -107,7 +123,7 @@ class Checker {
 
     void check_dense_keys() {
         for (const Named* extra :
-             {&kv_indptr_, &page_table_, &page_indptr_, &page_indices_, &last_page_len_}) {
+             {&kv_indptr_, &page_table_, &table_rows_, &page_indptr_, &page_indices_, &last_page_len_}) {
             refuse_other_storage(*extra);
         }
         check_key_shapes({bound_.batch, "batch"}, {kAny, "kv_len"});
@@ -116,7 +132,8 @@ class Checker {
     }
 
     void check_ragged_keys() {
-        for (const Named* extra : {&kv_lens_, &page_table_, &page_indptr_, &page_indices_, &last_page_len_}) {
+        for (const Named* extra :
+             {&kv_lens_, &page_table_, &table_rows_, &page_indptr_, &page_indices_, &last_page_len_}) {
             refuse_other_storage(*extra);
         }
         check_present(kv_indptr_, "[batch + 1] offsets, which ragged KV needs");
@@ -145,14 +162,21 @@ class Checker {
         check_present(kv_lens_, "[batch] lengths, which a page_table needs");
         check_index(kv_lens_, {bound_.batch, "batch"});
         check_dtype(page_table_, spec_.index_dtype);
-        check_shape(page_table_, {{bound_.batch, "batch"}, {kAny, "pages a sequence"}});
+        const Expected rows = table_rows_.present() ? Expected{kAny, "rows that table_rows may state"}
+                                                    : Expected{bound_.batch, "batch"};
+        check_shape(page_table_, {rows, {kAny, "pages a sequence"}});
         check_memory(page_table_, size_of(spec_.index_dtype));
         check_inner_stride(page_table_);
+        bound_.table_rows = page_table_.extent(0);
         bound_.page_list = page_table_.extent(1);
+        if (!table_rows_.present()) return;
+        check_index(table_rows_, {bound_.batch, "batch"});
+        if (bound_.batch > 0 && bound_.table_rows == 0)
+            refuse(page_table_.at("shape", 0), "0", "1 or more: each sequence has one of the rows");
     }
 
     void check_compressed_pages() {
-        for (const Named* extra : {&page_table_, &kv_lens_}) {
+        for (const Named* extra : {&page_table_, &table_rows_, &kv_lens_}) {
             refuse_extra(*extra,
                          "page_table with kv_lens alone; page_indptr, page_indices and last_page_len are the "
                          "other form");
@@ -248,16 +272,21 @@ class Checker {
         if (given > 0) bound = std::min(bound, given);
     }
 
-    void check_overlaps() const {
-        refuse_shared_inputs(o_);
-        refuse_shared_inputs(lse_);
-        refuse_overlap(lse_, o_);
-    }
-
     void refuse_shared_inputs(const Named& output) const {
-        const Named* inputs[] = {
-            &q_,         &k_,       &v_,          &sinks_,       &alibi_slopes_, &q_indptr_,     &q_lens_,
-            &kv_indptr_, &kv_lens_, &page_table_, &page_indptr_, &page_indices_, &last_page_len_};
+        const Named* inputs[] = {&q_,
+                                 &k_,
+                                 &v_,
+                                 &sinks_,
+                                 &alibi_slopes_,
+                                 &q_indptr_,
+                                 &q_lens_,
+                                 &kv_indptr_,
+                                 &kv_lens_,
+                                 &page_table_,
+                                 &table_rows_,
+                                 &page_indptr_,
+                                 &page_indices_,
+                                 &last_page_len_};
         for (const Named* input : inputs) refuse_overlap(output, *input);
     }
 
@@ -290,10 +319,14 @@ class Checker {
     const std::int64_t group_size_;
     const Named q_, k_, v_, o_, lse_, sinks_, alibi_slopes_;
     const Named q_indptr_, q_lens_, kv_indptr_, kv_lens_;
-    const Named page_table_, page_indptr_, page_indices_, last_page_len_;
+    const Named page_table_, table_rows_, page_indptr_, page_indices_, last_page_len_;
     const std::int64_t max_q_len_, max_kv_len_;
     BoundShape bound_;
 };
+
+Tensor workspace_tensor(void* data, std::int64_t bytes) {
+    return Tensor::contiguous(data, DType::i32, {bytes / size_of(DType::i32)});
+}
 
 }  // namespace
 
@@ -303,8 +336,72 @@ BoundShape check_tensors(const Problem& problem, const AttentionTensors& tensors
 
 void check_workspace(const Problem& problem, void* data, std::int64_t bytes, const AttentionTensors& tensors,
                      const Batch& batch) {
-    const Tensor workspace = Tensor::contiguous(data, DType::i32, {bytes / size_of(DType::i32)});
-    Checker(problem, tensors, batch).refuse_shared({"workspace.data", workspace});
+    Checker(problem, tensors, batch).refuse_shared({"workspace.data", workspace_tensor(data, bytes)});
+}
+
+OperandChecks::OperandChecks(const Problem& problem, const AttentionTensors& tensors, const Batch& batch,
+                             void* workspace, std::int64_t workspace_bytes)
+    : problem_(problem),
+      tensors_(tensors),
+      batch_(batch),
+      workspace_(workspace_tensor(workspace, workspace_bytes)) {
+    for (std::size_t i = 0; i < kOperands; ++i) {
+        const auto which = static_cast<Operand>(i);
+        const Tensor& tensor = tensor_of(tensors, which);
+        bases_[i] = {.is_bound = Named{"", tensor}.present(),
+                     .alignment = is_vector(which) ? size_of(tensor.dtype)
+                                                   : operand_alignment(problem.spec, tensor.dtype),
+                     .bytes = bytes_of(tensor)};
+        bound_[i] = tensor.data;
+    }
+    const Tensor* const fixed[] = {
+        &workspace_,       &batch.q_indptr,   &batch.q_lens,      &batch.kv_indptr,    &batch.kv_lens,
+        &batch.page_table, &batch.table_rows, &batch.page_indptr, &batch.page_indices, &batch.last_page_len};
+    static_assert(kOperands + std::size(fixed) == kRanges);
+    for (std::size_t i = 0; i < std::size(fixed); ++i)
+        ranges_[kWorkspace + i] = Range::of(fixed[i]->data, bytes_of(*fixed[i]));
+}
+
+OperandAddresses OperandChecks::check(const OperandAddresses& given) const {
+    OperandAddresses addresses = bound_;
+    for (std::size_t i = 0; i < kOperands; ++i) {
+        if (given[i] == nullptr) continue;
+        check_base(static_cast<Operand>(i), given[i]);
+        addresses[i] = given[i];
+    }
+    if (!are_ranges_apart(addresses)) check_elements(addresses, given);
+    return addresses;
+}
+
+void OperandChecks::check_base(Operand which, const void* address) const {
+    const Base& base = at(bases_, which);
+    const auto field = [&] { return fmt::format("{}{}", kWithinAddresses, name_of(which)); };
+    if (!base.is_bound)
+        refuse(field(), "an address", fmt::format("null: the call was bound without {}", name_of(which)));
+    if (base.bytes == 0) return;  // without elements any will do, as to bind()
+    if (auto accepted = base_refusal(address, base.bytes, base.alignment))
+        refuse(field(), fmt::format("{}", fmt::ptr(address)), *std::move(accepted));
+}
+
+// Outputs, and the workspace, lie wholly before or behind all else: what needs no look at strides.
+bool OperandChecks::are_ranges_apart(const OperandAddresses& addresses) const {
+    std::array<Range, kRanges> ranges = ranges_;
+    for (std::size_t i = 0; i < kOperands; ++i) ranges[i] = Range::of(addresses[i], bases_[i].bytes);
+    for (const Range& written : {at(ranges, Operand::o), at(ranges, Operand::lse), ranges[kWorkspace]}) {
+        int met = 0;  // itself, unless it is empty
+        for (const Range& other : ranges) met += int{written.meets(other)};
+        if (met > 1) return false;
+    }
+    return true;
+}
+
+void OperandChecks::check_elements(const OperandAddresses& addresses, const OperandAddresses& given) const {
+    AttentionTensors tensors = tensors_;
+    for (std::size_t i = 0; i < kOperands; ++i)
+        tensor_of(tensors, static_cast<Operand>(i)).data = const_cast<void*>(addresses[i]);
+    const Checker checker(problem_, tensors, batch_, given);
+    checker.check_overlaps();
+    checker.refuse_shared({"the workspace", workspace_});
 }
 
 }  // namespace attnsmith::problem

@@ -17,6 +17,7 @@ struct BoundShape {
     std::int64_t max_kv_len = 0;  // likewise
     std::int64_t kv_tokens = 0;   // ragged: rows of k; dense: kv_len of one sequence; paged: 0
     std::int64_t pages = 0;       // paged: how many pages k and v have
+    std::int64_t table_rows = 0;  // paged, padded: rows of page_table
     std::int64_t page_list = 0;   // paged, compressed: entries of page_indices; padded: columns of page_table
 };
 

@@ -181,3 +181,24 @@ TEST_CASE("a case can name every kernel that any SM's set has", "[check]") {
         }
     }
 }
+
+TEST_CASE("sequences take their pages from the rows that table_rows states", "[check]") {
+    const Runtime runtime = stub_runtime();
+    Case test = windowed_case(KvStorage::paged);
+    test.spare_table_rows = 3;
+    test.steps.push_back(test.steps[0]);
+    test.steps[1].spoil = [](IndexArrays& arrays) { arrays.table_rows[1] = arrays.table_rows[0]; };
+    Storage storage(runtime, test, 5);
+    const Batch batch = storage.batch();
+    CHECK(batch.page_table.shape[0] == 5);
+    REQUIRE(batch.table_rows.shape[0] == 2);
+    storage.load(test.steps[0]);
+    // The stub's device memory is the host's.
+    const auto* const rows = static_cast<const std::int32_t*>(batch.table_rows.data);
+    CHECK(rows[0] != rows[1]);
+    for (int s = 0; s < 2; ++s) CHECK((rows[s] >= 0 && rows[s] < 5));
+    CHECK(storage.reference_input().k(1, 20, 0) != nullptr);
+    CHECK(storage.reference_input().k(0, 20, 0) != storage.reference_input().k(1, 20, 0));
+    storage.load(test.steps[1]);
+    CHECK(storage.reference_input().k(0, 20, 0) == storage.reference_input().k(1, 20, 0));
+}

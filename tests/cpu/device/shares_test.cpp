@@ -91,6 +91,7 @@ namespace device = attnsmith_of_shares;
 namespace {
 
 struct Config {
+    static constexpr bool absolute_cuts = false;
     using Index = std::int32_t;
     static constexpr bool paged = false;
     static constexpr int tile_q = 16, tile_kv = 64, head_dim_vo = 8;

@@ -72,6 +72,21 @@ TEST_CASE("a tensor map is encoded as asked", "[driver]") {
     CHECK(map.type == CU_TENSOR_MAP_DATA_TYPE_BFLOAT16);
 }
 
+TEST_CASE("a tensor map that is moved begins elsewhere, and is the same otherwise", "[driver]") {
+    const auto api = driver::Api::open(ATTNSMITH_FAKE_CUDA);
+    const driver::ContextScope scope(*api, 0);
+    alignas(64) std::array<std::byte, driver::kTensorMapBytes> moved{}, elsewhere{};
+    encode(*api, request(), moved.data());
+    Request other = request();
+    other.data = reinterpret_cast<const void*>(std::uintptr_t{0x7000});
+    encode(*api, other, elsewhere.data());
+    driver::move_tensor_map(*api, other.data, moved.data());
+    CHECK(moved == elsewhere);
+    const void* const odd = reinterpret_cast<const void*>(std::uintptr_t{0x7008});
+    CHECK_THROWS_AS(driver::move_tensor_map(*api, odd, moved.data()), DriverError);
+    CHECK(moved == elsewhere);
+}
+
 TEST_CASE("what the driver refuses to encode is an error of its call", "[driver]") {
     const auto api = driver::Api::open(ATTNSMITH_FAKE_CUDA);
     const driver::ContextScope scope(*api, 0);

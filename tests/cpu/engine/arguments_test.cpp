@@ -151,6 +151,11 @@ TEST_CASE("a page table that is a slice of a wider one keeps its rows", "[engine
         CHECK((a.k_token_stride == (heads_first ? 168 : 1000) &&
                a.k_head_stride == (heads_first ? 4000 : 160)));
         CHECK((a.v_token_stride == a.k_token_stride && a.v_head_stride == a.k_head_stride));
+        CHECK((a.table_rows == nullptr && a.page_rows == 7));
+        batch.page_table = wide.slice(1, 20, 50);
+        batch.table_rows = at(8, DType::i32, {7});
+        a = bind(paged_spec(order), paged(order), batch).arguments;
+        CHECK((a.table_rows == batch.table_rows.data && a.page_rows == 9 && a.page_row_stride == 100));
         batch.max_kv_len = 100;
         a = bind(paged_spec(order), paged(order), batch).arguments;
         CHECK((a.max_kv_len == 100 && a.page_list == 30));

@@ -166,7 +166,8 @@ TEST_CASE("a runtime records what it is asked to prepare, also in vain", "[engin
     const TemporaryDirectory temporary;
     const std::string file = temporary / "file";
     const AttentionSpec served = merge(1).spec;
-    AttentionSpec not_served{.head_dim_qk = 64, .q_heads = 1, .consistency = Consistency::bitwise};
+    AttentionSpec not_served{
+        .head_dim_qk = 64, .q_heads = 1, .precision = Precision::high, .consistency = Consistency::bitwise};
     {
         Runtime runtime(options_for(file));
         for (std::int64_t tokens : {1, 2, 3}) CHECK_NOTHROW(runtime.prepare(served, {1, tokens, 1}));

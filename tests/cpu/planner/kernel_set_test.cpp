@@ -117,6 +117,103 @@ TEST_CASE("every plan's kernels are in the kernel set of its spec and SM", "[pla
     REQUIRE(divided > 1000);
 }
 
+TEST_CASE("what is chosen of a set is what is planned, for any sizes", "[planner]") {
+    std::mt19937 random(20261123);
+    const auto devices = families::known_devices();
+    const families::TuningTable tables[] = {planner::repository_tuning(), random_tuning(random)};
+    std::map<families::SplitPolicy, int> seen;
+    for (int i = 0; i < 600; ++i) {
+        const AttentionSpec spec = problem::validate(random_spec(random), {}).spec;
+        families::DeviceTraits device = devices[random() % devices.size()];
+        device.sm_count = 1 + static_cast<int>(random() % 300);
+        const families::TuningTable& tuning = tables[random() % std::size(tables)];
+        const planner::SetOfPlans made = planner::plan_set(spec, device, tuning);
+        for (int j = 0; j < 10; ++j) {
+            const problem::Problem problem = problem::validate(spec, random_sizes(random));
+            const planner::Plan plan = planner::make_plan(problem, device, tuning);
+            const planner::Choice chosen = planner::choose(made.set, problem, device);
+            REQUIRE(chosen.candidate != nullptr);
+            REQUIRE(chosen.candidate->kernel == plan.steps.front().kernel);
+            REQUIRE(chosen.candidate->source == plan.steps.front().tile_source);
+            REQUIRE(chosen.split == plan.split);
+            const auto place = static_cast<std::size_t>(chosen.candidate - made.set.candidates.data());
+            const planner::Plan& of_set = made.plans.at(made.plan_of.at(place));
+            REQUIRE(of_set.steps.front().kernel == plan.steps.front().kernel);
+            // Bound with the sizes that it was picked for, it divides the keys likewise.
+            const auto& [batch, q_len, kv_len] = problem.sizes;
+            const problem::BoundShape shape{
+                .batch = batch, .q_tokens = batch * q_len, .max_q_len = q_len, .max_kv_len = kv_len};
+            const planner::Launch launch = planner::launch_of(of_set, shape);
+            const planner::Launch planned = planner::launch_of(plan, shape);
+            if (plan.split.policy != families::SplitPolicy::chunks && q_len > 0)
+                REQUIRE(launch.split == planned.split);
+            ++seen[launch.split.policy];
+        }
+    }
+    REQUIRE(seen[families::SplitPolicy::none] > 100);
+    REQUIRE(seen[families::SplitPolicy::shares] > 100);
+}
+
+TEST_CASE("a set's kernel takes chunks where planning would, while few rows have partial results",
+          "[planner]") {
+    const AttentionSpec spec = problem::validate({.head_dim_qk = 128, .q_heads = 32, .kv_heads = 8}, {}).spec;
+    const families::DeviceTraits device = families::traits_of(90);
+    const planner::SetOfPlans made = planner::plan_set(spec, device, planner::repository_tuning());
+    for (const std::int64_t kv_len : {4096, 32768, 100000}) {
+        const problem::Problem problem = problem::validate(spec, {1, 128, kv_len});
+        const planner::Plan plan = planner::make_plan(problem, device, planner::repository_tuning());
+        REQUIRE(plan.split.policy == families::SplitPolicy::chunks);
+        const planner::Choice chosen = planner::choose(made.set, problem, device);
+        const auto place = static_cast<std::size_t>(chosen.candidate - made.set.candidates.data());
+        const planner::Plan& of_set = made.plans.at(made.plan_of.at(place));
+        problem::BoundShape shape{.batch = 1, .q_tokens = 128, .max_q_len = 128, .max_kv_len = kv_len};
+        CHECK(planner::launch_of(of_set, shape).split == planner::launch_of(plan, shape).split);
+        shape.batch = 64, shape.q_tokens = 64 * 128;  // they fill the device as they are
+        CHECK(planner::launch_of(of_set, shape).split.policy == families::SplitPolicy::none);
+    }
+}
+
+TEST_CASE("a set's workspace serves all smaller bounds", "[planner]") {
+    std::mt19937 random(20261124);
+    const auto devices = families::known_devices();
+    int in_chunks = 0;
+    for (int i = 0; i < 500; ++i) {
+        const AttentionSpec spec = problem::validate(random_spec(random), {}).spec;
+        const families::DeviceTraits& device = devices[random() % devices.size()];
+        const planner::SetOfPlans made = planner::plan_set(spec, device, planner::repository_tuning());
+        const PlanSizes most = random_sizes(random);
+        const auto shape_of = [](const PlanSizes& sizes, std::int64_t tokens) {
+            return problem::BoundShape{.batch = sizes.batch,
+                                       .q_tokens = tokens,
+                                       .max_q_len = sizes.q_len,
+                                       .max_kv_len = sizes.kv_len};
+        };
+        for (const planner::Plan& plan : made.plans) {
+            // As Kernel::workspace_bytes() asks: one sequence may have all queries.
+            PlanSizes bounds = most;
+            bounds.q_len = most.batch * most.q_len;
+            const std::int64_t bytes =
+                planner::launch_of(plan, shape_of(bounds, bounds.q_len)).workspace.bytes;
+            for (int j = 0; j < 10; ++j) {
+                const auto up_to = [&](std::int64_t value) {
+                    return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(value + 1));
+                };
+                const PlanSizes sizes{up_to(most.batch), up_to(most.q_len), up_to(most.kv_len)};
+                const planner::Launch launch =
+                    planner::launch_of(plan, shape_of(sizes, sizes.batch * sizes.q_len));
+                REQUIRE(launch.workspace.bytes <= bytes);
+                if (launch.split.chunks() == 1) continue;
+                ++in_chunks;
+                const std::int64_t rows = launch.split.parts * launch.workspace.rows;
+                REQUIRE(launch.workspace.partial_o_offset + rows * spec.head_dim_vo * 4 <=
+                        launch.workspace.partial_ml_offset);
+                REQUIRE(launch.workspace.partial_ml_offset + rows * 8 <= launch.workspace.bytes);
+            }
+        }
+    }
+    REQUIRE(in_chunks > 20);
+}
+
 TEST_CASE("the kernels of a model's coverage are those of whatever a program chooses", "[planner]") {
     const char* const config =
         R"({"model_type": "mistral", "hidden_size": 2048, "num_hidden_layers": 2, "num_attention_heads": 16,

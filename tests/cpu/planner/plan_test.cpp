@@ -1,10 +1,13 @@
 #include "planner/plan.hpp"
 #include "abi/attention_arguments.h"
+#include "abi/attention_cuts.h"
+#include "families/attention_mma/kernel.hpp"
 #include "planner/repository_tuning.hpp"
 
 #include <nlohmann/json.hpp>
 
 #include <random>
+#include <set>
 
 #include "planner/launch_facts.hpp"
 #include "planner/plan_json.hpp"
@@ -307,6 +310,73 @@ TEST_CASE("a plan of shares says how many CTAs take one and what workspace they 
     CHECK(schema_errors(json) != "");
 }
 
+// What a row's bits follow from must not follow from sizes: every kernel of the set cuts alike.
+TEST_CASE("consistency bitwise has kernels of its own, and a rule for its cuts without sizes", "[planner]") {
+    std::set<std::string> cuts;
+    for (const int sm : {80, 86, 89, 90, 100, 120}) {
+        for (const std::int64_t head_dim : {8, 64, 96, 128, 192, 256}) {
+            AttentionSpec spec = llama();
+            spec.head_dim_qk = spec.head_dim_vo = head_dim;
+            spec.mask = Mask::causal;
+            spec.consistency = Consistency::bitwise;
+            CAPTURE(sm, head_dim);
+            for (const PlanSizes& sizes :
+                 {PlanSizes{1, 1, 1}, PlanSizes{1, 1, 1 << 20}, PlanSizes{300, 1, 4096},
+                  PlanSizes{8, 8, 8192}, PlanSizes{4, 4096, 4096}}) {
+                const planner::Plan plan = plan_of(spec, sizes, sm);
+                REQUIRE(plan.steps.size() == 1);
+                const auto kernel =
+                    plan.kernel(planner::Role::attention).constants.as<families::attention_mma::Kernel>();
+                REQUIRE(plan.kernel(planner::Role::attention).backend() == families::Backend::mma);
+                CHECK(kernel.absolute_cuts);
+                CHECK(kernel.warps_kv == 1);
+                CHECK(abi::kLeastCut % kernel.tile_kv == 0);
+                CHECK(kernel.tile_kv % abi::kSoftmaxKeys == 0);
+                const nlohmann::json json = json_of(plan);
+                CHECK(schema_errors(json) == "");
+                CHECK(json["numerics"]["consistency"] == "bitwise");
+                CHECK(json["split_kv"]["policy"] == "absolute");
+                cuts.insert(json["split_kv"]["cuts"].dump());
+            }
+            spec.consistency = Consistency::standard;
+            for (const auto& kernel : planner::kernel_set(spec, sm, planner::repository_tuning()).kernels())
+                CHECK(kernel.constants.integer("absolute_cuts") == 0);
+        }
+    }
+    CHECK(cuts.size() == 1);
+}
+
+TEST_CASE("rows are cut at powers of two, into 64 pieces at most", "[planner]") {
+    int before = abi::kLeastCut;
+    for (int end = 0; end < 2000000; end = end < 70000 ? end + 1 : end + 997) {
+        const int length = abi::cut_length(end);
+        REQUIRE((length & (length - 1)) == 0);
+        REQUIRE(length >= before);
+        REQUIRE((end + length - 1) / length <= abi::kMostCuts);
+        REQUIRE((length == abi::kLeastCut || end > length / 2 * abi::kMostCuts));
+        REQUIRE((end + length - 1) / length <= abi::most_pieces(end));
+        before = length;
+    }
+    CHECK(abi::cut_length((1 << 30) - 1) == 1 << 24);
+}
+
+// The places of pieces are rows of those that a sequence has, not of the whole tile.
+TEST_CASE("with absolute cuts a share has a place for each piece", "[planner]") {
+    AttentionSpec spec = llama();
+    spec.consistency = Consistency::bitwise;
+    const planner::Plan plan = plan_of(spec, {256, 1, 1 << 20}, 90);
+    const auto bytes = [&](std::int64_t batch, std::int64_t q_len, std::int64_t keys) {
+        const problem::BoundShape shape{
+            .batch = batch, .q_tokens = batch * q_len, .max_q_len = q_len, .max_kv_len = keys};
+        return test::launch_facts(plan, shape).workspace_bytes;
+    };
+    const std::int64_t rows = plan.split.parts * (abi::kMostCuts + 1) * 4;
+    CHECK(bytes(256, 1, 1 << 20) == abi::kZeroedBytes + rows * (128 * 4 + 8));
+    CHECK(bytes(256, 1, 1 << 14) == bytes(256, 1, 1 << 20));
+    CHECK(bytes(256, 1, 1024) < bytes(256, 1, 1 << 14) / 10);
+    CHECK(bytes(256, 2, 1 << 20) > bytes(256, 1, 1 << 20));
+}
+
 // A share has a word of the zeroed bytes, in which the CTAs of a tile arrive.
 TEST_CASE("there are no more shares than the workspace has words to count in", "[planner]") {
     families::DeviceTraits large = families::traits_of(80);
@@ -369,6 +439,7 @@ TEST_CASE("an output of fp32 changes the kernels alone: neither the split nor th
 TEST_CASE("what no kernel does is refused with every candidate's reason", "[planner]") {
     AttentionSpec spec = llama();
     spec.consistency = Consistency::bitwise;
+    spec.precision = Precision::high;
     try {
         plan_of(spec, {});
         FAIL("planned");

@@ -81,6 +81,14 @@ Setup padded() {
     return setup;
 }
 
+// The same with a table of more rows than the batch.
+Setup rows() {
+    Setup setup = padded();
+    setup.batch.page_table = at(10, DType::i32, {40, 6});
+    setup.batch.table_rows = at(14, DType::i32, {3});
+    return setup;
+}
+
 Setup compressed() {
     Setup setup = padded();
     setup.batch.page_table = setup.batch.kv_lens = {};
@@ -245,6 +253,8 @@ TEST_CASE("pages in either order, K and V in one cache", "[tensors]") {
     CHECK(setup.check().pages == 9);
     setup.batch.page_table = at(10, DType::i32, {3, 64}).slice(1, 0, 6);  // strided rows
     CHECK(setup.check().page_list == 6);
+    CHECK(setup.check().table_rows == 3);
+    CHECK(rows().check().table_rows == 40);
 }
 
 TEST_CASE("nothing at all is a valid launch", "[tensors]") {
@@ -485,6 +495,16 @@ TEST_CASE("what is wrong with the tensors is named", "[tensors]") {
         {full, "batch.q_lens.shape[0]", "3 (batch)", [](Setup& s) { s.batch.q_lens.shape[0] = 4; }},
         {padded, "batch.kv_lens.shape[0]", "3 (batch)", [](Setup& s) { s.batch.kv_lens.shape[0] = 4; }},
         {padded, "batch.page_table.shape[0]", "3 (batch)", [](Setup& s) { s.batch.page_table.shape[0] = 2; }},
+        {rows, "batch.table_rows.shape[0]", "3 (batch)", [](Setup& s) { s.batch.table_rows.shape[0] = 4; }},
+        {rows, "batch.table_rows.dtype", "int32", [](Setup& s) { s.batch.table_rows.dtype = DType::i64; }},
+        {rows, "batch.page_table.shape[0]", "1 or more",
+         [](Setup& s) { s.batch.page_table = at(10, DType::i32, {0, 6}); }},
+        {rows, "o", "memory that overlaps batch.table_rows",
+         [](Setup& s) { s.batch.table_rows.data = s.tensors.o.data; }},
+        {compressed, "batch.table_rows", "the other form", extra_index(&Batch::table_rows)},
+        {dense, "batch.table_rows", "paged KV, and the spec's kv is dense", extra_index(&Batch::table_rows)},
+        {ragged, "batch.table_rows", "paged KV, and the spec's kv is ragged",
+         extra_index(&Batch::table_rows)},
         {padded, "batch.page_table.rank", "2 [batch",
          [](Setup& s) { s.batch.page_table = at(10, DType::i32, {18}); }},
         {compressed, "batch.page_indptr.shape[0]", "4 (batch + 1)",

@@ -42,6 +42,22 @@ class Streams(GpuTest):
             self.assert_near(o, wanted, f"lengths {new}")
             self.assert_near(made, wanted, f"lengths {new}, output of the graph's pool")
 
+    def test_one_call_for_all_layers(self):
+        q, cache, table, kv_lens = self.inputs((700, 33))
+        layers = [self.randn(*cache.shape) for _ in range(3)]
+        outputs = [nan(2, 1, 8, 64, dtype=q.dtype) for _ in layers]
+        kernels = attnsmith.default_runtime().prepare_set(head_dim=64, q_heads=8, kv_heads=2, kv="paged", page_size=16)
+        call = kernels.pick(batch=2, kv_len=3000).bind(q[:, None], cache[:, 0], cache[:, 1], outputs[0],
+                                                       page_table=table, kv_lens=kv_lens)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            for layer, o in zip(layers, outputs):
+                call.launch(k=layer[:, 0], v=layer[:, 1], o=o)
+        graph.replay()
+        for layer, o in zip(layers, outputs):
+            self.assert_near(o[:, 0], self.wanted(q, layer, table, kv_lens))
+        self.assertFalse(call.status())
+
     def test_graph_of_a_call(self):
         q, cache, table, kv_lens = self.inputs()
         o = nan(2, 1, 8, 64, dtype=q.dtype)

@@ -130,6 +130,20 @@ class Paged(GpuTest):
         o = attnsmith.paged_attention(q, cache, wide[:, 2:2 + table.shape[1]], lengths(self.KV_LENS))
         self.assert_sequences(o, None, [reference(q[b:b + 1], *sequences[b]) for b in range(4)])
 
+    def test_rows_of_a_larger_table(self):
+        cache, table, _, _, sequences = self.make()
+        rows = [5, 0, 6, 3]
+        larger = torch.full((8, table.shape[1]), 10**6, dtype=torch.int32, device=DEVICE)
+        larger[rows] = table.int().to(DEVICE)
+        q = self.randn(4, 4, 64)
+        for order in ([0, 1, 2, 3], [2, 0, 3, 1]):  # the same table for a batch in another order
+            o = attnsmith.paged_attention(q, cache, larger, lengths([self.KV_LENS[b] for b in order]),
+                                          table_rows=lengths([rows[b] for b in order]))
+            self.assert_sequences(o, None, [reference(q[i:i + 1], *sequences[b]) for i, b in enumerate(order)])
+        _, status = attnsmith.paged_attention(q, cache, larger, lengths(self.KV_LENS),
+                                              table_rows=lengths([5, 8, 6, -1]), return_status=True)
+        self.assertTrue(attnsmith.CallStatus(status).page_out_of_range)
+
     def test_long_decode_is_divided(self):
         kv_lens = [9000, 3]
         cache, table, _, _, sequences = self.make(kv_lens=kv_lens, heads=1, dim=128)

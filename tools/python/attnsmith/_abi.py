@@ -88,7 +88,7 @@ class PrewarmOptions(Sized):
 
 TENSOR_FIELDS = ("q", "k", "v", "o", "lse", "sinks", "alibi_slopes")
 BATCH_FIELDS = ("q_indptr", "q_lens", "kv_indptr", "kv_lens", "page_table", "page_indptr", "page_indices",
-                "last_page_len")
+                "last_page_len", "table_rows")
 
 
 class Tensors(Sized):
@@ -96,7 +96,9 @@ class Tensors(Sized):
 
 
 class Batch(Sized):
-    _fields_ = [*_all(c_void_p, *BATCH_FIELDS), *_all(c_int64, "max_q_len", "max_kv_len")]
+    # The fields of the first version, then those that were added.
+    _fields_ = [*_all(c_void_p, *BATCH_FIELDS[:8]), *_all(c_int64, "max_q_len", "max_kv_len"),
+                *_all(c_void_p, *BATCH_FIELDS[8:])]
 
 
 class MergeTensors(Sized):
@@ -106,6 +108,10 @@ class MergeTensors(Sized):
 
 class Workspace(Sized):
     _fields_ = [("data", c_void_p), ("bytes", c_size_t)]
+
+
+class TensorAddresses(Sized):
+    _fields_ = _all(c_void_p, *TENSOR_FIELDS)
 
 
 _struct = c_void_p  # the address of a struct, as an int or from byref()
@@ -128,7 +134,10 @@ PLAIN: "dict[str, tuple[Any, tuple[Any, ...]]]" = {
     "attnsmith_pending_ready": (c_int32, (_handle,)),
     "attnsmith_pending_free": (None, (_handle,)),
     "attnsmith_kernel_device": (c_int32, (_handle,)),
+    "attnsmith_kernel_set_free": (None, (_handle,)),
+    "attnsmith_kernel_set_size": (c_size_t, (_handle,)),
     "attnsmith_call_free": (None, (_handle,)),
+    "attnsmith_kept_free": (None, (_handle,)),
     "attnsmith_buffer_data": (c_void_p, (_handle,)),
     "attnsmith_buffer_bytes": (c_size_t, (_handle,)),
     "attnsmith_buffer_free": (None, (_handle,)),
@@ -150,9 +159,14 @@ CHECKED: "dict[str, tuple[Any, ...]]" = {
     "attnsmith_kernel_spec": (_handle, _struct),
     "attnsmith_kernel_plan_json": (_handle, _out),
     "attnsmith_workspace_bytes": (_handle, c_int64, c_int64, c_int64, _out),
+    "attnsmith_prepare_set": (_handle, _struct, c_int32, _out),
+    "attnsmith_kernel_set_pick": (_handle, _struct, _out),
+    "attnsmith_kernel_set_workspace_bytes": (_handle, c_int64, c_int64, c_int64, _out),
     "attnsmith_bind": (_handle, _struct, _struct, _struct, _out),
     "attnsmith_bind_merge": (_handle, _struct, _out),
     "attnsmith_launch": (_handle, c_void_p),
+    "attnsmith_launch_at": (_handle, _struct, c_void_p),
+    "attnsmith_call_keep_alive": (_handle, _out),
     "attnsmith_call_copy_status": (_handle, c_void_p, c_void_p),
     "attnsmith_call_status": (_handle, c_void_p, _out),
     "attnsmith_call_clear_status": (_handle, c_void_p),
@@ -189,5 +203,6 @@ STRUCTS = {
     "attnsmith_batch": Batch,
     "attnsmith_merge_tensors": MergeTensors,
     "attnsmith_workspace": Workspace,
+    "attnsmith_tensor_addresses": TensorAddresses,
 }
 

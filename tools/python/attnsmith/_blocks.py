@@ -54,7 +54,7 @@ class Block:
         return ctypes.c_void_p.from_address(self.error).value or 0
 
 
-_ATTENTION = Struct("8Q 9Q2q 3Q Q")  # attnsmith_tensors, attnsmith_batch, attnsmith_workspace and the error
+_ATTENTION = Struct("8Q 9Q2qQ 3Q Q")  # attnsmith_tensors, attnsmith_batch, attnsmith_workspace and the error
 _TENSORS_BYTES, _BATCH_BYTES = ctypes.sizeof(_abi.Tensors), ctypes.sizeof(_abi.Batch)
 _WORKSPACE_BYTES = ctypes.sizeof(_abi.Workspace)
 _TENSOR_COUNT = len(_abi.TENSOR_FIELDS)
@@ -90,9 +90,9 @@ class AttentionBlock(Block):
     def fill(self, views: Sequence[Optional[View]], max_q_len: int, max_kv_len: int, workspace: int,
              workspace_bytes: int) -> None:
         """`views`: the fields of attnsmith_tensors, then those of attnsmith_batch."""
-        at = self.put(views)
+        *at, table_rows = self.put(views)
         _ATTENTION.pack_into(self._memory, 0, _TENSORS_BYTES, *at[:_TENSOR_COUNT], _BATCH_BYTES, *at[_TENSOR_COUNT:],
-                             max_q_len, max_kv_len, _WORKSPACE_BYTES, workspace, workspace_bytes, 0)
+                             max_q_len, max_kv_len, table_rows, _WORKSPACE_BYTES, workspace, workspace_bytes, 0)
 
 
 class MergeBlock(Block):

@@ -109,7 +109,7 @@ def _dense(views: List[Any], options: Options) -> Problem:
     need_axes("q", q, "[batch, q_len, q_heads, head_dim]")
     need_axes("k", k, "[batch, kv_len, kv_heads, head_dim]")
     need_axes("v", v, "[batch, kv_len, kv_heads, head_dim]")
-    return Problem(q, k, v, (None, q_lens, None, kv_lens, None, None, None, None), "dense", None, q[1][0], q[1][1],
+    return Problem(q, k, v, (None, q_lens, None, kv_lens, None, None, None, None, None), "dense", None, q[1][0], q[1][1],
                    k[1][1], options, q[1][:-1])
 
 
@@ -155,7 +155,7 @@ def _ragged(views: List[Any], options: Options) -> Problem:
     need_axes("k", k, "[kv_tokens, kv_heads, head_dim]")
     need_axes("v", v, "[kv_tokens, kv_heads, head_dim]")
     need_axes("q_indptr", q_indptr, "[batch + 1]")
-    return Problem(q, k, v, (q_indptr, None, kv_indptr, None, None, None, None, None), "ragged", None,
+    return Problem(q, k, v, (q_indptr, None, kv_indptr, None, None, None, None, None, None), "ragged", None,
                    q_indptr[1][0] - 1, _bound(max_q_len, q[1][0]), _bound(max_kv_len, k[1][0]), options[:COMMON],
                    q[1][:-1])
 
@@ -163,8 +163,8 @@ def _ragged(views: List[Any], options: Options) -> Problem:
 _RAGGED = Form(("q", "k", "v", *_COMMON, "q_indptr", "kv_indptr"), {0, 1, 2, 6, 7}, _ragged)
 
 
-def paged_attention(q: Any, kv_cache: Any, page_table: Any = None, kv_lens: Any = None, *, q_indptr: Any = None,
-                    page_indptr: Any = None, page_indices: Any = None, last_page_len: Any = None,
+def paged_attention(q: Any, kv_cache: Any, page_table: Any = None, kv_lens: Any = None, *, table_rows: Any = None,
+                    q_indptr: Any = None, page_indptr: Any = None, page_indices: Any = None, last_page_len: Any = None,
                     page_order: PageOrder = "NHD", max_q_len: Optional[int] = None, max_kv_len: Optional[int] = None,
                     causal: bool = False, window: Window = None, attention_chunk: Optional[int] = None,
                     softcap: Optional[float] = None, sinks: Any = None,
@@ -181,6 +181,9 @@ def paged_attention(q: Any, kv_cache: Any, page_table: Any = None, kv_lens: Any 
     page_table, kv_lens: int32 or int64 on the GPU, [batch, pages a sequence] and [batch], in tokens. Or, as FlashInfer
         has them, page_indptr [batch + 1], page_indices [pages of all] and last_page_len [batch]. Entries of the table
         past a sequence's end are never read.
+    table_rows: int32 or int64 [batch] on the GPU: the row of page_table that each sequence uses. page_table is then
+        [rows, pages a sequence], and a batch in another order needs no other one. A sequence whose row is not there has
+        no keys, which the status tells.
     q_lens: int32 or int64 [batch] on the GPU: how many of q_len queries of each sequence are in use.
     max_q_len, max_kv_len: bounds of one sequence's tokens, known to the host; longer ones are clamped, which the status
         tells. None or 0 takes what the shapes allow.
@@ -206,13 +209,13 @@ def paged_attention(q: Any, kv_cache: Any, page_table: Any = None, kv_lens: Any 
     else:
         raise InvalidRequest("kv_cache", f"{len(kv_cache)} tensors", "(k_cache, v_cache), or one tensor of both")
     return attend(form, (q, k, v, out, sinks, alibi_slopes, q_indptr, q_lens, kv_lens, page_table, page_indptr,
-                         page_indices, last_page_len),
+                         page_indices, last_page_len, table_rows),
                   (causal, window, attention_chunk, softcap, scale, return_lse, precision, consistency, o_dtype,
                    _limit("max_q_len", max_q_len), _limit("max_kv_len", max_kv_len), page_order), stream, return_status)
 
 
 def _paged(views: List[Any], options: Options) -> Problem:
-    q, k, v, _, _, _, q_indptr, q_lens, kv_lens, table, page_indptr, pages, last_page_len = views
+    q, k, v, _, _, _, q_indptr, q_lens, kv_lens, table, page_indptr, pages, last_page_len, table_rows = views
     max_q_len, max_kv_len, page_order = options[COMMON:]
     if v is None:
         if len(k[1]) != 5 or k[1][1] != 2:
@@ -233,12 +236,14 @@ def _paged(views: List[Any], options: Options) -> Problem:
         need_axes("q_indptr", q_indptr, "[batch + 1]")
         batch, longest = q_indptr[1][0] - 1, q[1][0]
     if table is not None:
-        need_axes("page_table", table, "[batch, pages a sequence]")
+        need_axes("page_table", table,
+                  "[batch, pages a sequence]" if table_rows is None else "[rows, pages a sequence]")
     if pages is not None:
         need_axes("page_indices", pages, "[pages of all sequences]")
     listed = table[1][-1] if table is not None else pages[1][-1] if pages is not None else 0
     capacity = min(listed * k[1][1 if page_order == "NHD" else 2], LONGEST)
-    return Problem(q, k, v, (q_indptr, q_lens, None, kv_lens, table, page_indptr, pages, last_page_len), "paged",
+    return Problem(q, k, v, (q_indptr, q_lens, None, kv_lens, table, page_indptr, pages, last_page_len,
+                             table_rows), "paged",
                    page_order, batch, _bound(max_q_len, longest), _bound(max_kv_len, capacity), options[:COMMON], rows,
                    as_kernel)
 
@@ -251,7 +256,7 @@ def _one_query(view: View) -> View:
     return _views.inserted(view, 1)
 
 
-_BATCH = ("q_indptr", "q_lens", "kv_lens", "page_table", "page_indptr", "page_indices", "last_page_len")
+_BATCH = ("q_indptr", "q_lens", "kv_lens", "page_table", "page_indptr", "page_indices", "last_page_len", "table_rows")
 _PAGED = Form(("q", "kv_cache", "v_cache", *_COMMON, *_BATCH), {0, 1}, _paged)
 _PAGED_PAIR = Form(("q", "k_cache", "v_cache", *_COMMON, *_BATCH), {0, 1, 2}, _paged)
 

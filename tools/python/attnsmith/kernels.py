@@ -16,6 +16,7 @@ from ._library import Library
 from .buffers import Buffer
 from .errors import InvalidRequest
 
+_MOST_PICKED = 4096  # sizes that a set remembers
 _MOST_STREAM = (1 << 64) - 1
 _pendings: "weakref.WeakSet[Pending]" = weakref.WeakSet()
 
@@ -32,7 +33,8 @@ class CallStatus:
         self.q_len_clamped = bool(bits & _abi.Q_LEN_CLAMPED)
         #: A sequence had more keys than the bound or the tensor.
         self.kv_len_clamped = bool(bits & _abi.KV_LEN_CLAMPED)
-        #: A page id in use was not a page; its keys were read as zeros.
+        #: A page id in use was not a page, and its keys were read as zeros; or table_rows said a row that page_table
+        #: has not, and the sequence had no keys.
         self.page_out_of_range = bool(bits & _abi.PAGE_OUT_OF_RANGE)
         #: A count in the workspace was beyond all that there was to count: its first 8192 bytes were not zero before
         #: the first launch, or two launches used it at the same time, and o is wrong.
@@ -48,31 +50,65 @@ class CallStatus:
 
 class Call(Owner):
     """One launch, ready to go, made by Kernel.bind() and Kernel.bind_merge(). It keeps its tensors alive. It
-    holds one workspace: make one Call for each launch that is in flight at the same time."""
+    holds one workspace: make one Call for each launch that is in flight at the same time. A CUDA graph that captured
+    a launch uses its code and its workspace: keep the Call as long as the graph."""
 
     _another = "it holds one workspace; Kernel.bind() makes another"
     _elsewhere = "prepare() and bind() there"
     _pointer: Optional[int] = None
 
-    def __init__(self, library: Library, pointer: int, current_stream: Any, held: Any) -> None:
+    def __init__(self, library: Library, pointer: int, current_stream: Any, held: Any,
+                 views: "Sequence[Optional[_views.View]]" = ()) -> None:
+        """`views`: of the tensors whose addresses a launch may replace."""
         self._library = library
         self._pointer = pointer
         self._current_stream = current_stream
         self._held = held
+        self._views = views
         self._launch = library.functions.attnsmith_launch
 
-    def launch(self, stream: Any = None) -> None:
+    def launch(self, stream: Any = None, *, q: Any = None, k: Any = None, v: Any = None, o: Any = None,
+               lse: Any = None, sinks: Any = None, alibi_slopes: Any = None) -> None:
         """Enqueues the kernels on `stream`: a number (CUstream), a stream of torch, CuPy, Numba or anything with
         __cuda_stream__, or None for the one that is current in the framework of q. Allocates nothing, waits for
         nothing, may be captured in a CUDA graph. A call holds one workspace: bind once more for launches that may run
         at the same time.
 
-        Raises InvalidRequest for what is no stream, DriverError.
+        q, k, v, o, lse, sinks, alibi_slopes: tensors to use in this launch instead of those that were bound, or their
+        addresses as numbers: a call that was bound once serves every layer. Shapes, strides and dtypes are those that
+        were bound. The caller keeps these tensors until the stream has passed the launch. Lengths and page tables
+        stay as bound.
+
+        Raises InvalidRequest for what is no stream, or naming the tensor; DriverError.
         """
         error = c_void_p()
-        code = self._launch(self._pointer, self._stream(stream), byref(error))
+        if q is k is v is o is lse is sinks is alibi_slopes is None:
+            code = self._launch(self._pointer, self._stream(stream), byref(error))
+        else:
+            at = self._addresses((q, k, v, o, lse, sinks, alibi_slopes))
+            code = self._library.functions.attnsmith_launch_at(self._pointer, byref(at), self._stream(stream),
+                                                               byref(error))
         if code:
             raise self._library.error(code, error.value)
+
+    def _addresses(self, tensors: Sequence[Any]) -> _abi.TensorAddresses:
+        """Of the tensors that are given, whose layouts are those of the ones that were bound."""
+        at = _abi.TensorAddresses()
+        for i, (name, tensor) in enumerate(zip(_abi.TENSOR_FIELDS, tensors)):
+            if tensor is None:
+                continue
+            if hasattr(tensor, "__index__") and not hasattr(tensor, "shape"):
+                address = fitting(name, tensor, c_void_p)
+            else:
+                # Views are taken for whatever stream the launch comes on, so on none of their own.
+                order = Order(0, lambda stream: None)
+                view = _frameworks.of(tensor, name).view(tensor, name, order)
+                bound = self._views[i] if i < len(self._views) else None
+                if bound is not None:
+                    _same_layout(name, view, bound)
+                address = view[0]
+            setattr(at, name, address)
+        return at
 
     def copy_status(self, word: Any, stream: Any = None) -> None:
         """Enqueues a copy of the status word, 32 bits that CallStatus() reads, to `word`: a tensor of one int32 in
@@ -126,9 +162,11 @@ class Kernel(Owner):
     _elsewhere = "prepare() there; the cache makes that quick"
     _pointer: Optional[int] = None
 
-    def __init__(self, library: Library, pointer: int) -> None:
+    def __init__(self, library: Library, pointer: int, keeper: Any = None) -> None:
+        """`keeper`: what owns the kernel, where this does not."""
         self._library = library
         self._pointer = pointer
+        self._keeper = keeper
 
     @property
     def device(self) -> int:
@@ -164,7 +202,7 @@ class Kernel(Owner):
     def bind(self, q: Any, k: Any, v: Any, o: Any, lse: Any = None, sinks: Any = None, alibi_slopes: Any = None, *,
              q_indptr: Any = None, q_lens: Any = None, kv_indptr: Any = None, kv_lens: Any = None,
              page_table: Any = None, page_indptr: Any = None, page_indices: Any = None, last_page_len: Any = None,
-             max_q_len: int = 0, max_kv_len: int = 0, workspace: Any = None) -> Call:
+             table_rows: Any = None, max_q_len: int = 0, max_kv_len: int = 0, workspace: Any = None) -> Call:
         """Checks the tensors against the spec and fixes the arguments.
 
         q: [batch, q_len, q_heads, head_dim_qk], or [tokens, q_heads, head_dim_qk] with q_indptr.
@@ -175,6 +213,7 @@ class Kernel(Owner):
         sinks, alibi_slopes: fp32 [q_heads], present exactly when the spec has sink, alibi.
         q_indptr, kv_indptr [batch + 1], q_lens, kv_lens [batch], page_table [batch, pages a sequence], or
             page_indptr [batch + 1] with page_indices and last_page_len [batch]: of the spec's index_dtype.
+        table_rows: [batch], the row of page_table, then [rows, pages a sequence], that each sequence uses; likewise.
         max_q_len, max_kv_len: bounds of one sequence; 0 takes what the shapes allow.
         workspace: a Buffer or contiguous CUDA tensor of any dtype and of at least workspace_bytes(...) bytes, 256-byte
             aligned, whose first 8192 bytes are zero before the first launch; None: the Call allocates its own.
@@ -182,7 +221,7 @@ class Kernel(Owner):
         The last stride of q, k, v and o is 1; any other strides are honoured. Raises InvalidRequest naming the tensor.
         """
         tensors = (q, k, v, o, lse, sinks, alibi_slopes, q_indptr, q_lens, kv_indptr, kv_lens, page_table, page_indptr,
-                   page_indices, last_page_len)
+                   page_indices, last_page_len, table_rows)
         framework, index, order = self._begin(q)
         views = [None if tensor is None else _frameworks.of(tensor, name).view(tensor, name, order)
                  for name, tensor in zip(_abi.TENSOR_FIELDS + _abi.BATCH_FIELDS, tensors)]
@@ -193,7 +232,8 @@ class Kernel(Owner):
         out = c_void_p()
         self._library.call(self._library.functions.attnsmith_bind, self._pointer, block.tensors, block.batch,
                            None if workspace is None else block.workspace, byref(out))
-        return Call(self._library, out.value or 0, framework.stream_of(index), (tensors, workspace, order.held))
+        return Call(self._library, out.value or 0, framework.stream_of(index), (tensors, workspace, order.held),
+                    views[:len(_abi.TENSOR_FIELDS)])
 
     def bind_merge(self, o_states: Sequence[Any], lse_states: Sequence[Any], o: Any, lse: Any = None) -> Call:
         """For a kernel of op="merge": checks the tensors and fixes the arguments.
@@ -222,8 +262,76 @@ class Kernel(Owner):
 
     def __del__(self) -> None:
         pointer, self._pointer = self._pointer, None
-        if pointer:
+        if pointer and self._keeper is None:
             self._library.functions.attnsmith_kernel_free(pointer)
+
+
+class _KernelSetHandle:
+    """What a set and its kernels keep."""
+
+    def __init__(self, library: Library, pointer: int) -> None:
+        self._library = library
+        self.pointer = pointer
+
+    def __del__(self) -> None:
+        self._library.functions.attnsmith_kernel_set_free(self.pointer)
+
+
+class KernelSet(Owner):
+    """Every kernel that planning could choose for a spec, loaded, made by Runtime.prepare_set(). Immutable, for any
+    number of threads. A call of one of its kernels divides the keys as planning would for the bounds that it is bound
+    with."""
+
+    _elsewhere = "prepare_set() there; the cache makes that quick"
+
+    def __init__(self, library: Library, pointer: int) -> None:
+        self._library = library
+        self._handle = _KernelSetHandle(library, pointer)
+        self._kernels: Dict[int, Kernel] = {}
+        self._picked: Dict[Tuple[int, int, int], Kernel] = {}
+
+    def pick(self, batch: int = 1, q_len: int = 1, kv_len: int = 1) -> Kernel:
+        """The kernel that prepare() would choose for a batch of so many sequences, q_len queries and kv_len keys of
+        the longest. Sizes that were asked before are looked up; an engine whose lengths grow with each step rounds
+        them. Raises InvalidRequest."""
+        known = self._picked.get((batch, q_len, kv_len))
+        if known is not None:
+            return known
+        sizes = _abi.Sizes(batch=fitting("batch", batch, c_int64, 1), q_len=fitting("q_len", q_len, c_int64, 0),
+                           kv_len=fitting("kv_len", kv_len, c_int64, 0))
+        out = c_void_p()
+        self._library.call(self._library.functions.attnsmith_kernel_set_pick, self._handle.pointer, byref(sizes),
+                           byref(out))
+        pointer = out.value or 0
+        kernel = self._kernels.setdefault(pointer, Kernel(self._library, pointer, self._handle))
+        if len(self._picked) >= _MOST_PICKED:
+            self._picked.clear()
+        self._picked[batch, q_len, kv_len] = kernel
+        return kernel
+
+    def workspace_bytes(self, max_batch: int, max_q_tokens: int, max_kv_len: int) -> int:
+        """Bytes of a workspace that serves every kernel of the set, for any tensors of at most max_batch sequences,
+        max_q_tokens queries of all of them and max_kv_len keys of the longest. Raises InvalidRequest."""
+        out = c_size_t()
+        self._library.call(self._library.functions.attnsmith_kernel_set_workspace_bytes, self._handle.pointer,
+                           fitting("max_batch", max_batch, c_int64, 0),
+                           fitting("max_q_tokens", max_q_tokens, c_int64, 0),
+                           fitting("max_kv_len", max_kv_len, c_int64, 0), byref(out))
+        return out.value
+
+    @property
+    def device(self) -> int:
+        """The ordinal of its GPU."""
+        return self.pick().device
+
+    @property
+    def spec(self) -> Dict[str, Any]:
+        """The normalised request, with every default filled in."""
+        return self.pick().spec
+
+    def __len__(self) -> int:
+        """How many kernels pick() can give."""
+        return int(self._library.functions.attnsmith_kernel_set_size(self._handle.pointer))
 
 
 def merge_states_views(o_states: Any, lse_states: Any, order: Order) -> "Tuple[list[_views.View], list[_views.View]]":
@@ -242,6 +350,19 @@ def merge_states_views(o_states: Any, lse_states: Any, order: Order) -> "Tuple[l
                              "[tokens, states, heads, head_dim] with [tokens, states, heads]")
     count = o[1][1]
     return [_views.selected(o, 1, i) for i in range(count)], [_views.selected(lse, 1, i) for i in range(count)]
+
+
+def _same_layout(name: str, view: _views.View, bound: _views.View) -> None:
+    """Strides of axes that do not step say nothing."""
+    if tuple(view[1]) != tuple(bound[1]):
+        raise InvalidRequest(f"{name}.shape", str(tuple(view[1])), f"{tuple(bound[1])}, as it was bound")
+    steps = [(a, b) for extent, a, b in zip(view[1], view[2], bound[2]) if extent > 1]
+    if any(a != b for a, b in steps):
+        raise InvalidRequest(f"{name}.strides", str(tuple(view[2])), f"{tuple(bound[2])}, as it was bound")
+    if view[4] != bound[4]:
+        raise InvalidRequest(f"{name}.device", str(view[4] >> 32), f"{bound[4] >> 32}, as it was bound")
+    if view[3] != bound[3]:
+        raise InvalidRequest(f"{name}.dtype", _views.WORDS[view[3]], f"{_views.WORDS[bound[3]]}, as it was bound")
 
 
 def _views_of(tensors: Sequence[Any], name: str, order: Order) -> "list[_views.View]":

@@ -18,7 +18,7 @@ from ._interruptible import Interruptible, Progress
 from ._library import library
 from .buffers import Buffer
 from .errors import InvalidRequest, Unsupported
-from .kernels import Kernel, Pending, pendings
+from .kernels import Kernel, KernelSet, Pending, pendings
 from .words import (CacheOperation, CacheTrust, Coverage, LogLevel, Model, ModelCoverage, ModelOptions, OnMiss, OneSm,
                     Request, Requests, Sms, Toolchain)
 
@@ -277,6 +277,21 @@ class Runtime(Closable):
         spec, sizes = _requests.parse(self._library, words)
         pointer = self._made(self._library.functions.attnsmith_prepare_async, spec, sizes, _ordinal(device))
         return Pending(self._library, pointer, self._log)
+
+    def prepare_set(self, *, device: Optional[int] = None, **words: Unpack[Request]) -> KernelSet:
+        """Every kernel that planning could choose for a request, whatever the sizes, compiled or taken from the cache,
+        and loaded. words: those of plan() without batch, q_len and kv_len; device: as prepare() takes it.
+
+        Raises InvalidRequest, Unsupported, CompileError, DriverError, LibraryMissing, KernelMissing.
+        """
+        for name in ("batch", "q_len", "kv_len"):
+            if name in words:
+                raise InvalidRequest(name, str(words.get(name)), "no sizes: KernelSet.pick() takes them")
+        spec, _ = _requests.parse(self._library, words)
+        ordinal, out = _ordinal(device), c_void_p()
+        self._call(self._library.functions.attnsmith_prepare_set, byref(spec),
+                   _abi.CURRENT_DEVICE if ordinal is None else ordinal, byref(out))
+        return KernelSet(self._library, out.value or 0)
 
     def devices(self) -> List[Dict[str, Any]]:
         """The GPUs: dicts of "index", "name", "sm", "sm_count", "memory_bytes". Empty where there is no driver.

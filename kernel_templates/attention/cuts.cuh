@@ -1,0 +1,171 @@
+// Rows whose keys are cut at absolute positions (abi/attention_cuts.h): the softmax starts anew behind a cut,
+// and what was found before it is folded into the row's state. The state after the last cut is the row.
+//
+//   keys        |  piece 0   |  piece 1   |  piece 2   |  piece 3 ...
+//   state       0 -> fold(., 0) -> fold(., 1) -> fold(., 2) -> ...
+//
+//   A CTA that has a tile from its first key on folds as it goes. One that has a later part of it cannot: it
+//   leaves each piece in a place of its own, and the last CTA to have done its part folds them in order. Both
+//   do the same arithmetic, operation by operation: multiplications that a compiler might merge with an
+//   addition in one place and not in another are spelled out.
+#pragma once
+
+#include "abi/attention_cuts.h"
+#include "attention/epilogue.cuh"
+#include "attention/mask.cuh"
+#include "attention/softmax/online.cuh"
+
+namespace attnsmith {
+
+// What a state and a piece behind it weigh in the state that follows.
+struct FoldWeights {
+    float maximum;
+    float state, piece;
+    bool has_keys;
+
+    // By their maxima. `sees_keys`: whether the row saw any of the piece; else the state stays as it is, and
+    // what is said to have been found may be anything.
+    __device__ FoldWeights(float of_state, float of_piece, bool sees_keys, float scale_log2)
+        : has_keys(sees_keys) {
+        maximum = has_keys ? fmaxf(of_state, of_piece) : of_state;
+        const float reference = maximum == -infinity() ? 0.0f : maximum;
+        state = exp2_approx(__fmul_rn(of_state - reference, scale_log2));
+        piece = has_keys ? exp2_approx(__fmul_rn(of_piece - reference, scale_log2)) : 0.0f;
+    }
+
+    __device__ float fold(float of_state, float of_piece) const {
+        return fmaf(piece, has_keys ? of_piece : 0.0f, __fmul_rn(state, of_state));
+    }
+};
+
+// The cuts of a tile of query rows.
+struct TileCuts {
+    int32 length;     // of the last row's pieces
+    bool are_shared;  // by all rows; else CTAs do not divide the tile
+
+    TileCuts() = default;
+    __device__ explicit TileCuts(const QueryTile& tile) {
+        const int32 last_row = min(tile.first + tile.count, tile.sequence.rows(tile.args)) - 1;
+        length = length_of(tile, last_row);
+        are_shared = length_of(tile, tile.first) == length;
+    }
+
+    // Keys of a part of the tile, of which rows see `read`: whole pieces.
+    __device__ KeyInterval keys_of(const TilePart& part, const KeyInterval& read) const {
+        if (read.is_empty()) return {0, 0};
+        const int32 keys = are_shared ? length : abi::kUnbounded;
+        const int32 first = read.first / keys, count = (read.end - 1) / keys + 1 - first;
+        const int64 end = int64(first + part.blocks_before(part.end, count)) * keys;
+        return {(first + part.blocks_before(part.first, count)) * keys,
+                int32(min(end, int64(abi::kUnbounded)))};
+    }
+
+    // Whether what is found of these keys, a part's, is folded as they go by: nothing comes before them.
+    __device__ bool begin_with(const KeyInterval& keys, const KeyInterval& read) const {
+        return keys.first <= read.first;
+    }
+
+  private:
+    static __device__ int32 length_of(const QueryTile& tile, int32 row) {
+        return abi::cut_length(visible_keys(tile.args, tile.sequence, row / tile.args.group).end);
+    }
+};
+
+// Where a CTA leaves what it finds of a part of a tile whose rows are cut.
+struct PartPlaces {
+    int32 place;       // of the first row of the first piece, or of all of them folded
+    int32 length = 0;  // of pieces that have places of their own; 0: they are folded
+    int32 first = 0;   // of these, counted from key 0
+    int32 rows = 0;    // from one place to the next
+
+    // Reads no others of the tile's keys than the part's.
+    __device__ PartPlaces(const QueryTile& tile, const TilePart& part, TileMask& mask) : place(part.place) {
+        if (part.is_whole() || mask.read.is_empty()) return;
+        const TileCuts cuts(tile);
+        const KeyInterval keys = cuts.keys_of(part, mask.read);
+        if (!keys.is_empty() && !cuts.begin_with(keys, mask.read)) {
+            length = cuts.length;
+            first = keys.first / length;
+            rows = tile.args.share_rows;
+        }
+        mask.keep(keys);
+    }
+
+    __device__ bool are_apart() const { return length > 0; }
+    // Of the piece that has the key before this one.
+    __device__ int32 before(int32 key) const {
+        return are_apart() ? place + ((key - 1) / length - first) * rows : place;
+    }
+};
+
+// The state of a thread's two rows of an accumulator, of which four lanes have the columns: in shared memory,
+// so that no register is kept from one cut to the next. By whole warps, of so many that have rows.
+template <int Columns, int Warps>
+struct FoldedRows {
+    float2* const memory;  // two columns of O at a time, by threads, then the maximum and the sum of each row
+
+    __device__ explicit FoldedRows(char* start) : memory(reinterpret_cast<float2*>(start)) {}
+
+    // Before the first key.
+    __device__ void begin() const {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            if (has_first_column()) state(i) = make_float2(-infinity(), 0.0f);
+        }
+        __syncwarp();
+    }
+
+    // Where it is cut, what was found of row i since its last cut goes to its state; `sum` is over its lanes.
+    __device__ void fold(int i, bool is_cut, const Accumulator<Columns>& o, float maximum, float sum,
+                         float scale_log2) const {
+        const float2 before = state(i);
+        const FoldWeights weights(before.x, maximum, sum != 0.0f, scale_log2);
+        if (is_cut) {
+#pragma unroll
+            for (int j = 0; j < Columns / 8; ++j) columns(i, j) = folded(i, j, before, o, weights);
+        }
+        __syncwarp();
+        if (is_cut && has_first_column())
+            state(i) = make_float2(weights.maximum, weights.fold(before.y, sum));
+        __syncwarp();
+    }
+
+    // The state with what was found since the last cut, in the place of that. REQUIRES: the softmax is
+    // closed.
+    __device__ void close(Accumulator<Columns>& o, OnlineSoftmax& softmax, float scale_log2) const {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            const float2 before = state(i);
+            const FoldWeights weights(before.x, softmax.maximum[i], softmax.sum[i] != 0.0f, scale_log2);
+#pragma unroll
+            for (int j = 0; j < Columns / 8; ++j) {
+                const float2 both = folded(i, j, before, o, weights);
+                o[j][2 * i] = both.x;
+                o[j][2 * i + 1] = both.y;
+            }
+            softmax.maximum[i] = weights.maximum;
+            softmax.sum[i] = weights.fold(before.y, softmax.sum[i]);
+        }
+    }
+
+  private:
+    static constexpr int kThreads = Warps * 32;
+
+    __device__ bool has_first_column() const { return threadIdx.x % 4 == 0; }
+    __device__ float2& columns(int i, int j) const {
+        return memory[(2 * j + i) * kThreads + threadIdx.x % kThreads];
+    }
+    __device__ float2& state(int i) const {
+        const int32 warp = threadIdx.x / 32 % Warps;
+        return memory[Columns / 4 * kThreads + warp * 16 + fragment_row(threadIdx.x % 32, i)];
+    }
+
+    // Two columns. Before the row saw a key there are none in memory, and what is there may be anything.
+    __device__ float2 folded(int i, int j, const float2& before, const Accumulator<Columns>& o,
+                             const FoldWeights& weights) const {
+        const float2 found = before.y != 0.0f ? columns(i, j) : make_float2(0.0f, 0.0f);
+        return make_float2(weights.fold(found.x, o[j][2 * i]), weights.fold(found.y, o[j][2 * i + 1]));
+    }
+};
+
+}  // namespace attnsmith
