@@ -92,7 +92,7 @@ struct PartPlaces {
     }
 
     __device__ bool are_apart() const { return length > 0; }
-    // Of the piece that has the key before this one.
+    // The place of the piece that has the key before this one.
     __device__ int32 before(int32 key) const {
         return are_apart() ? place + ((key - 1) / length - first) * rows : place;
     }

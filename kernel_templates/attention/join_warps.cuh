@@ -26,7 +26,7 @@ struct WarpJoin {
     // K and V are done with.
     __device__ void reuse_key_values() const { __syncthreads(); }
 
-    // Of this warp's row `in_tile`.
+    // The partial result of this warp's row `in_tile`.
     __device__ float* row_o(int32 in_tile) const { return partial_o + own_row(in_tile) * kRow; }
     __device__ float2& row_ml(int32 in_tile) const { return partial_ml[own_row(in_tile)]; }
 

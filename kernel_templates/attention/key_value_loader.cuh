@@ -21,7 +21,7 @@ struct KeyValueStages {
 
     SharedAddress base;
 
-    // Of key tile n, counted from key 0.
+    // Where key tile n lies, counted from key 0.
     __device__ KeyTile keys(int32 n) const { return {base + kRing.k + (n % Config::stages) * kRing.k_stage}; }
     __device__ ValueTile values(int32 n) const {
         return {base + kRing.v + (n % Config::stages) * kRing.v_stage};
@@ -55,7 +55,7 @@ struct KeyValueLoader {
     int32 first;   // only `count` keys from here on are looked up and read; the rows of others are zeros,
     uint32 count;  // so that no page or value outside of every row's window matters
     uint32& status;
-    // Of paged KV: the page of this thread's key in the tile that is published next. A whole tile goes by
+    // For paged KV: the page of this thread's key in the tile that is published next. A whole tile goes by
     // between its look-up and its use, for a load takes as long under load.
     PageId ahead;
 
@@ -80,7 +80,7 @@ struct KeyValueLoader {
 
     __device__ bool is_read(int32 key) const { return uint32(key - first) < count; }
 
-    // Of paged KV the page table is read ahead of the loads, and where keys lie is published in shared
+    // With paged KV the page table is read ahead of the loads, and where keys lie is published in shared
     // memory: behind a barrier load_k() and load_v() may have these tiles. The first ones are looked up
     // before any of them is published, so that they wait together.
     template <int Tiles>

@@ -24,7 +24,7 @@ struct RowLogit {
     // All distances below 2^24 are exact, as their sums are.
     __device__ float distance(int32 key) const { return Config::alibi ? float(key - position) : 0.0f; }
 
-    // Of a product q k, and of a key at a distance from the query.
+    // The logit of a product q k with a key at this distance from the query.
     template <class Tanh>
     __device__ float apply(float product, const abi::AttentionArguments& args, float distance) const {
         float x = product;

@@ -59,7 +59,7 @@ struct TilePart {
     int32 place = -1;  // of the first row among the partial results; negative: the part is the whole tile
 
     __device__ bool is_whole() const { return place < 0; }
-    // Of so many blocks, how many lie before a unit.
+    // How many of so many blocks lie before a unit.
     __device__ int32 blocks_before(int32 unit, int32 blocks) const {
         return units == blocks ? unit : int32(int64(unit) * blocks / units);
     }

@@ -159,9 +159,9 @@ class Shares {
     // What a sum of units stays at: of lengths that hold to the bounds there are always fewer.
     static constexpr uint32 kTooMany = 1u << 31;
 
-    // Of so many units in all, in tiles of `longest` at most. A larger share is taken where the longest tiles
-    // end with it then, or with one after it, and where it takes no longer than to go to one tile more and
-    // to join it would.
+    // A CTA's share of so many units in all, in tiles of `longest` at most. A larger share is taken where the
+    // longest tiles end with it then, or with one after it, and where it takes no longer than to go to one
+    // tile more and to join it would.
     __device__ int32 share_of(uint32 all_units, int32 longest) const {
         const int32 share = max(ceil_div(all_units, gridDim.x), args.least_share);
         const int32 even =

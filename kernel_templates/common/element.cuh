@@ -52,7 +52,7 @@ struct bf16 {
     }
 };
 
-// Of O alone: kernels multiply none.
+// Only O has this type: kernels multiply none.
 struct f32 {
     float value;
 };

@@ -11,7 +11,7 @@ namespace attnsmith::engine {
 // Into the argument block. Throws DriverError.
 void encode_maps(const driver::Api& api, int device, families::Bound& bound);
 
-// Of a copy of the argument block: has its maps begin where the tensors are. Throws DriverError.
+// Has the maps of a copied argument block begin where the tensors are. Throws DriverError.
 void move_maps(const driver::Api& api, int device, const families::Bound& bound,
                const problem::OperandAddresses& addresses, std::byte* block);
 

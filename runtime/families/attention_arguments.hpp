@@ -16,7 +16,8 @@ abi::AttentionArguments attention_arguments(const LaunchContext& context, const 
 // Where the struct has the addresses that a launch may replace; likewise one that begins with it.
 std::span<const AddressSlot> attention_addresses();
 
-// Of a launch in shares, with so many query tiles of all KV heads at most; nothing of any other.
+// Sets what a launch in shares reads, with so many query tiles of all KV heads at most. Leaves any other
+// launch's arguments alone.
 void set_share(const LaunchContext& context, std::int64_t tile_kv, std::int64_t items,
                abi::AttentionArguments& arguments);
 

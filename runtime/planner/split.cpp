@@ -49,8 +49,8 @@ bool has_absolute_cuts(const KernelConfig& attention) {
     return attention.constants.as<families::AttentionConstants>().absolute_cuts;
 }
 
-// Of a chunk or a share: whole tiles. Where rows are cut at absolute positions, a share is divided nowhere
-// else.
+// The least keys of a chunk or a share: whole tiles. Where rows are cut at absolute positions, a share is
+// divided nowhere else.
 std::int64_t least_keys(const KernelConfig& attention) {
     const std::int64_t least = has_absolute_cuts(attention) ? abi::kLeastCut : kLeastKeys;
     return ceil_div(least, attention.tile_kv()) * attention.tile_kv();
@@ -83,7 +83,7 @@ std::int64_t rows_of_set(const Plan& plan) {
 // As planning would divide the keys, were the bounds the sizes.
 Split split_of_bounds(const Plan& plan, const problem::BoundShape& shape) {
     const std::int64_t longest = std::max<std::int64_t>(1, shape.max_q_len);
-    // Of a ragged batch no more sequences than its queries fill, as long as the longest.
+    // A ragged batch counts for no more sequences than its queries fill, as long as the longest.
     const std::int64_t sequences = std::clamp<std::int64_t>(ceil_div(shape.q_tokens, longest), 1,
                                                             std::max<std::int64_t>(1, shape.batch));
     Split split =

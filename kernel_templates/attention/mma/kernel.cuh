@@ -75,7 +75,7 @@ struct AttentionMma {
     FoldedRows<kVo, kWarps> folded{memory + Config::layout.state};
     bool is_cut = false;  // before the piece at hand
 
-    // Of a part whose rows are not cut.
+    // The place of a part whose rows are not cut: one for all its keys.
     struct OnePlace {
         const TilePart& part;
         __device__ int32 before(int32) const { return part.place; }

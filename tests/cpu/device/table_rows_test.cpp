@@ -4,6 +4,7 @@
 #include <limits>
 #include <vector>
 
+#include "device/uncalled.hpp"
 #include "support/catch.hpp"
 
 // The headers under another name: other tests compile them with other stubs for the same program.
@@ -25,10 +26,6 @@ std::uint32_t __umulhi(std::uint32_t a, std::uint32_t b) {
 [[maybe_unused]] std::uint32_t atomicOr(std::uint32_t*, std::uint32_t) { return 0; }
 template <class T>
 [[maybe_unused]] T __shfl_up_sync(unsigned, T value, int) {
-    return value;
-}
-template <class T>
-[[maybe_unused]] T __shfl_sync(unsigned, T value, int) {
     return value;
 }
 
