@@ -45,6 +45,12 @@ class Form:
         self.resolve = resolve
 
 
+def batch_views(**views: Optional[View]) -> Tuple[Optional[View], ...]:
+    """The fields of attnsmith_batch, by their names; None for those that are not given."""
+    assert views.keys() <= set(_abi.BATCH_FIELDS), views.keys()
+    return tuple(views.get(name) for name in _abi.BATCH_FIELDS)
+
+
 def need_axes(name: str, view: View, accepted: str) -> None:
     if len(view[1]) != accepted.count(",") + 1:
         raise InvalidRequest(f"{name}.shape", str(tuple(view[1])), accepted)

@@ -44,7 +44,7 @@ from . import _frameworks, _views
 from ._attend import attend, begin
 from ._blocks import MergeBlock
 from ._dispatch import Dispatch, Prepared, dispatch_now
-from ._forms import LONGEST, Form, Problem, alignment_of, need_axes
+from ._forms import LONGEST, Form, Problem, alignment_of, batch_views, need_axes
 from ._frameworks import Framework, Order
 from ._options import COMMON, Options, flag
 from ._views import View
@@ -109,8 +109,8 @@ def _dense(views: List[Any], options: Options) -> Problem:
     need_axes("q", q, "[batch, q_len, q_heads, head_dim]")
     need_axes("k", k, "[batch, kv_len, kv_heads, head_dim]")
     need_axes("v", v, "[batch, kv_len, kv_heads, head_dim]")
-    return Problem(q, k, v, (None, q_lens, None, kv_lens, None, None, None, None, None), "dense", None, q[1][0], q[1][1],
-                   k[1][1], options, q[1][:-1])
+    return Problem(q, k, v, batch_views(q_lens=q_lens, kv_lens=kv_lens), "dense", None, q[1][0], q[1][1], k[1][1],
+                   options, q[1][:-1])
 
 
 _COMMON = ("out", "sinks", "alibi_slopes")
@@ -155,7 +155,7 @@ def _ragged(views: List[Any], options: Options) -> Problem:
     need_axes("k", k, "[kv_tokens, kv_heads, head_dim]")
     need_axes("v", v, "[kv_tokens, kv_heads, head_dim]")
     need_axes("q_indptr", q_indptr, "[batch + 1]")
-    return Problem(q, k, v, (q_indptr, None, kv_indptr, None, None, None, None, None, None), "ragged", None,
+    return Problem(q, k, v, batch_views(q_indptr=q_indptr, kv_indptr=kv_indptr), "ragged", None,
                    q_indptr[1][0] - 1, _bound(max_q_len, q[1][0]), _bound(max_kv_len, k[1][0]), options[:COMMON],
                    q[1][:-1])
 
@@ -242,10 +242,10 @@ def _paged(views: List[Any], options: Options) -> Problem:
         need_axes("page_indices", pages, "[pages of all sequences]")
     listed = table[1][-1] if table is not None else pages[1][-1] if pages is not None else 0
     capacity = min(listed * k[1][1 if page_order == "NHD" else 2], LONGEST)
-    return Problem(q, k, v, (q_indptr, q_lens, None, kv_lens, table, page_indptr, pages, last_page_len,
-                             table_rows), "paged",
-                   page_order, batch, _bound(max_q_len, longest), _bound(max_kv_len, capacity), options[:COMMON], rows,
-                   as_kernel)
+    in_batch = batch_views(q_indptr=q_indptr, q_lens=q_lens, kv_lens=kv_lens, page_table=table, page_indptr=page_indptr,
+                           page_indices=pages, last_page_len=last_page_len, table_rows=table_rows)
+    return Problem(q, k, v, in_batch, "paged", page_order, batch, _bound(max_q_len, longest),
+                   _bound(max_kv_len, capacity), options[:COMMON], rows, as_kernel)
 
 
 def _same(view: View) -> View:

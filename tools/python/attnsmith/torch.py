@@ -6,7 +6,7 @@ from typing import Any, List, Optional, Tuple
 
 from . import _frameworks, _views
 from ._attend import attend
-from ._forms import Form, Problem
+from ._forms import Form, Problem, batch_views
 from ._frameworks import Torch
 from ._options import Options, flag
 from ._views import View
@@ -85,7 +85,7 @@ def _resolve(views: List[Any], options: Options) -> Problem:
     if is_causal:
         k, v, is_causal, window = _causal_from_the_top(q_len, k, v)
     heads = q_shape[-3:-2]  # none for two axes
-    return Problem(q, k, v, (None,) * 8, "dense", None, batch, q_len, k[1][1],
+    return Problem(q, k, v, batch_views(), "dense", None, batch, q_len, k[1][1],
                    (is_causal, window, None, None, scale, *others), (*q_shape[:-3], q_len, *heads),
                    lambda view: _as_rows(view, batch, len(heads)), _transposed if heads else lambda tensor: tensor)
 
