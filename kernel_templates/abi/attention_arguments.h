@@ -77,6 +77,7 @@ struct AttentionArguments {
     int32 splits;                     // 1: o is written, otherwise the partials
     int32 chunk;                      // keys of a split, at absolute positions; a multiple of tile_kv
     int32 least_share;                // units that a share has at least; 0: a CTA a tile
+    int32 start_units;                // that the start of a tile counts for, where tiles differ
     int32 most_units;                 // of a tile: all tiles together have less than 2^31
     int32 share_places, share_rows;   // with absolute cuts: a share's partial results, and rows of each
     float scale_log2;  // takes a logit to base 2; includes the scale of q k^T where nothing else applied it

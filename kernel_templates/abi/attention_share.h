@@ -11,12 +11,13 @@ inline constexpr int32 kMostJoins = 3;   // of a CTA, warpgroups with rows of th
 
 // At a unit of a query tile, counted from the sequence's last one, of a KV head.
 struct SharePosition {
-    int32 left;  // units of the share from there on
-    int32 kv_head, tile, unit;
+    int32 left;                 // units of the share from there on
+    int32 kv_head, tile, unit;  // `unit`: with the places of the tile's start in front
 };
 
 struct ShareState {
-    int32 warp_units[kMostWarps];    // of the sequences that each warp has looked at
+    int32 warp_tiles[kMostWarps];    // of the sequences that each warp has looked at, of all KV heads
+    int32 warp_units[kMostWarps];    // of these tiles
     int32 warp_longest[kMostWarps];  // units of the longest tile of these
     SharePosition at[2];             // by turns: where the CTA is, and what comes next
     // The sequence at hand: what is known of its lengths, its query tiles, and the units of each.
@@ -24,6 +25,7 @@ struct ShareState {
     int32 batch, q_len, kv_len;
     int32 tiles, units;
     int32 share;              // units of every share
+    int32 start_units;        // that the start of a tile counts for
     int32 joins[kMostJoins];  // whether this CTA is the last of those that have parts of the tile
 };
 

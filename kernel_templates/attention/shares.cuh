@@ -14,6 +14,10 @@
 //   last to have done its part joins all of them, in their order. Where a tile ends with the share nothing is
 //   joined. (With absolute cuts the first is as many as a part has pieces, attention/cuts.cuh.)
 //
+//   A tile that a CTA goes on to costs it a start, in which it waits for lengths, for pages and for the first
+//   keys, one after the other. So where tiles differ each has some places for its start in front of its
+//   units, and a CTA of many short tiles has fewer keys. A share that ends in a start ends before the tile.
+//
 //   All tiles of a sequence have as many units, those of its last tile: with masks under which other tiles
 //   have fewer blocks, or more, a unit is a part of a block, or several (TilePart). So it is where there
 //   would be too many units to count them in 32 bits.
@@ -107,8 +111,7 @@ class Shares {
         }
         if ((!is_begun || at.kv_head == args.kv_heads) && !find(units, at, status)) return false;
         is_begun = true;
-        take(units, at, work);
-        return work.first_row < work.sequence.rows(args);
+        return take(units, at, work) && work.first_row < work.sequence.rows(args);
     }
 
     // The same in two parts: the first by all threads of the block, which may have nothing to take, ...
@@ -132,8 +135,7 @@ class Shares {
         }
         is_begun = true;
         __syncwarp();
-        take(units, at, work);
-        return true;
+        return take(units, at, work);
     }
 
   private:
@@ -159,11 +161,25 @@ class Shares {
     // What a sum of units stays at: of lengths that hold to the bounds there are always fewer.
     static constexpr uint32 kTooMany = 1u << 31;
 
-    // A CTA's share of so many units in all, in tiles of `longest` at most. A larger share is taken where the
-    // longest tiles end with it then, or with one after it, and where it takes no longer than to go to one
-    // tile more and to join it would.
-    __device__ int32 share_of(uint32 all_units, int32 longest) const {
-        const int32 share = max(ceil_div(all_units, gridDim.x), args.least_share);
+    // Tiles of all KV heads, and their units.
+    struct Count {
+        uint32 tiles, units;
+
+        __device__ void add(const Count& other) {
+            tiles = min(tiles + other.tiles, kTooMany);
+            units = min(units + other.units, kTooMany);
+        }
+        // On the line, with so many for each tile's start.
+        __device__ uint32 places(int32 of_start) const {
+            return uint32(min(units + uint64(tiles) * of_start, uint64(kTooMany)));
+        }
+    };
+
+    // A CTA's share of so many places in all, in tiles of `longest` at most. A larger share is taken where
+    // the longest tiles end with it then, or with one after it, and where it takes no longer than to go to
+    // one tile more and to join it would.
+    __device__ int32 share_of(uint32 all, int32 longest) const {
+        const int32 share = max(ceil_div(all, gridDim.x), args.least_share);
         const int32 even =
             share >= longest ? ceil_div(share, longest) * longest : ceil_div(longest, longest / share);
         constexpr int32 kUnitsOfTile = 3;
@@ -185,26 +201,31 @@ class Shares {
         return units;
     }
 
-    // Behind the last unit of a tile comes the next tile, and behind the last one of a sequence's last KV
-    // head another sequence, which has to be found.
+    // REQUIRES: keys are divided. Behind the last unit of a tile comes the next tile, and behind the last one
+    // of a sequence's last KV head another sequence, which has to be found.
     __device__ void go_on(const Units& units, abi::SharePosition& at) const {
-        if (at.unit < units.of_each) return;
+        if (at.unit < units.of_each + state.start_units) return;
         at.unit = 0;
         if (++at.tile < units.tiles) return;
         at.tile = 0;
         ++at.kv_head;
     }
 
-    __device__ void take(const Units& units, const abi::SharePosition& at, TileWork& work) {
-        const int32 done = min(at.left, units.of_each - at.unit);
+    // False where the share ends with the start of the tile.
+    __device__ bool take(const Units& units, const abi::SharePosition& at, TileWork& work) {
+        const int32 start = divides_keys() ? state.start_units : 0;
+        const int32 done = min(at.left, units.of_each + start - at.unit);
+        const int32 first = max(at.unit - start, 0), end = max(at.unit + done - start, 0);
         work.sequence = units.sequence;
         work.kv_head = at.kv_head;
         work.first_row = (units.tiles - 1 - at.tile) * tile_rows;
-        work.part = {at.unit, at.unit + done, units.of_each, -1};
-        if (done < units.of_each) work.part.place = place_of_part<Config>(args, blockIdx.x, at.unit == 0);
+        work.part = {first, end, units.of_each, -1};
+        if (end - first < units.of_each)
+            work.part.place = place_of_part<Config>(args, blockIdx.x, first == 0);
         turn = !turn;
         if (threadIdx.x % Threads == 0)
             state.at[turn] = {at.left - done, at.kv_head, at.tile, at.unit + done};
+        return end > 0;
     }
 
     // REQUIRES: a sequence behind this one has a tile.
@@ -215,7 +236,7 @@ class Shares {
             const Units mine = units_of(batch + threadIdx.x % 32, ignored);
             const uint32 with_tiles = __ballot_sync(0xffffffffu, mine.tiles > 0);
             if (with_tiles == 0) continue;
-            if (threadIdx.x % 32 == __ffs(with_tiles) - 1) show(mine, 0, 0, state.share);
+            if (threadIdx.x % 32 == __ffs(with_tiles) - 1) show(mine, 0, 0, state.share, state.start_units);
             __syncwarp();
             found = state_units();
             return;
@@ -229,8 +250,8 @@ class Shares {
         bool counts = !is_begun && (divides_keys() || blockIdx.x == 0);
         int32 batch = is_begun ? found.sequence.batch + 1 : 0;
         int32 unit = 0;  // that is looked for, counted from sequence `batch` on
-        uint32 counted = 0;
-        int32 longest = 1, share = state.share;
+        Count counted{};
+        int32 longest = 1, share = state.share, start = is_begun ? state.start_units : 0;
         if (!divides_keys()) at.left = 1, unit = blockIdx.x;
 #pragma unroll 1
         for (;;) {
@@ -247,54 +268,61 @@ class Shares {
                 at.tile = unit % mine.tiles;
                 return true;
             }
-            const int32 units = mine.tiles * mine.of_each * args.kv_heads;
+            const uint32 tiles = mine.tiles * args.kv_heads;
+            const Count own{tiles, tiles * mine.of_each};
             // Inclusive scan over the warp, then over the block. Hostile lengths may come to more than there
             // can be.
-            uint32 through = units;
+            Count through = own;
 #pragma unroll
             for (int distance = 1; distance < 32; distance *= 2) {
-                const uint32 other = __shfl_up_sync(0xffffffffu, through, distance);
-                if (lane >= distance) through = min(through + other, kTooMany);
+                const Count other{__shfl_up_sync(0xffffffffu, through.tiles, distance),
+                                  __shfl_up_sync(0xffffffffu, through.units, distance)};
+                if (lane >= distance) through.add(other);
             }
             const int32 warp_longest = int32(__reduce_max_sync(0xffffffffu, uint32(mine.of_each)));
             if (lane == 31) {
-                state.warp_units[warp] = through;
+                state.warp_tiles[warp] = through.tiles;
+                state.warp_units[warp] = through.units;
                 state.warp_longest[warp] = warp_longest;
             }
             __syncthreads();
-            uint32 all = 0;
+            Count all{};
 #pragma unroll
             for (int i = 0; i < Threads / 32; ++i) {
-                if (i < warp) through = min(through + state.warp_units[i], kTooMany);
-                all = min(all + state.warp_units[i], kTooMany);
+                const Count of_warp{uint32(state.warp_tiles[i]), uint32(state.warp_units[i])};
+                if (i < warp) through.add(of_warp);
+                all.add(of_warp);
                 longest = max(longest, state.warp_longest[i]);
             }
             bool again = false;
             if (counts) {
-                counted = min(counted + all, kTooMany);
+                counted.add(all);
                 counts = batch + Threads < args.batch;
                 // Up to so many sequences have been looked at but once.
                 again = args.batch > Threads || is_uniform();
                 batch = counts ? batch + Threads : 0;
                 if (!counts && divides_keys()) {
-                    if (counted == kTooMany) status |= abi::kStatusQueryClamped;
-                    share = share_of(counted, longest);
+                    // Where all tiles are alike the line is even without it.
+                    start = uint64(counted.tiles) * longest == counted.units ? 0 : args.start_units;
+                    const uint32 places = counted.places(start);
+                    if (places == kTooMany) status |= abi::kStatusQueryClamped;
+                    share = share_of(places, longest + start);
                     const uint64 first = uint64(share) * blockIdx.x;
-                    if (counted == kTooMany || first >= counted) return false;
+                    if (places == kTooMany || first >= places) return false;
                     unit = int32(first);
-                    at.left = min(share, int32(counted) - unit);
+                    at.left = min(share, int32(places) - unit);
                 }
             }
-            if (!again && uint32(unit) < all) {
-                const int32 first = int32(through) - units;
-                if (first <= unit && unit < through) show(mine, unit - first, at.left, share);
+            if (!again && uint32(unit) < all.places(start)) {
+                const int32 end = int32(through.places(start)), first = end - int32(own.places(start));
+                if (first <= unit && unit < end) show(mine, unit - first, at.left, share, start);
                 __syncthreads();
                 found = state_units();
                 at = state.at[turn];
                 return true;
             }
             if (!again) {
-                unit -= all;
+                unit -= int32(all.places(start));
                 batch += Threads;
                 if (batch >= args.batch) return false;
             }
@@ -303,7 +331,7 @@ class Shares {
     }
 
     // A sequence and a unit of it.
-    __device__ void show(const Units& found, int32 unit, int32 left, int32 share) const {
+    __device__ void show(const Units& found, int32 unit, int32 left, int32 share, int32 start) const {
         state.batch = found.sequence.batch;
         state.q_len = found.sequence.q_len;
         state.kv_len = found.sequence.kv_len;
@@ -313,8 +341,10 @@ class Shares {
         state.tiles = found.tiles;
         state.units = found.of_each;
         state.share = share;
-        const int32 tile = unit / found.of_each;  // of all KV heads
-        state.at[turn] = {left, tile / found.tiles, tile % found.tiles, unit % found.of_each};
+        state.start_units = start;
+        const int32 places = found.of_each + start;
+        const int32 tile = unit / places;  // of all KV heads
+        state.at[turn] = {left, tile / found.tiles, tile % found.tiles, unit % places};
     }
     __device__ Units state_units() const {
         return {{state.batch, state.q_len, state.kv_len, state.q_first, state.kv_first, state.page_row},

@@ -6,6 +6,7 @@
 #include <iterator>
 #include <numbers>
 
+#include "problem/ceil_div.hpp"
 #include "problem/request/key_bounds.hpp"
 
 namespace attnsmith::families {
@@ -145,7 +146,13 @@ void set_share(const LaunchContext& context, std::int64_t tile_kv, std::int64_t 
     arguments.least_share = static_cast<std::int32_t>(split.keys / tile_kv);
     arguments.share_places = static_cast<std::int32_t>(context.workspace.share_places);
     arguments.share_rows = static_cast<std::int32_t>(context.workspace.share_rows);
-    arguments.most_units = static_cast<std::int32_t>(kMostUnits / std::max<std::int64_t>(1, items));
+    // The lengths, the pages and the first keys of a tile come one after the other, while these keys would.
+    constexpr std::int64_t kStartBytes = 64 << 10;
+    const AttentionSpec& spec = context.problem.spec;
+    const std::int64_t key_bytes = (spec.head_dim_qk + spec.head_dim_vo) * size_of(spec.dtype);
+    const std::int64_t start = problem::ceil_div(kStartBytes, key_bytes * tile_kv);
+    arguments.start_units = static_cast<std::int32_t>(start);
+    arguments.most_units = static_cast<std::int32_t>(kMostUnits / std::max<std::int64_t>(1, items) - start);
 }
 
 }  // namespace attnsmith::families

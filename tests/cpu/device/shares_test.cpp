@@ -110,6 +110,7 @@ struct Launch {
     int ctas = 1;
     int least_share = 1;  // units; 0: keys are not divided
     int most_units = 1 << 30;
+    int start_units = 0;
     std::vector<std::uint32_t> words = std::vector<std::uint32_t>(device::abi::kZeroedBytes / 4);
 
     std::vector<std::int32_t> q_indptr{}, kv_lens{};
@@ -133,6 +134,7 @@ struct Launch {
         args.splits = 1;
         args.least_share = least_share;
         args.most_units = most_units;
+        args.start_units = start_units;
         args.tiles = tiles_bound();
         args.status = words.data();
         return args;
@@ -290,7 +292,9 @@ void check(const Launch& launch, Found found) {
     REQUIRE(found.joins.size() == joined);
     for (const auto& [cta, parts] : parts_of) REQUIRE(parts <= 2);
     if (launch.least_share > 0) {
-        const long long even = std::max<long long>((all + launch.ctas - 1) / launch.ctas, launch.least_share);
+        const long long places = all + static_cast<long long>(tiles) * launch.start_units;
+        const long long even =
+            std::max<long long>((places + launch.ctas - 1) / launch.ctas, launch.least_share);
         for (const auto& [cta, units] : units_of) REQUIRE(units <= even + 3);
     }
     // The words are as the next launch needs them.
@@ -328,6 +332,7 @@ TEST_CASE("shares of any lengths, over any number of CTAs, do each tile's keys o
         if (up_to(2) == 0) launch.window_right = 0;
         if (up_to(3) == 0) launch.chunk = 1 + up_to(500);
         if (up_to(3) == 0) launch.most_units = 1 + up_to(5);
+        if (up_to(2) != 0) launch.start_units = up_to(6);
         switch (n % 10) {
             case 0:
                 run_and_check<3>(launch, random);
