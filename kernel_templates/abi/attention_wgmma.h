@@ -3,6 +3,7 @@
 #pragma once
 
 #include "abi/attention_arguments.h"
+#include "abi/attention_cuts.h"
 #include "abi/attention_share.h"
 #include "abi/attention_storage.h"
 
@@ -60,6 +61,7 @@ struct WgmmaShape {
     int32 stages;
     bool gather;  // keys of pages, row by row: a tile holds no whole 16 of each
     bool shares;  // CTAs have equal shares of the keys, and draw nothing
+    bool absolute_cuts;
     StorageBytes bytes;
 };
 
@@ -70,7 +72,7 @@ struct PackedTiles {
 
 inline constexpr int32 kWgmmaSorted = 32;     // sequences, at most: a lane each
 inline constexpr int32 kWgmmaWorkStages = 2;  // of the ring of work tiles
-inline constexpr int32 kWgmmaWorkBytes = 160;
+inline constexpr int32 kWgmmaWorkBytes = 176;
 inline constexpr int32 kWgmmaConsumers = 3;  // warpgroups of a CTA that multiply, at most
 
 // The kinds of mbarriers of a CTA, in their order in shared memory.
@@ -138,6 +140,8 @@ struct WgmmaLayout {
     int32 work;               // the ring of work tiles
     int32 sorted;             // PackedTiles of up to 32 sequences, where tiles are drawn
     int32 share;              // a ShareState, where there are shares
+    int32 state;              // absolute_cuts: a FoldedRows
+    int32 pieces;             // with shares besides: a PieceList
     int32 rows;               // of gathered keys: where a block's are, 8 bytes each, of K and of V
     int32 barriers;           // mbarriers, by wgmma_barriers()
     int32 total;
@@ -164,7 +168,10 @@ ATTNSMITH_HOST_DEVICE constexpr WgmmaLayout wgmma_layout(const WgmmaShape& shape
     s.work = s.v + shape.stages * s.v_stage;
     s.sorted = s.work + kWgmmaWorkStages * kWgmmaWorkBytes;
     s.share = s.sorted + (shape.shares ? 0 : kWgmmaSorted * int32(sizeof(PackedTiles)));
-    s.rows = s.share + (shape.shares ? share_state(int32(sizeof(ShareState))) : 0);
+    s.state = s.share + (shape.shares ? share_state(int32(sizeof(ShareState))) : 0);
+    const int32 state_row = (shape.head_dim_vo + 2) * int32(sizeof(float));
+    s.pieces = s.state + (shape.absolute_cuts ? shape.tile_q * state_row : 0);
+    s.rows = s.pieces + (shape.absolute_cuts && shape.shares ? kPieceListBytes : 0);
     s.barriers = s.rows + (shape.gather ? 2 * shape.tile_kv * int32(sizeof(uint64)) : 0);
     s.total = s.barriers + wgmma_barriers_before(shape, WgmmaBarrier::kinds) * kWgmmaBarrierBytes;
     return s;

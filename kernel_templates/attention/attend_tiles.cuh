@@ -30,7 +30,8 @@ __device__ void attend_tiles(const abi::AttentionArguments& args) {
         if (!state.joins[0]) continue;
         if constexpr (Config::absolute_cuts)
             join_pieces<Config, Config::alignment>(tile, parts, work.part, state.share,
-                                                   memory + Config::layout.ring.k, threadIdx.x, kThreads);
+                                                   memory + Config::layout.ring.k, threadIdx.x, kThreads,
+                                                   [] { __syncthreads(); });
         else
             parts.join<Config, Config::alignment>(tile, 0, threadIdx.x, kThreads);
     }

@@ -13,7 +13,7 @@
 #include "abi/attention_cuts.h"
 #include "attention/epilogue.cuh"
 #include "attention/mask.cuh"
-#include "attention/softmax/online.cuh"
+#include "common/fragment.cuh"
 
 namespace attnsmith {
 
@@ -78,6 +78,7 @@ struct PartPlaces {
     int32 first = 0;   // of these, counted from key 0
     int32 rows = 0;    // from one place to the next
 
+    PartPlaces() = default;
     // Reads no others of the tile's keys than the part's.
     __device__ PartPlaces(const QueryTile& tile, const TilePart& part, TileMask& mask) : place(part.place) {
         if (part.is_whole() || mask.read.is_empty()) return;
@@ -130,21 +131,21 @@ struct FoldedRows {
         __syncwarp();
     }
 
-    // The state with what was found since the last cut, in the place of that. REQUIRES: the softmax is
-    // closed.
-    __device__ void close(Accumulator<Columns>& o, OnlineSoftmax& softmax, float scale_log2) const {
+    // The state with what was found since the last cut, in the place of that; `sum` is over a row's lanes.
+    __device__ void close(Accumulator<Columns>& o, float (&maximum)[2], float (&sum)[2],
+                          float scale_log2) const {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
             const float2 before = state(i);
-            const FoldWeights weights(before.x, softmax.maximum[i], softmax.sum[i] != 0.0f, scale_log2);
+            const FoldWeights weights(before.x, maximum[i], sum[i] != 0.0f, scale_log2);
 #pragma unroll
             for (int j = 0; j < Columns / 8; ++j) {
                 const float2 both = folded(i, j, before, o, weights);
                 o[j][2 * i] = both.x;
                 o[j][2 * i + 1] = both.y;
             }
-            softmax.maximum[i] = weights.maximum;
-            softmax.sum[i] = weights.fold(before.y, softmax.sum[i]);
+            maximum[i] = weights.maximum;
+            sum[i] = weights.fold(before.y, sum[i]);
         }
     }
 

@@ -15,7 +15,7 @@ struct PieceList {
     int32 first;                   // the first piece of the tile, counted from key 0
     int32 places[abi::kMostCuts];  // of each piece's first row, where it has one
 
-    // By all threads of the block, and a barrier behind it. `own`: the part of this CTA, which has `share`
+    // By all who join, and a barrier behind it. `own`: the part of this CTA, which has `share`
     // units.
     __device__ void find(const QueryTile& tile, const TileParts& parts, const TilePart& own, int32 share,
                          int32 thread, int32 threads) {
@@ -46,15 +46,16 @@ struct PieceList {
     }
 };
 
-// All rows of the tile, by all `threads` threads of the block. `memory`: shared, of which nobody needs what
-// is there. `own`: the part of this CTA, which has `share` units.
-template <class Config, int Alignment>
+// All rows of the tile, by `threads` threads, for which wait() is a barrier. `memory`: shared, of which
+// nobody needs what is there. `own`: the part of this CTA, which has `share` units.
+template <class Config, int Alignment, class Wait>
 __device__ void join_pieces(const QueryTile& tile, const TileParts& parts, const TilePart& own, int32 share,
-                            char* memory, int32 thread, int32 threads) {
+                            char* memory, int32 thread, int32 threads, const Wait& wait) {
     const abi::AttentionArguments& args = tile.args;
+    static_assert(sizeof(PieceList<Config>) <= abi::kPieceListBytes);
     PieceList<Config>& list = *reinterpret_cast<PieceList<Config>*>(memory);
     list.find(tile, parts, own, share, thread, threads);
-    __syncthreads();
+    wait();
     const Epilogue<Config, Alignment> epilogue{args, tile.sequence};
     constexpr int kColumns = 4;  // of a thread; two threads store theirs together
     constexpr int kChunks = Config::head_dim_vo / kColumns;

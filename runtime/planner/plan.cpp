@@ -167,6 +167,13 @@ KernelSet kernel_set(const AttentionSpec& spec, int sm, const TuningTable& tunin
         const std::size_t before = set.candidates.size();
         for (const families::Family* family : families::all_families()) {
             if (family->role() != role) continue;
+            // Bits follow from the instruction: one of them serves all sizes.
+            if (spec.consistency == Consistency::bitwise && set.candidates.size() > before) {
+                set.rejected.push_back({std::string(to_string(family->backend())),
+                                        fmt::format("consistency \"bitwise\" has one instruction, {}'s here",
+                                                    to_string(set.candidates[before].kernel.backend()))});
+                continue;
+            }
             std::ranges::move(family->candidates(spec, traits, tuning, set.rejected),
                               std::back_inserter(set.candidates));
         }

@@ -55,9 +55,11 @@ Json step_json(const Step& step, const families::Extent& extent, const CacheStat
 }
 
 // Where a row's keys are cut, which no size has a part in.
-Json cuts_json() {
-    return {
-        {"least_keys", abi::kLeastCut}, {"most_pieces", abi::kMostCuts}, {"softmax_keys", abi::kSoftmaxKeys}};
+Json cuts_json(const families::KernelConfig& kernel) {
+    return {{"least_keys", abi::kLeastCut},
+            {"most_pieces", abi::kMostCuts},
+            {"softmax_keys",
+             kernel.backend() == families::Backend::wgmma ? kernel.tile_kv() : abi::kSoftmaxKeys}};
 }
 
 Json split_json(const Plan& plan, const Launch& launch) {
@@ -65,7 +67,7 @@ Json split_json(const Plan& plan, const Launch& launch) {
     Json json = {{"policy", to_string(planned.policy)}};
     if (plan.problem.spec.consistency == Consistency::bitwise) {
         json["policy"] = "absolute";
-        json["cuts"] = cuts_json();
+        json["cuts"] = cuts_json(plan.kernel(Role::attention));
     }
     if (plan.is_of_set) json["of_bounds"] = true;
     if (planned.policy == SplitPolicy::none) return json;

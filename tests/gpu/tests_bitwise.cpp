@@ -93,6 +93,10 @@ class Sequence {
 
     const AttentionSpec& spec() const { return spec_; }
     std::int64_t tokens() const { return tokens_; }
+    bool is_by_wgmma() const {
+        const auto plan = problem::parse_json(runtime_.prepare(spec_).plan_json()).value();
+        return plan.at("kernels").at(0).at("backend") == "wgmma";
+    }
 
     // What differs between the parts' rows and the prefill's; empty: nothing.
     std::string difference(const Parts& parts, const Manner& manner) {
@@ -445,6 +449,7 @@ std::vector<Variant> variants() {
         spec.page_size = 16;
         int tried = 0;
         for (check::KernelChoice choice : check::kernel_choices(spec)) {
+            if (choice.wgmma != s.is_by_wgmma()) continue;  // another SM's instruction
             for (const int ctas : {0, 1, 7, 66, 114, 132, 264}) {
                 choice.chunk = ctas > 0 ? check::chunk_of(choice, 256) : 0;
                 choice.ctas = ctas;

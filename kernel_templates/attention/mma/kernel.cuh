@@ -255,7 +255,7 @@ struct AttentionMma {
         if (!multiplies()) return;
         softmax.close();
         if constexpr (Config::absolute_cuts) {
-            if (is_cut && !places.are_apart()) folded.close(o, softmax, args.scale_log2);
+            if (is_cut && !places.are_apart()) folded.close(o, softmax.maximum, softmax.sum, args.scale_log2);
         }
         if constexpr (Config::warps_kv > 1)
             join_warps(places.before(end));

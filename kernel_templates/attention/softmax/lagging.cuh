@@ -34,6 +34,12 @@ struct LaggingSoftmax {
         slack = args.slack;
     }
 
+    // Anew for row i. The slack stays: of other rows there may be large ones.
+    __device__ void begin(int i) {
+        m[i] = kNothing;
+        sum[i] = 0.0f;
+    }
+
     // Looks for the largest logits, and gives c m. Whether O has to be rescaled.
     template <int Keys>
     __device__ bool take(Accumulator<Keys>& s, float (&reference)[2]) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "attention/epilogue.cuh"
+#include "attention/join_pieces.cuh"
 #include "attention/logits.cuh"
 #include "attention/softmax/lagging.cuh"
 #include "attention/wgmma/pipeline.cuh"
@@ -16,12 +17,15 @@ template <class Config>
 struct WgmmaConsumer {
     using Pipeline = WgmmaPipeline<Config>;
     using KeyRing = typename Pipeline::KeyRing;
+    using Order = BlockOrder<Config>;
     static constexpr abi::WgmmaLayout kLayout = Pipeline::kLayout;
     static constexpr int kKeys = Config::tile_kv;
     static constexpr int kQk = abi::padded_head_dim(Config::head_dim_qk);
     static constexpr bool kQueriesInRegisters = Config::queries_in_registers;
     // TMA needs rows at multiples of 16 bytes, and so does the planner of this family.
     static constexpr int kAlignment = 16;
+    static_assert(!Config::absolute_cuts || abi::kLeastCut % Config::tile_kv == 0,
+                  "rows are cut behind whole tiles");
     // Eights of columns that are made weights before the wait for O: some, so that O has time, and no more,
     // so that weights can be packed between exponentials. Of three warpgroups one multiplies anyway.
     static constexpr int kEarly = Config::consumers == 3 ? kKeys / 8 : kKeys / 8 * 3 / 8;
@@ -42,6 +46,13 @@ struct WgmmaConsumer {
     Accumulator<Config::head_dim_vo> o;
     OperandA<kKeys> p;
     OperandA<kQueriesInRegisters ? kQk : 16> q;
+    bool is_cut = false;  // before the block at hand, of this tile
+
+    // With absolute cuts: what rows that are cut have found since their last cut.
+    struct Found {
+        float maximum[2], correction[2], sum[2];
+        bool is_cut[2];
+    };
 
     __device__ void run() {
         tokens_and_heads = 0;
@@ -79,6 +90,10 @@ struct WgmmaConsumer {
     __device__ void start(const WorkTile& work) {
         o.clear();
         softmax.start();
+        if constexpr (Config::absolute_cuts) {
+            pipeline.template folded<Config::head_dim_vo>().begin();
+            is_cut = false;
+        }
         if constexpr (Config::alibi) set_rows(work);
         if constexpr (kQueriesInRegisters) {
             const int32 row = warp_row + lane % 16;
@@ -94,14 +109,14 @@ struct WgmmaConsumer {
     // The tile's blocks. Those that only other warpgroups' rows see are let pass.
     __device__ void go_through(const WorkTile& work) {
         const WarpgroupBlocks own = work.warpgroup[warpgroup];  // read once, not in each block
-        let_pass(work.blocks.end - own.attended.end);
+        let_pass(Order::before(work.blocks, own.attended));
         const bool sees_keys = own.attended.first < own.attended.end;
         if (sees_keys) attend(work, own);
         // Not in an else: with one warpgroup ptxas 13.0 makes a branch of lane 0's own of it, behind which
         // the warp stays divided, and the next tile's queries are loaded by a part of it.
         __syncwarp();
         if (!sees_keys) release_queries();
-        let_pass(own.attended.first - work.blocks.first);
+        let_pass(Order::behind(work.blocks, own.attended));
     }
 
     __device__ void let_pass(int32 count) {
@@ -127,11 +142,15 @@ struct WgmmaConsumer {
         wgmma_wait<0>();
         pin(s);
         pin(o);
-        for (int32 n = own.attended.end - 1;; --n) {
+        const int32 first = Order::first(own.attended), last = Order::last(own.attended);
+        for (int32 n = first;; n += Order::kStep) {
             wgmma_wait<1>();  // S; the product with V goes on
             pin(s);
             release_k();
-            const bool more = n > own.attended.first;
+            const bool more = n != last;
+            const bool cuts = Config::absolute_cuts && n != first && cuts_before(work, n * kKeys);
+            Found found;
+            if (cuts) found = take_found(work, n * kKeys);
             if (!kQueriesInRegisters && !more) release_queries();
             float reference[2];
             const bool masked = n < own.unmasked.first || n >= own.unmasked.end;
@@ -140,9 +159,10 @@ struct WgmmaConsumer {
             complete_before(softmax.sum[0] + softmax.sum[1]);
             wgmma_wait<0>();
             pin(o);
-            if (n < own.attended.end - 1) release_v(-1);
+            if (n != first) release_v(-1);
+            if (cuts) cut(work, n * kKeys, found);
             softmax.template weigh<kEarly, kKeys / 8>(s, reference);
-            if (rescale && n < own.attended.end - 1) o.scale(softmax.rescale);
+            if (rescale && n != first) o.scale(softmax.rescale);
             p.template pack<typename Config::KeyValue>(s);
             if (!more) break;
             wait_k(1);
@@ -157,6 +177,60 @@ struct WgmmaConsumer {
         pin(o);
         release_v(0);
         ++blocks;
+    }
+
+    // Whether a row may be cut before `key`.
+    __device__ bool cuts_before(const WorkTile& work, int32 key) const {
+        return key % abi::kLeastCut == 0 && !(is_apart(work) && key % work.places.length != 0);
+    }
+
+    // From the softmax, which starts anew in rows that are cut before `key`.
+    __device__ Found take_found(const WorkTile& work, int32 key) {
+        Found found;
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            const KeyInterval seen = visible_keys(args.attention, work.sequence, row(work, i).token);
+            found.is_cut[i] = key % abi::cut_length(seen.end) == 0;
+            found.maximum[i] = softmax.maximum(i);
+            found.correction[i] = softmax.correction(i);
+            found.sum[i] = row_sum(softmax.sum[i]) * found.correction[i];
+            if (found.is_cut[i]) softmax.begin(i);
+        }
+        return found;
+    }
+
+    // O of the blocks before `key` is there: what rows that are cut have found goes to their states, or to
+    // their piece's place.
+    __device__ void cut(const WorkTile& work, int32 key, const Found& found) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i)
+            if (found.is_cut[i]) o.scale_row(i, found.correction[i]);
+        if (is_apart(work)) {
+            const PackedRow rows[2] = {row(work, 0), row(work, 1)};
+            const QueryTile tile = work.rows(args, 0, Config::consumers);
+            const auto place = [&](const PackedRow& row) {
+                return work.places.before(key) + tile.index(row);
+            };
+            const Epilogue<Config, kAlignment> epilogue{args.attention, work.sequence};
+            epilogue.store_partial_rows(rows, place, o, found.maximum, found.sum);
+        } else {
+            const auto folded = pipeline.template folded<Config::head_dim_vo>();
+#pragma unroll
+            for (int i = 0; i < 2; ++i)
+                folded.fold(i, found.is_cut[i], o, found.maximum[i], found.sum[i], args.attention.scale_log2);
+        }
+#pragma unroll
+        for (int i = 0; i < 2; ++i)
+            if (found.is_cut[i]) o.clear_row(i);
+        is_cut = true;
+    }
+
+    // Whether pieces have places of their own.
+    __device__ bool is_apart(const WorkTile& work) const {
+        if constexpr (Config::shares)
+            return work.places.are_apart();
+        else
+            return false;
     }
 
     // Where the block whose weights come next is in its ring, or one `ahead` of it.
@@ -213,10 +287,20 @@ struct WgmmaConsumer {
             correction[i] = softmax.correction(i);
             sum[i] = row_sum(softmax.sum[i]) * correction[i];
         }
+        int32 first_place = work.part.place;
+        if constexpr (Config::absolute_cuts) {
+            o.scale(correction);
+            correction[0] = correction[1] = 1.0f;
+            if (is_cut && !is_apart(work)) {
+                pipeline.template folded<Config::head_dim_vo>().close(o, maximum, sum,
+                                                                      args.attention.scale_log2);
+            }
+            if constexpr (Config::shares) first_place = work.places.before(work.blocks.end * kKeys);
+        }
         const Epilogue<Config, kAlignment> epilogue{args.attention, work.sequence};
         if constexpr (Config::shares) {
             const QueryTile tile = work.rows(args, 0, Config::consumers);
-            const auto place = [&](const PackedRow& row) { return work.part.place + tile.index(row); };
+            const auto place = [&](const PackedRow& row) { return first_place + tile.index(row); };
             epilogue.store_exchanged(rows, !work.part.is_whole(), place, o, maximum, sum, correction);
             if (!work.part.is_whole()) join(work);
         } else {
@@ -235,7 +319,13 @@ struct WgmmaConsumer {
         if (threadIdx.x % 128 == 0)
             joins = parts.arrive(args.attention, parts.first * Config::consumers + warpgroup);
         barrier_of(128, 1 + warpgroup);
-        if (joins) {
+        if (!joins) return;
+        if constexpr (Config::absolute_cuts) {
+            static_assert(Config::consumers == 1, "a list of pieces is one tile's");
+            join_pieces<Config, kAlignment>(rows, parts, work.part, pipeline.share().share, pipeline.pieces(),
+                                            threadIdx.x % 128, 128,
+                                            [this] { barrier_of(128, 1 + warpgroup); });
+        } else {
             parts.template join<Config, kAlignment>(
                 rows, rows.first - work.first_token * args.attention.group, threadIdx.x % 128, 128);
         }

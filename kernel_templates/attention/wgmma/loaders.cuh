@@ -54,6 +54,7 @@ struct WgmmaKeyLoader {
     using Pipeline = WgmmaPipeline<Config>;
     using KeyRing = typename Pipeline::KeyRing;
     using Gather = WgmmaGather<Config, Values>;
+    using Order = BlockOrder<Config>;
     static constexpr abi::WgmmaLayout kLayout = Pipeline::kLayout;
     static constexpr int kElementBytes = sizeof(typename Config::KeyValue);
     static constexpr int kHeadDim = Values ? Config::head_dim_vo : Config::head_dim_qk;
@@ -85,14 +86,14 @@ struct WgmmaKeyLoader {
         head = work.stored_head;
         batch = args.attention.kv_indptr ? 0 : work.sequence.batch;
         first_token = int32(work.sequence.kv_first);
-        look_up(work, work.blocks.end - 1);
+        look_up(work, Order::first(work.blocks));
         if constexpr (Config::gather)
             gather(work);
         else
             copy(work);
     }
 
-    // Asks behind the keys of the first block, the last that are loaded. Not before: a tile that is drawn
+    // Asks behind the keys that are loaded last. Not before: a tile that is drawn
     // early is one that a CTA which ends sooner cannot take.
     __device__ void ask_for_next_tile() const {
         if (!Values && lane == 0) pipeline.next_tile().arrive();
@@ -100,7 +101,8 @@ struct WgmmaKeyLoader {
 
     __device__ void copy(const WorkTile& work) {
 #pragma unroll 1
-        for (int32 n = work.blocks.end - 1; n >= work.blocks.first; --n, ++blocks) {
+        for (int32 n = Order::first(work.blocks), left = work.blocks.end - work.blocks.first; left > 0;
+             n += Order::kStep, --left, ++blocks) {
             const typename KeyRing::Position at(blocks);
             const bool clear = Values && has_unseen_rows(work, n);
             const Barrier landing = clear ? pipeline.clearing() : ring().full(at.stage);
@@ -108,8 +110,8 @@ struct WgmmaKeyLoader {
             if (lane == 0) landing.expect(kPanels * kLayout.kv_panel);
             __syncwarp();
             copy_boxes(target(at.stage), landing, n);
-            if (n > work.blocks.first)
-                look_up(work, n - 1);
+            if (left > 1)
+                look_up(work, n + Order::kStep);
             else
                 ask_for_next_tile();
             if (!clear) continue;
@@ -121,14 +123,15 @@ struct WgmmaKeyLoader {
     // While the rows of a block are under way, those of the next one are found.
     __device__ void gather(const WorkTile& work) {
 #pragma unroll 1
-        for (int32 n = work.blocks.end - 1; n >= work.blocks.first; --n, ++blocks) {
+        for (int32 n = Order::first(work.blocks), left = work.blocks.end - work.blocks.first; left > 0;
+             n += Order::kStep, --left, ++blocks) {
             const typename KeyRing::Position at(blocks);
             ring().wait_empty(at);
             Gather{args, pipeline}.copy_rows(target(at.stage));
             __syncwarp();
             copy_commit();
-            if (n > work.blocks.first)
-                look_up(work, n - 1);
+            if (left > 1)
+                look_up(work, n + Order::kStep);
             else
                 ask_for_next_tile();
             copy_wait<0>();

@@ -44,6 +44,7 @@
 #pragma once
 
 #include "abi/attention_wgmma.h"
+#include "attention/cuts.cuh"
 #include "attention/shares.cuh"
 #include "common/barrier.cuh"
 
@@ -73,6 +74,7 @@ struct WorkTile {
     int32 split;        // of which the blocks are, where the host divides keys
     TilePart part;      // and what is done of them
     TileParts parts;    // where the part is not the whole tile
+    PartPlaces places;  // with absolute cuts
 
     __device__ bool is_last() const { return blocks.end < 0; }
     // The rows of consumer warpgroups first ... first + count - 1.
@@ -82,6 +84,27 @@ struct WorkTile {
     }
 };
 static_assert(sizeof(WorkTile) <= abi::kWgmmaWorkBytes && abi::kWgmmaWorkBytes % 16 == 0);
+
+// The order in which blocks are taken: from the last, so that a causal tile's masked ones come first; with
+// absolute cuts from the first, as what is found is folded.
+template <class Config>
+struct BlockOrder {
+    static constexpr int32 kStep = Config::absolute_cuts ? 1 : -1;
+
+    static __device__ int32 first(const KeyInterval& blocks) {
+        return Config::absolute_cuts ? blocks.first : blocks.end - 1;
+    }
+    static __device__ int32 last(const KeyInterval& blocks) {
+        return Config::absolute_cuts ? blocks.end - 1 : blocks.first;
+    }
+    // How many of the tile's come before a warpgroup's own.
+    static __device__ int32 before(const KeyInterval& of_tile, const KeyInterval& own) {
+        return Config::absolute_cuts ? own.first - of_tile.first : of_tile.end - own.end;
+    }
+    static __device__ int32 behind(const KeyInterval& of_tile, const KeyInterval& own) {
+        return Config::absolute_cuts ? of_tile.end - own.end : own.first - of_tile.first;
+    }
+};
 
 template <class Config>
 struct WgmmaPipeline {
@@ -112,6 +135,12 @@ struct WgmmaPipeline {
     __device__ abi::ShareState& share() const {
         return *reinterpret_cast<abi::ShareState*>(memory + kLayout.share);
     }
+    // What a consumer's rows found before their last cut.
+    template <int Columns>
+    __device__ auto folded() const {
+        return FoldedRows<Columns, Config::consumers * 4>(memory + kLayout.state);
+    }
+    __device__ char* pieces() const { return memory + kLayout.pieces; }
     __device__ abi::PackedTiles& sorted(uint32 sequence) const {
         return reinterpret_cast<abi::PackedTiles*>(memory + kLayout.sorted)[sequence];
     }

@@ -49,8 +49,14 @@ struct WgmmaShareScheduler {
             work.parts = TileParts(next.part, pipeline.share().share);
         }
         __syncwarp();
-        TileMask mask(work.rows(args, 0, Config::consumers));
-        mask.template keep<Config::tile_kv>(next.part);
+        const QueryTile tile = work.rows(args, 0, Config::consumers);
+        TileMask mask(tile);
+        if constexpr (Config::absolute_cuts) {
+            const PartPlaces places(tile, next.part, mask);
+            if (lane == 0) work.places = places;
+        } else {
+            mask.template keep<Config::tile_kv>(next.part);
+        }
         set_blocks<Config>(args, mask, work);
     }
 };

@@ -88,14 +88,21 @@ KernelConfig config_of(const Kernel& kernel, const SmTraits& sm) {
     return families::config_of(family(), fitted, sm, "a");
 }
 
+bool is_cut(const AttentionSpec& spec) { return spec.consistency == Consistency::bitwise; }
+
 // One warpgroup whose CTAs take shares. Decode is bound by memory, so that short tiles do, of which there are
-// more to divide.
+// more to divide. Where rows are cut a tile's keys are a softmax step, the same in every kernel.
+TuningTile tile_for_few_rows(const AttentionSpec& spec) {
+    const bool is_narrow = std::max(spec.head_dim_qk, spec.head_dim_vo) <= 64;
+    return {.backend = Backend::wgmma,
+            .tile_q = abi::kWgmmaRows,
+            .tile_kv = is_narrow && !is_cut(spec) ? 128 : 64,
+            .stages = 2};
+}
+
 std::optional<Candidate> candidate_for_few_rows(const AttentionSpec& spec, const SmTraits& sm,
                                                 std::vector<Refusal>& rejected) {
-    const TuningTile tile{.backend = Backend::wgmma,
-                          .tile_q = abi::kWgmmaRows,
-                          .tile_kv = std::max(spec.head_dim_qk, spec.head_dim_vo) <= 64 ? 128 : 64,
-                          .stages = 2};
+    const TuningTile tile = tile_for_few_rows(spec);
     const Kernel kernel = kernel_of(spec, tile, sm);
     if (const auto reason = over_budget(kernel, sm)) {
         rejected.push_back({tile_label(Backend::wgmma, tile.tile_q, tile.tile_kv, tile.stages), *reason});
@@ -104,17 +111,36 @@ std::optional<Candidate> candidate_for_few_rows(const AttentionSpec& spec, const
     return Candidate{config_of(kernel, sm), TileSource::model, -1, kFewRows};
 }
 
+// Where rows are cut at absolute positions, for many of them: the largest tile that there is room for.
+std::optional<Kernel> kernel_for_many_cut_rows(const AttentionSpec& spec, const SmTraits& sm) {
+    TuningTile tile = tile_for_few_rows(spec);
+    for (auto rows = std::rbegin(kQueryTiles); rows != std::rend(kQueryTiles); ++rows) {
+        tile.tile_q = *rows;
+        const Kernel kernel = kernel_of(spec, tile, sm);
+        if (!over_budget(kernel, sm)) return kernel;
+    }
+    return std::nullopt;
+}
+
+std::optional<std::string> cut_refusal(const AttentionSpec& spec, const SmTraits& sm) {
+    if (auto reason = over_budget(kernel_of(spec, tile_for_few_rows(spec), sm), sm)) return reason;
+    if (!kernel_for_many_cut_rows(spec, sm))
+        return fmt::format("head dims {} and {}: no room for the states of rows that are cut",
+                           spec.head_dim_qk, spec.head_dim_vo);
+    return std::nullopt;
+}
+
 }  // namespace
 
 std::optional<std::string> refusal(const AttentionSpec& spec, const SmTraits& sm) {
     if (sm.wgmma_flops == 0) return fmt::format("needs sm_90; this is sm_{}", sm.sm);
     if (auto reason = tensor_core_refusal(spec)) return reason;
-    if (auto reason = changing_shape_refusal(spec)) return reason;
     if (spec.alignment != 16)
         return fmt::format("alignment {}: TMA takes addresses and strides of whole 16 bytes", spec.alignment);
     if (std::min(spec.head_dim_qk, spec.head_dim_vo) < kLeastHeadDim)
         return fmt::format("head dims {} and {}: its tiles are made for {} and more", spec.head_dim_qk,
                            spec.head_dim_vo, kLeastHeadDim);
+    if (is_cut(spec)) return cut_refusal(spec, sm);
     return std::nullopt;
 }
 
@@ -136,6 +162,11 @@ std::vector<KernelConfig> tunable(const AttentionSpec& spec, const SmTraits& sm)
 std::vector<Candidate> candidates(const AttentionSpec& spec, const SmTraits& sm, const TuningTable& tuning,
                                   std::vector<Refusal>& rejected) {
     std::vector<Candidate> chosen;
+    if (is_cut(spec)) {
+        chosen.push_back({config_of(*kernel_for_many_cut_rows(spec, sm), sm)});
+        chosen.push_back(*candidate_for_few_rows(spec, sm, rejected));
+        return chosen;
+    }
     std::vector<TuningTile> passed_over;  // larger head dims repeat the tiles of smaller ones
     for (const TuningEntry& entry : tuning.entries_for(match_of(spec, sm.sm))) {
         const std::optional<std::int64_t> up_to = entry.match.max_rows;

@@ -12,7 +12,9 @@ class Wgmma final : public Family {
     Backend backend() const override { return Backend::wgmma; }
     Role role() const override { return Role::attention; }
     bool takes(const KernelConfig& kernel, SplitPolicy policy) const override {
-        return (policy == SplitPolicy::shares) == kernel.as<Kernel>().shares;
+        const auto constants = kernel.as<Kernel>();
+        if (policy == SplitPolicy::chunks && constants.absolute_cuts) return false;
+        return (policy == SplitPolicy::shares) == constants.shares;
     }
 
     std::optional<std::string> refusal(const AttentionSpec& spec, const SmTraits& sm) const override {

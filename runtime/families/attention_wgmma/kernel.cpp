@@ -18,7 +18,9 @@ int registers_of(const Kernel& kernel) {
     const int logits = kernel.tile_kv / 2;
     const int probabilities = kernel.tile_kv / 4;  // 16 bits each
     const int queries = kernel.queries_in_registers ? abi::padded_head_dim(kernel.head_dim_qk) / 4 : 0;
-    return output + logits + probabilities + queries + scores + addresses_and_state;
+    // What rows have found, until O of it is there; and with ALiBi their slopes and places meanwhile.
+    const int cuts = !kernel.absolute_cuts ? 0 : kernel.alibi ? 24 : 16;
+    return output + logits + probabilities + queries + scores + addresses_and_state + cuts;
 }
 
 int box_keys(const Kernel& kernel, std::int64_t page_size) {

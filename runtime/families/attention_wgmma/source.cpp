@@ -96,7 +96,7 @@ SourceParts source(const KernelConfig& config) {
     return {.header = "attention/wgmma/kernel.cuh",
             .members =
                 "    static constexpr abi::WgmmaShape shape{\n"
-                "        head_dim_qk, head_dim_vo, tile_q, tile_kv, stages, gather, shares,\n"
+                "        head_dim_qk, head_dim_vo, tile_q, tile_kv, stages, gather, shares, absolute_cuts,\n"
                 "        {sizeof(Query), sizeof(KeyValue), sizeof(Output)}};\n" +
                 wgmma_function(queries) + wgmma_function(values),
             .arguments = "WgmmaArguments",
