@@ -32,6 +32,15 @@ const Candidate* find_role(const KernelSet& set, Role role) {
     return found == set.candidates.end() ? nullptr : &*found;
 }
 
+// Decode is bound by memory, where the model of costs does not tell tiles apart well enough to rank them: a
+// kernel that is made for it is the only one but for what a table has for so few rows.
+void leave_decode_to_its_kernel(std::vector<Candidate>& candidates) {
+    if (std::ranges::none_of(candidates, &Candidate::decodes)) return;
+    for (Candidate& one : candidates)
+        if (!one.decodes && one.source == TileSource::model)
+            one.above = std::max<std::int64_t>(one.above, families::kDecodeRows);
+}
+
 // Whether a kernel of the set leaves it something to do.
 bool needs_merge_of_splits(const KernelSet& set) {
     return std::ranges::any_of(set.candidates, [](const Candidate& one) {
@@ -171,6 +180,7 @@ KernelSet kernel_set(const AttentionSpec& spec, int sm, const TuningTable& tunin
                               std::back_inserter(set.candidates));
         }
         if (set.candidates.size() == before) throw unserved(sm, set.rejected);
+        if (role == Role::attention) leave_decode_to_its_kernel(set.candidates);
     }
     return set;
 }
