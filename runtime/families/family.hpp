@@ -34,7 +34,7 @@ struct Candidate {
     // Packed query rows of a sequence and KV head: more than `above`, up to `up_to` where that is there.
     std::int64_t above = -1;
     std::optional<std::int64_t> up_to{};
-    // Made for decode: kernels whose tiles the model chose leave decode to it.
+    // Made for decode, which kernels for more rows leave to it.
     bool decodes = false;
 
     bool serves(std::int64_t rows) const { return rows > above && (!up_to || rows <= *up_to); }

@@ -32,13 +32,15 @@ const Candidate* find_role(const KernelSet& set, Role role) {
     return found == set.candidates.end() ? nullptr : &*found;
 }
 
-// Decode is bound by memory, where the model of costs does not tell tiles apart well enough to rank them: a
-// kernel that is made for it is the only one but for what a table has for so few rows.
+// Decode is bound by memory and by what a launch costs, where the model of costs does not tell tiles apart
+// well enough to rank them: beside a kernel that is made for it there are only those of so few rows.
 void leave_decode_to_its_kernel(std::vector<Candidate>& candidates) {
     if (std::ranges::none_of(candidates, &Candidate::decodes)) return;
-    for (Candidate& one : candidates)
-        if (!one.decodes && one.source == TileSource::model)
+    for (Candidate& one : candidates) {
+        const bool is_of_few_rows = one.up_to && *one.up_to <= families::kDecodeRows;
+        if (!one.decodes && !is_of_few_rows)
             one.above = std::max<std::int64_t>(one.above, families::kDecodeRows);
+    }
 }
 
 // Whether a kernel of the set leaves it something to do.

@@ -18,7 +18,7 @@ def table(tile_kv, **match):
 
 def decode_table(**changes):
     match = {"sm": 90, "head_dim_qk": 128, "head_dim_vo": 128, "kv": "contiguous", "max_rows": 16}
-    tile = {"backend": "mma", "tile_q": 16, "tile_kv": 32, "stages": 1}
+    tile = {"backend": "mma", "tile_q": 16, "tile_kv": 128, "stages": 1}
     for name, value in changes.items():
         (match if name in match else tile)[name] = value
     return json.dumps({"schema": "attnsmith.tuning/1", "entries": [{"match": match, "tile": tile}]})
@@ -76,7 +76,7 @@ class Tuning(CliTest):
             self.assert_plan(result)
             kernel = result["kernels"][0]
             self.assertEqual([kernel[field] for field in ("tuning", "backend", "tile_q", "tile_kv", "stages")],
-                             ["user", "mma", 16, 32, 1])
+                             ["user", "mma", 16, 128, 1])
             self.assertIn("for more than 16 packed query rows", [one["reason"] for one in result["rejected"]])
         more = self.assert_ok(self.run_cli(*plan, "--q-len", "512")).json()
         self.assertEqual((more["kernels"][0]["backend"], more["kernels"][0]["tuning"]), ("wgmma", "table"))
@@ -127,7 +127,7 @@ class Tuning(CliTest):
                             (["--seconds", "0"], "seconds"), (["--seconds", "soon"], "seconds"),
                             (["--max-rows", "1024"], "--max-rows is for a request"),
                             ([*PREFILL, "--decode"], "--decode"),
-                            ([*PREFILL, "--q-len", "16", "--max-rows", "64"], "max-rows"),
+                            (["--head-dim", "64", "--q-heads", "8", "--q-len", "16", "--max-rows", "64"], "max-rows"),
                             ([*PREFILL, "--max-rows", "0"], "max-rows"), ([*PREFILL, "--max-rows", "4095"], "4096"),
                             (["--head-dim", "64", "--q-heads", "8", "--kv-heads", "2", "--max-rows", "4096"], "16384"),
                             (["--head-dim", "-8", "--q-heads", "8"], "head_dim"), (["--mask", "causal"], "head_dim"),
@@ -188,7 +188,7 @@ class FakeGpu(FakeGpuTest):
         result = self.assert_ok(self.run_cli("tune", *decode))
         self.assertIn("head dims 256 and 256, contiguous KV, any mask, up to 16 packed query rows; batch 1, q_len 1",
                       result.out)
-        for tile in ("16x32 +1", "16x32 +3", "16x64 +2"):
+        for tile in ("16x64 +1", "16x64 +2", "16x64 +3"):
             self.assertRegex(result.out, tile)
         self.assertNotIn("128x", result.out)
         self.assert_ok(self.run_cli("tune", *decode, "--mask", "causal"))

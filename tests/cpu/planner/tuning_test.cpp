@@ -472,7 +472,7 @@ TEST_CASE("decode has the table's tile of mma, whatever the mask", "[planner][tu
         return families::tile_label(kernel.backend(), kernel.tile_q(), kernel.tile_kv(), kernel.stages()) +
                " " + std::string(to_string(plan.find(planner::Role::attention)->tile_source));
     };
-    const std::vector<TuningEntry> entries = {decode_entry(128, 128, 1), decode_entry(64, 32, 3),
+    const std::vector<TuningEntry> entries = {decode_entry(128, 128, 1), decode_entry(64, 128, 2),
                                               entry_of(128, 128, 128, 128)};
     AttentionSpec spec = spec_of(128, 128);
     CHECK(chosen(spec, entries) == "mma 16x128 stages 1 table");
@@ -484,15 +484,15 @@ TEST_CASE("decode has the table's tile of mma, whatever the mask", "[planner][tu
     spec.kv = KvStorage::ragged;
     CHECK(chosen(spec, entries) == "mma 16x128 stages 1 table");
     CHECK(chosen(spec_of(72, 72), entries) == "mma 16x128 stages 1 table");
-    CHECK(chosen(spec_of(32, 32), entries) == "mma 16x32 stages 3 table");
+    CHECK(chosen(spec_of(32, 32), entries) == "mma 16x128 stages 2 table");
     std::vector<TuningEntry> users = entries;
-    users.push_back(decode_entry(128, 32, 2, TileSource::user));
-    CHECK(chosen(spec, users) == "mma 16x32 stages 2 user");
+    users.push_back(decode_entry(128, 64, 2, TileSource::user));
+    CHECK(chosen(spec, users) == "mma 16x64 stages 2 user");
 
     // Without an entry that serves, the model chooses.
     for (const AttentionSpec& other : {spec_of(136, 136), spec_of(128, 256)})
         CHECK(chosen(other, entries) == chosen(other, {}));
-    spec.kv = KvStorage::paged;
+    spec.kv = KvStorage::paged, spec.page_size = 16;
     CHECK(chosen(spec, entries) == chosen(spec, {}));
 
     // Rows that are cut at absolute positions have fixed tiles; with precision high there is no such kernel.
@@ -512,9 +512,9 @@ TEST_CASE("an entry for decode that cannot be is passed over, and the plan says 
     };
     const std::vector<TuningEntry> entries = {
         decode_entry(256, 128, 3, TileSource::user), decode_entry(256, 96, 2, TileSource::user),
-        decode_entry(256, 64, 4, TileSource::user), decode_entry(256, 32, 1)};
+        decode_entry(256, 64, 4, TileSource::user), decode_entry(256, 64, 2)};
     const planner::Plan plan = decode(spec_of(256, 256), entries);
-    CHECK(plan.kernel(planner::Role::attention).tile_kv() == 32);
+    CHECK(plan.kernel(planner::Role::attention).stages() == 2);
     CHECK(plan.find(planner::Role::attention)->tile_source == TileSource::table);
     CHECK(contains(reason(plan, "mma 16x128 stages 3"),
                    "of the user's entry for head dims 256 and 256: needs"));
@@ -540,7 +540,7 @@ TEST_CASE("up to 16 packed query rows are the 16-row kernel's alone", "[planner]
                 if (q_len <= 4) {
                     CHECK(plan.kernel(planner::Role::attention).backend() == families::Backend::mma);
                     CHECK(plan.kernel(planner::Role::attention).tile_q() == 16);
-                    CHECK(rejected_by_rows(plan) >= (sm == 90 ? 3 : 1));
+                    CHECK(rejected_by_rows(plan) >= (sm == 90 ? 4 : 1));
                 } else {
                     CHECK(rejected_by_rows(plan) == 0);
                 }
@@ -550,11 +550,12 @@ TEST_CASE("up to 16 packed query rows are the 16-row kernel's alone", "[planner]
     // A tile that a table has for so few rows is another choice.
     TuningEntry few = entry_of(128, 128, 128, 96);
     few.match.max_rows = 8;
-    const planner::KernelSet set = planner::kernel_set(spec_of(128, 128), 90, TuningTable({few}));
+    const planner::KernelSet set =
+        planner::kernel_set(spec_of(128, 128), 90, TuningTable({few, entry_of(128, 128, 128, 128)}));
     for (const families::Candidate& one : set.candidates) {
         if (one.kernel.family->role() != planner::Role::attention) continue;
         CAPTURE(one.kernel.name());
-        CHECK(one.serves(8) == (one.decodes || one.source != TileSource::model));
+        CHECK(one.serves(8) == (one.decodes || one.up_to == 8));
     }
     // Those that are cut, and those of precision high, are ranked for any rows.
     AttentionSpec bitwise = spec_of(128, 128), high = bitwise;
