@@ -185,7 +185,8 @@ std::optional<std::string> tuning_refusal(const problem::Problem& problem, const
         if (family->tuned_phase() != phase_of(problem)) continue;
         auto reason = family->refusal(problem.spec, sm);
         if (!reason && family->tunable(problem.spec, sm).empty())
-            reason = fmt::format("the tiles of {} are fixed here", to_string(family->backend()));
+            reason =
+                fmt::format("the tiles of {} are fixed for such a request", to_string(family->backend()));
         if (!reason) return std::nullopt;
         reasons += fmt::format("{}{}", reasons.empty() ? "" : "; ", *reason);
     }

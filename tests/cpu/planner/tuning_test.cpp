@@ -215,16 +215,16 @@ TEST_CASE("the repository's tables have a legal tile for all they name", "[plann
             spec.kv = KvStorage::paged, spec.page_size = entry.match.gathered == true ? 1 : 64;
         if (entry.match.mask.value_or(MaskClass::full) != MaskClass::full) spec.mask = Mask::causal;
         if (entry.match.mask == MaskClass::window) spec.window_left = 1023;
-        const std::vector<families::Candidate> kernels =
-            planner::kernel_set(problem::validate(spec, {}).spec, entry.match.sm,
-                                planner::repository_tuning())
-                .candidates;
+        const planner::KernelSet set = planner::kernel_set(problem::validate(spec, {}).spec, entry.match.sm,
+                                                           planner::repository_tuning());
+        const std::vector<families::Candidate>& kernels = set.candidates;
         CAPTURE(spec.head_dim_qk, spec.head_dim_vo, entry.match.paged, entry.tile.tile_q);
         const auto tuned = std::ranges::find_if(kernels, [&](const families::Candidate& one) {
             return one.source == TileSource::table && one.kernel.backend() == entry.tile.backend &&
                    (one.decodes || one.up_to == entry.match.max_rows);
         });
         REQUIRE(tuned != kernels.end());
+        for (const Refusal& refusal : set.rejected) CHECK(!test::contains(refusal.reason, "table's entry"));
         CHECK(tuned->kernel.tile_q() == entry.tile.tile_q);
         CHECK(tuned->kernel.tile_kv() == entry.tile.tile_kv);
         CHECK(tuned->kernel.stages() == entry.tile.stages);
