@@ -34,6 +34,8 @@ struct Candidate {
     // Packed query rows of a sequence and KV head: more than `above`, up to `up_to` where that is there.
     std::int64_t above = -1;
     std::optional<std::int64_t> up_to{};
+    // Made for decode, which kernels for more rows leave to it.
+    bool decodes = false;
 
     bool serves(std::int64_t rows) const { return rows > above && (!up_to || rows <= *up_to); }
 };
@@ -61,9 +63,9 @@ class Family {
     // both. Why what else there could be is not in it goes to `rejected`.
     std::vector<Candidate> candidates(const AttentionSpec& spec, const SmTraits& sm,
                                       const TuningTable& tuning, std::vector<Refusal>& rejected) const;
-    // Whether tuning tables decide on the family's tiles.
-    virtual bool is_tuned() const { return false; }
-    // Every kernel that is legal, where they do: what is measured to make a table.
+    // The phase for which tuning tables decide on the family's tiles; nothing where they do for none.
+    virtual std::optional<Phase> tuned_phase() const { return std::nullopt; }
+    // Every kernel that is legal there: what is measured to make a table.
     virtual std::vector<KernelConfig> tunable(const AttentionSpec& spec, const SmTraits& sm) const;
 
     virtual std::string kernel_name(const KernelConfig& kernel) const = 0;

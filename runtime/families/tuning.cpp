@@ -14,8 +14,8 @@ bool admits(const std::optional<T>& required, const std::optional<T>& given) {
 
 // A tile that is made for larger heads fits smaller ones.
 bool serves(const TuningMatch& match, const TuningMatch& wanted) {
-    return match.sm == wanted.sm && match.paged == wanted.paged && match.mask == wanted.mask &&
-           match.head_dim_qk >= wanted.head_dim_qk && match.head_dim_vo >= wanted.head_dim_vo &&
+    return match.sm == wanted.sm && match.paged == wanted.paged && match.head_dim_qk >= wanted.head_dim_qk &&
+           match.head_dim_vo >= wanted.head_dim_vo && admits(match.mask, wanted.mask) &&
            admits(match.dtype, wanted.dtype) && admits(match.softcap, wanted.softcap) &&
            admits(match.alibi, wanted.alibi) && admits(match.gathered, wanted.gathered);
 }
@@ -23,7 +23,7 @@ bool serves(const TuningMatch& match, const TuningMatch& wanted) {
 // Less is better.
 auto rank(const TuningEntry& entry) {
     const TuningMatch& match = entry.match;
-    const int open = !match.dtype + !match.softcap + !match.alibi + !match.gathered;
+    const int open = !match.mask + !match.dtype + !match.softcap + !match.alibi + !match.gathered;
     // Among pairs that are as large, the one with less output comes first: its accumulators are what
     // registers are short of.
     return std::tuple(match.head_dim_qk + match.head_dim_vo, match.head_dim_vo,

@@ -22,16 +22,25 @@ using problem::MaskClass;
 
 std::string_view to_string(TileSource source);
 
+// Packed query rows of a sequence and KV head, q_len * group, that decode has at most: those of an mma
+// instruction, whose kernels of 16-row tiles serve it. A longer q_len is a prefill to planning.
+inline constexpr int kDecodeRows = 16;
+
+// Decode and prefill have tiles of their own, of different families.
+enum class Phase : std::uint8_t { decode, prefill };
+
+constexpr Phase phase_of(std::int64_t rows) { return rows <= kDecodeRows ? Phase::decode : Phase::prefill; }
+
 // The attentions that an entry is for. What it leaves open may be anything.
 struct TuningMatch {
     int sm = 0;
     int head_dim_qk = 0, head_dim_vo = 0;
     bool paged = false;
-    MaskClass mask = MaskClass::full;
+    std::optional<MaskClass> mask{};
     std::optional<DType> dtype{};
     std::optional<bool> softcap{}, alibi{};
     std::optional<bool> gathered{};  // paged KV: whether its keys are, as gathers() has it
-    // Packed query rows of a sequence and KV head, q_len * group, up to which the entry holds.
+    // Packed query rows of a sequence and KV head up to which the entry holds.
     std::optional<int> max_rows{};
 
     auto operator<=>(const TuningMatch&) const = default;

@@ -34,15 +34,18 @@ std::string initialiser(const TuningEntry& entry) {
     const TuningMatch& match = entry.match;
     const TuningTile& tile = entry.tile;
     const auto flag = [](bool value) { return fmt::format("{}", value); };
+    const auto mask = [](families::MaskClass value) {
+        return fmt::format("MaskClass::{}", to_string(value));
+    };
     const auto dtype = [](DType value) {
         return fmt::format("DType::{}", value == DType::f16 ? "f16" : "bf16");
     };
     return fmt::format(
         "    {{.match = {{.sm = {}, .head_dim_qk = {}, .head_dim_vo = {}, .paged = {},\n"
-        "               .mask = MaskClass::{}, .dtype = {}, .softcap = {}, .alibi = {},\n"
+        "               .mask = {}, .dtype = {}, .softcap = {}, .alibi = {},\n"
         "               .gathered = {}, .max_rows = {}}},\n"
         "     .tile = {{.backend = Backend::{}, .tile_q = {}, .tile_kv = {}, .stages = {}}}}},\n",
-        match.sm, match.head_dim_qk, match.head_dim_vo, match.paged, to_string(match.mask),
+        match.sm, match.head_dim_qk, match.head_dim_vo, match.paged, optional(match.mask, mask),
         optional(match.dtype, dtype), optional(match.softcap, flag), optional(match.alibi, flag),
         optional(match.gathered, flag),
         optional(match.max_rows, [](int rows) { return std::to_string(rows); }), to_string(tile.backend),

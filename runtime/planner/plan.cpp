@@ -32,6 +32,17 @@ const Candidate* find_role(const KernelSet& set, Role role) {
     return found == set.candidates.end() ? nullptr : &*found;
 }
 
+// Decode is bound by memory and by what a launch costs, where the model of costs does not tell tiles apart
+// well enough to rank them: beside a kernel that is made for it there are only those of so few rows.
+void leave_decode_to_its_kernel(std::vector<Candidate>& candidates) {
+    if (std::ranges::none_of(candidates, &Candidate::decodes)) return;
+    for (Candidate& one : candidates) {
+        const bool is_of_few_rows = one.up_to && *one.up_to <= families::kDecodeRows;
+        if (!one.decodes && !is_of_few_rows)
+            one.above = std::max<std::int64_t>(one.above, families::kDecodeRows);
+    }
+}
+
 // Whether a kernel of the set leaves it something to do.
 bool needs_merge_of_splits(const KernelSet& set) {
     return std::ranges::any_of(set.candidates, [](const Candidate& one) {
@@ -178,6 +189,7 @@ KernelSet kernel_set(const AttentionSpec& spec, int sm, const TuningTable& tunin
                               std::back_inserter(set.candidates));
         }
         if (set.candidates.size() == before) throw unserved(sm, set.rejected);
+        if (role == Role::attention) leave_decode_to_its_kernel(set.candidates);
     }
     return set;
 }

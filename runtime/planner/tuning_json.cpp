@@ -50,7 +50,8 @@ class Object {
 
     int integer(std::string_view name, int step, int least, int most) const {
         const json* value = find(name);
-        const std::string accepted = step == 1
+        const std::string accepted = least == most ? std::to_string(least)
+                                     : step == 1
                                          ? fmt::format("an integer from {} to {}", least, most)
                                          : fmt::format("a multiple of {} from {} to {}", step, least, most);
         if (value == nullptr) throw InvalidRequest(field(name), "nothing", accepted);
@@ -92,6 +93,14 @@ class Object {
 constexpr std::array<std::string_view, 2> kStorages = {"contiguous", "paged"};
 constexpr std::array kMasks = {MaskClass::full, MaskClass::causal, MaskClass::window};
 
+std::optional<MaskClass> parse_mask(const Object& object) {
+    if (object.find("mask") == nullptr) return std::nullopt;
+    std::vector<std::string_view> words;
+    for (const MaskClass mask : kMasks) words.push_back(to_string(mask));
+    const std::string word = object.word("mask", words);
+    return kMasks[static_cast<std::size_t>(std::ranges::find(words, word) - words.begin())];
+}
+
 TuningMatch parse_match(const Object& object) {
     object.accept({"sm", "head_dim_qk", "head_dim_vo", "kv", "mask", "dtype", "softcap", "alibi", "gathered",
                    "max_rows"});
@@ -100,10 +109,7 @@ TuningMatch parse_match(const Object& object) {
     match.head_dim_qk = object.integer("head_dim_qk", 8, 8, 256);
     match.head_dim_vo = object.integer("head_dim_vo", 8, 8, 256);
     match.paged = object.word("kv", kStorages) == kStorages[1];
-    std::vector<std::string_view> masks;
-    for (const MaskClass mask : kMasks) masks.push_back(to_string(mask));
-    const std::string mask = object.word("mask", masks);
-    match.mask = kMasks[static_cast<std::size_t>(std::ranges::find(masks, mask) - masks.begin())];
+    match.mask = parse_mask(object);
     if (object.find("dtype") != nullptr) {
         const std::vector<std::string_view> dtypes = problem::kFloatDTypeWords.names();
         match.dtype = problem::kFloatDTypeWords.parse(object.field("dtype"), object.word("dtype", dtypes));
@@ -119,32 +125,43 @@ TuningMatch parse_match(const Object& object) {
 }
 
 // The backend must be that of a family whose tiles are tuned.
-Backend parse_backend(const Object& object) {
-    std::vector<Backend> backends;
+const families::Family& parse_backend(const Object& object) {
+    std::vector<const families::Family*> tuned;
     std::vector<std::string_view> words;
     for (const families::Family* family : families::all_families()) {
-        if (!family->is_tuned()) continue;
-        backends.push_back(family->backend());
+        if (!family->tuned_phase()) continue;
+        tuned.push_back(family);
         words.push_back(to_string(family->backend()));
     }
     const std::string word = object.word("backend", words);
-    return backends[static_cast<std::size_t>(std::ranges::find(words, word) - words.begin())];
+    return *tuned[static_cast<std::size_t>(std::ranges::find(words, word) - words.begin())];
 }
 
-// What the instruction can do at all; what else decides is the family's affair.
-TuningTile parse_tile(const Object& object) {
+// What the instruction can do at all; what else decides is the family's affair. A family that is tuned for
+// decode has one tile of rows there, and takes its other tiles from no table.
+TuningTile parse_tile(const Object& object, const Object& of_match, const TuningMatch& match) {
     object.accept({"backend", "tile_q", "tile_kv", "stages"});
-    return {.backend = parse_backend(object),
-            .tile_q = object.integer("tile_q", 64, 64, 256),
+    const families::Family& family = parse_backend(object);
+    const bool decodes = family.tuned_phase() == families::Phase::decode;
+    if (decodes && match.max_rows != families::kDecodeRows) {
+        throw InvalidRequest(of_match.field("max_rows"),
+                             match.max_rows ? std::to_string(*match.max_rows) : "nothing",
+                             fmt::format("{}: tables choose tiles of {} for decode alone",
+                                         families::kDecodeRows, to_string(family.backend())));
+    }
+    const int rows = decodes ? families::kDecodeRows : 64;
+    return {.backend = family.backend(),
+            .tile_q = object.integer("tile_q", rows, rows, decodes ? rows : 256),
             .tile_kv = object.integer("tile_kv", 16, 16, 256),
             .stages = object.integer("stages", 1, 1, 8)};
 }
 
 MeasuredEntry parse_entry(const Object& object, TileSource source) {
     object.accept({"match", "tile", "measured"});
-    MeasuredEntry entry{{.match = parse_match(object.object("match")),
-                         .tile = parse_tile(object.object("tile")),
-                         .source = source}};
+    const Object of_match = object.object("match");
+    const TuningMatch match = parse_match(of_match);
+    MeasuredEntry entry{
+        {.match = match, .tile = parse_tile(object.object("tile"), of_match, match), .source = source}};
     if (object.find("measured") != nullptr) {
         (void)object.object("measured");
         entry.measured = problem::one_line(*object.find("measured"));
@@ -174,8 +191,8 @@ nlohmann::ordered_json match_json(const TuningMatch& match) {
     nlohmann::ordered_json result = {{"sm", match.sm},
                                      {"head_dim_qk", match.head_dim_qk},
                                      {"head_dim_vo", match.head_dim_vo},
-                                     {"kv", kStorages[match.paged ? 1 : 0]},
-                                     {"mask", to_string(match.mask)}};
+                                     {"kv", kStorages[match.paged ? 1 : 0]}};
+    if (match.mask) result["mask"] = to_string(*match.mask);
     if (match.dtype) result["dtype"] = to_string(*match.dtype);
     if (match.softcap) result["softcap"] = *match.softcap;
     if (match.alibi) result["alibi"] = *match.alibi;

@@ -16,6 +16,14 @@ def table(tile_kv, **match):
     return json.dumps({"schema": "attnsmith.tuning/1", "entries": [{"match": match, "tile": tile}]})
 
 
+def decode_table(**changes):
+    match = {"sm": 90, "head_dim_qk": 128, "head_dim_vo": 128, "kv": "contiguous", "max_rows": 16}
+    tile = {"backend": "mma", "tile_q": 16, "tile_kv": 128, "stages": 1}
+    for name, value in changes.items():
+        (match if name in match else tile)[name] = value
+    return json.dumps({"schema": "attnsmith.tuning/1", "entries": [{"match": match, "tile": tile}]})
+
+
 class Tuning(CliTest):
     def kernel(self, *arguments, **options):
         result = self.assert_ok(self.run_cli("plan", *PREFILL, "--sm", "90", "--json", *arguments, **options))
@@ -59,6 +67,20 @@ class Tuning(CliTest):
             self.assertEqual(result["kernels"][0]["tuning"], tuning)
             self.assertIn(reason, [one["reason"] for one in result["rejected"]])
 
+    def test_a_tile_for_decode(self):
+        file = self.write("decode.json", decode_table())
+        plan = ["plan", "--head-dim", "128", "--q-heads", "32", "--kv-heads", "8", "--kv-len", "2048", "--sm", "90", "--json",
+                "--tuning", file]
+        for mask in ("full", "causal"):
+            result = self.assert_ok(self.run_cli(*plan, "--q-len", "4", "--mask", mask)).json()
+            self.assert_plan(result)
+            kernel = result["kernels"][0]
+            self.assertEqual([kernel[field] for field in ("tuning", "backend", "tile_q", "tile_kv", "stages")],
+                             ["user", "mma", 16, 128, 1])
+            self.assertIn("for more than 16 packed query rows", [one["reason"] for one in result["rejected"]])
+        more = self.assert_ok(self.run_cli(*plan, "--q-len", "512")).json()
+        self.assertEqual((more["kernels"][0]["backend"], more["kernels"][0]["tuning"]), ("wgmma", "table"))
+
     def test_prewarm_compiles_what_is_planned(self):
         file = self.write("first.json", table(144))
         result = self.run_cli("prewarm", *PREFILL, "--sm", "90", "--cache", "kernels", "--json", "--tuning", file)
@@ -74,7 +96,9 @@ class Tuning(CliTest):
                  (self.write("b.json", "{"), "b.json: ", "malformed"),
                  (self.write("c.json", "{}"), "c.json: schema is missing"),
                  (self.write("d.json", table(100)), "d.json: entries[0].tile.tile_kv: 100", "multiple of 16"),
-                 (self.write("e.json", table(96, heads=3)), "e.json: entries[0].match.heads: ")]
+                 (self.write("e.json", table(96, heads=3)), "e.json: entries[0].match.heads: "),
+                 (self.write("f.json", decode_table(max_rows=64)), "f.json: entries[0].match.max_rows: 64", "16"),
+                 (self.write("g.json", decode_table(tile_q=64)), "g.json: entries[0].tile.tile_q: 64", "16")]
         for file, *words in cases:
             for command in (["plan"], ["prewarm", "--cache", "kernels"]):
                 with self.subTest(file=file, command=command):
@@ -102,6 +126,8 @@ class Tuning(CliTest):
                             (["--out", ""], "cannot be written"), (["--out", broken], "entries[0].tile.tile_kv"),
                             (["--seconds", "0"], "seconds"), (["--seconds", "soon"], "seconds"),
                             (["--max-rows", "1024"], "--max-rows is for a request"),
+                            ([*PREFILL, "--decode"], "--decode"),
+                            (["--head-dim", "64", "--q-heads", "8", "--q-len", "16", "--max-rows", "64"], "max-rows"),
                             ([*PREFILL, "--max-rows", "0"], "max-rows"), ([*PREFILL, "--max-rows", "4095"], "4096"),
                             (["--head-dim", "64", "--q-heads", "8", "--kv-heads", "2", "--max-rows", "4096"], "16384"),
                             (["--head-dim", "-8", "--q-heads", "8"], "head_dim"), (["--mask", "causal"], "head_dim"),
@@ -153,6 +179,26 @@ class FakeGpu(FakeGpuTest):
         self.assertEqual(plan["kernels"][0]["tuning"], "user")
         self.assertEqual(sorted(file.name for file in self.folder.iterdir() if file.name.startswith("tuning")),
                          ["tuning.json"])
+
+    def test_decode(self):
+        if self.run_cli("doctor").code < 0:
+            self.skipTest("this NVRTC asks the driver for what the stub does not have")
+        decode = ["--head-dim", "256", "--q-heads", "8", "--kv-heads", "2", "--batch", "1", "--q-len", "1", "--kv-len", "64",
+                  "--cache", "kernels", "--quick", "--decode", "--out", "tuning.json"]
+        result = self.assert_ok(self.run_cli("tune", *decode))
+        self.assertIn("head dims 256 and 256, contiguous KV, any mask, up to 16 packed query rows; batch 1, q_len 1",
+                      result.out)
+        for tile in ("16x64 +1", "16x64 +2", "16x64 +3"):
+            self.assertRegex(result.out, tile)
+        self.assertNotIn("128x", result.out)
+        self.assert_ok(self.run_cli("tune", *decode, "--mask", "causal"))
+        (entry,) = self.read("tuning.json")["entries"]
+        self.assertEqual(entry["match"], {"sm": 90, "head_dim_qk": 256, "head_dim_vo": 256, "kv": "contiguous",
+                                          "max_rows": 16})
+        self.assertEqual((entry["tile"]["backend"], entry["tile"]["tile_q"]), ("mma", 16))
+        plan = self.assert_ok(self.run_cli("plan", "--head-dim", "256", "--q-heads", "8", "--kv-len", "64", "--sm", "90", "--json",
+                                           "--tuning", "tuning.json")).json()
+        self.assertEqual(plan["kernels"][0]["tuning"], "user")
 
     def test_json(self):
         if self.run_cli("doctor").code < 0:

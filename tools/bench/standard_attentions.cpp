@@ -53,12 +53,24 @@ std::vector<TuningAttention> tuning_attentions() {
     // So short that the rows a tile has too many count, without a group that would make more of them.
     constexpr PlanSizes kShort = {.batch = 32, .q_len = 512, .kv_len = 512};
     constexpr int kShortRows = 1024;
+    // So short that starts and joins count, and so much that L2 holds little of it.
+    constexpr PlanSizes kDecode = {.batch = 16, .q_len = 1, .kv_len = 2048};
+    constexpr std::int64_t kDecodeKvHeads = 8;
+    constexpr std::int64_t kDecodePage = 16;  // tokens
     std::vector<TuningAttention> attentions;
     for (const Heads& heads : kTuned) {
         AttentionSpec spec{.head_dim_qk = heads.dim_qk,
                            .head_dim_vo = heads.dim_vo,
                            .q_heads = heads.query,
                            .kv_heads = heads.key_value};
+        AttentionSpec decode = spec;
+        decode.kv_heads = kDecodeKvHeads;
+        for (const std::int64_t page_size : {std::int64_t{0}, kDecodePage}) {
+            if (page_size > 0) decode.kv = KvStorage::paged, decode.page_size = page_size;
+            TuningAttention one;
+            one.attention.request = {.spec = decode, .sizes = kDecode};
+            attentions.push_back(std::move(one));
+        }
         for (const std::int64_t page_size : {0, 64, 1}) {
             if (page_size > 0) spec.kv = KvStorage::paged, spec.page_size = page_size;
             AttentionSpec causal = spec, window = spec;

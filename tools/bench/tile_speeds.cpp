@@ -12,6 +12,7 @@
 #include "bench/statistics.hpp"
 #include "engine/runtime_impl.hpp"
 #include "families/registry.hpp"
+#include "planner/split.hpp"
 #include "problem/json_text.hpp"
 
 namespace attnsmith::bench {
@@ -70,6 +71,12 @@ class Bench {
         std::vector<double> ms;
     };
 
+    // As planning divides keys where all rows are of one tile, as decode's are.
+    planner::Split split_for(const KernelConfig& kernel) const {
+        const bool shares = kernel.family->takes(kernel, planner::SplitPolicy::shares);
+        return shares ? planner::shares_of(kernel, plan_.device) : planner::Split{};
+    }
+
     // By as many threads as may compile at a time.
     std::vector<Contender> load(const std::vector<KernelConfig>& kernels) {
         std::vector<Contender> contenders(kernels.size());
@@ -80,8 +87,8 @@ class Bench {
                 contenders[i].speed.kernel = kernels[i];
                 if (options_.stop.stop_requested()) continue;
                 try {
-                    planner::Plan plan =
-                        planner::with_attention(plan_, kernels[i], {}, engine::impl_of(runtime_).tuning);
+                    planner::Plan plan = planner::with_attention(plan_, kernels[i], split_for(kernels[i]),
+                                                                 engine::impl_of(runtime_).tuning);
                     loaded[i] = engine::impl_of(runtime_).load(std::move(plan), ordinal_);
                 } catch (const Error& error) {
                     contenders[i].speed.failure = error.what();
@@ -157,20 +164,29 @@ void sort_best_first(std::vector<TileSpeed>& speeds) {
     std::ranges::stable_sort(speeds, std::greater<>(), &TileSpeed::tflops);
 }
 
-std::vector<KernelConfig> tunable_kernels(const AttentionSpec& spec, const families::SmTraits& sm) {
+std::vector<KernelConfig> tunable_kernels(const problem::Problem& problem, const families::SmTraits& sm) {
     std::vector<KernelConfig> kernels;
-    for (const families::Family* family : families::all_families())
-        std::ranges::move(family->tunable(spec, sm), std::back_inserter(kernels));
+    for (const families::Family* family : families::all_families()) {
+        if (family->tuned_phase() == phase_of(problem))
+            std::ranges::move(family->tunable(problem.spec, sm), std::back_inserter(kernels));
+    }
     return kernels;
 }
 
 }  // namespace
 
-std::optional<std::string> tuning_refusal(const AttentionSpec& spec, const families::SmTraits& sm) {
+families::Phase phase_of(const problem::Problem& problem) {
+    return families::phase_of(problem.sizes.q_len * problem.group_size());
+}
+
+std::optional<std::string> tuning_refusal(const problem::Problem& problem, const families::SmTraits& sm) {
     std::string reasons;
     for (const families::Family* family : families::all_families()) {
-        if (!family->is_tuned()) continue;
-        const auto reason = family->refusal(spec, sm);
+        if (family->tuned_phase() != phase_of(problem)) continue;
+        auto reason = family->refusal(problem.spec, sm);
+        if (!reason && family->tunable(problem.spec, sm).empty())
+            reason =
+                fmt::format("the tiles of {} are fixed for such a request", to_string(family->backend()));
         if (!reason) return std::nullopt;
         reasons += fmt::format("{}{}", reasons.empty() ? "" : "; ", *reason);
     }
@@ -181,10 +197,11 @@ std::vector<TileSpeed> measure_tiles(Runtime& runtime, const problem::Problem& p
                                      const TileSpeedOptions& options) {
     Bench bench(runtime, problem, options);
     if (options.stop.stop_requested()) return {};  // before the inputs were filled
-    const std::vector<KernelConfig> candidates = tunable_kernels(problem.spec, bench.plan().device);
-    std::vector<TileSpeed> speeds = bench.measure(entrants(candidates, options.quick));
+    const std::vector<KernelConfig> candidates = tunable_kernels(problem, bench.plan().device);
+    const bool decodes = phase_of(problem) == families::Phase::decode;
+    std::vector<TileSpeed> speeds = bench.measure(decodes ? candidates : entrants(candidates, options.quick));
     sort_best_first(speeds);
-    if (options.quick || options.stop.stop_requested()) return speeds;
+    if (decodes || options.quick || options.stop.stop_requested()) return speeds;
 
     std::vector<KernelConfig> finalists;
     for (std::size_t i = 0; i < std::min(kFinalists, speeds.size()) && speeds[i].failure.empty(); ++i) {

@@ -41,6 +41,7 @@ constexpr const char* kTuneDetails =
     "model, or a list of usual ones.\n"
     "Of the usual ones short sequences, up to 1024 packed query rows (q_len times the query heads to each\n"
     "KV head), have tiles of their own; --max-rows N finds such a tile for a request of up to N rows.\n"
+    "So have decodes, of up to 16 rows: their entries hold for any mask, and --decode measures them alone.\n"
     "--out writes the best of each as a tuning table (schema attnsmith.tuning/1): entries for other\n"
     "attentions stay as they are in FILE. --tuning FILE, or ATTNSMITH_TUNING, lets planning go by it.\n"
     "Needs a GPU. Ctrl-C writes nothing, no JSON either (exit code 130). Exits 1 when something could not be "
@@ -49,7 +50,8 @@ constexpr const char* kTuneDetails =
     "Examples:\n"
     "  attnsmith tune --out tuning.json\n"
     "  attnsmith tune --head-dim 72 --q-heads 16 --mask causal --out tuning.json\n"
-    "  attnsmith tune --head-dim 64 --q-heads 16 --batch 32 --q-len 512 --kv-len 512 --max-rows 1024";
+    "  attnsmith tune --head-dim 64 --q-heads 16 --batch 32 --q-len 512 --kv-len 512 --max-rows 1024\n"
+    "  attnsmith tune --decode --model config.json --out tuning.json";
 
 constexpr std::int64_t kDefaultSeconds = 540;
 
@@ -58,14 +60,17 @@ struct Shape {
     std::string name;
     problem::Problem problem;
     std::optional<int> max_rows;
+
+    bool decodes() const { return bench::phase_of(problem) == families::Phase::decode; }
 };
 
 // What is left open holds for more than was measured: dtypes run at one rate, and a tile for plain logits is
-// the next best for others.
+// the next best for others. Decode's keys are loaded alike with any mask.
 TuningMatch class_of(const Shape& shape, int sm) {
     TuningMatch match = families::match_of(shape.problem.spec, sm);
     match.max_rows = shape.max_rows;
     match.dtype.reset();
+    if (shape.decodes()) match.mask.reset();
     if (match.softcap == false) match.softcap.reset();
     if (match.alibi == false) match.alibi.reset();
     if (match.gathered == false) match.gathered.reset();
@@ -82,10 +87,13 @@ void require_rows(const Shape& shape) {
             rows, shape.problem.sizes.q_len, shape.problem.spec.q_heads, shape.problem.spec.kv_heads));
 }
 
+// Decode has a bound of its own, whatever the one of prefills is.
 Shape shape_of(const ModelAttention& attention, std::optional<int> max_rows) {
     const auto& [spec, sizes, sms] = attention.request;
     if (spec.op != Op::attention) throw InvalidRequest("op", std::string(to_string(spec.op)), "attention");
-    return {name_of(attention), problem::validate(spec, sizes), max_rows};
+    Shape shape{name_of(attention), problem::validate(spec, sizes), max_rows};
+    if (shape.decodes()) shape.max_rows = families::kDecodeRows;
+    return shape;
 }
 
 struct Work {
@@ -94,7 +102,8 @@ struct Work {
     std::vector<int> sms;
 };
 
-Work work_of(const Command& command) {
+// Every attention that is asked for.
+Work all_work(const Command& command) {
     Work work;
     if (!has_request(command)) {
         if (command.has("max-rows"))
@@ -111,9 +120,25 @@ Work work_of(const Command& command) {
     for (const ModelAttention& attention : asked.attentions) {
         work.shapes.push_back(shape_of(attention, max_rows));
         require_rows(work.shapes.back());
+        if (max_rows && work.shapes.back().max_rows != max_rows && !command.has("model"))
+            throw InvalidRequest(
+                "max_rows", std::to_string(*max_rows),
+                fmt::format("{}, which is every decode's, or a request of more rows", families::kDecodeRows));
     }
     work.doubts = Doubts(asked);
     work.sms = std::move(asked.sms);
+    return work;
+}
+
+Work work_of(const Command& command) {
+    Work work = all_work(command);
+    if (!command.has("decode")) return work;
+    std::erase_if(work.shapes, [](const Shape& shape) { return !shape.decodes(); });
+    if (work.shapes.empty())
+        throw BadUsage(
+            fmt::format("--decode is for attentions of up to {} packed query rows (q_len times the query "
+                        "heads to each KV head), of which none is asked for",
+                        families::kDecodeRows));
     return work;
 }
 
@@ -122,7 +147,7 @@ std::vector<TuningClass> classes_of(const std::vector<Shape>& shapes, const fami
                                     std::vector<Refused>& refused) {
     std::vector<TuningClass> classes;
     for (const Shape& shape : shapes) {
-        if (const auto reason = bench::tuning_refusal(shape.problem.spec, device)) {
+        if (const auto reason = bench::tuning_refusal(shape.problem, device)) {
             refused.push_back({shape.name, *reason});
             continue;
         }
@@ -275,8 +300,13 @@ void add_tune(Command& parent) {
         parent.add_command("tune", "Measure which tiles are the best on this machine's GPU", kTuneDetails);
     command.add_switch("json", "print JSON, when all is measured");
     command.add_value("out", "FILE", "the tuning table to write, or to add to");
-    command.add_value("max-rows", "N",
-                      "write entries for up to N packed query rows of a sequence and KV head (default: any)");
+    command.add_value(
+        "max-rows", "N",
+        fmt::format("write entries for up to N packed query rows of a sequence and KV head (default: any; "
+                    "decode's are for up to {})",
+                    families::kDecodeRows));
+    command.add_switch("decode", fmt::format("measure nothing but attentions of up to {} packed query rows",
+                                             families::kDecodeRows));
     command.add_switch("quick", "fewer tiles and rounds");
     command.add_value("seconds", "N", fmt::format("time for all of it (default {})", kDefaultSeconds));
     add_cache_flag(command);

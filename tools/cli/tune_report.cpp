@@ -32,7 +32,7 @@ Json speed_json(const bench::TileSpeed& speed) {
 std::string text_of(const families::TuningMatch& match) {
     std::string text =
         fmt::format("head dims {} and {}, {} KV, {} mask", match.head_dim_qk, match.head_dim_vo,
-                    match.paged ? "paged" : "contiguous", to_string(match.mask));
+                    match.paged ? "paged" : "contiguous", match.mask ? to_string(*match.mask) : "any");
     if (match.softcap) text += ", softcap";
     if (match.alibi) text += ", alibi";
     if (match.gathered) text += ", pages of no multiple of 16 keys";

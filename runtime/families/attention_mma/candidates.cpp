@@ -1,5 +1,6 @@
 // Which tiles and stages the family's kernels have on a compute capability.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <optional>
@@ -9,6 +10,7 @@
 #include "families/attention_mma/family.hpp"
 #include "families/attention_mma/kernel.hpp"
 #include "families/fitting.hpp"
+#include "families/tuned.hpp"
 
 namespace attnsmith::families::attention_mma {
 namespace {
@@ -18,7 +20,8 @@ struct Tile {
 };
 // 16 rows a warp. With at most 16 rows in all, the warps divide the keys instead; not where rows are cut at
 // absolute positions, which are one warp's from each cut to the next.
-constexpr Tile kTiles[] = {{16, 1, 4}, {64, 4, 1}, {128, 8, 1}};
+constexpr Tile kDecodeTile = {kDecodeRows, 1, 4};
+constexpr Tile kTiles[] = {kDecodeTile, {64, 4, 1}, {128, 8, 1}};
 constexpr Tile kCutTiles[] = {{16, 1, 1, 3}, {32, 2, 1, 2}, {64, 4, 1}};
 
 bool is_cut(const AttentionSpec& spec) { return spec.consistency == Consistency::bitwise; }
@@ -70,14 +73,20 @@ double rank(const Fitted<Kernel>& fitted, const SmTraits& sm) {
     return clocks_of(kernel, sm, fitted.ctas_per_sm, work) / static_cast<double>(fitted.ctas_per_sm);
 }
 
-// The kernel with its resources, to `fitting`, or why it cannot run.
-void try_to_fit(const AttentionSpec& spec, const SmTraits& sm, const Tile& tile, int keys, int stages,
-                std::vector<Fitted<Kernel>>& fitting, std::vector<Refusal>& rejected) {
+// Without its resources.
+Fitted<Kernel> unfitted(const AttentionSpec& spec, const Tile& tile, int keys, int stages) {
     Fitted<Kernel> fitted{
         {{attention_constants(spec), tile.warps_q, tile.warps_kv, tile.load_warps, spec.alignment}}};
     fitted.kernel.tile_q = tile.tile_q;
     fitted.kernel.tile_kv = keys;
     fitted.kernel.stages = stages;
+    return fitted;
+}
+
+// The kernel with its resources, to `fitting`, or why it cannot run.
+void try_to_fit(const AttentionSpec& spec, const SmTraits& sm, const Tile& tile, int keys, int stages,
+                std::vector<Fitted<Kernel>>& fitting, std::vector<Refusal>& rejected) {
+    Fitted<Kernel> fitted = unfitted(spec, tile, keys, stages);
     if (const auto reason = budget(fitted, sm))
         rejected.push_back({label(fitted.kernel), *reason});
     else
@@ -106,6 +115,46 @@ std::vector<Fitted<Kernel>> fitting_cuts(const AttentionSpec& spec, const SmTrai
     return kernels;
 }
 
+// Why tables cannot have the tile, whatever its resources.
+std::optional<std::string> unknown_tile(const TuningTile& tile) {
+    if (tile.tile_q != kDecodeTile.tile_q) return fmt::format("tiles have {} query rows", kDecodeTile.tile_q);
+    if (std::ranges::find(kKeyTiles, tile.tile_kv) == std::end(kKeyTiles))
+        return fmt::format("tiles have {} keys", fmt::join(kKeyTiles, ", "));
+    if (tile.stages < 1 || tile.stages > kMostStages)
+        return fmt::format("there are 1 to {} stages", kMostStages);
+    return std::nullopt;
+}
+
+// The table's tile for decode, which serves more rows, too, where it is estimated to take the least time.
+std::optional<Candidate> candidate_of_table(const AttentionSpec& spec, const SmTraits& sm,
+                                            const TuningTable& tuning, std::vector<Refusal>& rejected) {
+    const auto make = [&](const TuningTile& tile, KernelConfig& config) -> std::optional<std::string> {
+        if (auto reason = unknown_tile(tile)) return reason;
+        Fitted<Kernel> fitted = unfitted(spec, kDecodeTile, tile.tile_kv, tile.stages);
+        if (auto reason = budget(fitted, sm)) return reason;
+        config = config_of(family(), fitted, sm);
+        return std::nullopt;
+    };
+    const std::vector<Candidate> chosen = tuned_candidates(Backend::mma, spec, sm, tuning, make, rejected);
+    if (chosen.empty()) return std::nullopt;
+    return Candidate{.kernel = chosen.front().kernel, .source = chosen.front().source};
+}
+
+std::optional<Candidate> candidate_of_model(const AttentionSpec& spec, const SmTraits& sm, const Tile& tile,
+                                            std::vector<Refusal>& rejected) {
+    std::vector<Fitted<Kernel>> kernels =
+        is_cut(spec) ? fitting_cuts(spec, sm, tile, rejected) : fitting(spec, sm, tile, rejected);
+    if (kernels.empty()) return std::nullopt;
+    std::ranges::stable_sort(kernels, {}, [&](const Fitted<Kernel>& one) { return rank(one, sm); });
+    for (std::size_t i = 1; i < kernels.size(); ++i) {
+        rejected.push_back(
+            {label(kernels[i].kernel),
+             fmt::format("estimated {:.2f}x the time of {} in the steady state",
+                         rank(kernels[i], sm) / rank(kernels[0], sm), label(kernels[0].kernel))});
+    }
+    return Candidate{config_of(family(), kernels[0], sm)};
+}
+
 }  // namespace
 
 int registers_of(const Kernel& kernel) {
@@ -122,23 +171,28 @@ int registers_of(const Kernel& kernel) {
     return output + logits + weights + queries + addresses_and_state + (kernel.absolute_cuts ? kCuts : 0);
 }
 
-std::vector<Candidate> candidates(const AttentionSpec& spec, const SmTraits& sm,
+std::vector<Candidate> candidates(const AttentionSpec& spec, const SmTraits& sm, const TuningTable& tuning,
                                   std::vector<Refusal>& rejected) {
     std::vector<Candidate> chosen;
     for (const Tile& tile : tiles_of(spec)) {
-        std::vector<Fitted<Kernel>> kernels =
-            is_cut(spec) ? fitting_cuts(spec, sm, tile, rejected) : fitting(spec, sm, tile, rejected);
-        if (kernels.empty()) continue;
-        std::ranges::stable_sort(kernels, {}, [&](const Fitted<Kernel>& one) { return rank(one, sm); });
-        for (std::size_t i = 1; i < kernels.size(); ++i) {
-            rejected.push_back(
-                {label(kernels[i].kernel),
-                 fmt::format("estimated {:.2f}x the time of {} in the steady state",
-                             rank(kernels[i], sm) / rank(kernels[0], sm), label(kernels[0].kernel))});
-        }
-        chosen.push_back({config_of(family(), kernels[0], sm)});
+        const bool decodes = !is_cut(spec) && tile.tile_q == kDecodeTile.tile_q;
+        std::optional<Candidate> one;
+        if (decodes) one = candidate_of_table(spec, sm, tuning, rejected);
+        if (!one) one = candidate_of_model(spec, sm, tile, rejected);
+        if (!one) continue;
+        one->decodes = decodes;
+        chosen.push_back(*std::move(one));
     }
     return chosen;
+}
+
+std::vector<KernelConfig> tunable(const AttentionSpec& spec, const SmTraits& sm) {
+    std::vector<KernelConfig> kernels;
+    if (is_cut(spec)) return kernels;
+    std::vector<Refusal> too_large;
+    for (const Fitted<Kernel>& fitted : fitting(spec, sm, kDecodeTile, too_large))
+        kernels.push_back(config_of(family(), fitted, sm));
+    return kernels;
 }
 
 }  // namespace attnsmith::families::attention_mma

@@ -14,6 +14,11 @@ class Mma final : public TiledAttention {
         return tensor_core_refusal(spec);
     }
 
+    std::optional<Phase> tuned_phase() const override { return Phase::decode; }
+    std::vector<KernelConfig> tunable(const AttentionSpec& spec, const SmTraits& sm) const override {
+        return attention_mma::tunable(spec, sm);
+    }
+
     SourceParts source(const KernelConfig&) const override {
         return {.header = "attention/mma/kernel.cuh",
                 .members =
@@ -26,9 +31,9 @@ class Mma final : public TiledAttention {
     }
 
   private:
-    std::vector<Candidate> serving(const AttentionSpec& spec, const SmTraits& sm, const TuningTable&,
+    std::vector<Candidate> serving(const AttentionSpec& spec, const SmTraits& sm, const TuningTable& tuning,
                                    std::vector<Refusal>& rejected) const override {
-        return attention_mma::candidates(spec, sm, rejected);
+        return attention_mma::candidates(spec, sm, tuning, rejected);
     }
 
     double clocks_of(const KernelConfig& kernel, const SmTraits& sm, const CtaWork& work) const override {

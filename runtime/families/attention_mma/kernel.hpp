@@ -20,8 +20,12 @@ int registers_of(const Kernel& kernel);
 // Time of the kernel, of which an SM holds `ctas_per_sm`.
 double clocks_of(const Kernel& kernel, const SmTraits& sm, int ctas_per_sm, const CtaWork& work);
 
-// The family's part of a kernel set: one for each query tile that fits, smallest tile first.
-std::vector<Candidate> candidates(const AttentionSpec& spec, const SmTraits& sm,
+// The family's part of a kernel set: one for each query tile that fits, smallest tile first. The tile for
+// decode is the first of the table's that is legal; without one, and else, the model's best.
+std::vector<Candidate> candidates(const AttentionSpec& spec, const SmTraits& sm, const TuningTable& tuning,
                                   std::vector<Refusal>& rejected);
+
+// Every legal kernel of the tile for decode. None where rows are cut at absolute positions.
+std::vector<KernelConfig> tunable(const AttentionSpec& spec, const SmTraits& sm);
 
 }  // namespace attnsmith::families::attention_mma

@@ -8,6 +8,7 @@
 #include "families/attention_wgmma/family.hpp"
 #include "families/attention_wgmma/kernel.hpp"
 #include "families/fitting.hpp"
+#include "families/tuned.hpp"
 
 namespace attnsmith::families::attention_wgmma {
 namespace {
@@ -161,36 +162,19 @@ std::vector<KernelConfig> tunable(const AttentionSpec& spec, const SmTraits& sm)
 
 std::vector<Candidate> candidates(const AttentionSpec& spec, const SmTraits& sm, const TuningTable& tuning,
                                   std::vector<Refusal>& rejected) {
-    std::vector<Candidate> chosen;
-    if (is_cut(spec)) {
-        chosen.push_back({config_of(*kernel_for_many_cut_rows(spec, sm), sm)});
-        chosen.push_back(*candidate_for_few_rows(spec, sm, rejected));
-        return chosen;
-    }
-    std::vector<TuningTile> passed_over;  // larger head dims repeat the tiles of smaller ones
-    for (const TuningEntry& entry : tuning.entries_for(match_of(spec, sm.sm))) {
-        const std::optional<std::int64_t> up_to = entry.match.max_rows;
-        const std::int64_t above = chosen.empty() ? -1 : *chosen.back().up_to;
-        if (up_to && *up_to <= above) continue;  // all its rows are those of a better entry
-        const TuningTile& tile = entry.tile;
-        if (std::find(passed_over.begin(), passed_over.end(), tile) != passed_over.end()) continue;
-        auto reason = unknown_tile(tile, spec.kv == KvStorage::paged);
-        if (!reason) {
-            const Kernel kernel = kernel_of(spec, tile, sm);
-            reason = over_budget(kernel, sm);
-            if (!reason) {
-                chosen.push_back({config_of(kernel, sm), entry.source, above, up_to});
-                if (!up_to) break;
-                continue;
-            }
-        }
-        passed_over.push_back(tile);
-        rejected.push_back({tile_label(Backend::wgmma, tile.tile_q, tile.tile_kv, tile.stages),
-                            fmt::format("of the {} entry for head dims {} and {}: {}",
-                                        entry.source == TileSource::user ? "user's" : "table's",
-                                        entry.match.head_dim_qk, entry.match.head_dim_vo, *reason)});
-    }
-    if (chosen.empty() && passed_over.empty())
+    if (is_cut(spec))
+        return {{config_of(*kernel_for_many_cut_rows(spec, sm), sm)},
+                *candidate_for_few_rows(spec, sm, rejected)};
+    const auto make = [&](const TuningTile& tile, KernelConfig& config) -> std::optional<std::string> {
+        if (auto reason = unknown_tile(tile, spec.kv == KvStorage::paged)) return reason;
+        const Kernel kernel = kernel_of(spec, tile, sm);
+        if (auto reason = over_budget(kernel, sm)) return reason;
+        config = config_of(kernel, sm);
+        return std::nullopt;
+    };
+    const std::size_t before = rejected.size();
+    std::vector<Candidate> chosen = tuned_candidates(Backend::wgmma, spec, sm, tuning, make, rejected);
+    if (chosen.empty() && rejected.size() == before)
         rejected.push_back({"wgmma", fmt::format("no tuning table has a tile for head dims {} and {} or more",
                                                  spec.head_dim_qk, spec.head_dim_vo)});
     if (const auto few = candidate_for_few_rows(spec, sm, rejected)) chosen.push_back(*few);

@@ -20,7 +20,7 @@ class Wgmma final : public Family {
     std::optional<std::string> refusal(const AttentionSpec& spec, const SmTraits& sm) const override {
         return attention_wgmma::refusal(spec, sm);
     }
-    bool is_tuned() const override { return true; }
+    std::optional<Phase> tuned_phase() const override { return Phase::prefill; }
     std::vector<KernelConfig> tunable(const AttentionSpec& spec, const SmTraits& sm) const override {
         return attention_wgmma::tunable(spec, sm);
     }

@@ -57,7 +57,7 @@ PlanSizes random_sizes(std::mt19937& random) {
     return {.batch = 1 + up_to(9), .q_len = up_to(14), .kv_len = up_to(17)};
 }
 
-// The repository's, with bounds between the sizes for some of its entries.
+// The repository's, with bounds between the sizes for some of its entries, and with tiles for decode.
 families::TuningTable random_tuning(std::mt19937& random) {
     const auto own = planner::repository_entries();
     std::vector<families::TuningEntry> entries(own.begin(), own.end());
@@ -70,6 +70,20 @@ families::TuningTable random_tuning(std::mt19937& random) {
             entry.tile.tile_q = random() % 2 ? 128 : 192;
             entry.tile.tile_kv = 64 + 32 * static_cast<int>(random() % 3);
             entries.push_back(entry);
+        }
+    }
+    for (const int head_dim : {64, 96, 128, 192, 256}) {
+        for (const bool paged : {false, true}) {
+            if (random() % 3 == 0) continue;
+            entries.push_back({.match = {.sm = 90,
+                                         .head_dim_qk = head_dim,
+                                         .head_dim_vo = head_dim,
+                                         .paged = paged,
+                                         .max_rows = families::kDecodeRows},
+                               .tile = {.backend = families::Backend::mma,
+                                        .tile_q = families::kDecodeRows,
+                                        .tile_kv = 32 << random() % 3,
+                                        .stages = 1 + static_cast<int>(random() % 3)}});
         }
     }
     return families::TuningTable(entries);

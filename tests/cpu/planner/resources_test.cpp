@@ -68,7 +68,7 @@ TEST_CASE("as many CTAs of an mma kernel are planned to an SM as it holds", "[pl
         for (const AttentionSpec& spec : specs()) {
             std::vector<Refusal> rejected;
             for (const families::Candidate& one :
-                 families::attention_mma::candidates(spec, device, rejected)) {
+                 families::attention_mma::candidates(spec, device, families::TuningTable({}), rejected)) {
                 const KernelConfig& kernel = one.kernel;
                 CAPTURE(device.sm, device.threads_per_sm, kernel.name(), kernel.ctas_per_sm,
                         kernel.shared_bytes, registers_of(kernel));
@@ -80,6 +80,24 @@ TEST_CASE("as many CTAs of an mma kernel are planned to an SM as it holds", "[pl
             }
         }
         CHECK(kernels > 0);
+    }
+}
+
+TEST_CASE("every mma kernel that tables may choose for decode fits the SM", "[planner][resources]") {
+    for (const DeviceTraits& device : families::known_devices()) {
+        for (const AttentionSpec& spec : specs()) {
+            const std::vector<KernelConfig> kernels = families::attention_mma::tunable(spec, device);
+            REQUIRE(!kernels.empty());
+            for (const KernelConfig& kernel : kernels) {
+                CAPTURE(device.sm, kernel.name(), kernel.shared_bytes);
+                REQUIRE(kernel.tile_q() == families::kDecodeRows);
+                REQUIRE(kernel.shared_bytes <= device.shared_bytes_per_block);
+                REQUIRE(fits(kernel, kernel.ctas_per_sm, device));
+            }
+            AttentionSpec bitwise = spec;
+            bitwise.consistency = Consistency::bitwise;
+            REQUIRE(families::attention_mma::tunable(bitwise, device).empty());
+        }
     }
 }
 
@@ -123,8 +141,8 @@ TEST_CASE("each query tile has the key tile and the stages that suit its work", 
         std::vector<Refusal> rejected;
         std::vector<std::string> tiles;
         const AttentionSpec spec = problem::validate({.head_dim_qk = head_dim, .q_heads = 8}, {}).spec;
-        for (const families::Candidate& one :
-             families::attention_mma::candidates(spec, families::traits_of(sm), rejected))
+        for (const families::Candidate& one : families::attention_mma::candidates(
+                 spec, families::traits_of(sm), families::TuningTable({}), rejected))
             tiles.push_back(fmt::format("{}x{} stages {}", one.kernel.tile_q(), one.kernel.tile_kv(),
                                         one.kernel.stages()));
         CHECK(tiles == wanted);

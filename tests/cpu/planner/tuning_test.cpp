@@ -9,6 +9,7 @@
 #include <iterator>
 #include <string>
 
+#include "families/attention.hpp"
 #include "families/attention_wgmma/family.hpp"
 #include "families/attention_wgmma/kernel.hpp"
 #include "planner/plan.hpp"
@@ -36,8 +37,21 @@ AttentionSpec spec_of(std::int64_t qk, std::int64_t vo) {
 
 // An entry for contiguous KV, without a mask.
 TuningEntry entry_of(int qk, int vo, int tile_q, int tile_kv, TileSource source = TileSource::table) {
-    return {.match = {.sm = 90, .head_dim_qk = qk, .head_dim_vo = vo},
+    return {.match = {.sm = 90, .head_dim_qk = qk, .head_dim_vo = vo, .mask = MaskClass::full},
             .tile = {.tile_q = tile_q, .tile_kv = tile_kv, .stages = 2},
+            .source = source};
+}
+
+// An entry for decode of contiguous KV, with any mask.
+TuningEntry decode_entry(int head_dim, int tile_kv, int stages, TileSource source = TileSource::table) {
+    return {.match = {.sm = 90,
+                      .head_dim_qk = head_dim,
+                      .head_dim_vo = head_dim,
+                      .max_rows = families::kDecodeRows},
+            .tile = {.backend = families::Backend::mma,
+                     .tile_q = families::kDecodeRows,
+                     .tile_kv = tile_kv,
+                     .stages = stages},
             .source = source};
 }
 
@@ -68,7 +82,9 @@ json good() {
          "tile": {"backend": "wgmma", "tile_q": 128, "tile_kv": 96, "stages": 3},
          "measured": {"device": "some GPU", "tflops": 1.5}},
         {"match": {"sm": 90, "head_dim_qk": 64, "head_dim_vo": 64, "kv": "contiguous", "mask": "full"},
-         "tile": {"backend": "wgmma", "tile_q": 192, "tile_kv": 80, "stages": 2}}]})");
+         "tile": {"backend": "wgmma", "tile_q": 192, "tile_kv": 80, "stages": 2}},
+        {"match": {"sm": 90, "head_dim_qk": 64, "head_dim_vo": 64, "kv": "contiguous", "max_rows": 16},
+         "tile": {"backend": "mma", "tile_q": 16, "tile_kv": 128, "stages": 3}}]})");
 }
 
 std::vector<MeasuredEntry> parse(const json& document) {
@@ -79,7 +95,7 @@ std::vector<MeasuredEntry> parse(const json& document) {
 
 TEST_CASE("a table's JSON says all of its entries", "[planner][tuning]") {
     const std::vector<MeasuredEntry> entries = parse(good());
-    REQUIRE(entries.size() == 2);
+    REQUIRE(entries.size() == 3);
     CHECK(entries[0].match ==
           families::TuningMatch{90, 128, 64, true, MaskClass::window, DType::f16, true, false, true, 1024});
     CHECK(entries[0].tile == families::TuningTile{families::Backend::wgmma, 128, 96, 3});
@@ -87,12 +103,13 @@ TEST_CASE("a table's JSON says all of its entries", "[planner][tuning]") {
     CHECK(entries[0].source == TileSource::user);
     CHECK(entries[1].match == families::TuningMatch{90, 64, 64, false, MaskClass::full, {}, {}, {}, {}});
     CHECK(entries[1].measured.empty());
+    CHECK(entries[2] == MeasuredEntry{decode_entry(64, 128, 3, TileSource::user)});
 
     CHECK(test::schema_errors("tuning.schema.json", good()) == "");
     const std::string text = planner::to_json(entries);
     CHECK(test::schema_errors("tuning.schema.json", json::parse(text)) == "");
     const auto again = planner::parse_tuning(text, "again.json", TileSource::user);
-    CHECK(again == std::vector{entries[1], entries[0]});  // sorted
+    CHECK(again == std::vector{entries[2], entries[1], entries[0]});  // sorted
     CHECK(planner::to_json(again) == text);
     CHECK(planner::parse_tuning(planner::to_json({}), "none.json", TileSource::user).empty());
 }
@@ -127,7 +144,13 @@ TEST_CASE("what is wrong with a table is named by file and field", "[planner][tu
         {"/entries/1/match/max_rows", 2147483648, "my.json: entries[1].match.max_rows"},
         {"/entries/1/match/max_rows", nullptr, "my.json: entries[1].match.max_rows"},
         {"/entries/1/match/q_heads", 8, "my.json: entries[1].match.q_heads"},
-        {"/entries/1/tile/backend", "mma", "my.json: entries[1].tile.backend"},
+        {"/entries/1/tile/backend", "cuda_core", "my.json: entries[1].tile.backend"},
+        {"/entries/1/tile/backend", "mma", "my.json: entries[1].match.max_rows"},
+        {"/entries/2/match/max_rows", 15, "my.json: entries[2].match.max_rows"},
+        {"/entries/2/match/max_rows", 32, "my.json: entries[2].match.max_rows"},
+        {"/entries/2/tile/tile_q", 64, "my.json: entries[2].tile.tile_q"},
+        {"/entries/2/tile/tile_q", 32, "my.json: entries[2].tile.tile_q"},
+        {"/entries/2/tile/backend", "wgmma", "my.json: entries[2].tile.tile_q"},
         {"/entries/1/tile/tile_q", 100, "my.json: entries[1].tile.tile_q"},
         {"/entries/1/tile/tile_kv", 72, "my.json: entries[1].tile.tile_kv"},
         {"/entries/1/tile/tile_kv", 1e300, "my.json: entries[1].tile.tile_kv"},
@@ -145,8 +168,9 @@ TEST_CASE("what is wrong with a table is named by file and field", "[planner][tu
         CHECK(!error.accepted().empty());
         if (in_schema) CHECK(test::schema_errors("tuning.schema.json", document) != "");
     }
-    for (const char* required : {"/schema", "/entries", "/entries/1/match", "/entries/1/tile",
-                                 "/entries/1/match/sm", "/entries/1/match/kv", "/entries/1/tile/stages"}) {
+    for (const char* required :
+         {"/schema", "/entries", "/entries/1/match", "/entries/1/tile", "/entries/1/match/sm",
+          "/entries/1/match/kv", "/entries/1/tile/stages", "/entries/2/match/max_rows"}) {
         const json::json_pointer pointer(required);
         json document = good();
         document[pointer.parent_pointer()].erase(pointer.back());
@@ -189,18 +213,18 @@ TEST_CASE("the repository's tables have a legal tile for all they name", "[plann
                            .kv_heads = 8};
         if (entry.match.paged)
             spec.kv = KvStorage::paged, spec.page_size = entry.match.gathered == true ? 1 : 64;
-        if (entry.match.mask != MaskClass::full) spec.mask = Mask::causal;
+        if (entry.match.mask.value_or(MaskClass::full) != MaskClass::full) spec.mask = Mask::causal;
         if (entry.match.mask == MaskClass::window) spec.window_left = 1023;
-        std::vector<Refusal> rejected;
-        const auto kernels = families::attention_wgmma::family().candidates(
-            problem::validate(spec, {}).spec, families::traits_of(entry.match.sm),
-            planner::repository_tuning(), rejected);
-        CAPTURE(spec.head_dim_qk, spec.head_dim_vo, entry.match.paged);
-        const auto tuned = std::ranges::find_if(
-            kernels, [&](const families::Candidate& one) { return one.up_to == entry.match.max_rows; });
+        const planner::KernelSet set = planner::kernel_set(problem::validate(spec, {}).spec, entry.match.sm,
+                                                           planner::repository_tuning());
+        const std::vector<families::Candidate>& kernels = set.candidates;
+        CAPTURE(spec.head_dim_qk, spec.head_dim_vo, entry.match.paged, entry.tile.tile_q);
+        const auto tuned = std::ranges::find_if(kernels, [&](const families::Candidate& one) {
+            return one.source == TileSource::table && one.kernel.backend() == entry.tile.backend &&
+                   (one.decodes || one.up_to == entry.match.max_rows);
+        });
         REQUIRE(tuned != kernels.end());
-        REQUIRE(std::ranges::any_of(kernels, [](const auto& one) { return !one.up_to; }));
-        CHECK(rejected.empty());
+        for (const Refusal& refusal : set.rejected) CHECK(!test::contains(refusal.reason, "table's entry"));
         CHECK(tuned->kernel.tile_q() == entry.tile.tile_q);
         CHECK(tuned->kernel.tile_kv() == entry.tile.tile_kv);
         CHECK(tuned->kernel.stages() == entry.tile.stages);
@@ -424,4 +448,121 @@ TEST_CASE("a tile that cannot be is passed over, and the plan says why", "[plann
         spec = problem::validate({.head_dim_qk = 64, .q_heads = q_heads, .kv_heads = 1}, {}).spec;
         CHECK(plan_of(spec, entries).kernel(planner::Role::attention).tile_q() == 192);
     }
+}
+
+TEST_CASE("an entry that leaves the mask open serves any, where no other is nearer", "[planner][tuning]") {
+    std::vector<TuningEntry> entries = {entry_of(128, 128, 128, 64), entry_of(128, 128, 128, 96)};
+    entries[0].match.mask.reset();
+    entries[1].match.mask = MaskClass::causal;
+    AttentionSpec spec = spec_of(128, 128);
+    CHECK(keys_for(entries, spec) == std::vector{64});
+    spec.mask = Mask::causal;
+    CHECK(keys_for(entries, spec) == std::vector{96, 64});
+    spec.window_left = 100;
+    CHECK(keys_for(entries, spec) == std::vector{64});
+}
+
+TEST_CASE("decode has the table's tile of mma, whatever the mask", "[planner][tuning]") {
+    // As a plan names its kernel, with who chose the tile.
+    const auto chosen = [](AttentionSpec spec, const std::vector<TuningEntry>& entries, int sm = 90) {
+        spec = problem::validate(spec, {}).spec;
+        const planner::Plan plan = planner::make_plan(problem::validate(spec, {16, 1, 2048}),
+                                                      families::traits_of(sm), TuningTable(entries));
+        const KernelConfig& kernel = plan.kernel(planner::Role::attention);
+        return families::tile_label(kernel.backend(), kernel.tile_q(), kernel.tile_kv(), kernel.stages()) +
+               " " + std::string(to_string(plan.find(planner::Role::attention)->tile_source));
+    };
+    const std::vector<TuningEntry> entries = {decode_entry(128, 128, 1), decode_entry(64, 128, 2),
+                                              entry_of(128, 128, 128, 128)};
+    AttentionSpec spec = spec_of(128, 128);
+    CHECK(chosen(spec, entries) == "mma 16x128 stages 1 table");
+    CHECK(chosen(spec, entries, 80) == chosen(spec, {}, 80));  // of another SM
+    spec.mask = Mask::causal;
+    spec.alignment = 2;
+    CHECK(chosen(spec, entries) == "mma 16x128 stages 1 table");
+    spec.window_left = 1000;
+    spec.kv = KvStorage::ragged;
+    CHECK(chosen(spec, entries) == "mma 16x128 stages 1 table");
+    CHECK(chosen(spec_of(72, 72), entries) == "mma 16x128 stages 1 table");
+    CHECK(chosen(spec_of(32, 32), entries) == "mma 16x128 stages 2 table");
+    std::vector<TuningEntry> users = entries;
+    users.push_back(decode_entry(128, 64, 2, TileSource::user));
+    CHECK(chosen(spec, users) == "mma 16x64 stages 2 user");
+
+    // Without an entry that serves, the model chooses.
+    for (const AttentionSpec& other : {spec_of(136, 136), spec_of(128, 256)})
+        CHECK(chosen(other, entries) == chosen(other, {}));
+    spec.kv = KvStorage::paged, spec.page_size = 16;
+    CHECK(chosen(spec, entries) == chosen(spec, {}));
+
+    // Rows that are cut at absolute positions have fixed tiles; with precision high there is no such kernel.
+    AttentionSpec bitwise = spec_of(128, 128);
+    bitwise.consistency = Consistency::bitwise;
+    CHECK(chosen(bitwise, entries) == chosen(bitwise, {}));
+    AttentionSpec high = spec_of(128, 128);
+    high.precision = Precision::high;
+    CHECK(chosen(high, entries) == chosen(high, {}));
+}
+
+TEST_CASE("an entry for decode that cannot be is passed over, and the plan says why", "[planner][tuning]") {
+    using test::contains;
+    const auto decode = [](const AttentionSpec& spec, const std::vector<TuningEntry>& entries) {
+        return planner::make_plan(problem::validate(spec, {16, 1, 2048}), families::traits_of(90),
+                                  TuningTable(entries));
+    };
+    const std::vector<TuningEntry> entries = {
+        decode_entry(256, 128, 3, TileSource::user), decode_entry(256, 96, 2, TileSource::user),
+        decode_entry(256, 64, 4, TileSource::user), decode_entry(256, 64, 2)};
+    const planner::Plan plan = decode(spec_of(256, 256), entries);
+    CHECK(plan.kernel(planner::Role::attention).stages() == 2);
+    CHECK(plan.find(planner::Role::attention)->tile_source == TileSource::table);
+    CHECK(contains(reason(plan, "mma 16x128 stages 3"),
+                   "of the user's entry for head dims 256 and 256: needs"));
+    CHECK(contains(reason(plan, "mma 16x96 stages 2"), "tiles have 32, 64, 128 keys"));
+    CHECK(contains(reason(plan, "mma 16x64 stages 4"), "there are 1 to 3 stages"));
+    // The families pass over each other's entries.
+    for (const Refusal& refusal : plan.rejected) CHECK(!contains(refusal.candidate, "wgmma 16"));
+    CHECK(contains(reason(plan, "wgmma"), "no tuning table has a tile for head dims 256 and 256"));
+}
+
+TEST_CASE("up to 16 packed query rows are the 16-row kernel's alone", "[planner][tuning]") {
+    const auto rejected_by_rows = [](const planner::Plan& plan) {
+        return std::ranges::count(plan.rejected, "for more than 16 packed query rows", &Refusal::reason);
+    };
+    for (const int sm : {80, 90, 120}) {
+        for (const std::int64_t head_dim : {64, 96, 128, 256}) {
+            const AttentionSpec spec = spec_of(head_dim, head_dim);  // 4 query heads to each KV head
+            for (const std::int64_t q_len : {0, 1, 4, 5}) {
+                const planner::Plan plan =
+                    planner::make_plan(problem::validate(spec, {1, q_len, 2000}), families::traits_of(sm),
+                                       planner::repository_tuning());
+                CAPTURE(sm, head_dim, q_len);
+                if (q_len <= 4) {
+                    CHECK(plan.kernel(planner::Role::attention).backend() == families::Backend::mma);
+                    CHECK(plan.kernel(planner::Role::attention).tile_q() == 16);
+                    CHECK(rejected_by_rows(plan) >= (sm == 90 ? 4 : 1));
+                } else {
+                    CHECK(rejected_by_rows(plan) == 0);
+                }
+            }
+        }
+    }
+    // A tile that a table has for so few rows is another choice.
+    TuningEntry few = entry_of(128, 128, 128, 96);
+    few.match.max_rows = 8;
+    const planner::KernelSet set =
+        planner::kernel_set(spec_of(128, 128), 90, TuningTable({few, entry_of(128, 128, 128, 128)}));
+    for (const families::Candidate& one : set.candidates) {
+        if (one.kernel.family->role() != planner::Role::attention) continue;
+        CAPTURE(one.kernel.name());
+        CHECK(one.serves(8) == (one.decodes || one.up_to == 8));
+    }
+    // Those that are cut, and those of precision high, are ranked for any rows.
+    AttentionSpec bitwise = spec_of(128, 128), high = bitwise;
+    bitwise.consistency = Consistency::bitwise;
+    high.precision = Precision::high;
+    for (const AttentionSpec& spec : {bitwise, high})
+        for (const families::Candidate& one :
+             planner::kernel_set(spec, 90, planner::repository_tuning()).candidates)
+            CHECK(one.serves(1));
 }
