@@ -68,7 +68,8 @@ std::vector<Candidate> candidates(const AttentionSpec& spec, const SmTraits& sm,
 // Every kernel that is legal.
 std::vector<KernelConfig> tunable(const AttentionSpec& spec, const SmTraits& sm);
 
-double clocks(const KernelConfig& config, const DeviceTraits& device, const Work& work, const Split& split);
+// What ranks the kernel, of which an SM holds `ctas_per_sm`.
+AttentionCost cost_of(const Kernel& kernel, const SmTraits& sm, int ctas_per_sm);
 
 SourceParts source(const KernelConfig& config);
 
