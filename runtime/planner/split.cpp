@@ -38,12 +38,13 @@ SplitChoice best_chunks(const families::AttentionClocks& clocks, int tile_kv, co
     };
     // As many as fill the busiest SM's round take little time: most others need not be looked at.
     const std::int64_t full = std::min({clocks.most_of_round(2), kMostSplits, tiles / least});
-    if (full > 2) limit = std::min(limit, in_chunks(full).clocks);
+    std::optional<SplitChoice> filling;
+    if (full > 2) filling = in_chunks(full), limit = std::min(limit, filling->clocks);
     std::optional<std::int64_t> count = clocks.fewest_chunks(2, limit);
     while (count && *count <= kMostSplits) {
         const std::int64_t chunk_tiles = ceil_div(tiles, *count);
         if (chunk_tiles < least) break;
-        const SplitChoice choice = in_chunks(*count);
+        const SplitChoice choice = filling && *count == full ? *filling : in_chunks(*count);
         if (choice.clocks < best.clocks) best = choice;
         if (chunk_tiles == 1) break;
         limit = std::min(limit, best.clocks);
