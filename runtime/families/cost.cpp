@@ -10,10 +10,13 @@ namespace {
 
 constexpr double kMemoryLatency = 1200;  // clocks from a request to its data, under load
 constexpr double kL2Latency = 500;
-constexpr double kL2Reuse = 0.35;     // device-memory traffic of a tile that neighbours read too
-constexpr double kL2Bytes = 28;       // that an SM gets from L2 a clock, when all ask (H200)
-constexpr double kJoinClocks = 2500;  // to say that a part is there, and to find the others
-constexpr double kJoinBytes = 64;     // of parts that an SM reads from L2 a clock
+constexpr double kL2Reuse = 0.35;      // device-memory traffic of a tile that neighbours read too
+constexpr double kL2Bytes = 28;        // that an SM gets from L2 a clock, when all ask (H200)
+constexpr double kJoinClocks = 2500;   // to say that a part is there, and to find the others
+constexpr double kJoinBytes = 64;      // of parts that an SM reads from L2 a clock
+constexpr double kMergeClocks = 6000;  // one more kernel
+// Bounds are so much below what they bound, and more so than sums are rounded.
+constexpr double kBelow = 1 - 1e-9;
 
 }  // namespace
 
@@ -32,39 +35,92 @@ TileWork tile_work(const AttentionConstants& kernel, bool shared_keys) {
             .latency = shared_keys ? kL2Latency : kMemoryLatency};
 }
 
-CtaWork cta_work(const Work& work, std::int64_t splits, std::int64_t query_tiles, int tile_kv, int sm_count) {
-    // In double: the largest sizes that are allowed have more CTAs than 64 bits count.
-    const auto many = static_cast<double>(work.sequences_and_heads) * static_cast<double>(splits);
-    const std::int64_t tiles = std::max<std::int64_t>(1, problem::ceil_div(work.of_each.keys, tile_kv));
-    return {.query_tiles = query_tiles,
-            .key_tiles = problem::ceil_div(tiles, splits),
-            .on_busiest = std::ceil(static_cast<double>(query_tiles) * many / sm_count)};
+double AttentionCost::clocks_of_tile(const CtaWork& work) const {
+    const double resident = std::min<double>(ctas_per_sm, work.on_busiest);
+    return tile_clocks[work.shared_keys][static_cast<std::size_t>(resident) - 1];
 }
 
-double clocks_of_ctas(double tile_clocks, int ctas_per_sm, const CtaWork& work) {
-    const double start = kStartClocks * std::ceil(work.on_busiest / ctas_per_sm);
-    return start + work.on_busiest * static_cast<double>(work.key_tiles) * tile_clocks;
+double AttentionCost::start_clocks(double on_busiest) const {
+    const double rounds = ctas_per_sm == 1 ? on_busiest : std::ceil(on_busiest / ctas_per_sm);
+    return kStartClocks + next_clocks * (rounds - 1);
 }
 
-ShareWork share_work(const Work& work, const Split& split, std::int64_t query_tiles,
-                     const AttentionConstants& kernel) {
-    const auto of_tile =
-        static_cast<double>(std::max<std::int64_t>(1, problem::ceil_div(work.of_each.keys, kernel.tile_kv)));
-    const double units =
-        static_cast<double>(work.sequences_and_heads) * static_cast<double>(query_tiles) * of_tile;
-    ShareWork share{};
-    share.units = std::max(std::ceil(units / static_cast<double>(split.parts)),
-                           static_cast<double>(split.keys / kernel.tile_kv));
-    share.tiles = std::ceil(share.units / of_tile);
-    share.ctas = std::ceil(units / share.units);
-    const double parts = std::ceil(of_tile / share.units);
-    const auto rows = static_cast<double>(std::min<std::int64_t>(work.of_each.rows(), kernel.tile_q));
-    if (parts > 1) share.join_clocks = kJoinClocks + parts * rows * 4.0 * kernel.head_dim_vo / kJoinBytes;
-    return share;
+double AttentionCost::clocks(const CtaWork& work) const {
+    return start_clocks(work.on_busiest) + work.on_busiest * work.key_tiles * clocks_of_tile(work);
 }
 
-double transfer_clocks(double bytes, int dram_bytes, int sm_count) {
-    return bytes / (static_cast<double>(dram_bytes) * sm_count);
+// In double: the largest sizes that are allowed have more CTAs than 64 bits count.
+AttentionClocks::AttentionClocks(const AttentionCost& cost, int sm_count, const Work& work)
+    : cost_(cost),
+      sm_count_(sm_count),
+      sequences_and_heads_(static_cast<double>(work.sequences_and_heads)),
+      rows_(static_cast<double>(work.of_each.rows())),
+      query_tiles_(static_cast<double>(cost.query_tiles(cost.tile_q, work.of_each))),
+      key_tiles_(std::max<std::int64_t>(1, problem::ceil_div(work.of_each.keys, cost.tile_kv))),
+      least_tiles_(sequences_and_heads_ * query_tiles_ * static_cast<double>(key_tiles_) / sm_count_ *
+                   kBelow),
+      least_tile_clocks_(cost.least_tile_clocks[query_tiles_ > 1]) {}
+
+double AttentionClocks::least() const { return kStartClocks + least_tiles_ * least_tile_clocks_ * kBelow; }
+
+double AttentionClocks::on_busiest(std::int64_t chunks) const {
+    return std::ceil(query_tiles_ * (sequences_and_heads_ * static_cast<double>(chunks)) / sm_count_);
+}
+
+// Partial results are written by the attention and read by the merge.
+double AttentionClocks::merge_clocks(std::int64_t chunks) const {
+    const double many = sequences_and_heads_ * static_cast<double>(chunks);
+    const double bytes = 4.0 * rows_ * many * cost_.head_dim_vo * 2;
+    return kMergeClocks + bytes / (cost_.dram_bytes * sm_count_);
+}
+
+double AttentionClocks::of(const Split& split) const {
+    if (split.policy == SplitPolicy::shares) return of_shares(split);
+    const std::int64_t chunks = split.chunks();
+    const double attention =
+        cost_.clocks({.shared_keys = query_tiles_ > 1,
+                      .key_tiles = static_cast<double>(problem::ceil_div(key_tiles_, chunks)),
+                      .on_busiest = on_busiest(chunks)});
+    return split.policy == SplitPolicy::chunks ? attention + merge_clocks(chunks) : attention;
+}
+
+// There are no more shares than CTAs at once: all in one round, of which each may have parts of several query
+// tiles.
+double AttentionClocks::of_shares(const Split& split) const {
+    const auto of_tile = static_cast<double>(key_tiles_);
+    const double all = sequences_and_heads_ * query_tiles_ * of_tile;
+    const double of_cta = std::max(std::ceil(all / static_cast<double>(split.parts)),
+                                   static_cast<double>(split.keys / cost_.tile_kv));
+    const double ctas = std::ceil(all / of_cta);
+    const double tiles_of_cta = std::ceil(of_cta / of_tile);
+    const double parts = std::ceil(of_tile / of_cta);
+    const double join =
+        kJoinClocks + parts * std::min<double>(rows_, cost_.tile_q) * 4.0 * cost_.head_dim_vo / kJoinBytes;
+    return cost_.clocks({.shared_keys = query_tiles_ > 1,
+                         .key_tiles = of_cta,
+                         .on_busiest = std::ceil(ctas / sm_count_)}) +
+           cost_.next_clocks * (tiles_of_cta - 1) + (parts > 1 ? join : 0);
+}
+
+std::int64_t AttentionClocks::most_of_round(std::int64_t chunks) const {
+    return std::max(chunks, static_cast<std::int64_t>(on_busiest(chunks) * sm_count_ /
+                                                      (query_tiles_ * sequences_and_heads_)));
+}
+
+// With more chunks the busiest SM has no fewer CTAs, and the merge has more to do. So what is left of the
+// limit for tiles says how long a CTA's chunk may be, and with how many chunks none is longer; and again for
+// these.
+std::optional<std::int64_t> AttentionClocks::fewest_chunks(std::int64_t least, double limit) const {
+    while (true) {
+        const double busiest = on_busiest(least);
+        const double left = limit / kBelow - cost_.start_clocks(busiest) - merge_clocks(least);
+        const double tiles = left / least_tile_clocks_;
+        if (tiles < std::max(busiest, least_tiles_)) return std::nullopt;
+        const double of_cta = std::min(std::floor(tiles / busiest), static_cast<double>(key_tiles_));
+        const std::int64_t fewest = problem::ceil_div(key_tiles_, static_cast<std::int64_t>(of_cta));
+        if (fewest <= least) return least;
+        least = fewest;
+    }
 }
 
 }  // namespace attnsmith::families

@@ -28,6 +28,4 @@ std::vector<Candidate> Family::candidates(const AttentionSpec& spec, const SmTra
 
 std::vector<KernelConfig> Family::tunable(const AttentionSpec&, const SmTraits&) const { return {}; }
 
-double Family::clocks(const KernelConfig&, const DeviceTraits&, const Work&, const Split&) const { return 0; }
-
 }  // namespace attnsmith::families

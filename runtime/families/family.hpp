@@ -11,6 +11,7 @@
 #include "attnsmith/error.hpp"
 #include "families/binding.hpp"
 #include "families/config.hpp"
+#include "families/cost.hpp"
 #include "families/launch.hpp"
 #include "families/traits.hpp"
 #include "families/tuning.hpp"
@@ -74,10 +75,8 @@ class Family {
     // Whether keys can be divided for the kernel like that; or left whole, with SplitPolicy::none.
     virtual bool takes(const KernelConfig&, SplitPolicy policy) const { return policy == SplitPolicy::none; }
 
-    // A kernel's time by the model of costs (families/cost.hpp), in clocks: good for ranking those that have
-    // the same role. A family that is alone in its role, and has one kernel there, needs none.
-    virtual double clocks(const KernelConfig& kernel, const DeviceTraits& device, const Work& work,
-                          const Split& split) const;
+    // What an attention is ranked by. A family that is alone in its role, and has one kernel there, is not.
+    virtual AttentionCost cost(const KernelConfig&, const SmTraits&) const { return {}; }
 
     virtual Extent extent(const KernelConfig& kernel, const LaunchContext& context) const = 0;
     virtual SourceParts source(const KernelConfig& kernel) const = 0;

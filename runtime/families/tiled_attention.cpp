@@ -1,12 +1,13 @@
 #include "families/tiled_attention.hpp"
 
-#include <algorithm>
-#include <cmath>
-
 #include "families/attention_arguments.hpp"
-#include "families/cost.hpp"
+#include "problem/ceil_div.hpp"
 
 namespace attnsmith::families {
+
+std::int64_t packed_query_tiles(int tile_q, const HeadWork& work) {
+    return problem::ceil_div(work.rows(), tile_q);
+}
 
 // The pieces of rows that are cut at absolute positions have places of their own in the workspace: it would
 // have to be large for tiles of many rows, of which there are enough anyway.
@@ -26,17 +27,6 @@ bool TiledAttention::takes(const KernelConfig& kernel, SplitPolicy policy) const
 std::string TiledAttention::kernel_name(const KernelConfig& config) const {
     const auto kernel = config.as<TiledKernel>();
     return attention_name(backend(), kernel, kernel.paged ? "paged" : "contiguous", kernel.alignment);
-}
-
-double TiledAttention::clocks(const KernelConfig& kernel, const DeviceTraits& device, const Work& work,
-                              const Split& split) const {
-    const std::int64_t query_tiles = problem::ceil_div(work.of_each.rows(), kernel.tile_q());
-    CtaWork ctas = cta_work(work, 1, query_tiles, kernel.tile_kv(), device.sm_count);
-    if (split.policy == SplitPolicy::none) return clocks_of(kernel, device, ctas);
-    const ShareWork share = share_work(work, split, query_tiles, kernel.as<AttentionConstants>());
-    ctas.key_tiles = static_cast<std::int64_t>(share.units);
-    ctas.on_busiest = std::ceil(share.ctas / device.sm_count);
-    return clocks_of(kernel, device, ctas) + kStartClocks * (share.tiles - 1) + share.join_clocks;
 }
 
 Extent TiledAttention::extent(const KernelConfig& kernel, const LaunchContext& context) const {

@@ -3,7 +3,6 @@
 #pragma once
 
 #include "families/attention.hpp"
-#include "families/cost.hpp"
 #include "families/family.hpp"
 
 namespace attnsmith::families {
@@ -25,23 +24,20 @@ struct TiledKernel : AttentionConstants {
     int threads() const { return (warps_q * warps_kv + load_warps) * 32; }
 };
 
+// Tiles of rows that are packed without a gap: AttentionCost::query_tiles.
+std::int64_t packed_query_tiles(int tile_q, const HeadWork& work);
+
 class TiledAttention : public Family {
   public:
     Role role() const final { return Role::attention; }
     bool takes(const KernelConfig& kernel, SplitPolicy policy) const final;
     std::string kernel_name(const KernelConfig& kernel) const final;
-    double clocks(const KernelConfig& kernel, const DeviceTraits& device, const Work& work,
-                  const Split& split) const final;
     Extent extent(const KernelConfig& kernel, const LaunchContext& context) const final;
     Bound bind(const KernelConfig& kernel, const LaunchContext& context, const Binding& binding) const final;
 
   protected:
     constexpr TiledAttention() = default;
     constexpr ~TiledAttention() = default;
-
-  private:
-    // Time of the kernel whose CTAs are laid over the SMs like this.
-    virtual double clocks_of(const KernelConfig& kernel, const SmTraits& sm, const CtaWork& work) const = 0;
 };
 
 }  // namespace attnsmith::families

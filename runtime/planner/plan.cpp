@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
+#include <ranges>
 #include <span>
 
 #include "families/registry.hpp"
@@ -56,22 +56,30 @@ families::Work work_of(const problem::Problem& problem) {
             .of_each = families::head_work(problem, sizes.q_len, sizes.kv_len)};
 }
 
-// One attention and its best split.
-Choice with_best_split(const Candidate& candidate, const KernelSet& set, const DeviceTraits& device,
-                       const families::Work& work) {
-    const SplitChoice best = best_split(candidate.kernel, set.merge_of_splits(), device, work);
-    return {&candidate, best.split, best.clocks};
+// What the set has for op attention.
+std::span<const Candidate> attentions(const KernelSet& set) {
+    return {set.candidates.data(), set.contenders.size()};
 }
 
-// The attention that is there for so many packed query rows and takes the least time.
+// One attention and its best split.
+Choice with_best_split(const Candidate& one, const KernelSet& set, const DeviceTraits& device,
+                       const families::Work& work, double limit = kNoLimit) {
+    const Contender& contender = set.contenders[static_cast<std::size_t>(&one - set.candidates.data())];
+    const SplitChoice best = best_split(contender, device.sm_count, work, limit);
+    return {&one, best.split, best.clocks};
+}
+
+// The attention that is there for so many packed query rows and takes the least time: the first of equals.
+// From the last to the first, since those that take shares are found out soonest, and then bound the search
+// for the others' chunks.
 Choice choose_attention(const KernelSet& set, const problem::Problem& problem, const DeviceTraits& device) {
     const families::Work work = work_of(problem);
     const std::int64_t rows = work.of_each.rows();
-    Choice best;
-    for (const Candidate& one : set.candidates) {
-        if (one.kernel.family->role() != Role::attention || !one.serves(rows)) continue;
-        const Choice choice = with_best_split(one, set, device, work);
-        if (best.candidate == nullptr || choice.clocks < best.clocks) best = choice;
+    Choice best{.clocks = kNoLimit};
+    for (const Candidate& one : std::views::reverse(attentions(set))) {
+        if (!one.serves(rows)) continue;
+        const Choice choice = with_best_split(one, set, device, work, best.clocks);
+        if (choice.clocks <= best.clocks) best = choice;
     }
     // Chunks were counted over the keys that a row sees, and lie over all keys.
     if (best.split.policy == SplitPolicy::chunks) {
@@ -85,13 +93,10 @@ Choice choose_attention(const KernelSet& set, const problem::Problem& problem, c
 void explain_attention(const KernelSet& set, const Choice& chosen, Plan& plan) {
     const families::Work work = work_of(plan.problem);
     const std::int64_t rows = work.of_each.rows();
-    const auto serves = [&](const Candidate& one) {
-        return one.kernel.family->role() == Role::attention && one.serves(rows);
-    };
-    for (const Candidate& one : set.candidates) {
-        if (one.kernel.family->role() != Role::attention || one.serves(rows)) continue;
-        if (std::ranges::any_of(set.candidates, [&](const Candidate& other) {
-                return serves(other) && other.kernel == one.kernel;
+    for (const Candidate& one : attentions(set)) {
+        if (one.serves(rows)) continue;
+        if (std::ranges::any_of(attentions(set), [&](const Candidate& other) {
+                return other.serves(rows) && other.kernel == one.kernel;
             }))
             continue;
         plan.rejected.push_back(
@@ -99,8 +104,8 @@ void explain_attention(const KernelSet& set, const Choice& chosen, Plan& plan) {
                                     ? fmt::format("for more than {} packed query rows", one.above)
                                     : fmt::format("for up to {} packed query rows", *one.up_to)});
     }
-    for (const Candidate& one : set.candidates) {
-        if (!serves(one) || &one == chosen.candidate) continue;
+    for (const Candidate& one : attentions(set)) {
+        if (!one.serves(rows) || &one == chosen.candidate) continue;
         plan.rejected.push_back(
             {one.kernel.name(),
              fmt::format("estimated {:.2f}x the time of the chosen kernel for {} packed query rows",
@@ -189,7 +194,9 @@ KernelSet kernel_set(const AttentionSpec& spec, int sm, const TuningTable& tunin
                               std::back_inserter(set.candidates));
         }
         if (set.candidates.size() == before) throw unserved(sm, set.rejected);
-        if (role == Role::attention) leave_decode_to_its_kernel(set.candidates);
+        if (role != Role::attention) continue;
+        leave_decode_to_its_kernel(set.candidates);
+        for (const Candidate& one : set.candidates) set.contenders.emplace_back(one.kernel, traits);
     }
     return set;
 }
@@ -228,9 +235,10 @@ SetOfPlans plan_set(const AttentionSpec& spec, const DeviceTraits& device, const
 Plan with_attention(Plan plan, const KernelConfig& attention, const Split& split, const TuningTable& tuning) {
     plan.steps = {{attention}};
     const auto takes = [&](SplitPolicy policy) { return attention.family->takes(attention, policy); };
-    plan.split = takes(split.policy)          ? split
-                 : takes(SplitPolicy::shares) ? shares_of(attention, plan.device)
-                                              : Split{};
+    plan.split = takes(split.policy) ? split
+                 : takes(SplitPolicy::shares)
+                     ? shares_of(Contender(attention, plan.device), plan.device.sm_count)
+                     : Split{};
     if (plan.split.policy == SplitPolicy::chunks)
         plan.steps.push_back({*kernel_set(plan.problem.spec, plan.device.sm, tuning).merge_of_splits()});
     return plan;

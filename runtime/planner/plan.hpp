@@ -8,6 +8,7 @@
 
 #include "attnsmith/error.hpp"
 #include "families/family.hpp"
+#include "planner/contender.hpp"
 #include "problem/request/problem.hpp"
 #include "problem/tensors/tensors.hpp"
 
@@ -57,6 +58,7 @@ struct Plan {
 
 struct KernelSet {
     std::vector<families::Candidate> candidates{};  // by role; a kernel may stand for several ranges of rows
+    std::vector<Contender> contenders{};            // the attentions of the candidates, which come first
     std::vector<Refusal> rejected{};
 
     std::vector<KernelConfig> kernels() const;  // each once

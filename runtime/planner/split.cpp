@@ -1,6 +1,7 @@
 #include "planner/split.hpp"
 
 #include <algorithm>
+#include <optional>
 
 #include "abi/attention_arguments.h"
 #include "abi/attention_cuts.h"
@@ -23,24 +24,32 @@ constexpr double kLeastGain = 1.05;
 // CTAs have no equal shares of them.
 constexpr double kUnequalLengths = 1.1;
 
-SplitChoice best_chunks(const KernelConfig& attention, const KernelConfig& merge, const DeviceTraits& device,
-                        const families::Work& work, const SplitChoice& whole) {
+// Candidates are chunk lengths, so that the chunk is a fact of the plan. Those are passed over that could not
+// win, or would gain too little.
+SplitChoice best_chunks(const families::AttentionClocks& clocks, int tile_kv, const SplitChoice& whole,
+                        double limit) {
+    const std::int64_t tiles = clocks.key_tiles(), least = ceil_div(kLeastKeys, tile_kv);
+    limit = std::min(limit, whole.clocks / kLeastGain);
+    if (tiles < 2 || clocks.least() > limit) return whole;
     SplitChoice best = whole;
-    const int tile_kv = attention.tile_kv();
-    const std::int64_t tiles = ceil_div(work.of_each.keys, tile_kv);
-    const std::int64_t least = ceil_div(kLeastKeys, tile_kv);
-    // Candidates are chunk lengths, so that the chunk is a fact of the plan. The next one is made by the
-    // fewest chunks that are shorter.
-    std::int64_t chunk_tiles = 0;
-    for (std::int64_t wanted = 2; wanted <= kMostSplits; wanted = ceil_div(tiles, chunk_tiles - 1)) {
-        chunk_tiles = ceil_div(tiles, wanted);
+    const auto in_chunks = [&](std::int64_t parts) {
+        const Split split{SplitPolicy::chunks, ceil_div(tiles, parts) * tile_kv, parts};
+        return SplitChoice{split, clocks.of(split)};
+    };
+    // As many as fill the busiest SM's round take little time: most others need not be looked at.
+    const std::int64_t full = std::min({clocks.most_of_round(2), kMostSplits, tiles / least});
+    std::optional<SplitChoice> filling;
+    if (full > 2) filling = in_chunks(full), limit = std::min(limit, filling->clocks);
+    std::optional<std::int64_t> count = clocks.fewest_chunks(2, limit);
+    while (count && *count <= kMostSplits) {
+        const std::int64_t chunk_tiles = ceil_div(tiles, *count);
         if (chunk_tiles < least) break;
-        const Split split{SplitPolicy::chunks, chunk_tiles * tile_kv, ceil_div(tiles, chunk_tiles)};
-        if (split.parts < 2) break;
-        const double clocks = attention.family->clocks(attention, device, work, split) +
-                              merge.family->clocks(merge, device, work, split);
-        if (clocks < best.clocks) best = {split, clocks};
+        const SplitChoice choice = filling && *count == full ? *filling : in_chunks(*count);
+        if (choice.clocks < best.clocks) best = choice;
         if (chunk_tiles == 1) break;
+        limit = std::min(limit, best.clocks);
+        // The next length is made by the fewest chunks that are shorter.
+        count = clocks.fewest_chunks(ceil_div(tiles, chunk_tiles - 1), limit);
     }
     return best;
 }
@@ -49,8 +58,7 @@ bool has_absolute_cuts(const KernelConfig& attention) {
     return attention.constants.as<families::AttentionConstants>().absolute_cuts;
 }
 
-// The least keys of a chunk or a share: whole tiles. Where rows are cut at absolute positions, a share is
-// divided nowhere else.
+// Where rows are cut at absolute positions, a share is divided nowhere else.
 std::int64_t least_keys(const KernelConfig& attention) {
     const std::int64_t least = has_absolute_cuts(attention) ? abi::kLeastCut : kLeastKeys;
     return ceil_div(least, attention.tile_kv()) * attention.tile_kv();
@@ -100,43 +108,48 @@ Split split_of_bounds(const Plan& plan, const problem::BoundShape& shape) {
 
 }  // namespace
 
-Split shares_of(const KernelConfig& attention, const DeviceTraits& device) {
-    return {SplitPolicy::shares, least_keys(attention),
-            std::min(most_shares(attention), std::int64_t{device.sm_count} * attention.ctas_per_sm)};
+Contender::Contender(const KernelConfig& attention, const SmTraits& sm)
+    : cost(attention.family->cost(attention, sm)),
+      takes_whole(attention.family->takes(attention, SplitPolicy::none)),
+      takes_chunks(attention.family->takes(attention, SplitPolicy::chunks)),
+      takes_shares(attention.family->takes(attention, SplitPolicy::shares)),
+      least_keys(planner::least_keys(attention)),
+      // Each warpgroup that multiplies counts for itself.
+      most_shares(abi::kMostShares / attention.constants.integer("consumers", 1)) {}
+
+Split shares_of(const Contender& attention, int sm_count) {
+    return {SplitPolicy::shares, attention.least_keys,
+            std::min(attention.most_shares, std::int64_t{sm_count} * attention.cost.ctas_per_sm)};
 }
 
-SplitChoice best_split(const KernelConfig& attention, const KernelConfig* merge, const DeviceTraits& device,
-                       const families::Work& work) {
-    const auto takes = [&](SplitPolicy policy) { return attention.family->takes(attention, policy); };
-    const SplitChoice whole{.clocks = attention.family->clocks(attention, device, work, {})};
-    const auto is_worth_it = [&](const SplitChoice& choice) {
+SplitChoice best_split(const Contender& attention, int sm_count, const families::Work& work, double limit) {
+    const families::AttentionClocks clocks(attention.cost, sm_count, work);
+    if (const double least = clocks.least(); least > limit) return {.clocks = least};
+    const auto is_worth_it = [&](const SplitChoice& choice, const SplitChoice& whole) {
         return choice.clocks * kLeastGain < whole.clocks;
     };
     // Nobody else reads a tile's keys then, so that nothing is lost with the order of tiles.
-    const bool is_one_tile = work.of_each.rows() <= attention.tile_q();
-    if (takes(SplitPolicy::shares)) {
-        const Split split = shares_of(attention, device);
-        const SplitChoice shares{split, attention.family->clocks(attention, device, work, split)};
-        return is_one_tile || !takes(SplitPolicy::none) || is_worth_it(shares) ? shares : whole;
+    const bool is_one_tile = work.of_each.rows() <= attention.cost.tile_q;
+    if (attention.takes_shares) {
+        const Split split = shares_of(attention, sm_count);
+        const SplitChoice shares{split, clocks.of(split)};
+        if (is_one_tile || !attention.takes_whole) return shares;
+        const SplitChoice whole{.clocks = clocks.of({})};
+        return is_worth_it(shares, whole) ? shares : whole;
     }
+    const SplitChoice whole{.clocks = clocks.of({})};
     SplitChoice best = whole;
-    if (takes(SplitPolicy::chunks)) {
-        best = best_chunks(attention, *merge, device, work, whole);
-        if (!is_worth_it(best)) best = whole;
+    if (attention.takes_chunks) {
+        best = best_chunks(clocks, attention.cost.tile_kv, whole, limit);
+        if (!is_worth_it(best, whole)) best = whole;
     }
     if (is_one_tile) best.clocks *= kUnequalLengths;
     return best;
 }
 
-std::int64_t most_shares(const KernelConfig& attention) {
-    return abi::kMostShares / attention.constants.integer("consumers", 1);  // each counts for itself
-}
-
 Split planned_split(const Plan& plan, const families::Work& work) {
-    const Step* const merge = plan.find(Role::merge_splits);
-    return best_split(plan.kernel(Role::attention), merge == nullptr ? nullptr : &merge->kernel, plan.device,
-                      work)
-        .split;
+    const Contender attention(plan.kernel(Role::attention), plan.device);
+    return best_split(attention, plan.device.sm_count, work).split;
 }
 
 Split split_of(const Plan& plan, const problem::BoundShape& shape) {
@@ -166,7 +179,8 @@ std::int64_t partial_rows(const Plan& plan, const problem::BoundShape& shape, co
         return plan.is_of_set ? std::min(most, rows_of_set(plan)) : most;
     }
     if (!may_take(SplitPolicy::shares)) return 0;
-    const Split shares = plan.is_of_set ? shares_of(attention, plan.device) : plan.split;
+    const Split shares =
+        plan.is_of_set ? shares_of(Contender(attention, plan.device), plan.device.sm_count) : plan.split;
     return rows_of_shares(plan, with_work(plan, shares, shape), shape);
 }
 

@@ -1,6 +1,8 @@
 // How the keys of an attention are divided over CTAs.
 #pragma once
 
+#include <limits>
+
 #include "families/work.hpp"
 #include "planner/plan.hpp"
 
@@ -13,19 +15,18 @@ struct SplitChoice {
     double clocks = 0;  // of the attention and, where it leaves one to do, of the merge
 };
 
-// The best split for one kernel: how long its chunks are, or whether it takes shares. `merge`: what joins
-// chunks; null where the kernel takes none. Allocates nothing.
-SplitChoice best_split(const KernelConfig& attention, const KernelConfig* merge, const DeviceTraits& device,
-                       const families::Work& work);
+inline constexpr double kNoLimit = std::numeric_limits<double>::infinity();
+
+// The best split for one kernel: how long its chunks are, or whether it takes shares. Where none takes as
+// little as `limit`, it is any, with clocks above the limit. Allocates nothing.
+SplitChoice best_split(const Contender& attention, int sm_count, const families::Work& work,
+                       double limit = kNoLimit);
 
 // The same for the kernels of a plan of a set, of which any sizes may be launched.
 Split planned_split(const Plan& plan, const families::Work& work);
 
 // As many shares as the device holds CTAs.
-Split shares_of(const KernelConfig& attention, const DeviceTraits& device);
-
-// CTAs that the workspace has room for to count in.
-std::int64_t most_shares(const KernelConfig& attention);
+Split shares_of(const Contender& attention, int sm_count);
 
 // That of a launch with these bounds: as planned, but with as many chunks as the keys have, or as many shares
 // as can have work. Of a plan of a set, as planned for the bounds.

@@ -44,8 +44,13 @@ class Examples(unittest.TestCase):
         self.assertRegex(self.output_of(self.build("paged_decode")), r"launched .* twice")
         self.assertIn("launched", self.output_of(self.build("c_paged_decode")))
 
+    def test_the_serving_loop_serves_all_sequences(self):
+        printed = self.output_of(self.build("serving_loop"))
+        self.assertRegex(printed, r"^served \d+ sequences in \d+ steps with [2-9]\d* graphs")
+        self.assertNotIn("out of range", printed)
+
     def test_without_a_gpu_each_says_why(self):
-        for name in ("paged_decode", "c_paged_decode"):
+        for name in ("paged_decode", "serving_loop", "c_paged_decode"):
             done = self.run_program(self.build(name), FAKE_CUDA_DEVICES="0")
             self.assertEqual(done.returncode, 1, name)
             self.assertIn("NO_DEVICE", done.stderr)

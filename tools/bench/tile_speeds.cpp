@@ -73,8 +73,9 @@ class Bench {
 
     // As planning divides keys where all rows are of one tile, as decode's are.
     planner::Split split_for(const KernelConfig& kernel) const {
-        const bool shares = kernel.family->takes(kernel, planner::SplitPolicy::shares);
-        return shares ? planner::shares_of(kernel, plan_.device) : planner::Split{};
+        const planner::Contender contender(kernel, plan_.device);
+        return contender.takes_shares ? planner::shares_of(contender, plan_.device.sm_count)
+                                      : planner::Split{};
     }
 
     // By as many threads as may compile at a time.

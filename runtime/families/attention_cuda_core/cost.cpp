@@ -42,9 +42,12 @@ double tile_clocks(const Kernel& kernel, const SmTraits& sm, bool shared_keys, d
 
 }  // namespace
 
-double clocks_of(const Kernel& kernel, const SmTraits& sm, int ctas_per_sm, const CtaWork& work) {
-    const double tile = tile_clocks(kernel, sm, work.query_tiles > 1, work.resident(ctas_per_sm));
-    return clocks_of_ctas(tile, ctas_per_sm, work);
+AttentionCost cost_of(const Kernel& kernel, const SmTraits& sm, int ctas_per_sm) {
+    AttentionCost cost = attention_cost(kernel, sm, ctas_per_sm, [&](bool shared_keys, int ctas) {
+        return tile_clocks(kernel, sm, shared_keys, ctas);
+    });
+    cost.query_tiles = packed_query_tiles;
+    return cost;
 }
 
 }  // namespace attnsmith::families::attention_cuda_core

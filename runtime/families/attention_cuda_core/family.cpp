@@ -26,14 +26,14 @@ class CudaCore final : public TiledAttention {
                 .shared_bytes = "attnsmith::Config::layout.total"};
     }
 
+    AttentionCost cost(const KernelConfig& kernel, const SmTraits& sm) const override {
+        return attention_cuda_core::cost_of(kernel.as<Kernel>(), sm, kernel.ctas_per_sm);
+    }
+
   private:
     std::vector<Candidate> serving(const AttentionSpec& spec, const SmTraits& sm, const TuningTable&,
                                    std::vector<Refusal>& rejected) const override {
         return attention_cuda_core::candidates(spec, sm, rejected);
-    }
-
-    double clocks_of(const KernelConfig& kernel, const SmTraits& sm, const CtaWork& work) const override {
-        return attention_cuda_core::clocks_of(kernel.as<Kernel>(), sm, kernel.ctas_per_sm, work);
     }
 };
 

@@ -24,8 +24,8 @@ struct Kernel : TiledKernel {
 // Registers that a thread of the kernel is expected to need, without spills.
 int registers_of(const Kernel& kernel);
 
-// Time of the kernel, of which an SM holds `ctas_per_sm`.
-double clocks_of(const Kernel& kernel, const SmTraits& sm, int ctas_per_sm, const CtaWork& work);
+// What ranks the kernel, of which an SM holds `ctas_per_sm`.
+AttentionCost cost_of(const Kernel& kernel, const SmTraits& sm, int ctas_per_sm);
 
 // The family's part of a kernel set: one for each number of rows, fewest first.
 std::vector<Candidate> candidates(const AttentionSpec& spec, const SmTraits& sm,

@@ -67,10 +67,10 @@ double rank(const Fitted<Kernel>& fitted, const SmTraits& sm) {
     const Kernel& kernel = fitted.kernel;
     const std::int64_t query_tiles =
         problem::ceil_div(kernel.tile_q == 16 ? 16 : kRankingQueries, kernel.tile_q);
-    const CtaWork work{.query_tiles = query_tiles,
-                       .key_tiles = problem::ceil_div(kRankingKeys, kernel.tile_kv),
+    const CtaWork work{.shared_keys = query_tiles > 1,
+                       .key_tiles = static_cast<double>(problem::ceil_div(kRankingKeys, kernel.tile_kv)),
                        .on_busiest = static_cast<double>(query_tiles * fitted.ctas_per_sm)};
-    return clocks_of(kernel, sm, fitted.ctas_per_sm, work) / static_cast<double>(fitted.ctas_per_sm);
+    return cost_of(kernel, sm, fitted.ctas_per_sm).clocks(work) / static_cast<double>(fitted.ctas_per_sm);
 }
 
 // Without its resources.

@@ -30,14 +30,14 @@ class Mma final : public TiledAttention {
                 .shared_bytes = "attnsmith::Config::layout.total"};
     }
 
+    AttentionCost cost(const KernelConfig& kernel, const SmTraits& sm) const override {
+        return attention_mma::cost_of(kernel.as<Kernel>(), sm, kernel.ctas_per_sm);
+    }
+
   private:
     std::vector<Candidate> serving(const AttentionSpec& spec, const SmTraits& sm, const TuningTable& tuning,
                                    std::vector<Refusal>& rejected) const override {
         return attention_mma::candidates(spec, sm, tuning, rejected);
-    }
-
-    double clocks_of(const KernelConfig& kernel, const SmTraits& sm, const CtaWork& work) const override {
-        return attention_mma::clocks_of(kernel.as<Kernel>(), sm, kernel.ctas_per_sm, work);
     }
 };
 

@@ -17,8 +17,8 @@ struct Kernel : TiledKernel {
 // Registers that a thread of the kernel is expected to need, without spills.
 int registers_of(const Kernel& kernel);
 
-// Time of the kernel, of which an SM holds `ctas_per_sm`.
-double clocks_of(const Kernel& kernel, const SmTraits& sm, int ctas_per_sm, const CtaWork& work);
+// What ranks the kernel, of which an SM holds `ctas_per_sm`.
+AttentionCost cost_of(const Kernel& kernel, const SmTraits& sm, int ctas_per_sm);
 
 // The family's part of a kernel set: one for each query tile that fits, smallest tile first. The tile for
 // decode is the first of the table's that is legal; without one, and else, the model's best.

@@ -147,7 +147,7 @@ std::optional<std::string> refusal(const AttentionSpec& spec, const SmTraits& sm
 
 std::vector<KernelConfig> tunable(const AttentionSpec& spec, const SmTraits& sm) {
     std::vector<KernelConfig> kernels;
-    if (refusal(spec, sm)) return kernels;
+    if (is_cut(spec) || refusal(spec, sm)) return kernels;
     for (const int rows : kQueryTiles) {
         for (const int keys : key_tiles(spec.kv == KvStorage::paged)) {
             for (const int stages : kStages) {

@@ -1,7 +1,6 @@
 #include "families/cost.hpp"
 
 #include <algorithm>
-#include <cmath>
 
 #include "families/attention_wgmma/kernel.hpp"
 
@@ -34,19 +33,14 @@ double tile_clocks(const Kernel& kernel, const SmTraits& sm, bool shared_keys) {
 
 }  // namespace
 
-double clocks(const KernelConfig& config, const DeviceTraits& device, const Work& work, const Split& split) {
-    const auto kernel = config.as<Kernel>();
-    const std::int64_t query_tiles = tiling_of(kernel.tile_q, work.of_each).tiles(work.of_each.q_len);
-    const CtaWork ctas = cta_work(work, split.chunks(), query_tiles, kernel.tile_kv, device.sm_count);
-    const double tile = tile_clocks(kernel, device, query_tiles > 1);
-    if (split.policy == SplitPolicy::shares) {
-        const ShareWork share = share_work(work, split, query_tiles, kernel);
-        const double on_busiest = std::ceil(share.ctas / device.sm_count);
-        return kStartClocks + kNextTileClocks * (share.tiles - 1) + on_busiest * share.units * tile +
-               share.join_clocks;
-    }
-    const double start = kStartClocks + kNextTileClocks * (ctas.on_busiest - 1);
-    return start + ctas.on_busiest * static_cast<double>(ctas.key_tiles) * tile;
+AttentionCost cost_of(const Kernel& kernel, const SmTraits& sm, int ctas_per_sm) {
+    AttentionCost cost = attention_cost(
+        kernel, sm, ctas_per_sm, [&](bool shared_keys, int) { return tile_clocks(kernel, sm, shared_keys); });
+    cost.next_clocks = kNextTileClocks;
+    cost.query_tiles = [](int tile_q, const HeadWork& work) {
+        return tiling_of(tile_q, work).tiles(work.q_len);
+    };
+    return cost;
 }
 
 }  // namespace attnsmith::families::attention_wgmma

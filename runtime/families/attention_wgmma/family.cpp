@@ -36,9 +36,8 @@ class Wgmma final : public Family {
     }
     int producer_warps() const override { return kProducerWarps; }
 
-    double clocks(const KernelConfig& kernel, const DeviceTraits& device, const Work& work,
-                  const Split& split) const override {
-        return attention_wgmma::clocks(kernel, device, work, split);
+    AttentionCost cost(const KernelConfig& kernel, const SmTraits& sm) const override {
+        return attention_wgmma::cost_of(kernel.as<Kernel>(), sm, kernel.ctas_per_sm);
     }
 
     Extent extent(const KernelConfig& kernel, const LaunchContext& context) const override {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <optional>
 
 #include "problem/ceil_div.hpp"
 
@@ -33,21 +32,27 @@ std::int64_t QueryTiling::tiles(std::int64_t q_len) const {
 }
 
 QueryTiling tiling_of(int tile_q, const HeadWork& work) {
-    const auto cost = [&](const QueryTiling& tiling) {
+    const auto half_keys = [&](const QueryTiling& tiling) {
         const std::int64_t tokens = std::min(work.q_len, tiling.rows / tiling.group);
-        const std::int64_t half_keys = 2 * work.keys + work.bounds * tokens;
-        return static_cast<double>(tiling.tiles(work.q_len)) * static_cast<double>(half_keys);
+        return static_cast<double>(2 * work.keys + work.bounds * tokens);
     };
     constexpr double kWorthDividing = 31.0 / 32;
     const std::int64_t warpgroups = tile_q / abi::kWgmmaRows;
-    std::optional<QueryTiling> best;
+    // With every row in use. Smaller parts have no fewer tiles, and no fewer tokens to one.
+    const std::int64_t least_tiles = problem::ceil_div(work.rows(), tile_q);
+    QueryTiling best{};
+    double best_cost = 0;
     for (std::int64_t part = std::min<std::int64_t>(work.group, abi::kWgmmaRows); part > 0; --part) {
         if (work.group % part != 0) continue;
         const QueryTiling tiling{
             .shares = work.group / part, .group = part, .rows = warpgroups * (abi::kWgmmaRows / part) * part};
-        if (!best || cost(tiling) < cost(*best) * kWorthDividing) best = tiling;
+        const double cost = static_cast<double>(tiling.tiles(work.q_len)) * half_keys(tiling);
+        if (best_cost == 0 || cost < best_cost * kWorthDividing) best = tiling, best_cost = cost;
+        const double least_cost =
+            static_cast<double>(std::max(tiling.shares, least_tiles)) * half_keys(tiling);
+        if (least_cost >= best_cost * kWorthDividing) break;
     }
-    return *best;
+    return best;
 }
 
 }  // namespace attnsmith::families::attention_wgmma

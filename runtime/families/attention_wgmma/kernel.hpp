@@ -66,10 +66,11 @@ std::optional<std::string> refusal(const AttentionSpec& spec, const SmTraits& sm
 std::vector<Candidate> candidates(const AttentionSpec& spec, const SmTraits& sm, const TuningTable& tuning,
                                   std::vector<Refusal>& rejected);
 
-// Every kernel that is legal.
+// Every kernel that is legal; none where rows are cut at absolute positions, since bits follow from the tile.
 std::vector<KernelConfig> tunable(const AttentionSpec& spec, const SmTraits& sm);
 
-double clocks(const KernelConfig& config, const DeviceTraits& device, const Work& work, const Split& split);
+// What ranks the kernel, of which an SM holds `ctas_per_sm`.
+AttentionCost cost_of(const Kernel& kernel, const SmTraits& sm, int ctas_per_sm);
 
 SourceParts source(const KernelConfig& config);
 

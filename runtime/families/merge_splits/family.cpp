@@ -4,14 +4,12 @@
 
 #include "families/attention.hpp"
 #include "families/attention_arguments.hpp"
-#include "families/cost.hpp"
 
 namespace attnsmith::families::merge_splits {
 namespace {
 
 constexpr int kRows = 4;  // packed rows of a CTA, one a warp
 constexpr int kCtasPerSm = 4;
-constexpr double kMergeClocks = 6000;  // one more kernel
 
 struct Kernel {
     DType output{}, index{};
@@ -46,15 +44,6 @@ class MergeSplits final : public Family {
         const auto kernel = config.as<Kernel>();
         return fmt::format("merge {} {}{}{}", attnsmith::to_string(kernel.output), kernel.head_dim_vo,
                            kernel.paged ? " paged" : "", name_suffix(kernel.alignment, kernel.index));
-    }
-
-    // Partial results are written by the attention and read here.
-    double clocks(const KernelConfig& config, const DeviceTraits& device, const Work& work,
-                  const Split& split) const override {
-        const auto kernel = config.as<Kernel>();
-        const auto many = static_cast<double>(work.sequences_and_heads) * static_cast<double>(split.chunks());
-        const double bytes = 4.0 * static_cast<double>(work.of_each.rows()) * many * kernel.head_dim_vo * 2;
-        return kMergeClocks + transfer_clocks(bytes, device.dram_bytes, device.sm_count);
     }
 
     Extent extent(const KernelConfig&, const LaunchContext& context) const override {

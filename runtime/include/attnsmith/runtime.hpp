@@ -286,8 +286,8 @@ class ATTNSMITH_API KernelSet {
     KernelSet();
 
     // The kernel that prepare() would choose for these sizes. Takes no lock, allocates nothing. Sizes that
-    // were asked before take nanoseconds and others a few microseconds: an engine whose lengths grow with
-    // each step rounds them. The reference is the set's. Throws InvalidRequest for sizes that prepare()
+    // were asked before take some nanoseconds, others a few hundred: an engine whose lengths grow with
+    // each step may round them. The reference is the set's. Throws InvalidRequest for sizes that prepare()
     // refuses.
     const Kernel& pick(const PlanSizes& sizes) const;
 

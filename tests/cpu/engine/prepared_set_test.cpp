@@ -58,7 +58,7 @@ TEST_CASE("a set has the kernel that planning chooses for any sizes", "[engine][
     const KernelSet& set = decode_set();
     std::mt19937 random(20261123);
     std::set<const Kernel*> picked;
-    for (int i = 0; i < 300; ++i) {
+    for (int i = 0; i < 3000; ++i) {
         const PlanSizes sizes = random_sizes(random);
         const Kernel& kernel = set.pick(sizes);
         CHECK(&set.pick(sizes) == &kernel);  // from memory
