@@ -140,8 +140,7 @@ struct WgmmaLayout {
     int32 work;               // the ring of work tiles
     int32 sorted;             // PackedTiles of up to 32 sequences, where tiles are drawn
     int32 share;              // a ShareState, where there are shares
-    int32 state;              // absolute_cuts: a FoldedRows
-    int32 pieces;             // with shares besides: a PieceList
+    int32 state;              // absolute_cuts: O of what was found before the last cut, or a PieceList
     int32 rows;               // of gathered keys: where a block's are, 8 bytes each, of K and of V
     int32 barriers;           // mbarriers, by wgmma_barriers()
     int32 total;
@@ -169,9 +168,9 @@ ATTNSMITH_HOST_DEVICE constexpr WgmmaLayout wgmma_layout(const WgmmaShape& shape
     s.sorted = s.work + kWgmmaWorkStages * kWgmmaWorkBytes;
     s.share = s.sorted + (shape.shares ? 0 : kWgmmaSorted * int32(sizeof(PackedTiles)));
     s.state = s.share + (shape.shares ? share_state(int32(sizeof(ShareState))) : 0);
-    const int32 state_row = (shape.head_dim_vo + 2) * int32(sizeof(float));
-    s.pieces = s.state + (shape.absolute_cuts ? shape.tile_q * state_row : 0);
-    s.rows = s.pieces + (shape.absolute_cuts && shape.shares ? kPieceListBytes : 0);
+    const int32 state_row = (shape.head_dim_vo + (shape.shares ? 0 : 2)) * int32(sizeof(float));
+    s.rows = s.state + (shape.absolute_cuts ? shape.tile_q * state_row : 0);
+    static_assert(kPieceListBytes <= kWgmmaRows * 8 * int32(sizeof(float)));
     s.barriers = s.rows + (shape.gather ? 2 * shape.tile_kv * int32(sizeof(uint64)) : 0);
     s.total = s.barriers + wgmma_barriers_before(shape, WgmmaBarrier::kinds) * kWgmmaBarrierBytes;
     return s;

@@ -100,25 +100,25 @@ struct PartPlaces {
 };
 
 // The state of a thread's two rows of an accumulator, of which four lanes have the columns: in shared memory,
-// so that no register is kept from one cut to the next. By whole warps, of so many that have rows.
-template <int Columns, int Warps>
+// so that few registers are kept from one cut to the next, or none where there is room for the rows' maxima
+// and sums as well. By whole warps, of so many that have rows.
+template <int Columns, int Warps, bool SumsInRegisters>
 struct FoldedRows {
     float2* const memory;  // two columns of O at a time, by threads, then the maximum and the sum of each row
+    float2 own[2];         // or these, of this thread's rows
 
     __device__ explicit FoldedRows(char* start) : memory(reinterpret_cast<float2*>(start)) {}
 
     // Before the first key.
-    __device__ void begin() const {
+    __device__ void begin() {
 #pragma unroll
-        for (int i = 0; i < 2; ++i) {
-            if (has_first_column()) state(i) = make_float2(-infinity(), 0.0f);
-        }
+        for (int i = 0; i < 2; ++i) set_state(i, make_float2(-infinity(), 0.0f));
         __syncwarp();
     }
 
     // Where it is cut, what was found of row i since its last cut goes to its state; `sum` is over its lanes.
     __device__ void fold(int i, bool is_cut, const Accumulator<Columns>& o, float maximum, float sum,
-                         float scale_log2) const {
+                         float scale_log2) {
         const float2 before = state(i);
         const FoldWeights weights(before.x, maximum, sum != 0.0f, scale_log2);
         if (is_cut) {
@@ -126,8 +126,7 @@ struct FoldedRows {
             for (int j = 0; j < Columns / 8; ++j) columns(i, j) = folded(i, j, before, o, weights);
         }
         __syncwarp();
-        if (is_cut && has_first_column())
-            state(i) = make_float2(weights.maximum, weights.fold(before.y, sum));
+        if (is_cut) set_state(i, make_float2(weights.maximum, weights.fold(before.y, sum)));
         __syncwarp();
     }
 
@@ -156,9 +155,17 @@ struct FoldedRows {
     __device__ float2& columns(int i, int j) const {
         return memory[(2 * j + i) * kThreads + threadIdx.x % kThreads];
     }
-    __device__ float2& state(int i) const {
+    __device__ float2& shared_state(int i) const {
         const int32 warp = threadIdx.x / 32 % Warps;
         return memory[Columns / 4 * kThreads + warp * 16 + fragment_row(threadIdx.x % 32, i)];
+    }
+    __device__ float2 state(int i) const { return SumsInRegisters ? own[i] : shared_state(i); }
+    // Four lanes have the same.
+    __device__ void set_state(int i, const float2& state) {
+        if (SumsInRegisters)
+            own[i] = state;
+        else if (has_first_column())
+            shared_state(i) = state;
     }
 
     // Two columns. Before the row saw a key there are none in memory, and what is there may be anything.

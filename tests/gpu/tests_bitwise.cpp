@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "catalogue.hpp"
@@ -94,8 +95,8 @@ class Sequence {
     const AttentionSpec& spec() const { return spec_; }
     std::int64_t tokens() const { return tokens_; }
     bool is_by_wgmma() const {
-        const auto plan = problem::parse_json(runtime_.prepare(spec_).plan_json()).value();
-        return plan.at("kernels").at(0).at("backend") == "wgmma";
+        const auto plan = nlohmann::json::parse(runtime_.prepare(spec_, PlanSizes{}).plan_json());
+        return plan["kernels"][0]["backend"] == "wgmma";
     }
 
     // What differs between the parts' rows and the prefill's; empty: nothing.

@@ -165,6 +165,18 @@ void sort_best_first(std::vector<TileSpeed>& speeds) {
     std::ranges::stable_sort(speeds, std::greater<>(), &TileSpeed::tflops);
 }
 
+// Of decode's tiles the best and what is as fast come in the order of the CTAs that an SM holds: lengths that
+// differ have many starts of tiles, which other CTAs fill.
+void prefer_many_ctas(std::vector<TileSpeed>& speeds) {
+    constexpr double kAsFast = 0.98;
+    const auto end = std::ranges::find_if(speeds, [&](const TileSpeed& one) {
+        return !one.failure.empty() || one.tflops < speeds.front().tflops * kAsFast;
+    });
+    std::stable_sort(speeds.begin(), end, [](const TileSpeed& a, const TileSpeed& b) {
+        return a.kernel.ctas_per_sm > b.kernel.ctas_per_sm;
+    });
+}
+
 std::vector<KernelConfig> tunable_kernels(const problem::Problem& problem, const families::SmTraits& sm) {
     std::vector<KernelConfig> kernels;
     for (const families::Family* family : families::all_families()) {
@@ -202,6 +214,7 @@ std::vector<TileSpeed> measure_tiles(Runtime& runtime, const problem::Problem& p
     const bool decodes = phase_of(problem) == families::Phase::decode;
     std::vector<TileSpeed> speeds = bench.measure(decodes ? candidates : entrants(candidates, options.quick));
     sort_best_first(speeds);
+    if (decodes) prefer_many_ctas(speeds);
     if (decodes || options.quick || options.stop.stop_requested()) return speeds;
 
     std::vector<KernelConfig> finalists;

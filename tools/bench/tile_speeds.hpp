@@ -34,11 +34,11 @@ families::Phase phase_of(const problem::Problem& problem);
 // Why no family whose tiles are tuned for the problem's phase serves it on the SM; nothing where one does.
 std::optional<std::string> tuning_refusal(const problem::Problem& problem, const families::SmTraits& sm);
 
-// The best first, what failed last; unordered, or none, after a stop. Of prefill, which tile is the best is
-// measured first with two stages, then again of the best few with any; decode has so few kernels that all of
-// them are measured at once. Kernels take turns, so that a clock that drifts
-// is all theirs. REQUIRES: tuning_refusal() has nothing to say. Throws what the library throws where no
-// launch could go on.
+// The best first, what failed last; unordered, or none, after a stop. Of decode's tiles that are as fast as
+// the best, the one with most CTAs an SM comes first. Of prefill, which tile is the best is measured first
+// with two stages, then again of the best few with any; decode has so few kernels that all of them are
+// measured at once. Kernels take turns, so that a clock that drifts is all theirs. REQUIRES: tuning_refusal()
+// has nothing to say. Throws what the library throws where no launch could go on.
 std::vector<TileSpeed> measure_tiles(Runtime& runtime, const problem::Problem& problem,
                                      const TileSpeedOptions& options);
 

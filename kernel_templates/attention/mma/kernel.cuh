@@ -72,7 +72,7 @@ struct AttentionMma {
     OperandA<kQueriesInRegisters ? kQk : 16> q;
 
     // With absolute_cuts.
-    FoldedRows<kVo, kWarps> folded{memory + Config::layout.state};
+    FoldedRows<kVo, kWarps, false> folded{memory + Config::layout.state};
     bool is_cut = false;  // before the piece at hand
 
     // The place of a part whose rows are not cut: one for all its keys.

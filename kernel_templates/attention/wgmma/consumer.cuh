@@ -46,9 +46,12 @@ struct WgmmaConsumer {
     Accumulator<Config::head_dim_vo> o;
     OperandA<kKeys> p;
     OperandA<kQueriesInRegisters ? kQk : 16> q;
-    bool is_cut = false;  // before the block at hand, of this tile
 
-    // With absolute cuts: what rows that are cut have found since their last cut.
+    // With absolute cuts. Two CTAs an SM have registers to spare and no shared memory; three warpgroups of a
+    // CTA have no register.
+    FoldedRows<Config::head_dim_vo, Config::consumers * 4, Config::shares> folded{pipeline.state()};
+    bool is_cut = false;  // before the block at hand, of this tile
+    // What rows that are cut have found since their last cut.
     struct Found {
         float maximum[2], correction[2], sum[2];
         bool is_cut[2];
@@ -91,7 +94,7 @@ struct WgmmaConsumer {
         o.clear();
         softmax.start();
         if constexpr (Config::absolute_cuts) {
-            pipeline.template folded<Config::head_dim_vo>().begin();
+            folded.begin();
             is_cut = false;
         }
         if constexpr (Config::alibi) set_rows(work);
@@ -214,7 +217,6 @@ struct WgmmaConsumer {
             const Epilogue<Config, kAlignment> epilogue{args.attention, work.sequence};
             epilogue.store_partial_rows(rows, place, o, found.maximum, found.sum);
         } else {
-            const auto folded = pipeline.template folded<Config::head_dim_vo>();
 #pragma unroll
             for (int i = 0; i < 2; ++i)
                 folded.fold(i, found.is_cut[i], o, found.maximum[i], found.sum[i], args.attention.scale_log2);
@@ -292,8 +294,7 @@ struct WgmmaConsumer {
             o.scale(correction);
             correction[0] = correction[1] = 1.0f;
             if (is_cut && !is_apart(work)) {
-                pipeline.template folded<Config::head_dim_vo>().close(o, maximum, sum,
-                                                                      args.attention.scale_log2);
+                folded.close(o, maximum, sum, args.attention.scale_log2);
             }
             if constexpr (Config::shares) first_place = work.places.before(work.blocks.end * kKeys);
         }
@@ -322,7 +323,7 @@ struct WgmmaConsumer {
         if (!joins) return;
         if constexpr (Config::absolute_cuts) {
             static_assert(Config::consumers == 1, "a list of pieces is one tile's");
-            join_pieces<Config, kAlignment>(rows, parts, work.part, pipeline.share().share, pipeline.pieces(),
+            join_pieces<Config, kAlignment>(rows, parts, work.part, pipeline.share().share, pipeline.state(),
                                             threadIdx.x % 128, 128,
                                             [this] { barrier_of(128, 1 + warpgroup); });
         } else {

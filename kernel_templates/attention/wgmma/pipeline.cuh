@@ -135,12 +135,9 @@ struct WgmmaPipeline {
     __device__ abi::ShareState& share() const {
         return *reinterpret_cast<abi::ShareState*>(memory + kLayout.share);
     }
-    // What a consumer's rows found before their last cut.
-    template <int Columns>
-    __device__ auto folded() const {
-        return FoldedRows<Columns, Config::consumers * 4>(memory + kLayout.state);
-    }
-    __device__ char* pieces() const { return memory + kLayout.pieces; }
+    // With absolute cuts: O of what rows found before their last cut, and once that is done with the list of
+    // pieces that are joined.
+    __device__ char* state() const { return memory + kLayout.state; }
     __device__ abi::PackedTiles& sorted(uint32 sequence) const {
         return reinterpret_cast<abi::PackedTiles*>(memory + kLayout.sorted)[sequence];
     }

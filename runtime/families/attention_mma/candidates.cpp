@@ -165,10 +165,11 @@ int registers_of(const Kernel& kernel) {
     // And as many again while P is made of them, or of those of a softmax step.
     const int logits = kernel.tile_kv / kernel.warps_kv / 2;
     const int weights = kernel.absolute_cuts ? abi::kSoftmaxKeys / 4 : logits;
-    constexpr int kCuts = 4;  // where they are, and what was found before them
+    constexpr int kCuts = 8;  // where they are, and what was found before them
     const int queries =
         kernel.queries_in_registers ? abi::padded_head_dim(kernel.head_dim_qk) / 4 : kQueryFragment;
-    return output + logits + weights + queries + addresses_and_state + (kernel.absolute_cuts ? kCuts : 0);
+    const int cuts = !kernel.absolute_cuts ? 0 : kCuts;
+    return output + logits + weights + queries + addresses_and_state + cuts;
 }
 
 std::vector<Candidate> candidates(const AttentionSpec& spec, const SmTraits& sm, const TuningTable& tuning,

@@ -162,9 +162,10 @@ std::vector<KernelConfig> tunable(const AttentionSpec& spec, const SmTraits& sm)
 
 std::vector<Candidate> candidates(const AttentionSpec& spec, const SmTraits& sm, const TuningTable& tuning,
                                   std::vector<Refusal>& rejected) {
-    if (is_cut(spec))
-        return {{config_of(*kernel_for_many_cut_rows(spec, sm), sm)},
+    if (is_cut(spec)) {
+        return {{config_of(*kernel_for_many_cut_rows(spec, sm), sm), TileSource::model, abi::kWgmmaRows},
                 *candidate_for_few_rows(spec, sm, rejected)};
+    }
     const auto make = [&](const TuningTile& tile, KernelConfig& config) -> std::optional<std::string> {
         if (auto reason = unknown_tile(tile, spec.kv == KvStorage::paged)) return reason;
         const Kernel kernel = kernel_of(spec, tile, sm);

@@ -91,11 +91,13 @@ TEST_CASE("a dense batch's tensors, strides and lengths are the kernel's argumen
     CHECK((a.splits == 1 && a.chunk == 0));  // no part of the kernel that the plan has is merged by another
     CHECK(a.tiles == 3);                     // 15 packed rows of each sequence
     // Shares of two blocks of keys at least; and with as many units as a tile may have, those of all 12 tiles
-    // and KV heads are still counted in 31 bits.
+    // and KV heads are still counted in 31 bits, with three for the start of each: 64 KB of keys of 384
+    // bytes.
     REQUIRE(launch.split.policy == families::SplitPolicy::shares);
     CHECK(a.rows == 2 * launch.split.parts * 16);  // of partial results: two query tiles of each share
     CHECK(a.least_share == 2);
-    CHECK(a.most_units == ((std::int64_t{1} << 31) - 1) / 12);
+    CHECK(a.start_units == 3);
+    CHECK(a.most_units == ((std::int64_t{1} << 31) - 1) / 12 - 3);
 }
 
 TEST_CASE("bounds below the extents are what the kernel goes to", "[engine][arguments]") {

@@ -46,11 +46,11 @@ TEST_CASE("plans of usual problems", "[planner]") {
         const char* wanted;
     };
     const Case cases[] = {
-        {kLlama, {1, 1, 1024}, 90, "mma 16x64 stages 3, 264 equal shares"},
-        {kLlama, {1, 1, 16384}, 90, "mma 16x64 stages 3, 264 equal shares"},
-        {kLlama, {1, 1, 131072}, 90, "mma 16x64 stages 3, 264 equal shares"},
-        {kLlama, {8, 1, 4096}, 90, "mma 16x64 stages 3, 264 equal shares"},
-        {kLlama, {64, 1, 4096}, 90, "mma 16x64 stages 3, 264 equal shares"},
+        {kLlama, {1, 1, 1024}, 90, "mma 16x128 stages 3, 132 equal shares"},
+        {kLlama, {1, 1, 16384}, 90, "mma 16x128 stages 3, 132 equal shares"},
+        {kLlama, {1, 1, 131072}, 90, "mma 16x128 stages 3, 132 equal shares"},
+        {kLlama, {8, 1, 4096}, 90, "mma 16x128 stages 3, 132 equal shares"},
+        {kLlama, {64, 1, 4096}, 90, "mma 16x128 stages 3, 132 equal shares"},
         {kLlama, {8, 1, 4096}, 80, "mma 16x64 stages 2, 216 equal shares"},
         {kLlama, {8, 1, 4096}, 89, "mma 16x64 stages 1, 284 equal shares"},
         {kLlama, {1, 1, 1024}, 120, "mma 16x64 stages 1, 340 equal shares"},
@@ -65,11 +65,11 @@ TEST_CASE("plans of usual problems", "[planner]") {
         {kLlama, {1, 300, 300}, 89, "mma 64x64 stages 1, 284 equal shares"},
         {heads(64, 8, 8), {2, 1, 700}, 80, "mma 16x64 stages 3, 324 equal shares"},
         {heads(64, 8, 8), {2, 64, 1000}, 80, "mma 64x32 stages 3, 324 equal shares"},
-        {heads(256, 16, 8), {1, 1, 8192}, 90, "mma 16x64 stages 1, 264 equal shares"},
+        {heads(256, 16, 8), {1, 1, 8192}, 90, "mma 16x64 stages 2, 132 equal shares"},
         {heads(256, 16, 8), {4, 2048, 2048}, 90, "wgmma 128x64 stages 2"},
         {heads(256, 16, 8), {4, 2048, 2048}, 86, "mma 128x32 stages 1, 72 equal shares"},
         {heads(128, 32, 8, Mask::full), {1, 64, 256}, 89, "mma 64x64 stages 1, 284 equal shares"},
-        {windowed(1023, 0), {1, 1, 65536}, 90, "mma 16x64 stages 3, 264 equal shares"},
+        {windowed(1023, 0), {1, 1, 65536}, 90, "mma 16x128 stages 3, 132 equal shares"},
         {windowed(127, 4000), {1, 1, 65536}, 89, "mma 16x64 stages 1, 284 equal shares"},
         {windowed(1023, 1023), {2, 2048, 4096}, 80, "mma 64x64 stages 2"},
     };

@@ -310,9 +310,13 @@ TEST_CASE("a plan of shares says how many CTAs take one and what workspace they 
     CHECK(schema_errors(json) != "");
 }
 
-// What a row's bits follow from must not follow from sizes: every kernel of the set cuts alike.
+// What a row's bits follow from must not follow from sizes: every kernel of the set has the same instruction,
+// and cuts alike.
 TEST_CASE("consistency bitwise has kernels of its own, and a rule for its cuts without sizes", "[planner]") {
-    std::set<std::string> cuts;
+    const auto backend_of = [](int sm, std::int64_t head_dim) {
+        const bool hopper = sm == 90 && head_dim >= 64 && head_dim <= 128;
+        return hopper ? families::Backend::wgmma : families::Backend::mma;
+    };
     for (const int sm : {80, 86, 89, 90, 100, 120}) {
         for (const std::int64_t head_dim : {8, 64, 96, 128, 192, 256}) {
             AttentionSpec spec = llama();
@@ -320,30 +324,30 @@ TEST_CASE("consistency bitwise has kernels of its own, and a rule for its cuts w
             spec.mask = Mask::causal;
             spec.consistency = Consistency::bitwise;
             CAPTURE(sm, head_dim);
+            std::set<std::string> cuts;
             for (const PlanSizes& sizes :
                  {PlanSizes{1, 1, 1}, PlanSizes{1, 1, 1 << 20}, PlanSizes{300, 1, 4096},
                   PlanSizes{8, 8, 8192}, PlanSizes{4, 4096, 4096}}) {
                 const planner::Plan plan = plan_of(spec, sizes, sm);
                 REQUIRE(plan.steps.size() == 1);
-                const auto kernel =
-                    plan.kernel(planner::Role::attention).constants.as<families::attention_mma::Kernel>();
-                REQUIRE(plan.kernel(planner::Role::attention).backend() == families::Backend::mma);
-                CHECK(kernel.absolute_cuts);
-                CHECK(kernel.warps_kv == 1);
-                CHECK(abi::kLeastCut % kernel.tile_kv == 0);
-                CHECK(kernel.tile_kv % abi::kSoftmaxKeys == 0);
+                const families::KernelConfig& kernel = plan.kernel(planner::Role::attention);
+                REQUIRE(kernel.backend() == backend_of(sm, head_dim));
+                CHECK(kernel.constants.integer("absolute_cuts") == 1);
+                CHECK(kernel.constants.integer("warps_kv", 1) == 1);
+                CHECK(abi::kLeastCut % kernel.tile_kv() == 0);
+                CHECK(kernel.tile_kv() % abi::kSoftmaxKeys == 0);
                 const nlohmann::json json = json_of(plan);
                 CHECK(schema_errors(json) == "");
                 CHECK(json["numerics"]["consistency"] == "bitwise");
                 CHECK(json["split_kv"]["policy"] == "absolute");
                 cuts.insert(json["split_kv"]["cuts"].dump());
             }
+            CHECK(cuts.size() == 1);
             spec.consistency = Consistency::standard;
             for (const auto& kernel : planner::kernel_set(spec, sm, planner::repository_tuning()).kernels())
                 CHECK(kernel.constants.integer("absolute_cuts") == 0);
         }
     }
-    CHECK(cuts.size() == 1);
 }
 
 TEST_CASE("rows are cut at powers of two, into 64 pieces at most", "[planner]") {

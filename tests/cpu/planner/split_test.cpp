@@ -17,8 +17,16 @@ namespace {
 // With the kernels that other specs have not.
 AttentionSpec any_spec(std::mt19937& random) {
     AttentionSpec spec = test::random_spec(random);
-    if (random() % 8 == 0) spec.precision = Precision::high;
-    if (random() % 8 == 0) spec.consistency = Consistency::bitwise;
+    switch (random() % 8) {
+        case 0:
+            spec.precision = Precision::high;
+            break;
+        case 1:
+            spec.consistency = Consistency::bitwise;
+            break;
+        default:
+            break;
+    }
     return problem::validate(spec, {}).spec;
 }
 
@@ -71,7 +79,7 @@ TEST_CASE("the split is the best of all chunk lengths", "[planner]") {
             }
         }
     }
-    CHECK(divided > 1000);
+    CHECK(divided > 500);
 }
 
 TEST_CASE("what is chosen is the first of those that take the least time", "[planner]") {
