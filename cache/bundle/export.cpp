@@ -12,7 +12,7 @@
 #include "cache/store/judged_entry.hpp"
 #include "cache/store/layer.hpp"
 #include "cache/store/layout.hpp"
-#include "cache/store/leftovers.hpp"
+#include "cache/store/named_file.hpp"
 #include "cache/store/store.hpp"
 
 namespace attnsmith::cache {
@@ -114,36 +114,11 @@ Status copy_part(FileSystem& files, const Path& from, std::uint64_t offset, std:
     return Status::success();
 }
 
-// What killed exports of that name left. The time is that of a file just made beside them.
-void remove_stale_partials(FileSystem& files, const Path& target, File& made) {
-    const Result<FileInfo> now = made.stat();
-    const Result<std::vector<std::string>> names = files.list_names({target.root, {}});
-    if (!now || !names) return;
-    for (const std::string& name : *names) {
-        if (!layout::is_partial_name(name, target.relative)) continue;
-        const Path path{target.root, name};
-        const Result<FileInfo> found = files.stat(path);
-        if (found && is_stale_staging(found->modified, now->modified))
-            static_cast<void>(files.remove_file(path));
-    }
-}
-
-// A file that the user named, as a name in its directory.
-Result<Path> split_path(const std::string& file) {
-    const std::size_t slash = file.rfind('/');
-    Path path = slash == file.npos ? Path{".", file} : Path{file.substr(0, slash), file.substr(slash + 1)};
-    if (path.root.empty()) path.root = "/";
-    if (path.relative.empty() || path.relative == "." || path.relative == "..") {
-        return Status::recoverable_error(EISDIR, file, "not the name of a file");
-    }
-    return path;
-}
-
 }  // namespace
 
 Result<ExportReport> Store::export_bundle(const std::string& file, const Wanted& wanted,
                                           const std::stop_token& stop) const {
-    const Result<Path> target = split_path(file);
+    const Result<Path> target = named_file(file);
     if (!target) return target.status();
     const Result<FileInfo> there = files_.stat(*target);
     if (there && there->kind != FileKind::regular) {
@@ -162,15 +137,6 @@ Result<ExportReport> Store::export_bundle(const std::string& file, const Wanted&
     return report;
 }
 
-// Beside the target, so that a kill leaves nothing under its name.
-Result<StagedFile> Store::create_partial(const Path& target) const {
-    Path aside{target.root, layout::partial_name(target.relative, layout::unique_token())};
-    Result<std::unique_ptr<File>> created = files_.create_exclusively(aside, std::nullopt);
-    if (!created) return created.status();
-    remove_stale_partials(files_, target, **created);
-    return StagedFile(files_, std::move(aside), std::move(created).value());
-}
-
 Result<ExportReport> Store::export_listed(const Path& target, std::span<const ListedEntry> listed,
                                           const std::stop_token& stop) const {
     if (stop.stop_requested()) return stopped(target);
@@ -178,7 +144,7 @@ Result<ExportReport> Store::export_listed(const Path& target, std::span<const Li
     const BundleHead expected = expected_head(listed);
     if (expected.manifest.size() > Bundle::kMaxManifestBytes) return too_many(target, listed.size());
 
-    Result<StagedFile> staged = create_partial(target);
+    Result<StagedFile> staged = create_partial(files_, target, std::nullopt);
     if (!staged) return staged.status();
     if (Status status = append_zeros(*staged, head_bytes(expected)); !status.ok()) return status;
     Selection selection;
@@ -217,7 +183,7 @@ Status Store::finish_bundle(StagedFile staged, std::uint64_t room, const BundleH
         return end_bundle(staged, target);
     }
     // Some entries went while they were exported, and the manifest is shorter.
-    Result<StagedFile> again = create_partial(target);
+    Result<StagedFile> again = create_partial(files_, target, std::nullopt);
     if (!again) return again.status();
     if (Status status = append_file(*again, kManifestName, manifest); !status.ok()) return status;
     const std::uint64_t entries_bytes = head.file_bytes - head_bytes(head) - tar::kEndBytes;

@@ -39,4 +39,10 @@ Status StagedFile::move_to(const Path& target) {
     return status;
 }
 
+Status StagedFile::move_to_if_free(const Path& target) {
+    Status status = files_->rename_if_free(path_, target);
+    if (status.ok()) files_ = nullptr;
+    return status;
+}
+
 }  // namespace attnsmith::cache

@@ -33,6 +33,8 @@ class StagedFile {
     Status finish_unsynced() { return file_->close(); }
     // REQUIRES: finish() or finish_unsynced() succeeded.
     Status move_to(const Path& target);
+    // The same, but for EEXIST where there is anything of that name.
+    Status move_to_if_free(const Path& target);
 
     const Path& path() const { return path_; }
 

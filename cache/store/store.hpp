@@ -153,7 +153,6 @@ class Store {
 
     Result<ExportReport> export_listed(const Path& target, std::span<const ListedEntry> listed,
                                        const std::stop_token& stop) const;
-    Result<StagedFile> create_partial(const Path& target) const;
     Status finish_bundle(StagedFile staged, std::uint64_t room, const BundleHead& head,
                          const Path& target) const;
     Status end_bundle(StagedFile& staged, const Path& target) const;

@@ -1,0 +1,73 @@
+#include "cache/store/named_file.hpp"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "cache/store/layout.hpp"
+#include "cache/store/leftovers.hpp"
+
+namespace attnsmith::cache {
+namespace {
+
+// The time is that of a file just made beside them.
+void remove_stale_partials(FileSystem& files, const Path& target, File& made) {
+    const Result<FileInfo> now = made.stat();
+    const Result<std::vector<std::string>> names = files.list_names({target.root, {}});
+    if (!now || !names) return;
+    for (const std::string& name : *names) {
+        if (!layout::is_partial_name(name, target.relative)) continue;
+        const Path path{target.root, name};
+        const Result<FileInfo> found = files.stat(path);
+        if (found && is_stale_staging(found->modified, now->modified))
+            static_cast<void>(files.remove_file(path));
+    }
+}
+
+}  // namespace
+
+Result<Path> named_file(const std::string& file) {
+    const std::size_t slash = file.rfind('/');
+    Path path = slash == file.npos ? Path{".", file} : Path{file.substr(0, slash), file.substr(slash + 1)};
+    if (path.root.empty()) path.root = "/";
+    if (path.relative.empty() || path.relative == "." || path.relative == "..") {
+        return Status::recoverable_error(EISDIR, file, "not the name of a file");
+    }
+    return path;
+}
+
+Result<StagedFile> create_partial(FileSystem& files, const Path& target, std::optional<std::uint32_t> mode) {
+    Path aside{target.root, layout::partial_name(target.relative, layout::unique_token())};
+    Result<std::unique_ptr<File>> created = files.create_exclusively(aside, mode);
+    if (!created) return created.status();
+    remove_stale_partials(files, target, **created);
+    return StagedFile(files, std::move(aside), std::move(created).value());
+}
+
+Status read_named_file(FileSystem& files, const std::string& file, std::size_t most, std::string& text,
+                       FileInfo* info) {
+    const Result<std::unique_ptr<File>> opened = files.open_for_reading({file, {}});
+    if (!opened) return opened.status();
+    const Result<FileInfo> found = (*opened)->stat();
+    if (!found) return found.status();
+    if (info != nullptr) *info = *found;
+    if (found->kind != FileKind::regular)
+        return Status::recoverable_error(EINVAL, file, "not a regular file");
+    const auto too_long = [&] {
+        return Status::recoverable_error(EINVAL, file, fmt::format("over {} bytes long", most));
+    };
+    if (found->bytes > most) return too_long();
+    // It may have grown since, and one byte more shows that.
+    text.resize(most + 1);
+    const Result<std::size_t> size = read_fully(**opened, std::as_writable_bytes(std::span(text)));
+    if (!size) return size.status();
+    if (*size > most) return too_long();
+    text.resize(*size);
+    return Status::success();
+}
+
+}  // namespace attnsmith::cache

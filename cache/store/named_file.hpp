@@ -1,0 +1,27 @@
+// Files that a user names, which lie in no cache. Internal to cache/.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "cache/files/file_system.hpp"
+#include "cache/files/staged_file.hpp"
+#include "cache/files/status.hpp"
+
+namespace attnsmith::cache {
+
+// The file, as a name in its directory. EISDIR for what cannot be the name of a file.
+Result<Path> named_file(const std::string& file);
+
+// A new file beside the target, so that a kill leaves nothing under its name: `<name>.<token>.partial`. What
+// killed writers of that name left over an hour ago goes. The mode is create_exclusively()'s.
+Result<StagedFile> create_partial(FileSystem& files, const Path& target, std::optional<std::uint32_t> mode);
+
+// All bytes of a regular file of at most `most` bytes, appended to `text`, which is reserved once and for all
+// before the first of them. Links are followed, and what is no regular file is not waited for: EINVAL, as for
+// one that is longer. `info` is of the open file.
+Status read_named_file(FileSystem& files, const std::string& file, std::size_t most, std::string& text,
+                       FileInfo* info = nullptr);
+
+}  // namespace attnsmith::cache
