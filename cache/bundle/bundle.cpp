@@ -240,6 +240,7 @@ Status Bundle::read_manifest() {
     if (Status read = read_exactly(tar::kBlockBytes, std::as_writable_bytes(std::span(text))); !read.ok()) {
         return read;
     }
+    manifest_sha256_ = sha256_of(std::as_bytes(std::span(text)));
     if (auto fault = parse_manifest(text, entries_)) {
         Status status = refuse(tar::kBlockBytes + fault->offset, fault->reason);
         status.error_number = fault->error_number;

@@ -48,6 +48,8 @@ class Bundle {
 
     const std::string& path() const { return path_; }
     const FileInfo& info() const { return info_; }
+    // Of the manifest's text, which a signature is of.
+    const Sha256Digest& manifest_sha256() const { return manifest_sha256_; }
     // By path: by key, then by the version's text.
     std::span<const BundledEntry> entries() const { return entries_; }
     std::span<const BundledEntry> entries_of(const Digest& key) const;
@@ -80,6 +82,7 @@ class Bundle {
     std::string path_;
     std::unique_ptr<File> file_;
     FileInfo info_;
+    Sha256Digest manifest_sha256_;
     std::uint64_t first_header_ = 0;  // of an entry, or where the end would be
     std::vector<BundledEntry> entries_;
 };

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "cache/bundle/bundle.hpp"
+#include "cache/bundle/signature.hpp"
 #include "cache/bundle/tar.hpp"
 #include "cache/files/staged_file.hpp"
 #include "cache/store/judged_entry.hpp"
@@ -114,31 +115,63 @@ Status copy_part(FileSystem& files, const Path& from, std::uint64_t offset, std:
     return Status::success();
 }
 
+Status check_replaceable(FileSystem& files, const Path& path, const std::string& file) {
+    const Result<FileInfo> there = files.stat(path);
+    if (!there || there->kind == FileKind::regular) return Status::success();
+    return Status::recoverable_error(EEXIST, file, "there is something else than a file, left alone");
+}
+
+Path signature_of(const Path& bundle) { return {bundle.root, signature_path(bundle.relative)}; }
+
+Status sign(const BundleHead& head, const SecretKey& key, std::string& signature, ExportReport& report) {
+    const Result<const Ed25519*> opened = ed25519();
+    if (!opened) return opened.status();
+    Result<std::string> text =
+        signature_text(**opened, key, sha256_of(std::as_bytes(std::span(head.manifest))));
+    if (!text) return text.status();
+    const Result<PublicKey> known = (*opened)->public_key_of(key);
+    if (!known) return known.status();
+    signature = std::move(text).value();
+    report.signed_by = known->id();
+    return Status::success();
+}
+
+Status write_signature(FileSystem& files, const Path& target, const std::string& text) {
+    Result<StagedFile> staged = create_partial(files, target, std::nullopt);
+    if (!staged) return staged.status();
+    if (Status status = staged->append(std::as_bytes(std::span(text))); !status.ok()) return status;
+    if (Status status = staged->finish(); !status.ok()) return status;
+    return staged->move_to(target);
+}
+
 }  // namespace
 
 Result<ExportReport> Store::export_bundle(const std::string& file, const Wanted& wanted,
-                                          const std::stop_token& stop) const {
+                                          const std::stop_token& stop, const SecretKey* sign_with) const {
     const Result<Path> target = named_file(file);
     if (!target) return target.status();
-    const Result<FileInfo> there = files_.stat(*target);
-    if (there && there->kind != FileKind::regular) {
-        return Status::recoverable_error(EEXIST, file, "there is something else than a file, left alone");
+    if (Status free = check_replaceable(files_, *target, file); !free.ok()) return free;
+    if (sign_with != nullptr) {
+        if (Status free = check_replaceable(files_, signature_of(*target), signature_path(file)); !free.ok())
+            return free;
+        if (const Result<const Ed25519*> opened = ed25519(); !opened) return opened.status();
     }
     Listing listing = list();
     std::erase_if(listing.entries, [&](const ListedEntry& entry) { return !wanted(entry); });
     std::ranges::stable_sort(listing.entries, [](const ListedEntry& a, const ListedEntry& b) {
         return comes_first_in_bundle({a.key, a.version}, {b.key, b.version});
     });
-    Result<ExportReport> report = export_listed(*target, listing.entries, stop);
+    Result<ExportReport> report = export_listed(*target, listing.entries, stop, sign_with);
     if (report) {
         report->file = file;
+        if (!report->signed_by.empty()) report->signature_file = signature_path(file);
         report->unreadable = std::move(listing.unreadable);
     }
     return report;
 }
 
 Result<ExportReport> Store::export_listed(const Path& target, std::span<const ListedEntry> listed,
-                                          const std::stop_token& stop) const {
+                                          const std::stop_token& stop, const SecretKey* sign_with) const {
     if (stop.stop_requested()) return stopped(target);
     if (listed.empty()) return ExportReport{};
     const BundleHead expected = expected_head(listed);
@@ -163,24 +196,29 @@ Result<ExportReport> Store::export_listed(const Path& target, std::span<const Li
                         .bytes = head.file_bytes,
                         .skipped = selection.skipped,
                         .bad = std::move(selection.bad),
-                        .unreadable = {}};
+                        .unreadable = {},
+                        .signature_file = {},
+                        .signed_by = {}};
     for (const BundledEntry& entry : selection.picked) report.keys.push_back(entry.name.key);
     if (selection.picked.empty()) return report;
-    if (Status status = finish_bundle(std::move(staged).value(), head_bytes(expected), head, target);
-        !status.ok())
-        return status;
+    std::string signature;
+    if (sign_with != nullptr) {
+        if (Status status = sign(head, *sign_with, signature, report); !status.ok()) return status;
+    }
+    Status status = finish_bundle(std::move(staged).value(), head_bytes(expected), head, target, signature);
+    if (!status.ok()) return status;
     return report;
 }
 
 // `staged` has the entries behind room for a head.
-Status Store::finish_bundle(StagedFile staged, std::uint64_t room, const BundleHead& head,
-                            const Path& target) const {
+Status Store::finish_bundle(StagedFile staged, std::uint64_t room, const BundleHead& head, const Path& target,
+                            const std::string& signature) const {
     const auto manifest = std::as_bytes(std::span(head.manifest));
     if (head_bytes(head) == room) {
         const tar::Block header = tar::encode_header(kManifestName, manifest.size());
         if (Status status = staged.overwrite(header, 0); !status.ok()) return status;
         if (Status status = staged.overwrite(manifest, header.size()); !status.ok()) return status;
-        return end_bundle(staged, target);
+        return end_bundle(staged, target, signature);
     }
     // Some entries went while they were exported, and the manifest is shorter.
     Result<StagedFile> again = create_partial(files_, target, std::nullopt);
@@ -188,12 +226,17 @@ Status Store::finish_bundle(StagedFile staged, std::uint64_t room, const BundleH
     if (Status status = append_file(*again, kManifestName, manifest); !status.ok()) return status;
     const std::uint64_t entries_bytes = head.file_bytes - head_bytes(head) - tar::kEndBytes;
     Status copied = copy_part(files_, staged.path(), room, entries_bytes, *again);
-    return copied.ok() ? end_bundle(*again, target) : copied;
+    return copied.ok() ? end_bundle(*again, target, signature) : copied;
 }
 
-Status Store::end_bundle(StagedFile& staged, const Path& target) const {
+Status Store::end_bundle(StagedFile& staged, const Path& target, const std::string& signature) const {
     if (Status status = append_zeros(staged, tar::kEndBytes); !status.ok()) return status;
     if (Status status = staged.finish(); !status.ok()) return status;
+    // Before the bundle: who waits for that finds it signed.
+    if (!signature.empty()) {
+        if (Status status = write_signature(files_, signature_of(target), signature); !status.ok())
+            return status;
+    }
     if (Status moved = staged.move_to(target); !moved.ok()) return moved;
     return files_.sync_directory({target.root, {}});
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cache/bundle/bundle.hpp"
+#include "cache/bundle/signature.hpp"
 #include "cache/files/staged_file.hpp"
 #include "cache/store/judged_entry.hpp"
 #include "cache/store/layer.hpp"
@@ -39,9 +40,14 @@ Result<ImportReport> Store::import_bundle(const std::string& file) const {
     if (Status trusted = judge(kWritableLayer); !trusted.ok()) return trusted;  // the caller tells
     const Result<Bundle> bundle = Bundle::open(files_, file);
     if (!bundle) return bundle.status();
-    if (Status verified = bundle->verify(options_.check_content); !verified.ok()) return verified;
 
-    ImportReport report{.file = file, .entries = bundle->entries().size()};
+    ImportReport report{.file = file, .entries = bundle->entries().size(), .signed_by = {}};
+    if (!options_.trusted_keys.empty()) {
+        const Result<PublicKey> signer = find_signer(files_, *bundle, options_.trusted_keys);
+        if (!signer) return signer.status();
+        report.signed_by = signer->id();
+    }
+    if (Status verified = bundle->verify(options_.check_content); !verified.ok()) return verified;
     Status status = import_entries(*bundle, report);
     if (status.ok()) return report;
     status.message = fmt::format("{} (after {} of {} entries)", status.message,

@@ -3,7 +3,19 @@
 #include <cerrno>
 #include <span>
 
+#include "cache/bundle/signature.hpp"
+#include "cache/digest/sha256.hpp"
+
 namespace attnsmith::cache {
+
+Result<Bundle> BundleLayer::open(FileSystem& files, const std::string& path,
+                                 std::span<const PublicKey> trusted) {
+    Result<Bundle> bundle = Bundle::open(files, path);
+    if (!bundle || trusted.empty()) return bundle;
+    if (const Result<PublicKey> signer = find_signer(files, *bundle, trusted); !signer)
+        return signer.status();
+    return bundle;
+}
 
 Result<std::vector<Version>> BundleLayer::versions_of(const Digest& key) const {
     std::vector<Version> versions;
@@ -15,7 +27,15 @@ Result<std::vector<Version>> BundleLayer::versions_of(const Digest& key) const {
 Result<EntryFile> BundleLayer::read(const layout::EntryName& name) const {
     const BundledEntry* const entry = bundle_ ? bundle_->find(name) : nullptr;
     if (entry == nullptr) return Status::from_errno(ENOENT, "find the entry", path_of(name));
-    return bundle_->read(*entry);
+    Result<EntryFile> file = bundle_->read(*entry);
+    if (!file || !is_signed_) return file;
+    // The manifest is signed, the entries are by their digests in it: the file may have changed since it was
+    // opened.
+    if (sha256_of(std::span(file->bytes.get(), file->size)) != entry->sha256) {
+        return Status::recoverable_error(EBADMSG, path_of(name),
+                                         "its SHA-256 is not the one of the signed manifest");
+    }
+    return file;
 }
 
 FoundEntries BundleLayer::find_all() const {

@@ -1,23 +1,25 @@
 // The entries of a bundle, read where they lie. Internal to cache/.
 #pragma once
 
+#include <span>
 #include <string>
 #include <utility>
 
 #include "cache/bundle/bundle.hpp"
 #include "cache/files/file_system.hpp"
+#include "cache/signing/ed25519.hpp"
 #include "cache/store/layer.hpp"
 
 namespace attnsmith::cache {
 
-// Opens the bundle when it is made and keeps it open. One that cannot be opened has no entries, and
-// find_all() says why.
+// Opens the bundle when it is made and keeps it open. One that cannot be opened, or that none of the keys
+// signed where there are any, has no entries, and find_all() says why.
 class BundleLayer final : public Layer {
   public:
-    BundleLayer(FileSystem& files, std::string path)
-        : path_(std::move(path)), bundle_(Bundle::open(files, path_)) {}
+    BundleLayer(FileSystem& files, std::string path, std::span<const PublicKey> trusted)
+        : path_(std::move(path)), is_signed_(!trusted.empty()), bundle_(open(files, path_, trusted)) {}
 
-    // Why it could not be opened; ok if it could.
+    // Why it could not be opened or is not trusted; ok if it is used.
     Status status() const { return bundle_.status(); }
 
     const std::string& path() const override { return path_; }
@@ -30,7 +32,11 @@ class BundleLayer final : public Layer {
     Result<std::string> read_metadata(const layout::EntryName& name) const override;
 
   private:
+    static Result<Bundle> open(FileSystem& files, const std::string& path,
+                               std::span<const PublicKey> trusted);
+
     const std::string path_;
+    const bool is_signed_;  // and so what is read is held against the manifest
     const Result<Bundle> bundle_;
 };
 

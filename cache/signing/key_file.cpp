@@ -79,14 +79,14 @@ Result<SecretKey> read_secret_key(FileSystem& files, const std::string& file) {
     SecretText text;
     if (Status read = read_named_file(files, file, kMaxKeyFileBytes, text.get(), &info); !read.ok())
         return read;
-    if ((info.mode & kOthersBits) != 0) {
-        return Status::recoverable_error(
-            EPERM, file,
-            fmt::format("others may use the secret key (mode {:04o}); if none has, run: chmod 600 {}",
-                        info.mode, file));
-    }
+    // First whether it is one: who names the public key by mistake is not to be told to chmod it.
     Result<SecretKey> key = parse_secret_key(text.get());
-    return key ? key : at(file, key.status());
+    if (!key) return at(file, key.status());
+    if ((info.mode & kOthersBits) == 0) return key;
+    return Status::recoverable_error(
+        EPERM, file,
+        fmt::format("others may use the secret key (mode {:04o}); if none has, run: chmod 600 {}", info.mode,
+                    file));
 }
 
 Result<PublicKey> read_public_key(FileSystem& files, const std::string& file) {

@@ -12,7 +12,9 @@ JudgedEntry judge_entry(const Layer& layer, const layout::EntryName& name, Trust
     if (read.status().error_number == ESTALE) read = layer.read(name);
     JudgedEntry judged;
     if (!read) {
-        judged.verdict = is_absence(read.status()) ? Verdict::gone : Verdict::unreadable;
+        judged.verdict = is_absence(read.status())               ? Verdict::gone
+                         : read.status().error_number == EBADMSG ? Verdict::broken
+                                                                 : Verdict::unreadable;
         judged.status = read.status();
         return judged;
     }

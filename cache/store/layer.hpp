@@ -32,7 +32,7 @@ class Layer {
 
     // The versions that there are, in no order.
     virtual Result<std::vector<Version>> versions_of(const Digest& key) const = 0;
-    // Fails with ENOENT where there is no such entry.
+    // Fails with ENOENT where there is no such entry, EBADMSG where it is not what was signed.
     virtual Result<EntryFile> read(const layout::EntryName& name) const = 0;
     virtual FoundEntries find_all() const = 0;
     // The size of what find_all() finds, in half of its time.

@@ -10,6 +10,7 @@
 
 #include "cache/files/file_system.hpp"
 #include "cache/files/trust.hpp"
+#include "cache/signing/ed25519.hpp"
 #include "cache/store/entry.hpp"
 
 namespace attnsmith::cache {
@@ -31,6 +32,9 @@ struct Options {
     std::vector<std::string> read_only_layers = {};
     // Whose directories and entries are used. Others are passed over, with one warning for each directory.
     Trust trust = Trust::owner;
+    // Where there are any, bundles are used, as layers and for imports, only if one of them signed them
+    // (FORMAT.md, "A bundle's signature"). Directories are not signed: `trust` is for them.
+    std::vector<PublicKey> trusted_keys = {};
     // What the entries of `directory` may take on its disk; the least recently used go first, but none that
     // was used within kStampIsOldAfter. Kept to within what a shard's size tells of the whole. 0: no limit.
     std::uint64_t max_bytes = kDefaultMaxBytes;

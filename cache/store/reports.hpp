@@ -110,6 +110,8 @@ struct ExportReport {
     std::uint64_t skipped = 0;       // whole entries of another format version, left out
     std::vector<BadEntry> bad;       // broken, unreadable and untrusted ones, left out and left in place
     std::vector<Status> unreadable;  // where there may be more that is wanted
+    std::string signature_file;      // empty where it is not signed, as the next one
+    std::string signed_by;           // the key's id
 };
 
 struct ImportReport {
@@ -118,6 +120,7 @@ struct ImportReport {
     std::uint64_t published = 0;  // of those, what is new in the writable directory
     std::uint64_t present = 0;    // what was there already
     std::uint64_t bytes = 0;      // of what is new
+    std::string signed_by;        // the id of the trusted key; empty where no key is required
 };
 
 }  // namespace attnsmith::cache

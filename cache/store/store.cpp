@@ -66,7 +66,7 @@ void Store::count(Event event, std::uint64_t count) const {
 std::unique_ptr<const Layer> Store::open_layer(const std::string& path) const {
     const Result<FileInfo> info = files_.stat({path, {}});
     if (!info || info->kind != FileKind::regular) return std::make_unique<DirectoryLayer>(files_, path);
-    auto bundle = std::make_unique<BundleLayer>(files_, path);
+    auto bundle = std::make_unique<BundleLayer>(files_, path, options_.trusted_keys);
     if (!bundle->status().ok()) {
         troubles_.tell(fmt::format("a read-only layer is passed over: {}", bundle->status().to_string()));
     }

@@ -110,14 +110,17 @@ class Store {
     // the lowest layer's. The same entries give the same bytes. Fails with EEXIST where something else than a
     // file has the name, E2BIG where the entries are too many for one bundle, ECANCELED where a stop was
     // asked for, else with what the system said. What others evict or clear meanwhile is not in the bundle.
+    // With a key, `<file>.sig` is the bundle's signature, and appears before it.
     using Wanted = std::function<bool(const ListedEntry&)>;
     Result<ExportReport> export_bundle(const std::string& file, const Wanted& wanted,
-                                       const std::stop_token& stop = {}) const;
+                                       const std::stop_token& stop = {},
+                                       const SecretKey* sign_with = nullptr) const;
     // Checks every byte of a bundle, and only then publishes its entries in the writable directory; each is
     // checked once more then. What is there already stays. Fails as Bundle::open() does: EINVAL for what is
     // not a regular file, EBADMSG for what is not a sound bundle, EPROTONOSUPPORT for one of another format;
-    // these publish nothing. Else with what the system said; what was published before then stays. A kill
-    // at any moment leaves whole entries.
+    // EPERM for one that none of Options::trusted_keys signed, where there are any. These publish nothing.
+    // Else with what the system said; what was published before then stays. A kill at any moment leaves
+    // whole entries.
     Result<ImportReport> import_bundle(const std::string& file) const;
 
   private:
@@ -152,10 +155,10 @@ class Store {
     Lock tell_of_trouble(Lock lock) const;
 
     Result<ExportReport> export_listed(const Path& target, std::span<const ListedEntry> listed,
-                                       const std::stop_token& stop) const;
-    Status finish_bundle(StagedFile staged, std::uint64_t room, const BundleHead& head,
-                         const Path& target) const;
-    Status end_bundle(StagedFile& staged, const Path& target) const;
+                                       const std::stop_token& stop, const SecretKey* sign_with) const;
+    Status finish_bundle(StagedFile staged, std::uint64_t room, const BundleHead& head, const Path& target,
+                         const std::string& signature) const;
+    Status end_bundle(StagedFile& staged, const Path& target, const std::string& signature) const;
 
     struct ImportBatch;
     Status import_entries(const Bundle& bundle, ImportReport& report) const;

@@ -7,7 +7,7 @@ import re
 from support import DEEPSEEK, REPOSITORY, SCHEMAS, SMALL, CliTest, check_schema, main, schemas, validator
 
 # Schemas of files that the program writes or reads, not of what it prints.
-FILES = {"attnsmith.bundle/1", "attnsmith.entry/2", "attnsmith.fields/2", "attnsmith.recorded/1", "attnsmith.tuning/1"}
+FILES = {"attnsmith.bundle-signature/1", "attnsmith.bundle/1", "attnsmith.entry/2", "attnsmith.fields/2", "attnsmith.recorded/1", "attnsmith.tuning/1"}
 
 
 class Schemas(CliTest):
