@@ -13,6 +13,7 @@
 #include "cache/files/size_signal.hpp"
 #include "compiler/environment.hpp"
 #include "engine/cubins/cubin_entry.hpp"
+#include "engine/signing_keys.hpp"
 #include "problem/vocabulary.hpp"
 
 namespace attnsmith::engine {
@@ -94,6 +95,21 @@ void settle_cache(const RuntimeOptions& options, Settings& settings) {
     }
 }
 
+// Read now: a program must not find out at its first kernel that nothing will be trusted.
+void settle_keys(const RuntimeOptions& options, Settings& settings) {
+    constexpr const char* kVariable = "ATTNSMITH_CACHE_TRUST_KEYS";
+    if (!options.trust_key_files.empty()) {
+        settings.trusted_keys = read_trust_keys("trust_key_files", options.trust_key_files);
+    } else if (const std::string list = environment(kVariable); !list.empty()) {
+        // A list of nothing must not be taken for trust in everything.
+        const std::vector<std::string> files = split_list(list);
+        if (files.empty()) throw InvalidRequest(kVariable, problem::quote(list), "files of public keys");
+        settings.trusted_keys = read_trust_keys(kVariable, files);
+    }
+    settings.sign_key_file = environment("ATTNSMITH_CACHE_SIGN_KEY");
+    if (!settings.sign_key_file.empty()) settings.sign_key_file = absolute(settings.sign_key_file);
+}
+
 OnMiss settle_on_miss(const std::optional<OnMiss>& given) {
     if (given) problem::kOnMissWords.check_value("on_miss", *given);
     if (given) return *given;
@@ -127,6 +143,7 @@ void log_to_stderr(LogLevel, std::string_view line) {
 Settings settle(const RuntimeOptions& options) {
     Settings settings;
     settle_cache(options, settings);
+    settle_keys(options, settings);
     settings.tuning_files =
         options.tuning_files.empty() ? split_list(environment("ATTNSMITH_TUNING")) : options.tuning_files;
     settings.nvrtc.path =
@@ -161,6 +178,7 @@ std::vector<std::pair<std::string, std::string>> compiler_environment() {
 cache::Options store_options(const Settings& settings) {
     cache::Options options;
     options.trust = settings.cache_trust;
+    options.trusted_keys = settings.trusted_keys;
     options.max_bytes = settings.cache_max_bytes;
     options.file_system = settings.file_system;
     options.check_content = find_fault;

@@ -19,9 +19,11 @@ struct Settings {
     bool cache_dirs_from_options = false;
     std::string no_cache_because;  // why there is none
     cache::Trust cache_trust = cache::Trust::owner;
-    std::uint64_t cache_max_bytes = 0;  // 0: no limit
-    bool cache_source = true;           // entries hold their kernels' sources
-    bool exact_toolchain = false;       // entries of other toolchains are left alone
+    std::vector<cache::PublicKey> trusted_keys;  // empty: bundles need no signature
+    std::string sign_key_file;                   // that exports are signed with; empty: with none
+    std::uint64_t cache_max_bytes = 0;           // 0: no limit
+    bool cache_source = true;                    // entries hold their kernels' sources
+    bool exact_toolchain = false;                // entries of other toolchains are left alone
     OnMiss on_miss = OnMiss::compile;
     std::string record_file;                   // absolute; empty: none
     cache::FileSystem* file_system = nullptr;  // not owned; null: the real one. Tests have others
@@ -33,9 +35,11 @@ struct Settings {
     std::string keep_source_dir;
 };
 
-// Reads ATTNSMITH_CACHE_DIR and ATTNSMITH_TUNING (lists divided by ':'), XDG_CACHE_HOME, HOME,
-// ATTNSMITH_NVRTC_PATH, ATTNSMITH_ON_MISS, ATTNSMITH_RECORD and ATTNSMITH_LOG. Throws InvalidRequest for a
-// variable that cannot be understood, and for options that contradict each other.
+// Reads ATTNSMITH_CACHE_DIR, ATTNSMITH_CACHE_TRUST_KEYS and ATTNSMITH_TUNING (lists divided by ':'),
+// ATTNSMITH_CACHE_SIGN_KEY, XDG_CACHE_HOME, HOME, ATTNSMITH_NVRTC_PATH, ATTNSMITH_ON_MISS, ATTNSMITH_RECORD
+// and ATTNSMITH_LOG. Throws InvalidRequest for a variable that cannot be understood, for a key that cannot be
+// read, and for options that contradict each other; CacheError where keys are named and nothing could verify
+// a signature.
 Settings settle(const RuntimeOptions& options);
 
 // The variables that NVRTC would read and that may change machine code, where they are set, with their values

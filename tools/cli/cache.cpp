@@ -44,6 +44,12 @@ void require_what_cache_names(const Command& command, Purpose purpose) {
     }
 }
 
+std::string require_file(std::string path, const char* what) {
+    if (path.empty()) throw BadUsage(fmt::format("\"\": {} needs the name of a file", what));
+    if (path == "-") throw BadUsage(fmt::format("-: {} needs a file, not a pipe", what));
+    return path;
+}
+
 std::string entries_text(std::uint64_t count) { return counted(count, "entry", "entries"); }
 
 std::vector<std::string> places_of(const cache::Options& options) {
@@ -65,6 +71,7 @@ void add_cache(Command& parent) {
     add_stat(cache);
     add_verify(cache);
     add_gc(cache);
+    add_keygen(cache);
     add_export(cache);
     add_import(cache);
     add_clear(cache);

@@ -14,16 +14,13 @@
 #include "cli/runtime_flags.hpp"
 #include "engine/reports/cache_json.hpp"
 #include "engine/reports/unreadable.hpp"
+#include "engine/signing_keys.hpp"
 
 namespace attnsmith::cli {
 namespace {
 
-// A bundle goes to a file and comes from one: it is staged beside its name, and its manifest is held against
-// the file's length before any of it is believed.
-std::string require_file(std::string path, const char* what) {
-    if (path.empty()) throw BadUsage(fmt::format("\"\": {} needs the name of a file", what));
-    if (path == "-") throw BadUsage(fmt::format("-: {} needs a file, not a pipe", what));
-    return path;
+std::string signed_text(const std::string& key_id) {
+    return key_id.empty() ? std::string() : fmt::format(", signed by key {}", key_id);
 }
 
 // What is to be exported, with what is known of the model beside its attentions.
@@ -40,6 +37,10 @@ Work read_work(const Command& command) {
     const auto output = command.text("output");
     if (!output) throw BadUsage("--output (-o) is missing: the file that the bundle goes to");
     options.file = require_file(*output, "export");
+    if (const auto key = command.text("sign-key")) {
+        (void)engine::read_sign_key("sign-key", *key);  // or it says why not, before anything is opened
+        options.sign_key_file = *key;
+    }
     if (const auto model = command.text("model")) {
         const Coverage coverage = read_model_coverage(command, *model);
         options.specs.emplace();
@@ -111,8 +112,8 @@ int run_export(const Command& command) {
     if (command.has("json")) {
         print_json(report_json(command, exported, work.doubts));
     } else {
-        print(fmt::format("{}: {}, {}\n", printable(work.options.file), entries_text(exported.entries),
-                          human_bytes(exported.bytes)) +
+        print(fmt::format("{}: {}, {}{}\n", printable(work.options.file), entries_text(exported.entries),
+                          human_bytes(exported.bytes), signed_text(exported.signed_by)) +
               text_of(work.doubts));
     }
     return conclude_export(command, exported, work.doubts);
@@ -125,8 +126,9 @@ int run_import(const Command& command) {
     if (command.has("json")) {
         print_json(engine::to_json(report));
     } else {
-        print(fmt::format("{}: {} imported, {}; {} were there already\n", printable(report.directory),
-                          entries_text(report.imported), human_bytes(report.bytes), report.present));
+        print(fmt::format("{}: {} imported, {}; {} were there already{}\n", printable(report.directory),
+                          entries_text(report.imported), human_bytes(report.bytes), report.present,
+                          signed_text(report.signed_by)));
     }
     return kSuccess;
 }
@@ -140,10 +142,15 @@ void add_export(Command& cache) {
         "ATTNSMITH_CACHE_DIR behind the writable directory. The same kernels give the same bytes. Exits 1\n"
         "when the cache lacks some of the model's kernels, has broken ones or could not be read whole; the\n"
         "others are in the bundle.\n\n"
+        "With --sign-key, FILE.sig is its signature, which goes wherever the bundle goes: `attnsmith cache\n"
+        "keygen` makes a key, and --trust-key takes bundles that it signed alone.\n\n"
         "Examples:\n  attnsmith cache export --cache kernels -o kernels.bundle\n"
-        "  attnsmith cache export --cache kernels --model config.json --sm 80,90 -o model.bundle --json",
+        "  attnsmith cache export --cache kernels --model config.json --sm 80,90 -o model.bundle --json\n"
+        "  attnsmith cache export --cache kernels -o signed.bundle --sign-key release.key",
         run_export);
     command.add_value("output", "FILE", "the bundle; replaced if it is there", "Options", "o");
+    command.add_value("sign-key", "FILE",
+                      "the secret key that signs the bundle (default: ATTNSMITH_CACHE_SIGN_KEY, else none)");
     command.add_value("sm", "SM[,SM...]",
                       "only kernels for these compute capabilities, e.g. 80,90 (default: all)");
     add_doubt_flags(command);
@@ -154,8 +161,10 @@ void add_export(Command& cache) {
 void add_import(Command& cache) {
     add_cache_command(
         cache, "import", "Add the kernels of a bundle to the writable directory",
-        "Every byte of the bundle is checked before anything is added. What is there already stays.\n\n"
-        "Example:\n  attnsmith cache import kernels.bundle --cache kernels",
+        "Every byte of the bundle is checked before anything is added, with --trust-key its signature,\n"
+        "FILE.sig, first of all. What is there already stays.\n\n"
+        "Examples:\n  attnsmith cache import kernels.bundle --cache kernels\n"
+        "  attnsmith cache import signed.bundle --cache kernels --trust-key release.key.pub",
         run_import)
         .add_argument("FILE", "a bundle that export wrote");
 }

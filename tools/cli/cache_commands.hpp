@@ -22,6 +22,8 @@ void add_rm(Command& cache);
 // In cache_bundles.cpp.
 void add_export(Command& cache);
 void add_import(Command& cache);
+// In cache_keys.cpp.
+void add_keygen(Command& cache);
 
 // One of them, whose help begins with what all of them say of the directories; with --json and the flags of a
 // cache.
@@ -43,6 +45,10 @@ std::string entries_text(std::uint64_t count);
 
 // Says on standard error that there is no directory yet: silence would be taken for a finding.
 void tell_if_missing(const std::string& directory);
+
+// A bundle or key goes to a file and comes from one: it is staged beside its name, or is read whole before
+// any of it is believed. Throws BadUsage for "" and "-"; `what` names the command.
+std::string require_file(std::string path, const char* what);
 
 // The directories, by the place that entries give as their layer.
 std::vector<std::string> places_of(const cache::Options& options);

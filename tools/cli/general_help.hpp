@@ -22,6 +22,9 @@ inline constexpr Explained kVariables[] = {
      "cache directories and bundles, divided by ':'; the first is written to. Without it "
      "XDG_CACHE_HOME/attnsmith "
      "or ~/.cache/attnsmith"},
+    {"ATTNSMITH_CACHE_SIGN_KEY", "the secret key that signs what `attnsmith cache export` writes"},
+    {"ATTNSMITH_CACHE_TRUST_KEYS",
+     "public keys, divided by ':'; with any, only bundles that one of them signed are used"},
     {"ATTNSMITH_LOG", "what is told on standard error: off, error, warn (the default), info or debug"},
     {"ATTNSMITH_NVRTC_PATH", "the file or the folder of NVRTC, where it is in none of the usual places"},
     {"ATTNSMITH_ON_MISS",

@@ -12,6 +12,7 @@
 #include "cli/output.hpp"
 #include "engine/reports/cache_directories.hpp"
 #include "engine/reports/unreadable.hpp"
+#include "engine/signing_keys.hpp"
 #include "problem/vocabulary.hpp"
 
 namespace attnsmith::cli {
@@ -41,6 +42,10 @@ void add_cache_flag(Command& command) {
     command.add_value("cache-trust", cache_trusts().kind(),
                       "whose directories are used: those that only you or root can write to (owner, the "
                       "default), those of a group that you are in too, or any");
+    command.add_repeatable(
+        "trust-key", "FILE",
+        "a public key; with any, only bundles that one of them signed are used (default: "
+        "ATTNSMITH_CACHE_TRUST_KEYS, a list divided by ':', else no signature is asked for)");
     command.add_value(
         "cache-max-bytes", "SIZE",
         "what the cache directory may take on its disk, e.g. 500M; what was not used for longest goes first "
@@ -73,6 +78,8 @@ RuntimeOptions runtime_options(const Command& command) {
         throw InvalidRequest("cache", "\"\"", "a directory");
     if (const auto bytes = command.text("cache-max-bytes"))
         options.cache_max_bytes = parse_byte_size("cache-max-bytes", *bytes);
+    options.trust_key_files = command.texts("trust-key");
+    for (const std::string& file : options.trust_key_files) (void)engine::read_trust_key("trust-key", file);
     options.cache_source = !(command.knows("no-source") && command.has("no-source"));
     if (const auto toolchain = command.knows("toolchain") ? command.text("toolchain") : std::nullopt)
         options.toolchain = toolchains().read(*toolchain);

@@ -10,7 +10,7 @@
 
 namespace attnsmith::cli {
 
-// --cache, --cache-trust and --cache-max-bytes.
+// --cache, --cache-trust, --trust-key and --cache-max-bytes.
 void add_cache_flag(Command& command);
 // --toolchain alone.
 void add_toolchain_flag(Command& command);

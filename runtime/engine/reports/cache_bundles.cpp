@@ -13,6 +13,7 @@
 #include "engine/reports/public_reports.hpp"
 #include "engine/reports/unreadable.hpp"
 #include "engine/runtime_impl.hpp"
+#include "engine/signing_keys.hpp"
 #include "families/traits.hpp"
 #include "problem/json_text.hpp"
 #include "problem/request/request_fields.hpp"
@@ -37,6 +38,13 @@ Needed needed_by(const Runtime::Impl& runtime, const std::vector<AttentionSpec>&
         needed.emplace(runtime.cubins.source_of(kernel).key, kernel.sm);
     }
     return needed;
+}
+
+std::optional<cache::SecretKey> sign_key_of(const Runtime::Impl& runtime, const CacheExportOptions& options) {
+    if (!options.sign_key_file.empty()) return read_sign_key("sign_key_file", options.sign_key_file);
+    const std::string& file = runtime.settings.sign_key_file;
+    if (!file.empty()) return read_sign_key("ATTNSMITH_CACHE_SIGN_KEY", file);
+    return std::nullopt;
 }
 
 std::string what_was_asked(const CacheExportOptions& options) {
@@ -78,7 +86,9 @@ CacheExportReport export_bundle(Runtime::Impl& runtime, const CacheExportOptions
         if (options.specs && !needed.contains(entry.key)) return false;
         return options.sms.empty() || std::ranges::find(options.sms, sm_of(entry)) != options.sms.end();
     };
-    cache::Result<cache::ExportReport> report = store.export_bundle(options.file, wanted, options.stop);
+    const std::optional<cache::SecretKey> key = sign_key_of(runtime, options);
+    cache::Result<cache::ExportReport> report =
+        store.export_bundle(options.file, wanted, options.stop, key ? &*key : nullptr);
     if (!report) throw CacheError("the export failed: " + report.status().to_string());
     if (report->entries == 0) {
         throw CacheError(fmt::format(
@@ -108,7 +118,8 @@ CacheImportReport import_bundle(const cache::Store& store, const std::string& fi
 }
 
 ParsedExport parse_export_options(const nlohmann::json& object) {
-    ParsedExport parsed{.options = {.file = parse_file(object), .sms = {}, .specs = {}, .stop = {}}};
+    ParsedExport parsed{
+        .options = {.file = parse_file(object), .sms = {}, .specs = {}, .stop = {}, .sign_key_file = {}}};
     if (const auto sm = object.find("sm"); sm != object.end()) {
         AttentionRequest request;
         problem::find_field("sm")->set(request, "sm", *sm);

@@ -151,24 +151,37 @@ Json to_json(const CacheRemoveReport& report) {
 }
 
 Json to_json(const CacheExportReport& report) {
-    return {{"schema", "attnsmith.cache-export/1"},
-            {"file", report.file},
-            {"entries", report.entries},
-            {"bytes", report.bytes},
-            {"skipped", report.skipped},
-            {"missing", report.missing},
-            {"bad", bad_json(report.bad)},
-            {"unreadable", unreadable_json(report.unreadable)}};
+    Json json = {{"schema", "attnsmith.cache-export/1"},
+                 {"file", report.file},
+                 {"entries", report.entries},
+                 {"bytes", report.bytes},
+                 {"skipped", report.skipped},
+                 {"missing", report.missing},
+                 {"bad", bad_json(report.bad)},
+                 {"unreadable", unreadable_json(report.unreadable)}};
+    if (report.signed_by.empty()) return json;
+    json["signature_file"] = report.signature_file;
+    json["signed_by"] = report.signed_by;
+    return json;
 }
 
 Json to_json(const CacheImportReport& report) {
-    return {{"schema", "attnsmith.cache-import/1"},
-            {"file", report.file},
-            {"directory", report.directory},
-            {"entries", report.entries},
-            {"imported", report.imported},
-            {"present", report.present},
-            {"bytes", report.bytes}};
+    Json json = {{"schema", "attnsmith.cache-import/1"},
+                 {"file", report.file},
+                 {"directory", report.directory},
+                 {"entries", report.entries},
+                 {"imported", report.imported},
+                 {"present", report.present},
+                 {"bytes", report.bytes}};
+    if (!report.signed_by.empty()) json["signed_by"] = report.signed_by;
+    return json;
+}
+
+Json to_json(const SigningKey& key) {
+    return {{"schema", "attnsmith.cache-keygen/1"},
+            {"key_id", key.key_id},
+            {"secret_key_file", key.secret_key_file},
+            {"public_key_file", key.public_key_file}};
 }
 
 Json to_json(const CacheExplanations& of) {

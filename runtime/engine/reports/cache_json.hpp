@@ -20,6 +20,7 @@ nlohmann::ordered_json to_json(const CacheClearReport& report);   // attnsmith.c
 nlohmann::ordered_json to_json(const CacheRemoveReport& report);  // attnsmith.cache-rm/1
 nlohmann::ordered_json to_json(const CacheExportReport& report);  // attnsmith.cache-export/1
 nlohmann::ordered_json to_json(const CacheImportReport& report);  // attnsmith.cache-import/1
+nlohmann::ordered_json to_json(const SigningKey& key);            // attnsmith.cache-keygen/1
 nlohmann::ordered_json to_json(const CacheExplanations& of);      // attnsmith.cache-explain/1
 
 }  // namespace attnsmith::engine

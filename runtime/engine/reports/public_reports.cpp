@@ -156,7 +156,9 @@ CacheExportReport report_of(const cache::ExportReport& report) {
             .missing = 0,
             .bad = report_of(report.bad),
             .unreadable = report_of(report.unreadable),
-            .unserved = {}};
+            .unserved = {},
+            .signature_file = report.signature_file,
+            .signed_by = report.signed_by};
 }
 
 CacheImportReport report_of(const cache::ImportReport& report, const std::string& directory) {
@@ -165,7 +167,8 @@ CacheImportReport report_of(const cache::ImportReport& report, const std::string
             .entries = report.entries,
             .imported = report.published,
             .present = report.present,
-            .bytes = report.bytes};
+            .bytes = report.bytes,
+            .signed_by = report.signed_by};
 }
 
 CacheExplanations report_of(const Explained& explained, std::vector<PrewarmRefusal> unserved,

@@ -169,6 +169,9 @@ struct CacheExportOptions {
     // has anything for. Absent: all kernels.
     std::optional<std::vector<AttentionSpec>> specs{};
     std::stop_token stop{};  // no file is written then, and CacheError is thrown
+    // The secret key's file (make_signing_key()) that the bundle is signed with: `file`.sig is its signature.
+    // Empty: ATTNSMITH_CACHE_SIGN_KEY, else it is not signed.
+    std::string sign_key_file{};
 };
 
 // What an export wrote.
@@ -181,6 +184,8 @@ struct CacheExportReport {
     std::vector<CacheBadEntry> bad{};           // left out, and left in place
     std::vector<CacheUnreadable> unreadable{};  // where there may be more that is wanted
     std::vector<PrewarmRefusal> unserved{};     // specs that no kernel serves on one of `sms`
+    std::string signature_file{};               // beside the bundle; empty where it is not signed
+    std::string signed_by{};                    // the key's id; likewise
 };
 
 // What an import stored.
@@ -191,7 +196,21 @@ struct CacheImportReport {
     std::uint64_t imported = 0;  // of those, what is new in the writable directory
     std::uint64_t present = 0;   // what was there already
     std::uint64_t bytes = 0;     // of what is new
+    std::string signed_by{};     // the trusted key's id; empty where no signature is asked for
 };
+
+// The files of a new key, by make_signing_key().
+struct SigningKey {
+    std::string key_id{};           // 16 hexadecimal digits, by which signatures name it
+    std::string secret_key_file{};  // PEM (PKCS#8), for its owner alone
+    std::string public_key_file{};  // PEM (SubjectPublicKeyInfo), for all who are to trust it
+};
+
+// Makes an Ed25519 key that bundles can be signed with: its secret part is `file`, its public part
+// `file`.pub, as OpenSSL writes them. Replaces nothing. Throws InvalidRequest where there is no name, and
+// CacheError where one of the files is there already or cannot be written, or the system has neither OpenSSL
+// 3 nor libsodium.
+ATTNSMITH_API SigningKey make_signing_key(const std::string& file);
 
 // One of what went into a key: a long value as its length and digest.
 struct CacheKeyField {
@@ -259,10 +278,12 @@ class ATTNSMITH_API Cache {
     CacheRemoveReport remove(std::string_view key) const;
 
     // Writes a bundle, which appears whole or not at all; the same entries give the same bytes. Throws
-    // CacheError where it cannot be written, or there is nothing to put into it.
+    // CacheError where it cannot be written or signed, or there is nothing to put into it; InvalidRequest for
+    // a file that is no secret key or that others may read.
     CacheExportReport export_bundle(const CacheExportOptions& options) const;
     // Adds a bundle's entries to the writable directory, after checking every byte. Throws CacheError where
-    // the bundle is not sound (nothing is stored then) or cannot be stored.
+    // the bundle is not sound or not signed by a key of RuntimeOptions::trust_key_files, if it has any
+    // (nothing is stored then), or cannot be stored.
     CacheImportReport import_bundle(const std::string& file) const;
 
     // What the entries of one key were made of. Throws as remove() does for keys.

@@ -121,7 +121,8 @@ class ATTNSMITH_API KernelMissing : public Error {
     std::string command_;
 };
 
-// Thrown by explicit cache operations only; preparing and launching never fail because of the cache.
+// Thrown by explicit cache operations only, and by a Runtime that is made with keys where nothing could
+// verify a signature; preparing and launching never fail because of the cache.
 class ATTNSMITH_API CacheError : public Error {
   public:
     using Error::Error;

@@ -90,6 +90,10 @@ struct RuntimeOptions {
     bool use_cache = true;  // false: neither reads nor writes a directory
     // A directory that is not trusted is passed over, with one warning that says why.
     CacheTrust cache_trust = CacheTrust::owner;
+    // Files of public keys (make_signing_key()). Where there are any, bundles are used, as layers and for
+    // imports, only if one of these keys signed them; others are passed over, with a warning. Directories are
+    // not signed: cache_trust is for them. Empty: ATTNSMITH_CACHE_TRUST_KEYS, else no signature is asked for.
+    std::vector<std::string> trust_key_files{};
     // The most that the writable directory may take on its disk; the kernels that were not used for longest
     // go first. 0: no limit.
     std::uint64_t cache_max_bytes = std::uint64_t{2} << 30;

@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "cache/fixture.hpp"
+#include "cache/signing/ed25519.hpp"
 #include "engine/environment.hpp"
 #include "problem/expect.hpp"
 #include "support/catch.hpp"
@@ -100,6 +102,42 @@ TEST_CASE("options win over the environment", "[engine][environment]") {
     CHECK(engine::settle({.tuning_files = {"/v"}}).tuning_files == Paths{"/v"});
     CHECK(engine::settle({.compile_threads = 3}).compile_threads == 3);
     CHECK(engine::settle({}).compile_threads >= 1);
+}
+
+TEST_CASE("keys are read at once, and a list of nothing is none", "[engine][environment]") {
+    constexpr std::string_view kPublic =
+        "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEA11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=\n"
+        "-----END PUBLIC KEY-----\n";
+    const cache::testing::TemporaryDirectory temporary;
+    const std::string key = temporary / "key.pub", none = temporary / "none.pub";
+    cache::testing::write_text(key, kPublic);
+    if (const auto library = cache::ed25519(); !library) {
+        WARN("SKIPPED: " << library.status().message);
+        return;
+    }
+    const auto ids = [](const engine::Settings& settings) {
+        std::vector<std::string> ids;
+        for (const cache::PublicKey& one : settings.trusted_keys) ids.push_back(one.id());
+        return ids;
+    };
+    const Environment nothing(Variables{{"ATTNSMITH_CACHE_TRUST_KEYS", ""}});
+    CHECK(ids(engine::settle({})).empty());
+    CHECK(engine::settle({}).sign_key_file.empty());
+    CHECK(ids(engine::settle({.trust_key_files = {key}})) == Paths{"21fe31dfa154a261"});
+    CHECK(engine::store_options(engine::settle({.trust_key_files = {key, key}})).trusted_keys.size() == 2);
+    CHECK(test::refused([&] {
+              engine::settle({.trust_key_files = {key, none}});
+          }).field() == "trust_key_files");
+    CHECK(test::refused([&] { engine::settle({.trust_key_files = {""}}); }).field() == "trust_key_files");
+    {
+        const Environment set({{"ATTNSMITH_CACHE_TRUST_KEYS", key}, {"ATTNSMITH_CACHE_SIGN_KEY", "/s"}});
+        CHECK(ids(engine::settle({})) == Paths{"21fe31dfa154a261"});
+        CHECK(engine::settle({}).sign_key_file == "/s");
+    }
+    for (const std::string& wrong : {std::string(":"), key + ":" + none}) {
+        const Environment set(Variables{{"ATTNSMITH_CACHE_TRUST_KEYS", wrong}});
+        CHECK(test::refused([] { engine::settle({}); }).field() == "ATTNSMITH_CACHE_TRUST_KEYS");
+    }
 }
 
 TEST_CASE("log levels are five words", "[engine][environment]") {
