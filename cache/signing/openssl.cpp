@@ -41,7 +41,8 @@ struct Functions {
                         const void* parameters) = nullptr;
     int (*verify)(Operation*, const unsigned char* signature, std::size_t signature_size,
                   const unsigned char* message, std::size_t size) = nullptr;
-    void (*clear_errors)() = nullptr;
+    int (*set_mark)() = nullptr;
+    int (*pop_to_mark)() = nullptr;
 
     // Null, or the name of a function that the library lacks.
     const char* find_in(const SharedLibrary& library) {
@@ -62,13 +63,27 @@ struct Functions {
         find(sign, "EVP_DigestSign");
         find(begin_verify, "EVP_DigestVerifyInit_ex");
         find(verify, "EVP_DigestVerify");
-        find(clear_errors, "ERR_clear_error");
+        find(set_mark, "ERR_set_mark");
+        find(pop_to_mark, "ERR_pop_to_mark");
         return missing;
     }
 };
 
 const unsigned char* raw(const std::byte* bytes) { return reinterpret_cast<const unsigned char*>(bytes); }
 unsigned char* raw(std::byte* bytes) { return reinterpret_cast<unsigned char*>(bytes); }
+
+// The errors of a thread are one list, which the program may share: what is put there meanwhile is taken away
+// again, and nothing else.
+class ErrorsKept {
+  public:
+    explicit ErrorsKept(const Functions& functions) : functions_(functions) { functions_.set_mark(); }
+    ErrorsKept(const ErrorsKept&) = delete;
+    ErrorsKept& operator=(const ErrorsKept&) = delete;
+    ~ErrorsKept() { functions_.pop_to_mark(); }
+
+  private:
+    const Functions& functions_;
+};
 
 class OpenSsl final : public Ed25519 {
   public:
@@ -77,6 +92,7 @@ class OpenSsl final : public Ed25519 {
     Result<SecretKey> generate() const override { return random_secret_key(); }
 
     Result<PublicKey> public_key_of(const SecretKey& key) const override {
+        const ErrorsKept kept(functions_);
         const KeyPointer secret = secret_key(key);
         PublicKey found;
         std::size_t size = found.bytes.size();
@@ -89,14 +105,15 @@ class OpenSsl final : public Ed25519 {
     }
 
     Result<Signature> sign(const SecretKey& key, std::span<const std::byte> message) const override {
+        const ErrorsKept kept(functions_);
         const KeyPointer secret = secret_key(key);
-        const OperationPointer digest(functions_.new_operation(), functions_.free_operation);
+        const OperationPointer operation(functions_.new_operation(), functions_.free_operation);
         Signature signature;
         std::size_t size = signature.size();
-        if (secret == nullptr || digest == nullptr ||
-            functions_.begin_sign(digest.get(), nullptr, nullptr, context_, nullptr, secret.get(), nullptr) !=
-                1 ||
-            functions_.sign(digest.get(), raw(signature.data()), &size, raw(message.data()),
+        if (secret == nullptr || operation == nullptr ||
+            functions_.begin_sign(operation.get(), nullptr, nullptr, context_, nullptr, secret.get(),
+                                  nullptr) != 1 ||
+            functions_.sign(operation.get(), raw(signature.data()), &size, raw(message.data()),
                             message.size()) != 1 ||
             size != signature.size()) {
             return failed("sign");
@@ -107,21 +124,18 @@ class OpenSsl final : public Ed25519 {
     Result<bool> verify(const PublicKey& key, std::span<const std::byte> message,
                         const Signature& signature) const override {
         if (is_weak(key)) return false;
+        const ErrorsKept kept(functions_);
         const KeyPointer known(
             functions_.new_public_key(context_, kAlgorithm, nullptr, raw(key.bytes.data()), key.bytes.size()),
             functions_.free_key);
-        const OperationPointer digest(functions_.new_operation(), functions_.free_operation);
-        if (known == nullptr || digest == nullptr ||
-            functions_.begin_verify(digest.get(), nullptr, nullptr, context_, nullptr, known.get(),
+        const OperationPointer operation(functions_.new_operation(), functions_.free_operation);
+        if (known == nullptr || operation == nullptr ||
+            functions_.begin_verify(operation.get(), nullptr, nullptr, context_, nullptr, known.get(),
                                     nullptr) != 1) {
             return failed("begin to verify a signature");
         }
-        const int verified = functions_.verify(digest.get(), raw(signature.data()), signature.size(),
-                                               raw(message.data()), message.size());
-        // What it says of a wrong one would otherwise be found by the program, as if it were of its own
-        // calls.
-        functions_.clear_errors();
-        return verified == 1;
+        return functions_.verify(operation.get(), raw(signature.data()), signature.size(),
+                                 raw(message.data()), message.size()) == 1;
     }
 
     std::string name() const override {
@@ -141,7 +155,6 @@ class OpenSsl final : public Ed25519 {
     }
 
     Status failed(const char* what) const {
-        functions_.clear_errors();
         return Status::recoverable_error(EIO, {}, fmt::format("{} could not {}", name(), what));
     }
 

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "cache/libraries/shared_library.hpp"
 #include "cache/signing/base64.hpp"
 #include "cache/signing/ed25519.hpp"
 #include "cache/signing/implementations.hpp"
@@ -261,6 +262,30 @@ TEST_CASE("a library that is none is refused, and a FIFO is not waited for", "[s
     CHECK(says(open_openssl(kOther).status().message, {"libc.so.6: it has no OPENSSL_init_crypto"}));
     CHECK(says(open_libsodium(kOther).status().message, {"libc.so.6: it has no sodium_init"}));
     CHECK(open_openssl(kOther).status().error_number == ENOSYS);
+}
+
+TEST_CASE("the program's own OpenSSL errors stay as they are", "[signing]") {
+    const OpenedEd25519 openssl = open_openssl();
+    const Result<SharedLibrary> library = SharedLibrary::open(kOpenSslNames);
+    if (!openssl || !library) {
+        WARN("SKIPPED: " << openssl.status().message);
+        return;
+    }
+    void (*begin_error)() = nullptr;
+    void (*set_error)(int, int, const char*, ...) = nullptr;
+    unsigned long (*take_error)() = nullptr;
+    REQUIRE(library->find("ERR_new", begin_error));
+    REQUIRE(library->find("ERR_set_error", set_error));
+    REQUIRE(library->find("ERR_get_error", take_error));
+    for (const bool has_one : {false, true}) {
+        while (take_error() != 0) {
+        }
+        if (has_one) begin_error(), set_error(6, 100, nullptr);
+        CHECK_FALSE(verifies(**openssl, kPublic, {}, Signature{}));
+        CHECK_FALSE(verifies(**openssl, public_from_hex("02" + std::string(62, '0')), {}, Signature{}));
+        CHECK((take_error() != 0) == has_one);
+        CHECK(take_error() == 0);
+    }
 }
 
 TEST_CASE("threads may be the first, and share the library", "[signing]") {
