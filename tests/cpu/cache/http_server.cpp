@@ -146,6 +146,15 @@ int HttpServer::connections() const {
     return accepted_;
 }
 
+int HttpServer::open_connections() const {
+    const std::lock_guard lock(mutex_);
+    return count_open();
+}
+
+int HttpServer::count_open() const {
+    return static_cast<int>(std::count_if(open_.begin(), open_.end(), is_open_at_client));
+}
+
 int HttpServer::most_open_connections() const {
     const std::lock_guard lock(mutex_);
     return most_open_;
@@ -161,8 +170,7 @@ void HttpServer::accept_all() {
         const int socket = ::accept4(listening_, nullptr, nullptr, SOCK_CLOEXEC);
         if (socket < 0) continue;
         open_.push_back(socket);
-        most_open_ = std::max(most_open_,
-                              static_cast<int>(std::count_if(open_.begin(), open_.end(), is_open_at_client)));
+        most_open_ = std::max(most_open_, count_open());
         threads_.emplace_back([this, socket, number = ++accepted_] { serve(socket, number); });
     }
 }

@@ -83,12 +83,14 @@ class HttpServer {
 
     std::vector<HttpReceived> requests() const;
     int connections() const;            // that were ever accepted
+    int open_connections() const;       // that no end has closed
     int most_open_connections() const;  // at a time
 
   private:
     friend class HttpConnection;
 
     void accept_all();
+    int count_open() const;  // REQUIRES: mutex_ is held
     void serve(int socket, int number);
 
     const Answer answer_;

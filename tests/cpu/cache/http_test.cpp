@@ -188,11 +188,12 @@ TEST_CASE("HTTP: a redirect to another server takes nothing along that says who 
     });
     const HttpServer server([&](const HttpReceived& request, HttpConnection& connection) {
         if (request.target == "/end") return connection.reply(200, "the end");
+        if (request.target == "/again") return connection.reply(302, "", "Location: /end\r\n");
         return connection.reply(
             307, "",
             "Location: http://evil:word@127.0.0.1:" + std::to_string(other.port()) + request.target + "\r\n");
     });
-    back = server.url("/end");
+    back = server.url("/again");
     const TemporaryDirectory directory;
     write_text(directory / "netrc", "default login net password rc\n");
     const std::string at_user = "http://user:pass@127.0.0.1:" + std::to_string(server.port()) + "/x";
@@ -529,6 +530,48 @@ TEST_CASE("HTTP: a process has at most eight connections", "[cache][http]") {
     CHECK(succeeded == 50);
     CHECK(server.requests().size() == 50);
     CHECK(server.most_open_connections() <= HttpClient::kMaxConnections);
+}
+
+TEST_CASE("HTTP: a connection makes room for one to another server", "[cache][http]") {
+    NEEDS_LIBCURL("connections to many servers");
+    std::vector<std::unique_ptr<HttpServer>> servers;
+    for (int i = 0; i < 2 * HttpClient::kMaxConnections; ++i)
+        servers.push_back(std::make_unique<HttpServer>(say_ok));
+    const auto client = client_with();
+    int open = 0;
+    for (const auto& server : servers) REQUIRE(client->perform(get(server->url("/x"))).ok());
+    for (const auto& server : servers) open += server->open_connections();
+    CHECK(open == HttpClient::kMaxConnections);
+    // What was used last is what is kept.
+    REQUIRE(client->perform(get(servers.back()->url("/x"))).ok());
+    CHECK(servers.back()->connections() == 1);
+}
+
+TEST_CASE("HTTP: no client uses the connection of another", "[cache][http]") {
+    NEEDS_LIBCURL("connections of clients");
+    std::atomic<int> inside{0};
+    const HttpServer server([&](const HttpReceived&, HttpConnection& connection) {
+        ++inside;  // all at once, so that each has a connection of its own
+        for (int i = 0; i < 1000 && inside < HttpClient::kMaxConnections; ++i) connection.sleep_for(1ms);
+        return connection.reply(200, "hello");
+    });
+    const auto one = client_with(), other = client_with();
+    {
+        std::vector<std::jthread> threads;
+        for (int i = 0; i < HttpClient::kMaxConnections; ++i)
+            threads.emplace_back([&] { (void)one->perform(get(server.url("/x"))); });
+    }
+    REQUIRE(server.connections() == HttpClient::kMaxConnections);
+    REQUIRE(other->perform(get(server.url("/x"))).ok());
+    CHECK(server.connections() == HttpClient::kMaxConnections + 1);
+    CHECK(server.open_connections() == HttpClient::kMaxConnections);
+}
+
+TEST_CASE("HTTP: a client that goes closes its connections", "[cache][http]") {
+    NEEDS_LIBCURL("clients that go");
+    const HttpServer server(say_ok);
+    REQUIRE(client_with()->perform(get(server.url("/x"))).ok());
+    CHECK(server.open_connections() == 0);
 }
 
 TEST_CASE("HTTP: waiting for a connection counts", "[cache][http]") {
