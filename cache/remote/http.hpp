@@ -21,49 +21,53 @@ struct HttpRequest {
     HttpMethod method = HttpMethod::get;
     std::string url;
     std::span<const std::byte> body = {};  // of a put
-    // A longer response is refused: by its Content-Length before any of it is read, else as soon as it is
-    // longer.
+    // Of what is got, a longer one is refused: by its Content-Length before any of it is read, else as soon
+    // as it is longer. An error page or the answer to a put is cut off instead, at this or at 64 KiB: its
+    // status is what counts.
     std::uint64_t max_bytes = 0;
-    // For all of it: the name, the connection, TLS, redirects, the transfer.
+    // For all of it: waiting for a connection, the name, TLS, redirects, the transfer. Zero is over at once.
     std::chrono::milliseconds timeout{0};
     std::stop_token stop = {};  // ends the request within a tenth of a second
 };
 
 struct HttpResponse {
     int status = 0;               // 200, 404, ...
-    std::vector<std::byte> body;  // of any status, within HttpRequest::max_bytes
+    std::vector<std::byte> body;  // of any status, at most HttpRequest::max_bytes
 };
 
-// How a server is told who asks. Nothing of it is ever in a message, nor goes to another host by a redirect.
+// How a server is told who asks. Nothing of it is ever in a message, nor goes to another host by a redirect:
+// to another scheme, host or port. Of several ways, the first: the token, a user in the URL,
+// user_and_password, netrc_file.
 struct HttpAccess {
-    std::string bearer_token;
-    std::string user_and_password;     // "user:password", for basic authentication
-    std::string netrc_file;            // empty: none is read
-    std::vector<std::string> headers;  // "Name: value", further ones
-    std::string client_certificate;    // a PEM file
-    std::string client_key;            // a PEM file; empty: it is in that of the certificate
-    std::string ca_file;               // PEM, in place of the system's
+    std::string bearer_token = {};
+    std::string user_and_password = {};     // "user:password", for basic authentication
+    std::string netrc_file = {};            // empty: none is read
+    std::vector<std::string> headers = {};  // "Name: value", further ones
+    std::string client_certificate = {};    // a PEM file
+    std::string client_key = {};            // a PEM file; empty: it is in that of the certificate
+    std::string ca_file = {};               // PEM, in place of the system's
 };
 
-// Thread-safe, also right after fork. Keeps connections alive, at most kMaxConnections; further requests
-// wait for one, which counts as theirs: their timeout goes on.
+// Thread-safe, also right after fork. Connections are kept alive, at most kMaxConnections of all clients of a
+// process; further requests wait for one, which counts as theirs: their timeout goes on.
 class HttpClient {
   public:
     static constexpr int kMaxConnections = 8;
 
     virtual ~HttpClient() = default;
 
-    // A response of any status is a success. Else a recoverable status whose path is the URL without its user
-    // and its query: ETIMEDOUT, ECANCELED, EFBIG (longer than max_bytes), ECONNREFUSED, EHOSTUNREACH (a name
-    // that is not known, too), EPROTO (TLS, a redirect that is not allowed, what is no HTTP), EINVAL (no
-    // URL).
+    // A response of any status is a success. Else a recoverable status whose path is the URL without its
+    // user, query and fragment: ETIMEDOUT, ECANCELED, EFBIG (longer than max_bytes), ECONNREFUSED,
+    // EHOSTUNREACH (a name that is not known, too), ECONNRESET (a connection that ended before the response
+    // did), EPROTO (TLS, a redirect that is not allowed, what is no HTTP), EINVAL (no URL).
     virtual Result<HttpResponse> perform(const HttpRequest& request) = 0;
 };
 
 // By libcurl (7.75 or newer), which is opened here and nowhere linked: ENOENT where the system has none, with
-// the remedy. http and https alone. Redirects go from https to https and from http to http or https, ten at
-// most, and lose `access` on another host; a put follows none. Proxies are those of the environment
-// (http_proxy and the like), as libcurl reads them.
+// the remedy; EINVAL for an access of which a line break or the like would make other headers. http and https
+// alone. Redirects go from https to https and from http to http or https, ten at most, and lose `access` on
+// another host; a put follows none. Proxies are those of the environment (http_proxy and the like), as
+// libcurl reads them.
 Result<std::unique_ptr<HttpClient>> open_curl(HttpAccess access);
 
 }  // namespace attnsmith::cache
