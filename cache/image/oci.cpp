@@ -30,34 +30,33 @@ Json descriptor(const char* type, const Blob& blob) {
     return {{"mediaType", type}, {"digest", digest_text(blob.sha256)}, {"size", blob.bytes}};
 }
 
-// Null where there is no such member; `parent` may be anything.
-const Json& member(const Json& parent, const char* name) {
-    static const Json null;
-    if (!parent.is_object()) return null;
-    const auto found = parent.find(name);
-    return found == parent.end() ? null : *found;
+// Null where there is no such member, or nothing that could have it.
+const Json* member(const Json* parent, const char* name) {
+    if (parent == nullptr || !parent->is_object()) return nullptr;
+    const auto found = parent->find(name);
+    return found == parent->end() ? nullptr : &*found;
 }
 
-bool is_text(const Json& json, std::string_view text) {
-    return json.is_string() && json.get_ref<const std::string&>() == text;
+// The only element of a list; null where there are none or several.
+const Json* single(const Json* list) {
+    return list != nullptr && list->is_array() && list->size() == 1 ? &list->front() : nullptr;
+}
+
+std::string_view text_in(const Json* json) {
+    return json != nullptr && json->is_string() ? std::string_view(json->get_ref<const std::string&>())
+                                                : std::string_view();
 }
 
 bool says_it_is_ours(const Json& document) {
-    return is_text(member(member(document, "annotations"), kSchemaAnnotation), kSchema);
+    return text_in(member(member(&document, "annotations"), kSchemaAnnotation)) == kSchema;
 }
 
-std::optional<Sha256Digest> digest_in(const Json& of, const char* type) {
-    const Json& digest = member(of, "digest");
-    if (!digest.is_string() || !is_text(member(of, "mediaType"), type)) return std::nullopt;
-    const std::string_view text = digest.get_ref<const std::string&>();
-    if (!text.starts_with(kDigestPrefix)) return std::nullopt;
-    return Sha256Digest::parse(text.substr(kDigestPrefix.size()));
-}
-
-// The only element of a list.
-const Json& single(const Json& list) {
-    static const Json null;
-    return list.is_array() && list.size() == 1 ? list.front() : null;
+std::optional<Sha256Digest> digest_in(const Json* descriptor, std::string_view type) {
+    const std::string_view digest = text_in(member(descriptor, "digest"));
+    if (text_in(member(descriptor, "mediaType")) != type || !digest.starts_with(kDigestPrefix)) {
+        return std::nullopt;
+    }
+    return Sha256Digest::parse(digest.substr(kDigestPrefix.size()));
 }
 
 Json parse(std::string_view text) { return Json::parse(text, nullptr, false); }
@@ -133,14 +132,14 @@ std::string path_in_layer(std::string_view path) { return fmt::format("{}/{}", k
 std::optional<Sha256Digest> manifest_in(std::string_view index) {
     const Json document = parse(index);
     if (!says_it_is_ours(document)) return std::nullopt;
-    return digest_in(single(member(document, "manifests")), kManifestType);
+    return digest_in(single(member(&document, "manifests")), kManifestType);
 }
 
 std::optional<Named> blobs_in(std::string_view manifest) {
     const Json document = parse(manifest);
     if (!says_it_is_ours(document)) return std::nullopt;
-    const auto config = digest_in(member(document, "config"), kConfigType);
-    const auto layer = digest_in(single(member(document, "layers")), kLayerType);
+    const auto config = digest_in(member(&document, "config"), kConfigType);
+    const auto layer = digest_in(single(member(&document, "layers")), kLayerType);
     if (!config || !layer) return std::nullopt;
     return Named{*config, *layer};
 }
