@@ -188,10 +188,10 @@ struct CacheImageOptions {
     // The directory of an OCI image layout. It must not exist, be empty, or hold an image that was exported
     // to it, which is replaced whole.
     std::string oci{};
-    std::string tag = "latest";  // of the image in the layout
-    std::vector<int> sms{};      // as those of CacheExportOptions, and `specs` likewise
-    std::optional<std::vector<AttentionSpec>> specs{};
-    std::stop_token stop{};  // no image is written then, and CacheError is thrown
+    std::string tag = "latest";                         // of the image in the layout
+    std::vector<int> sms{};                             // as those of CacheExportOptions
+    std::optional<std::vector<AttentionSpec>> specs{};  // likewise
+    std::stop_token stop{};                             // no image is written then, and CacheError is thrown
 };
 
 // What was written as an image.
