@@ -7,10 +7,11 @@
 #include <utility>
 
 #include "cache/bundle/bundle.hpp"
+#include "cache/bundle/picking.hpp"
 #include "cache/bundle/signature.hpp"
 #include "cache/bundle/tar.hpp"
+#include "cache/bundle/tar_append.hpp"
 #include "cache/files/staged_file.hpp"
-#include "cache/store/judged_entry.hpp"
 #include "cache/store/layer.hpp"
 #include "cache/store/layout.hpp"
 #include "cache/store/named_file.hpp"
@@ -23,8 +24,7 @@ namespace {
 // whatever others evict or clear meanwhile, the bundle holds what its manifest says.
 struct Selection {
     std::vector<BundledEntry> picked;  // in the order of a bundle
-    std::uint64_t skipped = 0;
-    std::vector<BadEntry> bad;
+    LeftOut left_out;
 };
 
 bool has_last(const Selection& selection, const ListedEntry& listed) {
@@ -33,47 +33,21 @@ bool has_last(const Selection& selection, const ListedEntry& listed) {
     return last.key == listed.key && last.version == listed.version;
 }
 
-Status append_zeros(StagedFile& staged, std::uint64_t bytes) {
-    const tar::Block zeros{};
-    for (std::uint64_t written = 0; written < bytes; written += zeros.size()) {
-        const std::uint64_t now = std::min<std::uint64_t>(bytes - written, zeros.size());
-        if (Status status = staged.append(std::span(zeros).first(now)); !status.ok()) return status;
-    }
-    return Status::success();
-}
-
-Status append_file(StagedFile& staged, std::string_view name, std::span<const std::byte> content) {
-    if (Status status = staged.append(tar::encode_header(name, content.size())); !status.ok()) return status;
-    if (Status status = staged.append(content); !status.ok()) return status;
-    return append_zeros(staged, tar::padded(content.size()) - content.size());
+tar::Append to(StagedFile& staged) {
+    return [&staged](std::span<const std::byte> bytes) { return staged.append(bytes); };
 }
 
 // Fails only where the bundle cannot be written.
-Status pick(const Layer& layer, const ListedEntry& listed, const Options& options, StagedFile& staged,
-            Selection& selection) {
+Status pick_into(const Layer& layer, const ListedEntry& listed, const Options& options, StagedFile& staged,
+                 Selection& selection) {
+    const std::optional<JudgedEntry> judged = pick(layer, listed, options, selection.left_out);
+    if (!judged) return Status::success();
     const layout::EntryName name{listed.key, listed.version};
-    const JudgedEntry judged = judge_entry(layer, name, options.trust, options.check_content);
-    switch (judged.verdict) {
-        case Verdict::sound:
-            break;
-        case Verdict::gone:
-            return Status::success();
-        case Verdict::of_another_format:
-            ++selection.skipped;
-            return Status::success();
-        case Verdict::unreadable:
-        case Verdict::untrusted:
-        case Verdict::broken:
-            selection.bad.push_back({listed.path, judged.status.message, "left out"});
-            return Status::success();
-    }
-    const std::span<const std::byte> bytes(judged.file.bytes.get(), judged.file.size);
+    const std::span<const std::byte> bytes(judged->file.bytes.get(), judged->file.size);
     selection.picked.push_back(
         {.name = name, .bytes = bytes.size(), .offset = 0, .sha256 = sha256_of(bytes)});
-    return append_file(staged, layout::entry_path(name), bytes);
+    return tar::append_file(to(staged), layout::entry_path(name), bytes);
 }
-
-Status stopped(const Path& target) { return Status::from_errno(ECANCELED, "go on exporting", target.full()); }
 
 Status too_many(const Path& target, std::size_t entries) {
     return Status::recoverable_error(E2BIG, target.full(),
@@ -97,7 +71,7 @@ BundleHead expected_head(std::span<const ListedEntry> listed) {
 }
 
 Status copy_part(FileSystem& files, const Path& from, std::uint64_t offset, std::uint64_t bytes,
-                 StagedFile& to) {
+                 StagedFile& target) {
     constexpr std::size_t kMostAtOnce = std::size_t{1} << 20;
     const Result<std::unique_ptr<File>> file = files.open_for_reading(from);
     if (!file) return file.status();
@@ -108,7 +82,7 @@ Status copy_part(FileSystem& files, const Path& from, std::uint64_t offset, std:
         const Result<std::size_t> size = read_fully_at(**file, offset, part);
         if (!size) return size.status();
         if (*size != part.size()) return Status::from_errno(EIO, "read back", from.full());
-        if (Status status = to.append(part); !status.ok()) return status;
+        if (Status status = target.append(part); !status.ok()) return status;
         offset += part.size();
         bytes -= part.size();
     }
@@ -156,11 +130,7 @@ Result<ExportReport> Store::export_bundle(const std::string& file, const Wanted&
             return free;
         if (const Result<const Ed25519*> opened = ed25519(); !opened) return opened.status();
     }
-    Listing listing = list();
-    std::erase_if(listing.entries, [&](const ListedEntry& entry) { return !wanted(entry); });
-    std::ranges::stable_sort(listing.entries, [](const ListedEntry& a, const ListedEntry& b) {
-        return comes_first_in_bundle({a.key, a.version}, {b.key, b.version});
-    });
+    Listing listing = list_for_export(wanted);
     Result<ExportReport> report = export_listed(*target, listing.entries, stop, sign_with);
     if (report) {
         report->file = file;
@@ -170,21 +140,28 @@ Result<ExportReport> Store::export_bundle(const std::string& file, const Wanted&
     return report;
 }
 
+Listing Store::list_for_export(const Wanted& wanted) const {
+    Listing listing = list();
+    std::erase_if(listing.entries, [&](const ListedEntry& entry) { return !wanted(entry); });
+    sort_for_export(listing.entries);
+    return listing;
+}
+
 Result<ExportReport> Store::export_listed(const Path& target, std::span<const ListedEntry> listed,
                                           const std::stop_token& stop, const SecretKey* sign_with) const {
-    if (stop.stop_requested()) return stopped(target);
+    if (stop.stop_requested()) return export_stopped(target);
     if (listed.empty()) return ExportReport{};
     const BundleHead expected = expected_head(listed);
     if (expected.manifest.size() > Bundle::kMaxManifestBytes) return too_many(target, listed.size());
 
     Result<StagedFile> staged = create_partial(files_, target, std::nullopt);
     if (!staged) return staged.status();
-    if (Status status = append_zeros(*staged, head_bytes(expected)); !status.ok()) return status;
+    if (Status status = tar::append_zeros(to(*staged), head_bytes(expected)); !status.ok()) return status;
     Selection selection;
     for (const ListedEntry& entry : listed) {  // of equal ones the lowest layer's comes first
-        if (stop.stop_requested()) return stopped(target);
+        if (stop.stop_requested()) return export_stopped(target);
         if (has_last(selection, entry)) continue;
-        Status status = pick(*layers_[entry.layer], entry, options_, *staged, selection);
+        Status status = pick_into(*layers_[entry.layer], entry, options_, *staged, selection);
         if (!status.ok()) return status;
     }
     const BundleHead head = place_entries(selection.picked);
@@ -194,8 +171,8 @@ Result<ExportReport> Store::export_listed(const Path& target, std::span<const Li
                         .keys = {},
                         .entries = selection.picked.size(),
                         .bytes = head.file_bytes,
-                        .skipped = selection.skipped,
-                        .bad = std::move(selection.bad),
+                        .skipped = selection.left_out.skipped,
+                        .bad = std::move(selection.left_out.bad),
                         .unreadable = {},
                         .signature_file = {},
                         .signed_by = {}};
@@ -223,14 +200,14 @@ Status Store::finish_bundle(StagedFile staged, std::uint64_t room, const BundleH
     // Some entries went while they were exported, and the manifest is shorter.
     Result<StagedFile> again = create_partial(files_, target, std::nullopt);
     if (!again) return again.status();
-    if (Status status = append_file(*again, kManifestName, manifest); !status.ok()) return status;
+    if (Status status = tar::append_file(to(*again), kManifestName, manifest); !status.ok()) return status;
     const std::uint64_t entries_bytes = head.file_bytes - head_bytes(head) - tar::kEndBytes;
     Status copied = copy_part(files_, staged.path(), room, entries_bytes, *again);
     return copied.ok() ? end_bundle(*again, target, signature) : copied;
 }
 
 Status Store::end_bundle(StagedFile& staged, const Path& target, const std::string& signature) const {
-    if (Status status = append_zeros(staged, tar::kEndBytes); !status.ok()) return status;
+    if (Status status = tar::append_zeros(to(staged), tar::kEndBytes); !status.ok()) return status;
     if (Status status = staged.finish(); !status.ok()) return status;
     // Before the bundle: who waits for that finds it signed.
     if (!signature.empty()) {

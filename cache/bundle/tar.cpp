@@ -31,6 +31,7 @@ constexpr Field kPrefix{345, 155};
 
 constexpr std::string_view kUstarMagic{"ustar\00000", 8};
 constexpr char kRegularFile = '0';
+constexpr char kDirectory = '5';
 
 void put(Block& block, Field field, std::string_view text) {
     std::memcpy(block.data() + field.offset, text.data(), text.size());
@@ -87,23 +88,29 @@ std::string_view meaning_of(char type) {
     }
 }
 
-}  // namespace
-
-Block encode_header(std::string_view name, std::uint64_t bytes) {
+Block encode(char type, std::string_view mode, std::string_view name, std::uint64_t bytes) {
     Block block{};
     put(block, kName, name);
-    put(block, kMode, "0000644");
+    put(block, kMode, mode);
     put(block, kUser, "0000000");
     put(block, kGroup, "0000000");
     put(block, kSize, fmt::format("{:011o}", bytes));
     put(block, kTime, "00000000000");
-    put(block, kTypeFlag, {&kRegularFile, 1});
+    put(block, kTypeFlag, {&type, 1});
     put(block, kMagicAndVersion, kUstarMagic);
     put(block, kMajor, "0000000");
     put(block, kMinor, "0000000");
     put(block, kChecksum, checksum_text(checksum_of(block)));
     return block;
 }
+
+}  // namespace
+
+Block encode_header(std::string_view name, std::uint64_t bytes) {
+    return encode(kRegularFile, "0000644", name, bytes);
+}
+
+Block encode_directory_header(std::string_view name) { return encode(kDirectory, "0000755", name, 0); }
 
 std::variant<Header, Refusal> decode_header(std::span<const std::byte, kBlockBytes> block) {
     // First the faults that have a name of their own, then any other.

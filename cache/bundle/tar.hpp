@@ -1,6 +1,6 @@
-// The headers of a strict uncompressed ustar archive (POSIX.1-1988) of regular files: every file of a name
-// and length has one header only, so whatever differs from it in any byte is refused. Pure functions.
-// Internal to cache/.
+// The headers of a strict uncompressed ustar archive (POSIX.1-1988): every file of a name and length has one
+// header only, and every directory of a name. What is read are regular files alone, and whatever differs from
+// their headers in any byte is refused. Pure functions. Internal to cache/.
 #pragma once
 
 #include <array>
@@ -34,6 +34,10 @@ struct Refusal {
 // Mode 0644, owner, group and time 0, no owner's names.
 // REQUIRES: name has 1 to kLongestName bytes and no NUL; bytes <= kMaxFileBytes.
 Block encode_header(std::string_view name, std::uint64_t bytes);
+
+// The same of a directory, with mode 0755. A slash ends its name, as programs that write tar do it.
+// REQUIRES: name ends in '/', has at most kLongestName bytes and no NUL.
+Block encode_directory_header(std::string_view name);
 
 // Takes exactly what encode_header() makes. The name is any text: what it may be is for the caller.
 std::variant<Header, Refusal> decode_header(std::span<const std::byte, kBlockBytes> block);

@@ -108,11 +108,17 @@ class FileSystem {
                                                              std::optional<std::uint32_t> mode) = 0;
     virtual Result<std::unique_ptr<File>> open_lock_file(const Path& path, std::uint32_t mode) = 0;
 
-    // Both paths have the same root. Replaces `to` atomically.
+    // Both paths have the same root. Replaces `to` atomically: a file by a file, an empty directory by a
+    // directory.
     virtual Status rename(const Path& from, const Path& to) = 0;
     // Fails with EEXIST if there is anything named `to`.
     virtual Status rename_if_free(const Path& from, const Path& to) = 0;
+    // Both paths have the same root, and something is there under both names: each gets the other's, at once.
+    // EINVAL or ENOSYS on file systems and kernels that cannot.
+    virtual Status exchange(const Path& one, const Path& other) = 0;
     virtual Status remove_file(const Path& path) = 0;
+    // Fails with ENOTEMPTY (or EEXIST) where anything is in it.
+    virtual Status remove_directory(const Path& path) = 0;
 
     // Success if the directory is there already. For a root, missing parents are made too, and what is made
     // is synced into its parent.

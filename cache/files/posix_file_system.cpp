@@ -177,13 +177,21 @@ class PosixFileSystem final : public FileSystem {
         return result == 0 ? Status::success() : Status::from_errno(errno, "rename to", to.full());
     }
 
-    Status remove_file(const Path& path) override {
-        Result<Place> place = open_parent(path);
+    Status exchange(const Path& one, const Path& other) override {
+        Result<Place> place = open_parent(one);
         if (!place) return place.status();
-        const int result =
-            retry_interrupted([&] { return ::unlinkat(place->directory.get(), place->name.c_str(), 0); });
-        return result == 0 ? Status::success() : Status::from_errno(errno, "remove", path.full());
+        Result<Place> other_place = open_parent(other);
+        if (!other_place) return other_place.status();
+        const int result = retry_interrupted([&] {
+            return ::renameat2(place->directory.get(), place->name.c_str(), other_place->directory.get(),
+                               other_place->name.c_str(), RENAME_EXCHANGE);
+        });
+        return result == 0 ? Status::success() : Status::from_errno(errno, "exchange with", other.full());
     }
+
+    Status remove_file(const Path& path) override { return unlink(path, 0); }
+
+    Status remove_directory(const Path& path) override { return unlink(path, AT_REMOVEDIR); }
 
     Status make_directory(const Path& path, std::uint32_t mode) override {
         const int error_number = path.relative.empty() ? make_root(path, mode) : make_below_root(path, mode);
@@ -286,6 +294,14 @@ class PosixFileSystem final : public FileSystem {
     }
 
   private:
+    static Status unlink(const Path& path, int flags) {
+        Result<Place> place = open_parent(path);
+        if (!place) return place.status();
+        const int result =
+            retry_interrupted([&] { return ::unlinkat(place->directory.get(), place->name.c_str(), flags); });
+        return result == 0 ? Status::success() : Status::from_errno(errno, "remove", path.full());
+    }
+
     static int make_root(const Path& path, std::uint32_t mode) {
         return make_directory_with_parents(std::filesystem::path(path.root), static_cast<mode_t>(mode));
     }

@@ -30,12 +30,12 @@ void remove_stale_partials(FileSystem& files, const Path& target, File& made) {
 
 }  // namespace
 
-Result<Path> named_file(const std::string& file) {
+Result<Path> named_file(const std::string& file, std::string_view refusal) {
     const std::size_t slash = file.rfind('/');
     Path path = slash == file.npos ? Path{".", file} : Path{file.substr(0, slash), file.substr(slash + 1)};
     if (path.root.empty()) path.root = "/";
     if (path.relative.empty() || path.relative == "." || path.relative == "..") {
-        return Status::recoverable_error(EISDIR, file, "not the name of a file");
+        return Status::recoverable_error(EISDIR, file, std::string(refusal));
     }
     return path;
 }

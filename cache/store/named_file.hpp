@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "cache/files/file_system.hpp"
 #include "cache/files/staged_file.hpp"
@@ -11,8 +12,8 @@
 
 namespace attnsmith::cache {
 
-// The file, as a name in its directory. EISDIR for what cannot be the name of a file.
-Result<Path> named_file(const std::string& file);
+// What the user named, as a name in its directory. EISDIR, and `refusal`, for what cannot be a name.
+Result<Path> named_file(const std::string& file, std::string_view refusal = "not the name of a file");
 
 // A new file beside the target, so that a kill leaves nothing under its name: `<name>.<token>.partial`. What
 // killed writers of that name left over an hour ago goes. The mode is create_exclusively()'s.

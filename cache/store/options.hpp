@@ -41,8 +41,8 @@ struct Options {
     // Not owned; must outlive the store. Null: posix_file_system().
     FileSystem* file_system = nullptr;
     WarnCallback warn = {};
-    // Asked by verify(), export_bundle() and import_bundle(), for whom an entry with a fault is broken.
-    // load() leaves it to its caller, who knows what the entry is to be used for.
+    // Asked by verify(), import_bundle() and the exports, for whom an entry with a fault is broken. load()
+    // leaves it to its caller, who knows what the entry is to be used for.
     CheckContent check_content = {};
     // The longest wait for another process or thread. Far above any compile: only for file systems that lie
     // and for holders that hang. Once one was in vain, further ones are a 120th of it, until one pays off.

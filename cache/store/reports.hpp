@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cache/digest/digest.hpp"
+#include "cache/digest/sha256.hpp"
 #include "cache/files/file_system.hpp"
 #include "cache/files/status.hpp"
 #include "cache/store/counters.hpp"
@@ -112,6 +113,17 @@ struct ExportReport {
     std::vector<Status> unreadable;  // where there may be more that is wanted
     std::string signature_file;      // empty where it is not signed, as the next one
     std::string signed_by;           // the key's id
+};
+
+struct ImageReport {
+    std::string directory;
+    std::vector<Digest> keys;        // of the entries in the image, in its order
+    Sha256Digest manifest;           // what registries call the image's digest
+    std::uint64_t entries = 0;       // in the image; with none, no directory is made
+    std::uint64_t bytes = 0;         // the layer's length
+    std::uint64_t skipped = 0;       // whole entries of another format version, left out
+    std::vector<BadEntry> bad;       // broken, unreadable and untrusted ones, left out and left in place
+    std::vector<Status> unreadable;  // where there may be more that is wanted
 };
 
 struct ImportReport {

@@ -28,6 +28,7 @@
 #include "cache/files/lock.hpp"
 #include "cache/files/patience.hpp"
 #include "cache/files/status.hpp"
+#include "cache/image/options.hpp"
 #include "cache/store/counters.hpp"
 #include "cache/store/entry.hpp"
 #include "cache/store/evictor.hpp"
@@ -40,6 +41,7 @@ namespace attnsmith::cache {
 class Bundle;
 class Layer;
 class StagedFile;
+class StagedLayout;
 struct BundleHead;
 struct BundledEntry;
 struct FoundEntry;
@@ -115,6 +117,12 @@ class Store {
     Result<ExportReport> export_bundle(const std::string& file, const Wanted& wanted,
                                        const std::stop_token& stop = {},
                                        const SecretKey* sign_with = nullptr) const;
+    // The same as an OCI image layout (FORMAT.md, "An image"), a directory, in which the entries are a layer.
+    // It replaces an empty directory or an image that was exported to it, and appears whole or not at all.
+    // Fails with EEXIST where anything else has the name, EINVAL for a tag that registries do not take,
+    // ECANCELED where a stop was asked for, else with what the system said.
+    Result<ImageReport> export_image(const ImageOptions& image, const Wanted& wanted,
+                                     const std::stop_token& stop = {}) const;
     // Checks every byte of a bundle, and only then publishes its entries in the writable directory; each is
     // checked once more then. What is there already stays. Fails as Bundle::open() does: EINVAL for what is
     // not a regular file, EBADMSG for what is not a sound bundle, EPROTONOSUPPORT for one of another format;
@@ -154,11 +162,17 @@ class Store {
     Lock lock_within(const Digest& key, const Patience& patience, const std::function<bool()>& enough) const;
     Lock tell_of_trouble(Lock lock) const;
 
+    // What is wanted, in the order of an export.
+    Listing list_for_export(const Wanted& wanted) const;
     Result<ExportReport> export_listed(const Path& target, std::span<const ListedEntry> listed,
                                        const std::stop_token& stop, const SecretKey* sign_with) const;
     Status finish_bundle(StagedFile staged, std::uint64_t room, const BundleHead& head, const Path& target,
                          const std::string& signature) const;
     Status end_bundle(StagedFile& staged, const Path& target, const std::string& signature) const;
+
+    struct ImageLayer;
+    Result<ImageLayer> write_layer(StagedLayout& staged, const Path& target,
+                                   std::span<const ListedEntry> listed, const std::stop_token& stop) const;
 
     struct ImportBatch;
     Status import_entries(const Bundle& bundle, ImportReport& report) const;

@@ -763,6 +763,18 @@ static void test_prewarm_and_cache(void) {
     attnsmith_string_free(json);
     json = NULL;
 
+    snprintf(export, sizeof export, "{\"oci\": \"%s/image\", \"tag\": \"v1\", \"sm\": [80]}", folder);
+    succeeds(attnsmith_cache(runtime, "export", export, &json, &error));
+    CHECK(contains(json, "\"tag\": \"v1\"") && contains(json, "\"digest\": \"sha256:"));
+    attnsmith_string_free(json);
+    json = NULL;
+    refused(attnsmith_cache(runtime, "export", NULL, &json, &error), "file");
+    refused(attnsmith_cache(runtime, "export", "{\"file\": \"x\", \"oci\": \"y\"}", &json, &error), "file");
+    refused(attnsmith_cache(runtime, "export", "{\"file\": \"x\", \"tag\": \"y\"}", &json, &error), "tag");
+    refused(attnsmith_cache(runtime, "export", "{\"oci\": \"x\", \"tag\": \"a b\"}", &json, &error), "tag");
+    refused(attnsmith_cache(runtime, "export", "{\"oci\": \"x\", \"tag\": 1}", &json, &error), "tag");
+    refused(attnsmith_cache(runtime, "export", "{\"oci\": []}", &json, &error), "oci");
+
     const char* const operations[] = {"ls", "stat", "verify", "gc", "clear"};
     for (int i = 0; i < 5; ++i) {
         succeeds(attnsmith_cache(runtime, operations[i], i % 2 ? "{}" : NULL, &json, &error));

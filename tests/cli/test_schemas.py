@@ -7,7 +7,8 @@ import re
 from support import DEEPSEEK, REPOSITORY, SCHEMAS, SMALL, CliTest, check_schema, main, schemas, validator
 
 # Schemas of files that the program writes or reads, not of what it prints.
-FILES = {"attnsmith.bundle-signature/1", "attnsmith.bundle/1", "attnsmith.entry/2", "attnsmith.fields/2", "attnsmith.recorded/1", "attnsmith.tuning/1"}
+FILES = {"attnsmith.bundle-signature/1", "attnsmith.bundle/1", "attnsmith.entry/2", "attnsmith.fields/2", "attnsmith.hint/1",
+         "attnsmith.image/1", "attnsmith.manifest/1", "attnsmith.recorded/1", "attnsmith.remote/1", "attnsmith.tuning/1"}
 
 
 class Schemas(CliTest):
@@ -63,7 +64,7 @@ class Schemas(CliTest):
     def test_reports_of_the_cache(self):
         """Those that no other test reads as JSON."""
         self.prewarm_small("kernels")
-        for command in (["ls"], ["stat"], ["verify"], ["gc"], ["export", "-o", "bundle"], ["import", "bundle"],
+        for command in (["ls"], ["stat"], ["verify"], ["gc"], ["export", "-o", "bundle"], ["export", "--oci", "image"], ["import", "bundle"],
                         ["explain", *SMALL, "--sm", "80,90"], ["clear", "--yes"]):
             with self.subTest(command=command):
                 report = self.assert_ok(self.run_cli("cache", *command, "--cache", "kernels", "--json")).json()

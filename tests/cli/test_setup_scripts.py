@@ -9,7 +9,7 @@ from support import REPOSITORY, CliTest, main
 SCRIPTS = ("setup.sh", "demo.sh", "test.sh", "fuzz.sh")
 # Programs that would change the machine or build something: each notes that it was called, and with what.
 STUBS = ("apt-get", "sudo", "ctest", "pip", "dpkg-deb")
-TEST_PACKAGES = ("catch2", "clang-format-14", "doxygen")
+TEST_PACKAGES = ("catch2", "clang-format-14", "doxygen", "python3-yaml", "skopeo")
 
 
 class SetupScripts(CliTest):

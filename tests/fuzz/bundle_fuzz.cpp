@@ -54,7 +54,9 @@ class OneFile final : public FileSystem {
     Result<std::unique_ptr<File>> open_lock_file(const Path&, std::uint32_t) override { return refused(); }
     Status rename(const Path&, const Path&) override { return refused(); }
     Status rename_if_free(const Path&, const Path&) override { return refused(); }
+    Status exchange(const Path&, const Path&) override { return refused(); }
     Status remove_file(const Path&) override { return refused(); }
+    Status remove_directory(const Path&) override { return refused(); }
     Status make_directory(const Path&, std::uint32_t) override { return refused(); }
     Status sync_directory(const Path&) override { return refused(); }
     Result<std::vector<std::string>> list_names(const Path&) override { return refused(); }

@@ -259,6 +259,9 @@ class Failures(PythonTest):
         self.assertEqual([warning["field"] for warning in told["warnings"]], ["model_type", "kv_bend"])
         self.assertEqual((told["unsupported"], told["skipped_combinations"]), ([], []))
         self.assertNotIn("warnings", runtime.cache("export", file=self.folder / "all.bundle"))
+        image = runtime.cache("export", oci=self.folder / "image", tag="v1", model=QUASAR, sm=90)
+        self.assertEqual((image["entries"], image["tag"], image["warnings"]), (told["entries"], "v1", told["warnings"]))
+        self.assertRegex(image["digest"], "^sha256:[0-9a-f]{64}$")
 
     def test_a_suffix_that_says_nothing_warns(self):
         runtime = self.runtime()

@@ -72,9 +72,9 @@ has_nvrtc() {
     compgen -G '/usr/local/cuda*/targets/*/lib/libnvrtc.so.13*' >/dev/null && return 0
     PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null | grep -q 'libnvrtc\.so\.13'
 }
-# clang-format 14 serves the format test alone, which is skipped where the distribution has another version.
-formatter_unavailable() {
-    compgen -G '/var/lib/apt/lists/*Packages*' >/dev/null && [[ -z $(apt-cache show clang-format-14 2>/dev/null) ]]
+# What serves single tests, which are skipped without it, need not be in every distribution.
+unavailable() {
+    compgen -G '/var/lib/apt/lists/*Packages*' >/dev/null && [[ -z $(apt-cache show "$1" 2>/dev/null) ]]
 }
 needs_wheels() {
     if has_cuda_headers && has_nvrtc; then return 1; fi
@@ -107,7 +107,11 @@ missing_packages() {
         have doxygen || echo doxygen
         python3 -c 'import jsonschema' 2>/dev/null || installed python3-jsonschema || echo python3-jsonschema
     fi
-    ! $tests || have clang-format-14 || formatter_unavailable || echo clang-format-14
+    if $tests; then
+        have clang-format-14 || unavailable clang-format-14 || echo clang-format-14
+        have skopeo || unavailable skopeo || echo skopeo
+        python3 -c 'import yaml' 2>/dev/null || installed python3-yaml || unavailable python3-yaml || echo python3-yaml
+    fi
     if needs_wheels && ! python3 -m pip --version >/dev/null 2>&1; then echo python3-pip; fi
     local package
     for package in "${libraries[@]}"; do

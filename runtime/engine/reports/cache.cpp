@@ -66,6 +66,11 @@ CacheExportReport Cache::export_bundle(const CacheExportOptions& options) const 
     return engine::export_bundle(*impl_->runtime, options);
 }
 
+CacheImageReport Cache::export_image(const CacheImageOptions& options) const {
+    (void)impl_->store();
+    return engine::export_image(*impl_->runtime, options);
+}
+
 CacheImportReport Cache::import_bundle(const std::string& file) const {
     return engine::import_bundle(impl_->store(), file);
 }

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "attnsmith/coverage.hpp"
+#include "cache/image/oci.hpp"
 #include "engine/cubins/needed_kernels.hpp"
 #include "engine/reports/kernel_list.hpp"
 #include "engine/reports/public_reports.hpp"
@@ -17,6 +18,7 @@
 #include "families/traits.hpp"
 #include "problem/json_text.hpp"
 #include "problem/request/request_fields.hpp"
+#include "problem/vocabulary.hpp"
 
 namespace attnsmith::engine {
 namespace {
@@ -40,6 +42,30 @@ Needed needed_by(const Runtime::Impl& runtime, const std::vector<AttentionSpec>&
     return needed;
 }
 
+// Which kernels are exported, whatever they become.
+struct Selection {
+    const std::vector<int>& sms;
+    const std::optional<std::vector<AttentionSpec>>& specs;
+    Needed needed{};  // by the specs
+    std::vector<PrewarmRefusal> unserved{};
+
+    bool wants(const cache::ListedEntry& entry) const {
+        if (specs && !needed.contains(entry.key)) return false;
+        return sms.empty() || std::ranges::find(sms, sm_of(entry)) != sms.end();
+    }
+};
+
+template <class Options>
+Selection select(Runtime::Impl& runtime, const Options& options) {
+    for (const int sm : options.sms) (void)families::traits_of(sm);
+    Selection selection{options.sms, options.specs};
+    if (!options.specs) return selection;
+    const std::vector<int> sms =
+        options.sms.empty() ? sms_of(list_kernels(runtime.cubins.store()).kernels) : options.sms;
+    selection.needed = needed_by(runtime, *options.specs, sms, selection.unserved);
+    return selection;
+}
+
 std::optional<cache::SecretKey> sign_key_of(const Runtime::Impl& runtime, const CacheExportOptions& options) {
     if (!options.sign_key_file.empty()) return read_sign_key("sign_key_file", options.sign_key_file);
     const std::string& file = runtime.settings.sign_key_file;
@@ -47,21 +73,86 @@ std::optional<cache::SecretKey> sign_key_of(const Runtime::Impl& runtime, const 
     return std::nullopt;
 }
 
-std::string what_was_asked(const CacheExportOptions& options) {
-    std::string text = options.specs ? "kernels of the model" : "kernels";
-    if (!options.sms.empty()) text += fmt::format(" for sm {}", fmt::join(options.sms, ", "));
+std::string what_was_asked(const Selection& selection) {
+    std::string text = selection.specs ? "kernels of the model" : "kernels";
+    if (!selection.sms.empty()) text += fmt::format(" for sm {}", fmt::join(selection.sms, ", "));
     return text;
 }
 
-std::string parse_file(const nlohmann::json& object) {
-    constexpr const char* kField = "file";
-    constexpr const char* kAccepted = "the name of a file";
-    const auto found = object.find(kField);
-    if (found == object.end()) throw InvalidRequest(kField, "nothing", kAccepted);
+// What the store wrote, in a report that also says what the selection lacks. Throws CacheError where there is
+// nothing to write.
+template <class Stored, class Report>
+Report conclude(const Runtime::Impl& runtime, const Stored& stored, Selection selection, Report report) {
+    if (stored.entries == 0) {
+        throw CacheError(fmt::format(
+            "there are no {} to export in {}{}", what_was_asked(selection),
+            fmt::join(runtime.settings.cache_dirs, ", "),
+            stored.unreadable.empty() ? std::string() : "; " + unreadable_text(stored.unreadable)));
+    }
+    const std::set<cache::Digest> found(stored.keys.begin(), stored.keys.end());
+    std::set<int> expected(selection.sms.begin(), selection.sms.end());
+    for (const auto& [key, sm] : selection.needed) {
+        if (found.contains(key)) expected.insert(sm);
+    }
+    const auto missing = std::ranges::count_if(selection.needed, [&](const auto& one) {
+        return !found.contains(one.first) && expected.contains(one.second);
+    });
+    report.missing = static_cast<std::uint64_t>(missing);
+    // SMs of which there is nothing and that nobody named are other machines' business.
+    if (!selection.sms.empty()) report.unserved = std::move(selection.unserved);
+    return report;
+}
+
+// What Go, and so the image format, calls this build's processors.
+constexpr const char* kArchitecture =
+#if defined(__x86_64__)
+    "amd64";
+#elif defined(__aarch64__)
+    "arm64";
+#else
+#error "add this processor's name in Go's words (GOARCH) to kArchitecture"
+#endif
+
+// Behind a directory of the container's own, which takes what is compiled later.
+std::string cache_dirs_in_image() {
+    return fmt::format("ATTNSMITH_CACHE_DIR=/var/cache/attnsmith:/{}", cache::oci::kCacheInImage);
+}
+
+std::map<std::string, std::string> labels_of(std::span<const cache::ListedEntry> entries) {
+    std::set<int> sms;
+    for (const cache::ListedEntry& entry : entries) {
+        if (const int sm = sm_of(entry); sm != 0) sms.insert(sm);
+    }
+    return {{"org.opencontainers.image.title", "attnsmith kernels"},
+            {"org.opencontainers.image.description",
+             fmt::format("A read-only attnsmith cache with {} compiled attention kernels for sm {}, in /{}",
+                         entries.size(), fmt::join(sms, ", "), cache::oci::kCacheInImage)},
+            {"io.attnsmith.sms", fmt::format("{}", fmt::join(sms, ","))}};
+}
+
+std::string parse_path(const nlohmann::json& object, const char* field, const char* accepted) {
+    const auto found = object.find(field);
+    if (found == object.end()) throw InvalidRequest(field, "nothing", accepted);
     const bool is_name = found->is_string() && !found->get_ref<const std::string&>().empty() &&
                          found->get_ref<const std::string&>().find('\0') == std::string::npos;
-    if (!is_name) throw InvalidRequest(kField, problem::describe(*found), kAccepted);
+    if (!is_name) throw InvalidRequest(field, problem::describe(*found), accepted);
     return found->get<std::string>();
+}
+
+std::string parse_file(const nlohmann::json& object) {
+    return parse_path(object, "file", "the name of a file");
+}
+
+constexpr const char* kImageDirectory = "the name of a directory";
+
+CacheImageOptions parse_image_options(const nlohmann::json& object) {
+    CacheImageOptions image;
+    image.oci = parse_path(object, "oci", kImageDirectory);
+    if (const auto tag = object.find("tag"); tag != object.end()) {
+        if (!tag->is_string()) throw InvalidRequest("tag", problem::describe(*tag), "a text");
+        image.tag = tag->get<std::string>();
+    }
+    return image;
 }
 
 Coverage parse_model_coverage(const nlohmann::json& config, const std::string& options) {
@@ -74,41 +165,32 @@ Coverage parse_model_coverage(const nlohmann::json& config, const std::string& o
 
 CacheExportReport export_bundle(Runtime::Impl& runtime, const CacheExportOptions& options) {
     if (options.file.empty()) throw InvalidRequest("file", "nothing", "the name of a file");
-    for (const int sm : options.sms) (void)families::traits_of(sm);
-    const cache::Store& store = runtime.cubins.store();
-    Needed needed;
-    std::vector<PrewarmRefusal> unserved;
-    if (options.specs) {
-        const std::vector<int> sms = options.sms.empty() ? sms_of(list_kernels(store).kernels) : options.sms;
-        needed = needed_by(runtime, *options.specs, sms, unserved);
-    }
-    const auto wanted = [&](const cache::ListedEntry& entry) {
-        if (options.specs && !needed.contains(entry.key)) return false;
-        return options.sms.empty() || std::ranges::find(options.sms, sm_of(entry)) != options.sms.end();
-    };
+    Selection selection = select(runtime, options);
     const std::optional<cache::SecretKey> key = sign_key_of(runtime, options);
-    cache::Result<cache::ExportReport> report =
-        store.export_bundle(options.file, wanted, options.stop, key ? &*key : nullptr);
+    const cache::Result<cache::ExportReport> report = runtime.cubins.store().export_bundle(
+        options.file, [&](const cache::ListedEntry& entry) { return selection.wants(entry); }, options.stop,
+        key ? &*key : nullptr);
     if (!report) throw CacheError("the export failed: " + report.status().to_string());
-    if (report->entries == 0) {
-        throw CacheError(fmt::format(
-            "there are no {} to export in {}{}", what_was_asked(options),
-            fmt::join(runtime.settings.cache_dirs, ", "),
-            report->unreadable.empty() ? std::string() : "; " + unreadable_text(report->unreadable)));
+    return conclude(runtime, *report, std::move(selection), report_of(*report));
+}
+
+CacheImageReport export_image(Runtime::Impl& runtime, const CacheImageOptions& options) {
+    if (options.oci.empty()) throw InvalidRequest("oci", "nothing", kImageDirectory);
+    if (!cache::oci::is_tag(options.tag)) {
+        throw InvalidRequest("tag", problem::quote(options.tag),
+                             "up to 128 letters, digits, '_', '.' and '-', the first of which is neither '.' "
+                             "nor '-'");
     }
-    const std::set<cache::Digest> found(report->keys.begin(), report->keys.end());
-    // SMs of which there is nothing and that nobody named are other machines' business.
-    if (options.sms.empty()) unserved.clear();
-    std::set<int> expected(options.sms.begin(), options.sms.end());
-    for (const auto& [key, sm] : needed) {
-        if (found.contains(key)) expected.insert(sm);
-    }
-    const auto missing = std::ranges::count_if(
-        needed, [&](const auto& one) { return !found.contains(one.first) && expected.contains(one.second); });
-    CacheExportReport exported = report_of(*report);
-    exported.missing = static_cast<std::uint64_t>(missing);
-    exported.unserved = std::move(unserved);
-    return exported;
+    Selection selection = select(runtime, options);
+    const cache::ImageOptions image{.directory = options.oci,
+                                    .tag = options.tag,
+                                    .architecture = kArchitecture,
+                                    .environment = {cache_dirs_in_image()},
+                                    .describe = labels_of};
+    const cache::Result<cache::ImageReport> report = runtime.cubins.store().export_image(
+        image, [&](const cache::ListedEntry& entry) { return selection.wants(entry); }, options.stop);
+    if (!report) throw CacheError("the export failed: " + report.status().to_string());
+    return conclude(runtime, *report, std::move(selection), report_of(*report, options.tag));
 }
 
 CacheImportReport import_bundle(const cache::Store& store, const std::string& file) {
@@ -118,8 +200,12 @@ CacheImportReport import_bundle(const cache::Store& store, const std::string& fi
 }
 
 ParsedExport parse_export_options(const nlohmann::json& object) {
-    ParsedExport parsed{
-        .options = {.file = parse_file(object), .sms = {}, .specs = {}, .stop = {}, .sign_key_file = {}}};
+    ParsedExport parsed;
+    const bool to_image = object.contains("oci");
+    if (to_image == object.contains("file")) {
+        throw InvalidRequest("file", to_image ? "a file and an \"oci\"" : "nothing",
+                             "the name of a file, or \"oci\" instead, the name of an image's directory");
+    }
     if (const auto sm = object.find("sm"); sm != object.end()) {
         AttentionRequest request;
         problem::find_field("sm")->set(request, "sm", *sm);
@@ -134,6 +220,14 @@ ParsedExport parse_export_options(const nlohmann::json& object) {
     } else if (model_options != object.end()) {
         throw InvalidRequest("model_options", "given without a model", "\"model\" beside it");
     }
+    if (to_image) {
+        parsed.image = parse_image_options(object);
+        parsed.image->sms = parsed.options.sms;
+        parsed.image->specs = parsed.options.specs;
+        return parsed;
+    }
+    if (object.contains("tag")) throw InvalidRequest("tag", "given with a file", "\"oci\" beside it");
+    parsed.options.file = parse_file(object);
     return parsed;
 }
 

@@ -1,5 +1,5 @@
-// Export to a bundle and import of one: `attnsmith cache export` and `import`, and the operations of these
-// names of Runtime::cache_json.
+// Export to a bundle or an image, and import of a bundle: `attnsmith cache export` and `import`, and the
+// operations of these names of Runtime::cache_json.
 #pragma once
 
 #include <cstdint>
@@ -17,17 +17,20 @@ namespace attnsmith::engine {
 
 // What an export was asked for.
 struct ParsedExport {
-    CacheExportOptions options{};
-    std::optional<Coverage> model{};  // that the specs are of: what its reader warns of is told
+    CacheExportOptions options{};              // to a bundle, unless there is an `image`
+    std::optional<CacheImageOptions> image{};  // with the same selection
+    std::optional<Coverage> model{};           // that the specs are of: what its reader warns of is told
 };
 
 // Throws CacheError where the file cannot be written or there is nothing to put into it.
 CacheExportReport export_bundle(Runtime::Impl& runtime, const CacheExportOptions& options);
+// The same of an image's directory; InvalidRequest for its tag.
+CacheImageReport export_image(Runtime::Impl& runtime, const CacheImageOptions& options);
 // Throws CacheError where the bundle is not sound (nothing is published then) or cannot be stored.
 CacheImportReport import_bundle(const cache::Store& store, const std::string& file);
 
-// `options` are {"file", "sm", "model", "model_options"} for an export, {"file"} for an import. Both throw
-// InvalidRequest naming the field.
+// `options` are {"file", "sm", "model", "model_options"} for an export, where {"oci", "tag"} may stand
+// instead of the file, and {"file"} for an import. Both throw InvalidRequest naming the field.
 ParsedExport parse_export_options(const nlohmann::json& object);
 std::string parse_import_file(const nlohmann::json& object);
 

@@ -165,6 +165,19 @@ Json to_json(const CacheExportReport& report) {
     return json;
 }
 
+Json to_json(const CacheImageReport& report) {
+    return {{"schema", "attnsmith.cache-export/1"},
+            {"oci", report.oci},
+            {"tag", report.tag},
+            {"digest", report.digest},
+            {"entries", report.entries},
+            {"bytes", report.bytes},
+            {"skipped", report.skipped},
+            {"missing", report.missing},
+            {"bad", bad_json(report.bad)},
+            {"unreadable", unreadable_json(report.unreadable)}};
+}
+
 Json to_json(const CacheImportReport& report) {
     Json json = {{"schema", "attnsmith.cache-import/1"},
                  {"file", report.file},

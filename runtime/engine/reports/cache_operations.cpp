@@ -68,7 +68,8 @@ Json run_dir(const Runtime& runtime, const nlohmann::json&) { return dir_json(im
 
 Json run_export(const Runtime& runtime, const nlohmann::json& options) {
     const ParsedExport parsed = parse_export_options(options);
-    Json json = to_json(runtime.cache().export_bundle(parsed.options));
+    Json json = parsed.image ? to_json(runtime.cache().export_image(*parsed.image))
+                             : to_json(runtime.cache().export_bundle(parsed.options));
     if (!parsed.model) return json;
     const Json told = Json::parse(to_json(*parsed.model));
     json["unsupported"] = told["unsupported"];
@@ -84,7 +85,7 @@ Json run_import(const Runtime& runtime, const nlohmann::json& options) {
 constexpr std::string_view kExplainOptions[] = {"key", "request"};
 constexpr std::string_view kRmOptions[] = {"key"};
 constexpr std::string_view kGcOptions[] = {"max_bytes"};
-constexpr std::string_view kExportOptions[] = {"file", "sm", "model", "model_options"};
+constexpr std::string_view kExportOptions[] = {"file", "oci", "tag", "sm", "model", "model_options"};
 constexpr std::string_view kImportOptions[] = {"file"};
 
 struct Operation {

@@ -161,6 +161,19 @@ CacheExportReport report_of(const cache::ExportReport& report) {
             .signed_by = report.signed_by};
 }
 
+CacheImageReport report_of(const cache::ImageReport& report, const std::string& tag) {
+    return {.oci = report.directory,
+            .tag = tag,
+            .digest = "sha256:" + report.manifest.hex(),
+            .entries = report.entries,
+            .bytes = report.bytes,
+            .skipped = report.skipped,
+            .missing = 0,
+            .bad = report_of(report.bad),
+            .unreadable = report_of(report.unreadable),
+            .unserved = {}};
+}
+
 CacheImportReport report_of(const cache::ImportReport& report, const std::string& directory) {
     return {.file = report.file,
             .directory = directory,

@@ -23,6 +23,7 @@ CacheClearReport report_of(const cache::ClearReport& report, const std::string& 
 CacheRemoveReport report_of(const cache::RemoveReport& report, const cache::Digest& key,
                             const std::string& directory);
 CacheExportReport report_of(const cache::ExportReport& report);
+CacheImageReport report_of(const cache::ImageReport& report, const std::string& tag);
 CacheImportReport report_of(const cache::ImportReport& report, const std::string& directory);
 CacheExplanations report_of(const Explained& explained, std::vector<PrewarmRefusal> unserved,
                             const cache::Options& options);

@@ -296,8 +296,8 @@ ATTNSMITH_API attnsmith_code attnsmith_prewarm(attnsmith_runtime* runtime, const
  * cache directories: the JSON is what the command `attnsmith cache OPERATION --json` prints. `options` is
  * NULL, which is "{}", or a JSON object: of "gc", {"max_bytes"}, which is optional; of "explain", {"key"} or
  * {"request": {with its "sm"}}; of "rm", {"key"} (or how it begins); of "export", {"file", "sm": [...],
- * "model": {a config.json}, "model_options": {...}}, all but the file optional; of "import", {"file"}; of
- * the others, {}. */
+ * "model": {a config.json}, "model_options": {...}}, all but the file optional, or instead of the file
+ * {"oci": DIR, "tag"}, for an image; of "import", {"file"}; of the others, {}. */
 ATTNSMITH_API attnsmith_code attnsmith_cache(attnsmith_runtime* runtime, const char* operation,
                                              const char* options, char** json, attnsmith_error** error);
 

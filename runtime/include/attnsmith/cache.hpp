@@ -188,6 +188,31 @@ struct CacheExportReport {
     std::string signed_by{};                    // the key's id; likewise
 };
 
+// What goes into an image for containers, and where it is written.
+struct CacheImageOptions {
+    // The directory of an OCI image layout. It must not exist, be empty, or hold an image that was exported
+    // to it, which is replaced whole.
+    std::string oci{};
+    std::string tag = "latest";                         // of the image in the layout
+    std::vector<int> sms{};                             // as those of CacheExportOptions
+    std::optional<std::vector<AttentionSpec>> specs{};  // likewise
+    std::stop_token stop{};                             // no image is written then, and CacheError is thrown
+};
+
+// What was written as an image.
+struct CacheImageReport {
+    std::string oci{};                          // the directory
+    std::string tag{};                          // of the image in the layout
+    std::string digest{};                       // of the image's manifest: "sha256:<64 digits>"
+    std::uint64_t entries = 0;                  // in the image
+    std::uint64_t bytes = 0;                    // the layer's length
+    std::uint64_t skipped = 0;                  // as those of CacheExportReport, and what follows likewise
+    std::uint64_t missing = 0;                  // kernels of the specs that the cache lacks
+    std::vector<CacheBadEntry> bad{};           // left out, and left in place
+    std::vector<CacheUnreadable> unreadable{};  // where there may be more that is wanted
+    std::vector<PrewarmRefusal> unserved{};     // specs that no kernel serves on one of `sms`
+};
+
 // What an import stored.
 struct CacheImportReport {
     std::string file{};          // the bundle
@@ -281,6 +306,11 @@ class ATTNSMITH_API Cache {
     // CacheError where it cannot be written or signed, or there is nothing to put into it; InvalidRequest for
     // a file that is no secret key or that others may read.
     CacheExportReport export_bundle(const CacheExportOptions& options) const;
+    // The same as an image for containers, an OCI image layout of one layer, which has the entries below
+    // /opt/attnsmith/cache, where a container can use them as a read-only layer. Throws InvalidRequest for a
+    // tag that registries do not take; CacheError as export_bundle() does, and where the directory holds
+    // anything else than an image that was exported to it.
+    CacheImageReport export_image(const CacheImageOptions& options) const;
     // Adds a bundle's entries to the writable directory, after checking every byte. Throws CacheError where
     // the bundle is not sound or not signed by a key of RuntimeOptions::trust_key_files, if it has any
     // (nothing is stored then), or cannot be stored.

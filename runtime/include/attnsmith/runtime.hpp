@@ -373,9 +373,10 @@ class ATTNSMITH_API Runtime {
     // {"max_bytes"}, which is optional; of "explain", {"key"} (or how it begins) or {"request": {with its
     // "sm"}}; of "rm", {"key"} likewise; of "export", {"file", "sm": [...], "model": {a config.json},
     // "model_options"}, of which only the file must be there (sm: only kernels for these; model: only those
-    // that it needs; its options take lists as model_coverage() does); of "import", {"file"}; of the others,
-    // {}. Throws InvalidRequest for another operation or option, CacheError where there is no directory, not
-    // everything could be deleted, written or stored, or a bundle is not sound.
+    // that it needs; its options take lists as model_coverage() does), or {"oci": DIR, "tag"} instead of the
+    // file, for an image; of "import", {"file"}; of the others, {}. Throws InvalidRequest for another
+    // operation or option, CacheError where there is no directory, not everything could be deleted, written
+    // or stored, or a bundle is not sound.
     std::string cache_json(std::string_view operation, std::string_view options = "{}") const;
 
     std::vector<DeviceInfo> devices() const;  // empty where there is no driver or no GPU

@@ -23,7 +23,9 @@ enum class Operation {
     open_lock_file,
     rename,
     rename_if_free,
+    exchange,
     remove,
+    remove_directory,
     make_directory,
     sync_directory,
     sync_file_system,
@@ -96,6 +98,14 @@ class FaultyFileSystem final : public FileSystem {
     Status rename_if_free(const Path& from, const Path& to) override {
         if (Status status = meet(Operation::rename_if_free, to.full()); !status.ok()) return status;
         return real_.rename_if_free(from, to);
+    }
+    Status exchange(const Path& one, const Path& other) override {
+        if (Status status = meet(Operation::exchange, other.full()); !status.ok()) return status;
+        return real_.exchange(one, other);
+    }
+    Status remove_directory(const Path& path) override {
+        if (Status status = meet(Operation::remove_directory, path.full()); !status.ok()) return status;
+        return real_.remove_directory(path);
     }
     Status remove_file(const Path& path) override {
         if (Status status = meet(Operation::remove, path.full()); !status.ok()) return status;

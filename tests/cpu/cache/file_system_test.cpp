@@ -102,6 +102,33 @@ TEST_CASE("FileSystem: nothing of that name may exist when a file is created", "
     CHECK(read_text(tree.directory / "file") == "old");
 }
 
+TEST_CASE("FileSystem: directories are exchanged, replaced and removed", "[cache][file_system][oci]") {
+    Tree tree;
+    REQUIRE(tree.files.make_directory(tree.at("one"), 0700).ok());
+    REQUIRE(tree.files.make_directory(tree.at("two"), 0700).ok());
+    write_text(tree.at("one/file").full(), "first");
+    write_text(tree.at("two/file").full(), "second");
+    const Status exchanged = tree.files.exchange(tree.at("one"), tree.at("two"));
+    if (exchanged.error_number == EINVAL || exchanged.error_number == ENOSYS) {
+        WARN("names cannot be exchanged on this file system");
+        return;
+    }
+    REQUIRE(exchanged.ok());
+    CHECK(read_text(tree.at("one/file").full()) == "second");
+    CHECK(read_text(tree.at("two/file").full()) == "first");
+    CHECK(tree.files.exchange(tree.at("one"), tree.at("missing")).error_number == ENOENT);
+    // Only what is empty is replaced or removed.
+    CHECK_FALSE(tree.files.rename(tree.at("one"), tree.at("two")).ok());
+    CHECK_FALSE(tree.files.remove_directory(tree.at("two")).ok());
+    REQUIRE(tree.files.remove_file(tree.at("two/file")).ok());
+    CHECK(tree.files.rename(tree.at("one"), tree.at("two")).ok());
+    CHECK(read_text(tree.at("two/file").full()) == "second");
+    CHECK(tree.files.remove_directory(tree.at("two/file")).error_number == ENOTDIR);
+    REQUIRE(tree.files.remove_file(tree.at("two/file")).ok());
+    CHECK(tree.files.remove_directory(tree.at("two")).ok());
+    CHECK(tree.files.remove_directory(tree.at("two")).error_number == ENOENT);
+}
+
 TEST_CASE("FileSystem: symbolic links are followed nowhere below the root", "[cache][file_system]") {
     Tree tree;
     write_text(tree.directory / "outside/file", "secret");

@@ -57,6 +57,15 @@ TEST_CASE("a header has the fields of ustar") {
     CHECK(header->bytes == 0123);
 }
 
+TEST_CASE("a directory's header differs in mode and type, and is no file's", "[oci]") {
+    const tar::Block block = tar::encode_directory_header("opt/cache/");
+    CHECK(text_at(block, 0, 11) == std::string("opt/cache/\0", 11));
+    CHECK(text_at(block, 100, 8) == std::string("0000755\0", 8));
+    CHECK(text_at(block, 124, 12) == std::string("00000000000\0", 12));
+    CHECK(text_at(block, 156, 1) == "5");
+    CHECK(refusal(block) == "the type flag \"5\" stands for a directory, not for a regular file");
+}
+
 TEST_CASE("the largest name and length go into a header and out of it") {
     const std::string name(tar::kLongestName, 'n');
     const auto decoded = tar::decode_header(tar::encode_header(name, tar::kMaxFileBytes));

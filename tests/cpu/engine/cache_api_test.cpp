@@ -82,6 +82,28 @@ TEST_CASE("cache: entries are listed, explained, moved and deleted, and the JSON
     };
     CHECK(refused_field({}) == "file");
     CHECK(refused_field({.file = bundle, .sms = {91}}) == "sm");
+
+    const std::string image = (fs::path(temporary.path()) / "image").string();
+    const CacheImageReport written = cache.export_image({.oci = image, .tag = "v1"});
+    CHECK(written.entries == 2);
+    CHECK(written.tag == "v1");
+    CHECK(written.digest.starts_with("sha256:"));
+    CHECK(cache.export_image({.oci = image}).digest == written.digest);
+    CHECK(json_of(runtime, "export", nlohmann::json{{"oci", image}, {"tag", "v1"}}.dump())["digest"] ==
+          written.digest);
+    CHECK_THROWS_AS(cache.export_image({.oci = temporary.path()}), CacheError);
+    const auto refused_image = [&](const CacheImageOptions& options) -> std::string {
+        try {
+            (void)cache.export_image(options);
+        } catch (const InvalidRequest& error) {
+            return error.field();
+        }
+        return "none";
+    };
+    CHECK(refused_image({}) == "oci");
+    CHECK(refused_image({.oci = image, .tag = "a b"}) == "tag");
+    CHECK(refused_image({.oci = image, .sms = {91}}) == "sm");
+
     const CacheImportReport imported =
         runtime_in(fs::path(temporary.path()) / "theirs").cache().import_bundle(bundle);
     CHECK(imported.imported == 2);

@@ -112,8 +112,9 @@ def text(name: str, value: Any) -> Optional[bytes]:
 def cache_options(options: Mapping[str, Any]) -> bytes:
     """The options of a cache operation; those that are None are not given."""
     given = {name: value for name, value in options.items() if value is not None}
-    if "file" in given:
-        given["file"] = os.fsdecode(given["file"])
+    for name in ("file", "oci"):
+        if name in given:
+            given[name] = os.fsdecode(given[name])
     if "sm" in given:
         given["sm"] = compute_capabilities(given["sm"])
     try:

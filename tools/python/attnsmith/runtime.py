@@ -253,7 +253,8 @@ class Runtime(Closable):
         options: "gc" may take max_bytes=N: what the folder may take on its disk, whatever the runtime's limit.
             "explain" takes key=HEX (or how it begins), or request={...} with its sm. "rm" takes key=HEX likewise.
             "export" takes file=PATH, and may take sm=[...], model=... (as model() takes it) and model_options={...}:
-            only the kernels for these, and only those that the model needs. "import" takes file=PATH.
+            only the kernels for these, and only those that the model needs. Instead of file it takes oci=DIR, and
+            maybe tag=NAME: an image for containers. "import" takes file=PATH.
 
         Raises InvalidRequest, CacheError.
         """
