@@ -256,9 +256,29 @@ SingleFlight::Turn SingleFlight::wait_for_turn(State& state, const Digest& key, 
     }
 }
 
+// Nothing: it is to be made. Where another process has the lock it is at the same, and is waited for.
+std::optional<SingleFlight::Obtained> SingleFlight::fetch(const Digest& key, const Job& job,
+                                                          Pilot& pilot) const {
+    pilot.go_on_to(Flight::Step::making);
+    const Lock lock = store_.try_lock(key);
+    if (lock.state() == LockState::timed_out) return std::nullopt;
+    if (Value found = job.look()) {
+        pilot.land_with_found(found);
+        store_.count(Event::wait);
+        return Obtained{std::move(found), Origin::waited};
+    }
+    Value fetched = is_cancelled(job) ? nullptr : job.fetch();
+    if (!fetched) return std::nullopt;
+    pilot.land_with_made(fetched);
+    return Obtained{std::move(fetched), Origin::fetched};
+}
+
 SingleFlight::Obtained SingleFlight::fly(State& state, const Digest& key, std::shared_ptr<Flight> flight,
                                          const Job& job) {
     Pilot pilot(state, key, flight);
+    if (job.fetch && !flight->relieves) {
+        if (auto fetched = fetch(key, job, pilot)) return *std::move(fetched);
+    }
     Turn turn = wait_for_turn(state, key, job, flight->relieves, pilot);
     if (turn.found) {
         pilot.land_with_found(turn.found);

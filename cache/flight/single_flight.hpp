@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "cache/digest/digest.hpp"
 #include "cache/files/per_process.hpp"
@@ -17,6 +18,7 @@ enum class Origin {
     memory,     // made by this process before
     disk,       // at the first look
     made,       // by this call
+    fetched,    // by this call, from elsewhere
     waited,     // by another thread or process meanwhile
     cancelled,  // nowhere: there is no value
 };
@@ -33,6 +35,9 @@ class SingleFlight {
         std::function<bool(const Value&)> accept;
         // In the store, for a value that is accepted. Null: there is none.
         std::function<Value()> look;
+        // Elsewhere, where that is quicker than to make it; kept as what is made. Asked under the key's lock
+        // and without a slot. Null: it is not there. May be empty.
+        std::function<Value()> fetch = {};
         // Not null. What it throws is thrown to this caller alone: others make it themselves.
         std::function<Value()> make;
         // Runs when the threads that wait have the value already, under the key's lock.
@@ -71,6 +76,7 @@ class SingleFlight {
     static std::shared_ptr<Flight> start(State& state, const Digest& key, const Flight* instead_of);
     Value landed_value(State& state, const std::shared_ptr<Flight>& flight) const;
     bool wait(State& state, Flight& flight, bool until_published) const;
+    std::optional<Obtained> fetch(const Digest& key, const Job& job, Pilot& pilot) const;
     Obtained fly(State& state, const Digest& key, std::shared_ptr<Flight> flight, const Job& job);
     Turn wait_for_turn(State& state, const Digest& key, const Job& job, bool relieves, Pilot& pilot);
     Value look_until_locked(const Digest& key, const Job& job, Lock& lock) const;

@@ -29,8 +29,12 @@ enum class Event : std::uint8_t {
     bytes_published,  // of entries
     bytes_evicted,    // of entries, allocated
     miss_error,       // a miss that nothing followed, since nothing may be compiled
+    remote_hit,       // a miss that was fetched from a remote
+    remote_miss,      // a remote had no such entry
+    remote_failure,   // a remote could not be asked, or what it gave was not to be taken
+    remote_bytes,     // of entries that were fetched
 };
-inline constexpr std::size_t kEvents = static_cast<std::size_t>(Event::miss_error) + 1;
+inline constexpr std::size_t kEvents = static_cast<std::size_t>(Event::remote_bytes) + 1;
 
 struct CounterTotals {
     std::array<std::uint64_t, kEvents> counts{};

@@ -6,11 +6,14 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <iterator>
 #include <span>
+#include <sstream>
 #include <string_view>
 #include <thread>
 
 #include "cache/files/size_signal.hpp"
+#include "cache/remote/remote.hpp"
 #include "compiler/environment.hpp"
 #include "engine/cubins/cubin_entry.hpp"
 #include "engine/signing_keys.hpp"
@@ -25,11 +28,29 @@ std::string environment(const char* name) {
     return value == nullptr ? std::string() : std::string(value);
 }
 
+// Where the part of a list that begins at `begin` ends. The colons of an address, after its scheme and before
+// its port, divide nothing.
+std::size_t end_of_part(const std::string& list, std::size_t begin) {
+    const std::string_view rest = std::string_view(list).substr(begin);
+    if (!cache::is_remote_address(rest)) return std::min(list.find(':', begin), list.size());
+    const std::size_t host = begin + rest.find("://") + 3;
+    const std::size_t path = std::min(list.find('/', host), list.size());
+    // A user's password has a colon, too.
+    const std::size_t user = list.substr(host, path - host).rfind('@');
+    const std::size_t end = list.find(':', user == std::string::npos ? host : host + user);
+    if (end == std::string::npos) return list.size();
+    const std::size_t after_digits = std::min(list.find_first_not_of("0123456789", end + 1), list.size());
+    const bool is_port =
+        after_digits > end + 1 && end < path &&
+        (after_digits == list.size() || list[after_digits] == '/' || list[after_digits] == ':');
+    return is_port ? std::min(list.find(':', after_digits), list.size()) : end;
+}
+
 std::vector<std::string> split_list(const std::string& list) {
     std::vector<std::string> parts;
     std::size_t begin = 0;
     while (begin <= list.size()) {
-        const std::size_t end = std::min(list.find(':', begin), list.size());
+        const std::size_t end = end_of_part(list, begin);
         if (end > begin) parts.push_back(list.substr(begin, end - begin));
         begin = end + 1;
     }
@@ -65,6 +86,34 @@ std::string absolute(const std::string& path) {
     return error ? path : whole.string();
 }
 
+// Secrets are in the environment or in files, not on a command line, which anybody on the machine can read.
+cache::HttpAccess access_of_environment() {
+    cache::HttpAccess access;
+    access.bearer_token = environment("ATTNSMITH_CACHE_TOKEN");
+    access.user_and_password = environment("ATTNSMITH_CACHE_USER");
+    access.netrc_file = environment("ATTNSMITH_CACHE_NETRC");
+    access.client_certificate = environment("ATTNSMITH_CACHE_CERT");
+    access.client_key = environment("ATTNSMITH_CACHE_CERT_KEY");
+    access.ca_file = environment("ATTNSMITH_CACHE_CA");
+    std::istringstream lines(environment("ATTNSMITH_CACHE_HEADERS"));
+    for (std::string line; std::getline(lines, line);) {
+        if (!line.empty()) access.headers.push_back(line);
+    }
+    return access;
+}
+
+// Addresses come after directories, which are looked at first whatever the order.
+void settle_remotes(Settings& settings) {
+    const auto is_address = [](const std::string& place) { return cache::is_remote_address(place); };
+    std::ranges::copy_if(settings.cache_dirs, std::back_inserter(settings.remotes), is_address);
+    if (!settings.cache_dirs.empty() && is_address(settings.cache_dirs.front())) {
+        throw InvalidRequest(settings.cache_dirs_named_by, cache::shown_address(settings.cache_dirs.front()),
+                             "a directory first, which keeps what is fetched; addresses can follow it");
+    }
+    std::erase_if(settings.cache_dirs, is_address);
+    settings.http_access = access_of_environment();
+}
+
 void settle_cache(const RuntimeOptions& options, Settings& settings) {
     settings.cache_trust = settle_trust(options.cache_trust);
     settings.cache_max_bytes = options.cache_max_bytes;
@@ -81,6 +130,7 @@ void settle_cache(const RuntimeOptions& options, Settings& settings) {
         settings.cache_dirs = split_list(environment("ATTNSMITH_CACHE_DIR"));
         settings.cache_dirs_named_by = "ATTNSMITH_CACHE_DIR";
     }
+    settle_remotes(settings);
     std::ranges::transform(settings.cache_dirs, settings.cache_dirs.begin(), absolute);
     if (!settings.cache_dirs.empty()) return;
     // The XDG specification: a path that is not absolute is to be ignored.
@@ -106,7 +156,8 @@ void settle_keys(const RuntimeOptions& options, Settings& settings) {
         if (files.empty()) throw InvalidRequest(kVariable, problem::quote(list), "files of public keys");
         settings.trusted_keys = read_trust_keys(kVariable, files);
     }
-    settings.sign_key_file = environment("ATTNSMITH_CACHE_SIGN_KEY");
+    settings.sign_key_file =
+        options.sign_key_file.empty() ? environment("ATTNSMITH_CACHE_SIGN_KEY") : options.sign_key_file;
     if (!settings.sign_key_file.empty()) settings.sign_key_file = absolute(settings.sign_key_file);
 }
 
@@ -163,6 +214,14 @@ Settings settle(const RuntimeOptions& options) {
     if (!settings.record_file.empty()) settings.record_file = absolute(settings.record_file);
     refuse_contradictions(settings);
     return settings;
+}
+
+std::string shown_places(const std::string& list) {
+    std::vector<std::string> places = split_list(list);
+    for (std::string& place : places) {
+        if (cache::is_remote_address(place)) place = cache::shown_address(place);
+    }
+    return fmt::format("{}", fmt::join(places, ":"));
 }
 
 std::vector<std::pair<std::string, std::string>> compiler_environment() {

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "attnsmith/runtime.hpp"
+#include "cache/remote/http.hpp"
 #include "cache/store/store.hpp"
 #include "compiler/nvrtc.hpp"
 
@@ -15,18 +17,21 @@ namespace attnsmith::engine {
 // RuntimeOptions with everything decided.
 struct Settings {
     std::vector<std::string> cache_dirs;  // absolute, the writable one first; empty: memory only
+    std::vector<std::string> remotes;     // addresses, in the order in which they are asked
     std::string cache_dirs_named_by;      // the option or variable, for errors
     bool cache_dirs_from_options = false;
     std::string no_cache_because;  // why there is none
     cache::Trust cache_trust = cache::Trust::owner;
-    std::vector<cache::PublicKey> trusted_keys;  // empty: bundles need no signature
-    std::string sign_key_file;                   // that exports are signed with; empty: with none
-    std::uint64_t cache_max_bytes = 0;           // 0: no limit
-    bool cache_source = true;                    // entries hold their kernels' sources
-    bool exact_toolchain = false;                // entries of other toolchains are left alone
+    std::vector<cache::PublicKey> trusted_keys;  // empty: bundles need no signature, and no remote is used
+    std::string sign_key_file;          // of exports and of what is pushed; empty: they are not signed
+    std::uint64_t cache_max_bytes = 0;  // 0: no limit
+    bool cache_source = true;           // entries hold their kernels' sources
+    bool exact_toolchain = false;       // entries of other toolchains are left alone
     OnMiss on_miss = OnMiss::compile;
-    std::string record_file;                   // absolute; empty: none
-    cache::FileSystem* file_system = nullptr;  // not owned; null: the real one. Tests have others
+    std::string record_file;  // absolute; empty: none
+    cache::HttpAccess http_access;
+    std::shared_ptr<cache::HttpClient> http_client;  // null: libcurl. Tests have others
+    cache::FileSystem* file_system = nullptr;        // not owned; null: the real one. Tests have others
     std::vector<std::string> tuning_files;
     compiler::NvrtcOptions nvrtc;
     int compile_threads = 1;
@@ -37,10 +42,14 @@ struct Settings {
 
 // Reads ATTNSMITH_CACHE_DIR, ATTNSMITH_CACHE_TRUST_KEYS and ATTNSMITH_TUNING (lists divided by ':'),
 // ATTNSMITH_CACHE_SIGN_KEY, XDG_CACHE_HOME, HOME, ATTNSMITH_NVRTC_PATH, ATTNSMITH_ON_MISS, ATTNSMITH_RECORD
-// and ATTNSMITH_LOG. Throws InvalidRequest for a variable that cannot be understood, for a key that cannot be
+// and ATTNSMITH_LOG, and for remotes those of ATTNSMITH_CACHE_ with TOKEN, USER, NETRC, HEADERS, CERT,
+// CERT_KEY and CA. Throws InvalidRequest for a variable that cannot be understood, for a key that cannot be
 // read, and for options that contradict each other; CacheError where keys are named and nothing could verify
 // a signature.
 Settings settle(const RuntimeOptions& options);
+
+// A list of cache directories as people may see it: addresses without passwords.
+std::string shown_places(const std::string& list);
 
 // The variables that NVRTC would read and that may change machine code, where they are set, with their values
 // as they are now: NVRTC reads them at each compile.

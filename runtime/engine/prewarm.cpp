@@ -30,6 +30,8 @@ std::string_view state_name(engine::Origin origin) {
             return "hit";
         case engine::Origin::made:
             return "compiled";
+        case engine::Origin::fetched:
+            return "remote";
         case engine::Origin::waited:
             return "waited";
         case engine::Origin::cancelled:
@@ -54,7 +56,8 @@ class Prewarmer {
     // Throws where a kernel is not there yet and cannot be made: before anything is done for the first one.
     // `not_writable` says why nothing can be stored; empty, it can.
     void require_means(const std::string& not_writable) const {
-        if (not_writable.empty() && !no_nvrtc_) return;
+        // A remote may have what is missing, which only asking for it tells.
+        if (not_writable.empty() && (!no_nvrtc_ || !cubins_.remotes().empty())) return;
         const bool all_there = std::ranges::all_of(kernels_, [&](const families::KernelConfig& kernel) {
             return cubins_.find(cubins_.source_of(kernel), accept_) != nullptr;
         });
@@ -79,6 +82,7 @@ class Prewarmer {
     }
 
     std::vector<PrewarmedKernel> results() && { return std::move(results_); }
+    int pushed() const { return pushed_; }
 
   private:
     void work() {
@@ -107,18 +111,23 @@ class Prewarmer {
         const Clock::time_point start = Clock::now();
         try {
             bool told = false;
-            const engine::Obtained obtained =
-                cubins_.obtain(source, accept_, [&](std::chrono::nanoseconds waited) {
+            const engine::Obtained obtained = cubins_.obtain(
+                source, accept_,
+                [&](std::chrono::nanoseconds waited) {
                     if (waited > kLongWait && !std::exchange(told, true)) tell_of_wait(result);
                     return options_.stop.stop_requested();
-                });
+                },
+                options_.stop);
             result.state = state_name(obtained.origin);
             if (!obtained.cubin) return result;
             result.cubin_bytes = obtained.cubin->bytes.size();
             // A full disk, say: there is nothing to show for the work.
             if (const std::string trouble = cubins_.ensure_stored(source, obtained); !trouble.empty())
-                throw CacheError(fmt::format("compiled, but it could not be stored in {}: {}",
-                                             cubins_.store().options().directory, trouble));
+                throw CacheError(
+                    fmt::format("{}, but it could not be stored in {}: {}",
+                                obtained.origin == engine::Origin::fetched ? "fetched" : "compiled",
+                                cubins_.store().options().directory, trouble));
+            if (options_.push && cubins_.push(source, *obtained.cubin, options_.stop)) ++pushed_;
         } catch (const std::exception& error) {
             result.state = "failed";
             result.error = error.what();
@@ -143,6 +152,7 @@ class Prewarmer {
     };
     std::vector<PrewarmedKernel> results_;
     std::atomic<std::size_t> next_ = 0;
+    std::atomic<int> pushed_ = 0;
     std::mutex progress_mutex_;
     int done_ = 0;
     std::exception_ptr failure_;  // the first
@@ -163,6 +173,16 @@ std::string why_not_writable(const engine::Cubins& cubins) {
     return trouble;
 }
 
+void require_remotes(const engine::Cubins& cubins) {
+    const engine::Remotes& remotes = cubins.remotes();
+    if (!remotes.empty()) return;
+    throw InvalidRequest(
+        "push", "true",
+        remotes.passed_over().empty()
+            ? "an address (http:// or https://) behind the cache directory"
+            : fmt::format("a remote that is used; not used are: {}", fmt::join(remotes.passed_over(), "; ")));
+}
+
 }  // namespace
 
 std::string engine::why_nothing_can_be_stored(const cache::Statistics& statistics) {
@@ -174,12 +194,17 @@ std::string engine::why_nothing_can_be_stored(const cache::Statistics& statistic
 PrewarmReport Runtime::prewarm(std::span<const AttentionSpec> specs, std::span<const int> sms,
                                const PrewarmOptions& options) {
     const Clock::time_point start = Clock::now();
+    if (options.push) require_remotes(impl().cubins);
     const std::string trouble = why_not_writable(impl().cubins);
     PrewarmReport report;
     Prewarmer prewarmer(impl().cubins, engine::needed_kernels(specs, sms, impl().tuning, report.unsupported),
                         options);
     prewarmer.require_means(trouble);
-    prewarmer.run(options.jobs > 0 ? options.jobs : impl().settings.compile_threads);
+    int jobs = options.jobs > 0 ? options.jobs : impl().settings.compile_threads;
+    // Who waits for a server takes no core, and no compile slot.
+    if (!impl().cubins.remotes().empty()) jobs = std::max(jobs, cache::HttpClient::kMaxConnections);
+    prewarmer.run(jobs);
+    report.pushed = prewarmer.pushed();
     report.kernels = std::move(prewarmer).results();
     report.total = static_cast<int>(report.kernels.size());
     const auto count = [&](std::string_view state) {
@@ -189,6 +214,7 @@ PrewarmReport Runtime::prewarm(std::span<const AttentionSpec> specs, std::span<c
     };
     report.hits = count("hit");
     report.compiled = count("compiled");
+    report.remote = count("remote");
     report.waited = count("waited");
     report.failed = count("failed");
     report.cancelled = count("cancelled");

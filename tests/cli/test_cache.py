@@ -456,7 +456,7 @@ class Cache(CliTest):
         self.assertEqual(self.assert_ok(self.run_cli("cache", "dir", *layers)).out, f"{here}/own\n/opt/layer.bundle\n")
         told = self.assert_ok(self.run_cli("cache", "dir", "--json", env={"ATTNSMITH_CACHE_DIR": "/a:/b"})).json()
         self.assertEqual(told, {"schema": "attnsmith.cache-dir/1", "directories": ["/a", "/b"],
-                                "named_by": "ATTNSMITH_CACHE_DIR"})
+                                "remotes": [], "named_by": "ATTNSMITH_CACHE_DIR"})
         self.assertEqual(self.assert_ok(self.run_cli("cache", "dir")).out, f"{self.folder}/home/.cache/attnsmith\n")
         self.assert_failed(self.run_cli("cache", "dir", env={"HOME": None}), "no cache directory")
 

@@ -11,7 +11,7 @@ import unittest
 from support import DEEPSEEK, LLAMA, QUASAR, SMALL, CliTest, main, on_terminal
 
 FAKE_NVRTC = os.environ.get("ATTNSMITH_FAKE_NVRTC", "")
-COUNTS = ("hits", "compiled", "waited", "failed", "cancelled")
+COUNTS = ("hits", "compiled", "remote", "waited", "failed", "cancelled")
 
 
 class Prewarm(CliTest):

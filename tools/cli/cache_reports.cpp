@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "cache/remote/remote.hpp"
 #include "cli/cache_commands.hpp"
 #include "cli/output.hpp"
 #include "cli/runtime_flags.hpp"
@@ -100,6 +101,9 @@ std::string counters_text(const cache::CounterTotals& counters) {
                        human_bytes(counters[Event::bytes_read])) +
            fmt::format("misses       {}: {} compiled, {} waited for, {} errors\n", counters[Event::miss],
                        counters[Event::compile], counters[Event::wait], counters[Event::miss_error]) +
+           fmt::format("remotes      {} fetched, {}; {} not there, {} failures\n",
+                       counters[Event::remote_hit], human_bytes(counters[Event::remote_bytes]),
+                       counters[Event::remote_miss], counters[Event::remote_failure]) +
            fmt::format("evictions    {}, {}\n", counters[Event::eviction],
                        human_bytes(counters[Event::bytes_evicted])) +
            fmt::format("quarantines  {}\n", counters[Event::quarantine]);
@@ -182,6 +186,8 @@ int run_dir(const Command& command) {
         return kSuccess;
     }
     for (const std::string& directory : settings.cache_dirs) print(printable(directory) + "\n");
+    for (const std::string& address : settings.remotes)
+        print(printable(cache::shown_address(address)) + "\n");
     return kSuccess;
 }
 

@@ -36,7 +36,7 @@ engine::Settings settle_for_report(const RuntimeOptions& options, std::vector<Fi
                                 .name = "environment",
                                 .text = error.what(),
                                 .remedy = fmt::format("correct it, or run: unset {}", name),
-                                .facts = {{"variable", name}, {"value", value}}});
+                                .facts = {{"variable", name}, {"value", engine::shown_places(value)}}});
             ::unsetenv(name.c_str());
         }
     }

@@ -21,10 +21,19 @@ inline constexpr Explained kVariables[] = {
     {"ATTNSMITH_CACHE_DIR",
      "cache directories and bundles, divided by ':'; the first is written to. Without it "
      "XDG_CACHE_HOME/attnsmith "
-     "or ~/.cache/attnsmith"},
-    {"ATTNSMITH_CACHE_SIGN_KEY", "the secret key that signs what `attnsmith cache export` writes"},
+     "or ~/.cache/attnsmith. Behind the first, http:// and https:// addresses are remote layers"},
+    {"ATTNSMITH_CACHE_CA", "a PEM file of the authorities that a remote's certificate may be of"},
+    {"ATTNSMITH_CACHE_CERT", "a PEM file: the certificate that remotes are shown"},
+    {"ATTNSMITH_CACHE_CERT_KEY", "a PEM file: its key, if it is not in that of the certificate"},
+    {"ATTNSMITH_CACHE_HEADERS", "headers that remotes are sent besides, a line each: 'Name: value'"},
+    {"ATTNSMITH_CACHE_NETRC", "a netrc file with the passwords of remotes"},
+    {"ATTNSMITH_CACHE_SIGN_KEY",
+     "a secret key's PEM file, which signs what `attnsmith cache export` and `prewarm --push` write"},
+    {"ATTNSMITH_CACHE_TOKEN", "a bearer token, which remotes are sent"},
     {"ATTNSMITH_CACHE_TRUST_KEYS",
-     "public keys, divided by ':'; with any, only bundles that one of them signed are used"},
+     "public keys' PEM files, divided by ':'; with any, only bundles and remotes' kernels that one of them "
+     "signed are used"},
+    {"ATTNSMITH_CACHE_USER", "'user:password', which remotes are sent"},
     {"ATTNSMITH_LOG", "what is told on standard error: off, error, warn (the default), info or debug"},
     {"ATTNSMITH_NVRTC_PATH", "the file or the folder of NVRTC, where it is in none of the usual places"},
     {"ATTNSMITH_ON_MISS",

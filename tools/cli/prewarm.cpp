@@ -17,6 +17,7 @@
 #include "cli/runtime_flags.hpp"
 #include "engine/cubins/needed_kernels.hpp"
 #include "engine/environment.hpp"
+#include "engine/signing_keys.hpp"
 #include "engine/tuning_files.hpp"
 #include "problem/json_text.hpp"
 #include "problem/request/coverage.hpp"
@@ -73,9 +74,10 @@ std::string step_text(const PrewarmedKernel& kernel) {
 }
 
 PrewarmReport compile_all(const RuntimeOptions& options, int jobs, const Work& work,
-                          const std::vector<int>& sms, Progress& progress, std::stop_token stop) {
+                          const std::vector<int>& sms, Progress& progress, bool push, std::stop_token stop) {
     Runtime runtime(options);
     PrewarmOptions prewarm;
+    prewarm.push = push;
     prewarm.jobs = jobs;
     prewarm.stop = std::move(stop);
     prewarm.progress = [&](const PrewarmedKernel& kernel, int done, int total) {
@@ -153,7 +155,9 @@ std::string summary_text(const PrewarmReport& report, const std::string& places)
     std::string text =
         fmt::format("{}: {}, {} compiled", counted(static_cast<std::uint64_t>(report.total), "kernel"),
                     counted(static_cast<std::uint64_t>(report.hits), "hit"), report.compiled);
+    if (report.remote > 0) text += fmt::format(", {} from a remote", report.remote);
     if (report.waited > 0) text += fmt::format(", {} compiled by others meanwhile", report.waited);
+    if (report.pushed > 0) text += fmt::format(", {} pushed", report.pushed);
     if (report.failed > 0) text += fmt::format(", {} failed", report.failed);
     if (report.cancelled > 0) text += fmt::format(", {} cancelled", report.cancelled);
     return text + fmt::format("; {:.1f} s{}\n", report.seconds, places);
@@ -178,6 +182,11 @@ int conclude_run(const Command& command, const PrewarmReport& report, const Doub
 int run_prewarm(const Command& command) {
     const Asked asked = read_asked(command);
     RuntimeOptions options = runtime_options(command);
+    if (const auto key = command.text("sign-key")) {
+        if (!command.has("push")) throw BadUsage("--sign-key is for --push, which is not given");
+        (void)engine::read_sign_key("sign-key", *key);  // or it says why not, before anything is opened
+        options.sign_key_file = *key;
+    }
     options.on_miss = OnMiss::compile;  // whatever ATTNSMITH_ON_MISS says: this is what it is for
     const engine::Settings settings = cache_settings(command);
     const auto jobs = static_cast<int>(command.integer("jobs", 0, 1024, 0));
@@ -192,7 +201,8 @@ int run_prewarm(const Command& command) {
     };
     const InterruptWatch watch("attnsmith: finishing what is being compiled; once more ends it at once\n");
     progress.begin(count_kernels(work, sms, settings), "compiling");
-    const PrewarmReport report = compile_all(options, jobs, work, sms, progress, watch.token());
+    const PrewarmReport report =
+        compile_all(options, jobs, work, sms, progress, command.has("push"), watch.token());
     const Doubts doubts = doubts_of(asked, work, report);
     progress.clear();
     const std::vector<std::string> places = places_of(report, settings);
@@ -214,6 +224,10 @@ void add_prewarm(Command& parent) {
                       "Options", "j");
     command.add_switch("dry-run", "say what would be compiled, and what is in the cache; change nothing");
     add_doubt_flags(command);
+    command.add_switch("push", "put to the remotes of --cache or ATTNSMITH_CACHE_DIR what they lack");
+    command.add_value(
+        "sign-key", "FILE",
+        "the secret key that signs what is pushed (default: ATTNSMITH_CACHE_SIGN_KEY, else none)");
     command.add_switch("no-source", "leave the kernels' sources out of the entries");
     add_cache_flag(command);
     add_toolchain_flag(command);

@@ -1,6 +1,7 @@
 #include "engine/cubins/cubins.hpp"
 
 #include <algorithm>
+#include <iterator>
 
 #include "engine/cubins/cubin_entry.hpp"
 
@@ -36,6 +37,7 @@ Cubins::Cubins(const Settings& settings, std::shared_ptr<const Log> log)
       exact_toolchain_(settings.exact_toolchain),
       compiler_(settings, log_),
       store_(logging_store(settings, log_)),
+      remotes_(settings, store_, log_),
       flights_(store_, settings.compile_threads) {}
 
 std::shared_ptr<const Cubin> Cubins::find(const KernelSource& source) const {
@@ -86,14 +88,28 @@ Cubins::Taken Cubins::take_stored(const KernelSource& source, const Accept& acce
     taken.cubin = find(source, accept, [&](const cache::Candidate& candidate, const std::string& reason) {
         taken.passed_over.push_back(fmt::format("{}: {}", candidate.path, reason));
     });
-    store_.count(taken.cubin ? cache::Event::hit : cache::Event::miss_error);
-    if (taken.cubin) return taken;
+    if (taken.cubin) {
+        store_.count(cache::Event::hit);
+        return taken;
+    }
     store_.count(cache::Event::miss);
+    Remotes::Fetched fetched = remotes_.fetch(source, accept, only_toolchain(), false, {});
+    taken.cubin = std::move(fetched.cubin);
+    if (taken.cubin) return taken;
+    store_.count(cache::Event::miss_error);
+    std::ranges::move(fetched.said, std::back_inserter(taken.passed_over));
+    std::ranges::copy(remotes_.passed_over(), std::back_inserter(taken.passed_over));
     for (const cache::Status& layer : store_.passed_over()) taken.passed_over.push_back(layer.to_string());
     return taken;
 }
 
-Obtained Cubins::obtain(const KernelSource& source, const Accept& accept, const Cancelled& cancelled) {
+std::optional<cache::Version> Cubins::only_toolchain() const {
+    if (!exact_toolchain_) return std::nullopt;
+    return compiler_.toolchain();
+}
+
+Obtained Cubins::obtain(const KernelSource& source, const Accept& accept, const Cancelled& cancelled,
+                        const std::stop_token& stop) {
     std::string refusal, trouble;
     bool stored = false;
     const auto compiled_of = [](const cache::SingleFlight::Value& value) {
@@ -111,6 +127,16 @@ Obtained Cubins::obtain(const KernelSource& source, const Accept& accept, const 
         auto cubin = find(source, accept);
         return cubin ? std::make_shared<const Compiled>(Compiled{std::move(cubin), {}}) : nullptr;
     };
+    if (!remotes_.empty()) {
+        job.fetch = [&]() -> cache::SingleFlight::Value {
+            Remotes::Fetched fetched =
+                remotes_.fetch(source, accept, only_toolchain(), compiler_.is_there(), stop);
+            if (!fetched.cubin) return nullptr;
+            trouble = std::move(fetched.not_stored_because);
+            stored = trouble.empty();
+            return std::make_shared<const Compiled>(Compiled{std::move(fetched.cubin), {}});
+        };
+    }
     job.make = [&] { return std::make_shared<const Compiled>(compile(source)); };
     job.publish = [&](const cache::SingleFlight::Value& value) {
         const auto compiled = compiled_of(value);
@@ -150,9 +176,9 @@ std::string Cubins::ensure_stored(const KernelSource& source, const Obtained& ob
     flights_.settle(source.key);
     const auto is_there = [&] { return is_stored(source, obtained.cubin->toolchain); };
     if (is_there()) return {};
-    const std::string trouble =
-        obtained.origin == Origin::made ? obtained.not_stored_because : publish(source, *obtained.cubin);
-    if (obtained.origin != Origin::made && is_there()) return {};
+    const bool was_tried = obtained.origin == Origin::made || obtained.origin == Origin::fetched;
+    const std::string trouble = was_tried ? obtained.not_stored_because : publish(source, *obtained.cubin);
+    if (!was_tried && is_there()) return {};
     return trouble.empty() ? kGone : trouble;
 }
 

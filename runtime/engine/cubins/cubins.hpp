@@ -14,6 +14,7 @@
 #include "engine/cubins/cubin.hpp"
 #include "engine/cubins/kernel_compiler.hpp"
 #include "engine/cubins/kernel_source.hpp"
+#include "engine/cubins/remotes.hpp"
 #include "engine/environment.hpp"
 #include "engine/log.hpp"
 
@@ -24,7 +25,7 @@ using cache::Origin;
 struct Obtained {
     std::shared_ptr<const Cubin> cubin;
     Origin origin = Origin::memory;
-    // It was found in a directory, or published by this call; else it may be stored all the same.
+    // It was found in a directory, or published or fetched by this call; else it may be stored all the same.
     bool stored = false;
     std::string not_stored_because{};  // of a publish by this call that failed
 };
@@ -51,7 +52,9 @@ class Cubins {
     using Accept = std::function<std::optional<std::string>(const Cubin&)>;
     // SingleFlight::Job::cancelled: where it ends the wait there is no cubin, and Origin::cancelled.
     using Cancelled = std::function<bool(std::chrono::nanoseconds waited)>;
-    Obtained obtain(const KernelSource& source, const Accept& accept, const Cancelled& cancelled = {});
+    // Before it compiles it asks the remotes, until `stop`.
+    Obtained obtain(const KernelSource& source, const Accept& accept, const Cancelled& cancelled = {},
+                    const std::stop_token& stop = {});
     // The same cubin where the cache has it, else null: compiles and waits for nothing.
     std::shared_ptr<const Cubin> find(const KernelSource& source, const Accept& accept) const;
 
@@ -61,14 +64,21 @@ class Cubins {
         std::shared_ptr<const Cubin> cubin;  // null: none is usable
         std::vector<std::string> passed_over;
     };
+    // The remotes are asked, too.
     Taken take_stored(const KernelSource& source, const Accept& accept) const;
 
     // Publishes the cubin where no directory has the key's of its toolchain; one that obtain() has just
     // compiled was published as far as it could be. Why it could not be stored; empty where it is.
     std::string ensure_stored(const KernelSource& source, const Obtained& obtained) const;
 
+    // To the remotes. As Remotes::push().
+    bool push(const KernelSource& source, const Cubin& cubin, const std::stop_token& stop) const {
+        return remotes_.push(source, cubin, with_source_, stop);
+    }
+
     const KernelCompiler& compiler() const { return compiler_; }
     const cache::Store& store() const { return store_; }
+    const Remotes& remotes() const { return remotes_; }
     const std::string& no_cache_because() const { return no_cache_because_; }
 
   private:
@@ -87,6 +97,7 @@ class Cubins {
     // Why not; empty where it is published.
     std::string publish(const KernelSource& source, const Cubin& cubin) const;
     bool is_stored(const KernelSource& source, const cache::Version& toolchain) const;
+    std::optional<cache::Version> only_toolchain() const;
 
     std::shared_ptr<const Log> log_;
     std::string no_cache_because_;
@@ -94,6 +105,7 @@ class Cubins {
     bool exact_toolchain_;
     KernelCompiler compiler_;
     cache::Store store_;
+    Remotes remotes_;
     mutable cache::SingleFlight flights_;
     mutable std::atomic<bool> told_of_unusable_ = false;
 };

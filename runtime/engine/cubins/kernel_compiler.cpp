@@ -40,6 +40,14 @@ std::shared_ptr<const compiler::Nvrtc> KernelCompiler::nvrtc() const {
     return nvrtc;
 }
 
+bool KernelCompiler::is_there() const {
+    try {
+        return nvrtc() != nullptr;
+    } catch (const LibraryMissing&) {
+        return false;
+    }
+}
+
 cache::Version KernelCompiler::toolchain() const {
     const auto version = cache::Version::parse(nvrtc()->toolchain());
     if (!version)

@@ -22,6 +22,7 @@ class KernelCompiler {
     // Opens NVRTC where it is not open yet. Throws LibraryMissing.
     std::shared_ptr<const compiler::Nvrtc> nvrtc() const;
     cache::Version toolchain() const;  // of that NVRTC
+    bool is_there() const;             // whether nvrtc() would not throw
 
     // What the sources are to have that compile() is given.
     TranslationOptions source_options() const { return {.line_info = !keep_source_dir_.empty()}; }

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "cache/remote/remote.hpp"
 #include "engine/entry_times.hpp"
 #include "engine/reports/unreadable.hpp"
 
@@ -37,6 +38,10 @@ Json counters_json(const CacheCounters& counters) {
             {"miss_errors", counters.miss_errors},
             {"compiles", counters.compiles},
             {"waits", counters.waits},
+            {"remote_hits", counters.remote_hits},
+            {"remote_misses", counters.remote_misses},
+            {"remote_failures", counters.remote_failures},
+            {"remote_bytes", counters.remote_bytes},
             {"quarantines", counters.quarantines},
             {"evictions", counters.evictions},
             {"bytes_read", counters.bytes_read},
@@ -72,11 +77,18 @@ Json explanation_json(const CacheExplanation& one) {
     return json;
 }
 
+Json shown(const std::vector<std::string>& addresses) {
+    Json json = Json::array();
+    for (const std::string& address : addresses) json.push_back(cache::shown_address(address));
+    return json;
+}
+
 }  // namespace
 
 Json dir_json(const Settings& settings) {
     return {{"schema", "attnsmith.cache-dir/1"},
             {"directories", settings.cache_dirs},
+            {"remotes", shown(settings.remotes)},
             {"named_by", settings.cache_dirs_named_by}};
 }
 

@@ -70,6 +70,10 @@ struct CacheCounters {
     std::uint64_t miss_errors = 0;                                 // misses under OnMiss::error
     std::uint64_t compiles = 0;                                    // by this and other processes
     std::uint64_t waits = 0;            // for another thread's or process's compile
+    std::uint64_t remote_hits = 0;      // misses that a remote layer had
+    std::uint64_t remote_misses = 0;    // answers that a remote has no such kernel
+    std::uint64_t remote_failures = 0;  // remotes that could not be asked, or gave what was not to be taken
+    std::uint64_t remote_bytes = 0;     // of entries that were fetched
     std::uint64_t quarantines = 0;      // broken entries that were put aside
     std::uint64_t evictions = 0;        // entries that were deleted to keep the limit
     std::uint64_t bytes_read = 0;       // of entries

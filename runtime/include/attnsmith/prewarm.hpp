@@ -16,7 +16,7 @@ struct PrewarmedKernel {
     std::string name{};           // e.g. "attention mma bf16 128x128 paged 64x64"
     int sm = 0;                   // compute capability
     std::string key{};            // of the cache entry
-    std::string state{};          // "hit", "compiled", "waited", "failed" or "cancelled"
+    std::string state{};          // "hit", "remote", "compiled", "waited", "failed" or "cancelled"
     std::string error{};          // of a failed one
     double milliseconds = 0;      // that this process took, waiting included
     std::size_t cubin_bytes = 0;  // of the machine code
@@ -31,12 +31,14 @@ struct PrewarmRefusal {
 
 // How a prewarm came out. Over processes that race for the same kernels, `compiled` adds up to their number.
 struct PrewarmReport {
-    int total = 0;                              // kernels asked for; the sum of the next five
+    int total = 0;                              // kernels asked for; the sum of the next six
     int hits = 0;                               // were in the cache
     int compiled = 0;                           // by this process
+    int remote = 0;                             // a remote layer had them
     int waited = 0;                             // another process compiled them meanwhile
-    int failed = 0;                             // to compile, or to be stored
+    int failed = 0;                             // to compile, to be stored or to be pushed
     int cancelled = 0;                          // by PrewarmOptions::stop
+    int pushed = 0;                             // of all, what remotes lacked
     double seconds = 0;                         // of wall-clock time
     std::vector<PrewarmRefusal> unsupported{};  // specs that no kernel serves
     std::vector<PrewarmedKernel> kernels{};     // each kernel once
@@ -54,6 +56,9 @@ ATTNSMITH_API std::string to_json(const PrewarmReport& report);
 // How a prewarm goes about its work.
 struct PrewarmOptions {
     int jobs = 0;  // 0: the number of cores
+    // Kernels that remote layers lack are put there, too, signed if the Runtime has a key to sign with.
+    // Throws InvalidRequest where there is no remote layer that is used.
+    bool push = false;
     std::function<void(const PrewarmedKernel&, int done, int total)>
         progress{};          // called from one thread at a time; what it throws, prewarm() throws
     std::stop_token stop{};  // what is being compiled is finished, the rest is cancelled

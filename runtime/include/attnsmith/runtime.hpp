@@ -94,6 +94,9 @@ struct RuntimeOptions {
     // imports, only if one of these keys signed them; others are passed over, with a warning. Directories are
     // not signed: cache_trust is for them. Empty: ATTNSMITH_CACHE_TRUST_KEYS, else no signature is asked for.
     std::vector<std::string> trust_key_files{};
+    // A secret key's PEM file, with which what is pushed to remotes is signed. Empty:
+    // ATTNSMITH_CACHE_SIGN_KEY, else nothing is.
+    std::string sign_key_file{};
     // The most that the writable directory may take on its disk; the kernels that were not used for longest
     // go first. 0: no limit.
     std::uint64_t cache_max_bytes = std::uint64_t{2} << 30;

@@ -1,0 +1,268 @@
+#include "cache/remote/remote.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+namespace attnsmith::cache {
+namespace {
+
+using Clock = Breaker::Clock;
+using std::chrono::milliseconds;
+
+constexpr int kOk = 200;
+constexpr int kNotFound = 404;
+constexpr int kGone = 410;
+constexpr std::uint64_t kMaxAnswerBytes = 1 << 16;  // to a put, of which nobody reads any
+
+std::string without_trailing_slashes(std::string text) {
+    while (!text.empty() && text.back() == '/') text.pop_back();
+    return text;
+}
+
+// An address with a query is a signed one, whose path is in the middle.
+std::string below(const std::string& address, const std::string& path) {
+    const std::size_t query = std::min(address.find_first_of("?#"), address.size());
+    return without_trailing_slashes(address.substr(0, query)) + "/" + path + address.substr(query);
+}
+
+bool is_absent(int status) { return status == kNotFound || status == kGone; }
+
+bool is_written(int status) { return status >= 200 && status < 300; }
+
+Status not_there() { return Status::recoverable_error(ENOENT, {}, "it has no entry"); }
+
+Status answered(int status) {
+    return Status::recoverable_error(EREMOTEIO, {}, fmt::format("the server answered {}", status));
+}
+
+}  // namespace
+
+std::string shown_address(std::string_view url) {
+    url = url.substr(0, std::min(url.find_first_of("?#"), url.size()));
+    const std::size_t scheme = url.find("://");
+    if (scheme == std::string_view::npos) return std::string(url);
+    const std::size_t host = scheme + 3, path = std::min(url.find('/', host), url.size());
+    const std::size_t user = url.substr(host, path - host).rfind('@');
+    if (user == std::string_view::npos) return std::string(url);
+    return std::string(url.substr(0, host)) + std::string(url.substr(host + user + 1));
+}
+
+bool is_remote_address(std::string_view text) {
+    return text.starts_with("http://") || text.starts_with("https://");
+}
+
+// One fetch or push: what is left of its time.
+class Remote::Visit {
+  public:
+    Visit(HttpClient& client, const std::string& address, Clock::time_point end, const std::stop_token& stop)
+        : client_(client), address_(address), end_(end), stop_(stop) {}
+
+    Result<HttpResponse> get(const std::string& path, std::uint64_t max_bytes) const {
+        return perform({.method = HttpMethod::get, .url = below(address_, path), .max_bytes = max_bytes});
+    }
+
+    Result<HttpResponse> head(const std::string& path) const {
+        return perform({.method = HttpMethod::head, .url = below(address_, path)});
+    }
+
+    Status put(const std::string& path, std::span<const std::byte> body) const {
+        const Result<HttpResponse> answer = perform({.method = HttpMethod::put,
+                                                     .url = below(address_, path),
+                                                     .body = body,
+                                                     .max_bytes = kMaxAnswerBytes});
+        if (!answer) return answer.status();
+        return is_written(answer->status) ? Status::success() : answered(answer->status);
+    }
+
+  private:
+    Result<HttpResponse> perform(HttpRequest request) const {
+        const auto left = std::chrono::ceil<milliseconds>(end_ - Clock::now());
+        if (left <= milliseconds(0)) return Status::recoverable_error(ETIMEDOUT, {}, "it took too long");
+        request.timeout = left;
+        request.stop = stop_;
+        return client_.perform(request);
+    }
+
+    HttpClient& client_;
+    const std::string& address_;
+    const Clock::time_point end_;
+    const std::stop_token& stop_;
+};
+
+Remote::Remote(std::string address, std::shared_ptr<HttpClient> client, Signers signers)
+    : address_(std::move(address)),
+      name_(without_trailing_slashes(shown_address(address_))),
+      client_(std::move(client)),
+      signers_(std::move(signers)) {}
+
+Status Remote::at_remote(Status status) const {
+    if (!status.ok()) status.path = name_;
+    return status;
+}
+
+Status Remote::fetch(const Wanted& wanted, const Offer& offer, Patience patience,
+                     const std::stop_token& stop) const {
+    const Clock::time_point began = Clock::now();
+    const auto allowed = breaker_.allow(began, patience.limit, patience.compiles);
+    if (!allowed) {
+        return at_remote(Status::recoverable_error(
+            EAGAIN, {}, fmt::format("left alone for up to {} s after failures", Breaker::kRest.count())));
+    }
+    const Visit visit(*client_, address_, began + *allowed, stop);
+    Status status =
+        wanted.only ? fetch_version(wanted, *wanted.only, offer, visit) : fetch_newest(wanted, offer, visit);
+    if (status.error_number == ECANCELED) return at_remote(std::move(status));
+    const auto outcome = status.ok()                     ? Breaker::Outcome::fetched
+                         : status.error_number == ENOENT ? Breaker::Outcome::absent
+                                                         : Breaker::Outcome::failed;
+    breaker_.note(began, Clock::now(), outcome, patience.compiles);
+    return at_remote(std::move(status));
+}
+
+Status Remote::fetch_newest(const Wanted& wanted, const Offer& offer, const Visit& visit) const {
+    const Result<HttpResponse> answer = visit.get(hint_path(wanted.key), kMaxHintBytes);
+    if (!answer) return answer.status();
+    if (is_absent(answer->status)) return not_there();
+    if (answer->status != kOk) return answered(answer->status);
+    const auto versions = parse_hint(wanted.key, answer->body);
+    if (!versions) return versions.status();
+    Status first = not_there();  // that says more than that nothing is there
+    for (const Version& version : *versions) {
+        Status status = fetch_version(wanted, version, offer, visit);
+        if (status.ok() || status.error_number == ECANCELED || status.error_number == ETIMEDOUT)
+            return status;
+        if (first.error_number == ENOENT) first = std::move(status);
+    }
+    return first;
+}
+
+Status Remote::fetch_version(const Wanted& wanted, const Version& version, const Offer& offer,
+                             const Visit& visit) const {
+    const Result<HttpResponse> answer = visit.get(manifest_path(wanted.key, version), kMaxManifestBytes);
+    if (!answer) return answer.status();
+    if (is_absent(answer->status)) return not_there();
+    if (answer->status != kOk) return answered(answer->status);
+    const auto parsed = parse_manifest(answer->body);
+    if (!parsed) return parsed.status();
+    if (!signers_.trusted.empty()) {
+        if (Status judged = check_signature(*parsed, signers_.trusted); !judged.ok()) return judged;
+    }
+    const Manifest& manifest = parsed->manifest;
+    // A signed manifest is believed for what it names and nothing else, wherever somebody put it.
+    if (manifest.key != wanted.key || manifest.toolchain != version || manifest.target != wanted.target) {
+        return Status::recoverable_error(
+            EPERM, {},
+            fmt::format("the manifest of another entry is in its place: key {}, toolchain {}, {}",
+                        manifest.key.hex(), manifest.toolchain.to_string(), manifest.target));
+    }
+
+    const Result<HttpResponse> bytes = visit.get(entry_path(manifest.sha256), manifest.bytes);
+    if (!bytes) return bytes.status();
+    // Evicted there, and the manifest is older.
+    if (is_absent(bytes->status)) return not_there();
+    if (bytes->status != kOk) return answered(bytes->status);
+    if (bytes->body.size() != manifest.bytes || sha256_of(bytes->body) != manifest.sha256)
+        return Status::recoverable_error(EBADMSG, {}, "the bytes are not those of the manifest");
+    DecodeResult decoded = decode_entry(bytes->body, wanted.key);
+    if (const auto* failure = std::get_if<DecodeFailure>(&decoded)) {
+        const int error = failure->kind == DecodeFailureKind::other_format ? EPROTONOSUPPORT : EBADMSG;
+        return Status::recoverable_error(error, {},
+                                         fmt::format("what it has is no entry: {}", failure->reason));
+    }
+    DecodedEntry& entry = std::get<DecodedEntry>(decoded);
+    if (entry.version != version)
+        return Status::recoverable_error(EBADMSG, {}, "the entry is another toolchain's than its manifest");
+    if (const auto refused = offer(version, std::move(entry.entry)))
+        return Status::recoverable_error(EBADMSG, {}, fmt::format("its entry was not taken: {}", *refused));
+    return Status::success();
+}
+
+Status Remote::check_signature(const ParsedManifest& parsed, std::span<const PublicKey> by) const {
+    if (!parsed.signed_by) return Status::recoverable_error(EPERM, {}, "the manifest is not signed");
+    const std::string& id = parsed.signed_by->key_id;
+    for (const PublicKey& key : by) {
+        if (key.id() != id) continue;
+        const Result<bool> right = signers_.ed25519->verify(key, std::as_bytes(std::span(parsed.signed_text)),
+                                                            parsed.signed_by->signature);
+        if (!right) return right.status();
+        if (*right) return Status::success();
+        return Status::recoverable_error(EPERM, {},
+                                         fmt::format("the manifest's signature by {} is wrong", id));
+    }
+    return Status::recoverable_error(
+        EPERM, {}, fmt::format("the manifest is signed by {}, which is no trusted key", id));
+}
+
+Result<bool> Remote::push(const Digest& key, const Version& toolchain, const Entry& entry, milliseconds limit,
+                          const std::stop_token& stop) const {
+    const Visit visit(*client_, address_, Clock::now() + limit, stop);
+    const std::vector<std::byte> bytes = encode_entry(key, toolchain, entry);
+    const auto manifest = manifest_of(key, toolchain, entry, bytes);
+    if (!manifest)
+        return at_remote(Status::recoverable_error(EINVAL, {}, "the entry does not say what its key is of"));
+    const Result<bool> there = has_good_entry(*manifest, visit);
+    if (!there) return at_remote(there.status());
+    if (!*there) {
+        const auto document = signed_document(*manifest);
+        if (!document) return at_remote(document.status());
+        // The entry first: a manifest that is there promises it.
+        Status put = visit.put(entry_path(manifest->sha256), bytes);
+        if (put.ok()) {
+            put = visit.put(manifest_path(key, toolchain), std::as_bytes(std::span(*document)));
+        }
+        if (!put.ok()) return at_remote(std::move(put));
+    }
+    if (Status put = push_hint(key, toolchain, visit); !put.ok()) return at_remote(std::move(put));
+    return !*there;
+}
+
+Result<std::string> Remote::signed_document(const Manifest& manifest) const {
+    const std::string text = manifest_text(manifest);
+    if (!signers_.own) return encode_manifest(text, {});
+    const auto own = signers_.ed25519->public_key_of(*signers_.own);
+    if (!own) return own.status();
+    const auto signature = signers_.ed25519->sign(*signers_.own, std::as_bytes(std::span(text)));
+    if (!signature) return signature.status();
+    return encode_manifest(text, SignedBy{own->id(), *signature});
+}
+
+// Whether there is an entry of this key, toolchain and target already, which those who trust our key would
+// take: no two compiles give the same bytes, for an entry says when it was made.
+Result<bool> Remote::has_good_entry(const Manifest& ours, const Visit& visit) const {
+    const Result<HttpResponse> answer = visit.get(manifest_path(ours.key, ours.toolchain), kMaxManifestBytes);
+    if (!answer) return answer.status();
+    if (answer->status != kOk)
+        return is_absent(answer->status) ? Result<bool>(false) : answered(answer->status);
+    const auto parsed = parse_manifest(answer->body);
+    if (!parsed || parsed->manifest.key != ours.key || parsed->manifest.toolchain != ours.toolchain ||
+        parsed->manifest.target != ours.target)
+        return false;
+    if (signers_.own) {
+        const auto own = signers_.ed25519->public_key_of(*signers_.own);
+        if (!own) return own.status();
+        if (!check_signature(*parsed, {&*own, 1}).ok()) return false;
+    }
+    const Result<HttpResponse> entry = visit.head(entry_path(parsed->manifest.sha256));
+    if (!entry) return entry.status();
+    return entry->status == kOk;
+}
+
+// Two who do so at a time may lose one's toolchain, which costs its users one compile.
+Status Remote::push_hint(const Digest& key, const Version& toolchain, const Visit& visit) const {
+    const std::string place = hint_path(key);
+    const Result<HttpResponse> there = visit.get(place, kMaxHintBytes);
+    if (!there && there.status().error_number != EFBIG) return there.status();
+    std::vector<Version> versions;
+    if (there && there->status == kOk) {
+        if (auto listed = parse_hint(key, there->body)) versions = std::move(*listed);
+    }
+    if (std::ranges::find(versions, toolchain) != versions.end()) return Status::success();
+    versions.push_back(toolchain);
+    const std::string hint = encode_hint(key, std::move(versions));
+    return visit.put(place, std::as_bytes(std::span(hint)));
+}
+
+}  // namespace attnsmith::cache

@@ -1,0 +1,92 @@
+// A remote layer: entries on an HTTP server, in the layout of Bazel's remote caches (FORMAT.md, "A remote").
+// It is asked for what no directory has, and only what is signed as the options want is taken. Internal to
+// cache/.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cache/digest/digest.hpp"
+#include "cache/files/status.hpp"
+#include "cache/remote/breaker.hpp"
+#include "cache/remote/http.hpp"
+#include "cache/remote/manifest.hpp"
+#include "cache/signing/ed25519.hpp"
+#include "cache/store/entry.hpp"
+
+namespace attnsmith::cache {
+
+// Whose manifests are believed, and who signs those that are written.
+struct Signers {
+    std::vector<PublicKey> trusted;    // empty: any manifest is taken, signed or not
+    std::optional<SecretKey> own;      // absent: manifests are not signed
+    const Ed25519* ed25519 = nullptr;  // REQUIRES: not null where there is any key
+};
+
+// Thread-safe, also right after fork, as its client is. Nothing throws but std::bad_alloc and what `offer`
+// throws.
+class Remote {
+  public:
+    // `address`: "https://cache.example/kernels". A user, a password or a query in it are never shown.
+    Remote(std::string address, std::shared_ptr<HttpClient> client, Signers signers);
+
+    // Without user, password and query, for people.
+    const std::string& name() const { return name_; }
+
+    struct Wanted {
+        Digest key;
+        std::string target;
+        std::optional<Version> only{};  // absent: any toolchain's, newest first
+    };
+    // Why an entry is not taken; nothing if it is.
+    using Offer = std::function<std::optional<std::string>(const Version&, Entry)>;
+    // How long all of a fetch may take; with `compiles` the time counts, for a compile would do as well.
+    struct Patience {
+        std::chrono::milliseconds limit{0};
+        bool compiles = true;
+    };
+
+    // Success: `offer` took an entry. ENOENT where the remote has none; EAGAIN while it is left alone after
+    // failures; ECANCELED; EPERM where no manifest is signed as it must be; EBADMSG where bytes are not what
+    // was promised; EREMOTEIO for what the server answered; else as HttpClient. The path is the remote's
+    // name.
+    Status fetch(const Wanted& wanted, const Offer& offer, Patience patience,
+                 const std::stop_token& stop = {}) const;
+
+    // Puts the entry, its manifest and the hint, in this order; what is there stays. EINVAL where the entry's
+    // metadata has no key fields. True: something was new.
+    Result<bool> push(const Digest& key, const Version& toolchain, const Entry& entry,
+                      std::chrono::milliseconds limit, const std::stop_token& stop = {}) const;
+
+  private:
+    class Visit;
+
+    Status fetch_newest(const Wanted& wanted, const Offer& offer, const Visit& visit) const;
+    Status fetch_version(const Wanted& wanted, const Version& version, const Offer& offer,
+                         const Visit& visit) const;
+    Status check_signature(const ParsedManifest& parsed, std::span<const PublicKey> by) const;
+    Result<bool> has_good_entry(const Manifest& ours, const Visit& visit) const;
+    Result<std::string> signed_document(const Manifest& manifest) const;
+    Status push_hint(const Digest& key, const Version& toolchain, const Visit& visit) const;
+    Status at_remote(Status status) const;
+
+    const std::string address_;
+    const std::string name_;
+    const std::shared_ptr<HttpClient> client_;
+    const Signers signers_;
+    mutable Breaker breaker_;
+};
+
+// An address without what nobody may see: user, password, query and fragment.
+std::string shown_address(std::string_view url);
+// Whether a cache directory's name is a remote's address.
+bool is_remote_address(std::string_view text);
+
+}  // namespace attnsmith::cache

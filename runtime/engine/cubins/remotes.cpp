@@ -1,0 +1,115 @@
+#include "engine/cubins/remotes.hpp"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "cache/signing/ed25519.hpp"
+#include "engine/cubins/cubin_entry.hpp"
+#include "engine/signing_keys.hpp"
+
+namespace attnsmith::engine {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kWhereItCompiles{2000};
+constexpr milliseconds kWhereNothingElseDoes{30000};
+constexpr milliseconds kForAPush{60000};
+
+std::shared_ptr<cache::HttpClient> client_of(const Settings& settings, std::string& trouble) {
+    if (settings.http_client) return settings.http_client;
+    auto opened = cache::open_curl(settings.http_access);
+    if (opened) return std::move(opened).value();
+    trouble = opened.status().to_string();
+    return nullptr;
+}
+
+cache::Signers signers_of(const Settings& settings) {
+    cache::Signers signers;
+    if (settings.trusted_keys.empty() && settings.sign_key_file.empty()) return signers;
+    const auto library = cache::ed25519();
+    if (!library) throw CacheError(library.status().to_string());
+    signers.ed25519 = *library;
+    signers.trusted = settings.trusted_keys;
+    if (!settings.sign_key_file.empty())
+        signers.own = read_sign_key("ATTNSMITH_CACHE_SIGN_KEY", settings.sign_key_file);
+    return signers;
+}
+
+}  // namespace
+
+Remotes::Remotes(const Settings& settings, const cache::Store& store, std::shared_ptr<const Log> log)
+    : store_(store), log_(std::move(log)) {
+    if (settings.remotes.empty()) return;
+    const cache::Signers signers = signers_of(settings);
+    const bool is_trusted = !signers.trusted.empty() || settings.cache_trust == cache::Trust::all;
+    std::string trouble = is_trusted
+                              ? ""
+                              : "nobody's signature is trusted there; name a public key (--trust-key, "
+                                "ATTNSMITH_CACHE_TRUST_KEYS), or take anybody's kernels by --cache-trust all";
+    const auto client = trouble.empty() ? client_of(settings, trouble) : nullptr;
+    for (const std::string& address : settings.remotes) {
+        if (client)
+            remotes_.push_back(std::make_unique<cache::Remote>(address, client, signers));
+        else
+            pass_over(cache::shown_address(address), trouble);
+    }
+}
+
+void Remotes::pass_over(const std::string& address, const std::string& reason) {
+    passed_over_.push_back(fmt::format("{}: {}", address, reason));
+    (*log_)(LogLevel::warn, "cache: {}: not used: {}", address, reason);
+}
+
+Remotes::Fetched Remotes::fetch(const KernelSource& source, const Accept& accept,
+                                const std::optional<cache::Version>& only, bool compiles,
+                                const std::stop_token& stop) const {
+    Fetched fetched;
+    const cache::Remote::Wanted wanted{source.key, source.kernel.target, only};
+    const cache::Remote::Patience patience{compiles ? kWhereItCompiles : kWhereNothingElseDoes, compiles};
+    for (const auto& remote : remotes_) {
+        const auto offer = [&](const cache::Version& version,
+                               cache::Entry entry) -> std::optional<std::string> {
+            const cache::Candidate candidate{source.key, version, cache::kWritableLayer, remote->name()};
+            ReadEntry read = read_for(source, candidate, entry);
+            if (!read.cubin) return std::move(read.fault);
+            if (auto refusal = accept(*read.cubin)) return refusal;
+            store_.count(cache::Event::remote_hit);
+            store_.count(cache::Event::remote_bytes, entry.metadata.size() + entry.payload.size());
+            const cache::Status stored = store_.publish(source.key, version, entry);
+            fetched.not_stored_because = stored.ok() ? "" : stored.to_string();
+            fetched.cubin = std::move(read.cubin);
+            return std::nullopt;
+        };
+        const cache::Status status = remote->fetch(wanted, offer, patience, stop);
+        if (status.ok()) return fetched;
+        fetched.said.push_back(fmt::format("{}: {}", remote->name(), status.message));
+        if (status.error_number == ENOENT) {
+            store_.count(cache::Event::remote_miss);
+        } else if (status.error_number != EAGAIN && status.error_number != ECANCELED) {
+            store_.count(cache::Event::remote_failure);
+            const LogLevel level = told_of_failure_.exchange(true) ? LogLevel::debug : LogLevel::warn;
+            (*log_)(level, "cache: {}", fetched.said.back());
+        }
+    }
+    return fetched;
+}
+
+bool Remotes::push(const KernelSource& source, const Cubin& cubin, bool with_source,
+                   const std::stop_token& stop) const {
+    const cache::Entry entry = to_entry(source, cubin, with_source);
+    bool is_new = false;
+    for (const auto& remote : remotes_) {
+        const auto pushed = remote->push(source.key, cubin.toolchain, entry, kForAPush, stop);
+        if (!pushed) {
+            throw CacheError(
+                fmt::format("it could not be pushed to {}: {}", remote->name(), pushed.status().message));
+        }
+        is_new = is_new || *pushed;
+    }
+    return is_new;
+}
+
+}  // namespace attnsmith::engine

@@ -1,0 +1,166 @@
+"""An HTTP server that keeps what is put below /cache, and misbehaves as it is told. Of the standard library alone."""
+
+import http.server
+import pathlib
+import socket
+import threading
+import time
+
+
+class RemoteServer:
+    """with RemoteServer(folder) as server: server.address is "http://127.0.0.1:PORT/cache".
+
+    server.manner, called with the handler and its method, answers in place of the server where it returns True."""
+
+    def __init__(self, folder):
+        self.folder = pathlib.Path(folder)
+        self.manner = None
+        self.requests = []  # (method, path)
+        self.headers = []
+
+    def __enter__(self):
+        remote = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+            timeout = 120
+
+            def log_message(self, *_):
+                pass
+
+            def answer(self, status, body=b"", length=None):
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(body) if length is None else length))
+                self.end_headers()
+                if self.command != "HEAD":
+                    self.wfile.write(body)
+
+            def serve(self):
+                length = int(self.headers.get("Content-Length", 0))
+                body = self.rfile.read(length)
+                remote.requests.append((self.command, self.path))
+                remote.headers.append(dict(self.headers))
+                try:
+                    if remote.manner and remote.manner(self):
+                        return
+                    self.keep(body)
+                except OSError:
+                    self.close_connection = True  # the client has had enough
+
+            def keep(self, body):
+                file = remote.folder / self.path.lstrip("/")
+                if self.command == "PUT":
+                    file.parent.mkdir(parents=True, exist_ok=True)
+                    file.write_bytes(body)
+                    self.answer(201)
+                elif file.is_file():
+                    self.answer(200, file.read_bytes())
+                else:
+                    self.answer(404)
+
+            do_GET = do_HEAD = do_PUT = serve
+
+        class Server(http.server.ThreadingHTTPServer):
+            daemon_threads = True
+            request_queue_size = 256
+
+            def handle_error(self, *_):
+                pass
+
+        self.server = Server(("127.0.0.1", 0), Handler)
+        self.address = f"http://127.0.0.1:{self.server.server_address[1]}/cache"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_):
+        self.server.shutdown()
+        self.server.server_close()
+
+    def files(self, kind):
+        """Paths of what was put below /cache/KIND."""
+        return sorted((self.folder / "cache" / kind).glob("*"))
+
+
+# Manners: what a server may do to its clients.
+
+
+def answers(status):
+    def manner(handler):
+        handler.answer(status, b"<html>an error page</html>")
+        return True
+    return manner
+
+
+def redirects_to(address):
+    def manner(handler):
+        handler.send_response(302)
+        handler.send_header("Location", address + handler.path)
+        handler.send_header("Content-Length", "0")
+        handler.end_headers()
+        return True
+    return manner
+
+
+def hangs(handler):
+    time.sleep(60)
+    handler.close_connection = True
+    return True
+
+
+def drips(handler):
+    """A byte a second."""
+    handler.send_response(200)
+    handler.send_header("Content-Length", "5000")
+    handler.end_headers()
+    for _ in range(60):
+        handler.wfile.write(b"x")
+        handler.wfile.flush()
+        time.sleep(1)
+    handler.close_connection = True
+    return True
+
+
+def closes(handler):
+    handler.connection.shutdown(socket.SHUT_RDWR)
+    handler.close_connection = True
+    return True
+
+
+def promises_ten_gigabytes(handler):
+    handler.answer(200, b"x" * 1000, length=10 << 30)
+    handler.close_connection = True
+    return True
+
+
+def sends_without_end(handler):
+    handler.send_response(200)
+    handler.send_header("Transfer-Encoding", "chunked")
+    handler.end_headers()
+    piece = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
+    for _ in range(10 << 14):
+        handler.wfile.write(piece)
+    return True
+
+
+def truncates(remote):
+    def manner(handler):
+        file = remote.folder / handler.path.lstrip("/")
+        if handler.command != "GET" or not file.is_file():
+            return False
+        body = file.read_bytes()
+        handler.answer(200, body[:-7], length=len(body))
+        handler.close_connection = True
+        return True
+    return manner
+
+
+def changes_a_byte(remote):
+    def manner(handler):
+        file = remote.folder / handler.path.lstrip("/")
+        if handler.command != "GET" or "/cas/" not in handler.path or not file.is_file():
+            return False
+        body = bytearray(file.read_bytes())
+        body[len(body) // 2] ^= 1
+        handler.answer(200, bytes(body))
+        return True
+    return manner

@@ -1,0 +1,264 @@
+#include "cache/remote/remote.hpp"
+
+#include <cerrno>
+#include "support/catch.hpp"
+
+#include "cache/memory_server.hpp"
+#include "cache/remote_fixture.hpp"
+
+using namespace attnsmith::cache;
+using namespace attnsmith::cache::testing;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr const char* kAddress = "http://cache.example/kernels";
+
+struct Site {
+    std::shared_ptr<MemoryServer> server = std::make_shared<MemoryServer>(kAddress);
+
+    Remote remote(Signers signers = {}) const { return Remote(kAddress, server, std::move(signers)); }
+};
+
+struct Key {
+    explicit Key(int number)
+        : secret(seed(number)), is_public(ed25519().value()->public_key_of(secret).value()) {}
+    static SecretKey seed(int number) {
+        std::array<std::byte, SecretKey::kBytes> bytes{};
+        bytes.fill(static_cast<std::byte>(number));
+        return SecretKey(bytes);
+    }
+    Signers signs() const { return {{}, secret, ed25519().value()}; }
+
+    SecretKey secret;
+    PublicKey is_public;
+};
+
+Signers trusting(std::vector<PublicKey> keys) { return {std::move(keys), {}, ed25519().value()}; }
+
+// What fetch() says, and what it took.
+struct Outcome {
+    int error = 0;
+    std::string message;
+    std::optional<Entry> entry;
+};
+
+Outcome fetch(const Remote& remote, const Remembered& wanted, std::optional<Version> only = {},
+              std::string target = "sm_90a") {
+    Outcome outcome;
+    const Status status = remote.fetch({wanted.key, target, only},
+                                       [&](const Version&, Entry entry) {
+                                           outcome.entry = std::move(entry);
+                                           return std::nullopt;
+                                       },
+                                       {2s, true});
+    outcome.error = status.error_number;
+    outcome.message = status.message;
+    if (!status.ok()) CHECK(status.path == kAddress);
+    return outcome;
+}
+
+bool push(const Remote& remote, const Remembered& one, Version version = kVersion) {
+    const auto pushed = remote.push(one.key, version, one.entry, 10s);
+    REQUIRE(pushed);
+    return *pushed;
+}
+
+}  // namespace
+
+TEST_CASE("what is pushed is fetched, byte for byte") {
+    const Site site;
+    const Remembered one, other("another");
+    CHECK(fetch(site.remote(), one).error == ENOENT);
+    CHECK(push(site.remote(), one));
+    CHECK(fetch(site.remote(), one).entry == one.entry);
+    CHECK(fetch(site.remote(), one, kVersion).entry == one.entry);
+    CHECK(fetch(site.remote(), one, Version{12, 9, 1}).error == ENOENT);
+    CHECK(fetch(site.remote(), other).error == ENOENT);
+
+    const int puts = site.server->count("PUT");
+    CHECK(puts == 3);
+    CHECK_FALSE(push(site.remote(), one));
+    CHECK(site.server->count("PUT") == puts);
+}
+
+TEST_CASE("the entry is put before what promises it") {
+    const Site site;
+    push(site.remote(), Remembered());
+    std::vector<std::string> puts;
+    for (const std::string& one : site.server->asked) {
+        if (one.starts_with("PUT")) puts.push_back(one.substr(0, 7));
+    }
+    CHECK(puts == std::vector<std::string>{"PUT cas", "PUT ac/", "PUT ac/"});
+}
+
+TEST_CASE("the newest toolchain's entry is offered first, and what is refused leaves the next") {
+    const Site site;
+    const Remembered one;
+    push(site.remote(), one, {12, 9, 1});
+    push(site.remote(), one, {13, 0, 88});
+    std::vector<Version> offered;
+    const Status status =
+        site.remote().fetch({one.key, "sm_90a"},
+                            [&](const Version& version, const Entry&) -> std::optional<std::string> {
+                                offered.push_back(version);
+                                if (version.major == 13) return "the driver is older";
+                                return std::nullopt;
+                            },
+                            {2s, true});
+    CHECK(status.ok());
+    CHECK(offered == std::vector<Version>{{13, 0, 88}, {12, 9, 1}});
+}
+
+TEST_CASE("a hint that is lost, or anything at all, costs no more than a compile") {
+    const Site site;
+    const Remembered one;
+    push(site.remote(), one);
+    for (const char* text : {"", "{}", "[1,2]", "\xff\xfe", "{\"schema\":\"attnsmith.hint/7\"}"}) {
+        site.server->files[hint_path(one.key)] = bytes_of(text);
+        INFO(text);
+        CHECK(fetch(site.remote(), one).error != 0);
+        CHECK(fetch(site.remote(), one, kVersion).error == 0);
+    }
+    // A push mends it.
+    CHECK_FALSE(push(site.remote(), one));
+    CHECK(fetch(site.remote(), one).error == 0);
+}
+
+TEST_CASE("no byte of an entry or a manifest may be another") {
+    const Site site;
+    const Key key(1);
+    const Remembered one;
+    push(site.remote(key.signs()), one);
+    for (const std::string& path : {entry_path(one.manifest().sha256), manifest_path(one.key, kVersion)}) {
+        auto& file = site.server->files.at(path);
+        for (std::size_t i = 0; i < file.size(); ++i) {
+            file[i] ^= std::byte{1};
+            INFO(path << ", byte " << i);
+            const Outcome outcome = fetch(site.remote(trusting({key.is_public})), one, kVersion);
+            CHECK((outcome.error == EBADMSG || outcome.error == EPERM || outcome.error == EPROTONOSUPPORT ||
+                   outcome.error == EFBIG || outcome.error == ENOENT));
+            CHECK_FALSE(outcome.entry);
+            file[i] ^= std::byte{1};
+        }
+        file.pop_back();
+        CHECK(fetch(site.remote(trusting({key.is_public})), one, kVersion).error != 0);
+        file.push_back(std::byte{'\n'});
+    }
+}
+
+TEST_CASE("whose manifests are taken") {
+    const Site site;
+    const Key mine(1), theirs(2);
+    const Remembered one;
+    struct Case {
+        Signers signs, trusts;
+        int error;
+    };
+    const Case cases[] = {
+        {{}, {}, 0},
+        {mine.signs(), {}, 0},
+        {{}, trusting({mine.is_public}), EPERM},
+        {theirs.signs(), trusting({mine.is_public}), EPERM},
+        {mine.signs(), trusting({mine.is_public}), 0},
+        {mine.signs(), trusting({theirs.is_public, mine.is_public}), 0},
+    };
+    for (const Case& one_case : cases) {
+        site.server->files.clear();
+        push(site.remote(one_case.signs), one);
+        const Outcome outcome = fetch(site.remote(one_case.trusts), one);
+        CHECK(outcome.error == one_case.error);
+        CHECK(outcome.entry.has_value() == (one_case.error == 0));
+    }
+
+    // Somebody else's manifest is replaced by who signs otherwise, and then left.
+    push(site.remote(theirs.signs()), one);
+    CHECK(push(site.remote(mine.signs()), one));
+    CHECK_FALSE(push(site.remote(mine.signs()), one));
+    CHECK(fetch(site.remote(trusting({mine.is_public})), one).error == 0);
+
+    // A key's id is no proof.
+    const std::string text = manifest_text(one.manifest());
+    const auto forged = ed25519().value()->sign(theirs.secret, std::as_bytes(std::span(text)));
+    site.server->files[manifest_path(one.key, kVersion)] =
+        bytes_of(encode_manifest(text, SignedBy{mine.is_public.id(), forged.value()}));
+    const Outcome outcome = fetch(site.remote(trusting({mine.is_public})), one);
+    CHECK(outcome.error == EPERM);
+    CHECK(outcome.message.find("wrong") != std::string::npos);
+}
+
+TEST_CASE("a manifest is believed for nothing but what it names") {
+    const Site site;
+    const Key key(1);
+    const Remembered one, other("another"), elsewhere("attention", "sm_80");
+    for (const Remembered* each : {&one, &other, &elsewhere}) push(site.remote(key.signs()), *each);
+    push(site.remote(key.signs()), one, {12, 9, 1});
+    auto& files = site.server->files;
+    const auto remote = site.remote(trusting({key.is_public}));
+    const auto mine = files.at(manifest_path(one.key, kVersion));
+
+    files[manifest_path(one.key, kVersion)] = files.at(manifest_path(other.key, kVersion));
+    CHECK(fetch(site.remote(trusting({key.is_public})), one, kVersion).error == EPERM);
+    files[manifest_path(one.key, kVersion)] = files.at(manifest_path(elsewhere.key, kVersion));
+    CHECK(fetch(site.remote(trusting({key.is_public})), one, kVersion).error == EPERM);
+    files[manifest_path(one.key, kVersion)] = files.at(manifest_path(one.key, {12, 9, 1}));
+    CHECK(fetch(site.remote(trusting({key.is_public})), one, kVersion).error == EPERM);
+    files[manifest_path(one.key, kVersion)] = mine;
+    CHECK(fetch(remote, one, kVersion, "sm_80").error == EPERM);
+    CHECK(fetch(remote, one, kVersion).error == 0);
+}
+
+TEST_CASE("what a server answers is said") {
+    const Site site;
+    const Remembered one;
+    push(site.remote(), one);
+    for (const int status : {301, 400, 401, 403, 418, 500, 503}) {
+        site.server->answer = [&](const HttpRequest&) { return HttpResponse{status, bytes_of("secret")}; };
+        const Outcome outcome = fetch(site.remote(), one);
+        CHECK(outcome.error == EREMOTEIO);
+        CHECK(outcome.message == "the server answered " + std::to_string(status));
+    }
+    site.server->answer = [&](const HttpRequest&) { return HttpResponse{200, bytes_of("anything")}; };
+    CHECK(fetch(site.remote(), one).error == EBADMSG);
+    site.server->answer = [&](const HttpRequest& request) -> Result<HttpResponse> {
+        return Status::recoverable_error(ECONNREFUSED, shown_address(request.url), "refused");
+    };
+    const Remote remote = site.remote();
+    for (int i = 0; i < 3; ++i) CHECK(fetch(remote, one).error == ECONNREFUSED);
+    CHECK(fetch(remote, one).error == EAGAIN);
+    CHECK(remote.push(one.key, kVersion, one.entry, 1s).status().error_number == ECONNREFUSED);
+}
+
+TEST_CASE("a remote that forgets its entries is filled again") {
+    const Site site;
+    const Remembered one;
+    push(site.remote(), one);
+    site.server->files.erase(entry_path(one.manifest().sha256));
+    CHECK(fetch(site.remote(), one).error == ENOENT);
+    CHECK(push(site.remote(), one));
+    CHECK(fetch(site.remote(), one).error == 0);
+}
+
+TEST_CASE("an address is shown without what nobody may see") {
+    CHECK(shown_address("https://user:pass@host:8080/a?X-Amz-Signature=1#f") == "https://host:8080/a");
+    CHECK(shown_address("https://a@b@host/x") == "https://host/x");
+    CHECK(shown_address("http://host") == "http://host");
+    CHECK(is_remote_address("https://host"));
+    CHECK_FALSE(is_remote_address("/https://host"));
+    CHECK_FALSE(is_remote_address("httpsx"));
+}
+
+TEST_CASE("a query stays behind the path") {
+    const auto server = std::make_shared<MemoryServer>("http://host/base");
+    std::string url;
+    server->answer = [&](const HttpRequest& request) {
+        url = request.url;
+        return HttpResponse{404, {}};
+    };
+    const Remote remote("http://host/base/?token=1", server, {});
+    const Remembered one;
+    static_cast<void>(remote.fetch({one.key, "sm_90a"},
+                                   [](const Version&, const Entry&) { return std::nullopt; }, {1s, true}));
+    CHECK(url == "http://host/base/" + hint_path(one.key) + "?token=1");
+    CHECK(remote.name() == "http://host/base");
+}
