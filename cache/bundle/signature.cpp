@@ -12,7 +12,7 @@
 namespace attnsmith::cache {
 namespace {
 
-constexpr const char* kSchema = "attnsmith.bundle-signature/1";
+constexpr const char* kSignatureSchema = "attnsmith.bundle-signature/1";
 constexpr std::string_view kKey = "key ";
 constexpr std::string_view kManifest = "manifest-sha256 ";
 constexpr std::string_view kSignature = "ed25519 ";
@@ -21,25 +21,7 @@ constexpr std::size_t kMaxBytes = 4096;  // far more than one has
 // The lines that are signed. The first keeps what is signed here from being taken for anything else that the
 // key signs.
 std::string signed_text(std::string_view key_id, const Sha256Digest& manifest) {
-    return fmt::format("{}\n{}{}\n{}{}\n", kSchema, kKey, key_id, kManifest, manifest.hex());
-}
-
-std::string hex_of(const Signature& signature) {
-    std::string digits;
-    for (const std::byte byte : signature) digits += fmt::format("{:02x}", std::to_integer<int>(byte));
-    return digits;
-}
-
-std::optional<Signature> parse_signature(std::string_view digits) {
-    constexpr std::string_view kDigits = "0123456789abcdef";
-    Signature signature;
-    if (digits.size() != 2 * signature.size()) return std::nullopt;
-    for (std::size_t i = 0; i < signature.size(); ++i) {
-        const std::size_t high = kDigits.find(digits[2 * i]), low = kDigits.find(digits[2 * i + 1]);
-        if (high == kDigits.npos || low == kDigits.npos) return std::nullopt;
-        signature[i] = static_cast<std::byte>(high << 4 | low);
-    }
-    return signature;
+    return fmt::format("{}\n{}{}\n{}{}\n", kSignatureSchema, kKey, key_id, kManifest, manifest.hex());
 }
 
 // The rest of the next line, which begins so; nothing where it does not, or does not end.
@@ -58,7 +40,7 @@ struct Parsed {
 };
 
 std::optional<Parsed> parse(std::string_view text) {
-    const auto schema = take_line(text, kSchema);
+    const auto schema = take_line(text, kSignatureSchema);
     if (!schema || !schema->empty()) return std::nullopt;
     const auto key_id = take_line(text, kKey);
     if (!key_id) return std::nullopt;

@@ -18,7 +18,7 @@ constexpr const char* kConfigType = "application/vnd.oci.image.config.v1+json";
 constexpr const char* kLayerType = "application/vnd.oci.image.layer.v1.tar";
 constexpr const char* kTagAnnotation = "org.opencontainers.image.ref.name";
 constexpr const char* kSchemaAnnotation = "io.attnsmith.schema";
-constexpr const char* kSchema = "attnsmith.image/1";
+constexpr const char* kImageSchema = "attnsmith.image/1";
 constexpr std::string_view kDigestPrefix = "sha256:";
 
 // What is not UTF-8 is replaced, for nothing here may throw.
@@ -48,7 +48,7 @@ std::string_view text_in(const Json* json) {
 }
 
 bool says_it_is_ours(const Json& document) {
-    return text_in(member(member(&document, "annotations"), kSchemaAnnotation)) == kSchema;
+    return text_in(member(member(&document, "annotations"), kSchemaAnnotation)) == kImageSchema;
 }
 
 std::optional<Sha256Digest> digest_in(const Json* descriptor, std::string_view type) {
@@ -59,7 +59,7 @@ std::optional<Sha256Digest> digest_in(const Json* descriptor, std::string_view t
     return Sha256Digest::parse(digest.substr(kDigestPrefix.size()));
 }
 
-Json parse(std::string_view text) { return Json::parse(text, nullptr, false); }
+Json parse_document(std::string_view text) { return Json::parse(text, nullptr, false); }
 
 }  // namespace
 
@@ -99,7 +99,7 @@ std::string config_document(const Config& config, const Blob& layer) {
 
 std::string manifest_document(const Blob& config, const Blob& layer, const Labels& labels) {
     Labels annotations = labels;
-    annotations[kSchemaAnnotation] = kSchema;
+    annotations[kSchemaAnnotation] = kImageSchema;
     return text_of({{"schemaVersion", 2},
                     {"mediaType", kManifestType},
                     {"config", descriptor(kConfigType, config)},
@@ -114,7 +114,7 @@ std::string index_document(const Blob& manifest, const std::string& architecture
     return text_of({{"schemaVersion", 2},
                     {"mediaType", kIndexType},
                     {"manifests", Json::array({std::move(image)})},
-                    {"annotations", {{kSchemaAnnotation, kSchema}}}});
+                    {"annotations", {{kSchemaAnnotation, kImageSchema}}}});
 }
 
 std::vector<std::string> layer_directories() {
@@ -130,13 +130,13 @@ std::vector<std::string> layer_directories() {
 std::string path_in_layer(std::string_view path) { return fmt::format("{}/{}", kCacheInImage, path); }
 
 std::optional<Sha256Digest> manifest_in(std::string_view index) {
-    const Json document = parse(index);
+    const Json document = parse_document(index);
     if (!says_it_is_ours(document)) return std::nullopt;
     return digest_in(single(member(&document, "manifests")), kManifestType);
 }
 
 std::optional<Named> blobs_in(std::string_view manifest) {
-    const Json document = parse(manifest);
+    const Json document = parse_document(manifest);
     if (!says_it_is_ours(document)) return std::nullopt;
     const auto config = digest_in(member(&document, "config"), kConfigType);
     const auto layer = digest_in(single(member(&document, "layers")), kLayerType);

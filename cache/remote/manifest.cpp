@@ -44,33 +44,14 @@ Json parse_json(std::string_view text) {
 }
 
 // A member that is a text; nothing where it is none.
-std::optional<std::string> text_in(const Json& object, const char* member) {
+std::optional<std::string> member_text(const Json& object, const char* member) {
     const auto found = object.find(member);
     if (found == object.end() || !found->is_string()) return std::nullopt;
     return found->get<std::string>();
 }
 
-std::string_view text_of(std::span<const std::byte> bytes) {
+std::string_view chars_of(std::span<const std::byte> bytes) {
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
-std::string hex_of(std::span<const std::byte> bytes) {
-    std::string text;
-    for (const std::byte byte : bytes) text += fmt::format("{:02x}", std::to_integer<unsigned>(byte));
-    return text;
-}
-
-std::optional<Signature> parse_signature(std::string_view hex) {
-    Signature signature;
-    if (hex.size() != 2 * signature.size()) return std::nullopt;
-    const auto is_digit = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
-    if (!std::ranges::all_of(hex, is_digit)) return std::nullopt;
-    for (std::size_t i = 0; i < signature.size(); ++i) {
-        unsigned value = 0;
-        std::from_chars(hex.data() + 2 * i, hex.data() + 2 * i + 2, value, 16);
-        signature[i] = static_cast<std::byte>(value);
-    }
-    return signature;
 }
 
 // "ed25519 <key id> <signature>", with a line feed; nothing where it is not.
@@ -89,15 +70,15 @@ std::optional<SignedBy> parse_signed_by(std::string_view line) {
 Result<Manifest> parse_line(std::string_view line) {
     const Json json = parse_json(line);
     if (!json.is_object()) return malformed("the manifest is no JSON object");
-    const auto schema = text_in(json, "schema");
+    const auto schema = member_text(json, "schema");
     if (!schema) return malformed("the manifest has no schema");
     if (*schema != kManifestSchema) return of_another_release("manifest", *schema);
 
     Manifest manifest;
-    const auto key = Digest::parse(text_in(json, "key").value_or(""));
-    const auto toolchain = Version::parse(text_in(json, "toolchain").value_or(""));
-    const auto sha256 = Sha256Digest::parse(text_in(json, "sha256").value_or(""));
-    const auto target = text_in(json, "target");
+    const auto key = Digest::parse(member_text(json, "key").value_or(""));
+    const auto toolchain = Version::parse(member_text(json, "toolchain").value_or(""));
+    const auto sha256 = Sha256Digest::parse(member_text(json, "sha256").value_or(""));
+    const auto target = member_text(json, "target");
     const auto bytes = json.find("bytes");
     const auto fields = json.find("key_fields");
     if (!key || !toolchain || !sha256 || !target || bytes == json.end() || !bytes->is_number_unsigned() ||
@@ -165,7 +146,7 @@ std::string encode_manifest(std::string_view signed_text, const std::optional<Si
 }
 
 Result<ParsedManifest> parse_manifest(std::span<const std::byte> document) {
-    const std::string_view text = text_of(document);
+    const std::string_view text = chars_of(document);
     if (text.size() > kMaxManifestBytes) return malformed("the manifest is too long");
     const std::size_t end = text.find('\n');
     if (end == std::string_view::npos) return malformed("the manifest does not end with a line feed");
@@ -193,12 +174,12 @@ std::string encode_hint(const Digest& key, std::vector<Version> toolchains) {
 
 Result<std::vector<Version>> parse_hint(const Digest& key, std::span<const std::byte> document) {
     if (document.size() > kMaxHintBytes) return malformed("the hint is too long");
-    const Json json = parse_json(text_of(document));
+    const Json json = parse_json(chars_of(document));
     if (!json.is_object()) return malformed("the hint is no JSON object");
-    const auto schema = text_in(json, "schema");
+    const auto schema = member_text(json, "schema");
     if (!schema) return malformed("the hint has no schema");
     if (*schema != kHintSchema) return of_another_release("hint", *schema);
-    if (text_in(json, "key") != key.hex()) return malformed("the hint is another key's");
+    if (member_text(json, "key") != key.hex()) return malformed("the hint is another key's");
     const auto list = json.find("toolchains");
     if (list == json.end() || !list->is_array() || list->size() > kMostToolchains)
         return malformed("the hint lists no toolchains");

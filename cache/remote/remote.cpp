@@ -17,15 +17,15 @@ constexpr int kNotFound = 404;
 constexpr int kGone = 410;
 constexpr std::uint64_t kMaxAnswerBytes = 1 << 16;  // to a put, of which nobody reads any
 
-std::string without_trailing_slashes(std::string text) {
+std::string without_last_slashes(std::string text) {
     while (!text.empty() && text.back() == '/') text.pop_back();
     return text;
 }
 
 // An address with a query is a signed one, whose path is in the middle.
-std::string below(const std::string& address, const std::string& path) {
+std::string url_below(const std::string& address, const std::string& path) {
     const std::size_t query = std::min(address.find_first_of("?#"), address.size());
-    return without_trailing_slashes(address.substr(0, query)) + "/" + path + address.substr(query);
+    return without_last_slashes(address.substr(0, query)) + "/" + path + address.substr(query);
 }
 
 bool is_absent(int status) { return status == kNotFound || status == kGone; }
@@ -61,16 +61,16 @@ class Remote::Visit {
         : client_(client), address_(address), end_(end), stop_(stop) {}
 
     Result<HttpResponse> get(const std::string& path, std::uint64_t max_bytes) const {
-        return perform({.method = HttpMethod::get, .url = below(address_, path), .max_bytes = max_bytes});
+        return perform({.method = HttpMethod::get, .url = url_below(address_, path), .max_bytes = max_bytes});
     }
 
     Result<HttpResponse> head(const std::string& path) const {
-        return perform({.method = HttpMethod::head, .url = below(address_, path)});
+        return perform({.method = HttpMethod::head, .url = url_below(address_, path)});
     }
 
     Status put(const std::string& path, std::span<const std::byte> body) const {
         const Result<HttpResponse> answer = perform({.method = HttpMethod::put,
-                                                     .url = below(address_, path),
+                                                     .url = url_below(address_, path),
                                                      .body = body,
                                                      .max_bytes = kMaxAnswerBytes});
         if (!answer) return answer.status();
@@ -94,7 +94,7 @@ class Remote::Visit {
 
 Remote::Remote(std::string address, std::shared_ptr<HttpClient> client, Signers signers)
     : address_(std::move(address)),
-      name_(without_trailing_slashes(shown_address(address_))),
+      name_(without_last_slashes(shown_address(address_))),
       client_(std::move(client)),
       signers_(std::move(signers)) {}
 

@@ -31,7 +31,7 @@ constexpr std::chrono::milliseconds kLookEvery = 50ms;
 // What a server may have us set aside for a body by its mere word.
 constexpr std::uint64_t kMostReserved = std::uint64_t{64} << 20;
 
-std::string_view trimmed(std::string_view text) {
+std::string_view without_blanks(std::string_view text) {
     const std::size_t first = text.find_first_not_of(" \t\r\n");
     if (first == text.npos) return {};
     return text.substr(first, text.find_last_not_of(" \t\r\n") - first + 1);
@@ -113,15 +113,15 @@ class Receiver {
             result_.location.clear();
             content_length_ = 0;
             headers_over_ = false;
-            const std::string_view rest = trimmed(line.substr(std::min(line.find(' '), line.size())));
+            const std::string_view rest = without_blanks(line.substr(std::min(line.find(' '), line.size())));
             std::from_chars(rest.data(), rest.data() + rest.size(), result_.response.status);
             return true;
         }
-        if (trimmed(line).empty()) return take_end_of_headers();
+        if (without_blanks(line).empty()) return take_end_of_headers();
         const std::size_t colon = line.find(':');
         if (colon == line.npos) return true;
         const std::string_view name = line.substr(0, colon);
-        const std::string_view value = trimmed(line.substr(colon + 1));
+        const std::string_view value = without_blanks(line.substr(colon + 1));
         if (same_word(name, "content-length")) {
             const auto [end, error] =
                 std::from_chars(value.data(), value.data() + value.size(), content_length_);

@@ -5,7 +5,7 @@
 namespace attnsmith::cache {
 namespace {
 
-constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+constexpr std::string_view kBase64Digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 constexpr int kBits = 6;
 constexpr std::size_t kCharacters = 4;  // for each
 constexpr std::size_t kBytes = 3;
@@ -19,8 +19,8 @@ void append_base64(std::span<const std::byte> bytes, std::string& text) {
             group = group << 8 | (at + i < bytes.size() ? std::to_integer<std::uint32_t>(bytes[at + i]) : 0);
         }
         for (std::size_t i = 0; i < kCharacters; ++i) {
-            const std::uint32_t digit = group >> (kBits * (kCharacters - 1 - i)) & (kDigits.size() - 1);
-            text += at + i <= bytes.size() ? kDigits[digit] : '=';
+            const std::uint32_t digit = group >> (kBits * (kCharacters - 1 - i)) & (kBase64Digits.size() - 1);
+            text += at + i <= bytes.size() ? kBase64Digits[digit] : '=';
         }
     }
 }
@@ -35,8 +35,8 @@ std::optional<std::size_t> decode_base64(std::string_view text, std::span<std::b
         std::uint32_t group = 0;
         for (std::size_t i = group_at; i < group_at + kCharacters; ++i) {
             const bool is_padding = i >= text.size() - padding;
-            const std::size_t digit = is_padding ? 0 : kDigits.find(text[i]);
-            if (digit == kDigits.npos) return std::nullopt;
+            const std::size_t digit = is_padding ? 0 : kBase64Digits.find(text[i]);
+            if (digit == kBase64Digits.npos) return std::nullopt;
             group = group << kBits | static_cast<std::uint32_t>(digit);
         }
         for (std::size_t i = 0; i < kBytes; ++i) {

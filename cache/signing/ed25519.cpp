@@ -109,4 +109,22 @@ Result<const Ed25519*> ed25519() {
     return opened->value().get();
 }
 
+std::string hex_of(const Signature& signature) {
+    std::string digits;
+    for (const std::byte byte : signature) digits += fmt::format("{:02x}", std::to_integer<int>(byte));
+    return digits;
+}
+
+std::optional<Signature> parse_signature(std::string_view digits) {
+    constexpr std::string_view kDigits = "0123456789abcdef";
+    Signature signature;
+    if (digits.size() != 2 * signature.size()) return std::nullopt;
+    for (std::size_t i = 0; i < signature.size(); ++i) {
+        const std::size_t high = kDigits.find(digits[2 * i]), low = kDigits.find(digits[2 * i + 1]);
+        if (high == kDigits.npos || low == kDigits.npos) return std::nullopt;
+        signature[i] = static_cast<std::byte>(high << 4 | low);
+    }
+    return signature;
+}
+
 }  // namespace attnsmith::cache

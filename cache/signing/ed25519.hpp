@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -40,6 +41,11 @@ class SecretKey {
 };
 
 using Signature = std::array<std::byte, 64>;
+
+// 128 lower-case digits.
+std::string hex_of(const Signature& signature);
+// Accepts exactly what hex_of() writes.
+std::optional<Signature> parse_signature(std::string_view hex);
 
 // Thread-safe. Statuses are recoverable: ENOSYS where the system has neither library, with the remedy.
 class Ed25519 {

@@ -9,6 +9,12 @@
 
 namespace attnsmith::cache {
 
+// As the libraries take bytes.
+inline const unsigned char* raw(const std::byte* bytes) {
+    return reinterpret_cast<const unsigned char*>(bytes);
+}
+inline unsigned char* raw(std::byte* bytes) { return reinterpret_cast<unsigned char*>(bytes); }
+
 // Versions of other numbers have other functions, or functions that take other arguments.
 inline constexpr std::array kOpenSslNames = {"libcrypto.so.3"};
 inline constexpr std::array kLibsodiumNames = {"libsodium.so.23", "libsodium.so.26", "libsodium.so"};

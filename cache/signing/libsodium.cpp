@@ -14,7 +14,7 @@
 namespace attnsmith::cache {
 namespace {
 
-struct Functions {
+struct SodiumFunctions {
     int (*init)() = nullptr;
     const char* (*version)() = nullptr;
     int (*make_keys)(unsigned char* public_key, unsigned char* secret_key,
@@ -39,9 +39,6 @@ struct Functions {
     }
 };
 
-const unsigned char* raw(const std::byte* bytes) { return reinterpret_cast<const unsigned char*>(bytes); }
-unsigned char* raw(std::byte* bytes) { return reinterpret_cast<unsigned char*>(bytes); }
-
 // libsodium's secret key is the seed and the public key. It is overwritten when it goes.
 struct KeyPair {
     KeyPair() = default;
@@ -55,7 +52,7 @@ struct KeyPair {
 
 class Libsodium final : public Ed25519 {
   public:
-    explicit Libsodium(const Functions& functions) : functions_(functions) {}
+    explicit Libsodium(const SodiumFunctions& functions) : functions_(functions) {}
 
     Result<SecretKey> generate() const override { return random_secret_key(); }
 
@@ -94,7 +91,7 @@ class Libsodium final : public Ed25519 {
         return Status::recoverable_error(EIO, {}, fmt::format("{} could not {}", name(), what));
     }
 
-    const Functions functions_;
+    const SodiumFunctions functions_;
 };
 
 }  // namespace
@@ -105,7 +102,7 @@ OpenedEd25519 open_libsodium(std::span<const char* const> names) {
     const auto refused = [&](std::string why) {
         return Status::recoverable_error(ENOSYS, {}, fmt::format("{}: {}", library->name(), why));
     };
-    Functions functions;
+    SodiumFunctions functions;
     if (const char* const missing = functions.find_in(*library)) {
         return refused(fmt::format("it has no {}", missing));
     }

@@ -21,7 +21,7 @@ constexpr const char* kAlgorithm = "ED25519";
 constexpr int kVersionText = 6;                    // OPENSSL_VERSION_STRING
 constexpr std::uint64_t kNoExitHandler = 0x80000;  // OPENSSL_INIT_NO_ATEXIT
 
-struct Functions {
+struct OpenSslFunctions {
     int (*init)(std::uint64_t options, const void* settings) = nullptr;
     const char* (*version)(int which) = nullptr;
     Context* (*new_context)() = nullptr;
@@ -69,25 +69,22 @@ struct Functions {
     }
 };
 
-const unsigned char* raw(const std::byte* bytes) { return reinterpret_cast<const unsigned char*>(bytes); }
-unsigned char* raw(std::byte* bytes) { return reinterpret_cast<unsigned char*>(bytes); }
-
 // The errors of a thread are one list, which the program may share: what is put there meanwhile is taken away
 // again, and nothing else.
 class ErrorsKept {
   public:
-    explicit ErrorsKept(const Functions& functions) : functions_(functions) { functions_.set_mark(); }
+    explicit ErrorsKept(const OpenSslFunctions& functions) : functions_(functions) { functions_.set_mark(); }
     ErrorsKept(const ErrorsKept&) = delete;
     ErrorsKept& operator=(const ErrorsKept&) = delete;
     ~ErrorsKept() { functions_.pop_to_mark(); }
 
   private:
-    const Functions& functions_;
+    const OpenSslFunctions& functions_;
 };
 
 class OpenSsl final : public Ed25519 {
   public:
-    OpenSsl(const Functions& functions, Context* context) : functions_(functions), context_(context) {}
+    OpenSsl(const OpenSslFunctions& functions, Context* context) : functions_(functions), context_(context) {}
 
     Result<SecretKey> generate() const override { return random_secret_key(); }
 
@@ -158,7 +155,7 @@ class OpenSsl final : public Ed25519 {
         return Status::recoverable_error(EIO, {}, fmt::format("{} could not {}", name(), what));
     }
 
-    const Functions functions_;
+    const OpenSslFunctions functions_;
     Context* const context_;
 };
 
@@ -170,7 +167,7 @@ OpenedEd25519 open_openssl(std::span<const char* const> names) {
     const auto refused = [&](std::string why) {
         return Status::recoverable_error(ENOSYS, {}, fmt::format("{}: {}", library->name(), why));
     };
-    Functions functions;
+    OpenSslFunctions functions;
     if (const char* const missing = functions.find_in(*library)) {
         return refused(fmt::format("it has no {}", missing));
     }
