@@ -222,12 +222,14 @@ class HeaderList {
 };
 
 // Sets an easy handle's options, and forgets them at its end: they point to what lives no longer.
-class Options {
+class TransferOptions {
   public:
-    Options(const CurlLibrary& curl, CurlEasy* easy) : curl_(curl), easy_(easy) { curl_.easy_reset(easy_); }
-    Options(const Options&) = delete;
-    Options& operator=(const Options&) = delete;
-    ~Options() { curl_.easy_reset(easy_); }
+    TransferOptions(const CurlLibrary& curl, CurlEasy* easy) : curl_(curl), easy_(easy) {
+        curl_.easy_reset(easy_);
+    }
+    TransferOptions(const TransferOptions&) = delete;
+    TransferOptions& operator=(const TransferOptions&) = delete;
+    ~TransferOptions() { curl_.easy_reset(easy_); }
 
     void set(CurlLong option, long value) { check(curl_.easy_setopt(easy_, number(option), value)); }
     void set(CurlText option, const std::string& value) { set(option, value.c_str()); }
@@ -261,7 +263,7 @@ class Options {
     CurlCode first_error_ = CurlCode::ok;
 };
 
-void set_method(Options& options, const TransferRequest& request) {
+void set_method(TransferOptions& options, const TransferRequest& request) {
     switch (request.method) {
         case HttpMethod::get:
             options.set(CurlLong::http_get, 1);
@@ -277,7 +279,7 @@ void set_method(Options& options, const TransferRequest& request) {
 }
 
 // The URL's own user before the client's, and a token before either.
-void set_access(Options& options, const TransferRequest& request) {
+void set_access(TransferOptions& options, const TransferRequest& request) {
     const HttpAccess& access = request.access;
     if (!request.with_access) return;
     if (!access.client_certificate.empty())
@@ -306,7 +308,7 @@ void add_headers(HeaderList& headers, const TransferRequest& request) {
     for (const std::string& header : request.access.headers) headers.add(header);
 }
 
-void set_security(Options& options, const TransferRequest& request) {
+void set_security(TransferOptions& options, const TransferRequest& request) {
     options.set(CurlLong::protocols, kCurlHttp | kCurlHttps);
     options.set(CurlLong::redirect_protocols, kCurlHttp | kCurlHttps);
     options.set(CurlLong::follow_location, 0);  // libcurl would send our headers to other hosts
@@ -324,7 +326,7 @@ void set_security(Options& options, const TransferRequest& request) {
 }
 
 // Everything but the time it may take. No Accept-Encoding is asked for, and so none is decoded.
-void set_options(Options& options, const TransferRequest& request, const HeaderList& headers,
+void set_options(TransferOptions& options, const TransferRequest& request, const HeaderList& headers,
                  Receiver& receiver, char* error) {
     options.set(CurlPointer::error_buffer, error);
     options.set(CurlText::url, request.url.text);
@@ -410,7 +412,7 @@ TransferResult transfer(Connection& connection, const TransferRequest& request) 
     std::array<char, kCurlErrorSize> error{};
     HeaderList headers(curl);
     add_headers(headers, request);
-    Options options(curl, connection.easy);
+    TransferOptions options(curl, connection.easy);
     set_options(options, request, headers, receiver, error.data());
     const auto left = static_cast<long>(std::max(left_until(request.deadline), 1ms).count());
     options.set(CurlLong::timeout_ms, left);

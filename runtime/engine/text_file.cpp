@@ -25,7 +25,7 @@ class NoWriter : public std::error_category {
 
 const NoWriter no_writer;
 
-std::error_code last_error() { return {errno, std::generic_category()}; }
+std::error_code error_of_errno() { return {errno, std::generic_category()}; }
 
 short wait_for_data(int descriptor, int milliseconds) {
     pollfd file{.fd = descriptor, .events = POLLIN, .revents = 0};
@@ -50,7 +50,7 @@ std::error_code read_into(int descriptor, std::string& text) {
         } else if (count < 0 && errno == EAGAIN) {
             wait_for_data(descriptor, kForEver);
         } else if (count < 0 && errno != EINTR) {
-            return last_error();
+            return error_of_errno();
         } else if (count == 0) {
             if (size > 0 || !waits_for_writer(descriptor)) break;
             if (Clock::now() >= deadline) return {1, no_writer};
@@ -67,7 +67,7 @@ std::error_code read_text(const std::string& path, std::string& text, std::size_
     text.assign(most_bytes, '\0');  // before there is a file that would have to be closed
     // open() itself would wait for ever for a FIFO's writer.
     const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-    if (descriptor < 0) return last_error();
+    if (descriptor < 0) return error_of_errno();
     const std::error_code error = read_into(descriptor, text);
     ::close(descriptor);
     return error;

@@ -24,7 +24,7 @@ std::string signed_text(const std::string& key_id) {
 }
 
 // What is to be exported, with what is known of the model beside its attentions.
-struct Work {
+struct ExportWork {
     CacheExportOptions options;              // of a bundle, unless there is an `image`
     std::optional<CacheImageOptions> image;  // with the same selection
     std::vector<std::string> names;          // of the attentions of options.specs
@@ -32,7 +32,7 @@ struct Work {
 };
 
 // Where it goes: one of the two.
-void read_target(const Command& command, Work& work) {
+void read_target(const Command& command, ExportWork& work) {
     const auto output = command.text("output");
     const auto directory = command.text("oci");
     if (output.has_value() == directory.has_value()) {
@@ -52,8 +52,8 @@ void read_target(const Command& command, Work& work) {
     if (const auto tag = command.text("tag")) work.image->tag = *tag;
 }
 
-Work read_work(const Command& command) {
-    Work work;
+ExportWork read_work(const Command& command) {
+    ExportWork work;
     CacheExportOptions& options = work.options;
     if (command.has("sm")) options.sms = sms_or_present(command, read_sms(command));  // of native, the GPU's
     read_target(command, work);
@@ -90,12 +90,12 @@ nlohmann::ordered_json report_json(const Command& command, const Report& exporte
     return json;
 }
 
-std::string text_of(const CacheExportReport& exported) {
+std::string exported_text(const CacheExportReport& exported) {
     return fmt::format("{}: {}, {}{}\n", printable(exported.file), entries_text(exported.entries),
                        human_bytes(exported.bytes), signed_text(exported.signed_by));
 }
 
-std::string text_of(const CacheImageReport& exported) {
+std::string exported_text(const CacheImageReport& exported) {
     return fmt::format("{}:{}: {}, {}\n{}\n", printable(exported.oci), exported.tag,
                        entries_text(exported.entries), human_bytes(exported.bytes), exported.digest);
 }
@@ -123,13 +123,13 @@ int conclude_export(const Command& command, const Report& exported, const Doubts
 // `run` exports and gives a report. What the model has beside is told with it, and also where it throws
 // CacheError since there is nothing to export.
 template <class Run>
-int report_export(const Command& command, Work& work, const InterruptWatch& watch, const Run& run) try {
+int report_export(const Command& command, ExportWork& work, const InterruptWatch& watch, const Run& run) try {
     const auto exported = run();
     work.doubts.add(exported.unserved, work.names);
     if (command.has("json")) {
         print_json(report_json(command, exported, work.doubts));
     } else {
-        print(text_of(exported) + text_of(work.doubts));
+        print(exported_text(exported) + text_of(work.doubts));
     }
     return conclude_export(command, exported, work.doubts);
 } catch (const CacheError& error) {
@@ -143,7 +143,7 @@ int report_export(const Command& command, Work& work, const InterruptWatch& watc
 }
 
 int run_export(const Command& command) {
-    Work work = read_work(command);
+    ExportWork work = read_work(command);
     require_what_cache_names(command);
     const InterruptWatch watch("attnsmith: stopping; once more ends it at once\n");
     const Runtime runtime = open_cache_runtime(command);

@@ -224,7 +224,7 @@ Finding no_cache_finding(const Facts& facts, Health trouble) {
             .facts = {{"path", nullptr}, {"writable", false}}};
 }
 
-void tell_of_unreadable(const std::vector<cache::Status>& unreadable, Finding& finding) {
+void add_unreadable(const std::vector<cache::Status>& unreadable, Finding& finding) {
     if (unreadable.empty()) return;
     finding.text += "; " + engine::unreadable_text(unreadable);
     finding.facts["unreadable"] = engine::unreadable_json(engine::report_of(unreadable));
@@ -251,7 +251,7 @@ Finding writable_finding(const cache::Statistics& cache, Health trouble) {
                               {"entries", cache.entries},
                               {"bytes", cache.bytes},
                               {"quarantined", cache.quarantined}}};
-    tell_of_unreadable(cache.unreadable, finding);
+    add_unreadable(cache.unreadable, finding);
     if (!cache.not_trusted_because.empty()) {
         finding.health = trouble;
         finding.text += "; not used: " + cache.not_trusted_because;
@@ -285,7 +285,7 @@ void judge_layer(const cache::LayerStatistics& layer, Finding& finding) {
     } else if (!layer.unreadable.empty()) {
         finding.health = Health::warn;
         finding.remedy = kReadRemedy;
-        tell_of_unreadable(layer.unreadable, finding);
+        add_unreadable(layer.unreadable, finding);
     } else if (!layer.not_trusted_because.empty()) {
         finding.health = Health::warn;
         finding.text += "; not used: " + layer.not_trusted_because;

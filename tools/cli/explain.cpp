@@ -44,7 +44,7 @@ std::string entry_text(const KernelEntry& kernel) {
 
 std::string or_none(const std::string& value) { return value.empty() ? "none" : printable(value); }
 
-std::string text_of(const Explanation& one) {
+std::string explanation_text(const Explanation& one) {
     std::string text = fmt::format("{} sm {}\n  {}  {}\n", printable(one.name), one.sm, one.key.hex(),
                                    one.hit ? "hit" : "miss");
     for (std::size_t i = 0; i < one.entries.size(); ++i) {
@@ -78,7 +78,7 @@ int explain_key(const Command& command, const cache::Store& store) {
     if (command.has("json")) {
         print_json(engine::to_json(engine::report_of({{one}, stored.unreadable}, {}, store.options())));
     } else {
-        print(text_of(one) + fields_text(one));
+        print(explanation_text(one) + fields_text(one));
     }
     tell_of_unreadable(stored.unreadable);
     return kSuccess;
@@ -103,7 +103,7 @@ int explain_request(const Command& command, const Runtime& runtime) {
         add_doubts(json, doubts);
         print_json(json);
     } else {
-        for (const Explanation& one : explained.kernels) print(text_of(one));
+        for (const Explanation& one : explained.kernels) print(explanation_text(one));
         print(text_of(doubts));
     }
     std::vector<std::string> troubles = failing_doubts(command, doubts);

@@ -45,7 +45,7 @@ std::string folder_of(const std::string& path) {
 }
 
 // Whether it could; else errno says why.
-bool write_all(int descriptor, std::string_view text) {
+bool write_whole(int descriptor, std::string_view text) {
     while (!text.empty()) {
         const ssize_t count = ::write(descriptor, text.data(), text.size());
         if (count < 0 && errno == EINTR) continue;
@@ -98,7 +98,7 @@ void write_text(const std::string& path, const std::string& text) {
     if (file.number() < 0) fail_to_write(path);
     const mode_t mask = ::umask(0);
     ::umask(mask);
-    const bool written = write_all(file.number(), text) && ::fchmod(file.number(), 0666 & ~mask) == 0 &&
+    const bool written = write_whole(file.number(), text) && ::fchmod(file.number(), 0666 & ~mask) == 0 &&
                          ::fsync(file.number()) == 0 && ::rename(staged.c_str(), path.c_str()) == 0;
     if (written) return;
     const int error = errno;

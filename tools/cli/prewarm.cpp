@@ -44,13 +44,13 @@ constexpr const char* kPrewarmDetails =
     "  attnsmith prewarm --model config.json --sm 80,90 --dry-run";
 
 // Each spec once, with the name of the first attention that has it.
-struct Work {
+struct PrewarmWork {
     std::vector<AttentionSpec> specs;
     std::vector<std::string> names;
 };
 
-Work distinct_specs(const Asked& asked) {
-    Work work;
+PrewarmWork distinct_specs(const Asked& asked) {
+    PrewarmWork work;
     const auto hash = [](const AttentionSpec& spec) { return problem::hash_of(spec); };
     std::unordered_set<AttentionSpec, decltype(hash)> known(asked.attentions.size(), hash);
     for (const ModelAttention& attention : asked.attentions) {
@@ -61,7 +61,7 @@ Work distinct_specs(const Asked& asked) {
     return work;
 }
 
-int count_kernels(const Work& work, const std::vector<int>& sms, const engine::Settings& settings) {
+int count_kernels(const PrewarmWork& work, const std::vector<int>& sms, const engine::Settings& settings) {
     std::vector<PrewarmRefusal> refused;
     const families::TuningTable tuning = engine::load_tuning(settings.tuning_files);
     return static_cast<int>(engine::needed_kernels(work.specs, sms, tuning, refused).size());
@@ -73,7 +73,7 @@ std::string step_text(const PrewarmedKernel& kernel) {
     return text;  // why one failed is said at the end, once for all that failed so
 }
 
-PrewarmReport compile_all(const RuntimeOptions& options, int jobs, const Work& work,
+PrewarmReport compile_all(const RuntimeOptions& options, int jobs, const PrewarmWork& work,
                           const std::vector<int>& sms, Progress& progress, bool push, std::stop_token stop) {
     Runtime runtime(options);
     PrewarmOptions prewarm;
@@ -90,7 +90,7 @@ PrewarmReport compile_all(const RuntimeOptions& options, int jobs, const Work& w
     return runtime.prewarm(work.specs, sms, prewarm);
 }
 
-Doubts doubts_of(const Asked& asked, const Work& work, const PrewarmReport& report) {
+Doubts doubts_of(const Asked& asked, const PrewarmWork& work, const PrewarmReport& report) {
     Doubts doubts(asked);
     doubts.add(report.unsupported, work.names);
     return doubts;
@@ -190,7 +190,7 @@ int run_prewarm(const Command& command) {
     options.on_miss = OnMiss::compile;  // whatever ATTNSMITH_ON_MISS says: this is what it is for
     const engine::Settings settings = cache_settings(command);
     const auto jobs = static_cast<int>(command.integer("jobs", 0, 1024, 0));
-    const Work work = distinct_specs(asked);
+    const PrewarmWork work = distinct_specs(asked);
     const std::vector<int> sms = sms_or_present(command, asked.sms);
     if (command.has("dry-run")) return dry_run(command, asked, work.specs, work.names, sms);
     const bool as_json = command.has("json");

@@ -96,15 +96,15 @@ Shape shape_of(const ModelAttention& attention, std::optional<int> max_rows) {
     return shape;
 }
 
-struct Work {
+struct TuneWork {
     std::vector<Shape> shapes;
     Doubts doubts;
     std::vector<int> sms;
 };
 
 // Every attention that is asked for.
-Work all_work(const Command& command) {
-    Work work;
+TuneWork all_work(const Command& command) {
+    TuneWork work;
     if (!has_request(command)) {
         if (command.has("max-rows"))
             throw BadUsage(
@@ -130,8 +130,8 @@ Work all_work(const Command& command) {
     return work;
 }
 
-Work work_of(const Command& command) {
-    Work work = all_work(command);
+TuneWork work_of(const Command& command) {
+    TuneWork work = all_work(command);
     if (!command.has("decode")) return work;
     std::erase_if(work.shapes, [](const Shape& shape) { return !shape.decodes(); });
     if (work.shapes.empty())
@@ -246,7 +246,7 @@ Tuned tune(Runtime& runtime, const std::vector<TuningClass>& classes, const fami
 }
 
 int run_tune(const Command& command) {
-    Work asked = work_of(command);
+    TuneWork asked = work_of(command);
     const std::chrono::seconds budget(command.integer("seconds", 1, 86400, kDefaultSeconds));
     std::vector<MeasuredEntry> entries = old_entries(command);
     const Gpus gpus = require_gpus(command);

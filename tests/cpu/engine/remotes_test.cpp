@@ -1,0 +1,160 @@
+// Kernels from remote layers: what comes before a compile, what is kept, and what a remote may not do.
+#include <atomic>
+#include <cerrno>
+#include <thread>
+
+#include "cache/fixture.hpp"
+#include "cache/memory_server.hpp"
+#include "engine/cubins/cubins.hpp"
+#include "planner/plan.hpp"
+#include "planner/repository_tuning.hpp"
+#include "problem/expect.hpp"
+#include "support/catch.hpp"
+#include "support/nvrtc.hpp"
+
+using namespace attnsmith;
+using cache::testing::MemoryServer;
+using cache::testing::TemporaryDirectory;
+using engine::Origin;
+
+namespace {
+
+constexpr const char* kAddress = "https://cache.example/kernels";
+
+struct Fleet {
+    TemporaryDirectory temporary;
+    std::shared_ptr<MemoryServer> server = std::make_shared<MemoryServer>(kAddress);
+    std::atomic<int> warnings = 0;
+
+    engine::Settings settings(const std::string& disk) {
+        engine::Settings settings;
+        settings.cache_dirs = {temporary / disk};
+        settings.remotes = {kAddress};
+        settings.cache_trust = cache::Trust::all;
+        settings.http_client = server;
+        settings.nvrtc = test::nvrtc_options();
+        settings.compile_threads = 2;
+        return settings;
+    }
+
+    engine::Cubins cubins(const engine::Settings& settings) {
+        return {settings, std::make_shared<const engine::Log>(
+                              LogLevel::warn, [this](LogLevel, std::string_view) { ++warnings; })};
+    }
+    engine::Cubins cubins(const std::string& disk) { return cubins(settings(disk)); }
+};
+
+// The quickest kernel to compile.
+families::KernelConfig quick_kernel() {
+    const AttentionSpec spec{.head_dim_qk = 64, .q_heads = 1};
+    return planner::kernel_set(problem::validate(spec, {}).spec, 90, planner::repository_tuning())
+        .kernels()
+        .back();
+}
+
+std::optional<std::string> accept_any(const engine::Cubin&) { return std::nullopt; }
+
+}  // namespace
+
+TEST_CASE("a remote's kernel is fetched, kept on the disk and in memory", "[engine][remotes]") {
+    Fleet fleet;
+    auto maker = fleet.cubins("maker");
+    const auto source = maker.source_of(quick_kernel());
+    const auto made = maker.obtain(source, accept_any);
+    REQUIRE(made.origin == Origin::made);
+    CHECK(maker.push(source, *made.cubin, {}));
+    CHECK_FALSE(maker.push(source, *made.cubin, {}));
+
+    auto user = fleet.cubins("user");
+    const auto fetched = user.obtain(source, accept_any);
+    CHECK(fetched.origin == Origin::fetched);
+    CHECK(fetched.stored);
+    CHECK(fetched.cubin->bytes == made.cubin->bytes);
+    CHECK(user.obtain(source, accept_any).origin == Origin::memory);
+    const int asked = static_cast<int>(fleet.server->asked.size());
+    CHECK(fleet.cubins("user").obtain(source, accept_any).origin == Origin::disk);
+    CHECK(static_cast<int>(fleet.server->asked.size()) == asked);
+    CHECK(fleet.warnings == 0);
+}
+
+TEST_CASE("threads that want one kernel fetch it once", "[engine][remotes]") {
+    Fleet fleet;
+    auto maker = fleet.cubins("maker");
+    const auto source = maker.source_of(quick_kernel());
+    maker.push(source, *maker.obtain(source, accept_any).cubin, {});
+    const int before = fleet.server->count("GET cas/");
+    auto user = fleet.cubins("user");
+    std::atomic<int> fetched = 0, made = 0;
+    {
+        std::vector<std::jthread> threads;
+        for (int i = 0; i < 8; ++i) {
+            threads.emplace_back([&] {
+                const Origin origin = user.obtain(source, accept_any).origin;
+                fetched += origin == Origin::fetched;
+                made += origin == Origin::made;
+            });
+        }
+    }
+    CHECK(fetched == 1);
+    CHECK(made == 0);
+    CHECK(fleet.server->count("GET cas/") == before + 1);
+}
+
+TEST_CASE("what no remote has is compiled, and what a remote does wrong is told once", "[engine][remotes]") {
+    Fleet fleet;
+    CHECK(fleet.cubins("a").obtain(fleet.cubins("a").source_of(quick_kernel()), accept_any).origin ==
+          Origin::made);
+    CHECK(fleet.warnings == 0);
+    fleet.server->answer = [](const cache::HttpRequest&) -> cache::Result<cache::HttpResponse> {
+        return cache::HttpResponse{500, {}};
+    };
+    auto cubins = fleet.cubins("b");
+    CHECK(cubins.obtain(cubins.source_of(quick_kernel()), accept_any).origin == Origin::made);
+    CHECK(fleet.warnings == 1);
+}
+
+TEST_CASE("where nothing may be compiled, an error says what each remote said", "[engine][remotes]") {
+    Fleet fleet;
+    auto maker = fleet.cubins("maker");
+    const auto source = maker.source_of(quick_kernel());
+    maker.push(source, *maker.obtain(source, accept_any).cubin, {});
+
+    const auto taken = fleet.cubins("user").take_stored(source, accept_any);
+    CHECK(taken.cubin);
+    fleet.server->answer = [](const cache::HttpRequest&) -> cache::Result<cache::HttpResponse> {
+        return cache::HttpResponse{403, {}};
+    };
+    const auto refused = fleet.cubins("another").take_stored(source, accept_any);
+    CHECK_FALSE(refused.cubin);
+    REQUIRE(refused.passed_over.size() == 1);
+    CHECK(refused.passed_over[0] == std::string(kAddress) + ": the server answered 403");
+}
+
+TEST_CASE("a remote without a trusted key is passed over, and says so", "[engine][remotes]") {
+    Fleet fleet;
+    auto settings = fleet.settings("own");
+    settings.cache_trust = cache::Trust::owner;
+    auto cubins = fleet.cubins(settings);
+    CHECK(fleet.warnings == 1);
+    CHECK(cubins.remotes().empty());
+    REQUIRE(cubins.remotes().passed_over().size() == 1);
+    CHECK(test::contains(cubins.remotes().passed_over()[0], "--trust-key"));
+    CHECK(cubins.obtain(cubins.source_of(quick_kernel()), accept_any).origin == Origin::made);
+    CHECK(fleet.server->asked.empty());
+    const auto taken = cubins.take_stored(cubins.source_of(quick_kernel()), [](const engine::Cubin&) {
+        return std::optional<std::string>("it is Monday");
+    });
+    CHECK(taken.passed_over.size() == 2);
+}
+
+TEST_CASE("a remote's entry of another kernel is not this one's", "[engine][remotes]") {
+    Fleet fleet;
+    auto maker = fleet.cubins("maker");
+    const auto source = maker.source_of(quick_kernel());
+    // Whole, of the right key, target and toolchain, and without a cubin.
+    cache::Entry entry{R"({"key_fields":)" + source.fields_json + "}", {}};
+    const cache::Remote remote(kAddress, fleet.server, {});
+    REQUIRE(remote.push(source.key, maker.compiler().toolchain(), entry, std::chrono::seconds(1)));
+    CHECK(maker.obtain(source, accept_any).origin == Origin::made);
+    CHECK(fleet.warnings == 1);
+}
