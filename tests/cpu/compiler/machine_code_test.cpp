@@ -114,10 +114,8 @@ std::set<KernelConfig> kernels_on(int sm) {
     // Of head dim 256 NVRTC 13.0 spills one register for sm_100, 103 and 110, which no tile avoids; the
     // planner serves it all the same.
     const AttentionSpec wide = sm >= 100 && sm < 120 ? specs[13] : specs[9];
-    for (AttentionSpec bitwise : {specs[0], specs[5], wide, extras}) {
+    for (AttentionSpec bitwise : {specs[0], wide, extras}) {
         bitwise.consistency = Consistency::bitwise;
-        specs.push_back(bitwise);
-        bitwise.softcap = 50.0;
         specs.push_back(bitwise);
     }
     std::set<KernelConfig> kernels = kernels_of(specs, sm);
@@ -195,9 +193,6 @@ std::set<KernelConfig> wgmma_kernels() {
             if (qk % 64 != 0) continue;
             AttentionSpec bitwise = spec;
             bitwise.consistency = Consistency::bitwise;
-            specs.push_back(bitwise);
-            bitwise.alibi = false;
-            specs.push_back(bitwise);
             bitwise.softcap = 50.0;
             specs.push_back(bitwise);
             spec.index_dtype = DType::i64;
