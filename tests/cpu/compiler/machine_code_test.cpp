@@ -111,9 +111,11 @@ std::set<KernelConfig> kernels_on(int sm) {
         extras.alignment = alignment;
         specs.push_back(extras);
     }
-    // Of head dim 256 NVRTC 13.0 spills one register for sm_100, 103 and 110, which no tile avoids; the
-    // planner serves it all the same.
-    const AttentionSpec wide = sm >= 100 && sm < 120 ? specs[13] : specs[9];
+    // NVRTC 13.0 spills one register for sm_100, 103 and 110 of head dim 256, and of 128 with all of the
+    // extras at alignment 2, which no tile avoids; the planner serves them all the same.
+    const bool spills = sm >= 100 && sm < 120;
+    const AttentionSpec wide = spills ? specs[13] : specs[9];
+    if (spills) extras.alignment = 8;
     for (AttentionSpec bitwise : {specs[0], wide, extras}) {
         bitwise.consistency = Consistency::bitwise;
         specs.push_back(bitwise);
@@ -324,6 +326,7 @@ std::string inspect(const compiler::Nvrtc& nvrtc, const KernelConfig& kernel) {
     return wrong;
 }
 
+// What is wrong with the kernels, which may be of several SMs; empty if nothing is.
 std::string inspect_all(const std::set<KernelConfig>& set) {
     if (set.empty()) return "there is no kernel to look at";
     const auto nvrtc = compiler::Nvrtc::open(test::nvrtc_options());
@@ -351,12 +354,33 @@ std::string inspect_all(const std::set<KernelConfig>& set) {
     return wrong;
 }
 
+// The kernels of every SM, but of those that SMs of one generation share (8.x, 9.x, ...), which get the same
+// machine code but for its schedule, the first SM's.
+std::set<KernelConfig> once_a_generation(std::set<KernelConfig> (*kernels_on_sm)(int sm)) {
+    std::set<KernelConfig> seen, kernels;
+    for (const families::DeviceTraits& device : families::known_devices()) {
+        for (const KernelConfig& kernel : kernels_on_sm(device.sm)) {
+            KernelConfig shared = kernel;
+            shared.sm /= 10;
+            shared.target.clear();
+            if (seen.insert(shared).second) kernels.insert(kernel);
+        }
+    }
+    return kernels;
+}
+
 }  // namespace
 
 TEST_CASE("the machine code of every kernel is as planned", "[compiler][machine_code]") {
+    CHECK(inspect_all(once_a_generation(kernels_on)) == "");
+}
+
+// Hidden, as it takes a quarter of an hour of 2 cores: run it by its name when NVRTC's version changes.
+TEST_CASE("the machine code of every kernel on every SM is as planned", "[.][machine_code_of_all]") {
     for (const families::DeviceTraits& device : families::known_devices()) {
         INFO("sm_" << device.sm);
         CHECK(inspect_all(kernels_on(device.sm)) == "");
+        CHECK(inspect_all(fp32_kernels_on(device.sm)) == "");
     }
 }
 
@@ -365,10 +389,7 @@ TEST_CASE("the machine code of every wgmma kernel is as planned", "[compiler][ma
 }
 
 TEST_CASE("the machine code of kernels that write fp32 is as planned", "[compiler][machine_code][fp32]") {
-    for (const families::DeviceTraits& device : families::known_devices()) {
-        INFO("sm_" << device.sm);
-        CHECK(inspect_all(fp32_kernels_on(device.sm)) == "");
-    }
+    CHECK(inspect_all(once_a_generation(fp32_kernels_on)) == "");
 }
 
 TEST_CASE("merges of splits write an O of fp32 in 16 bytes at a time", "[compiler][machine_code][fp32]") {
@@ -391,8 +412,5 @@ TEST_CASE("merges of splits write an O of fp32 in 16 bytes at a time", "[compile
 }
 
 TEST_CASE("the machine code of every merge is as planned", "[compiler][machine_code][merge]") {
-    for (const families::DeviceTraits& device : families::known_devices()) {
-        INFO("sm_" << device.sm);
-        CHECK(inspect_all(merges_on(device.sm)) == "");
-    }
+    CHECK(inspect_all(once_a_generation(merges_on)) == "");
 }
