@@ -60,7 +60,7 @@ Status Store::import_entries(const Bundle& bundle, ImportReport& report) const {
     for (const BundledEntry& entry : bundle.entries()) {
         // What is there and would not be used is no entry: it is replaced.
         const Verdict there =
-            judge_entry(*layers_[kWritableLayer], entry.name, options_.trust, options_.check_content).verdict;
+            judge_entry(*layers_[kWritableLayer], entry.name, options_, Depth::content).verdict;
         if (there == Verdict::sound) {
             ++report.present;
             continue;

@@ -28,6 +28,7 @@ class BundleLayer final : public Layer {
     Result<EntryFile> read(const layout::EntryName& name) const override;
     FoundEntries find_all() const override;
     LayerSize measure() const override;
+    bool is_signed() const override { return is_signed_; }
     Status check_rest() const override;
     Result<std::string> read_metadata(const layout::EntryName& name) const override;
 

@@ -10,8 +10,7 @@ namespace attnsmith::cache {
 
 std::optional<JudgedEntry> pick(const Layer& layer, const ListedEntry& listed, const Options& options,
                                 LeftOut& left_out) {
-    JudgedEntry judged =
-        judge_entry(layer, {listed.key, listed.version}, options.trust, options.check_content);
+    JudgedEntry judged = judge_entry(layer, {listed.key, listed.version}, options, Depth::content);
     switch (judged.verdict) {
         case Verdict::sound:
             return judged;

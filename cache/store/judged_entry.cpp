@@ -1,12 +1,32 @@
 #include "cache/store/judged_entry.hpp"
 
+#include <fmt/format.h>
+
 #include <cerrno>
 #include <utility>
 
-namespace attnsmith::cache {
+#include "cache/files/trust.hpp"
 
-JudgedEntry judge_entry(const Layer& layer, const layout::EntryName& name, Trust trust,
-                        const CheckContent& check_content) {
+namespace attnsmith::cache {
+namespace {
+
+// Who trusts keys and no directory's other writers takes from directories only what is its user's or root's.
+Status check_writers(const FileInfo& info, const Layer& layer, const Options& options) {
+    Status trusted = check_trusted(info, options.trust);
+    if (!trusted.ok() || options.trusted_keys.empty() || layer.is_signed()) return trusted;
+    const auto reason = reason_for_distrust(info, Trust::owner);
+    if (!reason) return Status::success();
+    return Status::recoverable_error(
+        EPERM, {},
+        fmt::format(
+            "not signed by a trusted key: {}; share it as a signed bundle or by a remote, or trust no keys",
+            *reason));
+}
+
+}  // namespace
+
+JudgedEntry judge_entry(const Layer& layer, const layout::EntryName& name, const Options& options,
+                        Depth depth) {
     Result<EntryFile> read = layer.read(name);
     // NFS: replaced between our look at the directory and our read; the second look is fresh.
     if (read.status().error_number == ESTALE) read = layer.read(name);
@@ -19,7 +39,7 @@ JudgedEntry judge_entry(const Layer& layer, const layout::EntryName& name, Trust
         return judged;
     }
     judged.file = std::move(read).value();
-    judged.status = check_trusted(judged.file.info, trust);
+    judged.status = check_writers(judged.file.info, layer, options);
     if (!judged.status.ok()) {
         judged.verdict = Verdict::untrusted;
         judged.status.path = layer.path_of(name);
@@ -34,7 +54,8 @@ JudgedEntry judge_entry(const Layer& layer, const layout::EntryName& name, Trust
         return judged;
     }
     judged.entry = std::move(std::get_if<DecodedEntry>(&decoded)->entry);
-    if (auto fault = check_content ? check_content(name.key, name.version, judged.entry) : std::nullopt) {
+    if (depth == Depth::bytes || !options.check_content) return judged;
+    if (auto fault = options.check_content(name.key, name.version, judged.entry)) {
         judged.verdict = Verdict::broken;
         judged.status = Status::recoverable_error(EBADMSG, layer.path_of(name), std::move(*fault));
     }

@@ -3,10 +3,10 @@
 #pragma once
 
 #include "cache/files/status.hpp"
-#include "cache/files/trust.hpp"
 #include "cache/store/entry.hpp"
 #include "cache/store/entry_file.hpp"
 #include "cache/store/layer.hpp"
+#include "cache/store/options.hpp"
 
 namespace attnsmith::cache {
 
@@ -28,8 +28,11 @@ struct JudgedEntry {
     Entry entry;     // of a sound one
 };
 
-// Without `check_content` an entry is sound whose bytes are.
-JudgedEntry judge_entry(const Layer& layer, const layout::EntryName& name, Trust trust,
-                        const CheckContent& check_content = {});
+enum class Depth {
+    bytes,    // an entry is sound whose bytes are
+    content,  // and in which the options' check_content finds no fault
+};
+JudgedEntry judge_entry(const Layer& layer, const layout::EntryName& name, const Options& options,
+                        Depth depth);
 
 }  // namespace attnsmith::cache

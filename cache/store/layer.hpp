@@ -37,6 +37,8 @@ class Layer {
     virtual FoundEntries find_all() const = 0;
     // The size of what find_all() finds, in half of its time.
     virtual LayerSize measure() const = 0;
+    // Whether a trusted key vouches for what read() gives, so that it does not matter who may write there.
+    virtual bool is_signed() const { return false; }
     // Whether what lies around the entries is as it should be, too: a bundle's headers, digests and padding.
     virtual Status check_rest() const { return Status::success(); }
     // As it stands there; empty where an entry's is not to be found in the file's bytes.

@@ -155,7 +155,7 @@ void Store::verify_layer(std::size_t layer, VerifyReport& report) const {
 void Store::verify_entry(const FoundEntry& found, std::size_t layer, VerifyReport& report) const {
     JudgedEntry judged;
     if (found.info.kind == FileKind::regular) {
-        judged = judge_entry(*layers_[layer], found.name, options_.trust, options_.check_content);
+        judged = judge_entry(*layers_[layer], found.name, options_, Depth::content);
     } else {
         judged.verdict = Verdict::broken;
         judged.status.message = "not a regular file";

@@ -33,7 +33,8 @@ struct Options {
     // Whose directories and entries are used. Others are passed over, with one warning for each directory.
     Trust trust = Trust::owner;
     // Where there are any, bundles are used, as layers and for imports, only if one of them signed them
-    // (FORMAT.md, "A bundle's signature"). Directories are not signed: `trust` is for them.
+    // (FORMAT.md, "A bundle's signature"). Entries in directories are not signed: whatever `trust` says, only
+    // those are loaded that the user or root owns and nobody else may write to.
     std::vector<PublicKey> trusted_keys = {};
     // What the entries of `directory` may take on its disk; the least recently used go first, but none that
     // was used within kStampIsOldAfter. Kept to within what a shard's size tells of the whole. 0: no limit.

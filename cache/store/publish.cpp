@@ -121,7 +121,7 @@ Result<StagedFile> Store::create_staged_file(const Digest& key) const {
     for (int attempt = 0; attempt < kAttempts; ++attempt) {
         const std::string name = layout::staging_name(key, layout::unique_token());
         Path path{options_.directory, layout::in_directory(layout::kStagingDirectory, name)};
-        Result<std::unique_ptr<File>> file = files_.create_exclusively(path, file_mode());
+        Result<std::unique_ptr<File>> file = files_.create_exclusively(path, entry_mode());
         if (file) return StagedFile(files_, std::move(path), std::move(file).value());
         status = file.status();
         if (status.error_number == ENOENT) {

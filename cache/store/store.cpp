@@ -103,6 +103,12 @@ std::uint32_t Store::directory_mode() const {
 
 std::uint32_t Store::file_mode() const { return directory_mode() & kFileBits; }
 
+// Who trusts keys loads from directories only what nobody else may write to: its own entries are to be such.
+std::uint32_t Store::entry_mode() const {
+    constexpr std::uint32_t kOthersWrite = 022;
+    return options_.trusted_keys.empty() ? file_mode() : file_mode() & ~kOthersWrite;
+}
+
 Status Store::cannot_write(Status status) const {
     troubles_.tell_once(
         Trouble::cannot_write,
@@ -163,7 +169,7 @@ Result<Entry> Store::load(const Candidate& candidate) const {
     // By name, not by candidate.path: a path is only ever built from a digest and integers.
     const Layer& layer = *layers_[candidate.layer];
 
-    JudgedEntry judged = judge_entry(layer, name, options_.trust);
+    JudgedEntry judged = judge_entry(layer, name, options_, Depth::bytes);
     switch (judged.verdict) {
         case Verdict::sound:
             break;

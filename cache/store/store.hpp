@@ -139,6 +139,7 @@ class Store {
     std::unique_ptr<const Layer> open_layer(const std::string& path) const;
     std::uint32_t directory_mode() const;
     std::uint32_t file_mode() const;
+    std::uint32_t entry_mode() const;
 
     // Warns and gives the status back.
     Status cannot_write(Status status) const;

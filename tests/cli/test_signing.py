@@ -5,16 +5,17 @@ import re
 import shutil
 import subprocess
 
+from remote_server import RemoteServer
 from support import SMALL, CliTest, main
 
+MERGES = ["prewarm", "--op", "merge", "--head-dim-vo", "64", "--q-heads", "8", "--sm", "90"]
 KEY_ID = re.compile(r"[0-9a-f]{16}")
 
 
 class Signing(CliTest):
     def setUp(self):
         super().setUp()
-        self.assert_ok(self.run_cli("prewarm", "--op", "merge", "--head-dim-vo", "64", "--q-heads", "8", "--sm", "90",
-                                    "--cache", "kernels", "--json"))
+        self.assert_ok(self.run_cli(*MERGES, "--cache", "kernels", "--json"))
 
     def keygen(self, name):
         return self.assert_ok(self.run_cli("cache", "keygen", "-o", name, "--json")).json()["key_id"]
@@ -195,6 +196,53 @@ import sys; sys.stdout.buffer.write(bytes.fromhex(sys.stdin.read()))' > signatur
         stat = self.run_cli("cache", "stat", "--cache", "own", "--cache", "all.bundle", "--trust-key", "mine.key.pub",
                             "--json").json()
         self.assertIn("it is not signed", stat["layers"][0]["not_usable_because"])
+
+    def test_what_is_loaded(self):
+        """The table of SECURITY.md: by place, by who signed, by whom the reader trusts."""
+        for key in ("old", "new", "other"):
+            self.keygen(key)
+        trusted = {"nobody": "", "new": "new.pub", "old and new": "old.pub:new.pub"}
+        loaded = {  # under each of `trusted`, in order
+            "unsigned": "yes no no", "by other": "yes no no", "by old": "yes no yes", "by new": "yes yes yes",
+        }
+        for signer, expected in loaded.items():
+            sign = [] if signer == "unsigned" else ["--sign-key", signer.removeprefix("by ")]
+            bundle = self.folder / "some.bundle"
+            for old in (bundle, self.folder / "some.bundle.sig"):
+                old.unlink(missing_ok=True)
+            self.assert_ok(self.export("some.bundle", *sign))
+            with RemoteServer(self.folder / f"www {signer}".replace(" ", "-")) as server:
+                self.assert_ok(self.run_cli(*MERGES, "--json", "--cache", "kernels", "--cache", server.address, "--push",
+                                            "--cache-trust", "all", *sign))
+                for (whom, keys), answer in zip(trusted.items(), expected.split()):
+                    env = {"ATTNSMITH_CACHE_TRUST_KEYS": keys} if keys else {}
+                    with self.subTest(signer=signer, trusted=whom):
+                        self.assertEqual(self.import_("some.bundle", env=env).code == 0, answer == "yes")
+                        self.assertEqual(self.hits(bundle, env=env), answer == "yes")
+                        # Nobody's signature is asked for where anybody's kernels will do, which is not said of a remote
+                        # by trusting nobody.
+                        self.assertEqual(self.hits(server.address, env=env), answer == "yes" and whom != "nobody")
+                        if whom == "nobody":
+                            self.assertTrue(self.hits(server.address, "--cache-trust", "all", env=env))
+        # Entries of directories are not signed. Once keys are trusted it counts who may write to them.
+        for mode, expected in ((0o644, "yes yes yes"), (0o666, "yes no no")):
+            for entry in (self.folder / "kernels").glob("??/*.entry"):
+                entry.chmod(mode)
+            for (whom, keys), answer in zip(trusted.items(), expected.split()):
+                env = {"ATTNSMITH_CACHE_TRUST_KEYS": keys} if keys else {}
+                with self.subTest(mode=oct(mode), trusted=whom):
+                    self.assertEqual(self.hits("kernels", "--cache-trust", "all", env=env), answer == "yes")
+
+    def hits(self, layer, *flags, env):
+        """Whether a pre-warm with an empty directory takes all from the layer, or else compiles all."""
+        shutil.rmtree(self.folder / "empty", ignore_errors=True)
+        result = self.run_cli(*MERGES, "--cache", "empty", "--cache", layer, *flags, "--json", env=env)
+        self.assertEqual(result.code, 0, result.err)
+        summary = result.json()["summary"]
+        taken = summary["hits"] + summary["remote"]
+        self.assertEqual(taken + summary["compiled"], summary["total"])
+        self.assertIn(taken, (0, summary["total"]))
+        return taken > 0
 
 
 if __name__ == "__main__":

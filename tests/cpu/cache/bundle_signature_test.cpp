@@ -272,4 +272,27 @@ TEST_CASE("a hit in a signed layer is held against the signed manifest", "[signi
     CHECK(report.bad.size() + report.unreadable.size() == 1);
 }
 
+TEST_CASE("with trusted keys a signature counts, and not who may write to a directory", "[signing]") {
+    const Signed made;
+    const std::string open_to_all = made.temporary / "made";
+    for (const Digest& key : {kKey, kOtherKey})
+        ::chmod((open_to_all + "/" + layout::entry_path({key, kVersion})).c_str(), 0666);
+    ::chmod(made.bundle.c_str(), 0666);
+    const auto loads = [&](const std::string& layer, std::vector<PublicKey> keys, Warnings& warnings) {
+        const Store store({.read_only_layers = {layer},
+                           .trust = Trust::all,
+                           .trusted_keys = std::move(keys),
+                           .warn = warnings.callback()});
+        return store.load(store.candidates(kKey).front()).ok();
+    };
+    Warnings none, refused;
+    CHECK(loads(open_to_all, {}, none));
+    CHECK(loads(made.bundle, {made.keys.known}, none));
+    CHECK(none.count() == 0);
+    CHECK_FALSE(loads(open_to_all, {made.keys.known}, refused));
+    REQUIRE(refused.count() == 1);
+    CHECK(says(refused.messages().front(),
+               {"not signed by a trusted key", "everyone may write to it", "a signed bundle", open_to_all}));
+}
+
 }  // namespace attnsmith::cache

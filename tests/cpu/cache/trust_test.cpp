@@ -8,6 +8,7 @@
 
 #include <cerrno>
 
+#include "cache/signing/ed25519.hpp"
 #include "cache/store/layout.hpp"
 #include "cache/store/store.hpp"
 #include "faulty_file_system.hpp"
@@ -44,6 +45,12 @@ bool trusted(const FileInfo& info, Trust trust) { return !reason_for_distrust(in
 
 bool become(uid_t user, gid_t group) {
     return ::setgroups(1, &group) == 0 && ::setgid(group) == 0 && ::setuid(user) == 0;
+}
+
+// Of somebody; nothing in these tests is signed by it.
+PublicKey some_key() {
+    const Ed25519& library = *ed25519().value();
+    return library.public_key_of(library.generate().value()).value();
 }
 
 mode_t mode_of(const std::string& path) {
@@ -229,12 +236,16 @@ TEST_CASE("Store: two users of a group share a directory that they trust", "[cac
     std::filesystem::create_directory(directory);
     REQUIRE(::chown(directory.c_str(), kAlice, kFleet) == 0);
     ::chmod(directory.c_str(), 02770);
-    const auto as = [&](uid_t user, Trust trust, const std::function<int(const Store&, Warnings&)>& work) {
+    const auto as = [&](uid_t user, Trust trust, const std::function<int(const Store&, Warnings&)>& work,
+                        const std::vector<PublicKey>& keys = {}) {
         return ChildProcess([&] {
                    if (!become(user, kFleet)) return 90;
                    ::umask(022);
                    Warnings warnings;
-                   const Store store({.directory = directory, .trust = trust, .warn = warnings.callback()});
+                   const Store store({.directory = directory,
+                                      .trust = trust,
+                                      .trusted_keys = keys,
+                                      .warn = warnings.callback()});
                    const int result = work(store, warnings);
                    return result != 0 ? result : warnings.count() == 0 ? 0 : 91;
                })
@@ -253,6 +264,16 @@ TEST_CASE("Store: two users of a group share a directory that they trust", "[cac
     CHECK(as(kAlice, Trust::group, [](const Store& store, Warnings&) {
               return load_newest(store, kKey) == entry_of("bob") && store.verify().bad.empty() ? 0 : 1;
           }) == 0);
+    // Who trusts keys takes what is its own and no more, though the directory is the group's.
+    CHECK(as(kBob, Trust::group,
+             [&](const Store& store, Warnings& warnings) {
+                 if (store.load(store.candidates(kKey).front()).status().error_number != EPERM) return 1;
+                 if (warnings.count() != 1) return 2;
+                 if (!store.publish(kKey, kVersion, entry_of("own")).ok()) return 3;
+                 return load_newest(store, kKey) == entry_of("own") ? 93 : 4;
+             },
+             {some_key()}) == 93);
+    CHECK(mode_of(entry_file(directory)) == 0640);
     // By default another user's directory is none.
     CHECK(as(kBob, Trust::owner, [](const Store& store, Warnings& warnings) {
               return store.candidates(kKey).empty() && warnings.count() == 1 ? 92 : 1;
