@@ -52,6 +52,7 @@ std::optional<Url> read_parts(ParsedUrl& parsed) {
     url.host = host;
     std::transform(host.begin(), host.end(), url.host.begin(), small_letter);
     url.port = parsed.get(CurlUrlPart::port, kCurlDefaultPort).value_or("");
+    url.path = parsed.get(CurlUrlPart::path).value_or("/");
     url.query = parsed.get(CurlUrlPart::query).value_or("");
     for (const CurlUrlPart part : {CurlUrlPart::user, CurlUrlPart::password}) {
         if (!parsed.get(part)) continue;

@@ -14,6 +14,7 @@ struct Url {
     std::string scheme;  // "http" or "https"
     std::string host;    // small letters
     std::string port;    // always, the scheme's own where the URL has none
+    std::string path;    // percent-encoded, as it is sent
     std::string query;   // may be a secret: a signed URL's is
     // Decoded; where the URL has none, nothing.
     std::optional<std::string> user;
