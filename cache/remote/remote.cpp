@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "cache/remote/s3.hpp"
+#include "cache/remote/url.hpp"
 
 namespace attnsmith::cache {
 namespace {
@@ -23,14 +24,9 @@ constexpr int kGone = 410;
 constexpr int kTooManyRequests = 429;
 constexpr int kUnavailable = 503;  // S3's SlowDown, too
 // How long who has no better way waits before asking a busy server again: twice as long each time.
-constexpr milliseconds kFirstPause{250};
-constexpr milliseconds kLastPause{2000};
+constexpr milliseconds kFirstBusyPause{250};
+constexpr milliseconds kLastBusyPause{2000};
 constexpr std::uint64_t kMaxAnswerBytes = 1 << 16;  // to a put, of which nobody reads any
-
-std::string without_last_slashes(std::string text) {
-    while (!text.empty() && text.back() == '/') text.pop_back();
-    return text;
-}
 
 // A URL with a query is a signed one, whose path is in the middle.
 std::string url_below(const std::string& url, const std::string& path) {
@@ -135,12 +131,12 @@ class Remote::Visit {
   private:
     Result<HttpResponse> perform(HttpRequest request) const {
         request.stop = stop_;
-        for (milliseconds pause = kFirstPause;; pause *= 2) {
+        for (milliseconds pause = kFirstBusyPause;; pause *= 2) {
             request.timeout = std::chrono::ceil<milliseconds>(end_ - Clock::now());
             if (request.timeout <= milliseconds(0))
                 return Status::recoverable_error(ETIMEDOUT, {}, "it took too long");
             Result<HttpResponse> answer = client_.perform(request);
-            const bool again = is_patient_ && answer && is_busy(answer->status) && pause <= kLastPause &&
+            const bool again = is_patient_ && answer && is_busy(answer->status) && pause <= kLastBusyPause &&
                                Clock::now() + pause < end_;
             if (!again) return answer;
             wait(pause);

@@ -6,6 +6,7 @@
 #include <cerrno>
 
 #include "cache/remote/sigv4.hpp"
+#include "cache/remote/url.hpp"
 
 namespace attnsmith::cache {
 namespace {
@@ -42,10 +43,6 @@ bool has_dots_as_part(std::string_view prefix) {
     return false;
 }
 
-std::string without_slashes_at_end(std::string_view text) {
-    return std::string(text.substr(0, text.find_last_not_of('/') + 1));
-}
-
 std::string amazon_domain(const std::string& region) {
     return fmt::format("s3.{}.amazonaws.com{}", region, region.starts_with("cn-") ? ".cn" : "");
 }
@@ -76,7 +73,7 @@ std::string s3_endpoint_fault(std::string_view endpoint) {
 Result<std::string> s3_url(std::string_view address, const S3Service& service) {
     address.remove_prefix(kS3Scheme.size());
     const std::string_view bucket = address.substr(0, address.find('/'));
-    const std::string prefix = without_slashes_at_end(address.substr(bucket.size()));
+    const std::string prefix = without_last_slashes(address.substr(bucket.size()));
     if (bucket.find('@') != bucket.npos)
         return no_s3_address("an s3:// address has no user: credentials are AWS_ACCESS_KEY_ID and its like");
     if (!is_bucket(bucket))
@@ -87,7 +84,7 @@ Result<std::string> s3_url(std::string_view address, const S3Service& service) {
     if (has_dots_as_part(prefix)) return no_s3_address("an s3:// address has no part that is . or ..");
     const std::string path = sigv4_encoded(prefix, "/");
     if (!service.endpoint.empty())
-        return fmt::format("{}/{}{}", without_slashes_at_end(service.endpoint), bucket, path);
+        return fmt::format("{}/{}{}", without_last_slashes(service.endpoint), bucket, path);
     const std::string domain = amazon_domain(service.region);
     return is_host_label(bucket) ? fmt::format("https://{}.{}{}", bucket, domain, path)
                                  : fmt::format("https://{}/{}{}", domain, bucket, path);

@@ -49,7 +49,7 @@ std::string percent_decoded(std::string_view text) {
 }
 
 // Without blanks at its ends, and with one for each run of them.
-std::string trimmed(std::string_view value) {
+std::string header_value(std::string_view value) {
     std::string text;
     for (const char letter : value) {
         const bool blank = letter == ' ' || letter == '\t';
@@ -84,8 +84,8 @@ std::map<std::string, std::string> canonical_headers(
     const std::vector<std::pair<std::string, std::string>>& headers) {
     std::map<std::string, std::string> all;
     for (const auto& [name, value] : headers) {
-        auto [one, is_new] = all.try_emplace(in_small_letters(name), trimmed(value));
-        if (!is_new) one->second += "," + trimmed(value);
+        auto [one, is_new] = all.try_emplace(in_small_letters(name), header_value(value));
+        if (!is_new) one->second += "," + header_value(value);
     }
     return all;
 }
@@ -171,7 +171,7 @@ std::vector<std::string> sigv4_headers(const AwsCredentials& credentials, std::s
         if (name == "host" || name == "authorization" || name == kDate || name == kPayload || name == kToken)
             continue;
         const std::string value =
-            trimmed(std::string_view(header).substr(std::min(colon + 1, header.size())));
+            header_value(std::string_view(header).substr(std::min(colon + 1, header.size())));
         // libcurl sends none that is empty.
         if (name.starts_with("x-amz-") && !value.empty()) request.headers.emplace_back(name, value);
         lines.push_back(header);

@@ -104,4 +104,8 @@ std::string shown_without_secrets(std::string_view text) {
     return shown;
 }
 
+std::string without_last_slashes(std::string_view text) {
+    return std::string(text.substr(0, text.find_last_not_of('/') + 1));
+}
+
 }  // namespace attnsmith::cache

@@ -37,4 +37,7 @@ std::optional<Url> parse_redirect(const CurlLibrary& curl, const Url& base, std:
 // first ? or #, and no control characters.
 std::string shown_without_secrets(std::string_view text);
 
+// A path is put behind it.
+std::string without_last_slashes(std::string_view text);
+
 }  // namespace attnsmith::cache

@@ -144,7 +144,7 @@ std::string environment(const char* first, const char* second) {
 constexpr const char* kUsualRegion = "us-east-1";
 
 // Empty, or what is wrong with them, without their text.
-std::string fault_of(const cache::AwsCredentials& aws, const cache::S3Service& service) {
+std::string s3_fault_of(const cache::AwsCredentials& aws, const cache::S3Service& service) {
     if (aws.access_key_id.empty() && !aws.secret_access_key.empty())
         return "AWS_ACCESS_KEY_ID is not set, and AWS_SECRET_ACCESS_KEY is: set both, or neither to ask "
                "unsigned";
@@ -178,7 +178,7 @@ void settle_s3(Settings& settings) {
         .session_token = environment("AWS_SESSION_TOKEN"),
         .region = service.region.empty() ? kUsualRegion : service.region,
     };
-    settings.s3 = {access_of_environment(), fault_of(aws, service), {}};
+    settings.s3 = {access_of_environment(), s3_fault_of(aws, service), {}};
     // Without any, requests are not signed: a bucket may be open to all.
     if (!aws.access_key_id.empty()) settings.s3.access.aws = aws;
 }
