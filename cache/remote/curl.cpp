@@ -47,6 +47,16 @@ std::string fault_of(const HttpAccess& access) {
     if (has_control_character(access.bearer_token)) return "the bearer token has a control character";
     if (has_control_character(access.user_and_password))
         return "the user or the password has a control character";
+    for (const NetrcEntry& one : access.netrc) {
+        if (has_control_character(one.login) || has_control_character(one.password))
+            return "a user or a password of the netrc file has a control character";
+    }
+    if (access.aws) {
+        for (const std::string* part : {&access.aws->access_key_id, &access.aws->secret_access_key,
+                                        &access.aws->session_token, &access.aws->region}) {
+            if (has_control_character(*part)) return "the AWS credentials have a control character";
+        }
+    }
     for (const std::string& header : access.headers) {
         if (has_control_character(header)) return "a header has a control character";
         const std::size_t colon = header.find(':');
@@ -83,6 +93,7 @@ class CurlClient final : public HttpClient {
         int redirects = 0;
     };
 
+    void take_user(Url& url) const;
     Result<TransferResult> ask_once(const Asked& asked) const;
     // Success, or why the redirect is not followed.
     Status follow(Asked& asked, const std::string& location) const;
@@ -106,6 +117,7 @@ Result<HttpResponse> CurlClient::perform(const HttpRequest& request) {
     if (!url)
         return Status::recoverable_error(EINVAL, shown_without_secrets(request.url),
                                          "is no URL of http or https");
+    take_user(*url);
     Asked asked{.request = request,
                 .url = *url,
                 .deadline = start + std::min(request.timeout, kLongestRequest),
@@ -119,6 +131,16 @@ Result<HttpResponse> CurlClient::perform(const HttpRequest& request) {
             return std::move(result->response);
         if (Status refused = follow(asked, result->location); !refused.ok()) return refused;
     }
+}
+
+// Of the netrc file, where nothing else says who asks.
+void CurlClient::take_user(Url& url) const {
+    if (url.user || access_.aws || !access_.bearer_token.empty() || !access_.user_and_password.empty())
+        return;
+    const NetrcEntry* const entry = entry_for(access_.netrc, url.host);
+    if (entry == nullptr) return;
+    url.user = entry->login;
+    url.password = entry->password;
 }
 
 Result<TransferResult> CurlClient::ask_once(const Asked& asked) const {
@@ -220,6 +242,10 @@ std::string CurlClient::reason_without_secrets(const Asked& asked, const Transfe
     bool secret = quotes(access_.bearer_token) || quotes(both.substr(0, colon)) ||
                   quotes(both.substr(std::min(colon + 1, both.size()))) || quotes(asked.url.query) ||
                   quotes(asked.url.user.value_or("")) || quotes(asked.url.password);
+    if (access_.aws) {
+        secret = secret || quotes(access_.aws->access_key_id) || quotes(access_.aws->secret_access_key) ||
+                 quotes(access_.aws->session_token);
+    }
     for (const std::string& header : access_.headers) {
         const std::size_t value = header.find_first_not_of(" \t", header.find(':') + 1);
         secret = secret || quotes(header.substr(std::min(value, header.size())));

@@ -38,7 +38,6 @@ enum class CurlCode : int {
 enum class CurlLong : int {
     no_body = 44,
     upload = 46,
-    netrc = 51,
     follow_location = 52,
     verify_peer = 64,
     ssl_version = 32,
@@ -63,7 +62,6 @@ enum class CurlText : int {  // copied by libcurl
     ca_file = 10065,
     client_key = 10087,
     ca_folder = 10097,
-    netrc_file = 10118,
     user = 10173,
     password = 10174,
 };
@@ -89,7 +87,6 @@ enum class CurlMultiLong : int { max_connects = 6, max_total_connections = 13 };
 // What the options' values are called in libcurl.
 inline constexpr long kCurlHttp = 1, kCurlHttps = 2;    // CURLPROTO_*
 inline constexpr long kCurlBasic = 1;                   // CURLAUTH_BASIC
-inline constexpr long kCurlNetrcOptional = 1;           // CURL_NETRC_OPTIONAL
 inline constexpr long kCurlHttp11 = 2;                  // CURL_HTTP_VERSION_1_1
 inline constexpr long kCurlTls12 = 6;                   // CURL_SSLVERSION_TLSv1_2
 inline constexpr long kCurlHeadersSeparate = 1;         // CURLHEADER_SEPARATE

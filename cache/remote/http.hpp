@@ -6,12 +6,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stop_token>
 #include <string>
 #include <vector>
 
 #include "cache/files/status.hpp"
+#include "cache/remote/netrc.hpp"
 
 namespace attnsmith::cache {
 
@@ -35,13 +37,22 @@ struct HttpResponse {
     std::vector<std::byte> body;  // of any status, at most HttpRequest::max_bytes
 };
 
+// Who signs requests to S3. `session_token` is empty for credentials that do not expire; nothing else may be.
+struct AwsCredentials {
+    std::string access_key_id = {};
+    std::string secret_access_key = {};
+    std::string session_token = {};
+    std::string region = {};  // "us-east-1": a signature is good for one region
+};
+
 // How a server is told who asks. Nothing of it is ever in a message, nor goes to another host by a redirect:
-// to another scheme, host or port. Of several ways, the first: the token, a user in the URL,
-// user_and_password, netrc_file.
+// to another scheme, host or port. Of several ways, the first: a signature, the token, a user in the URL,
+// user_and_password, netrc.
 struct HttpAccess {
+    std::optional<AwsCredentials> aws = {};  // each request is signed (sigv4.hpp)
     std::string bearer_token = {};
     std::string user_and_password = {};     // "user:password", for basic authentication
-    std::string netrc_file = {};            // empty: none is read
+    Netrc netrc = {};                       // users and passwords by host
     std::vector<std::string> headers = {};  // "Name: value", further ones
     std::string client_certificate = {};    // a PEM file
     std::string client_key = {};            // a PEM file; empty: it is in that of the certificate

@@ -4,7 +4,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <condition_variable>
+#include <mutex>
 #include <utility>
+
+#include "cache/remote/s3.hpp"
+#include "cache/remote/url.hpp"
 
 namespace attnsmith::cache {
 namespace {
@@ -14,87 +19,148 @@ using std::chrono::milliseconds;
 
 constexpr int kOk = 200;
 constexpr int kNotFound = 404;
+constexpr int kForbidden = 403;
 constexpr int kGone = 410;
+constexpr int kTooManyRequests = 429;
+constexpr int kUnavailable = 503;  // S3's SlowDown, too
+// How long who has no better way waits before asking a busy server again: twice as long each time.
+constexpr milliseconds kFirstBusyPause{250};
+constexpr milliseconds kLastBusyPause{2000};
 constexpr std::uint64_t kMaxAnswerBytes = 1 << 16;  // to a put, of which nobody reads any
 
-std::string without_last_slashes(std::string text) {
-    while (!text.empty() && text.back() == '/') text.pop_back();
-    return text;
+// A URL with a query is a signed one, whose path is in the middle.
+std::string url_below(const std::string& url, const std::string& path) {
+    const std::size_t query = std::min(url.find_first_of("?#"), url.size());
+    return without_last_slashes(url.substr(0, query)) + "/" + path + url.substr(query);
 }
 
-// An address with a query is a signed one, whose path is in the middle.
-std::string url_below(const std::string& address, const std::string& path) {
-    const std::size_t query = std::min(address.find_first_of("?#"), address.size());
-    return without_last_slashes(address.substr(0, query)) + "/" + path + address.substr(query);
+// User, host and port, with what divides them; empty where there is no scheme.
+std::string_view authority_of(std::string_view url) {
+    const std::size_t scheme = url.find("://");
+    if (scheme == std::string_view::npos) return {};
+    const std::string_view rest = url.substr(scheme + 3);
+    return rest.substr(0, rest.find_first_of("/?#"));
 }
 
-bool is_absent(int status) { return status == kNotFound || status == kGone; }
+bool is_busy(int status) { return status == kTooManyRequests || status == kUnavailable; }
 
 bool is_written(int status) { return status >= 200 && status < 300; }
 
 Status not_there() { return Status::recoverable_error(ENOENT, {}, "it has no entry"); }
 
-Status answered(int status) {
-    return Status::recoverable_error(EREMOTEIO, {}, fmt::format("the server answered {}", status));
+std::string answer_text(const HttpResponse& answer, const std::string& s3_code) {
+    std::string text = fmt::format("the server answered {}", answer.status);
+    if (!s3_code.empty()) text += fmt::format(" ({})", s3_code);
+    if (const std::string_view meaning = s3_error_meaning(s3_code); !meaning.empty())
+        text += fmt::format(": {}", meaning);
+    return text;
 }
+
+Status failed(const HttpResponse& answer) {
+    return Status::recoverable_error(EREMOTEIO, {}, answer_text(answer, s3_error_code(answer.body)));
+}
+
+// What an answer to a GET other than 200 says of what was asked for.
+Status why_not_got(const HttpResponse& answer) {
+    const std::string code = s3_error_code(answer.body);
+    // S3 says this of what is not there to who may not list the bucket, lest names be guessed.
+    if (answer.status == kForbidden && code == "AccessDenied")
+        return Status::recoverable_error(
+            EACCES, {},
+            answer_text(answer, code) +
+                ": it has no entry, or it may not be read; with s3:ListBucket the server says which");
+    const bool absent = answer.status == kNotFound || answer.status == kGone;
+    return absent && code != "NoSuchBucket" ? not_there() : failed(answer);
+}
+
+// Not there for who asks, which is nothing that went wrong.
+bool is_miss(const Status& status) { return status.error_number == ENOENT || status.error_number == EACCES; }
 
 }  // namespace
 
 std::string shown_address(std::string_view url) {
     url = url.substr(0, std::min(url.find_first_of("?#"), url.size()));
-    const std::size_t scheme = url.find("://");
-    if (scheme == std::string_view::npos) return std::string(url);
-    const std::size_t host = scheme + 3, path = std::min(url.find('/', host), url.size());
-    const std::size_t user = url.substr(host, path - host).rfind('@');
+    const std::string_view authority = authority_of(url);
+    const std::size_t user = authority.rfind('@');
     if (user == std::string_view::npos) return std::string(url);
+    const auto host = static_cast<std::size_t>(authority.data() - url.data());
     return std::string(url.substr(0, host)) + std::string(url.substr(host + user + 1));
 }
 
+std::string host_of(std::string_view address) {
+    std::string_view host = authority_of(address);
+    host.remove_prefix(host.rfind('@') + 1);
+    const std::size_t bracket = host.find(']');  // of IPv6, with colons of its own
+    const std::size_t port = host.find(':', bracket == std::string_view::npos ? 0 : bracket);
+    return std::string(host.substr(0, port));
+}
+
+bool names_user(std::string_view address) {
+    return authority_of(address).find('@') != std::string_view::npos;
+}
+
 bool is_remote_address(std::string_view text) {
-    return text.starts_with("http://") || text.starts_with("https://");
+    return text.starts_with("http://") || text.starts_with("https://") || is_s3_address(text);
 }
 
 // One fetch or push: what is left of its time.
 class Remote::Visit {
   public:
-    Visit(HttpClient& client, const std::string& address, Clock::time_point end, const std::stop_token& stop)
-        : client_(client), address_(address), end_(end), stop_(stop) {}
+    // A server that is busy is asked again where `is_patient`; else a compile is the better way.
+    Visit(HttpClient& client, const std::string& url, Clock::time_point end, bool is_patient,
+          const std::stop_token& stop)
+        : client_(client), url_(url), end_(end), is_patient_(is_patient), stop_(stop) {}
 
     Result<HttpResponse> get(const std::string& path, std::uint64_t max_bytes) const {
-        return perform({.method = HttpMethod::get, .url = url_below(address_, path), .max_bytes = max_bytes});
+        return perform({.method = HttpMethod::get, .url = url_below(url_, path), .max_bytes = max_bytes});
     }
 
     Result<HttpResponse> head(const std::string& path) const {
-        return perform({.method = HttpMethod::head, .url = url_below(address_, path)});
+        return perform({.method = HttpMethod::head, .url = url_below(url_, path)});
     }
 
     Status put(const std::string& path, std::span<const std::byte> body) const {
         const Result<HttpResponse> answer = perform({.method = HttpMethod::put,
-                                                     .url = url_below(address_, path),
+                                                     .url = url_below(url_, path),
                                                      .body = body,
                                                      .max_bytes = kMaxAnswerBytes});
         if (!answer) return answer.status();
-        return is_written(answer->status) ? Status::success() : answered(answer->status);
+        return is_written(answer->status) ? Status::success() : failed(*answer);
     }
 
   private:
     Result<HttpResponse> perform(HttpRequest request) const {
-        const auto left = std::chrono::ceil<milliseconds>(end_ - Clock::now());
-        if (left <= milliseconds(0)) return Status::recoverable_error(ETIMEDOUT, {}, "it took too long");
-        request.timeout = left;
         request.stop = stop_;
-        return client_.perform(request);
+        for (milliseconds pause = kFirstBusyPause;; pause *= 2) {
+            request.timeout = std::chrono::ceil<milliseconds>(end_ - Clock::now());
+            if (request.timeout <= milliseconds(0))
+                return Status::recoverable_error(ETIMEDOUT, {}, "it took too long");
+            Result<HttpResponse> answer = client_.perform(request);
+            const bool again = is_patient_ && answer && is_busy(answer->status) && pause <= kLastBusyPause &&
+                               Clock::now() + pause < end_;
+            if (!again) return answer;
+            wait(pause);
+        }
+    }
+
+    // Less where it is stopped, which the next request then says.
+    void wait(milliseconds time) const {
+        std::mutex mutex;
+        std::condition_variable_any never;
+        std::unique_lock lock(mutex);
+        never.wait_for(lock, stop_, time, [] { return false; });
     }
 
     HttpClient& client_;
-    const std::string& address_;
+    const std::string& url_;
     const Clock::time_point end_;
+    const bool is_patient_;
     const std::stop_token& stop_;
 };
 
-Remote::Remote(std::string address, std::shared_ptr<HttpClient> client, Signers signers)
-    : address_(std::move(address)),
-      name_(without_last_slashes(shown_address(address_))),
+Remote::Remote(std::string url, std::shared_ptr<HttpClient> client, Signers signers, std::string name)
+    : url_(std::move(url)),
+      name_(without_last_slashes(name.empty() ? shown_address(url_) : std::move(name))),
       client_(std::move(client)),
       signers_(std::move(signers)) {}
 
@@ -111,13 +177,13 @@ Status Remote::fetch(const Wanted& wanted, const Offer& offer, Patience patience
         return at_remote(Status::recoverable_error(
             EAGAIN, {}, fmt::format("left alone for up to {} s after failures", Breaker::kRest.count())));
     }
-    const Visit visit(*client_, address_, began + *allowed, stop);
+    const Visit visit(*client_, url_, began + *allowed, !patience.compiles, stop);
     Status status =
         wanted.only ? fetch_version(wanted, *wanted.only, offer, visit) : fetch_newest(wanted, offer, visit);
     if (status.error_number == ECANCELED) return at_remote(std::move(status));
-    const auto outcome = status.ok()                     ? Breaker::Outcome::fetched
-                         : status.error_number == ENOENT ? Breaker::Outcome::absent
-                                                         : Breaker::Outcome::failed;
+    const auto outcome = status.ok()       ? Breaker::Outcome::fetched
+                         : is_miss(status) ? Breaker::Outcome::absent
+                                           : Breaker::Outcome::failed;
     breaker_.note(began, Clock::now(), outcome, patience.compiles);
     return at_remote(std::move(status));
 }
@@ -125,8 +191,7 @@ Status Remote::fetch(const Wanted& wanted, const Offer& offer, Patience patience
 Status Remote::fetch_newest(const Wanted& wanted, const Offer& offer, const Visit& visit) const {
     const Result<HttpResponse> answer = visit.get(hint_path(wanted.key), kMaxHintBytes);
     if (!answer) return answer.status();
-    if (is_absent(answer->status)) return not_there();
-    if (answer->status != kOk) return answered(answer->status);
+    if (answer->status != kOk) return why_not_got(*answer);
     const auto versions = parse_hint(wanted.key, answer->body);
     if (!versions) return versions.status();
     Status first = not_there();  // that says more than that nothing is there
@@ -134,7 +199,7 @@ Status Remote::fetch_newest(const Wanted& wanted, const Offer& offer, const Visi
         Status status = fetch_version(wanted, version, offer, visit);
         if (status.ok() || status.error_number == ECANCELED || status.error_number == ETIMEDOUT)
             return status;
-        if (first.error_number == ENOENT) first = std::move(status);
+        if (is_miss(first)) first = std::move(status);
     }
     return first;
 }
@@ -143,8 +208,7 @@ Status Remote::fetch_version(const Wanted& wanted, const Version& version, const
                              const Visit& visit) const {
     const Result<HttpResponse> answer = visit.get(manifest_path(wanted.key, version), kMaxManifestBytes);
     if (!answer) return answer.status();
-    if (is_absent(answer->status)) return not_there();
-    if (answer->status != kOk) return answered(answer->status);
+    if (answer->status != kOk) return why_not_got(*answer);
     const auto parsed = parse_manifest(answer->body);
     if (!parsed) return parsed.status();
     if (!signers_.trusted.empty()) {
@@ -161,9 +225,8 @@ Status Remote::fetch_version(const Wanted& wanted, const Version& version, const
 
     const Result<HttpResponse> bytes = visit.get(entry_path(manifest.sha256), manifest.bytes);
     if (!bytes) return bytes.status();
-    // Evicted there, and the manifest is older.
-    if (is_absent(bytes->status)) return not_there();
-    if (bytes->status != kOk) return answered(bytes->status);
+    // Not there: evicted, and the manifest is older.
+    if (bytes->status != kOk) return why_not_got(*bytes);
     if (bytes->body.size() != manifest.bytes || sha256_of(bytes->body) != manifest.sha256)
         return Status::recoverable_error(EBADMSG, {}, "the bytes are not those of the manifest");
     DecodeResult decoded = decode_entry(bytes->body, wanted.key);
@@ -198,7 +261,7 @@ Status Remote::check_signature(const ParsedManifest& parsed, std::span<const Pub
 
 Result<bool> Remote::push(const Digest& key, const Version& toolchain, const Entry& entry, milliseconds limit,
                           const std::stop_token& stop) const {
-    const Visit visit(*client_, address_, Clock::now() + limit, stop);
+    const Visit visit(*client_, url_, Clock::now() + limit, true, stop);
     const std::vector<std::byte> bytes = encode_entry(key, toolchain, entry);
     const auto manifest = manifest_of(key, toolchain, entry, bytes);
     if (!manifest)
@@ -234,8 +297,10 @@ Result<std::string> Remote::signed_document(const Manifest& manifest) const {
 Result<bool> Remote::has_good_entry(const Manifest& ours, const Visit& visit) const {
     const Result<HttpResponse> answer = visit.get(manifest_path(ours.key, ours.toolchain), kMaxManifestBytes);
     if (!answer) return answer.status();
-    if (answer->status != kOk)
-        return is_absent(answer->status) ? Result<bool>(false) : answered(answer->status);
+    if (answer->status != kOk) {
+        Status reason = why_not_got(*answer);
+        return is_miss(reason) ? Result<bool>(false) : Result<bool>(std::move(reason));
+    }
     const auto parsed = parse_manifest(answer->body);
     if (!parsed || parsed->manifest.key != ours.key || parsed->manifest.toolchain != ours.toolchain ||
         parsed->manifest.target != ours.target)
@@ -256,7 +321,10 @@ Status Remote::push_hint(const Digest& key, const Version& toolchain, const Visi
     const Result<HttpResponse> there = visit.get(place, kMaxHintBytes);
     if (!there && there.status().error_number != EFBIG) return there.status();
     std::vector<Version> versions;
-    if (there && there->status == kOk) {
+    if (there && there->status != kOk) {
+        // Of a server that fails to say what is there, the other toolchains are not overwritten.
+        if (Status reason = why_not_got(*there); !is_miss(reason)) return reason;
+    } else if (there) {
         if (auto listed = parse_hint(key, there->body)) versions = std::move(*listed);
     }
     if (std::ranges::find(versions, toolchain) != versions.end()) return Status::success();

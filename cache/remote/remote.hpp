@@ -34,8 +34,9 @@ struct Signers {
 // throws.
 class Remote {
   public:
-    // `address`: "https://cache.example/kernels". A user, a password or a query in it are never shown.
-    Remote(std::string address, std::shared_ptr<HttpClient> client, Signers signers);
+    // `url`: "https://cache.example/kernels". A user, a password or a query in it are never shown. `name` is
+    // what people call it, where that is not the URL: "s3://bucket/kernels".
+    Remote(std::string url, std::shared_ptr<HttpClient> client, Signers signers, std::string name = {});
 
     // Without user, password and query, for people.
     const std::string& name() const { return name_; }
@@ -53,10 +54,11 @@ class Remote {
         bool compiles = true;
     };
 
-    // Success: `offer` took an entry. ENOENT where the remote has none; EAGAIN while it is left alone after
-    // failures; ECANCELED; EPERM where no manifest is signed as it must be; EBADMSG where bytes are not what
-    // was promised; EREMOTEIO for what the server answered; else as HttpClient. The path is the remote's
-    // name.
+    // Success: `offer` took an entry. ENOENT where the remote has none; EACCES where S3 does not say whether
+    // it has one, because whoever asks may not list the bucket, or may read nothing in it; EAGAIN while it is
+    // left alone after failures; ECANCELED; EPERM where no manifest is signed as it must be; EBADMSG where
+    // bytes are not what was promised; EREMOTEIO for what the server answered; else as HttpClient. The path
+    // is the remote's name.
     Status fetch(const Wanted& wanted, const Offer& offer, Patience patience,
                  const std::stop_token& stop = {}) const;
 
@@ -77,7 +79,7 @@ class Remote {
     Status push_hint(const Digest& key, const Version& toolchain, const Visit& visit) const;
     Status at_remote(Status status) const;
 
-    const std::string address_;
+    const std::string url_;
     const std::string name_;
     const std::shared_ptr<HttpClient> client_;
     const Signers signers_;
@@ -86,7 +88,11 @@ class Remote {
 
 // An address without what nobody may see: user, password, query and fragment.
 std::string shown_address(std::string_view url);
-// Whether a cache directory's name is a remote's address.
+// The host that an address leads to, without user and port; a bucket's name, of s3.
+std::string host_of(std::string_view address);
+// Whether there is a user in it.
+bool names_user(std::string_view address);
+// Whether a cache directory's name is a remote's address: of http, https or s3.
 bool is_remote_address(std::string_view text);
 
 }  // namespace attnsmith::cache

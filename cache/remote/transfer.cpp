@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "cache/remote/sigv4.hpp"
 #include "cache/remote/without_sigpipe.hpp"
 
 namespace attnsmith::cache {
@@ -285,7 +286,7 @@ void set_access(TransferOptions& options, const TransferRequest& request) {
     if (!access.client_certificate.empty())
         options.set(CurlText::client_certificate, access.client_certificate);
     if (!access.client_key.empty()) options.set(CurlText::client_key, access.client_key);
-    if (!access.bearer_token.empty()) return;  // a header
+    if (access.aws || !access.bearer_token.empty()) return;  // in headers
     if (request.url.user) {
         options.set(CurlText::user, *request.url.user);
         options.set(CurlText::password, request.url.password);
@@ -294,18 +295,26 @@ void set_access(TransferOptions& options, const TransferRequest& request) {
         const std::size_t colon = std::min(both.find(':'), both.size());
         options.set(CurlText::user, both.substr(0, colon));
         options.set(CurlText::password, both.substr(std::min(colon + 1, both.size())));
-    } else if (!access.netrc_file.empty()) {
-        options.set(CurlLong::netrc, kCurlNetrcOptional);
-        options.set(CurlText::netrc_file, access.netrc_file);
     }
+}
+
+const char* word_of(HttpMethod method) {
+    return method == HttpMethod::put ? "PUT" : method == HttpMethod::head ? "HEAD" : "GET";
 }
 
 void add_headers(HeaderList& headers, const TransferRequest& request) {
     headers.add("Expect:");  // none: a server that does not know it would cost a second
+    const HttpAccess& access = request.access;
     if (!request.with_access) return;
-    if (!request.access.bearer_token.empty())
-        headers.add("Authorization: Bearer " + request.access.bearer_token);
-    for (const std::string& header : request.access.headers) headers.add(header);
+    if (access.aws) {
+        for (const std::string& header :
+             sigv4_headers(*access.aws, word_of(request.method), request.url, request.body, access.headers,
+                           std::chrono::system_clock::now()))
+            headers.add(header);
+        return;
+    }
+    if (!access.bearer_token.empty()) headers.add("Authorization: Bearer " + access.bearer_token);
+    for (const std::string& header : access.headers) headers.add(header);
 }
 
 void set_security(TransferOptions& options, const TransferRequest& request) {

@@ -52,6 +52,7 @@ std::optional<Url> read_parts(ParsedUrl& parsed) {
     url.host = host;
     std::transform(host.begin(), host.end(), url.host.begin(), small_letter);
     url.port = parsed.get(CurlUrlPart::port, kCurlDefaultPort).value_or("");
+    url.path = parsed.get(CurlUrlPart::path).value_or("/");
     url.query = parsed.get(CurlUrlPart::query).value_or("");
     for (const CurlUrlPart part : {CurlUrlPart::user, CurlUrlPart::password}) {
         if (!parsed.get(part)) continue;
@@ -101,6 +102,10 @@ std::string shown_without_secrets(std::string_view text) {
     std::string shown(text);
     std::replace_if(shown.begin(), shown.end(), is_blank_or_control, '?');
     return shown;
+}
+
+std::string without_last_slashes(std::string_view text) {
+    return std::string(text.substr(0, text.find_last_not_of('/') + 1));
 }
 
 }  // namespace attnsmith::cache

@@ -14,6 +14,7 @@ struct Url {
     std::string scheme;  // "http" or "https"
     std::string host;    // small letters
     std::string port;    // always, the scheme's own where the URL has none
+    std::string path;    // percent-encoded, as it is sent
     std::string query;   // may be a secret: a signed URL's is
     // Decoded; where the URL has none, nothing.
     std::optional<std::string> user;
@@ -35,5 +36,8 @@ std::optional<Url> parse_redirect(const CurlLibrary& curl, const Url& base, std:
 // For messages about what is no URL: nothing up to its last @, which a password may be in, nor after the
 // first ? or #, and no control characters.
 std::string shown_without_secrets(std::string_view text);
+
+// A path is put behind it.
+std::string without_last_slashes(std::string_view text);
 
 }  // namespace attnsmith::cache

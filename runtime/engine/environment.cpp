@@ -13,7 +13,9 @@
 #include <thread>
 
 #include "cache/files/size_signal.hpp"
+#include "cache/remote/netrc.hpp"
 #include "cache/remote/remote.hpp"
+#include "cache/remote/s3.hpp"
 #include "compiler/environment.hpp"
 #include "engine/cubins/cubin_entry.hpp"
 #include "engine/signing_keys.hpp"
@@ -86,12 +88,10 @@ std::string absolute(const std::string& path) {
     return error ? path : whole.string();
 }
 
-// Secrets are in the environment or in files, not on a command line, which anybody on the machine can read.
+// What servers of every kind are shown. Secrets are in the environment or in files, not on a command line,
+// which anybody on the machine can read.
 cache::HttpAccess access_of_environment() {
     cache::HttpAccess access;
-    access.bearer_token = environment("ATTNSMITH_CACHE_TOKEN");
-    access.user_and_password = environment("ATTNSMITH_CACHE_USER");
-    access.netrc_file = environment("ATTNSMITH_CACHE_NETRC");
     access.client_certificate = environment("ATTNSMITH_CACHE_CERT");
     access.client_key = environment("ATTNSMITH_CACHE_CERT_KEY");
     access.ca_file = environment("ATTNSMITH_CACHE_CA");
@@ -100,6 +100,87 @@ cache::HttpAccess access_of_environment() {
         if (!line.empty()) access.headers.push_back(line);
     }
     return access;
+}
+
+// A host that the file does not name is asked without a password, which may be right or a misspelling.
+std::vector<std::string> missing_in(const cache::Netrc& netrc, const std::string& file,
+                                    const std::vector<std::string>& addresses) {
+    std::vector<std::string> warnings;
+    for (const std::string& address : addresses) {
+        const std::string host = cache::host_of(address);
+        if (cache::is_s3_address(address) || cache::names_user(address) || cache::entry_for(netrc, host))
+            continue;
+        warnings.push_back(fmt::format(
+            "ATTNSMITH_CACHE_NETRC: {} has no entry for {}, which is asked without a password", file, host));
+    }
+    return warnings;
+}
+
+RemoteAccess http_access(const std::vector<std::string>& addresses) {
+    RemoteAccess http{access_of_environment(), {}, {}};
+    http.access.bearer_token = environment("ATTNSMITH_CACHE_TOKEN");
+    http.access.user_and_password = environment("ATTNSMITH_CACHE_USER");
+    const std::string file = environment("ATTNSMITH_CACHE_NETRC");
+    if (file.empty()) return http;
+    auto netrc = cache::read_netrc(file);
+    if (!netrc) {
+        http.trouble = "ATTNSMITH_CACHE_NETRC: " + netrc.status().to_string();
+        return http;
+    }
+    if (http.access.bearer_token.empty() && http.access.user_and_password.empty())
+        http.warnings = missing_in(*netrc, file, addresses);
+    http.access.netrc = std::move(netrc).value();
+    return http;
+}
+
+// The first of two that is set.
+std::string environment(const char* first, const char* second) {
+    std::string value = environment(first);
+    return value.empty() ? environment(second) : value;
+}
+
+// A region for servers of one's own, which have to agree with who signs on some name. It is what theirs have
+// where nobody says another.
+constexpr const char* kUsualRegion = "us-east-1";
+
+// Empty, or what is wrong with them, without their text.
+std::string s3_fault_of(const cache::AwsCredentials& aws, const cache::S3Service& service) {
+    if (aws.access_key_id.empty() && !aws.secret_access_key.empty())
+        return "AWS_ACCESS_KEY_ID is not set, and AWS_SECRET_ACCESS_KEY is: set both, or neither to ask "
+               "unsigned";
+    if (!aws.access_key_id.empty() && aws.secret_access_key.empty())
+        return "AWS_SECRET_ACCESS_KEY is not set, and AWS_ACCESS_KEY_ID is: set both, or neither to ask "
+               "unsigned";
+    if (aws.access_key_id.empty() && !aws.session_token.empty())
+        return "AWS_SESSION_TOKEN is set without the AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY that it is "
+               "for: "
+               "set them, or unset it";
+    if (service.region.empty() && service.endpoint.empty())
+        return "AWS_REGION is not set: set it to the bucket's region (us-east-1), or AWS_ENDPOINT_URL to the "
+               "address of a server of your own";
+    if (const std::string fault = cache::s3_region_fault(aws.region); !fault.empty())
+        return "AWS_REGION or AWS_DEFAULT_REGION is not a region's name: " + fault;
+    if (service.endpoint.empty()) return {};
+    if (const std::string fault = cache::s3_endpoint_fault(service.endpoint); !fault.empty())
+        return "AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL is not the address of a server: " + fault;
+    return {};
+}
+
+// By the variables of the AWS CLI. A token, a user and a netrc file are other servers', which a signature
+// takes the place of.
+void settle_s3(Settings& settings) {
+    cache::S3Service& service = settings.s3_service;
+    service.region = environment("AWS_REGION", "AWS_DEFAULT_REGION");
+    service.endpoint = environment("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL");
+    const cache::AwsCredentials aws{
+        .access_key_id = environment("AWS_ACCESS_KEY_ID"),
+        .secret_access_key = environment("AWS_SECRET_ACCESS_KEY"),
+        .session_token = environment("AWS_SESSION_TOKEN"),
+        .region = service.region.empty() ? kUsualRegion : service.region,
+    };
+    settings.s3 = {access_of_environment(), s3_fault_of(aws, service), {}};
+    // Without any, requests are not signed: a bucket may be open to all.
+    if (!aws.access_key_id.empty()) settings.s3.access.aws = aws;
 }
 
 // Addresses come after directories, which are looked at first whatever the order.
@@ -111,7 +192,10 @@ void settle_remotes(Settings& settings) {
                              "a directory first, which keeps what is fetched; addresses can follow it");
     }
     std::erase_if(settings.cache_dirs, is_address);
-    settings.http_access = access_of_environment();
+    const bool any_s3 = std::ranges::any_of(settings.remotes, cache::is_s3_address);
+    const bool any_http = !std::ranges::all_of(settings.remotes, cache::is_s3_address);
+    if (any_http) settings.http = http_access(settings.remotes);
+    if (any_s3) settle_s3(settings);
 }
 
 void settle_cache(const RuntimeOptions& options, Settings& settings) {

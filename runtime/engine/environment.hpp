@@ -9,10 +9,18 @@
 
 #include "attnsmith/runtime.hpp"
 #include "cache/remote/http.hpp"
+#include "cache/remote/s3.hpp"
 #include "cache/store/store.hpp"
 #include "compiler/nvrtc.hpp"
 
 namespace attnsmith::engine {
+
+// How remotes of one kind are told who asks.
+struct RemoteAccess {
+    cache::HttpAccess access;
+    std::string trouble;                // why none of them can be asked, with the remedy; empty: they can
+    std::vector<std::string> warnings;  // what else is worth a look
+};
 
 // RuntimeOptions with everything decided.
 struct Settings {
@@ -29,7 +37,9 @@ struct Settings {
     bool exact_toolchain = false;       // entries of other toolchains are left alone
     OnMiss on_miss = OnMiss::compile;
     std::string record_file;  // absolute; empty: none
-    cache::HttpAccess http_access;
+    RemoteAccess http;        // of http:// and https:// addresses
+    RemoteAccess s3;          // of s3:// addresses
+    cache::S3Service s3_service;
     std::shared_ptr<cache::HttpClient> http_client;  // null: libcurl. Tests have others
     cache::FileSystem* file_system = nullptr;        // not owned; null: the real one. Tests have others
     std::vector<std::string> tuning_files;
@@ -42,10 +52,12 @@ struct Settings {
 
 // Reads ATTNSMITH_CACHE_DIR, ATTNSMITH_CACHE_TRUST_KEYS and ATTNSMITH_TUNING (lists divided by ':'),
 // ATTNSMITH_CACHE_SIGN_KEY, XDG_CACHE_HOME, HOME, ATTNSMITH_NVRTC_PATH, ATTNSMITH_ON_MISS, ATTNSMITH_RECORD
-// and ATTNSMITH_LOG, and for remotes those of ATTNSMITH_CACHE_ with TOKEN, USER, NETRC, HEADERS, CERT,
-// CERT_KEY and CA. Throws InvalidRequest for a variable that cannot be understood, for a key that cannot be
-// read, and for options that contradict each other; CacheError where keys are named and nothing could verify
-// a signature.
+// and ATTNSMITH_LOG; for remotes those of ATTNSMITH_CACHE_ with TOKEN, USER, NETRC, HEADERS, CERT, CERT_KEY
+// and CA, and the file of NETRC; for s3:// addresses AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
+// AWS_SESSION_TOKEN, AWS_REGION, AWS_DEFAULT_REGION, AWS_ENDPOINT_URL_S3 and AWS_ENDPOINT_URL. What is wrong
+// with those of remotes is RemoteAccess::trouble, since kernels can be compiled without them. Throws
+// InvalidRequest for a variable that cannot be understood, for a key that cannot be read, and for options
+// that contradict each other; CacheError where keys are named and nothing could verify a signature.
 Settings settle(const RuntimeOptions& options);
 
 // A list of cache directories as people may see it: addresses without passwords.

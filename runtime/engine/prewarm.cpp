@@ -179,7 +179,7 @@ void require_remotes(const engine::Cubins& cubins) {
     throw InvalidRequest(
         "push", "true",
         remotes.passed_over().empty()
-            ? "an address (http:// or https://) behind the cache directory"
+            ? "an address (http://, https:// or s3://) behind the cache directory"
             : fmt::format("a remote that is used; not used are: {}", fmt::join(remotes.passed_over(), "; ")));
 }
 

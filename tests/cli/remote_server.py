@@ -37,21 +37,21 @@ class RemoteServer:
 
             def serve(self):
                 length = int(self.headers.get("Content-Length", 0))
-                body = self.rfile.read(length)
+                self.body = self.rfile.read(length)
                 remote.requests.append((self.command, self.path))
                 remote.headers.append(dict(self.headers))
                 try:
                     if remote.manner and remote.manner(self):
                         return
-                    self.keep(body)
+                    self.keep()
                 except OSError:
                     self.close_connection = True  # the client has had enough
 
-            def keep(self, body):
+            def keep(self):
                 file = remote.folder / self.path.lstrip("/")
                 if self.command == "PUT":
                     file.parent.mkdir(parents=True, exist_ok=True)
-                    file.write_bytes(body)
+                    file.write_bytes(self.body)
                     self.answer(201)
                 elif file.is_file():
                     self.answer(200, file.read_bytes())

@@ -107,7 +107,7 @@ class CliTest(unittest.TestCase):
     def environment(self, **changes):
         """This process's, without what would reach the program by accident; None takes a variable away."""
         kept = {name: value for name, value in os.environ.items()
-                if name == "ATTNSMITH_NVRTC_PATH" or not name.startswith(("ATTNSMITH_", "XDG_", "FAKE_CUDA_")) and
+                if name == "ATTNSMITH_NVRTC_PATH" or not name.startswith(("ATTNSMITH_", "AWS_", "XDG_", "FAKE_CUDA_")) and
                 name not in ("VIRTUAL_ENV", "CONDA_PREFIX", "NO_COLOR", "CLICOLOR_FORCE", "COLUMNS", "TERM")}
         # No GPU, also on a machine that has one: what is told of it here would be told of no other.
         kept.update(HOME=str(self.folder / "home"), CUDA_VISIBLE_DEVICES="-1", TERM="xterm")

@@ -154,8 +154,8 @@ class Help(CliTest):
 
     def test_variables(self):
         """Those that the library reads are explained, and no others."""
-        read = set(re.findall(r'"(ATTNSMITH_\w+)"', (REPOSITORY / "runtime/engine/environment.cpp").read_text()))
-        self.assertEqual(set(re.findall(r"(?m)^  (ATTNSMITH_\w+)", self.run_cli("--help").out)), read)
+        read = set(re.findall(r'"((?:ATTNSMITH|AWS)_\w+)"', (REPOSITORY / "runtime/engine/environment.cpp").read_text()))
+        self.assertEqual(set(re.findall(r"(?m)^  ((?:ATTNSMITH|AWS)_\w+)", self.run_cli("--help").out)), read)
 
     def test_verbosity(self):
         def lines(*arguments):

@@ -190,6 +190,37 @@ class Remote(CliTest):
             for text in told:
                 self.assertNotIn("hush", text)
 
+    def test_a_netrc_file(self):
+        with RemoteServer(self.folder / "www") as server:
+            def asks(handler):
+                return not handler.headers.get("Authorization") and remote_server.answers(401)(handler)
+
+            server.manner = asks
+            flags = ["--push", "--cache-trust", "all"]
+            host = "127.0.0.1"
+            self.write("netrc", f"machine {host} login a password hush\n")
+            result = self.prewarm("own", server.address, flags=flags, env={"ATTNSMITH_CACHE_NETRC": "netrc"})
+            self.assertEqual(self.summary(result)["pushed"], 4)
+            self.assertEqual(result.err, "")
+            self.assertEqual({headers["Authorization"] for headers in server.headers}, {"Basic YTpodXNo"})
+
+            self.write("netrc", "machine other login a password hush\n")
+            result = self.prewarm("own", server.address, flags=flags, env={"ATTNSMITH_CACHE_NETRC": "netrc"})
+            self.assertEqual(result.code, 1)
+            self.assertIn(f"cache: ATTNSMITH_CACHE_NETRC: netrc has no entry for {host}", result.err)
+            self.assertEqual(result.err.count("ATTNSMITH_CACHE_NETRC"), 1)
+
+            self.write("broken", "machine 127.0.0.1 login a pasword hush\n")
+            for file, why in (("/nowhere/netrc", "No such file"), ("broken", "line 1")):
+                env = {"ATTNSMITH_CACHE_NETRC": file}
+                result = self.prewarm("own", server.address, flags=["--cache-trust", "all"], env=env)
+                self.assertEqual(self.summary(result)["total"], 4)
+                self.assertEqual(result.err.count("attnsmith: cache: "), 1, result.err)
+                for words in ("not used: ATTNSMITH_CACHE_NETRC: ", file, why):
+                    self.assertIn(words, result.err)
+                self.assertNotIn("hush", result.err)
+                self.assertEqual(self.prewarm("own", server.address, flags=flags, env=env).code, 2)
+
     def test_what_cannot_be_is_refused(self):
         self.assert_refused(self.prewarm("own", flags=["--push"]), "push", "http://")
         self.assert_refused(self.prewarm("http://127.0.0.1:1/x"), "cache", "a directory first")

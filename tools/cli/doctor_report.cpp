@@ -341,6 +341,7 @@ DoctorReport examine(const RuntimeOptions& options) {
     report.findings.push_back(nvrtc_finding(facts));
     for (Finding& finding : compiler_environment_findings()) report.findings.push_back(std::move(finding));
     for (Finding& finding : cache_findings(facts)) report.findings.push_back(std::move(finding));
+    for (Finding& finding : remote_findings(facts.settings)) report.findings.push_back(std::move(finding));
     for (Finding& finding : tuning_findings(facts)) report.findings.push_back(std::move(finding));
     for (Finding& finding : record_findings(facts.settings)) report.findings.push_back(std::move(finding));
     return report;

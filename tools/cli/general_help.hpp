@@ -21,19 +21,19 @@ inline constexpr Explained kVariables[] = {
     {"ATTNSMITH_CACHE_DIR",
      "cache directories and bundles, divided by ':'; the first is written to. Without it "
      "XDG_CACHE_HOME/attnsmith "
-     "or ~/.cache/attnsmith. Behind the first, http:// and https:// addresses are remote layers"},
+     "or ~/.cache/attnsmith. Behind the first, http://, https:// and s3:// addresses are remote layers"},
     {"ATTNSMITH_CACHE_CA", "a PEM file of the authorities that a remote's certificate may be of"},
     {"ATTNSMITH_CACHE_CERT", "a PEM file: the certificate that remotes are shown"},
     {"ATTNSMITH_CACHE_CERT_KEY", "a PEM file: its key, if it is not in that of the certificate"},
     {"ATTNSMITH_CACHE_HEADERS", "headers that remotes are sent besides, a line each: 'Name: value'"},
-    {"ATTNSMITH_CACHE_NETRC", "a netrc file with the passwords of remotes"},
+    {"ATTNSMITH_CACHE_NETRC", "a netrc file with the passwords of http:// and https:// remotes"},
     {"ATTNSMITH_CACHE_SIGN_KEY",
      "a secret key's PEM file, which signs what `attnsmith cache export` and `prewarm --push` write"},
-    {"ATTNSMITH_CACHE_TOKEN", "a bearer token, which remotes are sent"},
+    {"ATTNSMITH_CACHE_TOKEN", "a bearer token, which http:// and https:// remotes are sent"},
     {"ATTNSMITH_CACHE_TRUST_KEYS",
      "public keys' PEM files, divided by ':'; with any, only bundles and remotes' kernels that one of them "
      "signed are used"},
-    {"ATTNSMITH_CACHE_USER", "'user:password', which remotes are sent"},
+    {"ATTNSMITH_CACHE_USER", "'user:password', which http:// and https:// remotes are sent"},
     {"ATTNSMITH_LOG", "what is told on standard error: off, error, warn (the default), info or debug"},
     {"ATTNSMITH_NVRTC_PATH", "the file or the folder of NVRTC, where it is in none of the usual places"},
     {"ATTNSMITH_ON_MISS",
@@ -42,6 +42,13 @@ inline constexpr Explained kVariables[] = {
      "case"},
     {"ATTNSMITH_RECORD", "a file to which programs append what they ask for, for prewarm --recorded"},
     {"ATTNSMITH_TUNING", "tuning tables, divided by ':', that planning goes by before its own"},
+    {"AWS_ACCESS_KEY_ID", "who asks s3:// remotes; without it and its secret requests are not signed"},
+    {"AWS_DEFAULT_REGION", "AWS_REGION, where that is not set"},
+    {"AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3, where that is not set"},
+    {"AWS_ENDPOINT_URL_S3", "the address of an S3 server of your own, such as http://minio:9000"},
+    {"AWS_REGION", "the region of s3:// remotes; without one your own server is told us-east-1"},
+    {"AWS_SECRET_ACCESS_KEY", "the secret of AWS_ACCESS_KEY_ID"},
+    {"AWS_SESSION_TOKEN", "the token of credentials that expire"},
     {"COLUMNS, NO_COLOR, CLICOLOR_FORCE", "how wide and how colourful the output is"},
 };
 

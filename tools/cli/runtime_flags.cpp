@@ -37,7 +37,7 @@ void add_cache_flag(Command& command) {
     command.add_repeatable(
         "cache", "DIR",
         "cache directory; given again, a read-only layer below it, which may be a bundle or the address of a "
-        "remote (http://, https://) (default: "
+        "remote (http://, https://, s3://) (default: "
         "ATTNSMITH_CACHE_DIR, a list divided by ':', else XDG_CACHE_HOME/attnsmith, else "
         "~/.cache/attnsmith)");
     command.add_value("cache-trust", cache_trusts().kind(),

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <cerrno>
+#include <map>
 #include <utility>
 
+#include "cache/remote/s3.hpp"
 #include "cache/signing/ed25519.hpp"
 #include "engine/cubins/cubin_entry.hpp"
 #include "engine/signing_keys.hpp"
@@ -18,12 +20,25 @@ constexpr milliseconds kWhereItCompiles{2000};
 constexpr milliseconds kWhereNothingElseDoes{30000};
 constexpr milliseconds kForAPush{60000};
 
-std::shared_ptr<cache::HttpClient> client_of(const Settings& settings, std::string& trouble) {
-    if (settings.http_client) return settings.http_client;
-    auto opened = cache::open_curl(settings.http_access);
-    if (opened) return std::move(opened).value();
-    trouble = opened.status().to_string();
-    return nullptr;
+const RemoteAccess& access_of(const Settings& settings, const std::string& address) {
+    return cache::is_s3_address(address) ? settings.s3 : settings.http;
+}
+
+cache::Result<std::string> url_of(const Settings& settings, const std::string& address) {
+    if (!cache::is_s3_address(address)) return address;
+    return cache::s3_url(address, settings.s3_service);
+}
+
+struct Client {
+    std::shared_ptr<cache::HttpClient> http;
+    std::string trouble;  // why there is none
+};
+
+Client open_client(const Settings& settings, const RemoteAccess& access) {
+    if (settings.http_client) return {settings.http_client, {}};
+    auto opened = cache::open_curl(access.access);
+    if (!opened) return {nullptr, opened.status().to_string()};
+    return {std::move(opened).value(), {}};
 }
 
 cache::Signers signers_of(const Settings& settings) {
@@ -40,22 +55,33 @@ cache::Signers signers_of(const Settings& settings) {
 
 }  // namespace
 
+std::string why_not_asked(const Settings& settings, const std::string& address) {
+    if (settings.trusted_keys.empty() && settings.cache_trust != cache::Trust::all)
+        return "nobody's signature is trusted there; name a public key (--trust-key, "
+               "ATTNSMITH_CACHE_TRUST_KEYS), or take anybody's kernels by --cache-trust all";
+    const std::string& trouble = access_of(settings, address).trouble;
+    return trouble.empty() ? url_of(settings, address).status().message : trouble;
+}
+
 Remotes::Remotes(const Settings& settings, const cache::Store& store, std::shared_ptr<const Log> log)
     : store_(store), log_(std::move(log)) {
     if (settings.remotes.empty()) return;
     const cache::Signers signers = signers_of(settings);
-    const bool is_trusted = !signers.trusted.empty() || settings.cache_trust == cache::Trust::all;
-    std::string trouble = is_trusted
-                              ? ""
-                              : "nobody's signature is trusted there; name a public key (--trust-key, "
-                                "ATTNSMITH_CACHE_TRUST_KEYS), or take anybody's kernels by --cache-trust all";
-    const auto client = trouble.empty() ? client_of(settings, trouble) : nullptr;
+    std::map<const RemoteAccess*, Client> clients;  // one for all remotes of a kind
     for (const std::string& address : settings.remotes) {
-        if (client)
-            remotes_.push_back(std::make_unique<cache::Remote>(address, client, signers));
-        else
-            pass_over(cache::shown_address(address), trouble);
+        std::string reason = why_not_asked(settings, address);
+        if (reason.empty()) {
+            const RemoteAccess& access = access_of(settings, address);
+            const auto [kind, is_new] = clients.try_emplace(&access);
+            if (is_new) kind->second = open_client(settings, access);
+            reason = kind->second.trouble;
+            if (reason.empty())
+                remotes_.push_back(std::make_unique<cache::Remote>(
+                    *url_of(settings, address), kind->second.http, signers, cache::shown_address(address)));
+        }
+        if (!reason.empty()) pass_over(cache::shown_address(address), reason);
     }
+    for (const std::string& warning : settings.http.warnings) (*log_)(LogLevel::warn, "cache: {}", warning);
 }
 
 void Remotes::pass_over(const std::string& address, const std::string& reason) {
@@ -86,8 +112,11 @@ Remotes::Fetched Remotes::fetch(const KernelSource& source, const Accept& accept
         const cache::Status status = remote->fetch(wanted, offer, patience, stop);
         if (status.ok()) return fetched;
         fetched.said.push_back(fmt::format("{}: {}", remote->name(), status.message));
-        if (status.error_number == ENOENT) {
+        if (status.error_number == ENOENT || status.error_number == EACCES) {
             store_.count(cache::Event::remote_miss);
+            // S3's word for a miss, or for a policy that nobody would find in an hour of misses.
+            if (status.error_number == EACCES && !told_of_denial_.exchange(true))
+                (*log_)(LogLevel::info, "cache: {}", fetched.said.back());
         } else if (status.error_number != EAGAIN && status.error_number != ECANCELED) {
             store_.count(cache::Event::remote_failure);
             const LogLevel level = told_of_failure_.exchange(true) ? LogLevel::debug : LogLevel::warn;

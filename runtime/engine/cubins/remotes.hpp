@@ -19,6 +19,9 @@
 
 namespace attnsmith::engine {
 
+// Why a remote of this address is not to be asked, as far as settings tell, with the remedy; empty: it is.
+std::string why_not_asked(const Settings& settings, const std::string& address);
+
 // Thread-safe, also right after fork. What is fetched goes to the store's directory as well.
 class Remotes {
   public:
@@ -56,6 +59,7 @@ class Remotes {
     std::vector<std::unique_ptr<const cache::Remote>> remotes_;
     std::vector<std::string> passed_over_;
     mutable std::atomic<bool> told_of_failure_ = false;
+    mutable std::atomic<bool> told_of_denial_ = false;
 };
 
 }  // namespace attnsmith::engine

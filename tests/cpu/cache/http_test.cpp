@@ -158,9 +158,12 @@ TEST_CASE("HTTP: a server is told who asks", "[cache][http]") {
           "Basic dXNlcjpwYXNzOndvcmQ=");
     CHECK(authorization({.user_and_password = "user:pass:word"}, at_user) == "Basic dXNAZXI6cGE6c3M=");
     CHECK(authorization({.bearer_token = "abc"}, at_user) == "Bearer abc");
-    const TemporaryDirectory directory;
-    write_text(directory / "netrc", "machine 127.0.0.1 login net password rc\n");
-    CHECK(authorization({.netrc_file = directory / "netrc"}, server.url("/x")) == "Basic bmV0OnJj");
+    const Netrc netrc = {{"other.example", "a", "b"}, {"127.0.0.1", "net", "rc"}};
+    CHECK(authorization({.netrc = netrc}, server.url("/x")) == "Basic bmV0OnJj");
+    CHECK(authorization({.user_and_password = "user:pass:word", .netrc = netrc}, server.url("/x")) ==
+          "Basic dXNlcjpwYXNzOndvcmQ=");
+    CHECK(authorization({.netrc = netrc}, at_user) == "Basic dXNAZXI6cGE6c3M=");
+    CHECK(authorization({.netrc = {{"other.example", "a", "b"}}}, server.url("/x")).empty());
     CHECK(authorization({.headers = {"Authorization: Own", "X-One: 1"}}, server.url("/x")) == "Own");
     CHECK(server.requests().back().header("X-One") == "1");
 }
@@ -194,13 +197,13 @@ TEST_CASE("HTTP: a redirect to another server takes nothing along that says who 
             "Location: http://evil:word@127.0.0.1:" + std::to_string(other.port()) + request.target + "\r\n");
     });
     back = server.url("/again");
-    const TemporaryDirectory directory;
-    write_text(directory / "netrc", "default login net password rc\n");
     const std::string at_user = "http://user:pass@127.0.0.1:" + std::to_string(server.port()) + "/x";
     const std::vector<std::pair<HttpAccess, std::string>> all = {
         {{.bearer_token = "abc", .headers = {"X-Secret: s"}}, server.url("/x")},
         {{.user_and_password = "user:pass", .headers = {"X-Secret: s"}}, server.url("/x")},
-        {{.netrc_file = directory / "netrc"}, server.url("/x")},
+        {{.netrc = {{"", "net", "rc"}}}, server.url("/x")},
+        {{.aws = AwsCredentials{"id", "secret", "token", "us-east-1"}, .headers = {"X-Secret: s"}},
+         server.url("/x")},
         {{}, at_user},
     };
     for (const auto& [access, url] : all) {
@@ -210,6 +213,7 @@ TEST_CASE("HTTP: a redirect to another server takes nothing along that says who 
         CHECK_FALSE(server.requests().back().header("Authorization").empty());
         CHECK(other.requests().back().header("Authorization").empty());
         CHECK(other.requests().back().header("X-Secret").empty());
+        CHECK(other.requests().back().header("X-Amz-Security-Token").empty());
         CHECK(other.requests().back().header("Cookie").empty());
     }
     // Back at the first server, it has still lost it.
@@ -694,7 +698,8 @@ TEST_CASE("HTTP: no message has a secret or a control character", "[cache][http]
                            slow.port(), unused_port()}) {
         for (const HttpAccess& access :
              {HttpAccess{.bearer_token = "hidden-token", .headers = {"X-Key: hidden-header"}},
-              HttpAccess{.user_and_password = "hidden-user:hidden-password"}}) {
+              HttpAccess{.user_and_password = "hidden-user:hidden-password"},
+              HttpAccess{.aws = AwsCredentials{"hidden-id", "hidden-secret", "hidden-session", "here"}}}) {
             const std::string at = "127.0.0.1:" + std::to_string(port);
             HttpRequest request = get("http://hidden-name:hidden-word@" + at + path);
             request.timeout = 200ms;
@@ -722,7 +727,9 @@ TEST_CASE("HTTP: what would make another header is no access", "[cache][http]") 
     for (const HttpAccess& access :
          {HttpAccess{.bearer_token = "hidden\r\nX: y"}, HttpAccess{.user_and_password = "hidden\n"},
           HttpAccess{.headers = {"X: hidden\r\nY: z"}}, HttpAccess{.headers = {"hidden"}},
-          HttpAccess{.headers = {": hidden"}}}) {
+          HttpAccess{.headers = {": hidden"}}, HttpAccess{.netrc = {{"", "hidden", "x\ny"}}},
+          HttpAccess{.aws = AwsCredentials{"hidden", "x\n", "", "here"}},
+          HttpAccess{.aws = AwsCredentials{"hidden", "x", "y\r", "here"}}}) {
         const Status status = open_curl(access).status();
         CHECK(status.error_number == EINVAL);
         CHECK(status.to_string().find("hidden") == std::string::npos);

@@ -1,6 +1,7 @@
 #include "cache/remote/remote.hpp"
 
 #include <cerrno>
+#include <tuple>
 #include "support/catch.hpp"
 
 #include "cache/memory_server.hpp"
@@ -261,4 +262,135 @@ TEST_CASE("a query stays behind the path") {
                                    [](const Version&, const Entry&) { return std::nullopt; }, {1s, true}));
     CHECK(url == "http://host/base/" + hint_path(one.key) + "?token=1");
     CHECK(remote.name() == "http://host/base");
+}
+
+TEST_CASE("an address has a host, and may have a user") {
+    CHECK(host_of("https://user:pass@Host.example:8080/a?b") == "Host.example");
+    CHECK(host_of("http://[::1]:8080/a") == "[::1]");
+    CHECK(host_of("http://host?a") == "host");
+    CHECK(host_of("s3://bucket/a@b") == "bucket");
+    CHECK(names_user("https://user@host"));
+    CHECK_FALSE(names_user("https://host/a@b"));
+    CHECK(is_remote_address("s3://bucket/a"));
+    CHECK(shown_address("s3://id:secret@bucket/a b") == "s3://bucket/a b");
+}
+
+TEST_CASE("a remote is called what people call it") {
+    const auto server = std::make_shared<MemoryServer>("http://host/bucket");
+    const Remembered one;
+    const Remote remote("http://host/bucket", server, {}, "s3://bucket/");
+    CHECK(remote.name() == "s3://bucket");
+    const Status status = remote.fetch({one.key, "sm_90a"},
+                                       [](const Version&, const Entry&) { return std::nullopt; }, {1s, true});
+    CHECK(status.path == "s3://bucket");
+    CHECK(server->asked.size() == 1);
+}
+
+namespace {
+
+HttpResponse s3_error(int status, const std::string& code) {
+    return {status, bytes_of("<?xml version=\"1.0\"?><Error><Code>" + code +
+                             "</Code><Message>hidden</Message></Error>")};
+}
+
+}  // namespace
+
+TEST_CASE("S3's denial of what is not there is a miss, and closes nothing") {
+    const Site site;
+    const Remembered one;
+    site.server->answer = [&](const HttpRequest& request) {
+        const bool there = site.server->files.contains(request.url.substr(std::string(kAddress).size() + 1));
+        const bool denied = request.method != HttpMethod::put && !there;
+        return denied ? s3_error(403, "AccessDenied") : HttpResponse{};
+    };
+    const Remote remote = site.remote();
+    for (int i = 0; i < 10; ++i) {
+        for (const auto only : {std::optional<Version>(), std::optional(kVersion)}) {
+            const Outcome outcome = fetch(remote, one, only);
+            CHECK(outcome.error == EACCES);
+            CHECK(outcome.message.starts_with("the server answered 403 (AccessDenied)"));
+            CHECK(outcome.message.find("s3:ListBucket") != std::string::npos);
+            CHECK(outcome.message.find("hidden") == std::string::npos);
+        }
+    }
+    CHECK(push(remote, one));
+    CHECK(fetch(remote, one).error == 0);
+    site.server->files.erase(entry_path(one.manifest().sha256));
+    CHECK(fetch(remote, one).error == EACCES);
+
+    // What may not be written is no miss.
+    site.server->answer = [&](const HttpRequest&) { return s3_error(403, "AccessDenied"); };
+    CHECK(remote.push(one.key, kVersion, one.entry, 1s).status().error_number == EREMOTEIO);
+}
+
+TEST_CASE("S3's other errors are failures, with what they mean") {
+    const Site site;
+    const Remembered one;
+    const std::tuple<int, const char*, const char*> errors[] = {
+        {403, "SignatureDoesNotMatch", ": the secret"},
+        {403, "RequestTimeTooSkewed", "clock"},
+        {403, "InvalidAccessKeyId", "ID"},
+        {400, "ExpiredToken", "expired"},
+        {301, "PermanentRedirect", "region"},
+        {404, "NoSuchBucket", "no such bucket"},
+        {503, "SlowDown", "too many requests"},
+        {403, "AccountProblem", "(AccountProblem)"},
+    };
+    for (const auto& [status, code, meaning] : errors) {
+        INFO(code);
+        site.server->answer = [&](const HttpRequest&) { return s3_error(status, code); };
+        const Outcome outcome = fetch(site.remote(), one);
+        CHECK(outcome.error == EREMOTEIO);
+        CHECK(
+            outcome.message.starts_with("the server answered " + std::to_string(status) + " (" + code + ")"));
+        CHECK(outcome.message.find(meaning) != std::string::npos);
+    }
+    site.server->answer = [&](const HttpRequest&) { return s3_error(404, "NoSuchKey"); };
+    CHECK(fetch(site.remote(), one).error == ENOENT);
+}
+
+TEST_CASE("a busy server is asked again by who has no better way") {
+    const Site site;
+    const Remembered one;
+    push(site.remote(), one);
+    int left = 0;
+    site.server->answer = [&](const HttpRequest&) {
+        return left-- > 0 ? s3_error(503, "SlowDown") : HttpResponse{};
+    };
+    const auto patient_fetch = [&](std::chrono::milliseconds limit, const std::stop_token& stop = {}) {
+        return site.remote().fetch(
+            {one.key, "sm_90a"}, [](const Version&, const Entry&) { return std::nullopt; }, {limit, false},
+            stop);
+    };
+    left = 1;
+    CHECK(fetch(site.remote(), one).error == EREMOTEIO);  // it compiles
+    left = 2;
+    CHECK(patient_fetch(10s).ok());
+    left = 2;
+    const Remembered other("another");
+    CHECK(push(site.remote(), other));
+
+    // Not for ever, nor past the time that it has.
+    left = 1000;
+    const std::size_t before = site.server->asked.size();
+    CHECK(patient_fetch(600ms).error_number == EREMOTEIO);
+    CHECK(site.server->asked.size() == before + 2);
+    std::stop_source stopped;
+    stopped.request_stop();
+    const auto began = std::chrono::steady_clock::now();
+    CHECK_FALSE(patient_fetch(10s, stopped.get_token()).ok());
+    CHECK(std::chrono::steady_clock::now() - began < 1s);
+}
+
+TEST_CASE("a push does not replace a hint that it cannot read") {
+    const Site site;
+    const Remembered one;
+    push(site.remote(), one, {12, 9, 1});
+    const auto hint = site.server->files.at(hint_path(one.key));
+    site.server->answer = [&](const HttpRequest& request) {
+        const bool of_hint = request.method == HttpMethod::get && request.url.ends_with(hint_path(one.key));
+        return HttpResponse{of_hint ? 500 : 0, {}};
+    };
+    CHECK(site.remote().push(one.key, kVersion, one.entry, 1s).status().error_number == EREMOTEIO);
+    CHECK(site.server->files.at(hint_path(one.key)) == hint);
 }

@@ -158,3 +158,53 @@ TEST_CASE("a remote's entry of another kernel is not this one's", "[engine][remo
     CHECK(maker.obtain(source, accept_any).origin == Origin::made);
     CHECK(fleet.warnings == 1);
 }
+
+TEST_CASE("a kind of remotes that cannot be asked is passed over, and the other is not",
+          "[engine][remotes]") {
+    Fleet fleet;
+    auto settings = fleet.settings("own");
+    settings.remotes = {"s3://bucket/kernels", kAddress, "s3://bucket/more"};
+    settings.s3.trouble = "AWS_REGION is not set";
+    auto cubins = fleet.cubins(settings);
+    CHECK(fleet.warnings == 2);
+    CHECK_FALSE(cubins.remotes().empty());
+    CHECK(cubins.remotes().passed_over() ==
+          std::vector<std::string>{"s3://bucket/kernels: AWS_REGION is not set",
+                                   "s3://bucket/more: AWS_REGION is not set"});
+    CHECK(cubins.obtain(cubins.source_of(quick_kernel()), accept_any).origin == Origin::made);
+    CHECK(fleet.server->asked.size() == 1);
+}
+
+TEST_CASE("an s3:// address is asked by its URL and called by its name", "[engine][remotes]") {
+    Fleet fleet;
+    fleet.server = std::make_shared<MemoryServer>("http://minio:9000/bucket/team");
+    auto settings = fleet.settings("own");
+    settings.remotes = {"s3://bucket/team", "s3://bucket/team?a=b"};
+    settings.s3_service.endpoint = "http://minio:9000";
+    auto maker = fleet.cubins(settings);
+    CHECK(fleet.warnings == 1);
+    REQUIRE(maker.remotes().passed_over().size() == 1);
+    CHECK(test::contains(maker.remotes().passed_over()[0], "no query"));
+    const auto source = maker.source_of(quick_kernel());
+    CHECK(maker.push(source, *maker.obtain(source, accept_any).cubin, {}));
+    CHECK(fleet.server->files.size() == 3);
+
+    // What S3 does not say is a miss, and no warning.
+    fleet.server->answer = [](const cache::HttpRequest&) -> cache::Result<cache::HttpResponse> {
+        return cache::HttpResponse{403, cache::testing::bytes_of("<Error><Code>AccessDenied</Code></Error>")};
+    };
+    const auto with_disk = [&](const std::string& disk) {
+        auto other = settings;
+        other.cache_dirs = {fleet.temporary / disk};
+        return fleet.cubins(other);
+    };
+    const auto missed = with_disk("first").take_stored(source, accept_any);
+    REQUIRE(missed.passed_over.size() == 2);
+    CHECK(missed.passed_over[0].starts_with("s3://bucket/team: the server answered 403 (AccessDenied)"));
+    auto user = with_disk("second");
+    CHECK(user.obtain(source, accept_any).origin == Origin::made);
+    CHECK(fleet.warnings == 3);  // of the address with a query, each time
+    const auto statistics = user.store().stat();
+    CHECK(statistics.counters[cache::Event::remote_miss] == 1);
+    CHECK(statistics.counters[cache::Event::remote_failure] == 0);
+}

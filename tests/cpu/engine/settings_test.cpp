@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -47,13 +48,14 @@ class Environment {
     }
 
   private:
-    // Those of attnsmith's that are set, whatever they are called, and those of the system that say where a
-    // user's files are.
+    // Those of attnsmith's and of AWS that are set, whatever they are called, and those of the system that
+    // say where a user's files are.
     static std::vector<std::string> variables() {
         std::vector<std::string> names = {"XDG_CACHE_HOME", "HOME"};
         for (char** variable = environ; *variable != nullptr; ++variable) {
             const std::string_view text = *variable;
-            if (text.starts_with("ATTNSMITH_")) names.emplace_back(text.substr(0, text.find('=')));
+            if (text.starts_with("ATTNSMITH_") || text.starts_with("AWS_"))
+                names.emplace_back(text.substr(0, text.find('=')));
         }
         return names;
     }
@@ -158,4 +160,124 @@ TEST_CASE("log levels are five words", "[engine][environment]") {
 TEST_CASE("without a word warnings are logged", "[engine][environment]") {
     const Environment none({});
     CHECK(engine::settle({}).log_level == LogLevel::warn);
+}
+
+namespace {
+
+const std::pair<std::string, std::string> kS3Cache = {"ATTNSMITH_CACHE_DIR", "/a:s3://bucket/team:/b"};
+
+std::string s3_trouble(Variables variables) {
+    variables.push_back(kS3Cache);
+    const Environment set(std::move(variables));
+    return engine::settle({}).s3.trouble;
+}
+
+}  // namespace
+
+TEST_CASE("S3's variables are those of the AWS CLI", "[engine][environment]") {
+    const Environment set({kS3Cache,
+                           {"AWS_ACCESS_KEY_ID", "id"},
+                           {"AWS_SECRET_ACCESS_KEY", "secret"},
+                           {"AWS_SESSION_TOKEN", "token"},
+                           {"AWS_REGION", "eu-west-1"},
+                           {"AWS_DEFAULT_REGION", "us-west-1"},
+                           {"AWS_ENDPOINT_URL_S3", "http://minio:9000"},
+                           {"AWS_ENDPOINT_URL", "http://other"},
+                           {"ATTNSMITH_CACHE_TOKEN", "bearer"},
+                           {"ATTNSMITH_CACHE_USER", "a:b"},
+                           {"ATTNSMITH_CACHE_NETRC", "/nowhere"},
+                           {"ATTNSMITH_CACHE_CA", "ca.pem"},
+                           {"ATTNSMITH_CACHE_HEADERS", "X-One: 1"}});
+    const engine::Settings settings = engine::settle({});
+    CHECK(settings.cache_dirs == Paths{"/a", "/b"});
+    CHECK(settings.remotes == Paths{"s3://bucket/team"});
+    CHECK(settings.s3.trouble.empty());
+    CHECK(settings.s3_service.region == "eu-west-1");
+    CHECK(settings.s3_service.endpoint == "http://minio:9000");
+    const cache::HttpAccess& access = settings.s3.access;
+    REQUIRE(access.aws);
+    CHECK(access.aws->access_key_id == "id");
+    CHECK(access.aws->secret_access_key == "secret");
+    CHECK(access.aws->session_token == "token");
+    CHECK(access.aws->region == "eu-west-1");
+    CHECK(access.ca_file == "ca.pem");
+    CHECK(access.headers == Paths{"X-One: 1"});
+    // These are other servers', as the credentials are not.
+    CHECK(access.bearer_token.empty());
+    CHECK(access.user_and_password.empty());
+    CHECK(engine::shown_places("/a:s3://id:secret@bucket/team:/b") == "/a:s3://bucket/team:/b");
+}
+
+TEST_CASE("a region is needed for Amazon's buckets, and credentials for none", "[engine][environment]") {
+    {
+        const Environment set({kS3Cache, {"AWS_DEFAULT_REGION", "us-west-1"}});
+        const engine::Settings settings = engine::settle({});
+        CHECK(settings.s3.trouble.empty());
+        CHECK(settings.s3_service.region == "us-west-1");
+        CHECK_FALSE(settings.s3.access.aws);
+    }
+    const Environment set({kS3Cache,
+                           {"AWS_ENDPOINT_URL", "http://minio:9000"},
+                           {"AWS_ACCESS_KEY_ID", "id"},
+                           {"AWS_SECRET_ACCESS_KEY", "secret"}});
+    const engine::Settings settings = engine::settle({});
+    CHECK(settings.s3.trouble.empty());
+    CHECK(settings.s3_service.endpoint == "http://minio:9000");
+    REQUIRE(settings.s3.access.aws);
+    CHECK(settings.s3.access.aws->region == "us-east-1");
+}
+
+TEST_CASE("what is half of S3's variables is told by name, and without a value", "[engine][environment]") {
+    const std::pair<std::string, std::string> region = {"AWS_REGION", "eu-west-1"};
+    const std::pair<std::string, std::string> id = {"AWS_ACCESS_KEY_ID", "hidden"};
+    const std::pair<std::string, std::string> secret = {"AWS_SECRET_ACCESS_KEY", "hidden"};
+    const std::tuple<Variables, const char*> cases[] = {
+        {{region, id}, "AWS_SECRET_ACCESS_KEY is not set"},
+        {{region, secret}, "AWS_ACCESS_KEY_ID is not set"},
+        {{region, {"AWS_SESSION_TOKEN", "hidden"}}, "AWS_SESSION_TOKEN is set without"},
+        {{id, secret}, "AWS_REGION is not set"},
+        {{id, secret, {"AWS_REGION", "hid/den"}}, "AWS_REGION or AWS_DEFAULT_REGION is not"},
+        {{id, secret, {"AWS_ENDPOINT_URL", "hidden:9000"}}, "AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL is not"},
+        {{{"AWS_ENDPOINT_URL_S3", "https://id:hidden@minio"}}, "credentials have variables of their own"},
+    };
+    for (const auto& [variables, part] : cases) {
+        const std::string trouble = s3_trouble(variables);
+        INFO(trouble);
+        CHECK(test::contains(trouble, part));
+        CHECK_FALSE(test::contains(trouble, "hid"));
+        // Of who uses no S3, half of them may be anybody's.
+        const Environment without(variables);
+        CHECK(engine::settle({.cache_dirs = {"/a", "https://host"}}).s3.trouble.empty());
+    }
+}
+
+TEST_CASE("a netrc file that says nothing of a host is told by name", "[engine][environment]") {
+    const cache::testing::TemporaryDirectory temporary;
+    const std::string netrc = temporary / "netrc";
+    cache::testing::write_text(netrc, "machine known.example login a password hidden");
+    const RuntimeOptions options{.cache_dirs = {"/a", "https://known.example/x",
+                                                "http://unknown.example:80/x", "https://user@host/x",
+                                                "s3://bucket"}};
+    {
+        const Environment set({{"ATTNSMITH_CACHE_NETRC", netrc}, {"AWS_REGION", "eu-west-1"}});
+        const engine::RemoteAccess http = engine::settle(options).http;
+        CHECK(http.trouble.empty());
+        CHECK(http.access.netrc.size() == 1);
+        CHECK(http.warnings == Paths{"ATTNSMITH_CACHE_NETRC: " + netrc +
+                                     " has no entry for unknown.example, which is asked without a password"});
+        CHECK(engine::settle(options).s3.access.netrc.empty());
+    }
+    {
+        const Environment set({{"ATTNSMITH_CACHE_NETRC", netrc}, {"ATTNSMITH_CACHE_TOKEN", "t"}});
+        CHECK(engine::settle(options).http.warnings.empty());
+    }
+    cache::testing::write_text(netrc, "machine known.example pasword hidden");
+    for (const std::string& file : {netrc, temporary / "none"}) {
+        const Environment set(Variables{{"ATTNSMITH_CACHE_NETRC", file}});
+        const engine::RemoteAccess http = engine::settle(options).http;
+        CHECK(http.trouble.starts_with("ATTNSMITH_CACHE_NETRC: "));
+        CHECK(test::contains(http.trouble, file));
+        CHECK_FALSE(test::contains(http.trouble, "hidden"));
+        CHECK(engine::settle({.cache_dirs = {"/a"}}).http.trouble.empty());
+    }
 }
