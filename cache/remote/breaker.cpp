@@ -32,7 +32,7 @@ bool Breaker::note(Clock::time_point began, Clock::time_point ended, Outcome out
     if (counts_time) {
         nanoseconds cost = ended - began;
         if (outcome == Outcome::fetched) cost -= kSaved;
-        const std::int64_t most_saved = -nanoseconds(kMayLose).count();
+        const std::int64_t most_saved = rests_.load() == 0 ? -nanoseconds(kMaySaveUp).count() : 0;
         std::int64_t before = lost_.load(), after = 0;
         do {
             after = std::max(before + cost.count(), most_saved);
