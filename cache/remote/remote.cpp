@@ -34,6 +34,9 @@ bool is_written(int status) { return status >= 200 && status < 300; }
 
 Status not_there() { return Status::recoverable_error(ENOENT, {}, "it has no entry"); }
 
+// Others may understand it, so nobody who does not replaces it.
+bool is_of_another_release(const Status& status) { return status.error_number == EPROTONOSUPPORT; }
+
 Status answered(int status) {
     return Status::recoverable_error(EREMOTEIO, {}, fmt::format("the server answered {}", status));
 }
@@ -237,6 +240,7 @@ Result<bool> Remote::has_good_entry(const Manifest& ours, const Visit& visit) co
     if (answer->status != kOk)
         return is_absent(answer->status) ? Result<bool>(false) : answered(answer->status);
     const auto parsed = parse_manifest(answer->body);
+    if (is_of_another_release(parsed.status())) return parsed.status();
     if (!parsed || parsed->manifest.key != ours.key || parsed->manifest.toolchain != ours.toolchain ||
         parsed->manifest.target != ours.target)
         return false;
@@ -257,7 +261,9 @@ Status Remote::push_hint(const Digest& key, const Version& toolchain, const Visi
     if (!there && there.status().error_number != EFBIG) return there.status();
     std::vector<Version> versions;
     if (there && there->status == kOk) {
-        if (auto listed = parse_hint(key, there->body)) versions = std::move(*listed);
+        auto listed = parse_hint(key, there->body);
+        if (is_of_another_release(listed.status())) return listed.status();
+        if (listed) versions = std::move(*listed);
     }
     if (std::ranges::find(versions, toolchain) != versions.end()) return Status::success();
     versions.push_back(toolchain);
