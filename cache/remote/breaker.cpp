@@ -26,6 +26,8 @@ std::optional<nanoseconds> Breaker::allow(Clock::time_point now, nanoseconds lim
 }
 
 bool Breaker::note(Clock::time_point began, Clock::time_point ended, Outcome outcome, bool counts_time) {
+    // Lost at the same time as what has closed it, so nobody has lost it twice.
+    if (since_epoch(ended) < closed_until_.load()) return false;
     const int failures = outcome == Outcome::failed ? failures_.fetch_add(1) + 1 : 0;
     if (outcome != Outcome::failed) failures_ = 0;
     bool costs_too_much = false;

@@ -109,6 +109,22 @@ TEST_CASE("a remote that is quick and hangs by turns costs threads no more") {
     CHECK(most_lost <= 3s);
 }
 
+TEST_CASE("what threads lose at once is lost once: after one rest the remote is asked again") {
+    Breaker breaker;
+    Breaker::Clock::time_point now{};
+    for (const auto may_lose : {1200ms, 600ms, 300ms}) {
+        CHECK(breaker.allow(now, 2s, true) == may_lose);
+        const auto began = now;
+        now += may_lose;
+        int closed = 0;
+        for (int i = 0; i < 8; ++i)
+            closed += breaker.note(began, now + i * 1ms, Breaker::Outcome::failed, true) ? 1 : 0;
+        CHECK(closed == 1);
+        CHECK_FALSE(breaker.allow(now + Breaker::kRest - 1ms, 2s, true));
+        now += Breaker::kRest;
+    }
+}
+
 TEST_CASE("where nothing else has the kernel, time is well spent") {
     Asking remote;
     for (int i = 0; i < 100; ++i) REQUIRE(remote.ask(1900ms, Outcome::fetched, false));
