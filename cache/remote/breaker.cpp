@@ -26,13 +26,15 @@ std::optional<nanoseconds> Breaker::allow(Clock::time_point now, nanoseconds lim
 }
 
 bool Breaker::note(Clock::time_point began, Clock::time_point ended, Outcome outcome, bool counts_time) {
+    // Lost at the same time as what has closed it, so nobody has lost it twice.
+    if (since_epoch(ended) < closed_until_.load()) return false;
     const int failures = outcome == Outcome::failed ? failures_.fetch_add(1) + 1 : 0;
     if (outcome != Outcome::failed) failures_ = 0;
     bool costs_too_much = false;
     if (counts_time) {
         nanoseconds cost = ended - began;
         if (outcome == Outcome::fetched) cost -= kSaved;
-        const std::int64_t most_saved = -nanoseconds(kMayLose).count();
+        const std::int64_t most_saved = rests_.load() == 0 ? -nanoseconds(kMaySaveUp).count() : 0;
         std::int64_t before = lost_.load(), after = 0;
         do {
             after = std::max(before + cost.count(), most_saved);

@@ -11,7 +11,9 @@ namespace attnsmith::cache {
 // Closed for kRest after kFailures failures in a row, and also once it has cost more time than it may. What a
 // fetch costs is the time it took, less what it saved if it succeeded; what is saved pays for what is lost.
 // After each such rest half as much may be lost as before, so that all rests together cost no more than twice
-// the first. Thread-safe, without a mutex: a child made by fork has what its parent knew.
+// the first. Nor is anything saved up after the first rest, and little before it: what several threads save
+// is added up, but they lose their time together, so a server that is quick and hangs by turns would win each
+// time. Thread-safe, without a mutex: a child made by fork has what its parent knew.
 class Breaker {
   public:
     using Clock = std::chrono::steady_clock;
@@ -19,6 +21,7 @@ class Breaker {
     static constexpr int kFailures = 3;
     static constexpr std::chrono::seconds kRest{30};
     static constexpr std::chrono::milliseconds kMayLose{1200};
+    static constexpr std::chrono::milliseconds kMaySaveUp{600};  // twice kMayLose and this are three seconds
 
     enum class Outcome { fetched, absent, failed };
 

@@ -48,6 +48,9 @@ bool is_written(int status) { return status >= 200 && status < 300; }
 
 Status not_there() { return Status::recoverable_error(ENOENT, {}, "it has no entry"); }
 
+// Others may understand it, so nobody who does not replaces it.
+bool is_of_another_release(const Status& status) { return status.error_number == EPROTONOSUPPORT; }
+
 std::string answer_text(const HttpResponse& answer, const std::string& s3_code) {
     std::string text = fmt::format("the server answered {}", answer.status);
     if (!s3_code.empty()) text += fmt::format(" ({})", s3_code);
@@ -302,6 +305,7 @@ Result<bool> Remote::has_good_entry(const Manifest& ours, const Visit& visit) co
         return is_miss(reason) ? Result<bool>(false) : Result<bool>(std::move(reason));
     }
     const auto parsed = parse_manifest(answer->body);
+    if (is_of_another_release(parsed.status())) return parsed.status();
     if (!parsed || parsed->manifest.key != ours.key || parsed->manifest.toolchain != ours.toolchain ||
         parsed->manifest.target != ours.target)
         return false;
@@ -325,7 +329,9 @@ Status Remote::push_hint(const Digest& key, const Version& toolchain, const Visi
         // Of a server that fails to say what is there, the other toolchains are not overwritten.
         if (Status reason = why_not_got(*there); !is_miss(reason)) return reason;
     } else if (there) {
-        if (auto listed = parse_hint(key, there->body)) versions = std::move(*listed);
+        auto listed = parse_hint(key, there->body);
+        if (is_of_another_release(listed.status())) return listed.status();
+        if (listed) versions = std::move(*listed);
     }
     if (std::ranges::find(versions, toolchain) != versions.end()) return Status::success();
     versions.push_back(toolchain);

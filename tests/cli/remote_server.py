@@ -1,6 +1,7 @@
 """An HTTP server that keeps what is put below /cache, and misbehaves as it is told. Of the standard library alone."""
 
 import http.server
+import itertools
 import pathlib
 import socket
 import threading
@@ -140,6 +141,48 @@ def sends_without_end(handler):
     for _ in range(10 << 14):
         handler.wfile.write(piece)
     return True
+
+
+def late(seconds, manner=None):
+    """Answers after so many seconds, as it would without a manner or with this one."""
+    def manner_of_late(handler):
+        time.sleep(seconds)
+        return bool(manner and manner(handler))
+    return manner_of_late
+
+
+def after(requests, manner):
+    """As if it had no manner for so many requests, and then this one."""
+    counted = itertools.count()
+
+    def manner_of_after(handler):
+        return next(counted) >= requests and manner(handler)
+    return manner_of_after
+
+
+def every(nth, manner):
+    """This manner in every nth request, and none in the others."""
+    counted = itertools.count(1)
+
+    def manner_of_every(handler):
+        return next(counted) % nth == 0 and manner(handler)
+    return manner_of_every
+
+
+def earns_and_then(requests, manner, pause=5):
+    """To each process (its X-Process header) as if it had no manner for so many requests, and then this one, until the process
+    leaves it alone for `pause` seconds."""
+    lock = threading.Lock()
+    seen = {}  # process: (requests, when the last one came)
+
+    def manner_of_earning(handler):
+        process, now = handler.headers.get("X-Process"), time.monotonic()
+        with lock:
+            count, last = seen.get(process, (0, now))
+            count = 1 if now - last > pause else count + 1
+            seen[process] = count, now
+        return count > requests and manner(handler)
+    return manner_of_earning
 
 
 def truncates(remote):

@@ -1,11 +1,15 @@
 """Remote layers: prewarm --push, and what is fetched from servers that behave and from those that do not."""
 
+import hashlib
+import json
 import shutil
+import subprocess
 import time
+import unittest
 
 import remote_server
 from remote_server import RemoteServer
-from support import CliTest, main
+from support import FAKE_NVRTC, CliTest, main
 
 # Kernels that compile in no time.
 PREWARM = ["prewarm", "--op", "merge", "--head-dim-vo", "64", "--q-heads", "8", "--sm", "80,86,89,90", "--json"]
@@ -159,6 +163,126 @@ class Remote(CliTest):
             result = self.prewarm("empty", server.address, env=signing[1])
             self.assertEqual(self.summary(result)["compiled"], total)
             self.assertIn("the manifest of another entry is in its place", result.err)
+
+    def toolchains(self, cache):
+        return {entry["toolchain"] for entry in self.run_cli("cache", "ls", "--json", "--cache", cache).json()["entries"]}
+
+    @unittest.skipUnless(FAKE_NVRTC, "ATTNSMITH_FAKE_NVRTC names no stub of libnvrtc")
+    def test_two_toolchains_share_a_remote(self):
+        """Newest first for who takes any; for who takes its own only, its own or none."""
+        signs, trusts = self.keys()
+
+        def nvrtc(version, build):
+            return {**trusts, "ATTNSMITH_NVRTC_PATH": FAKE_NVRTC, "FAKE_NVRTC_VERSION": version, "FAKE_NVRTC_BUILD": build}
+
+        older, newer, third = nvrtc("12090", "86"), nvrtc("13000", "88"), nvrtc("13010", "1")
+        exact = ["--toolchain", "exact"]
+        with RemoteServer(self.folder / "www") as server:
+            # The newer one first: who comes later takes nothing from the hint.
+            for name, env in (("newer", newer), ("older", older)):
+                pushed = self.summary(self.prewarm(name, server.address, flags=["--push", *exact], env={**env, **signs}))
+                self.assertEqual((pushed["compiled"], pushed["pushed"]), (pushed["total"], pushed["total"]))
+            total = pushed["total"]
+            self.assertEqual((len(server.files("cas")), len(server.files("ac"))), (2 * total, 3 * total))
+            # Who asks, how, and whose entries come. A pre-warm makes anew what is older than its own NVRTC would.
+            cases = [
+                (older, [], "13.0.88"), (newer, [], "13.0.88"), ({**trusts, "ATTNSMITH_NVRTC_PATH": "/nowhere"}, [], "13.0.88"),
+                (older, exact, "12.9.86"), (newer, exact, "13.0.88"), (third, [], None), (third, exact, None),
+            ]
+            for number, (env, flags, comes) in enumerate(cases):
+                with self.subTest(env=env, flags=flags):
+                    summary = self.summary(self.prewarm(f"empty{number}", server.address, flags=flags, env=env))
+                    self.assertEqual((summary["remote"], summary["compiled"]), (total, 0) if comes else (0, total))
+                    self.assertEqual(self.toolchains(f"empty{number}"), {comes or "13.1.1"})
+
+    def signed(self, line, key):
+        """A manifest of this line, signed by openssl."""
+        (self.folder / "line").write_bytes(line)
+        done = subprocess.run(f"openssl pkeyutl -sign -inkey {key} -rawin -in line -out signature && "
+                              f"openssl pkey -in {key} -pubout -outform DER | tail -c 32 | sha256sum | cut -c1-16",
+                              shell=True, cwd=self.folder, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            self.skipTest(f"there is no openssl command that knows Ed25519: {done.stderr.strip()}")
+        signature = (self.folder / "signature").read_bytes().hex()
+        return line + f"ed25519 {done.stdout.strip()} {signature}\n".encode()
+
+    def test_what_another_release_left_there(self):
+        """Documents and entries of formats to come, rightly signed: passed over by name, and no push replaces them."""
+        signs, trusts = signing = self.keys()
+        with RemoteServer(self.folder / "www") as server:
+            total = self.filled(server, signing)
+            original = {file: file.read_bytes() for kind in ("ac", "cas") for file in server.files(kind)}
+            hints = [file for file, content in original.items() if content.startswith(b'{"schema":"attnsmith.hint/1"')]
+            manifests = [file for file, content in original.items() if content.startswith(b'{"schema":"attnsmith.manifest/1"')]
+            self.assertEqual((len(hints), len(manifests)), (total, total))
+
+            def line_of(file):
+                return original[file].splitlines(keepends=True)[0]
+
+            def later_hint(file):
+                return original[file].replace(b"hint/1", b"hint/2")
+
+            def later_manifest(file):
+                return self.signed(line_of(file).replace(b"manifest/1", b"manifest/2"), "key")
+
+            for what, files, change in (("the hint is of another release", hints, later_hint),
+                                        ("the manifest is of another release", manifests, later_manifest)):
+                with self.subTest(what):
+                    for file in files:
+                        file.write_bytes(change(file))
+                    now = {file: file.read_bytes() for file in original}
+                    shutil.rmtree(self.folder / "empty", ignore_errors=True)
+                    result = self.prewarm("empty", server.address, env=trusts)
+                    self.assertEqual((self.summary(result)["compiled"], self.summary(result)["remote"]), (total, 0))
+                    self.assertIn(what, result.err)
+                    pushed = self.prewarm("own", server.address, flags=["--push"], env={**signs, **trusts})
+                    self.assertEqual((pushed.code, pushed.json()["summary"]["pushed"]), (1, 0))
+                    self.assertIn(what, pushed.err)
+                    self.assertEqual({file: file.read_bytes() for file in original}, now)
+                    for file, content in original.items():
+                        file.write_bytes(content)
+
+            # A hint may say more than is understood, a manifest may not: what is signed is what is read.
+            for file in hints:
+                file.write_bytes(original[file].replace(b'"toolchains"', b'"mirrors":["elsewhere"],"toolchains"'))
+            self.assertEqual(self.summary(self.prewarm("a", server.address, env=trusts))["remote"], total)
+            for file in manifests:
+                file.write_bytes(self.signed(line_of(file).replace(b',"key_fields"', b',"driver":"999","key_fields"'), "key"))
+            result = self.prewarm("b", server.address, env=trusts)
+            self.assertEqual(self.summary(result)["compiled"], total)
+            self.assertIn("the manifest is not written as manifests are", result.err)
+
+            # An entry of a later format, promised by a manifest of this one.
+            for file in manifests:
+                manifest = json.loads(line_of(file))
+                entry = bytearray(original[server.folder / "cache/cas" / manifest["sha256"]])
+                entry[8] = 2  # the format version; the checksum is wrong then, too, as it would be of bytes not understood
+                self.put_entry(server, file, manifest, bytes(entry))
+            result = self.prewarm("c", server.address, env=trusts)
+            self.assertEqual((self.summary(result)["compiled"], self.summary(result)["remote"]), (total, 0))
+            self.assertIn("what it has is no entry", result.err)
+            self.assert_ok(self.run_cli("cache", "verify", "--cache", "c"))
+
+    def put_entry(self, server, file, manifest, entry):
+        """An entry, and in a manifest's file one that promises it."""
+        digest = hashlib.sha256(entry).hexdigest()
+        (server.folder / "cache/cas" / digest).write_bytes(entry)
+        line = json.dumps({**manifest, "sha256": digest, "bytes": len(entry)}, separators=(",", ":"), ensure_ascii=False)
+        file.write_bytes(self.signed(line.encode() + b"\n", "key"))
+
+    def test_a_manifest_that_openssl_signed_is_taken(self):
+        """What the tests above change in manifests is all that keeps them from being taken."""
+        signing = self.keys()
+        with RemoteServer(self.folder / "www") as server:
+            total = self.filled(server, signing)
+            for file in server.files("ac"):
+                content = file.read_bytes()
+                if b"attnsmith.manifest/1" in content:
+                    manifest = json.loads(content.splitlines()[0])
+                    entry = (server.folder / "cache/cas" / manifest["sha256"]).read_bytes()
+                    self.put_entry(server, file, manifest, entry)
+                    self.assertEqual(file.read_bytes(), content)  # Ed25519 signs in one way
+            self.assertEqual(self.summary(self.prewarm("empty", server.address, env=signing[1]))["remote"], total)
 
     def test_processes_with_disks_of_their_own(self):
         """Eight at a time; the full number is the benchmark's."""

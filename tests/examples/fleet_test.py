@@ -41,6 +41,15 @@ def instructions_of(dockerfile):
             yield name, words.strip()
 
 
+def libraries_of(*programs):
+    """All shared libraries that a program or library needs, its loader among them."""
+    found = set()
+    for program in programs:
+        listed = subprocess.run(["ldd", program], capture_output=True, text=True, timeout=60, check=True).stdout
+        found |= {pathlib.Path(path) for path in re.findall(r"(?:=> |^\s+)(/\S+) \(0x", listed, re.MULTILINE)}
+    return found
+
+
 class Fleet(unittest.TestCase):
     def setUp(self):
         os.umask(0o022)  # a cache that the group may write to is not trusted
@@ -70,7 +79,7 @@ class Fleet(unittest.TestCase):
 
     def test_images_are_public_ones_of_a_version(self):
         images = list(self.image_names())
-        self.assertGreaterEqual(len(images), 4)
+        self.assertEqual({image.partition(":")[0] for image in images}, {"busybox", "nginx", "python"})
         for image in images:
             name, _, tag = image.partition(":")
             self.assertIn(name, PUBLIC_IMAGES)
@@ -111,8 +120,8 @@ class Fleet(unittest.TestCase):
                 if name == "RUN":
                     subprocess.run(["sh", "-n", "-c", words], check=True, timeout=60)
                     if "nvrtc" in words:
-                        self.assertEqual(stages, ["compiled"], "what serves has no NVRTC")
-        self.assertEqual(stages, ["compiled", "cache", "kernels", "serve"])
+                        self.assertEqual(stages, ["base", "compiled"], "what serves has no NVRTC")
+        self.assertEqual(stages, ["base", "compiled", "cache", "kernels", "serve"])
 
     @unittest.skipIf(yaml is None, "PyYAML is not installed")
     def test_the_composition_is_sound(self):
@@ -128,13 +137,37 @@ class Fleet(unittest.TestCase):
                 self.assertIn(f" AS {build['target']}\n", dockerfile)
             for volume in service["volumes"]:
                 source, target, *mode = volume.split(":")
-                self.assertTrue((FLEET / source).is_file() if source.startswith(".") else source in compose["volumes"], volume)
+                if source.startswith("."):
+                    file = (FLEET / source).resolve()
+                    self.assertTrue(file.is_file() or file == REPOSITORY / "config.json", volume)
+                else:
+                    self.assertIn(source, compose["volumes"])
                 self.assertTrue(target.startswith("/") and mode in ([], ["ro"]), volume)
         # It mounts what the configuration and the image name.
         conf = (FLEET / "nginx.conf").read_text(encoding="utf-8")
         self.assertIn("remote-cache:/srv/attnsmith", compose["services"]["remote-cache"]["volumes"])
         self.assertIn(" /srv/attnsmith/tmp;", conf)
         self.assertIn("ENV ATTNSMITH_CACHE_DIR=/var/cache/attnsmith:/opt/attnsmith/cache\n", dockerfile)
+
+    @unittest.skipIf(yaml is None, "PyYAML is not installed")
+    def test_what_fills_and_what_serves_name_one_remote_and_one_key(self):
+        services = yaml.safe_load((FLEET / "compose.yaml").read_text(encoding="utf-8"))["services"]
+        fill, serve = services["fill"], services["serve"]
+        script, environment = fill["command"][-1], serve["environment"]
+        subprocess.run(["sh", "-n", "-c", script], check=True, timeout=60)
+        own, _, address = environment["ATTNSMITH_CACHE_DIR"].partition(":")
+        self.assertEqual(address, "http://remote-cache:8080/attnsmith")
+        self.assertIn(f"--cache {address} --push ", " ".join(script.replace("\\", "").split()))
+        self.assertIn(f"own-cache:{own}", serve["volumes"])
+        folder, _, key = environment["ATTNSMITH_CACHE_TRUST_KEYS"].rpartition("/")
+        self.assertIn(f"trusted:{folder}:ro", serve["volumes"])
+        self.assertIn(f"cp /secret/{key} /trusted/", script)
+        self.assertNotIn("secret", " ".join(serve["volumes"]))
+        # Both speak HTTP, and the images that they are made from have no libcurl.
+        stages = [words for name, words in instructions_of((FLEET / "Dockerfile").read_text(encoding="utf-8"))
+                  if name == "FROM" or "libcurl4" in words]
+        self.assertIn("install", stages[stages.index("python:3.12-slim AS base") + 1])
+        self.assertLessEqual({"base AS compiled", "base AS serve"}, set(stages))
 
     def pod(self):
         return yaml.safe_load((FLEET / "kubernetes.yaml").read_text(encoding="utf-8"))["spec"]["template"]["spec"]
@@ -239,6 +272,7 @@ class RemoteCache(unittest.TestCase):
         server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.addCleanup(server.wait, 60)
         self.addCleanup(server.terminate)
+        self.server = server
         for _ in range(200):
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
                 return
@@ -252,6 +286,71 @@ class RemoteCache(unittest.TestCase):
         connection.request(method, path, body=body, headers=headers)
         response = connection.getresponse()
         return response.status, response.read()
+
+    def container(self):
+        """A root with the program and what it needs to ask a remote, and nothing else; what runs in it."""
+        ldconfig = shutil.which("ldconfig", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+        known = subprocess.run([ldconfig, "-p"], capture_output=True, text=True, timeout=60, check=True).stdout if ldconfig else ""
+        opened = [match.group(1) for name in ("libcurl.so.4", "libcrypto.so.3")
+                  if (match := re.search(rf"^\s+{re.escape(name)} .*=> (\S+)$", known, re.MULTILINE))]
+        if len(opened) != 2:
+            self.skipTest("libcurl.so.4 and libcrypto.so.3 are not both installed")
+        libraries = libraries_of(ATTNSMITH, *opened) | {pathlib.Path(path) for path in opened}
+        if any(re.search("lib[at]san", library.name) for library in libraries):
+            self.skipTest("a sanitizer's run-time library reads /proc, which is not in the container")
+        root = self.folder / "root"
+        for library in libraries:
+            place = root / str(library).lstrip("/")
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(library, place)
+        shutil.copy(ATTNSMITH, root / "attnsmith")
+        # Root may change its root; anybody else is root of a namespace of users, where the system has them.
+        enter = [] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user"]
+        command = [*enter, shutil.which("chroot", path="/usr/sbin:/usr/bin:/sbin:/bin"), str(root), "/attnsmith"]
+
+        def run(*arguments, **environment):
+            folders = ":".join(sorted({f"/{library.parent.relative_to('/')}" for library in libraries}))
+            return subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=120, check=False,
+                                  env={"HOME": "/", "LD_LIBRARY_PATH": folders, **environment})
+
+        if (tried := run("--version")).returncode != 0:
+            self.skipTest(f"a program cannot be run in a root of its own here: {tried.stderr.strip()}")
+        return root, run
+
+    @unittest.skipUnless(ATTNSMITH, "the command is not built")
+    def test_a_container_without_nvrtc_is_filled_from_the_remote(self):
+        root, run = self.container()
+        self.start()
+        remote = f"http://127.0.0.1:{self.port}/attnsmith"
+        here = {name: value for name, value in os.environ.items() if not name.startswith("ATTNSMITH_") or "NVRTC" in name}
+        for command in (["cache", "keygen", "-o", "key"],
+                        ["prewarm", *SMALL, "--cache", "kernels", "--cache", remote, "--push", "--sign-key", "key",
+                         "--trust-key", "key.pub"]):
+            done = subprocess.run([ATTNSMITH, *command], cwd=self.folder, env=here, capture_output=True, text=True, timeout=600,
+                                  check=False)
+            self.assertEqual(done.returncode, 0, done.stderr)
+        shutil.copy(self.folder / "key.pub", root / "key.pub")
+
+        environment = {"ATTNSMITH_CACHE_DIR": f"/cache:{remote}", "ATTNSMITH_CACHE_TRUST_KEYS": "/key.pub"}
+
+        def report(*command):
+            done = run(*command, "--json", **environment)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            return json.loads(done.stdout)
+
+        doctor = run("doctor", "--json", **environment)
+        states = {check["name"]: check["state"] for check in json.loads(doctor.stdout)["checks"]}
+        self.assertEqual((states["nvrtc"], doctor.returncode), ("fail", 1), "there is an NVRTC in the container")
+        self.assertEqual({kernel["cache"]["state"] for kernel in report("plan", *SMALL)["kernels"]}, {"miss"})
+        filled = report("prewarm", *SMALL)["summary"]
+        self.assertGreater(filled["total"], 1)
+        self.assertEqual((filled["remote"], filled["compiled"]), (filled["total"], 0))
+        # All is kept: the server is gone.
+        self.server.terminate()
+        self.server.wait(60)
+        again = report("prewarm", *SMALL)["summary"]
+        self.assertEqual((again["hits"], again["total"]), (filled["total"], filled["total"]))
+        self.assertEqual({kernel["cache"]["state"] for kernel in report("plan", *SMALL)["kernels"]}, {"hit"})
 
     def test_blobs_are_put_and_got(self):
         self.start()

@@ -1,5 +1,7 @@
 #include "cache/remote/breaker.hpp"
 
+#include <algorithm>
+
 #include "support/catch.hpp"
 
 using namespace attnsmith::cache;
@@ -78,6 +80,49 @@ TEST_CASE("a remote costs three seconds at most, however long a prewarm is") {
     CHECK(lost_by(is_slow) <= 3s);
     CHECK(lost_by(has_nothing) <= 3s);
     CHECK(lost_by(by_turns) <= 3s);
+}
+
+// Eight threads save eight compiles in the time of one, and lose their time at once.
+TEST_CASE("a remote that is quick and hangs by turns costs threads no more") {
+    constexpr int kThreads = 8;
+    constexpr auto kCompile = 300ms;
+    Breaker breaker;
+    Breaker::Clock::time_point now{};
+    std::chrono::nanoseconds lost{};
+    const auto all_ask = [&](std::chrono::nanoseconds answers_in) {
+        const auto allowed = breaker.allow(now, 2s, true);
+        if (!allowed) return;
+        const bool hangs = answers_in > *allowed;
+        const auto began = now;
+        now += hangs ? *allowed : answers_in;
+        lost += hangs ? now - began : now - began - kCompile;
+        for (int i = 0; i < kThreads; ++i)
+            breaker.note(began, now, hangs ? Breaker::Outcome::failed : Breaker::Outcome::fetched, true);
+    };
+    std::chrono::nanoseconds most_lost{};
+    for (int i = 0; i < 100; ++i) {
+        all_ask(1ms);
+        all_ask(1h);
+        most_lost = std::max(most_lost, lost);
+        now += Breaker::kRest;
+    }
+    CHECK(most_lost <= 3s);
+}
+
+TEST_CASE("what threads lose at once is lost once: after one rest the remote is asked again") {
+    Breaker breaker;
+    Breaker::Clock::time_point now{};
+    for (const auto may_lose : {1200ms, 600ms, 300ms}) {
+        CHECK(breaker.allow(now, 2s, true) == may_lose);
+        const auto began = now;
+        now += may_lose;
+        int closed = 0;
+        for (int i = 0; i < 8; ++i)
+            closed += breaker.note(began, now + i * 1ms, Breaker::Outcome::failed, true) ? 1 : 0;
+        CHECK(closed == 1);
+        CHECK_FALSE(breaker.allow(now + Breaker::kRest - 1ms, 2s, true));
+        now += Breaker::kRest;
+    }
 }
 
 TEST_CASE("where nothing else has the kernel, time is well spent") {

@@ -4,6 +4,7 @@
 #include <tuple>
 #include "support/catch.hpp"
 
+#include "cache/bundle_fixture.hpp"
 #include "cache/memory_server.hpp"
 #include "cache/remote_fixture.hpp"
 
@@ -115,14 +116,36 @@ TEST_CASE("a hint that is lost, or anything at all, costs no more than a compile
     const Site site;
     const Remembered one;
     push(site.remote(), one);
-    for (const char* text : {"", "{}", "[1,2]", "\xff\xfe", "{\"schema\":\"attnsmith.hint/7\"}"}) {
+    for (const char* text : {"", "{}", "[1,2]", "\xff\xfe", "{\"schema\":7}"}) {
         site.server->files[hint_path(one.key)] = bytes_of(text);
         INFO(text);
         CHECK(fetch(site.remote(), one).error != 0);
         CHECK(fetch(site.remote(), one, kVersion).error == 0);
+        // A push mends it.
+        CHECK_FALSE(push(site.remote(), one));
+        CHECK(fetch(site.remote(), one).error == 0);
     }
-    // A push mends it.
-    CHECK_FALSE(push(site.remote(), one));
+}
+
+TEST_CASE("what another release has put there is passed over, and no push replaces it") {
+    const Site site;
+    const Remembered one;
+    push(site.remote(), one);
+    for (const auto& [path, word] : {std::pair(hint_path(one.key), "attnsmith.hint/1"),
+                                     std::pair(manifest_path(one.key, kVersion), "attnsmith.manifest/1")}) {
+        INFO(path);
+        const std::vector<std::byte> ours = site.server->files.at(path);
+        std::string text = text_of(ours);
+        text.replace(text.find(word) + std::string(word).size() - 1, 1, "2");
+        site.server->files[path] = bytes_of(text);
+        const auto before = site.server->files;
+        CHECK(fetch(site.remote(), one).error == EPROTONOSUPPORT);
+        const auto pushed = site.remote().push(one.key, kVersion, one.entry, 10s);
+        REQUIRE_FALSE(pushed);
+        CHECK(pushed.status().error_number == EPROTONOSUPPORT);
+        CHECK(site.server->files == before);
+        site.server->files[path] = ours;
+    }
     CHECK(fetch(site.remote(), one).error == 0);
 }
 
