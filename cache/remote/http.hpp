@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -33,6 +34,9 @@ struct HttpRequest {
 struct HttpResponse {
     int status = 0;               // 200, 404, ...
     std::vector<std::byte> body;  // of any status, at most HttpRequest::max_bytes
+    // What time the server says it is, to the second; absent where it does not say. An answer out of a
+    // proxy's cache is as much older as its Age, which is added.
+    std::optional<std::chrono::system_clock::time_point> date = {};
 };
 
 // How a server is told who asks. Nothing of it is ever in a message, nor goes to another host by a redirect:
