@@ -1,6 +1,7 @@
 #include "engine/cubins/remotes.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cerrno>
 #include <utility>
@@ -18,14 +19,6 @@ constexpr milliseconds kWhereItCompiles{2000};
 constexpr milliseconds kWhereNothingElseDoes{30000};
 constexpr milliseconds kForAPush{60000};
 
-std::shared_ptr<cache::HttpClient> client_of(const Settings& settings, std::string& trouble) {
-    if (settings.http_client) return settings.http_client;
-    auto opened = cache::open_curl(settings.http_access);
-    if (opened) return std::move(opened).value();
-    trouble = opened.status().to_string();
-    return nullptr;
-}
-
 cache::Signers signers_of(const Settings& settings) {
     cache::Signers signers;
     if (settings.trusted_keys.empty() && settings.sign_key_file.empty()) return signers;
@@ -40,16 +33,34 @@ cache::Signers signers_of(const Settings& settings) {
 
 }  // namespace
 
+cache::Result<std::shared_ptr<cache::HttpClient>> open_http_client(const Settings& settings) {
+    if (settings.http_client) return settings.http_client;
+    auto opened = cache::open_curl(settings.http_access);
+    if (!opened) return opened.status();
+    return std::shared_ptr<cache::HttpClient>(std::move(opened).value());
+}
+
+std::string why_no_remote_is_trusted(const Settings& settings) {
+    if (!settings.trusted_keys.empty() || settings.cache_trust == cache::Trust::all) return {};
+    return "nobody's signature is trusted there; name a public key (--trust-key, "
+           "ATTNSMITH_CACHE_TRUST_KEYS), "
+           "or take anybody's kernels by --cache-trust all";
+}
+
 Remotes::Remotes(const Settings& settings, const cache::Store& store, std::shared_ptr<const Log> log)
     : store_(store), log_(std::move(log)) {
     if (settings.remotes.empty()) return;
     const cache::Signers signers = signers_of(settings);
-    const bool is_trusted = !signers.trusted.empty() || settings.cache_trust == cache::Trust::all;
-    std::string trouble = is_trusted
-                              ? ""
-                              : "nobody's signature is trusted there; name a public key (--trust-key, "
-                                "ATTNSMITH_CACHE_TRUST_KEYS), or take anybody's kernels by --cache-trust all";
-    const auto client = trouble.empty() ? client_of(settings, trouble) : nullptr;
+    if (signers.own) {
+        if (const auto key = signers.ed25519->public_key_of(*signers.own)) signs_as_ = key->id();
+    }
+    std::string trouble = why_no_remote_is_trusted(settings);
+    std::shared_ptr<cache::HttpClient> client;
+    if (trouble.empty()) {
+        auto opened = open_http_client(settings);
+        if (opened) client = std::move(opened).value();
+        trouble = opened.status().to_string();
+    }
     for (const std::string& address : settings.remotes) {
         if (client)
             remotes_.push_back(std::make_unique<cache::Remote>(address, client, signers));
@@ -88,7 +99,10 @@ Remotes::Fetched Remotes::fetch(const KernelSource& source, const Accept& accept
         fetched.said.push_back(fmt::format("{}: {}", remote->name(), status.message));
         if (status.error_number == ENOENT) {
             store_.count(cache::Event::remote_miss);
-        } else if (status.error_number != EAGAIN && status.error_number != ECANCELED) {
+            continue;
+        }
+        fetched.is_nowhere = false;
+        if (status.error_number != EAGAIN && status.error_number != ECANCELED) {
             store_.count(cache::Event::remote_failure);
             const LogLevel level = told_of_failure_.exchange(true) ? LogLevel::debug : LogLevel::warn;
             (*log_)(level, "cache: {}", fetched.said.back());
@@ -97,19 +111,34 @@ Remotes::Fetched Remotes::fetch(const KernelSource& source, const Accept& accept
     return fetched;
 }
 
-bool Remotes::push(const KernelSource& source, const Cubin& cubin, bool with_source,
+bool Remotes::push(const cache::Digest& key, const cache::Version& toolchain, const cache::Entry& entry,
                    const std::stop_token& stop) const {
-    const cache::Entry entry = to_entry(source, cubin, with_source);
     bool is_new = false;
+    std::vector<std::string> troubles;
     for (const auto& remote : remotes_) {
-        const auto pushed = remote->push(source.key, cubin.toolchain, entry, kForAPush, stop);
-        if (!pushed) {
-            throw CacheError(
-                fmt::format("it could not be pushed to {}: {}", remote->name(), pushed.status().message));
-        }
-        is_new = is_new || *pushed;
+        const auto pushed = remote->push(key, toolchain, entry, kForAPush, stop);
+        if (!pushed)
+            troubles.push_back(fmt::format("{}: {}", remote->name(), pushed.status().message));
+        else
+            is_new = is_new || *pushed;
     }
+    if (!troubles.empty())
+        throw CacheError(fmt::format("it could not be pushed to {}", fmt::join(troubles, "; ")));
     return is_new;
+}
+
+void Remotes::require_some(std::string_view field, std::string_view value) const {
+    if (!empty()) return;
+    throw InvalidRequest(std::string(field), std::string(value),
+                         passed_over_.empty() ? "an address (http:// or https://) behind the cache directory"
+                                              : fmt::format("a remote that is used; not used are: {}",
+                                                            fmt::join(passed_over_, "; ")));
+}
+
+std::vector<std::string> Remotes::names() const {
+    std::vector<std::string> names;
+    for (const auto& remote : remotes_) names.push_back(remote->name());
+    return names;
 }
 
 }  // namespace attnsmith::engine

@@ -8,6 +8,7 @@
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cache/remote/remote.hpp"
@@ -18,6 +19,11 @@
 #include "engine/log.hpp"
 
 namespace attnsmith::engine {
+
+// By libcurl, or what tests have instead.
+cache::Result<std::shared_ptr<cache::HttpClient>> open_http_client(const Settings& settings);
+// Why no remote may be used: nobody's signature is trusted. Empty where some may.
+std::string why_no_remote_is_trusted(const Settings& settings);
 
 // Thread-safe, also right after fork. What is fetched goes to the store's directory as well.
 class Remotes {
@@ -33,6 +39,7 @@ class Remotes {
         std::shared_ptr<const Cubin> cubin;  // null: no remote has one that is taken
         std::string not_stored_because;      // empty: it is in the directory now
         std::vector<std::string> said;       // why there is none, by remote
+        bool is_nowhere = true;              // every remote could be asked, and has none
     };
     using Accept = std::function<std::optional<std::string>(const Cubin&)>;
     // `only`: of this toolchain, else newest first. With `compiles`, two seconds at most, of which only so
@@ -40,11 +47,19 @@ class Remotes {
     Fetched fetch(const KernelSource& source, const Accept& accept, const std::optional<cache::Version>& only,
                   bool compiles, const std::stop_token& stop) const;
 
-    // Puts the cubin's entry to every remote that lacks it. True: one did. Throws CacheError where one has it
-    // not in the end, naming it.
-    bool push(const KernelSource& source, const Cubin& cubin, bool with_source,
+    // Puts the entry to every remote that lacks it. True: one did. Throws CacheError where one has it not in
+    // the end, naming each such.
+    bool push(const cache::Digest& key, const cache::Version& toolchain, const cache::Entry& entry,
               const std::stop_token& stop) const;
 
+    // Throws InvalidRequest, naming `field`, where there is none that is used: with why, of those that are
+    // passed over.
+    void require_some(std::string_view field, std::string_view value) const;
+
+    std::vector<std::string> names() const;  // of those that are used, without passwords
+    const std::string& signs_as() const {
+        return signs_as_;
+    }  // the key's id; empty: what is pushed is not signed
     // Those that are passed over, with why.
     const std::vector<std::string>& passed_over() const { return passed_over_; }
 
@@ -55,6 +70,7 @@ class Remotes {
     std::shared_ptr<const Log> log_;
     std::vector<std::unique_ptr<const cache::Remote>> remotes_;
     std::vector<std::string> passed_over_;
+    std::string signs_as_;
     mutable std::atomic<bool> told_of_failure_ = false;
 };
 
