@@ -250,8 +250,8 @@ Result<Remote::Answer> Remote::ask(milliseconds limit) const {
     const Result<HttpResponse> response = visit.get(probe_path(), kMaxAnswerBytes);
     if (!response) return at_remote(response.status());
     Answer answer{.status = response->status, .took = Clock::now() - began};
-    // The server wrote its date some time between the two.
-    if (response->date) answer.ahead = *response->date - (sent + answer.took / 2);
+    // The server wrote its date some time between the two, and left out the parts of the second.
+    if (response->date) answer.ahead = *response->date + milliseconds(500) - (sent + answer.took / 2);
     return answer;
 }
 
