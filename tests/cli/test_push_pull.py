@@ -187,6 +187,27 @@ class PushPull(CliTest):
         self.assertEqual(self.pull("--json").json()["summary"]["failed"], total)
         self.assert_whole("empty")
 
+    def test_a_server_that_hangs(self):
+        """Half a minute is waited for it, by all kernels together, and a Ctrl-C ends that."""
+        total = self.pushed()
+        self.server.manner = remote_server.hangs
+        began = time.monotonic()
+        result = self.pull("--json")
+        self.assertLess(time.monotonic() - began, 60)
+        self.assertEqual((result.code, result.json()["summary"]["failed"]), (1, total))
+        self.assertIn("there was no whole response within", result.err)
+        for command in (["cache", "push", "--cache", "own", "--cache", self.server.address],
+                        self.pull_arguments("empty")):
+            asked = len(self.server.requests)
+            process = self.start(*command, env=self.signing)
+            while len(self.server.requests) == asked:
+                time.sleep(0.05)
+            began = time.monotonic()
+            process.send_signal(signal.SIGINT)
+            self.assertEqual(self.finish(process).code, 130)
+            self.assertLess(time.monotonic() - began, 10)
+        self.assertEqual(list((self.folder / "empty").glob("??/*")), [])
+
     def test_interrupted(self):
         """Ctrl-C ends a pull at once, and what is there is whole."""
         total = self.pushed()
