@@ -65,8 +65,11 @@ Finding reach_finding(const RemoteHealth& remote) {
     finding.facts["used"] = remote.not_used_because.empty();
     if (!remote.reached.ok()) {
         finding.health = Health::warn;
-        finding.text += fmt::format(": no answer within {} s at most: {}",
-                                    engine::kLongestExamination.count(), remote.reached.message);
+        const bool is_late = remote.reached.error_number == ETIMEDOUT;
+        finding.text += fmt::format(
+            ": no answer{}: {}",
+            is_late ? fmt::format(" within {} s", engine::kLongestExamination.count()) : std::string(),
+            remote.reached.message);
         finding.remedy = unreachable_remedy(remote.reached);
         finding.facts["not_reachable_because"] = remote.reached.message;
         return finding;
