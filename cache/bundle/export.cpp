@@ -147,6 +147,13 @@ Listing Store::list_for_export(const Wanted& wanted) const {
     return listing;
 }
 
+Result<Entry> Store::read_for_export(const ListedEntry& listed) const {
+    JudgedEntry judged =
+        judge_entry(*layers_[listed.layer], {listed.key, listed.version}, options_, Depth::content);
+    if (judged.verdict != Verdict::sound) return std::move(judged.status);
+    return std::move(judged.entry);
+}
+
 Result<ExportReport> Store::export_listed(const Path& target, std::span<const ListedEntry> listed,
                                           const std::stop_token& stop, const SecretKey* sign_with) const {
     if (stop.stop_requested()) return export_stopped(target);

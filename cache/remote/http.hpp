@@ -35,6 +35,9 @@ struct HttpRequest {
 struct HttpResponse {
     int status = 0;               // 200, 404, ...
     std::vector<std::byte> body;  // of any status, at most HttpRequest::max_bytes
+    // What time the server says it is, to the second; absent where it does not say. An answer out of a
+    // proxy's cache is as much older as its Age, which is added.
+    std::optional<std::chrono::system_clock::time_point> date = {};
 };
 
 // Who signs requests to S3. `session_token` is empty for credentials that do not expire; nothing else may be.

@@ -48,6 +48,16 @@ bool is_written(int status) { return status >= 200 && status < 300; }
 
 Status not_there() { return Status::recoverable_error(ENOENT, {}, "it has no entry"); }
 
+Status left_alone() {
+    return Status::recoverable_error(
+        EAGAIN, {}, fmt::format("left alone for up to {} s after failures", Breaker::kRest.count()));
+}
+
+// Nothing that looks like a kernel, and the same for everybody: its place is that of its digest.
+constexpr std::string_view kProbe = "attnsmith doctor was here\n";
+
+std::string probe_path() { return entry_path(sha256_of(std::as_bytes(std::span(kProbe)))); }
+
 // Others may understand it, so nobody who does not replaces it.
 bool is_of_another_release(const Status& status) { return status.error_number == EPROTONOSUPPORT; }
 
@@ -176,26 +186,30 @@ Status Remote::fetch(const Wanted& wanted, const Offer& offer, Patience patience
                      const std::stop_token& stop) const {
     const Clock::time_point began = Clock::now();
     const auto allowed = breaker_.allow(began, patience.limit, patience.compiles);
-    if (!allowed) {
-        return at_remote(Status::recoverable_error(
-            EAGAIN, {}, fmt::format("left alone for up to {} s after failures", Breaker::kRest.count())));
-    }
+    if (!allowed) return at_remote(left_alone());
     const Visit visit(*client_, url_, began + *allowed, !patience.compiles, stop);
     Status status =
         wanted.only ? fetch_version(wanted, *wanted.only, offer, visit) : fetch_newest(wanted, offer, visit);
     if (status.error_number == ECANCELED) return at_remote(std::move(status));
-    const auto outcome = status.ok()       ? Breaker::Outcome::fetched
-                         : is_miss(status) ? Breaker::Outcome::absent
-                                           : Breaker::Outcome::failed;
+    // What another release left there is no fault of the server's.
+    const bool absent = is_miss(status) || is_of_another_release(status);
+    const auto outcome = status.ok() ? Breaker::Outcome::fetched
+                         : absent    ? Breaker::Outcome::absent
+                                     : Breaker::Outcome::failed;
     breaker_.note(began, Clock::now(), outcome, patience.compiles);
     return at_remote(std::move(status));
 }
 
-Status Remote::fetch_newest(const Wanted& wanted, const Offer& offer, const Visit& visit) const {
-    const Result<HttpResponse> answer = visit.get(hint_path(wanted.key), kMaxHintBytes);
+// Newest first. ENOENT: none.
+Result<std::vector<Version>> Remote::versions_there(const Digest& key, const Visit& visit) const {
+    const Result<HttpResponse> answer = visit.get(hint_path(key), kMaxHintBytes);
     if (!answer) return answer.status();
     if (answer->status != kOk) return why_not_got(*answer);
-    const auto versions = parse_hint(wanted.key, answer->body);
+    return parse_hint(key, answer->body);
+}
+
+Status Remote::fetch_newest(const Wanted& wanted, const Offer& offer, const Visit& visit) const {
+    const auto versions = versions_there(wanted.key, visit);
     if (!versions) return versions.status();
     Status first = not_there();  // that says more than that nothing is there
     for (const Version& version : *versions) {
@@ -264,25 +278,83 @@ Status Remote::check_signature(const ParsedManifest& parsed, std::span<const Pub
 
 Result<bool> Remote::push(const Digest& key, const Version& toolchain, const Entry& entry, milliseconds limit,
                           const std::stop_token& stop) const {
-    const Visit visit(*client_, url_, Clock::now() + limit, true, stop);
+    const Clock::time_point began = Clock::now();
+    if (!push_breaker_.allow(began, limit, false)) return at_remote(left_alone());
+    Result<bool> pushed =
+        push_within(key, toolchain, entry, Visit(*client_, url_, began + limit, true, stop));
+    const int error = pushed.status().error_number;
+    if (error != ECANCELED && error != EINVAL) {  // which say nothing of the remote
+        const auto outcome = pushed ? Breaker::Outcome::fetched : Breaker::Outcome::failed;
+        push_breaker_.note(began, Clock::now(), outcome, false);
+    }
+    return pushed ? std::move(pushed) : at_remote(pushed.status());
+}
+
+Result<bool> Remote::push_within(const Digest& key, const Version& toolchain, const Entry& entry,
+                                 const Visit& visit) const {
     const std::vector<std::byte> bytes = encode_entry(key, toolchain, entry);
     const auto manifest = manifest_of(key, toolchain, entry, bytes);
-    if (!manifest)
-        return at_remote(Status::recoverable_error(EINVAL, {}, "the entry does not say what its key is of"));
+    if (!manifest) return Status::recoverable_error(EINVAL, {}, "the entry does not say what its key is of");
     const Result<bool> there = has_good_entry(*manifest, visit);
-    if (!there) return at_remote(there.status());
+    if (!there) return there.status();
     if (!*there) {
         const auto document = signed_document(*manifest);
-        if (!document) return at_remote(document.status());
+        if (!document) return document.status();
         // The entry first: a manifest that is there promises it.
         Status put = visit.put(entry_path(manifest->sha256), bytes);
         if (put.ok()) {
             put = visit.put(manifest_path(key, toolchain), std::as_bytes(std::span(*document)));
         }
-        if (!put.ok()) return at_remote(std::move(put));
+        if (!put.ok()) return put;
     }
-    if (Status put = push_hint(key, toolchain, visit); !put.ok()) return at_remote(std::move(put));
+    if (Status put = push_hint(key, toolchain, visit); !put.ok()) return put;
     return !*there;
+}
+
+Result<Remote::Answer> Remote::ask(milliseconds limit) const {
+    const Clock::time_point began = Clock::now();
+    const auto sent = std::chrono::system_clock::now();
+    const std::stop_token never;
+    const Visit visit(*client_, url_, began + limit, false, never);
+    const Result<HttpResponse> response = visit.get(probe_path(), kMaxAnswerBytes);
+    if (!response) return at_remote(response.status());
+    Answer answer{.status = response->status, .took = Clock::now() - began};
+    // The server wrote its date some time between the two, and left out the parts of the second.
+    if (response->date) answer.ahead = *response->date + milliseconds(500) - (sent + answer.took / 2);
+    return answer;
+}
+
+Status Remote::put_probe(milliseconds limit) const {
+    const std::stop_token never;
+    const Visit visit(*client_, url_, Clock::now() + limit, false, never);
+    return at_remote(visit.put(probe_path(), std::as_bytes(std::span(kProbe))));
+}
+
+Result<Remote::SeenManifest> Remote::look(const Digest& key, milliseconds limit) const {
+    const std::stop_token never;
+    Result<SeenManifest> seen = look_at(key, Visit(*client_, url_, Clock::now() + limit, false, never));
+    return seen ? std::move(seen) : at_remote(seen.status());
+}
+
+Result<Remote::SeenManifest> Remote::look_at(const Digest& key, const Visit& visit) const {
+    const auto versions = versions_there(key, visit);
+    if (!versions) return versions.status();
+    for (const Version& version : *versions) {
+        const Result<HttpResponse> answer = visit.get(manifest_path(key, version), kMaxManifestBytes);
+        if (!answer) return answer.status();
+        if (answer->status != kOk) {
+            Status reason = why_not_got(*answer);
+            if (is_miss(reason)) continue;
+            return reason;
+        }
+        const auto parsed = parse_manifest(answer->body);
+        if (!parsed) return parsed.status();
+        SeenManifest seen{.toolchain = version, .signed_by = {}, .judged = {}};
+        if (parsed->signed_by) seen.signed_by = parsed->signed_by->key_id;
+        if (!signers_.trusted.empty()) seen.judged = check_signature(*parsed, signers_.trusted);
+        return seen;
+    }
+    return not_there();
 }
 
 Result<std::string> Remote::signed_document(const Manifest& manifest) const {

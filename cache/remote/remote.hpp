@@ -40,6 +40,8 @@ class Remote {
 
     // Without user, password and query, for people.
     const std::string& name() const { return name_; }
+    // By TLS: an answer is of who has the name's certificate.
+    bool is_encrypted() const { return url_.starts_with("https://"); }
 
     struct Wanted {
         Digest key;
@@ -63,13 +65,39 @@ class Remote {
                  const std::stop_token& stop = {}) const;
 
     // Puts the entry, its manifest and the hint, in this order; what is there stays. EINVAL where the entry's
-    // metadata has no key fields. True: something was new.
+    // metadata has no key fields; EAGAIN while the remote is left alone after pushes that failed. True:
+    // something was new.
     Result<bool> push(const Digest& key, const Version& toolchain, const Entry& entry,
                       std::chrono::milliseconds limit, const std::stop_token& stop = {}) const;
+
+    // What is asked by who wants to know how the remote is, and not for a kernel: nothing of it counts as a
+    // failure, and a remote that is left alone is asked all the same.
+
+    struct Answer {
+        int status = 0;                              // 404 is a good one: the probe need not be there
+        std::chrono::steady_clock::duration took{};  // the name, the connection and TLS included
+        std::optional<std::chrono::system_clock::duration> ahead{};  // of our clock; absent: it gives no date
+    };
+    // Asks for the probe, a line of text that is the same everywhere.
+    Result<Answer> ask(std::chrono::milliseconds limit) const;
+    // Puts the probe, which then stays there: whoever puts it, and however often, it is the same file.
+    Status put_probe(std::chrono::milliseconds limit) const;
+
+    struct SeenManifest {
+        Version toolchain;
+        std::string signed_by;  // the key's id; empty: it is not signed
+        Status judged;          // why it would not be taken; success if it would
+    };
+    // The manifest of the key's newest entry there. ENOENT: it has none.
+    Result<SeenManifest> look(const Digest& key, std::chrono::milliseconds limit) const;
 
   private:
     class Visit;
 
+    Result<bool> push_within(const Digest& key, const Version& toolchain, const Entry& entry,
+                             const Visit& visit) const;
+    Result<std::vector<Version>> versions_there(const Digest& key, const Visit& visit) const;
+    Result<SeenManifest> look_at(const Digest& key, const Visit& visit) const;
     Status fetch_newest(const Wanted& wanted, const Offer& offer, const Visit& visit) const;
     Status fetch_version(const Wanted& wanted, const Version& version, const Offer& offer,
                          const Visit& visit) const;
@@ -83,7 +111,8 @@ class Remote {
     const std::string name_;
     const std::shared_ptr<HttpClient> client_;
     const Signers signers_;
-    mutable Breaker breaker_;
+    // Apart, since a remote whose manifests are of no trusted key can be written all the same.
+    mutable Breaker breaker_, push_breaker_;
 };
 
 // An address without what nobody may see: user, password, query and fragment.

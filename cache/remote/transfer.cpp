@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "cache/remote/http_date.hpp"
 #include "cache/remote/sigv4.hpp"
 #include "cache/remote/without_sigpipe.hpp"
 
@@ -112,6 +113,8 @@ class Receiver {
         if (line.starts_with("HTTP/")) {  // of each response: 100 Continue comes before the final one
             result_.response.status = 0;
             result_.location.clear();
+            result_.response.date.reset();
+            age_ = {};
             content_length_ = 0;
             headers_over_ = false;
             const std::string_view rest = without_blanks(line.substr(std::min(line.find(' '), line.size())));
@@ -130,6 +133,10 @@ class Receiver {
                 content_length_ = std::numeric_limits<std::uint64_t>::max();
         } else if (same_word(name, "location") && result_.location.empty()) {
             result_.location = value;
+        } else if (same_word(name, "date")) {
+            result_.response.date = parse_http_date(value);
+        } else if (same_word(name, "age")) {
+            age_ = parse_http_age(value);
         } else if (same_word(name, "transfer-encoding") && !same_word(value, "chunked") &&
                    !same_word(value, "identity")) {
             return end_with(TransferEnd::compressed);
@@ -138,6 +145,7 @@ class Receiver {
     }
 
     bool take_end_of_headers() {
+        if (result_.response.date) *result_.response.date += std::exchange(age_, {});
         if (result_.response.status < 200) return true;
         headers_over_ = true;
         if (!must_be_whole()) return true;
@@ -153,6 +161,7 @@ class Receiver {
     std::exception_ptr thrown_;
     std::size_t header_bytes_ = 0;
     std::uint64_t content_length_ = 0;
+    std::chrono::seconds age_{};  // of an answer out of a proxy's cache
     std::size_t page_bytes_ = 0;
     bool headers_over_ = false;
     std::size_t sent_ = 0;

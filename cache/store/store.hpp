@@ -123,6 +123,12 @@ class Store {
     // ECANCELED where a stop was asked for, else with what the system said.
     Result<ImageReport> export_image(const ImageOptions& image, const Wanted& wanted,
                                      const std::stop_token& stop = {}) const;
+    // What an export writes: the entries that are wanted, in its order, and of equal key and version the
+    // lowest layer's first; and one of them, as it stands there now. That fails with ENOENT where it is gone,
+    // EPROTONOSUPPORT where it is of another format version, EPERM where it is not trusted, EBADMSG where it
+    // or its content is broken, else with what the system said; it stays where it is.
+    Listing list_for_export(const Wanted& wanted) const;
+    Result<Entry> read_for_export(const ListedEntry& listed) const;
     // Checks every byte of a bundle, and only then publishes its entries in the writable directory; each is
     // checked once more then. What is there already stays. Fails as Bundle::open() does: EINVAL for what is
     // not a regular file, EBADMSG for what is not a sound bundle, EPROTONOSUPPORT for one of another format;
@@ -163,8 +169,6 @@ class Store {
     Lock lock_within(const Digest& key, const Patience& patience, const std::function<bool()>& enough) const;
     Lock tell_of_trouble(Lock lock) const;
 
-    // What is wanted, in the order of an export.
-    Listing list_for_export(const Wanted& wanted) const;
     Result<ExportReport> export_listed(const Path& target, std::span<const ListedEntry> listed,
                                        const std::stop_token& stop, const SecretKey* sign_with) const;
     Status finish_bundle(StagedFile staged, std::uint64_t room, const BundleHead& head, const Path& target,

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <atomic>
@@ -8,6 +9,7 @@
 #include <utility>
 
 #include "attnsmith/runtime.hpp"
+#include "engine/cubins/missing_kernel.hpp"
 #include "engine/cubins/needed_kernels.hpp"
 #include "engine/prewarm.hpp"
 #include "engine/runtime_impl.hpp"
@@ -46,6 +48,7 @@ class Prewarmer {
     Prewarmer(engine::Cubins& cubins, std::vector<families::KernelConfig> kernels,
               const PrewarmOptions& options)
         : cubins_(cubins), kernels_(std::move(kernels)), options_(options), results_(kernels_.size()) {
+        if (!options_.compile) return;  // whatever there is is as good as it gets
         try {
             newest_ = cubins_.compiler().toolchain();
         } catch (const LibraryMissing&) {
@@ -117,7 +120,7 @@ class Prewarmer {
                     if (waited > kLongWait && !std::exchange(told, true)) tell_of_wait(result);
                     return options_.stop.stop_requested();
                 },
-                options_.stop);
+                options_.stop, options_.compile ? OnMiss::compile : OnMiss::error);
             result.state = state_name(obtained.origin);
             if (!obtained.cubin) return result;
             result.cubin_bytes = obtained.cubin->bytes.size();
@@ -128,6 +131,11 @@ class Prewarmer {
                                 obtained.origin == engine::Origin::fetched ? "fetched" : "compiled",
                                 cubins_.store().options().directory, trouble));
             if (options_.push && cubins_.push(source, *obtained.cubin, options_.stop)) ++pushed_;
+        } catch (const engine::CubinMissing& missing) {
+            result.state = "missing";
+            result.error = missing.passed_over().empty()
+                               ? "the cache does not have it"
+                               : fmt::format("{}", fmt::join(missing.passed_over(), "; "));
         } catch (const std::exception& error) {
             result.state = "failed";
             result.error = error.what();
@@ -173,16 +181,6 @@ std::string why_not_writable(const engine::Cubins& cubins) {
     return trouble;
 }
 
-void require_remotes(const engine::Cubins& cubins) {
-    const engine::Remotes& remotes = cubins.remotes();
-    if (!remotes.empty()) return;
-    throw InvalidRequest(
-        "push", "true",
-        remotes.passed_over().empty()
-            ? "an address (http://, https:// or s3://) behind the cache directory"
-            : fmt::format("a remote that is used; not used are: {}", fmt::join(remotes.passed_over(), "; ")));
-}
-
 }  // namespace
 
 std::string engine::why_nothing_can_be_stored(const cache::Statistics& statistics) {
@@ -194,7 +192,7 @@ std::string engine::why_nothing_can_be_stored(const cache::Statistics& statistic
 PrewarmReport Runtime::prewarm(std::span<const AttentionSpec> specs, std::span<const int> sms,
                                const PrewarmOptions& options) {
     const Clock::time_point start = Clock::now();
-    if (options.push) require_remotes(impl().cubins);
+    if (options.push) impl().cubins.remotes().require_some("push", "true");
     const std::string trouble = why_not_writable(impl().cubins);
     PrewarmReport report;
     Prewarmer prewarmer(impl().cubins, engine::needed_kernels(specs, sms, impl().tuning, report.unsupported),
@@ -216,6 +214,7 @@ PrewarmReport Runtime::prewarm(std::span<const AttentionSpec> specs, std::span<c
     report.compiled = count("compiled");
     report.remote = count("remote");
     report.waited = count("waited");
+    report.missing = count("missing");
     report.failed = count("failed");
     report.cancelled = count("cancelled");
     report.seconds = milliseconds_since(start) / 1000.0;

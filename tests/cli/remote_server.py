@@ -4,6 +4,7 @@ import http.server
 import itertools
 import pathlib
 import socket
+import ssl
 import threading
 import time
 
@@ -11,11 +12,14 @@ import time
 class RemoteServer:
     """with RemoteServer(folder) as server: server.address is "http://127.0.0.1:PORT/cache".
 
+    With `tls`, a file that has a certificate and its key, the address is of https.
     server.manner, called with the handler and its method, answers in place of the server where it returns True."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, tls=None):
         self.folder = pathlib.Path(folder)
+        self.tls = tls
         self.manner = None
+        self.clock_ahead = 0  # of the true time, in seconds
         self.requests = []  # (method, path)
         self.headers = []
 
@@ -28,6 +32,9 @@ class RemoteServer:
 
             def log_message(self, *_):
                 pass
+
+            def date_time_string(self, timestamp=None):
+                return super().date_time_string((time.time() if timestamp is None else timestamp) + remote.clock_ahead)
 
             def answer(self, status, body=b"", length=None):
                 self.send_response(status)
@@ -69,7 +76,11 @@ class RemoteServer:
                 pass
 
         self.server = Server(("127.0.0.1", 0), Handler)
-        self.address = f"http://127.0.0.1:{self.server.server_address[1]}/cache"
+        if self.tls:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(self.tls)
+            self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
+        self.address = f"{'https' if self.tls else 'http'}://127.0.0.1:{self.server.server_address[1]}/cache"
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
         return self
 
@@ -105,6 +116,13 @@ def redirects_to(address):
 def hangs(handler):
     time.sleep(60)
     handler.close_connection = True
+    return True
+
+
+def lets_nobody_write(handler):
+    if handler.command != "PUT":
+        return False
+    handler.answer(403)
     return True
 
 

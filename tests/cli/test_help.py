@@ -3,6 +3,7 @@
 import re
 import shutil
 
+from remote_server import RemoteServer
 from support import LLAMA, REPOSITORY, CliTest, examples, main, on_terminal
 
 
@@ -27,15 +28,17 @@ class Help(CliTest):
         self.assertGreaterEqual(len(helps), 20)
         shutil.copy(LLAMA, self.folder / "config.json")
         seen = []
-        for command, text in helps.items():
-            with self.subTest(command=command):
-                self.assertLessEqual(max(map(len, text.splitlines())), 80)
-                self.assert_every_flag_has_a_help(text)
-                self.assertTrue(examples(text), "there is no example")
-            for example in examples(text):
-                if example not in seen:  # commands that hold others show an example of theirs
-                    seen.append(example)
-                    self.run_example(example)
+        with RemoteServer(self.folder / "www") as remote:
+            for command, text in helps.items():
+                with self.subTest(command=command):
+                    self.assertLessEqual(max(map(len, text.splitlines())), 80)
+                    self.assert_every_flag_has_a_help(text)
+                    self.assertTrue(examples(text), "there is no example")
+                for example in examples(text):
+                    if example not in seen:  # commands that hold others show an example of theirs
+                        seen.append(example)
+                        self.run_example([word.replace("https://cache.example/kernels", remote.address)
+                                          for word in example])
 
     def assert_every_flag_has_a_help(self, text):
         flags = re.findall(r"^  ((?:-\w, )?--\S+(?: \S+)?)((?: {2,}\S.*)?\n(?: {6,}\S.*\n)*)", text, re.MULTILINE)

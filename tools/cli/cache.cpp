@@ -64,9 +64,9 @@ void tell_if_missing(const std::string& directory) {
 }
 
 void add_cache(Command& parent) {
-    Command& cache =
-        parent.add_command("cache", "List, explain, measure, verify, limit, move or clear the kernel cache",
-                           std::string(kDirectories) + "Example:\n  attnsmith cache ls --cache kernels");
+    Command& cache = parent.add_command(
+        "cache", "List, explain, measure, verify, limit, move, push, pull or clear the kernel cache",
+        std::string(kDirectories) + "Example:\n  attnsmith cache ls --cache kernels");
     add_ls(cache);
     add_stat(cache);
     add_verify(cache);
@@ -74,6 +74,8 @@ void add_cache(Command& parent) {
     add_keygen(cache);
     add_export(cache);
     add_import(cache);
+    add_push(cache);
+    add_pull(cache);
     add_clear(cache);
     add_rm(cache);
     add_dir(cache);

@@ -22,6 +22,9 @@ void add_rm(Command& cache);
 // In cache_bundles.cpp.
 void add_export(Command& cache);
 void add_import(Command& cache);
+// In cache_remotes.cpp.
+void add_push(Command& cache);
+void add_pull(Command& cache);
 // In cache_keys.cpp.
 void add_keygen(Command& cache);
 

@@ -9,6 +9,7 @@
 
 #include "cache/remote/remote.hpp"
 #include "cli/cache_commands.hpp"
+#include "cli/cache_prometheus.hpp"
 #include "cli/output.hpp"
 #include "cli/runtime_flags.hpp"
 #include "engine/entry_times.hpp"
@@ -127,11 +128,15 @@ std::string stat_text(const cache::Statistics& statistics) {
 }
 
 int run_stat(const Command& command) {
+    if (command.has("prometheus") && command.has("json"))
+        throw BadUsage("--json cannot be given beside --prometheus: each is a format of its own");
     require_what_cache_names(command);
     const cache::Store store(quiet_options(command));
     const cache::Statistics statistics = store.stat();
     if (command.has("json")) {
         print_json(engine::to_json(engine::report_of(statistics)));
+    } else if (command.has("prometheus")) {
+        print(prometheus_text(statistics));
     } else {
         print(stat_text(statistics));
     }
@@ -202,7 +207,13 @@ void add_ls(Command& cache) {
 
 void add_stat(Command& cache) {
     add_cache_command(cache, "stat", "Say where the cache is, how large, and whether it can be written",
-                      "Example:\n  attnsmith cache stat --cache kernels", run_stat);
+                      "--prometheus prints metrics for a file of node_exporter's textfile collector, whose\n"
+                      "name is to appear whole: write it beside and rename it.\n\n"
+                      "Examples:\n"
+                      "  attnsmith cache stat --cache kernels\n"
+                      "  attnsmith cache stat --cache kernels --prometheus",
+                      run_stat)
+        .add_switch("prometheus", "print metrics in Prometheus's text format");
 }
 
 void add_verify(Command& cache) {

@@ -16,11 +16,15 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kDoctorDetails =
     "Looks at the CUDA driver, the GPUs, NVRTC, the cache directories and their disk, the files of\n"
-    "ATTNSMITH_TUNING and ATTNSMITH_RECORD, and the other variables. Each line is ok, warn or FAIL, the\n"
-    "last two with a remedy. Exits 1 when something FAILs: with a GPU, what stops launching on it; without\n"
-    "one, what stops pre-warming (NVRTC, or a cache directory that can be written).\n\n"
-    "Example:\n"
-    "  attnsmith doctor --json";
+    "ATTNSMITH_TUNING and ATTNSMITH_RECORD, and the other variables. Asks each remote, for 5 seconds at\n"
+    "most: whether it answers, by whose key a kernel there is signed that the cache has, too, and what time\n"
+    "it is there; with --write also whether it can be written. Each line is ok, warn or FAIL, the last two\n"
+    "with a remedy. Exits 1 when something FAILs: with a GPU, what stops launching on it; without one, what\n"
+    "stops pre-warming (NVRTC, or a cache directory that can be written); with --write, what stops "
+    "pushing.\n\n"
+    "Examples:\n"
+    "  attnsmith doctor --json\n"
+    "  attnsmith doctor --cache kernels --cache https://cache.example/kernels";
 
 const char* word_of(Health health) {
     switch (health) {
@@ -52,7 +56,7 @@ Json to_json(const DoctorReport& report) {
 }
 
 int run_doctor(const Command& command) {
-    const DoctorReport report = examine(runtime_options(command));
+    const DoctorReport report = examine(runtime_options(command), command.has("write"));
     if (command.has("json")) {
         print_json(to_json(report));
         return report.ok() ? kSuccess : kFailure;
@@ -73,6 +77,8 @@ void add_doctor(Command& parent) {
     Command& command = parent.add_command(
         "doctor", "Say what attnsmith finds on this machine, and what to repair", kDoctorDetails);
     command.add_switch("json", "print JSON");
+    command.add_switch(
+        "write", "put a line of text to each remote, which stays there: the same for everybody, below cas/");
     add_cache_flag(command);
     command.on_run(run_doctor);
 }

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "cli/doctor_remotes.hpp"
 #include "cli/doctor_variables.hpp"
 #include "cli/gpu.hpp"
 #include "cli/nearby_nvrtc.hpp"
@@ -332,7 +333,7 @@ std::vector<Finding> tuning_findings(const Facts& facts) {
 
 }  // namespace
 
-DoctorReport examine(const RuntimeOptions& options) {
+DoctorReport examine(const RuntimeOptions& options, bool write_to_remotes) {
     const Facts facts = gather(options);
     DoctorReport report{facts.variables};
     report.findings.push_back(driver_finding(facts));
@@ -341,7 +342,8 @@ DoctorReport examine(const RuntimeOptions& options) {
     report.findings.push_back(nvrtc_finding(facts));
     for (Finding& finding : compiler_environment_findings()) report.findings.push_back(std::move(finding));
     for (Finding& finding : cache_findings(facts)) report.findings.push_back(std::move(finding));
-    for (Finding& finding : remote_findings(facts.settings)) report.findings.push_back(std::move(finding));
+    for (Finding& finding : remote_findings(facts.settings, facts.kernels, write_to_remotes))
+        report.findings.push_back(std::move(finding));
     for (Finding& finding : tuning_findings(facts)) report.findings.push_back(std::move(finding));
     for (Finding& finding : record_findings(facts.settings)) report.findings.push_back(std::move(finding));
     return report;

@@ -14,7 +14,7 @@ enum class Health { ok, warn, fail };
 
 struct Finding {
     Health health = Health::ok;
-    std::string name;    // "driver", "device 0", "nvrtc", "environment", "cache", "tuning", "record", ...
+    std::string name;    // "driver", "device 0", "nvrtc", "environment", "cache", "remote", "tuning", ...
     std::string text;    // what was found
     std::string remedy;  // empty where none is needed
     nlohmann::ordered_json facts = nlohmann::ordered_json::object();
@@ -28,7 +28,8 @@ struct DoctorReport {
     }
 };
 
-// Opens the driver and NVRTC, reads the cache directories; changes nothing.
-DoctorReport examine(const RuntimeOptions& options);
+// Opens the driver and NVRTC, reads the cache directories, asks the remotes; changes nothing. With
+// `write_to_remotes`, each of them is given a line of text.
+DoctorReport examine(const RuntimeOptions& options, bool write_to_remotes);
 
 }  // namespace attnsmith::cli

@@ -9,9 +9,6 @@
 #include <filesystem>
 #include <string>
 
-#include "cache/remote/remote.hpp"
-#include "engine/cubins/remotes.hpp"
-
 namespace attnsmith::cli {
 namespace {
 
@@ -58,28 +55,6 @@ std::vector<Finding> compiler_environment_findings() {
                              name),
              .facts = {{"variable", name}, {"value", value}}});
     }
-    return findings;
-}
-
-std::vector<Finding> remote_findings(const engine::Settings& settings) {
-    std::vector<Finding> findings;
-    for (const std::string& address : settings.remotes) {
-        const std::string shown = cache::shown_address(address);
-        findings.push_back(
-            {.name = "cache remote", .text = shown, .remedy = {}, .facts = {{"address", shown}}});
-        const std::string reason = engine::why_not_asked(settings, address);
-        if (reason.empty()) continue;
-        findings.back().health = Health::warn;
-        findings.back().text += "; not used: " + reason;
-        findings.back().remedy = "do what it says, or take the address out of the list of directories";
-        findings.back().facts["not_used_because"] = reason;
-    }
-    for (const std::string& warning : settings.http.warnings)
-        findings.push_back({.health = Health::warn,
-                            .name = "cache remote",
-                            .text = warning,
-                            .remedy = "add the host to the file, unless its server asks nobody",
-                            .facts = {{"variable", "ATTNSMITH_CACHE_NETRC"}}});
     return findings;
 }
 

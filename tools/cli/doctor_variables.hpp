@@ -15,9 +15,6 @@ engine::Settings settle_for_report(const RuntimeOptions& options, std::vector<Fi
 // A line for each variable that is set and that NVRTC reads.
 std::vector<Finding> compiler_environment_findings();
 
-// A line for each remote layer; none of them is asked.
-std::vector<Finding> remote_findings(const engine::Settings& settings);
-
 // What is wrong with ATTNSMITH_RECORD; nothing where it is not set.
 std::vector<Finding> record_findings(const engine::Settings& settings);
 

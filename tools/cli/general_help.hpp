@@ -28,7 +28,8 @@ inline constexpr Explained kVariables[] = {
     {"ATTNSMITH_CACHE_HEADERS", "headers that remotes are sent besides, a line each: 'Name: value'"},
     {"ATTNSMITH_CACHE_NETRC", "a netrc file with the passwords of http:// and https:// remotes"},
     {"ATTNSMITH_CACHE_SIGN_KEY",
-     "a secret key's PEM file, which signs what `attnsmith cache export` and `prewarm --push` write"},
+     "a secret key's PEM file, which signs what `attnsmith cache export`, `cache push` and `prewarm --push` "
+     "write"},
     {"ATTNSMITH_CACHE_TOKEN", "a bearer token, which http:// and https:// remotes are sent"},
     {"ATTNSMITH_CACHE_TRUST_KEYS",
      "public keys' PEM files, divided by ':'; with any, only bundles and remotes' kernels that one of them "

@@ -1,9 +1,13 @@
 #include "engine/cubins/cubins.hpp"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <iterator>
 
 #include "engine/cubins/cubin_entry.hpp"
+#include "engine/cubins/missing_kernel.hpp"
 
 namespace attnsmith::engine {
 namespace {
@@ -19,6 +23,14 @@ std::string refused_everywhere(const families::KernelConfig& kernel, const std::
         "{} was compiled for {}, but this driver does not take it: {}; update the driver, or use an NVRTC "
         "of a CUDA version that it knows (ATTNSMITH_NVRTC_PATH)",
         kernel.name(), kernel.target, reason);
+}
+
+// Ends a flight whose kernel would have to be compiled, where none may be.
+struct NotCompiled {};
+
+[[noreturn]] void throw_missing(const KernelSource& source, Remotes::Fetched fetched) {
+    if (fetched.is_nowhere) throw CubinMissing(source.key, std::move(fetched.said), false);
+    throw CacheError(fmt::format("it could not be fetched from {}", fmt::join(fetched.said, "; ")));
 }
 
 }  // namespace
@@ -109,9 +121,17 @@ std::optional<cache::Version> Cubins::only_toolchain() const {
 }
 
 Obtained Cubins::obtain(const KernelSource& source, const Accept& accept, const Cancelled& cancelled,
-                        const std::stop_token& stop) {
+                        const std::stop_token& stop, OnMiss on_miss) {
     std::string refusal, trouble;
     bool stored = false;
+    const bool compiles = on_miss == OnMiss::compile;
+    std::optional<Remotes::Fetched> fetched;
+    const auto fetch = [&] {
+        fetched = remotes_.fetch(source, accept, only_toolchain(), compiles && compiler_.is_there(), stop);
+        if (!fetched->cubin) return;
+        trouble = std::move(fetched->not_stored_because);
+        stored = trouble.empty();
+    };
     const auto compiled_of = [](const cache::SingleFlight::Value& value) {
         return std::static_pointer_cast<const Compiled>(value);
     };
@@ -129,15 +149,15 @@ Obtained Cubins::obtain(const KernelSource& source, const Accept& accept, const 
     };
     if (!remotes_.empty()) {
         job.fetch = [&]() -> cache::SingleFlight::Value {
-            Remotes::Fetched fetched =
-                remotes_.fetch(source, accept, only_toolchain(), compiler_.is_there(), stop);
-            if (!fetched.cubin) return nullptr;
-            trouble = std::move(fetched.not_stored_because);
-            stored = trouble.empty();
-            return std::make_shared<const Compiled>(Compiled{std::move(fetched.cubin), {}});
+            fetch();
+            if (!fetched->cubin) return nullptr;
+            return std::make_shared<const Compiled>(Compiled{fetched->cubin, {}});
         };
     }
-    job.make = [&] { return std::make_shared<const Compiled>(compile(source)); };
+    job.make = [&]() -> cache::SingleFlight::Value {
+        if (compiles) return std::make_shared<const Compiled>(compile(source));
+        throw NotCompiled();
+    };
     job.publish = [&](const cache::SingleFlight::Value& value) {
         const auto compiled = compiled_of(value);
         if (!compiled->cubin) return;
@@ -146,12 +166,26 @@ Obtained Cubins::obtain(const KernelSource& source, const Accept& accept, const 
     };
     job.cancelled = cancelled;
 
-    const auto obtained = flights_.obtain(source.key, job);
+    cache::SingleFlight::Obtained obtained;
+    try {
+        obtained = flights_.obtain(source.key, job);
+    } catch (const NotCompiled&) {
+        // Another process was at it, and went without the kernel: it may not have come to ask.
+        if (!fetched) fetch();
+        if (fetched->cubin) return {fetched->cubin, Origin::fetched, stored, std::move(trouble)};
+        if (stop.stop_requested()) return {nullptr, Origin::cancelled};
+        store_.count(cache::Event::miss_error);
+        throw_missing(source, *std::move(fetched));
+    }
     if (obtained.origin == Origin::cancelled) return {nullptr, obtained.origin};
     const auto compiled = compiled_of(obtained.value);
     if (compiled->error) std::rethrow_exception(compiled->error);
     if (!obtained.accepted) throw Unsupported(refused_everywhere(source.kernel, refusal), {});
     return {compiled->cubin, obtained.origin, stored || obtained.origin == Origin::disk, std::move(trouble)};
+}
+
+bool Cubins::push(const KernelSource& source, const Cubin& cubin, const std::stop_token& stop) const {
+    return remotes_.push(source.key, cubin.toolchain, to_entry(source, cubin, with_source_), stop);
 }
 
 Cubins::Compiled Cubins::compile(const KernelSource& source) const {

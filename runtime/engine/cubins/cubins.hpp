@@ -52,9 +52,11 @@ class Cubins {
     using Accept = std::function<std::optional<std::string>(const Cubin&)>;
     // SingleFlight::Job::cancelled: where it ends the wait there is no cubin, and Origin::cancelled.
     using Cancelled = std::function<bool(std::chrono::nanoseconds waited)>;
-    // Before it compiles it asks the remotes, until `stop`.
+    // Before it compiles it asks the remotes, until `stop`. With OnMiss::error it does no more than that:
+    // what the cache lacks and no remote has is a CubinMissing, and what a remote could not be asked for, or
+    // gave and was not to be taken, a CacheError that says why.
     Obtained obtain(const KernelSource& source, const Accept& accept, const Cancelled& cancelled = {},
-                    const std::stop_token& stop = {});
+                    const std::stop_token& stop = {}, OnMiss on_miss = OnMiss::compile);
     // The same cubin where the cache has it, else null: compiles and waits for nothing.
     std::shared_ptr<const Cubin> find(const KernelSource& source, const Accept& accept) const;
 
@@ -72,9 +74,7 @@ class Cubins {
     std::string ensure_stored(const KernelSource& source, const Obtained& obtained) const;
 
     // To the remotes. As Remotes::push().
-    bool push(const KernelSource& source, const Cubin& cubin, const std::stop_token& stop) const {
-        return remotes_.push(source, cubin, with_source_, stop);
-    }
+    bool push(const KernelSource& source, const Cubin& cubin, const std::stop_token& stop) const;
 
     const KernelCompiler& compiler() const { return compiler_; }
     const cache::Store& store() const { return store_; }

@@ -1,9 +1,9 @@
 #include "engine/cubins/remotes.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cerrno>
-#include <map>
 #include <utility>
 
 #include "cache/remote/s3.hpp"
@@ -24,23 +24,6 @@ const RemoteAccess& access_of(const Settings& settings, const std::string& addre
     return cache::is_s3_address(address) ? settings.s3 : settings.http;
 }
 
-cache::Result<std::string> url_of(const Settings& settings, const std::string& address) {
-    if (!cache::is_s3_address(address)) return address;
-    return cache::s3_url(address, settings.s3_service);
-}
-
-struct Client {
-    std::shared_ptr<cache::HttpClient> http;
-    std::string trouble;  // why there is none
-};
-
-Client open_client(const Settings& settings, const RemoteAccess& access) {
-    if (settings.http_client) return {settings.http_client, {}};
-    auto opened = cache::open_curl(access.access);
-    if (!opened) return {nullptr, opened.status().to_string()};
-    return {std::move(opened).value(), {}};
-}
-
 cache::Signers signers_of(const Settings& settings) {
     cache::Signers signers;
     if (settings.trusted_keys.empty() && settings.sign_key_file.empty()) return signers;
@@ -55,31 +38,49 @@ cache::Signers signers_of(const Settings& settings) {
 
 }  // namespace
 
-std::string why_not_asked(const Settings& settings, const std::string& address) {
-    if (settings.trusted_keys.empty() && settings.cache_trust != cache::Trust::all)
-        return "nobody's signature is trusted there; name a public key (--trust-key, "
-               "ATTNSMITH_CACHE_TRUST_KEYS), or take anybody's kernels by --cache-trust all";
-    const std::string& trouble = access_of(settings, address).trouble;
-    return trouble.empty() ? url_of(settings, address).status().message : trouble;
+std::string why_no_remote_is_trusted(const Settings& settings) {
+    if (!settings.trusted_keys.empty() || settings.cache_trust == cache::Trust::all) return {};
+    return "nobody's signature is trusted there; name a public key (--trust-key, "
+           "ATTNSMITH_CACHE_TRUST_KEYS), or take anybody's kernels by --cache-trust all";
+}
+
+cache::Result<std::unique_ptr<const cache::Remote>> RemoteOpener::open(const std::string& address,
+                                                                       const cache::Signers& signers) {
+    const RemoteAccess& access = access_of(settings_, address);
+    if (!access.trouble.empty()) return cache::Status::recoverable_error(EINVAL, {}, access.trouble);
+    cache::Result<std::string> url =
+        cache::is_s3_address(address) ? cache::s3_url(address, settings_.s3_service) : address;
+    if (!url) return url.status();
+    std::shared_ptr<cache::HttpClient>& client = clients_[&access];
+    if (!client) client = settings_.http_client;
+    if (!client) {
+        auto opened = cache::open_curl(access.access);
+        if (!opened) return opened.status();
+        client = std::move(opened).value();
+    }
+    return std::make_unique<const cache::Remote>(std::move(url).value(), client, signers,
+                                                 cache::shown_address(address));
 }
 
 Remotes::Remotes(const Settings& settings, const cache::Store& store, std::shared_ptr<const Log> log)
     : store_(store), log_(std::move(log)) {
     if (settings.remotes.empty()) return;
     const cache::Signers signers = signers_of(settings);
-    std::map<const RemoteAccess*, Client> clients;  // one for all remotes of a kind
+    if (signers.own) {
+        if (const auto key = signers.ed25519->public_key_of(*signers.own)) signs_as_ = key->id();
+    }
+    const std::string distrust = why_no_remote_is_trusted(settings);
+    RemoteOpener opener(settings);
     for (const std::string& address : settings.remotes) {
-        std::string reason = why_not_asked(settings, address);
-        if (reason.empty()) {
-            const RemoteAccess& access = access_of(settings, address);
-            const auto [kind, is_new] = clients.try_emplace(&access);
-            if (is_new) kind->second = open_client(settings, access);
-            reason = kind->second.trouble;
-            if (reason.empty())
-                remotes_.push_back(std::make_unique<cache::Remote>(
-                    *url_of(settings, address), kind->second.http, signers, cache::shown_address(address)));
+        if (!distrust.empty()) {
+            pass_over(cache::shown_address(address), distrust);
+            continue;
         }
-        if (!reason.empty()) pass_over(cache::shown_address(address), reason);
+        auto opened = opener.open(address, signers);
+        if (opened)
+            remotes_.push_back(std::move(opened).value());
+        else
+            pass_over(cache::shown_address(address), opened.status().to_string());
     }
     for (const std::string& warning : settings.http.warnings) (*log_)(LogLevel::warn, "cache: {}", warning);
 }
@@ -117,7 +118,10 @@ Remotes::Fetched Remotes::fetch(const KernelSource& source, const Accept& accept
             // S3's word for a miss, or for a policy that nobody would find in an hour of misses.
             if (status.error_number == EACCES && !told_of_denial_.exchange(true))
                 (*log_)(LogLevel::info, "cache: {}", fetched.said.back());
-        } else if (status.error_number != EAGAIN && status.error_number != ECANCELED) {
+            continue;
+        }
+        fetched.is_nowhere = false;
+        if (status.error_number != EAGAIN && status.error_number != ECANCELED) {
             store_.count(cache::Event::remote_failure);
             const LogLevel level = told_of_failure_.exchange(true) ? LogLevel::debug : LogLevel::warn;
             (*log_)(level, "cache: {}", fetched.said.back());
@@ -126,19 +130,35 @@ Remotes::Fetched Remotes::fetch(const KernelSource& source, const Accept& accept
     return fetched;
 }
 
-bool Remotes::push(const KernelSource& source, const Cubin& cubin, bool with_source,
+bool Remotes::push(const cache::Digest& key, const cache::Version& toolchain, const cache::Entry& entry,
                    const std::stop_token& stop) const {
-    const cache::Entry entry = to_entry(source, cubin, with_source);
     bool is_new = false;
+    std::vector<std::string> troubles;
     for (const auto& remote : remotes_) {
-        const auto pushed = remote->push(source.key, cubin.toolchain, entry, kForAPush, stop);
-        if (!pushed) {
-            throw CacheError(
-                fmt::format("it could not be pushed to {}: {}", remote->name(), pushed.status().message));
-        }
-        is_new = is_new || *pushed;
+        const auto pushed = remote->push(key, toolchain, entry, kForAPush, stop);
+        if (!pushed)
+            troubles.push_back(fmt::format("{}: {}", remote->name(), pushed.status().message));
+        else
+            is_new = is_new || *pushed;
     }
+    if (!troubles.empty())
+        throw CacheError(fmt::format("it could not be pushed to {}", fmt::join(troubles, "; ")));
     return is_new;
+}
+
+void Remotes::require_some(std::string_view field, std::string_view value) const {
+    if (!empty()) return;
+    throw InvalidRequest(
+        std::string(field), std::string(value),
+        passed_over_.empty()
+            ? "an address (http://, https:// or s3://) behind the cache directory"
+            : fmt::format("a remote that is used; not used are: {}", fmt::join(passed_over_, "; ")));
+}
+
+std::vector<std::string> Remotes::names() const {
+    std::vector<std::string> names;
+    for (const auto& remote : remotes_) names.push_back(remote->name());
+    return names;
 }
 
 }  // namespace attnsmith::engine

@@ -4,10 +4,12 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cache/remote/remote.hpp"
@@ -19,8 +21,22 @@
 
 namespace attnsmith::engine {
 
-// Why a remote of this address is not to be asked, as far as settings tell, with the remedy; empty: it is.
-std::string why_not_asked(const Settings& settings, const std::string& address);
+// Why no remote may be used: nobody's signature is trusted. Empty where some may.
+std::string why_no_remote_is_trusted(const Settings& settings);
+
+// Opens remotes by libcurl, with one client for all that are told alike who asks, or by the client that tests
+// have.
+class RemoteOpener {
+  public:
+    explicit RemoteOpener(const Settings& settings) : settings_(settings) {}  // which must outlive it
+    // Fails with why a remote of this address cannot be asked, and the remedy.
+    cache::Result<std::unique_ptr<const cache::Remote>> open(const std::string& address,
+                                                             const cache::Signers& signers);
+
+  private:
+    const Settings& settings_;
+    std::map<const RemoteAccess*, std::shared_ptr<cache::HttpClient>> clients_;
+};
 
 // Thread-safe, also right after fork. What is fetched goes to the store's directory as well.
 class Remotes {
@@ -36,6 +52,7 @@ class Remotes {
         std::shared_ptr<const Cubin> cubin;  // null: no remote has one that is taken
         std::string not_stored_because;      // empty: it is in the directory now
         std::vector<std::string> said;       // why there is none, by remote
+        bool is_nowhere = true;              // every remote could be asked, and has none
     };
     using Accept = std::function<std::optional<std::string>(const Cubin&)>;
     // `only`: of this toolchain, else newest first. With `compiles`, two seconds at most, of which only so
@@ -43,11 +60,18 @@ class Remotes {
     Fetched fetch(const KernelSource& source, const Accept& accept, const std::optional<cache::Version>& only,
                   bool compiles, const std::stop_token& stop) const;
 
-    // Puts the cubin's entry to every remote that lacks it. True: one did. Throws CacheError where one has it
-    // not in the end, naming it.
-    bool push(const KernelSource& source, const Cubin& cubin, bool with_source,
+    // Puts the entry to every remote that lacks it. True: one did. Throws CacheError where one has it not in
+    // the end, naming each such.
+    bool push(const cache::Digest& key, const cache::Version& toolchain, const cache::Entry& entry,
               const std::stop_token& stop) const;
 
+    // Throws InvalidRequest, naming `field`, where there is none that is used: with why, of those that are
+    // passed over.
+    void require_some(std::string_view field, std::string_view value) const;
+
+    std::vector<std::string> names() const;  // of those that are used, without passwords
+    // The key's id; empty: what is pushed is not signed.
+    const std::string& signs_as() const { return signs_as_; }
     // Those that are passed over, with why.
     const std::vector<std::string>& passed_over() const { return passed_over_; }
 
@@ -58,6 +82,7 @@ class Remotes {
     std::shared_ptr<const Log> log_;
     std::vector<std::unique_ptr<const cache::Remote>> remotes_;
     std::vector<std::string> passed_over_;
+    std::string signs_as_;
     mutable std::atomic<bool> told_of_failure_ = false;
     mutable std::atomic<bool> told_of_denial_ = false;
 };

@@ -5,6 +5,7 @@
 
 #include "engine/reports/cache_bundles.hpp"
 #include "engine/reports/cache_directories.hpp"
+#include "engine/reports/cache_push.hpp"
 #include "engine/reports/deletions.hpp"
 #include "engine/reports/explain.hpp"
 #include "engine/reports/kernel_list.hpp"
@@ -73,6 +74,11 @@ CacheImageReport Cache::export_image(const CacheImageOptions& options) const {
 
 CacheImportReport Cache::import_bundle(const std::string& file) const {
     return engine::import_bundle(impl_->store(), file);
+}
+
+CachePushReport Cache::push(const CachePushOptions& options) const {
+    (void)impl_->store();
+    return engine::push_entries(*impl_->runtime, options);
 }
 
 CacheExplanations Cache::explain(std::string_view key) const {

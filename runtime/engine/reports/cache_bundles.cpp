@@ -2,69 +2,24 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "attnsmith/coverage.hpp"
 #include "cache/image/oci.hpp"
-#include "engine/cubins/needed_kernels.hpp"
 #include "engine/reports/kernel_list.hpp"
 #include "engine/reports/public_reports.hpp"
+#include "engine/reports/selection.hpp"
 #include "engine/reports/unreadable.hpp"
 #include "engine/runtime_impl.hpp"
 #include "engine/signing_keys.hpp"
-#include "families/traits.hpp"
 #include "problem/json_text.hpp"
 #include "problem/request/request_fields.hpp"
 #include "problem/vocabulary.hpp"
 
 namespace attnsmith::engine {
 namespace {
-
-using Needed = std::map<cache::Digest, int>;  // keys, and their SM
-
-std::vector<int> sms_of(const std::vector<KernelEntry>& kernels) {
-    std::set<int> sms;
-    for (const KernelEntry& kernel : kernels) {
-        if (kernel.sm != 0) sms.insert(kernel.sm);
-    }
-    return {sms.begin(), sms.end()};
-}
-
-Needed needed_by(const Runtime::Impl& runtime, const std::vector<AttentionSpec>& specs,
-                 const std::vector<int>& sms, std::vector<PrewarmRefusal>& unserved) {
-    Needed needed;
-    for (const families::KernelConfig& kernel : needed_kernels(specs, sms, runtime.tuning, unserved)) {
-        needed.emplace(runtime.cubins.source_of(kernel).key, kernel.sm);
-    }
-    return needed;
-}
-
-// Which kernels are exported, whatever they become.
-struct Selection {
-    const std::vector<int>& sms;
-    const std::optional<std::vector<AttentionSpec>>& specs;
-    Needed needed{};  // by the specs
-    std::vector<PrewarmRefusal> unserved{};
-
-    bool wants(const cache::ListedEntry& entry) const {
-        if (specs && !needed.contains(entry.key)) return false;
-        return sms.empty() || std::ranges::find(sms, sm_of(entry)) != sms.end();
-    }
-};
-
-template <class Options>
-Selection select(Runtime::Impl& runtime, const Options& options) {
-    for (const int sm : options.sms) (void)families::traits_of(sm);
-    Selection selection{options.sms, options.specs};
-    if (!options.specs) return selection;
-    const std::vector<int> sms =
-        options.sms.empty() ? sms_of(list_kernels(runtime.cubins.store()).kernels) : options.sms;
-    selection.needed = needed_by(runtime, *options.specs, sms, selection.unserved);
-    return selection;
-}
 
 std::optional<cache::SecretKey> sign_key_of(const Runtime::Impl& runtime, const CacheExportOptions& options) {
     if (!options.sign_key_file.empty()) return read_sign_key("sign_key_file", options.sign_key_file);
@@ -73,33 +28,19 @@ std::optional<cache::SecretKey> sign_key_of(const Runtime::Impl& runtime, const 
     return std::nullopt;
 }
 
-std::string what_was_asked(const Selection& selection) {
-    std::string text = selection.specs ? "kernels of the model" : "kernels";
-    if (!selection.sms.empty()) text += fmt::format(" for sm {}", fmt::join(selection.sms, ", "));
-    return text;
-}
-
 // What the store wrote, in a report that also says what the selection lacks. Throws CacheError where there is
 // nothing to write.
 template <class Stored, class Report>
-Report conclude(const Runtime::Impl& runtime, const Stored& stored, Selection selection, Report report) {
+Report conclude(const Runtime::Impl& runtime, const Stored& stored, const Selection& selection,
+                Report report) {
     if (stored.entries == 0) {
         throw CacheError(fmt::format(
-            "there are no {} to export in {}{}", what_was_asked(selection),
+            "there are no {} to export in {}{}", selection.describe(),
             fmt::join(runtime.settings.cache_dirs, ", "),
             stored.unreadable.empty() ? std::string() : "; " + unreadable_text(stored.unreadable)));
     }
-    const std::set<cache::Digest> found(stored.keys.begin(), stored.keys.end());
-    std::set<int> expected(selection.sms.begin(), selection.sms.end());
-    for (const auto& [key, sm] : selection.needed) {
-        if (found.contains(key)) expected.insert(sm);
-    }
-    const auto missing = std::ranges::count_if(selection.needed, [&](const auto& one) {
-        return !found.contains(one.first) && expected.contains(one.second);
-    });
-    report.missing = static_cast<std::uint64_t>(missing);
-    // SMs of which there is nothing and that nobody named are other machines' business.
-    if (!selection.sms.empty()) report.unserved = std::move(selection.unserved);
+    report.missing = selection.missing({stored.keys.begin(), stored.keys.end()}).size();
+    report.unserved = selection.unserved();
     return report;
 }
 
@@ -165,13 +106,13 @@ Coverage parse_model_coverage(const nlohmann::json& config, const std::string& o
 
 CacheExportReport export_bundle(Runtime::Impl& runtime, const CacheExportOptions& options) {
     if (options.file.empty()) throw InvalidRequest("file", "nothing", "the name of a file");
-    Selection selection = select(runtime, options);
+    const Selection selection(runtime, options.sms, options.specs);
     const std::optional<cache::SecretKey> key = sign_key_of(runtime, options);
     const cache::Result<cache::ExportReport> report = runtime.cubins.store().export_bundle(
         options.file, [&](const cache::ListedEntry& entry) { return selection.wants(entry); }, options.stop,
         key ? &*key : nullptr);
     if (!report) throw CacheError("the export failed: " + report.status().to_string());
-    return conclude(runtime, *report, std::move(selection), report_of(*report));
+    return conclude(runtime, *report, selection, report_of(*report));
 }
 
 CacheImageReport export_image(Runtime::Impl& runtime, const CacheImageOptions& options) {
@@ -181,7 +122,7 @@ CacheImageReport export_image(Runtime::Impl& runtime, const CacheImageOptions& o
                              "up to 128 letters, digits, '_', '.' and '-', the first of which is neither '.' "
                              "nor '-'");
     }
-    Selection selection = select(runtime, options);
+    const Selection selection(runtime, options.sms, options.specs);
     const cache::ImageOptions image{.directory = options.oci,
                                     .tag = options.tag,
                                     .architecture = kArchitecture,
@@ -190,7 +131,7 @@ CacheImageReport export_image(Runtime::Impl& runtime, const CacheImageOptions& o
     const cache::Result<cache::ImageReport> report = runtime.cubins.store().export_image(
         image, [&](const cache::ListedEntry& entry) { return selection.wants(entry); }, options.stop);
     if (!report) throw CacheError("the export failed: " + report.status().to_string());
-    return conclude(runtime, *report, std::move(selection), report_of(*report, options.tag));
+    return conclude(runtime, *report, selection, report_of(*report, options.tag));
 }
 
 CacheImportReport import_bundle(const cache::Store& store, const std::string& file) {

@@ -59,6 +59,11 @@ Json layer_json(const CacheLayer& layer) {
             {"unreadable", unreadable_json(layer.unreadable)}};
 }
 
+Json pushed_json(const CachePushedEntry& entry) {
+    return {{"name", entry.name},           {"sm", entry.sm},       {"key", entry.key},
+            {"toolchain", entry.toolchain}, {"bytes", entry.bytes}, {"state", entry.state}};
+}
+
 Json explanation_json(const CacheExplanation& one) {
     Json json = {{"name", one.name},        {"sm", one.sm},
                  {"key", one.key},          {"state", one.hit ? "hit" : "miss"},
@@ -199,6 +204,30 @@ Json to_json(const CacheImportReport& report) {
                  {"present", report.present},
                  {"bytes", report.bytes}};
     if (!report.signed_by.empty()) json["signed_by"] = report.signed_by;
+    return json;
+}
+
+Json to_json(const CachePushReport& report) {
+    Json json = {{"schema", "attnsmith.cache-push/1"},
+                 {"remotes", report.remotes},
+                 {"pushed", report.pushed},
+                 {"present", report.present},
+                 {"failed", report.failed},
+                 {"cancelled", report.cancelled},
+                 {"bytes", report.bytes},
+                 {"skipped", report.skipped},
+                 {"seconds", report.seconds},
+                 {"entries", Json::array()},
+                 {"missing", Json::array()},
+                 {"bad", bad_json(report.bad)},
+                 {"unreadable", unreadable_json(report.unreadable)}};
+    if (!report.signed_by.empty()) json["signed_by"] = report.signed_by;
+    for (const CachePushedEntry& entry : report.entries) {
+        Json& one = json["entries"].emplace_back(pushed_json(entry));
+        if (!entry.error.empty()) one["error"] = entry.error;
+    }
+    for (const auto& [name, sm, key] : report.missing)
+        json["missing"].push_back({{"name", name}, {"sm", sm}, {"key", key}});
     return json;
 }
 

@@ -21,6 +21,7 @@ nlohmann::ordered_json to_json(const CacheRemoveReport& report);  // attnsmith.c
 nlohmann::ordered_json to_json(const CacheExportReport& report);  // attnsmith.cache-export/1
 nlohmann::ordered_json to_json(const CacheImageReport& report);   // the same
 nlohmann::ordered_json to_json(const CacheImportReport& report);  // attnsmith.cache-import/1
+nlohmann::ordered_json to_json(const CachePushReport& report);    // attnsmith.cache-push/1
 nlohmann::ordered_json to_json(const SigningKey& key);            // attnsmith.cache-keygen/1
 nlohmann::ordered_json to_json(const CacheExplanations& of);      // attnsmith.cache-explain/1
 

@@ -39,9 +39,13 @@ KernelEntry read_entry(cache::ListedEntry listed) {
 
 KernelList list_kernels(const cache::Store& store) {
     cache::Listing listing = store.list();
-    KernelList list{.kernels = {}, .unreadable = std::move(listing.unreadable)};
-    for (cache::ListedEntry& listed : listing.entries) list.kernels.push_back(read_entry(std::move(listed)));
-    return list;
+    return {.kernels = kernels_of(std::move(listing.entries)), .unreadable = std::move(listing.unreadable)};
+}
+
+std::vector<KernelEntry> kernels_of(std::vector<cache::ListedEntry> listed) {
+    std::vector<KernelEntry> kernels;
+    for (cache::ListedEntry& entry : listed) kernels.push_back(read_entry(std::move(entry)));
+    return kernels;
 }
 
 cache::Digest find_key(std::string_view digits, const KernelList& stored) {

@@ -24,6 +24,8 @@ struct KernelList {
 };
 
 KernelList list_kernels(const cache::Store& store);
+// The same of entries that are listed already.
+std::vector<KernelEntry> kernels_of(std::vector<cache::ListedEntry> listed);
 // By the key's digits, or as many of the first ones as no other entry's key has. Throws InvalidRequest for
 // what cannot begin a key, CacheError where no entry has it, or several keys begin so.
 cache::Digest find_key(std::string_view digits, const KernelList& stored);

@@ -34,6 +34,7 @@ std::string to_json(const PrewarmReport& report) {
                        {"remote", report.remote},
                        {"waited", report.waited},
                        {"pushed", report.pushed},
+                       {"missing", report.missing},
                        {"failed", report.failed},
                        {"cancelled", report.cancelled},
                        {"unsupported", report.unsupported.size()},

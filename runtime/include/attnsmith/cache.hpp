@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -217,6 +218,53 @@ struct CacheImageReport {
     std::vector<PrewarmRefusal> unserved{};     // specs that no kernel serves on one of `sms`
 };
 
+// One entry, as a push left it.
+struct CachePushedEntry {
+    std::string name{};       // of the kernel; empty where the entry does not say it, as the next one
+    int sm = 0;               // compute capability
+    std::string key{};        // 32 hexadecimal digits
+    std::string toolchain{};  // of the NVRTC that compiled it: "13.0.88"
+    std::uint64_t bytes = 0;  // of the entry
+    // "pushed": a remote lacked it. "present": all had it. "failed": one has it not in the end. "cancelled":
+    // by CachePushOptions::stop. "gone": evicted or cleared while the push was under way.
+    std::string state{};
+    std::string error{};  // of a failed one: what each such remote said
+};
+
+// A kernel that was asked for, and that the cache lacks.
+struct CacheMissingKernel {
+    std::string name{};  // of the kernel
+    int sm = 0;          // compute capability
+    std::string key{};   // 32 hexadecimal digits
+};
+
+// What is put to the remote layers.
+struct CachePushOptions {
+    std::vector<int> sms{};                             // as those of CacheExportOptions
+    std::optional<std::vector<AttentionSpec>> specs{};  // likewise
+    std::stop_token stop{};                             // what is not there yet is cancelled
+    // Called from one thread at a time; what it throws, push() throws.
+    std::function<void(const CachePushedEntry&, int done, int total)> progress{};
+};
+
+// What a push did.
+struct CachePushReport {
+    std::vector<std::string> remotes{};         // that are used, without passwords
+    std::string signed_by{};                    // the key's id; empty where nothing is signed
+    std::uint64_t pushed = 0;                   // entries that a remote lacked, as the next three
+    std::uint64_t present = 0;                  // that all remotes had
+    std::uint64_t failed = 0;                   // that a remote has not in the end
+    std::uint64_t cancelled = 0;                // by CachePushOptions::stop
+    std::uint64_t bytes = 0;                    // of what was pushed
+    std::uint64_t skipped = 0;                  // whole entries of another format version, left out
+    double seconds = 0;                         // of wall-clock time
+    std::vector<CachePushedEntry> entries{};    // each that is sound, in the order of their keys
+    std::vector<CacheMissingKernel> missing{};  // kernels of the specs that the cache lacks
+    std::vector<CacheBadEntry> bad{};           // left out, and left in place
+    std::vector<CacheUnreadable> unreadable{};  // where there may be more that is wanted
+    std::vector<PrewarmRefusal> unserved{};     // specs that no kernel serves on one of `sms`
+};
+
 // What an import stored.
 struct CacheImportReport {
     std::string file{};          // the bundle
@@ -319,6 +367,12 @@ class ATTNSMITH_API Cache {
     // the bundle is not sound or not signed by a key of RuntimeOptions::trust_key_files, if it has any
     // (nothing is stored then), or cannot be stored.
     CacheImportReport import_bundle(const std::string& file) const;
+
+    // Puts entries to the remote layers that lack them, signed if the Runtime has a key to sign with: all, or
+    // those that the options want. Compiles nothing and needs no NVRTC. Kernels come the other way by
+    // Runtime::prewarm(), with PrewarmOptions::compile false. Throws InvalidRequest where there is no remote
+    // layer that is used; CacheError where there is nothing to put there.
+    CachePushReport push(const CachePushOptions& options = {}) const;
 
     // What the entries of one key were made of. Throws as remove() does for keys.
     CacheExplanations explain(std::string_view key) const;

@@ -94,6 +94,28 @@ TEST_CASE("HTTP: a response has the server's status and body", "[cache][http]") 
     CHECK(server.connections() == 1);
 }
 
+TEST_CASE("HTTP: a response says what time it is at its server", "[cache][http]") {
+    NEEDS_LIBCURL("HTTP: a response says what time it is at its server");
+    std::string headers;
+    HttpServer server(
+        [&](const HttpReceived&, HttpConnection& connection) { return connection.reply(404, "", headers); });
+    const auto client = client_with();
+    const auto date_with = [&](std::string given) {
+        headers = std::move(given);
+        const auto response = client->perform(get(server.url("/x")));
+        REQUIRE(response);
+        return response->date;
+    };
+    const auto noon = std::chrono::sys_days(std::chrono::year(2030) / 3 / 1) + 12h;
+    CHECK_FALSE(date_with("").has_value());
+    CHECK_FALSE(date_with("Date: today\r\n").has_value());
+    CHECK(date_with("date:  Fri, 01 Mar 2030 12:00:00 GMT\r\n") == noon);
+    // A proxy's answer is as much older as it says, in whichever order.
+    CHECK(date_with("Age: 60\r\nDate: Fri, 01 Mar 2030 12:00:00 GMT\r\n") == noon + 60s);
+    CHECK(date_with("Date: Fri, 01 Mar 2030 12:00:00 GMT\r\nAge: 60\r\n") == noon + 60s);
+    CHECK_FALSE(date_with("Age: 60\r\n").has_value());
+}
+
 TEST_CASE("HTTP: head has no body", "[cache][http]") {
     NEEDS_LIBCURL("head");
     const HttpServer server([](const HttpReceived&, HttpConnection& connection) {

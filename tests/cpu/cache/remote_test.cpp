@@ -253,6 +253,80 @@ TEST_CASE("what a server answers is said") {
     CHECK(remote.push(one.key, kVersion, one.entry, 1s).status().error_number == ECONNREFUSED);
 }
 
+TEST_CASE("a remote that takes nothing is left alone by pushes, and by nothing else") {
+    const Site site;
+    const Remembered one;
+    const Remote remote = site.remote();
+    push(site.remote(), one);
+    site.server->answer = [](const HttpRequest& request) {
+        return HttpResponse{request.method == HttpMethod::put ? 403 : 0, {}};
+    };
+    const Remembered other("another");
+    const auto error_of_push = [&] {
+        return remote.push(other.key, kVersion, other.entry, 1s).status().error_number;
+    };
+    for (int i = 0; i < 3; ++i) CHECK(error_of_push() == EREMOTEIO);
+    const std::size_t asked = site.server->asked.size();
+    CHECK(error_of_push() == EAGAIN);
+    CHECK(site.server->asked.size() == asked);
+    CHECK(fetch(remote, one).error == 0);
+}
+
+TEST_CASE("an entry that does not say what its key is of says nothing of the remote") {
+    const Site site;
+    const Remote remote = site.remote();
+    const Remembered one;
+    for (int i = 0; i < 4; ++i)
+        CHECK(remote.push(one.key, kVersion, {"{}", one.entry.payload}, 1s).status().error_number == EINVAL);
+    CHECK(push(remote, one));
+}
+
+TEST_CASE("a remote says how it is, also while it is left alone") {
+    const Site site;
+    const Key key(1), other(2);
+    const Remembered one;
+    const Remote remote = site.remote(trusting({key.is_public}));
+    CHECK(remote.ask(1s)->status == 404);
+    CHECK_FALSE(remote.ask(1s)->ahead);
+    CHECK(remote.look(one.key, 1s).status().error_number == ENOENT);
+    CHECK(remote.put_probe(1s).ok());
+    CHECK(remote.put_probe(1s).ok());
+    CHECK(site.server->files.size() == 1);
+    CHECK(remote.ask(1s)->status == 200);
+
+    const auto look = [&] {
+        const auto seen = remote.look(one.key, 1s);
+        REQUIRE(seen);
+        CHECK(seen->toolchain == kVersion);
+        return *seen;
+    };
+    push(site.remote(), one);
+    CHECK(look().signed_by.empty());
+    CHECK(look().judged.error_number == EPERM);
+    push(site.remote(other.signs()), one);
+    CHECK(look().signed_by == other.is_public.id());
+    CHECK(look().judged.error_number == EPERM);
+    push(site.remote(key.signs()), one);
+    CHECK(look().signed_by == key.is_public.id());
+    CHECK(look().judged.ok());
+
+    for (const auto ahead : {0s, 3600s, -7200s}) {
+        site.server->answer = [&](const HttpRequest&) {
+            return HttpResponse{.status = 503, .body = {}, .date = std::chrono::system_clock::now() + ahead};
+        };
+        const auto answer = remote.ask(1s);
+        REQUIRE(answer);
+        CHECK(answer->status == 503);
+        REQUIRE(answer->ahead);
+        CHECK(std::chrono::abs(*answer->ahead - ahead) < 5s);
+        for (int i = 0; i < 3; ++i) CHECK(fetch(remote, one).error != 0);
+    }
+    CHECK(fetch(remote, one).error == EAGAIN);
+    CHECK(remote.ask(1s));
+    CHECK(remote.put_probe(1s).error_number == EREMOTEIO);
+    CHECK(remote.look(one.key, 1s).status().path == kAddress);
+}
+
 TEST_CASE("a remote that forgets its entries is filled again") {
     const Site site;
     const Remembered one;

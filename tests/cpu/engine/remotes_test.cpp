@@ -5,7 +5,9 @@
 
 #include "cache/fixture.hpp"
 #include "cache/memory_server.hpp"
+#include "cache/remote/manifest.hpp"
 #include "engine/cubins/cubins.hpp"
+#include "engine/cubins/missing_kernel.hpp"
 #include "planner/plan.hpp"
 #include "planner/repository_tuning.hpp"
 #include "problem/expect.hpp"
@@ -128,6 +130,51 @@ TEST_CASE("where nothing may be compiled, an error says what each remote said", 
     CHECK_FALSE(refused.cubin);
     REQUIRE(refused.passed_over.size() == 1);
     CHECK(refused.passed_over[0] == std::string(kAddress) + ": the server answered 403");
+}
+
+TEST_CASE("without compiling, what no remote has is missing, and what could not be asked for has failed",
+          "[engine][remotes]") {
+    Fleet fleet;
+    auto maker = fleet.cubins("maker");
+    const auto source = maker.source_of(quick_kernel());
+    auto user = fleet.cubins("user");
+    const auto obtain = [&](engine::Cubins& cubins) {
+        return cubins.obtain(source, accept_any, {}, {}, OnMiss::error);
+    };
+    CHECK_THROWS_AS(obtain(user), engine::CubinMissing);
+    maker.push(source, *maker.obtain(source, accept_any).cubin, {});
+
+    fleet.server->answer = [](const cache::HttpRequest&) -> cache::Result<cache::HttpResponse> {
+        return cache::HttpResponse{500, {}};
+    };
+    CHECK_THROWS_AS(obtain(user), CacheError);
+    fleet.server->answer = nullptr;
+    const auto fetched = obtain(user);
+    CHECK(fetched.origin == Origin::fetched);
+    CHECK(fetched.stored);
+    CHECK(obtain(user).origin == Origin::memory);
+    const auto counters = user.store().stat().counters;
+    CHECK(counters[cache::Event::compile] == 0);
+    CHECK(counters[cache::Event::miss] == 3);
+    CHECK(counters[cache::Event::miss_error] == 2);
+}
+
+TEST_CASE("an entry is pushed as it lies in the cache", "[engine][remotes]") {
+    Fleet fleet;
+    auto maker = fleet.cubins("maker");
+    const auto source = maker.source_of(quick_kernel());
+    maker.obtain(source, accept_any);
+    const cache::Listing all = maker.store().list_for_export([](const auto&) { return true; });
+    REQUIRE(all.entries.size() == 1);
+    const auto entry = maker.store().read_for_export(all.entries[0]);
+    REQUIRE(entry);
+    const auto version = all.entries[0].version;
+    CHECK(maker.remotes().push(source.key, version, *entry, {}));
+    CHECK_FALSE(maker.remotes().push(source.key, version, *entry, {}));
+    const auto bytes = cache::encode_entry(source.key, version, *entry);
+    CHECK(fleet.server->files.at(cache::entry_path(cache::sha256_of(bytes))) == bytes);
+    CHECK(maker.remotes().names() == std::vector<std::string>{kAddress});
+    CHECK(maker.remotes().signs_as().empty());
 }
 
 TEST_CASE("a remote without a trusted key is passed over, and says so", "[engine][remotes]") {

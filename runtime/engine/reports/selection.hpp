@@ -1,0 +1,44 @@
+// Which of the cache's kernels an export or a push takes.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "attnsmith/runtime.hpp"
+#include "cache/digest/digest.hpp"
+#include "cache/store/store.hpp"
+
+namespace attnsmith::engine {
+
+struct NeededKernel {
+    std::string name;
+    int sm = 0;
+};
+
+class Selection {
+  public:
+    // All kernels, those for `sms`, or only those that planning could choose for `specs`, on `sms` or else on
+    // those that the cache has anything for. Throws InvalidRequest for an SM that there is not.
+    Selection(const Runtime::Impl& runtime, const std::vector<int>& sms,
+              const std::optional<std::vector<AttentionSpec>>& specs);
+
+    bool wants(const cache::ListedEntry& entry) const;
+    // "kernels of the model for sm 80, 90"
+    std::string describe() const;
+
+    // What the specs need beside the keys that were found. SMs of which there is nothing and that nobody
+    // named are other machines' business, here and for unserved().
+    std::map<cache::Digest, NeededKernel> missing(const std::set<cache::Digest>& found) const;
+    std::vector<PrewarmRefusal> unserved() const;
+
+  private:
+    std::vector<int> sms_;
+    bool by_specs_;
+    std::map<cache::Digest, NeededKernel> needed_;  // by the specs
+    std::vector<PrewarmRefusal> unserved_;
+};
+
+}  // namespace attnsmith::engine
