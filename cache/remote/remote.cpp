@@ -185,9 +185,9 @@ Status Remote::at_remote(Status status) const {
 Status Remote::fetch(const Wanted& wanted, const Offer& offer, Patience patience,
                      const std::stop_token& stop) const {
     const Clock::time_point began = Clock::now();
-    const auto allowed = breaker_.allow(began, patience.limit, patience.compiles);
+    const auto allowed = breaker_.allow(began, patience.limit, patience.counts);
     if (!allowed) return at_remote(left_alone());
-    const Visit visit(*client_, url_, began + *allowed, !patience.compiles, stop);
+    const Visit visit(*client_, url_, began + *allowed, !patience.counts, stop);
     Status status =
         wanted.only ? fetch_version(wanted, *wanted.only, offer, visit) : fetch_newest(wanted, offer, visit);
     if (status.error_number == ECANCELED) return at_remote(std::move(status));
@@ -196,7 +196,7 @@ Status Remote::fetch(const Wanted& wanted, const Offer& offer, Patience patience
     const auto outcome = status.ok() ? Breaker::Outcome::fetched
                          : absent    ? Breaker::Outcome::absent
                                      : Breaker::Outcome::failed;
-    breaker_.note(began, Clock::now(), outcome, patience.compiles);
+    breaker_.note(began, Clock::now(), outcome, patience.counts);
     return at_remote(std::move(status));
 }
 
@@ -276,16 +276,17 @@ Status Remote::check_signature(const ParsedManifest& parsed, std::span<const Pub
         EPERM, {}, fmt::format("the manifest is signed by {}, which is no trusted key", id));
 }
 
-Result<bool> Remote::push(const Digest& key, const Version& toolchain, const Entry& entry, milliseconds limit,
+Result<bool> Remote::push(const Digest& key, const Version& toolchain, const Entry& entry, Patience patience,
                           const std::stop_token& stop) const {
     const Clock::time_point began = Clock::now();
-    if (!push_breaker_.allow(began, limit, false)) return at_remote(left_alone());
+    const auto allowed = push_breaker_.allow(began, patience.limit, patience.counts);
+    if (!allowed) return at_remote(left_alone());
     Result<bool> pushed =
-        push_within(key, toolchain, entry, Visit(*client_, url_, began + limit, true, stop));
+        push_within(key, toolchain, entry, Visit(*client_, url_, began + *allowed, !patience.counts, stop));
     const int error = pushed.status().error_number;
     if (error != ECANCELED && error != EINVAL) {  // which say nothing of the remote
         const auto outcome = pushed ? Breaker::Outcome::fetched : Breaker::Outcome::failed;
-        push_breaker_.note(began, Clock::now(), outcome, false);
+        push_breaker_.note(began, Clock::now(), outcome, patience.counts);
     }
     return pushed ? std::move(pushed) : at_remote(pushed.status());
 }

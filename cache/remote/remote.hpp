@@ -50,10 +50,11 @@ class Remote {
     };
     // Why an entry is not taken; nothing if it is.
     using Offer = std::function<std::optional<std::string>(const Version&, Entry)>;
-    // How long all of a fetch may take; with `compiles` the time counts, for a compile would do as well.
+    // How long all of a fetch or a push may take. Where `counts`, it is time lost, since a compile would do
+    // as well or nobody waits for the push, and only so much of it may be (Breaker).
     struct Patience {
         std::chrono::milliseconds limit{0};
-        bool compiles = true;
+        bool counts = true;
     };
 
     // Success: `offer` took an entry. ENOENT where the remote has none; EACCES where S3 does not say whether
@@ -67,8 +68,8 @@ class Remote {
     // Puts the entry, its manifest and the hint, in this order; what is there stays. EINVAL where the entry's
     // metadata has no key fields; EAGAIN while the remote is left alone after pushes that failed. True:
     // something was new.
-    Result<bool> push(const Digest& key, const Version& toolchain, const Entry& entry,
-                      std::chrono::milliseconds limit, const std::stop_token& stop = {}) const;
+    Result<bool> push(const Digest& key, const Version& toolchain, const Entry& entry, Patience patience,
+                      const std::stop_token& stop = {}) const;
 
     // What is asked by who wants to know how the remote is, and not for a kernel: nothing of it counts as a
     // failure, and a remote that is left alone is asked all the same.

@@ -72,7 +72,7 @@ inline constexpr std::size_t kFirstSize<attnsmith_tensor_addresses> = 64;
 static_assert(sizeof(attnsmith_spec) > kFirstSize<attnsmith_spec>);
 static_assert(sizeof(attnsmith_sizes) == kFirstSize<attnsmith_sizes>);
 static_assert(sizeof(attnsmith_runtime_options) > kFirstSize<attnsmith_runtime_options>);
-static_assert(sizeof(attnsmith_prewarm_options) == kFirstSize<attnsmith_prewarm_options>);
+static_assert(sizeof(attnsmith_prewarm_options) > kFirstSize<attnsmith_prewarm_options>);
 static_assert(sizeof(attnsmith_tensors) == kFirstSize<attnsmith_tensors>);
 static_assert(sizeof(attnsmith_batch) > kFirstSize<attnsmith_batch>);
 static_assert(sizeof(attnsmith_merge_tensors) == kFirstSize<attnsmith_merge_tensors>);

@@ -55,6 +55,8 @@ std::string prewarm(Runtime& runtime, std::span<const AttentionSpec> specs, std:
     Progress progress(given.progress, given.progress_user);
     PrewarmOptions options;
     options.jobs = count("options", "jobs", given.jobs);
+    options.push = flag("options", "push", given.push);
+    options.compile = !flag("options", "no_compile", given.no_compile);
     options.stop = progress.token();
     options.progress = [&](const PrewarmedKernel& kernel, int done, int total) {
         progress.tell(kernel, done, total);

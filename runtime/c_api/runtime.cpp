@@ -82,6 +82,11 @@ RuntimeOptions read_options(const attnsmith_runtime_options* given) {
     options.keep_source_dir = text_or_empty(c.keep_source_dir);
     options.tuning_files =
         read_paths(c.tuning_files, c.tuning_file_count, "options.tuning_files", "a tuning table's file");
+    options.trust_key_files = read_paths(c.trust_key_files, c.trust_key_file_count, "options.trust_key_files",
+                                         "a public key's file");
+    options.sign_key_file = text_or_empty(c.sign_key_file);
+    options.push_compiled = flag("options", "push_compiled", c.push_compiled);
+    check_reserved("options", c.reserved_2);
     read_allocator(c, options);
     return options;
 }

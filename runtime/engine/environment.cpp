@@ -245,6 +245,16 @@ void settle_keys(const RuntimeOptions& options, Settings& settings) {
     if (!settings.sign_key_file.empty()) settings.sign_key_file = absolute(settings.sign_key_file);
 }
 
+bool settle_push(const RuntimeOptions& options) {
+    if (options.push_compiled) return true;
+    constexpr const char* kVariable = "ATTNSMITH_CACHE_PUSH";
+    const std::string text = environment(kVariable);
+    if (!text.empty() && text != "0" && text != "1")
+        throw InvalidRequest(kVariable, problem::quote(text),
+                             "1, so that what is compiled is put to the remotes, or 0");
+    return text == "1";
+}
+
 OnMiss settle_on_miss(const std::optional<OnMiss>& given) {
     if (given) problem::kOnMissWords.check_value("on_miss", *given);
     if (given) return *given;
@@ -293,6 +303,7 @@ Settings settle(const RuntimeOptions& options) {
     settings.log = options.log ? options.log : log_to_stderr;
     settings.keep_source_dir = options.keep_source_dir;
     settings.on_miss = settle_on_miss(options.on_miss);
+    settings.push_compiled = settle_push(options);
     settings.record_file =
         options.record_file.empty() ? environment("ATTNSMITH_RECORD") : options.record_file;
     if (!settings.record_file.empty()) settings.record_file = absolute(settings.record_file);

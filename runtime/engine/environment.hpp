@@ -31,6 +31,7 @@ struct Settings {
     std::string no_cache_because;  // why there is none
     cache::Trust cache_trust = cache::Trust::owner;
     std::vector<cache::PublicKey> trusted_keys;  // empty: bundles need no signature, and no remote is used
+    bool push_compiled = false;                  // to remotes
     std::string sign_key_file;          // of exports and of what is pushed; empty: they are not signed
     std::uint64_t cache_max_bytes = 0;  // 0: no limit
     bool cache_source = true;           // entries hold their kernels' sources
@@ -51,13 +52,14 @@ struct Settings {
 };
 
 // Reads ATTNSMITH_CACHE_DIR, ATTNSMITH_CACHE_TRUST_KEYS and ATTNSMITH_TUNING (lists divided by ':'),
-// ATTNSMITH_CACHE_SIGN_KEY, XDG_CACHE_HOME, HOME, ATTNSMITH_NVRTC_PATH, ATTNSMITH_ON_MISS, ATTNSMITH_RECORD
-// and ATTNSMITH_LOG; for remotes those of ATTNSMITH_CACHE_ with TOKEN, USER, NETRC, HEADERS, CERT, CERT_KEY
-// and CA, and the file of NETRC; for s3:// addresses AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
-// AWS_SESSION_TOKEN, AWS_REGION, AWS_DEFAULT_REGION, AWS_ENDPOINT_URL_S3 and AWS_ENDPOINT_URL. What is wrong
-// with those of remotes is RemoteAccess::trouble, since kernels can be compiled without them. Throws
-// InvalidRequest for a variable that cannot be understood, for a key that cannot be read, and for options
-// that contradict each other; CacheError where keys are named and nothing could verify a signature.
+// ATTNSMITH_CACHE_SIGN_KEY, ATTNSMITH_CACHE_PUSH, XDG_CACHE_HOME, HOME, ATTNSMITH_NVRTC_PATH,
+// ATTNSMITH_ON_MISS, ATTNSMITH_RECORD and ATTNSMITH_LOG; for remotes those of ATTNSMITH_CACHE_ with TOKEN,
+// USER, NETRC, HEADERS, CERT, CERT_KEY and CA, and the file of NETRC; for s3:// addresses AWS_ACCESS_KEY_ID,
+// AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_REGION, AWS_DEFAULT_REGION, AWS_ENDPOINT_URL_S3 and
+// AWS_ENDPOINT_URL. What is wrong with those of remotes is RemoteAccess::trouble, since kernels can be
+// compiled without them. Throws InvalidRequest for a variable that cannot be understood, for a key that
+// cannot be read, and for options that contradict each other; CacheError where keys are named and nothing
+// could verify a signature.
 Settings settle(const RuntimeOptions& options);
 
 // A list of cache directories as people may see it: addresses without passwords.

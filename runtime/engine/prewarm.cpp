@@ -130,7 +130,9 @@ class Prewarmer {
                     fmt::format("{}, but it could not be stored in {}: {}",
                                 obtained.origin == engine::Origin::fetched ? "fetched" : "compiled",
                                 cubins_.store().options().directory, trouble));
-            if (options_.push && cubins_.push(source, *obtained.cubin, options_.stop)) ++pushed_;
+            const bool pushed =
+                obtained.pushed || (options_.push && cubins_.push(source, *obtained.cubin, options_.stop));
+            if (pushed) ++pushed_;
         } catch (const engine::CubinMissing& missing) {
             result.state = "missing";
             result.error = missing.passed_over().empty()

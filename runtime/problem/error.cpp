@@ -63,6 +63,11 @@ LibraryMissing::LibraryMissing(std::string library, std::vector<std::string> tri
       library_(std::move(library)),
       tried_(std::move(tried)) {}
 
+LibraryMissing::LibraryMissing(const LibraryMissing& missing, const std::string& instead)
+    : Error(fmt::format("{}; {}", missing.what(), instead)),
+      library_(missing.library_),
+      tried_(missing.tried_) {}
+
 KernelMissing::KernelMissing(const std::string& what, std::string request, int sm, std::string key,
                              std::string command)
     : Error(what),

@@ -65,7 +65,7 @@ FIELD(attnsmith_sizes, batch, 8);
 FIELD(attnsmith_sizes, q_len, 16);
 FIELD(attnsmith_sizes, kv_len, 24);
 
-SIZE(attnsmith_runtime_options, 152);
+SIZE(attnsmith_runtime_options, 184);
 FIELD(attnsmith_runtime_options, size, 0);
 FIELD(attnsmith_runtime_options, cache_dirs, 8);
 FIELD(attnsmith_runtime_options, cache_dir_count, 16);
@@ -89,16 +89,23 @@ FIELD(attnsmith_runtime_options, reserved, 124);
 FIELD(attnsmith_runtime_options, allocate, 128);
 FIELD(attnsmith_runtime_options, free, 136);
 FIELD(attnsmith_runtime_options, memory_user, 144);
+FIELD(attnsmith_runtime_options, trust_key_files, 152);
+FIELD(attnsmith_runtime_options, trust_key_file_count, 160);
+FIELD(attnsmith_runtime_options, sign_key_file, 168);
+FIELD(attnsmith_runtime_options, push_compiled, 176);
+FIELD(attnsmith_runtime_options, reserved_2, 180);
 VALUE(ATTNSMITH_CACHE_TRUST_OWNER, 0);
 VALUE(ATTNSMITH_CACHE_TRUST_GROUP, 1);
 VALUE(ATTNSMITH_CACHE_TRUST_ALL, 2);
 
-SIZE(attnsmith_prewarm_options, 32);
+SIZE(attnsmith_prewarm_options, 40);
 FIELD(attnsmith_prewarm_options, size, 0);
 FIELD(attnsmith_prewarm_options, progress, 8);
 FIELD(attnsmith_prewarm_options, progress_user, 16);
 FIELD(attnsmith_prewarm_options, jobs, 24);
 FIELD(attnsmith_prewarm_options, reserved, 28);
+FIELD(attnsmith_prewarm_options, push, 32);
+FIELD(attnsmith_prewarm_options, no_compile, 36);
 
 SIZE(attnsmith_tensors, 64);
 FIELD(attnsmith_tensors, size, 0);

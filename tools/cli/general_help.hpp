@@ -27,6 +27,7 @@ inline constexpr Explained kVariables[] = {
     {"ATTNSMITH_CACHE_CERT_KEY", "a PEM file: its key, if it is not in that of the certificate"},
     {"ATTNSMITH_CACHE_HEADERS", "headers that remotes are sent besides, a line each: 'Name: value'"},
     {"ATTNSMITH_CACHE_NETRC", "a netrc file with the passwords of http:// and https:// remotes"},
+    {"ATTNSMITH_CACHE_PUSH", "1: programs put what they compile to the remotes, too"},
     {"ATTNSMITH_CACHE_SIGN_KEY",
      "a secret key's PEM file, which signs what `attnsmith cache export`, `cache push` and `prewarm --push` "
      "write"},

@@ -47,6 +47,7 @@ Cubins::Cubins(const Settings& settings, std::shared_ptr<const Log> log)
       no_cache_because_(settings.no_cache_because),
       with_source_(settings.cache_source),
       exact_toolchain_(settings.exact_toolchain),
+      push_compiled_(settings.push_compiled),
       compiler_(settings, log_),
       store_(logging_store(settings, log_)),
       remotes_(settings, store_, log_),
@@ -169,6 +170,10 @@ Obtained Cubins::obtain(const KernelSource& source, const Accept& accept, const 
     cache::SingleFlight::Obtained obtained;
     try {
         obtained = flights_.obtain(source.key, job);
+    } catch (const LibraryMissing& missing) {
+        if (!fetched || fetched->said.empty()) throw;
+        throw LibraryMissing(missing,
+                             fmt::format("no remote has the kernel: {}", fmt::join(fetched->said, "; ")));
     } catch (const NotCompiled&) {
         // Another process was at it, and went without the kernel: it may not have come to ask.
         if (!fetched) fetch();
@@ -181,7 +186,12 @@ Obtained Cubins::obtain(const KernelSource& source, const Accept& accept, const 
     const auto compiled = compiled_of(obtained.value);
     if (compiled->error) std::rethrow_exception(compiled->error);
     if (!obtained.accepted) throw Unsupported(refused_everywhere(source.kernel, refusal), {});
-    return {compiled->cubin, obtained.origin, stored || obtained.origin == Origin::disk, std::move(trouble)};
+    // After whoever waits for the kernel has it, and outside of its lock.
+    const bool pushed = push_compiled_ && obtained.origin == Origin::made &&
+                        remotes_.offer(source.key, compiled->cubin->toolchain,
+                                       to_entry(source, *compiled->cubin, with_source_), stop);
+    return {compiled->cubin, obtained.origin, stored || obtained.origin == Origin::disk, std::move(trouble),
+            pushed};
 }
 
 bool Cubins::push(const KernelSource& source, const Cubin& cubin, const std::stop_token& stop) const {

@@ -28,6 +28,7 @@ struct Obtained {
     // It was found in a directory, or published or fetched by this call; else it may be stored all the same.
     bool stored = false;
     std::string not_stored_because{};  // of a publish by this call that failed
+    bool pushed = false;               // to a remote that lacked it, as RuntimeOptions::push_compiled asks
 };
 
 // Thread-safe, also right after fork. A key is compiled once over all threads (they wait for the first) and
@@ -103,6 +104,7 @@ class Cubins {
     std::string no_cache_because_;
     bool with_source_;  // in entries
     bool exact_toolchain_;
+    bool push_compiled_;
     KernelCompiler compiler_;
     cache::Store store_;
     Remotes remotes_;

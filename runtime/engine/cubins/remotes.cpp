@@ -64,7 +64,13 @@ cache::Result<std::unique_ptr<const cache::Remote>> RemoteOpener::open(const std
 
 Remotes::Remotes(const Settings& settings, const cache::Store& store, std::shared_ptr<const Log> log)
     : store_(store), log_(std::move(log)) {
-    if (settings.remotes.empty()) return;
+    if (settings.remotes.empty()) {
+        if (settings.push_compiled)
+            (*log_)(LogLevel::warn,
+                    "cache: nothing is pushed: there is no remote; name its address behind the cache "
+                    "directory");
+        return;
+    }
     const cache::Signers signers = signers_of(settings);
     if (signers.own) {
         if (const auto key = signers.ed25519->public_key_of(*signers.own)) signs_as_ = key->id();
@@ -135,7 +141,7 @@ bool Remotes::push(const cache::Digest& key, const cache::Version& toolchain, co
     bool is_new = false;
     std::vector<std::string> troubles;
     for (const auto& remote : remotes_) {
-        const auto pushed = remote->push(key, toolchain, entry, kForAPush, stop);
+        const auto pushed = remote->push(key, toolchain, entry, {kForAPush, false}, stop);
         if (!pushed)
             troubles.push_back(fmt::format("{}: {}", remote->name(), pushed.status().message));
         else
@@ -143,6 +149,22 @@ bool Remotes::push(const cache::Digest& key, const cache::Version& toolchain, co
     }
     if (!troubles.empty())
         throw CacheError(fmt::format("it could not be pushed to {}", fmt::join(troubles, "; ")));
+    return is_new;
+}
+
+bool Remotes::offer(const cache::Digest& key, const cache::Version& toolchain, const cache::Entry& entry,
+                    const std::stop_token& stop) const {
+    bool is_new = false;
+    for (const auto& remote : remotes_) {
+        const auto pushed = remote->push(key, toolchain, entry, {kWhereItCompiles, true}, stop);
+        is_new = is_new || (pushed && *pushed);
+        const int error = pushed.status().error_number;
+        if (pushed || error == EAGAIN || error == ECANCELED) continue;
+        store_.count(cache::Event::remote_failure);
+        const LogLevel level = told_of_failed_push_.exchange(true) ? LogLevel::debug : LogLevel::warn;
+        (*log_)(level, "cache: {}: what was compiled could not be pushed: {}", remote->name(),
+                pushed.status().message);
+    }
     return is_new;
 }
 

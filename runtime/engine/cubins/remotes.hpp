@@ -65,6 +65,11 @@ class Remotes {
     bool push(const cache::Digest& key, const cache::Version& toolchain, const cache::Entry& entry,
               const std::stop_token& stop) const;
 
+    // The same of what was just compiled, within the time that a remote may cost: that it failed is told
+    // once.
+    bool offer(const cache::Digest& key, const cache::Version& toolchain, const cache::Entry& entry,
+               const std::stop_token& stop) const;
+
     // Throws InvalidRequest, naming `field`, where there is none that is used: with why, of those that are
     // passed over.
     void require_some(std::string_view field, std::string_view value) const;
@@ -85,6 +90,7 @@ class Remotes {
     std::string signs_as_;
     mutable std::atomic<bool> told_of_failure_ = false;
     mutable std::atomic<bool> told_of_denial_ = false;
+    mutable std::atomic<bool> told_of_failed_push_ = false;
 };
 
 }  // namespace attnsmith::engine

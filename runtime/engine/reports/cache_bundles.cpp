@@ -140,6 +140,25 @@ CacheImportReport import_bundle(const cache::Store& store, const std::string& fi
     return report_of(*report, store.options().directory);
 }
 
+ParsedSelection parse_selection(const nlohmann::json& object) {
+    ParsedSelection parsed;
+    if (const auto sm = object.find("sm"); sm != object.end()) {
+        AttentionRequest request;
+        problem::find_field("sm")->set(request, "sm", *sm);
+        parsed.sms = request.sm;
+    }
+    const auto model = object.find("model");
+    const auto model_options = object.find("model_options");
+    if (model != object.end()) {
+        parsed.model = parse_model_coverage(
+            *model, model_options == object.end() ? "{}" : problem::one_line(*model_options));
+        parsed.specs = parsed.model->specs();
+    } else if (model_options != object.end()) {
+        throw InvalidRequest("model_options", "given without a model", "\"model\" beside it");
+    }
+    return parsed;
+}
+
 ParsedExport parse_export_options(const nlohmann::json& object) {
     ParsedExport parsed;
     const bool to_image = object.contains("oci");
@@ -147,20 +166,10 @@ ParsedExport parse_export_options(const nlohmann::json& object) {
         throw InvalidRequest("file", to_image ? "a file and an \"oci\"" : "nothing",
                              "the name of a file, or \"oci\" instead, the name of an image's directory");
     }
-    if (const auto sm = object.find("sm"); sm != object.end()) {
-        AttentionRequest request;
-        problem::find_field("sm")->set(request, "sm", *sm);
-        parsed.options.sms = request.sm;
-    }
-    const auto model = object.find("model");
-    const auto model_options = object.find("model_options");
-    if (model != object.end()) {
-        parsed.model = parse_model_coverage(
-            *model, model_options == object.end() ? "{}" : problem::one_line(*model_options));
-        parsed.options.specs = parsed.model->specs();
-    } else if (model_options != object.end()) {
-        throw InvalidRequest("model_options", "given without a model", "\"model\" beside it");
-    }
+    ParsedSelection selection = parse_selection(object);
+    parsed.options.sms = std::move(selection.sms);
+    parsed.options.specs = std::move(selection.specs);
+    parsed.model = std::move(selection.model);
     if (to_image) {
         parsed.image = parse_image_options(object);
         parsed.image->sms = parsed.options.sms;

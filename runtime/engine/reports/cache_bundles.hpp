@@ -15,6 +15,13 @@
 
 namespace attnsmith::engine {
 
+// Which kernels of the cache are asked for.
+struct ParsedSelection {
+    std::vector<int> sms{};
+    std::optional<std::vector<AttentionSpec>> specs{};
+    std::optional<Coverage> model{};  // that the specs are of: what its reader warns of is told
+};
+
 // What an export was asked for.
 struct ParsedExport {
     CacheExportOptions options{};              // to a bundle, unless there is an `image`
@@ -32,6 +39,8 @@ CacheImportReport import_bundle(const cache::Store& store, const std::string& fi
 // `options` are {"file", "sm", "model", "model_options"} for an export, where {"oci", "tag"} may stand
 // instead of the file, and {"file"} for an import. Both throw InvalidRequest naming the field.
 ParsedExport parse_export_options(const nlohmann::json& object);
+// {"sm", "model", "model_options"} of an export or a push; likewise.
+ParsedSelection parse_selection(const nlohmann::json& object);
 std::string parse_import_file(const nlohmann::json& object);
 
 }  // namespace attnsmith::engine

@@ -66,15 +66,30 @@ Json run_rm(const Runtime& runtime, const nlohmann::json& options) {
 
 Json run_dir(const Runtime& runtime, const nlohmann::json&) { return dir_json(impl_of(runtime).settings); }
 
+// What the reader of a model's config warns of.
+void tell_of_model(const std::optional<Coverage>& model, Json& json) {
+    if (!model) return;
+    const Json told = Json::parse(to_json(*model));
+    json["unsupported"] = told["unsupported"];
+    json["skipped_combinations"] = told["skipped"];
+    json["warnings"] = told["warnings"];
+}
+
 Json run_export(const Runtime& runtime, const nlohmann::json& options) {
     const ParsedExport parsed = parse_export_options(options);
     Json json = parsed.image ? to_json(runtime.cache().export_image(*parsed.image))
                              : to_json(runtime.cache().export_bundle(parsed.options));
-    if (!parsed.model) return json;
-    const Json told = Json::parse(to_json(*parsed.model));
-    json["unsupported"] = told["unsupported"];
-    json["skipped_combinations"] = told["skipped"];
-    json["warnings"] = told["warnings"];
+    tell_of_model(parsed.model, json);
+    return json;
+}
+
+Json run_push(const Runtime& runtime, const nlohmann::json& options) {
+    ParsedSelection selection = parse_selection(options);
+    CachePushOptions push;
+    push.sms = std::move(selection.sms);
+    push.specs = std::move(selection.specs);
+    Json json = to_json(runtime.cache().push(push));
+    tell_of_model(selection.model, json);
     return json;
 }
 
@@ -87,6 +102,7 @@ constexpr std::string_view kRmOptions[] = {"key"};
 constexpr std::string_view kGcOptions[] = {"max_bytes"};
 constexpr std::string_view kExportOptions[] = {"file", "oci", "tag", "sm", "model", "model_options"};
 constexpr std::string_view kImportOptions[] = {"file"};
+constexpr std::string_view kPushOptions[] = {"sm", "model", "model_options"};
 
 struct Operation {
     std::string_view name;
@@ -103,7 +119,8 @@ constexpr Operation kOperations[] = {{"ls", {}, run_ls},
                                      {"clear", {}, run_clear},
                                      {"rm", kRmOptions, run_rm},
                                      {"export", kExportOptions, run_export},
-                                     {"import", kImportOptions, run_import}};
+                                     {"import", kImportOptions, run_import},
+                                     {"push", kPushOptions, run_push}};
 
 const Operation& find_operation(std::string_view name) {
     const auto found = std::ranges::find(kOperations, name, &Operation::name);

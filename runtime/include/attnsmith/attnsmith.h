@@ -196,7 +196,7 @@ typedef void (*attnsmith_memory_free)(void* user, void* memory, size_t bytes, in
 /* attnsmith::RuntimeOptions. NULL, empty strings and 0 are the defaults. */
 typedef struct attnsmith_runtime_options {
     size_t size;
-    const char* const* cache_dirs; /* the writable one first */
+    const char* const* cache_dirs; /* the writable one first; remote layers are addresses behind it */
     size_t cache_dir_count;
     const char* nvrtc_path;
     const char* driver_path;
@@ -218,6 +218,11 @@ typedef struct attnsmith_runtime_options {
     attnsmith_memory_allocate allocate; /* both or neither; NULL: the driver's own */
     attnsmith_memory_free free;
     void* memory_user;
+    const char* const* trust_key_files; /* of public keys; none: ATTNSMITH_CACHE_TRUST_KEYS */
+    size_t trust_key_file_count;
+    const char* sign_key_file; /* of a secret key; empty: ATTNSMITH_CACHE_SIGN_KEY */
+    int32_t push_compiled;     /* 1: to the remote layers; 0: as ATTNSMITH_CACHE_PUSH says, else not */
+    int32_t reserved_2;        /* 0 */
 } attnsmith_runtime_options;
 
 /* `options` may be NULL. */
@@ -279,6 +284,8 @@ typedef struct attnsmith_prewarm_options {
     void* progress_user;         /* `progress` gets it */
     int32_t jobs;                /* 0: the number of cores */
     int32_t reserved;            /* 0 */
+    int32_t push;                /* 1: kernels that remote layers lack are put there, too */
+    int32_t no_compile;          /* 1: what neither the cache nor a remote layer has is missing */
 } attnsmith_prewarm_options;
 
 /* Compiles into the cache every kernel that planning could choose for these specs on these compute
@@ -292,12 +299,14 @@ ATTNSMITH_API attnsmith_code attnsmith_prewarm(attnsmith_runtime* runtime, const
                                                const attnsmith_prewarm_options* options, char** report,
                                                attnsmith_error** error);
 
-/* Does "ls", "dir", "stat", "explain", "verify", "gc", "clear", "rm", "export" or "import" on the runtime's
- * cache directories: the JSON is what the command `attnsmith cache OPERATION --json` prints. `options` is
- * NULL, which is "{}", or a JSON object: of "gc", {"max_bytes"}, which is optional; of "explain", {"key"} or
+/* Does "ls", "dir", "stat", "explain", "verify", "gc", "clear", "rm", "export", "import" or "push" on the
+ * runtime's cache directories: the JSON is what the command `attnsmith cache OPERATION --json` prints.
+ * `options` is NULL, which is "{}", or a JSON object: of "gc", {"max_bytes"}, which is optional; of
+ * "explain", {"key"} or
  * {"request": {with its "sm"}}; of "rm", {"key"} (or how it begins); of "export", {"file", "sm": [...],
  * "model": {a config.json}, "model_options": {...}}, all but the file optional, or instead of the file
- * {"oci": DIR, "tag"}, for an image; of "import", {"file"}; of the others, {}. */
+ * {"oci": DIR, "tag"}, for an image; of "push", which puts entries to the remote layers, {"sm", "model",
+ * "model_options"}, all optional; of "import", {"file"}; of the others, {}. */
 ATTNSMITH_API attnsmith_code attnsmith_cache(attnsmith_runtime* runtime, const char* operation,
                                              const char* options, char** json, attnsmith_error** error);
 

@@ -92,6 +92,8 @@ class ATTNSMITH_API LibraryMissing : public Error {
   public:
     // `remedy` says what to install or to set.
     LibraryMissing(std::string library, std::vector<std::string> tried, const std::string& remedy);
+    // The same, and what was tried in its stead.
+    LibraryMissing(const LibraryMissing& missing, const std::string& instead);
 
     const std::string& library() const noexcept { return library_; }  // in words
     // Names and paths, in order.

@@ -83,20 +83,26 @@ using Free = std::function<void(void* memory, std::size_t bytes, int device)>;
 
 // What a Runtime is made with. Each field left as it is takes its environment variable, if it has one.
 struct RuntimeOptions {
-    // Cache directories, the writable one first, and bundles after it. Relative ones are of the directory
-    // that is current when the Runtime is made. Empty: ATTNSMITH_CACHE_DIR, else $XDG_CACHE_HOME/attnsmith,
-    // else ~/.cache/attnsmith, else memory only.
+    // Cache directories, the writable one first; behind it directories and bundles that are read, and the
+    // addresses (https://, http://, s3://) of remote layers, which are asked for what none of them has.
+    // Relative ones are of the directory that is current when the Runtime is made. Empty:
+    // ATTNSMITH_CACHE_DIR, else $XDG_CACHE_HOME/attnsmith, else ~/.cache/attnsmith, else memory only.
     std::vector<std::string> cache_dirs{};
     bool use_cache = true;  // false: neither reads nor writes a directory
     // A directory that is not trusted is passed over, with one warning that says why.
     CacheTrust cache_trust = CacheTrust::owner;
-    // Files of public keys (make_signing_key()). Where there are any, bundles are used, as layers and for
-    // imports, only if one of these keys signed them; others are passed over, with a warning. Directories are
-    // not signed: cache_trust is for them. Empty: ATTNSMITH_CACHE_TRUST_KEYS, else no signature is asked for.
+    // Files of public keys (make_signing_key()). Where there are any, bundles and remote layers are used only
+    // as far as one of these keys signed what they have; the rest is passed over, with a warning. Entries of
+    // directories are not signed: only those are used then, whatever cache_trust says, that this user or root
+    // owns and nobody else may write to. Empty: ATTNSMITH_CACHE_TRUST_KEYS, else no signature is asked for,
+    // and remote layers are used with CacheTrust::all alone.
     std::vector<std::string> trust_key_files{};
     // A secret key's PEM file, with which what is pushed to remotes is signed. Empty:
     // ATTNSMITH_CACHE_SIGN_KEY, else nothing is.
     std::string sign_key_file{};
+    // Kernels that this Runtime compiles are put to the remote layers as well, when whoever asked for them is
+    // served, within the time that a remote may cost. False: as ATTNSMITH_CACHE_PUSH=1 says, else not.
+    bool push_compiled = false;
     // The most that the writable directory may take on its disk; the kernels that were not used for longest
     // go first. 0: no limit.
     std::uint64_t cache_max_bytes = std::uint64_t{2} << 30;
@@ -371,15 +377,16 @@ class ATTNSMITH_API Runtime {
     Cache cache() const;
 
     // The same as JSON, for programs in other languages. Does "ls", "dir", "stat", "explain", "verify", "gc",
-    // "clear", "rm", "export" or "import" on the cache directories, and says what came out in the JSON that
-    // the command `attnsmith cache OPERATION --json` prints. `options` is a JSON object: of "gc",
+    // "clear", "rm", "export", "import" or "push" on the cache directories, and says what came out in the
+    // JSON that the command `attnsmith cache OPERATION --json` prints. `options` is a JSON object: of "gc",
     // {"max_bytes"}, which is optional; of "explain", {"key"} (or how it begins) or {"request": {with its
     // "sm"}}; of "rm", {"key"} likewise; of "export", {"file", "sm": [...], "model": {a config.json},
     // "model_options"}, of which only the file must be there (sm: only kernels for these; model: only those
     // that it needs; its options take lists as model_coverage() does), or {"oci": DIR, "tag"} instead of the
-    // file, for an image; of "import", {"file"}; of the others, {}. Throws InvalidRequest for another
-    // operation or option, CacheError where there is no directory, not everything could be deleted, written
-    // or stored, or a bundle is not sound.
+    // file, for an image; of "push", which puts entries to the remote layers, {"sm", "model",
+    // "model_options"}, all optional; of "import", {"file"}; of the others, {}. Throws InvalidRequest for
+    // another operation or option, CacheError where there is no directory, not everything could be deleted,
+    // written or stored, or a bundle is not sound.
     std::string cache_json(std::string_view operation, std::string_view options = "{}") const;
 
     std::vector<DeviceInfo> devices() const;  // empty where there is no driver or no GPU

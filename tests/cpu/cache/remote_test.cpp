@@ -61,7 +61,7 @@ Outcome fetch(const Remote& remote, const Remembered& wanted, std::optional<Vers
 }
 
 bool push(const Remote& remote, const Remembered& one, Version version = kVersion) {
-    const auto pushed = remote.push(one.key, version, one.entry, 10s);
+    const auto pushed = remote.push(one.key, version, one.entry, {10s, false});
     REQUIRE(pushed);
     return *pushed;
 }
@@ -140,7 +140,7 @@ TEST_CASE("what another release has put there is passed over, and no push replac
         site.server->files[path] = bytes_of(text);
         const auto before = site.server->files;
         CHECK(fetch(site.remote(), one).error == EPROTONOSUPPORT);
-        const auto pushed = site.remote().push(one.key, kVersion, one.entry, 10s);
+        const auto pushed = site.remote().push(one.key, kVersion, one.entry, {10s, false});
         REQUIRE_FALSE(pushed);
         CHECK(pushed.status().error_number == EPROTONOSUPPORT);
         CHECK(site.server->files == before);
@@ -250,7 +250,7 @@ TEST_CASE("what a server answers is said") {
     const Remote remote = site.remote();
     for (int i = 0; i < 3; ++i) CHECK(fetch(remote, one).error == ECONNREFUSED);
     CHECK(fetch(remote, one).error == EAGAIN);
-    CHECK(remote.push(one.key, kVersion, one.entry, 1s).status().error_number == ECONNREFUSED);
+    CHECK(remote.push(one.key, kVersion, one.entry, {1s, false}).status().error_number == ECONNREFUSED);
 }
 
 TEST_CASE("a remote that takes nothing is left alone by pushes, and by nothing else") {
@@ -263,7 +263,7 @@ TEST_CASE("a remote that takes nothing is left alone by pushes, and by nothing e
     };
     const Remembered other("another");
     const auto error_of_push = [&] {
-        return remote.push(other.key, kVersion, other.entry, 1s).status().error_number;
+        return remote.push(other.key, kVersion, other.entry, {1s, false}).status().error_number;
     };
     for (int i = 0; i < 3; ++i) CHECK(error_of_push() == EREMOTEIO);
     const std::size_t asked = site.server->asked.size();
@@ -277,7 +277,8 @@ TEST_CASE("an entry that does not say what its key is of says nothing of the rem
     const Remote remote = site.remote();
     const Remembered one;
     for (int i = 0; i < 4; ++i)
-        CHECK(remote.push(one.key, kVersion, {"{}", one.entry.payload}, 1s).status().error_number == EINVAL);
+        CHECK(remote.push(one.key, kVersion, {"{}", one.entry.payload}, {1s, false}).status().error_number ==
+              EINVAL);
     CHECK(push(remote, one));
 }
 
@@ -417,7 +418,7 @@ TEST_CASE("S3's denial of what is not there is a miss, and closes nothing") {
 
     // What may not be written is no miss.
     site.server->answer = [&](const HttpRequest&) { return s3_error(403, "AccessDenied"); };
-    CHECK(remote.push(one.key, kVersion, one.entry, 1s).status().error_number == EREMOTEIO);
+    CHECK(remote.push(one.key, kVersion, one.entry, {1s, false}).status().error_number == EREMOTEIO);
 }
 
 TEST_CASE("S3's other errors are failures, with what they mean") {
@@ -488,6 +489,6 @@ TEST_CASE("a push does not replace a hint that it cannot read") {
         const bool of_hint = request.method == HttpMethod::get && request.url.ends_with(hint_path(one.key));
         return HttpResponse{of_hint ? 500 : 0, {}};
     };
-    CHECK(site.remote().push(one.key, kVersion, one.entry, 1s).status().error_number == EREMOTEIO);
+    CHECK(site.remote().push(one.key, kVersion, one.entry, {1s, false}).status().error_number == EREMOTEIO);
     CHECK(site.server->files.at(hint_path(one.key)) == hint);
 }

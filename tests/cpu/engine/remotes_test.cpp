@@ -115,6 +115,54 @@ TEST_CASE("what no remote has is compiled, and what a remote does wrong is told 
     CHECK(fleet.warnings == 1);
 }
 
+TEST_CASE("who is asked to puts what it compiles to the remotes, and goes on where they fail",
+          "[engine][remotes]") {
+    Fleet fleet;
+    engine::Settings settings = fleet.settings("maker");
+    settings.push_compiled = true;
+    auto maker = fleet.cubins(settings);
+    const auto source = maker.source_of(quick_kernel());
+    const auto made = maker.obtain(source, accept_any);
+    CHECK(made.origin == Origin::made);
+    CHECK(made.pushed);
+    CHECK_FALSE(maker.obtain(source, accept_any).pushed);
+    const int puts = fleet.server->count("PUT ");
+    CHECK(puts == 3);
+    // Who finds it there has nothing to push.
+    settings = fleet.settings("user");
+    settings.push_compiled = true;
+    const auto fetched = fleet.cubins(settings).obtain(source, accept_any);
+    CHECK(fetched.origin == Origin::fetched);
+    CHECK_FALSE(fetched.pushed);
+    CHECK(fleet.server->count("PUT ") == puts);
+    CHECK(fleet.warnings == 0);
+
+    fleet.server->answer = [](const cache::HttpRequest& request) -> cache::Result<cache::HttpResponse> {
+        return cache::HttpResponse{request.method == cache::HttpMethod::put ? 507 : 404, {}};
+    };
+    settings = fleet.settings("another");
+    settings.push_compiled = true;
+    auto another = fleet.cubins(settings);
+    const auto compiled = another.obtain(source, accept_any);
+    CHECK(compiled.origin == Origin::made);
+    CHECK(compiled.stored);
+    CHECK_FALSE(compiled.pushed);
+    CHECK(fleet.warnings == 1);
+    CHECK(another.store().stat().counters[cache::Event::remote_failure] == 1);
+}
+
+TEST_CASE("without NVRTC the error says what each remote said, too", "[engine][remotes]") {
+    Fleet fleet;
+    auto maker = fleet.cubins("maker");
+    const auto source = maker.source_of(quick_kernel());
+    engine::Settings settings = fleet.settings("user");
+    settings.nvrtc.path = "/nowhere";
+    auto user = fleet.cubins(settings);
+    CHECK_THROWS_WITH(user.obtain(source, accept_any), Catch::Contains("NVRTC") &&
+                                                           Catch::Contains("no remote has the kernel") &&
+                                                           Catch::Contains("it has no entry"));
+}
+
 TEST_CASE("where nothing may be compiled, an error says what each remote said", "[engine][remotes]") {
     Fleet fleet;
     auto maker = fleet.cubins("maker");
@@ -201,7 +249,7 @@ TEST_CASE("a remote's entry of another kernel is not this one's", "[engine][remo
     // Whole, of the right key, target and toolchain, and without a cubin.
     cache::Entry entry{R"({"key_fields":)" + source.fields_json + "}", {}};
     const cache::Remote remote(kAddress, fleet.server, {});
-    REQUIRE(remote.push(source.key, maker.compiler().toolchain(), entry, std::chrono::seconds(1)));
+    REQUIRE(remote.push(source.key, maker.compiler().toolchain(), entry, {std::chrono::seconds(1), false}));
     CHECK(maker.obtain(source, accept_any).origin == Origin::made);
     CHECK(fleet.warnings == 1);
 }

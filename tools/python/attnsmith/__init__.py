@@ -80,7 +80,7 @@ def devices() -> List[Dict[str, Any]]:
 
 def cache(operation: CacheOperation = "stat", **options: Any) -> Dict[str, Any]:
     """What `attnsmith cache OPERATION --json` prints: operation is "ls", "dir", "stat", "explain", "verify", "gc",
-    "clear", "rm", "export" or "import", and options are those that Runtime.cache says for each.
+    "clear", "rm", "export", "import" or "push", and options are those that Runtime.cache says for each.
 
     Runtime.cache of the default runtime. Raises InvalidRequest, CacheError.
     """

@@ -79,11 +79,13 @@ class RuntimeOptions(Sized):
                 ("cache_max_bytes", c_int64), ("cache_trust", c_int32), ("no_cache_source", c_int32),
                 ("tuning_files", POINTER(c_char_p)), ("tuning_file_count", c_size_t), ("record_file", c_char_p),
                 ("on_miss", c_int32), ("reserved", c_int32), ("allocate", MemoryAllocate), ("free", MemoryFree),
-                ("memory_user", c_void_p)]
+                ("memory_user", c_void_p), ("trust_key_files", POINTER(c_char_p)), ("trust_key_file_count", c_size_t),
+                ("sign_key_file", c_char_p), ("push_compiled", c_int32), ("reserved_2", c_int32)]
 
 
 class PrewarmOptions(Sized):
-    _fields_ = [("progress", Progress), ("progress_user", c_void_p), ("jobs", c_int32), ("reserved", c_int32)]
+    _fields_ = [("progress", Progress), ("progress_user", c_void_p), ("jobs", c_int32), ("reserved", c_int32),
+                ("push", c_int32), ("no_compile", c_int32)]
 
 
 TENSOR_FIELDS = ("q", "k", "v", "o", "lse", "sinks", "alibi_slopes")

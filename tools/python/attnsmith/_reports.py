@@ -23,10 +23,10 @@ def warn(text: str, category: Type[Warning] = UserWarning) -> None:
 
 def warn_of_failures(report: Mapping[str, Any]) -> None:
     """For those who do not read the report: nothing else would tell them that there is no NVRTC."""
-    failed = [kernel for kernel in report["kernels"] if kernel["state"] == "failed"]
-    if failed:
-        warn(f"{len(failed)} of {report['summary']['total']} kernels could not be built: {failed[0]['error']}",
-             RuntimeWarning)
+    for state, what in (("failed", "could not be built"), ("missing", "are missing")):
+        told = [kernel for kernel in report["kernels"] if kernel["state"] == state]
+        if told:
+            warn(f"{len(told)} of {report['summary']['total']} kernels {what}: {told[0]['error']}", RuntimeWarning)
 
 
 def refuse_doubts(unsupported: Sequence[Mapping[str, Any]], warnings: Sequence[Mapping[str, str]]) -> None:

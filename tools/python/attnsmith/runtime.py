@@ -48,6 +48,7 @@ class Runtime(Closable):
     any number of threads.
 
     cache_dirs: a folder or several, the writable one first; None: ATTNSMITH_CACHE_DIR, else the user's cache folder.
+        Behind it folders and bundles that are read, and remote layers' addresses (https://, http://, s3://).
     use_cache: False neither reads nor writes a folder.
     nvrtc_path: a file or folder; None: ATTNSMITH_NVRTC_PATH, else an NVRTC wheel, else the usual places.
     driver_path: the CUDA driver's file; None: the usual places.
@@ -66,6 +67,11 @@ class Runtime(Closable):
         processes may share it. None: ATTNSMITH_RECORD, else none.
     on_miss: "compile", or "error": a kernel that no cache has raises KernelMissing; NVRTC is not opened, nobody is
         waited for. None: ATTNSMITH_ON_MISS, else "compile". prewarm() compiles all the same.
+    trust_key_files: public keys' files. With any, bundles and remote layers are used only as far as one of these keys
+        signed what they have. None: those of ATTNSMITH_CACHE_TRUST_KEYS, else remote layers need cache_trust="all".
+    sign_key_file: a secret key's file, which signs what is pushed. None: that of ATTNSMITH_CACHE_SIGN_KEY.
+    push_compiled: kernels that are compiled here are put to the remote layers, too. False: as ATTNSMITH_CACHE_PUSH=1
+        says, else not.
     tuning_files: tuning tables, those in front win; None: those of ATTNSMITH_TUNING, as it is when this is made.
     allocate, free: where device memory for workspaces and buffers comes from, both or neither. allocate(bytes, device)
         gives an address, a multiple of 256, or None; free(address, bytes, device) takes it back. Called from any
@@ -84,12 +90,14 @@ class Runtime(Closable):
                  cache_max_bytes: int = 2 << 30, cache_source: bool = True, toolchain: Toolchain = "newest",
                  record_file: Optional[Path] = None, on_miss: Optional[OnMiss] = None,
                  tuning_files: Optional[Sequence[Path]] = None, allocate: Optional[_memory.Allocate] = None,
-                 free: Optional[_memory.Free] = None) -> None:
+                 free: Optional[_memory.Free] = None, trust_key_files: Optional[Sequence[Path]] = None,
+                 sign_key_file: Optional[Path] = None, push_compiled: bool = False) -> None:
         self._library = library()
         if isinstance(cache_dirs, (str, os.PathLike)):
             cache_dirs = [cache_dirs]
         folders = [_requests.text("cache_dirs", folder) for folder in cache_dirs or ()]
         tables = [_requests.text("tuning_files", file) for file in tuning_files or ()]
+        keys = [_requests.text("trust_key_files", file) for file in trust_key_files or ()]
         memory_allocate, memory_free = _memory.callbacks(allocate, free)
         if nvrtc_path is None and not os.environ.get("ATTNSMITH_NVRTC_PATH"):
             nvrtc_path = _nvrtc.of_a_wheel()
@@ -113,7 +121,9 @@ class Runtime(Closable):
             cache_max_bytes=fitting("cache_max_bytes", cache_max_bytes, c_int64, 0) or -1,
             no_cache_source=int(not cache_source), tuning_files=(c_char_p * len(tables))(*tables),
             tuning_file_count=len(tables), record_file=_requests.text("record_file", record_file),
-            on_miss=0 if on_miss is None else _abi.ON_MISSES.index(on_miss), allocate=memory_allocate, free=memory_free)
+            on_miss=0 if on_miss is None else _abi.ON_MISSES.index(on_miss), allocate=memory_allocate, free=memory_free,
+            trust_key_files=(c_char_p * len(keys))(*keys), trust_key_file_count=len(keys),
+            sign_key_file=_requests.text("sign_key_file", sign_key_file), push_compiled=int(push_compiled))
         out = c_void_p()
         self._library.call(self._library.functions.attnsmith_runtime_create, byref(options), byref(out))
         self._handle = Shared(out.value or 0, self._library.functions.attnsmith_runtime_free,
@@ -208,7 +218,7 @@ class Runtime(Closable):
 
     def prewarm(self, requests: Requests = (), *, models: Union[Model, Iterable[Model]] = (),
                 recorded: Union[Path, Iterable[Path]] = (), sm: Optional[Sms] = None, jobs: int = 0,
-                progress: Optional[Progress] = None, strict: bool = False,
+                progress: Optional[Progress] = None, strict: bool = False, push: bool = False, compile: bool = True,
                 **model_options: Unpack[ModelCoverage]) -> Dict[str, Any]:
         """Compiles into the cache every kernel that planning could choose. Needs no GPU when `sm` is given.
 
@@ -223,6 +233,8 @@ class Runtime(Closable):
         is not being compiled yet, and is raised here; so does Ctrl-C.
 
         strict: an unsupported part or a warning of a model raises Unsupported, when everything else is in the cache.
+        push: kernels that remote layers lack are put there, too.
+        compile: False compiles nothing and needs no NVRTC: what neither the cache nor a remote layer has is "missing".
 
         Gives the report (schema attnsmith.prewarm/1), with the models' "warnings". Kernels that failed are in it, with
         a RuntimeWarning that says why the first did. Raises InvalidRequest, CacheError, and LibraryMissing where there
@@ -234,7 +246,7 @@ class Runtime(Closable):
         sms = sms or sorted({device["sm"] for device in self.devices()})
         if not sms:
             raise InvalidRequest("sm", "nothing", "compute capabilities such as sm=[80, 90], since no GPU is present")
-        report = self._prewarm(specs, sms, jobs, progress)
+        report = self._prewarm(specs, sms, jobs, progress, push, compile)
         for refused in report["unsupported"]:  # a place in the list of specs says nothing to the caller
             unsupported.append({"name": names[refused["spec"]], "reason": refused["reason"], "sm": refused["sm"]})
         report["unsupported"] = unsupported
@@ -249,12 +261,13 @@ class Runtime(Closable):
     def cache(self, operation: CacheOperation = "stat", **options: Any) -> Dict[str, Any]:
         """The JSON of `attnsmith cache OPERATION --json`, on the runtime's folders.
 
-        operation: "ls", "dir", "stat", "explain", "verify", "gc", "clear", "rm", "export" or "import".
+        operation: "ls", "dir", "stat", "explain", "verify", "gc", "clear", "rm", "export", "import" or "push".
         options: "gc" may take max_bytes=N: what the folder may take on its disk, whatever the runtime's limit.
             "explain" takes key=HEX (or how it begins), or request={...} with its sm. "rm" takes key=HEX likewise.
             "export" takes file=PATH, and may take sm=[...], model=... (as model() takes it) and model_options={...}:
             only the kernels for these, and only those that the model needs. Instead of file it takes oci=DIR, and
-            maybe tag=NAME: an image for containers. "import" takes file=PATH.
+            maybe tag=NAME: an image for containers. "import" takes file=PATH. "push" puts kernels to the remote layers:
+            all, or those for sm, model and model_options, as "export".
 
         Raises InvalidRequest, CacheError.
         """
@@ -377,11 +390,12 @@ class Runtime(Closable):
         return recorded
 
     def _prewarm(self, specs: Sequence[_abi.Spec], sms: Sequence[int], jobs: int,
-                 progress: Optional[Progress]) -> Dict[str, Any]:
+                 progress: Optional[Progress], push: bool, compiles: bool) -> Dict[str, Any]:
         pointers = (c_void_p * len(specs))(*[ctypes.addressof(spec) for spec in specs])
         numbers = (c_int32 * len(sms))(*sms)
         work = Interruptible(progress)
-        options = _abi.PrewarmOptions(progress=work.callback, jobs=fitting("jobs", jobs, c_int32, 0))
+        options = _abi.PrewarmOptions(progress=work.callback, jobs=fitting("jobs", jobs, c_int32, 0), push=int(push),
+                                      no_compile=int(not compiles))
         report: Dict[str, Any] = work.run(lambda: self._json(
             self._library.functions.attnsmith_prewarm, ctypes.addressof(pointers), len(specs),
             ctypes.addressof(numbers), len(sms), byref(options)))

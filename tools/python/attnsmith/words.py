@@ -42,7 +42,8 @@ LogLevel = Literal["off", "error", "warn", "info", "debug"]
 CacheTrust = Literal["owner", "group", "all"]
 Toolchain = Literal["newest", "exact"]
 OnMiss = Literal["compile", "error"]
-CacheOperation = Literal["ls", "dir", "stat", "explain", "verify", "gc", "clear", "rm", "export", "import"]
+CacheOperation = Literal["ls", "dir", "stat", "explain", "verify", "gc", "clear", "rm", "export", "import",
+                         "push"]
 
 Window = Optional[Tuple[Optional[SupportsIndex], Optional[SupportsIndex]]]  #: (left, right)
 OneSm = Union[SupportsIndex, str]  #: 90, "90", "90a", "sm_90", "9.0", or "native" for the GPU present
