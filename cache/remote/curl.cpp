@@ -250,6 +250,8 @@ std::string CurlClient::reason_without_secrets(const Asked& asked, const Transfe
         const std::size_t value = header.find_first_not_of(" \t", header.find(':') + 1);
         secret = secret || quotes(header.substr(std::min(value, header.size())));
     }
+    // A proxy's variable, which libcurl quotes where it does not understand it.
+    secret = secret || result.reason.find('@') != std::string::npos;
     return one_line(secret ? curl_.easy_strerror(result.code) : result.reason);
 }
 

@@ -13,6 +13,9 @@ constexpr std::array<std::string_view, 7> kWeekdays = {"Mon", "Tue", "Wed", "Thu
 constexpr std::array<std::string_view, 12> kMonths = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
                                                       "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
 
+constexpr int kFirstYear = 1970;
+constexpr int kLastYear = 2199;
+
 // Digits alone: from_chars would take a sign.
 std::optional<int> number_in(std::string_view digits) {
     int number = 0;
@@ -47,6 +50,7 @@ std::optional<std::chrono::system_clock::time_point> parse_http_date(std::string
         std::chrono::year(*year), std::chrono::month(static_cast<unsigned>(month - kMonths.begin() + 1)),
         std::chrono::day(static_cast<unsigned>(*day)));
     constexpr int kLeapSecond = 60;
+    if (*year < kFirstYear || *year > kLastYear) return std::nullopt;
     if (!date.ok() || *hour > 23 || *minute > 59 || *second > kLeapSecond) return std::nullopt;
     return std::chrono::sys_days(date) + std::chrono::hours(*hour) + std::chrono::minutes(*minute) +
            std::chrono::seconds(*second);

@@ -17,7 +17,7 @@ constexpr std::string_view kManifestSchema = "attnsmith.manifest/1";
 constexpr std::string_view kHintSchema = "attnsmith.hint/1";
 constexpr std::string_view kPlaces = "attnsmith.remote/1";
 constexpr std::string_view kSignatureWord = "ed25519";
-constexpr std::size_t kMostToolchains = 64;  // of a hint
+constexpr std::size_t kMostToolchains = 16;  // of a hint
 constexpr int kDeepest = 4;
 
 std::string place_of(std::string_view text) {
@@ -61,6 +61,8 @@ std::optional<SignedBy> parse_signed_by(std::string_view line) {
     if (line.size() <= digits || !line.starts_with(kSignatureWord) || line.back() != '\n' ||
         line[id - 1] != ' ' || line[digits - 1] != ' ')
         return std::nullopt;
+    const auto is_digit = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
+    if (!std::ranges::all_of(line.substr(id, kIdDigits), is_digit)) return std::nullopt;
     const auto signature = parse_signature(line.substr(digits, line.size() - digits - 1));
     if (!signature) return std::nullopt;
     return SignedBy{std::string(line.substr(id, kIdDigits)), *signature};
@@ -160,10 +162,11 @@ Result<ParsedManifest> parse_manifest(std::span<const std::byte> document) {
     return parsed;
 }
 
-std::string encode_hint(const Digest& key, std::vector<Version> toolchains) {
+std::string encode_hint(const Digest& key, std::vector<Version> toolchains, const Version& pushed) {
+    toolchains.push_back(pushed);
     std::ranges::sort(toolchains, std::greater<>());
     toolchains.erase(std::unique(toolchains.begin(), toolchains.end()), toolchains.end());
-    if (toolchains.size() > kMostToolchains) toolchains.resize(kMostToolchains);
+    if (toolchains.size() > kMostToolchains) toolchains = {pushed};
     Json json;
     json["schema"] = kHintSchema;
     json["key"] = key.hex();

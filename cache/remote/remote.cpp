@@ -18,6 +18,8 @@ using Clock = Breaker::Clock;
 using std::chrono::milliseconds;
 
 constexpr int kOk = 200;
+constexpr int kCreated = 201;
+constexpr int kNoContent = 204;
 constexpr int kNotFound = 404;
 constexpr int kForbidden = 403;
 constexpr int kGone = 410;
@@ -44,7 +46,8 @@ std::string_view authority_of(std::string_view url) {
 
 bool is_busy(int status) { return status == kTooManyRequests || status == kUnavailable; }
 
-bool is_written(int status) { return status >= 200 && status < 300; }
+// 202 says that it may be written later, and of the others nobody knows.
+bool is_written(int status) { return status == kOk || status == kCreated || status == kNoContent; }
 
 Status not_there() { return Status::recoverable_error(ENOENT, {}, "it has no entry"); }
 
@@ -89,15 +92,32 @@ Status why_not_got(const HttpResponse& answer) {
 // Not there for who asks, which is nothing that went wrong.
 bool is_miss(const Status& status) { return status.error_number == ENOENT || status.error_number == EACCES; }
 
+// Empty where the probe came, or the server says in a server's words that it is not there.
+std::string fault_of_probe(const HttpResponse& answer) {
+    if (answer.status == kOk) {
+        const auto probe = std::as_bytes(std::span(kProbe));
+        return std::ranges::equal(answer.body, probe)
+                   ? ""
+                   : "it answers with something else than what was asked for";
+    }
+    const Status reason = why_not_got(answer);
+    return reason.error_number == ENOENT ? "" : reason.message;
+}
+
 }  // namespace
 
 std::string shown_address(std::string_view url) {
-    url = url.substr(0, std::min(url.find_first_of("?#"), url.size()));
     const std::string_view authority = authority_of(url);
-    const std::size_t user = authority.rfind('@');
-    if (user == std::string_view::npos) return std::string(url);
     const auto host = static_cast<std::size_t>(authority.data() - url.data());
-    return std::string(url.substr(0, host)) + std::string(url.substr(host + user + 1));
+    std::size_t user = authority.rfind('@');
+    if (user != std::string_view::npos) user += host;
+    // A password with a / or a # that is not encoded ends what looks like the host.
+    if (user == std::string_view::npos && authority.find(':') != std::string_view::npos)
+        user = url.rfind('@');
+    const bool has_user = !authority.empty() && user != std::string_view::npos;
+    const std::string shown =
+        has_user ? std::string(url.substr(0, host)) + std::string(url.substr(user + 1)) : std::string(url);
+    return shown.substr(0, shown.find_first_of("?#"));
 }
 
 std::string host_of(std::string_view address) {
@@ -126,10 +146,6 @@ class Remote::Visit {
 
     Result<HttpResponse> get(const std::string& path, std::uint64_t max_bytes) const {
         return perform({.method = HttpMethod::get, .url = url_below(url_, path), .max_bytes = max_bytes});
-    }
-
-    Result<HttpResponse> head(const std::string& path) const {
-        return perform({.method = HttpMethod::head, .url = url_below(url_, path)});
     }
 
     Status put(const std::string& path, std::span<const std::byte> body) const {
@@ -319,7 +335,8 @@ Result<Remote::Answer> Remote::ask(milliseconds limit) const {
     const Visit visit(*client_, url_, began + limit, false, never);
     const Result<HttpResponse> response = visit.get(probe_path(), kMaxAnswerBytes);
     if (!response) return at_remote(response.status());
-    Answer answer{.status = response->status, .took = Clock::now() - began};
+    Answer answer{
+        .status = response->status, .fault = fault_of_probe(*response), .took = Clock::now() - began};
     // The server wrote its date some time between the two, and left out the parts of the second.
     if (response->date) answer.ahead = *response->date + milliseconds(500) - (sent + answer.took / 2);
     return answer;
@@ -328,7 +345,14 @@ Result<Remote::Answer> Remote::ask(milliseconds limit) const {
 Status Remote::put_probe(milliseconds limit) const {
     const std::stop_token never;
     const Visit visit(*client_, url_, Clock::now() + limit, false, never);
-    return at_remote(visit.put(probe_path(), std::as_bytes(std::span(kProbe))));
+    if (Status put = visit.put(probe_path(), std::as_bytes(std::span(kProbe))); !put.ok())
+        return at_remote(put);
+    const Result<HttpResponse> there = visit.get(probe_path(), kMaxAnswerBytes);
+    if (!there) return at_remote(there.status());
+    const std::string fault = there->status == kNotFound ? "it is not there" : fault_of_probe(*there);
+    if (fault.empty()) return Status::success();
+    return at_remote(Status::recoverable_error(
+        EBADMSG, {}, fmt::format("it took what was put and then did not have it: {}", fault)));
 }
 
 Result<Remote::SeenManifest> Remote::look(const Digest& key, milliseconds limit) const {
@@ -387,9 +411,12 @@ Result<bool> Remote::has_good_entry(const Manifest& ours, const Visit& visit) co
         if (!own) return own.status();
         if (!check_signature(*parsed, {&*own, 1}).ok()) return false;
     }
-    const Result<HttpResponse> entry = visit.head(entry_path(parsed->manifest.sha256));
-    if (!entry) return entry.status();
-    return entry->status == kOk;
+    // Read whole: a server that lost or cut bytes once would keep everybody from the kernel for ever.
+    const Manifest& theirs = parsed->manifest;
+    const Result<HttpResponse> entry = visit.get(entry_path(theirs.sha256), theirs.bytes);
+    if (!entry) return entry.status().error_number == EFBIG ? Result<bool>(false) : entry.status();
+    return entry->status == kOk && entry->body.size() == theirs.bytes &&
+           sha256_of(entry->body) == theirs.sha256;
 }
 
 // Two who do so at a time may lose one's toolchain, which costs its users one compile.
@@ -407,8 +434,7 @@ Status Remote::push_hint(const Digest& key, const Version& toolchain, const Visi
         if (listed) versions = std::move(*listed);
     }
     if (std::ranges::find(versions, toolchain) != versions.end()) return Status::success();
-    versions.push_back(toolchain);
-    const std::string hint = encode_hint(key, std::move(versions));
+    const std::string hint = encode_hint(key, std::move(versions), toolchain);
     return visit.put(place, std::as_bytes(std::span(hint)));
 }
 

@@ -75,13 +75,16 @@ class Remote {
     // failure, and a remote that is left alone is asked all the same.
 
     struct Answer {
-        int status = 0;                              // 404 is a good one: the probe need not be there
+        int status = 0;  // 404 is a good one: the probe need not be there
+        std::string
+            fault{};  // why it is no answer of a remote, such as another page with 200; empty: it is one
         std::chrono::steady_clock::duration took{};  // the name, the connection and TLS included
         std::optional<std::chrono::system_clock::duration> ahead{};  // of our clock; absent: it gives no date
     };
     // Asks for the probe, a line of text that is the same everywhere.
     Result<Answer> ask(std::chrono::milliseconds limit) const;
-    // Puts the probe, which then stays there: whoever puts it, and however often, it is the same file.
+    // Puts the probe and reads it again. It stays there: whoever puts it, and however often, it is the same
+    // file. EBADMSG where something else is read.
     Status put_probe(std::chrono::milliseconds limit) const;
 
     struct SeenManifest {

@@ -60,8 +60,12 @@ std::string s3_region_fault(std::string_view region) {
 }
 
 std::string s3_endpoint_fault(std::string_view endpoint) {
-    const bool web = endpoint.starts_with("http://") || endpoint.starts_with("https://");
-    if (!web || endpoint.ends_with("://")) return "it begins with http:// or https:// and a host";
+    const std::size_t scheme = endpoint.starts_with("http://")    ? 7
+                               : endpoint.starts_with("https://") ? 8
+                                                                  : endpoint.size();
+    const std::string_view host = endpoint.substr(scheme);
+    if (host.empty() || host.front() == '/' || host.front() == ':')
+        return "it begins with http:// or https:// and a host";
     if (endpoint.find('@') != endpoint.npos) return "it has no user: credentials have variables of their own";
     const bool plain =
         std::ranges::all_of(endpoint, [](char letter) { return letter > ' ' && letter < 0x7f; });

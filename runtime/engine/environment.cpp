@@ -30,6 +30,14 @@ std::string environment(const char* name) {
     return value == nullptr ? std::string() : std::string(value);
 }
 
+std::size_t end_of_query(const std::string& list, std::size_t query) {
+    for (std::size_t colon = list.find(':', query); colon < list.size(); colon = list.find(':', colon + 1)) {
+        const std::string_view next = std::string_view(list).substr(colon + 1);
+        if (next.starts_with('/') || cache::is_remote_address(next)) return colon;
+    }
+    return list.size();
+}
+
 // Where the part of a list that begins at `begin` ends. The colons of an address, after its scheme and before
 // its port, divide nothing.
 std::size_t end_of_part(const std::string& list, std::size_t begin) {
@@ -39,8 +47,14 @@ std::size_t end_of_part(const std::string& list, std::size_t begin) {
     const std::size_t path = std::min(list.find('/', host), list.size());
     // A user's password has a colon, too.
     const std::size_t user = list.substr(host, path - host).rfind('@');
-    const std::size_t end = list.find(':', user == std::string::npos ? host : host + user);
+    std::size_t begin_of_port = user == std::string::npos ? host : host + user + 1;
+    // An IPv6 address has colons, in brackets.
+    if (begin_of_port < list.size() && list[begin_of_port] == '[')
+        begin_of_port = std::min(list.find(']', begin_of_port), list.size());
+    const std::size_t end = list.find(':', begin_of_port);
     if (end == std::string::npos) return list.size();
+    // A query, which may be a signature, goes on until what looks like another place.
+    if (const std::size_t query = list.find('?', host); query < end) return end_of_query(list, query);
     const std::size_t after_digits = std::min(list.find_first_not_of("0123456789", end + 1), list.size());
     const bool is_port =
         after_digits > end + 1 && end < path &&
@@ -183,8 +197,35 @@ void settle_s3(Settings& settings) {
     if (!aws.access_key_id.empty()) settings.s3.access.aws = aws;
 }
 
+bool begins_like_address(std::string_view place) {
+    const auto begins = [&](std::string_view start) {
+        return place.size() >= start.size() &&
+               std::equal(start.begin(), start.end(), place.begin(),
+                          [](char a, char b) { return a == (b >= 'A' && b <= 'Z' ? b - 'A' + 'a' : b); });
+    };
+    return begins("http:/") || begins("https:/") || begins("s3:/");
+}
+
+// What was meant for an address and would be a directory's name: everything would be compiled into it.
+void refuse_misspelt_addresses(const Settings& settings) {
+    const bool of_variable = settings.cache_dirs_named_by == "ATTNSMITH_CACHE_DIR";
+    for (const std::string& place : settings.cache_dirs) {
+        const bool is_address = cache::is_remote_address(place);
+        // "a, http://b" and the like, divided at the colon.
+        const bool is_torn = of_variable && place.starts_with("//");
+        const bool is_odd = begins_like_address(place) || place.find("://") != std::string::npos || is_torn;
+        const bool has_host = cache::is_s3_address(place) || !cache::host_of(place).empty();
+        if (is_address ? has_host : !is_odd) continue;
+        throw InvalidRequest(settings.cache_dirs_named_by, problem::quote(cache::shown_address(place)),
+                             "directories, bundles and addresses (http://HOST/PATH, https://HOST/PATH or "
+                             "s3://BUCKET/PREFIX, in small letters), each named on its own: by a --cache for "
+                             "each, or divided by ':' in ATTNSMITH_CACHE_DIR");
+    }
+}
+
 // Addresses come after directories, which are looked at first whatever the order.
 void settle_remotes(Settings& settings) {
+    refuse_misspelt_addresses(settings);
     const auto is_address = [](const std::string& place) { return cache::is_remote_address(place); };
     std::ranges::copy_if(settings.cache_dirs, std::back_inserter(settings.remotes), is_address);
     if (!settings.cache_dirs.empty() && is_address(settings.cache_dirs.front())) {
@@ -240,8 +281,12 @@ void settle_keys(const RuntimeOptions& options, Settings& settings) {
         if (files.empty()) throw InvalidRequest(kVariable, problem::quote(list), "files of public keys");
         settings.trusted_keys = read_trust_keys(kVariable, files);
     }
-    settings.sign_key_file =
-        options.sign_key_file.empty() ? environment("ATTNSMITH_CACHE_SIGN_KEY") : options.sign_key_file;
+    settings.sign_key_file = options.sign_key_file;
+    settings.sign_key_named_by = "sign_key_file";
+    if (settings.sign_key_file.empty()) {
+        settings.sign_key_named_by = "ATTNSMITH_CACHE_SIGN_KEY";
+        settings.sign_key_file = environment("ATTNSMITH_CACHE_SIGN_KEY");
+    }
     if (!settings.sign_key_file.empty()) settings.sign_key_file = absolute(settings.sign_key_file);
 }
 

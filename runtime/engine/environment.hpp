@@ -33,6 +33,7 @@ struct Settings {
     std::vector<cache::PublicKey> trusted_keys;  // empty: bundles need no signature, and no remote is used
     bool push_compiled = false;                  // to remotes
     std::string sign_key_file;          // of exports and of what is pushed; empty: they are not signed
+    std::string sign_key_named_by;      // the option or the variable that it is of
     std::uint64_t cache_max_bytes = 0;  // 0: no limit
     bool cache_source = true;           // entries hold their kernels' sources
     bool exact_toolchain = false;       // entries of other toolchains are left alone

@@ -194,7 +194,7 @@ std::string engine::why_nothing_can_be_stored(const cache::Statistics& statistic
 PrewarmReport Runtime::prewarm(std::span<const AttentionSpec> specs, std::span<const int> sms,
                                const PrewarmOptions& options) {
     const Clock::time_point start = Clock::now();
-    if (options.push) impl().cubins.remotes().require_some("push", "true");
+    if (options.push) impl().cubins.remotes().require_pushable();
     const std::string trouble = why_not_writable(impl().cubins);
     PrewarmReport report;
     Prewarmer prewarmer(impl().cubins, engine::needed_kernels(specs, sms, impl().tuning, report.unsupported),

@@ -413,7 +413,7 @@ class Fuzzer : Breaker {
             breaks("count");
         }
         std::int32_t cancel = static_cast<std::int32_t>(below(2));
-        attnsmith_prewarm_options options{sizeof options, on_progress, &cancel, 1, 0};
+        attnsmith_prewarm_options options{sizeof options, on_progress, &cancel, 1, 0, 0, 0};
         break_size(options.size, "options");
         if (one_in(8)) options.jobs = -1, breaks("jobs");
         if (one_in(8)) options.reserved = -5, breaks("reserved");

@@ -95,6 +95,37 @@ class DoctorRemotes(CliTest):
         self.assertEqual((remote["state"], remote["used"], remote["reachable"]), ("warn", False, True))
         self.assertIn("ATTNSMITH_CACHE_TRUST_KEYS", remote["remedy"])
 
+    def test_a_server_that_is_no_remote(self):
+        """It answers everything with a page, as a proxy's login does."""
+        def page(handler):
+            handler.answer(200, b"<html>Welcome</html>")
+            return True
+        self.server.manner = page
+        checks, code = self.doctor("--write")
+        self.assertEqual((checks["remote"]["state"], checks["remote write"]["state"], code), ("warn", "fail", 1))
+        for name in ("remote", "remote write"):
+            self.assertIn("something else than what was asked for", checks[name]["text"])
+
+    def test_a_key_that_signs(self):
+        def sign_key(**env):
+            result = self.run_cli("doctor", "--json", "--cache", "own", "--cache", self.server.address,
+                                  env={**self.trusting, **env})
+            return next(check for check in result.json()["checks"] if check["name"] == "sign key")
+        good = sign_key(ATTNSMITH_CACHE_SIGN_KEY="key")
+        self.assertEqual(good["state"], "ok")
+        self.assertIn(good["signs_as"], good["text"])
+        other = self.key_id("other")
+        self.assertIn(f"key {other}, which is not trusted here", sign_key(ATTNSMITH_CACHE_SIGN_KEY="other")["text"])
+        missing = sign_key(ATTNSMITH_CACHE_SIGN_KEY="nothere")
+        self.assertEqual(missing["state"], "warn")
+        self.assertIn("nothere", missing["text"])
+
+    def test_variables_that_nobody_reads(self):
+        result = self.run_cli("doctor", "--json", "--cache", "own", env={"ATTNSMITH_CACHE_TRUST_KEY": "key.pub"})
+        check = next(check for check in result.json()["checks"] if check.get("variable") == "ATTNSMITH_CACHE_TRUST_KEY")
+        self.assertEqual(check["state"], "warn")
+        self.assertIn("perhaps ATTNSMITH_CACHE_TRUST_KEYS is meant", check["remedy"])
+
     def test_clocks(self):
         for ahead, state, words in ((0, "ok", "to the minute"), (-30, "ok", "to the minute"),
                                     (3600, "warn", "s ahead of"), (-7200, "warn", "s behind")):

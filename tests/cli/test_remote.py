@@ -97,6 +97,69 @@ class Remote(CliTest):
             anybody = self.summary(self.prewarm("empty", server.address, flags=["--cache-trust", "all"]))
             self.assertEqual(anybody["compiled"], 0)
 
+    def test_nothing_is_pushed_that_its_pusher_would_not_take(self):
+        mine, theirs = self.keys("mine"), self.keys("theirs")
+        with RemoteServer(self.folder / "www") as server:
+            total = self.filled(server, mine)
+            requests = len(server.requests)
+            for signs, words in (({}, "no key"), (theirs[0], "key ")):
+                for command in (lambda env: self.prewarm("own", server.address, flags=["--push"], env=env),
+                                lambda env: self.run_cli("cache", "push", "--cache", "own", "--cache", server.address,
+                                                         "--json", env=env)):
+                    result = command({**signs, **mine[1]})
+                    self.assert_refused(result, "sign", words, "trusted here, too")
+                shutil.rmtree(self.folder / "again", ignore_errors=True)
+                asked = self.prewarm("again", env={**signs, **mine[1], "ATTNSMITH_CACHE_PUSH": "1",
+                                                   "ATTNSMITH_CACHE_DIR": f"again:{server.address}"})
+                self.assertEqual(self.summary(asked)["total"], total)
+            self.assertNotIn("PUT", {method for method, _ in server.requests[requests:]})
+
+    def test_a_push_repairs_what_is_damaged(self):
+        signing = self.keys()
+        with RemoteServer(self.folder / "www") as server:
+            total = self.filled(server, signing)
+            versions = ",".join(f'"{number}.0.0"' for number in range(100, 116))
+
+            def cut(file):
+                file.write_bytes(file.read_bytes()[:100])
+
+            def change(file):
+                data = bytearray(file.read_bytes())
+                data[len(data) // 2] ^= 1
+                file.write_bytes(data)
+
+            def poison(file):
+                text = file.read_text()
+                if "hint" in text:
+                    file.write_text(text[:text.index("[")] + f"[{versions}]}}\n")
+
+            for number, (kind, damage) in enumerate((("cas", cut), ("cas", change), ("ac", poison))):
+                with self.subTest(damage.__name__):
+                    for file in server.files(kind):
+                        damage(file)
+                    env = {**signing[0], **signing[1]}
+                    self.summary(self.prewarm("own", server.address, flags=["--push"], env=env))
+                    fetched = self.summary(self.prewarm(f"disk{number}", server.address, env=signing[1]))
+                    self.assertEqual(fetched["remote"], total)
+
+    def test_programs_push_what_they_compile_when_asked(self):
+        signs, trusts = self.keys()
+        with RemoteServer(self.folder / "www") as server:
+            env = {**signs, **trusts, "ATTNSMITH_CACHE_PUSH": "1"}
+            summary = self.summary(self.prewarm("own", server.address, env=env))
+            self.assertEqual((summary["compiled"], summary["pushed"]), (summary["total"], summary["total"]))
+            self.assertEqual(self.summary(self.prewarm("empty", server.address, env=trusts))["remote"],
+                             summary["total"])
+            # A server that takes nothing costs a warning.
+            server.manner = lambda handler: handler.command == "PUT" and remote_server.answers(507)(handler)
+            result = self.run_cli("prewarm", "--op", "merge", "--head-dim-vo", "72", "--q-heads", "8", "--sm", "80,90",
+                                  "--json", "--cache", "own", "--cache", server.address, env=env)
+            summary = self.summary(result)
+            self.assertEqual((summary["compiled"], summary["pushed"]), (summary["total"], 0))
+            self.assertEqual(result.err.count("attnsmith: cache:"), 1, result.err)
+            self.assertIn("could not be pushed: the server answered 507", result.err)
+        self.assert_refused(self.prewarm("own", env={"ATTNSMITH_CACHE_PUSH": "yes"}), "ATTNSMITH_CACHE_PUSH", "yes")
+
     def test_rotated_keys(self):
         """The old key's kernels stay until they are pushed again; then nobody needs to trust it."""
         old, new = self.keys("old"), self.keys("new")
@@ -343,15 +406,19 @@ class Remote(CliTest):
                 for words in ("not used: ATTNSMITH_CACHE_NETRC: ", file, why):
                     self.assertIn(words, result.err)
                 self.assertNotIn("hush", result.err)
-                self.assertEqual(self.prewarm("own", server.address, flags=flags, env=env).code, 2)
+                self.assertEqual(self.prewarm("own", server.address, flags=flags, env=env).code, 1)
 
     def test_what_cannot_be_is_refused(self):
-        self.assert_refused(self.prewarm("own", flags=["--push"]), "push", "http://")
+        self.assert_refused(self.prewarm("own", flags=["--push"]), "there is no remote", "--cache https://HOST/PATH")
+        for place in ("HTTP://host/x", "htps://host/x", "s3:/bucket/x", "own:http://host/x", "http://", "https:///x"):
+            with self.subTest(place):
+                self.assert_refused(self.prewarm("own", place), "cache", "each named on its own", "s3://BUCKET/PREFIX")
+        listed = self.run_cli(*PREWARM, env={"ATTNSMITH_CACHE_DIR": "own, http://127.0.0.1:1/x"})
+        self.assert_refused(listed, "ATTNSMITH_CACHE_DIR", "divided by ':'")
+        self.assertEqual([path.name for path in self.folder.iterdir()], [])
         self.assert_refused(self.prewarm("http://127.0.0.1:1/x"), "cache", "a directory first")
         result = self.prewarm("own", "http://127.0.0.1:1/x", flags=["--push"])
-        self.assertEqual(result.code, 2)
-        self.assertIn("attnsmith: error: --push: ", result.err)
-        self.assertIn("--trust-key", result.err)
+        self.assert_refused(result, "http://127.0.0.1:1/x: not used", "--trust-key")
         for key in ("ATTNSMITH_CACHE_TRUST_KEYS", "ATTNSMITH_CACHE_SIGN_KEY"):
             result = self.prewarm("own", "http://127.0.0.1:1/x", env={key: "/nowhere/key"})
             self.assert_refused(result, key, "/nowhere/key")

@@ -13,8 +13,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         require(parsed->signed_text == manifest_text(parsed->manifest));
     }
     const Digest key(0x0123456789abcdef, 0xfedcba9876543210);
-    if (const auto toolchains = parse_hint(key, bytes)) {
-        const std::string text = encode_hint(key, *toolchains);
+    if (const auto toolchains = parse_hint(key, bytes); toolchains && !toolchains->empty()) {
+        const std::string text = encode_hint(key, *toolchains, toolchains->front());
         const auto again = parse_hint(key, std::as_bytes(std::span(text)));
         require(again && *again == *toolchains);
     }

@@ -59,10 +59,11 @@ class Remotes(PythonTest):
     def test_refused(self):
         (self.folder / "empty.pub").touch()
         self.assert_refused("trust_key_files", self.of_fleet, "a", "empty")
-        with self.assertRaises(attnsmith.InvalidRequest):
-            self.runtime().prewarm(MERGE, sm=90, push=True)
-        with self.assertRaises(attnsmith.InvalidRequest):
-            self.runtime().cache("push")
+        for push in (lambda runtime: runtime.prewarm(MERGE, sm=90, push=True), lambda runtime: runtime.cache("push")):
+            with self.assertRaisesRegex(attnsmith.CacheError, "there is no remote"):
+                push(self.runtime())
+            self.assert_refused("sign_key_file", push, self.of_fleet("b", sign_key_file=self.folder / "other"))
+        self.assertEqual(self.server.requests, [])
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ int run_keygen(const Command& command) {
 }  // namespace
 
 void add_keygen(Command& cache) {
-    Command& command = cache.add_command("keygen", "Make a key that bundles can be signed with",
+    Command& command = cache.add_command("keygen", "Make a key that bundles and pushes are signed with",
                                          "FILE is the secret key, an Ed25519 key as `openssl genpkey "
                                          "-algorithm ed25519` writes it, which its\n"
                                          "owner alone may read: keep it where bundles are exported. FILE.pub "

@@ -23,19 +23,6 @@
 namespace attnsmith::cli {
 namespace {
 
-engine::Settings settings_with_remote(const Command& command) {
-    engine::Settings settings = cache_settings(command);
-    if (!settings.remotes.empty()) {
-        const std::string distrust = engine::why_no_remote_is_trusted(settings);
-        if (distrust.empty()) return settings;
-        throw BadUsage(
-            fmt::format("{}: not used: {}", cache::shown_address(settings.remotes.front()), distrust));
-    }
-    throw BadUsage(
-        "there is no remote: name its address behind the cache directory, as --cache DIR --cache "
-        "https://HOST/PATH or as ATTNSMITH_CACHE_DIR=DIR:https://HOST/PATH");
-}
-
 // Whether kernels are asked for, by more than their SMs.
 bool asks_for_kernels(const Command& command) {
     if (command.has("model") || command.has("request") || command.has("recorded")) return true;
@@ -191,7 +178,8 @@ int run_pull(const Command& command) {
 void add_push(Command& cache) {
     Command& command = add_cache_command(
         cache, "push", "Put kernels of the cache to its remotes",
-        "Remotes are the http:// and https:// addresses behind the cache directory. Puts there all entries\n"
+        "Remotes are the http://, https:// and s3:// addresses behind the cache directory. Puts there all "
+        "entries\n"
         "of the directory and its layers that a remote lacks, or with a model, a request or what programs\n"
         "recorded (--recorded) those that it needs. Compiles nothing and needs no NVRTC: a kernel that is "
         "not\n"
@@ -217,7 +205,8 @@ void add_push(Command& cache) {
 void add_pull(Command& cache) {
     Command& command = add_cache_command(
         cache, "pull", "Fetch a model's kernels from the cache's remotes",
-        "Remotes are the http:// and https:// addresses behind the cache directory, which takes what is\n"
+        "Remotes are the http://, https:// and s3:// addresses behind the cache directory, which takes what "
+        "is\n"
         "fetched. Takes a model, a request or what programs recorded (--recorded), as prewarm does, but\n"
         "compiles nothing and needs no NVRTC: a kernel that neither the cache nor a remote has is named.\n"
         "Ctrl-C cancels what is not there yet (exit code 130); entries are whole or not there. Exits 1 when "

@@ -3,14 +3,18 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "attnsmith/error.hpp"
+#include "cache/signing/ed25519.hpp"
 #include "cli/command.hpp"
 #include "cli/output.hpp"
 #include "engine/reports/remote_health.hpp"
+#include "engine/signing_keys.hpp"
 
 namespace attnsmith::cli {
 namespace {
@@ -24,14 +28,19 @@ constexpr std::chrono::seconds kMostClockError{60};
 constexpr int kUnauthorized = 401;
 constexpr int kForbidden = 403;
 
-constexpr const char* kWhoAsks =
-    "say who asks with ATTNSMITH_CACHE_TOKEN, ATTNSMITH_CACHE_USER, ATTNSMITH_CACHE_NETRC, "
-    "ATTNSMITH_CACHE_HEADERS or ATTNSMITH_CACHE_CERT, and see that the server lets that user in";
+std::string who_asks(const RemoteHealth& remote) {
+    if (remote.address.starts_with("s3://"))
+        return "say who asks with AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, and see "
+               "that "
+               "the bucket's policy lets them in (s3:GetObject, s3:PutObject; with s3:ListBucket the server "
+               "says "
+               "what is not there)";
+    return "say who asks with ATTNSMITH_CACHE_TOKEN, ATTNSMITH_CACHE_USER, ATTNSMITH_CACHE_NETRC, "
+           "ATTNSMITH_CACHE_HEADERS or ATTNSMITH_CACHE_CERT, and see that the server lets that user in. S3 "
+           "answers 403 also for what is not there, to who may not list the bucket";
+}
 
 bool is_refusal(int status) { return status == kUnauthorized || status == kForbidden; }
-
-// 404 is what a server says of the probe, unless doctor --write put it there.
-bool is_good(int status) { return (status >= 200 && status < 300) || status == 404 || status == 410; }
 
 Finding finding_of(const RemoteHealth& remote, const char* name) {
     return {.name = name, .text = remote.address, .remedy = {}, .facts = {{"address", remote.address}}};
@@ -88,15 +97,12 @@ Finding reach_finding(const RemoteHealth& remote) {
                                 remote.encrypted ? "by TLS with a good certificate" : "without TLS");
     finding.facts["http_status"] = remote.answer.status;
     finding.facts["milliseconds"] = took.count();
-    if (!is_good(remote.answer.status) && !remote.seen_key) {
+    if (!remote.answer.fault.empty() && !remote.seen_key) {
         finding.health = Health::warn;
-        finding.text += fmt::format("; but it answered {}", remote.answer.status);
+        finding.text += "; but " + remote.answer.fault;
         finding.remedy = is_refusal(remote.answer.status)
-                             ? fmt::format(
-                                   "{}. S3 answers 403 also for what is not there, to who may not list "
-                                   "the bucket",
-                                   kWhoAsks)
-                             : "see the server's log: it is to answer 200, or 404 where a file is not there";
+                             ? who_asks(remote)
+                             : "see that the address is the one that is pushed to, and the server's log";
     } else if (!remote.not_used_because.empty()) {
         finding.health = Health::warn;
         finding.text += "; not used: nobody's signature is trusted there";
@@ -123,7 +129,7 @@ Finding signature_finding(const RemoteHealth& remote, const engine::Settings& se
         finding.health = Health::warn;
         finding.text += fmt::format(": no manifest could be looked at: {}; {}", remote.look.message, whom);
         finding.remedy =
-            "see the server's log; a file there that is no manifest is replaced by "
+            "see the server's log, and who may read there; a file that is no manifest is replaced by "
             "`attnsmith cache push`";
         return finding;
     }
@@ -186,7 +192,36 @@ Finding write_finding(const RemoteHealth& remote) {
     finding.health = Health::fail;
     finding.text += ": cannot be written: " + written.message;
     finding.remedy =
-        std::string("let this user PUT below ac/ and cas/, or push from another machine; ") + kWhoAsks;
+        "let this user PUT below ac/ and cas/, or push from another machine; the server's log says why it "
+        "did "
+        "not, be it the user, the path or its disk. Else " +
+        who_asks(remote);
+    return finding;
+}
+
+// Whether what is pushed from here would be taken.
+Finding sign_key_finding(const engine::Settings& settings) {
+    Finding finding{.name = "sign key", .text = settings.sign_key_file, .remedy = {}, .facts = {}};
+    finding.facts["file"] = settings.sign_key_file;
+    try {
+        const cache::SecretKey secret =
+            engine::read_sign_key(settings.sign_key_named_by, settings.sign_key_file);
+        const auto library = cache::ed25519();
+        if (!library) throw CacheError(library.status().to_string());
+        const auto key = (*library)->public_key_of(secret);
+        if (!key) throw CacheError(key.status().to_string());
+        finding.facts["signs_as"] = key->id();
+        finding.text += ": key " + key->id();
+        const bool trusted = std::ranges::any_of(
+            settings.trusted_keys, [&](const cache::PublicKey& one) { return one.id() == key->id(); });
+        if (trusted || settings.trusted_keys.empty()) return finding;
+        finding.text += ", which is not trusted here: nothing is pushed";
+        finding.remedy = "trust its public key, too (--trust-key, ATTNSMITH_CACHE_TRUST_KEYS)";
+    } catch (const Error& error) {
+        finding.text = error.what();
+        finding.remedy = "name the file of a secret key that this user may read, and nobody else";
+    }
+    finding.health = Health::warn;
     return finding;
 }
 
@@ -208,6 +243,7 @@ std::vector<Finding> remote_findings(const engine::Settings& settings,
         }
         if (write) findings.push_back(write_finding(remote));
     }
+    if (!settings.sign_key_file.empty()) findings.push_back(sign_key_finding(settings));
     for (const std::string& warning : settings.http.warnings)
         findings.push_back({.health = Health::warn,
                             .name = "remote",

@@ -341,6 +341,7 @@ DoctorReport examine(const RuntimeOptions& options, bool write_to_remotes) {
         report.findings.push_back(device_finding(facts, device));
     report.findings.push_back(nvrtc_finding(facts));
     for (Finding& finding : compiler_environment_findings()) report.findings.push_back(std::move(finding));
+    for (Finding& finding : unknown_variable_findings()) report.findings.push_back(std::move(finding));
     for (Finding& finding : cache_findings(facts)) report.findings.push_back(std::move(finding));
     for (Finding& finding : remote_findings(facts.settings, facts.kernels, write_to_remotes))
         report.findings.push_back(std::move(finding));

@@ -3,11 +3,17 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <string>
+#include <vector>
+
+#include "cli/general_help.hpp"
+#include "cli/output.hpp"
+#include "problem/spelling.hpp"
 
 namespace attnsmith::cli {
 namespace {
@@ -54,6 +60,25 @@ std::vector<Finding> compiler_environment_findings() {
                              "their own, and those that were pre-warmed without it are not used",
                              name),
              .facts = {{"variable", name}, {"value", value}}});
+    }
+    return findings;
+}
+
+std::vector<Finding> unknown_variable_findings() {
+    std::vector<std::string_view> known{"ATTNSMITH_LIBRARY"};  // which the Python package reads
+    for (const Explained& variable : kVariables) known.push_back(variable.name);
+    std::vector<Finding> findings;
+    for (char* const* entry = environ; *entry != nullptr; ++entry) {
+        const std::string_view variable(*entry);
+        const std::string_view name = variable.substr(0, variable.find('='));
+        if (!name.starts_with("ATTNSMITH_") || std::ranges::find(known, name) != known.end()) continue;
+        const std::string_view near = problem::nearest_name(name, known);
+        findings.push_back({.health = Health::warn,
+                            .name = "environment",
+                            .text = fmt::format("{} is set, and nothing reads it", printable(name)),
+                            .remedy = near.empty() ? "unset it, or see attnsmith --help for what is read"
+                                                   : fmt::format("perhaps {} is meant", near),
+                            .facts = {{"variable", name}}});
     }
     return findings;
 }

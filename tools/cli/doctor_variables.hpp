@@ -15,6 +15,9 @@ engine::Settings settle_for_report(const RuntimeOptions& options, std::vector<Fi
 // A line for each variable that is set and that NVRTC reads.
 std::vector<Finding> compiler_environment_findings();
 
+// A line for each variable that is set, has a name like one of ours, and is read by nobody.
+std::vector<Finding> unknown_variable_findings();
+
 // What is wrong with ATTNSMITH_RECORD; nothing where it is not set.
 std::vector<Finding> record_findings(const engine::Settings& settings);
 

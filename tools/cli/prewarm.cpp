@@ -38,6 +38,7 @@ int prewarm(const Command& command) {
         throw BadUsage("--sign-key is for --push, which is not given");
     read_sign_key_flag(command, run.runtime);
     run.options.push = command.has("push");
+    if (run.options.push) (void)settings_with_remote(command);
     run.options.jobs = static_cast<int>(command.integer("jobs", 0, 1024, 0));
     (void)cache_settings(command);  // throws where there is no directory
     const DistinctSpecs work = distinct_specs(asked);

@@ -43,8 +43,7 @@ std::string step_text(const PrewarmedKernel& kernel) {
 PrewarmReport run_with_progress(PrewarmRun run, const DistinctSpecs& work, const std::vector<int>& sms,
                                 Progress& progress, std::stop_token stop) {
     Runtime runtime(run.runtime);
-    if (!run.options.compile)
-        engine::impl_of(runtime).cubins.remotes().require_some("cache_dirs", "no remote");
+    if (!run.options.compile) engine::impl_of(runtime).cubins.remotes().require_used();
     run.options.stop = std::move(stop);
     run.options.progress = [&](const PrewarmedKernel& kernel, int done, int total) {
         progress.step(done, total, step_text(kernel), kernel.state != "hit");

@@ -10,6 +10,7 @@
 #include "cli/byte_size.hpp"
 #include "cli/files.hpp"
 #include "cli/output.hpp"
+#include "engine/cubins/remotes.hpp"
 #include "engine/reports/cache_directories.hpp"
 #include "engine/reports/unreadable.hpp"
 #include "engine/signing_keys.hpp"
@@ -45,8 +46,10 @@ void add_cache_flag(Command& command) {
                       "default), those of a group that you are in too, or any");
     command.add_repeatable(
         "trust-key", "FILE",
-        "a public key; with any, only bundles that one of them signed are used (default: "
-        "ATTNSMITH_CACHE_TRUST_KEYS, a list divided by ':', else no signature is asked for)");
+        "a public key; with any, only bundles and remotes' kernels that one of them signed are used "
+        "(default: "
+        "ATTNSMITH_CACHE_TRUST_KEYS, a list divided by ':', else bundles need no signature, and remotes need "
+        "--cache-trust all)");
     command.add_value(
         "cache-max-bytes", "SIZE",
         "what the cache directory may take on its disk, e.g. 500M; what was not used for longest goes first "
@@ -93,6 +96,19 @@ engine::Settings cache_settings(const Command& command) {
     if (command.has("cache")) settings.cache_dirs_named_by = "cache";
     engine::require_directories(settings, "give --cache DIR");
     return settings;
+}
+
+engine::Settings settings_with_remote(const Command& command) {
+    engine::Settings settings = cache_settings(command);
+    if (!settings.remotes.empty()) {
+        const std::string distrust = engine::why_no_remote_is_trusted(settings);
+        if (distrust.empty()) return settings;
+        throw BadUsage(
+            fmt::format("{}: not used: {}", cache::shown_address(settings.remotes.front()), distrust));
+    }
+    throw BadUsage(
+        "there is no remote: name its address behind the cache directory, as --cache DIR --cache "
+        "https://HOST/PATH or as ATTNSMITH_CACHE_DIR=DIR:https://HOST/PATH");
 }
 
 void tell_of_missing_layers(std::span<const std::string> layers) {

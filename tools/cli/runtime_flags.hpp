@@ -21,6 +21,9 @@ RuntimeOptions runtime_options(const Command& command);
 // The settings of a command that needs a cache. Throws CacheError where there is no directory, InvalidRequest
 // where one of them is something else.
 engine::Settings cache_settings(const Command& command);
+// The same of a command that needs a remote. Throws BadUsage where there is none, or nobody's signature is
+// trusted.
+engine::Settings settings_with_remote(const Command& command);
 // Says on standard error which of the read-only layers are not there.
 void tell_of_missing_layers(std::span<const std::string> layers);
 // The same of what could not be read, if there is anything.

@@ -29,11 +29,12 @@ case ${1:-} in
 esac
 (($# < 2)) || bad_usage "fuzz.sh takes one number of seconds"
 
+targets=(entry bundle key remote http request model)
 say_time building 14
-echo "attnsmith: fuzzing 5 targets takes $((5 * seconds)) s"
+echo "attnsmith: fuzzing ${#targets[@]} targets takes $((${#targets[@]} * seconds)) s"
 set_up --tests
 if ! bash tools/setup/setup.sh --fuzz; then
-    echo "attnsmith: fuzz targets SKIPPED (entry, bundle, key, remote, request, model): there is no clang++ with libFuzzer"
+    echo "attnsmith: fuzz targets SKIPPED (${targets[*]}): there is no clang++ with libFuzzer"
     exit 0
 fi
 build fuzz ON
@@ -41,7 +42,7 @@ build fuzz ON
 # Found by what ends it, not by its memory: a sanitizer's shadow is not the target's.
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1} UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
 mkdir -p build/fuzz/failed
-for name in entry bundle key remote request model; do
+for name in "${targets[@]}"; do
     mkdir -p "build/fuzz/corpus/$name"
     seeds=("tests/fuzz/corpus/$name")
     [[ $name != model ]] || seeds+=(tests/models)

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -32,7 +33,7 @@ cache::Signers signers_of(const Settings& settings) {
     signers.ed25519 = *library;
     signers.trusted = settings.trusted_keys;
     if (!settings.sign_key_file.empty())
-        signers.own = read_sign_key("ATTNSMITH_CACHE_SIGN_KEY", settings.sign_key_file);
+        signers.own = read_sign_key(settings.sign_key_named_by, settings.sign_key_file);
     return signers;
 }
 
@@ -75,6 +76,18 @@ Remotes::Remotes(const Settings& settings, const cache::Store& store, std::share
     if (signers.own) {
         if (const auto key = signers.ed25519->public_key_of(*signers.own)) signs_as_ = key->id();
     }
+    const bool trusts_itself = std::ranges::any_of(
+        signers.trusted, [&](const cache::PublicKey& key) { return key.id() == signs_as_; });
+    pushed_as_ = signs_as_.empty() ? "no key" : "key " + signs_as_;
+    if (!signers.trusted.empty() && !trusts_itself)
+        cannot_push_because_ =
+            "a secret key whose public key is trusted here, too (--trust-key, ATTNSMITH_CACHE_TRUST_KEYS): "
+            "what "
+            "is pushed without would be taken by nobody who trusts the same keys, and might take another's "
+            "place";
+    if (settings.push_compiled && !cannot_push_because_.empty())
+        (*log_)(LogLevel::warn, "cache: nothing is pushed by {}; expected is {}", pushed_as_,
+                cannot_push_because_);
     const std::string distrust = why_no_remote_is_trusted(settings);
     RemoteOpener opener(settings);
     for (const std::string& address : settings.remotes) {
@@ -155,6 +168,7 @@ bool Remotes::push(const cache::Digest& key, const cache::Version& toolchain, co
 bool Remotes::offer(const cache::Digest& key, const cache::Version& toolchain, const cache::Entry& entry,
                     const std::stop_token& stop) const {
     bool is_new = false;
+    if (!cannot_push_because_.empty()) return is_new;
     for (const auto& remote : remotes_) {
         const auto pushed = remote->push(key, toolchain, entry, {kWhereItCompiles, true}, stop);
         is_new = is_new || (pushed && *pushed);
@@ -168,13 +182,19 @@ bool Remotes::offer(const cache::Digest& key, const cache::Version& toolchain, c
     return is_new;
 }
 
-void Remotes::require_some(std::string_view field, std::string_view value) const {
+void Remotes::require_used() const {
     if (!empty()) return;
-    throw InvalidRequest(
-        std::string(field), std::string(value),
+    throw CacheError(
         passed_over_.empty()
-            ? "an address (http://, https:// or s3://) behind the cache directory"
-            : fmt::format("a remote that is used; not used are: {}", fmt::join(passed_over_, "; ")));
+            ? "there is no remote: name its address (http://, https:// or s3://) behind the cache "
+              "directory"
+            : fmt::format("no remote is used: {}", fmt::join(passed_over_, "; ")));
+}
+
+void Remotes::require_pushable() const {
+    require_used();
+    if (!cannot_push_because_.empty())
+        throw InvalidRequest("sign_key_file", pushed_as_, cannot_push_because_);
 }
 
 std::vector<std::string> Remotes::names() const {

@@ -70,9 +70,11 @@ class Remotes {
     bool offer(const cache::Digest& key, const cache::Version& toolchain, const cache::Entry& entry,
                const std::stop_token& stop) const;
 
-    // Throws InvalidRequest, naming `field`, where there is none that is used: with why, of those that are
-    // passed over.
-    void require_some(std::string_view field, std::string_view value) const;
+    // Throws CacheError where no remote is used, with why of those that are passed over.
+    void require_used() const;
+    // The same, and InvalidRequest where who trusts the keys that are trusted here would not take what is
+    // pushed from here.
+    void require_pushable() const;
 
     std::vector<std::string> names() const;  // of those that are used, without passwords
     // The key's id; empty: what is pushed is not signed.
@@ -88,6 +90,7 @@ class Remotes {
     std::vector<std::unique_ptr<const cache::Remote>> remotes_;
     std::vector<std::string> passed_over_;
     std::string signs_as_;
+    std::string pushed_as_, cannot_push_because_;
     mutable std::atomic<bool> told_of_failure_ = false;
     mutable std::atomic<bool> told_of_denial_ = false;
     mutable std::atomic<bool> told_of_failed_push_ = false;

@@ -24,7 +24,7 @@ namespace {
 std::optional<cache::SecretKey> sign_key_of(const Runtime::Impl& runtime, const CacheExportOptions& options) {
     if (!options.sign_key_file.empty()) return read_sign_key("sign_key_file", options.sign_key_file);
     const std::string& file = runtime.settings.sign_key_file;
-    if (!file.empty()) return read_sign_key("ATTNSMITH_CACHE_SIGN_KEY", file);
+    if (!file.empty()) return read_sign_key(runtime.settings.sign_key_named_by, file);
     return std::nullopt;
 }
 

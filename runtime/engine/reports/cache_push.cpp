@@ -169,7 +169,7 @@ std::vector<CacheMissingKernel> missing_of(const Selection& selection, const Cac
 CachePushReport push_entries(const Runtime::Impl& runtime, const CachePushOptions& options) {
     const auto start = std::chrono::steady_clock::now();
     const Cubins& cubins = runtime.cubins;
-    cubins.remotes().require_some("cache_dirs", "no remote");
+    cubins.remotes().require_pushable();
     const Selection selection(runtime, options.sms, options.specs);
     cache::Listing listing = cubins.store().list_for_export(
         [&](const cache::ListedEntry& entry) { return selection.wants(entry); });

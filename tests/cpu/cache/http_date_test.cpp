@@ -20,6 +20,15 @@ TEST_CASE("a Date is read to the second", "[cache][http]") {
     CHECK(seconds_of("Sun, 06 Nov 1994 08:49:37 GMT") == 784111777);
     CHECK(seconds_of("Thu, 29 Feb 2024 23:59:59 GMT") == 1709251199);
     CHECK(seconds_of("Sat, 31 Dec 2016 23:59:60 GMT") == 1483228800);  // a leap second
+    CHECK(seconds_of("Tue, 31 Dec 2199 23:59:59 GMT") == 7258118399);
+}
+
+TEST_CASE("a Date that the clock cannot count with says nothing", "[cache][http]") {
+    for (const char* text : {"Wed, 31 Dec 1969 23:59:59 GMT", "Wed, 01 Jan 2200 00:00:00 GMT",
+                             "Sat, 01 Jan 0000 00:00:00 GMT", "Fri, 31 Dec 9999 23:59:59 GMT"}) {
+        INFO(text);
+        CHECK_FALSE(parse_http_date(text));
+    }
 }
 
 TEST_CASE("what is no Date says nothing", "[cache][http]") {

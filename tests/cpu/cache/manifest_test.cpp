@@ -90,7 +90,7 @@ TEST_CASE("an entry without its key's fields has no manifest") {
 }
 
 TEST_CASE("a hint lists toolchains, newest first") {
-    const std::string text = encode_hint(kKey, {{12, 9, 1}, {13, 0, 88}, {12, 9, 1}});
+    const std::string text = encode_hint(kKey, {{12, 9, 1}, {12, 9, 1}}, {13, 0, 88});
     const auto parsed = parse_hint(kKey, bytes_of(text));
     REQUIRE(parsed);
     CHECK(*parsed == std::vector<Version>{{13, 0, 88}, {12, 9, 1}});
@@ -104,9 +104,12 @@ TEST_CASE("a hint lists toolchains, newest first") {
 
     // Nobody reads thousands of manifests for one kernel.
     std::vector<Version> many;
-    for (int i = 0; i < 1000; ++i) many.push_back({13, 0, i});
-    const auto first = parse_hint(kKey, bytes_of(encode_hint(kKey, many)));
+    for (int i = 0; i < 16; ++i) many.push_back({14, 0, i});
+    const auto first = parse_hint(kKey, bytes_of(encode_hint(kKey, many, kVersion)));
     REQUIRE(first);
-    CHECK(first->size() == 64);
-    CHECK(first->front() == Version{13, 0, 999});
+    CHECK(*first == std::vector<Version>{kVersion});
+    many.pop_back();
+    CHECK(parse_hint(kKey, bytes_of(encode_hint(kKey, many, kVersion)))->back() == kVersion);
+    const std::string full = encode_hint(kKey, many, kVersion);
+    CHECK(parse_hint(kKey, bytes_of(replaced(full, "[", "[\"14.1.0\","))).status().error_number == EBADMSG);
 }

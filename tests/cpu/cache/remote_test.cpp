@@ -341,6 +341,10 @@ TEST_CASE("a remote that forgets its entries is filled again") {
 TEST_CASE("an address is shown without what nobody may see") {
     CHECK(shown_address("https://user:pass@host:8080/a?X-Amz-Signature=1#f") == "https://host:8080/a");
     CHECK(shown_address("https://a@b@host/x") == "https://host/x");
+    CHECK(shown_address("https://user:pa/ss@host/x") == "https://host/x");
+    CHECK(shown_address("https://user:pa#ss@host/x") == "https://host/x");
+    CHECK(shown_address("https://user:pa?ss@host/x") == "https://host/x");
+    CHECK(shown_address("https://host/x@1") == "https://host/x@1");
     CHECK(shown_address("http://host") == "http://host");
     CHECK(is_remote_address("https://host"));
     CHECK_FALSE(is_remote_address("/https://host"));

@@ -74,7 +74,8 @@ TEST_CASE("regions and endpoints that would make other URLs are faults") {
         CHECK(s3_endpoint_fault(endpoint).empty());
     for (const char* endpoint :
          {"minio:9000", "ftp://a", "https://", "https://user:hidden@a", "http://a?hidden=1",
-          "http://a#hidden", "http://a b", "http://\xc3\xbc.example", "http://a\n"}) {
+          "http://a#hidden", "http://a b", "http://\xc3\xbc.example", "http://a\n", "http:///", "https:///a",
+          "http://:9000"}) {
         INFO(endpoint);
         CHECK_FALSE(s3_endpoint_fault(endpoint).empty());
         CHECK(s3_endpoint_fault(endpoint).find("hidden") == std::string::npos);

@@ -83,6 +83,24 @@ TEST_CASE("the cache is where the options say, else the environment, else at hom
     CHECK(cache_dirs({{"HOME", "/h"}}, {.use_cache = false}).empty());
 }
 
+TEST_CASE("the colons of an address divide no list", "[engine][environment]") {
+    const auto remotes = [](const std::string& list) {
+        const Environment set({{"ATTNSMITH_CACHE_DIR", list}});
+        const engine::Settings settings = engine::settle({});
+        CHECK(settings.cache_dirs == Paths{"/a", "/b"});
+        return settings.remotes;
+    };
+    for (const std::string address :
+         {"http://host", "https://host:8080/x", "http://user:word@host/x", "http://user:word@host:8080",
+          "http://[::1]/x", "http://[::1]:8080/x", "http://user:word@[fe80::1]:8080",
+          "https://host/x?sig=a:b", "s3://bucket/x"}) {
+        INFO(address);
+        CHECK(remotes("/a:" + address + ":/b") == Paths{address});
+        CHECK(remotes("/a:/b:" + address) == Paths{address});
+        CHECK(remotes("/a:" + address + ":https://other:1/y:/b") == Paths{address, "https://other:1/y"});
+    }
+}
+
 TEST_CASE("what names no directory is passed over", "[engine][environment]") {
     CHECK(cache_dirs({{"ATTNSMITH_CACHE_DIR", ":/a::/b:"}}) == Paths{"/a", "/b"});
     CHECK(cache_dirs({{"ATTNSMITH_CACHE_DIR", ":"}, {"HOME", "/h"}}) == Paths{"/h/.cache/attnsmith"});
