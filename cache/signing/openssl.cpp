@@ -25,6 +25,7 @@ struct OpenSslFunctions {
     int (*init)(std::uint64_t options, const void* settings) = nullptr;
     const char* (*version)(int which) = nullptr;
     Context* (*new_context)() = nullptr;
+    void (*free_context)(Context*) = nullptr;
     Key* (*new_secret_key)(Context*, const char* type, const char* properties, const unsigned char* bytes,
                            std::size_t size) = nullptr;
     Key* (*new_public_key)(Context*, const char* type, const char* properties, const unsigned char* bytes,
@@ -53,6 +54,7 @@ struct OpenSslFunctions {
         find(init, "OPENSSL_init_crypto");
         find(version, "OpenSSL_version");
         find(new_context, "OSSL_LIB_CTX_new");
+        find(free_context, "OSSL_LIB_CTX_free");
         find(new_secret_key, "EVP_PKEY_new_raw_private_key_ex");
         find(new_public_key, "EVP_PKEY_new_raw_public_key_ex");
         find(get_public_key, "EVP_PKEY_get_raw_public_key");
@@ -85,6 +87,9 @@ class ErrorsKept {
 class OpenSsl final : public Ed25519 {
   public:
     OpenSsl(const OpenSslFunctions& functions, Context* context) : functions_(functions), context_(context) {}
+    OpenSsl(const OpenSsl&) = delete;
+    OpenSsl& operator=(const OpenSsl&) = delete;
+    ~OpenSsl() override { functions_.free_context(context_); }
 
     Result<SecretKey> generate() const override { return random_secret_key(); }
 
@@ -174,8 +179,7 @@ OpenedEd25519 open_openssl(std::span<const char* const> names) {
     // No handler at exit, where threads may still be verifying; without effect where the program has OpenSSL
     // running.
     if (functions.init(kNoExitHandler, nullptr) != 1) return refused("it cannot be initialised");
-    // A context of our own: what the program or openssl.cnf set for the default one is not ours. It lives as
-    // long as the process.
+    // A context of our own: what the program or openssl.cnf set for the default one is not ours.
     Context* const context = functions.new_context();
     if (context == nullptr) return refused("it cannot make a context");
     return std::shared_ptr<const Ed25519>(std::make_shared<const OpenSsl>(functions, context));

@@ -146,13 +146,15 @@ void judge_encoding(std::string_view text) {
         i += 2;
     }
     require(decoded == text);
-    require(signature("/" + encoded, "") == signature("/" + small, ""));
-    if (text.find('%') == text.npos)
-        require(signature("/" + encoded, "") == signature("/" + std::string(text), ""));
+    // A signature takes longer than all else here, so none is made of what is the same anyway.
+    if (small != encoded) require(signature("/" + encoded, "") == signature("/" + small, ""));
+    const std::string plain(text);
+    if (plain != encoded && plain.find('%') == plain.npos)
+        require(signature("/" + encoded, "") == signature("/" + plain, ""));
     // In another order, and between two ends, a query asks for the same.
-    const std::size_t half = std::min(text.find('&'), text.size());
-    const std::string first(text.substr(0, half)), rest(text.substr(std::min(half + 1, text.size())));
-    require(signature("/", text) == signature("/", rest + "&" + first));
+    if (const std::size_t half = plain.find('&'); half != plain.npos)
+        require(signature("/", plain) ==
+                signature("/", plain.substr(half + 1) + "&" + plain.substr(0, half)));
 }
 
 // Whatever headers a user adds, a request has one of each that its signature is of.

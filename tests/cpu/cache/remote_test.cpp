@@ -312,7 +312,7 @@ TEST_CASE("a remote says how it is, also while it is left alone") {
     CHECK(look().judged.ok());
 
     for (const auto ahead : {0s, 3600s, -7200s}) {
-        site.server->answer = [&](const HttpRequest&) {
+        site.server->answer = [ahead](const HttpRequest&) {
             return HttpResponse{.status = 503, .body = {}, .date = std::chrono::system_clock::now() + ahead};
         };
         const auto answer = remote.ask(1s);

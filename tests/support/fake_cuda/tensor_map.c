@@ -41,7 +41,7 @@ EXPORT CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType typ
 EXPORT CUresult cuTensorMapReplaceAddress(CUtensorMap* map, void* address) {
     struct fake_cuda_tensor_map record;
     if (fake_current() == NULL) return CUDA_ERROR_INVALID_CONTEXT;
-    if (address == NULL || (uint64_t)address % 16 != 0 || (uint64_t)map % 64 != 0)
+    if (map == NULL || address == NULL || (uint64_t)address % 16 != 0 || (uint64_t)map % 64 != 0)
         return CUDA_ERROR_INVALID_VALUE;
     memcpy(&record, map, sizeof record);
     record.address = (uint64_t)address;
