@@ -176,9 +176,6 @@ class Remote(CliTest):
         signing = self.keys()
         with RemoteServer(self.folder / "www") as server, RemoteServer(self.folder / "else") as elsewhere:
             total = self.filled(server, signing)
-            began = time.monotonic()
-            self.assertEqual(self.summary(self.prewarm("alone"))["compiled"], total)
-            alone = time.monotonic() - began
             manners = {
                 "hangs": remote_server.hangs, "a byte a second": remote_server.drips, "closes": remote_server.closes,
                 "404": remote_server.answers(404), "403": remote_server.answers(403),
@@ -191,14 +188,23 @@ class Remote(CliTest):
             for name, manner in manners.items():
                 with self.subTest(name):
                     server.manner = manner
-                    shutil.rmtree(self.folder / "empty", ignore_errors=True)
-                    began = time.monotonic()
-                    summary = self.summary(self.prewarm("empty", server.address, env=signing[1]))
-                    took = time.monotonic() - began
-                    self.assertEqual((summary["compiled"], summary["remote"]), (total, 0))
-                    # Three seconds, and what a machine does that has other work.
-                    self.assertLess(took, 2 * alone + 3)
-                    self.assert_ok(self.run_cli("cache", "verify", "--cache", "empty"))
+                    # Against the same without a remote; again where a machine had other work meanwhile.
+                    for _ in range(4):
+                        took = self.seconds_to_compile(total, server.address, env=signing[1])
+                        if took < self.seconds_to_compile(total) + 3:
+                            break
+                    else:
+                        self.fail("three seconds are the most that a server may cost")
+
+    def seconds_to_compile(self, total, *remotes, env=None):
+        """Of a pre-warm into an empty directory, which is sound then."""
+        shutil.rmtree(self.folder / "empty", ignore_errors=True)
+        began = time.monotonic()
+        summary = self.summary(self.prewarm("empty", *remotes, env=env))
+        took = time.monotonic() - began
+        self.assertEqual((summary["compiled"], summary["remote"]), (total, 0))
+        self.assert_ok(self.run_cli("cache", "verify", "--cache", "empty"))
+        return took
 
     def test_the_server_dies(self):
         signing = self.keys()
