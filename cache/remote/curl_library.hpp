@@ -36,7 +36,6 @@ enum class CurlCode : int {
 
 // A CURLoption; the ten thousands tell what it takes.
 enum class CurlLong : int {
-    no_body = 44,
     upload = 46,
     follow_location = 52,
     verify_peer = 64,

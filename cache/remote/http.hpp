@@ -17,7 +17,7 @@
 
 namespace attnsmith::cache {
 
-enum class HttpMethod { get, head, put };
+enum class HttpMethod { get, put };
 
 struct HttpRequest {
     HttpMethod method = HttpMethod::get;

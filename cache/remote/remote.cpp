@@ -44,6 +44,11 @@ std::string_view authority_of(std::string_view url) {
     return rest.substr(0, rest.find_first_of("/?#"));
 }
 
+// Those whom a busy server told so together are not to come again together.
+milliseconds spread(milliseconds pause) {
+    return pause / 2 + milliseconds(Clock::now().time_since_epoch().count() % (pause.count() / 2 + 1));
+}
+
 bool is_busy(int status) { return status == kTooManyRequests || status == kUnavailable; }
 
 // 202 says that it may be written later, and of the others nobody knows.
@@ -168,7 +173,7 @@ class Remote::Visit {
             const bool again = is_patient_ && answer && is_busy(answer->status) && pause <= kLastBusyPause &&
                                Clock::now() + pause < end_;
             if (!again) return answer;
-            wait(pause);
+            wait(spread(pause));
         }
     }
 

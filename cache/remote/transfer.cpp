@@ -278,9 +278,6 @@ void set_method(TransferOptions& options, const TransferRequest& request) {
         case HttpMethod::get:
             options.set(CurlLong::http_get, 1);
             break;
-        case HttpMethod::head:
-            options.set(CurlLong::no_body, 1);
-            break;
         case HttpMethod::put:
             options.set(CurlLong::upload, 1);
             options.set(CurlOffset::upload_size, static_cast<std::int64_t>(request.body.size()));
@@ -307,9 +304,7 @@ void set_access(TransferOptions& options, const TransferRequest& request) {
     }
 }
 
-const char* word_of(HttpMethod method) {
-    return method == HttpMethod::put ? "PUT" : method == HttpMethod::head ? "HEAD" : "GET";
-}
+const char* word_of(HttpMethod method) { return method == HttpMethod::put ? "PUT" : "GET"; }
 
 void add_headers(HeaderList& headers, const TransferRequest& request) {
     headers.add("Expect:");  // none: a server that does not know it would cost a second

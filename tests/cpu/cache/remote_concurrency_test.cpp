@@ -102,7 +102,7 @@ class BadServer {
             case Deed::right:
                 if (request.method == "PUT") return connection.reply(201, "");
                 if (file == nullptr) return connection.reply(404, "");
-                return request.method == "HEAD" ? connection.send(head) : connection.reply(200, right);
+                return connection.reply(200, right);
             case Deed::hang:
                 connection.sleep_for(5s);
                 return false;

@@ -54,7 +54,7 @@ def plan_model(config: Model, sm: Optional[Sms] = None, *, strict: bool = False,
 
 def prewarm(requests: Requests = (), *, models: Union[Model, Iterable[Model]] = (),
             recorded: Union[Path, Iterable[Path]] = (), sm: Optional[Sms] = None, jobs: int = 0,
-            progress: Optional[Progress] = None, strict: bool = False,
+            progress: Optional[Progress] = None, strict: bool = False, push: bool = False, compile: bool = True,
             **model_options: Unpack[ModelCoverage]) -> Dict[str, Any]:
     """Compiles into the cache every kernel that planning could choose. Needs no GPU when `sm` is given.
 
@@ -63,11 +63,13 @@ def prewarm(requests: Requests = (), *, models: Union[Model, Iterable[Model]] = 
     lists: kernels are made for all combinations. sm: one or several compute capabilities, [80, 90] or "80,90" or "all";
     None and "native" are those of the GPUs present. jobs: kernels to compile at a time; 0 is the number of cores.
     progress: called with (kernel, done, total). strict: an unsupported part or a warning of a model raises Unsupported.
+    push: kernels that remote layers lack are put there, too. compile: False compiles nothing; what neither the cache
+    nor a remote layer has is missing.
 
     Runtime.prewarm of the default runtime, which says more. Raises InvalidRequest, CacheError.
     """
     return default_runtime().prewarm(requests, models=models, recorded=recorded, sm=sm, jobs=jobs, progress=progress,
-                                     strict=strict, **model_options)
+                                     strict=strict, push=push, compile=compile, **model_options)
 
 
 def devices() -> List[Dict[str, Any]]:
