@@ -48,7 +48,7 @@ class Bundle {
 
     const std::string& path() const { return path_; }
     const FileInfo& info() const { return info_; }
-    // Of the manifest's text, which a signature is of.
+    // The digest of the manifest's text: what a signature of a bundle is made of.
     const Sha256Digest& manifest_sha256() const { return manifest_sha256_; }
     // By path: by key, then by the version's text.
     std::span<const BundledEntry> entries() const { return entries_; }

@@ -54,11 +54,7 @@ std::optional<Parsed> parse(std::string_view text) {
 }
 
 // What is no key's id does not get into a message as it is.
-std::string shown_id(std::string_view id) {
-    const bool is_id =
-        id.size() == PublicKey().id().size() && id.find_first_not_of("0123456789abcdef") == id.npos;
-    return is_id ? std::string(id) : "another key";
-}
+std::string shown_id(std::string_view id) { return PublicKey::is_id(id) ? std::string(id) : "another key"; }
 
 Status refuse(const std::string& path, std::string why) {
     return Status::recoverable_error(EPERM, path, "the bundle is not trusted: " + std::move(why));

@@ -30,7 +30,7 @@ class Breaker {
     std::optional<std::chrono::nanoseconds> allow(Clock::time_point now, std::chrono::nanoseconds limit,
                                                   bool counts_time) const;
 
-    // Of a fetch that was allowed. True: this is what closes it.
+    // To be told after each fetch that was allowed, for what it cost counts. True: this is what closes it.
     bool note(Clock::time_point began, Clock::time_point ended, Outcome outcome, bool counts_time);
 
   private:

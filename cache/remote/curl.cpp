@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "cache/remote/connections.hpp"
@@ -63,6 +64,12 @@ std::string fault_of(const HttpAccess& access) {
         if (colon == header.npos || colon == 0) return "a header is not of the form \"Name: value\"";
     }
     return {};
+}
+
+std::pair<std::string, std::string> user_and_password_of(const HttpAccess& access) {
+    const std::string& both = access.user_and_password;
+    const std::size_t colon = std::min(both.find(':'), both.size());
+    return {both.substr(0, colon), both.substr(std::min(colon + 1, both.size()))};
 }
 
 // libcurl's words on one line, without what a server may have put into them to confuse a terminal.
@@ -133,14 +140,15 @@ Result<HttpResponse> CurlClient::perform(const HttpRequest& request) {
     }
 }
 
-// Of the netrc file, where nothing else says who asks.
+// Where the URL does not say who asks, the client does, and the netrc file after it.
 void CurlClient::take_user(Url& url) const {
-    if (url.user || access_.aws || !access_.bearer_token.empty() || !access_.user_and_password.empty())
-        return;
-    const NetrcEntry* const entry = entry_for(access_.netrc, url.host);
-    if (entry == nullptr) return;
-    url.user = entry->login;
-    url.password = entry->password;
+    if (url.user || access_.aws || !access_.bearer_token.empty()) return;
+    if (!access_.user_and_password.empty()) {
+        std::tie(url.user.emplace(), url.password) = user_and_password_of(access_);
+    } else if (const NetrcEntry* const entry = entry_for(access_.netrc, url.host)) {
+        url.user = entry->login;
+        url.password = entry->password;
+    }
 }
 
 Result<TransferResult> CurlClient::ask_once(const Asked& asked) const {
@@ -237,11 +245,10 @@ std::string CurlClient::reason_without_secrets(const Asked& asked, const Transfe
     const auto quotes = [&](std::string_view secret) {
         return !secret.empty() && result.reason.find(secret) != std::string::npos;
     };
-    const std::string& both = access_.user_and_password;
-    const std::size_t colon = std::min(both.find(':'), both.size());
-    bool secret = quotes(access_.bearer_token) || quotes(both.substr(0, colon)) ||
-                  quotes(both.substr(std::min(colon + 1, both.size()))) || quotes(asked.url.query) ||
-                  quotes(asked.url.user.value_or("")) || quotes(asked.url.password);
+    const auto [user, password] = user_and_password_of(access_);
+    bool secret = quotes(access_.bearer_token) || quotes(user) || quotes(password) ||
+                  quotes(asked.url.query) || quotes(asked.url.user.value_or("")) ||
+                  quotes(asked.url.password);
     if (access_.aws) {
         secret = secret || quotes(access_.aws->access_key_id) || quotes(access_.aws->secret_access_key) ||
                  quotes(access_.aws->session_token);

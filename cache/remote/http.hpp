@@ -23,7 +23,7 @@ struct HttpRequest {
     HttpMethod method = HttpMethod::get;
     std::string url;
     std::span<const std::byte> body = {};  // of a put
-    // Of what is got, a longer one is refused: by its Content-Length before any of it is read, else as soon
+    // A longer body of what is got is refused: by its Content-Length before any of it is read, else as soon
     // as it is longer. An error page or the answer to a put is cut off instead, at this or at 64 KiB: its
     // status is what counts.
     std::uint64_t max_bytes = 0;

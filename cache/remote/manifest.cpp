@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "cache/digest/json_within.hpp"
+
 namespace attnsmith::cache {
 namespace {
 
@@ -32,17 +34,6 @@ Status of_another_release(std::string_view what, const std::string& schema) {
         fmt::format("the {} is of another release ({} bytes of schema)", what, schema.size()));
 }
 
-// Discarded (nlohmann's word) where it is no JSON, or deeper than what is written here.
-Json parse_json(std::string_view text) {
-    bool is_too_deep = false;
-    const auto within = [&](int depth, Json::parse_event_t, const Json&) {
-        is_too_deep = is_too_deep || depth > kDeepest;
-        return !is_too_deep;
-    };
-    Json json = Json::parse(text, within, false);
-    return is_too_deep ? Json(Json::value_t::discarded) : json;
-}
-
 // A member that is a text; nothing where it is none.
 std::optional<std::string> member_text(const Json& object, const char* member) {
     const auto found = object.find(member);
@@ -56,21 +47,25 @@ std::string_view chars_of(std::span<const std::byte> bytes) {
 
 // "ed25519 <key id> <signature>", with a line feed; nothing where it is not.
 std::optional<SignedBy> parse_signed_by(std::string_view line) {
-    constexpr std::size_t kIdDigits = 16;
-    const std::size_t id = kSignatureWord.size() + 1, digits = id + kIdDigits + 1;
+    const std::size_t id = kSignatureWord.size() + 1, digits = id + PublicKey::kIdDigits + 1;
     if (line.size() <= digits || !line.starts_with(kSignatureWord) || line.back() != '\n' ||
         line[id - 1] != ' ' || line[digits - 1] != ' ')
         return std::nullopt;
-    const auto is_digit = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
-    if (!std::ranges::all_of(line.substr(id, kIdDigits), is_digit)) return std::nullopt;
+    const std::string_view key_id = line.substr(id, PublicKey::kIdDigits);
     const auto signature = parse_signature(line.substr(digits, line.size() - digits - 1));
-    if (!signature) return std::nullopt;
-    return SignedBy{std::string(line.substr(id, kIdDigits)), *signature};
+    if (!PublicKey::is_id(key_id) || !signature) return std::nullopt;
+    return SignedBy{std::string(key_id), *signature};
+}
+
+std::vector<Version> newest_first(std::vector<Version> toolchains) {
+    std::ranges::sort(toolchains, std::greater<>());
+    toolchains.erase(std::unique(toolchains.begin(), toolchains.end()), toolchains.end());
+    return toolchains;
 }
 
 // The manifest of a line, or why it is none.
 Result<Manifest> parse_line(std::string_view line) {
-    const Json json = parse_json(line);
+    const Json json = parse_json_within(line, kDeepest);
     if (!json.is_object()) return malformed("the manifest is no JSON object");
     const auto schema = member_text(json, "schema");
     if (!schema) return malformed("the manifest has no schema");
@@ -164,8 +159,7 @@ Result<ParsedManifest> parse_manifest(std::span<const std::byte> document) {
 
 std::string encode_hint(const Digest& key, std::vector<Version> toolchains, const Version& pushed) {
     toolchains.push_back(pushed);
-    std::ranges::sort(toolchains, std::greater<>());
-    toolchains.erase(std::unique(toolchains.begin(), toolchains.end()), toolchains.end());
+    toolchains = newest_first(std::move(toolchains));
     if (toolchains.size() > kMostToolchains) toolchains = {pushed};
     Json json;
     json["schema"] = kHintSchema;
@@ -177,7 +171,7 @@ std::string encode_hint(const Digest& key, std::vector<Version> toolchains, cons
 
 Result<std::vector<Version>> parse_hint(const Digest& key, std::span<const std::byte> document) {
     if (document.size() > kMaxHintBytes) return malformed("the hint is too long");
-    const Json json = parse_json(chars_of(document));
+    const Json json = parse_json_within(chars_of(document), kDeepest);
     if (!json.is_object()) return malformed("the hint is no JSON object");
     const auto schema = member_text(json, "schema");
     if (!schema) return malformed("the hint has no schema");
@@ -192,9 +186,7 @@ Result<std::vector<Version>> parse_hint(const Digest& key, std::span<const std::
         if (!version) return malformed("the hint lists something that is no toolchain");
         toolchains.push_back(*version);
     }
-    std::ranges::sort(toolchains, std::greater<>());
-    toolchains.erase(std::unique(toolchains.begin(), toolchains.end()), toolchains.end());
-    return toolchains;
+    return newest_first(std::move(toolchains));
 }
 
 }  // namespace attnsmith::cache

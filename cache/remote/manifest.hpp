@@ -61,8 +61,8 @@ std::string encode_manifest(std::string_view signed_text, const std::optional<Si
 // EBADMSG, with why, for anything but a manifest; EPROTONOSUPPORT for one of another release.
 Result<ParsedManifest> parse_manifest(std::span<const std::byte> document);
 
-// Of what is there and what was just pushed, newest first and without equal ones. Where that is more than a
-// hint has, it is of what was pushed alone: nobody has so many, and who wrote them is not to hide it.
+// Lists what is there and what was just pushed, newest first and without equal ones. Where that is more than
+// a hint has, it lists what was pushed alone: nobody has so many, and who wrote them is not to hide it.
 std::string encode_hint(const Digest& key, std::vector<Version> toolchains, const Version& pushed);
 // EBADMSG for anything but the key's hint; EPROTONOSUPPORT for one of another release.
 Result<std::vector<Version>> parse_hint(const Digest& key, std::span<const std::byte> document);

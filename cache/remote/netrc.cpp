@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "cache/files/file_system.hpp"
+#include "cache/remote/letters.hpp"
 #include "cache/store/named_file.hpp"
 
 namespace attnsmith::cache {
@@ -80,14 +81,6 @@ class NetrcWords {
     int line_ = 1;
 };
 
-char small_ascii(char letter) {
-    return letter >= 'A' && letter <= 'Z' ? static_cast<char>(letter - 'A' + 'a') : letter;
-}
-
-bool same_host(std::string_view one, std::string_view other) {
-    return std::ranges::equal(one, other, {}, small_ascii, small_ascii);
-}
-
 // In a word that is a header's, a line break would make another header.
 bool has_line_break(std::string_view word) { return word.find_first_of("\r\n") != word.npos; }
 
@@ -139,8 +132,9 @@ Result<Netrc> read_netrc(const std::string& file) {
 
 const NetrcEntry* entry_for(const Netrc& netrc, std::string_view host) {
     if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);  // IPv6
-    const auto found = std::ranges::find_if(
-        netrc, [&](const NetrcEntry& one) { return one.machine.empty() || same_host(one.machine, host); });
+    const auto found = std::ranges::find_if(netrc, [&](const NetrcEntry& one) {
+        return one.machine.empty() || same_but_for_case(one.machine, host);
+    });
     return found == netrc.end() ? nullptr : &*found;
 }
 

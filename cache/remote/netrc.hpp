@@ -24,7 +24,7 @@ using Netrc = std::vector<NetrcEntry>;
 // text.
 Result<Netrc> parse_netrc(std::string_view text);
 
-// Of a regular file of at most 1 MiB.
+// Reads a regular file of at most 1 MiB, since it is read whole.
 Result<Netrc> read_netrc(const std::string& file);
 
 // The first that is for the host, whatever the case of its letters; null if there is none.

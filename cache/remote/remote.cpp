@@ -431,7 +431,7 @@ Status Remote::push_hint(const Digest& key, const Version& toolchain, const Visi
     if (!there && there.status().error_number != EFBIG) return there.status();
     std::vector<Version> versions;
     if (there && there->status != kOk) {
-        // Of a server that fails to say what is there, the other toolchains are not overwritten.
+        // A server that fails to say what is there may have other toolchains, which are not overwritten.
         if (Status reason = why_not_got(*there); !is_miss(reason)) return reason;
     } else if (there) {
         auto listed = parse_hint(key, there->body);

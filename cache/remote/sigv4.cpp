@@ -8,6 +8,7 @@
 
 #include "cache/digest/hmac_sha256.hpp"
 #include "cache/digest/sha256.hpp"
+#include "cache/remote/letters.hpp"
 
 namespace attnsmith::cache {
 namespace {
@@ -15,14 +16,6 @@ namespace {
 constexpr std::string_view kSigV4Algorithm = "AWS4-HMAC-SHA256";
 constexpr std::string_view kDate = "x-amz-date", kPayload = "x-amz-content-sha256",
                            kToken = "x-amz-security-token";
-
-std::string in_small_letters(std::string_view text) {
-    std::string small(text);
-    for (char& letter : small) {
-        if (letter >= 'A' && letter <= 'Z') letter = static_cast<char>(letter - 'A' + 'a');
-    }
-    return small;
-}
 
 bool is_unreserved(char letter) {
     return (letter >= 'A' && letter <= 'Z') || (letter >= 'a' && letter <= 'z') ||

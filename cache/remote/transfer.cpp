@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "cache/remote/http_date.hpp"
+#include "cache/remote/letters.hpp"
 #include "cache/remote/sigv4.hpp"
 #include "cache/remote/without_sigpipe.hpp"
 
@@ -37,14 +38,6 @@ std::string_view without_blanks(std::string_view text) {
     const std::size_t first = text.find_first_not_of(" \t\r\n");
     if (first == text.npos) return {};
     return text.substr(first, text.find_last_not_of(" \t\r\n") - first + 1);
-}
-
-bool same_word(std::string_view one, std::string_view other) {
-    const auto small = [](char letter) {
-        return letter >= 'A' && letter <= 'Z' ? static_cast<char>(letter - 'A' + 'a') : letter;
-    };
-    return std::equal(one.begin(), one.end(), other.begin(), other.end(),
-                      [&](char a, char b) { return small(a) == small(b); });
 }
 
 // What the callbacks of one transfer know. libcurl is C: nothing may be thrown through it.
@@ -126,19 +119,19 @@ class Receiver {
         if (colon == line.npos) return true;
         const std::string_view name = line.substr(0, colon);
         const std::string_view value = without_blanks(line.substr(colon + 1));
-        if (same_word(name, "content-length")) {
+        if (same_but_for_case(name, "content-length")) {
             const auto [end, error] =
                 std::from_chars(value.data(), value.data() + value.size(), content_length_);
             if (error == std::errc::result_out_of_range)
                 content_length_ = std::numeric_limits<std::uint64_t>::max();
-        } else if (same_word(name, "location") && result_.location.empty()) {
+        } else if (same_but_for_case(name, "location") && result_.location.empty()) {
             result_.location = value;
-        } else if (same_word(name, "date")) {
+        } else if (same_but_for_case(name, "date")) {
             result_.response.date = parse_http_date(value);
-        } else if (same_word(name, "age")) {
+        } else if (same_but_for_case(name, "age")) {
             age_ = parse_http_age(value);
-        } else if (same_word(name, "transfer-encoding") && !same_word(value, "chunked") &&
-                   !same_word(value, "identity")) {
+        } else if (same_but_for_case(name, "transfer-encoding") && !same_but_for_case(value, "chunked") &&
+                   !same_but_for_case(value, "identity")) {
             return end_with(TransferEnd::compressed);
         }
         return true;
@@ -150,7 +143,7 @@ class Receiver {
         headers_over_ = true;
         if (!must_be_whole()) return true;
         if (content_length_ > request_.max_bytes) return end_with(TransferEnd::body_too_long);
-        // Of more, memory is taken only as it comes.
+        // For a longer one, memory is taken only as it comes: the length is the mere word of a server.
         result_.response.body.reserve(std::min(content_length_, kMostReserved));
         return true;
     }
@@ -285,7 +278,7 @@ void set_method(TransferOptions& options, const TransferRequest& request) {
     }
 }
 
-// The URL's own user before the client's, and a token before either.
+// A signature or a token takes the place of the URL's user, which CurlClient::take_user() has settled.
 void set_access(TransferOptions& options, const TransferRequest& request) {
     const HttpAccess& access = request.access;
     if (!request.with_access) return;
@@ -293,15 +286,9 @@ void set_access(TransferOptions& options, const TransferRequest& request) {
         options.set(CurlText::client_certificate, access.client_certificate);
     if (!access.client_key.empty()) options.set(CurlText::client_key, access.client_key);
     if (access.aws || !access.bearer_token.empty()) return;  // in headers
-    if (request.url.user) {
-        options.set(CurlText::user, *request.url.user);
-        options.set(CurlText::password, request.url.password);
-    } else if (!access.user_and_password.empty()) {
-        const std::string& both = access.user_and_password;
-        const std::size_t colon = std::min(both.find(':'), both.size());
-        options.set(CurlText::user, both.substr(0, colon));
-        options.set(CurlText::password, both.substr(std::min(colon + 1, both.size())));
-    }
+    if (!request.url.user) return;
+    options.set(CurlText::user, *request.url.user);
+    options.set(CurlText::password, request.url.password);
 }
 
 const char* word_of(HttpMethod method) { return method == HttpMethod::put ? "PUT" : "GET"; }

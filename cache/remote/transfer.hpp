@@ -53,7 +53,7 @@ TransferResult transfer(Connection& connection, const TransferRequest& request);
 // answer to a PUT, no more than this and HttpRequest::max_bytes is kept, and what is longer is no failure.
 inline constexpr std::size_t kMostOfAnyPage = std::size_t{64} << 10;
 
-// Of all of a response's headers.
+// All headers of a response together may take so much: nobody sends more, and all of it is looked through.
 inline constexpr std::size_t kMostHeaderBytes = std::size_t{256} << 10;
 
 }  // namespace attnsmith::cache

@@ -5,16 +5,14 @@
 #include <new>
 #include <utility>
 
+#include "cache/remote/letters.hpp"
+
 namespace attnsmith::cache {
 namespace {
 
 bool is_blank_or_control(char letter) {
     const auto byte = static_cast<unsigned char>(letter);
     return byte <= 0x20 || byte == 0x7f;
-}
-
-char small_letter(char letter) {
-    return letter >= 'A' && letter <= 'Z' ? static_cast<char>(letter - 'A' + 'a') : letter;
 }
 
 // Owns a CurlUrl.
@@ -44,13 +42,10 @@ class ParsedUrl {
 
 std::optional<Url> read_parts(ParsedUrl& parsed) {
     Url url;
-    url.scheme = parsed.get(CurlUrlPart::scheme).value_or("");
-    std::transform(url.scheme.begin(), url.scheme.end(), url.scheme.begin(), small_letter);
+    url.scheme = in_small_letters(parsed.get(CurlUrlPart::scheme).value_or(""));
     if (url.scheme != "http" && url.scheme != "https") return std::nullopt;
-    const std::string host = parsed.get(CurlUrlPart::host).value_or("");
-    if (host.empty()) return std::nullopt;
-    url.host = host;
-    std::transform(host.begin(), host.end(), url.host.begin(), small_letter);
+    url.host = in_small_letters(parsed.get(CurlUrlPart::host).value_or(""));
+    if (url.host.empty()) return std::nullopt;
     url.port = parsed.get(CurlUrlPart::port, kCurlDefaultPort).value_or("");
     url.path = parsed.get(CurlUrlPart::path).value_or("/");
     url.query = parsed.get(CurlUrlPart::query).value_or("");

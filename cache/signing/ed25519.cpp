@@ -15,8 +15,6 @@
 namespace attnsmith::cache {
 namespace {
 
-constexpr std::size_t kIdDigits = 16;
-
 // The points whose order divides 8, by their y without the bit that tells x from -x, in each form that is
 // decoded to them: y and, where it has 255 bits, y + p. (p is 2^255 - 19; y is 0, 1, -1 or, of order 8, one
 // of two numbers.)
@@ -57,6 +55,10 @@ OpenedEd25519 tried(OpenedEd25519 opened) {
 }  // namespace
 
 std::string PublicKey::id() const { return sha256_of(bytes).hex().substr(0, kIdDigits); }
+
+bool PublicKey::is_id(std::string_view text) {
+    return text.size() == kIdDigits && text.find_first_not_of("0123456789abcdef") == text.npos;
+}
 
 SecretKey::SecretKey(std::span<const std::byte, kBytes> seed) { std::ranges::copy(seed, seed_.begin()); }
 

@@ -10,7 +10,8 @@
 namespace attnsmith::cache {
 namespace {
 
-// Who trusts keys and no directory's other writers takes from directories only what is its user's or root's.
+// Entries in directories are not signed. So who trusts keys takes from one only what is its own user's or
+// root's, though the directory may be shared: anybody else who writes there could have made the entry.
 Status check_writers(const FileInfo& info, const Layer& layer, const Options& options) {
     Status trusted = check_trusted(info, options.trust);
     if (!trusted.ok() || options.trusted_keys.empty() || layer.is_signed()) return trusted;

@@ -19,9 +19,9 @@ Result<Path> named_file(const std::string& file, std::string_view refusal = "not
 // killed writers of that name left over an hour ago goes. The mode is create_exclusively()'s.
 Result<StagedFile> create_partial(FileSystem& files, const Path& target, std::optional<std::uint32_t> mode);
 
-// All bytes of a regular file of at most `most` bytes, appended to `text`, which is reserved once and for all
-// before the first of them. Links are followed, and what is no regular file is not waited for: EINVAL, as for
-// one that is longer. `info` is of the open file.
+// All bytes of a regular file of at most `most` bytes, in place of what `text` had. Its memory is taken once,
+// before the first of them, so that no copy of a secret is left behind. Links are followed, and what is no
+// regular file is not waited for: EINVAL, as for one that is longer. `info` is of the open file.
 Status read_named_file(FileSystem& files, const std::string& file, std::size_t most, std::string& text,
                        FileInfo* info = nullptr);
 

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "cache/files/size_signal.hpp"
+#include "cache/remote/letters.hpp"
 #include "cache/remote/netrc.hpp"
 #include "cache/remote/remote.hpp"
 #include "cache/remote/s3.hpp"
@@ -167,8 +168,7 @@ std::string s3_fault_of(const cache::AwsCredentials& aws, const cache::S3Service
                "unsigned";
     if (aws.access_key_id.empty() && !aws.session_token.empty())
         return "AWS_SESSION_TOKEN is set without the AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY that it is "
-               "for: "
-               "set them, or unset it";
+               "for: set them, or unset it";
     if (service.region.empty() && service.endpoint.empty())
         return "AWS_REGION is not set: set it to the bucket's region (us-east-1), or AWS_ENDPOINT_URL to the "
                "address of a server of your own";
@@ -198,12 +198,8 @@ void settle_s3(Settings& settings) {
 }
 
 bool begins_like_address(std::string_view place) {
-    const auto begins = [&](std::string_view start) {
-        return place.size() >= start.size() &&
-               std::equal(start.begin(), start.end(), place.begin(),
-                          [](char a, char b) { return a == (b >= 'A' && b <= 'Z' ? b - 'A' + 'a' : b); });
-    };
-    return begins("http:/") || begins("https:/") || begins("s3:/");
+    const std::string small = cache::in_small_letters(place);
+    return small.starts_with("http:/") || small.starts_with("https:/") || small.starts_with("s3:/");
 }
 
 // What was meant for an address and would be a directory's name: everything would be compiled into it.

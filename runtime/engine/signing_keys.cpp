@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "attnsmith/cache.hpp"
 #include "attnsmith/error.hpp"
+#include "engine/environment.hpp"
 #include "problem/vocabulary.hpp"
 
 namespace attnsmith {
@@ -49,6 +52,10 @@ std::vector<cache::PublicKey> read_trust_keys(std::string_view field, const std:
                                      opened.status().to_string()));
     }
     return keys;
+}
+
+bool trusts(const Settings& settings, const cache::PublicKey& key) {
+    return std::ranges::find(settings.trusted_keys, key) != settings.trusted_keys.end();
 }
 
 }  // namespace attnsmith::engine

@@ -9,11 +9,16 @@
 
 namespace attnsmith::engine {
 
+struct Settings;
+
 // Both throw InvalidRequest naming `field` where the file has no such key, or is not to be used.
 cache::PublicKey read_trust_key(std::string_view field, const std::string& file);
 cache::SecretKey read_sign_key(std::string_view field, const std::string& file);
 
 // All of them. Throws CacheError where there are any and nothing could verify a signature.
 std::vector<cache::PublicKey> read_trust_keys(std::string_view field, const std::vector<std::string>& files);
+
+// Whether the key is one of those that settings name.
+bool trusts(const Settings& settings, const cache::PublicKey& key);
 
 }  // namespace attnsmith::engine

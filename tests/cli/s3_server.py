@@ -68,7 +68,7 @@ class S3Server(RemoteServer):
         return {name: value for name, value in env.items() if value is not None}
 
     def keys(self):
-        """Of the objects that the bucket has."""
+        """The names of the objects that the bucket has."""
         bucket = self.folder / BUCKET
         return sorted(str(file.relative_to(bucket)) for file in bucket.rglob("*") if file.is_file())
 

@@ -96,7 +96,7 @@ class PushPull(CliTest):
         self.compiled()
         report = self.assert_ok(self.push("--sm", "90", "--json")).json()
         self.assertEqual({entry["sm"] for entry in report["entries"]}, {90})
-        # Of a layer, too.
+        # What lies in a layer is pushed, too.
         (self.folder / "other").mkdir()
         result = self.run_cli("cache", "push", "--cache", "other", "--cache", "own", "--cache", self.server.address,
                               "--json", env=self.signing)

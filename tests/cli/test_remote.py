@@ -23,7 +23,7 @@ class Remote(CliTest):
         return self.run_cli(*command, *flags, env=env or {})
 
     def summary(self, result):
-        """Of a run that did its work, with whatever warnings."""
+        """What a run says that did its work, with whatever warnings."""
         self.assertEqual(result.code, 0, result)
         return result.json()["summary"]
 
@@ -197,7 +197,7 @@ class Remote(CliTest):
                         self.fail("three seconds are the most that a server may cost")
 
     def seconds_to_compile(self, total, *remotes, env=None):
-        """Of a pre-warm into an empty directory, which is sound then."""
+        """How long a pre-warm into an empty directory takes, which has to be sound then."""
         shutil.rmtree(self.folder / "empty", ignore_errors=True)
         began = time.monotonic()
         summary = self.summary(self.prewarm("empty", *remotes, env=env))

@@ -83,10 +83,7 @@ ExportWork read_work(const Command& command) {
 template <class Report>
 nlohmann::ordered_json report_json(const Command& command, const Report& exported, const Doubts& doubts) {
     nlohmann::ordered_json json = engine::to_json(exported);
-    if (!command.has("model")) return json;
-    json["unsupported"] = to_json(doubts.refused);
-    json["skipped_combinations"] = to_json(doubts.skipped);
-    json["warnings"] = to_json(doubts.warnings);
+    if (command.has("model")) add_doubts(json, doubts, kSkippedParts);
     return json;
 }
 

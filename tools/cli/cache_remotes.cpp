@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -76,25 +75,8 @@ std::string pushed_text(const CachePushReport& report) {
 
 nlohmann::ordered_json pushed_report_json(const CachePushReport& report, const Doubts& doubts) {
     nlohmann::ordered_json json = engine::to_json(report);
-    json["unsupported"] = to_json(doubts.refused);
-    json["skipped_combinations"] = to_json(doubts.skipped);
-    json["warnings"] = to_json(doubts.warnings);
+    add_doubts(json, doubts, kSkippedParts);
     return json;
-}
-
-// One line for entries that failed for one and the same reason.
-std::string push_failures_text(const CachePushReport& report) {
-    std::map<std::string, std::vector<const CachePushedEntry*>> by_reason;
-    for (const CachePushedEntry& entry : report.entries) {
-        if (entry.state == "failed") by_reason[entry.error].push_back(&entry);
-    }
-    std::vector<std::string> reasons;
-    for (const auto& [reason, entries] : by_reason) {
-        reasons.push_back(
-            fmt::format("{} for sm {}{}: {}", entries.front()->name, entries.front()->sm,
-                        entries.size() > 1 ? fmt::format(" and {} more", entries.size() - 1) : "", reason));
-    }
-    return fmt::format("{}", fmt::join(reasons, "; "));
 }
 
 int conclude_push(const Command& command, const CachePushReport& report, const Doubts& doubts,
@@ -106,7 +88,7 @@ int conclude_push(const Command& command, const CachePushReport& report, const D
             fmt::format("interrupted: {} of {} entries were cancelled", report.cancelled, total));
     if (report.failed > 0) {
         troubles.push_back(
-            fmt::format("{} of {} entries failed: {}", report.failed, total, push_failures_text(report)));
+            fmt::format("{} of {} entries failed: {}", report.failed, total, failures_text(report.entries)));
     }
     if (!report.missing.empty()) {
         troubles.push_back(
@@ -158,9 +140,7 @@ int run_pull(const Command& command) {
     if (!asks_for_kernels(command)) {
         throw BadUsage(
             "nothing is asked for: a remote says of a kernel whether it has it, and cannot list what it has; "
-            "give --model FILE, --request FILE, --recorded FILE or a request by flags (--head-dim, "
-            "--q-heads, "
-            "...)");
+            "give --model FILE, --request FILE, --recorded FILE or a request by flags (--q-heads, ...)");
     }
     const Asked asked = read_asked(command);
     PrewarmRun run{.runtime = runtime_options(command),
@@ -178,17 +158,13 @@ int run_pull(const Command& command) {
 void add_push(Command& cache) {
     Command& command = add_cache_command(
         cache, "push", "Put kernels of the cache to its remotes",
-        "Remotes are the http://, https:// and s3:// addresses behind the cache directory. Puts there all "
-        "entries\n"
-        "of the directory and its layers that a remote lacks, or with a model, a request or what programs\n"
-        "recorded (--recorded) those that it needs. Compiles nothing and needs no NVRTC: a kernel that is "
-        "not\n"
-        "in the cache is named, and `attnsmith prewarm --push` compiles and pushes in one. What is there "
-        "and\n"
-        "signed by the same key stays, so that a second push puts nothing, and one that was interrupted "
-        "goes\n"
-        "on. Ctrl-C cancels what is not there yet (exit code 130). Exits 1 when an entry could not be\n"
-        "pushed, is broken, or is missing; the others are there.\n\n"
+        "Remotes are the http://, https:// and s3:// addresses behind the cache directory. Puts there all\n"
+        "entries of the directory and its layers that a remote lacks, or with a model, a request or what\n"
+        "programs recorded (--recorded) those that it needs. Compiles nothing and needs no NVRTC: a\n"
+        "kernel that is not in the cache is named, and `attnsmith prewarm --push` compiles and pushes in\n"
+        "one. What is there and signed by the same key stays, so that a second push puts nothing, and one\n"
+        "that was interrupted goes on. Ctrl-C cancels what is not there yet (exit code 130). Exits 1 when\n"
+        "an entry could not be pushed, is broken, or is missing; the others are there.\n\n"
         "Examples:\n"
         "  attnsmith cache push --cache kernels --cache https://cache.example/kernels --sign-key release.key "
         "--trust-key release.key.pub\n"
@@ -205,15 +181,12 @@ void add_push(Command& cache) {
 void add_pull(Command& cache) {
     Command& command = add_cache_command(
         cache, "pull", "Fetch a model's kernels from the cache's remotes",
-        "Remotes are the http://, https:// and s3:// addresses behind the cache directory, which takes what "
-        "is\n"
-        "fetched. Takes a model, a request or what programs recorded (--recorded), as prewarm does, but\n"
-        "compiles nothing and needs no NVRTC: a kernel that neither the cache nor a remote has is named.\n"
-        "Ctrl-C cancels what is not there yet (exit code 130); entries are whole or not there. Exits 1 when "
-        "a\n"
-        "kernel is missing or could not be fetched, or a part of a model is not supported; the others are "
-        "in\n"
-        "the cache.\n\n"
+        "Remotes are the http://, https:// and s3:// addresses behind the cache directory, which takes\n"
+        "what is fetched. Takes a model, a request or what programs recorded (--recorded), as prewarm\n"
+        "does, but compiles nothing and needs no NVRTC: a kernel that neither the cache nor a remote has\n"
+        "is named. Ctrl-C cancels what is not there yet (exit code 130); entries are whole or not there.\n"
+        "Exits 1 when a kernel is missing or could not be fetched, or a part of a model is not supported;\n"
+        "the others are in the cache.\n\n"
         "Example:\n"
         "  attnsmith cache pull --cache kernels --cache https://cache.example/kernels --trust-key "
         "release.key.pub --model config.json --sm 90",

@@ -24,12 +24,10 @@ using check::CaseResult;
 using check::Outcome;
 
 constexpr const char* kCheckDetails =
-    "Launches each attention of the models on fresh random data and compares with an fp64 reference. "
-    "Without\n"
-    "--model, a list of usual shapes. Errors are ratios to what is allowed: 1 is the limit. Exits 1 without "
-    "a\n"
-    "GPU, when a case failed, when a part of a model is not supported, or with --strict when its plan has a\n"
-    "warning.\n\n"
+    "Launches each attention of the models on fresh random data and compares with an fp64 reference.\n"
+    "Without --model, a list of usual shapes. Errors are ratios to what is allowed: 1 is the limit.\n"
+    "Exits 1 without a GPU, when a case failed, when a part of a model is not supported, or with\n"
+    "--strict when its plan has a warning.\n\n"
     "Examples:\n"
     "  attnsmith check --model config.json\n"
     "  attnsmith check --filter decode --json";

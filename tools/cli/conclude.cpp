@@ -41,9 +41,9 @@ std::string text_of(const Doubts& doubts) {
     return refused + list_text(doubts.skipped) + list_text(doubts.warnings);
 }
 
-void add_doubts(nlohmann::ordered_json& report, const Doubts& doubts) {
+void add_doubts(nlohmann::ordered_json& report, const Doubts& doubts, const char* skipped_as) {
     report["unsupported"] = to_json(doubts.refused);
-    report["skipped"] = to_json(doubts.skipped);
+    report[skipped_as] = to_json(doubts.skipped);
     report["warnings"] = to_json(doubts.warnings);
 }
 

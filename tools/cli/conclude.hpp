@@ -1,6 +1,10 @@
 // How a command over models ends: what is not supported or not known is said, and makes the exit code.
 #pragma once
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
@@ -39,11 +43,29 @@ struct Doubts {
 
 // A line for each; of what is refused alone under --quiet.
 std::string text_of(const Doubts& doubts);
-// Adds "unsupported", "skipped" and "warnings" to a report.
-void add_doubts(nlohmann::ordered_json& report, const Doubts& doubts);
+// Adds "unsupported", "skipped" and "warnings" to a report. One whose own "skipped" counts something else
+// names the list `skipped_as`.
+void add_doubts(nlohmann::ordered_json& report, const Doubts& doubts, const char* skipped_as = "skipped");
 
 // A line for each kind of doubt that fails the command; none where it may succeed.
 std::vector<std::string> failing_doubts(const Command& command, const Doubts& doubts);
+
+// "NAME for sm N and 3 more: REASON", once for all that failed for one and the same reason, as they all do
+// where there is no NVRTC. Items have a name, sm, state and error.
+template <class Item>
+std::string failures_text(const std::vector<Item>& items) {
+    std::map<std::string, std::vector<const Item*>> by_reason;
+    for (const Item& item : items) {
+        if (item.state == "failed") by_reason[item.error].push_back(&item);
+    }
+    std::vector<std::string> reasons;
+    for (const auto& [reason, failed] : by_reason) {
+        reasons.push_back(fmt::format("{} for sm {}{}: {}", failed.front()->name, failed.front()->sm,
+                                      failed.size() > 1 ? fmt::format(" and {} more", failed.size() - 1) : "",
+                                      reason));
+    }
+    return fmt::format("{}", fmt::join(reasons, "; "));
+}
 
 // Prints all troubles as one error. Returns the exit code.
 int conclude(const std::vector<std::string>& troubles);

@@ -31,10 +31,9 @@ constexpr int kForbidden = 403;
 std::string who_asks(const RemoteHealth& remote) {
     if (remote.address.starts_with("s3://"))
         return "say who asks with AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, and see "
-               "that "
-               "the bucket's policy lets them in (s3:GetObject, s3:PutObject; with s3:ListBucket the server "
-               "says "
-               "what is not there)";
+               "that the bucket's policy lets them in (s3:GetObject, s3:PutObject; with s3:ListBucket the "
+               "server "
+               "says what is not there)";
     return "say who asks with ATTNSMITH_CACHE_TOKEN, ATTNSMITH_CACHE_USER, ATTNSMITH_CACHE_NETRC, "
            "ATTNSMITH_CACHE_HEADERS or ATTNSMITH_CACHE_CERT, and see that the server lets that user in. S3 "
            "answers 403 also for what is not there, to who may not list the bucket";
@@ -50,8 +49,8 @@ std::string unreachable_remedy(const cache::Status& status) {
     switch (status.error_number) {
         case ETIMEDOUT:
             return "see whether the server hangs, and whether a firewall or a proxy (http_proxy, "
-                   "https_proxy) is "
-                   "in the way; meanwhile kernels are compiled";
+                   "https_proxy) "
+                   "is in the way; meanwhile kernels are compiled";
         case ECONNREFUSED:
             return "see whether the server runs and its port is right; meanwhile kernels are compiled";
         case EHOSTUNREACH:
@@ -174,8 +173,8 @@ Finding clock_finding(const RemoteHealth& remote) {
     finding.text +=
         fmt::format(": {} s {} this machine's", std::llabs(ahead), ahead > 0 ? "ahead of" : "behind");
     finding.remedy =
-        "set the clock that is wrong (timedatectl, chrony): certificates and signed requests (S3) depend on "
-        "both";
+        "set the clock that is wrong (timedatectl, chrony): certificates and signed requests (S3) need both "
+        "to agree";
     return finding;
 }
 
@@ -193,8 +192,7 @@ Finding write_finding(const RemoteHealth& remote) {
     finding.text += ": cannot be written: " + written.message;
     finding.remedy =
         "let this user PUT below ac/ and cas/, or push from another machine; the server's log says why it "
-        "did "
-        "not, be it the user, the path or its disk. Else " +
+        "did not, be it the user, the path or its disk. Else " +
         who_asks(remote);
     return finding;
 }
@@ -212,9 +210,7 @@ Finding sign_key_finding(const engine::Settings& settings) {
         if (!key) throw CacheError(key.status().to_string());
         finding.facts["signs_as"] = key->id();
         finding.text += ": key " + key->id();
-        const bool trusted = std::ranges::any_of(
-            settings.trusted_keys, [&](const cache::PublicKey& one) { return one.id() == key->id(); });
-        if (trusted || settings.trusted_keys.empty()) return finding;
+        if (settings.trusted_keys.empty() || engine::trusts(settings, *key)) return finding;
         finding.text += ", which is not trusted here: nothing is pushed";
         finding.remedy = "trust its public key, too (--trust-key, ATTNSMITH_CACHE_TRUST_KEYS)";
     } catch (const Error& error) {

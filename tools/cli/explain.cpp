@@ -25,14 +25,11 @@ using engine::Explanation;
 using engine::KernelEntry;
 
 constexpr const char* kExplainDetails =
-    "With a KEY, the entry of that key (`attnsmith cache ls` lists them): the labelled fields that went "
-    "into\n"
-    "it. With a request or a model, every kernel that planning could choose: its key, whether it is there,\n"
-    "and for a miss what the nearest entry has otherwise. Compiles nothing; needs no GPU where --sm is "
-    "given.\n"
-    "Exits 1 when there is no entry of that key, a part of a model is not supported, or the cache could not "
-    "be\n"
-    "read. Of a KEY the first 4 digits or more will do.\n\n"
+    "With a KEY, the entry of that key (`attnsmith cache ls` lists them): the labelled fields that\n"
+    "went into it. With a request or a model, every kernel that planning could choose: its key,\n"
+    "whether it is there, and for a miss what the nearest entry has otherwise. Compiles nothing;\n"
+    "needs no GPU where --sm is given. Exits 1 when there is no entry of that key, a part of a model\n"
+    "is not supported, or the cache could not be read. Of a KEY the first 4 digits or more will do.\n\n"
     "Examples:\n"
     "  attnsmith cache explain --head-dim 128 --q-heads 32 --kv-heads 8 --mask causal --sm 90\n"
     "  attnsmith cache explain --model config.json --sm 80,90 --json";

@@ -39,9 +39,8 @@ inline constexpr Explained kVariables[] = {
     {"ATTNSMITH_LOG", "what is told on standard error: off, error, warn (the default), info or debug"},
     {"ATTNSMITH_NVRTC_PATH", "the file or the folder of NVRTC, where it is in none of the usual places"},
     {"ATTNSMITH_ON_MISS",
-     "what a program does without a kernel in the cache: compile (the default) or error. prewarm compiles in "
-     "any "
-     "case"},
+     "what a program does without a kernel in the cache: compile (the default) or error. prewarm "
+     "compiles in any case"},
     {"ATTNSMITH_RECORD", "a file to which programs append what they ask for, for prewarm --recorded"},
     {"ATTNSMITH_TUNING", "tuning tables, divided by ':', that planning goes by before its own"},
     {"AWS_ACCESS_KEY_ID", "who asks s3:// remotes; without it and its secret requests are not signed"},

@@ -19,12 +19,12 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kPlanDetails =
-    "Needs no GPU when --sm is given. One request for one SM prints one plan (schema attnsmith.plan/1);\n"
-    "a model, several SMs or several values of a word (--kv paged,dense) print a list of them (schema\n"
-    "attnsmith.plans/1). Exits 1 when a part of a model or a combination is not supported, or with --strict\n"
-    "when a model has a warning; the others are planned all the same. A list counts the candidates that "
-    "were\n"
-    "rejected, and -v lists them with the reasons; -q leaves them out, notes and warnings, too.\n\n"
+    "Needs no GPU when --sm is given. One request for one SM prints one plan (schema\n"
+    "attnsmith.plan/1); a model, several SMs or several values of a word (--kv paged,dense) print a\n"
+    "list of them (schema attnsmith.plans/1). Exits 1 when a part of a model or a combination is not\n"
+    "supported, or with --strict when a model has a warning; the others are planned all the same. A\n"
+    "list counts the candidates that were rejected, and -v lists them with the reasons; -q leaves\n"
+    "them out, notes and warnings, too.\n\n"
     "Examples:\n"
     "  attnsmith plan --op attention --dtype bf16 --head-dim 128 --q-heads 32 --kv-heads 8 --mask causal "
     "--kv paged --page-size 16 --q-len 1024 --kv-len 4096 --batch 8 --sm 90 --json\n"

@@ -13,14 +13,13 @@ namespace attnsmith::cli {
 namespace {
 
 constexpr const char* kPrewarmDetails =
-    "Compiles every kernel that could be chosen for the problem, whatever its lengths, into the cache; what\n"
-    "is there already, in a read-only layer too, is left alone. Words that a program chooses take several "
-    "values\n"
-    "(--kv paged,dense --alignment 16,8): all combinations. --recorded takes what programs left in a file\n"
-    "(ATTNSMITH_RECORD=FILE), for any SM. Ctrl-C finishes what is being compiled and cancels the rest (exit\n"
-    "code 130); so does SIGTERM (143), for at most 5 seconds. Exits 1 when a kernel failed or a part of a\n"
-    "model is not supported, or with --strict when a model has a warning; the others are in the cache all\n"
-    "the same.\n\n"
+    "Compiles every kernel that could be chosen for the problem, whatever its lengths, into the\n"
+    "cache; what is there already, in a read-only layer too, is left alone. Words that a program\n"
+    "chooses take several values (--kv paged,dense --alignment 16,8): all combinations. --recorded\n"
+    "takes what programs left in a file (ATTNSMITH_RECORD=FILE), for any SM. Ctrl-C finishes what is\n"
+    "being compiled and cancels the rest (exit code 130); so does SIGTERM (143), for at most 5\n"
+    "seconds. Exits 1 when a kernel failed or a part of a model is not supported, or with --strict\n"
+    "when a model has a warning; the others are in the cache all the same.\n\n"
     "Examples:\n"
     "  attnsmith prewarm --model config.json --sm 80,90 --cache kernels --jobs 2\n"
     "  attnsmith prewarm --model config.json --kv paged,dense --index-dtype int32,int64 --sm 90\n"

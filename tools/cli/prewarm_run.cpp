@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 #include <utility>
@@ -88,21 +87,6 @@ Json report_json(const PrewarmReport& report, bool compiles, const std::vector<s
     return json;
 }
 
-// One line for kernels that failed for one and the same reason, as they all do where there is no NVRTC.
-std::string failures_text(const PrewarmReport& report) {
-    std::map<std::string, std::vector<const PrewarmedKernel*>> by_reason;
-    for (const PrewarmedKernel& kernel : report.kernels) {
-        if (kernel.state == "failed") by_reason[kernel.error].push_back(&kernel);
-    }
-    std::vector<std::string> reasons;
-    for (const auto& [reason, kernels] : by_reason) {
-        reasons.push_back(
-            fmt::format("{} for sm {}{}: {}", kernels.front()->name, kernels.front()->sm,
-                        kernels.size() > 1 ? fmt::format(" and {} more", kernels.size() - 1) : "", reason));
-    }
-    return fmt::format("{}", fmt::join(reasons, "; "));
-}
-
 // A line for each, as one reads and repairs them.
 std::string missing_text(const PrewarmReport& report) {
     std::string text;
@@ -147,7 +131,7 @@ int conclude_run(const Command& command, const PrewarmReport& report, const Doub
     std::vector<std::string> troubles = failing_doubts(command, doubts);
     if (report.failed > 0) {
         troubles.insert(troubles.begin(), fmt::format("{} of {} kernels failed: {}", report.failed,
-                                                      report.total, failures_text(report)));
+                                                      report.total, failures_text(report.kernels)));
     }
     if (report.missing > 0) {
         troubles.insert(troubles.begin(), fmt::format("{} of {} kernels are missing: no remote has them",

@@ -47,8 +47,8 @@ void add_cache_flag(Command& command) {
     command.add_repeatable(
         "trust-key", "FILE",
         "a public key; with any, only bundles and remotes' kernels that one of them signed are used "
-        "(default: "
-        "ATTNSMITH_CACHE_TRUST_KEYS, a list divided by ':', else bundles need no signature, and remotes need "
+        "(default: ATTNSMITH_CACHE_TRUST_KEYS, a list divided by ':', else bundles need no signature, and "
+        "remotes need "
         "--cache-trust all)");
     command.add_value(
         "cache-max-bytes", "SIZE",

@@ -11,6 +11,7 @@
 
 #include "attnsmith/version.hpp"
 #include "cache/digest/digest.hpp"
+#include "cache/digest/json_within.hpp"
 #include "compiler/cubin_info.hpp"
 #include "engine/entry_times.hpp"
 #include "families/source.hpp"
@@ -133,15 +134,7 @@ std::optional<std::string> check_code(std::span<const std::byte> bytes, const st
 
 }  // namespace
 
-Json parse_metadata(const std::string& text) {
-    bool is_too_deep = false;
-    const auto within = [&](int depth, Json::parse_event_t, const Json&) {
-        is_too_deep = is_too_deep || depth > kDeepestMetadata;
-        return !is_too_deep;
-    };
-    Json metadata = Json::parse(text, within, false);
-    return is_too_deep ? Json(Json::value_t::discarded) : metadata;
-}
+Json parse_metadata(const std::string& text) { return cache::parse_json_within(text, kDeepestMetadata); }
 
 cache::Entry to_entry(const KernelSource& source, const Cubin& cubin, bool with_source) {
     const families::KernelConfig& kernel = source.kernel;

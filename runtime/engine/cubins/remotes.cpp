@@ -73,18 +73,19 @@ Remotes::Remotes(const Settings& settings, const cache::Store& store, std::share
         return;
     }
     const cache::Signers signers = signers_of(settings);
+    bool trusts_itself = false;
     if (signers.own) {
-        if (const auto key = signers.ed25519->public_key_of(*signers.own)) signs_as_ = key->id();
+        if (const auto key = signers.ed25519->public_key_of(*signers.own)) {
+            signs_as_ = key->id();
+            trusts_itself = trusts(settings, *key);
+        }
     }
-    const bool trusts_itself = std::ranges::any_of(
-        signers.trusted, [&](const cache::PublicKey& key) { return key.id() == signs_as_; });
     pushed_as_ = signs_as_.empty() ? "no key" : "key " + signs_as_;
     if (!signers.trusted.empty() && !trusts_itself)
         cannot_push_because_ =
             "a secret key whose public key is trusted here, too (--trust-key, ATTNSMITH_CACHE_TRUST_KEYS): "
-            "what "
-            "is pushed without would be taken by nobody who trusts the same keys, and might take another's "
-            "place";
+            "what is pushed without would be taken by nobody who trusts the same keys, and might take "
+            "another's place";
     if (settings.push_compiled && !cannot_push_because_.empty())
         (*log_)(LogLevel::warn, "cache: nothing is pushed by {}; expected is {}", pushed_as_,
                 cannot_push_because_);
@@ -186,8 +187,7 @@ void Remotes::require_used() const {
     if (!empty()) return;
     throw CacheError(
         passed_over_.empty()
-            ? "there is no remote: name its address (http://, https:// or s3://) behind the cache "
-              "directory"
+            ? "there is no remote: name its address (http://, https:// or s3://) behind the cache directory"
             : fmt::format("no remote is used: {}", fmt::join(passed_over_, "; ")));
 }
 

@@ -215,7 +215,7 @@ TEST_CASE("keys that anybody can sign for are none", "[signing]") {
             CHECK(says(refusal_of_public(encode(weak)), {"anybody can sign"}));
         }
         CHECK_FALSE(is_weak(kPublic));
-        // Of no point at all.
+        // These bytes are no point of the curve at all, so no key.
         CHECK_FALSE(verifies(*library, public_from_hex("02" + std::string(62, '0')), {}, forged));
     }
 }

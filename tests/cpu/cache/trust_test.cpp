@@ -47,7 +47,7 @@ bool become(uid_t user, gid_t group) {
     return ::setgroups(1, &group) == 0 && ::setgid(group) == 0 && ::setuid(user) == 0;
 }
 
-// Of somebody; nothing in these tests is signed by it.
+// Anybody's will do: nothing in these tests is signed by it.
 PublicKey some_key() {
     const Ed25519& library = *ed25519().value();
     return library.public_key_of(library.generate().value()).value();

@@ -263,7 +263,7 @@ TEST_CASE("what is half of S3's variables is told by name, and without a value",
         INFO(trouble);
         CHECK(test::contains(trouble, part));
         CHECK_FALSE(test::contains(trouble, "hid"));
-        // Of who uses no S3, half of them may be anybody's.
+        // Who uses no S3 may have half of them for another program.
         const Environment without(variables);
         CHECK(engine::settle({.cache_dirs = {"/a", "https://host"}}).s3.trouble.empty());
     }
