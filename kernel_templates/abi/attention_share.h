@@ -24,9 +24,9 @@ struct ShareState {
     int64 q_first, kv_first, page_row;
     int32 batch, q_len, kv_len;
     int32 tiles, units;
-    int32 share;              // units of every share
-    int32 start_units;        // that the start of a tile counts for
-    int32 joins[kMostJoins];  // whether this CTA is the last of those that have parts of the tile
+    int32 share;               // units of every share
+    int32 start_units;         // that the start of a tile counts for
+    int32 slices[kMostJoins];  // of the rows that they join, the one that they are at
 };
 
 // Where it is, behind what ends there.

@@ -24,16 +24,12 @@ __device__ void attend_tiles(const abi::AttentionArguments& args) {
         attention.run(status);
         if (work.part.is_whole()) continue;
         const TileParts parts(work.part, state.share);
-        __syncthreads();  // the part is in the workspace
-        if (threadIdx.x == 0) state.joins[0] = parts.arrive(args, parts.first);
-        __syncthreads();
-        if (!state.joins[0]) continue;
+        const auto joiners = joiners_of<kThreads>(state.slices[0], [] { __syncthreads(); });
         if constexpr (Config::absolute_cuts)
-            join_pieces<Config, Config::alignment>(tile, parts, work.part, state.share,
-                                                   memory + Config::layout.ring.k, threadIdx.x, kThreads,
-                                                   [] { __syncthreads(); });
+            join_pieces<Config, Config::alignment>(tile, parts, work.part, parts.first, state.share,
+                                                   memory + Config::layout.ring.k, joiners);
         else
-            parts.join<Config, Config::alignment>(tile, 0, threadIdx.x, kThreads);
+            join_rows<Config, Config::alignment>(tile, parts, work.part, parts.first, 0, joiners);
     }
     report(args, status);
 }

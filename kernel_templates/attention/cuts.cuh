@@ -5,9 +5,9 @@
 //   state       0 -> fold(., 0) -> fold(., 1) -> fold(., 2) -> ...
 //
 //   A CTA that has a tile from its first key on folds as it goes. One that has a later part of it cannot: it
-//   leaves each piece in a place of its own, and the last CTA to have done its part folds them in order. Both
-//   do the same arithmetic, operation by operation: multiplications that a compiler might merge with an
-//   addition in one place and not in another are spelled out.
+//   leaves each piece in a place of its own, and when the last CTA has done its part they are folded in
+//   order. Both do the same arithmetic, operation by operation: multiplications that a compiler might merge
+//   with an addition in one place and not in another are spelled out.
 #pragma once
 
 #include "abi/attention_cuts.h"

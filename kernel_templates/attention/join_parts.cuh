@@ -37,19 +37,20 @@ struct JoinedColumns {
     }
 };
 
+inline constexpr int kPartsAtOnce = 8;  // under way, so that they wait for L2 together
+
 // Eight columns of a row from `column` on, over all its parts in the workspace. `place(p)`: where the row's
 // part p lies among the partial results.
 template <class Config, class Place>
 __device__ JoinedColumns join_parts(const abi::AttentionArguments& args, int32 parts, int32 column,
                                     const Place& place) {
-    constexpr int kAtOnce = 8;  // under way, so that they wait for L2 together
     JoinedColumns joined;
 #pragma unroll 1
-    for (int32 first = 0; first < parts; first += kAtOnce) {
-        float2 ml[kAtOnce];
-        float4 o[kAtOnce][2];
+    for (int32 first = 0; first < parts; first += kPartsAtOnce) {
+        float2 ml[kPartsAtOnce];
+        float4 o[kPartsAtOnce][2];
 #pragma unroll
-        for (int p = 0; p < kAtOnce; ++p) {
+        for (int p = 0; p < kPartsAtOnce; ++p) {
             ml[p] = make_float2(-infinity(), 0.0f);
             o[p][0] = o[p][1] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
             if (first + p >= parts) continue;
@@ -60,9 +61,9 @@ __device__ JoinedColumns join_parts(const abi::AttentionArguments& args, int32 p
             o[p][0] = source[0];
             o[p][1] = source[1];
         }
-        float values[kAtOnce][8];
+        float values[kPartsAtOnce][8];
 #pragma unroll
-        for (int p = 0; p < kAtOnce; ++p) {
+        for (int p = 0; p < kPartsAtOnce; ++p) {
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 values[p][4 * half] = o[p][half].x;

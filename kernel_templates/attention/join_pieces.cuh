@@ -46,25 +46,26 @@ struct PieceList {
     }
 };
 
-// All rows of the tile, by `threads` threads, for which wait() is a barrier. `memory`: shared, of which
-// nobody needs what is there. `own`: the part of this CTA, which has `share` units.
-template <class Config, int Alignment, class Wait>
-__device__ void join_pieces(const QueryTile& tile, const TileParts& parts, const TilePart& own, int32 share,
-                            char* memory, int32 thread, int32 threads, const Wait& wait) {
+// A tile's rows from its pieces. `memory`: shared, of which nobody needs what is there. `own`: the part of
+// this CTA, which has `share` units.
+template <class Config, int Alignment, class Joiners>
+__device__ void join_pieces(const QueryTile& tile, const TileParts& parts, const TilePart& own, int32 of_cta,
+                            int32 share, char* memory, const Joiners& joiners) {
     const abi::AttentionArguments& args = tile.args;
     static_assert(sizeof(PieceList<Config>) <= abi::kPieceListBytes);
     PieceList<Config>& list = *reinterpret_cast<PieceList<Config>*>(memory);
-    list.find(tile, parts, own, share, thread, threads);
-    wait();
     const Epilogue<Config, Alignment> epilogue{args, tile.sequence};
     constexpr int kColumns = 4;  // of a thread; two threads store theirs together
     constexpr int kChunks = Config::head_dim_vo / kColumns;
     constexpr int kAtOnce = 16;  // under way, so that they wait for L2 together
-#pragma unroll 1
-    for (int32 i = thread; i < tile.count * kChunks; i += threads) {
-        const int32 in_tile = i / kChunks, column = i % kChunks * kColumns;
+    const auto join_item = [&](int32 item, bool is_item, bool is_first) {
+        if (is_first) {
+            list.find(tile, parts, own, share, joiners.thread, joiners.kThreads);
+            joiners.wait();
+        }
+        if (!is_item) return;
+        const int32 in_tile = item / kChunks, column = item % kChunks * kColumns;
         const PackedRow row = tile.row(in_tile);
-        if (!row.valid) break;  // nor is any after it
         const KeyInterval seen = visible_keys(args, tile.sequence, row.token);
         const int32 length = abi::cut_length(seen.end);
         // The state first, then the pieces behind it that have keys of the row.
@@ -105,7 +106,9 @@ __device__ void join_pieces(const QueryTile& tile, const TileParts& parts, const
             eight[c + kColumns] = __shfl_xor_sync(3u << (threadIdx.x % 32 & ~1u), o[c], 1);
         }
         if (threadIdx.x % 2 == 0) epilogue.store_eight(row, -1, column, eight, maximum, sum);
-    }
+    };
+    const int32 rounds = ceil_div(abi::most_pieces(own.units * Config::tile_kv), kAtOnce);
+    joiners.template join<Config::tile_q, kChunks>(tile, parts, own, of_cta, rounds, join_item);
 }
 
 }  // namespace attnsmith

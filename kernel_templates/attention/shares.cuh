@@ -10,9 +10,9 @@
 //
 //   So the parts of a tile are neighbouring CTAs', and a CTA has at most two that are not the whole tile.
 //   What it finds there goes to the workspace, where a CTA has two places: the first for the end of a tile
-//   that a CTA before it began, and the last for the start of one that others go on with. The CTA that is the
-//   last to have done its part joins all of them, in their order. Where a tile ends with the share nothing is
-//   joined. (With absolute cuts the first is as many as a part has pieces, attention/cuts.cuh.)
+//   that a CTA before it began, and the last for the start of one that others go on with. When the last of
+//   them has done its part, all are joined in their order (TileParts). Where a tile ends with the share
+//   nothing is joined. (With absolute cuts the first is as many as a part has pieces, attention/cuts.cuh.)
 //
 //   A tile that a CTA goes on to costs it a start, in which it waits for lengths, for pages and for the first
 //   keys, one after the other. So where tiles differ each has some places for its start in front of its
@@ -47,9 +47,22 @@ __device__ int32 place_of_part(const abi::AttentionArguments& args, int32 cta, b
         return (2 * cta + begins) * Config::tile_q;
 }
 
-// The parts of a tile that several CTAs have.
+// The parts of a tile that several CTAs have. Whoever of these is there when the last part is done joins a
+// slice of the rows, and then the next that nobody has, so that a tile of many rows and parts does not wait
+// for one CTA. The bits do not depend on who is there: a row is joined by one CTA from all parts, in their
+// order.
+//
+// A tile's word counts the CTAs that have done their parts, and from bit 16 on the slices that are taken. Who
+// takes the last one makes it zero, for the next launch.
 struct TileParts {
     int32 first, count;  // of the CTAs, and so of the parts
+
+    static constexpr int32 kNoSlice = -1;
+    static constexpr uint32 kSlice = 1u << 16;
+    static_assert(abi::kMostShares < kSlice);
+    // Clocks that a CTA waits for the others' parts, when it has nothing else to do. Nothing depends on it:
+    // the last to come takes all slices that nobody else does.
+    static constexpr long long kPatience = 1 << 15;
 
     TileParts() = default;
     __device__ TileParts(const TilePart& part, int32 share) {
@@ -58,36 +71,120 @@ struct TileParts {
         count = before + 1 + ceil_div(part.units - part.end, share);
     }
 
-    // By one thread, behind a barrier for those who have stored this CTA's part: whether it was the last.
-    // `of_cta`: which of the tiles that a CTA has a count for.
-    __device__ bool arrive(const abi::AttentionArguments& args, int32 of_cta) const {
+    // By one thread, behind a barrier for those who have stored this CTA's part: the slice that it is to
+    // join. `of_cta`: which of the tiles that a CTA has a word for. `waits`: if others have still to do their
+    // parts.
+    __device__ int32 arrive(const abi::AttentionArguments& args, int32 of_cta, int32 slices,
+                            bool waits) const {
+        uint32* const word = args.status + abi::kArrivals + of_cta;
         __threadfence();
-        uint32* const arrivals = args.status + abi::kArrivals + of_cta;
-        const uint32 earlier = atomicAdd(arrivals, 1);
-        const bool is_last = earlier == uint32(count - 1);
-        if (is_last) *arrivals = 0;  // for the next launch
-        if (earlier >= uint32(count)) report(args, abi::kStatusWorkspaceNotZeroed);
-        __threadfence();
-        return is_last;
+        const uint32 arrived = atomicAdd(word, 1) + 1;
+        if (arrived > uint32(count)) report(args, abi::kStatusWorkspaceNotZeroed);
+        if (slices == 1) {
+            if (arrived != uint32(count)) return kNoSlice;
+            *word = 0;
+            __threadfence();
+            return 0;
+        }
+        if (arrived == uint32(count)) return take(word, arrived, slices);
+        if (!waits) return kNoSlice;
+        const long long start = clock64();
+        uint32 seen;
+        do {
+            __nanosleep(100);
+            seen = atomicAdd(word, 0);
+            if (seen % kSlice == uint32(count)) return take(word, seen, slices);
+            // Fewer than before: all slices are taken.
+        } while (seen >= arrived && clock64() - start < kPatience);
+        return kNoSlice;
     }
 
-    // Rows `first_row` ... of the tile from all parts, by `threads` threads.
-    template <class Config, int Alignment>
-    __device__ void join(const QueryTile& tile, int32 first_row, int32 thread, int32 threads) const {
-        const Epilogue<Config, Alignment> epilogue{tile.args, tile.sequence};
-        constexpr int kChunks = Config::head_dim_vo / 8;
+    // By the same thread: the next one.
+    __device__ int32 next_slice(const abi::AttentionArguments& args, int32 of_cta, int32 slices) const {
+        uint32* const word = args.status + abi::kArrivals + of_cta;
+        return take(word, atomicAdd(word, 0), slices);
+    }
+
+  private:
+    __device__ int32 take(uint32* word, uint32 seen, int32 slices) const {
+        for (;;) {
+            const int32 slice = int32(seen / kSlice);
+            if (seen % kSlice != uint32(count) || slice >= slices) return kNoSlice;
+            const uint32 found = atomicCAS(word, seen, slice + 1 == slices ? 0 : seen + kSlice);
+            if (found == seen) break;
+            seen = found;
+        }
+        __threadfence();
+        return int32(seen / kSlice);
+    }
+};
+
+// The threads that join a tile's rows: those of a CTA, or of a warpgroup that has rows of its own.
+template <int Threads, class Wait>
+struct Joiners {
+    static constexpr int kThreads = Threads;
+    int32 thread;
+    int32& slice;  // shared: what they are at
+    Wait wait;     // a barrier of theirs
+
+    // Calls join_item(i, whether there is an item i, whether it is the first call) for each of the items that
+    // this CTA is to do: ItemsOfRow of each of at most MostRows. `rounds`: how often an item waits for L2.
+    template <int MostRows, int ItemsOfRow, class Join>
+    __device__ void join(const QueryTile& tile, const TileParts& parts, const TilePart& own, int32 of_cta,
+                         int32 rounds, const Join& join_item) const {
+        // To take a slice is to wait for L2 as well, so that few items are one CTA's: a slice is of one, two
+        // or four turns of all threads, four rounds or more.
+        constexpr bool kHasSlices = MostRows * ItemsOfRow > 2 * Threads;
+        const int32 items = min(tile.count, tile.sequence.rows(tile.args) - tile.first) * ItemsOfRow;
+        const int32 all_turns = ceil_div(items, Threads);
+        const int32 doubled = !kHasSlices ? 31 : rounds >= 4 ? 0 : rounds >= 2 ? 1 : 2;
+        const int32 slices = kHasSlices ? ((all_turns - 1) >> doubled) + 1 : 1;
+        wait();  // the part is in the workspace
+        // Who leaves a tile to others does so at the end of its share.
+        if (thread == 0) slice = parts.arrive(tile.args, of_cta, slices, kHasSlices && own.end < own.units);
+        bool is_first = true;
 #pragma unroll 1
-        for (int32 i = thread; i < tile.count * kChunks; i += threads) {
-            const int32 in_tile = i / kChunks, column = i % kChunks * 8;
-            const PackedRow row = tile.row(in_tile);
-            if (!row.valid) break;  // nor is any after it
-            JoinedColumns joined = join_parts<Config>(tile.args, count, column, [&](int32 p) {
-                return int64(place_of_part<Config>(tile.args, first + p, p == 0) + first_row + in_tile);
-            });
-            epilogue.store_eight(row, -1, column, joined.o, joined.maximum, joined.sum);
+        for (;;) {
+            wait();
+            const int32 mine = slice;
+            if (mine < 0) return;
+            const int32 end = slices == 1 ? all_turns : (mine + 1) << doubled;
+#pragma unroll 1
+            for (int32 turn = slices == 1 ? 0 : mine << doubled; turn < end; ++turn) {
+                const int32 item = turn * Threads + thread;
+                join_item(item, item < items, is_first);
+                is_first = false;
+            }
+            if (slices == 1) return;
+            wait();  // all know of it
+            if (thread == 0) slice = parts.next_slice(tile.args, of_cta, slices);
         }
     }
 };
+
+// `wait`: a barrier of so many threads. `slice`: shared by them.
+template <int Threads, class Wait>
+__device__ Joiners<Threads, Wait> joiners_of(int32& slice, const Wait& wait) {
+    return {int32(threadIdx.x % Threads), slice, wait};
+}
+
+// Rows `first_row` ... of a tile that CTAs have parts of.
+template <class Config, int Alignment, class Joiners>
+__device__ void join_rows(const QueryTile& tile, const TileParts& parts, const TilePart& own, int32 of_cta,
+                          int32 first_row, const Joiners& joiners) {
+    const Epilogue<Config, Alignment> epilogue{tile.args, tile.sequence};
+    constexpr int kChunks = Config::head_dim_vo / 8;
+    const auto join_item = [&](int32 item, bool is_item, bool) {
+        if (!is_item) return;
+        const int32 in_tile = item / kChunks, column = item % kChunks * 8;
+        JoinedColumns joined = join_parts<Config>(tile.args, parts.count, column, [&](int32 p) {
+            return int64(place_of_part<Config>(tile.args, parts.first + p, p == 0) + first_row + in_tile);
+        });
+        epilogue.store_eight(tile.row(in_tile), -1, column, joined.o, joined.maximum, joined.sum);
+    };
+    joiners.template join<Config::tile_q, kChunks>(tile, parts, own, of_cta,
+                                                   ceil_div(parts.count, kPartsAtOnce), join_item);
+}
 
 // The way of a CTA through its share, by so many threads.
 template <class Config, int Threads>

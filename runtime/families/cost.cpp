@@ -10,10 +10,13 @@ namespace {
 
 constexpr double kMemoryLatency = 1200;  // clocks from a request to its data, under load
 constexpr double kL2Latency = 500;
-constexpr double kL2Reuse = 0.35;      // device-memory traffic of a tile that neighbours read too
-constexpr double kL2Bytes = 28;        // that an SM gets from L2 a clock, when all ask (H200)
-constexpr double kJoinClocks = 2500;   // to say that a part is there, and to find the others
-constexpr double kJoinBytes = 64;      // of parts that an SM reads from L2 a clock
+constexpr double kL2Reuse = 0.35;     // device-memory traffic of a tile that neighbours read too
+constexpr double kL2Bytes = 28;       // that an SM gets from L2 a clock, when all ask (H200)
+constexpr double kJoinClocks = 2500;  // to say that a part is there, and to find the others
+// A CTA that joins waits once for so many parts of so many columns, eight a thread
+// (attention/join_parts.cuh).
+constexpr double kPartsOfRound = 8;
+constexpr double kColumnsOfTurn = 1024;
 constexpr double kMergeClocks = 6000;  // one more kernel
 // Bounds are so much below what they bound, and more so than sums are rounded.
 constexpr double kBelow = 1 - 1e-9;
@@ -94,8 +97,12 @@ double AttentionClocks::of_shares(const Split& split) const {
     const double ctas = std::ceil(all / of_cta);
     const double tiles_of_cta = std::ceil(of_cta / of_tile);
     const double parts = std::ceil(of_tile / of_cta);
+    // Who have parts of a tile share its rows, where they are more than a few.
+    const double turns =
+        std::ceil(std::min<double>(rows_, cost_.tile_q) * cost_.head_dim_vo / kColumnsOfTurn);
+    const double joiners = turns > 2 ? std::min(parts, turns) : 1;
     const double join =
-        kJoinClocks + parts * std::min<double>(rows_, cost_.tile_q) * 4.0 * cost_.head_dim_vo / kJoinBytes;
+        kJoinClocks + std::ceil(parts / kPartsOfRound) * std::ceil(turns / joiners) * kMemoryLatency;
     return cost_.clocks({.shared_keys = query_tiles_ > 1,
                          .key_tiles = of_cta,
                          .on_busiest = std::ceil(ctas / sm_count_)}) +

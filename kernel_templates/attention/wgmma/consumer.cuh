@@ -315,20 +315,16 @@ struct WgmmaConsumer {
         const QueryTile rows = work.rows(args, warpgroup, 1);
         if (rows.first >= work.sequence.rows(args.attention)) return;
         const TileParts parts = work.parts;
-        int32& joins = pipeline.share().joins[warpgroup];
-        barrier_of(128, 1 + warpgroup);  // the part is in the workspace
-        if (threadIdx.x % 128 == 0)
-            joins = parts.arrive(args.attention, parts.first * Config::consumers + warpgroup);
-        barrier_of(128, 1 + warpgroup);
-        if (!joins) return;
+        const int32 of_cta = parts.first * Config::consumers + warpgroup;
+        const auto joiners =
+            joiners_of<128>(pipeline.share().slices[warpgroup], [this] { barrier_of(128, 1 + warpgroup); });
         if constexpr (Config::absolute_cuts) {
             static_assert(Config::consumers == 1, "a list of pieces is one tile's");
-            join_pieces<Config, kAlignment>(rows, parts, work.part, pipeline.share().share, pipeline.state(),
-                                            threadIdx.x % 128, 128,
-                                            [this] { barrier_of(128, 1 + warpgroup); });
+            join_pieces<Config, kAlignment>(rows, parts, work.part, of_cta, pipeline.share().share,
+                                            pipeline.state(), joiners);
         } else {
-            parts.template join<Config, kAlignment>(
-                rows, rows.first - work.first_token * args.attention.group, threadIdx.x % 128, 128);
+            join_rows<Config, kAlignment>(rows, parts, work.part, of_cta,
+                                          rows.first - work.first_token * args.attention.group, joiners);
         }
     }
 };

@@ -76,6 +76,15 @@ std::uint32_t __reduce_max_sync(unsigned, std::uint32_t value) {
 std::uint32_t atomicAdd(std::uint32_t* word, std::uint32_t value) {
     return std::atomic_ref(*word).fetch_add(value);
 }
+std::uint32_t atomicCAS(std::uint32_t* word, std::uint32_t expected, std::uint32_t value) {
+    std::atomic_ref(*word).compare_exchange_strong(expected, value);
+    return expected;
+}
+// Ends in time to let the tests of waiting be short, and those of who waits too long, too.
+std::atomic<long long> clock_of_all = 0;
+std::atomic<long long> clocks_a_look = 5000;
+long long clock64() { return clock_of_all.fetch_add(clocks_a_look); }
+void __nanosleep(unsigned) { std::this_thread::yield(); }
 std::uint32_t atomicOr(std::uint32_t* word, std::uint32_t value) {
     return std::atomic_ref(*word).fetch_or(value);
 }
@@ -94,7 +103,8 @@ struct Config {
     static constexpr bool absolute_cuts = false;
     using Index = std::int32_t;
     static constexpr bool paged = false;
-    static constexpr int tile_q = 16, tile_kv = 64, head_dim_vo = 8;
+    static constexpr int tile_q = 16, tile_kv = 64,
+                         head_dim_vo = 40;  // a tile's rows are several slices of a warp
 };
 constexpr int kTileQ = 16, kTileKv = 64;
 
@@ -182,14 +192,12 @@ Found run(Launch& launch, std::mt19937& random) {
         works[thread].push_back({{work.sequence.batch, work.kv_head, work.first_row},
                                  {work.part.first, work.part.end, work.part.units, work.part.place, cta}});
         if (work.part.is_whole()) return;
-        const auto wait = [] { Who == By::block ? __syncthreads() : __syncwarp(); };
         const device::QueryTile tile{args, work.sequence, work.kv_head, work.first_row, kTileQ};
         const device::TileParts parts(work.part, state.share);
         device::joined_rows.clear();
-        wait();
-        if (thread == 0) state.joins[0] = parts.arrive(args, parts.first);
-        wait();
-        if (state.joins[0]) parts.join<Config, 16>(tile, 0, static_cast<int>(thread), kTakers);
+        const auto joiners = device::joiners_of<kTakers>(
+            state.slices[0], [] { Who == By::block ? __syncthreads() : __syncwarp(); });
+        device::join_rows<Config, 16>(tile, parts, work.part, parts.first, 0, joiners);
         for (const device::JoinedRow& row : device::joined_rows) rows[thread].push_back({cta, row});
     };
     const auto body = [&](unsigned thread) {
@@ -390,6 +398,43 @@ TEST_CASE("where keys are not divided every tile has a CTA", "[device][shares]")
         launch.ctas = launch.tiles_bound() * launch.kv_heads;
         for (const auto& [tile, parts] : run_and_check(launch, random).tiles) REQUIRE(parts.size() == 1);
     }
+}
+
+TEST_CASE("CTAs that wait for each other's parts take each slice of the rows once", "[device][shares]") {
+    std::mt19937 random(7);
+    const auto up_to = [&](unsigned most) { return static_cast<int>(random() % (most + 1)); };
+    for (int n = 0; n < 300; ++n) {
+        const int count = 2 + up_to(10), slices = 1 + up_to(12);
+        clocks_a_look = n % 3 == 0 ? 5000 : 50;
+        std::vector<std::uint32_t> words(device::abi::kZeroedBytes / 4);
+        device::abi::AttentionArguments args{};
+        args.status = words.data();
+        std::atomic<int> arrived = 0;
+        std::vector<std::atomic<int>> taken(static_cast<std::size_t>(slices));
+        std::atomic<bool> too_early = false;
+        const auto cta = [&](bool waits, int delay) {
+            device::TileParts parts;
+            parts.first = 3;
+            parts.count = count;
+            for (int i = 0; i < delay; ++i) std::this_thread::yield();
+            ++arrived;
+            int slice = parts.arrive(args, parts.first, slices, waits);
+            while (slice >= 0) {
+                if (arrived != count) too_early = true;
+                ++taken[static_cast<std::size_t>(slice)];
+                slice = slices == 1 ? -1 : parts.next_slice(args, parts.first, slices);
+            }
+        };
+        {
+            std::vector<std::jthread> ctas;
+            for (int i = 0; i < count; ++i) ctas.emplace_back(cta, up_to(3) != 0, up_to(40));
+        }
+        CAPTURE(count, slices);
+        REQUIRE_FALSE(too_early);
+        for (const auto& times : taken) REQUIRE(times == 1);
+        REQUIRE(std::ranges::count(words, 0U) == std::ssize(words));
+    }
+    clocks_a_look = 5000;
 }
 
 TEST_CASE("counters that a launch does not find zero are reported", "[device][shares]") {

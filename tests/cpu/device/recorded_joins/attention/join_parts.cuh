@@ -8,6 +8,8 @@
 
 namespace attnsmith {
 
+inline constexpr int kPartsAtOnce = 2;  // so that few parts make tests of several slices
+
 struct JoinedColumns {
     float maximum = 0, sum = 0;
     float o[8] = {};
@@ -32,8 +34,8 @@ struct Epilogue {
     const abi::AttentionArguments& args;
     const Sequence& sequence;
 
-    void store_eight(const PackedRow& row, int32, int32, const float (&)[8], float, float) const {
-        joined_rows.push_back({sequence.batch, row.token, row.head, joined_places});
+    void store_eight(const PackedRow& row, int32, int32 column, const float (&)[8], float, float) const {
+        if (column == 0) joined_rows.push_back({sequence.batch, row.token, row.head, joined_places});
     }
 };
 
