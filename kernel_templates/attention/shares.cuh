@@ -333,6 +333,7 @@ class Shares {
             const Units mine = units_of(batch + threadIdx.x % 32, ignored);
             const uint32 with_tiles = __ballot_sync(0xffffffffu, mine.tiles > 0);
             if (with_tiles == 0) continue;
+            __syncwarp();  // all lanes have read what is there: a vote orders no memory
             if (threadIdx.x % 32 == __ffs(with_tiles) - 1) show(mine, 0, 0, state.share, state.start_units);
             __syncwarp();
             found = state_units();

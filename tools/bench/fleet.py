@@ -211,7 +211,22 @@ def measure_losses(bench, arguments):
         with nobody_accepts() as address:
             row("does not accept connections", address, without=without)
         killed(bench, what, row, count, without)
+    if not arguments.manners or "nginx" in arguments.manners.split(","):
+        empty(bench, row, without)
     row("there is none, again", None, without=without)
+
+
+def empty(bench, row, without):
+    """nginx says 404 to everything. It takes next to nothing of the cores that the processes run on, which a server in Python
+    does take."""
+    folder = bench.folder / "empty"
+    folder.mkdir()
+    server, address = start_nginx(folder)
+    try:
+        row("nginx, which has nothing", address, without=without)
+    finally:
+        os.killpg(server.pid, signal.SIGTERM)
+        server.wait()
 
 
 def killed(bench, what, row, count, without):

@@ -80,7 +80,7 @@ std::uint32_t atomicCAS(std::uint32_t* word, std::uint32_t expected, std::uint32
     std::atomic_ref(*word).compare_exchange_strong(expected, value);
     return expected;
 }
-// Ends in time to let the tests of waiting be short, and those of who waits too long, too.
+// So much later at each look, so that nobody waits for long.
 std::atomic<long long> clock_of_all = 0;
 std::atomic<long long> clocks_a_look = 5000;
 long long clock64() { return clock_of_all.fetch_add(clocks_a_look); }
