@@ -78,8 +78,8 @@ struct TileParts {
                             bool waits) const {
         uint32* const word = args.status + abi::kArrivals + of_cta;
         __threadfence();
-        const uint32 arrived = atomicAdd(word, 1) + 1;
-        if (arrived > uint32(count)) report(args, abi::kStatusWorkspaceNotZeroed);
+        const uint32 earlier = atomicAdd(word, 1), arrived = earlier + 1;
+        if (earlier >= uint32(count)) report(args, abi::kStatusWorkspaceNotZeroed);
         if (slices == 1) {
             if (arrived != uint32(count)) return kNoSlice;
             *word = 0;

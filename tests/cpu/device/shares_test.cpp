@@ -439,8 +439,11 @@ TEST_CASE("CTAs that wait for each other's parts take each slice of the rows onc
 
 TEST_CASE("counters that a launch does not find zero are reported", "[device][shares]") {
     std::mt19937 random(6);
-    Launch launch{.lengths = {{1}, {4000}}, .ctas = 5};
-    std::fill(launch.words.begin() + device::abi::kArrivals, launch.words.end(), 0x07070707U);
-    run<1, By::block>(launch, random);
-    CHECK(launch.words[0] == device::abi::kStatusWorkspaceNotZeroed);
+    for (const std::uint32_t garbage : {0x07070707U, 0xffffffffU, 0x00030005U, 0x80000000U}) {
+        CAPTURE(garbage);
+        Launch launch{.lengths = {{1}, {4000}}, .ctas = 5};
+        std::fill(launch.words.begin() + device::abi::kArrivals, launch.words.end(), garbage);
+        run<1, By::block>(launch, random);
+        CHECK(launch.words[0] == device::abi::kStatusWorkspaceNotZeroed);
+    }
 }
