@@ -53,7 +53,7 @@ while (($# > 0)); do
 done
 
 case $preset in
-    release) say_time building 14 testing 15 ;;
+    release) say_time building 10 testing 26 ;;
     *) say_time building 30 testing 80 ;;
 esac
 set_up --tests
