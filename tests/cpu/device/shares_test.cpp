@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <numeric>
@@ -49,7 +50,7 @@ struct Block {
     std::vector<std::unique_ptr<std::barrier<>>> warps;
     std::vector<std::uint32_t> words;
 };
-Block* block = nullptr;
+thread_local Block* block = nullptr;
 
 void __syncthreads() { block->all.arrive_and_wait(); }
 void __syncwarp() { block->warps[threadIdx.x / 32]->arrive_and_wait(); }
@@ -163,34 +164,35 @@ struct Part {
 };
 using Tile = std::tuple<int, int, int>;  // batch, KV head, first row
 
+// One after the other, in any order: a tile's last is not the one with its last keys. Or beside each other,
+// so that they join rows together.
+enum class Ctas { in_turn, beside };
+
 struct Found {
     std::map<Tile, std::vector<Part>> tiles;
     std::map<std::tuple<int, int, int>, std::vector<std::pair<int, std::vector<std::int64_t>>>> joins;
-    std::vector<int> order;  // of the CTAs
+    std::vector<int> order;  // of the CTAs, where they come in turn
+    Ctas ctas = Ctas::in_turn;
 };
 
 // Who goes through a share once it is found: all threads of a CTA, or one warp of it.
 enum class By { block, warp };
 
-// CTAs come one after the other, in any order: a tile's last is not the one with its last keys.
+// What a thread is told of its CTA's share.
+struct Told {
+    std::vector<std::pair<Tile, Part>> works;
+    std::vector<device::JoinedRow> rows;  // that it has joined
+};
+
+// A thread of the CTA that blockIdx names, whose threads share `state`.
 template <int Warps, By Who>
-Found run(Launch& launch, std::mt19937& random) {
+void go_through_share(const device::abi::AttentionArguments& args, device::abi::ShareState& state,
+                      Told& told) {
     constexpr unsigned kThreads = Warps * 32, kTakers = Who == By::block ? kThreads : 32;
-    const device::abi::AttentionArguments args = launch.arguments();
-    Found found;
-    found.order.resize(static_cast<std::size_t>(launch.ctas));
-    std::iota(found.order.begin(), found.order.end(), 0);
-    std::ranges::shuffle(found.order, random);
-    gridDim.x = static_cast<unsigned>(launch.ctas);
-    Block threads(kThreads);
-    block = &threads;
-    device::abi::ShareState state;
-    std::vector<std::vector<std::pair<Tile, Part>>> works(kTakers);
-    std::vector<std::vector<std::pair<int, device::JoinedRow>>> rows(kTakers);
-    const auto done = [&](const device::TileWork& work, int cta) {
-        const unsigned thread = threadIdx.x;
-        works[thread].push_back({{work.sequence.batch, work.kv_head, work.first_row},
-                                 {work.part.first, work.part.end, work.part.units, work.part.place, cta}});
+    const auto done = [&](const device::TileWork& work) {
+        told.works.push_back({{work.sequence.batch, work.kv_head, work.first_row},
+                              {work.part.first, work.part.end, work.part.units, work.part.place,
+                               static_cast<int>(blockIdx.x)}});
         if (work.part.is_whole()) return;
         const device::QueryTile tile{args, work.sequence, work.kv_head, work.first_row, kTileQ};
         const device::TileParts parts(work.part, state.share);
@@ -198,46 +200,72 @@ Found run(Launch& launch, std::mt19937& random) {
         const auto joiners = device::joiners_of<kTakers>(
             state.slices[0], [] { Who == By::block ? __syncthreads() : __syncwarp(); });
         device::join_rows<Config, 16>(tile, parts, work.part, parts.first, 0, joiners);
-        for (const device::JoinedRow& row : device::joined_rows) rows[thread].push_back({cta, row});
+        std::ranges::copy(device::joined_rows, std::back_inserter(told.rows));
     };
-    const auto body = [&](unsigned thread) {
-        threadIdx.x = thread;
-        for (const int cta : found.order) {
-            blockIdx.x = static_cast<unsigned>(cta);
-            __syncthreads();
-            if (thread == 0) std::memset(static_cast<void*>(&state), 0x5a, sizeof state);  // another CTA's
-            __syncthreads();
-            device::uint32 status = 0;
-            device::TileWork work;
-            if constexpr (Who == By::block) {
-                device::Shares<Config, kThreads> shares(args, state, kTileQ);
-                while (shares.next(work, status)) done(work, cta);
-            } else {
-                device::Shares<Config, kThreads>(args, state, kTileQ).begin(status);
-                __syncthreads();
-                device::Shares<Config, 32> shares(args, state, kTileQ);
-                while (thread < 32 && shares.take_by_warp(work)) done(work, cta);
-            }
-            device::report(args, status);
-        }
-    };
-    std::vector<std::thread> started;
-    for (unsigned thread = 0; thread < kThreads; ++thread) started.emplace_back(body, thread);
-    for (std::thread& thread : started) thread.join();
-    for (unsigned thread = 0; thread < kTakers; ++thread) {
-        // All threads that take a share are told the same.
-        REQUIRE(works[thread].size() == works[0].size());
-        for (std::size_t i = 0; i < works[0].size(); ++i) {
-            const auto& [tile, part] = works[thread][i];
-            const auto& [other, same] = works[0][i];
-            REQUIRE(tile == other);
-            REQUIRE(std::tie(part.first, part.end, part.units, part.place) ==
-                    std::tie(same.first, same.end, same.units, same.place));
-        }
-        for (const auto& [cta, row] : rows[thread])
-            found.joins[{row.batch, row.token, row.head}].push_back({cta, row.places});
+    __syncthreads();
+    if (threadIdx.x == 0) std::memset(static_cast<void*>(&state), 0x5a, sizeof state);  // another CTA's
+    __syncthreads();
+    device::uint32 status = 0;
+    device::TileWork work;
+    if constexpr (Who == By::block) {
+        device::Shares<Config, kThreads> shares(args, state, kTileQ);
+        while (shares.next(work, status)) done(work);
+    } else {
+        device::Shares<Config, kThreads>(args, state, kTileQ).begin(status);
+        __syncthreads();
+        device::Shares<Config, 32> shares(args, state, kTileQ);
+        while (threadIdx.x < 32 && shares.take_by_warp(work)) done(work);
     }
-    for (const auto& [tile, part] : works[0]) found.tiles[tile].push_back(part);
+    device::report(args, status);
+}
+
+template <int Warps, By Who>
+Found run(Launch& launch, std::mt19937& random, Ctas ctas = Ctas::in_turn) {
+    constexpr unsigned kThreads = Warps * 32, kTakers = Who == By::block ? kThreads : 32;
+    const device::abi::AttentionArguments args = launch.arguments();
+    const auto count = static_cast<std::size_t>(launch.ctas);
+    Found found;
+    found.ctas = ctas;
+    found.order.resize(count);
+    std::iota(found.order.begin(), found.order.end(), 0);
+    std::ranges::shuffle(found.order, random);
+    gridDim.x = static_cast<unsigned>(launch.ctas);
+    const std::size_t at_once = ctas == Ctas::beside ? count : 1;
+    std::vector<std::unique_ptr<Block>> blocks;
+    for (std::size_t i = 0; i < at_once; ++i) blocks.push_back(std::make_unique<Block>(kThreads));
+    std::vector<device::abi::ShareState> states(at_once);
+    std::vector<std::vector<Told>> told(count, std::vector<Told>(kThreads));
+    const auto body = [&](std::size_t beside, unsigned thread) {
+        block = blocks[beside].get();
+        threadIdx.x = thread;
+        for (std::size_t i = beside; i < count; i += at_once) {
+            const int cta = found.order[i];
+            blockIdx.x = static_cast<unsigned>(cta);
+            go_through_share<Warps, Who>(args, states[beside], told[static_cast<std::size_t>(cta)][thread]);
+        }
+    };
+    {
+        std::vector<std::jthread> started;
+        for (std::size_t i = 0; i < at_once; ++i)
+            for (unsigned thread = 0; thread < kThreads; ++thread) started.emplace_back(body, i, thread);
+    }
+    for (std::size_t cta = 0; cta < count; ++cta) {
+        const std::vector<std::pair<Tile, Part>>& works = told[cta][0].works;
+        for (unsigned thread = 0; thread < kTakers; ++thread) {
+            // All threads that take a share are told the same.
+            REQUIRE(told[cta][thread].works.size() == works.size());
+            for (std::size_t i = 0; i < works.size(); ++i) {
+                const auto& [tile, part] = told[cta][thread].works[i];
+                const auto& [other, same] = works[i];
+                REQUIRE(tile == other);
+                REQUIRE(std::tie(part.first, part.end, part.units, part.place) ==
+                        std::tie(same.first, same.end, same.units, same.place));
+            }
+            for (const device::JoinedRow& row : told[cta][thread].rows)
+                found.joins[{row.batch, row.token, row.head}].push_back({static_cast<int>(cta), row.places});
+        }
+        for (const auto& [tile, part] : works) found.tiles[tile].push_back(part);
+    }
     return found;
 }
 
@@ -288,7 +316,7 @@ void check(const Launch& launch, Found found) {
                     ++joined;
                     REQUIRE(joins->second.size() == 1);
                     const auto& [cta, from] = joins->second[0];
-                    REQUIRE(turn[static_cast<std::size_t>(cta)] == last);
+                    if (found.ctas == Ctas::in_turn) REQUIRE(turn[static_cast<std::size_t>(cta)] == last);
                     REQUIRE(from.size() == parts.size());
                     for (std::size_t p = 0; p < parts.size(); ++p)
                         REQUIRE(from[p] == parts[p].place + row - first);
@@ -310,10 +338,10 @@ void check(const Launch& launch, Found found) {
 }
 
 template <int Warps = 1, By Who = By::block>
-Found run_and_check(Launch launch, std::mt19937& random) {
+Found run_and_check(Launch launch, std::mt19937& random, Ctas ctas = Ctas::in_turn) {
     CAPTURE(launch.ctas, launch.least_share, launch.kv_heads, launch.group, launch.lengths.q,
             launch.lengths.kv);
-    const Found found = run<Warps, Who>(launch, random);
+    const Found found = run<Warps, Who>(launch, random, ctas);
     check(launch, found);
     return found;
 }
@@ -400,6 +428,35 @@ TEST_CASE("where keys are not divided every tile has a CTA", "[device][shares]")
     }
 }
 
+TEST_CASE("CTAs beside each other join the rows of tiles that they share, each row once",
+          "[device][shares]") {
+    std::mt19937 random(8);
+    const auto up_to = [&](int most) { return static_cast<int>(random() % static_cast<unsigned>(most + 1)); };
+    int together = 0;
+    for (int n = 0; n < 40; ++n) {
+        clocks_a_look = n % 4 == 0 ? 5000 : 5;
+        Launch launch;
+        for (int b = 0; b < 1 + up_to(2); ++b) {
+            launch.lengths.q.push_back(1 + up_to(20));
+            launch.lengths.kv.push_back(up_to(3) == 0 ? up_to(2) : 600 + up_to(2500));
+        }
+        launch.kv_heads = 1 + up_to(1);
+        launch.group = 1 + up_to(7);
+        launch.ctas = 2 + up_to(6);
+        const Found found = n % 2 ? run_and_check(launch, random, Ctas::beside)
+                                  : run_and_check<1, By::warp>(launch, random, Ctas::beside);
+        std::map<Tile, std::set<int>> joiners;
+        for (const auto& [row, joins] : found.joins) {
+            const auto& [batch, token, head] = row;
+            const int packed = token * launch.group + head % launch.group;
+            joiners[{batch, head / launch.group, packed / kTileQ * kTileQ}].insert(joins[0].first);
+        }
+        for (const auto& [tile, ctas] : joiners) together += ctas.size() > 1;
+    }
+    clocks_a_look = 5000;
+    CHECK(together > 0);
+}
+
 TEST_CASE("CTAs that wait for each other's parts take each slice of the rows once", "[device][shares]") {
     std::mt19937 random(7);
     const auto up_to = [&](unsigned most) { return static_cast<int>(random() % (most + 1)); };
@@ -437,6 +494,7 @@ TEST_CASE("CTAs that wait for each other's parts take each slice of the rows onc
     clocks_a_look = 5000;
 }
 
+// Of words that are less than a tile has CTAs nobody can say that they are not the launch's own.
 TEST_CASE("counters that a launch does not find zero are reported", "[device][shares]") {
     std::mt19937 random(6);
     for (const std::uint32_t garbage : {0x07070707U, 0xffffffffU, 0x00030005U, 0x80000000U}) {
