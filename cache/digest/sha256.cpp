@@ -30,6 +30,10 @@ std::optional<Sha256Digest> Sha256Digest::parse(std::string_view hex) {
     return digest;
 }
 
+bool is_lower_hex(std::string_view text, std::size_t digits) {
+    return text.size() == digits && text.find_first_not_of(kDigits) == text.npos;
+}
+
 Sha256& Sha256::add(std::span<const std::byte> bytes) {
     const std::size_t waiting = total_bytes_ % kBlockBytes;
     total_bytes_ += bytes.size();

@@ -28,6 +28,9 @@ struct Sha256Digest {
     friend bool operator==(const Sha256Digest&, const Sha256Digest&) = default;
 };
 
+// Whether a text is so many hexadecimal digits, none of them a capital letter, as digests are written.
+bool is_lower_hex(std::string_view text, std::size_t digits);
+
 // Takes the message in parts. Copyable; not thread-safe.
 class Sha256 {
   public:

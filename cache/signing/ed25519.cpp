@@ -56,9 +56,7 @@ OpenedEd25519 tried(OpenedEd25519 opened) {
 
 std::string PublicKey::id() const { return sha256_of(bytes).hex().substr(0, kIdDigits); }
 
-bool PublicKey::is_id(std::string_view text) {
-    return text.size() == kIdDigits && text.find_first_not_of("0123456789abcdef") == text.npos;
-}
+bool PublicKey::is_id(std::string_view text) { return is_lower_hex(text, kIdDigits); }
 
 SecretKey::SecretKey(std::span<const std::byte, kBytes> seed) { std::ranges::copy(seed, seed_.begin()); }
 

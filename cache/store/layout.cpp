@@ -8,6 +8,8 @@
 #include <atomic>
 #include <chrono>
 
+#include "cache/digest/sha256.hpp"
+
 namespace attnsmith::cache::layout {
 namespace {
 
@@ -20,10 +22,6 @@ constexpr std::string_view kPartialSuffix = ".partial";
 constexpr std::string_view kLockSuffix = ".lock";
 constexpr std::string_view kCountersSuffix = ".counters";
 constexpr std::size_t kSlotDigits = 2;
-
-bool is_lower_hex(std::string_view text, std::size_t digits) {
-    return text.size() == digits && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
-}
 
 bool remove_suffix(std::string_view& name, std::string_view suffix) {
     if (!name.ends_with(suffix)) return false;
