@@ -29,6 +29,7 @@ import tempfile
 import time
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+KILLED = "nginx, killed when half is fetched"
 NGINX = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
 
 sys.path.insert(0, str(REPOSITORY / "tests/cli"))
@@ -58,6 +59,19 @@ def start_nginx(folder):
         time.sleep(0.05)
     process.kill()
     sys.exit("fleet.py: nginx does not start; run it by hand: " + f"{NGINX} -t -c {configuration}")
+
+
+@contextlib.contextmanager
+def empty_nginx(folder):
+    """An nginx that says 404 to everything. It takes next to nothing of the cores that the processes run on, which a server in
+    Python does take."""
+    folder.mkdir()
+    server, address = start_nginx(folder)
+    try:
+        yield address
+    finally:
+        os.killpg(server.pid, signal.SIGTERM)
+        server.wait()
 
 
 @contextlib.contextmanager
@@ -159,6 +173,9 @@ def measure_losses(bench, arguments):
     bench.environment.update(ATTNSMITH_NVRTC_PATH=str(arguments.stand_in.resolve()), FAKE_NVRTC_MS=str(arguments.compile_ms))
     count = arguments.processes
 
+    def is_chosen(name):
+        return not arguments.manners or any(word in name for word in arguments.manners.split(","))
+
     def row(name, address, meanwhile=None, without=None):
         disks = [f"disk-{i}" for i in range(count)]
         remote = [*bench.trust, "--cache", address] if address else []
@@ -199,34 +216,20 @@ def measure_losses(bench, arguments):
             "hangs in every third request": remote_server.every(3, remote_server.hangs),
             "earns trust and hangs, again and again": remote_server.earns_and_then(24, remote_server.hangs),
         }
-        chosen = arguments.manners.split(",") if arguments.manners else manners
         for name, manner in manners.items():
-            if any(word in name for word in chosen):
+            if is_chosen(name):
                 server.manner = manner
                 row(name, server.address, without=without)
         server.manner = None
-    if not arguments.manners:
-        with nothing_listens() as address:
-            row("is not there: connections are refused", address, without=without)
-        with nobody_accepts() as address:
-            row("does not accept connections", address, without=without)
+    for name, place in (("is not there: connections are refused", nothing_listens()),
+                        ("does not accept connections", nobody_accepts()),
+                        ("nginx, which has nothing", empty_nginx(bench.folder / "empty"))):
+        if is_chosen(name):
+            with place as address:
+                row(name, address, without=without)
+    if is_chosen(KILLED):
         killed(bench, what, row, count, without)
-    if not arguments.manners or "nginx" in arguments.manners.split(","):
-        empty(bench, row, without)
     row("there is none, again", None, without=without)
-
-
-def empty(bench, row, without):
-    """nginx says 404 to everything. It takes next to nothing of the cores that the processes run on, which a server in Python
-    does take."""
-    folder = bench.folder / "empty"
-    folder.mkdir()
-    server, address = start_nginx(folder)
-    try:
-        row("nginx, which has nothing", address, without=without)
-    finally:
-        os.killpg(server.pid, signal.SIGTERM)
-        server.wait()
 
 
 def killed(bench, what, row, count, without):
@@ -241,7 +244,7 @@ def killed(bench, what, row, count, without):
         os.killpg(server.pid, signal.SIGKILL)
 
     try:
-        row("nginx, killed when half is fetched", address, kill, without)
+        row(KILLED, address, kill, without)
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(server.pid, signal.SIGKILL)

@@ -101,6 +101,10 @@ def time_by_turns(graphs, steps_of_each):
     return {name: statistics.median(some) for name, some in times.items()}
 
 
+def name_of(kernel):
+    return kernel.plan()["kernels"][0]["name"]
+
+
 def kernels_of(kernels):
     """The attention kernels of a set, by their names."""
     found = {}
@@ -108,21 +112,17 @@ def kernels_of(kernels):
         for q_len in QUERY_LENGTHS:
             for kv_len in KEY_LENGTHS:
                 kernel = kernels.pick(batch, q_len, kv_len)
-                found.setdefault(kernel.plan()["kernels"][0]["name"], kernel)
+                found.setdefault(name_of(kernel), kernel)
     return found
 
 
-def name_of(kernel):
-    return kernel.plan()["kernels"][0]["name"]
-
-
-def measure(kernels, arguments, q_lens, kv_lens):
+def measure(kernels, by_name, arguments, q_lens, kv_lens):
     step = Step(arguments, q_lens, kv_lens)
     rows = list(range(len(q_lens)))
     long = [i for i in rows if q_lens[i] > 1]
     chosen = kernels.pick(**step.sizes(rows))
     calls = {"chosen": step.calls(chosen, rows)}
-    for name, kernel in kernels_of(kernels).items():
+    for name, kernel in by_name.items():
         calls[name] = step.calls(kernel, rows)
     if long:
         short = rows[len(long):]
@@ -141,9 +141,9 @@ def main():
     arguments = parser.parse_args()
     kernels = attnsmith.Runtime().prepare_set(dtype=arguments.dtype, q_heads=arguments.q_heads, kv_heads=arguments.kv_heads,
                                               head_dim=arguments.head_dim, mask="causal", kv="paged", page_size=arguments.page_size)
-    results = {}
+    by_name, results = kernels_of(kernels), {}
     for name, q_lens, kv_lens in STEPS:
-        results[name] = measure(kernels, arguments, q_lens, kv_lens)
+        results[name] = measure(kernels, by_name, arguments, q_lens, kv_lens)
         torch.cuda.empty_cache()
         if arguments.json:
             continue
