@@ -25,10 +25,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kJitDetails =
-    "Compiles every kernel of the model, or of a list of usual shapes, with all caches off. With a GPU "
-    "also:\n"
-    "from a kernel on disk to a handle that can be launched (NVRTC not loaded), looking up a known\n"
-    "problem, and the host time of a launch beside a bare cuLaunchKernelEx of the same kernel.\n\n"
+    "Compiles every kernel of the model, or of a list of usual shapes, with all caches off. With a GPU\n"
+    "also: from a kernel on disk to a handle that can be launched (NVRTC not loaded), looking up a\n"
+    "known problem, and the host time of a launch beside a bare cuLaunchKernelEx of the same kernel.\n\n"
     "Example:\n"
     "  attnsmith bench jit --sm 90 --model config.json --repeat 1 --json";
 

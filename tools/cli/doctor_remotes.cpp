@@ -32,8 +32,7 @@ std::string who_asks(const RemoteHealth& remote) {
     if (remote.address.starts_with("s3://"))
         return "say who asks with AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, and see "
                "that the bucket's policy lets them in (s3:GetObject, s3:PutObject; with s3:ListBucket the "
-               "server "
-               "says what is not there)";
+               "server says what is not there)";
     return "say who asks with ATTNSMITH_CACHE_TOKEN, ATTNSMITH_CACHE_USER, ATTNSMITH_CACHE_NETRC, "
            "ATTNSMITH_CACHE_HEADERS or ATTNSMITH_CACHE_CERT, and see that the server lets that user in. S3 "
            "answers 403 also for what is not there, to who may not list the bucket";

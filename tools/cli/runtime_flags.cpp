@@ -48,8 +48,7 @@ void add_cache_flag(Command& command) {
         "trust-key", "FILE",
         "a public key; with any, only bundles and remotes' kernels that one of them signed are used "
         "(default: ATTNSMITH_CACHE_TRUST_KEYS, a list divided by ':', else bundles need no signature, and "
-        "remotes need "
-        "--cache-trust all)");
+        "remotes need --cache-trust all)");
     command.add_value(
         "cache-max-bytes", "SIZE",
         "what the cache directory may take on its disk, e.g. 500M; what was not used for longest goes first "
