@@ -64,8 +64,9 @@ struct AttentionArguments {
     int64 rows;       // q_tokens * q_heads, the rows of a split's partial results
 
     int32 batch;
+    int32 q_heads;
     int32 kv_heads;
-    int32 group;  // query heads that share a KV head
+    int32 group;  // query heads that share a KV head; the last one's may be fewer
     int32 max_q_len;
     int32 max_kv_len;
     int32 page_size;

@@ -29,6 +29,23 @@ struct ShareState {
     int32 slices[kMostJoins];  // of the rows that they join, the one that they are at
 };
 
+// How the rows are joined of a tile whose keys several CTAs have: an item, so many columns of a row, by a
+// thread.
+struct Joining {
+    int32 columns;  // of an item
+    int32 at_once;  // parts of it that are under way together: a round, in which it waits for L2
+};
+inline constexpr Joining kPartsJoining{8, 8};    // attention/join_parts.cuh
+inline constexpr Joining kPiecesJoining{4, 16};  // attention/join_pieces.cuh
+
+// All threads have an item each in a turn; CTAs take slices of one turn, two or four. To take one is to wait
+// for L2 as well, so a slice is of four rounds or more.
+ATTNSMITH_HOST_DEVICE constexpr int32 join_slice_log2(int32 rounds) {
+    return rounds >= 4 ? 0 : rounds >= 2 ? 1 : 2;
+}
+// Of a tile with no more turns one CTA joins all.
+inline constexpr int32 kTurnsOfOne = 2;
+
 // Where it is, behind what ends there.
 ATTNSMITH_HOST_DEVICE constexpr int32 share_state(int32 end) { return (end + 15) / 16 * 16; }
 

@@ -36,8 +36,10 @@ inline constexpr uint32 kWgmmaDescriptorUpper = 1u << 30 | 8 * kWgmmaPanelBytes 
 
 // A group of query heads may be divided into kv_head_shares parts: attention.kv_heads and attention.group are
 // those of a caller with as many more KV heads. Query heads keep their numbers by it, and rows their places.
+// The last part of all may have fewer heads than the others, so parts of the only KV head's group need not be
+// equal.
 // The boxes of the maps, innermost axis first, in elements:
-//   q     [head_dim_qk, group, tokens, kv_heads, batch]   box {64, group, warpgroup_tokens, 1, 1}
+//   q     [head_dim_qk, q_heads, tokens, batch]   box {64, group, warpgroup_tokens, 1}
 //   k, v  [head_dim, tokens, kv_heads / kv_head_shares, batch or pages]   box {64, box_keys, 1, 1}
 // A ragged tensor has batch 1. All are swizzled by 128 bytes, and zeros are read outside of them.
 struct WgmmaArguments {

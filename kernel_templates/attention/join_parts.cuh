@@ -3,6 +3,7 @@
 // same every time.
 #pragma once
 
+#include "abi/attention_share.h"
 #include "attention/epilogue.cuh"
 
 namespace attnsmith {
@@ -37,13 +38,13 @@ struct JoinedColumns {
     }
 };
 
-inline constexpr int kPartsAtOnce = 8;  // under way, so that they wait for L2 together
-
 // Eight columns of a row from `column` on, over all its parts in the workspace. `place(p)`: where the row's
 // part p lies among the partial results.
 template <class Config, class Place>
 __device__ JoinedColumns join_parts(const abi::AttentionArguments& args, int32 parts, int32 column,
                                     const Place& place) {
+    static_assert(abi::kPartsJoining.columns == 8);
+    constexpr int kPartsAtOnce = abi::kPartsJoining.at_once;
     JoinedColumns joined;
 #pragma unroll 1
     for (int32 first = 0; first < parts; first += kPartsAtOnce) {

@@ -55,9 +55,10 @@ __device__ void join_pieces(const QueryTile& tile, const TileParts& parts, const
     static_assert(sizeof(PieceList<Config>) <= abi::kPieceListBytes);
     PieceList<Config>& list = *reinterpret_cast<PieceList<Config>*>(memory);
     const Epilogue<Config, Alignment> epilogue{args, tile.sequence};
-    constexpr int kColumns = 4;  // of a thread; two threads store theirs together
+    constexpr int kColumns = abi::kPiecesJoining.columns;  // two threads store theirs together
+    static_assert(kColumns == 4);
     constexpr int kChunks = Config::head_dim_vo / kColumns;
-    constexpr int kAtOnce = 16;  // under way, so that they wait for L2 together
+    constexpr int kAtOnce = abi::kPiecesJoining.at_once;
     const auto join_item = [&](int32 item, bool is_item, bool is_first) {
         if (is_first) {
             list.find(tile, parts, own, share, joiners.thread, joiners.kThreads);
@@ -105,7 +106,7 @@ __device__ void join_pieces(const QueryTile& tile, const TileParts& parts, const
             eight[c] = o[c];
             eight[c + kColumns] = __shfl_xor_sync(3u << (threadIdx.x % 32 & ~1u), o[c], 1);
         }
-        if (threadIdx.x % 2 == 0) epilogue.store_eight(row, -1, column, eight, maximum, sum);
+        if (threadIdx.x % 2 == 0 && row.valid) epilogue.store_eight(row, -1, column, eight, maximum, sum);
     };
     const int32 rounds = ceil_div(abi::most_pieces(own.units * Config::tile_kv), kAtOnce);
     joiners.template join<Config::tile_q, kChunks>(tile, parts, own, of_cta, rounds, join_item);

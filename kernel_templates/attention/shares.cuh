@@ -60,9 +60,9 @@ struct TileParts {
     static constexpr int32 kNoSlice = -1;
     static constexpr uint32 kSlice = 1u << 16;
     static_assert(abi::kMostShares < kSlice);
-    // Clocks that a CTA waits for the others' parts, when it has nothing else to do. Nothing depends on it:
-    // the last to come takes all slices that nobody else does.
-    static constexpr long long kPatience = 1 << 15;
+    // How often a CTA that has nothing else to do looks for the others' parts, which takes it some 20 us.
+    // Nothing depends on it: the last to come takes all slices that nobody else does.
+    static constexpr int kLooks = 32;
 
     TileParts() = default;
     __device__ TileParts(const TilePart& part, int32 share) {
@@ -88,14 +88,13 @@ struct TileParts {
         }
         if (arrived == uint32(count)) return take(word, arrived, slices);
         if (!waits) return kNoSlice;
-        const long long start = clock64();
-        uint32 seen;
-        do {
+#pragma unroll 1
+        for (int look = 0; look < kLooks; ++look) {
             __nanosleep(100);
-            seen = atomicAdd(word, 0);
+            const uint32 seen = atomicAdd(word, 0);
             if (seen % kSlice == uint32(count)) return take(word, seen, slices);
-            // Fewer than before: all slices are taken.
-        } while (seen >= arrived && clock64() - start < kPatience);
+            if (seen < arrived) break;  // all slices are taken
+        }
         return kNoSlice;
     }
 
@@ -132,12 +131,10 @@ struct Joiners {
     template <int MostRows, int ItemsOfRow, class Join>
     __device__ void join(const QueryTile& tile, const TileParts& parts, const TilePart& own, int32 of_cta,
                          int32 rounds, const Join& join_item) const {
-        // To take a slice is to wait for L2 as well, so that few items are one CTA's: a slice is of one, two
-        // or four turns of all threads, four rounds or more.
-        constexpr bool kHasSlices = MostRows * ItemsOfRow > 2 * Threads;
+        constexpr bool kHasSlices = MostRows * ItemsOfRow > abi::kTurnsOfOne * Threads;
         const int32 items = min(tile.count, tile.sequence.rows(tile.args) - tile.first) * ItemsOfRow;
         const int32 all_turns = ceil_div(items, Threads);
-        const int32 doubled = !kHasSlices ? 31 : rounds >= 4 ? 0 : rounds >= 2 ? 1 : 2;
+        const int32 doubled = abi::join_slice_log2(rounds);
         const int32 slices = kHasSlices ? ((all_turns - 1) >> doubled) + 1 : 1;
         wait();  // the part is in the workspace
         // Who leaves a tile to others does so at the end of its share.
@@ -173,17 +170,18 @@ template <class Config, int Alignment, class Joiners>
 __device__ void join_rows(const QueryTile& tile, const TileParts& parts, const TilePart& own, int32 of_cta,
                           int32 first_row, const Joiners& joiners) {
     const Epilogue<Config, Alignment> epilogue{tile.args, tile.sequence};
-    constexpr int kChunks = Config::head_dim_vo / 8;
+    constexpr int kChunks = Config::head_dim_vo / abi::kPartsJoining.columns;
     const auto join_item = [&](int32 item, bool is_item, bool) {
         if (!is_item) return;
-        const int32 in_tile = item / kChunks, column = item % kChunks * 8;
+        const int32 in_tile = item / kChunks, column = item % kChunks * abi::kPartsJoining.columns;
         JoinedColumns joined = join_parts<Config>(tile.args, parts.count, column, [&](int32 p) {
             return int64(place_of_part<Config>(tile.args, parts.first + p, p == 0) + first_row + in_tile);
         });
-        epilogue.store_eight(tile.row(in_tile), -1, column, joined.o, joined.maximum, joined.sum);
+        const PackedRow row = tile.row(in_tile);
+        if (row.valid) epilogue.store_eight(row, -1, column, joined.o, joined.maximum, joined.sum);
     };
-    joiners.template join<Config::tile_q, kChunks>(tile, parts, own, of_cta,
-                                                   ceil_div(parts.count, kPartsAtOnce), join_item);
+    joiners.template join<Config::tile_q, kChunks>(
+        tile, parts, own, of_cta, ceil_div(parts.count, abi::kPartsJoining.at_once), join_item);
 }
 
 // The way of a CTA through its share, by so many threads.

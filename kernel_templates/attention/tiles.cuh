@@ -24,7 +24,7 @@ struct Sequence {
     // Row of the partial results, and of nothing else.
     __device__ int64 partial_row(const abi::AttentionArguments& args, int32 token, int32 head) const {
         const int64 row = args.q_indptr ? q_first + token : int64(batch) * args.max_q_len + token;
-        return row * (int64(args.kv_heads) * args.group) + head;
+        return row * args.q_heads + head;
     }
 };
 
@@ -42,9 +42,8 @@ struct QueryTile {
 
     __device__ PackedRow row(int32 in_tile) const {
         const int32 row = first + in_tile;
-        const int32 token = row / args.group;
-        return {token, kv_head * args.group + row - token * args.group,
-                in_tile < count && row < sequence.rows(args)};
+        const int32 token = row / args.group, head = kv_head * args.group + row - token * args.group;
+        return {token, head, in_tile < count && row < sequence.rows(args) && head < args.q_heads};
     }
     // Which of the tile's rows it is.
     __device__ int32 index(const PackedRow& row) const {

@@ -19,13 +19,4 @@ __device__ inline void tma_load(SharedAddress target, const abi::TensorMap& map,
         : "memory");
 }
 
-__device__ inline void tma_load(SharedAddress target, const abi::TensorMap& map, Barrier barrier, int32 c0,
-                                int32 c1, int32 c2, int32 c3, int32 c4) {
-    asm volatile(
-        "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], "
-        "[%1, {%3, %4, %5, %6, %7}], [%2];" ::"r"(target.value),
-        "l"(&map), "r"(barrier.address.value), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)
-        : "memory");
-}
-
 }  // namespace attnsmith

@@ -101,6 +101,7 @@ abi::AttentionArguments attention_arguments(const LaunchContext& context, const 
     a.kv_tokens = shape.kv_tokens;
     a.rows = context.workspace.rows;
     a.batch = static_cast<std::int32_t>(shape.batch);
+    a.q_heads = static_cast<std::int32_t>(spec.q_heads);
     a.kv_heads = static_cast<std::int32_t>(spec.kv_heads);
     a.group = static_cast<std::int32_t>(context.problem.group_size());
     a.max_q_len = static_cast<std::int32_t>(shape.max_q_len);

@@ -78,10 +78,12 @@ struct WgmmaConsumer {
 
     __device__ PackedRow row(const WorkTile& work, int i) const {
         const int32 in_warpgroup = tokens_and_heads >> (16 * i) & 0xff;
-        const int32 head = tokens_and_heads >> (16 * i + 8) & 0xff;
+        const int32 head =
+            work.kv_head * args.attention.group + int32(tokens_and_heads >> (16 * i + 8) & 0xff);
         const int32 token = work.first_token + warpgroup * args.warpgroup_tokens + in_warpgroup;
-        return {token, work.kv_head * args.attention.group + head,
-                in_warpgroup < args.warpgroup_tokens && token < work.sequence.q_len};
+        return {token, head,
+                in_warpgroup < args.warpgroup_tokens && token < work.sequence.q_len &&
+                    head < args.attention.q_heads};
     }
 
     __device__ void set_rows(const WorkTile& work) {
@@ -322,6 +324,7 @@ struct WgmmaConsumer {
             static_assert(Config::consumers == 1, "a list of pieces is one tile's");
             join_pieces<Config, kAlignment>(rows, parts, work.part, of_cta, pipeline.share().share,
                                             pipeline.state(), joiners);
+            joiners.wait();  // nobody needs the list: the next tile's states go there
         } else {
             join_rows<Config, kAlignment>(rows, parts, work.part, of_cta,
                                           rows.first - work.first_token * args.attention.group, joiners);

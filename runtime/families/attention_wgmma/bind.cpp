@@ -22,16 +22,15 @@ struct Axis {
     std::int64_t extent;
     std::int64_t stride;  // elements; of an axis of extent 1 anything
     std::int64_t box;
-    int tensor_axis;         // of the caller's tensor, for messages
-    std::int64_t steps = 1;  // of the tensor's axis to one of the map's
+    int tensor_axis;  // of the caller's tensor, for messages
 };
 
 // Strides are from 0 and multiples of 16 bytes: check_tensors() has seen to that.
 std::uint64_t stride_bytes(std::string_view name, const Axis& axis, std::int64_t element_bytes) {
     constexpr std::uint64_t kAnyStride = 16;  // the driver checks it, and nothing steps by it
     if (axis.extent <= 1) return kAnyStride;
-    const std::int64_t end = static_cast<std::int64_t>(kTensorMapStrideEnd) / element_bytes / axis.steps;
-    if (axis.stride < end) return static_cast<std::uint64_t>(axis.stride * axis.steps * element_bytes);
+    const std::int64_t end = static_cast<std::int64_t>(kTensorMapStrideEnd) / element_bytes;
+    if (axis.stride < end) return static_cast<std::uint64_t>(axis.stride * element_bytes);
     throw InvalidRequest(fmt::format("{}.strides[{}]", name, axis.tensor_axis), std::to_string(axis.stride),
                          fmt::format("a stride below {} elements, which TMA can step by; copy the tensor, or "
                                      "plan with alignment 8, whose kernels go without TMA",
@@ -72,9 +71,8 @@ TensorMapRequest map_of_queries(const AttentionSpec& spec, const AttentionTensor
     const bool ragged = a.q_indptr != nullptr;
     const int token = ragged ? 0 : 1;
     return map_of(offsetof(abi::WgmmaArguments, q), Operand::q, tensors, spec.head_dim_qk,
-                  {{a.group, a.q_head_stride, a.group, token + 1},
+                  {{a.q_heads, a.q_head_stride, a.group, token + 1},
                    {ragged ? a.q_tokens : a.max_q_len, a.q_token_stride, arguments.warpgroup_tokens, token},
-                   {a.kv_heads, a.q_head_stride, 1, token + 1, a.group},
                    {ragged ? 1 : a.batch, a.q_batch_stride, 1, 0}});
 }
 
@@ -116,7 +114,7 @@ Bound bind(const KernelConfig& config, const LaunchContext& context, const Bindi
     a = attention_arguments(context, operands, schedule.tiles);
     arguments.kv_head_shares = static_cast<std::int32_t>(schedule.tiling.shares);
     a.kv_heads *= arguments.kv_head_shares;
-    a.group /= arguments.kv_head_shares;
+    a.group = static_cast<std::int32_t>(schedule.tiling.group);
     static_assert(offsetof(abi::WgmmaArguments, attention) == 0);  // as attention_addresses() has it
     Bound bound{.arguments = {}, .addresses = attention_addresses()};
     if (schedule.ctas == 0) {  // no queries, and nothing to launch

@@ -43,9 +43,11 @@ QueryTiling tiling_of(int tile_q, const HeadWork& work) {
     QueryTiling best{};
     double best_cost = 0;
     for (std::int64_t part = std::min<std::int64_t>(work.group, abi::kWgmmaRows); part > 0; --part) {
-        if (work.group % part != 0) continue;
+        const std::int64_t shares = problem::ceil_div(work.group, part);
+        // Of as many parts the smallest.
+        if (work.is_only ? problem::ceil_div(work.group, shares) != part : work.group % part != 0) continue;
         const QueryTiling tiling{
-            .shares = work.group / part, .group = part, .rows = warpgroups * (abi::kWgmmaRows / part) * part};
+            .shares = shares, .group = part, .rows = warpgroups * (abi::kWgmmaRows / part) * part};
         const double cost = static_cast<double>(tiling.tiles(work.q_len)) * half_keys(tiling);
         if (best_cost == 0 || cost < best_cost * kWorthDividing) best = tiling, best_cost = cost;
         const double least_cost =

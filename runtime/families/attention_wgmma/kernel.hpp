@@ -45,8 +45,9 @@ int box_keys(const Kernel& kernel, std::int64_t page_size);
 
 // How the query rows of a KV head are laid into tiles.
 struct QueryTiling {
-    std::int64_t shares = 1;  // equal parts of the head's group, each with tiles of its own
-    std::int64_t group = 1;   // query heads of a part, which are packed with the tokens
+    std::int64_t shares = 1;  // parts of the head's group, each with tiles of its own
+    std::int64_t group = 1;   // query heads of a part, which are packed with the tokens; the last may have
+                              // fewer, where no other KV head's come behind
     std::int64_t rows = 1;    // packed query rows of a tile
 
     // Counts those of all parts, for one sequence.

@@ -81,11 +81,17 @@ std::uint32_t atomicCAS(std::uint32_t* word, std::uint32_t expected, std::uint32
     std::atomic_ref(*word).compare_exchange_strong(expected, value);
     return expected;
 }
-// So much later at each look, so that nobody waits for long.
-std::atomic<long long> clock_of_all = 0;
-std::atomic<long long> clocks_a_look = 5000;
-long long clock64() { return clock_of_all.fetch_add(clocks_a_look); }
-void __nanosleep(unsigned) { std::this_thread::yield(); }
+std::atomic<int> yields_of_sleep = 1;
+void __nanosleep(unsigned) {
+    for (int i = yields_of_sleep; i > 0; --i) std::this_thread::yield();
+}
+// How long CTAs wait for others, in a scope.
+struct Patience {
+    explicit Patience(int yields) { yields_of_sleep = yields; }
+    ~Patience() { yields_of_sleep = 1; }
+    Patience(const Patience&) = delete;
+    Patience& operator=(const Patience&) = delete;
+};
 std::uint32_t atomicOr(std::uint32_t* word, std::uint32_t value) {
     return std::atomic_ref(*word).fetch_or(value);
 }
@@ -105,7 +111,7 @@ struct Config {
     using Index = std::int32_t;
     static constexpr bool paged = false;
     static constexpr int tile_q = 16, tile_kv = 64,
-                         head_dim_vo = 40;  // a tile's rows are several slices of a warp
+                         head_dim_vo = 200;  // a tile's rows are several slices of a warp
 };
 constexpr int kTileQ = 16, kTileKv = 64;
 
@@ -134,6 +140,7 @@ struct Launch {
         args.q_indptr = q_indptr.data();
         args.kv_lens = kv_lens.data();
         args.batch = static_cast<int>(lengths.q.size());
+        args.q_heads = kv_heads * group;
         args.kv_heads = kv_heads;
         args.group = group;
         args.max_q_len = *std::ranges::max_element(lengths.q);
@@ -434,7 +441,7 @@ TEST_CASE("CTAs beside each other join the rows of tiles that they share, each r
     const auto up_to = [&](int most) { return static_cast<int>(random() % static_cast<unsigned>(most + 1)); };
     int together = 0;
     for (int n = 0; n < 40; ++n) {
-        clocks_a_look = n % 4 == 0 ? 5000 : 5;
+        const Patience patience(n % 4 == 0 ? 1 : 5);
         Launch launch;
         for (int b = 0; b < 1 + up_to(2); ++b) {
             launch.lengths.q.push_back(1 + up_to(20));
@@ -453,7 +460,6 @@ TEST_CASE("CTAs beside each other join the rows of tiles that they share, each r
         }
         for (const auto& [tile, ctas] : joiners) together += ctas.size() > 1;
     }
-    clocks_a_look = 5000;
     CHECK(together > 0);
 }
 
@@ -462,7 +468,7 @@ TEST_CASE("CTAs that wait for each other's parts take each slice of the rows onc
     const auto up_to = [&](unsigned most) { return static_cast<int>(random() % (most + 1)); };
     for (int n = 0; n < 300; ++n) {
         const int count = 2 + up_to(10), slices = 1 + up_to(12);
-        clocks_a_look = n % 3 == 0 ? 5000 : 50;
+        const Patience patience(n % 3 == 0 ? 1 : 100);
         std::vector<std::uint32_t> words(device::abi::kZeroedBytes / 4);
         device::abi::AttentionArguments args{};
         args.status = words.data();
@@ -491,7 +497,6 @@ TEST_CASE("CTAs that wait for each other's parts take each slice of the rows onc
         for (const auto& times : taken) REQUIRE(times == 1);
         REQUIRE(std::ranges::count(words, 0U) == std::ssize(words));
     }
-    clocks_a_look = 5000;
 }
 
 // Of words that are less than a tile has CTAs nobody can say that they are not the launch's own.

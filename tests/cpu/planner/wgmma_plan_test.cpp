@@ -364,6 +364,40 @@ TEST_CASE("a group is divided where tiles of its parts are fewer", "[planner][wg
     CHECK(tiling_of(tile_q, {.group = 48, .q_len = 4096}).tiles(4096) == 3 * 342);
 }
 
+TEST_CASE("the only KV head's group is divided into parts that may be unequal", "[planner][wgmma]") {
+    const auto tiling = [](std::int64_t group, std::int64_t q_len) {
+        return tiling_of(64, {.group = group, .q_len = q_len, .keys = 4096, .is_only = true});
+    };
+    CHECK(tiling(71, 1) == QueryTiling{.shares = 2, .group = 36, .rows = 36});  // 36 heads and 35
+    CHECK(tiling(64, 1) == QueryTiling{.shares = 1, .group = 64, .rows = 64});
+    CHECK(tiling(65, 1) == QueryTiling{.shares = 2, .group = 33, .rows = 33});
+    CHECK(tiling(131, 1) == QueryTiling{.shares = 3, .group = 44, .rows = 44});
+    for (std::int64_t group = 1; group <= 200; ++group) {
+        for (const std::int64_t q_len : {1, 2, 5, 100}) {
+            const QueryTiling found = tiling(group, q_len);
+            CAPTURE(group, q_len, found.shares, found.group);
+            // Every part has a head, and a tile whole tokens.
+            CHECK((found.shares - 1) * found.group < group);
+            CHECK(found.shares * found.group >= group);
+            CHECK(found.rows == abi::kWgmmaRows / found.group * found.group);
+        }
+    }
+    // Eight parts of 9 heads, the last of 8, fill tiles nearly as well as single heads, with fewer tokens
+    // each.
+    CHECK(tiling(71, 4096) == QueryTiling{.shares = 8, .group = 9, .rows = 63});
+}
+
+TEST_CASE("decode of a prime number of heads goes to wgmma", "[planner][wgmma]") {
+    AttentionSpec spec = spec_of(64, 64);
+    spec.q_heads = 71, spec.kv_heads = 1;
+    spec.kv = KvStorage::paged, spec.page_size = 16;
+    const planner::Plan plan = plan_of(spec, {64, 1, 4096});
+    CHECK(plan.kernel(planner::Role::attention).backend() == Backend::wgmma);
+    const test::LaunchFacts launch =
+        test::launch_facts(plan, {.batch = 64, .q_tokens = 64, .max_q_len = 1, .max_kv_len = 4096});
+    CHECK(launch.kv_head_shares == 2);
+}
+
 TEST_CASE("wgmma serves groups of any size", "[planner][wgmma]") {
     for (const std::int64_t group : {1, 2, 7, 8, 33, 48, 64, 65, 71, 128}) {
         AttentionSpec spec = spec_of(128, 128);

@@ -4,11 +4,10 @@
 
 #include <vector>
 
+#include "abi/attention_share.h"
 #include "attention/tiles.cuh"
 
 namespace attnsmith {
-
-inline constexpr int kPartsAtOnce = 2;  // so that few parts make tests of several slices
 
 struct JoinedColumns {
     float maximum = 0, sum = 0;
