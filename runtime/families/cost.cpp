@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "abi/attention_cuts.h"
+#include "abi/attention_share.h"
 #include "problem/ceil_div.hpp"
 
 namespace attnsmith::families {
@@ -13,10 +15,7 @@ constexpr double kL2Latency = 500;
 constexpr double kL2Reuse = 0.35;     // device-memory traffic of a tile that neighbours read too
 constexpr double kL2Bytes = 28;       // that an SM gets from L2 a clock, when all ask (H200)
 constexpr double kJoinClocks = 2500;  // to say that a part is there, and to find the others
-// A CTA that joins waits once for so many parts of so many columns, eight a thread
-// (attention/join_parts.cuh).
-constexpr double kPartsOfRound = 8;
-constexpr double kColumnsOfTurn = 1024;
+constexpr double kJoiningThreads = 128;
 constexpr double kMergeClocks = 6000;  // one more kernel
 // Bounds are so much below what they bound, and more so than sums are rounded.
 constexpr double kBelow = 1 - 1e-9;
@@ -87,6 +86,22 @@ double AttentionClocks::of(const Split& split) const {
     return split.policy == SplitPolicy::chunks ? attention + merge_clocks(chunks) : attention;
 }
 
+double AttentionClocks::join_clocks(double parts) const {
+    const abi::Joining joining = cost_.absolute_cuts ? abi::kPiecesJoining : abi::kPartsJoining;
+    const double pieces =
+        cost_.absolute_cuts ? abi::most_pieces(static_cast<std::int32_t>(key_tiles_ * cost_.tile_kv)) : parts;
+    const double rounds = std::ceil(pieces / joining.at_once);
+    const double turns = std::ceil(std::min<double>(rows_, cost_.tile_q) * cost_.head_dim_vo /
+                                   (joining.columns * kJoiningThreads));
+    double turns_of_joiner = turns;
+    if (turns > abi::kTurnsOfOne) {
+        const double of_slice = 1 << abi::join_slice_log2(static_cast<std::int32_t>(rounds));
+        const double slices = std::ceil(turns / of_slice);
+        turns_of_joiner = std::min(turns, std::ceil(slices / std::min(parts, slices)) * of_slice);
+    }
+    return kJoinClocks + rounds * turns_of_joiner * kMemoryLatency;
+}
+
 // There are no more shares than CTAs at once: all in one round, of which each may have parts of several query
 // tiles.
 double AttentionClocks::of_shares(const Split& split) const {
@@ -97,16 +112,10 @@ double AttentionClocks::of_shares(const Split& split) const {
     const double ctas = std::ceil(all / of_cta);
     const double tiles_of_cta = std::ceil(of_cta / of_tile);
     const double parts = std::ceil(of_tile / of_cta);
-    // Who have parts of a tile share its rows, where they are more than a few.
-    const double turns =
-        std::ceil(std::min<double>(rows_, cost_.tile_q) * cost_.head_dim_vo / kColumnsOfTurn);
-    const double joiners = turns > 2 ? std::min(parts, turns) : 1;
-    const double join =
-        kJoinClocks + std::ceil(parts / kPartsOfRound) * std::ceil(turns / joiners) * kMemoryLatency;
     return cost_.clocks({.shared_keys = query_tiles_ > 1,
                          .key_tiles = of_cta,
                          .on_busiest = std::ceil(ctas / sm_count_)}) +
-           cost_.next_clocks * (tiles_of_cta - 1) + (parts > 1 ? join : 0);
+           cost_.next_clocks * (tiles_of_cta - 1) + (parts > 1 ? join_clocks(parts) : 0);
 }
 
 std::int64_t AttentionClocks::most_of_round(std::int64_t chunks) const {

@@ -45,6 +45,7 @@ struct AttentionCost {
     static constexpr int kMostCtas = 32;  // that any SM holds
 
     int tile_q = 1, tile_kv = 1, head_dim_vo = 0;
+    bool absolute_cuts = false;
     int ctas_per_sm = 1;                // those of an SM beyond them come in further rounds
     int dram_bytes = 1;                 // of an SM and clock
     double next_clocks = kStartClocks;  // the start of a round, or of a query tile, behind the first
@@ -68,6 +69,7 @@ AttentionCost attention_cost(const AttentionConstants& kernel, const SmTraits& s
     AttentionCost cost{.tile_q = kernel.tile_q,
                        .tile_kv = kernel.tile_kv,
                        .head_dim_vo = kernel.head_dim_vo,
+                       .absolute_cuts = kernel.absolute_cuts,
                        .ctas_per_sm = ctas_per_sm,
                        .dram_bytes = sm.dram_bytes};
     for (const bool shared_keys : {false, true}) {
@@ -99,6 +101,7 @@ class AttentionClocks {
     double on_busiest(std::int64_t chunks) const;
     double merge_clocks(std::int64_t chunks) const;
     double of_shares(const Split& split) const;
+    double join_clocks(double parts) const;  // of a tile that so many CTAs have parts of
 
     const AttentionCost& cost_;
     double sm_count_, sequences_and_heads_, rows_, query_tiles_;
