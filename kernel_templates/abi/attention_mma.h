@@ -12,14 +12,26 @@ struct MmaShape {
     int32 tile_q, tile_kv;
     int32 stages;
     int32 warps_q, warps_kv;
+    bool wide;  // warps divide V's columns: attention/mma/wide_kernel.cuh
     bool paged, absolute_cuts;
     StorageBytes bytes;
 };
 
+// Columns of V that each of so many warps has: a multiple of 16.
+ATTNSMITH_HOST_DEVICE constexpr int32 wide_columns(int32 head_dim_vo, int32 warps) {
+    return (padded_head_dim(head_dim_vo) / 16 + warps - 1) / warps * 16;
+}
+
+// What was found of 16 rows before their last cut: each warp's columns, and each row's maximum and sum.
+ATTNSMITH_HOST_DEVICE constexpr int32 wide_state_bytes(int32 head_dim_vo, int32 warps) {
+    return warps * 16 * (wide_columns(head_dim_vo, warps) + 2) * int32(sizeof(float));
+}
+
 struct MmaLayout {
-    int32 q;  // tile_q rows of q, then of o
+    int32 q;  // tile_q rows of q, then of o where warps have whole rows
     KeyValueRing ring;
     WarpPartials partials;  // warps_kv > 1: over k and v once these are done with
+    int32 weights, slices;  // wide: P, and a float a row of each of its slices of keys
     int32 state;            // absolute_cuts: O of what was found before the last cut, a maximum and a sum
     int32 share;            // a ShareState
     int32 total;
@@ -30,13 +42,20 @@ ATTNSMITH_HOST_DEVICE constexpr MmaLayout mma_layout(const MmaShape& shape) {
     const int32 o_row = padded_head_dim(shape.head_dim_vo) * shape.bytes.output;
     MmaLayout s{};
     s.q = 0;
-    s.ring = key_value_ring(shape.tile_q * (q_row > o_row ? q_row : o_row),
+    s.ring = key_value_ring(shape.tile_q * (q_row > o_row || shape.wide ? q_row : o_row),
                             {shape.head_dim_qk, shape.head_dim_vo, shape.tile_kv, shape.stages, shape.paged,
                              shape.bytes.key_value});
     s.partials = warp_partials(s.ring.k, shape.warps_kv * shape.tile_q, shape.head_dim_vo);
-    s.state = shape.warps_kv > 1 && s.partials.end > s.ring.end ? s.partials.end : s.ring.end;
+    s.weights = (s.ring.end + 127) / 128 * 128;
+    s.slices = s.weights + shape.tile_q * shape.tile_kv * shape.bytes.key_value;
+    if (shape.wide)
+        s.state = s.slices + shape.warps_kv * shape.tile_q * int32(sizeof(float));
+    else
+        s.state = shape.warps_kv > 1 && s.partials.end > s.ring.end ? s.partials.end : s.ring.end;
     const int32 state_row = padded_head_dim(shape.head_dim_vo) + 2;
-    const int32 state_bytes = shape.tile_q * state_row * int32(sizeof(float));
+    const int32 state_bytes =
+        shape.wide ? shape.warps_q * wide_state_bytes(shape.head_dim_vo, shape.warps_q * shape.warps_kv)
+                   : shape.tile_q * state_row * int32(sizeof(float));
     s.share = share_state(s.state + (shape.absolute_cuts ? state_bytes : 0));
     s.total = s.share + int32(sizeof(ShareState));
     return s;

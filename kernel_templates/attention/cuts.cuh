@@ -99,6 +99,23 @@ struct PartPlaces {
     }
 };
 
+// The place of a part whose rows are not cut: one for all its keys.
+struct OnePlace {
+    int32 place;
+    __device__ int32 before(int32) const { return place; }
+};
+
+// Where the part's results go. The mask reads no other keys than the part's.
+template <class Config>
+__device__ auto places_of_part(const QueryTile& tile, const TilePart& part, TileMask& mask) {
+    if constexpr (Config::absolute_cuts) {
+        return PartPlaces(tile, part, mask);
+    } else {
+        mask.keep<Config::tile_kv>(part);
+        return OnePlace{part.place};
+    }
+}
+
 // The state of a thread's two rows of an accumulator, of which four lanes have the columns: in shared memory,
 // so that few registers are kept from one cut to the next, or none where there is room for the rows' maxima
 // and sums as well. By whole warps, of so many that have rows.

@@ -69,10 +69,11 @@ struct OutputStore {
         }
     }
 
-    // Row i of an accumulator by the four lanes that share it, without shared memory: they trade pieces of
-    // two columns for whole chunks. A null target is not stored to.
+    // Row i of an accumulator, its first columns, by the four lanes that share it, without shared memory:
+    // they trade pieces of two columns for whole chunks. A null target is not stored to.
     template <int Columns>
-    static __device__ void exchange(Output* target, const Accumulator<Columns>& o, int i) {
+    static __device__ void exchange(Output* target, const Accumulator<Columns>& o, int i,
+                                    int32 columns = Columns) {
         constexpr int kChunks = Columns / kChunkColumns;
         constexpr int kRounds = (kChunks + 3) / 4;
         uint32 chunk[kRounds][4];
@@ -85,7 +86,7 @@ struct OutputStore {
 #pragma unroll
         for (int round = 0; round < kRounds; ++round) {
             const int32 mine = round * 4 + threadIdx.x % 4;
-            if (target != nullptr && mine < kChunks)
+            if (target != nullptr && mine < kChunks && mine * kChunkColumns < columns)
                 store_16_bytes<Alignment>(target + mine * kChunkColumns, chunk[round]);
         }
     }
@@ -130,11 +131,12 @@ struct OutputStore<f32, Alignment> {
 
     // Two columns are eight bytes, and the four lanes' together a whole sector: there is nothing to trade.
     template <int Columns>
-    static __device__ void exchange(f32* target, const Accumulator<Columns>& o, int i) {
+    static __device__ void exchange(f32* target, const Accumulator<Columns>& o, int i,
+                                    int32 columns = Columns) {
         if (target == nullptr) return;
 #pragma unroll
         for (int j = 0; j < Columns / 8; ++j)
-            two(target + j * 8 + fragment_column(), o[j][2 * i], o[j][2 * i + 1]);
+            if (j * 8 < columns) two(target + j * 8 + fragment_column(), o[j][2 * i], o[j][2 * i + 1]);
     }
 };
 
@@ -254,6 +256,29 @@ struct Epilogue {
         }
 #pragma unroll
         for (int i = 0; i < 2; ++i) Store::exchange(rows[i].valid ? output(rows[i]) : nullptr, o, i);
+    }
+
+    // Row i of an accumulator, whose columns are O's from `first` on, as O, or as the partial result of that
+    // place. By whole warps.
+    template <int Columns>
+    __device__ void store_columns(const PackedRow& row, int32 place, int32 first, Accumulator<Columns>& o,
+                                  int i, float maximum, float sum) const {
+        const int32 columns = kColumns - first;
+        const bool tells_of_row = row.valid && first == 0 && threadIdx.x % 4 == 0;
+        if (place >= 0) {
+            float* const target = args.partial_o + int64(place) * kColumns + first + fragment_column();
+#pragma unroll
+            for (int j = 0; j < Columns / 8; ++j) {
+                if (row.valid && j * 8 < columns)
+                    *reinterpret_cast<float2*>(target + j * 8) = make_float2(o[j][2 * i], o[j][2 * i + 1]);
+            }
+            if (tells_of_row) store_partial_ml(place, maximum, sum);
+        } else {
+            const RowResult result = finish(row, maximum, sum);
+            o.scale_row(i, result.factor);
+            Store::exchange(row.valid ? output(row) + first : nullptr, o, i, columns);
+            if (args.lse && tells_of_row) store_lse(row, result);
+        }
     }
 
     // Eight columns of a row from `column` on, as O, or as the partial result of that place.

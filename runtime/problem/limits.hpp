@@ -6,7 +6,7 @@
 namespace attnsmith::problem {
 
 inline constexpr std::int64_t kMinHeadDim = 8;
-inline constexpr std::int64_t kMaxHeadDim = 256;
+inline constexpr std::int64_t kMaxHeadDim = 512;
 inline constexpr std::int64_t kHeadDimStep = 8;  // elements of 16 bytes
 
 inline constexpr std::int64_t kMaxHeads = std::int64_t{1} << 16;

@@ -134,10 +134,10 @@ class Breaker {
                     break;
                 case 16:
                     set(spec.head_dim_qk,
-                        any_of<std::int64_t>({merge ? 12 : 0, -8, 4, 60, 264, kMost, kLeast}), "head_dim_qk");
+                        any_of<std::int64_t>({merge ? 12 : 0, -8, 4, 60, 520, kMost, kLeast}), "head_dim_qk");
                     break;
                 case 17:
-                    set(spec.head_dim_vo, any_of<std::int64_t>({-8, 4, 60, 264, kMost}), "head_dim_vo");
+                    set(spec.head_dim_vo, any_of<std::int64_t>({-8, 4, 60, 520, kMost}), "head_dim_vo");
                     break;
                 case 18:
                     set(spec.q_heads, any_of<std::int64_t>({0, -1, 1 << 20, kMost}), "q_heads");

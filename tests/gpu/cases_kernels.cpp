@@ -20,10 +20,12 @@ struct Dims {
     std::int64_t qk, vo;
 };
 
-constexpr Dims kContiguousDims[] = {{8, 8},     {40, 40},   {64, 64},   {72, 72},  {128, 128},
-                                    {200, 200}, {248, 248}, {192, 128}, {256, 256}};
-constexpr Dims kPagedDims[] = {{8, 8},     {40, 24},   {64, 64},   {96, 96},  {128, 128},
-                               {200, 200}, {248, 248}, {192, 128}, {256, 256}};
+constexpr Dims kContiguousDims[] = {{8, 8},     {40, 40},   {64, 64},   {72, 72},   {128, 128},
+                                    {200, 200}, {248, 248}, {192, 128}, {256, 256}, {264, 264},
+                                    {320, 320}, {64, 512},  {512, 512}};
+constexpr Dims kPagedDims[] = {{8, 8},     {40, 24},   {64, 64},   {96, 96},   {128, 128},
+                               {200, 200}, {248, 248}, {192, 128}, {256, 256}, {328, 264},
+                               {480, 480}, {512, 256}, {512, 512}};
 
 std::string dims_word(const Dims& dims) {
     return dims.qk == dims.vo ? fmt::format("{}", dims.qk) : fmt::format("{}/{}", dims.qk, dims.vo);
@@ -56,8 +58,8 @@ void add_dims_and_storage(Catalogue& catalogue) {
 // Pages of which a tile holds no whole eight keys.
 void add_odd_pages(Catalogue& catalogue) {
     int n = 0;
-    for (const Dims& dims :
-         {Dims{64, 64}, Dims{80, 80}, Dims{120, 120}, Dims{128, 128}, Dims{192, 128}, Dims{256, 256}}) {
+    for (const Dims& dims : {Dims{64, 64}, Dims{80, 80}, Dims{120, 120}, Dims{128, 128}, Dims{192, 128},
+                             Dims{256, 256}, Dims{512, 512}}) {
         for (const std::int64_t page : {1, 3, 12, 100}) {
             const auto [q, kv] = kHeads[n % 4];
             Case test =
@@ -88,6 +90,8 @@ void add_alignments(Catalogue& catalogue) {
     with("paged 192/128", paged(causal(attention(DType::f16, 192, 128, 4, 2))), 2);
     with("dense 248", dense(causal(attention(DType::f16, 248, 4, 2))), 8);
     with("ragged 128", ragged(causal(attention(DType::bf16, 128, 5, 1))), 4);
+    with("ragged 328", ragged(causal(attention(DType::f16, 328, 5, 1))), 2);
+    with("paged 512", paged(causal(attention(DType::bf16, 512, 4, 2))), 8);
 }
 
 void add_layouts(Catalogue& catalogue) {
@@ -122,6 +126,13 @@ void add_masks_and_scores(Catalogue& catalogue) {
     add_over_kernels(catalogue, "kernels", "paged 192/128 window 100 sink", mixed(wide), Splitting::both);
     add_over_kernels(catalogue, "kernels", "dense 96 full", mixed(dense(attention(DType::f16, 96, 4, 2))),
                      Splitting::both);
+    Case widest = paged(causal(attention(DType::f16, 512, 4, 2)), 16, PageOrder::HND);
+    widest.spec.window_left = 100;
+    widest.spec.sink = true;
+    add_over_kernels(catalogue, "kernels", "paged 512 window 100 sink", mixed(widest), Splitting::both);
+    widest = dense(attention(DType::bf16, 512, 6, 2));
+    widest.spec.o_dtype = DType::f32;
+    add_over_kernels(catalogue, "kernels", "dense 512 full to fp32", mixed(widest), Splitting::both);
 
     const auto scored = [&](const std::string& name, Case test, bool softcap, bool alibi) {
         if (softcap) test.spec.softcap = 20.0;
@@ -131,6 +142,7 @@ void add_masks_and_scores(Catalogue& catalogue) {
     };
     scored("ragged 128 softcap", ragged(causal(attention(DType::bf16, 128, 6, 2))), true, false);
     scored("paged 64 alibi", paged(attention(DType::f16, 64, 4, 2)), false, true);
+    scored("paged 512 softcap alibi", paged(causal(attention(DType::bf16, 512, 8, 1))), true, true);
     Case all = paged(causal(attention(DType::f16, 256, 4, 2)));
     all.spec.index_dtype = DType::i64;
     all.spec.sink = true;

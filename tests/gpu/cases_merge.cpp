@@ -34,7 +34,7 @@ void add_case(Catalogue& catalogue, const std::string& name, MergeCase test) {
 
 // Every head dim; tokens and heads so that rows fill no CTA evenly.
 void add_head_dims(Catalogue& catalogue) {
-    for (std::int64_t dim = 8; dim <= 256; dim += 8) {
+    for (std::int64_t dim = 8; dim <= 512; dim += dim < 264 ? 8 : 248) {
         const DType dtype = dim % 16 == 0 ? DType::bf16 : DType::f16;
         add_case(catalogue, fmt::format("dim {} {}", dim, word(dtype)), merge(dtype, dim, 3, 37, 3));
         if (dim % 64 != 0) continue;

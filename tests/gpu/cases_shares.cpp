@@ -192,6 +192,15 @@ void add_dims_of_shares(Catalogue& catalogue) {
                     forced(test, 16, 64, ctas));
         }
     }
+    for (const std::int64_t dim : {320, 512}) {
+        Case test = with_lengths(paged(causal(attention(DType::bf16, dim, 6, 2))), {1, 1, 0, 20, 1},
+                                 {3333, 2, 90, 1000, 0});
+        test.spec.lse = true;
+        for (const int rows : {16, 32})
+            for (const int ctas : {0, 17})
+                add(catalogue, "shares", fmt::format("dim {}, {} rows, {} CTAs", dim, rows, ctas),
+                    forced(test, rows, 64, ctas));
+    }
     // Heads of one token that take several tiles, the last of which is nearly empty.
     Case wide =
         with_lengths(paged(causal(attention(DType::bf16, 64, 142, 2))), {1, 1, 3, 0}, {5000, 1, 777, 9});

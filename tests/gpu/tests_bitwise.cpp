@@ -488,6 +488,8 @@ std::vector<Kind> kinds() {
     for (const std::int64_t dim : {64, 80, 96, 128, 256})
         list.push_back({fmt::format("bf16 {}", dim), causal_of(DType::bf16, dim, dim, 8, 2)});
     list.push_back({"f16 128", causal_of(DType::f16, 128, 128, 4, 1)});
+    list.push_back({"bf16 512", causal_of(DType::bf16, 512, 512, 8, 2)});
+    list.push_back({"f16 320/264", causal_of(DType::f16, 320, 264, 4, 4)});
     list.push_back({"f16 192/128", causal_of(DType::f16, 192, 128, 4, 4)});
     list.push_back({"bf16 64, 71 heads to one", causal_of(DType::bf16, 64, 64, 71, 1), 600});
     list.push_back({"bf16 128, cuts that become longer", causal_of(DType::bf16, 128, 128, 4, 1), 40001});

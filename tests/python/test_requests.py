@@ -164,7 +164,7 @@ class Plans(PythonTest):
         self.assertEqual(self.runtime(tuning_files=[table]).plan(**SMALL, sm=90)["schema"], "attnsmith.plan/1")
 
     def test_what_is_not_built(self):
-        for words in ({"head_dim": 63}, {"head_dim": 512}, {"dtype": "fp32"}):
+        for words in ({"head_dim": 63}, {"head_dim": 520}, {"dtype": "fp32"}):
             with self.subTest(**words), self.assertRaises(attnsmith.Unsupported):
                 attnsmith.plan(**{**SMALL, **words}, sm=90)
         with self.assertRaises(attnsmith.Unsupported) as caught:

@@ -1,7 +1,8 @@
 // Merges attention states of the same queries over disjoint keys: o = sum_s w_s o_s / sum_s w_s with
 // w_s = exp(lse_s - max lse), and lse = log sum_s exp(lse_s).
 //
-//   8 elements a lane;  the lanes of a row side by side, several rows a warp where head_dim_vo is small
+//   8 elements a lane;  the lanes of a row side by side, several rows a warp where head_dim_vo is small, and
+//                       a warp twice where it is above 256
 //   states in ascending order, so the same bits every time; their loads four at a time, then the arithmetic
 //
 // A lane reads its elements of every state before it writes them: o may be one of the states.
@@ -74,34 +75,35 @@ __device__ void merge_states(const abi::MergeArguments& args) {
     using Output = typename Config::Output;
     constexpr int kLanes = Config::threads / Config::tile_q;  // of a row
     constexpr int kBatch = 4;
-    static_assert(kLanes * 8 >= Config::head_dim_vo && 32 % kLanes == 0,
-                  "a row needs a lane for each 8 elements, all of one warp");
+    static_assert(32 % kLanes == 0, "the lanes of a row are of one warp");
     const int64 index = int64(blockIdx.x) * Config::tile_q + threadIdx.x / kLanes;
     if (index >= args.rows) return;
     const MergeRow row{int64(uint64(index) / uint32(args.heads)), int64(uint64(index) % uint32(args.heads))};
-    const int32 column = threadIdx.x % kLanes * 8;
 
     // fmaxf passes over NaN: it comes back with its state's weight.
     float top = -infinity();
     for (int32 s = 0; s < args.states; ++s) top = fmaxf(top, row.lse(args.state[s]));
 
-    MergeSums sums;
-    for (int32 s = 0; s < args.states; s += kBatch)
-        merge_batch<Config, kBatch>(args, row, s, column, top, sums);
-
     // The largest state weighs 1: the sum is 0 only where no state has keys. It is NaN where an lse was.
-    const bool empty = sums.weight == 0.0f;
-    const float factor = empty ? 0.0f : 1.0f / sums.weight;
-    if (column < Config::head_dim_vo) {
+    float weight = 0.0f;
+#pragma unroll 1
+    for (int32 first = 0; first < Config::head_dim_vo; first += kLanes * 8) {
+        const int32 column = first + threadIdx.x % kLanes * 8;
+        MergeSums sums;
+        for (int32 s = 0; s < args.states; s += kBatch)
+            merge_batch<Config, kBatch>(args, row, s, column, top, sums);
+        weight = sums.weight;
+        if (column >= Config::head_dim_vo) continue;
+        const float factor = weight == 0.0f ? 0.0f : 1.0f / weight;
 #pragma unroll
         for (int i = 0; i < 8; ++i) sums.o[i] *= factor;
         const int64 at = row.offset(args.o_token_stride, args.o_head_stride) + column;
         OutputStore<Output, Config::alignment>::eight(static_cast<Output*>(args.o) + at, sums.o);
     }
     __syncwarp();  // lse may be one of the states', which the row's other lanes read
-    if (args.lse && column == 0) {
+    if (args.lse && threadIdx.x % kLanes == 0) {
         args.lse[row.offset(args.lse_token_stride, args.lse_head_stride)] =
-            empty ? -infinity() : fmaf(log2_approx(sums.weight), kLn2, top);
+            weight == 0.0f ? -infinity() : fmaf(log2_approx(weight), kLn2, top);
     }
 }
 

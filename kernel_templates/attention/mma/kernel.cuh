@@ -75,25 +75,9 @@ struct AttentionMma {
     FoldedRows<kVo, kWarps, false> folded{memory + Config::layout.state};
     bool is_cut = false;  // before the piece at hand
 
-    // The place of a part whose rows are not cut: one for all its keys.
-    struct OnePlace {
-        const TilePart& part;
-        __device__ int32 before(int32) const { return part.place; }
-    };
-
-    // Where the part's results go, of which the mask reads no other keys.
-    __device__ auto keep_part(TileMask& tile_mask) const {
-        if constexpr (Config::absolute_cuts) {
-            return PartPlaces(tile, part, tile_mask);
-        } else {
-            tile_mask.keep<Config::tile_kv>(part);
-            return OnePlace{part};
-        }
-    }
-
     __device__ void run(uint32& status) {
         TileMask tile_mask(tile);
-        const auto places = keep_part(tile_mask);
+        const auto places = places_of_part<Config>(tile, part, tile_mask);
         const KeyInterval& keys = tile_mask.read;
         const PackedRow rows[2] = {tile.row(warp_row + fragment_row(lane, 0)),
                                    tile.row(warp_row + fragment_row(lane, 1))};

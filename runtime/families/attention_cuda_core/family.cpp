@@ -1,9 +1,15 @@
 #include "families/attention_cuda_core/family.hpp"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+
 #include "families/attention_cuda_core/kernel.hpp"
 
 namespace attnsmith::families::attention_cuda_core {
 namespace {
+
+constexpr std::int64_t kMostHeadDim = 256;  // eight columns a lane
 
 class CudaCore final : public TiledAttention {
   public:
@@ -13,6 +19,9 @@ class CudaCore final : public TiledAttention {
     std::optional<std::string> refusal(const AttentionSpec& spec, const SmTraits&) const override {
         if (spec.precision != Precision::high)
             return "multiplies on CUDA cores, for precision \"high\" alone; tensor cores are faster";
+        if (std::max(spec.head_dim_qk, spec.head_dim_vo) > kMostHeadDim)
+            return fmt::format("head dims {} and {}: its lanes have the columns of {} and less",
+                               spec.head_dim_qk, spec.head_dim_vo, kMostHeadDim);
         return changing_shape_refusal(spec);
     }
 

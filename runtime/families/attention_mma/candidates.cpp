@@ -20,17 +20,25 @@ struct Tile {
 };
 // 16 rows a warp. With at most 16 rows in all, the warps divide the keys instead; not where rows are cut at
 // absolute positions, which are one warp's from each cut to the next.
-constexpr Tile kDecodeTile = {kDecodeRows, 1, 4};
-constexpr Tile kTiles[] = {kDecodeTile, {64, 4, 1}, {128, 8, 1}};
+constexpr Tile kTiles[] = {{kDecodeRows, 1, 4}, {64, 4, 1}, {128, 8, 1}};
 constexpr Tile kCutTiles[] = {{16, 1, 1, 3}, {32, 2, 1, 2}, {64, 4, 1}};
+// Of head dims above this no warp can hold 16 rows of O, or not beside what else it needs.
+constexpr std::int64_t kMostOfWarp = 256;
+constexpr Tile kWideTiles[] = {{kDecodeRows, 1, 4}, {32, 2, 4}, {64, 4, 2}};
+constexpr Tile kWideCutTiles[] = {{16, 1, 4}, {32, 2, 4}};  // of which keys have as many slices
 
 bool is_cut(const AttentionSpec& spec) { return spec.consistency == Consistency::bitwise; }
 
+bool is_wide(const AttentionSpec& spec) { return std::max(spec.head_dim_qk, spec.head_dim_vo) > kMostOfWarp; }
+
+// The one for decode is the first.
 std::span<const Tile> tiles_of(const AttentionSpec& spec) {
+    if (is_wide(spec)) return is_cut(spec) ? std::span<const Tile>(kWideCutTiles) : kWideTiles;
     return is_cut(spec) ? std::span<const Tile>(kCutTiles) : kTiles;
 }
 
 constexpr int kKeyTiles[] = {32, 64, 128};
+constexpr int kMostKeysOfWide = 64;  // two of these hardly fit, and more spill
 constexpr int kMostStages = 3;
 constexpr int kMostRegisters = 255;
 
@@ -45,7 +53,9 @@ std::string label(const Kernel& kernel) {
 // Why the kernel cannot run; nothing when it can, with its resources filled in.
 std::optional<std::string> budget(Fitted<Kernel>& fitted, const SmTraits& sm) {
     Kernel& kernel = fitted.kernel;
-    if (kernel.tile_kv % (16 * kernel.warps_kv) != 0) {
+    // Of 8 keys wide kernels take 32 columns at a time.
+    const int keys = kernel.wide && abi::padded_head_dim(kernel.head_dim_qk) % 32 == 0 ? 8 : 16;
+    if (const int slice = kernel.tile_kv / kernel.warps_kv; slice % 16 != 0 && slice != keys) {
         return fmt::format("{} keys do not divide over {} warps by 16", kernel.tile_kv, kernel.warps_kv);
     }
     if (kernel.tile_kv > kernel.threads()) {
@@ -53,7 +63,7 @@ std::optional<std::string> budget(Fitted<Kernel>& fitted, const SmTraits& sm) {
                            kernel.threads());
     }
     kernel.queries_in_registers = true;
-    if (kernel.head_dim_qk > 128 || registers_of(kernel) > kMostRegisters)
+    if ((kernel.head_dim_qk > 128 && !kernel.wide) || registers_of(kernel) > kMostRegisters)
         kernel.queries_in_registers = false;
     if (const int registers = registers_of(kernel); registers > kMostRegisters) {
         return fmt::format("needs about {} registers a thread; there are {}", registers, kMostRegisters);
@@ -80,6 +90,7 @@ Fitted<Kernel> unfitted(const AttentionSpec& spec, const Tile& tile, int keys, i
     fitted.kernel.tile_q = tile.tile_q;
     fitted.kernel.tile_kv = keys;
     fitted.kernel.stages = stages;
+    fitted.kernel.wide = is_wide(spec);
     return fitted;
 }
 
@@ -97,9 +108,11 @@ void try_to_fit(const AttentionSpec& spec, const SmTraits& sm, const Tile& tile,
 std::vector<Fitted<Kernel>> fitting(const AttentionSpec& spec, const SmTraits& sm, const Tile& tile,
                                     std::vector<Refusal>& rejected) {
     std::vector<Fitted<Kernel>> kernels;
-    for (const int keys : kKeyTiles)
+    for (const int keys : kKeyTiles) {
+        if (is_wide(spec) && keys > kMostKeysOfWide) continue;
         for (int stages = 1; stages <= kMostStages; ++stages)
             try_to_fit(spec, sm, tile, keys, stages, kernels, rejected);
+    }
     return kernels;
 }
 
@@ -112,14 +125,18 @@ std::vector<Fitted<Kernel>> fitting_cuts(const AttentionSpec& spec, const SmTrai
     std::vector<Fitted<Kernel>> kernels;
     for (int stages = kStages; stages >= 1 && kernels.empty(); --stages)
         try_to_fit(spec, sm, tile, keys, stages, kernels, rejected);
+    // Wide kernels take 8 keys a warp where they can.
+    if (is_wide(spec) && kernels.empty()) try_to_fit(spec, sm, tile, 2 * keys, 1, kernels, rejected);
     return kernels;
 }
 
 // Why tables cannot have the tile, whatever its resources.
-std::optional<std::string> unknown_tile(const TuningTile& tile) {
-    if (tile.tile_q != kDecodeTile.tile_q) return fmt::format("tiles have {} query rows", kDecodeTile.tile_q);
+std::optional<std::string> unknown_tile(const AttentionSpec& spec, const TuningTile& tile) {
+    if (tile.tile_q != kDecodeRows) return fmt::format("tiles have {} query rows", kDecodeRows);
     if (std::ranges::find(kKeyTiles, tile.tile_kv) == std::end(kKeyTiles))
         return fmt::format("tiles have {} keys", fmt::join(kKeyTiles, ", "));
+    if (is_wide(spec) && tile.tile_kv > kMostKeysOfWide)
+        return fmt::format("tiles of such head dims have up to {} keys", kMostKeysOfWide);
     if (tile.stages < 1 || tile.stages > kMostStages)
         return fmt::format("there are 1 to {} stages", kMostStages);
     return std::nullopt;
@@ -129,8 +146,8 @@ std::optional<std::string> unknown_tile(const TuningTile& tile) {
 std::optional<Candidate> candidate_of_table(const AttentionSpec& spec, const SmTraits& sm,
                                             const TuningTable& tuning, std::vector<Refusal>& rejected) {
     const auto make = [&](const TuningTile& tile, KernelConfig& config) -> std::optional<std::string> {
-        if (auto reason = unknown_tile(tile)) return reason;
-        Fitted<Kernel> fitted = unfitted(spec, kDecodeTile, tile.tile_kv, tile.stages);
+        if (auto reason = unknown_tile(spec, tile)) return reason;
+        Fitted<Kernel> fitted = unfitted(spec, tiles_of(spec).front(), tile.tile_kv, tile.stages);
         if (auto reason = budget(fitted, sm)) return reason;
         config = config_of(family(), fitted, sm);
         return std::nullopt;
@@ -155,9 +172,20 @@ std::optional<Candidate> candidate_of_model(const AttentionSpec& spec, const SmT
     return Candidate{config_of(family(), kernels[0], sm)};
 }
 
+int registers_of_wide(const Kernel& kernel) {
+    const int addresses_and_state = kernel.queries_in_registers ? 66 : 45;
+    const int warps = kernel.warps_q * kernel.warps_kv, row_tiles = kernel.warps_q;
+    const int output = row_tiles * abi::wide_columns(kernel.head_dim_vo, warps) / 2;
+    const int logits = std::max(kernel.tile_kv / kernel.warps_kv, 16) / 2;
+    const int weights = 4 * row_tiles, maxima = (kernel.absolute_cuts ? 8 : 4) * row_tiles;
+    const int queries = kernel.queries_in_registers ? abi::padded_head_dim(kernel.head_dim_qk) / 4 : 4;
+    return output + logits + weights + maxima + queries + addresses_and_state;
+}
+
 }  // namespace
 
 int registers_of(const Kernel& kernel) {
+    if (kernel.wide) return registers_of_wide(kernel);
     // Fitted to NVRTC 13.0 over all head dims and SMs: what is accepted does not spill (tests/cpu/compiler).
     const int addresses_and_state = kernel.warps_kv > 1 ? 85 : 75;
     constexpr int kQueryFragment = 20;
@@ -176,7 +204,7 @@ std::vector<Candidate> candidates(const AttentionSpec& spec, const SmTraits& sm,
                                   std::vector<Refusal>& rejected) {
     std::vector<Candidate> chosen;
     for (const Tile& tile : tiles_of(spec)) {
-        const bool decodes = !is_cut(spec) && tile.tile_q == kDecodeTile.tile_q;
+        const bool decodes = !is_cut(spec) && tile.tile_q == kDecodeRows;
         std::optional<Candidate> one;
         if (decodes) one = candidate_of_table(spec, sm, tuning, rejected);
         if (!one) one = candidate_of_model(spec, sm, tile, rejected);
@@ -191,7 +219,7 @@ std::vector<KernelConfig> tunable(const AttentionSpec& spec, const SmTraits& sm)
     std::vector<KernelConfig> kernels;
     if (is_cut(spec)) return kernels;
     std::vector<Refusal> too_large;
-    for (const Fitted<Kernel>& fitted : fitting(spec, sm, kDecodeTile, too_large))
+    for (const Fitted<Kernel>& fitted : fitting(spec, sm, tiles_of(spec).front(), too_large))
         kernels.push_back(config_of(family(), fitted, sm));
     return kernels;
 }

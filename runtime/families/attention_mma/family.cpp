@@ -19,15 +19,16 @@ class Mma final : public TiledAttention {
         return attention_mma::tunable(spec, sm);
     }
 
-    SourceParts source(const KernelConfig&) const override {
-        return {.header = "attention/mma/kernel.cuh",
-                .members =
-                    "    static constexpr abi::MmaLayout layout = abi::mma_layout({\n"
-                    "        head_dim_qk, head_dim_vo, tile_q, tile_kv, stages, warps_q, warps_kv, paged, "
-                    "absolute_cuts,\n"
-                    "        {sizeof(Query), sizeof(KeyValue), sizeof(Output)}});\n",
-                .arguments = "AttentionArguments",
-                .shared_bytes = "attnsmith::Config::layout.total"};
+    SourceParts source(const KernelConfig& kernel) const override {
+        return {
+            .header = kernel.as<Kernel>().wide ? "attention/mma/wide_kernel.cuh" : "attention/mma/kernel.cuh",
+            .members =
+                "    static constexpr abi::MmaLayout layout = abi::mma_layout({\n"
+                "        head_dim_qk, head_dim_vo, tile_q, tile_kv, stages, warps_q, warps_kv, wide, paged, "
+                "absolute_cuts,\n"
+                "        {sizeof(Query), sizeof(KeyValue), sizeof(Output)}});\n",
+            .arguments = "AttentionArguments",
+            .shared_bytes = "attnsmith::Config::layout.total"};
     }
 
     AttentionCost cost(const KernelConfig& kernel, const SmTraits& sm) const override {

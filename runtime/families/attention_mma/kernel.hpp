@@ -6,11 +6,19 @@
 
 namespace attnsmith::families::attention_mma {
 
-// 16 query rows a warp; where warps divide the keys, tile_q is 16.
+// 16 query rows a warp; where warps divide the keys, tile_q is 16, or the kernel is a wide one.
 struct Kernel : TiledKernel {
+    bool wide = false;  // of the second product warps divide V's columns (attention/mma/wide_kernel.cuh)
+
+    template <class Self, class Visitor>
+    static void visit(Self& self, Visitor& visitor) {
+        TiledKernel::visit(self, visitor);
+        visitor.flag("wide", self.wide);
+    }
+
     abi::MmaShape shape() const {
-        return {head_dim_qk, head_dim_vo, tile_q, tile_kv,       stages,
-                warps_q,     warps_kv,    paged,  absolute_cuts, storage_bytes(*this)};
+        return {head_dim_qk,   head_dim_vo,         tile_q, tile_kv, stages, warps_q, warps_kv, wide, paged,
+                absolute_cuts, storage_bytes(*this)};
     }
 };
 

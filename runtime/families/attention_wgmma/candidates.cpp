@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kQueryTiles[] = {128, 192};
 constexpr int kStages[] = {2, 3};
-constexpr std::int64_t kLeastHeadDim = 64;
+constexpr std::int64_t kLeastHeadDim = 64, kMostHeadDim = 256;
 // Packed query rows of a sequence and KV head that the kernel for few rows is there for: two of its tiles.
 constexpr std::int64_t kFewRows = 2 * abi::kWgmmaRows;
 
@@ -109,7 +109,10 @@ std::optional<Candidate> candidate_for_few_rows(const AttentionSpec& spec, const
         rejected.push_back({tile_label(Backend::wgmma, tile.tile_q, tile.tile_kv, tile.stages), *reason});
         return std::nullopt;
     }
-    return Candidate{config_of(kernel, sm), TileSource::model, -1, kFewRows};
+    // Where rows are cut others do not divide keys, so that for more rows it may be the best as well.
+    Candidate candidate{.kernel = config_of(kernel, sm)};
+    if (!is_cut(spec)) candidate.up_to = kFewRows;
+    return candidate;
 }
 
 // Where rows are cut at absolute positions, for many of them: the largest tile that there is room for.
@@ -141,6 +144,9 @@ std::optional<std::string> refusal(const AttentionSpec& spec, const SmTraits& sm
     if (std::min(spec.head_dim_qk, spec.head_dim_vo) < kLeastHeadDim)
         return fmt::format("head dims {} and {}: its tiles are made for {} and more", spec.head_dim_qk,
                            spec.head_dim_vo, kLeastHeadDim);
+    if (std::max(spec.head_dim_qk, spec.head_dim_vo) > kMostHeadDim)
+        return fmt::format("head dims {} and {}: its tiles are made for {} and less", spec.head_dim_qk,
+                           spec.head_dim_vo, kMostHeadDim);
     if (is_cut(spec)) return cut_refusal(spec, sm);
     return std::nullopt;
 }

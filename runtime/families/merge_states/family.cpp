@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 
 #include "abi/merge_arguments.h"
@@ -32,9 +33,11 @@ struct Kernel {
     }
 };
 
-// Lanes that share a row: a power of two, so that rows tile a warp.
+// Lanes that share a row, of one warp: a power of two, so that rows tile it.
 int lanes_per_row(std::int64_t head_dim_vo) {
-    return static_cast<int>(std::bit_ceil(static_cast<std::uint64_t>(head_dim_vo) / kElementsPerLane));
+    constexpr int kLanes = 32;
+    return std::min(
+        kLanes, static_cast<int>(std::bit_ceil(static_cast<std::uint64_t>(head_dim_vo) / kElementsPerLane)));
 }
 
 std::int64_t merged_rows(const LaunchContext& context) {

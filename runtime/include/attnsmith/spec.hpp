@@ -23,7 +23,7 @@ namespace attnsmith {
 struct AttentionSpec {
     Op op = Op::attention;         // what is computed
     DType dtype = DType::bf16;     // of q, k and v, and of o unless o_dtype says otherwise: f16 or bf16
-    std::int64_t head_dim_qk = 0;  // a multiple of 8 from 8 to 256; a merge has none
+    std::int64_t head_dim_qk = 0;  // a multiple of 8 from 8 to 512; a merge has none
     std::int64_t head_dim_vo = 0;  // likewise; 0 means head_dim_qk
     std::int64_t q_heads = 0;      // at least 1
     std::int64_t kv_heads = 0;     // divides q_heads; 0 means q_heads

@@ -83,7 +83,7 @@ constexpr RequestField kFields[] = {
         "dtype", "element type of q, k and v, and of o unless o_dtype is given")),
     {.name = "head_dim",
      .type = FieldType::integer,
-     .help = "head dimension of q, k, v and o: a multiple of 8 from 8 to 256",
+     .help = "head dimension of q, k, v and o: a multiple of 8 from 8 to 512",
      .set = set_head_dim},
     integer_field<&Spec::head_dim_qk, &CSpec::head_dim_qk>(
         "head_dim_qk", "head dimension of q and k, where that of v and o differs"),

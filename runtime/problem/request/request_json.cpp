@@ -37,7 +37,7 @@ void check_head_dim_fields(const json& object, Op op) {
         if (object.contains(leading)) return;
         const bool half = has_two && object.contains("head_dim_vo");
         throw InvalidRequest(half ? leading : "head_dim", "nothing",
-                             "a multiple of 8 from 8 to 256 (the field is required)");
+                             "a multiple of 8 from 8 to 512 (the field is required)");
     }
     for (const char* other : {"head_dim_qk", "head_dim_vo"}) {
         if (!object.contains(other)) continue;

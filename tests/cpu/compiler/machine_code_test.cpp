@@ -100,8 +100,8 @@ AttentionSpec spec_of(int head_dim_qk, int head_dim_vo, bool paged) {
 }
 
 using HeadDims = std::vector<std::pair<int, int>>;  // of QK, of VO
-const HeadDims kMainHeadDims{{64, 64}, {128, 128}, {256, 256}};
-const HeadDims kOtherHeadDims{{96, 96}, {192, 128}, {72, 72}, {200, 200}};
+const HeadDims kMainHeadDims{{64, 64}, {128, 128}, {256, 256}, {512, 512}};
+const HeadDims kOtherHeadDims{{96, 96}, {192, 128}, {72, 72}, {200, 200}, {384, 384}, {448, 264}};
 
 // Each head dim in either storage with every tile; and the logit transforms, small alignments and wide
 // indices at one head dim.
@@ -125,7 +125,10 @@ std::set<KernelConfig> kernels_on(int sm, const HeadDims& head_dims) {
     const bool spills = sm >= 100 && sm < 120;
     const AttentionSpec wide = spills ? spec_of(200, 200, true) : spec_of(256, 256, true);
     if (spills) extras.alignment = 8;
-    for (AttentionSpec bitwise : {spec_of(64, 64, false), wide, extras}) {
+    std::vector<AttentionSpec> all_bitwise{spec_of(64, 64, false), wide, extras};
+    if (families::traits_of(sm).shared_bytes_per_block > (128 << 10))
+        all_bitwise.push_back(spec_of(512, 512, true));
+    for (AttentionSpec bitwise : all_bitwise) {
         bitwise.consistency = Consistency::bitwise;
         specs.push_back(bitwise);
     }
@@ -138,7 +141,7 @@ std::set<KernelConfig> kernels_on(int sm, const HeadDims& head_dims) {
 // Op merge: what head dims and alignments make of it, with both dtypes.
 std::set<KernelConfig> merges_on(int sm) {
     std::vector<AttentionSpec> specs;
-    for (const std::int64_t dim : {8, 64, 72, 128, 256}) {
+    for (const std::int64_t dim : {8, 64, 72, 128, 256, 512}) {
         for (const int alignment : {16, 8, 4, 2}) {
             if (alignment != 16 && dim != 72) continue;
             for (const DType dtype : {DType::f16, DType::bf16})

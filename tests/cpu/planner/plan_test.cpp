@@ -471,6 +471,26 @@ TEST_CASE("precision high is served on CUDA cores, and the others say why not", 
     }
 }
 
+TEST_CASE("head dims to 512 have mma kernels that fit every SM", "[planner]") {
+    for (const families::DeviceTraits& device : families::known_devices()) {
+        for (const auto& [qk, vo] : {std::pair{264, 264}, {320, 256}, {64, 512}, {512, 64}, {512, 512}}) {
+            for (const bool paged : {false, true}) {
+                AttentionSpec spec{.dtype = DType::bf16, .head_dim_qk = qk, .head_dim_vo = vo, .q_heads = 8};
+                if (paged) spec.kv = KvStorage::paged, spec.page_size = 16;
+                CAPTURE(device.sm, qk, vo, paged);
+                const planner::KernelSet set = planner::kernel_set(problem::validate(spec, {}).spec,
+                                                                   device.sm, planner::repository_tuning());
+                for (const families::KernelConfig& kernel : set.kernels()) {
+                    CHECK(kernel.backend() == families::Backend::mma);
+                    CHECK(kernel.shared_bytes <= families::traits_of(device.sm).shared_bytes_per_block);
+                }
+                spec.precision = Precision::high;
+                CHECK_THROWS_AS(plan_of(spec, {}, device.sm), Unsupported);
+            }
+        }
+    }
+}
+
 TEST_CASE("refused candidates keep their reasons", "[planner]") {
     const planner::Plan plan =
         plan_of({.head_dim_qk = 256, .q_heads = 8, .mask = Mask::causal}, {1, 4096, 4096}, 86);

@@ -133,7 +133,7 @@ TEST_CASE("what is wrong with a table is named by file and field", "[planner][tu
         {"/entries/1/match/sm", 9, "my.json: entries[1].match.sm"},
         {"/entries/1/match/sm", "90", "my.json: entries[1].match.sm"},
         {"/entries/1/match/head_dim_qk", 60, "my.json: entries[1].match.head_dim_qk"},
-        {"/entries/1/match/head_dim_vo", 264, "my.json: entries[1].match.head_dim_vo"},
+        {"/entries/1/match/head_dim_vo", 520, "my.json: entries[1].match.head_dim_vo"},
         {"/entries/1/match/kv", "dense", "my.json: entries[1].match.kv"},
         {"/entries/1/match/mask", "sliding", "my.json: entries[1].match.mask"},
         {"/entries/1/match/dtype", "bfloat16", "my.json: entries[1].match.dtype"},

@@ -108,7 +108,7 @@ TEST_CASE("the fields of a merge have their bounds", "[merge][validate]") {
 
 TEST_CASE("head dimensions of a merge that are not built are unsupported", "[merge][request]") {
     for (const char* request : {R"({"op": "merge", "head_dim": 12, "q_heads": 1})",
-                                R"({"op": "merge", "head_dim_vo": 512, "q_heads": 1})"})
+                                R"({"op": "merge", "head_dim_vo": 520, "q_heads": 1})"})
         CHECK_THROWS_AS(parse_request(request), Unsupported);
 }
 

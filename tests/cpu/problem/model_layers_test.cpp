@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <cmath>
 #include <cstdint>
 #include <ctime>
@@ -193,7 +195,7 @@ TEST_CASE("heads that per_layer_config gives to single layers are planned", "[mo
     // What is not written there is the model's, not a class's.
     CHECK(summary(planned("{}")) == both({"sliding_attention", 5, 8, 4, 256, 256, 1.0, 511},
                                          {"full_attention", 1, 8, 4, 256, 256, 1.0}));
-    const Model wider = planned(R"({"0": {"head_dim": 512}, "5": {"head_dim": 512}})");
+    const Model wider = planned(R"({"0": {"head_dim": 576}, "5": {"head_dim": 576}})");
     CHECK(wider.unsupported.size() == 2);
     // The rest is warned of once, if it can change an attention.
     const Model odd =
@@ -277,14 +279,20 @@ TEST_CASE("heads that no kernel takes are listed", "[model]") {
     REQUIRE(model.unsupported.size() == 1);
     CHECK(model.unsupported[0].name == "full_attention");
     CHECK(contains(model.unsupported[0].reason, "head dimension of 100 of q and k is not built"));
-    // Gemma 4's global layers have heads of 512; its scale is 1.
-    const Model gemma =
-        parse_model(R"({"model_type": "gemma4_text", "hidden_size": 2304, "num_attention_heads": 8,
-        "num_key_value_heads": 4, "head_dim": 256, "global_head_dim": 512, "num_hidden_layers": 30,
-        "sliding_window": 512, "sliding_window_pattern": 6})");
-    CHECK(summary(gemma) == both({"sliding_attention", 25, 8, 4, 256, 256, 1.0, 511}));
-    REQUIRE(gemma.unsupported.size() == 1);
-    CHECK(contains(gemma.unsupported[0].reason, "512"));
+    // Gemma 4's global layers have heads of 512, all of which are planned; its scale is 1.
+    const auto gemma = [](int global) {
+        return parse_model(fmt::format(
+            R"({{"model_type": "gemma4_text", "hidden_size": 2304, "num_attention_heads": 8,
+            "num_key_value_heads": 4, "head_dim": 256, "global_head_dim": {}, "num_hidden_layers": 30,
+            "sliding_window": 512, "sliding_window_pattern": 6}})",
+            global));
+    };
+    CHECK(summary(gemma(512)) == both({"sliding_attention", 25, 8, 4, 256, 256, 1.0, 511},
+                                      {"full_attention", 5, 8, 4, 512, 512, 1.0}));
+    CHECK(gemma(512).unsupported.empty());
+    CHECK(summary(gemma(520)) == both({"sliding_attention", 25, 8, 4, 256, 256, 1.0, 511}));
+    REQUIRE(gemma(520).unsupported.size() == 1);
+    CHECK(contains(gemma(520).unsupported[0].reason, "520"));
 }
 
 // ---- latent attention ----

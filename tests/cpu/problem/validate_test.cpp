@@ -79,12 +79,12 @@ TEST_CASE("validating twice changes nothing", "[validate]") {
     CHECK(validate(once.spec, once.sizes) == once);
 }
 
-TEST_CASE("every head dimension that is a multiple of 8 up to 256 is valid, and no other", "[validate]") {
-    for (std::int64_t head_dim = -16; head_dim <= 300; ++head_dim) {
+TEST_CASE("every head dimension that is a multiple of 8 up to 512 is valid, and no other", "[validate]") {
+    for (std::int64_t head_dim = -16; head_dim <= 600; ++head_dim) {
         INFO(head_dim);
         AttentionSpec spec = good_spec();
         spec.head_dim_qk = head_dim;
-        if (head_dim >= 8 && head_dim <= 256 && head_dim % 8 == 0) {
+        if (head_dim >= 8 && head_dim <= 512 && head_dim % 8 == 0) {
             CHECK(validate(spec, {}).spec.head_dim_vo == head_dim);
         } else if (head_dim >= 1) {
             CHECK_THROWS_AS(validate(spec, {}), Unsupported);
@@ -103,11 +103,11 @@ TEST_CASE("a head dimension that is not built is named, with the next that is", 
     const NotBuilt cases[] = {{7, 0, "head_dim_qk 7", "the next larger one that is built is 8"},
                               {9, 0, "head_dim_qk 9", "the next larger one that is built is 16"},
                               {255, 0, "head_dim_qk 255", "the next larger one that is built is 256"},
-                              {257, 0, "head_dim_qk 257", "it is above 256"},
-                              {512, 512, "head_dim_qk 512", "it is above 256"},
-                              {576, 512, "head_dim_qk 576", "it is above 256"},
+                              {257, 0, "head_dim_qk 257", "the next larger one that is built is 264"},
+                              {513, 512, "head_dim_qk 513", "it is above 512"},
+                              {576, 512, "head_dim_qk 576", "it is above 512"},
                               {128, 100, "head_dim_vo 100", "the next larger one that is built is 104"},
-                              {kInt64Max, 0, "head_dim_qk 9223372036854775807", "it is above 256"}};
+                              {kInt64Max, 0, "head_dim_qk 9223372036854775807", "it is above 512"}};
     for (const NotBuilt& one : cases) {
         INFO(one.candidate);
         AttentionSpec spec = good_spec();
@@ -120,7 +120,7 @@ TEST_CASE("a head dimension that is not built is named, with the next that is", 
             REQUIRE(error.refusals().size() == 1);
             CHECK(error.refusals()[0] == Refusal{one.candidate, one.reason});
             CHECK(contains(error.what(), "not built"));
-            CHECK(contains(error.what(), "a multiple of 8 from 8 to 256"));
+            CHECK(contains(error.what(), "a multiple of 8 from 8 to 512"));
         }
     }
 }

@@ -1,0 +1,394 @@
+// Attention on mma.sync tensor cores for head dims of which no warp can hold 16 rows of O, sm_80 and up.
+//
+//   As in attention/mma/kernel.cuh a block has a tile of packed query rows, and K and V come in rings. But
+//   its warps divide the products in two ways, and the weights go from one to the other through shared
+//   memory:
+//
+//     S = Q K^T      warps_q x warps_kv: a warp has 16 rows and a slice of the tile's keys
+//     O += P V       a warp has all rows and a slice of V's columns
+//
+//     tile n:   K(n) ready │ S, mask, maxima ──> shared │ V(n) ready │ weights ──> shared │ O += P V(n)
+//               start V(n-1+stages)                     │ start K(n+stages)               │
+//
+//   Where rows are cut (attention/cuts.cuh) their bits follow from tile_kv and warps_kv, which are the same
+//   for tiles of any number of rows.
+//
+//   Three barriers a tile. The first also says that V(n-1) and the weights are free, the second that K(n) is
+//   and that all slices' maxima are there, the third that the weights are.
+#pragma once
+
+#include "attention/attend_tiles.cuh"
+#include "attention/cuts.cuh"
+#include "attention/epilogue.cuh"
+#include "attention/logits.cuh"
+#include "attention/mask.cuh"
+#include "attention/mma/query_loader.cuh"
+#include "common/element.cuh"
+
+namespace attnsmith {
+
+template <class Config>
+struct AttentionMmaWide {
+    using Element = typename Config::KeyValue;
+    using Pipeline = MmaPipeline<Config>;
+    using Loader = KeyValueLoader<Config>;
+    using WeightTile = SwizzledTile<Element, Config::tile_q, Config::tile_kv>;
+    static constexpr int kQk = abi::padded_head_dim(Config::head_dim_qk);
+    static constexpr int kVo = abi::padded_head_dim(Config::head_dim_vo);
+    static constexpr int kWarps = Config::warps_q * Config::warps_kv;
+    static constexpr int kRowTiles = Config::warps_q;  // of 16 rows
+    static constexpr int kWarpKeys = Config::tile_kv / Config::warps_kv;
+    static constexpr int kColumns = abi::wide_columns(Config::head_dim_vo, kWarps);  // of V, a warp's
+    static constexpr bool kQueriesInRegisters = Config::queries_in_registers;
+    static constexpr int kPending = 2 * Config::stages - 2;
+    static constexpr int kPublished = Config::stages + 1;  // tiles from the one at hand to the one published
+    static_assert(Config::tile_q == 16 * Config::warps_q,
+                  "a warp has 16 query rows: tile_q must be 16 * warps_q");
+    static_assert(kWarpKeys % 16 == 0 || (kWarpKeys == 8 && kQk % 32 == 0),
+                  "a warp takes keys by 16, or 8 of them by 32 columns");
+    static_assert(!Config::absolute_cuts || abi::kLeastCut % Config::tile_kv == 0,
+                  "rows are cut behind whole tiles");
+
+    // Of 8 keys there is one fragment, and each product would wait for the one before: two chains of them.
+    static constexpr int kChains = kWarpKeys == 8 ? 2 : 1;
+    using Logits = Accumulator<kWarpKeys>;
+
+    const abi::AttentionArguments& args;
+    const QueryTile& tile;
+    const TilePart& part;
+    char* const memory;
+    const Pipeline pipeline{{SharedAddress::of(memory)}};
+    const int32 lane = threadIdx.x % 32;
+    // Of Q K^T: the warp's rows and its keys. Of P V: the first of its columns.
+    const int32 warp_row = threadIdx.x / 32 % Config::warps_q * 16;
+    const int32 warp_slice = threadIdx.x / 32 / Config::warps_q;
+    const int32 first_column = threadIdx.x / 32 * kColumns;
+
+    LogitTransform<Config> logits;
+    FragmentMask mask;
+    float maximum[2] = {-infinity(), -infinity()};  // of the rows of S
+    float sum[2] = {0.0f, 0.0f};                    // of this thread's columns of them
+    float o_maximum[kRowTiles][2];                  // of the rows of O
+    Accumulator<kColumns> o[kRowTiles] = {};
+    OperandA<kQueriesInRegisters ? kQk : 16> q;
+
+    bool is_cut = false;  // with absolute_cuts: before the piece at hand
+
+    __device__ void run(uint32& status) {
+        TileMask tile_mask(tile);
+        const auto places = places_of_part<Config>(tile, part, tile_mask);
+        const KeyInterval& keys = tile_mask.read;
+        const PackedRow rows[2] = {tile.row(warp_row + fragment_row(lane, 0)),
+                                   tile.row(warp_row + fragment_row(lane, 1))};
+        mask.set(args, tile.sequence, rows);
+        logits.set(args, tile.sequence, rows);
+#pragma unroll
+        for (int t = 0; t < kRowTiles; ++t) {
+            o_maximum[t][0] = o_maximum[t][1] = -infinity();
+            if constexpr (Config::absolute_cuts) folded(t).begin();
+        }
+        const int32 first_block = blocks_with<Config::tile_kv>(keys).first;
+        const KeyInterval blocks{first_block,
+                                 keys.is_empty() ? first_block : blocks_with<Config::tile_kv>(keys).end};
+        Loader loader(pipeline, tile, keys, status);
+        start(loader, blocks);
+#pragma unroll 1
+        for (int32 n = blocks.first; n < blocks.end; ++n) {
+            const int32 end = (n + 1) * Config::tile_kv;
+            step(loader, n, blocks.end, tile_mask.hides_some_of(n * Config::tile_kv, end));
+            if constexpr (Config::absolute_cuts) {
+                if (end % abi::kLeastCut == 0 && n + 1 < blocks.end) cut(end, places);
+            }
+        }
+        copy_wait<0>();
+        close(places, blocks.end * Config::tile_kv);
+    }
+
+    // Copy groups in flight, in order: Q, K(0), V(0), K(1), ... V(stages - 2), K(stages - 1).
+    __device__ void start(Loader& loader, const KeyInterval& blocks) {
+        loader.template publish_first<kPublished>(blocks.first);
+        MmaQueryLoader<Config>::load(pipeline, tile);
+        copy_commit();
+        if constexpr (Config::paged) __syncthreads();
+#pragma unroll 1
+        for (int i = 0; i < Config::stages; ++i) {
+            if (i > 0) {
+                if (blocks.first + i - 1 < blocks.end) loader.load_v(blocks.first + i - 1);
+                copy_commit();
+            }
+            if (blocks.first + i < blocks.end) loader.load_k(blocks.first + i);
+            copy_commit();
+        }
+        if constexpr (kQueriesInRegisters) {
+            copy_wait<2 * Config::stages - 1>();
+            __syncthreads();
+#pragma unroll
+            for (int k = 0; k < kQk / 16; ++k) load_query_fragment(q[k], k);
+        }
+    }
+
+    __device__ void load_query_fragment(uint32 (&fragment)[4], int k) const {
+        const SharedAddress start = pipeline.queries().chunk(warp_row + lane % 16, lane / 16);
+        load_matrices(fragment, Pipeline::QueryTile::step(start, 0, k));
+    }
+
+    // One tile of keys.
+    __device__ void step(Loader& loader, int32 n, int32 end_tile, bool masked) {
+        copy_wait<kPending>();
+        __syncthreads();
+        if (n - 1 + Config::stages < end_tile) loader.load_v(n - 1 + Config::stages);
+        copy_commit();
+
+        Logits s[kChains] = {};
+        multiply_queries(s, n);
+        const int32 first_key = n * Config::tile_kv + warp_slice * kWarpKeys;
+        logits.apply(s[0], args, first_key);
+        if (masked) mask.apply(s[0], first_key);
+        show_maxima(s[0]);
+
+        copy_wait<kPending>();
+        __syncthreads();
+        if (n + Config::stages < end_tile) loader.load_k(n + Config::stages);
+        copy_commit();
+        loader.publish_next(n + kPublished);
+        weigh(s[0]);
+        __syncthreads();
+        multiply_values(n);
+    }
+
+    // S = Q K^T for the warp's slice of keys.
+    __device__ void multiply_queries(Logits (&s)[kChains], int32 n) {
+        const int32 warp_key = warp_slice * kWarpKeys;
+        if constexpr (kWarpKeys == 8) {
+            const SharedAddress start = pipeline.keys(n).chunk(warp_key + lane % 8, lane / 8);
+#pragma unroll
+            for (int k = 0; k < kQk / 16; k += 2) {
+                uint32 b[4];
+                load_matrices(b, Pipeline::KeyTile::step(start, 0, k));
+#pragma unroll
+                for (int chain = 0; chain < 2; ++chain) {
+                    uint32 here[4];
+                    multiply(s[chain][0], query_fragment(here, k + chain), b[2 * chain], b[2 * chain + 1]);
+                }
+            }
+#pragma unroll
+            for (int i = 0; i < 4; ++i) s[0][0][i] += s[kChains - 1][0][i];
+        } else {
+            const SharedAddress start =
+                pipeline.keys(n).chunk(warp_key + lane % 8 + lane / 16 * 8, lane / 8 % 2);
+#pragma unroll
+            for (int k = 0; k < kQk / 16; ++k) {
+                uint32 here[4];
+                const uint32(&a)[4] = query_fragment(here, k);
+#pragma unroll
+                for (int j = 0; j < kWarpKeys / 16; ++j) {
+                    uint32 b[4];
+                    load_matrices(b, Pipeline::KeyTile::step(start, j * 16, k));
+                    multiply(s[0][2 * j], a, b[0], b[1]);
+                    multiply(s[0][2 * j + 1], a, b[2], b[3]);
+                }
+            }
+        }
+    }
+
+    // From registers, or to `here`.
+    __device__ const uint32 (&query_fragment(uint32 (&here)[4], int k) const)[4] {
+        if constexpr (kQueriesInRegisters) {
+            return q[k];
+        } else {
+            load_query_fragment(here, k);
+            return here;
+        }
+    }
+
+    static __device__ void multiply(float (&sums)[4], const uint32 (&a)[4], uint32 b0, uint32 b1) {
+        Element::mma(sums, a, b0, b1);
+    }
+
+    // What each slice of keys has found of each row: its largest logit, and in the end its sum.
+    __device__ float& of_slice(int32 slice, int32 row) const {
+        return reinterpret_cast<float*>(memory + Config::layout.slices)[slice * Config::tile_q + row];
+    }
+
+    __device__ void show_maxima(const Logits& s) const {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            float top = -infinity();
+#pragma unroll
+            for (int j = 0; j < kWarpKeys / 8; ++j) top = fmaxf(top, fmaxf(s[j][2 * i], s[j][2 * i + 1]));
+            top = row_max(top);
+            if (lane % 4 == 0) of_slice(warp_slice, warp_row + fragment_row(lane, i)) = top;
+        }
+    }
+
+    // A row's maximum with this tile's keys, and what its sums and O have to be multiplied by then. A row
+    // that saw nothing yet has the reference 0: exp2(-inf) is 0.
+    struct Raised {
+        float maximum, reference, rescale;
+    };
+    __device__ Raised raised(float before, int32 row) const {
+        float top = before;
+#pragma unroll
+        for (int slice = 0; slice < Config::warps_kv; ++slice) top = fmaxf(top, of_slice(slice, row));
+        const float reference = top == -infinity() ? 0.0f : top;
+        return {top, reference, exp2_approx((before - reference) * args.scale_log2)};
+    }
+
+    // Logits to weights, for all warps to read; O is rescaled.
+    __device__ void weigh(Logits& s) {
+        const WeightTile weights{pipeline.base + Config::layout.weights};
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            const int32 row = warp_row + fragment_row(lane, i);
+            const Raised to = raised(maximum[i], row);
+            maximum[i] = to.maximum;
+            sum[i] = __fmul_rn(sum[i], to.rescale);
+#pragma unroll
+            for (int j = 0; j < kWarpKeys / 8; ++j) {
+                float two[2];
+#pragma unroll
+                for (int c = 0; c < 2; ++c) {
+                    two[c] = exp2_approx((s[j][2 * i + c] - to.reference) * args.scale_log2);
+                    sum[i] += two[c];
+                }
+                store_shared(weights.chunk(row, warp_slice * (kWarpKeys / 8) + j) + lane % 4 * 4,
+                             Element::pack(two[0], two[1]));
+            }
+        }
+#pragma unroll
+        for (int t = 0; t < kRowTiles; ++t) {
+            float rescale[2];
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+                const Raised to = raised(o_maximum[t][i], t * 16 + fragment_row(lane, i));
+                o_maximum[t][i] = to.maximum;
+                rescale[i] = to.rescale;
+            }
+            if (__any_sync(0xffffffffu, rescale[0] != 1.0f || rescale[1] != 1.0f)) o[t].scale(rescale);
+        }
+    }
+
+    // O += P V for the warp's slice of columns.
+    __device__ void multiply_values(int32 n) {
+        using ValueTile = typename Pipeline::ValueTile;
+        const WeightTile weights{pipeline.base + Config::layout.weights};
+        const SharedAddress weights_start = weights.chunk(lane % 16, lane / 16);
+        const SharedAddress start = pipeline.values(n).chunk(lane % 16, first_column / 8 + lane / 16);
+#pragma unroll
+        for (int j = 0; j < Config::tile_kv / 16; ++j) {
+            uint32 p[kRowTiles][4];
+#pragma unroll
+            for (int t = 0; t < kRowTiles; ++t)
+                load_matrices(p[t], WeightTile::step(weights_start, t * 16, j));
+#pragma unroll
+            for (int d = 0; d < kColumns / 16; ++d) {
+                if (kColumns * kWarps != kVo && first_column + d * 16 >= kVo) break;
+                uint32 b[4];
+                // Where a slice is whole panels the addresses of its columns differ by constants.
+                load_matrices_transposed(
+                    b,
+                    kColumns % ValueTile::kColumns == 0
+                        ? ValueTile::step(start, j * 16, d)
+                        : pipeline.values(n).chunk(j * 16 + lane % 16, first_column / 8 + d * 2 + lane / 16));
+#pragma unroll
+                for (int t = 0; t < kRowTiles; ++t) {
+                    multiply(o[t][2 * d], p[t], b[0], b[1]);
+                    multiply(o[t][2 * d + 1], p[t], b[2], b[3]);
+                }
+            }
+        }
+    }
+
+    // The sums of rows over all slices of keys. All have read the last tile's maxima.
+    __device__ void add_slices(float (&total)[kRowTiles][2]) const {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            const float of_row = row_sum(sum[i]);
+            if (lane % 4 == 0) of_slice(warp_slice, warp_row + fragment_row(lane, i)) = of_row;
+        }
+        __syncthreads();
+#pragma unroll
+        for (int t = 0; t < kRowTiles; ++t) {
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+                const int32 in_tile = t * 16 + fragment_row(lane, i);
+                total[t][i] = of_slice(0, in_tile);
+#pragma unroll
+                for (int slice = 1; slice < Config::warps_kv; ++slice)
+                    total[t][i] += of_slice(slice, in_tile);
+            }
+        }
+    }
+
+    // What was found of 16 rows before their last cuts. Each warp keeps the maxima and sums for itself.
+    __device__ auto folded(int t) const {
+        return FoldedRows<kColumns, kWarps, false>(memory + Config::layout.state +
+                                                   t * abi::wide_state_bytes(Config::head_dim_vo, kWarps));
+    }
+
+    __device__ bool is_cut_before(int32 key, const PackedRow& row) const {
+        return key % abi::cut_length(visible_keys(args, tile.sequence, row.token).end) == 0;
+    }
+
+    // Before `key`, of a part that goes on behind it, rows are cut that have a cut there.
+    __device__ void cut(int32 key, const PartPlaces& places) {
+        if (places.are_apart() && key % places.length != 0) return;
+        float total[kRowTiles][2];
+        add_slices(total);
+        if (places.are_apart()) store_rows(places.before(key), total);
+#pragma unroll
+        for (int t = 0; t < kRowTiles; ++t) {
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+                const bool here = is_cut_before(key, tile.row(t * 16 + fragment_row(lane, i)));
+                if (!places.are_apart())
+                    folded(t).fold(i, here, o[t], o_maximum[t][i], total[t][i], args.scale_log2);
+                if (!here) continue;
+                o_maximum[t][i] = -infinity();
+                o[t].clear_row(i);
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            if (!is_cut_before(key, tile.row(warp_row + fragment_row(lane, i)))) continue;
+            maximum[i] = -infinity();
+            sum[i] = 0.0f;
+        }
+        is_cut = true;
+    }
+
+    template <class Places>
+    __device__ void close(const Places& places, int32 end) {
+        float total[kRowTiles][2];
+        add_slices(total);
+        if constexpr (Config::absolute_cuts) {
+            if (is_cut && !places.are_apart()) {
+#pragma unroll
+                for (int t = 0; t < kRowTiles; ++t)
+                    folded(t).close(o[t], o_maximum[t], total[t], args.scale_log2);
+            }
+        }
+        store_rows(places.before(end), total);
+    }
+
+    // As O, or as the partial results whose first row's place this is.
+    __device__ void store_rows(int32 place, const float (&total)[kRowTiles][2]) {
+        const Epilogue<Config, Config::alignment> epilogue{args, tile.sequence};
+#pragma unroll
+        for (int t = 0; t < kRowTiles; ++t) {
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+                const int32 in_tile = t * 16 + fragment_row(lane, i);
+                epilogue.store_columns(tile.row(in_tile), place < 0 ? -1 : place + in_tile, first_column,
+                                       o[t], i, o_maximum[t][i], total[t][i]);
+            }
+        }
+    }
+};
+
+template <class Config>
+__device__ void attention_mma(const abi::AttentionArguments& args) {
+    attend_tiles<Config, AttentionMmaWide<Config>>(args);
+}
+
+}  // namespace attnsmith
