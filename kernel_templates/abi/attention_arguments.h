@@ -66,7 +66,7 @@ struct AttentionArguments {
     int32 batch;
     int32 q_heads;
     int32 kv_heads;
-    int32 group;  // query heads that share a KV head; the last one's may be fewer
+    int32 group;  // query heads that share a KV head
     int32 max_q_len;
     int32 max_kv_len;
     int32 page_size;

@@ -35,9 +35,7 @@ inline constexpr int32 kWgmmaPanelBytes = 128;
 inline constexpr uint32 kWgmmaDescriptorUpper = 1u << 30 | 8 * kWgmmaPanelBytes / 16;
 
 // A group of query heads may be divided into kv_head_shares parts: attention.kv_heads and attention.group are
-// those of a caller with as many more KV heads. Query heads keep their numbers by it, and rows their places.
-// The last part of all may have fewer heads than the others, so parts of the only KV head's group need not be
-// equal.
+// those of a caller with as many more KV heads, but that the last part of a group may have fewer heads.
 // The boxes of the maps, innermost axis first, in elements:
 //   q     [head_dim_qk, q_heads, tokens, batch]   box {64, group, warpgroup_tokens, 1}
 //   k, v  [head_dim, tokens, kv_heads / kv_head_shares, batch or pages]   box {64, box_keys, 1, 1}

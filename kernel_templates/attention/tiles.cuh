@@ -34,20 +34,41 @@ struct PackedRow {
     bool valid;  // whether it is one of the tile's and the sequence's
 };
 
+// The query heads that are packed with the tokens: a KV head's, or where its group is divided a part's, of
+// which the last one may have fewer than the rows have places for.
+struct QueryHeads {
+    int32 first, count;
+};
+
 // Packed rows first .. first + count - 1 of a sequence and KV head.
 struct QueryTile {
     const abi::AttentionArguments& args;
     const Sequence& sequence;
     int32 kv_head, first, count;
+    QueryHeads heads;
+
+    __device__ QueryTile(const abi::AttentionArguments& arguments, const Sequence& of, int32 of_kv_head,
+                         int32 first_row, int32 rows)
+        : QueryTile(arguments, of, of_kv_head, first_row, rows,
+                    {of_kv_head * arguments.group, arguments.group}) {}
+    __device__ QueryTile(const abi::AttentionArguments& arguments, const Sequence& of, int32 of_kv_head,
+                         int32 first_row, int32 rows, const QueryHeads& of_heads)
+        : args(arguments),
+          sequence(of),
+          kv_head(of_kv_head),
+          first(first_row),
+          count(rows),
+          heads(of_heads) {}
 
     __device__ PackedRow row(int32 in_tile) const {
         const int32 row = first + in_tile;
-        const int32 token = row / args.group, head = kv_head * args.group + row - token * args.group;
-        return {token, head, in_tile < count && row < sequence.rows(args) && head < args.q_heads};
+        const int32 token = row / args.group, head = row - token * args.group;
+        return {token, heads.first + head,
+                in_tile < count && row < sequence.rows(args) && head < heads.count};
     }
     // Which of the tile's rows it is.
     __device__ int32 index(const PackedRow& row) const {
-        return row.token * args.group + row.head - kv_head * args.group - first;
+        return row.token * args.group + row.head - heads.first - first;
     }
 };
 

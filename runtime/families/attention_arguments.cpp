@@ -151,9 +151,11 @@ void set_share(const LaunchContext& context, std::int64_t tile_kv, std::int64_t 
     constexpr std::int64_t kStartBytes = 64 << 10;
     const AttentionSpec& spec = context.problem.spec;
     const std::int64_t key_bytes = (spec.head_dim_qk + spec.head_dim_vo) * size_of(spec.dtype);
-    const std::int64_t start = problem::ceil_div(kStartBytes, key_bytes * tile_kv);
+    // Of so many tiles that there would be no unit left for keys the start counts for less.
+    const std::int64_t of_tile = kMostUnits / std::max<std::int64_t>(1, items);
+    const std::int64_t start = std::min(problem::ceil_div(kStartBytes, key_bytes * tile_kv), of_tile - 1);
     arguments.start_units = static_cast<std::int32_t>(start);
-    arguments.most_units = static_cast<std::int32_t>(kMostUnits / std::max<std::int64_t>(1, items) - start);
+    arguments.most_units = static_cast<std::int32_t>(of_tile - start);
 }
 
 }  // namespace attnsmith::families

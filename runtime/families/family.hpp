@@ -75,6 +75,11 @@ class Family {
     // Whether keys can be divided for the kernel like that; or left whole, with SplitPolicy::none.
     virtual bool takes(const KernelConfig&, SplitPolicy policy) const { return policy == SplitPolicy::none; }
 
+    // Of an attention: query tiles of all sequences and KV heads, at most, for these bounds and any below.
+    virtual std::int64_t most_tiles(const KernelConfig&, const problem::Problem&,
+                                    const problem::BoundShape&) const {
+        return 0;
+    }
     // What an attention is ranked by. A family that is alone in its role, and has one kernel there, is not.
     virtual AttentionCost cost(const KernelConfig&, const SmTraits&) const { return {}; }
 

@@ -29,6 +29,11 @@ std::string TiledAttention::kernel_name(const KernelConfig& config) const {
     return attention_name(backend(), kernel, kernel.paged ? "paged" : "contiguous", kernel.alignment);
 }
 
+std::int64_t TiledAttention::most_tiles(const KernelConfig& kernel, const problem::Problem& problem,
+                                        const problem::BoundShape& shape) const {
+    return query_tiles(shape, problem.group_size(), kernel.tile_q()) * problem.spec.kv_heads;
+}
+
 Extent TiledAttention::extent(const KernelConfig& kernel, const LaunchContext& context) const {
     Extent extent = grid_of_tiles(context, kernel.tile_q());
     if (context.split.policy == SplitPolicy::shares && extent.ctas > 0) extent.ctas = context.split.parts;

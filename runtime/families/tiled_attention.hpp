@@ -32,6 +32,8 @@ class TiledAttention : public Family {
     Role role() const final { return Role::attention; }
     bool takes(const KernelConfig& kernel, SplitPolicy policy) const final;
     std::string kernel_name(const KernelConfig& kernel) const final;
+    std::int64_t most_tiles(const KernelConfig& kernel, const problem::Problem& problem,
+                            const problem::BoundShape& shape) const final;
     Extent extent(const KernelConfig& kernel, const LaunchContext& context) const final;
     Bound bind(const KernelConfig& kernel, const LaunchContext& context, const Binding& binding) const final;
 

@@ -13,7 +13,6 @@ struct HeadWork {
     std::int64_t q_len = 1;
     std::int64_t keys = 1;  // that a query of average position sees
     int bounds = 0;         // on the keys by the mask: left, right. With each, other tokens see other keys
-    bool is_only = false;   // there is no other KV head, whose query heads would come behind
 
     std::int64_t rows() const { return q_len * group; }  // packed query rows
 };

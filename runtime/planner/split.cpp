@@ -73,8 +73,7 @@ std::int64_t rows_of_shares(const Plan& plan, const Split& shares, const problem
 Split with_work(const Plan& plan, const Split& shares, const problem::BoundShape& shape) {
     const KernelConfig& attention = plan.kernel(Role::attention);
     const int tile_kv = attention.tile_kv();
-    const std::int64_t tiles = families::query_tiles(shape, plan.problem.group_size(), attention.tile_q()) *
-                               plan.problem.spec.kv_heads;
+    const std::int64_t tiles = attention.family->most_tiles(attention, plan.problem, shape);
     if (tiles >= shares.parts) return shares;
     const std::int64_t units = tiles * std::max<std::int64_t>(1, ceil_div(shape.max_kv_len, tile_kv));
     return {SplitPolicy::shares, shares.keys, std::min(shares.parts, ceil_div(units, shares.keys / tile_kv))};

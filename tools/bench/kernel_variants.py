@@ -164,8 +164,8 @@ def launch_values(kernel, sizes, causal, sms):
     draws = paired_draws + single * tiles
     scale = head_dim**-0.5
     scale_log2 = scale * math.log2(math.e)
-    values = dict(q_tokens=batch * q_len, kv_tokens=kv_len, rows=batch * q_len * heads, batch=batch, kv_heads=kv_heads,
-                  group=group, max_q_len=q_len, max_kv_len=kv_len, window_left=NO_WINDOW,
+    values = dict(q_tokens=batch * q_len, kv_tokens=kv_len, rows=batch * q_len * heads, batch=batch, q_heads=heads,
+                  kv_heads=kv_heads, group=group, max_q_len=q_len, max_kv_len=kv_len, window_left=NO_WINDOW,
                   window_right=0 if causal else NO_WINDOW, tiles=batch * tiles, splits=1, scale=scale,
                   scale_log2=scale_log2)
     values.update(kv_head_shares=1, warpgroup_tokens=tokens, sequence_tiles=tiles, draws=draws,
@@ -230,8 +230,8 @@ class Driver:
         fill(self.attention.from_address(base), values)
         fill(self.tail.from_address(base + tail), values)
         tokens = values["warpgroup_tokens"]
-        self.encode(base + maps, q, [head_dim, group, q_len, kv_heads, batch],
-                    [q.stride(2), q.stride(1), group * q.stride(2), q.stride(0)], [PANEL, group, tokens, 1, 1])
+        self.encode(base + maps, q, [head_dim, heads, q_len, batch], [q.stride(2), q.stride(1), q.stride(0)],
+                    [PANEL, group, tokens, 1])
         for i, tensor in ((1, k), (2, v)):
             self.encode(base + maps + MAP_BYTES * i, tensor, [head_dim, kv_len, kv_heads, batch],
                         [tensor.stride(1), tensor.stride(2), tensor.stride(0)],

@@ -78,12 +78,11 @@ struct WgmmaConsumer {
 
     __device__ PackedRow row(const WorkTile& work, int i) const {
         const int32 in_warpgroup = tokens_and_heads >> (16 * i) & 0xff;
-        const int32 head =
-            work.kv_head * args.attention.group + int32(tokens_and_heads >> (16 * i + 8) & 0xff);
+        const int32 head = tokens_and_heads >> (16 * i + 8) & 0xff;
         const int32 token = work.first_token + warpgroup * args.warpgroup_tokens + in_warpgroup;
-        return {token, head,
-                in_warpgroup < args.warpgroup_tokens && token < work.sequence.q_len &&
-                    head < args.attention.q_heads};
+        return {
+            token, work.heads.first + head,
+            in_warpgroup < args.warpgroup_tokens && token < work.sequence.q_len && head < work.heads.count};
     }
 
     __device__ void set_rows(const WorkTile& work) {

@@ -36,7 +36,7 @@ struct WgmmaQueryLoader {
 #pragma unroll 1
                 for (int panel = 0; panel < kPanels; ++panel) {
                     tma_load(pipeline.q(warpgroup) + panel * Pipeline::kLayout.q_panel, args.q, full,
-                             panel * kPanelColumns, work.kv_head * args.attention.group, token,
+                             panel * kPanelColumns, work.heads.first, token,
                              args.attention.q_indptr ? 0 : work.sequence.batch);
                 }
             }

@@ -112,8 +112,7 @@ struct WgmmaScheduler {
         if (!drawn_tile(draw, second, drawn)) return false;
         const TileIndex index = tile_index(drawn);
         if (lane == 0) {
-            found.kv_head = int32(drawn.stream % args.attention.kv_heads);
-            found.stored_head = found.kv_head / args.kv_head_shares;
+            found.set_head(args, int32(drawn.stream % args.attention.kv_heads));
             found.split = int32(drawn.stream / args.attention.kv_heads / sequences());
         }
         return find_rows(index, found) && find_blocks(found);

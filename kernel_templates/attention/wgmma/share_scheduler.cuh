@@ -43,8 +43,7 @@ struct WgmmaShareScheduler {
         if (lane == 0) {
             work.sequence = next.sequence;
             work.first_token = next.first_row / args.attention.group;
-            work.kv_head = next.kv_head;
-            work.stored_head = next.kv_head / args.kv_head_shares;
+            work.set_head(args, next.kv_head);
             work.part = next.part;
             work.parts = TileParts(next.part, pipeline.share().share);
         }

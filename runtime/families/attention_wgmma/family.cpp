@@ -40,6 +40,11 @@ class Wgmma final : public Family {
         return attention_wgmma::cost_of(kernel.as<Kernel>(), sm, kernel.ctas_per_sm);
     }
 
+    std::int64_t most_tiles(const KernelConfig& kernel, const problem::Problem& problem,
+                            const problem::BoundShape& shape) const override {
+        const QueryTiling tiling = largest_parts(kernel.tile_q(), problem.group_size());
+        return query_tiles(shape, tiling.group, tiling.rows) * tiling.shares * problem.spec.kv_heads;
+    }
     Extent extent(const KernelConfig& kernel, const LaunchContext& context) const override {
         const Schedule schedule = schedule_of(kernel, context);
         const bool shares = context.split.policy == SplitPolicy::shares && schedule.items > 0;

@@ -46,14 +46,16 @@ int box_keys(const Kernel& kernel, std::int64_t page_size);
 // How the query rows of a KV head are laid into tiles.
 struct QueryTiling {
     std::int64_t shares = 1;  // parts of the head's group, each with tiles of its own
-    std::int64_t group = 1;   // query heads of a part, which are packed with the tokens; the last may have
-                              // fewer, where no other KV head's come behind
+    std::int64_t group = 1;   // query heads of a part, which are packed with the tokens; the last has fewer
     std::int64_t rows = 1;    // packed query rows of a tile
 
     // Counts those of all parts, for one sequence.
     std::int64_t tiles(std::int64_t q_len) const;
     bool operator==(const QueryTiling&) const = default;
 };
+
+// With the fewest parts: for no sequences there are more tiles by the ones that tiling_of() finds.
+QueryTiling largest_parts(int tile_q, std::int64_t group);
 
 // For sequences of up to that much work. The rows of a warpgroup are whole tokens of a part: a smaller part
 // may leave fewer of them unused. But then a tile has more tokens, and goes through the keys of them all.

@@ -238,3 +238,23 @@ TEST_CASE("logits come to base 2 by one factor, wherever the scale is applied", 
     a = bind(spec, tensors, {}).arguments;
     CHECK((near(a.scale, 0.3) && near(a.scale_log2, log2e) && a.softcap == 0));
 }
+
+// Sequences whose tiles had no unit left for their keys were passed over, and nobody said so.
+TEST_CASE("however many tiles there are, each has a unit for its keys", "[engine][arguments]") {
+    AttentionSpec spec{.dtype = DType::bf16, .head_dim_qk = 8, .q_heads = 64};
+    const planner::Plan plan = planner::make_plan(problem::validate(spec, {1 << 20, 1, 1}),
+                                                  families::traits_of(90), planner::repository_tuning());
+    constexpr std::int64_t kMostItems = (std::int64_t{1} << 31) - 1;
+    const problem::BoundShape shape{.batch = 1, .q_tokens = 1, .max_q_len = 1, .max_kv_len = 1};
+    const planner::Launch launch = planner::launch_of(plan, shape);
+    REQUIRE(launch.split.policy == families::SplitPolicy::shares);
+    for (const std::int64_t items : {std::int64_t{0}, std::int64_t{1}, std::int64_t{1} << 20,
+                                     std::int64_t{1} << 26, kMostItems / 2, kMostItems}) {
+        abi::AttentionArguments arguments{};
+        families::set_share(planner::context_of(plan, shape, launch), 16, items, arguments);
+        CAPTURE(items, arguments.start_units);
+        CHECK(arguments.most_units >= 1);
+        CHECK(arguments.start_units >= 0);
+        CHECK(items * (std::int64_t{arguments.most_units} + arguments.start_units) <= kMostItems);
+    }
+}

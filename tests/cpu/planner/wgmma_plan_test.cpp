@@ -327,7 +327,8 @@ TEST_CASE("a group is divided where tiles of its parts are fewer", "[planner][wg
         const std::int64_t keys = bounds > 0 ? q_len / 2 : q_len;
         const QueryTiling tiling =
             tiling_of(tile_q, {.group = group, .q_len = q_len, .keys = keys, .bounds = bounds});
-        REQUIRE(tiling.group * tiling.shares == group);
+        REQUIRE(tiling.group * tiling.shares >= group);
+        REQUIRE(tiling.group * (tiling.shares - 1) < group);
         REQUIRE(tiling.group <= abi::kWgmmaRows);
         REQUIRE(tiling.rows % tiling.group == 0);
         REQUIRE(tiling.rows <= tile_q);
@@ -341,11 +342,11 @@ TEST_CASE("a group is divided where tiles of its parts are fewer", "[planner][wg
     CHECK(part(40, 4096) == 8);
     CHECK(part(48, 4096) == 16);
     CHECK(part(96, 4096) == 32);
-    CHECK(part(71, 4096) == 1);
+    CHECK(part(71, 4096) == 9);
     CHECK(part(128, 4096) == 64);
     // A causal tile of more tokens has more keys that most of them do not see.
-    CHECK(part(33, 512) == 1);
-    CHECK(part(33, 512, 1) == 11);
+    CHECK(part(33, 512) == 2);
+    CHECK(part(33, 512, 1) == 9);
     CHECK(part(7, 512, 1) == 7);
     CHECK(part(48, 512, 1) == 16);
     // Few queries have the fewest tiles where parts are largest.
@@ -354,7 +355,7 @@ TEST_CASE("a group is divided where tiles of its parts are fewer", "[planner][wg
     }
     CHECK(part(96, 1) == 48);
     CHECK(part(128, 1) == 64);
-    CHECK(part(71, 1) == 1);
+    CHECK(part(71, 1) == 36);
     CHECK(part(48, 3) == 48);
     CHECK(part(48, 8) == 16);
     // Three warpgroups have three tokens of 48 heads.
@@ -364,9 +365,9 @@ TEST_CASE("a group is divided where tiles of its parts are fewer", "[planner][wg
     CHECK(tiling_of(tile_q, {.group = 48, .q_len = 4096}).tiles(4096) == 3 * 342);
 }
 
-TEST_CASE("the only KV head's group is divided into parts that may be unequal", "[planner][wgmma]") {
+TEST_CASE("the last part of a group may have fewer heads", "[planner][wgmma]") {
     const auto tiling = [](std::int64_t group, std::int64_t q_len) {
-        return tiling_of(64, {.group = group, .q_len = q_len, .keys = 4096, .is_only = true});
+        return tiling_of(64, {.group = group, .q_len = q_len, .keys = 4096});
     };
     CHECK(tiling(71, 1) == QueryTiling{.shares = 2, .group = 36, .rows = 36});  // 36 heads and 35
     CHECK(tiling(64, 1) == QueryTiling{.shares = 1, .group = 64, .rows = 64});
@@ -396,6 +397,30 @@ TEST_CASE("decode of a prime number of heads goes to wgmma", "[planner][wgmma]")
     const test::LaunchFacts launch =
         test::launch_facts(plan, {.batch = 64, .q_tokens = 64, .max_q_len = 1, .max_kv_len = 4096});
     CHECK(launch.kv_head_shares == 2);
+}
+
+TEST_CASE("few rows that are cut are divided, whatever their number and their group", "[planner][wgmma]") {
+    const auto ctas = [](std::int64_t q_heads, std::int64_t kv_heads, std::int64_t q_len) {
+        AttentionSpec spec = spec_of(128, 128);
+        spec.q_heads = q_heads, spec.kv_heads = kv_heads;
+        spec.kv = KvStorage::paged, spec.page_size = 16;
+        spec.mask = Mask::causal;
+        spec.consistency = Consistency::bitwise;
+        return test::launch_facts(plan_of(spec, {1, q_len, 131072}),
+                                  {.batch = 1, .q_tokens = q_len, .max_q_len = q_len, .max_kv_len = 131072})
+            .grid;
+    };
+    for (const std::int64_t q_len : {1, 8, 32, 33, 64, 100}) {
+        CAPTURE(q_len);
+        CHECK(ctas(32, 8, q_len) == 264);
+    }
+    CHECK(ctas(71, 1, 2) == 264);
+    CHECK(ctas(131, 1, 1) == 264);
+    CHECK(ctas(142, 2, 1) == 264);
+    // A long prefill has tiles enough without that.
+    AttentionSpec spec = spec_of(128, 128);
+    spec.consistency = Consistency::bitwise;
+    CHECK(plan_of(spec, {4, 4096, 4096}).kernel(planner::Role::attention).tile_q() > abi::kWgmmaRows);
 }
 
 TEST_CASE("wgmma serves groups of any size", "[planner][wgmma]") {
