@@ -21,9 +21,9 @@ Call bind(const Kernel& kernel, const attnsmith_tensors* tensors, const attnsmit
     const int device = kernel.device();
     const AttentionTensors bound_tensors = read_tensors(tensors, device);
     const Batch bound_batch = read_batch(batch, device);
-    const Workspace scratch = workspace == nullptr ? Workspace{} : read_workspace(workspace);
     try {
-        return kernel.bind(bound_tensors, bound_batch, scratch);
+        return workspace == nullptr ? kernel.bind(bound_tensors, bound_batch)
+                                    : kernel.bind(bound_tensors, bound_batch, read_workspace(workspace));
     } catch (const InvalidRequest& error) {
         rethrow_in_dlpack_words(error);
     }

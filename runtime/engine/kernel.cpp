@@ -19,6 +19,17 @@ using engine::held;
 
 namespace {
 
+void check_workspace(const Workspace& workspace, std::size_t needed) {
+    if (workspace.data == nullptr)
+        throw InvalidRequest("workspace.data", "null",
+                             "device memory; leave the workspace out to have the Call allocate its own");
+    if (workspace.bytes < needed)
+        throw InvalidRequest("workspace.bytes", std::to_string(workspace.bytes),
+                             fmt::format("at least {}", needed));
+    if (reinterpret_cast<std::uintptr_t>(workspace.data) % 256 != 0)
+        throw InvalidRequest("workspace.data", fmt::format("{}", workspace.data), "a multiple of 256");
+}
+
 void check_bound(const char* name, std::int64_t value, std::int64_t most) {
     if (value >= 0 && value <= most) return;
     throw InvalidRequest(name, std::to_string(value), fmt::format("an integer from 0 to {}", most));
@@ -159,9 +170,10 @@ std::string Call::describe() const {
     const Impl& call = held(impl_, "Call");
     std::string text;
     for (const Impl::Step& step : call.steps) {
-        text += fmt::format("{}{}: {} CTAs of {} threads, {} bytes of shared memory",
-                            text.empty() ? "" : "; ", step.loaded->config.name(), step.config.grid.x,
-                            step.config.block.x, step.config.shared_bytes);
+        text +=
+            fmt::format("{}{}: {} CTA{} of {} threads, {} bytes of shared memory", text.empty() ? "" : "; ",
+                        step.loaded->config.name(), step.config.grid.x, step.config.grid.x == 1 ? "" : "s",
+                        step.config.block.x, step.config.shared_bytes);
         if (step.loaded->config.family->role() == families::Role::attention && call.split.parts > 1)
             text += ", " + families::describe(call.split);
     }
@@ -181,7 +193,9 @@ std::size_t Kernel::workspace_bytes(std::int64_t batch, std::int64_t q_tokens,
         return 0;
     }
     const std::int64_t longest = problem::kMaxPackedQueries / plan.problem.group_size();
-    check_bound("q_tokens", q_tokens, std::min(most_tokens, batch * longest));
+    if (const std::int64_t most = std::min(most_tokens, batch * longest); q_tokens < 0 || q_tokens > most)
+        throw InvalidRequest("q_tokens", std::to_string(q_tokens),
+                             fmt::format("an integer from 0 to {} with a batch of {}", most, batch));
     const problem::BoundShape shape{.batch = batch,
                                     .q_tokens = q_tokens,
                                     .max_q_len = std::min(q_tokens, longest),
@@ -190,10 +204,14 @@ std::size_t Kernel::workspace_bytes(std::int64_t batch, std::int64_t q_tokens,
 }
 
 Call Kernel::bind(const AttentionTensors& tensors, const Batch& batch) const {
-    return bind(tensors, batch, Workspace{});
+    return bind_to(tensors, batch, nullptr);
 }
 
 Call Kernel::bind(const AttentionTensors& tensors, const Batch& batch, Workspace workspace) const {
+    return bind_to(tensors, batch, &workspace);
+}
+
+Call Kernel::bind_to(const AttentionTensors& tensors, const Batch& batch, const Workspace* given) const {
     const Impl& kernel = held(impl_, "Kernel");
     const problem::BoundShape shape =
         problem::check_operands(kernel.plan.problem, problem::AttentionOperands{tensors, batch});
@@ -204,21 +222,15 @@ Call Kernel::bind(const AttentionTensors& tensors, const Batch& batch, Workspace
     Call call;
     call.impl_ = std::make_shared<Call::Impl>();
     call.impl_->kernel = impl_;
-    if (workspace.data == nullptr && workspace.bytes > 0) {
-        throw InvalidRequest("workspace.data", "null",
-                             "device memory; leave the workspace out to have the Call allocate its own");
-    }
-    if (workspace.data == nullptr) {
+    Workspace workspace;
+    if (given == nullptr) {
         call.impl_->owned_workspace =
             driver::DeviceMemory(kernel.api, needed, kernel.device, kernel.allocator);
         workspace = {call.impl_->owned_workspace.data(), needed};
         call.impl_->owned_workspace.clear_unused(abi::kZeroedBytes);
-    } else if (workspace.bytes < needed) {
-        throw InvalidRequest("workspace.bytes", std::to_string(workspace.bytes),
-                             fmt::format("at least {}", needed));
-    } else if (reinterpret_cast<std::uintptr_t>(workspace.data) % 256 != 0) {
-        throw InvalidRequest("workspace.data", fmt::format("{}", workspace.data), "a multiple of 256");
     } else {
+        workspace = *given;
+        check_workspace(workspace, needed);
         problem::check_workspace(kernel.plan.problem, workspace.data, launch.workspace.bytes, tensors, batch);
     }
     call.impl_->workspace = workspace.data;

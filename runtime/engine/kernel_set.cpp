@@ -27,8 +27,13 @@ const Kernel& KernelSet::pick(const PlanSizes& sizes) const {
 std::size_t KernelSet::workspace_bytes(std::int64_t max_batch, std::int64_t max_q_tokens,
                                        std::int64_t max_kv_len) const {
     std::size_t bytes = 0;
-    for (const Kernel& kernel : kernels())
-        bytes = std::max(bytes, kernel.workspace_bytes(max_batch, max_q_tokens, max_kv_len));
+    try {
+        for (const Kernel& kernel : kernels())
+            bytes = std::max(bytes, kernel.workspace_bytes(max_batch, max_q_tokens, max_kv_len));
+    } catch (const InvalidRequest& error) {  // by its own arguments' names
+        if (error.field() == "max_kv_len") throw;
+        throw InvalidRequest("max_" + error.field(), error.value(), error.accepted());
+    }
     return bytes;
 }
 

@@ -220,7 +220,7 @@ class Objects(LaunchTest):
         self.assertEqual(addresses(), (q.data, k.data, k.data, o.data))
         self.state.param_bytes = 0
         for field, layer in (("k.shape", {"k": self.array(1, 15, 2, 64)}), ("o.dtype", {"o": self.array(
-                1, 8, 4, 64, dtype="fp16")}), ("k", {"k": "keys"}), ("k", {"k": -1}),
+                1, 8, 4, 64, dtype="fp16")}), ("k", {"k": "keys"}), ("k", {"k": -1}), ("k", {"k": 0}),
                 ("addresses.lse", {"lse": self.array(1, 8, 4, dtype="fp32")}),
                 ("addresses.v", {"v": other.data + 2}), ("o", {"v": o.data}),
                 ("k.device", {"k": self.array(1, 16, 2, 64, device=1)})):
@@ -246,7 +246,13 @@ class Objects(LaunchTest):
         again = self.rt.prepare_set(**SMALL)
         for field, sizes in (("batch", (0, 1, 1)), ("q_len", (1, -1, 1)), ("kv_len", (1, 1, 2**40))):
             self.assert_refused(field, again.pick, *sizes)
-        self.assert_refused("max_batch", again.workspace_bytes, -1, 1, 1)
+        again.pick(8, 1, 1)
+        for wrong in (8.0, True, [8]):
+            self.assert_refused("batch", again.pick, wrong, 1, 1)
+        for field, bounds in (("max_batch", (-1, 1, 1)), ("max_batch", (2**40, 1, 1)), ("max_q_tokens", (1, 2**62, 1))):
+            self.assert_refused(field, again.workspace_bytes, *bounds)
+        for prepare in (self.rt.prepare, self.rt.prepare_async, self.rt.prepare_set):
+            self.assert_refused("sm", prepare, **SMALL, sm=80)
 
     def test_calls_outlive_their_runtime(self):
         kernel, q, k, o = self.bound()

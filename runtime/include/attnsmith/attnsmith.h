@@ -365,7 +365,7 @@ ATTNSMITH_API attnsmith_code attnsmith_prepare_set(attnsmith_runtime* runtime, c
 ATTNSMITH_API void attnsmith_kernel_set_free(attnsmith_kernel_set* set);
 /* The kernel that attnsmith_prepare would choose for these sizes. It is the set's: it is not freed, and is
  * valid while the set is. Takes no lock and allocates nothing; sizes that were asked before take nanoseconds,
- * others a few microseconds. */
+ * others less than a microsecond. */
 ATTNSMITH_API attnsmith_code attnsmith_kernel_set_pick(const attnsmith_kernel_set* set,
                                                        const attnsmith_sizes* sizes,
                                                        const attnsmith_kernel** kernel,

@@ -3,8 +3,7 @@
 //   attnsmith::Runtime runtime;                                  // opens nothing until it is needed
 //   attnsmith::Kernel kernel = runtime.prepare(spec, sizes);     // plan, cache or compile, load
 //   attnsmith::Call call = kernel.bind(tensors, batch);          // checks and fixes the arguments
-//   call.launch(stream);                                         // any number of times; can be captured in a
-//   CUDA graph
+//   call.launch(stream);                                         // any number of times, or in a CUDA graph
 //
 // Thread safety: Runtime and Kernel may be used from any number of threads. A Call may be launched from any
 // thread, but holds one workspace: make one Call for each launch that is in flight at the same time. Devices:
@@ -272,7 +271,7 @@ class ATTNSMITH_API Kernel {
     // captured. Waits for no stream of the caller's. The first of these allocates a workspace, which the Call
     // owns; where RuntimeOptions has no `free`, freeing it waits for the device, as cuMemFree does.
     Call bind(const AttentionTensors& tensors, const Batch& batch) const;
-    // The same with the caller's workspace. Throws InvalidRequest where it is too small or misaligned.
+    // The same with the caller's workspace. Throws InvalidRequest where it is null, too small or misaligned.
     Call bind(const AttentionTensors& tensors, const Batch& batch, Workspace workspace) const;
     Call bind(const MergeTensors& tensors) const;  // of Op::merge; needs no workspace
 
@@ -287,6 +286,8 @@ class ATTNSMITH_API Kernel {
 
   private:
     friend class Runtime;
+    // Null: the Call allocates a workspace.
+    Call bind_to(const AttentionTensors& tensors, const Batch& batch, const Workspace* given) const;
     std::shared_ptr<const Impl> impl_;
 };
 
@@ -299,7 +300,7 @@ class ATTNSMITH_API KernelSet {
     KernelSet();
 
     // The kernel that prepare() would choose for these sizes. Takes no lock, allocates nothing. Sizes that
-    // were asked before take some nanoseconds, others a few hundred: an engine whose lengths grow with
+    // were asked before take some nanoseconds, others under a microsecond: an engine whose lengths grow with
     // each step may round them. The reference is the set's. Throws InvalidRequest for sizes that prepare()
     // refuses.
     const Kernel& pick(const PlanSizes& sizes) const;

@@ -59,19 +59,20 @@ void normalise_heads(AttentionSpec& spec) {
 }
 
 // Kernels take these, their quotient and their products with constants in fp32: all must be ordinary there.
-void check_factor(std::string_view field, double value) {
+void check_factor(std::string_view field, double value, std::string_view none = "") {
     constexpr double kLeast = 0x1p-60;
     constexpr double kMost = 0x1p60;
     if (value >= kLeast && value <= kMost) return;  // false for NaN
-    throw InvalidRequest(std::string(field), fmt::format("{}", value),
-                         fmt::format("a finite number above 0 (from {:.3g} to {:.3g})", kLeast, kMost));
+    throw InvalidRequest(
+        std::string(field), fmt::format("{}", value),
+        fmt::format("a finite number above 0 (from {:.3g} to {:.3g}){}", kLeast, kMost, none));
 }
 
 void normalise_factors(AttentionSpec& spec) {
     if (!spec.scale) spec.scale = 1.0 / std::sqrt(static_cast<double>(spec.head_dim_qk));
     check_factor("scale", *spec.scale);
     if (spec.softcap == 0.0) spec.softcap.reset();  // the other libraries' word for none
-    if (spec.softcap) check_factor("softcap", *spec.softcap);
+    if (spec.softcap) check_factor("softcap", *spec.softcap, ", or 0 for none");
 }
 
 void normalise_output(AttentionSpec& spec) {

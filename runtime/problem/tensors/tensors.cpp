@@ -177,9 +177,11 @@ class Checker {
 
     void check_compressed_pages() {
         for (const Named* extra : {&page_table_, &table_rows_, &kv_lens_}) {
-            refuse_extra(*extra,
-                         "page_table with kv_lens alone; page_indptr, page_indices and last_page_len are the "
-                         "other form");
+            if (extra->present())
+                refuse(extra->text(), "a tensor",
+                       "nothing beside page_indptr, page_indices and last_page_len: pages are said by these, "
+                       "or by "
+                       "page_table with kv_lens");
         }
         for (const Named* needed : {&page_indptr_, &page_indices_, &last_page_len_}) {
             check_present(*needed, "page_indptr, page_indices and last_page_len together");
@@ -401,7 +403,7 @@ void OperandChecks::check_elements(const OperandAddresses& addresses, const Oper
         tensor_of(tensors, static_cast<Operand>(i)).data = const_cast<void*>(addresses[i]);
     const Checker checker(problem_, tensors, batch_, given);
     checker.check_overlaps();
-    checker.refuse_shared({"the workspace", workspace_});
+    checker.refuse_shared({"workspace.data", workspace_});
 }
 
 }  // namespace attnsmith::problem

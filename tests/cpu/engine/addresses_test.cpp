@@ -183,8 +183,8 @@ TEST_CASE("outputs may lie between inputs, but not in them nor in the workspace"
     call.launch({.q = place(4)});
     CHECK(fake().launches == before + 1);
     CHECK(refusal(call, {.q = bound.o.data}).field() == "o");
-    CHECK(refusal(call, {.o = memory.data()}).field() == "the workspace");
-    CHECK(refusal(call, {.q = memory.data()}).field() == "the workspace");
+    CHECK(refusal(call, {.o = memory.data()}).field() == "workspace.data");
+    CHECK(refusal(call, {.q = memory.data()}).field() == "workspace.data");
 }
 
 TEST_CASE("a merge takes no addresses", "[engine]") {

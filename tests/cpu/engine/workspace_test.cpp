@@ -47,6 +47,7 @@ TEST_CASE("a workspace that is given has memory of its own", "[engine][workspace
           }).field() == "workspace.bytes");
     CHECK_NOTHROW(kernel.bind(tensors, batch, Workspace{apart, needed}));
     CHECK(fake().allocations == allocations);
-    CHECK_NOTHROW(kernel.bind(tensors, batch, Workspace{}));
+    CHECK(refused([&] { kernel.bind(tensors, batch, Workspace{}); }).field() == "workspace.data");
+    CHECK_NOTHROW(kernel.bind(tensors, batch));
     CHECK(fake().allocations == allocations + 1);
 }

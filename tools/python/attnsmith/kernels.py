@@ -99,6 +99,8 @@ class Call(Owner):
                 continue
             if hasattr(tensor, "__index__") and not hasattr(tensor, "shape"):
                 address = fitting(name, tensor, c_void_p)
+                if address == 0:
+                    raise InvalidRequest(name, "0", "an address, or None for the tensor that was bound")
             else:
                 # Views are taken for whatever stream the launch comes on, so on none of their own.
                 order = Order(0, lambda stream: None)
@@ -294,6 +296,9 @@ class KernelSet(Owner):
         """The kernel that prepare() would choose for a batch of so many sequences, q_len queries and kv_len keys of
         the longest. Sizes that were asked before are looked up; an engine whose lengths grow with each step rounds
         them. Raises InvalidRequest."""
+        if not type(batch) is type(q_len) is type(kv_len) is int:  # 8.0 and True are equal to numbers, and are none
+            batch, q_len, kv_len = (fitting(name, size, c_int64) for name, size in (
+                ("batch", batch), ("q_len", q_len), ("kv_len", kv_len)))
         known = self._picked.get((batch, q_len, kv_len))
         if known is not None:
             return known

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Mapping, 
 
 from . import _abi, _memory, _nvrtc, _reports, _requests
 from ._handles import Closable, Shared, close_all
-from ._integers import fitting
+from ._integers import fitting, shown
 from ._interruptible import Interruptible, Progress
 from ._library import library
 from .buffers import Buffer
@@ -41,6 +41,12 @@ def _log_callback(log: Log) -> Any:
             traceback.print_exc()
 
     return _abi.Log(call)
+
+
+def _refuse_sm(words: Mapping[str, Any]) -> None:
+    """Of what is prepared for a GPU, which has its own."""
+    if words.get("sm") is not None:
+        raise InvalidRequest("sm", shown(words["sm"]), "nothing: it is the device's; plan() and prewarm() take others")
 
 
 class Runtime(Closable):
@@ -283,11 +289,13 @@ class Runtime(Closable):
 
         Raises InvalidRequest, Unsupported, CompileError, DriverError, LibraryMissing, KernelMissing.
         """
+        _refuse_sm(words)
         return self._prepare(*_requests.parse(self._library, words), _ordinal(device))
 
     def prepare_async(self, *, device: Optional[int] = None, **words: Unpack[Request]) -> Pending:
         """prepare(), of the same words and device, in the background. Raises InvalidRequest here, the rest from
         result()."""
+        _refuse_sm(words)
         spec, sizes = _requests.parse(self._library, words)
         pointer = self._made(self._library.functions.attnsmith_prepare_async, spec, sizes, _ordinal(device))
         return Pending(self._library, pointer, self._log)
@@ -301,6 +309,7 @@ class Runtime(Closable):
         for name in ("batch", "q_len", "kv_len"):
             if name in words:
                 raise InvalidRequest(name, str(words.get(name)), "no sizes: KernelSet.pick() takes them")
+        _refuse_sm(words)
         spec, _ = _requests.parse(self._library, words)
         ordinal, out = _ordinal(device), c_void_p()
         self._call(self._library.functions.attnsmith_prepare_set, byref(spec),
