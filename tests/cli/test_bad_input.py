@@ -155,8 +155,8 @@ class BadInput(CliTest):
     def test_what_is_not_built(self):
         """Meaningful, and not among the kernels: exit code 1, with what there is."""
         for flags, words in ((["--head-dim", "7", *HEADS], ("not built", "the next larger one that is built is 8")),
-                             (["--head-dim", "512", *HEADS], ("not built", "above 256")),
-                             (["--head-dim-qk", "576", "--head-dim-vo", "512", *HEADS], ("576", "above 256")),
+                             (["--head-dim", "520", *HEADS], ("not built", "above 512")),
+                             (["--head-dim-qk", "576", "--head-dim-vo", "512", *HEADS], ("576", "above 512")),
                              (["--op", "merge", "--head-dim", "12", *HEADS], ("not built", "16")),
                              ([*SMALL, "--dtype", "fp32"], ("fp32", "fp16 or bf16"))):
             for command in ("plan", "prewarm"):

@@ -476,19 +476,22 @@ TEST_CASE("an image that is killed is whole under its name, or what was there is
     exported(store, temporary / "whole");
     const Tree whole = tree_of(temporary / "whole");
     std::mt19937 random(7);
-    const auto start = std::chrono::steady_clock::now();
-    exported(store, temporary / "timed");
-    const std::chrono::duration<double, std::micro> one = std::chrono::steady_clock::now() - start;
-    const auto longest = static_cast<useconds_t>(std::max(4000.0, 3 * one.count()));
+    // How long a child takes to have one there depends on the machine and its disk: whoever is killed too
+    // early for it gives the next ones more time.
+    double longest = 4000;  // microseconds
     int appeared = 0;
     for (int kill = 0; kill < 60; ++kill) {
         ChildProcess child([&] {
             while (export_to(store, image)) continue;
             return 1;
         });
-        ::usleep(std::uniform_int_distribution<useconds_t>(0, longest)(random));
+        const double waits = std::uniform_real_distribution(0.0, longest)(random);
+        std::this_thread::sleep_for(std::chrono::duration<double, std::micro>(waits));
         CHECK(child.kill() == -SIGKILL);
-        if (!fs::exists(image)) continue;
+        if (!fs::exists(image)) {
+            longest = std::max(longest, std::min(1.5 * waits, 1e6));
+            continue;
+        }
         ++appeared;
         CHECK(tree_of(image) == whole);
         if (kill % 2 == 0) fs::remove_all(image);
