@@ -252,21 +252,17 @@ TEST_CASE("an export that is killed leaves a whole bundle under the name, or wha
     const Store store({.directory = temporary / "cache"});
     fill(store);
     const std::string whole = export_all(store, temporary / "whole.bundle");
-    std::mt19937 random(5);
-    // A kill hits any part of one that is under way. How long a child takes to have one there depends on the
-    // machine, its disk and sanitizers; whoever is killed too early for it gives the next ones more time.
-    double longest = 4000;  // microseconds
+    KillTimes times(5);
     int appeared = 0;
     for (int kill = 0; kill < 100; ++kill) {
         ChildProcess child([&] {
             while (store.export_bundle(file, everything)) continue;
             return 1;
         });
-        const double waits = std::uniform_real_distribution(0.0, longest)(random);
-        std::this_thread::sleep_for(std::chrono::duration<double, std::micro>(waits));
+        times.wait();
         CHECK(child.kill() == -SIGKILL);
         if (!std::filesystem::exists(file)) {
-            longest = std::max(longest, std::min(1.5 * waits, 1e6));
+            times.was_too_early();
         } else {
             ++appeared;
             CHECK(read_text(file) == whole);

@@ -6,6 +6,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstddef>
 #include <filesystem>
@@ -13,10 +15,12 @@
 #include <functional>
 #include <iterator>
 #include <mutex>
+#include <random>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -159,6 +163,24 @@ class ChildProcess {
 
   private:
     pid_t process_;
+};
+
+// How long to wait before each kill of children that do one thing again and again, so that a kill hits any
+// part of it. How long a child takes to have one there depends on the machine, its disk and sanitizers: a
+// child that is killed too early for it gives the next ones more time.
+class KillTimes {
+  public:
+    explicit KillTimes(unsigned seed) : random_(seed) {}
+
+    void wait() {
+        last_ = std::uniform_real_distribution(0.0, longest_)(random_);
+        std::this_thread::sleep_for(std::chrono::duration<double, std::micro>(last_));
+    }
+    void was_too_early() { longest_ = std::max(longest_, std::min(1.5 * last_, 1e6)); }
+
+  private:
+    std::mt19937 random_;
+    double longest_ = 4000, last_ = 0;  // microseconds
 };
 
 // One byte from one process to another.

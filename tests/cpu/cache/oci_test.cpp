@@ -11,7 +11,6 @@
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <random>
 #include <thread>
 
 #include "cache/bundle/tar.hpp"
@@ -475,21 +474,17 @@ TEST_CASE("an image that is killed is whole under its name, or what was there is
     fill(store);
     exported(store, temporary / "whole");
     const Tree whole = tree_of(temporary / "whole");
-    std::mt19937 random(7);
-    // How long a child takes to have one there depends on the machine and its disk: whoever is killed too
-    // early for it gives the next ones more time.
-    double longest = 4000;  // microseconds
+    KillTimes times(7);
     int appeared = 0;
     for (int kill = 0; kill < 60; ++kill) {
         ChildProcess child([&] {
             while (export_to(store, image)) continue;
             return 1;
         });
-        const double waits = std::uniform_real_distribution(0.0, longest)(random);
-        std::this_thread::sleep_for(std::chrono::duration<double, std::micro>(waits));
+        times.wait();
         CHECK(child.kill() == -SIGKILL);
         if (!fs::exists(image)) {
-            longest = std::max(longest, std::min(1.5 * waits, 1e6));
+            times.was_too_early();
             continue;
         }
         ++appeared;
