@@ -182,8 +182,7 @@ void add_groups(Catalogue& catalogue) {
     padded.layout = {
         .order = MemoryOrder::bhsd, .o_order = MemoryOrder::sbhd, .pad = 24, .o_pad = 8, .lse_pad = 3};
     with("80 dense [b, h, s, d] padded", padded, true, false);
-    // Of one KV head alone, whose parts may be unequal: behind the last part's heads come those of the next
-    // token.
+    // Their last part is smaller than the others: behind its heads come those of the next token.
     with("131 paged alibi", paged(attention(DType::f16, 128, 131, 1)), true, true);
     Case odd = dense(causal(attention(DType::bf16, 64, 65, 1)));
     odd.layout = {.o_order = MemoryOrder::bhsd, .pad = 16, .o_pad = 24, .lse_pad = 5};

@@ -268,19 +268,19 @@ void inspect_fp32(const KernelConfig& kernel, const compiler::Compiled& compiled
     for (const Instruction& instruction : instructions_of(compiled.cubin))
         if (instruction.opcode() == kStg) ++stores[instruction.store_bytes()];
     int alignment = 16;
+    int most = kernel.family->takes(kernel, families::SplitPolicy::shares) ? 4 : 3;
     if (kernel.backend() == families::Backend::mma) {
-        alignment = kernel.as<families::attention_mma::Kernel>().alignment;
+        const auto mma = kernel.as<families::attention_mma::Kernel>();
+        alignment = mma.alignment;
+        // A thread of a wide kernel has two rows of every 16, each of which has stores of its own: its LSE,
+        // and a part's maximum and sum.
+        if (mma.wide) most = 2 + 2 * mma.warps_q * 3;
         expect(alignment < 16 || stores[16] > 0, "stores no 16 bytes at a time");
     } else {
         const int columns = kernel.as<families::attention_wgmma::Kernel>().head_dim_vo;
         expect(stores[8] >= 2 * 2 * columns / 8, "stores less than 8 bytes of O, or of a split's result");
     }
     const int narrow = stores[0] + stores[4];
-    int most = kernel.family->takes(kernel, families::SplitPolicy::shares) ? 4 : 3;
-    // Of a wide kernel a thread has two rows of each 16: an LSE, and of a part a maximum and a sum.
-    if (kernel.backend() == families::Backend::mma)
-        if (const auto mma = kernel.as<families::attention_mma::Kernel>(); mma.wide)
-            most = 2 + 2 * mma.warps_q * 3;
     expect((narrow <= most) == (alignment >= 8),
            "has " + std::to_string(narrow) + " stores of less than 8 bytes");
 }

@@ -499,7 +499,7 @@ TEST_CASE("CTAs that wait for each other's parts take each slice of the rows onc
     }
 }
 
-// Of words that are less than a tile has CTAs nobody can say that they are not the launch's own.
+// A word below the number of a tile's CTAs may be the launch's own, so that such garbage is not among these.
 TEST_CASE("counters that a launch does not find zero are reported", "[device][shares]") {
     std::mt19937 random(6);
     for (const std::uint32_t garbage : {0x07070707U, 0xffffffffU, 0x00030005U, 0x80000000U}) {

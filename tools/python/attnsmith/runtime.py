@@ -44,7 +44,7 @@ def _log_callback(log: Log) -> Any:
 
 
 def _refuse_sm(words: Mapping[str, Any]) -> None:
-    """Of what is prepared for a GPU, which has its own."""
+    """What is prepared for a GPU is for the sm that it has, so that another one would be passed over."""
     if words.get("sm") is not None:
         raise InvalidRequest("sm", shown(words["sm"]), "nothing: it is the device's; plan() and prewarm() take others")
 
