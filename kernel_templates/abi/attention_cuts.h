@@ -24,7 +24,7 @@ ATTNSMITH_HOST_DEVICE constexpr int32 most_pieces(int32 end) {
     return pieces < kMostCuts ? pieces : kMostCuts;
 }
 
-// Of a list of a tile's pieces, in shared memory.
+// The room of a list of a tile's pieces, in shared memory.
 inline constexpr int32 kPieceListBytes = (kMostCuts + 4) * int32(sizeof(int32));
 
 }  // namespace attnsmith::abi

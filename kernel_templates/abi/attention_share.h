@@ -43,7 +43,7 @@ inline constexpr Joining kPiecesJoining{4, 16};  // attention/join_pieces.cuh
 ATTNSMITH_HOST_DEVICE constexpr int32 join_slice_log2(int32 rounds) {
     return rounds >= 4 ? 0 : rounds >= 2 ? 1 : 2;
 }
-// Of a tile with no more turns one CTA joins all.
+// Where a tile has no more turns, one CTA joins all.
 inline constexpr int32 kTurnsOfOne = 2;
 
 // Where it is, behind what ends there.

@@ -44,6 +44,7 @@ struct WgmmaArguments {
     AttentionArguments attention;
     TensorMap q, k, v;
     int32 kv_head_shares;    // KV heads of the attention to one of k and v
+    int32 whole_group;       // query heads to one KV head of k and v
     int32 warpgroup_tokens;  // query tokens of a consumer warpgroup's 64 rows: 64 / group, whole tokens
     int32 sequence_tiles;    // of every sequence; 0: the tiles of all sequences are packed
     // What CTAs draw: first two tiles of a stream at a time, then one, by turns of so many streams.

@@ -44,7 +44,7 @@ struct TileCuts {
     bool are_shared;  // by all rows; else CTAs do not divide the tile
 
     TileCuts() = default;
-    __device__ explicit TileCuts(const QueryTile& tile) {
+    __device__ explicit TileCuts(const TileRows& tile) {
         const int32 last_row = min(tile.first + tile.count, tile.sequence.rows(tile.args)) - 1;
         length = length_of(tile, last_row);
         are_shared = length_of(tile, tile.first) == length;
@@ -66,7 +66,7 @@ struct TileCuts {
     }
 
   private:
-    static __device__ int32 length_of(const QueryTile& tile, int32 row) {
+    static __device__ int32 length_of(const TileRows& tile, int32 row) {
         return abi::cut_length(visible_keys(tile.args, tile.sequence, row / tile.args.group).end);
     }
 };
@@ -80,7 +80,7 @@ struct PartPlaces {
 
     PartPlaces() = default;
     // Reads no others of the tile's keys than the part's.
-    __device__ PartPlaces(const QueryTile& tile, const TilePart& part, TileMask& mask) : place(part.place) {
+    __device__ PartPlaces(const TileRows& tile, const TilePart& part, TileMask& mask) : place(part.place) {
         if (part.is_whole() || mask.read.is_empty()) return;
         const TileCuts cuts(tile);
         const KeyInterval keys = cuts.keys_of(part, mask.read);
@@ -107,7 +107,7 @@ struct OnePlace {
 
 // Where the part's results go. The mask reads no other keys than the part's.
 template <class Config>
-__device__ auto places_of_part(const QueryTile& tile, const TilePart& part, TileMask& mask) {
+__device__ auto places_of_part(const TileRows& tile, const TilePart& part, TileMask& mask) {
     if constexpr (Config::absolute_cuts) {
         return PartPlaces(tile, part, mask);
     } else {

@@ -17,7 +17,7 @@ struct PieceList {
 
     // By all who join, and a barrier behind it. `own`: the part of this CTA, which has `share`
     // units.
-    __device__ void find(const QueryTile& tile, const TileParts& parts, const TilePart& own, int32 share,
+    __device__ void find(const TileRows& tile, const TileParts& parts, const TilePart& own, int32 share,
                          int32 thread, int32 threads) {
         const TileCuts cuts(tile);
         const KeyInterval read = TileMask(tile).read;
@@ -48,8 +48,8 @@ struct PieceList {
 
 // A tile's rows from its pieces. `memory`: shared, of which nobody needs what is there. `own`: the part of
 // this CTA, which has `share` units.
-template <class Config, int Alignment, class Joiners>
-__device__ void join_pieces(const QueryTile& tile, const TileParts& parts, const TilePart& own, int32 of_cta,
+template <class Config, int Alignment, class Tile, class Joiners>
+__device__ void join_pieces(const Tile& tile, const TileParts& parts, const TilePart& own, int32 of_cta,
                             int32 share, char* memory, const Joiners& joiners) {
     const abi::AttentionArguments& args = tile.args;
     static_assert(sizeof(PieceList<Config>) <= abi::kPieceListBytes);
@@ -106,7 +106,8 @@ __device__ void join_pieces(const QueryTile& tile, const TileParts& parts, const
             eight[c] = o[c];
             eight[c + kColumns] = __shfl_xor_sync(3u << (threadIdx.x % 32 & ~1u), o[c], 1);
         }
-        if (threadIdx.x % 2 == 0 && row.valid) epilogue.store_eight(row, -1, column, eight, maximum, sum);
+        if (threadIdx.x % 2 == 0 && tile.has_head(row))
+            epilogue.store_eight(row, -1, column, eight, maximum, sum);
     };
     const int32 rounds = ceil_div(abi::most_pieces(own.units * Config::tile_kv), kAtOnce);
     joiners.template join<Config::tile_q, kChunks>(tile, parts, own, of_cta, rounds, join_item);

@@ -59,7 +59,7 @@ struct KeyValueLoader {
     // between its look-up and its use, for a load takes as long under load.
     PageId ahead;
 
-    __device__ KeyValueLoader(const Stages& shared, const QueryTile& tile, const KeyInterval& read,
+    __device__ KeyValueLoader(const Stages& shared, const TileRows& tile, const KeyInterval& read,
                               uint32& status_word)
         : args(tile.args),
           sequence(tile.sequence),

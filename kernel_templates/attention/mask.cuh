@@ -90,7 +90,7 @@ struct TileMask {
         mask.read.first = mask.read.end = mask.seen_by_all.first = mask.seen_by_all.end = 0;
         return mask;
     }
-    __device__ explicit TileMask(const QueryTile& tile) {
+    __device__ explicit TileMask(const TileRows& tile) {
         const abi::AttentionArguments& args = tile.args;
         const int32 last_row = min(tile.first + tile.count, tile.sequence.rows(args)) - 1;
         const KeyInterval first_token = visible_keys(args, tile.sequence, tile.first / args.group);

@@ -129,7 +129,7 @@ struct Joiners {
     // Calls join_item(i, whether there is an item i, whether it is the first call) for each of the items that
     // this CTA is to do: ItemsOfRow of each of at most MostRows. `rounds`: how often an item waits for L2.
     template <int MostRows, int ItemsOfRow, class Join>
-    __device__ void join(const QueryTile& tile, const TileParts& parts, const TilePart& own, int32 of_cta,
+    __device__ void join(const TileRows& tile, const TileParts& parts, const TilePart& own, int32 of_cta,
                          int32 rounds, const Join& join_item) const {
         constexpr bool kHasSlices = MostRows * ItemsOfRow > abi::kTurnsOfOne * Threads;
         const int32 items = min(tile.count, tile.sequence.rows(tile.args) - tile.first) * ItemsOfRow;
@@ -166,8 +166,8 @@ __device__ Joiners<Threads, Wait> joiners_of(int32& slice, const Wait& wait) {
 }
 
 // Rows `first_row` ... of a tile that CTAs have parts of.
-template <class Config, int Alignment, class Joiners>
-__device__ void join_rows(const QueryTile& tile, const TileParts& parts, const TilePart& own, int32 of_cta,
+template <class Config, int Alignment, class Tile, class Joiners>
+__device__ void join_rows(const Tile& tile, const TileParts& parts, const TilePart& own, int32 of_cta,
                           int32 first_row, const Joiners& joiners) {
     const Epilogue<Config, Alignment> epilogue{tile.args, tile.sequence};
     constexpr int kChunks = Config::head_dim_vo / abi::kPartsJoining.columns;
@@ -178,7 +178,7 @@ __device__ void join_rows(const QueryTile& tile, const TileParts& parts, const T
             return int64(place_of_part<Config>(tile.args, parts.first + p, p == 0) + first_row + in_tile);
         });
         const PackedRow row = tile.row(in_tile);
-        if (row.valid) epilogue.store_eight(row, -1, column, joined.o, joined.maximum, joined.sum);
+        if (tile.has_head(row)) epilogue.store_eight(row, -1, column, joined.o, joined.maximum, joined.sum);
     };
     joiners.template join<Config::tile_q, kChunks>(
         tile, parts, own, of_cta, ceil_div(parts.count, abi::kPartsJoining.at_once), join_item);

@@ -34,31 +34,37 @@ struct PackedRow {
     bool valid;  // whether it is one of the tile's and the sequence's
 };
 
-// The query heads that are packed with the tokens: a KV head's, or where its group is divided a part's, of
-// which the last one may have fewer than the rows have places for.
+// Packed rows first .. first + count - 1 of a sequence and KV head: what of them asks for no query head.
+struct TileRows {
+    const abi::AttentionArguments& args;
+    const Sequence& sequence;
+    int32 kv_head, first, count;
+};
+
+// Rows that pack the whole group of the KV head.
+struct QueryTile : TileRows {
+    __device__ PackedRow row(int32 in_tile) const {
+        const int32 row = first + in_tile;
+        const int32 token = int32(uint32(row) / uint32(args.group));  // signed ones take more registers
+        return {token, kv_head * args.group + row - token * args.group,
+                in_tile < count && row < sequence.rows(args)};
+    }
+    // Which of the tile's rows it is.
+    __device__ int32 index(const PackedRow& row) const {
+        return row.token * args.group + row.head - kv_head * args.group - first;
+    }
+    // Whether a row of the sequence's is a query head's: here all are.
+    __device__ static constexpr bool has_head(const PackedRow&) { return true; }
+};
+
+// The query heads of a part of a group: the last part may have fewer than the rows have places for.
 struct QueryHeads {
     int32 first, count;
 };
 
-// Packed rows first .. first + count - 1 of a sequence and KV head.
-struct QueryTile {
-    const abi::AttentionArguments& args;
-    const Sequence& sequence;
-    int32 kv_head, first, count;
+// Rows that pack a part of the group.
+struct GroupPartTile : TileRows {
     QueryHeads heads;
-
-    __device__ QueryTile(const abi::AttentionArguments& arguments, const Sequence& of, int32 of_kv_head,
-                         int32 first_row, int32 rows)
-        : QueryTile(arguments, of, of_kv_head, first_row, rows,
-                    {of_kv_head * arguments.group, arguments.group}) {}
-    __device__ QueryTile(const abi::AttentionArguments& arguments, const Sequence& of, int32 of_kv_head,
-                         int32 first_row, int32 rows, const QueryHeads& of_heads)
-        : args(arguments),
-          sequence(of),
-          kv_head(of_kv_head),
-          first(first_row),
-          count(rows),
-          heads(of_heads) {}
 
     __device__ PackedRow row(int32 in_tile) const {
         const int32 row = first + in_tile;
@@ -66,10 +72,10 @@ struct QueryTile {
         return {token, heads.first + head,
                 in_tile < count && row < sequence.rows(args) && head < heads.count};
     }
-    // Which of the tile's rows it is.
     __device__ int32 index(const PackedRow& row) const {
         return row.token * args.group + row.head - heads.first - first;
     }
+    __device__ bool has_head(const PackedRow& row) const { return row.head - heads.first < heads.count; }
 };
 
 __device__ inline int64 clamp(int64 x, int64 low, int64 high) { return x < low ? low : x > high ? high : x; }

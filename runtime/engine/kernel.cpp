@@ -30,9 +30,10 @@ void check_workspace(const Workspace& workspace, std::size_t needed) {
         throw InvalidRequest("workspace.data", fmt::format("{}", workspace.data), "a multiple of 256");
 }
 
-void check_bound(const char* name, std::int64_t value, std::int64_t most) {
+void check_bound(std::string_view name, std::int64_t value, std::int64_t most) {
     if (value >= 0 && value <= most) return;
-    throw InvalidRequest(name, std::to_string(value), fmt::format("an integer from 0 to {}", most));
+    throw InvalidRequest(std::string(name), std::to_string(value),
+                         fmt::format("an integer from 0 to {}", most));
 }
 
 }  // namespace
@@ -182,25 +183,30 @@ std::string Call::describe() const {
 
 Kernel::Kernel() = default;
 
-std::size_t Kernel::workspace_bytes(std::int64_t batch, std::int64_t q_tokens,
-                                    std::int64_t max_kv_len) const {
-    const planner::Plan& plan = held(impl_, "Kernel").plan;
-    check_bound("batch", batch, problem::kMaxBatch);
-    check_bound("max_kv_len", max_kv_len, problem::kMaxLength);
+std::size_t engine::workspace_bytes(const planner::Plan& plan, const WorkspaceBounds& bounds,
+                                    const WorkspaceNames& names) {
+    check_bound(names.batch, bounds.batch, problem::kMaxBatch);
+    check_bound(names.max_kv_len, bounds.max_kv_len, problem::kMaxLength);
     const std::int64_t most_tokens = problem::kMaxQueryRows / plan.problem.spec.q_heads;
     if (plan.find(planner::Role::attention) == nullptr) {  // without a KV split: nothing to keep
-        check_bound("q_tokens", q_tokens, most_tokens);
+        check_bound(names.q_tokens, bounds.q_tokens, most_tokens);
         return 0;
     }
     const std::int64_t longest = problem::kMaxPackedQueries / plan.problem.group_size();
-    if (const std::int64_t most = std::min(most_tokens, batch * longest); q_tokens < 0 || q_tokens > most)
-        throw InvalidRequest("q_tokens", std::to_string(q_tokens),
-                             fmt::format("an integer from 0 to {} with a batch of {}", most, batch));
-    const problem::BoundShape shape{.batch = batch,
-                                    .q_tokens = q_tokens,
-                                    .max_q_len = std::min(q_tokens, longest),
-                                    .max_kv_len = max_kv_len};
+    if (const std::int64_t most = std::min(most_tokens, bounds.batch * longest);
+        bounds.q_tokens < 0 || bounds.q_tokens > most)
+        throw InvalidRequest(std::string(names.q_tokens), std::to_string(bounds.q_tokens),
+                             fmt::format("an integer from 0 to {} with a batch of {}", most, bounds.batch));
+    const problem::BoundShape shape{.batch = bounds.batch,
+                                    .q_tokens = bounds.q_tokens,
+                                    .max_q_len = std::min(bounds.q_tokens, longest),
+                                    .max_kv_len = bounds.max_kv_len};
     return static_cast<std::size_t>(planner::launch_of(plan, shape).workspace.bytes);
+}
+
+std::size_t Kernel::workspace_bytes(std::int64_t batch, std::int64_t q_tokens,
+                                    std::int64_t max_kv_len) const {
+    return engine::workspace_bytes(held(impl_, "Kernel").plan, {batch, q_tokens, max_kv_len}, {});
 }
 
 Call Kernel::bind(const AttentionTensors& tensors, const Batch& batch) const {

@@ -26,14 +26,11 @@ const Kernel& KernelSet::pick(const PlanSizes& sizes) const {
 
 std::size_t KernelSet::workspace_bytes(std::int64_t max_batch, std::int64_t max_q_tokens,
                                        std::int64_t max_kv_len) const {
+    constexpr engine::WorkspaceNames kNames{.batch = "max_batch", .q_tokens = "max_q_tokens"};
     std::size_t bytes = 0;
-    try {
-        for (const Kernel& kernel : kernels())
-            bytes = std::max(bytes, kernel.workspace_bytes(max_batch, max_q_tokens, max_kv_len));
-    } catch (const InvalidRequest& error) {  // by its own arguments' names
-        if (error.field() == "max_kv_len") throw;
-        throw InvalidRequest("max_" + error.field(), error.value(), error.accepted());
-    }
+    for (const Kernel& kernel : kernels())
+        bytes = std::max(bytes, engine::workspace_bytes(held(kernel.impl_, "Kernel").plan,
+                                                        {max_batch, max_q_tokens, max_kv_len}, kNames));
     return bytes;
 }
 

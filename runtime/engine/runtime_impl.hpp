@@ -3,8 +3,10 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <mutex>
+#include <string_view>
 #include <vector>
 
 #include "attnsmith/runtime.hpp"
@@ -87,6 +89,17 @@ struct Buffer::Impl {
 };
 
 namespace engine {
+
+// What a workspace has to serve, and the arguments' names, which are not the same for a kernel and a set.
+struct WorkspaceBounds {
+    std::int64_t batch, q_tokens, max_kv_len;
+};
+struct WorkspaceNames {
+    std::string_view batch = "batch", q_tokens = "q_tokens", max_kv_len = "max_kv_len";
+};
+// Throws InvalidRequest.
+std::size_t workspace_bytes(const planner::Plan& plan, const WorkspaceBounds& bounds,
+                            const WorkspaceNames& names);
 
 // What a Runtime holds, for the project's own tools and tests.
 struct RuntimeAccess {

@@ -151,7 +151,7 @@ void set_share(const LaunchContext& context, std::int64_t tile_kv, std::int64_t 
     constexpr std::int64_t kStartBytes = 64 << 10;
     const AttentionSpec& spec = context.problem.spec;
     const std::int64_t key_bytes = (spec.head_dim_qk + spec.head_dim_vo) * size_of(spec.dtype);
-    // Of so many tiles that there would be no unit left for keys the start counts for less.
+    // Where tiles are so many that no unit would be left for keys, the start counts for less.
     const std::int64_t of_tile = kMostUnits / std::max<std::int64_t>(1, items);
     const std::int64_t start = std::min(problem::ceil_div(kStartBytes, key_bytes * tile_kv), of_tile - 1);
     arguments.start_units = static_cast<std::int32_t>(start);

@@ -58,7 +58,7 @@ struct AttentionCost {
 
     double clocks_of_tile(const CtaWork& work) const;
     double start_clocks(double on_busiest) const;  // of an SM's CTAs, that many
-    // Of all CTAs, to the last.
+    // Until the last CTA is done.
     double clocks(const CtaWork& work) const;
 };
 

@@ -75,7 +75,7 @@ class Family {
     // Whether keys can be divided for the kernel like that; or left whole, with SplitPolicy::none.
     virtual bool takes(const KernelConfig&, SplitPolicy policy) const { return policy == SplitPolicy::none; }
 
-    // Of an attention: query tiles of all sequences and KV heads, at most, for these bounds and any below.
+    // An attention's query tiles of all sequences and KV heads, at most, for these bounds and any below.
     virtual std::int64_t most_tiles(const KernelConfig&, const problem::Problem&,
                                     const problem::BoundShape&) const {
         return 0;

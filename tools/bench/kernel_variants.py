@@ -168,7 +168,7 @@ def launch_values(kernel, sizes, causal, sms):
                   kv_heads=kv_heads, group=group, max_q_len=q_len, max_kv_len=kv_len, window_left=NO_WINDOW,
                   window_right=0 if causal else NO_WINDOW, tiles=batch * tiles, splits=1, scale=scale,
                   scale_log2=scale_log2)
-    values.update(kv_head_shares=1, warpgroup_tokens=tokens, sequence_tiles=tiles, draws=draws,
+    values.update(kv_head_shares=1, whole_group=group, warpgroup_tokens=tokens, sequence_tiles=tiles, draws=draws,
                   paired_draws=paired_draws, mixed_streams=single if causal else 1, box_keys=tile_kv,
                   slack=8 / scale_log2)
     return values, min(draws, sms)

@@ -22,7 +22,7 @@
 #include "attention/join_warps.cuh"
 #include "attention/logits.cuh"
 #include "attention/mask.cuh"
-#include "attention/mma/query_loader.cuh"
+#include "attention/mma/prologue.cuh"
 #include "attention/softmax/online.cuh"
 #include "common/element.cuh"
 #include "common/registers.cuh"
@@ -34,6 +34,7 @@ struct AttentionMma {
     using Element = typename Config::KeyValue;
     using Pipeline = MmaPipeline<Config>;
     using Loader = KeyValueLoader<Config>;
+    using Prologue = MmaPrologue<Config>;
     static constexpr int kQk = abi::padded_head_dim(Config::head_dim_qk);
     static constexpr int kVo = abi::padded_head_dim(Config::head_dim_vo);
     static constexpr int kWarpKeys = Config::tile_kv / Config::warps_kv;
@@ -42,7 +43,6 @@ struct AttentionMma {
     static constexpr int kSteps = kWarpKeys / kStepKeys;
     static constexpr bool kQueriesInRegisters = Config::queries_in_registers;
     static constexpr int kPending = 2 * Config::stages - 2;
-    static constexpr int kPublished = Config::stages + 1;  // tiles from the one at hand to the one published
     static constexpr int kWarps = Config::warps_q * Config::warps_kv;  // that multiply
     static_assert(Config::tile_q == 16 * Config::warps_q,
                   "a warp has 16 query rows: tile_q must be 16 * warps_q");
@@ -62,6 +62,7 @@ struct AttentionMma {
     const int32 lane = threadIdx.x % 32;
     const int32 warp_row = threadIdx.x / 32 % Config::warps_q * 16;
     const int32 warp_key = threadIdx.x / 32 / Config::warps_q * kWarpKeys;
+    const Prologue prologue{pipeline, warp_row};
 
     using Logits = Accumulator<kStepKeys>;
 
@@ -69,7 +70,7 @@ struct AttentionMma {
     FragmentMask mask;
     OnlineSoftmax softmax;
     Accumulator<kVo> o = {};
-    OperandA<kQueriesInRegisters ? kQk : 16> q;
+    typename Prologue::Queries q;
 
     // With absolute_cuts.
     FoldedRows<kVo, kWarps, false> folded{memory + Config::layout.state};
@@ -84,11 +85,9 @@ struct AttentionMma {
         if (Config::absolute_cuts && multiplies()) folded.begin();
         mask.set(args, tile.sequence, rows);
         logits.set(args, tile.sequence, rows);
-        const int32 first_block = blocks_with<Config::tile_kv>(keys).first;
-        const KeyInterval blocks{first_block,
-                                 keys.is_empty() ? first_block : blocks_with<Config::tile_kv>(keys).end};
+        const KeyInterval blocks = Prologue::blocks_of(keys);
         Loader loader(pipeline, tile, keys, status);
-        start(loader, blocks);
+        prologue.start(loader, tile, blocks, q);
         for (int32 n = blocks.first; n < blocks.end; ++n) {
             const int32 end = (n + 1) * Config::tile_kv;
             step(loader, n, blocks.end, tile_mask.hides_some_of(n * Config::tile_kv, end));
@@ -103,37 +102,8 @@ struct AttentionMma {
         close(places, blocks.end * Config::tile_kv);
     }
 
-    // What is done once a tile is not unrolled: it would cost more to compile than it saves.
-    // Copy groups in flight, in order: Q, K(0), V(0), K(1), ... V(stages - 2), K(stages - 1).
-    __device__ void start(Loader& loader, const KeyInterval& blocks) {
-        loader.template publish_first<kPublished>(blocks.first);
-        MmaQueryLoader<Config>::load(pipeline, tile);
-        copy_commit();
-        if constexpr (Config::paged) __syncthreads();
-#pragma unroll 1
-        for (int i = 0; i < Config::stages; ++i) {
-            if (i > 0) {
-                if (blocks.first + i - 1 < blocks.end) loader.load_v(blocks.first + i - 1);
-                copy_commit();
-            }
-            if (blocks.first + i < blocks.end) loader.load_k(blocks.first + i);
-            copy_commit();
-        }
-        if constexpr (kQueriesInRegisters) {
-            copy_wait<2 * Config::stages - 1>();
-            __syncthreads();
-#pragma unroll
-            for (int k = 0; k < kQk / 16; ++k) load_query_fragment(q[k], k);
-        }
-    }
-
     // Else the warp takes part in loads alone.
     __device__ bool multiplies() const { return Config::load_warps == 0 || threadIdx.x < kWarps * 32; }
-
-    __device__ void load_query_fragment(uint32 (&fragment)[4], int k) const {
-        const SharedAddress start = pipeline.queries().chunk(warp_row + lane % 16, lane / 16);
-        load_matrices(fragment, Pipeline::QueryTile::step(start, 0, k));
-    }
 
     // One tile of keys.
     __device__ void step(Loader& loader, int32 n, int32 end_tile, bool masked) {
@@ -159,7 +129,7 @@ struct AttentionMma {
         __syncthreads();
         if (n + Config::stages < end_tile) loader.load_k(n + Config::stages);
         copy_commit();
-        loader.publish_next(n + kPublished);
+        loader.publish_next(n + Prologue::kPublished);
         if (!multiplies()) return;
         multiply_values(p, n, 0);
 #pragma unroll
@@ -181,7 +151,7 @@ struct AttentionMma {
 #pragma unroll
         for (int k = 0; k < kQk / 16; ++k) {
             uint32 here[4];
-            if constexpr (!kQueriesInRegisters) load_query_fragment(here, k);
+            if constexpr (!kQueriesInRegisters) prologue.load_query_fragment(here, k);
 #pragma unroll
             for (int j = 0; j < kWarpKeys / 16; ++j) {
                 uint32 b[4];

@@ -22,7 +22,7 @@
 #include "attention/epilogue.cuh"
 #include "attention/logits.cuh"
 #include "attention/mask.cuh"
-#include "attention/mma/query_loader.cuh"
+#include "attention/mma/prologue.cuh"
 #include "common/element.cuh"
 
 namespace attnsmith {
@@ -32,6 +32,7 @@ struct AttentionMmaWide {
     using Element = typename Config::KeyValue;
     using Pipeline = MmaPipeline<Config>;
     using Loader = KeyValueLoader<Config>;
+    using Prologue = MmaPrologue<Config>;
     using WeightTile = SwizzledTile<Element, Config::tile_q, Config::tile_kv>;
     static constexpr int kQk = abi::padded_head_dim(Config::head_dim_qk);
     static constexpr int kVo = abi::padded_head_dim(Config::head_dim_vo);
@@ -41,7 +42,6 @@ struct AttentionMmaWide {
     static constexpr int kColumns = abi::wide_columns(Config::head_dim_vo, kWarps);  // of V, a warp's
     static constexpr bool kQueriesInRegisters = Config::queries_in_registers;
     static constexpr int kPending = 2 * Config::stages - 2;
-    static constexpr int kPublished = Config::stages + 1;  // tiles from the one at hand to the one published
     static_assert(Config::tile_q == 16 * Config::warps_q,
                   "a warp has 16 query rows: tile_q must be 16 * warps_q");
     static_assert(kWarpKeys % 16 == 0 || (kWarpKeys == 8 && kQk % 32 == 0),
@@ -49,7 +49,7 @@ struct AttentionMmaWide {
     static_assert(!Config::absolute_cuts || abi::kLeastCut % Config::tile_kv == 0,
                   "rows are cut behind whole tiles");
 
-    // Of 8 keys there is one fragment, and each product would wait for the one before: two chains of them.
+    // A slice of 8 keys has one fragment, and each product would wait for the one before: two chains of them.
     static constexpr int kChains = kWarpKeys == 8 ? 2 : 1;
     using Logits = Accumulator<kWarpKeys>;
 
@@ -59,10 +59,11 @@ struct AttentionMmaWide {
     char* const memory;
     const Pipeline pipeline{{SharedAddress::of(memory)}};
     const int32 lane = threadIdx.x % 32;
-    // Of Q K^T: the warp's rows and its keys. Of P V: the first of its columns.
+    // The warp's rows and its keys in Q K^T, and the first of its columns in P V.
     const int32 warp_row = threadIdx.x / 32 % Config::warps_q * 16;
     const int32 warp_slice = threadIdx.x / 32 / Config::warps_q;
     const int32 first_column = threadIdx.x / 32 * kColumns;
+    const Prologue prologue{pipeline, warp_row};
 
     LogitTransform<Config> logits;
     FragmentMask mask;
@@ -70,7 +71,7 @@ struct AttentionMmaWide {
     float sum[2] = {0.0f, 0.0f};                    // of this thread's columns of them
     float o_maximum[kRowTiles][2];                  // of the rows of O
     Accumulator<kColumns> o[kRowTiles] = {};
-    OperandA<kQueriesInRegisters ? kQk : 16> q;
+    typename Prologue::Queries q;
 
     bool is_cut = false;  // with absolute_cuts: before the piece at hand
 
@@ -87,11 +88,9 @@ struct AttentionMmaWide {
             o_maximum[t][0] = o_maximum[t][1] = -infinity();
             if constexpr (Config::absolute_cuts) folded(t).begin();
         }
-        const int32 first_block = blocks_with<Config::tile_kv>(keys).first;
-        const KeyInterval blocks{first_block,
-                                 keys.is_empty() ? first_block : blocks_with<Config::tile_kv>(keys).end};
+        const KeyInterval blocks = Prologue::blocks_of(keys);
         Loader loader(pipeline, tile, keys, status);
-        start(loader, blocks);
+        prologue.start(loader, tile, blocks, q);
 #pragma unroll 1
         for (int32 n = blocks.first; n < blocks.end; ++n) {
             const int32 end = (n + 1) * Config::tile_kv;
@@ -102,34 +101,6 @@ struct AttentionMmaWide {
         }
         copy_wait<0>();
         close(places, blocks.end * Config::tile_kv);
-    }
-
-    // Copy groups in flight, in order: Q, K(0), V(0), K(1), ... V(stages - 2), K(stages - 1).
-    __device__ void start(Loader& loader, const KeyInterval& blocks) {
-        loader.template publish_first<kPublished>(blocks.first);
-        MmaQueryLoader<Config>::load(pipeline, tile);
-        copy_commit();
-        if constexpr (Config::paged) __syncthreads();
-#pragma unroll 1
-        for (int i = 0; i < Config::stages; ++i) {
-            if (i > 0) {
-                if (blocks.first + i - 1 < blocks.end) loader.load_v(blocks.first + i - 1);
-                copy_commit();
-            }
-            if (blocks.first + i < blocks.end) loader.load_k(blocks.first + i);
-            copy_commit();
-        }
-        if constexpr (kQueriesInRegisters) {
-            copy_wait<2 * Config::stages - 1>();
-            __syncthreads();
-#pragma unroll
-            for (int k = 0; k < kQk / 16; ++k) load_query_fragment(q[k], k);
-        }
-    }
-
-    __device__ void load_query_fragment(uint32 (&fragment)[4], int k) const {
-        const SharedAddress start = pipeline.queries().chunk(warp_row + lane % 16, lane / 16);
-        load_matrices(fragment, Pipeline::QueryTile::step(start, 0, k));
     }
 
     // One tile of keys.
@@ -150,7 +121,7 @@ struct AttentionMmaWide {
         __syncthreads();
         if (n + Config::stages < end_tile) loader.load_k(n + Config::stages);
         copy_commit();
-        loader.publish_next(n + kPublished);
+        loader.publish_next(n + Prologue::kPublished);
         weigh(s[0]);
         __syncthreads();
         multiply_values(n);
@@ -196,7 +167,7 @@ struct AttentionMmaWide {
         if constexpr (kQueriesInRegisters) {
             return q[k];
         } else {
-            load_query_fragment(here, k);
+            prologue.load_query_fragment(here, k);
             return here;
         }
     }

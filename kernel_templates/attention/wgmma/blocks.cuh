@@ -10,7 +10,7 @@ namespace attnsmith {
 template <class Config>
 __device__ WarpgroupBlocks warpgroup_blocks(const abi::WgmmaArguments& args, const WorkTile& work,
                                             const KeyInterval& keys, const KeyInterval& blocks) {
-    const QueryTile tile = work.rows(args, threadIdx.x % 32, 1);
+    const TileRows tile = work.rows(args, threadIdx.x % 32, 1);
     if (tile.first >= work.sequence.rows(args.attention)) return {{blocks.first, blocks.first}};
     TileMask mask(tile);
     mask.keep(keys);

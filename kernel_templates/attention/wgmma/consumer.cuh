@@ -211,7 +211,7 @@ struct WgmmaConsumer {
             if (found.is_cut[i]) o.scale_row(i, found.correction[i]);
         if (is_apart(work)) {
             const PackedRow rows[2] = {row(work, 0), row(work, 1)};
-            const QueryTile tile = work.rows(args, 0, Config::consumers);
+            const GroupPartTile tile = work.rows(args, 0, Config::consumers);
             const auto place = [&](const PackedRow& row) {
                 return work.places.before(key) + tile.index(row);
             };
@@ -301,7 +301,7 @@ struct WgmmaConsumer {
         }
         const Epilogue<Config, kAlignment> epilogue{args.attention, work.sequence};
         if constexpr (Config::shares) {
-            const QueryTile tile = work.rows(args, 0, Config::consumers);
+            const GroupPartTile tile = work.rows(args, 0, Config::consumers);
             const auto place = [&](const PackedRow& row) { return first_place + tile.index(row); };
             epilogue.store_exchanged(rows, !work.part.is_whole(), place, o, maximum, sum, correction);
             if (!work.part.is_whole()) join(work);
@@ -313,7 +313,7 @@ struct WgmmaConsumer {
 
     // Each warpgroup joins its own rows: others may be at another tile.
     __device__ void join(const WorkTile& work) const {
-        const QueryTile rows = work.rows(args, warpgroup, 1);
+        const GroupPartTile rows = work.rows(args, warpgroup, 1);
         if (rows.first >= work.sequence.rows(args.attention)) return;
         const TileParts parts = work.parts;
         const int32 of_cta = parts.first * Config::consumers + warpgroup;

@@ -79,17 +79,16 @@ struct WorkTile {
     // `head`: as the arguments count them, where parts of a group have one each.
     __device__ void set_head(const abi::WgmmaArguments& args, int32 head) {
         const int32 group = args.attention.group, parts = args.kv_head_shares;
-        stored_head = head / parts;
+        stored_head = parts == 1 ? head : head / parts;
         const int32 before = (head - stored_head * parts) * group;  // heads of the parts before it
-        const int32 whole = args.attention.q_heads / (args.attention.kv_heads / parts);
-        heads = {stored_head * whole + before, min(group, whole - before)};
+        heads = {stored_head * args.whole_group + before, min(group, args.whole_group - before)};
     }
     __device__ bool is_last() const { return blocks.end < 0; }
     // The rows of consumer warpgroups first ... first + count - 1.
-    __device__ QueryTile rows(const abi::WgmmaArguments& args, int32 first, int32 count) const {
+    __device__ GroupPartTile rows(const abi::WgmmaArguments& args, int32 first, int32 count) const {
         const int32 group = args.attention.group, each = args.warpgroup_tokens * group;
-        return {args.attention, sequence, stored_head, first_token * group + first * each,
-                count * each,   heads};
+        return {{args.attention, sequence, stored_head, first_token * group + first * each, count * each},
+                heads};
     }
 };
 static_assert(sizeof(WorkTile) <= abi::kWgmmaWorkBytes && abi::kWgmmaWorkBytes % 16 == 0);

@@ -48,7 +48,7 @@ struct WgmmaShareScheduler {
             work.parts = TileParts(next.part, pipeline.share().share);
         }
         __syncwarp();
-        const QueryTile tile = work.rows(args, 0, Config::consumers);
+        const TileRows tile = work.rows(args, 0, Config::consumers);
         TileMask mask(tile);
         if constexpr (Config::absolute_cuts) {
             const PartPlaces places(tile, next.part, mask);

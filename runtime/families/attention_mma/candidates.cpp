@@ -22,7 +22,7 @@ struct Tile {
 // absolute positions, which are one warp's from each cut to the next.
 constexpr Tile kTiles[] = {{kDecodeRows, 1, 4}, {64, 4, 1}, {128, 8, 1}};
 constexpr Tile kCutTiles[] = {{16, 1, 1, 3}, {32, 2, 1, 2}, {64, 4, 1}};
-// Of head dims above this no warp can hold 16 rows of O, or not beside what else it needs.
+// At head dims above this no warp can hold 16 rows of O, or not beside what else it needs.
 constexpr std::int64_t kMostOfWarp = 256;
 constexpr Tile kWideTiles[] = {{kDecodeRows, 1, 4}, {32, 2, 4}, {64, 4, 2}};
 constexpr Tile kWideCutTiles[] = {{16, 1, 4}, {32, 2, 4}};  // of which keys have as many slices
@@ -53,7 +53,7 @@ std::string label(const Kernel& kernel) {
 // Why the kernel cannot run; nothing when it can, with its resources filled in.
 std::optional<std::string> budget(Fitted<Kernel>& fitted, const SmTraits& sm) {
     Kernel& kernel = fitted.kernel;
-    // Of 8 keys wide kernels take 32 columns at a time.
+    // Where warps have 8 keys each, wide kernels take 32 columns at a time.
     const int keys = kernel.wide && abi::padded_head_dim(kernel.head_dim_qk) % 32 == 0 ? 8 : 16;
     if (const int slice = kernel.tile_kv / kernel.warps_kv; slice % 16 != 0 && slice != keys) {
         return fmt::format("{} keys do not divide over {} warps by 16", kernel.tile_kv, kernel.warps_kv);

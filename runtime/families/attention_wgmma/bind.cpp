@@ -113,6 +113,7 @@ Bound bind(const KernelConfig& config, const LaunchContext& context, const Bindi
     const auto& operands = std::get<AttentionBinding>(binding);
     a = attention_arguments(context, operands, schedule.tiles);
     arguments.kv_head_shares = static_cast<std::int32_t>(schedule.tiling.shares);
+    arguments.whole_group = a.group;
     a.kv_heads *= arguments.kv_head_shares;
     a.group = static_cast<std::int32_t>(schedule.tiling.group);
     static_assert(offsetof(abi::WgmmaArguments, attention) == 0);  // as attention_addresses() has it

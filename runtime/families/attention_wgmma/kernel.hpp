@@ -54,7 +54,8 @@ struct QueryTiling {
     bool operator==(const QueryTiling&) const = default;
 };
 
-// With the fewest parts: for no sequences there are more tiles by the ones that tiling_of() finds.
+// With the fewest parts. A sequence of the length that tiling_of() was asked for has no fewer tiles by these
+// than by what that finds; a shorter one may have.
 QueryTiling largest_parts(int tile_q, std::int64_t group);
 
 // For sequences of up to that much work. The rows of a warpgroup are whole tokens of a part: a smaller part

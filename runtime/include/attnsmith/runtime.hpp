@@ -285,6 +285,7 @@ class ATTNSMITH_API Kernel {
     struct Impl;
 
   private:
+    friend class KernelSet;
     friend class Runtime;
     // Null: the Call allocates a workspace.
     Call bind_to(const AttentionTensors& tensors, const Batch& batch, const Workspace* given) const;

@@ -176,13 +176,10 @@ class Checker {
     }
 
     void check_compressed_pages() {
-        for (const Named* extra : {&page_table_, &table_rows_, &kv_lens_}) {
-            if (extra->present())
-                refuse(extra->text(), "a tensor",
-                       "nothing beside page_indptr, page_indices and last_page_len: pages are said by these, "
-                       "or by "
-                       "page_table with kv_lens");
-        }
+        for (const Named* extra : {&page_table_, &table_rows_, &kv_lens_})
+            refuse_extra(*extra,
+                         "pages by page_table and kv_lens, and here page_indptr, page_indices and "
+                         "last_page_len say them");
         for (const Named* needed : {&page_indptr_, &page_indices_, &last_page_len_}) {
             check_present(*needed, "page_indptr, page_indices and last_page_len together");
         }
