@@ -24,9 +24,13 @@ inline constexpr int32 kArrivals = 64;
 inline constexpr int32 kMostShares = int32(kZeroedBytes / sizeof(uint32)) - kArrivals;
 
 struct AttentionArguments {
+    // Of latent attention (constant `latent`) v is the latent, of which O is made and which q meets; k and
+    // q_pe are the columns of the position, which are added to these logits. Null: they lie behind those of
+    // v, and of q.
     const void* q;
     const void* k;
     const void* v;
+    const void* q_pe;
     void* o;
     float* lse;                 // null: not written
     const float* sinks;         // [q_heads], natural-log units; null: none
@@ -51,6 +55,7 @@ struct AttentionArguments {
     uint32* status;
 
     int64 q_batch_stride, q_token_stride, q_head_stride;
+    int64 q_pe_batch_stride, q_pe_token_stride, q_pe_head_stride;
     int64 k_batch_stride, k_token_stride, k_head_stride;  // paged: the batch stride is the page stride
     int64 v_batch_stride, v_token_stride, v_head_stride;
     int64 o_batch_stride, o_token_stride, o_head_stride;

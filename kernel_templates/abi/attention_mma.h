@@ -12,7 +12,8 @@ struct MmaShape {
     int32 tile_q, tile_kv;
     int32 stages;
     int32 warps_q, warps_kv;
-    bool wide;  // warps divide V's columns: attention/mma/wide_kernel.cuh
+    bool wide;    // warps divide V's columns: attention/mma/wide_kernel.cuh
+    bool latent;  // q has columns that meet V's as well
     bool paged, absolute_cuts;
     StorageBytes bytes;
 };
@@ -28,7 +29,7 @@ ATTNSMITH_HOST_DEVICE constexpr int32 wide_state_bytes(int32 head_dim_vo, int32 
 }
 
 struct MmaLayout {
-    int32 q;  // tile_q rows of q, then of o where warps have whole rows
+    int32 latent_q, q;  // tile_q rows of q, then of o where warps have whole rows
     KeyValueRing ring;
     WarpPartials partials;  // warps_kv > 1: over k and v once these are done with
     int32 weights, slices;  // wide: P, and a float a row of each of its slices of keys
@@ -41,8 +42,9 @@ ATTNSMITH_HOST_DEVICE constexpr MmaLayout mma_layout(const MmaShape& shape) {
     const int32 q_row = padded_head_dim(shape.head_dim_qk) * shape.bytes.query;
     const int32 o_row = padded_head_dim(shape.head_dim_vo) * shape.bytes.output;
     MmaLayout s{};
-    s.q = 0;
-    s.ring = key_value_ring(shape.tile_q * (q_row > o_row || shape.wide ? q_row : o_row),
+    s.latent_q = 0;
+    s.q = shape.latent ? shape.tile_q * padded_head_dim(shape.head_dim_vo) * shape.bytes.query : 0;
+    s.ring = key_value_ring(s.q + shape.tile_q * (q_row > o_row || shape.wide ? q_row : o_row),
                             {shape.head_dim_qk, shape.head_dim_vo, shape.tile_kv, shape.stages, shape.paged,
                              shape.bytes.key_value});
     s.partials = warp_partials(s.ring.k, shape.warps_kv * shape.tile_q, shape.head_dim_vo);

@@ -67,8 +67,12 @@ struct KeyValueLoader {
           first(read.first),
           count(max(read.end - read.first, 0)),
           status(status_word) {
-        k = static_cast<const KeyValue*>(args.k) + tile.kv_head * args.k_head_stride;
-        v = static_cast<const KeyValue*>(args.v) + tile.kv_head * args.v_head_stride;
+        k = static_cast<const KeyValue*>(args.k);
+        v = static_cast<const KeyValue*>(args.v);
+        // Of latent attention the columns of the position come behind the others, unless they are apart.
+        if (Config::latent && k == nullptr) k = v + Config::head_dim_vo;
+        k += tile.kv_head * args.k_head_stride;
+        v += tile.kv_head * args.v_head_stride;
         if constexpr (!Config::paged) {
             k += sequence.batch * args.k_batch_stride + sequence.kv_first * args.k_token_stride;
             v += sequence.batch * args.v_batch_stride + sequence.kv_first * args.v_token_stride;

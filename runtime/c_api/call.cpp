@@ -96,7 +96,9 @@ attnsmith_code attnsmith_launch_at(const attnsmith_call* call, const attnsmith_t
                    .o = a.o,
                    .lse = a.lse,
                    .sinks = a.sinks,
-                   .alibi_slopes = a.alibi_slopes},
+                   .alibi_slopes = a.alibi_slopes,
+                   .q_pe = a.q_pe,
+                   .kpe = a.kpe},
                   stream_of(stream));
     });
 }

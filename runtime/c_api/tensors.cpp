@@ -120,7 +120,9 @@ AttentionTensors read_tensors(const attnsmith_tensors* given, int device) {
             .o = read_tensor(c.o, "o", device),
             .lse = read_tensor(c.lse, "lse", device),
             .sinks = read_tensor(c.sinks, "sinks", device),
-            .alibi_slopes = read_tensor(c.alibi_slopes, "alibi_slopes", device)};
+            .alibi_slopes = read_tensor(c.alibi_slopes, "alibi_slopes", device),
+            .q_pe = read_tensor(c.q_pe, "q_pe", device),
+            .kpe = read_tensor(c.kpe, "kpe", device)};
 }
 
 Batch read_batch(const attnsmith_batch* given, int device) {

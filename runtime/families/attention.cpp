@@ -16,8 +16,9 @@ AttentionConstants attention_constants(const AttentionSpec& spec) {
             .key_value = spec.dtype,
             .output = problem::output_dtype(spec),
             .index = spec.index_dtype,
-            .head_dim_qk = static_cast<int>(spec.head_dim_qk),
-            .head_dim_vo = static_cast<int>(spec.head_dim_vo),
+            .head_dim_qk = static_cast<int>(problem::key_dim(spec)),
+            .head_dim_vo = static_cast<int>(problem::value_dim(spec)),
+            .latent = spec.op == Op::mla,
             .paged = spec.kv == KvStorage::paged,
             .softcap = spec.softcap.has_value(),
             .alibi = spec.alibi,
@@ -30,6 +31,11 @@ std::optional<std::string> tensor_core_refusal(const AttentionSpec& spec) {
     return std::nullopt;
 }
 
+std::optional<std::string> latent_refusal(const AttentionSpec& spec) {
+    if (spec.op == Op::mla) return "loads keys and values apart; of op mla values are a part of the keys";
+    return std::nullopt;
+}
+
 std::optional<std::string> changing_shape_refusal(const AttentionSpec& spec) {
     if (spec.consistency == Consistency::bitwise)
         return "divides keys as sizes have it; consistency \"bitwise\" takes cuts at absolute positions";
@@ -38,10 +44,13 @@ std::optional<std::string> changing_shape_refusal(const AttentionSpec& spec) {
 
 std::string attention_name(Backend backend, const AttentionConstants& constants, std::string_view storage,
                            int alignment) {
+    const std::string head_dims = constants.latent
+                                      ? fmt::format("{}+{}", constants.head_dim_vo, constants.head_dim_qk)
+                                      : fmt::format("{}x{}", constants.head_dim_qk, constants.head_dim_vo);
     return fmt::format(
-        "attention {} {} {}x{} {} {}x{} stages {}{}{}{}{}{}", to_string(backend),
-        attnsmith::to_string(constants.query), constants.head_dim_qk, constants.head_dim_vo, storage,
-        constants.tile_q, constants.tile_kv, constants.stages, constants.softcap ? " softcap" : "",
+        "{} {} {} {} {} {}x{} stages {}{}{}{}{}{}", constants.latent ? "mla" : "attention",
+        to_string(backend), attnsmith::to_string(constants.query), head_dims, storage, constants.tile_q,
+        constants.tile_kv, constants.stages, constants.softcap ? " softcap" : "",
         constants.alibi ? " alibi" : "", constants.absolute_cuts ? " bitwise" : "",
         constants.output == constants.query ? "" : " to fp32", name_suffix(alignment, constants.index));
 }

@@ -20,6 +20,7 @@ struct AttentionConstants {
     int tile_kv = 0;  // keys
     int stages = 0;   // tiles of K and of V in shared memory
     bool queries_in_registers = false;
+    bool latent = false;  // of op mla: V is a part of K, whose other columns are head_dim_qk
     bool paged = false, softcap = false, alibi = false;
     bool absolute_cuts = false;  // a row's bits follow from its keys alone (abi/attention_cuts.h)
 
@@ -35,6 +36,7 @@ struct AttentionConstants {
         visitor.integer("tile_kv", self.tile_kv);
         visitor.integer("stages", self.stages);
         visitor.flag("queries_in_registers", self.queries_in_registers);
+        visitor.flag("latent", self.latent);
         visitor.flag("paged", self.paged);
         visitor.flag("softcap", self.softcap);
         visitor.flag("alibi", self.alibi);
@@ -50,6 +52,8 @@ AttentionConstants attention_constants(const AttentionSpec& spec);
 
 // Why no kernel that multiplies on tensor cores serves the spec.
 std::optional<std::string> tensor_core_refusal(const AttentionSpec& spec);
+// Why no kernel serves the spec that has K and V apart in shared memory.
+std::optional<std::string> latent_refusal(const AttentionSpec& spec);
 // Why no kernel serves the spec whose tiles and KV split follow from the sizes.
 std::optional<std::string> changing_shape_refusal(const AttentionSpec& spec);
 

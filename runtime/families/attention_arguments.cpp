@@ -35,14 +35,39 @@ std::int32_t window_or_none(const std::optional<std::int64_t>& window) {
         std::min<std::int64_t>(window.value_or(abi::kUnbounded), abi::kUnbounded));
 }
 
+// Of latents, which may have no axis of KV heads.
+TokenStrides latent_strides(const Tensor& tensor, const AttentionSpec& spec) {
+    if (spec.kv == KvStorage::ragged) return {0, tensor.strides[0], 0};
+    return {tensor.strides[0], tensor.strides[1], 0};
+}
+
+void set_key_strides(abi::AttentionArguments& a, const TokenStrides& k) {
+    a.k_batch_stride = k.batch, a.k_token_stride = k.token, a.k_head_stride = k.head;
+}
+void set_value_strides(abi::AttentionArguments& a, const TokenStrides& v) {
+    a.v_batch_stride = v.batch, a.v_token_stride = v.token, a.v_head_stride = v.head;
+}
+
+// The columns of the position are those of the latents' tensor, and of q, unless they are apart.
+void set_latent_strides(abi::AttentionArguments& a, const AttentionSpec& spec,
+                        const AttentionTensors& tensors, bool ragged_q) {
+    set_value_strides(a, latent_strides(tensors.k, spec));
+    set_key_strides(a, latent_strides(tensors.kpe ? tensors.kpe : tensors.k, spec));
+    const TokenStrides q_pe = token_strides(tensors.q_pe ? tensors.q_pe : tensors.q, ragged_q);
+    a.q_pe_batch_stride = q_pe.batch, a.q_pe_token_stride = q_pe.token, a.q_pe_head_stride = q_pe.head;
+}
+
 void set_strides(abi::AttentionArguments& a, const AttentionSpec& spec, const AttentionTensors& tensors,
                  bool ragged_q) {
     const TokenStrides q = token_strides(tensors.q, ragged_q), o = token_strides(tensors.o, ragged_q);
-    const TokenStrides k = key_strides(tensors.k, spec), v = key_strides(tensors.v, spec);
     a.q_batch_stride = q.batch, a.q_token_stride = q.token, a.q_head_stride = q.head;
     a.o_batch_stride = o.batch, a.o_token_stride = o.token, a.o_head_stride = o.head;
-    a.k_batch_stride = k.batch, a.k_token_stride = k.token, a.k_head_stride = k.head;
-    a.v_batch_stride = v.batch, a.v_token_stride = v.token, a.v_head_stride = v.head;
+    if (spec.op == Op::mla) {
+        set_latent_strides(a, spec, tensors, ragged_q);
+    } else {
+        set_key_strides(a, key_strides(tensors.k, spec));
+        set_value_strides(a, key_strides(tensors.v, spec));
+    }
     if (tensors.lse) {
         const TokenStrides lse = token_strides(tensors.lse, ragged_q);
         a.lse_batch_stride = lse.batch, a.lse_token_stride = lse.token, a.lse_head_stride = lse.head;
@@ -80,8 +105,10 @@ abi::AttentionArguments attention_arguments(const LaunchContext& context, const 
     const Batch& batch = binding.batch;
     abi::AttentionArguments a{};
     a.q = tensors.q.data;
-    a.k = tensors.k.data;
-    a.v = tensors.v.data;
+    const bool latent = spec.op == Op::mla;
+    a.k = latent ? tensors.kpe.data : tensors.k.data;
+    a.v = latent ? tensors.k.data : tensors.v.data;
+    a.q_pe = tensors.q_pe.data;
     a.o = tensors.o.data;
     a.lse = static_cast<float*>(tensors.lse.data);
     a.sinks = static_cast<const float*>(tensors.sinks.data);
@@ -125,18 +152,23 @@ abi::AttentionArguments attention_arguments(const LaunchContext& context, const 
     return a;
 }
 
-std::span<const AddressSlot> attention_addresses() {
+std::span<const AddressSlot> attention_addresses(Op op) {
     using problem::Operand;
-    static constexpr AddressSlot kSlots[] = {
-        {offsetof(abi::AttentionArguments, q), Operand::q},
-        {offsetof(abi::AttentionArguments, k), Operand::k},
-        {offsetof(abi::AttentionArguments, v), Operand::v},
-        {offsetof(abi::AttentionArguments, o), Operand::o},
-        {offsetof(abi::AttentionArguments, lse), Operand::lse},
-        {offsetof(abi::AttentionArguments, sinks), Operand::sinks},
-        {offsetof(abi::AttentionArguments, alibi_slopes), Operand::alibi_slopes}};
-    static_assert(std::size(kSlots) == problem::kOperands);
-    return kSlots;
+    using Arguments = abi::AttentionArguments;
+    static constexpr AddressSlot kOfAttention[] = {
+        {offsetof(Arguments, q), Operand::q},
+        {offsetof(Arguments, k), Operand::k},
+        {offsetof(Arguments, v), Operand::v},
+        {offsetof(Arguments, o), Operand::o},
+        {offsetof(Arguments, lse), Operand::lse},
+        {offsetof(Arguments, sinks), Operand::sinks},
+        {offsetof(Arguments, alibi_slopes), Operand::alibi_slopes}};
+    static constexpr AddressSlot kOfMla[] = {
+        {offsetof(Arguments, q), Operand::q},   {offsetof(Arguments, v), Operand::k},
+        {offsetof(Arguments, k), Operand::kpe}, {offsetof(Arguments, q_pe), Operand::q_pe},
+        {offsetof(Arguments, o), Operand::o},   {offsetof(Arguments, lse), Operand::lse}};
+    if (op == Op::mla) return kOfMla;
+    return kOfAttention;
 }
 
 void set_share(const LaunchContext& context, std::int64_t tile_kv, std::int64_t items,
@@ -150,7 +182,7 @@ void set_share(const LaunchContext& context, std::int64_t tile_kv, std::int64_t 
     // The lengths, the pages and the first keys of a tile come one after the other, while these keys would.
     constexpr std::int64_t kStartBytes = 64 << 10;
     const AttentionSpec& spec = context.problem.spec;
-    const std::int64_t key_bytes = (spec.head_dim_qk + spec.head_dim_vo) * size_of(spec.dtype);
+    const std::int64_t key_bytes = (problem::key_dim(spec) + problem::value_dim(spec)) * size_of(spec.dtype);
     // Where tiles are so many that no unit would be left for keys, the start counts for less.
     const std::int64_t of_tile = kMostUnits / std::max<std::int64_t>(1, items);
     const std::int64_t start = std::min(problem::ceil_div(kStartBytes, key_bytes * tile_kv), of_tile - 1);

@@ -14,7 +14,7 @@ abi::AttentionArguments attention_arguments(const LaunchContext& context, const 
                                             std::int64_t tiles);
 
 // Where the struct has the addresses that a launch may replace; likewise one that begins with it.
-std::span<const AddressSlot> attention_addresses();
+std::span<const AddressSlot> attention_addresses(Op op);
 
 // Sets what a launch in shares reads, with so many query tiles of all KV heads at most. Leaves any other
 // launch's arguments alone.

@@ -28,9 +28,9 @@ double TileWork::memory_clocks(double dram_bytes) const {
 
 TileWork tile_work(const AttentionConstants& kernel, bool shared_keys) {
     const double logits = kernel.tile_q * kernel.tile_kv;
-    const double width = kernel.head_dim_qk + kernel.head_dim_vo;
-    const double bytes = 2.0 * kernel.tile_kv * width;
-    return {.flops = 2.0 * logits * width,
+    const double columns = kernel.head_dim_qk + kernel.head_dim_vo;  // that are loaded of a key
+    const double bytes = 2.0 * kernel.tile_kv * columns;
+    return {.flops = 2.0 * logits * (columns + (kernel.latent ? kernel.head_dim_vo : 0)),
             .logits = logits,
             .bytes = bytes,
             .traffic = bytes * (shared_keys ? kL2Reuse : 1.0),

@@ -46,7 +46,7 @@ Bound TiledAttention::bind(const KernelConfig& kernel, const LaunchContext& cont
     abi::AttentionArguments arguments =
         attention_arguments(context, std::get<AttentionBinding>(binding), tiles);
     set_share(context, kernel.tile_kv(), extent(kernel, context).items, arguments);
-    return {.arguments = ArgumentBlock(arguments), .addresses = attention_addresses()};
+    return {.arguments = ArgumentBlock(arguments), .addresses = attention_addresses(context.problem.spec.op)};
 }
 
 }  // namespace attnsmith::families

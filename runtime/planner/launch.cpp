@@ -27,7 +27,7 @@ families::WorkspaceLayout workspace_of(const Plan& plan, const problem::BoundSha
     }
     const std::int64_t rows = partial_rows(plan, shape, split);
     if (rows == 0) return layout;
-    layout.partial_ml_offset += ceil_div(rows * spec.head_dim_vo * 4, 256) * 256;
+    layout.partial_ml_offset += ceil_div(rows * problem::value_dim(spec) * 4, 256) * 256;
     layout.bytes = layout.partial_ml_offset + ceil_div(rows * 8, 256) * 256;
     return layout;
 }

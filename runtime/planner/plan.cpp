@@ -134,6 +134,7 @@ constexpr Role kOfAttention[] = {Role::attention, Role::merge_splits};
 constexpr Role kOfMerge[] = {Role::merge_states};
 constexpr OpPlanning kOps[] = {
     {Op::attention, kOfAttention, choose_attention, explain_attention},
+    {Op::mla, kOfAttention, choose_attention, explain_attention},
     {Op::merge, kOfMerge, choose_merge, explain_merge},
 };
 

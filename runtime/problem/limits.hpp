@@ -9,6 +9,10 @@ inline constexpr std::int64_t kMinHeadDim = 8;
 inline constexpr std::int64_t kMaxHeadDim = 512;
 inline constexpr std::int64_t kHeadDimStep = 8;  // elements of 16 bytes
 
+// Latent attention: the latent's columns are a multiple of the least, which is a panel of shared memory.
+inline constexpr std::int64_t kMinLatentDim = 64;
+inline constexpr std::int64_t kMaxPositionDim = 64;
+
 inline constexpr std::int64_t kMaxHeads = std::int64_t{1} << 16;
 inline constexpr std::int64_t kMaxBatch = std::int64_t{1} << 20;
 inline constexpr std::int64_t kMaxPageSize = std::int64_t{1} << 20;

@@ -55,6 +55,7 @@ class Breaker {
 
     // A struct may be of a header that had no attention_chunk yet.
     static constexpr std::size_t kLeastSpec = offsetof(attnsmith_spec, attention_chunk);
+    static constexpr std::size_t kLeastTensors = offsetof(attnsmith_tensors, q_pe);
     static constexpr std::size_t kLeastBatch = offsetof(attnsmith_batch, table_rows);
 
     // `least` is that of the struct's first version, where it has grown since; 0: it has not.
@@ -262,7 +263,7 @@ class Breaker {
     }
 
     void break_operands(Operands& operands) {
-        break_size(operands.tensors.size, "tensors");
+        break_size(operands.tensors.size, "tensors", kLeastTensors);
         break_size(operands.batch.size, "batch", kLeastBatch);
         for (int changes = static_cast<int>(below(4)); changes > 0; --changes) {
             break_tensor(operands.list[below(operands.list.size())]);

@@ -30,7 +30,7 @@ VALUE(ATTNSMITH_DL_INT, 0);
 VALUE(ATTNSMITH_DL_FLOAT, 2);
 VALUE(ATTNSMITH_DL_BFLOAT, 4);
 
-SIZE(attnsmith_spec, 152);
+SIZE(attnsmith_spec, 168);
 FIELD(attnsmith_spec, size, 0);
 FIELD(attnsmith_spec, op, 8);
 FIELD(attnsmith_spec, dtype, 12);
@@ -58,6 +58,8 @@ FIELD(attnsmith_spec, softcap, 128);
 FIELD(attnsmith_spec, attention_chunk, 136);
 FIELD(attnsmith_spec, o_dtype, 144);
 FIELD(attnsmith_spec, reserved, 148);
+FIELD(attnsmith_spec, head_dim_ckv, 152);
+FIELD(attnsmith_spec, head_dim_kpe, 160);
 
 SIZE(attnsmith_sizes, 32);
 FIELD(attnsmith_sizes, size, 0);
@@ -107,7 +109,7 @@ FIELD(attnsmith_prewarm_options, reserved, 28);
 FIELD(attnsmith_prewarm_options, push, 32);
 FIELD(attnsmith_prewarm_options, no_compile, 36);
 
-SIZE(attnsmith_tensors, 64);
+SIZE(attnsmith_tensors, 80);
 FIELD(attnsmith_tensors, size, 0);
 FIELD(attnsmith_tensors, q, 8);
 FIELD(attnsmith_tensors, k, 16);
@@ -116,6 +118,8 @@ FIELD(attnsmith_tensors, o, 32);
 FIELD(attnsmith_tensors, lse, 40);
 FIELD(attnsmith_tensors, sinks, 48);
 FIELD(attnsmith_tensors, alibi_slopes, 56);
+FIELD(attnsmith_tensors, q_pe, 64);
+FIELD(attnsmith_tensors, kpe, 72);
 
 SIZE(attnsmith_batch, 96);
 FIELD(attnsmith_batch, size, 0);
@@ -144,7 +148,7 @@ FIELD(attnsmith_workspace, size, 0);
 FIELD(attnsmith_workspace, data, 8);
 FIELD(attnsmith_workspace, bytes, 16);
 
-SIZE(attnsmith_tensor_addresses, 64);
+SIZE(attnsmith_tensor_addresses, 80);
 FIELD(attnsmith_tensor_addresses, size, 0);
 FIELD(attnsmith_tensor_addresses, q, 8);
 FIELD(attnsmith_tensor_addresses, k, 16);
@@ -153,6 +157,8 @@ FIELD(attnsmith_tensor_addresses, o, 32);
 FIELD(attnsmith_tensor_addresses, lse, 40);
 FIELD(attnsmith_tensor_addresses, sinks, 48);
 FIELD(attnsmith_tensor_addresses, alibi_slopes, 56);
+FIELD(attnsmith_tensor_addresses, q_pe, 64);
+FIELD(attnsmith_tensor_addresses, kpe, 72);
 
 SIZE(attnsmith_code, 4);
 VALUE(ATTNSMITH_ABI_VERSION, 2);

@@ -49,6 +49,16 @@ static attnsmith_spec merge_spec(void) {
     return spec;
 }
 
+static attnsmith_spec mla_spec(void) {
+    const attnsmith_spec spec = {.size = sizeof spec,
+                                 .op = ATTNSMITH_OP_MLA,
+                                 .head_dim_ckv = 512,
+                                 .head_dim_kpe = 64,
+                                 .q_heads = 8,
+                                 .scale = 0.125};
+    return spec;
+}
+
 static void test_version(void) {
     CHECK(attnsmith_abi_version() == ATTNSMITH_ABI_VERSION);
     CHECK(strcmp(attnsmith_version(), ATTNSMITH_VERSION) == 0);
@@ -63,7 +73,7 @@ static void test_version(void) {
 /* An op is a feature exactly where a request of it is no unsupported one. */
 static void check_ops(void) {
     const char* const names[] = {"op:attention", "op:mla", "op:merge", "op:append"};
-    const attnsmith_spec specs[] = {small_spec(), small_spec(), merge_spec(), small_spec()};
+    const attnsmith_spec specs[] = {small_spec(), mla_spec(), merge_spec(), small_spec()};
     for (int op = ATTNSMITH_OP_ATTENTION; op <= ATTNSMITH_OP_APPEND; ++op) {
         attnsmith_spec spec = specs[op];
         spec.op = op;
@@ -307,8 +317,8 @@ static void test_bad_requests(void) {
     }
     attnsmith_spec spec = {.size = sizeof spec};
     attnsmith_sizes sizes = {.size = sizeof sizes};
-    fails(attnsmith_parse_request("{\"op\": \"mla\"}", &spec, &sizes, &error), ATTNSMITH_UNSUPPORTED,
-          "op mla is not built in this version of attnsmith");
+    fails(attnsmith_parse_request("{\"op\": \"append\"}", &spec, &sizes, &error), ATTNSMITH_UNSUPPORTED,
+          "op append is not built in this version of attnsmith");
     refused(attnsmith_parse_request(NULL, &spec, &sizes, &error), "json");
     refused(attnsmith_parse_request("{}", NULL, &sizes, &error), "spec");
     refused(attnsmith_parse_request("{}", &spec, NULL, &error), "sizes");
@@ -471,7 +481,8 @@ static void test_models(void) {
           contains(json, "\"batch\": 3"));
     attnsmith_string_free(json);
     succeeds(attnsmith_model_json(deepseek, "{}", &json, &error));
-    CHECK(contains(json, "\"name\": \"latent/decode\"") && contains(json, "\"reason\": \"op mla"));
+    CHECK(contains(json, "\"name\": \"full_attention/decode\"") && contains(json, "\"op\": \"mla\"") &&
+          contains(json, "\"unsupported\": []"));
     attnsmith_string_free(json);
     static const char* const quasar =
         "{\"model_type\": \"quasar\", \"hidden_size\": 64, \"num_attention_heads\": 1, "

@@ -10,7 +10,7 @@ import resource
 import shutil
 import tarfile
 
-from support import DEEPSEEK, LLAMA, QUASAR, SMALL, CliTest, main
+from support import LLAMA, PARTIAL, QUASAR, SMALL, CliTest, main
 
 
 class Cache(CliTest):
@@ -657,13 +657,13 @@ class Cache(CliTest):
         self.assertEqual((report["unsupported"], report["skipped"]), ([], 0))
         self.assert_failed(self.cache(*export, "--strict"), "kv_bend")
         # A model of which a part is not served has no kernels for it.
-        failed = self.cache("export", "-o", "d.bundle", "--model", DEEPSEEK)
-        self.assert_failed(failed, "no kernels of the model", "latent", "not supported")
-        self.assertEqual(self.run_cli("prewarm", "--model", DEEPSEEK, "--sm", "80", "--cache", "kernels").code, 1)
-        result = self.cache("export", "-o", "d.bundle", "--model", DEEPSEEK, "--json")
-        self.assert_failed(result, "1 part is not supported: latent")
-        self.assertEqual([one["name"] for one in result.json()["unsupported"]], ["latent/decode"])
-        self.assert_ok(self.cache("export", "-o", "d.bundle", "--model", DEEPSEEK, "--allow-unsupported"))
+        failed = self.cache("export", "-o", "d.bundle", "--model", PARTIAL)
+        self.assert_failed(failed, "no kernels of the model", "full_attention/decode", "not supported")
+        self.assertEqual(self.run_cli("prewarm", "--model", PARTIAL, "--sm", "80", "--cache", "kernels").code, 1)
+        result = self.cache("export", "-o", "d.bundle", "--model", PARTIAL, "--json")
+        self.assert_failed(result, "1 part is not supported: full_attention/decode")
+        self.assertEqual([one["name"] for one in result.json()["unsupported"]], ["full_attention/decode"])
+        self.assert_ok(self.cache("export", "-o", "d.bundle", "--model", PARTIAL, "--allow-unsupported"))
 
 
 if __name__ == "__main__":

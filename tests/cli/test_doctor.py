@@ -9,7 +9,7 @@ import signal
 import time
 import unittest
 
-from support import DEEPSEEK, FAKE_NVRTC, LLAMA, QUASAR, SMALL, CliTest, FakeGpuTest, main
+from support import FAKE_NVRTC, LLAMA, PARTIAL, QUASAR, SMALL, CliTest, FakeGpuTest, main
 
 
 class Doctor(CliTest):
@@ -279,13 +279,13 @@ class FakeGpu(FakeGpuTest, Doctor):
     def test_check_of_what_is_not_supported_fails(self):
         """Also where there is nothing else to check, and so no case that could fail."""
         for json_flag in ([], ["--json"]):
-            result = self.run_cli("check", "--model", DEEPSEEK, "--filter", "latent", "--seed", "7", *json_flag)
-            self.assert_failed(result, "1 part is not supported: deepseek-v3/latent/decode")
+            result = self.run_cli("check", "--model", PARTIAL, "--filter", "full_attention/decode", "--seed", "7", *json_flag)
+            self.assert_failed(result, "1 part is not supported: latent-500/full_attention/decode")
             self.assertNotIn("failed", result.err)
         report = result.json()
         self.assertEqual((report["summary"]["total"], report["summary"]["unsupported"], report["cases"]), (0, 1, []))
         (part,) = report["unsupported"]
-        self.assertEqual(part["name"], "deepseek-v3/latent/decode")
+        self.assertEqual(part["name"], "latent-500/full_attention/decode")
         self.assertTrue(part["reason"])
 
     def test_bench_says_what_a_model_has_unknown(self):

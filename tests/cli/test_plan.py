@@ -4,7 +4,7 @@ import json
 import re
 import shutil
 
-from support import DEEPSEEK, LLAMA, MODELS, QUASAR, SMALL, CliTest, main
+from support import LLAMA, MODELS, PARTIAL, QUASAR, SMALL, CliTest, main
 
 CONTRACT = ("--op attention --dtype bf16 --head-dim 128 --q-heads 32 --kv-heads 8 --mask causal --kv paged "
             "--page-size 16 --q-len 1024 --kv-len 4096 --batch 8").split()
@@ -120,15 +120,15 @@ class Plan(CliTest):
                 self.assertEqual(len(names), len(set(names)))
 
     def test_a_part_that_is_not_supported(self):
-        result = self.run_cli("plan", "--model", DEEPSEEK, "--sm", "90", "--json")
-        self.assert_failed(result, "1 part is not supported", "latent/decode")
+        result = self.run_cli("plan", "--model", PARTIAL, "--sm", "90", "--json")
+        self.assert_failed(result, "1 part is not supported", "full_attention/decode")
         plans = result.json()
-        self.assertEqual([part["name"] for part in plans["unsupported"]], ["latent/decode"])
+        self.assertEqual([part["name"] for part in plans["unsupported"]], ["full_attention/decode"])
         self.assertTrue(plans["unsupported"][0]["reason"])
         dims = [(plan["request"]["head_dim_qk"], plan["request"]["head_dim_vo"]) for plan in plans["plans"]]
         self.assertEqual(dims, [(192, 128)])
 
-        self.assert_ok(self.run_cli("plan", "--model", DEEPSEEK, "--sm", "90", "--allow-unsupported"))
+        self.assert_ok(self.run_cli("plan", "--model", PARTIAL, "--sm", "90", "--allow-unsupported"))
 
     def test_ways_to_name_sms(self):
         expected = self.plan(*SMALL, "--sm", "90")

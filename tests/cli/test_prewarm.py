@@ -8,7 +8,7 @@ import signal
 import time
 import unittest
 
-from support import DEEPSEEK, LLAMA, QUASAR, SMALL, CliTest, main, on_terminal
+from support import LLAMA, PARTIAL, QUASAR, SMALL, CliTest, main, on_terminal
 
 FAKE_NVRTC = os.environ.get("ATTNSMITH_FAKE_NVRTC", "")
 COUNTS = ("hits", "compiled", "remote", "waited", "failed", "cancelled")
@@ -92,8 +92,8 @@ class Prewarm(CliTest):
         self.assertEqual(again["summary"]["hits"], report["summary"]["total"])
 
     def test_a_part_that_is_not_supported(self):
-        result = self.run_cli("prewarm", "--model", DEEPSEEK, "--sm", "90", "--cache", "kernels", "--json")
-        self.assert_failed(result, "latent/decode")
+        result = self.run_cli("prewarm", "--model", PARTIAL, "--sm", "90", "--cache", "kernels", "--json")
+        self.assert_failed(result, "full_attention/decode")
         summary = self.assert_consistent(result.json())
         self.assertEqual((summary["compiled"], summary["unsupported"]), (summary["total"], 1))
         self.assertGreater(summary["total"], 2)
@@ -267,10 +267,10 @@ class Prewarm(CliTest):
 
     def test_unsupported_parts_may_be_allowed(self):
         for more in (["--dry-run"], ["--cache", "kernels"]):
-            command = ["prewarm", "--model", DEEPSEEK, "--sm", "80", *more]
-            self.assert_failed(self.run_cli(*command, "--json"), "latent/decode")
+            command = ["prewarm", "--model", PARTIAL, "--sm", "80", *more]
+            self.assert_failed(self.run_cli(*command, "--json"), "full_attention/decode")
             result = self.assert_ok(self.run_cli(*command, "--json", "--allow-unsupported"))
-            self.assertEqual([part["name"] for part in result.json()["unsupported"]], ["latent/decode"])
+            self.assertEqual([part["name"] for part in result.json()["unsupported"]], ["full_attention/decode"])
 
     def test_a_request_file(self):
         request = self.write("request.json", "{\"head_dim\": 64, \"q_heads\": 8, \"mask\": \"causal\", \"sm\": [90]}")

@@ -8,7 +8,7 @@ import time
 
 import remote_server
 from remote_server import RemoteServer
-from support import DEEPSEEK, CliTest, main
+from support import PARTIAL, CliTest, main
 
 # Kernels that compile in no time.
 MERGES = ["--op", "merge", "--head-dim-vo", "64", "--q-heads", "8", "--sm", "80,86,89,90"]
@@ -135,7 +135,7 @@ class PushPull(CliTest):
                               self.server.address, "--json", env=self.trusting)
         self.assertEqual(self.assert_ok(pulled).json()["summary"]["remote"], total)
         # What no kernel serves is told as prewarm tells it, beside what is missing.
-        model = self.run_cli("cache", "pull", "--model", DEEPSEEK, "--sm", "90", "--cache", "empty", "--cache",
+        model = self.run_cli("cache", "pull", "--model", PARTIAL, "--sm", "90", "--cache", "empty", "--cache",
                              self.server.address, "--json", env=self.trusting)
         self.assertEqual(model.code, 1)
         self.assertTrue(model.json()["unsupported"])

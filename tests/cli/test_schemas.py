@@ -4,7 +4,7 @@ import copy
 import json
 import re
 
-from support import DEEPSEEK, REPOSITORY, SCHEMAS, SMALL, CliTest, check_schema, main, schemas, validator
+from support import PARTIAL, REPOSITORY, SCHEMAS, SMALL, CliTest, check_schema, main, schemas, validator
 
 # Schemas of files that the program writes or reads, not of what it prints.
 FILES = {"attnsmith.bundle-signature/1", "attnsmith.bundle/1", "attnsmith.entry/2", "attnsmith.fields/2", "attnsmith.hint/1",
@@ -44,7 +44,7 @@ class Schemas(CliTest):
     def test_what_is_wrong_is_found(self):
         if validator("urn:attnsmith:plan/1") is None:
             self.skipTest("jsonschema is not installed")
-        plans = self.run_cli("plan", "--model", DEEPSEEK, "--sm", "90", "--json").json()
+        plans = self.run_cli("plan", "--model", PARTIAL, "--sm", "90", "--json").json()
         self.assert_wrong(plans, change=lambda json: json["plans"][0]["device"].pop("sm"))
         self.assert_wrong(plans, change=lambda json: json["unsupported"][0].update(reason=""))
         error = json.loads(self.run_cli("plan", *SMALL, "--sm", "1", "--json").out)
@@ -58,6 +58,8 @@ class Schemas(CliTest):
         paged = ["plan", *SMALL, "--kv", "paged", "--page-size", "16", "--sm", "90", "--json"]
         printed = self.assert_ok(self.run_cli(*paged)).json()["request"]
         self.assertGreater(len(printed), 20)
+        latent = ["plan", "--op", "mla", "--head-dim-ckv", "512", "--head-dim-kpe", "64", "--q-heads", "8", "--scale", "1"]
+        printed |= self.assert_ok(self.run_cli(*latent, "--sm", "90", "--json")).json()["request"]
         request = schemas()["urn:attnsmith:plan/1"]["properties"]["request"]
         self.assertEqual(set(request["properties"]), set(printed))
 

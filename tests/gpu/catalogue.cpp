@@ -164,6 +164,7 @@ Catalogue make_catalogue(const std::string& models, std::uint64_t seed) {
     add_strides(catalogue);
     add_split(catalogue);
     add_shares(catalogue);
+    add_mla(catalogue);
     add_bitwise(catalogue);
     add_extremes(catalogue);
     add_bounds(catalogue);

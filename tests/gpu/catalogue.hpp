@@ -56,6 +56,7 @@ void add_clamp(Catalogue& catalogue);         // lengths and page ids beyond the
 void add_kernels(Catalogue& catalogue);       // every kernel that planning could choose, here or elsewhere
 void add_specials(Catalogue& catalogue);      // NaN, infinity, evicted keys, large equal logits
 void add_far(Catalogue& catalogue);           // elements more than 2^31 and 2^32 from a tensor's first
+void add_mla(Catalogue& catalogue);           // op mla: latent attention
 void add_bitwise(Catalogue& catalogue);       // consistency bitwise: equal bits, and right ones
 void add_merge(Catalogue& catalogue);         // op merge: its kernel against an fp64 merge
 void add_merged(Catalogue& catalogue);        // op merge after attention over parts of the keys

@@ -23,6 +23,14 @@ std::int64_t visible_pairs(const problem::Problem& problem) {
     return pairs * sizes.batch * spec.q_heads;
 }
 
+// Of op mla the values are columns of the keys.
+bool has_values(const AttentionSpec& spec) { return spec.op != Op::mla; }
+
+// Columns of q and of k, in one tensor each.
+std::int64_t key_columns(const AttentionSpec& spec) {
+    return problem::key_dim(spec) + (has_values(spec) ? 0 : problem::value_dim(spec));
+}
+
 // Values in -1 .. 1: zeros run faster than real data would. Long sequences take seconds to upload.
 void fill_random(Buffer& buffer, std::mt19937& random, const std::stop_token& stop) {
     if (stop.stop_requested()) return;
@@ -44,24 +52,26 @@ class AttentionInputs::Set {
         : runtime_(runtime), stop_(stop) {
         const auto& [spec, sizes] = problem;
         const std::int64_t batch = sizes.batch;
-        tensors.q = tensor(spec.dtype, {batch, sizes.q_len, spec.q_heads, spec.head_dim_qk}, random);
-        tensors.o =
-            tensor(problem::output_dtype(spec), {batch, sizes.q_len, spec.q_heads, spec.head_dim_vo}, random);
+        tensors.q = tensor(spec.dtype, {batch, sizes.q_len, spec.q_heads, key_columns(spec)}, random);
+        tensors.o = tensor(problem::output_dtype(spec),
+                           {batch, sizes.q_len, spec.q_heads, problem::value_dim(spec)}, random);
         if (spec.lse) tensors.lse = tensor(DType::f32, {batch, sizes.q_len, spec.q_heads}, random);
         if (spec.sink) tensors.sinks = zeros(DType::f32, {spec.q_heads});
         if (spec.alibi) tensors.alibi_slopes = zeros(DType::f32, {spec.q_heads});
         switch (spec.kv) {
             case KvStorage::dense:
                 tensors.k =
-                    tensor(spec.dtype, {batch, sizes.kv_len, spec.kv_heads, spec.head_dim_qk}, random);
-                tensors.v =
-                    tensor(spec.dtype, {batch, sizes.kv_len, spec.kv_heads, spec.head_dim_vo}, random);
+                    tensor(spec.dtype, {batch, sizes.kv_len, spec.kv_heads, key_columns(spec)}, random);
+                if (has_values(spec))
+                    tensors.v = tensor(
+                        spec.dtype, {batch, sizes.kv_len, spec.kv_heads, problem::value_dim(spec)}, random);
                 break;
             case KvStorage::ragged:
                 tensors.k =
-                    tensor(spec.dtype, {batch * sizes.kv_len, spec.kv_heads, spec.head_dim_qk}, random);
-                tensors.v =
-                    tensor(spec.dtype, {batch * sizes.kv_len, spec.kv_heads, spec.head_dim_vo}, random);
+                    tensor(spec.dtype, {batch * sizes.kv_len, spec.kv_heads, key_columns(spec)}, random);
+                if (has_values(spec))
+                    tensors.v = tensor(
+                        spec.dtype, {batch * sizes.kv_len, spec.kv_heads, problem::value_dim(spec)}, random);
                 this->batch.kv_indptr = steps(spec.index_dtype, batch + 1, sizes.kv_len);
                 break;
             case KvStorage::paged:
@@ -121,8 +131,8 @@ class AttentionInputs::Set {
                        ? tensor(spec.dtype, {pages, spec.page_size, spec.kv_heads, head_dim}, random)
                        : tensor(spec.dtype, {pages, spec.kv_heads, spec.page_size, head_dim}, random);
         };
-        tensors.k = cache(spec.head_dim_qk);
-        tensors.v = cache(spec.head_dim_vo);
+        tensors.k = cache(key_columns(spec));
+        if (has_values(spec)) tensors.v = cache(problem::value_dim(spec));
         std::vector<std::int64_t> ids(static_cast<std::size_t>(pages));
         std::iota(ids.begin(), ids.end(), 0);
         std::shuffle(ids.begin(), ids.end(), random);
@@ -156,15 +166,17 @@ std::vector<Call> AttentionInputs::bind(const Kernel& kernel) const {
 }
 
 double attention_flops(const problem::Problem& problem) {
-    return 2.0 * static_cast<double>(problem.spec.head_dim_qk + problem.spec.head_dim_vo) *
+    return 2.0 * static_cast<double>(key_columns(problem.spec) + problem::value_dim(problem.spec)) *
            static_cast<double>(visible_pairs(problem));
 }
 
 double attention_bytes(const problem::Problem& problem) {
     const auto& [spec, sizes] = problem;
-    const double width = static_cast<double>(spec.head_dim_qk + spec.head_dim_vo);
-    const double tokens = static_cast<double>(sizes.q_len * spec.q_heads + sizes.kv_len * spec.kv_heads);
-    return 2.0 * width * tokens * static_cast<double>(sizes.batch);
+    const std::int64_t of_query = key_columns(spec) + problem::value_dim(spec);
+    const std::int64_t of_key = key_columns(spec) + (has_values(spec) ? problem::value_dim(spec) : 0);
+    const double columns =
+        static_cast<double>(sizes.q_len * spec.q_heads * of_query + sizes.kv_len * spec.kv_heads * of_key);
+    return 2.0 * columns * static_cast<double>(sizes.batch);
 }
 
 }  // namespace attnsmith::bench

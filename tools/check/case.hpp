@@ -28,6 +28,8 @@ struct Layout {
         false;  // one buffer: a token's q heads, then its k heads, then its v heads. Needs q and kv
                 // with the same tokens (dense: the same capacity) and head_dim_vo == head_dim_qk
     bool one_kv_tensor = false;  // k and v are halves of one tensor (pages: [pages, 2, ...]; else heads)
+    bool latents_apart = false;  // of op mla: the position's columns are tensors of their own
+    bool latent_heads = false;   // of op mla: k and kpe have an axis of one KV head
     std::int64_t pad = 0;        // of q, k and v
     std::int64_t o_pad = 0;
     std::int64_t lse_pad = 0;      // after each innermost row of lse

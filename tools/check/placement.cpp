@@ -122,6 +122,14 @@ void join_kv(Placement& placement, const Case& test) {
     placement.v_in_k = true;
 }
 
+// Columns of k are those of v: the first, or behind those of the position where these are apart.
+void place_values_in_keys(Placement& placement, const Case& test) {
+    placement.v = placement.k;
+    placement.v.shape[static_cast<std::size_t>(placement.v.rank - 1)] = test.spec.head_dim_ckv;
+    if (test.layout.latents_apart) placement.v.first += test.spec.head_dim_kpe;
+    placement.v_in_k = true;
+}
+
 Place lse_place(const Case& test, const Place& o) {
     Place place{DType::f32, o.rank - 1, {}, {}, static_cast<std::int64_t>(kGuardBytes / sizeof(float))};
     std::copy_n(o.shape.begin(), place.rank, place.shape.begin());
@@ -206,12 +214,14 @@ void broadcast(Place& place, const std::vector<int>& axes) {
 
 Placement place_tensors(const Case& test, const Capacity& capacity) {
     Placement placement;
-    placement.q = query_place(test, capacity, test.spec.head_dim_qk, false);
+    placement.q = query_place(test, capacity, head_dim_qk(test.spec), false);
     placement.o = query_place(test, capacity, head_dim_vo(test.spec), true);
     placement.lse = lse_place(test, placement.o);
-    placement.k = kv_place(test, capacity, test.spec.head_dim_qk);
+    placement.k = kv_place(test, capacity, head_dim_qk(test.spec));
     placement.v = kv_place(test, capacity, head_dim_vo(test.spec));
-    if (test.layout.packed_qkv)
+    if (test.spec.op == Op::mla)
+        place_values_in_keys(placement, test);
+    else if (test.layout.packed_qkv)
         pack_qkv(placement, test);
     else if (test.layout.one_kv_tensor)
         join_kv(placement, test);

@@ -31,7 +31,7 @@ struct Task {
 
 struct Sizes {
     explicit Sizes(const AttentionSpec& spec)
-        : dim_qk(spec.head_dim_qk), dim_vo(head_dim_vo(spec)), q_heads(spec.q_heads), kv(kv_heads(spec)) {}
+        : dim_qk(head_dim_qk(spec)), dim_vo(head_dim_vo(spec)), q_heads(spec.q_heads), kv(kv_heads(spec)) {}
     std::int64_t dim_qk, dim_vo, q_heads, kv;
 };
 
@@ -283,11 +283,18 @@ std::vector<Task> make_tasks(const ReferenceInput& input, const std::vector<Quer
 }  // namespace
 
 DType output_dtype(const AttentionSpec& spec) { return spec.o_dtype.value_or(spec.dtype); }
+std::int64_t head_dim_qk(const AttentionSpec& spec) {
+    return spec.op == Op::mla ? spec.head_dim_ckv + spec.head_dim_kpe : spec.head_dim_qk;
+}
 std::int64_t head_dim_vo(const AttentionSpec& spec) {
+    if (spec.op == Op::mla) return spec.head_dim_ckv;
     return spec.head_dim_vo ? spec.head_dim_vo : spec.head_dim_qk;
 }
 
-std::int64_t kv_heads(const AttentionSpec& spec) { return spec.kv_heads ? spec.kv_heads : spec.q_heads; }
+std::int64_t kv_heads(const AttentionSpec& spec) {
+    if (spec.op == Op::mla) return 1;
+    return spec.kv_heads ? spec.kv_heads : spec.q_heads;
+}
 
 double scale_of(const AttentionSpec& spec) {
     return spec.scale.value_or(1.0 / std::sqrt(static_cast<double>(spec.head_dim_qk)));

@@ -205,12 +205,12 @@ std::int64_t Storage::first_seen_key(std::int64_t sequence) const {
 void Storage::fill_values(const Step& step) {
     ValueSource source(test_.values, test_.spec.dtype, random_.next());
     std::vector<std::uint16_t> nowhere(
-        static_cast<std::size_t>(std::max(test_.spec.head_dim_qk, head_dim_vo(test_.spec))));
+        static_cast<std::size_t>(std::max(head_dim_qk(test_.spec), head_dim_vo(test_.spec))));
     for (std::size_t s = 0; s < lengths_.size(); ++s) {
         const auto sequence = static_cast<std::int64_t>(s);
         for (std::int64_t token = 0; token < lengths_[s].q; ++token)
             for (std::int64_t head = 0; head < test_.spec.q_heads; ++head)
-                source.query(element(kQ, q_element(sequence, token, head)), test_.spec.head_dim_qk);
+                source.query(element(kQ, q_element(sequence, token, head)), head_dim_qk(test_.spec));
         const std::int64_t first = step.evicted ? first_seen_key(sequence) : 0;
         for (std::int64_t token = 0; token < lengths_[s].kv; ++token) {
             const bool stored = token >= first && kv_element(placement_.k, sequence, token, 0) >= 0;
@@ -218,7 +218,7 @@ void Storage::fill_values(const Step& step) {
                 const auto place = [&](Role role, const Place& tensor) {
                     return stored ? element(role, kv_element(tensor, sequence, token, head)) : nowhere.data();
                 };
-                source.key(place(kK, placement_.k), test_.spec.head_dim_qk, head);
+                source.key(place(kK, placement_.k), head_dim_qk(test_.spec), head);
                 source.value(place(kV, placement_.v), head_dim_vo(test_.spec));
             }
         }
@@ -263,7 +263,10 @@ AttentionTensors Storage::tensors() const {
     AttentionTensors tensors;
     tensors.q = placement_.q.tensor(image_of(kQ).device.data());
     tensors.k = placement_.k.tensor(image_of(kK).device.data());
-    tensors.v = placement_.v.tensor(image_of(kV).device.data());
+    if (test_.spec.op == Op::mla)
+        state_latents(tensors);
+    else
+        tensors.v = placement_.v.tensor(image_of(kV).device.data());
     tensors.o = placement_.o.tensor(o_.device.data());
     if (test_.spec.lse) tensors.lse = placement_.lse.tensor(lse_.device.data());
     const auto vector = [&](Role role) {
@@ -273,6 +276,23 @@ AttentionTensors Storage::tensors() const {
     if (test_.spec.sink) tensors.sinks = vector(kSinks);
     if (test_.spec.alibi) tensors.alibi_slopes = vector(kSlopes);
     return tensors;
+}
+
+// Columns of the position behind the others, or apart from them.
+void Storage::state_latents(AttentionTensors& tensors) const {
+    const std::int64_t latent = test_.spec.head_dim_ckv, position = test_.spec.head_dim_kpe;
+    const auto part = [](const Tensor& whole, std::int64_t first, std::int64_t columns) {
+        Tensor tensor = whole;
+        tensor.data = static_cast<std::uint16_t*>(whole.data) + first;
+        tensor.shape[static_cast<std::size_t>(whole.rank - 1)] = columns;
+        return tensor;
+    };
+    if (!test_.layout.latent_heads) tensors.k = tensors.k.select(tensors.k.rank - 2, 0);
+    if (!test_.layout.latents_apart || position == 0) return;
+    tensors.q_pe = part(tensors.q, 0, position);
+    tensors.q = part(tensors.q, position, latent);
+    tensors.kpe = part(tensors.k, 0, position);
+    tensors.k = part(tensors.k, position, latent);
 }
 
 Batch Storage::batch() const {

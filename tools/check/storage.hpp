@@ -69,6 +69,8 @@ class Storage {
     std::string changed_input() const;
 
   private:
+    void state_latents(AttentionTensors& tensors) const;
+
     enum Role : std::size_t {
         kQ,
         kK,

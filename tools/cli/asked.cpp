@@ -33,7 +33,7 @@ void read_models(const Command& command, Asked& asked) {
 
 // Those that the request does not say and that are not as usual. Of attention: a merge has no kv_len.
 void fill_sizes(nlohmann::json& object, const PlanSizes& sizes) {
-    if (object.contains("op") && object["op"] != to_string(Op::attention)) return;
+    if (object.contains("op") && object["op"] == to_string(Op::merge)) return;
     for (const auto& [name, size, usual] : {std::tuple("batch", sizes.batch, PlanSizes{}.batch),
                                             std::tuple("q_len", sizes.q_len, PlanSizes{}.q_len),
                                             std::tuple("kv_len", sizes.kv_len, PlanSizes{}.kv_len)}) {

@@ -26,6 +26,10 @@ bool is_set(const Json& object, const char* field) {
 }
 
 std::string heads_text(const Json& request) {
+    if (word(request, "op") == "mla")
+        return fmt::format("{}, latents of {} and {} columns of the position, {} query heads",
+                           word(request, "dtype"), number(request, "head_dim_ckv"),
+                           number(request, "head_dim_kpe"), number(request, "q_heads"));
     const auto qk = number(request, "head_dim_qk");
     const auto vo = number(request, "head_dim_vo");
     return fmt::format("{}, head_dim {}, {} query and {} key/value heads", word(request, "dtype"),
@@ -36,7 +40,8 @@ std::string heads_text(const Json& request) {
 std::string storage_text(const Json& request) {
     std::string text = word(request, "kv") + " KV";
     if (word(request, "kv") == "paged") {
-        text += fmt::format(" ({} pages of {})", word(request, "page_order"), number(request, "page_size"));
+        const std::string order = request.contains("page_order") ? word(request, "page_order") + " " : "";
+        text += fmt::format(" ({}pages of {})", order, number(request, "page_size"));
     }
     return text;
 }

@@ -22,7 +22,7 @@
 #include "attention/join_warps.cuh"
 #include "attention/logits.cuh"
 #include "attention/mask.cuh"
-#include "attention/mma/prologue.cuh"
+#include "attention/mma/loads.cuh"
 #include "attention/softmax/online.cuh"
 #include "common/element.cuh"
 #include "common/registers.cuh"
@@ -33,8 +33,7 @@ template <class Config>
 struct AttentionMma {
     using Element = typename Config::KeyValue;
     using Pipeline = MmaPipeline<Config>;
-    using Loader = KeyValueLoader<Config>;
-    using Prologue = MmaPrologue<Config>;
+    using Loads = MmaLoads<Config>;
     static constexpr int kQk = abi::padded_head_dim(Config::head_dim_qk);
     static constexpr int kVo = abi::padded_head_dim(Config::head_dim_vo);
     static constexpr int kWarpKeys = Config::tile_kv / Config::warps_kv;
@@ -42,7 +41,6 @@ struct AttentionMma {
     static constexpr int kStepKeys = Config::absolute_cuts ? abi::kSoftmaxKeys : kWarpKeys;
     static constexpr int kSteps = kWarpKeys / kStepKeys;
     static constexpr bool kQueriesInRegisters = Config::queries_in_registers;
-    static constexpr int kPending = 2 * Config::stages - 2;
     static constexpr int kWarps = Config::warps_q * Config::warps_kv;  // that multiply
     static_assert(Config::tile_q == 16 * Config::warps_q,
                   "a warp has 16 query rows: tile_q must be 16 * warps_q");
@@ -62,7 +60,6 @@ struct AttentionMma {
     const int32 lane = threadIdx.x % 32;
     const int32 warp_row = threadIdx.x / 32 % Config::warps_q * 16;
     const int32 warp_key = threadIdx.x / 32 / Config::warps_q * kWarpKeys;
-    const Prologue prologue{pipeline, warp_row};
 
     using Logits = Accumulator<kStepKeys>;
 
@@ -70,7 +67,7 @@ struct AttentionMma {
     FragmentMask mask;
     OnlineSoftmax softmax;
     Accumulator<kVo> o = {};
-    typename Prologue::Queries q;
+    OperandA<kQueriesInRegisters ? kQk : 16> q;
 
     // With absolute_cuts.
     FoldedRows<kVo, kWarps, false> folded{memory + Config::layout.state};
@@ -85,12 +82,13 @@ struct AttentionMma {
         if (Config::absolute_cuts && multiplies()) folded.begin();
         mask.set(args, tile.sequence, rows);
         logits.set(args, tile.sequence, rows);
-        const KeyInterval blocks = Prologue::blocks_of(keys);
-        Loader loader(pipeline, tile, keys, status);
-        prologue.start(loader, tile, blocks, q);
+        Loads loads(pipeline, tile, keys, status);
+        const KeyInterval blocks = loads.blocks;
+        loads.start(tile);
+        if constexpr (kQueriesInRegisters) keep_queries(loads);
         for (int32 n = blocks.first; n < blocks.end; ++n) {
             const int32 end = (n + 1) * Config::tile_kv;
-            step(loader, n, blocks.end, tile_mask.hides_some_of(n * Config::tile_kv, end));
+            step(loads, n, tile_mask.hides_some_of(n * Config::tile_kv, end));
             if constexpr (Config::absolute_cuts) {
                 if (end % abi::kLeastCut == 0 && n + 1 < blocks.end) cut(end, places);
             }
@@ -105,12 +103,15 @@ struct AttentionMma {
     // Else the warp takes part in loads alone.
     __device__ bool multiplies() const { return Config::load_warps == 0 || threadIdx.x < kWarps * 32; }
 
+    __device__ void keep_queries(const Loads& loads) {
+        loads.wait_queries();
+#pragma unroll
+        for (int k = 0; k < kQk / 16; ++k) load_query_fragment(q[k], pipeline.queries(), warp_row, k);
+    }
+
     // One tile of keys.
-    __device__ void step(Loader& loader, int32 n, int32 end_tile, bool masked) {
-        copy_wait<kPending>();
-        __syncthreads();
-        if (n - 1 + Config::stages < end_tile) loader.load_v(n - 1 + Config::stages);
-        copy_commit();
+    __device__ void step(Loads& loads, int32 n, bool masked) {
+        loads.before_scores(n);
 
         Logits s[kSteps] = {};
         OperandA<kStepKeys> p;
@@ -125,11 +126,7 @@ struct AttentionMma {
             weigh(s[0], p);
         }
 
-        copy_wait<kPending>();
-        __syncthreads();
-        if (n + Config::stages < end_tile) loader.load_k(n + Config::stages);
-        copy_commit();
-        loader.publish_next(n + Prologue::kPublished);
+        loads.before_values(n);
         if (!multiplies()) return;
         multiply_values(p, n, 0);
 #pragma unroll
@@ -151,7 +148,7 @@ struct AttentionMma {
 #pragma unroll
         for (int k = 0; k < kQk / 16; ++k) {
             uint32 here[4];
-            if constexpr (!kQueriesInRegisters) prologue.load_query_fragment(here, k);
+            if constexpr (!kQueriesInRegisters) load_query_fragment(here, pipeline.queries(), warp_row, k);
 #pragma unroll
             for (int j = 0; j < kWarpKeys / 16; ++j) {
                 uint32 b[4];

@@ -22,7 +22,7 @@
 #include "attention/epilogue.cuh"
 #include "attention/logits.cuh"
 #include "attention/mask.cuh"
-#include "attention/mma/prologue.cuh"
+#include "attention/mma/loads.cuh"
 #include "common/element.cuh"
 
 namespace attnsmith {
@@ -31,8 +31,7 @@ template <class Config>
 struct AttentionMmaWide {
     using Element = typename Config::KeyValue;
     using Pipeline = MmaPipeline<Config>;
-    using Loader = KeyValueLoader<Config>;
-    using Prologue = MmaPrologue<Config>;
+    using Loads = MmaLoads<Config>;
     using WeightTile = SwizzledTile<Element, Config::tile_q, Config::tile_kv>;
     static constexpr int kQk = abi::padded_head_dim(Config::head_dim_qk);
     static constexpr int kVo = abi::padded_head_dim(Config::head_dim_vo);
@@ -41,11 +40,12 @@ struct AttentionMmaWide {
     static constexpr int kWarpKeys = Config::tile_kv / Config::warps_kv;
     static constexpr int kColumns = abi::wide_columns(Config::head_dim_vo, kWarps);  // of V, a warp's
     static constexpr bool kQueriesInRegisters = Config::queries_in_registers;
-    static constexpr int kPending = 2 * Config::stages - 2;
     static_assert(Config::tile_q == 16 * Config::warps_q,
                   "a warp has 16 query rows: tile_q must be 16 * warps_q");
-    static_assert(kWarpKeys % 16 == 0 || (kWarpKeys == 8 && kQk % 32 == 0),
+    static_assert(kWarpKeys % 16 == 0 ||
+                      (kWarpKeys == 8 && kQk % 32 == 0 && (!Config::latent || kVo % 32 == 0)),
                   "a warp takes keys by 16, or 8 of them by 32 columns");
+    static_assert(!Config::latent || !kQueriesInRegisters, "latent queries are too many for registers");
     static_assert(!Config::absolute_cuts || abi::kLeastCut % Config::tile_kv == 0,
                   "rows are cut behind whole tiles");
 
@@ -63,7 +63,6 @@ struct AttentionMmaWide {
     const int32 warp_row = threadIdx.x / 32 % Config::warps_q * 16;
     const int32 warp_slice = threadIdx.x / 32 / Config::warps_q;
     const int32 first_column = threadIdx.x / 32 * kColumns;
-    const Prologue prologue{pipeline, warp_row};
 
     LogitTransform<Config> logits;
     FragmentMask mask;
@@ -71,7 +70,7 @@ struct AttentionMmaWide {
     float sum[2] = {0.0f, 0.0f};                    // of this thread's columns of them
     float o_maximum[kRowTiles][2];                  // of the rows of O
     Accumulator<kColumns> o[kRowTiles] = {};
-    typename Prologue::Queries q;
+    OperandA<kQueriesInRegisters ? kQk : 16> q;
 
     bool is_cut = false;  // with absolute_cuts: before the piece at hand
 
@@ -88,13 +87,14 @@ struct AttentionMmaWide {
             o_maximum[t][0] = o_maximum[t][1] = -infinity();
             if constexpr (Config::absolute_cuts) folded(t).begin();
         }
-        const KeyInterval blocks = Prologue::blocks_of(keys);
-        Loader loader(pipeline, tile, keys, status);
-        prologue.start(loader, tile, blocks, q);
+        Loads loads(pipeline, tile, keys, status);
+        const KeyInterval blocks = loads.blocks;
+        loads.start(tile);
+        if constexpr (kQueriesInRegisters) keep_queries(loads);
 #pragma unroll 1
         for (int32 n = blocks.first; n < blocks.end; ++n) {
             const int32 end = (n + 1) * Config::tile_kv;
-            step(loader, n, blocks.end, tile_mask.hides_some_of(n * Config::tile_kv, end));
+            step(loads, n, tile_mask.hides_some_of(n * Config::tile_kv, end));
             if constexpr (Config::absolute_cuts) {
                 if (end % abi::kLeastCut == 0 && n + 1 < blocks.end) cut(end, places);
             }
@@ -103,12 +103,15 @@ struct AttentionMmaWide {
         close(places, blocks.end * Config::tile_kv);
     }
 
+    __device__ void keep_queries(const Loads& loads) {
+        loads.wait_queries();
+#pragma unroll
+        for (int k = 0; k < kQk / 16; ++k) load_query_fragment(q[k], pipeline.queries(), warp_row, k);
+    }
+
     // One tile of keys.
-    __device__ void step(Loader& loader, int32 n, int32 end_tile, bool masked) {
-        copy_wait<kPending>();
-        __syncthreads();
-        if (n - 1 + Config::stages < end_tile) loader.load_v(n - 1 + Config::stages);
-        copy_commit();
+    __device__ void step(Loads& loads, int32 n, bool masked) {
+        loads.before_scores(n);
 
         Logits s[kChains] = {};
         multiply_queries(s, n);
@@ -117,44 +120,49 @@ struct AttentionMmaWide {
         if (masked) mask.apply(s[0], first_key);
         show_maxima(s[0]);
 
-        copy_wait<kPending>();
-        __syncthreads();
-        if (n + Config::stages < end_tile) loader.load_k(n + Config::stages);
-        copy_commit();
-        loader.publish_next(n + Prologue::kPublished);
+        loads.before_values(n);
         weigh(s[0]);
         __syncthreads();
         multiply_values(n);
     }
 
-    // S = Q K^T for the warp's slice of keys.
+    // S = Q K^T for the warp's slice of keys. Of latent attention V is a part of K.
     __device__ void multiply_queries(Logits (&s)[kChains], int32 n) {
+        if constexpr (Config::latent) add_products<kVo>(s, pipeline.latent_queries(), pipeline.values(n));
+        if constexpr (kQk > 0) add_products<kQk>(s, pipeline.queries(), pipeline.keys(n));
+        if constexpr (kChains > 1) {
+#pragma unroll
+            for (int i = 0; i < 4; ++i) s[0][0][i] += s[kChains - 1][0][i];
+        }
+    }
+
+    // The products of `Columns` of queries with those of the keys.
+    template <int Columns, class Queries, class Keys>
+    __device__ void add_products(Logits (&s)[kChains], const Queries& queries, const Keys& keys) {
         const int32 warp_key = warp_slice * kWarpKeys;
         if constexpr (kWarpKeys == 8) {
-            const SharedAddress start = pipeline.keys(n).chunk(warp_key + lane % 8, lane / 8);
+            const SharedAddress start = keys.chunk(warp_key + lane % 8, lane / 8);
 #pragma unroll
-            for (int k = 0; k < kQk / 16; k += 2) {
+            for (int k = 0; k < Columns / 16; k += 2) {
                 uint32 b[4];
-                load_matrices(b, Pipeline::KeyTile::step(start, 0, k));
+                load_matrices(b, Keys::step(start, 0, k));
 #pragma unroll
                 for (int chain = 0; chain < 2; ++chain) {
                     uint32 here[4];
-                    multiply(s[chain][0], query_fragment(here, k + chain), b[2 * chain], b[2 * chain + 1]);
+                    multiply(s[chain][0], query_fragment(here, queries, k + chain), b[2 * chain],
+                             b[2 * chain + 1]);
                 }
             }
-#pragma unroll
-            for (int i = 0; i < 4; ++i) s[0][0][i] += s[kChains - 1][0][i];
         } else {
-            const SharedAddress start =
-                pipeline.keys(n).chunk(warp_key + lane % 8 + lane / 16 * 8, lane / 8 % 2);
+            const SharedAddress start = keys.chunk(warp_key + lane % 8 + lane / 16 * 8, lane / 8 % 2);
 #pragma unroll
-            for (int k = 0; k < kQk / 16; ++k) {
+            for (int k = 0; k < Columns / 16; ++k) {
                 uint32 here[4];
-                const uint32(&a)[4] = query_fragment(here, k);
+                const uint32(&a)[4] = query_fragment(here, queries, k);
 #pragma unroll
                 for (int j = 0; j < kWarpKeys / 16; ++j) {
                     uint32 b[4];
-                    load_matrices(b, Pipeline::KeyTile::step(start, j * 16, k));
+                    load_matrices(b, Keys::step(start, j * 16, k));
                     multiply(s[0][2 * j], a, b[0], b[1]);
                     multiply(s[0][2 * j + 1], a, b[2], b[3]);
                 }
@@ -163,11 +171,12 @@ struct AttentionMmaWide {
     }
 
     // From registers, or to `here`.
-    __device__ const uint32 (&query_fragment(uint32 (&here)[4], int k) const)[4] {
+    template <class Queries>
+    __device__ const uint32 (&query_fragment(uint32 (&here)[4], const Queries& queries, int k) const)[4] {
         if constexpr (kQueriesInRegisters) {
             return q[k];
         } else {
-            prologue.load_query_fragment(here, k);
+            load_query_fragment(here, queries, warp_row, k);
             return here;
         }
     }

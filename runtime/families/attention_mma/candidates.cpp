@@ -26,19 +26,32 @@ constexpr Tile kCutTiles[] = {{16, 1, 1, 3}, {32, 2, 1, 2}, {64, 4, 1}};
 constexpr std::int64_t kMostOfWarp = 256;
 constexpr Tile kWideTiles[] = {{kDecodeRows, 1, 4}, {32, 2, 4}, {64, 4, 2}};
 constexpr Tile kWideCutTiles[] = {{16, 1, 4}, {32, 2, 4}};  // of which keys have as many slices
+constexpr Tile kLatentTiles[] = {{kDecodeRows, 1, 4}, {32, 2, 2}, {64, 4, 2}};
 
 bool is_cut(const AttentionSpec& spec) { return spec.consistency == Consistency::bitwise; }
 
-bool is_wide(const AttentionSpec& spec) { return std::max(spec.head_dim_qk, spec.head_dim_vo) > kMostOfWarp; }
+bool is_latent(const AttentionSpec& spec) { return spec.op == Op::mla; }
+
+bool is_wide(const AttentionSpec& spec) {
+    return is_latent(spec) || std::max(spec.head_dim_qk, spec.head_dim_vo) > kMostOfWarp;
+}
 
 // The one for decode is the first.
 std::span<const Tile> tiles_of(const AttentionSpec& spec) {
+    if (is_latent(spec) && !is_cut(spec)) return kLatentTiles;
     if (is_wide(spec)) return is_cut(spec) ? std::span<const Tile>(kWideCutTiles) : kWideTiles;
     return is_cut(spec) ? std::span<const Tile>(kCutTiles) : kTiles;
 }
 
 constexpr int kKeyTiles[] = {32, 64, 128};
-constexpr int kMostKeysOfWide = 64;  // two of these hardly fit, and more spill
+constexpr int kWideKeyTiles[] = {32, 64};        // two of more hardly fit, and spill
+constexpr int kLatentKeyTiles[] = {16, 32, 64};  // of which fewer fit beside the queries
+
+std::span<const int> key_tiles_of(const AttentionSpec& spec) {
+    if (is_latent(spec)) return kLatentKeyTiles;
+    return is_wide(spec) ? std::span<const int>(kWideKeyTiles) : kKeyTiles;
+}
+
 constexpr int kMostStages = 3;
 constexpr int kMostRegisters = 255;
 
@@ -63,11 +76,13 @@ std::optional<std::string> budget(Fitted<Kernel>& fitted, const SmTraits& sm) {
                            kernel.threads());
     }
     kernel.queries_in_registers = true;
-    if ((kernel.head_dim_qk > 128 && !kernel.wide) || registers_of(kernel) > kMostRegisters)
+    if ((kernel.head_dim_qk > 128 && !kernel.wide) || kernel.latent || registers_of(kernel) > kMostRegisters)
         kernel.queries_in_registers = false;
     if (const int registers = registers_of(kernel); registers > kMostRegisters) {
         return fmt::format("needs about {} registers a thread; there are {}", registers, kMostRegisters);
     }
+    if (kernel.latent && kernel.stages < 2)
+        return "a tile of latents is loaded while the one before it is in use: 2 stages or more";
     fitted.shared_bytes = abi::mma_layout(kernel.shape()).total;
     return fit(fitted, registers_of(kernel), sm);
 }
@@ -108,8 +123,7 @@ void try_to_fit(const AttentionSpec& spec, const SmTraits& sm, const Tile& tile,
 std::vector<Fitted<Kernel>> fitting(const AttentionSpec& spec, const SmTraits& sm, const Tile& tile,
                                     std::vector<Refusal>& rejected) {
     std::vector<Fitted<Kernel>> kernels;
-    for (const int keys : kKeyTiles) {
-        if (is_wide(spec) && keys > kMostKeysOfWide) continue;
+    for (const int keys : key_tiles_of(spec)) {
         for (int stages = 1; stages <= kMostStages; ++stages)
             try_to_fit(spec, sm, tile, keys, stages, kernels, rejected);
     }
@@ -121,7 +135,7 @@ std::vector<Fitted<Kernel>> fitting_cuts(const AttentionSpec& spec, const SmTrai
                                          std::vector<Refusal>& rejected) {
     constexpr int kStages = 2;
     constexpr std::int64_t kWide = 256;  // columns of K and V
-    const int keys = spec.head_dim_qk + spec.head_dim_vo > kWide ? 32 : 64;
+    const int keys = is_wide(spec) || spec.head_dim_qk + spec.head_dim_vo > kWide ? 32 : 64;
     std::vector<Fitted<Kernel>> kernels;
     for (int stages = kStages; stages >= 1 && kernels.empty(); --stages)
         try_to_fit(spec, sm, tile, keys, stages, kernels, rejected);
@@ -133,10 +147,9 @@ std::vector<Fitted<Kernel>> fitting_cuts(const AttentionSpec& spec, const SmTrai
 // Why tables cannot have the tile, whatever its resources.
 std::optional<std::string> unknown_tile(const AttentionSpec& spec, const TuningTile& tile) {
     if (tile.tile_q != kDecodeRows) return fmt::format("tiles have {} query rows", kDecodeRows);
-    if (std::ranges::find(kKeyTiles, tile.tile_kv) == std::end(kKeyTiles))
-        return fmt::format("tiles have {} keys", fmt::join(kKeyTiles, ", "));
-    if (is_wide(spec) && tile.tile_kv > kMostKeysOfWide)
-        return fmt::format("tiles of such head dims have up to {} keys", kMostKeysOfWide);
+    const std::span<const int> keys = key_tiles_of(spec);
+    if (std::ranges::find(keys, tile.tile_kv) == keys.end())
+        return fmt::format("tiles have {} keys", fmt::join(keys, ", "));
     if (tile.stages < 1 || tile.stages > kMostStages)
         return fmt::format("there are 1 to {} stages", kMostStages);
     return std::nullopt;

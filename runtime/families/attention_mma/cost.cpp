@@ -20,8 +20,9 @@ double wide_operand_bytes(const Kernel& kernel) {
     constexpr double kFragment = 512;
     const int warps = kernel.warps_q * kernel.warps_kv, row_tiles = kernel.warps_q;
     const double key_steps = kernel.tile_kv / 16.0;
-    const double first = abi::padded_head_dim(kernel.head_dim_qk) / 16.0 *
-                         (key_steps / kernel.warps_kv + (kernel.queries_in_registers ? 0 : 1));
+    const int columns = abi::padded_head_dim(kernel.head_dim_qk) + (kernel.latent ? kernel.head_dim_vo : 0);
+    const double first =
+        columns / 16.0 * (key_steps / kernel.warps_kv + (kernel.queries_in_registers ? 0 : 1));
     const double second = key_steps * (abi::wide_columns(kernel.head_dim_vo, warps) / 16.0 + row_tiles);
     return kFragment * warps * (first + second);
 }
@@ -30,8 +31,8 @@ double wide_operand_bytes(const Kernel& kernel) {
 // the chain of one CTA's own steps where they do not fill it.
 double tile_clocks(const Kernel& kernel, const SmTraits& sm, bool shared_keys, double ctas) {
     const TileWork work = tile_work(kernel, shared_keys);
-    // Loads run (2 stages - 1) half-steps ahead of their use.
-    const double steps_ahead = kernel.stages - 0.5;
+    // Loads run (2 stages - 1) half-steps ahead of their use, or where K and V come together whole ones.
+    const double steps_ahead = kernel.stages - (kernel.latent ? 1.0 : 0.5);
 
     const double multiply =
         std::max(work.flops / (sm.mma_flops * kMmaEfficiency), wide_operand_bytes(kernel) / kSharedBytes);

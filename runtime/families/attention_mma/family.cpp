@@ -24,7 +24,8 @@ class Mma final : public TiledAttention {
             .header = kernel.as<Kernel>().wide ? "attention/mma/wide_kernel.cuh" : "attention/mma/kernel.cuh",
             .members =
                 "    static constexpr abi::MmaLayout layout = abi::mma_layout({\n"
-                "        head_dim_qk, head_dim_vo, tile_q, tile_kv, stages, warps_q, warps_kv, wide, paged, "
+                "        head_dim_qk, head_dim_vo, tile_q, tile_kv, stages, warps_q, warps_kv, wide, latent, "
+                "paged, "
                 "absolute_cuts,\n"
                 "        {sizeof(Query), sizeof(KeyValue), sizeof(Output)}});\n",
             .arguments = "AttentionArguments",

@@ -117,7 +117,7 @@ Bound bind(const KernelConfig& config, const LaunchContext& context, const Bindi
     a.kv_heads *= arguments.kv_head_shares;
     a.group = static_cast<std::int32_t>(schedule.tiling.group);
     static_assert(offsetof(abi::WgmmaArguments, attention) == 0);  // as attention_addresses() has it
-    Bound bound{.arguments = {}, .addresses = attention_addresses()};
+    Bound bound{.arguments = {}, .addresses = attention_addresses(spec.op)};
     if (schedule.ctas == 0) {  // no queries, and nothing to launch
         bound.arguments = ArgumentBlock(arguments);
         return bound;

@@ -59,7 +59,7 @@ class MergeSplits final : public Family {
     Bound bind(const KernelConfig&, const LaunchContext& context, const Binding& binding) const override {
         return {.arguments = ArgumentBlock(
                     attention_arguments(context, std::get<AttentionBinding>(binding), tiles_of(context))),
-                .addresses = attention_addresses()};
+                .addresses = attention_addresses(context.problem.spec.op)};
     }
 
   private:
@@ -67,7 +67,7 @@ class MergeSplits final : public Family {
                                    std::vector<Refusal>&) const override {
         const Kernel kernel{.output = problem::output_dtype(spec),
                             .index = spec.index_dtype,
-                            .head_dim_vo = static_cast<int>(spec.head_dim_vo),
+                            .head_dim_vo = static_cast<int>(problem::value_dim(spec)),
                             .tile_q = kRows,
                             .alignment = spec.alignment,
                             .paged = spec.kv == KvStorage::paged};

@@ -144,11 +144,13 @@ typedef struct attnsmith_spec {
     int64_t q_heads;
     int64_t kv_heads; /* 0 means q_heads */
     int64_t page_size;
-    double scale;            /* 0 means 1 / sqrt(head_dim_qk) */
+    double scale;            /* 0 means 1 / sqrt(head_dim_qk); op mla needs it */
     double softcap;          /* 0 means none */
     int64_t attention_chunk; /* tokens; 0 means none, here alone */
     int32_t o_dtype;         /* 0 means dtype's own */
     int32_t reserved;        /* 0 */
+    int64_t head_dim_ckv;    /* of op mla */
+    int64_t head_dim_kpe;    /* of op mla; 0 means no such columns */
 } attnsmith_spec;
 
 /* attnsmith::PlanSizes. 0 means 1; a NULL pointer means 1, 1, 1. */
@@ -390,6 +392,8 @@ typedef struct attnsmith_tensors {
     const attnsmith_dl_tensor* lse;
     const attnsmith_dl_tensor* sinks;
     const attnsmith_dl_tensor* alibi_slopes;
+    const attnsmith_dl_tensor* q_pe; /* of op mla, as kpe */
+    const attnsmith_dl_tensor* kpe;
 } attnsmith_tensors;
 
 /* attnsmith::Batch. */
@@ -460,6 +464,8 @@ typedef struct attnsmith_tensor_addresses {
     float* lse;
     const float* sinks;
     const float* alibi_slopes;
+    const void* q_pe;
+    const void* kpe;
 } attnsmith_tensor_addresses;
 
 /* The same with other addresses for some of the tensors, for this launch alone: a call that was bound once

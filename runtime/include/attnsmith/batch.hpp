@@ -24,6 +24,13 @@ struct AttentionTensors {
     Tensor lse{};           // f32, as o without its last axis; present exactly when AttentionSpec::lse
     Tensor sinks{};         // f32 [q_heads], natural-log units; present exactly when AttentionSpec::sink
     Tensor alibi_slopes{};  // f32 [q_heads]; present exactly when AttentionSpec::alibi
+
+    // Op::mla. q has head_dim_ckv columns and then head_dim_kpe, or the first alone where q_pe has the
+    // others, on the same axes. Likewise k, the latents, and kpe; each dense [batch, kv_len, columns], ragged
+    // [kv_tokens, columns] or paged [pages, page_size, columns], and may have an axis of 1, the KV head,
+    // before the columns. v is absent: the values are the first columns of k. o has head_dim_ckv columns.
+    Tensor q_pe{};
+    Tensor kpe{};  // the position's columns of k, where they are apart
 };
 
 // Other addresses for the tensors that a Call has, for one launch of it; null: the tensor is where it was
@@ -36,6 +43,8 @@ struct TensorAddresses {
     float* lse = nullptr;                 // of a Call that was bound with one, as are the next two
     const float* sinks = nullptr;         // [q_heads]
     const float* alibi_slopes = nullptr;  // [q_heads]
+    const void* q_pe = nullptr;           // of a Call that was bound with it, as is the next
+    const void* kpe = nullptr;            // its first element
 };
 
 // What Op::merge binds. State s is what attention over the s-th set of keys gave: o_states[s] and

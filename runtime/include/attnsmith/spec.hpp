@@ -16,17 +16,26 @@ namespace attnsmith {
 // Op::attention, scaled dot-product attention: o = softmax(mask(softcap(scale * q k^T) + alibi)) v, for each
 // query head with the key/value head that its group shares. All counts are in elements.
 //
+// Op::mla, latent attention as DeepSeek-V2 and V3 decode it: one latent c of head_dim_ckv columns a token is
+// both the keys and the values of all query heads, beside head_dim_kpe columns p of its rotary position:
+// o = softmax(mask(scale * (q_nope c^T + q_pe p^T))) c, with o of head_dim_ckv columns. The queries are those
+// that W_UK was absorbed into. It has one KV head; `scale` has no default, as it follows from head dims of
+// the model that are none of these. Windows, chunks, softcap, ALiBi, sinks, page_order and precision do not
+// count.
+//
 // Op::merge joins states s of the same queries that were computed over disjoint sets of keys:
 // o = sum_s w_s o_s / sum_s w_s with w_s = exp(lse_s - max lse), and lse = log sum_s exp(lse_s). Of the
 // fields count dtype (of the states and of o), head_dim_vo, q_heads, alignment and lse; the others stay as
 // they are here.
 struct AttentionSpec {
-    Op op = Op::attention;         // what is computed
-    DType dtype = DType::bf16;     // of q, k and v, and of o unless o_dtype says otherwise: f16 or bf16
-    std::int64_t head_dim_qk = 0;  // a multiple of 8 from 8 to 512; a merge has none
-    std::int64_t head_dim_vo = 0;  // likewise; 0 means head_dim_qk
-    std::int64_t q_heads = 0;      // at least 1
-    std::int64_t kv_heads = 0;     // divides q_heads; 0 means q_heads
+    Op op = Op::attention;          // what is computed
+    DType dtype = DType::bf16;      // of q, k and v, and of o unless o_dtype says otherwise: f16 or bf16
+    std::int64_t head_dim_qk = 0;   // a multiple of 8 from 8 to 512; a merge and op mla have none
+    std::int64_t head_dim_vo = 0;   // likewise; 0 means head_dim_qk; op mla has none
+    std::int64_t head_dim_ckv = 0;  // of op mla alone: of the latent and of o, a multiple of 64 to 512
+    std::int64_t head_dim_kpe = 0;  // of op mla alone: a multiple of 8 to 64, or 0 for no such columns
+    std::int64_t q_heads = 0;       // at least 1
+    std::int64_t kv_heads = 0;      // divides q_heads; 0 means q_heads, or of op mla 1, which it is there
 
     Mask mask = Mask::full;  // causal is bottom-right aligned: the last query sees the last key
     // Query i (in that alignment) sees keys i - window_left .. i + window_right; absent, or -1, is unbounded.
@@ -37,7 +46,8 @@ struct AttentionSpec {
     // as the mask and its windows let it. Absent: all of them; 0 is refused, as a chunk that holds nothing.
     std::optional<std::int64_t> attention_chunk{};
 
-    std::optional<double> scale{};    // of q k^T, above 0; absent is 1 / sqrt(head_dim_qk)
+    std::optional<double>
+        scale{};  // of q k^T, above 0; absent is 1 / sqrt(head_dim_qk), but of op mla refused
     std::optional<double> softcap{};  // logits become softcap * tanh(logit / softcap); absent, or 0, is none
     bool alibi = false;               // adds slope[q_head] * (j - i)
     bool sink = false;                // adds exp(sink[q_head]) to each row's denominator

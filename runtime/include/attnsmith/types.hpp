@@ -8,7 +8,7 @@
 
 namespace attnsmith {
 
-// What is computed; spelled as they are named. mla and append are not built yet: they are Unsupported.
+// What is computed; spelled as they are named. append is not built yet: it is Unsupported.
 enum class Op : std::uint8_t { attention, mla, merge, append };
 // Spelled "fp16", "bf16", "fp32", "int32" and "int64".
 enum class DType : std::uint8_t { f16, bf16, f32, i32, i64 };

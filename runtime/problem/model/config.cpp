@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <iterator>
 #include <optional>
@@ -290,17 +291,17 @@ class Planner {
                 refuse(kind.name + "/prefill", prefix);
             }
             if (bidirectional) return;
-            if (heads.latent) return refuse_latent_decode();
+            if (heads.latent) return add_latent_decode(kind, spec);
             add(kind, "decode", spec, {options_.batch, 1, options_.kv_len});
         } catch (const InvalidRequest& error) {
             const bool head_dim = error.field() == "head_dim_qk" || error.field() == "head_dim_vo";
             if (!head_dim) throw model_.traced(error);
             refuse(kind.name, model_.traced(error).what());
-            if (heads.latent) refuse_latent_decode();
+            if (heads.latent) add_latent_decode(kind, spec);
         } catch (const Unsupported& error) {
             if (error.refusals().empty()) throw;  // the dtype: no part of the model is built
             refuse(kind.name, error.what());
-            if (heads.latent) refuse_latent_decode();
+            if (heads.latent) add_latent_decode(kind, spec);
         }
     }
 
@@ -315,15 +316,38 @@ class Planner {
         attention.notes = kind.notes;
     }
 
-    // A decode works on the latent itself: keys of rank + rope, values of rank, one head for all.
-    void refuse_latent_decode() {
-        constexpr const char* kName = "latent/decode";
-        const auto& listed = result_.unsupported;
-        if (std::ranges::find(listed, kName, &UnsupportedPart::name) != listed.end()) return;
-        const std::int64_t rank = model_.required_count({"kv_lora_rank"});
-        const std::int64_t rope = model_.required_count({"qk_rope_head_dim"});
-        refuse(kName, fmt::format("op mla is not built in this version (head_dim_qk {}, head_dim_vo {})",
-                                  rank + rope, rank));
+    // A decode works on the latents themselves, which all query heads share. `prefill` is the attention of
+    // the heads that they are expanded into.
+    void add_latent_decode(const LayerKind& kind, const AttentionSpec& prefill) {
+        const std::string name = kind.name + "/decode";
+        const ModelReader::Names rank = {"kv_lora_rank"}, rope = {"qk_rope_head_dim"};
+        AttentionSpec spec{.op = Op::mla, .dtype = prefill.dtype};
+        spec.head_dim_ckv = model_.required_count(rank);
+        spec.head_dim_kpe = model_.required_count(rope);
+        model_.derive("head_dim_ckv", rank);
+        model_.derive("head_dim_kpe", rope);
+        spec.q_heads = prefill.q_heads;
+        spec.mask = prefill.mask;
+        spec.scale = prefill.scale.value_or(1.0 / std::sqrt(static_cast<double>(prefill.head_dim_qk)));
+        spec.lse = prefill.lse;
+        spec.kv = prefill.kv, spec.page_size = prefill.page_size;  // page_order: there is one KV head
+        spec.index_dtype = prefill.index_dtype, spec.alignment = prefill.alignment;
+        spec.o_dtype = prefill.o_dtype, spec.consistency = prefill.consistency;
+        if (prefill.precision != Precision::standard)
+            return refuse(name, "op mla has no precision but the default in this version");
+        if (prefill.softcap || prefill.alibi || prefill.sink || prefill.window_left ||
+            prefill.attention_chunk)
+            return refuse(name, "op mla has no windows, chunks, softcap, ALiBi or sinks in this version");
+        try {
+            add(kind, "decode", spec, {options_.batch, 1, options_.kv_len});
+        } catch (const InvalidRequest& error) {
+            const bool dims = error.field() == "head_dim_ckv" || error.field() == "head_dim_kpe";
+            if (!dims) throw model_.traced(error);
+            refuse(name, model_.traced(error).what());
+        } catch (const Unsupported& error) {
+            if (error.refusals().empty()) throw;
+            refuse(name, error.what());
+        }
     }
 
     ModelReader& model_;

@@ -17,6 +17,12 @@ constexpr std::string_view kMergeFields[] = {"op",      "dtype",  "head_dim",  "
                                              "q_heads", "lse",    "alignment", "batch",
                                              "q_len",   "kv_len", "sm"};
 
+constexpr std::string_view kMlaFields[] = {
+    "op",          "dtype", "head_dim_ckv", "head_dim_kpe", "q_heads",     "kv_heads",  "mask",
+    "scale",       "lse",   "kv",           "page_size",    "index_dtype", "alignment", "o_dtype",
+    "consistency", "batch", "q_len",        "kv_len",       "sm"};
+constexpr std::string_view kMlaRequired[] = {"head_dim_ckv", "head_dim_kpe"};
+
 template <class Bound>
 bool takes(const Operands& operands) {
     return std::holds_alternative<Bound>(operands);
@@ -32,8 +38,16 @@ BoundShape check_merge(const Problem& problem, const Operands& operands) {
 }
 
 constexpr OpTraits kOps[] = {
-    {Op::attention, {}, validate_attention, "AttentionTensors", takes<AttentionOperands>, check_attention},
-    {Op::merge, kMergeFields, validate_merge, "MergeTensors", takes<MergeOperands>, check_merge},
+    {Op::attention,
+     {},
+     {},
+     validate_attention,
+     "AttentionTensors",
+     takes<AttentionOperands>,
+     check_attention},
+    {Op::mla, kMlaFields, kMlaRequired, validate_mla, "AttentionTensors", takes<AttentionOperands>,
+     check_attention},
+    {Op::merge, kMergeFields, {}, validate_merge, "MergeTensors", takes<MergeOperands>, check_merge},
 };
 
 }  // namespace
@@ -48,7 +62,11 @@ const OpTraits& op_traits(Op op) {
     throw Unsupported(fmt::format("op {} is not built in this version of attnsmith", to_string(op)), {});
 }
 
-const char* leading_head_dim(Op op) { return counts("head_dim_qk", op) ? "head_dim_qk" : "head_dim_vo"; }
+const char* leading_head_dim(Op op) {
+    return counts("head_dim_qk", op)   ? "head_dim_qk"
+           : counts("head_dim_vo", op) ? "head_dim_vo"
+                                       : "head_dim_ckv";
+}
 
 BoundShape check_operands(const Problem& problem, const Operands& operands) {
     const OpTraits& planned = op_traits(problem.spec.op);

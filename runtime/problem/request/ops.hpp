@@ -12,9 +12,11 @@ namespace attnsmith::problem {
 
 struct OpTraits {
     Op op;
-    // The fields of a request that count; empty: all of them. Of an op without head_dim_qk, head_dim is
-    // head_dim_vo.
+    // The fields of a request that count; empty: all that are not another op's alone. Of an op without
+    // head_dim_qk, head_dim is head_dim_vo, and of one without either there is none.
     std::span<const std::string_view> fields;
+    // Those of them that JSON has to have, besides head_dim and q_heads.
+    std::span<const std::string_view> required;
     // Fills in defaults and checks what no field's row can say by itself.
     void (*validate)(Problem& problem);
     const char* tensors;  // what a caller binds, as messages call it

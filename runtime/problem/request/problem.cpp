@@ -42,6 +42,17 @@ void check_head_dim(std::string_view field, std::string_view of, std::int64_t va
         {{fmt::format("{} {}", field, value), reason}});
 }
 
+void check_latent_dim(std::string_view field, std::string_view of, std::int64_t value, std::int64_t least,
+                      std::int64_t most, std::int64_t step) {
+    if (value >= least && value <= most && value % step == 0) return;
+    const std::string built = fmt::format("a multiple of {} from {} to {}", step, least, most);
+    if (value < least) throw InvalidRequest(std::string(field), std::to_string(value), built);
+    throw Unsupported(
+        fmt::format("{} columns {} are not built in this version of attnsmith; what is built is {}", value,
+                    of, built),
+        {{fmt::format("{} {}", field, value), fmt::format("it is not {}", built)}});
+}
+
 void normalise_head_dims(AttentionSpec& spec) {
     check_head_dim("head_dim_qk", "q and k", spec.head_dim_qk);
     if (spec.head_dim_vo == 0) spec.head_dim_vo = spec.head_dim_qk;
@@ -135,6 +146,28 @@ void validate_attention(Problem& problem) {
     check_sizes(problem);
 }
 
+void validate_mla(Problem& problem) {
+    AttentionSpec& spec = problem.spec;
+    check_latent_dim("head_dim_ckv", "of the latent", spec.head_dim_ckv, kMinLatentDim, kMaxHeadDim,
+                     kMinLatentDim);
+    check_latent_dim("head_dim_kpe", "of the position", spec.head_dim_kpe, 0, kMaxPositionDim, kHeadDimStep);
+    check_range("q_heads", spec.q_heads, 1, kMaxHeads);
+    if (spec.kv_heads == 0) spec.kv_heads = 1;
+    if (spec.kv_heads != 1)
+        throw InvalidRequest("kv_heads", std::to_string(spec.kv_heads),
+                             "1 or nothing: all query heads share the latent");
+    if (!spec.scale)
+        throw InvalidRequest(
+            "scale", "nothing",
+            "the model's factor on q k^T, as head_dim_ckv and head_dim_kpe do not tell it: "
+            "1/sqrt(192) where keys have 128 columns and 64 of the position before W_UK is absorbed, "
+            "times the square of YaRN's mscale where the model has that");
+    check_factor("scale", *spec.scale);
+    normalise_output(spec);
+    normalise_storage(spec);
+    check_sizes(problem);
+}
+
 void validate_merge(Problem& problem) {
     check_head_dim("head_dim_vo", "v and o", problem.spec.head_dim_vo);
     check_range("q_heads", problem.spec.q_heads, 1, kMaxHeads);
@@ -143,7 +176,7 @@ void validate_merge(Problem& problem) {
 
 void check_sizes(const Problem& problem) {
     check_sizes(problem.sizes, problem.spec.q_heads);
-    if (problem.spec.op == Op::attention) check_packed_queries(problem.sizes, problem.group_size());
+    if (problem.spec.kv_heads > 0) check_packed_queries(problem.sizes, problem.group_size());
 }
 
 Problem validate(const AttentionSpec& spec, const PlanSizes& sizes) {

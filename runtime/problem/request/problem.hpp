@@ -18,13 +18,22 @@ struct Problem {
     AttentionSpec spec{};
     PlanSizes sizes{};
 
-    // REQUIRES: op attention.
+    // REQUIRES: op attention or mla.
     std::int64_t group_size() const { return spec.q_heads / spec.kv_heads; }
     bool operator==(const Problem&) const = default;
 };
 
 // What o is stored as.
 inline DType output_dtype(const AttentionSpec& spec) { return spec.o_dtype.value_or(spec.dtype); }
+
+// Columns of V, and so of O: of op mla the latent's.
+inline std::int64_t value_dim(const AttentionSpec& spec) {
+    return spec.op == Op::mla ? spec.head_dim_ckv : spec.head_dim_vo;
+}
+// Columns of keys that are no columns of V: of op mla the position's, of others all.
+inline std::int64_t key_dim(const AttentionSpec& spec) {
+    return spec.op == Op::mla ? spec.head_dim_kpe : spec.head_dim_qk;
+}
 
 // Takes FlashAttention's and FlashInfer's words for nothing: softcap 0, a window bound of -1, and a right
 // bound beside a causal mask. Throws InvalidRequest naming the first field that is wrong, Unsupported for an

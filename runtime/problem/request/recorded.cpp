@@ -12,6 +12,7 @@
 #include "attnsmith/coverage.hpp"
 #include "attnsmith/error.hpp"
 #include "problem/json_text.hpp"
+#include "problem/request/ops.hpp"
 #include "problem/request/request_fields.hpp"
 #include "problem/vocabulary.hpp"
 
@@ -43,6 +44,9 @@ Problem without_choices(const Problem& problem) {
     least.op = problem.spec.op;
     least.head_dim_qk = problem.spec.head_dim_qk;
     least.head_dim_vo = has_two_head_dims(problem.spec.op) ? 0 : problem.spec.head_dim_vo;
+    least.head_dim_ckv = problem.spec.head_dim_ckv;
+    least.head_dim_kpe = problem.spec.head_dim_kpe;
+    if (problem.spec.op == Op::mla) least.scale = problem.spec.scale;
     least.q_heads = problem.spec.q_heads;
     return validate(least, {});
 }
@@ -196,12 +200,18 @@ std::string request_flags(const Problem& problem) {
     ordered_json defaults = spec_json(without_choices(problem));
     defaults["op"] = to_string(AttentionSpec{}.op);
     const bool one_head_dim =
-        problem.spec.head_dim_qk == problem.spec.head_dim_vo || !has_two_head_dims(problem.spec.op);
+        counts("head_dim", problem.spec.op) &&
+        (problem.spec.head_dim_qk == problem.spec.head_dim_vo || !has_two_head_dims(problem.spec.op));
+    const auto has_no_default = [&](std::string_view name) {
+        return name == "q_heads" || (problem.spec.op == Op::mla && name == "scale") ||
+               std::ranges::find(op_traits(problem.spec.op).required, name) !=
+                   op_traits(problem.spec.op).required.end();
+    };
     std::string flags;
     for (const auto& [name, value] : given.items()) {
         if (name == "head_dim_qk" || name == "head_dim_vo") {
             if (!one_head_dim) flags += flag_text(name, value);
-        } else if (name == "q_heads" || value != defaults.at(name)) {
+        } else if (has_no_default(name) || value != defaults.at(name)) {
             flags += flag_text(name, value);
         }
     }

@@ -77,8 +77,13 @@ constexpr RequestField chunk_field(std::string_view name, std::string_view help)
     return field;
 }
 
+constexpr RequestField of_mla(RequestField field) {
+    field.of_mla = true;
+    return field;
+}
+
 constexpr RequestField kFields[] = {
-    op_field("attention, or merge: joins its results over disjoint keys"),
+    op_field("attention; mla: latent attention; or merge: joins results over disjoint keys"),
     choice<&Spec::dtype, &Options::dtype>(word_field<&Spec::dtype, &CSpec::dtype, kFloatDTypeWords>(
         "dtype", "element type of q, k and v, and of o unless o_dtype is given")),
     {.name = "head_dim",
@@ -89,6 +94,10 @@ constexpr RequestField kFields[] = {
         "head_dim_qk", "head dimension of q and k, where that of v and o differs"),
     count_field<&Spec::head_dim_vo, &CSpec::head_dim_vo>(
         "head_dim_vo", "head dimension of v and o (default: that of q and k)"),
+    of_mla(integer_field<&Spec::head_dim_ckv, &CSpec::head_dim_ckv>(
+        "head_dim_ckv", "of op mla: columns of the latent and of o, a multiple of 64 to 512")),
+    of_mla(integer_field<&Spec::head_dim_kpe, &CSpec::head_dim_kpe>(
+        "head_dim_kpe", "of op mla: columns of the rotary position, 0 or a multiple of 8 to 64")),
     integer_field<&Spec::q_heads, &CSpec::q_heads>("q_heads", "query heads"),
     count_field<&Spec::kv_heads, &CSpec::kv_heads>(
         "kv_heads", "key/value heads, a divisor of q_heads (default: q_heads)"),
@@ -148,7 +157,9 @@ std::span<const RequestField> request_fields() { return kFields; }
 
 bool counts(std::string_view name, Op op) {
     const auto fields = op_traits(op).fields;
-    return fields.empty() || std::ranges::find(fields, name) != fields.end();
+    if (!fields.empty()) return std::ranges::find(fields, name) != fields.end();
+    const RequestField* const field = find_field(name);
+    return field == nullptr || !field->of_mla;
 }
 
 bool is_of_spec(const RequestField& field) {
@@ -178,7 +189,9 @@ std::size_t hash_of(const AttentionSpec& spec) {
 
 void refuse_other_fields(const AttentionRequest& request) {
     const AttentionRequest defaults;
-    const std::string head_dim = fmt::format("head_dim or {}", leading_head_dim(request.spec.op));
+    const std::string leading = leading_head_dim(request.spec.op);
+    const std::string head_dim =
+        counts("head_dim", request.spec.op) ? fmt::format("head_dim or {}", leading) : "";
     std::vector<std::string_view> taken;
     for (const RequestField& field : request_fields()) {
         if (!is_of_spec(field) || field.name == "op" || !counts(field.name, request.spec.op)) continue;
@@ -188,7 +201,7 @@ void refuse_other_fields(const AttentionRequest& request) {
             taken.push_back(field.name);
     }
     for (const RequestField& field : request_fields()) {
-        if (counts(field.name, request.spec.op)) continue;
+        if (field.get == nullptr || counts(field.name, request.spec.op)) continue;
         const ordered_json value = field.get(request);
         if (value == field.get(defaults)) continue;
         throw InvalidRequest(

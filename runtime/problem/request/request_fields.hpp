@@ -50,6 +50,7 @@ struct RequestField {
     std::vector<std::string_view> (*words)() = nullptr;  // that a word field accepts
     FieldRole role = FieldRole::attention;
     bool of_pages = false;  // says nothing but of paged KV
+    bool of_mla = false;    // says nothing of other ops
 };
 
 // In the order of the normalised JSON. "op" comes first.

@@ -31,6 +31,11 @@ using nlohmann::json;
 }
 
 void check_head_dim_fields(const json& object, Op op) {
+    if (!counts("head_dim", op)) {
+        if (!object.contains("head_dim")) return;
+        throw InvalidRequest("head_dim", describe(object["head_dim"]),
+                             "nothing, with op mla: it takes head_dim_ckv and head_dim_kpe");
+    }
     const std::string leading = leading_head_dim(op);
     const bool has_two = leading != "head_dim_vo";
     if (!object.contains("head_dim")) {
@@ -57,6 +62,11 @@ void check_fields(const json& object) {
         if (find_field(item.key()) == nullptr) refuse_unknown(item.key());
     }
     check_head_dim_fields(object, request.spec.op);
+    for (const std::string_view name : op_traits(request.spec.op).required) {
+        if (!object.contains(name))
+            throw InvalidRequest(std::string(name), "nothing",
+                                 fmt::format("{} (the field is required)", find_field(name)->help));
+    }
     if (!object.contains("q_heads")) {
         throw InvalidRequest("q_heads", "nothing", "a number of query heads (the field is required)");
     }

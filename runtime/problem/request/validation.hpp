@@ -7,6 +7,7 @@
 namespace attnsmith::problem {
 
 void validate_attention(Problem& problem);
+void validate_mla(Problem& problem);
 void validate_merge(Problem& problem);
 
 }  // namespace attnsmith::problem

@@ -26,6 +26,8 @@ class Checker {
           q_(operand(tensors, Operand::q, given)),
           k_(operand(tensors, Operand::k, given)),
           v_(operand(tensors, Operand::v, given)),
+          q_pe_(operand(tensors, Operand::q_pe, given)),
+          kpe_(operand(tensors, Operand::kpe, given)),
           o_(operand(tensors, Operand::o, given)),
           lse_(operand(tensors, Operand::lse, given)),
           sinks_(operand(tensors, Operand::sinks, given)),
@@ -74,27 +76,40 @@ class Checker {
     }
 
     bool ragged_queries() const { return q_indptr_.present(); }
+    bool is_latent() const { return spec_.op == Op::mla; }
+
+    // Columns of q, or of k, where those of the position may be in a tensor of their own.
+    Expected columns(const Named& position) const {
+        if (!is_latent()) return {spec_.head_dim_qk, "head_dim_qk"};
+        if (position.present() || spec_.head_dim_kpe == 0) return {spec_.head_dim_ckv, "head_dim_ckv"};
+        return {spec_.head_dim_ckv + spec_.head_dim_kpe, "head_dim_ckv + head_dim_kpe"};
+    }
+    Expected position_columns() const { return {spec_.head_dim_kpe, "head_dim_kpe"}; }
+    Expected output_columns() const {
+        return {value_dim(spec_), is_latent() ? "head_dim_ckv" : "head_dim_vo"};
+    }
+    void refuse_position(const Named& position) const {
+        if (!is_latent()) refuse_extra(position, "op mla");
+        if (spec_.head_dim_kpe == 0) refuse_extra(position, "a spec with head_dim_kpe");
+    }
 
     void check_queries() {
         check_present(q_, "the queries");
         check_dtype(q_, spec_.dtype);
         if (ragged_queries()) {
-            check_shape(
-                q_, {{kAny, "query tokens"}, {spec_.q_heads, "q_heads"}, {spec_.head_dim_qk, "head_dim_qk"}});
+            check_shape(q_, {{kAny, "query tokens"}, {spec_.q_heads, "q_heads"}, columns(q_pe_)});
             bound_.batch = indptr_batch(q_indptr_);
             bound_.q_tokens = bound_.max_q_len = q_.extent(0);
             refuse_extra(q_lens_, "a dense q; lengths of a ragged one are in q_indptr");
         } else {
-            check_shape(q_, {{kAny, "batch"},
-                             {kAny, "q_len"},
-                             {spec_.q_heads, "q_heads"},
-                             {spec_.head_dim_qk, "head_dim_qk"}});
+            check_shape(q_, {{kAny, "batch"}, {kAny, "q_len"}, {spec_.q_heads, "q_heads"}, columns(q_pe_)});
             bound_.batch = q_.extent(0);
             bound_.q_tokens = q_.extent(0) * q_.extent(1);  // at most 2^60
             bound_.max_q_len = q_.extent(1);
             if (q_lens_.present()) check_index(q_lens_, {bound_.batch, "batch"});
         }
         check_operand(q_, spec_);
+        check_query_positions();
         if (bound_.batch > kMaxBatch) {
             refuse(ragged_queries() ? q_indptr_.at("shape", 0) : q_.at("shape", 0),
                    std::to_string(bound_.batch), fmt::format("a batch of at most {}", kMaxBatch));
@@ -105,9 +120,27 @@ class Checker {
         }
     }
 
+    // Those of latent attention that are apart from q.
+    void check_query_positions() {
+        refuse_position(q_pe_);
+        if (!q_pe_.present()) return;
+        check_dtype(q_pe_, spec_.dtype);
+        const Expected heads{spec_.q_heads, "q_heads"};
+        if (ragged_queries())
+            check_shape(q_pe_, {{q_.extent(0), "query tokens of q"}, heads, position_columns()});
+        else
+            check_shape(q_pe_,
+                        {{q_.extent(0), "batch"}, {q_.extent(1), "q_len of q"}, heads, position_columns()});
+        check_operand(q_pe_, spec_);
+    }
+
     void check_keys() {
-        check_present(k_, "the keys");
-        check_present(v_, "the values");
+        check_present(k_, is_latent() ? "the latents" : "the keys");
+        if (is_latent())
+            refuse_extra(v_, "op attention; of op mla the values are the first head_dim_ckv columns of k");
+        else
+            check_present(v_, "the values");
+        refuse_position(kpe_);
         switch (spec_.kv) {
             case KvStorage::dense:
                 check_dense_keys();
@@ -191,10 +224,38 @@ class Checker {
 
     // k, then v with as many pages or tokens. `tokens` is unused for ragged KV, whose outer axis they are.
     void check_key_shapes(Expected outer, Expected tokens) {
-        check_key_shape(k_, outer, tokens, {spec_.head_dim_qk, "head_dim_qk"});
+        if (is_latent()) return check_latent_shapes(outer, tokens);
+        check_key_shape(k_, outer, tokens, columns(kpe_));
         outer.extent = k_.extent(0);
         if (spec_.kv == KvStorage::dense) tokens.extent = k_.extent(1);
-        check_key_shape(v_, outer, tokens, {spec_.head_dim_vo, "head_dim_vo"});
+        check_key_shape(v_, outer, tokens, output_columns());
+    }
+
+    void check_latent_shapes(Expected outer, Expected tokens) {
+        check_latent_shape(k_, outer, tokens, columns(kpe_));
+        if (!kpe_.present()) return;
+        outer.extent = k_.extent(0);
+        if (spec_.kv == KvStorage::dense) tokens.extent = k_.extent(1);
+        check_latent_shape(kpe_, outer, tokens, position_columns());
+    }
+
+    // With an axis of one KV head before the columns, or without.
+    void check_latent_shape(const Named& named, const Expected& outer, const Expected& tokens,
+                            const Expected& dim) const {
+        const Expected head{1, "kv_heads"};
+        const bool ragged = spec_.kv == KvStorage::ragged;
+        check_dtype(named, spec_.dtype);
+        if (named.tensor.rank == (ragged ? 3 : 4)) {
+            if (ragged)
+                check_shape(named, {outer, head, dim});
+            else
+                check_shape(named, {outer, tokens, head, dim});
+        } else if (ragged) {
+            check_shape(named, {outer, dim});
+        } else {
+            check_shape(named, {outer, tokens, dim});
+        }
+        check_operand(named, spec_);
     }
 
     void check_key_shape(const Named& named, Expected outer, Expected tokens, Expected dim) const {
@@ -213,7 +274,7 @@ class Checker {
         check_present(o_, "memory for the output");
         check_dtype(o_, output_dtype(spec_));
         const Expected heads{spec_.q_heads, "q_heads"};
-        const Expected dim{spec_.head_dim_vo, "head_dim_vo"};
+        const Expected dim = output_columns();
         const Expected outer{q_.extent(0), ragged_queries() ? "query tokens of q" : "batch"};
         const Expected queries{q_.extent(1), "q_len of q"};
         if (ragged_queries())
@@ -275,6 +336,8 @@ class Checker {
         const Named* inputs[] = {&q_,
                                  &k_,
                                  &v_,
+                                 &q_pe_,
+                                 &kpe_,
                                  &sinks_,
                                  &alibi_slopes_,
                                  &q_indptr_,
@@ -316,7 +379,7 @@ class Checker {
 
     const AttentionSpec& spec_;
     const std::int64_t group_size_;
-    const Named q_, k_, v_, o_, lse_, sinks_, alibi_slopes_;
+    const Named q_, k_, v_, q_pe_, kpe_, o_, lse_, sinks_, alibi_slopes_;
     const Named q_indptr_, q_lens_, kv_indptr_, kv_lens_;
     const Named page_table_, table_rows_, page_indptr_, page_indices_, last_page_len_;
     const std::int64_t max_q_len_, max_kv_len_;

@@ -175,11 +175,11 @@ TEST_CASE("A model's attentions are there for each combination") {
 TEST_CASE("A part that no combination has is listed once") {
     const Coverage coverage = model_coverage(
         R"({"model_type": "deepseek_v3", "hidden_size": 512, "num_hidden_layers": 2, "num_attention_heads": 8,
-            "kv_lora_rank": 64, "qk_rope_head_dim": 64, "qk_nope_head_dim": 64, "v_head_dim": 64,
+            "kv_lora_rank": 72, "qk_rope_head_dim": 64, "qk_nope_head_dim": 64, "v_head_dim": 64,
             "torch_dtype": "bfloat16"})",
         R"({"index_dtype": ["int32", "int64"]})");
     REQUIRE(coverage.unsupported.size() == 1);
-    CHECK(coverage.unsupported[0].name == "latent/decode");
+    CHECK(coverage.unsupported[0].name == "full_attention/decode");
     CHECK(coverage.attentions.size() == 2);
 }
 

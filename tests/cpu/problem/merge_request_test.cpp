@@ -53,6 +53,8 @@ TEST_CASE("validating a merge changes nothing", "[merge][validate]") {
 TEST_CASE("what does not count for a merge is refused by name", "[merge][validate]") {
     const std::pair<const char*, std::function<void(AttentionSpec&)>> cases[] = {
         {"head_dim_qk", [](AttentionSpec& s) { s.head_dim_qk = 128; }},
+        {"head_dim_ckv", [](AttentionSpec& s) { s.head_dim_ckv = 512; }},
+        {"head_dim_kpe", [](AttentionSpec& s) { s.head_dim_kpe = 64; }},
         {"kv_heads", [](AttentionSpec& s) { s.kv_heads = 8; }},
         {"mask", [](AttentionSpec& s) { s.mask = Mask::causal; }},
         {"window_left", [](AttentionSpec& s) { s.window_left = 0; }},
@@ -99,11 +101,9 @@ TEST_CASE("the fields of a merge have their bounds", "[merge][validate]") {
         CHECK(refused([&] { validate(spec, {}); }).field() == field);
     }
     CHECK(refused([&] { validate(merge(), {0, 1, 1}); }).field() == "batch");
-    for (const Op op : {Op::mla, Op::append}) {
-        AttentionSpec spec = merge();
-        spec.op = op;
-        CHECK_THROWS_AS(validate(spec, {}), Unsupported);
-    }
+    AttentionSpec spec = merge();
+    spec.op = Op::append;
+    CHECK_THROWS_AS(validate(spec, {}), Unsupported);
 }
 
 TEST_CASE("head dimensions of a merge that are not built are unsupported", "[merge][request]") {

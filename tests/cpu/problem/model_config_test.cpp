@@ -40,7 +40,10 @@ TEST_CASE("each model file gives its attentions", "[model]") {
         {"gpt-oss-20b", "gpt_oss",
          both({"sliding_attention", 12, 64, 8, 64, 64, 0.125, 127, {}, true},
               {"full_attention", 12, 64, 8, 64, 64, 0.125, {}, {}, true})},
-        {"deepseek-v3", "deepseek_v3", {{"full_attention/prefill", 61, 128, 128, 192, 128, deepseek_scale}}},
+        {"deepseek-v3",
+         "deepseek_v3",
+         {{"full_attention/prefill", 61, 128, 128, 192, 128, deepseek_scale},
+          {"full_attention/decode", 61, 128, 1, 576, 512, deepseek_scale}}},
     };
     for (const Case& expected : cases) {
         INFO(expected.file);
@@ -48,14 +51,7 @@ TEST_CASE("each model file gives its attentions", "[model]") {
         CHECK(model.model_type == expected.model_type);
         CHECK(summary(model) == expected.attentions);
         CHECK(model.warnings.empty());
-        if (expected.file == "deepseek-v3") {
-            REQUIRE(model.unsupported.size() == 1);
-            CHECK(model.unsupported[0].name == "latent/decode");
-            CHECK(model.unsupported[0].reason ==
-                  "op mla is not built in this version (head_dim_qk 576, head_dim_vo 512)");
-        } else {
-            CHECK(model.unsupported.empty());
-        }
+        CHECK(model.unsupported.empty());
         for (const ModelAttention& attention : model.attentions) {
             const AttentionRequest& request = attention.request;
             CHECK(request.spec.kv == KvStorage::paged);
@@ -155,6 +151,11 @@ TEST_CASE("tensor parallelism divides heads and repeats KV heads", "[model]") {
         parse_model(read_file(kModels / "deepseek-v3.json"), options).attentions.at(0).request.spec;
     CHECK(latent.q_heads == 8);
     CHECK(latent.kv_heads == 8);
+    const AttentionSpec decode =
+        parse_model(read_file(kModels / "deepseek-v3.json"), options).attentions.at(1).request.spec;
+    CHECK(decode.op == Op::mla);
+    CHECK(decode.q_heads == 8);
+    CHECK(decode.kv_heads == 1);
 }
 
 // ---- spellings ----

@@ -297,17 +297,26 @@ TEST_CASE("heads that no kernel takes are listed", "[model]") {
 
 // ---- latent attention ----
 
-TEST_CASE("latent attention: prefill planned, decode listed", "[model]") {
+TEST_CASE("latent attention: prefill by heads, decode by the latents", "[model]") {
     const std::string base = R"({"model_type": "deepseek_v2", "hidden_size": 2048, "num_attention_heads": 16,
         "num_key_value_heads": 16, "num_hidden_layers": 27, "kv_lora_rank": 512, "q_lora_rank": null,
         "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "head_dim": 64)";
     const auto scale = [&](const std::string& members) {
         const Model model = parse_model(base + members + "}");
-        REQUIRE(model.attentions.size() == 1);
+        REQUIRE(model.attentions.size() == 2);
         CHECK(model.attentions[0].name == "full_attention/prefill");
         CHECK(model.attentions[0].request.spec.head_dim_qk == 192);
         CHECK(model.attentions[0].request.spec.head_dim_vo == 128);
-        CHECK(model.unsupported.size() == 1);
+        CHECK(model.unsupported.empty());
+        const ModelAttention& decode = model.attentions[1];
+        CHECK(decode.name == "full_attention/decode");
+        CHECK(decode.request.spec.op == Op::mla);
+        CHECK(decode.request.spec.head_dim_ckv == 512);
+        CHECK(decode.request.spec.head_dim_kpe == 64);
+        CHECK(decode.request.spec.mask == Mask::causal);
+        CHECK(decode.request.spec.kv == KvStorage::paged);
+        CHECK(decode.request.sizes.q_len == 1);
+        CHECK(decode.request.spec.scale == model.attentions[0].request.spec.scale);
         return *model.attentions[0].request.spec.scale;
     };
     const double mscale = 0.1 * 0.707 * std::log(40.0) + 1.0;
@@ -321,11 +330,30 @@ TEST_CASE("latent attention: prefill planned, decode listed", "[model]") {
         Approx(rsqrt(192) * mscale * mscale).epsilon(1e-14));
     CHECK(scale(R"(, "rope_parameters": {"rope_type": "yarn", "factor": 40.0, "mscale_all_dim": 0.707})") ==
           Approx(rsqrt(192) * mscale * mscale).epsilon(1e-14));
-    // Heads that no kernel takes: nothing is planned, both parts are listed.
-    const Model odd = parse_model(R"({"num_attention_heads": 16, "num_hidden_layers": 2, "kv_lora_rank": 512,
-        "qk_nope_head_dim": 250, "qk_rope_head_dim": 64, "v_head_dim": 128})");
-    CHECK(odd.attentions.empty());
-    CHECK(odd.unsupported.size() == 2);
+    // Heads that no kernel takes: the latents are planned all the same, and the other way round.
+    const auto odd = [](int nope, int rank) {
+        return parse_model(R"({"num_attention_heads": 16, "num_hidden_layers": 2, "qk_rope_head_dim": 64,
+            "v_head_dim": 128, "qk_nope_head_dim": )" +
+                           std::to_string(nope) + R"(, "kv_lora_rank": )" + std::to_string(rank) + "}");
+    };
+    REQUIRE(odd(250, 512).attentions.size() == 1);
+    CHECK(odd(250, 512).attentions[0].name == "full_attention/decode");
+    REQUIRE(odd(250, 512).unsupported.size() == 1);
+    CHECK(odd(250, 512).unsupported[0].name == "full_attention");
+    REQUIRE(odd(128, 500).attentions.size() == 1);
+    CHECK(odd(128, 500).attentions[0].name == "full_attention/prefill");
+    REQUIRE(odd(128, 500).unsupported.size() == 1);
+    CHECK(odd(128, 500).unsupported[0].name == "full_attention/decode");
+    CHECK(contains(odd(128, 500).unsupported[0].reason, "500"));
+    // What of the options the latents have no part in.
+    ModelOptions high;
+    high.precision = Precision::high;
+    const Model precise = parse_model(base + "}", high);
+    REQUIRE(precise.unsupported.size() == 1);
+    CHECK(precise.unsupported[0].name == "full_attention/decode");
+    ModelOptions heads_first;
+    heads_first.page_order = PageOrder::HND;
+    CHECK(parse_model(base + "}", heads_first).attentions.size() == 2);
 }
 
 // ---- encoders ----

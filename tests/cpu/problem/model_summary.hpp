@@ -60,9 +60,13 @@ inline std::vector<Attention> summary(const Model& model) {
     for (const ModelAttention& attention : model.attentions) {
         const AttentionSpec& spec = attention.request.spec;
         CHECK(attention.name.substr(attention.name.find('/') + 1) == attention.phase);
-        all.push_back({attention.name, attention.layers, spec.q_heads, spec.kv_heads, spec.head_dim_qk,
-                       spec.head_dim_vo, *spec.scale, spec.window_left, spec.softcap, spec.sink, spec.alibi,
-                       spec.mask, spec.window_right, spec.attention_chunk});
+        // Keys of op mla have all columns, of which the latent's are the values.
+        const bool latent = spec.op == Op::mla;
+        all.push_back({attention.name, attention.layers, spec.q_heads, spec.kv_heads,
+                       latent ? spec.head_dim_ckv + spec.head_dim_kpe : spec.head_dim_qk,
+                       latent ? spec.head_dim_ckv : spec.head_dim_vo, *spec.scale, spec.window_left,
+                       spec.softcap, spec.sink, spec.alibi, spec.mask, spec.window_right,
+                       spec.attention_chunk});
     }
     return all;
 }

@@ -364,9 +364,12 @@ TEST_CASE("code that a model brings in place of its type's is warned of", "[mode
 
 TEST_CASE("strict refuses unsupported parts and nothing that is whole", "[model]") {
     CHECK(strictly_refused(read_file(kModels / "llama-3.1-8b.json")).empty());
-    const std::vector<Refusal> refusals = strictly_refused(read_file(kModels / "deepseek-v3.json"));
+    CHECK(strictly_refused(read_file(kModels / "deepseek-v3.json")).empty());
+    const std::vector<Refusal> refusals = strictly_refused(
+        R"({"model_type": "deepseek_v3", "num_attention_heads": 16, "num_hidden_layers": 2, "kv_lora_rank": 500,
+            "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "torch_dtype": "bfloat16"})");
     REQUIRE(refusals.size() == 1);
-    CHECK(refusals[0].candidate == "latent/decode");
+    CHECK(refusals[0].candidate == "full_attention/decode");
     // Notes are no doubts: this one's dtype is planned as bf16.
     CHECK(strictly_refused(read_file(kModels / "gemma-2-9b.json")).empty());
 }

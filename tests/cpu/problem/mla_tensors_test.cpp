@@ -1,0 +1,201 @@
+// The tensors of op mla: columns in one tensor or apart, with an axis of heads or without, in each storage.
+#include <functional>
+#include <string>
+
+#include "attnsmith/batch.hpp"
+#include "expect.hpp"
+#include "problem/tensors/tensors.hpp"
+
+using namespace attnsmith;
+using namespace attnsmith::problem;
+using attnsmith::test::contains;
+using attnsmith::test::refused;
+
+namespace {
+
+struct Setup {
+    AttentionSpec spec{.op = Op::mla, .head_dim_ckv = 128, .head_dim_kpe = 64, .q_heads = 8};
+    AttentionTensors tensors;
+    Batch batch;
+
+    BoundShape check() const { return check_tensors(validate(spec, {}), tensors, batch); }
+};
+
+Tensor at(int place, DType dtype, std::initializer_list<std::int64_t> shape) {
+    return Tensor::contiguous(
+        reinterpret_cast<void*>(std::uintptr_t{0x1000000} * static_cast<unsigned>(place)), dtype, shape);
+}
+
+// batch 3, 2 queries, 7 keys.
+Setup dense() {
+    Setup setup;
+    setup.spec.scale = 0.1;
+    setup.tensors.q = at(1, DType::bf16, {3, 2, 8, 192});
+    setup.tensors.k = at(2, DType::bf16, {3, 7, 192});
+    setup.tensors.o = at(4, DType::bf16, {3, 2, 8, 128});
+    return setup;
+}
+
+Setup paged() {
+    Setup setup = dense();
+    setup.spec.kv = KvStorage::paged;
+    setup.spec.page_size = 16;
+    setup.tensors.k = at(2, DType::bf16, {9, 16, 192});
+    setup.batch.page_table = at(10, DType::i32, {3, 6});
+    setup.batch.kv_lens = at(11, DType::i32, {3});
+    return setup;
+}
+
+Setup ragged() {
+    Setup setup = dense();
+    setup.spec.kv = KvStorage::ragged;
+    setup.tensors.q = at(1, DType::bf16, {11, 8, 192});
+    setup.tensors.o = at(4, DType::bf16, {11, 8, 128});
+    setup.tensors.k = at(2, DType::bf16, {20, 192});
+    setup.batch.q_indptr = at(8, DType::i32, {4});
+    setup.batch.kv_indptr = at(9, DType::i32, {4});
+    return setup;
+}
+
+// The columns of the position as views of their own.
+Setup apart(Setup setup) {
+    const auto part = [](const Tensor& whole, std::int64_t begin, std::int64_t end) {
+        return whole.slice(whole.rank - 1, begin, end);
+    };
+    auto& [q, k, v, o, lse, sinks, slopes, q_pe, kpe] = setup.tensors;
+    q_pe = part(q, 128, 192), kpe = part(k, 128, 192);
+    q = part(q, 0, 128), k = part(k, 0, 128);
+    return setup;
+}
+
+// With an axis of one KV head before the columns.
+Tensor with_head(const Tensor& latents) {
+    Tensor tensor = latents;
+    const auto last = static_cast<std::size_t>(tensor.rank++ - 1);
+    tensor.shape[last + 1] = latents.shape[last], tensor.strides[last + 1] = 1;
+    tensor.shape[last] = 1, tensor.strides[last] = latents.shape[last];
+    return tensor;
+}
+
+}  // namespace
+
+TEST_CASE("latents in each storage, their columns in one tensor or apart", "[mla][tensors]") {
+    for (const auto& make : {dense, paged, ragged}) {
+        for (const bool are_apart : {false, true}) {
+            for (const bool has_head : {false, true}) {
+                Setup setup = make();
+                if (has_head) setup.tensors.k = with_head(setup.tensors.k);
+                if (are_apart) setup = apart(setup);
+                CHECK(setup.check().batch == 3);
+            }
+        }
+    }
+    CHECK(paged().check().pages == 9);
+    CHECK(paged().check().max_kv_len == 96);
+    CHECK(ragged().check().kv_tokens == 20);
+    CHECK(dense().check().max_kv_len == 7);
+    // One of the two apart, the other in one.
+    Setup half = apart(dense());
+    half.tensors.q = dense().tensors.q, half.tensors.q_pe = {};
+    CHECK(half.check().batch == 3);
+    // Without columns of the position.
+    Setup none = apart(dense());
+    none.spec.head_dim_kpe = 0;
+    none.tensors.q_pe = none.tensors.kpe = {};
+    CHECK(none.check().batch == 3);
+}
+
+TEST_CASE("what is wrong with the tensors of op mla is named", "[mla][tensors]") {
+    struct Case {
+        std::string field, message;
+        std::function<void(Setup&)> spoil;
+    };
+    const Case cases[] = {
+        {"q.shape[3]", "192",
+         [](Setup& s) {
+             s.tensors.q = at(1, DType::bf16, {3, 2, 8, 128});
+         }},
+        {"q.shape[2]", "q_heads",
+         [](Setup& s) {
+             s.tensors.q = at(1, DType::bf16, {3, 2, 7, 192});
+         }},
+        {"k.shape[2]", "192",
+         [](Setup& s) {
+             s.tensors.k = at(2, DType::bf16, {3, 7, 128});
+         }},
+        {"k.shape[2]", "1",
+         [](Setup& s) {
+             s.tensors.k = at(2, DType::bf16, {3, 7, 2, 192});
+         }},
+        {"k.rank", "",
+         [](Setup& s) {
+             s.tensors.k = at(2, DType::bf16, {21, 192});
+         }},
+        {"k.dtype", "bf16",
+         [](Setup& s) {
+             s.tensors.k = at(2, DType::f16, {3, 7, 192});
+         }},
+        {"k", "the latents", [](Setup& s) { s.tensors.k = {}; }},
+        {"v", "first head_dim_ckv columns of k",
+         [](Setup& s) {
+             s.tensors.v = at(3, DType::bf16, {3, 7, 128});
+         }},
+        {"o.shape[3]", "128",
+         [](Setup& s) {
+             s.tensors.o = at(4, DType::bf16, {3, 2, 8, 192});
+         }},
+        {"sinks", "sink", [](Setup& s) { s.tensors.sinks = at(6, DType::f32, {8}); }},
+        {"kpe.shape[1]", "7",
+         [](Setup& s) {
+             s = apart(s);
+             s.tensors.kpe = at(6, DType::bf16, {3, 6, 64});
+         }},
+        {"kpe.shape[2]", "64",
+         [](Setup& s) {
+             s = apart(s);
+             s.tensors.kpe = at(6, DType::bf16, {3, 7, 56});
+         }},
+        {"q_pe.shape[0]", "3",
+         [](Setup& s) {
+             s = apart(s);
+             s.tensors.q_pe = at(6, DType::bf16, {2, 2, 8, 64});
+         }},
+        {"q_pe.dtype", "bf16",
+         [](Setup& s) {
+             s = apart(s);
+             s.tensors.q_pe.dtype = DType::f16;
+         }},
+        {"kpe", "16",
+         [](Setup& s) {
+             s = apart(s);
+             s.tensors.kpe.data = static_cast<char*>(s.tensors.kpe.data) + 8;
+         }},
+        {"kpe", "head_dim_kpe",
+         [](Setup& s) {
+             s = apart(s);
+             s.spec.head_dim_kpe = 0;
+             s.tensors.q_pe = {};
+         }},
+        {"o", "overlaps k",
+         [](Setup& s) {
+             s = apart(s);
+             s.tensors.o.data = s.tensors.kpe.data;
+         }},
+    };
+    for (const Case& bad : cases) {
+        Setup setup = dense();
+        bad.spoil(setup);
+        const InvalidRequest error = refused([&] { setup.check(); });
+        INFO(error.what() << ", expected " << bad.field);
+        CHECK(contains(error.field(), bad.field));
+        CHECK(contains(error.what(), bad.message));
+    }
+    // They belong to op mla.
+    Setup other = dense();
+    other.spec = {.head_dim_qk = 192, .head_dim_vo = 128, .q_heads = 8, .kv_heads = 1};
+    other.tensors.k = at(2, DType::bf16, {3, 7, 1, 192});
+    other.tensors.v = at(3, DType::bf16, {3, 7, 1, 128});
+    CHECK(other.check().batch == 3);
+    other.tensors.kpe = at(5, DType::bf16, {3, 7, 1, 64});
+    CHECK(refused([&] { other.check(); }).field() == "kpe");
+}
