@@ -22,6 +22,14 @@ __device__ inline void load_matrices(uint32 (&r)[4], SharedAddress row) {
                  : "memory");
 }
 
+// Two of them; the first sixteen lanes give addresses.
+__device__ inline void load_matrices(uint32 (&r)[2], SharedAddress row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0,%1}, [%2];"
+                 : "=r"(r[0]), "=r"(r[1])
+                 : "r"(row.value)
+                 : "memory");
+}
+
 __device__ inline void load_matrices_transposed(uint32 (&r)[4], SharedAddress row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])

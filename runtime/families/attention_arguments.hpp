@@ -1,4 +1,4 @@
-// From checked tensors to the arguments that every kernel of op attention takes.
+// From checked tensors to the arguments that every kernel of op attention and of op mla takes.
 #pragma once
 
 #include <span>

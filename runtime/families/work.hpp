@@ -22,7 +22,7 @@ struct Work {
     HeadWork of_each{};
 };
 
-// Without queries, that of one query. REQUIRES: op attention.
+// Without queries, that of one query. REQUIRES: op attention or mla.
 HeadWork head_work(const problem::Problem& problem, std::int64_t max_q_len, std::int64_t kv_len);
 
 }  // namespace attnsmith::families

@@ -56,7 +56,7 @@ families::Work work_of(const problem::Problem& problem) {
             .of_each = families::head_work(problem, sizes.q_len, sizes.kv_len)};
 }
 
-// What the set has for op attention.
+// What the set has for op attention or mla.
 std::span<const Candidate> attentions(const KernelSet& set) {
     return {set.candidates.data(), set.contenders.size()};
 }

@@ -100,7 +100,7 @@ Plan make_plan(const problem::Problem& problem, const DeviceTraits& device, cons
 
 // The same plan with another attention kernel and another split, whoever chose them: for measuring, and for
 // tests that run what planning would not choose here. A kernel that does not take the split gets shares.
-// REQUIRES: op attention.
+// REQUIRES: op attention or mla.
 Plan with_attention(Plan plan, const KernelConfig& attention, const Split& split, const TuningTable& tuning);
 
 // CTAs of a grid's x.

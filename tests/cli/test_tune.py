@@ -238,6 +238,10 @@ class FakeGpu(FakeGpuTest):
         self.assert_failed(self.run_cli("tune", *self.SMALL, env={"FAKE_CUDA_SM": "80"}), "needs sm_90")
         self.assertFalse((self.folder / "tuning.json").exists())
 
+    def test_latents_of_a_model_are_told(self):
+        result = self.run_cli("tune", "--model", str(REPOSITORY / "tests/models/deepseek-v3.json"), "--quick", "--cache", "kernels")
+        self.assert_failed(result, "1 part is not supported: full_attention/decode")
+
     def test_what_a_model_has_unknown_is_told(self):
         quasar = self.write("quasar.json", json.dumps({**QUASAR, "hidden_size": 32}))
         result = self.run_cli("tune", "--model", quasar, "--quick", "--cache", "kernels")

@@ -129,6 +129,13 @@ void add_kernels_of_latents(Catalogue& catalogue) {
     Case bitwise = paged(causal(latent(DType::bf16, 16)), 64);
     bitwise.spec.consistency = Consistency::bitwise;
     add(catalogue, "mla", "bitwise", with_lengths(bitwise, {1, 3, 64, 0}, {6000, 500, 64, 9}));
+    for (const std::int64_t kpe : {0, 8, 24, 48}) {  // an odd number of 16 columns, for slices of 8 keys
+        Case narrow = paged(causal(latent(DType::f16, 24, 256, kpe)), 32);
+        narrow.layout.latents_apart = true;
+        narrow.spec.consistency = Consistency::bitwise;
+        add(catalogue, "mla", fmt::format("bitwise 256+{}", kpe),
+            with_lengths(narrow, {1, 3, 64, 0}, {3000, 500, 64, 9}));
+    }
     bitwise.spec.q_heads = 128;
     add(catalogue, "mla", "bitwise, 128 heads", with_lengths(bitwise, {1, 3, 1}, {6000, 500, 64}));
 }

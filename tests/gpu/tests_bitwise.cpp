@@ -84,11 +84,10 @@ class Sequence {
   public:
     Sequence(const Context& context, AttentionSpec spec, std::int64_t tokens)
         : runtime_(context.runtime), spec_(std::move(spec)), tokens_(tokens), random_(context.seed) {
-        if (spec_.head_dim_vo == 0) spec_.head_dim_vo = spec_.head_dim_qk;
         spec_.consistency = Consistency::bitwise;
-        q_ = draw(spec_.q_heads * spec_.head_dim_qk);
-        k_ = draw(spec_.kv_heads * spec_.head_dim_qk);
-        v_ = draw(spec_.kv_heads * spec_.head_dim_vo);
+        q_ = draw(spec_.q_heads * check::head_dim_qk(spec_));
+        k_ = draw(check::kv_heads(spec_) * check::head_dim_qk(spec_));
+        if (has_values()) v_ = draw(check::kv_heads(spec_) * check::head_dim_vo(spec_));
         wanted_ = run({{tokens, tokens}}, {.kv = KvStorage::dense});
     }
 
@@ -102,7 +101,7 @@ class Sequence {
     // What differs between the parts' rows and the prefill's; empty: nothing.
     std::string difference(const Parts& parts, const Manner& manner) {
         const Rows found = run(parts, manner);
-        const std::int64_t width = spec_.q_heads * spec_.head_dim_vo, heads = spec_.q_heads;
+        const std::int64_t width = spec_.q_heads * check::head_dim_vo(spec_), heads = spec_.q_heads;
         std::int64_t row = 0;
         for (const Part& part : parts) {
             for (std::int64_t i = 0; i < part.queries; ++i, ++row) {
@@ -124,6 +123,9 @@ class Sequence {
     }
 
   private:
+    // Of op mla they are columns of the keys.
+    bool has_values() const { return spec_.op != Op::mla; }
+
     Bits draw(std::int64_t width) {
         Bits bits(static_cast<std::size_t>(tokens_ * width));
         for (std::uint16_t& x : bits) x = check::encode(spec_.dtype, random_.uniform(-2, 2));
@@ -176,7 +178,8 @@ void append(Bits& to, const Bits& more) { to.insert(to.end(), more.begin(), more
 // Ragged, or padded to the longest with NaN.
 void Sequence::store_queries(const Parts& parts, bool ragged, Memory& memory, AttentionTensors& tensors,
                              Batch& batch, const Manner& manner) {
-    const std::int64_t most = longest(parts, &Part::queries), width = spec_.q_heads * spec_.head_dim_qk;
+    const std::int64_t most = longest(parts, &Part::queries),
+                       width = spec_.q_heads * check::head_dim_qk(spec_);
     const auto count = static_cast<std::int64_t>(parts.size());
     Bits bits;
     std::vector<std::int64_t> lengths;
@@ -188,18 +191,20 @@ void Sequence::store_queries(const Parts& parts, bool ragged, Memory& memory, At
     }
     const std::int64_t rows = ragged ? starts(parts, &Part::queries).back() : count * most;
     void* const o =
-        memory.put(Bits(static_cast<std::size_t>(rows * spec_.q_heads * spec_.head_dim_vo), 0xffff));
+        memory.put(Bits(static_cast<std::size_t>(rows * spec_.q_heads * check::head_dim_vo(spec_)), 0xffff));
     void* const lse =
         memory.put(std::vector<std::uint32_t>(static_cast<std::size_t>(rows * spec_.q_heads), ~0u));
     void* const q = memory.put(bits);
     if (ragged) {
-        tensors.q = Tensor::contiguous(q, spec_.dtype, {rows, spec_.q_heads, spec_.head_dim_qk});
-        tensors.o = Tensor::contiguous(o, spec_.dtype, {rows, spec_.q_heads, spec_.head_dim_vo});
+        tensors.q = Tensor::contiguous(q, spec_.dtype, {rows, spec_.q_heads, check::head_dim_qk(spec_)});
+        tensors.o = Tensor::contiguous(o, spec_.dtype, {rows, spec_.q_heads, check::head_dim_vo(spec_)});
         if (manner.lse) tensors.lse = Tensor::contiguous(lse, DType::f32, {rows, spec_.q_heads});
         batch.q_indptr = memory.indices(manner.index, starts(parts, &Part::queries), {count + 1});
     } else {
-        tensors.q = Tensor::contiguous(q, spec_.dtype, {count, most, spec_.q_heads, spec_.head_dim_qk});
-        tensors.o = Tensor::contiguous(o, spec_.dtype, {count, most, spec_.q_heads, spec_.head_dim_vo});
+        tensors.q =
+            Tensor::contiguous(q, spec_.dtype, {count, most, spec_.q_heads, check::head_dim_qk(spec_)});
+        tensors.o =
+            Tensor::contiguous(o, spec_.dtype, {count, most, spec_.q_heads, check::head_dim_vo(spec_)});
         if (manner.lse) tensors.lse = Tensor::contiguous(lse, DType::f32, {count, most, spec_.q_heads});
         batch.q_lens = memory.indices(manner.index, lengths, {count});
     }
@@ -217,16 +222,17 @@ void Sequence::store_keys(const Parts& parts, Memory& memory, AttentionTensors& 
         for (const Part& part : parts) {
             append(bits, slice(of, part, 0, part.keys));
             if (!ragged)
-                bits.resize(bits.size() + static_cast<std::size_t>((most - part.keys) * spec_.kv_heads * dim),
-                            0xffff);
+                bits.resize(
+                    bits.size() + static_cast<std::size_t>((most - part.keys) * check::kv_heads(spec_) * dim),
+                    0xffff);
         }
         void* const data = memory.put(bits);
         return ragged ? Tensor::contiguous(data, spec_.dtype,
-                                           {starts(parts, &Part::keys).back(), spec_.kv_heads, dim})
-                      : Tensor::contiguous(data, spec_.dtype, {count, most, spec_.kv_heads, dim});
+                                           {starts(parts, &Part::keys).back(), check::kv_heads(spec_), dim})
+                      : Tensor::contiguous(data, spec_.dtype, {count, most, check::kv_heads(spec_), dim});
     };
-    tensors.k = store(k_, spec_.head_dim_qk);
-    tensors.v = store(v_, spec_.head_dim_vo);
+    tensors.k = store(k_, check::head_dim_qk(spec_));
+    if (has_values()) tensors.v = store(v_, check::head_dim_vo(spec_));
     std::vector<std::int64_t> lengths;
     for (const Part& part : parts) lengths.push_back(part.keys);
     if (ragged)
@@ -243,28 +249,31 @@ void Sequence::store_pages(const Parts& parts, Memory& memory, AttentionTensors&
     std::vector<std::int64_t> order(static_cast<std::size_t>(pages));
     std::iota(order.begin(), order.end(), 0);
     random_.shuffle(order);
-    const bool heads_first = manner.order == PageOrder::HND;
+    const bool heads_first = manner.order == PageOrder::HND && has_values();
     const auto store = [&](const Bits& of, std::int64_t dim) {
-        Bits bits(static_cast<std::size_t>(pages * size * spec_.kv_heads * dim), 0xffff);
+        Bits bits(static_cast<std::size_t>(pages * size * check::kv_heads(spec_) * dim), 0xffff);
         const Bits foreign = slice(of, {0, tokens_, true}, 0, tokens_);
         for (std::int64_t page = 0; page < pages; ++page) {
             for (std::int64_t slot = 0; slot < size; ++slot) {
                 const std::int64_t token = page % own * size + slot;
                 if (token >= tokens_) continue;
-                for (std::int64_t head = 0; head < spec_.kv_heads; ++head) {
-                    const std::int64_t at = order[static_cast<std::size_t>(page)] * size * spec_.kv_heads +
-                                            (heads_first ? head * size + slot : slot * spec_.kv_heads + head);
-                    std::copy_n((page < own ? of : foreign).begin() + (token * spec_.kv_heads + head) * dim,
-                                dim, bits.begin() + at * dim);
+                for (std::int64_t head = 0; head < check::kv_heads(spec_); ++head) {
+                    const std::int64_t at =
+                        order[static_cast<std::size_t>(page)] * size * check::kv_heads(spec_) +
+                        (heads_first ? head * size + slot : slot * check::kv_heads(spec_) + head);
+                    std::copy_n(
+                        (page < own ? of : foreign).begin() + (token * check::kv_heads(spec_) + head) * dim,
+                        dim, bits.begin() + at * dim);
                 }
             }
         }
         void* const data = memory.put(bits);
-        return heads_first ? Tensor::contiguous(data, spec_.dtype, {pages, spec_.kv_heads, size, dim})
-                           : Tensor::contiguous(data, spec_.dtype, {pages, size, spec_.kv_heads, dim});
+        return heads_first
+                   ? Tensor::contiguous(data, spec_.dtype, {pages, check::kv_heads(spec_), size, dim})
+                   : Tensor::contiguous(data, spec_.dtype, {pages, size, check::kv_heads(spec_), dim});
     };
-    tensors.k = store(k_, spec_.head_dim_qk);
-    tensors.v = store(v_, spec_.head_dim_vo);
+    tensors.k = store(k_, check::head_dim_qk(spec_));
+    if (has_values()) tensors.v = store(v_, check::head_dim_vo(spec_));
     std::vector<std::int64_t> table, lengths;
     for (const Part& part : parts) {
         for (std::int64_t page = 0; page < columns; ++page)
@@ -285,8 +294,8 @@ Rows Sequence::run(const Parts& parts, const Manner& manner) {
     test.spec.index_dtype = manner.index;
     test.spec.lse = manner.lse;
     test.spec.mask = manner.mask;
-    if (manner.kv == KvStorage::paged)
-        test.spec.page_size = manner.page_size, test.spec.page_order = manner.order;
+    if (manner.kv == KvStorage::paged) test.spec.page_size = manner.page_size;
+    if (manner.kv == KvStorage::paged && has_values()) test.spec.page_order = manner.order;
     const bool ragged = manner.kv != KvStorage::dense;
     const std::int64_t bound = std::max(longest(parts, &Part::keys), manner.bound);
     test.sizes = manner.sizes.value_or(PlanSizes{static_cast<std::int64_t>(parts.size()),
@@ -328,7 +337,7 @@ Rows Sequence::run(const Parts& parts, const Manner& manner) {
 
     // The first two buffers are o's and the lse's. Rows of a dense q are packed as a ragged one's are.
     const std::int64_t most = longest(parts, &Part::queries), heads = spec_.q_heads,
-                       width = heads * spec_.head_dim_vo;
+                       width = heads * check::head_dim_vo(spec_);
     const std::int64_t stored =
         ragged ? starts(parts, &Part::queries).back() : static_cast<std::int64_t>(parts.size()) * most;
     const Bits o = memory.get<std::uint16_t>(0, static_cast<std::size_t>(stored * width));
@@ -493,6 +502,12 @@ std::vector<Kind> kinds() {
     list.push_back({"f16 192/128", causal_of(DType::f16, 192, 128, 4, 4)});
     list.push_back({"bf16 64, 71 heads to one", causal_of(DType::bf16, 64, 64, 71, 1), 600});
     list.push_back({"bf16 128, cuts that become longer", causal_of(DType::bf16, 128, 128, 4, 1), 40001});
+    for (const std::int64_t heads : {16, 128}) {
+        AttentionSpec latent{.op = Op::mla, .head_dim_ckv = 512, .head_dim_kpe = 64, .q_heads = heads};
+        latent.mask = Mask::causal;
+        latent.scale = 0.05;
+        list.push_back({fmt::format("bf16 latents, {} heads", heads), latent, heads == 16 ? 2100 : 700});
+    }
     AttentionSpec spec = causal_of(DType::bf16, 128, 128, 8, 2);
     spec.window_left = 300;
     list.push_back({"bf16 128 window", spec});

@@ -17,6 +17,7 @@ namespace attnsmith::gpu_tests {
 namespace {
 
 constexpr std::int64_t kHeads = 8, kKvHeads = 2, kDim = 128, kPageSize = 16;
+constexpr std::int64_t kLatent = 512, kPosition = 64;
 
 std::vector<std::uint16_t> random_bf16(std::int64_t count, std::uint64_t seed) {
     std::mt19937_64 random(seed);
@@ -43,8 +44,18 @@ struct Problem {
     std::string name;
     PlanSizes sizes;
     bool paged = false;
+    bool latent = false;  // op mla
+    bool apart = false;   // with the columns of the position in tensors of their own
 
     AttentionSpec spec() const {
+        if (latent) {
+            AttentionSpec spec{
+                .op = Op::mla, .head_dim_ckv = kLatent, .head_dim_kpe = kPosition, .q_heads = kHeads};
+            spec.mask = Mask::causal;
+            spec.scale = 0.05;
+            spec.kv = KvStorage::paged, spec.page_size = kPageSize;
+            return spec;
+        }
         AttentionSpec spec{.dtype = DType::bf16,
                            .head_dim_qk = kDim,
                            .q_heads = kHeads,
@@ -53,6 +64,8 @@ struct Problem {
         if (paged) spec.kv = KvStorage::paged, spec.page_size = kPageSize;
         return spec;
     }
+    std::int64_t output_columns() const { return latent ? kLatent : kDim; }
+    std::int64_t key_columns() const { return !latent ? kDim : apart ? kLatent : kLatent + kPosition; }
     std::int64_t pages() const { return (sizes.kv_len + kPageSize - 1) / kPageSize; }  // of a sequence
 };
 
@@ -61,7 +74,9 @@ std::vector<Problem> problems() {
             {"dense prefill in chunks", {1, 128, 8192}, false},
             {"paged prefill", {3, 200, 333}, true},
             {"dense decode", {16, 1, 3000}, false},
-            {"paged decode", {16, 1, 3000}, true}};
+            {"paged decode", {16, 1, 3000}, true},
+            {"decode of latents", {16, 1, 3000}, true, true, false},
+            {"prefill of latents apart", {2, 70, 333}, true, true, true}};
 }
 
 class Layer {
@@ -69,14 +84,30 @@ class Layer {
     Layer(const Runtime& runtime, const Problem& problem, std::uint64_t seed) : problem_(problem) {
         const auto& [batch, q_len, kv_len] = problem.sizes;
         const std::int64_t tokens = problem.paged ? problem.pages() * kPageSize : kv_len;
-        fill(runtime, q_, random_bf16(batch * q_len * kHeads * kDim, seed));
-        fill(runtime, k_, random_bf16(batch * tokens * kKvHeads * kDim, seed + 1));
-        fill(runtime, v_, random_bf16(batch * tokens * kKvHeads * kDim, seed + 2));
+        const std::int64_t heads = problem.latent ? 1 : kKvHeads, columns = problem.output_columns();
+        fill(runtime, q_, random_bf16(batch * q_len * kHeads * problem.key_columns(), seed));
+        fill(runtime, k_, random_bf16(batch * tokens * heads * problem.key_columns(), seed + 1));
+        fill(runtime, v_, random_bf16(batch * tokens * heads * columns, seed + 2));
+        fill(runtime, q_pe_, random_bf16(batch * q_len * kHeads * kPosition, seed + 3));
         fill(runtime, o_, poison());
     }
 
     AttentionTensors tensors() const {
         const auto& [batch, q_len, kv_len] = problem_.sizes;
+        if (problem_.latent) {
+            const auto queries = [&](const Buffer& buffer, std::int64_t columns) {
+                return Tensor::contiguous(buffer.data(), DType::bf16, {batch, q_len, kHeads, columns});
+            };
+            const auto pages = [&](const Buffer& buffer, std::int64_t columns) {
+                return Tensor::contiguous(buffer.data(), DType::bf16,
+                                          {batch * problem_.pages(), kPageSize, columns});
+            };
+            AttentionTensors tensors{.q = queries(q_, problem_.key_columns()),
+                                     .k = pages(k_, problem_.key_columns()),
+                                     .o = queries(o_, kLatent)};
+            if (problem_.apart) tensors.q_pe = queries(q_pe_, kPosition), tensors.kpe = pages(v_, kPosition);
+            return tensors;
+        }
         const auto keys = [&](const Buffer& buffer) {
             if (problem_.paged)
                 return Tensor::contiguous(buffer.data(), DType::bf16,
@@ -89,6 +120,11 @@ class Layer {
                 .o = Tensor::contiguous(o_.data(), DType::bf16, {batch, q_len, kHeads, kDim})};
     }
     TensorAddresses addresses() const {
+        if (problem_.latent) {
+            TensorAddresses at{.q = q_.data(), .k = k_.data(), .o = o_.data()};
+            if (problem_.apart) at.q_pe = q_pe_.data(), at.kpe = v_.data();
+            return at;
+        }
         return {.q = q_.data(), .k = k_.data(), .v = v_.data(), .o = o_.data()};
     }
 
@@ -110,12 +146,13 @@ class Layer {
     }
     std::vector<std::uint16_t> poison() const {
         const auto& [batch, q_len, kv_len] = problem_.sizes;
-        return std::vector<std::uint16_t>(static_cast<std::size_t>(batch * q_len * kHeads * kDim),
-                                          std::uint16_t{0x7fd5});
+        return std::vector<std::uint16_t>(
+            static_cast<std::size_t>(batch * q_len * kHeads * problem_.output_columns()),
+            std::uint16_t{0x7fd5});
     }
 
     Problem problem_;
-    Buffer q_, k_, v_, o_;
+    Buffer q_, k_, v_, o_, q_pe_;  // of latents v_ has the columns of the position
 };
 
 // Lengths and a page table of a problem, which all layers share.

@@ -93,7 +93,9 @@ class Abi(PythonTest):
 
     def test_packed_structs(self):
         """What is packed by hand reads as the structs that it stands for."""
-        views = [(4096 * (i + 1), (3, i, 5), (50, 10, 1), _views.BF16, _views.on_device(2)) for i in range(16)]
+        fields = _abi.TENSOR_FIELDS + _abi.BATCH_FIELDS
+        views = [(4096 * (i + 1), (3, i, 5), (50, 10, 1), _views.BF16, _views.on_device(2))
+                 for i, _ in enumerate(fields)]
         views[4] = views[9] = None
         block = _blocks.AttentionBlock()
         block.fill(views, 11, 12, 0xABC00, 999)
@@ -105,6 +107,7 @@ class Abi(PythonTest):
         self.assertEqual(block.failure(), 0)
         addresses = [getattr(tensors, name) for name in _abi.TENSOR_FIELDS]
         addresses += [getattr(batch, name) for name in _abi.BATCH_FIELDS]
+        self.assertEqual(len(addresses), len(views))
         for view, address in zip(views, addresses):
             if view is None:
                 self.assertIsNone(address)

@@ -4,16 +4,24 @@ import ctypes
 import gc
 import io
 import os
+import re
 import tempfile
 import threading
 import unittest
 import weakref
 from unittest import mock
 
-from support import FAKE_CUDA, SMALL, PythonTest, attnsmith, fake_state, nvrtc_missing
+from support import FAKE_CUDA, REPOSITORY, SMALL, PythonTest, attnsmith, fake_state, nvrtc_missing
 
 os.environ["FAKE_CUDA_DEVICES"] = "2"
 os.environ["FAKE_CUDA_SM"] = "90"
+
+
+def pointers_of_arguments():
+    """The addresses that the arguments of every attention kernel begin with, by their names there."""
+    header = (REPOSITORY / "kernel_templates/abi/attention_arguments.h").read_text(encoding="utf-8")
+    members = header.partition("struct AttentionArguments {")[2].partition("int64 ")[0]
+    return re.findall(r"^    (?:const )?\w+\* (\w+);", members, re.MULTILINE)
 
 
 class LaunchTest(PythonTest):
@@ -53,6 +61,12 @@ class LaunchTest(PythonTest):
         before = self.state.launches
         result = function(*arguments, **options)
         return self.state.launches - before, result
+
+    def launched_at(self, *names):
+        """The addresses that the last launch had of these, 0 for none. Needs param_bytes that reach them."""
+        known = pointers_of_arguments()
+        words = (ctypes.c_uint64 * len(known)).from_buffer_copy(self.state.last_launch.parameter)
+        return [words[known.index(name)] for name in names]
 
     def stream(self, device=0):
         """A stream of the stub."""
@@ -174,8 +188,7 @@ class Objects(LaunchTest):
         call = kernel.bind(q=q, k=k, v=k, o=o)
         count, _ = self.launched(call.launch)
         self.assertEqual(count, 1)
-        pointers = (ctypes.c_uint64 * 8).from_buffer(self.state.last_launch.parameter)[:4]
-        self.assertEqual(pointers, [q.data, k.data, k.data, o.data])
+        self.assertEqual(self.launched_at("q", "k", "v", "o"), [q.data, k.data, k.data, o.data])
         self.assertIsNone(self.state.last_launch.stream)
         self.assertIn("CTAs", call.describe())
         self.assertIn("CTAs", repr(call))
@@ -211,8 +224,7 @@ class Objects(LaunchTest):
         self.state.param_bytes = 64
 
         def addresses():
-            words = (ctypes.c_uint64 * 4).from_buffer_copy(bytes(self.state.last_launch.parameter[:32]))
-            return tuple(words)
+            return tuple(self.launched_at("q", "k", "v", "o"))
         for layer in ({"k": other, "o": out}, {"k": other.data, "o": out.data}):
             self.assertEqual(self.launched(call.launch, **layer)[0], 1)
             self.assertEqual(addresses(), (q.data, other.data, k.data, out.data))
@@ -424,8 +436,8 @@ class Plain(LaunchTest):
             entries.add(len(attnsmith._dispatch.dispatch_now().prepared))
         self.assertEqual(entries, {1})
 
-    def launched_pointers(self, count=4):
-        return list((ctypes.c_uint64 * 512).from_buffer(self.state.last_launch.parameter)[:count])
+    def launched_pointers(self):
+        return self.launched_at("q", "k", "v", "o")
 
     def test_layouts_are_kept_from_the_second_time_on(self):
         """Calls with a layout that is known launch with their own pointers, stream and options."""

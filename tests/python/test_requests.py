@@ -13,7 +13,8 @@ import warnings
 from support import FAKE_NVRTC, MODELS, SMALL, PythonTest, attnsmith, nvrtc_missing, python
 
 LLAMA = MODELS / "llama-3.1-8b.json"
-DEEPSEEK = MODELS / "deepseek-v3.json"
+DEEPSEEK = json.loads((MODELS / "deepseek-v3.json").read_text(encoding="utf-8"))
+ODD_LATENTS = {**DEEPSEEK, "kv_lora_rank": 500}  # columns that no kernel has: the decode is unsupported
 # The stub of NVRTC compiles nothing then.
 FAILING = unittest.mock.patch.dict(os.environ, FAKE_NVRTC_FAIL="1")
 # A type that nobody knows, with a field that nobody reads.
@@ -168,7 +169,7 @@ class Plans(PythonTest):
             with self.subTest(**words), self.assertRaises(attnsmith.Unsupported):
                 attnsmith.plan(**{**SMALL, **words}, sm=90)
         with self.assertRaises(attnsmith.Unsupported) as caught:
-            attnsmith.plan(op="mla", sm=90)
+            attnsmith.plan(op="append", sm=90)
         self.assertIsInstance(caught.exception, NotImplementedError)
         self.assertEqual(caught.exception.details["code"], "unsupported")
         self.assertIsInstance(caught.exception.refusals, list)
@@ -209,8 +210,13 @@ class Plans(PythonTest):
         self.assertEqual((plans["schema"], len(plans["plans"]), plans["unsupported"]), ("attnsmith.plans/1", 4, []))
         self.assertEqual({plan["device"]["sm"] for plan in plans["plans"]}, {"80", "90"})
         self.assertIn("phase", plans["plans"][0]["model"])
-        plans = attnsmith.plan_model(DEEPSEEK, sm=90)
+        plans = attnsmith.plan_model(ODD_LATENTS, sm=90)
         self.assertTrue(plans["unsupported"][0]["reason"])
+
+    def test_latents_of_a_model_are_planned(self):
+        plans = attnsmith.plan_model(DEEPSEEK, sm=90, strict=True)
+        self.assertEqual([plan["request"]["op"] for plan in plans["plans"]], ["attention", "mla"])
+        self.assertEqual(plans["plans"][1]["request"]["head_dim_ckv"], DEEPSEEK["kv_lora_rank"])
 
     def test_strict(self):
         runtime = self.runtime()
@@ -224,8 +230,8 @@ class Plans(PythonTest):
                 call(QUASAR, strict=True)
             self.assertEqual([one["candidate"] for one in caught.exception.refusals], ["model_type", "kv_bend"])
         with self.assertRaises(attnsmith.Unsupported) as caught:
-            runtime.plan_model(DEEPSEEK, sm=90, strict=True)
-        self.assertEqual([one["candidate"] for one in caught.exception.refusals], ["latent/decode"])
+            runtime.plan_model(ODD_LATENTS, sm=90, strict=True)
+        self.assertEqual([one["candidate"] for one in caught.exception.refusals], ["full_attention/decode"])
 
 
 class Failures(PythonTest):
@@ -324,7 +330,7 @@ class Prewarms(PythonTest):
         self.assertEqual(runtime.cache("stat")["entries"], 0)
 
     def test_models_with_parts_that_are_not_supported(self):
-        report = self.runtime().prewarm(models=DEEPSEEK, requests=[{**SMALL, "head_dim": 8}], sm=90)
+        report = self.runtime().prewarm(models=ODD_LATENTS, requests=[{**SMALL, "head_dim": 8}], sm=90)
         self.assertTrue(report["unsupported"][0]["name"])
         self.assertEqual(report["summary"]["unsupported"], len(report["unsupported"]))
 

@@ -76,6 +76,12 @@ attnsmith.attention(q, q, q, precision="best")  # refused
 attnsmith.attention(q, q, q, o_dtype="fp32")
 attnsmith.varlen_attention(q, q, q, q, q, o_dtype=TorchDType())
 attnsmith.paged_attention(q, q, o_dtype="int32")  # refused
+attnsmith.mla_attention(q, q, q, q, q_pe=q, kpe=q, scale=0.1, causal=True, consistency="bitwise")
+attnsmith.mla_attention(q, q, q, q, scale="0.1")  # refused
+attnsmith.mla_attention(q, q, head_dim_ckv=512.0, scale=1)  # refused
+attnsmith.mla_attention(q, q, scale=1, precision="high")  # refused
+attnsmith.plan(op="mla", head_dim_ckv=512, head_dim_kpe=NumpyInteger(), q_heads=128, scale=0.1, sm=90)
+attnsmith.plan(op="mla", head_dim_ckv="512", head_dim_kpe=64, q_heads=128)  # refused
 attnsmith.plan(head_dim=128, q_heads=32, o_dtype="float32")
 attnsmith.prewarm({"head_dim": 64, "q_heads": 4, "o_dtype": ["bf16", "fp32"]})
 attnsmith.prewarm({"head_dim": 64, "q_heads": 4, "o_dtype": ["bf61"]})  # refused

@@ -61,8 +61,12 @@ std::string to_string(const KernelChoice& choice) {
 
 std::string Case::describe() const {
     std::string text =
-        fmt::format("{} {}/{} heads {}/{}{}{}", spec.dtype == DType::f16 ? "f16" : "bf16", head_dim_qk(spec),
-                    head_dim_vo(spec), spec.q_heads, kv_heads(spec), flags(spec), storage(*this));
+        fmt::format("{}{} {}/{} heads {}/{}{}{}",
+                    spec.op != Op::mla     ? ""
+                    : layout.latents_apart ? "mla apart "
+                                           : "mla ",
+                    spec.dtype == DType::f16 ? "f16" : "bf16", head_dim_qk(spec), head_dim_vo(spec),
+                    spec.q_heads, kv_heads(spec), flags(spec), storage(*this));
     text += spec.index_dtype == DType::i64 ? " i64" : " i32";
     if (kernel) text += "; kernel " + to_string(*kernel);
     for (const Step& step : steps)

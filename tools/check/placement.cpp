@@ -122,12 +122,21 @@ void join_kv(Placement& placement, const Case& test) {
     placement.v_in_k = true;
 }
 
-// Columns of k are those of v: the first, or behind those of the position where these are apart.
-void place_values_in_keys(Placement& placement, const Case& test) {
+// Columns of k are those of v: the first, or behind those of the position where these are apart. These are
+// tensors of their own then, with other strides.
+void place_values_in_keys(Placement& placement, const Case& test, const Capacity& capacity) {
     placement.v = placement.k;
     placement.v.shape[static_cast<std::size_t>(placement.v.rank - 1)] = test.spec.head_dim_ckv;
-    if (test.layout.latents_apart) placement.v.first += test.spec.head_dim_kpe;
     placement.v_in_k = true;
+    const std::int64_t columns = test.spec.head_dim_kpe;
+    if (!test.layout.latents_apart || columns == 0) return;
+    placement.v.first += columns;
+    Case other = test;
+    other.layout.pad += 24;
+    other.layout.order = test.layout.order == MemoryOrder::bhsd ? MemoryOrder::bshd : MemoryOrder::bhsd;
+    placement.q_pe = query_place(other, capacity, columns, false);
+    placement.kpe = kv_place(other, capacity, columns);
+    placement.has_positions = true;
 }
 
 Place lse_place(const Case& test, const Place& o) {
@@ -220,7 +229,7 @@ Placement place_tensors(const Case& test, const Capacity& capacity) {
     placement.k = kv_place(test, capacity, head_dim_qk(test.spec));
     placement.v = kv_place(test, capacity, head_dim_vo(test.spec));
     if (test.spec.op == Op::mla)
-        place_values_in_keys(placement, test);
+        place_values_in_keys(placement, test, capacity);
     else if (test.layout.packed_qkv)
         pack_qkv(placement, test);
     else if (test.layout.one_kv_tensor)

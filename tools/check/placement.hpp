@@ -48,6 +48,8 @@ struct Place {
 
 struct Placement {
     Place q, k, v, o, lse;
+    bool has_positions = false;  // op mla: these have the columns of the position
+    Place q_pe, kpe;
     // Which share an image: with packed_qkv all of q, k and v; with one_kv_tensor k and v.
     bool k_in_q = false;
     bool v_in_k = false;

@@ -88,6 +88,10 @@ void Storage::allocate(const Runtime& runtime) {
     const char* names[] = {"q", "k", "v"};
     for (const Role role : {kQ, kK, kV})
         if (alias_[role] == role) images_[role] = {names[role], std::vector<std::byte>(bytes[role]), {}};
+    if (placement_.has_positions) {
+        images_[kQPe] = {"q_pe", std::vector<std::byte>(placement_.q_pe.image_bytes()), {}};
+        images_[kKpe] = {"kpe", std::vector<std::byte>(placement_.kpe.image_bytes()), {}};
+    }
     o_ = {"o", std::vector<std::byte>(placement_.o.image_bytes()), {}};
     lse_ = {"lse", std::vector<std::byte>(placement_.lse.image_bytes()), {}};
     with_poison(output_dtype(test_.spec), [&](auto poison) { fill_pattern(o_, &poison, sizeof poison); });
@@ -187,6 +191,7 @@ void Storage::load(const Step& step) {
         if (alias_[role] == role) std::fill(images_[role].host.begin(), images_[role].host.end(), kNaNByte);
     fill_values(step);
     for (const Planted& planted : step.planted) plant(planted);
+    if (placement_.has_positions) set_positions();
     for (Image& image : images_)
         if (!image.host.empty()) image.upload();
 }
@@ -278,6 +283,22 @@ AttentionTensors Storage::tensors() const {
     return tensors;
 }
 
+// The columns of the position, which come first in the images of q and k, in tensors of their own.
+void Storage::set_positions() {
+    const auto copy = [&](Role from, const Place& whole, Role to, const Place& place) {
+        std::fill(images_[to].host.begin(), images_[to].host.end(), kNaNByte);
+        const bool ragged = place.rank == 3;
+        const std::int64_t last = ragged ? 1 : place.shape[2], columns = test_.spec.head_dim_kpe;
+        for (std::int64_t a = 0; a < place.shape[0]; ++a)
+            for (std::int64_t b = 0; b < place.shape[1]; ++b)
+                for (std::int64_t c = 0; c < last; ++c)
+                    std::copy_n(element(from, ragged ? whole.at(a, b) : whole.at(a, b, c)), columns,
+                                element(to, ragged ? place.at(a, b) : place.at(a, b, c)));
+    };
+    copy(kQ, placement_.q, kQPe, placement_.q_pe);
+    copy(kK, placement_.k, kKpe, placement_.kpe);
+}
+
 // Columns of the position behind the others, or apart from them.
 void Storage::state_latents(AttentionTensors& tensors) const {
     const std::int64_t latent = test_.spec.head_dim_ckv, position = test_.spec.head_dim_kpe;
@@ -289,10 +310,12 @@ void Storage::state_latents(AttentionTensors& tensors) const {
     };
     if (!test_.layout.latent_heads) tensors.k = tensors.k.select(tensors.k.rank - 2, 0);
     if (!test_.layout.latents_apart || position == 0) return;
-    tensors.q_pe = part(tensors.q, 0, position);
     tensors.q = part(tensors.q, position, latent);
-    tensors.kpe = part(tensors.k, 0, position);
     tensors.k = part(tensors.k, position, latent);
+    tensors.q_pe = placement_.q_pe.tensor(images_[kQPe].device.data());
+    tensors.kpe = placement_.kpe.tensor(images_[kKpe].device.data());
+    // Tensors of keys have the axis of heads or not, each by itself.
+    if (test_.layout.latent_heads) tensors.kpe = tensors.kpe.select(tensors.kpe.rank - 2, 0);
 }
 
 Batch Storage::batch() const {

@@ -69,6 +69,7 @@ class Storage {
     std::string changed_input() const;
 
   private:
+    void set_positions();
     void state_latents(AttentionTensors& tensors) const;
 
     enum Role : std::size_t {
@@ -86,6 +87,8 @@ class Storage {
         kPageIndices,
         kLastPage,
         kTableRows,
+        kQPe,
+        kKpe,
         kRoles
     };
 

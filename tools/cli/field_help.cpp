@@ -60,9 +60,12 @@ bool is_planned_somewhere(const AttentionSpec& spec) {
 // An ordinary request with that word, or nothing where the two do not go together.
 std::optional<AttentionSpec> request_with(nlohmann::json request, const RequestField& field,
                                           std::string_view word) {
-    request["head_dim"] = 128;
     request["q_heads"] = 8;
     request[std::string(field.name)] = word;
+    if (request.value("op", "") == to_string(Op::mla))
+        request.update({{"head_dim_ckv", 512}, {"head_dim_kpe", 64}, {"scale", 0.1}});
+    else
+        request["head_dim"] = 128;
     try {
         return problem::request_from_json(request).spec;
     } catch (const Error&) {

@@ -1,8 +1,8 @@
 // Attention on mma.sync tensor cores for head dims of which no warp can hold 16 rows of O, sm_80 and up.
 //
-//   As in attention/mma/kernel.cuh a block has a tile of packed query rows, and K and V come in rings. But
-//   its warps divide the products in two ways, and the weights go from one to the other through shared
-//   memory:
+//   As in attention/mma/kernel.cuh a block has a tile of packed query rows, and K and V come in rings
+//   (attention/mma/loads.cuh). But its warps divide the products in two ways, and the weights go from one to
+//   the other through shared memory:
 //
 //     S = Q K^T      warps_q x warps_kv: a warp has 16 rows and a slice of the tile's keys
 //     O += P V       a warp has all rows and a slice of V's columns
@@ -10,11 +10,15 @@
 //     tile n:   K(n) ready │ S, mask, maxima ──> shared │ V(n) ready │ weights ──> shared │ O += P V(n)
 //               start V(n-1+stages)                     │ start K(n+stages)               │
 //
+//   Of latent attention (Config::latent) V is a part of K, in one ring, and the rest of K, the columns of the
+//   position, is in the other: Q has columns for either, K(n) and V(n) are ready together, and the next tile
+//   is started where V(n-1+stages) is.
+//
 //   Where rows are cut (attention/cuts.cuh) their bits follow from tile_kv and warps_kv, which are the same
 //   for tiles of any number of rows.
 //
-//   Three barriers a tile. The first also says that V(n-1) and the weights are free, the second that K(n) is
-//   and that all slices' maxima are there, the third that the weights are.
+//   Three barriers a tile. The first also says that V(n-1) and the weights are free, the second that K(n) is,
+//   where it is apart from V(n), and that all slices' maxima are there, the third that the weights are.
 #pragma once
 
 #include "attention/attend_tiles.cuh"
@@ -42,9 +46,7 @@ struct AttentionMmaWide {
     static constexpr bool kQueriesInRegisters = Config::queries_in_registers;
     static_assert(Config::tile_q == 16 * Config::warps_q,
                   "a warp has 16 query rows: tile_q must be 16 * warps_q");
-    static_assert(kWarpKeys % 16 == 0 ||
-                      (kWarpKeys == 8 && kQk % 32 == 0 && (!Config::latent || kVo % 32 == 0)),
-                  "a warp takes keys by 16, or 8 of them by 32 columns");
+    static_assert(kWarpKeys % 16 == 0 || kWarpKeys == 8, "a warp takes 8 keys, or keys by 16");
     static_assert(!Config::latent || !kQueriesInRegisters, "latent queries are too many for registers");
     static_assert(!Config::absolute_cuts || abi::kLeastCut % Config::tile_kv == 0,
                   "rows are cut behind whole tiles");
@@ -141,9 +143,11 @@ struct AttentionMmaWide {
     __device__ void add_products(Logits (&s)[kChains], const Queries& queries, const Keys& keys) {
         const int32 warp_key = warp_slice * kWarpKeys;
         if constexpr (kWarpKeys == 8) {
+            // Two steps of 16 columns at a time; of an odd number the last by itself.
             const SharedAddress start = keys.chunk(warp_key + lane % 8, lane / 8);
+            constexpr int kSteps = Columns / 16;
 #pragma unroll
-            for (int k = 0; k < Columns / 16; k += 2) {
+            for (int k = 0; k + 1 < kSteps; k += 2) {
                 uint32 b[4];
                 load_matrices(b, Keys::step(start, 0, k));
 #pragma unroll
@@ -152,6 +156,11 @@ struct AttentionMmaWide {
                     multiply(s[chain][0], query_fragment(here, queries, k + chain), b[2 * chain],
                              b[2 * chain + 1]);
                 }
+            }
+            if constexpr (kSteps % 2 == 1) {
+                uint32 b[2], here[4];
+                load_matrices(b, Keys::step(keys.chunk(warp_key + lane % 8, lane / 8 % 2), 0, kSteps - 1));
+                multiply(s[0][0], query_fragment(here, queries, kSteps - 1), b[0], b[1]);
             }
         } else {
             const SharedAddress start = keys.chunk(warp_key + lane % 8 + lane / 16 * 8, lane / 8 % 2);

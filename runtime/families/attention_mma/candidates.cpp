@@ -53,6 +53,8 @@ std::span<const int> key_tiles_of(const AttentionSpec& spec) {
 }
 
 constexpr int kMostStages = 3;
+// A tile of latents is loaded while the one before it is in use, keys and values together.
+int least_stages(const AttentionSpec& spec) { return is_latent(spec) ? 2 : 1; }
 constexpr int kMostRegisters = 255;
 
 // Work that kernels of one query tile are ranked by: long enough that the steady state counts.
@@ -66,10 +68,10 @@ std::string label(const Kernel& kernel) {
 // Why the kernel cannot run; nothing when it can, with its resources filled in.
 std::optional<std::string> budget(Fitted<Kernel>& fitted, const SmTraits& sm) {
     Kernel& kernel = fitted.kernel;
-    // Where warps have 8 keys each, wide kernels take 32 columns at a time.
-    const int keys = kernel.wide && abi::padded_head_dim(kernel.head_dim_qk) % 32 == 0 ? 8 : 16;
-    if (const int slice = kernel.tile_kv / kernel.warps_kv; slice % 16 != 0 && slice != keys) {
-        return fmt::format("{} keys do not divide over {} warps by 16", kernel.tile_kv, kernel.warps_kv);
+    const int least_keys = kernel.wide ? 8 : 16;
+    if (const int slice = kernel.tile_kv / kernel.warps_kv; slice % 16 != 0 && slice != least_keys) {
+        return fmt::format("{} keys do not divide over {} warps by 16{}", kernel.tile_kv, kernel.warps_kv,
+                           kernel.wide ? ", nor into 8 of each" : "");
     }
     if (kernel.tile_kv > kernel.threads()) {
         return fmt::format("{} keys need as many threads to look them up; the CTA has {}", kernel.tile_kv,
@@ -81,8 +83,6 @@ std::optional<std::string> budget(Fitted<Kernel>& fitted, const SmTraits& sm) {
     if (const int registers = registers_of(kernel); registers > kMostRegisters) {
         return fmt::format("needs about {} registers a thread; there are {}", registers, kMostRegisters);
     }
-    if (kernel.latent && kernel.stages < 2)
-        return "a tile of latents is loaded while the one before it is in use: 2 stages or more";
     fitted.shared_bytes = abi::mma_layout(kernel.shape()).total;
     return fit(fitted, registers_of(kernel), sm);
 }
@@ -124,7 +124,7 @@ std::vector<Fitted<Kernel>> fitting(const AttentionSpec& spec, const SmTraits& s
                                     std::vector<Refusal>& rejected) {
     std::vector<Fitted<Kernel>> kernels;
     for (const int keys : key_tiles_of(spec)) {
-        for (int stages = 1; stages <= kMostStages; ++stages)
+        for (int stages = least_stages(spec); stages <= kMostStages; ++stages)
             try_to_fit(spec, sm, tile, keys, stages, kernels, rejected);
     }
     return kernels;
@@ -137,10 +137,8 @@ std::vector<Fitted<Kernel>> fitting_cuts(const AttentionSpec& spec, const SmTrai
     constexpr std::int64_t kWide = 256;  // columns of K and V
     const int keys = is_wide(spec) || spec.head_dim_qk + spec.head_dim_vo > kWide ? 32 : 64;
     std::vector<Fitted<Kernel>> kernels;
-    for (int stages = kStages; stages >= 1 && kernels.empty(); --stages)
+    for (int stages = kStages; stages >= least_stages(spec) && kernels.empty(); --stages)
         try_to_fit(spec, sm, tile, keys, stages, kernels, rejected);
-    // Wide kernels take 8 keys a warp where they can.
-    if (is_wide(spec) && kernels.empty()) try_to_fit(spec, sm, tile, 2 * keys, 1, kernels, rejected);
     return kernels;
 }
 
@@ -186,7 +184,10 @@ std::optional<Candidate> candidate_of_model(const AttentionSpec& spec, const SmT
 }
 
 int registers_of_wide(const Kernel& kernel) {
-    const int addresses_and_state = kernel.queries_in_registers ? 66 : 45;
+    // Latents have two tensors of queries and two of keys for one product. Fitted as below.
+    const int addresses_and_state = kernel.latent                 ? (kernel.warps_q == 1 ? 93 : 77)
+                                    : kernel.queries_in_registers ? 66
+                                                                  : 45;
     const int warps = kernel.warps_q * kernel.warps_kv, row_tiles = kernel.warps_q;
     const int output = row_tiles * abi::wide_columns(kernel.head_dim_vo, warps) / 2;
     const int logits = std::max(kernel.tile_kv / kernel.warps_kv, 16) / 2;
@@ -219,7 +220,8 @@ std::vector<Candidate> candidates(const AttentionSpec& spec, const SmTraits& sm,
     for (const Tile& tile : tiles_of(spec)) {
         const bool decodes = !is_cut(spec) && tile.tile_q == kDecodeRows;
         std::optional<Candidate> one;
-        if (decodes) one = candidate_of_table(spec, sm, tuning, rejected);
+        // Tables are of op attention.
+        if (decodes && !is_latent(spec)) one = candidate_of_table(spec, sm, tuning, rejected);
         if (!one) one = candidate_of_model(spec, sm, tile, rejected);
         if (!one) continue;
         one->decodes = decodes;

@@ -25,8 +25,7 @@ class Mma final : public TiledAttention {
             .members =
                 "    static constexpr abi::MmaLayout layout = abi::mma_layout({\n"
                 "        head_dim_qk, head_dim_vo, tile_q, tile_kv, stages, warps_q, warps_kv, wide, latent, "
-                "paged, "
-                "absolute_cuts,\n"
+                "paged, absolute_cuts,\n"
                 "        {sizeof(Query), sizeof(KeyValue), sizeof(Output)}});\n",
             .arguments = "AttentionArguments",
             .shared_bytes = "attnsmith::Config::layout.total"};

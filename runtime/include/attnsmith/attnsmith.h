@@ -142,7 +142,7 @@ typedef struct attnsmith_spec {
     int64_t head_dim_qk;
     int64_t head_dim_vo; /* 0 means head_dim_qk */
     int64_t q_heads;
-    int64_t kv_heads; /* 0 means q_heads */
+    int64_t kv_heads; /* 0 means q_heads, of op mla 1 */
     int64_t page_size;
     double scale;            /* 0 means 1 / sqrt(head_dim_qk); op mla needs it */
     double softcap;          /* 0 means none */

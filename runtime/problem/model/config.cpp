@@ -335,7 +335,7 @@ class Planner {
         spec.o_dtype = prefill.o_dtype, spec.consistency = prefill.consistency;
         if (prefill.precision != Precision::standard)
             return refuse(name, "op mla has no precision but the default in this version");
-        if (prefill.softcap || prefill.alibi || prefill.sink || prefill.window_left ||
+        if (prefill.softcap || prefill.alibi || prefill.sink || prefill.window_left || prefill.window_right ||
             prefill.attention_chunk)
             return refuse(name, "op mla has no windows, chunks, softcap, ALiBi or sinks in this version");
         try {

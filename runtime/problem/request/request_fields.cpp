@@ -100,7 +100,7 @@ constexpr RequestField kFields[] = {
         "head_dim_kpe", "of op mla: columns of the rotary position, 0 or a multiple of 8 to 64")),
     integer_field<&Spec::q_heads, &CSpec::q_heads>("q_heads", "query heads"),
     count_field<&Spec::kv_heads, &CSpec::kv_heads>(
-        "kv_heads", "key/value heads, a divisor of q_heads (default: q_heads)"),
+        "kv_heads", "key/value heads, a divisor of q_heads (default: q_heads; of op mla 1)"),
     word_field<&Spec::mask, &CSpec::mask, kMaskWords>("mask",
                                                       "full, or causal: the last query sees the last key"),
     window_field<&Spec::window_left, &CSpec::window_left, &CSpec::has_window_left>(
@@ -109,7 +109,8 @@ constexpr RequestField kFields[] = {
         "window_right", "keys seen after the query's own (default: all)"),
     chunk_field("attention_chunk",
                 "tokens, from 1: a query sees the keys of its own chunk alone (default: of all chunks)"),
-    factor_field<&Spec::scale, &CSpec::scale>("scale", "factor on q k^T (default 1/sqrt(head_dim_qk))"),
+    factor_field<&Spec::scale, &CSpec::scale>(
+        "scale", "factor on q k^T (default 1/sqrt(head_dim_qk); op mla has none)"),
     factor_field<&Spec::softcap, &CSpec::softcap>(
         "softcap", "logits become softcap * tanh(logit / softcap) (default: off)"),
     boolean_field<&Spec::alibi, &CSpec::alibi>("alibi",

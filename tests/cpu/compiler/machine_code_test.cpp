@@ -175,6 +175,24 @@ std::set<KernelConfig> fp32_kernels_on(int sm, const HeadDims& head_dims) {
     return kernels_of(specs, sm);
 }
 
+// Op mla: DeepSeek's latents in pages, and others without some of what they have.
+std::set<KernelConfig> latent_kernels_on(int sm) {
+    AttentionSpec spec{.op = Op::mla, .head_dim_ckv = 512, .head_dim_kpe = 64, .q_heads = 128};
+    spec.scale = 0.1;
+    AttentionSpec other = spec;
+    other.dtype = DType::f16;
+    other.head_dim_ckv = 320, other.head_dim_kpe = 24;
+    other.o_dtype = DType::f32;
+    other.alignment = 8;
+    spec.kv = KvStorage::paged, spec.page_size = 64;
+    std::vector<AttentionSpec> specs{spec, other};
+    if (families::traits_of(sm).shared_bytes_per_block > (128 << 10)) {
+        spec.consistency = Consistency::bitwise;
+        specs.push_back(spec);
+    }
+    return kernels_of(specs, sm);
+}
+
 // wgmma's kernels as planned over head dims, storage and what is done to logits, in either index type.
 std::set<KernelConfig> wgmma_kernels(const HeadDims& head_dims) {
     std::vector<AttentionSpec> specs;
@@ -387,6 +405,7 @@ TEST_CASE("the machine code of every kernel on every SM is as planned", "[.][mac
         CHECK(inspect_all(kernels) == "");
         for (const HeadDims& head_dims : {kMainHeadDims, kOtherHeadDims})
             CHECK(inspect_all(fp32_kernels_on(device.sm, head_dims)) == "");
+        CHECK(inspect_all(latent_kernels_on(device.sm)) == "");
     }
     for (const int dim : {72, 80, 96, 112, 120, 136, 160, 192, 200, 248})
         CHECK(inspect_all(wgmma_kernels({{dim, dim}})) == "");
@@ -394,6 +413,10 @@ TEST_CASE("the machine code of every kernel on every SM is as planned", "[.][mac
 
 TEST_CASE("the machine code of every wgmma kernel is as planned", "[compiler][machine_code][wgmma]") {
     CHECK(inspect_all(wgmma_kernels({{64, 64}, {128, 128}, {192, 128}, {256, 256}})) == "");
+}
+
+TEST_CASE("the machine code of every kernel of latents is as planned", "[compiler][machine_code][mla]") {
+    CHECK(inspect_all(once_a_generation(latent_kernels_on)) == "");
 }
 
 TEST_CASE("the machine code of kernels that write fp32 is as planned", "[compiler][machine_code][fp32]") {

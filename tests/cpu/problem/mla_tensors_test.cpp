@@ -176,10 +176,17 @@ TEST_CASE("what is wrong with the tensors of op mla is named", "[mla][tensors]")
              s.spec.head_dim_kpe = 0;
              s.tensors.q_pe = {};
          }},
-        {"o", "overlaps k",
+        {"o", "overlaps kpe",
          [](Setup& s) {
              s = apart(s);
+             s.tensors.kpe = at(6, DType::bf16, {3, 7, 64});
              s.tensors.o.data = s.tensors.kpe.data;
+         }},
+        {"o", "overlaps q_pe",
+         [](Setup& s) {
+             s = apart(s);
+             s.tensors.q_pe = at(6, DType::bf16, {3, 2, 8, 64});
+             s.tensors.o.data = s.tensors.q_pe.data;
          }},
     };
     for (const Case& bad : cases) {

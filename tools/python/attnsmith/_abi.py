@@ -60,7 +60,9 @@ class Spec(Sized):
                       "alignment", "alibi", "sink", "lse", "has_window_left", "has_window_right"),
                 *_all(c_int64, "window_left", "window_right", "head_dim_qk", "head_dim_vo", "q_heads", "kv_heads",
                       "page_size"),
-                *_all(c_double, "scale", "softcap"), ("attention_chunk", c_int64), *_all(c_int32, "o_dtype", "reserved")]
+                *_all(c_double, "scale", "softcap"), ("attention_chunk", c_int64),
+                *_all(c_int32, "o_dtype", "reserved"),
+                *_all(c_int64, "head_dim_ckv", "head_dim_kpe")]
 
 
 class Sizes(Sized):
@@ -88,7 +90,7 @@ class PrewarmOptions(Sized):
                 ("push", c_int32), ("no_compile", c_int32)]
 
 
-TENSOR_FIELDS = ("q", "k", "v", "o", "lse", "sinks", "alibi_slopes")
+TENSOR_FIELDS = ("q", "k", "v", "o", "lse", "sinks", "alibi_slopes", "q_pe", "kpe")
 BATCH_FIELDS = ("q_indptr", "q_lens", "kv_indptr", "kv_lens", "page_table", "page_indptr", "page_indices",
                 "last_page_len", "table_rows")
 

@@ -64,7 +64,7 @@ def _run(dispatch: Dispatch, framework: Framework, index: int, stream: int, form
     framework told these by itself."""
     pointers, layouts = found
     like, out = tensors[0], tensors[3]
-    bits = _pointer_bits(pointers, tensors)
+    bits = _pointer_bits(form, pointers, tensors)
     key = (form, index, bits, options, *layouts)
     try:
         recipe = dispatch.recipes.get(key)
@@ -98,7 +98,7 @@ def _run(dispatch: Dispatch, framework: Framework, index: int, stream: int, form
         status = framework.empty(like, (), _views.INT32, dispatch.runtime.allocate, index)
         run = partial(dispatch.run_with_status, _pointer(framework, status, "status", stream))
 
-    _launch(dispatch, framework, index, stream, recipe, pointers, run)
+    _launch(dispatch, framework, index, stream, form, recipe, pointers, run)
     if (order is not None and order.held) or not framework.ordered:
         dispatch.settle(index, stream)
     if made:
@@ -109,15 +109,17 @@ def _run(dispatch: Dispatch, framework: Framework, index: int, stream: int, form
     return out if lse is None else (out, framework.result(lse))
 
 
-def _pointer_bits(pointers: List[int], tensors: Tuple[Any, ...]) -> int:
-    """What q, k, v and o lack of an alignment of 16 bytes."""
+def _pointer_bits(form: Form, pointers: List[int], tensors: Tuple[Any, ...]) -> int:
+    """What the tensors whose alignment counts lack of one of 16 bytes."""
     bits = 0
     for pointer in pointers:
         bits |= pointer
     if bits & 15:  # maybe of another tensor
         bits = 0
-        for pointer in pointers[:sum(tensor is not None for tensor in tensors[:4])]:
-            bits |= pointer
+        given = [aligned for aligned, tensor in zip(form.aligned, tensors) if tensor is not None]
+        for aligned, pointer in zip(given, pointers):
+            if aligned:
+                bits |= pointer
     return bits & 15
 
 
@@ -127,8 +129,8 @@ def _new_output(dispatch: Dispatch, framework: Framework, index: int, recipe: Re
     return framework.empty(like, recipe.o_shape, recipe.kind, dispatch.runtime.allocate, index)
 
 
-def _launch(dispatch: Dispatch, framework: Framework, index: int, stream: int, recipe: Recipe, pointers: List[int],
-            run: Callable[..., int]) -> None:
+def _launch(dispatch: Dispatch, framework: Framework, index: int, stream: int, form: Form, recipe: Recipe,
+            pointers: List[int], run: Callable[..., int]) -> None:
     """`pointers`: in the order of the recipe's slots."""
     block = recipe.block()
     words = block.words
@@ -148,7 +150,7 @@ def _launch(dispatch: Dispatch, framework: Framework, index: int, stream: int, r
             words[_WORKSPACE_WORD + 1] = workspace.nbytes
             code = run(recipe.entry.pointer, *block.arguments, stream, block.error_argument)
     if code:
-        raise dispatch.library.error(code, block.failure())
+        raise form.named(dispatch.library.error(code, block.failure()))
     recipe.blocks.append(block)
 
 

@@ -54,10 +54,11 @@ class Block:
         return ctypes.c_void_p.from_address(self.error).value or 0
 
 
-_ATTENTION = Struct("8Q 9Q2qQ 3Q Q")  # attnsmith_tensors, attnsmith_batch, attnsmith_workspace and the error
+_TENSOR_COUNT = len(_abi.TENSOR_FIELDS)
+# attnsmith_tensors, attnsmith_batch, attnsmith_workspace and the error.
+_ATTENTION = Struct(f"{1 + _TENSOR_COUNT}Q 9Q2qQ 3Q Q")
 _TENSORS_BYTES, _BATCH_BYTES = ctypes.sizeof(_abi.Tensors), ctypes.sizeof(_abi.Batch)
 _WORKSPACE_BYTES = ctypes.sizeof(_abi.Workspace)
-_TENSOR_COUNT = len(_abi.TENSOR_FIELDS)
 
 
 class AttentionBlock(Block):

@@ -62,11 +62,12 @@ class Recipe:
         o = problem.as_kernel(given[3] or _new(self.o_shape, self.kind, q))
         lse = None if self.lse_shape is None else problem.as_kernel(_new(self.lse_shape, _views.FP32, q))
         bits = pointer_bits
-        for _, _, strides, kind, _ in (q, k, v, o):
+        operands = (*problem.inputs, o)
+        for _, _, strides, kind, _ in operands:
             for stride in strides[:-1]:
                 bits |= stride * _views.ITEM_BYTES[kind]
         # A stride that reaches nothing does not count; most layouts need no such look.
-        alignment = alignment_of((q, k, v, o), pointer_bits) if bits & 15 else 16
+        alignment = alignment_of(operands, pointer_bits) if bits & 15 else 16
         self.entry = dispatch.kernel(problem, self.kind, alignment, given[4] is not None, given[5] is not None, index)
         tokens = q[1][0] if len(q[1]) == 3 else q[1][0] * q[1][1]
         try:
@@ -74,13 +75,15 @@ class Recipe:
         except InvalidRequest as error:
             raise _traced(error, problem) from None
         self.bounds = problem.max_q_len, problem.max_kv_len
-        self.views = (q, k, v, o, lse, given[4], given[5], *problem.batch_views)
+        is_latent = problem.op == "mla"  # whose values the library finds by itself
+        self.views = (q, k, None if is_latent else v, o, lse, given[4], given[5], problem.q_pe, problem.kpe,
+                      *problem.batch_views)
         self.spare = self.blocks = dispatch.blocks
 
         # Where pointers go: of the tensors that are given, in their order, then of v in one tensor with k, o and lse.
         order = [field for field, view in zip(form.fields, given) if view is not None]
         self.v_offset = None
-        if given[2] is None:
+        if given[2] is None and not is_latent:
             order.append(2)
             self.v_offset = 0 if 0 in k[1] else v[0] - k[0]
         order += [field for field, view in ((3, given[3]), (4, None)) if view is None and self.views[field] is not None]
@@ -134,10 +137,13 @@ class Dispatch:
         sizes = (problem.batch, _rounded(problem.max_q_len), _rounded(problem.max_kv_len))
         k_shape = problem.k[1]
         page_size, kv_heads = None, k_shape[-2]
-        if problem.kv == "paged":
+        if problem.op == "mla":  # whose latents may have no axis of heads
+            page_size, kv_heads = k_shape[1] if problem.kv == "paged" else None, 1
+        elif problem.kv == "paged":
             page_size, kv_heads = k_shape[1:3] if problem.page_order == "NHD" else (k_shape[2], k_shape[1])
         index_kind = next((view[3] for view in problem.batch_views if view is not None), None)
-        geometry = (problem.kv, page_size, problem.page_order, index_kind, kv_heads, problem.v[1][-1])
+        geometry = (problem.kv, page_size, problem.page_order, index_kind, kv_heads, problem.v[1][-1],
+                    problem.head_dim_kpe)
         options = (*problem.options[:O_DTYPE], o_kind, sink, alibi)
         key = (index, kind, q_shape[-2], q_shape[-1], *sizes, alignment, geometry, options)
         return self.prepared.get(key) or self.prepare(
@@ -218,7 +224,7 @@ def _rounded(length: int) -> int:
 def _words(q: View, geometry: Tuple[Any, ...], sizes: Tuple[int, int, int], alignment: int,
            options: Options) -> Dict[str, Any]:
     """The request of a call, in the words that prepare() takes."""
-    kv, page_size, page_order, index_kind, kv_heads, head_dim_vo = geometry
+    kv, page_size, page_order, index_kind, kv_heads, head_dim_vo, head_dim_kpe = geometry
     causal, window, chunk, softcap, scale, lse, precision, consistency, o_kind, sink, alibi = options
     dtype = dtype_of(q)
     if index_kind is not None and index_kind not in (_views.INT32, _views.INT64):
@@ -227,8 +233,11 @@ def _words(q: View, geometry: Tuple[Any, ...], sizes: Tuple[int, int, int], alig
     q_heads, head_dim_qk = q[1][-2:]
     batch, q_len, kv_len = sizes
     group = max(q_heads // max(kv_heads, 1), 1)
+    head_dims: Dict[str, Any] = {"head_dim_qk": head_dim_qk, "head_dim_vo": head_dim_vo}
+    if head_dim_kpe is not None:
+        head_dims = {"op": "mla", "head_dim_ckv": head_dim_vo, "head_dim_kpe": head_dim_kpe}
     return {
-        "dtype": dtype, "head_dim_qk": head_dim_qk, "head_dim_vo": head_dim_vo, "q_heads": q_heads,
+        **head_dims, "dtype": dtype, "q_heads": q_heads,
         "kv_heads": kv_heads, "mask": "causal" if causal else "full", "window_left": left, "window_right": right,
         "attention_chunk": chunk or None, "softcap": softcap, "scale": scale, "sink": sink, "alibi": alibi, "lse": lse,
         "kv": kv,

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from . import _abi, _views
 from ._options import Options
 from ._views import View
-from .errors import InvalidRequest
+from .errors import Error, InvalidRequest
 
 LONGEST = 1 << 30
 _FIELDS = _abi.TENSOR_FIELDS + _abi.BATCH_FIELDS
+_ALIGNED = frozenset(map(_FIELDS.index, ("q", "k", "v", "o", "q_pe", "kpe")))  # a kernel is made for their alignment
 
 Views = List[Optional[View]]  # of the tensors of a form
 
 
 class Problem(NamedTuple):
-    """What a form makes of the views of its tensors: those have the axes of attnsmith_tensors here."""
+    """What a form makes of the views of its tensors: those have the axes of attnsmith_tensors here. Of op mla k
+    has the latents, and v is the columns of k that are the values."""
 
     q: View
     k: View
@@ -31,18 +33,42 @@ class Problem(NamedTuple):
     rows: Sequence[int]  # the shape of a new o, less its last axis
     as_kernel: Callable[[View], View] = lambda view: view  # of o and lse
     finish: Callable[[Any], Any] = lambda tensor: tensor  # of a new o
+    head_dim_kpe: Optional[int] = None  # of op mla alone: what says that it is this op
+    q_pe: Optional[View] = None
+    kpe: Optional[View] = None
+
+    @property
+    def op(self) -> str:
+        return "attention" if self.head_dim_kpe is None else "mla"
+
+    @property
+    def inputs(self) -> List[View]:
+        """Those that a kernel loads by their alignment."""
+        return [view for view in (self.q, self.k, self.v, self.q_pe, self.kpe) if view is not None]
 
 
 class Form:
     """One of the functions: the names of its tensors, q, k, v, out, sinks and alibi_slopes first, then some of the
-    fields of attnsmith_batch; which must be given; and what they mean."""
+    other fields of attnsmith_tensors and attnsmith_batch; which must be given; what they mean; and of tensors whose
+    errors would name what the caller has never seen, the argument by the library's name."""
 
-    def __init__(self, names: Tuple[str, ...], required: Set[int],
-                 resolve: Callable[[List[Any], Options], Problem]) -> None:
+    def __init__(self, names: Tuple[str, ...], required: Set[int], resolve: Callable[[List[Any], Options], Problem],
+                 arguments: Optional[Mapping[str, str]] = None) -> None:
         self.names = names
         self.fields = (0, 1, 2, 3, 5, 6, *map(_FIELDS.index, names[6:]))
+        self.aligned = tuple([field in _ALIGNED for field in self.fields])
         self.required = required
         self.resolve = resolve
+        self.arguments = arguments or {}
+
+    def named(self, error: Error) -> Error:
+        """An error of the library about a tensor as one about the argument."""
+        if not isinstance(error, InvalidRequest):
+            return error
+        name, dot, part = error.field.partition(".")
+        if name not in self.arguments:
+            return error
+        return InvalidRequest(f"{self.arguments[name]}{dot}{part}", error.value, error.accepted)
 
 
 def batch_views(**views: Optional[View]) -> Tuple[Optional[View], ...]:

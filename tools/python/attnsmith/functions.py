@@ -1,5 +1,5 @@
-"""attention(), varlen_attention(), paged_attention() and merge_states(): the kernel is found, bound and launched in one
-call. What a problem needs is prepared at its first call and looked up after that.
+"""attention(), varlen_attention(), paged_attention(), mla_attention() and merge_states(): the kernel is found, bound
+and launched in one call. What a problem needs is prepared at its first call and looked up after that.
 
 Tensors are those of PyTorch, CuPy, JAX, or anything with ``__dlpack__`` or ``__cuda_array_interface__`` (Numba), of
 fp16 or bf16 (outputs may be fp32), with any strides but the last, which is 1. Outputs are made by the framework of q,
@@ -8,16 +8,17 @@ Tensors of one call lie on one GPU: that of q, or the current one where q does n
 ``__cuda_array_interface__`` is refused, as is an output that is read only. There is no backward pass: a torch tensor
 that requires a gradient is refused.
 
-Words common to the three, which also take what FlashAttention and FlashInfer write for "none". causal, return_lse and
-return_status are True or False, of Python or numpy; 0, 1 and None are refused. softcap and scale are numbers, which
-True is not.
+Words common to the first four, which also take what FlashAttention and FlashInfer write for "none"; mla_attention has
+no window, attention_chunk, softcap, sinks, alibi_slopes and precision. causal, return_lse and return_status are True or
+False, of Python or numpy; 0, 1 and None are refused. softcap and scale are numbers, which True is not.
 
 causal: queries are aligned with the end of the keys: the last query sees the last key.
 window: (left, right): query i, so aligned, sees keys i - left .. i + right. None or -1 on a side is no bound; with
     causal no key after i is seen, whatever right is.
 attention_chunk: tokens of a chunk, counted from a sequence's first key: a query sees the keys of its own chunk alone,
     of those that causal and window let it see. None or 0 is no chunks.
-softcap: logits become softcap * tanh(logit / softcap); None or 0 is off. scale: of q k^T; None is 1 / sqrt(head_dim).
+softcap: logits become softcap * tanh(logit / softcap); None or 0 is off. scale: of q k^T; None is 1 / sqrt(head_dim),
+    and mla_attention refuses it.
 sinks: fp32 [q_heads]: exp(sink) is added to each row's denominator. alibi_slopes: fp32 [q_heads].
 return_lse: also gives the fp32 natural-log log-sum-exp, of q's shape without the last axis.
 return_status: also gives, as the last result, an int32 tensor without axes on the GPU, of which CallStatus(status)
@@ -38,14 +39,16 @@ DriverError, LibraryMissing.
 from __future__ import annotations
 
 import operator
-from typing import Any, List, Optional, Tuple
+from ctypes import c_int64
+from typing import Any, Callable, List, Optional, Tuple
 
-from . import _frameworks, _views
+from . import _abi, _frameworks, _views
 from ._attend import attend, begin
 from ._blocks import MergeBlock
 from ._dispatch import Dispatch, Prepared, dispatch_now
 from ._forms import LONGEST, Form, Problem, alignment_of, batch_views, need_axes
 from ._frameworks import Framework, Order
+from ._integers import fitting
 from ._options import COMMON, Options, flag
 from ._views import View
 from .errors import InvalidRequest
@@ -225,27 +228,37 @@ def _paged(views: List[Any], options: Options) -> Problem:
     else:
         need_axes("k_cache", k, "[pages, page_size, kv_heads, head_dim]")
         need_axes("v_cache", v, "[pages, page_size, kv_heads, head_dim]")
-    rows, as_kernel = q[1][:-1], _same
-    if q_indptr is None:
-        if len(q[1]) == 3:
-            q, as_kernel = _one_query(q), _one_query
-        need_axes("q", q, "[batch, q_len, q_heads, head_dim]")
-        batch, longest = q[1][0], q[1][1]
-    else:
+    rows = q[1][:-1]
+    q, batch, longest, as_kernel = _queries(q, q_indptr)
+    capacity = _capacity(table, table_rows, pages, k[1][1 if page_order == "NHD" else 2])
+    in_batch = batch_views(q_indptr=q_indptr, q_lens=q_lens, kv_lens=kv_lens, page_table=table, page_indptr=page_indptr,
+                           page_indices=pages, last_page_len=last_page_len, table_rows=table_rows)
+    return Problem(q, k, v, in_batch, "paged", page_order, batch, _bound(max_q_len, longest),
+                   _bound(max_kv_len, capacity), options[:COMMON], rows, as_kernel)
+
+
+def _queries(q: View, q_indptr: Optional[View]) -> Tuple[View, int, int, Callable[[View], View]]:
+    """q as the library has it, how many sequences there are, the queries of the longest, and what makes o and lse of
+    q's axes such as the library has."""
+    if q_indptr is not None:
         need_axes("q", q, "[q_tokens, q_heads, head_dim]")
         need_axes("q_indptr", q_indptr, "[batch + 1]")
-        batch, longest = q_indptr[1][0] - 1, q[1][0]
+        return q, q_indptr[1][0] - 1, q[1][0], _same
+    as_kernel = _one_query if len(q[1]) == 3 else _same
+    q = as_kernel(q)
+    need_axes("q", q, "[batch, q_len, q_heads, head_dim]")
+    return q, q[1][0], q[1][1], as_kernel
+
+
+def _capacity(table: Optional[View], table_rows: Optional[View], pages: Optional[View], page_size: int) -> int:
+    """The most keys of a sequence that the pages of a table, or of a list for all sequences, have room for."""
     if table is not None:
         need_axes("page_table", table,
                   "[batch, pages a sequence]" if table_rows is None else "[rows, pages a sequence]")
     if pages is not None:
         need_axes("page_indices", pages, "[pages of all sequences]")
     listed = table[1][-1] if table is not None else pages[1][-1] if pages is not None else 0
-    capacity = min(listed * k[1][1 if page_order == "NHD" else 2], LONGEST)
-    in_batch = batch_views(q_indptr=q_indptr, q_lens=q_lens, kv_lens=kv_lens, page_table=table, page_indptr=page_indptr,
-                           page_indices=pages, last_page_len=last_page_len, table_rows=table_rows)
-    return Problem(q, k, v, in_batch, "paged", page_order, batch, _bound(max_q_len, longest),
-                   _bound(max_kv_len, capacity), options[:COMMON], rows, as_kernel)
+    return min(listed * page_size, LONGEST)
 
 
 def _same(view: View) -> View:
@@ -259,6 +272,128 @@ def _one_query(view: View) -> View:
 _BATCH = ("q_indptr", "q_lens", "kv_lens", "page_table", "page_indptr", "page_indices", "last_page_len", "table_rows")
 _PAGED = Form(("q", "kv_cache", "v_cache", *_COMMON, *_BATCH), {0, 1}, _paged)
 _PAGED_PAIR = Form(("q", "k_cache", "v_cache", *_COMMON, *_BATCH), {0, 1, 2}, _paged)
+
+
+def mla_attention(q: Any, ckv: Any, page_table: Any = None, kv_lens: Any = None, *, q_pe: Any = None, kpe: Any = None,
+                  head_dim_ckv: Optional[int] = None, table_rows: Any = None, q_indptr: Any = None,
+                  kv_indptr: Any = None, page_indptr: Any = None, page_indices: Any = None, last_page_len: Any = None,
+                  max_q_len: Optional[int] = None, max_kv_len: Optional[int] = None, causal: bool = False,
+                  scale: Optional[float] = None, q_lens: Any = None, return_lse: bool = False,
+                  return_status: bool = False, out: Any = None, o_dtype: Optional[ODType] = None,
+                  consistency: Consistency = "default", stream: Any = None) -> Any:
+    """Latent attention (MLA) as DeepSeek-V2 and V3 decode it: softmax(scale * (q_nope ckv^T + q_pe kpe^T)) ckv. One
+    latent of head_dim_ckv columns a token is the keys and the values of all query heads; head_dim_kpe columns beside it
+    have its rotary position. W_UK was absorbed into q_nope, and W_UV is still to be applied to o. The module says more
+    of each word.
+
+    q: q_nope [batch, q_len, q_heads, head_dim_ckv], or [batch, q_heads, head_dim_ckv] for one query each, or, with
+        q_indptr, [q_tokens, q_heads, head_dim_ckv]. fp16 or bf16.
+    q_pe: the columns of the queries' positions, [batch, q_len, q_heads, head_dim_kpe], or with the other axes of q.
+        None: q has them behind its own.
+    ckv: the latents, in pages [pages, page_size, head_dim_ckv], with kv_indptr [kv_tokens, head_dim_ckv], and with
+        neither pages nor kv_indptr [batch, kv_len, head_dim_ckv].
+    kpe: the columns of the keys' positions, [pages, page_size, head_dim_kpe], or with the other axes of ckv. None: ckv
+        has them behind its own, as caches of 576 columns do, vLLM's [pages, page_size, 576] and FlashMLA's
+        [pages, page_size, 1, 576]. Any ckv and kpe may have an axis of 1, the KV head, before the columns.
+    head_dim_ckv: columns of a latent and of o, which FlashMLA calls head_dim_v. None: those of q where q_pe is given,
+        else those of ckv where kpe is, else 512, as most models have. head_dim_kpe is what the tensors have besides,
+        and may be 0.
+    page_table, kv_lens: int32 or int64 on the GPU, [batch, pages a sequence] and [batch], in tokens: FlashMLA's
+        block_table and cache_seqlens. Or, as FlashInfer has them, page_indptr [batch + 1], page_indices [pages of all]
+        and last_page_len [batch], which is (kv_len - 1) % page_size + 1. Entries of the table past a sequence's end are
+        never read. kv_lens without a table says how many keys of dense ckv are in use.
+    table_rows: int32 or int64 [batch] on the GPU: the row of page_table that each sequence uses. page_table is then
+        [rows, pages a sequence].
+    q_indptr, kv_indptr: int32 or int64 [batch + 1] on the GPU: the first token of each sequence, and the end.
+    q_lens: int32 or int64 [batch] on the GPU: how many of q_len queries of each sequence are in use.
+    max_q_len, max_kv_len: bounds of one sequence's tokens, known to the host; longer ones are clamped, which the status
+        tells. None or 0 takes what the shapes allow.
+    causal: the last query sees the last key, each one before it a key less.
+    scale: of the products; FlashMLA calls it softmax_scale, FlashInfer sm_scale. It has to be given, since the shapes
+        do not tell it: it is that of the keys before W_UK was absorbed, 1 / sqrt(128 + 64) of DeepSeek-V3, times the
+        square of YaRN's mscale where the model has that.
+    return_lse, return_status: True gives these besides. out: a tensor for o, of no memory of the others.
+    o_dtype: "fp32", or None for that of out or q. consistency: "default" or "bitwise". stream: None is the current one.
+
+    Gives o of q's shape with head_dim_ckv columns; with return_lse (o, lse), lse fp32 of q's shape without its last
+    axis, natural-log; with return_status the status last. A query that sees no key gets o = 0 and lse = -inf.
+
+    Raises InvalidRequest naming the tensor or word, Unsupported, CompileError, DriverError, LibraryMissing.
+    """
+    if head_dim_ckv is not None:
+        head_dim_ckv = fitting("head_dim_ckv", head_dim_ckv, c_int64, 1)
+    return attend(_LATENT, (q, ckv, None, out, None, None, q_pe, kpe, q_indptr, q_lens, kv_indptr, kv_lens, page_table,
+                            page_indptr, page_indices, last_page_len, table_rows),
+                  (causal, None, None, None, scale, return_lse, "default", consistency, o_dtype,
+                   _limit("max_q_len", max_q_len), _limit("max_kv_len", max_kv_len), head_dim_ckv), stream,
+                  return_status)
+
+
+def _latent(views: List[Any], options: Options) -> Problem:
+    q, ckv, _, _, _, _, q_pe, kpe, *in_batch = views
+    q_indptr, _, kv_indptr, _, *paging = in_batch
+    table, _, pages, _, table_rows = paging
+    max_q_len, max_kv_len, head_dim_ckv = options[COMMON:]
+    storage, axes = "dense", "[batch, kv_len, columns]"
+    if any(view is not None for view in paging):
+        storage, axes = "paged", "[pages, page_size, columns]"
+    elif kv_indptr is not None:
+        storage, axes = "ragged", "[kv_tokens, columns]"
+    queries, batch, longest, as_kernel = _queries(q, q_indptr)
+    if q_pe is not None and tuple(q_pe[1][:-1]) != tuple(q[1][:-1]):
+        raise _other_axes("q_pe", q_pe, "q", q)
+    rows = _latent_rows("ckv", ckv, axes)
+    if kpe is not None and _latent_rows("kpe", kpe, axes) != rows:
+        raise _other_axes("kpe", kpe, "ckv", ckv)
+    head_dim_ckv, head_dim_kpe = _latent_dims(q, q_pe, ckv, kpe, head_dim_ckv)
+    capacity = _capacity(table, table_rows, pages, rows[-1]) if storage == "paged" else rows[-1]
+    values = _views.shortened(ckv, len(ckv[1]) - 1, head_dim_ckv)
+    return Problem(queries, ckv, values, tuple(in_batch), storage, None, batch, _bound(max_q_len, longest),
+                   _bound(max_kv_len, capacity), options[:COMMON], q[1][:-1], as_kernel, head_dim_kpe=head_dim_kpe,
+                   q_pe=None if q_pe is None else as_kernel(q_pe), kpe=kpe)
+
+
+def _latent_rows(name: str, view: View, axes: str) -> Tuple[int, ...]:
+    """The axes before the columns, of which that of the KV head may be left out."""
+    count, shape = axes.count(","), tuple(view[1])
+    if len(shape) != count + 1 and (len(shape) != count + 2 or shape[count] != 1):
+        raise InvalidRequest(f"{name}.shape", str(shape), f"{axes}, or with an axis of 1 before the columns")
+    return shape[:count]
+
+
+def _other_axes(name: str, view: View, name_of_whole: str, whole: View) -> InvalidRequest:
+    return InvalidRequest(f"{name}.shape", str(tuple(view[1])),
+                          f"the axes of {name_of_whole}, {tuple(whole[1])}, but for the last")
+
+
+def _latent_dims(q: View, q_pe: Optional[View], ckv: View, kpe: Optional[View],
+                 given: Optional[int]) -> Tuple[int, int]:
+    """head_dim_ckv and head_dim_kpe, which tensors tell that are apart. Raises InvalidRequest for one that has other
+    columns."""
+    pairs = (("q", q, "q_pe", q_pe), ("ckv", ckv, "kpe", kpe))
+    apart = [(name, whole[1][-1], position[1][-1]) for name, whole, _, position in pairs if position is not None]
+    source, head_dim_ckv = "unless head_dim_ckv is given", _USUAL_LATENT
+    if apart:
+        source, head_dim_ckv = f"as {apart[0][0]} has", apart[0][1]
+    if given is not None:
+        source, head_dim_ckv = "head_dim_ckv", given
+    # Of two that are joined the one with fewer columns lacks some.
+    head_dim_kpe = apart[0][2] if apart else max(q[1][-1], ckv[1][-1], head_dim_ckv) - head_dim_ckv
+    for name, whole, name_of_position, position in pairs:
+        if position is not None and position[1][-1] != head_dim_kpe:
+            raise InvalidRequest(f"{name_of_position}.shape", str(tuple(position[1])),
+                                 f"{head_dim_kpe} columns, as q_pe has")
+        joined = head_dim_kpe if position is None else 0
+        if whole[1][-1] != head_dim_ckv + joined:
+            wanted = f"{head_dim_ckv} columns ({source})"
+            if joined:
+                wanted += f" and then {joined} of the position, or {name_of_position} with those"
+            raise InvalidRequest(f"{name}.shape", str(tuple(whole[1])), wanted)
+    return head_dim_ckv, head_dim_kpe
+
+
+_USUAL_LATENT = 512  # columns, of DeepSeek's models and most others; MiniCPM3 has 256
+_LATENT = Form(("q", "ckv", "v", *_COMMON, "q_pe", "kpe", *_abi.BATCH_FIELDS), {0, 1}, _latent, {"k": "ckv"})
 
 
 def merge_states(o_states: Any, lse_states: Any, *, out: Any = None, return_lse: bool = True,

@@ -68,24 +68,25 @@ class Call(Owner):
         self._launch = library.functions.attnsmith_launch
 
     def launch(self, stream: Any = None, *, q: Any = None, k: Any = None, v: Any = None, o: Any = None,
-               lse: Any = None, sinks: Any = None, alibi_slopes: Any = None) -> None:
+               lse: Any = None, sinks: Any = None, alibi_slopes: Any = None, q_pe: Any = None,
+               kpe: Any = None) -> None:
         """Enqueues the kernels on `stream`: a number (CUstream), a stream of torch, CuPy, Numba or anything with
         __cuda_stream__, or None for the one that is current in the framework of q. Allocates nothing, waits for
         nothing, may be captured in a CUDA graph. A call holds one workspace: bind once more for launches that may run
         at the same time.
 
-        q, k, v, o, lse, sinks, alibi_slopes: tensors to use in this launch instead of those that were bound, or their
-        addresses as numbers: a call that was bound once serves every layer. Shapes, strides and dtypes are those that
-        were bound. The caller keeps these tensors until the stream has passed the launch. Lengths and page tables
-        stay as bound.
+        q, k, v, o, lse, sinks, alibi_slopes, q_pe, kpe: tensors to use in this launch instead of those that were
+        bound, or their addresses as numbers: a call that was bound once serves every layer. Shapes, strides and dtypes
+        are those that were bound. The caller keeps these tensors until the stream has passed the launch. Lengths and
+        page tables stay as bound.
 
         Raises InvalidRequest for what is no stream, or naming the tensor; DriverError.
         """
         error = c_void_p()
-        if q is k is v is o is lse is sinks is alibi_slopes is None:
+        if q is k is v is o is lse is sinks is alibi_slopes is q_pe is kpe is None:
             code = self._launch(self._pointer, self._stream(stream), byref(error))
         else:
-            at = self._addresses((q, k, v, o, lse, sinks, alibi_slopes))
+            at = self._addresses((q, k, v, o, lse, sinks, alibi_slopes, q_pe, kpe))
             code = self._library.functions.attnsmith_launch_at(self._pointer, byref(at), self._stream(stream),
                                                                byref(error))
         if code:
@@ -201,10 +202,11 @@ class Kernel(Owner):
                            fitting("max_kv_len", max_kv_len, c_int64, 0), byref(out))
         return out.value
 
-    def bind(self, q: Any, k: Any, v: Any, o: Any, lse: Any = None, sinks: Any = None, alibi_slopes: Any = None, *,
-             q_indptr: Any = None, q_lens: Any = None, kv_indptr: Any = None, kv_lens: Any = None,
-             page_table: Any = None, page_indptr: Any = None, page_indices: Any = None, last_page_len: Any = None,
-             table_rows: Any = None, max_q_len: int = 0, max_kv_len: int = 0, workspace: Any = None) -> Call:
+    def bind(self, q: Any, k: Any, v: Any = None, o: Any = None, lse: Any = None, sinks: Any = None,
+             alibi_slopes: Any = None, *, q_pe: Any = None, kpe: Any = None, q_indptr: Any = None, q_lens: Any = None,
+             kv_indptr: Any = None, kv_lens: Any = None, page_table: Any = None, page_indptr: Any = None,
+             page_indices: Any = None, last_page_len: Any = None, table_rows: Any = None, max_q_len: int = 0,
+             max_kv_len: int = 0, workspace: Any = None) -> Call:
         """Checks the tensors against the spec and fixes the arguments.
 
         q: [batch, q_len, q_heads, head_dim_qk], or [tokens, q_heads, head_dim_qk] with q_indptr.
@@ -213,6 +215,11 @@ class Kernel(Owner):
         v: as k, with head_dim_vo. o: as q, with head_dim_vo, of the spec's o_dtype; overlaps no other tensor.
         lse: fp32, as o without its last axis, present exactly when the spec has lse: natural-log log-sum-exp.
         sinks, alibi_slopes: fp32 [q_heads], present exactly when the spec has sink, alibi.
+        q_pe, kpe: of op mla alone, which has no v: the head_dim_kpe columns of the position, [batch, q_len, q_heads,
+            head_dim_kpe] or [tokens, ...] as q, and [pages, page_size, head_dim_kpe], [batch, kv_len, head_dim_kpe] or
+            [kv_tokens, head_dim_kpe] as k. q and k, the latents, then have head_dim_ckv columns; without q_pe, and
+            without kpe, they have those of the position behind them. k and kpe may have an axis of 1, the KV head,
+            before the columns. o has head_dim_ckv columns.
         q_indptr, kv_indptr [batch + 1], q_lens, kv_lens [batch], page_table [batch, pages a sequence], or
             page_indptr [batch + 1] with page_indices and last_page_len [batch]: of the spec's index_dtype.
         table_rows: [batch], the row of page_table, then [rows, pages a sequence], that each sequence uses; likewise.
@@ -220,10 +227,11 @@ class Kernel(Owner):
         workspace: a Buffer or contiguous CUDA tensor of any dtype and of at least workspace_bytes(...) bytes, 256-byte
             aligned, whose first 8192 bytes are zero before the first launch; None: the Call allocates its own.
 
-        The last stride of q, k, v and o is 1; any other strides are honoured. Raises InvalidRequest naming the tensor.
+        The last stride of q, k, v, o, q_pe and kpe is 1; any other strides are honoured. Raises InvalidRequest naming
+        the tensor.
         """
-        tensors = (q, k, v, o, lse, sinks, alibi_slopes, q_indptr, q_lens, kv_indptr, kv_lens, page_table, page_indptr,
-                   page_indices, last_page_len, table_rows)
+        tensors = (q, k, v, o, lse, sinks, alibi_slopes, q_pe, kpe, q_indptr, q_lens, kv_indptr, kv_lens, page_table,
+                   page_indptr, page_indices, last_page_len, table_rows)
         framework, index, order = self._begin(q)
         views = [None if tensor is None else _frameworks.of(tensor, name).view(tensor, name, order)
                  for name, tensor in zip(_abi.TENSOR_FIELDS + _abi.BATCH_FIELDS, tensors)]

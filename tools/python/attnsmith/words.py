@@ -91,6 +91,8 @@ class _Attention(TypedDict, total=False):
     head_dim: Optional[Integer]
     head_dim_qk: Optional[Integer]
     head_dim_vo: Optional[Integer]
+    head_dim_ckv: Optional[Integer]
+    head_dim_kpe: Optional[Integer]
     q_heads: Optional[Integer]
     kv_heads: Optional[Integer]
     mask: Optional[Mask]
@@ -104,18 +106,21 @@ class _Attention(TypedDict, total=False):
 
 
 class Request(_Attention, _Choice, _Sizes, total=False):
-    """The words of plan(), prepare() and prewarm(). q_heads is needed, and either head_dim or head_dim_qk.
+    """The words of plan(), prepare() and prewarm(). q_heads is needed, and either head_dim or head_dim_qk; of op "mla"
+    head_dim_ckv, head_dim_kpe and scale instead.
 
-    op: "attention" (the default) or "merge", of partial results.
+    op: "attention" (the default), "mla", latent attention, or "merge", of partial results.
     dtype: of q, k and v, and of o unless o_dtype is given; "bf16" unless given. A torch.dtype will do.
     head_dim: of q, k, v and o; or head_dim_qk of q and k, and head_dim_vo of v and o.
-    q_heads, kv_heads: heads; kv_heads divides q_heads, and is q_heads unless given.
+    head_dim_ckv, head_dim_kpe: of op "mla" alone: columns of the latent and of o, and of the rotary position, or 0.
+    q_heads, kv_heads: heads; kv_heads divides q_heads, and is q_heads unless given, but 1 of op "mla".
     mask: "full" (the default), or "causal": the last query sees the last key.
     window_left, window_right: keys seen before and after a query's own; all unless given. A sliding window of W tokens
         is window_left = W - 1.
     attention_chunk: tokens, from 1; a query sees the keys of its own chunk alone, of those that mask and windows let through: the
         query at position i sees key j only where i // attention_chunk == j // attention_chunk.
-    scale: of q k^T; 1 / sqrt(head_dim_qk) unless given.
+    scale: of q k^T; 1 / sqrt(head_dim_qk) unless given. Op "mla" has no default: the model's head dims before W_UK was
+        absorbed tell it.
     softcap: logits become softcap * tanh(logit / softcap); off unless given.
     alibi: slope[q_head] * (key position - query position) is added to each logit.
     sink: exp(sink[q_head]) is added to each row's denominator.
