@@ -297,11 +297,17 @@ def decode_more() -> List[Case]:
     return [case for case in cases if case.name not in known]
 
 
+# Sequences, query heads, keys and queries of each.
+LATENT_GRID = ((128, 128, 4096, 1), (128, 128, 4096, 2), (64, 128, 8192, 4), (64, 128, 32768, 1), (128, 16, 8192, 1),
+               (64, 16, 8192, 1), (128, 32, 8192, 1), (16, 128, 8192, 1), (32, 64, 4096, 1), (1, 128, 65536, 1),
+               (1, 16, 4096, 1), (8, 16, 1024, 1))
+
+
 def mla() -> List[Case]:
-    """Latent attention's decode, for the peers that do it; not in the default sets."""
-    return [Case("mla", "bf16", (1,) * batch, (kv_len,) * batch, 128, 1, 576, 512, kv="paged", page_size=64,
-                 shared_kv=True)
-            for batch, kv_len in ((1, 65536), (16, 8192), (64, 4096), (128, 2048))]
+    """Latent attention's decode, of one query and more, for those that do it; not in the default sets."""
+    return [Case("mla", "bf16", (queries,) * batch, (kv_len,) * batch, heads, 1, 576, 512, causal=queries > 1,
+                 kv="paged", page_size=64, shared_kv=True)
+            for batch, heads, kv_len, queries in LATENT_GRID]
 
 
 SMALL_GRID = ((1, 1024), (1, 8192), (1, 32768), (4, 4096), (8, 2048), (16, 1024), (16, 2048), (32, 1024))
@@ -422,7 +428,7 @@ def in_quick(case: Case) -> bool:
     if case.set == "ragged":
         return (case.head_dim_qk == 128 and case.causal and case.group == 1
                 and (case.label == "mixed 2048" or not case.label and case.kv_len == 2048))
-    return case.group == 1 and case.head_dim_qk == 128 or case.set == "mla" and case.kv_len == 8192
+    return case.group == 1 and case.head_dim_qk == 128 or case.set == "mla" and (case.batch, case.kv_len) == (16, 8192)
 
 
 def select(sets: List[str], dtypes: List[str], quick: bool) -> List[Case]:

@@ -41,9 +41,6 @@ class Attnsmith(Provider):
         version = getattr(self.module(), "__version__", None)
         return {"attnsmith": str(version)} if version else super().versions()
 
-    def refuses(self, case: Case) -> Optional[str]:
-        return "no latent attention yet" if case.shared_kv else None
-
     def make(self, case: Case, tensors: Tensors) -> Callable[[], Any]:
         module = self.module()
         if self._runtime is None:
@@ -51,7 +48,10 @@ class Attnsmith(Provider):
         asked: Dict[str, Any] = dict(dtype=case.dtype, q_heads=case.q_heads, kv_heads=case.kv_heads, kv=case.kv,
                                      mask="causal" if case.causal else "full",
                                      batch=case.batch, q_len=case.q_len, kv_len=case.kv_len)
-        if case.head_dim_qk == case.head_dim_vo:
+        if case.shared_kv:
+            asked.update(op="mla", head_dim_ckv=case.head_dim_vo, head_dim_kpe=case.head_dim_qk - case.head_dim_vo,
+                         scale=case.head_dim_qk**-0.5)
+        elif case.head_dim_qk == case.head_dim_vo:
             asked["head_dim"] = case.head_dim_qk
         else:
             asked.update(head_dim_qk=case.head_dim_qk, head_dim_vo=case.head_dim_vo)
@@ -62,7 +62,9 @@ class Attnsmith(Provider):
         if case.kv == "paged":
             asked["page_size"] = case.page_size
         out = tensors.empty_output(case)
-        given: Dict[str, Any] = dict(q=tensors.q, k=tensors.k, v=tensors.v, o=out)
+        given: Dict[str, Any] = dict(q=tensors.q, k=tensors.k, o=out)
+        if not case.shared_kv:
+            given["v"] = tensors.v
         if case.kv == "ragged":
             given.update(kv_indptr=tensors.kv_indptr, max_kv_len=case.kv_len)
         elif case.kv == "paged":
