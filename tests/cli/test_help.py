@@ -112,6 +112,7 @@ class Help(CliTest):
         fields = re.findall(r"^  --(\S+) (\S+\|[^\s\[]+)\S*((?:\n {6,}\S.*)*)", request, re.MULTILINE)
         self.assertIn("consistency", [flag for flag, _, _ in fields])
         pages = ["--page-size", "16"]
+        latents = ["--head-dim-ckv", "512", "--head-dim-kpe", "64", "--scale", "1"]
         beside = ([], pages, ["--kv", "paged", *pages], ["--dtype", "fp16"])
         said = 0
         for flag, words, help_text in fields:
@@ -120,8 +121,9 @@ class Help(CliTest):
             said += len(unserved)
             for word in words.split("|"):
                 with self.subTest(flag=flag, word=word):
-                    results = [self.run_cli("plan", "--head-dim", "128", "--q-heads", "8", f"--{flag}", word, *more,
-                                            "--sm", "90") for more in beside]
+                    heads = latents if word == "mla" else ["--head-dim", "128"]
+                    results = [self.run_cli("plan", *heads, "--q-heads", "8", f"--{flag}", word, *more, "--sm", "90")
+                               for more in beside]
                     planned = any(result.code == 0 for result in results)
                     self.assertEqual(planned, word not in unserved, [result.err for result in results])
         self.assertGreater(said, 0)
