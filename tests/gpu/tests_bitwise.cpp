@@ -123,7 +123,7 @@ class Sequence {
     }
 
   private:
-    // Of op mla they are columns of the keys.
+    // Op mla has none: its values are columns of the keys.
     bool has_values() const { return spec_.op != Op::mla; }
 
     Bits draw(std::int64_t width) {

@@ -23,7 +23,7 @@ std::int64_t visible_pairs(const problem::Problem& problem) {
     return pairs * sizes.batch * spec.q_heads;
 }
 
-// Of op mla the values are columns of the keys.
+// Whether v is a tensor: with op mla the values are columns of the keys.
 bool has_values(const AttentionSpec& spec) { return spec.op != Op::mla; }
 
 // Columns of q and of k, in one tensor each.

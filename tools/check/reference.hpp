@@ -51,7 +51,8 @@ struct Reference {
 };
 
 DType output_dtype(const AttentionSpec& spec);
-// Of op mla with one tensor of keys, whose first columns are the values.
+// The reference takes op mla as an attention with one KV head, whose values are the first columns of its
+// keys.
 std::int64_t head_dim_qk(const AttentionSpec& spec);
 std::int64_t head_dim_vo(const AttentionSpec& spec);
 std::int64_t kv_heads(const AttentionSpec& spec);

@@ -118,13 +118,12 @@ TuneWork all_work(const Command& command) {
         max_rows = static_cast<int>(command.integer("max-rows", 1, std::numeric_limits<int>::max(), 1));
     Asked asked = read_asked(command, bench::tuning_sizes());
     // Tables have tiles of op attention; a model's other ops are planned without.
-    for (const ModelAttention& attention : asked.attentions)
-        if (command.has("model") && attention.request.spec.op != Op::attention)
+    if (command.has("model"))
+        std::erase_if(asked.attentions, [&](const ModelAttention& attention) {
+            if (attention.request.spec.op == Op::attention) return false;
             asked.unsupported.push_back(
                 {name_of(attention), "tuning tables have tiles of op attention alone"});
-    if (command.has("model"))
-        std::erase_if(asked.attentions, [](const ModelAttention& attention) {
-            return attention.request.spec.op != Op::attention;
+            return true;
         });
     for (const ModelAttention& attention : asked.attentions) {
         work.shapes.push_back(shape_of(attention, max_rows));

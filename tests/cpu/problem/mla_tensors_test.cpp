@@ -2,33 +2,23 @@
 #include <functional>
 #include <string>
 
-#include "attnsmith/batch.hpp"
+#include "bound_tensors.hpp"
 #include "expect.hpp"
-#include "problem/tensors/tensors.hpp"
 
 using namespace attnsmith;
 using namespace attnsmith::problem;
+using attnsmith::test::at;
 using attnsmith::test::contains;
 using attnsmith::test::refused;
 
 namespace {
 
-struct Setup {
-    AttentionSpec spec{.op = Op::mla, .head_dim_ckv = 128, .head_dim_kpe = 64, .q_heads = 8};
-    AttentionTensors tensors;
-    Batch batch;
-
-    BoundShape check() const { return check_tensors(validate(spec, {}), tensors, batch); }
-};
-
-Tensor at(int place, DType dtype, std::initializer_list<std::int64_t> shape) {
-    return Tensor::contiguous(
-        reinterpret_cast<void*>(std::uintptr_t{0x1000000} * static_cast<unsigned>(place)), dtype, shape);
-}
+using Setup = attnsmith::test::BoundTensors;
 
 // batch 3, 2 queries, 7 keys.
 Setup dense() {
     Setup setup;
+    setup.spec = {.op = Op::mla, .head_dim_ckv = 128, .head_dim_kpe = 64, .q_heads = 8};
     setup.spec.scale = 0.1;
     setup.tensors.q = at(1, DType::bf16, {3, 2, 8, 192});
     setup.tensors.k = at(2, DType::bf16, {3, 7, 192});
@@ -66,6 +56,17 @@ Setup apart(Setup setup) {
     q_pe = part(q, 128, 192), kpe = part(k, 128, 192);
     q = part(q, 0, 128), k = part(k, 0, 128);
     return setup;
+}
+
+// What spoils a binding: another tensor in the place of one of its own, or of one of those that are apart.
+std::function<void(Setup&)> replaced(Tensor AttentionTensors::*which, const Tensor& tensor) {
+    return [=](Setup& setup) { setup.tensors.*which = tensor; };
+}
+std::function<void(Setup&)> apart_with(Tensor AttentionTensors::*which, const Tensor& tensor) {
+    return [=](Setup& setup) {
+        setup = apart(setup);
+        setup.tensors.*which = tensor;
+    };
 }
 
 // With an axis of one KV head before the columns.
@@ -111,55 +112,19 @@ TEST_CASE("what is wrong with the tensors of op mla is named", "[mla][tensors]")
         std::function<void(Setup&)> spoil;
     };
     const Case cases[] = {
-        {"q.shape[3]", "192",
-         [](Setup& s) {
-             s.tensors.q = at(1, DType::bf16, {3, 2, 8, 128});
-         }},
-        {"q.shape[2]", "q_heads",
-         [](Setup& s) {
-             s.tensors.q = at(1, DType::bf16, {3, 2, 7, 192});
-         }},
-        {"k.shape[2]", "192",
-         [](Setup& s) {
-             s.tensors.k = at(2, DType::bf16, {3, 7, 128});
-         }},
-        {"k.shape[2]", "1",
-         [](Setup& s) {
-             s.tensors.k = at(2, DType::bf16, {3, 7, 2, 192});
-         }},
-        {"k.rank", "",
-         [](Setup& s) {
-             s.tensors.k = at(2, DType::bf16, {21, 192});
-         }},
-        {"k.dtype", "bf16",
-         [](Setup& s) {
-             s.tensors.k = at(2, DType::f16, {3, 7, 192});
-         }},
-        {"k", "the latents", [](Setup& s) { s.tensors.k = {}; }},
-        {"v", "first head_dim_ckv columns of k",
-         [](Setup& s) {
-             s.tensors.v = at(3, DType::bf16, {3, 7, 128});
-         }},
-        {"o.shape[3]", "128",
-         [](Setup& s) {
-             s.tensors.o = at(4, DType::bf16, {3, 2, 8, 192});
-         }},
-        {"sinks", "sink", [](Setup& s) { s.tensors.sinks = at(6, DType::f32, {8}); }},
-        {"kpe.shape[1]", "7",
-         [](Setup& s) {
-             s = apart(s);
-             s.tensors.kpe = at(6, DType::bf16, {3, 6, 64});
-         }},
-        {"kpe.shape[2]", "64",
-         [](Setup& s) {
-             s = apart(s);
-             s.tensors.kpe = at(6, DType::bf16, {3, 7, 56});
-         }},
-        {"q_pe.shape[0]", "3",
-         [](Setup& s) {
-             s = apart(s);
-             s.tensors.q_pe = at(6, DType::bf16, {2, 2, 8, 64});
-         }},
+        {"q.shape[3]", "192", replaced(&AttentionTensors::q, at(1, DType::bf16, {3, 2, 8, 128}))},
+        {"q.shape[2]", "q_heads", replaced(&AttentionTensors::q, at(1, DType::bf16, {3, 2, 7, 192}))},
+        {"k.shape[2]", "192", replaced(&AttentionTensors::k, at(2, DType::bf16, {3, 7, 128}))},
+        {"k.shape[2]", "1", replaced(&AttentionTensors::k, at(2, DType::bf16, {3, 7, 2, 192}))},
+        {"k.rank", "", replaced(&AttentionTensors::k, at(2, DType::bf16, {21, 192}))},
+        {"k.dtype", "bf16", replaced(&AttentionTensors::k, at(2, DType::f16, {3, 7, 192}))},
+        {"k", "the latents", replaced(&AttentionTensors::k, {})},
+        {"v", "first head_dim_ckv columns of k", replaced(&AttentionTensors::v, at(3, DType::bf16, {3, 7, 128}))},
+        {"o.shape[3]", "128", replaced(&AttentionTensors::o, at(4, DType::bf16, {3, 2, 8, 192}))},
+        {"sinks", "sink", replaced(&AttentionTensors::sinks, at(6, DType::f32, {8}))},
+        {"kpe.shape[1]", "7", apart_with(&AttentionTensors::kpe, at(6, DType::bf16, {3, 6, 64}))},
+        {"kpe.shape[2]", "64", apart_with(&AttentionTensors::kpe, at(6, DType::bf16, {3, 7, 56}))},
+        {"q_pe.shape[0]", "3", apart_with(&AttentionTensors::q_pe, at(6, DType::bf16, {2, 2, 8, 64}))},
         {"q_pe.dtype", "bf16",
          [](Setup& s) {
              s = apart(s);

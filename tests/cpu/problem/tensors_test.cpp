@@ -7,11 +7,13 @@
 #include <string>
 #include <vector>
 
+#include "bound_tensors.hpp"
 #include "expect.hpp"
 #include "problem/limits.hpp"
 
 using namespace attnsmith;
 using namespace attnsmith::problem;
+using attnsmith::test::at;
 using attnsmith::test::contains;
 using attnsmith::test::refused;
 
@@ -19,19 +21,7 @@ namespace {
 
 constexpr std::int64_t kInt64Max = std::numeric_limits<std::int64_t>::max();
 
-// One binding that is right, to be spoiled. Every tensor is 16 MiB away from the next.
-struct Setup {
-    AttentionSpec spec;
-    AttentionTensors tensors;
-    Batch batch;
-
-    BoundShape check() const { return check_tensors(validate(spec, {}), tensors, batch); }
-};
-
-Tensor at(int place, DType dtype, std::initializer_list<std::int64_t> shape) {
-    return Tensor::contiguous(
-        reinterpret_cast<void*>(std::uintptr_t{0x1000000} * static_cast<unsigned>(place)), dtype, shape);
-}
+using Setup = attnsmith::test::BoundTensors;
 
 AttentionSpec small_spec() {
     AttentionSpec spec;

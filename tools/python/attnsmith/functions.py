@@ -377,7 +377,7 @@ def _latent_dims(q: View, q_pe: Optional[View], ckv: View, kpe: Optional[View],
         source, head_dim_ckv = f"as {apart[0][0]} has", apart[0][1]
     if given is not None:
         source, head_dim_ckv = "head_dim_ckv", given
-    # Of two that are joined the one with fewer columns lacks some.
+    # Where both are joined, the one with fewer columns lacks some, and is refused below.
     head_dim_kpe = apart[0][2] if apart else max(q[1][-1], ckv[1][-1], head_dim_ckv) - head_dim_ckv
     for name, whole, name_of_position, position in pairs:
         if position is not None and position[1][-1] != head_dim_kpe:
