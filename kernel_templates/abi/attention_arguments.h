@@ -3,6 +3,7 @@
 // them to the bounds given here, so no value on the device can make it leave a tensor.
 #pragma once
 
+#include "abi/divisor.h"
 #include "abi/integers.h"
 
 namespace attnsmith::abi {
@@ -71,15 +72,14 @@ struct AttentionArguments {
     int32 batch;
     int32 q_heads;
     int32 kv_heads;
-    int32 group;  // query heads that share a KV head
+    Divisor group;  // query heads that share a KV head
     int32 max_q_len;
     int32 max_kv_len;
-    int32 page_size;
-    uint32 page_magic;  // key / page_size is key * page_magic >> 31 >> page_shift
-    int32 page_shift;
+    Divisor page_size;
     int32 window_left, window_right;  // kUnbounded: none; causal is window_right 0
-    int32 attention_chunk;            // tokens; 0: none
+    Divisor attention_chunk;          // tokens; 0: none
     int32 tiles;                      // query tiles of all sequences, an upper bound
+    int32 sequence_tiles;             // of every sequence; 0: the tiles of all sequences are packed
     int32 splits;                     // 1: o is written, otherwise the partials
     int32 chunk;                      // keys of a split, at absolute positions; a multiple of tile_kv
     int32 least_share;                // units that a share has at least; 0: a CTA a tile

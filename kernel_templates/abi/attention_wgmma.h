@@ -46,7 +46,6 @@ struct WgmmaArguments {
     int32 kv_head_shares;    // KV heads of the attention to one of k and v
     int32 whole_group;       // query heads to one KV head of k and v
     int32 warpgroup_tokens;  // query tokens of a consumer warpgroup's 64 rows: 64 / group, whole tokens
-    int32 sequence_tiles;    // of every sequence; 0: the tiles of all sequences are packed
     // What CTAs draw: first two tiles of a stream at a time, then one, by turns of so many streams.
     uint32 draws, paired_draws, mixed_streams;
     int32 box_keys;  // tile_kv, or of paged KV the greatest common divisor with the page size

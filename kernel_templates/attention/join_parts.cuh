@@ -33,7 +33,8 @@ struct JoinedColumns {
             const float weight = has_keys ? exp2_approx((ml[p].x - reference) * scale_log2) : 0.0f;
             sum = fmaf(weight, ml[p].y, sum);
 #pragma unroll
-            for (int c = 0; c < 8; ++c) o[c] = fmaf(weight, has_keys ? values[p][c] : 0.0f, o[c]);
+            for (int c = 0; c < 8; ++c)
+                if (has_keys) o[c] = fmaf(weight, values[p][c], o[c]);
         }
     }
 };

@@ -33,7 +33,7 @@ __device__ inline KeyInterval visible_keys(const abi::AttentionArguments& args, 
     KeyInterval keys{max(at - args.window_left, 0), min(at + args.window_right + 1, s.kv_len)};
     if (args.attention_chunk > 0) {
         // A query before the first key, at a negative position, is of a chunk that has no key.
-        const int32 first = at - int32(uint32(max(at, 0)) % uint32(args.attention_chunk));
+        const int32 first = at - max(at, 0) % args.attention_chunk;
         keys.first = max(keys.first, first);
         keys.end = min(keys.end, at < 0 ? 0 : first + args.attention_chunk);
     }
@@ -59,9 +59,12 @@ struct TilePart {
     int32 place = -1;  // of the first row among the partial results; negative: the part is the whole tile
 
     __device__ bool is_whole() const { return place < 0; }
-    // How many of so many blocks lie before a unit.
+    // How many of so many blocks lie before a unit. Where these are not the units it has to be no more exact
+    // than that it grows with the unit, which all who have a part of the tile find alike.
     __device__ int32 blocks_before(int32 unit, int32 blocks) const {
-        return units == blocks ? unit : int32(int64(unit) * blocks / units);
+        if (units == blocks) return unit;
+        if (unit >= units) return blocks;
+        return min(int32(float(unit) * __fdividef(float(blocks), float(units))), blocks);
     }
 };
 

@@ -251,7 +251,7 @@ class Shares {
     // Else a tile is a unit, a unit is a share, and every CTA has one.
     __device__ bool divides_keys() const { return args.least_share > 0; }
     // Whether a CTA knows its tile without a look at other sequences: in the grid all have as many.
-    __device__ bool is_uniform() const { return !divides_keys() && tiles_are_uniform(args, tile_rows); }
+    __device__ bool is_uniform() const { return !divides_keys() && args.sequence_tiles != 0; }
 
     // What a sum of units stays at: of lengths that hold to the bounds there are always fewer.
     static constexpr uint32 kTooMany = 1u << 31;
@@ -286,7 +286,7 @@ class Shares {
         if (batch >= args.batch) return units;
         units.sequence = load_sequence<Config>(args, batch, status);
         const int32 rows = units.sequence.rows(args);
-        units.tiles = is_uniform() ? most_tiles(args, tile_rows) : ceil_div(rows, tile_rows);
+        units.tiles = is_uniform() ? args.sequence_tiles : ceil_div(rows, tile_rows);
         if (!divides_keys() || rows == 0) return units;
         // The last query sees the last key.
         const int32 token = (units.tiles - 1) * tile_rows / args.group;
@@ -353,7 +353,7 @@ class Shares {
         for (;;) {
             const bool is_known = is_uniform() && !counts;
             if (is_known) {
-                const int32 of_sequence = most_tiles(args, tile_rows) * args.kv_heads;
+                const int32 of_sequence = args.sequence_tiles * args.kv_heads;
                 batch = int32(blockIdx.x) / of_sequence;
                 unit = int32(blockIdx.x) % of_sequence;
             }

@@ -45,7 +45,7 @@ struct TileRows {
 struct QueryTile : TileRows {
     __device__ PackedRow row(int32 in_tile) const {
         const int32 row = first + in_tile;
-        const int32 token = int32(uint32(row) / uint32(args.group));  // signed ones take more registers
+        const int32 token = row / args.group;
         return {token, kv_head * args.group + row - token * args.group,
                 in_tile < count && row < sequence.rows(args)};
     }
@@ -135,8 +135,10 @@ template <class Index>
 __device__ void find_pages(const abi::AttentionArguments& args, Sequence& s, uint32& status) {
     int64 row = s.batch;
     if (args.table_rows) row = index_at<Index>(args.table_rows, s.batch);
-    s.page_row = row * args.page_row_stride;
-    if (static_cast<uint64>(row) < static_cast<uint64>(args.page_rows)) return;
+    if (static_cast<uint64>(row) < static_cast<uint64>(args.page_rows)) {
+        s.page_row = row * args.page_row_stride;
+        return;
+    }
     if (s.kv_len > 0) status |= abi::kStatusPageOutOfRange;
     s.kv_len = 0;
 }
@@ -155,16 +157,6 @@ __device__ Sequence load_sequence(const abi::AttentionArguments& args, int32 b, 
         if constexpr (Config::paged) find_pages<Index>(args, s, status);
     }
     return s;
-}
-
-// Query tiles of the longest sequence that the bounds allow.
-__device__ inline int32 most_tiles(const abi::AttentionArguments& args, int32 tile_rows) {
-    return int32((uint32(args.max_q_len * args.group) + tile_rows - 1) / tile_rows);  // rows are below 2^31
-}
-
-// Whether every sequence has that many tiles in the grid; else they are packed and have to be searched.
-__device__ inline bool tiles_are_uniform(const abi::AttentionArguments& args, int32 tile_rows) {
-    return int64(args.batch) * most_tiles(args, tile_rows) == args.tiles;
 }
 
 // A sequence's query tile, counted from its last one.
@@ -220,9 +212,8 @@ template <class Config>
 __device__ bool find_tile(const abi::AttentionArguments& args, int32 tile, int32 tile_rows,
                           Sequence& sequence, int32& first_row, uint32& status) {
     TileIndex index;
-    if (tiles_are_uniform(args, tile_rows)) {
-        const int32 most = most_tiles(args, tile_rows);
-        index = {tile / most, tile % most, most};
+    if (args.sequence_tiles != 0) {
+        index = {tile / args.sequence_tiles, tile % args.sequence_tiles, args.sequence_tiles};
     } else {
         index = search_tile<Config>(args, tile, tile_rows);
     }
@@ -232,9 +223,9 @@ __device__ bool find_tile(const abi::AttentionArguments& args, int32 tile, int32
 // By `threads` threads of one block, for the status: where tiles are packed, a sequence without one has no
 // block to speak for it.
 template <class Config>
-__device__ void check_lengths(const abi::AttentionArguments& args, int32 tile_rows, int32 thread,
-                              int32 threads, uint32& status) {
-    if (tiles_are_uniform(args, tile_rows)) return;
+__device__ void check_lengths(const abi::AttentionArguments& args, int32 thread, int32 threads,
+                              uint32& status) {
+    if (args.sequence_tiles != 0) return;
 #pragma unroll 1
     for (int32 b = thread; b < args.batch; b += threads) load_sequence<Config>(args, b, status);
 }

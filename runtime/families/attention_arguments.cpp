@@ -1,7 +1,6 @@
 #include "families/attention_arguments.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cstddef>
 #include <iterator>
 #include <numbers>
@@ -86,19 +85,12 @@ void set_lengths(abi::AttentionArguments& a, const Batch& batch) {
     a.page_row_stride = batch.page_table ? batch.page_table.strides[0] : 0;
 }
 
-void set_pages(abi::AttentionArguments& a, std::int64_t page_size) {
-    if (page_size <= 0) return;
-    // Exact for keys below 2^31: their product with the magic's error is less than 2^(31 + shift).
-    const auto size = static_cast<std::uint32_t>(page_size);
-    a.page_size = static_cast<std::int32_t>(size);
-    a.page_shift = std::bit_width(size - 1);
-    a.page_magic = static_cast<std::uint32_t>((std::uint64_t{1} << (31 + a.page_shift)) / size + 1);
-}
+abi::Divisor divisor(std::int64_t value) { return abi::divisor_of(static_cast<std::int32_t>(value)); }
 
 }  // namespace
 
 abi::AttentionArguments attention_arguments(const LaunchContext& context, const AttentionBinding& binding,
-                                            std::int64_t tiles) {
+                                            const QueryTiles& tiles) {
     const AttentionSpec& spec = context.problem.spec;
     const problem::BoundShape& shape = context.shape;
     const AttentionTensors& tensors = binding.tensors;
@@ -130,15 +122,16 @@ abi::AttentionArguments attention_arguments(const LaunchContext& context, const 
     a.batch = static_cast<std::int32_t>(shape.batch);
     a.q_heads = static_cast<std::int32_t>(spec.q_heads);
     a.kv_heads = static_cast<std::int32_t>(spec.kv_heads);
-    a.group = static_cast<std::int32_t>(context.problem.group_size());
+    a.group = divisor(context.problem.group_size());
     a.max_q_len = static_cast<std::int32_t>(shape.max_q_len);
     a.max_kv_len = static_cast<std::int32_t>(shape.max_kv_len);
-    set_pages(a, spec.page_size);
+    a.page_size = divisor(spec.page_size);
     const problem::KeyBounds bounds = problem::bounds_of(spec);
     a.window_left = window_or_none(bounds.left);
     a.window_right = window_or_none(bounds.right);
-    a.attention_chunk = static_cast<std::int32_t>(bounds.chunk.value_or(0));
-    a.tiles = static_cast<std::int32_t>(tiles);
+    a.attention_chunk = divisor(bounds.chunk.value_or(0));
+    a.tiles = static_cast<std::int32_t>(tiles.all);
+    a.sequence_tiles = static_cast<std::int32_t>(tiles.of_each);
     a.splits = static_cast<std::int32_t>(context.split.chunks());
     if (a.splits > 1) a.chunk = static_cast<std::int32_t>(context.split.keys);
     const double scale = *spec.scale;

@@ -9,9 +9,9 @@
 
 namespace attnsmith::families {
 
-// `tiles`: query tiles of all sequences, at most.
+// `tiles`: those that the kernel has, whose group may be a part of the attention's.
 abi::AttentionArguments attention_arguments(const LaunchContext& context, const AttentionBinding& binding,
-                                            std::int64_t tiles);
+                                            const QueryTiles& tiles);
 
 // Where the struct has the addresses that a launch may replace; likewise one that begins with it.
 std::span<const AddressSlot> attention_addresses(Op op);

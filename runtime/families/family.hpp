@@ -37,6 +37,10 @@ struct Candidate {
     std::optional<std::int64_t> up_to{};
     // Made for decode, which kernels for more rows leave to it.
     bool decodes = false;
+    // Where it is there, the family's kernels serve all sizes beyond decode's, by measurement as fast as
+    // others would: of other families only those are compiled beside them whose tiles have up to so many
+    // rows.
+    std::optional<int> rows_of_others{};
 
     bool serves(std::int64_t rows) const { return rows > above && (!up_to || rows <= *up_to); }
 };

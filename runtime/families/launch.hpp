@@ -39,17 +39,24 @@ struct Extent {
     bool operator==(const Extent&) const = default;
 };
 
-// Tiles of so many packed rows over all sequences, at most, where each token has `group` rows.
-inline std::int64_t query_tiles(const problem::BoundShape& shape, std::int64_t group,
-                                std::int64_t tile_rows) {
-    const std::int64_t uniform = shape.batch * problem::ceil_div(shape.max_q_len * group, tile_rows);
-    return std::min(uniform, shape.q_tokens * group / tile_rows + shape.batch);
+// Tiles of packed query rows for each KV head.
+struct QueryTiles {
+    std::int64_t all = 0;      // over all sequences, at most
+    std::int64_t of_each = 0;  // of every sequence; 0: those of all sequences are packed
+};
+
+// Tiles of so many rows, where each token has `group` of them.
+inline QueryTiles query_tiles(const problem::BoundShape& shape, std::int64_t group, std::int64_t tile_rows) {
+    const std::int64_t most = problem::ceil_div(shape.max_q_len * group, tile_rows);
+    const std::int64_t packed = shape.q_tokens * group / tile_rows + shape.batch;
+    if (shape.batch * most <= packed) return {shape.batch * most, most};
+    return {packed, 0};
 }
 
 // A CTA for each tile of so many packed rows, KV head and chunk.
 inline Extent grid_of_tiles(const LaunchContext& context, std::int64_t tile_rows) {
     const problem::Problem& problem = context.problem;
-    const std::int64_t tiles = query_tiles(context.shape, problem.group_size(), tile_rows);
+    const std::int64_t tiles = query_tiles(context.shape, problem.group_size(), tile_rows).all;
     const std::int64_t ctas = tiles * problem.spec.kv_heads * context.split.chunks();
     return {.ctas = ctas, .items = ctas};
 }

@@ -31,7 +31,7 @@ std::string TiledAttention::kernel_name(const KernelConfig& config) const {
 
 std::int64_t TiledAttention::most_tiles(const KernelConfig& kernel, const problem::Problem& problem,
                                         const problem::BoundShape& shape) const {
-    return query_tiles(shape, problem.group_size(), kernel.tile_q()) * problem.spec.kv_heads;
+    return query_tiles(shape, problem.group_size(), kernel.tile_q()).all * problem.spec.kv_heads;
 }
 
 Extent TiledAttention::extent(const KernelConfig& kernel, const LaunchContext& context) const {
@@ -42,7 +42,7 @@ Extent TiledAttention::extent(const KernelConfig& kernel, const LaunchContext& c
 
 Bound TiledAttention::bind(const KernelConfig& kernel, const LaunchContext& context,
                            const Binding& binding) const {
-    const std::int64_t tiles = query_tiles(context.shape, context.problem.group_size(), kernel.tile_q());
+    const QueryTiles tiles = query_tiles(context.shape, context.problem.group_size(), kernel.tile_q());
     abi::AttentionArguments arguments =
         attention_arguments(context, std::get<AttentionBinding>(binding), tiles);
     set_share(context, kernel.tile_kv(), extent(kernel, context).items, arguments);

@@ -43,6 +43,22 @@ void leave_decode_to_its_kernel(std::vector<Candidate>& candidates) {
     }
 }
 
+// Where a family serves all sizes others would be best for a few, by the estimates, and cost their
+// compilation.
+void leave_larger_tiles_to_one_family(KernelSet& set) {
+    const auto alone = std::ranges::find_if(
+        set.candidates, [](const Candidate& one) { return one.rows_of_others.has_value(); });
+    if (alone == set.candidates.end()) return;
+    const families::Family* const family = alone->kernel.family;
+    const int rows = *alone->rows_of_others;
+    std::erase_if(set.candidates, [&](const Candidate& one) {
+        if (one.kernel.family == family || one.kernel.tile_q() <= rows) return false;
+        set.rejected.push_back({one.kernel.name(), fmt::format("tiles of more than {} rows are {}'s alone",
+                                                               rows, to_string(family->backend()))});
+        return true;
+    });
+}
+
 // Whether a kernel of the set leaves it something to do.
 bool needs_merge_of_splits(const KernelSet& set) {
     return std::ranges::any_of(set.candidates, [](const Candidate& one) {
@@ -197,6 +213,7 @@ KernelSet kernel_set(const AttentionSpec& spec, int sm, const TuningTable& tunin
         if (set.candidates.size() == before) throw unserved(sm, set.rejected);
         if (role != Role::attention) continue;
         leave_decode_to_its_kernel(set.candidates);
+        leave_larger_tiles_to_one_family(set);
         for (const Candidate& one : set.candidates) set.contenders.emplace_back(one.kernel, traits);
     }
     return set;

@@ -52,6 +52,10 @@ class Arguments(LaunchTest):
         for name, kind in launched._fields_:
             if kind is ctypes.c_void_p or name.endswith("_stride"):
                 continue
+            if issubclass(kind, ctypes.Structure):
+                found = tuple(getattr(getattr(launched, name), field) for field, _ in kind._fields_)
+                self.assertEqual(found, values.get(name, (0,) * len(found)), msg=name)
+                continue
             value = kind(values.get(name, 0)).value
             self.assertAlmostEqual(getattr(launched, name), value, delta=1e-6 * abs(value), msg=name)
 

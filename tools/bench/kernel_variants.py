@@ -41,7 +41,7 @@ CHECKED = ((1, 128, 128, 2, 2), (2, 333, 517, 8, 2), (3, 257, 64, 7, 1), (1, 204
 def fields(header, struct):
     """(name, type) of a struct of plain members, in order: a ctype, or the name of a struct."""
     body = re.search(r"struct %s \{(.*?)\n\};" % struct, (ABI / header).read_text(), re.S).group(1)
-    body = re.sub(r"//.*", "", body)
+    body = re.sub(r"//.*|ATTNSMITH_HOST_DEVICE.*", "", body)  # a member function is a line
     found = []
     for member in filter(None, (" ".join(text.split()) for text in body.split(";"))):
         match = re.fullmatch(r"(?:const )?(\w+)(\*?) (\w+(?:, \w+)*)", member)
@@ -53,10 +53,14 @@ def fields(header, struct):
 
 
 def structure(header, struct, members):
+    known = []
     for name, kind in members:
+        if kind == "Divisor":
+            kind = structure("divisor.h", kind, fields("divisor.h", kind))
         if isinstance(kind, str):
             raise SystemExit(f"{header}: {struct}.{name} is of a type that is not known here: {kind}")
-    return type(struct, (ctypes.Structure,), {"_fields_": members, "header": header})
+        known.append((name, kind))
+    return type(struct, (ctypes.Structure,), {"_fields_": known, "header": header})
 
 
 def argument_types():
@@ -81,8 +85,16 @@ def fill(target, values):
     """Every field of a structure; a value without a field is of a header that lacks it, and is left out. Storage, splits,
     biases, outputs and masks that are not measured are zero, or a null pointer: tests/python/test_variants.py holds
     that the library launches with zero, too, what launch_values() does not name."""
+    ctypes.memset(ctypes.byref(target), 0, ctypes.sizeof(target))
     for name, _ in target._fields_:
-        setattr(target, name, values.get(name, 0))
+        if name in values:
+            setattr(target, name, values[name])
+
+
+def divisor(value):
+    """abi::Divisor of it: value, magic, shift."""
+    shift = (value - 1).bit_length()
+    return value, 2 ** (31 + shift) // value + 1, shift
 
 
 # ---- build ----
@@ -165,10 +177,10 @@ def launch_values(kernel, sizes, causal, sms):
     scale = head_dim**-0.5
     scale_log2 = scale * math.log2(math.e)
     values = dict(q_tokens=batch * q_len, kv_tokens=kv_len, rows=batch * q_len * heads, batch=batch, q_heads=heads,
-                  kv_heads=kv_heads, group=group, max_q_len=q_len, max_kv_len=kv_len, window_left=NO_WINDOW,
-                  window_right=0 if causal else NO_WINDOW, tiles=batch * tiles, splits=1, scale=scale,
-                  scale_log2=scale_log2)
-    values.update(kv_head_shares=1, whole_group=group, warpgroup_tokens=tokens, sequence_tiles=tiles, draws=draws,
+                  kv_heads=kv_heads, group=divisor(group), max_q_len=q_len, max_kv_len=kv_len, window_left=NO_WINDOW,
+                  window_right=0 if causal else NO_WINDOW, tiles=batch * tiles, sequence_tiles=tiles, splits=1,
+                  scale=scale, scale_log2=scale_log2)
+    values.update(kv_head_shares=1, whole_group=group, warpgroup_tokens=tokens, draws=draws,
                   paired_draws=paired_draws, mixed_streams=single if causal else 1, box_keys=tile_kv,
                   slack=8 / scale_log2)
     return values, min(draws, sms)

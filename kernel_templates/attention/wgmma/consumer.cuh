@@ -61,8 +61,9 @@ struct WgmmaConsumer {
         tokens_and_heads = 0;
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-            const uint32 row = warp_row + fragment_row(lane, i), group = args.attention.group;
-            tokens_and_heads |= (row / group | row % group << 8) << (16 * i);
+            const uint32 row = warp_row + fragment_row(lane, i);
+            const uint32 token = row / args.attention.group, head = row - token * args.attention.group;
+            tokens_and_heads |= (token | head << 8) << (16 * i);
         }
 #pragma unroll 1
         for (uint32 works = 0; const WorkTile* work = pipeline.take(works); ++works) {

@@ -25,13 +25,13 @@ struct WgmmaScheduler {
     const int32 lane = threadIdx.x % 32;
 
     __device__ uint32 stream_tiles() const {
-        return args.sequence_tiles ? args.sequence_tiles : args.attention.tiles;
+        return args.attention.sequence_tiles ? args.attention.sequence_tiles : args.attention.tiles;
     }
-    __device__ uint32 sequences() const { return args.sequence_tiles ? args.attention.batch : 1; }
+    __device__ uint32 sequences() const { return args.attention.sequence_tiles ? args.attention.batch : 1; }
     __device__ int32 tile_rows() const { return attnsmith::tile_rows<Config>(args); }
 
     __device__ bool is_sorted() const {
-        return !args.sequence_tiles && args.attention.batch <= abi::kWgmmaSorted;
+        return !args.attention.sequence_tiles && args.attention.batch <= abi::kWgmmaSorted;
     }
 
     __device__ void run() const {
@@ -53,7 +53,7 @@ struct WgmmaScheduler {
         }
         if (blockIdx.x == 0) {
             uint32 status = 0;
-            check_lengths<Config>(args.attention, tile_rows(), lane, 32, status);
+            check_lengths<Config>(args.attention, lane, 32, status);
             report(args.attention, status);
         }
     }
@@ -150,9 +150,9 @@ struct WgmmaScheduler {
     }
 
     __device__ TileIndex tile_index(const StreamTile& drawn) const {
-        if (args.sequence_tiles) {
+        if (args.attention.sequence_tiles) {
             return {int32(drawn.stream / args.attention.kv_heads % sequences()), int32(drawn.tile),
-                    args.sequence_tiles};
+                    args.attention.sequence_tiles};
         }
         if (is_sorted()) return sorted_tile(int32(drawn.tile));
         return search_tile<Config>(args.attention, int32(drawn.tile), tile_rows());

@@ -96,7 +96,6 @@ void add_maps_of_keys(const AttentionSpec& spec, const AttentionTensors& tensors
 }
 
 void set_schedule(const Schedule& schedule, abi::WgmmaArguments& arguments) {
-    arguments.sequence_tiles = static_cast<std::int32_t>(schedule.sequence_tiles);
     arguments.draws = static_cast<std::uint32_t>(schedule.draws);
     arguments.paired_draws = static_cast<std::uint32_t>(schedule.paired_draws);
     arguments.mixed_streams = static_cast<std::uint32_t>(schedule.mixed_streams);
@@ -115,7 +114,7 @@ Bound bind(const KernelConfig& config, const LaunchContext& context, const Bindi
     arguments.kv_head_shares = static_cast<std::int32_t>(schedule.tiling.shares);
     arguments.whole_group = a.group;
     a.kv_heads *= arguments.kv_head_shares;
-    a.group = static_cast<std::int32_t>(schedule.tiling.group);
+    a.group = abi::divisor_of(static_cast<std::int32_t>(schedule.tiling.group));
     static_assert(offsetof(abi::WgmmaArguments, attention) == 0);  // as attention_addresses() has it
     Bound bound{.arguments = {}, .addresses = attention_addresses(spec.op)};
     if (schedule.ctas == 0) {  // no queries, and nothing to launch

@@ -94,10 +94,9 @@ bool is_cut(const AttentionSpec& spec) { return spec.consistency == Consistency:
 // One warpgroup whose CTAs take shares. Decode is bound by memory, so that short tiles do, of which there are
 // more to divide. Where rows are cut a tile's keys are a softmax step, the same in every kernel.
 TuningTile tile_for_few_rows(const AttentionSpec& spec) {
-    const bool is_narrow = std::max(spec.head_dim_qk, spec.head_dim_vo) <= 64;
     return {.backend = Backend::wgmma,
             .tile_q = abi::kWgmmaRows,
-            .tile_kv = is_narrow && !is_cut(spec) ? 128 : 64,
+            .tile_kv = std::max(spec.head_dim_qk, spec.head_dim_vo) <= 64 && !is_cut(spec) ? 128 : 64,
             .stages = 2};
 }
 
@@ -185,7 +184,12 @@ std::vector<Candidate> candidates(const AttentionSpec& spec, const SmTraits& sm,
     if (chosen.empty() && rejected.size() == before)
         rejected.push_back({"wgmma", fmt::format("no tuning table has a tile for head dims {} and {} or more",
                                                  spec.head_dim_qk, spec.head_dim_vo)});
-    if (const auto few = candidate_for_few_rows(spec, sm, rejected)) chosen.push_back(*few);
+    const bool serves_many = !chosen.empty() && !chosen.back().up_to;
+    if (auto few = candidate_for_few_rows(spec, sm, rejected)) {
+        if (serves_many)
+            few->rows_of_others = is_narrow(few->kernel.as<Kernel>()) ? few->kernel.tile_q() : kDecodeRows;
+        chosen.push_back(*std::move(few));
+    }
     return chosen;
 }
 

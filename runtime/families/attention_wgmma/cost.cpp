@@ -18,7 +18,7 @@ constexpr double kMemoryOfNarrowShares = 0.75;
 
 double memory_share(const Kernel& kernel) {
     if (!kernel.shares) return kMemoryShare;
-    return kernel.head_dim_qk + kernel.head_dim_vo < 192 ? kMemoryOfNarrowShares : kMemoryOfShares;
+    return is_narrow(kernel) ? kMemoryOfNarrowShares : kMemoryOfShares;
 }
 
 // One tile of keys in the one CTA of an SM: loads, products and softmax go on side by side.
@@ -32,6 +32,8 @@ double tile_clocks(const Kernel& kernel, const SmTraits& sm, bool shared_keys) {
 }
 
 }  // namespace
+
+bool is_narrow(const Kernel& kernel) { return kernel.head_dim_qk + kernel.head_dim_vo < 192; }
 
 AttentionCost cost_of(const Kernel& kernel, const SmTraits& sm, int ctas_per_sm) {
     AttentionCost cost = attention_cost(

@@ -43,7 +43,7 @@ class Wgmma final : public Family {
     std::int64_t most_tiles(const KernelConfig& kernel, const problem::Problem& problem,
                             const problem::BoundShape& shape) const override {
         const QueryTiling tiling = largest_parts(kernel.tile_q(), problem.group_size());
-        return query_tiles(shape, tiling.group, tiling.rows) * tiling.shares * problem.spec.kv_heads;
+        return query_tiles(shape, tiling.group, tiling.rows).all * tiling.shares * problem.spec.kv_heads;
     }
     Extent extent(const KernelConfig& kernel, const LaunchContext& context) const override {
         const Schedule schedule = schedule_of(kernel, context);

@@ -73,6 +73,9 @@ std::vector<Candidate> candidates(const AttentionSpec& spec, const SmTraits& sm,
 // Every kernel that is legal; none where rows are cut at absolute positions, since bits follow from the tile.
 std::vector<KernelConfig> tunable(const AttentionSpec& spec, const SmTraits& sm);
 
+// Whether a byte of K and V has so many logits that the kernel for few rows does not keep up with the memory.
+bool is_narrow(const Kernel& kernel);
+
 // What ranks the kernel, of which an SM holds `ctas_per_sm`.
 AttentionCost cost_of(const Kernel& kernel, const SmTraits& sm, int ctas_per_sm);
 

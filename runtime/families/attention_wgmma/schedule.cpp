@@ -33,15 +33,14 @@ Schedule schedule_of(const KernelConfig& kernel, const LaunchContext& context) {
     const QueryTiling& tiling = schedule.tiling;
     schedule.tiles = query_tiles(shape, tiling.group, tiling.rows);
     const std::int64_t heads = context.problem.spec.kv_heads * tiling.shares;
-    schedule.items = schedule.tiles * heads * context.split.chunks();
+    schedule.items = schedule.tiles.all * heads * context.split.chunks();
 
-    const std::int64_t uniform = ceil_div(shape.max_q_len * tiling.group, tiling.rows);
-    const bool is_uniform = schedule.tiles == shape.batch * uniform;
-    schedule.sequence_tiles = is_uniform ? uniform : 0;
+    const bool is_uniform = schedule.tiles.of_each != 0;
     // A CTA stays where it is and goes on to further items.
     const std::int64_t resident = std::int64_t{context.device.sm_count} * kernel.ctas_per_sm;
     set_draws(schedule, heads * context.split.chunks() * (is_uniform ? shape.batch : 1),
-              is_uniform ? uniform : schedule.tiles, work.bounds > 0 || !is_uniform, resident);
+              is_uniform ? schedule.tiles.of_each : schedule.tiles.all, work.bounds > 0 || !is_uniform,
+              resident);
     return schedule;
 }
 

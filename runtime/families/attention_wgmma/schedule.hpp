@@ -12,9 +12,8 @@ namespace attnsmith::families::attention_wgmma {
 
 struct Schedule {
     QueryTiling tiling{};
-    std::int64_t tiles = 0;           // query tiles of a KV head's part over all sequences, at most
-    std::int64_t items = 0;           // a query tile, a KV head's part and a split each
-    std::int64_t sequence_tiles = 0;  // of every sequence; 0: those of all sequences are packed
+    QueryTiles tiles{};      // of a KV head's part
+    std::int64_t items = 0;  // a query tile, a KV head's part and a split each
     // What CTAs draw, how many of these are two items, and how many streams the others are drawn from by
     // turns.
     std::int64_t draws = 0, paired_draws = 0, mixed_streams = 0;

@@ -30,7 +30,7 @@ struct Kernel {
 };
 
 // The merge does not divide a group, whatever the attention does with it.
-std::int64_t tiles_of(const LaunchContext& context) {
+QueryTiles tiles_of(const LaunchContext& context) {
     return query_tiles(context.shape, context.problem.group_size(), kRows);
 }
 
@@ -48,7 +48,7 @@ class MergeSplits final : public Family {
 
     Extent extent(const KernelConfig&, const LaunchContext& context) const override {
         if (context.split.chunks() == 1) return {};
-        const std::int64_t ctas = tiles_of(context) * context.problem.spec.kv_heads;
+        const std::int64_t ctas = tiles_of(context).all * context.problem.spec.kv_heads;
         return {.ctas = ctas, .items = ctas};
     }
 

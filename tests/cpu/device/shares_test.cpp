@@ -142,28 +142,29 @@ struct Launch {
         args.batch = static_cast<int>(lengths.q.size());
         args.q_heads = kv_heads * group;
         args.kv_heads = kv_heads;
-        args.group = group;
+        args.group = device::abi::divisor_of(group);
         args.max_q_len = *std::ranges::max_element(lengths.q);
         args.max_kv_len = *std::ranges::max_element(lengths.kv);
         args.q_tokens = q_indptr.back();
         args.window_left = window_left < 0 ? device::abi::kUnbounded : window_left;
         args.window_right = window_right < 0 ? device::abi::kUnbounded : window_right;
-        args.attention_chunk = chunk;
+        args.attention_chunk = device::abi::divisor_of(chunk);
         args.splits = 1;
         args.least_share = least_share;
         args.most_units = most_units;
         args.start_units = start_units;
         args.tiles = tiles_bound();
+        args.sequence_tiles = args.tiles == args.batch * longest_tiles() ? longest_tiles() : 0;
         args.status = words.data();
         return args;
     }
     // As the host counts them.
     int tiles_bound() const {
-        const auto most = *std::ranges::max_element(lengths.q);
         const auto all = std::accumulate(lengths.q.begin(), lengths.q.end(), 0);
         const int batch = static_cast<int>(lengths.q.size());
-        return std::min(batch * ((most * group + kTileQ - 1) / kTileQ), all * group / kTileQ + batch);
+        return std::min(batch * longest_tiles(), all * group / kTileQ + batch);
     }
+    int longest_tiles() const { return (*std::ranges::max_element(lengths.q) * group + kTileQ - 1) / kTileQ; }
 };
 
 struct Part {

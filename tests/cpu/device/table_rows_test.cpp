@@ -17,9 +17,6 @@ struct Index {
 };
 Index threadIdx;
 
-std::uint32_t __umulhi(std::uint32_t a, std::uint32_t b) {
-    return static_cast<std::uint32_t>(std::uint64_t{a} * b >> 32);
-}
 // For what is not called.
 [[maybe_unused]] unsigned __ballot_sync(unsigned, bool) { return 0; }
 [[maybe_unused]] int __ffs(unsigned) { return 0; }
@@ -61,7 +58,7 @@ struct Table {
         args.page_rows = 4;
         args.pages = 40;
         args.page_list = 3;
-        args.batch = 3, args.max_kv_len = 48, args.group = 1, args.kv_heads = 1;
+        args.batch = 3, args.max_kv_len = 48, args.group = device::abi::divisor_of(1), args.kv_heads = 1;
         return args;
     }
 

@@ -74,7 +74,8 @@ Bound bind(const AttentionSpec& spec, const AttentionTensors& tensors, const Bat
     Bound bound{kernel, test::launch_facts(plan, shape), {}, {}, {}, {}};
     REQUIRE(arguments.arguments.bytes().size() == sizeof bound.arguments);
     std::memcpy(&bound.arguments, arguments.arguments.data(), sizeof bound.arguments);
-    abi::AttentionArguments divided = families::attention_arguments(context, binding, bound.launch.tiles);
+    abi::AttentionArguments divided =
+        families::attention_arguments(context, binding, bound.launch.schedule.tiles);
     divided.kv_heads *= bound.arguments.kv_head_shares;
     divided.group = bound.arguments.attention.group;
     CHECK(std::memcmp(&bound.arguments.attention, &divided, sizeof divided) == 0);
@@ -265,15 +266,15 @@ TEST_CASE("a stride that no map has is refused by its tensor's axis", "[engine][
 TEST_CASE("the kernel draws tiles as they were launched", "[engine][wgmma]") {
     AttentionSpec spec = spec_of(8, 2);
     const Bound few = bind(spec, dense(2, 100, 8, 300, 2), {});
-    CHECK(few.launch.schedule.sequence_tiles == 4);  // 100 tokens of 4 heads in tiles of 128 rows
-    CHECK(few.arguments.sequence_tiles == 4);
+    CHECK(few.launch.schedule.tiles.of_each == 4);  // 100 tokens of 4 heads in tiles of 128 rows
+    CHECK(few.arguments.attention.sequence_tiles == 4);
     CHECK(few.arguments.draws == 16);
     CHECK(few.arguments.paired_draws == 0);
     CHECK(few.arguments.mixed_streams == 1);
 
     spec.mask = Mask::causal;
     const Bound many = bind(spec, dense(8, 1000, 8, 1000, 2), {});
-    CHECK(many.arguments.sequence_tiles == 32);
+    CHECK(many.arguments.attention.sequence_tiles == 32);
     CHECK(many.arguments.draws == many.launch.schedule.draws);
     CHECK(many.arguments.paired_draws == many.launch.schedule.paired_draws);
     CHECK(many.arguments.paired_draws > 0);
@@ -291,31 +292,9 @@ TEST_CASE("the kernel draws tiles as they were launched", "[engine][wgmma]") {
                                .max_q_len = 900,
                                .max_kv_len = 900});
     CHECK(packed.arguments.attention.tiles == 1000 / 32 + 5);
-    CHECK(packed.arguments.sequence_tiles == 0);
+    CHECK(packed.arguments.attention.sequence_tiles == 0);
     CHECK(packed.arguments.draws == packed.launch.schedule.draws);
     CHECK(packed.launch.items == 36 * 2);
-}
-
-TEST_CASE("a key's page is a product", "[engine][wgmma]") {
-    for (const std::int64_t page_size : {1, 2, 3, 5, 7, 8, 12, 100, 127, 128, 1000, 1023}) {
-        AttentionSpec spec = spec_of(8, 2);
-        spec.kv = KvStorage::paged;
-        spec.page_size = page_size;
-        const Bound bound = bind(spec,
-                                 {.q = at(1, DType::bf16, {2, 100, 8, 128}),
-                                  .k = at(2, DType::bf16, {4, page_size, 2, 128}),
-                                  .v = at(3, DType::bf16, {4, page_size, 2, 128}),
-                                  .o = at(4, DType::bf16, {2, 100, 8, 128})},
-                                 {.kv_lens = at(5, DType::i32, {2}),
-                                  .page_table = at(6, DType::i32, {2, 2}),
-                                  .max_kv_len = 2 * page_size});
-        const std::uint64_t magic = bound.arguments.attention.page_magic;
-        for (std::uint64_t near = 0; near < std::uint64_t{1} << 31; near = near * 3 + 1) {
-            for (std::uint64_t key :
-                 {near, near / page_size * page_size, near / page_size * page_size + page_size - 1})
-                REQUIRE(key * magic >> 31 >> bound.arguments.attention.page_shift == key / page_size);
-        }
-    }
 }
 
 TEST_CASE("weights may reach 2 to the 8th before a row's exponents are moved", "[engine][wgmma]") {

@@ -154,7 +154,7 @@ TEST_CASE("a set's workspace serves all smaller bounds", "[planner]") {
     std::mt19937 random(20261124);
     const auto devices = families::known_devices();
     int in_chunks = 0;
-    for (int i = 0; i < 500; ++i) {
+    for (int i = 0; i < 1000; ++i) {
         const AttentionSpec spec = problem::validate(random_spec(random), {}).spec;
         const families::DeviceTraits& device = devices[random() % devices.size()];
         const planner::SetOfPlans made = planner::plan_set(spec, device, planner::repository_tuning());

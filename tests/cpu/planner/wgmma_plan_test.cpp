@@ -206,10 +206,36 @@ TEST_CASE("on sm_90 prefills are those kernels' of wgmma that draw tiles, and de
             }
         }
     }
-    const planner::Plan plan = plan_of(spec_of(128, 128), {8, 4096, 4096});
-    CHECK(std::count_if(plan.rejected.begin(), plan.rejected.end(), [](const Refusal& r) {
-              return r.candidate.find("attention mma") == 0 && r.reason.find("estimated") == 0;
-          }) == 3);
+}
+
+TEST_CASE(
+    "on sm_90 mma's kernels beyond decode's are not compiled beside wgmma's, at narrow head dims but one",
+    "[planner][wgmma]") {
+    const auto of_mma = [](const AttentionSpec& spec, std::string_view reason) {
+        const planner::Plan plan = plan_of(spec, {8, 4096, 4096});
+        return std::ranges::count_if(plan.rejected, [&](const Refusal& one) {
+            return one.candidate.starts_with("attention mma") && one.reason.starts_with(reason);
+        });
+    };
+    constexpr std::string_view kLeft = "tiles of more than 16 rows are wgmma's alone";
+    for (const auto& [qk, vo] : {std::pair{96, 96}, {128, 128}, {192, 128}, {256, 256}}) {
+        CAPTURE(qk, vo);
+        CHECK(of_mma(spec_of(qk, vo), kLeft) > 0);
+        CHECK(of_mma(spec_of(qk, vo), "estimated") == 1);  // decode's
+        for (const KernelConfig& kernel :
+             planner::kernel_set(spec_of(qk, vo), 90, planner::repository_tuning()).kernels())
+            CHECK((kernel.backend() != Backend::mma || kernel.tile_q() == 16));
+    }
+    CHECK(of_mma(spec_of(64, 64), kLeft) == 0);
+    CHECK(of_mma(spec_of(64, 64), "tiles of more than 64 rows are wgmma's alone") == 1);
+    // Where wgmma has no tile for many rows, or for few, mma's are there as before.
+    const auto mma_tiles = [](const AttentionSpec& spec, int sm, const families::TuningTable& tuning) {
+        const std::vector<KernelConfig> kernels = planner::kernel_set(spec, sm, tuning).kernels();
+        return std::ranges::count_if(kernels,
+                                     [](const KernelConfig& one) { return one.backend() == Backend::mma; });
+    };
+    CHECK(mma_tiles(spec_of(128, 128), 90, families::TuningTable(std::vector<families::TuningEntry>{})) > 1);
+    CHECK(mma_tiles(spec_of(128, 128), 100, planner::repository_tuning()) > 1);
 }
 
 TEST_CASE("a wgmma launch has as many CTAs as the device has SMs, or fewer", "[planner][wgmma]") {
@@ -221,7 +247,7 @@ TEST_CASE("a wgmma launch has as many CTAs as the device has SMs, or fewer", "[p
             plan, {.batch = batch, .q_tokens = batch * q_len, .max_q_len = q_len, .max_kv_len = 4096});
     };
     CHECK(launch_of(8, 4096).tiles == 8 * 128);  // 32 tokens of 4 heads
-    CHECK(launch_of(8, 4096).schedule.sequence_tiles == 128);
+    CHECK(launch_of(8, 4096).schedule.tiles.of_each == 128);
     CHECK(launch_of(8, 4096).items == 8 * 128 * 8);
     CHECK(launch_of(8, 4096).schedule.draws == 8 * 128 * 8);
     CHECK(launch_of(8, 4096).grid == plan.device.sm_count);
@@ -240,13 +266,13 @@ TEST_CASE("a stream is a KV head, of a sequence where all have as many tiles", "
     test::LaunchFacts launch =
         test::launch_facts(plan, {.batch = 3, .q_tokens = 3 * 65, .max_q_len = 65, .max_kv_len = 4096});
     CHECK(launch.tiles == 3 * 3);
-    CHECK(launch.schedule.sequence_tiles == 3);
+    CHECK(launch.schedule.tiles.of_each == 3);
     CHECK(launch.schedule.draws == 3 * 3 * 8);
     CHECK(launch.grid == 3 * 3 * 8);
     // At most 1000 / 32 + 6 tiles, which are 37.
     launch = test::launch_facts(plan, {.batch = 6, .q_tokens = 1000, .max_q_len = 900, .max_kv_len = 4096});
     CHECK(launch.tiles == 37);
-    CHECK(launch.schedule.sequence_tiles == 0);
+    CHECK(launch.schedule.tiles.of_each == 0);
     CHECK(launch.schedule.draws == 37 * 8);
     CHECK(launch.grid == plan.device.sm_count);
 }
