@@ -25,7 +25,7 @@ inline constexpr int32 kArrivals = 64;
 inline constexpr int32 kMostShares = int32(kZeroedBytes / sizeof(uint32)) - kArrivals;
 
 struct AttentionArguments {
-    // Of latent attention (constant `latent`) v is the latent, of which O is made and which q meets; k and
+    // In latent attention (constant `latent`) v is the latent, of which O is made and which q meets; k and
     // q_pe are the columns of the position, which are added to these logits. Null: they lie behind those of
     // v, and of q.
     const void* q;

@@ -69,7 +69,7 @@ struct KeyValueLoader {
           status(status_word) {
         k = static_cast<const KeyValue*>(args.k);
         v = static_cast<const KeyValue*>(args.v);
-        // Of latent attention the columns of the position come behind the others, unless they are apart.
+        // In latent attention the columns of the position come behind the others, unless they are apart.
         if (Config::latent && k == nullptr) k = v + Config::head_dim_vo;
         k += tile.kv_head * args.k_head_stride;
         v += tile.kv_head * args.v_head_stride;

@@ -43,9 +43,11 @@ struct TileRows {
 
 // Rows that pack the whole group of the KV head.
 struct QueryTile : TileRows {
+    // A division: the divisor's product is fewer instructions, but more registers, and some kernels that use
+    // all of them would spill (NVRTC 13.0 on sm_100).
     __device__ PackedRow row(int32 in_tile) const {
         const int32 row = first + in_tile;
-        const int32 token = row / args.group;
+        const int32 token = int32(uint32(row) / uint32(args.group.value));
         return {token, kv_head * args.group + row - token * args.group,
                 in_tile < count && row < sequence.rows(args)};
     }

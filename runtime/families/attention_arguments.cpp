@@ -34,7 +34,7 @@ std::int32_t window_or_none(const std::optional<std::int64_t>& window) {
         std::min<std::int64_t>(window.value_or(abi::kUnbounded), abi::kUnbounded));
 }
 
-// Of latents, which may have no axis of KV heads.
+// The strides of latents, which may have no axis of KV heads.
 TokenStrides latent_strides(const Tensor& tensor, const AttentionSpec& spec) {
     if (spec.kv == KvStorage::ragged) return {0, tensor.strides[0], 0};
     return {tensor.strides[0], tensor.strides[1], 0};
@@ -160,6 +160,8 @@ std::span<const AddressSlot> attention_addresses(Op op) {
         {offsetof(Arguments, q), Operand::q},   {offsetof(Arguments, v), Operand::k},
         {offsetof(Arguments, k), Operand::kpe}, {offsetof(Arguments, q_pe), Operand::q_pe},
         {offsetof(Arguments, o), Operand::o},   {offsetof(Arguments, lse), Operand::lse}};
+    static_assert(problem::kOperands == 9 && std::size(kOfAttention) == 7 && std::size(kOfMla) == 6,
+                  "an operand of an op has a slot here, or a launch cannot replace its address");
     if (op == Op::mla) return kOfMla;
     return kOfAttention;
 }

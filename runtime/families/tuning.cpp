@@ -53,8 +53,8 @@ bool gathers(const AttentionSpec& spec) {
 TuningMatch match_of(const AttentionSpec& spec, int sm) {
     TuningMatch match;
     match.sm = sm;
-    match.head_dim_qk = static_cast<int>(problem::key_dim(spec));
-    match.head_dim_vo = static_cast<int>(problem::value_dim(spec));
+    match.head_dim_qk = static_cast<int>(spec.head_dim_qk);
+    match.head_dim_vo = static_cast<int>(spec.head_dim_vo);
     match.paged = spec.kv == KvStorage::paged;
     match.mask = problem::bounds_of(spec).mask_class();
     match.dtype = spec.dtype;

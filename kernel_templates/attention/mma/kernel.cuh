@@ -85,7 +85,7 @@ struct AttentionMma {
         Loads loads(pipeline, tile, keys, status);
         const KeyInterval blocks = loads.blocks;
         loads.start(tile);
-        if constexpr (kQueriesInRegisters) keep_queries(loads);
+        if constexpr (kQueriesInRegisters) loads.keep_queries(q.values, warp_row);
         for (int32 n = blocks.first; n < blocks.end; ++n) {
             const int32 end = (n + 1) * Config::tile_kv;
             step(loads, n, tile_mask.hides_some_of(n * Config::tile_kv, end));
@@ -102,12 +102,6 @@ struct AttentionMma {
 
     // Else the warp takes part in loads alone.
     __device__ bool multiplies() const { return Config::load_warps == 0 || threadIdx.x < kWarps * 32; }
-
-    __device__ void keep_queries(const Loads& loads) {
-        loads.wait_queries();
-#pragma unroll
-        for (int k = 0; k < kQk / 16; ++k) load_query_fragment(q[k], pipeline.queries(), warp_row, k);
-    }
 
     // One tile of keys.
     __device__ void step(Loads& loads, int32 n, bool masked) {

@@ -7,6 +7,14 @@
 
 namespace attnsmith {
 
+// The fragment of columns k * 16 ... of 16 rows of queries, from shared memory.
+template <class Tile>
+__device__ void load_query_fragment(uint32 (&fragment)[4], const Tile& queries, int32 first_row, int k) {
+    const int32 lane = threadIdx.x % 32;
+    const SharedAddress first = queries.chunk(first_row + lane % 16, lane / 16);
+    load_matrices(fragment, Tile::step(first, 0, k));
+}
+
 // Where K and V are two tensors, they come by turns, each when the product before it is done. Of latent
 // attention V is a part of K, so that both are there before the first product and stay until the second.
 //
@@ -56,10 +64,13 @@ struct MmaLoads {
             copy_commit();
         }
     }
-    // Behind start(), with a barrier: Q is there.
-    __device__ void wait_queries() const {
+    // Behind start(), with a barrier: 16 rows of Q to registers.
+    template <int Fragments>
+    __device__ void keep_queries(uint32 (&q)[Fragments][4], int32 first_row) const {
         copy_wait<kLatent ? Config::stages - 1 : 2 * Config::stages - 1>();
         __syncthreads();
+#pragma unroll
+        for (int k = 0; k < Fragments; ++k) load_query_fragment(q[k], pipeline.queries(), first_row, k);
     }
 
     // Before the first product with tile n: K is there, and V of the tile before is free.
@@ -93,13 +104,5 @@ struct MmaLoads {
         if (n < blocks.end) loader.load_v(n);
     }
 };
-
-// The fragment of columns k * 16 ... of 16 rows of queries, from shared memory.
-template <class Tile>
-__device__ void load_query_fragment(uint32 (&fragment)[4], const Tile& queries, int32 first_row, int k) {
-    const int32 lane = threadIdx.x % 32;
-    const SharedAddress first = queries.chunk(first_row + lane % 16, lane / 16);
-    load_matrices(fragment, Tile::step(first, 0, k));
-}
 
 }  // namespace attnsmith

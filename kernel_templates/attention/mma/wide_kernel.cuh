@@ -92,7 +92,7 @@ struct AttentionMmaWide {
         Loads loads(pipeline, tile, keys, status);
         const KeyInterval blocks = loads.blocks;
         loads.start(tile);
-        if constexpr (kQueriesInRegisters) keep_queries(loads);
+        if constexpr (kQueriesInRegisters) loads.keep_queries(q.values, warp_row);
 #pragma unroll 1
         for (int32 n = blocks.first; n < blocks.end; ++n) {
             const int32 end = (n + 1) * Config::tile_kv;
@@ -103,12 +103,6 @@ struct AttentionMmaWide {
         }
         copy_wait<0>();
         close(places, blocks.end * Config::tile_kv);
-    }
-
-    __device__ void keep_queries(const Loads& loads) {
-        loads.wait_queries();
-#pragma unroll
-        for (int k = 0; k < kQk / 16; ++k) load_query_fragment(q[k], pipeline.queries(), warp_row, k);
     }
 
     // One tile of keys.

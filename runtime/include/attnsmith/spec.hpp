@@ -46,7 +46,8 @@ struct AttentionSpec {
     // as the mask and its windows let it. Absent: all of them; 0 is refused, as a chunk that holds nothing.
     std::optional<std::int64_t> attention_chunk{};
 
-    // Of q k^T, above 0; absent is 1 / sqrt(head_dim_qk), which op mla has not: it refuses a request without.
+    // The factor on q k^T, above 0. Absent it is 1 / sqrt(head_dim_qk), but op mla, for which no default is
+    // right, refuses a request without it.
     std::optional<double> scale{};
     std::optional<double> softcap{};  // logits become softcap * tanh(logit / softcap); absent, or 0, is none
     bool alibi = false;               // adds slope[q_head] * (j - i)
