@@ -39,10 +39,12 @@ inline constexpr uint32 kWgmmaDescriptorUpper = 1u << 30 | 8 * kWgmmaPanelBytes 
 // The boxes of the maps, innermost axis first, in elements:
 //   q     [head_dim_qk, q_heads, tokens, batch]   box {64, group, warpgroup_tokens, 1}
 //   k, v  [head_dim, tokens, kv_heads / kv_head_shares, batch or pages]   box {64, box_keys, 1, 1}
-// A ragged tensor has batch 1. All are swizzled by 128 bytes, and zeros are read outside of them.
+// A ragged tensor has batch 1. All are swizzled by 128 bytes, and zeros are read outside of them. In latent
+// attention v is the tensor of the latents, with the position's columns behind them unless these are k and
+// q_pe.
 struct WgmmaArguments {
     AttentionArguments attention;
-    TensorMap q, k, v;
+    TensorMap q, k, v, q_pe;
     int32 kv_head_shares;    // KV heads of the attention to one of k and v
     int32 whole_group;       // query heads to one KV head of k and v
     int32 warpgroup_tokens;  // query tokens of a consumer warpgroup's 64 rows: 64 / group, whole tokens
@@ -62,7 +64,35 @@ struct WgmmaShape {
     bool gather;  // keys of pages, row by row: a tile holds no whole 16 of each
     bool shares;  // CTAs have equal shares of the keys, and draw nothing
     bool absolute_cuts;
+    bool latent;  // V is a part of K; one warpgroup makes the weights, two have half of O's columns each
     StorageBytes bytes;
+};
+
+// Warpgroups of a CTA that multiply, and those that have rows of their own.
+ATTNSMITH_HOST_DEVICE constexpr int32 wgmma_row_groups(const WgmmaShape& shape) {
+    return shape.tile_q / kWgmmaRows;
+}
+ATTNSMITH_HOST_DEVICE constexpr int32 wgmma_consumers(const WgmmaShape& shape) {
+    return shape.latent ? 3 : wgmma_row_groups(shape);
+}
+
+// With latents half of the columns is loaded, and given back, in pieces, of which O += P V is a product each:
+// whole panels.
+ATTNSMITH_HOST_DEVICE constexpr int32 wgmma_piece_columns(int32 head_dim) {
+    return head_dim / 2 % 128 == 0 ? 128 : 64;
+}
+ATTNSMITH_HOST_DEVICE constexpr int32 wgmma_pieces(const WgmmaShape& shape) {
+    return shape.latent ? shape.head_dim_vo / 2 / wgmma_piece_columns(shape.head_dim_vo) : 1;
+}
+
+// What the warpgroup that makes weights tells the others of a block's rows, and of a tile's.
+struct WgmmaBlockRows {
+    float rescale[kWgmmaRows];  // of O, where
+    uint32 rescales[4];         // a row of a warp's does
+};
+struct WgmmaTileRows {
+    float maximum[kWgmmaRows], sum[kWgmmaRows];
+    float correction[kWgmmaRows];  // what O has to be multiplied by to be relative to the maximum
 };
 
 // A sequence among packed tiles.
@@ -77,7 +107,8 @@ inline constexpr int32 kWgmmaConsumers = 3;  // warpgroups of a CTA that multipl
 
 // The kinds of mbarriers of a CTA, in their order in shared memory.
 enum class WgmmaBarrier : int32 {
-    clearing,
+    clearing_k,
+    clearing_v,
     next_tile,
     work_full,
     work_empty,
@@ -87,6 +118,9 @@ enum class WgmmaBarrier : int32 {
     k_empty,
     v_full,
     v_empty,
+    position_full,
+    weights,
+    rows,
     kinds
 };
 
@@ -98,11 +132,15 @@ struct WgmmaBarriers {
 };
 
 // The one table of barriers: their places, their initial counts and their room in shared memory follow from
-// it. A warp arrives by one lane. attention/wgmma/pipeline.cuh says who arrives and who waits.
+// it. attention/wgmma/pipeline.cuh says who arrives and who waits.
 ATTNSMITH_HOST_DEVICE constexpr WgmmaBarriers wgmma_barriers(const WgmmaShape& shape, WgmmaBarrier kind) {
-    const int32 consumers = shape.tile_q / kWgmmaRows, consumer_warps = consumers * 4, loaders = 3;
+    const int32 row_groups = wgmma_row_groups(shape), consumer_warps = wgmma_consumers(shape) * 4,
+                loaders = 3, pieces = wgmma_pieces(shape);
     switch (kind) {
-        case WgmmaBarrier::clearing:
+        case WgmmaBarrier::clearing_k:
+            return {shape.latent ? 1 : 0, pieces};
+        case WgmmaBarrier::clearing_v:
+            return {1, pieces + (shape.latent && shape.head_dim_qk > 0 ? 1 : 0)};
         case WgmmaBarrier::next_tile:
             return {1, 1};
         case WgmmaBarrier::work_full:
@@ -110,15 +148,21 @@ ATTNSMITH_HOST_DEVICE constexpr WgmmaBarriers wgmma_barriers(const WgmmaShape& s
         case WgmmaBarrier::work_empty:
             return {kWgmmaWorkStages, consumer_warps + loaders};
         case WgmmaBarrier::q_full:
-            return {consumers, 1};
+            return {row_groups, 1};
         case WgmmaBarrier::q_empty:
-            return {consumers, 4};
+            return {row_groups, 4};
         case WgmmaBarrier::k_full:
         case WgmmaBarrier::v_full:
-            return {shape.stages, 1};
+            return {shape.stages * pieces, 1};
         case WgmmaBarrier::k_empty:
         case WgmmaBarrier::v_empty:
-            return {shape.stages, consumer_warps};
+            return {shape.stages * pieces, shape.latent ? 4 : consumer_warps};
+        case WgmmaBarrier::position_full:
+            return {shape.latent ? shape.stages : 0, 1};
+        case WgmmaBarrier::weights:
+            return {shape.latent ? shape.stages : 0, 4};
+        case WgmmaBarrier::rows:
+            return {shape.latent ? kWgmmaWorkStages : 0, 128};
         case WgmmaBarrier::kinds:
             break;
     }
@@ -134,14 +178,15 @@ ATTNSMITH_HOST_DEVICE constexpr int32 wgmma_barriers_before(const WgmmaShape& sh
 
 struct WgmmaLayout {
     int32 q;     // tile_q rows
-    int32 k, v;  // `stages` tiles each
+    int32 k, v;  // `stages` tiles each; with latents halves of their columns, and in v the position's
     int32 k_stage, v_stage;
     int32 q_panel, kv_panel;  // from one panel to the next
     int32 work;               // the ring of work tiles
     int32 sorted;             // PackedTiles of up to 32 sequences, where tiles are drawn
     int32 share;              // a ShareState, where there are shares
     int32 state;              // absolute_cuts: O of what was found before the last cut, or a PieceList
-    int32 rows;               // of gathered keys: where a block's are, 8 bytes each, of K and of V
+    int32 row_states;         // latent: WgmmaBlockRows of each stage, WgmmaTileRows of each work tile
+    int32 rows;               // of gathered keys: where a block's are, 8 bytes each, of K, V and the position
     int32 barriers;           // mbarriers, by wgmma_barriers()
     int32 total;
 };
@@ -159,19 +204,27 @@ ATTNSMITH_HOST_DEVICE constexpr WgmmaLayout wgmma_layout(const WgmmaShape& shape
     WgmmaLayout s{};
     s.q_panel = shape.tile_q * kWgmmaPanelBytes;
     s.kv_panel = shape.tile_kv * kWgmmaPanelBytes;
-    s.k_stage = wgmma_panels(shape.head_dim_qk, shape.bytes.key_value) * s.kv_panel;
-    s.v_stage = wgmma_panels(shape.head_dim_vo, shape.bytes.key_value) * s.kv_panel;
+    const int32 k_panels = wgmma_panels(shape.head_dim_qk, shape.bytes.key_value);
+    const int32 v_panels = wgmma_panels(shape.head_dim_vo, shape.bytes.key_value);
+    s.k_stage = (shape.latent ? v_panels / 2 : k_panels) * s.kv_panel;
+    // Latents have a panel for the weights in any case, which take the place of the position's columns.
+    s.v_stage = (shape.latent ? v_panels / 2 + 1 : v_panels) * s.kv_panel;
     s.q = 0;
-    s.k = wgmma_panels(shape.head_dim_qk, shape.bytes.query) * s.q_panel;
+    s.k = (wgmma_panels(shape.head_dim_qk, shape.bytes.query) +
+           (shape.latent ? wgmma_panels(shape.head_dim_vo, shape.bytes.query) : 0)) *
+          s.q_panel;
     s.v = s.k + shape.stages * s.k_stage;
     s.work = s.v + shape.stages * s.v_stage;
     s.sorted = s.work + kWgmmaWorkStages * kWgmmaWorkBytes;
     s.share = s.sorted + (shape.shares ? 0 : kWgmmaSorted * int32(sizeof(PackedTiles)));
     s.state = s.share + (shape.shares ? share_state(int32(sizeof(ShareState))) : 0);
     const int32 state_row = (shape.head_dim_vo + (shape.shares ? 0 : 2)) * int32(sizeof(float));
-    s.rows = s.state + (shape.absolute_cuts ? shape.tile_q * state_row : 0);
+    s.row_states = s.state + (shape.absolute_cuts ? shape.tile_q * state_row : 0);
+    s.rows = s.row_states + (shape.latent ? shape.stages * int32(sizeof(WgmmaBlockRows)) +
+                                                kWgmmaWorkStages * int32(sizeof(WgmmaTileRows))
+                                          : 0);
     static_assert(kPieceListBytes <= kWgmmaRows * 8 * int32(sizeof(float)));
-    s.barriers = s.rows + (shape.gather ? 2 * shape.tile_kv * int32(sizeof(uint64)) : 0);
+    s.barriers = s.rows + (shape.gather ? (shape.latent ? 3 : 2) * shape.tile_kv * int32(sizeof(uint64)) : 0);
     s.total = s.barriers + wgmma_barriers_before(shape, WgmmaBarrier::kinds) * kWgmmaBarrierBytes;
     return s;
 }

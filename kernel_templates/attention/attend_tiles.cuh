@@ -23,7 +23,7 @@ __device__ void attend_tiles(const abi::AttentionArguments& args) {
         Attention attention{args, tile, work.part, memory};
         attention.run(status);
         if (work.part.is_whole()) continue;
-        const TileParts parts(work.part, state.share);
+        const TileParts parts(work.part, state.share, 1);
         const auto joiners = joiners_of<kThreads>(state.slices[0], [] { __syncthreads(); });
         if constexpr (Config::absolute_cuts)
             join_pieces<Config, Config::alignment>(tile, parts, work.part, parts.first, state.share,

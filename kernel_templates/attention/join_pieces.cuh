@@ -21,7 +21,7 @@ struct PieceList {
                          int32 thread, int32 threads) {
         const TileCuts cuts(tile);
         const KeyInterval read = TileMask(tile).read;
-        const int32 index = int32(blockIdx.x) - parts.first;
+        const int32 index = (int32(blockIdx.x) - parts.first) / parts.step;
         const int32 units_of_first = index == 0 ? own.end : own.first - (index - 1) * share;
         if (thread == 0) {
             first = read.first / cuts.length;
@@ -33,7 +33,7 @@ struct PieceList {
             const KeyInterval keys =
                 cuts.keys_of({p == 0 ? 0 : end - share, min(end, own.units), own.units}, read);
             if (keys.is_empty()) continue;
-            const int32 place = place_of_part<Config>(tile.args, parts.first + p, p == 0);
+            const int32 place = place_of_part<Config>(tile.args, parts.cta(p), p == 0);
             if (cuts.begin_with(keys, read)) {
                 state = place;
                 state_end = keys.end;

@@ -18,6 +18,10 @@
 //   keys, one after the other. So where tiles differ each has some places for its start in front of its
 //   units, and a CTA of many short tiles has fewer keys. A share that ends in a start ends before the tile.
 //
+//   KV heads may be parts of one, whose tiles read the same keys (the wgmma kernel divides large groups).
+//   Then so many lines lie abreast, one for each part, and so many neighbouring CTAs have the same share of
+//   each: what one of them reads is in L2 for the others.
+//
 //   All tiles of a sequence have as many units, those of its last tile: with masks under which other tiles
 //   have fewer blocks, or more, a unit is a part of a block, or several (TilePart). So it is where there
 //   would be too many units to count them in 32 bits.
@@ -56,6 +60,7 @@ __device__ int32 place_of_part(const abi::AttentionArguments& args, int32 cta, b
 // takes the last one makes it zero, for the next launch.
 struct TileParts {
     int32 first, count;  // of the CTAs, and so of the parts
+    int32 step;          // from one of these CTAs to the next
 
     static constexpr int32 kNoSlice = -1;
     static constexpr uint32 kSlice = 1u << 16;
@@ -65,11 +70,12 @@ struct TileParts {
     static constexpr int kLooks = 32;
 
     TileParts() = default;
-    __device__ TileParts(const TilePart& part, int32 share) {
+    __device__ TileParts(const TilePart& part, int32 share, int32 abreast) : step(abreast) {
         const int32 before = ceil_div(part.first, share);  // CTAs with parts before this one's
-        first = int32(blockIdx.x) - before;
+        first = int32(blockIdx.x) - before * step;
         count = before + 1 + ceil_div(part.units - part.end, share);
     }
+    __device__ int32 cta(int32 part) const { return first + part * step; }
 
     // By one thread, behind a barrier for those who have stored this CTA's part: the slice that it is to
     // join. `of_cta`: which of the tiles that a CTA has a word for. `waits`: if others have still to do their
@@ -175,7 +181,7 @@ __device__ void join_rows(const Tile& tile, const TileParts& parts, const TilePa
         if (!is_item) return;
         const int32 in_tile = item / kChunks, column = item % kChunks * abi::kPartsJoining.columns;
         JoinedColumns joined = join_parts<Config>(tile.args, parts.count, column, [&](int32 p) {
-            return int64(place_of_part<Config>(tile.args, parts.first + p, p == 0) + first_row + in_tile);
+            return int64(place_of_part<Config>(tile.args, parts.cta(p), p == 0) + first_row + in_tile);
         });
         const PackedRow row = tile.row(in_tile);
         if (tile.has_head(row)) epilogue.store_eight(row, -1, column, joined.o, joined.maximum, joined.sum);
@@ -188,9 +194,11 @@ __device__ void join_rows(const Tile& tile, const TileParts& parts, const TilePa
 template <class Config, int Threads>
 class Shares {
   public:
-    // `tile_rows`: packed query rows of a tile, Config::tile_q or fewer.
-    __device__ Shares(const abi::AttentionArguments& arguments, abi::ShareState& shared, int32 rows)
-        : args(arguments), state(shared), tile_rows(rows) {}
+    // `rows`: packed query rows of a tile, Config::tile_q or fewer. `lines_abreast`: a divisor of the KV
+    // heads.
+    __device__ Shares(const abi::AttentionArguments& arguments, abi::ShareState& shared, int32 rows,
+                      int32 lines_abreast = 1)
+        : args(arguments), state(shared), tile_rows(rows), abreast(lines_abreast) {}
 
     // What comes first of the share, or next; false where there is no more. By all threads of the block.
     __device__ bool next(TileWork& work, uint32& status) {
@@ -204,7 +212,7 @@ class Shares {
             units = state_units();
             go_on(units, at);
         }
-        if ((!is_begun || at.kv_head == args.kv_heads) && !find(units, at, status)) return false;
+        if ((!is_begun || at.kv_head == heads()) && !find(units, at, status)) return false;
         is_begun = true;
         return take(units, at, work) && work.first_row < work.sequence.rows(args);
     }
@@ -223,7 +231,7 @@ class Shares {
         Units units = state_units();
         if (is_begun) {
             go_on(units, at);
-            if (at.kv_head == args.kv_heads) {
+            if (at.kv_head == heads()) {
                 find_by_warp(units);
                 at.kv_head = at.tile = 0;
             }
@@ -245,8 +253,14 @@ class Shares {
     const abi::AttentionArguments& args;
     abi::ShareState& state;
     const int32 tile_rows;
+    const int32 abreast;
     bool is_begun = false;
     bool turn = false;  // which position is the current one
+
+    // Of one line: its KV heads, and of its CTAs this one and how many there are.
+    __device__ int32 heads() const { return args.kv_heads / abreast; }
+    __device__ int32 cta() const { return int32(blockIdx.x) / abreast; }
+    __device__ int32 ctas() const { return int32(gridDim.x) / abreast; }
 
     // Else a tile is a unit, a unit is a share, and every CTA has one.
     __device__ bool divides_keys() const { return args.least_share > 0; }
@@ -274,7 +288,7 @@ class Shares {
     // the longest tiles end with it then, or with one after it, and where it takes no longer than to go to
     // one tile more and to join it would.
     __device__ int32 share_of(uint32 all, int32 longest) const {
-        const int32 share = max(ceil_div(all, gridDim.x), args.least_share);
+        const int32 share = max(ceil_div(all, ctas()), args.least_share);
         const int32 even =
             share >= longest ? ceil_div(share, longest) * longest : ceil_div(longest, longest / share);
         constexpr int32 kUnitsOfTile = 3;
@@ -312,7 +326,7 @@ class Shares {
         const int32 done = min(at.left, units.of_each + start - at.unit);
         const int32 first = max(at.unit - start, 0), end = max(at.unit + done - start, 0);
         work.sequence = units.sequence;
-        work.kv_head = at.kv_head;
+        work.kv_head = at.kv_head * abreast + int32(blockIdx.x) % abreast;
         work.first_row = (units.tiles - 1 - at.tile) * tile_rows;
         work.part = {first, end, units.of_each, -1};
         if (end - first < units.of_each)
@@ -348,14 +362,14 @@ class Shares {
         int32 unit = 0;  // that is looked for, counted from sequence `batch` on
         Count counted{};
         int32 longest = 1, share = state.share, start = is_begun ? state.start_units : 0;
-        if (!divides_keys()) at.left = 1, unit = blockIdx.x;
+        if (!divides_keys()) at.left = 1, unit = cta();
 #pragma unroll 1
         for (;;) {
             const bool is_known = is_uniform() && !counts;
             if (is_known) {
-                const int32 of_sequence = args.sequence_tiles * args.kv_heads;
-                batch = int32(blockIdx.x) / of_sequence;
-                unit = int32(blockIdx.x) % of_sequence;
+                const int32 of_sequence = args.sequence_tiles * heads();
+                batch = cta() / of_sequence;
+                unit = cta() % of_sequence;
             }
             const Units mine = units_of(is_known ? batch : batch + threadIdx.x, status);
             if (is_known) {
@@ -364,7 +378,7 @@ class Shares {
                 at.tile = unit % mine.tiles;
                 return true;
             }
-            const uint32 tiles = mine.tiles * args.kv_heads;
+            const uint32 tiles = mine.tiles * heads();
             const Count own{tiles, tiles * mine.of_each};
             // Inclusive scan over the warp, then over the block. Hostile lengths may come to more than there
             // can be.
@@ -403,7 +417,7 @@ class Shares {
                     const uint32 places = counted.places(start);
                     if (places == kTooMany) status |= abi::kStatusQueryClamped;
                     share = share_of(places, longest + start);
-                    const uint64 first = uint64(share) * blockIdx.x;
+                    const uint64 first = uint64(share) * cta();
                     if (places == kTooMany || first >= places) return false;
                     unit = int32(first);
                     at.left = min(share, int32(places) - unit);

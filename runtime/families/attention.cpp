@@ -31,11 +31,6 @@ std::optional<std::string> tensor_core_refusal(const AttentionSpec& spec) {
     return std::nullopt;
 }
 
-std::optional<std::string> latent_refusal(const AttentionSpec& spec) {
-    if (spec.op == Op::mla) return "loads keys and values apart; of op mla values are a part of the keys";
-    return std::nullopt;
-}
-
 std::optional<std::string> changing_shape_refusal(const AttentionSpec& spec) {
     if (spec.consistency == Consistency::bitwise)
         return "divides keys as sizes have it; consistency \"bitwise\" takes cuts at absolute positions";

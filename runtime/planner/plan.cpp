@@ -53,8 +53,10 @@ void leave_larger_tiles_to_one_family(KernelSet& set) {
     const int rows = *alone->rows_of_others;
     std::erase_if(set.candidates, [&](const Candidate& one) {
         if (one.kernel.family == family || one.kernel.tile_q() <= rows) return false;
-        set.rejected.push_back({one.kernel.name(), fmt::format("tiles of more than {} rows are {}'s alone",
-                                                               rows, to_string(family->backend()))});
+        const std::string_view others = to_string(family->backend());
+        set.rejected.push_back({one.kernel.name(),
+                                rows == 0 ? fmt::format("all tiles are {}'s", others)
+                                          : fmt::format("tiles of more than {} rows are {}'s", rows, others)});
         return true;
     });
 }
@@ -212,8 +214,8 @@ KernelSet kernel_set(const AttentionSpec& spec, int sm, const TuningTable& tunin
         }
         if (set.candidates.size() == before) throw unserved(sm, set.rejected);
         if (role != Role::attention) continue;
-        leave_decode_to_its_kernel(set.candidates);
         leave_larger_tiles_to_one_family(set);
+        leave_decode_to_its_kernel(set.candidates);
         for (const Candidate& one : set.candidates) set.contenders.emplace_back(one.kernel, traits);
     }
     return set;

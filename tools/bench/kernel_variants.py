@@ -32,6 +32,7 @@ CTYPES = {"int32": ctypes.c_int32, "uint32": ctypes.c_uint32, "int64": ctypes.c_
 TOKENS = 16384
 PANEL, ROWS = 64, 64  # columns of a TMA box, rows of a warpgroup
 MAP_BYTES = 128  # of a TensorMap
+MAPS = ("q", "k", "v", "q_pe")  # the last is latent attention's, and stays zero
 NO_WINDOW = (1 << 30) - 1
 # Batch, query and KV tokens, query and KV heads of what is checked; the last has more tiles than CTAs, which draw the
 # others.
@@ -64,20 +65,20 @@ def structure(header, struct, members):
 
 
 def argument_types():
-    """AttentionArguments, and what follows it and three TensorMaps in WgmmaArguments."""
+    """AttentionArguments, and what follows it and the TensorMaps in WgmmaArguments."""
     own = fields("attention_wgmma.h", "WgmmaArguments")
-    first = [("attention", "AttentionArguments"), ("q", "TensorMap"), ("k", "TensorMap"), ("v", "TensorMap")]
-    if own[:4] != first:
-        raise SystemExit(f"attention_wgmma.h: WgmmaArguments begins with {own[:4]}, expected {first}")
+    first = [("attention", "AttentionArguments")] + [(name, "TensorMap") for name in MAPS]
+    if own[:len(first)] != first:
+        raise SystemExit(f"attention_wgmma.h: WgmmaArguments begins with {own[:len(first)]}, expected {first}")
     return (structure("attention_arguments.h", "AttentionArguments",
                       fields("attention_arguments.h", "AttentionArguments")),
-            structure("attention_wgmma.h", "WgmmaArguments", own[4:]))
+            structure("attention_wgmma.h", "WgmmaArguments", own[len(first):]))
 
 
 def places(attention, tail):
-    """Where the three TensorMaps are, what follows them, and the end of it all."""
+    """Where the TensorMaps are, what follows them, and the end of it all."""
     maps = (ctypes.sizeof(attention) + 63) // 64 * 64
-    rest = maps + 3 * MAP_BYTES
+    rest = maps + len(MAPS) * MAP_BYTES
     return maps, rest, rest + (ctypes.sizeof(tail) + 63) // 64 * 64
 
 

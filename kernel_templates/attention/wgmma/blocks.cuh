@@ -34,7 +34,7 @@ __device__ void set_blocks(const abi::WgmmaArguments& args, TileMask mask, WorkT
     // convergence alone.
     const WarpgroupBlocks mine = warpgroup_blocks<Config>(args, work, mask.read, blocks);
 #pragma unroll
-    for (int32 warpgroup = 0; warpgroup < Config::consumers; ++warpgroup) {
+    for (int32 warpgroup = 0; warpgroup < kRowGroups<Config>; ++warpgroup) {
         const WarpgroupBlocks its{{__shfl_sync(0xffffffffu, mine.attended.first, warpgroup),
                                    __shfl_sync(0xffffffffu, mine.attended.end, warpgroup)},
                                   {__shfl_sync(0xffffffffu, mine.unmasked.first, warpgroup),

@@ -36,9 +36,9 @@ struct WgmmaConsumer {
     const int32 lane = threadIdx.x % 32;
     const int32 warp_row = threadIdx.x / 32 % 4 * 16;  // of the warpgroup's
 
-    uint32 blocks = 0;        // of keys done with
-    uint32 tokens_and_heads;  // of this thread's two rows in the warpgroup, 8 bits each
+    uint32 blocks = 0;  // of keys done with
 
+    ThreadRows rows_of_thread;
     LogitTransform<Config> logits;
     FragmentMask mask;
     LaggingSoftmax softmax{args};
@@ -58,13 +58,7 @@ struct WgmmaConsumer {
     };
 
     __device__ void run() {
-        tokens_and_heads = 0;
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-            const uint32 row = warp_row + fragment_row(lane, i);
-            const uint32 token = row / args.attention.group, head = row - token * args.attention.group;
-            tokens_and_heads |= (token | head << 8) << (16 * i);
-        }
+        rows_of_thread.set(args, warp_row);
 #pragma unroll 1
         for (uint32 works = 0; const WorkTile* work = pipeline.take(works); ++works) {
             const auto queries = pipeline.queries(warpgroup);
@@ -78,12 +72,7 @@ struct WgmmaConsumer {
     }
 
     __device__ PackedRow row(const WorkTile& work, int i) const {
-        const int32 in_warpgroup = tokens_and_heads >> (16 * i) & 0xff;
-        const int32 head = tokens_and_heads >> (16 * i + 8) & 0xff;
-        const int32 token = work.first_token + warpgroup * args.warpgroup_tokens + in_warpgroup;
-        return {
-            token, work.heads.first + head,
-            in_warpgroup < args.warpgroup_tokens && token < work.sequence.q_len && head < work.heads.count};
+        return rows_of_thread.row(args, work, warpgroup, i);
     }
 
     __device__ void set_rows(const WorkTile& work) {

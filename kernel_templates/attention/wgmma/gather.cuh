@@ -19,7 +19,13 @@ struct WgmmaGather {
     using PageId = typename Config::Index;
     static constexpr int kElementBytes = sizeof(typename Config::KeyValue);
     static constexpr int kChunkElements = 16 / kElementBytes;
-    static constexpr int kHeadDim = Values ? Config::head_dim_vo : Config::head_dim_qk;
+    static constexpr bool kLatent = Config::latent;
+    // Of latents half of the columns, of which the second has the position's.
+    static constexpr int kHeadDim = kLatent  ? Config::head_dim_vo / 2
+                                    : Values ? Config::head_dim_vo
+                                             : Config::head_dim_qk;
+    static constexpr bool kHasPosition = kLatent && Values && Config::head_dim_qk > 0;
+    static constexpr int kAllColumns = kLatent ? Config::head_dim_vo + Config::head_dim_qk : kHeadDim;
     static constexpr int kPanels = abi::wgmma_panels(kHeadDim, kElementBytes);
     static constexpr int kPanelColumns = abi::wgmma_panel_columns(kElementBytes);
     static constexpr int kKeys = Config::tile_kv;
@@ -37,7 +43,7 @@ struct WgmmaGather {
         constexpr int kRows = kKeys / 32;
         const abi::AttentionArguments& attention = args.attention;
         const PageId* const page_ids = pages_of<PageId>(attention, work.sequence);
-        const void* const zeros = zero_row<kHeadDim / kChunkElements>;
+        const void* const zeros = zero_row<kAllColumns / kChunkElements>;
         const uint32 first_key = n * kKeys + lane;
         const uint32 first_read = work.mask.read.first, count = work.mask.read.end - work.mask.read.first;
         PageId ids[kRows];
@@ -47,30 +53,59 @@ struct WgmmaGather {
             ids[i] = *(key - first_read < count ? page_ids + page_of(attention, key)
                                                 : static_cast<const PageId*>(zeros));
         }
-        const uint64 page_bytes =
-            kElementBytes * (Values ? attention.v_batch_stride : attention.k_batch_stride);
-        const uint64 token_bytes =
-            kElementBytes * (Values ? attention.v_token_stride : attention.k_token_stride);
-        const uint64 base =
-            reinterpret_cast<uint64>(Values ? attention.v : attention.k) +
-            kElementBytes * head * (Values ? attention.v_head_stride : attention.k_head_stride);
+        const TensorRows rows = Values || kLatent ? values() : keys();
+        const TensorRows position = has_own_position() ? keys() : TensorRows{};
         bool out_of_range = false;
 #pragma unroll
         for (int i = 0; i < kRows; ++i) {
             const uint32 key = first_key + i * 32;
             const bool read = key - first_read < count, is_there = has_page(attention, ids[i]);
-            const uint64 row = base + uint32(ids[i]) * page_bytes +
-                               (key - page_of(attention, key) * attention.page_size) * token_bytes;
-            store_shared_8_bytes(source(i * 32 + lane),
-                                 read && is_there ? row : reinterpret_cast<uint64>(zeros));
+            const uint32 slot = key - page_of(attention, key) * attention.page_size;
+            const auto store = [&](SharedAddress target, const TensorRows& tensor) {
+                const uint64 row = tensor.first + kElementBytes * head * tensor.head_stride +
+                                   uint32(ids[i]) * (kElementBytes * uint64(tensor.page_stride)) +
+                                   slot * (kElementBytes * uint64(tensor.token_stride));
+                store_shared_8_bytes(target, read && is_there ? row : reinterpret_cast<uint64>(zeros));
+            };
+            store(source(Values, i * 32 + lane), rows);
+            if (has_own_position()) store(source(kPosition, i * 32 + lane), position);
             out_of_range |= read && !is_there;
         }
         if (out_of_range) report(attention, abi::kStatusPageOutOfRange);
         __syncwarp();
     }
 
-    // Copies the rows that were found, eight lanes each.
+    // Copies the rows that were found.
     __device__ void copy_rows(SharedAddress target) const {
+        copy_panels<kHeadDim>(target, Values, kLatent && Values ? kHeadDim * kElementBytes : 0);
+        if constexpr (kHasPosition)
+            copy_panels<Config::head_dim_qk>(target + kPanels * WgmmaPipeline<Config>::kLayout.kv_panel,
+                                             has_own_position() ? kPosition : int(Values),
+                                             has_own_position() ? 0 : Config::head_dim_vo * kElementBytes);
+    }
+
+  private:
+    static constexpr int kPosition = 2;  // of the lists of rows, behind those of K and V
+
+    // A tensor in pages: its first byte, and strides in elements.
+    struct TensorRows {
+        uint64 first;
+        int64 page_stride, token_stride, head_stride;
+    };
+    __device__ TensorRows keys() const {
+        const abi::AttentionArguments& a = args.attention;
+        return {reinterpret_cast<uint64>(a.k), a.k_batch_stride, a.k_token_stride, a.k_head_stride};
+    }
+    __device__ TensorRows values() const {
+        const abi::AttentionArguments& a = args.attention;
+        return {reinterpret_cast<uint64>(a.v), a.v_batch_stride, a.v_token_stride, a.v_head_stride};
+    }
+    // Else the columns of the position lie behind the latents'.
+    __device__ bool has_own_position() const { return kHasPosition && args.attention.k != nullptr; }
+
+    // So many columns of each row of a list, from a byte of it on, eight lanes a row.
+    template <int Columns>
+    __device__ void copy_panels(SharedAddress target, int list, int32 first_byte) const {
         const int32 chunk = lane % kChunks, first_row = lane / kChunks;
         // Rows r and r + 8 are swizzled alike.
         SharedAddress to[2];
@@ -79,7 +114,7 @@ struct WgmmaGather {
             const int32 row = i * 4 + first_row;
             to[i] = target + row * abi::kWgmmaPanelBytes + (chunk ^ row) * 16;
         }
-        const SharedAddress from = source(first_row);
+        const SharedAddress from = source(list, first_row);
         constexpr int kAtOnce = 4;  // loads from shared memory and copies to it do not mix well
 #pragma unroll
         for (int step = 0; step < kKeys / 4; step += kAtOnce) {
@@ -90,12 +125,13 @@ struct WgmmaGather {
 #pragma unroll
             for (int i = 0; i < kAtOnce; ++i) {
                 const uint64 row_source =
-                    (uint64(rows[i / 2][i % 2 * 2 + 1]) << 32 | rows[i / 2][i % 2 * 2]) + chunk * 16;
+                    (uint64(rows[i / 2][i % 2 * 2 + 1]) << 32 | rows[i / 2][i % 2 * 2]) + chunk * 16 +
+                    first_byte;
                 const SharedAddress row = to[i % 2] + (step + i) / 2 * (8 * abi::kWgmmaPanelBytes);
 #pragma unroll
-                for (int panel = 0; panel < kPanels; ++panel) {
-                    const bool is_in = (panel + 1) * kPanelColumns <= kHeadDim ||
-                                       panel * kPanelColumns + chunk * kChunkElements < kHeadDim;
+                for (int panel = 0; panel < abi::wgmma_panels(Columns, kElementBytes); ++panel) {
+                    const bool is_in = (panel + 1) * kPanelColumns <= Columns ||
+                                       panel * kPanelColumns + chunk * kChunkElements < Columns;
                     copy_16_bytes<16>(
                         row + panel * WgmmaPipeline<Config>::kLayout.kv_panel,
                         reinterpret_cast<const char*>(row_source) + panel * abi::kWgmmaPanelBytes, is_in);
@@ -104,10 +140,9 @@ struct WgmmaGather {
         }
     }
 
-  private:
-    // Where row r's address is; those of r and r + 4 are read together.
-    __device__ SharedAddress source(uint32 row) const {
-        return pipeline.row_sources(Values) + (row / 8 * 8 + row % 4 * 2 + row / 4 % 2) * kSourceBytes;
+    // Where row r's address is in a list; those of r and r + 4 are read together.
+    __device__ SharedAddress source(int list, uint32 row) const {
+        return pipeline.row_sources(list) + (row / 8 * 8 + row % 4 * 2 + row / 4 % 2) * kSourceBytes;
     }
 };
 

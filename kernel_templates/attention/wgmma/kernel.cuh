@@ -19,11 +19,28 @@
 #pragma once
 
 #include "attention/wgmma/consumer.cuh"
+#include "attention/wgmma/latent_consumers.cuh"
 #include "attention/wgmma/loaders.cuh"
 #include "attention/wgmma/scheduler.cuh"
 #include "attention/wgmma/share_scheduler.cuh"
 
 namespace attnsmith {
+
+// `warpgroup`: of those that multiply.
+template <class Config>
+__device__ void multiply(const abi::WgmmaArguments& args, const WgmmaPipeline<Config>& pipeline,
+                         int32 warpgroup) {
+    if constexpr (!Config::latent) {
+        set_registers_up<Config::consumer_registers>();
+        WgmmaConsumer<Config>{args, pipeline, warpgroup}.run();
+    } else if (warpgroup < 2) {
+        set_registers_up<Config::consumer_registers>();
+        WgmmaLatentValues<Config>{args, pipeline, warpgroup == 1}.run();
+    } else {
+        set_registers_down<Config::score_registers>();
+        WgmmaLatentScores<Config>{args, pipeline}.run();
+    }
+}
 
 // Grid: any number of CTAs; they take all tiles of all KV heads and splits among them, or a share of keys
 // each.
@@ -35,7 +52,7 @@ __device__ void attention_wgmma(const abi::WgmmaArguments& args) {
         pipeline.init();
         prefetch_map(args.q);
         if constexpr (!Config::gather) {
-            prefetch_map(args.k);
+            if (!Config::latent || args.attention.k) prefetch_map(args.k);
             prefetch_map(args.v);
         }
     }
@@ -54,8 +71,7 @@ __device__ void attention_wgmma(const abi::WgmmaArguments& args) {
         if (warp == 2) WgmmaKeyLoader<Config, false>{args, pipeline}.run();
         if (warp == 3) WgmmaKeyLoader<Config, true>{args, pipeline}.run();
     } else {
-        set_registers_up<Config::consumer_registers>();
-        WgmmaConsumer<Config>{args, pipeline, warp / 4 - 1}.run();
+        multiply<Config>(args, pipeline, warp / 4 - 1);
     }
 }
 

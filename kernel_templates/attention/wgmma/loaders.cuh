@@ -11,7 +11,9 @@ template <class Config>
 struct WgmmaQueryLoader {
     using Pipeline = WgmmaPipeline<Config>;
     static constexpr int kElementBytes = sizeof(typename Config::Query);
-    static constexpr int kPanels = abi::wgmma_panels(Config::head_dim_qk, kElementBytes);
+    static constexpr int kLatentPanels =
+        Config::latent ? abi::wgmma_panels(Config::head_dim_vo, kElementBytes) : 0;
+    static constexpr int kPanels = kLatentPanels + abi::wgmma_panels(Config::head_dim_qk, kElementBytes);
     static constexpr int kPanelColumns = abi::wgmma_panel_columns(kElementBytes);
 
     const abi::WgmmaArguments& args;
@@ -26,7 +28,7 @@ struct WgmmaQueryLoader {
         const int32 rows = args.warpgroup_tokens * args.attention.group;
         int32 token = int32(work.sequence.q_first) + work.first_token;
 #pragma unroll 1
-        for (int32 warpgroup = 0; warpgroup < Config::consumers; ++warpgroup) {
+        for (int32 warpgroup = 0; warpgroup < kRowGroups<Config>; ++warpgroup) {
             const auto queries = pipeline.queries(warpgroup);
             const typename Pipeline::QueryRing::Position at(works);
             const Barrier full = queries.full(at.stage);
@@ -35,9 +37,11 @@ struct WgmmaQueryLoader {
                 full.expect(kPanels * rows * abi::kWgmmaPanelBytes);
 #pragma unroll 1
                 for (int panel = 0; panel < kPanels; ++panel) {
-                    tma_load(pipeline.q(warpgroup) + panel * Pipeline::kLayout.q_panel, args.q, full,
-                             panel * kPanelColumns, work.heads.first, token,
-                             args.attention.q_indptr ? 0 : work.sequence.batch);
+                    // Columns of the position have a tensor of their own, or lie behind the others.
+                    const bool is_apart = Config::latent && panel == kLatentPanels && args.attention.q_pe;
+                    tma_load(pipeline.q(warpgroup) + panel * Pipeline::kLayout.q_panel,
+                             is_apart ? args.q_pe : args.q, full, is_apart ? 0 : panel * kPanelColumns,
+                             work.heads.first, token, args.attention.q_indptr ? 0 : work.sequence.batch);
                 }
             }
             __syncwarp();
@@ -46,8 +50,9 @@ struct WgmmaQueryLoader {
     }
 };
 
-// Loads K, or V, block by block. What a block needs to be found is known before there is room for it: every
-// clock between the two is one that the consumers may wait for.
+// Loads K, or V, block by block; of latents the first half of their columns, or the second and the
+// position's. What a block needs to be found is known before there is room for it: every clock between the
+// two is one that the consumers may wait for.
 template <class Config, bool Values>
 struct WgmmaKeyLoader {
     using PageId = typename Config::Index;
@@ -57,8 +62,14 @@ struct WgmmaKeyLoader {
     using Order = BlockOrder<Config>;
     static constexpr abi::WgmmaLayout kLayout = Pipeline::kLayout;
     static constexpr int kElementBytes = sizeof(typename Config::KeyValue);
-    static constexpr int kHeadDim = Values ? Config::head_dim_vo : Config::head_dim_qk;
-    static constexpr int kPanels = abi::wgmma_panels(kHeadDim, kElementBytes);
+    static constexpr bool kLatent = Config::latent;
+    static constexpr int kHeadDim = kLatent  ? Config::head_dim_vo / 2
+                                    : Values ? Config::head_dim_vo
+                                             : Config::head_dim_qk;
+    static constexpr int kPieces = abi::wgmma_pieces(Config::shape);
+    static constexpr bool kHasPosition = kLatent && Values && Config::head_dim_qk > 0;  // a panel more
+    static constexpr int kPiecePanels = abi::wgmma_panels(kHeadDim, kElementBytes) / kPieces;
+    static constexpr int kPanels = kPieces * kPiecePanels + kHasPosition;
     static constexpr int kPanelColumns = abi::wgmma_panel_columns(kElementBytes);
     static constexpr int kKeys = Config::tile_kv;
     static constexpr int kChunks = abi::kWgmmaPanelBytes / 16;  // of a panel's row
@@ -76,7 +87,9 @@ struct WgmmaKeyLoader {
     __device__ SharedAddress target(uint32 stage) const {
         return Values ? pipeline.v(stage) : pipeline.k(stage);
     }
-    __device__ KeyRing ring() const { return Values ? pipeline.values() : pipeline.keys(); }
+    __device__ KeyRing ring(int32 piece = 0) const {
+        return Values ? pipeline.values(piece) : pipeline.keys(piece);
+    }
 
     __device__ void run() {
         pipeline.load_each([this](const WorkTile& work, uint32) { load(work); });
@@ -104,12 +117,19 @@ struct WgmmaKeyLoader {
         for (int32 n = Order::first(work.blocks), left = work.blocks.end - work.blocks.first; left > 0;
              n += Order::kStep, --left, ++blocks) {
             const typename KeyRing::Position at(blocks);
-            const bool clear = Values && has_unseen_rows(work, n);
-            const Barrier landing = clear ? pipeline.clearing() : ring().full(at.stage);
-            ring().wait_empty(at);
-            if (lane == 0) landing.expect(kPanels * kLayout.kv_panel);
-            __syncwarp();
-            copy_boxes(target(at.stage), landing, n);
+            const bool clear = (Values || kLatent) && has_unseen_rows(work, n);
+#pragma unroll
+            for (int piece = 0; piece < kPieces; ++piece) {
+                const Barrier landing = clear ? pipeline.clearing(Values) : ring(piece).full(at.stage);
+                ring(piece).wait_empty(at);
+                copy_panels<kPiecePanels>(piece * kPiecePanels, target(at.stage), landing, n);
+            }
+            if constexpr (kHasPosition) {
+                const Barrier landing = clear ? pipeline.clearing(Values) : pipeline.position_full(at.stage);
+                // The weights take its place, which both halves of O are made of.
+                pipeline.keys(kPieces - 1).wait_empty(at);
+                copy_panels<1>(kPanels - 1, target(at.stage), landing, n);
+            }
             if (left > 1)
                 look_up(work, n + Order::kStep);
             else
@@ -126,7 +146,9 @@ struct WgmmaKeyLoader {
         for (int32 n = Order::first(work.blocks), left = work.blocks.end - work.blocks.first; left > 0;
              n += Order::kStep, --left, ++blocks) {
             const typename KeyRing::Position at(blocks);
-            ring().wait_empty(at);
+#pragma unroll
+            for (int piece = 0; piece < kPieces; ++piece) ring(piece).wait_empty(at);
+            if constexpr (kHasPosition) pipeline.keys(kPieces - 1).wait_empty(at);
             Gather{args, pipeline}.copy_rows(target(at.stage));
             __syncwarp();
             copy_commit();
@@ -143,7 +165,10 @@ struct WgmmaKeyLoader {
     __device__ void hand_over(uint32 stage) const {
         fence_async_proxy();
         __syncwarp();
-        if (lane == 0) ring().full(stage).arrive();
+        if (lane != 0) return;
+#pragma unroll
+        for (int piece = 0; piece < kPieces; ++piece) ring(piece).full(stage).arrive();
+        if constexpr (kHasPosition) pipeline.position_full(stage).arrive();
     }
 
     // Whether block n has rows that no row of the tile sees, and that the copy engine does not make zeros as
@@ -156,7 +181,7 @@ struct WgmmaKeyLoader {
     }
 
     __device__ void clear_unseen_rows(const WorkTile& work, int32 n, SharedAddress target) {
-        pipeline.clearing().wait(Phase::of_use(cleared++));
+        pipeline.clearing(Values).wait(Phase::of_use(cleared++));
         clear_rows(target, 0, work.mask.read.first - n * kKeys);
         clear_rows(target, work.mask.read.end - n * kKeys, kKeys);
     }
@@ -192,23 +217,42 @@ struct WgmmaKeyLoader {
             report(args.attention, abi::kStatusPageOutOfRange);
     }
 
-    // By the copy engine, a box a panel or, of pages, a box a lane and panel.
-    __device__ void copy_boxes(SharedAddress target, Barrier landing, int32 n) const {
-        const abi::TensorMap& map = Values ? args.v : args.k;
+    // So many panels of block n, by the copy engine: a box a panel or, of pages, a box a lane and panel.
+    template <int Count>
+    __device__ void copy_panels(int first, SharedAddress target, Barrier landing, int32 n) const {
+        if (lane == 0) landing.expect(Count * kLayout.kv_panel);
+        __syncwarp();
         if constexpr (Config::paged) {
             if (lane * args.box_keys >= kKeys) return;
             const SharedAddress rows = target + lane * args.box_keys * abi::kWgmmaPanelBytes;
 #pragma unroll
-            for (int panel = 0; panel < kPanels; ++panel) {
-                tma_load(rows + panel * kLayout.kv_panel, map, landing, panel * kPanelColumns, slot, head,
+            for (int panel = first; panel < first + Count; ++panel) {
+                const Columns columns = columns_of(panel);
+                tma_load(rows + panel * kLayout.kv_panel, columns.map, landing, columns.first, slot, head,
                          page);
             }
         } else if (lane == 0) {
 #pragma unroll
-            for (int panel = 0; panel < kPanels; ++panel) {
-                tma_load(target + panel * kLayout.kv_panel, map, landing, panel * kPanelColumns,
+            for (int panel = first; panel < first + Count; ++panel) {
+                const Columns columns = columns_of(panel);
+                tma_load(target + panel * kLayout.kv_panel, columns.map, landing, columns.first,
                          first_token + n * kKeys, head, batch);
             }
+        }
+    }
+
+    // What a panel holds.
+    struct Columns {
+        const abi::TensorMap& map;
+        int32 first;
+    };
+    __device__ Columns columns_of(int panel) const {
+        if constexpr (Config::latent) {
+            constexpr int kHalf = kPieces * kPiecePanels;
+            if (panel < kHalf) return {args.v, (Values * kHalf + panel) * kPanelColumns};
+            return args.attention.k ? Columns{args.k, 0} : Columns{args.v, Config::head_dim_vo};
+        } else {
+            return {Values ? args.v : args.k, panel * kPanelColumns};
         }
     }
 };

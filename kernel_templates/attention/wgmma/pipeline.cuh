@@ -1,7 +1,7 @@
 // What the roles of a wgmma CTA share: shared memory, the barriers in it, and the work at hand.
 //
 //   BARRIERS. abi::wgmma_barriers() has their numbers and arrivals, from which their places and the room that
-//   they take follow. C: consumer warpgroups, S: Config::stages. A warp arrives by one lane.
+//   they take follow. C: consumer warpgroups, S: Config::stages. A warp arrives by one lane, but at `rows`.
 //
 //     kind        number  arrivals that complete a phase         who waits             a phase for each
 //     work_full   2       1: scheduler                           loaders, consumers    work tile, ring of 2
@@ -13,7 +13,20 @@
 //     k_empty     S       4 C: consumer warps                    K loader              block, ring of S
 //     v_full      S       1: V loader, and the bytes             consumers             block, ring of S
 //     v_empty     S       4 C: consumer warps                    V loader              block, ring of S
-//     clearing    1       1: V loader, and the bytes             V loader              block to clear
+//     clearing_v  1       1: V loader, and the bytes             V loader              block to clear
+//
+//   With latents K and V are the halves of their columns, in P pieces each, and V has the position's columns,
+//   whose place the weights take (attention/wgmma/latent_consumers.cuh). These are done with when both last
+//   pieces are:
+//
+//     k_full, v_full  S P  1, as above                           warps that multiply   piece, ring of S
+//     k_empty     S P     4: warps with these columns of O       K, and V loader       piece, ring of S
+//     v_empty     S P     4: warps with these columns of O       V loader              piece, ring of S
+//     position_full  S    1: V loader, and the bytes             warps with weights    block, ring of S
+//     weights     S       4: warps that make them                warps with O          block, ring of S
+//     rows        2       128: threads that make weights         warps with O          work tile, ring of 2
+//     clearing_k  1       P: K loader, and the bytes             K loader              block to clear
+//     clearing_v  1       P, and the position: V loader, ...     V loader              block to clear
 //
 //   A consumer arrives at k_empty and v_empty of every block of the tile, also of those that only other
 //   warpgroups attend to. Where the V loader clears rows, the bytes land at `clearing`, and its own arrival
@@ -26,6 +39,7 @@
 //     warpgroups that consume   at launch   a producer   a consumer: O, S, P, and Q where there is room
 //     2                         168         40           232
 //     3                         128         32           160
+//     3, of latents             128         56           176 with columns of O, 104 with the weights
 //
 //   The producers have none to spare: what the scheduler finds goes to shared memory at once, and each role
 //   reads it from there again.
@@ -47,6 +61,7 @@
 #include "attention/cuts.cuh"
 #include "attention/shares.cuh"
 #include "common/barrier.cuh"
+#include "common/fragment.cuh"
 
 namespace attnsmith {
 
@@ -56,10 +71,14 @@ struct WarpgroupBlocks {
     KeyInterval unmasked;  // those that need no mask
 };
 
+// Warpgroups that have rows of their own.
+template <class Config>
+inline constexpr int32 kRowGroups = abi::wgmma_row_groups(Config::shape);
+
 // Packed query rows of a tile: whole tokens, in each warpgroup's.
 template <class Config>
 __device__ int32 tile_rows(const abi::WgmmaArguments& args) {
-    return Config::consumers * args.warpgroup_tokens * args.attention.group;
+    return kRowGroups<Config> * args.warpgroup_tokens * args.attention.group;
 }
 
 // What a CTA does next: the scheduler finds it, the others read it.
@@ -92,6 +111,30 @@ struct WorkTile {
     }
 };
 static_assert(sizeof(WorkTile) <= abi::kWgmmaWorkBytes && abi::kWgmmaWorkBytes % 16 == 0);
+
+// A thread's two rows of an accumulator: which of its warpgroup's they are is the same in every tile.
+struct ThreadRows {
+    uint32 tokens_and_heads = 0;  // 8 bits each
+
+    __device__ void set(const abi::WgmmaArguments& args, int32 warp_row) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            const uint32 row = warp_row + fragment_row(threadIdx.x % 32, i);
+            const uint32 token = row / args.attention.group, head = row - token * args.attention.group;
+            tokens_and_heads |= (token | head << 8) << (16 * i);
+        }
+    }
+    // `row_group`: which of the warpgroups that have rows of their own.
+    __device__ PackedRow row(const abi::WgmmaArguments& args, const WorkTile& work, int32 row_group,
+                             int i) const {
+        const int32 in_warpgroup = tokens_and_heads >> (16 * i) & 0xff;
+        const int32 head = tokens_and_heads >> (16 * i + 8) & 0xff;
+        const int32 token = work.first_token + row_group * args.warpgroup_tokens + in_warpgroup;
+        return {
+            token, work.heads.first + head,
+            in_warpgroup < args.warpgroup_tokens && token < work.sequence.q_len && head < work.heads.count};
+    }
+};
 
 // The order in which blocks are taken: from the last, so that a causal tile's masked ones come first; with
 // absolute cuts from the first, as what is found is folded.
@@ -133,9 +176,9 @@ struct WgmmaPipeline {
     }
     __device__ SharedAddress k(uint32 stage) const { return base + kLayout.k + stage * kLayout.k_stage; }
     __device__ SharedAddress v(uint32 stage) const { return base + kLayout.v + stage * kLayout.v_stage; }
-    // Where gathered rows of K, or of V, are in global memory: one address a key.
-    __device__ SharedAddress row_sources(bool of_values) const {
-        return base + kLayout.rows + of_values * (Config::tile_kv * uint32(sizeof(uint64)));
+    // Where gathered rows of K, of V, or of the position's tensor, are in global memory: one address a key.
+    __device__ SharedAddress row_sources(int list) const {
+        return base + kLayout.rows + list * (Config::tile_kv * uint32(sizeof(uint64)));
     }
     __device__ WorkTile& work(uint32 stage) const {
         return *reinterpret_cast<WorkTile*>(memory + kLayout.work + stage * abi::kWgmmaWorkBytes);
@@ -146,17 +189,39 @@ struct WgmmaPipeline {
     // With absolute cuts: O of what rows found before their last cut, and once that is done with the list of
     // pieces that are joined.
     __device__ char* state() const { return memory + kLayout.state; }
+    // Latent: where the columns of the position are, and then the weights; and what is told of rows.
+    __device__ SharedAddress position(uint32 stage) const {
+        return v(stage) + (kLayout.v_stage - kLayout.kv_panel);
+    }
+    __device__ abi::WgmmaBlockRows& block_rows(uint32 stage) const {
+        return reinterpret_cast<abi::WgmmaBlockRows*>(memory + kLayout.row_states)[stage];
+    }
+    __device__ abi::WgmmaTileRows& tile_rows(uint32 stage) const {
+        char* const first = memory + kLayout.row_states + Config::stages * sizeof(abi::WgmmaBlockRows);
+        return reinterpret_cast<abi::WgmmaTileRows*>(first)[stage];
+    }
     __device__ abi::PackedTiles& sorted(uint32 sequence) const {
         return reinterpret_cast<abi::PackedTiles*>(memory + kLayout.sorted)[sequence];
     }
 
     // ---- barriers ----
 
-    __device__ Barrier clearing() const { return {barrier<Kind::clearing>()}; }
+    __device__ Barrier clearing(bool of_values) const {
+        return {of_values ? barrier<Kind::clearing_v>() : barrier<Kind::clearing_k>()};
+    }
+    // Latent: a block's weights are there, and the results of a tile's rows.
+    __device__ Barrier weights(uint32 stage) const { return {barrier<Kind::weights>(stage)}; }
+    __device__ Barrier rows(uint32 stage) const { return {barrier<Kind::rows>(stage)}; }
     __device__ Barrier next_tile() const { return {barrier<Kind::next_tile>()}; }
     __device__ WorkRing work_ring() const { return ring<WorkRing, Kind::work_full, Kind::work_empty>(); }
-    __device__ KeyRing keys() const { return ring<KeyRing, Kind::k_full, Kind::k_empty>(); }
-    __device__ KeyRing values() const { return ring<KeyRing, Kind::v_full, Kind::v_empty>(); }
+    // The columns of latents are in pieces, each with a ring of its own.
+    __device__ KeyRing keys(int32 piece = 0) const {
+        return ring<KeyRing, Kind::k_full, Kind::k_empty>(piece * Config::stages);
+    }
+    __device__ KeyRing values(int32 piece = 0) const {
+        return ring<KeyRing, Kind::v_full, Kind::v_empty>(piece * Config::stages);
+    }
+    __device__ Barrier position_full(uint32 stage) const { return {barrier<Kind::position_full>(stage)}; }
     // One warpgroup's queries: it has a barrier of either kind to itself.
     __device__ QueryRing queries(uint32 warpgroup) const {
         return ring<QueryRing, Kind::q_full, Kind::q_empty>(warpgroup);

@@ -120,7 +120,7 @@ struct WgmmaScheduler {
 
     // The tile's keys; false if there is nothing to do.
     __device__ bool find_blocks(WorkTile& found) const {
-        TileMask mask(found.rows(args, 0, Config::consumers));
+        TileMask mask(found.rows(args, 0, kRowGroups<Config>));
         mask.keep(keys_of_split(args.attention, found.split));
         // No row looks at the keys of this split, so the merge does not either.
         if (args.attention.splits > 1 && mask.read.is_empty()) return false;

@@ -16,16 +16,23 @@ struct WgmmaShareScheduler {
     const WgmmaPipeline<Config>& pipeline;
     const int32 lane = threadIdx.x % 32;
 
+    // Parts of a group have lines abreast, unless too many CTAs would be left over.
+    static __device__ int32 abreast(const abi::WgmmaArguments& args) {
+        const int32 parts = args.kv_head_shares, ctas = gridDim.x;
+        return ctas % parts * 16 <= ctas ? parts : 1;
+    }
+
     // By all threads of the block; the result is there behind a barrier.
     static __device__ void begin(const abi::WgmmaArguments& args, const WgmmaPipeline<Config>& pipeline) {
         uint32 status = 0;
-        Shares<Config, kThreads>(args.attention, pipeline.share(), tile_rows<Config>(args)).begin(status);
+        Shares<Config, kThreads>(args.attention, pipeline.share(), tile_rows<Config>(args), abreast(args))
+            .begin(status);
         report(args.attention, status);
     }
 
     __device__ void run() const {
         using WorkRing = typename WgmmaPipeline<Config>::WorkRing;
-        Shares<Config, 32> shares(args.attention, pipeline.share(), tile_rows<Config>(args));
+        Shares<Config, 32> shares(args.attention, pipeline.share(), tile_rows<Config>(args), abreast(args));
 #pragma unroll 1
         for (uint32 works = 0;; ++works) {
             const typename WorkRing::Position at(works);
@@ -45,10 +52,10 @@ struct WgmmaShareScheduler {
             work.first_token = next.first_row / args.attention.group;
             work.set_head(args, next.kv_head);
             work.part = next.part;
-            work.parts = TileParts(next.part, pipeline.share().share);
+            work.parts = TileParts(next.part, pipeline.share().share, abreast(args));
         }
         __syncwarp();
-        const TileRows tile = work.rows(args, 0, Config::consumers);
+        const TileRows tile = work.rows(args, 0, kRowGroups<Config>);
         TileMask mask(tile);
         if constexpr (Config::absolute_cuts) {
             const PartPlaces places(tile, next.part, mask);

@@ -65,15 +65,49 @@ TensorMapRequest map_of(std::size_t offset, Operand tensor, const AttentionTenso
     return map;
 }
 
-TensorMapRequest map_of_queries(const AttentionSpec& spec, const AttentionTensors& tensors,
-                                const abi::WgmmaArguments& arguments) {
+// Latent attention's with the position's columns behind the others, or these apart.
+void add_maps_of_queries(const AttentionSpec& spec, const AttentionTensors& tensors,
+                         const abi::WgmmaArguments& arguments, std::vector<TensorMapRequest>& maps) {
     const abi::AttentionArguments& a = arguments.attention;
     const bool ragged = a.q_indptr != nullptr;
     const int token = ragged ? 0 : 1;
-    return map_of(offsetof(abi::WgmmaArguments, q), Operand::q, tensors, spec.head_dim_qk,
-                  {{a.q_heads, a.q_head_stride, a.group, token + 1},
-                   {ragged ? a.q_tokens : a.max_q_len, a.q_token_stride, arguments.warpgroup_tokens, token},
-                   {ragged ? 1 : a.batch, a.q_batch_stride, 1, 0}});
+    const auto add = [&](std::size_t offset, Operand operand, std::int64_t columns, std::int64_t head_stride,
+                         std::int64_t token_stride, std::int64_t batch_stride) {
+        maps.push_back(
+            map_of(offset, operand, tensors, columns,
+                   {{a.q_heads, head_stride, a.group, token + 1},
+                    {ragged ? a.q_tokens : a.max_q_len, token_stride, arguments.warpgroup_tokens, token},
+                    {ragged ? 1 : a.batch, batch_stride, 1, 0}}));
+    };
+    const std::int64_t columns = spec.op != Op::mla ? spec.head_dim_qk
+                                 : tensors.q_pe     ? spec.head_dim_ckv
+                                                    : spec.head_dim_ckv + spec.head_dim_kpe;
+    add(offsetof(abi::WgmmaArguments, q), Operand::q, columns, a.q_head_stride, a.q_token_stride,
+        a.q_batch_stride);
+    if (tensors.q_pe)
+        add(offsetof(abi::WgmmaArguments, q_pe), Operand::q_pe, spec.head_dim_kpe, a.q_pe_head_stride,
+            a.q_pe_token_stride, a.q_pe_batch_stride);
+}
+
+// The latents with the position's columns behind them, or these apart.
+void add_maps_of_latents(const AttentionSpec& spec, const AttentionTensors& tensors,
+                         const abi::WgmmaArguments& arguments, std::vector<TensorMapRequest>& maps) {
+    const abi::AttentionArguments& a = arguments.attention;
+    const bool paged = spec.kv == KvStorage::paged, ragged = spec.kv == KvStorage::ragged;
+    const std::int64_t tokens = paged ? a.page_size : a.kv_tokens;
+    const std::int64_t outer = paged ? a.pages : ragged ? 1 : a.batch;
+    const auto add = [&](std::size_t offset, Operand operand, std::int64_t columns, std::int64_t token_stride,
+                         std::int64_t outer_stride) {
+        maps.push_back(map_of(offset, operand, tensors, columns,
+                              {{tokens, token_stride, arguments.box_keys, ragged ? 0 : 1},
+                               {1, 0, 1, 0},
+                               {outer, outer_stride, 1, 0}}));
+    };
+    add(offsetof(abi::WgmmaArguments, v), Operand::k,
+        spec.head_dim_ckv + (tensors.kpe ? 0 : spec.head_dim_kpe), a.v_token_stride, a.v_batch_stride);
+    if (tensors.kpe)
+        add(offsetof(abi::WgmmaArguments, k), Operand::kpe, spec.head_dim_kpe, a.k_token_stride,
+            a.k_batch_stride);
 }
 
 void add_maps_of_keys(const AttentionSpec& spec, const AttentionTensors& tensors,
@@ -126,9 +160,11 @@ Bound bind(const KernelConfig& config, const LaunchContext& context, const Bindi
     set_share(context, kernel.tile_kv, schedule.items, a);
     arguments.slack = kSlack / a.scale_log2;
     arguments.box_keys = box_keys(kernel, a.page_size);
-    bound.maps = {map_of_queries(spec, operands.tensors, arguments)};
-    if (!kernel.gather)  // gathered ones are read by their addresses
-        add_maps_of_keys(spec, operands.tensors, arguments, bound.maps);
+    add_maps_of_queries(spec, operands.tensors, arguments, bound.maps);
+    if (!kernel.gather) {  // gathered ones are read by their addresses
+        const auto add = kernel.latent ? add_maps_of_latents : add_maps_of_keys;
+        add(spec, operands.tensors, arguments, bound.maps);
+    }
     bound.arguments = ArgumentBlock(arguments);
     return bound;
 }

@@ -43,10 +43,13 @@ std::optional<std::string> unknown_tile(const TuningTile& tile, bool paged) {
 
 int producer_registers(const Kernel& kernel) { return kernel.shares ? 56 : kernel.consumers == 2 ? 40 : 32; }
 
+int score_registers(const Kernel& kernel) { return kernel.latent ? 104 : 0; }
+
 // What there is for a thread that multiplies, where an SM holds so many CTAs.
 int consumer_registers(const Kernel& kernel, int ctas) {
     const int launched = registers_ceiling(kernel.threads(), ctas) * (kernel.consumers + 1);
-    return std::min(240, (launched - producer_registers(kernel)) / kernel.consumers / 8 * 8);
+    const int left = launched - producer_registers(kernel) - score_registers(kernel);
+    return std::min(240, left / (kernel.consumers - (kernel.latent ? 1 : 0)) / 8 * 8);
 }
 
 // CTAs that an SM holds: of those that draw tiles one, which is persistent.
@@ -64,11 +67,12 @@ Kernel kernel_of(const AttentionSpec& spec, const TuningTile& tile, const SmTrai
     kernel.tile_kv = tile.tile_kv;
     kernel.stages = tile.stages;
     kernel.gather = gathers(spec);
-    kernel.consumers = tile.tile_q / abi::kWgmmaRows;
-    kernel.shares = kernel.consumers == 1;
+    kernel.consumers = kernel.latent ? 3 : tile.tile_q / abi::kWgmmaRows;
+    kernel.shares = kernel.latent || kernel.consumers == 1;
     kernel.producer_registers = producer_registers(kernel);
+    kernel.score_registers = score_registers(kernel);
     kernel.consumer_registers = consumer_registers(kernel, ctas_of(kernel, sm));
-    kernel.queries_in_registers = true;
+    kernel.queries_in_registers = !kernel.latent;
     if (registers_of(kernel) > kernel.consumer_registers) kernel.queries_in_registers = false;
     return kernel;
 }
@@ -133,14 +137,28 @@ std::optional<std::string> cut_refusal(const AttentionSpec& spec, const SmTraits
     return std::nullopt;
 }
 
+// Two warpgroups have half of O's columns each, in whole panels of 64.
+constexpr std::int64_t kLatentColumns = 2 * 64;
+constexpr TuningTile kLatentTile{
+    .backend = Backend::wgmma, .tile_q = abi::kWgmmaRows, .tile_kv = 64, .stages = 2};
+
+std::optional<std::string> refusal_of_latents(const AttentionSpec& spec) {
+    if (spec.head_dim_ckv % kLatentColumns != 0)
+        return fmt::format("head_dim_ckv {}: its tiles are made for multiples of {}", spec.head_dim_ckv,
+                           kLatentColumns);
+    if (is_cut(spec))
+        return "consistency \"bitwise\": no room for the states of rows of latents that are cut";
+    return std::nullopt;
+}
+
 }  // namespace
 
 std::optional<std::string> refusal(const AttentionSpec& spec, const SmTraits& sm) {
     if (sm.wgmma_flops == 0) return fmt::format("needs sm_90; this is sm_{}", sm.sm);
-    if (auto reason = latent_refusal(spec)) return reason;
     if (auto reason = tensor_core_refusal(spec)) return reason;
     if (spec.alignment != 16)
         return fmt::format("alignment {}: TMA takes addresses and strides of whole 16 bytes", spec.alignment);
+    if (spec.op == Op::mla) return refusal_of_latents(spec);
     if (std::min(spec.head_dim_qk, spec.head_dim_vo) < kLeastHeadDim)
         return fmt::format("head dims {} and {}: its tiles are made for {} and more", spec.head_dim_qk,
                            spec.head_dim_vo, kLeastHeadDim);
@@ -153,7 +171,7 @@ std::optional<std::string> refusal(const AttentionSpec& spec, const SmTraits& sm
 
 std::vector<KernelConfig> tunable(const AttentionSpec& spec, const SmTraits& sm) {
     std::vector<KernelConfig> kernels;
-    if (is_cut(spec) || refusal(spec, sm)) return kernels;
+    if (is_cut(spec) || spec.op == Op::mla || refusal(spec, sm)) return kernels;
     for (const int rows : kQueryTiles) {
         for (const int keys : key_tiles(spec.kv == KvStorage::paged)) {
             for (const int stages : kStages) {
@@ -168,6 +186,8 @@ std::vector<KernelConfig> tunable(const AttentionSpec& spec, const SmTraits& sm)
 
 std::vector<Candidate> candidates(const AttentionSpec& spec, const SmTraits& sm, const TuningTable& tuning,
                                   std::vector<Refusal>& rejected) {
+    if (spec.op == Op::mla)
+        return {{.kernel = config_of(kernel_of(spec, kLatentTile, sm), sm), .rows_of_others = 0}};
     if (is_cut(spec)) {
         return {{config_of(*kernel_for_many_cut_rows(spec, sm), sm), TileSource::model, abi::kWgmmaRows},
                 *candidate_for_few_rows(spec, sm, rejected)};

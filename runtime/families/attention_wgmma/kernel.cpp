@@ -13,6 +13,7 @@ int registers_of(const Kernel& kernel) {
     const int scores = kernel.softcap && kernel.alibi   ? kernel.tile_kv / 8
                        : kernel.softcap || kernel.alibi ? kernel.tile_kv / 32
                                                         : 0;
+    if (kernel.latent) return abi::padded_head_dim(kernel.head_dim_vo) / 4 + addresses_and_state;
     const int output = abi::padded_head_dim(kernel.head_dim_vo) / 2;
     const int logits = kernel.tile_kv / 2;
     const int probabilities = kernel.tile_kv / 4;  // 16 bits each

@@ -13,12 +13,13 @@ namespace attnsmith::families::attention_wgmma {
 inline constexpr int kProducerWarps = 4;  // registers are given to whole warpgroups
 
 struct Kernel : AttentionConstants {
-    int consumers = 0;    // warpgroups that multiply
+    int consumers = 0;    // warpgroups that multiply; of latents three for the same rows
     bool gather = false;  // rows of KV are loaded one by one, not in boxes by TMA
     bool shares = false;  // CTAs take equal shares of the keys; else they draw tiles
     // A thread's, that setmaxnreg gives to each role, in steps of eight. Together no more than what the CTA
     // was launched with: the consumers would wait for the rest for ever.
     int consumer_registers = 0, producer_registers = 0;
+    int score_registers = 0;  // of latents, the warpgroup's that makes the weights
 
     template <class Self, class Visitor>
     static void visit(Self& self, Visitor& visitor) {
@@ -28,12 +29,13 @@ struct Kernel : AttentionConstants {
         visitor.flag("shares", self.shares);
         visitor.integer("consumer_registers", self.consumer_registers);
         visitor.integer("producer_registers", self.producer_registers);
+        visitor.integer("score_registers", self.score_registers);
     }
 
     int threads() const { return (consumers * 4 + kProducerWarps) * 32; }
     abi::WgmmaShape shape() const {
-        return {head_dim_qk,   head_dim_vo,         tile_q, tile_kv, stages, gather, shares,
-                absolute_cuts, storage_bytes(*this)};
+        return {head_dim_qk, head_dim_vo,   tile_q, tile_kv,             stages, gather,
+                shares,      absolute_cuts, latent, storage_bytes(*this)};
     }
 };
 

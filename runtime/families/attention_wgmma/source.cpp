@@ -70,35 +70,76 @@ std::string wgmma_function(const Product& product) {
         a_in_registers ? fmt::format("const uint32 (&a)[{}][4]", steps) : "uint32 a", text, d, a);
 }
 
+// Where a column of a tile lies, from the tile's first.
+int column_offset(int column, int element_bytes, int panel_bytes) {
+    const int columns = abi::wgmma_panel_columns(element_bytes);
+    return column / columns * panel_bytes + column % columns * element_bytes;
+}
+
+std::string element_of(const Kernel& kernel) {
+    return Constant{"KeyValue", Constant::Kind::element, static_cast<int>(kernel.key_value)}.text();
+}
+
+// O += P V, where V has so many columns. P is in registers.
+Product product_with_values(const Kernel& kernel, int columns) {
+    Product values{.name = "multiply_values",
+                   .type = element_of(kernel),
+                   .n = columns,
+                   .transposed = true,
+                   .accumulate = true};
+    for (int key = 0; key < kernel.tile_kv; key += 16) values.b_steps.push_back(key * abi::kWgmmaPanelBytes);
+    return values;
+}
+
+std::vector<Product> products(const Kernel& kernel) {
+    const abi::WgmmaLayout layout = abi::wgmma_layout(kernel.shape());
+    const abi::StorageBytes bytes = storage_bytes(kernel);
+    Product queries{.name = "multiply_queries", .type = element_of(kernel), .n = kernel.tile_kv};
+    for (int column = 0; column < kernel.head_dim_qk; column += 16) {
+        if (!kernel.queries_in_registers)
+            queries.a_steps.push_back(column_offset(column, bytes.query, layout.q_panel));
+        queries.b_steps.push_back(column_offset(column, bytes.key_value, layout.kv_panel));
+    }
+    return {queries, product_with_values(kernel, kernel.head_dim_vo)};
+}
+
+// Of latents S is a sum over pieces of their columns, and over the position's, which are in a panel; O is
+// made in pieces, by weights from shared memory.
+std::vector<Product> products_of_latents(const Kernel& kernel) {
+    const abi::WgmmaLayout layout = abi::wgmma_layout(kernel.shape());
+    const abi::StorageBytes bytes = storage_bytes(kernel);
+    const int columns = abi::wgmma_piece_columns(kernel.head_dim_vo);
+    const auto queries = [&](std::string_view name, int of_columns, bool accumulate) {
+        Product product{
+            .name = name, .type = element_of(kernel), .n = kernel.tile_kv, .accumulate = accumulate};
+        for (int column = 0; column < of_columns; column += 16) {
+            product.a_steps.push_back(column_offset(column, bytes.query, layout.q_panel));
+            product.b_steps.push_back(column_offset(column, bytes.key_value, layout.kv_panel));
+        }
+        return product;
+    };
+    Product values = product_with_values(kernel, columns);
+    for (int key = 0; key < kernel.tile_kv; key += 16) values.a_steps.push_back(key * bytes.key_value);
+    std::vector<Product> all{queries("multiply_first_queries", columns, false),
+                             queries("multiply_more_queries", columns, true), values};
+    if (kernel.head_dim_qk > 0) all.push_back(queries("multiply_positions", kernel.head_dim_qk, true));
+    return all;
+}
+
 }  // namespace
 
 SourceParts source(const KernelConfig& config) {
     const auto kernel = config.as<Kernel>();
-    const abi::WgmmaLayout layout = abi::wgmma_layout(kernel.shape());
-    const abi::StorageBytes bytes = storage_bytes(kernel);
-    const std::string type =
-        Constant{"KeyValue", Constant::Kind::element, static_cast<int>(kernel.key_value)}.text();
-    Product queries{.name = "multiply_queries", .type = type, .n = kernel.tile_kv};
-    for (int column = 0; column < kernel.head_dim_qk; column += 16) {
-        const auto offset = [&](int element_bytes, int panel_bytes) {
-            const int columns = abi::wgmma_panel_columns(element_bytes);
-            return column / columns * panel_bytes + column % columns * element_bytes;
-        };
-        if (!kernel.queries_in_registers) queries.a_steps.push_back(offset(bytes.query, layout.q_panel));
-        queries.b_steps.push_back(offset(bytes.key_value, layout.kv_panel));
-    }
-    Product values{.name = "multiply_values",
-                   .type = type,
-                   .n = kernel.head_dim_vo,
-                   .transposed = true,
-                   .accumulate = true};
-    for (int key = 0; key < kernel.tile_kv; key += 16) values.b_steps.push_back(key * abi::kWgmmaPanelBytes);
+    std::string functions;
+    for (const Product& product : kernel.latent ? products_of_latents(kernel) : products(kernel))
+        functions += wgmma_function(product);
     return {.header = "attention/wgmma/kernel.cuh",
             .members =
                 "    static constexpr abi::WgmmaShape shape{\n"
-                "        head_dim_qk, head_dim_vo, tile_q, tile_kv, stages, gather, shares, absolute_cuts,\n"
+                "        head_dim_qk, head_dim_vo, tile_q, tile_kv, stages, gather, shares, absolute_cuts, "
+                "latent,\n"
                 "        {sizeof(Query), sizeof(KeyValue), sizeof(Output)}};\n" +
-                wgmma_function(queries) + wgmma_function(values),
+                functions,
             .arguments = "WgmmaArguments",
             .shared_bytes = "attnsmith::abi::wgmma_layout(attnsmith::Config::shape).total"};
 }

@@ -189,6 +189,13 @@ std::set<KernelConfig> latent_kernels_on(int sm) {
         spec.consistency = Consistency::bitwise;
         specs.push_back(spec);
     }
+    if (families::traits_of(sm).wgmma_flops > 0) {
+        other.alignment = 16;
+        for (const auto& [ckv, kpe] : {std::pair{128, 8}, {256, 0}, {384, 24}}) {
+            other.head_dim_ckv = ckv, other.head_dim_kpe = kpe;
+            specs.push_back(other);
+        }
+    }
     return kernels_of(specs, sm);
 }
 

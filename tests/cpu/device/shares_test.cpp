@@ -128,6 +128,7 @@ struct Launch {
     int least_share = 1;  // units; 0: keys are not divided
     int most_units = 1 << 30;
     int start_units = 0;
+    int abreast = 1;  // lines of KV heads
     std::vector<std::uint32_t> words = std::vector<std::uint32_t>(device::abi::kZeroedBytes / 4);
 
     std::vector<std::int32_t> q_indptr{}, kv_lens{};
@@ -194,8 +195,8 @@ struct Told {
 
 // A thread of the CTA that blockIdx names, whose threads share `state`.
 template <int Warps, By Who>
-void go_through_share(const device::abi::AttentionArguments& args, device::abi::ShareState& state,
-                      Told& told) {
+void go_through_share(const device::abi::AttentionArguments& args, int abreast,
+                      device::abi::ShareState& state, Told& told) {
     constexpr unsigned kThreads = Warps * 32, kTakers = Who == By::block ? kThreads : 32;
     const auto done = [&](const device::TileWork& work) {
         told.works.push_back({{work.sequence.batch, work.kv_head, work.first_row},
@@ -203,7 +204,7 @@ void go_through_share(const device::abi::AttentionArguments& args, device::abi::
                                static_cast<int>(blockIdx.x)}});
         if (work.part.is_whole()) return;
         const device::QueryTile tile{args, work.sequence, work.kv_head, work.first_row, kTileQ};
-        const device::TileParts parts(work.part, state.share);
+        const device::TileParts parts(work.part, state.share, abreast);
         device::joined_rows.clear();
         const auto joiners = device::joiners_of<kTakers>(
             state.slices[0], [] { Who == By::block ? __syncthreads() : __syncwarp(); });
@@ -216,12 +217,12 @@ void go_through_share(const device::abi::AttentionArguments& args, device::abi::
     device::uint32 status = 0;
     device::TileWork work;
     if constexpr (Who == By::block) {
-        device::Shares<Config, kThreads> shares(args, state, kTileQ);
+        device::Shares<Config, kThreads> shares(args, state, kTileQ, abreast);
         while (shares.next(work, status)) done(work);
     } else {
-        device::Shares<Config, kThreads>(args, state, kTileQ).begin(status);
+        device::Shares<Config, kThreads>(args, state, kTileQ, abreast).begin(status);
         __syncthreads();
-        device::Shares<Config, 32> shares(args, state, kTileQ);
+        device::Shares<Config, 32> shares(args, state, kTileQ, abreast);
         while (threadIdx.x < 32 && shares.take_by_warp(work)) done(work);
     }
     device::report(args, status);
@@ -249,7 +250,8 @@ Found run(Launch& launch, std::mt19937& random, Ctas ctas = Ctas::in_turn) {
         for (std::size_t i = beside; i < count; i += at_once) {
             const int cta = found.order[i];
             blockIdx.x = static_cast<unsigned>(cta);
-            go_through_share<Warps, Who>(args, states[beside], told[static_cast<std::size_t>(cta)][thread]);
+            go_through_share<Warps, Who>(args, launch.abreast, states[beside],
+                                         told[static_cast<std::size_t>(cta)][thread]);
         }
     };
     {
@@ -303,7 +305,8 @@ void check(const Launch& launch, Found found) {
                     REQUIRE(parts[p].units == units);
                     REQUIRE(parts[p].first == next);
                     REQUIRE(parts[p].end > next);
-                    REQUIRE(parts[p].cta == parts[0].cta + static_cast<int>(p));
+                    REQUIRE(parts[p].cta == parts[0].cta + static_cast<int>(p) * launch.abreast);
+                    REQUIRE(parts[p].cta % launch.abreast == head % launch.abreast);
                     REQUIRE((parts[p].place < 0) == (parts.size() == 1));
                     next = parts[p].end;
                     units_of[parts[p].cta] += parts[p].end - parts[p].first;
@@ -337,8 +340,8 @@ void check(const Launch& launch, Found found) {
     for (const auto& [cta, parts] : parts_of) REQUIRE(parts <= 2);
     if (launch.least_share > 0) {
         const long long places = all + static_cast<long long>(tiles) * launch.start_units;
-        const long long even =
-            std::max<long long>((places + launch.ctas - 1) / launch.ctas, launch.least_share);
+        const long long ctas = launch.ctas / launch.abreast, of_line = places / launch.abreast;
+        const long long even = std::max<long long>((of_line + ctas - 1) / ctas, launch.least_share);
         for (const auto& [cta, units] : units_of) REQUIRE(units <= even + 3);
     }
     // The words are as the next launch needs them.
@@ -377,6 +380,11 @@ TEST_CASE("shares of any lengths, over any number of CTAs, do each tile's keys o
         if (up_to(3) == 0) launch.chunk = 1 + up_to(500);
         if (up_to(3) == 0) launch.most_units = 1 + up_to(5);
         if (up_to(2) != 0) launch.start_units = up_to(6);
+        if (n % 3 == 1) {
+            launch.abreast = 2 + up_to(1);
+            launch.kv_heads *= launch.abreast;
+            launch.ctas += launch.abreast;
+        }
         switch (n % 10) {
             case 0:
                 run_and_check<3>(launch, random);
