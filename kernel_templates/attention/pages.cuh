@@ -8,7 +8,7 @@ namespace attnsmith {
 // A key's page, counted in its sequence: key / page_size. A division would take longer than all else that a
 // look-up does.
 __device__ inline uint32 page_of(const abi::AttentionArguments& args, uint32 key) {
-    return key / args.page_size;
+    return abi::divided(key, args.page_size);
 }
 
 // A sequence's pages, in its order.

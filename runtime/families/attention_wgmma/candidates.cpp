@@ -41,7 +41,11 @@ std::optional<std::string> unknown_tile(const TuningTile& tile, bool paged) {
     return std::nullopt;
 }
 
-int producer_registers(const Kernel& kernel) { return kernel.shares ? 56 : kernel.consumers == 2 ? 40 : 32; }
+// With cuts a tile's last row is looked at beside its first, for which 32 were too few.
+int producer_registers(const Kernel& kernel) {
+    if (kernel.shares) return 56;
+    return kernel.consumers == 2 || kernel.absolute_cuts ? 40 : 32;
+}
 
 int score_registers(const Kernel& kernel) { return kernel.latent ? 104 : 0; }
 

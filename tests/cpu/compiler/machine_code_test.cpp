@@ -215,12 +215,18 @@ std::set<KernelConfig> wgmma_kernels(const HeadDims& head_dims) {
             if (qk % 64 != 0) continue;
             AttentionSpec bitwise = spec;
             bitwise.consistency = Consistency::bitwise;
+            specs.push_back(bitwise);
             bitwise.softcap = 50.0;
+            specs.push_back(bitwise);
+            bitwise.alibi = false;
             specs.push_back(bitwise);
             spec.index_dtype = DType::i64;
             if (paged) {
                 spec.page_size = 1;
                 specs.push_back(spec);
+                AttentionSpec plain = spec;
+                plain.alibi = false;
+                specs.push_back(plain);
             }
             spec.softcap = 50.0;
             specs.push_back(spec);
@@ -260,20 +266,31 @@ void inspect_wgmma(const KernelConfig& kernel, const compiler::Compiled& compile
         }
     }
     const auto constants = kernel.as<families::attention_wgmma::Kernel>();
-    expect(products == std::set<std::pair<int, int>>{{constants.queries_in_registers ? kHgmma : kHgmmaShared,
-                                                      kernel.tile_kv()},
-                                                     {kHgmma, constants.head_dim_vo}},
-           "multiplies other shapes");
-    expect(registers == std::set<int>{constants.producer_registers, constants.consumer_registers},
-           "hands over other registers");
+    std::set<std::pair<int, int>> planned{
+        {constants.queries_in_registers ? kHgmma : kHgmmaShared, kernel.tile_kv()}};
+    if (constants.latent)
+        planned.insert({kHgmmaShared, abi::wgmma_piece_columns(constants.head_dim_vo)});
+    else
+        planned.insert({kHgmma, constants.head_dim_vo});
+    expect(products == planned, "multiplies other shapes");
+    std::set<int> handed{constants.producer_registers, constants.consumer_registers};
+    if (constants.latent) handed.insert(constants.score_registers);
+    expect(registers == handed, "hands over other registers");
     expect(copies, "has no UTMALDG");
     // Two of the scheduler's and the V loader's own, full and empty ones of the rings: two work tiles, the
-    // warpgroups' queries, and the stages of K and of V.
-    expect(barriers == 2 + 2 * (2 + constants.consumers + 2 * constants.stages),
+    // warpgroups' queries, and the stages of K and of V. Latents have rings for each piece of their columns,
+    // and barriers for the position and the weights of a stage, for the rows of a work tile, and the K
+    // loader's own.
+    const int pieces = abi::wgmma_pieces(constants.shape());
+    const int row_groups = kernel.tile_q() / abi::kWgmmaRows;
+    const int of_latents = constants.latent ? 2 * constants.stages + 2 + 1 : 0;
+    expect(barriers == 2 + 2 * (2 + row_groups + 2 * constants.stages * pieces) + of_latents,
            "initialises " + std::to_string(barriers) + " barriers");
     const abi::WgmmaLayout layout = abi::wgmma_layout(constants.shape());
     expect(layout.total - layout.barriers == barriers * 8, "has room for other barriers than it initialises");
     expect(gathers == constants.gather, "LDGSTS: of kernels that gather, and no others");
+    // Of latents O and the weights are different warpgroups'.
+    if (constants.latent) return;
     // The product with V hides the softmax only if weights are made before the wait for it: three eighths of
     // them at least, and all where there are three warpgroups. A soft cap's tanh is another EX2.
     const int eights =
@@ -301,7 +318,11 @@ void inspect_fp32(const KernelConfig& kernel, const compiler::Compiled& compiled
         if (mma.wide) most = 2 + 2 * mma.warps_q * 3;
         expect(alignment < 16 || stores[16] > 0, "stores no 16 bytes at a time");
     } else {
-        const int columns = kernel.as<families::attention_wgmma::Kernel>().head_dim_vo;
+        const auto wgmma = kernel.as<families::attention_wgmma::Kernel>();
+        // Two rows, as O and as a part of it; of latents in pieces, which say each for itself whose the LSE
+        // is.
+        const int columns = wgmma.latent ? wgmma.head_dim_vo / 2 : wgmma.head_dim_vo;
+        if (wgmma.latent) most = 2 + 2 * abi::wgmma_pieces(wgmma.shape()) * 3;
         expect(stores[8] >= 2 * 2 * columns / 8, "stores less than 8 bytes of O, or of a split's result");
     }
     const int narrow = stores[0] + stores[4];
