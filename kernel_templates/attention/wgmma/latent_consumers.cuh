@@ -46,6 +46,8 @@ struct WgmmaLatentScores {
     using KeyValue = typename Config::KeyValue;
     static constexpr int kKeys = Config::tile_kv;
     static_assert(kKeys * sizeof(KeyValue) == abi::kWgmmaPanelBytes, "weights of a row take a panel's row");
+    static_assert(abi::wgmma_panels(Config::head_dim_qk, sizeof(KeyValue)) <= 1,
+                  "one panel of the position's");
     static constexpr int32 kBarrier = 2;  // a named one, of the warpgroup
     static constexpr int kPieces = abi::wgmma_pieces(Config::shape);
     static constexpr int kPiecePanels =

@@ -39,6 +39,7 @@
 //     warpgroups that consume   at launch   a producer   a consumer: O, S, P, and Q where there is room
 //     2                         168         40           232
 //     3                         128         32           160
+//     3, with cuts              128         40           152
 //     3, of latents             128         56           176 with columns of O, 104 with the weights
 //
 //   The producers have none to spare: what the scheduler finds goes to shared memory at once, and each role

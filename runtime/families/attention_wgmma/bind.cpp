@@ -89,13 +89,15 @@ void add_maps_of_queries(const AttentionSpec& spec, const AttentionTensors& tens
             a.q_pe_token_stride, a.q_pe_batch_stride);
 }
 
-// The latents with the position's columns behind them, or these apart.
+// The latents with the position's columns behind them, or these apart: where there is such a tensor, even
+// without elements, since a launch may have its address.
 void add_maps_of_latents(const AttentionSpec& spec, const AttentionTensors& tensors,
                          const abi::WgmmaArguments& arguments, std::vector<TensorMapRequest>& maps) {
     const abi::AttentionArguments& a = arguments.attention;
     const bool paged = spec.kv == KvStorage::paged, ragged = spec.kv == KvStorage::ragged;
     const std::int64_t tokens = paged ? a.page_size : a.kv_tokens;
     const std::int64_t outer = paged ? a.pages : ragged ? 1 : a.batch;
+    const bool apart = tensors.kpe.rank != 0;
     const auto add = [&](std::size_t offset, Operand operand, std::int64_t columns, std::int64_t token_stride,
                          std::int64_t outer_stride) {
         maps.push_back(map_of(offset, operand, tensors, columns,
@@ -103,9 +105,9 @@ void add_maps_of_latents(const AttentionSpec& spec, const AttentionTensors& tens
                                {1, 0, 1, 0},
                                {outer, outer_stride, 1, 0}}));
     };
-    add(offsetof(abi::WgmmaArguments, v), Operand::k,
-        spec.head_dim_ckv + (tensors.kpe ? 0 : spec.head_dim_kpe), a.v_token_stride, a.v_batch_stride);
-    if (tensors.kpe)
+    add(offsetof(abi::WgmmaArguments, v), Operand::k, spec.head_dim_ckv + (apart ? 0 : spec.head_dim_kpe),
+        a.v_token_stride, a.v_batch_stride);
+    if (apart)
         add(offsetof(abi::WgmmaArguments, k), Operand::kpe, spec.head_dim_kpe, a.k_token_stride,
             a.k_batch_stride);
 }

@@ -162,7 +162,10 @@ std::optional<std::string> refusal(const AttentionSpec& spec, const SmTraits& sm
     if (auto reason = tensor_core_refusal(spec)) return reason;
     if (spec.alignment != 16)
         return fmt::format("alignment {}: TMA takes addresses and strides of whole 16 bytes", spec.alignment);
-    if (spec.op == Op::mla) return refusal_of_latents(spec);
+    if (spec.op == Op::mla) {
+        if (auto reason = refusal_of_latents(spec)) return reason;
+        return over_budget(kernel_of(spec, kLatentTile, sm), sm);
+    }
     if (std::min(spec.head_dim_qk, spec.head_dim_vo) < kLeastHeadDim)
         return fmt::format("head dims {} and {}: its tiles are made for {} and more", spec.head_dim_qk,
                            spec.head_dim_vo, kLeastHeadDim);

@@ -34,8 +34,8 @@ struct Kernel : AttentionConstants {
 
     int threads() const { return (consumers * 4 + kProducerWarps) * 32; }
     abi::WgmmaShape shape() const {
-        return {head_dim_qk, head_dim_vo,   tile_q, tile_kv,             stages, gather,
-                shares,      absolute_cuts, latent, storage_bytes(*this)};
+        return {head_dim_qk, head_dim_vo, tile_q,        tile_kv, stages,
+                gather,      shares,      absolute_cuts, latent,  storage_bytes(*this)};
     }
 };
 

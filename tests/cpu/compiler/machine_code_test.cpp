@@ -195,6 +195,11 @@ std::set<KernelConfig> latent_kernels_on(int sm) {
             other.head_dim_ckv = ckv, other.head_dim_kpe = kpe;
             specs.push_back(other);
         }
+        AttentionSpec gathered = spec;
+        gathered.consistency = Consistency::standard;
+        gathered.page_size = 1;
+        gathered.index_dtype = DType::i64;
+        specs.push_back(gathered);
     }
     return kernels_of(specs, sm);
 }
@@ -346,6 +351,15 @@ std::string inspect(const compiler::Nvrtc& nvrtc, const KernelConfig& kernel) {
         expect(reports[0].stack_bytes == 0, "uses a stack");
         expect(reports[0].registers_per_thread <= kernel.registers_ceiling(),
                "too many registers for its occupancy");
+        if (kernel.backend() == families::Backend::wgmma) {
+            // Its warpgroups would wait for ever for registers that the launch does not have.
+            const auto wgmma = kernel.as<families::attention_wgmma::Kernel>();
+            const int of_scores = wgmma.latent ? 1 : 0;
+            const int handed = wgmma.producer_registers + wgmma.score_registers +
+                               (wgmma.consumers - of_scores) * wgmma.consumer_registers;
+            expect(handed <= reports[0].registers_per_thread * (wgmma.consumers + 1),
+                   "hands over more registers than it is launched with");
+        }
         expect(reports[0].static_shared_bytes == 0, "has static shared memory that nobody counts");
     }
     const auto info = compiler::CubinInfo::parse(compiled.cubin);

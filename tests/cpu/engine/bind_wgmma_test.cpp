@@ -78,6 +78,7 @@ Bound bind(const AttentionSpec& spec, const AttentionTensors& tensors, const Bat
         families::attention_arguments(context, binding, bound.launch.schedule.tiles);
     divided.kv_heads *= bound.arguments.kv_head_shares;
     divided.group = bound.arguments.attention.group;
+    families::set_share(context, kernel.tile_kv(), bound.launch.schedule.items, divided);
     CHECK(std::memcmp(&bound.arguments.attention, &divided, sizeof divided) == 0);
     bound.q = decode(bound.arguments.q), bound.k = decode(bound.arguments.k),
     bound.v = decode(bound.arguments.v);
@@ -237,6 +238,38 @@ TEST_CASE("a tensor without elements has a map of 16 bytes of q", "[engine][wgmm
     CHECK(bound.q.extents == Numbers{128, 8, 100, 2});
     for (const Map& map : {bound.k, bound.v})
         check_empty(map, 0x1000000, {64, static_cast<std::uint64_t>(bound.kernel.tile_kv()), 1, 1});
+}
+
+TEST_CASE("latents have a map with the position's columns, or one for each", "[engine][wgmma][mla]") {
+    AttentionSpec spec{.op = Op::mla, .head_dim_ckv = 512, .head_dim_kpe = 64, .q_heads = 128};
+    spec.scale = 0.1;
+    AttentionTensors tensors{.q = at(1, DType::bf16, {2, 3, 128, 576}),
+                             .k = at(2, DType::bf16, {2, 300, 576}),
+                             .o = at(4, DType::bf16, {2, 3, 128, 512})};
+    const Bound together = bind(spec, tensors, {});
+    CHECK(together.arguments.kv_head_shares == 2);
+    CHECK(together.q.extents == Numbers{576, 128, 3, 2});
+    CHECK(together.q.box == Numbers{64, 64, 1, 1});
+    CHECK(together.v.extents == Numbers{576, 300, 1, 2});
+    CHECK(together.v.box == Numbers{64, 64, 1, 1});
+    CHECK(together.k.extents.empty());
+    CHECK(decode(together.arguments.q_pe).extents.empty());
+
+    tensors.q = at(1, DType::bf16, {2, 3, 128, 512}), tensors.q_pe = at(5, DType::bf16, {2, 3, 128, 64});
+    tensors.k = at(2, DType::bf16, {2, 300, 512}), tensors.kpe = at(6, DType::bf16, {2, 300, 64});
+    const Bound apart = bind(spec, tensors, {});
+    CHECK(apart.q.extents == Numbers{512, 128, 3, 2});
+    CHECK(decode(apart.arguments.q_pe).extents == Numbers{64, 128, 3, 2});
+    CHECK(apart.v.extents == Numbers{512, 300, 1, 2});
+    CHECK(apart.k.address == 0x6000000);
+    CHECK(apart.k.extents == Numbers{64, 300, 1, 2});
+
+    // Of a tensor without elements a launch may have an address all the same, which the kernel then asks the
+    // map for.
+    tensors.k = at(2, DType::bf16, {2, 0, 512}), tensors.kpe = at(6, DType::bf16, {2, 0, 64});
+    tensors.k.data = tensors.kpe.data = nullptr;
+    const Bound empty = bind(spec, tensors, {});
+    for (const Map& map : {empty.k, empty.v}) check_empty(map, 0x1000000, {64, 64, 1, 1});
 }
 
 TEST_CASE("without queries there is nothing to launch and no map", "[engine][wgmma]") {
