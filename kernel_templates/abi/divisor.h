@@ -20,13 +20,13 @@ ATTNSMITH_HOST_DEVICE constexpr uint32 operator/(uint32 n, const Divisor& by) {
 }
 // The same by the GPU's own function for upper halves: in some kernels it takes a register less, in others
 // one more.
+ATTNSMITH_HOST_DEVICE inline uint32 divided(uint32 n, const Divisor& by) {
 #ifdef __CUDA_ARCH__
-__device__ inline uint32 divided(uint32 n, const Divisor& by) {
     return __umulhi(n * 2, by.magic) >> by.shift;
-}
 #else
-inline uint32 divided(uint32 n, const Divisor& by) { return n / by; }
+    return n / by;
 #endif
+}
 ATTNSMITH_HOST_DEVICE constexpr uint32 operator%(uint32 n, const Divisor& by) {
     return n - n / by * uint32(by.value);
 }

@@ -16,14 +16,15 @@ __device__ void attend_tiles(const abi::AttentionArguments& args) {
     TileWork work;
     constexpr int kThreads = kThreadsOf<Config>;
     abi::ShareState& state = *reinterpret_cast<abi::ShareState*>(memory + Config::layout.share);
-    Shares<Config, kThreads> shares(args, state, Config::tile_q);
+    constexpr int32 kAbreast = 1;  // this kernel divides no group, so that no KV heads read the same keys
+    Shares<Config, kThreads> shares(args, state, Config::tile_q, kAbreast);
 #pragma unroll 1
     while (shares.next(work, status)) {
         const QueryTile tile{args, work.sequence, work.kv_head, work.first_row, Config::tile_q};
         Attention attention{args, tile, work.part, memory};
         attention.run(status);
         if (work.part.is_whole()) continue;
-        const TileParts parts(work.part, state.share, 1);
+        const TileParts parts(work.part, state.share, kAbreast);
         const auto joiners = joiners_of<kThreads>(state.slices[0], [] { __syncthreads(); });
         if constexpr (Config::absolute_cuts)
             join_pieces<Config, Config::alignment>(tile, parts, work.part, parts.first, state.share,

@@ -197,7 +197,7 @@ class Shares {
     // `rows`: packed query rows of a tile, Config::tile_q or fewer. `lines_abreast`: a divisor of the KV
     // heads.
     __device__ Shares(const abi::AttentionArguments& arguments, abi::ShareState& shared, int32 rows,
-                      int32 lines_abreast = 1)
+                      int32 lines_abreast)
         : args(arguments), state(shared), tile_rows(rows), abreast(lines_abreast) {}
 
     // What comes first of the share, or next; false where there is no more. By all threads of the block.
@@ -257,7 +257,7 @@ class Shares {
     bool is_begun = false;
     bool turn = false;  // which position is the current one
 
-    // Of one line: its KV heads, and of its CTAs this one and how many there are.
+    // A line has these KV heads; this CTA's number in it, and how many it has.
     __device__ int32 heads() const { return args.kv_heads / abreast; }
     __device__ int32 cta() const { return int32(blockIdx.x) / abreast; }
     __device__ int32 ctas() const { return int32(gridDim.x) / abreast; }

@@ -55,9 +55,9 @@ void leave_larger_tiles_to_one_family(KernelSet& set) {
         if (one.kernel.family == family || one.kernel.tile_q() <= rows) return false;
         const std::string_view others = to_string(family->backend());
         set.rejected.push_back(
-            {one.kernel.name(), rows == 0
-                                    ? fmt::format("all tiles are {}'s", others)
-                                    : fmt::format("tiles of more than {} rows are {}'s", rows, others)});
+            {one.kernel.name(),
+             rows == 0 ? fmt::format("all tiles are {}'s", others)
+                       : fmt::format("tiles of more than {} rows are {}'s alone", rows, others)});
         return true;
     });
 }

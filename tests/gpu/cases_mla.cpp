@@ -61,10 +61,13 @@ void add_heads_and_queries(Catalogue& catalogue) {
         const DType dtype = heads % 2 == 0 ? DType::bf16 : DType::f16;
         for (const std::int64_t queries : {1, 2, 3, 5, 16, 17}) {
             Case test = paged(causal(latent(dtype, heads)), queries % 2 == 0 ? 64 : 16);
-            if (queries == 5) test.spec.alignment = 8;  // mma's: at 16 wgmma leaves it nothing on sm_90
             test.layout.latents_apart = queries % 3 == 0;
             add(catalogue, "mla", fmt::format("{} {} heads, {} queries causal", word(dtype), heads, queries),
                 with_lengths(test, {queries, queries, 1, queries, 0}, {queries, 1000, 33, 4097, 50}));
+            if (queries != 5) continue;
+            test.spec.alignment = 8;  // where wgmma serves it leaves mma nothing on sm_90
+            add(catalogue, "mla", fmt::format("{} {} heads, alignment 8", word(dtype), heads),
+                with_lengths(test, {queries, 1, 1, queries, 0}, {queries, 1000, 33, 4097, 50}));
         }
     }
 }
@@ -106,11 +109,13 @@ void add_latent_dims(Catalogue& catalogue) {
     for (const std::int64_t ckv : {64, 128, 192, 256, 320, 384, 448, 512}) {
         for (const std::int64_t kpe : {0, 8, 16, 24, 32, 48, 64}) {
             if (ckv % 128 != 0 && kpe % 16 != 0) continue;
-            Case test = paged(causal(latent(kpe % 32 == 0 ? DType::bf16 : DType::f16, 12, ckv, kpe)),
-                              kpe % 16 == 8 ? 1 : 32);
+            Case test = paged(causal(latent(kpe % 32 == 0 ? DType::bf16 : DType::f16, 12, ckv, kpe)), 32);
             test.layout.latents_apart = ckv % 128 == 0;
-            add(catalogue, "mla", fmt::format("{}+{}", ckv, kpe),
-                with_lengths(test, {1, 4, 30}, {700, 65, 31}));
+            const std::string name = fmt::format("{}+{}", ckv, kpe);
+            add(catalogue, "mla", name, with_lengths(test, {1, 4, 30}, {700, 65, 31}));
+            if (kpe % 16 == 8)
+                add(catalogue, "mla", name + " pages of 1",
+                    with_lengths(paged(test, 1), {1, 4, 30}, {700, 65, 31}));
         }
     }
 }

@@ -16,17 +16,14 @@ __device__ uint4 zero_row[Chunks];
 // instructions.
 template <class Config, bool Values>
 struct WgmmaGather {
+    using Loaded = LoadedColumns<Config, Values>;
     using PageId = typename Config::Index;
     static constexpr int kElementBytes = sizeof(typename Config::KeyValue);
     static constexpr int kChunkElements = 16 / kElementBytes;
     static constexpr bool kLatent = Config::latent;
-    // Of latents half of the columns, of which the second has the position's.
-    static constexpr int kHeadDim = kLatent  ? Config::head_dim_vo / 2
-                                    : Values ? Config::head_dim_vo
-                                             : Config::head_dim_qk;
-    static constexpr bool kHasPosition = kLatent && Values && Config::head_dim_qk > 0;
+    static constexpr int kHeadDim = Loaded::kHeadDim, kPanels = Loaded::kPanels;
+    static constexpr bool kHasPosition = Loaded::kHasPosition;
     static constexpr int kAllColumns = kLatent ? Config::head_dim_vo + Config::head_dim_qk : kHeadDim;
-    static constexpr int kPanels = abi::wgmma_panels(kHeadDim, kElementBytes);
     static constexpr int kPanelColumns = abi::wgmma_panel_columns(kElementBytes);
     static constexpr int kKeys = Config::tile_kv;
     static constexpr int kChunks = abi::kWgmmaPanelBytes / 16;  // of a panel's row, a lane each

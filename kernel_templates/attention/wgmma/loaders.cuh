@@ -63,13 +63,11 @@ struct WgmmaKeyLoader {
     static constexpr abi::WgmmaLayout kLayout = Pipeline::kLayout;
     static constexpr int kElementBytes = sizeof(typename Config::KeyValue);
     static constexpr bool kLatent = Config::latent;
-    static constexpr int kHeadDim = kLatent  ? Config::head_dim_vo / 2
-                                    : Values ? Config::head_dim_vo
-                                             : Config::head_dim_qk;
+    using Loaded = LoadedColumns<Config, Values>;
+    static constexpr bool kHasPosition = Loaded::kHasPosition;  // a panel more
     static constexpr int kPieces = abi::wgmma_pieces(Config::shape);
-    static constexpr bool kHasPosition = kLatent && Values && Config::head_dim_qk > 0;  // a panel more
-    static constexpr int kPiecePanels = abi::wgmma_panels(kHeadDim, kElementBytes) / kPieces;
-    static constexpr int kPanels = kPieces * kPiecePanels + kHasPosition;
+    static constexpr int kPiecePanels = Loaded::kPanels / kPieces;
+    static constexpr int kPanels = Loaded::kPanels + kHasPosition;
     static constexpr int kPanelColumns = abi::wgmma_panel_columns(kElementBytes);
     static constexpr int kKeys = Config::tile_kv;
     static constexpr int kChunks = abi::kWgmmaPanelBytes / 16;  // of a panel's row
@@ -248,8 +246,7 @@ struct WgmmaKeyLoader {
     };
     __device__ Columns columns_of(int panel) const {
         if constexpr (Config::latent) {
-            constexpr int kHalf = kPieces * kPiecePanels;
-            if (panel < kHalf) return {args.v, (Values * kHalf + panel) * kPanelColumns};
+            if (panel < Loaded::kPanels) return {args.v, (Values * Loaded::kPanels + panel) * kPanelColumns};
             return args.attention.k ? Columns{args.k, 0} : Columns{args.v, Config::head_dim_vo};
         } else {
             return {Values ? args.v : args.k, panel * kPanelColumns};

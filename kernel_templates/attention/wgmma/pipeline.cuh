@@ -113,6 +113,17 @@ struct WorkTile {
 };
 static_assert(sizeof(WorkTile) <= abi::kWgmmaWorkBytes && abi::kWgmmaWorkBytes % 16 == 0);
 
+// The columns that the K loader, or the V loader, brings of each key. Latents are divided between the two,
+// since one warp would take too long, and the V loader brings the position's columns as well.
+template <class Config, bool Values>
+struct LoadedColumns {
+    static constexpr int kHeadDim = Config::latent ? Config::head_dim_vo / 2
+                                    : Values       ? Config::head_dim_vo
+                                                   : Config::head_dim_qk;
+    static constexpr bool kHasPosition = Config::latent && Values && Config::head_dim_qk > 0;
+    static constexpr int kPanels = abi::wgmma_panels(kHeadDim, sizeof(typename Config::KeyValue));
+};
+
 // A thread's two rows of an accumulator: which of its warpgroup's they are is the same in every tile.
 struct ThreadRows {
     uint32 tokens_and_heads = 0;  // 8 bits each

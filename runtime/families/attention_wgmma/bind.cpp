@@ -65,7 +65,7 @@ TensorMapRequest map_of(std::size_t offset, Operand tensor, const AttentionTenso
     return map;
 }
 
-// Latent attention's with the position's columns behind the others, or these apart.
+// The queries; in latent attention with the position's columns behind the others, or these apart.
 void add_maps_of_queries(const AttentionSpec& spec, const AttentionTensors& tensors,
                          const abi::WgmmaArguments& arguments, std::vector<TensorMapRequest>& maps) {
     const abi::AttentionArguments& a = arguments.attention;
@@ -89,29 +89,8 @@ void add_maps_of_queries(const AttentionSpec& spec, const AttentionTensors& tens
             a.q_pe_token_stride, a.q_pe_batch_stride);
 }
 
-// The latents with the position's columns behind them, or these apart: where there is such a tensor, even
-// without elements, since a launch may have its address.
-void add_maps_of_latents(const AttentionSpec& spec, const AttentionTensors& tensors,
-                         const abi::WgmmaArguments& arguments, std::vector<TensorMapRequest>& maps) {
-    const abi::AttentionArguments& a = arguments.attention;
-    const bool paged = spec.kv == KvStorage::paged, ragged = spec.kv == KvStorage::ragged;
-    const std::int64_t tokens = paged ? a.page_size : a.kv_tokens;
-    const std::int64_t outer = paged ? a.pages : ragged ? 1 : a.batch;
-    const bool apart = tensors.kpe.rank != 0;
-    const auto add = [&](std::size_t offset, Operand operand, std::int64_t columns, std::int64_t token_stride,
-                         std::int64_t outer_stride) {
-        maps.push_back(map_of(offset, operand, tensors, columns,
-                              {{tokens, token_stride, arguments.box_keys, ragged ? 0 : 1},
-                               {1, 0, 1, 0},
-                               {outer, outer_stride, 1, 0}}));
-    };
-    add(offsetof(abi::WgmmaArguments, v), Operand::k, spec.head_dim_ckv + (apart ? 0 : spec.head_dim_kpe),
-        a.v_token_stride, a.v_batch_stride);
-    if (apart)
-        add(offsetof(abi::WgmmaArguments, k), Operand::kpe, spec.head_dim_kpe, a.k_token_stride,
-            a.k_batch_stride);
-}
-
+// K and V; or latents with the position's columns behind them, or these apart: where there is such a tensor,
+// even without elements, since a launch may have its address.
 void add_maps_of_keys(const AttentionSpec& spec, const AttentionTensors& tensors,
                       const abi::WgmmaArguments& arguments, std::vector<TensorMapRequest>& maps) {
     const abi::AttentionArguments& a = arguments.attention;
@@ -121,14 +100,26 @@ void add_maps_of_keys(const AttentionSpec& spec, const AttentionTensors& tensors
     const int head = ragged || heads_first ? 1 : 2;
     const std::int64_t tokens = paged ? a.page_size : a.kv_tokens;
     const std::int64_t outer = paged ? a.pages : ragged ? 1 : a.batch;
-    maps.push_back(map_of(offsetof(abi::WgmmaArguments, k), Operand::k, tensors, spec.head_dim_qk,
-                          {{tokens, a.k_token_stride, arguments.box_keys, token},
-                           {spec.kv_heads, a.k_head_stride, 1, head},
-                           {outer, a.k_batch_stride, 1, 0}}));
-    maps.push_back(map_of(offsetof(abi::WgmmaArguments, v), Operand::v, tensors, spec.head_dim_vo,
-                          {{tokens, a.v_token_stride, arguments.box_keys, token},
-                           {spec.kv_heads, a.v_head_stride, 1, head},
-                           {outer, a.v_batch_stride, 1, 0}}));
+    const auto add_k = [&](Operand operand, std::int64_t columns) {
+        maps.push_back(map_of(offsetof(abi::WgmmaArguments, k), operand, tensors, columns,
+                              {{tokens, a.k_token_stride, arguments.box_keys, token},
+                               {spec.kv_heads, a.k_head_stride, 1, head},
+                               {outer, a.k_batch_stride, 1, 0}}));
+    };
+    const auto add_v = [&](Operand operand, std::int64_t columns) {
+        maps.push_back(map_of(offsetof(abi::WgmmaArguments, v), operand, tensors, columns,
+                              {{tokens, a.v_token_stride, arguments.box_keys, token},
+                               {spec.kv_heads, a.v_head_stride, 1, head},
+                               {outer, a.v_batch_stride, 1, 0}}));
+    };
+    if (spec.op == Op::mla) {
+        const bool apart = tensors.kpe.rank != 0;
+        add_v(Operand::k, spec.head_dim_ckv + (apart ? 0 : spec.head_dim_kpe));
+        if (apart) add_k(Operand::kpe, spec.head_dim_kpe);
+    } else {
+        add_k(Operand::k, spec.head_dim_qk);
+        add_v(Operand::v, spec.head_dim_vo);
+    }
 }
 
 void set_schedule(const Schedule& schedule, abi::WgmmaArguments& arguments) {
@@ -163,10 +154,8 @@ Bound bind(const KernelConfig& config, const LaunchContext& context, const Bindi
     arguments.slack = kSlack / a.scale_log2;
     arguments.box_keys = box_keys(kernel, a.page_size);
     add_maps_of_queries(spec, operands.tensors, arguments, bound.maps);
-    if (!kernel.gather) {  // gathered ones are read by their addresses
-        const auto add = kernel.latent ? add_maps_of_latents : add_maps_of_keys;
-        add(spec, operands.tensors, arguments, bound.maps);
-    }
+    if (!kernel.gather)  // gathered ones are read by their addresses
+        add_maps_of_keys(spec, operands.tensors, arguments, bound.maps);
     bound.arguments = ArgumentBlock(arguments);
     return bound;
 }

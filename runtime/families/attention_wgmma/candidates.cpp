@@ -71,7 +71,7 @@ Kernel kernel_of(const AttentionSpec& spec, const TuningTile& tile, const SmTrai
     kernel.tile_kv = tile.tile_kv;
     kernel.stages = tile.stages;
     kernel.gather = gathers(spec);
-    kernel.consumers = kernel.latent ? 3 : tile.tile_q / abi::kWgmmaRows;
+    kernel.consumers = abi::wgmma_consumers(kernel.shape());
     kernel.shares = kernel.latent || kernel.consumers == 1;
     kernel.producer_registers = producer_registers(kernel);
     kernel.score_registers = score_registers(kernel);

@@ -103,7 +103,7 @@ std::vector<Product> products(const Kernel& kernel) {
     return {queries, product_with_values(kernel, kernel.head_dim_vo)};
 }
 
-// Of latents S is a sum over pieces of their columns, and over the position's, which are in a panel; O is
+// For latents S is a sum over pieces of their columns, and over the position's, which are in a panel; O is
 // made in pieces, by weights from shared memory.
 std::vector<Product> products_of_latents(const Kernel& kernel) {
     const abi::WgmmaLayout layout = abi::wgmma_layout(kernel.shape());

@@ -294,7 +294,7 @@ void inspect_wgmma(const KernelConfig& kernel, const compiler::Compiled& compile
     const abi::WgmmaLayout layout = abi::wgmma_layout(constants.shape());
     expect(layout.total - layout.barriers == barriers * 8, "has room for other barriers than it initialises");
     expect(gathers == constants.gather, "LDGSTS: of kernels that gather, and no others");
-    // Of latents O and the weights are different warpgroups'.
+    // Latents have different warpgroups for O and the weights, so that no wait for O comes behind a softmax.
     if (constants.latent) return;
     // The product with V hides the softmax only if weights are made before the wait for it: three eighths of
     // them at least, and all where there are three warpgroups. A soft cap's tanh is another EX2.

@@ -264,8 +264,7 @@ TEST_CASE("latents have a map with the position's columns, or one for each", "[e
     CHECK(apart.k.address == 0x6000000);
     CHECK(apart.k.extents == Numbers{64, 300, 1, 2});
 
-    // Of a tensor without elements a launch may have an address all the same, which the kernel then asks the
-    // map for.
+    // A launch may give an address even to a tensor without elements, and the kernel then asks its map.
     tensors.k = at(2, DType::bf16, {2, 0, 512}), tensors.kpe = at(6, DType::bf16, {2, 0, 64});
     tensors.k.data = tensors.kpe.data = nullptr;
     const Bound empty = bind(spec, tensors, {});

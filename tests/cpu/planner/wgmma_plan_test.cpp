@@ -217,7 +217,7 @@ TEST_CASE(
             return one.candidate.starts_with("attention mma") && one.reason.starts_with(reason);
         });
     };
-    constexpr std::string_view kLeft = "tiles of more than 16 rows are wgmma's";
+    constexpr std::string_view kLeft = "tiles of more than 16 rows are wgmma's alone";
     for (const auto& [qk, vo] : {std::pair{96, 96}, {128, 128}, {192, 128}, {256, 256}}) {
         CAPTURE(qk, vo);
         CHECK(of_mma(spec_of(qk, vo), kLeft) > 0);
@@ -227,7 +227,7 @@ TEST_CASE(
             CHECK((kernel.backend() != Backend::mma || kernel.tile_q() == 16));
     }
     CHECK(of_mma(spec_of(64, 64), kLeft) == 0);
-    CHECK(of_mma(spec_of(64, 64), "tiles of more than 64 rows are wgmma's") == 1);
+    CHECK(of_mma(spec_of(64, 64), "tiles of more than 64 rows are wgmma's alone") == 1);
     // Where wgmma has no tile for many rows, or for few, mma's are there as before.
     const auto mma_tiles = [](const AttentionSpec& spec, int sm, const families::TuningTable& tuning) {
         const std::vector<KernelConfig> kernels = planner::kernel_set(spec, sm, tuning).kernels();
