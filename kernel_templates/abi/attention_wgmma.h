@@ -68,21 +68,37 @@ struct WgmmaShape {
     StorageBytes bytes;
 };
 
+// Whether O has so many columns, or a tile of K, that it takes three warpgroups for the same rows: one makes
+// the weights, two have half of O's columns each. O of 64 rows and 512 columns is half of an SM's registers.
+ATTNSMITH_HOST_DEVICE constexpr bool wgmma_is_wide(const WgmmaShape& shape) {
+    return shape.latent || shape.head_dim_qk > 256 || shape.head_dim_vo > 256;
+}
+
 // Warpgroups of a CTA that multiply, and those that have rows of their own.
 ATTNSMITH_HOST_DEVICE constexpr int32 wgmma_row_groups(const WgmmaShape& shape) {
     return shape.tile_q / kWgmmaRows;
 }
 ATTNSMITH_HOST_DEVICE constexpr int32 wgmma_consumers(const WgmmaShape& shape) {
-    return shape.latent ? 3 : wgmma_row_groups(shape);
+    return wgmma_is_wide(shape) ? 3 : wgmma_row_groups(shape);
 }
 
-// With latents half of the columns is loaded, and given back, in pieces, of which O += P V is a product each:
-// whole panels.
-ATTNSMITH_HOST_DEVICE constexpr int32 wgmma_piece_columns(int32 head_dim) {
-    return head_dim / 2 % 128 == 0 ? 128 : 64;
+// Wide kernels load K and V, and give them back, in pieces of their columns, which are whole panels. O += P V
+// is a product for each piece, and each of the two warpgroups has as many. Latents are K and V in one: what
+// comes as K are the pieces of one warpgroup, and as V those of the other.
+ATTNSMITH_HOST_DEVICE constexpr int32 wgmma_piece_columns(const WgmmaShape& shape, bool of_values) {
+    return (of_values || shape.latent) && shape.head_dim_vo / 2 % 128 != 0 ? 64 : 128;
 }
-ATTNSMITH_HOST_DEVICE constexpr int32 wgmma_pieces(const WgmmaShape& shape) {
-    return shape.latent ? shape.head_dim_vo / 2 / wgmma_piece_columns(shape.head_dim_vo) : 1;
+ATTNSMITH_HOST_DEVICE constexpr int32 wgmma_pieces(const WgmmaShape& shape, bool of_values) {
+    if (!wgmma_is_wide(shape)) return 1;
+    const int32 columns = shape.latent ? shape.head_dim_vo / 2
+                          : of_values  ? shape.head_dim_vo
+                                       : shape.head_dim_qk;
+    return columns / wgmma_piece_columns(shape, of_values);
+}
+
+// Blocks whose weights there is room for. With latents they take the place of the position's columns.
+ATTNSMITH_HOST_DEVICE constexpr int32 wgmma_weight_stages(const WgmmaShape& shape) {
+    return shape.latent ? shape.stages : 2;
 }
 
 // What the warpgroup that makes weights tells the others of a block's rows, and of a tile's.
@@ -119,7 +135,8 @@ enum class WgmmaBarrier : int32 {
     v_full,
     v_empty,
     position_full,
-    weights,
+    weights_full,
+    weights_empty,
     rows,
     kinds
 };
@@ -135,12 +152,13 @@ struct WgmmaBarriers {
 // it. attention/wgmma/pipeline.cuh says who arrives and who waits.
 ATTNSMITH_HOST_DEVICE constexpr WgmmaBarriers wgmma_barriers(const WgmmaShape& shape, WgmmaBarrier kind) {
     const int32 row_groups = wgmma_row_groups(shape), consumer_warps = wgmma_consumers(shape) * 4,
-                loaders = 3, pieces = wgmma_pieces(shape);
+                loaders = 3, k_pieces = wgmma_pieces(shape, false), v_pieces = wgmma_pieces(shape, true);
+    const bool wide = wgmma_is_wide(shape);
     switch (kind) {
         case WgmmaBarrier::clearing_k:
-            return {shape.latent ? 1 : 0, pieces};
+            return {shape.latent ? 1 : 0, k_pieces};
         case WgmmaBarrier::clearing_v:
-            return {1, pieces + (shape.latent && shape.head_dim_qk > 0 ? 1 : 0)};
+            return {1, v_pieces + (shape.latent && shape.head_dim_qk > 0 ? 1 : 0)};
         case WgmmaBarrier::next_tile:
             return {1, 1};
         case WgmmaBarrier::work_full:
@@ -152,17 +170,21 @@ ATTNSMITH_HOST_DEVICE constexpr WgmmaBarriers wgmma_barriers(const WgmmaShape& s
         case WgmmaBarrier::q_empty:
             return {row_groups, 4};
         case WgmmaBarrier::k_full:
-        case WgmmaBarrier::v_full:
-            return {shape.stages * pieces, 1};
+            return {shape.stages * k_pieces, 1};
         case WgmmaBarrier::k_empty:
+            return {shape.stages * k_pieces, wide ? 4 : consumer_warps};
+        case WgmmaBarrier::v_full:
+            return {shape.stages * v_pieces, 1};
         case WgmmaBarrier::v_empty:
-            return {shape.stages * pieces, shape.latent ? 4 : consumer_warps};
+            return {shape.stages * v_pieces, wide ? 4 : consumer_warps};
         case WgmmaBarrier::position_full:
             return {shape.latent ? shape.stages : 0, 1};
-        case WgmmaBarrier::weights:
-            return {shape.latent ? shape.stages : 0, 4};
+        case WgmmaBarrier::weights_full:
+            return {wide ? wgmma_weight_stages(shape) : 0, 4};
+        case WgmmaBarrier::weights_empty:
+            return {wide && !shape.latent ? wgmma_weight_stages(shape) : 0, 8};
         case WgmmaBarrier::rows:
-            return {shape.latent ? kWgmmaWorkStages : 0, 128};
+            return {wide ? kWgmmaWorkStages : 0, 128};
         case WgmmaBarrier::kinds:
             break;
     }
@@ -181,13 +203,15 @@ struct WgmmaLayout {
     int32 k, v;  // `stages` tiles each; with latents halves of their columns, and in v the position's
     int32 k_stage, v_stage;
     int32 q_panel, kv_panel;  // from one panel to the next
-    int32 work;               // the ring of work tiles
-    int32 sorted;             // PackedTiles of up to 32 sequences, where tiles are drawn
-    int32 share;              // a ShareState, where there are shares
-    int32 state;              // absolute_cuts: O of what was found before the last cut, or a PieceList
-    int32 row_states;         // latent: WgmmaBlockRows of each stage, WgmmaTileRows of each work tile
-    int32 rows;               // of gathered keys: where a block's are, 8 bytes each, of K, V and the position
-    int32 barriers;           // mbarriers, by wgmma_barriers()
+    int32 weights;            // wide: of the first block, and from one block's to the next
+    int32 weights_stage;
+    int32 work;        // the ring of work tiles
+    int32 sorted;      // PackedTiles of up to 32 sequences, where tiles are drawn
+    int32 share;       // a ShareState, where there are shares
+    int32 state;       // absolute_cuts: O of what was found before the last cut, or a PieceList
+    int32 row_states;  // wide: WgmmaBlockRows of each block's weights, WgmmaTileRows of each work tile
+    int32 rows;        // of gathered keys: where a block's are, 8 bytes each, of K, V and the position
+    int32 barriers;    // mbarriers, by wgmma_barriers()
     int32 total;
 };
 
@@ -214,15 +238,19 @@ ATTNSMITH_HOST_DEVICE constexpr WgmmaLayout wgmma_layout(const WgmmaShape& shape
            (shape.latent ? wgmma_panels(shape.head_dim_vo, shape.bytes.query) : 0)) *
           s.q_panel;
     s.v = s.k + shape.stages * s.k_stage;
-    s.work = s.v + shape.stages * s.v_stage;
+    const int32 end = s.v + shape.stages * s.v_stage;
+    const bool wide = wgmma_is_wide(shape);
+    s.weights = shape.latent ? s.v + s.v_stage - s.kv_panel : end;
+    s.weights_stage = shape.latent ? s.v_stage : kWgmmaRows * kWgmmaPanelBytes;
+    s.work = end + (wide && !shape.latent ? wgmma_weight_stages(shape) * s.weights_stage : 0);
     s.sorted = s.work + kWgmmaWorkStages * kWgmmaWorkBytes;
     s.share = s.sorted + (shape.shares ? 0 : kWgmmaSorted * int32(sizeof(PackedTiles)));
     s.state = s.share + (shape.shares ? share_state(int32(sizeof(ShareState))) : 0);
     const int32 state_row = (shape.head_dim_vo + (shape.shares ? 0 : 2)) * int32(sizeof(float));
     s.row_states = s.state + (shape.absolute_cuts ? shape.tile_q * state_row : 0);
-    s.rows = s.row_states + (shape.latent ? shape.stages * int32(sizeof(WgmmaBlockRows)) +
-                                                kWgmmaWorkStages * int32(sizeof(WgmmaTileRows))
-                                          : 0);
+    s.rows = s.row_states + (wide ? wgmma_weight_stages(shape) * int32(sizeof(WgmmaBlockRows)) +
+                                        kWgmmaWorkStages * int32(sizeof(WgmmaTileRows))
+                                  : 0);
     static_assert(kPieceListBytes <= kWgmmaRows * 8 * int32(sizeof(float)));
     s.barriers = s.rows + (shape.gather ? (shape.latent ? 3 : 2) * shape.tile_kv * int32(sizeof(uint64)) : 0);
     s.total = s.barriers + wgmma_barriers_before(shape, WgmmaBarrier::kinds) * kWgmmaBarrierBytes;

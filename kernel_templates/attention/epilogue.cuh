@@ -259,9 +259,9 @@ struct Epilogue {
     }
 
     // Row i of an accumulator, whose columns are O's from `first` on, as O, or as the partial result of that
-    // place. By whole warps.
-    template <int Columns>
-    __device__ void store_columns(const PackedRow& row, int32 place, int32 first, Accumulator<Columns>& o,
+    // place, which is an int32 or, of chunks, an int64. By whole warps.
+    template <int Columns, class Place>
+    __device__ void store_columns(const PackedRow& row, Place place, int32 first, Accumulator<Columns>& o,
                                   int i, float maximum, float sum) const {
         const int32 columns = kColumns - first;
         const bool tells_of_row = row.valid && first == 0 && threadIdx.x % 4 == 0;

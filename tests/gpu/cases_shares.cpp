@@ -201,6 +201,22 @@ void add_dims_of_shares(Catalogue& catalogue) {
                 add(catalogue, "shares", fmt::format("dim {}, {} rows, {} CTAs", dim, rows, ctas),
                     forced(test, rows, 64, ctas));
     }
+    // wgmma's of head dims above 256, with 64 rows of four tokens.
+    for (const std::int64_t dim : {384, 512}) {
+        Case test = with_lengths(paged(causal(attention(DType::bf16, dim, 32, 2))), {4, 1, 0, 20, 3},
+                                 {3333, 2, 90, 1000, 700});
+        test.spec.lse = test.spec.sink = true;
+        for (const check::KernelChoice& choice : check::kernel_choices(test.spec)) {
+            if (!choice.wgmma || !choice.shares) continue;
+            for (const int ctas : {1, 7, 60, 132}) {
+                Case forced = test;
+                forced.kernel = choice;
+                forced.kernel->chunk = check::chunk_of(choice, 64);
+                forced.kernel->ctas = ctas;
+                add(catalogue, "shares", fmt::format("wgmma, dim {}, {} CTAs", dim, ctas), forced);
+            }
+        }
+    }
     // Heads of one token that take several tiles, the last of which is nearly empty.
     Case wide =
         with_lengths(paged(causal(attention(DType::bf16, 64, 142, 2))), {1, 1, 3, 0}, {5000, 1, 777, 9});

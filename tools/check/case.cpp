@@ -54,8 +54,9 @@ std::string lengths(const std::vector<std::int64_t>& values) {
 }  // namespace
 
 std::string to_string(const KernelChoice& choice) {
-    return fmt::format("{}{}x{} stages {}{}{}", choice.wgmma ? "wgmma " : "", choice.tile_q, choice.tile_kv,
-                       choice.stages, choice.chunk ? fmt::format(" split {}", choice.chunk) : "",
+    return fmt::format("{}{}{}x{} stages {}{}{}", choice.wgmma ? "wgmma " : "",
+                       choice.shares ? "shares " : "", choice.tile_q, choice.tile_kv, choice.stages,
+                       choice.chunk ? fmt::format(" split {}", choice.chunk) : "",
                        choice.ctas ? fmt::format(" over {} CTAs", choice.ctas) : "");
 }
 

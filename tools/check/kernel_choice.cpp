@@ -18,7 +18,9 @@ using families::KernelConfig;
 
 bool is(const KernelConfig& kernel, const KernelChoice& choice) {
     return kernel.tile_q() == choice.tile_q && kernel.tile_kv() == choice.tile_kv &&
-           kernel.stages() == choice.stages && (kernel.backend() == families::Backend::wgmma) == choice.wgmma;
+           kernel.stages() == choice.stages &&
+           (kernel.backend() == families::Backend::wgmma) == choice.wgmma &&
+           (kernel.constants.integer("shares") != 0) == choice.shares;
 }
 
 // `visit` gets each attention kernel of each SM's set, until it returns true. `spec` is a validated one's.
@@ -71,7 +73,8 @@ std::vector<KernelChoice> kernel_choices(const AttentionSpec& spec) {
             choices.push_back({.tile_q = kernel.tile_q(),
                                .tile_kv = kernel.tile_kv(),
                                .stages = kernel.stages(),
-                               .wgmma = kernel.backend() == families::Backend::wgmma});
+                               .wgmma = kernel.backend() == families::Backend::wgmma,
+                               .shares = kernel.constants.integer("shares") != 0});
         return false;
     });
     return choices;

@@ -19,10 +19,10 @@
 #pragma once
 
 #include "attention/wgmma/consumer.cuh"
-#include "attention/wgmma/latent_consumers.cuh"
 #include "attention/wgmma/loaders.cuh"
 #include "attention/wgmma/scheduler.cuh"
 #include "attention/wgmma/share_scheduler.cuh"
+#include "attention/wgmma/wide_consumers.cuh"
 
 namespace attnsmith {
 
@@ -30,15 +30,15 @@ namespace attnsmith {
 template <class Config>
 __device__ void multiply(const abi::WgmmaArguments& args, const WgmmaPipeline<Config>& pipeline,
                          int32 warpgroup) {
-    if constexpr (!Config::latent) {
+    if constexpr (!abi::wgmma_is_wide(Config::shape)) {
         set_registers_up<Config::consumer_registers>();
         WgmmaConsumer<Config>{args, pipeline, warpgroup}.run();
     } else if (warpgroup < 2) {
         set_registers_up<Config::consumer_registers>();
-        WgmmaLatentValues<Config>{args, pipeline, warpgroup == 1}.run();
+        WgmmaWideValues<Config>{args, pipeline, warpgroup == 1}.run();
     } else {
         set_registers_down<Config::score_registers>();
-        WgmmaLatentScores<Config>{args, pipeline}.run();
+        WgmmaWideScores<Config>{args, pipeline}.run();
     }
 }
 

@@ -65,7 +65,7 @@ struct WgmmaKeyLoader {
     static constexpr bool kLatent = Config::latent;
     using Loaded = LoadedColumns<Config, Values>;
     static constexpr bool kHasPosition = Loaded::kHasPosition;  // a panel more
-    static constexpr int kPieces = abi::wgmma_pieces(Config::shape);
+    static constexpr int kPieces = Loaded::kPieces;
     static constexpr int kPiecePanels = Loaded::kPanels / kPieces;
     static constexpr int kPanels = Loaded::kPanels + kHasPosition;
     static constexpr int kPanelColumns = abi::wgmma_panel_columns(kElementBytes);

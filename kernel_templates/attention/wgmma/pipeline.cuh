@@ -15,15 +15,17 @@
 //     v_empty     S       4 C: consumer warps                    V loader              block, ring of S
 //     clearing_v  1       1: V loader, and the bytes             V loader              block to clear
 //
-//   With latents K and V are the halves of their columns, in P pieces each, and V has the position's columns,
-//   whose place the weights take (attention/wgmma/latent_consumers.cuh). These are done with when both last
-//   pieces are:
+//   Wide kernels (attention/wgmma/wide_consumers.cuh) have K and V in P pieces each. With latents these are
+//   the halves of their columns, and V has the position's columns, whose place the weights take: these are
+//   done with when both last pieces are. Else weights have a ring of two of their own:
 //
 //     k_full, v_full  S P  1, as above                           warps that multiply   piece, ring of S
-//     k_empty     S P     4: warps with these columns of O       K, and V loader       piece, ring of S
+//     k_empty     S P     4: warps that make weights, or with    K, and V loader       piece, ring of S
+//                         latents those with these columns of O
 //     v_empty     S P     4: warps with these columns of O       V loader              piece, ring of S
 //     position_full  S    1: V loader, and the bytes             warps with weights    block, ring of S
-//     weights     S       4: warps that make them                warps with O          block, ring of S
+//     weights_full   S, 2 4: warps that make them                warps with O          block, ring of S, 2
+//     weights_empty  0, 2 8: warps with O                        warps with weights    block, ring of 2
 //     rows        2       128: threads that make weights         warps with O          work tile, ring of 2
 //     clearing_k  1       P: K loader, and the bytes             K loader              block to clear
 //     clearing_v  1       P, and the position: V loader, ...     V loader              block to clear
@@ -40,7 +42,7 @@
 //     2                         168         40           232
 //     3                         128         32           160
 //     3, with cuts              128         40           152
-//     3, of latents             128         56           176 with columns of O, 104 with the weights
+//     3, in wide kernels        128         56           176 with columns of O, 104 with the weights
 //
 //   The producers have none to spare: what the scheduler finds goes to shared memory at once, and each role
 //   reads it from there again.
@@ -117,6 +119,7 @@ static_assert(sizeof(WorkTile) <= abi::kWgmmaWorkBytes && abi::kWgmmaWorkBytes %
 // since one warp would take too long, and the V loader brings the position's columns as well.
 template <class Config, bool Values>
 struct LoadedColumns {
+    static constexpr int kPieces = abi::wgmma_pieces(Config::shape, Values);
     static constexpr int kHeadDim = Config::latent ? Config::head_dim_vo / 2
                                     : Values       ? Config::head_dim_vo
                                                    : Config::head_dim_qk;
@@ -175,6 +178,7 @@ struct WgmmaPipeline {
     using WorkRing = Ring<abi::kWgmmaWorkStages>;
     using KeyRing = Ring<Config::stages>;
     using QueryRing = Ring<1>;
+    using WeightRing = Ring<abi::wgmma_weight_stages(Config::shape)>;
     static constexpr abi::WgmmaLayout kLayout = abi::wgmma_layout(Config::shape);
     static_assert(KeyRing::kBarrierBytes == abi::kWgmmaBarrierBytes);
 
@@ -201,15 +205,20 @@ struct WgmmaPipeline {
     // With absolute cuts: O of what rows found before their last cut, and once that is done with the list of
     // pieces that are joined.
     __device__ char* state() const { return memory + kLayout.state; }
-    // Latent: where the columns of the position are, and then the weights; and what is told of rows.
+    // Latent: where the columns of the position are, and then the weights.
     __device__ SharedAddress position(uint32 stage) const {
         return v(stage) + (kLayout.v_stage - kLayout.kv_panel);
+    }
+    // Wide: a block's weights, and what is told of its rows, and of a tile's.
+    __device__ SharedAddress weights(uint32 stage) const {
+        return base + kLayout.weights + stage * kLayout.weights_stage;
     }
     __device__ abi::WgmmaBlockRows& block_rows(uint32 stage) const {
         return reinterpret_cast<abi::WgmmaBlockRows*>(memory + kLayout.row_states)[stage];
     }
     __device__ abi::WgmmaTileRows& tile_rows(uint32 stage) const {
-        char* const first = memory + kLayout.row_states + Config::stages * sizeof(abi::WgmmaBlockRows);
+        constexpr int kBlocks = abi::wgmma_weight_stages(Config::shape);
+        char* const first = memory + kLayout.row_states + kBlocks * sizeof(abi::WgmmaBlockRows);
         return reinterpret_cast<abi::WgmmaTileRows*>(first)[stage];
     }
     __device__ abi::PackedTiles& sorted(uint32 sequence) const {
@@ -221,12 +230,14 @@ struct WgmmaPipeline {
     __device__ Barrier clearing(bool of_values) const {
         return {of_values ? barrier<Kind::clearing_v>() : barrier<Kind::clearing_k>()};
     }
-    // Latent: a block's weights are there, and the results of a tile's rows.
-    __device__ Barrier weights(uint32 stage) const { return {barrier<Kind::weights>(stage)}; }
+    // Wide: a block's weights are there, and the results of a tile's rows.
+    __device__ WeightRing weight_ring() const {
+        return ring<WeightRing, Kind::weights_full, Kind::weights_empty>();
+    }
     __device__ Barrier rows(uint32 stage) const { return {barrier<Kind::rows>(stage)}; }
     __device__ Barrier next_tile() const { return {barrier<Kind::next_tile>()}; }
     __device__ WorkRing work_ring() const { return ring<WorkRing, Kind::work_full, Kind::work_empty>(); }
-    // The columns of latents are in pieces, each with a ring of its own.
+    // Each piece has a ring of its own.
     __device__ KeyRing keys(int32 piece = 0) const {
         return ring<KeyRing, Kind::k_full, Kind::k_empty>(piece * Config::stages);
     }

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kQueryTiles[] = {128, 192};
 constexpr int kStages[] = {2, 3};
-constexpr std::int64_t kLeastHeadDim = 64, kMostHeadDim = 256;
+constexpr std::int64_t kLeastHeadDim = 64, kMostHeadDim = 256, kMostWideHeadDim = 512;
 // Packed query rows of a sequence and KV head that the kernel for few rows is there for: two of its tiles.
 constexpr std::int64_t kFewRows = 2 * abi::kWgmmaRows;
 
@@ -41,19 +41,23 @@ std::optional<std::string> unknown_tile(const TuningTile& tile, bool paged) {
     return std::nullopt;
 }
 
+struct Tile : TuningTile {
+    bool shares = false;  // CTAs take equal shares of the keys; else they draw tiles
+};
+
 // With cuts a tile's last row is looked at beside its first, for which 32 were too few.
 int producer_registers(const Kernel& kernel) {
-    if (kernel.shares) return 56;
+    if (kernel.shares || kernel.is_wide()) return 56;
     return kernel.consumers == 2 || kernel.absolute_cuts ? 40 : 32;
 }
 
-int score_registers(const Kernel& kernel) { return kernel.latent ? 104 : 0; }
+int score_registers(const Kernel& kernel) { return kernel.is_wide() ? 104 : 0; }
 
 // What there is for a thread that multiplies, where an SM holds so many CTAs.
 int consumer_registers(const Kernel& kernel, int ctas) {
     const int launched = registers_ceiling(kernel.threads(), ctas) * (kernel.consumers + 1);
     const int left = launched - producer_registers(kernel) - score_registers(kernel);
-    return std::min(240, left / (kernel.consumers - (kernel.latent ? 1 : 0)) / 8 * 8);
+    return std::min(240, left / (kernel.consumers - (kernel.is_wide() ? 1 : 0)) / 8 * 8);
 }
 
 // CTAs that an SM holds: of those that draw tiles one, which is persistent.
@@ -65,18 +69,18 @@ int ctas_of(const Kernel& kernel, const SmTraits& sm) {
         resident_ctas(sm, kernel.threads(), registers_ceiling(kernel.threads(), kWanted), bytes), 1, kWanted);
 }
 
-Kernel kernel_of(const AttentionSpec& spec, const TuningTile& tile, const SmTraits& sm) {
+Kernel kernel_of(const AttentionSpec& spec, const Tile& tile, const SmTraits& sm) {
     Kernel kernel{attention_constants(spec)};
     kernel.tile_q = tile.tile_q;
     kernel.tile_kv = tile.tile_kv;
     kernel.stages = tile.stages;
     kernel.gather = gathers(spec);
     kernel.consumers = abi::wgmma_consumers(kernel.shape());
-    kernel.shares = kernel.latent || kernel.consumers == 1;
+    kernel.shares = tile.shares;
     kernel.producer_registers = producer_registers(kernel);
     kernel.score_registers = score_registers(kernel);
     kernel.consumer_registers = consumer_registers(kernel, ctas_of(kernel, sm));
-    kernel.queries_in_registers = !kernel.latent;
+    kernel.queries_in_registers = !kernel.is_wide();
     if (registers_of(kernel) > kernel.consumer_registers) kernel.queries_in_registers = false;
     return kernel;
 }
@@ -99,18 +103,26 @@ KernelConfig config_of(const Kernel& kernel, const SmTraits& sm) {
 
 bool is_cut(const AttentionSpec& spec) { return spec.consistency == Consistency::bitwise; }
 
-// One warpgroup whose CTAs take shares. Decode is bound by memory, so that short tiles do, of which there are
-// more to divide. Where rows are cut a tile's keys are a softmax step, the same in every kernel.
-TuningTile tile_for_few_rows(const AttentionSpec& spec) {
-    return {.backend = Backend::wgmma,
-            .tile_q = abi::kWgmmaRows,
-            .tile_kv = std::max(spec.head_dim_qk, spec.head_dim_vo) <= 64 && !is_cut(spec) ? 128 : 64,
-            .stages = 2};
+bool is_wide(const AttentionSpec& spec) {
+    return spec.op == Op::mla || std::max(spec.head_dim_qk, spec.head_dim_vo) > kMostHeadDim;
+}
+
+// Of 64 rows, whose CTAs take shares. Decode is bound by memory, so that short tiles do, of which there are
+// more to divide. Where rows are cut a tile's keys are a softmax step, the same in every kernel. In wide
+// kernels the weights of 64 keys take a panel's row, and of K and V there is room for one tile each, of
+// latents, which are both, for two.
+Tile tile_for_few_rows(const AttentionSpec& spec) {
+    Tile tile{{.backend = Backend::wgmma, .tile_q = abi::kWgmmaRows, .tile_kv = 64, .stages = 2}, true};
+    if (is_wide(spec))
+        tile.stages = spec.op == Op::mla ? 2 : 1;
+    else if (std::max(spec.head_dim_qk, spec.head_dim_vo) <= 64 && !is_cut(spec))
+        tile.tile_kv = 128;
+    return tile;
 }
 
 std::optional<Candidate> candidate_for_few_rows(const AttentionSpec& spec, const SmTraits& sm,
                                                 std::vector<Refusal>& rejected) {
-    const TuningTile tile = tile_for_few_rows(spec);
+    const Tile tile = tile_for_few_rows(spec);
     const Kernel kernel = kernel_of(spec, tile, sm);
     if (const auto reason = over_budget(kernel, sm)) {
         rejected.push_back({tile_label(Backend::wgmma, tile.tile_q, tile.tile_kv, tile.stages), *reason});
@@ -124,7 +136,8 @@ std::optional<Candidate> candidate_for_few_rows(const AttentionSpec& spec, const
 
 // Where rows are cut at absolute positions, for many of them: the largest tile that there is room for.
 std::optional<Kernel> kernel_for_many_cut_rows(const AttentionSpec& spec, const SmTraits& sm) {
-    TuningTile tile = tile_for_few_rows(spec);
+    Tile tile = tile_for_few_rows(spec);
+    tile.shares = false;
     for (auto rows = std::rbegin(kQueryTiles); rows != std::rend(kQueryTiles); ++rows) {
         tile.tile_q = *rows;
         const Kernel kernel = kernel_of(spec, tile, sm);
@@ -141,18 +154,29 @@ std::optional<std::string> cut_refusal(const AttentionSpec& spec, const SmTraits
     return std::nullopt;
 }
 
-// Two warpgroups have half of O's columns each, in whole panels of 64.
-constexpr std::int64_t kLatentColumns = 2 * 64;
-constexpr TuningTile kLatentTile{
-    .backend = Backend::wgmma, .tile_q = abi::kWgmmaRows, .tile_kv = 64, .stages = 2};
+// In wide kernels two warpgroups have half of O's columns each, in whole panels of 64.
+constexpr std::int64_t kWideColumns = 2 * 64;
 
-std::optional<std::string> refusal_of_latents(const AttentionSpec& spec) {
-    if (spec.head_dim_ckv % kLatentColumns != 0)
+// Latents are few rows beside their keys in prefill too. Else tiles are drawn where there are many, since
+// under a causal mask equal shares would not be equal work.
+std::vector<Candidate> wide_candidates(const AttentionSpec& spec, const SmTraits& sm) {
+    Tile tile = tile_for_few_rows(spec);
+    const KernelConfig few = config_of(kernel_of(spec, tile, sm), sm);
+    if (spec.op == Op::mla) return {{.kernel = few, .rows_of_others = 0}};
+    tile.shares = false;
+    return {{.kernel = config_of(kernel_of(spec, tile, sm), sm)},
+            {.kernel = few, .up_to = kFewRows, .rows_of_others = kDecodeRows}};
+}
+
+std::optional<std::string> wide_refusal(const AttentionSpec& spec, const SmTraits& sm) {
+    if (spec.op == Op::mla && spec.head_dim_ckv % kWideColumns != 0)
         return fmt::format("head_dim_ckv {}: its tiles are made for multiples of {}", spec.head_dim_ckv,
-                           kLatentColumns);
-    if (is_cut(spec))
-        return "consistency \"bitwise\": no room for the states of rows of latents that are cut";
-    return std::nullopt;
+                           kWideColumns);
+    if (spec.op != Op::mla && (spec.head_dim_qk % kWideColumns != 0 || spec.head_dim_vo % kWideColumns != 0))
+        return fmt::format("head dims {} and {}: above {} its tiles are made for multiples of {}",
+                           spec.head_dim_qk, spec.head_dim_vo, kMostHeadDim, kWideColumns);
+    if (is_cut(spec)) return "consistency \"bitwise\": no room for the states of rows that are cut";
+    return over_budget(kernel_of(spec, tile_for_few_rows(spec), sm), sm);
 }
 
 }  // namespace
@@ -162,28 +186,27 @@ std::optional<std::string> refusal(const AttentionSpec& spec, const SmTraits& sm
     if (auto reason = tensor_core_refusal(spec)) return reason;
     if (spec.alignment != 16)
         return fmt::format("alignment {}: TMA takes addresses and strides of whole 16 bytes", spec.alignment);
-    if (spec.op == Op::mla) {
-        if (auto reason = refusal_of_latents(spec)) return reason;
-        return over_budget(kernel_of(spec, kLatentTile, sm), sm);
-    }
+    if (spec.op == Op::mla) return wide_refusal(spec, sm);
     if (std::min(spec.head_dim_qk, spec.head_dim_vo) < kLeastHeadDim)
         return fmt::format("head dims {} and {}: its tiles are made for {} and more", spec.head_dim_qk,
                            spec.head_dim_vo, kLeastHeadDim);
-    if (std::max(spec.head_dim_qk, spec.head_dim_vo) > kMostHeadDim)
+    if (std::max(spec.head_dim_qk, spec.head_dim_vo) > kMostWideHeadDim)
         return fmt::format("head dims {} and {}: its tiles are made for {} and less", spec.head_dim_qk,
-                           spec.head_dim_vo, kMostHeadDim);
+                           spec.head_dim_vo, kMostWideHeadDim);
+    if (is_wide(spec)) return wide_refusal(spec, sm);
     if (is_cut(spec)) return cut_refusal(spec, sm);
     return std::nullopt;
 }
 
 std::vector<KernelConfig> tunable(const AttentionSpec& spec, const SmTraits& sm) {
     std::vector<KernelConfig> kernels;
-    if (is_cut(spec) || spec.op == Op::mla || refusal(spec, sm)) return kernels;
+    if (is_cut(spec) || is_wide(spec) || refusal(spec, sm)) return kernels;
     for (const int rows : kQueryTiles) {
         for (const int keys : key_tiles(spec.kv == KvStorage::paged)) {
             for (const int stages : kStages) {
                 const Kernel kernel = kernel_of(
-                    spec, {.backend = Backend::wgmma, .tile_q = rows, .tile_kv = keys, .stages = stages}, sm);
+                    spec, {{.backend = Backend::wgmma, .tile_q = rows, .tile_kv = keys, .stages = stages}},
+                    sm);
                 if (!over_budget(kernel, sm)) kernels.push_back(config_of(kernel, sm));
             }
         }
@@ -193,15 +216,14 @@ std::vector<KernelConfig> tunable(const AttentionSpec& spec, const SmTraits& sm)
 
 std::vector<Candidate> candidates(const AttentionSpec& spec, const SmTraits& sm, const TuningTable& tuning,
                                   std::vector<Refusal>& rejected) {
-    if (spec.op == Op::mla)
-        return {{.kernel = config_of(kernel_of(spec, kLatentTile, sm), sm), .rows_of_others = 0}};
+    if (is_wide(spec)) return wide_candidates(spec, sm);
     if (is_cut(spec)) {
         return {{config_of(*kernel_for_many_cut_rows(spec, sm), sm), TileSource::model, abi::kWgmmaRows},
                 *candidate_for_few_rows(spec, sm, rejected)};
     }
     const auto make = [&](const TuningTile& tile, KernelConfig& config) -> std::optional<std::string> {
         if (auto reason = unknown_tile(tile, spec.kv == KvStorage::paged)) return reason;
-        const Kernel kernel = kernel_of(spec, tile, sm);
+        const Kernel kernel = kernel_of(spec, {tile}, sm);
         if (auto reason = over_budget(kernel, sm)) return reason;
         config = config_of(kernel, sm);
         return std::nullopt;

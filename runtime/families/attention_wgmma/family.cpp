@@ -28,11 +28,13 @@ class Wgmma final : public Family {
     std::string kernel_name(const KernelConfig& config) const override {
         const auto kernel = config.as<Kernel>();
         constexpr int kAlignment = 16;  // it has no other
-        return attention_name(backend(), kernel,
-                              kernel.gather  ? "gather"
-                              : kernel.paged ? "paged"
-                                             : "contiguous",
-                              kAlignment);
+        const std::string name = attention_name(backend(), kernel,
+                                                kernel.gather  ? "gather"
+                                                : kernel.paged ? "paged"
+                                                               : "contiguous",
+                                                kAlignment);
+        // Elsewhere the tile tells.
+        return kernel.is_wide() && !kernel.latent && kernel.shares ? name + " shares" : name;
     }
     int producer_warps() const override { return kProducerWarps; }
 

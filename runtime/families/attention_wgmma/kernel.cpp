@@ -10,7 +10,7 @@ namespace attnsmith::families::attention_wgmma {
 int registers_of(const Kernel& kernel) {
     // Fitted to NVRTC 13.0, 12.8 and 12.4: what is accepted does not spill (tests/cpu/compiler).
     const int addresses_and_state = kernel.shares ? 40 : kernel.consumers == 2 ? 32 : 28;
-    if (kernel.latent) return abi::padded_head_dim(kernel.head_dim_vo) / 4 + addresses_and_state;
+    if (kernel.is_wide()) return abi::padded_head_dim(kernel.head_dim_vo) / 4 + addresses_and_state;
     const int scores = kernel.softcap && kernel.alibi   ? kernel.tile_kv / 8
                        : kernel.softcap || kernel.alibi ? kernel.tile_kv / 32
                                                         : 0;

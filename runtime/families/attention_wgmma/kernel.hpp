@@ -13,13 +13,13 @@ namespace attnsmith::families::attention_wgmma {
 inline constexpr int kProducerWarps = 4;  // registers are given to whole warpgroups
 
 struct Kernel : AttentionConstants {
-    int consumers = 0;    // warpgroups that multiply; of latents three for the same rows
+    int consumers = 0;    // warpgroups that multiply; in wide kernels three for the same rows
     bool gather = false;  // rows of KV are loaded one by one, not in boxes by TMA
     bool shares = false;  // CTAs take equal shares of the keys; else they draw tiles
     // A thread's, that setmaxnreg gives to each role, in steps of eight. Together no more than what the CTA
     // was launched with: the consumers would wait for the rest for ever.
     int consumer_registers = 0, producer_registers = 0;
-    int score_registers = 0;  // of latents, the warpgroup's that makes the weights
+    int score_registers = 0;  // in wide kernels, the warpgroup's that makes the weights
 
     template <class Self, class Visitor>
     static void visit(Self& self, Visitor& visitor) {
@@ -33,6 +33,7 @@ struct Kernel : AttentionConstants {
     }
 
     int threads() const { return (consumers * 4 + kProducerWarps) * 32; }
+    bool is_wide() const { return abi::wgmma_is_wide(shape()); }
     abi::WgmmaShape shape() const {
         return {head_dim_qk, head_dim_vo, tile_q,        tile_kv, stages,
                 gather,      shares,      absolute_cuts, latent,  storage_bytes(*this)};

@@ -103,12 +103,12 @@ std::vector<Product> products(const Kernel& kernel) {
     return {queries, product_with_values(kernel, kernel.head_dim_vo)};
 }
 
-// For latents S is a sum over pieces of their columns, and over the position's, which are in a panel; O is
-// made in pieces, by weights from shared memory.
-std::vector<Product> products_of_latents(const Kernel& kernel) {
+// S is a sum over pieces of the columns, and of latents over the position's, which are in a panel; O is made
+// in pieces, by weights from shared memory.
+std::vector<Product> wide_products(const Kernel& kernel) {
     const abi::WgmmaLayout layout = abi::wgmma_layout(kernel.shape());
     const abi::StorageBytes bytes = storage_bytes(kernel);
-    const int columns = abi::wgmma_piece_columns(kernel.head_dim_vo);
+    const int columns = abi::wgmma_piece_columns(kernel.shape(), false);
     const auto queries = [&](std::string_view name, int of_columns, bool accumulate) {
         Product product{
             .name = name, .type = element_of(kernel), .n = kernel.tile_kv, .accumulate = accumulate};
@@ -118,11 +118,12 @@ std::vector<Product> products_of_latents(const Kernel& kernel) {
         }
         return product;
     };
-    Product values = product_with_values(kernel, columns);
+    Product values = product_with_values(kernel, abi::wgmma_piece_columns(kernel.shape(), true));
     for (int key = 0; key < kernel.tile_kv; key += 16) values.a_steps.push_back(key * bytes.key_value);
     std::vector<Product> all{queries("multiply_first_queries", columns, false),
                              queries("multiply_more_queries", columns, true), values};
-    if (kernel.head_dim_qk > 0) all.push_back(queries("multiply_positions", kernel.head_dim_qk, true));
+    if (kernel.latent && kernel.head_dim_qk > 0)
+        all.push_back(queries("multiply_positions", kernel.head_dim_qk, true));
     return all;
 }
 
@@ -131,7 +132,7 @@ std::vector<Product> products_of_latents(const Kernel& kernel) {
 SourceParts source(const KernelConfig& config) {
     const auto kernel = config.as<Kernel>();
     std::string functions;
-    for (const Product& product : kernel.latent ? products_of_latents(kernel) : products(kernel))
+    for (const Product& product : kernel.is_wide() ? wide_products(kernel) : products(kernel))
         functions += wgmma_function(product);
     return {.header = "attention/wgmma/kernel.cuh",
             .members =

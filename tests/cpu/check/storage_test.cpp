@@ -170,7 +170,8 @@ TEST_CASE("a case can name every kernel that any SM's set has", "[check]") {
                     const auto same = [&](const KernelChoice& c) {
                         return c.tile_q == kernel.tile_q() && c.tile_kv == kernel.tile_kv() &&
                                c.stages == kernel.stages() && c.chunk == 0 &&
-                               c.wgmma == (kernel.backend() == families::Backend::wgmma);
+                               c.wgmma == (kernel.backend() == families::Backend::wgmma) &&
+                               c.shares == (kernel.constants.integer("shares") != 0);
                     };
                     CHECK(std::count_if(choices.begin(), choices.end(), same) == 1);
                 }

@@ -273,29 +273,31 @@ void inspect_wgmma(const KernelConfig& kernel, const compiler::Compiled& compile
     const auto constants = kernel.as<families::attention_wgmma::Kernel>();
     std::set<std::pair<int, int>> planned{
         {constants.queries_in_registers ? kHgmma : kHgmmaShared, kernel.tile_kv()}};
-    if (constants.latent)
-        planned.insert({kHgmmaShared, abi::wgmma_piece_columns(constants.head_dim_vo)});
+    if (constants.is_wide())
+        planned.insert({kHgmmaShared, abi::wgmma_piece_columns(constants.shape(), true)});
     else
         planned.insert({kHgmma, constants.head_dim_vo});
     expect(products == planned, "multiplies other shapes");
     std::set<int> handed{constants.producer_registers, constants.consumer_registers};
-    if (constants.latent) handed.insert(constants.score_registers);
+    if (constants.is_wide()) handed.insert(constants.score_registers);
     expect(registers == handed, "hands over other registers");
     expect(copies, "has no UTMALDG");
     // Two of the scheduler's and the V loader's own, full and empty ones of the rings: two work tiles, the
-    // warpgroups' queries, and the stages of K and of V. Latents have rings for each piece of their columns,
-    // and barriers for the position and the weights of a stage, for the rows of a work tile, and the K
-    // loader's own.
-    const int pieces = abi::wgmma_pieces(constants.shape());
+    // warpgroups' queries, and the stages of K and of V. Wide kernels have rings for each piece of their
+    // columns, and barriers for the rows of a work tile and for weights: with latents one a stage, beside the
+    // position's, and the K loader's own, else full and empty ones of two blocks.
+    const int pieces =
+        abi::wgmma_pieces(constants.shape(), false) + abi::wgmma_pieces(constants.shape(), true);
     const int row_groups = kernel.tile_q() / abi::kWgmmaRows;
-    const int of_latents = constants.latent ? 2 * constants.stages + 2 + 1 : 0;
-    expect(barriers == 2 + 2 * (2 + row_groups + 2 * constants.stages * pieces) + of_latents,
+    const int of_wide = constants.latent ? 2 * constants.stages + 2 + 1 : constants.is_wide() ? 2 * 2 + 2 : 0;
+    expect(barriers == 2 + 2 * (2 + row_groups + constants.stages * pieces) + of_wide,
            "initialises " + std::to_string(barriers) + " barriers");
     const abi::WgmmaLayout layout = abi::wgmma_layout(constants.shape());
     expect(layout.total - layout.barriers == barriers * 8, "has room for other barriers than it initialises");
     expect(gathers == constants.gather, "LDGSTS: of kernels that gather, and no others");
-    // Latents have different warpgroups for O and the weights, so that no wait for O comes behind a softmax.
-    if (constants.latent) return;
+    // Wide kernels have different warpgroups for O and the weights, so that no wait for O comes behind a
+    // softmax.
+    if (constants.is_wide()) return;
     // The product with V hides the softmax only if weights are made before the wait for it: three eighths of
     // them at least, and all where there are three warpgroups. A soft cap's tanh is another EX2.
     const int eights =
@@ -324,10 +326,10 @@ void inspect_fp32(const KernelConfig& kernel, const compiler::Compiled& compiled
         expect(alignment < 16 || stores[16] > 0, "stores no 16 bytes at a time");
     } else {
         const auto wgmma = kernel.as<families::attention_wgmma::Kernel>();
-        // Two rows, as O and as a part of it; of latents in pieces, which say each for itself whose the LSE
-        // is.
-        const int columns = wgmma.latent ? wgmma.head_dim_vo / 2 : wgmma.head_dim_vo;
-        if (wgmma.latent) most = 2 + 2 * abi::wgmma_pieces(wgmma.shape()) * 3;
+        // Two rows, as O and as a part of it; in wide kernels in pieces of half of the columns, which say
+        // each for itself whose the LSE is.
+        const int columns = wgmma.is_wide() ? wgmma.head_dim_vo / 2 : wgmma.head_dim_vo;
+        if (wgmma.is_wide()) most = 2 + 2 * columns / abi::wgmma_piece_columns(wgmma.shape(), true) * 3;
         expect(stores[8] >= 2 * 2 * columns / 8, "stores less than 8 bytes of O, or of a split's result");
     }
     const int narrow = stores[0] + stores[4];
@@ -354,7 +356,7 @@ std::string inspect(const compiler::Nvrtc& nvrtc, const KernelConfig& kernel) {
         if (kernel.backend() == families::Backend::wgmma) {
             // Its warpgroups would wait for ever for registers that the launch does not have.
             const auto wgmma = kernel.as<families::attention_wgmma::Kernel>();
-            const int of_scores = wgmma.latent ? 1 : 0;
+            const int of_scores = wgmma.is_wide() ? 1 : 0;
             const int handed = wgmma.producer_registers + wgmma.score_registers +
                                (wgmma.consumers - of_scores) * wgmma.consumer_registers;
             expect(handed <= reports[0].registers_per_thread * (wgmma.consumers + 1),
@@ -448,12 +450,13 @@ TEST_CASE("the machine code of every kernel on every SM is as planned", "[.][mac
             CHECK(inspect_all(fp32_kernels_on(device.sm, head_dims)) == "");
         CHECK(inspect_all(latent_kernels_on(device.sm)) == "");
     }
-    for (const int dim : {72, 80, 96, 112, 120, 136, 160, 192, 200, 248})
+    for (const int dim : {72, 80, 96, 112, 120, 136, 160, 192, 200, 248, 384})
         CHECK(inspect_all(wgmma_kernels({{dim, dim}})) == "");
+    CHECK(inspect_all(wgmma_kernels({{128, 512}, {512, 128}, {384, 256}})) == "");
 }
 
 TEST_CASE("the machine code of every wgmma kernel is as planned", "[compiler][machine_code][wgmma]") {
-    CHECK(inspect_all(wgmma_kernels({{64, 64}, {128, 128}, {192, 128}, {256, 256}})) == "");
+    CHECK(inspect_all(wgmma_kernels({{64, 64}, {128, 128}, {192, 128}, {256, 256}, {512, 512}})) == "");
 }
 
 TEST_CASE("the machine code of every kernel of latents is as planned", "[compiler][machine_code][mla]") {

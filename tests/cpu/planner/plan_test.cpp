@@ -471,7 +471,8 @@ TEST_CASE("precision high is served on CUDA cores, and the others say why not", 
     }
 }
 
-TEST_CASE("head dims to 512 have mma kernels that fit every SM", "[planner]") {
+TEST_CASE("head dims to 512 have kernels that fit every SM, by mma but of whole panels on sm_90",
+          "[planner]") {
     for (const families::DeviceTraits& device : families::known_devices()) {
         for (const auto& [qk, vo] : {std::pair{264, 264}, {320, 256}, {64, 512}, {512, 64}, {512, 512}}) {
             for (const bool paged : {false, true}) {
@@ -480,10 +481,13 @@ TEST_CASE("head dims to 512 have mma kernels that fit every SM", "[planner]") {
                 CAPTURE(device.sm, qk, vo, paged);
                 const planner::KernelSet set = planner::kernel_set(problem::validate(spec, {}).spec,
                                                                    device.sm, planner::repository_tuning());
+                int of_wgmma = 0;
                 for (const families::KernelConfig& kernel : set.kernels()) {
-                    CHECK(kernel.backend() == families::Backend::mma);
+                    of_wgmma += kernel.backend() == families::Backend::wgmma;
                     CHECK(kernel.shared_bytes <= families::traits_of(device.sm).shared_bytes_per_block);
                 }
+                // Tiles for many rows, and shares for few.
+                CHECK(of_wgmma == (device.sm == 90 && qk % 128 == 0 && vo % 128 == 0 ? 2 : 0));
                 spec.precision = Precision::high;
                 CHECK_THROWS_AS(plan_of(spec, {}, device.sm), Unsupported);
             }

@@ -218,7 +218,8 @@ TEST_CASE(
         });
     };
     constexpr std::string_view kLeft = "tiles of more than 16 rows are wgmma's alone";
-    for (const auto& [qk, vo] : {std::pair{96, 96}, {128, 128}, {192, 128}, {256, 256}}) {
+    for (const auto& [qk, vo] :
+         {std::pair{96, 96}, {128, 128}, {192, 128}, {256, 256}, {384, 256}, {512, 512}}) {
         CAPTURE(qk, vo);
         CHECK(of_mma(spec_of(qk, vo), kLeft) > 0);
         CHECK(of_mma(spec_of(qk, vo), "estimated") == 1);  // decode's
@@ -236,6 +237,28 @@ TEST_CASE(
     };
     CHECK(mma_tiles(spec_of(128, 128), 90, families::TuningTable(std::vector<families::TuningEntry>{})) > 1);
     CHECK(mma_tiles(spec_of(128, 128), 100, planner::repository_tuning()) > 1);
+}
+
+TEST_CASE("head dims above 256 have a kernel of wgmma that draws tiles, and one for few rows with shares",
+          "[planner][wgmma]") {
+    const auto attention_of = [](const AttentionSpec& spec, const PlanSizes& sizes) {
+        return plan_of(spec, sizes).kernel(planner::Role::attention);
+    };
+    const AttentionSpec spec = spec_of(512, 512);  // four query heads to a KV head
+    const KernelConfig many = attention_of(spec, {1, 4096, 4096}), few = attention_of(spec, {16, 16, 8192}),
+                       decode = attention_of(spec, {16, 1, 8192});
+    CHECK((many.backend() == Backend::wgmma && !many.as<Wgmma>().shares));
+    CHECK((few.backend() == Backend::wgmma && few.as<Wgmma>().shares));
+    CHECK(many.name() != few.name());
+    CHECK(decode.backend() == Backend::mma);
+    // Others than whole panels for either half of O, and rows that are cut, are mma's.
+    for (const auto& [qk, vo] : {std::pair{320, 320}, {512, 320}, {264, 512}, {448, 384}})
+        CHECK(attention_of(spec_of(qk, vo), {1, 4096, 4096}).backend() == Backend::mma);
+    AttentionSpec cut = spec;
+    cut.consistency = Consistency::bitwise;
+    CHECK(attention_of(cut, {1, 4096, 4096}).backend() == Backend::mma);
+    for (const auto& [qk, vo] : {std::pair{384, 384}, {512, 128}, {128, 512}})
+        CHECK(attention_of(spec_of(qk, vo), {1, 4096, 4096}).backend() == Backend::wgmma);
 }
 
 TEST_CASE("a wgmma launch has as many CTAs as the device has SMs, or fewer", "[planner][wgmma]") {

@@ -1,9 +1,8 @@
-// The roles of a wgmma CTA that multiply where it attends to latents: a warpgroup each, all with the same 64
-// rows.
+// The roles of a wide CTA that multiply: a warpgroup each, all with the same 64 rows.
 //
 //   O of 64 rows and 512 columns is as large as half of all registers. So two warpgroups have half of its
 //   columns each, and a third one makes the weights of all blocks, which go to the others through shared
-//   memory: they take the place of the position's columns, which S alone is made of.
+//   memory: with latents they take the place of the position's columns, which S alone is made of.
 //
 //     scores          S(0) │ softmax │ S(1)            │ softmax │ S(2)            │ softmax │ ...
 //     values, each                   │ O += P(0) V(0)  │         │ O += P(1) V(1)  │ ...
@@ -12,6 +11,7 @@
 #pragma once
 
 #include "attention/epilogue.cuh"
+#include "attention/logits.cuh"
 #include "attention/softmax/lagging.cuh"
 #include "attention/wgmma/pipeline.cuh"
 #include "common/barrier.cuh"
@@ -23,35 +23,37 @@ namespace attnsmith {
 
 // A tile's blocks, which its rows see, or one block that none sees.
 template <class Config>
-struct LatentBlocks {
+struct WideBlocks {
     using Order = BlockOrder<Config>;
 
     const WarpgroupBlocks own;
     const int32 first, count;
 
-    __device__ explicit LatentBlocks(const WorkTile& work)
+    __device__ explicit WideBlocks(const WorkTile& work)
         : own(work.warpgroup[0]),
           first(Order::first(work.blocks)),
           count(work.blocks.end - work.blocks.first) {}
 
-    __device__ bool are_seen() const { return own.attended.first < own.attended.end; }
     __device__ int32 block(int32 i) const { return first + i * Order::kStep; }
+    __device__ bool are_seen() const { return own.attended.first < own.attended.end; }
     __device__ bool is_masked(int32 n) const { return n < own.unmasked.first || n >= own.unmasked.end; }
 };
 
 // Makes the weights.
 template <class Config>
-struct WgmmaLatentScores {
+struct WgmmaWideScores {
     using Pipeline = WgmmaPipeline<Config>;
     using KeyValue = typename Config::KeyValue;
     static constexpr int kKeys = Config::tile_kv;
     static_assert(kKeys * sizeof(KeyValue) == abi::kWgmmaPanelBytes, "weights of a row take a panel's row");
-    static_assert(abi::wgmma_panels(Config::head_dim_qk, sizeof(KeyValue)) <= 1,
+    static_assert(!Config::latent || abi::wgmma_panels(Config::head_dim_qk, sizeof(KeyValue)) <= 1,
                   "one panel of the position's");
     static constexpr int32 kBarrier = 2;  // a named one, of the warpgroup
-    static constexpr int kPieces = abi::wgmma_pieces(Config::shape);
-    static constexpr int kPiecePanels =
-        abi::wgmma_panels(abi::wgmma_piece_columns(Config::head_dim_vo), sizeof(KeyValue));
+    static constexpr int kPieces = abi::wgmma_pieces(Config::shape, false);
+    static constexpr uint32 kPiecePanels =
+        abi::wgmma_panels(abi::wgmma_piece_columns(Config::shape, false), sizeof(KeyValue));
+    static constexpr uint32 kQueryPiece = kPiecePanels * Pipeline::kLayout.q_panel / 16;
+    static constexpr uint32 kKeyPiece = kPiecePanels * Pipeline::kLayout.kv_panel / 16;
 
     const abi::WgmmaArguments& args;
     const Pipeline& pipeline;
@@ -61,6 +63,7 @@ struct WgmmaLatentScores {
     uint32 blocks = 0;  // of keys done with
 
     ThreadRows rows_of_thread;
+    LogitTransform<Config> logits;
     FragmentMask mask;
     LaggingSoftmax softmax{args};
     Accumulator<kKeys> s;
@@ -72,17 +75,22 @@ struct WgmmaLatentScores {
         for (uint32 works = 0; const WorkTile* work = pipeline.take(works); ++works) {
             pipeline.queries(0).wait_full(typename Pipeline::QueryRing::Position(works));
             softmax.start();
-            const LatentBlocks<Config> tile(*work);
+            if constexpr (Config::alibi) set_rows(*work);
+            const WideBlocks<Config> tile(*work);
 #pragma unroll 1
             for (int32 i = 0; i < tile.count; ++i, ++blocks) {
                 const typename Pipeline::KeyRing::Position at(blocks);
+                const typename Pipeline::WeightRing::Position weights_at(blocks);
                 if (tile.are_seen())
                     multiply_queries(at);
                 else
                     let_pass(at);
                 if (i == tile.count - 1) hand_over(pipeline.queries(0).empty(0));
-                if (tile.are_seen()) weigh(*work, tile, tile.block(i), at.stage);
-                hand_over(pipeline.weights(at.stage));
+                if (tile.are_seen())
+                    weigh(*work, tile, tile.block(i), weights_at);
+                else if (!Config::latent)
+                    pipeline.weight_ring().wait_empty(weights_at);
+                hand_over(pipeline.weight_ring().full(weights_at.stage));
             }
             const uint32 stage = Pipeline::WorkRing::Position(works).stage;
             close(stage);
@@ -97,26 +105,37 @@ struct WgmmaLatentScores {
         if (lane == 0) full.arrive();
     }
 
-    __device__ void weigh(const WorkTile& work, const LatentBlocks<Config>& tile, int32 n, uint32 stage) {
+    __device__ void set_rows(const WorkTile& work) {
+        const PackedRow rows[2] = {rows_of_thread.row(args, work, 0, 0),
+                                   rows_of_thread.row(args, work, 0, 1)};
+        mask.set(args.attention, work.sequence, rows);
+        logits.set(args.attention, work.sequence, rows);
+    }
+
+    // The weights of block n.
+    __device__ void weigh(const WorkTile& work, const WideBlocks<Config>& tile, int32 n,
+                          const typename Pipeline::WeightRing::Position& at) {
+        logits.apply(s, args.attention, n * kKeys);
         if (tile.is_masked(n)) {
-            const PackedRow rows[2] = {rows_of_thread.row(args, work, 0, 0),
-                                       rows_of_thread.row(args, work, 0, 1)};
-            mask.set(args.attention, work.sequence, rows);
+            if constexpr (!Config::alibi) set_rows(work);  // not kept: registers are short
             mask.apply(s, n * kKeys);
         }
         float reference[2];
         const bool rescales = softmax.take(s, reference);
         softmax.template weigh<0, kKeys / 8>(s, reference);
         p.template pack<KeyValue>(s);
-        barrier_of(128, kBarrier);  // all four warps are done with the columns of the position
-        const SharedAddress weights = pipeline.position(stage);
+        if constexpr (Config::latent)
+            barrier_of(128, kBarrier);  // all four warps are done with the columns of the position
+        else
+            pipeline.weight_ring().wait_empty(at);
+        const SharedAddress weights = pipeline.weights(at.stage);
         const int32 row = warp_row + lane % 16;
 #pragma unroll
         for (int step = 0; step < kKeys / 16; ++step) {
             const int32 chunk = step * 2 + lane / 16;
             store_matrices(weights + row * abi::kWgmmaPanelBytes + (chunk ^ row) % 8 * 16, p[step]);
         }
-        abi::WgmmaBlockRows& told = pipeline.block_rows(stage);
+        abi::WgmmaBlockRows& told = pipeline.block_rows(at.stage);
         if (lane == 0) told.rescales[warp_row / 16] = rescales;
         if (rescales) tell_rescales(told);
         fence_async_proxy();
@@ -134,41 +153,74 @@ struct WgmmaLatentScores {
         }
     }
 
-    // S = Q K^T, by pieces of the columns as they come: by turns of the two halves, as they are given back.
+    // S = Q K^T, by pieces of the columns as they come.
     __device__ void multiply_queries(const typename Pipeline::KeyRing::Position& at) {
-        const uint32 q = descriptor_start(pipeline.q(0)), k = descriptor_start(pipeline.k(at.stage)),
-                     v = descriptor_start(pipeline.v(at.stage)),
+        const uint32 q = descriptor_start(pipeline.q(0)), k = descriptor_start(pipeline.k(at.stage));
+        if constexpr (Config::latent) {
+            multiply_latents(at, q, k);
+        } else {
+#pragma unroll
+            for (int piece = 0; piece < kPieces; ++piece) {
+                multiply_piece(pipeline.keys(piece).full(at.stage), at.phase, piece, q,
+                               k + piece * kKeyPiece);
+                wgmma_commit();
+            }
+            give_back_keys<0>(at.stage);
+        }
+        pin(s);
+    }
+
+    // By turns of the two halves, as they are given back.
+    __device__ void multiply_latents(const typename Pipeline::KeyRing::Position& at, uint32 q, uint32 k) {
+        const uint32 v = descriptor_start(pipeline.v(at.stage)),
                      position = descriptor_start(pipeline.position(at.stage));
-        constexpr uint32 kOfQueries = kPiecePanels * Pipeline::kLayout.q_panel / 16;
-        constexpr uint32 kOfKeys = kPiecePanels * Pipeline::kLayout.kv_panel / 16;
 #pragma unroll
         for (int piece = 0; piece < kPieces; ++piece) {
-            pipeline.keys(piece).wait_full(at);
-            wgmma_fence();
-            if (piece == 0)
-                Config::multiply_first_queries(s.values, q, k);
-            else
-                Config::multiply_more_queries(s.values, q + piece * kOfQueries, k + piece * kOfKeys);
-            pipeline.values(piece).wait_full(at);
-            wgmma_fence();
-            Config::multiply_more_queries(s.values, q + (kPieces + piece) * kOfQueries, v + piece * kOfKeys);
+            multiply_piece(pipeline.keys(piece).full(at.stage), at.phase, piece, q, k + piece * kKeyPiece);
+            multiply_piece(pipeline.values(piece).full(at.stage), at.phase, kPieces + piece, q,
+                           v + piece * kKeyPiece);
         }
         if constexpr (Config::head_dim_qk > 0) {
             pipeline.position_full(at.stage).wait(at.phase);
             wgmma_fence();
-            Config::multiply_positions(s.values, q + 2 * kPieces * kOfQueries, position);
+            Config::multiply_positions(s.values, q + 2 * kPieces * kQueryPiece, position);
         }
         wgmma_commit();
         wgmma_wait<0>();
-        pin(s);
     }
+
+    // `piece`: of the queries, which the columns are of.
+    __device__ void multiply_piece(Barrier full, Phase phase, int piece, uint32 q, uint32 columns) {
+        full.wait(phase);
+        wgmma_fence();
+        if (piece == 0)
+            Config::multiply_first_queries(s.values, q, columns);
+        else
+            Config::multiply_more_queries(s.values, q + piece * kQueryPiece, columns);
+    }
+
+    // Each piece as soon as its product is done.
+    template <int Piece>
+    __device__ void give_back_keys(uint32 stage) const {
+        if constexpr (Piece < kPieces) {
+            wgmma_wait<kPieces - 1 - Piece>();
+            hand_over(pipeline.keys(Piece).empty(stage));
+            give_back_keys<Piece + 1>(stage);
+        }
+    }
+
     __device__ void let_pass(const typename Pipeline::KeyRing::Position& at) const {
 #pragma unroll
         for (int piece = 0; piece < kPieces; ++piece) {
             pipeline.keys(piece).wait_full(at);
-            pipeline.values(piece).wait_full(at);
+            if constexpr (Config::latent) pipeline.values(piece).wait_full(at);
         }
-        if constexpr (Config::head_dim_qk > 0) pipeline.position_full(at.stage).wait(at.phase);
+        if constexpr (Config::latent && Config::head_dim_qk > 0)
+            pipeline.position_full(at.stage).wait(at.phase);
+        if constexpr (!Config::latent) {
+#pragma unroll
+            for (int piece = 0; piece < kPieces; ++piece) hand_over(pipeline.keys(piece).empty(at.stage));
+        }
     }
 
     __device__ void close(uint32 stage) const {
@@ -187,11 +239,13 @@ struct WgmmaLatentScores {
 
 // Has half of O's columns, in pieces: a product of all would take more registers than a thread has at launch.
 template <class Config>
-struct WgmmaLatentValues {
+struct WgmmaWideValues {
     using Pipeline = WgmmaPipeline<Config>;
     using KeyRing = typename Pipeline::KeyRing;
-    static constexpr int kColumns = abi::wgmma_piece_columns(Config::head_dim_vo);
-    static constexpr int kPieces = abi::wgmma_pieces(Config::shape);
+    using WeightRing = typename Pipeline::WeightRing;
+    static constexpr int kColumns = abi::wgmma_piece_columns(Config::shape, true);
+    // Of half of the columns: of V, or of latents those that come as K, or as V.
+    static constexpr int kPieces = abi::wgmma_pieces(Config::shape, true) / (Config::latent ? 1 : 2);
     static constexpr uint32 kPieceBytes =
         abi::wgmma_panels(kColumns, sizeof(typename Config::KeyValue)) * Pipeline::kLayout.kv_panel;
     // TMA needs rows at multiples of 16 bytes, and so does the planner of this family.
@@ -216,10 +270,11 @@ struct WgmmaLatentValues {
         for (uint32 works = 0; const WorkTile* work = pipeline.take(works); ++works) {
 #pragma unroll
             for (int piece = 0; piece < kPieces; ++piece) o[piece].clear();
-            const LatentBlocks<Config> tile(*work);
+            const WideBlocks<Config> tile(*work);
 #pragma unroll 1
             for (int32 i = 0; i < tile.count; ++i, ++blocks)
-                go_through(typename KeyRing::Position(blocks), tile.are_seen());
+                go_through(typename KeyRing::Position(blocks), typename WeightRing::Position(blocks),
+                           tile.are_seen());
             const typename Pipeline::WorkRing::Position at(works);
             pipeline.rows(at.stage).wait(at.phase);
             close(*work, pipeline.tile_rows(at.stage));
@@ -229,20 +284,29 @@ struct WgmmaLatentValues {
     }
 
     __device__ KeyRing ring(int piece) const {
-        return second ? pipeline.values(piece) : pipeline.keys(piece);
+        if constexpr (Config::latent)
+            return second ? pipeline.values(piece) : pipeline.keys(piece);
+        else
+            return pipeline.values(second * kPieces + piece);
+    }
+    __device__ SharedAddress first_piece(uint32 stage) const {
+        if constexpr (Config::latent)
+            return second ? pipeline.v(stage) : pipeline.k(stage);
+        else
+            return pipeline.v(stage) + second * (kPieces * kPieceBytes);
     }
 
     // O += P V of a block, if its keys are seen. All that does not need the weights comes before them: with
     // the tensor core at work shared memory is slow to answer.
-    __device__ void go_through(const typename KeyRing::Position& at, bool are_seen) {
-        const uint32 weights = descriptor_start(pipeline.position(at.stage));
-        const uint32 columns = descriptor_start(second ? pipeline.v(at.stage) : pipeline.k(at.stage),
-                                                Pipeline::kLayout.kv_panel);
+    __device__ void go_through(const typename KeyRing::Position& at,
+                               const typename WeightRing::Position& weights_at, bool are_seen) {
+        const uint32 weights = descriptor_start(pipeline.weights(weights_at.stage));
+        const uint32 columns = descriptor_start(first_piece(at.stage), Pipeline::kLayout.kv_panel);
 #pragma unroll
         for (int piece = 0; piece < kPieces; ++piece) ring(piece).wait_full(at);
-        pipeline.weights(at.stage).wait(at.phase);
+        pipeline.weight_ring().wait_full(weights_at);
         if (are_seen) {
-            rescale(pipeline.block_rows(at.stage));
+            rescale(pipeline.block_rows(weights_at.stage));
             wgmma_fence();
 #pragma unroll
             for (int piece = 0; piece < kPieces; ++piece) {
@@ -251,6 +315,9 @@ struct WgmmaLatentValues {
             }
         }
         give_back<0>(at.stage);
+        if constexpr (!Config::latent) {
+            if (lane == 0) pipeline.weight_ring().empty(weights_at.stage).arrive();
+        }
     }
 
     __device__ void rescale(const abi::WgmmaBlockRows& told) {
@@ -280,7 +347,7 @@ struct WgmmaLatentValues {
         for (int i = 0; i < 2; ++i) {
             const int32 in_tile = warp_row + fragment_row(lane, i);
             const PackedRow row = rows_of_thread.row(args, work, 0, i);
-            const int32 place = work.part.is_whole() ? -1 : work.part.place + tile.index(row);
+            const auto place = place_of(epilogue, work, tile, row);
 #pragma unroll
             for (int piece = 0; piece < kPieces; ++piece) {
                 o[piece].scale_row(i, told.correction[in_tile]);
@@ -288,7 +355,18 @@ struct WgmmaLatentValues {
                                        told.maximum[in_tile], told.sum[in_tile]);
             }
         }
-        if (!work.part.is_whole()) join(work, tile);
+        if constexpr (Config::shares) {
+            if (!work.part.is_whole()) join(work, tile);
+        }
+    }
+
+    // Where a row is among partial results; -1 where it is whole.
+    __device__ auto place_of(const Epilogue<Config, kAlignment>& epilogue, const WorkTile& work,
+                             const GroupPartTile& tile, const PackedRow& row) const {
+        if constexpr (Config::shares)
+            return work.part.is_whole() ? -1 : work.part.place + tile.index(row);
+        else
+            return args.attention.splits > 1 ? epilogue.partial(row, work.split) : int64(-1);
     }
 
     __device__ void join(const WorkTile& work, const GroupPartTile& tile) const {
