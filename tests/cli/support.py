@@ -23,6 +23,10 @@ MODELS = REPOSITORY / "tests/models"
 # A model type that nobody knows, with a field that nobody reads.
 QUASAR = {"model_type": "quasar", "hidden_size": 8, "num_attention_heads": 1, "num_hidden_layers": 1, "kv_bend": 2,
           "torch_dtype": "bfloat16"}
+# Its indexer selects 2048 keys.
+SPARSE = {"model_type": "deepseek_v32", "hidden_size": 1024, "num_attention_heads": 16, "num_hidden_layers": 2,
+          "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "index_topk": 2048,
+          "torch_dtype": "bfloat16"}
 LLAMA = str(MODELS / "llama-3.1-8b.json")
 # Its decode is not supported: latents of 500 columns.
 PARTIAL = str(MODELS / "partial" / "latent-500.json")

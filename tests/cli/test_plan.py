@@ -4,7 +4,7 @@ import json
 import re
 import shutil
 
-from support import LLAMA, MODELS, PARTIAL, QUASAR, SMALL, CliTest, main
+from support import LLAMA, MODELS, PARTIAL, QUASAR, SMALL, SPARSE, CliTest, main
 
 CONTRACT = ("--op attention --dtype bf16 --head-dim 128 --q-heads 32 --kv-heads 8 --mask causal --kv paged "
             "--page-size 16 --q-len 1024 --kv-len 4096 --batch 8").split()
@@ -129,6 +129,26 @@ class Plan(CliTest):
         self.assertEqual(dims, [(192, 128)])
 
         self.assert_ok(self.run_cli("plan", "--model", PARTIAL, "--sm", "90", "--allow-unsupported"))
+
+    def test_an_indexer_that_selects_all_keys(self):
+        """Dense attention is planned where it is the same, and said; beyond it the refusal names the way out."""
+        config = self.write("sparse.json", json.dumps(SPARSE))
+        result = self.run_cli("plan", "--model", config, "--sm", "90", "--json")
+        self.assert_failed(result, "1 part is not supported", "full_attention")
+        self.assertEqual(result.json()["plans"], [])
+        reason = result.json()["unsupported"][0]["reason"]
+        self.assertIn("index_topk is 2048, and kv_len 4096 is more", reason)
+        flag = re.search(r"\((--kv-len) (\d+)\)", reason)
+        plans = self.plan("--model", config, "--sm", "90", *flag.groups())
+        self.assertEqual([plan["request"]["op"] for plan in plans["plans"]], ["attention", "mla"])
+        self.assertEqual(plans["unsupported"], [])
+        condition = "right only while a sequence has at most 2048 keys"
+        for plan in plans["plans"]:
+            self.assert_plan(plan)
+            self.assertEqual(sum(condition in note for note in plan["model"]["notes"]), 1)
+        self.assertEqual([(one["kind"], one["field"]) for one in plans["warnings"]], [("approximated", "index_topk")])
+        text = self.assert_ok(self.run_cli("plan", "--model", config, "--sm", "90", "--kv-len", "2048")).out
+        self.assertEqual(text.count(condition), 3)
 
     def test_ways_to_name_sms(self):
         expected = self.plan(*SMALL, "--sm", "90")

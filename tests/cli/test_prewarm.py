@@ -8,7 +8,7 @@ import signal
 import time
 import unittest
 
-from support import LLAMA, PARTIAL, QUASAR, SMALL, CliTest, main, on_terminal
+from support import LLAMA, PARTIAL, QUASAR, SMALL, SPARSE, CliTest, main, on_terminal
 
 FAKE_NVRTC = os.environ.get("ATTNSMITH_FAKE_NVRTC", "")
 COUNTS = ("hits", "compiled", "remote", "waited", "failed", "cancelled")
@@ -97,6 +97,21 @@ class Prewarm(CliTest):
         summary = self.assert_consistent(result.json())
         self.assertEqual((summary["compiled"], summary["unsupported"]), (summary["total"], 1))
         self.assertGreater(summary["total"], 2)
+
+    def test_an_indexer_that_selects_all_keys(self):
+        """Kernels depend on no lengths: they are built for who says that there are no more keys, and with a warning."""
+        config = self.write("sparse.json", json.dumps(SPARSE))
+        command = ["prewarm", "--model", config, "--sm", "90", "--dry-run"]
+        result = self.run_cli(*command, "--json")
+        self.assert_failed(result, "full_attention")
+        self.assertIn("--kv-len 2048", result.json()["unsupported"][0]["reason"])
+        report = self.assert_ok(self.run_cli(*command, "--kv-len", "2048", "--json")).json()
+        self.assertGreater(report["summary"]["total"], 2)
+        self.assertIn("right only while a sequence has at most 2048 keys", report["warnings"][0]["text"])
+        self.assertEqual(self.assert_ok(self.run_cli(*command, "--kv-len", "16", "--json")).json(), report)
+        text = self.assert_ok(self.run_cli(*command, "--kv-len", "2048")).out
+        self.assertIn("warning  index_topk: planned as dense attention", text)
+        self.assert_failed(self.run_cli(*command, "--kv-len", "2048", "--strict"), "index_topk")
 
     def test_racing_processes_compile_each_kernel_once(self):
         command = ["prewarm", *SMALL, "--sm", "90", "--cache", "kernels", "--json"]

@@ -163,7 +163,8 @@ ATTNSMITH_API ModelOptions parse_model_options(std::string_view json);
 // Reads a Hugging Face config.json (its text). Throws InvalidRequest when it describes no attention or is
 // malformed; with ModelOptions::strict also Unsupported, whose refusals are the unsupported parts by name and
 // the warnings by field. An encoder keeps no keys: where paged KV is asked for, it is planned with dense KV,
-// and a note says so.
+// and a note says so. A model whose indexer selects keys (index_topk) is planned as dense attention while
+// ModelOptions::kv_len is at most so many, with a note and a warning; with more its layers are unsupported.
 ATTNSMITH_API Model parse_model(std::string_view config_json, const ModelOptions& options = {});
 
 // {"model_type", "attentions": [{"name", "phase", "layers", "notes", "request": {...}}], "unsupported":

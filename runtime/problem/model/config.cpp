@@ -17,6 +17,7 @@
 #include "problem/json_text.hpp"
 #include "problem/limits.hpp"
 #include "problem/model/heads.hpp"
+#include "problem/model/key_selection.hpp"
 #include "problem/model/layers.hpp"
 #include "problem/model/options.hpp"
 #include "problem/model/query_factors.hpp"
@@ -47,7 +48,9 @@ constexpr Obstacle kObstacles[] = {
      "a learned relative position bias on the logits is not built in this version"},
     {"blocksparse_block_size", "block-sparse attention is not built in this version"},
     {"attention_window", "local attention with global tokens is not built in this version"},
-    {"index_topk", "attention to keys that an indexer selects is not built in this version"},
+    {"index_topk_blocks", "attention to blocks of keys that an indexer selects is not built in this version"},
+    {"index_kpool", "attention to pools of keys that an indexer selects is not built in this version"},
+    {kSelectedKeys, "attention to keys that an indexer selects is not built in this version"},
     {"sparse_config", "sparse attention is not built in this version"},
     {"linear_attn_config", "linear attention is not built in this version"},
     {"hybrid_layer_pattern", "this pattern of layers is not read by this version"},
@@ -94,6 +97,7 @@ void require_deciding_field(ModelReader& model) {
 // Why no attention of the model can be planned; empty where there is no such reason.
 std::string obstacle(ModelReader& model, bool bidirectional) {
     for (const Obstacle& known : kObstacles) {
+        if (known.name == kSelectedKeys && selects_single_keys(model.model_type())) continue;
         const auto found = model.find({known.name});
         const bool off = !found || found->value == false || found->value == 0;
         if (!off) return fmt::format("{} ({})", known.reason, found->field);
@@ -230,6 +234,7 @@ class Planner {
         const AttentionSpec common = common_spec(model_, options_, bidirectional);
         std::vector<LayerKind> kinds = layer_kinds(model_, bidirectional);
         note_query_factors(model_, kinds);
+        selected_ = selected_keys(model_);
         for (const LayerKind& kind : kinds) add_kind(kind, common, bidirectional);
         if (kinds.empty())
             refuse("attention",
@@ -242,6 +247,7 @@ class Planner {
             model_.disregard({"encoder_*", "num_encoder_*", "cross_attention_*"});
         }
         approximate();
+        if (selected_ && !result_.attentions.empty()) say_condition();
         if (result_.attentions.empty()) return;
         for (ModelWarning& warning : find_own_code(model_, bidirectional))
             result_.warnings.push_back(std::move(warning));
@@ -266,6 +272,14 @@ class Planner {
         }
     }
 
+    // Kernels depend on no lengths, so that what is planned here could be launched with more keys: the plan
+    // and whatever only lists or builds its kernels says so.
+    void say_condition() {
+        const std::string condition = dense_condition(*selected_);
+        model_.note(condition);
+        result_.warnings.push_back({WarningKind::approximated, selected_->source.field, condition});
+    }
+
     void refuse(std::string name, std::string reason) {
         result_.unsupported.push_back({std::move(name), std::move(reason)});
     }
@@ -281,9 +295,13 @@ class Planner {
         spec.window_left = kind.window_left;
         spec.window_right = kind.window_right;
         spec.attention_chunk = kind.attention_chunk;
+        // An encoder's keys are its queries.
+        const std::int64_t kv_len = bidirectional ? options_.q_len : options_.kv_len;
+        if (selected_) {
+            if (std::string reason = selection_refusal(*selected_, kv_len); !reason.empty())
+                return refuse(kind.name, std::move(reason));
+        }
         try {
-            // An encoder's keys are its queries.
-            const std::int64_t kv_len = bidirectional ? options_.q_len : options_.kv_len;
             const std::string prefix = prefix_reason(model_);
             if (prefix.empty()) {
                 add(kind, "prefill", spec, {options_.batch, options_.q_len, kv_len});
@@ -352,6 +370,7 @@ class Planner {
 
     ModelReader& model_;
     const ModelOptions& options_;
+    std::optional<ModelReader::Sourced> selected_;  // the keys that an indexer selects, where it does
     Model result_;
 };
 

@@ -78,12 +78,12 @@ constexpr FieldReaders kFieldReaders[] = {
     {"num_key_value_heads",
      "apertus arcee bamba bitnet cohere cohere2 deepseek_v2 deepseek_v3 deepseek_v32 dots1 ernie4_5 "
      "ernie4_5_moe exaone4 falcon_h1 gemma gemma2 gemma3_text gemma3n_text gemma4_text glm glm4 "
-     "glm4_moe glm4v_text gpt_oss granite granitemoe granitemoehybrid granitemoeshared helium jamba "
-     "lfm2 llama llama4_text minimax ministral ministral3 mistral mixtral mllama_text_model nemotron "
-     "nemotron_h olmo olmo2 olmo3 olmoe phi phi3 phimoe qwen2 qwen2_5_omni_text qwen2_5_vl "
-     "qwen2_5_vl_text qwen2_moe qwen2_vl qwen2_vl_text qwen3 qwen3_moe qwen3_next qwen3_omni_moe_text "
-     "qwen3_vl_moe_text qwen3_vl_text recurrent_gemma seed_oss smollm3 stablelm starcoder2 "
-     "t5_gemma_module zamba zamba2"},
+     "glm4_moe glm4v_text glm_moe_dsa gpt_oss granite granitemoe granitemoehybrid granitemoeshared "
+     "helium jamba lfm2 llama llama4_text minimax ministral ministral3 mistral mixtral "
+     "mllama_text_model nemotron nemotron_h olmo olmo2 olmo3 olmoe phi phi3 phimoe qwen2 "
+     "qwen2_5_omni_text qwen2_5_vl qwen2_5_vl_text qwen2_moe qwen2_vl qwen2_vl_text qwen3 qwen3_moe "
+     "qwen3_next qwen3_omni_moe_text qwen3_vl_moe_text qwen3_vl_text recurrent_gemma seed_oss smollm3 "
+     "stablelm starcoder2 t5_gemma_module zamba zamba2"},
     {"num_kv_heads", "falcon"},
     {"n_head_kv"},
     {"n_kv_heads"},
@@ -100,19 +100,19 @@ constexpr FieldReaders kFieldReaders[] = {
     {"head_dim",
      "apertus arcee bamba beit bitnet cohere cohere2 dbrx deepseek_v2 deepseek_v3 deepseek_v32 deit "
      "dinov2 dots1 ernie4_5 ernie4_5_moe esm exaone4 falcon falcon_h1 gemma gemma2 gemma3_text "
-     "gemma3n_text gemma4_text glm glm4 glm4_moe glm4v_text gpt_neox gpt_oss granite granitemoe "
-     "granitemoehybrid granitemoeshared helium jamba lfm2 llama llama4_text minimax ministral "
-     "ministral3 mistral mixtral mllama_text_model modernbert nemotron nemotron_h olmo olmo2 olmo3 "
-     "olmoe persimmon phi phi3 phimoe qwen2 qwen2_5_omni_text qwen2_5_vl qwen2_5_vl_text qwen2_moe "
-     "qwen2_vl qwen2_vl_text qwen3 qwen3_moe qwen3_next qwen3_omni_moe_text qwen3_vl_moe_text "
-     "qwen3_vl_text recurrent_gemma seed_oss smollm3 stablelm starcoder2 t5_gemma_module vit zamba "
-     "zamba2"},
+     "gemma3n_text gemma4_text glm glm4 glm4_moe glm4v_text glm_moe_dsa gpt_neox gpt_oss granite "
+     "granitemoe granitemoehybrid granitemoeshared helium jamba lfm2 llama llama4_text minimax "
+     "ministral ministral3 mistral mixtral mllama_text_model modernbert nemotron nemotron_h olmo olmo2 "
+     "olmo3 olmoe persimmon phi phi3 phimoe qwen2 qwen2_5_omni_text qwen2_5_vl qwen2_5_vl_text "
+     "qwen2_moe qwen2_vl qwen2_vl_text qwen3 qwen3_moe qwen3_next qwen3_omni_moe_text "
+     "qwen3_vl_moe_text qwen3_vl_text recurrent_gemma seed_oss smollm3 stablelm starcoder2 "
+     "t5_gemma_module vit zamba zamba2"},
     {"attention_head_dim", "nemotron_h zamba zamba2"},
     {"kv_channels"},
     {"d_kv"},
     {"d_head"},
-    {"v_head_dim", "deepseek_v2 deepseek_v3 deepseek_v32"},
-    {"kv_lora_rank", "deepseek_v2 deepseek_v3 deepseek_v32"},
+    {"v_head_dim", "deepseek_v2 deepseek_v3 deepseek_v32 glm_moe_dsa"},
+    {"kv_lora_rank", "deepseek_v2 deepseek_v3 deepseek_v32 glm_moe_dsa"},
 };
 
 bool has_word(std::string_view words, std::string_view word) {

@@ -52,6 +52,7 @@ constexpr KnownType kKnown[] = {
     {"glm4", decoder},
     {"glm4_moe", decoder},
     {"glm4v_text", decoder},
+    {"glm_moe_dsa", decoder},
     {"gpt2", decoder},
     {"gpt_bigcode", decoder},
     {"gpt_neo", decoder},
@@ -311,6 +312,8 @@ constexpr DecidingFields kDeciding[] = {
     // Whether keys and values are latent.
     {"deepseek_v2", {"kv_lora_rank"}},
     {"deepseek_v3", {"kv_lora_rank"}},
+    {"deepseek_v32", {"kv_lora_rank"}},
+    {"glm_moe_dsa", {"kv_lora_rank"}},
     {"kimi_k2", {"kv_lora_rank"}},
     {"minicpm3", {"kv_lora_rank"}},
 };
@@ -323,8 +326,6 @@ struct TypeRefusal {
 // Types whose code computes another attention than any kernel here, though no field of theirs says so.
 constexpr TypeRefusal kRefused[] = {
     {"big_bird", "block-sparse attention is not built in this version (model_type big_bird)"},
-    {"deepseek_v32",
-     "attention to keys that an indexer selects is not built in this version (model_type deepseek_v32)"},
     {"longformer", "local attention with global tokens is not built in this version (model_type longformer)"},
     {"longt5", "local attention with a learned bias is not built in this version (model_type longt5)"},
     {"mpnet",

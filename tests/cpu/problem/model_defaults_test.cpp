@@ -75,7 +75,7 @@ TEST_CASE("what a known type leaves out is its class's default", "[model]") {
     CHECK(module.window_left == 4095);
     CHECK(module.head_dim_qk == 256);
     CHECK(has_note(parse_model(of_type("granite")), "attention_multiplier is not given: 1"));
-    for (const char* type : {"longformer", "deepseek_v32"}) {
+    for (const char* type : {"longformer", "big_bird"}) {
         const Model refused_type = parse_model(of_type(type));
         CHECK(refused_type.attentions.empty());
         CHECK(refused_type.unsupported.size() == 1);

@@ -118,7 +118,8 @@ TEST_CASE("published models are planned as their own code computes them", "[mode
         INFO(name);
         CHECK(names.insert(name).second);
         const std::string config = expanded(fixture["config"]).dump();
-        const Model model = parse_model(config);
+        ModelOptions options = parse_model_options(fixture.value("options", json::object()).dump());
+        const Model model = parse_model(config, options);
         const std::vector<Attention> expected = planned(fixture);
         CHECK(with_scales_of(summary(model), expected) == expected);
         CHECK(unsupported(model) == fixture.value("unsupported", std::vector<std::string>()));
@@ -131,7 +132,6 @@ TEST_CASE("published models are planned as their own code computes them", "[mode
             CHECK(spec.kv == (spec.mask == Mask::full ? KvStorage::dense : KvStorage::paged));
         }
         // Strict passes where everything is planned, and only there.
-        ModelOptions options;
         options.strict = true;
         if (model.unsupported.empty() && model.warnings.empty()) {
             CHECK_NOTHROW(parse_model(config, options));

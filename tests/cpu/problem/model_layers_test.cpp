@@ -443,6 +443,8 @@ TEST_CASE("what no kernel computes is listed instead of planned wrongly", "[mode
         {untyped_with(R"("position_embedding_type": "relative_key_query")"), "position_embedding_type"},
         {untyped_with(R"("blocksparse_block_size": 64)"), "blocksparse_block_size"},
         {untyped_with(R"("index_topk": 2048)"), "index_topk"},
+        {untyped_with(R"("index_topk_blocks": 16)"), "blocks of keys that an indexer selects"},
+        {untyped_with(R"("index_topk": 2048, "index_kpool": 16)"), "pools of keys that an indexer selects"},
         {untyped_with(R"("attention_window": [512, 512])"), "attention_window"},
         {untyped_with(R"("scale_attn_by_inverse_layer_idx": true)"), "scale_attn_by_inverse_layer_idx"},
         {untyped_with(R"("hybrid_layer_pattern": [0, 1])"), "hybrid_layer_pattern"},

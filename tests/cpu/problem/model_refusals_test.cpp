@@ -38,6 +38,8 @@ TEST_CASE("bad configs are refused by the field", "[model]") {
         {of_type("granitemoehybrid"), "layer_types", "is missing"},
         {of_type("deepseek_v2"), "kv_lora_rank", "is missing"},
         {of_type("deepseek_v3"), "kv_lora_rank", "is missing"},
+        {of_type("deepseek_v32"), "kv_lora_rank", "is missing"},
+        {of_type("glm_moe_dsa"), "kv_lora_rank", "is missing"},
         {of_type("minicpm3"), "kv_lora_rank", "is missing"},
         {of_type("jamba", R"(, "attn_layer_period": null)"), "attn_layer_period", "null is not accepted"},
         {of_type("zamba", R"(, "attn_layer_period": null)"), "attn_layer_period", "null is not accepted"},

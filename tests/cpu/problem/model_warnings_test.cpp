@@ -71,7 +71,7 @@ TEST_CASE("a field that nobody reads is a warning of a known type too", "[model]
         {R"("lambda_init": 0.8)", {"lambda_init"}},
         {R"("moba_topk": 4)", {"moba_topk"}},
         {R"("nsa": {"block": 64})", {"nsa.block"}},
-        {R"("index_topk_blocks": 16)", {"index_topk_blocks"}},
+        {R"("index_block_rule": 16)", {"index_block_rule"}},
         {R"("compress_rates": [4])", {"compress_rates"}},
         {R"("linear_conv_kernel_dim": 4)", {"linear_conv_kernel_dim"}},
         {R"("kda_lower_bound": -5)", {"kda_lower_bound"}},
