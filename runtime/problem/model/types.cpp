@@ -180,6 +180,7 @@ constexpr KnownType kKnown[] = {
     {"aya_vision", wrapper},
     {"cohere2_vision", wrapper},
     {"gemma3n", wrapper},
+    {"gemma4", wrapper},  // whose use_bidirectional_attention says it where tokens of an image see each other
     {"glm4v", wrapper},
     {"idefics3", wrapper},
     {"internvl", wrapper},
@@ -201,7 +202,6 @@ constexpr KnownType kKnown[] = {
     {"vipllava", wrapper},
 
     {"gemma3", image_tokens},
-    {"gemma4", image_tokens},
     {"paligemma", prefix_lm},
 
     {"convnext", without_attention},

@@ -173,6 +173,17 @@ TEST_CASE("what is planned otherwise than it is computed is said", "[model]") {
     CHECK(warned(gemma, WarningKind::approximated) == Fields{"model_type"});
     const Model vision = parse_model(untyped_with(R"("use_bidirectional_attention": "vision")"));
     CHECK(warned(vision, WarningKind::approximated) == Fields{"use_bidirectional_attention"});
+    // Gemma 4's larger models say it, and its smaller ones are causal throughout.
+    const auto gemma4 = [](const std::string& members) {
+        return warned(parse_model(R"({"model_type": "gemma4", "text_config": {"model_type": "gemma4_text",
+            "hidden_size": 1536)" +
+                                  members + "}}"),
+                      WarningKind::approximated);
+    };
+    CHECK(gemma4(R"(, "use_bidirectional_attention": "vision")") ==
+          Fields{"text_config.use_bidirectional_attention"});
+    CHECK(gemma4(R"(, "use_bidirectional_attention": null)").empty());
+    CHECK(gemma4("").empty());
 }
 
 TEST_CASE("a field that code of the type does not read is not planned, and warned of", "[model]") {
