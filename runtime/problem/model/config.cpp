@@ -22,6 +22,7 @@
 #include "problem/model/options.hpp"
 #include "problem/model/query_factors.hpp"
 #include "problem/model/reader.hpp"
+#include "problem/model/shared_kv.hpp"
 #include "problem/model/types.hpp"
 #include "problem/model/warnings.hpp"
 #include "problem/request/problem.hpp"
@@ -234,6 +235,7 @@ class Planner {
         const AttentionSpec common = common_spec(model_, options_, bidirectional);
         std::vector<LayerKind> kinds = layer_kinds(model_, bidirectional);
         note_query_factors(model_, kinds);
+        note_shared_kv(model_, kinds);
         selected_ = selected_keys(model_);
         for (const LayerKind& kind : kinds) add_kind(kind, common, bidirectional);
         if (kinds.empty())

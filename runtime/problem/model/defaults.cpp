@@ -84,6 +84,7 @@ constexpr ClassDefault kClassDefaults[] = {
     {"gemma3n_text", "head_dim", 256},
     {"gemma3n_text", "sliding_window", 512},
     {"gemma3n_text", "sliding_window_pattern", 5},
+    {"gemma3n_text", "num_kv_shared_layers", 15},
     {"gemma4_text", "hidden_size", 2304, nested},
     {"gemma4_text", "num_hidden_layers", 30, nested},
     {"gemma4_text", "num_attention_heads", 8, nested},

@@ -115,8 +115,6 @@ constexpr DailyLife kDailyLife[] = {
     {"cla_share_factor", "hunyuan_v1_dense"},
     {"hybrid_layer_ids", "zamba2"},
     {"num_query_groups", "zamba2"},
-    {"num_kv_shared_layers", "gemma3n_text"},
-    {"num_kv_shared_layers", "gemma4_text"},
     // They concern the embeddings, the feed-forward part, the experts and the last layer's logits.
     {"lm_head*"},
     {"*_token_id"},
