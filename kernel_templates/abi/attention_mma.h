@@ -23,11 +23,6 @@ ATTNSMITH_HOST_DEVICE constexpr int32 wide_columns(int32 head_dim_vo, int32 warp
     return (padded_head_dim(head_dim_vo) / 16 + warps - 1) / warps * 16;
 }
 
-// What was found of 16 rows before their last cut: each warp's columns, and each row's maximum and sum.
-ATTNSMITH_HOST_DEVICE constexpr int32 wide_state_bytes(int32 head_dim_vo, int32 warps) {
-    return warps * 16 * (wide_columns(head_dim_vo, warps) + 2) * int32(sizeof(float));
-}
-
 struct MmaLayout {
     int32 latent_q, q;  // tile_q rows of q, then of o where warps have whole rows
     KeyValueRing ring;
@@ -54,11 +49,10 @@ ATTNSMITH_HOST_DEVICE constexpr MmaLayout mma_layout(const MmaShape& shape) {
         s.state = s.slices + shape.warps_kv * shape.tile_q * int32(sizeof(float));
     else
         s.state = shape.warps_kv > 1 && s.partials.end > s.ring.end ? s.partials.end : s.ring.end;
-    const int32 state_row = padded_head_dim(shape.head_dim_vo) + 2;
-    const int32 state_bytes =
-        shape.wide ? shape.warps_q * wide_state_bytes(shape.head_dim_vo, shape.warps_q * shape.warps_kv)
-                   : shape.tile_q * state_row * int32(sizeof(float));
-    s.share = share_state(s.state + (shape.absolute_cuts ? state_bytes : 0));
+    // Wide: in registers, as each warp has few columns, and shared memory no room beside so wide tiles.
+    const bool has_states = shape.absolute_cuts && !shape.wide;
+    const int32 state_row = (padded_head_dim(shape.head_dim_vo) + 2) * int32(sizeof(float));
+    s.share = share_state(s.state + (has_states ? shape.tile_q * state_row : 0));
     s.total = s.share + int32(sizeof(ShareState));
     return s;
 }

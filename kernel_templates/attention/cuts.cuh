@@ -193,4 +193,44 @@ struct FoldedRows {
     }
 };
 
+// The same in registers, for warps that have few columns and no shared memory to spare. Each thread has the
+// maxima and sums of its two rows.
+template <int Columns>
+struct FoldedRegisters {
+    float maximum[2] = {-infinity(), -infinity()};
+    float sum[2] = {0.0f, 0.0f};
+    Accumulator<Columns> o = {};
+
+    // As FoldedRows::fold. Values are selected: behind a branch they would be computed ahead of it, into as
+    // many registers again.
+    __device__ void fold(int i, bool is_cut, const Accumulator<Columns>& found, float found_maximum,
+                         float found_sum, float scale_log2) {
+        const FoldWeights weights(maximum[i], found_maximum, found_sum != 0.0f, scale_log2);
+#pragma unroll
+        for (int j = 0; j < Columns / 8; ++j) {
+#pragma unroll
+            for (int c = 2 * i; c < 2 * i + 2; ++c)
+                o[j][c] = is_cut ? weights.fold(o[j][c], found[j][c]) : o[j][c];
+        }
+        maximum[i] = is_cut ? weights.maximum : maximum[i];
+        sum[i] = is_cut ? weights.fold(sum[i], found_sum) : sum[i];
+    }
+
+    // As FoldedRows::close.
+    __device__ void close(Accumulator<Columns>& found, float (&found_maximum)[2], float (&found_sum)[2],
+                          float scale_log2) const {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            const FoldWeights weights(maximum[i], found_maximum[i], found_sum[i] != 0.0f, scale_log2);
+#pragma unroll
+            for (int j = 0; j < Columns / 8; ++j) {
+#pragma unroll
+                for (int c = 2 * i; c < 2 * i + 2; ++c) found[j][c] = weights.fold(o[j][c], found[j][c]);
+            }
+            found_maximum[i] = weights.maximum;
+            found_sum[i] = weights.fold(sum[i], found_sum[i]);
+        }
+    }
+};
+
 }  // namespace attnsmith

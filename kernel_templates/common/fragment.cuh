@@ -34,6 +34,14 @@ struct Accumulator {
 #pragma unroll
         for (int j = 0; j < kFragments; ++j) values[j][2 * i] = values[j][2 * i + 1] = 0.0f;
     }
+    // The same by selection, for a loop that has no registers for what a branch would have computed ahead.
+    __device__ void clear_row(int i, bool clears) {
+#pragma unroll
+        for (int j = 0; j < kFragments; ++j) {
+#pragma unroll
+            for (int c = 2 * i; c < 2 * i + 2; ++c) values[j][c] = clears ? 0.0f : values[j][c];
+        }
+    }
     __device__ void scale_row(int i, float factor) {
 #pragma unroll
         for (int j = 0; j < kFragments; ++j) {

@@ -137,7 +137,12 @@ void add_kernels_of_latents(Catalogue& catalogue) {
     }
     Case bitwise = paged(causal(latent(DType::bf16, 16)), 64);
     bitwise.spec.consistency = Consistency::bitwise;
-    add(catalogue, "mla", "bitwise", with_lengths(bitwise, {1, 3, 64, 0}, {6000, 500, 64, 9}));
+    for (const auto& [ckv, kpe] : {std::pair{512, 64}, {448, 0}, {448, 24}}) {
+        bitwise.spec.head_dim_ckv = ckv, bitwise.spec.head_dim_kpe = kpe;
+        add_over_kernels(catalogue, "mla", fmt::format("bitwise {}+{}", ckv, kpe),
+                         with_lengths(bitwise, {1, 3, 64, 0}, {6000, 500, 64, 9}), Splitting::both);
+    }
+    bitwise.spec.head_dim_ckv = kLatent, bitwise.spec.head_dim_kpe = kPosition;
     for (const std::int64_t kpe : {0, 8, 24, 48}) {  // an odd number of 16 columns, for slices of 8 keys
         Case narrow = paged(causal(latent(DType::f16, 24, 256, kpe)), 32);
         narrow.layout.latents_apart = true;

@@ -508,6 +508,12 @@ std::vector<Kind> kinds() {
         latent.scale = 0.05;
         list.push_back({fmt::format("bf16 latents, {} heads", heads), latent, heads == 16 ? 2100 : 700});
     }
+    AttentionSpec narrow{
+        .op = Op::mla, .dtype = DType::f16, .head_dim_ckv = 448, .head_dim_kpe = 24, .q_heads = 20};
+    narrow.mask = Mask::causal;
+    narrow.scale = 0.05;
+    list.push_back({"f16 latents of 448 and 24, 20 heads", narrow, 1500});
+    list.push_back({"f16 448/512, cuts that become longer", causal_of(DType::f16, 448, 512, 2, 1), 17001});
     AttentionSpec spec = causal_of(DType::bf16, 128, 128, 8, 2);
     spec.window_left = 300;
     list.push_back({"bf16 128 window", spec});
@@ -548,7 +554,8 @@ void prepare_all(Runtime& runtime, const Kind& kind) {
 // Against fp64: every kernel, whole and divided, with what changes logits and what hides keys.
 void add_right_results(Catalogue& catalogue) {
     int n = 0;
-    for (const auto& [qk, vo] : {std::pair{8, 8}, {64, 64}, {72, 40}, {128, 128}, {192, 128}, {256, 256}}) {
+    for (const auto& [qk, vo] :
+         {std::pair{8, 8}, {64, 64}, {72, 40}, {128, 128}, {192, 128}, {256, 256}, {264, 512}, {512, 512}}) {
         for (const DType dtype : {DType::bf16, DType::f16}) {
             Case base = attention(dtype, qk, vo, n % 3 == 0 ? 2 : n % 3 == 1 ? 6 : 16, 2);
             base.spec.consistency = Consistency::bitwise;

@@ -68,13 +68,13 @@ struct AttentionMmaWide {
 
     LogitTransform<Config> logits;
     FragmentMask mask;
-    float maximum[2] = {-infinity(), -infinity()};  // of the rows of S
-    float sum[2] = {0.0f, 0.0f};                    // of this thread's columns of them
-    float o_maximum[kRowTiles][2];                  // of the rows of O
+    float sum[2] = {0.0f, 0.0f};  // of the rows of S, of this thread's columns
+    float maximum[kRowTiles][2];  // of the rows of O, of which the warp's rows of S are some
     Accumulator<kColumns> o[kRowTiles] = {};
     OperandA<kQueriesInRegisters ? kQk : 16> q;
 
-    bool is_cut = false;  // with absolute_cuts: before the piece at hand
+    // With absolute_cuts: what was found before the rows' last cuts. Each warp has all maxima and sums.
+    FoldedRegisters<kColumns> folded[kRowTiles];
 
     __device__ void run(uint32& status) {
         TileMask tile_mask(tile);
@@ -85,10 +85,7 @@ struct AttentionMmaWide {
         mask.set(args, tile.sequence, rows);
         logits.set(args, tile.sequence, rows);
 #pragma unroll
-        for (int t = 0; t < kRowTiles; ++t) {
-            o_maximum[t][0] = o_maximum[t][1] = -infinity();
-            if constexpr (Config::absolute_cuts) folded(t).begin();
-        }
+        for (int t = 0; t < kRowTiles; ++t) maximum[t][0] = maximum[t][1] = -infinity();
         Loads loads(pipeline, tile, keys, status);
         const KeyInterval blocks = loads.blocks;
         loads.start(tile);
@@ -220,18 +217,30 @@ struct AttentionMmaWide {
     // Logits to weights, for all warps to read; O is rescaled.
     __device__ void weigh(Logits& s) {
         const WeightTile weights{pipeline.base + Config::layout.weights};
+        float rescale[kRowTiles][2];
+        float own_reference[2], own_rescale[2];  // of the warp's rows of S
+#pragma unroll
+        for (int t = 0; t < kRowTiles; ++t) {
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+                const Raised to = raised(maximum[t][i], t * 16 + fragment_row(lane, i));
+                maximum[t][i] = to.maximum;
+                rescale[t][i] = to.rescale;
+                if (t > 0 && warp_row != t * 16) continue;
+                own_reference[i] = to.reference;
+                own_rescale[i] = to.rescale;
+            }
+        }
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
             const int32 row = warp_row + fragment_row(lane, i);
-            const Raised to = raised(maximum[i], row);
-            maximum[i] = to.maximum;
-            sum[i] = __fmul_rn(sum[i], to.rescale);
+            sum[i] = __fmul_rn(sum[i], own_rescale[i]);
 #pragma unroll
             for (int j = 0; j < kWarpKeys / 8; ++j) {
                 float two[2];
 #pragma unroll
                 for (int c = 0; c < 2; ++c) {
-                    two[c] = exp2_approx((s[j][2 * i + c] - to.reference) * args.scale_log2);
+                    two[c] = exp2_approx((s[j][2 * i + c] - own_reference[i]) * args.scale_log2);
                     sum[i] += two[c];
                 }
                 store_shared(weights.chunk(row, warp_slice * (kWarpKeys / 8) + j) + lane % 4 * 4,
@@ -240,14 +249,8 @@ struct AttentionMmaWide {
         }
 #pragma unroll
         for (int t = 0; t < kRowTiles; ++t) {
-            float rescale[2];
-#pragma unroll
-            for (int i = 0; i < 2; ++i) {
-                const Raised to = raised(o_maximum[t][i], t * 16 + fragment_row(lane, i));
-                o_maximum[t][i] = to.maximum;
-                rescale[i] = to.rescale;
-            }
-            if (__any_sync(0xffffffffu, rescale[0] != 1.0f || rescale[1] != 1.0f)) o[t].scale(rescale);
+            if (__any_sync(0xffffffffu, rescale[t][0] != 1.0f || rescale[t][1] != 1.0f))
+                o[t].scale(rescale[t]);
         }
     }
 
@@ -303,17 +306,13 @@ struct AttentionMmaWide {
         }
     }
 
-    // What was found of 16 rows before their last cuts. Each warp keeps the maxima and sums for itself.
-    __device__ auto folded(int t) const {
-        return FoldedRows<kColumns, kWarps, false>(memory + Config::layout.state +
-                                                   t * abi::wide_state_bytes(Config::head_dim_vo, kWarps));
-    }
-
     __device__ bool is_cut_before(int32 key, const PackedRow& row) const {
         return key % abi::cut_length(visible_keys(args, tile.sequence, row.token).end) == 0;
     }
 
-    // Before `key`, of a part that goes on behind it, rows are cut that have a cut there.
+    // Before `key`, of a part that goes on behind it, rows are cut that have a cut there. What changes is
+    // selected: behind a branch it would be computed ahead, and take registers that 16 rows of 512 columns
+    // beside their states do not leave.
     __device__ void cut(int32 key, const PartPlaces& places) {
         if (places.are_apart() && key % places.length != 0) return;
         float total[kRowTiles][2];
@@ -325,19 +324,15 @@ struct AttentionMmaWide {
             for (int i = 0; i < 2; ++i) {
                 const bool here = is_cut_before(key, tile.row(t * 16 + fragment_row(lane, i)));
                 if (!places.are_apart())
-                    folded(t).fold(i, here, o[t], o_maximum[t][i], total[t][i], args.scale_log2);
-                if (!here) continue;
-                o_maximum[t][i] = -infinity();
-                o[t].clear_row(i);
+                    folded[t].fold(i, here, o[t], maximum[t][i], total[t][i], args.scale_log2);
+                maximum[t][i] = here ? -infinity() : maximum[t][i];
+                o[t].clear_row(i, here);
             }
         }
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-            if (!is_cut_before(key, tile.row(warp_row + fragment_row(lane, i)))) continue;
-            maximum[i] = -infinity();
-            sum[i] = 0.0f;
+            sum[i] = is_cut_before(key, tile.row(warp_row + fragment_row(lane, i))) ? 0.0f : sum[i];
         }
-        is_cut = true;
     }
 
     template <class Places>
@@ -345,10 +340,10 @@ struct AttentionMmaWide {
         float total[kRowTiles][2];
         add_slices(total);
         if constexpr (Config::absolute_cuts) {
-            if (is_cut && !places.are_apart()) {
+            if (!places.are_apart()) {
 #pragma unroll
                 for (int t = 0; t < kRowTiles; ++t)
-                    folded(t).close(o[t], o_maximum[t], total[t], args.scale_log2);
+                    folded[t].close(o[t], maximum[t], total[t], args.scale_log2);
             }
         }
         store_rows(places.before(end), total);
@@ -363,7 +358,7 @@ struct AttentionMmaWide {
             for (int i = 0; i < 2; ++i) {
                 const int32 in_tile = t * 16 + fragment_row(lane, i);
                 epilogue.store_columns(tile.row(in_tile), place < 0 ? -1 : place + in_tile, first_column,
-                                       o[t], i, o_maximum[t][i], total[t][i]);
+                                       o[t], i, maximum[t][i], total[t][i]);
             }
         }
     }

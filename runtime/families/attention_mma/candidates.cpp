@@ -78,7 +78,9 @@ std::optional<std::string> budget(Fitted<Kernel>& fitted, const SmTraits& sm) {
                            kernel.threads());
     }
     kernel.queries_in_registers = true;
-    if ((kernel.head_dim_qk > 128 && !kernel.wide) || kernel.latent || registers_of(kernel) > kMostRegisters)
+    const bool keeps_states = kernel.wide && kernel.absolute_cuts;
+    if ((kernel.head_dim_qk > 128 && !kernel.wide) || kernel.latent || keeps_states ||
+        registers_of(kernel) > kMostRegisters)
         kernel.queries_in_registers = false;
     if (const int registers = registers_of(kernel); registers > kMostRegisters) {
         return fmt::format("needs about {} registers a thread; there are {}", registers, kMostRegisters);
@@ -193,7 +195,8 @@ int registers_of_wide(const Kernel& kernel) {
     const int logits = std::max(kernel.tile_kv / kernel.warps_kv, 16) / 2;
     const int weights = 4 * row_tiles, maxima = (kernel.absolute_cuts ? 8 : 4) * row_tiles;
     const int queries = kernel.queries_in_registers ? abi::padded_head_dim(kernel.head_dim_qk) / 4 : 4;
-    return output + logits + weights + maxima + queries + addresses_and_state;
+    const int states = kernel.absolute_cuts ? output : 0;  // of rows before their last cuts
+    return output + states + logits + weights + maxima + queries + addresses_and_state;
 }
 
 }  // namespace

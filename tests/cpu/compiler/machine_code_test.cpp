@@ -124,10 +124,7 @@ std::set<KernelConfig> kernels_on(int sm, const HeadDims& head_dims) {
     // serves it all the same.
     const bool spills = sm >= 100 && sm < 120;
     const AttentionSpec wide = spills ? spec_of(200, 200, true) : spec_of(256, 256, true);
-    std::vector<AttentionSpec> all_bitwise{spec_of(64, 64, false), wide, extras};
-    if (families::traits_of(sm).shared_bytes_per_block > (128 << 10))
-        all_bitwise.push_back(spec_of(512, 512, true));
-    for (AttentionSpec bitwise : all_bitwise) {
+    for (AttentionSpec bitwise : {spec_of(64, 64, false), wide, spec_of(512, 512, true), extras}) {
         bitwise.consistency = Consistency::bitwise;
         specs.push_back(bitwise);
     }
@@ -185,10 +182,15 @@ std::set<KernelConfig> latent_kernels_on(int sm) {
     other.alignment = 8;
     spec.kv = KvStorage::paged, spec.page_size = 64;
     std::vector<AttentionSpec> specs{spec, other};
-    if (families::traits_of(sm).shared_bytes_per_block > (128 << 10)) {
-        spec.consistency = Consistency::bitwise;
-        specs.push_back(spec);
-    }
+    spec.consistency = Consistency::bitwise;
+    specs.push_back(spec);
+    AttentionSpec narrow = spec;  // with an odd number of 16 columns, and without any
+    narrow.head_dim_ckv = 448, narrow.head_dim_kpe = 0;
+    specs.push_back(narrow);
+    narrow = other;
+    narrow.consistency = Consistency::bitwise;
+    narrow.head_dim_ckv = 512;
+    specs.push_back(narrow);
     if (families::traits_of(sm).wgmma_flops > 0) {
         other.alignment = 16;
         for (const auto& [ckv, kpe] : {std::pair{128, 8}, {256, 0}, {384, 24}}) {

@@ -350,6 +350,50 @@ TEST_CASE("consistency bitwise has kernels of its own, and a rule for its cuts w
     }
 }
 
+// Above head dims of 256 a softmax step is a tile of keys, whose logits are added up slice by slice. Shared
+// memory has no state of rows there, so that no SM has too little of it.
+TEST_CASE("consistency bitwise is served at every wide head dim, on every SM alike", "[planner]") {
+    std::vector<AttentionSpec> specs;
+    for (std::int64_t ckv = 64; ckv <= 512; ckv += 64) {
+        for (const std::int64_t kpe : {0, 8, 64}) {
+            AttentionSpec spec{.op = Op::mla, .head_dim_ckv = ckv, .head_dim_kpe = kpe, .q_heads = 128};
+            spec.scale = 0.1;
+            specs.push_back(spec);
+        }
+    }
+    for (const auto& [qk, vo] : {std::pair{264, 264}, {8, 512}, {512, 8}, {320, 512}, {512, 512}})
+        specs.push_back({.head_dim_qk = qk, .head_dim_vo = vo, .q_heads = 8, .kv_heads = 2});
+    std::set<std::pair<int, int>> steps;  // keys, and slices of them
+    for (const families::DeviceTraits& device : families::known_devices()) {
+        for (AttentionSpec spec : specs) {
+            spec.consistency = Consistency::bitwise;
+            for (const bool paged : {false, true}) {
+                for (const int alignment : {2, 8}) {  // at 16 sm_90 has wgmma's for some
+                    spec.alignment = alignment;
+                    if (paged) spec.kv = KvStorage::paged, spec.page_size = 1;
+                    if (paged) spec.index_dtype = DType::i64, spec.o_dtype = DType::f32;
+                    CAPTURE(device.sm, spec.head_dim_ckv, spec.head_dim_kpe, spec.head_dim_qk,
+                            spec.head_dim_vo, paged, alignment);
+                    const auto kernels = planner::kernel_set(problem::validate(spec, {}).spec, device.sm,
+                                                             planner::repository_tuning())
+                                             .kernels();
+                    REQUIRE(!kernels.empty());
+                    for (const families::KernelConfig& kernel : kernels) {
+                        const auto mma = kernel.as<families::attention_mma::Kernel>();
+                        REQUIRE(mma.wide);
+                        REQUIRE(mma.absolute_cuts);
+                        steps.insert({mma.tile_kv, mma.warps_kv});
+                        abi::MmaShape shape = mma.shape();
+                        shape.absolute_cuts = false;
+                        REQUIRE(kernel.shared_bytes == abi::mma_layout(shape).total);
+                    }
+                }
+            }
+        }
+    }
+    CHECK(steps == std::set{std::pair{32, 4}});
+}
+
 TEST_CASE("rows are cut at powers of two, into 64 pieces at most", "[planner]") {
     int before = abi::kLeastCut;
     for (int end = 0; end < 2000000; end = end < 70000 ? end + 1 : end + 997) {
