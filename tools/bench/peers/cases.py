@@ -305,9 +305,13 @@ LATENT_GRID = ((128, 128, 4096, 1), (128, 128, 4096, 2), (64, 128, 8192, 4), (64
 
 def mla() -> List[Case]:
     """Latent attention's decode, of one query and more, for those that do it; not in the default sets."""
-    return [Case("mla", "bf16", (queries,) * batch, (kv_len,) * batch, heads, 1, 576, 512, causal=queries > 1,
-                 kv="paged", page_size=64, shared_kv=True)
-            for batch, heads, kv_len, queries in LATENT_GRID]
+    def latent(heads: int, q_lens: Tuple[int, ...], kv_lens: Tuple[int, ...], label: str = "") -> Case:
+        return Case("mla", "bf16", q_lens, kv_lens, heads, 1, 576, 512, causal=q_lens[0] > 1, kv="paged", page_size=64,
+                    shared_kv=True, label=label)
+
+    label, lengths = next(iter(decode_mixes().items()))
+    return [latent(heads, (queries,) * batch, (kv_len,) * batch) for batch, heads, kv_len, queries in LATENT_GRID] + [
+        latent(heads, (1,) * len(lengths), lengths, label) for heads in (16, 128)]
 
 
 SMALL_GRID = ((1, 1024), (1, 8192), (1, 32768), (4, 4096), (8, 2048), (16, 1024), (16, 2048), (32, 1024))
