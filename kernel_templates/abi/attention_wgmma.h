@@ -68,10 +68,13 @@ struct WgmmaShape {
     StorageBytes bytes;
 };
 
-// Whether O has so many columns, or a tile of K, that it takes three warpgroups for the same rows: one makes
-// the weights, two have half of O's columns each. O of 64 rows and 512 columns is half of an SM's registers.
+// Columns that a warpgroup can have all of, those of O in registers and of K in shared memory.
+inline constexpr int32 kWgmmaNarrowHeadDim = 256;
+
+// Whether K or O has more, so that there are three warpgroups for the same rows: one makes the weights, two
+// have half of O's columns each. O of 64 rows and 512 columns is half of an SM's registers.
 ATTNSMITH_HOST_DEVICE constexpr bool wgmma_is_wide(const WgmmaShape& shape) {
-    return shape.latent || shape.head_dim_qk > 256 || shape.head_dim_vo > 256;
+    return shape.latent || shape.head_dim_qk > kWgmmaNarrowHeadDim || shape.head_dim_vo > kWgmmaNarrowHeadDim;
 }
 
 // Warpgroups of a CTA that multiply, and those that have rows of their own.

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kQueryTiles[] = {128, 192};
 constexpr int kStages[] = {2, 3};
-constexpr std::int64_t kLeastHeadDim = 64, kMostHeadDim = 256, kMostWideHeadDim = 512;
+constexpr std::int64_t kLeastHeadDim = 64, kMostHeadDim = 512;
 // Packed query rows of a sequence and KV head that the kernel for few rows is there for: two of its tiles.
 constexpr std::int64_t kFewRows = 2 * abi::kWgmmaRows;
 
@@ -104,7 +104,7 @@ KernelConfig config_of(const Kernel& kernel, const SmTraits& sm) {
 bool is_cut(const AttentionSpec& spec) { return spec.consistency == Consistency::bitwise; }
 
 bool is_wide(const AttentionSpec& spec) {
-    return spec.op == Op::mla || std::max(spec.head_dim_qk, spec.head_dim_vo) > kMostHeadDim;
+    return spec.op == Op::mla || std::max(spec.head_dim_qk, spec.head_dim_vo) > abi::kWgmmaNarrowHeadDim;
 }
 
 // Of 64 rows, whose CTAs take shares. Decode is bound by memory, so that short tiles do, of which there are
@@ -174,7 +174,7 @@ std::optional<std::string> wide_refusal(const AttentionSpec& spec, const SmTrait
                            kWideColumns);
     if (spec.op != Op::mla && (spec.head_dim_qk % kWideColumns != 0 || spec.head_dim_vo % kWideColumns != 0))
         return fmt::format("head dims {} and {}: above {} its tiles are made for multiples of {}",
-                           spec.head_dim_qk, spec.head_dim_vo, kMostHeadDim, kWideColumns);
+                           spec.head_dim_qk, spec.head_dim_vo, abi::kWgmmaNarrowHeadDim, kWideColumns);
     if (is_cut(spec)) return "consistency \"bitwise\": no room for the states of rows that are cut";
     return over_budget(kernel_of(spec, tile_for_few_rows(spec), sm), sm);
 }
@@ -190,9 +190,9 @@ std::optional<std::string> refusal(const AttentionSpec& spec, const SmTraits& sm
     if (std::min(spec.head_dim_qk, spec.head_dim_vo) < kLeastHeadDim)
         return fmt::format("head dims {} and {}: its tiles are made for {} and more", spec.head_dim_qk,
                            spec.head_dim_vo, kLeastHeadDim);
-    if (std::max(spec.head_dim_qk, spec.head_dim_vo) > kMostWideHeadDim)
+    if (std::max(spec.head_dim_qk, spec.head_dim_vo) > kMostHeadDim)
         return fmt::format("head dims {} and {}: its tiles are made for {} and less", spec.head_dim_qk,
-                           spec.head_dim_vo, kMostWideHeadDim);
+                           spec.head_dim_vo, kMostHeadDim);
     if (is_wide(spec)) return wide_refusal(spec, sm);
     if (is_cut(spec)) return cut_refusal(spec, sm);
     return std::nullopt;
