@@ -323,8 +323,8 @@ void inspect_fp32(const KernelConfig& kernel, const compiler::Compiled& compiled
         const auto mma = kernel.as<families::attention_mma::Kernel>();
         alignment = mma.alignment;
         // A thread of a wide kernel has two rows of every 16, each of which has stores of its own: its LSE,
-        // and a part's maximum and sum.
-        if (mma.wide) most = 2 + 2 * mma.warps_q * 3;
+        // and a part's maximum and sum; where rows are cut, at each cut and at their end.
+        if (mma.wide) most = 2 + 2 * mma.warps_q * 3 * (mma.absolute_cuts ? 2 : 1);
         expect(alignment < 16 || stores[16] > 0, "stores no 16 bytes at a time");
     } else {
         const auto wgmma = kernel.as<families::attention_wgmma::Kernel>();
