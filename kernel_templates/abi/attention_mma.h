@@ -30,6 +30,7 @@ struct MmaLayout {
     int32 weights, slices;  // wide: P, and a float a row of each of its slices of keys
     int32 state;            // absolute_cuts: O of what was found before the last cut, a maximum and a sum
     int32 share;            // a ShareState
+    int32 work;             // wide and absolute_cuts: the tile at hand; else 0
     int32 total;
 };
 
@@ -54,6 +55,10 @@ ATTNSMITH_HOST_DEVICE constexpr MmaLayout mma_layout(const MmaShape& shape) {
     const int32 state_row = (padded_head_dim(shape.head_dim_vo) + 2) * int32(sizeof(float));
     s.share = share_state(s.state + (has_states ? shape.tile_q * state_row : 0));
     s.total = s.share + int32(sizeof(ShareState));
+    if (shape.absolute_cuts && shape.wide) {
+        s.work = s.total;
+        s.total += kTileWorkBytes;
+    }
     return s;
 }
 

@@ -46,6 +46,9 @@ ATTNSMITH_HOST_DEVICE constexpr int32 join_slice_log2(int32 rounds) {
 // Where a tile has no more turns, one CTA joins all.
 inline constexpr int32 kTurnsOfOne = 2;
 
+// The room of a tile's sequence, its rows and its part, in shared memory.
+inline constexpr int32 kTileWorkBytes = 64;
+
 // Where it is, behind what ends there.
 ATTNSMITH_HOST_DEVICE constexpr int32 share_state(int32 end) { return (end + 15) / 16 * 16; }
 

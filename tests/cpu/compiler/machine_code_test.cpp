@@ -124,7 +124,9 @@ std::set<KernelConfig> kernels_on(int sm, const HeadDims& head_dims) {
     // serves it all the same.
     const bool spills = sm >= 100 && sm < 120;
     const AttentionSpec wide = spills ? spec_of(200, 200, true) : spec_of(256, 256, true);
-    for (AttentionSpec bitwise : {spec_of(64, 64, false), wide, spec_of(512, 512, true), extras}) {
+    // So it does on sm_90 at 512, in tiles of 32 rows.
+    const AttentionSpec widest = sm == 90 ? spec_of(384, 384, true) : spec_of(512, 512, true);
+    for (AttentionSpec bitwise : {spec_of(64, 64, false), wide, widest, extras}) {
         bitwise.consistency = Consistency::bitwise;
         specs.push_back(bitwise);
     }

@@ -385,7 +385,7 @@ TEST_CASE("consistency bitwise is served at every wide head dim, on every SM ali
                         steps.insert({mma.tile_kv, mma.warps_kv});
                         abi::MmaShape shape = mma.shape();
                         shape.absolute_cuts = false;
-                        REQUIRE(kernel.shared_bytes == abi::mma_layout(shape).total);
+                        REQUIRE(kernel.shared_bytes == abi::mma_layout(shape).total + abi::kTileWorkBytes);
                     }
                 }
             }
