@@ -5,7 +5,6 @@
 #include <attnsmith/attnsmith.hpp>
 #include <fstream>
 #include <iostream>
-#include <iterator>
 #include <string>
 #include <vector>
 
@@ -23,6 +22,9 @@ int plan_and_prewarm(const std::string& config_json, const std::string& folder) 
         std::cout << attention.name
                   << " on an H100: " << runtime.plan_json(attention.request.spec, attention.request.sizes, 90)
                   << "\n";
+    // What has no plan has no kernels either: a cache without them is not the whole model's.
+    for (const UnsupportedPart& part : model.unsupported)
+        std::cerr << part.name << " is not supported: " << part.reason << "\n";
 
     // Each spec once, in every combination of these words.
     const Coverage coverage = model_coverage(config_json, R"({"kv": ["paged", "dense"]})");
@@ -32,7 +34,7 @@ int plan_and_prewarm(const std::string& config_json, const std::string& folder) 
                   << "\n";
     std::cout << report.total << " kernels, " << report.compiled << " compiled in " << report.seconds
               << " s\n";
-    return report.ok() ? 0 : 1;
+    return report.ok() && model.unsupported.empty() ? 0 : 1;
 }
 
 }  // namespace
@@ -43,8 +45,13 @@ int main(int count, char** arguments) {
         return 2;
     }
     std::ifstream file(arguments[1]);
+    std::string config_json;
+    if (!std::getline(file, config_json, '\0')) {  // a folder can be opened, but not read
+        std::cerr << arguments[1] << ": cannot be read, or is empty\n";
+        return 1;
+    }
     try {
-        return plan_and_prewarm({std::istreambuf_iterator<char>(file), {}}, arguments[2]);
+        return plan_and_prewarm(config_json, arguments[2]);
     } catch (const Error& error) {
         std::cerr << error.what() << "\n";
         return 1;

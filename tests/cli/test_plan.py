@@ -138,8 +138,8 @@ class Plan(CliTest):
         self.assertEqual(result.json()["plans"], [])
         reason = result.json()["unsupported"][0]["reason"]
         self.assertIn("index_topk is 2048, and kv_len 4096 is more", reason)
-        flag = re.search(r"\((--kv-len) (\d+)\)", reason)
-        plans = self.plan("--model", config, "--sm", "90", *flag.groups())
+        most = re.search(r"a kv_len of up to (\d+) is planned", reason)
+        plans = self.plan("--model", config, "--sm", "90", "--kv-len", most[1])
         self.assertEqual([plan["request"]["op"] for plan in plans["plans"]], ["attention", "mla"])
         self.assertEqual(plans["unsupported"], [])
         condition = "right only while a sequence has at most 2048 keys"

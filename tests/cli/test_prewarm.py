@@ -104,7 +104,7 @@ class Prewarm(CliTest):
         command = ["prewarm", "--model", config, "--sm", "90", "--dry-run"]
         result = self.run_cli(*command, "--json")
         self.assert_failed(result, "full_attention")
-        self.assertIn("--kv-len 2048", result.json()["unsupported"][0]["reason"])
+        self.assertIn("a kv_len of up to 2048 is planned", result.json()["unsupported"][0]["reason"])
         report = self.assert_ok(self.run_cli(*command, "--kv-len", "2048", "--json")).json()
         self.assertGreater(report["summary"]["total"], 2)
         self.assertIn("right only while a sequence has at most 2048 keys", report["warnings"][0]["text"])

@@ -1,5 +1,6 @@
 """The programs of examples/ do what they say, without a GPU: libcuda.so.1 is the stub of the driver."""
 
+import json
 import os
 import pathlib
 import re
@@ -63,6 +64,20 @@ class Examples(unittest.TestCase):
         self.assertTrue(0 < compiled == total, output)
         self.assertIn(f"{total} kernels, 0 compiled", self.output_of(program, MODEL, self.folder / "kernels"))
         self.assertEqual(self.run_program(program).returncode, 2)
+        for unreadable in (self.folder, self.folder / "none.json"):
+            done = self.run_program(program, unreadable, self.folder / "kernels")
+            self.assertEqual((done.returncode, done.stdout), (1, ""))
+            self.assertIn(f"{unreadable}: cannot be read", done.stderr)
+
+    def test_prewarming_names_what_a_model_has_no_kernels_for(self):
+        sparse = json.loads(pathlib.Path(MODEL).read_text(encoding="utf-8"))
+        sparse["index_topk"] = 2048
+        config = self.folder / "sparse.json"
+        config.write_text(json.dumps(sparse), encoding="utf-8")
+        done = self.run_program(self.build("plan_and_prewarm"), config, self.folder / "kernels", FAKE_CUDA_DEVICES="0")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("is not supported: ", done.stderr)
+        self.assertIn("index_topk", done.stderr)
 
     @unittest.skipIf("ATTNSMITH_BIN" not in os.environ, "the command is not built")
     def test_an_image_serves_from_its_bundle_without_a_compiler(self):

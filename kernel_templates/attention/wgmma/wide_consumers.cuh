@@ -316,7 +316,6 @@ struct WgmmaWideValues {
         }
         give_back<0>(at.stage);
         if constexpr (!Config::latent) {
-            __syncwarp();  // all lanes have read what was told of the rows
             if (lane == 0) pipeline.weight_ring().empty(weights_at.stage).arrive();
         }
     }

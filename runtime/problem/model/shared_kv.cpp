@@ -20,6 +20,8 @@ namespace {
 
 constexpr std::string_view kField = "num_kv_shared_layers";
 constexpr std::string_view kTypes[] = {"gemma3n_text", "gemma4_text"};
+// Its class takes a layer for one that shares only where a layer that does not comes first.
+constexpr std::string_view kWithoutAssistants = "gemma3n_text";
 
 std::size_t count_layers(const std::vector<LayerKind>& kinds) {
     std::size_t layers = 0;
@@ -102,6 +104,10 @@ void note_shared_kv(ModelReader& model, std::vector<LayerKind>& kinds) {
     const std::size_t layers = count_layers(kinds);
     const std::size_t shared = count_shared(model, layers);
     if (shared == 0) return;
+    if (shared == layers && model.model_type() == kWithoutAssistants) {
+        model.note(fmt::format("{}: no layer shares where all are to, since none is before them", kField));
+        return;
+    }
     if (shared == layers) {
         model.note(
             fmt::format("{}: no layer has keys and values of its own: they are those of the model that "

@@ -97,6 +97,10 @@ TEST_CASE("Gemma 3n shares as its class does where the file leaves it out", "[mo
     // A model with no more layers than that has none to share with.
     CHECK(has_note(parse_model(gemma3n(15, "")), "none of as few as 15 layers shares"));
     CHECK(contains(error_of(gemma3n(16, "")).what(), "15, the default of gemma3n_text,"));
+    // In its class no layer shares where none comes before those that are to.
+    const Model all = parse_model(gemma3n(30, R"(, "num_kv_shared_layers": 30)"));
+    CHECK(has_note(all, "no layer shares where all are to"));
+    CHECK_FALSE(has_note(all, "no layer has keys and values"));
 }
 
 TEST_CASE("a number of layers that share is one of the model's layers", "[model]") {
