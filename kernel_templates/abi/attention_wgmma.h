@@ -185,7 +185,7 @@ ATTNSMITH_HOST_DEVICE constexpr WgmmaBarriers wgmma_barriers(const WgmmaShape& s
         case WgmmaBarrier::weights_full:
             return {wide ? wgmma_weight_stages(shape) : 0, 4};
         case WgmmaBarrier::weights_empty:
-            return {wide && !shape.latent ? wgmma_weight_stages(shape) : 0, 8};
+            return {wide && !shape.latent ? wgmma_weight_stages(shape) : 0, 256};
         case WgmmaBarrier::rows:
             return {wide ? kWgmmaWorkStages : 0, 128};
         case WgmmaBarrier::kinds:

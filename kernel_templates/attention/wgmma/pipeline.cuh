@@ -25,7 +25,7 @@
 //     v_empty     S P     4: warps with these columns of O       V loader              piece, ring of S
 //     position_full  S    1: V loader, and the bytes             warps with weights    block, ring of S
 //     weights_full   S, 2 4: warps that make them                warps with O          block, ring of S, 2
-//     weights_empty  0, 2 8: warps with O                        warps with weights    block, ring of 2
+//     weights_empty  0, 2 256: threads with O                    warps with weights    block, ring of 2
 //     rows        2       128: threads that make weights         warps with O          work tile, ring of 2
 //     clearing_k  1       P: K loader, and the bytes             K loader              block to clear
 //     clearing_v  1       P, and the position: V loader, ...     V loader              block to clear

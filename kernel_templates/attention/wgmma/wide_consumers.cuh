@@ -316,7 +316,7 @@ struct WgmmaWideValues {
         }
         give_back<0>(at.stage);
         if constexpr (!Config::latent) {
-            if (lane == 0) pipeline.weight_ring().empty(weights_at.stage).arrive();
+            pipeline.weight_ring().empty(weights_at.stage).arrive();  // all lanes have read its rows
         }
     }
 

@@ -59,7 +59,8 @@ TEST_CASE("with more keys than an indexer selects its model is refused by the fi
         CHECK(model.warnings.empty());
         REQUIRE(model.unsupported.size() == 1);
         CHECK(model.unsupported[0].name == "full_attention");
-        for (const char* part : {"an indexer selects", "index_topk is 1000", "kv_len 1001", "kv_len of up to 1000"})
+        for (const char* part :
+             {"an indexer selects", "index_topk is 1000", "kv_len 1001", "kv_len of up to 1000"})
             CHECK(contains(model.unsupported[0].reason, part));
     }
     // The field by its whole name, and the length that is planned where nothing else is said.
