@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "catalogue.hpp"
+#include "check/journal.hpp"
 #include "check/judge.hpp"
 #include "check/kernel_choice.hpp"
 #include "cuda_driver.hpp"
@@ -31,15 +32,18 @@ constexpr int kBadUsage = 2;
 constexpr std::string_view kUsage =
     "attnsmith-gpu-tests [--filter REGEX] [--group NAME] [--seed N] [--threads N] [--list] [--quick] "
     "[--verbose]\n"
-    "                    [--models DIR] [--ledger FILE --sources HEX] [--prepare]\n"
+    "                    [--models DIR] [--ledger FILE --sources HEX] [--journal FILE --sources HEX] "
+    "[--prepare]\n"
     "  --filter   cases whose group/name matches          --quick    about 8 cases a group\n"
     "  --ledger   writes what ran; the whole suite only   --sources  what run_ledger.sh computes\n"
+    "  --journal  keeps what passes as it does; a later run goes on from there, with the same seed\n"
     "  --prepare  fills the kernel cache, and runs nothing\n"
     "Without a GPU every case is skipped and the exit code is 77.\n";
 
 struct Options {
-    std::optional<std::string> filter, group, ledger;
+    std::optional<std::string> filter, group, ledger, journal;
     std::string sources, models = ATTNSMITH_TEST_MODELS;
+    std::optional<std::uint64_t> given_seed;
     std::uint64_t seed = 0;
     int threads = 0;
     bool list = false, quick = false, prepare = false, verbose = false, help = false;
@@ -60,8 +64,6 @@ Number number(std::string_view name, const std::string& text) {
 
 Options parse(int count, char** words) {
     Options options;
-    std::random_device entropy;
-    options.seed = entropy();
     for (int n = 1; n < count; ++n) {
         const std::string word = words[n];
         const auto value = [&] {
@@ -74,12 +76,14 @@ Options parse(int count, char** words) {
             options.group = value();
         else if (word == "--ledger")
             options.ledger = value();
+        else if (word == "--journal")
+            options.journal = value();
         else if (word == "--sources")
             options.sources = value();
         else if (word == "--models")
             options.models = value();
         else if (word == "--seed")
-            options.seed = number<std::uint64_t>(word, value());
+            options.given_seed = number<std::uint64_t>(word, value());
         else if (word == "--threads")
             options.threads = number<int>(word, value());
         else if (word == "--list")
@@ -99,6 +103,10 @@ Options parse(int count, char** words) {
     if (options.ledger && (options.filter || options.group || options.quick || options.prepare))
         throw BadUsage("--ledger is for the whole suite: leave out --filter, --group, --quick and --prepare");
     if (options.ledger && options.sources.empty()) throw BadUsage("--ledger needs --sources");
+    if (options.journal && options.sources.empty()) throw BadUsage("--journal needs --sources");
+    const std::optional<std::uint64_t> begun =
+        options.journal ? check::Journal::seed_of(*options.journal) : std::nullopt;
+    options.seed = options.given_seed ? *options.given_seed : begun ? *begun : std::random_device()();
     return options;
 }
 
@@ -216,9 +224,10 @@ class Ahead {
 // reference. Those that run alone come behind all others. The results are in the catalogue's order.
 class Suite {
   public:
-    Suite(Runtime& runtime, const Catalogue& catalogue, const Options& options)
+    Suite(Runtime& runtime, const Catalogue& catalogue, const Options& options, check::Journal* journal)
         : catalogue_(catalogue),
           options_(options),
+          journal_(journal),
           context_{runtime, options.seed, options.threads > 0 ? options.threads : kThreadsOfCase},
           ahead_(runtime, catalogue),
           results_(catalogue.size()) {}
@@ -260,11 +269,15 @@ class Suite {
         if (result.device_lost) lost_ = true;
         const std::lock_guard lock(output_);
         report(result, options_);
+        const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start_;
+        if (journal_ != nullptr) journal_->add(result, elapsed.count());
         results_[n] = std::move(result);
     }
 
     const Catalogue& catalogue_;
     const Options& options_;
+    check::Journal* const journal_;  // null: none
+    const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
     const Context context_;
     Ahead ahead_;
     std::atomic<std::size_t> next_ = 0;
@@ -281,6 +294,27 @@ int finish(const std::vector<CaseResult>& results) {
     fmt::print("{} passed, {} failed, {} skipped\n", totals.passed, totals.failed, totals.skipped);
     if (totals.failed > 0) return 1;
     return totals.passed == 0 && totals.skipped > 0 ? kSkipped : 0;
+}
+
+// In the catalogue's order, those from a journal among them. `seconds`: what these took.
+std::vector<CaseResult> run_all(Runtime& runtime, const Catalogue& catalogue, const Options& options,
+                                const std::string& gpu, double& seconds) {
+    if (!options.journal) return Suite(runtime, catalogue, options, nullptr).run();
+    check::Journal journal(*options.journal, {options.sources, gpu, driver_version(), options.seed});
+    seconds = journal.seconds_before();
+    Catalogue left;
+    std::vector<std::optional<CaseResult>> before;
+    for (const TestCase& test : catalogue) {
+        const CaseResult* const passed = journal.passed(test.group, test.name);
+        before.push_back(passed ? std::optional(*passed) : std::nullopt);
+        if (passed == nullptr) left.push_back(test);
+    }
+    fmt::print("{} of them passed before, by the journal\n", catalogue.size() - left.size());
+    const std::vector<CaseResult> ran = Suite(runtime, left, options, &journal).run();
+    std::vector<CaseResult> results;
+    auto next = ran.begin();
+    for (std::optional<CaseResult>& one : before) results.push_back(one ? *std::move(one) : *next++);
+    return results;
 }
 
 int run(const Options& options) {
@@ -301,11 +335,13 @@ int run(const Options& options) {
         return 0;
     }
     const auto start = std::chrono::steady_clock::now();
-    const std::vector<CaseResult> results = Suite(runtime, catalogue, options).run();
+    double seconds = 0;
+    const std::vector<CaseResult> results = run_all(runtime, catalogue, options, gpu, seconds);
     const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
-    fmt::print("{:.1f} s, seed {}\n", elapsed.count(), options.seed);
+    seconds += elapsed.count();
+    fmt::print("{:.1f} s, seed {}\n", seconds, options.seed);
     if (options.ledger)
-        write_ledger(*options.ledger, {options.sources, gpu, driver_version(), options.seed, elapsed.count()},
+        write_ledger(*options.ledger, {options.sources, gpu, driver_version(), options.seed, seconds},
                      results);
     return finish(results);
 }

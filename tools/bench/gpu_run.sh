@@ -3,7 +3,8 @@
 # compute-sanitizer. Logs and JSON go to a folder; a short summary comes last.
 #   tools/bench/gpu_run.sh BIN OUT [SECTION ...]      sections: doctor suite check jit speed sanitize python peers
 # (default: all but the last two, which need torch). BIN holds attnsmith, attnsmith-gpu-tests and, for those two,
-# libattnsmith.so. Where the tree has no git, SOURCES is what tests/gpu/run_ledger.sh says.
+# libattnsmith.so. Where the tree has no git, SOURCES is what tests/gpu/run_ledger.sh says. With JOURNAL a suite that was cut
+# off goes on where it was: it names the file that keeps what has passed.
 set -u
 root=$(cd "$(dirname "$0")/../.." && pwd)
 bin=$(realpath "$1") out=$(realpath "$2")
@@ -23,7 +24,8 @@ doctor() {
 }
 
 suite() {
-    tests/gpu/run_ledger.sh "$bin/attnsmith-gpu-tests" "$out/LEDGER.json" --models tests/models >"$out/suite.log" 2>&1 || failed suite
+    tests/gpu/run_ledger.sh "$bin/attnsmith-gpu-tests" "$out/LEDGER.json" --models tests/models \
+        ${JOURNAL:+--journal "$JOURNAL"} >"$out/suite.log" 2>&1 || failed suite
     note "suite: $(grep -E '[0-9]+ passed' "$out/suite.log" | tail -n 1)"
 }
 
