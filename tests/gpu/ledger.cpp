@@ -50,14 +50,14 @@ ordered_json counts_by(const std::vector<CaseResult>& results, const Key& key) {
 ordered_json slowest(const std::vector<CaseResult>& results) {
     ordered_json list = ordered_json::array();
     for (const CaseResult* r : largest(results, [](const CaseResult& c) { return c.milliseconds; }))
-        list.push_back({{"case", r->group + "/" + r->name}, {"milliseconds", short_number(r->milliseconds)}});
+        list.push_back({{"case", r->full_name()}, {"milliseconds", short_number(r->milliseconds)}});
     return list;
 }
 
 ordered_json least_accurate(const std::vector<CaseResult>& results) {
     ordered_json list = ordered_json::array();
     for (const CaseResult* r : largest(results, accuracy_ratio)) {
-        list.push_back({{"case", r->group + "/" + r->name},
+        list.push_back({{"case", r->full_name()},
                         {"error_of_allowed", short_number(accuracy_ratio(*r))},
                         {"max_abs_error", short_number(r->max_abs_error)},
                         {"element", short_number(r->element_ratio)},
@@ -71,7 +71,7 @@ ordered_json least_accurate(const std::vector<CaseResult>& results) {
 ordered_json vacuous(const std::vector<CaseResult>& results) {
     ordered_json list = ordered_json::array();
     for (const CaseResult& r : results)
-        if (r.vacuous_pools > 0) list.push_back(r.group + "/" + r.name);
+        if (r.vacuous_pools > 0) list.push_back(r.full_name());
     return list;
 }
 

@@ -155,7 +155,7 @@ Catalogue select(Catalogue catalogue, const Options& options) {
 }
 
 void report(const CaseResult& result, const Options& options) {
-    const std::string name = result.group + "/" + result.name;
+    const std::string name = result.full_name();
     if (result.outcome == check::Outcome::failed) {
         fmt::print("FAIL {} ({:.0f} ms)\n    {}\n", name, result.milliseconds, result.detail);
     } else if (result.outcome == check::Outcome::skipped) {
@@ -288,8 +288,7 @@ class Suite {
 
 int finish(const std::vector<CaseResult>& results) {
     for (const CaseResult& result : results)
-        if (result.outcome == check::Outcome::failed)
-            fmt::print("failed: {}/{}\n", result.group, result.name);
+        if (result.outcome == check::Outcome::failed) fmt::print("failed: {}\n", result.full_name());
     const Totals totals = count(results);
     fmt::print("{} passed, {} failed, {} skipped\n", totals.passed, totals.failed, totals.skipped);
     if (totals.failed > 0) return 1;
@@ -305,7 +304,7 @@ std::vector<CaseResult> run_all(Runtime& runtime, const Catalogue& catalogue, co
     Catalogue left;
     std::vector<std::optional<CaseResult>> before;
     for (const TestCase& test : catalogue) {
-        const CaseResult* const passed = journal.passed(test.group, test.name);
+        const CaseResult* const passed = journal.passed(test.full_name());
         before.push_back(passed ? std::optional(*passed) : std::nullopt);
         if (passed == nullptr) left.push_back(test);
     }

@@ -172,6 +172,7 @@ struct CaseResult {
     bool device_lost = false;  // the context is broken: nothing more can run in this process
 
     bool passed() const { return outcome == Outcome::passed; }
+    std::string full_name() const { return group + "/" + name; }
 };
 
 }  // namespace attnsmith::check

@@ -46,9 +46,7 @@ json to_json(const JournalHeader& header) {
     return line;
 }
 
-std::string full_name(const std::string& group, const std::string& name) { return group + "/" + name; }
-
-// Null of what is no whole line.
+// A line that was cut off becomes a value of no type, which is no object.
 json parsed(const std::string& line) { return json::parse(line, nullptr, false); }
 
 bool is_header(const json& line) {
@@ -100,14 +98,14 @@ void Journal::read(const JournalHeader& header) {
                 if (line.contains(name) && !line[name].is_null()) line[name].get_to(value);
             });
             last = line["seconds"].get<double>();
-            passed_[full_name(result.group, result.name)] = std::move(result);
+            passed_[result.full_name()] = std::move(result);
         }
     }
     seconds_before_ += last;
 }
 
-const CaseResult* Journal::passed(const std::string& group, const std::string& name) const {
-    const auto found = passed_.find(full_name(group, name));
+const CaseResult* Journal::passed(const std::string& full_name) const {
+    const auto found = passed_.find(full_name);
     return found == passed_.end() ? nullptr : &found->second;
 }
 

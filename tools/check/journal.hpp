@@ -16,8 +16,6 @@ namespace attnsmith::check {
 struct JournalHeader {
     std::string sources, gpu, driver;
     std::uint64_t seed = 0;  // which cases there are follows from it
-
-    bool operator==(const JournalHeader&) const = default;
 };
 
 class Journal {
@@ -30,8 +28,8 @@ class Journal {
     // cannot be written.
     Journal(std::string path, const JournalHeader& header);
 
-    // The case's result, where it has passed; null where it has still to run.
-    const CaseResult* passed(const std::string& group, const std::string& name) const;
+    // The result of the case with that full name, where it has passed; null where it has still to run.
+    const CaseResult* passed(const std::string& full_name) const;
     // `seconds`: since this run began.
     void add(const CaseResult& result, double seconds);
     // What earlier runs took, to their last results.

@@ -104,15 +104,12 @@ void note_shared_kv(ModelReader& model, std::vector<LayerKind>& kinds) {
     const std::size_t layers = count_layers(kinds);
     const std::size_t shared = count_shared(model, layers);
     if (shared == 0) return;
-    if (shared == layers && model.model_type() == kWithoutAssistants) {
-        model.note(fmt::format("{}: no layer shares where all are to, since none is before them", kField));
-        return;
-    }
     if (shared == layers) {
-        model.note(
-            fmt::format("{}: no layer has keys and values of its own: they are those of the model that "
-                        "this one assists",
-                        kField));
+        model.note(fmt::format("{}: {}", kField,
+                               model.model_type() == kWithoutAssistants
+                                   ? "no layer shares where all are to, since none is before them"
+                                   : "no layer has keys and values of its own: they are those of the model "
+                                     "that this one assists"));
         return;
     }
     const std::size_t first_shared = layers - shared;

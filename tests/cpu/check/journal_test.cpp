@@ -53,13 +53,13 @@ TEST_CASE("what passed before a run was cut off need not run again", "[check][jo
         Journal journal(file.path, kHeader);
         CHECK(journal.size() == 2);
         CHECK(journal.seconds_before() == 4);
-        REQUIRE(journal.passed("group", "one") != nullptr);
-        const CaseResult& one = *journal.passed("group", "one");
+        REQUIRE(journal.passed("group/one") != nullptr);
+        const CaseResult& one = *journal.passed("group/one");
         CHECK((one.passed() && one.backend == "wgmma" && one.kernel == "64x64 \"stages\" 2\n"));
         CHECK((one.element_ratio == 0.25 && one.vacuous_pools == 3 && one.milliseconds == 1.5));
-        CHECK(journal.passed("group", "two") == nullptr);
-        CHECK(journal.passed("group", "torn") == nullptr);
-        CHECK(journal.passed("another", "one") == nullptr);
+        CHECK(journal.passed("group/two") == nullptr);
+        CHECK(journal.passed("group/torn") == nullptr);
+        CHECK(journal.passed("another/one") == nullptr);
         journal.add(result_of("two"), 7);
     }
     const Journal last(file.path, kHeader);
