@@ -34,6 +34,7 @@ class Providers(unittest.TestCase):
 
     def test_known_refusals(self):
         refused = {name: {case.set for case in EVERY if provider.refuses(case)} for name, provider in PROVIDERS.items()}
+        latents = {case.set for case in EVERY if case.shared_kv}
         self.assertEqual(refused["attnsmith"], set())
         self.assertEqual(refused["cudnn"], {case.set for case in EVERY} - {"prefill", "dims"})
         dense = [case for case in EVERY if case.kv == "dense" and case.is_decode]
@@ -41,13 +42,14 @@ class Providers(unittest.TestCase):
         reasons = {PROVIDERS["cudnn"].refuses(case) for case in cases.speculative()}
         self.assertEqual(reasons, {"SDPA takes dense tensors, no paged KV", "SDPA's causal mask is top-left aligned"})
         self.assertEqual(refused["fa3"], set())
-        self.assertEqual(refused["flashinfer"], {"dims", "decode-small"})
+        self.assertEqual(refused["flashinfer"], {"dims", "decode-small"} | latents)
         self.assertEqual({case.head_dims for case in EVERY if PROVIDERS["flashinfer"].refuses(case)},
-                         {"80", "96", "112", "160"})
+                         {"80", "96", "112", "160"} | {case.head_dims for case in EVERY if case.shared_kv})
         self.assertEqual({case.set for case in EVERY} - {case.set for case in EVERY
                                                          if not PROVIDERS["flashinfer-fa2"].refuses(case)},
                          {case.set for case in EVERY} - {"steps"})
-        self.assertNotIn("mla", refused["flashmla"])
+        for name in ("flashmla", "flashinfer-mla"):
+            self.assertEqual({case.set for case in EVERY} - refused[name], latents)
 
 
 class FakeTensor:
@@ -67,6 +69,15 @@ class FakeTensor:
 
     def view(self, *shape):
         return FakeTensor(self.name, *shape)
+
+    def squeeze(self, axis):
+        assert self.shape[axis] == 1
+        return FakeTensor(self.name, *self.shape[:axis], *self.shape[axis + 1:])
+
+    def split(self, sizes, dim):
+        assert dim == -1 and sum(sizes) == self.shape[-1]
+        return tuple(FakeTensor("%s, part %d" % (self.name, part), *self.shape[:-1], size)
+                     for part, size in enumerate(sizes))
 
     def new_full(self, shape, value):
         return FakeTensor("o", *shape)
@@ -174,6 +185,17 @@ class Calls(unittest.TestCase):
         plan = wrapper.return_value.plan.call_args
         self.assertEqual(plan[0], ("q_indptr", [0, 2, 4], [0, 1, 2, 3], [64], 8, 2, 128, 64))
         self.assertEqual([t.shape for t in wrapper.return_value.run.call_args[0][1]], [(4, 64, 2, 128)] * 2)
+
+    def test_flashinfer_has_latents_in_four_tensors(self):
+        case = Case("mla", "bf16", (2, 2), (50, 7), 16, 1, 576, 512, causal=True, kv="paged", page_size=16, shared_kv=True)
+        wrapper = self.given("flashinfer-mla", case).mla.BatchMLAPagedAttentionWrapper
+        self.assertEqual(wrapper.call_args[1], {"backend": "fa3"})
+        self.assertEqual(wrapper.return_value.plan.call_args[0],
+                         ("q_indptr", "page_indptr", "page_indices", "kv_lens", 16, 512, 64, 16, True, 1 / 24,
+                          "bf16", "bf16"))
+        given = [(t.name, t.shape) for t in wrapper.return_value.run.call_args[0]]
+        self.assertEqual(given, [("q, part 0", (4, 16, 512)), ("q, part 1", (4, 16, 64)),
+                                 ("k, part 0", (5, 16, 512)), ("k, part 1", (5, 16, 64))])
 
     def test_every_case_with_decode_is_served_by_whoever_does_not_refuse_it(self):
         for name in ("attnsmith", "fa3", "flashinfer", "flashinfer-fa2"):

@@ -11,14 +11,14 @@ from .sdpa_flash import SdpaFlash
 from .flash_attention_2 import FlashAttention2
 from .flash_attention_3 import FlashAttention3
 from .flash_attention_4 import FlashAttention4
-from .flashinfer import FlashInfer, FlashInferFa2
+from .flashinfer import FlashInfer, FlashInferFa2, FlashInferMla
 from .flash_mla import FlashMla
 
 OURS = Attnsmith.name
 PROVIDERS: Dict[str, Provider] = {
     provider.name: provider
     for provider in (Attnsmith(), SdpaCudnn(), SdpaFlash(), FlashAttention2(), FlashAttention3(), FlashAttention4(),
-                     FlashInfer(), FlashInferFa2(), FlashMla())
+                     FlashInfer(), FlashInferFa2(), FlashInferMla(), FlashMla())
 }
 
 __all__ = ["OURS", "PROVIDERS", "Provider", "Refused"]

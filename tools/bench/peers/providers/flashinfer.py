@@ -27,6 +27,8 @@ class FlashInfer(Provider):
         self._workspace: Any = None
 
     def refuses(self, case: Case) -> Optional[str]:
+        if case.shared_kv:
+            return "latent attention has a wrapper of its own (flashinfer-mla)"
         on_cuda_cores = self._wrapper(case) == "decode on CUDA cores"
         if not on_cuda_cores and (case.head_dim_qk % COPIED_ELEMENTS or case.head_dim_vo % COPIED_ELEMENTS):
             return "head dims of a multiple of %d only" % COPIED_ELEMENTS
@@ -46,12 +48,18 @@ class FlashInfer(Provider):
         """Of the prefill wrapper, which on Hopper takes kernels that do not split KV unless told otherwise."""
         return "fa2" if case.has_few_queries else "auto"
 
+    def _shared_workspace(self, tensors: Tensors) -> Any:
+        """One for all calls, as they follow each other."""
+        import torch
+
+        if self._workspace is None:
+            self._workspace = torch.zeros(WORKSPACE_BYTES, dtype=torch.uint8, device=tensors.q.device)
+        return self._workspace
+
     def make(self, case: Case, tensors: Tensors) -> Callable[[], Any]:
         import torch
 
         module = self.module()
-        if self._workspace is None:  # one for all calls, as they follow each other
-            self._workspace = torch.zeros(WORKSPACE_BYTES, dtype=torch.uint8, device=tensors.q.device)
         dtype = torch_dtype(torch, case.dtype)
         window_left = case.window[0] if case.window is not None else -1
         if case.window is not None and not (case.causal and case.window[1] == 0):
@@ -60,7 +68,7 @@ class FlashInfer(Provider):
         if case.has_few_queries or case.kv == "paged":
             return self._paged(module, torch, case, tensors, common)
         q, k, v = (t.flatten(0, -3) for t in (tensors.q, tensors.k, tensors.v))
-        wrapper = module.BatchPrefillWithRaggedKVCacheWrapper(self._workspace, "NHD")
+        wrapper = module.BatchPrefillWithRaggedKVCacheWrapper(self._shared_workspace(tensors), "NHD")
         wrapper.plan(tensors.q_indptr, tensors.kv_indptr, case.q_heads, case.kv_heads, case.head_dim_qk,
                      head_dim_vo=case.head_dim_vo, causal=case.causal, **common)
         return lambda: wrapper.run(q, k, v)
@@ -74,12 +82,13 @@ class FlashInfer(Provider):
             page_size = DENSE_PAGE
             cache, pages = self._as_pages(torch, case, tensors)
         if self._wrapper(case) == "prefill":
-            wrapper = module.BatchPrefillWithPagedKVCacheWrapper(self._workspace, "NHD", backend=self._backend(case))
+            wrapper = module.BatchPrefillWithPagedKVCacheWrapper(self._shared_workspace(tensors), "NHD",
+                                                                 backend=self._backend(case))
             wrapper.plan(tensors.q_indptr, *pages, case.q_heads, case.kv_heads, case.head_dim_qk, page_size,
                          head_dim_vo=case.head_dim_vo, causal=case.causal, **common)
         else:
             wrapper = module.BatchDecodeWithPagedKVCacheWrapper(
-                self._workspace, "NHD", use_tensor_cores=self._wrapper(case) == "decode on tensor cores")
+                self._shared_workspace(tensors), "NHD", use_tensor_cores=self._wrapper(case) == "decode on tensor cores")
             wrapper.plan(*pages, case.q_heads, case.kv_heads, case.head_dim_qk, page_size, **common)
         return lambda: wrapper.run(q, cache)
 
@@ -110,3 +119,31 @@ class FlashInferFa2(FlashInfer):
 
     def _backend(self, case: Case) -> str:
         return "fa2"
+
+
+class FlashInferMla(FlashInfer):
+    """Its wrapper for latent attention, by the kernels that it has for Hopper."""
+
+    name = "flashinfer-mla"
+    title = "FlashInfer, latent attention"
+
+    def refuses(self, case: Case) -> Optional[str]:
+        if not case.shared_kv:
+            return "latent attention only (--cases mla)"
+        if case.kv != "paged":
+            return "paged KV only"
+        return None
+
+    def compile_key(self, case: Case) -> Hashable:
+        return ("mla", case.dtype, case.head_dims)
+
+    def make(self, case: Case, tensors: Tensors) -> Callable[[], Any]:
+        import torch
+
+        dtype, latent, rope = torch_dtype(torch, case.dtype), case.head_dim_vo, case.head_dim_qk - case.head_dim_vo
+        wrapper = self.module().mla.BatchMLAPagedAttentionWrapper(self._shared_workspace(tensors), backend="fa3")
+        wrapper.plan(tensors.q_indptr, tensors.page_indptr, tensors.page_indices, tensors.kv_lens, case.q_heads, latent,
+                     rope, case.page_size, case.causal, case.head_dim_qk ** -0.5, dtype, dtype)
+        q, cache = tensors.q.flatten(0, -3), tensors.k.squeeze(-2)
+        parts = tuple(part for tensor in (q, cache) for part in tensor.split((latent, rope), dim=-1))
+        return lambda: wrapper.run(*parts)
