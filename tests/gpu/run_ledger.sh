@@ -11,6 +11,7 @@ shift
 cd "$root"
 if [ -z "${SOURCES:-}" ]; then
     # One digest of all sources, as tests/cpu/architecture/ledger.py computes it; sha256sum prints it and a dash.
-    SOURCES=$(git ls-files kernel_templates runtime | LC_ALL=C sort | xargs sha256sum | sha256sum | cut -d ' ' -f 1)
+    SOURCES=$(git ls-files kernel_templates runtime ':!*.md' | LC_ALL=C sort | xargs sha256sum |
+        sha256sum | cut -d ' ' -f 1)
 fi
 exec "$program" --ledger "$ledger" --sources "$SOURCES" "$@"
