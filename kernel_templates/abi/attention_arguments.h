@@ -16,6 +16,7 @@ inline constexpr uint32 kStatusQueryClamped = 1;
 inline constexpr uint32 kStatusKeyClamped = 2;
 inline constexpr uint32 kStatusPageOutOfRange = 4;
 inline constexpr uint32 kStatusWorkspaceNotZeroed = 8;
+inline constexpr uint32 kStatusScaleNotPositive = 16;
 
 // Bytes at the start of the workspace that are zero before the first launch: the status word, and what
 // kernels count in, which is zero again after each launch. Two launches at a time must not share them.
@@ -36,6 +37,9 @@ struct AttentionArguments {
     float* lse;                 // null: not written
     const float* sinks;         // [q_heads], natural-log units; null: none
     const float* alibi_slopes;  // [q_heads]
+    // What stored keys and values are multiplied by: of a KV head at head * scale_stride; null: nothing.
+    const float* k_scale;
+    const float* v_scale;
 
     // [batch + 1] or null, [batch] or null; the index dtype is a constant of the kernel.
     const void* q_indptr;
@@ -69,6 +73,7 @@ struct AttentionArguments {
     int64 kv_tokens;  // rows of k and v: of one sequence when dense, of all when ragged
     int64 rows;       // q_tokens * q_heads, the rows of a split's partial results
 
+    int32 scale_stride;  // 1, or 0 where all KV heads have one scale
     int32 batch;
     int32 q_heads;
     int32 kv_heads;

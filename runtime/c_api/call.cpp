@@ -45,13 +45,15 @@ static_assert(std::uint32_t{ATTNSMITH_Q_LEN_CLAMPED} == kStatusQueryLengthClampe
 static_assert(std::uint32_t{ATTNSMITH_KV_LEN_CLAMPED} == kStatusKeyLengthClamped);
 static_assert(std::uint32_t{ATTNSMITH_PAGE_OUT_OF_RANGE} == kStatusPageOutOfRange);
 static_assert(std::uint32_t{ATTNSMITH_WORKSPACE_NOT_ZEROED} == kStatusWorkspaceNotZeroed);
+static_assert(std::uint32_t{ATTNSMITH_SCALE_NOT_POSITIVE} == kStatusScaleNotPositive);
 static_assert(std::size_t{ATTNSMITH_WORKSPACE_ZEROED_BYTES} == kWorkspaceZeroedBytes);
 
 std::uint32_t bits_of(const CallStatus& status) {
     return (status.q_len_clamped ? std::uint32_t{ATTNSMITH_Q_LEN_CLAMPED} : 0) |
            (status.kv_len_clamped ? std::uint32_t{ATTNSMITH_KV_LEN_CLAMPED} : 0) |
            (status.page_out_of_range ? std::uint32_t{ATTNSMITH_PAGE_OUT_OF_RANGE} : 0) |
-           (status.workspace_not_zeroed ? std::uint32_t{ATTNSMITH_WORKSPACE_NOT_ZEROED} : 0);
+           (status.workspace_not_zeroed ? std::uint32_t{ATTNSMITH_WORKSPACE_NOT_ZEROED} : 0) |
+           (status.scale_not_positive ? std::uint32_t{ATTNSMITH_SCALE_NOT_POSITIVE} : 0);
 }
 
 }  // namespace
@@ -98,7 +100,9 @@ attnsmith_code attnsmith_launch_at(const attnsmith_call* call, const attnsmith_t
                    .sinks = a.sinks,
                    .alibi_slopes = a.alibi_slopes,
                    .q_pe = a.q_pe,
-                   .kpe = a.kpe},
+                   .kpe = a.kpe,
+                   .k_scale = a.k_scale,
+                   .v_scale = a.v_scale},
                   stream_of(stream));
     });
 }

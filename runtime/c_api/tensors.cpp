@@ -35,13 +35,17 @@ DType read_dtype(const attnsmith_dl_data_type& given, std::string_view name) {
                                 {ATTNSMITH_DL_BFLOAT, 16, DType::bf16},
                                 {ATTNSMITH_DL_FLOAT, 32, DType::f32},
                                 {ATTNSMITH_DL_INT, 32, DType::i32},
-                                {ATTNSMITH_DL_INT, 64, DType::i64}};
+                                {ATTNSMITH_DL_INT, 64, DType::i64},
+                                {ATTNSMITH_DL_E4M3FN, 8, DType::e4m3},
+                                {ATTNSMITH_DL_E5M2, 8, DType::e5m2},
+                                {ATTNSMITH_DL_UINT, 8, DType::u8}};
     for (const Known& known : kKnown) {
         if (given.code == known.code && given.bits == known.bits && given.lanes == 1) return known.dtype;
     }
     refuse(part(name, "dtype"),
            fmt::format("code {}, {} bits, {} lanes", given.code, given.bits, given.lanes),
-           "fp16 (code 2, 16 bits, 1 lane), bf16 (4, 16), fp32 (2, 32), int32 (0, 32) or int64 (0, 64)");
+           "fp16 (code 2, 16 bits, 1 lane), bf16 (4, 16), fp32 (2, 32), int32 (0, 32), int64 (0, 64), e4m3 (10, 8), "
+           "e5m2 (12, 8) or uint8 (1, 8)");
 }
 
 void read_shape(Tensor& tensor, const attnsmith_dl_tensor& given, std::string_view name) {
@@ -122,7 +126,9 @@ AttentionTensors read_tensors(const attnsmith_tensors* given, int device) {
             .sinks = read_tensor(c.sinks, "sinks", device),
             .alibi_slopes = read_tensor(c.alibi_slopes, "alibi_slopes", device),
             .q_pe = read_tensor(c.q_pe, "q_pe", device),
-            .kpe = read_tensor(c.kpe, "kpe", device)};
+            .kpe = read_tensor(c.kpe, "kpe", device),
+            .k_scale = read_tensor(c.k_scale, "k_scale", device),
+            .v_scale = read_tensor(c.v_scale, "v_scale", device)};
 }
 
 Batch read_batch(const attnsmith_batch* given, int device) {

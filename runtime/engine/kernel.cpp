@@ -119,6 +119,7 @@ static_assert(abi::kStatusQueryClamped == kStatusQueryLengthClamped);
 static_assert(abi::kStatusKeyClamped == kStatusKeyLengthClamped);
 static_assert(abi::kStatusPageOutOfRange == attnsmith::kStatusPageOutOfRange);
 static_assert(abi::kStatusWorkspaceNotZeroed == attnsmith::kStatusWorkspaceNotZeroed);
+static_assert(abi::kStatusScaleNotPositive == attnsmith::kStatusScaleNotPositive);
 static_assert(abi::kZeroedBytes == kWorkspaceZeroedBytes);
 
 void Call::copy_status(std::uint32_t* word, Stream stream) const {

@@ -13,7 +13,7 @@ abi::StorageBytes storage_bytes(const AttentionConstants& constants) {
 
 AttentionConstants attention_constants(const AttentionSpec& spec) {
     return {.query = spec.dtype,
-            .key_value = spec.dtype,
+            .key_value = problem::kv_dtype(spec),
             .output = problem::output_dtype(spec),
             .index = spec.index_dtype,
             .head_dim_qk = static_cast<int>(problem::key_dim(spec)),
@@ -31,6 +31,13 @@ std::optional<std::string> tensor_core_refusal(const AttentionSpec& spec) {
     return std::nullopt;
 }
 
+std::optional<std::string> stored_keys_refusal(const AttentionSpec& spec) {
+    if (const DType stored = problem::kv_dtype(spec); stored != spec.dtype)
+        return fmt::format("reads keys and values of {}, as q is; kv_dtype is {}", to_string(spec.dtype),
+                           to_string(stored));
+    return std::nullopt;
+}
+
 std::optional<std::string> changing_shape_refusal(const AttentionSpec& spec) {
     if (spec.consistency == Consistency::bitwise)
         return "divides keys as sizes have it; consistency \"bitwise\" takes cuts at absolute positions";
@@ -42,9 +49,12 @@ std::string attention_name(Backend backend, const AttentionConstants& constants,
     const std::string head_dims = constants.latent
                                       ? fmt::format("{}+{}", constants.head_dim_vo, constants.head_dim_qk)
                                       : fmt::format("{}x{}", constants.head_dim_qk, constants.head_dim_vo);
+    const std::string stored = constants.key_value == constants.query
+                                   ? ""
+                                   : fmt::format(" kv {}", to_string(constants.key_value));
     return fmt::format(
-        "{} {} {} {} {} {}x{} stages {}{}{}{}{}{}", constants.latent ? "mla" : "attention",
-        to_string(backend), attnsmith::to_string(constants.query), head_dims, storage, constants.tile_q,
+        "{} {} {} {} {}{} {}x{} stages {}{}{}{}{}{}", constants.latent ? "mla" : "attention",
+        to_string(backend), attnsmith::to_string(constants.query), head_dims, storage, stored, constants.tile_q,
         constants.tile_kv, constants.stages, constants.softcap ? " softcap" : "",
         constants.alibi ? " alibi" : "", constants.absolute_cuts ? " bitwise" : "",
         constants.output == constants.query ? "" : " to fp32", name_suffix(alignment, constants.index));

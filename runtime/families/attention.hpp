@@ -52,6 +52,8 @@ AttentionConstants attention_constants(const AttentionSpec& spec);
 
 // Why no kernel that multiplies on tensor cores serves the spec.
 std::optional<std::string> tensor_core_refusal(const AttentionSpec& spec);
+// Why no kernel serves the spec that reads keys and values of dtype alone.
+std::optional<std::string> stored_keys_refusal(const AttentionSpec& spec);
 // Why no kernel serves the spec whose tiles and KV split follow from the sizes.
 std::optional<std::string> changing_shape_refusal(const AttentionSpec& spec);
 

@@ -14,6 +14,10 @@ std::string Constant::text() const {
                     return "f16";
                 case DType::bf16:
                     return "bf16";
+                case DType::e4m3:
+                    return "e4m3";
+                case DType::e5m2:
+                    return "e5m2";
                 default:
                     return "f32";  // no other type has kernels
             }

@@ -21,6 +21,9 @@ constexpr Word<DType> kDTypes[] = {
     {"fp32", DType::f32, ATTNSMITH_FP32},
     {"int32", DType::i32, ATTNSMITH_INT32},
     {"int64", DType::i64, ATTNSMITH_INT64},
+    {"e4m3", DType::e4m3, ATTNSMITH_E4M3},
+    {"e5m2", DType::e5m2, ATTNSMITH_E5M2},
+    {"uint8", DType::u8, ATTNSMITH_UINT8},
     {"f16", DType::f16, ATTNSMITH_FP16, alias},
     {"half", DType::f16, ATTNSMITH_FP16, alias},
     {"float16", DType::f16, ATTNSMITH_FP16, alias},
@@ -29,9 +32,16 @@ constexpr Word<DType> kDTypes[] = {
     {"float32", DType::f32, ATTNSMITH_FP32, alias},
     {"i32", DType::i32, ATTNSMITH_INT32, alias},
     {"i64", DType::i64, ATTNSMITH_INT64, alias},
+    {"fp8", DType::e4m3, ATTNSMITH_E4M3, alias},
+    {"fp8_e4m3", DType::e4m3, ATTNSMITH_E4M3, alias},
+    {"float8_e4m3fn", DType::e4m3, ATTNSMITH_E4M3, alias},
+    {"fp8_e5m2", DType::e5m2, ATTNSMITH_E5M2, alias},
+    {"float8_e5m2", DType::e5m2, ATTNSMITH_E5M2, alias},
+    {"u8", DType::u8, ATTNSMITH_UINT8, alias},
 };
 constexpr DType kFloatDTypes[] = {DType::f16, DType::bf16};
 constexpr DType kOutputDTypes[] = {DType::f16, DType::bf16, DType::f32};
+constexpr DType kKvDTypes[] = {DType::f16, DType::bf16, DType::e4m3, DType::e5m2};
 constexpr DType kIndexDTypes[] = {DType::i32, DType::i64};
 
 constexpr Word<Mask> kMasks[] = {{"full", Mask::full, ATTNSMITH_MASK_FULL},
@@ -57,6 +67,10 @@ constexpr Word<Consistency> kConsistencies[] = {
     {"bitwise", Consistency::bitwise, ATTNSMITH_CONSISTENCY_BITWISE},
     {"standard", Consistency::standard, ATTNSMITH_CONSISTENCY_DEFAULT, alias}};
 
+constexpr Word<KvScale> kKvScales[] = {{"none", KvScale::none, ATTNSMITH_KV_SCALE_NONE},
+                                       {"tensor", KvScale::tensor, ATTNSMITH_KV_SCALE_TENSOR},
+                                       {"head", KvScale::head, ATTNSMITH_KV_SCALE_HEAD}};
+
 constexpr Word<LogLevel> kLogLevels[] = {{"off", LogLevel::off, ATTNSMITH_LOG_OFF},
                                          {"error", LogLevel::error, ATTNSMITH_LOG_ERROR},
                                          {"warn", LogLevel::warn, ATTNSMITH_LOG_WARN},
@@ -75,7 +89,7 @@ constexpr Word<OnMiss> kOnMisses[] = {{"compile", OnMiss::compile, ATTNSMITH_ON_
 
 // A type that tensors of q, k, v and o could have, and that no kernel is built for.
 void check_built(DType dtype) {
-    if (dtype != DType::f32) return;
+    if (dtype != DType::f32 && !is_fp8(dtype)) return;
     throw Unsupported(
         fmt::format("tensors of {} are not built in this version of attnsmith; what is built is {}",
                     to_string(dtype), join_or(kFloatDTypeWords.names())),
@@ -88,12 +102,14 @@ constinit const WordList<Op> kOpWords{kOps};
 constinit const WordList<DType> kDTypeWords{kDTypes};
 constinit const WordList<DType> kFloatDTypeWords{kDTypes, kFloatDTypes, check_built};
 constinit const WordList<DType> kOutputDTypeWords{kDTypes, kOutputDTypes};
+constinit const WordList<DType> kKvDTypeWords{kDTypes, kKvDTypes};
 constinit const WordList<DType> kIndexDTypeWords{kDTypes, kIndexDTypes};
 constinit const WordList<Mask> kMaskWords{kMasks};
 constinit const WordList<KvStorage> kKvStorageWords{kKvStorages};
 constinit const WordList<PageOrder> kPageOrderWords{kPageOrders};
 constinit const WordList<Precision> kPrecisionWords{kPrecisions};
 constinit const WordList<Consistency> kConsistencyWords{kConsistencies};
+constinit const WordList<KvScale> kKvScaleWords{kKvScales};
 constinit const WordList<LogLevel> kLogLevelWords{kLogLevels};
 constinit const WordList<CacheTrust> kCacheTrustWords{kCacheTrusts};
 constinit const WordList<Toolchain> kToolchainWords{kToolchains};
@@ -107,6 +123,7 @@ std::string_view to_string(Mask value) { return problem::kMaskWords.name_of(valu
 std::string_view to_string(KvStorage value) { return problem::kKvStorageWords.name_of(value); }
 std::string_view to_string(PageOrder value) { return problem::kPageOrderWords.name_of(value); }
 std::string_view to_string(Precision value) { return problem::kPrecisionWords.name_of(value); }
+std::string_view to_string(KvScale value) { return problem::kKvScaleWords.name_of(value); }
 std::string_view to_string(Consistency value) { return problem::kConsistencyWords.name_of(value); }
 
 }  // namespace attnsmith

@@ -12,12 +12,14 @@ extern const WordList<Op> kOpWords;
 extern const WordList<DType> kDTypeWords;       // every dtype of a tensor
 extern const WordList<DType> kFloatDTypeWords;  // those that q, k and v may have
 extern const WordList<DType> kOutputDTypeWords;
+extern const WordList<DType> kKvDTypeWords;
 extern const WordList<DType> kIndexDTypeWords;
 extern const WordList<Mask> kMaskWords;
 extern const WordList<KvStorage> kKvStorageWords;
 extern const WordList<PageOrder> kPageOrderWords;
 extern const WordList<Precision> kPrecisionWords;
 extern const WordList<Consistency> kConsistencyWords;
+extern const WordList<KvScale> kKvScaleWords;
 
 extern const WordList<LogLevel> kLogLevelWords;
 extern const WordList<CacheTrust> kCacheTrustWords;

@@ -22,12 +22,14 @@ std::string describe(const CallStatus& status) {
     if (status.kv_len_clamped) text += " kv_len_clamped";
     if (status.page_out_of_range) text += " page_out_of_range";
     if (status.workspace_not_zeroed) text += " workspace_not_zeroed";
+    if (status.scale_not_positive) text += " scale_not_positive";
     return text.empty() ? "clean" : text.substr(1);
 }
 
 bool same(const CallStatus& a, const CallStatus& b) {
     return a.q_len_clamped == b.q_len_clamped && a.kv_len_clamped == b.kv_len_clamped &&
-           a.page_out_of_range == b.page_out_of_range && a.workspace_not_zeroed == b.workspace_not_zeroed;
+           a.page_out_of_range == b.page_out_of_range && a.workspace_not_zeroed == b.workspace_not_zeroed &&
+           a.scale_not_positive == b.scale_not_positive;
 }
 
 class CaseRun {

@@ -66,11 +66,14 @@ std::string call_text(const Json& request) {
 std::string features_text(const Json& request) {
     std::string text = word(request, "mask") + " mask";
     const auto add_value = [&](const std::string& name) {
-        if (name == "o_dtype" && word(request, "o_dtype") == word(request, "dtype")) return;
-        if (is_set(request, name.c_str())) text += fmt::format(", {} {}", name, plain_text(request.at(name)));
+        if (!is_set(request, name.c_str())) return;
+        const bool follows_dtype = name == "o_dtype" || name == "kv_dtype";
+        if (follows_dtype && word(request, name.c_str()) == word(request, "dtype")) return;
+        text += fmt::format(", {} {}", name, plain_text(request.at(name)));
     };
     for (const problem::RequestField& field : problem::request_fields())
         if (problem::is_absent_by_default(field)) add_value(std::string(field.name));
+    if (request.value("kv_scale", "none") != "none") add_value("kv_scale");
     add_value("precision");
     add_value("consistency");
     for (const problem::RequestField& field : problem::request_fields()) {

@@ -23,6 +23,7 @@ class CudaCore final : public TiledAttention {
         if (std::max(spec.head_dim_qk, spec.head_dim_vo) > kMostHeadDim)
             return fmt::format("head dims {} and {}: its lanes have the columns of {} and less",
                                spec.head_dim_qk, spec.head_dim_vo, kMostHeadDim);
+        if (auto reason = stored_keys_refusal(spec)) return reason;
         return changing_shape_refusal(spec);
     }
 

@@ -183,6 +183,7 @@ std::optional<std::string> wide_refusal(const AttentionSpec& spec, const SmTrait
 
 std::optional<std::string> refusal(const AttentionSpec& spec, const SmTraits& sm) {
     if (sm.wgmma_flops == 0) return fmt::format("needs sm_90; this is sm_{}", sm.sm);
+    if (auto reason = stored_keys_refusal(spec)) return reason;
     if (auto reason = tensor_core_refusal(spec)) return reason;
     if (spec.alignment != 16)
         return fmt::format("alignment {}: TMA takes addresses and strides of whole 16 bytes", spec.alignment);

@@ -87,7 +87,8 @@ ATTNSMITH_API void attnsmith_string_free(char* text);
 
 /* DLPack 1.x, https://dmlc.github.io/dlpack: DLDevice, DLDataType and DLTensor. */
 enum { ATTNSMITH_DL_CUDA = 2, ATTNSMITH_DL_CUDA_MANAGED = 13 };                 /* DLDeviceType */
-enum { ATTNSMITH_DL_INT = 0, ATTNSMITH_DL_FLOAT = 2, ATTNSMITH_DL_BFLOAT = 4 }; /* DLDataTypeCode */
+enum { ATTNSMITH_DL_INT = 0, ATTNSMITH_DL_UINT = 1, ATTNSMITH_DL_FLOAT = 2, ATTNSMITH_DL_BFLOAT = 4,
+       ATTNSMITH_DL_E4M3FN = 10, ATTNSMITH_DL_E5M2 = 12 }; /* DLDataTypeCode */
 
 /* DLDevice: where a tensor's memory is. */
 typedef struct attnsmith_dl_device {
@@ -117,12 +118,14 @@ typedef struct attnsmith_dl_tensor {
 
 enum { ATTNSMITH_OP_ATTENTION = 0, ATTNSMITH_OP_MLA = 1, ATTNSMITH_OP_MERGE = 2, ATTNSMITH_OP_APPEND = 3 };
 /* 0 is the default: bf16 of tensors, int32 of indices. */
-enum { ATTNSMITH_FP16 = 1, ATTNSMITH_BF16 = 2, ATTNSMITH_FP32 = 3, ATTNSMITH_INT32 = 4, ATTNSMITH_INT64 = 5 };
+enum { ATTNSMITH_FP16 = 1, ATTNSMITH_BF16 = 2, ATTNSMITH_FP32 = 3, ATTNSMITH_INT32 = 4, ATTNSMITH_INT64 = 5,
+       ATTNSMITH_E4M3 = 6, ATTNSMITH_E5M2 = 7, ATTNSMITH_UINT8 = 8 };
 enum { ATTNSMITH_MASK_FULL = 0, ATTNSMITH_MASK_CAUSAL = 1 };
 enum { ATTNSMITH_KV_DENSE = 0, ATTNSMITH_KV_RAGGED = 1, ATTNSMITH_KV_PAGED = 2 };
 enum { ATTNSMITH_PAGES_NHD = 0, ATTNSMITH_PAGES_HND = 1 };
 enum { ATTNSMITH_PRECISION_DEFAULT = 0, ATTNSMITH_PRECISION_HIGH = 1 };
 enum { ATTNSMITH_CONSISTENCY_DEFAULT = 0, ATTNSMITH_CONSISTENCY_BITWISE = 1 };
+enum { ATTNSMITH_KV_SCALE_NONE = 0, ATTNSMITH_KV_SCALE_TENSOR = 1, ATTNSMITH_KV_SCALE_HEAD = 2 };
 
 /* attnsmith::AttentionSpec. A window bound must be 0 where its has_ is 0, which means no bound. */
 typedef struct attnsmith_spec {
@@ -151,6 +154,8 @@ typedef struct attnsmith_spec {
     int32_t reserved;        /* 0 */
     int64_t head_dim_ckv;    /* of op mla */
     int64_t head_dim_kpe;    /* of op mla; 0 means no such columns */
+    int32_t kv_dtype;        /* 0 means dtype's own */
+    int32_t kv_scale;
 } attnsmith_spec;
 
 /* attnsmith::PlanSizes. 0 means 1; a NULL pointer means 1, 1, 1. */
@@ -394,6 +399,8 @@ typedef struct attnsmith_tensors {
     const attnsmith_dl_tensor* alibi_slopes;
     const attnsmith_dl_tensor* q_pe; /* of op mla, as kpe */
     const attnsmith_dl_tensor* kpe;
+    const attnsmith_dl_tensor* k_scale; /* of a spec with kv_scale, as v_scale */
+    const attnsmith_dl_tensor* v_scale;
 } attnsmith_tensors;
 
 /* attnsmith::Batch. */
@@ -466,6 +473,8 @@ typedef struct attnsmith_tensor_addresses {
     const float* alibi_slopes;
     const void* q_pe;
     const void* kpe;
+    const float* k_scale;
+    const float* v_scale;
 } attnsmith_tensor_addresses;
 
 /* The same with other addresses for some of the tensors, for this launch alone: a call that was bound once
@@ -490,7 +499,8 @@ enum {
     ATTNSMITH_Q_LEN_CLAMPED = 1,
     ATTNSMITH_KV_LEN_CLAMPED = 2,
     ATTNSMITH_PAGE_OUT_OF_RANGE = 4,
-    ATTNSMITH_WORKSPACE_NOT_ZEROED = 8
+    ATTNSMITH_WORKSPACE_NOT_ZEROED = 8,
+    ATTNSMITH_SCALE_NOT_POSITIVE = 16
 };
 /* Enqueues a copy of the bits to `word`, page-locked host memory (or device memory); waits for nothing and
  * may be captured. */

@@ -31,6 +31,13 @@ struct AttentionTensors {
     // before the columns. v is absent: the values are the first columns of k. o has head_dim_ckv columns.
     Tensor q_pe{};
     Tensor kpe{};  // the position's columns of k, where they are apart
+
+    // f32 [1], or [kv_heads] of AttentionSpec::kv_scale head: a key is what k has times its scale (vLLM's
+    // k_scale, FlashAttention's descale; the reciprocal of TensorRT-LLM's kv_scale_orig_quant), a value
+    // likewise. Present exactly when the spec has a kv_scale. One on the device that is no ordinary number
+    // above 0 makes the rows of its heads NaN: see CallStatus.
+    Tensor k_scale{};
+    Tensor v_scale{};
 };
 
 // Other addresses for the tensors that a Call has, for one launch of it; null: the tensor is where it was
@@ -45,6 +52,8 @@ struct TensorAddresses {
     const float* alibi_slopes = nullptr;  // [q_heads]
     const void* q_pe = nullptr;           // of a Call that was bound with it, as is the next
     const void* kpe = nullptr;            // its first element
+    const float* k_scale = nullptr;       // of a Call that was bound with it, as is the next
+    const float* v_scale = nullptr;       // as many
 };
 
 // What Op::merge binds. State s is what attention over the s-th set of keys gave: o_states[s] and

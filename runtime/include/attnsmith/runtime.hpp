@@ -172,6 +172,8 @@ inline constexpr std::uint32_t kStatusKeyLengthClamped = 2;
 inline constexpr std::uint32_t kStatusPageOutOfRange = 4;
 // The status word's bit of CallStatus::workspace_not_zeroed.
 inline constexpr std::uint32_t kStatusWorkspaceNotZeroed = 8;
+// The status word's bit of CallStatus::scale_not_positive.
+inline constexpr std::uint32_t kStatusScaleNotPositive = 16;
 
 // What the launches so far of one Call found wrong on the device. Sticky until cleared.
 struct CallStatus {
@@ -184,9 +186,12 @@ struct CallStatus {
     // not zero before the first launch, or two launches used it at the same time, and o is wrong. Not every
     // wrong count can be told from a right one.
     bool workspace_not_zeroed = false;
+    // A scale of keys or values was no ordinary number above 0; rows of its KV heads are NaN.
+    bool scale_not_positive = false;
     // Whether anything was wrong.
     explicit operator bool() const noexcept {
-        return q_len_clamped || kv_len_clamped || page_out_of_range || workspace_not_zeroed;
+        return q_len_clamped || kv_len_clamped || page_out_of_range || workspace_not_zeroed ||
+               scale_not_positive;
     }
 
     // The status that a copied word says.
@@ -194,7 +199,8 @@ struct CallStatus {
         return {.q_len_clamped = (word & kStatusQueryLengthClamped) != 0,
                 .kv_len_clamped = (word & kStatusKeyLengthClamped) != 0,
                 .page_out_of_range = (word & kStatusPageOutOfRange) != 0,
-                .workspace_not_zeroed = (word & kStatusWorkspaceNotZeroed) != 0};
+                .workspace_not_zeroed = (word & kStatusWorkspaceNotZeroed) != 0,
+                .scale_not_positive = (word & kStatusScaleNotPositive) != 0};
     }
 };
 

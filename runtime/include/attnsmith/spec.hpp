@@ -29,7 +29,7 @@ namespace attnsmith {
 // they are here.
 struct AttentionSpec {
     Op op = Op::attention;          // what is computed
-    DType dtype = DType::bf16;      // of q, k and v, and of o unless o_dtype says otherwise: f16 or bf16
+    DType dtype = DType::bf16;      // of q, and of k, v and o unless kv_dtype or o_dtype say otherwise
     std::int64_t head_dim_qk = 0;   // a multiple of 8 from 8 to 512; a merge and op mla have none
     std::int64_t head_dim_vo = 0;   // likewise; 0 means head_dim_qk; op mla has none
     std::int64_t head_dim_ckv = 0;  // of op mla alone: of the latent and of o, a multiple of 64 to 512
@@ -61,6 +61,9 @@ struct AttentionSpec {
     int alignment = 16;  // bytes that every base and stride is a multiple of: 16, 8, 4 or 2
 
     std::optional<DType> o_dtype{};                   // of o: dtype, which it is if absent, or f32
+    // Of k and v: dtype, which it is if absent, or e4m3 or e5m2, whose head dims are multiples of 16.
+    std::optional<DType> kv_dtype{};
+    KvScale kv_scale = KvScale::none;  // of k and v, with a kv_dtype of 8 bits alone
     Precision precision = Precision::standard;        // what the products are computed in
     Consistency consistency = Consistency::standard;  // whether bits may depend on the batch
 
@@ -147,6 +150,8 @@ struct ModelOptions {
     int alignment = 16;                               // bytes
     bool lse = false;                                 // whether the log-sum-exp is written
     std::optional<DType> o_dtype{};                   // as AttentionSpec::o_dtype
+    std::optional<DType> kv_dtype{};                  // as AttentionSpec::kv_dtype
+    KvScale kv_scale = KvScale::none;                 // as AttentionSpec::kv_scale
     Precision precision = Precision::standard;        // as AttentionSpec::precision
     Consistency consistency = Consistency::standard;  // as AttentionSpec::consistency
     std::int64_t batch = 8;                           // sequences, of both phases

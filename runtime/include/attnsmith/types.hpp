@@ -10,8 +10,10 @@ namespace attnsmith {
 
 // What is computed; spelled as they are named. append is not built yet: it is Unsupported.
 enum class Op : std::uint8_t { attention, mla, merge, append };
-// Spelled "fp16", "bf16", "fp32", "int32" and "int64".
-enum class DType : std::uint8_t { f16, bf16, f32, i32, i64 };
+// Spelled "fp16", "bf16", "fp32", "int32", "int64", "e4m3", "e5m2" and "uint8". e4m3 and e5m2 are floats of
+// 8 bits: e4m3 has 4 bits of exponent, no infinities and 448 as its largest (torch.float8_e4m3fn); e5m2 has 5
+// and IEEE's infinities. A tensor of u8 is taken as the 8-bit float that the spec says.
+enum class DType : std::uint8_t { f16, bf16, f32, i32, i64, e4m3, e5m2, u8 };
 // Which keys a query sees before a window narrows them; spelled as they are named.
 enum class Mask : std::uint8_t { full, causal };
 // How keys and values lie in memory: one extent for each sequence, one after another with Batch::kv_indptr,
@@ -25,9 +27,17 @@ enum class Precision : std::uint8_t { standard, high };
 // Whether a row's bits may depend on the batch that it is in; spelled "default" and "bitwise".
 enum class Consistency : std::uint8_t { standard, bitwise };
 
+// What each stored key and value is multiplied by to give the number that it stands for: nothing, one scale
+// for all, or one for each KV head; spelled as they are named.
+enum class KvScale : std::uint8_t { none, tensor, head };
+
 // Bytes of one element.
 constexpr std::int64_t size_of(DType dtype) {
     switch (dtype) {
+        case DType::e4m3:
+        case DType::e5m2:
+        case DType::u8:
+            return 1;
         case DType::f16:
         case DType::bf16:
             return 2;
@@ -40,6 +50,9 @@ constexpr std::int64_t size_of(DType dtype) {
     return 0;
 }
 
+// Whether it is a float of 8 bits.
+constexpr bool is_fp8(DType dtype) { return dtype == DType::e4m3 || dtype == DType::e5m2; }
+
 // A value's word in JSON, on the command line and in Python.
 ATTNSMITH_API std::string_view to_string(Op value);
 ATTNSMITH_API std::string_view to_string(DType value);
@@ -48,5 +61,6 @@ ATTNSMITH_API std::string_view to_string(KvStorage value);
 ATTNSMITH_API std::string_view to_string(PageOrder value);
 ATTNSMITH_API std::string_view to_string(Precision value);
 ATTNSMITH_API std::string_view to_string(Consistency value);
+ATTNSMITH_API std::string_view to_string(KvScale value);
 
 }  // namespace attnsmith

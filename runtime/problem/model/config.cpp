@@ -352,7 +352,11 @@ class Planner {
         spec.lse = prefill.lse;
         spec.kv = prefill.kv, spec.page_size = prefill.page_size;  // page_order: there is one KV head
         spec.index_dtype = prefill.index_dtype, spec.alignment = prefill.alignment;
-        spec.o_dtype = prefill.o_dtype, spec.consistency = prefill.consistency;
+        spec.o_dtype = prefill.o_dtype;
+        if (is_fp8(kv_dtype(prefill)))
+            return refuse(name, fmt::format("latents of kv_dtype {} are not built in this version",
+                                            to_string(kv_dtype(prefill))));
+        spec.consistency = prefill.consistency;
         if (prefill.precision != Precision::standard)
             return refuse(name, "op mla has no precision but the default in this version");
         if (prefill.softcap || prefill.alibi || prefill.sink || prefill.window_left || prefill.window_right ||

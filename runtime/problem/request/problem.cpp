@@ -93,6 +93,33 @@ void normalise_output(AttentionSpec& spec) {
                          fmt::format("{}, as dtype is, or fp32", to_string(spec.dtype)));
 }
 
+// Of 8 bits: 16 elements are what tensor cores and copies to shared memory take at a time.
+void check_fp8_head_dim(std::string_view field, std::int64_t value, DType dtype) {
+    constexpr std::int64_t kStep = 16;
+    if (value % kStep == 0) return;
+    throw Unsupported(
+        fmt::format("{} {} with kv_dtype {} is not built in this version of attnsmith; what is built are multiples of {}",
+                    field, value, to_string(dtype), kStep),
+        {{fmt::format("{} {}", field, value), fmt::format("it is no multiple of {}", kStep)}});
+}
+
+void normalise_keys_and_values(AttentionSpec& spec) {
+    if (!spec.kv_dtype) spec.kv_dtype = spec.dtype;
+    const DType dtype = *spec.kv_dtype;
+    if (is_fp8(dtype)) {
+        check_fp8_head_dim("head_dim_qk", spec.head_dim_qk, dtype);
+        check_fp8_head_dim("head_dim_vo", spec.head_dim_vo, dtype);
+        return;
+    }
+    if (dtype != spec.dtype)
+        throw InvalidRequest("kv_dtype", std::string(to_string(dtype)),
+                             fmt::format("{}, as dtype is, e4m3 or e5m2", to_string(spec.dtype)));
+    if (spec.kv_scale != KvScale::none)
+        throw InvalidRequest("kv_scale", std::string(to_string(spec.kv_scale)),
+                             fmt::format("nothing or none, since kv_dtype is {}; scales are of e4m3 and e5m2",
+                                         to_string(dtype)));
+}
+
 void normalise_storage(AttentionSpec& spec) {
     if (spec.kv == KvStorage::paged) {
         if (spec.page_size == 0) {
@@ -142,6 +169,7 @@ void validate_attention(Problem& problem) {
     if (spec.mask == Mask::causal) spec.window_right.reset();  // the mask ends at the query already
     normalise_factors(spec);
     normalise_output(spec);
+    normalise_keys_and_values(spec);
     normalise_storage(spec);
     check_sizes(problem);
 }

@@ -26,6 +26,9 @@ struct Problem {
 // What o is stored as.
 inline DType output_dtype(const AttentionSpec& spec) { return spec.o_dtype.value_or(spec.dtype); }
 
+// What k and v are stored as.
+inline DType kv_dtype(const AttentionSpec& spec) { return spec.kv_dtype.value_or(spec.dtype); }
+
 // Columns of V, and so of O: of op mla the latent's.
 inline std::int64_t value_dim(const AttentionSpec& spec) {
     return spec.op == Op::mla ? spec.head_dim_ckv : spec.head_dim_vo;

@@ -132,6 +132,10 @@ constexpr RequestField kFields[] = {
         alignment_field("alignment", "bytes that every base and stride is a multiple of: 16, 8, 4 or 2")),
     choice<&Spec::o_dtype, &Options::o_dtype>(word_field<&Spec::o_dtype, &CSpec::o_dtype, kOutputDTypeWords>(
         "o_dtype", "element type of o: that of q, k and v (the default), or fp32, not rounded")),
+    choice<&Spec::kv_dtype, &Options::kv_dtype>(word_field<&Spec::kv_dtype, &CSpec::kv_dtype, kKvDTypeWords>(
+        "kv_dtype", "element type of k and v: that of q (the default), or e4m3 or e5m2")),
+    choice<&Spec::kv_scale, &Options::kv_scale>(word_field<&Spec::kv_scale, &CSpec::kv_scale, kKvScaleWords>(
+        "kv_scale", "what stored keys and values are multiplied by, of a kv_dtype of 8 bits")),
     choice<&Spec::precision, &Options::precision>(
         word_field<&Spec::precision, &CSpec::precision, kPrecisionWords>(
             "precision", "default, or high: products and probabilities stay in fp32")),

@@ -12,8 +12,8 @@
 
 namespace attnsmith::problem {
 
-enum class Operand : std::uint8_t { q, k, v, q_pe, kpe, o, lse, sinks, alibi_slopes };
-inline constexpr std::size_t kOperands = 9;
+enum class Operand : std::uint8_t { q, k, v, q_pe, kpe, o, lse, sinks, alibi_slopes, k_scale, v_scale };
+inline constexpr std::size_t kOperands = 11;
 
 template <class Array>
 auto& at(Array& of_operands, Operand which) {
@@ -21,8 +21,8 @@ auto& at(Array& of_operands, Operand which) {
 }
 
 inline std::string_view name_of(Operand which) {
-    constexpr std::array<std::string_view, kOperands> kNames = {"q", "k",   "v",     "q_pe",        "kpe",
-                                                                "o", "lse", "sinks", "alibi_slopes"};
+    constexpr std::array<std::string_view, kOperands> kNames = {
+        "q", "k", "v", "q_pe", "kpe", "o", "lse", "sinks", "alibi_slopes", "k_scale", "v_scale"};
     return at(kNames, which);
 }
 
@@ -30,9 +30,10 @@ inline std::string_view name_of(Operand which) {
 inline constexpr std::string_view kWithinAddresses = "addresses.";
 
 inline constexpr std::array<Tensor AttentionTensors::*, kOperands> kOperandTensors = {
-    &AttentionTensors::q,    &AttentionTensors::k,     &AttentionTensors::v,
-    &AttentionTensors::q_pe, &AttentionTensors::kpe,   &AttentionTensors::o,
-    &AttentionTensors::lse,  &AttentionTensors::sinks, &AttentionTensors::alibi_slopes};
+    &AttentionTensors::q,       &AttentionTensors::k,       &AttentionTensors::v,
+    &AttentionTensors::q_pe,    &AttentionTensors::kpe,     &AttentionTensors::o,
+    &AttentionTensors::lse,     &AttentionTensors::sinks,   &AttentionTensors::alibi_slopes,
+    &AttentionTensors::k_scale, &AttentionTensors::v_scale};
 
 inline const Tensor& tensor_of(const AttentionTensors& tensors, Operand which) {
     return tensors.*at(kOperandTensors, which);
@@ -48,7 +49,8 @@ constexpr bool is_vector(Operand which) { return which > Operand::o; }
 using OperandAddresses = std::array<const void*, kOperands>;
 
 inline OperandAddresses addresses_of(const TensorAddresses& a) {
-    return {a.q, a.k, a.v, a.q_pe, a.kpe, a.o, a.lse, a.sinks, a.alibi_slopes};
+    return {a.q,   a.k,     a.v,            a.q_pe,    a.kpe,    a.o,
+            a.lse, a.sinks, a.alibi_slopes, a.k_scale, a.v_scale};
 }
 
 // Checks addresses for tensors that were bound. Immutable, and used from any thread.

@@ -32,6 +32,8 @@ class Checker {
           lse_(operand(tensors, Operand::lse, given)),
           sinks_(operand(tensors, Operand::sinks, given)),
           alibi_slopes_(operand(tensors, Operand::alibi_slopes, given)),
+          k_scale_(operand(tensors, Operand::k_scale, given)),
+          v_scale_(operand(tensors, Operand::v_scale, given)),
           q_indptr_{"batch.q_indptr", batch.q_indptr},
           q_lens_{"batch.q_lens", batch.q_lens},
           kv_indptr_{"batch.kv_indptr", batch.kv_indptr},
@@ -50,6 +52,8 @@ class Checker {
         check_outputs();
         check_head_vector(sinks_, spec_.sink, "sink");
         check_head_vector(alibi_slopes_, spec_.alibi, "alibi");
+        check_scale(k_scale_);
+        check_scale(v_scale_);
         check_bounds();
         check_overlaps();
         return bound_;
@@ -244,7 +248,7 @@ class Checker {
                             const Expected& dim) const {
         const Expected head{1, "kv_heads"};
         const bool ragged = spec_.kv == KvStorage::ragged;
-        check_dtype(named, spec_.dtype);
+        check_kv_dtype(named);
         if (named.tensor.rank == (ragged ? 3 : 4)) {
             if (ragged)
                 check_shape(named, {outer, head, dim});
@@ -258,9 +262,15 @@ class Checker {
         check_operand(named, spec_);
     }
 
+    // Frameworks without floats of 8 bits keep them as bytes.
+    void check_kv_dtype(const Named& named) const {
+        if (is_fp8(kv_dtype(spec_)) && named.tensor.dtype == DType::u8) return;
+        check_dtype(named, kv_dtype(spec_));
+    }
+
     void check_key_shape(const Named& named, Expected outer, Expected tokens, Expected dim) const {
         const Expected heads{spec_.kv_heads, "kv_heads"};
-        check_dtype(named, spec_.dtype);
+        check_kv_dtype(named);
         if (spec_.kv == KvStorage::ragged)
             check_shape(named, {outer, heads, dim});
         else if (spec_.page_order == PageOrder::HND)
@@ -302,6 +312,15 @@ class Checker {
         if (wanted) check_vector(named, DType::f32, {spec_.q_heads, "q_heads"});
     }
 
+    void check_scale(const Named& named) const {
+        if (spec_.kv_scale == KvScale::none) return refuse_extra(named, "a spec with kv_scale");
+        const bool of_heads = spec_.kv_scale == KvScale::head;
+        if (!named.present())
+            check_present(named, fmt::format("fp32 [{}], since the spec's kv_scale is {}",
+                                             of_heads ? "kv_heads" : "1", to_string(spec_.kv_scale)));
+        check_vector(named, DType::f32, of_heads ? Expected{spec_.kv_heads, "kv_heads"} : Expected{1, "scales"});
+    }
+
     void check_bounds() {
         const bool fixed_q = !ragged_queries() && !q_lens_.present();
         const bool fixed_kv = spec_.kv == KvStorage::dense && !kv_lens_.present();
@@ -340,6 +359,8 @@ class Checker {
                                  &kpe_,
                                  &sinks_,
                                  &alibi_slopes_,
+                                 &k_scale_,
+                                 &v_scale_,
                                  &q_indptr_,
                                  &q_lens_,
                                  &kv_indptr_,
@@ -379,7 +400,7 @@ class Checker {
 
     const AttentionSpec& spec_;
     const std::int64_t group_size_;
-    const Named q_, k_, v_, q_pe_, kpe_, o_, lse_, sinks_, alibi_slopes_;
+    const Named q_, k_, v_, q_pe_, kpe_, o_, lse_, sinks_, alibi_slopes_, k_scale_, v_scale_;
     const Named q_indptr_, q_lens_, kv_indptr_, kv_lens_;
     const Named page_table_, table_rows_, page_indptr_, page_indices_, last_page_len_;
     const std::int64_t max_q_len_, max_kv_len_;

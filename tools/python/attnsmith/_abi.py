@@ -16,7 +16,7 @@ CURRENT_DEVICE = -1
 DL_CUDA, DL_CUDA_MANAGED = 2, 13
 DL_INT, DL_FLOAT, DL_BFLOAT = 0, 2, 4
 
-Q_LEN_CLAMPED, KV_LEN_CLAMPED, PAGE_OUT_OF_RANGE, WORKSPACE_NOT_ZEROED = 1, 2, 4, 8
+Q_LEN_CLAMPED, KV_LEN_CLAMPED, PAGE_OUT_OF_RANGE, WORKSPACE_NOT_ZEROED, SCALE_NOT_POSITIVE = 1, 2, 4, 8, 16
 WORKSPACE_ZEROED_BYTES = 8192
 
 LOG_LEVELS = ("default", *get_args(words.LogLevel))  # by their numbers
@@ -62,7 +62,7 @@ class Spec(Sized):
                       "page_size"),
                 *_all(c_double, "scale", "softcap"), ("attention_chunk", c_int64),
                 *_all(c_int32, "o_dtype", "reserved"),
-                *_all(c_int64, "head_dim_ckv", "head_dim_kpe")]
+                *_all(c_int64, "head_dim_ckv", "head_dim_kpe"), *_all(c_int32, "kv_dtype", "kv_scale")]
 
 
 class Sizes(Sized):

@@ -25,7 +25,8 @@ class CallStatus:
     """What launches found wrong on the device; true if anything. Of a Call it is sticky until cleared. Made
     from its bits, or from the tensor that the functions give with return_status=True."""
 
-    __slots__ = ("q_len_clamped", "kv_len_clamped", "page_out_of_range", "workspace_not_zeroed")
+    __slots__ = ("q_len_clamped", "kv_len_clamped", "page_out_of_range", "workspace_not_zeroed",
+                 "scale_not_positive")
 
     def __init__(self, bits: SupportsInt) -> None:
         bits = int(bits)
@@ -39,9 +40,11 @@ class CallStatus:
         #: A count in the workspace was beyond all that there was to count: its first 8192 bytes were not zero before
         #: the first launch, or two launches used it at the same time, and o is wrong.
         self.workspace_not_zeroed = bool(bits & _abi.WORKSPACE_NOT_ZEROED)
+        #: A scale of keys or values was no ordinary number above 0; rows of its KV heads are NaN.
+        self.scale_not_positive = bool(bits & _abi.SCALE_NOT_POSITIVE)
 
     def __bool__(self) -> bool:
-        return self.q_len_clamped or self.kv_len_clamped or self.page_out_of_range or self.workspace_not_zeroed
+        return any(getattr(self, name) for name in self.__slots__)
 
     def __repr__(self) -> str:
         names = ", ".join(f"{name}={getattr(self, name)}" for name in self.__slots__)
