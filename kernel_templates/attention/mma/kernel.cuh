@@ -12,6 +12,11 @@
 //   warps_kv > 1 (few rows: decode) each warp keeps a softmax of its own, and these are joined in shared
 //   memory at the end. Key tiles lie at absolute multiples of tile_kv and are taken in ascending order.
 //
+//   Keys and values of 8 bits (attention/stored_keys.cuh) lie in shared memory as they are stored, and are widened
+//   in the registers of the warp that multiplies them. One load of 16 bytes a row brings twice as many columns,
+//   four neighbours a thread: the sums over columns of Q K^T have them in that order, for which queries are read
+//   so, too, and those of P V have O's columns in the order of SpreadAccumulator.
+//
 //   With Config::absolute_cuts a row's bits follow from the keys that it sees alone (attention/cuts.cuh): the
 //   softmax takes so many keys at a time whatever a tile has, and no warps divide them.
 #pragma once
@@ -24,6 +29,7 @@
 #include "attention/mask.cuh"
 #include "attention/mma/loads.cuh"
 #include "attention/softmax/online.cuh"
+#include "attention/stored_keys.cuh"
 #include "common/element.cuh"
 #include "common/registers.cuh"
 
@@ -31,7 +37,8 @@ namespace attnsmith {
 
 template <class Config>
 struct AttentionMma {
-    using Element = typename Config::KeyValue;
+    static constexpr bool kWidens = widens_keys<Config>();
+    using Element = typename OperandElement<kWidens, typename Config::Query>::Type;
     using Pipeline = MmaPipeline<Config>;
     using Loads = MmaLoads<Config>;
     static constexpr int kQk = abi::padded_head_dim(Config::head_dim_qk);
@@ -62,12 +69,22 @@ struct AttentionMma {
     const int32 warp_key = threadIdx.x / 32 / Config::warps_q * kWarpKeys;
 
     using Logits = Accumulator<kStepKeys>;
+    template <bool Widens, int Columns>
+    struct Sums {
+        using Type = Accumulator<Columns>;
+    };
+    template <int Columns>
+    struct Sums<true, Columns> {
+        using Type = SpreadAccumulator<Columns>;
+    };
 
     LogitTransform<Config> logits;
     FragmentMask mask;
     OnlineSoftmax softmax;
-    Accumulator<kVo> o = {};
+    typename Sums<kWidens, kVo>::Type o = {};
     OperandA<kQueriesInRegisters ? kQk : 16> q;
+
+    float product_scale[kWidens ? 2 : 1];  // of a row's products with stored keys
 
     // With absolute_cuts.
     FoldedRows<kVo, kWarps, false> folded{memory + Config::layout.state};
@@ -85,7 +102,12 @@ struct AttentionMma {
         Loads loads(pipeline, tile, keys, status);
         const KeyInterval blocks = loads.blocks;
         loads.start(tile);
-        if constexpr (kQueriesInRegisters) loads.keep_queries(q.values, warp_row);
+        if constexpr (kQueriesInRegisters || kWidens) loads.await_queries();
+        if constexpr (kWidens) prepare_queries(status);
+        if constexpr (kQueriesInRegisters) {
+#pragma unroll
+            for (int k = 0; k < kQk / 16; ++k) load_queries(q[k], k);
+        }
         for (int32 n = blocks.first; n < blocks.end; ++n) {
             const int32 end = (n + 1) * Config::tile_kv;
             step(loads, n, tile_mask.hides_some_of(n * Config::tile_kv, end));
@@ -98,6 +120,27 @@ struct AttentionMma {
         // said yet that all threads' copies of q have landed and that all warps have read theirs.
         if (blocks.first == blocks.end) __syncthreads();
         close(places, blocks.end * Config::tile_kv);
+    }
+
+    // Queries beside widened keys.
+    __device__ void prepare_queries(uint32& status) {
+        float* const factors = reinterpret_cast<float*>(memory + Config::layout.row_factors);
+        const float scale = key_scale(args, tile.kv_head, status);
+        constexpr bool kConverts = !is_same<typename Config::Query, Element>;
+        if constexpr (kConverts) {
+            queries_to_fp16(pipeline.queries(), Config::tile_q, kThreadsOf<Config>, factors);
+            __syncthreads();
+        }
+#pragma unroll
+        for (int i = 0; i < 2; ++i)
+            product_scale[i] = kConverts ? scale * factors[warp_row + fragment_row(lane, i)] : scale;
+    }
+
+    __device__ void load_queries(uint32 (&fragment)[4], int k) const {
+        if constexpr (kWidens)
+            load_spread_query_fragment(fragment, pipeline.queries(), warp_row, k);
+        else
+            load_query_fragment(fragment, pipeline.queries(), warp_row, k);
     }
 
     // Else the warp takes part in loads alone.
@@ -114,6 +157,7 @@ struct AttentionMma {
 #pragma unroll
             for (int i = 0; i < kSteps; ++i) {
                 const int32 first_key = n * Config::tile_kv + warp_key + i * kStepKeys;
+                if constexpr (kWidens) s[i].scale(product_scale);
                 logits.apply(s[i], args, first_key);
                 if (masked) mask.apply(s[i], first_key);
             }
@@ -138,11 +182,18 @@ struct AttentionMma {
 
     // S = Q K^T for the warp's slice of keys.
     __device__ void multiply_queries(Logits (&s)[kSteps], int32 n) {
+        if constexpr (kWidens)
+            multiply_widened_keys(s, n);
+        else
+            multiply_keys(s, n);
+    }
+
+    __device__ void multiply_keys(Logits (&s)[kSteps], int32 n) {
         const SharedAddress start = pipeline.keys(n).chunk(warp_key + lane % 8 + lane / 16 * 8, lane / 8 % 2);
 #pragma unroll
         for (int k = 0; k < kQk / 16; ++k) {
             uint32 here[4];
-            if constexpr (!kQueriesInRegisters) load_query_fragment(here, pipeline.queries(), warp_row, k);
+            if constexpr (!kQueriesInRegisters) load_queries(here, k);
 #pragma unroll
             for (int j = 0; j < kWarpKeys / 16; ++j) {
                 uint32 b[4];
@@ -156,8 +207,97 @@ struct AttentionMma {
         }
     }
 
+    // A load brings the keys of two steps of 16 columns; of an odd number the last comes by itself.
+    __device__ void multiply_widened_keys(Logits (&s)[kSteps], int32 n) {
+        const typename Pipeline::KeyTile keys = pipeline.keys(n);
+        const SharedAddress start = keys.chunk(warp_key + lane % 8 + lane / 16 * 8, lane / 8 % 2);
+        constexpr int kColumnSteps = kQk / 16;
+#pragma unroll
+        for (int k = 0; k + 1 < kColumnSteps; k += 2) {
+            uint32 here[2][4];
+            if constexpr (!kQueriesInRegisters) {
+                load_queries(here[0], k);
+                load_queries(here[1], k + 1);
+            }
+#pragma unroll
+            for (int j = 0; j < kWarpKeys / 16; ++j) {
+                uint32 stored[4];
+                load_matrices(stored, Pipeline::KeyTile::step(start, j * 16, k / 2));
+#pragma unroll
+                for (int half = 0; half < 2; ++half) {
+                    const uint32(&a)[4] = kQueriesInRegisters ? q[kQueriesInRegisters ? k + half : 0] : here[half];
+                    multiply_stored(s, j, a, stored[half], stored[2 + half]);
+                }
+            }
+        }
+        if constexpr (kColumnSteps % 2 == 1) {
+            constexpr int k = kColumnSteps - 1;
+            uint32 here[4];
+            if constexpr (!kQueriesInRegisters) load_queries(here, k);
+#pragma unroll
+            for (int j = 0; j < kWarpKeys / 16; ++j) {
+                uint32 stored[2];
+                load_matrices(stored, keys.chunk(warp_key + j * 16 + lane % 16, k));
+                const uint32(&a)[4] = kQueriesInRegisters ? q[kQueriesInRegisters ? k : 0] : here;
+                multiply_stored(s, j, a, stored[0], stored[1]);
+            }
+        }
+    }
+
+    // The products of 16 columns with the j-th 16 keys of the warp's, each eight of which are one register.
+    __device__ void multiply_stored(Logits (&s)[kSteps], int j, const uint32 (&a)[4], uint32 low, uint32 high) {
+        uint32 b[2][2];
+        Config::KeyValue::widen(b[0], low);
+        Config::KeyValue::widen(b[1], high);
+        Logits& of_step = s[j * 16 / kStepKeys];
+        const int first = j * 16 % kStepKeys / 8;
+        Element::mma(of_step[first], a, b[0][0], b[0][1]);
+        Element::mma(of_step[first + 1], a, b[1][0], b[1][1]);
+    }
+
     // O += P V for a softmax step of the warp's slice of keys.
     __device__ void multiply_values(const OperandA<kStepKeys>& p, int32 n, int softmax_step) {
+        if constexpr (kWidens)
+            multiply_widened_values(p, n, softmax_step);
+        else
+            multiply_stored_values(p, n, softmax_step);
+    }
+
+    __device__ void multiply_widened_values(const OperandA<kStepKeys>& p, int32 n, int softmax_step) {
+        const typename Pipeline::ValueTile values = pipeline.values(n);
+        const int32 first_key = warp_key + softmax_step * kStepKeys;
+        const SharedAddress start = values.chunk(first_key + lane % 16, lane / 16);
+        constexpr int kBlocks = kVo / 16;
+#pragma unroll
+        for (int j = 0; j < kStepKeys / 16; ++j) {
+#pragma unroll
+            for (int d = 0; d + 1 < kBlocks; d += 2) {
+                uint32 stored[4];
+                load_matrices_transposed(stored, Pipeline::ValueTile::step(start, j * 16, d / 2));
+#pragma unroll
+                for (int half = 0; half < 2; ++half)
+                    add_stored(d + half, p[j], stored[2 * half], stored[2 * half + 1]);
+            }
+            if constexpr (kBlocks % 2 == 1) {
+                uint32 stored[2];
+                load_matrices_transposed(stored, values.chunk(first_key + j * 16 + lane % 16, kBlocks - 1));
+                add_stored(kBlocks - 1, p[j], stored[0], stored[1]);
+            }
+        }
+    }
+
+    // The products of 16 keys with the b-th 16 columns. Each eight keys are one register, in which a thread has
+    // two columns of one key and then of the next.
+    __device__ void add_stored(int b, const uint32 (&a)[4], uint32 low, uint32 high) {
+        constexpr uint32 kByColumns = 0x3120;
+        uint32 first[2], second[2];
+        Config::KeyValue::widen(first, __byte_perm(low, 0, kByColumns));
+        Config::KeyValue::widen(second, __byte_perm(high, 0, kByColumns));
+        Element::mma(o[2 * b], a, first[0], second[0]);
+        Element::mma(o[2 * b + 1], a, first[1], second[1]);
+    }
+
+    __device__ void multiply_stored_values(const OperandA<kStepKeys>& p, int32 n, int softmax_step) {
         const SharedAddress start =
             pipeline.values(n).chunk(warp_key + softmax_step * kStepKeys + lane % 16, lane / 16);
 #pragma unroll
@@ -214,11 +354,7 @@ struct AttentionMma {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
             const int32 row = fragment_row(lane, i);
-            float* const target = warps.row_o(row) + fragment_column();
-#pragma unroll
-            for (int j = 0; j < kVo / 8; ++j) {
-                *reinterpret_cast<float2*>(target + j * 8) = make_float2(o[j][2 * i], o[j][2 * i + 1]);
-            }
+            store_row(warps.row_o(row), o, i);
             if (lane % 4 == 0) warps.row_ml(row) = make_float2(softmax.maximum[i], softmax.sum[i]);
         }
         warps.store(tile, place);

@@ -89,7 +89,11 @@ struct AttentionMmaWide {
         Loads loads(pipeline, tile, keys, status);
         const KeyInterval blocks = loads.blocks;
         loads.start(tile);
-        if constexpr (kQueriesInRegisters) loads.keep_queries(q.values, warp_row);
+        if constexpr (kQueriesInRegisters) {
+            loads.await_queries();
+#pragma unroll
+            for (int k = 0; k < kQk / 16; ++k) load_query_fragment(q[k], pipeline.queries(), warp_row, k);
+        }
 #pragma unroll 1
         for (int32 n = blocks.first; n < blocks.end; ++n) {
             const int32 end = (n + 1) * Config::tile_kv;
