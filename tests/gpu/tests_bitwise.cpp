@@ -9,9 +9,9 @@
 #include <numeric>
 
 #include "catalogue.hpp"
-#include "check/half.hpp"
 #include "check/kernel_choice.hpp"
 #include "check/random.hpp"
+#include "check/small_floats.hpp"
 #include "cuda_driver.hpp"
 
 namespace attnsmith::gpu_tests {

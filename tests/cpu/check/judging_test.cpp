@@ -4,8 +4,8 @@
 
 #include "check/compare_values.hpp"
 #include "check/elements.hpp"
-#include "check/half.hpp"
 #include "check/output_writes.hpp"
+#include "check/small_floats.hpp"
 #include "problem/expect.hpp"
 #include "support/catch.hpp"
 

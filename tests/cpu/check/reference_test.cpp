@@ -8,9 +8,9 @@
 #include <set>
 #include <vector>
 
-#include "check/half.hpp"
 #include "check/placement.hpp"
 #include "check/random.hpp"
+#include "check/small_floats.hpp"
 #include "check/tolerance.hpp"
 #include "support/catch.hpp"
 

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <limits>
 
-#include "check/half.hpp"
 #include "check/kernel_choice.hpp"
+#include "check/small_floats.hpp"
 #include "planner/plan.hpp"
 #include "planner/repository_tuning.hpp"
 #include "support/catch.hpp"
