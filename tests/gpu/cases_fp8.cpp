@@ -233,12 +233,11 @@ void add_over_dims(Catalogue& catalogue) {
                     fmt::format("{}{} {}", to_string(dtype),
                                 consistency == Consistency::bitwise ? " bitwise" : "", word(dims));
                 const Numbers queries{70, 150, 33, 40, 0, 1, 129}, keys{700, 260, 33, 0, 40, 1500, 17};
+                const Splitting splitting = dtype == DType::e4m3 ? Splitting::both : Splitting::alternate;
                 add_over_kernels(catalogue, kGroup, name + " ragged",
-                                 with_lengths(ragged(n % 3 ? causal(base) : base), queries, keys),
-                                 Splitting::both);
+                                 with_lengths(ragged(n % 3 ? causal(base) : base), queries, keys), splitting);
                 add_over_kernels(catalogue, kGroup, name + " paged",
-                                 with_lengths(paged(causal(base), n % 3 ? 16 : 7), queries, keys),
-                                 Splitting::both);
+                                 with_lengths(paged(causal(base), n % 3 ? 16 : 7), queries, keys), splitting);
                 ++n;
             }
         }
