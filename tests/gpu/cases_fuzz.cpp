@@ -97,10 +97,22 @@ void random_lengths(Case& test, Random& random) {
     }
 }
 
+// Keys and values of 8 bits, whose head dims are multiples of 16.
+void random_fp8(Case& test, Random& random) {
+    constexpr KvScale scales[] = {KvScale::none, KvScale::tensor, KvScale::head};
+    AttentionSpec& spec = test.spec;
+    spec.kv_dtype = chance(random, 0.6) ? DType::e4m3 : DType::e5m2;
+    spec.kv_scale = pick(random, scales);
+    for (std::int64_t* const dim : {&spec.head_dim_qk, &spec.head_dim_vo}) *dim = (*dim + 15) / 16 * 16;
+    test.layout.kv_as_bytes = chance(random, 0.3);
+    test.scales_at_launch = spec.kv_scale != KvScale::none && chance(random, 0.3);
+}
+
 // Half of them with a kernel of the set that planning might choose for other lengths, or elsewhere.
 void random_kernel(Case& test, Random& random) {
     if (chance(random, 0.5)) return;
     const std::vector<check::KernelChoice> choices = check::kernel_choices(test.spec);
+    if (choices.empty()) return;  // it is refused, which its run says
     const auto last = static_cast<std::int64_t>(choices.size()) - 1;
     test.kernel = choices[static_cast<std::size_t>(random.integer(0, last))];
     constexpr std::int64_t chunks[] = {0, 128, 256, 640};
@@ -141,6 +153,17 @@ void add_fuzz(Catalogue& catalogue, std::uint64_t seed) {
         random_lengths(test, random);
         random_kernel(test, random);
         add(catalogue, "fuzz", name, test);
+    }
+    for (int n = 0; n < kFuzzCases; ++n) {
+        const std::string name = fmt::format("random {:02}", n);
+        Random random(check::derive_seed(seed, "fp8 " + name));
+        Case test = random_heads(random);
+        random_scores(test, random);
+        random_storage(test, random);
+        random_lengths(test, random);
+        random_fp8(test, random);
+        random_kernel(test, random);
+        add(catalogue, "fp8", name, test);
     }
 }
 

@@ -80,7 +80,7 @@ bool has_twin(const Case& test) {
     constexpr std::int64_t kMostHeadDim = 256;  // wider ones are refused by name
     return std::max(test.spec.head_dim_qk, test.spec.head_dim_vo) <= kMostHeadDim &&
            test.spec.op == Op::attention && test.spec.precision == Precision::standard && !test.kernel &&
-           !test.spec.o_dtype && test.values <= Values::large_v &&
+           !test.spec.o_dtype && !test.spec.kv_dtype && test.values <= Values::large_v &&
            std::ranges::find(kElsewhere, test.group) == std::end(kElsewhere);
 }
 
@@ -133,8 +133,10 @@ void add(Catalogue& catalogue, const std::string& group, const std::string& name
 void add_over_kernels(Catalogue& catalogue, const std::string& group, const std::string& name,
                       const Case& test, Splitting splitting) {
     constexpr std::int64_t kChunk = 128;
+    const std::vector<check::KernelChoice> choices = check::kernel_choices(test.spec);
+    if (choices.empty()) add(catalogue, group, name, test);
     int n = 0;
-    for (const check::KernelChoice& choice : check::kernel_choices(test.spec)) {
+    for (const check::KernelChoice& choice : choices) {
         ++n;
         for (const std::int64_t chunk : {std::int64_t{0}, kChunk}) {
             const bool wanted =
@@ -165,6 +167,7 @@ Catalogue make_catalogue(const std::string& models, std::uint64_t seed) {
     add_split(catalogue);
     add_shares(catalogue);
     add_mla(catalogue);
+    add_fp8(catalogue);
     add_bitwise(catalogue);
     add_extremes(catalogue);
     add_bounds(catalogue);

@@ -57,6 +57,7 @@ void add_kernels(Catalogue& catalogue);       // every kernel that planning coul
 void add_specials(Catalogue& catalogue);      // NaN, infinity, evicted keys, large equal logits
 void add_far(Catalogue& catalogue);           // elements more than 2^31 and 2^32 from a tensor's first
 void add_mla(Catalogue& catalogue);           // op mla: latent attention
+void add_fp8(Catalogue& catalogue);           // keys and values of 8 bits
 void add_bitwise(Catalogue& catalogue);       // consistency bitwise: equal bits, and right ones
 void add_merge(Catalogue& catalogue);         // op merge: its kernel against an fp64 merge
 void add_merged(Catalogue& catalogue);        // op merge after attention over parts of the keys
@@ -88,7 +89,8 @@ void add(Catalogue& catalogue, const std::string& group, const std::string& name
 void add(Catalogue& catalogue, const std::string& group, const std::string& name,
          std::function<std::string(const Context&)> body);
 
-// The case once with every kernel that planning can choose for its spec on any SM.
+// The case once with every kernel that planning can choose for its spec on any SM. Where there is none it is
+// added as it is, and fails by the refusal's name.
 enum class Splitting : std::uint8_t { never, always, alternate, both };
 void add_over_kernels(Catalogue& catalogue, const std::string& group, const std::string& name,
                       const Case& test, Splitting splitting);

@@ -9,9 +9,9 @@
 #include <numeric>
 
 #include "catalogue.hpp"
-#include "check/half.hpp"
 #include "check/kernel_choice.hpp"
 #include "check/random.hpp"
+#include "check/small_floats.hpp"
 #include "cuda_driver.hpp"
 
 namespace attnsmith::gpu_tests {
@@ -85,9 +85,10 @@ class Sequence {
     Sequence(const Context& context, AttentionSpec spec, std::int64_t tokens)
         : runtime_(context.runtime), spec_(std::move(spec)), tokens_(tokens), random_(context.seed) {
         spec_.consistency = Consistency::bitwise;
-        q_ = draw(spec_.q_heads * check::head_dim_qk(spec_));
-        k_ = draw(check::kv_heads(spec_) * check::head_dim_qk(spec_));
-        if (has_values()) v_ = draw(check::kv_heads(spec_) * check::head_dim_vo(spec_));
+        q_ = draw(spec_.dtype, spec_.q_heads * check::head_dim_qk(spec_));
+        k_ = draw(check::kv_dtype(spec_), check::kv_heads(spec_) * check::head_dim_qk(spec_));
+        if (has_values())
+            v_ = draw(check::kv_dtype(spec_), check::kv_heads(spec_) * check::head_dim_vo(spec_));
         wanted_ = run({{tokens, tokens}}, {.kv = KvStorage::dense});
     }
 
@@ -126,24 +127,26 @@ class Sequence {
     // Op mla has none: its values are columns of the keys.
     bool has_values() const { return spec_.op != Op::mla; }
 
-    Bits draw(std::int64_t width) {
+    Bits draw(DType dtype, std::int64_t width) {
         Bits bits(static_cast<std::size_t>(tokens_ * width));
-        for (std::uint16_t& x : bits) x = check::encode(spec_.dtype, random_.uniform(-2, 2));
+        for (std::uint16_t& x : bits) x = check::encode(dtype, random_.uniform(-2, 2));
         return bits;
     }
 
     // Tokens first .. first + count - 1 of a tensor, or of the foreign sequence, which is NaN, infinite and
     // huge by turns.
-    Bits slice(const Bits& of, const Part& part, std::int64_t first, std::int64_t count) const {
+    Bits slice(DType dtype, const Bits& of, const Part& part, std::int64_t first, std::int64_t count) const {
         const std::int64_t width = static_cast<std::int64_t>(of.size()) / tokens_;
         Bits bits(of.begin() + first * width, of.begin() + (first + count) * width);
-        const std::uint16_t strange[] = {0x7fff, check::encode(spec_.dtype, 1e30), 0xffff,
-                                         check::encode(spec_.dtype, 3e4)};
+        const std::uint16_t strange[] = {0x7fff, check::encode(dtype, 1e30), 0xffff,
+                                         check::encode(dtype, 3e4)};
         if (part.foreign)
             for (std::size_t i = 0; i < bits.size(); ++i) bits[i] = strange[i / 7 % 4];
         return bits;
     }
 
+    Tensor put_keys(Memory& memory, const Bits& bits, std::initializer_list<std::int64_t> shape) const;
+    void store_scales(Memory& memory, AttentionTensors& tensors) const;
     Rows run(const Parts& parts, const Manner& manner);
     void store_queries(const Parts& parts, bool ragged, Memory& memory, AttentionTensors& tensors,
                        Batch& batch, const Manner& manner);
@@ -184,7 +187,8 @@ void Sequence::store_queries(const Parts& parts, bool ragged, Memory& memory, At
     Bits bits;
     std::vector<std::int64_t> lengths;
     for (const Part& part : parts) {
-        append(bits, slice(q_, part, std::max<std::int64_t>(0, part.keys - part.queries), part.queries));
+        append(bits, slice(spec_.dtype, q_, part, std::max<std::int64_t>(0, part.keys - part.queries),
+                           part.queries));
         if (!ragged)
             bits.resize(bits.size() + static_cast<std::size_t>((most - part.queries) * width), 0xffff);
         lengths.push_back(part.queries);
@@ -211,6 +215,26 @@ void Sequence::store_queries(const Parts& parts, bool ragged, Memory& memory, At
     batch.max_q_len = most;
 }
 
+// Keys or values: of 8 bits they are the lower halves of `bits`, those of 0xffff NaN as well.
+Tensor Sequence::put_keys(Memory& memory, const Bits& bits, std::initializer_list<std::int64_t> shape) const {
+    const DType dtype = check::kv_dtype(spec_);
+    void* const data =
+        is_fp8(dtype) ? memory.put(std::vector<std::uint8_t>(bits.begin(), bits.end())) : memory.put(bits);
+    return Tensor::contiguous(data, dtype, shape);
+}
+
+void Sequence::store_scales(Memory& memory, AttentionTensors& tensors) const {
+    if (spec_.kv_scale == KvScale::none) return;
+    const std::int64_t count = spec_.kv_scale == KvScale::head ? check::kv_heads(spec_) : 1;
+    std::vector<float> of_keys, of_values;
+    for (std::int64_t head = 0; head < count; ++head) {
+        of_keys.push_back(0.3F + static_cast<float>(head));
+        of_values.push_back(1.7F / static_cast<float>(head + 1));
+    }
+    tensors.k_scale = Tensor::contiguous(memory.put(of_keys), DType::f32, {count});
+    tensors.v_scale = Tensor::contiguous(memory.put(of_values), DType::f32, {count});
+}
+
 // Ragged, or padded to the longest with NaN.
 void Sequence::store_keys(const Parts& parts, Memory& memory, AttentionTensors& tensors, Batch& batch,
                           const Manner& manner) {
@@ -220,16 +244,15 @@ void Sequence::store_keys(const Parts& parts, Memory& memory, AttentionTensors& 
     const auto store = [&](const Bits& of, std::int64_t dim) {
         Bits bits;
         for (const Part& part : parts) {
-            append(bits, slice(of, part, 0, part.keys));
+            append(bits, slice(check::kv_dtype(spec_), of, part, 0, part.keys));
             if (!ragged)
                 bits.resize(
                     bits.size() + static_cast<std::size_t>((most - part.keys) * check::kv_heads(spec_) * dim),
                     0xffff);
         }
-        void* const data = memory.put(bits);
-        return ragged ? Tensor::contiguous(data, spec_.dtype,
-                                           {starts(parts, &Part::keys).back(), check::kv_heads(spec_), dim})
-                      : Tensor::contiguous(data, spec_.dtype, {count, most, check::kv_heads(spec_), dim});
+        return ragged
+                   ? put_keys(memory, bits, {starts(parts, &Part::keys).back(), check::kv_heads(spec_), dim})
+                   : put_keys(memory, bits, {count, most, check::kv_heads(spec_), dim});
     };
     tensors.k = store(k_, check::head_dim_qk(spec_));
     if (has_values()) tensors.v = store(v_, check::head_dim_vo(spec_));
@@ -252,7 +275,7 @@ void Sequence::store_pages(const Parts& parts, Memory& memory, AttentionTensors&
     const bool heads_first = manner.order == PageOrder::HND && has_values();
     const auto store = [&](const Bits& of, std::int64_t dim) {
         Bits bits(static_cast<std::size_t>(pages * size * check::kv_heads(spec_) * dim), 0xffff);
-        const Bits foreign = slice(of, {0, tokens_, true}, 0, tokens_);
+        const Bits foreign = slice(check::kv_dtype(spec_), of, {0, tokens_, true}, 0, tokens_);
         for (std::int64_t page = 0; page < pages; ++page) {
             for (std::int64_t slot = 0; slot < size; ++slot) {
                 const std::int64_t token = page % own * size + slot;
@@ -267,10 +290,8 @@ void Sequence::store_pages(const Parts& parts, Memory& memory, AttentionTensors&
                 }
             }
         }
-        void* const data = memory.put(bits);
-        return heads_first
-                   ? Tensor::contiguous(data, spec_.dtype, {pages, check::kv_heads(spec_), size, dim})
-                   : Tensor::contiguous(data, spec_.dtype, {pages, size, check::kv_heads(spec_), dim});
+        return heads_first ? put_keys(memory, bits, {pages, check::kv_heads(spec_), size, dim})
+                           : put_keys(memory, bits, {pages, size, check::kv_heads(spec_), dim});
     };
     tensors.k = store(k_, check::head_dim_qk(spec_));
     if (has_values()) tensors.v = store(v_, check::head_dim_vo(spec_));
@@ -321,6 +342,8 @@ Rows Sequence::run(const Parts& parts, const Manner& manner) {
     if (spec_.sink) tensors.sinks = Tensor::contiguous(memory.put(sinks), DType::f32, {spec_.q_heads});
     if (spec_.alibi)
         tensors.alibi_slopes = Tensor::contiguous(memory.put(slopes), DType::f32, {spec_.q_heads});
+
+    store_scales(memory, tensors);
 
     const Call call = kernel.bind(tensors, batch);
     if (manner.graph) {
@@ -524,6 +547,19 @@ std::vector<Kind> kinds() {
     spec = causal_of(DType::f16, 128, 128, 8, 2);
     spec.sink = spec.alibi = true;
     list.push_back({"f16 128 sink, alibi", spec});
+    // Keys and values of 8 bits.
+    const auto add_fp8 = [&](DType dtype, DType stored, KvScale scale, std::int64_t qk, std::int64_t vo,
+                             std::int64_t tokens) {
+        AttentionSpec fp8 = causal_of(dtype, qk, vo, 8, 2);
+        fp8.kv_dtype = stored;
+        fp8.kv_scale = scale;
+        list.push_back({fmt::format("{} {}/{}, {}", word(dtype), qk, vo, to_string(stored)), fp8, tokens});
+    };
+    add_fp8(DType::bf16, DType::e4m3, KvScale::head, 128, 128, 2100);
+    add_fp8(DType::f16, DType::e5m2, KvScale::tensor, 64, 64, 2100);
+    add_fp8(DType::f16, DType::e4m3, KvScale::none, 192, 128, 2100);
+    add_fp8(DType::bf16, DType::e5m2, KvScale::head, 256, 256, 1500);
+    add_fp8(DType::bf16, DType::e4m3, KvScale::head, 512, 512, 1500);
     return list;
 }
 

@@ -7,10 +7,10 @@
 #include <map>
 
 #include "catalogue.hpp"
-#include "check/half.hpp"
 #include "check/kernel_choice.hpp"
 #include "check/random.hpp"
 #include "check/reference.hpp"
+#include "check/small_floats.hpp"
 #include "check/tolerance.hpp"
 
 namespace attnsmith::gpu_tests {

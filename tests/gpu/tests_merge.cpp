@@ -5,9 +5,9 @@
 #include <memory>
 
 #include "catalogue.hpp"
-#include "check/half.hpp"
 #include "check/random.hpp"
 #include "check/reference.hpp"
+#include "check/small_floats.hpp"
 #include "check/tolerance.hpp"
 #include "cuda_driver.hpp"
 

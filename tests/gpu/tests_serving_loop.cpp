@@ -9,8 +9,8 @@
 #include <numeric>
 
 #include "catalogue.hpp"
-#include "check/half.hpp"
 #include "check/random.hpp"
+#include "check/small_floats.hpp"
 #include "check/tolerance.hpp"
 #include "cuda_driver.hpp"
 

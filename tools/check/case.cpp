@@ -29,6 +29,9 @@ std::string flags(const AttentionSpec& spec) {
     if (spec.alibi) text += " alibi";
     if (spec.sink) text += " sink";
     if (spec.lse) text += " lse";
+    if (spec.o_dtype) text += fmt::format(" to {}", to_string(*spec.o_dtype));
+    if (spec.kv_dtype)
+        text += fmt::format(" kv {} scales {}", to_string(*spec.kv_dtype), to_string(spec.kv_scale));
     if (spec.alignment != 16) text += fmt::format(" alignment {}", spec.alignment);
     return text;
 }

@@ -19,8 +19,9 @@ enum class PageList : std::uint8_t { padded, compressed };
 // Memory order of q, k, v and o, outermost axis first. Ragged tensors have no batch axis: thd or htd.
 enum class MemoryOrder : std::uint8_t { bshd, bhsd, sbhd };
 
-// How tensors lie in memory. Paddings are in elements and are added to each stride, a different multiple to
-// each, so that no two strides are related by accident; what lies in the gaps is NaN.
+// How tensors lie in memory. Paddings are in elements, of a k and v of 8 bits in pairs of them, and are added
+// to each stride, a different multiple to each, so that no two strides are related by accident; what lies in
+// the gaps is NaN.
 struct Layout {
     MemoryOrder order = MemoryOrder::bshd;    // of q, k and v
     MemoryOrder o_order = MemoryOrder::bshd;  // of o
@@ -30,6 +31,7 @@ struct Layout {
     bool one_kv_tensor = false;  // k and v are halves of one tensor (pages: [pages, 2, ...]; else heads)
     bool latents_apart = false;  // of op mla: the position's columns are tensors of their own
     bool latent_heads = false;   // of op mla: k and kpe have an axis of one KV head
+    bool kv_as_bytes = false;    // k and v of 8 bits are given as tensors of uint8
     std::int64_t pad = 0;        // of q, k and v
     std::int64_t o_pad = 0;
     std::int64_t lse_pad = 0;      // after each innermost row of lse
@@ -90,6 +92,9 @@ struct Planted {
 struct Step {
     std::vector<std::int64_t> q_lens, kv_lens;  // as the kernel must understand them, one a sequence
     CallStatus status{};
+    // Applied to the k_scales and v_scales on the device, [kv_heads] or [1]. What is stored was quantised
+    // with those before; what is right is NaN for the heads of one that is no number above 0.
+    std::function<void(std::vector<float>& k_scales, std::vector<float>& v_scales)> spoil_scales = {};
     // Applied to the arrays made from the lengths. Lengths above stay what is right after clamping. A page id
     // out of range stands for a page of zeros.
     std::function<void(IndexArrays&)> spoil = {};
@@ -99,7 +104,8 @@ struct Step {
     std::vector<Planted> planted{};
     // Keys and values left of every row's window are NaN, as pages that were given back would be.
     bool evicted = false;
-    // Pages and values are those of the step before, and every bit of the outputs must be so, too.
+    // Pages and values are those of the step before, and every bit of the outputs must be so, too, but those
+    // of heads whose scales are spoiled.
     bool same_data = false;
 };
 
@@ -132,6 +138,9 @@ struct Case {
     Layout layout;
     Values values = Values::normal;
     std::vector<float> sinks, alibi_slopes;  // taken in turn over the heads; empty: drawn
+    std::vector<float> k_scales, v_scales;   // taken in turn over the KV heads; empty: drawn
+    // The Call is bound to other scales, all NaN, and each launch is given the addresses of the right ones.
+    bool scales_at_launch = false;
     // The plain computation in the dtype overflows, so that the pooled bound may have nothing to go by. Where
     // this is not said, such a pool is a failure.
     bool plain_overflows = false;

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "check/elements.hpp"
-#include "check/half.hpp"
+#include "check/small_floats.hpp"
 #include "check/tolerance.hpp"
 
 namespace attnsmith::check {

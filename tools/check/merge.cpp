@@ -10,10 +10,10 @@
 #include <numbers>
 
 #include "check/elements.hpp"
-#include "check/half.hpp"
 #include "check/judge.hpp"
 #include "check/placement.hpp"
 #include "check/random.hpp"
+#include "check/small_floats.hpp"
 #include "check/storage.hpp"
 #include "check/tolerance.hpp"
 

@@ -33,6 +33,16 @@ void erase_tensor(std::vector<std::byte>& image, const Place& place, T poison) {
                     store_at(image, place.at(a, b, c) + d * (place.rank > 3 ? place.strides[3] : 0), poison);
 }
 
+// A row of one head becomes poison again.
+void erase_row(const AttentionSpec& spec, const Storage& storage, Storage::Outputs& outputs,
+               const QueryRow& row, std::int64_t head) {
+    const std::int64_t first = storage.o_element(row.sequence, row.query, head);
+    with_poison(output_dtype(spec), [&](auto poison) {
+        for (std::int64_t d = 0; d < head_dim_vo(spec); ++d) store_at(outputs.o, first + d, poison);
+    });
+    if (spec.lse) store_at(outputs.lse, storage.lse_element(row.sequence, row.query, head), kPoisonF32);
+}
+
 std::string first_write(const AttentionSpec& spec, const Storage& storage, const Storage::Outputs& outputs,
                         const char* outside) {
     std::string found;
@@ -59,17 +69,17 @@ std::string written_outside_tensors(const AttentionSpec& spec, const Storage& st
 
 std::string badly_written_rows(const AttentionSpec& spec, const Storage& storage, Storage::Outputs outputs) {
     if (std::string row = storage.unwritten(outputs); !row.empty()) return row;
-    for (const QueryRow& row : all_rows(storage.reference_input().sequences)) {
-        for (std::int64_t head = 0; head < spec.q_heads; ++head) {
-            const std::int64_t first = storage.o_element(row.sequence, row.query, head);
-            with_poison(output_dtype(spec), [&](auto poison) {
-                for (std::int64_t d = 0; d < head_dim_vo(spec); ++d) store_at(outputs.o, first + d, poison);
-            });
-            if (spec.lse)
-                store_at(outputs.lse, storage.lse_element(row.sequence, row.query, head), kPoisonF32);
-        }
-    }
+    for (const QueryRow& row : all_rows(storage.reference_input().sequences))
+        for (std::int64_t head = 0; head < spec.q_heads; ++head) erase_row(spec, storage, outputs, row, head);
     return first_write(spec, storage, outputs, "its sequences");
+}
+
+Storage::Outputs of_good_scales(const AttentionSpec& spec, const Storage& storage, Storage::Outputs outputs) {
+    const std::int64_t group = spec.q_heads / kv_heads(spec);
+    for (const QueryRow& row : all_rows(storage.reference_input().sequences))
+        for (std::int64_t head = 0; head < spec.q_heads; ++head)
+            if (!storage.has_good_scales(head / group)) erase_row(spec, storage, outputs, row, head);
+    return outputs;
 }
 
 }  // namespace attnsmith::check

@@ -59,14 +59,14 @@ Place ragged_place(DType dtype, const Extents& e, MemoryOrder order, std::int64_
     return place;
 }
 
-Place paged_place(const Case& test, const Extents& e) {
-    const bool nhd = test.spec.page_order == PageOrder::NHD;
-    Place place{test.spec.dtype, 4, {e.outer, nhd ? e.token : e.head, nhd ? e.head : e.token, e.dim}, {}, 0};
-    place.first = static_cast<std::int64_t>(kGuardBytes) / size_of(test.spec.dtype) + test.layout.base;
+Place paged_place(DType dtype, const Extents& e, PageOrder order, std::int64_t pad, std::int64_t base) {
+    const bool nhd = order == PageOrder::NHD;
+    Place place{dtype, 4, {e.outer, nhd ? e.token : e.head, nhd ? e.head : e.token, e.dim}, {}, 0};
+    place.first = static_cast<std::int64_t>(kGuardBytes) / size_of(dtype) + base;
     // Both orders are row-major in their own axes; only the meaning of the two in the middle differs.
     std::int64_t size = e.dim;
     for (std::size_t axis : {2u, 1u, 0u}) {
-        place.strides[axis] = size + static_cast<std::int64_t>(5 - 2 * axis) * test.layout.pad;
+        place.strides[axis] = size + static_cast<std::int64_t>(5 - 2 * axis) * pad;
         size = place.strides[axis] * place.shape[axis];
     }
     place.strides[3] = 1;
@@ -91,13 +91,16 @@ Place kv_place(const Case& test, const Capacity& capacity, std::int64_t dim) {
     const Layout& layout = test.layout;
     const std::int64_t heads = kv_heads(test.spec);
     const std::int64_t slots = layout.one_kv_tensor ? 2 * heads : heads;
+    const DType dtype = kv_dtype(test.spec);
+    // As many bytes as elements of 16 bits would be, which alignment counts.
+    const std::int64_t unit = is_fp8(dtype) ? 2 : 1, pad = unit * layout.pad, base = unit * layout.base;
     if (test.spec.kv == KvStorage::paged)
-        return paged_place(test, {capacity.pages, test.spec.page_size, heads, heads, dim});
+        return paged_place(dtype, {capacity.pages, test.spec.page_size, heads, heads, dim},
+                           test.spec.page_order, pad, base);
     if (test.spec.kv == KvStorage::dense)
-        return dense_place(test.spec.dtype, {capacity.batch, capacity.kv_rows, heads, slots, dim},
-                           layout.order, layout.pad, layout.base);
-    return ragged_place(test.spec.dtype, {0, capacity.kv_tokens, heads, slots, dim}, layout.order, layout.pad,
-                        layout.base);
+        return dense_place(dtype, {capacity.batch, capacity.kv_rows, heads, slots, dim}, layout.order, pad,
+                           base);
+    return ragged_place(dtype, {0, capacity.kv_tokens, heads, slots, dim}, layout.order, pad, base);
 }
 
 // k and v become slices of q's buffer, behind its heads.

@@ -4,9 +4,9 @@
 #include <cmath>
 #include <limits>
 
-#include "check/half.hpp"
 #include "check/parallel.hpp"
 #include "check/random.hpp"
+#include "check/small_floats.hpp"
 
 namespace attnsmith::check {
 namespace {
@@ -70,7 +70,8 @@ class TaskRunner {
           task_(task),
           result_(result),
           sizes_(input.spec),
-          values_(decode_table(input.spec.dtype)) {
+          queries_(decode_table(input.spec.dtype)),
+          stored_(decode_table(kv_dtype(input.spec))) {
         bool any = false;
         for (const Item& item : task.items) {
             if (item.keys.count() == 0) continue;
@@ -102,30 +103,50 @@ class TaskRunner {
 
     std::int64_t tile_end(std::int64_t begin) const { return std::min(begin + kTileKeys, all_.last + 1); }
 
+    double scale_of_head(const std::vector<float>& scales) const {
+        if (scales.empty()) return 1.0;
+        const double scale = scales[static_cast<std::size_t>(task_.kv_head)];
+        return scale > 0 && std::isfinite(scale) ? scale : std::numeric_limits<double>::quiet_NaN();
+    }
+
+    // A key or a value of so many components to `to`, `step` elements apart.
+    void load_row(const void* row, std::int64_t dim, double scale, double* to, std::int64_t step) const {
+        if (is_fp8(kv_dtype(input_.spec))) {
+            const auto* from = static_cast<const std::uint8_t*>(row);
+            for (std::int64_t d = 0; d < dim; ++d) to[d * step] = stored_[from[d]] * scale;
+        } else {
+            const auto* from = static_cast<const std::uint16_t*>(row);
+            for (std::int64_t d = 0; d < dim; ++d) to[d * step] = stored_[from[d]] * scale;
+        }
+    }
+
     // K's tile as [component][key], zeros after the last key.
     void load_keys(std::int64_t begin, std::vector<double>& tile) const {
-        std::fill(tile.begin(), tile.end(), 0.0);
+        const double scale = scale_of_head(input_.k_scales);
+        std::fill(tile.begin(), tile.end(), 0.0 * scale);
         for (std::int64_t j = begin; j < tile_end(begin); ++j) {
-            const std::uint16_t* row = input_.k(task_.sequence, j, task_.kv_head);
-            if (!row) continue;
-            for (std::int64_t d = 0; d < sizes_.dim_qk; ++d)
-                tile[static_cast<std::size_t>(d * kTileKeys + j - begin)] = values_[row[d]];
+            const void* row = input_.k(task_.sequence, j, task_.kv_head);
+            if (row) load_row(row, sizes_.dim_qk, scale, tile.data() + (j - begin), kTileKeys);
         }
     }
 
     void load_values(std::int64_t begin, std::vector<double>& tile) const {
+        const double scale = scale_of_head(input_.v_scales);
         for (std::int64_t j = begin; j < tile_end(begin); ++j) {
-            const std::uint16_t* row = input_.v(task_.sequence, j, task_.kv_head);
+            const void* row = input_.v(task_.sequence, j, task_.kv_head);
             double* to = tile.data() + (j - begin) * sizes_.dim_vo;
-            for (std::int64_t d = 0; d < sizes_.dim_vo; ++d) to[d] = row ? values_[row[d]] : 0.0;
+            if (row)
+                load_row(row, sizes_.dim_vo, scale, to, 1);
+            else
+                std::fill_n(to, sizes_.dim_vo, 0.0 * scale);
         }
     }
 
     std::vector<double> load_query(const Item& item) const {
         const QueryRow& row = rows_[static_cast<std::size_t>(item.row)];
-        const std::uint16_t* from = input_.q(row.sequence, row.query, item.head);
+        const auto* from = static_cast<const std::uint16_t*>(input_.q(row.sequence, row.query, item.head));
         std::vector<double> query(static_cast<std::size_t>(sizes_.dim_qk));
-        for (std::size_t d = 0; d < query.size(); ++d) query[d] = values_[from[d]];
+        for (std::size_t d = 0; d < query.size(); ++d) query[d] = queries_[from[d]];
         return query;
     }
 
@@ -246,7 +267,7 @@ class TaskRunner {
     const Task& task_;
     Reference& result_;
     Sizes sizes_;
-    const double* values_;
+    const double *queries_, *stored_;  // the numbers of q's bits, and of k's and v's
     KeyRange all_;                     // the keys that any item needs
     std::int64_t width_ = 0;           // of exact_ and low_, whole tiles
     std::vector<double> exact_, low_;  // logits, then probabilities: [items][width_]
@@ -283,6 +304,7 @@ std::vector<Task> make_tasks(const ReferenceInput& input, const std::vector<Quer
 }  // namespace
 
 DType output_dtype(const AttentionSpec& spec) { return spec.o_dtype.value_or(spec.dtype); }
+DType kv_dtype(const AttentionSpec& spec) { return spec.kv_dtype.value_or(spec.dtype); }
 std::int64_t head_dim_qk(const AttentionSpec& spec) {
     return spec.op == Op::mla ? spec.head_dim_ckv + spec.head_dim_kpe : spec.head_dim_qk;
 }

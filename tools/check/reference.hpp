@@ -15,9 +15,9 @@ struct SequenceLengths {
     std::int64_t kv = 0;
 };
 
-// The head's elements (head_dim of them, contiguous) of one token. Null stands for a row of zeros.
-using RowAccessor =
-    std::function<const std::uint16_t*(std::int64_t sequence, std::int64_t token, std::int64_t head)>;
+// The head's elements (head_dim of them, contiguous) of one token: of the spec's dtype, or its kv_dtype where
+// they are a key's or a value's. Null stands for a row of zeros.
+using RowAccessor = std::function<const void*(std::int64_t sequence, std::int64_t token, std::int64_t head)>;
 
 struct ReferenceInput {
     AttentionSpec spec;  // head_dim_vo, kv_heads and scale may be left out, as in the API
@@ -25,6 +25,9 @@ struct ReferenceInput {
     RowAccessor q, k, v;
     std::vector<float> sinks;         // [q_heads] where spec.sink
     std::vector<float> alibi_slopes;  // [q_heads] where spec.alibi
+    // What keys and values are multiplied by, [kv_heads]; empty: 1. One that is no number above 0 makes them
+    // NaN.
+    std::vector<float> k_scales{}, v_scales{};
 };
 
 // One query of one sequence, all its heads.
@@ -51,6 +54,7 @@ struct Reference {
 };
 
 DType output_dtype(const AttentionSpec& spec);
+DType kv_dtype(const AttentionSpec& spec);
 // The reference takes op mla as an attention with one KV head, whose values are the first columns of its
 // keys.
 std::int64_t head_dim_qk(const AttentionSpec& spec);

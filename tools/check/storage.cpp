@@ -6,8 +6,9 @@
 #include <cmath>
 #include <cstring>
 #include <stdexcept>
+#include <utility>
 
-#include "check/half.hpp"
+#include "check/small_floats.hpp"
 #include "check/values.hpp"
 
 namespace attnsmith::check {
@@ -57,6 +58,7 @@ Storage::Storage(const Runtime& runtime, const Case& test, std::uint64_t seed)
     if (placement_.k_in_q) alias_[kK] = kQ;
     if (placement_.v_in_k) alias_[kV] = alias_[kK];
     make_head_vectors();
+    make_scales();
     set_indices(test.steps.at(0));
     allocate(runtime);
 }
@@ -78,6 +80,61 @@ void Storage::make_head_vectors() {
     }
     images_[kSinks] = float_image("sinks", sinks_);
     images_[kSlopes] = float_image("alibi_slopes", slopes_);
+}
+
+// Of all KV heads one scale, or one of each. They are spread over those that models have, so that a kernel
+// which takes another head's, or a key's for a value's, is far off.
+void Storage::make_scales() {
+    const DType dtype = kv_dtype(test_.spec);
+    if (!is_fp8(dtype)) return;
+    constexpr double kLeast = 0.02, kMost = 3;
+    const auto make = [&](const std::vector<float>& given, std::vector<float>& scales,
+                          std::vector<Quantiser>& quantisers) {
+        for (std::int64_t head = 0; head < kv_heads(test_.spec); ++head) {
+            const bool is_first = head == 0;
+            if (test_.spec.kv_scale == KvScale::none)
+                scales.push_back(1);
+            else if (test_.spec.kv_scale == KvScale::tensor && !is_first)
+                scales.push_back(scales[0]);
+            else if (given.empty())
+                scales.push_back(
+                    static_cast<float>(std::exp(random_.uniform(std::log(kLeast), std::log(kMost)))));
+            else
+                scales.push_back(given[static_cast<std::size_t>(head) % given.size()]);
+            quantisers.push_back(!is_first && scales.back() == scales[0]
+                                     ? quantisers[0]
+                                     : Quantiser(test_.spec.dtype, dtype, scales.back()));
+        }
+    };
+    make(test_.k_scales, k_scales_, key_quantisers_);
+    make(test_.v_scales, v_scales_, value_quantisers_);
+    set_scales({});
+}
+
+void Storage::set_scales(const Step& step) {
+    k_scales_now_ = k_scales_, v_scales_now_ = v_scales_;
+    if (test_.spec.kv_scale == KvScale::none) return;
+    const std::size_t heads = k_scales_.size(), given = test_.spec.kv_scale == KvScale::head ? heads : 1;
+    k_scales_now_.resize(given), v_scales_now_.resize(given);
+    if (step.spoil_scales) step.spoil_scales(k_scales_now_, v_scales_now_);
+    const auto set = [&](Role role, const char* name, const std::vector<float>& scales) {
+        images_[role].name = name;
+        images_[role].host = float_image(name, scales).host;
+    };
+    set(kKScale, "k_scale", k_scales_now_);
+    set(kVScale, "v_scale", v_scales_now_);
+    if (test_.scales_at_launch)
+        set(kNoScale, "scales that no launch has", std::vector<float>(given, std::nanf("")));
+    k_scales_now_.resize(heads, k_scales_now_[0]), v_scales_now_.resize(heads, v_scales_now_[0]);
+}
+
+bool Storage::has_good_scales(std::int64_t kv_head) const {
+    const auto is_good = [&](const std::vector<float>& scales) {
+        if (scales.empty()) return true;
+        const float scale = scales[static_cast<std::size_t>(kv_head)];
+        return scale > 0 && std::isfinite(scale);
+    };
+    return is_good(k_scales_now_) && is_good(v_scales_now_);
 }
 
 void Storage::allocate(const Runtime& runtime) {
@@ -187,6 +244,7 @@ void Storage::load(const Step& step) {
     else
         before_load_ = random_;
     set_indices(step);
+    set_scales(step);
     for (const Role role : {kQ, kK, kV})
         if (alias_[role] == role) std::fill(images_[role].host.begin(), images_[role].host.end(), kNaNByte);
     fill_values(step);
@@ -209,8 +267,8 @@ std::int64_t Storage::first_seen_key(std::int64_t sequence) const {
 // What has no place is drawn all the same, so that Step::same_data means the same numbers elsewhere.
 void Storage::fill_values(const Step& step) {
     ValueSource source(test_.values, test_.spec.dtype, random_.next());
-    std::vector<std::uint16_t> nowhere(
-        static_cast<std::size_t>(std::max(head_dim_qk(test_.spec), head_dim_vo(test_.spec))));
+    std::vector<std::uint16_t> key(static_cast<std::size_t>(head_dim_qk(test_.spec)));
+    std::vector<std::uint16_t> value(static_cast<std::size_t>(head_dim_vo(test_.spec)));
     for (std::size_t s = 0; s < lengths_.size(); ++s) {
         const auto sequence = static_cast<std::int64_t>(s);
         for (std::int64_t token = 0; token < lengths_[s].q; ++token)
@@ -218,16 +276,27 @@ void Storage::fill_values(const Step& step) {
                 source.query(element(kQ, q_element(sequence, token, head)), head_dim_qk(test_.spec));
         const std::int64_t first = step.evicted ? first_seen_key(sequence) : 0;
         for (std::int64_t token = 0; token < lengths_[s].kv; ++token) {
-            const bool stored = token >= first && kv_element(placement_.k, sequence, token, 0) >= 0;
+            const bool has_place = token >= first && kv_element(placement_.k, sequence, token, 0) >= 0;
             for (std::int64_t head = 0; head < kv_heads(test_.spec); ++head) {
-                const auto place = [&](Role role, const Place& tensor) {
-                    return stored ? element(role, kv_element(tensor, sequence, token, head)) : nowhere.data();
-                };
-                source.key(place(kK, placement_.k), head_dim_qk(test_.spec), head);
-                source.value(place(kV, placement_.v), head_dim_vo(test_.spec));
+                source.key(key.data(), head_dim_qk(test_.spec), head);
+                source.value(value.data(), head_dim_vo(test_.spec));
+                if (!has_place) continue;
+                store_row(kK, kv_element(placement_.k, sequence, token, head), head, key);
+                store_row(kV, kv_element(placement_.v, sequence, token, head), head, value);
             }
         }
     }
+}
+
+void Storage::store_row(Role role, std::int64_t index, std::int64_t head,
+                        const std::vector<std::uint16_t>& row) {
+    std::byte* const to = stored(role, index);
+    const std::vector<Quantiser>& quantisers = role == kK ? key_quantisers_ : value_quantisers_;
+    if (quantisers.empty())
+        std::memcpy(to, row.data(), row.size() * sizeof row[0]);
+    else
+        quantisers[static_cast<std::size_t>(head)].quantise(row.data(), static_cast<std::int64_t>(row.size()),
+                                                            reinterpret_cast<std::uint8_t*>(to));
 }
 
 void Storage::plant(const Planted& planted) {
@@ -238,7 +307,16 @@ void Storage::plant(const Planted& planted) {
         const std::int64_t row =
             query ? q_element(planted.sequence, planted.token, head)
                   : kv_element(key ? placement_.k : placement_.v, planted.sequence, planted.token, head);
-        element(query ? kQ : key ? kK : kV, row)[planted.component] = encode(test_.spec.dtype, planted.value);
+        if (query) {
+            element(kQ, row)[planted.component] = encode(test_.spec.dtype, planted.value);
+            continue;
+        }
+        const std::vector<float>& scales = key ? k_scales_ : v_scales_;
+        const double scale = scales.empty() ? 1.0 : scales[static_cast<std::size_t>(head)];
+        const std::uint16_t bits = encode(kv_dtype(test_.spec), planted.value / scale);
+        // Of 8 bits the lower byte, which is the first.
+        std::memcpy(stored(key ? kK : kV, row + planted.component), &bits,
+                    static_cast<std::size_t>(size_of(kv_dtype(test_.spec))));
     }
 }
 
@@ -274,13 +352,29 @@ AttentionTensors Storage::tensors() const {
         tensors.v = placement_.v.tensor(image_of(kV).device.data());
     tensors.o = placement_.o.tensor(o_.device.data());
     if (test_.spec.lse) tensors.lse = placement_.lse.tensor(lse_.device.data());
-    const auto vector = [&](Role role) {
-        const void* data = static_cast<std::byte*>(images_[role].device.data()) + kGuardBytes;
-        return Tensor::contiguous(data, DType::f32, {test_.spec.q_heads});
+    const auto vector = [&](Role role, std::int64_t count) {
+        return Tensor::contiguous(vector_data(role), DType::f32, {count});
     };
-    if (test_.spec.sink) tensors.sinks = vector(kSinks);
-    if (test_.spec.alibi) tensors.alibi_slopes = vector(kSlopes);
+    if (test_.spec.sink) tensors.sinks = vector(kSinks, test_.spec.q_heads);
+    if (test_.spec.alibi) tensors.alibi_slopes = vector(kSlopes, test_.spec.q_heads);
+    if (test_.layout.kv_as_bytes) tensors.k.dtype = tensors.v.dtype = DType::u8;
+    if (test_.spec.kv_scale == KvScale::none) return tensors;
+    const std::int64_t scales = test_.spec.kv_scale == KvScale::head ? kv_heads(test_.spec) : 1;
+    tensors.k_scale = vector(test_.scales_at_launch ? kNoScale : kKScale, scales);
+    tensors.v_scale = vector(test_.scales_at_launch ? kNoScale : kVScale, scales);
     return tensors;
+}
+
+const float* Storage::vector_data(Role role) const {
+    return reinterpret_cast<const float*>(static_cast<std::byte*>(images_[role].device.data()) + kGuardBytes);
+}
+
+TensorAddresses Storage::addresses() const {
+    TensorAddresses addresses;
+    if (!test_.scales_at_launch) return addresses;
+    addresses.k_scale = vector_data(kKScale);
+    addresses.v_scale = vector_data(kVScale);
+    return addresses;
 }
 
 // The columns of the position, which come first in the images of q and k, in tensors of their own.
@@ -363,14 +457,16 @@ ReferenceInput Storage::reference_input() const {
     input.sequences = lengths_;
     input.sinks = sinks_;
     input.alibi_slopes = slopes_;
+    input.k_scales = k_scales_now_;
+    input.v_scales = v_scales_now_;
     input.q = [this](std::int64_t s, std::int64_t t, std::int64_t h) {
-        return element(kQ, q_element(s, t, h));
+        return image_of(kQ).host.data() + q_element(s, t, h) * size_of(test_.spec.dtype);
     };
     input.k = [this](std::int64_t s, std::int64_t t, std::int64_t h) {
-        return element(kK, kv_element(placement_.k, s, t, h));
+        return stored(kK, kv_element(placement_.k, s, t, h));
     };
     input.v = [this](std::int64_t s, std::int64_t t, std::int64_t h) {
-        return element(kV, kv_element(placement_.v, s, t, h));
+        return stored(kV, kv_element(placement_.v, s, t, h));
     };
     return input;
 }
@@ -413,8 +509,12 @@ std::uint16_t* Storage::element(Role role, std::int64_t index) {
     return reinterpret_cast<std::uint16_t*>(image_of(role).host.data()) + index;
 }
 
-const std::uint16_t* Storage::element(Role role, std::int64_t index) const {
-    return index < 0 ? nullptr : reinterpret_cast<const std::uint16_t*>(image_of(role).host.data()) + index;
+const std::byte* Storage::stored(Role role, std::int64_t index) const {
+    return index < 0 ? nullptr : image_of(role).host.data() + index * size_of(kv_dtype(test_.spec));
+}
+
+std::byte* Storage::stored(Role role, std::int64_t index) {
+    return const_cast<std::byte*>(std::as_const(*this).stored(role, index));
 }
 
 std::int64_t Storage::q_element(std::int64_t sequence, std::int64_t token, std::int64_t head) const {

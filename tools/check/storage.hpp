@@ -9,6 +9,7 @@
 #include "check/case.hpp"
 #include "check/indices.hpp"
 #include "check/placement.hpp"
+#include "check/quantiser.hpp"
 
 namespace attnsmith::check {
 
@@ -40,6 +41,8 @@ class Storage {
     Storage(const Runtime& runtime, const Case& test, std::uint64_t seed);
 
     AttentionTensors tensors() const;
+    // Of Case::scales_at_launch: those of the right scales.
+    TensorAddresses addresses() const;
     Batch batch() const;
     std::size_t workspace_bytes(const Kernel& kernel) const;
 
@@ -65,6 +68,9 @@ class Storage {
     std::int64_t o_element(std::int64_t sequence, std::int64_t query, std::int64_t head) const;
     std::int64_t lse_element(std::int64_t sequence, std::int64_t query, std::int64_t head) const;
 
+    // Whether the scales of a KV head that the last load() put on the device are numbers above 0.
+    bool has_good_scales(std::int64_t kv_head) const;
+
     // Name of the first input buffer whose device bytes are no longer what was uploaded; empty if none.
     std::string changed_input() const;
 
@@ -89,13 +95,19 @@ class Storage {
         kTableRows,
         kQPe,
         kKpe,
+        kKScale,
+        kVScale,
+        kNoScale,  // what scales are bound to that each launch replaces
         kRoles
     };
 
     void allocate(const Runtime& runtime);
     void make_head_vectors();
+    void make_scales();
+    void set_scales(const Step& step);
     void set_indices(const Step& step);
     void fill_values(const Step& step);
+    void store_row(Role role, std::int64_t index, std::int64_t head, const std::vector<std::uint16_t>& row);
     void plant(const Planted& planted);
     // Keys before this one are left of every row's window.
     std::int64_t first_seen_key(std::int64_t sequence) const;
@@ -105,6 +117,7 @@ class Storage {
     bool uses(Role role) const;
 
     Tensor index_tensor(Role role) const;
+    const float* vector_data(Role role) const;
     Image& image_of(Role role) { return images_[alias_[role]]; }
     const Image& image_of(Role role) const { return images_[alias_[role]]; }
 
@@ -114,7 +127,9 @@ class Storage {
                             std::int64_t head) const;
     std::int64_t page_of(std::int64_t sequence, std::int64_t number) const;
     std::uint16_t* element(Role role, std::int64_t index);
-    const std::uint16_t* element(Role role, std::int64_t index) const;
+    // Of k and v, whose elements are of kv_dtype. Null: the token's page is not a page.
+    const std::byte* stored(Role role, std::int64_t index) const;
+    std::byte* stored(Role role, std::int64_t index);
 
     const Case& test_;
     Capacity capacity_;
@@ -126,6 +141,9 @@ class Storage {
     IndexArrays indices_;
     std::vector<SequenceLengths> lengths_;
     std::vector<float> sinks_, slopes_;
+    std::vector<float> k_scales_, v_scales_;  // of each KV head, that keys and values are quantised with
+    std::vector<float> k_scales_now_, v_scales_now_;            // and that are on the device
+    std::vector<Quantiser> key_quantisers_, value_quantisers_;  // likewise; empty: k and v are not of 8 bits
 };
 
 }  // namespace attnsmith::check

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "check/half.hpp"
+#include "check/small_floats.hpp"
 
 namespace attnsmith::check {
 namespace {

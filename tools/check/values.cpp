@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "check/half.hpp"
+#include "check/small_floats.hpp"
 
 namespace attnsmith::check {
 namespace {

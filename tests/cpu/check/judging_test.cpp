@@ -4,8 +4,8 @@
 
 #include "check/compare_values.hpp"
 #include "check/elements.hpp"
-#include "check/half.hpp"
 #include "check/output_writes.hpp"
+#include "check/small_floats.hpp"
 #include "problem/expect.hpp"
 #include "support/catch.hpp"
 
@@ -39,8 +39,9 @@ Case padded_case(std::optional<DType> o_dtype) {
 
 // A case whose outputs are what the reference says.
 struct Judged {
-    explicit Judged(std::optional<DType> o_dtype = {})
-        : test(padded_case(o_dtype)), storage(runtime(), test, 5) {
+    explicit Judged(std::optional<DType> o_dtype = {}) : Judged(padded_case(o_dtype)) {}
+
+    explicit Judged(const Case& given) : test(given), storage(runtime(), test, 5) {
         storage.load(test.steps[0]);
         storage.poison_outputs();
         outputs = storage.read_outputs();
@@ -101,6 +102,28 @@ TEST_CASE("the reference's own values are right, and written where they belong",
         CHECK(judged.rows().empty());
         CHECK(judged.outside().empty());
     }
+}
+
+TEST_CASE("keys and values of 8 bits are judged by what is stored, and heads of bad scales by NaN",
+          "[check]") {
+    Case test = padded_case({});
+    test.spec.kv_dtype = DType::e4m3;
+    test.spec.kv_scale = KvScale::head;
+    const Judged good(test);
+    CHECK(good.values().fault.empty());
+    test.steps[0].spoil_scales = [](std::vector<float>& k, std::vector<float>&) { k[1] = -1; };
+    test.steps[0].status.scale_not_positive = true;
+    const Judged bad(test);
+    CHECK(bad.values().fault.empty());
+    CHECK(contains(compare_values(test, test.steps[0], bad.storage, good.outputs, kCompareAll).fault,
+                   "first [sequence 0, query 0, head 2, 0]"));
+    // Only the rows of the KV head whose scale is spoiled may differ.
+    CHECK(bad.outputs.o != good.outputs.o);
+    const Storage::Outputs left = of_good_scales(test.spec, bad.storage, good.outputs);
+    CHECK(left.o == of_good_scales(test.spec, bad.storage, bad.outputs).o);
+    CHECK(left.lse == of_good_scales(test.spec, bad.storage, bad.outputs).lse);
+    CHECK(left.o != good.outputs.o);
+    CHECK(of_good_scales(test.spec, good.storage, good.outputs).o == good.outputs.o);
 }
 
 TEST_CASE("a value that is off is named by its place", "[check]") {

@@ -3,10 +3,10 @@
 #include <limits>
 #include <vector>
 
-#include "check/half.hpp"
 #include "check/merge.hpp"
 #include "check/random.hpp"
 #include "check/reference.hpp"
+#include "check/small_floats.hpp"
 #include "support/catch.hpp"
 
 using namespace attnsmith;

@@ -8,9 +8,9 @@
 #include <set>
 #include <vector>
 
-#include "check/half.hpp"
 #include "check/placement.hpp"
 #include "check/random.hpp"
+#include "check/small_floats.hpp"
 #include "check/tolerance.hpp"
 #include "support/catch.hpp"
 
@@ -281,6 +281,86 @@ TEST_CASE("the reference on rows that attend to nothing, and on pages that are n
     got = compute_reference(missing, {{0, 0}});
     CHECK(got.lse[0] == 0.0);
     CHECK(got.out[0] == 0.0);
+}
+
+namespace {
+
+// A problem's keys and values, which are small integers, as they are stored in 8 bits with scales that are
+// powers of two, and as the numbers in bf16 that these stand for.
+struct StoredInBytes {
+    explicit StoredInBytes(DType dtype) : plain(make_problem(small_spec(DType::bf16), kMixed)) {
+        Random random(11);
+        const auto draw = [&](std::vector<std::uint16_t>& numbers, std::vector<std::uint8_t>& bytes,
+                              const std::vector<float>& scales, std::int64_t dim) {
+            bytes.resize(numbers.size());
+            for (std::size_t n = 0; n < numbers.size(); ++n) {
+                const auto head = static_cast<std::int64_t>(n) / dim % plain.spec.kv_heads;
+                const double stored = static_cast<double>(random.integer(-7, 7));
+                bytes[n] = static_cast<std::uint8_t>(encode(dtype, stored));
+                numbers[n] = encode(DType::bf16, stored * scales[static_cast<std::size_t>(head)]);
+            }
+        };
+        draw(plain.k, k, k_scales, plain.spec.head_dim_qk);
+        draw(plain.v, v, v_scales, plain.spec.head_dim_vo);
+        spec = plain.spec;
+        spec.kv_dtype = dtype;
+        spec.kv_scale = KvScale::head;
+    }
+
+    ReferenceInput input() const {
+        ReferenceInput input = plain.input();
+        input.spec = spec;
+        input.k = [this](auto s, auto t, auto h) { return k.data() + (plain.key(s, t, h) - plain.k.data()); };
+        input.v = [this](auto s, auto t, auto h) {
+            return v.data() + (plain.value(s, t, h) - plain.v.data());
+        };
+        input.k_scales = k_scales;
+        input.v_scales = v_scales;
+        return input;
+    }
+
+    Problem plain;
+    AttentionSpec spec;
+    std::vector<std::uint8_t> k, v;
+    std::vector<float> k_scales{0.25F, 0.5F}, v_scales{2.0F, 0.125F};
+};
+
+}  // namespace
+
+TEST_CASE("the reference takes stored keys and values times their scales for the numbers", "[check]") {
+    for (const DType dtype : {DType::e4m3, DType::e5m2}) {
+        const StoredInBytes bytes(dtype);
+        REQUIRE(bytes.plain.spec.kv_heads == 2);
+        const std::vector<QueryRow> rows = all_rows(kMixed);
+        const Reference got = compute_reference(bytes.input(), rows);
+        const Reference want = compute_reference(bytes.plain.input(), rows);
+        CHECK(got.out == want.out);
+        CHECK(got.low == want.low);
+        CHECK(got.lse == want.lse);
+    }
+}
+
+TEST_CASE("a scale that is no number above 0 makes the rows of its heads NaN", "[check]") {
+    for (const float bad : {0.0F, -1.0F, HUGE_VALF, -HUGE_VALF, std::nanf("")}) {
+        for (const bool of_key : {true, false}) {
+            StoredInBytes bytes(DType::e4m3);
+            const std::vector<QueryRow> rows = {{0, 0}};
+            const Reference good = compute_reference(bytes.input(), rows);
+            (of_key ? bytes.k_scales : bytes.v_scales)[1] = bad;
+            const Reference got = compute_reference(bytes.input(), rows);
+            const auto heads = static_cast<std::size_t>(bytes.spec.q_heads);
+            const auto dim = static_cast<std::size_t>(bytes.spec.head_dim_vo);
+            for (std::size_t head = 0; head < heads; ++head) {
+                const bool is_bad = head >= heads / 2;
+                CHECK(std::isnan(got.lse[head]) == (is_bad && of_key));
+                if (!is_bad || !of_key) CHECK(got.lse[head] == good.lse[head]);
+                for (std::size_t d = 0; d < dim; ++d) {
+                    CHECK(std::isnan(got.out[head * dim + d]) == is_bad);
+                    if (!is_bad) CHECK(got.out[head * dim + d] == good.out[head * dim + d]);
+                }
+            }
+        }
+    }
 }
 
 TEST_CASE("key ranges in bottom-right alignment", "[check]") {

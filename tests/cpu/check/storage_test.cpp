@@ -4,10 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 
-#include "check/half.hpp"
 #include "check/kernel_choice.hpp"
+#include "check/small_floats.hpp"
 #include "planner/plan.hpp"
 #include "planner/repository_tuning.hpp"
 #include "support/catch.hpp"
@@ -48,7 +49,7 @@ Case windowed_case(KvStorage kv) {
 using Row = std::vector<std::uint16_t>;
 
 Row row_of(const RowAccessor& rows, std::int64_t s, std::int64_t t, std::int64_t h, std::size_t dim) {
-    const std::uint16_t* row = rows(s, t, h);
+    const auto* row = static_cast<const std::uint16_t*>(rows(s, t, h));
     return row ? Row(row, row + dim) : Row{};
 }
 
@@ -118,12 +119,121 @@ TEST_CASE("planted numbers stand where they were put", "[check]") {
     Storage storage(runtime, test, 5);
     storage.load(test.steps[0]);
     const ReferenceInput input = storage.reference_input();
-    const auto number = [](std::uint16_t bits) { return decode(DType::bf16, bits); };
-    CHECK(std::isnan(number(input.q(0, 2, 3)[5])));
-    CHECK(std::isfinite(number(input.q(0, 2, 2)[5])));
-    CHECK(number(input.k(1, 7, 1)[0]) == -HUGE_VAL);
-    CHECK(std::isfinite(number(input.k(1, 7, 0)[0])));
-    for (std::int64_t head = 0; head < 2; ++head) CHECK(number(input.v(0, 39, head)[4]) == HUGE_VAL);
+    const auto number = [](const void* row, std::size_t component) {
+        return decode(DType::bf16, static_cast<const std::uint16_t*>(row)[component]);
+    };
+    CHECK(std::isnan(number(input.q(0, 2, 3), 5)));
+    CHECK(std::isfinite(number(input.q(0, 2, 2), 5)));
+    CHECK(number(input.k(1, 7, 1), 0) == -HUGE_VAL);
+    CHECK(std::isfinite(number(input.k(1, 7, 0), 0)));
+    for (std::int64_t head = 0; head < 2; ++head) CHECK(number(input.v(0, 39, head), 4) == HUGE_VAL);
+}
+
+namespace {
+
+Case fp8_case(KvStorage kv, DType stored, KvScale scale) {
+    Case test = windowed_case(kv);
+    test.spec.head_dim_vo = 16;
+    test.spec.kv_dtype = stored;
+    test.spec.kv_scale = scale;
+    return test;
+}
+
+// The stub's device memory is the host's.
+const float* floats_of(const Tensor& tensor) { return static_cast<const float*>(tensor.data); }
+
+std::uint8_t byte_of(const void* row, std::size_t component) {
+    return static_cast<const std::uint8_t*>(row)[component];
+}
+
+}  // namespace
+
+TEST_CASE("keys and values of 8 bits are those of 16 bits, quantised with their head's scale", "[check]") {
+    const Runtime runtime = stub_runtime();
+    for (const KvStorage kv : {KvStorage::dense, KvStorage::ragged, KvStorage::paged}) {
+        for (const DType stored : {DType::e4m3, DType::e5m2}) {
+            for (const KvScale scale : {KvScale::none, KvScale::tensor, KvScale::head}) {
+                const Case test = fp8_case(kv, stored, scale);
+                Storage storage(runtime, test, 5);
+                storage.load(test.steps[0]);
+                const ReferenceInput input = storage.reference_input();
+                const AttentionTensors tensors = storage.tensors();
+                CHECK((tensors.k.dtype == stored && tensors.v.dtype == stored));
+                CHECK(tensors.k_scale.rank == (scale == KvScale::none ? 0 : 1));
+                REQUIRE((input.k_scales.size() == 2 && input.v_scales.size() == 2));
+                CHECK((input.k_scales[0] == input.k_scales[1]) == (scale != KvScale::head));
+                CHECK((input.k_scales[0] == 1) == (scale == KvScale::none));
+                CHECK((input.k_scales[0] == input.v_scales[0]) == (scale == KvScale::none));
+                for (std::size_t head = 0; head < 2 && scale == KvScale::head; ++head) {
+                    CHECK(floats_of(tensors.k_scale)[head] == input.k_scales[head]);
+                    CHECK(floats_of(tensors.v_scale)[head] == input.v_scales[head]);
+                }
+                // They are N(0, 1) whatever the scales are.
+                double squares = 0;
+                for (std::int64_t token = 0; token < 40; ++token)
+                    for (std::int64_t head = 0; head < 2; ++head)
+                        for (std::size_t d = 0; d < 16; ++d) {
+                            const double key = decode(stored, byte_of(input.k(0, token, head), d)) *
+                                               input.k_scales[static_cast<std::size_t>(head)];
+                            squares += key * key / (40 * 2 * 16);
+                        }
+                CHECK((squares > 0.8 && squares < 1.2));
+            }
+        }
+    }
+}
+
+TEST_CASE("slots that no sequence has are NaN in 8 bits, too", "[check]") {
+    const Runtime runtime = stub_runtime();
+    Case test = fp8_case(KvStorage::paged, DType::e4m3, KvScale::head);
+    test.layout.pad = 4;
+    test.layout.base = 1;
+    Storage storage(runtime, test, 5);
+    storage.load(test.steps[0]);
+    const Tensor k = storage.tensors().k;
+    CHECK(reinterpret_cast<std::uintptr_t>(k.data) % 4 == 2);
+    for (int axis = 0; axis < 3; ++axis) CHECK(k.strides[static_cast<std::size_t>(axis)] % 8 == 0);
+    std::int64_t numbers = 0;
+    const auto* const bytes = static_cast<const std::uint8_t*>(k.data);
+    for (std::int64_t at = 0; at < k.shape[0] * k.strides[0]; ++at)
+        numbers += !std::isnan(decode(DType::e4m3, bytes[at]));
+    CHECK(numbers == (40 + 25) * 2 * 16);
+}
+
+TEST_CASE("bytes stand for 8-bit floats, and a launch may have other scales than its Call", "[check]") {
+    const Runtime runtime = stub_runtime();
+    Case test = fp8_case(KvStorage::ragged, DType::e5m2, KvScale::head);
+    test.layout.kv_as_bytes = true;
+    test.scales_at_launch = true;
+    test.k_scales = {0.5F, 2.0F};
+    test.v_scales = {4.0F};
+    Storage storage(runtime, test, 5);
+    storage.load(test.steps[0]);
+    const AttentionTensors tensors = storage.tensors();
+    CHECK((tensors.k.dtype == DType::u8 && tensors.v.dtype == DType::u8));
+    CHECK((std::isnan(floats_of(tensors.k_scale)[0]) && std::isnan(floats_of(tensors.v_scale)[1])));
+    const TensorAddresses addresses = storage.addresses();
+    CHECK((addresses.k_scale[0] == 0.5F && addresses.k_scale[1] == 2.0F));
+    CHECK((addresses.v_scale[0] == 4.0F && addresses.v_scale[1] == 4.0F));
+    CHECK(storage.changed_input().empty());
+}
+
+TEST_CASE("spoiled scales leave what is stored as it was, and are known by their heads", "[check]") {
+    const Runtime runtime = stub_runtime();
+    Case test = fp8_case(KvStorage::ragged, DType::e4m3, KvScale::head);
+    Storage storage(runtime, test, 5);
+    storage.load(test.steps[0]);
+    const std::uint8_t before = byte_of(storage.reference_input().v(1, 24, 1), 15);
+    CHECK((storage.has_good_scales(0) && storage.has_good_scales(1)));
+    Step spoiled = test.steps[0];
+    spoiled.same_data = true;
+    spoiled.spoil_scales = [](std::vector<float>&, std::vector<float>& v) { v[1] = 0; };
+    storage.load(spoiled);
+    CHECK(byte_of(storage.reference_input().v(1, 24, 1), 15) == before);
+    CHECK(floats_of(storage.tensors().v_scale)[1] == 0);
+    CHECK((storage.has_good_scales(0) && !storage.has_good_scales(1)));
+    storage.load(test.steps[0]);
+    CHECK(storage.has_good_scales(1));
 }
 
 TEST_CASE("outputs that nobody wrote are named", "[check]") {

@@ -52,9 +52,9 @@ Setup apart(Setup setup) {
     const auto part = [](const Tensor& whole, std::int64_t begin, std::int64_t end) {
         return whole.slice(whole.rank - 1, begin, end);
     };
-    auto& [q, k, v, o, lse, sinks, slopes, q_pe, kpe] = setup.tensors;
-    q_pe = part(q, 128, 192), kpe = part(k, 128, 192);
-    q = part(q, 0, 128), k = part(k, 0, 128);
+    AttentionTensors& tensors = setup.tensors;
+    tensors.q_pe = part(tensors.q, 128, 192), tensors.kpe = part(tensors.k, 128, 192);
+    tensors.q = part(tensors.q, 0, 128), tensors.k = part(tensors.k, 0, 128);
     return setup;
 }
 

@@ -1,5 +1,5 @@
-// fp16 and bf16 as the reference sees them: bit patterns to and from double, rounded to nearest even in one
-// step.
+// Floats of 16 and of 8 bits as the reference sees them: bit patterns to and from double, rounded to nearest
+// even in one step.
 #pragma once
 
 #include <bit>
@@ -10,11 +10,13 @@
 
 namespace attnsmith::check {
 
-// `dtype` is f16 or bf16 throughout. Values past the largest finite one become infinity.
+// `dtype` is f16, bf16, e4m3 or e5m2; a pattern of 8 bits has its upper byte 0. Values past the largest
+// finite one become infinity in 16 bits and that largest one in 8, as quantisers leave it. An infinity is one
+// where the dtype has one, which e4m3 has not.
 std::uint16_t encode(DType dtype, double value);
 double decode(DType dtype, std::uint16_t bits);
 
-// The value of every bit pattern, 65536 entries: whole tensors are converted through it.
+// The value of every bit pattern, 65536 or 256 entries: whole tensors are converted through it.
 const double* decode_table(DType dtype);
 
 namespace detail {
@@ -35,7 +37,7 @@ inline double round_to_quantum(double value, double quantum) {
 
 }  // namespace detail
 
-// decode(encode(value)), fast enough for every logit of a case.
+// decode(encode(value)) of f16 or bf16, fast enough for every logit of a case.
 inline double round_to(DType dtype, double value) {
     if (std::isnan(value)) return value;
     const double magnitude = std::fabs(value);
