@@ -46,7 +46,7 @@ ATTNSMITH_HOST_DEVICE constexpr MmaLayout mma_layout(const MmaShape& shape) {
                              shape.bytes.key_value});
     s.partials = warp_partials(s.ring.k, shape.warps_kv * shape.tile_q, shape.head_dim_vo);
     s.weights = (s.ring.end + 127) / 128 * 128;
-    s.slices = s.weights + shape.tile_q * shape.tile_kv * shape.bytes.key_value;
+    s.slices = s.weights + shape.tile_q * shape.tile_kv * shape.bytes.query;
     if (shape.wide)
         s.state = s.slices + shape.warps_kv * shape.tile_q * int32(sizeof(float));
     else

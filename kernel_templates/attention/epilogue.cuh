@@ -105,6 +105,24 @@ struct OutputStore {
                 store_16_bytes<Alignment>(target + mine * kChunkColumns, chunk[round]);
         }
     }
+    // The four lanes' columns are a whole sector together: there is nothing to trade.
+    template <int Columns>
+    static __device__ void exchange(Output* target, const SpreadAccumulator<Columns>& o, int i,
+                                    int32 columns = Columns) {
+        if (target == nullptr) return;
+#pragma unroll
+        for (int b = 0; b < Columns / 16; ++b) {
+            if (b * 16 >= columns) break;
+            Output* const place = target + b * 16 + spread_column();
+            const float4 x = o.four(b, i);
+            if constexpr (Alignment >= 8) {
+                *reinterpret_cast<uint2*>(place) = make_uint2(Output::pack(x.x, x.y), Output::pack(x.z, x.w));
+            } else {
+                two(place, x.x, x.y);
+                two(place + 2, x.z, x.w);
+            }
+        }
+    }
 };
 
 // fp32, which is not rounded: an element a register.
@@ -168,6 +186,19 @@ struct OutputStore<f32, Alignment> {
         for (int j = 0; j < Columns / 8; ++j)
             if (j * 8 < columns) two(target + j * 8 + fragment_column(), o[j][2 * i], o[j][2 * i + 1]);
     }
+    template <int Columns>
+    static __device__ void exchange(f32* target, const SpreadAccumulator<Columns>& o, int i,
+                                    int32 columns = Columns) {
+        if (target == nullptr) return;
+#pragma unroll
+        for (int b = 0; b < Columns / 16; ++b) {
+            if (b * 16 >= columns) break;
+            const float4 x = o.four(b, i);
+            const uint32 bits[4] = {__float_as_uint(x.x), __float_as_uint(x.y), __float_as_uint(x.z),
+                                    __float_as_uint(x.w)};
+            store_16_bytes<kAlignment>(target + b * 16 + spread_column(), bits);
+        }
+    }
 };
 
 // The end of rows of one sequence. `Alignment`: what the addresses of O's rows are a multiple of.
@@ -184,8 +215,10 @@ struct Epilogue {
         const float c = args.scale_log2;
         const float sink = args.sinks && row.valid ? args.sinks[row.head] * kLog2e : -infinity();
         RowResult result = finish_row(maximum, sum, c, sink);
-        if constexpr (widens_keys<Config>())
-            result.factor *= stored_scale(args, args.v_scale, row.head / args.group);
+        if constexpr (widens_keys<Config>()) {
+            // A row that saw no key has nothing of the values, whatever their scale is.
+            if (sum != 0.0f) result.factor *= stored_scale(args, args.v_scale, row.head / args.group);
+        }
         return result;
     }
 
@@ -288,9 +321,9 @@ struct Epilogue {
 
     // Row i of an accumulator, whose columns are O's from `first` on, as O, or as the partial result of that
     // place, which is an int32 or, of chunks, an int64. By whole warps.
-    template <int Columns, class Place>
-    __device__ void store_columns(const PackedRow& row, Place place, int32 first, Accumulator<Columns>& o,
-                                  int i, float maximum, float sum) const {
+    template <class Sums, class Place>
+    __device__ void store_columns(const PackedRow& row, Place place, int32 first, Sums& o, int i,
+                                  float maximum, float sum) const {
         const int32 columns = kColumns - first;
         const bool tells_of_row = row.valid && first == 0 && threadIdx.x % 4 == 0;
         if (place >= 0) {

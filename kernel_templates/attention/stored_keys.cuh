@@ -52,48 +52,56 @@ __device__ inline float key_scale(const abi::AttentionArguments& args, int32 kv_
     return scale;
 }
 
-// Rows of bf16 to fp16 in their places, each times a power of two; what each was divided by to factors[row]. By
-// all threads of the block, between barriers.
+// The largest magnitude of a lane's chunks of a row of bf16.
 template <class Tile>
-__device__ void queries_to_fp16(const Tile& queries, int32 rows, int32 threads, float* factors) {
+__device__ inline float largest_of_chunks(const Tile& tile, int32 row) {
+    float top = 0.0f;
+    for (int32 chunk = threadIdx.x % 32; chunk < Tile::kRowChunks; chunk += 32) {
+        uint32 x[4];
+        load_shared_16_bytes(x, tile.chunk(row, chunk));
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const float2 pair = bf16::unpack(x[i]);
+            top = fmaxf(top, fmaxf(fabsf(pair.x), fabsf(pair.y)));
+        }
+    }
+    return top;
+}
+
+// A lane's chunks of a row of bf16 to fp16 in their places.
+template <class Tile>
+__device__ inline void chunks_to_fp16(const Tile& tile, int32 row, float scale) {
+    for (int32 chunk = threadIdx.x % 32; chunk < Tile::kRowChunks; chunk += 32) {
+        uint32 x[4];
+        load_shared_16_bytes(x, tile.chunk(row, chunk));
+        uint64 packed[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const float2 pair = bf16::unpack(x[i]);
+            packed[i] = f16::pack(pair.x * scale, pair.y * scale);
+        }
+        store_shared_16_bytes(tile.chunk(row, chunk), int64(packed[0] | packed[1] << 32),
+                              int64(packed[2] | packed[3] << 32));
+    }
+}
+
+// Rows of bf16 to fp16, each times a power of two; what each was divided by to factors[row]. Where a row lies in
+// two tiles both are multiplied by the same. By all threads of the block, between barriers.
+template <class... Tiles>
+__device__ void queries_to_fp16(int32 rows, int32 threads, float* factors, const Tiles&... tiles) {
     constexpr int kBias = 127;
     constexpr int kLargest = 14;  // exponent of the row's largest afterwards: fp16 has up to 15
-    const int32 lane = threadIdx.x % 32;
 #pragma unroll 1
     for (int32 row = threadIdx.x / 32; row < rows; row += threads / 32) {
-        uint32 chunks[Tile::kChunksOfLane][4];
         float top = 0.0f;
-#pragma unroll
-        for (int n = 0; n < Tile::kChunksOfLane; ++n) {
-            const int32 chunk = n * 32 + lane;
-            if (chunk >= Tile::kRowChunks) continue;
-            load_shared_16_bytes(chunks[n], queries.chunk(row, chunk));
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                const float2 pair = bf16::unpack(chunks[n][i]);
-                top = fmaxf(top, fmaxf(fabsf(pair.x), fabsf(pair.y)));
-            }
-        }
+        ((top = fmaxf(top, largest_of_chunks(tiles, row))), ...);
 #pragma unroll
         for (int distance = 16; distance > 0; distance /= 2)
             top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, distance));
         // As exponents with their bias, such that the factor's inverse is an ordinary number, too.
-        const int32 scale_exponent = min(2 * kBias + kLargest - int32(__float_as_uint(top) >> 23), 2 * kBias - 1);
-        const float scale = __uint_as_float(uint32(scale_exponent) << 23);
-#pragma unroll
-        for (int n = 0; n < Tile::kChunksOfLane; ++n) {
-            const int32 chunk = n * 32 + lane;
-            if (chunk >= Tile::kRowChunks) continue;
-            uint64 packed[4];
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                const float2 pair = bf16::unpack(chunks[n][i]);
-                packed[i] = f16::pack(pair.x * scale, pair.y * scale);
-            }
-            store_shared_16_bytes(queries.chunk(row, chunk), int64(packed[0] | packed[1] << 32),
-                                  int64(packed[2] | packed[3] << 32));
-        }
-        if (lane == 0) factors[row] = __uint_as_float(uint32(2 * kBias - scale_exponent) << 23);
+        const int32 exponent = min(2 * kBias + kLargest - int32(__float_as_uint(top) >> 23), 2 * kBias - 1);
+        (chunks_to_fp16(tiles, row, __uint_as_float(uint32(exponent) << 23)), ...);
+        if (threadIdx.x % 32 == 0) factors[row] = __uint_as_float(uint32(2 * kBias - exponent) << 23);
     }
 }
 

@@ -16,7 +16,6 @@ struct SwizzledTile {
     static constexpr int kChunks = kRowBytes / 16;  // of a panel's row: 8, 4 or 2
     static constexpr int kPanelBytes = Rows * kRowBytes;
     static constexpr int kRowChunks = abi::padded_head_dim(HeadDim) / kChunkElements;  // of all its panels
-    static constexpr int kChunksOfLane = (kRowChunks + 31) / 32;  // where a warp has a row
 
     SharedAddress start;  // a multiple of 128
 

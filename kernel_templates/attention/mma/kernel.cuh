@@ -12,10 +12,7 @@
 //   warps_kv > 1 (few rows: decode) each warp keeps a softmax of its own, and these are joined in shared
 //   memory at the end. Key tiles lie at absolute multiples of tile_kv and are taken in ascending order.
 //
-//   Keys and values of 8 bits (attention/stored_keys.cuh) lie in shared memory as they are stored, and are widened
-//   in the registers of the warp that multiplies them. One load of 16 bytes a row brings twice as many columns,
-//   four neighbours a thread: the sums over columns of Q K^T have them in that order, for which queries are read
-//   so, too, and those of P V have O's columns in the order of SpreadAccumulator.
+//   Keys and values of 8 bits are widened by the warp that multiplies them (attention/mma/stored_operands.cuh).
 //
 //   With Config::absolute_cuts a row's bits follow from the keys that it sees alone (attention/cuts.cuh): the
 //   softmax takes so many keys at a time whatever a tile has, and no warps divide them.
@@ -27,9 +24,8 @@
 #include "attention/join_warps.cuh"
 #include "attention/logits.cuh"
 #include "attention/mask.cuh"
-#include "attention/mma/loads.cuh"
+#include "attention/mma/stored_operands.cuh"
 #include "attention/softmax/online.cuh"
-#include "attention/stored_keys.cuh"
 #include "common/element.cuh"
 #include "common/registers.cuh"
 
@@ -37,8 +33,9 @@ namespace attnsmith {
 
 template <class Config>
 struct AttentionMma {
-    static constexpr bool kWidens = widens_keys<Config>();
-    using Element = typename OperandElement<kWidens, typename Config::Query>::Type;
+    using Operands = StoredOperands<Config>;
+    using Element = typename Operands::Element;
+    static constexpr bool kWidens = Operands::kWidens;
     using Pipeline = MmaPipeline<Config>;
     using Loads = MmaLoads<Config>;
     static constexpr int kQk = abi::padded_head_dim(Config::head_dim_qk);
@@ -69,19 +66,10 @@ struct AttentionMma {
     const int32 warp_key = threadIdx.x / 32 / Config::warps_q * kWarpKeys;
 
     using Logits = Accumulator<kStepKeys>;
-    template <bool Widens, int Columns>
-    struct Sums {
-        using Type = Accumulator<Columns>;
-    };
-    template <int Columns>
-    struct Sums<true, Columns> {
-        using Type = SpreadAccumulator<Columns>;
-    };
-
     LogitTransform<Config> logits;
     FragmentMask mask;
     OnlineSoftmax softmax;
-    typename Sums<kWidens, kVo>::Type o = {};
+    typename Operands::template Output<kVo> o = {};
     OperandA<kQueriesInRegisters ? kQk : 16> q;
 
     float product_scale[kWidens ? 2 : 1];  // of a row's products with stored keys
@@ -94,6 +82,9 @@ struct AttentionMma {
         TileMask tile_mask(tile);
         const auto places = places_of_part<Config>(tile, part, tile_mask);
         const KeyInterval& keys = tile_mask.read;
+        // Asked for before the queries, since it comes as late.
+        float stored_key_scale;
+        if constexpr (kWidens) stored_key_scale = key_scale(args, tile.kv_head, status);
         const PackedRow rows[2] = {tile.row(warp_row + fragment_row(lane, 0)),
                                    tile.row(warp_row + fragment_row(lane, 1))};
         if (Config::absolute_cuts && multiplies()) folded.begin();
@@ -103,7 +94,8 @@ struct AttentionMma {
         const KeyInterval blocks = loads.blocks;
         loads.start(tile);
         if constexpr (kQueriesInRegisters || kWidens) loads.await_queries();
-        if constexpr (kWidens) prepare_queries(status);
+        if constexpr (kWidens)
+            Operands::prepare_queries(pipeline, memory, warp_row, stored_key_scale, product_scale);
         if constexpr (kQueriesInRegisters) {
 #pragma unroll
             for (int k = 0; k < kQk / 16; ++k) load_queries(q[k], k);
@@ -122,25 +114,8 @@ struct AttentionMma {
         close(places, blocks.end * Config::tile_kv);
     }
 
-    // Queries beside widened keys.
-    __device__ void prepare_queries(uint32& status) {
-        float* const factors = reinterpret_cast<float*>(memory + Config::layout.row_factors);
-        const float scale = key_scale(args, tile.kv_head, status);
-        constexpr bool kConverts = !is_same<typename Config::Query, Element>;
-        if constexpr (kConverts) {
-            queries_to_fp16(pipeline.queries(), Config::tile_q, kThreadsOf<Config>, factors);
-            __syncthreads();
-        }
-#pragma unroll
-        for (int i = 0; i < 2; ++i)
-            product_scale[i] = kConverts ? scale * factors[warp_row + fragment_row(lane, i)] : scale;
-    }
-
     __device__ void load_queries(uint32 (&fragment)[4], int k) const {
-        if constexpr (kWidens)
-            load_spread_query_fragment(fragment, pipeline.queries(), warp_row, k);
-        else
-            load_query_fragment(fragment, pipeline.queries(), warp_row, k);
+        Operands::load_queries(fragment, pipeline.queries(), warp_row, k);
     }
 
     // Else the warp takes part in loads alone.
@@ -244,15 +219,12 @@ struct AttentionMma {
         }
     }
 
-    // The products of 16 columns with the j-th 16 keys of the warp's, each eight of which are one register.
+    // The products of 16 columns with the j-th 16 keys of the warp's.
     __device__ void multiply_stored(Logits (&s)[kSteps], int j, const uint32 (&a)[4], uint32 low, uint32 high) {
-        uint32 b[2][2];
-        Config::KeyValue::widen(b[0], low);
-        Config::KeyValue::widen(b[1], high);
         Logits& of_step = s[j * 16 / kStepKeys];
         const int first = j * 16 % kStepKeys / 8;
-        Element::mma(of_step[first], a, b[0][0], b[0][1]);
-        Element::mma(of_step[first + 1], a, b[1][0], b[1][1]);
+        Operands::multiply_keys(of_step[first], a, low);
+        Operands::multiply_keys(of_step[first + 1], a, high);
     }
 
     // O += P V for a softmax step of the warp's slice of keys.
@@ -276,25 +248,14 @@ struct AttentionMma {
                 load_matrices_transposed(stored, Pipeline::ValueTile::step(start, j * 16, d / 2));
 #pragma unroll
                 for (int half = 0; half < 2; ++half)
-                    add_stored(d + half, p[j], stored[2 * half], stored[2 * half + 1]);
+                    Operands::multiply_values(o, d + half, p[j], stored[2 * half], stored[2 * half + 1]);
             }
             if constexpr (kBlocks % 2 == 1) {
                 uint32 stored[2];
                 load_matrices_transposed(stored, values.chunk(first_key + j * 16 + lane % 16, kBlocks - 1));
-                add_stored(kBlocks - 1, p[j], stored[0], stored[1]);
+                Operands::multiply_values(o, kBlocks - 1, p[j], stored[0], stored[1]);
             }
         }
-    }
-
-    // The products of 16 keys with the b-th 16 columns. Each eight keys are one register, in which a thread has
-    // two columns of one key and then of the next.
-    __device__ void add_stored(int b, const uint32 (&a)[4], uint32 low, uint32 high) {
-        constexpr uint32 kByColumns = 0x3120;
-        uint32 first[2], second[2];
-        Config::KeyValue::widen(first, __byte_perm(low, 0, kByColumns));
-        Config::KeyValue::widen(second, __byte_perm(high, 0, kByColumns));
-        Element::mma(o[2 * b], a, first[0], second[0]);
-        Element::mma(o[2 * b + 1], a, first[1], second[1]);
     }
 
     __device__ void multiply_stored_values(const OperandA<kStepKeys>& p, int32 n, int softmax_step) {

@@ -192,7 +192,9 @@ int registers_of_wide(const Kernel& kernel) {
     const int weights = 4 * row_tiles, maxima = (kernel.absolute_cuts ? 8 : 4) * row_tiles;
     const int queries = kernel.queries_in_registers ? abi::padded_head_dim(kernel.head_dim_qk) / 4 : 4;
     const int states = kernel.absolute_cuts ? output : 0;  // of rows before their last cuts
-    return output + states + logits + weights + maxima + queries + addresses_and_state;
+    // Of keys of 8 bits: queries of several steps, what is widened, and the scales of products.
+    const int widened = size_of(kernel.key_value) == 1 ? 24 : 0;
+    return output + states + logits + weights + maxima + queries + widened + addresses_and_state;
 }
 
 }  // namespace

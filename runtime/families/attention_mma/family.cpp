@@ -11,9 +11,6 @@ class Mma final : public TiledAttention {
     Backend backend() const override { return Backend::mma; }
 
     std::optional<std::string> refusal(const AttentionSpec& spec, const SmTraits&) const override {
-        if (is_wide(spec)) {
-            if (auto reason = stored_keys_refusal(spec)) return *reason + " and a head dim above 256";
-        }
         return tensor_core_refusal(spec);
     }
 
