@@ -242,7 +242,9 @@ class Kernel(Owner):
         views = [None if tensor is None else _frameworks.of(tensor, name).view(tensor, name, order)
                  for name, tensor in zip(_abi.TENSOR_FIELDS + _abi.BATCH_FIELDS, tensors)]
         for i in _SCALES:
-            views[i] = views[i] and _views.as_vector(views[i])
+            view = views[i]
+            if view is not None:
+                views[i] = _views.as_vector(view)
         data, nbytes = (0, 0) if workspace is None else _memory_of(workspace)
         block = AttentionBlock()
         block.fill(views, fitting("max_q_len", max_q_len, c_int64), fitting("max_kv_len", max_kv_len, c_int64), data,
