@@ -465,7 +465,13 @@ TEST_CASE("Other dtypes are refused") {
     CHECK(with([](Operands& o) { o.q.dtype(ATTNSMITH_DL_FLOAT, 64); }).refuses("q.dtype"));
     CHECK(with([](Operands& o) { o.q.dtype(ATTNSMITH_DL_BFLOAT, 16, 2); }).refuses("q.dtype"));
     CHECK(with([](Operands& o) { o.q.dtype(ATTNSMITH_DL_BFLOAT, 16, 0); }).refuses("q.dtype"));
-    CHECK(with([](Operands& o) { o.k.dtype(1, 32); }).refuses("k.dtype"));
+    CHECK(with([](Operands& o) { o.k.dtype(ATTNSMITH_DL_UINT, 32); }).refuses("k.dtype"));
+    // Known, but not what the spec says that keys are.
+    for (const std::uint8_t code : {ATTNSMITH_DL_E4M3FN, ATTNSMITH_DL_E5M2, ATTNSMITH_DL_UINT}) {
+        const Answer fp8 = with([&](Operands& o) { o.k.dtype(code, 8); });
+        CHECK(fp8.refuses("k.dtype"));
+        CHECK(fp8.details["accepted"] == "bf16");
+    }
     const Answer other = with([](Operands& o) { o.v.dtype(ATTNSMITH_DL_FLOAT, 16); });
     CHECK(other.refuses("v.dtype"));
     CHECK(other.details["accepted"] == "bf16");
@@ -531,6 +537,17 @@ TEST_CASE("Tensors and batches that are absent or beside the point") {
     DlTensor lse(memory[1], {kBatch, kQueries, kHeads});
     tensors.lse = lse.dtype(ATTNSMITH_DL_FLOAT, 32).get();
     CHECK(answer().refuses("lse"));
+    for (const auto scale : {&attnsmith_tensors::k_scale, &attnsmith_tensors::v_scale}) {
+        tensors = operands.tensors();
+        DlTensor one(memory[1], {1});
+        tensors.*scale = one.dtype(ATTNSMITH_DL_FLOAT, 32).get();
+        const Answer beside = answer();
+        CHECK(beside.refuses(scale == &attnsmith_tensors::k_scale ? "k_scale" : "v_scale"));
+        tensors.size = offsetof(attnsmith_tensors, k_scale);  // of an older header, which is read no further
+        CHECK(answer().code == ATTNSMITH_OK);
+        attnsmith_call_free(call);
+        call = nullptr;
+    }
     tensors = operands.tensors();
     tensors.size += 8;
     CHECK(answer().refuses("tensors.size"));

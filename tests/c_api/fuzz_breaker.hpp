@@ -80,7 +80,7 @@ class Breaker {
         const bool merge = spec.op == ATTNSMITH_OP_MERGE;
         const std::int32_t other_op = merge ? ATTNSMITH_OP_ATTENTION : ATTNSMITH_OP_MERGE;
         for (int changes = static_cast<int>(below(3)); changes > 0; --changes) {
-            switch (below(merge ? 26 : 24)) {
+            switch (below(merge ? 28 : 26)) {
                 case 0:
                     set(spec.op, any_of<std::int32_t>({1, other_op, 3, number}), "op");
                     break;
@@ -157,6 +157,12 @@ class Breaker {
                     break;
                 case 23:
                     set(spec.reserved, number, "reserved");
+                    break;
+                case 24:
+                    set(spec.kv_dtype, any_of<std::int32_t>({3, 4, 8, -1}), "kv_dtype");
+                    break;
+                case 25:
+                    set(spec.kv_scale, any_of<std::int32_t>({1, 2, 3, number}), "kv_scale");
                     break;
                 default:
                     set_what_merges_lack(spec);

@@ -46,6 +46,12 @@ TEST_CASE("A launch at other addresses") {
     at = addresses();
     at.lse = reinterpret_cast<float*>(memory[2]);
     CHECK(ask(attnsmith_launch_at, call.get(), &at, nullptr).refuses("addresses.lse"));
+    at = addresses();
+    at.k_scale = reinterpret_cast<float*>(memory[2]);
+    CHECK(ask(attnsmith_launch_at, call.get(), &at, nullptr).refuses("addresses.k_scale"));
+    at = addresses();
+    at.v_scale = reinterpret_cast<float*>(memory[2]);
+    CHECK(ask(attnsmith_launch_at, call.get(), &at, nullptr).refuses("addresses.v_scale"));
     at.size = 8;
     CHECK(ask(attnsmith_launch_at, call.get(), &at, nullptr).refuses("addresses.size"));
     CHECK(ask(attnsmith_launch_at, call.get(), nullptr, nullptr).refuses("addresses"));

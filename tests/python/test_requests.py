@@ -74,7 +74,7 @@ class Plans(PythonTest):
 
     def test_bad_words(self):
         for field, words in (("head_dim", {"head_dim": -63}), ("head_dim", {"head_dim": "64"}),
-                             ("q_heads", {"q_heads": 0}), ("kv_heads", {"kv_heads": 3}), ("dtype", {"dtype": "fp8"}),
+                             ("q_heads", {"q_heads": 0}), ("kv_heads", {"kv_heads": 3}), ("dtype", {"dtype": "fp64"}),
                              ("mask", {"mask": "casual"}), ("page_size", {"kv": "paged"}),
                              ("window_left", {"window_left": -2}), ("scale", {"scale": float("nan")}),
                              ("scale", {"scale": float("inf")}), ("scale", {"scale": 0.0}), ("lse", {"lse": 1}),

@@ -71,8 +71,10 @@ class Table(PythonTest):
                     given = {**SMALL, name: word}
                     if name == "page_order" or word == "paged":
                         given.update(kv="paged", page_size=16)
-                    if name == "o_dtype" and not word.endswith("32"):
-                        given["dtype"] = word  # o may be of no other type of 16 bits
+                    if name in ("o_dtype", "kv_dtype") and word.endswith("16"):
+                        given["dtype"] = word  # o, k and v may be of no other type of 16 bits
+                    if name == "kv_scale":
+                        given["kv_dtype"] = "e4m3"
                     try:
                         attnsmith.plan(**given, sm=90)
                     except attnsmith.Unsupported:

@@ -85,6 +85,13 @@ attnsmith.plan(op="mla", head_dim_ckv="512", head_dim_kpe=64, q_heads=128)  # re
 attnsmith.plan(head_dim=128, q_heads=32, o_dtype="float32")
 attnsmith.prewarm({"head_dim": 64, "q_heads": 4, "o_dtype": ["bf16", "fp32"]})
 attnsmith.prewarm({"head_dim": 64, "q_heads": 4, "o_dtype": ["bf61"]})  # refused
+attnsmith.attention(q, q, q, k_scale=q, v_scale=q, kv_dtype="e4m3")
+attnsmith.paged_attention(q, q, q, q, kv_dtype=TorchDType())
+attnsmith.varlen_attention(q, q, q, q, q, kv_dtype="e4m4")  # refused
+attnsmith.mla_attention(q, q, scale=1, k_scale=q)  # refused
+attnsmith.plan(head_dim=128, q_heads=32, kv_dtype="float8_e5m2", kv_scale="head", sm=90)
+attnsmith.plan(head_dim=128, q_heads=32, kv_dtype="e4m3", kv_scale="token")  # refused
+attnsmith.prewarm({"head_dim": 64, "q_heads": 4, "kv_dtype": ["bf16", "e4m3"], "kv_scale": ["none", "head"]})
 attnsmith.merge_states(q, q, o_dtype="fp32")  # refused
 attnsmith.paged_attention(q, q, page_order="nhd")  # refused
 '''

@@ -14,7 +14,7 @@ OK = 0
 CURRENT_DEVICE = -1
 
 DL_CUDA, DL_CUDA_MANAGED = 2, 13
-DL_INT, DL_FLOAT, DL_BFLOAT = 0, 2, 4
+DL_INT, DL_UINT, DL_FLOAT, DL_BFLOAT, DL_E4M3FN, DL_E5M2 = 0, 1, 2, 4, 10, 12
 
 Q_LEN_CLAMPED, KV_LEN_CLAMPED, PAGE_OUT_OF_RANGE, WORKSPACE_NOT_ZEROED, SCALE_NOT_POSITIVE = 1, 2, 4, 8, 16
 WORKSPACE_ZEROED_BYTES = 8192
@@ -90,7 +90,7 @@ class PrewarmOptions(Sized):
                 ("push", c_int32), ("no_compile", c_int32)]
 
 
-TENSOR_FIELDS = ("q", "k", "v", "o", "lse", "sinks", "alibi_slopes", "q_pe", "kpe")
+TENSOR_FIELDS = ("q", "k", "v", "o", "lse", "sinks", "alibi_slopes", "q_pe", "kpe", "k_scale", "v_scale")
 BATCH_FIELDS = ("q_indptr", "q_lens", "kv_indptr", "kv_lens", "page_table", "page_indptr", "page_indices",
                 "last_page_len", "table_rows")
 

@@ -77,7 +77,7 @@ class Recipe:
         self.bounds = problem.max_q_len, problem.max_kv_len
         is_latent = problem.op == "mla"  # whose values the library finds by itself
         self.views = (q, k, None if is_latent else v, o, lse, given[4], given[5], problem.q_pe, problem.kpe,
-                      *problem.batch_views)
+                      problem.k_scale, problem.v_scale, *problem.batch_views)
         self.spare = self.blocks = dispatch.blocks
 
         # Where pointers go: of the tensors that are given, in their order, then of v in one tensor with k, o and lse.
@@ -143,7 +143,7 @@ class Dispatch:
             page_size, kv_heads = k_shape[1:3] if problem.page_order == "NHD" else (k_shape[2], k_shape[1])
         index_kind = next((view[3] for view in problem.batch_views if view is not None), None)
         geometry = (problem.kv, page_size, problem.page_order, index_kind, kv_heads, problem.v[1][-1],
-                    problem.head_dim_kpe)
+                    problem.head_dim_kpe, *_stored(problem))
         options = (*problem.options[:O_DTYPE], o_kind, sink, alibi)
         key = (index, kind, q_shape[-2], q_shape[-1], *sizes, alignment, geometry, options)
         return self.prepared.get(key) or self.prepare(
@@ -217,6 +217,23 @@ def _traced(error: InvalidRequest, problem: Problem) -> InvalidRequest:
                           f"a shape whose {error.field} is {error.accepted}; here it is {error.value}")
 
 
+def _stored(problem: Problem) -> Tuple[Any, Optional[str]]:
+    """kv_dtype and kv_scale of a request, each None where keys and values are as q. Raises InvalidRequest."""
+    kind, kv_dtype, scale = problem.k[3], problem.kv_dtype, problem.k_scale
+    if problem.op == "mla":  # has neither
+        return None, None
+    if kv_dtype is None and kind == _views.UINT8:
+        raise InvalidRequest("kv_dtype", "None", '"e4m3" or "e5m2", which these keys and values of uint8 are')
+    if kv_dtype is None and kind in (_views.E4M3, _views.E5M2):
+        kv_dtype = _views.WORDS[kind]
+    if scale is None:
+        return kv_dtype, None
+    if _views.ITEM_BYTES[kind] != 1:
+        raise InvalidRequest("k_scale", "a tensor", f"None, since keys are of {_views.WORDS[kind]}; scales are of e4m3 "
+                             "and e5m2")
+    return kv_dtype, "tensor" if tuple(scale[1]) == (1,) else "head"
+
+
 def _rounded(length: int) -> int:
     return 1 << (length - 1).bit_length() if length > 2 else length
 
@@ -224,7 +241,7 @@ def _rounded(length: int) -> int:
 def _words(q: View, geometry: Tuple[Any, ...], sizes: Tuple[int, int, int], alignment: int,
            options: Options) -> Dict[str, Any]:
     """The request of a call, in the words that prepare() takes."""
-    kv, page_size, page_order, index_kind, kv_heads, head_dim_vo, head_dim_kpe = geometry
+    kv, page_size, page_order, index_kind, kv_heads, head_dim_vo, head_dim_kpe, kv_dtype, kv_scale = geometry
     causal, window, chunk, softcap, scale, lse, precision, consistency, o_kind, sink, alibi = options
     dtype = dtype_of(q)
     if index_kind is not None and index_kind not in (_views.INT32, _views.INT64):
@@ -243,6 +260,7 @@ def _words(q: View, geometry: Tuple[Any, ...], sizes: Tuple[int, int, int], alig
         "kv": kv,
         "page_size": page_size, "page_order": page_order, "alignment": alignment, "precision": precision,
         "consistency": consistency, "o_dtype": None if o_kind == q[3] else _views.WORDS[o_kind],
+        "kv_dtype": kv_dtype, "kv_scale": kv_scale,
         "index_dtype": None if index_kind is None else _views.WORDS[index_kind],
         "batch": min(max(batch, 1), 1 << 20), "q_len": min(q_len, LONGEST, _MOST_PACKED // group),
         "kv_len": min(kv_len, LONGEST)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from . import _abi, _views
+from ._integers import shown
 from ._options import Options
 from ._views import View
 from .errors import Error, InvalidRequest
@@ -36,6 +37,9 @@ class Problem(NamedTuple):
     head_dim_kpe: Optional[int] = None  # of op mla alone: what says that it is this op
     q_pe: Optional[View] = None
     kpe: Optional[View] = None
+    kv_dtype: Any = None  # what the caller says of k and v; None: their own dtype
+    k_scale: Optional[View] = None
+    v_scale: Optional[View] = None
 
     @property
     def op(self) -> str:
@@ -60,6 +64,29 @@ class Form:
         self.required = required
         self.resolve = resolve
         self.arguments = arguments or {}
+        self._scaled: Optional[Form] = None
+
+    def scaled(self, tensors: Tuple[Any, ...], options: Options, k_scale: Any, v_scale: Any,
+               kv_dtype: Any) -> Tuple[Form, Tuple[Any, ...], Options]:
+        """The same of keys and values of 8 bits that are multiplied by scales, or whose dtype the caller says: another
+        form, so that calls without these have no more tensors to look at. Raises InvalidRequest."""
+        for name, scale, other, given in (("k_scale", k_scale, "v_scale", v_scale),
+                                          ("v_scale", v_scale, "k_scale", k_scale)):
+            if scale is None and given is not None:
+                raise InvalidRequest(name, "None", f"a tensor as {other} is: keys and values are scaled both or neither")
+        try:
+            hash(kv_dtype)
+        except TypeError:
+            raise InvalidRequest("kv_dtype", shown(kv_dtype), "a word") from None
+        if self._scaled is None:
+            self._scaled = Form((*self.names, "k_scale", "v_scale"), self.required, self._resolve_scaled, self.arguments)
+        return self._scaled, (*tensors, k_scale, v_scale), (*options, kv_dtype)
+
+    def _resolve_scaled(self, views: List[Any], options: Options) -> Problem:
+        *others, k_scale, v_scale = views
+        return self.resolve(others, options[:-1])._replace(
+            kv_dtype=options[-1], k_scale=k_scale and _views.as_vector(k_scale),
+            v_scale=v_scale and _views.as_vector(v_scale))
 
     def named(self, error: Error) -> Error:
         """An error of the library about a tensor as one about the argument."""

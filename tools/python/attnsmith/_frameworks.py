@@ -66,6 +66,9 @@ class Framework:
             view = _interface.view(interface, name, _views.UNKNOWN_DEVICE)
             if interface.get("stream") not in (None, order.stream or 1):
                 order.wait(fitting(f"{name}.stream", interface["stream"], c_void_p))
+        elif isinstance(tensor, numbers.Real) and name.endswith("_scale"):
+            raise InvalidRequest(name, repr(tensor), "an fp32 tensor of [1] or [kv_heads] on the GPU, where kernels "
+                                 f"read it, such as torch.tensor([{tensor}], device=q.device)")
         else:
             raise InvalidRequest(name, f"an object of type {type(tensor).__name__}",
                                  "a CUDA tensor: torch.Tensor, cupy.ndarray, or any with __dlpack__ or "
@@ -157,6 +160,11 @@ class Cupy(Framework):
             return self.cupy.empty(tuple(shape), dtype)
 
 
+# Those of 8 bits came to torch with version 2.1.
+_TORCH_KINDS = {"float16": _views.FP16, "bfloat16": _views.BF16, "float32": _views.FP32, "int32": _views.INT32,
+                "int64": _views.INT64, "float8_e4m3fn": _views.E4M3, "float8_e5m2": _views.E5M2, "uint8": _views.UINT8}
+
+
 class Torch(Framework):
     """torch.Tensor by its own methods: no capsule is made, and what a call costs is a few of them."""
 
@@ -165,8 +173,7 @@ class Torch(Framework):
 
     def __init__(self, torch: Any) -> None:
         self.torch = torch
-        self.kinds = {torch.float16: _views.FP16, torch.bfloat16: _views.BF16, torch.float32: _views.FP32,
-                      torch.int32: _views.INT32, torch.int64: _views.INT64}
+        self.kinds = {getattr(torch, name): kind for name, kind in _TORCH_KINDS.items() if hasattr(torch, name)}
         self.dtypes = {kind: dtype for dtype, kind in self.kinds.items()}
         inner = torch._C
         public = torch.cuda

@@ -11,7 +11,8 @@ from ._integers import fitting, shown
 from ._views import View
 from .errors import InvalidRequest
 
-KINDS_BY_TYPESTR = {"<f2": _views.FP16, "<f4": _views.FP32, "<i4": _views.INT32, "<i8": _views.INT64}
+KINDS_BY_TYPESTR = {"<f2": _views.FP16, "<f4": _views.FP32, "<i4": _views.INT32, "<i8": _views.INT64,
+                    "|u1": _views.UINT8}
 _WRITTEN = frozenset(("out", "o", "lse", "workspace"))  # arguments that a launch writes to
 _TYPESTR = re.compile(r"[<>|=][a-zA-Z](\d+)")
 

@@ -28,10 +28,14 @@ BF16 = kind_of(_abi.DL_BFLOAT, 16)
 FP32 = kind_of(_abi.DL_FLOAT, 32)
 INT32 = kind_of(_abi.DL_INT, 32)
 INT64 = kind_of(_abi.DL_INT, 64)
+E4M3 = kind_of(_abi.DL_E4M3FN, 8)
+E5M2 = kind_of(_abi.DL_E5M2, 8)
+UINT8 = kind_of(_abi.DL_UINT, 8)
 
-WORDS = {FP16: "fp16", BF16: "bf16", FP32: "fp32", INT32: "int32", INT64: "int64"}
+WORDS = {FP16: "fp16", BF16: "bf16", FP32: "fp32", INT32: "int32", INT64: "int64", E4M3: "e4m3", E5M2: "e5m2",
+         UINT8: "uint8"}
 KINDS = {word: kind for kind, word in WORDS.items()}
-ITEM_BYTES = {FP16: 2, BF16: 2, FP32: 4, INT32: 4, INT64: 8}
+ITEM_BYTES = {FP16: 2, BF16: 2, FP32: 4, INT32: 4, INT64: 8, E4M3: 1, E5M2: 1, UINT8: 1}
 
 # A tensor that does not say which GPU it lies on. The library takes managed memory on any.
 UNKNOWN_DEVICE = _abi.DL_CUDA_MANAGED
@@ -82,6 +86,11 @@ def inserted(view: View, axis: int) -> View:
     pointer, shape, strides, kind, device = view
     at = (*strides, 1)[axis]  # any would do: no second element is reached with it
     return pointer, (*shape[:axis], 1, *shape[axis:]), (*strides[:axis], at, *strides[axis:]), kind, device
+
+
+def as_vector(view: View) -> View:
+    """A tensor of one element without axes, as frameworks keep single numbers, with one."""
+    return view if view[1] else inserted(view, 0)
 
 
 def selected(view: View, axis: int, index: int) -> View:

@@ -13,7 +13,7 @@ from ._integers import fitting
 from ._library import Library
 from .errors import InvalidRequest
 
-_TYPESTRS = {_views.FP16: "<f2", _views.FP32: "<f4", _views.INT32: "<i4", _views.INT64: "<i8"}
+_TYPESTRS = {_views.FP16: "<f2", _views.FP32: "<f4", _views.INT32: "<i4", _views.INT64: "<i8", _views.UINT8: "|u1"}
 
 
 class Buffer(Owner):
@@ -52,7 +52,7 @@ class Buffer(Owner):
 
     def array(self, shape: Sequence[int], dtype: str, offset: int = 0) -> "Array":
         """A row-major array of this shape (elements) in this buffer, from `offset` (bytes, a multiple of an
-        element's) on. `dtype`: fp16, bf16, fp32, int32 or int64. Raises InvalidRequest past the end."""
+        element's) on. `dtype`: fp16, bf16, fp32, int32, int64, e4m3, e5m2 or uint8. Raises InvalidRequest past the end."""
         if dtype not in _views.KINDS:
             raise InvalidRequest("dtype", repr(dtype), ", ".join(_views.KINDS))
         kind, extents = _views.KINDS[dtype], tuple(fitting("shape", extent, c_int64, 0) for extent in shape)

@@ -2,7 +2,7 @@
 and launched in one call. What a problem needs is prepared at its first call and looked up after that.
 
 Tensors are those of PyTorch, CuPy, JAX, or anything with ``__dlpack__`` or ``__cuda_array_interface__`` (Numba), of
-fp16 or bf16 (outputs may be fp32), with any strides but the last, which is 1. Outputs are made by the framework of q,
+fp16 or bf16 (outputs may be fp32; keys and values floats of 8 bits), with any strides but the last, which is 1. Outputs are made by the framework of q,
 or are attnsmith.Array where that is none of these. Work goes on that framework's current stream, or on ``stream``.
 Tensors of one call lie on one GPU: that of q, or the current one where q does not say. A mask in a
 ``__cuda_array_interface__`` is refused, as is an output that is read only. There is no backward pass: a torch tensor
@@ -22,13 +22,18 @@ softcap: logits become softcap * tanh(logit / softcap); None or 0 is off. scale:
 sinks: fp32 [q_heads]: exp(sink) is added to each row's denominator. alibi_slopes: fp32 [q_heads].
 return_lse: also gives the fp32 natural-log log-sum-exp, of q's shape without the last axis.
 return_status: also gives, as the last result, an int32 tensor without axes on the GPU, of which CallStatus(status)
-    says whether this call met lengths beyond its bounds, which are clamped, or page ids that are no pages. It is
+    says whether this call met lengths beyond its bounds, which are clamped, page ids that are no pages, or scales
+    that are no numbers above 0. It is
     written in the order of the stream, by each replay of a graph too. Only to read it waits; calls without it pay
     nothing.
 out: a tensor to write to.
 o_dtype: of o: "fp32" (or torch.float32), which is not rounded, or that of q. None is the dtype of ``out``, or without
     ``out`` that of q.
 precision: "default" or "high". consistency: "default" or "bitwise".
+k_scale, v_scale: of k and v of 8 bits, which are torch.float8_e4m3fn or torch.float8_e5m2, or uint8 with kv_dtype "e4m3"
+    or "e5m2": fp32 [1], or [kv_heads], on the GPU. A key is what is stored times its scale: vLLM's k_scale,
+    FlashAttention's k_descale. None is 1. A scale that is no number above 0 makes the rows of its heads NaN, which the
+    status tells. mla_attention has none of these.
 stream: a CUstream as a number, or a stream of torch, CuPy, Numba or anything with ``__cuda_stream__``.
 
 Lengths, offsets and page tables stay on the GPU, so a captured CUDA graph is right as they change; call once before the
@@ -53,7 +58,7 @@ from ._options import COMMON, Options, flag
 from ._views import View
 from .errors import InvalidRequest
 from .kernels import merge_states_views
-from .words import Consistency, ODType, PageOrder, Precision, Window
+from .words import Consistency, KvDType, ODType, PageOrder, Precision, Window
 
 _MOST_STATES = 32  # that one kernel merges
 
@@ -83,11 +88,12 @@ def attention(q: Any, k: Any, v: Any, *, causal: bool = False, window: Window = 
               scale: Optional[float] = None, alibi_slopes: Any = None, kv_lens: Any = None, q_lens: Any = None,
               return_lse: bool = False, return_status: bool = False, out: Any = None,
               o_dtype: Optional[ODType] = None, precision: Precision = "default", consistency: Consistency = "default",
-              stream: Any = None) -> Any:
+              k_scale: Any = None, v_scale: Any = None, kv_dtype: Optional[KvDType] = None, stream: Any = None) -> Any:
     """Attention of a batch of sequences of one length. The module says more of each word.
 
     q: [batch, q_len, q_heads, head_dim_qk], fp16 or bf16. k: [batch, kv_len, kv_heads, head_dim_qk], where kv_heads
-        divides q_heads. v: [batch, kv_len, kv_heads, head_dim_vo]. Any strides, of which the last is 1.
+        divides q_heads. v: [batch, kv_len, kv_heads, head_dim_vo]. k and v are of q's dtype, or of 8 bits. Any strides,
+        of which the last is 1.
     q_lens, kv_lens: int32 or int64 [batch] on the GPU: how many queries and keys of each sequence are in use.
     causal: the last query sees the last key, each one before it a key less. window: (left, right): a query sees so many
         keys before and after its own; None or -1 is no bound; with causal none after it. attention_chunk: a query sees
@@ -95,6 +101,8 @@ def attention(q: Any, k: Any, v: Any, *, causal: bool = False, window: Window = 
     softcap: None or 0 is off. scale: None is 1 / sqrt(head_dim_qk). sinks, alibi_slopes: fp32 [q_heads] on the GPU.
     return_lse, return_status: True gives these besides. out: a tensor for o, of no memory of the others.
     o_dtype: "fp32", or None for that of out or q. precision: "default" or "high". consistency: "default" or "bitwise".
+    k_scale, v_scale: of k and v of 8 bits: fp32 [1] or [kv_heads] on the GPU, which stored keys and values are
+        multiplied by; None is 1. kv_dtype: "e4m3" or "e5m2", of k and v of uint8; None is their own.
     stream: None is the current one.
 
     Gives o [batch, q_len, q_heads, head_dim_vo]; with return_lse (o, lse), lse fp32 [batch, q_len, q_heads]; with
@@ -102,9 +110,11 @@ def attention(q: Any, k: Any, v: Any, *, causal: bool = False, window: Window = 
 
     Raises InvalidRequest naming the tensor or word, Unsupported, CompileError, DriverError, LibraryMissing.
     """
-    return attend(_DENSE, (q, k, v, out, sinks, alibi_slopes, q_lens, kv_lens),
-                  (causal, window, attention_chunk, softcap, scale, return_lse, precision, consistency, o_dtype),
-                  stream, return_status)
+    form, tensors = _DENSE, (q, k, v, out, sinks, alibi_slopes, q_lens, kv_lens)
+    options: Options = (causal, window, attention_chunk, softcap, scale, return_lse, precision, consistency, o_dtype)
+    if k_scale is not None or v_scale is not None or kv_dtype is not None:
+        form, tensors, options = form.scaled(tensors, options, k_scale, v_scale, kv_dtype)
+    return attend(form, tensors, options, stream, return_status)
 
 
 def _dense(views: List[Any], options: Options) -> Problem:
@@ -125,11 +135,13 @@ def varlen_attention(q: Any, k: Any, v: Any, q_indptr: Any, kv_indptr: Any, *, m
                      attention_chunk: Optional[int] = None, softcap: Optional[float] = None, sinks: Any = None,
                      scale: Optional[float] = None, alibi_slopes: Any = None, return_lse: bool = False, return_status: bool = False, out: Any = None,
                      o_dtype: Optional[ODType] = None, precision: Precision = "default",
-                     consistency: Consistency = "default", stream: Any = None) -> Any:
+                     consistency: Consistency = "default", k_scale: Any = None, v_scale: Any = None,
+                     kv_dtype: Optional[KvDType] = None, stream: Any = None) -> Any:
     """Attention of sequences of different lengths, which lie one after the other. The module says more of each word.
 
     q: [q_tokens, q_heads, head_dim_qk], fp16 or bf16. k: [kv_tokens, kv_heads, head_dim_qk], where kv_heads divides
-        q_heads. v: [kv_tokens, kv_heads, head_dim_vo]. Any strides, of which the last is 1.
+        q_heads. v: [kv_tokens, kv_heads, head_dim_vo]. k and v are of q's dtype, or of 8 bits. Any strides, of which
+        the last is 1.
     q_indptr, kv_indptr: int32 or int64 [batch + 1] on the GPU: the first token of each sequence, and the end.
     max_q_len, max_kv_len: bounds of one sequence's tokens, known to the host; longer ones are clamped, which the status
         tells. None or 0 takes all tokens as the bound, which is right but slower.
@@ -139,6 +151,8 @@ def varlen_attention(q: Any, k: Any, v: Any, q_indptr: Any, kv_indptr: Any, *, m
     softcap: None or 0 is off. scale: None is 1 / sqrt(head_dim_qk). sinks, alibi_slopes: fp32 [q_heads] on the GPU.
     return_lse, return_status: True gives these besides. out: a tensor for o, of no memory of the others.
     o_dtype: "fp32", or None for that of out or q. precision: "default" or "high". consistency: "default" or "bitwise".
+    k_scale, v_scale: of k and v of 8 bits: fp32 [1] or [kv_heads] on the GPU, which stored keys and values are
+        multiplied by; None is 1. kv_dtype: "e4m3" or "e5m2", of k and v of uint8; None is their own.
     stream: None is the current one.
 
     Gives o [q_tokens, q_heads, head_dim_vo]; with return_lse (o, lse), lse fp32 [q_tokens, q_heads]; with return_status
@@ -146,9 +160,12 @@ def varlen_attention(q: Any, k: Any, v: Any, q_indptr: Any, kv_indptr: Any, *, m
 
     Raises InvalidRequest naming the tensor or word, Unsupported, CompileError, DriverError, LibraryMissing.
     """
-    return attend(_RAGGED, (q, k, v, out, sinks, alibi_slopes, q_indptr, kv_indptr),
-                  (causal, window, attention_chunk, softcap, scale, return_lse, precision, consistency, o_dtype,
-                   _limit("max_q_len", max_q_len), _limit("max_kv_len", max_kv_len)), stream, return_status)
+    form, tensors = _RAGGED, (q, k, v, out, sinks, alibi_slopes, q_indptr, kv_indptr)
+    options: Options = (causal, window, attention_chunk, softcap, scale, return_lse, precision, consistency, o_dtype,
+                        _limit("max_q_len", max_q_len), _limit("max_kv_len", max_kv_len))
+    if k_scale is not None or v_scale is not None or kv_dtype is not None:
+        form, tensors, options = form.scaled(tensors, options, k_scale, v_scale, kv_dtype)
+    return attend(form, tensors, options, stream, return_status)
 
 
 def _ragged(views: List[Any], options: Options) -> Problem:
@@ -174,13 +191,14 @@ def paged_attention(q: Any, kv_cache: Any, page_table: Any = None, kv_lens: Any 
                     scale: Optional[float] = None, alibi_slopes: Any = None, q_lens: Any = None,
                     return_lse: bool = False, return_status: bool = False, out: Any = None,
                     o_dtype: Optional[ODType] = None, precision: Precision = "default",
-                    consistency: Consistency = "default", stream: Any = None) -> Any:
+                    consistency: Consistency = "default", k_scale: Any = None, v_scale: Any = None,
+                    kv_dtype: Optional[KvDType] = None, stream: Any = None) -> Any:
     """Attention to keys and values in pages. The module says more of each word.
 
     q: [batch, q_len, q_heads, head_dim_qk], or [batch, q_heads, head_dim_qk] for one query each, or, with q_indptr
         (int32 or int64 [batch + 1] on the GPU), [q_tokens, q_heads, head_dim_qk]. fp16 or bf16.
     kv_cache: (k_cache, v_cache), each [pages, page_size, kv_heads, head_dim] for page_order "NHD" or [pages, kv_heads,
-        page_size, head_dim] for "HND"; or one tensor [pages, 2, ...] of both.
+        page_size, head_dim] for "HND"; or one tensor [pages, 2, ...] of both. Of q's dtype, or of 8 bits.
     page_table, kv_lens: int32 or int64 on the GPU, [batch, pages a sequence] and [batch], in tokens. Or, as FlashInfer
         has them, page_indptr [batch + 1], page_indices [pages of all] and last_page_len [batch]. Entries of the table
         past a sequence's end are never read.
@@ -196,6 +214,8 @@ def paged_attention(q: Any, kv_cache: Any, page_table: Any = None, kv_lens: Any 
     softcap: None or 0 is off. scale: None is 1 / sqrt(head_dim_qk). sinks, alibi_slopes: fp32 [q_heads] on the GPU.
     return_lse, return_status: True gives these besides. out: a tensor for o, of no memory of the others.
     o_dtype: "fp32", or None for that of out or q. precision: "default" or "high". consistency: "default" or "bitwise".
+    k_scale, v_scale: of k and v of 8 bits: fp32 [1] or [kv_heads] on the GPU, which stored keys and values are
+        multiplied by; None is 1. kv_dtype: "e4m3" or "e5m2", of k and v of uint8; None is their own.
     stream: None is the current one.
 
     Gives o of q's shape with head_dim_vo; with return_lse (o, lse), lse fp32 of q's shape without its last axis; with
@@ -211,10 +231,13 @@ def paged_attention(q: Any, kv_cache: Any, page_table: Any = None, kv_lens: Any 
         form, (k, v) = _PAGED_PAIR, kv_cache
     else:
         raise InvalidRequest("kv_cache", f"{len(kv_cache)} tensors", "(k_cache, v_cache), or one tensor of both")
-    return attend(form, (q, k, v, out, sinks, alibi_slopes, q_indptr, q_lens, kv_lens, page_table, page_indptr,
-                         page_indices, last_page_len, table_rows),
-                  (causal, window, attention_chunk, softcap, scale, return_lse, precision, consistency, o_dtype,
-                   _limit("max_q_len", max_q_len), _limit("max_kv_len", max_kv_len), page_order), stream, return_status)
+    tensors = (q, k, v, out, sinks, alibi_slopes, q_indptr, q_lens, kv_lens, page_table, page_indptr, page_indices,
+               last_page_len, table_rows)
+    options: Options = (causal, window, attention_chunk, softcap, scale, return_lse, precision, consistency, o_dtype,
+                        _limit("max_q_len", max_q_len), _limit("max_kv_len", max_kv_len), page_order)
+    if k_scale is not None or v_scale is not None or kv_dtype is not None:
+        form, tensors, options = form.scaled(tensors, options, k_scale, v_scale, kv_dtype)
+    return attend(form, tensors, options, stream, return_status)
 
 
 def _paged(views: List[Any], options: Options) -> Problem:

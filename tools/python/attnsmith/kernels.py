@@ -18,6 +18,7 @@ from .errors import InvalidRequest
 
 _MOST_PICKED = 4096  # sizes that a set remembers
 _MOST_STREAM = (1 << 64) - 1
+_SCALES = [_abi.TENSOR_FIELDS.index(name) for name in ("k_scale", "v_scale")]
 _pendings: "weakref.WeakSet[Pending]" = weakref.WeakSet()
 
 
@@ -72,24 +73,24 @@ class Call(Owner):
 
     def launch(self, stream: Any = None, *, q: Any = None, k: Any = None, v: Any = None, o: Any = None,
                lse: Any = None, sinks: Any = None, alibi_slopes: Any = None, q_pe: Any = None,
-               kpe: Any = None) -> None:
+               kpe: Any = None, k_scale: Any = None, v_scale: Any = None) -> None:
         """Enqueues the kernels on `stream`: a number (CUstream), a stream of torch, CuPy, Numba or anything with
         __cuda_stream__, or None for the one that is current in the framework of q. Allocates nothing, waits for
         nothing, may be captured in a CUDA graph. A call holds one workspace: bind once more for launches that may run
         at the same time.
 
-        q, k, v, o, lse, sinks, alibi_slopes, q_pe, kpe: tensors to use in this launch instead of those that were
-        bound, or their addresses as numbers: a call that was bound once serves every layer. Shapes, strides and dtypes
-        are those that were bound. The caller keeps these tensors until the stream has passed the launch. Lengths and
-        page tables stay as bound.
+        q, k, v, o, lse, sinks, alibi_slopes, q_pe, kpe, k_scale, v_scale: tensors to use in this launch instead of
+        those that were bound, or their addresses as numbers: a call that was bound once serves every layer. Shapes,
+        strides and dtypes are those that were bound. The caller keeps these tensors until the stream has passed the
+        launch. Lengths and page tables stay as bound.
 
         Raises InvalidRequest for what is no stream, or naming the tensor; DriverError.
         """
         error = c_void_p()
-        if q is k is v is o is lse is sinks is alibi_slopes is q_pe is kpe is None:
+        if q is k is v is o is lse is sinks is alibi_slopes is q_pe is kpe is k_scale is v_scale is None:
             code = self._launch(self._pointer, self._stream(stream), byref(error))
         else:
-            at = self._addresses((q, k, v, o, lse, sinks, alibi_slopes, q_pe, kpe))
+            at = self._addresses((q, k, v, o, lse, sinks, alibi_slopes, q_pe, kpe, k_scale, v_scale))
             code = self._library.functions.attnsmith_launch_at(self._pointer, byref(at), self._stream(stream),
                                                                byref(error))
         if code:
@@ -206,10 +207,10 @@ class Kernel(Owner):
         return out.value
 
     def bind(self, q: Any, k: Any, v: Any = None, o: Any = None, lse: Any = None, sinks: Any = None,
-             alibi_slopes: Any = None, *, q_pe: Any = None, kpe: Any = None, q_indptr: Any = None, q_lens: Any = None,
-             kv_indptr: Any = None, kv_lens: Any = None, page_table: Any = None, page_indptr: Any = None,
-             page_indices: Any = None, last_page_len: Any = None, table_rows: Any = None, max_q_len: int = 0,
-             max_kv_len: int = 0, workspace: Any = None) -> Call:
+             alibi_slopes: Any = None, *, q_pe: Any = None, kpe: Any = None, k_scale: Any = None, v_scale: Any = None,
+             q_indptr: Any = None, q_lens: Any = None, kv_indptr: Any = None, kv_lens: Any = None,
+             page_table: Any = None, page_indptr: Any = None, page_indices: Any = None, last_page_len: Any = None,
+             table_rows: Any = None, max_q_len: int = 0, max_kv_len: int = 0, workspace: Any = None) -> Call:
         """Checks the tensors against the spec and fixes the arguments.
 
         q: [batch, q_len, q_heads, head_dim_qk], or [tokens, q_heads, head_dim_qk] with q_indptr.
@@ -223,6 +224,8 @@ class Kernel(Owner):
             [kv_tokens, head_dim_kpe] as k. q and k, the latents, then have head_dim_ckv columns; without q_pe, and
             without kpe, they have those of the position behind them. k and kpe may have an axis of 1, the KV head,
             before the columns. o has head_dim_ckv columns.
+        k_scale, v_scale: fp32 [1] of a spec with kv_scale="tensor", [kv_heads] with "head", and with neither "none"
+            absent: what each stored key, and value, is multiplied by. k and v of 8 bits may be tensors of uint8.
         q_indptr, kv_indptr [batch + 1], q_lens, kv_lens [batch], page_table [batch, pages a sequence], or
             page_indptr [batch + 1] with page_indices and last_page_len [batch]: of the spec's index_dtype.
         table_rows: [batch], the row of page_table, then [rows, pages a sequence], that each sequence uses; likewise.
@@ -233,11 +236,15 @@ class Kernel(Owner):
         The last stride of q, k, v, o, q_pe and kpe is 1; any other strides are honoured. Raises InvalidRequest naming
         the tensor.
         """
-        tensors = (q, k, v, o, lse, sinks, alibi_slopes, q_pe, kpe, q_indptr, q_lens, kv_indptr, kv_lens, page_table,
+        tensors = (q, k, v, o, lse, sinks, alibi_slopes, q_pe, kpe, k_scale, v_scale, q_indptr, q_lens, kv_indptr, kv_lens, page_table,
                    page_indptr, page_indices, last_page_len, table_rows)
         framework, index, order = self._begin(q)
         views = [None if tensor is None else _frameworks.of(tensor, name).view(tensor, name, order)
                  for name, tensor in zip(_abi.TENSOR_FIELDS + _abi.BATCH_FIELDS, tensors)]
+        for i in _SCALES:
+            view = views[i]
+            if view is not None:
+                views[i] = _views.as_vector(view)
         data, nbytes = (0, 0) if workspace is None else _memory_of(workspace)
         block = AttentionBlock()
         block.fill(views, fitting("max_q_len", max_q_len, c_int64), fitting("max_kv_len", max_kv_len, c_int64), data,
@@ -369,8 +376,8 @@ def merge_states_views(o_states: Any, lse_states: Any, order: Order) -> "Tuple[l
 
 
 def _same_layout(name: str, view: _views.View, bound: _views.View) -> None:
-    """Strides of axes that do not step say nothing."""
-    if tuple(view[1]) != tuple(bound[1]):
+    """Strides of axes that do not step say nothing, and one element may have no axes."""
+    if tuple(view[1]) != tuple(bound[1]) and tuple(_views.as_vector(view)[1]) != tuple(bound[1]):
         raise InvalidRequest(f"{name}.shape", str(tuple(view[1])), f"{tuple(bound[1])}, as it was bound")
     steps = [(a, b) for extent, a, b in zip(view[1], view[2], bound[2]) if extent > 1]
     if any(a != b for a, b in steps):

@@ -31,6 +31,7 @@ Integer = SupportsIndex  #: an int, or what numpy has for one
 Number = Union[SupportsFloat, SupportsIndex]
 DType = Union[Literal["fp16", "bf16", "float16", "bfloat16"], DTypeObject]
 ODType = Union[DType, Literal["fp32", "float32"]]
+KvDType = Union[DType, Literal["e4m3", "e5m2", "float8_e4m3fn", "float8_e5m2"]]
 IndexDType = Union[Literal["int32", "int64"], DTypeObject]
 Op = Literal["attention", "mla", "merge", "append"]
 Mask = Literal["full", "causal"]
@@ -38,6 +39,7 @@ KvStorage = Literal["dense", "ragged", "paged"]
 PageOrder = Literal["NHD", "HND"]
 Precision = Literal["default", "high"]
 Consistency = Literal["default", "bitwise"]
+KvScale = Literal["none", "tensor", "head"]
 LogLevel = Literal["off", "error", "warn", "info", "debug"]
 CacheTrust = Literal["owner", "group", "all"]
 Toolchain = Literal["newest", "exact"]
@@ -67,6 +69,8 @@ class _Choice(TypedDict, total=False):
     index_dtype: Optional[IndexDType]
     alignment: Optional[Integer]
     o_dtype: Optional[ODType]
+    kv_dtype: Optional[KvDType]
+    kv_scale: Optional[KvScale]
     precision: Optional[Precision]
     consistency: Optional[Consistency]
 
@@ -82,6 +86,8 @@ class _Choices(TypedDict, total=False):
     index_dtype: Union[None, IndexDType, Collection[IndexDType]]
     alignment: Union[None, Integer, Collection[Integer]]
     o_dtype: Union[None, ODType, Collection[ODType]]
+    kv_dtype: Union[None, KvDType, Collection[KvDType]]
+    kv_scale: Union[None, KvScale, Collection[KvScale]]
     precision: Union[None, Precision, Collection[Precision]]
     consistency: Union[None, Consistency, Collection[Consistency]]
 
@@ -110,7 +116,7 @@ class Request(_Attention, _Choice, _Sizes, total=False):
     head_dim_ckv, head_dim_kpe and scale instead.
 
     op: "attention" (the default), "mla", latent attention, or "merge", of partial results.
-    dtype: of q, k and v, and of o unless o_dtype is given; "bf16" unless given. A torch.dtype will do.
+    dtype: of q, and of k, v and o unless kv_dtype and o_dtype are given; "bf16" unless given. A torch.dtype will do.
     head_dim: of q, k, v and o; or head_dim_qk of q and k, and head_dim_vo of v and o.
     head_dim_ckv, head_dim_kpe: of op "mla" alone: columns of the latent and of o, and of the rotary position, or 0.
     q_heads, kv_heads: heads; kv_heads divides q_heads, and is q_heads unless given, but 1 of op "mla".
@@ -129,7 +135,11 @@ class Request(_Attention, _Choice, _Sizes, total=False):
     page_order: of a page's axes: "NHD" (the default) or "HND".
     index_dtype: of offsets, lengths and page tables; "int32" unless given.
     alignment: bytes that every base and stride is a multiple of: 16 (the default), 8, 4 or 2.
-    o_dtype: of o: that of q, k and v unless given, or "fp32", which is not rounded.
+    o_dtype: of o: that of q unless given, or "fp32", which is not rounded.
+    kv_dtype: of k and v: that of q unless given, or "e4m3" or "e5m2", floats of 8 bits (torch.float8_e4m3fn and
+        torch.float8_e5m2), whose head dims are multiples of 16.
+    kv_scale: of a kv_dtype of 8 bits: what each stored key and value is multiplied by to give its number: nothing
+        ("none", the default), one scale ("tensor"), or one of each KV head ("head").
     precision: "default", or "high": products and probabilities stay in fp32.
     consistency: "default", or "bitwise": a row's bits depend on neither batch nor phase.
     batch, q_len, kv_len: sizes to plan for, not limits: sequences, and the queries and keys of the longest; 1 unless
