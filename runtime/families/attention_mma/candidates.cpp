@@ -225,8 +225,8 @@ std::vector<Candidate> candidates(const AttentionSpec& spec, const SmTraits& sm,
     for (const Tile& tile : tiles_of(spec)) {
         const bool decodes = !is_cut(spec) && tile.tile_q == kDecodeRows;
         std::optional<Candidate> one;
-        // Tables are of op attention, and of keys of 16 bits.
-        if (decodes && !is_latent(spec) && !is_fp8(problem::kv_dtype(spec))) one = candidate_of_table(spec, sm, tuning, rejected);
+        // Tables are of op attention.
+        if (decodes && !is_latent(spec)) one = candidate_of_table(spec, sm, tuning, rejected);
         if (!one) one = candidate_of_model(spec, sm, tile, rejected);
         if (!one) continue;
         one->decodes = decodes;
@@ -237,7 +237,7 @@ std::vector<Candidate> candidates(const AttentionSpec& spec, const SmTraits& sm,
 
 std::vector<KernelConfig> tunable(const AttentionSpec& spec, const SmTraits& sm) {
     std::vector<KernelConfig> kernels;
-    if (is_cut(spec) || is_fp8(problem::kv_dtype(spec))) return kernels;
+    if (is_cut(spec)) return kernels;
     std::vector<Refusal> too_large;
     for (const Fitted<Kernel>& fitted : fitting(spec, sm, tiles_of(spec).front(), too_large))
         kernels.push_back(config_of(family(), fitted, sm));
