@@ -175,7 +175,8 @@ struct KeyValueLoader {
                 } else {
                     next += kRows * token_stride;
                 }
-                copy_16_bytes<Config::alignment, kHeadDim * kElementBytes>(target.chunk(row, chunk), valid ? source : base, valid);
+                copy_16_bytes<Config::alignment, kHeadDim * kElementBytes>(target.chunk(row, chunk),
+                                                                           valid ? source : base, valid);
             }
         }
     }

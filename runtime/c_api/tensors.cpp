@@ -31,20 +31,17 @@ DType read_dtype(const attnsmith_dl_data_type& given, std::string_view name) {
         int code, bits;
         DType dtype;
     };
-    constexpr Known kKnown[] = {{ATTNSMITH_DL_FLOAT, 16, DType::f16},
-                                {ATTNSMITH_DL_BFLOAT, 16, DType::bf16},
-                                {ATTNSMITH_DL_FLOAT, 32, DType::f32},
-                                {ATTNSMITH_DL_INT, 32, DType::i32},
-                                {ATTNSMITH_DL_INT, 64, DType::i64},
-                                {ATTNSMITH_DL_E4M3FN, 8, DType::e4m3},
-                                {ATTNSMITH_DL_E5M2, 8, DType::e5m2},
-                                {ATTNSMITH_DL_UINT, 8, DType::u8}};
+    constexpr Known kKnown[] = {{ATTNSMITH_DL_FLOAT, 16, DType::f16}, {ATTNSMITH_DL_BFLOAT, 16, DType::bf16},
+                                {ATTNSMITH_DL_FLOAT, 32, DType::f32}, {ATTNSMITH_DL_INT, 32, DType::i32},
+                                {ATTNSMITH_DL_INT, 64, DType::i64},   {ATTNSMITH_DL_E4M3FN, 8, DType::e4m3},
+                                {ATTNSMITH_DL_E5M2, 8, DType::e5m2},  {ATTNSMITH_DL_UINT, 8, DType::u8}};
     for (const Known& known : kKnown) {
         if (given.code == known.code && given.bits == known.bits && given.lanes == 1) return known.dtype;
     }
     refuse(part(name, "dtype"),
            fmt::format("code {}, {} bits, {} lanes", given.code, given.bits, given.lanes),
-           "fp16 (code 2, 16 bits, 1 lane), bf16 (4, 16), fp32 (2, 32), int32 (0, 32), int64 (0, 64), e4m3 (10, 8), "
+           "fp16 (code 2, 16 bits, 1 lane), bf16 (4, 16), fp32 (2, 32), int32 (0, 32), int64 (0, 64), e4m3 "
+           "(10, 8), "
            "e5m2 (12, 8) or uint8 (1, 8)");
 }
 

@@ -14,11 +14,11 @@ bool admits(const std::optional<T>& required, const std::optional<T>& given) {
 
 // A tile that is made for larger heads fits smaller ones.
 bool serves(const TuningMatch& match, const TuningMatch& wanted) {
-    return match.sm == wanted.sm && match.paged == wanted.paged &&
-           match.kv_bits == wanted.kv_bits && match.head_dim_qk >= wanted.head_dim_qk &&
-           match.head_dim_vo >= wanted.head_dim_vo && admits(match.mask, wanted.mask) &&
-           admits(match.dtype, wanted.dtype) && admits(match.softcap, wanted.softcap) &&
-           admits(match.alibi, wanted.alibi) && admits(match.gathered, wanted.gathered);
+    return match.sm == wanted.sm && match.paged == wanted.paged && match.kv_bits == wanted.kv_bits &&
+           match.head_dim_qk >= wanted.head_dim_qk && match.head_dim_vo >= wanted.head_dim_vo &&
+           admits(match.mask, wanted.mask) && admits(match.dtype, wanted.dtype) &&
+           admits(match.softcap, wanted.softcap) && admits(match.alibi, wanted.alibi) &&
+           admits(match.gathered, wanted.gathered);
 }
 
 // Less is better.

@@ -97,10 +97,10 @@ void normalise_output(AttentionSpec& spec) {
 void check_fp8_head_dim(std::string_view field, std::int64_t value, DType dtype) {
     constexpr std::int64_t kStep = 16;
     if (value % kStep == 0) return;
-    throw Unsupported(
-        fmt::format("{} {} with kv_dtype {} is not built in this version of attnsmith; what is built are multiples of {}",
-                    field, value, to_string(dtype), kStep),
-        {{fmt::format("{} {}", field, value), fmt::format("it is no multiple of {}", kStep)}});
+    throw Unsupported(fmt::format("{} {} with kv_dtype {} is not built in this version of attnsmith; what is "
+                                  "built are multiples of {}",
+                                  field, value, to_string(dtype), kStep),
+                      {{fmt::format("{} {}", field, value), fmt::format("it is no multiple of {}", kStep)}});
 }
 
 void normalise_keys_and_values(AttentionSpec& spec) {
