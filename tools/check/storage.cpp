@@ -108,6 +108,8 @@ void Storage::make_scales() {
     };
     make(test_.k_scales, k_scales_, key_quantisers_);
     make(test_.v_scales, v_scales_, value_quantisers_);
+    // Latents are the values, too.
+    if (test_.spec.op == Op::mla) v_scales_ = k_scales_, value_quantisers_ = key_quantisers_;
     set_scales({});
 }
 
@@ -117,6 +119,7 @@ void Storage::set_scales(const Step& step) {
     const std::size_t heads = k_scales_.size(), given = test_.spec.kv_scale == KvScale::head ? heads : 1;
     k_scales_now_.resize(given), v_scales_now_.resize(given);
     if (step.spoil_scales) step.spoil_scales(k_scales_now_, v_scales_now_);
+    if (test_.spec.op == Op::mla) v_scales_now_ = k_scales_now_;
     const auto set = [&](Role role, const char* name, const std::vector<float>& scales) {
         images_[role].name = name;
         images_[role].host = float_image(name, scales).host;
@@ -361,6 +364,7 @@ AttentionTensors Storage::tensors() const {
     if (test_.spec.kv_scale == KvScale::none) return tensors;
     const std::int64_t scales = test_.spec.kv_scale == KvScale::head ? kv_heads(test_.spec) : 1;
     tensors.k_scale = vector(test_.scales_at_launch ? kNoScale : kKScale, scales);
+    if (test_.spec.op == Op::mla) return tensors;
     tensors.v_scale = vector(test_.scales_at_launch ? kNoScale : kVScale, scales);
     return tensors;
 }
@@ -373,7 +377,7 @@ TensorAddresses Storage::addresses() const {
     TensorAddresses addresses;
     if (!test_.scales_at_launch) return addresses;
     addresses.k_scale = vector_data(kKScale);
-    addresses.v_scale = vector_data(kVScale);
+    if (test_.spec.op != Op::mla) addresses.v_scale = vector_data(kVScale);
     return addresses;
 }
 
