@@ -30,6 +30,7 @@ struct MmaLayout {
     int32 weights, slices;  // wide: P, and a float a row of each of its slices of keys
     int32 state;            // absolute_cuts: O of what was found before the last cut, a maximum and a sum
     int32 share;            // a ShareState
+    int32 row_factors;      // with keys of 8 bits: what each row of q was divided by, in fp32; else 0
     int32 work;             // wide and absolute_cuts: the tile at hand; else 0
     int32 total;
 };
@@ -45,7 +46,7 @@ ATTNSMITH_HOST_DEVICE constexpr MmaLayout mma_layout(const MmaShape& shape) {
                              shape.bytes.key_value});
     s.partials = warp_partials(s.ring.k, shape.warps_kv * shape.tile_q, shape.head_dim_vo);
     s.weights = (s.ring.end + 127) / 128 * 128;
-    s.slices = s.weights + shape.tile_q * shape.tile_kv * shape.bytes.key_value;
+    s.slices = s.weights + shape.tile_q * shape.tile_kv * shape.bytes.query;
     if (shape.wide)
         s.state = s.slices + shape.warps_kv * shape.tile_q * int32(sizeof(float));
     else
@@ -55,6 +56,10 @@ ATTNSMITH_HOST_DEVICE constexpr MmaLayout mma_layout(const MmaShape& shape) {
     const int32 state_row = (padded_head_dim(shape.head_dim_vo) + 2) * int32(sizeof(float));
     s.share = share_state(s.state + (has_states ? shape.tile_q * state_row : 0));
     s.total = s.share + int32(sizeof(ShareState));
+    if (shape.bytes.key_value == 1) {
+        s.row_factors = s.total;
+        s.total += shape.tile_q * int32(sizeof(float));
+    }
     if (shape.absolute_cuts && shape.wide) {
         s.work = s.total;
         s.total += kTileWorkBytes;

@@ -5,6 +5,7 @@
 namespace attnsmith {
 using int32 = int;
 using int64 = long long;
+using uint8 = unsigned char;
 using uint16 = unsigned short;
 using uint32 = unsigned int;
 using uint64 = unsigned long long;
@@ -15,6 +16,7 @@ using uint64 = unsigned long long;
 namespace attnsmith {
 using int32 = std::int32_t;
 using int64 = std::int64_t;
+using uint8 = std::uint8_t;
 using uint16 = std::uint16_t;
 using uint32 = std::uint32_t;
 using uint64 = std::uint64_t;

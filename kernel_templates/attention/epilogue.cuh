@@ -2,6 +2,7 @@
 // stored and as what, and the partial results of a KV split. The kernels differ in who holds which columns.
 #pragma once
 
+#include "attention/stored_keys.cuh"
 #include "attention/tiles.cuh"
 #include "common/copy.cuh"
 #include "common/element.cuh"
@@ -69,6 +70,20 @@ struct OutputStore {
         }
     }
 
+    template <class Tile, int Columns>
+    static __device__ void stage(const Tile& tile, int32 tile_row, const SpreadAccumulator<Columns>& o, int i,
+                                 float factor) {
+#pragma unroll
+        for (int b = 0; b < Columns / 16; ++b) {
+            const float4 x = o.four(b, i);
+            const uint64 low = Output::pack(x.x * factor, x.y * factor);
+            const uint64 high = Output::pack(x.z * factor, x.w * factor);
+            const int32 column = b * 16 + spread_column();
+            store_shared_8_bytes(tile.chunk(tile_row, column / kChunkColumns) + column % kChunkColumns * 2,
+                                 low | high << 32);
+        }
+    }
+
     // Row i of an accumulator, its first columns, by the four lanes that share it, without shared memory:
     // they trade pieces of two columns for whole chunks. A null target is not stored to.
     template <int Columns>
@@ -88,6 +103,24 @@ struct OutputStore {
             const int32 mine = round * 4 + threadIdx.x % 4;
             if (target != nullptr && mine < kChunks && mine * kChunkColumns < columns)
                 store_16_bytes<Alignment>(target + mine * kChunkColumns, chunk[round]);
+        }
+    }
+    // The four lanes' columns are a whole sector together: there is nothing to trade.
+    template <int Columns>
+    static __device__ void exchange(Output* target, const SpreadAccumulator<Columns>& o, int i,
+                                    int32 columns = Columns) {
+        if (target == nullptr) return;
+#pragma unroll
+        for (int b = 0; b < Columns / 16; ++b) {
+            if (b * 16 >= columns) break;
+            Output* const place = target + b * 16 + spread_column();
+            const float4 x = o.four(b, i);
+            if constexpr (Alignment >= 8) {
+                *reinterpret_cast<uint2*>(place) = make_uint2(Output::pack(x.x, x.y), Output::pack(x.z, x.w));
+            } else {
+                two(place, x.x, x.y);
+                two(place + 2, x.z, x.w);
+            }
         }
     }
 };
@@ -129,6 +162,21 @@ struct OutputStore<f32, Alignment> {
         }
     }
 
+    template <class Tile, int Columns>
+    static __device__ void stage(const Tile& tile, int32 tile_row, const SpreadAccumulator<Columns>& o, int i,
+                                 float factor) {
+#pragma unroll
+        for (int b = 0; b < Columns / 16; ++b) {
+            const float4 x = o.four(b, i);
+            const auto bits = [&](float low, float high) {
+                return int64(uint64(__float_as_uint(low * factor)) |
+                             uint64(__float_as_uint(high * factor)) << 32);
+            };
+            store_shared_16_bytes(tile.chunk(tile_row, (b * 16 + spread_column()) / kChunkColumns),
+                                  bits(x.x, x.y), bits(x.z, x.w));
+        }
+    }
+
     // Two columns are eight bytes, and the four lanes' together a whole sector: there is nothing to trade.
     template <int Columns>
     static __device__ void exchange(f32* target, const Accumulator<Columns>& o, int i,
@@ -137,6 +185,19 @@ struct OutputStore<f32, Alignment> {
 #pragma unroll
         for (int j = 0; j < Columns / 8; ++j)
             if (j * 8 < columns) two(target + j * 8 + fragment_column(), o[j][2 * i], o[j][2 * i + 1]);
+    }
+    template <int Columns>
+    static __device__ void exchange(f32* target, const SpreadAccumulator<Columns>& o, int i,
+                                    int32 columns = Columns) {
+        if (target == nullptr) return;
+#pragma unroll
+        for (int b = 0; b < Columns / 16; ++b) {
+            if (b * 16 >= columns) break;
+            const float4 x = o.four(b, i);
+            const uint32 bits[4] = {__float_as_uint(x.x), __float_as_uint(x.y), __float_as_uint(x.z),
+                                    __float_as_uint(x.w)};
+            store_16_bytes<kAlignment>(target + b * 16 + spread_column(), bits);
+        }
     }
 };
 
@@ -153,7 +214,12 @@ struct Epilogue {
     __device__ RowResult finish(const PackedRow& row, float maximum, float sum) const {
         const float c = args.scale_log2;
         const float sink = args.sinks && row.valid ? args.sinks[row.head] * kLog2e : -infinity();
-        return finish_row(maximum, sum, c, sink);
+        RowResult result = finish_row(maximum, sum, c, sink);
+        if constexpr (widens_keys<Config>()) {
+            // A row that saw no key has nothing of the values, whatever their scale is.
+            if (sum != 0.0f) result.factor *= stored_scale(args, args.v_scale, row.head / args.group);
+        }
+        return result;
     }
 
     __device__ Output* output(const PackedRow& row) const {
@@ -178,19 +244,15 @@ struct Epilogue {
     }
 
     // A thread's columns of row i of an accumulator, which may have more columns than O.
-    template <int Columns>
-    __device__ void store_partial_o(int64 partial, const Accumulator<Columns>& o, int i) const {
-        float* target = args.partial_o + partial * kColumns + fragment_column();
-#pragma unroll
-        for (int j = 0; j < kColumns / 8; ++j)
-            *reinterpret_cast<float2*>(target + j * 8) = make_float2(o[j][2 * i], o[j][2 * i + 1]);
+    template <class Sums>
+    __device__ void store_partial_o(int64 partial, const Sums& o, int i) const {
+        store_row(args.partial_o + partial * kColumns, o, i, kColumns);
     }
 
     // A thread's two rows of an accumulator as the partial results at place(row), not normalised.
-    template <int Columns, class Place>
-    __device__ void store_partial_rows(const PackedRow (&rows)[2], const Place& place,
-                                       const Accumulator<Columns>& o, const float (&maximum)[2],
-                                       const float (&sum)[2]) const {
+    template <class Sums, class Place>
+    __device__ void store_partial_rows(const PackedRow (&rows)[2], const Place& place, const Sums& o,
+                                       const float (&maximum)[2], const float (&sum)[2]) const {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
             if (!rows[i].valid) continue;
@@ -202,10 +264,9 @@ struct Epilogue {
 
     // A warp's 16 rows by way of a tile in shared memory, so that global stores are 16 bytes wide whatever
     // the alignment of an accumulator's columns.
-    template <class Tile, int Columns>
-    __device__ void store_staged(const QueryTile& tile, int32 warp_row, const Tile& staging,
-                                 const Accumulator<Columns>& o, const float (&maximum)[2],
-                                 const float (&sum)[2]) const {
+    template <class Tile, class Sums>
+    __device__ void store_staged(const QueryTile& tile, int32 warp_row, const Tile& staging, const Sums& o,
+                                 const float (&maximum)[2], const float (&sum)[2]) const {
         const int32 lane = threadIdx.x % 32;
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
@@ -260,18 +321,13 @@ struct Epilogue {
 
     // Row i of an accumulator, whose columns are O's from `first` on, as O, or as the partial result of that
     // place, which is an int32 or, of chunks, an int64. By whole warps.
-    template <int Columns, class Place>
-    __device__ void store_columns(const PackedRow& row, Place place, int32 first, Accumulator<Columns>& o,
-                                  int i, float maximum, float sum) const {
+    template <class Sums, class Place>
+    __device__ void store_columns(const PackedRow& row, Place place, int32 first, Sums& o, int i,
+                                  float maximum, float sum) const {
         const int32 columns = kColumns - first;
         const bool tells_of_row = row.valid && first == 0 && threadIdx.x % 4 == 0;
         if (place >= 0) {
-            float* const target = args.partial_o + int64(place) * kColumns + first + fragment_column();
-#pragma unroll
-            for (int j = 0; j < Columns / 8; ++j) {
-                if (row.valid && j * 8 < columns)
-                    *reinterpret_cast<float2*>(target + j * 8) = make_float2(o[j][2 * i], o[j][2 * i + 1]);
-            }
+            if (row.valid) store_row(args.partial_o + int64(place) * kColumns + first, o, i, columns);
             if (tells_of_row) store_partial_ml(place, maximum, sum);
         } else {
             const RowResult result = finish(row, maximum, sum);

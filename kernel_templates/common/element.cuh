@@ -57,4 +57,44 @@ struct f32 {
     float value;
 };
 
+// Floats of 8 bits are what keys and values may be stored as. Nothing is multiplied in them: fp16 has all of
+// their numbers, so that they are widened without a rounding, four at a time.
+struct e4m3 {
+    uint8 bits;
+
+    // `four`, the first in the lowest byte, as two pairs of fp16. PTX: cvt, from sm_89 on.
+    static __device__ void widen(uint32 (&pairs)[2], uint32 four) {
+#if __CUDA_ARCH__ >= 890
+        asm("{.reg .b16 low, high; mov.b32 {low, high}, %2; "
+            "cvt.rn.f16x2.e4m3x2 %0, low; cvt.rn.f16x2.e4m3x2 %1, high;}"
+            : "=r"(pairs[0]), "=r"(pairs[1])
+            : "r"(four));
+#else
+        pairs[0] = of_high_bytes(__byte_perm(four, 0, 0x1404));
+        pairs[1] = of_high_bytes(__byte_perm(four, 0, 0x3424));
+#endif
+    }
+
+  private:
+    // The exponent's bits are fp16's lower ones: the number is 2^-8 of what it should be. All ones are NaN, which
+    // an addition carries into a bit that no number has.
+    static __device__ uint32 of_high_bytes(uint32 x) {
+        const uint32 magnitude = x >> 1 & 0x3f803f80u;
+        const uint32 nan = (magnitude + 0x00800080u & 0x40004000u) >> 14;
+        uint32 scaled;
+        asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(scaled) : "r"(magnitude | x & 0x80008000u), "r"(0x5c005c00u));
+        return scaled | nan * 0x7fffu;
+    }
+};
+
+// The upper half of an fp16.
+struct e5m2 {
+    uint8 bits;
+
+    static __device__ void widen(uint32 (&pairs)[2], uint32 four) {
+        pairs[0] = __byte_perm(four, 0, 0x1404);
+        pairs[1] = __byte_perm(four, 0, 0x3424);
+    }
+};
+
 }  // namespace attnsmith

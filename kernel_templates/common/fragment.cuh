@@ -58,6 +58,43 @@ struct Accumulator {
     }
 };
 
+// The sum of products with values that were widened from 8 bits. A transposed load of these brings pairs of
+// columns, of which even ones are multiplied together and odd ones together: element [2 * b][2 * i + c] is of row
+// i and column 16 * b + spread_column() + 2 * c, and that of [2 * b + 1] of the next one. So a thread has four
+// neighbours of each 16 columns.
+template <int Columns>
+struct SpreadAccumulator : Accumulator<Columns> {
+    static_assert(Columns % 16 == 0);
+
+    // Its four columns of the b-th 16 of row i.
+    __device__ float4 four(int b, int i) const {
+        const float(&even)[4] = (*this)[2 * b], (&odd)[4] = (*this)[2 * b + 1];
+        return make_float4(even[2 * i], odd[2 * i], even[2 * i + 1], odd[2 * i + 1]);
+    }
+};
+
+// The first of the thread's four columns, of 16.
+__device__ inline int32 spread_column() { return threadIdx.x % 4 * 4; }
+
+// A thread's columns of row i, of which the first `columns` count, to a row in fp32.
+template <int Columns>
+__device__ inline void store_row(float* row, const Accumulator<Columns>& sums, int i, int32 columns = Columns) {
+#pragma unroll
+    for (int j = 0; j < Columns / 8; ++j) {
+        if (j * 8 < columns)
+            *reinterpret_cast<float2*>(row + j * 8 + fragment_column()) =
+                make_float2(sums[j][2 * i], sums[j][2 * i + 1]);
+    }
+}
+template <int Columns>
+__device__ inline void store_row(float* row, const SpreadAccumulator<Columns>& sums, int i,
+                                 int32 columns = Columns) {
+#pragma unroll
+    for (int b = 0; b < Columns / 16; ++b) {
+        if (b * 16 < columns) *reinterpret_cast<float4*>(row + b * 16 + spread_column()) = sums.four(b, i);
+    }
+}
+
 // The A operand of a product that sums over `Columns`: 16 of them a step, two 16-bit elements a register.
 template <int Columns>
 struct OperandA {

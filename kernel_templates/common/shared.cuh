@@ -37,6 +37,13 @@ __device__ inline void load_matrices_transposed(uint32 (&r)[4], SharedAddress ro
                  : "memory");
 }
 
+__device__ inline void load_matrices_transposed(uint32 (&r)[2], SharedAddress row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0,%1}, [%2];"
+                 : "=r"(r[0]), "=r"(r[1])
+                 : "r"(row.value)
+                 : "memory");
+}
+
 // To shared memory, as load_matrices() reads them. PTX: stmatrix, from sm_90 on.
 __device__ inline void store_matrices(SharedAddress row, const uint32 (&r)[4]) {
     asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(row.value), "r"(r[0]),

@@ -15,6 +15,7 @@ struct SwizzledTile {
     static constexpr int kRowBytes = kColumns * kElementBytes;
     static constexpr int kChunks = kRowBytes / 16;  // of a panel's row: 8, 4 or 2
     static constexpr int kPanelBytes = Rows * kRowBytes;
+    static constexpr int kRowChunks = abi::padded_head_dim(HeadDim) / kChunkElements;  // of all its panels
 
     SharedAddress start;  // a multiple of 128
 

@@ -106,7 +106,7 @@ abi::AttentionArguments attention_arguments(const LaunchContext& context, const 
     a.sinks = static_cast<const float*>(tensors.sinks.data);
     a.alibi_slopes = static_cast<const float*>(tensors.alibi_slopes.data);
     a.k_scale = static_cast<const float*>(tensors.k_scale.data);
-    a.v_scale = static_cast<const float*>(tensors.v_scale.data);
+    a.v_scale = static_cast<const float*>(latent ? tensors.k_scale.data : tensors.v_scale.data);
     a.scale_stride = spec.kv_scale == KvScale::head ? 1 : 0;
     set_strides(a, spec, tensors, static_cast<bool>(batch.q_indptr));
     set_lengths(a, batch);
@@ -164,8 +164,10 @@ std::span<const AddressSlot> attention_addresses(Op op) {
     static constexpr AddressSlot kOfMla[] = {
         {offsetof(Arguments, q), Operand::q},   {offsetof(Arguments, v), Operand::k},
         {offsetof(Arguments, k), Operand::kpe}, {offsetof(Arguments, q_pe), Operand::q_pe},
-        {offsetof(Arguments, o), Operand::o},   {offsetof(Arguments, lse), Operand::lse}};
-    static_assert(problem::kOperands == 11 && std::size(kOfAttention) == 9 && std::size(kOfMla) == 6,
+        {offsetof(Arguments, o), Operand::o},   {offsetof(Arguments, lse), Operand::lse},
+        // The latents are the values, too.
+        {offsetof(Arguments, k_scale), Operand::k_scale}, {offsetof(Arguments, v_scale), Operand::k_scale}};
+    static_assert(problem::kOperands == 11 && std::size(kOfAttention) == 9 && std::size(kOfMla) == 8,
                   "an operand of an op has a slot here, or a launch cannot replace its address");
     if (op == Op::mla) return kOfMla;
     return kOfAttention;

@@ -29,7 +29,7 @@ double TileWork::memory_clocks(double dram_bytes) const {
 TileWork tile_work(const AttentionConstants& kernel, bool shared_keys) {
     const double logits = kernel.tile_q * kernel.tile_kv;
     const double columns = kernel.head_dim_qk + kernel.head_dim_vo;  // that are loaded of a key
-    const double bytes = 2.0 * kernel.tile_kv * columns;
+    const double bytes = static_cast<double>(storage_bytes(kernel).key_value) * kernel.tile_kv * columns;
     return {.flops = 2.0 * logits * (columns + (kernel.latent ? kernel.head_dim_vo : 0)),
             .logits = logits,
             .bytes = bytes,

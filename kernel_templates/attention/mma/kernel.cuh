@@ -12,6 +12,8 @@
 //   warps_kv > 1 (few rows: decode) each warp keeps a softmax of its own, and these are joined in shared
 //   memory at the end. Key tiles lie at absolute multiples of tile_kv and are taken in ascending order.
 //
+//   Keys and values of 8 bits are widened by the warp that multiplies them (attention/mma/stored_operands.cuh).
+//
 //   With Config::absolute_cuts a row's bits follow from the keys that it sees alone (attention/cuts.cuh): the
 //   softmax takes so many keys at a time whatever a tile has, and no warps divide them.
 #pragma once
@@ -22,7 +24,7 @@
 #include "attention/join_warps.cuh"
 #include "attention/logits.cuh"
 #include "attention/mask.cuh"
-#include "attention/mma/loads.cuh"
+#include "attention/mma/stored_operands.cuh"
 #include "attention/softmax/online.cuh"
 #include "common/element.cuh"
 #include "common/registers.cuh"
@@ -31,7 +33,9 @@ namespace attnsmith {
 
 template <class Config>
 struct AttentionMma {
-    using Element = typename Config::KeyValue;
+    using Operands = StoredOperands<Config>;
+    using Element = typename Operands::Element;
+    static constexpr bool kWidens = Operands::kWidens;
     using Pipeline = MmaPipeline<Config>;
     using Loads = MmaLoads<Config>;
     static constexpr int kQk = abi::padded_head_dim(Config::head_dim_qk);
@@ -62,12 +66,13 @@ struct AttentionMma {
     const int32 warp_key = threadIdx.x / 32 / Config::warps_q * kWarpKeys;
 
     using Logits = Accumulator<kStepKeys>;
-
     LogitTransform<Config> logits;
     FragmentMask mask;
     OnlineSoftmax softmax;
-    Accumulator<kVo> o = {};
+    typename Operands::template Output<kVo> o = {};
     OperandA<kQueriesInRegisters ? kQk : 16> q;
+
+    float product_scale[kWidens ? 2 : 1];  // of a row's products with stored keys
 
     // With absolute_cuts.
     FoldedRows<kVo, kWarps, false> folded{memory + Config::layout.state};
@@ -77,6 +82,9 @@ struct AttentionMma {
         TileMask tile_mask(tile);
         const auto places = places_of_part<Config>(tile, part, tile_mask);
         const KeyInterval& keys = tile_mask.read;
+        // Asked for before the queries, since it comes as late.
+        float stored_key_scale;
+        if constexpr (kWidens) stored_key_scale = key_scale(args, tile.kv_head, status);
         const PackedRow rows[2] = {tile.row(warp_row + fragment_row(lane, 0)),
                                    tile.row(warp_row + fragment_row(lane, 1))};
         if (Config::absolute_cuts && multiplies()) folded.begin();
@@ -85,7 +93,13 @@ struct AttentionMma {
         Loads loads(pipeline, tile, keys, status);
         const KeyInterval blocks = loads.blocks;
         loads.start(tile);
-        if constexpr (kQueriesInRegisters) loads.keep_queries(q.values, warp_row);
+        if constexpr (kQueriesInRegisters || kWidens) loads.await_queries();
+        if constexpr (kWidens)
+            Operands::prepare_queries(pipeline, memory, warp_row, stored_key_scale, product_scale);
+        if constexpr (kQueriesInRegisters) {
+#pragma unroll
+            for (int k = 0; k < kQk / 16; ++k) load_queries(q[k], k);
+        }
         for (int32 n = blocks.first; n < blocks.end; ++n) {
             const int32 end = (n + 1) * Config::tile_kv;
             step(loads, n, tile_mask.hides_some_of(n * Config::tile_kv, end));
@@ -98,6 +112,10 @@ struct AttentionMma {
         // said yet that all threads' copies of q have landed and that all warps have read theirs.
         if (blocks.first == blocks.end) __syncthreads();
         close(places, blocks.end * Config::tile_kv);
+    }
+
+    __device__ void load_queries(uint32 (&fragment)[4], int k) const {
+        Operands::load_queries(fragment, pipeline.queries(), warp_row, k);
     }
 
     // Else the warp takes part in loads alone.
@@ -114,6 +132,7 @@ struct AttentionMma {
 #pragma unroll
             for (int i = 0; i < kSteps; ++i) {
                 const int32 first_key = n * Config::tile_kv + warp_key + i * kStepKeys;
+                if constexpr (kWidens) s[i].scale(product_scale);
                 logits.apply(s[i], args, first_key);
                 if (masked) mask.apply(s[i], first_key);
             }
@@ -138,11 +157,18 @@ struct AttentionMma {
 
     // S = Q K^T for the warp's slice of keys.
     __device__ void multiply_queries(Logits (&s)[kSteps], int32 n) {
+        if constexpr (kWidens)
+            multiply_widened_keys(s, n);
+        else
+            multiply_keys(s, n);
+    }
+
+    __device__ void multiply_keys(Logits (&s)[kSteps], int32 n) {
         const SharedAddress start = pipeline.keys(n).chunk(warp_key + lane % 8 + lane / 16 * 8, lane / 8 % 2);
 #pragma unroll
         for (int k = 0; k < kQk / 16; ++k) {
             uint32 here[4];
-            if constexpr (!kQueriesInRegisters) load_query_fragment(here, pipeline.queries(), warp_row, k);
+            if constexpr (!kQueriesInRegisters) load_queries(here, k);
 #pragma unroll
             for (int j = 0; j < kWarpKeys / 16; ++j) {
                 uint32 b[4];
@@ -156,8 +182,83 @@ struct AttentionMma {
         }
     }
 
+    // A load brings the keys of two steps of 16 columns; of an odd number the last comes by itself.
+    __device__ void multiply_widened_keys(Logits (&s)[kSteps], int32 n) {
+        const typename Pipeline::KeyTile keys = pipeline.keys(n);
+        const SharedAddress start = keys.chunk(warp_key + lane % 8 + lane / 16 * 8, lane / 8 % 2);
+        constexpr int kColumnSteps = kQk / 16;
+#pragma unroll
+        for (int k = 0; k + 1 < kColumnSteps; k += 2) {
+            uint32 here[2][4];
+            if constexpr (!kQueriesInRegisters) {
+                load_queries(here[0], k);
+                load_queries(here[1], k + 1);
+            }
+#pragma unroll
+            for (int j = 0; j < kWarpKeys / 16; ++j) {
+                uint32 stored[4];
+                load_matrices(stored, Pipeline::KeyTile::step(start, j * 16, k / 2));
+#pragma unroll
+                for (int half = 0; half < 2; ++half) {
+                    const uint32(&a)[4] = kQueriesInRegisters ? q[kQueriesInRegisters ? k + half : 0] : here[half];
+                    multiply_stored(s, j, a, stored[half], stored[2 + half]);
+                }
+            }
+        }
+        if constexpr (kColumnSteps % 2 == 1) {
+            constexpr int k = kColumnSteps - 1;
+            uint32 here[4];
+            if constexpr (!kQueriesInRegisters) load_queries(here, k);
+#pragma unroll
+            for (int j = 0; j < kWarpKeys / 16; ++j) {
+                uint32 stored[2];
+                load_matrices(stored, keys.chunk(warp_key + j * 16 + lane % 16, k));
+                const uint32(&a)[4] = kQueriesInRegisters ? q[kQueriesInRegisters ? k : 0] : here;
+                multiply_stored(s, j, a, stored[0], stored[1]);
+            }
+        }
+    }
+
+    // The products of 16 columns with the j-th 16 keys of the warp's.
+    __device__ void multiply_stored(Logits (&s)[kSteps], int j, const uint32 (&a)[4], uint32 low, uint32 high) {
+        Logits& of_step = s[j * 16 / kStepKeys];
+        const int first = j * 16 % kStepKeys / 8;
+        Operands::multiply_keys(of_step[first], a, low);
+        Operands::multiply_keys(of_step[first + 1], a, high);
+    }
+
     // O += P V for a softmax step of the warp's slice of keys.
     __device__ void multiply_values(const OperandA<kStepKeys>& p, int32 n, int softmax_step) {
+        if constexpr (kWidens)
+            multiply_widened_values(p, n, softmax_step);
+        else
+            multiply_stored_values(p, n, softmax_step);
+    }
+
+    __device__ void multiply_widened_values(const OperandA<kStepKeys>& p, int32 n, int softmax_step) {
+        const typename Pipeline::ValueTile values = pipeline.values(n);
+        const int32 first_key = warp_key + softmax_step * kStepKeys;
+        const SharedAddress start = values.chunk(first_key + lane % 16, lane / 16);
+        constexpr int kBlocks = kVo / 16;
+#pragma unroll
+        for (int j = 0; j < kStepKeys / 16; ++j) {
+#pragma unroll
+            for (int d = 0; d + 1 < kBlocks; d += 2) {
+                uint32 stored[4];
+                load_matrices_transposed(stored, Pipeline::ValueTile::step(start, j * 16, d / 2));
+#pragma unroll
+                for (int half = 0; half < 2; ++half)
+                    Operands::multiply_values(o, d + half, p[j], stored[2 * half], stored[2 * half + 1]);
+            }
+            if constexpr (kBlocks % 2 == 1) {
+                uint32 stored[2];
+                load_matrices_transposed(stored, values.chunk(first_key + j * 16 + lane % 16, kBlocks - 1));
+                Operands::multiply_values(o, kBlocks - 1, p[j], stored[0], stored[1]);
+            }
+        }
+    }
+
+    __device__ void multiply_stored_values(const OperandA<kStepKeys>& p, int32 n, int softmax_step) {
         const SharedAddress start =
             pipeline.values(n).chunk(warp_key + softmax_step * kStepKeys + lane % 16, lane / 16);
 #pragma unroll
@@ -214,11 +315,7 @@ struct AttentionMma {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
             const int32 row = fragment_row(lane, i);
-            float* const target = warps.row_o(row) + fragment_column();
-#pragma unroll
-            for (int j = 0; j < kVo / 8; ++j) {
-                *reinterpret_cast<float2*>(target + j * 8) = make_float2(o[j][2 * i], o[j][2 * i + 1]);
-            }
+            store_row(warps.row_o(row), o, i);
             if (lane % 4 == 0) warps.row_ml(row) = make_float2(softmax.maximum[i], softmax.sum[i]);
         }
         warps.store(tile, place);

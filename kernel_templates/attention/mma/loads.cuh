@@ -15,6 +15,19 @@ __device__ void load_query_fragment(uint32 (&fragment)[4], const Tile& queries, 
     load_matrices(fragment, Tile::step(first, 0, k));
 }
 
+// The same of columns in the order in which widened keys have them: a thread's are four neighbours of the 16.
+template <class Tile>
+__device__ void load_spread_query_fragment(uint32 (&fragment)[4], const Tile& queries, int32 first_row, int k) {
+    const int32 lane = threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+        const SharedAddress first = queries.chunk(first_row + fragment_row(lane, i), lane % 4 / 2);
+        const uint64 four = uint64(load_shared_8_bytes(Tile::step(first, 0, k) + lane % 2 * 8));
+        fragment[i] = uint32(four);
+        fragment[2 + i] = uint32(four >> 32);
+    }
+}
+
 // Where K and V are two tensors, they come by turns, each when the product before it is done. Of latent
 // attention V is a part of K, so that both are there before the first product and stay until the second.
 //
@@ -64,13 +77,10 @@ struct MmaLoads {
             copy_commit();
         }
     }
-    // Behind start(), with a barrier: 16 rows of Q to registers.
-    template <int Fragments>
-    __device__ void keep_queries(uint32 (&q)[Fragments][4], int32 first_row) const {
+    // Behind start(), with a barrier: Q is there, where it is needed before the first tile of keys.
+    __device__ void await_queries() const {
         copy_wait<kLatent ? Config::stages - 1 : 2 * Config::stages - 1>();
         __syncthreads();
-#pragma unroll
-        for (int k = 0; k < Fragments; ++k) load_query_fragment(q[k], pipeline.queries(), first_row, k);
     }
 
     // Before the first product with tile n: K is there, and V of the tile before is free.

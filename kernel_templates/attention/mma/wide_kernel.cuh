@@ -26,14 +26,16 @@
 #include "attention/epilogue.cuh"
 #include "attention/logits.cuh"
 #include "attention/mask.cuh"
-#include "attention/mma/loads.cuh"
+#include "attention/mma/stored_operands.cuh"
 #include "common/element.cuh"
 
 namespace attnsmith {
 
 template <class Config>
 struct AttentionMmaWide {
-    using Element = typename Config::KeyValue;
+    using Operands = StoredOperands<Config>;
+    using Element = typename Operands::Element;
+    static constexpr bool kWidens = Operands::kWidens;
     using Pipeline = MmaPipeline<Config>;
     using Loads = MmaLoads<Config>;
     using WeightTile = SwizzledTile<Element, Config::tile_q, Config::tile_kv>;
@@ -70,7 +72,8 @@ struct AttentionMmaWide {
     FragmentMask mask;
     float sum[2] = {0.0f, 0.0f};  // of the rows of S, of this thread's columns
     float maximum[kRowTiles][2];  // of the rows of O, of which the warp's rows of S are some
-    Accumulator<kColumns> o[kRowTiles] = {};
+    typename Operands::template Output<kColumns> o[kRowTiles] = {};
+    float product_scale[kWidens ? 2 : 1];  // of a row's products with stored keys
     OperandA<kQueriesInRegisters ? kQk : 16> q;
 
     // With absolute_cuts: what was found before the rows' last cuts. Each warp has all maxima and sums.
@@ -80,6 +83,9 @@ struct AttentionMmaWide {
         TileMask tile_mask(tile);
         const auto places = places_of_part<Config>(tile, part, tile_mask);
         const KeyInterval& keys = tile_mask.read;
+        // Asked for before the queries, since it comes as late.
+        float stored_key_scale;
+        if constexpr (kWidens) stored_key_scale = key_scale(args, tile.kv_head, status);
         const PackedRow rows[2] = {tile.row(warp_row + fragment_row(lane, 0)),
                                    tile.row(warp_row + fragment_row(lane, 1))};
         mask.set(args, tile.sequence, rows);
@@ -89,7 +95,13 @@ struct AttentionMmaWide {
         Loads loads(pipeline, tile, keys, status);
         const KeyInterval blocks = loads.blocks;
         loads.start(tile);
-        if constexpr (kQueriesInRegisters) loads.keep_queries(q.values, warp_row);
+        if constexpr (kQueriesInRegisters || kWidens) loads.await_queries();
+        if constexpr (kWidens)
+            Operands::prepare_queries(pipeline, memory, warp_row, stored_key_scale, product_scale);
+        if constexpr (kQueriesInRegisters) {
+#pragma unroll
+            for (int k = 0; k < kQk / 16; ++k) Operands::load_queries(q[k], pipeline.queries(), warp_row, k);
+        }
 #pragma unroll 1
         for (int32 n = blocks.first; n < blocks.end; ++n) {
             const int32 end = (n + 1) * Config::tile_kv;
@@ -109,6 +121,7 @@ struct AttentionMmaWide {
         Logits s[kChains] = {};
         multiply_queries(s, n);
         const int32 first_key = n * Config::tile_kv + warp_slice * kWarpKeys;
+        if constexpr (kWidens) s[0].scale(product_scale);
         logits.apply(s[0], args, first_key);
         if (masked) mask.apply(s[0], first_key);
         show_maxima(s[0]);
@@ -133,7 +146,9 @@ struct AttentionMmaWide {
     template <int Columns, class Queries, class Keys>
     __device__ void add_products(Logits (&s)[kChains], const Queries& queries, const Keys& keys) {
         const int32 warp_key = warp_slice * kWarpKeys;
-        if constexpr (kWarpKeys == 8) {
+        if constexpr (kWidens) {
+            add_widened_products<Columns>(s, queries, keys);
+        } else if constexpr (kWarpKeys == 8) {
             // Two steps of 16 columns at a time; of an odd number the last by itself.
             const SharedAddress start = keys.chunk(warp_key + lane % 8, lane / 8);
             constexpr int kSteps = Columns / 16;
@@ -170,13 +185,50 @@ struct AttentionMmaWide {
         }
     }
 
+    // Of stored keys a load brings four steps of 16 columns for a slice of 8, and two for more; past the last
+    // step it has the last one again.
+    template <int Columns, class Queries, class Keys>
+    __device__ void add_widened_products(Logits (&s)[kChains], const Queries& queries, const Keys& keys) {
+        constexpr int kSteps = Columns / 16;
+        constexpr int kTogether = kWarpKeys == 8 ? 4 : 2;
+        const int32 warp_key = warp_slice * kWarpKeys;
+        const int32 row = kWarpKeys == 8 ? lane % 8 : lane % 8 + lane / 16 * 8;
+        const int32 of_lane = kWarpKeys == 8 ? lane / 8 : lane / 8 % 2;
+#pragma unroll
+        for (int k = 0; k < kSteps; k += kTogether) {
+            uint32 a[kTogether][4];
+#pragma unroll
+            for (int step = 0; step < kTogether; ++step) {
+                if (k + step >= kSteps) break;
+                const uint32(&of_step)[4] = query_fragment(a[step], queries, k + step);
+#pragma unroll
+                for (int i = 0; i < 4; ++i) a[step][i] = of_step[i];
+            }
+#pragma unroll
+            for (int j = 0; j < (kWarpKeys + 8) / 16; ++j) {
+                uint32 stored[4];
+                load_matrices(stored, keys.chunk(warp_key + j * 16 + row, min(k + of_lane, kSteps - 1)));
+#pragma unroll
+                for (int step = 0; step < kTogether; ++step) {
+                    if (k + step >= kSteps) break;
+                    if constexpr (kWarpKeys == 8) {
+                        Operands::multiply_keys(s[step % kChains][0], a[step], stored[step]);
+                    } else {
+                        Operands::multiply_keys(s[0][2 * j], a[step], stored[step]);
+                        Operands::multiply_keys(s[0][2 * j + 1], a[step], stored[2 + step]);
+                    }
+                }
+            }
+        }
+    }
+
     // From registers, or to `here`.
     template <class Queries>
     __device__ const uint32 (&query_fragment(uint32 (&here)[4], const Queries& queries, int k) const)[4] {
         if constexpr (kQueriesInRegisters) {
             return q[k];
         } else {
-            load_query_fragment(here, queries, warp_row, k);
+            Operands::load_queries(here, queries, warp_row, k);
             return here;
         }
     }
@@ -256,6 +308,44 @@ struct AttentionMmaWide {
 
     // O += P V for the warp's slice of columns.
     __device__ void multiply_values(int32 n) {
+        if constexpr (kWidens)
+            multiply_widened_values(n);
+        else
+            multiply_stored_values(n);
+    }
+
+    // A load brings two blocks of 16 columns, or of the last one twice the same.
+    __device__ void multiply_widened_values(int32 n) {
+        const WeightTile weights{pipeline.base + Config::layout.weights};
+        const SharedAddress weights_start = weights.chunk(lane % 16, lane / 16);
+        const typename Pipeline::ValueTile values = pipeline.values(n);
+        constexpr int kBlocks = kVo / 16;
+#pragma unroll
+        for (int j = 0; j < Config::tile_kv / 16; ++j) {
+            uint32 p[kRowTiles][4];
+#pragma unroll
+            for (int t = 0; t < kRowTiles; ++t)
+                load_matrices(p[t], WeightTile::step(weights_start, t * 16, j));
+#pragma unroll
+            for (int d = 0; d < kColumns / 16; d += 2) {
+                const int32 block = first_column / 16 + d;
+                if (kColumns * kWarps != kVo && block >= kBlocks) break;
+                uint32 stored[4];
+                load_matrices_transposed(stored,
+                                         values.chunk(j * 16 + lane % 16, min(block + lane / 16, kBlocks - 1)));
+#pragma unroll
+                for (int half = 0; half < 2; ++half) {
+                    if (d + half >= kColumns / 16) break;
+                    if (kColumns * kWarps != kVo && block + half >= kBlocks) break;
+#pragma unroll
+                    for (int t = 0; t < kRowTiles; ++t)
+                        Operands::multiply_values(o[t], d + half, p[t], stored[2 * half], stored[2 * half + 1]);
+                }
+            }
+        }
+    }
+
+    __device__ void multiply_stored_values(int32 n) {
         using ValueTile = typename Pipeline::ValueTile;
         const WeightTile weights{pipeline.base + Config::layout.weights};
         const SharedAddress weights_start = weights.chunk(lane % 16, lane / 16);

@@ -32,10 +32,6 @@ bool is_cut(const AttentionSpec& spec) { return spec.consistency == Consistency:
 
 bool is_latent(const AttentionSpec& spec) { return spec.op == Op::mla; }
 
-bool is_wide(const AttentionSpec& spec) {
-    return is_latent(spec) || std::max(spec.head_dim_qk, spec.head_dim_vo) > kMostOfWarp;
-}
-
 // The one for decode is the first.
 std::span<const Tile> tiles_of(const AttentionSpec& spec) {
     if (is_latent(spec) && !is_cut(spec)) return kLatentTiles;
@@ -196,10 +192,16 @@ int registers_of_wide(const Kernel& kernel) {
     const int weights = 4 * row_tiles, maxima = (kernel.absolute_cuts ? 8 : 4) * row_tiles;
     const int queries = kernel.queries_in_registers ? abi::padded_head_dim(kernel.head_dim_qk) / 4 : 4;
     const int states = kernel.absolute_cuts ? output : 0;  // of rows before their last cuts
-    return output + states + logits + weights + maxima + queries + addresses_and_state;
+    // Of keys of 8 bits: queries of several steps, what is widened, and the scales of products.
+    const int widened = size_of(kernel.key_value) == 1 ? 24 : 0;
+    return output + states + logits + weights + maxima + queries + widened + addresses_and_state;
 }
 
 }  // namespace
+
+bool is_wide(const AttentionSpec& spec) {
+    return is_latent(spec) || std::max(spec.head_dim_qk, spec.head_dim_vo) > kMostOfWarp;
+}
 
 int registers_of(const Kernel& kernel) {
     if (kernel.wide) return registers_of_wide(kernel);
@@ -223,8 +225,8 @@ std::vector<Candidate> candidates(const AttentionSpec& spec, const SmTraits& sm,
     for (const Tile& tile : tiles_of(spec)) {
         const bool decodes = !is_cut(spec) && tile.tile_q == kDecodeRows;
         std::optional<Candidate> one;
-        // Tables are of op attention.
-        if (decodes && !is_latent(spec)) one = candidate_of_table(spec, sm, tuning, rejected);
+        // Tables are of op attention, and of keys of 16 bits.
+        if (decodes && !is_latent(spec) && !is_fp8(problem::kv_dtype(spec))) one = candidate_of_table(spec, sm, tuning, rejected);
         if (!one) one = candidate_of_model(spec, sm, tile, rejected);
         if (!one) continue;
         one->decodes = decodes;
@@ -235,7 +237,7 @@ std::vector<Candidate> candidates(const AttentionSpec& spec, const SmTraits& sm,
 
 std::vector<KernelConfig> tunable(const AttentionSpec& spec, const SmTraits& sm) {
     std::vector<KernelConfig> kernels;
-    if (is_cut(spec)) return kernels;
+    if (is_cut(spec) || is_fp8(problem::kv_dtype(spec))) return kernels;
     std::vector<Refusal> too_large;
     for (const Fitted<Kernel>& fitted : fitting(spec, sm, tiles_of(spec).front(), too_large))
         kernels.push_back(config_of(family(), fitted, sm));

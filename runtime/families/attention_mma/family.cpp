@@ -11,7 +11,6 @@ class Mma final : public TiledAttention {
     Backend backend() const override { return Backend::mma; }
 
     std::optional<std::string> refusal(const AttentionSpec& spec, const SmTraits&) const override {
-        if (auto reason = stored_keys_refusal(spec)) return reason;
         return tensor_core_refusal(spec);
     }
 

@@ -34,7 +34,7 @@ struct AttentionTensors {
 
     // f32 [1], or [kv_heads] of AttentionSpec::kv_scale head: a key is what k has times its scale (vLLM's
     // k_scale, FlashAttention's descale; the reciprocal of TensorRT-LLM's kv_scale_orig_quant), a value
-    // likewise. Present exactly when the spec has a kv_scale. One on the device that is no ordinary number
+    // likewise; of op mla k_scale is for both. Present exactly when the spec has a kv_scale. One on the device that is no ordinary number
     // above 0 makes the rows of its heads NaN: see CallStatus.
     Tensor k_scale{};
     Tensor v_scale{};

@@ -61,7 +61,7 @@ struct AttentionSpec {
     int alignment = 16;  // bytes that every base and stride is a multiple of: 16, 8, 4 or 2
 
     std::optional<DType> o_dtype{};                   // of o: dtype, which it is if absent, or f32
-    // Of k and v: dtype, which it is if absent, or e4m3 or e5m2, whose head dims are multiples of 16.
+    // Of k and v: dtype, which it is if absent, or e4m3 or e5m2, beside which head dims are multiples of 16.
     std::optional<DType> kv_dtype{};
     KvScale kv_scale = KvScale::none;  // of k and v, with a kv_dtype of 8 bits alone
     Precision precision = Precision::standard;        // what the products are computed in

@@ -20,7 +20,7 @@ constexpr std::string_view kMergeFields[] = {"op",      "dtype",  "head_dim",  "
 constexpr std::string_view kMlaFields[] = {
     "op",          "dtype", "head_dim_ckv", "head_dim_kpe", "q_heads",     "kv_heads",  "mask",
     "scale",       "lse",   "kv",           "page_size",    "index_dtype", "alignment", "o_dtype",
-    "consistency", "batch", "q_len",        "kv_len",       "sm"};
+    "kv_dtype",    "kv_scale", "consistency", "batch",      "q_len",       "kv_len",    "sm"};
 constexpr std::string_view kMlaRequired[] = {"head_dim_ckv", "head_dim_kpe"};
 
 template <class Bound>

@@ -107,8 +107,9 @@ void normalise_keys_and_values(AttentionSpec& spec) {
     if (!spec.kv_dtype) spec.kv_dtype = spec.dtype;
     const DType dtype = *spec.kv_dtype;
     if (is_fp8(dtype)) {
-        check_fp8_head_dim("head_dim_qk", spec.head_dim_qk, dtype);
-        check_fp8_head_dim("head_dim_vo", spec.head_dim_vo, dtype);
+        const bool latent = spec.op == Op::mla;
+        check_fp8_head_dim(latent ? "head_dim_kpe" : "head_dim_qk", key_dim(spec), dtype);
+        check_fp8_head_dim(latent ? "head_dim_ckv" : "head_dim_vo", value_dim(spec), dtype);
         return;
     }
     if (dtype != spec.dtype)
@@ -192,6 +193,7 @@ void validate_mla(Problem& problem) {
             "times the square of YaRN's mscale where the model has that");
     check_factor("scale", *spec.scale);
     normalise_output(spec);
+    normalise_keys_and_values(spec);
     normalise_storage(spec);
     check_sizes(problem);
 }

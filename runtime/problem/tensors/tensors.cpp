@@ -53,7 +53,10 @@ class Checker {
         check_head_vector(sinks_, spec_.sink, "sink");
         check_head_vector(alibi_slopes_, spec_.alibi, "alibi");
         check_scale(k_scale_);
-        check_scale(v_scale_);
+        if (is_latent())
+            refuse_extra(v_scale_, "op attention; of op mla k_scale is that of the latents as values, too");
+        else
+            check_scale(v_scale_);
         check_bounds();
         check_overlaps();
         return bound_;

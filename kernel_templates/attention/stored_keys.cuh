@@ -1,0 +1,108 @@
+// Keys and values that are stored in 8 bits: what they are widened to, what they are multiplied by, and the queries
+// beside them.
+//
+//   fp16 has all numbers of e4m3 and e5m2, and weights are at most 1, so that both products are made in fp16. Its
+//   exponents are too few for queries in bf16: a row of these is divided by a power of two, which its logits are
+//   multiplied by. What is 2^29 times less than the largest of its row loses bits, far behind those that sums in
+//   fp32 have.
+#pragma once
+
+#include "attention/tiles.cuh"
+#include "common/element.cuh"
+#include "common/math.cuh"
+#include "common/shared.cuh"
+
+namespace attnsmith {
+
+// Whether a kernel's keys are. Kernels that read none say nothing of them.
+template <class Config>
+__device__ constexpr bool widens_keys() {
+    if constexpr (requires { typename Config::KeyValue; })
+        return sizeof(typename Config::KeyValue) == 1;
+    else
+        return false;
+}
+
+template <class A, class B>
+inline constexpr bool is_same = false;
+template <class A>
+inline constexpr bool is_same<A, A> = true;
+
+// What an mma multiplies: the queries' own type, or what widened keys have.
+template <bool Widens, class Query>
+struct OperandElement {
+    using Type = Query;
+};
+template <class Query>
+struct OperandElement<true, Query> {
+    using Type = f16;
+};
+
+// What the stored keys, or values, of a KV head are multiplied by. NaN for what is no ordinary number above 0.
+__device__ inline float stored_scale(const abi::AttentionArguments& args, const float* scales, int32 kv_head) {
+    if (scales == nullptr) return 1.0f;
+    const float scale = scales[kv_head * args.scale_stride];
+    return scale > 0.0f && scale < infinity() ? scale : not_a_number();
+}
+
+// The scale of the KV head's keys. Says of that of its values, too, whether it is one.
+__device__ inline float key_scale(const abi::AttentionArguments& args, int32 kv_head, uint32& status) {
+    const float scale = stored_scale(args, args.k_scale, kv_head);
+    if (!(scale * stored_scale(args, args.v_scale, kv_head) > 0.0f)) status |= abi::kStatusScaleNotPositive;
+    return scale;
+}
+
+// The largest magnitude of a lane's chunks of a row of bf16.
+template <class Tile>
+__device__ inline float largest_of_chunks(const Tile& tile, int32 row) {
+    float top = 0.0f;
+    for (int32 chunk = threadIdx.x % 32; chunk < Tile::kRowChunks; chunk += 32) {
+        uint32 x[4];
+        load_shared_16_bytes(x, tile.chunk(row, chunk));
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const float2 pair = bf16::unpack(x[i]);
+            top = fmaxf(top, fmaxf(fabsf(pair.x), fabsf(pair.y)));
+        }
+    }
+    return top;
+}
+
+// A lane's chunks of a row of bf16 to fp16 in their places.
+template <class Tile>
+__device__ inline void chunks_to_fp16(const Tile& tile, int32 row, float scale) {
+    for (int32 chunk = threadIdx.x % 32; chunk < Tile::kRowChunks; chunk += 32) {
+        uint32 x[4];
+        load_shared_16_bytes(x, tile.chunk(row, chunk));
+        uint64 packed[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const float2 pair = bf16::unpack(x[i]);
+            packed[i] = f16::pack(pair.x * scale, pair.y * scale);
+        }
+        store_shared_16_bytes(tile.chunk(row, chunk), int64(packed[0] | packed[1] << 32),
+                              int64(packed[2] | packed[3] << 32));
+    }
+}
+
+// Rows of bf16 to fp16, each times a power of two; what each was divided by to factors[row]. Where a row lies in
+// two tiles both are multiplied by the same. By all threads of the block, between barriers.
+template <class... Tiles>
+__device__ void queries_to_fp16(int32 rows, int32 threads, float* factors, const Tiles&... tiles) {
+    constexpr int kBias = 127;
+    constexpr int kLargest = 14;  // exponent of the row's largest afterwards: fp16 has up to 15
+#pragma unroll 1
+    for (int32 row = threadIdx.x / 32; row < rows; row += threads / 32) {
+        float top = 0.0f;
+        ((top = fmaxf(top, largest_of_chunks(tiles, row))), ...);
+#pragma unroll
+        for (int distance = 16; distance > 0; distance /= 2)
+            top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, distance));
+        // As exponents with their bias, such that the factor's inverse is an ordinary number, too.
+        const int32 exponent = min(2 * kBias + kLargest - int32(__float_as_uint(top) >> 23), 2 * kBias - 1);
+        (chunks_to_fp16(tiles, row, __uint_as_float(uint32(exponent) << 23)), ...);
+        if (threadIdx.x % 32 == 0) factors[row] = __uint_as_float(uint32(2 * kBias - exponent) << 23);
+    }
+}
+
+}  // namespace attnsmith
