@@ -84,8 +84,6 @@ TEST_CASE("what does not count for op mla is refused by name", "[mla][validate]"
         {"alibi", [](AttentionSpec& s) { s.alibi = true; }},
         {"sink", [](AttentionSpec& s) { s.sink = true; }},
         {"page_order", [](AttentionSpec& s) { s.page_order = PageOrder::HND; }},
-        {"kv_dtype", [](AttentionSpec& s) { s.kv_dtype = DType::e4m3; }},
-        {"kv_scale", [](AttentionSpec& s) { s.kv_scale = KvScale::head; }},
         {"precision", [](AttentionSpec& s) { s.precision = Precision::high; }},
     };
     std::size_t counting = 1;  // and head_dim, which only JSON has
