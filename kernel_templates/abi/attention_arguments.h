@@ -17,6 +17,8 @@ inline constexpr uint32 kStatusKeyClamped = 2;
 inline constexpr uint32 kStatusPageOutOfRange = 4;
 inline constexpr uint32 kStatusWorkspaceNotZeroed = 8;
 inline constexpr uint32 kStatusScaleNotPositive = 16;
+inline constexpr uint32 kStatusSlotOutOfRange = 32;
+inline constexpr uint32 kStatusPositionOutOfRange = 64;
 
 // Bytes at the start of the workspace that are zero before the first launch: the status word, and what
 // kernels count in, which is zero again after each launch. Two launches at a time must not share them.

@@ -169,8 +169,8 @@ struct OutputStore<f32, Alignment> {
         for (int b = 0; b < Columns / 16; ++b) {
             const float4 x = o.four(b, i);
             const auto bits = [&](float low, float high) {
-                return int64(uint64(__float_as_uint(low * factor)) |
-                             uint64(__float_as_uint(high * factor)) << 32);
+                return int64(uint64(__float_as_uint(low * factor)) | uint64(__float_as_uint(high * factor))
+                                                                         << 32);
             };
             store_shared_16_bytes(tile.chunk(tile_row, (b * 16 + spread_column()) / kChunkColumns),
                                   bits(x.x, x.y), bits(x.z, x.w));

@@ -137,7 +137,7 @@ struct KeyValueLoader {
     template <int Which, class Tile>
     __device__ void load(const Tile& target, int32 tile, const KeyValue* base, int64 token_stride) const {
         constexpr int kHeadDim = Which == 0 ? Config::head_dim_qk : Config::head_dim_vo;
-        constexpr int kElements = Tile::kChunkElements;
+        constexpr int kElements = Tile::kChunkElements, kElementBytes = Tile::kElementBytes;
         constexpr int kChunks = abi::padded_head_dim(kHeadDim) / kElements;
         // A thread keeps its chunk and goes down by whole rows; threads beyond the last whole row sit out.
         constexpr int kRows = kThreads / kChunks;
@@ -175,7 +175,8 @@ struct KeyValueLoader {
                 } else {
                     next += kRows * token_stride;
                 }
-                copy_16_bytes<Config::alignment>(target.chunk(row, chunk), valid ? source : base, valid);
+                copy_16_bytes<Config::alignment, kHeadDim * kElementBytes>(target.chunk(row, chunk),
+                                                                           valid ? source : base, valid);
             }
         }
     }

@@ -1,10 +1,10 @@
-// Keys and values that are stored in 8 bits: what they are widened to, what they are multiplied by, and the queries
-// beside them.
+// Keys and values that are stored in 8 bits: what they are widened to, what they are multiplied by, and the
+// queries beside them.
 //
-//   fp16 has all numbers of e4m3 and e5m2, and weights are at most 1, so that both products are made in fp16. Its
-//   exponents are too few for queries in bf16: a row of these is divided by a power of two, which its logits are
-//   multiplied by. What is 2^29 times less than the largest of its row loses bits, far behind those that sums in
-//   fp32 have.
+//   fp16 has all numbers of e4m3 and e5m2, and weights are at most 1, so that both products are made in fp16.
+//   Its exponents are too few for queries in bf16: a row of these is divided by a power of two, which its
+//   logits are multiplied by. What is 2^29 times less than the largest of its row loses bits, far behind
+//   those that sums in fp32 have.
 #pragma once
 
 #include "attention/tiles.cuh"
@@ -38,8 +38,10 @@ struct OperandElement<true, Query> {
     using Type = f16;
 };
 
-// What the stored keys, or values, of a KV head are multiplied by. NaN for what is no ordinary number above 0.
-__device__ inline float stored_scale(const abi::AttentionArguments& args, const float* scales, int32 kv_head) {
+// What the stored keys, or values, of a KV head are multiplied by. NaN for what is no ordinary number above
+// 0.
+__device__ inline float stored_scale(const abi::AttentionArguments& args, const float* scales,
+                                     int32 kv_head) {
     if (scales == nullptr) return 1.0f;
     const float scale = scales[kv_head * args.scale_stride];
     return scale > 0.0f && scale < infinity() ? scale : not_a_number();
@@ -85,8 +87,8 @@ __device__ inline void chunks_to_fp16(const Tile& tile, int32 row, float scale) 
     }
 }
 
-// Rows of bf16 to fp16, each times a power of two; what each was divided by to factors[row]. Where a row lies in
-// two tiles both are multiplied by the same. By all threads of the block, between barriers.
+// Rows of bf16 to fp16, each times a power of two; what each was divided by to factors[row]. Where a row lies
+// in two tiles both are multiplied by the same. By all threads of the block, between barriers.
 template <class... Tiles>
 __device__ void queries_to_fp16(int32 rows, int32 threads, float* factors, const Tiles&... tiles) {
     constexpr int kBias = 127;

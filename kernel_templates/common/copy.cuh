@@ -8,10 +8,16 @@ namespace attnsmith {
 
 // 16 bytes to shared memory, zeros where `valid` is false (the source is then not read). `Alignment` is what
 // the source address is a multiple of: cp.async takes 4, 8 or 16; 2-byte aligned sources go through
-// registers.
-template <int Alignment>
+// registers. Where rows are shorter than a line of L2, which has 128 bytes, no more of it is asked for than
+// is theirs
+// (`RowBytes`): the rest may be other heads', of whom nobody knows when they come.
+template <int Alignment, int RowBytes = 128>
 __device__ inline void copy_16_bytes(SharedAddress target, const void* source, bool valid) {
-    if constexpr (Alignment == 16) {
+    if constexpr (Alignment == 16 && RowBytes < 128) {
+        asm volatile("cp.async.cg.shared.global.L2::64B [%0], [%1], 16, %2;" ::"r"(target.value), "l"(source),
+                     "r"(valid ? 16 : 0)
+                     : "memory");
+    } else if constexpr (Alignment == 16) {
         asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(target.value),
                      "l"(source), "r"(valid ? 16 : 0)
                      : "memory");

@@ -76,8 +76,8 @@ struct e4m3 {
     }
 
   private:
-    // The exponent's bits are fp16's lower ones: the number is 2^-8 of what it should be. All ones are NaN, which
-    // an addition carries into a bit that no number has.
+    // The exponent's bits are fp16's lower ones: the number is 2^-8 of what it should be. All ones are NaN,
+    // which an addition carries into a bit that no number has.
     static __device__ uint32 of_high_bytes(uint32 x) {
         const uint32 magnitude = x >> 1 & 0x3f803f80u;
         const uint32 nan = (magnitude + 0x00800080u & 0x40004000u) >> 14;

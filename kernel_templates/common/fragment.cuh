@@ -59,9 +59,9 @@ struct Accumulator {
 };
 
 // The sum of products with values that were widened from 8 bits. A transposed load of these brings pairs of
-// columns, of which even ones are multiplied together and odd ones together: element [2 * b][2 * i + c] is of row
-// i and column 16 * b + spread_column() + 2 * c, and that of [2 * b + 1] of the next one. So a thread has four
-// neighbours of each 16 columns.
+// columns, of which even ones are multiplied together and odd ones together: element [2 * b][2 * i + c] is of
+// row i and column 16 * b + spread_column() + 2 * c, and that of [2 * b + 1] of the next one. So a thread has
+// four neighbours of each 16 columns.
 template <int Columns>
 struct SpreadAccumulator : Accumulator<Columns> {
     static_assert(Columns % 16 == 0);
@@ -78,7 +78,8 @@ __device__ inline int32 spread_column() { return threadIdx.x % 4 * 4; }
 
 // A thread's columns of row i, of which the first `columns` count, to a row in fp32.
 template <int Columns>
-__device__ inline void store_row(float* row, const Accumulator<Columns>& sums, int i, int32 columns = Columns) {
+__device__ inline void store_row(float* row, const Accumulator<Columns>& sums, int i,
+                                 int32 columns = Columns) {
 #pragma unroll
     for (int j = 0; j < Columns / 8; ++j) {
         if (j * 8 < columns)

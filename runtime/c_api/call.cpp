@@ -38,6 +38,19 @@ Call bind_merge(const Kernel& kernel, const attnsmith_merge_tensors* tensors) {
     }
 }
 
+Call bind_append(const Kernel& kernel, const attnsmith_append_tensors* tensors, const attnsmith_batch* batch,
+                 const attnsmith_workspace* workspace) {
+    const int device = kernel.device();
+    const AppendTensors bound_tensors = read_append_tensors(tensors, device);
+    const Batch bound_batch = read_batch(batch, device);
+    try {
+        return workspace == nullptr ? kernel.bind(bound_tensors, bound_batch)
+                                    : kernel.bind(bound_tensors, bound_batch, read_workspace(workspace));
+    } catch (const InvalidRequest& error) {
+        rethrow_in_dlpack_words(error);
+    }
+}
+
 Stream stream_of(void* stream) { return static_cast<Stream>(stream); }
 
 // attnsmith_call_copy_status() hands out the kernels' own word.
@@ -46,6 +59,8 @@ static_assert(std::uint32_t{ATTNSMITH_KV_LEN_CLAMPED} == kStatusKeyLengthClamped
 static_assert(std::uint32_t{ATTNSMITH_PAGE_OUT_OF_RANGE} == kStatusPageOutOfRange);
 static_assert(std::uint32_t{ATTNSMITH_WORKSPACE_NOT_ZEROED} == kStatusWorkspaceNotZeroed);
 static_assert(std::uint32_t{ATTNSMITH_SCALE_NOT_POSITIVE} == kStatusScaleNotPositive);
+static_assert(std::uint32_t{ATTNSMITH_SLOT_OUT_OF_RANGE} == kStatusSlotOutOfRange);
+static_assert(std::uint32_t{ATTNSMITH_POSITION_OUT_OF_RANGE} == kStatusPositionOutOfRange);
 static_assert(std::size_t{ATTNSMITH_WORKSPACE_ZEROED_BYTES} == kWorkspaceZeroedBytes);
 
 std::uint32_t bits_of(const CallStatus& status) {
@@ -53,7 +68,9 @@ std::uint32_t bits_of(const CallStatus& status) {
            (status.kv_len_clamped ? std::uint32_t{ATTNSMITH_KV_LEN_CLAMPED} : 0) |
            (status.page_out_of_range ? std::uint32_t{ATTNSMITH_PAGE_OUT_OF_RANGE} : 0) |
            (status.workspace_not_zeroed ? std::uint32_t{ATTNSMITH_WORKSPACE_NOT_ZEROED} : 0) |
-           (status.scale_not_positive ? std::uint32_t{ATTNSMITH_SCALE_NOT_POSITIVE} : 0);
+           (status.scale_not_positive ? std::uint32_t{ATTNSMITH_SCALE_NOT_POSITIVE} : 0) |
+           (status.slot_out_of_range ? std::uint32_t{ATTNSMITH_SLOT_OUT_OF_RANGE} : 0) |
+           (status.position_out_of_range ? std::uint32_t{ATTNSMITH_POSITION_OUT_OF_RANGE} : 0);
 }
 
 }  // namespace
@@ -78,6 +95,16 @@ attnsmith_code attnsmith_bind_merge(const attnsmith_kernel* kernel, const attnsm
         const Kernel& of = required(kernel, "kernel").kernel;
         attnsmith_call*& result = required(call, "call");
         result = new attnsmith_call{bind_merge(of, tensors)};
+    });
+}
+
+attnsmith_code attnsmith_bind_append(const attnsmith_kernel* kernel, const attnsmith_append_tensors* tensors,
+                                     const attnsmith_batch* batch, const attnsmith_workspace* workspace,
+                                     attnsmith_call** call, attnsmith_error** error) {
+    return guarded(error, [&] {
+        const Kernel& of = required(kernel, "kernel").kernel;
+        attnsmith_call*& result = required(call, "call");
+        result = new attnsmith_call{bind_append(of, tensors, batch, workspace)};
     });
 }
 
@@ -131,6 +158,15 @@ attnsmith_code attnsmith_run_merge(const attnsmith_kernel* kernel, const attnsmi
                                    void* stream, attnsmith_error** error) {
     return guarded(error,
                    [&] { bind_merge(required(kernel, "kernel").kernel, tensors).launch(stream_of(stream)); });
+}
+
+attnsmith_code attnsmith_run_append(const attnsmith_kernel* kernel, const attnsmith_append_tensors* tensors,
+                                    const attnsmith_batch* batch, const attnsmith_workspace* workspace,
+                                    void* stream, attnsmith_error** error) {
+    return guarded(error, [&] {
+        const Kernel& of = required(kernel, "kernel").kernel;
+        bind_append(of, tensors, batch, &required(workspace, "workspace")).launch(stream_of(stream));
+    });
 }
 
 attnsmith_code attnsmith_call_copy_status(const attnsmith_call* call, std::uint32_t* word, void* stream,

@@ -31,20 +31,17 @@ DType read_dtype(const attnsmith_dl_data_type& given, std::string_view name) {
         int code, bits;
         DType dtype;
     };
-    constexpr Known kKnown[] = {{ATTNSMITH_DL_FLOAT, 16, DType::f16},
-                                {ATTNSMITH_DL_BFLOAT, 16, DType::bf16},
-                                {ATTNSMITH_DL_FLOAT, 32, DType::f32},
-                                {ATTNSMITH_DL_INT, 32, DType::i32},
-                                {ATTNSMITH_DL_INT, 64, DType::i64},
-                                {ATTNSMITH_DL_E4M3FN, 8, DType::e4m3},
-                                {ATTNSMITH_DL_E5M2, 8, DType::e5m2},
-                                {ATTNSMITH_DL_UINT, 8, DType::u8}};
+    constexpr Known kKnown[] = {{ATTNSMITH_DL_FLOAT, 16, DType::f16}, {ATTNSMITH_DL_BFLOAT, 16, DType::bf16},
+                                {ATTNSMITH_DL_FLOAT, 32, DType::f32}, {ATTNSMITH_DL_INT, 32, DType::i32},
+                                {ATTNSMITH_DL_INT, 64, DType::i64},   {ATTNSMITH_DL_E4M3FN, 8, DType::e4m3},
+                                {ATTNSMITH_DL_E5M2, 8, DType::e5m2},  {ATTNSMITH_DL_UINT, 8, DType::u8}};
     for (const Known& known : kKnown) {
         if (given.code == known.code && given.bits == known.bits && given.lanes == 1) return known.dtype;
     }
     refuse(part(name, "dtype"),
            fmt::format("code {}, {} bits, {} lanes", given.code, given.bits, given.lanes),
-           "fp16 (code 2, 16 bits, 1 lane), bf16 (4, 16), fp32 (2, 32), int32 (0, 32), int64 (0, 64), e4m3 (10, 8), "
+           "fp16 (code 2, 16 bits, 1 lane), bf16 (4, 16), fp32 (2, 32), int32 (0, 32), int64 (0, 64), e4m3 "
+           "(10, 8), "
            "e5m2 (12, 8) or uint8 (1, 8)");
 }
 
@@ -159,6 +156,26 @@ MergeTensors read_merge_tensors(const attnsmith_merge_tensors* given, int device
             .lse_states = read_states(c.lse_states, c.state_count, "lse_states", device),
             .o = read_tensor(c.o, "o", device),
             .lse = read_tensor(c.lse, "lse", device)};
+}
+
+AppendTensors read_append_tensors(const attnsmith_append_tensors* given, int device) {
+    const attnsmith_append_tensors c = read_struct(given, "tensors");
+    return {.q = read_tensor(c.q, "q", device),
+            .k = read_tensor(c.k, "k", device),
+            .v = read_tensor(c.v, "v", device),
+            .q_out = read_tensor(c.q_out, "q_out", device),
+            .k_cache = read_tensor(c.k_cache, "k_cache", device),
+            .v_cache = read_tensor(c.v_cache, "v_cache", device),
+            .kpe = read_tensor(c.kpe, "kpe", device),
+            .kpe_cache = read_tensor(c.kpe_cache, "kpe_cache", device),
+            .slot_mapping = read_tensor(c.slot_mapping, "slot_mapping", device),
+            .positions = read_tensor(c.positions, "positions", device),
+            .rope_table = read_tensor(c.rope_table, "rope_table", device),
+            .q_norm_weight = read_tensor(c.q_norm_weight, "q_norm_weight", device),
+            .k_norm_weight = read_tensor(c.k_norm_weight, "k_norm_weight", device),
+            .k_scale = read_tensor(c.k_scale, "k_scale", device),
+            .v_scale = read_tensor(c.v_scale, "v_scale", device),
+            .q_scale = read_tensor(c.q_scale, "q_scale", device)};
 }
 
 }  // namespace attnsmith::c_api

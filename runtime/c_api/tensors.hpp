@@ -18,5 +18,6 @@ Batch read_batch(const attnsmith_batch* given, int device);  // null: the defaul
 Workspace read_workspace(const attnsmith_workspace* given);
 
 MergeTensors read_merge_tensors(const attnsmith_merge_tensors* given, int device);
+AppendTensors read_append_tensors(const attnsmith_append_tensors* given, int device);
 
 }  // namespace attnsmith::c_api

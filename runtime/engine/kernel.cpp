@@ -51,15 +51,28 @@ struct Call::Impl {
     void* workspace = nullptr;  // null of op merge, which needs none
     families::Split split{};
     std::vector<Step> steps;
-    std::optional<problem::OperandChecks> operands;  // nothing of op merge
+    std::optional<problem::OperandChecks> operands;  // nothing of op merge and op append
     mutable std::mutex status_mutex;
     mutable std::unique_ptr<driver::HostMemory> status_word;  // of status(), once it is asked for
 
+    // The caller's, where there is one, else memory of its own; where the launch will find its status.
+    void take_workspace(const Workspace* given, std::size_t needed);
     // The steps that have anything to do.
     void add_steps(const families::LaunchContext& context, const families::Binding& binding,
                    const planner::Launch& launch);
     void add(const engine::LoadedKernel& loaded, std::int64_t ctas, families::Bound bound);
 };
+
+void Call::Impl::take_workspace(const Workspace* given, std::size_t needed) {
+    if (given != nullptr) {
+        check_workspace(*given, needed);
+        workspace = given->data;
+        return;
+    }
+    owned_workspace = driver::DeviceMemory(kernel->api, needed, kernel->device, kernel->allocator);
+    owned_workspace.clear_unused(abi::kZeroedBytes);
+    workspace = owned_workspace.data();
+}
 
 void Call::Impl::add_steps(const families::LaunchContext& context, const families::Binding& binding,
                            const planner::Launch& launch) {
@@ -101,8 +114,9 @@ void Call::launch(Stream stream) const {
 void Call::launch(const TensorAddresses& addresses, Stream stream) const {
     const Impl& call = held(impl_, "Call");
     if (!call.operands) {
-        throw InvalidRequest("addresses", "addresses for a call of op merge",
-                             "launch() without addresses; bind the tensors of each merge");
+        const std::string_view op = to_string(call.kernel->plan.problem.spec.op);
+        throw InvalidRequest("addresses", fmt::format("addresses for a call of op {}", op),
+                             fmt::format("launch() without addresses; bind the tensors of each {}", op));
     }
     const problem::OperandAddresses at = call.operands->check(problem::addresses_of(addresses));
     const driver::Api& api = *call.kernel->api;
@@ -120,6 +134,8 @@ static_assert(abi::kStatusKeyClamped == kStatusKeyLengthClamped);
 static_assert(abi::kStatusPageOutOfRange == attnsmith::kStatusPageOutOfRange);
 static_assert(abi::kStatusWorkspaceNotZeroed == attnsmith::kStatusWorkspaceNotZeroed);
 static_assert(abi::kStatusScaleNotPositive == attnsmith::kStatusScaleNotPositive);
+static_assert(abi::kStatusSlotOutOfRange == attnsmith::kStatusSlotOutOfRange);
+static_assert(abi::kStatusPositionOutOfRange == attnsmith::kStatusPositionOutOfRange);
 static_assert(abi::kZeroedBytes == kWorkspaceZeroedBytes);
 
 void Call::copy_status(std::uint32_t* word, Stream stream) const {
@@ -189,9 +205,9 @@ std::size_t engine::workspace_bytes(const planner::Plan& plan, const WorkspaceBo
     check_bound(names.batch, bounds.batch, problem::kMaxBatch);
     check_bound(names.max_kv_len, bounds.max_kv_len, problem::kMaxLength);
     const std::int64_t most_tokens = problem::kMaxQueryRows / plan.problem.spec.q_heads;
-    if (plan.find(planner::Role::attention) == nullptr) {  // without a KV split: nothing to keep
+    if (plan.find(planner::Role::attention) == nullptr) {  // without a KV split: at most a status to keep
         check_bound(names.q_tokens, bounds.q_tokens, most_tokens);
-        return 0;
+        return static_cast<std::size_t>(planner::launch_of(plan, {}).workspace.bytes);
     }
     const std::int64_t longest = problem::kMaxPackedQueries / plan.problem.group_size();
     if (const std::int64_t most = std::min(most_tokens, bounds.batch * longest);
@@ -229,22 +245,41 @@ Call Kernel::bind_to(const AttentionTensors& tensors, const Batch& batch, const 
     Call call;
     call.impl_ = std::make_shared<Call::Impl>();
     call.impl_->kernel = impl_;
-    Workspace workspace;
-    if (given == nullptr) {
-        call.impl_->owned_workspace =
-            driver::DeviceMemory(kernel.api, needed, kernel.device, kernel.allocator);
-        workspace = {call.impl_->owned_workspace.data(), needed};
-        call.impl_->owned_workspace.clear_unused(abi::kZeroedBytes);
-    } else {
-        workspace = *given;
-        check_workspace(workspace, needed);
-        problem::check_workspace(kernel.plan.problem, workspace.data, launch.workspace.bytes, tensors, batch);
-    }
-    call.impl_->workspace = workspace.data;
+    call.impl_->take_workspace(given, needed);
+    void* const workspace = call.impl_->workspace;
+    if (given != nullptr)
+        problem::check_workspace(kernel.plan.problem, workspace, launch.workspace.bytes, tensors, batch);
 
-    call.impl_->operands.emplace(kernel.plan.problem, tensors, batch, workspace.data, launch.workspace.bytes);
+    call.impl_->operands.emplace(kernel.plan.problem, tensors, batch, workspace, launch.workspace.bytes);
     call.impl_->add_steps(planner::context_of(kernel.plan, shape, launch),
-                          families::AttentionBinding{tensors, batch, workspace.data}, launch);
+                          families::AttentionBinding{tensors, batch, workspace}, launch);
+    return call;
+}
+
+Call Kernel::bind(const AppendTensors& tensors, const Batch& batch) const {
+    return bind_to(tensors, batch, nullptr);
+}
+
+Call Kernel::bind(const AppendTensors& tensors, const Batch& batch, Workspace workspace) const {
+    return bind_to(tensors, batch, &workspace);
+}
+
+Call Kernel::bind_to(const AppendTensors& tensors, const Batch& batch, const Workspace* given) const {
+    const Impl& kernel = held(impl_, "Kernel");
+    const problem::Problem& problem = kernel.plan.problem;
+    const problem::BoundShape shape =
+        problem::check_operands(problem, problem::AppendOperands{tensors, batch});
+    const planner::Launch launch = planner::launch_of(kernel.plan, shape);
+    planner::check_grid(kernel.plan, launch);
+    Call call;
+    call.impl_ = std::make_shared<Call::Impl>();
+    call.impl_->kernel = impl_;
+    call.impl_->take_workspace(given, static_cast<std::size_t>(launch.workspace.bytes));
+    void* const workspace = call.impl_->workspace;
+    if (given != nullptr)
+        problem::check_workspace(problem, workspace, launch.workspace.bytes, tensors, batch);
+    call.impl_->add_steps(planner::context_of(kernel.plan, shape, launch),
+                          families::AppendBinding{tensors, batch, workspace}, launch);
     return call;
 }
 

@@ -49,13 +49,12 @@ std::string attention_name(Backend backend, const AttentionConstants& constants,
     const std::string head_dims = constants.latent
                                       ? fmt::format("{}+{}", constants.head_dim_vo, constants.head_dim_qk)
                                       : fmt::format("{}x{}", constants.head_dim_qk, constants.head_dim_vo);
-    const std::string stored = constants.key_value == constants.query
-                                   ? ""
-                                   : fmt::format(" kv {}", to_string(constants.key_value));
+    const std::string stored =
+        constants.key_value == constants.query ? "" : fmt::format(" kv {}", to_string(constants.key_value));
     return fmt::format(
         "{} {} {} {} {}{} {}x{} stages {}{}{}{}{}{}", constants.latent ? "mla" : "attention",
-        to_string(backend), attnsmith::to_string(constants.query), head_dims, storage, stored, constants.tile_q,
-        constants.tile_kv, constants.stages, constants.softcap ? " softcap" : "",
+        to_string(backend), attnsmith::to_string(constants.query), head_dims, storage, stored,
+        constants.tile_q, constants.tile_kv, constants.stages, constants.softcap ? " softcap" : "",
         constants.alibi ? " alibi" : "", constants.absolute_cuts ? " bitwise" : "",
         constants.output == constants.query ? "" : " to fp32", name_suffix(alignment, constants.index));
 }

@@ -151,22 +151,24 @@ abi::AttentionArguments attention_arguments(const LaunchContext& context, const 
 std::span<const AddressSlot> attention_addresses(Op op) {
     using problem::Operand;
     using Arguments = abi::AttentionArguments;
-    static constexpr AddressSlot kOfAttention[] = {
-        {offsetof(Arguments, q), Operand::q},
-        {offsetof(Arguments, k), Operand::k},
-        {offsetof(Arguments, v), Operand::v},
-        {offsetof(Arguments, o), Operand::o},
-        {offsetof(Arguments, lse), Operand::lse},
-        {offsetof(Arguments, sinks), Operand::sinks},
-        {offsetof(Arguments, alibi_slopes), Operand::alibi_slopes},
-        {offsetof(Arguments, k_scale), Operand::k_scale},
-        {offsetof(Arguments, v_scale), Operand::v_scale}};
-    static constexpr AddressSlot kOfMla[] = {
-        {offsetof(Arguments, q), Operand::q},   {offsetof(Arguments, v), Operand::k},
-        {offsetof(Arguments, k), Operand::kpe}, {offsetof(Arguments, q_pe), Operand::q_pe},
-        {offsetof(Arguments, o), Operand::o},   {offsetof(Arguments, lse), Operand::lse},
-        // The latents are the values, too.
-        {offsetof(Arguments, k_scale), Operand::k_scale}, {offsetof(Arguments, v_scale), Operand::k_scale}};
+    static constexpr AddressSlot kOfAttention[] = {{offsetof(Arguments, q), Operand::q},
+                                                   {offsetof(Arguments, k), Operand::k},
+                                                   {offsetof(Arguments, v), Operand::v},
+                                                   {offsetof(Arguments, o), Operand::o},
+                                                   {offsetof(Arguments, lse), Operand::lse},
+                                                   {offsetof(Arguments, sinks), Operand::sinks},
+                                                   {offsetof(Arguments, alibi_slopes), Operand::alibi_slopes},
+                                                   {offsetof(Arguments, k_scale), Operand::k_scale},
+                                                   {offsetof(Arguments, v_scale), Operand::v_scale}};
+    static constexpr AddressSlot kOfMla[] = {{offsetof(Arguments, q), Operand::q},
+                                             {offsetof(Arguments, v), Operand::k},
+                                             {offsetof(Arguments, k), Operand::kpe},
+                                             {offsetof(Arguments, q_pe), Operand::q_pe},
+                                             {offsetof(Arguments, o), Operand::o},
+                                             {offsetof(Arguments, lse), Operand::lse},
+                                             // The latents are the values, too.
+                                             {offsetof(Arguments, k_scale), Operand::k_scale},
+                                             {offsetof(Arguments, v_scale), Operand::k_scale}};
     static_assert(problem::kOperands == 11 && std::size(kOfAttention) == 9 && std::size(kOfMla) == 8,
                   "an operand of an op has a slot here, or a launch cannot replace its address");
     if (op == Op::mla) return kOfMla;
@@ -184,7 +186,8 @@ void set_share(const LaunchContext& context, std::int64_t tile_kv, std::int64_t 
     // The lengths, the pages and the first keys of a tile come one after the other, while these keys would.
     constexpr std::int64_t kStartBytes = 64 << 10;
     const AttentionSpec& spec = context.problem.spec;
-    const std::int64_t key_bytes = (problem::key_dim(spec) + problem::value_dim(spec)) * size_of(problem::kv_dtype(spec));
+    const std::int64_t key_bytes =
+        (problem::key_dim(spec) + problem::value_dim(spec)) * size_of(problem::kv_dtype(spec));
     // Where tiles are so many that no unit would be left for keys, the start counts for less.
     const std::int64_t of_tile = kMostUnits / std::max<std::int64_t>(1, items);
     const std::int64_t start = std::min(problem::ceil_div(kStartBytes, key_bytes * tile_kv), of_tile - 1);

@@ -26,7 +26,12 @@ struct AttentionBinding {
 struct MergeBinding {
     const MergeTensors& tensors;
 };
-using Binding = std::variant<AttentionBinding, MergeBinding>;
+struct AppendBinding {
+    const AppendTensors& tensors;
+    const Batch& batch;
+    void* workspace;  // of the status alone
+};
+using Binding = std::variant<AttentionBinding, MergeBinding, AppendBinding>;
 
 // A struct of abi/ as bytes, at a multiple of 64, which tensor maps need.
 class ArgumentBlock {

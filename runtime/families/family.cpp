@@ -9,6 +9,8 @@ std::string_view to_string(Role role) {
         case Role::merge_splits:
         case Role::merge_states:
             return "merge";
+        case Role::append:
+            return "append";
     }
     return "?";
 }

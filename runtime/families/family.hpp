@@ -23,10 +23,11 @@ namespace attnsmith::families {
 enum class Role : std::uint8_t {
     attention,
     merge_splits,  // behind a split attention: joins what its splits left in the workspace
-    merge_states   // of op merge: joins the caller's attention states
+    merge_states,  // of op merge: joins the caller's attention states
+    append         // of op append: writes new tokens into a cache
 };
 
-std::string_view to_string(Role role);  // as plans call it: "attention", "merge"
+std::string_view to_string(Role role);  // as plans call it: "attention", "merge", "append"
 
 // A kernel of a kernel set, and for which sizes it is there.
 struct Candidate {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "families/append/family.hpp"
 #include "families/attention_cuda_core/family.hpp"
 #include "families/attention_mma/family.hpp"
 #include "families/attention_wgmma/family.hpp"
@@ -19,6 +20,7 @@ std::vector<const Family*> all_families() {
         &attention_cuda_core::family(),
         &merge_splits::family(),
         &merge_states::family(),
+        &append::family(),
     };
     // clang-format on
 }

@@ -14,10 +14,11 @@ bool admits(const std::optional<T>& required, const std::optional<T>& given) {
 
 // A tile that is made for larger heads fits smaller ones.
 bool serves(const TuningMatch& match, const TuningMatch& wanted) {
-    return match.sm == wanted.sm && match.paged == wanted.paged && match.head_dim_qk >= wanted.head_dim_qk &&
-           match.head_dim_vo >= wanted.head_dim_vo && admits(match.mask, wanted.mask) &&
-           admits(match.dtype, wanted.dtype) && admits(match.softcap, wanted.softcap) &&
-           admits(match.alibi, wanted.alibi) && admits(match.gathered, wanted.gathered);
+    return match.sm == wanted.sm && match.paged == wanted.paged && match.kv_bits == wanted.kv_bits &&
+           match.head_dim_qk >= wanted.head_dim_qk && match.head_dim_vo >= wanted.head_dim_vo &&
+           admits(match.mask, wanted.mask) && admits(match.dtype, wanted.dtype) &&
+           admits(match.softcap, wanted.softcap) && admits(match.alibi, wanted.alibi) &&
+           admits(match.gathered, wanted.gathered);
 }
 
 // Less is better.
@@ -56,6 +57,7 @@ TuningMatch match_of(const AttentionSpec& spec, int sm) {
     match.head_dim_qk = static_cast<int>(spec.head_dim_qk);
     match.head_dim_vo = static_cast<int>(spec.head_dim_vo);
     match.paged = spec.kv == KvStorage::paged;
+    match.kv_bits = static_cast<int>(8 * size_of(problem::kv_dtype(spec)));
     match.mask = problem::bounds_of(spec).mask_class();
     match.dtype = spec.dtype;
     match.softcap = spec.softcap.has_value();

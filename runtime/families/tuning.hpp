@@ -36,6 +36,7 @@ struct TuningMatch {
     int sm = 0;
     int head_dim_qk = 0, head_dim_vo = 0;
     bool paged = false;
+    int kv_bits = 16;  // of an element of K and V, whatever its type
     std::optional<MaskClass> mask{};
     std::optional<DType> dtype{};
     std::optional<bool> softcap{}, alibi{};

@@ -42,12 +42,12 @@ std::string initialiser(const TuningEntry& entry) {
     };
     return fmt::format(
         "    {{.match = {{.sm = {}, .head_dim_qk = {}, .head_dim_vo = {}, .paged = {},\n"
-        "               .mask = {}, .dtype = {}, .softcap = {}, .alibi = {},\n"
+        "               .kv_bits = {}, .mask = {}, .dtype = {}, .softcap = {}, .alibi = {},\n"
         "               .gathered = {}, .max_rows = {}}},\n"
         "     .tile = {{.backend = Backend::{}, .tile_q = {}, .tile_kv = {}, .stages = {}}}}},\n",
-        match.sm, match.head_dim_qk, match.head_dim_vo, match.paged, optional(match.mask, mask),
-        optional(match.dtype, dtype), optional(match.softcap, flag), optional(match.alibi, flag),
-        optional(match.gathered, flag),
+        match.sm, match.head_dim_qk, match.head_dim_vo, match.paged, match.kv_bits,
+        optional(match.mask, mask), optional(match.dtype, dtype), optional(match.softcap, flag),
+        optional(match.alibi, flag), optional(match.gathered, flag),
         optional(match.max_rows, [](int rows) { return std::to_string(rows); }), to_string(tile.backend),
         tile.tile_q, tile.tile_kv, tile.stages);
 }

@@ -12,11 +12,12 @@ namespace {
 using problem::ceil_div;
 
 // Behind the zeroed bytes the partial results: of as many chunks as any smaller bounds have, or those of each
-// share. Op merge needs none.
+// share. Op append has the status alone; op merge needs none.
 families::WorkspaceLayout workspace_of(const Plan& plan, const problem::BoundShape& shape,
                                        const Split& split) {
     const AttentionSpec& spec = plan.problem.spec;
     families::WorkspaceLayout layout{.rows = shape.q_tokens * spec.q_heads};
+    if (plan.find(Role::append) != nullptr) layout.bytes = abi::kZeroedBytes;
     if (plan.find(Role::attention) == nullptr) return layout;
     layout.partial_o_offset = layout.partial_ml_offset = layout.bytes = abi::kZeroedBytes;
     if (split.policy == SplitPolicy::shares) {
@@ -59,6 +60,9 @@ void check_grid(const Plan& plan, const Launch& launch) {
             "q_tokens", std::to_string(launch.workspace.rows / heads),
             fmt::format("at most {} in one merge of {} heads", kMostCtas * rows / heads, heads));
     }
+    if (plan.find(Role::append) != nullptr)
+        throw InvalidRequest("q", fmt::format("tokens that need {} warps", items),
+                             fmt::format("tokens that need at most {}; divide the tokens", kMostCtas));
     throw InvalidRequest(
         "batch", fmt::format("bounds that need {} CTAs", items),
         fmt::format("sequences and lengths that need at most {} CTAs; divide the batch", kMostCtas));

@@ -16,6 +16,14 @@ using families::Candidate;
 
 // With precision "high" what is computed is right to 1e-5, and then rounded once to what O is stored as.
 Numerics numerics_of(const AttentionSpec& spec) {
+    if (spec.op == Op::append) {  // computed in fp32, and rounded once to what the cache has
+        const DType stored = problem::kv_dtype(spec);
+        const double rounding = stored == DType::e5m2   ? 0x1p-3
+                                : stored == DType::e4m3 ? 0x1p-4
+                                : stored == DType::f16  ? 0x1p-11
+                                                        : 0x1p-8;
+        return {rounding, rounding};
+    }
     if (spec.precision == Precision::high) {
         constexpr double kComputed = 1e-5;
         const DType output = problem::output_dtype(spec);
@@ -133,11 +141,12 @@ void explain_attention(const KernelSet& set, const Choice& chosen, Plan& plan) {
 }
 
 // The kernel of its one role, which there is one of.
-Choice choose_merge(const KernelSet& set, const problem::Problem&, const DeviceTraits&) {
-    return {.candidate = find_role(set, Role::merge_states)};
+template <Role role>
+Choice choose_only(const KernelSet& set, const problem::Problem&, const DeviceTraits&) {
+    return {.candidate = find_role(set, role)};
 }
 
-void explain_merge(const KernelSet&, const Choice&, Plan&) {}
+void explain_only(const KernelSet&, const Choice&, Plan&) {}
 
 // What planning makes of each op. problem/request/ops.hpp has the other columns; this one knows families, so
 // it cannot stand there.
@@ -151,10 +160,12 @@ struct OpPlanning {
 
 constexpr Role kOfAttention[] = {Role::attention, Role::merge_splits};
 constexpr Role kOfMerge[] = {Role::merge_states};
+constexpr Role kOfAppend[] = {Role::append};
 constexpr OpPlanning kOps[] = {
     {Op::attention, kOfAttention, choose_attention, explain_attention},
     {Op::mla, kOfAttention, choose_attention, explain_attention},
-    {Op::merge, kOfMerge, choose_merge, explain_merge},
+    {Op::merge, kOfMerge, choose_only<Role::merge_states>, explain_only},
+    {Op::append, kOfAppend, choose_only<Role::append>, explain_only},
 };
 
 // REQUIRES: the op is built.

@@ -102,13 +102,14 @@ std::optional<MaskClass> parse_mask(const Object& object) {
 }
 
 TuningMatch parse_match(const Object& object) {
-    object.accept({"sm", "head_dim_qk", "head_dim_vo", "kv", "mask", "dtype", "softcap", "alibi", "gathered",
-                   "max_rows"});
+    object.accept({"sm", "head_dim_qk", "head_dim_vo", "kv", "kv_bits", "mask", "dtype", "softcap", "alibi",
+                   "gathered", "max_rows"});
     TuningMatch match;
     match.sm = object.integer("sm", 1, 80, 999);
     match.head_dim_qk = object.integer("head_dim_qk", 8, 8, 256);
     match.head_dim_vo = object.integer("head_dim_vo", 8, 8, 256);
     match.paged = object.word("kv", kStorages) == kStorages[1];
+    if (object.find("kv_bits") != nullptr) match.kv_bits = object.integer("kv_bits", 8, 8, 16);
     match.mask = parse_mask(object);
     if (object.find("dtype") != nullptr) {
         const std::vector<std::string_view> dtypes = problem::kFloatDTypeWords.names();
@@ -192,6 +193,7 @@ nlohmann::ordered_json match_json(const TuningMatch& match) {
                                      {"head_dim_qk", match.head_dim_qk},
                                      {"head_dim_vo", match.head_dim_vo},
                                      {"kv", kStorages[match.paged ? 1 : 0]}};
+    if (match.kv_bits != TuningMatch{}.kv_bits) result["kv_bits"] = match.kv_bits;
     if (match.mask) result["mask"] = to_string(*match.mask);
     if (match.dtype) result["dtype"] = to_string(*match.dtype);
     if (match.softcap) result["softcap"] = *match.softcap;

@@ -71,6 +71,19 @@ constexpr Word<KvScale> kKvScales[] = {{"none", KvScale::none, ATTNSMITH_KV_SCAL
                                        {"tensor", KvScale::tensor, ATTNSMITH_KV_SCALE_TENSOR},
                                        {"head", KvScale::head, ATTNSMITH_KV_SCALE_HEAD}};
 
+constexpr Word<Slots> kSlots[] = {{"mapping", Slots::mapping, ATTNSMITH_SLOTS_MAPPING},
+                                  {"table", Slots::table, ATTNSMITH_SLOTS_TABLE}};
+
+constexpr Word<Rope> kRopes[] = {{"none", Rope::none, ATTNSMITH_ROPE_NONE},
+                                 {"half", Rope::half, ATTNSMITH_ROPE_HALF},
+                                 {"interleaved", Rope::interleaved, ATTNSMITH_ROPE_INTERLEAVED},
+                                 {"neox", Rope::half, ATTNSMITH_ROPE_HALF, alias},
+                                 {"gptj", Rope::interleaved, ATTNSMITH_ROPE_INTERLEAVED, alias}};
+
+constexpr Word<RopeTable> kRopeTables[] = {
+    {"cos_sin", RopeTable::cos_sin, ATTNSMITH_ROPE_TABLE_COS_SIN},
+    {"frequencies", RopeTable::frequencies, ATTNSMITH_ROPE_TABLE_FREQUENCIES}};
+
 constexpr Word<LogLevel> kLogLevels[] = {{"off", LogLevel::off, ATTNSMITH_LOG_OFF},
                                          {"error", LogLevel::error, ATTNSMITH_LOG_ERROR},
                                          {"warn", LogLevel::warn, ATTNSMITH_LOG_WARN},
@@ -110,6 +123,9 @@ constinit const WordList<PageOrder> kPageOrderWords{kPageOrders};
 constinit const WordList<Precision> kPrecisionWords{kPrecisions};
 constinit const WordList<Consistency> kConsistencyWords{kConsistencies};
 constinit const WordList<KvScale> kKvScaleWords{kKvScales};
+constinit const WordList<Slots> kSlotsWords{kSlots};
+constinit const WordList<Rope> kRopeWords{kRopes};
+constinit const WordList<RopeTable> kRopeTableWords{kRopeTables};
 constinit const WordList<LogLevel> kLogLevelWords{kLogLevels};
 constinit const WordList<CacheTrust> kCacheTrustWords{kCacheTrusts};
 constinit const WordList<Toolchain> kToolchainWords{kToolchains};
@@ -124,6 +140,9 @@ std::string_view to_string(KvStorage value) { return problem::kKvStorageWords.na
 std::string_view to_string(PageOrder value) { return problem::kPageOrderWords.name_of(value); }
 std::string_view to_string(Precision value) { return problem::kPrecisionWords.name_of(value); }
 std::string_view to_string(KvScale value) { return problem::kKvScaleWords.name_of(value); }
+std::string_view to_string(Slots value) { return problem::kSlotsWords.name_of(value); }
+std::string_view to_string(Rope value) { return problem::kRopeWords.name_of(value); }
+std::string_view to_string(RopeTable value) { return problem::kRopeTableWords.name_of(value); }
 std::string_view to_string(Consistency value) { return problem::kConsistencyWords.name_of(value); }
 
 }  // namespace attnsmith

@@ -20,6 +20,9 @@ extern const WordList<PageOrder> kPageOrderWords;
 extern const WordList<Precision> kPrecisionWords;
 extern const WordList<Consistency> kConsistencyWords;
 extern const WordList<KvScale> kKvScaleWords;
+extern const WordList<Slots> kSlotsWords;
+extern const WordList<Rope> kRopeWords;
+extern const WordList<RopeTable> kRopeTableWords;
 
 extern const WordList<LogLevel> kLogLevelWords;
 extern const WordList<CacheTrust> kCacheTrustWords;

@@ -32,12 +32,14 @@ std::int64_t key_columns(const AttentionSpec& spec) {
 }
 
 // Values in -1 .. 1: zeros run faster than real data would. Long sequences take seconds to upload.
-void fill_random(Buffer& buffer, std::mt19937& random, const std::stop_token& stop) {
+void fill_random(Buffer& buffer, DType dtype, std::mt19937& random, const std::stop_token& stop) {
     if (stop.stop_requested()) return;
     std::vector<std::uint16_t> block(std::min<std::size_t>(buffer.bytes(), std::size_t{8} << 20) / 2);
     for (std::uint16_t& value : block) {
-        // Exponents just below 1 in fp16 and in bf16 alike.
-        value = static_cast<std::uint16_t>((random() & 0x8000u) | 0x3800u | (random() & 0x07ffu));
+        // Exponents just below 1 in fp16 and in bf16 alike, and of two e4m3 or e5m2 in each.
+        value = is_fp8(dtype)
+                    ? static_cast<std::uint16_t>((random() & 0x8787u) | 0x3030u)
+                    : static_cast<std::uint16_t>((random() & 0x8000u) | 0x3800u | (random() & 0x07ffu));
     }
     for (std::size_t at = 0; at < buffer.bytes() && !stop.stop_requested(); at += block.size() * 2) {
         buffer.upload(block.data(), std::min(block.size() * 2, buffer.bytes() - at), at);
@@ -52,26 +54,30 @@ class AttentionInputs::Set {
         : runtime_(runtime), stop_(stop) {
         const auto& [spec, sizes] = problem;
         const std::int64_t batch = sizes.batch;
+        const DType stored = problem::kv_dtype(spec);
         tensors.q = tensor(spec.dtype, {batch, sizes.q_len, spec.q_heads, key_columns(spec)}, random);
         tensors.o = tensor(problem::output_dtype(spec),
                            {batch, sizes.q_len, spec.q_heads, problem::value_dim(spec)}, random);
         if (spec.lse) tensors.lse = tensor(DType::f32, {batch, sizes.q_len, spec.q_heads}, random);
         if (spec.sink) tensors.sinks = zeros(DType::f32, {spec.q_heads});
         if (spec.alibi) tensors.alibi_slopes = zeros(DType::f32, {spec.q_heads});
+        if (spec.kv_scale != KvScale::none) {
+            const std::int64_t scales = spec.kv_scale == KvScale::head ? spec.kv_heads : 1;
+            tensors.k_scale = ones(scales);
+            if (has_values(spec)) tensors.v_scale = ones(scales);
+        }
         switch (spec.kv) {
             case KvStorage::dense:
-                tensors.k =
-                    tensor(spec.dtype, {batch, sizes.kv_len, spec.kv_heads, key_columns(spec)}, random);
+                tensors.k = tensor(stored, {batch, sizes.kv_len, spec.kv_heads, key_columns(spec)}, random);
                 if (has_values(spec))
-                    tensors.v = tensor(
-                        spec.dtype, {batch, sizes.kv_len, spec.kv_heads, problem::value_dim(spec)}, random);
+                    tensors.v = tensor(stored, {batch, sizes.kv_len, spec.kv_heads, problem::value_dim(spec)},
+                                       random);
                 break;
             case KvStorage::ragged:
-                tensors.k =
-                    tensor(spec.dtype, {batch * sizes.kv_len, spec.kv_heads, key_columns(spec)}, random);
+                tensors.k = tensor(stored, {batch * sizes.kv_len, spec.kv_heads, key_columns(spec)}, random);
                 if (has_values(spec))
                     tensors.v = tensor(
-                        spec.dtype, {batch * sizes.kv_len, spec.kv_heads, problem::value_dim(spec)}, random);
+                        stored, {batch * sizes.kv_len, spec.kv_heads, problem::value_dim(spec)}, random);
                 this->batch.kv_indptr = steps(spec.index_dtype, batch + 1, sizes.kv_len);
                 break;
             case KvStorage::paged:
@@ -93,13 +99,19 @@ class AttentionInputs::Set {
     }
     Tensor tensor(DType dtype, std::initializer_list<std::int64_t> shape, std::mt19937& random) {
         const Tensor made = allocate(dtype, shape);
-        fill_random(buffers_.back(), random, stop_);
+        fill_random(buffers_.back(), dtype, random, stop_);
         return made;
     }
     Tensor zeros(DType dtype, std::initializer_list<std::int64_t> shape) {
         const Tensor made = allocate(dtype, shape);
         const std::vector<char> bytes(buffers_.back().bytes());
         buffers_.back().upload(bytes.data(), bytes.size());
+        return made;
+    }
+    Tensor ones(std::int64_t count) {
+        const Tensor made = allocate(DType::f32, {count});
+        const std::vector<float> values(static_cast<std::size_t>(count), 1.0f);
+        buffers_.back().upload(values.data(), values.size() * sizeof(float));
         return made;
     }
     Tensor indices(DType dtype, const std::vector<std::int64_t>& values,
@@ -123,13 +135,14 @@ class AttentionInputs::Set {
     void make_pages(const problem::Problem& problem, std::mt19937& random) {
         const AttentionSpec& spec = problem.spec;
         const PlanSizes& sizes = problem.sizes;
+        const DType stored = problem::kv_dtype(spec);
         const std::int64_t columns =
             std::max<std::int64_t>(1, problem::ceil_div(sizes.kv_len, spec.page_size));
         const std::int64_t pages = columns * sizes.batch;
         const auto cache = [&](std::int64_t head_dim) {
             return spec.page_order == PageOrder::NHD
-                       ? tensor(spec.dtype, {pages, spec.page_size, spec.kv_heads, head_dim}, random)
-                       : tensor(spec.dtype, {pages, spec.kv_heads, spec.page_size, head_dim}, random);
+                       ? tensor(stored, {pages, spec.page_size, spec.kv_heads, head_dim}, random)
+                       : tensor(stored, {pages, spec.kv_heads, spec.page_size, head_dim}, random);
         };
         tensors.k = cache(key_columns(spec));
         if (has_values(spec)) tensors.v = cache(problem::value_dim(spec));
@@ -174,9 +187,9 @@ double attention_bytes(const problem::Problem& problem) {
     const auto& [spec, sizes] = problem;
     const std::int64_t of_query = key_columns(spec) + problem::value_dim(spec);
     const std::int64_t of_key = key_columns(spec) + (has_values(spec) ? problem::value_dim(spec) : 0);
-    const double columns =
-        static_cast<double>(sizes.q_len * spec.q_heads * of_query + sizes.kv_len * spec.kv_heads * of_key);
-    return 2.0 * columns * static_cast<double>(sizes.batch);
+    const std::int64_t bytes = sizes.q_len * spec.q_heads * of_query * size_of(spec.dtype) +
+                               sizes.kv_len * spec.kv_heads * of_key * size_of(problem::kv_dtype(spec));
+    return static_cast<double>(bytes) * static_cast<double>(sizes.batch);
 }
 
 }  // namespace attnsmith::bench

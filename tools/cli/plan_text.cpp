@@ -90,8 +90,32 @@ std::string merge_text(const Json& request) {
                        number(request, "q_len"));
 }
 
+// What is appended, and where to; then what is done to it on the way, where anything is.
+std::string append_text(const Json& request) {
+    const bool latent = request.contains("head_dim_ckv");
+    const std::string columns =
+        latent ? fmt::format("latents of {} and {} columns of the position", number(request, "head_dim_ckv"),
+                             number(request, "head_dim_kpe"))
+               : fmt::format("head_dim {}/{}, {} key/value heads", number(request, "head_dim_qk"),
+                             number(request, "head_dim_vo"), number(request, "kv_heads"));
+    std::string text = fmt::format("append of {}, {}, {} query heads, to {} in {}, slots by {}",
+                                   word(request, "dtype"), columns, number(request, "q_heads"),
+                                   storage_text(request), word(request, "kv_dtype"), word(request, "slots"));
+    if (word(request, "kv_scale") != "none") text += ", kv_scale " + word(request, "kv_scale");
+    if (word(request, "rope") != "none")
+        text += fmt::format(", rope {} of {} columns by {}", word(request, "rope"),
+                            number(request, "rotary_dim"), word(request, "rope_table"));
+    for (const char* norm : {"q_norm", "k_norm", "v_norm"})
+        if (is_set(request, norm)) text += fmt::format(", {}", norm);
+    if (word(request, "q_dtype") != word(request, "dtype"))
+        text += fmt::format(", q_dtype {}", word(request, "q_dtype"));
+    return text + call_text(request) +
+           fmt::format("; batch {}, q_len {}", number(request, "batch"), number(request, "q_len"));
+}
+
 std::string request_text(const Json& request) {
     if (word(request, "op") == "merge") return merge_text(request);
+    if (word(request, "op") == "append") return append_text(request);
     return fmt::format("{}, {}, {}; batch {}, q_len {}, kv_len {}", heads_text(request),
                        features_text(request), storage_text(request), number(request, "batch"),
                        number(request, "q_len"), number(request, "kv_len"));

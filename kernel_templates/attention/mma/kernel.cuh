@@ -12,7 +12,8 @@
 //   warps_kv > 1 (few rows: decode) each warp keeps a softmax of its own, and these are joined in shared
 //   memory at the end. Key tiles lie at absolute multiples of tile_kv and are taken in ascending order.
 //
-//   Keys and values of 8 bits are widened by the warp that multiplies them (attention/mma/stored_operands.cuh).
+//   Keys and values of 8 bits are widened by the warp that multiplies them
+//   (attention/mma/stored_operands.cuh).
 //
 //   With Config::absolute_cuts a row's bits follow from the keys that it sees alone (attention/cuts.cuh): the
 //   softmax takes so many keys at a time whatever a tile has, and no warps divide them.
@@ -200,7 +201,8 @@ struct AttentionMma {
                 load_matrices(stored, Pipeline::KeyTile::step(start, j * 16, k / 2));
 #pragma unroll
                 for (int half = 0; half < 2; ++half) {
-                    const uint32(&a)[4] = kQueriesInRegisters ? q[kQueriesInRegisters ? k + half : 0] : here[half];
+                    const uint32(&a)[4] =
+                        kQueriesInRegisters ? q[kQueriesInRegisters ? k + half : 0] : here[half];
                     multiply_stored(s, j, a, stored[half], stored[2 + half]);
                 }
             }
@@ -220,7 +222,8 @@ struct AttentionMma {
     }
 
     // The products of 16 columns with the j-th 16 keys of the warp's.
-    __device__ void multiply_stored(Logits (&s)[kSteps], int j, const uint32 (&a)[4], uint32 low, uint32 high) {
+    __device__ void multiply_stored(Logits (&s)[kSteps], int j, const uint32 (&a)[4], uint32 low,
+                                    uint32 high) {
         Logits& of_step = s[j * 16 / kStepKeys];
         const int first = j * 16 % kStepKeys / 8;
         Operands::multiply_keys(of_step[first], a, low);

@@ -17,7 +17,8 @@ __device__ void load_query_fragment(uint32 (&fragment)[4], const Tile& queries, 
 
 // The same of columns in the order in which widened keys have them: a thread's are four neighbours of the 16.
 template <class Tile>
-__device__ void load_spread_query_fragment(uint32 (&fragment)[4], const Tile& queries, int32 first_row, int k) {
+__device__ void load_spread_query_fragment(uint32 (&fragment)[4], const Tile& queries, int32 first_row,
+                                           int k) {
     const int32 lane = threadIdx.x % 32;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {

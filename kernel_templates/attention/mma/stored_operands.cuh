@@ -1,7 +1,7 @@
-// How the mma kernels bring keys and values of 8 bits to registers. They lie in shared memory as they are stored, and
-// are widened by the warp that multiplies them. One load of 16 bytes a row brings twice as many columns as of 16
-// bits, four neighbours a thread: the sums over columns of Q K^T have them in that order, for which queries are read
-// so, too, and those of P V have O's columns in the order of SpreadAccumulator.
+// How the mma kernels bring keys and values of 8 bits to registers. They lie in shared memory as they are
+// stored, and are widened by the warp that multiplies them. One load of 16 bytes a row brings twice as many
+// columns as of 16 bits, four neighbours a thread: the sums over columns of Q K^T have them in that order,
+// for which queries are read so, too, and those of P V have O's columns in the order of SpreadAccumulator.
 #pragma once
 
 #include "attention/mma/loads.cuh"
@@ -28,10 +28,10 @@ struct StoredOperands {
     using Pipeline = MmaPipeline<Config>;
     static constexpr bool kConverts = !is_same<typename Config::Query, Element>;
 
-    // Where keys are widened: queries to what is multiplied, once they are there, and what each of the thread's two
-    // rows of products has to be multiplied by. `scale`: of the keys.
-    static __device__ void prepare_queries(const Pipeline& pipeline, char* memory, int32 first_row, float scale,
-                                           float (&product_scale)[2]) {
+    // Where keys are widened: queries to what is multiplied, once they are there, and what each of the
+    // thread's two rows of products has to be multiplied by. `scale`: of the keys.
+    static __device__ void prepare_queries(const Pipeline& pipeline, char* memory, int32 first_row,
+                                           float scale, float (&product_scale)[2]) {
         float* const factors = reinterpret_cast<float*>(memory + Config::layout.row_factors);
         if constexpr (kConverts) {
             constexpr int kThreads = kThreadsOf<Config>;
@@ -40,13 +40,15 @@ struct StoredOperands {
             else if constexpr (Config::head_dim_qk == 0)
                 queries_to_fp16(Config::tile_q, kThreads, factors, pipeline.latent_queries());
             else
-                queries_to_fp16(Config::tile_q, kThreads, factors, pipeline.latent_queries(), pipeline.queries());
+                queries_to_fp16(Config::tile_q, kThreads, factors, pipeline.latent_queries(),
+                                pipeline.queries());
             __syncthreads();
         }
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
             product_scale[i] = scale;
-            if constexpr (kConverts) product_scale[i] *= factors[first_row + fragment_row(threadIdx.x % 32, i)];
+            if constexpr (kConverts)
+                product_scale[i] *= factors[first_row + fragment_row(threadIdx.x % 32, i)];
         }
     }
 

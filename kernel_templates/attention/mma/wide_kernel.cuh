@@ -331,15 +331,16 @@ struct AttentionMmaWide {
                 const int32 block = first_column / 16 + d;
                 if (kColumns * kWarps != kVo && block >= kBlocks) break;
                 uint32 stored[4];
-                load_matrices_transposed(stored,
-                                         values.chunk(j * 16 + lane % 16, min(block + lane / 16, kBlocks - 1)));
+                load_matrices_transposed(
+                    stored, values.chunk(j * 16 + lane % 16, min(block + lane / 16, kBlocks - 1)));
 #pragma unroll
                 for (int half = 0; half < 2; ++half) {
                     if (d + half >= kColumns / 16) break;
                     if (kColumns * kWarps != kVo && block + half >= kBlocks) break;
 #pragma unroll
                     for (int t = 0; t < kRowTiles; ++t)
-                        Operands::multiply_values(o[t], d + half, p[t], stored[2 * half], stored[2 * half + 1]);
+                        Operands::multiply_values(o[t], d + half, p[t], stored[2 * half],
+                                                  stored[2 * half + 1]);
                 }
             }
         }

@@ -17,6 +17,7 @@ namespace {
 
 struct Tile {
     int tile_q, warps_q, warps_kv, load_warps = 0;
+    bool wide = false;
 };
 // 16 rows a warp. With at most 16 rows in all, the warps divide the keys instead; not where rows are cut at
 // absolute positions, which are one warp's from each cut to the next.
@@ -24,9 +25,13 @@ constexpr Tile kTiles[] = {{kDecodeRows, 1, 4}, {64, 4, 1}, {128, 8, 1}};
 constexpr Tile kCutTiles[] = {{16, 1, 1, 3}, {32, 2, 1, 2}, {64, 4, 1}};
 // At head dims above this no warp can hold 16 rows of O, or not beside what else it needs.
 constexpr std::int64_t kMostOfWarp = 256;
-constexpr Tile kWideTiles[] = {{kDecodeRows, 1, 4}, {32, 2, 4}, {64, 4, 2}};
-constexpr Tile kWideCutTiles[] = {{16, 1, 4}, {32, 2, 4}};  // of which keys have as many slices
-constexpr Tile kLatentTiles[] = {{kDecodeRows, 1, 4}, {32, 2, 2}, {64, 4, 2}};
+constexpr Tile kWideTiles[] = {{kDecodeRows, 1, 4, 0, true}, {32, 2, 4, 0, true}, {64, 4, 2, 0, true}};
+// Of which keys have as many slices.
+constexpr Tile kWideCutTiles[] = {{16, 1, 4, 0, true}, {32, 2, 4, 0, true}};
+constexpr Tile kLatentTiles[] = {{kDecodeRows, 1, 4, 0, true}, {32, 2, 2, 0, true}, {64, 4, 2, 0, true}};
+// Each warp of a kernel that is not wide widens all keys and values of 8 bits: of few rows, where that
+// counts, wide ones do it once for the values.
+constexpr Tile kWidenedTiles[] = {{kDecodeRows, 1, 4}, {32, 2, 4, 0, true}, {64, 4, 2, 0, true}, {128, 8, 1}};
 
 bool is_cut(const AttentionSpec& spec) { return spec.consistency == Consistency::bitwise; }
 
@@ -36,7 +41,8 @@ bool is_latent(const AttentionSpec& spec) { return spec.op == Op::mla; }
 std::span<const Tile> tiles_of(const AttentionSpec& spec) {
     if (is_latent(spec) && !is_cut(spec)) return kLatentTiles;
     if (is_wide(spec)) return is_cut(spec) ? std::span<const Tile>(kWideCutTiles) : kWideTiles;
-    return is_cut(spec) ? std::span<const Tile>(kCutTiles) : kTiles;
+    if (is_cut(spec)) return kCutTiles;
+    return is_fp8(problem::kv_dtype(spec)) ? std::span<const Tile>(kWidenedTiles) : kTiles;
 }
 
 constexpr int kKeyTiles[] = {32, 64, 128};
@@ -103,7 +109,7 @@ Fitted<Kernel> unfitted(const AttentionSpec& spec, const Tile& tile, int keys, i
     fitted.kernel.tile_q = tile.tile_q;
     fitted.kernel.tile_kv = keys;
     fitted.kernel.stages = stages;
-    fitted.kernel.wide = is_wide(spec);
+    fitted.kernel.wide = tile.wide;
     return fitted;
 }
 
@@ -181,6 +187,14 @@ std::optional<Candidate> candidate_of_model(const AttentionSpec& spec, const SmT
     return Candidate{config_of(family(), kernels[0], sm)};
 }
 
+// Of tiles of few rows each is for as many as it has: reading keys again for others takes longer than what
+// rows that are not there cost, as was measured of keys of 8 bits (kernel_templates/attention/NOTES.md).
+void limit_rows(Candidate& candidate, const Tile& tile, const std::vector<Candidate>& smaller) {
+    constexpr int kMostRows = 32;
+    if (tile.tile_q <= kMostRows) candidate.up_to = tile.tile_q;
+    if (!smaller.empty() && smaller.back().up_to) candidate.above = *smaller.back().up_to;
+}
+
 int registers_of_wide(const Kernel& kernel) {
     // Latents have two tensors of queries and two of keys for one product. Fitted as below.
     const int addresses_and_state = kernel.latent                 ? (kernel.warps_q == 1 ? 93 : 77)
@@ -222,14 +236,16 @@ int registers_of(const Kernel& kernel) {
 std::vector<Candidate> candidates(const AttentionSpec& spec, const SmTraits& sm, const TuningTable& tuning,
                                   std::vector<Refusal>& rejected) {
     std::vector<Candidate> chosen;
-    for (const Tile& tile : tiles_of(spec)) {
+    const std::span<const Tile> tiles = tiles_of(spec);
+    for (const Tile& tile : tiles) {
         const bool decodes = !is_cut(spec) && tile.tile_q == kDecodeRows;
         std::optional<Candidate> one;
-        // Tables are of op attention, and of keys of 16 bits.
-        if (decodes && !is_latent(spec) && !is_fp8(problem::kv_dtype(spec))) one = candidate_of_table(spec, sm, tuning, rejected);
+        // Tables are of op attention.
+        if (decodes && !is_latent(spec)) one = candidate_of_table(spec, sm, tuning, rejected);
         if (!one) one = candidate_of_model(spec, sm, tile, rejected);
         if (!one) continue;
         one->decodes = decodes;
+        if (tiles.data() == kWidenedTiles) limit_rows(*one, tile, chosen);
         chosen.push_back(*std::move(one));
     }
     return chosen;
@@ -237,7 +253,7 @@ std::vector<Candidate> candidates(const AttentionSpec& spec, const SmTraits& sm,
 
 std::vector<KernelConfig> tunable(const AttentionSpec& spec, const SmTraits& sm) {
     std::vector<KernelConfig> kernels;
-    if (is_cut(spec) || is_fp8(problem::kv_dtype(spec))) return kernels;
+    if (is_cut(spec)) return kernels;
     std::vector<Refusal> too_large;
     for (const Fitted<Kernel>& fitted : fitting(spec, sm, tiles_of(spec).front(), too_large))
         kernels.push_back(config_of(family(), fitted, sm));

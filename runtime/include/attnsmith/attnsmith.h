@@ -126,6 +126,9 @@ enum { ATTNSMITH_PAGES_NHD = 0, ATTNSMITH_PAGES_HND = 1 };
 enum { ATTNSMITH_PRECISION_DEFAULT = 0, ATTNSMITH_PRECISION_HIGH = 1 };
 enum { ATTNSMITH_CONSISTENCY_DEFAULT = 0, ATTNSMITH_CONSISTENCY_BITWISE = 1 };
 enum { ATTNSMITH_KV_SCALE_NONE = 0, ATTNSMITH_KV_SCALE_TENSOR = 1, ATTNSMITH_KV_SCALE_HEAD = 2 };
+enum { ATTNSMITH_SLOTS_MAPPING = 0, ATTNSMITH_SLOTS_TABLE = 1 };
+enum { ATTNSMITH_ROPE_NONE = 0, ATTNSMITH_ROPE_HALF = 1, ATTNSMITH_ROPE_INTERLEAVED = 2 };
+enum { ATTNSMITH_ROPE_TABLE_COS_SIN = 0, ATTNSMITH_ROPE_TABLE_FREQUENCIES = 1 };
 
 /* attnsmith::AttentionSpec. A window bound must be 0 where its has_ is 0, which means no bound. */
 typedef struct attnsmith_spec {
@@ -152,10 +155,18 @@ typedef struct attnsmith_spec {
     int64_t attention_chunk; /* tokens; 0 means none, here alone */
     int32_t o_dtype;         /* 0 means dtype's own */
     int32_t reserved;        /* 0 */
-    int64_t head_dim_ckv;    /* of op mla */
+    int64_t head_dim_ckv;    /* of op mla, and of op append with latents */
     int64_t head_dim_kpe;    /* of op mla; 0 means no such columns */
     int32_t kv_dtype;        /* 0 means dtype's own */
     int32_t kv_scale;
+    int32_t slots; /* from here on of op append alone */
+    int32_t rope;
+    int32_t rope_table;
+    int32_t q_dtype;                               /* 0 means dtype's own */
+    int32_t q_norm, k_norm, v_norm, check_slots;   /* 0 or 1 */
+    int64_t rotary_dim;                            /* 0 means all that can be */
+    double rope_factor;                            /* 0 means 1 */
+    double norm_eps;                               /* 0 means 1e-6 */
 } attnsmith_spec;
 
 /* attnsmith::PlanSizes. 0 means 1; a NULL pointer means 1, 1, 1. */
@@ -429,6 +440,27 @@ typedef struct attnsmith_merge_tensors {
     const attnsmith_dl_tensor* lse;
 } attnsmith_merge_tensors;
 
+/* attnsmith::AppendTensors: NULL is a tensor that is not there. */
+typedef struct attnsmith_append_tensors {
+    size_t size;
+    const attnsmith_dl_tensor* q;
+    const attnsmith_dl_tensor* k;
+    const attnsmith_dl_tensor* v;
+    const attnsmith_dl_tensor* q_out;
+    const attnsmith_dl_tensor* k_cache;
+    const attnsmith_dl_tensor* v_cache;
+    const attnsmith_dl_tensor* kpe; /* of latents, as kpe_cache */
+    const attnsmith_dl_tensor* kpe_cache;
+    const attnsmith_dl_tensor* slot_mapping;
+    const attnsmith_dl_tensor* positions;
+    const attnsmith_dl_tensor* rope_table;
+    const attnsmith_dl_tensor* q_norm_weight;
+    const attnsmith_dl_tensor* k_norm_weight;
+    const attnsmith_dl_tensor* k_scale;
+    const attnsmith_dl_tensor* v_scale;
+    const attnsmith_dl_tensor* q_scale;
+} attnsmith_append_tensors;
+
 /* Bytes at the start of a workspace, below. */
 enum { ATTNSMITH_WORKSPACE_ZEROED_BYTES = 8192 };
 /* attnsmith::Workspace: device memory, 256-byte aligned, whose first ATTNSMITH_WORKSPACE_ZEROED_BYTES the
@@ -453,6 +485,12 @@ ATTNSMITH_API attnsmith_code attnsmith_bind(const attnsmith_kernel* kernel, cons
 ATTNSMITH_API attnsmith_code attnsmith_bind_merge(const attnsmith_kernel* kernel,
                                                   const attnsmith_merge_tensors* tensors,
                                                   attnsmith_call** call, attnsmith_error** error);
+/* The same of an append. `batch` is NULL with ATTNSMITH_SLOTS_MAPPING. */
+ATTNSMITH_API attnsmith_code attnsmith_bind_append(const attnsmith_kernel* kernel,
+                                                   const attnsmith_append_tensors* tensors,
+                                                   const attnsmith_batch* batch,
+                                                   const attnsmith_workspace* workspace,
+                                                   attnsmith_call** call, attnsmith_error** error);
 /* Takes NULL. */
 ATTNSMITH_API void attnsmith_call_free(attnsmith_call* call);
 
@@ -479,7 +517,7 @@ typedef struct attnsmith_tensor_addresses {
 
 /* The same with other addresses for some of the tensors, for this launch alone: a call that was bound once
  * serves every layer. Shapes, strides, lengths and page tables are those that were bound. Refused for a call
- * of a merge. */
+ * of a merge and of an append. */
 ATTNSMITH_API attnsmith_code attnsmith_launch_at(const attnsmith_call* call,
                                                  const attnsmith_tensor_addresses* addresses, void* stream,
                                                  attnsmith_error** error);
@@ -500,7 +538,9 @@ enum {
     ATTNSMITH_KV_LEN_CLAMPED = 2,
     ATTNSMITH_PAGE_OUT_OF_RANGE = 4,
     ATTNSMITH_WORKSPACE_NOT_ZEROED = 8,
-    ATTNSMITH_SCALE_NOT_POSITIVE = 16
+    ATTNSMITH_SCALE_NOT_POSITIVE = 16,
+    ATTNSMITH_SLOT_OUT_OF_RANGE = 32,
+    ATTNSMITH_POSITION_OUT_OF_RANGE = 64
 };
 /* Enqueues a copy of the bits to `word`, page-locked host memory (or device memory); waits for nothing and
  * may be captured. */
@@ -526,6 +566,12 @@ ATTNSMITH_API attnsmith_code attnsmith_run(const attnsmith_kernel* kernel, const
 ATTNSMITH_API attnsmith_code attnsmith_run_merge(const attnsmith_kernel* kernel,
                                                  const attnsmith_merge_tensors* tensors, void* stream,
                                                  attnsmith_error** error);
+/* The same of an append. */
+ATTNSMITH_API attnsmith_code attnsmith_run_append(const attnsmith_kernel* kernel,
+                                                  const attnsmith_append_tensors* tensors,
+                                                  const attnsmith_batch* batch,
+                                                  const attnsmith_workspace* workspace, void* stream,
+                                                  attnsmith_error** error);
 
 /* ---- Device memory, for programs without a framework of their own ---- */
 

@@ -69,6 +69,48 @@ struct MergeTensors {
     Tensor lse{};  // as one of lse_states, likewise; present exactly when AttentionSpec::lse
 };
 
+// What Op::append binds: the rows of new tokens, and where they go. Tokens are [batch, q_len] or, all in a
+// row, [tokens]; of all inputs alike. Any strides but the last, which is 1: views of a fused tensor of q, k
+// and v will do. q may be absent, with q_out (layers that only fill a cache), or k and v, with their caches
+// (layers that read another's). A token is written wholly or not at all, its q as well.
+struct AppendTensors {
+    // [..., q_heads, head_dim_qk]; of latents [..., q_heads, head_dim_kpe], the columns of the position alone,
+    // such as a view of a wider q.
+    Tensor q{};
+    Tensor k{};  // [..., kv_heads, head_dim_qk]
+    Tensor v{};  // [..., kv_heads, head_dim_vo]; absent of latents
+    Tensor q_out{};  // as q, of AttentionSpec::q_dtype; may be the very view that q is, overlaps nothing else
+    // The cache: dense [batch, kv_len, kv_heads, head_dim_qk], paged [pages, page_size, kv_heads, head_dim_qk]
+    // (NHD) or [pages, kv_heads, page_size, head_dim_qk] (HND), of AttentionSpec::kv_dtype, or u8 in place of
+    // one of 8 bits. Overlaps no other tensor.
+    Tensor k_cache{};
+    Tensor v_cache{};  // as k_cache, with head_dim_vo; absent of latents
+
+    // Of latents k is [..., head_dim_ckv], and k_cache [pages, page_size, head_dim_ckv] or [batch, kv_len,
+    // head_dim_ckv], each with an axis of 1, the KV head, before the columns or without. Where kpe is absent
+    // k has the head_dim_kpe columns of the position behind its own, and likewise k_cache.
+    Tensor kpe{};
+    Tensor kpe_cache{};
+
+    // [tokens], batch * q_len of them: int64 or AttentionSpec::index_dtype. With Slots::mapping the slot of each
+    // token, page * page_size + offset, or in a dense cache sequence * kv_len + position; a negative one is no
+    // slot, and the token is passed over. Needed for k; optional for q alone.
+    Tensor slot_mapping{};
+    // Of the same shape and types: what each token is rotated by. Absent with Slots::table: its place in its
+    // sequence. Present only where the spec has a rope.
+    Tensor positions{};
+    // cos_sin: [positions, rotary_dim], the cosines and then the sines, f32 or AttentionSpec::dtype.
+    // frequencies: f32 [rotary_dim / 2], radians a position. Present exactly when the spec has a rope.
+    Tensor rope_table{};
+    Tensor q_norm_weight{};  // [head_dim_qk], f32 or dtype; present exactly when q is and the spec has q_norm
+    Tensor k_norm_weight{};  // likewise of k, of latents [head_dim_ckv]
+    // f32 [1], or [kv_heads] of kv_scale head, as AttentionTensors has them: what is stored is the value times
+    // 1 / scale, rounded. Present exactly when k is and the spec has a kv_scale; v_scale not of latents.
+    Tensor k_scale{};
+    Tensor v_scale{};
+    Tensor q_scale{};  // f32 [1], optional, of a q_dtype of 8 bits
+};
+
 // Lengths on the device, dtype AttentionSpec::index_dtype, contiguous. A length beyond its bound is clamped
 // and reported by Call::status(); no value on the device makes a kernel touch memory outside the tensors.
 // A query with no key to attend to, be its sequence empty or all masked, gets o = 0 and lse = -inf (with a

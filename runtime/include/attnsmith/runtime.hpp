@@ -174,6 +174,10 @@ inline constexpr std::uint32_t kStatusPageOutOfRange = 4;
 inline constexpr std::uint32_t kStatusWorkspaceNotZeroed = 8;
 // The status word's bit of CallStatus::scale_not_positive.
 inline constexpr std::uint32_t kStatusScaleNotPositive = 16;
+// The status word's bit of CallStatus::slot_out_of_range.
+inline constexpr std::uint32_t kStatusSlotOutOfRange = 32;
+// The status word's bit of CallStatus::position_out_of_range.
+inline constexpr std::uint32_t kStatusPositionOutOfRange = 64;
 
 // What the launches so far of one Call found wrong on the device. Sticky until cleared.
 struct CallStatus {
@@ -188,10 +192,16 @@ struct CallStatus {
     bool workspace_not_zeroed = false;
     // A scale of keys or values was no ordinary number above 0; rows of its KV heads are NaN.
     bool scale_not_positive = false;
+    // Of op append, which wrote nothing of the token: its slot is behind the cache's last, or its sequence has
+    // more new tokens than keys. (Where a length or a page is out of range, which says so above, it wrote
+    // nothing of the sequence's tokens, or of those of the page.)
+    bool slot_out_of_range = false;
+    // Likewise: its position is below 0, or rope_table has none.
+    bool position_out_of_range = false;
     // Whether anything was wrong.
     explicit operator bool() const noexcept {
         return q_len_clamped || kv_len_clamped || page_out_of_range || workspace_not_zeroed ||
-               scale_not_positive;
+               scale_not_positive || slot_out_of_range || position_out_of_range;
     }
 
     // The status that a copied word says.
@@ -200,7 +210,9 @@ struct CallStatus {
                 .kv_len_clamped = (word & kStatusKeyLengthClamped) != 0,
                 .page_out_of_range = (word & kStatusPageOutOfRange) != 0,
                 .workspace_not_zeroed = (word & kStatusWorkspaceNotZeroed) != 0,
-                .scale_not_positive = (word & kStatusScaleNotPositive) != 0};
+                .scale_not_positive = (word & kStatusScaleNotPositive) != 0,
+                .slot_out_of_range = (word & kStatusSlotOutOfRange) != 0,
+                .position_out_of_range = (word & kStatusPositionOutOfRange) != 0};
     }
 };
 
@@ -221,7 +233,7 @@ class ATTNSMITH_API Call {
     // those that were bound. Throws InvalidRequest naming the field ("addresses.k") of a tensor that was not
     // bound, or of an address that bind() would refuse for its alignment; naming the output where a tensor
     // would share memory with o, lse or the workspace, as bind() does; and `addresses` for a Call of
-    // MergeTensors, which takes none. Likewise takes no lock, allocates nothing and may be captured: the
+    // MergeTensors or AppendTensors, which takes none. Likewise takes no lock, allocates nothing and may be captured: the
     // graph has the addresses of that launch.
     void launch(const TensorAddresses& addresses, Stream stream = nullptr) const;
 
@@ -280,6 +292,11 @@ class ATTNSMITH_API Kernel {
     // The same with the caller's workspace. Throws InvalidRequest where it is null, too small or misaligned.
     Call bind(const AttentionTensors& tensors, const Batch& batch, Workspace workspace) const;
     Call bind(const MergeTensors& tensors) const;  // of Op::merge; needs no workspace
+    // Of Op::append. `batch` is empty with Slots::mapping. With Slots::table it has the lengths and the pages;
+    // q alone needs the same lengths, by which it is rotated. The workspace is kWorkspaceZeroedBytes long and
+    // holds the status alone: launches that run at the same time may share one.
+    Call bind(const AppendTensors& tensors, const Batch& batch = {}) const;
+    Call bind(const AppendTensors& tensors, const Batch& batch, Workspace workspace) const;
 
     const AttentionSpec& spec() const;  // normalised
     int device() const;                 // ordinal
@@ -295,6 +312,7 @@ class ATTNSMITH_API Kernel {
     friend class Runtime;
     // Null: the Call allocates a workspace.
     Call bind_to(const AttentionTensors& tensors, const Batch& batch, const Workspace* given) const;
+    Call bind_to(const AppendTensors& tensors, const Batch& batch, const Workspace* given) const;
     std::shared_ptr<const Impl> impl_;
 };
 

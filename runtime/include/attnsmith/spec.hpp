@@ -27,6 +27,12 @@ namespace attnsmith {
 // o = sum_s w_s o_s / sum_s w_s with w_s = exp(lse_s - max lse), and lse = log sum_s exp(lse_s). Of the
 // fields count dtype (of the states and of o), head_dim_vo, q_heads, alignment and lse; the others stay as
 // they are here.
+//
+// Op::append writes the keys and values of new tokens into a cache, dense or paged, and their queries to a
+// tensor of their own or in place: normalised, then rotated, then rounded once to what they are stored as. Of
+// the fields count dtype, the head dims and heads, kv (dense or paged), page_order, page_size, index_dtype,
+// alignment, kv_dtype, kv_scale and those from slots on. Its head dims are those of the attention that reads
+// the cache: head_dim_qk and head_dim_vo, or head_dim_ckv and head_dim_kpe of latents.
 struct AttentionSpec {
     Op op = Op::attention;          // what is computed
     DType dtype = DType::bf16;      // of q, and of k, v and o unless kv_dtype or o_dtype say otherwise
@@ -66,6 +72,25 @@ struct AttentionSpec {
     KvScale kv_scale = KvScale::none;  // of k and v, with a kv_dtype of 8 bits alone
     Precision precision = Precision::standard;        // what the products are computed in
     Consistency consistency = Consistency::standard;  // whether bits may depend on the batch
+
+    // Of op append alone, to the end. With slots table kv_lens are the lengths after the append: token i of a
+    // sequence with q_len new ones goes to position kv_len - q_len + i.
+    Slots slots = Slots::mapping;
+    Rope rope = Rope::none;
+    // The first columns of each head, which are rotated: even; 0 with a rope means head_dim_qk, or of latents
+    // head_dim_kpe.
+    std::int64_t rotary_dim = 0;
+    RopeTable rope_table = RopeTable::cos_sin;
+    // What cosines and sines of frequencies are multiplied by, above 0; absent, 1. Tables have it already.
+    std::optional<double> rope_factor{};
+    // RMS norms of each head's row, before it is rotated: of q and k with weights, of v without. The k_norm of
+    // latents is of their head_dim_ckv columns.
+    bool q_norm = false;
+    bool k_norm = false;
+    bool v_norm = false;
+    std::optional<double> norm_eps{};  // added to the mean of squares, above 0; absent, 1e-6
+    std::optional<DType> q_dtype{};    // of the q that is written: dtype, which it is if absent, e4m3 or e5m2
+    bool check_slots = false;          // not built: that no two tokens write one slot
 
     bool operator==(const AttentionSpec&) const = default;
 };

@@ -8,7 +8,7 @@
 
 namespace attnsmith {
 
-// What is computed; spelled as they are named. append is not built yet: it is Unsupported.
+// What is computed; spelled as they are named.
 enum class Op : std::uint8_t { attention, mla, merge, append };
 // Spelled "fp16", "bf16", "fp32", "int32", "int64", "e4m3", "e5m2" and "uint8". e4m3 and e5m2 are floats of
 // 8 bits: e4m3 has 4 bits of exponent, no infinities and 448 as its largest (torch.float8_e4m3fn); e5m2 has 5
@@ -30,6 +30,16 @@ enum class Consistency : std::uint8_t { standard, bitwise };
 // What each stored key and value is multiplied by to give the number that it stands for: nothing, one scale
 // for all, or one for each KV head; spelled as they are named.
 enum class KvScale : std::uint8_t { none, tensor, head };
+
+// How op append finds the place of a token in the cache: a slot that the caller states for each, or behind
+// the keys of its sequence, whose lengths and pages are those of Batch; spelled as they are named.
+enum class Slots : std::uint8_t { mapping, table };
+// Which columns op append rotates with one another: those half of the rotary columns apart (GPT-NeoX, Llama),
+// or neighbours (GPT-J); spelled as they are named.
+enum class Rope : std::uint8_t { none, half, interleaved };
+// What op append takes the angles of a rotation from: cosines and sines of each position, or frequencies;
+// spelled as they are named.
+enum class RopeTable : std::uint8_t { cos_sin, frequencies };
 
 // Bytes of one element.
 constexpr std::int64_t size_of(DType dtype) {
@@ -62,5 +72,8 @@ ATTNSMITH_API std::string_view to_string(PageOrder value);
 ATTNSMITH_API std::string_view to_string(Precision value);
 ATTNSMITH_API std::string_view to_string(Consistency value);
 ATTNSMITH_API std::string_view to_string(KvScale value);
+ATTNSMITH_API std::string_view to_string(Slots value);
+ATTNSMITH_API std::string_view to_string(Rope value);
+ATTNSMITH_API std::string_view to_string(RopeTable value);
 
 }  // namespace attnsmith

@@ -18,10 +18,17 @@ constexpr std::string_view kMergeFields[] = {"op",      "dtype",  "head_dim",  "
                                              "q_len",   "kv_len", "sm"};
 
 constexpr std::string_view kMlaFields[] = {
-    "op",          "dtype", "head_dim_ckv", "head_dim_kpe", "q_heads",     "kv_heads",  "mask",
-    "scale",       "lse",   "kv",           "page_size",    "index_dtype", "alignment", "o_dtype",
-    "kv_dtype",    "kv_scale", "consistency", "batch",      "q_len",       "kv_len",    "sm"};
+    "op",       "dtype",    "head_dim_ckv", "head_dim_kpe", "q_heads",     "kv_heads",  "mask",
+    "scale",    "lse",      "kv",           "page_size",    "index_dtype", "alignment", "o_dtype",
+    "kv_dtype", "kv_scale", "consistency",  "batch",        "q_len",       "kv_len",    "sm"};
 constexpr std::string_view kMlaRequired[] = {"head_dim_ckv", "head_dim_kpe"};
+
+constexpr std::string_view kAppendFields[] = {
+    "op",         "dtype",      "head_dim",     "head_dim_qk", "head_dim_vo", "head_dim_ckv", "head_dim_kpe",
+    "q_heads",    "kv_heads",   "kv",           "page_order",  "page_size",   "index_dtype",  "alignment",
+    "kv_dtype",   "kv_scale",   "slots",        "rope",        "rotary_dim",  "rope_table",   "rope_factor",
+    "q_norm",     "k_norm",     "v_norm",       "norm_eps",    "q_dtype",     "check_slots",  "batch",
+    "q_len",      "kv_len",     "sm"};
 
 template <class Bound>
 bool takes(const Operands& operands) {
@@ -37,6 +44,11 @@ BoundShape check_merge(const Problem& problem, const Operands& operands) {
     return check_tensors(problem, std::get<MergeOperands>(operands).tensors);
 }
 
+BoundShape check_append(const Problem& problem, const Operands& operands) {
+    const auto& [tensors, batch] = std::get<AppendOperands>(operands);
+    return check_tensors(problem, tensors, batch);
+}
+
 constexpr OpTraits kOps[] = {
     {Op::attention,
      {},
@@ -48,6 +60,7 @@ constexpr OpTraits kOps[] = {
     {Op::mla, kMlaFields, kMlaRequired, validate_mla, "AttentionTensors", takes<AttentionOperands>,
      check_attention},
     {Op::merge, kMergeFields, {}, validate_merge, "MergeTensors", takes<MergeOperands>, check_merge},
+    {Op::append, kAppendFields, {}, validate_append, "AppendTensors", takes<AppendOperands>, check_append},
 };
 
 }  // namespace

@@ -97,19 +97,20 @@ void normalise_output(AttentionSpec& spec) {
 void check_fp8_head_dim(std::string_view field, std::int64_t value, DType dtype) {
     constexpr std::int64_t kStep = 16;
     if (value % kStep == 0) return;
-    throw Unsupported(
-        fmt::format("{} {} with kv_dtype {} is not built in this version of attnsmith; what is built are multiples of {}",
-                    field, value, to_string(dtype), kStep),
-        {{fmt::format("{} {}", field, value), fmt::format("it is no multiple of {}", kStep)}});
+    throw Unsupported(fmt::format("{} {} stored as {} is not built in this version of attnsmith; what is "
+                                  "built are multiples of {}",
+                                  field, value, to_string(dtype), kStep),
+                      {{fmt::format("{} {}", field, value), fmt::format("it is no multiple of {}", kStep)}});
 }
 
 void normalise_keys_and_values(AttentionSpec& spec) {
     if (!spec.kv_dtype) spec.kv_dtype = spec.dtype;
     const DType dtype = *spec.kv_dtype;
     if (is_fp8(dtype)) {
-        const bool latent = spec.op == Op::mla;
-        check_fp8_head_dim(latent ? "head_dim_kpe" : "head_dim_qk", key_dim(spec), dtype);
-        check_fp8_head_dim(latent ? "head_dim_ckv" : "head_dim_vo", value_dim(spec), dtype);
+        check_fp8_head_dim("head_dim_qk", spec.head_dim_qk, dtype);
+        check_fp8_head_dim("head_dim_vo", spec.head_dim_vo, dtype);
+        check_fp8_head_dim("head_dim_ckv", spec.head_dim_ckv, dtype);
+        check_fp8_head_dim("head_dim_kpe", spec.head_dim_kpe, dtype);
         return;
     }
     if (dtype != spec.dtype)
@@ -201,6 +202,97 @@ void validate_mla(Problem& problem) {
 void validate_merge(Problem& problem) {
     check_head_dim("head_dim_vo", "v and o", problem.spec.head_dim_vo);
     check_range("q_heads", problem.spec.q_heads, 1, kMaxHeads);
+    check_sizes(problem);
+}
+
+namespace {
+
+// Heads of their own columns, or latents with the one head that all queries share.
+void normalise_appended_heads(AttentionSpec& spec) {
+    if (!is_latent(spec)) {
+        normalise_head_dims(spec);
+        normalise_heads(spec);
+        return;
+    }
+    check_latent_dim("head_dim_ckv", "of the latent", spec.head_dim_ckv, kMinLatentDim, kMaxHeadDim,
+                     kMinLatentDim);
+    check_latent_dim("head_dim_kpe", "of the position", spec.head_dim_kpe, 0, kMaxPositionDim, kHeadDimStep);
+    check_range("q_heads", spec.q_heads, 1, kMaxHeads);
+    if (spec.kv_heads == 0) spec.kv_heads = 1;
+    if (spec.kv_heads != 1)
+        throw InvalidRequest("kv_heads", std::to_string(spec.kv_heads),
+                             "1 or nothing: all query heads share the latent");
+}
+
+// A field that says nothing in this request, and was given.
+void refuse_unused(std::string_view field, bool is_given, const std::string& value, std::string_view needs) {
+    if (is_given)
+        throw InvalidRequest(std::string(field), value, fmt::format("nothing: it counts with {}", needs));
+}
+
+void normalise_rope(AttentionSpec& spec) {
+    const auto factor = [&] { return fmt::format("{}", spec.rope_factor.value_or(0)); };
+    if (spec.rope == Rope::none) {
+        constexpr const char* kNeeds = "a rope alone, half or interleaved";
+        refuse_unused("rotary_dim", spec.rotary_dim != 0, std::to_string(spec.rotary_dim), kNeeds);
+        refuse_unused("rope_table", spec.rope_table != RopeTable::cos_sin,
+                      std::string(to_string(spec.rope_table)), kNeeds);
+        refuse_unused("rope_factor", spec.rope_factor.has_value(), factor(), kNeeds);
+        return;
+    }
+    const bool latent = is_latent(spec);
+    const std::int64_t columns = latent ? spec.head_dim_kpe : spec.head_dim_qk;
+    if (columns == 0)
+        throw InvalidRequest("rope", std::string(to_string(spec.rope)),
+                             "none, since head_dim_kpe is 0: there are no columns of the position");
+    if (spec.rotary_dim == 0) spec.rotary_dim = columns;
+    if (spec.rotary_dim < 2 || spec.rotary_dim > columns || spec.rotary_dim % 2 != 0)
+        throw InvalidRequest("rotary_dim", std::to_string(spec.rotary_dim),
+                             fmt::format("an even number from 2 to {}, which is {}, or 0 for all of them",
+                                         columns, latent ? "head_dim_kpe" : "head_dim_qk"));
+    if (spec.rope_table == RopeTable::frequencies) {
+        if (!spec.rope_factor) spec.rope_factor = 1.0;
+        return check_factor("rope_factor", *spec.rope_factor);
+    }
+    refuse_unused("rope_factor", spec.rope_factor.has_value(), factor(),
+                  "rope_table frequencies alone; a table of cosines and sines has it already");
+}
+
+void normalise_norms(AttentionSpec& spec) {
+    if (!spec.q_norm && !spec.k_norm && !spec.v_norm) {
+        const std::string eps = fmt::format("{}", spec.norm_eps.value_or(0));
+        return refuse_unused("norm_eps", spec.norm_eps.has_value(), eps, "q_norm, k_norm or v_norm alone");
+    }
+    if (!spec.norm_eps) spec.norm_eps = 1e-6;
+    check_factor("norm_eps", *spec.norm_eps);
+}
+
+void normalise_written_queries(AttentionSpec& spec) {
+    if (!spec.q_dtype) spec.q_dtype = spec.dtype;
+    const DType dtype = *spec.q_dtype;
+    if (is_fp8(dtype))
+        return is_latent(spec) ? check_fp8_head_dim("head_dim_kpe", spec.head_dim_kpe, dtype)
+                               : check_fp8_head_dim("head_dim_qk", spec.head_dim_qk, dtype);
+    if (dtype != spec.dtype)
+        throw InvalidRequest("q_dtype", std::string(to_string(dtype)),
+                             fmt::format("{}, as dtype is, e4m3 or e5m2", to_string(spec.dtype)));
+}
+
+}  // namespace
+
+void validate_append(Problem& problem) {
+    AttentionSpec& spec = problem.spec;
+    normalise_appended_heads(spec);
+    normalise_keys_and_values(spec);
+    if (spec.kv == KvStorage::ragged)
+        throw InvalidRequest("kv", "ragged", "dense or paged: there is no room behind ragged sequences");
+    normalise_storage(spec);
+    normalise_rope(spec);
+    normalise_norms(spec);
+    normalise_written_queries(spec);
+    if (spec.check_slots)
+        throw Unsupported("check_slots is not built in this version of attnsmith: leave it out",
+                          {{"check_slots", "memory to compare the slots of all tokens is not there"}});
     check_sizes(problem);
 }
 

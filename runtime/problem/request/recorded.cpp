@@ -30,7 +30,7 @@ constexpr std::string_view kBegin = R"({"schema": "attnsmith.recorded/1", "reque
 ordered_json spec_json(const Problem& problem) {
     ordered_json request = ordered_json::object();
     for (const RequestField& field : request_fields()) {
-        if (field.get != nullptr && is_of_spec(field) && counts(field.name, problem.spec.op))
+        if (field.get != nullptr && is_of_spec(field) && counts(field.name, problem.spec))
             request[std::string(field.name)] = field.get({problem.spec, problem.sizes, {}});
     }
     return request;
@@ -200,10 +200,11 @@ std::string request_flags(const Problem& problem) {
     ordered_json defaults = spec_json(without_choices(problem));
     defaults["op"] = to_string(AttentionSpec{}.op);
     const bool one_head_dim =
-        counts("head_dim", problem.spec.op) &&
+        counts("head_dim", problem.spec) &&
         (problem.spec.head_dim_qk == problem.spec.head_dim_vo || !has_two_head_dims(problem.spec.op));
     const auto has_no_default = [&](std::string_view name) {
         return name == "q_heads" || (problem.spec.op == Op::mla && name == "scale") ||
+               (problem.spec.op == Op::append && find_field(name)->of_latents) ||
                std::ranges::find(op_traits(problem.spec.op).required, name) !=
                    op_traits(problem.spec.op).required.end();
     };

@@ -77,13 +77,19 @@ constexpr RequestField chunk_field(std::string_view name, std::string_view help)
     return field;
 }
 
-constexpr RequestField of_mla(RequestField field) {
-    field.of_mla = true;
+constexpr RequestField of_latents(RequestField field) {
+    field.of_latents = true;
+    return field;
+}
+
+constexpr RequestField of_append(RequestField field) {
+    field.of_append = true;
     return field;
 }
 
 constexpr RequestField kFields[] = {
-    op_field("attention; mla: latent attention; or merge: joins results over disjoint keys"),
+    op_field("attention; mla: latent attention; merge: joins results over disjoint keys; append: writes keys "
+             "and values into a cache"),
     choice<&Spec::dtype, &Options::dtype>(word_field<&Spec::dtype, &CSpec::dtype, kFloatDTypeWords>(
         "dtype", "element type of q, k and v, and of o unless o_dtype is given")),
     {.name = "head_dim",
@@ -94,10 +100,10 @@ constexpr RequestField kFields[] = {
         "head_dim_qk", "head dimension of q and k, where that of v and o differs"),
     count_field<&Spec::head_dim_vo, &CSpec::head_dim_vo>(
         "head_dim_vo", "head dimension of v and o (default: that of q and k)"),
-    of_mla(integer_field<&Spec::head_dim_ckv, &CSpec::head_dim_ckv>(
-        "head_dim_ckv", "of op mla: columns of the latent and of o, a multiple of 64 to 512")),
-    of_mla(integer_field<&Spec::head_dim_kpe, &CSpec::head_dim_kpe>(
-        "head_dim_kpe", "of op mla: columns of the rotary position, 0 or a multiple of 8 to 64")),
+    of_latents(integer_field<&Spec::head_dim_ckv, &CSpec::head_dim_ckv>(
+        "head_dim_ckv", "of op mla and append: columns of the latent and of o, a multiple of 64 to 512")),
+    of_latents(integer_field<&Spec::head_dim_kpe, &CSpec::head_dim_kpe>(
+        "head_dim_kpe", "of latents: columns of the rotary position, 0 or a multiple of 8 to 64")),
     integer_field<&Spec::q_heads, &CSpec::q_heads>("q_heads", "query heads"),
     count_field<&Spec::kv_heads, &CSpec::kv_heads>(
         "kv_heads", "key/value heads, a divisor of q_heads (default: q_heads; of op mla 1)"),
@@ -142,6 +148,28 @@ constexpr RequestField kFields[] = {
     choice<&Spec::consistency, &Options::consistency>(
         word_field<&Spec::consistency, &CSpec::consistency, kConsistencyWords>(
             "consistency", "default, or bitwise: a row's bits depend on neither batch nor phase")),
+    of_append(word_field<&Spec::slots, &CSpec::slots, kSlotsWords>(
+        "slots", "of op append: mapping: a slot for each token; table: pages, and lengths after the append")),
+    of_append(word_field<&Spec::rope, &CSpec::rope, kRopeWords>(
+        "rope", "of op append: columns rotated: none, half: half of them apart, or interleaved: neighbours")),
+    of_append(integer_field<&Spec::rotary_dim, &CSpec::rotary_dim>(
+        "rotary_dim", "of a rope: the first columns, which are rotated (default 0: all of the head's)")),
+    of_append(word_field<&Spec::rope_table, &CSpec::rope_table, kRopeTableWords>(
+        "rope_table", "of a rope: cos_sin: of each position; or frequencies, in radians a position")),
+    of_append(factor_field<&Spec::rope_factor, &CSpec::rope_factor>(
+        "rope_factor", "of frequencies: what cosines and sines are multiplied by (default 1)")),
+    of_append(boolean_field<&Spec::q_norm, &CSpec::q_norm>(
+        "q_norm", "of op append: RMS norm of each head of q, with weights, before the rope")),
+    of_append(boolean_field<&Spec::k_norm, &CSpec::k_norm>(
+        "k_norm", "of op append: the same of k, or of a latent's head_dim_ckv columns")),
+    of_append(boolean_field<&Spec::v_norm, &CSpec::v_norm>("v_norm",
+                                                           "of op append: the same of v, without weights")),
+    of_append(factor_field<&Spec::norm_eps, &CSpec::norm_eps>(
+        "norm_eps", "of norms: added to the mean of squares (default 1e-6)")),
+    of_append(word_field<&Spec::q_dtype, &CSpec::q_dtype, kKvDTypeWords>(
+        "q_dtype", "of op append: element type of the q that is written: dtype's, e4m3 or e5m2")),
+    of_append(boolean_field<&Spec::check_slots, &CSpec::check_slots>(
+        "check_slots", "of op append: not built: that no two tokens write one slot")),
     size<&Sizes::batch, &Options::batch>(
         integer_field<&Sizes::batch, &CSizes::batch>("batch", "sequences to plan for")),
     size<&Sizes::q_len, &Options::q_len>(
@@ -164,7 +192,21 @@ bool counts(std::string_view name, Op op) {
     const auto fields = op_traits(op).fields;
     if (!fields.empty()) return std::ranges::find(fields, name) != fields.end();
     const RequestField* const field = find_field(name);
-    return field == nullptr || !field->of_mla;
+    return field == nullptr || !(field->of_latents || field->of_append);
+}
+
+bool is_latent(const AttentionSpec& spec) {
+    return spec.op == Op::mla || (spec.op == Op::append && spec.head_dim_ckv != 0);
+}
+
+bool counts(std::string_view name, const AttentionSpec& spec) {
+    if (!counts(name, spec.op)) return false;
+    if (spec.op != Op::append) return true;
+    constexpr std::string_view kOfHeads[] = {"head_dim", "head_dim_qk", "head_dim_vo",
+                                             "page_order", "q_norm", "v_norm"};
+    if (is_latent(spec)) return std::ranges::find(kOfHeads, name) == std::end(kOfHeads);
+    const RequestField* const field = find_field(name);
+    return field == nullptr || !field->of_latents;
 }
 
 bool is_of_spec(const RequestField& field) {
@@ -177,7 +219,7 @@ bool is_absent_by_default(const RequestField& field) {
 
 void check_each_field(AttentionRequest& request) {
     for (const RequestField& field : request_fields()) {
-        if (field.check != nullptr && counts(field.name, request.spec.op)) field.check(request, field.name);
+        if (field.check != nullptr && counts(field.name, request.spec)) field.check(request, field.name);
     }
 }
 
@@ -195,23 +237,25 @@ std::size_t hash_of(const AttentionSpec& spec) {
 void refuse_other_fields(const AttentionRequest& request) {
     const AttentionRequest defaults;
     const std::string leading = leading_head_dim(request.spec.op);
+    const AttentionSpec& spec = request.spec;
     const std::string head_dim =
-        counts("head_dim", request.spec.op) ? fmt::format("head_dim or {}", leading) : "";
+        counts("head_dim", spec) ? fmt::format("head_dim or {}", leading) : "";
     std::vector<std::string_view> taken;
     for (const RequestField& field : request_fields()) {
-        if (!is_of_spec(field) || field.name == "op" || !counts(field.name, request.spec.op)) continue;
+        if (!is_of_spec(field) || field.name == "op" || !counts(field.name, spec)) continue;
         if (field.name == "head_dim")
             taken.push_back(head_dim);
         else if (!head_dim.ends_with(field.name))
             taken.push_back(field.name);
     }
     for (const RequestField& field : request_fields()) {
-        if (field.get == nullptr || counts(field.name, request.spec.op)) continue;
+        if (field.get == nullptr || counts(field.name, spec)) continue;
         const ordered_json value = field.get(request);
         if (value == field.get(defaults)) continue;
         throw InvalidRequest(
             std::string(field.name), value.is_string() ? value.get<std::string>() : value.dump(),
-            fmt::format("nothing, with op {}: it takes {}", to_string(request.spec.op), join_and(taken)));
+            fmt::format("nothing, with op {}{}: it takes {}", to_string(spec.op),
+                        spec.op == Op::append && is_latent(spec) ? " and head_dim_ckv" : "", join_and(taken)));
     }
 }
 

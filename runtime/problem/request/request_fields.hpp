@@ -50,7 +50,8 @@ struct RequestField {
     std::vector<std::string_view> (*words)() = nullptr;  // that a word field accepts
     FieldRole role = FieldRole::attention;
     bool of_pages = false;  // says nothing but of paged KV
-    bool of_mla = false;    // says nothing of other ops
+    bool of_latents = false;  // says nothing of ops without latents
+    bool of_append = false;   // says nothing of other ops
 };
 
 // In the order of the normalised JSON. "op" comes first.
@@ -58,6 +59,11 @@ std::span<const RequestField> request_fields();
 
 // Whether a field says anything of what the op computes. What does not is not in the normalised JSON.
 bool counts(std::string_view field, Op op);
+// The same of a request: of op append, fields of latents count with a head_dim_ckv, and then those of heads
+// do not.
+bool counts(std::string_view field, const AttentionSpec& spec);
+// Whether it is of latents: their columns take the place of head dims.
+bool is_latent(const AttentionSpec& spec);
 // Whether an AttentionSpec has it: it is neither a size nor the machine.
 bool is_of_spec(const RequestField& field);
 // Whether a request without the field has no value for it, as for a window or a softcap.

@@ -31,6 +31,18 @@ using nlohmann::json;
 }
 
 void check_head_dim_fields(const json& object, Op op) {
+    if (op == Op::append && object.contains("head_dim_ckv")) {  // of latents, which have no head dims
+        for (const char* other : {"head_dim", "head_dim_qk", "head_dim_vo"}) {
+            if (object.contains(other))
+                throw InvalidRequest(other, describe(object[other]),
+                                     "nothing beside head_dim_ckv: latents have it and head_dim_kpe");
+        }
+        if (!object.contains("head_dim_kpe"))
+            throw InvalidRequest("head_dim_kpe", "nothing",
+                                 fmt::format("{} (the field is required beside head_dim_ckv)",
+                                             find_field("head_dim_kpe")->help));
+        return;
+    }
     if (!counts("head_dim", op)) {
         if (!object.contains("head_dim")) return;
         throw InvalidRequest("head_dim", describe(object["head_dim"]),
@@ -106,7 +118,7 @@ nlohmann::ordered_json fields_of(const AttentionRequest& request, bool with_sm) 
     nlohmann::ordered_json result = nlohmann::ordered_json::object();
     for (const RequestField& field : request_fields()) {
         const bool skipped = field.get == nullptr || (field.type == FieldType::sm_list && !with_sm);
-        if (!skipped && counts(field.name, request.spec.op))
+        if (!skipped && counts(field.name, request.spec))
             result[std::string(field.name)] = field.get(request);
     }
     return result;

@@ -9,5 +9,6 @@ namespace attnsmith::problem {
 void validate_attention(Problem& problem);
 void validate_mla(Problem& problem);
 void validate_merge(Problem& problem);
+void validate_append(Problem& problem);
 
 }  // namespace attnsmith::problem

@@ -11,17 +11,6 @@ namespace {
 constexpr const char* kOutputMemory =
     "memory that no other tensor uses, or exactly the view that one state is";
 
-// The same elements at the same places, so that a kernel that reads an element before it writes it there may
-// have one as input and output. Strides of axes that do not step say nothing.
-bool is_same_view(const Named& a, const Named& b) {
-    bool same =
-        a.tensor.data == b.tensor.data && a.tensor.dtype == b.tensor.dtype && a.tensor.rank == b.tensor.rank;
-    for (int axis = 0; same && axis < a.tensor.rank; ++axis) {
-        same = a.extent(axis) == b.extent(axis) && (a.extent(axis) <= 1 || a.stride(axis) == b.stride(axis));
-    }
-    return same;
-}
-
 class MergeChecker {
   public:
     MergeChecker(const AttentionSpec& spec, const MergeTensors& tensors)

@@ -30,9 +30,9 @@ inline std::string_view name_of(Operand which) {
 inline constexpr std::string_view kWithinAddresses = "addresses.";
 
 inline constexpr std::array<Tensor AttentionTensors::*, kOperands> kOperandTensors = {
-    &AttentionTensors::q,       &AttentionTensors::k,       &AttentionTensors::v,
-    &AttentionTensors::q_pe,    &AttentionTensors::kpe,     &AttentionTensors::o,
-    &AttentionTensors::lse,     &AttentionTensors::sinks,   &AttentionTensors::alibi_slopes,
+    &AttentionTensors::q,       &AttentionTensors::k,      &AttentionTensors::v,
+    &AttentionTensors::q_pe,    &AttentionTensors::kpe,    &AttentionTensors::o,
+    &AttentionTensors::lse,     &AttentionTensors::sinks,  &AttentionTensors::alibi_slopes,
     &AttentionTensors::k_scale, &AttentionTensors::v_scale};
 
 inline const Tensor& tensor_of(const AttentionTensors& tensors, Operand which) {
@@ -49,8 +49,7 @@ constexpr bool is_vector(Operand which) { return which > Operand::o; }
 using OperandAddresses = std::array<const void*, kOperands>;
 
 inline OperandAddresses addresses_of(const TensorAddresses& a) {
-    return {a.q,   a.k,     a.v,            a.q_pe,    a.kpe,    a.o,
-            a.lse, a.sinks, a.alibi_slopes, a.k_scale, a.v_scale};
+    return {a.q, a.k, a.v, a.q_pe, a.kpe, a.o, a.lse, a.sinks, a.alibi_slopes, a.k_scale, a.v_scale};
 }
 
 // Checks addresses for tensors that were bound. Immutable, and used from any thread.

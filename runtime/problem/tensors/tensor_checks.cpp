@@ -177,4 +177,13 @@ void refuse_overlap(const Named& output, const Named& other) {
            "memory that no other tensor uses");
 }
 
+bool is_same_view(const Named& a, const Named& b) {
+    bool same =
+        a.tensor.data == b.tensor.data && a.tensor.dtype == b.tensor.dtype && a.tensor.rank == b.tensor.rank;
+    for (int axis = 0; same && axis < a.tensor.rank; ++axis) {
+        same = a.extent(axis) == b.extent(axis) && (a.extent(axis) <= 1 || a.stride(axis) == b.stride(axis));
+    }
+    return same;
+}
+
 }  // namespace attnsmith::problem

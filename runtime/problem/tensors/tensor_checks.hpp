@@ -59,5 +59,8 @@ void check_vector(const Named& named, DType dtype, Expected extent);
 // No two elements of an output share memory.
 void check_output_elements(const Named& named);
 void refuse_overlap(const Named& output, const Named& other);
+// The same elements at the same places, so that a kernel that reads an element before it writes it there may
+// have one as input and output. Strides of axes that do not step say nothing.
+bool is_same_view(const Named& a, const Named& b);
 
 }  // namespace attnsmith::problem

@@ -321,7 +321,8 @@ class Checker {
         if (!named.present())
             check_present(named, fmt::format("fp32 [{}], since the spec's kv_scale is {}",
                                              of_heads ? "kv_heads" : "1", to_string(spec_.kv_scale)));
-        check_vector(named, DType::f32, of_heads ? Expected{spec_.kv_heads, "kv_heads"} : Expected{1, "scales"});
+        check_vector(named, DType::f32,
+                     of_heads ? Expected{spec_.kv_heads, "kv_heads"} : Expected{1, "scales"});
     }
 
     void check_bounds() {

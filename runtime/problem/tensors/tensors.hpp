@@ -28,6 +28,9 @@ BoundShape check_tensors(const Problem& problem, const AttentionTensors& tensors
 // Likewise, of op merge ("o_states[3].shape[0]"): one sequence whose queries are the tokens.
 BoundShape check_tensors(const Problem& problem, const MergeTensors& tensors);
 
+// Likewise, of op append ("k_cache.strides[1]").
+BoundShape check_tensors(const Problem& problem, const AppendTensors& tensors, const Batch& batch);
+
 // What a caller binds, as its op takes it. The tensors outlive it.
 struct AttentionOperands {
     const AttentionTensors& tensors;
@@ -36,13 +39,19 @@ struct AttentionOperands {
 struct MergeOperands {
     const MergeTensors& tensors;
 };
-using Operands = std::variant<AttentionOperands, MergeOperands>;
+struct AppendOperands {
+    const AppendTensors& tensors;
+    const Batch& batch;
+};
+using Operands = std::variant<AttentionOperands, MergeOperands, AppendOperands>;
 
 // As check_tensors(); throws InvalidRequest, too, for operands of another op than the problem's.
 BoundShape check_operands(const Problem& problem, const Operands& operands);
 
 // Throws InvalidRequest naming `workspace.data` where its first `bytes` are memory of one of the tensors.
 void check_workspace(const Problem& problem, void* data, std::int64_t bytes, const AttentionTensors& tensors,
+                     const Batch& batch);
+void check_workspace(const Problem& problem, void* data, std::int64_t bytes, const AppendTensors& tensors,
                      const Batch& batch);
 
 // Whether two tensors can share an element; false only where it is certain that they do not.

@@ -40,7 +40,7 @@ TEST_CASE("A kernel that was never prepared says so") {
     CHECK(!kernel);
     for (const auto& use : std::initializer_list<std::function<void()>>{
              [&] { (void)kernel.workspace_bytes(1, 1, 1); },
-             [&] { (void)kernel.bind({}, {}); },
+             [&] { (void)kernel.bind(AttentionTensors{}, {}); },
              [&] { (void)kernel.spec(); },
              [&] { (void)kernel.device(); },
              [&] { (void)kernel.plan_json(); },

@@ -1,0 +1,49 @@
+// The arguments of the kernel that appends tokens to a cache: one struct, passed by value. Strides are in
+// elements.
+#pragma once
+
+#include "abi/attention_arguments.h"
+#include "abi/divisor.h"
+#include "abi/integers.h"
+
+namespace attnsmith::abi {
+
+// The heads' rows of every token, of one of the tensors, and where they are written to.
+struct AppendRows {
+    const void* source;  // [sequence][token][head][column], the last stride 1
+    void* target;        // q: as the source; of a cache [sequence or page][token][head][column]
+    const void* weight;  // of the norm; null: none
+    const float* scale;  // of head h at h * scale_stride; null: none
+    int64 source_sequence_stride, source_token_stride, source_head_stride;
+    int64 target_sequence_stride, target_token_stride, target_head_stride;
+    int32 scale_stride;
+    int32 heads;
+    int32 steps;   // of a piece: rows of a warp at a time, so many times
+    int32 pieces;  // of a token's heads; 0: the tensor is absent
+    int32 weight_is_fp32;
+};
+
+struct AppendArguments {
+    // The lengths and pages of each sequence, and the status; nothing else of it is set.
+    AttentionArguments batch;
+    AppendRows q, k, v;  // of latents, k is the position's columns and v the latent's
+    const void* slot_mapping;  // [token]; null: not by slots
+    const void* positions;     // [token]; null: by length
+    const void* rope_table;    // [position][rotary_dim], or frequencies [rotary_dim / 2]
+    int64 rope_row_stride;
+    int64 rope_positions;  // that there are
+    int64 slots;           // of the cache
+    Divisor slots_of_each;  // of a page, or of a sequence in a dense cache
+    Divisor q_len;          // tokens of each sequence; 0: they are all in a row
+    Divisor pieces;         // of a token, of all three
+    int32 items;            // tokens * pieces, a warp each
+    int32 slots_are_64, positions_are_64, rope_is_fp32;
+    int32 has_cache;
+    float eps;
+    float rope_factor;
+};
+
+// A kernel's parameters, whatever the toolchain and the driver.
+static_assert(sizeof(AppendArguments) <= 4096);
+
+}  // namespace attnsmith::abi

@@ -1,0 +1,64 @@
+// The constants of kernels that append, and their arguments.
+#pragma once
+
+#include "abi/append_arguments.h"
+#include "families/family.hpp"
+
+namespace attnsmith::families::append {
+
+inline constexpr int kHalf = 1, kInterleaved = 2;  // what `rope` is; 0: none
+inline constexpr int kMostChunkedColumns = 256;    // of a row that has one chunk of 8 a lane
+
+// Of latents, k is the columns of the position and v the latent: what norms and weights they have follows.
+struct Kernel {
+    DType element{};  // of what is read, and of what is written unless it has 8 bits
+    DType index{};
+    int columns_q = 0, columns_k = 0, columns_v = 0;
+    int q_significand = 0, kv_significand = 0;  // bits of 8-bit floats: 3 of e4m3, 2 of e5m2; 0: as the element
+    bool paged = false;
+    bool by_table = false;
+    int rope = 0;
+    int rotary_dim = 0;
+    bool frequencies = false;
+    bool norm_q = false, norm_k = false, norm_v = false, weighted_v = false;
+    int tile_q = 0;  // rows of v that a CTA has at a time
+    int threads = 0;
+    int alignment = 16;
+
+    template <class Self, class Visitor>
+    static void visit(Self& self, Visitor& visitor) {
+        visitor.element("Element", self.element);
+        visitor.index("Index", self.index);
+        visitor.integer("columns_q", self.columns_q);
+        visitor.integer("columns_k", self.columns_k);
+        visitor.integer("columns_v", self.columns_v);
+        visitor.integer("q_significand", self.q_significand);
+        visitor.integer("kv_significand", self.kv_significand);
+        visitor.flag("paged", self.paged);
+        visitor.flag("by_table", self.by_table);
+        visitor.integer("rope", self.rope);
+        visitor.integer("rotary_dim", self.rotary_dim);
+        visitor.flag("frequencies", self.frequencies);
+        visitor.flag("norm_q", self.norm_q);
+        visitor.flag("norm_k", self.norm_k);
+        visitor.flag("norm_v", self.norm_v);
+        visitor.flag("weighted_v", self.weighted_v);
+        visitor.integer("tile_q", self.tile_q);
+        visitor.integer("threads", self.threads);
+        visitor.integer("alignment", self.alignment);
+    }
+};
+
+// With what the spec decides.
+Kernel kernel_of(const AttentionSpec& spec);
+
+// Rows of so many columns that a warp has at a time.
+int rows_at_a_time(int columns);
+
+// Warps that a launch has: one for each piece of a token's heads.
+std::int64_t items(const KernelConfig& config, const LaunchContext& context);
+
+abi::AppendArguments append_arguments(const KernelConfig& config, const LaunchContext& context,
+                                      const AppendBinding& binding);
+
+}  // namespace attnsmith::families::append

@@ -1,0 +1,459 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "problem/limits.hpp"
+#include "problem/request/request_fields.hpp"
+#include "problem/tensors/tensor_checks.hpp"
+#include "problem/tensors/tensors.hpp"
+
+namespace attnsmith::problem {
+namespace {
+
+class AppendChecker {
+  public:
+    AppendChecker(const Problem& problem, const AppendTensors& tensors, const Batch& batch)
+        : spec_(problem.spec),
+          latent_(is_latent(problem.spec)),
+          q_{"q", tensors.q},
+          k_{"k", tensors.k},
+          v_{"v", tensors.v},
+          q_out_{"q_out", tensors.q_out},
+          k_cache_{"k_cache", tensors.k_cache},
+          v_cache_{"v_cache", tensors.v_cache},
+          kpe_{"kpe", tensors.kpe},
+          kpe_cache_{"kpe_cache", tensors.kpe_cache},
+          slot_mapping_{"slot_mapping", tensors.slot_mapping},
+          positions_{"positions", tensors.positions},
+          rope_table_{"rope_table", tensors.rope_table},
+          q_norm_weight_{"q_norm_weight", tensors.q_norm_weight},
+          k_norm_weight_{"k_norm_weight", tensors.k_norm_weight},
+          k_scale_{"k_scale", tensors.k_scale},
+          v_scale_{"v_scale", tensors.v_scale},
+          q_scale_{"q_scale", tensors.q_scale},
+          q_indptr_{"batch.q_indptr", batch.q_indptr},
+          q_lens_{"batch.q_lens", batch.q_lens},
+          kv_indptr_{"batch.kv_indptr", batch.kv_indptr},
+          kv_lens_{"batch.kv_lens", batch.kv_lens},
+          page_table_{"batch.page_table", batch.page_table},
+          table_rows_{"batch.table_rows", batch.table_rows},
+          page_indptr_{"batch.page_indptr", batch.page_indptr},
+          page_indices_{"batch.page_indices", batch.page_indices},
+          last_page_len_{"batch.last_page_len", batch.last_page_len},
+          max_q_len_(batch.max_q_len),
+          max_kv_len_(batch.max_kv_len) {}
+
+    BoundShape check() {
+        check_parts();
+        find_form();
+        if (has_q()) check_queries();
+        if (has_k()) check_keys_and_values();
+        count_tokens();
+        if (has_k()) check_caches();
+        if (by_table())
+            check_batch();
+        else
+            refuse_batch();
+        check_places();
+        check_rope();
+        check_weight(q_norm_weight_, spec_.q_norm && has_q(), "q", {spec_.head_dim_qk, "head_dim_qk"});
+        check_weight(k_norm_weight_, spec_.k_norm && has_k(), "k",
+                     latent_ ? Expected{spec_.head_dim_ckv, "head_dim_ckv"}
+                             : Expected{spec_.head_dim_qk, "head_dim_qk"});
+        check_scales();
+        check_overlaps();
+        return bound_;
+    }
+
+    // `scratch` is memory that a launch writes to: no tensor's.
+    void refuse_shared(const Named& scratch) const {
+        for (const Named* input : inputs()) refuse_overlap(scratch, *input);
+        for (const Named* output : outputs()) refuse_overlap(scratch, *output);
+    }
+
+  private:
+    bool has_q() const { return q_.present(); }
+    bool has_k() const { return k_.present(); }
+    bool by_table() const { return spec_.slots == Slots::table; }
+    bool is_paged() const { return spec_.kv == KvStorage::paged; }
+
+    // What is there with what.
+    void check_parts() const {
+        if (!has_q() && !has_k())
+            refuse("k", "an absent tensor", latent_ ? "k with k_cache, or q with q_out, or both"
+                                                    : "k and v with their caches, or q with q_out, or all");
+        check_beside(q_out_, q_, "memory for the queries that are written; q itself will do");
+        check_beside(k_cache_, k_, "the cache that k is written to");
+        if (latent_) {
+            refuse_extra(v_, "a spec without head_dim_ckv: the latents are keys and values");
+            refuse_extra(v_cache_, "a spec without head_dim_ckv: the latents are keys and values");
+            for (const Named* position : {&kpe_, &kpe_cache_}) {
+                if (spec_.head_dim_kpe == 0) refuse_extra(*position, "a spec with head_dim_kpe");
+                if (!has_k()) refuse_extra(*position, "k, which is absent");
+            }
+            return;
+        }
+        check_beside(v_, k_, "the values of the keys in k");
+        check_beside(v_cache_, k_, "the cache that v is written to");
+        refuse_extra(kpe_, "latents, whose spec has head_dim_ckv");
+        refuse_extra(kpe_cache_, "latents, whose spec has head_dim_ckv");
+    }
+
+    static void check_beside(const Named& named, const Named& with, std::string_view why) {
+        if (with.present()) return check_present(named, why);
+        if (named.present()) refuse_extra(named, fmt::format("{}, which is absent", with.text()));
+    }
+
+    // Whether tokens are all in a row. Of latents an axis of one head may be there or not: [tokens, 1, columns]
+    // and [batch, 1, columns] are the same tokens.
+    void find_form() {
+        if (by_table())
+            in_a_row_ = q_indptr_.present();
+        else if (has_q())
+            in_a_row_ = q_.tensor.rank != 4;
+        else
+            in_a_row_ = latent_ ? k_.tensor.rank == 2 || (k_.tensor.rank == 3 && k_.extent(1) == 1)
+                                : k_.tensor.rank != 4;
+    }
+
+    // [tokens, ...] or [batch, q_len, ...]; the first tensor says how many.
+    void check_rows(const Named& named, const Expected& heads, const Expected& columns) {
+        check_dtype(named, spec_.dtype);
+        check_row_shape(named, heads, columns);
+        check_operand(named, spec_);
+        outer_ = named.extent(0);
+        if (!in_a_row_) inner_ = named.extent(1);
+    }
+
+    void check_row_shape(const Named& named, const Expected& heads, const Expected& columns) const {
+        const bool counted = outer_ != kAny;
+        if (in_a_row_)
+            check_shape(named, {{outer_, counted ? "tokens, as the other inputs have" : "tokens"}, heads, columns});
+        else
+            check_shape(named, {{outer_, counted ? "batch, as the other inputs have" : "batch"},
+                                {inner_, counted ? "q_len, as the other inputs have" : "q_len"},
+                                heads,
+                                columns});
+    }
+
+    // Of latents: with an axis of one head before the columns, or without.
+    void check_latent_rows(const Named& named, const Expected& columns) {
+        const int with_head = in_a_row_ ? 3 : 4;
+        if (named.tensor.rank == with_head) return check_rows(named, {1, "kv_heads"}, columns);
+        check_dtype(named, spec_.dtype);
+        if (in_a_row_)
+            check_shape(named, {{outer_, "tokens"}, columns});
+        else
+            check_shape(named, {{outer_, "batch"}, {inner_, "q_len"}, columns});
+        check_operand(named, spec_);
+        outer_ = named.extent(0);
+        if (!in_a_row_) inner_ = named.extent(1);
+    }
+
+    Expected query_columns() const {
+        return latent_ ? Expected{spec_.head_dim_kpe, "head_dim_kpe: the columns of the position alone"}
+                       : Expected{spec_.head_dim_qk, "head_dim_qk"};
+    }
+    Expected key_columns(const Named& position) const {
+        if (!latent_) return {spec_.head_dim_qk, "head_dim_qk"};
+        if (position.present() || spec_.head_dim_kpe == 0) return {spec_.head_dim_ckv, "head_dim_ckv"};
+        return {spec_.head_dim_ckv + spec_.head_dim_kpe, "head_dim_ckv + head_dim_kpe"};
+    }
+
+    void check_queries() {
+        if (latent_ && spec_.head_dim_kpe == 0)
+            refuse("q", "a tensor", "nothing: head_dim_kpe is 0, and latents have no other columns of q to write");
+        check_rows(q_, {spec_.q_heads, "q_heads"}, query_columns());
+        check_stored_dtype(q_out_, spec_.q_dtype.value_or(spec_.dtype));
+        check_row_shape(q_out_, {spec_.q_heads, "q_heads"}, query_columns());
+        check_operand(q_out_, spec_);
+        check_output_elements(q_out_);
+    }
+
+    void check_keys_and_values() {
+        if (latent_) {
+            check_latent_rows(k_, key_columns(kpe_));
+            if (kpe_.present()) check_latent_rows(kpe_, {spec_.head_dim_kpe, "head_dim_kpe"});
+            return;
+        }
+        const Expected heads{spec_.kv_heads, "kv_heads"};
+        check_rows(k_, heads, key_columns(kpe_));
+        check_rows(v_, heads, {spec_.head_dim_vo, "head_dim_vo"});
+    }
+
+    void count_tokens() {
+        const Named& first = has_q() ? q_ : k_;
+        if (!in_a_row_ && outer_ > kMaxBatch)
+            refuse(first.at("shape", 0), std::to_string(outer_), fmt::format("a batch of at most {}", kMaxBatch));
+        bound_.batch = in_a_row_ ? 1 : outer_;
+        bound_.max_q_len = in_a_row_ ? outer_ : inner_;
+        bound_.q_tokens = bound_.batch * bound_.max_q_len;  // at most 2^60
+        const std::int64_t most = std::min(kMaxLength, kMaxQueryRows / spec_.q_heads);
+        if (bound_.q_tokens > most)
+            refuse(first.part("shape"), fmt::format("{} tokens", bound_.q_tokens), fmt::format("at most {} tokens", most));
+    }
+
+    // Frameworks without floats of 8 bits keep them as bytes.
+    static void check_stored_dtype(const Named& named, DType dtype) {
+        if (is_fp8(dtype) && named.tensor.dtype == DType::u8) return;
+        check_dtype(named, dtype);
+    }
+
+    void check_caches() {
+        const Expected outer{is_paged() || !by_table() ? kAny : cache_batch(),
+                             is_paged() ? "pages" : by_table() ? "batch" : "sequences"};
+        const Expected tokens{is_paged() ? spec_.page_size : kAny, is_paged() ? "page_size" : "kv_len"};
+        check_cache(k_cache_, outer, tokens, key_columns(kpe_cache_));
+        const int token_axis = has_heads_first() ? 2 : 1;
+        const Expected as_outer{k_cache_.extent(0), "as k_cache has"};
+        const Expected as_tokens{k_cache_.extent(token_axis), "as k_cache has"};
+        if (!latent_) check_cache(v_cache_, as_outer, as_tokens, {spec_.head_dim_vo, "head_dim_vo"});
+        if (kpe_cache_.present())
+            check_cache(kpe_cache_, as_outer, as_tokens, {spec_.head_dim_kpe, "head_dim_kpe"});
+        if (is_paged()) {
+            bound_.pages = k_cache_.extent(0);
+        } else {
+            bound_.kv_tokens = bound_.max_kv_len = k_cache_.extent(1);
+        }
+    }
+
+    std::int64_t cache_batch() const {
+        return in_a_row_ ? std::max<std::int64_t>(0, q_indptr_.extent(0) - 1) : bound_.batch;
+    }
+    bool has_heads_first() const { return is_paged() && spec_.page_order == PageOrder::HND; }
+
+    void check_cache(const Named& named, const Expected& outer, const Expected& tokens, const Expected& columns) const {
+        const Expected heads{spec_.kv_heads, "kv_heads"};
+        check_stored_dtype(named, kv_dtype(spec_));
+        if (latent_ && named.tensor.rank == 3)
+            check_shape(named, {outer, tokens, columns});
+        else if (has_heads_first())
+            check_shape(named, {outer, heads, tokens, columns});
+        else
+            check_shape(named, {outer, tokens, heads, columns});
+        check_operand(named, spec_);
+        check_output_elements(named);
+    }
+
+    void refuse_batch() const {
+        for (const Named* named : lengths()) refuse_extra(*named, "slots table, and the spec's slots is mapping");
+        for (const auto& [field, value] : {std::pair("batch.max_q_len", max_q_len_), {"batch.max_kv_len", max_kv_len_}})
+            if (value != 0)
+                refuse(field, std::to_string(value), "0: it belongs to slots table, and the spec's slots is mapping");
+    }
+
+    void check_batch() {
+        if (in_a_row_) {
+            check_index(q_indptr_, {kAny, "batch + 1"});
+            if (q_indptr_.extent(0) == 0) refuse(q_indptr_.at("shape", 0), "0", "batch + 1");
+            bound_.batch = q_indptr_.extent(0) - 1;
+            if (bound_.batch > kMaxBatch)
+                refuse(q_indptr_.at("shape", 0), std::to_string(bound_.batch + 1),
+                       fmt::format("a batch of at most {}, and 1", kMaxBatch));
+            refuse_extra(q_lens_, "tokens as [batch, q_len]; lengths of those in a row are in q_indptr");
+        } else if (q_lens_.present()) {
+            check_index(q_lens_, {bound_.batch, "batch"});
+        }
+        refuse_extra(kv_indptr_, "ragged KV, which op append does not write");
+        if (is_paged())
+            check_pages();
+        else
+            check_dense_lengths();
+        check_bounds();
+    }
+
+    void check_dense_lengths() {
+        for (const Named* extra : {&page_table_, &table_rows_, &page_indptr_, &page_indices_, &last_page_len_})
+            refuse_extra(*extra, "paged KV, and the spec's kv is dense");
+        check_present(kv_lens_, "[batch] lengths after the append, which slots table needs");
+        check_index(kv_lens_, {bound_.batch, "batch"});
+        if (!has_k()) bound_.kv_tokens = bound_.max_kv_len = kMaxLength;  // no cache bounds them
+    }
+
+    void check_pages() {
+        if (page_indptr_.present() || page_indices_.present() || last_page_len_.present())
+            check_compressed_pages();
+        else
+            check_padded_pages();
+        // Both factors are below 2^31, so the product fits.
+        bound_.max_kv_len = std::min(bound_.page_list * spec_.page_size, kMaxLength);
+    }
+
+    void check_padded_pages() {
+        check_present(page_table_,
+                      "for paged KV, page_table with kv_lens, or page_indptr, page_indices and last_page_len");
+        check_present(kv_lens_, "[batch] lengths after the append, which a page_table needs");
+        check_index(kv_lens_, {bound_.batch, "batch"});
+        check_dtype(page_table_, spec_.index_dtype);
+        const Expected rows = table_rows_.present() ? Expected{kAny, "rows that table_rows may state"}
+                                                    : Expected{bound_.batch, "batch"};
+        check_shape(page_table_, {rows, {kAny, "pages a sequence"}});
+        check_memory(page_table_, size_of(spec_.index_dtype));
+        check_inner_stride(page_table_);
+        bound_.table_rows = page_table_.extent(0);
+        bound_.page_list = page_table_.extent(1);
+        if (!table_rows_.present()) return;
+        check_index(table_rows_, {bound_.batch, "batch"});
+        if (bound_.batch > 0 && bound_.table_rows == 0)
+            refuse(page_table_.at("shape", 0), "0", "1 or more: each sequence has one of the rows");
+    }
+
+    void check_compressed_pages() {
+        for (const Named* extra : {&page_table_, &table_rows_, &kv_lens_})
+            refuse_extra(*extra,
+                         "pages by page_table and kv_lens, and here page_indptr, page_indices and "
+                         "last_page_len say them");
+        for (const Named* needed : {&page_indptr_, &page_indices_, &last_page_len_})
+            check_present(*needed, "page_indptr, page_indices and last_page_len together");
+        check_index(page_indptr_, {bound_.batch + 1, "batch + 1"});
+        check_index(last_page_len_, {bound_.batch, "batch"});
+        check_index(page_indices_, {kAny, "pages of all sequences"});
+        bound_.page_list = page_indices_.extent(0);
+    }
+
+    void check_bounds() {
+        for (const auto& [field, given] :
+             {std::pair("batch.max_q_len", max_q_len_), {"batch.max_kv_len", max_kv_len_}})
+            if (given < 0)
+                refuse(field, std::to_string(given), "a length from 1, or 0 for what the tensors hold");
+        if (max_q_len_ > 0 && max_q_len_ < bound_.max_q_len && !in_a_row_ && !q_lens_.present())
+            refuse("batch.max_q_len", std::to_string(max_q_len_),
+                   fmt::format("0 or {}, which every sequence has by the tensors' shapes; for shorter ones give "
+                               "batch.q_lens",
+                               bound_.max_q_len));
+        if (max_q_len_ > 0) bound_.max_q_len = std::min(bound_.max_q_len, max_q_len_);
+        if (max_kv_len_ > 0) bound_.max_kv_len = std::min(bound_.max_kv_len, max_kv_len_);
+    }
+
+    void check_places() const {
+        if (by_table()) return refuse_extra(slot_mapping_, "slots mapping, and the spec's slots is table");
+        if (has_k()) check_present(slot_mapping_, "[tokens], the slot of each, since the spec's slots is mapping");
+        if (slot_mapping_.present()) check_token_vector(slot_mapping_);
+    }
+
+    void check_token_vector(const Named& named) const {
+        if (named.tensor.dtype != DType::i64) check_dtype(named, spec_.index_dtype);
+        check_vector(named, named.tensor.dtype, {bound_.q_tokens, "tokens"});
+    }
+
+    void check_rope() const {
+        if (spec_.rope == Rope::none) {
+            refuse_extra(positions_, "a spec with a rope");
+            return refuse_extra(rope_table_, "a spec with a rope");
+        }
+        if (!by_table())
+            check_present(positions_, "[tokens], what each is rotated by, since the spec's slots is mapping");
+        if (positions_.present()) {
+            if (positions_.tensor.rank == 2)
+                refuse("positions.rank", "2",
+                       "1 [tokens]: one position a token; the three of M-RoPE are not built");
+            check_token_vector(positions_);
+        }
+        if (spec_.rope_table == RopeTable::frequencies) {
+            check_present(rope_table_, "fp32 [rotary_dim / 2], since the spec's rope_table is frequencies");
+            return check_vector(rope_table_, DType::f32, {spec_.rotary_dim / 2, "rotary_dim / 2"});
+        }
+        check_present(rope_table_, "[positions, rotary_dim], the cosines and then the sines");
+        check_float(rope_table_);
+        check_shape(rope_table_, {{kAny, "positions"}, {spec_.rotary_dim, "rotary_dim"}});
+        check_operand(rope_table_, spec_);
+    }
+
+    // In fp32, or as the inputs are.
+    void check_float(const Named& named) const {
+        if (named.tensor.dtype == DType::f32 || named.tensor.dtype == spec_.dtype) return;
+        refuse(named.part("dtype"), std::string(to_string(named.tensor.dtype)),
+               fmt::format("fp32 or {}", to_string(spec_.dtype)));
+    }
+
+    void check_weight(const Named& named, bool wanted, std::string_view of, const Expected& columns) const {
+        if (!wanted) {
+            if (named.present()) refuse_extra(named, fmt::format("a spec with {0}_norm, and {0}", of));
+            return;
+        }
+        if (!named.present())
+            check_present(named, fmt::format("[{}], fp32 or {}, since the spec has {}_norm", columns.meaning,
+                                             to_string(spec_.dtype), of));
+        check_float(named);
+        check_shape(named, {columns});
+        check_operand(named, spec_);
+    }
+
+    void check_scales() const {
+        const bool wanted = spec_.kv_scale != KvScale::none && has_k();
+        check_scale(k_scale_, wanted);
+        check_scale(v_scale_, wanted && !latent_);
+        if (!q_scale_.present()) return;
+        if (!is_fp8(spec_.q_dtype.value_or(spec_.dtype)) || !has_q())
+            refuse_extra(q_scale_, "q with a q_dtype of e4m3 or e5m2");
+        check_vector(q_scale_, DType::f32, {1, "scales"});
+    }
+
+    void check_scale(const Named& named, bool wanted) const {
+        if (!wanted) return refuse_extra(named, "k and v with a spec of kv_scale (of latents, k alone)");
+        const bool of_heads = spec_.kv_scale == KvScale::head;
+        if (!named.present())
+            check_present(named, fmt::format("fp32 [{}], since the spec's kv_scale is {}",
+                                             of_heads ? "kv_heads" : "1", to_string(spec_.kv_scale)));
+        check_vector(named, DType::f32, of_heads ? Expected{spec_.kv_heads, "kv_heads"} : Expected{1, "scales"});
+    }
+
+    void check_index(const Named& named, Expected extent) const { check_vector(named, spec_.index_dtype, extent); }
+
+    std::array<const Named*, 9> lengths() const {
+        return {&q_indptr_,   &q_lens_,     &kv_indptr_,    &kv_lens_,      &page_table_,
+                &table_rows_, &page_indptr_, &page_indices_, &last_page_len_};
+    }
+    std::array<const Named*, 21> inputs() const {
+        return {&q_,        &k_,          &v_,          &kpe_,         &slot_mapping_, &positions_,   &rope_table_,
+                &q_norm_weight_, &k_norm_weight_, &k_scale_, &v_scale_, &q_scale_,      &q_indptr_,    &q_lens_,
+                &kv_indptr_, &kv_lens_,   &page_table_, &table_rows_,  &page_indptr_,  &page_indices_,
+                &last_page_len_};
+    }
+    std::array<const Named*, 4> outputs() const { return {&q_out_, &k_cache_, &v_cache_, &kpe_cache_}; }
+
+    void check_overlaps() const {
+        const auto written = outputs();
+        for (std::size_t i = 0; i < written.size(); ++i) {
+            for (const Named* input : inputs()) {
+                if (written[i] == &q_out_ && input == &q_ && is_same_view(q_out_, q_)) continue;
+                refuse_shared_input(*written[i], *input);
+            }
+            for (std::size_t j = 0; j < i; ++j) refuse_overlap(*written[i], *written[j]);
+        }
+    }
+
+    static void refuse_shared_input(const Named& output, const Named& input) {
+        if (!may_overlap(output.tensor, input.tensor)) return;
+        refuse(output.text(), fmt::format("memory that overlaps {}", input.text()),
+               output.name == "q_out" ? "memory that no other tensor uses, or exactly the view that q is"
+                                      : "memory that no other tensor uses");
+    }
+
+    const AttentionSpec& spec_;
+    const bool latent_;
+    const Named q_, k_, v_, q_out_, k_cache_, v_cache_, kpe_, kpe_cache_, slot_mapping_, positions_;
+    const Named rope_table_, q_norm_weight_, k_norm_weight_, k_scale_, v_scale_, q_scale_;
+    const Named q_indptr_, q_lens_, kv_indptr_, kv_lens_;
+    const Named page_table_, table_rows_, page_indptr_, page_indices_, last_page_len_;
+    const std::int64_t max_q_len_, max_kv_len_;
+    bool in_a_row_ = true;
+    std::int64_t outer_ = kAny, inner_ = kAny;
+    BoundShape bound_;
+};
+
+}  // namespace
+
+BoundShape check_tensors(const Problem& problem, const AppendTensors& tensors, const Batch& batch) {
+    return AppendChecker(problem, tensors, batch).check();
+}
+
+void check_workspace(const Problem& problem, void* data, std::int64_t bytes, const AppendTensors& tensors,
+                     const Batch& batch) {
+    const Tensor scratch = Tensor::contiguous(data, DType::i32, {bytes / size_of(DType::i32)});
+    AppendChecker(problem, tensors, batch).refuse_shared({"workspace.data", scratch});
+}
+
+}  // namespace attnsmith::problem

@@ -1,0 +1,409 @@
+// Op append: every byte of the cache, of the written q and of the memory around them, against a reference that
+// does the same operations on the CPU.
+#include <fmt/format.h>
+
+#include "catalogue.hpp"
+#include "check/append.hpp"
+#include "cuda_driver.hpp"
+
+namespace attnsmith::gpu_tests {
+namespace {
+
+using check::AppendCase;
+using check::IndexArrays;
+using check::PageList;
+
+// Three sequences: a few new tokens behind others, one alone, and a whole prompt.
+AppendCase append(DType dtype, std::int64_t head_dim, std::int64_t q_heads, std::int64_t kv_heads) {
+    AppendCase test;
+    test.spec.op = Op::append;
+    test.spec.dtype = dtype;
+    test.spec.head_dim_qk = head_dim;
+    test.spec.q_heads = q_heads;
+    test.spec.kv_heads = kv_heads;
+    test.q_lens = {3, 1, 21};
+    test.kv_lens = {40, 17, 21};
+    return test;
+}
+
+AppendCase latents(DType dtype, std::int64_t ckv, std::int64_t kpe, std::int64_t q_heads) {
+    AppendCase test = append(dtype, 0, q_heads, 1);
+    test.spec.head_dim_ckv = ckv;
+    test.spec.head_dim_kpe = kpe;
+    test.has_q = kpe > 0;
+    return test;
+}
+
+AppendCase paged(AppendCase test, std::int64_t page_size, PageOrder order = PageOrder::NHD) {
+    test.spec.kv = KvStorage::paged;
+    test.spec.page_size = page_size;
+    test.spec.page_order = order;
+    return test;
+}
+
+AppendCase by_table(AppendCase test) {
+    test.spec.slots = Slots::table;
+    return test;
+}
+
+AppendCase rotated(AppendCase test, Rope rope, std::int64_t rotary_dim = 0) {
+    test.spec.rope = rope;
+    test.spec.rotary_dim = rotary_dim;
+    return test;
+}
+
+AppendCase normed(AppendCase test, bool values = false) {
+    test.spec.k_norm = true;
+    test.spec.q_norm = test.spec.head_dim_ckv == 0;
+    test.spec.v_norm = values;
+    return test;
+}
+
+AppendCase stored_as(AppendCase test, DType kv_dtype, KvScale scale = KvScale::none) {
+    test.spec.kv_dtype = kv_dtype;
+    test.spec.kv_scale = scale;
+    return test;
+}
+
+void add_case(Catalogue& catalogue, const std::string& name, AppendCase test) {
+    test.group = "append";
+    test.name = name;
+    TestCase entry{test.group, name, {}, [spec = test.spec](Runtime& runtime) { runtime.prepare(spec, {}); }};
+    entry.run = [test = std::move(test)](const Context& context) {
+        return check::run_append(context.runtime, test, context.run_options());
+    };
+    catalogue.push_back(std::move(entry));
+}
+
+const char* word_of(Rope rope) { return rope == Rope::half ? "half" : "interleaved"; }
+
+// Every way to say where tokens go, for both inputs.
+void add_storages(Catalogue& catalogue) {
+    for (const bool table : {false, true}) {
+        const std::string slots = table ? "table" : "mapping";
+        for (const bool in_a_row : {true, false}) {
+            const std::string form = in_a_row ? "tokens" : "batch";
+            const auto with = [&](AppendCase test) {
+                test.in_a_row = in_a_row;
+                return rotated(table ? by_table(test) : test, Rope::half);
+            };
+            add_case(catalogue, fmt::format("dense {} {}", slots, form), with(append(DType::bf16, 128, 4, 2)));
+            for (const std::int64_t page_size : {1, 16, 64, 24}) {
+                for (const PageOrder order : {PageOrder::NHD, PageOrder::HND}) {
+                    add_case(catalogue,
+                             fmt::format("pages of {} {} {} {}", page_size, to_string(order), slots, form),
+                             with(paged(append(DType::bf16, 128, 4, 2), page_size, order)));
+                }
+            }
+        }
+    }
+    AppendCase compressed = by_table(paged(rotated(append(DType::f16, 64, 4, 2), Rope::half), 16));
+    compressed.page_list = PageList::compressed;
+    add_case(catalogue, "compressed pages", compressed);
+    AppendCase rows = by_table(paged(rotated(append(DType::f16, 64, 4, 2), Rope::half), 16));
+    rows.table_rows = true;
+    rows.q_lens = {3, 1, 3}, rows.kv_lens = {21, 17, 21};  // as many keys in the row that another has
+    add_case(catalogue, "table rows in another order", rows);
+    AppendCase one = paged(append(DType::bf16, 128, 4, 2), 16);
+    one.one_cache = true;
+    add_case(catalogue, "k and v in one cache", one);
+}
+
+void add_head_dims(Catalogue& catalogue) {
+    for (const DType dtype : {DType::f16, DType::bf16}) {
+        for (const std::int64_t dim : {8, 64, 72, 80, 96, 128, 200, 256, 264, 512}) {
+            const AppendCase test = paged(append(dtype, dim, 5, 5), 16);
+            add_case(catalogue, fmt::format("dim {} {}", dim, word(dtype)), test);
+            for (const Rope rope : {Rope::half, Rope::interleaved})
+                add_case(catalogue, fmt::format("dim {} {} normed and rotated, {}", dim, word(dtype), word_of(rope)),
+                         normed(rotated(test, rope), rope == Rope::half));
+        }
+        AppendCase unequal = paged(append(dtype, 192, 6, 3), 16);
+        unequal.spec.head_dim_vo = 128;
+        add_case(catalogue, fmt::format("dim 192x128 {}", word(dtype)), normed(rotated(unequal, Rope::half), true));
+        add_case(catalogue, fmt::format("dim 192x128 {} to e4m3", word(dtype)),
+                 stored_as(rotated(unequal, Rope::half), DType::e4m3, KvScale::head));
+    }
+}
+
+// Rotary columns that end within chunks of 8, halves that begin within them, and rows of two chunks a lane.
+void add_rotations(Catalogue& catalogue) {
+    for (const auto& [dim, rotary] : {std::pair<std::int64_t, std::int64_t>{128, 64}, {128, 2}, {128, 20}, {96, 24},
+                                      {80, 32}, {64, 62}, {256, 64}, {512, 128}, {512, 256}, {512, 300}, {512, 384},
+                                      {512, 510}}) {
+        for (const Rope rope : {Rope::half, Rope::interleaved}) {
+            AppendCase test = normed(rotated(append(DType::bf16, dim, 4, 2), rope, rotary));
+            test.table_in_fp32 = rotary % 4 != 0;
+            test.weights_in_fp32 = rotary % 8 != 0;
+            add_case(catalogue, fmt::format("{} of {} columns, {}", rotary, dim, word_of(rope)), test);
+        }
+    }
+    for (const Rope rope : {Rope::half, Rope::interleaved}) {
+        for (const std::int64_t rotary : {128, 20}) {
+            AppendCase test = rotated(append(DType::bf16, 128, 4, 2), rope, rotary);
+            test.spec.rope_table = RopeTable::frequencies;
+            add_case(catalogue, fmt::format("frequencies, {} of 128 columns, {}", rotary, word_of(rope)), test);
+            test.spec.rope_factor = 1.25;
+            for (const std::int64_t far : {5000, 131071, 1048575, 16777217, 1000000007})
+                test.positions.emplace_back(static_cast<std::int64_t>(test.positions.size()), far);
+            add_case(catalogue, fmt::format("frequencies of far positions, {} columns, {}", rotary, word_of(rope)),
+                     test);
+        }
+    }
+    AppendCase own = by_table(paged(rotated(append(DType::f16, 128, 4, 2), Rope::half), 16));
+    own.own_positions = true;
+    add_case(catalogue, "positions that are not by length", own);
+}
+
+void add_stored(Catalogue& catalogue) {
+    for (const DType stored : {DType::e4m3, DType::e5m2}) {
+        for (const KvScale scale : {KvScale::none, KvScale::tensor, KvScale::head}) {
+            for (const std::int64_t dim : {64, 128, 256, 512, 80}) {
+                AppendCase test = stored_as(paged(append(dim % 128 == 0 ? DType::bf16 : DType::f16, dim, 4, 2), 16),
+                                            stored, scale);
+                test.bytes = dim == 64;
+                add_case(catalogue,
+                         fmt::format("{} scale {} dim {}", to_string(stored), to_string(scale), dim),
+                         rotated(test, Rope::half));
+            }
+        }
+        AppendCase queries = normed(rotated(append(DType::bf16, 128, 8, 2), Rope::half));
+        queries.spec.q_dtype = stored;
+        add_case(catalogue, fmt::format("q as {}", to_string(stored)), queries);
+        add_case(catalogue, fmt::format("q, k and v as {}", to_string(stored)),
+                 stored_as(queries, stored, KvScale::tensor));
+        for (const float bad : {0.0f, -1.0f, HUGE_VALF, std::nanf("")}) {
+            AppendCase test = stored_as(append(DType::bf16, 64, 4, 2), stored, KvScale::head);
+            test.k_scale = bad;
+            test.status.scale_not_positive = true;
+            add_case(catalogue, fmt::format("{} with a scale of {}", to_string(stored), bad), test);
+        }
+    }
+}
+
+void add_latents(Catalogue& catalogue) {
+    for (const bool table : {false, true}) {
+        for (const bool inputs : {false, true}) {
+            for (const bool caches : {false, true}) {
+                AppendCase test = normed(rotated(paged(latents(DType::bf16, 512, 64, 16), 64), Rope::interleaved));
+                if (table) test = by_table(test);
+                test.latents_apart = inputs, test.caches_apart = caches, test.latent_heads = inputs;
+                const std::string name = fmt::format("latents {}{}{}", table ? "table" : "mapping",
+                                                     inputs ? ", inputs apart" : "", caches ? ", caches apart" : "");
+                add_case(catalogue, name, test);
+                add_case(catalogue, name + ", to e4m3", stored_as(test, DType::e4m3, KvScale::tensor));
+            }
+        }
+    }
+    for (const std::int64_t ckv : {64, 192, 256, 512})
+        add_case(catalogue, fmt::format("latents of {} without a position", ckv),
+                 normed(latents(DType::f16, ckv, 0, 4)));
+    AppendCase dense = rotated(latents(DType::bf16, 256, 32, 4), Rope::half, 12);
+    dense.in_a_row = false;
+    add_case(catalogue, "latents in a dense cache", dense);
+}
+
+void add_layouts(Catalogue& catalogue) {
+    for (const int alignment : {16, 8, 4, 2}) {
+        for (const bool to_fp8 : {false, true}) {
+            AppendCase test = normed(rotated(append(DType::bf16, 128, 6, 2), Rope::half));
+            test.spec.alignment = alignment;
+            // In 8-bit tensors a base of so many elements is half as many bytes.
+            test.pad = alignment / 2;
+            test.base = to_fp8 ? alignment : alignment / 2;
+            if (to_fp8) test = stored_as(test, DType::e4m3, KvScale::tensor);
+            add_case(catalogue, fmt::format("aligned to {}{}", alignment, to_fp8 ? ", to e4m3" : ""), test);
+            test = paged(by_table(test), 16, PageOrder::HND);
+            test.in_a_row = false;
+            add_case(catalogue, fmt::format("aligned to {}{}, pages", alignment, to_fp8 ? ", to e4m3" : ""), test);
+        }
+    }
+    for (const bool in_a_row : {true, false}) {
+        AppendCase fused = normed(rotated(paged(append(DType::bf16, 128, 8, 2), 16), Rope::half));
+        fused.fused = true;
+        fused.in_a_row = in_a_row;
+        const std::string name = fmt::format("a fused tensor of q, k and v, {}", in_a_row ? "tokens" : "batch");
+        add_case(catalogue, name, fused);
+        fused.in_place = true;
+        add_case(catalogue, name + ", in place", fused);
+    }
+    for (const Rope rope : {Rope::half, Rope::interleaved}) {
+        for (const std::int64_t dim : {64, 512}) {
+            AppendCase test = normed(rotated(append(DType::f16, dim, 7, 7), rope));
+            test.in_place = true;
+            add_case(catalogue, fmt::format("q in place, dim {}, {}", dim, word_of(rope)), test);
+            test.has_k = false;
+            test.spec.k_norm = false;
+            add_case(catalogue, fmt::format("q alone in place, dim {}, {}", dim, word_of(rope)), test);
+        }
+    }
+    AppendCase keys = rotated(paged(append(DType::bf16, 128, 8, 8), 16), Rope::half);
+    keys.has_q = false;
+    add_case(catalogue, "k and v alone", keys);
+    add_case(catalogue, "k and v alone by table", by_table(keys));
+    AppendCase queries = by_table(rotated(paged(append(DType::bf16, 128, 8, 8), 16), Rope::half));
+    queries.has_k = false;
+    add_case(catalogue, "q alone by table", queries);
+    for (const bool table : {false, true}) {
+        AppendCase wide = rotated(paged(append(DType::bf16, 128, 4, 2), 16), Rope::half);
+        if (table) wide = by_table(wide);
+        wide.wide_indices = true;
+        wide.own_positions = table;
+        add_case(catalogue, fmt::format("int64 slots and positions{}", table ? " by table" : ""), wide);
+        wide.spec.index_dtype = DType::i64;
+        add_case(catalogue, fmt::format("int64 indices{}", table ? " by table" : ""), wide);
+    }
+}
+
+void add_sizes(Catalogue& catalogue) {
+    const AppendCase usual = rotated(paged(append(DType::bf16, 128, 32, 8), 16), Rope::half);
+    for (const bool table : {false, true}) {
+        const std::string slots = table ? "table" : "mapping";
+        AppendCase decode = table ? by_table(usual) : usual;
+        decode.q_lens.assign(64, 1);
+        decode.kv_lens.clear();
+        for (std::int64_t n = 0; n < 64; ++n) decode.kv_lens.push_back(1 + n * 7 % 50);
+        add_case(catalogue, "64 tokens of decode " + slots, decode);
+        AppendCase many = decode;
+        many.spec.q_heads = 2, many.spec.kv_heads = 1;
+        many.q_lens.assign(2100, 1);
+        many.kv_lens.assign(2100, 2);
+        many.q_lens[7] = many.q_lens[1025] = many.q_lens[2099] = 0;  // sequences without new tokens
+        add_case(catalogue, "2100 sequences " + slots, many);
+        AppendCase prompt = table ? by_table(usual) : usual;
+        prompt.q_lens = {700}, prompt.kv_lens = {700};
+        add_case(catalogue, "a prompt of 700 " + slots, prompt);
+        AppendCase one = table ? by_table(usual) : usual;
+        one.q_lens = {1}, one.kv_lens = {1};
+        add_case(catalogue, "one token " + slots, one);
+        AppendCase none = table ? by_table(usual) : usual;
+        none.q_lens = {0, 0}, none.kv_lens = {5, 3};
+        add_case(catalogue, "no tokens " + slots, none);
+        AppendCase padded = table ? by_table(usual) : usual;
+        padded.padding = 11;
+        add_case(catalogue, "tokens of no sequence " + slots, padded);
+    }
+    for (const std::int64_t heads : {1, 3, 17, 128})
+        add_case(catalogue, fmt::format("{} heads", heads),
+                 normed(rotated(paged(append(DType::f16, 64, heads, heads), 16), Rope::half), true));
+}
+
+// What the host cannot know, and a kernel has to survive: it reports it, and writes nothing of the token.
+void add_hostile(Catalogue& catalogue) {
+    constexpr std::int64_t kFar = std::int64_t{1} << 40;
+    for (const bool dense : {true, false}) {
+        const AppendCase usual =
+            rotated(dense ? append(DType::bf16, 128, 4, 2) : paged(append(DType::bf16, 128, 4, 2), 16), Rope::half);
+        const std::string name = dense ? "dense, " : "paged, ";
+        AppendCase skipped = usual;
+        skipped.slots = {{0, -1}, {3, -7}, {24, -1}};
+        add_case(catalogue, name + "skipped tokens", skipped);
+        AppendCase far = usual;
+        far.wide_indices = true;
+        far.slots = {{0, kFar}, {5, -kFar}, {9, (std::int64_t{1} << 31) + 3}, {11, INT64_MAX}};
+        far.status.slot_out_of_range = true;
+        add_case(catalogue, name + "slots far behind the cache", far);
+        AppendCase next = usual;
+        next.slots = {{2, dense ? 3 * 43 : (3 + 2 + 2 + 5) * 16}};  // one behind the last
+        next.status.slot_out_of_range = true;
+        add_case(catalogue, name + "the slot behind the last", next);
+        AppendCase positions = usual;
+        positions.rope_positions = 50;
+        positions.positions = {{0, 50}, {1, 49}, {7, -1}, {8, INT32_MAX}, {9, INT32_MIN}};
+        positions.status.position_out_of_range = true;
+        add_case(catalogue, name + "positions out of the table", positions);
+    }
+    const AppendCase usual = by_table(paged(rotated(append(DType::bf16, 128, 4, 2), Rope::half), 16));
+    AppendCase longer = usual;
+    longer.spoil = [](IndexArrays& arrays) { arrays.kv_lens[1] = 5000; };
+    longer.unwritten = {1};
+    longer.status.kv_len_clamped = true;
+    add_case(catalogue, "a length behind the bound", longer);
+    AppendCase shorter = usual;
+    shorter.q_lens = {3, 1, 4}, shorter.kv_lens = {40, 17, 21};
+    shorter.spoil = [](IndexArrays& arrays) { arrays.kv_lens[1] = 0; };
+    shorter.unwritten = {1};
+    shorter.status.slot_out_of_range = true;
+    add_case(catalogue, "more new tokens than keys", shorter);
+    AppendCase pages = usual;
+    pages.spoil = [](IndexArrays& arrays) { arrays.page_table[1 * 3 + 1] = -5; };
+    pages.unwritten = {1};
+    pages.status.page_out_of_range = true;
+    add_case(catalogue, "a page that is none", pages);
+    AppendCase ends = usual;
+    ends.spoil = [](IndexArrays& arrays) { arrays.q_indptr[3] = 100000; };
+    ends.unwritten = {2};
+    ends.status.q_len_clamped = true;
+    add_case(catalogue, "offsets that end behind the tokens", ends);
+    AppendCase rows = usual;
+    rows.table_rows = true;
+    rows.q_lens = {1, 1, 1}, rows.kv_lens = {20, 20, 20};
+    rows.spoil = [](IndexArrays& arrays) { arrays.table_rows[0] = 3; };
+    rows.unwritten = {0};
+    rows.status.page_out_of_range = true;
+    add_case(catalogue, "a row that the table has not", rows);
+    AppendCase lens = by_table(rotated(append(DType::bf16, 128, 4, 2), Rope::half));
+    lens.in_a_row = false;
+    lens.spoil = [](IndexArrays& arrays) { arrays.q_lens[0] = 22; };
+    lens.unwritten = {0};
+    lens.status.q_len_clamped = true;
+    add_case(catalogue, "more new tokens than the batch has room for", lens);
+}
+
+// A captured launch follows the slots that are in memory when it is replayed.
+std::string replayed(const Context& context) {
+    AppendCase test = normed(rotated(paged(append(DType::bf16, 128, 8, 2), 16), Rope::half));
+    test.group = "append";
+    test.name = "in a graph";
+    check::RunOptions options = context.run_options();
+    options.launch = [](const Runtime&, const Call& call) {
+        const CurrentContext current;
+        const TestStream stream;
+        const CapturedGraph graph(stream, [&] { call.launch(stream.get()); });
+        graph.launch(stream);
+        stream.synchronize();
+    };
+    const CaseResult mapped = check::run_append(context.runtime, test, options);
+    if (!mapped.passed()) return mapped.detail;
+    const CaseResult tabled = check::run_append(context.runtime, by_table(test), options);
+    return tabled.passed() ? "" : tabled.detail;
+}
+
+std::string what_a_call_says(const Context& context) {
+    AttentionSpec spec{.op = Op::append, .dtype = DType::bf16, .head_dim_qk = 64, .q_heads = 2};
+    const Kernel kernel = context.runtime.prepare(spec, {});
+    if (kernel.workspace_bytes(1, 8, 8) != kWorkspaceZeroedBytes) return "an append wants another workspace";
+    const Buffer memory = context.runtime.allocate(std::size_t{1} << 16);
+    const auto at = [&](std::int64_t place, DType dtype, std::initializer_list<std::int64_t> shape) {
+        return Tensor::contiguous(static_cast<std::byte*>(memory.data()) + place * 8192, dtype, shape);
+    };
+    const Tensor row = at(0, DType::bf16, {0, 2, 64}), slots = at(1, DType::i32, {0});
+    const Call none = kernel.bind({.k = row, .v = row, .k_cache = at(2, DType::bf16, {1, 4, 2, 64}),
+                                   .v_cache = at(3, DType::bf16, {1, 4, 2, 64}), .slot_mapping = slots});
+    none.launch();
+    if (none.status()) return "the status of no tokens is not clear";
+    if (none.describe() != "nothing to launch") return "0 tokens: " + none.describe();
+    try {
+        static_cast<void>(kernel.bind(AttentionTensors{}, {}));
+    } catch (const InvalidRequest& error) {
+        return error.field() == "op" ? "" : "refused " + error.field();
+    }
+    return "tensors of another op were bound";
+}
+
+}  // namespace
+
+void add_append(Catalogue& catalogue) {
+    add_storages(catalogue);
+    add_head_dims(catalogue);
+    add_rotations(catalogue);
+    add_stored(catalogue);
+    add_latents(catalogue);
+    add_layouts(catalogue);
+    add_sizes(catalogue);
+    add_hostile(catalogue);
+    add(catalogue, "append", "in a graph", replayed);
+    add(catalogue, "append", "workspace and description", what_a_call_says);
+}
+
+}  // namespace attnsmith::gpu_tests
