@@ -13,7 +13,7 @@
 #include "check/append_reference.hpp"
 #include "check/elements.hpp"
 #include "check/guarded_workspace.hpp"
-#include "check/half.hpp"
+#include "check/small_floats.hpp"
 #include "check/judge.hpp"
 #include "check/random.hpp"
 #include "check/storage.hpp"

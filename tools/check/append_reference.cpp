@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <limits>
 
-#include "check/half.hpp"
+#include "check/small_floats.hpp"
 
 namespace attnsmith::check {
 namespace {
