@@ -69,6 +69,8 @@ TEST_CASE("what does not count for a merge is refused by name", "[merge][validat
         {"page_size", [](AttentionSpec& s) { s.page_size = 16; }},
         {"index_dtype", [](AttentionSpec& s) { s.index_dtype = DType::i64; }},
         {"o_dtype", [](AttentionSpec& s) { s.o_dtype = DType::bf16; }},
+        {"kv_dtype", [](AttentionSpec& s) { s.kv_dtype = DType::e4m3; }},
+        {"kv_scale", [](AttentionSpec& s) { s.kv_scale = KvScale::head; }},
         {"precision", [](AttentionSpec& s) { s.precision = Precision::high; }},
         {"consistency", [](AttentionSpec& s) { s.consistency = Consistency::bitwise; }},
     };
