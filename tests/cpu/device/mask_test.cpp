@@ -19,14 +19,6 @@ template <class T>
 [[maybe_unused]] unsigned __ballot_sync(unsigned, bool) { return 0; }
 [[maybe_unused]] int __ffs(unsigned) { return 0; }
 [[maybe_unused]] unsigned atomicOr(unsigned*, unsigned) { return 0; }
-struct float2 {
-    float x, y;
-};
-struct float4 {
-    float x, y, z, w;
-};
-[[maybe_unused]] float2 make_float2(float x, float y) { return {x, y}; }
-[[maybe_unused]] float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 }  // namespace
 using std::max;
 using std::min;
