@@ -33,7 +33,7 @@ VALUE(ATTNSMITH_DL_BFLOAT, 4);
 VALUE(ATTNSMITH_DL_E4M3FN, 10);
 VALUE(ATTNSMITH_DL_E5M2, 12);
 
-SIZE(attnsmith_spec, 176);
+SIZE(attnsmith_spec, 232);
 FIELD(attnsmith_spec, size, 0);
 FIELD(attnsmith_spec, op, 8);
 FIELD(attnsmith_spec, dtype, 12);
@@ -65,6 +65,17 @@ FIELD(attnsmith_spec, head_dim_ckv, 152);
 FIELD(attnsmith_spec, head_dim_kpe, 160);
 FIELD(attnsmith_spec, kv_dtype, 168);
 FIELD(attnsmith_spec, kv_scale, 172);
+FIELD(attnsmith_spec, slots, 176);
+FIELD(attnsmith_spec, rope, 180);
+FIELD(attnsmith_spec, rope_table, 184);
+FIELD(attnsmith_spec, q_dtype, 188);
+FIELD(attnsmith_spec, q_norm, 192);
+FIELD(attnsmith_spec, k_norm, 196);
+FIELD(attnsmith_spec, v_norm, 200);
+FIELD(attnsmith_spec, check_slots, 204);
+FIELD(attnsmith_spec, rotary_dim, 208);
+FIELD(attnsmith_spec, rope_factor, 216);
+FIELD(attnsmith_spec, norm_eps, 224);
 
 SIZE(attnsmith_sizes, 32);
 FIELD(attnsmith_sizes, size, 0);

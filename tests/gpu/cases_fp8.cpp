@@ -2,9 +2,7 @@
 // What is right is fp64 on the numbers that are stored, within the bounds of keys and values of 16 bits.
 #include <fmt/format.h>
 
-#include <cmath>
 #include <limits>
-#include <utility>
 
 #include "catalogue.hpp"
 #include "check/kernel_choice.hpp"
@@ -397,16 +395,16 @@ void add_bad_scales(Catalogue& catalogue) {
 }
 
 // Of op mla, whose values are columns of the keys and have their scale.
-Case latent(int n, std::int64_t q_heads, std::int64_t ckv = 512, std::int64_t kpe = 64) {
+Case latent(int n, std::int64_t q_heads) {
     Case test;
     test.spec.op = Op::mla;
     test.spec.dtype = kTypes[n % 4].query;
     test.spec.kv_dtype = kTypes[n % 4].stored;
     test.spec.kv_scale = kScales[2 - n % 3];
-    test.spec.head_dim_ckv = ckv;
-    test.spec.head_dim_kpe = kpe;
+    test.spec.head_dim_ckv = 512;
+    test.spec.head_dim_kpe = 64;
     test.spec.q_heads = q_heads;
-    test.spec.scale = 1 / std::sqrt(static_cast<double>(ckv + kpe));
+    test.spec.scale = 0.05;
     test.spec.lse = true;
     test.layout.latents_apart = n % 2 == 0;
     test.layout.latent_heads = n % 3 == 0;
@@ -414,20 +412,9 @@ Case latent(int n, std::int64_t q_heads, std::int64_t ckv = 512, std::int64_t kp
     return test;
 }
 
-void add_latents(Catalogue& catalogue) {
+void add_latents_over_kernels(Catalogue& catalogue) {
     int n = 0;
     const Numbers queries{5, 1, 0, 17, 40}, keys{300, 2000, 64, 17, 39};
-    for (const std::int64_t heads : {1, 16, 20, 64, 128}) {
-        for (const auto& [ckv, kpe] : {std::pair{512, 64}, {256, 32}, {448, 0}, {128, 48}}) {
-            const std::string name = fmt::format("latents {}+{}, {} heads", ckv, kpe, heads);
-            add(catalogue, kGroup, name + " paged",
-                with_lengths(paged(causal(latent(n, heads, ckv, kpe)), n % 2 ? 64 : 16), queries, keys));
-            add(catalogue, kGroup, name + " decode",
-                with_lengths(paged(causal(latent(n + 1, heads, ckv, kpe)), n % 3 ? 64 : 1), {1, 1, 1},
-                             {4097, 0, 33}));
-            ++n;
-        }
-    }
     for (const DType dtype : {DType::e4m3, DType::e5m2}) {
         for (const Consistency consistency : {Consistency::standard, Consistency::bitwise}) {
             Case test = paged(causal(latent(n, 48)), 64);
@@ -486,9 +473,56 @@ void add_scales_at_launch(Catalogue& catalogue) {
     }
 }
 
+// Latents of 8 bits, in rows of 576 bytes.
+void add_latents(Catalogue& catalogue) {
+    int n = 0;
+    const auto latent = [&](std::int64_t q_heads, std::int64_t ckv = 512, std::int64_t kpe = 64) {
+        Case test;
+        test.spec.op = Op::mla;
+        test.spec.dtype = kTypes[n % 4].query;
+        test.spec.kv_dtype = kTypes[n % 4].stored;
+        test.spec.kv_scale = kScales[2 - n % 3];
+        test.spec.head_dim_ckv = ckv;
+        test.spec.head_dim_kpe = kpe;
+        test.spec.q_heads = q_heads;
+        test.spec.scale = 0.05;
+        test.spec.lse = true;
+        test.layout.latents_apart = n % 4 == 2;
+        test.layout.latent_heads = n % 5 == 1;
+        ++n;
+        return causal(test);
+    };
+    const auto with = [&](const std::string& name, const Case& test) {
+        add(catalogue, kGroup, "latents, " + name + " decode", decode(test));
+        add(catalogue, kGroup, "latents, " + name + " few queries", few_queries(test));
+    };
+    for (const std::int64_t heads : {1, 8, 16, 63, 64, 128}) {
+        with(fmt::format("{} heads, pages of 64", heads), paged(latent(heads), 64));
+        with(fmt::format("{} heads, pages of 1", heads), paged(latent(heads), 1));
+        with(fmt::format("{} heads, dense", heads), dense(latent(heads)));
+        with(fmt::format("{} heads, ragged", heads), ragged(latent(heads)));
+    }
+    for (const std::int64_t ckv : {64, 192, 256, 448})
+        for (const std::int64_t kpe : {0, 16, 64})
+            with(fmt::format("{}+{}", ckv, kpe), paged(latent(16, ckv, kpe), 16));
+    Case bitwise = paged(latent(16), 16);
+    bitwise.spec.consistency = Consistency::bitwise;
+    with("bitwise", bitwise);
+    Case at_launch = paged(latent(16), 16);
+    at_launch.scales_at_launch = at_launch.spec.kv_scale != KvScale::none;
+    with("scales at launch", at_launch);
+    add(catalogue, kGroup, "latents, long",
+        with_lengths(paged(latent(16), 64), {1, 1, 5, 0}, {9000, 33, 8191, 700}));
+    Case bad = paged(latent(16), 64);
+    bad.spec.kv_scale = KvScale::tensor;
+    add(catalogue, kGroup, "latents, a NaN scale",
+        spoiled(bad, {1, 3}, {700, 40}, true, std::numeric_limits<float>::quiet_NaN()));
+}
+
 }  // namespace
 
 void add_fp8(Catalogue& catalogue) {
+    add_latents(catalogue);
     add_types_and_dims(catalogue);
     add_groups(catalogue);
     add_storages(catalogue);
@@ -500,8 +534,8 @@ void add_fp8(Catalogue& catalogue) {
     add_planted(catalogue);
     add_hostile(catalogue);
     add_bad_scales(catalogue);
+    add_latents_over_kernels(catalogue);
     add_scales_at_launch(catalogue);
-    add_latents(catalogue);
 }
 
 }  // namespace attnsmith::gpu_tests

@@ -107,10 +107,9 @@ void Storage::make_scales() {
         }
     };
     make(test_.k_scales, k_scales_, key_quantisers_);
-    if (test_.spec.op == Op::mla)  // whose values are columns of the keys
-        v_scales_ = k_scales_, value_quantisers_ = key_quantisers_;
-    else
-        make(test_.v_scales, v_scales_, value_quantisers_);
+    make(test_.v_scales, v_scales_, value_quantisers_);
+    // Latents are the values, too.
+    if (test_.spec.op == Op::mla) v_scales_ = k_scales_, value_quantisers_ = key_quantisers_;
     set_scales({});
 }
 
@@ -366,8 +365,8 @@ AttentionTensors Storage::tensors() const {
     if (test_.spec.kv_scale == KvScale::none) return tensors;
     const std::int64_t scales = test_.spec.kv_scale == KvScale::head ? kv_heads(test_.spec) : 1;
     tensors.k_scale = vector(test_.scales_at_launch ? kNoScale : kKScale, scales);
-    if (test_.spec.op != Op::mla)
-        tensors.v_scale = vector(test_.scales_at_launch ? kNoScale : kVScale, scales);
+    if (test_.spec.op == Op::mla) return tensors;
+    tensors.v_scale = vector(test_.scales_at_launch ? kNoScale : kVScale, scales);
     return tensors;
 }
 
