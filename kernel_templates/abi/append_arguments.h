@@ -26,13 +26,13 @@ struct AppendRows {
 struct AppendArguments {
     // The lengths and pages of each sequence, and the status; nothing else of it is set.
     AttentionArguments batch;
-    AppendRows q, k, v;  // of latents, k is the position's columns and v the latent's
+    AppendRows q, k, v;        // of latents, k is the position's columns and v the latent's
     const void* slot_mapping;  // [token]; null: not by slots
     const void* positions;     // [token]; null: by length
     const void* rope_table;    // [position][rotary_dim], or frequencies [rotary_dim / 2]
     int64 rope_row_stride;
-    int64 rope_positions;  // that there are
-    int64 slots;           // of the cache
+    int64 rope_positions;   // that there are
+    int64 slots;            // of the cache
     Divisor slots_of_each;  // of a page, or of a sequence in a dense cache
     Divisor q_len;          // tokens of each sequence; 0: they are all in a row
     Divisor pieces;         // of a token, of all three

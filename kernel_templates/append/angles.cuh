@@ -38,7 +38,8 @@ __device__ inline CosSin cos_sin_of(float angle) {
     cos = __fma_rn(cos, square, -1.0 / 2.0);
     cos = __fma_rn(cos, square, 1.0);
     const int32 quarter = int32(int64(quarters) & 3);
-    const float c = __double2float_rn(quarter & 1 ? sin : cos), s = __double2float_rn(quarter & 1 ? cos : sin);
+    const float c = __double2float_rn(quarter & 1 ? sin : cos),
+                s = __double2float_rn(quarter & 1 ? cos : sin);
     return {quarter == 1 || quarter == 2 ? -c : c, quarter >= 2 ? -s : s};
 }
 

@@ -1,14 +1,15 @@
-// Writes new tokens into a cache of keys and values, and their queries: normalised, then rotated, then rounded
-// once to what the target has. A warp an item, which is a piece of a token's heads of q, of k or of v:
+// Writes new tokens into a cache of keys and values, and their queries: normalised, then rotated, then
+// rounded once to what the target has. A warp an item, which is a piece of a token's heads of q, of k or of
+// v:
 //
 //   loads     the piece's rows, all at once: they wait for nothing
 //   place     the token's slot or its sequence, page and position, by the same warp
 //   angles    cosines and sines of the position, once for all rows of the piece
 //   each row  norm -> rope -> 1 / scale -> round -> store
 //
-// 8 columns a lane, and twice that where a row has more than 256; the lanes of a row side by side, several rows
-// a warp. Warps share nothing: no barrier, no shared memory. A lane reads its columns before it writes them,
-// so q may be written in place.
+// 8 columns a lane, and twice that where a row has more than 256; the lanes of a row side by side, several
+// rows a warp. Warps share nothing: no barrier, no shared memory. A lane reads its columns before it writes
+// them, so q may be written in place.
 //
 // The order of the arithmetic is fixed (docs/numerics.md): nothing is fused but the sum of a chunk's squares.
 #pragma once
@@ -37,8 +38,8 @@ struct ValueJob {
     static constexpr bool kNorm = Config::norm_v, kWeighted = Config::weighted_v, kRope = false;
 };
 
-// The rotary columns of a row. Neighbours are both in a lane; halves are `half` apart, which need be no multiple
-// of a chunk.
+// The rotary columns of a row. Neighbours are both in a lane; halves are `half` apart, which need be no
+// multiple of a chunk.
 template <class Config, class Row>
 __device__ void rotate(Row& row, const Row& before, int slot, int32 chunk, const Angles<Config>& angles) {
     constexpr int kRotary = Config::rotary_dim, kHalf = kRotary / 2;
@@ -105,7 +106,8 @@ __device__ void append_rows(const abi::AppendArguments& args, const abi::AppendR
         for (int c = 0; c < kChunks; ++c) {
             const int32 column = (chunk + c * kLanes) * kAppendChunk;
             if (step >= rows.steps || head >= rows.heads || column >= Job::kColumns) continue;
-            load_16_bytes<Config::alignment>(packed[step][c], source + head * rows.source_head_stride + column);
+            load_16_bytes<Config::alignment>(packed[step][c],
+                                             source + head * rows.source_head_stride + column);
         }
     }
 
@@ -130,15 +132,15 @@ __device__ void append_rows(const abi::AppendArguments& args, const abi::AppendR
             if (rows.weight_is_fp32)
                 load_floats<8, Config::alignment>(weight[c], static_cast<const f32*>(rows.weight) + column);
             else
-                load_floats<8, Config::alignment>(weight[c], static_cast<const Element*>(rows.weight) + column);
+                load_floats<8, Config::alignment>(weight[c],
+                                                  static_cast<const Element*>(rows.weight) + column);
         }
     }
 
-    char* const target =
-        static_cast<char*>(rows.target) +
-        ((is_cache ? place.outer : sequence) * rows.target_sequence_stride +
-         (is_cache ? place.offset : in_sequence) * rows.target_token_stride) *
-            (Job::kStored == 0 ? 2 : 1);
+    char* const target = static_cast<char*>(rows.target) +
+                         ((is_cache ? place.outer : sequence) * rows.target_sequence_stride +
+                          (is_cache ? place.offset : in_sequence) * rows.target_token_stride) *
+                             (Job::kStored == 0 ? 2 : 1);
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
         if (step >= rows.steps) break;
@@ -207,11 +209,13 @@ __device__ void append(const abi::AppendArguments& args) {
     const int32 token = int32(item / args.pieces);
     int32 piece = int32(item) - token * args.pieces;
     if constexpr (Config::columns_q > 0) {
-        if (piece < args.q.pieces) return append_rows<Config, QueryJob<Config>>(args, args.q, token, piece, false);
+        if (piece < args.q.pieces)
+            return append_rows<Config, QueryJob<Config>>(args, args.q, token, piece, false);
         piece -= args.q.pieces;
     }
     if constexpr (Config::columns_k > 0) {
-        if (piece < args.k.pieces) return append_rows<Config, KeyJob<Config>>(args, args.k, token, piece, true);
+        if (piece < args.k.pieces)
+            return append_rows<Config, KeyJob<Config>>(args, args.k, token, piece, true);
         piece -= args.k.pieces;
     }
     append_rows<Config, ValueJob<Config>>(args, args.v, token, piece, true);

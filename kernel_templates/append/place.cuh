@@ -1,5 +1,5 @@
-// Where a token goes: from its slot, or from its sequence's lengths and pages. All of it is read on the device
-// and checked there: no value makes a kernel touch memory outside of the tensors.
+// Where a token goes: from its slot, or from its sequence's lengths and pages. All of it is read on the
+// device and checked there: no value makes a kernel touch memory outside of the tensors.
 #pragma once
 
 #include "abi/append_arguments.h"
@@ -17,7 +17,8 @@ struct TokenPlace {
 
 template <class Index>
 __device__ int64 token_value(const void* values, int32 token, bool are_64) {
-    return are_64 ? static_cast<const int64*>(values)[token] : int64(static_cast<const Index*>(values)[token]);
+    return are_64 ? static_cast<const int64*>(values)[token]
+                  : int64(static_cast<const Index*>(values)[token]);
 }
 
 // The last sequence that begins at the token or before it, by a whole warp: 32 ways at a time. Below 0 where
@@ -56,7 +57,8 @@ __device__ TokenPlace place_by_slot(const abi::AppendArguments& args, int32 toke
         return {};
     }
     // Few caches have so many slots that 31 bits do not number them.
-    place.outer = slot >> 31 == 0 ? int64(uint32(slot) / args.slots_of_each) : slot / args.slots_of_each.value;
+    place.outer =
+        slot >> 31 == 0 ? int64(uint32(slot) / args.slots_of_each) : slot / args.slots_of_each.value;
     place.offset = int32(slot - place.outer * args.slots_of_each.value);
     return place;
 }
@@ -101,7 +103,8 @@ __device__ TokenPlace place_of(const abi::AppendArguments& args, int32 token, ui
     if constexpr (Config::rope != 0) {
         if (!place.is_written) return place;
         if (args.positions)
-            place.position = token_value<typename Config::Index>(args.positions, token, args.positions_are_64);
+            place.position =
+                token_value<typename Config::Index>(args.positions, token, args.positions_are_64);
         if (uint64(place.position) >= uint64(args.rope_positions)) {
             status |= abi::kStatusPositionOutOfRange;
             return {};

@@ -1,5 +1,5 @@
-// A head's row in a warp's registers: chunks of 8 neighbouring columns, chunk c in lane c % kLanes of those that
-// share the row. Loads, stores, the norm, and the columns that others hold.
+// A head's row in a warp's registers: chunks of 8 neighbouring columns, chunk c in lane c % kLanes of those
+// that share the row. Loads, stores, the norm, and the columns that others hold.
 #pragma once
 
 #include "abi/append_arguments.h"
@@ -114,8 +114,8 @@ __device__ void store_chunk(void* row, int32 column, const float (&x)[8]) {
     }
 }
 
-// A chunk's squares, added in the order of its columns. Spelled out, as all that follows, so that the compiler
-// fuses nothing: a reference on the CPU has the same bits.
+// A chunk's squares, added in the order of its columns. Spelled out, as all that follows, so that the
+// compiler fuses nothing: a reference on the CPU has the same bits.
 __device__ inline float sum_of_squares(const float (&x)[8]) {
     float sum = __fmul_rn(x[0], x[0]);
 #pragma unroll
@@ -123,8 +123,8 @@ __device__ inline float sum_of_squares(const float (&x)[8]) {
     return sum;
 }
 
-// 1 / sqrt(mean of squares + eps) of a row, from the sum of each lane's. A butterfly adds lanes that are 1 apart,
-// then 2, 4, ...; the sum is the same in all lanes.
+// 1 / sqrt(mean of squares + eps) of a row, from the sum of each lane's. A butterfly adds lanes that are 1
+// apart, then 2, 4, ...; the sum is the same in all lanes.
 template <int Lanes>
 __device__ float norm_factor(float sum, int columns, float eps) {
 #pragma unroll
@@ -138,8 +138,8 @@ template <int Lanes, int Chunks>
 struct RowChunks {
     float x[Chunks][8];
 
-    // Element `i` of chunk `chunk` of the lane's row, whichever lane has it. By a whole warp; a chunk that there
-    // is not gives some number.
+    // Element `i` of chunk `chunk` of the lane's row, whichever lane has it. By a whole warp; a chunk that
+    // there is not gives some number.
     __device__ float at(int32 chunk, int i) const {
         const float first = __shfl_sync(0xffffffffu, x[0][i], chunk, Lanes);
         if constexpr (Chunks == 1) {

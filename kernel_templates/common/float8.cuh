@@ -6,7 +6,8 @@
 
 namespace attnsmith {
 
-#if __CUDA_ARCH__ >= 900 || (__CUDA_ARCH__ >= 890 && __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ >= 1201)
+#if __CUDA_ARCH__ >= 900 || \
+    (__CUDA_ARCH__ >= 890 && __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ >= 1201)
 inline constexpr bool kConvertsToFloat8 = true;
 #else
 inline constexpr bool kConvertsToFloat8 = false;
@@ -37,7 +38,8 @@ struct Float8 {
         constexpr uint32 kLeastNormal = uint32(127 + 1 - kBias) << 23;
         constexpr uint32 kQuanta = uint32(127 + 1 - kBias - SignificandBits + 23) << 23;
         if (magnitude < kLeastNormal)
-            return sign | (__float_as_uint(__fadd_rn(__uint_as_float(magnitude), __uint_as_float(kQuanta))) - kQuanta);
+            return sign | (__float_as_uint(__fadd_rn(__uint_as_float(magnitude), __uint_as_float(kQuanta))) -
+                           kQuanta);
         const uint32 rounded = magnitude + (magnitude >> kDropped & 1) + ((1u << (kDropped - 1)) - 1);
         const uint32 code = (rounded >> kDropped) - (uint32(127 - kBias) << SignificandBits);
         return sign | (code < kLargest ? code : kLargest);
@@ -46,7 +48,8 @@ struct Float8 {
   private:
     static __device__ uint32 convert(float low, float high) {
         uint16 packed = 0;
-#if __CUDA_ARCH__ >= 900 || (__CUDA_ARCH__ >= 890 && __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ >= 1201)
+#if __CUDA_ARCH__ >= 900 || \
+    (__CUDA_ARCH__ >= 890 && __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ >= 1201)
         if constexpr (SignificandBits == 3)
             asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(packed) : "f"(high), "f"(low));
         else

@@ -161,6 +161,25 @@ FIELD(attnsmith_merge_tensors, lse_states, 24);
 FIELD(attnsmith_merge_tensors, o, 32);
 FIELD(attnsmith_merge_tensors, lse, 40);
 
+SIZE(attnsmith_append_tensors, 136);
+FIELD(attnsmith_append_tensors, size, 0);
+FIELD(attnsmith_append_tensors, q, 8);
+FIELD(attnsmith_append_tensors, k, 16);
+FIELD(attnsmith_append_tensors, v, 24);
+FIELD(attnsmith_append_tensors, q_out, 32);
+FIELD(attnsmith_append_tensors, k_cache, 40);
+FIELD(attnsmith_append_tensors, v_cache, 48);
+FIELD(attnsmith_append_tensors, kpe, 56);
+FIELD(attnsmith_append_tensors, kpe_cache, 64);
+FIELD(attnsmith_append_tensors, slot_mapping, 72);
+FIELD(attnsmith_append_tensors, positions, 80);
+FIELD(attnsmith_append_tensors, rope_table, 88);
+FIELD(attnsmith_append_tensors, q_norm_weight, 96);
+FIELD(attnsmith_append_tensors, k_norm_weight, 104);
+FIELD(attnsmith_append_tensors, k_scale, 112);
+FIELD(attnsmith_append_tensors, v_scale, 120);
+FIELD(attnsmith_append_tensors, q_scale, 128);
+
 SIZE(attnsmith_workspace, 24);
 FIELD(attnsmith_workspace, size, 0);
 FIELD(attnsmith_workspace, data, 8);
@@ -220,6 +239,13 @@ VALUE(ATTNSMITH_CONSISTENCY_BITWISE, 1);
 VALUE(ATTNSMITH_KV_SCALE_NONE, 0);
 VALUE(ATTNSMITH_KV_SCALE_TENSOR, 1);
 VALUE(ATTNSMITH_KV_SCALE_HEAD, 2);
+VALUE(ATTNSMITH_SLOTS_MAPPING, 0);
+VALUE(ATTNSMITH_SLOTS_TABLE, 1);
+VALUE(ATTNSMITH_ROPE_NONE, 0);
+VALUE(ATTNSMITH_ROPE_HALF, 1);
+VALUE(ATTNSMITH_ROPE_INTERLEAVED, 2);
+VALUE(ATTNSMITH_ROPE_TABLE_COS_SIN, 0);
+VALUE(ATTNSMITH_ROPE_TABLE_FREQUENCIES, 1);
 VALUE(ATTNSMITH_LOG_OFF, 1);
 VALUE(ATTNSMITH_LOG_ERROR, 2);
 VALUE(ATTNSMITH_LOG_WARN, 3);
@@ -231,6 +257,8 @@ VALUE(ATTNSMITH_KV_LEN_CLAMPED, 2);
 VALUE(ATTNSMITH_PAGE_OUT_OF_RANGE, 4);
 VALUE(ATTNSMITH_WORKSPACE_NOT_ZEROED, 8);
 VALUE(ATTNSMITH_SCALE_NOT_POSITIVE, 16);
+VALUE(ATTNSMITH_SLOT_OUT_OF_RANGE, 32);
+VALUE(ATTNSMITH_POSITION_OUT_OF_RANGE, 64);
 VALUE(ATTNSMITH_WORKSPACE_ZEROED_BYTES, 8192);
 
 typedef void (*function)(void);
@@ -241,6 +269,7 @@ static const function kFunctions[] = {
     (function)attnsmith_allocate,
     (function)attnsmith_bind,
     (function)attnsmith_bind_merge,
+    (function)attnsmith_bind_append,
     (function)attnsmith_buffer_bytes,
     (function)attnsmith_buffer_data,
     (function)attnsmith_buffer_free,
@@ -285,6 +314,7 @@ static const function kFunctions[] = {
     (function)attnsmith_request_json,
     (function)attnsmith_run,
     (function)attnsmith_run_merge,
+    (function)attnsmith_run_append,
     (function)attnsmith_runtime_create,
     (function)attnsmith_runtime_free,
     (function)attnsmith_string_free,

@@ -1,5 +1,5 @@
-// Op append: every byte of the cache, of the written q and of the memory around them, against a reference that
-// does the same operations on the CPU.
+// Op append: every byte of the cache, of the written q and of the memory around them, against a reference
+// that does the same operations on the CPU.
 #include <fmt/format.h>
 
 #include "catalogue.hpp"
@@ -87,7 +87,8 @@ void add_storages(Catalogue& catalogue) {
                 test.in_a_row = in_a_row;
                 return rotated(table ? by_table(test) : test, Rope::half);
             };
-            add_case(catalogue, fmt::format("dense {} {}", slots, form), with(append(DType::bf16, 128, 4, 2)));
+            add_case(catalogue, fmt::format("dense {} {}", slots, form),
+                     with(append(DType::bf16, 128, 4, 2)));
             for (const std::int64_t page_size : {1, 16, 64, 24}) {
                 for (const PageOrder order : {PageOrder::NHD, PageOrder::HND}) {
                     add_case(catalogue,
@@ -115,12 +116,14 @@ void add_head_dims(Catalogue& catalogue) {
             const AppendCase test = paged(append(dtype, dim, 5, 5), 16);
             add_case(catalogue, fmt::format("dim {} {}", dim, word(dtype)), test);
             for (const Rope rope : {Rope::half, Rope::interleaved})
-                add_case(catalogue, fmt::format("dim {} {} normed and rotated, {}", dim, word(dtype), word_of(rope)),
+                add_case(catalogue,
+                         fmt::format("dim {} {} normed and rotated, {}", dim, word(dtype), word_of(rope)),
                          normed(rotated(test, rope), rope == Rope::half));
         }
         AppendCase unequal = paged(append(dtype, 192, 6, 3), 16);
         unequal.spec.head_dim_vo = 128;
-        add_case(catalogue, fmt::format("dim 192x128 {}", word(dtype)), normed(rotated(unequal, Rope::half), true));
+        add_case(catalogue, fmt::format("dim 192x128 {}", word(dtype)),
+                 normed(rotated(unequal, Rope::half), true));
         add_case(catalogue, fmt::format("dim 192x128 {} to e4m3", word(dtype)),
                  stored_as(rotated(unequal, Rope::half), DType::e4m3, KvScale::head));
     }
@@ -128,8 +131,17 @@ void add_head_dims(Catalogue& catalogue) {
 
 // Rotary columns that end within chunks of 8, halves that begin within them, and rows of two chunks a lane.
 void add_rotations(Catalogue& catalogue) {
-    for (const auto& [dim, rotary] : {std::pair<std::int64_t, std::int64_t>{128, 64}, {128, 2}, {128, 20}, {96, 24},
-                                      {80, 32}, {64, 62}, {256, 64}, {512, 128}, {512, 256}, {512, 300}, {512, 384},
+    for (const auto& [dim, rotary] : {std::pair<std::int64_t, std::int64_t>{128, 64},
+                                      {128, 2},
+                                      {128, 20},
+                                      {96, 24},
+                                      {80, 32},
+                                      {64, 62},
+                                      {256, 64},
+                                      {512, 128},
+                                      {512, 256},
+                                      {512, 300},
+                                      {512, 384},
                                       {512, 510}}) {
         for (const Rope rope : {Rope::half, Rope::interleaved}) {
             AppendCase test = normed(rotated(append(DType::bf16, dim, 4, 2), rope, rotary));
@@ -142,11 +154,13 @@ void add_rotations(Catalogue& catalogue) {
         for (const std::int64_t rotary : {128, 20}) {
             AppendCase test = rotated(append(DType::bf16, 128, 4, 2), rope, rotary);
             test.spec.rope_table = RopeTable::frequencies;
-            add_case(catalogue, fmt::format("frequencies, {} of 128 columns, {}", rotary, word_of(rope)), test);
+            add_case(catalogue, fmt::format("frequencies, {} of 128 columns, {}", rotary, word_of(rope)),
+                     test);
             test.spec.rope_factor = 1.25;
             for (const std::int64_t far : {5000, 131071, 1048575, 16777217, 1000000007})
                 test.positions.emplace_back(static_cast<std::int64_t>(test.positions.size()), far);
-            add_case(catalogue, fmt::format("frequencies of far positions, {} columns, {}", rotary, word_of(rope)),
+            add_case(catalogue,
+                     fmt::format("frequencies of far positions, {} columns, {}", rotary, word_of(rope)),
                      test);
         }
     }
@@ -159,8 +173,8 @@ void add_stored(Catalogue& catalogue) {
     for (const DType stored : {DType::e4m3, DType::e5m2}) {
         for (const KvScale scale : {KvScale::none, KvScale::tensor, KvScale::head}) {
             for (const std::int64_t dim : {64, 128, 256, 512, 80}) {
-                AppendCase test = stored_as(paged(append(dim % 128 == 0 ? DType::bf16 : DType::f16, dim, 4, 2), 16),
-                                            stored, scale);
+                AppendCase test = stored_as(
+                    paged(append(dim % 128 == 0 ? DType::bf16 : DType::f16, dim, 4, 2), 16), stored, scale);
                 test.bytes = dim == 64;
                 add_case(catalogue,
                          fmt::format("{} scale {} dim {}", to_string(stored), to_string(scale), dim),
@@ -185,11 +199,13 @@ void add_latents(Catalogue& catalogue) {
     for (const bool table : {false, true}) {
         for (const bool inputs : {false, true}) {
             for (const bool caches : {false, true}) {
-                AppendCase test = normed(rotated(paged(latents(DType::bf16, 512, 64, 16), 64), Rope::interleaved));
+                AppendCase test =
+                    normed(rotated(paged(latents(DType::bf16, 512, 64, 16), 64), Rope::interleaved));
                 if (table) test = by_table(test);
                 test.latents_apart = inputs, test.caches_apart = caches, test.latent_heads = inputs;
-                const std::string name = fmt::format("latents {}{}{}", table ? "table" : "mapping",
-                                                     inputs ? ", inputs apart" : "", caches ? ", caches apart" : "");
+                const std::string name =
+                    fmt::format("latents {}{}{}", table ? "table" : "mapping", inputs ? ", inputs apart" : "",
+                                caches ? ", caches apart" : "");
                 add_case(catalogue, name, test);
                 add_case(catalogue, name + ", to e4m3", stored_as(test, DType::e4m3, KvScale::tensor));
             }
@@ -215,14 +231,16 @@ void add_layouts(Catalogue& catalogue) {
             add_case(catalogue, fmt::format("aligned to {}{}", alignment, to_fp8 ? ", to e4m3" : ""), test);
             test = paged(by_table(test), 16, PageOrder::HND);
             test.in_a_row = false;
-            add_case(catalogue, fmt::format("aligned to {}{}, pages", alignment, to_fp8 ? ", to e4m3" : ""), test);
+            add_case(catalogue, fmt::format("aligned to {}{}, pages", alignment, to_fp8 ? ", to e4m3" : ""),
+                     test);
         }
     }
     for (const bool in_a_row : {true, false}) {
         AppendCase fused = normed(rotated(paged(append(DType::bf16, 128, 8, 2), 16), Rope::half));
         fused.fused = true;
         fused.in_a_row = in_a_row;
-        const std::string name = fmt::format("a fused tensor of q, k and v, {}", in_a_row ? "tokens" : "batch");
+        const std::string name =
+            fmt::format("a fused tensor of q, k and v, {}", in_a_row ? "tokens" : "batch");
         add_case(catalogue, name, fused);
         fused.in_place = true;
         add_case(catalogue, name + ", in place", fused);
@@ -292,8 +310,8 @@ void add_sizes(Catalogue& catalogue) {
 void add_hostile(Catalogue& catalogue) {
     constexpr std::int64_t kFar = std::int64_t{1} << 40;
     for (const bool dense : {true, false}) {
-        const AppendCase usual =
-            rotated(dense ? append(DType::bf16, 128, 4, 2) : paged(append(DType::bf16, 128, 4, 2), 16), Rope::half);
+        const AppendCase usual = rotated(
+            dense ? append(DType::bf16, 128, 4, 2) : paged(append(DType::bf16, 128, 4, 2), 16), Rope::half);
         const std::string name = dense ? "dense, " : "paged, ";
         AppendCase skipped = usual;
         skipped.slots = {{0, -1}, {3, -7}, {24, -1}};
@@ -378,8 +396,11 @@ std::string what_a_call_says(const Context& context) {
         return Tensor::contiguous(static_cast<std::byte*>(memory.data()) + place * 8192, dtype, shape);
     };
     const Tensor row = at(0, DType::bf16, {0, 2, 64}), slots = at(1, DType::i32, {0});
-    const Call none = kernel.bind({.k = row, .v = row, .k_cache = at(2, DType::bf16, {1, 4, 2, 64}),
-                                   .v_cache = at(3, DType::bf16, {1, 4, 2, 64}), .slot_mapping = slots});
+    const Call none = kernel.bind({.k = row,
+                                   .v = row,
+                                   .k_cache = at(2, DType::bf16, {1, 4, 2, 64}),
+                                   .v_cache = at(3, DType::bf16, {1, 4, 2, 64}),
+                                   .slot_mapping = slots});
     none.launch();
     if (none.status()) return "the status of no tokens is not clear";
     if (none.describe() != "nothing to launch") return "0 tokens: " + none.describe();

@@ -75,6 +75,10 @@ class Table(PythonTest):
                         given["dtype"] = word  # o, k and v may be of no other type of 16 bits
                     if name == "kv_scale":
                         given["kv_dtype"] = "e4m3"
+                    if name in ("slots", "rope", "rope_table", "q_dtype"):
+                        given = {"op": "append", "head_dim": 64, "q_heads": 8, "rope": "half", name: word}
+                        if name == "q_dtype" and word.endswith("16"):
+                            given["dtype"] = word
                     try:
                         attnsmith.plan(**given, sm=90)
                     except attnsmith.Unsupported:

@@ -13,9 +13,9 @@
 #include "check/append_reference.hpp"
 #include "check/elements.hpp"
 #include "check/guarded_workspace.hpp"
-#include "check/small_floats.hpp"
 #include "check/judge.hpp"
 #include "check/random.hpp"
+#include "check/small_floats.hpp"
 #include "check/storage.hpp"
 
 namespace attnsmith::check {
@@ -57,10 +57,7 @@ struct Block {
     }
 };
 
-bool is_nan_of(DType dtype, std::uint16_t bits) {
-    return is_fp8(dtype) ? std::isnan(decode_float8(dtype, static_cast<std::uint8_t>(bits)))
-                         : std::isnan(decode(dtype, bits));
-}
+bool is_nan_of(DType dtype, std::uint16_t bits) { return std::isnan(decode(dtype, bits)); }
 
 // One token: of which sequence, and where its keys go. Of none: sequence below 0.
 struct Token {
@@ -253,7 +250,8 @@ class AppendRun {
     std::int64_t cache_element(const Block& cache, std::int64_t outer, std::int64_t inner,
                                std::int64_t head) const {
         if (cache.shape.size() == 3) return cache.element({outer, inner, 0});
-        return heads_first() ? cache.element({outer, head, inner, 0}) : cache.element({outer, inner, head, 0});
+        return heads_first() ? cache.element({outer, head, inner, 0})
+                             : cache.element({outer, inner, head, 0});
     }
 
     void make_outputs() {
@@ -319,13 +317,13 @@ class AppendRun {
         if (spec_.rope_table == RopeTable::frequencies) {
             std::int64_t i = 0;
             const double half = static_cast<double>(spec_.rotary_dim / 2);
-            rope_table_ = make_floats("rope_table", DType::f32, {spec_.rotary_dim / 2}, [&] {
-                return std::pow(10000.0, -static_cast<double>(i++) / half);
-            });
+            rope_table_ = make_floats("rope_table", DType::f32, {spec_.rotary_dim / 2},
+                                      [&] { return std::pow(10000.0, -static_cast<double>(i++) / half); });
             return;
         }
-        rope_table_ = make_floats("rope_table", test_.table_in_fp32 ? DType::f32 : spec_.dtype,
-                                  {rope_positions_, spec_.rotary_dim}, [&] { return random_.uniform(-1, 1); });
+        rope_table_ =
+            make_floats("rope_table", test_.table_in_fp32 ? DType::f32 : spec_.dtype,
+                        {rope_positions_, spec_.rotary_dim}, [&] { return random_.uniform(-1, 1); });
     }
 
     Block make_indices(const std::string& name, const Extents& values, bool wide, Extents shape = {}) {
@@ -345,8 +343,9 @@ class AppendRun {
     void make_batch() {
         for (const Token& token : tokens_) {
             slots_.push_back(slot_of(token));
-            positions_.push_back(test_.own_positions ? random_.integer(0, std::max<std::int64_t>(1, rope_positions_) - 1)
-                                                     : std::max<std::int64_t>(0, token.key));
+            positions_.push_back(test_.own_positions
+                                     ? random_.integer(0, std::max<std::int64_t>(1, rope_positions_) - 1)
+                                     : std::max<std::int64_t>(0, token.key));
         }
         for (const auto& [token, slot] : test_.slots) slots_[at(token)] = slot;
         for (const auto& [token, position] : test_.positions) positions_[at(token)] = position;
@@ -366,8 +365,10 @@ class AppendRun {
         } else if (test_.page_list == PageList::padded) {
             batch_.kv_lens = keep(make_indices("kv_lens", arrays.kv_lens, false));
             const auto rows = static_cast<std::int64_t>(arrays.page_table.size()) / arrays.columns;
-            batch_.page_table = keep(make_indices("page_table", arrays.page_table, false, {rows, arrays.columns}));
-            if (test_.table_rows) batch_.table_rows = keep(make_indices("table_rows", arrays.table_rows, false));
+            batch_.page_table =
+                keep(make_indices("page_table", arrays.page_table, false, {rows, arrays.columns}));
+            if (test_.table_rows)
+                batch_.table_rows = keep(make_indices("table_rows", arrays.table_rows, false));
         } else {
             batch_.page_indptr = keep(make_indices("page_indptr", arrays.page_indptr, false));
             batch_.page_indices = keep(make_indices("page_indices", arrays.page_indices, false));
@@ -423,9 +424,10 @@ class AppendRun {
     static std::vector<float> floats_of(const Block& block, std::int64_t first, std::int64_t count) {
         std::vector<float> values;
         for (std::int64_t i = first; i < first + count; ++i)
-            values.push_back(block.dtype == DType::f32
-                                 ? load_at<float>(block.image->host, i)
-                                 : static_cast<float>(decode(block.dtype, load_at<std::uint16_t>(block.image->host, i))));
+            values.push_back(
+                block.dtype == DType::f32
+                    ? load_at<float>(block.image->host, i)
+                    : static_cast<float>(decode(block.dtype, load_at<std::uint16_t>(block.image->host, i))));
         return values;
     }
     static std::vector<float> weights_of(const Block& block) {
@@ -438,13 +440,15 @@ class AppendRun {
 
     std::vector<float> angles(std::int64_t position) const {
         if (spec_.rope_table == RopeTable::frequencies)
-            return angles_of(position, weights_of(rope_table_), static_cast<float>(spec_.rope_factor.value_or(1)));
+            return angles_of(position, weights_of(rope_table_),
+                             static_cast<float>(spec_.rope_factor.value_or(1)));
         return floats_of(rope_table_, rope_table_.first + position * spec_.rotary_dim, spec_.rotary_dim);
     }
 
     std::vector<float> finished(std::vector<float> row, bool norm, const Block& weights, bool rope,
                                 std::int64_t position) const {
-        if (norm) row = normalised(row, weights_of(weights), static_cast<float>(spec_.norm_eps.value_or(1e-6)));
+        if (norm)
+            row = normalised(row, weights_of(weights), static_cast<float>(spec_.norm_eps.value_or(1e-6)));
         if (rope && spec_.rope != Rope::none) row = rotated(row, spec_.rope, angles(position));
         return row;
     }
@@ -495,7 +499,8 @@ class AppendRun {
                        finished(input(q_, h, query_columns()), spec_.q_norm, q_weight_, true, position),
                        scale_of(q_scale_, 0));
         if (!test_.has_k) return;
-        const std::int64_t slot = slots_[at(t)], outer = slot / slots_of_each(), inner = slot % slots_of_each();
+        const std::int64_t slot = slots_[at(t)], outer = slot / slots_of_each(),
+                           inner = slot % slots_of_each();
         if (latent_) {
             expect_row(k_cache_, cache_element(k_cache_, outer, inner, 0),
                        finished(input(k_, 0, spec_.head_dim_ckv), spec_.k_norm, k_weight_, false, position),
@@ -517,7 +522,8 @@ class AppendRun {
     }
 
     void launch_all() {
-        const PlanSizes sizes{batch(), std::max<std::int64_t>(1, longest_q()), std::max<std::int64_t>(1, longest_kv())};
+        const PlanSizes sizes{batch(), std::max<std::int64_t>(1, longest_q()),
+                              std::max<std::int64_t>(1, longest_kv())};
         const Kernel kernel = runtime_.prepare(test_.spec, sizes);
         result_.backend = "cuda_core";
         const auto tokens = static_cast<std::int64_t>(tokens_.size());
@@ -546,11 +552,12 @@ class AppendRun {
         for (std::int64_t i = 0; (i + 1) * size <= static_cast<std::int64_t>(got.size()); ++i) {
             if (std::memcmp(got.data() + i * size, want.data() + i * size, at(size)) == 0) continue;
             const auto bits = [&](const std::vector<std::byte>& bytes) {
-                return size == 1 ? std::uint16_t{load_at<std::uint8_t>(bytes, i)} : load_at<std::uint16_t>(bytes, i);
+                return size == 1 ? std::uint16_t{load_at<std::uint8_t>(bytes, i)}
+                                 : load_at<std::uint16_t>(bytes, i);
             };
             if (size <= 2 && is_nan_of(dtype, bits(got)) && is_nan_of(dtype, bits(want))) continue;
-            return fail(fmt::format("launch {}: {} differs at element {} of its memory: {:#x}, want {:#x}", launch + 1,
-                                    image.name, i, bits(got), bits(want)));
+            return fail(fmt::format("launch {}: {} differs at element {} of its memory: {:#x}, want {:#x}",
+                                    launch + 1, image.name, i, bits(got), bits(want)));
         }
     }
 
@@ -597,8 +604,8 @@ class AppendRun {
 }  // namespace
 
 std::string AppendCase::describe() const {
-    return fmt::format("{}; q_lens {}, kv_lens {}", to_json(AttentionRequest{spec, {}, {}}), fmt::join(q_lens, " "),
-                       fmt::join(kv_lens, " "));
+    return fmt::format("{}; q_lens {}, kv_lens {}", to_json(AttentionRequest{spec, {}, {}}),
+                       fmt::join(q_lens, " "), fmt::join(kv_lens, " "));
 }
 
 CaseResult run_append(Runtime& runtime, const AppendCase& test, const RunOptions& options) {

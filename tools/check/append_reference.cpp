@@ -35,15 +35,6 @@ float sum_of_squares(const std::vector<float>& row) {
     return sums[0];
 }
 
-struct Format8 {
-    int significand_bits, bias;
-    double largest;
-};
-
-Format8 format_of(DType dtype) {
-    return dtype == DType::e4m3 ? Format8{3, 7, 448} : Format8{2, 15, 57344};
-}
-
 }  // namespace
 
 std::vector<float> normalised(const std::vector<float>& row, const std::vector<float>& weights, float eps) {
@@ -91,40 +82,10 @@ std::uint16_t stored(DType dtype, float value, std::optional<float> scale) {
         const float inverse = ordinary ? 1.0f / *scale : std::numeric_limits<float>::quiet_NaN();
         value = value * inverse;
     }
-    return is_fp8(dtype) ? encode_float8(dtype, value) : encode(dtype, static_cast<double>(value));
-}
-
-double decode_float8(DType dtype, std::uint8_t bits) {
-    const Format8 format = format_of(dtype);
-    const int exponent = (bits & 0x7f) >> format.significand_bits;
-    const int significand = bits & ((1 << format.significand_bits) - 1);
-    const double sign = (bits & 0x80) != 0 ? -1.0 : 1.0;
-    const double magnitude =
-        exponent == 0
-            ? std::ldexp(significand, 1 - format.bias - format.significand_bits)
-            : std::ldexp((1 << format.significand_bits) + significand,
-                         exponent - format.bias - format.significand_bits);
-    if (magnitude <= format.largest) return sign * magnitude;
-    if (dtype == DType::e5m2 && significand == 0) return sign * std::numeric_limits<double>::infinity();
-    return std::numeric_limits<double>::quiet_NaN();
-}
-
-// By looking through all that there are.
-std::uint8_t encode_float8(DType dtype, float value) {
-    const auto sign = static_cast<std::uint8_t>(std::signbit(value) ? 0x80 : 0);
-    if (std::isnan(value)) return static_cast<std::uint8_t>(sign | 0x7f);
-    const double magnitude = std::fabs(static_cast<double>(value));
-    std::uint8_t best = 0;
-    double distance = magnitude;
-    for (std::uint8_t bits = 1; bits < 0x7f; ++bits) {
-        const double of_bits = std::fabs(decode_float8(dtype, bits) - magnitude);
-        if (!std::isfinite(decode_float8(dtype, bits))) break;
-        if (of_bits < distance || (of_bits == distance && bits % 2 == 0)) {
-            best = bits;
-            distance = of_bits;
-        }
-    }
-    return static_cast<std::uint8_t>(sign | best);
+    // Of 8 bits infinities, too, become the largest finite number.
+    constexpr float kLargest = std::numeric_limits<float>::max();
+    if (is_fp8(dtype) && std::isinf(value)) value = std::copysign(kLargest, value);
+    return encode(dtype, static_cast<double>(value));
 }
 
 }  // namespace attnsmith::check

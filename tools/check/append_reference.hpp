@@ -22,8 +22,4 @@ std::vector<float> rotated(std::vector<float> row, Rope rope, const std::vector<
 // As what is stored as one of the 16-bit types or an 8-bit one, which is times 1 / scale where there is one.
 std::uint16_t stored(DType dtype, float value, std::optional<float> scale);
 
-// What the bits of an 8-bit float stand for; what is nearest to a value, ties to even, and at most the largest.
-double decode_float8(DType dtype, std::uint8_t bits);
-std::uint8_t encode_float8(DType dtype, float value);
-
 }  // namespace attnsmith::check

@@ -21,8 +21,8 @@ struct Pieces {
 Pieces pieces_of(std::int64_t heads, int columns, int steps) {
     const int at_once = rows_at_a_time(columns);
     const int most = columns > kMostChunkedColumns ? 2 : 4;  // that the kernel has registers for
-    const int taken = static_cast<int>(
-        std::min<std::int64_t>(std::min(steps, most), problem::ceil_div(heads, at_once)));
+    const int taken =
+        static_cast<int>(std::min<std::int64_t>(std::min(steps, most), problem::ceil_div(heads, at_once)));
     return {taken, problem::ceil_div(heads, std::int64_t{at_once} * taken)};
 }
 
@@ -58,7 +58,8 @@ struct Strides {
 // [token, (head,) column] in a row, or [sequence, token, (head,) column].
 Strides input_strides(const Tensor& tensor, bool in_a_row, bool has_heads) {
     const std::size_t token = in_a_row ? 0 : 1;
-    return {in_a_row ? 0 : tensor.strides[0], tensor.strides[token], has_heads ? tensor.strides[token + 1] : 0};
+    return {in_a_row ? 0 : tensor.strides[0], tensor.strides[token],
+            has_heads ? tensor.strides[token + 1] : 0};
 }
 
 Strides cache_strides(const Tensor& tensor, const AttentionSpec& spec) {
@@ -72,7 +73,8 @@ const void* column_of(const Tensor& tensor, std::int64_t column) {
     return static_cast<const char*>(tensor.data) + column * size_of(tensor.dtype);
 }
 
-abi::AppendRows rows_of(const Strides& source, const Strides& target, std::int64_t heads, const Pieces& pieces) {
+abi::AppendRows rows_of(const Strides& source, const Strides& target, std::int64_t heads,
+                        const Pieces& pieces) {
     abi::AppendRows rows{};
     rows.source_sequence_stride = source.sequence, rows.source_token_stride = source.token;
     rows.source_head_stride = source.head;
@@ -113,8 +115,8 @@ void set_queries(abi::AppendArguments& a, const AppendTensors& tensors, const At
     set_scale(a.q, tensors.q_scale, false);
 }
 
-void set_heads(abi::AppendArguments& a, const AppendTensors& tensors, const AttentionSpec& spec, bool in_a_row,
-               const Division& division) {
+void set_heads(abi::AppendArguments& a, const AppendTensors& tensors, const AttentionSpec& spec,
+               bool in_a_row, const Division& division) {
     const bool of_heads = spec.kv_scale == KvScale::head;
     a.k = rows_of(input_strides(tensors.k, in_a_row, true), cache_strides(tensors.k_cache, spec),
                   spec.kv_heads, division.k);
@@ -201,7 +203,9 @@ Kernel kernel_of(const AttentionSpec& spec) {
             .kv_significand = significand_of(problem::kv_dtype(spec)),
             .paged = spec.kv == KvStorage::paged,
             .by_table = spec.slots == Slots::table,
-            .rope = spec.rope == Rope::half ? kHalf : spec.rope == Rope::interleaved ? kInterleaved : 0,
+            .rope = spec.rope == Rope::half          ? kHalf
+                    : spec.rope == Rope::interleaved ? kInterleaved
+                                                     : 0,
             .rotary_dim = static_cast<int>(spec.rotary_dim),
             .frequencies = spec.rope_table == RopeTable::frequencies,
             .norm_q = spec.q_norm,
@@ -213,7 +217,8 @@ Kernel kernel_of(const AttentionSpec& spec) {
 
 int rows_at_a_time(int columns) {
     constexpr int kLanes = 32, kChunk = 8;
-    return kLanes / std::min(kLanes, static_cast<int>(std::bit_ceil(static_cast<unsigned>(columns / kChunk))));
+    return kLanes /
+           std::min(kLanes, static_cast<int>(std::bit_ceil(static_cast<unsigned>(columns / kChunk))));
 }
 
 std::int64_t items(const KernelConfig& config, const LaunchContext& context) {

@@ -32,9 +32,9 @@ class Append final : public Family {
 
     std::string kernel_name(const KernelConfig& config) const override {
         const auto kernel = config.as<Kernel>();
-        std::string text = fmt::format("append {} {} {} to {}", attnsmith::to_string(kernel.element),
-                                       head_dims(kernel), kernel.paged ? "paged" : "dense",
-                                       stored_name(kernel.element, kernel.kv_significand));
+        std::string text =
+            fmt::format("append {} {} {} to {}", attnsmith::to_string(kernel.element), head_dims(kernel),
+                        kernel.paged ? "paged" : "dense", stored_name(kernel.element, kernel.kv_significand));
         if (kernel.q_significand != 0)
             text += fmt::format(" q {}", stored_name(kernel.element, kernel.q_significand));
         text += kernel.by_table ? " table" : " mapping";

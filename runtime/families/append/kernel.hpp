@@ -14,7 +14,8 @@ struct Kernel {
     DType element{};  // of what is read, and of what is written unless it has 8 bits
     DType index{};
     int columns_q = 0, columns_k = 0, columns_v = 0;
-    int q_significand = 0, kv_significand = 0;  // bits of 8-bit floats: 3 of e4m3, 2 of e5m2; 0: as the element
+    int q_significand = 0,
+        kv_significand = 0;  // bits of 8-bit floats: 3 of e4m3, 2 of e5m2; 0: as the element
     bool paged = false;
     bool by_table = false;
     int rope = 0;

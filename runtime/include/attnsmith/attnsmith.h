@@ -86,9 +86,15 @@ ATTNSMITH_API void attnsmith_string_free(char* text);
 /* ---- Tensors ---- */
 
 /* DLPack 1.x, https://dmlc.github.io/dlpack: DLDevice, DLDataType and DLTensor. */
-enum { ATTNSMITH_DL_CUDA = 2, ATTNSMITH_DL_CUDA_MANAGED = 13 };                 /* DLDeviceType */
-enum { ATTNSMITH_DL_INT = 0, ATTNSMITH_DL_UINT = 1, ATTNSMITH_DL_FLOAT = 2, ATTNSMITH_DL_BFLOAT = 4,
-       ATTNSMITH_DL_E4M3FN = 10, ATTNSMITH_DL_E5M2 = 12 }; /* DLDataTypeCode */
+enum { ATTNSMITH_DL_CUDA = 2, ATTNSMITH_DL_CUDA_MANAGED = 13 }; /* DLDeviceType */
+enum {
+    ATTNSMITH_DL_INT = 0,
+    ATTNSMITH_DL_UINT = 1,
+    ATTNSMITH_DL_FLOAT = 2,
+    ATTNSMITH_DL_BFLOAT = 4,
+    ATTNSMITH_DL_E4M3FN = 10,
+    ATTNSMITH_DL_E5M2 = 12
+}; /* DLDataTypeCode */
 
 /* DLDevice: where a tensor's memory is. */
 typedef struct attnsmith_dl_device {
@@ -118,8 +124,16 @@ typedef struct attnsmith_dl_tensor {
 
 enum { ATTNSMITH_OP_ATTENTION = 0, ATTNSMITH_OP_MLA = 1, ATTNSMITH_OP_MERGE = 2, ATTNSMITH_OP_APPEND = 3 };
 /* 0 is the default: bf16 of tensors, int32 of indices. */
-enum { ATTNSMITH_FP16 = 1, ATTNSMITH_BF16 = 2, ATTNSMITH_FP32 = 3, ATTNSMITH_INT32 = 4, ATTNSMITH_INT64 = 5,
-       ATTNSMITH_E4M3 = 6, ATTNSMITH_E5M2 = 7, ATTNSMITH_UINT8 = 8 };
+enum {
+    ATTNSMITH_FP16 = 1,
+    ATTNSMITH_BF16 = 2,
+    ATTNSMITH_FP32 = 3,
+    ATTNSMITH_INT32 = 4,
+    ATTNSMITH_INT64 = 5,
+    ATTNSMITH_E4M3 = 6,
+    ATTNSMITH_E5M2 = 7,
+    ATTNSMITH_UINT8 = 8
+};
 enum { ATTNSMITH_MASK_FULL = 0, ATTNSMITH_MASK_CAUSAL = 1 };
 enum { ATTNSMITH_KV_DENSE = 0, ATTNSMITH_KV_RAGGED = 1, ATTNSMITH_KV_PAGED = 2 };
 enum { ATTNSMITH_PAGES_NHD = 0, ATTNSMITH_PAGES_HND = 1 };
@@ -162,11 +176,11 @@ typedef struct attnsmith_spec {
     int32_t slots; /* from here on of op append alone */
     int32_t rope;
     int32_t rope_table;
-    int32_t q_dtype;                               /* 0 means dtype's own */
-    int32_t q_norm, k_norm, v_norm, check_slots;   /* 0 or 1 */
-    int64_t rotary_dim;                            /* 0 means all that can be */
-    double rope_factor;                            /* 0 means 1 */
-    double norm_eps;                               /* 0 means 1e-6 */
+    int32_t q_dtype;                             /* 0 means dtype's own */
+    int32_t q_norm, k_norm, v_norm, check_slots; /* 0 or 1 */
+    int64_t rotary_dim;                          /* 0 means all that can be */
+    double rope_factor;                          /* 0 means 1 */
+    double norm_eps;                             /* 0 means 1e-6 */
 } attnsmith_spec;
 
 /* attnsmith::PlanSizes. 0 means 1; a NULL pointer means 1, 1, 1. */

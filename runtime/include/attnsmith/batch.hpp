@@ -34,8 +34,8 @@ struct AttentionTensors {
 
     // f32 [1], or [kv_heads] of AttentionSpec::kv_scale head: a key is what k has times its scale (vLLM's
     // k_scale, FlashAttention's descale; the reciprocal of TensorRT-LLM's kv_scale_orig_quant), a value
-    // likewise; of op mla k_scale is for both. Present exactly when the spec has a kv_scale. One on the device that is no ordinary number
-    // above 0 makes the rows of its heads NaN: see CallStatus.
+    // likewise; of op mla k_scale is for both. Present exactly when the spec has a kv_scale. One on the
+    // device that is no ordinary number above 0 makes the rows of its heads NaN: see CallStatus.
     Tensor k_scale{};
     Tensor v_scale{};
 };
@@ -74,15 +74,15 @@ struct MergeTensors {
 // and v will do. q may be absent, with q_out (layers that only fill a cache), or k and v, with their caches
 // (layers that read another's). A token is written wholly or not at all, its q as well.
 struct AppendTensors {
-    // [..., q_heads, head_dim_qk]; of latents [..., q_heads, head_dim_kpe], the columns of the position alone,
-    // such as a view of a wider q.
+    // [..., q_heads, head_dim_qk]; of latents [..., q_heads, head_dim_kpe], the columns of the position
+    // alone, such as a view of a wider q.
     Tensor q{};
-    Tensor k{};  // [..., kv_heads, head_dim_qk]
-    Tensor v{};  // [..., kv_heads, head_dim_vo]; absent of latents
+    Tensor k{};      // [..., kv_heads, head_dim_qk]
+    Tensor v{};      // [..., kv_heads, head_dim_vo]; absent of latents
     Tensor q_out{};  // as q, of AttentionSpec::q_dtype; may be the very view that q is, overlaps nothing else
-    // The cache: dense [batch, kv_len, kv_heads, head_dim_qk], paged [pages, page_size, kv_heads, head_dim_qk]
-    // (NHD) or [pages, kv_heads, page_size, head_dim_qk] (HND), of AttentionSpec::kv_dtype, or u8 in place of
-    // one of 8 bits. Overlaps no other tensor.
+    // The cache: dense [batch, kv_len, kv_heads, head_dim_qk], paged [pages, page_size, kv_heads,
+    // head_dim_qk] (NHD) or [pages, kv_heads, page_size, head_dim_qk] (HND), of AttentionSpec::kv_dtype, or
+    // u8 in place of one of 8 bits. Overlaps no other tensor.
     Tensor k_cache{};
     Tensor v_cache{};  // as k_cache, with head_dim_vo; absent of latents
 
@@ -92,9 +92,9 @@ struct AppendTensors {
     Tensor kpe{};
     Tensor kpe_cache{};
 
-    // [tokens], batch * q_len of them: int64 or AttentionSpec::index_dtype. With Slots::mapping the slot of each
-    // token, page * page_size + offset, or in a dense cache sequence * kv_len + position; a negative one is no
-    // slot, and the token is passed over. Needed for k; optional for q alone.
+    // [tokens], batch * q_len of them: int64 or AttentionSpec::index_dtype. With Slots::mapping the slot of
+    // each token, page * page_size + offset, or in a dense cache sequence * kv_len + position; a negative one
+    // is no slot, and the token is passed over. Needed for k; optional for q alone.
     Tensor slot_mapping{};
     // Of the same shape and types: what each token is rotated by. Absent with Slots::table: its place in its
     // sequence. Present only where the spec has a rope.
@@ -104,8 +104,9 @@ struct AppendTensors {
     Tensor rope_table{};
     Tensor q_norm_weight{};  // [head_dim_qk], f32 or dtype; present exactly when q is and the spec has q_norm
     Tensor k_norm_weight{};  // likewise of k, of latents [head_dim_ckv]
-    // f32 [1], or [kv_heads] of kv_scale head, as AttentionTensors has them: what is stored is the value times
-    // 1 / scale, rounded. Present exactly when k is and the spec has a kv_scale; v_scale not of latents.
+    // f32 [1], or [kv_heads] of kv_scale head, as AttentionTensors has them: what is stored is the value
+    // times 1 / scale, rounded. Present exactly when k is and the spec has a kv_scale; v_scale not of
+    // latents.
     Tensor k_scale{};
     Tensor v_scale{};
     Tensor q_scale{};  // f32 [1], optional, of a q_dtype of 8 bits

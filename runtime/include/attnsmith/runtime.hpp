@@ -192,8 +192,8 @@ struct CallStatus {
     bool workspace_not_zeroed = false;
     // A scale of keys or values was no ordinary number above 0; rows of its KV heads are NaN.
     bool scale_not_positive = false;
-    // Of op append, which wrote nothing of the token: its slot is behind the cache's last, or its sequence has
-    // more new tokens than keys. (Where a length or a page is out of range, which says so above, it wrote
+    // Of op append, which wrote nothing of the token: its slot is behind the cache's last, or its sequence
+    // has more new tokens than keys. (Where a length or a page is out of range, which says so above, it wrote
     // nothing of the sequence's tokens, or of those of the page.)
     bool slot_out_of_range = false;
     // Likewise: its position is below 0, or rope_table has none.
@@ -233,8 +233,8 @@ class ATTNSMITH_API Call {
     // those that were bound. Throws InvalidRequest naming the field ("addresses.k") of a tensor that was not
     // bound, or of an address that bind() would refuse for its alignment; naming the output where a tensor
     // would share memory with o, lse or the workspace, as bind() does; and `addresses` for a Call of
-    // MergeTensors or AppendTensors, which takes none. Likewise takes no lock, allocates nothing and may be captured: the
-    // graph has the addresses of that launch.
+    // MergeTensors or AppendTensors, which takes none. Likewise takes no lock, allocates nothing and may be
+    // captured: the graph has the addresses of that launch.
     void launch(const TensorAddresses& addresses, Stream stream = nullptr) const;
 
     // Enqueues a copy of the status word to `word`, page-locked host memory (or device memory) that the
@@ -292,9 +292,9 @@ class ATTNSMITH_API Kernel {
     // The same with the caller's workspace. Throws InvalidRequest where it is null, too small or misaligned.
     Call bind(const AttentionTensors& tensors, const Batch& batch, Workspace workspace) const;
     Call bind(const MergeTensors& tensors) const;  // of Op::merge; needs no workspace
-    // Of Op::append. `batch` is empty with Slots::mapping. With Slots::table it has the lengths and the pages;
-    // q alone needs the same lengths, by which it is rotated. The workspace is kWorkspaceZeroedBytes long and
-    // holds the status alone: launches that run at the same time may share one.
+    // Of Op::append. `batch` is empty with Slots::mapping. With Slots::table it has the lengths and the
+    // pages; q alone needs the same lengths, by which it is rotated. The workspace is kWorkspaceZeroedBytes
+    // long and holds the status alone: launches that run at the same time may share one.
     Call bind(const AppendTensors& tensors, const Batch& batch = {}) const;
     Call bind(const AppendTensors& tensors, const Batch& batch, Workspace workspace) const;
 

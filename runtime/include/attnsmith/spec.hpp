@@ -66,10 +66,10 @@ struct AttentionSpec {
     DType index_dtype = DType::i32;         // of indptrs, lengths and page tables: i32 or i64
     int alignment = 16;  // bytes that every base and stride is a multiple of: 16, 8, 4 or 2
 
-    std::optional<DType> o_dtype{};                   // of o: dtype, which it is if absent, or f32
+    std::optional<DType> o_dtype{};  // of o: dtype, which it is if absent, or f32
     // Of k and v: dtype, which it is if absent, or e4m3 or e5m2, beside which head dims are multiples of 16.
     std::optional<DType> kv_dtype{};
-    KvScale kv_scale = KvScale::none;  // of k and v, with a kv_dtype of 8 bits alone
+    KvScale kv_scale = KvScale::none;                 // of k and v, with a kv_dtype of 8 bits alone
     Precision precision = Precision::standard;        // what the products are computed in
     Consistency consistency = Consistency::standard;  // whether bits may depend on the batch
 
@@ -83,8 +83,8 @@ struct AttentionSpec {
     RopeTable rope_table = RopeTable::cos_sin;
     // What cosines and sines of frequencies are multiplied by, above 0; absent, 1. Tables have it already.
     std::optional<double> rope_factor{};
-    // RMS norms of each head's row, before it is rotated: of q and k with weights, of v without. The k_norm of
-    // latents is of their head_dim_ckv columns.
+    // RMS norms of each head's row, before it is rotated: of q and k with weights, of v without. The k_norm
+    // of latents is of their head_dim_ckv columns.
     bool q_norm = false;
     bool k_norm = false;
     bool v_norm = false;

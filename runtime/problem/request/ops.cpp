@@ -24,11 +24,11 @@ constexpr std::string_view kMlaFields[] = {
 constexpr std::string_view kMlaRequired[] = {"head_dim_ckv", "head_dim_kpe"};
 
 constexpr std::string_view kAppendFields[] = {
-    "op",         "dtype",      "head_dim",     "head_dim_qk", "head_dim_vo", "head_dim_ckv", "head_dim_kpe",
-    "q_heads",    "kv_heads",   "kv",           "page_order",  "page_size",   "index_dtype",  "alignment",
-    "kv_dtype",   "kv_scale",   "slots",        "rope",        "rotary_dim",  "rope_table",   "rope_factor",
-    "q_norm",     "k_norm",     "v_norm",       "norm_eps",    "q_dtype",     "check_slots",  "batch",
-    "q_len",      "kv_len",     "sm"};
+    "op",       "dtype",    "head_dim", "head_dim_qk", "head_dim_vo", "head_dim_ckv", "head_dim_kpe",
+    "q_heads",  "kv_heads", "kv",       "page_order",  "page_size",   "index_dtype",  "alignment",
+    "kv_dtype", "kv_scale", "slots",    "rope",        "rotary_dim",  "rope_table",   "rope_factor",
+    "q_norm",   "k_norm",   "v_norm",   "norm_eps",    "q_dtype",     "check_slots",  "batch",
+    "q_len",    "kv_len",   "sm"};
 
 template <class Bound>
 bool takes(const Operands& operands) {

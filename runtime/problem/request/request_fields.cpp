@@ -202,8 +202,8 @@ bool is_latent(const AttentionSpec& spec) {
 bool counts(std::string_view name, const AttentionSpec& spec) {
     if (!counts(name, spec.op)) return false;
     if (spec.op != Op::append) return true;
-    constexpr std::string_view kOfHeads[] = {"head_dim", "head_dim_qk", "head_dim_vo",
-                                             "page_order", "q_norm", "v_norm"};
+    constexpr std::string_view kOfHeads[] = {"head_dim",   "head_dim_qk", "head_dim_vo",
+                                             "page_order", "q_norm",      "v_norm"};
     if (is_latent(spec)) return std::ranges::find(kOfHeads, name) == std::end(kOfHeads);
     const RequestField* const field = find_field(name);
     return field == nullptr || !field->of_latents;
@@ -238,8 +238,7 @@ void refuse_other_fields(const AttentionRequest& request) {
     const AttentionRequest defaults;
     const std::string leading = leading_head_dim(request.spec.op);
     const AttentionSpec& spec = request.spec;
-    const std::string head_dim =
-        counts("head_dim", spec) ? fmt::format("head_dim or {}", leading) : "";
+    const std::string head_dim = counts("head_dim", spec) ? fmt::format("head_dim or {}", leading) : "";
     std::vector<std::string_view> taken;
     for (const RequestField& field : request_fields()) {
         if (!is_of_spec(field) || field.name == "op" || !counts(field.name, spec)) continue;
@@ -252,10 +251,11 @@ void refuse_other_fields(const AttentionRequest& request) {
         if (field.get == nullptr || counts(field.name, spec)) continue;
         const ordered_json value = field.get(request);
         if (value == field.get(defaults)) continue;
-        throw InvalidRequest(
-            std::string(field.name), value.is_string() ? value.get<std::string>() : value.dump(),
-            fmt::format("nothing, with op {}{}: it takes {}", to_string(spec.op),
-                        spec.op == Op::append && is_latent(spec) ? " and head_dim_ckv" : "", join_and(taken)));
+        throw InvalidRequest(std::string(field.name),
+                             value.is_string() ? value.get<std::string>() : value.dump(),
+                             fmt::format("nothing, with op {}{}: it takes {}", to_string(spec.op),
+                                         spec.op == Op::append && is_latent(spec) ? " and head_dim_ckv" : "",
+                                         join_and(taken)));
     }
 }
 

@@ -82,8 +82,9 @@ class AppendChecker {
     // What is there with what.
     void check_parts() const {
         if (!has_q() && !has_k())
-            refuse("k", "an absent tensor", latent_ ? "k with k_cache, or q with q_out, or both"
-                                                    : "k and v with their caches, or q with q_out, or all");
+            refuse("k", "an absent tensor",
+                   latent_ ? "k with k_cache, or q with q_out, or both"
+                           : "k and v with their caches, or q with q_out, or all");
         check_beside(q_out_, q_, "memory for the queries that are written; q itself will do");
         check_beside(k_cache_, k_, "the cache that k is written to");
         if (latent_) {
@@ -106,8 +107,8 @@ class AppendChecker {
         if (named.present()) refuse_extra(named, fmt::format("{}, which is absent", with.text()));
     }
 
-    // Whether tokens are all in a row. Of latents an axis of one head may be there or not: [tokens, 1, columns]
-    // and [batch, 1, columns] are the same tokens.
+    // Whether tokens are all in a row. Of latents an axis of one head may be there or not: [tokens, 1,
+    // columns] and [batch, 1, columns] are the same tokens.
     void find_form() {
         if (by_table())
             in_a_row_ = q_indptr_.present();
@@ -130,7 +131,8 @@ class AppendChecker {
     void check_row_shape(const Named& named, const Expected& heads, const Expected& columns) const {
         const bool counted = outer_ != kAny;
         if (in_a_row_)
-            check_shape(named, {{outer_, counted ? "tokens, as the other inputs have" : "tokens"}, heads, columns});
+            check_shape(named,
+                        {{outer_, counted ? "tokens, as the other inputs have" : "tokens"}, heads, columns});
         else
             check_shape(named, {{outer_, counted ? "batch, as the other inputs have" : "batch"},
                                 {inner_, counted ? "q_len, as the other inputs have" : "q_len"},
@@ -164,7 +166,8 @@ class AppendChecker {
 
     void check_queries() {
         if (latent_ && spec_.head_dim_kpe == 0)
-            refuse("q", "a tensor", "nothing: head_dim_kpe is 0, and latents have no other columns of q to write");
+            refuse("q", "a tensor",
+                   "nothing: head_dim_kpe is 0, and latents have no other columns of q to write");
         check_rows(q_, {spec_.q_heads, "q_heads"}, query_columns());
         check_stored_dtype(q_out_, spec_.q_dtype.value_or(spec_.dtype));
         check_row_shape(q_out_, {spec_.q_heads, "q_heads"}, query_columns());
@@ -186,13 +189,15 @@ class AppendChecker {
     void count_tokens() {
         const Named& first = has_q() ? q_ : k_;
         if (!in_a_row_ && outer_ > kMaxBatch)
-            refuse(first.at("shape", 0), std::to_string(outer_), fmt::format("a batch of at most {}", kMaxBatch));
+            refuse(first.at("shape", 0), std::to_string(outer_),
+                   fmt::format("a batch of at most {}", kMaxBatch));
         bound_.batch = in_a_row_ ? 1 : outer_;
         bound_.max_q_len = in_a_row_ ? outer_ : inner_;
         bound_.q_tokens = bound_.batch * bound_.max_q_len;  // at most 2^60
         const std::int64_t most = std::min(kMaxLength, kMaxQueryRows / spec_.q_heads);
         if (bound_.q_tokens > most)
-            refuse(first.part("shape"), fmt::format("{} tokens", bound_.q_tokens), fmt::format("at most {} tokens", most));
+            refuse(first.part("shape"), fmt::format("{} tokens", bound_.q_tokens),
+                   fmt::format("at most {} tokens", most));
     }
 
     // Frameworks without floats of 8 bits keep them as bytes.
@@ -202,8 +207,9 @@ class AppendChecker {
     }
 
     void check_caches() {
-        const Expected outer{is_paged() || !by_table() ? kAny : cache_batch(),
-                             is_paged() ? "pages" : by_table() ? "batch" : "sequences"};
+        const Expected outer{is_paged() || !by_table() ? kAny : cache_batch(), is_paged()   ? "pages"
+                                                                               : by_table() ? "batch"
+                                                                                            : "sequences"};
         const Expected tokens{is_paged() ? spec_.page_size : kAny, is_paged() ? "page_size" : "kv_len"};
         check_cache(k_cache_, outer, tokens, key_columns(kpe_cache_));
         const int token_axis = has_heads_first() ? 2 : 1;
@@ -224,7 +230,8 @@ class AppendChecker {
     }
     bool has_heads_first() const { return is_paged() && spec_.page_order == PageOrder::HND; }
 
-    void check_cache(const Named& named, const Expected& outer, const Expected& tokens, const Expected& columns) const {
+    void check_cache(const Named& named, const Expected& outer, const Expected& tokens,
+                     const Expected& columns) const {
         const Expected heads{spec_.kv_heads, "kv_heads"};
         check_stored_dtype(named, kv_dtype(spec_));
         if (latent_ && named.tensor.rank == 3)
@@ -238,10 +245,13 @@ class AppendChecker {
     }
 
     void refuse_batch() const {
-        for (const Named* named : lengths()) refuse_extra(*named, "slots table, and the spec's slots is mapping");
-        for (const auto& [field, value] : {std::pair("batch.max_q_len", max_q_len_), {"batch.max_kv_len", max_kv_len_}})
+        for (const Named* named : lengths())
+            refuse_extra(*named, "slots table, and the spec's slots is mapping");
+        for (const auto& [field, value] :
+             {std::pair("batch.max_q_len", max_q_len_), {"batch.max_kv_len", max_kv_len_}})
             if (value != 0)
-                refuse(field, std::to_string(value), "0: it belongs to slots table, and the spec's slots is mapping");
+                refuse(field, std::to_string(value),
+                       "0: it belongs to slots table, and the spec's slots is mapping");
     }
 
     void check_batch() {
@@ -265,7 +275,8 @@ class AppendChecker {
     }
 
     void check_dense_lengths() {
-        for (const Named* extra : {&page_table_, &table_rows_, &page_indptr_, &page_indices_, &last_page_len_})
+        for (const Named* extra :
+             {&page_table_, &table_rows_, &page_indptr_, &page_indices_, &last_page_len_})
             refuse_extra(*extra, "paged KV, and the spec's kv is dense");
         check_present(kv_lens_, "[batch] lengths after the append, which slots table needs");
         check_index(kv_lens_, {bound_.batch, "batch"});
@@ -282,8 +293,9 @@ class AppendChecker {
     }
 
     void check_padded_pages() {
-        check_present(page_table_,
-                      "for paged KV, page_table with kv_lens, or page_indptr, page_indices and last_page_len");
+        check_present(
+            page_table_,
+            "for paged KV, page_table with kv_lens, or page_indptr, page_indices and last_page_len");
         check_present(kv_lens_, "[batch] lengths after the append, which a page_table needs");
         check_index(kv_lens_, {bound_.batch, "batch"});
         check_dtype(page_table_, spec_.index_dtype);
@@ -319,17 +331,19 @@ class AppendChecker {
             if (given < 0)
                 refuse(field, std::to_string(given), "a length from 1, or 0 for what the tensors hold");
         if (max_q_len_ > 0 && max_q_len_ < bound_.max_q_len && !in_a_row_ && !q_lens_.present())
-            refuse("batch.max_q_len", std::to_string(max_q_len_),
-                   fmt::format("0 or {}, which every sequence has by the tensors' shapes; for shorter ones give "
-                               "batch.q_lens",
-                               bound_.max_q_len));
+            refuse(
+                "batch.max_q_len", std::to_string(max_q_len_),
+                fmt::format("0 or {}, which every sequence has by the tensors' shapes; for shorter ones give "
+                            "batch.q_lens",
+                            bound_.max_q_len));
         if (max_q_len_ > 0) bound_.max_q_len = std::min(bound_.max_q_len, max_q_len_);
         if (max_kv_len_ > 0) bound_.max_kv_len = std::min(bound_.max_kv_len, max_kv_len_);
     }
 
     void check_places() const {
         if (by_table()) return refuse_extra(slot_mapping_, "slots mapping, and the spec's slots is table");
-        if (has_k()) check_present(slot_mapping_, "[tokens], the slot of each, since the spec's slots is mapping");
+        if (has_k())
+            check_present(slot_mapping_, "[tokens], the slot of each, since the spec's slots is mapping");
         if (slot_mapping_.present()) check_token_vector(slot_mapping_);
     }
 
@@ -358,7 +372,12 @@ class AppendChecker {
         check_present(rope_table_, "[positions, rotary_dim], the cosines and then the sines");
         check_float(rope_table_);
         check_shape(rope_table_, {{kAny, "positions"}, {spec_.rotary_dim, "rotary_dim"}});
-        check_operand(rope_table_, spec_);
+        // Angles that are not loaded side by side are loaded one by one, and need no more than their own
+        // size.
+        const std::int64_t angles = spec_.rope == Rope::half ? 8 : 4;
+        if (spec_.rotary_dim / 2 % angles == 0) return check_operand(rope_table_, spec_);
+        check_memory(rope_table_, size_of(rope_table_.tensor.dtype));
+        check_inner_stride(rope_table_);
     }
 
     // In fp32, or as the inputs are.
@@ -397,19 +416,39 @@ class AppendChecker {
         if (!named.present())
             check_present(named, fmt::format("fp32 [{}], since the spec's kv_scale is {}",
                                              of_heads ? "kv_heads" : "1", to_string(spec_.kv_scale)));
-        check_vector(named, DType::f32, of_heads ? Expected{spec_.kv_heads, "kv_heads"} : Expected{1, "scales"});
+        check_vector(named, DType::f32,
+                     of_heads ? Expected{spec_.kv_heads, "kv_heads"} : Expected{1, "scales"});
     }
 
-    void check_index(const Named& named, Expected extent) const { check_vector(named, spec_.index_dtype, extent); }
+    void check_index(const Named& named, Expected extent) const {
+        check_vector(named, spec_.index_dtype, extent);
+    }
 
     std::array<const Named*, 9> lengths() const {
-        return {&q_indptr_,   &q_lens_,     &kv_indptr_,    &kv_lens_,      &page_table_,
+        return {&q_indptr_,   &q_lens_,      &kv_indptr_,    &kv_lens_,      &page_table_,
                 &table_rows_, &page_indptr_, &page_indices_, &last_page_len_};
     }
     std::array<const Named*, 21> inputs() const {
-        return {&q_,        &k_,          &v_,          &kpe_,         &slot_mapping_, &positions_,   &rope_table_,
-                &q_norm_weight_, &k_norm_weight_, &k_scale_, &v_scale_, &q_scale_,      &q_indptr_,    &q_lens_,
-                &kv_indptr_, &kv_lens_,   &page_table_, &table_rows_,  &page_indptr_,  &page_indices_,
+        return {&q_,
+                &k_,
+                &v_,
+                &kpe_,
+                &slot_mapping_,
+                &positions_,
+                &rope_table_,
+                &q_norm_weight_,
+                &k_norm_weight_,
+                &k_scale_,
+                &v_scale_,
+                &q_scale_,
+                &q_indptr_,
+                &q_lens_,
+                &kv_indptr_,
+                &kv_lens_,
+                &page_table_,
+                &table_rows_,
+                &page_indptr_,
+                &page_indices_,
                 &last_page_len_};
     }
     std::array<const Named*, 4> outputs() const { return {&q_out_, &k_cache_, &v_cache_, &kpe_cache_}; }

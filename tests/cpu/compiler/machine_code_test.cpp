@@ -158,6 +158,50 @@ std::set<KernelConfig> merges_on(int sm) {
     return kernels_of(specs, sm);
 }
 
+// Op append: what is done to a row, how wide it is, what it is stored as, and where it goes.
+std::set<KernelConfig> appends_on(int sm) {
+    std::vector<AttentionSpec> specs;
+    const auto add = [&](std::int64_t dim, Rope rope, std::int64_t rotary_dim, bool norm) -> AttentionSpec& {
+        AttentionSpec spec{.op = Op::append, .head_dim_qk = dim, .q_heads = 8, .kv_heads = 2};
+        spec.rope = rope, spec.rotary_dim = rotary_dim;
+        spec.q_norm = spec.k_norm = spec.v_norm = norm;
+        return specs.emplace_back(spec);
+    };
+    for (const std::int64_t dim : {8, 64, 80, 128, 256, 512}) {
+        for (const Rope rope : {Rope::none, Rope::half, Rope::interleaved})
+            add(dim, rope, 0, rope != Rope::none);
+    }
+    add(96, Rope::half, 24, true);
+    add(512, Rope::half, 300, true);
+    add(512, Rope::half, 128, true).kv_dtype = DType::e4m3;
+    add(192, Rope::half, 0, false).head_dim_vo = 128;
+    for (const DType stored : {DType::e4m3, DType::e5m2}) {
+        AttentionSpec& spec = add(128, Rope::half, 0, true);
+        spec.kv_dtype = spec.q_dtype = stored;
+        spec.kv_scale = KvScale::head;
+        spec.slots = Slots::table;
+        spec.kv = KvStorage::paged, spec.page_size = 16;
+        if (stored == DType::e5m2) spec.index_dtype = DType::i64;
+    }
+    for (const Rope rope : {Rope::half, Rope::interleaved})
+        add(128, rope, 0, true).rope_table = RopeTable::frequencies;
+    add(512, Rope::half, 0, true).rope_table = RopeTable::frequencies;
+    for (const int alignment : {8, 4, 2}) {
+        AttentionSpec& spec = add(128, Rope::half, 0, true);
+        spec.dtype = DType::f16, spec.alignment = alignment;
+        spec.kv_dtype = alignment == 4 ? DType::f16 : DType::e4m3;
+    }
+    for (const std::int64_t kpe : {0, 64}) {
+        AttentionSpec spec{.op = Op::append, .head_dim_ckv = 512, .head_dim_kpe = kpe, .q_heads = 16};
+        spec.kv = KvStorage::paged, spec.page_size = 64, spec.k_norm = true;
+        if (kpe > 0) spec.rope = Rope::interleaved;
+        specs.push_back(spec);
+        spec.slots = Slots::table, spec.kv_dtype = DType::e4m3, spec.kv_scale = KvScale::tensor;
+        specs.push_back(spec);
+    }
+    return kernels_of(specs, sm);
+}
+
 // Kernels that write O as fp32: attentions with one tile for O in shared memory and with several, and the
 // merge of their splits.
 std::set<KernelConfig> fp32_kernels_on(int sm, const HeadDims& head_dims) {
@@ -458,6 +502,7 @@ TEST_CASE("the machine code of every kernel on every SM is as planned", "[.][mac
         for (const HeadDims& head_dims : {kMainHeadDims, kOtherHeadDims})
             CHECK(inspect_all(fp32_kernels_on(device.sm, head_dims)) == "");
         CHECK(inspect_all(latent_kernels_on(device.sm)) == "");
+        CHECK(inspect_all(appends_on(device.sm)) == "");
     }
     for (const int dim : {72, 80, 96, 112, 120, 136, 160, 192, 200, 248, 384})
         CHECK(inspect_all(wgmma_kernels({{dim, dim}})) == "");
@@ -497,4 +542,8 @@ TEST_CASE("merges of splits write an O of fp32 in 16 bytes at a time", "[compile
 
 TEST_CASE("the machine code of every merge is as planned", "[compiler][machine_code][merge]") {
     CHECK(inspect_all(once_a_generation(merges_on)) == "");
+}
+
+TEST_CASE("the machine code of every append is as planned", "[compiler][machine_code][append]") {
+    CHECK(inspect_all(once_a_generation(appends_on)) == "");
 }

@@ -86,6 +86,19 @@ TEST_CASE("what does not count for op mla is refused by name", "[mla][validate]"
         {"sink", [](AttentionSpec& s) { s.sink = true; }},
         {"page_order", [](AttentionSpec& s) { s.page_order = PageOrder::HND; }},
         {"precision", [](AttentionSpec& s) { s.precision = Precision::high; }},
+        {"kv_dtype", [](AttentionSpec& s) { s.kv_dtype = DType::e4m3; }},
+        {"kv_scale", [](AttentionSpec& s) { s.kv_scale = KvScale::head; }},
+        {"slots", [](AttentionSpec& s) { s.slots = Slots::table; }},
+        {"rope", [](AttentionSpec& s) { s.rope = Rope::half; }},
+        {"rotary_dim", [](AttentionSpec& s) { s.rotary_dim = 64; }},
+        {"rope_table", [](AttentionSpec& s) { s.rope_table = RopeTable::frequencies; }},
+        {"rope_factor", [](AttentionSpec& s) { s.rope_factor = 2.0; }},
+        {"q_norm", [](AttentionSpec& s) { s.q_norm = true; }},
+        {"k_norm", [](AttentionSpec& s) { s.k_norm = true; }},
+        {"v_norm", [](AttentionSpec& s) { s.v_norm = true; }},
+        {"norm_eps", [](AttentionSpec& s) { s.norm_eps = 1e-5; }},
+        {"q_dtype", [](AttentionSpec& s) { s.q_dtype = DType::e4m3; }},
+        {"check_slots", [](AttentionSpec& s) { s.check_slots = true; }},
     };
     std::size_t counting = 1;  // and head_dim, which only JSON has
     for (const RequestField& field : request_fields()) counting += counts(field.name, Op::mla);

@@ -18,7 +18,7 @@ from ._library import library as _opened
 from .buffers import Array, Buffer
 from .errors import (CacheError, CompileError, DriverError, Error, InvalidRequest, KernelMissing, LibraryMissing,
                      OutOfMemory, Unsupported)
-from .functions import attention, merge_states, mla_attention, paged_attention, varlen_attention
+from .functions import append, attention, merge_states, mla_attention, paged_attention, varlen_attention
 from .kernels import Call, CallStatus, Kernel, KernelSet, Pending
 from .runtime import Path, Runtime, default_runtime, set_default_runtime
 from .words import CacheOperation, Model, ModelCoverage, ModelOptions, OneSm, Request, Requests, Sms
@@ -104,6 +104,6 @@ def __getattr__(name: str) -> Any:
 
 __all__ = ["Array", "Buffer", "CacheError", "Call", "CallStatus", "CompileError", "DriverError", "Error",
            "InvalidRequest", "Kernel", "KernelMissing", "KernelSet", "LibraryMissing", "ModelCoverage", "ModelOptions",
-           "OutOfMemory", "Pending", "Request", "Runtime", "Unsupported", "attention", "cache", "default_runtime",
+           "OutOfMemory", "Pending", "Request", "Runtime", "Unsupported", "append", "attention", "cache", "default_runtime",
            "devices", "features", "merge_states", "mla_attention", "paged_attention", "plan", "plan_model", "prewarm",
            "set_default_runtime", "varlen_attention"]

@@ -17,6 +17,7 @@ DL_CUDA, DL_CUDA_MANAGED = 2, 13
 DL_INT, DL_UINT, DL_FLOAT, DL_BFLOAT, DL_E4M3FN, DL_E5M2 = 0, 1, 2, 4, 10, 12
 
 Q_LEN_CLAMPED, KV_LEN_CLAMPED, PAGE_OUT_OF_RANGE, WORKSPACE_NOT_ZEROED, SCALE_NOT_POSITIVE = 1, 2, 4, 8, 16
+SLOT_OUT_OF_RANGE, POSITION_OUT_OF_RANGE = 32, 64
 WORKSPACE_ZEROED_BYTES = 8192
 
 LOG_LEVELS = ("default", *get_args(words.LogLevel))  # by their numbers
@@ -62,7 +63,10 @@ class Spec(Sized):
                       "page_size"),
                 *_all(c_double, "scale", "softcap"), ("attention_chunk", c_int64),
                 *_all(c_int32, "o_dtype", "reserved"),
-                *_all(c_int64, "head_dim_ckv", "head_dim_kpe"), *_all(c_int32, "kv_dtype", "kv_scale")]
+                *_all(c_int64, "head_dim_ckv", "head_dim_kpe"),
+                *_all(c_int32, "kv_dtype", "kv_scale", "slots", "rope", "rope_table", "q_dtype", "q_norm", "k_norm",
+                      "v_norm", "check_slots"),
+                ("rotary_dim", c_int64), *_all(c_double, "rope_factor", "norm_eps")]
 
 
 class Sizes(Sized):
@@ -108,6 +112,14 @@ class Batch(Sized):
 class MergeTensors(Sized):
     _fields_ = [("state_count", c_size_t), ("o_states", c_void_p), ("lse_states", c_void_p), ("o", c_void_p),
                 ("lse", c_void_p)]
+
+
+APPEND_FIELDS = ("q", "k", "v", "q_out", "k_cache", "v_cache", "kpe", "kpe_cache", "slot_mapping", "positions",
+                 "rope_table", "q_norm_weight", "k_norm_weight", "k_scale", "v_scale", "q_scale")
+
+
+class AppendTensors(Sized):
+    _fields_ = _all(c_void_p, *APPEND_FIELDS)
 
 
 class Workspace(Sized):
@@ -168,6 +180,7 @@ CHECKED: "dict[str, tuple[Any, ...]]" = {
     "attnsmith_kernel_set_workspace_bytes": (_handle, c_int64, c_int64, c_int64, _out),
     "attnsmith_bind": (_handle, _struct, _struct, _struct, _out),
     "attnsmith_bind_merge": (_handle, _struct, _out),
+    "attnsmith_bind_append": (_handle, _struct, _struct, _struct, _out),
     "attnsmith_launch": (_handle, c_void_p),
     "attnsmith_launch_at": (_handle, _struct, c_void_p),
     "attnsmith_call_keep_alive": (_handle, _out),
@@ -177,6 +190,7 @@ CHECKED: "dict[str, tuple[Any, ...]]" = {
     "attnsmith_call_describe": (_handle, _out),
     "attnsmith_run": (_handle, _struct, _struct, _struct, c_void_p),
     "attnsmith_run_merge": (_handle, _struct, c_void_p),
+    "attnsmith_run_append": (_handle, _struct, _struct, _struct, c_void_p),
     "attnsmith_allocate": (_handle, c_int32, c_size_t, _out),
     "attnsmith_upload": (_handle, c_void_p, c_size_t, c_size_t),
     "attnsmith_download": (_handle, c_void_p, c_size_t, c_size_t),
@@ -206,6 +220,7 @@ STRUCTS = {
     "attnsmith_tensors": Tensors,
     "attnsmith_batch": Batch,
     "attnsmith_merge_tensors": MergeTensors,
+    "attnsmith_append_tensors": AppendTensors,
     "attnsmith_workspace": Workspace,
     "attnsmith_tensor_addresses": TensorAddresses,
 }

@@ -112,3 +112,28 @@ class MergeBlock(Block):
         *states, at_o, at_lse = self.put([*o_states, *lse_states, o, lse])
         arrays = self.address + 48
         self._pack(self._memory, 0, 48, self.states, arrays, arrays + 8 * self.states, at_o, at_lse, *states, 0)
+
+
+_APPEND_COUNT = len(_abi.APPEND_FIELDS)
+# attnsmith_append_tensors, attnsmith_batch, attnsmith_workspace and the error.
+_APPEND = Struct(f"{1 + _APPEND_COUNT}Q 9Q2qQ 3Q Q")
+_APPEND_BYTES = ctypes.sizeof(_abi.AppendTensors)
+
+
+class AppendBlock(Block):
+    """The arguments of attnsmith_bind_append and attnsmith_run_append."""
+
+    __slots__ = ("tensors", "batch", "workspace")
+
+    def __init__(self) -> None:
+        super().__init__(_APPEND.size - 8, _APPEND_COUNT + len(_abi.BATCH_FIELDS))
+        self.tensors = self.address
+        self.batch = self.tensors + _APPEND_BYTES
+        self.workspace = self.batch + _BATCH_BYTES
+
+    def fill(self, views: Sequence[Optional[View]], max_q_len: int, max_kv_len: int, workspace: int,
+             workspace_bytes: int) -> None:
+        """`views`: the fields of attnsmith_append_tensors, then those of attnsmith_batch."""
+        *at, table_rows = self.put(views)
+        _APPEND.pack_into(self._memory, 0, _APPEND_BYTES, *at[:_APPEND_COUNT], _BATCH_BYTES, *at[_APPEND_COUNT:],
+                          max_q_len, max_kv_len, table_rows, _WORKSPACE_BYTES, workspace, workspace_bytes, 0)

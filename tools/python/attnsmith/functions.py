@@ -1,4 +1,4 @@
-"""attention(), varlen_attention(), paged_attention(), mla_attention() and merge_states(): the kernel is found, bound
+"""attention(), varlen_attention(), paged_attention(), mla_attention(), merge_states() and append(): the kernel is found, bound
 and launched in one call. What a problem needs is prepared at its first call and looked up after that.
 
 Tensors are those of PyTorch, CuPy, JAX, or anything with ``__dlpack__`` or ``__cuda_array_interface__`` (Numba), of
@@ -48,6 +48,7 @@ from ctypes import c_int64
 from typing import Any, Callable, List, Optional, Tuple
 
 from . import _abi, _frameworks, _views
+from ._append import append_all
 from ._attend import attend, begin
 from ._blocks import MergeBlock
 from ._dispatch import Dispatch, Prepared, dispatch_now
@@ -58,7 +59,7 @@ from ._options import COMMON, Options, flag
 from ._views import View
 from .errors import InvalidRequest
 from .kernels import merge_states_views
-from .words import Consistency, KvDType, ODType, PageOrder, Precision, Window
+from .words import Consistency, KvDType, ODType, PageOrder, Precision, Rope, Window
 
 _MOST_STATES = 32  # that one kernel merges
 
@@ -508,3 +509,53 @@ def _merge_kernel(dispatch: Dispatch, state: View, alignment: int, return_lse: b
     return dispatch.prepared.get(key) or dispatch.prepare(
         key, {"op": "merge", "dtype": _views.WORDS[state[3]], "head_dim": head_dim, "q_heads": heads,
               "lse": return_lse, "alignment": alignment, "q_len": q_len}, index)
+
+
+def append(k: Any = None, v: Any = None, k_cache: Any = None, v_cache: Any = None, *, q: Any = None, q_out: Any = None,
+           kpe: Any = None, kpe_cache: Any = None, head_dim_ckv: Optional[int] = None, slot_mapping: Any = None,
+           positions: Any = None, rope_table: Any = None, rope: Optional[Rope] = None,
+           rope_factor: Optional[float] = None, q_norm_weight: Any = None, k_norm_weight: Any = None,
+           v_norm: bool = False, norm_eps: Optional[float] = None, k_scale: Any = None, v_scale: Any = None,
+           q_scale: Any = None, kv_dtype: Optional[KvDType] = None, q_dtype: Optional[KvDType] = None,
+           page_order: Optional[PageOrder] = None, q_indptr: Any = None, q_lens: Any = None, kv_lens: Any = None,
+           page_table: Any = None, table_rows: Any = None, page_indptr: Any = None, page_indices: Any = None,
+           last_page_len: Any = None, max_q_len: Optional[int] = None, max_kv_len: Optional[int] = None,
+           return_status: bool = False, stream: Any = None) -> Any:
+    """Writes keys and values of new tokens into a cache, and their queries, in one launch: normalised, rotated, and
+    rounded once to what the cache has.
+
+    k, v: [tokens, kv_heads, head_dim], or [batch, q_len, kv_heads, head_dim], fp16 or bf16, such as views of a fused
+        tensor. k_cache, v_cache: their cache, of the same dtype or of 8 bits: paged where page_order is given, "NHD"
+        [pages, page_size, kv_heads, head_dim] or "HND" [pages, kv_heads, page_size, head_dim]; None is dense [batch,
+        kv_len, kv_heads, head_dim]. Latents have neither v nor v_cache, and head_dim_ckv: k is [tokens, head_dim_ckv],
+        with the columns of the position behind them or in kpe; likewise k_cache and kpe_cache, whose page_order is
+        "NHD".
+    q: as k, with q_heads; of latents the columns of the position. q_out: where it is written to; q itself will do, and
+        None makes a tensor. Without k and v, q alone is written.
+    slot_mapping: [tokens] of int32 or int64 on the GPU: page * page_size + offset, dense sequence * kv_len + position.
+        A token of a negative one is passed over. Or none, and the lengths after the append, kv_lens, and pages:
+        page_table, q_indptr and the others as paged_attention() has them, of which token i of a sequence's q_len
+        new ones goes to position kv_len - q_len + i.
+    positions: [tokens] likewise, what each is rotated by; None with lengths: its place in its sequence.
+    rope_table: [positions, rotary_dim], the cosines and then the sines, or fp32 [rotary_dim / 2], radians a position,
+        whose cosines and sines are multiplied by rope_factor. rope: "half" (the default with a table: GPT-NeoX, Llama)
+        or "interleaved" (GPT-J).
+    q_norm_weight, k_norm_weight: [head_dim] of RMS norms of each head, before it is rotated; v_norm: the same of v
+        without weights. norm_eps: None is 1e-6.
+    k_scale, v_scale: of a cache of 8 bits: fp32 [1] or [kv_heads], which what is stored is multiplied by to be read;
+        q_scale: fp32 [1], of a q_dtype of 8 bits. kv_dtype: "e4m3" or "e5m2", of a cache of uint8. q_dtype: of a new
+        q_out.
+    max_q_len, max_kv_len: bounds of one sequence; None takes what the shapes allow. return_status: True gives it
+        besides: slots and positions out of range, of whose tokens nothing was written. stream: None is the current one.
+
+    Gives q_out, or None without q; with return_status the status last.
+
+    Raises InvalidRequest naming the tensor or word, Unsupported, CompileError, DriverError, LibraryMissing.
+    """
+    words = {"rope": rope, "rope_factor": rope_factor, "v_norm": flag("v_norm", v_norm), "norm_eps": norm_eps,
+             "kv_dtype": kv_dtype, "q_dtype": q_dtype, "page_order": page_order, "head_dim_ckv": head_dim_ckv}
+    tensors = (q, k, v, q_out, k_cache, v_cache, kpe, kpe_cache, slot_mapping, positions, rope_table, q_norm_weight,
+               k_norm_weight, k_scale, v_scale, q_scale, q_indptr, q_lens, None, kv_lens, page_table, page_indptr,
+               page_indices, last_page_len, table_rows)
+    bounds = _limit("max_q_len", max_q_len) or 0, _limit("max_kv_len", max_kv_len) or 0
+    return append_all(dispatch_now(), tensors, words, bounds, flag("return_status", return_status), stream)

@@ -8,7 +8,7 @@ from ctypes import byref, c_int64, c_size_t, c_uint32, c_void_p
 from typing import Any, Dict, Optional, Sequence, SupportsInt, Tuple
 
 from . import _abi, _frameworks, _interface, _views
-from ._blocks import AttentionBlock, MergeBlock
+from ._blocks import AppendBlock, AttentionBlock, MergeBlock
 from ._frameworks import Order
 from ._handles import Closable, Owner, Shared
 from ._integers import fitting, shown
@@ -27,7 +27,7 @@ class CallStatus:
     from its bits, or from the tensor that the functions give with return_status=True."""
 
     __slots__ = ("q_len_clamped", "kv_len_clamped", "page_out_of_range", "workspace_not_zeroed",
-                 "scale_not_positive")
+                 "scale_not_positive", "slot_out_of_range", "position_out_of_range")
 
     def __init__(self, bits: SupportsInt) -> None:
         bits = int(bits)
@@ -43,6 +43,11 @@ class CallStatus:
         self.workspace_not_zeroed = bool(bits & _abi.WORKSPACE_NOT_ZEROED)
         #: A scale of keys or values was no ordinary number above 0; rows of its KV heads are NaN.
         self.scale_not_positive = bool(bits & _abi.SCALE_NOT_POSITIVE)
+        #: Of op append, which wrote nothing of the token: its slot is behind the cache's last, or its sequence has more
+        #: new tokens than keys.
+        self.slot_out_of_range = bool(bits & _abi.SLOT_OUT_OF_RANGE)
+        #: Likewise: its position is below 0, or rope_table has none.
+        self.position_out_of_range = bool(bits & _abi.POSITION_OUT_OF_RANGE)
 
     def __bool__(self) -> bool:
         return any(getattr(self, name) for name in self.__slots__)
@@ -53,7 +58,8 @@ class CallStatus:
 
 
 class Call(Owner):
-    """One launch, ready to go, made by Kernel.bind() and Kernel.bind_merge(). It keeps its tensors alive. It
+    """One launch, ready to go, made by Kernel.bind(), Kernel.bind_merge() and
+    Kernel.bind_append(). It keeps its tensors alive. It
     holds one workspace: make one Call for each launch that is in flight at the same time. A CUDA graph that captured
     a launch uses its code and its workspace: keep the Call as long as the graph."""
 
@@ -275,6 +281,47 @@ class Kernel(Owner):
         self._library.call(self._library.functions.attnsmith_bind_merge, self._pointer, block.address, byref(out))
         held = (tuple(o_states), tuple(lse_states), o, lse, order.held)
         return Call(self._library, out.value or 0, framework.stream_of(index), held)
+
+    def bind_append(self, q: Any = None, k: Any = None, v: Any = None, k_cache: Any = None, v_cache: Any = None, *,
+                    q_out: Any = None, kpe: Any = None, kpe_cache: Any = None, slot_mapping: Any = None,
+                    positions: Any = None, rope_table: Any = None, q_norm_weight: Any = None,
+                    k_norm_weight: Any = None, k_scale: Any = None, v_scale: Any = None, q_scale: Any = None,
+                    q_indptr: Any = None, q_lens: Any = None, kv_lens: Any = None, page_table: Any = None,
+                    page_indptr: Any = None, page_indices: Any = None, last_page_len: Any = None,
+                    table_rows: Any = None, max_q_len: int = 0, max_kv_len: int = 0, workspace: Any = None) -> Call:
+        """For a kernel of op="append": checks the tensors and fixes the arguments.
+
+        q, k, v: [tokens, heads, head_dim], or [batch, q_len, heads, head_dim], all alike; q, or k and v, may be absent.
+        q_out: as q, of the spec's q_dtype; q itself will do. Present exactly when q is.
+        k_cache, v_cache: dense [batch, kv_len, kv_heads, head_dim], paged [pages, page_size, kv_heads, head_dim] (NHD)
+            or [pages, kv_heads, page_size, head_dim] (HND), of the spec's kv_dtype, or uint8 in place of one of 8 bits.
+        kpe, kpe_cache: of latents, which have no v and v_cache: the position's columns, where they are apart from those
+            of k, [tokens, head_dim_ckv], and of k_cache. q has the columns of the position alone.
+        slot_mapping: [tokens], int64 or the spec's index_dtype, with slots="mapping": page * page_size + offset, dense
+            sequence * kv_len + position; the tokens of negative ones are passed over.
+        positions: [tokens], likewise, what each is rotated by; None with slots="table": its place in its sequence.
+        rope_table: [positions, rotary_dim], cosines and then sines, or frequencies, fp32 [rotary_dim / 2].
+        q_norm_weight, k_norm_weight: fp32 or the spec's dtype, present exactly when the spec has q_norm, k_norm.
+        k_scale, v_scale: fp32 [1] or [kv_heads], present exactly when the spec has a kv_scale. q_scale: fp32 [1].
+        q_indptr, kv_lens and the others: of slots="table", as bind() has them; lengths are those after the append.
+        workspace: as bind() takes it, of at least 8192 bytes.
+
+        Raises InvalidRequest naming the tensor.
+        """
+        tensors = (q, k, v, q_out, k_cache, v_cache, kpe, kpe_cache, slot_mapping, positions, rope_table, q_norm_weight,
+                   k_norm_weight, k_scale, v_scale, q_scale, q_indptr, q_lens, None, kv_lens, page_table, page_indptr,
+                   page_indices, last_page_len, table_rows)
+        framework, index, order = self._begin(*((k, "k") if q is None else (q, "q")))
+        views = [None if tensor is None else _frameworks.of(tensor, name).view(tensor, name, order)
+                 for name, tensor in zip(_abi.APPEND_FIELDS + _abi.BATCH_FIELDS, tensors)]
+        data, nbytes = (0, 0) if workspace is None else _memory_of(workspace)
+        block = AppendBlock()
+        block.fill(views, fitting("max_q_len", max_q_len, c_int64), fitting("max_kv_len", max_kv_len, c_int64), data,
+                   nbytes)
+        out = c_void_p()
+        self._library.call(self._library.functions.attnsmith_bind_append, self._pointer, block.tensors, block.batch,
+                           None if workspace is None else block.workspace, byref(out))
+        return Call(self._library, out.value or 0, framework.stream_of(index), (tensors, workspace, order.held))
 
     def _begin(self, tensor: Any, name: str = "q") -> Tuple[_frameworks.Framework, int, Order]:
         framework, index = _frameworks.of(tensor, name), self.device

@@ -40,6 +40,9 @@ PageOrder = Literal["NHD", "HND"]
 Precision = Literal["default", "high"]
 Consistency = Literal["default", "bitwise"]
 KvScale = Literal["none", "tensor", "head"]
+Slots = Literal["mapping", "table"]
+Rope = Literal["none", "half", "interleaved"]
+RopeTable = Literal["cos_sin", "frequencies"]
 LogLevel = Literal["off", "error", "warn", "info", "debug"]
 CacheTrust = Literal["owner", "group", "all"]
 Toolchain = Literal["newest", "exact"]
@@ -109,16 +112,29 @@ class _Attention(TypedDict, total=False):
     softcap: Optional[Number]
     alibi: Optional[bool]
     sink: Optional[bool]
+    slots: Optional[Slots]
+    rope: Optional[Rope]
+    rotary_dim: Optional[Integer]
+    rope_table: Optional[RopeTable]
+    rope_factor: Optional[Number]
+    q_norm: Optional[bool]
+    k_norm: Optional[bool]
+    v_norm: Optional[bool]
+    norm_eps: Optional[Number]
+    q_dtype: Optional[KvDType]
+    check_slots: Optional[bool]
 
 
 class Request(_Attention, _Choice, _Sizes, total=False):
     """The words of plan(), prepare() and prewarm(). q_heads is needed, and either head_dim or head_dim_qk; of op "mla"
     head_dim_ckv, head_dim_kpe and scale instead.
 
-    op: "attention" (the default), "mla", latent attention, or "merge", of partial results.
+    op: "attention" (the default), "mla", latent attention, "merge", of partial results, or "append", which writes keys
+        and values of new tokens into a cache.
     dtype: of q, and of k, v and o unless kv_dtype and o_dtype are given; "bf16" unless given. A torch.dtype will do.
     head_dim: of q, k, v and o; or head_dim_qk of q and k, and head_dim_vo of v and o.
-    head_dim_ckv, head_dim_kpe: of op "mla" alone: columns of the latent and of o, and of the rotary position, or 0.
+    head_dim_ckv, head_dim_kpe: of op "mla", and of "append" with latents in place of head_dim: columns of the latent and
+        of o, and of the rotary position, or 0.
     q_heads, kv_heads: heads; kv_heads divides q_heads, and is q_heads unless given, but 1 of op "mla".
     mask: "full" (the default), or "causal": the last query sees the last key.
     window_left, window_right: keys seen before and after a query's own; all unless given. A sliding window of W tokens
@@ -142,6 +158,15 @@ class Request(_Attention, _Choice, _Sizes, total=False):
         ("none", the default), one scale ("tensor"), or one of each KV head ("head").
     precision: "default", or "high": products and probabilities stay in fp32.
     consistency: "default", or "bitwise": a row's bits depend on neither batch nor phase.
+    slots: from here on of op "append" alone: "mapping" (the default), a slot for each token, or "table": by the lengths
+        after the append and the pages, behind the keys of each sequence.
+    rope: "none" (the default), or what is rotated with what: "half" (GPT-NeoX, Llama), columns half of rotary_dim
+        apart, or "interleaved" (GPT-J), neighbours. rotary_dim: the first columns, which are rotated; all unless given.
+    rope_table: "cos_sin" (the default), of each position, or "frequencies", in radians a position, whose cosines and
+        sines are multiplied by rope_factor, 1 unless given.
+    q_norm, k_norm, v_norm: RMS norm of each head, before it is rotated, with weights but for v; of latents k_norm is
+        that of the head_dim_ckv columns. norm_eps: is added to the mean of squares; 1e-6 unless given.
+    q_dtype: of the q that is written: that of q unless given, or "e4m3" or "e5m2". check_slots: not built.
     batch, q_len, kv_len: sizes to plan for, not limits: sequences, and the queries and keys of the longest; 1 unless
         given.
     """

@@ -1,0 +1,108 @@
+// A call of op append over the stub driver of tests/support/fake_cuda: what is launched with which arguments.
+#include <cstring>
+
+#include "abi/append_arguments.h"
+#include "engine/fake_runtime.hpp"
+#include "problem/expect.hpp"
+
+using namespace attnsmith;
+using attnsmith::test::at;
+using attnsmith::test::fake;
+using attnsmith::test::fake_options;
+using attnsmith::test::refused;
+
+namespace {
+
+const AttentionSpec kSpec{.op = Op::append,
+                          .head_dim_qk = 128,
+                          .q_heads = 32,
+                          .kv_heads = 8,
+                          .kv = KvStorage::paged,
+                          .page_order = PageOrder::HND,
+                          .page_size = 16,
+                          .rope = Rope::half,
+                          .k_norm = true};
+
+AppendTensors tensors(std::int64_t tokens) {
+    const Tensor rows = at(1, DType::bf16, {tokens, 48, 128});
+    return {.q = rows.slice(1, 0, 32),
+            .k = rows.slice(1, 32, 40),
+            .v = rows.slice(1, 40, 48),
+            .q_out = at(2, DType::bf16, {tokens, 32, 128}),
+            .k_cache = at(3, DType::bf16, {9, 8, 16, 128}),
+            .v_cache = at(4, DType::bf16, {9, 8, 16, 128}),
+            .slot_mapping = at(5, DType::i64, {tokens}),
+            .positions = at(6, DType::i32, {tokens}),
+            .rope_table = at(7, DType::bf16, {500, 128}),
+            .k_norm_weight = at(8, DType::f32, {128})};
+}
+
+}  // namespace
+
+TEST_CASE("an append launches one grid with the tensors that were bound", "[engine][append]") {
+    fake() = {};
+    Runtime runtime(fake_options());
+    const Kernel kernel = runtime.prepare(kSpec, {});
+    CHECK(kernel.workspace_bytes(1, 64, 1) == kWorkspaceZeroedBytes);
+    fake().param_bytes = sizeof(abi::AppendArguments);
+    const AppendTensors bound = tensors(64);
+    const Call call = kernel.bind(bound);
+    // A warp a row of two heads: 16 + 4 + 4 of each token.
+    CHECK(call.describe() ==
+          "append bf16 128x128 paged to bf16 mapping rope half 128 norm k: 384 CTAs of 128 threads, 0 bytes "
+          "of shared "
+          "memory");
+    call.launch();
+    CHECK(fake().launches == 1);
+
+    abi::AppendArguments arguments;
+    std::memcpy(&arguments, fake().last_launch.parameter, sizeof arguments);
+    CHECK(arguments.items == 64 * 24);
+    CHECK(arguments.pieces.value == 24);
+    CHECK(arguments.q.source == bound.q.data);
+    CHECK(arguments.q.target == bound.q_out.data);
+    CHECK(arguments.k.source_token_stride == 48 * 128);
+    CHECK(arguments.k.target == bound.k_cache.data);
+    CHECK(arguments.k.target_sequence_stride == 8 * 16 * 128);
+    CHECK(arguments.k.target_head_stride == 16 * 128);
+    CHECK(arguments.k.target_token_stride == 128);
+    CHECK(arguments.k.weight == bound.k_norm_weight.data);
+    CHECK(arguments.q.weight == nullptr);
+    CHECK(arguments.slots == 9 * 16);
+    CHECK(arguments.slots_are_64 == 1);
+    CHECK(arguments.positions_are_64 == 0);
+    CHECK(arguments.rope_is_fp32 == 0);
+    CHECK(arguments.rope_positions == 500);
+    CHECK(arguments.batch.status != nullptr);
+    CHECK_FALSE(call.status());
+    CHECK(refused([&] { call.launch(TensorAddresses{}); }).field() == "addresses");
+}
+
+TEST_CASE("a large append takes more heads a warp", "[engine][append]") {
+    fake() = {};
+    Runtime runtime(fake_options());
+    const Kernel kernel = runtime.prepare(kSpec, {});
+    fake().param_bytes = sizeof(abi::AppendArguments);
+    kernel.bind(tensors(8192)).launch();
+    abi::AppendArguments arguments;
+    std::memcpy(&arguments, fake().last_launch.parameter, sizeof arguments);
+    CHECK(arguments.q.steps == 4);
+    CHECK(arguments.q.pieces == 4);
+    CHECK(arguments.k.pieces == 1);
+    CHECK(arguments.items == 8192 * 6);
+}
+
+TEST_CASE("an append of no tokens launches nothing, and binds its own op's tensors", "[engine][append]") {
+    fake() = {};
+    Runtime runtime(fake_options());
+    const Kernel kernel = runtime.prepare(kSpec, {});
+    const Call call = kernel.bind(tensors(0));
+    CHECK(call.describe() == "nothing to launch");
+    call.launch();
+    CHECK(fake().launches == 0);
+    CHECK(refused([&] { kernel.bind(AttentionTensors{}, {}); }).field() == "op");
+    AppendTensors over = tensors(5);
+    CHECK(refused([&] {
+              kernel.bind(over, {}, Workspace{over.k_cache.data, kWorkspaceZeroedBytes});
+          }).field() == "workspace.data");
+}

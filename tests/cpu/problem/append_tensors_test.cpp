@@ -1,0 +1,237 @@
+// What may be bound to a kernel of op append.
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "expect.hpp"
+#include "problem/tensors/tensors.hpp"
+
+using namespace attnsmith;
+using namespace attnsmith::problem;
+using attnsmith::test::contains;
+using attnsmith::test::refused;
+
+namespace {
+
+Tensor at(int place, DType dtype, std::initializer_list<std::int64_t> shape) {
+    return Tensor::contiguous(
+        reinterpret_cast<void*>(std::uintptr_t{0x10000000} * static_cast<unsigned>(place)), dtype, shape);
+}
+
+// 11 tokens of 8 query and 2 KV heads of 64, into 9 pages of 16, that are right, to be spoiled.
+struct Setup {
+    AttentionSpec spec{.op = Op::append,
+                       .head_dim_qk = 64,
+                       .q_heads = 8,
+                       .kv_heads = 2,
+                       .kv = KvStorage::paged,
+                       .page_size = 16};
+    AppendTensors tensors{.q = at(1, DType::bf16, {11, 8, 64}),
+                          .k = at(2, DType::bf16, {11, 2, 64}),
+                          .v = at(3, DType::bf16, {11, 2, 64}),
+                          .q_out = at(4, DType::bf16, {11, 8, 64}),
+                          .k_cache = at(5, DType::bf16, {9, 16, 2, 64}),
+                          .v_cache = at(6, DType::bf16, {9, 16, 2, 64}),
+                          .slot_mapping = at(7, DType::i64, {11})};
+    Batch batch{};
+
+    BoundShape check() const { return check_tensors(validate(spec, {}), tensors, batch); }
+
+    void rotate() {
+        spec.rope = Rope::half;
+        tensors.positions = at(8, DType::i64, {11});
+        tensors.rope_table = at(9, DType::f32, {100, 64});
+    }
+    void find_by_table() {
+        spec.slots = Slots::table;
+        tensors.slot_mapping = {};
+        batch.q_indptr = at(20, DType::i32, {4});
+        batch.kv_lens = at(21, DType::i32, {3});
+        batch.page_table = at(22, DType::i32, {3, 5});
+    }
+    void take_latents() {
+        spec = {.op = Op::append,
+                .head_dim_ckv = 512,
+                .head_dim_kpe = 64,
+                .q_heads = 8,
+                .kv = KvStorage::paged,
+                .page_size = 16};
+        tensors = {.q = at(1, DType::bf16, {11, 8, 64}),
+                   .k = at(2, DType::bf16, {11, 576}),
+                   .q_out = at(4, DType::bf16, {11, 8, 64}),
+                   .k_cache = at(5, DType::bf16, {9, 16, 576}),
+                   .slot_mapping = at(7, DType::i32, {11})};
+    }
+};
+
+}  // namespace
+
+TEST_CASE("what an append's tensors hold", "[append][tensors]") {
+    Setup setup;
+    const BoundShape bound = setup.check();
+    CHECK(bound.q_tokens == 11);
+    CHECK(bound.pages == 9);
+    setup.find_by_table();
+    CHECK(setup.check().batch == 3);
+    CHECK(setup.check().max_kv_len == 80);
+}
+
+TEST_CASE("forms of an append's tensors", "[append][tensors]") {
+    const std::function<void(Setup&)> forms[] = {
+        [](Setup& s) { s.tensors.q_out = s.tensors.q; },  // in place
+        [](Setup& s) {                                    // slices of fused rows, q in place
+            const Tensor rows = at(1, DType::bf16, {11, 12, 64});
+            s.tensors.q = s.tensors.q_out = rows.slice(1, 0, 8);
+            s.tensors.k = rows.slice(1, 8, 10), s.tensors.v = rows.slice(1, 10, 12);
+        },
+        [](Setup& s) { s.tensors.q = s.tensors.q_out = {}; },
+        [](Setup& s) { s.tensors = {.q = s.tensors.q, .q_out = s.tensors.q_out}; },
+        [](Setup& s) { s.tensors.slot_mapping.dtype = DType::i32; },
+        [](Setup& s) { s.rotate(); },
+        [](Setup& s) { s.rotate(), s.tensors.rope_table.dtype = DType::bf16; },
+        [](Setup& s) {
+            s.rotate(), s.spec.rope_table = RopeTable::frequencies;
+            s.tensors.rope_table = at(9, DType::f32, {32});
+        },
+        [](Setup& s) {  // 20 of 64 columns: a row is no multiple of 16 bytes, and is not read as one
+            s.rotate(), s.spec.rotary_dim = 20;
+            s.tensors.rope_table = at(9, DType::bf16, {100, 20});
+        },
+        [](Setup& s) {
+            s.rotate(), s.find_by_table();
+            s.tensors.positions = {};
+        },
+        [](Setup& s) {
+            s.find_by_table();
+            s.batch = {.q_indptr = s.batch.q_indptr,
+                       .page_indptr = at(22, DType::i32, {4}),
+                       .page_indices = at(23, DType::i32, {30}),
+                       .last_page_len = at(24, DType::i32, {3})};
+        },
+        [](Setup& s) {  // [batch, q_len, ...] into a dense cache
+            s.spec.kv = KvStorage::dense, s.spec.page_size = 0, s.spec.slots = Slots::table;
+            s.tensors = {.k = at(2, DType::bf16, {3, 4, 2, 64}),
+                         .v = at(3, DType::bf16, {3, 4, 2, 64}),
+                         .k_cache = at(5, DType::bf16, {3, 50, 2, 64}),
+                         .v_cache = at(6, DType::bf16, {3, 50, 2, 64})};
+            s.batch.kv_lens = at(21, DType::i32, {3});
+        },
+        [](Setup& s) {
+            s.spec.page_order = PageOrder::HND;
+            s.tensors.k_cache = s.tensors.v_cache = at(5, DType::bf16, {9, 2, 16, 64});
+            s.tensors.v_cache.data = at(6, DType::bf16, {1}).data;
+        },
+        [](Setup& s) {
+            s.spec.q_norm = s.spec.k_norm = s.spec.v_norm = true;
+            s.tensors.q_norm_weight = at(10, DType::f32, {64});
+            s.tensors.k_norm_weight = at(11, DType::bf16, {64});
+        },
+        [](Setup& s) {
+            s.spec.kv_dtype = s.spec.q_dtype = DType::e4m3, s.spec.kv_scale = KvScale::head;
+            s.tensors.k_cache.dtype = DType::e4m3, s.tensors.v_cache.dtype = DType::u8;
+            s.tensors.q_out.dtype = DType::u8;
+            s.tensors.k_scale = at(10, DType::f32, {2}), s.tensors.v_scale = at(11, DType::f32, {2});
+            s.tensors.q_scale = at(12, DType::f32, {1});
+        },
+        [](Setup& s) { s.take_latents(); },
+        [](Setup& s) {
+            s.take_latents();
+            s.tensors.k = at(2, DType::bf16, {11, 1, 512}), s.tensors.kpe = at(3, DType::bf16, {11, 64});
+            s.tensors.k_cache = at(5, DType::bf16, {9, 16, 512});
+            s.tensors.kpe_cache = at(6, DType::bf16, {9, 16, 1, 64});
+        },
+        [](Setup& s) {  // no tokens
+            for (Tensor* tensor :
+                 {&s.tensors.q, &s.tensors.k, &s.tensors.v, &s.tensors.q_out, &s.tensors.slot_mapping})
+                tensor->shape[0] = 0;
+        },
+    };
+    int form = 0;
+    for (const auto& change : forms) {
+        Setup setup;
+        change(setup);
+        CAPTURE(form++);
+        CHECK_NOTHROW(setup.check());
+    }
+}
+
+TEST_CASE("what is wrong with an append's tensors is named", "[append][tensors]") {
+    struct Case {
+        const char* field;
+        std::function<void(Setup&)> spoil;
+        const char* message = "";
+    };
+    const Case cases[] = {
+        {"k", [](Setup& s) { s.tensors = {}; }, "q with q_out"},
+        {"q_out", [](Setup& s) { s.tensors.q_out = {}; }},
+        {"q_out", [](Setup& s) { s.tensors.q = {}; }, "belongs to q"},
+        {"v", [](Setup& s) { s.tensors.v = {}; }},
+        {"k_cache", [](Setup& s) { s.tensors.k_cache = {}; }},
+        {"v_cache", [](Setup& s) { s.tensors.v_cache = {}; }},
+        {"kpe",
+         [](Setup& s) {
+             s.tensors.kpe = at(12, DType::bf16, {11, 64});
+         }},
+        {"slot_mapping", [](Setup& s) { s.tensors.slot_mapping = {}; }},
+        {"slot_mapping.shape[0]", [](Setup& s) { s.tensors.slot_mapping.shape[0] = 12; }},
+        {"slot_mapping.dtype", [](Setup& s) { s.tensors.slot_mapping.dtype = DType::f32; }},
+        {"k.shape[0]", [](Setup& s) { s.tensors.k.shape[0] = 10; }},
+        {"k.shape[1]", [](Setup& s) { s.tensors.k.shape[1] = 4; }},
+        {"k.dtype", [](Setup& s) { s.tensors.k.dtype = DType::f16; }},
+        {"k.strides[2]", [](Setup& s) { s.tensors.k.strides[2] = 2; }},
+        {"k.strides[0]", [](Setup& s) { s.tensors.k.strides[0] = 129; }},
+        {"k_cache.shape[1]", [](Setup& s) { s.tensors.k_cache.shape[1] = 8; }},
+        {"v_cache.shape[0]", [](Setup& s) { s.tensors.v_cache.shape[0] = 8; }},
+        {"k_cache.dtype", [](Setup& s) { s.tensors.k_cache.dtype = DType::e4m3; }},
+        {"k_cache.strides[0]", [](Setup& s) { s.tensors.k_cache.strides[0] = 0; }},
+        {"positions", [](Setup& s) { s.tensors.positions = at(8, DType::i32, {11}); }},
+        {"positions", [](Setup& s) { s.rotate(), s.tensors.positions = {}; }},
+        {"positions.rank",
+         [](Setup& s) {
+             s.rotate(), s.tensors.positions = at(8, DType::i32, {3, 11});
+         },
+         "M-RoPE"},
+        {"rope_table", [](Setup& s) { s.rotate(), s.tensors.rope_table = {}; }},
+        {"rope_table.shape[1]", [](Setup& s) { s.rotate(), s.tensors.rope_table.shape[1] = 32; }},
+        {"rope_table.dtype", [](Setup& s) { s.rotate(), s.tensors.rope_table.dtype = DType::f16; },
+         "fp32 or bf16"},
+        {"q_norm_weight", [](Setup& s) { s.tensors.q_norm_weight = at(10, DType::f32, {64}); }},
+        {"k_norm_weight", [](Setup& s) { s.spec.k_norm = true; }},
+        {"k_scale", [](Setup& s) { s.tensors.k_scale = at(10, DType::f32, {1}); }},
+        {"q_scale", [](Setup& s) { s.tensors.q_scale = at(10, DType::f32, {1}); }},
+        {"batch.kv_lens", [](Setup& s) { s.batch.kv_lens = at(21, DType::i32, {3}); }, "slots table"},
+        {"batch.max_kv_len", [](Setup& s) { s.batch.max_kv_len = 5; }},
+        {"slot_mapping",
+         [](Setup& s) { s.find_by_table(), s.tensors.slot_mapping = at(7, DType::i32, {11}); }},
+        {"batch.kv_lens", [](Setup& s) { s.find_by_table(), s.batch.kv_lens = {}; }},
+        {"batch.page_table", [](Setup& s) { s.find_by_table(), s.batch.page_table = {}; }},
+        {"batch.page_table.shape[0]", [](Setup& s) { s.find_by_table(), s.batch.page_table.shape[0] = 2; }},
+        {"batch.kv_indptr", [](Setup& s) { s.find_by_table(), s.batch.kv_indptr = at(25, DType::i32, {4}); }},
+        {"batch.max_q_len", [](Setup& s) { s.find_by_table(), s.batch.max_q_len = -1; }},
+        {"q_out", [](Setup& s) { s.tensors.q_out.data = static_cast<char*>(s.tensors.q.data) + 128; },
+         "exactly the view"},
+        {"q_out", [](Setup& s) { s.tensors.q_out.data = s.tensors.k.data; }},
+        {"k_cache", [](Setup& s) { s.tensors.k_cache.data = s.tensors.k.data; }},
+        {"v_cache", [](Setup& s) { s.tensors.v_cache.data = s.tensors.k_cache.data; }},
+        {"v",
+         [](Setup& s) {
+             s.take_latents(), s.tensors.v = at(3, DType::bf16, {11, 1, 64});
+         }},
+        {"k.shape[1]",
+         [](Setup& s) {
+             s.take_latents(), s.tensors.k = at(2, DType::bf16, {11, 512});
+         }},
+        {"q.shape[2]",
+         [](Setup& s) {
+             s.take_latents(), s.tensors.q = at(1, DType::bf16, {11, 8, 576});
+         }},
+    };
+    for (const Case& one : cases) {
+        Setup setup;
+        one.spoil(setup);
+        CAPTURE(one.field, one.message);
+        const InvalidRequest error = refused([&] { setup.check(); });
+        CHECK(error.field() == one.field);
+        CHECK(contains(error.what(), one.message));
+    }
+}

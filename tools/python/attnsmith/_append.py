@@ -1,0 +1,201 @@
+"""How append() calls: the request that its tensors describe, and one launch."""
+
+from __future__ import annotations
+
+from ctypes import byref, c_void_p
+from typing import Any, Dict, List, Optional, Tuple
+
+from . import _abi, _frameworks, _views
+from ._attend import begin
+from ._blocks import AppendBlock
+from ._dispatch import Dispatch, Prepared
+from ._forms import alignment_of
+from ._frameworks import Framework, Order, Torch
+from ._integers import fitting
+from ._outputs import dtype_of
+from ._views import View
+from ._workspaces import torch_memory
+from .errors import InvalidRequest
+
+_FIELDS = _abi.APPEND_FIELDS + _abi.BATCH_FIELDS
+_AT = {name: place for place, name in enumerate(_FIELDS)}
+_LENGTHS = range(len(_abi.APPEND_FIELDS), len(_FIELDS))
+_SCALES = ("k_scale", "v_scale", "q_scale")
+_ALIGNED = [_AT[name] for name in ("q", "k", "v", "q_out", "k_cache", "v_cache", "kpe", "kpe_cache", "q_norm_weight",
+                                   "k_norm_weight")]
+_FLOAT8 = (_views.E4M3, _views.E5M2)
+
+
+def append_all(dispatch: Dispatch, tensors: Tuple[Any, ...], words: Dict[str, Any], bounds: Tuple[int, int],
+               return_status: bool, stream: Any) -> Any:
+    """`tensors`: the fields of attnsmith_append_tensors, then those of attnsmith_batch. `words`: what they do not say."""
+    q, k = tensors[:2]
+    if q is None and k is None:
+        raise InvalidRequest("k", "None", "a tensor, or q alone")
+    framework, index, number, scope = begin(*((k, "k") if q is None else (q, "q")), stream)
+    order = Order(number, dispatch.wait)
+    views = [None if tensor is None else _frameworks.of(tensor, name).view(tensor, name, order)
+             for name, tensor in zip(_FIELDS, tensors)]
+    for name in _SCALES:
+        view = views[_AT[name]]
+        views[_AT[name]] = view and _views.as_vector(view)
+    if scope is None:
+        return _run(dispatch, framework, index, order, tensors, views, words, bounds, return_status)
+    with scope:
+        return _run(dispatch, framework, index, order, tensors, views, words, bounds, return_status)
+
+
+def _run(dispatch: Dispatch, framework: Framework, index: int, order: Order, tensors: Tuple[Any, ...],
+         views: List[Optional[View]], words: Dict[str, Any], bounds: Tuple[int, int], return_status: bool) -> Any:
+    like = tensors[1] if tensors[0] is None else tensors[0]
+    q, q_out = views[0], tensors[_AT["q_out"]]
+    made = q is not None and q_out is None
+    if made:
+        kind = _kind_of_queries(q, words["q_dtype"])
+        q_out = framework.empty(like, tuple(q[1]), kind, dispatch.runtime.allocate, index)
+        views[_AT["q_out"]] = _frameworks.of(q_out, "q_out").view(q_out, "q_out", order)
+    entry = _kernel(dispatch, views, words, index)
+    if index < 0:  # no tensor says its GPU: the kernel was made for the current one
+        index = entry.kernel.device
+    status = None
+    if return_status:
+        status = framework.empty(like, (), _views.INT32, dispatch.runtime.allocate, index)
+    _launch(dispatch, framework, index, order, entry, views, bounds, status)
+    if order.held or not framework.ordered:
+        dispatch.settle(index, order.stream)
+    result = framework.result(q_out) if made else q_out
+    return result if status is None else (result, framework.result(status))
+
+
+def _kind_of_queries(q: View, q_dtype: Any) -> int:
+    """Of a new q_out."""
+    if q_dtype is None:
+        return q[3]
+    name = str(q_dtype).rpartition(".")[2]
+    kinds = {"e4m3": _views.E4M3, "float8_e4m3fn": _views.E4M3, "e5m2": _views.E5M2, "float8_e5m2": _views.E5M2}
+    if name not in kinds:
+        raise InvalidRequest("q_dtype", str(q_dtype), '"e4m3" or "e5m2", or None for the dtype of q')
+    return kinds[name]
+
+
+def _kernel(dispatch: Dispatch, views: List[Optional[View]], words: Dict[str, Any], index: int) -> Prepared:
+    """By all that a request is made of: sizes and lengths have no part in it."""
+    request = _request(views, words)
+    key = ("append", index, *request.items())
+    return dispatch.prepared.get(key) or dispatch.prepare(key, request, index)
+
+
+def _request(views: List[Optional[View]], words: Dict[str, Any]) -> Dict[str, Any]:
+    named: Dict[str, Optional[View]] = dict(zip(_FIELDS, views))
+    q, k, cache = named["q"], named["k"], named["k_cache"]
+    lengths = [views[place] for place in _LENGTHS if views[place] is not None]
+    table = named["rope_table"]
+    request = {"op": "append", "dtype": dtype_of(k or q), "slots": "table" if lengths else "mapping",  # type: ignore[arg-type]
+               **_columns(named, words), **_storage(cache, named, words),
+               "q_norm": named["q_norm_weight"] is not None, "k_norm": named["k_norm_weight"] is not None,
+               "v_norm": words["v_norm"], "norm_eps": words["norm_eps"],
+               "alignment": alignment_of([view for view in (views[place] for place in _ALIGNED) if view is not None])}
+    if lengths:
+        request["index_dtype"] = _views.WORDS[lengths[0][3]]
+    out = named["q_out"]
+    if out is not None and _views.ITEM_BYTES[out[3]] == 1:
+        request["q_dtype"] = _views.WORDS[out[3]] if out[3] in _FLOAT8 else words["q_dtype"]
+    if table is None:
+        request.update(rope=words["rope"], rope_factor=words["rope_factor"])
+        return request
+    frequencies = len(table[1]) == 1
+    columns = request.get("head_dim_qk") or request.get("head_dim_kpe") or 0
+    rotary_dim = 2 * table[1][0] if frequencies else table[1][-1]
+    if not 0 < rotary_dim <= columns or rotary_dim % 2:
+        raise InvalidRequest("rope_table.shape", str(tuple(table[1])),
+                             f"[positions, rotary_dim], or frequencies [rotary_dim / 2], rotary_dim even and to {columns}")
+    request.update(rope=words["rope"] or "half", rotary_dim=rotary_dim, rope_factor=words["rope_factor"],
+                   rope_table="frequencies" if frequencies else "cos_sin")
+    if not frequencies:  # which a kernel reads in the class of its alignment
+        request["alignment"] = min(request["alignment"], alignment_of([table]))
+    return request
+
+
+def _columns(named: Dict[str, Optional[View]], words: Dict[str, Any]) -> Dict[str, Any]:
+    """The head dims and the heads."""
+    q, k, v, kpe = (named[name] for name in ("q", "k", "v", "kpe"))
+    head_dim_ckv = words["head_dim_ckv"]
+    if k is None:  # q alone: the heads of no cache count
+        assert q is not None
+        return {"head_dim_qk": q[1][-1], "head_dim_vo": q[1][-1], "q_heads": q[1][-2]}
+    q_heads = 1 if q is None else q[1][-2]
+    if v is not None:
+        if len(k[1]) < 3:
+            raise InvalidRequest("k.shape", str(tuple(k[1])), "[tokens, kv_heads, head_dim] or [batch, q_len, ...]")
+        # Without q any multiple of kv_heads will do.
+        return {"head_dim_qk": k[1][-1], "head_dim_vo": v[1][-1], "q_heads": k[1][-2] if q is None else q_heads,
+                "kv_heads": k[1][-2]}
+    if head_dim_ckv is None and kpe is None:
+        raise InvalidRequest("v", "None", "the values, or head_dim_ckv where k has latents")
+    if head_dim_ckv is None:
+        head_dim_ckv = k[1][-1]
+    head_dim_kpe = kpe[1][-1] if kpe is not None else k[1][-1] - head_dim_ckv
+    if head_dim_kpe < 0:
+        raise InvalidRequest("k.shape", str(tuple(k[1])), f"{head_dim_ckv} columns (head_dim_ckv), or more")
+    return {"head_dim_ckv": head_dim_ckv, "head_dim_kpe": head_dim_kpe, "q_heads": q_heads}
+
+
+def _storage(cache: Optional[View], named: Dict[str, Optional[View]], words: Dict[str, Any]) -> Dict[str, Any]:
+    page_order, kv_dtype = words["page_order"], words["kv_dtype"]
+    paged = page_order is not None or any(named[name] is not None for name in ("page_table", "page_indptr"))
+    storage: Dict[str, Any] = {"kv": "paged" if paged else "dense"}
+    if cache is None:
+        storage["page_size"] = 1 if paged else None
+        return storage
+    if paged:
+        if len(cache[1]) < 3:
+            raise InvalidRequest("k_cache.shape", str(tuple(cache[1])), "[pages, page_size, ...]")
+        storage["page_size"] = cache[1][2 if page_order == "HND" else 1]
+        if named["v"] is not None or page_order == "HND":
+            storage["page_order"] = page_order or "NHD"
+    if _views.ITEM_BYTES[cache[3]] == 1:
+        if cache[3] == _views.UINT8 and kv_dtype is None:
+            raise InvalidRequest("kv_dtype", "None", '"e4m3" or "e5m2", which this cache of uint8 is of')
+        storage["kv_dtype"] = _views.WORDS[cache[3]] if kv_dtype is None else kv_dtype
+    elif kv_dtype is not None:
+        storage["kv_dtype"] = kv_dtype
+    scale = named["k_scale"]
+    if scale is not None:
+        storage["kv_scale"] = "tensor" if tuple(scale[1]) == (1,) else "head"
+    return storage
+
+
+def _launch(dispatch: Dispatch, framework: Framework, index: int, order: Order, entry: Prepared,
+            views: List[Optional[View]], bounds: Tuple[int, int], status: Any) -> None:
+    block = AppendBlock()
+    nbytes = _abi.WORKSPACE_ZEROED_BYTES
+    if isinstance(framework, Torch) and framework.is_capturing():
+        memory, data = torch_memory(framework, nbytes, index)
+        _enqueue(dispatch, entry, block, views, bounds, data, nbytes, order, status)
+        del memory  # behind the launch, in the graph's own pool
+        return
+    workspace = dispatch.workspaces.of(index, order.stream)
+    with workspace.lock:
+        if workspace.nbytes < nbytes:
+            dispatch.workspaces.grow(workspace, nbytes, framework, index, order.stream)
+        _enqueue(dispatch, entry, block, views, bounds, workspace.data, workspace.nbytes, order, status)
+
+
+def _enqueue(dispatch: Dispatch, entry: Prepared, block: AppendBlock, views: List[Optional[View]],
+             bounds: Tuple[int, int], data: int, nbytes: int, order: Order, status: Any) -> None:
+    functions = dispatch.library.functions
+    block.fill(views, fitting("max_q_len", bounds[0], c_void_p), fitting("max_kv_len", bounds[1], c_void_p), data, nbytes)
+    arguments = (entry.pointer, block.tensors, block.batch, block.workspace)
+    if status is None:
+        code = functions.attnsmith_run_append(*arguments, order.stream, block.error)
+    else:
+        word = _frameworks.of(status, "status").view(status, "status", order)[0]
+        call = c_void_p()
+        code = functions.attnsmith_bind_append(*arguments, byref(call), block.error)
+        if not code:
+            code = (functions.attnsmith_call_clear_status(call, order.stream, block.error)
+                    or functions.attnsmith_launch(call, order.stream, block.error)
+                    or functions.attnsmith_call_copy_status(call, word, order.stream, block.error))
+        functions.attnsmith_call_free(call)
+    if code:
+        raise dispatch.library.error(code, block.failure())
