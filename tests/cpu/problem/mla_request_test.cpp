@@ -86,8 +86,6 @@ TEST_CASE("what does not count for op mla is refused by name", "[mla][validate]"
         {"sink", [](AttentionSpec& s) { s.sink = true; }},
         {"page_order", [](AttentionSpec& s) { s.page_order = PageOrder::HND; }},
         {"precision", [](AttentionSpec& s) { s.precision = Precision::high; }},
-        {"kv_dtype", [](AttentionSpec& s) { s.kv_dtype = DType::e4m3; }},
-        {"kv_scale", [](AttentionSpec& s) { s.kv_scale = KvScale::head; }},
         {"slots", [](AttentionSpec& s) { s.slots = Slots::table; }},
         {"rope", [](AttentionSpec& s) { s.rope = Rope::half; }},
         {"rotary_dim", [](AttentionSpec& s) { s.rotary_dim = 64; }},
