@@ -451,7 +451,7 @@ void add_latents_over_kernels(Catalogue& catalogue) {
     for (const BadScale& bad : kBadScales) {
         Case test = paged(causal(latent(n++, 16)), 64);
         test.spec.kv_scale = KvScale::tensor;
-        add(catalogue, kGroup, fmt::format("latents, a {} scale", bad.name),
+        add(catalogue, kGroup, fmt::format("latents of 16 heads, a {} scale", bad.name),
             spoiled(test, {1, 20, 1}, {900, 300, 4000}, true, bad.value));
     }
 }

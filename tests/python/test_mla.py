@@ -132,7 +132,8 @@ class Calls(LatentTest):
         result, spec, _ = self.call(**given, out=out)
         self.assertIs(result, out)
         self.assertEqual(spec["o_dtype"], "fp32")
-        self.assertEqual(self.call(**self.tensors(dtype="fp16"))[1], {**plain, "dtype": "fp16", "o_dtype": "fp16"})
+        self.assertEqual(self.call(**self.tensors(dtype="fp16"))[1],
+                         {**plain, "dtype": "fp16", "o_dtype": "fp16", "kv_dtype": "fp16"})
         (_, status), _, _ = self.call(**given, return_status=True)
         self.assertFalse(attnsmith.CallStatus(status))
         stream = self.stream()

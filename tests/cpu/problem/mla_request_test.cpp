@@ -43,13 +43,14 @@ TEST_CASE("a request of op mla is read and written", "[mla][request]") {
     spec.kv = KvStorage::paged;
     spec.page_size = 64;
     spec.o_dtype = DType::f32;
+    spec.kv_dtype = DType::f16;
     spec.consistency = Consistency::bitwise;
     CHECK(request == AttentionRequest{spec, {2, 7, 99}, {80, 89}});
     CHECK(to_json(request) ==
           R"({"op":"mla","dtype":"fp16","head_dim_ckv":512,"head_dim_kpe":64,"q_heads":128,"kv_heads":1,)"
           R"("mask":"causal","scale":0.125,"lse":true,"kv":"paged","page_size":64,"index_dtype":"int32",)"
-          R"("alignment":16,"o_dtype":"fp32","consistency":"bitwise","batch":2,"q_len":7,"kv_len":99,)"
-          R"("sm":[80,89]})");
+          R"("alignment":16,"o_dtype":"fp32","kv_dtype":"fp16","kv_scale":"none","consistency":"bitwise",)"
+          R"("batch":2,"q_len":7,"kv_len":99,"sm":[80,89]})");
     CHECK(parse_request(to_json(request)) == request);
     CHECK(validate(request.spec, request.sizes).spec == request.spec);
     // One KV head may be said.
@@ -85,8 +86,6 @@ TEST_CASE("what does not count for op mla is refused by name", "[mla][validate]"
         {"sink", [](AttentionSpec& s) { s.sink = true; }},
         {"page_order", [](AttentionSpec& s) { s.page_order = PageOrder::HND; }},
         {"precision", [](AttentionSpec& s) { s.precision = Precision::high; }},
-        {"kv_dtype", [](AttentionSpec& s) { s.kv_dtype = DType::e4m3; }},
-        {"kv_scale", [](AttentionSpec& s) { s.kv_scale = KvScale::head; }},
         {"slots", [](AttentionSpec& s) { s.slots = Slots::table; }},
         {"rope", [](AttentionSpec& s) { s.rope = Rope::half; }},
         {"rotary_dim", [](AttentionSpec& s) { s.rotary_dim = 64; }},
