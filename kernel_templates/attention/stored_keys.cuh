@@ -47,11 +47,12 @@ __device__ inline float stored_scale(const abi::AttentionArguments& args, const 
     return scale > 0.0f && scale < infinity() ? scale : not_a_number();
 }
 
-// The scale of the KV head's keys. Says of that of its values, too, whether it is one.
+// The scale of the KV head's keys. Says of it, and of that of its values, whether it is one.
 __device__ inline float key_scale(const abi::AttentionArguments& args, int32 kv_head, uint32& status) {
-    const float scale = stored_scale(args, args.k_scale, kv_head);
-    if (!(scale * stored_scale(args, args.v_scale, kv_head) > 0.0f)) status |= abi::kStatusScaleNotPositive;
-    return scale;
+    const float of_keys = stored_scale(args, args.k_scale, kv_head);
+    const float of_values = stored_scale(args, args.v_scale, kv_head);
+    if (of_keys != of_keys || of_values != of_values) status |= abi::kStatusScaleNotPositive;
+    return of_keys;
 }
 
 // The largest magnitude of a lane's chunks of a row of bf16.

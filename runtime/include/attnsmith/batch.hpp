@@ -37,7 +37,7 @@ struct AttentionTensors {
     // likewise; of op mla k_scale is for both. Present exactly when the spec has a kv_scale. One on the
     // device that is no ordinary number above 0 makes the rows of its heads NaN: see CallStatus.
     Tensor k_scale{};
-    Tensor v_scale{};
+    Tensor v_scale{};  // likewise of the values
 };
 
 // Other addresses for the tensors that a Call has, for one launch of it; null: the tensor is where it was
@@ -108,7 +108,7 @@ struct AppendTensors {
     // times 1 / scale, rounded. Present exactly when k is and the spec has a kv_scale; v_scale not of
     // latents.
     Tensor k_scale{};
-    Tensor v_scale{};
+    Tensor v_scale{};  // likewise of the values
     Tensor q_scale{};  // f32 [1], optional, of a q_dtype of 8 bits
 };
 
