@@ -217,7 +217,8 @@ int run_attention(const Command& command) {
     std::vector<NamedSpeed> speeds;
     for (const ModelAttention& attention : asked.attentions) {
         const Op op = attention.request.spec.op;
-        if (op == Op::merge || op == Op::append) throw InvalidRequest("op", std::string(to_string(op)), "attention or mla");
+        if (op == Op::merge || op == Op::append)
+            throw InvalidRequest("op", std::string(to_string(op)), "attention or mla");
         speeds.push_back({attention.name.empty() ? "request" : attention.name,
                           bench::measure_attention(runtime, attention.request, 0.1)});
     }
