@@ -222,6 +222,8 @@ void add_over_dims(Catalogue& catalogue) {
     for (const Consistency consistency : {Consistency::standard, Consistency::bitwise}) {
         for (const Dims& dims : kDims) {
             for (const DType dtype : {DType::e4m3, DType::e5m2}) {
+                // Widening is all that differs, and other cases have it of each head dim.
+                if (dtype == DType::e5m2 && dims.qk != 64 && dims.qk != 128) continue;
                 Case base = with_lse(
                     fp8({n % 3 ? DType::bf16 : DType::f16, dtype}, kScales[n % 3], dims, n % 2 ? 6 : 16, 2));
                 base.spec.consistency = consistency;
@@ -298,6 +300,8 @@ void add_values(Catalogue& catalogue) {
         with("scales far from 1", [](Case& test) {
             test.k_scales = {1e-3F, 40}, test.v_scales = {50, 2e-3F};
         });
+        // Each is an ordinary number; their product is none.
+        with("tiny scales", [](Case& test) { test.k_scales = test.v_scales = {1e-25F, 1e-30F}; });
     }
 }
 
@@ -390,6 +394,68 @@ void add_bad_scales(Catalogue& catalogue) {
     }
 }
 
+// Of op mla, whose values are columns of the keys and have their scale.
+Case latent(int n, std::int64_t q_heads) {
+    Case test;
+    test.spec.op = Op::mla;
+    test.spec.dtype = kTypes[n % 4].query;
+    test.spec.kv_dtype = kTypes[n % 4].stored;
+    test.spec.kv_scale = kScales[2 - n % 3];
+    test.spec.head_dim_ckv = 512;
+    test.spec.head_dim_kpe = 64;
+    test.spec.q_heads = q_heads;
+    test.spec.scale = 0.05;
+    test.spec.lse = true;
+    test.layout.latents_apart = n % 2 == 0;
+    test.layout.latent_heads = n % 3 == 0;
+    test.layout.kv_as_bytes = n % 5 == 0;
+    return test;
+}
+
+void add_latents_over_kernels(Catalogue& catalogue) {
+    int n = 0;
+    const Numbers queries{5, 1, 0, 17, 40}, keys{300, 2000, 64, 17, 39};
+    for (const DType dtype : {DType::e4m3, DType::e5m2}) {
+        for (const Consistency consistency : {Consistency::standard, Consistency::bitwise}) {
+            Case test = paged(causal(latent(n, 48)), 64);
+            test.spec.kv_dtype = dtype;
+            test.spec.consistency = consistency;
+            add_over_kernels(catalogue, kGroup,
+                             fmt::format("latents of {} {}", to_string(dtype), to_string(consistency)),
+                             with_lengths(test, {1, 2, 9, 0}, {5000, 1, 300, 20}), Splitting::both);
+            ++n;
+        }
+        Case whole = dense(latent(n, 20));
+        whole.spec.kv_dtype = dtype;
+        whole.spec.o_dtype = DType::f32;
+        whole.layout.pad = 8;
+        const std::string name = fmt::format("latents of {}", to_string(dtype));
+        add(catalogue, kGroup, name + " dense to fp32", with_lengths(whole, queries, keys));
+        Case tokens = ragged(causal(latent(n + 1, 20)));
+        tokens.spec.kv_dtype = dtype;
+        tokens.spec.index_dtype = DType::i64;
+        add(catalogue, kGroup, name + " ragged int64", with_lengths(tokens, queries, keys));
+        Case moved = paged(causal(latent(n, 16)), 64);
+        moved.spec.kv_scale = KvScale::tensor;
+        moved.scales_at_launch = true;
+        add(catalogue, kGroup, name + ", scale at launch", with_lengths(moved, queries, keys));
+        ++n;
+    }
+    for (const int alignment : {8, 4, 2}) {
+        Case test = causal(latent(n++, 7));
+        test.spec.alignment = alignment;
+        test.layout.base = test.layout.pad = alignment / 2;
+        add(catalogue, kGroup, fmt::format("latents aligned to {} bytes", alignment),
+            with_lengths(dense(test), {3, 1, 20}, {500, 33, 20}));
+    }
+    for (const BadScale& bad : kBadScales) {
+        Case test = paged(causal(latent(n++, 16)), 64);
+        test.spec.kv_scale = KvScale::tensor;
+        add(catalogue, kGroup, fmt::format("latents, a {} scale", bad.name),
+            spoiled(test, {1, 20, 1}, {900, 300, 4000}, true, bad.value));
+    }
+}
+
 // A Call serves layers that have scales of their own.
 void add_scales_at_launch(Catalogue& catalogue) {
     int n = 0;
@@ -407,9 +473,56 @@ void add_scales_at_launch(Catalogue& catalogue) {
     }
 }
 
+// Latents of 8 bits, in rows of 576 bytes.
+void add_latents(Catalogue& catalogue) {
+    int n = 0;
+    const auto latent = [&](std::int64_t q_heads, std::int64_t ckv = 512, std::int64_t kpe = 64) {
+        Case test;
+        test.spec.op = Op::mla;
+        test.spec.dtype = kTypes[n % 4].query;
+        test.spec.kv_dtype = kTypes[n % 4].stored;
+        test.spec.kv_scale = kScales[2 - n % 3];
+        test.spec.head_dim_ckv = ckv;
+        test.spec.head_dim_kpe = kpe;
+        test.spec.q_heads = q_heads;
+        test.spec.scale = 0.05;
+        test.spec.lse = true;
+        test.layout.latents_apart = n % 4 == 2;
+        test.layout.latent_heads = n % 5 == 1;
+        ++n;
+        return causal(test);
+    };
+    const auto with = [&](const std::string& name, const Case& test) {
+        add(catalogue, kGroup, "latents, " + name + " decode", decode(test));
+        add(catalogue, kGroup, "latents, " + name + " few queries", few_queries(test));
+    };
+    for (const std::int64_t heads : {1, 8, 16, 63, 64, 128}) {
+        with(fmt::format("{} heads, pages of 64", heads), paged(latent(heads), 64));
+        with(fmt::format("{} heads, pages of 1", heads), paged(latent(heads), 1));
+        with(fmt::format("{} heads, dense", heads), dense(latent(heads)));
+        with(fmt::format("{} heads, ragged", heads), ragged(latent(heads)));
+    }
+    for (const std::int64_t ckv : {64, 192, 256, 448})
+        for (const std::int64_t kpe : {0, 16, 64})
+            with(fmt::format("{}+{}", ckv, kpe), paged(latent(16, ckv, kpe), 16));
+    Case bitwise = paged(latent(16), 16);
+    bitwise.spec.consistency = Consistency::bitwise;
+    with("bitwise", bitwise);
+    Case at_launch = paged(latent(16), 16);
+    at_launch.scales_at_launch = at_launch.spec.kv_scale != KvScale::none;
+    with("scales at launch", at_launch);
+    add(catalogue, kGroup, "latents, long",
+        with_lengths(paged(latent(16), 64), {1, 1, 5, 0}, {9000, 33, 8191, 700}));
+    Case bad = paged(latent(16), 64);
+    bad.spec.kv_scale = KvScale::tensor;
+    add(catalogue, kGroup, "latents, a NaN scale",
+        spoiled(bad, {1, 3}, {700, 40}, true, std::numeric_limits<float>::quiet_NaN()));
+}
+
 }  // namespace
 
 void add_fp8(Catalogue& catalogue) {
+    add_latents(catalogue);
     add_types_and_dims(catalogue);
     add_groups(catalogue);
     add_storages(catalogue);
@@ -421,6 +534,7 @@ void add_fp8(Catalogue& catalogue) {
     add_planted(catalogue);
     add_hostile(catalogue);
     add_bad_scales(catalogue);
+    add_latents_over_kernels(catalogue);
     add_scales_at_launch(catalogue);
 }
 

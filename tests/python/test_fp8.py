@@ -199,6 +199,25 @@ class Functions(LaunchTest):
             self.assertEqual(len(dispatch.recipes), 1)
         self.assertEqual(made, wanted)
 
+    def test_latents(self):
+        """Keys and values at once: one scale, of one element."""
+        scale, one = self.array(1, dtype="fp32"), self.array(dtype="fp32")
+        for dtype in (*FP8, "uint8"):
+            said = {"kv_dtype": "e4m3"} if dtype == "uint8" else {}
+            wanted = said.get("kv_dtype", dtype)
+            q, q_pe = self.array(2, 3, 6, 64), self.array(2, 3, 6, 16)
+            whole, joined = self.array(2, 8, 80, dtype=dtype), self.array(2, 3, 6, 80)
+            ckv, kpe = self.array(2, 8, 64, dtype=dtype), self.array(2, 8, 16, dtype=dtype)
+            for tensors, apart in (((q, ckv), {"q_pe": q_pe, "kpe": kpe}), ((joined, whole), {"head_dim_ckv": 64})):
+                for given, kv_scale in ((None, None), (scale, "tensor"), (one, "tensor")):
+                    with self.subTest(dtype=dtype, apart=bool(apart), scale=kv_scale):
+                        words = self.asked(attnsmith.mla_attention, *tensors, scale=0.1, k_scale=given, **apart, **said)
+                        self.assertEqual((words["op"], words["kv_dtype"], words["kv_scale"]), ("mla", wanted, kv_scale))
+        self.assert_refused("kv_dtype", attnsmith.mla_attention, joined, whole, scale=0.1, head_dim_ckv=64)
+        error = self.assert_refused("k_scale", attnsmith.mla_attention, joined, whole, scale=0.1, head_dim_ckv=64,
+                                    k_scale=0.5, kv_dtype="e4m3")
+        self.assertIn("torch.tensor([0.5]", error.accepted)
+
     def test_what_is_no_scale(self):
         scale = self.array(1, dtype="fp32")
         for function, tensors in self.calls("e4m3"):

@@ -138,7 +138,8 @@ struct Case {
     Layout layout;
     Values values = Values::normal;
     std::vector<float> sinks, alibi_slopes;  // taken in turn over the heads; empty: drawn
-    std::vector<float> k_scales, v_scales;   // taken in turn over the KV heads; empty: drawn
+    // Taken in turn over the KV heads; empty: drawn. Op mla has the first alone.
+    std::vector<float> k_scales, v_scales;
     // The Call is bound to other scales, all NaN, and each launch is given the addresses of the right ones.
     bool scales_at_launch = false;
     // The plain computation in the dtype overflows, so that the pooled bound may have nothing to go by. Where

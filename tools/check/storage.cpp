@@ -108,6 +108,8 @@ void Storage::make_scales() {
     };
     make(test_.k_scales, k_scales_, key_quantisers_);
     make(test_.v_scales, v_scales_, value_quantisers_);
+    // Latents are the values, too.
+    if (test_.spec.op == Op::mla) v_scales_ = k_scales_, value_quantisers_ = key_quantisers_;
     set_scales({});
 }
 
@@ -117,6 +119,7 @@ void Storage::set_scales(const Step& step) {
     const std::size_t heads = k_scales_.size(), given = test_.spec.kv_scale == KvScale::head ? heads : 1;
     k_scales_now_.resize(given), v_scales_now_.resize(given);
     if (step.spoil_scales) step.spoil_scales(k_scales_now_, v_scales_now_);
+    if (test_.spec.op == Op::mla) v_scales_now_ = k_scales_now_;
     const auto set = [&](Role role, const char* name, const std::vector<float>& scales) {
         images_[role].name = name;
         images_[role].host = float_image(name, scales).host;
@@ -357,10 +360,12 @@ AttentionTensors Storage::tensors() const {
     };
     if (test_.spec.sink) tensors.sinks = vector(kSinks, test_.spec.q_heads);
     if (test_.spec.alibi) tensors.alibi_slopes = vector(kSlopes, test_.spec.q_heads);
-    if (test_.layout.kv_as_bytes) tensors.k.dtype = tensors.v.dtype = DType::u8;
+    if (test_.layout.kv_as_bytes)
+        for (Tensor* const stored : {&tensors.k, &tensors.v, &tensors.kpe}) stored->dtype = DType::u8;
     if (test_.spec.kv_scale == KvScale::none) return tensors;
     const std::int64_t scales = test_.spec.kv_scale == KvScale::head ? kv_heads(test_.spec) : 1;
     tensors.k_scale = vector(test_.scales_at_launch ? kNoScale : kKScale, scales);
+    if (test_.spec.op == Op::mla) return tensors;
     tensors.v_scale = vector(test_.scales_at_launch ? kNoScale : kVScale, scales);
     return tensors;
 }
@@ -373,7 +378,7 @@ TensorAddresses Storage::addresses() const {
     TensorAddresses addresses;
     if (!test_.scales_at_launch) return addresses;
     addresses.k_scale = vector_data(kKScale);
-    addresses.v_scale = vector_data(kVScale);
+    if (test_.spec.op != Op::mla) addresses.v_scale = vector_data(kVScale);
     return addresses;
 }
 
@@ -383,11 +388,14 @@ void Storage::set_positions() {
         std::fill(images_[to].host.begin(), images_[to].host.end(), kNaNByte);
         const bool ragged = place.rank == 3;
         const std::int64_t last = ragged ? 1 : place.shape[2], columns = test_.spec.head_dim_kpe;
+        const std::int64_t bytes = size_of(place.dtype);
         for (std::int64_t a = 0; a < place.shape[0]; ++a)
             for (std::int64_t b = 0; b < place.shape[1]; ++b)
                 for (std::int64_t c = 0; c < last; ++c)
-                    std::copy_n(element(from, ragged ? whole.at(a, b) : whole.at(a, b, c)), columns,
-                                element(to, ragged ? place.at(a, b) : place.at(a, b, c)));
+                    std::memcpy(
+                        images_[to].host.data() + bytes * (ragged ? place.at(a, b) : place.at(a, b, c)),
+                        image_of(from).host.data() + bytes * (ragged ? whole.at(a, b) : whole.at(a, b, c)),
+                        static_cast<std::size_t>(bytes * columns));
     };
     copy(kQ, placement_.q, kQPe, placement_.q_pe);
     copy(kK, placement_.k, kKpe, placement_.kpe);
@@ -398,7 +406,7 @@ void Storage::state_latents(AttentionTensors& tensors) const {
     const std::int64_t latent = test_.spec.head_dim_ckv, position = test_.spec.head_dim_kpe;
     const auto part = [](const Tensor& whole, std::int64_t first, std::int64_t columns) {
         Tensor tensor = whole;
-        tensor.data = static_cast<std::uint16_t*>(whole.data) + first;
+        tensor.data = static_cast<std::byte*>(whole.data) + first * size_of(whole.dtype);
         tensor.shape[static_cast<std::size_t>(whole.rank - 1)] = columns;
         return tensor;
     };

@@ -207,7 +207,7 @@ int registers_of_wide(const Kernel& kernel) {
     const int queries = kernel.queries_in_registers ? abi::padded_head_dim(kernel.head_dim_qk) / 4 : 4;
     const int states = kernel.absolute_cuts ? output : 0;  // of rows before their last cuts
     // Of keys of 8 bits: queries of several steps, what is widened, and the scales of products.
-    const int widened = size_of(kernel.key_value) == 1 ? 24 : 0;
+    const int widened = size_of(kernel.key_value) > 1 ? 0 : kernel.absolute_cuts ? 8 : 40;
     return output + states + logits + weights + maxima + queries + widened + addresses_and_state;
 }
 

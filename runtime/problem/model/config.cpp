@@ -23,6 +23,7 @@
 #include "problem/model/query_factors.hpp"
 #include "problem/model/reader.hpp"
 #include "problem/model/shared_kv.hpp"
+#include "problem/model/stored_kv.hpp"
 #include "problem/model/types.hpp"
 #include "problem/model/warnings.hpp"
 #include "problem/request/problem.hpp"
@@ -179,6 +180,7 @@ DType planned_dtype(ModelReader& model, const ModelOptions& options) {
 AttentionSpec common_spec(ModelReader& model, const ModelOptions& options, bool bidirectional) {
     AttentionSpec spec = request_of(options).spec;
     spec.dtype = planned_dtype(model, options);
+    set_stored_kv(model, options, bidirectional, spec);
     spec.mask = bidirectional ? Mask::full : Mask::causal;
     const ModelReader::Names softcaps = {"attn_logit_softcapping", "max_attn_value"};
     spec.softcap = model.positive(softcaps);
@@ -257,13 +259,6 @@ class Planner {
 
     // What no field of one attention says.
     void approximate() {
-        if (const auto scheme = model_.inherited({"quantization_config.kv_cache_scheme",
-                                                  "quantization_config.kv_cache_quant_algo",
-                                                  "quantization_config.kv_cache_quant_method"})) {
-            result_.warnings.push_back({WarningKind::approximated, scheme->field,
-                                        "the model comes with quantised keys and values, which are not built "
-                                        "in this version: planned with KV of the dtype"});
-        }
         constexpr const char* kImages =
             "the tokens of one image see each other in a prefill, which is planned causal";
         const auto seen = model_.find({"use_bidirectional_attention"});
@@ -306,7 +301,8 @@ class Planner {
         try {
             const std::string prefix = prefix_reason(model_);
             if (prefix.empty()) {
-                add(kind, "prefill", spec, {options_.batch, options_.q_len, kv_len});
+                add(kind, "prefill", heads.latent ? with_expanded_keys(model_, spec) : spec,
+                    {options_.batch, options_.q_len, kv_len});
             } else {
                 refuse(kind.name + "/prefill", prefix);
             }
@@ -353,9 +349,7 @@ class Planner {
         spec.kv = prefill.kv, spec.page_size = prefill.page_size;  // page_order: there is one KV head
         spec.index_dtype = prefill.index_dtype, spec.alignment = prefill.alignment;
         spec.o_dtype = prefill.o_dtype;
-        if (is_fp8(kv_dtype(prefill)))
-            return refuse(name, fmt::format("latents of kv_dtype {} are not built in this version",
-                                            to_string(kv_dtype(prefill))));
+        spec.kv_dtype = prefill.kv_dtype, spec.kv_scale = prefill.kv_scale;
         spec.consistency = prefill.consistency;
         if (prefill.precision != Precision::standard)
             return refuse(name, "op mla has no precision but the default in this version");

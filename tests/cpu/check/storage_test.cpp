@@ -218,6 +218,41 @@ TEST_CASE("bytes stand for 8-bit floats, and a launch may have other scales than
     CHECK(storage.changed_input().empty());
 }
 
+TEST_CASE("latents of 8 bits are keys and values with one scale, wherever their positions are", "[check]") {
+    const Runtime runtime = stub_runtime();
+    for (const bool apart : {false, true}) {
+        Case test = windowed_case(KvStorage::paged);
+        test.spec.op = Op::mla;
+        test.spec.kv_dtype = DType::e4m3;
+        test.spec.kv_scale = KvScale::tensor;
+        test.spec.head_dim_qk = test.spec.head_dim_vo = 0;
+        test.spec.head_dim_ckv = 64, test.spec.head_dim_kpe = 16;
+        test.spec.kv_heads = 1;
+        test.layout.latents_apart = apart;
+        test.layout.kv_as_bytes = true;
+        Storage storage(runtime, test, 5);
+        storage.load(test.steps[0]);
+        const AttentionTensors tensors = storage.tensors();
+        const ReferenceInput input = storage.reference_input();
+        CHECK((tensors.k_scale.rank == 1 && tensors.v_scale.rank == 0));
+        CHECK(input.k_scales == input.v_scales);
+        const std::int64_t columns = apart ? 16 : 0;
+        CHECK(tensors.k.shape[2] == (apart ? 64 : 80));
+        CHECK((tensors.k.dtype == DType::u8 && (!apart || tensors.kpe.dtype == DType::u8)));
+        const auto* const key = static_cast<const std::uint8_t*>(input.k(1, 24, 0));
+        CHECK(input.v(1, 24, 0) == static_cast<const void*>(key + columns));
+        // The stub's device memory is the host's: the token's slot in what is bound has the same bytes.
+        const auto* const table = static_cast<const std::int32_t*>(storage.batch().page_table.data);
+        const std::int64_t page = table[storage.batch().page_table.strides[0] + 24 / 4];
+        const auto slot = [&](const Tensor& tensor) {
+            return static_cast<const std::uint8_t*>(tensor.data) + page * tensor.strides[0] +
+                   24 % 4 * tensor.strides[1];
+        };
+        CHECK(std::equal(key + columns, key + columns + 64, slot(tensors.k)));
+        if (apart) CHECK(std::equal(key, key + 16, slot(tensors.kpe)));
+    }
+}
+
 TEST_CASE("spoiled scales leave what is stored as it was, and are known by their heads", "[check]") {
     const Runtime runtime = stub_runtime();
     Case test = fp8_case(KvStorage::ragged, DType::e4m3, KvScale::head);

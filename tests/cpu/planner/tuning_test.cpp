@@ -96,12 +96,12 @@ std::vector<MeasuredEntry> parse(const json& document) {
 TEST_CASE("a table's JSON says all of its entries", "[planner][tuning]") {
     const std::vector<MeasuredEntry> entries = parse(good());
     REQUIRE(entries.size() == 3);
-    CHECK(entries[0].match ==
-          families::TuningMatch{90, 128, 64, true, MaskClass::window, DType::f16, true, false, true, 1024});
+    CHECK(entries[0].match == families::TuningMatch{90, 128, 64, true, 16, MaskClass::window, DType::f16,
+                                                    true, false, true, 1024});
     CHECK(entries[0].tile == families::TuningTile{families::Backend::wgmma, 128, 96, 3});
     CHECK(json::parse(entries[0].measured)["device"] == "some GPU");
     CHECK(entries[0].source == TileSource::user);
-    CHECK(entries[1].match == families::TuningMatch{90, 64, 64, false, MaskClass::full, {}, {}, {}, {}});
+    CHECK(entries[1].match == families::TuningMatch{90, 64, 64, false, 16, MaskClass::full, {}, {}, {}, {}});
     CHECK(entries[1].measured.empty());
     CHECK(entries[2] == MeasuredEntry{decode_entry(64, 128, 3, TileSource::user)});
 

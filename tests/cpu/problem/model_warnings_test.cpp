@@ -391,8 +391,39 @@ TEST_CASE("of a model that is refused as a whole, no field is doubted", "[model]
     CHECK(model.warnings.empty());
 }
 
-TEST_CASE("KV that a model comes with quantised is warned of") {
-    for (const char* scheme : {R"("kv_cache_scheme": {"num_bits": 8})", R"("kv_cache_quant_algo": "FP8")"}) {
+TEST_CASE("KV that a model comes with quantised is planned so where kernels read it") {
+    struct Scheme {
+        const char* text;
+        KvScale scale;
+    };
+    for (const Scheme& scheme :
+         {Scheme{R"("kv_cache_scheme": {"num_bits": 8, "type": "float", "strategy": "tensor"})",
+                 KvScale::tensor},
+          Scheme{R"("kv_cache_scheme": {"num_bits": 8, "type": "float", "strategy": "attn_head"})",
+                 KvScale::head},
+          Scheme{R"("kv_cache_quant_algo": "FP8")", KvScale::tensor}}) {
+        const std::string config = llama_with(
+            fmt::format(R"("quantization_config": {{"quant_method": "modelopt", {}}})", scheme.text));
+        const Model model = parse_model(config);
+        CHECK(model.warnings.empty());
+        REQUIRE_FALSE(model.attentions.empty());
+        for (const ModelAttention& attention : model.attentions) {
+            CHECK(attention.request.spec.kv_dtype == DType::e4m3);
+            CHECK(attention.request.spec.kv_scale == scheme.scale);
+        }
+        // Who plans knows better than the file what the cache is.
+        const Model as_dtype = parse_model(config, {.kv_dtype = DType::bf16});
+        CHECK(as_dtype.attentions.front().request.spec.kv_dtype == DType::bf16);
+        CHECK(as_dtype.warnings.empty());
+    }
+}
+
+TEST_CASE("KV that a model comes with quantised in another way is warned of") {
+    for (const char* scheme :
+         {R"("kv_cache_scheme": {"num_bits": 8})", R"("kv_cache_scheme": {"num_bits": 4, "type": "float"})",
+          R"("kv_cache_scheme": {"num_bits": 8, "type": "float", "strategy": "channel"})",
+          R"("kv_cache_scheme": {"num_bits": 8, "type": "float", "dynamic": true})",
+          R"("kv_cache_quant_algo": "NVFP4")", R"("kv_cache_quant_algo": "INT8")"}) {
         const Model model = parse_model(
             llama_with(fmt::format(R"("quantization_config": {{"quant_method": "modelopt", {}}})", scheme)));
         REQUIRE(model.warnings.size() == 1);

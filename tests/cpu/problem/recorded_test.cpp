@@ -80,6 +80,8 @@ std::vector<problem::Problem> many_problems() {
             spec.page_order = some() ? PageOrder::HND : PageOrder::NHD;
         if (some()) spec.index_dtype = DType::i64;
         if (some()) spec.o_dtype = DType::f32;
+        if (spec.head_dim_qk % 16 == 0 && spec.head_dim_vo % 16 == 0 && some())
+            spec.kv_dtype = DType::e4m3, spec.kv_scale = some() ? KvScale::head : KvScale::tensor;
         if (some()) spec.precision = Precision::high;
         if (some()) spec.consistency = Consistency::bitwise;
         problems.push_back(problem::validate(spec, {3, 5, 7}));

@@ -129,6 +129,8 @@ TEST_CASE("an enumerator that a cast made is refused in every field of words", "
     refusal([](AttentionSpec& s) { s.kv = static_cast<KvStorage>(77); });
     refusal([](AttentionSpec& s) { s.page_order = static_cast<PageOrder>(77); });
     refusal([](AttentionSpec& s) { s.o_dtype = static_cast<DType>(77); });
+    refusal([](AttentionSpec& s) { s.kv_dtype = DType::u8; });
+    refusal([](AttentionSpec& s) { s.kv_scale = static_cast<KvScale>(77); });
     refusal([](AttentionSpec& s) { s.precision = static_cast<Precision>(77); });
     refusal([](AttentionSpec& s) { s.consistency = static_cast<Consistency>(77); });
     CHECK(refusing == rows([](const RequestField& field) { return field.words != nullptr; }));

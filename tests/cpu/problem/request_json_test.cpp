@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -59,8 +61,8 @@ TEST_CASE("every field reaches its place", "[request]") {
         "dtype": "float16", "head_dim_qk": 192, "head_dim_vo": 128, "q_heads": 12, "kv_heads": 3, "mask": "none",
         "window_left": 7, "window_right": 9, "scale": 0.5, "softcap": 30, "alibi": true, "sink": true, "lse": true,
         "kv": "paged", "page_order": "HND", "page_size": 3, "index_dtype": "int64", "alignment": 8,
-        "o_dtype": "float32", "precision": "high", "consistency": "bitwise", "batch": 2, "q_len": 3, "kv_len": 5,
-        "sm": [80, "90a", "120"]})");
+        "o_dtype": "float32", "kv_dtype": "fp8", "kv_scale": "head", "precision": "high",
+        "consistency": "bitwise", "batch": 2, "q_len": 3, "kv_len": 5, "sm": [80, "90a", "120"]})");
     AttentionSpec spec;
     spec.dtype = DType::f16;
     spec.head_dim_qk = 192;
@@ -78,20 +80,22 @@ TEST_CASE("every field reaches its place", "[request]") {
     spec.index_dtype = DType::i64;
     spec.alignment = 8;
     spec.o_dtype = DType::f32;
+    spec.kv_dtype = DType::e4m3;
+    spec.kv_scale = KvScale::head;
     spec.precision = Precision::high;
     spec.consistency = Consistency::bitwise;
     CHECK(request == AttentionRequest{spec, {2, 3, 5}, {80, 90, 120}});
 }
 
 TEST_CASE("the least request, normalised", "[request]") {
-    CHECK(
-        to_json(parse_request(kGood)) ==
-        R"({"op":"attention","dtype":"bf16","head_dim_qk":128,"head_dim_vo":128,"q_heads":32,"kv_heads":8,)"
-        R"("mask":"full","window_left":null,"window_right":null,"attention_chunk":null,)"
-        R"("scale":0.08838834764831843,"softcap":null,)"
-        R"("alibi":false,"sink":false,"lse":false,"kv":"dense","page_order":"NHD","page_size":0,)"
-        R"("index_dtype":"int32","alignment":16,"o_dtype":"bf16","precision":"default","consistency":"default",)"
-        R"("batch":1,"q_len":1,"kv_len":1,"sm":[]})");
+    CHECK(to_json(parse_request(kGood)) ==
+          R"({"op":"attention","dtype":"bf16","head_dim_qk":128,"head_dim_vo":128,"q_heads":32,"kv_heads":8,)"
+          R"("mask":"full","window_left":null,"window_right":null,"attention_chunk":null,)"
+          R"("scale":0.08838834764831843,"softcap":null,)"
+          R"("alibi":false,"sink":false,"lse":false,"kv":"dense","page_order":"NHD","page_size":0,)"
+          R"("index_dtype":"int32","alignment":16,"o_dtype":"bf16","kv_dtype":"bf16","kv_scale":"none",)"
+          R"("precision":"default","consistency":"default",)"
+          R"("batch":1,"q_len":1,"kv_len":1,"sm":[]})");
 }
 
 TEST_CASE("the output's type is that of the inputs unless it is given", "[request]") {
@@ -101,6 +105,22 @@ TEST_CASE("the output's type is that of the inputs unless it is given", "[reques
     CHECK(parse_request(with(R"("o_dtype": "f32")")).spec.o_dtype == DType::f32);
     CHECK(to_json(parse_request(with(R"("o_dtype": "float32")"))).find(R"("o_dtype":"fp32")") !=
           std::string::npos);
+}
+
+TEST_CASE("keys and values are of the queries' type unless it is given", "[request]") {
+    CHECK(parse_request(with(R"("dtype": "fp16")")).spec.kv_dtype == DType::f16);
+    for (const char* const word : {"e4m3", "fp8", "fp8_e4m3", "float8_e4m3fn"})
+        CHECK(parse_request(with(fmt::format(R"("kv_dtype": "{}")", word))).spec.kv_dtype == DType::e4m3);
+    for (const char* const word : {"e5m2", "fp8_e5m2", "float8_e5m2"})
+        CHECK(parse_request(with(fmt::format(R"("kv_dtype": "{}")", word))).spec.kv_dtype == DType::e5m2);
+    // Without a scale there is none, whatever the type is.
+    CHECK(parse_request(with(R"("kv_dtype": "e5m2")")).spec.kv_scale == KvScale::none);
+    // 16 elements are what kernels take at a time.
+    CHECK_THROWS_AS(parse_request(R"({"head_dim": 72, "q_heads": 4, "kv_dtype": "e4m3"})"), Unsupported);
+    CHECK_THROWS_AS(
+        parse_request(R"({"head_dim_qk": 64, "head_dim_vo": 40, "q_heads": 4, "kv_dtype": "e4m3"})"),
+        Unsupported);
+    CHECK_NOTHROW(parse_request(R"({"head_dim": 80, "q_heads": 4, "kv_dtype": "e4m3"})"));
 }
 
 TEST_CASE("a problem's JSON is the request's without the SMs", "[request]") {
@@ -212,6 +232,10 @@ TEST_CASE("bad requests are refused by the field", "[request]") {
         {with(R"("o_dtype": "fp16")"), "o_dtype", "bf16, as dtype is, or fp32"},
         {with(R"("dtype": "fp16", "o_dtype": "bf16")"), "o_dtype", "fp16, as dtype is, or fp32"},
         {with(R"("o_dtype": "int32")"), "o_dtype", "fp16, bf16 or fp32"},
+        {with(R"("kv_dtype": "fp16")"), "kv_dtype", "bf16, as dtype is, e4m3 or e5m2"},
+        {with(R"("kv_dtype": "uint8")"), "kv_dtype", "fp16, bf16, e4m3 or e5m2"},
+        {with(R"("kv_scale": "tensor")"), "kv_scale", "scales are of e4m3 and e5m2"},
+        {with(R"("kv_dtype": "e4m3", "kv_scale": "heads")"), "kv_scale", "did you mean head?"},
         {with(R"("page_size": 16)"), "page_size", "kv is dense"},
         {with(R"("kv": "paged")"), "page_size", "from 1"},
         {with(R"("scale": 0)"), "scale", "above 0"},
@@ -339,6 +363,11 @@ AttentionRequest random_request(Random& random) {
     spec.index_dtype = random.coin() ? DType::i32 : DType::i64;
     spec.alignment = 1 << random.between(1, 4);
     if (random.coin()) spec.o_dtype = random.coin() ? DType::f32 : spec.dtype;
+    const bool of_16 = spec.head_dim_qk % 16 == 0 && spec.head_dim_vo % 16 == 0;
+    if (of_16 && random.coin()) {
+        spec.kv_dtype = random.coin() ? DType::e4m3 : DType::e5m2;
+        spec.kv_scale = static_cast<KvScale>(random.between(0, 2));
+    }
     spec.precision = random.coin() ? Precision::standard : Precision::high;
     spec.consistency = random.coin() ? Consistency::standard : Consistency::bitwise;
     request.sizes.batch = random.between(1, 1 << 20);

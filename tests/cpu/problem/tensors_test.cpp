@@ -1,5 +1,7 @@
 #include "problem/tensors/tensors.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <functional>
@@ -327,6 +329,63 @@ TEST_CASE("an output of fp32 has its own size, strides and bases", "[tensors]") 
     CHECK_NOTHROW(setup.check());
     setup.tensors.o = moved(setup.tensors.o, 16);
     CHECK(refused([&] { setup.check(); }).field() == "o");
+}
+
+TEST_CASE("keys and values of 8 bits are that type or bytes, and have the scales that the spec says",
+          "[tensors]") {
+    for (const DType dtype : {DType::e4m3, DType::e5m2}) {
+        Setup setup = dense();
+        setup.spec.kv_dtype = dtype;
+        const InvalidRequest of_16 = refused([&] { setup.check(); });
+        CHECK((of_16.field() == "k.dtype" && of_16.accepted() == to_string(dtype)));
+        for (const DType given : {dtype, DType::u8}) {
+            setup.tensors.k = at(2, given, {3, 7, 2, 64});
+            setup.tensors.v = at(3, given, {3, 7, 2, 32});
+            CHECK_NOTHROW(setup.check());
+        }
+        setup.tensors.v.dtype = dtype == DType::e4m3 ? DType::e5m2 : DType::e4m3;
+        CHECK(refused([&] { setup.check(); }).field() == "v.dtype");
+        setup.tensors.v.dtype = DType::u8;
+        setup.tensors.k_scale = at(12, DType::f32, {1});
+        CHECK(refused([&] { setup.check(); }).field() == "k_scale");
+        setup.spec.kv_scale = KvScale::tensor;
+        const InvalidRequest absent = refused([&] { setup.check(); });
+        CHECK((absent.field() == "v_scale" && contains(absent.accepted(), "fp32 [1]")));
+        setup.tensors.v_scale = at(13, DType::f32, {1});
+        CHECK_NOTHROW(setup.check());
+        setup.spec.kv_scale = KvScale::head;
+        CHECK(refused([&] { setup.check(); }).accepted() == "2 (kv_heads)");
+        setup.tensors.k_scale = at(12, DType::f32, {2});
+        setup.tensors.v_scale = at(13, DType::bf16, {2});
+        CHECK(refused([&] { setup.check(); }).field() == "v_scale.dtype");
+        setup.tensors.v_scale = setup.tensors.k_scale;  // inputs may be one
+        CHECK_NOTHROW(setup.check());
+        setup.tensors.o = at(12, DType::bf16, {3, 5, 8, 32});
+        CHECK(refused([&] { setup.check(); }).field() == "o");
+    }
+    Setup plain = dense();
+    plain.tensors.k.dtype = DType::u8;
+    CHECK(refused([&] { plain.check(); }).field() == "k.dtype");
+}
+
+TEST_CASE("strides and bases of 8 bits are aligned in bytes", "[tensors]") {
+    for (const int alignment : {16, 8, 4, 2}) {
+        INFO(alignment);
+        Setup setup = dense();
+        setup.spec.kv_dtype = DType::e4m3;
+        setup.spec.alignment = alignment;
+        setup.tensors.v = at(3, DType::e4m3, {3, 7, 2, 32});
+        setup.tensors.k = moved(at(2, DType::e4m3, {3, 7, 2, 64 + alignment}), alignment).slice(3, 0, 64);
+        CHECK_NOTHROW(setup.check());
+        Setup base = setup;
+        base.tensors.k = moved(base.tensors.k, alignment / 2);
+        CHECK(refused([&] { base.check(); }).field() == "k.data");
+        Setup stride = setup;
+        stride.tensors.k.strides[1] += alignment / 2;
+        const InvalidRequest of_stride = refused([&] { stride.check(); });
+        CHECK(of_stride.field() == "k.strides[1]");
+        CHECK(contains(of_stride.accepted(), fmt::format("a multiple of {} elements", alignment)));
+    }
 }
 
 TEST_CASE("what is wrong with the tensors is named", "[tensors]") {

@@ -63,6 +63,8 @@ TEST_CASE("each canonical word reads back as what wrote it", "[vocabulary]") {
     check(kPageOrderWords);
     check(kPrecisionWords);
     check(kConsistencyWords);
+    check(kKvDTypeWords);
+    check(kKvScaleWords);
 }
 
 TEST_CASE("a word that is none of the list is refused with the list", "[vocabulary]") {
@@ -71,7 +73,7 @@ TEST_CASE("a word that is none of the list is refused with the list", "[vocabula
     CHECK(dtype.value() == "\"bf17\"");
     CHECK(dtype.accepted() == "fp16 or bf16 (did you mean bf16?)");
     CHECK(refused([] { kFloatDTypeWords.parse("dtype", "int32"); }).accepted() == "fp16 or bf16");
-    for (const char* word : {"fp32", "f32", "float32"})
+    for (const char* word : {"fp32", "f32", "float32", "fp8", "e5m2"})
         CHECK_THROWS_AS(kFloatDTypeWords.parse("dtype", word), Unsupported);
     CHECK(refused([] { kIndexDTypeWords.parse("index_dtype", "fp16"); }).accepted() == "int32 or int64");
     CHECK(refused([] { kMaskWords.parse("mask", "Causal"); }).accepted() ==
@@ -79,7 +81,7 @@ TEST_CASE("a word that is none of the list is refused with the list", "[vocabula
     CHECK(refused([] { kMaskWords.parse("mask", "casual"); }).accepted() ==
           "full or causal (did you mean causal?)");
     CHECK(refused([] { kMaskWords.parse("mask", "usual"); }).accepted() == "full or causal");
-    CHECK(refused([] { kFloatDTypeWords.parse("dtype", "fp8"); }).accepted() == "fp16 or bf16");
+    CHECK(refused([] { kFloatDTypeWords.parse("dtype", "fp64"); }).accepted() == "fp16 or bf16");
     CHECK(refused([] { kIndexDTypeWords.parse("index_dtype", "int8"); }).accepted() == "int32 or int64");
     CHECK(refused([] { kKvStorageWords.parse("kv", "pagde"); }).accepted() ==
           "dense, ragged or paged (did you mean paged?)");

@@ -220,8 +220,9 @@ def _traced(error: InvalidRequest, problem: Problem) -> InvalidRequest:
 def _stored(problem: Problem) -> Tuple[Any, Optional[str]]:
     """kv_dtype and kv_scale of a request, each None where keys and values are as q. Raises InvalidRequest."""
     kind, kv_dtype, scale = problem.k[3], problem.kv_dtype, problem.k_scale
-    if problem.op == "mla":  # has neither
-        return None, None
+    if problem.op != "mla" and (scale is None) != (problem.v_scale is None):
+        name, other = ("k_scale", "v_scale") if scale is None else ("v_scale", "k_scale")
+        raise InvalidRequest(name, "None", f"a tensor as {other} is: keys and values are scaled both or neither")
     if kv_dtype is None and kind == _views.UINT8:
         raise InvalidRequest("kv_dtype", "None", '"e4m3" or "e5m2", which these keys and values of uint8 are')
     if kv_dtype is None and kind in (_views.E4M3, _views.E5M2):

@@ -69,11 +69,8 @@ class Form:
     def scaled(self, tensors: Tuple[Any, ...], options: Options, k_scale: Any, v_scale: Any,
                kv_dtype: Any) -> Tuple[Form, Tuple[Any, ...], Options]:
         """The same of keys and values of 8 bits that are multiplied by scales, or whose dtype the caller says: another
-        form, so that calls without these have no more tensors to look at. Raises InvalidRequest."""
-        for name, scale, other, given in (("k_scale", k_scale, "v_scale", v_scale),
-                                          ("v_scale", v_scale, "k_scale", k_scale)):
-            if scale is None and given is not None:
-                raise InvalidRequest(name, "None", f"a tensor as {other} is: keys and values are scaled both or neither")
+        form, so that calls without these have no more tensors to look at. Op mla has k_scale alone. Raises
+        InvalidRequest."""
         try:
             hash(kv_dtype)
         except TypeError:

@@ -33,7 +33,7 @@ precision: "default" or "high". consistency: "default" or "bitwise".
 k_scale, v_scale: of k and v of 8 bits, which are torch.float8_e4m3fn or torch.float8_e5m2, or uint8 with kv_dtype "e4m3"
     or "e5m2": fp32 [1], or [kv_heads], on the GPU. A key is what is stored times its scale: vLLM's k_scale,
     FlashAttention's k_descale. None is 1. A scale that is no number above 0 makes the rows of its heads NaN, which the
-    status tells. mla_attention has none of these.
+    status tells. mla_attention has k_scale alone, for what is keys and values at once.
 stream: a CUstream as a number, or a stream of torch, CuPy, Numba or anything with ``__cuda_stream__``.
 
 Lengths, offsets and page tables stay on the GPU, so a captured CUDA graph is right as they change; call once before the
@@ -304,7 +304,8 @@ def mla_attention(q: Any, ckv: Any, page_table: Any = None, kv_lens: Any = None,
                   max_q_len: Optional[int] = None, max_kv_len: Optional[int] = None, causal: bool = False,
                   scale: Optional[float] = None, q_lens: Any = None, return_lse: bool = False,
                   return_status: bool = False, out: Any = None, o_dtype: Optional[ODType] = None,
-                  consistency: Consistency = "default", stream: Any = None) -> Any:
+                  consistency: Consistency = "default", k_scale: Any = None, kv_dtype: Optional[KvDType] = None,
+                  stream: Any = None) -> Any:
     """Latent attention (MLA) as DeepSeek-V2 and V3 decode it: softmax(scale * (q_nope ckv^T + q_pe kpe^T)) ckv. One
     latent of head_dim_ckv columns a token is the keys and the values of all query heads; head_dim_kpe columns beside it
     have its rotary position. W_UK was absorbed into q_nope, and W_UV is still to be applied to o. The module says more
@@ -337,7 +338,10 @@ def mla_attention(q: Any, ckv: Any, page_table: Any = None, kv_lens: Any = None,
         do not tell it: it is that of the keys before W_UK was absorbed, 1 / sqrt(128 + 64) of DeepSeek-V3, times the
         square of YaRN's mscale where the model has that.
     return_lse, return_status: True gives these besides. out: a tensor for o, of no memory of the others.
-    o_dtype: "fp32", or None for that of out or q. consistency: "default" or "bitwise". stream: None is the current one.
+    o_dtype: "fp32", or None for that of out or q. consistency: "default" or "bitwise".
+    k_scale: of ckv and kpe of 8 bits: fp32 [1] on the GPU, which both are multiplied by, as keys and as values; None is
+        1. kv_dtype: "e4m3" or "e5m2", of ckv and kpe of uint8; None is their own.
+    stream: None is the current one.
 
     Gives o of q's shape with head_dim_ckv columns; with return_lse (o, lse), lse fp32 of q's shape without its last
     axis, natural-log; with return_status the status last. A query that sees no key gets o = 0 and lse = -inf.
@@ -346,11 +350,13 @@ def mla_attention(q: Any, ckv: Any, page_table: Any = None, kv_lens: Any = None,
     """
     if head_dim_ckv is not None:
         head_dim_ckv = fitting("head_dim_ckv", head_dim_ckv, c_int64, 1)
-    return attend(_LATENT, (q, ckv, None, out, None, None, q_pe, kpe, q_indptr, q_lens, kv_indptr, kv_lens, page_table,
-                            page_indptr, page_indices, last_page_len, table_rows),
-                  (causal, None, None, None, scale, return_lse, "default", consistency, o_dtype,
-                   _limit("max_q_len", max_q_len), _limit("max_kv_len", max_kv_len), head_dim_ckv), stream,
-                  return_status)
+    form, tensors = _LATENT, (q, ckv, None, out, None, None, q_pe, kpe, q_indptr, q_lens, kv_indptr, kv_lens, page_table,
+                              page_indptr, page_indices, last_page_len, table_rows)
+    options: Options = (causal, None, None, None, scale, return_lse, "default", consistency, o_dtype,
+                        _limit("max_q_len", max_q_len), _limit("max_kv_len", max_kv_len), head_dim_ckv)
+    if k_scale is not None or kv_dtype is not None:
+        form, tensors, options = form.scaled(tensors, options, k_scale, None, kv_dtype)
+    return attend(form, tensors, options, stream, return_status)
 
 
 def _latent(views: List[Any], options: Options) -> Problem:
