@@ -37,7 +37,7 @@ struct AttentionTensors {
     // likewise; of op mla k_scale is for both. Present exactly when the spec has a kv_scale. One on the
     // device that is no ordinary number above 0 makes the rows of its heads NaN: see CallStatus.
     Tensor k_scale{};
-    Tensor v_scale{};
+    Tensor v_scale{};  // as k_scale, of v
 };
 
 // Other addresses for the tensors that a Call has, for one launch of it; null: the tensor is where it was
