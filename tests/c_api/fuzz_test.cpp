@@ -239,7 +239,7 @@ class Fuzzer : Breaker {
     attnsmith_spec any_valid_spec() { return valid_spec(kKinds[below(std::size(kKinds))]); }
 
     void versions() {
-        static const char* const kNames[] = {"", "op", "op:attention ", "\xff", "cache:", "op:append"};
+        static const char* const kNames[] = {"", "op", "op:attention ", "\xff", "cache:", "op:splice"};
         if (attnsmith_has_feature(kNames[below(std::size(kNames))]) != 0 ||
             attnsmith_has_feature(nullptr) != 0) {
             give_up("a feature that is none");

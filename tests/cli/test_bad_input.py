@@ -243,7 +243,8 @@ class BadInput(CliTest):
             self.assertEqual((invalid["code"], invalid["field"]), ("invalid_request", "page_size"))
         self.assertEqual(error("plan", *SMALL, "--pagesize", "3")["code"], "bad_usage")
         self.assertEqual(error("plan", "--request", "missing.json")["code"], "bad_usage")
-        self.assertEqual(error("plan", "--op", "append", "--sm", "90")["code"], "unsupported")
+        self.assertEqual(error("plan", "--op", "append", "--head-dim", "64", *HEADS, "--check-slots", "--sm",
+                               "90")["code"], "unsupported")
         self.assertTrue(error("plan", *SMALL, "--consistency", "bitwise", "--precision", "high", "--sm", "90")["refusals"])
         self.assertEqual(error("cache", "ls", env={"HOME": None})["code"], "cache_error")
         self.assertEqual(error("check", "--model", LLAMA)["code"], "failed")
@@ -254,8 +255,9 @@ class BadInput(CliTest):
     def test_a_merge_is_no_attention_to_time(self):
         self.assert_refused(self.run_cli("bench", "attention", "--op", "merge", "--head-dim", "64", *HEADS), "op")
 
-    def test_an_op_that_is_not_built_is_no_bad_request(self):
-        self.assert_failed(self.run_cli("plan", "--op", "append", "--sm", "90"), "append")
+    def test_a_word_that_is_not_built_is_no_bad_request(self):
+        self.assert_failed(self.run_cli("plan", "--op", "append", "--head-dim", "64", *HEADS, "--check-slots", "--sm",
+                                        "90"), "check_slots")
 
 
 if __name__ == "__main__":

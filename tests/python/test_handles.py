@@ -106,7 +106,7 @@ class Closing(PythonTest):
         for _ in range(3):
             self.assert_refused("scale", self.rt.plan, **SMALL, scale=-1.0, sm=90)
             with self.assertRaises(attnsmith.Unsupported):
-                self.rt.plan(**{**SMALL, "op": "append"}, sm=90)
+                self.rt.plan(**{**SMALL, "head_dim": 520}, sm=90)
         self.rt.close()
         self.assertEqual(len(self.freed), 1)
 

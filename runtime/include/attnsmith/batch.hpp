@@ -37,7 +37,7 @@ struct AttentionTensors {
     // likewise; of op mla k_scale is for both. Present exactly when the spec has a kv_scale. One on the
     // device that is no ordinary number above 0 makes the rows of its heads NaN: see CallStatus.
     Tensor k_scale{};
-    Tensor v_scale{};  // likewise of the values
+    Tensor v_scale{};  // as k_scale, of v
 };
 
 // Other addresses for the tensors that a Call has, for one launch of it; null: the tensor is where it was
@@ -90,7 +90,7 @@ struct AppendTensors {
     // head_dim_ckv], each with an axis of 1, the KV head, before the columns or without. Where kpe is absent
     // k has the head_dim_kpe columns of the position behind its own, and likewise k_cache.
     Tensor kpe{};
-    Tensor kpe_cache{};
+    Tensor kpe_cache{};  // the position's columns of k_cache, where they are apart
 
     // [tokens], batch * q_len of them: int64 or AttentionSpec::index_dtype. With Slots::mapping the slot of
     // each token, page * page_size + offset, or in a dense cache sequence * kv_len + position; a negative one
@@ -108,7 +108,7 @@ struct AppendTensors {
     // times 1 / scale, rounded. Present exactly when k is and the spec has a kv_scale; v_scale not of
     // latents.
     Tensor k_scale{};
-    Tensor v_scale{};  // likewise of the values
+    Tensor v_scale{};  // as k_scale, of v
     Tensor q_scale{};  // f32 [1], optional, of a q_dtype of 8 bits
 };
 

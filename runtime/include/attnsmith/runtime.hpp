@@ -296,6 +296,7 @@ class ATTNSMITH_API Kernel {
     // pages; q alone needs the same lengths, by which it is rotated. The workspace is kWorkspaceZeroedBytes
     // long and holds the status alone: launches that run at the same time may share one.
     Call bind(const AppendTensors& tensors, const Batch& batch = {}) const;
+    // The same with the caller's workspace. Throws InvalidRequest where it is null, too small or misaligned.
     Call bind(const AppendTensors& tensors, const Batch& batch, Workspace workspace) const;
 
     const AttentionSpec& spec() const;  // normalised

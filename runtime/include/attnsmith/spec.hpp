@@ -76,18 +76,18 @@ struct AttentionSpec {
     // Of op append alone, to the end. With slots table kv_lens are the lengths after the append: token i of a
     // sequence with q_len new ones goes to position kv_len - q_len + i.
     Slots slots = Slots::mapping;
-    Rope rope = Rope::none;
+    Rope rope = Rope::none;  // what is rotated with what
     // The first columns of each head, which are rotated: even; 0 with a rope means head_dim_qk, or of latents
     // head_dim_kpe.
     std::int64_t rotary_dim = 0;
-    RopeTable rope_table = RopeTable::cos_sin;
+    RopeTable rope_table = RopeTable::cos_sin;  // what angles are taken from
     // What cosines and sines of frequencies are multiplied by, above 0; absent, 1. Tables have it already.
     std::optional<double> rope_factor{};
     // RMS norms of each head's row, before it is rotated: of q and k with weights, of v without. The k_norm
     // of latents is of their head_dim_ckv columns.
     bool q_norm = false;
-    bool k_norm = false;
-    bool v_norm = false;
+    bool k_norm = false;               // of latents, of their first columns
+    bool v_norm = false;               // without weights
     std::optional<double> norm_eps{};  // added to the mean of squares, above 0; absent, 1e-6
     std::optional<DType> q_dtype{};    // of the q that is written: dtype, which it is if absent, e4m3 or e5m2
     bool check_slots = false;          // not built: that no two tokens write one slot

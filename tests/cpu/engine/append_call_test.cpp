@@ -83,13 +83,13 @@ TEST_CASE("a large append takes more heads a warp", "[engine][append]") {
     Runtime runtime(fake_options());
     const Kernel kernel = runtime.prepare(kSpec, {});
     fake().param_bytes = sizeof(abi::AppendArguments);
-    kernel.bind(tensors(8192)).launch();
+    kernel.bind(tensors(1024)).launch();
     abi::AppendArguments arguments;
     std::memcpy(&arguments, fake().last_launch.parameter, sizeof arguments);
     CHECK(arguments.q.steps == 4);
     CHECK(arguments.q.pieces == 4);
     CHECK(arguments.k.pieces == 1);
-    CHECK(arguments.items == 8192 * 6);
+    CHECK(arguments.items == 1024 * 6);
 }
 
 TEST_CASE("an append of no tokens launches nothing, and binds its own op's tensors", "[engine][append]") {

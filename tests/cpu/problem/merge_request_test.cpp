@@ -73,8 +73,6 @@ TEST_CASE("what does not count for a merge is refused by name", "[merge][validat
         {"kv_scale", [](AttentionSpec& s) { s.kv_scale = KvScale::head; }},
         {"precision", [](AttentionSpec& s) { s.precision = Precision::high; }},
         {"consistency", [](AttentionSpec& s) { s.consistency = Consistency::bitwise; }},
-        {"kv_dtype", [](AttentionSpec& s) { s.kv_dtype = DType::e4m3; }},
-        {"kv_scale", [](AttentionSpec& s) { s.kv_scale = KvScale::head; }},
         {"slots", [](AttentionSpec& s) { s.slots = Slots::table; }},
         {"rope", [](AttentionSpec& s) { s.rope = Rope::half; }},
         {"rotary_dim", [](AttentionSpec& s) { s.rotary_dim = 64; }},

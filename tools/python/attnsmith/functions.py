@@ -525,24 +525,27 @@ def append(k: Any = None, v: Any = None, k_cache: Any = None, v_cache: Any = Non
     rounded once to what the cache has.
 
     k, v: [tokens, kv_heads, head_dim], or [batch, q_len, kv_heads, head_dim], fp16 or bf16, such as views of a fused
-        tensor. k_cache, v_cache: their cache, of the same dtype or of 8 bits: paged where page_order is given, "NHD"
-        [pages, page_size, kv_heads, head_dim] or "HND" [pages, kv_heads, page_size, head_dim]; None is dense [batch,
-        kv_len, kv_heads, head_dim]. Latents have neither v nor v_cache, and head_dim_ckv: k is [tokens, head_dim_ckv],
-        with the columns of the position behind them or in kpe; likewise k_cache and kpe_cache, whose page_order is
-        "NHD".
-    q: as k, with q_heads; of latents the columns of the position. q_out: where it is written to; q itself will do, and
-        None makes a tensor. Without k and v, q alone is written.
+        tensor. k_cache, v_cache: of the same dtype or of 8 bits, dense [batch, kv_len, kv_heads, head_dim], or, where
+        page_order is given, pages: "NHD" [pages, page_size, kv_heads, head_dim] or "HND" [pages, kv_heads, page_size,
+        head_dim]. Latents have neither v nor v_cache, but head_dim_ckv, with or without an axis of 1 for the head: k
+        is [tokens, columns], and its columns are head_dim_ckv and behind them those of the position, unless these are
+        in kpe, [tokens, columns], and likewise k_cache and kpe_cache, [pages, page_size, columns].
+    q: [tokens, q_heads, head_dim], or [batch, q_len, q_heads, head_dim]; of latents the columns of the position alone.
+        q_out: where it is written to, [tokens, q_heads, head_dim] as q; q itself will do, and None makes a tensor.
+        Without k and v, q alone is written.
     slot_mapping: [tokens] of int32 or int64 on the GPU: page * page_size + offset, dense sequence * kv_len + position.
-        A token of a negative one is passed over. Or none, and the lengths after the append, kv_lens, and pages:
-        page_table, q_indptr and the others as paged_attention() has them, of which token i of a sequence's q_len
-        new ones goes to position kv_len - q_len + i.
-    positions: [tokens] likewise, what each is rotated by; None with lengths: its place in its sequence.
-    rope_table: [positions, rotary_dim], the cosines and then the sines, or fp32 [rotary_dim / 2], radians a position,
-        whose cosines and sines are multiplied by rope_factor. rope: "half" (the default with a table: GPT-NeoX, Llama)
-        or "interleaved" (GPT-J).
+        A token of a negative one is passed over. Or none, and lengths, which are those after the append: token i of a
+        sequence with q_len new ones goes to position kv_len - q_len + i.
+    q_indptr: int32 or int64 [batch + 1] on the GPU, of tokens in a row; q_lens: [batch], how many of q_len are in use.
+        kv_lens: [batch], with page_table, [batch, pages a sequence], of pages; table_rows: [batch], the row of each
+        sequence. Or page_indptr [batch + 1], page_indices [pages of all] and last_page_len [batch].
+    positions: [tokens] of int32 or int64, what each is rotated by; None with lengths: its place in its sequence.
+    rope_table: [positions, rotary_dim], the cosines and then the sines, or fp32 [frequencies], rotary_dim / 2 of them in
+        radians a position, whose cosines and sines are multiplied by rope_factor. rope: "half" (the default with a
+        table: GPT-NeoX, Llama) or "interleaved" (GPT-J).
     q_norm_weight, k_norm_weight: [head_dim] of RMS norms of each head, before it is rotated; v_norm: the same of v
         without weights. norm_eps: None is 1e-6.
-    k_scale, v_scale: of a cache of 8 bits: fp32 [1] or [kv_heads], which what is stored is multiplied by to be read;
+    k_scale, v_scale: fp32 [1] or [kv_heads], of a cache of 8 bits: what is stored times them is what was given.
         q_scale: fp32 [1], of a q_dtype of 8 bits. kv_dtype: "e4m3" or "e5m2", of a cache of uint8. q_dtype: of a new
         q_out.
     max_q_len, max_kv_len: bounds of one sequence; None takes what the shapes allow. return_status: True gives it

@@ -303,7 +303,9 @@ class Kernel(Owner):
         rope_table: [positions, rotary_dim], cosines and then sines, or frequencies, fp32 [rotary_dim / 2].
         q_norm_weight, k_norm_weight: fp32 or the spec's dtype, present exactly when the spec has q_norm, k_norm.
         k_scale, v_scale: fp32 [1] or [kv_heads], present exactly when the spec has a kv_scale. q_scale: fp32 [1].
-        q_indptr, kv_lens and the others: of slots="table", as bind() has them; lengths are those after the append.
+        q_indptr [batch + 1], q_lens, kv_lens [batch], page_table, table_rows, or page_indptr with page_indices and
+            last_page_len, max_q_len, max_kv_len: of slots="table", as bind() has them; lengths are those after the
+            append.
         workspace: as bind() takes it, of at least 8192 bytes.
 
         Raises InvalidRequest naming the tensor.
