@@ -60,6 +60,8 @@ class Schemas(CliTest):
         self.assertGreater(len(printed), 20)
         latent = ["plan", "--op", "mla", "--head-dim-ckv", "512", "--head-dim-kpe", "64", "--q-heads", "8", "--scale", "1"]
         printed |= self.assert_ok(self.run_cli(*latent, "--sm", "90", "--json")).json()["request"]
+        append = ["plan", "--op", "append", "--head-dim", "128", "--q-heads", "8", "--sm", "90", "--json"]
+        printed |= self.assert_ok(self.run_cli(*append)).json()["request"]
         request = schemas()["urn:attnsmith:plan/1"]["properties"]["request"]
         self.assertEqual(set(request["properties"]), set(printed))
 

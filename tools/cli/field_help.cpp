@@ -77,7 +77,10 @@ bool is_served(const RequestField& field, std::string_view word) {
     const nlohmann::json dense = nlohmann::json::object();
     const nlohmann::json paged = {{"kv", "paged"}, {"page_size", 16}};
     const nlohmann::json half = {{"dtype", "fp16"}};
-    return std::ranges::any_of(std::initializer_list{dense, paged, half}, [&](const nlohmann::json& request) {
+    const nlohmann::json stored = {{"kv_dtype", "e4m3"}};
+    const nlohmann::json append = {{"op", "append"}}, rotated = {{"op", "append"}, {"rope", "half"}};
+    const std::initializer_list requests{dense, paged, half, stored, append, rotated};
+    return std::ranges::any_of(requests, [&](const nlohmann::json& request) {
         const auto spec = request_with(request, field, word);
         return spec && is_planned_somewhere(*spec);
     });
