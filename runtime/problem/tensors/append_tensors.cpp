@@ -6,6 +6,7 @@
 
 #include "problem/limits.hpp"
 #include "problem/request/request_fields.hpp"
+#include "problem/tensors/batch_tensors.hpp"
 #include "problem/tensors/tensor_checks.hpp"
 #include "problem/tensors/tensors.hpp"
 
@@ -33,15 +34,7 @@ class AppendChecker {
           k_scale_{"k_scale", tensors.k_scale},
           v_scale_{"v_scale", tensors.v_scale},
           q_scale_{"q_scale", tensors.q_scale},
-          q_indptr_{"batch.q_indptr", batch.q_indptr},
-          q_lens_{"batch.q_lens", batch.q_lens},
-          kv_indptr_{"batch.kv_indptr", batch.kv_indptr},
-          kv_lens_{"batch.kv_lens", batch.kv_lens},
-          page_table_{"batch.page_table", batch.page_table},
-          table_rows_{"batch.table_rows", batch.table_rows},
-          page_indptr_{"batch.page_indptr", batch.page_indptr},
-          page_indices_{"batch.page_indices", batch.page_indices},
-          last_page_len_{"batch.last_page_len", batch.last_page_len},
+          batch_(problem.spec, batch),
           max_q_len_(batch.max_q_len),
           max_kv_len_(batch.max_kv_len) {}
 
@@ -111,7 +104,7 @@ class AppendChecker {
     // columns] and [batch, 1, columns] are the same tokens.
     void find_form() {
         if (by_table())
-            in_a_row_ = q_indptr_.present();
+            in_a_row_ = batch_.q_indptr.present();
         else if (has_q())
             in_a_row_ = q_.tensor.rank != 4;
         else
@@ -140,7 +133,7 @@ class AppendChecker {
                                 columns});
     }
 
-    // Of latents: with an axis of one head before the columns, or without.
+    // Latents may have an axis of one head before the columns, or none.
     void check_latent_rows(const Named& named, const Expected& columns) {
         const int with_head = in_a_row_ ? 3 : 4;
         if (named.tensor.rank == with_head) return check_rows(named, {1, "kv_heads"}, columns);
@@ -158,12 +151,6 @@ class AppendChecker {
         return latent_ ? Expected{spec_.head_dim_kpe, "head_dim_kpe: the columns of the position alone"}
                        : Expected{spec_.head_dim_qk, "head_dim_qk"};
     }
-    Expected key_columns(const Named& position) const {
-        if (!latent_) return {spec_.head_dim_qk, "head_dim_qk"};
-        if (position.present() || spec_.head_dim_kpe == 0) return {spec_.head_dim_ckv, "head_dim_ckv"};
-        return {spec_.head_dim_ckv + spec_.head_dim_kpe, "head_dim_ckv + head_dim_kpe"};
-    }
-
     void check_queries() {
         if (latent_ && spec_.head_dim_kpe == 0)
             refuse("q", "a tensor",
@@ -177,12 +164,12 @@ class AppendChecker {
 
     void check_keys_and_values() {
         if (latent_) {
-            check_latent_rows(k_, key_columns(kpe_));
+            check_latent_rows(k_, key_columns(spec_, kpe_));
             if (kpe_.present()) check_latent_rows(kpe_, {spec_.head_dim_kpe, "head_dim_kpe"});
             return;
         }
         const Expected heads{spec_.kv_heads, "kv_heads"};
-        check_rows(k_, heads, key_columns(kpe_));
+        check_rows(k_, heads, key_columns(spec_, kpe_));
         check_rows(v_, heads, {spec_.head_dim_vo, "head_dim_vo"});
     }
 
@@ -200,18 +187,12 @@ class AppendChecker {
                    fmt::format("at most {} tokens", most));
     }
 
-    // Frameworks without floats of 8 bits keep them as bytes.
-    static void check_stored_dtype(const Named& named, DType dtype) {
-        if (is_fp8(dtype) && named.tensor.dtype == DType::u8) return;
-        check_dtype(named, dtype);
-    }
-
     void check_caches() {
         const Expected outer{is_paged() || !by_table() ? kAny : cache_batch(), is_paged()   ? "pages"
                                                                                : by_table() ? "batch"
                                                                                             : "sequences"};
         const Expected tokens{is_paged() ? spec_.page_size : kAny, is_paged() ? "page_size" : "kv_len"};
-        check_cache(k_cache_, outer, tokens, key_columns(kpe_cache_));
+        check_cache(k_cache_, outer, tokens, key_columns(spec_, kpe_cache_));
         const int token_axis = has_heads_first() ? 2 : 1;
         const Expected as_outer{k_cache_.extent(0), "as k_cache has"};
         const Expected as_tokens{k_cache_.extent(token_axis), "as k_cache has"};
@@ -226,7 +207,7 @@ class AppendChecker {
     }
 
     std::int64_t cache_batch() const {
-        return in_a_row_ ? std::max<std::int64_t>(0, q_indptr_.extent(0) - 1) : bound_.batch;
+        return in_a_row_ ? std::max<std::int64_t>(0, batch_.q_indptr.extent(0) - 1) : bound_.batch;
     }
     bool has_heads_first() const { return is_paged() && spec_.page_order == PageOrder::HND; }
 
@@ -245,7 +226,7 @@ class AppendChecker {
     }
 
     void refuse_batch() const {
-        for (const Named* named : lengths())
+        for (const Named* named : batch_.all())
             refuse_extra(*named, "slots table, and the spec's slots is mapping");
         for (const auto& [field, value] :
              {std::pair("batch.max_q_len", max_q_len_), {"batch.max_kv_len", max_kv_len_}})
@@ -256,73 +237,30 @@ class AppendChecker {
 
     void check_batch() {
         if (in_a_row_) {
-            check_index(q_indptr_, {kAny, "batch + 1"});
-            if (q_indptr_.extent(0) == 0) refuse(q_indptr_.at("shape", 0), "0", "batch + 1");
-            bound_.batch = q_indptr_.extent(0) - 1;
+            bound_.batch = batch_.batch_of(batch_.q_indptr);
             if (bound_.batch > kMaxBatch)
-                refuse(q_indptr_.at("shape", 0), std::to_string(bound_.batch + 1),
+                refuse(batch_.q_indptr.at("shape", 0), std::to_string(bound_.batch + 1),
                        fmt::format("a batch of at most {}, and 1", kMaxBatch));
-            refuse_extra(q_lens_, "tokens as [batch, q_len]; lengths of those in a row are in q_indptr");
-        } else if (q_lens_.present()) {
-            check_index(q_lens_, {bound_.batch, "batch"});
+            refuse_extra(batch_.q_lens,
+                         "tokens as [batch, q_len]; lengths of those in a row are in q_indptr");
+        } else if (batch_.q_lens.present()) {
+            batch_.check_index(batch_.q_lens, {bound_.batch, "batch"});
         }
-        refuse_extra(kv_indptr_, "ragged KV, which op append does not write");
+        refuse_extra(batch_.kv_indptr, "ragged KV, which op append does not write");
         if (is_paged())
-            check_pages();
+            batch_.check_pages("[batch] lengths after the append, which a page_table needs", bound_);
         else
             check_dense_lengths();
         check_bounds();
     }
 
     void check_dense_lengths() {
-        for (const Named* extra :
-             {&page_table_, &table_rows_, &page_indptr_, &page_indices_, &last_page_len_})
+        for (const Named* extra : {&batch_.page_table, &batch_.table_rows, &batch_.page_indptr,
+                                   &batch_.page_indices, &batch_.last_page_len})
             refuse_extra(*extra, "paged KV, and the spec's kv is dense");
-        check_present(kv_lens_, "[batch] lengths after the append, which slots table needs");
-        check_index(kv_lens_, {bound_.batch, "batch"});
+        check_present(batch_.kv_lens, "[batch] lengths after the append, which slots table needs");
+        batch_.check_index(batch_.kv_lens, {bound_.batch, "batch"});
         if (!has_k()) bound_.kv_tokens = bound_.max_kv_len = kMaxLength;  // no cache bounds them
-    }
-
-    void check_pages() {
-        if (page_indptr_.present() || page_indices_.present() || last_page_len_.present())
-            check_compressed_pages();
-        else
-            check_padded_pages();
-        // Both factors are below 2^31, so the product fits.
-        bound_.max_kv_len = std::min(bound_.page_list * spec_.page_size, kMaxLength);
-    }
-
-    void check_padded_pages() {
-        check_present(
-            page_table_,
-            "for paged KV, page_table with kv_lens, or page_indptr, page_indices and last_page_len");
-        check_present(kv_lens_, "[batch] lengths after the append, which a page_table needs");
-        check_index(kv_lens_, {bound_.batch, "batch"});
-        check_dtype(page_table_, spec_.index_dtype);
-        const Expected rows = table_rows_.present() ? Expected{kAny, "rows that table_rows may state"}
-                                                    : Expected{bound_.batch, "batch"};
-        check_shape(page_table_, {rows, {kAny, "pages a sequence"}});
-        check_memory(page_table_, size_of(spec_.index_dtype));
-        check_inner_stride(page_table_);
-        bound_.table_rows = page_table_.extent(0);
-        bound_.page_list = page_table_.extent(1);
-        if (!table_rows_.present()) return;
-        check_index(table_rows_, {bound_.batch, "batch"});
-        if (bound_.batch > 0 && bound_.table_rows == 0)
-            refuse(page_table_.at("shape", 0), "0", "1 or more: each sequence has one of the rows");
-    }
-
-    void check_compressed_pages() {
-        for (const Named* extra : {&page_table_, &table_rows_, &kv_lens_})
-            refuse_extra(*extra,
-                         "pages by page_table and kv_lens, and here page_indptr, page_indices and "
-                         "last_page_len say them");
-        for (const Named* needed : {&page_indptr_, &page_indices_, &last_page_len_})
-            check_present(*needed, "page_indptr, page_indices and last_page_len together");
-        check_index(page_indptr_, {bound_.batch + 1, "batch + 1"});
-        check_index(last_page_len_, {bound_.batch, "batch"});
-        check_index(page_indices_, {kAny, "pages of all sequences"});
-        bound_.page_list = page_indices_.extent(0);
     }
 
     void check_bounds() {
@@ -330,7 +268,7 @@ class AppendChecker {
              {std::pair("batch.max_q_len", max_q_len_), {"batch.max_kv_len", max_kv_len_}})
             if (given < 0)
                 refuse(field, std::to_string(given), "a length from 1, or 0 for what the tensors hold");
-        if (max_q_len_ > 0 && max_q_len_ < bound_.max_q_len && !in_a_row_ && !q_lens_.present())
+        if (max_q_len_ > 0 && max_q_len_ < bound_.max_q_len && !in_a_row_ && !batch_.q_lens.present())
             refuse(
                 "batch.max_q_len", std::to_string(max_q_len_),
                 fmt::format("0 or {}, which every sequence has by the tensors' shapes; for shorter ones give "
@@ -412,22 +350,9 @@ class AppendChecker {
 
     void check_scale(const Named& named, bool wanted) const {
         if (!wanted) return refuse_extra(named, "k and v with a spec of kv_scale (of latents, k alone)");
-        const bool of_heads = spec_.kv_scale == KvScale::head;
-        if (!named.present())
-            check_present(named, fmt::format("fp32 [{}], since the spec's kv_scale is {}",
-                                             of_heads ? "kv_heads" : "1", to_string(spec_.kv_scale)));
-        check_vector(named, DType::f32,
-                     of_heads ? Expected{spec_.kv_heads, "kv_heads"} : Expected{1, "scales"});
+        check_kv_scale(named, spec_);
     }
 
-    void check_index(const Named& named, Expected extent) const {
-        check_vector(named, spec_.index_dtype, extent);
-    }
-
-    std::array<const Named*, 9> lengths() const {
-        return {&q_indptr_,   &q_lens_,      &kv_indptr_,    &kv_lens_,      &page_table_,
-                &table_rows_, &page_indptr_, &page_indices_, &last_page_len_};
-    }
     std::array<const Named*, 21> inputs() const {
         return {&q_,
                 &k_,
@@ -441,15 +366,15 @@ class AppendChecker {
                 &k_scale_,
                 &v_scale_,
                 &q_scale_,
-                &q_indptr_,
-                &q_lens_,
-                &kv_indptr_,
-                &kv_lens_,
-                &page_table_,
-                &table_rows_,
-                &page_indptr_,
-                &page_indices_,
-                &last_page_len_};
+                &batch_.q_indptr,
+                &batch_.q_lens,
+                &batch_.kv_indptr,
+                &batch_.kv_lens,
+                &batch_.page_table,
+                &batch_.table_rows,
+                &batch_.page_indptr,
+                &batch_.page_indices,
+                &batch_.last_page_len};
     }
     std::array<const Named*, 4> outputs() const { return {&q_out_, &k_cache_, &v_cache_, &kpe_cache_}; }
 
@@ -475,8 +400,7 @@ class AppendChecker {
     const bool latent_;
     const Named q_, k_, v_, q_out_, k_cache_, v_cache_, kpe_, kpe_cache_, slot_mapping_, positions_;
     const Named rope_table_, q_norm_weight_, k_norm_weight_, k_scale_, v_scale_, q_scale_;
-    const Named q_indptr_, q_lens_, kv_indptr_, kv_lens_;
-    const Named page_table_, table_rows_, page_indptr_, page_indices_, last_page_len_;
+    const BatchTensors batch_;
     const std::int64_t max_q_len_, max_kv_len_;
     bool in_a_row_ = true;
     std::int64_t outer_ = kAny, inner_ = kAny;
@@ -491,8 +415,7 @@ BoundShape check_tensors(const Problem& problem, const AppendTensors& tensors, c
 
 void check_workspace(const Problem& problem, void* data, std::int64_t bytes, const AppendTensors& tensors,
                      const Batch& batch) {
-    const Tensor scratch = Tensor::contiguous(data, DType::i32, {bytes / size_of(DType::i32)});
-    AppendChecker(problem, tensors, batch).refuse_shared({"workspace.data", scratch});
+    AppendChecker(problem, tensors, batch).refuse_shared({"workspace.data", workspace_tensor(data, bytes)});
 }
 
 }  // namespace attnsmith::problem

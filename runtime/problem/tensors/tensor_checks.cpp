@@ -9,6 +9,7 @@
 #include "attnsmith/error.hpp"
 #include "problem/limits.hpp"
 #include "problem/request/problem.hpp"
+#include "problem/request/request_fields.hpp"
 #include "problem/tensors/overlap.hpp"
 #include "problem/tensors/tensors.hpp"
 
@@ -80,6 +81,11 @@ void refuse_extra(const Named& named, std::string_view belongs_to) {
 void check_dtype(const Named& named, DType expected) {
     if (named.tensor.dtype == expected) return;
     refuse(named.part("dtype"), std::string(to_string(named.tensor.dtype)), std::string(to_string(expected)));
+}
+
+void check_stored_dtype(const Named& named, DType expected) {
+    if (is_fp8(expected) && named.tensor.dtype == DType::u8) return;
+    check_dtype(named, expected);
 }
 
 void check_shape(const Named& named, std::initializer_list<Expected> axes) {
@@ -154,6 +160,24 @@ void check_vector(const Named& named, DType dtype, Expected extent) {
     check_shape(named, {extent});
     check_memory(named, size_of(dtype));
     check_inner_stride(named);
+}
+
+void check_kv_scale(const Named& named, const AttentionSpec& spec) {
+    const bool of_heads = spec.kv_scale == KvScale::head;
+    if (!named.present())
+        check_present(named, fmt::format("fp32 [{}], since the spec's kv_scale is {}",
+                                         of_heads ? "kv_heads" : "1", to_string(spec.kv_scale)));
+    check_vector(named, DType::f32, of_heads ? Expected{spec.kv_heads, "kv_heads"} : Expected{1, "scales"});
+}
+
+Expected key_columns(const AttentionSpec& spec, const Named& position) {
+    if (!is_latent(spec)) return {spec.head_dim_qk, "head_dim_qk"};
+    if (position.present() || spec.head_dim_kpe == 0) return {spec.head_dim_ckv, "head_dim_ckv"};
+    return {spec.head_dim_ckv + spec.head_dim_kpe, "head_dim_ckv + head_dim_kpe"};
+}
+
+Tensor workspace_tensor(void* data, std::int64_t bytes) {
+    return Tensor::contiguous(data, DType::i32, {bytes / size_of(DType::i32)});
 }
 
 void check_output_elements(const Named& named) {

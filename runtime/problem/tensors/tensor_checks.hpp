@@ -43,6 +43,8 @@ struct Expected {
 void check_present(const Named& named, std::string_view why);
 void refuse_extra(const Named& named, std::string_view belongs_to);
 void check_dtype(const Named& named, DType expected);
+// Where a float of 8 bits is expected uint8 will do: frameworks without such floats keep them as bytes.
+void check_stored_dtype(const Named& named, DType expected);
 void check_shape(const Named& named, std::initializer_list<Expected> axes);
 // From the first byte of a checked tensor to its end; 0 of one without elements.
 std::int64_t bytes_of(const Tensor& tensor);
@@ -56,6 +58,13 @@ void check_inner_stride(const Named& named);
 // q, k, v and o: base and rows in the alignment class of the spec, the last axis contiguous.
 void check_operand(const Named& named, const AttentionSpec& spec);
 void check_vector(const Named& named, DType dtype, Expected extent);
+// k_scale or v_scale of a spec that has a kv_scale.
+void check_kv_scale(const Named& named, const AttentionSpec& spec);
+// Columns of k. A spec with head_dim_ckv has those of the position behind the latent's, unless `position` is
+// a tensor of their own.
+Expected key_columns(const AttentionSpec& spec, const Named& position);
+// The first `bytes` of a workspace as a tensor that no other may overlap.
+Tensor workspace_tensor(void* data, std::int64_t bytes);
 // No two elements of an output share memory.
 void check_output_elements(const Named& named);
 void refuse_overlap(const Named& output, const Named& other);

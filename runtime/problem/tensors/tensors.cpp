@@ -10,6 +10,7 @@
 
 #include "attnsmith/error.hpp"
 #include "problem/limits.hpp"
+#include "problem/tensors/batch_tensors.hpp"
 #include "problem/tensors/operands.hpp"
 #include "problem/tensors/tensor_checks.hpp"
 
@@ -34,15 +35,7 @@ class Checker {
           alibi_slopes_(operand(tensors, Operand::alibi_slopes, given)),
           k_scale_(operand(tensors, Operand::k_scale, given)),
           v_scale_(operand(tensors, Operand::v_scale, given)),
-          q_indptr_{"batch.q_indptr", batch.q_indptr},
-          q_lens_{"batch.q_lens", batch.q_lens},
-          kv_indptr_{"batch.kv_indptr", batch.kv_indptr},
-          kv_lens_{"batch.kv_lens", batch.kv_lens},
-          page_table_{"batch.page_table", batch.page_table},
-          table_rows_{"batch.table_rows", batch.table_rows},
-          page_indptr_{"batch.page_indptr", batch.page_indptr},
-          page_indices_{"batch.page_indices", batch.page_indices},
-          last_page_len_{"batch.last_page_len", batch.last_page_len},
+          batch_(problem.spec, batch),
           max_q_len_(batch.max_q_len),
           max_kv_len_(batch.max_kv_len) {}
 
@@ -82,15 +75,9 @@ class Checker {
                 .within = at(given, which) == nullptr ? std::string_view() : kWithinAddresses};
     }
 
-    bool ragged_queries() const { return q_indptr_.present(); }
+    bool ragged_queries() const { return batch_.q_indptr.present(); }
     bool is_latent() const { return spec_.op == Op::mla; }
 
-    // Columns of q, or of k, where those of the position may be in a tensor of their own.
-    Expected columns(const Named& position) const {
-        if (!is_latent()) return {spec_.head_dim_qk, "head_dim_qk"};
-        if (position.present() || spec_.head_dim_kpe == 0) return {spec_.head_dim_ckv, "head_dim_ckv"};
-        return {spec_.head_dim_ckv + spec_.head_dim_kpe, "head_dim_ckv + head_dim_kpe"};
-    }
     Expected position_columns() const { return {spec_.head_dim_kpe, "head_dim_kpe"}; }
     Expected output_columns() const {
         return {value_dim(spec_), is_latent() ? "head_dim_ckv" : "head_dim_vo"};
@@ -104,21 +91,23 @@ class Checker {
         check_present(q_, "the queries");
         check_dtype(q_, spec_.dtype);
         if (ragged_queries()) {
-            check_shape(q_, {{kAny, "query tokens"}, {spec_.q_heads, "q_heads"}, columns(q_pe_)});
-            bound_.batch = indptr_batch(q_indptr_);
+            check_shape(q_, {{kAny, "query tokens"}, {spec_.q_heads, "q_heads"}, key_columns(spec_, q_pe_)});
+            bound_.batch = batch_.batch_of(batch_.q_indptr);
             bound_.q_tokens = bound_.max_q_len = q_.extent(0);
-            refuse_extra(q_lens_, "a dense q; lengths of a ragged one are in q_indptr");
+            refuse_extra(batch_.q_lens, "a dense q; lengths of a ragged one are in q_indptr");
         } else {
-            check_shape(q_, {{kAny, "batch"}, {kAny, "q_len"}, {spec_.q_heads, "q_heads"}, columns(q_pe_)});
+            check_shape(
+                q_,
+                {{kAny, "batch"}, {kAny, "q_len"}, {spec_.q_heads, "q_heads"}, key_columns(spec_, q_pe_)});
             bound_.batch = q_.extent(0);
             bound_.q_tokens = q_.extent(0) * q_.extent(1);  // at most 2^60
             bound_.max_q_len = q_.extent(1);
-            if (q_lens_.present()) check_index(q_lens_, {bound_.batch, "batch"});
+            if (batch_.q_lens.present()) batch_.check_index(batch_.q_lens, {bound_.batch, "batch"});
         }
         check_operand(q_, spec_);
         check_query_positions();
         if (bound_.batch > kMaxBatch) {
-            refuse(ragged_queries() ? q_indptr_.at("shape", 0) : q_.at("shape", 0),
+            refuse(ragged_queries() ? batch_.q_indptr.at("shape", 0) : q_.at("shape", 0),
                    std::to_string(bound_.batch), fmt::format("a batch of at most {}", kMaxBatch));
         }
         if (bound_.q_tokens > kMaxLength) {
@@ -162,84 +151,44 @@ class Checker {
     }
 
     void check_dense_keys() {
-        for (const Named* extra :
-             {&kv_indptr_, &page_table_, &table_rows_, &page_indptr_, &page_indices_, &last_page_len_}) {
+        for (const Named* extra : {&batch_.kv_indptr, &batch_.page_table, &batch_.table_rows,
+                                   &batch_.page_indptr, &batch_.page_indices, &batch_.last_page_len}) {
             refuse_other_storage(*extra);
         }
         check_key_shapes({bound_.batch, "batch"}, {kAny, "kv_len"});
         bound_.kv_tokens = bound_.max_kv_len = k_.extent(1);
-        if (kv_lens_.present()) check_index(kv_lens_, {bound_.batch, "batch"});
+        if (batch_.kv_lens.present()) batch_.check_index(batch_.kv_lens, {bound_.batch, "batch"});
     }
 
     void check_ragged_keys() {
-        for (const Named* extra :
-             {&kv_lens_, &page_table_, &table_rows_, &page_indptr_, &page_indices_, &last_page_len_}) {
+        for (const Named* extra : {&batch_.kv_lens, &batch_.page_table, &batch_.table_rows,
+                                   &batch_.page_indptr, &batch_.page_indices, &batch_.last_page_len}) {
             refuse_other_storage(*extra);
         }
-        check_present(kv_indptr_, "[batch + 1] offsets, which ragged KV needs");
-        check_index(kv_indptr_, {bound_.batch + 1, "batch + 1"});
+        check_present(batch_.kv_indptr, "[batch + 1] offsets, which ragged KV needs");
+        batch_.check_index(batch_.kv_indptr, {bound_.batch + 1, "batch + 1"});
         check_key_shapes({kAny, "KV tokens"}, {});
         bound_.kv_tokens = bound_.max_kv_len = k_.extent(0);
     }
 
     void check_paged_keys() {
-        refuse_other_storage(kv_indptr_);
+        refuse_other_storage(batch_.kv_indptr);
         check_key_shapes({kAny, "pages"}, {spec_.page_size, "page_size"});
         bound_.pages = k_.extent(0);
-        const bool compressed = page_indptr_.present() || page_indices_.present() || last_page_len_.present();
-        if (compressed)
-            check_compressed_pages();
-        else
-            check_padded_pages();
-        // Both factors are below 2^31, so the product fits.
-        bound_.max_kv_len = std::min(bound_.page_list * spec_.page_size, kMaxLength);
-    }
-
-    void check_padded_pages() {
-        check_present(
-            page_table_,
-            "for paged KV, page_table with kv_lens, or page_indptr, page_indices and last_page_len");
-        check_present(kv_lens_, "[batch] lengths, which a page_table needs");
-        check_index(kv_lens_, {bound_.batch, "batch"});
-        check_dtype(page_table_, spec_.index_dtype);
-        const Expected rows = table_rows_.present() ? Expected{kAny, "rows that table_rows may state"}
-                                                    : Expected{bound_.batch, "batch"};
-        check_shape(page_table_, {rows, {kAny, "pages a sequence"}});
-        check_memory(page_table_, size_of(spec_.index_dtype));
-        check_inner_stride(page_table_);
-        bound_.table_rows = page_table_.extent(0);
-        bound_.page_list = page_table_.extent(1);
-        if (!table_rows_.present()) return;
-        check_index(table_rows_, {bound_.batch, "batch"});
-        if (bound_.batch > 0 && bound_.table_rows == 0)
-            refuse(page_table_.at("shape", 0), "0", "1 or more: each sequence has one of the rows");
-    }
-
-    void check_compressed_pages() {
-        for (const Named* extra : {&page_table_, &table_rows_, &kv_lens_})
-            refuse_extra(*extra,
-                         "pages by page_table and kv_lens, and here page_indptr, page_indices and "
-                         "last_page_len say them");
-        for (const Named* needed : {&page_indptr_, &page_indices_, &last_page_len_}) {
-            check_present(*needed, "page_indptr, page_indices and last_page_len together");
-        }
-        check_index(page_indptr_, {bound_.batch + 1, "batch + 1"});
-        check_index(last_page_len_, {bound_.batch, "batch"});
-        check_index(page_indices_, {kAny, "pages of all sequences"});
-        bound_.page_list = page_indices_.extent(0);
+        batch_.check_pages("[batch] lengths, which a page_table needs", bound_);
     }
 
     // k, then v with as many pages or tokens. `tokens` is unused for ragged KV, whose outer axis they are.
     void check_key_shapes(Expected outer, Expected tokens) {
         if (is_latent()) return check_latent_shapes(outer, tokens);
-        check_key_shape(k_, outer, tokens, columns(kpe_));
+        check_key_shape(k_, outer, tokens, key_columns(spec_, kpe_));
         outer.extent = k_.extent(0);
         if (spec_.kv == KvStorage::dense) tokens.extent = k_.extent(1);
         check_key_shape(v_, outer, tokens, output_columns());
     }
 
     void check_latent_shapes(Expected outer, Expected tokens) {
-        check_latent_shape(k_, outer, tokens, columns(kpe_));
+        check_latent_shape(k_, outer, tokens, key_columns(spec_, kpe_));
         if (!kpe_.present()) return;
         outer.extent = k_.extent(0);
         if (spec_.kv == KvStorage::dense) tokens.extent = k_.extent(1);
@@ -251,7 +200,7 @@ class Checker {
                             const Expected& dim) const {
         const Expected head{1, "kv_heads"};
         const bool ragged = spec_.kv == KvStorage::ragged;
-        check_kv_dtype(named);
+        check_stored_dtype(named, kv_dtype(spec_));
         if (named.tensor.rank == (ragged ? 3 : 4)) {
             if (ragged)
                 check_shape(named, {outer, head, dim});
@@ -265,15 +214,9 @@ class Checker {
         check_operand(named, spec_);
     }
 
-    // Frameworks without floats of 8 bits keep them as bytes.
-    void check_kv_dtype(const Named& named) const {
-        if (is_fp8(kv_dtype(spec_)) && named.tensor.dtype == DType::u8) return;
-        check_dtype(named, kv_dtype(spec_));
-    }
-
     void check_key_shape(const Named& named, Expected outer, Expected tokens, Expected dim) const {
         const Expected heads{spec_.kv_heads, "kv_heads"};
-        check_kv_dtype(named);
+        check_stored_dtype(named, kv_dtype(spec_));
         if (spec_.kv == KvStorage::ragged)
             check_shape(named, {outer, heads, dim});
         else if (spec_.page_order == PageOrder::HND)
@@ -317,17 +260,12 @@ class Checker {
 
     void check_scale(const Named& named) const {
         if (spec_.kv_scale == KvScale::none) return refuse_extra(named, "a spec with kv_scale");
-        const bool of_heads = spec_.kv_scale == KvScale::head;
-        if (!named.present())
-            check_present(named, fmt::format("fp32 [{}], since the spec's kv_scale is {}",
-                                             of_heads ? "kv_heads" : "1", to_string(spec_.kv_scale)));
-        check_vector(named, DType::f32,
-                     of_heads ? Expected{spec_.kv_heads, "kv_heads"} : Expected{1, "scales"});
+        check_kv_scale(named, spec_);
     }
 
     void check_bounds() {
-        const bool fixed_q = !ragged_queries() && !q_lens_.present();
-        const bool fixed_kv = spec_.kv == KvStorage::dense && !kv_lens_.present();
+        const bool fixed_q = !ragged_queries() && !batch_.q_lens.present();
+        const bool fixed_kv = spec_.kv == KvStorage::dense && !batch_.kv_lens.present();
         clamp_bound("batch.max_q_len", max_q_len_, bound_.max_q_len, fixed_q ? "batch.q_lens" : nullptr);
         clamp_bound("batch.max_kv_len", max_kv_len_, bound_.max_kv_len, fixed_kv ? "batch.kv_lens" : nullptr);
         if (!ragged_queries()) bound_.q_tokens = bound_.batch * bound_.max_q_len;
@@ -356,35 +294,10 @@ class Checker {
     }
 
     void refuse_shared_inputs(const Named& output) const {
-        const Named* inputs[] = {&q_,
-                                 &k_,
-                                 &v_,
-                                 &q_pe_,
-                                 &kpe_,
-                                 &sinks_,
-                                 &alibi_slopes_,
-                                 &k_scale_,
-                                 &v_scale_,
-                                 &q_indptr_,
-                                 &q_lens_,
-                                 &kv_indptr_,
-                                 &kv_lens_,
-                                 &page_table_,
-                                 &table_rows_,
-                                 &page_indptr_,
-                                 &page_indices_,
-                                 &last_page_len_};
-        for (const Named* input : inputs) refuse_overlap(output, *input);
-    }
-
-    std::int64_t indptr_batch(const Named& indptr) const {
-        check_index(indptr, {kAny, "batch + 1"});
-        if (indptr.extent(0) == 0) refuse(indptr.at("shape", 0), "0", "batch + 1");
-        return indptr.extent(0) - 1;
-    }
-
-    void check_index(const Named& named, Expected extent) const {
-        check_vector(named, spec_.index_dtype, extent);
+        for (const Named* input :
+             {&q_, &k_, &v_, &q_pe_, &kpe_, &sinks_, &alibi_slopes_, &k_scale_, &v_scale_})
+            refuse_overlap(output, *input);
+        for (const Named* input : batch_.all()) refuse_overlap(output, *input);
     }
 
     // Texts are made for what is refused only: a bind may come before each launch.
@@ -393,8 +306,8 @@ class Checker {
     }
 
     std::string other_storage(const Named& named) const {
-        const bool is_indptr = &named == &kv_indptr_;
-        const bool is_lens = &named == &kv_lens_;
+        const bool is_indptr = &named == &batch_.kv_indptr;
+        const bool is_lens = &named == &batch_.kv_lens;
         return fmt::format("{} KV, and the spec's kv is {}",
                            is_indptr ? "ragged"
                            : is_lens ? "dense or paged"
@@ -405,15 +318,10 @@ class Checker {
     const AttentionSpec& spec_;
     const std::int64_t group_size_;
     const Named q_, k_, v_, q_pe_, kpe_, o_, lse_, sinks_, alibi_slopes_, k_scale_, v_scale_;
-    const Named q_indptr_, q_lens_, kv_indptr_, kv_lens_;
-    const Named page_table_, table_rows_, page_indptr_, page_indices_, last_page_len_;
+    const BatchTensors batch_;
     const std::int64_t max_q_len_, max_kv_len_;
     BoundShape bound_;
 };
-
-Tensor workspace_tensor(void* data, std::int64_t bytes) {
-    return Tensor::contiguous(data, DType::i32, {bytes / size_of(DType::i32)});
-}
 
 }  // namespace
 
