@@ -16,14 +16,15 @@ namespace {
     throw InvalidRequest(tensor + ".ndim", error.value(), error.accepted());
 }
 
-Call bind(const Kernel& kernel, const attnsmith_tensors* tensors, const attnsmith_batch* batch,
+// `read` makes the op's tensors of those of the C ABI.
+template <auto read, class Given>
+Call bind(const Kernel& kernel, const Given* given, const attnsmith_batch* batch,
           const attnsmith_workspace* workspace) {
-    const int device = kernel.device();
-    const AttentionTensors bound_tensors = read_tensors(tensors, device);
-    const Batch bound_batch = read_batch(batch, device);
+    const auto tensors = read(given, kernel.device());
+    const Batch bound_batch = read_batch(batch, kernel.device());
     try {
-        return workspace == nullptr ? kernel.bind(bound_tensors, bound_batch)
-                                    : kernel.bind(bound_tensors, bound_batch, read_workspace(workspace));
+        return workspace == nullptr ? kernel.bind(tensors, bound_batch)
+                                    : kernel.bind(tensors, bound_batch, read_workspace(workspace));
     } catch (const InvalidRequest& error) {
         rethrow_in_dlpack_words(error);
     }
@@ -33,19 +34,6 @@ Call bind_merge(const Kernel& kernel, const attnsmith_merge_tensors* tensors) {
     const MergeTensors bound = read_merge_tensors(tensors, kernel.device());
     try {
         return kernel.bind(bound);
-    } catch (const InvalidRequest& error) {
-        rethrow_in_dlpack_words(error);
-    }
-}
-
-Call bind_append(const Kernel& kernel, const attnsmith_append_tensors* tensors, const attnsmith_batch* batch,
-                 const attnsmith_workspace* workspace) {
-    const int device = kernel.device();
-    const AppendTensors bound_tensors = read_append_tensors(tensors, device);
-    const Batch bound_batch = read_batch(batch, device);
-    try {
-        return workspace == nullptr ? kernel.bind(bound_tensors, bound_batch)
-                                    : kernel.bind(bound_tensors, bound_batch, read_workspace(workspace));
     } catch (const InvalidRequest& error) {
         rethrow_in_dlpack_words(error);
     }
@@ -85,7 +73,7 @@ attnsmith_code attnsmith_bind(const attnsmith_kernel* kernel, const attnsmith_te
     return guarded(error, [&] {
         const Kernel& of = required(kernel, "kernel").kernel;
         attnsmith_call*& result = required(call, "call");
-        result = new attnsmith_call{bind(of, tensors, batch, workspace)};
+        result = new attnsmith_call{bind<read_tensors>(of, tensors, batch, workspace)};
     });
 }
 
@@ -104,7 +92,7 @@ attnsmith_code attnsmith_bind_append(const attnsmith_kernel* kernel, const attns
     return guarded(error, [&] {
         const Kernel& of = required(kernel, "kernel").kernel;
         attnsmith_call*& result = required(call, "call");
-        result = new attnsmith_call{bind_append(of, tensors, batch, workspace)};
+        result = new attnsmith_call{bind<read_append_tensors>(of, tensors, batch, workspace)};
     });
 }
 
@@ -150,7 +138,7 @@ attnsmith_code attnsmith_run(const attnsmith_kernel* kernel, const attnsmith_ten
                              attnsmith_error** error) {
     return guarded(error, [&] {
         const Kernel& of = required(kernel, "kernel").kernel;
-        bind(of, tensors, batch, &required(workspace, "workspace")).launch(stream_of(stream));
+        bind<read_tensors>(of, tensors, batch, &required(workspace, "workspace")).launch(stream_of(stream));
     });
 }
 
@@ -165,7 +153,8 @@ attnsmith_code attnsmith_run_append(const attnsmith_kernel* kernel, const attnsm
                                     void* stream, attnsmith_error** error) {
     return guarded(error, [&] {
         const Kernel& of = required(kernel, "kernel").kernel;
-        bind_append(of, tensors, batch, &required(workspace, "workspace")).launch(stream_of(stream));
+        bind<read_append_tensors>(of, tensors, batch, &required(workspace, "workspace"))
+            .launch(stream_of(stream));
     });
 }
 
