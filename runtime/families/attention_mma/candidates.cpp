@@ -18,6 +18,7 @@ namespace {
 struct Tile {
     int tile_q, warps_q, warps_kv, load_warps = 0;
     bool wide = false;
+    int up_to = 0;  // rows of a sequence and KV head that it is for; 0: any
 };
 // 16 rows a warp. With at most 16 rows in all, the warps divide the keys instead; not where rows are cut at
 // absolute positions, which are one warp's from each cut to the next.
@@ -26,16 +27,23 @@ constexpr Tile kCutTiles[] = {{16, 1, 1, 3}, {32, 2, 1, 2}, {64, 4, 1}};
 // At head dims above this no warp can hold 16 rows of O, or not beside what else it needs.
 constexpr std::int64_t kMostOfWarp = 256;
 constexpr Tile kWideTiles[] = {{kDecodeRows, 1, 4, 0, true}, {32, 2, 4, 0, true}, {64, 4, 2, 0, true}};
-// Of which keys have as many slices.
+// Their keys have as many slices, since a row's bits follow from that.
 constexpr Tile kWideCutTiles[] = {{16, 1, 4, 0, true}, {32, 2, 4, 0, true}};
 constexpr Tile kLatentTiles[] = {{kDecodeRows, 1, 4, 0, true}, {32, 2, 2, 0, true}, {64, 4, 2, 0, true}};
 // Each warp of a kernel that is not wide widens all keys and values of 8 bits: of few rows, where that
 // counts, wide ones do it once for the values.
-constexpr Tile kWidenedTiles[] = {{kDecodeRows, 1, 4}, {32, 2, 4, 0, true}, {64, 4, 2, 0, true}, {128, 8, 1}};
+// Tiles of few rows are for as many as they have: to read keys again for others takes longer than rows that
+// are not there, as was measured (kernel_templates/attention/NOTES.md).
+constexpr Tile kWidenedTiles[] = {
+    {kDecodeRows, 1, 4, 0, false, kDecodeRows}, {32, 2, 4, 0, true, 32}, {64, 4, 2, 0, true}, {128, 8, 1}};
 
 bool is_cut(const AttentionSpec& spec) { return spec.consistency == Consistency::bitwise; }
 
 bool is_latent(const AttentionSpec& spec) { return spec.op == Op::mla; }
+
+bool is_wide(const AttentionSpec& spec) {
+    return is_latent(spec) || std::max(spec.head_dim_qk, spec.head_dim_vo) > kMostOfWarp;
+}
 
 // The one for decode is the first.
 std::span<const Tile> tiles_of(const AttentionSpec& spec) {
@@ -187,14 +195,6 @@ std::optional<Candidate> candidate_of_model(const AttentionSpec& spec, const SmT
     return Candidate{config_of(family(), kernels[0], sm)};
 }
 
-// Of tiles of few rows each is for as many as it has: reading keys again for others takes longer than what
-// rows that are not there cost, as was measured of keys of 8 bits (kernel_templates/attention/NOTES.md).
-void limit_rows(Candidate& candidate, const Tile& tile, const std::vector<Candidate>& smaller) {
-    constexpr int kMostRows = 32;
-    if (tile.tile_q <= kMostRows) candidate.up_to = tile.tile_q;
-    if (!smaller.empty() && smaller.back().up_to) candidate.above = *smaller.back().up_to;
-}
-
 int registers_of_wide(const Kernel& kernel) {
     // Latents have two tensors of queries and two of keys for one product. Fitted as below.
     const int addresses_and_state = kernel.latent                 ? (kernel.warps_q == 1 ? 93 : 77)
@@ -206,16 +206,12 @@ int registers_of_wide(const Kernel& kernel) {
     const int weights = 4 * row_tiles, maxima = (kernel.absolute_cuts ? 8 : 4) * row_tiles;
     const int queries = kernel.queries_in_registers ? abi::padded_head_dim(kernel.head_dim_qk) / 4 : 4;
     const int states = kernel.absolute_cuts ? output : 0;  // of rows before their last cuts
-    // Of keys of 8 bits: queries of several steps, what is widened, and the scales of products.
+    // Keys of 8 bits take queries of several steps, what is widened, and the scales of products.
     const int widened = size_of(kernel.key_value) > 1 ? 0 : kernel.absolute_cuts ? 8 : 40;
     return output + states + logits + weights + maxima + queries + widened + addresses_and_state;
 }
 
 }  // namespace
-
-bool is_wide(const AttentionSpec& spec) {
-    return is_latent(spec) || std::max(spec.head_dim_qk, spec.head_dim_vo) > kMostOfWarp;
-}
 
 int registers_of(const Kernel& kernel) {
     if (kernel.wide) return registers_of_wide(kernel);
@@ -236,8 +232,7 @@ int registers_of(const Kernel& kernel) {
 std::vector<Candidate> candidates(const AttentionSpec& spec, const SmTraits& sm, const TuningTable& tuning,
                                   std::vector<Refusal>& rejected) {
     std::vector<Candidate> chosen;
-    const std::span<const Tile> tiles = tiles_of(spec);
-    for (const Tile& tile : tiles) {
+    for (const Tile& tile : tiles_of(spec)) {
         const bool decodes = !is_cut(spec) && tile.tile_q == kDecodeRows;
         std::optional<Candidate> one;
         // Tables are of op attention.
@@ -245,7 +240,8 @@ std::vector<Candidate> candidates(const AttentionSpec& spec, const SmTraits& sm,
         if (!one) one = candidate_of_model(spec, sm, tile, rejected);
         if (!one) continue;
         one->decodes = decodes;
-        if (tiles.data() == kWidenedTiles) limit_rows(*one, tile, chosen);
+        if (tile.up_to > 0) one->up_to = tile.up_to;
+        if (!chosen.empty() && chosen.back().up_to) one->above = *chosen.back().up_to;
         chosen.push_back(*std::move(one));
     }
     return chosen;

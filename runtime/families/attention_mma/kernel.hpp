@@ -22,9 +22,6 @@ struct Kernel : TiledKernel {
     }
 };
 
-// Whether the spec's kernels are wide.
-bool is_wide(const AttentionSpec& spec);
-
 // Registers that a thread of the kernel is expected to need, without spills.
 int registers_of(const Kernel& kernel);
 
