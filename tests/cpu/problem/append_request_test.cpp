@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "append_words.hpp"
 #include "attnsmith/spec.hpp"
 #include "expect.hpp"
 #include "problem/request/problem.hpp"
@@ -11,6 +12,7 @@
 
 using namespace attnsmith;
 using namespace attnsmith::problem;
+using attnsmith::test::append_words;
 using attnsmith::test::contains;
 using attnsmith::test::refused;
 
@@ -127,20 +129,7 @@ TEST_CASE("what does not count for an append is refused by name", "[append][vali
 }
 
 TEST_CASE("an append's words count for no other op", "[append][validate]") {
-    const std::pair<const char*, Change> cases[] = {
-        {"slots", [](AttentionSpec& s) { s.slots = Slots::table; }},
-        {"rope", [](AttentionSpec& s) { s.rope = Rope::half; }},
-        {"rotary_dim", [](AttentionSpec& s) { s.rotary_dim = 64; }},
-        {"rope_table", [](AttentionSpec& s) { s.rope_table = RopeTable::frequencies; }},
-        {"rope_factor", [](AttentionSpec& s) { s.rope_factor = 1.0; }},
-        {"q_norm", [](AttentionSpec& s) { s.q_norm = true; }},
-        {"k_norm", [](AttentionSpec& s) { s.k_norm = true; }},
-        {"v_norm", [](AttentionSpec& s) { s.v_norm = true; }},
-        {"norm_eps", [](AttentionSpec& s) { s.norm_eps = 1e-6; }},
-        {"q_dtype", [](AttentionSpec& s) { s.q_dtype = DType::e4m3; }},
-        {"check_slots", [](AttentionSpec& s) { s.check_slots = true; }},
-    };
-    for (const auto& [field, change] : cases) {
+    for (const auto& [field, change] : append_words()) {
         AttentionSpec spec{.head_dim_qk = 64, .q_heads = 4};
         change(spec);
         CHECK(refused([&] { validate(spec, {}); }).field() == field);

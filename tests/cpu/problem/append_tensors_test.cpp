@@ -3,20 +3,17 @@
 #include <functional>
 #include <string>
 
+#include "bound_tensors.hpp"
 #include "expect.hpp"
 #include "problem/tensors/tensors.hpp"
 
 using namespace attnsmith;
 using namespace attnsmith::problem;
+using attnsmith::test::at;
 using attnsmith::test::contains;
 using attnsmith::test::refused;
 
 namespace {
-
-Tensor at(int place, DType dtype, std::initializer_list<std::int64_t> shape) {
-    return Tensor::contiguous(
-        reinterpret_cast<void*>(std::uintptr_t{0x10000000} * static_cast<unsigned>(place)), dtype, shape);
-}
 
 // 11 tokens of 8 query and 2 KV heads of 64, into 9 pages of 16, that are right, to be spoiled.
 struct Setup {

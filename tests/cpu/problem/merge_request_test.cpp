@@ -1,7 +1,10 @@
 // Requests of op merge: which fields count, and what the others are refused with.
 #include <functional>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "append_words.hpp"
 #include "attnsmith/spec.hpp"
 #include "expect.hpp"
 #include "problem/request/problem.hpp"
@@ -9,8 +12,10 @@
 
 using namespace attnsmith;
 using namespace attnsmith::problem;
+using attnsmith::test::append_words;
 using attnsmith::test::contains;
 using attnsmith::test::refused;
+using attnsmith::test::SpecChange;
 
 namespace {
 
@@ -51,7 +56,7 @@ TEST_CASE("validating a merge changes nothing", "[merge][validate]") {
 }
 
 TEST_CASE("what does not count for a merge is refused by name", "[merge][validate]") {
-    const std::pair<const char*, std::function<void(AttentionSpec&)>> cases[] = {
+    std::vector<SpecChange> cases = {
         {"head_dim_qk", [](AttentionSpec& s) { s.head_dim_qk = 128; }},
         {"head_dim_ckv", [](AttentionSpec& s) { s.head_dim_ckv = 512; }},
         {"head_dim_kpe", [](AttentionSpec& s) { s.head_dim_kpe = 64; }},
@@ -73,21 +78,11 @@ TEST_CASE("what does not count for a merge is refused by name", "[merge][validat
         {"kv_scale", [](AttentionSpec& s) { s.kv_scale = KvScale::head; }},
         {"precision", [](AttentionSpec& s) { s.precision = Precision::high; }},
         {"consistency", [](AttentionSpec& s) { s.consistency = Consistency::bitwise; }},
-        {"slots", [](AttentionSpec& s) { s.slots = Slots::table; }},
-        {"rope", [](AttentionSpec& s) { s.rope = Rope::half; }},
-        {"rotary_dim", [](AttentionSpec& s) { s.rotary_dim = 64; }},
-        {"rope_table", [](AttentionSpec& s) { s.rope_table = RopeTable::frequencies; }},
-        {"rope_factor", [](AttentionSpec& s) { s.rope_factor = 2.0; }},
-        {"q_norm", [](AttentionSpec& s) { s.q_norm = true; }},
-        {"k_norm", [](AttentionSpec& s) { s.k_norm = true; }},
-        {"v_norm", [](AttentionSpec& s) { s.v_norm = true; }},
-        {"norm_eps", [](AttentionSpec& s) { s.norm_eps = 1e-5; }},
-        {"q_dtype", [](AttentionSpec& s) { s.q_dtype = DType::e4m3; }},
-        {"check_slots", [](AttentionSpec& s) { s.check_slots = true; }},
     };
+    for (SpecChange& word : append_words()) cases.push_back(std::move(word));
     std::size_t counting = 0;
     for (const RequestField& field : request_fields()) counting += counts(field.name, Op::merge);
-    CHECK(counting + std::size(cases) == request_fields().size());  // no field is forgotten here
+    CHECK(counting + cases.size() == request_fields().size());  // no field is forgotten here
     for (const auto& [field, change] : cases) {
         AttentionSpec spec = merge();
         change(spec);

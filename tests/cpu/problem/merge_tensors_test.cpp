@@ -4,20 +4,17 @@
 #include <limits>
 #include <string>
 
+#include "bound_tensors.hpp"
 #include "expect.hpp"
 #include "problem/tensors/tensors.hpp"
 
 using namespace attnsmith;
 using namespace attnsmith::problem;
+using attnsmith::test::at;
 using attnsmith::test::contains;
 using attnsmith::test::refused;
 
 namespace {
-
-Tensor at(int place, DType dtype, std::initializer_list<std::int64_t> shape) {
-    return Tensor::contiguous(
-        reinterpret_cast<void*>(std::uintptr_t{0x1000000} * static_cast<unsigned>(place)), dtype, shape);
-}
 
 // Three states of 11 tokens and 8 heads of 32, that are right, to be spoiled.
 struct Setup {

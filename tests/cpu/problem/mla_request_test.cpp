@@ -1,7 +1,10 @@
 // Requests of op mla: which fields count, what they must be, and what the others are refused with.
 #include <functional>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "append_words.hpp"
 #include "attnsmith/coverage.hpp"
 #include "attnsmith/spec.hpp"
 #include "expect.hpp"
@@ -11,8 +14,10 @@
 
 using namespace attnsmith;
 using namespace attnsmith::problem;
+using attnsmith::test::append_words;
 using attnsmith::test::contains;
 using attnsmith::test::refused;
+using attnsmith::test::SpecChange;
 
 namespace {
 
@@ -75,7 +80,7 @@ TEST_CASE("what has no default must be said of op mla", "[mla][request]") {
 }
 
 TEST_CASE("what does not count for op mla is refused by name", "[mla][validate]") {
-    const std::pair<const char*, std::function<void(AttentionSpec&)>> cases[] = {
+    std::vector<SpecChange> cases = {
         {"head_dim_qk", [](AttentionSpec& s) { s.head_dim_qk = 576; }},
         {"head_dim_vo", [](AttentionSpec& s) { s.head_dim_vo = 512; }},
         {"window_left", [](AttentionSpec& s) { s.window_left = 0; }},
@@ -86,21 +91,11 @@ TEST_CASE("what does not count for op mla is refused by name", "[mla][validate]"
         {"sink", [](AttentionSpec& s) { s.sink = true; }},
         {"page_order", [](AttentionSpec& s) { s.page_order = PageOrder::HND; }},
         {"precision", [](AttentionSpec& s) { s.precision = Precision::high; }},
-        {"slots", [](AttentionSpec& s) { s.slots = Slots::table; }},
-        {"rope", [](AttentionSpec& s) { s.rope = Rope::half; }},
-        {"rotary_dim", [](AttentionSpec& s) { s.rotary_dim = 64; }},
-        {"rope_table", [](AttentionSpec& s) { s.rope_table = RopeTable::frequencies; }},
-        {"rope_factor", [](AttentionSpec& s) { s.rope_factor = 2.0; }},
-        {"q_norm", [](AttentionSpec& s) { s.q_norm = true; }},
-        {"k_norm", [](AttentionSpec& s) { s.k_norm = true; }},
-        {"v_norm", [](AttentionSpec& s) { s.v_norm = true; }},
-        {"norm_eps", [](AttentionSpec& s) { s.norm_eps = 1e-5; }},
-        {"q_dtype", [](AttentionSpec& s) { s.q_dtype = DType::e4m3; }},
-        {"check_slots", [](AttentionSpec& s) { s.check_slots = true; }},
     };
+    for (SpecChange& word : append_words()) cases.push_back(std::move(word));
     std::size_t counting = 1;  // and head_dim, which only JSON has
     for (const RequestField& field : request_fields()) counting += counts(field.name, Op::mla);
-    CHECK(counting + std::size(cases) == request_fields().size());  // no field is forgotten here
+    CHECK(counting + cases.size() == request_fields().size());  // no field is forgotten here
     for (const auto& [field, change] : cases) {
         AttentionSpec spec = mla();
         change(spec);
