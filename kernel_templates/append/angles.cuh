@@ -10,10 +10,10 @@ struct CosSin {
     float cos, sin;
 };
 
-// Of an angle from 0 to 2^30 radians, rounded once from fp64: the rest of the angle after whole quarters of a
-// turn, which two parts of pi / 2 leave exact to 2^-55, and Taylor's series of it. In fp64, since the large
-// angles of far positions have few bits behind the point; every operation is spelled out, so that a reference
-// on the CPU has the same bits.
+// Takes an angle from 0 to 2^30 radians, and rounds once from fp64: the rest of the angle after whole
+// quarters of a turn, which two parts of pi / 2 leave exact to 2^-55, and Taylor's series of it. In fp64,
+// since the large angles of far positions have few bits behind the point; every operation is spelled out, so
+// that a reference on the CPU has the same bits.
 __device__ inline CosSin cos_sin_of(float angle) {
     constexpr double kQuarters = 0.63661977236758134308;  // of a turn in a radian
     constexpr double kHigh = 1.5707963267948965580, kLow = 6.1232339957367658860e-17;
@@ -52,7 +52,8 @@ struct Angles {
 
     float cos[kCount], sin[kCount];
 
-    // Of the i-th angle of the chunk that begins at `column`; some number that there is behind the last.
+    // Where the i-th angle of the chunk that begins at `column` lies; some number that there is behind the
+    // last.
     static __device__ int32 index(int32 column, int i) {
         const int32 angle = Config::rope == kRopeHalf ? column + i : column / 2 + i;
         if (angle < kHalf) return angle;

@@ -394,7 +394,7 @@ void add_bad_scales(Catalogue& catalogue) {
     }
 }
 
-// Of op mla, whose values are columns of the keys and have their scale.
+// A case of op mla, whose values are columns of the keys and have their scale.
 Case latent(int n, std::int64_t q_heads) {
     Case test;
     test.spec.op = Op::mla;

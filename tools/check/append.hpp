@@ -17,7 +17,7 @@ namespace attnsmith::check {
 struct AppendCase {
     std::string group, name;
     AttentionSpec spec;  // op append
-    // Of each sequence the new tokens, and the keys after them; what is kept before is not looked at.
+    // How many new tokens each sequence has, and keys after them; what is kept before is not looked at.
     std::vector<std::int64_t> q_lens, kv_lens;
 
     bool in_a_row = true;      // [tokens, ...], else [batch, q_len, ...]
@@ -40,7 +40,7 @@ struct AppendCase {
     std::int64_t rope_positions = 0;  // of the table; 0: as many as there are keys
     std::optional<float> k_scale{};   // of head 0, in place of an ordinary one
 
-    // Of these tokens, in place of what is right.
+    // What these tokens have in place of what is right.
     std::vector<std::pair<std::int64_t, std::int64_t>> slots{}, positions{};
     // With slots table: lengths and pages that are not right, and the sequences that are not written for
     // them.

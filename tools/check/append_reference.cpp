@@ -82,7 +82,7 @@ std::uint16_t stored(DType dtype, float value, std::optional<float> scale) {
         const float inverse = ordinary ? 1.0f / *scale : std::numeric_limits<float>::quiet_NaN();
         value = value * inverse;
     }
-    // Of 8 bits infinities, too, become the largest finite number.
+    // In 8 bits infinities, too, become the largest finite number.
     constexpr float kLargest = std::numeric_limits<float>::max();
     if (is_fp8(dtype) && std::isinf(value)) value = std::copysign(kLargest, value);
     return encode(dtype, static_cast<double>(value));

@@ -82,8 +82,8 @@ void Storage::make_head_vectors() {
     images_[kSlopes] = float_image("alibi_slopes", slopes_);
 }
 
-// Of all KV heads one scale, or one of each. They are spread over those that models have, so that a kernel
-// which takes another head's, or a key's for a value's, is far off.
+// All KV heads have one scale, or each has its own. They are spread over those that models have, so that a
+// kernel which takes another head's, or a key's for a value's, is far off.
 void Storage::make_scales() {
     const DType dtype = kv_dtype(test_.spec);
     if (!is_fp8(dtype)) return;
@@ -317,7 +317,7 @@ void Storage::plant(const Planted& planted) {
         const std::vector<float>& scales = key ? k_scales_ : v_scales_;
         const double scale = scales.empty() ? 1.0 : scales[static_cast<std::size_t>(head)];
         const std::uint16_t bits = encode(kv_dtype(test_.spec), planted.value / scale);
-        // Of 8 bits the lower byte, which is the first.
+        // A number of 8 bits is the lower byte, which is the first.
         std::memcpy(stored(key ? kK : kV, row + planted.component), &bits,
                     static_cast<std::size_t>(size_of(kv_dtype(test_.spec))));
     }

@@ -41,7 +41,7 @@ class Storage {
     Storage(const Runtime& runtime, const Case& test, std::uint64_t seed);
 
     AttentionTensors tensors() const;
-    // Of Case::scales_at_launch: those of the right scales.
+    // Where the right scales are, for Case::scales_at_launch.
     TensorAddresses addresses() const;
     Batch batch() const;
     std::size_t workspace_bytes(const Kernel& kernel) const;
@@ -127,7 +127,7 @@ class Storage {
                             std::int64_t head) const;
     std::int64_t page_of(std::int64_t sequence, std::int64_t number) const;
     std::uint16_t* element(Role role, std::int64_t index);
-    // Of k and v, whose elements are of kv_dtype. Null: the token's page is not a page.
+    // Elements of k and v, which are of kv_dtype. Null: the token's page is not a page.
     const std::byte* stored(Role role, std::int64_t index) const;
     std::byte* stored(Role role, std::int64_t index);
 

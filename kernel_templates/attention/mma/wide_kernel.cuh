@@ -185,7 +185,7 @@ struct AttentionMmaWide {
         }
     }
 
-    // Of stored keys a load brings four steps of 16 columns for a slice of 8, and two for more; past the last
+    // A load of stored keys brings four steps of 16 columns for a slice of 8, and two for more; past the last
     // step it has the last one again.
     template <int Columns, class Queries, class Keys>
     __device__ void add_widened_products(Logits (&s)[kChains], const Queries& queries, const Keys& keys) {

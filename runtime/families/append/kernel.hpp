@@ -9,7 +9,7 @@ namespace attnsmith::families::append {
 inline constexpr int kHalf = 1, kInterleaved = 2;  // what `rope` is; 0: none
 inline constexpr int kMostChunkedColumns = 256;    // of a row that has one chunk of 8 a lane
 
-// Of latents, k is the columns of the position and v the latent: what norms and weights they have follows.
+// With latents, k is the columns of the position and v the latent: what norms and weights they have follows.
 struct Kernel {
     DType element{};  // of what is read, and of what is written unless it has 8 bits
     DType index{};

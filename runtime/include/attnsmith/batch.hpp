@@ -86,7 +86,7 @@ struct AppendTensors {
     Tensor k_cache{};
     Tensor v_cache{};  // as k_cache, with head_dim_vo; absent of latents
 
-    // Of latents k is [..., head_dim_ckv], and k_cache [pages, page_size, head_dim_ckv] or [batch, kv_len,
+    // With latents k is [..., head_dim_ckv], and k_cache [pages, page_size, head_dim_ckv] or [batch, kv_len,
     // head_dim_ckv], each with an axis of 1, the KV head, before the columns or without. Where kpe is absent
     // k has the head_dim_kpe columns of the position behind its own, and likewise k_cache.
     Tensor kpe{};
@@ -96,8 +96,8 @@ struct AppendTensors {
     // each token, page * page_size + offset, or in a dense cache sequence * kv_len + position; a negative one
     // is no slot, and the token is passed over. Needed for k; optional for q alone.
     Tensor slot_mapping{};
-    // Of the same shape and types: what each token is rotated by. Absent with Slots::table: its place in its
-    // sequence. Present only where the spec has a rope.
+    // The shape and types are the same: what each token is rotated by. Absent with Slots::table: its place in
+    // its sequence. Present only where the spec has a rope.
     Tensor positions{};
     // cos_sin: [positions, rotary_dim], the cosines and then the sines, f32 or AttentionSpec::dtype.
     // frequencies: f32 [rotary_dim / 2], radians a position. Present exactly when the spec has a rope.

@@ -192,7 +192,7 @@ struct CallStatus {
     bool workspace_not_zeroed = false;
     // A scale of keys or values was no ordinary number above 0; rows of its KV heads are NaN.
     bool scale_not_positive = false;
-    // Of op append, which wrote nothing of the token: its slot is behind the cache's last, or its sequence
+    // Op append wrote nothing of a token: its slot is behind the cache's last, or its sequence
     // has more new tokens than keys. (Where a length or a page is out of range, which says so above, it wrote
     // nothing of the sequence's tokens, or of those of the page.)
     bool slot_out_of_range = false;
@@ -292,9 +292,10 @@ class ATTNSMITH_API Kernel {
     // The same with the caller's workspace. Throws InvalidRequest where it is null, too small or misaligned.
     Call bind(const AttentionTensors& tensors, const Batch& batch, Workspace workspace) const;
     Call bind(const MergeTensors& tensors) const;  // of Op::merge; needs no workspace
-    // Of Op::append. `batch` is empty with Slots::mapping. With Slots::table it has the lengths and the
-    // pages; q alone needs the same lengths, by which it is rotated. The workspace is kWorkspaceZeroedBytes
-    // long and holds the status alone: launches that run at the same time may share one.
+    // The kernel is one of Op::append. `batch` is empty with Slots::mapping. With Slots::table it has the
+    // lengths and the pages; q alone needs the same lengths, by which it is rotated. The workspace is
+    // kWorkspaceZeroedBytes long and holds the status alone: launches that run at the same time may share
+    // one.
     Call bind(const AppendTensors& tensors, const Batch& batch = {}) const;
     // The same with the caller's workspace. Throws InvalidRequest where it is null, too small or misaligned.
     Call bind(const AppendTensors& tensors, const Batch& batch, Workspace workspace) const;

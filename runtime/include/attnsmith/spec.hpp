@@ -67,14 +67,15 @@ struct AttentionSpec {
     int alignment = 16;  // bytes that every base and stride is a multiple of: 16, 8, 4 or 2
 
     std::optional<DType> o_dtype{};  // of o: dtype, which it is if absent, or f32
-    // Of k and v: dtype, which it is if absent, or e4m3 or e5m2, beside which head dims are multiples of 16.
+    // What k and v are stored as: dtype, if absent, or e4m3 or e5m2, beside which head dims are multiples
+    // of 16.
     std::optional<DType> kv_dtype{};
     KvScale kv_scale = KvScale::none;                 // of k and v, with a kv_dtype of 8 bits alone
     Precision precision = Precision::standard;        // what the products are computed in
     Consistency consistency = Consistency::standard;  // whether bits may depend on the batch
 
-    // Of op append alone, to the end. With slots table kv_lens are the lengths after the append: token i of a
-    // sequence with q_len new ones goes to position kv_len - q_len + i.
+    // From here to the end fields are of op append alone. With slots table kv_lens are the lengths after the
+    // append: token i of a sequence with q_len new ones goes to position kv_len - q_len + i.
     Slots slots = Slots::mapping;
     Rope rope = Rope::none;  // what is rotated with what
     // The first columns of each head, which are rotated: even; 0 with a rope means head_dim_qk, or of latents

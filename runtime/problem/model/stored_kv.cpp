@@ -24,7 +24,7 @@ bool is_word(const json& object, std::string_view name, std::string_view word) {
     return found != object.end() && found->is_string() && found->get<std::string>() == word;
 }
 
-// Of compressed-tensors and modelopt: {"num_bits": 8, "type": "float", "strategy": "tensor", "dynamic":
+// compressed-tensors and modelopt write {"num_bits": 8, "type": "float", "strategy": "tensor", "dynamic":
 // false}.
 std::optional<Scheme> scheme_of_object(const json& object) {
     const auto bits = object.find("num_bits");

@@ -93,7 +93,7 @@ void normalise_output(AttentionSpec& spec) {
                          fmt::format("{}, as dtype is, or fp32", to_string(spec.dtype)));
 }
 
-// Of 8 bits: 16 elements are what tensor cores and copies to shared memory take at a time.
+// Tensor cores and copies to shared memory take 16 elements of 8 bits at a time.
 void check_fp8_head_dim(std::string_view field, std::int64_t value, DType dtype) {
     constexpr std::int64_t kStep = 16;
     if (value % kStep == 0) return;

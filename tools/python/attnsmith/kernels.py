@@ -43,7 +43,7 @@ class CallStatus:
         self.workspace_not_zeroed = bool(bits & _abi.WORKSPACE_NOT_ZEROED)
         #: A scale of keys or values was no ordinary number above 0; rows of its KV heads are NaN.
         self.scale_not_positive = bool(bits & _abi.SCALE_NOT_POSITIVE)
-        #: Of op append, which wrote nothing of the token: its slot is behind the cache's last, or its sequence has more
+        #: Op append wrote nothing of a token: its slot is behind the cache's last, or its sequence has more
         #: new tokens than keys.
         self.slot_out_of_range = bool(bits & _abi.SLOT_OUT_OF_RANGE)
         #: Likewise: its position is below 0, or rope_table has none.
