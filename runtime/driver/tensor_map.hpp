@@ -1,4 +1,5 @@
-// TMA descriptors: how the copy engine of sm_90 and later walks a tensor of 16-bit elements, box by box.
+// TMA descriptors: how the copy engine of sm_90 and later walks a tensor of elements of 8 or 16 bits, box by
+// box.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +17,7 @@ inline constexpr int kMaxTensorMapRank = 5;
 // Axes innermost first, as many as `extents` has.
 struct MappedTensor {
     const void* data = nullptr;                // a multiple of 16
-    DType dtype = DType::bf16;                 // f16 or bf16
+    DType dtype = DType::bf16;                 // f16 or bf16, or of 8 bits
     std::span<const std::uint64_t> extents{};  // elements, none 0
     std::span<const std::uint64_t> strides{};  // bytes, of the axes from the second on
     std::span<const std::uint32_t> box{};      // elements; of the first axis 128 bytes

@@ -72,7 +72,7 @@ struct TensorMapRequest {
     std::size_t offset = 0;      // in the argument block, of the map
     const void* data = nullptr;  // a multiple of 16
     problem::Operand operand{};  // whose address that is
-    DType dtype = DType::bf16;   // f16 or bf16
+    DType dtype = DType::bf16;   // f16 or bf16, or of 8 bits
     int rank = 0;
     std::array<std::uint64_t, kMaxTensorMapRank> extents{};      // elements, none 0
     std::array<std::uint64_t, kMaxTensorMapRank - 1> strides{};  // bytes, of the axes from the second on

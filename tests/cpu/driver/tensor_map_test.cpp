@@ -63,13 +63,40 @@ TEST_CASE("a tensor map is encoded as asked", "[driver]") {
     CHECK(map.box[1] == 32);
     CHECK(map.swizzle == CU_TENSOR_MAP_SWIZZLE_128B);
     CHECK(map.interleave == CU_TENSOR_MAP_INTERLEAVE_NONE);
-    CHECK(map.promotion == CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
     CHECK(map.fill == CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     Request bf16 = request();
     bf16.dtype = DType::bf16;
     encode(*api, bf16, bytes.data());
     std::memcpy(&map, bytes.data(), sizeof map);
     CHECK(map.type == CU_TENSOR_MAP_DATA_TYPE_BFLOAT16);
+    for (const DType stored : {DType::e4m3, DType::e5m2, DType::u8}) {
+        Request bytes_each = request();
+        bytes_each.dtype = stored;
+        bytes_each.box[0] = 128;
+        encode(*api, bytes_each, bytes.data());
+        std::memcpy(&map, bytes.data(), sizeof map);
+        CHECK(map.type == CU_TENSOR_MAP_DATA_TYPE_UINT8);
+    }
+}
+
+TEST_CASE("L2 fetches no more at a time than rows of a box have next to each other", "[driver]") {
+    const auto api = driver::Api::open(ATTNSMITH_FAKE_CUDA);
+    const driver::ContextScope scope(*api, 0);
+    const auto promotion = [&](std::uint64_t columns, std::uint64_t stride) {
+        Request r = request();
+        r.extents[0] = columns;
+        r.strides[0] = stride;
+        std::array<std::byte, driver::kTensorMapBytes> bytes{};
+        encode(*api, r, bytes.data());
+        fake_cuda_tensor_map map;
+        std::memcpy(&map, bytes.data(), sizeof map);
+        return map.promotion;
+    };
+    CHECK(promotion(128, 1024) == CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
+    CHECK(promotion(96, 1024) == CU_TENSOR_MAP_L2_PROMOTION_L2_128B);
+    CHECK(promotion(64, 1024) == CU_TENSOR_MAP_L2_PROMOTION_L2_128B);
+    CHECK(promotion(48, 1024) == CU_TENSOR_MAP_L2_PROMOTION_L2_64B);
+    CHECK(promotion(64, 128) == CU_TENSOR_MAP_L2_PROMOTION_L2_256B);  // one row behind the other
 }
 
 TEST_CASE("a tensor map that is moved begins elsewhere, and is the same otherwise", "[driver]") {
