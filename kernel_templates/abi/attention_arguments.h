@@ -75,7 +75,8 @@ struct AttentionArguments {
     int64 kv_tokens;  // rows of k and v: of one sequence when dense, of all when ragged
     int64 rows;       // q_tokens * q_heads, the rows of a split's partial results
 
-    int32 scale_stride;  // 1, or 0 where all KV heads have one scale
+    int32 scale_stride;   // 1, or 0 where all KV heads have one scale
+    Divisor scale_group;  // query heads that share a KV head of the scales'
     int32 batch;
     int32 q_heads;
     int32 kv_heads;

@@ -39,9 +39,9 @@ inline constexpr uint32 kWgmmaDescriptorUpper = 1u << 30 | 8 * kWgmmaPanelBytes 
 // The boxes of the maps, innermost axis first, in elements:
 //   q     [head_dim_qk, q_heads, tokens, batch]   box {64, group, warpgroup_tokens, 1}
 //   k, v  [head_dim, tokens, kv_heads / kv_head_shares, batch or pages]   box {64, box_keys, 1, 1}
-// A ragged tensor has batch 1. All are swizzled by 128 bytes, and zeros are read outside of them. In latent
-// attention v is the tensor of the latents, with the position's columns behind them unless these are k and
-// q_pe.
+// Of keys of 8 bits a box has 128 columns. A ragged tensor has batch 1. All are swizzled by 128 bytes, and
+// zeros are read outside of them. In latent attention v is the tensor of the latents, with the position's
+// columns behind them unless these are k and q_pe.
 struct WgmmaArguments {
     AttentionArguments attention;
     TensorMap q, k, v, q_pe;
@@ -60,13 +60,35 @@ static_assert(sizeof(WgmmaArguments) <= 4096);
 struct WgmmaShape {
     int32 head_dim_qk, head_dim_vo;
     int32 tile_q, tile_kv;
-    int32 stages;
-    bool gather;  // keys of pages, row by row: a tile holds no whole 16 of each
-    bool shares;  // CTAs have equal shares of the keys, and draw nothing
+    int32 stages;  // tiles as they are loaded
+    bool gather;   // keys of pages, row by row: a tile holds no whole 16 of each
+    bool shares;   // CTAs have equal shares of the keys, and draw nothing
     bool absolute_cuts;
     bool latent;  // V is a part of K; one warpgroup makes the weights, two have half of O's columns each
     StorageBytes bytes;
 };
+
+// Bytes of what the tensor core multiplies. Keys of fewer are loaded as they are stored, into a ring of their
+// own, and a warpgroup widens them into the one that is multiplied.
+inline constexpr int32 kWgmmaOperandBytes = 2;
+
+ATTNSMITH_HOST_DEVICE constexpr bool wgmma_widens(const WgmmaShape& shape) {
+    return shape.bytes.key_value < kWgmmaOperandBytes;
+}
+
+// Warps of a CTA before those that multiply: those that find and load, and those that widen.
+inline constexpr int32 kWgmmaLoaderWarps = 4;
+ATTNSMITH_HOST_DEVICE constexpr int32 wgmma_producer_warps(const WgmmaShape& shape) {
+    return kWgmmaLoaderWarps * (wgmma_widens(shape) ? 2 : 1);
+}
+// That widen K, and as many that widen V.
+inline constexpr int32 kWgmmaWidenerWarps = 2;
+
+// Tiles of K, and of V, that there is room for as they are multiplied. Of two one is widened while the other
+// is in use.
+ATTNSMITH_HOST_DEVICE constexpr int32 wgmma_operand_stages(const WgmmaShape& shape) {
+    return wgmma_widens(shape) ? 2 : shape.stages;
+}
 
 // Columns that a warpgroup can have all of, those of O in registers and of K in shared memory.
 inline constexpr int32 kWgmmaNarrowHeadDim = 256;
@@ -83,6 +105,12 @@ ATTNSMITH_HOST_DEVICE constexpr int32 wgmma_row_groups(const WgmmaShape& shape) 
 }
 ATTNSMITH_HOST_DEVICE constexpr int32 wgmma_consumers(const WgmmaShape& shape) {
     return wgmma_is_wide(shape) ? 3 : wgmma_row_groups(shape);
+}
+
+// A thread's that widens, where one warpgroup multiplies, which leaves some, and where two do.
+ATTNSMITH_HOST_DEVICE constexpr int32 wgmma_widener_registers(const WgmmaShape& shape) {
+    if (!wgmma_widens(shape)) return 0;
+    return wgmma_row_groups(shape) == 1 ? 80 : 56;
 }
 
 // Wide kernels load K and V, and give them back, in pieces of their columns, which are whole panels. O += P V
@@ -137,6 +165,10 @@ enum class WgmmaBarrier : int32 {
     k_empty,
     v_full,
     v_empty,
+    stored_k_full,
+    stored_k_empty,
+    stored_v_full,
+    stored_v_empty,
     position_full,
     weights_full,
     weights_empty,
@@ -155,7 +187,10 @@ struct WgmmaBarriers {
 // it. attention/wgmma/pipeline.cuh says who arrives and who waits.
 ATTNSMITH_HOST_DEVICE constexpr WgmmaBarriers wgmma_barriers(const WgmmaShape& shape, WgmmaBarrier kind) {
     const int32 row_groups = wgmma_row_groups(shape), consumer_warps = wgmma_consumers(shape) * 4,
-                loaders = 3, k_pieces = wgmma_pieces(shape, false), v_pieces = wgmma_pieces(shape, true);
+                loaders = wgmma_producer_warps(shape) - 1, operand_stages = wgmma_operand_stages(shape),
+                stored_stages = wgmma_widens(shape) ? shape.stages : 0,
+                fillers = wgmma_widens(shape) ? kWgmmaWidenerWarps : 1, k_pieces = wgmma_pieces(shape, false),
+                v_pieces = wgmma_pieces(shape, true);
     const bool wide = wgmma_is_wide(shape);
     switch (kind) {
         case WgmmaBarrier::clearing_k:
@@ -173,13 +208,19 @@ ATTNSMITH_HOST_DEVICE constexpr WgmmaBarriers wgmma_barriers(const WgmmaShape& s
         case WgmmaBarrier::q_empty:
             return {row_groups, 4};
         case WgmmaBarrier::k_full:
-            return {shape.stages * k_pieces, 1};
+            return {operand_stages * k_pieces, fillers};
         case WgmmaBarrier::k_empty:
-            return {shape.stages * k_pieces, wide ? 4 : consumer_warps};
+            return {operand_stages * k_pieces, wide ? 4 : consumer_warps};
         case WgmmaBarrier::v_full:
-            return {shape.stages * v_pieces, 1};
+            return {operand_stages * v_pieces, fillers};
         case WgmmaBarrier::v_empty:
-            return {shape.stages * v_pieces, wide ? 4 : consumer_warps};
+            return {operand_stages * v_pieces, wide ? 4 : consumer_warps};
+        case WgmmaBarrier::stored_k_full:
+        case WgmmaBarrier::stored_v_full:
+            return {stored_stages, 1};
+        case WgmmaBarrier::stored_k_empty:
+        case WgmmaBarrier::stored_v_empty:
+            return {stored_stages, kWgmmaWidenerWarps};
         case WgmmaBarrier::position_full:
             return {shape.latent ? shape.stages : 0, 1};
         case WgmmaBarrier::weights_full:
@@ -202,9 +243,12 @@ ATTNSMITH_HOST_DEVICE constexpr int32 wgmma_barriers_before(const WgmmaShape& sh
 }
 
 struct WgmmaLayout {
-    int32 q;     // tile_q rows
-    int32 k, v;  // `stages` tiles each; with latents halves of their columns, and in v the position's
+    int32 q;  // tile_q rows
+    int32 k,
+        v;  // the tiles that are multiplied; with latents halves of their columns, and in v the position's
     int32 k_stage, v_stage;
+    int32 stored_k, stored_v;  // where they are widened, `stages` tiles each as they are loaded
+    int32 stored_k_stage, stored_v_stage;
     int32 q_panel, kv_panel;  // from one panel to the next
     int32 weights;            // wide: of the first block, and from one block's to the next
     int32 weights_stage;
@@ -231,8 +275,9 @@ ATTNSMITH_HOST_DEVICE constexpr WgmmaLayout wgmma_layout(const WgmmaShape& shape
     WgmmaLayout s{};
     s.q_panel = shape.tile_q * kWgmmaPanelBytes;
     s.kv_panel = shape.tile_kv * kWgmmaPanelBytes;
-    const int32 k_panels = wgmma_panels(shape.head_dim_qk, shape.bytes.key_value);
-    const int32 v_panels = wgmma_panels(shape.head_dim_vo, shape.bytes.key_value);
+    const int32 k_panels = wgmma_panels(shape.head_dim_qk, kWgmmaOperandBytes);
+    const int32 v_panels = wgmma_panels(shape.head_dim_vo, kWgmmaOperandBytes);
+    const int32 stages = wgmma_operand_stages(shape);
     s.k_stage = (shape.latent ? v_panels / 2 : k_panels) * s.kv_panel;
     // Latents have a panel for the weights in any case, which take the place of the position's columns.
     s.v_stage = (shape.latent ? v_panels / 2 + 1 : v_panels) * s.kv_panel;
@@ -240,8 +285,14 @@ ATTNSMITH_HOST_DEVICE constexpr WgmmaLayout wgmma_layout(const WgmmaShape& shape
     s.k = (wgmma_panels(shape.head_dim_qk, shape.bytes.query) +
            (shape.latent ? wgmma_panels(shape.head_dim_vo, shape.bytes.query) : 0)) *
           s.q_panel;
-    s.v = s.k + shape.stages * s.k_stage;
-    const int32 end = s.v + shape.stages * s.v_stage;
+    s.v = s.k + stages * s.k_stage;
+    s.stored_k = s.v + stages * s.v_stage;
+    if (wgmma_widens(shape)) {
+        s.stored_k_stage = wgmma_panels(shape.head_dim_qk, shape.bytes.key_value) * s.kv_panel;
+        s.stored_v_stage = wgmma_panels(shape.head_dim_vo, shape.bytes.key_value) * s.kv_panel;
+    }
+    s.stored_v = s.stored_k + shape.stages * s.stored_k_stage;
+    const int32 end = s.stored_v + shape.stages * s.stored_v_stage;
     const bool wide = wgmma_is_wide(shape);
     s.weights = shape.latent ? s.v + s.v_stage - s.kv_panel : end;
     s.weights_stage = shape.latent ? s.v_stage : kWgmmaRows * kWgmmaPanelBytes;

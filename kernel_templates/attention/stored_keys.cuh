@@ -23,6 +23,16 @@ __device__ constexpr bool widens_keys() {
         return false;
 }
 
+// Whether what a kernel finishes may have been found of values with a scale. The merge of splits reads partial
+// results, whatever their keys were.
+template <class Config>
+__device__ constexpr bool may_have_value_scale() {
+    if constexpr (requires { typename Config::KeyValue; })
+        return widens_keys<Config>();
+    else
+        return true;
+}
+
 template <class A, class B>
 inline constexpr bool is_same = false;
 template <class A>
@@ -55,6 +65,31 @@ __device__ inline float key_scale(const abi::AttentionArguments& args, int32 kv_
     return of_keys;
 }
 
+// The power of two that a row of queries in bf16 is multiplied by to be fp16, and its inverse, by which its
+// logits are. Both are ordinary numbers.
+struct QueryFactor {
+    float factor, inverse;
+
+    // `top`: the largest magnitude of the row.
+    __device__ explicit QueryFactor(float top) {
+        constexpr int kBias = 127;
+        constexpr int kLargest = 14;  // exponent of the row's largest afterwards: fp16 has up to 15
+        const int32 exponent = min(2 * kBias + kLargest - int32(__float_as_uint(top) >> 23), 2 * kBias - 1);
+        factor = __uint_as_float(uint32(exponent) << 23);
+        inverse = __uint_as_float(uint32(2 * kBias - exponent) << 23);
+    }
+};
+
+// The larger of `top` and of the magnitudes of a pair of bf16.
+__device__ inline float largest_of(float top, uint32 pair) {
+    const float2 x = bf16::unpack(pair);
+    return fmaxf(top, fmaxf(fabsf(x.x), fabsf(x.y)));
+}
+__device__ inline uint32 pair_to_fp16(uint32 pair, float factor) {
+    const float2 x = bf16::unpack(pair);
+    return f16::pack(x.x * factor, x.y * factor);
+}
+
 // The largest magnitude of a lane's chunks of a row of bf16.
 template <class Tile>
 __device__ inline float largest_of_chunks(const Tile& tile, int32 row) {
@@ -63,10 +98,7 @@ __device__ inline float largest_of_chunks(const Tile& tile, int32 row) {
         uint32 x[4];
         load_shared_16_bytes(x, tile.chunk(row, chunk));
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            const float2 pair = bf16::unpack(x[i]);
-            top = fmaxf(top, fmaxf(fabsf(pair.x), fabsf(pair.y)));
-        }
+        for (int i = 0; i < 4; ++i) top = largest_of(top, x[i]);
     }
     return top;
 }
@@ -79,10 +111,7 @@ __device__ inline void chunks_to_fp16(const Tile& tile, int32 row, float scale) 
         load_shared_16_bytes(x, tile.chunk(row, chunk));
         uint64 packed[4];
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            const float2 pair = bf16::unpack(x[i]);
-            packed[i] = f16::pack(pair.x * scale, pair.y * scale);
-        }
+        for (int i = 0; i < 4; ++i) packed[i] = pair_to_fp16(x[i], scale);
         store_shared_16_bytes(tile.chunk(row, chunk), int64(packed[0] | packed[1] << 32),
                               int64(packed[2] | packed[3] << 32));
     }
@@ -92,8 +121,6 @@ __device__ inline void chunks_to_fp16(const Tile& tile, int32 row, float scale) 
 // in two tiles both are multiplied by the same. By all threads of the block, between barriers.
 template <class... Tiles>
 __device__ void queries_to_fp16(int32 rows, int32 threads, float* factors, const Tiles&... tiles) {
-    constexpr int kBias = 127;
-    constexpr int kLargest = 14;  // exponent of the row's largest afterwards: fp16 has up to 15
 #pragma unroll 1
     for (int32 row = threadIdx.x / 32; row < rows; row += threads / 32) {
         float top = 0.0f;
@@ -101,10 +128,9 @@ __device__ void queries_to_fp16(int32 rows, int32 threads, float* factors, const
 #pragma unroll
         for (int distance = 16; distance > 0; distance /= 2)
             top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, distance));
-        // As exponents with their bias, such that the factor's inverse is an ordinary number, too.
-        const int32 exponent = min(2 * kBias + kLargest - int32(__float_as_uint(top) >> 23), 2 * kBias - 1);
-        (chunks_to_fp16(tiles, row, __uint_as_float(uint32(exponent) << 23)), ...);
-        if (threadIdx.x % 32 == 0) factors[row] = __uint_as_float(uint32(2 * kBias - exponent) << 23);
+        const QueryFactor of_row(top);
+        (chunks_to_fp16(tiles, row, of_row.factor), ...);
+        if (threadIdx.x % 32 == 0) factors[row] = of_row.inverse;
     }
 }
 

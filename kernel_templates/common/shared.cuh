@@ -77,6 +77,12 @@ __device__ inline void store_shared_16_bytes(SharedAddress target, int64 low, in
     asm volatile("st.shared.v2.b64 [%0], {%1, %2};" ::"r"(target.value), "l"(low), "l"(high) : "memory");
 }
 
+__device__ inline void store_shared_16_bytes(SharedAddress target, const uint32 (&r)[4]) {
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(target.value), "r"(r[0]), "r"(r[1]),
+                 "r"(r[2]), "r"(r[3])
+                 : "memory");
+}
+
 __device__ inline void clear_shared_16_bytes(SharedAddress target) {
     asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(target.value), "r"(0) : "memory");
 }

@@ -126,6 +126,7 @@ abi::AttentionArguments attention_arguments(const LaunchContext& context, const 
     a.q_heads = static_cast<std::int32_t>(spec.q_heads);
     a.kv_heads = static_cast<std::int32_t>(spec.kv_heads);
     a.group = divisor(context.problem.group_size());
+    a.scale_group = a.group;
     a.max_q_len = static_cast<std::int32_t>(shape.max_q_len);
     a.max_kv_len = static_cast<std::int32_t>(shape.max_kv_len);
     a.page_size = divisor(spec.page_size);

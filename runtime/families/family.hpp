@@ -75,7 +75,7 @@ class Family {
     virtual std::vector<KernelConfig> tunable(const AttentionSpec& spec, const SmTraits& sm) const;
 
     virtual std::string kernel_name(const KernelConfig& kernel) const = 0;
-    virtual int producer_warps() const { return 0; }  // that only load
+    virtual int producer_warps(const KernelConfig&) const { return 0; }
 
     // Whether keys can be divided for the kernel like that; or left whole, with SplitPolicy::none.
     virtual bool takes(const KernelConfig&, SplitPolicy policy) const { return policy == SplitPolicy::none; }

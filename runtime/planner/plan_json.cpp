@@ -43,7 +43,8 @@ Json step_json(const Step& step, const families::Extent& extent, const CacheStat
         json["stages"] = kernel.stages();
     }
     json["warps"] = kernel.threads / 32;
-    if (family.producer_warps() > 0) json["producer_warps"] = family.producer_warps();
+    if (const int producers = family.producer_warps(kernel); producers > 0)
+        json["producer_warps"] = producers;
     if (kernel.constants.integer("gather") != 0) json["gather"] = true;
     json["grid"] = fmt::format("{} CTAs of {} threads", extent.ctas, kernel.threads);
     json["resources"] = resources_json(kernel, cache);

@@ -5,6 +5,7 @@
 #include "attention/join_pieces.cuh"
 #include "attention/logits.cuh"
 #include "attention/softmax/lagging.cuh"
+#include "attention/stored_keys.cuh"
 #include "attention/wgmma/pipeline.cuh"
 #include "common/barrier.cuh"
 #include "common/element.cuh"
@@ -22,6 +23,10 @@ struct WgmmaConsumer {
     static constexpr int kKeys = Config::tile_kv;
     static constexpr int kQk = abi::padded_head_dim(Config::head_dim_qk);
     static constexpr bool kQueriesInRegisters = Config::queries_in_registers;
+    static constexpr bool kWidens = widens_keys<Config>();
+    // What is multiplied.
+    using Element = typename OperandElement<kWidens, typename Config::Query>::Type;
+    static constexpr bool kConvertsQueries = !is_same<typename Config::Query, Element>;
     // TMA needs rows at multiples of 16 bytes, and so does the planner of this family.
     static constexpr int kAlignment = 16;
     static_assert(!Config::absolute_cuts || abi::kLeastCut % Config::tile_kv == 0,
@@ -46,6 +51,7 @@ struct WgmmaConsumer {
     Accumulator<Config::head_dim_vo> o;
     OperandA<kKeys> p;
     OperandA<kQueriesInRegisters ? kQk : 16> q;
+    float product_scale[kWidens ? 2 : 1];  // of a row's products with stored keys
 
     // With absolute cuts. Two CTAs an SM have registers to spare and no shared memory; three warpgroups of a
     // CTA have no register.
@@ -62,6 +68,10 @@ struct WgmmaConsumer {
 #pragma unroll 1
         for (uint32 works = 0; const WorkTile* work = pipeline.take(works); ++works) {
             const auto queries = pipeline.queries(warpgroup);
+            if constexpr (kWidens) {  // under way while the queries are
+                const abi::AttentionArguments& a = args.attention;
+                product_scale[0] = product_scale[1] = stored_scale(a, a.k_scale, work->stored_head);
+            }
             queries.wait_full(typename Pipeline::QueryRing::Position(works));
             start(*work);
             go_through(*work);
@@ -81,7 +91,46 @@ struct WgmmaConsumer {
         logits.set(args.attention, work.sequence, rows);
     }
 
+    // Four 8x8 matrices of the warp's rows of Q: 16 columns.
+    __device__ SharedAddress query_matrices(int step) const {
+        const int32 row = warp_row + lane % 16, chunk = step * 2 + lane / 16;
+        return pipeline.q(warpgroup) + chunk / 8 * kLayout.q_panel + row * abi::kWgmmaPanelBytes +
+               (chunk ^ row) % 8 * 16;
+    }
+
+    // Queries in bf16 beside keys that were widened to fp16: these are made fp16, too, in registers or in
+    // their place. They are loaded twice, since not all kernels have registers for all of them.
+    __device__ void convert_queries() {
+        float top[2] = {0.0f, 0.0f};
+#pragma unroll
+        for (int step = 0; step < kQk / 16; ++step) {
+            uint32 x[4];
+            load_matrices(x, query_matrices(step));
+#pragma unroll
+            for (int j = 0; j < 4; ++j) top[j % 2] = largest_of(top[j % 2], x[j]);
+        }
+        const QueryFactor factors[2] = {QueryFactor(row_max(top[0])), QueryFactor(row_max(top[1]))};
+#pragma unroll
+        for (int i = 0; i < 2; ++i) product_scale[i] *= factors[i].inverse;
+#pragma unroll
+        for (int step = 0; step < kQk / 16; ++step) {
+            uint32 x[4];
+            load_matrices(x, query_matrices(step));
+#pragma unroll
+            for (int j = 0; j < 4; ++j) {
+                x[j] = pair_to_fp16(x[j], factors[j % 2].factor);
+                if constexpr (kQueriesInRegisters) q[step][j] = x[j];
+            }
+            if constexpr (!kQueriesInRegisters) store_matrices(query_matrices(step), x);
+        }
+        if constexpr (!kQueriesInRegisters) {
+            fence_async_proxy();
+            barrier_of(128, 1 + warpgroup);  // a product reads the rows of all four warps
+        }
+    }
+
     __device__ void start(const WorkTile& work) {
+        if constexpr (kConvertsQueries) convert_queries();
         o.clear();
         softmax.start();
         if constexpr (Config::absolute_cuts) {
@@ -89,14 +138,9 @@ struct WgmmaConsumer {
             is_cut = false;
         }
         if constexpr (Config::alibi) set_rows(work);
-        if constexpr (kQueriesInRegisters) {
-            const int32 row = warp_row + lane % 16;
+        if constexpr (kQueriesInRegisters && !kConvertsQueries) {
 #pragma unroll
-            for (int step = 0; step < kQk / 16; ++step) {
-                const int32 chunk = step * 2 + lane / 16;
-                load_matrices(q[step], pipeline.q(warpgroup) + chunk / 8 * kLayout.q_panel +
-                                           row * abi::kWgmmaPanelBytes + (chunk ^ row) % 8 * 16);
-            }
+            for (int step = 0; step < kQk / 16; ++step) load_matrices(q[step], query_matrices(step));
         }
     }
 
@@ -157,7 +201,7 @@ struct WgmmaConsumer {
             if (cuts) cut(work, n * kKeys, found);
             softmax.template weigh<kEarly, kKeys / 8>(s, reference);
             if (rescale && n != first) o.scale(softmax.rescale);
-            p.template pack<typename Config::KeyValue>(s);
+            p.template pack<Element>(s);
             if (!more) break;
             wait_k(1);
             multiply_queries(1);
@@ -262,6 +306,7 @@ struct WgmmaConsumer {
 
     // Masks the logits and looks for the largest. Whether O has to be rescaled.
     __device__ bool take_logits(const WorkTile& work, int32 n, bool masked, float (&reference)[2]) {
+        if constexpr (kWidens) s.scale(product_scale);
         logits.apply(s, args.attention, n * kKeys);
         if (masked) {
             if constexpr (!Config::alibi) set_rows(work);  // not kept: registers are short

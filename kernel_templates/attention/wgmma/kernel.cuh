@@ -23,6 +23,7 @@
 #include "attention/wgmma/scheduler.cuh"
 #include "attention/wgmma/share_scheduler.cuh"
 #include "attention/wgmma/wide_consumers.cuh"
+#include "attention/wgmma/widener.cuh"
 
 namespace attnsmith {
 
@@ -59,7 +60,8 @@ __device__ void attention_wgmma(const abi::WgmmaArguments& args) {
     if constexpr (Config::shares) WgmmaShareScheduler<Config>::begin(args, pipeline);
     __syncthreads();
     const int32 warp = uniform(threadIdx.x / 32);
-    if (warp < 4) {
+    constexpr int32 kProducers = abi::wgmma_producer_warps(Config::shape);
+    if (warp < abi::kWgmmaLoaderWarps) {
         set_registers_down<Config::producer_registers>();
         if (warp == 0) {
             if constexpr (Config::shares)
@@ -70,8 +72,18 @@ __device__ void attention_wgmma(const abi::WgmmaArguments& args) {
         if (warp == 1) WgmmaQueryLoader<Config>{args, pipeline}.run();
         if (warp == 2) WgmmaKeyLoader<Config, false>{args, pipeline}.run();
         if (warp == 3) WgmmaKeyLoader<Config, true>{args, pipeline}.run();
+    } else if (warp < kProducers) {
+        if constexpr (abi::wgmma_widens(Config::shape)) {
+            set_registers_down<abi::wgmma_widener_registers(Config::shape)>();
+            constexpr int32 kWarps = abi::kWgmmaWidenerWarps;
+            const int32 widener = warp - abi::kWgmmaLoaderWarps;
+            if (widener < kWarps)
+                WgmmaWidener<Config, false>{pipeline, widener}.run();
+            else
+                WgmmaWidener<Config, true>{pipeline, widener - kWarps}.run();
+        }
     } else {
-        multiply<Config>(args, pipeline, warp / 4 - 1);
+        multiply<Config>(args, pipeline, (warp - kProducers) / 4);
     }
 }
 

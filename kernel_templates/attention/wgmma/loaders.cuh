@@ -1,6 +1,7 @@
 // The roles of a wgmma CTA that bring data: a warp each for Q, K and V.
 #pragma once
 
+#include "attention/stored_keys.cuh"
 #include "attention/wgmma/gather.cuh"
 #include "attention/wgmma/pipeline.cuh"
 #include "common/tma.cuh"
@@ -47,6 +48,11 @@ struct WgmmaQueryLoader {
             __syncwarp();
             token += args.warpgroup_tokens;
         }
+        if constexpr (widens_keys<Config>()) {  // this warp has the least to do
+            uint32 status = 0;
+            key_scale(args.attention, work.stored_head, status);
+            if (lane == 0) report(args.attention, status);
+        }
     }
 };
 
@@ -57,7 +63,7 @@ template <class Config, bool Values>
 struct WgmmaKeyLoader {
     using PageId = typename Config::Index;
     using Pipeline = WgmmaPipeline<Config>;
-    using KeyRing = typename Pipeline::KeyRing;
+    using KeyRing = typename Pipeline::StoredRing;
     using Gather = WgmmaGather<Config, Values>;
     using Order = BlockOrder<Config>;
     static constexpr abi::WgmmaLayout kLayout = Pipeline::kLayout;
@@ -82,12 +88,8 @@ struct WgmmaKeyLoader {
     int32 page = -1;                             // of this lane's box of keys; -1: they are to be zero
     int32 slot = 0;                              // of the box in its page
 
-    __device__ SharedAddress target(uint32 stage) const {
-        return Values ? pipeline.v(stage) : pipeline.k(stage);
-    }
-    __device__ KeyRing ring(int32 piece = 0) const {
-        return Values ? pipeline.values(piece) : pipeline.keys(piece);
-    }
+    __device__ SharedAddress target(uint32 stage) const { return pipeline.template stored<Values>(stage); }
+    __device__ KeyRing ring(int32 piece = 0) const { return pipeline.template stored_ring<Values>(piece); }
 
     __device__ void run() {
         pipeline.load_each([this](const WorkTile& work, uint32) { load(work); });

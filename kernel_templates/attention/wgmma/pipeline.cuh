@@ -15,6 +15,15 @@
 //     v_empty     S       4 C: consumer warps                    V loader              block, ring of S
 //     clearing_v  1       1: V loader, and the bytes             V loader              block to clear
 //
+//   Keys of 8 bits (attention/wgmma/widener.cuh) come to rings of their own, and those above, of two stages,
+//   are filled by the warps that widen them, which give work tiles back, too:
+//
+//     stored_k_full, stored_v_full    S  1: K, or V loader, and the bytes  widening warps  block, ring of S
+//     stored_k_empty, stored_v_empty  S  2: widening warps                 K, or V loader  block, ring of S
+//     k_full, v_full                  2  2: widening warps                 consumers       block, ring of 2
+//     work_empty                      2  4 C + 7                           scheduler       work tile, ring of
+//     2
+//
 //   Wide kernels (attention/wgmma/wide_consumers.cuh) have K and V in P pieces each. With latents these are
 //   the halves of their columns, and V has the position's columns, whose place the weights take: these are
 //   done with when both last pieces are. Else weights have a ring of two of their own:
@@ -43,6 +52,7 @@
 //     3                         128         32           160
 //     3, with cuts              128         40           152
 //     3, in wide kernels        128         56           176 with columns of O, 104 with the weights
+//     2, and one that widens    128         40           216, and 40 of the one that widens
 //
 //   The producers have none to spare: what the scheduler finds goes to shared memory at once, and each role
 //   reads it from there again.
@@ -176,7 +186,8 @@ template <class Config>
 struct WgmmaPipeline {
     using Kind = abi::WgmmaBarrier;
     using WorkRing = Ring<abi::kWgmmaWorkStages>;
-    using KeyRing = Ring<Config::stages>;
+    using KeyRing = Ring<abi::wgmma_operand_stages(Config::shape)>;
+    using StoredRing = Ring<Config::stages>;
     using QueryRing = Ring<1>;
     using WeightRing = Ring<abi::wgmma_weight_stages(Config::shape)>;
     static constexpr abi::WgmmaLayout kLayout = abi::wgmma_layout(Config::shape);
@@ -192,6 +203,13 @@ struct WgmmaPipeline {
     }
     __device__ SharedAddress k(uint32 stage) const { return base + kLayout.k + stage * kLayout.k_stage; }
     __device__ SharedAddress v(uint32 stage) const { return base + kLayout.v + stage * kLayout.v_stage; }
+    // Where loaders put a tile of K, or of V.
+    template <bool Values>
+    __device__ SharedAddress stored(uint32 stage) const {
+        if constexpr (!abi::wgmma_widens(Config::shape)) return Values ? v(stage) : k(stage);
+        return base + (Values ? kLayout.stored_v + stage * kLayout.stored_v_stage
+                              : kLayout.stored_k + stage * kLayout.stored_k_stage);
+    }
     // Where gathered rows of K, of V, or of the position's tensor, are in global memory: one address a key.
     __device__ SharedAddress row_sources(int list) const {
         return base + kLayout.rows + list * (Config::tile_kv * uint32(sizeof(uint64)));
@@ -239,10 +257,20 @@ struct WgmmaPipeline {
     __device__ WorkRing work_ring() const { return ring<WorkRing, Kind::work_full, Kind::work_empty>(); }
     // Each piece has a ring of its own.
     __device__ KeyRing keys(int32 piece = 0) const {
-        return ring<KeyRing, Kind::k_full, Kind::k_empty>(piece * Config::stages);
+        return ring<KeyRing, Kind::k_full, Kind::k_empty>(piece * kStages);
     }
     __device__ KeyRing values(int32 piece = 0) const {
-        return ring<KeyRing, Kind::v_full, Kind::v_empty>(piece * Config::stages);
+        return ring<KeyRing, Kind::v_full, Kind::v_empty>(piece * kStages);
+    }
+    // That loaders fill.
+    template <bool Values>
+    __device__ StoredRing stored_ring(int32 piece = 0) const {
+        if constexpr (!abi::wgmma_widens(Config::shape))
+            return Values ? values(piece) : keys(piece);
+        else if constexpr (Values)
+            return ring<StoredRing, Kind::stored_v_full, Kind::stored_v_empty>();
+        else
+            return ring<StoredRing, Kind::stored_k_full, Kind::stored_k_empty>();
     }
     __device__ Barrier position_full(uint32 stage) const { return {barrier<Kind::position_full>(stage)}; }
     // One warpgroup's queries: it has a barrier of either kind to itself.
@@ -286,6 +314,8 @@ struct WgmmaPipeline {
     }
 
   private:
+    static constexpr int32 kStages = abi::wgmma_operand_stages(Config::shape);
+
     template <Kind kind>
     __device__ SharedAddress barrier(uint32 i = 0) const {
         constexpr int32 kBefore = abi::wgmma_barriers_before(Config::shape, kind);

@@ -10,7 +10,7 @@ namespace attnsmith {
 // From there on a warp goes through it, as far ahead of the loaders as the ring of work tiles lets it.
 template <class Config>
 struct WgmmaShareScheduler {
-    static constexpr int kThreads = (Config::consumers + 1) * 128;
+    static constexpr int kThreads = abi::wgmma_producer_warps(Config::shape) * 32 + Config::consumers * 128;
 
     const abi::WgmmaArguments& args;
     const WgmmaPipeline<Config>& pipeline;

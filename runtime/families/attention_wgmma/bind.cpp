@@ -38,14 +38,14 @@ std::uint64_t stride_bytes(std::string_view name, const Axis& axis, std::int64_t
 }
 
 // `axes` are those from the second on. A tile without keys is loaded all the same, from outside of the tensor
-// or to be cleared: a tensor without elements has a map with its boxes over 16 bytes of q, which has elements
-// of this dtype.
+// or to be cleared: a tensor without elements has a map with its boxes over 16 bytes of q, whatever its
+// elements are.
 TensorMapRequest map_of(std::size_t offset, Operand tensor, const AttentionTensors& tensors,
                         std::int64_t head_dim, std::initializer_list<Axis> axes) {
     const bool empty =
         std::any_of(axes.begin(), axes.end(), [](const Axis& axis) { return axis.extent == 0; });
     const Operand mapped = empty ? Operand::q : tensor;
-    const DType dtype = tensors.q.dtype;
+    const DType dtype = tensor_of(tensors, tensor).dtype;
     TensorMapRequest map{.offset = offset,
                          .data = tensor_of(tensors, mapped).data,
                          .operand = mapped,

@@ -55,8 +55,10 @@ int score_registers(const Kernel& kernel) { return kernel.is_wide() ? 104 : 0; }
 
 // What there is for a thread that multiplies, where an SM holds so many CTAs.
 int consumer_registers(const Kernel& kernel, int ctas) {
-    const int launched = registers_ceiling(kernel.threads(), ctas) * (kernel.consumers + 1);
-    const int left = launched - producer_registers(kernel) - score_registers(kernel);
+    constexpr int kWarpgroup = 128;  // threads
+    const int launched = registers_ceiling(kernel.threads(), ctas) * (kernel.threads() / kWarpgroup);
+    const int left = launched - producer_registers(kernel) - score_registers(kernel) -
+                     abi::wgmma_widener_registers(kernel.shape());
     return std::min(240, left / (kernel.consumers - (kernel.is_wide() ? 1 : 0)) / 8 * 8);
 }
 
@@ -92,6 +94,13 @@ std::optional<std::string> over_budget(const Kernel& kernel, const SmTraits& sm)
     if (registers > kernel.consumer_registers)
         return fmt::format("needs about {} registers a thread; {} consumer warpgroups have {}", registers,
                            kernel.consumers, kernel.consumer_registers);
+    // ptxas 13.0 takes no product of more registers than a thread is launched with.
+    constexpr int kBesideSums = 30;
+    const int launched = registers_ceiling(kernel.threads(), ctas_of(kernel, sm));
+    const int product = std::max(abi::padded_head_dim(kernel.head_dim_vo), kernel.tile_kv) / 2 + kBesideSums;
+    if (!kernel.is_wide() && product > launched)
+        return fmt::format("a product needs {} registers a thread, which is launched with {}", product,
+                           launched);
     return std::nullopt;
 }
 
@@ -100,6 +109,8 @@ KernelConfig config_of(const Kernel& kernel, const SmTraits& sm) {
     const Fitted<Kernel> fitted{kernel, abi::wgmma_layout(kernel.shape()).total, ctas_of(kernel, sm)};
     return families::config_of(family(), fitted, sm, "a");
 }
+
+bool is_widened(const AttentionSpec& spec) { return is_fp8(problem::kv_dtype(spec)); }
 
 bool is_cut(const AttentionSpec& spec) { return spec.consistency == Consistency::bitwise; }
 
@@ -154,6 +165,41 @@ std::optional<std::string> cut_refusal(const AttentionSpec& spec, const SmTraits
     return std::nullopt;
 }
 
+// Of keys of 8 bits one CTA an SM has all registers, and so tiles are as large as there is room for beside
+// two as they are stored; else beside one.
+std::optional<Kernel> widened_kernel(const AttentionSpec& spec, const SmTraits& sm, int rows, bool shares) {
+    for (const int stages : {2, 1}) {
+        for (const int keys : {160, 128, 96, 64}) {
+            const Kernel kernel = kernel_of(
+                spec,
+                Tile{{.backend = Backend::wgmma, .tile_q = rows, .tile_kv = keys, .stages = stages}, shares},
+                sm);
+            if (!over_budget(kernel, sm)) return kernel;
+        }
+    }
+    return std::nullopt;
+}
+
+// The kernel for many rows is faster for few as well, as was measured; of 64 rows there is one where O of two
+// warpgroups has no room in registers.
+std::vector<Candidate> widened_candidates(const AttentionSpec& spec, const SmTraits& sm) {
+    if (const auto many = widened_kernel(spec, sm, 2 * abi::kWgmmaRows, false))
+        return {{.kernel = config_of(*many, sm), .rows_of_others = kDecodeRows}};
+    return {{.kernel = config_of(*widened_kernel(spec, sm, abi::kWgmmaRows, true), sm), .up_to = kFewRows}};
+}
+
+std::optional<std::string> widened_refusal(const AttentionSpec& spec, const SmTraits& sm) {
+    if (is_wide(spec) || is_cut(spec))
+        return fmt::format(
+            "kv_dtype is {}: it widens keys of ordinary attention with head dims up to {}, and "
+            "not with consistency \"bitwise\"",
+            to_string(problem::kv_dtype(spec)), abi::kWgmmaNarrowHeadDim);
+    if (!widened_kernel(spec, sm, abi::kWgmmaRows, true))
+        return fmt::format("head dims {} and {}: no room for tiles of keys as they are stored and widened",
+                           spec.head_dim_qk, spec.head_dim_vo);
+    return std::nullopt;
+}
+
 // In wide kernels two warpgroups have half of O's columns each, in whole panels of 64.
 constexpr std::int64_t kWideColumns = 2 * 64;
 
@@ -183,17 +229,17 @@ std::optional<std::string> wide_refusal(const AttentionSpec& spec, const SmTrait
 
 std::optional<std::string> refusal(const AttentionSpec& spec, const SmTraits& sm) {
     if (sm.wgmma_flops == 0) return fmt::format("needs sm_90; this is sm_{}", sm.sm);
-    if (auto reason = stored_keys_refusal(spec)) return reason;
     if (auto reason = tensor_core_refusal(spec)) return reason;
     if (spec.alignment != 16)
         return fmt::format("alignment {}: TMA takes addresses and strides of whole 16 bytes", spec.alignment);
-    if (spec.op == Op::mla) return wide_refusal(spec, sm);
+    if (spec.op == Op::mla) return is_widened(spec) ? widened_refusal(spec, sm) : wide_refusal(spec, sm);
     if (std::min(spec.head_dim_qk, spec.head_dim_vo) < kLeastHeadDim)
         return fmt::format("head dims {} and {}: its tiles are made for {} and more", spec.head_dim_qk,
                            spec.head_dim_vo, kLeastHeadDim);
     if (std::max(spec.head_dim_qk, spec.head_dim_vo) > kMostHeadDim)
         return fmt::format("head dims {} and {}: its tiles are made for {} and less", spec.head_dim_qk,
                            spec.head_dim_vo, kMostHeadDim);
+    if (is_widened(spec)) return widened_refusal(spec, sm);
     if (is_wide(spec)) return wide_refusal(spec, sm);
     if (is_cut(spec)) return cut_refusal(spec, sm);
     return std::nullopt;
@@ -201,7 +247,7 @@ std::optional<std::string> refusal(const AttentionSpec& spec, const SmTraits& sm
 
 std::vector<KernelConfig> tunable(const AttentionSpec& spec, const SmTraits& sm) {
     std::vector<KernelConfig> kernels;
-    if (is_cut(spec) || is_wide(spec) || refusal(spec, sm)) return kernels;
+    if (is_cut(spec) || is_wide(spec) || is_widened(spec) || refusal(spec, sm)) return kernels;
     for (const int rows : kQueryTiles) {
         for (const int keys : key_tiles(spec.kv == KvStorage::paged)) {
             for (const int stages : kStages) {
@@ -217,6 +263,7 @@ std::vector<KernelConfig> tunable(const AttentionSpec& spec, const SmTraits& sm)
 
 std::vector<Candidate> candidates(const AttentionSpec& spec, const SmTraits& sm, const TuningTable& tuning,
                                   std::vector<Refusal>& rejected) {
+    if (is_widened(spec)) return widened_candidates(spec, sm);
     if (is_wide(spec)) return wide_candidates(spec, sm);
     if (is_cut(spec)) {
         return {{config_of(*kernel_for_many_cut_rows(spec, sm), sm), TileSource::model, abi::kWgmmaRows},

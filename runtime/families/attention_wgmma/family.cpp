@@ -36,7 +36,9 @@ class Wgmma final : public Family {
         // Elsewhere the tile tells.
         return kernel.is_wide() && !kernel.latent && kernel.shares ? name + " shares" : name;
     }
-    int producer_warps() const override { return kProducerWarps; }
+    int producer_warps(const KernelConfig& kernel) const override {
+        return kernel.as<Kernel>().producer_warps();
+    }
 
     AttentionCost cost(const KernelConfig& kernel, const SmTraits& sm) const override {
         return attention_wgmma::cost_of(kernel.as<Kernel>(), sm, kernel.ctas_per_sm);

@@ -10,8 +10,6 @@
 
 namespace attnsmith::families::attention_wgmma {
 
-inline constexpr int kProducerWarps = 4;  // registers are given to whole warpgroups
-
 struct Kernel : AttentionConstants {
     int consumers = 0;    // warpgroups that multiply; in wide kernels three for the same rows
     bool gather = false;  // rows of KV are loaded one by one, not in boxes by TMA
@@ -32,7 +30,8 @@ struct Kernel : AttentionConstants {
         visitor.integer("score_registers", self.score_registers);
     }
 
-    int threads() const { return (consumers * 4 + kProducerWarps) * 32; }
+    int producer_warps() const { return abi::wgmma_producer_warps(shape()); }
+    int threads() const { return (consumers * 4 + producer_warps()) * 32; }
     bool is_wide() const { return abi::wgmma_is_wide(shape()); }
     abi::WgmmaShape shape() const {
         return {head_dim_qk, head_dim_vo, tile_q,        tile_kv, stages,

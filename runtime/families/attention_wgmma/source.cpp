@@ -76,8 +76,10 @@ int column_offset(int column, int element_bytes, int panel_bytes) {
     return column / columns * panel_bytes + column % columns * element_bytes;
 }
 
+// What is multiplied.
 std::string element_of(const Kernel& kernel) {
-    return Constant{"KeyValue", Constant::Kind::element, static_cast<int>(kernel.key_value)}.text();
+    const DType widened = abi::wgmma_widens(kernel.shape()) ? DType::f16 : kernel.key_value;
+    return Constant{"KeyValue", Constant::Kind::element, static_cast<int>(widened)}.text();
 }
 
 // O += P V, where V has so many columns. P is in registers.
@@ -98,7 +100,7 @@ std::vector<Product> products(const Kernel& kernel) {
     for (int column = 0; column < kernel.head_dim_qk; column += 16) {
         if (!kernel.queries_in_registers)
             queries.a_steps.push_back(column_offset(column, bytes.query, layout.q_panel));
-        queries.b_steps.push_back(column_offset(column, bytes.key_value, layout.kv_panel));
+        queries.b_steps.push_back(column_offset(column, abi::kWgmmaOperandBytes, layout.kv_panel));
     }
     return {queries, product_with_values(kernel, kernel.head_dim_vo)};
 }

@@ -298,6 +298,15 @@ std::set<KernelConfig> wgmma_kernels(const HeadDims& head_dims) {
             specs.push_back(spec);
             spec.alibi = false;
             specs.push_back(spec);
+            AttentionSpec widened = spec_of(qk, vo, paged);
+            if (paged) widened.dtype = DType::f16;
+            for (const DType stored : {DType::e4m3, DType::e5m2}) {
+                widened.kv_dtype = stored;
+                specs.push_back(widened);
+                widened.softcap = 50.0, widened.alibi = true;
+                if (paged) widened.page_size = 1;
+            }
+            specs.push_back(widened);
         }
     }
     std::set<KernelConfig> kernels = kernels_of(specs, 90);
@@ -341,17 +350,21 @@ void inspect_wgmma(const KernelConfig& kernel, const compiler::Compiled& compile
     expect(products == planned, "multiplies other shapes");
     std::set<int> handed{constants.producer_registers, constants.consumer_registers};
     if (constants.is_wide()) handed.insert(constants.score_registers);
+    const bool widens = size_of(constants.key_value) == 1;
+    if (widens) handed.insert(abi::wgmma_widener_registers(constants.shape()));
     expect(registers == handed, "hands over other registers");
     expect(copies, "has no UTMALDG");
     // Two of the scheduler's and the V loader's own, full and empty ones of the rings: two work tiles, the
     // warpgroups' queries, and the stages of K and of V. Wide kernels have rings for each piece of their
     // columns, and barriers for the rows of a work tile and for weights: with latents one a stage, beside the
-    // position's, and the K loader's own, else full and empty ones of two blocks.
+    // position's, and the K loader's own, else full and empty ones of two blocks. Where keys are widened
+    // there are two stages of what is multiplied beside those that are loaded.
     const int pieces =
         abi::wgmma_pieces(constants.shape(), false) + abi::wgmma_pieces(constants.shape(), true);
     const int row_groups = kernel.tile_q() / abi::kWgmmaRows;
     const int of_wide = constants.latent ? 2 * constants.stages + 2 + 1 : constants.is_wide() ? 2 * 2 + 2 : 0;
-    expect(barriers == 2 + 2 * (2 + row_groups + constants.stages * pieces) + of_wide,
+    const int stages = constants.stages + (widens ? 2 : 0);
+    expect(barriers == 2 + 2 * (2 + row_groups + stages * pieces) + of_wide,
            "initialises " + std::to_string(barriers) + " barriers");
     const abi::WgmmaLayout layout = abi::wgmma_layout(constants.shape());
     expect(layout.total - layout.barriers == barriers * 8, "has room for other barriers than it initialises");
@@ -419,8 +432,9 @@ std::string inspect(const compiler::Nvrtc& nvrtc, const KernelConfig& kernel) {
             const auto wgmma = kernel.as<families::attention_wgmma::Kernel>();
             const int of_scores = wgmma.is_wide() ? 1 : 0;
             const int handed = wgmma.producer_registers + wgmma.score_registers +
+                               abi::wgmma_widener_registers(wgmma.shape()) +
                                (wgmma.consumers - of_scores) * wgmma.consumer_registers;
-            expect(handed <= reports[0].registers_per_thread * (wgmma.consumers + 1),
+            expect(handed <= reports[0].registers_per_thread * kernel.threads / 128,
                    "hands over more registers than it is launched with");
         }
         expect(reports[0].static_shared_bytes == 0, "has static shared memory that nobody counts");

@@ -1,0 +1,109 @@
+// The role of a wgmma CTA that widens keys and values of 8 bits to what the tensor core multiplies.
+#pragma once
+
+#include "attention/stored_keys.cuh"
+#include "attention/wgmma/pipeline.cuh"
+#include "common/barrier.cuh"
+
+namespace attnsmith {
+
+// Two warps widen K, and two V, each every second eight rows of a tile. A tile goes from shared memory to
+// shared memory: so the copy engine brings it as it brings any other, and what is in flight has 8 bits.
+//
+//   A lane has 16 columns at a time: one chunk of 16 bytes of the stored row, and two of the widened one. So
+//   four lanes make a row of one widened panel. Of the eight lanes whose chunks shared memory takes at once
+//   four have row r of eight and four row r ^ 5: swizzled, their stored chunks differ by r's bit of weight 4,
+//   and their widened ones, of which either four are even or odd, by that of weight 1.
+template <class Config, bool Values>
+struct WgmmaWidener {
+    using Pipeline = WgmmaPipeline<Config>;
+    using Stored = typename Config::KeyValue;
+    using StoredPosition = typename Pipeline::StoredRing::Position;
+    using Position = typename Pipeline::KeyRing::Position;
+    static constexpr uint32 kPanel = Pipeline::kLayout.kv_panel;
+    static constexpr int kLanesOfRow = 4;
+    // Of widened rows. What the last has beyond the head dim is zero in the stored ones, too.
+    static constexpr int kPanels =
+        abi::wgmma_panels(LoadedColumns<Config, Values>::kHeadDim, abi::kWgmmaOperandBytes);
+    static constexpr int kEights = Config::tile_kv / 8 / abi::kWgmmaWidenerWarps;         // rows of a warp
+    static constexpr uint32 kStep = abi::kWgmmaWidenerWarps * 8 * abi::kWgmmaPanelBytes;  // to the next eight
+    static constexpr int kMine = kPanels * kEights;                                       // chunks of a lane
+    static constexpr int kAtOnce = kMine % 4 == 0 ? 4 : kMine % 3 == 0 ? 3 : kMine % 2 == 0 ? 2 : 1;
+    static constexpr int kBatches = kMine / kAtOnce;
+    using Batch = uint32[kAtOnce][4];
+    static_assert(sizeof(Stored) == 1 && Config::tile_kv % 16 == 0);
+
+    const Pipeline& pipeline;
+    const int32 warp;  // of those that widen the same tensor
+    const int32 lane = threadIdx.x % 32;
+
+    __device__ void run() const {
+        uint32 blocks = 0;
+        pipeline.load_each([&](const WorkTile& work, uint32) {
+#pragma unroll 1
+            for (int32 left = work.blocks.end - work.blocks.first; left > 0; --left, ++blocks)
+                widen(StoredPosition(blocks), Position(blocks));
+        });
+    }
+
+    __device__ void widen(const StoredPosition& from, const Position& to) const {
+        const auto stored = pipeline.template stored_ring<Values>();
+        const auto widened = Values ? pipeline.values() : pipeline.keys();
+        stored.wait_full(from);
+        widened.wait_empty(to);
+        widen_tile(pipeline.template stored<Values>(from.stage),
+                   Values ? pipeline.v(to.stage) : pipeline.k(to.stage));
+        fence_async_proxy();
+        __syncwarp();
+        if (lane != 0) return;
+        stored.empty(from.stage).arrive();
+        widened.full(to.stage).arrive();
+    }
+
+    __device__ void widen_tile(SharedAddress from, SharedAddress to) const {
+        const uint32 pair = lane / 8, chunk = lane % kLanesOfRow;
+        const uint32 row = lane / kLanesOfRow % 2 == 0 ? pair : pair ^ 5;
+        const uint32 rows = (warp * 8 + row) * abi::kWgmmaPanelBytes;
+        // Of even widened panels, and of odd ones, which are the second half of a stored panel.
+        const SharedAddress sources[2] = {from + (rows + (chunk ^ row) * 16),
+                                          from + (rows + (kLanesOfRow + chunk ^ row) * 16)};
+        const SharedAddress targets[2] = {to + (rows + (2 * chunk ^ row) * 16),
+                                          to + (rows + (2 * chunk + 1 ^ row) * 16)};
+        const auto load = [&](int batch, Batch& x) {
+#pragma unroll
+            for (int i = 0; i < kAtOnce; ++i) {
+                const int panel = (batch * kAtOnce + i) / kEights, eight = (batch * kAtOnce + i) % kEights;
+                load_shared_16_bytes(x[i], sources[panel % 2] + (panel / 2 * kPanel + eight * kStep));
+            }
+        };
+        const auto store = [&](int batch, const Batch& x) {
+#pragma unroll
+            for (int i = 0; i < kAtOnce; ++i) {
+                const int panel = (batch * kAtOnce + i) / kEights, eight = (batch * kAtOnce + i) % kEights;
+#pragma unroll
+                for (int half = 0; half < 2; ++half)
+                    store_eight(targets[half] + (panel * kPanel + eight * kStep), x[i][2 * half],
+                                x[i][2 * half + 1]);
+            }
+        };
+        // What comes next is on its way while a batch is widened.
+        Batch x[2];
+        load(0, x[0]);
+#pragma unroll
+        for (int batch = 0; batch < kBatches; ++batch) {
+            if (batch + 1 < kBatches) load(batch + 1, x[(batch + 1) % 2]);
+            store(batch, x[batch % 2]);
+        }
+    }
+
+    // Eight columns, as one chunk.
+    static __device__ void store_eight(SharedAddress to, uint32 low, uint32 high) {
+        uint32 a[2], b[2];
+        Stored::widen(a, low);
+        Stored::widen(b, high);
+        const uint32 widened[4] = {a[0], a[1], b[0], b[1]};
+        store_shared_16_bytes(to, widened);
+    }
+};
+
+}  // namespace attnsmith
