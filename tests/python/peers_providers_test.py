@@ -6,6 +6,7 @@ import sys
 import types
 import unittest
 import unittest.mock as mock
+from dataclasses import replace
 
 from peers_support import EVERY, small
 
@@ -13,8 +14,8 @@ from peers import cases
 from peers.cases import Case
 from peers.providers import OURS, PROVIDERS
 from peers.providers.base import Provider
-from peers.reference import check, make_reference, sample
-from peers.tensors import Tensors, make_tensors, token_axes
+from peers.reference import check, keys_and_values, make_reference, sample
+from peers.tensors import Tensors, make_tensors, numbers_of, token_axes
 
 
 class Providers(unittest.TestCase):
@@ -35,21 +36,31 @@ class Providers(unittest.TestCase):
     def test_known_refusals(self):
         refused = {name: {case.set for case in EVERY if provider.refuses(case)} for name, provider in PROVIDERS.items()}
         latents = {case.set for case in EVERY if case.shared_kv}
+        of_8_bits = set(cases.FP8_SETS)
         self.assertEqual(refused["attnsmith"], set())
+        self.assertEqual({case.set for case in EVERY if not PROVIDERS["attnsmith-bf16"].refuses(case)}, of_8_bits)
+        self.assertEqual({case.set for case in EVERY if case.kv_dtype}, of_8_bits)
+        for case in EVERY:
+            if case.kv_dtype:
+                for name in ("cudnn", "sdpa-fa2", "fa2", "fa4", "flashinfer-fa2", "flashmla"):
+                    self.assertTrue(PROVIDERS[name].refuses(case), case.name)
+                self.assertEqual(bool(PROVIDERS["fa3"].refuses(case)), case.shared_kv, case.name)
+                self.assertEqual(bool(PROVIDERS["flashinfer-mla"].refuses(case)), not case.shared_kv, case.name)
         self.assertEqual(refused["cudnn"], {case.set for case in EVERY} - {"prefill", "dims"})
-        dense = [case for case in EVERY if case.kv == "dense" and case.is_decode]
+        dense = [case for case in EVERY if case.kv == "dense" and case.is_decode and not case.kv_dtype]
         self.assertFalse([case.name for case in dense if PROVIDERS["cudnn"].refuses(case)])
         reasons = {PROVIDERS["cudnn"].refuses(case) for case in cases.speculative()}
         self.assertEqual(reasons, {"SDPA takes dense tensors, no paged KV", "SDPA's causal mask is top-left aligned"})
-        self.assertEqual(refused["fa3"], set())
-        self.assertEqual(refused["flashinfer"], {"dims", "decode-small"} | latents)
-        self.assertEqual({case.head_dims for case in EVERY if PROVIDERS["flashinfer"].refuses(case)},
+        self.assertEqual(refused["fa3"], {"decode-fp8"})
+        self.assertEqual(refused["flashinfer"], {"dims", "decode-small", "decode-fp8-all"} | latents)
+        self.assertEqual({case.head_dims for case in EVERY if PROVIDERS["flashinfer"].refuses(case) and case.kv_scale != "head"},
                          {"80", "96", "112", "160"} | {case.head_dims for case in EVERY if case.shared_kv})
         self.assertEqual({case.set for case in EVERY} - {case.set for case in EVERY
                                                          if not PROVIDERS["flashinfer-fa2"].refuses(case)},
                          {case.set for case in EVERY} - {"steps"})
-        for name in ("flashmla", "flashinfer-mla"):
-            self.assertEqual({case.set for case in EVERY} - refused[name], latents)
+        served = {name: {case.set for case in EVERY if not PROVIDERS[name].refuses(case)}
+                  for name in ("flashmla", "flashinfer-mla")}
+        self.assertEqual(served, {"flashmla": {"mla"}, "flashinfer-mla": latents})
 
 
 class FakeTensor:
@@ -82,14 +93,27 @@ class FakeTensor:
     def new_full(self, shape, value):
         return FakeTensor("o", *shape)
 
+    def expand(self, *shape):
+        return FakeTensor(self.name, *shape)
+
+    def __float__(self):
+        assert self.shape == (1,)
+        return 0.5
+
 
 def fake_inputs(case):
     """Tensors of the shapes that make_tensors gives, with the names of their fields."""
     names = ("q_indptr", "kv_indptr", "kv_lens", "page_table", "page_indptr", "page_indices", "last_page_lens")
     of_q, of_kv = token_axes(case)
+    scales = {}
+    if case.kv_dtype:
+        count = case.kv_heads if case.kv_scale == "head" else 1
+        scales = dict(k_scale=FakeTensor("k_scale", count), v_scale=FakeTensor("v_scale", count),
+                      q_rounded=FakeTensor("q_rounded", *of_q, case.q_heads, case.head_dim_qk),
+                      q_scale=FakeTensor("q_scale", 1))
     return Tensors(FakeTensor("q", *of_q, case.q_heads, case.head_dim_qk),
                    FakeTensor("k", *of_kv, case.kv_heads, case.head_dim_qk),
-                   FakeTensor("v", *of_kv, case.kv_heads, case.head_dim_vo), *names)
+                   FakeTensor("v", *of_kv, case.kv_heads, case.head_dim_vo), *names, **scales)
 
 
 class Calls(unittest.TestCase):
@@ -99,7 +123,7 @@ class Calls(unittest.TestCase):
     step = Case("steps", "bf16", (20, 1), (20, 50), 8, 2, 128, 128, causal=True, kv="paged", page_size=16, label="a")
     drafted = Case("speculative", "bf16", (4, 4), (50, 50), 8, 2, 128, 128, causal=True, kv="paged", page_size=16)
     torch = types.SimpleNamespace(
-        bfloat16="bf16", float16="fp16", uint8="u8", int32="i32", zeros=lambda *_, **more: "workspace",
+        bfloat16="bf16", float16="fp16", float8_e4m3fn="e4m3", uint8="u8", int32="i32", zeros=lambda *_, **more: "workspace",
         tensor=lambda values, **more: values, full=lambda shape, value, **more: [value],
         arange=lambda end, **more: list(range(end)))
 
@@ -197,10 +221,48 @@ class Calls(unittest.TestCase):
         self.assertEqual(given, [("q, part 0", (4, 16, 512)), ("q, part 1", (4, 16, 64)),
                                  ("k, part 0", (5, 16, 512)), ("k, part 1", (5, 16, 64))])
 
+    def test_keys_of_8_bits_have_their_scales(self):
+        for scale, count in (("tensor", 1), ("head", 2)):
+            (case,) = cases.of_8_bits([self.drafted], "decode-fp8", scale)
+            library = self.given("attnsmith", case)
+            asked = library.Runtime.return_value.prepare.call_args[1]
+            self.assertEqual((asked["dtype"], asked["kv_dtype"], asked["kv_scale"]), ("bf16", "e4m3", scale))
+            bound = library.Runtime.return_value.prepare.return_value.bind.call_args[1]
+            self.assertEqual([(bound[name].name, bound[name].shape) for name in ("q", "k_scale", "v_scale")],
+                             [("q", (2, 4, 8, 128)), ("k_scale", (count,)), ("v_scale", (count,))])
+            library = self.given("fa3", case)
+            self.assertEqual(library.get_scheduler_metadata.call_args[1]["qkv_dtype"], "e4m3")
+            launched = library.flash_attn_with_kvcache.call_args
+            self.assertEqual(launched[0][0].name, "q_rounded")
+            self.assertEqual([launched[1][name + "_descale"].shape for name in "qkv"], [(2, 2)] * 3)
+        (case,) = cases.of_8_bits([self.mixed], "decode-fp8")
+        wrapper = self.given("flashinfer", case).BatchDecodeWithPagedKVCacheWrapper.return_value
+        self.assertEqual([wrapper.plan.call_args[1][name] for name in ("q_data_type", "kv_data_type")], ["bf16", "e4m3"])
+        self.assertEqual(wrapper.run.call_args[1], {"k_scale": 0.5, "v_scale": 0.5})
+        self.assertTrue(PROVIDERS["flashinfer"].refuses(cases.of_8_bits([self.mixed], "decode-fp8", "head")[0]))
+
+    def test_a_prompt_of_8_bits_has_its_own_entries(self):
+        (case,) = cases.of_8_bits([small(causal=True)], "prefill-fp8")
+        launched = self.given("fa3", case).flash_attn_func.call_args
+        self.assertEqual((launched[0][0].name, launched[1]["k_descale"].shape), ("q_rounded", (2, 2)))
+        library = self.given("flashinfer", case)  # whose ragged wrapper takes no scales
+        library.BatchPrefillWithRaggedKVCacheWrapper.assert_not_called()
+        self.assertEqual(library.BatchPrefillWithPagedKVCacheWrapper.return_value.run.call_args[1],
+                         {"k_scale": 0.5, "v_scale": 0.5})
+
+    def test_latents_of_8_bits_have_one_scale_for_both_parts(self):
+        latent = Case("mla", "bf16", (2, 2), (50, 7), 16, 1, 576, 512, causal=True, kv="paged", page_size=16, shared_kv=True)
+        (case,) = cases.of_8_bits([latent], "decode-fp8")
+        bound = self.given("attnsmith", case).Runtime.return_value.prepare.return_value.bind.call_args[1]
+        self.assertEqual((bound["k_scale"].name, "v_scale" in bound, "v" in bound), ("k_scale", False, False))
+        wrapper = self.given("flashinfer-mla", case).mla.BatchMLAPagedAttentionWrapper.return_value
+        self.assertEqual(wrapper.plan.call_args[0][-2:], ("bf16", "e4m3"))
+        self.assertEqual(wrapper.run.call_args[1], {"ckv_scale": 0.5, "kpe_scale": 0.5})
+
     def test_every_case_with_decode_is_served_by_whoever_does_not_refuse_it(self):
         for name in ("attnsmith", "fa3", "flashinfer", "flashinfer-fa2"):
             for case in EVERY:
-                if case.set in cases.DECODE_SETS and not PROVIDERS[name].refuses(case):
+                if case.set in {**cases.DECODE_SETS, **cases.FP8_SETS} and not PROVIDERS[name].refuses(case):
                     self.given(name, case)
 
 
@@ -284,6 +346,78 @@ class Inputs(unittest.TestCase):
             wrong = expected.clone()
             wrong[reference.rows[-1]] += 1
             self.assertFalse(check(torch, case, reference, wrong).right)
+
+    of_8_bits = cases.of_8_bits(chosen, "decode-fp8") + cases.of_8_bits(chosen, "decode-fp8", "head") + cases.of_8_bits(
+        [Case("mla", "bf16", (2, 2), (50, 7), 16, 1, 48, 32, kv="paged", page_size=16, shared_kv=True)], "decode-fp8")
+
+    def in_16_bits(self, torch, case, made):
+        """The same case and inputs, as numbers of fp64 that are stored as they are."""
+        k = numbers_of(made.k, made.k_scale, torch.float64)
+        v = k[..., :case.head_dim_vo] if case.shared_kv else numbers_of(made.v, made.v_scale, torch.float64)
+        return replace(case, kv_dtype="", kv_scale=""), replace(made, k=k, v=v, k_scale=None, v_scale=None)
+
+    def test_the_reference_takes_what_is_stored_times_its_scale(self):
+        import torch
+
+        for case in self.of_8_bits:
+            made = make_tensors(torch, case, 0, "cpu")
+            self.assertEqual((made.q.dtype, made.k.dtype, made.v.dtype, made.q_rounded.dtype),
+                             (torch.bfloat16,) + (torch.float8_e4m3fn,) * 3)
+            heads = case.kv_heads if case.kv_scale == "head" else 1
+            self.assertEqual([tuple(scale.shape) for scale in (made.k_scale, made.v_scale, made.q_scale)],
+                             [(heads,), (heads,), (1,)])
+            self.assertTrue(bool((made.k.float().abs().flatten(0, -3).amax(dim=(0, 2)) <= 448).all()), case.name)
+            numbers = numbers_of(made.k, made.k_scale, torch.float64)
+            self.assertLess(abs(float(numbers.std()) - 1), 0.2, case.name)
+            found = make_reference(torch, case, made)
+            plain_case, plain = self.in_16_bits(torch, case, made)
+            wanted = make_reference(torch, replace(plain_case, set=case.set), plain)
+            # Rows are drawn by the case's name, which has the dtype in it.
+            every, values = found.rows.tolist(), dict(zip(wanted.rows.tolist(), wanted.values))
+            for row, value in zip(every, found.values):
+                if row in values:
+                    self.assertLess(float((value - values[row]).abs().max()), 1e-12, case.name)
+            self.assertTrue(set(every) & set(values), case.name)
+            self.assertIsNone(found.noise)
+
+    def test_weights_of_8_bits_are_within_the_noise_and_zeros_are_not(self):
+        """What rounds Q and the weights, as FlashAttention-3 does, made here of torch's own products."""
+        import torch
+
+        short = Case("decode-fp8", "bf16", (1,) * 8, (3,) * 8, 8, 2, 64, 64)
+        for case in self.of_8_bits[:-1] + cases.of_8_bits([short], "decode-fp8"):
+            made = make_tensors(torch, case, 0, "cpu")
+            reference = make_reference(torch, case, made, rounded=True)
+            out = torch.full((sum(case.q_lens), case.q_heads, case.head_dim_vo), 0.0, dtype=torch.float64)
+            queries = numbers_of(made.q_rounded, made.q_scale, torch.float64).reshape(-1, case.q_heads, case.head_dim_qk)
+            for sequence in range(case.batch):
+                k, v = keys_and_values(torch, case, made, sequence)
+                for i in range(case.q_lens[sequence]):
+                    row = sum(case.q_lens[:sequence]) + i
+                    last = case.kv_lens[sequence] - (case.q_lens[sequence] - 1 - i if case.causal else 0)
+                    for head in range(case.q_heads):
+                        scores = k[:last, head // case.group] @ queries[row, head] * case.head_dim_qk ** -0.5
+                        weights = torch.exp(scores - scores.max())
+                        rounded = (weights * 256).float().to(torch.float8_e4m3fn).double() / 256
+                        out[row, head] = rounded @ v[:last, head // case.group] / weights.sum()
+            self.assertTrue(check(torch, case, reference, out).right, case.name)
+            self.assertFalse(check(torch, case, reference, torch.zeros_like(out)).right, case.name)
+
+    def test_attnsmith_s_own_16_bits_have_the_same_numbers(self):
+        import torch
+
+        for case in self.of_8_bits:
+            made = make_tensors(torch, case, 0, "cpu")
+            library, provider = mock.Mock(), type(PROVIDERS["attnsmith-bf16"])()
+            with mock.patch.object(provider, "module", lambda: library):
+                provider.make(case, made)
+            asked = library.Runtime.return_value.prepare.call_args[1]
+            self.assertNotIn("kv_dtype", asked)
+            bound = library.Runtime.return_value.prepare.return_value.bind.call_args[1]
+            self.assertNotIn("k_scale", bound)
+            numbers = numbers_of(made.k, made.k_scale, torch.float64)
+            self.assertEqual((bound["k"].dtype, bound["k"].shape), (torch.bfloat16, made.k.shape))
+            self.assertLess(float((bound["k"].double() - numbers).abs().max()), 2 ** -8 * float(numbers.abs().max()))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from peers_support import ENTRY, EVERY, REPOSITORY, small
 from peers import cases, main, picture, plots, report, results, statistics, summary, svg
 from peers.cases import Case, held_to, visible_pairs
 from peers.pace import Pace
-from peers.providers import OURS, PROVIDERS
+from peers.providers import OURS, OURS_BF16, PROVIDERS
 from peers.runner import Runner, estimate_seconds, turns
 from peers.tensors import how_many_sets
 from peers.worker import Worker, WorkerDied
@@ -107,6 +107,34 @@ class Cases(unittest.TestCase):
             named % ("4x512:512 and 28x1:4096", 32): ([(1, 4096), (512, 512)], 28, 32),
             named % ("4x512:4096 and 28x1:4096", 32): ([(1, 4096), (512, 4096)], 28, 32)})
         self.assertTrue(all(case.ragged_q and not case.has_few_queries for case in cases.steps()))
+
+    def test_the_sets_of_8_bits_hold_what_they_are_for(self):
+        of_8_bits = cases.decode_fp8() + cases.prefill_fp8() + cases.decode_fp8_all()
+        self.assertEqual({(case.dtype, case.kv_dtype) for case in of_8_bits}, {("bf16", "e4m3")})
+        points = {}
+        for case in cases.decode_fp8():
+            if case.is_decode and not case.shared_kv and case.kv_heads == 8:
+                points.setdefault((case.page_size, case.kv_scale), set()).add((case.batch, case.kv_len))
+        every = {(64, 4096), (16, 8192), (1, 65536), (1, 1024), (4, 2048)}
+        self.assertEqual(points, {(0, "tensor"): every, (16, "tensor"): every, (64, "tensor"): every,
+                                  (16, "head"): set(cases.FP8_GRID)})
+        others = {(case.q_heads, case.kv_heads, case.head_dims) for case in cases.decode_fp8() if case.kv_heads == 1}
+        self.assertEqual(others, {(64, 1, "128"), (71, 1, "64"), (16, 1, "576/512"), (128, 1, "576/512")})
+        self.assertEqual({case.q_len for case in cases.decode_fp8()}, {1, 16})
+        chunks = {(case.q_len, case.kv_len) for case in cases.prefill_fp8()}
+        self.assertEqual({q_len for q_len, kv_len in chunks if q_len == kv_len}, set(cases.LENGTHS))
+        self.assertGreaterEqual(min(q_len for q_len, _ in chunks), 512)
+        # Every decode of 16 bits there is, once.
+        of_16 = {case.name for name, make in cases.DECODE_SETS.items() for case in make() if name != "steps"}
+        self.assertEqual(len(cases.decode_fp8_all()), len(of_16))
+
+    def test_bytes_of_8_bits_are_of_keys_and_values_alone(self):
+        case = Case("decode", "bf16", (1,) * 3, (100,) * 3, 8, 2, 128, 64)
+        (half,) = cases.of_8_bits([case], "decode-fp8")
+        keys = 3 * 100 * 2 * (128 + 64)
+        self.assertEqual(case.bytes - half.bytes, keys)
+        self.assertEqual(half.flops, case.flops)
+        self.assertNotEqual(half.name, case.name)
 
     def test_only_labelled_cases_have_lengths_that_differ_and_only_ragged_and_paged_ones(self):
         for case in EVERY:
@@ -237,6 +265,13 @@ class Arithmetic(unittest.TestCase):
 
     def test_spread_is_half_of_the_range(self):
         self.assertAlmostEqual(statistics.spread([0.9, 1.0, 1.1]), 0.1)
+
+    def test_our_own_other_ways_are_no_peers(self):
+        ms = {OURS: 2.0, OURS + "-bf16": 0.5, "a": 3.0}
+        self.assertEqual(statistics.best_peer(ms, OURS), ("a", 3.0))
+        self.assertEqual(statistics.ratio(ms, OURS), 1.5)
+        self.assertEqual(statistics.ratio(ms, OURS, OURS + "-bf16"), 0.25)
+        self.assertTrue(statistics.is_peer("a", OURS))
 
     def test_ratios_are_speeds_over_speeds(self):
         ms = {OURS: 2.0, "a": 3.0, "b": 1.0}
@@ -491,6 +526,25 @@ class Summary(unittest.TestCase):
         text = summary.text({"cases": entries, "measured": [OURS, "cudnn"], "ceilings": {}, "left_out": ["last"]})
         self.assertIn("Without a time of attnsmith's: 7 cases", text)
         self.assertIn("No time was left for 1 cases, from last on.", text)
+
+    def test_8_bits_are_compared_with_our_own_16_in_the_same_rounds(self):
+        at = {case.name: case for case in cases.decode_fp8()}
+        chosen = [at["bf16 hd128 32/8 kv e4m3 dense 64x4096"], at["bf16 hd576/512 128/1 kv e4m3 paged by 64 128x4096"],
+                  cases.prefill_fp8()[0]]
+        entries = [self.entry(chosen[0], **{OURS: 1.0, OURS_BF16: 1.7, "fa3": 1.5}),
+                   self.entry(chosen[1], **{OURS: 1.0, OURS_BF16: 0.9}), self.entry(chosen[2], **{OURS: 1.0})]
+        rows = summary.over_own_bf16(entries)
+        self.assertEqual([(row["speed"], row["target"], row["met"]) for row in rows],
+                         [(1.7, 1.75, False), (0.9, 0.85, True), (None, 0.95, None)])
+        self.assertEqual([entry["best_peer"] for entry in entries], ["fa3", None, None])
+        text = summary.eight_bits(entries[:2], [OURS, OURS_BF16, "fa3"])
+        cells = [cell.strip() for cell in text.splitlines()[2].strip("|").split("|")]
+        self.assertEqual(cells[1:], ["64000", "1.70", "1.75", "1.50"])
+        self.assertIn("dense 64x4096: 1.70", text)
+        self.assertIn("least 0.90 of 2 cases, 1 met", text)
+        everything = {"cases": entries, "measured": [OURS, OURS_BF16, "fa3"], "ceilings": {}, "left_out": []}
+        self.assertIn("prefill-fp8", summary.text(everything))
+        self.assertEqual(summary.over_own_bf16([self.entry(cases.decode()[0], **{OURS: 1.0})]), [])
 
     def test_decode_has_the_share_of_a_copy(self):
         case = cases.decode()[0]

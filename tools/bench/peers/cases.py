@@ -9,11 +9,12 @@ import functools
 import random
 import zlib
 from dataclasses import asdict, dataclass, replace
-from typing import Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Callable, Dict, Iterable, List, Optional, Sequence, Tuple
 
 TOTAL_TOKENS = 16384
 WIDTH = 2048  # q_heads * head_dim of the prefill grid, as in the FlashAttention papers
 ELEMENT_BYTES = 2
+KV_BYTES = {"": ELEMENT_BYTES, "e4m3": 1}  # of an element, by Case.kv_dtype
 FEW_QUERIES = 16  # of a sequence: up to here reading its keys takes the time, as it does in decode
 # |out - reference| <= tolerance + tolerance * |reference|
 TOLERANCE = {"fp16": 1e-3, "bf16": 1e-2}
@@ -53,6 +54,8 @@ class Case:
     page_size: int = 0
     label: str = ""  # tells mixes of lengths apart; without one all lengths are equal
     shared_kv: bool = False  # v is the first head_dim_vo columns of k (latent attention)
+    kv_dtype: str = ""  # of K and V where it is not `dtype`: e4m3
+    kv_scale: str = ""  # then tensor or head: what stored numbers are multiplied by, one of all or one of each KV head
 
     @property
     def batch(self) -> int:
@@ -102,6 +105,8 @@ class Case:
             words.append("causal" if self.causal else "full")
         if self.window is not None:
             words.append("window %d" % (self.window[0] + 1))
+        if self.kv_dtype:
+            words.append("kv %s%s" % (self.kv_dtype, " by head" if self.kv_scale == "head" else ""))
         if self.kv == "paged":
             words.append("paged by %d" % self.page_size)
         elif self.is_decode:
@@ -148,7 +153,7 @@ class Case:
         """Q, K, V and O once each: of every sequence its own keys, without the rest of its last page."""
         queries = sum(self.q_lens) * self.q_heads * (self.head_dim_qk + self.head_dim_vo)
         kept = self.head_dim_qk if self.shared_kv else self.head_dim_qk + self.head_dim_vo
-        return float(ELEMENT_BYTES) * (queries + sum(self.kv_lens) * self.kv_heads * kept)
+        return float(ELEMENT_BYTES * queries + KV_BYTES[self.kv_dtype] * sum(self.kv_lens) * self.kv_heads * kept)
 
     @property
     def tolerance(self) -> float:
@@ -394,13 +399,67 @@ def steps() -> List[Case]:
     return cases
 
 
-# Decode, and what has it among its sequences.
+# Decode of 16-bit KV, and what has it among its sequences.
 DECODE_SETS: Dict[str, Callable[[], List[Case]]] = {
     "decode": decode, "decode-more": decode_more, "decode-small": decode_small, "decode-mixed": decode_mixed,
     "speculative": speculative, "groups": groups, "steps": steps,
 }
+
+
+def of_8_bits(cases: Iterable[Case], set_name: str, kv_scale: str = "tensor") -> List[Case]:
+    """The same with K and V of e4m3, and Q of 16 bits as before."""
+    return [replace(case, set=set_name, kv_dtype="e4m3", kv_scale=kv_scale) for case in cases]
+
+
+FP8_GRID = ((64, 4096), (16, 8192), (1, 65536))  # what is promised by number
+FP8_SHORT = ((1, 1024), (4, 2048))  # where a launch costs more than its bytes
+FP8_LATENTS = ((128, 16, 8192), (8, 16, 1024), (1, 16, 4096), (128, 128, 4096), (16, 128, 8192), (1, 128, 65536))
+
+
+def decode_fp8() -> List[Case]:
+    """One query of 16 bits on KV of 8 bits, and 16 queries, few KV heads and latents."""
+    name = "decode-fp8"
+    cases = [case for page_size in (0, 16, 64)
+             for case in decode_cases(name, GROUPED, page_size, FP8_GRID + FP8_SHORT)]
+    cases += [case for page_size in (0, 16)
+              for heads, head_dim in (((64, 1), 128), ((71, 1), 64))
+              for case in decode_cases(name, heads, page_size, ((64, 4096),), (head_dim, head_dim))]
+    cases += decode_cases(name, GROUPED, 16, ((8, 8192), (32, 2048), (1, 32768)), q_len=16)
+    latents = [(case.batch, case.q_heads, case.kv_len) for case in mla()]
+    cases += [mla()[latents.index(point)] for point in FP8_LATENTS]
+    by_head = decode_cases(name, GROUPED, 16, FP8_GRID)
+    return of_8_bits(cases, name) + of_8_bits(by_head, name, "head")
+
+
+def decode_fp8_all() -> List[Case]:
+    """Every case of one query or a few that there is of 16-bit KV, with KV of 8 bits: whether it is ever slower."""
+    every = {case.name: case for name, make in DECODE_SETS.items() if name != "steps" for case in make()}
+    return of_8_bits(every.values(), "decode-fp8-all")
+
+
+# Sequences, queries of each, keys of each: prompts in chunks behind what is cached already.
+FP8_CHUNKS = ((1, 512, 16384), (4, 512, 4096), (1, 2048, 16384), (1, 8192, 16384))
+
+
+def prefill_fp8() -> List[Case]:
+    """From 512 queries on: whole prompts of 512 to 16k tokens, dense and in pages, and chunks of them."""
+    name = "prefill-fp8"
+    cases = [square(name, "bf16", 128, heads, tokens, causal)
+             for heads, causal in ((GROUPED, True), (GROUPED, False), ((16, 16), True)) for tokens in LENGTHS]
+    cases += [square(name, "bf16", 128, GROUPED, tokens, True, **storage(page_size))
+              for page_size in (16, 64) for tokens in LENGTHS]
+    cases += [square(name, "bf16", head_dim, GROUPED, 4096, True) for head_dim in (64, 256)]
+    cases += [Case(name, "bf16", (q_len,) * batch, (kv_len,) * batch, *GROUPED, 128, 128, causal=True,
+                   **storage(16)) for batch, q_len, kv_len in FP8_CHUNKS]  # type: ignore[arg-type]
+    return of_8_bits(cases, name)
+
+
+FP8_SETS: Dict[str, Callable[[], List[Case]]] = {
+    "decode-fp8": decode_fp8, "decode-fp8-all": decode_fp8_all, "prefill-fp8": prefill_fp8,
+}
 SETS: Dict[str, Callable[[], List[Case]]] = {
     "prefill": prefill, "dims": dims, "ragged": ragged, "paged": paged, "window": window, **DECODE_SETS, "mla": mla,
+    **FP8_SETS,
 }
 ALIASES = {"storage": ("ragged", "paged", "window")}
 DEFAULT_SETS = ("prefill", "dims", "ragged", "paged", "window", "decode")
@@ -421,6 +480,13 @@ def in_quick(case: Case) -> bool:
         return case.group == (4 if case.set == "decode" else 8) and case.page_size < 64 and case.kv_len in (8192, 2048)
     if case.set == "decode-small":
         return case.head_dims == "128" and case.page_size in (0, 16) and (case.batch, case.kv_len) in SMALL_POINTS
+    if case.set == "decode-fp8":
+        return (case.batch, case.kv_len) == (16, 8192) and case.page_size in (0, 16, 64) and case.kv_scale == "tensor"
+    if case.set == "decode-fp8-all":
+        return case.group == 4 and case.page_size == 16 and (case.batch, case.kv_len) == (1, 8192)
+    if case.set == "prefill-fp8":
+        return case.causal and case.group == 4 and case.head_dim_qk == 128 and case.kv_len in (512, 16384) and (
+            case.kv == "dense")
     if case.set == "decode-mixed":
         return case.page_size == 16 and case.head_dim_qk == 128 and case.batch == 64
     if case.set == "speculative":
@@ -443,6 +509,21 @@ def select(sets: List[str], dtypes: List[str], quick: bool) -> List[Case]:
 # How much longer than the work says something may take, compared with what it is held to.
 PAGED_TARGETS = ((64, 0.05), (8, 0.10), (1, 0.30))  # of pages of at least so many keys
 RAGGED_TARGET, WINDOW_TARGET = 0.05, 0.20
+
+
+def least_over_bf16(case: Case) -> float:
+    """How many times the tokens/s of its own 16-bit KV a case with KV of 8 bits is to have, at least.
+
+    Where reading KV takes the time it would be 2; what converts the keys and the values takes its share. Of latents each
+    key is converted once for many query heads' products, which are what takes the time from some heads on.
+    """
+    if case.shared_kv:
+        return 1.3 if case.q_heads <= 16 else 0.85
+    if not case.has_few_queries:
+        return 0.95
+    if case.is_decode and (case.q_heads, case.kv_heads, case.head_dims) == (*GROUPED, "128") and not case.label:
+        return {(64, 4096): 1.75, (16, 8192): 1.75, (1, 65536): 1.6}.get((case.batch, case.kv_len), 0.98)
+    return 0.98
 
 
 @dataclass(frozen=True)

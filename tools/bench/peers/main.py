@@ -205,6 +205,7 @@ def measure(options: argparse.Namespace, runner: Runner, pace: Pace, selected: L
     document["seconds"] = round(time.time() - started, 1)
     document["geomeans"] = report.geomeans(document["cases"], present)
     document["held"] = summary.held(document["cases"])
+    document["over_own_bf16"] = summary.over_own_bf16(document["cases"])
     give_out(options, document)
     return 0
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, List, Tuple
 
 from .cases import Case
-from .tensors import Tensors
+from .tensors import Tensors, gathered, numbers_of
 
 SAMPLED_SEQUENCES = 4
 SAMPLED_OF_MIXES = 16  # where lengths differ, so that most kinds of them are seen
@@ -19,6 +19,7 @@ SAMPLED_ROWS = 128  # of all sequences, more or less
 class Reference:
     rows: Any  # indices of tokens, over all sequences
     values: Any  # float64 [rows, heads, head_dim_vo]
+    noise: Any = None  # likewise: what rounding the softmax's weights to 8 bits may change, where it is done
 
 
 @dataclass
@@ -48,25 +49,38 @@ def sample(case: Case) -> List[Tuple[int, List[int]]]:
     return picked
 
 
-def keys_and_values(case: Case, tensors: Tensors, sequence: int) -> Tuple[Any, Any]:
-    """[kv_len, kv_heads, dim] of one sequence, whatever the storage."""
+def keys_and_values(torch: Any, case: Case, tensors: Tensors, sequence: int) -> Tuple[Any, Any]:
+    """float64 [kv_len, kv_heads, dim] of one sequence, whatever the storage: what is stored times its scale."""
+    k, v = stored_keys_and_values(torch, case, tensors, sequence)
+    return numbers_of(k, tensors.k_scale, torch.float64), numbers_of(v, tensors.v_scale, torch.float64)
+
+
+def stored_keys_and_values(torch: Any, case: Case, tensors: Tensors, sequence: int) -> Tuple[Any, Any]:
     length = case.kv_lens[sequence]
     if case.kv == "ragged":
         start = sum(case.kv_lens[:sequence])
         return tensors.k[start:start + length], tensors.v[start:start + length]
     if case.kv == "paged":
         pages = tensors.page_table[sequence, :case.page_counts[sequence]].long()
-        return tensors.k[pages].flatten(0, 1)[:length], tensors.v[pages].flatten(0, 1)[:length]
+        return tuple(gathered(torch, t, pages).flatten(0, 1)[:length] for t in (tensors.k, tensors.v))
     return tensors.k[sequence, :length], tensors.v[sequence, :length]
 
 
-def make_reference(torch: Any, case: Case, tensors: Tensors) -> Reference:
-    rows, values = [], []
-    flat_q = tensors.q.reshape(-1, case.q_heads, case.head_dim_qk)
+# Weights of 4 significant bits are off by up to 2^-4 of themselves, and by 0.43 of that in the root of the mean square.
+# Three such steps of sqrt(sum of (weight * value)^2) bound any sum of up to 9 keys, and are 7 deviations of longer ones.
+NOISE_OF_WEIGHTS = 3 * 2.0 ** -4
+
+
+def make_reference(torch: Any, case: Case, tensors: Tensors, rounded: bool = False) -> Reference:
+    """`rounded`: for who computes with Q and the softmax's weights of 8 bits. The inputs are then that Q, which is as
+    exact a number as any other; the weights are that provider's own doing, and no input, so there is noise."""
+    rows, values, noise = [], [], []
+    queries_of = numbers_of(tensors.q_rounded, tensors.q_scale, torch.float64) if rounded else tensors.q
+    flat_q = queries_of.reshape(-1, case.q_heads, case.head_dim_qk)
     for sequence, queries in sample(case):
         first = sum(case.q_lens[:sequence])
         at_rows = torch.tensor([first + query for query in queries], device=flat_q.device)
-        k, v = (t.double().transpose(0, 1) for t in keys_and_values(case, tensors, sequence))
+        k, v = (t.transpose(0, 1) for t in keys_and_values(torch, case, tensors, sequence))
         # [kv_heads, group * queries, dim]: the heads of a group share their keys.
         q = flat_q[at_rows].double().view(len(queries), case.kv_heads, case.group, -1)
         q = q.permute(1, 2, 0, 3).reshape(case.kv_heads, case.group * len(queries), -1)
@@ -74,11 +88,17 @@ def make_reference(torch: Any, case: Case, tensors: Tensors) -> Reference:
         scores = scores.view(case.kv_heads, case.group, len(queries), -1)
         scores.masked_fill_(~seen(torch, case, sequence, queries, flat_q.device), float("-inf"))
         weights = torch.softmax(scores, dim=-1).nan_to_num_(0.0)  # a row that sees nothing is 0
-        out = torch.matmul(weights.view(case.kv_heads, case.group * len(queries), -1), v)
-        out = out.view(case.kv_heads, case.group, len(queries), -1).permute(2, 0, 1, 3)
+        weights = weights.view(case.kv_heads, case.group * len(queries), -1)
+
+        def by_query(product: Any) -> Any:
+            made = product.view(case.kv_heads, case.group, len(queries), -1).permute(2, 0, 1, 3)
+            return made.reshape(len(queries), case.q_heads, -1)
+
         rows.append(at_rows)
-        values.append(out.reshape(len(queries), case.q_heads, -1))
-    return Reference(torch.cat(rows), torch.cat(values))
+        values.append(by_query(torch.matmul(weights, v)))
+        if rounded:
+            noise.append(by_query(NOISE_OF_WEIGHTS * torch.matmul(weights.square(), v.square()).sqrt()))
+    return Reference(torch.cat(rows), torch.cat(values), torch.cat(noise) if rounded else None)
 
 
 def seen(torch: Any, case: Case, sequence: int, queries: List[int], device: Any) -> Any:
@@ -102,6 +122,8 @@ def check(torch: Any, case: Case, reference: Reference, out: Any) -> Verdict:
         return Verdict(False, float("inf"), "the output has infinities or NaN")
     error = (flat[reference.rows].double() - reference.values).abs()
     allowed = case.tolerance + case.tolerance * reference.values.abs()
+    if reference.noise is not None:
+        allowed = allowed + reference.noise
     worst = float(error.max())
     if bool((error > allowed).any()):
         share = float((error > allowed).double().mean())

@@ -6,13 +6,17 @@ from typing import Any, Dict, List, Optional, Sequence
 
 from .cases import Case
 from .providers import OURS, PROVIDERS
-from .statistics import geomean, ratio
+from .statistics import geomean, is_peer, ratio
 
 SCHEMA = "attnsmith.peers/1"
 
 
 def times(entry: Dict[str, Any]) -> Dict[str, float]:
     return {name: result["median_ms"] for name, result in entry["results"].items() if result["status"] == "ok"}
+
+
+def peers_of(providers: Sequence[str]) -> List[str]:
+    return [name for name in providers if is_peer(name, OURS)]
 
 
 def by_set(entries: Sequence[Dict[str, Any]]) -> Dict[str, List[Dict[str, Any]]]:
@@ -31,10 +35,9 @@ def geomeans(entries: Sequence[Dict[str, Any]], providers: Sequence[str]) -> Dic
         ratios = [entry["ratio"] for entry in group if entry["ratio"]]
         row: Dict[str, Any] = {"best_peer": geomean(ratios), "least": min(ratios) if ratios else None,
                                "cases": len(ratios), "peers": {}}
-        for peer in providers:
-            if peer != OURS:
-                each = [ratio(times(entry), OURS, peer) for entry in group]
-                row["peers"][peer] = {"ratio": geomean(each), "cases": len([value for value in each if value])}
+        for peer in peers_of(providers):
+            each = [ratio(times(entry), OURS, peer) for entry in group]
+            row["peers"][peer] = {"ratio": geomean(each), "cases": len([value for value in each if value])}
         found[name] = row
     return found
 
@@ -90,9 +93,10 @@ def set_table(entries: Sequence[Dict[str, Any]], providers: Sequence[str], copy_
         # A wrong answer's error is shown too: it is what one wants to know of it.
         errors = {name: result["max_error"] for name, result in entry["results"].items()
                   if result.get("max_error") is not None}
-        ours = errors.pop(OURS, None)
+        ours = errors.get(OURS)
+        others = [errors[name] for name in peers_of(list(errors))]
         row += [number(entry["ratio"], "%.2f"), entry["best_peer"] or "-", number(ours, "%.1e"),
-                number(max(errors.values()) if errors else None, "%.1e")]
+                number(max(others) if others else None, "%.1e")]
         rows.append(row)
     return table(rows)
 
@@ -113,7 +117,7 @@ def without_a_time(entries: Sequence[Dict[str, Any]], providers: Sequence[str]) 
 
 
 def geomean_table(means: Dict[str, Dict[str, Any]], providers: Sequence[str]) -> str:
-    peers = [name for name in providers if name != OURS]
+    peers = peers_of(providers)
     rows = [["geometric mean"] + ["over " + peer for peer in peers] + ["over the best", "least", "cases"]]
     for name, row in means.items():
         cells = []

@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Sequence
 
 from . import picture
 from .providers import OURS
-from .report import geomeans, times
+from .report import geomeans, peers_of, times
 from .statistics import ratio
 
 SCHEMA = "attnsmith.peers-results/1"
@@ -27,7 +27,7 @@ def row(over: str, ratios: Sequence[float]) -> Dict[str, Any]:
 def rows(entries: Sequence[Dict[str, Any]], providers: Sequence[str]) -> List[Dict[str, Any]]:
     """Our speed over each peer's and over the best one's, where both have a time."""
     found = []
-    for over in [name for name in providers if name != OURS] + [BEST]:
+    for over in peers_of(providers) + [BEST]:
         ratios = [ratio(times(entry), OURS, None if over == BEST else over) for entry in entries]
         if any(ratios):
             found.append(row(over, [value for value in ratios if value]))

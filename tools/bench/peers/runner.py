@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, Hashable, Iterable, List, Optional, Sequ
 from .cases import Case
 from .pace import FIRST_GUESS
 from .providers import OURS, PROVIDERS
-from .statistics import best_peer, ratio, spread
+from .statistics import best_peer, is_peer, ratio, spread
 from .worker import Worker, WorkerDied
 
 SHARED = "shared"  # the worker of all providers that have none of their own
@@ -67,7 +67,7 @@ class Runner:
         self.unbuilt: Dict[Build, Dict[str, Any]] = {}
 
     def contenders(self, case: Case) -> List[str]:
-        return [name for name in self.providers if name == OURS or case.set not in self.own_sets]
+        return [name for name in self.providers if not is_peer(name, OURS) or case.set not in self.own_sets]
 
     def serving(self, case: Case) -> List[str]:
         """The contenders that do not refuse it beforehand."""

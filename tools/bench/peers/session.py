@@ -25,6 +25,7 @@ class Session:
         self.case: Optional[Case] = None
         self.inputs: List[Tensors] = []
         self.reference: Optional[Reference] = None
+        self.rounded_reference: Optional[Reference] = None  # for who rounds Q and the weights to 8 bits
         self.batches: Dict[str, Batch] = {}
         if torch.cuda.is_available():
             torch.zeros(1, device="cuda")  # makes the context
@@ -59,7 +60,7 @@ class Session:
         if self.case is None:
             return {}
         self.batches.clear()
-        self.inputs, self.reference, self.case = [], None, None
+        self.inputs, self.reference, self.rounded_reference, self.case = [], None, None, None
         gc.collect()
         gc.freeze()  # packages' objects stay: the next collection need not go through them
         self.torch.cuda.empty_cache()  # another process may need it
@@ -67,7 +68,7 @@ class Session:
 
     def add(self, provider: str, build_only: bool = False) -> Dict[str, Any]:
         """Builds, runs and checks; its status is ok, wrong, refused or failed."""
-        assert self.case is not None and self.reference is not None
+        assert self.case is not None
         started = time.monotonic()
         refusal = PROVIDERS[provider].refuses(self.case)
         if refusal:
@@ -79,13 +80,14 @@ class Session:
             first_call = time.monotonic() - started
             if build_only:
                 return {"status": "ok", "first_call_s": round(first_call, 3)}
-            verdict = check(self.torch, self.case, self.reference, out)
+            reference = self.reference_for(provider)
+            verdict = check(self.torch, self.case, reference, out)
             del out
             if not verdict.right:
                 return {"status": "wrong", "reason": verdict.reason, "max_error": finite(verdict.max_error)}
             batch = Batch(self.torch, calls)
             if batch.graph is not None:
-                again = check(self.torch, self.case, self.reference, batch.replay_into_nan())
+                again = check(self.torch, self.case, reference, batch.replay_into_nan())
                 if not again.right:
                     return {"status": "wrong", "reason": "as a CUDA graph: " + again.reason,
                             "max_error": finite(again.max_error)}
@@ -102,6 +104,14 @@ class Session:
             self.batches.pop(provider, None)
             self._still_alive(error)
             return {"status": "failed", "reason": "%s: %s" % (type(error).__name__, one_line(error))}
+
+    def reference_for(self, provider: str) -> Reference:
+        assert self.case is not None and self.reference is not None
+        if not (self.case.kv_dtype and PROVIDERS[provider].rounds_q):
+            return self.reference
+        if self.rounded_reference is None:
+            self.rounded_reference = make_reference(self.torch, self.case, self.inputs[0], rounded=True)
+        return self.rounded_reference
 
     def round(self, provider: str, seconds: float) -> Dict[str, Any]:
         try:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
-from .cases import DECODE_SETS, Case, held_to
-from .providers import OURS
-from .report import by_set, columns, number, table, times
+from .cases import DECODE_SETS, FP8_SETS, Case, held_to, least_over_bf16
+from .providers import OURS, OURS_BF16
+from .report import by_set, columns, number, peers_of, table, times
 from .statistics import best_peer, geomean, ratio
 
 Entry = Dict[str, Any]
@@ -53,7 +53,7 @@ PREFILL_GROUPS: Tuple[Callable[[Case], str], ...] = (
 
 def prefill(entries: Sequence[Entry], providers: Sequence[str]) -> str:
     """Speeds over each peer's and over the best one's, by group; then the cases where a peer is faster."""
-    peers = [name for name in providers if name != OURS]
+    peers = peers_of(providers)
     groups: Dict[str, List[Entry]] = {}
     for word in PREFILL_GROUPS:
         for entry in entries:
@@ -120,7 +120,7 @@ def storage(rows_of: Sequence[Dict[str, Any]]) -> str:
 
 
 def decode(entries: Sequence[Entry], providers: Sequence[str], copy_tbps: Optional[float]) -> str:
-    peers = [name for name in providers if name != OURS]
+    peers = peers_of(providers)
     rows = [[entries[0]["set"], "GB/s", "of a copy"] + ["over " + peer for peer in peers] + ["over the best", "best peer"]]
     for entry in entries:
         ms = times(entry)
@@ -131,6 +131,39 @@ def decode(entries: Sequence[Entry], providers: Sequence[str], copy_tbps: Option
                     + [number(ratio(ms, OURS, peer), "%.2f") for peer in peers]
                     + [number(ratio(ms, OURS), "%.2f"), best[0] if best else "-"])
     return table(rows)
+
+
+# ---- keys and values of 8 bits ----
+
+
+def over_own_bf16(entries: Sequence[Entry]) -> List[Dict[str, Any]]:
+    """Tokens/s with K and V of 8 bits over those with the same numbers in bf16, of each case that has both times."""
+    found = []
+    for entry in entries:
+        case, speed = Case.from_json(entry["case"]), ratio(times(entry), OURS, OURS_BF16)
+        if case.kv_dtype:
+            least = least_over_bf16(case)
+            found.append({"set": entry["set"], "name": entry["name"], "speed": speed, "target": least,
+                          "met": None if speed is None else speed >= least})
+    return found
+
+
+def eight_bits(entries: Sequence[Entry], providers: Sequence[str]) -> str:
+    """Tokens/s over those of our own 16-bit KV, and over each peer's; then what misses its target."""
+    peers = peers_of(providers)
+    rows = [[entries[0]["set"], "tokens/s", "over own bf16", "target"] + ["over " + peer for peer in peers]]
+    own = over_own_bf16(entries)
+    for entry, row in zip(entries, own):
+        ms, tokens = times(entry), sum(entry["case"]["q_lens"])
+        rows.append([entry["name"], number(1000 * tokens / ms[OURS] if OURS in ms else None, "%.0f"),
+                     number(row["speed"], "%.2f"), "%.2f" % row["target"]]
+                    + [number(ratio(ms, OURS, peer), "%.2f") for peer in peers])
+    known = [row["speed"] for row in own if row["speed"]]
+    missed = ["  %s: %.2f" % (row["name"], row["speed"]) for row in own if row["met"] is False]
+    lines = ["", "Over own bf16: mean %s, least %s of %d cases, %d met." % (
+        number(geomean(known), "%.3f"), number(min(known, default=None), "%.2f"), len(known),
+        sum(bool(row["met"]) for row in own))]
+    return "\n".join([table(rows)] + lines + (["Below the target:"] + missed if missed else []))
 
 
 def text(document: Dict[str, Any]) -> str:
@@ -150,6 +183,9 @@ def text(document: Dict[str, Any]) -> str:
     for name in DECODE_SETS:
         if name in sets:
             parts += ["", decode(sets[name], measured[name], document["ceilings"].get("copy_tbps"))]
+    for name in FP8_SETS:
+        if name in sets:
+            parts += ["", eight_bits(sets[name], measured[name])]
     without = ["  %s: %s" % (entry["name"], entry["results"].get(OURS, {}).get("reason", "not asked"))
                for entry in entries if entry["results"].get(OURS, {}).get("status") != "ok"]
     if without:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Dict, Tuple
+from typing import Any, Dict, Optional, Tuple
 
 from .cases import Case
 
 ROTATED_BYTES = 256 << 20  # several times any L2
-MOST_SETS = 80  # bounds what making calls takes; the smallest case here, one sequence of 1024 keys, needs 64
+MOST_SETS = 160  # bounds what making calls takes; the smallest case, one sequence of 1024 keys of 8 bits, needs 127
 
 
 @dataclass
@@ -30,6 +30,12 @@ class Tensors:
     page_indptr: Any = None
     page_indices: Any = None
     last_page_lens: Any = None
+    # Of k and v of 8 bits, fp32 [1] or [kv_heads]: the number that is meant is what is stored times its scale.
+    k_scale: Any = None
+    v_scale: Any = None
+    # Then q in 8 bits, too, for who takes no other, with its scale [1].
+    q_rounded: Any = None
+    q_scale: Any = None
 
     def empty_output(self, case: Case) -> Any:
         # NaN, so that a row that is never written cannot pass for one.
@@ -43,6 +49,36 @@ def how_many_sets(case: Case) -> int:
 
 def torch_dtype(torch: Any, dtype: str) -> Any:
     return {"bf16": torch.bfloat16, "fp16": torch.float16}[dtype]
+
+
+def torch_kv_dtype(torch: Any, case: Case) -> Any:
+    return {"": torch_dtype(torch, case.dtype), "e4m3": getattr(torch, "float8_e4m3fn", None)}[case.kv_dtype]
+
+
+LARGEST_E4M3 = 448.0
+
+
+def in_8_bits(torch: Any, numbers: Any, by_head: bool) -> Tuple[Any, Any]:
+    """Stored numbers of e4m3 and their scale, by which the largest becomes e4m3's largest: of all, or of each head."""
+    scale = (numbers.abs().flatten(0, -3).amax(dim=(0, 2)) if by_head else numbers.abs().amax().view(1)).float()
+    scale = (scale / LARGEST_E4M3).clamp(min=2.0 ** -30)  # of numbers that are all 0, too
+    # Cut off, since what torch rounds past the largest may be NaN.
+    stored = (numbers.float() / scale.view(-1, 1)).clamp(-LARGEST_E4M3, LARGEST_E4M3)
+    return stored.to(torch.float8_e4m3fn), scale
+
+
+def numbers_of(stored: Any, scale: Optional[Any], dtype: Any) -> Any:
+    """What tensors [..., heads, dim] stand for."""
+    if scale is None:
+        return stored.to(dtype)
+    return stored.to(dtype) * scale.to(dtype).view(-1, 1)
+
+
+def gathered(torch: Any, pages: Any, indices: Any) -> Any:
+    """pages[indices], of any dtype: as bytes where torch may not index floats of 8 bits."""
+    if pages.element_size() > 1:
+        return pages[indices]
+    return pages.view(torch.uint8)[indices].view(pages.dtype)
 
 
 def indptr(torch: Any, lens: Any, device: str) -> Any:
@@ -72,9 +108,18 @@ def make_tensors(torch: Any, case: Case, index: int, device: str = "cuda") -> Te
     q = normal(*q_shape, case.q_heads, case.head_dim_qk)
     pages = make_pages(torch, case, random, device) if case.kv == "paged" else {}
     k = normal(*kv_shape, case.kv_heads, case.head_dim_qk)
-    v = k[..., :case.head_dim_vo] if case.shared_kv else normal(*kv_shape, case.kv_heads, case.head_dim_vo)
+    scales: Dict[str, Any] = {}
+    if case.kv_dtype:
+        k, scales["k_scale"] = in_8_bits(torch, k, case.kv_scale == "head")
+        scales["q_rounded"], scales["q_scale"] = in_8_bits(torch, q, False)
+    if case.shared_kv:
+        v, scales["v_scale"] = k[..., :case.head_dim_vo], scales.get("k_scale")
+    else:
+        v = normal(*kv_shape, case.kv_heads, case.head_dim_vo)
+        if case.kv_dtype:
+            v, scales["v_scale"] = in_8_bits(torch, v, case.kv_scale == "head")
     return Tensors(q, k, v, indptr(torch, case.q_lens, device), indptr(torch, case.kv_lens, device),
-                   torch.tensor(case.kv_lens, dtype=torch.int32, device=device), **pages)
+                   torch.tensor(case.kv_lens, dtype=torch.int32, device=device), **pages, **scales)
 
 
 def make_pages(torch: Any, case: Case, random: Any, device: str) -> Dict[str, Any]:

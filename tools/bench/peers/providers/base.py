@@ -23,6 +23,8 @@ class Provider:
     needs: Sequence[str] = ()  # modules that it cannot be imported without
     distributions: Sequence[str] = ()  # whose versions are reported
     isolated = False  # runs in a process of its own: what is known to crash, or to be killed when it takes too long
+    takes_8_bits = False  # K and V of 8 bits beside a Q of 16, which it may round itself
+    rounds_q = False  # then computes with Q and the softmax's weights of 8 bits, and is held to what these can be
     compiles = False  # builds kernels at run time: done before anything is timed, within a limit
 
     def available(self) -> Optional[str]:
@@ -62,6 +64,8 @@ class Provider:
 
     def refuses(self, case: Case) -> Optional[str]:
         """Why the case is known not to be done here, without trying."""
+        if case.kv_dtype and not self.takes_8_bits:
+            return "K and V of 16 bits only"
         return None
 
     def compile_key(self, case: Case) -> Hashable:

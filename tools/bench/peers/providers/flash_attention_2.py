@@ -24,7 +24,7 @@ class FlashAttention2(Provider):
             return "pages of a multiple of 256 only"
         if case.kv == "paged" and case.ragged_q:
             return "as many queries of each sequence where KV is paged"
-        return None
+        return super().refuses(case)
 
     def make(self, case: Case, tensors: Tensors) -> Callable[[], Any]:
         module = self.module()

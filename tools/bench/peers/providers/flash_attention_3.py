@@ -6,7 +6,7 @@ import functools
 from typing import Any, Callable, Dict, Optional
 
 from ..cases import Case
-from ..tensors import Tensors, torch_dtype
+from ..tensors import Tensors, torch_kv_dtype
 from .base import Provider
 
 
@@ -22,25 +22,33 @@ class FlashAttention3(Provider):
     modules = ("flash_attn_interface", "flash_attn_3.flash_attn_interface", "fa3_fwd_interface")
     distributions = ("flash-attn-3", "tokenspeed-fa3", "fa3-fwd")
     isolated = True
+    takes_8_bits = True
+    rounds_q = True  # its kernels take Q, K and V of one dtype, and have the weights in it, too
 
     @functools.lru_cache(maxsize=None)  # asked for every case that is left, after each one
     def _is_small_build(self) -> bool:
         return self.module_name() == "fa3_fwd_interface"
 
     def refuses(self, case: Case) -> Optional[str]:
+        if case.kv_dtype and (self._is_small_build() or case.shared_kv):
+            return "no kernels of 8 bits" if self._is_small_build() else "latents of 16 bits only"
         if self._is_small_build() and (case.dtype != "bf16" or case.kv == "paged" or case.window is not None):
             return "fa3-fwd is built for bf16, without pages and windows"
-        return None
+        return super().refuses(case)
 
     def make(self, case: Case, tensors: Tensors) -> Callable[[], Any]:
         import torch
 
         module = self.module()
         t = tensors
+        q = t.q_rounded if case.kv_dtype else t.q
         window = case.window or (-1, -1)
         options: Dict[str, Any] = dict(causal=case.causal, window_size=window)
+        if case.kv_dtype:
+            options.update((name + "_descale", scale.expand(case.batch, case.kv_heads))
+                           for name, scale in (("q", t.q_scale), ("k", t.k_scale), ("v", t.v_scale)))
         if case.kv == "ragged":
-            return lambda: output(module.flash_attn_varlen_func(t.q, t.k, t.v, t.q_indptr, t.kv_indptr, case.q_len,
+            return lambda: output(module.flash_attn_varlen_func(q, t.k, t.v, t.q_indptr, t.kv_indptr, case.q_len,
                                                                 case.kv_len, **options))
         if case.has_few_queries or case.kv == "paged":
             # The entry that splits KV when there are few queries.
@@ -54,9 +62,9 @@ class FlashAttention3(Provider):
                 # Made once for all layers of a step by who serves with it, so not timed here.
                 options["scheduler_metadata"] = module.get_scheduler_metadata(
                     case.batch, case.q_len, longest, case.q_heads, case.kv_heads, case.head_dim_qk, t.kv_lens,
-                    qkv_dtype=torch_dtype(torch, case.dtype), headdim_v=case.head_dim_vo,
+                    qkv_dtype=torch_kv_dtype(torch, case), headdim_v=case.head_dim_vo,
                     page_size=case.page_size or None, causal=case.causal, window_size=window, **of_queries)
             if case.ragged_q:
                 options.update(of_queries, max_seqlen_q=case.q_len)
-            return lambda: output(module.flash_attn_with_kvcache(t.q, t.k, t.v, **options))
-        return lambda: output(module.flash_attn_func(t.q, t.k, t.v, **options))
+            return lambda: output(module.flash_attn_with_kvcache(q, t.k, t.v, **options))
+        return lambda: output(module.flash_attn_func(q, t.k, t.v, **options))

@@ -23,7 +23,7 @@ class FlashMla(Provider):
             return "latent attention only (--cases mla)"
         if case.kv != "paged" or case.page_size != 64:
             return "pages of 64 only"
-        return None
+        return super().refuses(case)
 
     def make(self, case: Case, tensors: Tensors) -> Callable[[], Any]:
         module = self.module()

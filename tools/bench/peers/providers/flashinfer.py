@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Callable, Dict, Hashable, Optional, Tuple
 
 from ..cases import Case
-from ..tensors import Tensors, indptr, torch_dtype
+from ..tensors import Tensors, indptr, torch_dtype, torch_kv_dtype
 from .base import Provider, Refused
 
 WORKSPACE_BYTES = 256 << 20
@@ -21,6 +21,7 @@ class FlashInfer(Provider):
     needs = ("tvm_ffi",)
     distributions = ("flashinfer-python", "flashinfer-jit-cache", "flashinfer-cubin")
     isolated = True
+    takes_8_bits = True
     compiles = True
 
     def __init__(self) -> None:
@@ -29,13 +30,16 @@ class FlashInfer(Provider):
     def refuses(self, case: Case) -> Optional[str]:
         if case.shared_kv:
             return "latent attention has a wrapper of its own (flashinfer-mla)"
+        if case.kv_scale == "head":
+            return "one scale of all keys and one of all values"
         on_cuda_cores = self._wrapper(case) == "decode on CUDA cores"
         if not on_cuda_cores and (case.head_dim_qk % COPIED_ELEMENTS or case.head_dim_vo % COPIED_ELEMENTS):
             return "head dims of a multiple of %d only" % COPIED_ELEMENTS
-        return None
+        return super().refuses(case)
 
     def compile_key(self, case: Case) -> Hashable:
-        return (self._wrapper(case), self._backend(case), case.dtype, case.head_dims, case.window is not None)
+        return (self._wrapper(case), self._backend(case), case.dtype, case.kv_dtype, case.head_dims,
+                case.window is not None)
 
     @staticmethod
     def _wrapper(case: Case) -> str:
@@ -64,8 +68,9 @@ class FlashInfer(Provider):
         window_left = case.window[0] if case.window is not None else -1
         if case.window is not None and not (case.causal and case.window[1] == 0):
             raise Refused("windows are to the left, with a causal mask")
-        common: Dict[str, Any] = dict(window_left=window_left, q_data_type=dtype, kv_data_type=dtype)
-        if case.has_few_queries or case.kv == "paged":
+        common: Dict[str, Any] = dict(window_left=window_left, q_data_type=dtype,
+                                      kv_data_type=torch_kv_dtype(torch, case))
+        if case.has_few_queries or case.kv == "paged" or case.kv_dtype:  # ragged ones take no scales
             return self._paged(module, torch, case, tensors, common)
         q, k, v = (t.flatten(0, -3) for t in (tensors.q, tensors.k, tensors.v))
         wrapper = module.BatchPrefillWithRaggedKVCacheWrapper(self._shared_workspace(tensors), "NHD")
@@ -90,7 +95,10 @@ class FlashInfer(Provider):
             wrapper = module.BatchDecodeWithPagedKVCacheWrapper(
                 self._shared_workspace(tensors), "NHD", use_tensor_cores=self._wrapper(case) == "decode on tensor cores")
             wrapper.plan(*pages, case.q_heads, case.kv_heads, case.head_dim_qk, page_size, **common)
-        return lambda: wrapper.run(q, cache)
+        scales: Dict[str, float] = {}
+        if case.kv_dtype:  # numbers on the host; that of values is a kernel of its own behind the attention
+            scales = dict(k_scale=float(tensors.k_scale), v_scale=float(tensors.v_scale))
+        return lambda: wrapper.run(q, cache, **scales)
 
     @staticmethod
     def _as_pages(torch: Any, case: Case, tensors: Tensors) -> Tuple[Tuple[Any, Any], Tuple[Any, Any, Any]]:
@@ -132,10 +140,10 @@ class FlashInferMla(FlashInfer):
             return "latent attention only (--cases mla)"
         if case.kv != "paged":
             return "paged KV only"
-        return None
+        return Provider.refuses(self, case)
 
     def compile_key(self, case: Case) -> Hashable:
-        return ("mla", case.dtype, case.head_dims)
+        return ("mla", case.dtype, case.kv_dtype, case.head_dims)
 
     def make(self, case: Case, tensors: Tensors) -> Callable[[], Any]:
         import torch
@@ -143,7 +151,11 @@ class FlashInferMla(FlashInfer):
         dtype, latent, rope = torch_dtype(torch, case.dtype), case.head_dim_vo, case.head_dim_qk - case.head_dim_vo
         wrapper = self.module().mla.BatchMLAPagedAttentionWrapper(self._shared_workspace(tensors), backend="fa3")
         wrapper.plan(tensors.q_indptr, tensors.page_indptr, tensors.page_indices, tensors.kv_lens, case.q_heads, latent,
-                     rope, case.page_size, case.causal, case.head_dim_qk ** -0.5, dtype, dtype)
+                     rope, case.page_size, case.causal, case.head_dim_qk ** -0.5, dtype,
+                     torch_kv_dtype(torch, case))
         q, cache = tensors.q.flatten(0, -3), tensors.k.squeeze(-2)
         parts = tuple(part for tensor in (q, cache) for part in tensor.split((latent, rope), dim=-1))
-        return lambda: wrapper.run(*parts)
+        scales: Dict[str, float] = {}
+        if case.kv_dtype:
+            scales = dict(ckv_scale=float(tensors.k_scale), kpe_scale=float(tensors.k_scale))
+        return lambda: wrapper.run(*parts, **scales)

@@ -22,7 +22,7 @@ class Sdpa(Provider):
             return "SDPA has no window without a mask tensor"
         if case.causal and case.q_len != case.kv_len:
             return "SDPA's causal mask is top-left aligned"
-        return None
+        return super().refuses(case)
 
     def make(self, case: Case, tensors: Tensors) -> Callable[[], Any]:
         import torch
