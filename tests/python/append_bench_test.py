@@ -6,6 +6,7 @@ import pathlib
 import subprocess
 import sys
 import unittest
+from unittest import mock
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 ENTRY = REPOSITORY / "tools/bench/append.py"
@@ -58,7 +59,7 @@ class Counting(unittest.TestCase):
         lines = text.splitlines()
         self.assertEqual([cell.strip() for cell in lines[2].strip("|").split("|")],
                          ["32/8 hd128 kv bf16, 8192 tokens", "205.62", "50.00", "4112", "4284", "0.96", "48.00", "40.00",
-                          "125.00", "2.50", "met"])
+                          "125.00", "2.50", "-", "-", "met"])
         self.assertIn("attnsmith: k: 1% differ (1 cases", text)
 
 
@@ -116,6 +117,28 @@ class Checks(unittest.TestCase):
             slots = torch.cat((first.slots, second.slots)).tolist()
             self.assertEqual(len(set(slots)), len(slots))
             self.assertLess(max(slots), first.k_cache.shape[0] * case.page_size)
+
+    def test_flashinfer_has_the_same_tokens_by_its_own_lists(self):
+        import torch
+
+        case = append.Case(8, 4, 2, 32, 16, "e4m3")
+        every = append.make_inputs(case, 2, "cpu")
+        library, inputs = mock.Mock(), every[0]
+        append.flashinfer_calls(library, every)[0]()
+        _, q, k, head_dim, _ = library.apply_rope_with_cos_sin_cache_inplace.call_args[0]
+        self.assertEqual((tuple(q.shape), tuple(k.shape), head_dim), ((8, 4 * 32), (8, 2 * 32), 32))
+        self.assertEqual((q.data_ptr(), k.data_ptr()), tuple(part.data_ptr() for part in inputs.parts()[:2]))
+        given = library.append_paged_kv_cache.call_args[0]
+        self.assertEqual([(part.dtype, tuple(part.shape)) for part in given[:2]], [(torch.float8_e4m3fn, (8, 2, 32))] * 2)
+        self.assertTrue(torch.equal(given[1].float(), append.expected(inputs, inputs.qkv, 8)[2].float()))
+        for got, wanted in zip(given[2:4] + given[4] + given[5:],
+                               (inputs.sequence, inputs.place, inputs.k_cache, inputs.v_cache, inputs.page_indices,
+                                inputs.page_indptr, inputs.last_page_len)):
+            self.assertIs(got, wanted)
+        append.fused_calls(library, every)[1]()
+        fused = library.rope.rope_quantize_fp8_append_paged_kv_cache.call_args
+        self.assertEqual([tuple(fused[0][at].shape) for at in (0, 1, 4)], [(8, 4, 32), (8, 2, 32), (8, 2, 32)])
+        self.assertEqual((fused[1]["quant_scale_kv"], fused[1]["q_rope_out"].dtype), (2.0, torch.float8_e4m3fn))
 
     def test_lists_of_pages_say_the_same_as_slots(self):
         for case in self.cases:

@@ -8,8 +8,9 @@ Launches are replayed as CUDA graphs that go round copies of all tensors, and L2
 is more than twice as large: a launch finds nothing of its own there. Contenders take turns, and medians are printed. GB/s count
 what a launch reads and writes, once: q in and out, k and v, the cache, slots, positions and rows of the table. Beside it in the
 same rounds: torch's copy_ of as many bytes, read and written; a bare launch, an addition to one element; and FlashInfer where it
-can be imported, whose rotation, rounding and append are kernels of their own. Of 64 tokens the time over that of a bare launch
-counts, and from 32 MB on the share of the copy's speed. Every contender's result is checked before it is timed.
+can be imported: its rotation and its append, with torch's rounding between, which are kernels of their own, and of 8 bits its fused
+kernel as well, which writes q in 8 bits, too. Of 64 tokens the time over that of a bare launch counts, and from 32 MB on the share
+of the copy's speed. Every contender's result is checked before it is timed.
 
 ATTNSMITH_LIBRARY, or an installed wheel, is what is measured; torch and a GPU are needed, but for --list.
 """
@@ -213,6 +214,20 @@ def flashinfer_calls(flashinfer, every):
     return [one(inputs) for inputs in every]
 
 
+def fused_calls(flashinfer, every):
+    """FlashInfer's one kernel for all of it, which has q in 8 bits, and one scale of keys and values."""
+    def one(inputs):
+        case = inputs.case
+        q, k, v = inputs.parts()
+        q_out = torch.empty(q.shape, dtype=torch.uint8, device=q.device).view(cache_dtype(case.kv))
+        return lambda: flashinfer.rope.rope_quantize_fp8_append_paged_kv_cache(
+            q, k, None, None, v, inputs.table, inputs.positions, (inputs.k_cache, inputs.v_cache), inputs.page_indices,
+            inputs.page_indptr, inputs.sequence, inputs.place, quantize_dtype=cache_dtype(case.kv), quant_scale_q=1.0,
+            quant_scale_kv=1 / SCALE, page_size=case.page_size, q_rope_out=q_out)
+
+    return [one(inputs) for inputs in every]
+
+
 def copy_calls(case, every):
     def one(device):
         source = torch.zeros(case.bytes // 2, dtype=torch.uint8, device=device)
@@ -227,8 +242,8 @@ def bare_calls(every):
     return [lambda: element.add_(1)] * len(every)
 
 
-def check(inputs, call, exact):
-    """None, or what is wrong with the launch of these inputs. Ours has to have the reference's bits."""
+def check(inputs, call, exact, names=("q", "k", "v")):
+    """None, or what is wrong with the launch of these inputs, of `names`. Ours has to have the reference's bits."""
     tokens = min(inputs.case.tokens, CHECKED_TOKENS)
     before = inputs.qkv[:tokens].clone()
     for cache in (inputs.k_cache, inputs.v_cache):
@@ -236,6 +251,8 @@ def check(inputs, call, exact):
     call()
     found = [inputs.parts()[0][:tokens], *inputs.written(tokens)]
     for name, got, wanted in zip(("q", "k", "v"), found, expected(inputs, before, tokens)):
+        if name not in names:
+            continue
         # By value, since a NaN or a byte of what was there before is equal to nothing that is expected.
         difference = (got.float() - wanted.float()).abs()
         # A step of the dtype either way where operations are fused otherwise.
@@ -283,18 +300,24 @@ def time_by_turns(graphs, launches, rounds, l2_bytes):
     return {name: statistics.median(some) for name, some in times.items()}
 
 
+def peers_of(case):
+    """Name, what makes the calls, and what of the result is comparable."""
+    found = [("flashinfer", flashinfer_calls, ("q", "k", "v"))]
+    return found + ([("flashinfer fused", fused_calls, ("k", "v"))] if case.kv != "bf16" else [])
+
+
 def measure(case, runtime, flashinfer, rounds, l2_bytes):
     every = make_inputs(case, case.copies(l2_bytes))
     contenders = {"attnsmith": own_calls(runtime.prepare(**request_of(case)), every), "copy": copy_calls(case, every),
                   "bare": bare_calls(every)}
     problems = {"attnsmith": check(every[0], contenders["attnsmith"][0], True)}
-    if flashinfer is not None:
+    for name, calls_of, names in peers_of(case) if flashinfer is not None else ():
         try:
-            calls = flashinfer_calls(flashinfer, every)
-            problems["flashinfer"] = check(every[0], calls[0], False)
-            contenders["flashinfer"] = calls
+            calls = calls_of(flashinfer, every)
+            problems[name] = check(every[0], calls[0], False, names)
+            contenders[name] = calls
         except Exception as error:  # a kernel that is not built for this is a reason, and no end
-            problems["flashinfer"] = one_line(error)
+            problems[name] = one_line(error)
     graphs = {}
     for name, calls in contenders.items():
         if problems.get(name):
@@ -302,7 +325,7 @@ def measure(case, runtime, flashinfer, rounds, l2_bytes):
         try:
             graphs[name] = graph_of(calls)
         except Exception as error:
-            if name != "flashinfer":
+            if not name.startswith("flashinfer"):
                 raise
             problems[name] = one_line(error)
     if "attnsmith" in graphs:  # once more with what it finds in L2, as behind the product that made q, k and v
@@ -323,7 +346,8 @@ def row_of(case, copies, us, problems):
            "problems": problems, "gbps": {name: case.bytes / us[name] / 1e3 for name in us if name != "bare"},
            "share_of_copy": copied / own if own and copied else None,
            "us_over_bare": own - bare if own and bare else None,
-           "over_flashinfer": us["flashinfer"] / own if own and "flashinfer" in us else None, "met": None}
+           "over_flashinfer": us["flashinfer"] / own if own and "flashinfer" in us else None,
+           "over_fused": us["flashinfer fused"] / own if own and "flashinfer fused" in us else None, "met": None}
     if own and case.bytes >= LARGE_BYTES:
         row["met"] = row["share_of_copy"] >= LARGE_SHARE
     elif own and case.tokens == SMALL_TOKENS:
@@ -331,7 +355,8 @@ def row_of(case, copies, us, problems):
     return row
 
 
-COLUMNS = ("case", "MB", "us", "GB/s", "copy GB/s", "of the copy", "over bare us", "warm us", "flashinfer us", "over it", "target")
+COLUMNS = ("case", "MB", "us", "GB/s", "copy GB/s", "of the copy", "over bare us", "warm us", "flashinfer us", "over it",
+           "fused us", "over it", "target")
 
 
 def table(rows):
@@ -345,6 +370,7 @@ def table(rows):
                       text(row["gbps"].get("attnsmith"), "%.0f"), text(row["gbps"].get("copy"), "%.0f"),
                       text(row["share_of_copy"], "%.2f"), text(row["us_over_bare"], "%.2f"), text(us.get("warm"), "%.2f"),
                       text(us.get("flashinfer"), "%.2f"), text(row["over_flashinfer"], "%.2f"),
+                      text(us.get("flashinfer fused"), "%.2f"), text(row["over_fused"], "%.2f"),
                       {None: "", True: "met", False: "MISSED"}[row["met"]]))
     widths = [max(len(line[i]) for line in lines) for i in range(len(COLUMNS))]
     text_of = ["| " + " | ".join(cell.ljust(width) if i == 0 else cell.rjust(width)
