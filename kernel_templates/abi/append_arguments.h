@@ -8,6 +8,29 @@
 
 namespace attnsmith::abi {
 
+// Columns of a row that a lane has side by side.
+inline constexpr int32 kAppendChunk = 8;
+
+// Whether a lane can have both halves of a row that is rotated as a whole by halves: rows of more have two
+// chunks a lane anyway.
+ATTNSMITH_HOST_DEVICE constexpr bool append_has_halves(int32 columns, int32 rotated_by_halves) {
+    return columns == rotated_by_halves && columns >= 2 * kAppendChunk && (columns & (columns - 1)) == 0;
+}
+
+// The lanes that share a row: a power of two, so that rows tile a warp, and so that a butterfly adds them. A
+// lane's second chunk is as far from its first as there are lanes.
+ATTNSMITH_HOST_DEVICE constexpr int32 append_lanes(int32 columns, bool has_halves) {
+    int32 lanes = 1;
+    while (lanes < 32 && (has_halves ? 2 : 1) * lanes * kAppendChunk < columns) lanes *= 2;
+    return lanes;
+}
+ATTNSMITH_HOST_DEVICE constexpr int32 append_chunks(int32 columns, bool has_halves) {
+    return columns > append_lanes(columns, has_halves) * kAppendChunk ? 2 : 1;
+}
+
+// Rows of a lane at a time: as many as there are registers for.
+ATTNSMITH_HOST_DEVICE constexpr int32 append_at_once(int32 chunks) { return 4 / chunks; }
+
 // The heads' rows of every token, of one of the tensors, and where they are written to.
 struct AppendRows {
     const void* source;  // [sequence][token][head][column], the last stride 1
@@ -18,7 +41,7 @@ struct AppendRows {
     int64 target_sequence_stride, target_token_stride, target_head_stride;
     int32 scale_stride;
     int32 heads;
-    int32 steps;   // of a piece: rows of a warp at a time, so many times
+    int32 steps;   // of a piece: so many times as many rows as a warp has side by side
     int32 pieces;  // of a token's heads; 0: the tensor is absent
     int32 weight_is_fp32;
 };

@@ -2,14 +2,13 @@
 // rounded once to what the target has. A warp an item, which is a piece of a token's heads of q, of k or of
 // v:
 //
-//   loads     the piece's rows, all at once: they wait for nothing
+//   loads     some of the piece's rows at once: the first wait for nothing
 //   place     the token's slot or its sequence, page and position, by the same warp
 //   angles    cosines and sines of the position, once for all rows of the piece
 //   each row  norm -> rope -> 1 / scale -> round -> store
 //
-// 8 columns a lane, and twice that where a row has more than 256; the lanes of a row side by side, several
-// rows a warp. Warps share nothing: no barrier, no shared memory. A lane reads its columns before it writes
-// them, so q may be written in place.
+// Twice 8 columns a lane; the lanes of a row side by side, several rows a warp. Warps share nothing: no
+// barrier, no shared memory. A lane reads its columns before it writes them, so q may be written in place.
 //
 // The order of the arithmetic is fixed (docs/numerics.md): nothing is fused but the sum of a chunk's squares.
 #pragma once
@@ -74,9 +73,19 @@ __device__ void rotate(Row& row, const Row& before, int slot, int32 chunk, const
     }
 }
 
+// As rotate(), of a lane that has both halves.
+template <class Config>
+__device__ void rotate_halves(float (&first)[8], float (&second)[8], const Angles<Config>& angles) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+        const float a = first[i], b = second[i];
+        first[i] = __fadd_rn(__fmul_rn(a, angles.cos[i]), __fmul_rn(b, -angles.sin[i]));
+        second[i] = __fadd_rn(__fmul_rn(b, angles.cos[i]), __fmul_rn(a, angles.sin[i]));
+    }
+}
+
 // One over the scale, by which values are multiplied. NaN where it is no ordinary number above 0.
-__device__ inline float inverse_scale(const abi::AppendRows& rows, int32 head, uint32& status) {
-    const float scale = rows.scale[head * rows.scale_stride];
+__device__ inline float inverse_of(float scale, uint32& status) {
     if (scale >= __uint_as_float(0x00800000u) && scale < infinity()) return __frcp_rn(scale);
     status |= abi::kStatusScaleNotPositive;
     return not_a_number();
@@ -86,30 +95,41 @@ template <class Config, class Job>
 __device__ void append_rows(const abi::AppendArguments& args, const abi::AppendRows& rows, int32 token,
                             int32 piece, bool is_cache) {
     using Element = typename Config::Element;
-    constexpr int kLanes = append_lanes(Job::kColumns);
-    constexpr int kChunks = Job::kColumns > kLanes * kAppendChunk ? 2 : 1;
+    constexpr bool kHasHalves = abi::append_has_halves(
+        Job::kColumns, Job::kRope && Config::rope == kRopeHalf ? Config::rotary_dim : 0);
+    constexpr int kLanes = abi::append_lanes(Job::kColumns, kHasHalves);
+    constexpr int kChunks = abi::append_chunks(Job::kColumns, kHasHalves);
     constexpr int kRows = 32 / kLanes;
-    constexpr int kSteps = kChunks == 1 ? 4 : 2;  // at most
+    constexpr int kSteps = abi::append_at_once(kChunks);
     const int32 lane = threadIdx.x % 32, chunk = lane % kLanes;
     const int32 first = piece * rows.steps * kRows + lane / kLanes;
     const int32 sequence = args.q_len != 0 ? token / args.q_len : 0;
     const int32 in_sequence = args.q_len != 0 ? token - sequence * args.q_len : token;
 
-    uint32 packed[kSteps][kChunks][4] = {};
+    uint32 packed[kSteps][kChunks][4];
+    float scale[kSteps];
     const Element* const source = static_cast<const Element*>(rows.source) +
                                   sequence * rows.source_sequence_stride +
                                   in_sequence * rows.source_token_stride;
+    // The rows of some steps, `done` of which are behind.
+    const auto load = [&](int32 done) {
 #pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-        const int32 head = first + step * kRows;
+        for (int step = 0; step < kSteps; ++step) {
+            const int32 head = first + (done + step) * kRows;
+            const bool is_there = done + step < rows.steps && head < rows.heads;
+            scale[step] = rows.scale && is_there ? rows.scale[head * rows.scale_stride] : 1.0f;
 #pragma unroll
-        for (int c = 0; c < kChunks; ++c) {
-            const int32 column = (chunk + c * kLanes) * kAppendChunk;
-            if (step >= rows.steps || head >= rows.heads || column >= Job::kColumns) continue;
-            load_16_bytes<Config::alignment>(packed[step][c],
-                                             source + head * rows.source_head_stride + column);
+            for (int c = 0; c < kChunks; ++c) {
+                const int32 column = (chunk + c * kLanes) * kAppendChunk;
+#pragma unroll
+                for (int i = 0; i < 4; ++i) packed[step][c][i] = 0;
+                if (!is_there || column >= Job::kColumns) continue;
+                load_16_bytes<Config::alignment>(packed[step][c],
+                                                 source + head * rows.source_head_stride + column);
+            }
         }
-    }
+    };
+    load(0);
 
     uint32 status = 0;
     const TokenPlace place = place_of<Config>(args, token, status);
@@ -119,13 +139,14 @@ __device__ void append_rows(const abi::AppendArguments& args, const abi::AppendR
     }
 
     // A chunk behind the rotary columns has no angles.
-    Angles<Config> angles[kChunks];
+    Angles<Config> angles[kHasHalves ? 1 : kChunks];
     float weight[kChunks][8];
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) {
         const int32 column = (chunk + c * kLanes) * kAppendChunk;
         if constexpr (Job::kRope) {
-            if (c * kLanes * kAppendChunk < Config::rotary_dim) angles[c].load(args, place.position, column);
+            if (c * kLanes * kAppendChunk < (kHasHalves ? kLanes * kAppendChunk : Config::rotary_dim))
+                angles[c].load(args, place.position, column);
         }
         if constexpr (Job::kNorm && Job::kWeighted) {
             if (column >= Job::kColumns) continue;
@@ -141,49 +162,57 @@ __device__ void append_rows(const abi::AppendArguments& args, const abi::AppendR
                          ((is_cache ? place.outer : sequence) * rows.target_sequence_stride +
                           (is_cache ? place.offset : in_sequence) * rows.target_token_stride) *
                              (Job::kStored == 0 ? 2 : 1);
+#pragma unroll 1
+    for (int32 done = 0;; load(done)) {
 #pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-        if (step >= rows.steps) break;
-        const int32 head = first + step * kRows;
-        RowChunks<kLanes, kChunks> row;
+        for (int step = 0; step < kSteps; ++step) {
+            if (done + step >= rows.steps) break;
+            const int32 head = first + (done + step) * kRows;
+            RowChunks<kLanes, kChunks> row;
 #pragma unroll
-        for (int c = 0; c < kChunks; ++c) unpack_chunk<Element>(row.x[c], packed[step][c]);
-        if constexpr (Job::kNorm) {
-            float sum = sum_of_squares(row.x[0]);
-            if constexpr (kChunks == 2) sum = __fadd_rn(sum, sum_of_squares(row.x[1]));
-            const float factor = norm_factor<kLanes>(sum, Job::kColumns, args.eps);
+            for (int c = 0; c < kChunks; ++c) unpack_chunk<Element>(row.x[c], packed[step][c]);
+            if constexpr (Job::kNorm) {
+                float sums[kChunks];
 #pragma unroll
-            for (int c = 0; c < kChunks; ++c) {
+                for (int c = 0; c < kChunks; ++c) sums[c] = sum_of_squares(row.x[c]);
+                const float factor = norm_factor<kLanes>(sums, Job::kColumns, args.eps);
 #pragma unroll
-                for (int i = 0; i < 8; ++i) {
-                    row.x[c][i] = __fmul_rn(row.x[c][i], factor);
-                    if constexpr (Job::kWeighted) row.x[c][i] = __fmul_rn(row.x[c][i], weight[c][i]);
+                for (int c = 0; c < kChunks; ++c) {
+#pragma unroll
+                    for (int i = 0; i < 8; ++i) {
+                        row.x[c][i] = __fmul_rn(row.x[c][i], factor);
+                        if constexpr (Job::kWeighted) row.x[c][i] = __fmul_rn(row.x[c][i], weight[c][i]);
+                    }
                 }
             }
-        }
-        if constexpr (Job::kRope) {
-            const RowChunks<kLanes, kChunks> before = row;
+            if constexpr (kHasHalves) {
+                rotate_halves<Config>(row.x[0], row.x[kChunks - 1], angles[0]);
+            } else if constexpr (Job::kRope) {
+                const RowChunks<kLanes, kChunks> before = row;
 #pragma unroll
-            for (int c = 0; c < kChunks; ++c) {
-                if (c * kLanes * kAppendChunk < Config::rotary_dim)
-                    rotate<Config>(row, before, c, chunk + c * kLanes, angles[c]);
-            }
-        }
-        if (head >= rows.heads) continue;
-        const float inverse = rows.scale ? inverse_scale(rows, head, status) : 1.0f;
-#pragma unroll
-        for (int c = 0; c < kChunks; ++c) {
-            const int32 column = (chunk + c * kLanes) * kAppendChunk;
-            if (column >= Job::kColumns) continue;
-            if constexpr (Job::kStored != 0) {
-                if (rows.scale) {
-#pragma unroll
-                    for (int i = 0; i < 8; ++i) row.x[c][i] = __fmul_rn(row.x[c][i], inverse);
+                for (int c = 0; c < kChunks; ++c) {
+                    if (c * kLanes * kAppendChunk < Config::rotary_dim)
+                        rotate<Config>(row, before, c, chunk + c * kLanes, angles[c]);
                 }
             }
-            store_chunk<Element, Job::kStored, Config::alignment>(
-                target + head * rows.target_head_stride * (Job::kStored == 0 ? 2 : 1), column, row.x[c]);
+            if (head >= rows.heads) continue;
+            const float inverse = rows.scale ? inverse_of(scale[step], status) : 1.0f;
+#pragma unroll
+            for (int c = 0; c < kChunks; ++c) {
+                const int32 column = (chunk + c * kLanes) * kAppendChunk;
+                if (column >= Job::kColumns) continue;
+                if constexpr (Job::kStored != 0) {
+                    if (rows.scale) {
+#pragma unroll
+                        for (int i = 0; i < 8; ++i) row.x[c][i] = __fmul_rn(row.x[c][i], inverse);
+                    }
+                }
+                store_chunk<Element, Job::kStored, Config::alignment>(
+                    target + head * rows.target_head_stride * (Job::kStored == 0 ? 2 : 1), column, row.x[c]);
+            }
         }
+        done += kSteps;
+        if (done >= rows.steps) break;
     }
     report(args.batch, status);
 }

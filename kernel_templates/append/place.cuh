@@ -98,13 +98,16 @@ __device__ TokenPlace place_by_table(const abi::AppendArguments& args, int32 tok
 // By a whole warp, with one token. `position` becomes what the token is rotated by.
 template <class Config>
 __device__ TokenPlace place_of(const abi::AppendArguments& args, int32 token, uint32& status) {
+    int64 given = 0;  // on its way while the slot is, though not every token needs it
+    if constexpr (Config::rope != 0) {
+        if (args.positions)
+            given = token_value<typename Config::Index>(args.positions, token, args.positions_are_64);
+    }
     TokenPlace place = Config::by_table ? place_by_table<Config>(args, token, status)
                                         : place_by_slot<Config>(args, token, status);
     if constexpr (Config::rope != 0) {
         if (!place.is_written) return place;
-        if (args.positions)
-            place.position =
-                token_value<typename Config::Index>(args.positions, token, args.positions_are_64);
+        if (args.positions) place.position = given;
         if (uint64(place.position) >= uint64(args.rope_positions)) {
             status |= abi::kStatusPositionOutOfRange;
             return {};

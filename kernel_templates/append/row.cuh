@@ -12,14 +12,7 @@ namespace attnsmith {
 // What Config::rope says.
 inline constexpr int kRopeHalf = 1;
 
-inline constexpr int kAppendChunk = 8;  // columns
-
-// The lanes that share a row: a power of two, so that rows tile a warp, and so that a butterfly adds them.
-__device__ constexpr int append_lanes(int columns) {
-    int lanes = 1;
-    while (lanes < 32 && lanes * kAppendChunk < columns) lanes *= 2;
-    return lanes;
-}
+using abi::kAppendChunk;
 
 // Words of `Bytes` that begin at a multiple of `Alignment`.
 template <int Words, int Alignment>
@@ -123,13 +116,26 @@ __device__ inline float sum_of_squares(const float (&x)[8]) {
     return sum;
 }
 
-// 1 / sqrt(mean of squares + eps) of a row, from the sum of each lane's. A butterfly adds lanes that are 1
-// apart, then 2, 4, ...; the sum is the same in all lanes.
+// The sum of what lanes have that share a row, the same in all of them: a butterfly adds those that are 1
+// apart, then 2, 4, ...
 template <int Lanes>
-__device__ float norm_factor(float sum, int columns, float eps) {
+__device__ float sum_over_lanes(float sum) {
 #pragma unroll
     for (int distance = 1; distance < Lanes; distance *= 2)
         sum = __fadd_rn(sum, __shfl_xor_sync(0xffffffffu, sum, distance));
+    return sum;
+}
+
+// 1 / sqrt(mean of squares + eps) of a row, from the sums of a lane's chunks.
+template <int Lanes, int Chunks>
+__device__ float norm_factor(const float (&sums)[Chunks], int columns, float eps) {
+    float sum;
+    if constexpr (Chunks == 1)
+        sum = sum_over_lanes<Lanes>(sums[0]);
+    else if constexpr (Lanes == 32)
+        sum = sum_over_lanes<Lanes>(__fadd_rn(sums[0], sums[1]));
+    else  // the last step of the butterfly
+        sum = __fadd_rn(sum_over_lanes<Lanes>(sums[0]), sum_over_lanes<Lanes>(sums[1]));
     return __frcp_rn(__fsqrt_rn(__fadd_rn(__fmul_rn(sum, 1.0f / float(columns)), eps)));
 }
 

@@ -8,8 +8,8 @@ The inputs are normal numbers in bf16, plain, and with what the caches of models
 larger than the others, tokens whose values are, and heads that differ in size. The error of a query head is the root of the sum of
 the squares of what O is off by, over that of O itself, and that of all is the root of the mean of their squares, so that a head of
 small values counts as much as one of large ones. It is given of what the kernel computes, and in brackets of the stored numbers
-alone, by fp64 attention over them: what of the error is the scheme's and no kernel's. FlashAttention-3, where it can be imported, takes
-Q in e4m3 as well. A scheme that the runtime has no word for is named, with the error of its numbers.
+alone, by fp64 attention over them: what of the error is the scheme's and no kernel's. FlashAttention-3, where it can be imported,
+takes Q in e4m3 as well. A scheme that the runtime has no word for is named, with the error of its numbers.
 
 ATTNSMITH_LIBRARY, or an installed wheel, is what is measured; torch and a GPU are needed, but for --list.
 """

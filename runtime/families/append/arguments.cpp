@@ -1,6 +1,5 @@
 // From a spec to a kernel's constants, and from checked tensors to its arguments.
 #include <algorithm>
-#include <bit>
 
 #include "families/append/kernel.hpp"
 #include "problem/ceil_div.hpp"
@@ -18,11 +17,10 @@ struct Pieces {
     std::int64_t count = 0;
 };
 
-Pieces pieces_of(std::int64_t heads, int columns, int steps) {
-    const int at_once = rows_at_a_time(columns);
-    const int most = columns > kMostChunkedColumns ? 2 : 4;  // that the kernel has registers for
-    const int taken =
-        static_cast<int>(std::min<std::int64_t>(std::min(steps, most), problem::ceil_div(heads, at_once)));
+// `rows`: that a warp has at once, when there are enough of them.
+Pieces pieces_of(std::int64_t heads, int at_once, int rows) {
+    const std::int64_t most = problem::ceil_div(heads, std::int64_t{at_once});
+    const int taken = static_cast<int>(std::clamp<std::int64_t>(rows / at_once, 1, most));
     return {taken, problem::ceil_div(heads, std::int64_t{at_once} * taken)};
 }
 
@@ -32,21 +30,28 @@ struct Division {
 };
 
 // Whatever of them is bound: planning counts all, a launch those that there are.
-Division divide(const Kernel& kernel, const AttentionSpec& spec, int steps) {
+Division divide(const Kernel& kernel, const AttentionSpec& spec, int rows) {
     Division division;
-    if (kernel.columns_q > 0) division.q = pieces_of(spec.q_heads, kernel.columns_q, steps);
-    if (kernel.columns_k > 0) division.k = pieces_of(spec.kv_heads, kernel.columns_k, steps);
-    division.v = pieces_of(spec.kv_heads, kernel.columns_v, steps);
+    const int rotated = kernel.rope == kHalf ? kernel.rotary_dim : 0;
+    if (kernel.columns_q > 0)
+        division.q = pieces_of(spec.q_heads, rows_at_a_time(kernel.columns_q, rotated), rows);
+    if (kernel.columns_k > 0)
+        division.k = pieces_of(spec.kv_heads, rows_at_a_time(kernel.columns_k, rotated), rows);
+    division.v = pieces_of(spec.kv_heads, rows_at_a_time(kernel.columns_v, 0), rows);
     return division;
 }
 
-// As many steps as leave each SM 32 warps: a token's place and angles are then found for more rows at once.
+// As many rows a warp as leave each SM enough warps, since a token's place and angles are then found for more
+// of them: those that it holds at a time, and twice that where warps go on to further rows, or the last of
+// them would leave it idle for long.
 Division divide(const Kernel& kernel, const LaunchContext& context) {
     constexpr std::int64_t kWarpsPerSm = 32;
-    const std::int64_t enough = kWarpsPerSm * std::max(1, context.device.sm_count);
-    for (const int steps : {4, 2}) {
-        const Division division = divide(kernel, context.problem.spec, steps);
-        if (division.count() * context.shape.q_tokens >= enough) return division;
+    constexpr int kRowsAtOnce = 8;
+    const std::int64_t sms = std::max(1, context.device.sm_count);
+    for (const int rows : {32, 16, 8, 4}) {
+        const Division division = divide(kernel, context.problem.spec, rows);
+        const std::int64_t enough = kWarpsPerSm * (rows > kRowsAtOnce ? 2 : 1);
+        if (division.count() * context.shape.q_tokens >= enough * sms) return division;
     }
     return divide(kernel, context.problem.spec, 1);
 }
@@ -215,10 +220,9 @@ Kernel kernel_of(const AttentionSpec& spec) {
             .alignment = spec.alignment};
 }
 
-int rows_at_a_time(int columns) {
-    constexpr int kLanes = 32, kChunk = 8;
-    return kLanes /
-           std::min(kLanes, static_cast<int>(std::bit_ceil(static_cast<unsigned>(columns / kChunk))));
+int rows_at_a_time(int columns, int rotated_by_halves) {
+    constexpr int kWarp = 32;
+    return kWarp / abi::append_lanes(columns, abi::append_has_halves(columns, rotated_by_halves));
 }
 
 std::int64_t items(const KernelConfig& config, const LaunchContext& context) {

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 
 #include "families/append/kernel.hpp"
 #include "families/attention.hpp"
@@ -13,11 +12,17 @@ namespace {
 
 constexpr int kWarps = 4;
 
-// Rows of more than 256 columns take two chunks a lane, and twice the registers.
+// As many as there are registers for. Norms take some, and so do rotations whose halves are not one lane's.
 int ctas_per_sm(const Kernel& kernel) {
-    constexpr int kWideCtas = 4, kCtas = 6;
-    const int widest = std::max({kernel.columns_q, kernel.columns_k, kernel.columns_v});
-    return widest > kMostChunkedColumns ? kWideCtas : kCtas;
+    constexpr int kHeavyCtas = 4, kCtas = 6, kLightCtas = 8;
+    constexpr int kWideColumns = 256;
+    if (std::max({kernel.columns_q, kernel.columns_k, kernel.columns_v}) > kWideColumns) return kHeavyCtas;
+    const auto is_light = [&](int columns) {
+        return columns == 0 || kernel.rope != kHalf || abi::append_has_halves(columns, kernel.rotary_dim);
+    };
+    const int norms = kernel.norm_q || kernel.norm_k || kernel.norm_v ? 1 : 0;
+    const int trades = is_light(kernel.columns_q) && is_light(kernel.columns_k) ? 0 : 1;
+    return norms + trades == 2 ? kHeavyCtas : norms + trades == 1 ? kCtas : kLightCtas;
 }
 
 std::string stored_name(DType dtype, int significand) {
@@ -71,7 +76,7 @@ class Append final : public Family {
                                    std::vector<Refusal>&) const override {
         Kernel kernel = kernel_of(spec);
         kernel.threads = kWarps * 32;
-        kernel.tile_q = kWarps * rows_at_a_time(kernel.columns_v);
+        kernel.tile_q = kWarps * rows_at_a_time(kernel.columns_v, 0);
         return {{{.family = &family(),
                   .sm = sm.sm,
                   .target = fmt::format("sm_{}", sm.sm),

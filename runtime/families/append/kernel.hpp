@@ -7,7 +7,6 @@
 namespace attnsmith::families::append {
 
 inline constexpr int kHalf = 1, kInterleaved = 2;  // what `rope` is; 0: none
-inline constexpr int kMostChunkedColumns = 256;    // of a row that has one chunk of 8 a lane
 
 // With latents, k is the columns of the position and v the latent: what norms and weights they have follows.
 struct Kernel {
@@ -53,8 +52,8 @@ struct Kernel {
 // With what the spec decides.
 Kernel kernel_of(const AttentionSpec& spec);
 
-// Rows of so many columns that a warp has at a time.
-int rows_at_a_time(int columns);
+// Rows of so many columns that a warp has side by side. `rotated_by_halves`: how many of them are.
+int rows_at_a_time(int columns, int rotated_by_halves);
 
 // Warps that a launch has: one for each piece of a token's heads.
 std::int64_t items(const KernelConfig& config, const LaunchContext& context);

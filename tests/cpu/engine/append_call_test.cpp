@@ -47,9 +47,9 @@ TEST_CASE("an append launches one grid with the tensors that were bound", "[engi
     fake().param_bytes = sizeof(abi::AppendArguments);
     const AppendTensors bound = tensors(64);
     const Call call = kernel.bind(bound);
-    // A warp a row of two heads: 16 + 4 + 4 of each token.
+    // Four heads a warp where a lane rotates both halves, two of v: 8 + 2 + 4 of each token.
     CHECK(call.describe() ==
-          "append bf16 128x128 paged to bf16 mapping rope half 128 norm k: 384 CTAs of 128 threads, 0 bytes "
+          "append bf16 128x128 paged to bf16 mapping rope half 128 norm k: 224 CTAs of 128 threads, 0 bytes "
           "of shared "
           "memory");
     call.launch();
@@ -57,8 +57,8 @@ TEST_CASE("an append launches one grid with the tensors that were bound", "[engi
 
     abi::AppendArguments arguments;
     std::memcpy(&arguments, fake().last_launch.parameter, sizeof arguments);
-    CHECK(arguments.items == 64 * 24);
-    CHECK(arguments.pieces.value == 24);
+    CHECK(arguments.items == 64 * 14);
+    CHECK(arguments.pieces.value == 14);
     CHECK(arguments.q.source == bound.q.data);
     CHECK(arguments.q.target == bound.q_out.data);
     CHECK(arguments.k.source_token_stride == 48 * 128);
@@ -86,10 +86,14 @@ TEST_CASE("a large append takes more heads a warp", "[engine][append]") {
     kernel.bind(tensors(1024)).launch();
     abi::AppendArguments arguments;
     std::memcpy(&arguments, fake().last_launch.parameter, sizeof arguments);
-    CHECK(arguments.q.steps == 4);
+    CHECK(arguments.q.steps == 2);
     CHECK(arguments.q.pieces == 4);
     CHECK(arguments.k.pieces == 1);
     CHECK(arguments.items == 1024 * 6);
+    kernel.bind(tensors(32768)).launch();
+    std::memcpy(&arguments, fake().last_launch.parameter, sizeof arguments);
+    CHECK(arguments.q.steps == 8);
+    CHECK(arguments.items == 32768 * 3);
 }
 
 TEST_CASE("an append of no tokens launches nothing, and binds its own op's tensors", "[engine][append]") {

@@ -107,7 +107,7 @@ class Fp8(GpuTest):
                     self.assertTrue(o[:, :, 4:].isnan().all())
 
     def test_a_call_for_layers_with_scales_of_their_own(self):
-        kernel = attnsmith.prepare(head_dim=128, q_heads=8, kv_heads=2, kv_dtype="e4m3", kv_scale="head", q_len=3,
+        kernel = attnsmith.default_runtime().prepare(head_dim=128, q_heads=8, kv_heads=2, kv_dtype="e4m3", kv_scale="head", q_len=3,
                                    kv_len=100)
         q, o = self.randn(1, 3, 8, 128), self.randn(1, 3, 8, 128)
         layers = []

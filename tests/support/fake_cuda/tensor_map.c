@@ -20,10 +20,11 @@ EXPORT CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType typ
     if (fake_current() == NULL) return CUDA_ERROR_INVALID_CONTEXT;
     if (rank < 1 || rank > 5 || address == NULL || (uint64_t)address % 16 != 0 || (uint64_t)map % 64 != 0)
         return CUDA_ERROR_INVALID_VALUE;
-    if (type != CU_TENSOR_MAP_DATA_TYPE_FLOAT16 && type != CU_TENSOR_MAP_DATA_TYPE_BFLOAT16)
+    const cuuint32_t bytes = type == CU_TENSOR_MAP_DATA_TYPE_UINT8 ? 1 : 2;
+    if (bytes == 2 && type != CU_TENSOR_MAP_DATA_TYPE_FLOAT16 && type != CU_TENSOR_MAP_DATA_TYPE_BFLOAT16)
         return CUDA_ERROR_INVALID_VALUE;
-    if (swizzle == CU_TENSOR_MAP_SWIZZLE_128B && box[0] * 2 > 128) return CUDA_ERROR_INVALID_VALUE;
-    if (box[0] * 2 % 16 != 0) return CUDA_ERROR_INVALID_VALUE;
+    if (swizzle == CU_TENSOR_MAP_SWIZZLE_128B && box[0] * bytes > 128) return CUDA_ERROR_INVALID_VALUE;
+    if (box[0] * bytes % 16 != 0) return CUDA_ERROR_INVALID_VALUE;
     for (cuuint32_t axis = 0; axis < rank; ++axis) {
         if (extents[axis] < 1 || extents[axis] > (uint64_t)1 << 32 || box[axis] < 1 || box[axis] > 256 ||
             element_strides[axis] < 1 || element_strides[axis] > 8)
