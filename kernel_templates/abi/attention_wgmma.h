@@ -107,6 +107,12 @@ ATTNSMITH_HOST_DEVICE constexpr int32 wgmma_consumers(const WgmmaShape& shape) {
     return wgmma_is_wide(shape) ? 3 : wgmma_row_groups(shape);
 }
 
+// Lanes of a warp that arrive at the barriers of tiles as they are stored. Of gathered keys each lane copies
+// some, and reads others.
+ATTNSMITH_HOST_DEVICE constexpr int32 wgmma_lanes_arriving(const WgmmaShape& shape) {
+    return shape.gather ? 32 : 1;
+}
+
 // A thread's that widens, where one warpgroup multiplies, which leaves some, and where two do.
 ATTNSMITH_HOST_DEVICE constexpr int32 wgmma_widener_registers(const WgmmaShape& shape) {
     if (!wgmma_widens(shape)) return 0;
@@ -189,8 +195,8 @@ ATTNSMITH_HOST_DEVICE constexpr WgmmaBarriers wgmma_barriers(const WgmmaShape& s
     const int32 row_groups = wgmma_row_groups(shape), consumer_warps = wgmma_consumers(shape) * 4,
                 loaders = wgmma_producer_warps(shape) - 1, operand_stages = wgmma_operand_stages(shape),
                 stored_stages = wgmma_widens(shape) ? shape.stages : 0,
-                fillers = wgmma_widens(shape) ? kWgmmaWidenerWarps : 1, k_pieces = wgmma_pieces(shape, false),
-                v_pieces = wgmma_pieces(shape, true);
+                fillers = wgmma_widens(shape) ? kWgmmaWidenerWarps : 1, lanes = wgmma_lanes_arriving(shape),
+                k_pieces = wgmma_pieces(shape, false), v_pieces = wgmma_pieces(shape, true);
     const bool wide = wgmma_is_wide(shape);
     switch (kind) {
         case WgmmaBarrier::clearing_k:
@@ -217,10 +223,10 @@ ATTNSMITH_HOST_DEVICE constexpr WgmmaBarriers wgmma_barriers(const WgmmaShape& s
             return {operand_stages * v_pieces, wide ? 4 : consumer_warps};
         case WgmmaBarrier::stored_k_full:
         case WgmmaBarrier::stored_v_full:
-            return {stored_stages, 1};
+            return {stored_stages, lanes};
         case WgmmaBarrier::stored_k_empty:
         case WgmmaBarrier::stored_v_empty:
-            return {stored_stages, kWgmmaWidenerWarps};
+            return {stored_stages, kWgmmaWidenerWarps * lanes};
         case WgmmaBarrier::position_full:
             return {shape.latent ? shape.stages : 0, 1};
         case WgmmaBarrier::weights_full:

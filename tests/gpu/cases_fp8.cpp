@@ -123,6 +123,24 @@ void add_groups(Catalogue& catalogue) {
     }
 }
 
+// Groups that a tile has no room for, which wgmma divides into parts: each head's scale is that of its KV
+// head all the same. And pages whose keys are gathered.
+void add_large_groups(Catalogue& catalogue) {
+    int n = 0;
+    for (const std::int64_t group : {17, 33, 64, 71, 130}) {
+        for (const std::int64_t page : {1, 8, 16}) {
+            for (const std::int64_t dim : {64, 128, 256}) {
+                Case test = fp8(kTypes[n % 4], KvScale::head, {dim, dim}, 3 * group, 3);
+                test = with_lse(paged(causal(std::move(test)), page));
+                const std::string name = fmt::format("{}, {} heads to one, pages of {}", dim, group, page);
+                add(catalogue, kGroup, name + " decode", decode(test));
+                add(catalogue, kGroup, name + " prefill", with_lengths(test, {70, 1, 33}, {300, 64, 33}));
+                ++n;
+            }
+        }
+    }
+}
+
 void add_storages(Catalogue& catalogue) {
     int n = 0;
     const auto with = [&](const std::string& name, const Case& test) {
@@ -525,6 +543,7 @@ void add_fp8(Catalogue& catalogue) {
     add_latents(catalogue);
     add_types_and_dims(catalogue);
     add_groups(catalogue);
+    add_large_groups(catalogue);
     add_storages(catalogue);
     add_places(catalogue);
     add_masks_and_scores(catalogue);

@@ -75,7 +75,7 @@ sanitize() {
         note "$name: exit $?; $(grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$out/$name.log" | tail -n 1)"
     }
     one memcheck-hostile memcheck '^(clamp|bounds|empty)/'
-    one memcheck memcheck "${SANITIZE_FILTER:-^(dims|paged|split|ragged|window|alignment|causal|models|fuzz|broadcast|evicted|nan|kernels|kernels-clamp|chunk|o_dtype|high)/}" --quick
+    one memcheck memcheck "${SANITIZE_FILTER:-^(dims|paged|split|ragged|window|alignment|causal|models|fuzz|broadcast|evicted|nan|kernels|kernels-clamp|chunk|o_dtype|high|fp8|append)/}" --quick
     one racecheck racecheck '^kernels-small/'
 }
 

@@ -69,6 +69,7 @@ struct WgmmaKeyLoader {
     static constexpr abi::WgmmaLayout kLayout = Pipeline::kLayout;
     static constexpr int kElementBytes = sizeof(typename Config::KeyValue);
     static constexpr bool kLatent = Config::latent;
+    static constexpr bool kWidens = widens_keys<Config>();  // who widens a row clears it, too
     using Loaded = LoadedColumns<Config, Values>;
     static constexpr bool kHasPosition = Loaded::kHasPosition;  // a panel more
     static constexpr int kPieces = Loaded::kPieces;
@@ -117,7 +118,7 @@ struct WgmmaKeyLoader {
         for (int32 n = Order::first(work.blocks), left = work.blocks.end - work.blocks.first; left > 0;
              n += Order::kStep, --left, ++blocks) {
             const typename KeyRing::Position at(blocks);
-            const bool clear = (Values || kLatent) && has_unseen_rows(work, n);
+            const bool clear = (Values || kLatent) && !kWidens && has_unseen_rows(work, n);
 #pragma unroll
             for (int piece = 0; piece < kPieces; ++piece) {
                 const Barrier landing = clear ? pipeline.clearing(Values) : ring(piece).full(at.stage);
@@ -163,6 +164,10 @@ struct WgmmaKeyLoader {
 
     // What this warp's lanes have written to a stage.
     __device__ void hand_over(uint32 stage) const {
+        if constexpr (kWidens) {  // each lane for what it has copied
+            ring().full(stage).arrive();
+            return;
+        }
         fence_async_proxy();
         __syncwarp();
         if (lane != 0) return;

@@ -21,8 +21,10 @@
 //     stored_k_full, stored_v_full    S  1: K, or V loader, and the bytes  widening warps  block, ring of S
 //     stored_k_empty, stored_v_empty  S  2: widening warps                 K, or V loader  block, ring of S
 //     k_full, v_full                  2  2: widening warps                 consumers       block, ring of 2
-//     work_empty                      2  4 C + 7                           scheduler       work tile, ring of
-//     2
+//     work_empty                      2  4 C + 7                           scheduler       work, ring of 2
+//
+//   Of gathered keys all 32 lanes arrive at stored_..., each for what it has copied, or read. Rows of V that
+//   no row of the tile sees are cleared by who widens them.
 //
 //   Wide kernels (attention/wgmma/wide_consumers.cuh) have K and V in P pieces each. With latents these are
 //   the halves of their columns, and V has the position's columns, whose place the weights take: these are
@@ -52,7 +54,8 @@
 //     3                         128         32           160
 //     3, with cuts              128         40           152
 //     3, in wide kernels        128         56           176 with columns of O, 104 with the weights
-//     2, and one that widens    128         40           216, and 40 of the one that widens
+//     2, and one that widens    128         40           208, and 56 of the one that widens
+//     1, and one that widens    168         56           240, and 80 of the one that widens
 //
 //   The producers have none to spare: what the scheduler finds goes to shared memory at once, and each role
 //   reads it from there again.

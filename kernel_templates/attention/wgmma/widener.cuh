@@ -20,6 +20,7 @@ struct WgmmaWidener {
     using Stored = typename Config::KeyValue;
     using StoredPosition = typename Pipeline::StoredRing::Position;
     using Position = typename Pipeline::KeyRing::Position;
+    static constexpr int kKeys = Config::tile_kv;
     static constexpr uint32 kPanel = Pipeline::kLayout.kv_panel;
     static constexpr int kLanesOfRow = 4;
     // Of widened rows. What the last has beyond the head dim is zero in the stored ones, too.
@@ -37,38 +38,49 @@ struct WgmmaWidener {
     const int32 warp;  // of those that widen the same tensor
     const int32 lane = threadIdx.x % 32;
 
+    // A lane's row of each eight, and its chunk of a panel of widened rows.
+    __device__ uint32 row() const {
+        const uint32 pair = lane / 8;
+        return lane / kLanesOfRow % 2 == 0 ? pair : pair ^ 5;
+    }
+    __device__ uint32 chunk() const { return lane % kLanesOfRow; }
+    // From a tile's first byte to the lane's first row.
+    __device__ uint32 first_row() const { return (warp * 8 + row()) * abi::kWgmmaPanelBytes; }
+    // To the widened chunks of it, from there on.
+    __device__ uint32 half(int i) const { return (2 * chunk() + i ^ row()) * 16; }
+
     __device__ void run() const {
+        using Order = BlockOrder<Config>;
         uint32 blocks = 0;
         pipeline.load_each([&](const WorkTile& work, uint32) {
 #pragma unroll 1
-            for (int32 left = work.blocks.end - work.blocks.first; left > 0; --left, ++blocks)
-                widen(StoredPosition(blocks), Position(blocks));
+            for (int32 n = Order::first(work.blocks), left = work.blocks.end - work.blocks.first; left > 0;
+                 n += Order::kStep, --left, ++blocks)
+                widen(work, n, StoredPosition(blocks), Position(blocks));
         });
     }
 
-    __device__ void widen(const StoredPosition& from, const Position& to) const {
+    __device__ void widen(const WorkTile& work, int32 n, const StoredPosition& from,
+                          const Position& to) const {
         const auto stored = pipeline.template stored_ring<Values>();
         const auto widened = Values ? pipeline.values() : pipeline.keys();
+        const SharedAddress target = Values ? pipeline.v(to.stage) : pipeline.k(to.stage);
         stored.wait_full(from);
         widened.wait_empty(to);
-        widen_tile(pipeline.template stored<Values>(from.stage),
-                   Values ? pipeline.v(to.stage) : pipeline.k(to.stage));
+        widen_tile(pipeline.template stored<Values>(from.stage), target);
+        if constexpr (Values)
+            clear_unseen_rows(work.mask.read.first - n * kKeys, work.mask.read.end - n * kKeys, target);
         fence_async_proxy();
         __syncwarp();
-        if (lane != 0) return;
-        stored.empty(from.stage).arrive();
-        widened.full(to.stage).arrive();
+        if (Config::gather || lane == 0) stored.empty(from.stage).arrive();
+        if (lane == 0) widened.full(to.stage).arrive();
     }
 
     __device__ void widen_tile(SharedAddress from, SharedAddress to) const {
-        const uint32 pair = lane / 8, chunk = lane % kLanesOfRow;
-        const uint32 row = lane / kLanesOfRow % 2 == 0 ? pair : pair ^ 5;
-        const uint32 rows = (warp * 8 + row) * abi::kWgmmaPanelBytes;
         // Of even widened panels, and of odd ones, which are the second half of a stored panel.
-        const SharedAddress sources[2] = {from + (rows + (chunk ^ row) * 16),
-                                          from + (rows + (kLanesOfRow + chunk ^ row) * 16)};
-        const SharedAddress targets[2] = {to + (rows + (2 * chunk ^ row) * 16),
-                                          to + (rows + (2 * chunk + 1 ^ row) * 16)};
+        const SharedAddress sources[2] = {from + (first_row() + (chunk() ^ row()) * 16),
+                                          from + (first_row() + (kLanesOfRow + chunk() ^ row()) * 16)};
+        const SharedAddress targets[2] = {to + (first_row() + half(0)), to + (first_row() + half(1))};
         const auto load = [&](int batch, Batch& x) {
 #pragma unroll
             for (int i = 0; i < kAtOnce; ++i) {
@@ -93,6 +105,22 @@ struct WgmmaWidener {
         for (int batch = 0; batch < kBatches; ++batch) {
             if (batch + 1 < kBatches) load(batch + 1, x[(batch + 1) % 2]);
             store(batch, x[batch % 2]);
+        }
+    }
+
+    // Those before `first` and from `end` on, of the rows that this lane has widened a part of.
+    __device__ void clear_unseen_rows(int32 first, int32 end, SharedAddress to) const {
+        if (first <= 0 && end >= kKeys) return;
+#pragma unroll 1
+        for (int32 eight = 0; eight < kEights; ++eight) {
+            const int32 in_tile = (eight * abi::kWgmmaWidenerWarps + warp) * 8 + int32(row());
+            if (in_tile >= first && in_tile < end) continue;
+#pragma unroll 1
+            for (int32 panel = 0; panel < kPanels; ++panel) {
+                const SharedAddress at = to + (first_row() + panel * kPanel + eight * kStep);
+                clear_shared_16_bytes(at + half(0));
+                clear_shared_16_bytes(at + half(1));
+            }
         }
     }
 
