@@ -31,6 +31,9 @@ ATTNSMITH_HOST_DEVICE constexpr int32 append_chunks(int32 columns, bool has_halv
 // Rows of a lane at a time: as many as there are registers for.
 ATTNSMITH_HOST_DEVICE constexpr int32 append_at_once(int32 chunks) { return 4 / chunks; }
 
+// Tokens whose slots a warp compares with as many others, or among themselves.
+inline constexpr int32 kSlotTile = 128;
+
 // The heads' rows of every token, of one of the tensors, and where they are written to.
 struct AppendRows {
     const void* source;  // [sequence][token][head][column], the last stride 1
@@ -59,7 +62,9 @@ struct AppendArguments {
     Divisor slots_of_each;  // of a page, or of a sequence in a dense cache
     Divisor q_len;          // tokens of each sequence; 0: they are all in a row
     Divisor pieces;         // of a token, of all three
+    Divisor slot_pairs;     // that each tile of tokens has its slots compared in
     int32 items;            // tokens * pieces, a warp each
+    int32 slot_tiles;       // of all tokens; 0: slots are not compared
     int32 slots_are_64, positions_are_64, rope_is_fp32;
     int32 has_cache;
     float eps;

@@ -19,6 +19,7 @@ inline constexpr uint32 kStatusWorkspaceNotZeroed = 8;
 inline constexpr uint32 kStatusScaleNotPositive = 16;
 inline constexpr uint32 kStatusSlotOutOfRange = 32;
 inline constexpr uint32 kStatusPositionOutOfRange = 64;
+inline constexpr uint32 kStatusSlotWrittenTwice = 128;
 
 // Bytes at the start of the workspace that are zero before the first launch: the status word, and what
 // kernels count in, which is zero again after each launch. Two launches at a time must not share them.

@@ -16,6 +16,7 @@
 #include "append/angles.cuh"
 #include "append/place.cuh"
 #include "append/row.cuh"
+#include "append/slots.cuh"
 #include "common/math.cuh"
 
 namespace attnsmith {
@@ -229,12 +230,19 @@ __device__ void check_offsets(const abi::AppendArguments& args) {
     }
 }
 
-// Grid: x = items / the warps of a CTA.
+// Grid: x = items, and pairs of tiles of slots behind them, / the warps of a CTA.
 template <class Config>
 __device__ void append(const abi::AppendArguments& args) {
     check_offsets<Config>(args);
     const uint32 item = blockIdx.x * uint32(Config::threads / 32) + threadIdx.x / 32;
-    if (item >= uint32(args.items)) return;
+    if (item >= uint32(args.items)) {
+        if constexpr (Config::check_slots) {
+            const uint32 pair = item - uint32(args.items);
+            if (pair < uint32(args.slot_tiles) * uint32(args.slot_pairs.value))
+                check_slots<Config>(args, int32(pair));
+        }
+        return;
+    }
     const int32 token = int32(item / args.pieces);
     int32 piece = int32(item) - token * args.pieces;
     if constexpr (Config::columns_q > 0) {

@@ -49,6 +49,7 @@ static_assert(std::uint32_t{ATTNSMITH_WORKSPACE_NOT_ZEROED} == kStatusWorkspaceN
 static_assert(std::uint32_t{ATTNSMITH_SCALE_NOT_POSITIVE} == kStatusScaleNotPositive);
 static_assert(std::uint32_t{ATTNSMITH_SLOT_OUT_OF_RANGE} == kStatusSlotOutOfRange);
 static_assert(std::uint32_t{ATTNSMITH_POSITION_OUT_OF_RANGE} == kStatusPositionOutOfRange);
+static_assert(std::uint32_t{ATTNSMITH_SLOT_WRITTEN_TWICE} == kStatusSlotWrittenTwice);
 static_assert(std::size_t{ATTNSMITH_WORKSPACE_ZEROED_BYTES} == kWorkspaceZeroedBytes);
 
 std::uint32_t bits_of(const CallStatus& status) {
@@ -58,7 +59,8 @@ std::uint32_t bits_of(const CallStatus& status) {
            (status.workspace_not_zeroed ? std::uint32_t{ATTNSMITH_WORKSPACE_NOT_ZEROED} : 0) |
            (status.scale_not_positive ? std::uint32_t{ATTNSMITH_SCALE_NOT_POSITIVE} : 0) |
            (status.slot_out_of_range ? std::uint32_t{ATTNSMITH_SLOT_OUT_OF_RANGE} : 0) |
-           (status.position_out_of_range ? std::uint32_t{ATTNSMITH_POSITION_OUT_OF_RANGE} : 0);
+           (status.position_out_of_range ? std::uint32_t{ATTNSMITH_POSITION_OUT_OF_RANGE} : 0) |
+           (status.slot_written_twice ? std::uint32_t{ATTNSMITH_SLOT_WRITTEN_TWICE} : 0);
 }
 
 }  // namespace

@@ -136,6 +136,7 @@ static_assert(abi::kStatusWorkspaceNotZeroed == attnsmith::kStatusWorkspaceNotZe
 static_assert(abi::kStatusScaleNotPositive == attnsmith::kStatusScaleNotPositive);
 static_assert(abi::kStatusSlotOutOfRange == attnsmith::kStatusSlotOutOfRange);
 static_assert(abi::kStatusPositionOutOfRange == attnsmith::kStatusPositionOutOfRange);
+static_assert(abi::kStatusSlotWrittenTwice == attnsmith::kStatusSlotWrittenTwice);
 static_assert(abi::kZeroedBytes == kWorkspaceZeroedBytes);
 
 void Call::copy_status(std::uint32_t* word, Stream stream) const {

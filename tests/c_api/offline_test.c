@@ -349,10 +349,9 @@ static void test_bad_requests(void) {
     }
     attnsmith_spec spec = {.size = sizeof spec};
     attnsmith_sizes sizes = {.size = sizeof sizes};
-    fails(attnsmith_parse_request(
-              "{\"op\": \"append\", \"head_dim\": 64, \"q_heads\": 4, \"check_slots\": true}", &spec, &sizes,
-              &error),
-          ATTNSMITH_UNSUPPORTED, "check_slots is not built in this version of attnsmith");
+    fails(attnsmith_parse_request("{\"dtype\": \"fp32\", \"head_dim\": 64, \"q_heads\": 4}", &spec, &sizes,
+                                  &error),
+          ATTNSMITH_UNSUPPORTED, "tensors of fp32");
     refused(attnsmith_parse_request(NULL, &spec, &sizes, &error), "json");
     refused(attnsmith_parse_request("{}", NULL, &sizes, &error), "spec");
     refused(attnsmith_parse_request("{}", &spec, NULL, &error), "sizes");
@@ -427,9 +426,9 @@ static void test_bad_specs(void) {
     attnsmith_spec append = small_spec();
     append.op = ATTNSMITH_OP_APPEND;
     append.check_slots = 1;
+    append.slots = ATTNSMITH_SLOTS_TABLE;
     char* json = NULL;
-    fails(attnsmith_request_json(&append, NULL, &json, &error), ATTNSMITH_UNSUPPORTED,
-          "check_slots is not built in this version of attnsmith");
+    refused(attnsmith_request_json(&append, NULL, &json, &error), "check_slots");
     const attnsmith_spec spec = small_spec();
     attnsmith_sizes sizes = {.size = sizeof sizes, .batch = -1};
     refused(attnsmith_request_json(&spec, &sizes, &json, &error), "batch");

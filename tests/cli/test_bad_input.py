@@ -243,8 +243,7 @@ class BadInput(CliTest):
             self.assertEqual((invalid["code"], invalid["field"]), ("invalid_request", "page_size"))
         self.assertEqual(error("plan", *SMALL, "--pagesize", "3")["code"], "bad_usage")
         self.assertEqual(error("plan", "--request", "missing.json")["code"], "bad_usage")
-        self.assertEqual(error("plan", "--op", "append", "--head-dim", "64", *HEADS, "--check-slots", "--sm",
-                               "90")["code"], "unsupported")
+        self.assertEqual(error("plan", "--head-dim", "63", *HEADS, "--sm", "90")["code"], "unsupported")
         self.assertTrue(error("plan", *SMALL, "--consistency", "bitwise", "--precision", "high", "--sm", "90")["refusals"])
         self.assertEqual(error("cache", "ls", env={"HOME": None})["code"], "cache_error")
         self.assertEqual(error("check", "--model", LLAMA)["code"], "failed")
@@ -255,9 +254,13 @@ class BadInput(CliTest):
     def test_a_merge_is_no_attention_to_time(self):
         self.assert_refused(self.run_cli("bench", "attention", "--op", "merge", "--head-dim", "64", *HEADS), "op")
 
-    def test_a_word_that_is_not_built_is_no_bad_request(self):
-        self.assert_failed(self.run_cli("plan", "--op", "append", "--head-dim", "64", *HEADS, "--check-slots", "--sm",
-                                        "90"), "check_slots")
+    def test_what_is_not_built_is_no_bad_request(self):
+        self.assert_failed(self.run_cli("plan", "--head-dim", "63", *HEADS, "--sm", "90"), "head_dim")
+
+    def test_slots_of_a_table_are_not_compared(self):
+        append = ("plan", "--op", "append", "--head-dim", "64", *HEADS, "--check-slots", "--sm", "90")
+        self.assert_ok(self.run_cli(*append))
+        self.assert_refused(self.run_cli(*append, "--slots", "table"), "check_slots")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,9 @@
 // that does the same operations on the CPU.
 #include <fmt/format.h>
 
+#include <numeric>
+#include <vector>
+
 #include "catalogue.hpp"
 #include "check/append.hpp"
 #include "cuda_driver.hpp"
@@ -368,6 +371,69 @@ void add_hostile(Catalogue& catalogue) {
     add_case(catalogue, "more new tokens than the batch has room for", lens);
 }
 
+// Two writers of one slot are told, wherever they are in the launch; nothing else is. Where they are, each
+// element is one of theirs.
+void add_checked(Catalogue& catalogue) {
+    for (const bool dense : {true, false}) {
+        AppendCase usual = rotated(
+            dense ? append(DType::bf16, 64, 4, 2) : paged(append(DType::bf16, 64, 4, 2), 16), Rope::half);
+        usual.spec.check_slots = true;
+        const std::string name = dense ? "checked slots, dense, " : "checked slots, paged, ";
+        add_case(catalogue, name + "each of its own", usual);
+        AppendCase skipped = usual;
+        skipped.slots = {{0, -1}, {1, -1}, {2, -1}, {9, -5}, {24, -5}};
+        add_case(catalogue, name + "skipped tokens", skipped);
+        AppendCase far = usual;
+        far.wide_indices = true;
+        // The lower halves of slots that are none are those of others, and of the kernel's own marks.
+        far.slots = {{0, (std::int64_t{1} << 40) + 3}, {1, 3},          {2, -1},
+                     {5, (std::int64_t{1} << 32) - 1}, {6, 0xfffffffe}, {7, 0xfffffffe}};
+        far.status.slot_out_of_range = true;
+        if (dense) add_case(catalogue, name + "slots far behind the cache", far);
+        AppendCase positions = usual;
+        positions.rope_positions = 50;
+        positions.twins = {{4, 7}};
+        positions.positions = {{4, 50}};  // which is not written, so that the other is alone
+        positions.status.position_out_of_range = true;
+        add_case(catalogue, name + "one that has no position", positions);
+        for (const auto& [first, second] : {std::pair<std::int64_t, std::int64_t>{0, 1}, {3, 24}, {23, 24}}) {
+            AppendCase twice = usual;
+            twice.wide_indices = first == 3;
+            twice.twins = {{first, second}};
+            twice.status.slot_written_twice = true;
+            add_case(catalogue, fmt::format("{}tokens {} and {}", name, first, second), twice);
+        }
+    }
+    // Tokens of one tile, of two, of those that are half of the circle apart, and of the first and the last.
+    AppendCase many = append(DType::f16, 8, 1, 1);
+    many.spec.check_slots = true;
+    for (const std::int64_t tokens : {127, 128, 129, 700, 1024, 3000}) {
+        many.q_lens = many.kv_lens = {tokens};
+        many.twins.clear();
+        many.status.slot_written_twice = false;
+        add_case(catalogue, fmt::format("checked slots of {} tokens, each of its own", tokens), many);
+        many.status.slot_written_twice = true;
+        for (const auto& [first, second] : {std::pair<std::int64_t, std::int64_t>{0, tokens - 1},
+                                            {tokens / 2 - 1, tokens - 2},
+                                            {tokens - 33, tokens - 1},
+                                            {tokens / 3, tokens / 3 + 1}}) {
+            many.twins = {{first, second}};
+            add_case(catalogue, fmt::format("checked slots of {} tokens, {} and {}", tokens, first, second),
+                     many);
+        }
+    }
+    AppendCase latent = rotated(paged(latents(DType::bf16, 512, 64, 16), 64), Rope::interleaved);
+    latent.spec.check_slots = true;
+    latent.twins = {{1, 4}, {20, 8}};
+    latent.status.slot_written_twice = true;
+    add_case(catalogue, "checked slots of latents", latent);
+    AppendCase queries = rotated(append(DType::bf16, 64, 4, 2), Rope::half);
+    queries.spec.check_slots = true;
+    queries.has_k = false;
+    queries.twins = {{0, 1}};  // q alone is written, and not there
+    add_case(catalogue, "checked slots without a cache", queries);
+}
+
 // A captured launch follows the slots that are in memory when it is replayed.
 std::string replayed(const Context& context) {
     AppendCase test = normed(rotated(paged(append(DType::bf16, 128, 8, 2), 16), Rope::half));
@@ -385,6 +451,42 @@ std::string replayed(const Context& context) {
     if (!mapped.passed()) return mapped.detail;
     const CaseResult tabled = check::run_append(context.runtime, by_table(test), options);
     return tabled.passed() ? "" : tabled.detail;
+}
+
+// A graph that was captured once tells of the slots that it finds at each launch, and of those alone.
+std::string replayed_checks(const Context& context) {
+    constexpr std::int64_t kTokens = 300;
+    AttentionSpec spec{.op = Op::append, .dtype = DType::bf16, .head_dim_qk = 64, .q_heads = 2};
+    spec.check_slots = true;
+    const Kernel kernel = context.runtime.prepare(spec, {});
+    const Buffer rows = context.runtime.allocate(kTokens * 2 * 64 * 2);
+    const Buffer k_cache = context.runtime.allocate(kTokens * 2 * 64 * 2);
+    const Buffer v_cache = context.runtime.allocate(kTokens * 2 * 64 * 2);
+    Buffer slots = context.runtime.allocate(kTokens * sizeof(std::int32_t));
+    const auto row = Tensor::contiguous(rows.data(), DType::bf16, {kTokens, 2, 64});
+    const Call call =
+        kernel.bind({.k = row,
+                     .v = row,
+                     .k_cache = Tensor::contiguous(k_cache.data(), DType::bf16, {1, kTokens, 2, 64}),
+                     .v_cache = Tensor::contiguous(v_cache.data(), DType::bf16, {1, kTokens, 2, 64}),
+                     .slot_mapping = Tensor::contiguous(slots.data(), DType::i32, {kTokens})});
+    std::vector<std::int32_t> mapping(kTokens);
+    const auto upload = [&] { slots.upload(mapping.data(), mapping.size() * sizeof(std::int32_t)); };
+    std::iota(mapping.begin(), mapping.end(), 0);
+    upload();
+    const CurrentContext current;
+    const TestStream stream;
+    const CapturedGraph graph(stream, [&] { call.launch(stream.get()); });
+    for (int n = 0; n < 6; ++n) {
+        const bool twice = n % 2 == 1;
+        mapping[250] = twice ? n : 250;
+        upload();
+        call.clear_status(stream.get());
+        graph.launch(stream);
+        if (call.status(stream.get()).slot_written_twice != twice)
+            return fmt::format("launch {} of the graph has slot_written_twice {}", n + 1, !twice);
+    }
+    return "";
 }
 
 std::string what_a_call_says(const Context& context) {
@@ -423,7 +525,9 @@ void add_append(Catalogue& catalogue) {
     add_layouts(catalogue);
     add_sizes(catalogue);
     add_hostile(catalogue);
+    add_checked(catalogue);
     add(catalogue, "append", "in a graph", replayed);
+    add(catalogue, "append", "checked slots in a graph", replayed_checks);
     add(catalogue, "append", "workspace and description", what_a_call_says);
 }
 

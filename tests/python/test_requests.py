@@ -169,7 +169,7 @@ class Plans(PythonTest):
             with self.subTest(**words), self.assertRaises(attnsmith.Unsupported):
                 attnsmith.plan(**{**SMALL, **words}, sm=90)
         with self.assertRaises(attnsmith.Unsupported) as caught:
-            attnsmith.plan(op="append", head_dim=64, q_heads=4, check_slots=True, sm=90)
+            attnsmith.plan(**{**SMALL, "dtype": "fp32"}, sm=90)
         self.assertIsInstance(caught.exception, NotImplementedError)
         self.assertEqual(caught.exception.details["code"], "unsupported")
         self.assertIsInstance(caught.exception.refusals, list)

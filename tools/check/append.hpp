@@ -42,6 +42,8 @@ struct AppendCase {
 
     // What these tokens have in place of what is right.
     std::vector<std::pair<std::int64_t, std::int64_t>> slots{}, positions{};
+    // Tokens that have the slots of others.
+    std::vector<std::pair<std::int64_t, std::int64_t>> twins{};
     // With slots table: lengths and pages that are not right, and the sequences that are not written for
     // them.
     std::function<void(IndexArrays&)> spoil{};

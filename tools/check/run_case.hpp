@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 
 #include "check/case.hpp"
 
@@ -15,6 +16,9 @@ struct RunOptions {
     // How a Call is launched and waited for; absent: launch(), then synchronize().
     std::function<void(const Runtime&, const Call&)> launch;
 };
+
+// By the names of its fields.
+std::string describe(const CallStatus& status);
 
 // Uploads fresh random data with NaN in all memory that no sequence owns, launches, and checks: outputs (each
 // element written, within tolerance), LSE, every byte outside the outputs untouched, repeated launches equal

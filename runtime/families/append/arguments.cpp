@@ -56,6 +56,16 @@ Division divide(const Kernel& kernel, const LaunchContext& context) {
     return divide(kernel, context.problem.spec, 1);
 }
 
+// Tiles of all tokens, each of which is compared with itself and with those behind it to half of the circle.
+struct SlotTiles {
+    std::int64_t count, pairs;
+};
+
+SlotTiles slot_tiles(std::int64_t tokens) {
+    const std::int64_t count = problem::ceil_div(tokens, std::int64_t{abi::kSlotTile});
+    return {count, count / 2 + 1};
+}
+
 struct Strides {
     std::int64_t sequence, token, head;
 };
@@ -192,6 +202,10 @@ void set_places(abi::AppendArguments& a, const LaunchContext& context, const App
     const std::int64_t of_each = paged ? spec.page_size : tensors.k_cache.shape[1];
     a.slots = tensors.k_cache.shape[0] * of_each;
     a.slots_of_each = abi::divisor_of(static_cast<std::int32_t>(of_each));
+    if (!spec.check_slots) return;
+    const SlotTiles compared = slot_tiles(context.shape.q_tokens);
+    a.slot_tiles = static_cast<std::int32_t>(compared.count);
+    a.slot_pairs = abi::divisor_of(static_cast<std::int32_t>(compared.pairs));
 }
 
 }  // namespace
@@ -217,6 +231,7 @@ Kernel kernel_of(const AttentionSpec& spec) {
             .norm_k = spec.k_norm && !latent,
             .norm_v = latent ? spec.k_norm : spec.v_norm,
             .weighted_v = latent,
+            .check_slots = spec.check_slots,
             .alignment = spec.alignment};
 }
 
@@ -226,7 +241,10 @@ int rows_at_a_time(int columns, int rotated_by_halves) {
 }
 
 std::int64_t items(const KernelConfig& config, const LaunchContext& context) {
-    return divide(config.as<Kernel>(), context).count() * context.shape.q_tokens;
+    const auto kernel = config.as<Kernel>();
+    const SlotTiles compared =
+        kernel.check_slots ? slot_tiles(context.shape.q_tokens) : SlotTiles{.count = 0, .pairs = 0};
+    return divide(kernel, context).count() * context.shape.q_tokens + compared.count * compared.pairs;
 }
 
 abi::AppendArguments append_arguments(const KernelConfig& config, const LaunchContext& context,

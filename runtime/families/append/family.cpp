@@ -49,6 +49,7 @@ class Append final : public Family {
         if (kernel.norm_q || kernel.norm_k || kernel.norm_v)
             text += fmt::format(" norm {}{}{}", kernel.norm_q ? "q" : "", kernel.norm_k ? "k" : "",
                                 kernel.norm_v ? "v" : "");
+        if (kernel.check_slots) text += " check_slots";
         return text + name_suffix(kernel.alignment, kernel.index);
     }
 

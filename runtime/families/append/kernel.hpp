@@ -21,6 +21,7 @@ struct Kernel {
     int rotary_dim = 0;
     bool frequencies = false;
     bool norm_q = false, norm_k = false, norm_v = false, weighted_v = false;
+    bool check_slots = false;
     int tile_q = 0;  // rows of v that a CTA has at a time
     int threads = 0;
     int alignment = 16;
@@ -43,6 +44,7 @@ struct Kernel {
         visitor.flag("norm_k", self.norm_k);
         visitor.flag("norm_v", self.norm_v);
         visitor.flag("weighted_v", self.weighted_v);
+        visitor.flag("check_slots", self.check_slots);
         visitor.integer("tile_q", self.tile_q);
         visitor.integer("threads", self.threads);
         visitor.integer("alignment", self.alignment);
@@ -55,7 +57,7 @@ Kernel kernel_of(const AttentionSpec& spec);
 // Rows of so many columns that a warp has side by side. `rotated_by_halves`: how many of them are.
 int rows_at_a_time(int columns, int rotated_by_halves);
 
-// Warps that a launch has: one for each piece of a token's heads.
+// Warps that a launch has: one for each piece of a token's heads, and those that compare slots.
 std::int64_t items(const KernelConfig& config, const LaunchContext& context);
 
 abi::AppendArguments append_arguments(const KernelConfig& config, const LaunchContext& context,

@@ -554,7 +554,8 @@ enum {
     ATTNSMITH_WORKSPACE_NOT_ZEROED = 8,
     ATTNSMITH_SCALE_NOT_POSITIVE = 16,
     ATTNSMITH_SLOT_OUT_OF_RANGE = 32,
-    ATTNSMITH_POSITION_OUT_OF_RANGE = 64
+    ATTNSMITH_POSITION_OUT_OF_RANGE = 64,
+    ATTNSMITH_SLOT_WRITTEN_TWICE = 128
 };
 /* Enqueues a copy of the bits to `word`, page-locked host memory (or device memory); waits for nothing and
  * may be captured. */

@@ -178,6 +178,8 @@ inline constexpr std::uint32_t kStatusScaleNotPositive = 16;
 inline constexpr std::uint32_t kStatusSlotOutOfRange = 32;
 // The status word's bit of CallStatus::position_out_of_range.
 inline constexpr std::uint32_t kStatusPositionOutOfRange = 64;
+// The status word's bit of CallStatus::slot_written_twice.
+inline constexpr std::uint32_t kStatusSlotWrittenTwice = 128;
 
 // What the launches so far of one Call found wrong on the device. Sticky until cleared.
 struct CallStatus {
@@ -198,10 +200,14 @@ struct CallStatus {
     bool slot_out_of_range = false;
     // Likewise: its position is below 0, or rope_table has none.
     bool position_out_of_range = false;
+    // With AttentionSpec::check_slots: two tokens of one launch of op append were written to one slot, whose
+    // rows are now of either, or in part of each.
+    bool slot_written_twice = false;
+    bool operator==(const CallStatus&) const = default;
     // Whether anything was wrong.
     explicit operator bool() const noexcept {
         return q_len_clamped || kv_len_clamped || page_out_of_range || workspace_not_zeroed ||
-               scale_not_positive || slot_out_of_range || position_out_of_range;
+               scale_not_positive || slot_out_of_range || position_out_of_range || slot_written_twice;
     }
 
     // The status that a copied word says.
@@ -212,7 +218,8 @@ struct CallStatus {
                 .workspace_not_zeroed = (word & kStatusWorkspaceNotZeroed) != 0,
                 .scale_not_positive = (word & kStatusScaleNotPositive) != 0,
                 .slot_out_of_range = (word & kStatusSlotOutOfRange) != 0,
-                .position_out_of_range = (word & kStatusPositionOutOfRange) != 0};
+                .position_out_of_range = (word & kStatusPositionOutOfRange) != 0,
+                .slot_written_twice = (word & kStatusSlotWrittenTwice) != 0};
     }
 };
 

@@ -290,9 +290,8 @@ void validate_append(Problem& problem) {
     normalise_rope(spec);
     normalise_norms(spec);
     normalise_written_queries(spec);
-    if (spec.check_slots)
-        throw Unsupported("check_slots is not built in this version of attnsmith: leave it out",
-                          {{"check_slots", "memory to compare the slots of all tokens is not there"}});
+    refuse_unused("check_slots", spec.check_slots && spec.slots == Slots::table, "true",
+                  "slots mapping alone; a table gives each token of a sequence a slot of its own");
     check_sizes(problem);
 }
 

@@ -169,7 +169,7 @@ constexpr RequestField kFields[] = {
     of_append(word_field<&Spec::q_dtype, &CSpec::q_dtype, kKvDTypeWords>(
         "q_dtype", "of op append: element type of the q that is written: dtype's, e4m3 or e5m2")),
     of_append(boolean_field<&Spec::check_slots, &CSpec::check_slots>(
-        "check_slots", "of op append: not built: that no two tokens write one slot")),
+        "check_slots", "of slots mapping: the status tells of two tokens of one launch with one slot")),
     size<&Sizes::batch, &Options::batch>(
         integer_field<&Sizes::batch, &CSizes::batch>("batch", "sequences to plan for")),
     size<&Sizes::q_len, &Options::q_len>(

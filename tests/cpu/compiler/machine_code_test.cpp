@@ -194,6 +194,8 @@ std::set<KernelConfig> appends_on(int sm) {
     for (const Rope rope : {Rope::half, Rope::interleaved})
         add(128, rope, 0, true).rope_table = RopeTable::frequencies;
     add(512, Rope::half, 0, true).rope_table = RopeTable::frequencies;
+    add(128, Rope::half, 0, true).check_slots = true;
+    add(8, Rope::none, 0, false).check_slots = true;
     for (const int alignment : {8, 4, 2}) {
         AttentionSpec& spec = add(128, Rope::half, 0, true);
         spec.dtype = DType::f16, spec.alignment = alignment;

@@ -1,5 +1,6 @@
 // A call of op append over the stub driver of tests/support/fake_cuda: what is launched with which arguments.
 #include <cstring>
+#include <string>
 
 #include "abi/append_arguments.h"
 #include "engine/fake_runtime.hpp"
@@ -95,6 +96,35 @@ TEST_CASE("a large append takes more heads a warp", "[engine][append]") {
     std::memcpy(&arguments, fake().last_launch.parameter, sizeof arguments);
     CHECK(arguments.q.steps == 8);
     CHECK(arguments.items == 3000 * 3);
+}
+
+TEST_CASE("slots are compared by warps behind those that write", "[engine][append]") {
+    fake() = {};
+    Runtime runtime(fake_options());
+    AttentionSpec spec = kSpec;
+    spec.check_slots = true;
+    const Kernel kernel = runtime.prepare(spec, {});
+    CHECK(kernel.workspace_bytes(1, 64, 1) == kWorkspaceZeroedBytes);
+    fake().param_bytes = sizeof(abi::AppendArguments);
+    const Call call = kernel.bind(tensors(641));
+    abi::AppendArguments arguments;
+    const auto launch = [&](const Call& launched) {
+        launched.launch();
+        std::memcpy(&arguments, fake().last_launch.parameter, sizeof arguments);
+    };
+    launch(call);
+    // 641 tokens are 6 tiles of 128, and each is compared with itself and with the 3 behind it.
+    CHECK(arguments.slot_tiles == 6);
+    CHECK(arguments.slot_pairs.value == 4);
+    CHECK(test::contains(call.describe(), "check_slots"));
+    CHECK(test::contains(call.describe(), std::to_string((arguments.items + 24 + 3) / 4) + " CTAs"));
+
+    AppendTensors queries = tensors(641);
+    queries.k = queries.v = queries.k_cache = queries.v_cache = queries.k_norm_weight = {};
+    launch(kernel.bind(queries));  // which nobody writes to a slot
+    CHECK(arguments.slot_tiles == 0);
+    launch(runtime.prepare(kSpec, {}).bind(tensors(641)));
+    CHECK(arguments.slot_tiles == 0);
 }
 
 TEST_CASE("an append of no tokens launches nothing, and binds its own op's tensors", "[engine][append]") {

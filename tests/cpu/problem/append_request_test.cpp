@@ -158,6 +158,7 @@ TEST_CASE("the fields of an append have their bounds", "[append][validate]") {
         {"kv_scale", [](AttentionSpec& s) { s.kv_scale = KvScale::tensor; }},
         {"q_dtype", [](AttentionSpec& s) { s.q_dtype = DType::f16; }},
         {"slots", [](AttentionSpec& s) { s.slots = static_cast<Slots>(7); }},
+        {"check_slots", [](AttentionSpec& s) { s.slots = Slots::table, s.check_slots = true; }},
         {"rope", [](AttentionSpec& s) { s.rope = static_cast<Rope>(7); }},
     };
     for (const auto& [field, change] : cases) {
@@ -166,15 +167,25 @@ TEST_CASE("the fields of an append have their bounds", "[append][validate]") {
         CAPTURE(field);
         CHECK(refused([&] { validate(spec, {}); }).field() == field);
     }
-    AttentionSpec checked = append();
-    checked.check_slots = true;
-    CHECK_THROWS_AS(validate(checked, {}), Unsupported);
     AttentionSpec narrow = append();
     narrow.head_dim_qk = 72, narrow.kv_dtype = DType::e4m3;
     CHECK_THROWS_AS(validate(narrow, {}), Unsupported);
     AttentionSpec no_position = latents();
     no_position.head_dim_kpe = 0, no_position.rope = Rope::half;
     CHECK(refused([&] { validate(no_position, {}); }).field() == "rope");
+}
+
+TEST_CASE("slots are compared where each token has one", "[append][validate]") {
+    AttentionSpec spec = append();
+    spec.check_slots = true;
+    const Problem checked = validate(spec, {});
+    CHECK(checked.spec.check_slots);
+    CHECK(parse_request(to_json({checked.spec, {}, {}})).spec == checked.spec);
+    CHECK(contains(request_flags(checked), "--check-slots"));
+    spec.slots = Slots::table;
+    const InvalidRequest error = refused([&] { validate(spec, {}); });
+    CHECK(error.field() == "check_slots");
+    CHECK(contains(error.accepted(), "slots mapping alone"));
 }
 
 TEST_CASE("bad append requests are refused by the field", "[append][request]") {

@@ -305,13 +305,6 @@ TEST_CASE("bad requests are refused by the field", "[request]") {
     }
 }
 
-TEST_CASE("ops to come are unsupported, not unknown", "[request]") {
-    const auto parse = [&] {
-        parse_request(R"({"op": "append", "head_dim": 64, "q_heads": 1, "check_slots": true})");
-    };
-    CHECK_THROWS_AS(parse(), Unsupported);
-}
-
 TEST_CASE("to_json refuses what parse_request would", "[request]") {
     AttentionRequest request = parse_request(kGood);
     request.sm = {91};

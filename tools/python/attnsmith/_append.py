@@ -93,7 +93,7 @@ def _request(views: List[Optional[View]], words: Dict[str, Any]) -> Dict[str, An
     request = {"op": "append", "dtype": dtype_of(k or q), "slots": "table" if lengths else "mapping",  # type: ignore[arg-type]
                **_columns(named, words), **_storage(cache, named, words),
                "q_norm": named["q_norm_weight"] is not None, "k_norm": named["k_norm_weight"] is not None,
-               "v_norm": words["v_norm"], "norm_eps": words["norm_eps"],
+               "v_norm": words["v_norm"], "norm_eps": words["norm_eps"], "check_slots": words["check_slots"],
                "alignment": alignment_of([view for view in (views[place] for place in _ALIGNED) if view is not None])}
     if lengths:
         request["index_dtype"] = _views.WORDS[lengths[0][3]]

@@ -520,7 +520,7 @@ def append(k: Any = None, v: Any = None, k_cache: Any = None, v_cache: Any = Non
            page_order: Optional[PageOrder] = None, q_indptr: Any = None, q_lens: Any = None, kv_lens: Any = None,
            page_table: Any = None, table_rows: Any = None, page_indptr: Any = None, page_indices: Any = None,
            last_page_len: Any = None, max_q_len: Optional[int] = None, max_kv_len: Optional[int] = None,
-           return_status: bool = False, stream: Any = None) -> Any:
+           check_slots: bool = False, return_status: bool = False, stream: Any = None) -> Any:
     """Writes keys and values of new tokens into a cache, and their queries, in one launch: normalised, rotated, and
     rounded once to what the cache has.
 
@@ -549,14 +549,16 @@ def append(k: Any = None, v: Any = None, k_cache: Any = None, v_cache: Any = Non
         q_scale: fp32 [1], of a q_dtype of 8 bits. kv_dtype: "e4m3" or "e5m2", of a cache of uint8. q_dtype: of a new
         q_out.
     max_q_len, max_kv_len: bounds of one sequence; None takes what the shapes allow. return_status: True gives it
-        besides: slots and positions out of range, of whose tokens nothing was written. stream: None is the current one.
+        besides: slots and positions out of range, of whose tokens nothing was written. check_slots: True has the status
+        tell of two tokens with one slot of slot_mapping. stream: None is the current one.
 
     Gives q_out, or None without q; with return_status the status last.
 
     Raises InvalidRequest naming the tensor or word, Unsupported, CompileError, DriverError, LibraryMissing.
     """
     words = {"rope": rope, "rope_factor": rope_factor, "v_norm": flag("v_norm", v_norm), "norm_eps": norm_eps,
-             "kv_dtype": kv_dtype, "q_dtype": q_dtype, "page_order": page_order, "head_dim_ckv": head_dim_ckv}
+             "kv_dtype": kv_dtype, "q_dtype": q_dtype, "page_order": page_order, "head_dim_ckv": head_dim_ckv,
+             "check_slots": flag("check_slots", check_slots)}
     tensors = (q, k, v, q_out, k_cache, v_cache, kpe, kpe_cache, slot_mapping, positions, rope_table, q_norm_weight,
                k_norm_weight, k_scale, v_scale, q_scale, q_indptr, q_lens, None, kv_lens, page_table, page_indptr,
                page_indices, last_page_len, table_rows)

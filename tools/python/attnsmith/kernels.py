@@ -27,7 +27,7 @@ class CallStatus:
     from its bits, or from the tensor that the functions give with return_status=True."""
 
     __slots__ = ("q_len_clamped", "kv_len_clamped", "page_out_of_range", "workspace_not_zeroed",
-                 "scale_not_positive", "slot_out_of_range", "position_out_of_range")
+                 "scale_not_positive", "slot_out_of_range", "position_out_of_range", "slot_written_twice")
 
     def __init__(self, bits: SupportsInt) -> None:
         bits = int(bits)
@@ -48,6 +48,9 @@ class CallStatus:
         self.slot_out_of_range = bool(bits & _abi.SLOT_OUT_OF_RANGE)
         #: Likewise: its position is below 0, or rope_table has none.
         self.position_out_of_range = bool(bits & _abi.POSITION_OUT_OF_RANGE)
+        #: With check_slots: two tokens of one launch of op append were written to one slot, whose rows are now of
+        #: either, or in part of each.
+        self.slot_written_twice = bool(bits & _abi.SLOT_WRITTEN_TWICE)
 
     def __bool__(self) -> bool:
         return any(getattr(self, name) for name in self.__slots__)

@@ -166,7 +166,8 @@ class Request(_Attention, _Choice, _Sizes, total=False):
         sines are multiplied by rope_factor, 1 unless given.
     q_norm, k_norm, v_norm: RMS norm of each head, before it is rotated, with weights but for v; of latents k_norm is
         that of the head_dim_ckv columns. norm_eps: is added to the mean of squares; 1e-6 unless given.
-    q_dtype: of the q that is written: that of q unless given, or "e4m3" or "e5m2". check_slots: not built.
+    q_dtype: of the q that is written: that of q unless given, or "e4m3" or "e5m2". check_slots: of slots
+        "mapping", the status tells of two tokens of one launch with one slot.
     batch, q_len, kv_len: sizes to plan for, not limits: sequences, and the queries and keys of the longest; 1 unless
         given.
     """
