@@ -167,7 +167,7 @@ enum class Outcome : std::uint8_t { passed, failed, skipped };
 struct CaseResult {
     std::string name;
     std::string group;
-    std::string phase;  // of a model's attention: prefill or decode
+    std::string phase;  // of a model's attention: prefill, decode or append
     Outcome outcome = Outcome::passed;
     std::string detail;     // why it failed or was skipped, or what was sampled
     std::string backend;    // of the attention kernel: mma, ...

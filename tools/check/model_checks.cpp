@@ -1,6 +1,9 @@
 #include "check/model_checks.hpp"
 
 #include <algorithm>
+#include <functional>
+#include <string>
+#include <utility>
 
 namespace attnsmith::check {
 namespace {
@@ -44,31 +47,58 @@ std::vector<Case> prefill_cases(const ModelAttention& attention) {
     return {fresh, continued};
 }
 
+AppendCase append_case(const ModelAttention& append, const std::string& what) {
+    AppendCase test;
+    test.group = "models";
+    test.name = append.name + (what.empty() ? "" : " " + what);
+    test.spec = append.request.spec;
+    test.has_q = test.spec.head_dim_ckv == 0 || test.spec.head_dim_kpe > 0;
+    return test;
+}
+
 }  // namespace
 
 std::vector<Case> model_cases(const ModelAttention& attention) {
+    if (attention.request.spec.op == Op::append) return {};
     return attention.phase == "decode" ? decode_cases(attention) : prefill_cases(attention);
+}
+
+std::vector<AppendCase> append_cases(const ModelAttention& attention) {
+    if (attention.request.spec.op != Op::append) return {};
+    AppendCase decode = append_case(attention, "");
+    decode.q_lens = {1, 1, 0, 1, 1}, decode.kv_lens = {1100, 1, 0, 257, 700};
+    AppendCase prompts = append_case(attention, "of prompts");
+    prompts.q_lens = {130, 17, 64}, prompts.kv_lens = {1100, 400, 64};
+    return {decode, prompts};
 }
 
 std::vector<CaseResult> run_model_checks(Runtime& runtime, const Model& model,
                                          const ModelCheckOptions& options, const CheckProgress& progress) {
     struct Pending {
         std::string phase;
-        Case test;
+        std::function<CaseResult()> run;
         std::shared_future<Kernel> kernel;  // compiles while earlier cases run
     };
+    const RunOptions run{options.seed, options.threads, options.reference_budget, {}};
     std::vector<Pending> pending;
     for (const ModelAttention& attention : model.attentions) {
         for (Case& test : model_cases(attention)) {
             auto kernel = runtime.prepare_async(test.spec, test.plan_sizes());
-            pending.push_back({attention.phase, std::move(test), std::move(kernel)});
+            pending.push_back({attention.phase,
+                               [&, test = std::move(test)] { return run_case(runtime, test, run); },
+                               std::move(kernel)});
+        }
+        for (AppendCase& test : append_cases(attention)) {
+            auto kernel = runtime.prepare_async(test.spec, {});
+            pending.push_back({attention.phase,
+                               [&, test = std::move(test)] { return run_append(runtime, test, run); },
+                               std::move(kernel)});
         }
     }
-    const RunOptions run{options.seed, options.threads, options.reference_budget, {}};
     std::vector<CaseResult> results;
     for (const Pending& next : pending) {
-        next.kernel.wait();  // what it throws, run_case() meets again and reports
-        results.push_back(run_case(runtime, next.test, run));
+        next.kernel.wait();  // what it throws, running the case meets again and reports
+        results.push_back(next.run());
         results.back().phase = next.phase;
         if (progress)
             progress(results.back(), static_cast<int>(results.size()), static_cast<int>(pending.size()));
