@@ -130,7 +130,7 @@ void add_model(Catalogue& catalogue, const std::filesystem::path& path) {
     const std::string stem = path.stem().string();
     Model model;
     try {
-        model = parse_model(read_text(path));
+        model = parse_model(read_text(path), {.slots = Slots::mapping});
     } catch (const std::exception& error) {
         add(catalogue, "models", stem,
             [what = std::string(error.what())](const Context&) { return "parse_model threw: " + what; });
@@ -139,6 +139,16 @@ void add_model(Catalogue& catalogue, const std::filesystem::path& path) {
     for (const ModelAttention& part : model.attentions)
         for (const Case& test : check::model_cases(part))
             add(catalogue, "models", stem + " " + test.name, test);
+    for (const ModelAttention& part : model.attentions) {
+        for (check::AppendCase& test : check::append_cases(part)) {
+            TestCase entry{"models", stem + " " + test.name, {}, {}};
+            entry.ahead = [spec = test.spec](Runtime& runtime) { runtime.prepare(spec, {}); };
+            entry.run = [test = std::move(test)](const Context& context) {
+                return check::run_append(context.runtime, test, context.run_options());
+            };
+            catalogue.push_back(std::move(entry));
+        }
+    }
 }
 
 }  // namespace

@@ -26,6 +26,7 @@ using check::Outcome;
 constexpr const char* kCheckDetails =
     "Launches each attention of the models on fresh random data and compares with an fp64 reference.\n"
     "Without --model, a list of usual shapes. Errors are ratios to what is allowed: 1 is the limit.\n"
+    "With --slots also what writes the models' caches, every bit of it.\n"
     "Exits 1 without a GPU, when a case failed, when a part of a model is not supported, or with\n"
     "--strict when its plan has a warning.\n\n"
     "Examples:\n"

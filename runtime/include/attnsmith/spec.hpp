@@ -126,7 +126,7 @@ ATTNSMITH_API std::string to_json(const AttentionRequest& request);
 // One distinct attention of a model, in one phase.
 struct ModelAttention {
     std::string name{};                // e.g. "sliding_attention/decode"
-    std::string phase{};               // "prefill" or "decode"
+    std::string phase{};               // "prefill", "decode", or "append" of what writes the cache
     std::int64_t layers = 0;           // how many of the model's layers use it
     std::vector<std::string> notes{};  // what was assumed, e.g. "dtype float32 is planned as bf16"
     AttentionRequest request{};        // what to plan for it; `sm` is empty
@@ -182,11 +182,14 @@ struct ModelOptions {
     KvScale kv_scale = KvScale::none;                 // as AttentionSpec::kv_scale
     Precision precision = Precision::standard;        // as AttentionSpec::precision
     Consistency consistency = Consistency::standard;  // as AttentionSpec::consistency
-    std::int64_t batch = 8;                           // sequences, of both phases
-    std::int64_t q_len = 1024;                        // queries of a prefill
-    std::int64_t kv_len = 4096;                       // keys, of both phases
-    std::int64_t tensor_parallel = 1;                 // GPUs that the heads are divided over
-    bool strict = false;  // a warning or an unsupported part is an error: Unsupported
+    // How op append is told where new tokens go: it is planned for each kind of layers, too. Absent: it is
+    // not.
+    std::optional<Slots> slots{};
+    std::int64_t batch = 8;            // sequences, of both phases
+    std::int64_t q_len = 1024;         // queries of a prefill
+    std::int64_t kv_len = 4096;        // keys, of both phases
+    std::int64_t tensor_parallel = 1;  // GPUs that the heads are divided over
+    bool strict = false;               // a warning or an unsupported part is an error: Unsupported
 };
 
 // Parses a JSON object with any of these fields, all of them words of a request but tensor_parallel and

@@ -16,6 +16,7 @@
 #include "attnsmith/spec.hpp"
 #include "problem/json_text.hpp"
 #include "problem/limits.hpp"
+#include "problem/model/appends.hpp"
 #include "problem/model/heads.hpp"
 #include "problem/model/key_selection.hpp"
 #include "problem/model/layers.hpp"
@@ -309,6 +310,7 @@ class Planner {
             if (bidirectional) return;
             if (heads.latent) return add_latent_decode(kind, spec);
             add(kind, "decode", spec, {options_.batch, 1, options_.kv_len});
+            add_append(kind, spec);
         } catch (const InvalidRequest& error) {
             const bool head_dim = error.field() == "head_dim_qk" || error.field() == "head_dim_vo";
             if (!head_dim) throw model_.traced(error);
@@ -358,12 +360,30 @@ class Planner {
             return refuse(name, "op mla has no windows, chunks, softcap, ALiBi or sinks in this version");
         try {
             add(kind, "decode", spec, {options_.batch, 1, options_.kv_len});
+            add_append(kind, spec);
         } catch (const InvalidRequest& error) {
             const bool dims = error.field() == "head_dim_ckv" || error.field() == "head_dim_kpe";
             if (!dims) throw model_.traced(error);
             refuse(name, model_.traced(error).what());
         } catch (const Unsupported& error) {
             if (error.refusals().empty()) throw;
+            refuse(name, error.what());
+        }
+    }
+
+    // What writes the cache that `decode` reads, where the options say how it is told the places.
+    void add_append(const LayerKind& kind, const AttentionSpec& decode) {
+        if (!options_.slots) return;
+        LayerAppend append = append_of(model_, kind, decode, *options_.slots);
+        const std::string name = kind.name + "/append";
+        if (!append.refusal.empty()) return refuse(name, append.refusal);
+        try {
+            LayerKind noted = kind;
+            noted.notes.insert(noted.notes.end(), append.notes.begin(), append.notes.end());
+            add(noted, "append", append.spec, {options_.batch, 1, options_.kv_len});
+        } catch (const InvalidRequest& error) {
+            refuse(name, error.what());
+        } catch (const Unsupported& error) {
             refuse(name, error.what());
         }
     }

@@ -87,6 +87,16 @@ constexpr RequestField of_append(RequestField field) {
     return field;
 }
 
+// Beside a model it asks for the model's appends. It says nothing of the model's attentions.
+constexpr RequestField slots_field(std::string_view name, std::string_view help) {
+    RequestField field = of_append(word_field<&Spec::slots, &CSpec::slots, kSlotsWords>(name, help));
+    field.to_options = [](const AttentionRequest& request, Options& options) {
+        options.slots = request.spec.slots;
+    };
+    field.role = FieldRole::choice;
+    return field;
+}
+
 constexpr RequestField kFields[] = {
     op_field("attention; mla: latent attention; merge: joins results over disjoint keys; append: writes keys "
              "and values into a cache"),
@@ -148,8 +158,8 @@ constexpr RequestField kFields[] = {
     choice<&Spec::consistency, &Options::consistency>(
         word_field<&Spec::consistency, &CSpec::consistency, kConsistencyWords>(
             "consistency", "default, or bitwise: a row's bits depend on neither batch nor phase")),
-    of_append(word_field<&Spec::slots, &CSpec::slots, kSlotsWords>(
-        "slots", "of op append: mapping: a slot for each token; table: pages, and lengths after the append")),
+    slots_field("slots",
+                "of op append: mapping: a slot for each token; table: pages, and lengths after the append"),
     of_append(word_field<&Spec::rope, &CSpec::rope, kRopeWords>(
         "rope", "of op append: columns rotated: none, half: half of them apart, or interleaved: neighbours")),
     of_append(integer_field<&Spec::rotary_dim, &CSpec::rotary_dim>(

@@ -167,7 +167,7 @@ class Runtime(Closable):
 
         config: a file, a model's folder, the text, a dict, or a config object of transformers (or any with to_dict()).
         options: those of attnsmith.ModelOptions: dtype, lse, kv, page_size, page_order, index_dtype, alignment,
-            o_dtype, kv_dtype, kv_scale, precision, consistency, batch, q_len, kv_len, tensor_parallel, and strict: True
+            o_dtype, kv_dtype, kv_scale, precision, consistency, slots, batch, q_len, kv_len, tensor_parallel, and strict: True
             raises Unsupported, with refusals, for an unsupported part or a warning.
 
         Raises InvalidRequest, Unsupported.
@@ -179,8 +179,8 @@ class Runtime(Closable):
     def coverage(self, request: Union[None, Request, Coverage] = None, *, model: Optional[Model] = None,
                  **words: Any) -> Dict[str, Any]:
         """The attentions of a request, or of a model with its words, where words that a program chooses (dtype, lse,
-        kv, page_order, page_size, index_dtype, alignment, o_dtype, kv_dtype, kv_scale, precision, consistency) may be
-        lists: those of all combinations, each once. As model() without "model_type", and with "skipped": [{"name",
+        kv, page_order, page_size, index_dtype, alignment, o_dtype, kv_dtype, kv_scale, precision, consistency, slots)
+        may be lists: those of all combinations, each once. As model() without "model_type", and with "skipped": [{"name",
         "reason"}], combinations that there are not. Raises InvalidRequest."""
         if request is not None and not _requests.is_one_request(request):
             raise InvalidRequest("request", f"an object of type {type(request).__name__}", "a dict of words")

@@ -76,6 +76,7 @@ class _Choice(TypedDict, total=False):
     kv_scale: Optional[KvScale]
     precision: Optional[Precision]
     consistency: Optional[Consistency]
+    slots: Optional[Slots]
 
 
 class _Choices(TypedDict, total=False):
@@ -93,6 +94,7 @@ class _Choices(TypedDict, total=False):
     kv_scale: Union[None, KvScale, Collection[KvScale]]
     precision: Union[None, Precision, Collection[Precision]]
     consistency: Union[None, Consistency, Collection[Consistency]]
+    slots: Union[None, Slots, Collection[Slots]]
 
 
 class _Attention(TypedDict, total=False):
@@ -112,7 +114,6 @@ class _Attention(TypedDict, total=False):
     softcap: Optional[Number]
     alibi: Optional[bool]
     sink: Optional[bool]
-    slots: Optional[Slots]
     rope: Optional[Rope]
     rotary_dim: Optional[Integer]
     rope_table: Optional[RopeTable]
@@ -179,7 +180,7 @@ class Coverage(_Attention, _Choices, _Sizes, total=False):
 
 class ModelOptions(_Choice, _Sizes, total=False):
     """What model() takes beside a config: the words of a Request that it leaves open (of which kv is "paged" and
-    page_size 16 unless given), tensor_parallel, over how many GPUs the heads are divided, and strict, which makes a
+    page_size 16 unless given, and slots asks for the appends of the model's layers, too), tensor_parallel, over how many GPUs the heads are divided, and strict, which makes a
     warning or an unsupported part an error."""
 
     tensor_parallel: Optional[Integer]
