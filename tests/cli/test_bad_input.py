@@ -259,7 +259,9 @@ class BadInput(CliTest):
 
     def test_slots_of_a_table_are_not_compared(self):
         append = ("plan", "--op", "append", "--head-dim", "64", *HEADS, "--check-slots", "--sm", "90")
-        self.assert_ok(self.run_cli(*append))
+        planned = self.run_cli(*append)
+        self.assert_ok(planned)
+        self.assertIn(", check_slots", planned.out)
         self.assert_refused(self.run_cli(*append, "--slots", "table"), "check_slots")
 
 

@@ -105,8 +105,8 @@ std::string append_text(const Json& request) {
     if (word(request, "rope") != "none")
         text += fmt::format(", rope {} of {} columns by {}", word(request, "rope"),
                             number(request, "rotary_dim"), word(request, "rope_table"));
-    for (const char* norm : {"q_norm", "k_norm", "v_norm"})
-        if (is_set(request, norm)) text += fmt::format(", {}", norm);
+    for (const char* step : {"q_norm", "k_norm", "v_norm", "check_slots"})
+        if (is_set(request, step)) text += fmt::format(", {}", step);
     if (word(request, "q_dtype") != word(request, "dtype"))
         text += fmt::format(", q_dtype {}", word(request, "q_dtype"));
     return text + call_text(request) +
