@@ -23,8 +23,8 @@ __device__ constexpr bool widens_keys() {
         return false;
 }
 
-// Whether what a kernel finishes may have been found of values with a scale. The merge of splits reads partial
-// results, whatever their keys were.
+// Whether what a kernel finishes may have been found of values with a scale. The merge of splits reads
+// partial results, whatever their keys were.
 template <class Config>
 __device__ constexpr bool may_have_value_scale() {
     if constexpr (requires { typename Config::KeyValue; })
