@@ -16,6 +16,8 @@
 //   there is room; O goes to global memory from registers.
 //   Rows of V that no row of the tile sees are cleared where a block holds such rows: P is zero there, but
 //   zero times what is in memory need not be.
+//   Where keys have 8 bits, another warpgroup stands between loaders and consumers and widens each tile
+//   (attention/wgmma/widener.cuh).
 #pragma once
 
 #include "attention/wgmma/consumer.cuh"
