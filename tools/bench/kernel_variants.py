@@ -178,9 +178,9 @@ def launch_values(kernel, sizes, causal, sms):
     scale = head_dim**-0.5
     scale_log2 = scale * math.log2(math.e)
     values = dict(q_tokens=batch * q_len, kv_tokens=kv_len, rows=batch * q_len * heads, batch=batch, q_heads=heads,
-                  kv_heads=kv_heads, group=divisor(group), max_q_len=q_len, max_kv_len=kv_len, window_left=NO_WINDOW,
-                  window_right=0 if causal else NO_WINDOW, tiles=batch * tiles, sequence_tiles=tiles, splits=1,
-                  scale=scale, scale_log2=scale_log2)
+                  kv_heads=kv_heads, group=divisor(group), scale_group=divisor(group), max_q_len=q_len,
+                  max_kv_len=kv_len, window_left=NO_WINDOW, window_right=0 if causal else NO_WINDOW,
+                  tiles=batch * tiles, sequence_tiles=tiles, splits=1, scale=scale, scale_log2=scale_log2)
     values.update(kv_head_shares=1, whole_group=group, warpgroup_tokens=tokens, draws=draws,
                   paired_draws=paired_draws, mixed_streams=single if causal else 1, box_keys=tile_kv,
                   slack=8 / scale_log2)

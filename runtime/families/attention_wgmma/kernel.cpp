@@ -20,7 +20,9 @@ int registers_of(const Kernel& kernel) {
     const int queries = kernel.queries_in_registers ? abi::padded_head_dim(kernel.head_dim_qk) / 4 : 0;
     // What rows have found, until O of it is there; and with ALiBi their slopes and places meanwhile.
     const int cuts = !kernel.absolute_cuts ? 0 : kernel.alibi ? 24 : 16;
-    const int widened = abi::wgmma_widens(kernel.shape()) ? 12 : 0;  // factors of products, and the queries
+    // Factors of products and the queries; of two consumers, which have few, what both transforms keep, too.
+    const bool transforms = kernel.softcap && kernel.alibi && kernel.consumers == 2;
+    const int widened = !abi::wgmma_widens(kernel.shape()) ? 0 : transforms ? 32 : 12;
     return output + logits + probabilities + queries + scores + addresses_and_state + cuts + widened;
 }
 
