@@ -22,6 +22,9 @@ import statistics
 import sys
 from dataclasses import dataclass
 
+from launches import graph_of, import_attnsmith
+from peers import report
+
 try:
     import torch
 except ImportError:  # --list, and tests of what is counted, need none
@@ -267,22 +270,6 @@ def check(inputs, call, exact, names=("q", "k", "v")):
 # ---- timing ----
 
 
-def graph_of(calls):
-    """All calls, one after the other."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for call in calls:
-            call()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for call in calls:
-            call()
-    torch.cuda.synchronize()
-    return graph
-
-
 def time_by_turns(graphs, launches, rounds, l2_bytes):
     """Median microseconds of a launch, by name. Reading leaves L2 full of what nobody has to write back."""
     much = torch.zeros(int(L2_TIMES * l2_bytes) // 8, dtype=torch.int64, device="cuda")
@@ -372,25 +359,12 @@ def table(rows):
                       text(us.get("flashinfer"), "%.2f"), text(row["over_flashinfer"], "%.2f"),
                       text(us.get("flashinfer fused"), "%.2f"), text(row["over_fused"], "%.2f"),
                       {None: "", True: "met", False: "MISSED"}[row["met"]]))
-    widths = [max(len(line[i]) for line in lines) for i in range(len(COLUMNS))]
-    text_of = ["| " + " | ".join(cell.ljust(width) if i == 0 else cell.rjust(width)
-                                 for i, (cell, width) in enumerate(zip(line, widths))) + " |" for line in lines]
-    text_of.insert(1, "|" + "|".join("-" * (width + 1) + ("-" if i == 0 else ":") for i, width in enumerate(widths)) + "|")
     found = {}
     for row in rows:
         for name, problem in row["problems"].items():
             found.setdefault("%s: %s" % (name, problem), []).append(row["name"])
-    return "\n".join(text_of + ["%s (%d cases, such as %s)" % (problem, len(names), names[0])
+    return "\n".join([report.table(lines)] + ["%s (%d cases, such as %s)" % (problem, len(names), names[0])
                                 for problem, names in found.items()])
-
-
-def import_attnsmith():
-    try:
-        import attnsmith
-    except ImportError:
-        sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
-        import attnsmith
-    return attnsmith
 
 
 def import_flashinfer():

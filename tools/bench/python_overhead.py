@@ -11,19 +11,16 @@ import argparse
 import ctypes
 import gc
 import json
-import pathlib
 import statistics
 import sys
 import time
 
-try:
-    import attnsmith
-except ImportError:
-    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
-    import attnsmith
 import torch
 
-import attnsmith.torch
+from launches import import_attnsmith
+
+attnsmith = import_attnsmith()
+import attnsmith.torch  # noqa: E402, F811
 
 
 SCALE = "empty ctypes call, for scale"

@@ -19,6 +19,8 @@ import json
 import pathlib
 import sys
 
+from launches import import_attnsmith
+
 try:
     import torch
 except ImportError:  # --list needs none
@@ -284,15 +286,6 @@ def table(title, by_inputs):
                 reasons.setdefault("%s: %s" % (scheme, found["why_not"]), None)
         lines.append("| %s | %s |" % (scheme, " | ".join(cells)))
     return "\n".join(lines + ([""] + ["not measured, " + reason for reason in reasons] if reasons else []))
-
-
-def import_attnsmith():
-    try:
-        import attnsmith
-    except ImportError:
-        sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
-        import attnsmith
-    return attnsmith
 
 
 def import_peer():

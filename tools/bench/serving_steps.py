@@ -11,16 +11,14 @@ wheel, is what is measured; torch and a GPU are needed.
 
 import argparse
 import json
-import pathlib
 import statistics
 import sys
 
-try:
-    import attnsmith
-except ImportError:
-    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
-    import attnsmith
 import torch
+
+from launches import graph_of, import_attnsmith
+
+attnsmith = import_attnsmith()
 
 # The sizes that kernels are picked for: one of each kind that there is.
 BATCHES = (1, 32)
@@ -73,20 +71,6 @@ class Step:
                             max_q_len=sizes["q_len"], max_kv_len=sizes["kv_len"]) for q, k, v, o, table in self.copies]
 
 
-def graph_of(launches):
-    """A graph of all of them, one after the other."""
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        for call in launches:
-            call.launch()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for call in launches:
-            call.launch()
-    return graph
-
-
 def time_by_turns(graphs, steps_of_each):
     """Median microseconds of a step, for each of the graphs."""
     times = {name: [] for name in graphs}
@@ -128,7 +112,8 @@ def measure(kernels, by_name, arguments, q_lens, kv_lens):
         short = rows[len(long):]
         parts = [step.calls(kernels.pick(**step.sizes(some)), some) for some in (long, short)]
         calls["two launches"] = [call for pair in zip(*parts) for call in pair]
-    times = time_by_turns({name: graph_of(some) for name, some in calls.items()}, len(step.copies))
+    graphs = {name: graph_of([call.launch for call in some]) for name, some in calls.items()}
+    times = time_by_turns(graphs, len(step.copies))
     return {"chosen": name_of(chosen), "microseconds": {name: round(us, 2) for name, us in times.items()}}
 
 
