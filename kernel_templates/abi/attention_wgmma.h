@@ -39,7 +39,7 @@ inline constexpr uint32 kWgmmaDescriptorUpper = 1u << 30 | 8 * kWgmmaPanelBytes 
 // The boxes of the maps, innermost axis first, in elements:
 //   q     [head_dim_qk, q_heads, tokens, batch]   box {64, group, warpgroup_tokens, 1}
 //   k, v  [head_dim, tokens, kv_heads / kv_head_shares, batch or pages]   box {64, box_keys, 1, 1}
-// Of keys of 8 bits a box has 128 columns. A ragged tensor has batch 1. All are swizzled by 128 bytes, and
+// A box of keys of 8 bits has 128 columns. A ragged tensor has batch 1. All are swizzled by 128 bytes, and
 // zeros are read outside of them. In latent attention v is the tensor of the latents, with the position's
 // columns behind them unless these are k and q_pe.
 struct WgmmaArguments {

@@ -21,7 +21,7 @@ __device__ uint32 slot_digest(const abi::AppendArguments& args, int32 token, uin
     return slot < 0 || slot >= args.slots ? of_none : uint32(slot);
 }
 
-// Of two that may be one, and whose digests are equal.
+// Whether both are written, and to one slot: equal digests only say that they may be.
 template <class Config>
 __device__ bool write_one_slot(const abi::AppendArguments& args, int32 first, int32 second) {
     if (first >= args.batch.q_tokens || second >= args.batch.q_tokens) return false;

@@ -595,8 +595,8 @@ class AppendRun {
     std::int64_t capacity_ = 0, pages_ = 0, rope_positions_ = 0;
     std::vector<Extents> page_lists_;
     std::vector<std::shared_ptr<Image>> images_;
-    // Of each image. Of two tokens with one slot the later one is written last, or, reversed, the earlier
-    // one.
+    // What each image is to hold where, of two tokens with one slot, the later one is written last, and where
+    // the earlier one is.
     std::vector<std::vector<std::byte>> expected_, reversed_;
     std::vector<std::vector<std::byte>>* expecting_ = &expected_;
     Block q_, k_, v_, kpe_, q_out_, k_cache_, v_cache_, kpe_cache_;

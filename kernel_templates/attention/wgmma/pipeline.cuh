@@ -23,8 +23,8 @@
 //     k_full, v_full                  2  2: widening warps                 consumers       block, ring of 2
 //     work_empty                      2  4 C + 7                           scheduler       work, ring of 2
 //
-//   Of gathered keys all 32 lanes arrive at stored_..., each for what it has copied, or read. Rows of V that
-//   no row of the tile sees are cleared by who widens them.
+//   Where keys are gathered all 32 lanes arrive at stored_..., each for what it has copied, or read. Rows of
+//   V that no row of the tile sees are cleared by who widens them.
 //
 //   Wide kernels (attention/wgmma/wide_consumers.cuh) have K and V in P pieces each. With latents these are
 //   the halves of their columns, and V has the position's columns, whose place the weights take: these are

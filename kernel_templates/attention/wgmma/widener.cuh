@@ -23,7 +23,7 @@ struct WgmmaWidener {
     static constexpr int kKeys = Config::tile_kv;
     static constexpr uint32 kPanel = Pipeline::kLayout.kv_panel;
     static constexpr int kLanesOfRow = 4;
-    // Of widened rows. What the last has beyond the head dim is zero in the stored ones, too.
+    // A widened row has so many. What the last has beyond the head dim is zero in the stored row, too.
     static constexpr int kPanels =
         abi::wgmma_panels(LoadedColumns<Config, Values>::kHeadDim, abi::kWgmmaOperandBytes);
     static constexpr int kEights = Config::tile_kv / 8 / abi::kWgmmaWidenerWarps;         // rows of a warp
@@ -77,7 +77,7 @@ struct WgmmaWidener {
     }
 
     __device__ void widen_tile(SharedAddress from, SharedAddress to) const {
-        // Of even widened panels, and of odd ones, which are the second half of a stored panel.
+        // Even widened panels come from the first half of a stored panel, and odd ones from the second.
         const SharedAddress sources[2] = {from + (first_row() + (chunk() ^ row()) * 16),
                                           from + (first_row() + (kLanesOfRow + chunk() ^ row()) * 16)};
         const SharedAddress targets[2] = {to + (first_row() + half(0)), to + (first_row() + half(1))};

@@ -165,8 +165,8 @@ std::optional<std::string> cut_refusal(const AttentionSpec& spec, const SmTraits
     return std::nullopt;
 }
 
-// Of keys of 8 bits one CTA an SM has all registers, and so tiles are as large as there is room for beside
-// two as they are stored; else beside one.
+// One CTA an SM that widens has all registers, and so tiles are as large as there is room for beside two as
+// they are stored; else beside one.
 std::optional<Kernel> widened_kernel(const AttentionSpec& spec, const SmTraits& sm, int rows, bool shares) {
     for (const int stages : {2, 1}) {
         for (const int keys : {160, 128, 96, 64}) {

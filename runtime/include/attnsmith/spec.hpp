@@ -91,8 +91,8 @@ struct AttentionSpec {
     bool v_norm = false;               // without weights
     std::optional<double> norm_eps{};  // added to the mean of squares, above 0; absent, 1e-6
     std::optional<DType> q_dtype{};    // of the q that is written: dtype, which it is if absent, e4m3 or e5m2
-    // Of slots mapping: CallStatus::slot_written_twice tells of two tokens of one launch with one slot. The
-    // launch compares them all, which takes a time that grows with the square of the tokens.
+    // CallStatus::slot_written_twice tells of two tokens of one launch with one slot; with slots mapping
+    // alone. The launch compares them all, which takes a time that grows with the square of the tokens.
     bool check_slots = false;
 
     bool operator==(const AttentionSpec&) const = default;

@@ -30,7 +30,7 @@ class Tensors:
     page_indptr: Any = None
     page_indices: Any = None
     last_page_lens: Any = None
-    # Of k and v of 8 bits, fp32 [1] or [kv_heads]: the number that is meant is what is stored times its scale.
+    # Where k and v have 8 bits, fp32 [1] or [kv_heads]: the number that is meant is what is stored times its scale.
     k_scale: Any = None
     v_scale: Any = None
     # Then q in 8 bits, too, for who takes no other, with its scale [1].
