@@ -69,7 +69,9 @@ constexpr Word<Consistency> kConsistencies[] = {
 
 constexpr Word<KvScale> kKvScales[] = {{"none", KvScale::none, ATTNSMITH_KV_SCALE_NONE},
                                        {"tensor", KvScale::tensor, ATTNSMITH_KV_SCALE_TENSOR},
-                                       {"head", KvScale::head, ATTNSMITH_KV_SCALE_HEAD}};
+                                       {"head", KvScale::head, ATTNSMITH_KV_SCALE_HEAD},
+                                       {"token_head", KvScale::token_head, ATTNSMITH_KV_SCALE_TOKEN_HEAD},
+                                       {"block128", KvScale::block128, ATTNSMITH_KV_SCALE_BLOCK128}};
 
 constexpr Word<Slots> kSlots[] = {{"mapping", Slots::mapping, ATTNSMITH_SLOTS_MAPPING},
                                   {"table", Slots::table, ATTNSMITH_SLOTS_TABLE}};

@@ -34,8 +34,12 @@ struct AttentionTensors {
 
     // f32 [1], or [kv_heads] of AttentionSpec::kv_scale head: a key is what k has times its scale (vLLM's
     // k_scale, FlashAttention's descale; the reciprocal of TensorRT-LLM's kv_scale_orig_quant), a value
-    // likewise; of op mla k_scale is for both. Present exactly when the spec has a kv_scale. One on the
-    // device that is no ordinary number above 0 makes the rows of its heads NaN: see CallStatus.
+    // likewise; of op mla k_scale is for both. Of token_head it has the axes of k but the last, with any
+    // strides: scales that lie behind each head's columns are a view of the cache. Of block128 it has one
+    // axis more, of head_dim / 128 blocks of columns (rounded up); of latents head_dim_ckv / 128, and kpe,
+    // which is then a tensor of its own, is of AttentionSpec::dtype and has no scale. Present exactly when
+    // the spec has a kv_scale. One on the device that is no ordinary number above 0 makes the rows NaN that
+    // see what it is of: see CallStatus.
     Tensor k_scale{};
     Tensor v_scale{};  // as k_scale, of v
 };
@@ -106,7 +110,8 @@ struct AppendTensors {
     Tensor k_norm_weight{};  // likewise of k, of latents [head_dim_ckv]
     // f32 [1], or [kv_heads] of kv_scale head, as AttentionTensors has them: what is stored is the value
     // times 1 / scale, rounded. Present exactly when k is and the spec has a kv_scale; v_scale not of
-    // latents.
+    // latents. Of token_head and block128 they are written, as AttentionTensors has them beside k_cache and
+    // v_cache: the largest magnitude of the row, or of its 128 columns, over the largest number of kv_dtype.
     Tensor k_scale{};
     Tensor v_scale{};  // as k_scale, of v
     Tensor q_scale{};  // f32 [1], optional, of a q_dtype of 8 bits

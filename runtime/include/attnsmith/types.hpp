@@ -28,8 +28,9 @@ enum class Precision : std::uint8_t { standard, high };
 enum class Consistency : std::uint8_t { standard, bitwise };
 
 // What each stored key and value is multiplied by to give the number that it stands for: nothing, one scale
-// for all, or one for each KV head; spelled as they are named.
-enum class KvScale : std::uint8_t { none, tensor, head };
+// for all, one for each KV head, one for each head of each token, or one for each 128 columns of these;
+// spelled as they are named.
+enum class KvScale : std::uint8_t { none, tensor, head, token_head, block128 };
 
 // How op append finds the place of a token in the cache: a slot that the caller states for each, or behind
 // the keys of its sequence, whose lengths and pages are those of Batch; spelled as they are named.
@@ -62,6 +63,11 @@ constexpr std::int64_t size_of(DType dtype) {
 
 // Whether it is a float of 8 bits.
 constexpr bool is_fp8(DType dtype) { return dtype == DType::e4m3 || dtype == DType::e5m2; }
+
+// Whether each token has scales of its own.
+constexpr bool is_of_tokens(KvScale scale) {
+    return scale == KvScale::token_head || scale == KvScale::block128;
+}
 
 // A value's word in JSON, on the command line and in Python.
 ATTNSMITH_API std::string_view to_string(Op value);
