@@ -40,7 +40,8 @@ struct AttentionArguments {
     float* lse;                 // null: not written
     const float* sinks;         // [q_heads], natural-log units; null: none
     const float* alibi_slopes;  // [q_heads]
-    // What stored keys and values are multiplied by: of a KV head at head * scale_stride; null: nothing.
+    // What stored keys and values are multiplied by: of a KV head at head * scale_stride, or of a head of a
+    // token at strides of their own (constant `scale_blocks`); null: nothing.
     const float* k_scale;
     const float* v_scale;
 
@@ -66,6 +67,10 @@ struct AttentionArguments {
     int64 q_pe_batch_stride, q_pe_token_stride, q_pe_head_stride;
     int64 k_batch_stride, k_token_stride, k_head_stride;  // paged: the batch stride is the page stride
     int64 v_batch_stride, v_token_stride, v_head_stride;
+    // Of tokens' scales, in floats; paged: the batch stride is the page stride.
+    int64 k_scale_batch_stride, k_scale_token_stride, k_scale_head_stride;
+    int64 v_scale_batch_stride, v_scale_token_stride, v_scale_head_stride;
+    int64 scale_block_stride;  // of latents, from the scale of 128 columns to that of the next
     int64 o_batch_stride, o_token_stride, o_head_stride;
     int64 lse_batch_stride, lse_token_stride, lse_head_stride;
     int64 page_row_stride;

@@ -28,7 +28,7 @@ struct CudaCoreLayout {
 ATTNSMITH_HOST_DEVICE constexpr CudaCoreLayout cuda_core_layout(const CudaCoreShape& shape) {
     CudaCoreLayout s{};
     s.ring = key_value_ring(0, {shape.head_dim_qk, shape.head_dim_vo, shape.tile_kv, shape.stages,
-                                shape.paged, shape.bytes.key_value});
+                                shape.paged, shape.bytes.key_value, shape.bytes.key_value, 0});
     s.weights = s.ring.end;
     const int32 weights_end = s.weights + shape.warps_q * shape.tile_kv * shape.rows * int32(sizeof(float));
     s.partials = warp_partials(s.ring.k, shape.warps_kv * shape.rows, shape.head_dim_vo);

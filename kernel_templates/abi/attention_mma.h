@@ -15,8 +15,14 @@ struct MmaShape {
     bool wide;    // warps divide V's columns: attention/mma/wide_kernel.cuh
     bool latent;  // q has columns that meet V's as well
     bool paged, absolute_cuts;
+    int32 scale_blocks;  // scales of a head of a token, or none
     StorageBytes bytes;
 };
+
+// Weights of a key, which has as many for P V as its value has scales.
+ATTNSMITH_HOST_DEVICE constexpr int32 mma_weight_blocks(bool latent, int32 scale_blocks) {
+    return latent && scale_blocks > 1 ? scale_blocks : 1;
+}
 
 // Columns of V that each of so many warps has: a multiple of 16.
 ATTNSMITH_HOST_DEVICE constexpr int32 wide_columns(int32 head_dim_vo, int32 warps) {
@@ -27,7 +33,7 @@ struct MmaLayout {
     int32 latent_q, q;  // tile_q rows of q, then of o where warps have whole rows
     KeyValueRing ring;
     WarpPartials partials;  // warps_kv > 1: over k and v once these are done with
-    int32 weights, slices;  // wide: P, and a float a row of each of its slices of keys
+    int32 weights, slices;  // wide: P, and a float or two a row of each of its slices of keys
     int32 state;            // absolute_cuts: O of what was found before the last cut, a maximum and a sum
     int32 share;            // a ShareState
     int32 row_factors;      // with keys of 8 bits: what each row of q was divided by, in fp32; else 0
@@ -43,12 +49,16 @@ ATTNSMITH_HOST_DEVICE constexpr MmaLayout mma_layout(const MmaShape& shape) {
     s.q = shape.latent ? shape.tile_q * padded_head_dim(shape.head_dim_vo) * shape.bytes.query : 0;
     s.ring = key_value_ring(s.q + shape.tile_q * (q_row > o_row || shape.wide ? q_row : o_row),
                             {shape.head_dim_qk, shape.head_dim_vo, shape.tile_kv, shape.stages, shape.paged,
-                             shape.bytes.key_value});
+                             shape.latent ? shape.bytes.position : shape.bytes.key_value,
+                             shape.bytes.key_value, token_scales(shape.latent, shape.scale_blocks)});
     s.partials = warp_partials(s.ring.k, shape.warps_kv * shape.tile_q, shape.head_dim_vo);
     s.weights = (s.ring.end + 127) / 128 * 128;
-    s.slices = s.weights + shape.tile_q * shape.tile_kv * shape.bytes.query;
+    s.slices = s.weights + mma_weight_blocks(shape.latent, shape.scale_blocks) * shape.tile_q *
+                               shape.tile_kv * shape.bytes.query;
+    // With scales of tokens each row has its largest weight beside its largest logit.
+    const int32 of_slice = (shape.scale_blocks > 0 ? 2 : 1) * int32(sizeof(float));
     if (shape.wide)
-        s.state = s.slices + shape.warps_kv * shape.tile_q * int32(sizeof(float));
+        s.state = s.slices + shape.warps_kv * shape.tile_q * of_slice;
     else
         s.state = shape.warps_kv > 1 && s.partials.end > s.ring.end ? s.partials.end : s.ring.end;
     // Wide: in registers, as each warp has few columns, and shared memory no room beside so wide tiles.

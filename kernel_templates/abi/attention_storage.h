@@ -5,9 +5,10 @@
 
 namespace attnsmith::abi {
 
-// Bytes of an element of each tensor. K and V are stored alike.
+// Bytes of an element of each tensor. K and V are stored alike but for the columns of the position in latent
+// attention, which may be as q's.
 struct StorageBytes {
-    int32 query, key_value, output;
+    int32 query, key_value, output, position;
 };
 
 // Tensor cores take 16 elements at a time: what is missing is filled with zeros on chip.

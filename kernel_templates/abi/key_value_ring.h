@@ -18,13 +18,21 @@ struct KeyValueRingShape {
     int32 tile_kv;
     int32 stages;
     bool paged;
-    int32 element_bytes;
+    int32 key_bytes, value_bytes;  // of an element
+    int32 scales;                  // that a key has of its own, and its value
 };
+
+// Scales that a key has with its value where a head of a token has so many: one each, or, where the value is
+// the key, those of its blocks of columns.
+ATTNSMITH_HOST_DEVICE constexpr int32 token_scales(bool latent, int32 scale_blocks) {
+    return latent || scale_blocks == 0 ? scale_blocks : 2;
+}
 
 struct KeyValueRing {
     int32 k, v;  // `stages` tiles each
     int32 k_stage, v_stage;
     int32 key_offsets;  // paged: where the keys of some tiles lie
+    int32 scales;       // of the keys of some tiles, in fp32: [tile][scale][key]
     int32 end;
 };
 
@@ -34,15 +42,20 @@ inline constexpr int32 kKeyOffsetBytes = 2 * int32(sizeof(int64));
 // Tiles whose keys are looked up and not yet loaded, or being loaded.
 ATTNSMITH_HOST_DEVICE constexpr int32 key_offset_tiles(int32 stages) { return stages + 2; }
 
+// Tiles whose keys' scales are there: of the one at hand, which are read until it is done, and of those that
+// are being loaded.
+ATTNSMITH_HOST_DEVICE constexpr int32 scale_tiles(int32 stages) { return stages + 1; }
+
 ATTNSMITH_HOST_DEVICE constexpr KeyValueRing key_value_ring(int32 start, const KeyValueRingShape& shape) {
     KeyValueRing ring{};
-    ring.k_stage = shape.tile_kv * padded_head_dim(shape.head_dim_qk) * shape.element_bytes;
-    ring.v_stage = shape.tile_kv * padded_head_dim(shape.head_dim_vo) * shape.element_bytes;
+    ring.k_stage = shape.tile_kv * padded_head_dim(shape.head_dim_qk) * shape.key_bytes;
+    ring.v_stage = shape.tile_kv * padded_head_dim(shape.head_dim_vo) * shape.value_bytes;
     ring.k = start;
     ring.v = ring.k + shape.stages * ring.k_stage;
     ring.key_offsets = ring.v + shape.stages * ring.v_stage;
     const int32 offset_bytes = key_offset_tiles(shape.stages) * shape.tile_kv * kKeyOffsetBytes;
-    ring.end = ring.key_offsets + (shape.paged ? offset_bytes : 0);
+    ring.scales = ring.key_offsets + (shape.paged ? offset_bytes : 0);
+    ring.end = ring.scales + shape.scales * scale_tiles(shape.stages) * shape.tile_kv * int32(sizeof(float));
     return ring;
 }
 

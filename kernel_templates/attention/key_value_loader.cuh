@@ -5,10 +5,20 @@
 #include "abi/key_value_ring.h"
 #include "attention/mask.cuh"
 #include "attention/pages.cuh"
+#include "attention/token_scales.cuh"
 #include "common/copy.cuh"
 #include "common/swizzled_tile.cuh"
 
 namespace attnsmith {
+
+template <bool Latent, class Config>
+struct KeyElement {
+    using Type = typename Config::KeyValue;
+};
+template <class Config>
+struct KeyElement<true, Config> {
+    using Type = typename Config::Position;
+};
 
 template <class Config>
 struct KeyValueStages {
@@ -16,7 +26,9 @@ struct KeyValueStages {
     static constexpr int kThreads = kThreadsOf<Config>;
     static constexpr int kOffsetTiles = abi::key_offset_tiles(Config::stages);
 
-    using KeyTile = SwizzledTile<typename Config::KeyValue, Config::tile_kv, Config::head_dim_qk>;
+    // Of latents, the columns of the position.
+    using Key = typename KeyElement<Config::latent, Config>::Type;
+    using KeyTile = SwizzledTile<Key, Config::tile_kv, Config::head_dim_qk>;
     using ValueTile = SwizzledTile<typename Config::KeyValue, Config::tile_kv, Config::head_dim_vo>;
 
     SharedAddress base;
@@ -31,6 +43,12 @@ struct KeyValueStages {
         return base + kRing.key_offsets + (n % kOffsetTiles) * (Config::tile_kv * abi::kKeyOffsetBytes) +
                row * abi::kKeyOffsetBytes;
     }
+    // The `which`-th scales of the keys of key tile n.
+    __device__ SharedAddress token_scales(int32 n, int which) const {
+        constexpr int32 kRow = Config::tile_kv * int32(sizeof(float));
+        constexpr int32 kEach = abi::token_scales(Config::latent, Config::scale_blocks);
+        return base + kRing.scales + (n % abi::scale_tiles(Config::stages) * kEach + which) * kRow;
+    }
 };
 
 // Where a key lies, in elements from the head's first: negative when its page id is not a page.
@@ -42,6 +60,7 @@ static_assert(sizeof(KeyOffsets) == abi::kKeyOffsetBytes);
 template <class Config>
 struct KeyValueLoader {
     using KeyValue = typename Config::KeyValue;
+    using Key = typename KeyValueStages<Config>::Key;
     using PageId = typename Config::Index;
     using Stages = KeyValueStages<Config>;
     static constexpr int kThreads = Stages::kThreads;
@@ -49,15 +68,18 @@ struct KeyValueLoader {
 
     const abi::AttentionArguments& args;
     const Sequence& sequence;
-    const KeyValue* k;
+    const Key* k;
     const KeyValue* v;
     Stages stages;
+    int32 kv_head;
     int32 first;   // only `count` keys from here on are looked up and read; the rows of others are zeros,
     uint32 count;  // so that no page or value outside of every row's window matters
     uint32& status;
     // For paged KV: the page of this thread's key in the tile that is published next. A whole tile goes by
     // between its look-up and its use, for a load takes as long under load.
     PageId ahead;
+    // Those of this thread's key in the tile that was published last: on their way while a tile goes by, too.
+    TokenScales<Config> scales_ahead;
 
     __device__ KeyValueLoader(const Stages& shared, const TileRows& tile, const KeyInterval& read,
                               uint32& status_word)
@@ -67,10 +89,13 @@ struct KeyValueLoader {
           first(read.first),
           count(max(read.end - read.first, 0)),
           status(status_word) {
-        k = static_cast<const KeyValue*>(args.k);
+        k = static_cast<const Key*>(args.k);
         v = static_cast<const KeyValue*>(args.v);
         // In latent attention the columns of the position come behind the others, unless they are apart.
-        if (Config::latent && k == nullptr) k = v + Config::head_dim_vo;
+        if constexpr (Config::latent && sizeof(Key) == sizeof(KeyValue)) {
+            if (k == nullptr) k = static_cast<const Key*>(args.v) + Config::head_dim_vo;
+        }
+        kv_head = tile.kv_head;
         k += tile.kv_head * args.k_head_stride;
         v += tile.kv_head * args.v_head_stride;
         if constexpr (!Config::paged) {
@@ -89,36 +114,72 @@ struct KeyValueLoader {
     // before any of them is published, so that they wait together.
     template <int Tiles>
     __device__ void publish_first(int32 tile) {
-        if constexpr (Config::paged) {
+        if constexpr (kPublishes) {
             PageId ids[Tiles];
 #pragma unroll
             for (int i = 0; i < Tiles; ++i) ids[i] = look_up(tile + i);
 #pragma unroll
             for (int i = 0; i < Tiles; ++i) publish(tile + i, ids[i]);
+            if constexpr (Config::scale_blocks > 0) {
+                TokenScales<Config> scales[Tiles];
+#pragma unroll
+                for (int i = 0; i < Tiles; ++i) scales[i] = look_up_scales(tile + i, ids[i]);
+#pragma unroll
+                for (int i = 0; i + 1 < Tiles; ++i) publish_scales(tile + i, scales[i]);
+                scales_ahead = scales[Tiles - 1];
+            }
             ahead = look_up(tile + Tiles);
         }
     }
-    // REQUIRES: the tile before it was the last to be published.
+    // REQUIRES: the tile before it was the last to be published. The scales of keys come a tile later than
+    // their places: behind a barrier those of the tile before are there.
     __device__ void publish_next(int32 tile) {
-        if constexpr (Config::paged) {
+        if constexpr (kPublishes) {
             publish(tile, ahead);
+            if constexpr (Config::scale_blocks > 0) {
+                publish_scales(tile - 1, scales_ahead);
+                scales_ahead = look_up_scales(tile, ahead);
+            }
             ahead = look_up(tile + 1);
         }
     }
 
   private:
+    static constexpr bool kPublishes = Config::paged || Config::scale_blocks > 0;
+
     // The key of a tile that this thread looks up.
     __device__ int32 key_of(int32 tile) const { return tile * Config::tile_kv + threadIdx.x; }
 
     // The page of this thread's key, as it is: nothing waits for it.
     __device__ PageId look_up(int32 tile) const {
         const int32 key = key_of(tile);
-        if (threadIdx.x >= Config::tile_kv || !is_read(key)) return PageId(-1);
+        if (!Config::paged || threadIdx.x >= Config::tile_kv || !is_read(key)) return PageId(-1);
         return pages_of<PageId>(args, sequence)[page_of(args, key)];
     }
 
-    __device__ void publish(int32 tile, PageId id) const {
+    __device__ TokenScales<Config> look_up_scales(int32 tile, PageId id) const {
+        const int32 key = key_of(tile);
+        TokenScales<Config> scales;
+        if (threadIdx.x >= Config::tile_kv || !is_read(key)) return scales;
+        if constexpr (Config::paged) {
+            if (has_page(args, id)) scales.load(args, kv_head, id, key - page_of(args, key) * args.page_size);
+        } else {
+            scales.load(args, kv_head, sequence.batch, sequence.kv_first + key);
+        }
+        return scales;
+    }
+
+    __device__ void publish_scales(int32 tile, TokenScales<Config>& scales) const {
         if (threadIdx.x >= Config::tile_kv) return;
+        if (!scales.check()) status |= abi::kStatusScaleNotPositive;
+#pragma unroll
+        for (int i = 0; i < TokenScales<Config>::kEach; ++i)
+            store_shared(stages.token_scales(tile, i) + threadIdx.x * uint32(sizeof(float)),
+                         __float_as_uint(scales.values[i]));
+    }
+
+    __device__ void publish(int32 tile, PageId id) const {
+        if (!Config::paged || threadIdx.x >= Config::tile_kv) return;
         const int32 key = key_of(tile);
         KeyOffsets offsets{-1, -1};
         if (is_read(key)) {
@@ -134,8 +195,8 @@ struct KeyValueLoader {
     }
 
     // `Which` of a key's offsets is the tensor's.
-    template <int Which, class Tile>
-    __device__ void load(const Tile& target, int32 tile, const KeyValue* base, int64 token_stride) const {
+    template <int Which, class Tile, class Stored>
+    __device__ void load(const Tile& target, int32 tile, const Stored* base, int64 token_stride) const {
         constexpr int kHeadDim = Which == 0 ? Config::head_dim_qk : Config::head_dim_vo;
         constexpr int kElements = Tile::kChunkElements, kElementBytes = Tile::kElementBytes;
         constexpr int kChunks = abi::padded_head_dim(kHeadDim) / kElements;
@@ -155,7 +216,7 @@ struct KeyValueLoader {
         const int32 first_key = tile * Config::tile_kv;
         const int32 first_row = threadIdx.x / kChunks;
         const int32 chunk = threadIdx.x % kChunks;
-        const KeyValue* next = base + int64(first_key + first_row) * token_stride + chunk * kElements;
+        const Stored* next = base + int64(first_key + first_row) * token_stride + chunk * kElements;
 #pragma unroll kUnroll / kTogether
         for (int32 round = 0; round < kRounds; round += kTogether) {
             int64 offsets[kTogether];
@@ -168,7 +229,7 @@ struct KeyValueLoader {
                 if (Config::tile_kv % kRows != 0 && row >= Config::tile_kv) break;
                 bool valid = is_read(first_key + row);
                 if constexpr (kHeadDim % 16 != 0) valid = valid && chunk < kHeadDim / kElements;
-                const KeyValue* source = next;
+                const Stored* source = next;
                 if constexpr (Config::paged) {
                     valid = valid && offsets[i] >= 0;
                     source = base + offsets[i] + chunk * kElements;

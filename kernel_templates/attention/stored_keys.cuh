@@ -23,12 +23,12 @@ __device__ constexpr bool widens_keys() {
         return false;
 }
 
-// Whether what a kernel finishes may have been found of values with a scale. The merge of splits reads
-// partial results, whatever their keys were.
+// Whether what a kernel finishes may have been found of values with a scale, other than those of tokens,
+// which weights have. The merge of splits reads partial results, whatever their keys were.
 template <class Config>
 __device__ constexpr bool may_have_value_scale() {
     if constexpr (requires { typename Config::KeyValue; })
-        return widens_keys<Config>();
+        return widens_keys<Config>() && Config::scale_blocks == 0;
     else
         return true;
 }

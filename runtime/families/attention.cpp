@@ -8,13 +8,15 @@ namespace attnsmith::families {
 
 abi::StorageBytes storage_bytes(const AttentionConstants& constants) {
     const auto bytes = [](DType dtype) { return static_cast<std::int32_t>(size_of(dtype)); };
-    return {bytes(constants.query), bytes(constants.key_value), bytes(constants.output)};
+    return {bytes(constants.query), bytes(constants.key_value), bytes(constants.output),
+            bytes(constants.position)};
 }
 
 AttentionConstants attention_constants(const AttentionSpec& spec) {
     return {.query = spec.dtype,
             .key_value = problem::kv_dtype(spec),
             .output = problem::output_dtype(spec),
+            .position = problem::position_dtype(spec),
             .index = spec.index_dtype,
             .head_dim_qk = static_cast<int>(problem::key_dim(spec)),
             .head_dim_vo = static_cast<int>(problem::value_dim(spec)),
@@ -22,7 +24,8 @@ AttentionConstants attention_constants(const AttentionSpec& spec) {
             .paged = spec.kv == KvStorage::paged,
             .softcap = spec.softcap.has_value(),
             .alibi = spec.alibi,
-            .absolute_cuts = spec.consistency == Consistency::bitwise};
+            .absolute_cuts = spec.consistency == Consistency::bitwise,
+            .scale_blocks = static_cast<int>(problem::scale_blocks(spec))};
 }
 
 std::optional<std::string> tensor_core_refusal(const AttentionSpec& spec) {
@@ -49,8 +52,12 @@ std::string attention_name(Backend backend, const AttentionConstants& constants,
     const std::string head_dims = constants.latent
                                       ? fmt::format("{}+{}", constants.head_dim_vo, constants.head_dim_qk)
                                       : fmt::format("{}x{}", constants.head_dim_qk, constants.head_dim_vo);
-    const std::string stored =
+    std::string stored =
         constants.key_value == constants.query ? "" : fmt::format(" kv {}", to_string(constants.key_value));
+    if (constants.scale_blocks > 0)
+        stored += constants.latent && constants.position == constants.query
+                      ? fmt::format(" {} scales a token", constants.scale_blocks)
+                      : " scales of tokens";
     return fmt::format(
         "{} {} {} {} {}{} {}x{} stages {}{}{}{}{}{}", constants.latent ? "mla" : "attention",
         to_string(backend), attnsmith::to_string(constants.query), head_dims, storage, stored,

@@ -14,6 +14,7 @@ namespace attnsmith::families {
 
 struct AttentionConstants {
     DType query{}, key_value{}, output{};  // how the tensors are stored
+    DType position{};                      // of latents, the columns of the position
     DType index{};
     int head_dim_qk = 0, head_dim_vo = 0;
     int tile_q = 0;   // packed query rows of a CTA
@@ -23,12 +24,14 @@ struct AttentionConstants {
     bool latent = false;  // of op mla: V is a part of K, whose other columns are head_dim_qk
     bool paged = false, softcap = false, alibi = false;
     bool absolute_cuts = false;  // a row's bits follow from its keys alone (abi/attention_cuts.h)
+    int scale_blocks = 0;        // scales that a head of a token has of its own
 
     template <class Self, class Visitor>
     static void visit(Self& self, Visitor& visitor) {
         visitor.element("Query", self.query);
         visitor.element("KeyValue", self.key_value);
         visitor.element("Output", self.output);
+        visitor.element("Position", self.position);
         visitor.index("Index", self.index);
         visitor.integer("head_dim_qk", self.head_dim_qk);
         visitor.integer("head_dim_vo", self.head_dim_vo);
@@ -41,6 +44,7 @@ struct AttentionConstants {
         visitor.flag("softcap", self.softcap);
         visitor.flag("alibi", self.alibi);
         visitor.flag("absolute_cuts", self.absolute_cuts);
+        visitor.integer("scale_blocks", self.scale_blocks);
     }
 };
 

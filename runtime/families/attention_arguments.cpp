@@ -56,6 +56,20 @@ void set_latent_strides(abi::AttentionArguments& a, const AttentionSpec& spec,
     a.q_pe_batch_stride = q_pe.batch, a.q_pe_token_stride = q_pe.token, a.q_pe_head_stride = q_pe.head;
 }
 
+// Those of scales that tokens have: the axes of keys, or of latents, and then perhaps blocks of columns.
+void set_scale_strides(abi::AttentionArguments& a, const AttentionSpec& spec,
+                       const AttentionTensors& tensors) {
+    const bool latent = spec.op == Op::mla;
+    const TokenStrides k =
+        latent ? latent_strides(tensors.k_scale, spec) : key_strides(tensors.k_scale, spec);
+    a.k_scale_batch_stride = k.batch, a.k_scale_token_stride = k.token, a.k_scale_head_stride = k.head;
+    const auto last = static_cast<std::size_t>(tensors.k_scale.rank - 1);
+    a.scale_block_stride = spec.kv_scale == KvScale::block128 ? tensors.k_scale.strides[last] : 0;
+    if (latent) return;
+    const TokenStrides v = key_strides(tensors.v_scale, spec);
+    a.v_scale_batch_stride = v.batch, a.v_scale_token_stride = v.token, a.v_scale_head_stride = v.head;
+}
+
 void set_strides(abi::AttentionArguments& a, const AttentionSpec& spec, const AttentionTensors& tensors,
                  bool ragged_q) {
     const TokenStrides q = token_strides(tensors.q, ragged_q), o = token_strides(tensors.o, ragged_q);
@@ -109,6 +123,7 @@ abi::AttentionArguments attention_arguments(const LaunchContext& context, const 
     a.v_scale = static_cast<const float*>(latent ? tensors.k_scale.data : tensors.v_scale.data);
     a.scale_stride = spec.kv_scale == KvScale::head ? 1 : 0;
     set_strides(a, spec, tensors, static_cast<bool>(batch.q_indptr));
+    if (is_of_tokens(spec.kv_scale)) set_scale_strides(a, spec, tensors);
     set_lengths(a, batch);
 
     char* scratch = static_cast<char*>(binding.workspace);

@@ -46,6 +46,7 @@ struct AttentionMma {
     static constexpr int kStepKeys = Config::absolute_cuts ? abi::kSoftmaxKeys : kWarpKeys;
     static constexpr int kSteps = kWarpKeys / kStepKeys;
     static constexpr bool kQueriesInRegisters = Config::queries_in_registers;
+    static constexpr bool kTokenScales = Config::scale_blocks > 0;
     static constexpr int kWarps = Config::warps_q * Config::warps_kv;  // that multiply
     static_assert(Config::tile_q == 16 * Config::warps_q,
                   "a warp has 16 query rows: tile_q must be 16 * warps_q");
@@ -74,6 +75,7 @@ struct AttentionMma {
     OperandA<kQueriesInRegisters ? kQk : 16> q;
 
     float product_scale[kWidens ? 2 : 1];  // of a row's products with stored keys
+    RowUnit units[kTokenScales ? 2 : 1];   // that the rows of o are in
 
     // With absolute_cuts.
     FoldedRows<kVo, kWarps, false> folded{memory + Config::layout.state};
@@ -84,8 +86,8 @@ struct AttentionMma {
         const auto places = places_of_part<Config>(tile, part, tile_mask);
         const KeyInterval& keys = tile_mask.read;
         // Asked for before the queries, since it comes as late.
-        float stored_key_scale;
-        if constexpr (kWidens) stored_key_scale = key_scale(args, tile.kv_head, status);
+        float stored_key_scale = 1.0f;
+        if constexpr (kWidens && !kTokenScales) stored_key_scale = key_scale(args, tile.kv_head, status);
         const PackedRow rows[2] = {tile.row(warp_row + fragment_row(lane, 0)),
                                    tile.row(warp_row + fragment_row(lane, 1))};
         if (Config::absolute_cuts && multiplies()) folded.begin();
@@ -134,10 +136,11 @@ struct AttentionMma {
             for (int i = 0; i < kSteps; ++i) {
                 const int32 first_key = n * Config::tile_kv + warp_key + i * kStepKeys;
                 if constexpr (kWidens) s[i].scale(product_scale);
+                if constexpr (kTokenScales) scale_columns(s[i], scales_of_step(n, i, 0));
                 logits.apply(s[i], args, first_key);
                 if (masked) mask.apply(s[i], first_key);
             }
-            weigh(s[0], p);
+            weigh(s[0], p, n, 0);
         }
 
         loads.before_values(n);
@@ -145,15 +148,28 @@ struct AttentionMma {
         multiply_values(p, n, 0);
 #pragma unroll
         for (int i = 1; i < kSteps; ++i) {
-            weigh(s[i], p);
+            weigh(s[i], p, n, i);
             multiply_values(p, n, i);
         }
     }
 
-    // Logits to the weights of a softmax step, of which O is rescaled.
-    __device__ void weigh(Logits& s, OperandA<kStepKeys>& p) {
-        softmax.update(s, o, args.scale_log2);
+    // Logits to the weights of a softmax step of tile n, of which O is rescaled.
+    __device__ void weigh(Logits& s, OperandA<kStepKeys>& p, int32 n, int softmax_step) {
+        if constexpr (kTokenScales) {
+            float rescale[2];
+            softmax.update(s, args.scale_log2, rescale);
+            scale_weights(s, scales_of_step(n, softmax_step, 1), units, rescale);
+            o.scale(rescale);
+        } else {
+            softmax.update(s, o, args.scale_log2);
+        }
         p.template pack<Element>(s);
+    }
+
+    // Where the scales begin of the keys of a softmax step of tile n, or those of their values.
+    __device__ SharedAddress scales_of_step(int32 n, int softmax_step, int which) const {
+        return pipeline.token_scales(n, which) +
+               uint32((warp_key + softmax_step * kStepKeys) * int32(sizeof(float)));
     }
 
     // S = Q K^T for the warp's slice of keys.
@@ -286,12 +302,19 @@ struct AttentionMma {
         float sum[2];
 #pragma unroll
         for (int i = 0; i < 2; ++i) sum[i] = row_sum(softmax.sum[i]);
+        leave_units(o, units);
         if (places.are_apart()) store_partial(rows, places.before(key), sum);
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
             const bool here =
                 key % abi::cut_length(visible_keys(args, tile.sequence, rows[i].token).end) == 0;
             if (!places.are_apart()) folded.fold(i, here, o, softmax.maximum[i], sum[i], args.scale_log2);
+            if constexpr (kTokenScales) {
+                if (here)
+                    units[i] = {};
+                else
+                    o.scale_row(i, RowUnit::inverse_of(units[i].unit));
+            }
             if (!here) continue;
             softmax.begin(i);
             o.clear_row(i);
@@ -303,6 +326,7 @@ struct AttentionMma {
     __device__ void close(const Places& places, int32 end) {
         if (!multiplies()) return;
         softmax.close();
+        leave_units(o, units);
         if constexpr (Config::absolute_cuts) {
             if (is_cut && !places.are_apart()) folded.close(o, softmax.maximum, softmax.sum, args.scale_log2);
         }

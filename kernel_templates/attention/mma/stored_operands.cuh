@@ -37,7 +37,7 @@ struct StoredOperands {
             constexpr int kThreads = kThreadsOf<Config>;
             if constexpr (!Config::latent)
                 queries_to_fp16(Config::tile_q, kThreads, factors, pipeline.queries());
-            else if constexpr (Config::head_dim_qk == 0)
+            else if constexpr (Config::head_dim_qk == 0 || sizeof(typename Config::Position) > 1)
                 queries_to_fp16(Config::tile_q, kThreads, factors, pipeline.latent_queries());
             else
                 queries_to_fp16(Config::tile_q, kThreads, factors, pipeline.latent_queries(),

@@ -46,6 +46,11 @@ struct AttentionMmaWide {
     static constexpr int kWarpKeys = Config::tile_kv / Config::warps_kv;
     static constexpr int kColumns = abi::wide_columns(Config::head_dim_vo, kWarps);  // of V, a warp's
     static constexpr bool kQueriesInRegisters = Config::queries_in_registers;
+    static constexpr bool kTokenScales = Config::scale_blocks > 0;
+    static constexpr int kWeightBlocks = abi::mma_weight_blocks(Config::latent, Config::scale_blocks);
+    static constexpr int kBlockColumns = kVo / kWeightBlocks;  // that have one scale
+    static_assert(kWeightBlocks == 1 || (kColumns * kWarps == kVo && kBlockColumns % kColumns == 0),
+                  "a warp's columns of V have one scale");
     static_assert(Config::tile_q == 16 * Config::warps_q,
                   "a warp has 16 query rows: tile_q must be 16 * warps_q");
     static_assert(kWarpKeys % 16 == 0 || kWarpKeys == 8, "a warp takes 8 keys, or keys by 16");
@@ -73,7 +78,8 @@ struct AttentionMmaWide {
     float sum[2] = {0.0f, 0.0f};  // of the rows of S, of this thread's columns
     float maximum[kRowTiles][2];  // of the rows of O, of which the warp's rows of S are some
     typename Operands::template Output<kColumns> o[kRowTiles] = {};
-    float product_scale[kWidens ? 2 : 1];  // of a row's products with stored keys
+    float product_scale[kWidens ? 2 : 1];            // of a row's products with stored keys
+    RowUnit units[kRowTiles][kTokenScales ? 2 : 1];  // that the rows of o are in
     OperandA<kQueriesInRegisters ? kQk : 16> q;
 
     // With absolute_cuts: what was found before the rows' last cuts. Each warp has all maxima and sums.
@@ -84,8 +90,8 @@ struct AttentionMmaWide {
         const auto places = places_of_part<Config>(tile, part, tile_mask);
         const KeyInterval& keys = tile_mask.read;
         // Asked for before the queries, since it comes as late.
-        float stored_key_scale;
-        if constexpr (kWidens) stored_key_scale = key_scale(args, tile.kv_head, status);
+        float stored_key_scale = 1.0f;
+        if constexpr (kWidens && !kTokenScales) stored_key_scale = key_scale(args, tile.kv_head, status);
         const PackedRow rows[2] = {tile.row(warp_row + fragment_row(lane, 0)),
                                    tile.row(warp_row + fragment_row(lane, 1))};
         mask.set(args, tile.sequence, rows);
@@ -118,36 +124,73 @@ struct AttentionMmaWide {
     __device__ void step(Loads& loads, int32 n, bool masked) {
         loads.before_scores(n);
 
-        Logits s[kChains] = {};
+        Logits s = {};
         multiply_queries(s, n);
         const int32 first_key = n * Config::tile_kv + warp_slice * kWarpKeys;
-        if constexpr (kWidens) s[0].scale(product_scale);
-        logits.apply(s[0], args, first_key);
-        if (masked) mask.apply(s[0], first_key);
-        show_maxima(s[0]);
+        logits.apply(s, args, first_key);
+        if (masked) mask.apply(s, first_key);
+        show_maxima(s, n);
 
         loads.before_values(n);
-        weigh(s[0]);
+        weigh(s, n);
         __syncthreads();
         multiply_values(n);
     }
 
     // S = Q K^T for the warp's slice of keys. Of latent attention V is a part of K.
-    __device__ void multiply_queries(Logits (&s)[kChains], int32 n) {
-        if constexpr (Config::latent) add_products<kVo>(s, pipeline.latent_queries(), pipeline.values(n));
-        if constexpr (kQk > 0) add_products<kQk>(s, pipeline.queries(), pipeline.keys(n));
-        if constexpr (kChains > 1) {
-#pragma unroll
-            for (int i = 0; i < 4; ++i) s[0][0][i] += s[kChains - 1][0][i];
+    __device__ void multiply_queries(Logits& s, int32 n) {
+        if constexpr (Config::latent && Config::scale_blocks > 0 && sizeof(typename Config::Position) > 1) {
+            multiply_blocks(s, n);
+        } else {
+            Logits chains[kChains] = {};
+            if constexpr (Config::latent)
+                add_products<kVo>(chains, pipeline.latent_queries(), pipeline.values(n));
+            if constexpr (kQk > 0) add_products<kQk>(chains, pipeline.queries(), pipeline.keys(n));
+            s = sum_of(chains);
+            if constexpr (kWidens) s.scale(product_scale);
+            if constexpr (kTokenScales) scale_columns(s, scales_of_slice(n, 0));
         }
     }
 
-    // The products of `Columns` of queries with those of the keys.
+    // Blocks of the latent's columns have scales of their own; the position's have none, and are as q's.
+    __device__ void multiply_blocks(Logits& s, int32 n) {
+#pragma unroll
+        for (int block = 0; block < kWeightBlocks; ++block) {
+            Logits chains[kChains] = {};
+            add_products<kBlockColumns>(chains, pipeline.latent_queries(), pipeline.values(n),
+                                        block * (kBlockColumns / 16));
+            add_scaled_columns(s, sum_of(chains), scales_of_slice(n, block));
+        }
+        s.scale(product_scale);
+        if constexpr (kQk > 0) {
+            Logits chains[kChains] = {};
+            chains[0] = s;
+            add_products<kQk>(chains, pipeline.queries(), pipeline.keys(n));
+            s = sum_of(chains);
+        }
+    }
+
+    static __device__ Logits sum_of(const Logits (&chains)[kChains]) {
+        Logits sum = chains[0];
+        if constexpr (kChains > 1) {
+#pragma unroll
+            for (int i = 0; i < 4; ++i) sum[0][i] += chains[kChains - 1][0][i];
+        }
+        return sum;
+    }
+
+    // Where the scales begin of the warp's slice of tile n's keys; with latents those of a block.
+    __device__ SharedAddress scales_of_slice(int32 n, int which) const {
+        return pipeline.token_scales(n, which) + uint32(warp_slice * kWarpKeys * int32(sizeof(float)));
+    }
+
+    // The products of `Columns` of queries with those of the keys, from a step of 16 columns on.
     template <int Columns, class Queries, class Keys>
-    __device__ void add_products(Logits (&s)[kChains], const Queries& queries, const Keys& keys) {
+    __device__ void add_products(Logits (&s)[kChains], const Queries& queries, const Keys& keys,
+                                 int first_step = 0) {
         const int32 warp_key = warp_slice * kWarpKeys;
-        if constexpr (kWidens) {
-            add_widened_products<Columns>(s, queries, keys);
+        if constexpr (Keys::kElementBytes == 1) {
+            add_widened_products<Columns>(s, queries, keys, first_step);
         } else if constexpr (kWarpKeys == 8) {
             // Two steps of 16 columns at a time; of an odd number the last by itself.
             const SharedAddress start = keys.chunk(warp_key + lane % 8, lane / 8);
@@ -159,21 +202,21 @@ struct AttentionMmaWide {
 #pragma unroll
                 for (int chain = 0; chain < 2; ++chain) {
                     uint32 here[4];
-                    multiply(s[chain][0], query_fragment(here, queries, k + chain), b[2 * chain],
+                    multiply(s[chain][0], query_fragment<false>(here, queries, k + chain), b[2 * chain],
                              b[2 * chain + 1]);
                 }
             }
             if constexpr (kSteps % 2 == 1) {
                 uint32 b[2], here[4];
                 load_matrices(b, Keys::step(keys.chunk(warp_key + lane % 8, lane / 8 % 2), 0, kSteps - 1));
-                multiply(s[0][0], query_fragment(here, queries, kSteps - 1), b[0], b[1]);
+                multiply(s[0][0], query_fragment<false>(here, queries, kSteps - 1), b[0], b[1]);
             }
         } else {
             const SharedAddress start = keys.chunk(warp_key + lane % 8 + lane / 16 * 8, lane / 8 % 2);
 #pragma unroll
             for (int k = 0; k < Columns / 16; ++k) {
                 uint32 here[4];
-                const uint32(&a)[4] = query_fragment(here, queries, k);
+                const uint32(&a)[4] = query_fragment<false>(here, queries, k);
 #pragma unroll
                 for (int j = 0; j < kWarpKeys / 16; ++j) {
                     uint32 b[4];
@@ -188,7 +231,8 @@ struct AttentionMmaWide {
     // A load of stored keys brings four steps of 16 columns for a slice of 8, and two for more; past the last
     // step it has the last one again.
     template <int Columns, class Queries, class Keys>
-    __device__ void add_widened_products(Logits (&s)[kChains], const Queries& queries, const Keys& keys) {
+    __device__ void add_widened_products(Logits (&s)[kChains], const Queries& queries, const Keys& keys,
+                                         int first_step) {
         constexpr int kSteps = Columns / 16;
         constexpr int kTogether = kWarpKeys == 8 ? 4 : 2;
         const int32 warp_key = warp_slice * kWarpKeys;
@@ -200,14 +244,15 @@ struct AttentionMmaWide {
 #pragma unroll
             for (int step = 0; step < kTogether; ++step) {
                 if (k + step >= kSteps) break;
-                const uint32(&of_step)[4] = query_fragment(a[step], queries, k + step);
+                const uint32(&of_step)[4] = query_fragment<true>(a[step], queries, first_step + k + step);
 #pragma unroll
                 for (int i = 0; i < 4; ++i) a[step][i] = of_step[i];
             }
 #pragma unroll
             for (int j = 0; j < (kWarpKeys + 8) / 16; ++j) {
                 uint32 stored[4];
-                load_matrices(stored, keys.chunk(warp_key + j * 16 + row, min(k + of_lane, kSteps - 1)));
+                load_matrices(stored,
+                              keys.chunk(warp_key + j * 16 + row, first_step + min(k + of_lane, kSteps - 1)));
 #pragma unroll
                 for (int step = 0; step < kTogether; ++step) {
                     if (k + step >= kSteps) break;
@@ -223,34 +268,87 @@ struct AttentionMmaWide {
     }
 
     // From registers, or to `here`.
-    template <class Queries>
+    template <bool Widened, class Queries>
     __device__ const uint32 (&query_fragment(uint32 (&here)[4], const Queries& queries, int k) const)[4] {
         if constexpr (kQueriesInRegisters) {
             return q[k];
         } else {
-            Operands::load_queries(here, queries, warp_row, k);
+            if constexpr (Widened)
+                load_spread_query_fragment(here, queries, warp_row, k);
+            else
+                load_query_fragment(here, queries, warp_row, k);
             return here;
         }
     }
 
+    // With keys, or values, as q is.
     static __device__ void multiply(float (&sums)[4], const uint32 (&a)[4], uint32 b0, uint32 b1) {
-        Element::mma(sums, a, b0, b1);
+        Config::Query::mma(sums, a, b0, b1);
     }
 
     // What each slice of keys has found of each row: its largest logit, and in the end its sum.
     __device__ float& of_slice(int32 slice, int32 row) const {
         return reinterpret_cast<float*>(memory + Config::layout.slices)[slice * Config::tile_q + row];
     }
+    // With scales of tokens, the binary logarithm of its largest weight times the value's scale, where that
+    // of the largest logit is 1.
+    __device__ float& top_of_slice(int32 slice, int32 row) const {
+        return of_slice(Config::warps_kv + slice, row);
+    }
 
-    __device__ void show_maxima(const Logits& s) const {
+    __device__ void show_maxima(const Logits& s, int32 n) const {
+        float top[2];
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-            float top = -infinity();
+            top[i] = -infinity();
 #pragma unroll
-            for (int j = 0; j < kWarpKeys / 8; ++j) top = fmaxf(top, fmaxf(s[j][2 * i], s[j][2 * i + 1]));
-            top = row_max(top);
-            if (lane % 4 == 0) of_slice(warp_slice, warp_row + fragment_row(lane, i)) = top;
+            for (int j = 0; j < kWarpKeys / 8; ++j)
+                top[i] = fmaxf(top[i], fmaxf(s[j][2 * i], s[j][2 * i + 1]));
+            top[i] = row_max(top[i]);
+            if (lane % 4 == 0) of_slice(warp_slice, warp_row + fragment_row(lane, i)) = top[i];
         }
+        if constexpr (kTokenScales) show_top_weights(s, n, top);
+    }
+
+    __device__ void show_top_weights(const Logits& s, int32 n, const float (&maxima)[2]) const {
+        float top[2] = {-infinity(), -infinity()};
+#pragma unroll
+        for (int j = 0; j < kWarpKeys / 8; ++j) {
+            float2 largest = value_scales(n, j, 0);
+#pragma unroll
+            for (int block = 1; block < kWeightBlocks; ++block) {
+                const float2 of_block = value_scales(n, j, block);
+                largest = make_float2(fmaxf(largest.x, of_block.x), fmaxf(largest.y, of_block.y));
+            }
+            const float exponent[2] = {log2_approx(largest.x), log2_approx(largest.y)};
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                const float reference = maxima[i / 2] == -infinity() ? 0.0f : maxima[i / 2];
+                top[i / 2] = fmaxf(top[i / 2], fmaf(s[j][i] - reference, args.scale_log2, exponent[i % 2]));
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            top[i] = row_max(top[i]);
+            if (lane % 4 == 0) top_of_slice(warp_slice, warp_row + fragment_row(lane, i)) = top[i];
+        }
+    }
+
+    // Those of the thread's two keys of the j-th eight of its slice.
+    __device__ float2 value_scales(int32 n, int j, int block) const {
+        return load_two_scales(scales_of_slice(n, Config::latent ? block : 1), j * 8 + fragment_column());
+    }
+
+    // A row's largest weight times the value's scale in this tile, relative to its maximum.
+    __device__ float top_weight(int32 row, float reference) const {
+        float top = -infinity();
+#pragma unroll
+        for (int slice = 0; slice < Config::warps_kv; ++slice) {
+            const float exponent =
+                fmaf(of_slice(slice, row) - reference, args.scale_log2, top_of_slice(slice, row));
+            top = fmaxf(top, exponent);
+        }
+        return exp2_approx(top);
     }
 
     // A row's maximum with this tile's keys, and what its sums and O have to be multiplied by then. A row
@@ -267,10 +365,10 @@ struct AttentionMmaWide {
     }
 
     // Logits to weights, for all warps to read; O is rescaled.
-    __device__ void weigh(Logits& s) {
-        const WeightTile weights{pipeline.base + Config::layout.weights};
+    __device__ void weigh(Logits& s, int32 n) {
         float rescale[kRowTiles][2];
-        float own_reference[2], own_rescale[2];  // of the warp's rows of S
+        // Of the warp's rows of S. `own_inverse`: of the units that weights are rounded in.
+        float own_reference[2], own_rescale[2], own_inverse[2] = {1.0f, 1.0f};
 #pragma unroll
         for (int t = 0; t < kRowTiles; ++t) {
 #pragma unroll
@@ -278,7 +376,12 @@ struct AttentionMmaWide {
                 const Raised to = raised(maximum[t][i], t * 16 + fragment_row(lane, i));
                 maximum[t][i] = to.maximum;
                 rescale[t][i] = to.rescale;
+                float inverse = 1.0f;
+                if constexpr (kTokenScales)
+                    inverse = units[t][i].raise(top_weight(t * 16 + fragment_row(lane, i), to.reference),
+                                                rescale[t][i]);
                 if (t > 0 && warp_row != t * 16) continue;
+                own_inverse[i] = inverse;
                 own_reference[i] = to.reference;
                 own_rescale[i] = to.rescale;
             }
@@ -295,8 +398,17 @@ struct AttentionMmaWide {
                     two[c] = exp2_approx((s[j][2 * i + c] - own_reference[i]) * args.scale_log2);
                     sum[i] += two[c];
                 }
-                store_shared(weights.chunk(row, warp_slice * (kWarpKeys / 8) + j) + lane % 4 * 4,
-                             Element::pack(two[0], two[1]));
+#pragma unroll
+                for (int block = 0; block < kWeightBlocks; ++block) {
+                    float of_block[2] = {two[0], two[1]};
+                    if constexpr (kTokenScales) {
+                        const float2 scales = value_scales(n, j, block);
+                        of_block[0] = scaled_weight(two[0], scales.x) * own_inverse[i];
+                        of_block[1] = scaled_weight(two[1], scales.y) * own_inverse[i];
+                    }
+                    store_shared(weights(block).chunk(row, warp_slice * (kWarpKeys / 8) + j) + lane % 4 * 4,
+                                 Element::pack(of_block[0], of_block[1]));
+                }
             }
         }
 #pragma unroll
@@ -304,6 +416,12 @@ struct AttentionMmaWide {
             if (__any_sync(0xffffffffu, rescale[t][0] != 1.0f || rescale[t][1] != 1.0f))
                 o[t].scale(rescale[t]);
         }
+    }
+
+    // Those that meet a block of V's columns.
+    __device__ WeightTile weights(int block) const {
+        constexpr int32 kBytes = Config::tile_q * Config::tile_kv * int32(sizeof(Element));
+        return {pipeline.base + Config::layout.weights + block * kBytes};
     }
 
     // O += P V for the warp's slice of columns.
@@ -316,8 +434,8 @@ struct AttentionMmaWide {
 
     // A load brings two blocks of 16 columns, or of the last one twice the same.
     __device__ void multiply_widened_values(int32 n) {
-        const WeightTile weights{pipeline.base + Config::layout.weights};
-        const SharedAddress weights_start = weights.chunk(lane % 16, lane / 16);
+        const SharedAddress weights_start =
+            weights(kWeightBlocks > 1 ? first_column / kBlockColumns : 0).chunk(lane % 16, lane / 16);
         const typename Pipeline::ValueTile values = pipeline.values(n);
         constexpr int kBlocks = kVo / 16;
 #pragma unroll
@@ -348,8 +466,7 @@ struct AttentionMmaWide {
 
     __device__ void multiply_stored_values(int32 n) {
         using ValueTile = typename Pipeline::ValueTile;
-        const WeightTile weights{pipeline.base + Config::layout.weights};
-        const SharedAddress weights_start = weights.chunk(lane % 16, lane / 16);
+        const SharedAddress weights_start = weights(0).chunk(lane % 16, lane / 16);
         const SharedAddress start = pipeline.values(n).chunk(lane % 16, first_column / 8 + lane / 16);
 #pragma unroll
         for (int j = 0; j < Config::tile_kv / 16; ++j) {
@@ -397,6 +514,11 @@ struct AttentionMmaWide {
         }
     }
 
+    __device__ void leave_all_units() {
+#pragma unroll
+        for (int t = 0; t < kRowTiles; ++t) leave_units(o[t], units[t]);
+    }
+
     __device__ bool is_cut_before(int32 key, const PackedRow& row) const {
         return key % abi::cut_length(visible_keys(args, tile.sequence, row.token).end) == 0;
     }
@@ -408,6 +530,7 @@ struct AttentionMmaWide {
         if (places.are_apart() && key % places.length != 0) return;
         float total[kRowTiles][2];
         add_slices(total);
+        leave_all_units();
         if (places.are_apart()) store_rows(places.before(key), total);
 #pragma unroll
         for (int t = 0; t < kRowTiles; ++t) {
@@ -418,6 +541,10 @@ struct AttentionMmaWide {
                     folded[t].fold(i, here, o[t], maximum[t][i], total[t][i], args.scale_log2);
                 maximum[t][i] = here ? -infinity() : maximum[t][i];
                 o[t].clear_row(i, here);
+                if constexpr (kTokenScales) {
+                    o[t].scale_row(i, RowUnit::inverse_of(units[t][i].unit));
+                    units[t][i].unit = here ? 0.0f : units[t][i].unit;
+                }
             }
         }
 #pragma unroll
@@ -430,6 +557,7 @@ struct AttentionMmaWide {
     __device__ void close(const Places& places, int32 end) {
         float total[kRowTiles][2];
         add_slices(total);
+        leave_all_units();
         if constexpr (Config::absolute_cuts) {
             if (!places.are_apart()) {
 #pragma unroll

@@ -32,7 +32,7 @@ class CudaCore final : public TiledAttention {
                 .members =
                     "    static constexpr abi::CudaCoreLayout layout = abi::cuda_core_layout({\n"
                     "        head_dim_qk, head_dim_vo, rows, tile_kv, stages, warps_q, warps_kv, paged,\n"
-                    "        {sizeof(Query), sizeof(KeyValue), sizeof(Output)}});\n",
+                    "        {sizeof(Query), sizeof(KeyValue), sizeof(Output), sizeof(Position)}});\n",
                 .arguments = "AttentionArguments",
                 .shared_bytes = "attnsmith::Config::layout.total"};
     }

@@ -208,7 +208,11 @@ int registers_of_wide(const Kernel& kernel) {
     const int states = kernel.absolute_cuts ? output : 0;  // of rows before their last cuts
     // Keys of 8 bits take queries of several steps, what is widened, and the scales of products.
     const int widened = size_of(kernel.key_value) > 1 ? 0 : kernel.absolute_cuts ? 8 : 40;
-    return output + states + logits + weights + maxima + queries + widened + addresses_and_state;
+    // Scales of tokens: the units of rows, and the scales of the key that is looked up next.
+    const int scales = kernel.scale_blocks == 0 ? 0
+                       : kernel.absolute_cuts   ? 1
+                                                : 4 * row_tiles + kernel.scale_blocks + 8;
+    return output + states + logits + weights + maxima + queries + widened + scales + addresses_and_state;
 }
 
 }  // namespace
@@ -226,7 +230,9 @@ int registers_of(const Kernel& kernel) {
     const int queries =
         kernel.queries_in_registers ? abi::padded_head_dim(kernel.head_dim_qk) / 4 : kQueryFragment;
     const int cuts = !kernel.absolute_cuts ? 0 : kCuts;
-    return output + logits + weights + queries + addresses_and_state + cuts;
+    // The units of rows, and the next key's scales. Beside a row's state there is no room for queries then.
+    const int scales = kernel.scale_blocks == 0 ? 0 : kernel.absolute_cuts ? 40 : 8;
+    return output + logits + weights + queries + addresses_and_state + cuts + scales;
 }
 
 std::vector<Candidate> candidates(const AttentionSpec& spec, const SmTraits& sm, const TuningTable& tuning,

@@ -25,8 +25,8 @@ class Mma final : public TiledAttention {
             .members =
                 "    static constexpr abi::MmaLayout layout = abi::mma_layout({\n"
                 "        head_dim_qk, head_dim_vo, tile_q, tile_kv, stages, warps_q, warps_kv, wide, latent, "
-                "paged, absolute_cuts,\n"
-                "        {sizeof(Query), sizeof(KeyValue), sizeof(Output)}});\n",
+                "paged, absolute_cuts, scale_blocks,\n"
+                "        {sizeof(Query), sizeof(KeyValue), sizeof(Output), sizeof(Position)}});\n",
             .arguments = "AttentionArguments",
             .shared_bytes = "attnsmith::Config::layout.total"};
     }

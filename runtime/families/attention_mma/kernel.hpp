@@ -17,8 +17,19 @@ struct Kernel : TiledKernel {
     }
 
     abi::MmaShape shape() const {
-        return {head_dim_qk, head_dim_vo, tile_q, tile_kv, stages,        warps_q,
-                warps_kv,    wide,        latent, paged,   absolute_cuts, storage_bytes(*this)};
+        return {head_dim_qk,
+                head_dim_vo,
+                tile_q,
+                tile_kv,
+                stages,
+                warps_q,
+                warps_kv,
+                wide,
+                latent,
+                paged,
+                absolute_cuts,
+                scale_blocks,
+                storage_bytes(*this)};
     }
 };
 

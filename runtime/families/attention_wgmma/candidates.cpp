@@ -189,6 +189,8 @@ std::vector<Candidate> widened_candidates(const AttentionSpec& spec, const SmTra
 }
 
 std::optional<std::string> widened_refusal(const AttentionSpec& spec, const SmTraits& sm) {
+    if (is_of_tokens(spec.kv_scale))
+        return fmt::format("kv_scale is {}: it takes one scale of all tokens", to_string(spec.kv_scale));
     if (is_wide(spec) || is_cut(spec))
         return fmt::format(
             "kv_dtype is {}: it widens keys of ordinary attention with head dims up to {}, and "

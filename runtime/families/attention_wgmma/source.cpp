@@ -141,7 +141,7 @@ SourceParts source(const KernelConfig& config) {
                 "    static constexpr abi::WgmmaShape shape{\n"
                 "        head_dim_qk, head_dim_vo, tile_q, tile_kv, stages, gather, shares, absolute_cuts, "
                 "latent,\n"
-                "        {sizeof(Query), sizeof(KeyValue), sizeof(Output)}};\n" +
+                "        {sizeof(Query), sizeof(KeyValue), sizeof(Output), sizeof(Position)}};\n" +
                 functions,
             .arguments = "WgmmaArguments",
             .shared_bytes = "attnsmith::abi::wgmma_layout(attnsmith::Config::shape).total"};

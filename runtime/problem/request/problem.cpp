@@ -106,8 +106,8 @@ void check_fp8_head_dim(std::string_view field, std::int64_t value, DType dtype)
 void normalise_keys_and_values(AttentionSpec& spec) {
     if (!spec.kv_dtype) spec.kv_dtype = spec.dtype;
     const DType dtype = *spec.kv_dtype;
-    if (is_of_tokens(spec.kv_scale))
-        throw Unsupported(fmt::format("kv_scale {} is not built in this version of attnsmith; what is built "
+    if (is_of_tokens(spec.kv_scale) && spec.op == Op::append)
+        throw Unsupported(fmt::format("kv_scale {} of op append is not built in this version of attnsmith; what is built "
                                       "is none, tensor and head",
                                       to_string(spec.kv_scale)),
                           {});

@@ -149,6 +149,39 @@ std::set<KernelConfig> kernels_on(int sm, const HeadDims& head_dims) {
     return kernels;
 }
 
+// Keys and values of 8 bits whose tokens have scales of their own: in each kind of kernel, and in latents
+// with one scale or several.
+std::set<KernelConfig> token_scales_on(int sm) {
+    std::vector<AttentionSpec> specs;
+    for (const int dim : {64, 128, 256, 512}) {
+        AttentionSpec spec = spec_of(dim, dim, dim != 64);
+        spec.kv_dtype = dim == 64 ? DType::e5m2 : DType::e4m3, spec.kv_scale = KvScale::token_head;
+        specs.push_back(spec);
+        if (dim != 128) continue;
+        spec.dtype = DType::f16, spec.alignment = 4, spec.softcap = 50.0, spec.alibi = true;
+        spec.index_dtype = DType::i64;
+        specs.push_back(spec);
+        spec = specs[specs.size() - 2];
+        spec.consistency = Consistency::bitwise;
+        specs.push_back(spec);
+    }
+    AttentionSpec latent{.op = Op::mla, .head_dim_ckv = 512, .head_dim_kpe = 64, .q_heads = 16, .scale = 0.1};
+    latent.kv_dtype = DType::e4m3, latent.kv_scale = KvScale::token_head;
+    specs.push_back(latent);
+    latent.kv = KvStorage::paged, latent.page_size = 64, latent.kv_scale = KvScale::block128;
+    specs.push_back(latent);
+    latent.consistency = Consistency::bitwise;
+    specs.push_back(latent);
+    std::set<KernelConfig> kernels = kernels_of(specs, sm);
+    std::erase_if(kernels, [](const KernelConfig& k) { return k.backend() != families::Backend::mma; });
+    // Latents with several scales spill up to 52 bytes where rows are cut, whose states take all registers.
+    std::erase_if(kernels, [](const KernelConfig& k) {
+        const auto constants = k.as<families::attention_mma::Kernel>();
+        return constants.absolute_cuts && constants.latent;
+    });
+    return kernels;
+}
+
 // Op merge: what head dims and alignments make of it, with both dtypes.
 std::set<KernelConfig> merges_on(int sm) {
     std::vector<AttentionSpec> specs;
@@ -514,6 +547,10 @@ TEST_CASE("the machine code of every kernel is as planned", "[compiler][machine_
     // The others on the first SM alone, for their number would take minutes.
     kernels.merge(kernels_on(families::known_devices().front().sm, kOtherHeadDims));
     CHECK(inspect_all(kernels) == "");
+}
+
+TEST_CASE("the machine code of kernels with scales of tokens is as planned", "[compiler][machine_code]") {
+    CHECK(inspect_all(once_a_generation(token_scales_on)) == "");
 }
 
 // Hidden, as it takes a quarter of an hour of 2 cores: run it by its name when NVRTC's version changes.

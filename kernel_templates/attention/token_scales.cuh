@@ -1,0 +1,147 @@
+// Scales of 8-bit keys and values that each head of a token has of its own, or each 128 columns of a latent.
+//
+//   The scale of a key multiplies its column of logits. That of a value goes into the weights, which are
+//   rounded to fp16 then: each row's weights are divided by a power of two that follows from the largest of
+//   them so far, so that they neither overflow nor lose bits, whatever the scales are.
+#pragma once
+
+#include "abi/attention_arguments.h"
+#include "abi/key_value_ring.h"
+#include "common/fragment.cuh"
+#include "common/math.cuh"
+#include "common/shared.cuh"
+
+namespace attnsmith {
+
+// Those of one key and its value: the key's, then the value's; of latents, which are both, those of the
+// blocks of columns.
+template <class Config>
+struct TokenScales {
+    static constexpr int kEach = abi::token_scales(Config::latent, Config::scale_blocks);
+
+    float values[kEach > 0 ? kEach : 1];
+
+    // Of a key that is not read.
+    __device__ TokenScales() {
+#pragma unroll
+        for (float& value : values) value = 1.0f;
+    }
+
+    // `outer`: the page, or the sequence where its tokens are not all in a row.
+    __device__ void load(const abi::AttentionArguments& args, int32 kv_head, int64 outer, int64 token) {
+        const float* const of_key = args.k_scale + kv_head * args.k_scale_head_stride +
+                                    outer * args.k_scale_batch_stride + token * args.k_scale_token_stride;
+        if constexpr (Config::latent) {
+#pragma unroll
+            for (int i = 0; i < kEach; ++i) values[i] = of_key[i * args.scale_block_stride];
+        } else {
+            values[0] = *of_key;
+            values[kEach - 1] =
+                args.v_scale[kv_head * args.v_scale_head_stride + outer * args.v_scale_batch_stride +
+                             token * args.v_scale_token_stride];
+        }
+    }
+
+    // Whether all are ordinary numbers above 0. Where one is not, all become NaN: so the key's logits are,
+    // which make the rows NaN that see it.
+    __device__ bool check() {
+        bool are_good = true;
+#pragma unroll
+        for (const float value : values) are_good = are_good && value > 0.0f && value < infinity();
+#pragma unroll
+        for (float& value : values) value = are_good ? value : not_a_number();
+        return are_good;
+    }
+};
+
+// The scales of two neighbouring keys, of which the first is even.
+__device__ inline float2 load_two_scales(SharedAddress scales, int32 key) {
+    const uint64 both = uint64(load_shared_8_bytes(scales + key * uint32(sizeof(float))));
+    return make_float2(__uint_as_float(uint32(both)), __uint_as_float(uint32(both >> 32)));
+}
+
+// Each column of logits times the scale of its key, from the scales of the first on. Rounded where it stands,
+// not merged with what follows: so its bits are the same in every kernel.
+template <int Keys>
+__device__ void scale_columns(Accumulator<Keys>& s, SharedAddress scales) {
+#pragma unroll
+    for (int j = 0; j < Keys / 8; ++j) {
+        const float2 of_keys = load_two_scales(scales, j * 8 + fragment_column());
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            s[j][2 * i] = __fmul_rn(s[j][2 * i], of_keys.x);
+            s[j][2 * i + 1] = __fmul_rn(s[j][2 * i + 1], of_keys.y);
+        }
+    }
+}
+// Adds the columns of `part` times their keys' scales.
+template <int Keys>
+__device__ void add_scaled_columns(Accumulator<Keys>& s, const Accumulator<Keys>& part,
+                                   SharedAddress scales) {
+#pragma unroll
+    for (int j = 0; j < Keys / 8; ++j) {
+        const float2 of_keys = load_two_scales(scales, j * 8 + fragment_column());
+#pragma unroll
+        for (int i = 0; i < 4; ++i) s[j][i] = fmaf(part[j][i], i % 2 == 0 ? of_keys.x : of_keys.y, s[j][i]);
+    }
+}
+
+// A weight times the scale of its value. One of a key that the row does not see is 0, be the scale NaN.
+__device__ inline float scaled_weight(float weight, float scale) {
+    return weight == 0.0f ? 0.0f : weight * scale;
+}
+
+// The power of two in which the sums of a row's weighted values are kept: what its weights are divided by.
+struct RowUnit {
+    float unit = 0.0f;  // of sums that are 0
+
+    // Takes weights up to `top` from here on, where those so far are to be multiplied by `rescale`, which
+    // becomes what sums have to be multiplied by in all. Gives what weights have to be multiplied by. What a
+    // row does not see has changed nothing when its first key comes, since rescale is 0 then.
+    __device__ float raise(float top, float& rescale) {
+        constexpr uint32 kLeast = 1u << 23, kMost = 253u << 23;  // whose inverses are ordinary numbers, too
+        const float before = unit * rescale;
+        const uint32 exponent = __float_as_uint(fmaxf(before, top)) & 0x7f800000u;
+        const uint32 bits = min(max(exponent, kLeast), kMost);
+        unit = __uint_as_float(bits);
+        const float inverse = inverse_of(unit);
+        rescale = before * inverse;
+        return inverse;
+    }
+
+    static __device__ float inverse_of(float unit) {
+        return __uint_as_float((254u << 23) - __float_as_uint(unit));
+    }
+};
+
+// Weights times the scales of their values, in the units of their rows, which may be raised. `rescale`: as
+// RowUnit::raise has it.
+template <int Keys>
+__device__ void scale_weights(Accumulator<Keys>& s, SharedAddress scales, RowUnit (&units)[2],
+                              float (&rescale)[2]) {
+    float top[2] = {0.0f, 0.0f};
+#pragma unroll
+    for (int j = 0; j < Keys / 8; ++j) {
+        const float2 of_values = load_two_scales(scales, j * 8 + fragment_column());
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            s[j][i] = scaled_weight(s[j][i], i % 2 == 0 ? of_values.x : of_values.y);
+            top[i / 2] = fmaxf(top[i / 2], s[j][i]);
+        }
+    }
+    float inverse[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) inverse[i] = units[i].raise(row_max(top[i]), rescale[i]);
+    s.scale(inverse);
+}
+
+// Sums to what they are, from their rows' units. Sums of other kernels are in none.
+template <class Sums>
+__device__ void leave_units(Sums& o, const RowUnit (&units)[2]) {
+    const float of_rows[2] = {units[0].unit, units[1].unit};
+    o.scale(of_rows);
+}
+template <class Sums>
+__device__ void leave_units(Sums&, const RowUnit (&)[1]) {}
+
+}  // namespace attnsmith
