@@ -162,7 +162,7 @@ class Breaker {
                     set(spec.kv_dtype, any_of<std::int32_t>({3, 4, 8, -1}), "kv_dtype");
                     break;
                 case 25:
-                    set(spec.kv_scale, any_of<std::int32_t>({1, 2, 3, number}), "kv_scale");
+                    set(spec.kv_scale, any_of<std::int32_t>({1, 2, 3, 4, 5, number}), "kv_scale");
                     break;
                 default:
                     set_what_merges_lack(spec);

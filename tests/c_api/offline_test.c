@@ -205,9 +205,10 @@ static void test_parse_request(void) {
 
 static void test_keys_of_8_bits(void) {
     const int32_t dtypes[] = {ATTNSMITH_E4M3, ATTNSMITH_E5M2};
-    const int32_t scales[] = {ATTNSMITH_KV_SCALE_NONE, ATTNSMITH_KV_SCALE_TENSOR, ATTNSMITH_KV_SCALE_HEAD};
+    const int32_t scales[] = {ATTNSMITH_KV_SCALE_NONE, ATTNSMITH_KV_SCALE_TENSOR, ATTNSMITH_KV_SCALE_HEAD,
+                              ATTNSMITH_KV_SCALE_TOKEN_HEAD, ATTNSMITH_KV_SCALE_BLOCK128};
     for (size_t d = 0; d < 2; ++d) {
-        for (size_t s = 0; s < 3; ++s) {
+        for (size_t s = 0; s < sizeof scales / sizeof scales[0]; ++s) {
             attnsmith_spec spec = small_spec(), again = {.size = sizeof again};
             attnsmith_sizes sizes = {.size = sizeof sizes};
             spec.kv_dtype = dtypes[d], spec.kv_scale = scales[s];
@@ -396,7 +397,8 @@ static void test_bad_specs(void) {
     SPEC_REFUSED(kv_dtype, ATTNSMITH_FP32, "spec.kv_dtype",
                  "0 (the default), 1 (fp16), 2 (bf16), 6 (e4m3) or 7 (e5m2)");
     SPEC_REFUSED(kv_dtype, ATTNSMITH_FP16, "kv_dtype", "bf16, as dtype is, e4m3 or e5m2");
-    SPEC_REFUSED(kv_scale, 3, "spec.kv_scale", "0 (none), 1 (tensor) or 2 (head)");
+    SPEC_REFUSED(kv_scale, 5, "spec.kv_scale",
+                 "0 (none), 1 (tensor), 2 (head), 3 (token_head) or 4 (block128)");
     SPEC_REFUSED(kv_scale, ATTNSMITH_KV_SCALE_HEAD, "kv_scale", "scales are of e4m3 and e5m2");
     SPEC_REFUSED(reserved, 1, "spec.reserved", "0");
     SPEC_REFUSED(alibi, 2, "spec.alibi", "0 or 1");

@@ -103,19 +103,35 @@ void check_fp8_head_dim(std::string_view field, std::int64_t value, DType dtype)
                       {{fmt::format("{} {}", field, value), fmt::format("it is no multiple of {}", kStep)}});
 }
 
+[[noreturn]] void refuse_blocks(std::string_view field, std::int64_t value, std::string_view built) {
+    throw Unsupported(fmt::format("kv_scale block128 with {} {} is not built in this version of attnsmith; "
+                                  "what is built is {}, and kv_scale token_head for any head dim",
+                                  field, value, built),
+                      {{fmt::format("{} {}", field, value), fmt::format("it is not {}", built)}});
+}
+
+// A head is one block of columns at most, and latents are whole ones.
+void check_blocks(const AttentionSpec& spec) {
+    if (spec.kv_scale != KvScale::block128) return;
+    if (is_latent(spec)) {
+        if (spec.head_dim_ckv % kScaleBlock != 0)
+            refuse_blocks("head_dim_ckv", spec.head_dim_ckv, fmt::format("a multiple of {}", kScaleBlock));
+        return;
+    }
+    const std::string built = fmt::format("at most {}", kScaleBlock);
+    if (spec.head_dim_qk > kScaleBlock) refuse_blocks("head_dim_qk", spec.head_dim_qk, built);
+    if (spec.head_dim_vo > kScaleBlock) refuse_blocks("head_dim_vo", spec.head_dim_vo, built);
+}
+
 void normalise_keys_and_values(AttentionSpec& spec) {
     if (!spec.kv_dtype) spec.kv_dtype = spec.dtype;
     const DType dtype = *spec.kv_dtype;
-    if (is_of_tokens(spec.kv_scale) && spec.op == Op::append)
-        throw Unsupported(fmt::format("kv_scale {} of op append is not built in this version of attnsmith; what is built "
-                                      "is none, tensor and head",
-                                      to_string(spec.kv_scale)),
-                          {});
     if (is_fp8(dtype)) {
         check_fp8_head_dim("head_dim_qk", spec.head_dim_qk, dtype);
         check_fp8_head_dim("head_dim_vo", spec.head_dim_vo, dtype);
         check_fp8_head_dim("head_dim_ckv", spec.head_dim_ckv, dtype);
-        check_fp8_head_dim("head_dim_kpe", spec.head_dim_kpe, dtype);
+        check_fp8_head_dim("head_dim_kpe", spec.head_dim_kpe, position_dtype(spec));
+        check_blocks(spec);
         return;
     }
     if (dtype != spec.dtype)
@@ -283,12 +299,23 @@ void normalise_written_queries(AttentionSpec& spec) {
                              fmt::format("{}, as dtype is, e4m3 or e5m2", to_string(spec.dtype)));
 }
 
+// To be removed with the kernel that writes the scales of each token.
+void refuse_written_scales(const AttentionSpec& spec) {
+    if (!is_of_tokens(spec.kv_scale)) return;
+    throw Unsupported(
+        fmt::format("kv_scale {} of op append is not built in this version of attnsmith; what is built is "
+                    "none, tensor and head",
+                    to_string(spec.kv_scale)),
+        {{fmt::format("kv_scale {}", to_string(spec.kv_scale)), "op append writes no scales"}});
+}
+
 }  // namespace
 
 void validate_append(Problem& problem) {
     AttentionSpec& spec = problem.spec;
     normalise_appended_heads(spec);
     normalise_keys_and_values(spec);
+    refuse_written_scales(spec);
     if (spec.kv == KvStorage::ragged)
         throw InvalidRequest("kv", "ragged", "dense or paged: there is no room behind ragged sequences");
     normalise_storage(spec);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "attnsmith/error.hpp"
+#include "problem/ceil_div.hpp"
 #include "problem/limits.hpp"
 #include "problem/request/problem.hpp"
 #include "problem/request/request_fields.hpp"
@@ -170,10 +171,42 @@ void check_kv_scale(const Named& named, const AttentionSpec& spec) {
     check_vector(named, DType::f32, of_heads ? Expected{spec.kv_heads, "kv_heads"} : Expected{1, "scales"});
 }
 
+void check_token_scales(const Named& named, const Named& cache, const AttentionSpec& spec) {
+    const bool of_blocks = spec.kv_scale == KvScale::block128;
+    const int outer = cache.tensor.rank - 1, rank = outer + (of_blocks ? 1 : 0);
+    const auto meaning = [&] {
+        return fmt::format("the axes of {} but the last{}", cache.text(),
+                           of_blocks ? fmt::format(", and one of {} columns a block", kScaleBlock) : "");
+    };
+    if (!named.present())
+        check_present(named, fmt::format("fp32, {}, since the spec's kv_scale is {}", meaning(),
+                                         to_string(spec.kv_scale)));
+    check_dtype(named, DType::f32);
+    if (named.tensor.rank != rank)
+        refuse(named.part("rank"), std::to_string(named.tensor.rank),
+               fmt::format("{}: {}, since the spec's kv_scale is {}", rank, meaning(),
+                           to_string(spec.kv_scale)));
+    for (int axis = 0; axis < rank; ++axis) {
+        const std::int64_t wanted =
+            axis < outer ? cache.extent(axis) : ceil_div(cache.extent(outer), kScaleBlock);
+        if (named.extent(axis) == wanted) continue;
+        refuse(named.at("shape", axis), std::to_string(named.extent(axis)),
+               axis < outer ? fmt::format("{} ({})", wanted, cache.at("shape", axis))
+                            : fmt::format("{} (blocks of {} of the {} columns of {})", wanted, kScaleBlock,
+                                          cache.extent(outer), cache.text()));
+    }
+    check_memory(named, size_of(DType::f32));
+}
+
 Expected key_columns(const AttentionSpec& spec, const Named& position) {
     if (!is_latent(spec)) return {spec.head_dim_qk, "head_dim_qk"};
     if (position.present() || spec.head_dim_kpe == 0) return {spec.head_dim_ckv, "head_dim_ckv"};
     return {spec.head_dim_ckv + spec.head_dim_kpe, "head_dim_ckv + head_dim_kpe"};
+}
+
+Expected stored_columns(const AttentionSpec& spec, const Named& position) {
+    if (is_latent(spec) && spec.kv_scale == KvScale::block128) return {spec.head_dim_ckv, "head_dim_ckv"};
+    return key_columns(spec, position);
 }
 
 Tensor workspace_tensor(void* data, std::int64_t bytes) {

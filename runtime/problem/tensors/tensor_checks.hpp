@@ -58,11 +58,16 @@ void check_inner_stride(const Named& named);
 // q, k, v and o: base and rows in the alignment class of the spec, the last axis contiguous.
 void check_operand(const Named& named, const AttentionSpec& spec);
 void check_vector(const Named& named, DType dtype, Expected extent);
-// k_scale or v_scale of a spec that has a kv_scale.
+// k_scale or v_scale of a spec whose kv_scale is tensor or head.
 void check_kv_scale(const Named& named, const AttentionSpec& spec);
+// The same of kv_scale token_head and block128: the axes of `cache`, which is k or v and was checked, but the
+// last, and of block128 one of the blocks of its columns. With any strides.
+void check_token_scales(const Named& named, const Named& cache, const AttentionSpec& spec);
 // Columns of k. A spec with head_dim_ckv has those of the position behind the latent's, unless `position` is
 // a tensor of their own.
 Expected key_columns(const AttentionSpec& spec, const Named& position);
+// The same of what is stored: with scales of blocks those of the position are never behind the latent's.
+Expected stored_columns(const AttentionSpec& spec, const Named& position);
 // The first `bytes` of a workspace as a tensor that no other may overlap.
 Tensor workspace_tensor(void* data, std::int64_t bytes);
 // No two elements of an output share memory.

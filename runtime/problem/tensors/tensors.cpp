@@ -45,11 +45,11 @@ class Checker {
         check_outputs();
         check_head_vector(sinks_, spec_.sink, "sink");
         check_head_vector(alibi_slopes_, spec_.alibi, "alibi");
-        check_scale(k_scale_);
+        check_scale(k_scale_, k_);
         if (is_latent())
             refuse_extra(v_scale_, "op attention; of op mla k_scale is that of the latents as values, too");
         else
-            check_scale(v_scale_);
+            check_scale(v_scale_, v_);
         check_bounds();
         check_overlaps();
         return bound_;
@@ -188,11 +188,22 @@ class Checker {
     }
 
     void check_latent_shapes(Expected outer, Expected tokens) {
-        check_latent_shape(k_, outer, tokens, key_columns(spec_, kpe_));
-        if (!kpe_.present()) return;
+        check_stored_dtype(k_, kv_dtype(spec_));
+        check_latent_shape(k_, outer, tokens, stored_columns(spec_, kpe_));
+        if (!kpe_.present()) return require_positions_apart();
         outer.extent = k_.extent(0);
         if (spec_.kv == KvStorage::dense) tokens.extent = k_.extent(1);
+        check_stored_dtype(kpe_, position_dtype(spec_));
         check_latent_shape(kpe_, outer, tokens, position_columns());
+    }
+
+    // Where they are not stored as the latent is.
+    void require_positions_apart() const {
+        if (spec_.kv_scale != KvScale::block128 || spec_.head_dim_kpe == 0) return;
+        check_present(kpe_,
+                      fmt::format("{} [..., head_dim_kpe] of its own, such as a view of the rows that k "
+                                  "is a view of: kv_scale block128 scales the latent alone",
+                                  to_string(position_dtype(spec_))));
     }
 
     // With an axis of one KV head before the columns, or without.
@@ -200,7 +211,6 @@ class Checker {
                             const Expected& dim) const {
         const Expected head{1, "kv_heads"};
         const bool ragged = spec_.kv == KvStorage::ragged;
-        check_stored_dtype(named, kv_dtype(spec_));
         if (named.tensor.rank == (ragged ? 3 : 4)) {
             if (ragged)
                 check_shape(named, {outer, head, dim});
@@ -258,8 +268,9 @@ class Checker {
         if (wanted) check_vector(named, DType::f32, {spec_.q_heads, "q_heads"});
     }
 
-    void check_scale(const Named& named) const {
+    void check_scale(const Named& named, const Named& keys) const {
         if (spec_.kv_scale == KvScale::none) return refuse_extra(named, "a spec with kv_scale");
+        if (is_of_tokens(spec_.kv_scale)) return check_token_scales(named, keys, spec_);
         check_kv_scale(named, spec_);
     }
 

@@ -209,3 +209,16 @@ TEST_CASE("bad append requests are refused by the field", "[append][request]") {
         CHECK(contains(error.what(), bad.message));
     }
 }
+
+TEST_CASE("op append writes no scales of tokens yet, and says so", "[append][validate]") {
+    for (const KvScale scale : {KvScale::token_head, KvScale::block128}) {
+        AttentionSpec spec{.op = Op::append, .head_dim_qk = 128, .q_heads = 8};
+        spec.kv_dtype = DType::e4m3, spec.kv_scale = scale;
+        try {
+            validate(spec, {});
+            FAIL("not refused");
+        } catch (const Unsupported& error) {
+            CHECK(contains(error.what(), "of op append"));
+        }
+    }
+}

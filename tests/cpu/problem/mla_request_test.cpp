@@ -142,6 +142,27 @@ TEST_CASE("the fields of op mla have their bounds", "[mla][validate]") {
     }
 }
 
+TEST_CASE("scales of blocks are of whole blocks of the latent", "[mla][validate]") {
+    for (const std::int64_t ckv : {128, 256, 384, 512}) {
+        AttentionSpec spec = mla();
+        spec.head_dim_ckv = ckv, spec.kv_dtype = DType::e4m3, spec.kv_scale = KvScale::block128;
+        CHECK_NOTHROW(validate(spec, {}));
+    }
+    for (const std::int64_t ckv : {64, 192, 448}) {
+        AttentionSpec spec = mla();
+        spec.head_dim_ckv = ckv, spec.kv_dtype = DType::e4m3, spec.kv_scale = KvScale::block128;
+        try {
+            validate(spec, {});
+            FAIL("not refused");
+        } catch (const Unsupported& error) {
+            INFO(error.what());
+            CHECK((contains(error.what(), "head_dim_ckv") && contains(error.what(), "kv_scale token_head")));
+        }
+        spec.kv_scale = KvScale::token_head;
+        CHECK_NOTHROW(validate(spec, {}));
+    }
+}
+
 TEST_CASE("what is recorded of op mla can be asked for again", "[mla][recorded]") {
     AttentionSpec spec = mla();
     spec.kv = KvStorage::paged;

@@ -1,4 +1,5 @@
 // The tensors of op mla: columns in one tensor or apart, with an axis of heads or without, in each storage.
+#include <cstddef>
 #include <functional>
 #include <string>
 
@@ -170,4 +171,85 @@ TEST_CASE("what is wrong with the tensors of op mla is named", "[mla][tensors]")
     CHECK(other.check().batch == 3);
     other.tensors.kpe = at(5, DType::bf16, {3, 7, 1, 64});
     CHECK(refused([&] { other.check(); }).field() == "kpe");
+}
+
+namespace {
+
+// The rows of 656 bytes that caches of DeepSeek-V3.2 have: 512 columns of e4m3, 4 scales and 64 columns of
+// the position in bf16, as three views.
+Setup rows_of_656_bytes(bool has_head) {
+    Setup setup = paged();
+    setup.spec.head_dim_ckv = 512;
+    setup.spec.kv_dtype = DType::e4m3;
+    setup.spec.kv_scale = KvScale::block128;
+    AttentionTensors& t = setup.tensors;
+    t.q = at(1, DType::bf16, {3, 2, 8, 576});
+    t.o = at(4, DType::bf16, {3, 2, 8, 512});
+    const auto view = [](DType dtype, std::int64_t offset, std::int64_t columns) {
+        Tensor tensor = at(2, dtype, {9, 16, columns});
+        tensor.data = static_cast<std::byte*>(tensor.data) + offset;
+        tensor.strides[0] = 16 * 656 / size_of(dtype), tensor.strides[1] = 656 / size_of(dtype);
+        return tensor;
+    };
+    const auto shaped = [&](Tensor tensor) {
+        if (!has_head) return tensor;
+        tensor.rank = 4;
+        tensor.shape[3] = tensor.shape[2], tensor.strides[3] = 1;
+        tensor.shape[2] = 1, tensor.strides[2] = tensor.strides[1];
+        return tensor;
+    };
+    t.k = shaped(view(DType::u8, 0, 512));
+    t.k_scale = shaped(view(DType::f32, 512, 4));
+    t.kpe = view(DType::bf16, 528, 64);
+    return setup;
+}
+
+}  // namespace
+
+TEST_CASE("latents with scales of blocks have their positions apart, in 16 bits", "[mla][tensors]") {
+    for (const bool has_head : {false, true}) {
+        const Setup good = rows_of_656_bytes(has_head);
+        CHECK(good.check().pages == 9);
+        Setup queries_apart = good;
+        queries_apart.tensors.q_pe = good.tensors.q.slice(3, 512, 576);
+        queries_apart.tensors.q = good.tensors.q.slice(3, 0, 512);
+        CHECK_NOTHROW(queries_apart.check());
+        struct Wrong {
+            std::string field, accepted;
+            std::function<void(AttentionTensors&)> spoil;
+        };
+        const Wrong all[] = {
+            {"kpe", "bf16 [..., head_dim_kpe] of its own", [](AttentionTensors& t) { t.kpe = {}; }},
+            {"kpe.dtype", "bf16", [](AttentionTensors& t) { t.kpe.dtype = DType::u8; }},
+            {"k.dtype", "e4m3", [](AttentionTensors& t) { t.k.dtype = DType::bf16; }},
+            {has_head ? "k.shape[3]" : "k.shape[2]", "512 (head_dim_ckv)",
+             [&](AttentionTensors& t) { t.k.shape[has_head ? 3 : 2] = 576; }},
+            {has_head ? "k_scale.shape[3]" : "k_scale.shape[2]", "4 (blocks of 128 of the 512 columns of k)",
+             [&](AttentionTensors& t) { t.k_scale.shape[has_head ? 3 : 2] = 5; }},
+            {"k_scale.rank", has_head ? "4" : "3",
+             [&](AttentionTensors& t) { t.k_scale = rows_of_656_bytes(!has_head).tensors.k_scale; }},
+            {"v_scale", "op attention", [](AttentionTensors& t) { t.v_scale = t.k_scale; }},
+        };
+        for (const Wrong& wrong : all) {
+            Setup setup = good;
+            wrong.spoil(setup.tensors);
+            const InvalidRequest error = refused([&] { setup.check(); });
+            INFO(error.what());
+            CHECK((error.field() == wrong.field && contains(error.accepted(), wrong.accepted)));
+        }
+    }
+}
+
+TEST_CASE("one scale of each token is that of all its columns", "[mla][tensors]") {
+    for (const bool are_apart : {false, true}) {
+        Setup setup = are_apart ? apart(paged()) : paged();
+        setup.spec.kv_dtype = DType::e5m2;
+        setup.spec.kv_scale = KvScale::token_head;
+        setup.tensors.k.dtype = DType::e5m2;
+        if (are_apart) setup.tensors.kpe.dtype = DType::e5m2;
+        setup.tensors.k_scale = at(12, DType::f32, {9, 16});
+        CHECK_NOTHROW(setup.check());
+        setup.tensors.k_scale = at(12, DType::f32, {9, 16, 1});  // k has no axis of heads
+        CHECK(refused([&] { setup.check(); }).field() == "k_scale.rank");
+    }
 }

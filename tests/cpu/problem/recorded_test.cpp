@@ -81,7 +81,7 @@ std::vector<problem::Problem> many_problems() {
         if (some()) spec.index_dtype = DType::i64;
         if (some()) spec.o_dtype = DType::f32;
         if (spec.head_dim_qk % 16 == 0 && spec.head_dim_vo % 16 == 0 && some())
-            spec.kv_dtype = DType::e4m3, spec.kv_scale = some() ? KvScale::head : KvScale::tensor;
+            spec.kv_dtype = DType::e4m3, spec.kv_scale = some() ? KvScale::head : KvScale::token_head;
         if (some()) spec.precision = Precision::high;
         if (some()) spec.consistency = Consistency::bitwise;
         problems.push_back(problem::validate(spec, {3, 5, 7}));

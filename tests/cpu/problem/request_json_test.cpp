@@ -360,7 +360,8 @@ AttentionRequest random_request(Random& random) {
     const bool of_16 = spec.head_dim_qk % 16 == 0 && spec.head_dim_vo % 16 == 0;
     if (of_16 && random.coin()) {
         spec.kv_dtype = random.coin() ? DType::e4m3 : DType::e5m2;
-        spec.kv_scale = static_cast<KvScale>(random.between(0, 2));
+        const bool is_one_block = spec.head_dim_qk <= 128 && spec.head_dim_vo <= 128;
+        spec.kv_scale = static_cast<KvScale>(random.between(0, is_one_block ? 4 : 3));
     }
     spec.precision = random.coin() ? Precision::standard : Precision::high;
     spec.consistency = random.coin() ? Consistency::standard : Consistency::bitwise;

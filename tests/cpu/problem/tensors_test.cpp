@@ -368,6 +368,120 @@ TEST_CASE("keys and values of 8 bits are that type or bytes, and have the scales
     CHECK(refused([&] { plain.check(); }).field() == "k.dtype");
 }
 
+namespace {
+
+// Keys and values of 8 bits in any storage, with scales of each token.
+Setup with_token_scales(Setup setup, KvScale scale) {
+    setup.spec.kv_dtype = DType::e4m3;
+    setup.spec.kv_scale = scale;
+    AttentionTensors& t = setup.tensors;
+    t.k.dtype = t.v.dtype = DType::e4m3;
+    const auto scales = [&](int place, const Tensor& keys) {
+        Tensor of = keys;
+        of.data = at(place, DType::f32, {1}).data;
+        of.dtype = DType::f32;
+        const auto last = static_cast<std::size_t>(keys.rank - 1);
+        of.shape[last] = 1;
+        for (int axis = 0; axis < keys.rank; ++axis)
+            of.strides[static_cast<std::size_t>(axis)] = keys.strides[static_cast<std::size_t>(axis)];
+        return scale == KvScale::token_head ? of.select(keys.rank - 1, 0) : of;
+    };
+    t.k_scale = scales(12, t.k), t.v_scale = scales(13, t.v);
+    return setup;
+}
+
+}  // namespace
+
+TEST_CASE("scales of each token have the axes of k and v but the last, with any strides", "[tensors]") {
+    for (const KvScale scale : {KvScale::token_head, KvScale::block128}) {
+        for (const auto& make : {dense, ragged, padded}) {
+            Setup setup = with_token_scales(make(), scale);
+            CHECK_NOTHROW(setup.check());
+            setup.tensors.k_scale.strides[0] += 3;  // no alignment but that of a float
+            setup.tensors.v_scale.strides[1] += 1;
+            CHECK_NOTHROW(setup.check());
+            setup.tensors.v_scale = setup.tensors.k_scale;  // inputs may be one
+            CHECK_NOTHROW(setup.check());
+        }
+        Setup heads_first = padded();
+        heads_first.spec.page_order = PageOrder::HND;
+        heads_first.tensors.k = at(2, DType::bf16, {9, 2, 16, 64});
+        heads_first.tensors.v = at(3, DType::bf16, {9, 2, 16, 32});
+        heads_first = with_token_scales(heads_first, scale);
+        CHECK_NOTHROW(heads_first.check());
+        std::swap(heads_first.tensors.v_scale.shape[1], heads_first.tensors.v_scale.shape[2]);
+        CHECK(refused([&] { heads_first.check(); }).field() == "v_scale.shape[1]");
+    }
+}
+
+TEST_CASE("scales behind each head's columns are a view of the cache", "[tensors]") {
+    Setup setup = padded();
+    setup.spec.alignment = 4;
+    const Tensor rows = at(2, DType::u8, {9, 16, 2, 68}), of_values = at(3, DType::u8, {9, 16, 2, 36});
+    setup = with_token_scales(setup, KvScale::token_head);
+    const auto behind = [](const Tensor& all, std::int64_t columns) {
+        Tensor scales = moved(all, columns).select(3, 0);
+        scales.dtype = DType::f32;
+        for (int axis = 0; axis < 3; ++axis) scales.strides[static_cast<std::size_t>(axis)] /= 4;
+        return scales;
+    };
+    setup.tensors.k = rows.slice(3, 0, 64), setup.tensors.v = of_values.slice(3, 0, 32);
+    setup.tensors.k_scale = behind(rows, 64), setup.tensors.v_scale = behind(of_values, 32);
+    CHECK_NOTHROW(setup.check());
+    setup.tensors.k_scale = moved(setup.tensors.k_scale, 2);
+    const InvalidRequest error = refused([&] { setup.check(); });
+    CHECK((error.field() == "k_scale.data" && contains(error.accepted(), "a multiple of 4 bytes")));
+    // What is written must be no part of them.
+    setup.tensors.k_scale = behind(rows, 64);
+    setup.tensors.o = at(2, DType::bf16, {11, 8, 32});
+    CHECK(refused([&] { setup.check(); }).field() == "o");
+}
+
+TEST_CASE("what is wrong with scales of each token is named with its remedy", "[tensors]") {
+    struct Wrong {
+        const char *field, *accepted;
+        std::function<void(AttentionTensors&)> spoil;
+    };
+    const Wrong of_heads[] = {
+        {"k_scale", "the axes of k but the last", [](AttentionTensors& t) { t.k_scale = {}; }},
+        {"v_scale", "kv_scale is token_head", [](AttentionTensors& t) { t.v_scale = {}; }},
+        {"k_scale.dtype", "fp32", [](AttentionTensors& t) { t.k_scale.dtype = DType::bf16; }},
+        {"k_scale.rank", "3: the axes of k but the last",
+         [](AttentionTensors& t) { t.k_scale = at(12, DType::f32, {2}); }},
+        {"k_scale.rank", "3",
+         [](AttentionTensors& t) {
+             t.k_scale = at(12, DType::f32, {3, 7, 2, 1});
+         }},
+        {"k_scale.shape[1]", "7 (k.shape[1])", [](AttentionTensors& t) { t.k_scale.shape[1] = 6; }},
+        {"v_scale.shape[2]", "2 (v.shape[2])", [](AttentionTensors& t) { t.v_scale.shape[2] = 8; }},
+        {"v_scale.strides[0]", "a stride from 0", [](AttentionTensors& t) { t.v_scale.strides[0] = -7; }},
+        {"k_scale.data", "device memory", [](AttentionTensors& t) { t.k_scale.data = nullptr; }},
+    };
+    for (const Wrong& wrong : of_heads) {
+        Setup setup = with_token_scales(dense(), KvScale::token_head);
+        wrong.spoil(setup.tensors);
+        const InvalidRequest error = refused([&] { setup.check(); });
+        INFO(error.what());
+        CHECK((error.field() == wrong.field && contains(error.accepted(), wrong.accepted)));
+    }
+    const Wrong of_blocks[] = {
+        {"k_scale", "one of 128 columns a block", [](AttentionTensors& t) { t.k_scale = {}; }},
+        {"v_scale.rank", "4: the axes of v but the last, and one of 128 columns a block",
+         [](AttentionTensors& t) {
+             t.v_scale = at(13, DType::f32, {3, 7, 2});
+         }},
+        {"k_scale.shape[3]", "1 (blocks of 128 of the 64 columns of k)",
+         [](AttentionTensors& t) { t.k_scale.shape[3] = 2; }},
+    };
+    for (const Wrong& wrong : of_blocks) {
+        Setup setup = with_token_scales(dense(), KvScale::block128);
+        wrong.spoil(setup.tensors);
+        const InvalidRequest error = refused([&] { setup.check(); });
+        INFO(error.what());
+        CHECK((error.field() == wrong.field && contains(error.accepted(), wrong.accepted)));
+    }
+}
+
 TEST_CASE("strides and bases of 8 bits are aligned in bytes", "[tensors]") {
     for (const int alignment : {16, 8, 4, 2}) {
         INFO(alignment);

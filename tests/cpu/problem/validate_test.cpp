@@ -3,6 +3,8 @@
 #include <functional>
 #include <limits>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "expect.hpp"
@@ -194,7 +196,8 @@ TEST_CASE("what is wrong is named", "[validate]") {
         {"kv_dtype", "fp16, bf16, e4m3 or e5m2",
          with<std::optional<DType>>(&AttentionSpec::kv_dtype, DType::u8)},
         {"kv_scale", "kv_dtype is bf16", with(&AttentionSpec::kv_scale, KvScale::tensor)},
-        {"kv_scale", "none, tensor or head", with(&AttentionSpec::kv_scale, static_cast<KvScale>(9))},
+        {"kv_scale", "none, tensor, head, token_head or block128",
+         with(&AttentionSpec::kv_scale, static_cast<KvScale>(9))},
         {"precision", "default or high", with(&AttentionSpec::precision, static_cast<Precision>(9))},
         {"consistency", "default or bitwise", with(&AttentionSpec::consistency, static_cast<Consistency>(9))},
         {"batch", "from 1 to 1048576", with(&PlanSizes::batch, 0)},
@@ -248,6 +251,34 @@ TEST_CASE("the ends of every range are valid", "[validate]") {
         change(spec, sizes);
         CHECK_NOTHROW(validate(spec, sizes));
     }
+}
+
+TEST_CASE("scales of blocks are of heads that are one block, and those of tokens of any", "[validate]") {
+    const auto spec = [](KvScale scale, std::int64_t qk, std::int64_t vo) {
+        AttentionSpec of = good_spec();
+        of.kv_dtype = DType::e4m3, of.kv_scale = scale;
+        of.head_dim_qk = qk, of.head_dim_vo = vo;
+        return of;
+    };
+    for (const auto& [qk, vo] : {std::pair(64, 64), {128, 128}, {128, 64}, {16, 16}}) {
+        CHECK_NOTHROW(validate(spec(KvScale::block128, qk, vo), {}));
+        CHECK_NOTHROW(validate(spec(KvScale::token_head, qk, vo), {}));
+    }
+    for (const auto& [qk, vo, field] : {std::tuple(192, 128, "head_dim_qk 192"),
+                                        {128, 256, "head_dim_vo 256"},
+                                        {512, 512, "head_dim_qk 512"}}) {
+        CHECK_NOTHROW(validate(spec(KvScale::token_head, qk, vo), {}));
+        try {
+            validate(spec(KvScale::block128, qk, vo), {});
+            FAIL("not refused");
+        } catch (const Unsupported& error) {
+            INFO(error.what());
+            CHECK((contains(error.what(), field) && contains(error.what(), "kv_scale token_head")));
+        }
+    }
+    AttentionSpec of_16_bits = spec(KvScale::token_head, 128, 128);
+    of_16_bits.kv_dtype.reset();
+    CHECK(refused([&] { validate(of_16_bits, {}); }).field() == "kv_scale");
 }
 
 TEST_CASE("windows have one normal form", "[validate]") {
