@@ -32,7 +32,13 @@ struct Layout {
     bool latents_apart = false;  // of op mla: the position's columns are tensors of their own
     bool latent_heads = false;   // of op mla: k and kpe have an axis of one KV head
     bool kv_as_bytes = false;    // k and v of 8 bits are given as tensors of uint8
-    std::int64_t pad = 0;        // of q, k and v
+    // Scales of each token lie behind each head's columns, and of latents with scales of blocks the columns
+    // of the position behind these; rows are whole multiples of the alignment. Else they are tensors of their
+    // own.
+    bool inline_scales = false;
+    std::int64_t scale_pad = 0;      // of scales of each token in tensors of their own, as `pad`
+    bool scales_transposed = false;  // their token and head axes are the other way round in memory than k's
+    std::int64_t pad = 0;            // of q, k and v
     std::int64_t o_pad = 0;
     std::int64_t lse_pad = 0;      // after each innermost row of lse
     bool lse_heads_first = false;  // lse is [b, h, s] or [h, tokens] in memory
@@ -88,6 +94,15 @@ struct Planted {
     double value = 0;
 };
 
+// A scale of one token that is put into its place once its columns were quantised with the one before.
+struct SpoiledScale {
+    bool of_key = true;  // of latents there is no other
+    std::int64_t sequence = 0, token = 0;
+    std::int64_t head = -1;  // -1: all
+    std::int64_t block = 0;  // of block128
+    float value = 0;
+};
+
 // One launch of the case: lengths, and what the status must say after it. All steps use the same Call.
 struct Step {
     std::vector<std::int64_t> q_lens, kv_lens;  // as the kernel must understand them, one a sequence
@@ -95,6 +110,9 @@ struct Step {
     // Applied to the k_scales and v_scales on the device, [kv_heads] or [1]. What is stored was quantised
     // with those before; what is right is NaN for the heads of one that is no number above 0.
     std::function<void(std::vector<float>& k_scales, std::vector<float>& v_scales)> spoil_scales = {};
+    // The same of scales of each token. What is right is NaN for the rows that see one of a number that is
+    // not above 0.
+    std::vector<SpoiledScale> spoiled_scales{};
     // Applied to the arrays made from the lengths. Lengths above stay what is right after clamping. A page id
     // out of range stands for a page of zeros.
     std::function<void(IndexArrays&)> spoil = {};
@@ -105,7 +123,7 @@ struct Step {
     // Keys and values left of every row's window are NaN, as pages that were given back would be.
     bool evicted = false;
     // Pages and values are those of the step before, and every bit of the outputs must be so, too, but those
-    // of heads whose scales are spoiled.
+    // of rows whose scales are spoiled.
     bool same_data = false;
 };
 
@@ -138,7 +156,8 @@ struct Case {
     Layout layout;
     Values values = Values::normal;
     std::vector<float> sinks, alibi_slopes;  // taken in turn over the heads; empty: drawn
-    // Taken in turn over the KV heads; empty: drawn. Op mla has the first alone.
+    // Taken in turn over the KV heads, or over the tokens that have scales of their own; empty: drawn. Op mla
+    // has the first alone where its tokens have none.
     std::vector<float> k_scales, v_scales;
     // The Call is bound to other scales, all NaN, and each launch is given the addresses of the right ones.
     bool scales_at_launch = false;

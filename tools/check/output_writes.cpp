@@ -78,7 +78,7 @@ Storage::Outputs of_good_scales(const AttentionSpec& spec, const Storage& storag
     const std::int64_t group = spec.q_heads / kv_heads(spec);
     for (const QueryRow& row : all_rows(storage.reference_input().sequences))
         for (std::int64_t head = 0; head < spec.q_heads; ++head)
-            if (!storage.has_good_scales(head / group)) erase_row(spec, storage, outputs, row, head);
+            if (!storage.has_good_scales(row, head / group)) erase_row(spec, storage, outputs, row, head);
     return outputs;
 }
 

@@ -14,7 +14,7 @@ std::string written_outside_tensors(const AttentionSpec& spec, const Storage& st
 // The same outside the rows of the sequences, and what of these rows was not written.
 std::string badly_written_rows(const AttentionSpec& spec, const Storage& storage, Storage::Outputs outputs);
 
-// The outputs without the rows of heads whose scales are no numbers above 0.
+// The outputs without the rows that see a scale that is no number above 0, be it their head's or a token's.
 Storage::Outputs of_good_scales(const AttentionSpec& spec, const Storage& storage, Storage::Outputs outputs);
 
 }  // namespace attnsmith::check

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include "problem/ceil_div.hpp"
@@ -87,6 +88,16 @@ Place query_place(const Case& test, const Capacity& capacity, std::int64_t dim, 
     return ragged_place(dtype, {0, capacity.q_tokens, heads, slots, dim}, order, pad, layout.base);
 }
 
+bool has_blocks(const AttentionSpec& spec) { return spec.kv_scale == KvScale::block128; }
+
+// Bytes from a head's columns to those of the next, with what lies behind them.
+std::int64_t row_bytes(const Case& test, std::int64_t dim) {
+    const AttentionSpec& spec = test.spec;
+    std::int64_t bytes = dim + static_cast<std::int64_t>(sizeof(float)) * scales_of(spec, dim);
+    if (spec.op == Op::mla && has_blocks(spec)) bytes += size_of(spec.dtype) * spec.head_dim_kpe;
+    return problem::ceil_div(bytes, spec.alignment) * spec.alignment;
+}
+
 Place kv_place(const Case& test, const Capacity& capacity, std::int64_t dim) {
     const Layout& layout = test.layout;
     const std::int64_t heads = kv_heads(test.spec);
@@ -101,6 +112,59 @@ Place kv_place(const Case& test, const Capacity& capacity, std::int64_t dim) {
         return dense_place(dtype, {capacity.batch, capacity.kv_rows, heads, slots, dim}, layout.order, pad,
                            base);
     return ragged_place(dtype, {0, capacity.kv_tokens, heads, slots, dim}, layout.order, pad, base);
+}
+
+Place kv_place_of_rows(const Case& test, const Capacity& capacity, std::int64_t dim) {
+    if (!test.layout.inline_scales) return kv_place(test, capacity, dim);
+    Place place = kv_place(test, capacity, row_bytes(test, dim));
+    place.shape[static_cast<std::size_t>(place.rank - 1)] = dim;
+    return place;
+}
+
+// `offset` bytes behind the first column of each row of `keys`, which are of 8 bits.
+Place place_behind(const Place& keys, std::int64_t offset, DType dtype, std::int64_t columns) {
+    Place place = keys;
+    const std::int64_t size = size_of(dtype);
+    const auto last = static_cast<std::size_t>(place.rank - 1);
+    place.dtype = dtype;
+    place.first = (keys.first + offset) / size;
+    for (std::size_t axis = 0; axis < last; ++axis) place.strides[axis] = keys.strides[axis] / size;
+    place.shape[last] = columns, place.strides[last] = 1;
+    return place;
+}
+
+// The axes of `keys`, with as many scales for its last.
+Place own_scales(const Case& test, const Place& keys, std::int64_t scales) {
+    Place place{
+        DType::f32, keys.rank, keys.shape, {}, static_cast<std::int64_t>(kGuardBytes / sizeof(float))};
+    const auto last = static_cast<std::size_t>(place.rank - 1);
+    place.shape[last] = scales, place.strides[last] = 1;
+    std::vector<std::size_t> order;  // innermost first
+    for (std::size_t axis = last; axis-- > 0;) order.push_back(axis);
+    if (test.layout.scales_transposed) std::swap(order[0], order[1]);
+    std::int64_t size = scales, factor = 1;
+    for (const std::size_t axis : order) {
+        place.strides[axis] = size + factor * test.layout.scale_pad;
+        size = place.strides[axis] * std::max<std::int64_t>(1, place.shape[axis]);
+        factor += 2;
+    }
+    return place;
+}
+
+Place scale_place(const Case& test, const Place& keys) {
+    const std::int64_t dim = keys.shape[static_cast<std::size_t>(keys.rank - 1)];
+    const std::int64_t scales = scales_of(test.spec, dim);
+    Place place = test.layout.inline_scales ? place_behind(keys, dim, DType::f32, scales)
+                                            : own_scales(test, keys, scales);
+    if (!has_blocks(test.spec)) --place.rank;
+    return place;
+}
+
+void place_scales(Placement& placement, const Case& test) {
+    if (scales_of(test.spec, 1) == 0) return;
+    placement.scales_inline = test.layout.inline_scales;
+    placement.k_scale = scale_place(test, placement.k);
+    placement.v_scale = test.spec.op == Op::mla ? placement.k_scale : scale_place(test, placement.v);
 }
 
 // k and v become slices of q's buffer, behind its heads.
@@ -132,14 +196,28 @@ void place_values_in_keys(Placement& placement, const Case& test, const Capacity
     placement.v.shape[static_cast<std::size_t>(placement.v.rank - 1)] = test.spec.head_dim_ckv;
     placement.v_in_k = true;
     const std::int64_t columns = test.spec.head_dim_kpe;
-    if (!test.layout.latents_apart || columns == 0) return;
-    placement.v.first += columns;
+    const bool of_blocks = has_blocks(test.spec);
+    placement.is_q_pe_apart = test.layout.latents_apart && columns > 0;
+    placement.is_kpe_apart = (test.layout.latents_apart || of_blocks) && columns > 0;
     Case other = test;
     other.layout.pad += 24;
     other.layout.order = test.layout.order == MemoryOrder::bhsd ? MemoryOrder::bshd : MemoryOrder::bhsd;
-    placement.q_pe = query_place(other, capacity, columns, false);
-    placement.kpe = kv_place(other, capacity, columns);
-    placement.has_positions = true;
+    if (placement.is_q_pe_apart) placement.q_pe = query_place(other, capacity, columns, false);
+    if (!placement.is_kpe_apart) return;
+    if (!of_blocks) {
+        placement.v.first += columns;
+        placement.kpe = kv_place(other, capacity, columns);
+        return;
+    }
+    const std::int64_t latent = test.spec.head_dim_ckv;
+    placement.kpe_in_k = test.layout.inline_scales;
+    other.spec.kv_dtype = test.spec.dtype;
+    placement.kpe =
+        placement.kpe_in_k
+            ? place_behind(placement.k,
+                           latent + static_cast<std::int64_t>(sizeof(float)) * scales_of(test.spec, latent),
+                           test.spec.dtype, columns)
+            : kv_place(other, capacity, columns);
 }
 
 Place lse_place(const Case& test, const Place& o) {
@@ -156,6 +234,16 @@ Place lse_place(const Case& test, const Place& o) {
 }
 
 }  // namespace
+
+std::int64_t scales_of(const AttentionSpec& spec, std::int64_t columns) {
+    constexpr std::int64_t kBlock = 128;
+    if (spec.kv_scale == KvScale::token_head) return 1;
+    return has_blocks(spec) ? problem::ceil_div(columns, kBlock) : 0;
+}
+
+std::int64_t stored_key_dim(const AttentionSpec& spec) {
+    return spec.op == Op::mla && has_blocks(spec) ? spec.head_dim_ckv : head_dim_qk(spec);
+}
 
 Capacity capacity_of(const Case& test) {
     Capacity c;
@@ -229,8 +317,8 @@ Placement place_tensors(const Case& test, const Capacity& capacity) {
     placement.q = query_place(test, capacity, head_dim_qk(test.spec), false);
     placement.o = query_place(test, capacity, head_dim_vo(test.spec), true);
     placement.lse = lse_place(test, placement.o);
-    placement.k = kv_place(test, capacity, head_dim_qk(test.spec));
-    placement.v = kv_place(test, capacity, head_dim_vo(test.spec));
+    placement.k = kv_place_of_rows(test, capacity, stored_key_dim(test.spec));
+    placement.v = kv_place_of_rows(test, capacity, head_dim_vo(test.spec));
     if (test.spec.op == Op::mla)
         place_values_in_keys(placement, test, capacity);
     else if (test.layout.packed_qkv)
@@ -240,6 +328,7 @@ Placement place_tensors(const Case& test, const Capacity& capacity) {
     broadcast(placement.q, test.layout.q_broadcast);
     broadcast(placement.k, test.layout.kv_broadcast);
     broadcast(placement.v, test.layout.kv_broadcast);
+    place_scales(placement, test);
     return placement;
 }
 

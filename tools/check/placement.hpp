@@ -48,12 +48,21 @@ struct Place {
 
 struct Placement {
     Place q, k, v, o, lse;
-    bool has_positions = false;  // op mla: these have the columns of the position
+    // Op mla: these have the columns of the position, where they are apart.
     Place q_pe, kpe;
+    bool is_q_pe_apart = false, is_kpe_apart = false;
+    Place k_scale, v_scale;  // of each token, with the axis of heads, and of blocks where there are such
     // Which share an image: with packed_qkv all of q, k and v; with one_kv_tensor k and v.
     bool k_in_q = false;
     bool v_in_k = false;
+    // Where scales of tokens lie behind the columns: in k and in v, and kpe behind them in k.
+    bool scales_inline = false, kpe_in_k = false;
 };
+
+// Scales of one head of one token: 0 where tokens have none. `columns` are those of the head that have any.
+std::int64_t scales_of(const AttentionSpec& spec, std::int64_t columns);
+// Columns of k that are stored as k is: not those of the position with scales of blocks.
+std::int64_t stored_key_dim(const AttentionSpec& spec);
 
 Placement place_tensors(const Case& test, const Capacity& capacity);
 

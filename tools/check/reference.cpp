@@ -105,8 +105,44 @@ class TaskRunner {
 
     double scale_of_head(const std::vector<float>& scales) const {
         if (scales.empty()) return 1.0;
-        const double scale = scales[static_cast<std::size_t>(task_.kv_head)];
+        return number_above_0(scales[static_cast<std::size_t>(task_.kv_head)]);
+    }
+
+    static double number_above_0(double scale) {
         return scale > 0 && std::isfinite(scale) ? scale : std::numeric_limits<double>::quiet_NaN();
+    }
+
+    std::int64_t scale_block(std::int64_t dim) const { return input_.scale_block ? input_.scale_block : dim; }
+    std::int64_t stored_key_dim() const {
+        return input_.kpe ? sizes_.dim_qk - input_.spec.head_dim_kpe : sizes_.dim_qk;
+    }
+
+    // A block's scale of one of a token's two rows, NaN where any of the token's scales makes it so.
+    double scale_of_token(const ScaleAccessor& scale, std::int64_t token, std::int64_t block) const {
+        double all = 0.0;
+        const auto see = [&](const ScaleAccessor& scales, std::int64_t dim) {
+            for (std::int64_t b = 0; b * scale_block(dim) < dim; ++b)
+                all += number_above_0(scales(task_.sequence, token, task_.kv_head, b));
+        };
+        see(input_.k_scale, stored_key_dim());
+        see(input_.v_scale, sizes_.dim_vo);
+        return std::isnan(all) ? all : scale(task_.sequence, token, task_.kv_head, block);
+    }
+
+    // As load_row(), with the scale of each block of the token's columns, or with `of_head`.
+    void load_scaled(const void* row, std::int64_t token, std::int64_t dim, const ScaleAccessor& scale,
+                     double of_head, double* to, std::int64_t step) const {
+        if (!scale) return load_row(row, dim, of_head, to, step);
+        for (std::int64_t first = 0; first < dim; first += scale_block(dim))
+            load_row(static_cast<const std::uint8_t*>(row) + first, std::min(scale_block(dim), dim - first),
+                     scale_of_token(scale, token, first / scale_block(dim)), to + first * step, step);
+    }
+
+    void load_position(std::int64_t token, double* to) const {
+        const auto* from =
+            static_cast<const std::uint16_t*>(input_.kpe(task_.sequence, token, task_.kv_head));
+        for (std::int64_t d = 0; from && d < input_.spec.head_dim_kpe; ++d)
+            to[(input_.kpe_first + d) * kTileKeys] = queries_[from[d]];
     }
 
     // A key or a value of so many components to `to`, `step` elements apart.
@@ -124,9 +160,14 @@ class TaskRunner {
     void load_keys(std::int64_t begin, std::vector<double>& tile) const {
         const double scale = scale_of_head(input_.k_scales);
         std::fill(tile.begin(), tile.end(), 0.0 * scale);
+        const std::int64_t first = input_.kpe && input_.kpe_first == 0 ? input_.spec.head_dim_kpe : 0;
         for (std::int64_t j = begin; j < tile_end(begin); ++j) {
             const void* row = input_.k(task_.sequence, j, task_.kv_head);
-            if (row) load_row(row, sizes_.dim_qk, scale, tile.data() + (j - begin), kTileKeys);
+            double* const to = tile.data() + (j - begin);
+            if (row)
+                load_scaled(row, j, stored_key_dim(), input_.k_scale, scale, to + first * kTileKeys,
+                            kTileKeys);
+            if (input_.kpe) load_position(j, to);
         }
     }
 
@@ -136,7 +177,7 @@ class TaskRunner {
             const void* row = input_.v(task_.sequence, j, task_.kv_head);
             double* to = tile.data() + (j - begin) * sizes_.dim_vo;
             if (row)
-                load_row(row, sizes_.dim_vo, scale, to, 1);
+                load_scaled(row, j, sizes_.dim_vo, input_.v_scale, scale, to, 1);
             else
                 std::fill_n(to, sizes_.dim_vo, 0.0 * scale);
         }

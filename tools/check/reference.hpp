@@ -19,6 +19,10 @@ struct SequenceLengths {
 // they are a key's or a value's. Null stands for a row of zeros.
 using RowAccessor = std::function<const void*(std::int64_t sequence, std::int64_t token, std::int64_t head)>;
 
+// The scale of one head of one token, of one block of its columns.
+using ScaleAccessor =
+    std::function<float(std::int64_t sequence, std::int64_t token, std::int64_t head, std::int64_t block)>;
+
 struct ReferenceInput {
     AttentionSpec spec;  // head_dim_vo, kv_heads and scale may be left out, as in the API
     std::vector<SequenceLengths> sequences;
@@ -28,6 +32,14 @@ struct ReferenceInput {
     // What keys and values are multiplied by, [kv_heads]; empty: 1. One that is no number above 0 makes them
     // NaN.
     std::vector<float> k_scales{}, v_scales{};
+    // What they are multiplied by where each token has scales of its own: each block of scale_block columns
+    // by one. Any that is no number above 0 makes the token's key and value NaN. Null: the above.
+    ScaleAccessor k_scale{}, v_scale{};
+    std::int64_t scale_block = 0;  // 0: one for all columns
+    // The head_dim_kpe components of a key that k does not have, of the spec's dtype and without a scale;
+    // the first of them is component kpe_first of the key. Null: k has all.
+    RowAccessor kpe{};
+    std::int64_t kpe_first = 0;
 };
 
 // One query of one sequence, all its heads.

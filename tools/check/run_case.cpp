@@ -102,7 +102,7 @@ class CaseRun {
         check_values(storage, step, outputs);
     }
 
-    // As the step before gave, but for heads that it could not be right for.
+    // As the step before gave, but for rows that it could not be right for.
     void check_same_bits(const Storage& storage, const Storage::Outputs& outputs) {
         const Storage::Outputs now = of_good_scales(test_.spec, storage, outputs);
         const Storage::Outputs before = of_good_scales(test_.spec, storage, before_);

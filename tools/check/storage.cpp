@@ -38,6 +38,14 @@ Image float_image(std::string name, const std::vector<float>& values) {
     return image;
 }
 
+// Those of models are spread over several orders.
+float drawn_scale(Random& random) {
+    constexpr double kLeast = 0.02, kMost = 3;
+    return static_cast<float>(std::exp(random.uniform(std::log(kLeast), std::log(kMost))));
+}
+
+bool is_number_above_0(float scale) { return scale > 0 && std::isfinite(scale); }
+
 }  // namespace
 
 std::vector<std::byte> Image::download() const {
@@ -57,6 +65,11 @@ Storage::Storage(const Runtime& runtime, const Case& test, std::uint64_t seed)
     for (std::size_t role = 0; role < kRoles; ++role) alias_[role] = role;
     if (placement_.k_in_q) alias_[kK] = kQ;
     if (placement_.v_in_k) alias_[kV] = alias_[kK];
+    if (placement_.scales_inline)
+        alias_[kKScale] = alias_[kK], alias_[kVScale] = alias_[kV];
+    else if (has_token_scales() && test.spec.op == Op::mla)
+        alias_[kVScale] = kKScale;  // latents are the values, too
+    if (placement_.kpe_in_k) alias_[kKpe] = alias_[kK];
     make_head_vectors();
     make_scales();
     set_indices(test.steps.at(0));
@@ -86,8 +99,7 @@ void Storage::make_head_vectors() {
 // kernel which takes another head's, or a key's for a value's, is far off.
 void Storage::make_scales() {
     const DType dtype = kv_dtype(test_.spec);
-    if (!is_fp8(dtype)) return;
-    constexpr double kLeast = 0.02, kMost = 3;
+    if (!is_fp8(dtype) || has_token_scales()) return;
     const auto make = [&](const std::vector<float>& given, std::vector<float>& scales,
                           std::vector<Quantiser>& quantisers) {
         for (std::int64_t head = 0; head < kv_heads(test_.spec); ++head) {
@@ -97,8 +109,7 @@ void Storage::make_scales() {
             else if (test_.spec.kv_scale == KvScale::tensor && !is_first)
                 scales.push_back(scales[0]);
             else if (given.empty())
-                scales.push_back(
-                    static_cast<float>(std::exp(random_.uniform(std::log(kLeast), std::log(kMost)))));
+                scales.push_back(drawn_scale(random_));
             else
                 scales.push_back(given[static_cast<std::size_t>(head) % given.size()]);
             quantisers.push_back(!is_first && scales.back() == scales[0]
@@ -115,7 +126,7 @@ void Storage::make_scales() {
 
 void Storage::set_scales(const Step& step) {
     k_scales_now_ = k_scales_, v_scales_now_ = v_scales_;
-    if (test_.spec.kv_scale == KvScale::none) return;
+    if (test_.spec.kv_scale == KvScale::none || has_token_scales()) return;
     const std::size_t heads = k_scales_.size(), given = test_.spec.kv_scale == KvScale::head ? heads : 1;
     k_scales_now_.resize(given), v_scales_now_.resize(given);
     if (step.spoil_scales) step.spoil_scales(k_scales_now_, v_scales_now_);
@@ -134,10 +145,76 @@ void Storage::set_scales(const Step& step) {
 bool Storage::has_good_scales(std::int64_t kv_head) const {
     const auto is_good = [&](const std::vector<float>& scales) {
         if (scales.empty()) return true;
-        const float scale = scales[static_cast<std::size_t>(kv_head)];
-        return scale > 0 && std::isfinite(scale);
+        return is_number_above_0(scales[static_cast<std::size_t>(kv_head)]);
     };
     return is_good(k_scales_now_) && is_good(v_scales_now_);
+}
+
+bool Storage::has_good_scales(const QueryRow& row, std::int64_t kv_head) const {
+    if (!has_token_scales()) return has_good_scales(kv_head);
+    const SequenceLengths& lengths = lengths_[static_cast<std::size_t>(row.sequence)];
+    const KeyRange keys = attended_keys(test_.spec, lengths, row.query);
+    for (std::int64_t token = keys.first; token <= keys.last; ++token) {
+        for (const bool of_key : {true, false}) {
+            const float* const scales = scales_at(of_key, row.sequence, token, kv_head);
+            const std::int64_t count =
+                scales_of(test_.spec, of_key ? stored_key_dim(test_.spec) : head_dim_vo(test_.spec));
+            if (scales && !std::all_of(scales, scales + count, is_number_above_0)) return false;
+        }
+    }
+    return true;
+}
+
+const float* Storage::scales_at(bool of_key, std::int64_t sequence, std::int64_t token,
+                                std::int64_t head) const {
+    const std::int64_t at =
+        kv_element(of_key ? placement_.k_scale : placement_.v_scale, sequence, token, head);
+    if (at < 0) return nullptr;
+    return reinterpret_cast<const float*>(image_of(of_key ? kKScale : kVScale).host.data()) + at;
+}
+
+// What has no place is drawn all the same, as keys and values are.
+void Storage::draw_scales(bool of_key, std::int64_t sequence, std::int64_t token, std::int64_t head,
+                          bool has_place) {
+    const std::vector<float>& given = of_key ? test_.k_scales : test_.v_scales;
+    const std::int64_t count =
+        scales_of(test_.spec, of_key ? stored_key_dim(test_.spec) : head_dim_vo(test_.spec));
+    auto* const to = has_place ? const_cast<float*>(scales_at(of_key, sequence, token, head)) : nullptr;
+    for (std::int64_t block = 0; block < count; ++block) {
+        const float drawn = drawn_scale(scale_random_);
+        const auto turn = static_cast<std::size_t>(token + head + block);
+        if (to) to[block] = given.empty() ? drawn : given[turn % given.size()];
+    }
+}
+
+void Storage::spoil(const SpoiledScale& spoiled) {
+    for (std::int64_t head = 0; head < kv_heads(test_.spec); ++head) {
+        if (spoiled.head >= 0 && spoiled.head != head) continue;
+        const float* const scales = scales_at(spoiled.of_key, spoiled.sequence, spoiled.token, head);
+        const_cast<float*>(scales)[spoiled.block] = spoiled.value;
+    }
+}
+
+// Images of scales of tokens, and one that has the places of either for a Call that has others at launch.
+void Storage::allocate_scales() {
+    const std::size_t k = placement_.k_scale.image_bytes(), v = placement_.v_scale.image_bytes();
+    if (placement_.scales_inline) {
+        for (const auto& [role, bytes] : {std::pair{kK, k}, {kV, v}}) {
+            std::vector<std::byte>& host = image_of(role).host;
+            host.resize(std::max(host.size(), bytes));
+        }
+        // Behind the scales of the last row, where there are any: the columns of its position.
+        if (placement_.kpe_in_k) {
+            std::vector<std::byte>& host = image_of(kK).host;
+            host.resize(std::max(host.size(), placement_.kpe.image_bytes()));
+        }
+    } else {
+        images_[kKScale] = {"k_scale", std::vector<std::byte>(k), {}};
+        if (alias_[kVScale] == kVScale) images_[kVScale] = {"v_scale", std::vector<std::byte>(v), {}};
+    }
+    if (test_.scales_at_launch)
+        images_[kNoScale] = {
+            "scales that no launch has", std::vector<std::byte>(std::max(k, v), kNaNByte), {}};
 }
 
 void Storage::allocate(const Runtime& runtime) {
@@ -148,10 +225,11 @@ void Storage::allocate(const Runtime& runtime) {
     const char* names[] = {"q", "k", "v"};
     for (const Role role : {kQ, kK, kV})
         if (alias_[role] == role) images_[role] = {names[role], std::vector<std::byte>(bytes[role]), {}};
-    if (placement_.has_positions) {
+    if (placement_.is_q_pe_apart)
         images_[kQPe] = {"q_pe", std::vector<std::byte>(placement_.q_pe.image_bytes()), {}};
+    if (placement_.is_kpe_apart && !placement_.kpe_in_k)
         images_[kKpe] = {"kpe", std::vector<std::byte>(placement_.kpe.image_bytes()), {}};
-    }
+    if (has_token_scales()) allocate_scales();
     o_ = {"o", std::vector<std::byte>(placement_.o.image_bytes()), {}};
     lse_ = {"lse", std::vector<std::byte>(placement_.lse.image_bytes()), {}};
     with_poison(output_dtype(test_.spec), [&](auto poison) { fill_pattern(o_, &poison, sizeof poison); });
@@ -248,11 +326,15 @@ void Storage::load(const Step& step) {
         before_load_ = random_;
     set_indices(step);
     set_scales(step);
-    for (const Role role : {kQ, kK, kV})
+    const auto empty = [&](Role role) {
         if (alias_[role] == role) std::fill(images_[role].host.begin(), images_[role].host.end(), kNaNByte);
+    };
+    for (const Role role : {kQ, kK, kV, kQPe, kKpe}) empty(role);
+    if (has_token_scales()) empty(kKScale), empty(kVScale);
     fill_values(step);
     for (const Planted& planted : step.planted) plant(planted);
-    if (placement_.has_positions) set_positions();
+    for (const SpoiledScale& spoiled : step.spoiled_scales) spoil(spoiled);
+    copy_positions();
     for (Image& image : images_)
         if (!image.host.empty()) image.upload();
 }
@@ -270,6 +352,7 @@ std::int64_t Storage::first_seen_key(std::int64_t sequence) const {
 // What has no place is drawn all the same, so that Step::same_data means the same numbers elsewhere.
 void Storage::fill_values(const Step& step) {
     ValueSource source(test_.values, test_.spec.dtype, random_.next());
+    if (has_token_scales()) scale_random_ = Random(random_.next());
     std::vector<std::uint16_t> key(static_cast<std::size_t>(head_dim_qk(test_.spec)));
     std::vector<std::uint16_t> value(static_cast<std::size_t>(head_dim_vo(test_.spec)));
     for (std::size_t s = 0; s < lengths_.size(); ++s) {
@@ -283,12 +366,42 @@ void Storage::fill_values(const Step& step) {
             for (std::int64_t head = 0; head < kv_heads(test_.spec); ++head) {
                 source.key(key.data(), head_dim_qk(test_.spec), head);
                 source.value(value.data(), head_dim_vo(test_.spec));
+                if (has_token_scales()) draw_scales(true, sequence, token, head, has_place);
+                // Latents are the values, too.
+                if (has_token_scales() && test_.spec.op != Op::mla)
+                    draw_scales(false, sequence, token, head, has_place);
                 if (!has_place) continue;
-                store_row(kK, kv_element(placement_.k, sequence, token, head), head, key);
-                store_row(kV, kv_element(placement_.v, sequence, token, head), head, value);
+                if (test_.spec.op == Op::mla && test_.spec.kv_scale == KvScale::block128)
+                    store_position(sequence, token, key);
+                else
+                    store_token(placement_.k, kK, sequence, token, head, key);
+                store_token(placement_.v, kV, sequence, token, head, value);
             }
         }
     }
+}
+
+// The columns of the position of a key of latents, which have no scale.
+void Storage::store_position(std::int64_t sequence, std::int64_t token,
+                             const std::vector<std::uint16_t>& key) {
+    if (!placement_.is_kpe_apart) return;
+    const std::int64_t at = kv_element(placement_.kpe, sequence, token, 0);
+    std::memcpy(element(kKpe, at), key.data() + position_first(),
+                static_cast<std::size_t>(test_.spec.head_dim_kpe) * sizeof key[0]);
+}
+
+void Storage::store_token(const Place& place, Role role, std::int64_t sequence, std::int64_t token,
+                          std::int64_t head, const std::vector<std::uint16_t>& row) {
+    const std::int64_t index = kv_element(place, sequence, token, head);
+    if (!has_token_scales()) return store_row(role, index, head, row);
+    const float* const scales = scales_at(role == kK, sequence, token, head);
+    const std::int64_t block =
+        test_.spec.kv_scale == KvScale::block128 ? 128 : static_cast<std::int64_t>(row.size());
+    auto* const to = reinterpret_cast<std::uint8_t*>(stored(role, index));
+    const double* const numbers = decode_table(test_.spec.dtype);
+    for (std::size_t d = 0; d < row.size(); ++d)
+        to[d] = static_cast<std::uint8_t>(
+            encode(kv_dtype(test_.spec), numbers[row[d]] / scales[static_cast<std::int64_t>(d) / block]));
 }
 
 void Storage::store_row(Role role, std::int64_t index, std::int64_t head,
@@ -315,7 +428,10 @@ void Storage::plant(const Planted& planted) {
             continue;
         }
         const std::vector<float>& scales = key ? k_scales_ : v_scales_;
-        const double scale = scales.empty() ? 1.0 : scales[static_cast<std::size_t>(head)];
+        double scale = scales.empty() ? 1.0 : scales[static_cast<std::size_t>(head)];
+        if (has_token_scales())
+            scale = scales_at(key, planted.sequence, planted.token,
+                              head)[test_.spec.kv_scale == KvScale::block128 ? planted.component / 128 : 0];
         const std::uint16_t bits = encode(kv_dtype(test_.spec), planted.value / scale);
         // A number of 8 bits is the lower byte, which is the first.
         std::memcpy(stored(key ? kK : kV, row + planted.component), &bits,
@@ -361,13 +477,30 @@ AttentionTensors Storage::tensors() const {
     if (test_.spec.sink) tensors.sinks = vector(kSinks, test_.spec.q_heads);
     if (test_.spec.alibi) tensors.alibi_slopes = vector(kSlopes, test_.spec.q_heads);
     if (test_.layout.kv_as_bytes)
-        for (Tensor* const stored : {&tensors.k, &tensors.v, &tensors.kpe}) stored->dtype = DType::u8;
-    if (test_.spec.kv_scale == KvScale::none) return tensors;
+        for (Tensor* const stored : {&tensors.k, &tensors.v, &tensors.kpe})
+            if (is_fp8(stored->dtype)) stored->dtype = DType::u8;
+    if (has_token_scales()) add_scales(tensors);
+    if (test_.spec.kv_scale == KvScale::none || has_token_scales()) return tensors;
     const std::int64_t scales = test_.spec.kv_scale == KvScale::head ? kv_heads(test_.spec) : 1;
     tensors.k_scale = vector(test_.scales_at_launch ? kNoScale : kKScale, scales);
     if (test_.spec.op == Op::mla) return tensors;
     tensors.v_scale = vector(test_.scales_at_launch ? kNoScale : kVScale, scales);
     return tensors;
+}
+
+void Storage::add_scales(AttentionTensors& tensors) const {
+    const auto scales = [&](Role role, const Place& place) {
+        const Image& image = test_.scales_at_launch ? images_[kNoScale] : image_of(role);
+        return place.tensor(image.device.data());
+    };
+    tensors.k_scale = scales(kKScale, placement_.k_scale);
+    if (test_.spec.op != Op::mla) {
+        tensors.v_scale = scales(kVScale, placement_.v_scale);
+        return;
+    }
+    // With the axis of heads exactly where k has it.
+    const int head = test_.spec.kv == KvStorage::ragged ? 1 : 2;
+    if (!test_.layout.latent_heads) tensors.k_scale = tensors.k_scale.select(head, 0);
 }
 
 const float* Storage::vector_data(Role role) const {
@@ -377,15 +510,27 @@ const float* Storage::vector_data(Role role) const {
 TensorAddresses Storage::addresses() const {
     TensorAddresses addresses;
     if (!test_.scales_at_launch) return addresses;
+    if (has_token_scales()) {
+        const auto at = [&](Role role, const Place& place) {
+            const auto* const image = static_cast<const float*>(image_of(role).device.data());
+            return image + place.first;
+        };
+        addresses.k_scale = at(kKScale, placement_.k_scale);
+        if (test_.spec.op != Op::mla) addresses.v_scale = at(kVScale, placement_.v_scale);
+        return addresses;
+    }
     addresses.k_scale = vector_data(kKScale);
     if (test_.spec.op != Op::mla) addresses.v_scale = vector_data(kVScale);
     return addresses;
 }
 
-// The columns of the position, which come first in the images of q and k, in tensors of their own.
-void Storage::set_positions() {
+std::int64_t Storage::position_first() const {
+    return test_.layout.latents_apart ? 0 : test_.spec.head_dim_ckv;
+}
+
+// Columns of the position that come first in the images of q and k, into tensors of their own.
+void Storage::copy_positions() {
     const auto copy = [&](Role from, const Place& whole, Role to, const Place& place) {
-        std::fill(images_[to].host.begin(), images_[to].host.end(), kNaNByte);
         const bool ragged = place.rank == 3;
         const std::int64_t last = ragged ? 1 : place.shape[2], columns = test_.spec.head_dim_kpe;
         const std::int64_t bytes = size_of(place.dtype);
@@ -397,8 +542,9 @@ void Storage::set_positions() {
                         image_of(from).host.data() + bytes * (ragged ? whole.at(a, b) : whole.at(a, b, c)),
                         static_cast<std::size_t>(bytes * columns));
     };
-    copy(kQ, placement_.q, kQPe, placement_.q_pe);
-    copy(kK, placement_.k, kKpe, placement_.kpe);
+    if (placement_.is_q_pe_apart) copy(kQ, placement_.q, kQPe, placement_.q_pe);
+    if (placement_.is_kpe_apart && test_.spec.kv_scale != KvScale::block128)
+        copy(kK, placement_.k, kKpe, placement_.kpe);
 }
 
 // Columns of the position behind the others, or apart from them.
@@ -411,11 +557,13 @@ void Storage::state_latents(AttentionTensors& tensors) const {
         return tensor;
     };
     if (!test_.layout.latent_heads) tensors.k = tensors.k.select(tensors.k.rank - 2, 0);
-    if (!test_.layout.latents_apart || position == 0) return;
-    tensors.q = part(tensors.q, position, latent);
-    tensors.k = part(tensors.k, position, latent);
-    tensors.q_pe = placement_.q_pe.tensor(images_[kQPe].device.data());
-    tensors.kpe = placement_.kpe.tensor(images_[kKpe].device.data());
+    if (placement_.is_q_pe_apart) {
+        tensors.q = part(tensors.q, position, latent);
+        tensors.q_pe = placement_.q_pe.tensor(images_[kQPe].device.data());
+    }
+    if (!placement_.is_kpe_apart) return;
+    if (test_.spec.kv_scale != KvScale::block128) tensors.k = part(tensors.k, position, latent);
+    tensors.kpe = placement_.kpe.tensor(image_of(kKpe).device.data());
     // Tensors of keys have the axis of heads or not, each by itself.
     if (test_.layout.latent_heads) tensors.kpe = tensors.kpe.select(tensors.kpe.rank - 2, 0);
 }
@@ -467,6 +615,22 @@ ReferenceInput Storage::reference_input() const {
     input.alibi_slopes = slopes_;
     input.k_scales = k_scales_now_;
     input.v_scales = v_scales_now_;
+    if (has_token_scales()) {
+        input.k_scale = [this](std::int64_t s, std::int64_t t, std::int64_t h, std::int64_t block) {
+            return scales_at(true, s, t, h)[block];
+        };
+        input.v_scale = [this](std::int64_t s, std::int64_t t, std::int64_t h, std::int64_t block) {
+            return scales_at(false, s, t, h)[block];
+        };
+        input.scale_block = test_.spec.kv_scale == KvScale::block128 ? 128 : 0;
+        if (placement_.is_kpe_apart && test_.spec.kv_scale == KvScale::block128) {
+            input.kpe_first = position_first();
+            input.kpe = [this](std::int64_t s, std::int64_t t, std::int64_t h) -> const void* {
+                const std::int64_t at = kv_element(placement_.kpe, s, t, h);
+                return at < 0 ? nullptr : image_of(kKpe).host.data() + at * size_of(placement_.kpe.dtype);
+            };
+        }
+    }
     input.q = [this](std::int64_t s, std::int64_t t, std::int64_t h) {
         return image_of(kQ).host.data() + q_element(s, t, h) * size_of(test_.spec.dtype);
     };

@@ -70,12 +70,15 @@ class Storage {
 
     // Whether the scales of a KV head that the last load() put on the device are numbers above 0.
     bool has_good_scales(std::int64_t kv_head) const;
+    // The same of what a row sees: where tokens have scales of their own those of the tokens that it attends
+    // to.
+    bool has_good_scales(const QueryRow& row, std::int64_t kv_head) const;
 
     // Name of the first input buffer whose device bytes are no longer what was uploaded; empty if none.
     std::string changed_input() const;
 
   private:
-    void set_positions();
+    void copy_positions();
     void state_latents(AttentionTensors& tensors) const;
 
     enum Role : std::size_t {
@@ -102,12 +105,25 @@ class Storage {
     };
 
     void allocate(const Runtime& runtime);
+    void allocate_scales();
+    // Where the columns of a key's position are among all of them, as those of a query.
+    std::int64_t position_first() const;
     void make_head_vectors();
     void make_scales();
     void set_scales(const Step& step);
     void set_indices(const Step& step);
     void fill_values(const Step& step);
+    void store_token(const Place& place, Role role, std::int64_t sequence, std::int64_t token,
+                     std::int64_t head, const std::vector<std::uint16_t>& row);
     void store_row(Role role, std::int64_t index, std::int64_t head, const std::vector<std::uint16_t>& row);
+    void store_position(std::int64_t sequence, std::int64_t token, const std::vector<std::uint16_t>& key);
+    bool has_token_scales() const { return is_of_tokens(test_.spec.kv_scale); }
+    // The scales of one head of one token in the image of k's or v's; null: its page is not a page.
+    const float* scales_at(bool of_key, std::int64_t sequence, std::int64_t token, std::int64_t head) const;
+    void draw_scales(bool of_key, std::int64_t sequence, std::int64_t token, std::int64_t head,
+                     bool has_place);
+    void spoil(const SpoiledScale& spoiled);
+    void add_scales(AttentionTensors& tensors) const;
     void plant(const Planted& planted);
     // Keys before this one are left of every row's window.
     std::int64_t first_seen_key(std::int64_t sequence) const;
@@ -135,6 +151,7 @@ class Storage {
     Capacity capacity_;
     Placement placement_;
     Random random_, before_load_;
+    Random scale_random_{0};          // of scales of tokens, one after the other
     std::vector<Image> images_;       // by Role; those that share another's or are not used are empty
     std::vector<std::size_t> alias_;  // the image that a role's tensor lies in
     Image o_, lse_;

@@ -363,6 +363,92 @@ TEST_CASE("a scale that is no number above 0 makes the rows of its heads NaN", "
     }
 }
 
+TEST_CASE("each token's own scales are those of its key and value, and poison the rows that see it",
+          "[check]") {
+    StoredInBytes bytes(DType::e4m3);
+    const std::vector<QueryRow> rows = all_rows(kMixed);
+    const Reference want = compute_reference(bytes.input(), rows);
+    ReferenceInput input = bytes.input();
+    input.spec.kv_scale = KvScale::token_head;
+    input.k_scales.clear(), input.v_scales.clear();
+    float bad = 1;  // the factor of one token's
+    const std::int64_t head = 1, token = 3;
+    bool of_key = true;
+    const auto scale = [&](const std::vector<float>& of_heads, bool key) {
+        return [&, key](std::int64_t s, std::int64_t t, std::int64_t h, std::int64_t) {
+            const bool is_bad = s == 0 && t == token && h == head && key == of_key;
+            return of_heads[static_cast<std::size_t>(h)] * (is_bad ? bad : 1.0F);
+        };
+    };
+    input.k_scale = scale(bytes.k_scales, true), input.v_scale = scale(bytes.v_scales, false);
+    const Reference same = compute_reference(input, rows);
+    CHECK((same.out == want.out && same.low == want.low && same.lse == want.lse));
+    input.scale_block = 128;  // the heads are one block
+    CHECK(compute_reference(input, rows).out == want.out);
+    for (const float factor : {0.0F, -1.0F, HUGE_VALF, std::nanf("")}) {
+        for (const bool key : {true, false}) {
+            bad = factor, of_key = key;
+            const Reference got = compute_reference(input, rows);
+            const auto heads = static_cast<std::size_t>(bytes.spec.q_heads);
+            const auto dim = static_cast<std::size_t>(bytes.spec.head_dim_vo);
+            std::int64_t poisoned = 0;
+            for (std::size_t n = 0; n < rows.size(); ++n) {
+                const KeyRange keys = attended_keys(
+                    bytes.spec, kMixed[static_cast<std::size_t>(rows[n].sequence)], rows[n].query);
+                for (std::size_t h = 0; h < heads; ++h) {
+                    const bool is_bad =
+                        rows[n].sequence == 0 && h >= heads / 2 && keys.first <= token && token <= keys.last;
+                    poisoned += is_bad;
+                    const std::size_t at = n * heads + h;
+                    CHECK(std::isnan(got.lse[at]) == is_bad);
+                    CHECK((is_bad ? std::isnan(got.out[at * dim]) : got.out[at * dim] == want.out[at * dim]));
+                }
+            }
+            CHECK(poisoned > 0);
+        }
+    }
+}
+
+TEST_CASE("blocks of a latent have a scale each, and its position has none", "[check]") {
+    AttentionSpec spec{
+        .op = Op::mla, .dtype = DType::bf16, .head_dim_ckv = 256, .head_dim_kpe = 8, .q_heads = 2};
+    spec.scale = 0.1;
+    spec.kv_dtype = DType::e4m3, spec.kv_scale = KvScale::block128;
+    const float scales[] = {0.5F, 4.0F};
+    Random random(3);
+    std::vector<std::uint16_t> queries(2 * 264), positions(3 * 8), keys(3 * 264);
+    std::vector<std::uint8_t> latents(3 * 256);
+    for (std::uint16_t& q : queries) q = encode(DType::bf16, static_cast<double>(random.integer(-3, 3)));
+    for (const std::size_t first : {std::size_t{0}, std::size_t{256}}) {  // of the position among the columns
+        for (std::size_t t = 0; t < 3; ++t) {
+            for (std::size_t d = 0; d < 256; ++d) {
+                const double stored = static_cast<double>(random.integer(-7, 7));
+                latents[t * 256 + d] = static_cast<std::uint8_t>(encode(DType::e4m3, stored));
+                keys[t * 264 + d + (first == 0 ? 8 : 0)] = encode(DType::bf16, stored * scales[d / 128]);
+            }
+            for (std::size_t d = 0; d < 8; ++d)
+                keys[t * 264 + first + d] = positions[t * 8 + d] =
+                    encode(DType::bf16, static_cast<double>(random.integer(-7, 7)));
+        }
+        ReferenceInput plain;
+        plain.spec = spec;
+        plain.spec.kv_dtype.reset(), plain.spec.kv_scale = KvScale::none;
+        plain.sequences = {{1, 3}};
+        plain.q = [&](auto, auto, auto h) { return queries.data() + h * 264; };
+        plain.k = [&](auto, auto t, auto) { return keys.data() + t * 264; };
+        plain.v = [&](auto, auto t, auto) { return keys.data() + t * 264 + (first == 0 ? 8 : 0); };
+        ReferenceInput input = plain;
+        input.spec = spec;
+        input.k = input.v = [&](auto, auto t, auto) { return latents.data() + t * 256; };
+        input.k_scale = input.v_scale = [&](auto, auto, auto, auto block) { return scales[block]; };
+        input.scale_block = 128;
+        input.kpe = [&](auto, auto t, auto) { return positions.data() + t * 8; };
+        input.kpe_first = static_cast<std::int64_t>(first);
+        const Reference got = compute_reference(input, {{0, 0}}), want = compute_reference(plain, {{0, 0}});
+        CHECK((got.out == want.out && got.low == want.low && got.lse == want.lse));
+    }
+}
+
 TEST_CASE("key ranges in bottom-right alignment", "[check]") {
     AttentionSpec spec = small_spec(DType::f16);
     spec.mask = Mask::causal;

@@ -11,6 +11,7 @@
 #include "check/small_floats.hpp"
 #include "planner/plan.hpp"
 #include "planner/repository_tuning.hpp"
+#include "problem/tensors/tensors.hpp"
 #include "support/catch.hpp"
 
 using namespace attnsmith;
@@ -269,6 +270,171 @@ TEST_CASE("spoiled scales leave what is stored as it was, and are known by their
     CHECK((storage.has_good_scales(0) && !storage.has_good_scales(1)));
     storage.load(test.steps[0]);
     CHECK(storage.has_good_scales(1));
+}
+
+namespace {
+
+// A scale as the tensors that are bound have it, by the place of a token in its storage.
+float bound_scale(const Tensor& scales, std::int64_t a, std::int64_t b, std::int64_t c) {
+    return floats_of(scales)[a * scales.strides[0] + b * scales.strides[1] + c * scales.strides[2]];
+}
+
+Case latents_in_blocks(bool inline_scales, bool apart) {
+    Case test = windowed_case(KvStorage::paged);
+    test.spec.op = Op::mla;
+    test.spec.kv_dtype = DType::e4m3;
+    test.spec.kv_scale = KvScale::block128;
+    test.spec.head_dim_qk = test.spec.head_dim_vo = 0;
+    test.spec.head_dim_ckv = 512, test.spec.head_dim_kpe = 64;
+    test.spec.kv_heads = 1;
+    test.spec.scale = 0.1;
+    test.spec.window_left.reset();
+    test.layout.inline_scales = inline_scales;
+    test.layout.latents_apart = apart;
+    return test;
+}
+
+}  // namespace
+
+TEST_CASE("each token has scales of its own, in tensors of their own or behind its columns", "[check]") {
+    const Runtime runtime = stub_runtime();
+    for (const KvStorage kv : {KvStorage::dense, KvStorage::ragged, KvStorage::paged}) {
+        for (const bool behind : {false, true}) {
+            for (const int alignment : {4, 16}) {
+                INFO(to_string(kv) << (behind ? " behind" : "") << alignment);
+                Case test = fp8_case(kv, DType::e4m3, KvScale::token_head);
+                test.layout.inline_scales = behind;
+                test.spec.alignment = alignment;
+                test.layout.pad = 2 * alignment;
+                test.layout.scale_pad = 1;
+                test.layout.scales_transposed = alignment == 4;
+                Storage storage(runtime, test, 5);
+                storage.load(test.steps[0]);
+                const AttentionTensors tensors = storage.tensors();
+                const problem::Problem problem = problem::validate(test.spec, {});
+                CHECK_NOTHROW(problem::check_tensors(problem, tensors, storage.batch()));
+                if (behind)
+                    CHECK(reinterpret_cast<const std::byte*>(tensors.k_scale.data) ==
+                          static_cast<const std::byte*>(tensors.k.data) + 16);
+                const ReferenceInput input = storage.reference_input();
+                if (kv == KvStorage::dense)
+                    CHECK(bound_scale(tensors.k_scale, 1, 7, 1) == input.k_scale(1, 7, 1, 0));
+                // They are N(0, 1) whatever the scales are, which are spread over orders.
+                double squares = 0;
+                float least = 1e9F, most = 0;
+                for (std::int64_t token = 0; token < 40; ++token)
+                    for (std::int64_t head = 0; head < 2; ++head) {
+                        const float scale = input.v_scale(0, token, head, 0);
+                        least = std::min(least, scale), most = std::max(most, scale);
+                        CHECK(scale != input.k_scale(0, token, head, 0));
+                        for (std::size_t d = 0; d < 16; ++d) {
+                            const double value =
+                                decode(DType::e4m3, byte_of(input.v(0, token, head), d)) * double{scale};
+                            squares += value * value / (40 * 2 * 16);
+                        }
+                    }
+                CHECK((squares > 0.8 && squares < 1.2));
+                CHECK((least > 0.01F && least < 0.06F && most > 1 && most < 4));
+            }
+        }
+    }
+}
+
+TEST_CASE("scales of slots that no sequence has are NaN", "[check]") {
+    const Runtime runtime = stub_runtime();
+    for (const bool behind : {false, true}) {
+        Case test = fp8_case(KvStorage::paged, DType::e4m3, KvScale::token_head);
+        test.layout.inline_scales = behind;
+        Storage storage(runtime, test, 5);
+        storage.load(test.steps[0]);
+        const Tensor scales = storage.tensors().k_scale;
+        std::int64_t numbers = 0;
+        for (std::int64_t page = 0; page < scales.shape[0]; ++page)
+            for (std::int64_t slot = 0; slot < scales.shape[1]; ++slot)
+                for (std::int64_t head = 0; head < 2; ++head)
+                    numbers += !std::isnan(bound_scale(scales, page, slot, head));
+        CHECK(numbers == (40 + 25) * 2);
+    }
+}
+
+TEST_CASE("latents with scales of blocks are rows of 656 bytes, or tensors of their own", "[check]") {
+    const Runtime runtime = stub_runtime();
+    for (const bool behind : {false, true}) {
+        for (const bool apart : {false, true}) {
+            const Case test = latents_in_blocks(behind, apart);
+            Storage storage(runtime, test, 5);
+            storage.load(test.steps[0]);
+            const AttentionTensors tensors = storage.tensors();
+            const problem::Problem problem = problem::validate(test.spec, {});
+            CHECK_NOTHROW(problem::check_tensors(problem, tensors, storage.batch()));
+            CHECK((tensors.kpe.dtype == DType::bf16 && tensors.k_scale.shape[2] == 4));
+            CHECK(static_cast<bool>(tensors.q_pe) == apart);
+            if (behind) {
+                CHECK((tensors.k.strides[1] == 656 && tensors.k_scale.strides[1] == 164));
+                CHECK(tensors.kpe.strides[1] == 328);
+                const auto* const row = static_cast<const std::byte*>(tensors.k.data);
+                CHECK((tensors.k_scale.data == row + 512 && tensors.kpe.data == row + 528));
+            }
+            const ReferenceInput input = storage.reference_input();
+            CHECK((input.scale_block == 128 && input.kpe_first == (apart ? 0 : 512)));
+            double squares = 0;
+            for (std::size_t d = 0; d < 512; ++d) {
+                const double key = decode(DType::e4m3, byte_of(input.k(1, 24, 0), d)) *
+                                   double{input.k_scale(1, 24, 0, static_cast<std::int64_t>(d) / 128)};
+                squares += key * key / 512;
+            }
+            CHECK((squares > 0.7 && squares < 1.4));
+            CHECK(input.k(1, 24, 0) == input.v(1, 24, 0));
+            CHECK(input.v_scale(1, 24, 0, 3) == input.k_scale(1, 24, 0, 3));
+            const auto* const position = static_cast<const std::uint16_t*>(input.kpe(1, 24, 0));
+            for (int d = 0; d < 64; ++d) CHECK(std::abs(decode(DType::bf16, position[d])) < 6);
+        }
+    }
+}
+
+TEST_CASE("a token's spoiled scale is known by the rows that see it", "[check]") {
+    const Runtime runtime = stub_runtime();
+    for (const bool behind : {false, true}) {
+        Case test = fp8_case(KvStorage::ragged, DType::e4m3, KvScale::token_head);
+        test.layout.inline_scales = behind;
+        Storage storage(runtime, test, 5);
+        storage.load(test.steps[0]);
+        const std::uint8_t before = byte_of(storage.reference_input().v(0, 39, 1), 15);
+        CHECK(storage.has_good_scales({0, 2}, 1));
+        Step spoiled = test.steps[0];
+        spoiled.same_data = true;
+        spoiled.spoiled_scales = {{.of_key = false, .sequence = 0, .token = 39, .head = 1, .value = -2}};
+        storage.load(spoiled);
+        CHECK(byte_of(storage.reference_input().v(0, 39, 1), 15) == before);
+        CHECK(storage.reference_input().v_scale(0, 39, 1, 0) == -2);
+        // The last key is seen by the last query alone.
+        CHECK((storage.has_good_scales({0, 2}, 0) && !storage.has_good_scales({0, 2}, 1)));
+        CHECK(storage.has_good_scales({0, 1}, 1));
+        CHECK(storage.has_good_scales({1, 0}, 1));
+        storage.load(test.steps[0]);
+        CHECK(storage.has_good_scales({0, 2}, 1));
+    }
+}
+
+TEST_CASE("a launch may have other scales of tokens than its Call, in the same places", "[check]") {
+    const Runtime runtime = stub_runtime();
+    for (const bool behind : {false, true}) {
+        Case test = fp8_case(KvStorage::dense, DType::e5m2, KvScale::token_head);
+        test.layout.inline_scales = behind;
+        test.scales_at_launch = true;
+        test.k_scales = {0.5F, 2.0F};
+        Storage storage(runtime, test, 5);
+        storage.load(test.steps[0]);
+        const AttentionTensors tensors = storage.tensors();
+        CHECK(std::isnan(bound_scale(tensors.k_scale, 0, 3, 0)));
+        Tensor given = tensors.k_scale;
+        given.data = const_cast<float*>(storage.addresses().k_scale);
+        CHECK((bound_scale(given, 0, 3, 0) == 2.0F && bound_scale(given, 0, 3, 1) == 0.5F));
+        given = tensors.v_scale;
+        given.data = const_cast<float*>(storage.addresses().v_scale);
+        CHECK(bound_scale(given, 1, 3, 1) == storage.reference_input().v_scale(1, 3, 1, 0));
+        CHECK(storage.changed_input().empty());
+    }
 }
 
 TEST_CASE("outputs that nobody wrote are named", "[check]") {
