@@ -168,6 +168,7 @@ Catalogue make_catalogue(const std::string& models, std::uint64_t seed) {
     add_shares(catalogue);
     add_mla(catalogue);
     add_fp8(catalogue);
+    add_token_scales(catalogue);
     add_bitwise(catalogue);
     add_extremes(catalogue);
     add_bounds(catalogue);

@@ -58,6 +58,7 @@ void add_specials(Catalogue& catalogue);      // NaN, infinity, evicted keys, la
 void add_far(Catalogue& catalogue);           // elements more than 2^31 and 2^32 from a tensor's first
 void add_mla(Catalogue& catalogue);           // op mla: latent attention
 void add_fp8(Catalogue& catalogue);           // keys and values of 8 bits
+void add_token_scales(Catalogue& catalogue);  // likewise, whose tokens have scales of their own
 void add_bitwise(Catalogue& catalogue);       // consistency bitwise: equal bits, and right ones
 void add_merge(Catalogue& catalogue);         // op merge: its kernel against an fp64 merge
 void add_merged(Catalogue& catalogue);        // op merge after attention over parts of the keys

@@ -3,6 +3,8 @@
 // prefill of one sequence gives is compared with everything else, bit by bit.
 #include <fmt/format.h>
 
+#include <bit>
+#include <cmath>
 #include <cstring>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -89,6 +91,10 @@ class Sequence {
         k_ = draw(check::kv_dtype(spec_), check::kv_heads(spec_) * check::head_dim_qk(spec_));
         if (has_values())
             v_ = draw(check::kv_dtype(spec_), check::kv_heads(spec_) * check::head_dim_vo(spec_));
+        if (is_of_tokens(spec_.kv_scale)) {
+            k_scales_ = draw_scales();
+            if (has_values()) v_scales_ = draw_scales();
+        }
         wanted_ = run({{tokens, tokens}}, {.kv = KvStorage::dense});
     }
 
@@ -124,6 +130,8 @@ class Sequence {
     }
 
   private:
+    static constexpr DType kScales = DType::f32;
+
     // Op mla has none: its values are columns of the keys.
     bool has_values() const { return spec_.op != Op::mla; }
 
@@ -133,19 +141,29 @@ class Sequence {
         return bits;
     }
 
-    // Tokens first .. first + count - 1 of a tensor, or of the foreign sequence, which is NaN, infinite and
-    // huge by turns.
-    Bits slice(DType dtype, const Bits& of, const Part& part, std::int64_t first, std::int64_t count) const {
-        const std::int64_t width = static_cast<std::int64_t>(of.size()) / tokens_;
-        Bits bits(of.begin() + first * width, of.begin() + (first + count) * width);
-        const std::uint16_t strange[] = {0x7fff, check::encode(dtype, 1e30), 0xffff,
-                                         check::encode(dtype, 3e4)};
-        if (part.foreign)
-            for (std::size_t i = 0; i < bits.size(); ++i) bits[i] = strange[i / 7 % 4];
+    // One of each head of each token, from 2^-6 to 2^2, as the upper halves of floats.
+    Bits draw_scales() {
+        Bits bits(static_cast<std::size_t>(tokens_ * check::kv_heads(spec_)));
+        for (std::uint16_t& x : bits) x = check::encode(DType::bf16, std::exp2(random_.uniform(-6, 2)));
         return bits;
     }
 
-    Tensor put_keys(Memory& memory, const Bits& bits, std::initializer_list<std::int64_t> shape) const;
+    // Tokens first .. first + count - 1 of a tensor, or of the foreign sequence, which is NaN, infinite and
+    // huge by turns. Its scales, which are of kScales, are numbers above 0 as any are.
+    Bits slice(DType dtype, const Bits& of, const Part& part, std::int64_t first, std::int64_t count) const {
+        const std::int64_t width = static_cast<std::int64_t>(of.size()) / tokens_;
+        Bits bits(of.begin() + first * width, of.begin() + (first + count) * width);
+        if (!part.foreign || dtype == kScales) return bits;
+        const std::uint16_t strange[] = {0x7fff, check::encode(dtype, 1e30), 0xffff,
+                                         check::encode(dtype, 3e4)};
+        for (std::size_t i = 0; i < bits.size(); ++i) bits[i] = strange[i / 7 % 4];
+        return bits;
+    }
+
+    Tensor put_keys(Memory& memory, DType dtype, const Bits& bits,
+                    std::initializer_list<std::int64_t> shape) const;
+    template <typename Store>
+    void store_all(AttentionTensors& tensors, const Store& store) const;
     void store_scales(Memory& memory, AttentionTensors& tensors) const;
     Rows run(const Parts& parts, const Manner& manner);
     void store_queries(const Parts& parts, bool ragged, Memory& memory, AttentionTensors& tensors,
@@ -160,6 +178,7 @@ class Sequence {
     std::int64_t tokens_;
     Random random_;
     Bits q_, k_, v_;
+    Bits k_scales_, v_scales_;  // where each token has some
     Rows wanted_;
 };
 
@@ -215,16 +234,24 @@ void Sequence::store_queries(const Parts& parts, bool ragged, Memory& memory, At
     batch.max_q_len = most;
 }
 
-// Keys or values: of 8 bits they are the lower halves of `bits`, those of 0xffff NaN as well.
-Tensor Sequence::put_keys(Memory& memory, const Bits& bits, std::initializer_list<std::int64_t> shape) const {
-    const DType dtype = check::kv_dtype(spec_);
+// Keys, values or scales of tokens: of 8 bits they are the lower halves of `bits`, those of 0xffff NaN as
+// well.
+Tensor Sequence::put_keys(Memory& memory, DType dtype, const Bits& bits,
+                          std::initializer_list<std::int64_t> shape) const {
+    if (dtype == kScales) {
+        std::vector<float> scales;
+        for (const std::uint16_t x : bits)
+            scales.push_back(std::bit_cast<float>(static_cast<std::uint32_t>(x) << 16));
+        return Tensor::contiguous(memory.put(scales), DType::f32, shape)
+            .select(static_cast<int>(shape.size()) - 1, 0);
+    }
     void* const data =
         is_fp8(dtype) ? memory.put(std::vector<std::uint8_t>(bits.begin(), bits.end())) : memory.put(bits);
     return Tensor::contiguous(data, dtype, shape);
 }
 
 void Sequence::store_scales(Memory& memory, AttentionTensors& tensors) const {
-    if (spec_.kv_scale == KvScale::none) return;
+    if (spec_.kv_scale == KvScale::none || is_of_tokens(spec_.kv_scale)) return;
     const std::int64_t count = spec_.kv_scale == KvScale::head ? check::kv_heads(spec_) : 1;
     std::vector<float> of_keys, of_values;
     for (std::int64_t head = 0; head < count; ++head) {
@@ -235,27 +262,36 @@ void Sequence::store_scales(Memory& memory, AttentionTensors& tensors) const {
     tensors.v_scale = Tensor::contiguous(memory.put(of_values), DType::f32, {count});
 }
 
+// store(dtype, numbers, columns of each head) is a tensor of what each token has.
+template <typename Store>
+void Sequence::store_all(AttentionTensors& tensors, const Store& store) const {
+    const DType dtype = check::kv_dtype(spec_);
+    tensors.k = store(dtype, k_, check::head_dim_qk(spec_));
+    if (has_values()) tensors.v = store(dtype, v_, check::head_dim_vo(spec_));
+    if (!k_scales_.empty()) tensors.k_scale = store(kScales, k_scales_, 1);
+    if (!v_scales_.empty()) tensors.v_scale = store(kScales, v_scales_, 1);
+}
+
 // Ragged, or padded to the longest with NaN.
 void Sequence::store_keys(const Parts& parts, Memory& memory, AttentionTensors& tensors, Batch& batch,
                           const Manner& manner) {
     const bool ragged = manner.kv == KvStorage::ragged;
     const std::int64_t most = std::max(longest(parts, &Part::keys), manner.bound);
     const auto count = static_cast<std::int64_t>(parts.size());
-    const auto store = [&](const Bits& of, std::int64_t dim) {
+    const auto store = [&](DType dtype, const Bits& of, std::int64_t dim) {
         Bits bits;
         for (const Part& part : parts) {
-            append(bits, slice(check::kv_dtype(spec_), of, part, 0, part.keys));
+            append(bits, slice(dtype, of, part, 0, part.keys));
             if (!ragged)
                 bits.resize(
                     bits.size() + static_cast<std::size_t>((most - part.keys) * check::kv_heads(spec_) * dim),
                     0xffff);
         }
-        return ragged
-                   ? put_keys(memory, bits, {starts(parts, &Part::keys).back(), check::kv_heads(spec_), dim})
-                   : put_keys(memory, bits, {count, most, check::kv_heads(spec_), dim});
+        return ragged ? put_keys(memory, dtype, bits,
+                                 {starts(parts, &Part::keys).back(), check::kv_heads(spec_), dim})
+                      : put_keys(memory, dtype, bits, {count, most, check::kv_heads(spec_), dim});
     };
-    tensors.k = store(k_, check::head_dim_qk(spec_));
-    if (has_values()) tensors.v = store(v_, check::head_dim_vo(spec_));
+    store_all(tensors, store);
     std::vector<std::int64_t> lengths;
     for (const Part& part : parts) lengths.push_back(part.keys);
     if (ragged)
@@ -273,9 +309,9 @@ void Sequence::store_pages(const Parts& parts, Memory& memory, AttentionTensors&
     std::iota(order.begin(), order.end(), 0);
     random_.shuffle(order);
     const bool heads_first = manner.order == PageOrder::HND && has_values();
-    const auto store = [&](const Bits& of, std::int64_t dim) {
+    const auto store = [&](DType dtype, const Bits& of, std::int64_t dim) {
         Bits bits(static_cast<std::size_t>(pages * size * check::kv_heads(spec_) * dim), 0xffff);
-        const Bits foreign = slice(check::kv_dtype(spec_), of, {0, tokens_, true}, 0, tokens_);
+        const Bits foreign = slice(dtype, of, {0, tokens_, true}, 0, tokens_);
         for (std::int64_t page = 0; page < pages; ++page) {
             for (std::int64_t slot = 0; slot < size; ++slot) {
                 const std::int64_t token = page % own * size + slot;
@@ -290,11 +326,10 @@ void Sequence::store_pages(const Parts& parts, Memory& memory, AttentionTensors&
                 }
             }
         }
-        return heads_first ? put_keys(memory, bits, {pages, check::kv_heads(spec_), size, dim})
-                           : put_keys(memory, bits, {pages, size, check::kv_heads(spec_), dim});
+        return heads_first ? put_keys(memory, dtype, bits, {pages, check::kv_heads(spec_), size, dim})
+                           : put_keys(memory, dtype, bits, {pages, size, check::kv_heads(spec_), dim});
     };
-    tensors.k = store(k_, check::head_dim_qk(spec_));
-    if (has_values()) tensors.v = store(v_, check::head_dim_vo(spec_));
+    store_all(tensors, store);
     std::vector<std::int64_t> table, lengths;
     for (const Part& part : parts) {
         for (std::int64_t page = 0; page < columns; ++page)
@@ -553,13 +588,22 @@ std::vector<Kind> kinds() {
         AttentionSpec fp8 = causal_of(dtype, qk, vo, 8, 2);
         fp8.kv_dtype = stored;
         fp8.kv_scale = scale;
-        list.push_back({fmt::format("{} {}/{}, {}", word(dtype), qk, vo, to_string(stored)), fp8, tokens});
+        list.push_back({fmt::format("{} {}/{}, {}{}", word(dtype), qk, vo, to_string(stored),
+                                    is_of_tokens(scale) ? ", scales of tokens" : ""),
+                        fp8, tokens});
     };
     add_fp8(DType::bf16, DType::e4m3, KvScale::head, 128, 128, 2100);
     add_fp8(DType::f16, DType::e5m2, KvScale::tensor, 64, 64, 2100);
     add_fp8(DType::f16, DType::e4m3, KvScale::none, 192, 128, 2100);
     add_fp8(DType::bf16, DType::e5m2, KvScale::head, 256, 256, 1500);
     add_fp8(DType::bf16, DType::e4m3, KvScale::head, 512, 512, 1500);
+    add_fp8(DType::bf16, DType::e4m3, KvScale::token_head, 128, 128, 2100);
+    add_fp8(DType::f16, DType::e5m2, KvScale::token_head, 64, 64, 2100);
+    AttentionSpec scaled{
+        .op = Op::mla, .dtype = DType::bf16, .head_dim_ckv = 512, .head_dim_kpe = 64, .q_heads = 16};
+    scaled.mask = Mask::causal, scaled.scale = 0.05;
+    scaled.kv_dtype = DType::e4m3, scaled.kv_scale = KvScale::token_head;
+    list.push_back({"bf16 latents of e4m3, scales of tokens", scaled, 1500});
     return list;
 }
 
