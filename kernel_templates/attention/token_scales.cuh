@@ -2,7 +2,8 @@
 //
 //   The scale of a key multiplies its column of logits. That of a value goes into the weights, which are
 //   rounded to fp16 then: each row's weights are divided by a power of two that follows from the largest of
-//   them so far, so that they neither overflow nor lose bits, whatever the scales are.
+//   them so far, and takes that near the largest number of fp16. So none overflows, and one loses bits only
+//   where it is 2^28 times less than the largest.
 #pragma once
 
 #include "abi/attention_arguments.h"
@@ -99,11 +100,13 @@ struct RowUnit {
     // becomes what sums have to be multiplied by in all. Gives what weights have to be multiplied by. What a
     // row does not see has changed nothing when its first key comes, since rescale is 0 then.
     __device__ float raise(float top, float& rescale) {
-        constexpr uint32 kLeast = 1u << 23, kMost = 253u << 23;  // whose inverses are ordinary numbers, too
+        constexpr int32 kLargest = 14 << 23;  // exponent of the largest afterwards: fp16 has up to 15
+        constexpr int32 kExponent = 0x7f800000, kLeast = 1 << 23;
         const float before = unit * rescale;
-        const uint32 exponent = __float_as_uint(fmaxf(before, top)) & 0x7f800000u;
-        const uint32 bits = min(max(exponent, kLeast), kMost);
-        unit = __uint_as_float(bits);
+        // What is there already is in a unit that has this headroom. Units are ordinary numbers.
+        const int32 exponent =
+            max(__float_as_int(before) & kExponent, (__float_as_int(top) & kExponent) - kLargest);
+        unit = __int_as_float(max(exponent, kLeast));
         const float inverse = inverse_of(unit);
         rescale = before * inverse;
         return inverse;

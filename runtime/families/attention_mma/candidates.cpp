@@ -88,7 +88,8 @@ std::optional<std::string> budget(Fitted<Kernel>& fitted, const SmTraits& sm) {
                            kernel.threads());
     }
     kernel.queries_in_registers = true;
-    const bool keeps_states = kernel.wide && kernel.absolute_cuts;
+    // Rows' states leave no room for queries in wide kernels, and in others not beside the units of rows.
+    const bool keeps_states = kernel.absolute_cuts && (kernel.wide || kernel.scale_blocks > 0);
     if ((kernel.head_dim_qk > 128 && !kernel.wide) || kernel.latent || keeps_states ||
         registers_of(kernel) > kMostRegisters)
         kernel.queries_in_registers = false;
@@ -230,8 +231,8 @@ int registers_of(const Kernel& kernel) {
     const int queries =
         kernel.queries_in_registers ? abi::padded_head_dim(kernel.head_dim_qk) / 4 : kQueryFragment;
     const int cuts = !kernel.absolute_cuts ? 0 : kCuts;
-    // The units of rows, and the next key's scales. Beside a row's state there is no room for queries then.
-    const int scales = kernel.scale_blocks == 0 ? 0 : kernel.absolute_cuts ? 40 : 8;
+    // The units of rows, and the next key's scales; with cuts, where queries are read again.
+    const int scales = kernel.scale_blocks == 0 || kernel.absolute_cuts ? 0 : 8;
     return output + logits + weights + queries + addresses_and_state + cuts + scales;
 }
 
