@@ -67,7 +67,7 @@ class Words(PythonTest):
         self.assertEqual((plain["kv_dtype"], plain["kv_scale"]), ("bf16", "none"))
         float8 = type("dtype", (), {"__str__": lambda self: "torch.float8_e4m3fn", "itemsize": 1})
         for given, wanted in (("e4m3", "e4m3"), ("e5m2", "e5m2"), ("float8_e5m2", "e5m2"), (float8(), "e4m3")):
-            for scale in ("none", "tensor", "head"):
+            for scale in ("none", "tensor", "head", "token_head", "block128"):
                 made = self.normalised(kv_dtype=given, kv_scale=scale)
                 self.assertEqual((made["kv_dtype"], made["kv_scale"], made["dtype"]), (wanted, scale, "bf16"))
 
@@ -169,6 +169,32 @@ class Functions(LaunchTest):
                     with self.subTest(function=function.__name__, dtype=dtype, scale=wanted):
                         words = self.asked(function, *tensors, k_scale=scales, v_scale=scales)
                         self.assertEqual((words["kv_dtype"], words["kv_scale"]), (dtype, wanted))
+
+    def test_scales_of_tokens_by_their_axes(self):
+        for function, tensors in self.calls("e4m3"):
+            k = tensors[1][0] if isinstance(tensors[1], tuple) else tensors[1]
+            outer = (*k.shape[:1], *k.shape[2:-1]) if len(k.shape) == 5 else k.shape[:-1]
+            for shape, wanted in ((outer, "token_head"), ((*outer, 1), "block128")):
+                with self.subTest(function=function.__name__, scale=wanted):
+                    scales = self.array(*shape, dtype="fp32")
+                    words = self.asked(function, *tensors, k_scale=scales, v_scale=scales)
+                    self.assertEqual((words["kv_dtype"], words["kv_scale"]), ("e4m3", wanted))
+                    self.assertEqual(self.bound(function, *tensors, k_scale=scales, v_scale=scales),
+                                     2 * [(scales.data, tuple(shape), 32)])
+            error = self.assert_refused("k_scale.shape", function, *tensors, k_scale=self.array(2, 3, dtype="fp32")
+                                        if len(outer) != 2 else self.array(1, 1, 2, 3, dtype="fp32"),
+                                        v_scale=self.array(1, dtype="fp32"))
+            self.assertIn("the axes of the keys", error.accepted)
+
+    def test_scales_of_latents_by_their_axes(self):
+        """As rows of 656 bytes have them: latents of 8 bits, a scale of each 128 columns, positions of 16 bits."""
+        q, ckv = self.array(2, 1, 8, 576), self.array(2, 40, 512, dtype="uint8")
+        kpe = self.array(2, 40, 64)
+        for shape, wanted in (((2, 40), "token_head"), ((2, 40, 4), "block128"), ((1,), "tensor")):
+            with self.subTest(scale=wanted):
+                words = self.asked(attnsmith.mla_attention, q, ckv, kpe=kpe, scale=0.1, kv_dtype="e4m3",
+                                   k_scale=self.array(*shape, dtype="fp32"))
+                self.assertEqual((words["op"], words["kv_scale"], words["head_dim_ckv"]), ("mla", wanted, 512))
 
     def test_scales_reach_the_library(self):
         for function, tensors in self.calls("e4m3"):

@@ -91,6 +91,7 @@ attnsmith.varlen_attention(q, q, q, q, q, kv_dtype="e4m4")  # refused
 attnsmith.mla_attention(q, q, scale=1, k_scale=q, kv_dtype="float8_e4m3fn")
 attnsmith.mla_attention(q, q, scale=1, v_scale=q)  # refused
 attnsmith.plan(head_dim=128, q_heads=32, kv_dtype="float8_e5m2", kv_scale="head", sm=90)
+attnsmith.plan(head_dim=128, q_heads=32, kv_dtype="e4m3", kv_scale="token_head", sm=90)
 attnsmith.plan(head_dim=128, q_heads=32, kv_dtype="e4m3", kv_scale="token")  # refused
 attnsmith.prewarm({"head_dim": 64, "q_heads": 4, "kv_dtype": ["bf16", "e4m3"], "kv_scale": ["none", "head"]})
 attnsmith.merge_states(q, q, o_dtype="fp32")  # refused

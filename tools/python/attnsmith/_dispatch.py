@@ -232,7 +232,23 @@ def _stored(problem: Problem) -> Tuple[Any, Optional[str]]:
     if _views.ITEM_BYTES[kind] != 1:
         raise InvalidRequest("k_scale", "a tensor", f"None, since keys are of {_views.WORDS[kind]}; scales are of e4m3 "
                              "and e5m2")
-    return kv_dtype, "tensor" if tuple(scale[1]) == (1,) else "head"
+    return kv_dtype, _scaled_by(problem, scale)
+
+
+def _scaled_by(problem: Problem, scale: View) -> str:
+    """kv_scale by the axes of k_scale: those of the keys but the last are of scales of each token."""
+    shape, axes = tuple(scale[1]), len(problem.k[1])
+    if shape == (1,):
+        return "tensor"
+    if len(shape) == axes - 1:
+        return "token_head"
+    if len(shape) == axes:
+        return "block128"
+    if len(shape) == 1:
+        return "head"
+    raise InvalidRequest("k_scale.shape", str(shape), f"[1], [kv_heads], or the axes of the keys {tuple(problem.k[1])} "
+                         "but the last: one scale of each head of each token, or with a last axis one of each 128 "
+                         "columns of it")
 
 
 def _rounded(length: int) -> int:

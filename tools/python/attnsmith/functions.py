@@ -32,8 +32,13 @@ o_dtype: of o: "fp32" (or torch.float32), which is not rounded, or that of q. No
 precision: "default" or "high". consistency: "default" or "bitwise".
 k_scale, v_scale: of k and v of 8 bits, which are torch.float8_e4m3fn or torch.float8_e5m2, or uint8 with kv_dtype "e4m3"
     or "e5m2": fp32 [1], or [kv_heads], on the GPU. A key is what is stored times its scale: vLLM's k_scale,
-    FlashAttention's k_descale. None is 1. A scale that is no number above 0 makes the rows of its heads NaN, which the
-    status tells. mla_attention has k_scale alone, for what is keys and values at once.
+    FlashAttention's k_descale. None is 1. Where each token has scales of its own, k_scale has the axes of k but the
+    last, as v_scale those of v: one scale of each head of each token; or one axis more, of one scale for each 128
+    columns, which head dims to 128 have, and latents, whose positions are then apart, in 16 bits and not scaled. Any
+    strides will do, so scales that a cache has behind each head's columns are a view of it, of a cache of uint8
+    ``k = cache[..., :128]`` and ``k_scale = cache[..., 128:132].view(torch.float32)[..., 0]``. A scale that is no
+    number above 0 makes the rows NaN that see what it is of, which the status tells. mla_attention has k_scale alone,
+    for what is keys and values at once.
 stream: a CUstream as a number, or a stream of torch, CuPy, Numba or anything with ``__cuda_stream__``.
 
 Lengths, offsets and page tables stay on the GPU, so a captured CUDA graph is right as they change; call once before the
@@ -103,7 +108,8 @@ def attention(q: Any, k: Any, v: Any, *, causal: bool = False, window: Window = 
     return_lse, return_status: True gives these besides. out: a tensor for o, of no memory of the others.
     o_dtype: "fp32", or None for that of out or q. precision: "default" or "high". consistency: "default" or "bitwise".
     k_scale, v_scale: of k and v of 8 bits: fp32 [1] or [kv_heads] on the GPU, which stored keys and values are
-        multiplied by; None is 1. kv_dtype: "e4m3" or "e5m2", of k and v of uint8; None is their own.
+        multiplied by; None is 1. With the axes of k, and of v, but the last: one of each head of each token; with one
+        axis more: one of each 128 columns. kv_dtype: "e4m3" or "e5m2", of k and v of uint8; None is their own.
     stream: None is the current one.
 
     Gives o [batch, q_len, q_heads, head_dim_vo]; with return_lse (o, lse), lse fp32 [batch, q_len, q_heads]; with
@@ -153,7 +159,8 @@ def varlen_attention(q: Any, k: Any, v: Any, q_indptr: Any, kv_indptr: Any, *, m
     return_lse, return_status: True gives these besides. out: a tensor for o, of no memory of the others.
     o_dtype: "fp32", or None for that of out or q. precision: "default" or "high". consistency: "default" or "bitwise".
     k_scale, v_scale: of k and v of 8 bits: fp32 [1] or [kv_heads] on the GPU, which stored keys and values are
-        multiplied by; None is 1. kv_dtype: "e4m3" or "e5m2", of k and v of uint8; None is their own.
+        multiplied by; None is 1. With the axes of k, and of v, but the last: one of each head of each token; with one
+        axis more: one of each 128 columns. kv_dtype: "e4m3" or "e5m2", of k and v of uint8; None is their own.
     stream: None is the current one.
 
     Gives o [q_tokens, q_heads, head_dim_vo]; with return_lse (o, lse), lse fp32 [q_tokens, q_heads]; with return_status
@@ -216,7 +223,8 @@ def paged_attention(q: Any, kv_cache: Any, page_table: Any = None, kv_lens: Any 
     return_lse, return_status: True gives these besides. out: a tensor for o, of no memory of the others.
     o_dtype: "fp32", or None for that of out or q. precision: "default" or "high". consistency: "default" or "bitwise".
     k_scale, v_scale: of k and v of 8 bits: fp32 [1] or [kv_heads] on the GPU, which stored keys and values are
-        multiplied by; None is 1. kv_dtype: "e4m3" or "e5m2", of k and v of uint8; None is their own.
+        multiplied by; None is 1. With the axes of k, and of v, but the last: one of each head of each token; with one
+        axis more: one of each 128 columns. kv_dtype: "e4m3" or "e5m2", of k and v of uint8; None is their own.
     stream: None is the current one.
 
     Gives o of q's shape with head_dim_vo; with return_lse (o, lse), lse fp32 of q's shape without its last axis; with
@@ -340,7 +348,10 @@ def mla_attention(q: Any, ckv: Any, page_table: Any = None, kv_lens: Any = None,
     return_lse, return_status: True gives these besides. out: a tensor for o, of no memory of the others.
     o_dtype: "fp32", or None for that of out or q. consistency: "default" or "bitwise".
     k_scale: of ckv and kpe of 8 bits: fp32 [1] on the GPU, which both are multiplied by, as keys and as values; None is
-        1. kv_dtype: "e4m3" or "e5m2", of ckv and kpe of uint8; None is their own.
+        1. With the axes of ckv but the last: one of each token, for both. With those and one of head_dim_ckv / 128: one
+        of each 128 columns of the latent, and kpe is apart, of q's dtype and not scaled, as rows of 656 bytes have it:
+        ``ckv = rows[..., :512]``, ``k_scale = rows[..., 512:528].view(torch.float32)`` and
+        ``kpe = rows[..., 528:].view(torch.bfloat16)``. kv_dtype: "e4m3" or "e5m2", of what is of uint8; None is its own.
     stream: None is the current one.
 
     Gives o of q's shape with head_dim_ckv columns; with return_lse (o, lse), lse fp32 of q's shape without its last

@@ -233,9 +233,11 @@ class Kernel(Owner):
             [kv_tokens, head_dim_kpe] as k. q and k, the latents, then have head_dim_ckv columns; without q_pe, and
             without kpe, they have those of the position behind them. k and kpe may have an axis of 1, the KV head,
             before the columns. o has head_dim_ckv columns.
-        k_scale, v_scale: fp32 [1] of a spec with kv_scale="tensor", [kv_heads] with "head", and with neither "none"
-            absent: what each stored key, and value, is multiplied by. Of op mla k_scale alone, for both. k, v and kpe of
-            8 bits may be tensors of uint8.
+        k_scale, v_scale: fp32 [1] of a spec with kv_scale="tensor", [kv_heads] with "head", with "token_head" the axes
+            of k, and of v, but the last, with "block128" those and one of a scale for each 128 columns, and with "none"
+            absent: what each stored key, and value, is multiplied by. Those of tokens have any strides. Of op mla
+            k_scale alone, for both; with "block128" for the latent alone, and kpe is given, of the spec's dtype. Else
+            k, v and kpe of 8 bits may be tensors of uint8.
         q_indptr, kv_indptr [batch + 1], q_lens, kv_lens [batch], page_table [batch, pages a sequence], or
             page_indptr [batch + 1] with page_indices and last_page_len [batch]: of the spec's index_dtype.
         table_rows: [batch], the row of page_table, then [rows, pages a sequence], that each sequence uses; likewise.

@@ -156,7 +156,8 @@ class Request(_Attention, _Choice, _Sizes, total=False):
     kv_dtype: of k and v: that of q unless given, or "e4m3" or "e5m2", floats of 8 bits (torch.float8_e4m3fn and
         torch.float8_e5m2), whose head dims are multiples of 16.
     kv_scale: of a kv_dtype of 8 bits: what each stored key and value is multiplied by to give its number: nothing
-        ("none", the default), one scale ("tensor"), or one of each KV head ("head").
+        ("none", the default), one scale ("tensor"), one of each KV head ("head"), one of each head of each token
+        ("token_head"), or one of each 128 columns of that ("block128"; of head dims to 128 and of latents).
     precision: "default", or "high": products and probabilities stay in fp32.
     consistency: "default", or "bitwise": a row's bits depend on neither batch nor phase.
     slots: from here on of op "append" alone: "mapping" (the default), a slot for each token, or "table": by the lengths
