@@ -84,6 +84,17 @@ class Schemes(unittest.TestCase):
             off = (numbers[..., part] - latents[..., part].double()).norm() / latents[..., part].double().norm()
             self.assertTrue(0.01 < float(off) < 0.04, block)
 
+    def test_rows_of_blocks_are_656_bytes_of_three_views(self):
+        latents = self.torch.randn(2, 5, 1, scheme_errors.CKV + scheme_errors.KPE).bfloat16()
+        stored, scale, kpe = scheme_errors.rows_of_blocks(latents)
+        self.assertEqual([tuple(view.shape) for view in (stored, scale, kpe)], [(2, 5, 1, 512), (2, 5, 1, 4), (2, 5, 1, 64)])
+        self.assertEqual([view.stride(1) * view.element_size() for view in (stored, scale, kpe)], 3 * [656])
+        self.assertEqual(scale.data_ptr() - stored.data_ptr(), 512)
+        self.assertEqual(kpe.data_ptr() - stored.data_ptr(), 528)
+        blocks = stored.double().unflatten(-1, (4, 128)) * scale.double()[..., None]
+        numbers = self.torch.cat((blocks.flatten(-2), kpe.double()), -1)
+        self.assertTrue(self.torch.equal(numbers, scheme_errors.in_blocks(latents)))
+
     def test_attention_is_that_of_each_query_alone(self):
         q, k, v = (self.torch.randn(2, tokens, heads, 16).double() for tokens, heads in ((3, 4), (9, 2), (9, 2)))
         found = scheme_errors.attention(q, k, v, 0.3)

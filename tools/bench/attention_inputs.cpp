@@ -31,6 +31,29 @@ std::int64_t key_columns(const AttentionSpec& spec) {
     return problem::key_dim(spec) + (has_values(spec) ? 0 : problem::value_dim(spec));
 }
 
+bool has_positions_apart(const AttentionSpec& spec) {
+    return spec.op == Op::mla && spec.kv_scale == KvScale::block128 && spec.head_dim_kpe > 0;
+}
+
+// Those of k, which has the columns of the position unless they are apart.
+std::int64_t stored_key_columns(const AttentionSpec& spec) {
+    return key_columns(spec) - (has_positions_apart(spec) ? spec.head_dim_kpe : 0);
+}
+
+// Bytes of the keys and values of one head of one token, with their scales.
+std::int64_t bytes_of_key(const AttentionSpec& spec) {
+    const std::int64_t key = stored_key_columns(spec),
+                       value = has_values(spec) ? problem::value_dim(spec) : 0;
+    std::int64_t bytes = (key + value) * size_of(problem::kv_dtype(spec));
+    if (has_positions_apart(spec)) bytes += spec.head_dim_kpe * size_of(spec.dtype);
+    if (!is_of_tokens(spec.kv_scale)) return bytes;
+    const auto scales = [&](std::int64_t columns) {
+        if (columns == 0) return std::int64_t{0};
+        return spec.kv_scale == KvScale::token_head ? 1 : problem::ceil_div(columns, problem::kScaleBlock);
+    };
+    return bytes + size_of(DType::f32) * (scales(key) + scales(value));
+}
+
 // Values in -1 .. 1: zeros run faster than real data would. Long sequences take seconds to upload.
 void fill_random(Buffer& buffer, DType dtype, std::mt19937& random, const std::stop_token& stop) {
     if (stop.stop_requested()) return;
@@ -61,20 +84,22 @@ class AttentionInputs::Set {
         if (spec.lse) tensors.lse = tensor(DType::f32, {batch, sizes.q_len, spec.q_heads}, random);
         if (spec.sink) tensors.sinks = zeros(DType::f32, {spec.q_heads});
         if (spec.alibi) tensors.alibi_slopes = zeros(DType::f32, {spec.q_heads});
-        if (spec.kv_scale != KvScale::none) {
+        if (spec.kv_scale != KvScale::none && !is_of_tokens(spec.kv_scale)) {
             const std::int64_t scales = spec.kv_scale == KvScale::head ? spec.kv_heads : 1;
             tensors.k_scale = ones(scales);
             if (has_values(spec)) tensors.v_scale = ones(scales);
         }
         switch (spec.kv) {
             case KvStorage::dense:
-                tensors.k = tensor(stored, {batch, sizes.kv_len, spec.kv_heads, key_columns(spec)}, random);
+                tensors.k =
+                    tensor(stored, {batch, sizes.kv_len, spec.kv_heads, stored_key_columns(spec)}, random);
                 if (has_values(spec))
                     tensors.v = tensor(stored, {batch, sizes.kv_len, spec.kv_heads, problem::value_dim(spec)},
                                        random);
                 break;
             case KvStorage::ragged:
-                tensors.k = tensor(stored, {batch * sizes.kv_len, spec.kv_heads, key_columns(spec)}, random);
+                tensors.k =
+                    tensor(stored, {batch * sizes.kv_len, spec.kv_heads, stored_key_columns(spec)}, random);
                 if (has_values(spec))
                     tensors.v = tensor(
                         stored, {batch * sizes.kv_len, spec.kv_heads, problem::value_dim(spec)}, random);
@@ -84,6 +109,10 @@ class AttentionInputs::Set {
                 make_pages(problem, random);
                 break;
         }
+        if (has_positions_apart(spec)) separate_positions(spec, random);
+        if (!is_of_tokens(spec.kv_scale)) return;
+        tensors.k_scale = scales_of(spec, tensors.k);
+        if (has_values(spec)) tensors.v_scale = scales_of(spec, tensors.v);
     }
 
     AttentionTensors tensors;
@@ -107,6 +136,28 @@ class AttentionInputs::Set {
         const std::vector<char> bytes(buffers_.back().bytes());
         buffers_.back().upload(bytes.data(), bytes.size());
         return made;
+    }
+    // As many as `keys` has heads of tokens, or blocks of these.
+    Tensor scales_of(const AttentionSpec& spec, const Tensor& keys) {
+        Tensor scales = keys;
+        const auto last = static_cast<std::size_t>(keys.rank - 1);
+        scales.shape[last] = problem::ceil_div(keys.shape[last], problem::kScaleBlock);
+        if (spec.kv_scale == KvScale::token_head) scales.shape[last] = 1;
+        std::int64_t count = 1;
+        for (std::size_t axis = last + 1; axis-- > 0;) {
+            scales.strides[axis] = count;
+            count *= scales.shape[axis];
+        }
+        scales.data = ones(std::max<std::int64_t>(1, count)).data;
+        scales.dtype = DType::f32;
+        return spec.kv_scale == KvScale::token_head ? scales.select(keys.rank - 1, 0) : scales;
+    }
+    // Latents with scales of blocks: k keeps the latent's columns, and those of the position get a tensor.
+    void separate_positions(const AttentionSpec& spec, std::mt19937& random) {
+        const auto& shape = tensors.k.shape;
+        tensors.kpe = spec.kv == KvStorage::ragged
+                          ? tensor(spec.dtype, {shape[0], shape[1], spec.head_dim_kpe}, random)
+                          : tensor(spec.dtype, {shape[0], shape[1], shape[2], spec.head_dim_kpe}, random);
     }
     Tensor ones(std::int64_t count) {
         const Tensor made = allocate(DType::f32, {count});
@@ -144,7 +195,7 @@ class AttentionInputs::Set {
                        ? tensor(stored, {pages, spec.page_size, spec.kv_heads, head_dim}, random)
                        : tensor(stored, {pages, spec.kv_heads, spec.page_size, head_dim}, random);
         };
-        tensors.k = cache(key_columns(spec));
+        tensors.k = cache(stored_key_columns(spec));
         if (has_values(spec)) tensors.v = cache(problem::value_dim(spec));
         std::vector<std::int64_t> ids(static_cast<std::size_t>(pages));
         std::iota(ids.begin(), ids.end(), 0);
@@ -186,9 +237,8 @@ double attention_flops(const problem::Problem& problem) {
 double attention_bytes(const problem::Problem& problem) {
     const auto& [spec, sizes] = problem;
     const std::int64_t of_query = key_columns(spec) + problem::value_dim(spec);
-    const std::int64_t of_key = key_columns(spec) + (has_values(spec) ? problem::value_dim(spec) : 0);
     const std::int64_t bytes = sizes.q_len * spec.q_heads * of_query * size_of(spec.dtype) +
-                               sizes.kv_len * spec.kv_heads * of_key * size_of(problem::kv_dtype(spec));
+                               sizes.kv_len * spec.kv_heads * bytes_of_key(spec);
     return static_cast<double>(bytes) * static_cast<double>(sizes.batch);
 }
 

@@ -127,11 +127,28 @@ def meant(stored, scale):
     return stored.double() if scale is None else stored.double() * scale.double()[..., None]
 
 
-def in_blocks(latents):
-    """fp64: latents whose blocks of 128 columns have a scale of each token, and the columns of the position as they were."""
+def blocks_of(latents):
+    """Latents in e4m3, [..., blocks, 128], and the scale of each block, fp32 [..., blocks]."""
     blocks = latents[..., :CKV].unflatten(-1, (CKV // BLOCK, BLOCK))
     scale = (blocks.float().abs().amax(-1) / LARGEST["e4m3"]).clamp(min=2.0 ** -40)
-    return torch.cat((meant(store(blocks, "e4m3", scale), scale).flatten(-2), latents[..., CKV:].double()), -1)
+    return store(blocks, "e4m3", scale), scale
+
+
+def in_blocks(latents):
+    """fp64: latents whose blocks of 128 columns have a scale of each token, and the columns of the position as they were."""
+    return torch.cat((meant(*blocks_of(latents)).flatten(-2), latents[..., CKV:].double()), -1)
+
+
+def rows_of_blocks(latents):
+    """The same as the rows of 656 bytes that caches have, in views of one tensor of uint8: the latents [..., 512], the
+    scales [..., 4] and the columns of the position [..., 64], in bf16."""
+    stored, scale = blocks_of(latents)
+    parts = (stored.flatten(-2).view(torch.uint8), scale.contiguous().view(torch.uint8),
+             latents[..., CKV:].contiguous().view(torch.uint8))
+    rows = torch.cat(parts, -1)
+    ends = (CKV, CKV + 4 * (CKV // BLOCK))
+    return (rows[..., :ends[0]].view(torch.float8_e4m3fn), rows[..., ends[0]:ends[1]].view(torch.float32),
+            rows[..., ends[1]:].view(torch.bfloat16))
 
 
 # ---- attention in fp64, and errors ----
@@ -173,16 +190,13 @@ def own(runtime, kv_dtype, kv_scale, q, k, v, scales):
     return out
 
 
-def own_latents(runtime, kv_dtype, kv_scale, q, latents, scale):
+def own_latents(runtime, kv_dtype, kv_scale, q, latents, scale, kpe=None):
     words = dict(op="mla", q_heads=LATENT_HEADS, head_dim_ckv=CKV, head_dim_kpe=KPE, scale=LATENT_SCALE, mask="causal",
                  **lengths())
     given = {}
     if kv_dtype != "bf16":
         words.update(kv_dtype=kv_dtype, kv_scale=kv_scale)
-        given = dict(k_scale=scale)
-    if latents is None:  # rows of blocks: whether there is a word for them is all that is asked
-        runtime.prepare(**words)
-        return None
+        given = dict(k_scale=scale) if kpe is None else dict(k_scale=scale, kpe=kpe)
     out = torch.full((BATCH, QUERIES, LATENT_HEADS, CKV), float("nan"), dtype=q.dtype, device=q.device)
     launch(runtime.prepare(**words).bind(q, latents, None, out, **given))
     return out
@@ -242,16 +256,15 @@ def measure_latents(inputs, runtime):
     q, latents = make_latents(inputs)
     wanted, rows = attention(q, latents, latents[..., :CKV], LATENT_SCALE), {}
     for kv_dtype, kv_scale in LATENT_SCHEMES:
-        stored = scale = None
+        kpe = None
         if kv_scale == "block128":
+            stored, scale, kpe = rows_of_blocks(latents)
             numbers = in_blocks(latents)
         else:
             scale = scales_of(latents, kv_dtype, kv_scale)
             stored = store(latents, kv_dtype, scale)
             numbers = meant(stored, scale)
-        out, why_not = tried(lambda: own_latents(runtime, kv_dtype, kv_scale, q, stored, scale))
-        if out is None and why_not is None:
-            why_not = "the runtime takes it; this tool makes no such rows yet"
+        out, why_not = tried(lambda: own_latents(runtime, kv_dtype, kv_scale, q, stored, scale, kpe))
         rows[name_of(kv_dtype, kv_scale)] = entry(out, attention(q, numbers, numbers[..., :CKV], LATENT_SCALE), wanted,
                                                   why_not)
     return rows
