@@ -140,9 +140,12 @@ void add_groups(Catalogue& catalogue) {
 // Strides of their own, other than those of keys and values, and places behind the columns.
 void add_places(Catalogue& catalogue) {
     int n = 0;
+    int turn = 0;
     const auto with = [&](const std::string& name, const Case& test) {
-        add(catalogue, kGroup, name + " prefill", prefill(test));
-        add(catalogue, kGroup, name + " decode", decode(test));
+        if (turn++ % 2)
+            add(catalogue, kGroup, name + " prefill", prefill(test));
+        else
+            add(catalogue, kGroup, name + " decode", decode(test));
     };
     for (int storage = 0; storage < 4; ++storage) {
         Case padded = stored(causal(token_scales(n)), storage);
