@@ -178,8 +178,8 @@ typedef struct attnsmith_spec {
     int64_t head_dim_ckv;    /* of op mla, and of op append with latents */
     int64_t head_dim_kpe;    /* of op mla; 0 means no such columns */
     int32_t kv_dtype;        /* 0 means dtype's own */
-    int32_t kv_scale;
-    int32_t slots; /* from here on of op append alone */
+    int32_t kv_scale;        /* ATTNSMITH_KV_SCALE_*, of a kv_dtype of 8 bits */
+    int32_t slots;           /* from here on of op append alone */
     int32_t rope;
     int32_t rope_table;
     int32_t q_dtype;                             /* 0 means dtype's own */
@@ -430,7 +430,7 @@ typedef struct attnsmith_tensors {
     const attnsmith_dl_tensor* alibi_slopes;
     const attnsmith_dl_tensor* q_pe; /* of op mla, as kpe */
     const attnsmith_dl_tensor* kpe;
-    const attnsmith_dl_tensor* k_scale; /* of a spec with kv_scale, as v_scale */
+    const attnsmith_dl_tensor* k_scale; /* of a spec with kv_scale, as v_scale; of tokens, with any strides */
     const attnsmith_dl_tensor* v_scale;
 } attnsmith_tensors;
 

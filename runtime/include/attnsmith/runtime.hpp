@@ -192,7 +192,8 @@ struct CallStatus {
     // not zero before the first launch, or two launches used it at the same time, and o is wrong. Not every
     // wrong count can be told from a right one.
     bool workspace_not_zeroed = false;
-    // A scale of keys or values was no ordinary number above 0; rows of its KV heads are NaN.
+    // A scale of keys or values was no ordinary number above 0; rows of its KV heads are NaN, or of a token's
+    // scale those that see the token.
     bool scale_not_positive = false;
     // Op append wrote nothing of a token: its slot is behind the cache's last, or its sequence
     // has more new tokens than keys. (Where a length or a page is out of range, which says so above, it wrote
