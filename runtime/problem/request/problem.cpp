@@ -105,8 +105,8 @@ void check_fp8_head_dim(std::string_view field, std::int64_t value, DType dtype)
 
 [[noreturn]] void refuse_blocks(std::string_view field, std::int64_t value, std::string_view built) {
     throw Unsupported(fmt::format("kv_scale block128 with {} {} is not built in this version of attnsmith; "
-                                  "what is built is {}, and kv_scale token_head for any head dim",
-                                  field, value, built),
+                                  "what is built is a {} that is {}, or kv_scale token_head",
+                                  field, value, field, built),
                       {{fmt::format("{} {}", field, value), fmt::format("it is not {}", built)}});
 }
 
