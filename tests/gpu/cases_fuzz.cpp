@@ -108,6 +108,17 @@ void random_fp8(Case& test, Random& random) {
     test.scales_at_launch = spec.kv_scale != KvScale::none && chance(random, 0.3);
 }
 
+// Whose tokens have scales of their own, in tensors of their own or behind the columns.
+void random_token_scales(Case& test, Random& random) {
+    AttentionSpec& spec = test.spec;
+    const bool is_one_block = std::max(spec.head_dim_qk, spec.head_dim_vo) <= 128;
+    spec.kv_scale = is_one_block && chance(random, 0.2) ? KvScale::block128 : KvScale::token_head;
+    test.scales_at_launch = chance(random, 0.2);
+    test.layout.inline_scales = spec.alignment >= 4 && chance(random, 0.5);
+    test.layout.scale_pad = random.integer(0, 3);
+    test.layout.scales_transposed = chance(random, 0.3);
+}
+
 // Half of them with a kernel of the set that planning might choose for other lengths, or elsewhere.
 void random_kernel(Case& test, Random& random) {
     if (chance(random, 0.5)) return;
@@ -174,6 +185,18 @@ void add_fuzz(Catalogue& catalogue, std::uint64_t seed) {
         random_fp8(test, random);
         random_kernel(test, random);
         add(catalogue, "fp8", name, test);
+    }
+    for (int n = 0; n < kFuzzCases / 2; ++n) {
+        const std::string name = fmt::format("random {:02}", n);
+        Random random(check::derive_seed(seed, "token_scales " + name));
+        Case test = random_heads(random);
+        random_scores(test, random);
+        random_storage(test, random);
+        random_lengths(test, random);
+        random_fp8(test, random);
+        random_token_scales(test, random);
+        random_kernel(test, random);
+        add(catalogue, "token_scales", name, test);
     }
 }
 

@@ -83,6 +83,75 @@ class Fp8(GpuTest):
                                                   values[here].flatten(0, 1)[:length])
                             self.assert_near(o[b:b + 1], wanted, f"o of sequence {b}")
 
+    def token_scales(self, *shape):
+        """Of each head of each token, spread over two orders."""
+        return torch.exp(torch.empty(*shape, device=DEVICE).uniform_(-4, 1))
+
+    def stored_by_tokens(self, *shape, dtype="float8_e4m3fn"):
+        """Numbers N(0, 1) as they are stored, their scales, and those in fp64 that they stand for."""
+        scales = self.token_scales(*shape[:-1])
+        held = (self.randn(*shape, dtype=torch.float32) / scales[..., None]).to(getattr(torch, dtype))
+        return held, scales, held.double() * scales.double()[..., None]
+
+    def test_scales_of_tokens(self):
+        for dtype in WORDS:
+            q = self.randn(2, 33, 8, 128)
+            k, k_scale, keys = self.stored_by_tokens(2, 70, 2, 128, dtype=dtype)
+            v, v_scale, values = self.stored_by_tokens(2, 70, 2, 128, dtype=dtype)
+            for last in (0, 1):  # and of the one block of their columns
+                scales = [scale.unsqueeze(-1) if last else scale for scale in (k_scale, v_scale)]
+                o, lse = attnsmith.attention(q, k, v, causal=True, return_lse=True, k_scale=scales[0], v_scale=scales[1])
+                for b in range(2):
+                    wanted = reference(q[b], keys[b], values[b], causal=True)
+                    self.assert_near(o[b], wanted[0], "o")
+                    self.assert_near(lse[b], wanted[1], "lse")
+
+    def test_scales_behind_the_columns_of_pages(self):
+        """Views of caches of bytes, of which each head's row is 128 columns and a float."""
+        kv_lens, page_size, pages = [37, 1, 64], 16, 4
+        table = torch.arange(3 * pages, dtype=torch.int32, device=DEVICE).view(3, pages)
+        views, numbers = [], []
+        for _ in range(2):
+            held, scales, meant = self.stored_by_tokens(3 * pages, page_size, 2, 128)
+            cache = torch.cat((held.view(torch.uint8), scales[..., None].contiguous().view(torch.uint8)), -1)
+            self.assertEqual(cache.shape[-1], 132)
+            views.append((cache[..., :128], cache[..., 128:].view(torch.float32)[..., 0]))
+            numbers.append(meant)
+        q = self.randn(3, 8, 128)
+        (k, k_scale), (v, v_scale) = views
+        o = attnsmith.paged_attention(q, (k, v), table, lengths(kv_lens), k_scale=k_scale, v_scale=v_scale, kv_dtype="e4m3")
+        for b, length in enumerate(kv_lens):
+            here = slice(b * pages, (b + 1) * pages)
+            wanted, _ = reference(q[b:b + 1], numbers[0][here].flatten(0, 1)[:length],
+                                  numbers[1][here].flatten(0, 1)[:length])
+            self.assert_near(o[b:b + 1], wanted, f"o of sequence {b}")
+
+    def test_bad_scales_of_tokens(self):
+        q = self.randn(1, 9, 8, 64)
+        k, good, _ = self.stored_by_tokens(1, 300, 2, 64)
+        wanted = attnsmith.attention(q, k, k, causal=True, k_scale=good, v_scale=good)
+        bad = good.clone()
+        bad[0, 296, 1] = 0  # the last four queries see it
+        for scales in ((bad, good), (good, bad)):
+            o, status = attnsmith.attention(q, k, k, causal=True, k_scale=scales[0], v_scale=scales[1], return_status=True)
+            self.assertTrue(attnsmith.CallStatus(status).scale_not_positive)
+            self.assertTrue(torch.equal(o[:, :, :4], wanted[:, :, :4]))
+            self.assertTrue(torch.equal(o[:, :5, 4:], wanted[:, :5, 4:]))
+            self.assertTrue(o[:, 5:, 4:].isnan().all())
+
+    def test_latents_in_rows_of_656_bytes(self):
+        latents, k_scale, numbers = self.stored_by_tokens(2, 90, 4, 128)
+        kpe = self.randn(2, 90, 64)
+        rows = torch.cat((latents.flatten(-2).view(torch.uint8), k_scale.view(torch.uint8), kpe.view(torch.uint8)), -1)
+        self.assertEqual(rows.shape[-1], 656)
+        q = self.randn(2, 3, 16, 576) / 4
+        o = attnsmith.mla_attention(q, rows[..., :512], kpe=rows[..., 528:].view(kpe.dtype), scale=0.1, causal=True,
+                                    k_scale=rows[..., 512:528].view(torch.float32), kv_dtype="e4m3")
+        for b in range(2):
+            values = numbers[b].flatten(-2)[:, None]
+            keys = torch.cat((values, kpe[b].double()[:, None]), -1)
+            self.assert_near(o[b], reference(q[b], keys, values, scale=0.1, causal=True)[0], f"o of sequence {b}")
+
     def test_a_scale_without_axes(self):
         """As vLLM keeps them."""
         q = self.randn(1, 5, 4, 64)
