@@ -367,7 +367,7 @@ void add_bad_scales(Catalogue& catalogue) {
         spoiled(paged(windowed, 16), {1, 3}, {700, 300},
                 {{.sequence = 0, .token = 668, .value = 0}, {.of_key = false, .sequence = 1, .value = -1}},
                 false));
-    // Of a tile some rows see them, and others do not.
+    // Some rows of a tile see them, and others do not.
     add(catalogue, kGroup, "bad scales that few rows of a tile see",
         spoiled(paged(windowed, 16), {200, 64}, {200, 200},
                 {{.sequence = 0, .token = 100, .head = 1, .value = 0},

@@ -70,8 +70,9 @@ struct AttentionSpec {
     // What k and v are stored as: dtype, if absent, or e4m3 or e5m2, beside which head dims are multiples
     // of 16.
     std::optional<DType> kv_dtype{};
-    // Of k and v, with a kv_dtype of 8 bits alone. block128 is of head dims up to 128, or of op mla with a
-    // head_dim_ckv that is a multiple of 128, whose columns of the position are of dtype and have no scale.
+    // What k and v are scaled by, with a kv_dtype of 8 bits alone. block128 is of head dims up to 128, or of
+    // op mla with a head_dim_ckv that is a multiple of 128, whose columns of the position are of dtype and
+    // have no scale.
     KvScale kv_scale = KvScale::none;
     Precision precision = Precision::standard;        // what the products are computed in
     Consistency consistency = Consistency::standard;  // whether bits may depend on the batch

@@ -84,7 +84,7 @@ class Fp8(GpuTest):
                             self.assert_near(o[b:b + 1], wanted, f"o of sequence {b}")
 
     def token_scales(self, *shape):
-        """Of each head of each token, spread over two orders."""
+        """One for each head of each token, spread over two orders."""
         return torch.exp(torch.empty(*shape, device=DEVICE).uniform_(-4, 1))
 
     def stored_by_tokens(self, *shape, dtype="float8_e4m3fn"):
