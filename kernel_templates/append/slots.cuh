@@ -30,6 +30,31 @@ __device__ bool write_one_slot(const abi::AppendArguments& args, int32 first, in
     return a.is_written && b.is_written && a.outer == b.outer && a.offset == b.offset;
 }
 
+// Tells of a slot that is written twice. `hits[j]` has the turns in which a lane has met a token of the other
+// tile's j-th 32, `mine` is the first of its own. No loop is unrolled: hits are rare, and code takes time to
+// compile.
+template <class Config, int Each>
+__device__ void look_into_hits(const abi::AppendArguments& args, int32 mine, int32 others,
+                               const uint32 (&hits)[Each]) {
+    const int32 lane = threadIdx.x % 32;
+#pragma unroll 1
+    for (int32 j = 0; j < Each; ++j) {
+        uint32 turns = 0;
+#pragma unroll
+        for (int k = 0; k < Each; ++k) turns |= k == j ? hits[k] : 0;
+#pragma unroll 1
+        for (; turns != 0; turns &= turns - 1) {
+            const int32 turn = __ffs(int(turns)) - 1, other = others + j * 32 + (lane + turn) % 32;
+#pragma unroll 1
+            for (int32 i = 0; i < Each; ++i) {
+                const int32 own = mine + i * 32;
+                if (own == other || !write_one_slot<Config>(args, own, other)) continue;
+                return report(args.batch, abi::kStatusSlotWrittenTwice);
+            }
+        }
+    }
+}
+
 template <class Config>
 __device__ void check_slots(const abi::AppendArguments& args, int32 pair) {
     constexpr int kEach = abi::kSlotTile / 32;
@@ -42,27 +67,25 @@ __device__ void check_slots(const abi::AppendArguments& args, int32 pair) {
     for (int i = 0; i < kEach; ++i)
         digests[i] = slot_digest<Config>(args, mine * abi::kSlotTile + i * 32 + lane, 0xffffffffu);
 
-    bool is_found = false;
+    // The turns in which a lane finds one of its digests, in a bit each: what looks into them is long, and
+    // stands behind these loops once, not in every turn of them.
+    uint32 hits[kEach];
 #pragma unroll
     for (int j = 0; j < kEach; ++j) {
-        const int32 first = others * abi::kSlotTile + j * 32;
-        const uint32 loaded = slot_digest<Config>(args, first + lane, 0xfffffffeu);
+        const uint32 loaded =
+            slot_digest<Config>(args, others * abi::kSlotTile + j * 32 + lane, 0xfffffffeu);
+        hits[j] = 0;
 #pragma unroll 8
         for (int turn = 0; turn < 32; ++turn) {
-            const int32 from = (lane + turn) % 32;
-            const uint32 other = __shfl_sync(0xffffffffu, loaded, from);
-            uint32 equal = 0;
+            const uint32 other = __shfl_sync(0xffffffffu, loaded, (lane + turn) % 32);
+            const bool has_itself = distance == 0 && turn == 0;
+            bool is_hit = false;
 #pragma unroll
-            for (int i = 0; i < kEach; ++i) equal |= uint32(digests[i] == other) << i;
-            if (distance == 0 && turn == 0) equal &= ~(1u << j);  // itself
-            if (equal == 0 || is_found) continue;
-            for (int i = 0; i < kEach; ++i)
-                if (equal >> i & 1)
-                    is_found |=
-                        write_one_slot<Config>(args, mine * abi::kSlotTile + i * 32 + lane, first + from);
+            for (int i = 0; i < kEach; ++i) is_hit |= digests[i] == other && !(has_itself && i == j);
+            hits[j] |= uint32(is_hit) << turn;
         }
     }
-    if (is_found) report(args.batch, abi::kStatusSlotWrittenTwice);
+    look_into_hits<Config>(args, mine * abi::kSlotTile + lane, others * abi::kSlotTile, hits);
 }
 
 }  // namespace attnsmith
