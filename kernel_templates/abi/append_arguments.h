@@ -39,9 +39,10 @@ struct AppendRows {
     const void* source;  // [sequence][token][head][column], the last stride 1
     void* target;        // q: as the source; of a cache [sequence or page][token][head][column]
     const void* weight;  // of the norm; null: none
-    const float* scale;  // of head h at h * scale_stride; null: none
+    float* scale;        // null: none; given: of head h at h * scale_stride; written: where the strides say
     int64 source_sequence_stride, source_token_stride, source_head_stride;
     int64 target_sequence_stride, target_token_stride, target_head_stride;
+    int64 scale_sequence_stride, scale_token_stride, scale_head_stride, scale_block_stride;
     int32 scale_stride;
     int32 heads;
     int32 steps;   // of a piece: so many times as many rows as a warp has side by side

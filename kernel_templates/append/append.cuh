@@ -5,7 +5,7 @@
 //   loads     some of the piece's rows at once: the first wait for nothing
 //   place     the token's slot or its sequence, page and position, by the same warp
 //   angles    cosines and sines of the position, once for all rows of the piece
-//   each row  norm -> rope -> 1 / scale -> round -> store
+//   each row  norm -> rope -> its scales, where it has some of its own -> 1 / scale -> round -> store
 //
 // Twice 8 columns a lane; the lanes of a row side by side, several rows a warp. Warps share nothing: no
 // barrier, no shared memory. A lane reads its columns before it writes them, so q may be written in place.
@@ -14,29 +14,14 @@
 #pragma once
 
 #include "append/angles.cuh"
+#include "append/jobs.cuh"
 #include "append/place.cuh"
 #include "append/row.cuh"
+#include "append/scales.cuh"
 #include "append/slots.cuh"
 #include "common/math.cuh"
 
 namespace attnsmith {
-
-// What is done to the rows of q, of k and of v. Of latents, k is the position's columns and v the latent's.
-template <class Config>
-struct QueryJob {
-    static constexpr int kColumns = Config::columns_q, kStored = Config::q_significand;
-    static constexpr bool kNorm = Config::norm_q, kWeighted = true, kRope = Config::rope != 0;
-};
-template <class Config>
-struct KeyJob {
-    static constexpr int kColumns = Config::columns_k, kStored = Config::kv_significand;
-    static constexpr bool kNorm = Config::norm_k, kWeighted = true, kRope = Config::rope != 0;
-};
-template <class Config>
-struct ValueJob {
-    static constexpr int kColumns = Config::columns_v, kStored = Config::kv_significand;
-    static constexpr bool kNorm = Config::norm_v, kWeighted = Config::weighted_v, kRope = false;
-};
 
 // The rotary columns of a row. Neighbours are both in a lane; halves are `half` apart, which need be no
 // multiple of a chunk.
@@ -85,49 +70,112 @@ __device__ void rotate_halves(float (&first)[8], float (&second)[8], const Angle
     }
 }
 
-// One over the scale, by which values are multiplied. NaN where it is no ordinary number above 0.
-__device__ inline float inverse_of(float scale, uint32& status) {
-    if (scale >= __uint_as_float(0x00800000u) && scale < infinity()) return __frcp_rn(scale);
-    status |= abi::kStatusScaleNotPositive;
-    return not_a_number();
+// What all rows of a token have in common: angles of its position, and weights of the norm.
+template <class Config, class Job>
+struct Finish {
+    using Rows = Layout<Config, Job>;
+
+    Angles<Config> angles[Rows::kHasHalves ? 1 : Rows::kChunks];
+    float weight[Rows::kChunks][8];
+
+    // Whether chunk c is rotated: one behind the rotary columns has no angles.
+    static constexpr __device__ bool is_rotated(int c) {
+        return c * Rows::kLanes * kAppendChunk < Config::rotary_dim;
+    }
+
+    __device__ void load(const abi::AppendArguments& args, const abi::AppendRows& rows, int64 position) {
+        using Element = typename Config::Element;
+#pragma unroll
+        for (int c = 0; c < Rows::kChunks; ++c) {
+            const int32 column = Rows::column(c);
+            if constexpr (Job::kRope) {
+                if (Rows::kHasHalves ? c == 0 : is_rotated(c)) angles[c].load(args, position, column);
+            }
+            if constexpr (Job::kNorm && Job::kWeighted) {
+                if (!Rows::has(c)) continue;
+                if (rows.weight_is_fp32)
+                    load_floats<8, Config::alignment>(weight[c],
+                                                      static_cast<const f32*>(rows.weight) + column);
+                else
+                    load_floats<8, Config::alignment>(weight[c],
+                                                      static_cast<const Element*>(rows.weight) + column);
+            }
+        }
+    }
+
+    // The row in fp32, as it is before scales. By a whole warp.
+    __device__ typename Rows::Row apply(const typename Rows::Packed& packed, float eps) const {
+        typename Rows::Row row;
+#pragma unroll
+        for (int c = 0; c < Rows::kChunks; ++c) unpack_chunk<typename Config::Element>(row.x[c], packed[c]);
+        if constexpr (Job::kNorm) {
+            float sums[Rows::kChunks];
+#pragma unroll
+            for (int c = 0; c < Rows::kChunks; ++c) sums[c] = sum_of_squares(row.x[c]);
+            const float factor = norm_factor<Rows::kLanes>(sums, Job::kColumns, eps);
+#pragma unroll
+            for (int c = 0; c < Rows::kChunks; ++c) {
+#pragma unroll
+                for (int i = 0; i < 8; ++i) {
+                    row.x[c][i] = __fmul_rn(row.x[c][i], factor);
+                    if constexpr (Job::kWeighted) row.x[c][i] = __fmul_rn(row.x[c][i], weight[c][i]);
+                }
+            }
+        }
+        if constexpr (Rows::kHasHalves) {
+            rotate_halves<Config>(row.x[0], row.x[Rows::kChunks - 1], angles[0]);
+        } else if constexpr (Job::kRope) {
+            const typename Rows::Row before = row;
+            const int32 chunk = threadIdx.x % Rows::kLanes;
+#pragma unroll
+            for (int c = 0; c < Rows::kChunks; ++c)
+                if (is_rotated(c)) rotate<Config>(row, before, c, chunk + c * Rows::kLanes, angles[c]);
+        }
+        return row;
+    }
+};
+
+// Times `inverse` of each chunk, which is one over its scale.
+template <class Config, class Job>
+__device__ void store_row(char* target, const typename Layout<Config, Job>::Row& row, const float* inverse,
+                          bool is_scaled) {
+    using Rows = Layout<Config, Job>;
+#pragma unroll
+    for (int c = 0; c < Rows::kChunks; ++c) {
+        if (!Rows::has(c)) continue;
+        float x[8];
+#pragma unroll
+        for (int i = 0; i < 8; ++i)
+            x[i] = Job::kStored != 0 && is_scaled ? __fmul_rn(row.x[c][i], inverse[c]) : row.x[c][i];
+        store_chunk<typename Config::Element, Job::kStored, Config::alignment>(target, Rows::column(c), x);
+    }
 }
 
 template <class Config, class Job>
 __device__ void append_rows(const abi::AppendArguments& args, const abi::AppendRows& rows, int32 token,
                             int32 piece, bool is_cache) {
     using Element = typename Config::Element;
-    constexpr bool kHasHalves = abi::append_has_halves(
-        Job::kColumns, Job::kRope && Config::rope == kRopeHalf ? Config::rotary_dim : 0);
-    constexpr int kLanes = abi::append_lanes(Job::kColumns, kHasHalves);
-    constexpr int kChunks = abi::append_chunks(Job::kColumns, kHasHalves);
-    constexpr int kRows = 32 / kLanes;
-    constexpr int kSteps = abi::append_at_once(kChunks);
-    const int32 lane = threadIdx.x % 32, chunk = lane % kLanes;
-    const int32 first = piece * rows.steps * kRows + lane / kLanes;
-    const int32 sequence = args.q_len != 0 ? token / args.q_len : 0;
-    const int32 in_sequence = args.q_len != 0 ? token - sequence * args.q_len : token;
+    using Rows = Layout<Config, Job>;
+    constexpr int kSteps = abi::append_at_once(Rows::kChunks);
+    constexpr bool kComputesScales = Job::kScaleColumns != 0;
+    const int32 lane = threadIdx.x % 32;
+    const int32 first = piece * rows.steps * Rows::kRows + lane / Rows::kLanes;
+    const InSequence in(args, token);
 
-    uint32 packed[kSteps][kChunks][4];
-    float scale[kSteps];
+    typename Rows::Packed packed[kSteps];
+    float given[kSteps];
     const Element* const source = static_cast<const Element*>(rows.source) +
-                                  sequence * rows.source_sequence_stride +
-                                  in_sequence * rows.source_token_stride;
+                                  in.sequence * rows.source_sequence_stride +
+                                  in.token * rows.source_token_stride;
     // The rows of some steps, `done` of which are behind.
     const auto load = [&](int32 done) {
 #pragma unroll
         for (int step = 0; step < kSteps; ++step) {
-            const int32 head = first + (done + step) * kRows;
+            const int32 head = first + (done + step) * Rows::kRows;
             const bool is_there = done + step < rows.steps && head < rows.heads;
-            scale[step] = rows.scale && is_there ? rows.scale[head * rows.scale_stride] : 1.0f;
-#pragma unroll
-            for (int c = 0; c < kChunks; ++c) {
-                const int32 column = (chunk + c * kLanes) * kAppendChunk;
-#pragma unroll
-                for (int i = 0; i < 4; ++i) packed[step][c][i] = 0;
-                if (!is_there || column >= Job::kColumns) continue;
-                load_16_bytes<Config::alignment>(packed[step][c],
-                                                 source + head * rows.source_head_stride + column);
-            }
+            if constexpr (!kComputesScales)
+                given[step] = rows.scale && is_there ? rows.scale[head * rows.scale_stride] : 1.0f;
+            Rows::load(packed[step], source + head * rows.source_head_stride, is_there);
         }
     };
     load(0);
@@ -138,84 +186,84 @@ __device__ void append_rows(const abi::AppendArguments& args, const abi::AppendR
         if (lane == 0) report(args.batch, status);
         return;
     }
-
-    // A chunk behind the rotary columns has no angles.
-    Angles<Config> angles[kHasHalves ? 1 : kChunks];
-    float weight[kChunks][8];
-#pragma unroll
-    for (int c = 0; c < kChunks; ++c) {
-        const int32 column = (chunk + c * kLanes) * kAppendChunk;
-        if constexpr (Job::kRope) {
-            if (c * kLanes * kAppendChunk < (kHasHalves ? kLanes * kAppendChunk : Config::rotary_dim))
-                angles[c].load(args, place.position, column);
-        }
-        if constexpr (Job::kNorm && Job::kWeighted) {
-            if (column >= Job::kColumns) continue;
-            if (rows.weight_is_fp32)
-                load_floats<8, Config::alignment>(weight[c], static_cast<const f32*>(rows.weight) + column);
-            else
-                load_floats<8, Config::alignment>(weight[c],
-                                                  static_cast<const Element*>(rows.weight) + column);
-        }
-    }
+    Finish<Config, Job> finish;
+    finish.load(args, rows, place.position);
 
     char* const target = static_cast<char*>(rows.target) +
-                         ((is_cache ? place.outer : sequence) * rows.target_sequence_stride +
-                          (is_cache ? place.offset : in_sequence) * rows.target_token_stride) *
-                             (Job::kStored == 0 ? 2 : 1);
+                         ((is_cache ? place.outer : in.sequence) * rows.target_sequence_stride +
+                          (is_cache ? place.offset : in.token) * rows.target_token_stride) *
+                             Rows::kElementBytes;
 #pragma unroll 1
     for (int32 done = 0;; load(done)) {
 #pragma unroll
         for (int step = 0; step < kSteps; ++step) {
             if (done + step >= rows.steps) break;
-            const int32 head = first + (done + step) * kRows;
-            RowChunks<kLanes, kChunks> row;
+            const int32 head = first + (done + step) * Rows::kRows;
+            const typename Rows::Row row = finish.apply(packed[step], args.eps);
+            float inverse[Rows::kChunks];
+            if constexpr (kComputesScales) {
+                const auto scales = Scales<Config, Job>::of(row);
+                if (head >= rows.heads) continue;
+                scales.store(scale_place(rows, place) + head * rows.scale_head_stride,
+                             rows.scale_block_stride);
+                scales.invert(inverse);
+            } else {
+                if (head >= rows.heads) continue;
+                const float one = rows.scale ? inverse_of(given[step], status) : 1.0f;
 #pragma unroll
-            for (int c = 0; c < kChunks; ++c) unpack_chunk<Element>(row.x[c], packed[step][c]);
-            if constexpr (Job::kNorm) {
-                float sums[kChunks];
-#pragma unroll
-                for (int c = 0; c < kChunks; ++c) sums[c] = sum_of_squares(row.x[c]);
-                const float factor = norm_factor<kLanes>(sums, Job::kColumns, args.eps);
-#pragma unroll
-                for (int c = 0; c < kChunks; ++c) {
-#pragma unroll
-                    for (int i = 0; i < 8; ++i) {
-                        row.x[c][i] = __fmul_rn(row.x[c][i], factor);
-                        if constexpr (Job::kWeighted) row.x[c][i] = __fmul_rn(row.x[c][i], weight[c][i]);
-                    }
-                }
+                for (int c = 0; c < Rows::kChunks; ++c) inverse[c] = one;
             }
-            if constexpr (kHasHalves) {
-                rotate_halves<Config>(row.x[0], row.x[kChunks - 1], angles[0]);
-            } else if constexpr (Job::kRope) {
-                const RowChunks<kLanes, kChunks> before = row;
-#pragma unroll
-                for (int c = 0; c < kChunks; ++c) {
-                    if (c * kLanes * kAppendChunk < Config::rotary_dim)
-                        rotate<Config>(row, before, c, chunk + c * kLanes, angles[c]);
-                }
-            }
-            if (head >= rows.heads) continue;
-            const float inverse = rows.scale ? inverse_of(scale[step], status) : 1.0f;
-#pragma unroll
-            for (int c = 0; c < kChunks; ++c) {
-                const int32 column = (chunk + c * kLanes) * kAppendChunk;
-                if (column >= Job::kColumns) continue;
-                if constexpr (Job::kStored != 0) {
-                    if (rows.scale) {
-#pragma unroll
-                        for (int i = 0; i < 8; ++i) row.x[c][i] = __fmul_rn(row.x[c][i], inverse);
-                    }
-                }
-                store_chunk<Element, Job::kStored, Config::alignment>(
-                    target + head * rows.target_head_stride * (Job::kStored == 0 ? 2 : 1), column, row.x[c]);
-            }
+            store_row<Config, Job>(target + head * rows.target_head_stride * Rows::kElementBytes, row,
+                                   inverse, kComputesScales || rows.scale);
         }
         done += kSteps;
         if (done >= rows.steps) break;
     }
     report(args.batch, status);
+}
+
+// Latents with one scale of a token, which is both parts': a warp has them both.
+template <class Config>
+__device__ void append_latents(const abi::AppendArguments& args, int32 token) {
+    using Element = typename Config::Element;
+    using Latent = Layout<Config, ValueJob<Config>>;
+    using Position = Layout<Config, KeyJob<Config>>;
+    const int32 lane = threadIdx.x % 32;
+    const InSequence in(args, token);
+    const auto source = [&](const abi::AppendRows& rows) {
+        return static_cast<const Element*>(rows.source) + in.sequence * rows.source_sequence_stride +
+               in.token * rows.source_token_stride;
+    };
+    typename Latent::Packed packed_latent;
+    typename Position::Packed packed_position;
+    Latent::load(packed_latent, source(args.v), lane < Latent::kLanes);
+    Position::load(packed_position, source(args.k), lane < Position::kLanes);
+
+    uint32 status = 0;
+    const TokenPlace place = place_of<Config>(args, token, status);
+    if (!place.is_written) {
+        if (lane == 0) report(args.batch, status);
+        return;
+    }
+    Finish<Config, ValueJob<Config>> finish_latent;
+    Finish<Config, KeyJob<Config>> finish_position;
+    finish_latent.load(args, args.v, place.position);
+    finish_position.load(args, args.k, place.position);
+    const typename Latent::Row latent = finish_latent.apply(packed_latent, args.eps);
+    const typename Position::Row position = finish_position.apply(packed_position, args.eps);
+
+    const uint32 largest = largest_over_lanes<32>(
+        larger(lane < Latent::kLanes ? largest_of<Config, ValueJob<Config>>(latent) : 0,
+               lane < Position::kLanes ? largest_of<Config, KeyJob<Config>>(position) : 0));
+    const float scale = scale_of<ValueJob<Config>>(largest), inverse = __frcp_rn(scale);
+    if (lane == 0) *scale_place(args.v, place) = scale;
+    const auto target = [&](const abi::AppendRows& rows) {
+        return static_cast<char*>(rows.target) + place.outer * rows.target_sequence_stride +
+               place.offset * rows.target_token_stride;
+    };
+    const float inverses[2] = {inverse, inverse};  // of two chunks at most
+    if (lane < Latent::kLanes) store_row<Config, ValueJob<Config>>(target(args.v), latent, inverses, true);
+    if (lane < Position::kLanes) store_row<Config, KeyJob<Config>>(target(args.k), position, inverses, true);
 }
 
 // Offsets that end behind the last token are those of a sequence that no token may be of.
@@ -250,12 +298,16 @@ __device__ void append(const abi::AppendArguments& args) {
             return append_rows<Config, QueryJob<Config>>(args, args.q, token, piece, false);
         piece -= args.q.pieces;
     }
-    if constexpr (Config::columns_k > 0) {
-        if (piece < args.k.pieces)
-            return append_rows<Config, KeyJob<Config>>(args, args.k, token, piece, true);
-        piece -= args.k.pieces;
+    if constexpr (Config::joint_scale) {
+        append_latents<Config>(args, token);
+    } else {
+        if constexpr (Config::columns_k > 0) {
+            if (piece < args.k.pieces)
+                return append_rows<Config, KeyJob<Config>>(args, args.k, token, piece, true);
+            piece -= args.k.pieces;
+        }
+        append_rows<Config, ValueJob<Config>>(args, args.v, token, piece, true);
     }
-    append_rows<Config, ValueJob<Config>>(args, args.v, token, piece, true);
 }
 
 }  // namespace attnsmith

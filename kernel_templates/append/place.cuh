@@ -15,6 +15,15 @@ struct TokenPlace {
     int64 position = 0;  // in the token's sequence; of slots unknown
 };
 
+// Where a token lies in the inputs: in a sequence's row of them, or in the one row that they are.
+struct InSequence {
+    int32 sequence, token;
+
+    __device__ InSequence(const abi::AppendArguments& args, int32 of_all)
+        : sequence(args.q_len != 0 ? of_all / args.q_len : 0),
+          token(args.q_len != 0 ? of_all - sequence * args.q_len : of_all) {}
+};
+
 template <class Index>
 __device__ int64 token_value(const void* values, int32 token, bool are_64) {
     return are_64 ? static_cast<const int64*>(values)[token]

@@ -13,6 +13,9 @@ inline constexpr std::int64_t kHeadDimStep = 8;  // elements of 16 bytes
 inline constexpr std::int64_t kMinLatentDim = 64;
 inline constexpr std::int64_t kMaxPositionDim = 64;
 
+// Columns that share a scale of kv_scale block128.
+inline constexpr std::int64_t kScaleBlock = 128;
+
 inline constexpr std::int64_t kMaxHeads = std::int64_t{1} << 16;
 inline constexpr std::int64_t kMaxBatch = std::int64_t{1} << 20;
 inline constexpr std::int64_t kMaxPageSize = std::int64_t{1} << 20;

@@ -2,6 +2,7 @@
 // that does the same operations on the CPU.
 #include <fmt/format.h>
 
+#include <cmath>
 #include <numeric>
 #include <vector>
 
@@ -220,6 +221,121 @@ void add_latents(Catalogue& catalogue) {
     AppendCase dense = rotated(latents(DType::bf16, 256, 32, 4), Rope::half, 12);
     dense.in_a_row = false;
     add_case(catalogue, "latents in a dense cache", dense);
+}
+
+// Scales that are computed: of rows and blocks, in tensors of their own and within the cache's rows.
+void add_computed_scales(Catalogue& catalogue) {
+    for (const KvScale scale : {KvScale::token_head, KvScale::block128}) {
+        const std::string name(to_string(scale));
+        for (const DType stored : {DType::e4m3, DType::e5m2}) {
+            const std::string to = fmt::format("{} of {}", name, to_string(stored));
+            for (const bool is_inline : {false, true}) {
+                const auto with = [&](AppendCase test) {
+                    test.inline_scales = is_inline;
+                    return stored_as(normed(rotated(test, Rope::half), true), stored, scale);
+                };
+                const std::string where = is_inline ? ", inline" : "";
+                add_case(catalogue, to + where + ", dense", with(append(DType::bf16, 128, 4, 2)));
+                for (const PageOrder order : {PageOrder::NHD, PageOrder::HND}) {
+                    AppendCase test = with(paged(append(DType::f16, 128, 5, 5), 16, order));
+                    test.in_a_row = order == PageOrder::NHD;
+                    add_case(catalogue, fmt::format("{}{}, {}", to, where, to_string(order)), test);
+                    test.bytes = true;
+                    add_case(catalogue, fmt::format("{}{}, {}, by table", to, where, to_string(order)),
+                             by_table(test));
+                }
+            }
+            AppendCase plain = stored_as(paged(append(DType::bf16, 64, 4, 4), 16), stored, scale);
+            add_case(catalogue, to + ", neither norm nor rope", plain);
+            // Zeros, the least magnitudes, the largest ones, and what is no number, each in rows of its own.
+            plain.values = {{0, 0, -1, 0.0f},       {1, 1, 5, NAN},         {2, 2, 63, HUGE_VALF},
+                            {3, 0, 0, -NAN},        {3, 1, 9, -HUGE_VALF},  {4, 0, -1, 0x1p-133f},
+                            {4, 1, -1, 0x1p-120f},  {5, 3, 7, 0x1.fep127f}, {6, 2, -1, -0.0f},
+                            {24, 3, -1, -0x1p-126f}};
+            add_case(catalogue, to + ", special values", plain);
+            AppendCase normal = normed(rotated(plain, Rope::half));
+            normal.values = {{0, 0, -1, 0.0f}, {1, 1, 5, NAN}, {2, 2, 63, HUGE_VALF}, {6, 2, -1, -0.0f}};
+            add_case(catalogue, to + ", special values, normed and rotated", normal);
+            AppendCase skipped = plain;
+            skipped.slots = {{0, -1}, {3, -7}, {24, -1}};
+            add_case(catalogue, to + ", skipped tokens", skipped);
+            skipped.inline_scales = true;
+            add_case(catalogue, to + ", skipped tokens, inline", skipped);
+            AppendCase twice = plain;
+            twice.values = {};
+            twice.spec.check_slots = true;
+            twice.twins = {{3, 24}};
+            twice.status.slot_written_twice = true;
+            add_case(catalogue, to + ", a slot written twice", twice);
+        }
+        for (const std::int64_t dim : {16, 48, 80, 112})
+            for (const Rope rope : {Rope::half, Rope::interleaved})
+                add_case(catalogue, fmt::format("{} of {} columns, {}", name, dim, word_of(rope)),
+                         stored_as(normed(rotated(paged(append(DType::bf16, dim, 7, 7), 16), rope)),
+                                   DType::e4m3, scale));
+        AppendCase decode =
+            stored_as(rotated(paged(append(DType::bf16, 128, 32, 8), 16), Rope::half), DType::e4m3, scale);
+        decode.q_lens.assign(64, 1), decode.kv_lens.assign(64, 33);
+        add_case(catalogue, name + ", 64 tokens of decode", by_table(decode));
+        AppendCase prompt = decode;
+        prompt.q_lens = {700}, prompt.kv_lens = {700};
+        add_case(catalogue, name + ", a prompt of 700", prompt);
+    }
+    for (const std::int64_t dim : {192, 256, 384, 512})
+        add_case(catalogue, fmt::format("token_head of {} columns", dim),
+                 stored_as(normed(rotated(paged(append(DType::bf16, dim, 4, 2), 16), Rope::half), true),
+                           DType::e4m3, KvScale::token_head));
+    AppendCase unequal = paged(append(DType::bf16, 192, 6, 3), 16);
+    unequal.spec.head_dim_vo = 128;
+    add_case(catalogue, "token_head of 192x128 columns",
+             stored_as(rotated(unequal, Rope::half), DType::e5m2, KvScale::token_head));
+}
+
+// One scale for latent and position, or scales of the latent's blocks beside a position of 16 bits.
+void add_computed_scales_of_latents(Catalogue& catalogue) {
+    for (const KvScale scale : {KvScale::token_head, KvScale::block128}) {
+        const std::string name = fmt::format("{} of latents", to_string(scale));
+        for (const DType stored : {DType::e4m3, DType::e5m2}) {
+            for (const bool is_inline : {false, true}) {
+                for (const bool apart : {false, true}) {
+                    for (const bool table : {false, true}) {
+                        AppendCase test = stored_as(
+                            normed(rotated(paged(latents(DType::bf16, 512, 64, 16), 64), Rope::interleaved)),
+                            stored, scale);
+                        if (table) test = by_table(test);
+                        test.inline_scales = is_inline;
+                        test.latents_apart = test.caches_apart = test.latent_heads = apart;
+                        add_case(
+                            catalogue,
+                            fmt::format("{}, {}{}{}{}", name, to_string(stored), is_inline ? ", inline" : "",
+                                        apart ? ", apart" : "", table ? ", by table" : ""),
+                            test);
+                    }
+                }
+            }
+        }
+        for (const std::int64_t ckv : {128, 256, 384, 512}) {
+            AppendCase alone = stored_as(normed(latents(DType::f16, ckv, 0, 4)), DType::e4m3, scale);
+            add_case(catalogue, fmt::format("{} of {} without a position", name, ckv), alone);
+            AppendCase dense =
+                stored_as(rotated(latents(DType::bf16, ckv, 32, 4), Rope::half, 12), DType::e4m3, scale);
+            dense.in_a_row = false;
+            // Every block has a largest of its own, and one is of zeros.
+            for (std::int64_t d = 128; d < 256; ++d) dense.values.push_back({45, 0, d, 0.0f});
+            dense.values.push_back({46, 0, 127, 1000.0f});
+            dense.values.push_back({47, 0, ckv - 1, HUGE_VALF});
+            dense.values.push_back({48, 0, 0, NAN});
+            std::erase_if(dense.values, [&](const AppendCase::Value& value) { return value.column >= ckv; });
+            add_case(catalogue, fmt::format("{} of {}, dense", name, ckv), dense);
+        }
+    }
+    AppendCase narrow =
+        stored_as(rotated(latents(DType::bf16, 64, 64, 4), Rope::half), DType::e4m3, KvScale::token_head);
+    add_case(catalogue, "token_head of latents of 64", narrow);
+    // A latent of zeros has the scale of its position.
+    narrow.values = {{2, 0, -1, 0.0f}};
+    narrow.latents_apart = true;
+    add_case(catalogue, "token_head of latents of zeros", narrow);
 }
 
 void add_layouts(Catalogue& catalogue) {
@@ -522,6 +638,8 @@ void add_append(Catalogue& catalogue) {
     add_rotations(catalogue);
     add_stored(catalogue);
     add_latents(catalogue);
+    add_computed_scales(catalogue);
+    add_computed_scales_of_latents(catalogue);
     add_layouts(catalogue);
     add_sizes(catalogue);
     add_hostile(catalogue);

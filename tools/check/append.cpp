@@ -28,6 +28,8 @@ double normal(Random& random) {
     return radius * std::cos(2 * std::numbers::pi * random.uniform());
 }
 
+constexpr std::int64_t kScaleBlock = 128;  // columns that share a scale of kv_scale block128
+
 std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 
 // A tensor in an image that others may share. Strides count elements.
@@ -53,6 +55,18 @@ struct Block {
         Block part = *this;
         part.first += begin;
         part.shape.back() = end - begin;
+        return part;
+    }
+    // Of a block of bytes: what lies so many bytes behind the beginning of each row, as another type. `last`
+    // is its last axis, and 0 for none.
+    Block within_rows(std::int64_t bytes, DType type, std::int64_t last) const {
+        Block part = *this;
+        const std::int64_t size = size_of(type);
+        part.dtype = type;
+        part.first = (first + bytes) / size;
+        for (std::int64_t& stride : part.strides) stride /= size;
+        part.shape.back() = last, part.strides.back() = 1;
+        if (last == 0) part.shape.pop_back(), part.strides.pop_back();
         return part;
     }
 };
@@ -108,6 +122,9 @@ class AppendRun {
     bool is_paged() const { return spec_.kv == KvStorage::paged; }
     bool by_table() const { return spec_.slots == Slots::table; }
     DType kv_dtype() const { return spec_.kv_dtype.value_or(spec_.dtype); }
+    bool computes_scales() const { return is_of_tokens(spec_.kv_scale); }
+    bool has_blocks() const { return spec_.kv_scale == KvScale::block128; }
+    DType position_dtype() const { return has_blocks() ? spec_.dtype : kv_dtype(); }
     DType q_dtype() const { return spec_.q_dtype.value_or(spec_.dtype); }
     std::int64_t query_columns() const { return latent_ ? spec_.head_dim_kpe : spec_.head_dim_qk; }
 
@@ -203,6 +220,18 @@ class AppendRun {
     }
 
     void make_inputs() {
+        make_random_inputs();
+        for (const AppendCase::Value& given : test_.values)
+            for (const Block* block : {&k_, &v_}) {
+                if (!block->image) continue;
+                const std::int64_t row = row_element(*block, given.token, given.head);
+                for (std::int64_t d = 0; d < block->shape.back(); ++d)
+                    if (given.column < 0 || given.column == d)
+                        store_at(block->image->host, row + d, encode(spec_.dtype, given.value));
+            }
+    }
+
+    void make_random_inputs() {
         if (test_.fused) return make_fused();
         if (test_.has_q) q_ = make_rows("q", spec_.q_heads, query_columns());
         if (!test_.has_k) return;
@@ -235,15 +264,44 @@ class AppendRun {
         v_ = part(spec_.q_heads + spec_.kv_heads, spec_.kv_heads);
     }
 
-    Block make_cache(const std::string& name, std::int64_t columns) {
+    Block make_cache(const std::string& name, DType dtype, std::int64_t columns) {
         constexpr std::byte kKept{0xa5};
         const std::int64_t outer = is_paged() ? pages_ : batch(), inner = slots_of_each();
         const std::int64_t heads = spec_.kv_heads;
         Extents shape = latent_ && !test_.latent_heads ? Extents{outer, inner, columns}
                         : heads_first()                ? Extents{outer, heads, inner, columns}
                                                        : Extents{outer, inner, heads, columns};
-        return make(name, kv_dtype(), std::move(shape), test_.pad * (is_fp8(kv_dtype()) ? 2 : 1), test_.base,
-                    kKept);
+        return make(name, dtype, std::move(shape), test_.pad * (is_fp8(dtype) ? 2 : 1), test_.base, kKept);
+    }
+
+    // Scales of a cache's tokens, in a tensor of their own in which they lie apart, or within the rows.
+    Block make_scales(const std::string& name, const Block& cache, std::int64_t columns) {
+        constexpr std::byte kKept{0x3c};
+        constexpr std::int64_t kApart = 3, kPad = 5;
+        Extents shape = cache.shape;
+        shape.back() = has_blocks() ? (columns + kScaleBlock - 1) / kScaleBlock : kApart;
+        if (has_blocks()) shape.push_back(kApart);
+        Block block = make(name, DType::f32, std::move(shape), kPad, 0, kKept);
+        block.shape.pop_back(), block.strides.pop_back();
+        return block;
+    }
+
+    // Rows of a cache with their scales behind them, and behind these what has no scale.
+    Block make_scaled_cache(const std::string& name, Block& scales, std::int64_t columns,
+                            Block* tail = nullptr, std::int64_t tail_columns = 0) {
+        if (!test_.inline_scales) {
+            const Block cache = make_cache(name, kv_dtype(), columns);
+            if (computes_scales()) scales = make_scales(name + "'s scales", cache, columns);
+            return cache;
+        }
+        const std::int64_t blocks = has_blocks() ? (columns + kScaleBlock - 1) / kScaleBlock : 0;
+        const std::int64_t scale_bytes = 4 * std::max<std::int64_t>(1, blocks);
+        const std::int64_t bytes = columns + scale_bytes + tail_columns * size_of(position_dtype());
+        constexpr std::int64_t kAligned = 16;
+        const Block rows = make_cache(name, kv_dtype(), (bytes + kAligned - 1) / kAligned * kAligned);
+        scales = rows.within_rows(columns, DType::f32, blocks);
+        if (tail != nullptr) *tail = rows.within_rows(columns + scale_bytes, position_dtype(), tail_columns);
+        return rows.slice(0, columns);
     }
     bool heads_first() const { return is_paged() && spec_.page_order == PageOrder::HND; }
 
@@ -263,17 +321,20 @@ class AppendRun {
         if (!test_.has_k) return;
         const std::int64_t ckv = spec_.head_dim_ckv, kpe = spec_.head_dim_kpe;
         if (latent_) {
-            cache_is_apart_ = test_.caches_apart && kpe > 0;
-            k_cache_ = make_cache("k_cache", cache_is_apart_ ? ckv : ckv + kpe);
-            if (kpe > 0)
-                kpe_cache_ = cache_is_apart_ ? make_cache("kpe_cache", kpe) : k_cache_.slice(ckv, ckv + kpe);
+            cache_is_apart_ = (test_.caches_apart || has_blocks()) && kpe > 0;
+            const bool one_row = test_.inline_scales && cache_is_apart_;
+            k_cache_ = make_scaled_cache("k_cache", k_scale_, cache_is_apart_ ? ckv : ckv + kpe,
+                                         one_row ? &kpe_cache_ : nullptr, one_row ? kpe : 0);
+            if (kpe > 0 && !one_row)
+                kpe_cache_ = cache_is_apart_ ? make_cache("kpe_cache", position_dtype(), kpe)
+                                             : k_cache_.slice(ckv, ckv + kpe);
         } else if (test_.one_cache) {
-            const Block both = make_cache("cache", spec_.head_dim_qk + spec_.head_dim_vo);
+            const Block both = make_cache("cache", kv_dtype(), spec_.head_dim_qk + spec_.head_dim_vo);
             k_cache_ = both.slice(0, spec_.head_dim_qk);
             v_cache_ = both.slice(spec_.head_dim_qk, spec_.head_dim_qk + spec_.head_dim_vo);
         } else {
-            k_cache_ = make_cache("k_cache", spec_.head_dim_qk);
-            v_cache_ = make_cache("v_cache", spec_.head_dim_vo);
+            k_cache_ = make_scaled_cache("k_cache", k_scale_, spec_.head_dim_qk);
+            v_cache_ = make_scaled_cache("v_cache", v_scale_, spec_.head_dim_vo);
         }
     }
 
@@ -300,7 +361,7 @@ class AppendRun {
             k_weight_ = make_floats("k_norm_weight", weights,
                                     {latent_ ? spec_.head_dim_ckv : spec_.head_dim_qk}, weight);
         make_rope_table();
-        if (spec_.kv_scale != KvScale::none && test_.has_k) {
+        if (spec_.kv_scale != KvScale::none && !computes_scales() && test_.has_k) {
             const std::int64_t scales = spec_.kv_scale == KvScale::head ? spec_.kv_heads : 1;
             const auto scale = [&] { return 0.01 + 0.05 * random_.uniform(); };
             k_scale_ = make_floats("k_scale", DType::f32, {scales}, scale);
@@ -473,6 +534,48 @@ class AppendRun {
         }
     }
 
+    // A row of a cache, times one over scales: given ones, or computed ones that are stored as well.
+    void expect_cached(const Block& cache, std::int64_t outer, std::int64_t inner, std::int64_t head,
+                       const std::vector<float>& row, const Block& scales) {
+        const std::int64_t element = cache_element(cache, outer, inner, head);
+        if (!computes_scales()) return expect_row(cache, element, row, scale_of(scales, head));
+        const auto columns = static_cast<std::int64_t>(row.size());
+        const std::int64_t of_each = has_blocks() ? std::min(columns, kScaleBlock) : columns;
+        for (std::int64_t first = 0; first < columns; first += of_each) {
+            const std::vector<float> block(row.begin() + first,
+                                           row.begin() + std::min(columns, first + of_each));
+            const float scale = computed_scale(cache.dtype, block);
+            expect_scale(scales, outer, inner, head, first / of_each, scale);
+            expect_row(cache, element + first, block, scale);
+        }
+    }
+
+    void expect_scale(const Block& scales, std::int64_t outer, std::int64_t inner, std::int64_t head,
+                      std::int64_t block, float scale) {
+        Extents index = latent_ && !test_.latent_heads ? Extents{outer, inner}
+                        : heads_first()                ? Extents{outer, head, inner}
+                                                       : Extents{outer, inner, head};
+        if (has_blocks()) index.push_back(block);
+        store_at(expected(scales), scales.element(index), scale);
+    }
+
+    // Latents and positions may share a scale.
+    void expect_latent(std::int64_t outer, std::int64_t inner, const std::vector<float>& latent,
+                       const std::vector<float>& position) {
+        const bool is_joint = spec_.kv_scale == KvScale::token_head;
+        if (!is_joint) expect_cached(k_cache_, outer, inner, 0, latent, k_scale_);
+        std::optional<float> scale = computes_scales() ? std::nullopt : scale_of(k_scale_, 0);
+        if (is_joint) {
+            std::vector<float> both = latent;
+            both.insert(both.end(), position.begin(), position.end());
+            scale = computed_scale(k_cache_.dtype, both);
+            expect_scale(k_scale_, outer, inner, 0, 0, *scale);
+            expect_row(k_cache_, cache_element(k_cache_, outer, inner, 0), latent, scale);
+        }
+        if (!position.empty())
+            expect_row(kpe_cache_, cache_element(kpe_cache_, outer, inner, 0), position, scale);
+    }
+
     bool is_written(std::int64_t t) const {
         const Token& token = tokens_[at(t)];
         if (std::ranges::find(test_.unwritten, token.sequence) != test_.unwritten.end()) return false;
@@ -509,22 +612,20 @@ class AppendRun {
         const std::int64_t slot = slots_[at(t)], outer = slot / slots_of_each(),
                            inner = slot % slots_of_each();
         if (latent_) {
-            expect_row(k_cache_, cache_element(k_cache_, outer, inner, 0),
-                       finished(input(k_, 0, spec_.head_dim_ckv), spec_.k_norm, k_weight_, false, position),
-                       scale_of(k_scale_, 0));
+            std::vector<float> kpe;
             if (spec_.head_dim_kpe > 0)
-                expect_row(kpe_cache_, cache_element(kpe_cache_, outer, inner, 0),
-                           finished(input(kpe_, 0, spec_.head_dim_kpe), false, {}, true, position),
-                           scale_of(k_scale_, 0));
-            return;
+                kpe = finished(input(kpe_, 0, spec_.head_dim_kpe), false, {}, true, position);
+            return expect_latent(
+                outer, inner,
+                finished(input(k_, 0, spec_.head_dim_ckv), spec_.k_norm, k_weight_, false, position), kpe);
         }
         for (std::int64_t h = 0; h < spec_.kv_heads; ++h) {
-            expect_row(k_cache_, cache_element(k_cache_, outer, inner, h),
-                       finished(input(k_, h, spec_.head_dim_qk), spec_.k_norm, k_weight_, true, position),
-                       scale_of(k_scale_, h));
-            expect_row(v_cache_, cache_element(v_cache_, outer, inner, h),
-                       finished(input(v_, h, spec_.head_dim_vo), spec_.v_norm, {}, false, position),
-                       scale_of(v_scale_, h));
+            expect_cached(k_cache_, outer, inner, h,
+                          finished(input(k_, h, spec_.head_dim_qk), spec_.k_norm, k_weight_, true, position),
+                          k_scale_);
+            expect_cached(v_cache_, outer, inner, h,
+                          finished(input(v_, h, spec_.head_dim_vo), spec_.v_norm, {}, false, position),
+                          v_scale_);
         }
     }
 
@@ -562,10 +663,14 @@ class AppendRun {
             if (std::memcmp(got.data() + i * size, want.data() + i * size, at(size)) == 0) continue;
             if (std::memcmp(got.data() + i * size, or_want.data() + i * size, at(size)) == 0) continue;
             const auto bits = [&](const std::vector<std::byte>& bytes) {
-                return size == 1 ? std::uint16_t{load_at<std::uint8_t>(bytes, i)}
-                                 : load_at<std::uint16_t>(bytes, i);
+                return size == 1   ? load_at<std::uint8_t>(bytes, i)
+                       : size == 2 ? load_at<std::uint16_t>(bytes, i)
+                                   : load_at<std::uint32_t>(bytes, i);
             };
-            if (size <= 2 && is_nan_of(dtype, bits(got)) && is_nan_of(dtype, bits(want))) continue;
+            const auto is_nan = [&](const std::vector<std::byte>& bytes) {
+                return is_nan_of(dtype, static_cast<std::uint16_t>(bits(bytes)));
+            };
+            if (size <= 2 && is_nan(got) && is_nan(want)) continue;
             return fail(fmt::format("launch {}: {} differs at element {} of its memory: {:#x}, want {:#x}",
                                     launch + 1, image.name, i, bits(got), bits(want)));
         }

@@ -39,6 +39,14 @@ struct AppendCase {
     bool table_rows = false;
     std::int64_t rope_positions = 0;  // of the table; 0: as many as there are keys
     std::optional<float> k_scale{};   // of head 0, in place of an ordinary one
+    bool inline_scales = false;       // computed scales lie behind their columns, in the rows of the cache
+
+    // Values of k and v in place of random ones: of a token's head, at one column or, below 0, at all.
+    struct Value {
+        std::int64_t token, head, column;
+        float value;
+    };
+    std::vector<Value> values{};
 
     // What these tokens have in place of what is right.
     std::vector<std::pair<std::int64_t, std::int64_t>> slots{}, positions{};

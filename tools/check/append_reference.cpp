@@ -1,5 +1,7 @@
 #include "check/append_reference.hpp"
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <limits>
@@ -74,6 +76,18 @@ std::vector<float> rotated(std::vector<float> row, Rope rope, const std::vector<
         second = c + d;
     }
     return row;
+}
+
+float computed_scale(DType dtype, std::span<const float> values) {
+    constexpr std::uint32_t kNaN = 0x7fffffff;  // the one that kernels write
+    float largest = 0;
+    for (const float value : values) {
+        if (!std::isfinite(value)) return std::bit_cast<float>(kNaN);
+        largest = std::max(largest, std::fabs(value));
+    }
+    if (largest == 0) return 1;
+    const float most = dtype == DType::e4m3 ? 448.0f : 57344.0f;
+    return std::max(largest / most, std::numeric_limits<float>::min());
 }
 
 std::uint16_t stored(DType dtype, float value, std::optional<float> scale) {

@@ -3,6 +3,7 @@
 
 #include "families/append/kernel.hpp"
 #include "problem/ceil_div.hpp"
+#include "problem/limits.hpp"
 #include "problem/request/problem.hpp"
 #include "problem/request/request_fields.hpp"
 
@@ -35,7 +36,7 @@ Division divide(const Kernel& kernel, const AttentionSpec& spec, int rows) {
     const int rotated = kernel.rope == kHalf ? kernel.rotary_dim : 0;
     if (kernel.columns_q > 0)
         division.q = pieces_of(spec.q_heads, rows_at_a_time(kernel.columns_q, rotated), rows);
-    if (kernel.columns_k > 0)
+    if (kernel.columns_k > 0 && !kernel.joint_scale)  // else v's warps have k's rows, too
         division.k = pieces_of(spec.kv_heads, rows_at_a_time(kernel.columns_k, rotated), rows);
     division.v = pieces_of(spec.kv_heads, rows_at_a_time(kernel.columns_v, 0), rows);
     return division;
@@ -106,9 +107,19 @@ void set_weight(abi::AppendRows& rows, const Tensor& weight) {
     rows.weight_is_fp32 = weight.dtype == DType::f32;
 }
 
-void set_scale(abi::AppendRows& rows, const Tensor& scale, bool of_heads) {
-    rows.scale = static_cast<const float*>(scale.data);
-    rows.scale_stride = of_heads ? 1 : 0;
+// Of a kv_scale it is one number, or has an axis of heads, or the axes of the cache and perhaps one of
+// blocks.
+void set_scale(abi::AppendRows& rows, const Tensor& scale, const AttentionSpec& spec) {
+    rows.scale = static_cast<float*>(scale.data);
+    if (!is_of_tokens(spec.kv_scale)) {
+        rows.scale_stride = spec.kv_scale == KvScale::head ? 1 : 0;
+        return;
+    }
+    const Strides strides = cache_strides(scale, spec);
+    rows.scale_sequence_stride = strides.sequence, rows.scale_token_stride = strides.token;
+    rows.scale_head_stride = strides.head;
+    if (spec.kv_scale == KvScale::block128)
+        rows.scale_block_stride = scale.strides[static_cast<std::size_t>(scale.rank - 1)];
 }
 
 // Whether tokens are all in a row, as check_tensors() has found.
@@ -127,21 +138,20 @@ void set_queries(abi::AppendArguments& a, const AppendTensors& tensors, const At
     a.q.source = tensors.q.data;
     a.q.target = tensors.q_out.data;
     set_weight(a.q, tensors.q_norm_weight);
-    set_scale(a.q, tensors.q_scale, false);
+    a.q.scale = static_cast<float*>(tensors.q_scale.data);
 }
 
 void set_heads(abi::AppendArguments& a, const AppendTensors& tensors, const AttentionSpec& spec,
                bool in_a_row, const Division& division) {
-    const bool of_heads = spec.kv_scale == KvScale::head;
     a.k = rows_of(input_strides(tensors.k, in_a_row, true), cache_strides(tensors.k_cache, spec),
                   spec.kv_heads, division.k);
     a.k.source = tensors.k.data, a.k.target = tensors.k_cache.data;
     set_weight(a.k, tensors.k_norm_weight);
-    set_scale(a.k, tensors.k_scale, of_heads);
+    set_scale(a.k, tensors.k_scale, spec);
     a.v = rows_of(input_strides(tensors.v, in_a_row, true), cache_strides(tensors.v_cache, spec),
                   spec.kv_heads, division.v);
     a.v.source = tensors.v.data, a.v.target = tensors.v_cache.data;
-    set_scale(a.v, tensors.v_scale, of_heads);
+    set_scale(a.v, tensors.v_scale, spec);
 }
 
 void set_latents(abi::AppendArguments& a, const AppendTensors& tensors, const AttentionSpec& spec,
@@ -150,14 +160,14 @@ void set_latents(abi::AppendArguments& a, const AppendTensors& tensors, const At
                   division.v);
     a.v.source = tensors.k.data, a.v.target = tensors.k_cache.data;
     set_weight(a.v, tensors.k_norm_weight);
-    set_scale(a.v, tensors.k_scale, false);
+    set_scale(a.v, tensors.k_scale, spec);
     if (spec.head_dim_kpe == 0) return;
     const Tensor& from = tensors.kpe ? tensors.kpe : tensors.k;
     const Tensor& to = tensors.kpe_cache ? tensors.kpe_cache : tensors.k_cache;
     a.k = rows_of(input_strides(from, in_a_row, false), cache_strides(to, spec), 1, division.k);
     a.k.source = column_of(from, tensors.kpe ? 0 : spec.head_dim_ckv);
     a.k.target = const_cast<void*>(column_of(to, tensors.kpe_cache ? 0 : spec.head_dim_ckv));
-    set_scale(a.k, tensors.k_scale, false);
+    if (problem::position_dtype(spec) == problem::kv_dtype(spec)) set_scale(a.k, tensors.k_scale, spec);
 }
 
 void set_lengths(abi::AttentionArguments& a, const LaunchContext& context, const AppendBinding& binding) {
@@ -213,13 +223,24 @@ void set_places(abi::AppendArguments& a, const LaunchContext& context, const App
 Kernel kernel_of(const AttentionSpec& spec) {
     const bool latent = problem::is_latent(spec);
     const std::int64_t columns = latent ? spec.head_dim_kpe : spec.head_dim_qk;
+    const std::int64_t value_columns = latent ? spec.head_dim_ckv : spec.head_dim_vo;
+    const bool of_tokens = is_of_tokens(spec.kv_scale);
+    const bool of_blocks = spec.kv_scale == KvScale::block128;
+    // Heads of at most 128 columns have one block.
+    const auto scale_columns = [&](std::int64_t of_row) {
+        return static_cast<int>(of_blocks ? std::min(of_row, problem::kScaleBlock) : of_row);
+    };
     return {.element = spec.dtype,
             .index = spec.index_dtype,
             .columns_q = static_cast<int>(columns),
             .columns_k = static_cast<int>(columns),
-            .columns_v = static_cast<int>(latent ? spec.head_dim_ckv : spec.head_dim_vo),
+            .columns_v = static_cast<int>(value_columns),
             .q_significand = significand_of(spec.q_dtype.value_or(spec.dtype)),
-            .kv_significand = significand_of(problem::kv_dtype(spec)),
+            .k_significand = significand_of(latent ? problem::position_dtype(spec) : problem::kv_dtype(spec)),
+            .v_significand = significand_of(problem::kv_dtype(spec)),
+            .k_scale_columns = of_tokens && !latent ? scale_columns(columns) : 0,
+            .v_scale_columns = of_tokens ? scale_columns(value_columns) : 0,
+            .joint_scale = spec.kv_scale == KvScale::token_head && latent && columns > 0,
             .paged = spec.kv == KvStorage::paged,
             .by_table = spec.slots == Slots::table,
             .rope = spec.rope == Rope::half          ? kHalf

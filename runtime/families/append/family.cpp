@@ -12,7 +12,8 @@ namespace {
 
 constexpr int kWarps = 4;
 
-// As many as there are registers for. Norms take some, and so do rotations whose halves are not one lane's.
+// As many as there are registers for. Norms take some, and so do rotations whose halves are not one lane's,
+// and scales that are computed.
 int ctas_per_sm(const Kernel& kernel) {
     constexpr int kHeavyCtas = 4, kCtas = 6, kLightCtas = 8;
     constexpr int kWideColumns = 256;
@@ -22,7 +23,8 @@ int ctas_per_sm(const Kernel& kernel) {
     };
     const int norms = kernel.norm_q || kernel.norm_k || kernel.norm_v ? 1 : 0;
     const int trades = is_light(kernel.columns_q) && is_light(kernel.columns_k) ? 0 : 1;
-    return norms + trades == 2 ? kHeavyCtas : norms + trades == 1 ? kCtas : kLightCtas;
+    const int takers = norms + trades + (kernel.v_scale_columns > 0 ? 1 : 0);
+    return takers >= 2 ? kHeavyCtas : takers == 1 ? kCtas : kLightCtas;
 }
 
 std::string stored_name(DType dtype, int significand) {
@@ -39,7 +41,9 @@ class Append final : public Family {
         const auto kernel = config.as<Kernel>();
         std::string text =
             fmt::format("append {} {} {} to {}", attnsmith::to_string(kernel.element), head_dims(kernel),
-                        kernel.paged ? "paged" : "dense", stored_name(kernel.element, kernel.kv_significand));
+                        kernel.paged ? "paged" : "dense", stored_name(kernel.element, kernel.v_significand));
+        if (kernel.v_scale_columns != 0)
+            text += kernel.v_scale_columns < kernel.columns_v ? " block scales" : " row scales";
         if (kernel.q_significand != 0)
             text += fmt::format(" q {}", stored_name(kernel.element, kernel.q_significand));
         text += kernel.by_table ? " table" : " mapping";

@@ -13,8 +13,11 @@ struct Kernel {
     DType element{};  // of what is read, and of what is written unless it has 8 bits
     DType index{};
     int columns_q = 0, columns_k = 0, columns_v = 0;
-    int q_significand = 0,
-        kv_significand = 0;  // bits of 8-bit floats: 3 of e4m3, 2 of e5m2; 0: as the element
+    // Bits of 8-bit floats: 3 of e4m3, 2 of e5m2; 0: as the element.
+    int q_significand = 0, k_significand = 0, v_significand = 0;
+    // How many columns share a scale that the kernel computes; 0: scales are given, or there are none.
+    int k_scale_columns = 0, v_scale_columns = 0;
+    bool joint_scale = false;  // of latents: the computed scale is of k and v together
     bool paged = false;
     bool by_table = false;
     int rope = 0;
@@ -34,7 +37,11 @@ struct Kernel {
         visitor.integer("columns_k", self.columns_k);
         visitor.integer("columns_v", self.columns_v);
         visitor.integer("q_significand", self.q_significand);
-        visitor.integer("kv_significand", self.kv_significand);
+        visitor.integer("k_significand", self.k_significand);
+        visitor.integer("v_significand", self.v_significand);
+        visitor.integer("k_scale_columns", self.k_scale_columns);
+        visitor.integer("v_scale_columns", self.v_scale_columns);
+        visitor.flag("joint_scale", self.joint_scale);
         visitor.flag("paged", self.paged);
         visitor.flag("by_table", self.by_table);
         visitor.integer("rope", self.rope);

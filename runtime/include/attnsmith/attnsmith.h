@@ -476,7 +476,7 @@ typedef struct attnsmith_append_tensors {
     const attnsmith_dl_tensor* rope_table;
     const attnsmith_dl_tensor* q_norm_weight;
     const attnsmith_dl_tensor* k_norm_weight;
-    const attnsmith_dl_tensor* k_scale;
+    const attnsmith_dl_tensor* k_scale; /* of token_head and block128 written, as v_scale */
     const attnsmith_dl_tensor* v_scale;
     const attnsmith_dl_tensor* q_scale;
 } attnsmith_append_tensors;

@@ -112,6 +112,9 @@ struct AppendTensors {
     // times 1 / scale, rounded. Present exactly when k is and the spec has a kv_scale; v_scale not of
     // latents. Of token_head and block128 they are written, as AttentionTensors has them beside k_cache and
     // v_cache: the largest magnitude of the row, or of its 128 columns, over the largest number of kv_dtype.
+    // They may lie within the rows of the cache, whose elements they do not overlap. With latents the one of
+    // token_head is of all columns, those of the position among them; with block128 kpe_cache is present, of
+    // AttentionSpec::dtype.
     Tensor k_scale{};
     Tensor v_scale{};  // as k_scale, of v
     Tensor q_scale{};  // f32 [1], optional, of a q_dtype of 8 bits

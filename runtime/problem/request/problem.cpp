@@ -110,12 +110,14 @@ void check_fp8_head_dim(std::string_view field, std::int64_t value, DType dtype)
                       {{fmt::format("{} {}", field, value), fmt::format("it is not {}", built)}});
 }
 
-// A head is one block of columns at most, and latents are whole ones.
+// A head is one block of columns at most, and latents are whole ones, a power of two of them.
 void check_blocks(const AttentionSpec& spec) {
     if (spec.kv_scale != KvScale::block128) return;
     if (is_latent(spec)) {
-        if (spec.head_dim_ckv % kScaleBlock != 0)
-            refuse_blocks("head_dim_ckv", spec.head_dim_ckv, fmt::format("a multiple of {}", kScaleBlock));
+        // Each warp of every kernel has columns of one block alone then.
+        const std::int64_t blocks = spec.head_dim_ckv / kScaleBlock;
+        if (spec.head_dim_ckv % kScaleBlock != 0 || (blocks & (blocks - 1)) != 0)
+            refuse_blocks("head_dim_ckv", spec.head_dim_ckv, "128, 256 or 512");
         return;
     }
     const std::string built = fmt::format("at most {}", kScaleBlock);
@@ -299,23 +301,12 @@ void normalise_written_queries(AttentionSpec& spec) {
                              fmt::format("{}, as dtype is, e4m3 or e5m2", to_string(spec.dtype)));
 }
 
-// To be removed with the kernel that writes the scales of each token.
-void refuse_written_scales(const AttentionSpec& spec) {
-    if (!is_of_tokens(spec.kv_scale)) return;
-    throw Unsupported(
-        fmt::format("kv_scale {} of op append is not built in this version of attnsmith; what is built is "
-                    "none, tensor and head",
-                    to_string(spec.kv_scale)),
-        {{fmt::format("kv_scale {}", to_string(spec.kv_scale)), "op append writes no scales"}});
-}
-
 }  // namespace
 
 void validate_append(Problem& problem) {
     AttentionSpec& spec = problem.spec;
     normalise_appended_heads(spec);
     normalise_keys_and_values(spec);
-    refuse_written_scales(spec);
     if (spec.kv == KvStorage::ragged)
         throw InvalidRequest("kv", "ragged", "dense or paged: there is no room behind ragged sequences");
     normalise_storage(spec);

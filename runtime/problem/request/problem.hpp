@@ -5,6 +5,8 @@
 #include <cstdint>
 
 #include "attnsmith/spec.hpp"
+#include "problem/limits.hpp"
+#include "problem/request/request_fields.hpp"
 
 namespace attnsmith::problem {
 
@@ -31,16 +33,13 @@ inline DType kv_dtype(const AttentionSpec& spec) { return spec.kv_dtype.value_or
 
 // The columns of the position in latents, as they are stored.
 inline DType position_dtype(const AttentionSpec& spec) {
-    return spec.op == Op::mla && spec.kv_scale == KvScale::block128 ? spec.dtype : kv_dtype(spec);
+    return is_latent(spec) && spec.kv_scale == KvScale::block128 ? spec.dtype : kv_dtype(spec);
 }
-
-// Columns that have one scale with kv_scale block128.
-inline constexpr std::int64_t kScaleBlock = 128;
 
 // Scales that a head of a token has of its own: none, one, or of a latent one for each block of its columns.
 inline std::int64_t scale_blocks(const AttentionSpec& spec) {
     if (!is_of_tokens(spec.kv_scale)) return 0;
-    return spec.op == Op::mla && spec.kv_scale == KvScale::block128 ? spec.head_dim_ckv / kScaleBlock : 1;
+    return is_latent(spec) && spec.kv_scale == KvScale::block128 ? spec.head_dim_ckv / kScaleBlock : 1;
 }
 
 // Columns of V, and so of O: of op mla the latent's.

@@ -4,7 +4,9 @@
 #include <array>
 #include <string>
 
+#include "problem/ceil_div.hpp"
 #include "problem/limits.hpp"
+#include "problem/request/problem.hpp"
 #include "problem/request/request_fields.hpp"
 #include "problem/tensors/batch_tensors.hpp"
 #include "problem/tensors/tensor_checks.hpp"
@@ -192,13 +194,21 @@ class AppendChecker {
                                                                                : by_table() ? "batch"
                                                                                             : "sequences"};
         const Expected tokens{is_paged() ? spec_.page_size : kAny, is_paged() ? "page_size" : "kv_len"};
-        check_cache(k_cache_, outer, tokens, key_columns(spec_, kpe_cache_));
+        if (spec_.kv_scale == KvScale::block128 && spec_.head_dim_kpe > 0 && !kpe_cache_.present())
+            check_present(
+                kpe_cache_,
+                fmt::format("the position's columns of the cache, of {}: scales of kv_scale block128 "
+                            "are the latent's alone",
+                            to_string(position_dtype(spec_))));
+        check_cache(k_cache_, kv_dtype(spec_), outer, tokens, key_columns(spec_, kpe_cache_));
         const int token_axis = has_heads_first() ? 2 : 1;
         const Expected as_outer{k_cache_.extent(0), "as k_cache has"};
         const Expected as_tokens{k_cache_.extent(token_axis), "as k_cache has"};
-        if (!latent_) check_cache(v_cache_, as_outer, as_tokens, {spec_.head_dim_vo, "head_dim_vo"});
+        if (!latent_)
+            check_cache(v_cache_, kv_dtype(spec_), as_outer, as_tokens, {spec_.head_dim_vo, "head_dim_vo"});
         if (kpe_cache_.present())
-            check_cache(kpe_cache_, as_outer, as_tokens, {spec_.head_dim_kpe, "head_dim_kpe"});
+            check_cache(kpe_cache_, position_dtype(spec_), as_outer, as_tokens,
+                        {spec_.head_dim_kpe, "head_dim_kpe"});
         if (is_paged()) {
             bound_.pages = k_cache_.extent(0);
         } else {
@@ -211,10 +221,10 @@ class AppendChecker {
     }
     bool has_heads_first() const { return is_paged() && spec_.page_order == PageOrder::HND; }
 
-    void check_cache(const Named& named, const Expected& outer, const Expected& tokens,
+    void check_cache(const Named& named, DType dtype, const Expected& outer, const Expected& tokens,
                      const Expected& columns) const {
         const Expected heads{spec_.kv_heads, "kv_heads"};
-        check_stored_dtype(named, kv_dtype(spec_));
+        check_stored_dtype(named, dtype);
         if (latent_ && named.tensor.rank == 3)
             check_shape(named, {outer, tokens, columns});
         else if (has_heads_first())
@@ -340,17 +350,47 @@ class AppendChecker {
 
     void check_scales() const {
         const bool wanted = spec_.kv_scale != KvScale::none && has_k();
-        check_scale(k_scale_, wanted);
-        check_scale(v_scale_, wanted && !latent_);
+        check_scale(k_scale_, k_cache_, wanted);
+        check_scale(v_scale_, v_cache_, wanted && !latent_);
         if (!q_scale_.present()) return;
         if (!is_fp8(spec_.q_dtype.value_or(spec_.dtype)) || !has_q())
             refuse_extra(q_scale_, "q with a q_dtype of e4m3 or e5m2");
         check_vector(q_scale_, DType::f32, {1, "scales"});
     }
 
-    void check_scale(const Named& named, bool wanted) const {
+    bool writes_scales() const { return is_of_tokens(spec_.kv_scale); }
+
+    void check_scale(const Named& named, const Named& cache, bool wanted) const {
         if (!wanted) return refuse_extra(named, "k and v with a spec of kv_scale (of latents, k alone)");
+        if (writes_scales()) return check_written_scale(named, cache);
         check_kv_scale(named, spec_);
+    }
+
+    // The axes of the cache but its columns, and one of blocks with scales of these. Strides may be any, so
+    // that scales may lie within the cache's own rows.
+    void check_written_scale(const Named& named, const Named& cache) const {
+        const bool has_blocks = spec_.kv_scale == KvScale::block128;
+        if (!named.present())
+            check_present(named,
+                          fmt::format("fp32 with the axes of {} but the last{}, since the spec's "
+                                      "kv_scale is {}: memory for the scales that are written",
+                                      cache.text(), has_blocks ? ", and one of blocks of 128 columns" : "",
+                                      to_string(spec_.kv_scale)));
+        check_dtype(named, DType::f32);
+        const int last = cache.tensor.rank - 1;
+        const auto as = [&](int axis) { return Expected{cache.extent(axis), "as its cache has"}; };
+        const Expected blocks{ceil_div(latent_ ? spec_.head_dim_ckv : std::int64_t{1}, kScaleBlock),
+                              "blocks of 128 columns"};
+        if (last == 2 && has_blocks)
+            check_shape(named, {as(0), as(1), blocks});
+        else if (last == 2)
+            check_shape(named, {as(0), as(1)});
+        else if (has_blocks)
+            check_shape(named, {as(0), as(1), as(2), blocks});
+        else
+            check_shape(named, {as(0), as(1), as(2)});
+        check_memory(named, size_of(DType::f32));
+        check_output_elements(named);
     }
 
     std::array<const Named*, 21> inputs() const {
@@ -363,8 +403,8 @@ class AppendChecker {
                 &rope_table_,
                 &q_norm_weight_,
                 &k_norm_weight_,
-                &k_scale_,
-                &v_scale_,
+                writes_scales() ? &nothing_ : &k_scale_,
+                writes_scales() ? &nothing_ : &v_scale_,
                 &q_scale_,
                 &batch_.q_indptr,
                 &batch_.q_lens,
@@ -376,7 +416,14 @@ class AppendChecker {
                 &batch_.page_indices,
                 &batch_.last_page_len};
     }
-    std::array<const Named*, 4> outputs() const { return {&q_out_, &k_cache_, &v_cache_, &kpe_cache_}; }
+    std::array<const Named*, 6> outputs() const {
+        return {&q_out_,
+                &k_cache_,
+                &v_cache_,
+                &kpe_cache_,
+                writes_scales() ? &k_scale_ : &nothing_,
+                writes_scales() ? &v_scale_ : &nothing_};
+    }
 
     void check_overlaps() const {
         const auto written = outputs();
@@ -400,6 +447,8 @@ class AppendChecker {
     const bool latent_;
     const Named q_, k_, v_, q_out_, k_cache_, v_cache_, kpe_, kpe_cache_, slot_mapping_, positions_;
     const Named rope_table_, q_norm_weight_, k_norm_weight_, k_scale_, v_scale_, q_scale_;
+    const Tensor no_tensor_{};
+    const Named nothing_{"", no_tensor_};
     const BatchTensors batch_;
     const std::int64_t max_q_len_, max_kv_len_;
     bool in_a_row_ = true;

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <limits>
 #include <numbers>
+#include <vector>
 
 #include "check/append_reference.hpp"
 #include "support/catch.hpp"
@@ -34,6 +35,18 @@ TEST_CASE("angles are a position times a frequency", "[check][append]") {
     CHECK(angles[2] == 0.0f);
     CHECK(angles[1] == 2 * static_cast<float>(std::cos(1.5)));
     CHECK(angles[3] == 2 * static_cast<float>(std::sin(1.5)));
+}
+
+TEST_CASE("a computed scale maps the largest magnitude to the largest number", "[check][append]") {
+    CHECK(computed_scale(DType::e4m3, std::vector{1.0f, -896.0f, 3.0f}) == 2.0f);
+    CHECK(computed_scale(DType::e5m2, std::vector{-57344.0f, 3.0f}) == 1.0f);
+    CHECK(computed_scale(DType::e4m3, std::vector{0.0f, -0.0f}) == 1.0f);
+    CHECK(computed_scale(DType::e4m3, std::vector{0x1p-140f}) == 0x1p-126f);
+    CHECK(computed_scale(DType::e4m3, std::vector{5.0f}) == 5.0f / 448.0f);
+    CHECK(std::isnan(computed_scale(DType::e4m3, std::vector{1.0f, std::nanf("")})));
+    CHECK(std::isnan(computed_scale(DType::e5m2, std::vector{-HUGE_VALF, 1.0f})));
+    CHECK(stored(DType::e4m3, -896.0f, 2.0f) == 0xfe);
+    CHECK((stored(DType::e4m3, 1.0f, std::nanf("")) & 0x7f) == 0x7f);
 }
 
 TEST_CASE("what is stored in 8 bits is rounded and at most the largest", "[check][append]") {

@@ -188,6 +188,41 @@ TEST_CASE("slots are compared where each token has one", "[append][validate]") {
     CHECK(contains(error.accepted(), "slots mapping alone"));
 }
 
+TEST_CASE("scales of tokens are computed for what has them", "[append][validate]") {
+    AttentionSpec heads = append();
+    heads.kv_dtype = DType::e4m3;
+    for (const KvScale scale : {KvScale::token_head, KvScale::block128}) {
+        heads.kv_scale = scale;
+        const Problem problem = validate(heads, {});
+        CHECK(problem.spec.kv_scale == scale);
+        CHECK(parse_request(to_json({problem.spec, {}, {}})).spec == problem.spec);
+    }
+    AttentionSpec wide = heads;
+    wide.head_dim_qk = 256;
+    const auto unsupported = [](const AttentionSpec& spec) -> std::string {
+        try {
+            validate(spec, {});
+        } catch (const Unsupported& error) {
+            return error.what();
+        }
+        return "";
+    };
+    CHECK(contains(unsupported(wide), "head_dim_qk 256 with kv_scale block128"));
+    CHECK(contains(unsupported(wide), "token_head"));
+    wide.kv_scale = KvScale::token_head;
+    CHECK(unsupported(wide).empty());
+    wide.kv_scale = KvScale::block128, wide.head_dim_qk = 64, wide.head_dim_vo = 256;
+    CHECK(contains(unsupported(wide), "head_dim_vo 256"));
+    AttentionSpec latent = latents();
+    latent.kv_dtype = DType::e5m2, latent.kv_scale = KvScale::block128;
+    latent.head_dim_kpe = 8;  // of 16 bits, which need no multiple of 16
+    CHECK(unsupported(latent).empty());
+    latent.head_dim_ckv = 192;
+    CHECK(contains(unsupported(latent), "head_dim_ckv 192 with kv_scale block128"));
+    heads.kv_dtype = DType::bf16;
+    CHECK(refused([&] { validate(heads, {}); }).field() == "kv_scale");
+}
+
 TEST_CASE("bad append requests are refused by the field", "[append][request]") {
     struct Bad {
         std::string text, field, message;

@@ -59,6 +59,28 @@ struct Setup {
                    .k_cache = at(5, DType::bf16, {9, 16, 576}),
                    .slot_mapping = at(7, DType::i32, {11})};
     }
+    // Scales of each token and head, in tensors of their own.
+    void scale_tokens() {
+        spec.kv_dtype = DType::e4m3, spec.kv_scale = KvScale::token_head;
+        tensors.k_cache.dtype = tensors.v_cache.dtype = DType::e4m3;
+        tensors.k_scale = at(10, DType::f32, {9, 16, 2}), tensors.v_scale = at(11, DType::f32, {9, 16, 2});
+    }
+    // 64 columns of 8 bits, a scale behind them, and 12 bytes that nothing has.
+    void scale_inline() {
+        scale_tokens();
+        tensors.k_cache = at(5, DType::e4m3, {9, 16, 2, 80}).slice(3, 0, 64);
+        tensors.v_cache = at(6, DType::e4m3, {9, 16, 2, 80}).slice(3, 0, 64);
+        tensors.k_scale = at(5, DType::f32, {9, 16, 2, 20}).select(3, 16);
+        tensors.v_scale = at(6, DType::f32, {9, 16, 2, 20}).select(3, 16);
+    }
+    // Rows of 656 bytes: 512 columns of 8 bits, 4 scales, 64 columns of 16 bits.
+    void scale_blocks() {
+        take_latents();
+        spec.kv_dtype = DType::e4m3, spec.kv_scale = KvScale::block128;
+        tensors.k_cache = at(5, DType::u8, {9, 16, 656}).slice(2, 0, 512);
+        tensors.k_scale = at(5, DType::f32, {9, 16, 164}).slice(2, 128, 132);
+        tensors.kpe_cache = at(5, DType::bf16, {9, 16, 328}).slice(2, 264, 328);
+    }
 };
 
 }  // namespace
@@ -137,6 +159,45 @@ TEST_CASE("forms of an append's tensors", "[append][tensors]") {
             s.tensors.k_cache = at(5, DType::bf16, {9, 16, 512});
             s.tensors.kpe_cache = at(6, DType::bf16, {9, 16, 1, 64});
         },
+        [](Setup& s) { s.scale_tokens(); },
+        [](Setup& s) {  // with any strides
+            s.scale_tokens();
+            s.tensors.k_scale = at(10, DType::f32, {2, 9, 16, 3}).select(3, 1).permute({1, 2, 0});
+        },
+        [](Setup& s) { s.scale_inline(); },
+        [](Setup& s) {  // one tensor of keys and values, with their scales
+            s.scale_tokens();
+            const Tensor bytes = at(5, DType::e4m3, {9, 2, 16, 2, 80});
+            const Tensor floats = at(5, DType::f32, {9, 2, 16, 2, 20});
+            s.tensors.k_cache = bytes.select(1, 0).slice(3, 0, 64);
+            s.tensors.v_cache = bytes.select(1, 1).slice(3, 0, 64);
+            s.tensors.k_scale = floats.select(1, 0).select(3, 16);
+            s.tensors.v_scale = floats.select(1, 1).select(3, 16);
+        },
+        [](Setup& s) {
+            s.scale_inline(), s.spec.page_order = PageOrder::HND;
+            for (Tensor* tensor : {&s.tensors.k_cache, &s.tensors.v_cache})
+                *tensor = tensor->permute({0, 2, 1, 3});
+            for (Tensor* tensor : {&s.tensors.k_scale, &s.tensors.v_scale})
+                *tensor = tensor->permute({0, 2, 1});
+        },
+        [](Setup& s) {
+            s.scale_tokens(), s.spec.kv_scale = KvScale::block128;
+            s.tensors.k_scale = at(10, DType::f32, {9, 16, 2, 1});
+            s.tensors.v_scale = at(11, DType::f32, {9, 16, 2, 1});
+        },
+        [](Setup& s) { s.scale_blocks(); },
+        [](Setup& s) {
+            s.scale_blocks();
+            s.tensors.k_cache = at(5, DType::u8, {9, 16, 1, 656}).slice(3, 0, 512);
+            s.tensors.k_scale = at(5, DType::f32, {9, 16, 1, 164}).slice(3, 128, 132);
+        },
+        [](Setup& s) {  // one scale for the latent and the position
+            s.take_latents();
+            s.spec.kv_dtype = DType::e4m3, s.spec.kv_scale = KvScale::token_head;
+            s.tensors.k_cache = at(5, DType::u8, {9, 16, 592}).slice(2, 0, 576);
+            s.tensors.k_scale = at(5, DType::f32, {9, 16, 148}).select(2, 144);
+        },
         [](Setup& s) {  // no tokens
             for (Tensor* tensor :
                  {&s.tensors.q, &s.tensors.k, &s.tensors.v, &s.tensors.q_out, &s.tensors.slot_mapping})
@@ -196,6 +257,36 @@ TEST_CASE("what is wrong with an append's tensors is named", "[append][tensors]"
         {"k_norm_weight", [](Setup& s) { s.spec.k_norm = true; }},
         {"k_scale", [](Setup& s) { s.tensors.k_scale = at(10, DType::f32, {1}); }},
         {"q_scale", [](Setup& s) { s.tensors.q_scale = at(10, DType::f32, {1}); }},
+        {"k_scale", [](Setup& s) { s.scale_tokens(), s.tensors.k_scale = {}; },
+         "the axes of k_cache but the last"},
+        {"v_scale.rank", [](Setup& s) { s.scale_tokens(), s.tensors.v_scale = at(11, DType::f32, {2}); }},
+        {"k_scale.shape[1]", [](Setup& s) { s.scale_tokens(), s.tensors.k_scale.shape[1] = 15; }},
+        {"k_scale.dtype", [](Setup& s) { s.scale_tokens(), s.tensors.k_scale.dtype = DType::bf16; }},
+        {"k_scale.strides[1]", [](Setup& s) { s.scale_tokens(), s.tensors.k_scale.strides[1] = 0; }},
+        {"k_scale.data",
+         [](Setup& s) {
+             s.scale_tokens(), s.tensors.k_scale.data = static_cast<char*>(s.tensors.k_scale.data) + 2;
+         },
+         "a multiple of 4 bytes"},
+        // Within the rows, but upon the last of their columns.
+        {"k_scale",
+         [](Setup& s) {
+             s.scale_inline(), s.tensors.k_scale.data = static_cast<char*>(s.tensors.k_scale.data) - 4;
+         },
+         "overlaps k_cache"},
+        {"v_scale", [](Setup& s) { s.scale_inline(), s.tensors.v_scale.data = s.tensors.k_scale.data; },
+         "overlaps k_scale"},
+        {"k_scale", [](Setup& s) { s.scale_tokens(), s.tensors.k_scale.data = s.tensors.k.data; },
+         "overlaps k"},
+        {"k_scale.shape[2]", [](Setup& s) { s.scale_blocks(), s.tensors.k_scale.shape[2] = 3; },
+         "blocks of 128 columns"},
+        {"kpe_cache", [](Setup& s) { s.scale_blocks(), s.tensors.kpe_cache = {}; }, "block128"},
+        {"kpe_cache.dtype", [](Setup& s) { s.scale_blocks(), s.tensors.kpe_cache.dtype = DType::u8; },
+         "bf16"},
+        {"v_scale",
+         [](Setup& s) {
+             s.scale_blocks(), s.tensors.v_scale = at(11, DType::f32, {9, 16, 4});
+         }},
         {"batch.kv_lens", [](Setup& s) { s.batch.kv_lens = at(21, DType::i32, {3}); }, "slots table"},
         {"batch.max_kv_len", [](Setup& s) { s.batch.max_kv_len = 5; }},
         {"slot_mapping",

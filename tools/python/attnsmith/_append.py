@@ -161,8 +161,15 @@ def _storage(cache: Optional[View], named: Dict[str, Optional[View]], words: Dic
         storage["kv_dtype"] = kv_dtype
     scale = named["k_scale"]
     if scale is not None:
-        storage["kv_scale"] = "tensor" if tuple(scale[1]) == (1,) else "head"
+        storage["kv_scale"] = _scaled_by(scale, cache)
     return storage
+
+
+def _scaled_by(scale: View, cache: View) -> str:
+    """A scale with axes of the cache is written: one axis less is its columns' scale, as many are those of blocks."""
+    if len(scale[1]) > 1:
+        return "token_head" if len(scale[1]) < len(cache[1]) else "block128"
+    return "tensor" if tuple(scale[1]) == (1,) else "head"
 
 
 def _launch(dispatch: Dispatch, framework: Framework, index: int, order: Order, entry: Prepared,

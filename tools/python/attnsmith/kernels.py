@@ -307,7 +307,9 @@ class Kernel(Owner):
         positions: [tokens], likewise, what each is rotated by; None with slots="table": its place in its sequence.
         rope_table: [positions, rotary_dim], cosines and then sines, or frequencies, fp32 [rotary_dim / 2].
         q_norm_weight, k_norm_weight: fp32 or the spec's dtype, present exactly when the spec has q_norm, k_norm.
-        k_scale, v_scale: fp32 [1] or [kv_heads], present exactly when the spec has a kv_scale. q_scale: fp32 [1].
+        k_scale, v_scale: fp32, present exactly when the spec has a kv_scale: [1] of "tensor" and [kv_heads] of "head",
+            which are read; with the axes of k_cache and v_cache but the last of "token_head", and one more, of blocks of
+            128 columns, of "block128", which are written. Of latents k_scale alone. q_scale: fp32 [1].
         q_indptr [batch + 1], q_lens, kv_lens [batch], page_table, table_rows, or page_indptr with page_indices and
             last_page_len, max_q_len, max_kv_len: of slots="table", as bind() has them; lengths are those after the
             append.
