@@ -285,7 +285,7 @@ void add_planted(Catalogue& catalogue) {
             add(catalogue, kGroup, fmt::format("{}: {}", word(types), what), with);
         };
         plant("NaN in a key and in a value", paged(base),
-              {{Where::k, 0, 280, 0, 3, kNaN}, {Where::v, 1, 199, -1, 0, kNaN}});
+              {{Where::k, 0, 280, 0, 3, kNaN}, {Where::v, 1, 197, -1, 0, kNaN}});
         // Nor are the scales of tokens that were given back numbers.
         Case evicted = base;
         evicted.spec.window_left = 30;
@@ -302,6 +302,8 @@ void add_planted(Catalogue& catalogue) {
 void add_hostile(Catalogue& catalogue) {
     int n = 0;
     for (auto [name, test] : hostile_cases()) {
+        // Its pages are another sequence's, or nobody's, whose scales are read and may be told of.
+        if (name == "page_indptr that falls") continue;
         if (n++ % 3 != 0) continue;
         test.spec.kv_dtype = n % 2 ? DType::e5m2 : DType::e4m3;
         test.spec.kv_scale = KvScale::token_head;
@@ -428,9 +430,11 @@ void add_latents(Catalogue& catalogue) {
         add(catalogue, kGroup, name("dense"), few_queries(dense(latent(n++, scale, 16))));
         add(catalogue, kGroup, name("ragged"), few_queries(ragged(latent(n++, scale, 20))));
         add(catalogue, kGroup, name("pages of 1"), few_queries(paged(latent(n++, scale, 48), 1)));
-        for (const auto& [ckv, kpe] : {std::pair{128, 16}, {256, 0}, {384, 64}})
+        for (const auto& [ckv, kpe] : {std::pair{128, 16}, {256, 0}, {256, 64}})
             add(catalogue, kGroup, name(fmt::format("{}+{}", ckv, kpe)),
-                decode(paged(with_inline_scales(latent(n++, scale, 16, ckv, kpe), 16), 16)));
+                decode(paged(
+                    with_inline_scales(latent(n++, scale, 16, ckv, kpe), scale == KvScale::block128 ? 4 : 16),
+                    16)));
         Case bitwise = paged(latent(n++, scale, 16), 64);
         bitwise.spec.consistency = Consistency::bitwise;
         add(catalogue, kGroup, name("bitwise"),

@@ -26,6 +26,8 @@ constexpr Tile kTiles[] = {{kDecodeRows, 1, 4}, {64, 4, 1}, {128, 8, 1}};
 constexpr Tile kCutTiles[] = {{16, 1, 1, 3}, {32, 2, 1, 2}, {64, 4, 1}};
 // At head dims above this no warp can hold 16 rows of O, or not beside what else it needs.
 constexpr std::int64_t kMostOfWarp = 256;
+constexpr std::int64_t kMostOfWarpInUnits =
+    192;  // beside their states, and the units that scales of tokens take
 constexpr Tile kWideTiles[] = {{kDecodeRows, 1, 4, 0, true}, {32, 2, 4, 0, true}, {64, 4, 2, 0, true}};
 // Their keys have as many slices, since a row's bits follow from that.
 constexpr Tile kWideCutTiles[] = {{16, 1, 4, 0, true}, {32, 2, 4, 0, true}};
@@ -42,7 +44,8 @@ bool is_cut(const AttentionSpec& spec) { return spec.consistency == Consistency:
 bool is_latent(const AttentionSpec& spec) { return spec.op == Op::mla; }
 
 bool is_wide(const AttentionSpec& spec) {
-    return is_latent(spec) || std::max(spec.head_dim_qk, spec.head_dim_vo) > kMostOfWarp;
+    const std::int64_t most = is_cut(spec) && is_of_tokens(spec.kv_scale) ? kMostOfWarpInUnits : kMostOfWarp;
+    return is_latent(spec) || std::max(spec.head_dim_qk, spec.head_dim_vo) > most;
 }
 
 // The one for decode is the first.

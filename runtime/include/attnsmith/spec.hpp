@@ -71,7 +71,7 @@ struct AttentionSpec {
     // of 16.
     std::optional<DType> kv_dtype{};
     // What k and v are scaled by, with a kv_dtype of 8 bits alone. block128 is of head dims up to 128, or of
-    // op mla with a head_dim_ckv that is a multiple of 128, whose columns of the position are of dtype and
+    // op mla with a head_dim_ckv of 128, 256 or 512, whose columns of the position are of dtype and
     // have no scale.
     KvScale kv_scale = KvScale::none;
     Precision precision = Precision::standard;        // what the products are computed in

@@ -132,7 +132,7 @@ void normalise_keys_and_values(AttentionSpec& spec) {
         check_fp8_head_dim("head_dim_qk", spec.head_dim_qk, dtype);
         check_fp8_head_dim("head_dim_vo", spec.head_dim_vo, dtype);
         check_fp8_head_dim("head_dim_ckv", spec.head_dim_ckv, dtype);
-        check_fp8_head_dim("head_dim_kpe", spec.head_dim_kpe, position_dtype(spec));
+        if (is_fp8(position_dtype(spec))) check_fp8_head_dim("head_dim_kpe", spec.head_dim_kpe, dtype);
         check_blocks(spec);
         return;
     }

@@ -153,10 +153,14 @@ std::set<KernelConfig> kernels_on(int sm, const HeadDims& head_dims) {
 // with one scale or several.
 std::set<KernelConfig> token_scales_on(int sm) {
     std::vector<AttentionSpec> specs;
-    for (const int dim : {64, 128, 256, 512}) {
+    for (const int dim : {64, 128, 192, 256, 512}) {
         AttentionSpec spec = spec_of(dim, dim, dim != 64);
         spec.kv_dtype = dim == 64 ? DType::e5m2 : DType::e4m3, spec.kv_scale = KvScale::token_head;
         specs.push_back(spec);
+        if (dim == 192 || dim == 256) {
+            spec.consistency = Consistency::bitwise;
+            specs.push_back(spec);
+        }
         if (dim != 128) continue;
         spec.dtype = DType::f16, spec.alignment = 4, spec.softcap = 50.0, spec.alibi = true;
         spec.index_dtype = DType::i64;
@@ -174,10 +178,11 @@ std::set<KernelConfig> token_scales_on(int sm) {
     specs.push_back(latent);
     std::set<KernelConfig> kernels = kernels_of(specs, sm);
     std::erase_if(kernels, [](const KernelConfig& k) { return k.backend() != families::Backend::mma; });
-    // Latents with several scales spill up to 52 bytes where rows are cut, whose states take all registers.
+    // Where rows are cut wide kernels spill a little, up to 52 bytes of latents with several scales: the
+    // states of rows take all registers.
     std::erase_if(kernels, [](const KernelConfig& k) {
         const auto constants = k.as<families::attention_mma::Kernel>();
-        return constants.absolute_cuts && constants.latent;
+        return constants.absolute_cuts && constants.wide;
     });
     return kernels;
 }
