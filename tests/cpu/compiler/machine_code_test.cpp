@@ -129,11 +129,11 @@ std::set<KernelConfig> kernels_on(int sm, const HeadDims& head_dims) {
         bitwise.consistency = Consistency::bitwise;
         specs.push_back(bitwise);
     }
-    // Keys and values that are widened, by either kernel, and latents.
+    // Keys and values that are widened, by either kernel, and latents of as many rows as there are tiles for.
     for (AttentionSpec stored :
          {spec_of(128, 128, true), spec_of(512, 512, true),
           AttentionSpec{
-              .op = Op::mla, .head_dim_ckv = 512, .head_dim_kpe = 64, .q_heads = 16, .scale = 0.1}}) {
+              .op = Op::mla, .head_dim_ckv = 512, .head_dim_kpe = 64, .q_heads = 128, .scale = 0.1}}) {
         stored.kv_dtype = DType::e4m3;
         specs.push_back(stored);
     }
