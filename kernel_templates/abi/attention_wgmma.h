@@ -76,10 +76,20 @@ ATTNSMITH_HOST_DEVICE constexpr bool wgmma_widens(const WgmmaShape& shape) {
     return shape.bytes.key_value < kWgmmaOperandBytes;
 }
 
-// Warps of a CTA before those that multiply: those that find and load, and those that widen.
+// Whether they are widened in their place, by the warps that load them: latents leave no room for another
+// ring.
+ATTNSMITH_HOST_DEVICE constexpr bool wgmma_widens_in_place(const WgmmaShape& shape) {
+    return wgmma_widens(shape) && shape.latent;
+}
+// Whether they are widened from one ring to another.
+ATTNSMITH_HOST_DEVICE constexpr bool wgmma_has_stored_ring(const WgmmaShape& shape) {
+    return wgmma_widens(shape) && !shape.latent;
+}
+
+// Warps of a CTA before those that multiply: those that find and load, and those that only widen.
 inline constexpr int32 kWgmmaLoaderWarps = 4;
 ATTNSMITH_HOST_DEVICE constexpr int32 wgmma_producer_warps(const WgmmaShape& shape) {
-    return kWgmmaLoaderWarps * (wgmma_widens(shape) ? 2 : 1);
+    return kWgmmaLoaderWarps * (wgmma_has_stored_ring(shape) ? 2 : 1);
 }
 // That widen K, and as many that widen V.
 inline constexpr int32 kWgmmaWidenerWarps = 2;
@@ -87,7 +97,7 @@ inline constexpr int32 kWgmmaWidenerWarps = 2;
 // Tiles of K, and of V, that there is room for as they are multiplied. Of two one is widened while the other
 // is in use.
 ATTNSMITH_HOST_DEVICE constexpr int32 wgmma_operand_stages(const WgmmaShape& shape) {
-    return wgmma_widens(shape) ? 2 : shape.stages;
+    return wgmma_has_stored_ring(shape) ? 2 : shape.stages;
 }
 
 // Columns that a warpgroup can have all of, those of O in registers and of K in shared memory.
@@ -115,7 +125,7 @@ ATTNSMITH_HOST_DEVICE constexpr int32 wgmma_lanes_arriving(const WgmmaShape& sha
 
 // A thread's that widens, where one warpgroup multiplies, which leaves some, and where two do.
 ATTNSMITH_HOST_DEVICE constexpr int32 wgmma_widener_registers(const WgmmaShape& shape) {
-    if (!wgmma_widens(shape)) return 0;
+    if (!wgmma_has_stored_ring(shape)) return 0;
     return wgmma_row_groups(shape) == 1 ? 80 : 56;
 }
 
@@ -194,15 +204,16 @@ struct WgmmaBarriers {
 ATTNSMITH_HOST_DEVICE constexpr WgmmaBarriers wgmma_barriers(const WgmmaShape& shape, WgmmaBarrier kind) {
     const int32 row_groups = wgmma_row_groups(shape), consumer_warps = wgmma_consumers(shape) * 4,
                 loaders = wgmma_producer_warps(shape) - 1, operand_stages = wgmma_operand_stages(shape),
-                stored_stages = wgmma_widens(shape) ? shape.stages : 0,
-                fillers = wgmma_widens(shape) ? kWgmmaWidenerWarps : 1, lanes = wgmma_lanes_arriving(shape),
-                k_pieces = wgmma_pieces(shape, false), v_pieces = wgmma_pieces(shape, true);
-    const bool wide = wgmma_is_wide(shape);
+                stored_stages = wgmma_has_stored_ring(shape) ? shape.stages : 0,
+                fillers = wgmma_has_stored_ring(shape) ? kWgmmaWidenerWarps : 1,
+                lanes = wgmma_lanes_arriving(shape), k_pieces = wgmma_pieces(shape, false),
+                v_pieces = wgmma_pieces(shape, true);
+    const bool wide = wgmma_is_wide(shape), in_place = wgmma_widens_in_place(shape);
     switch (kind) {
         case WgmmaBarrier::clearing_k:
-            return {shape.latent ? 1 : 0, k_pieces};
+            return {shape.latent ? 1 : 0, in_place ? 1 : k_pieces};
         case WgmmaBarrier::clearing_v:
-            return {1, v_pieces + (shape.latent && shape.head_dim_qk > 0 ? 1 : 0)};
+            return {1, (in_place ? 1 : v_pieces) + (shape.latent && shape.head_dim_qk > 0 ? 1 : 0)};
         case WgmmaBarrier::next_tile:
             return {1, 1};
         case WgmmaBarrier::work_full:
@@ -293,7 +304,7 @@ ATTNSMITH_HOST_DEVICE constexpr WgmmaLayout wgmma_layout(const WgmmaShape& shape
           s.q_panel;
     s.v = s.k + stages * s.k_stage;
     s.stored_k = s.v + stages * s.v_stage;
-    if (wgmma_widens(shape)) {
+    if (wgmma_has_stored_ring(shape)) {
         s.stored_k_stage = wgmma_panels(shape.head_dim_qk, shape.bytes.key_value) * s.kv_panel;
         s.stored_v_stage = wgmma_panels(shape.head_dim_vo, shape.bytes.key_value) * s.kv_panel;
     }

@@ -9,6 +9,7 @@
 
 #include "attention/tiles.cuh"
 #include "common/element.cuh"
+#include "common/fragment.cuh"
 #include "common/math.cuh"
 #include "common/shared.cuh"
 
@@ -114,6 +115,34 @@ __device__ inline void chunks_to_fp16(const Tile& tile, int32 row, float scale) 
         for (int i = 0; i < 4; ++i) packed[i] = pair_to_fp16(x[i], scale);
         store_shared_16_bytes(tile.chunk(row, chunk), int64(packed[0] | packed[1] << 32),
                               int64(packed[2] | packed[3] << 32));
+    }
+}
+
+// A warp's 16 rows of bf16 to fp16, each times a power of two, by whose inverse product_scale is multiplied.
+// address(step): of the lane's row of the matrices of 16 columns; take(step, x) has them then. They are
+// loaded twice, since not all kernels have registers for all of them.
+template <int Steps, class Address, class Take>
+__device__ void matrices_to_fp16(const Address& address, float (&product_scale)[2], const Take& take) {
+    // Those of a row in registers are at most 16 steps.
+    constexpr int kUnroll = Steps > 16 ? 4 : Steps;
+    float top[2] = {0.0f, 0.0f};
+#pragma unroll kUnroll
+    for (int step = 0; step < Steps; ++step) {
+        uint32 x[4];
+        load_matrices(x, address(step));
+#pragma unroll
+        for (int j = 0; j < 4; ++j) top[j % 2] = largest_of(top[j % 2], x[j]);
+    }
+    const QueryFactor factors[2] = {QueryFactor(row_max(top[0])), QueryFactor(row_max(top[1]))};
+#pragma unroll
+    for (int i = 0; i < 2; ++i) product_scale[i] *= factors[i].inverse;
+#pragma unroll kUnroll
+    for (int step = 0; step < Steps; ++step) {
+        uint32 x[4];
+        load_matrices(x, address(step));
+#pragma unroll
+        for (int j = 0; j < 4; ++j) x[j] = pair_to_fp16(x[j], factors[j % 2].factor);
+        take(step, x);
     }
 }
 

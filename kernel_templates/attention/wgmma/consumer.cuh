@@ -99,30 +99,17 @@ struct WgmmaConsumer {
     }
 
     // Queries in bf16 beside keys that were widened to fp16: these are made fp16, too, in registers or in
-    // their place. They are loaded twice, since not all kernels have registers for all of them.
+    // their place.
     __device__ void convert_queries() {
-        float top[2] = {0.0f, 0.0f};
+        const auto matrices = [&](int step) { return query_matrices(step); };
+        matrices_to_fp16<kQk / 16>(matrices, product_scale, [&](int step, const uint32(&x)[4]) {
+            if constexpr (kQueriesInRegisters) {
 #pragma unroll
-        for (int step = 0; step < kQk / 16; ++step) {
-            uint32 x[4];
-            load_matrices(x, query_matrices(step));
-#pragma unroll
-            for (int j = 0; j < 4; ++j) top[j % 2] = largest_of(top[j % 2], x[j]);
-        }
-        const QueryFactor factors[2] = {QueryFactor(row_max(top[0])), QueryFactor(row_max(top[1]))};
-#pragma unroll
-        for (int i = 0; i < 2; ++i) product_scale[i] *= factors[i].inverse;
-#pragma unroll
-        for (int step = 0; step < kQk / 16; ++step) {
-            uint32 x[4];
-            load_matrices(x, query_matrices(step));
-#pragma unroll
-            for (int j = 0; j < 4; ++j) {
-                x[j] = pair_to_fp16(x[j], factors[j % 2].factor);
-                if constexpr (kQueriesInRegisters) q[step][j] = x[j];
+                for (int j = 0; j < 4; ++j) q[step][j] = x[j];
+            } else {
+                store_matrices(query_matrices(step), x);
             }
-            if constexpr (!kQueriesInRegisters) store_matrices(query_matrices(step), x);
-        }
+        });
         if constexpr (!kQueriesInRegisters) {
             fence_async_proxy();
             barrier_of(128, 1 + warpgroup);  // a product reads the rows of all four warps

@@ -75,7 +75,7 @@ __device__ void attention_wgmma(const abi::WgmmaArguments& args) {
         if (warp == 2) WgmmaKeyLoader<Config, false>{args, pipeline}.run();
         if (warp == 3) WgmmaKeyLoader<Config, true>{args, pipeline}.run();
     } else if (warp < kProducers) {
-        if constexpr (abi::wgmma_widens(Config::shape)) {
+        if constexpr (abi::wgmma_has_stored_ring(Config::shape)) {
             set_registers_down<abi::wgmma_widener_registers(Config::shape)>();
             constexpr int32 kWarps = abi::kWgmmaWidenerWarps;
             const int32 widener = warp - abi::kWgmmaLoaderWarps;

@@ -4,6 +4,7 @@
 #include "attention/stored_keys.cuh"
 #include "attention/wgmma/gather.cuh"
 #include "attention/wgmma/pipeline.cuh"
+#include "attention/wgmma/widener.cuh"
 #include "common/tma.cuh"
 
 namespace attnsmith {
@@ -70,10 +71,13 @@ struct WgmmaKeyLoader {
     static constexpr int kElementBytes = sizeof(typename Config::KeyValue);
     static constexpr bool kLatent = Config::latent;
     static constexpr bool kWidens = widens_keys<Config>();  // who widens a row clears it, too
+    static constexpr bool kInPlace = abi::wgmma_widens_in_place(Config::shape);  // and this is who does
     using Loaded = LoadedColumns<Config, Values>;
     static constexpr bool kHasPosition = Loaded::kHasPosition;  // a panel more
     static constexpr int kPieces = Loaded::kPieces;
     static constexpr int kPiecePanels = Loaded::kPanels / kPieces;
+    static constexpr int kWidenedPiecePanels = Loaded::kWidenedPanels / kPieces;
+    using Widener = TileWidener<typename Config::KeyValue, Config::tile_kv, 1>;
     static constexpr int kPanels = Loaded::kPanels + kHasPosition;
     static constexpr int kPanelColumns = abi::wgmma_panel_columns(kElementBytes);
     static constexpr int kKeys = Config::tile_kv;
@@ -103,6 +107,8 @@ struct WgmmaKeyLoader {
         look_up(work, Order::first(work.blocks));
         if constexpr (Config::gather)
             gather(work);
+        else if constexpr (kInPlace)
+            copy_and_widen(work);
         else
             copy(work);
     }
@@ -141,15 +147,66 @@ struct WgmmaKeyLoader {
         }
     }
 
+    // A block is widened in its place as soon as it has landed, while the one before it is multiplied.
+    __device__ void copy_and_widen(const WorkTile& work) {
+#pragma unroll 1
+        for (int32 n = Order::first(work.blocks), left = work.blocks.end - work.blocks.first; left > 0;
+             n += Order::kStep, --left, ++blocks) {
+            const typename KeyRing::Position at(blocks);
+            const Barrier landing = pipeline.clearing(Values);
+            await_room(at);
+            copy_panels<Loaded::kPanels>(0, target(at.stage), landing, n);
+            if constexpr (kHasPosition) copy_panels<1>(kPanels - 1, target(at.stage), landing, n);
+            if (left > 1)
+                look_up(work, n + Order::kStep);
+            else
+                ask_for_next_tile();
+            landing.wait(Phase::of_use(cleared++));
+            widen(work, n, at.stage);
+        }
+    }
+
+    // All that there is in a stage is done with.
+    __device__ void await_room(const typename KeyRing::Position& at) const {
+#pragma unroll
+        for (int piece = 0; piece < kPieces; ++piece) ring(piece).wait_empty(at);
+        // The weights take the position's place, which both halves of O are made of.
+        if constexpr (kHasPosition) pipeline.keys(kPieces - 1).wait_empty(at);
+    }
+
+    // Piece by piece, each of which is handed over when it is done.
+    __device__ void widen(const WorkTile& work, int32 n, uint32 stage) const {
+        const int32 first = work.mask.read.first - n * kKeys, end = work.mask.read.end - n * kKeys;
+        const Widener widener{0};
+        SharedAddress to = Values ? pipeline.v(stage) : pipeline.k(stage);
+#pragma unroll 1
+        for (int32 piece = 0; piece < kPieces; ++piece) {
+            const uint32 panel = piece * kWidenedPiecePanels;
+            widener.template widen<kWidenedPiecePanels>(target(stage) + panel / 2 * kLayout.kv_panel, to,
+                                                        panel % 2);
+            widener.template clear_rows<kWidenedPiecePanels>(first, end, to);
+            publish(ring(piece).full(stage));
+            to = to + kWidenedPiecePanels * kLayout.kv_panel;
+        }
+        if constexpr (kHasPosition) {
+            widener.template widen<1>(to, to);
+            publish(pipeline.position_full(stage));
+        }
+    }
+    // What this warp's lanes have written is there.
+    __device__ void publish(Barrier full) const {
+        fence_async_proxy();
+        __syncwarp();
+        if (lane == 0) full.arrive();
+    }
+
     // While the rows of a block are under way, those of the next one are found.
     __device__ void gather(const WorkTile& work) {
 #pragma unroll 1
         for (int32 n = Order::first(work.blocks), left = work.blocks.end - work.blocks.first; left > 0;
              n += Order::kStep, --left, ++blocks) {
             const typename KeyRing::Position at(blocks);
-#pragma unroll
-            for (int piece = 0; piece < kPieces; ++piece) ring(piece).wait_empty(at);
-            if constexpr (kHasPosition) pipeline.keys(kPieces - 1).wait_empty(at);
+            await_room(at);
             Gather{args, pipeline}.copy_rows(target(at.stage));
             __syncwarp();
             copy_commit();
@@ -158,7 +215,12 @@ struct WgmmaKeyLoader {
             else
                 ask_for_next_tile();
             copy_wait<0>();
-            hand_over(at.stage);
+            if constexpr (kInPlace) {
+                __syncwarp();  // lanes read what others have copied
+                widen(work, n, at.stage);
+            } else {
+                hand_over(at.stage);
+            }
         }
     }
 
@@ -253,7 +315,7 @@ struct WgmmaKeyLoader {
     };
     __device__ Columns columns_of(int panel) const {
         if constexpr (Config::latent) {
-            if (panel < Loaded::kPanels) return {args.v, (Values * Loaded::kPanels + panel) * kPanelColumns};
+            if (panel < Loaded::kPanels) return {args.v, Values * Loaded::kHeadDim + panel * kPanelColumns};
             return args.attention.k ? Columns{args.k, 0} : Columns{args.v, Config::head_dim_vo};
         } else {
             return {Values ? args.v : args.k, panel * kPanelColumns};

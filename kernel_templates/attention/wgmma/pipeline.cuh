@@ -26,6 +26,9 @@
 //   Where keys are gathered all 32 lanes arrive at stored_..., each for what it has copied, or read. Rows of
 //   V that no row of the tile sees are cleared by who widens them.
 //
+//   Latents of 8 bits leave no room for such rings: the K and the V loader widen a block in its place when
+//   its bytes have landed at `clearing`, and hand it over piece by piece.
+//
 //   Wide kernels (attention/wgmma/wide_consumers.cuh) have K and V in P pieces each. With latents these are
 //   the halves of their columns, and V has the position's columns, whose place the weights take: these are
 //   done with when both last pieces are. Else weights have a ring of two of their own:
@@ -54,6 +57,7 @@
 //     3                         128         32           160
 //     3, with cuts              128         40           152
 //     3, in wide kernels        128         56           176 with columns of O, 104 with the weights
+//     3, where loaders widen    128         72           168 with columns of O, 104 with the weights
 //     2, and one that widens    128         40           208, and 56 of the one that widens
 //     1, and one that widens    168         56           240, and 80 of the one that widens
 //
@@ -138,6 +142,8 @@ struct LoadedColumns {
                                                    : Config::head_dim_qk;
     static constexpr bool kHasPosition = Config::latent && Values && Config::head_dim_qk > 0;
     static constexpr int kPanels = abi::wgmma_panels(kHeadDim, sizeof(typename Config::KeyValue));
+    // As they are multiplied.
+    static constexpr int kWidenedPanels = abi::wgmma_panels(kHeadDim, abi::kWgmmaOperandBytes);
 };
 
 // A thread's two rows of an accumulator: which of its warpgroup's they are is the same in every tile.
@@ -206,9 +212,15 @@ struct WgmmaPipeline {
     }
     __device__ SharedAddress k(uint32 stage) const { return base + kLayout.k + stage * kLayout.k_stage; }
     __device__ SharedAddress v(uint32 stage) const { return base + kLayout.v + stage * kLayout.v_stage; }
-    // Where loaders put a tile of K, or of V.
+    // Where loaders put a tile of K, or of V. What is widened in its place fills the last panels, from where
+    // it spreads from the first on; the position's is behind them before and after.
     template <bool Values>
     __device__ SharedAddress stored(uint32 stage) const {
+        if constexpr (abi::wgmma_widens_in_place(Config::shape)) {
+            using Loaded = LoadedColumns<Config, Values>;
+            return (Values ? v(stage) : k(stage)) +
+                   (Loaded::kWidenedPanels - Loaded::kPanels) * kLayout.kv_panel;
+        }
         if constexpr (!abi::wgmma_widens(Config::shape)) return Values ? v(stage) : k(stage);
         return base + (Values ? kLayout.stored_v + stage * kLayout.stored_v_stage
                               : kLayout.stored_k + stage * kLayout.stored_k_stage);
@@ -268,7 +280,7 @@ struct WgmmaPipeline {
     // That loaders fill.
     template <bool Values>
     __device__ StoredRing stored_ring(int32 piece = 0) const {
-        if constexpr (!abi::wgmma_widens(Config::shape))
+        if constexpr (!abi::wgmma_has_stored_ring(Config::shape))
             return Values ? values(piece) : keys(piece);
         else if constexpr (Values)
             return ring<StoredRing, Kind::stored_v_full, Kind::stored_v_empty>();

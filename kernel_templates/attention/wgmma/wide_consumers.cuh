@@ -13,6 +13,7 @@
 #include "attention/epilogue.cuh"
 #include "attention/logits.cuh"
 #include "attention/softmax/lagging.cuh"
+#include "attention/stored_keys.cuh"
 #include "attention/wgmma/pipeline.cuh"
 #include "common/barrier.cuh"
 #include "common/element.cuh"
@@ -43,15 +44,19 @@ struct WideBlocks {
 template <class Config>
 struct WgmmaWideScores {
     using Pipeline = WgmmaPipeline<Config>;
-    using KeyValue = typename Config::KeyValue;
+    static constexpr bool kWidens = widens_keys<Config>();
+    // What is multiplied.
+    using Element = typename OperandElement<kWidens, typename Config::Query>::Type;
+    static constexpr bool kConvertsQueries = !is_same<typename Config::Query, Element>;
     static constexpr int kKeys = Config::tile_kv;
-    static_assert(kKeys * sizeof(KeyValue) == abi::kWgmmaPanelBytes, "weights of a row take a panel's row");
-    static_assert(!Config::latent || abi::wgmma_panels(Config::head_dim_qk, sizeof(KeyValue)) <= 1,
+    static_assert(kKeys * abi::kWgmmaOperandBytes == abi::kWgmmaPanelBytes,
+                  "weights of a row take a panel's row");
+    static_assert(!Config::latent || abi::wgmma_panels(Config::head_dim_qk, abi::kWgmmaOperandBytes) <= 1,
                   "one panel of the position's");
     static constexpr int32 kBarrier = 2;  // a named one, of the warpgroup
     static constexpr int kPieces = abi::wgmma_pieces(Config::shape, false);
     static constexpr uint32 kPiecePanels =
-        abi::wgmma_panels(abi::wgmma_piece_columns(Config::shape, false), sizeof(KeyValue));
+        abi::wgmma_panels(abi::wgmma_piece_columns(Config::shape, false), abi::kWgmmaOperandBytes);
     static constexpr uint32 kQueryPiece = kPiecePanels * Pipeline::kLayout.q_panel / 16;
     static constexpr uint32 kKeyPiece = kPiecePanels * Pipeline::kLayout.kv_panel / 16;
 
@@ -68,12 +73,18 @@ struct WgmmaWideScores {
     LaggingSoftmax softmax{args};
     Accumulator<kKeys> s;
     OperandA<kKeys> p;
+    float product_scale[kWidens ? 2 : 1];  // of a row's products with stored keys
 
     __device__ void run() {
         rows_of_thread.set(args, warp_row);
 #pragma unroll 1
         for (uint32 works = 0; const WorkTile* work = pipeline.take(works); ++works) {
+            if constexpr (kWidens) {  // under way while the queries are
+                const abi::AttentionArguments& a = args.attention;
+                product_scale[0] = product_scale[1] = stored_scale(a, a.k_scale, work->stored_head);
+            }
             pipeline.queries(0).wait_full(typename Pipeline::QueryRing::Position(works));
+            if constexpr (kConvertsQueries) convert_queries();
             softmax.start();
             if constexpr (Config::alibi) set_rows(*work);
             const WideBlocks<Config> tile(*work);
@@ -105,6 +116,22 @@ struct WgmmaWideScores {
         if (lane == 0) full.arrive();
     }
 
+    // Queries in bf16 are made fp16 in their place, as keys are; nobody else reads them.
+    __device__ void convert_queries() {
+        constexpr int kSteps = (abi::padded_head_dim(Config::head_dim_vo) * Config::latent +
+                                abi::padded_head_dim(Config::head_dim_qk)) /
+                               16;
+        const auto matrices = [&](int step) {
+            const int32 row = warp_row + lane % 16, chunk = step * 2 + lane / 16;
+            return pipeline.q(0) + chunk / 8 * Pipeline::kLayout.q_panel + row * abi::kWgmmaPanelBytes +
+                   (chunk ^ row) % 8 * 16;
+        };
+        matrices_to_fp16<kSteps>(matrices, product_scale,
+                                 [&](int step, const uint32(&x)[4]) { store_matrices(matrices(step), x); });
+        fence_async_proxy();
+        barrier_of(128, kBarrier);  // a product reads the rows of all four warps
+    }
+
     __device__ void set_rows(const WorkTile& work) {
         const PackedRow rows[2] = {rows_of_thread.row(args, work, 0, 0),
                                    rows_of_thread.row(args, work, 0, 1)};
@@ -115,6 +142,7 @@ struct WgmmaWideScores {
     // The weights of block n.
     __device__ void weigh(const WorkTile& work, const WideBlocks<Config>& tile, int32 n,
                           const typename Pipeline::WeightRing::Position& at) {
+        if constexpr (kWidens) s.scale(product_scale);
         logits.apply(s, args.attention, n * kKeys);
         if (tile.is_masked(n)) {
             if constexpr (!Config::alibi) set_rows(work);  // not kept: registers are short
@@ -123,7 +151,7 @@ struct WgmmaWideScores {
         float reference[2];
         const bool rescales = softmax.take(s, reference);
         softmax.template weigh<0, kKeys / 8>(s, reference);
-        p.template pack<KeyValue>(s);
+        p.template pack<Element>(s);
         if constexpr (Config::latent)
             barrier_of(128, kBarrier);  // all four warps are done with the columns of the position
         else
@@ -247,7 +275,7 @@ struct WgmmaWideValues {
     // Of half of the columns: of V, or of latents those that come as K, or as V.
     static constexpr int kPieces = abi::wgmma_pieces(Config::shape, true) / (Config::latent ? 1 : 2);
     static constexpr uint32 kPieceBytes =
-        abi::wgmma_panels(kColumns, sizeof(typename Config::KeyValue)) * Pipeline::kLayout.kv_panel;
+        abi::wgmma_panels(kColumns, abi::kWgmmaOperandBytes) * Pipeline::kLayout.kv_panel;
     // TMA needs rows at multiples of 16 bytes, and so does the planner of this family.
     static constexpr int kAlignment = 16;
     static constexpr int kThreads = 256;

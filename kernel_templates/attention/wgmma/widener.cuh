@@ -7,35 +7,25 @@
 
 namespace attnsmith {
 
-// Two warps widen K, and two V, each every second eight rows of a tile. A tile goes from shared memory to
-// shared memory: so the copy engine brings it as it brings any other, and what is in flight has 8 bits.
+// Widens `Rows` rows of a tile from shared memory to shared memory: warp `warp` of `Warps` each so-many-th
+// eight of them. The copy engine brings such a tile as it brings any other, and what is in flight has 8 bits.
 //
 //   A lane has 16 columns at a time: one chunk of 16 bytes of the stored row, and two of the widened one. So
 //   four lanes make a row of one widened panel. Of the eight lanes whose chunks shared memory takes at once
 //   four have row r of eight and four row r ^ 5: swizzled, their stored chunks differ by r's bit of weight 4,
 //   and their widened ones, of which either four are even or odd, by that of weight 1.
-template <class Config, bool Values>
-struct WgmmaWidener {
-    using Pipeline = WgmmaPipeline<Config>;
-    using Stored = typename Config::KeyValue;
-    using StoredPosition = typename Pipeline::StoredRing::Position;
-    using Position = typename Pipeline::KeyRing::Position;
-    static constexpr int kKeys = Config::tile_kv;
-    static constexpr uint32 kPanel = Pipeline::kLayout.kv_panel;
+//
+//   Panels go in their order, and a row's chunks are loaded before they are stored: so a tile may lie in the
+//   last of the panels that it spreads to.
+template <class Stored, int Rows, int Warps>
+struct TileWidener {
+    static constexpr uint32 kPanel = Rows * abi::kWgmmaPanelBytes;
     static constexpr int kLanesOfRow = 4;
-    // A widened row has so many. What the last has beyond the head dim is zero in the stored row, too.
-    static constexpr int kPanels =
-        abi::wgmma_panels(LoadedColumns<Config, Values>::kHeadDim, abi::kWgmmaOperandBytes);
-    static constexpr int kEights = Config::tile_kv / 8 / abi::kWgmmaWidenerWarps;         // rows of a warp
-    static constexpr uint32 kStep = abi::kWgmmaWidenerWarps * 8 * abi::kWgmmaPanelBytes;  // to the next eight
-    static constexpr int kMine = kPanels * kEights;                                       // chunks of a lane
-    static constexpr int kAtOnce = kMine % 4 == 0 ? 4 : kMine % 3 == 0 ? 3 : kMine % 2 == 0 ? 2 : 1;
-    static constexpr int kBatches = kMine / kAtOnce;
-    using Batch = uint32[kAtOnce][4];
-    static_assert(sizeof(Stored) == 1 && Config::tile_kv % 16 == 0);
+    static constexpr int kEights = Rows / 8 / Warps;                    // rows of a warp
+    static constexpr uint32 kStep = Warps * 8 * abi::kWgmmaPanelBytes;  // to the next eight
+    static_assert(sizeof(Stored) == 1 && Rows % (8 * Warps) == 0);
 
-    const Pipeline& pipeline;
-    const int32 warp;  // of those that widen the same tensor
+    const int32 warp;
     const int32 lane = threadIdx.x % 32;
 
     // A lane's row of each eight, and its chunk of a panel of widened rows.
@@ -49,37 +39,21 @@ struct WgmmaWidener {
     // To the widened chunks of it, from there on.
     __device__ uint32 half(int i) const { return (2 * chunk() + i ^ row()) * 16; }
 
-    __device__ void run() const {
-        using Order = BlockOrder<Config>;
-        uint32 blocks = 0;
-        pipeline.load_each([&](const WorkTile& work, uint32) {
-#pragma unroll 1
-            for (int32 n = Order::first(work.blocks), left = work.blocks.end - work.blocks.first; left > 0;
-                 n += Order::kStep, --left, ++blocks)
-                widen(work, n, StoredPosition(blocks), Position(blocks));
-        });
-    }
-
-    __device__ void widen(const WorkTile& work, int32 n, const StoredPosition& from,
-                          const Position& to) const {
-        const auto stored = pipeline.template stored_ring<Values>();
-        const auto widened = Values ? pipeline.values() : pipeline.keys();
-        const SharedAddress target = Values ? pipeline.v(to.stage) : pipeline.k(to.stage);
-        stored.wait_full(from);
-        widened.wait_empty(to);
-        widen_tile(pipeline.template stored<Values>(from.stage), target);
-        if constexpr (Values)
-            clear_unseen_rows(work.mask.read.first - n * kKeys, work.mask.read.end - n * kKeys, target);
-        fence_async_proxy();
-        __syncwarp();
-        if (Config::gather || lane == 0) stored.empty(from.stage).arrive();
-        if (lane == 0) widened.full(to.stage).arrive();
-    }
-
-    __device__ void widen_tile(SharedAddress from, SharedAddress to) const {
-        // Even widened panels come from the first half of a stored panel, and odd ones from the second.
-        const SharedAddress sources[2] = {from + (first_row() + (chunk() ^ row()) * 16),
-                                          from + (first_row() + (kLanesOfRow + chunk() ^ row()) * 16)};
+    // So many widened panels, to `to` and those behind it. What they are made of begins in the panel at
+    // `from`: of an odd first panel, which is alone then, in its second half. What the last one has beyond
+    // the head dim is zero in the stored row, too.
+    template <int Panels>
+    __device__ void widen(SharedAddress from, SharedAddress to, uint32 is_odd = 0) const {
+        constexpr int kMine = Panels * kEights;  // chunks of a lane
+        // One warp that loads as well has few registers.
+        constexpr int kMost = Warps == 1 ? 2 : 4;
+        constexpr int kAtOnce = kMine % kMost == 0 ? kMost : kMine % 3 == 0 ? 3 : kMine % 2 == 0 ? 2 : 1;
+        constexpr int kBatches = kMine / kAtOnce;
+        using Batch = uint32[kAtOnce][4];
+        // Widened panels come by turns from the first half of a stored panel and from the second.
+        constexpr uint32 kHalf = kLanesOfRow * 16;
+        const uint32 source = from.value + first_row() + (chunk() ^ row()) * 16;
+        const SharedAddress sources[2] = {{source ^ is_odd * kHalf}, {source ^ (is_odd ^ 1) * kHalf}};
         const SharedAddress targets[2] = {to + (first_row() + half(0)), to + (first_row() + half(1))};
         const auto load = [&](int batch, Batch& x) {
 #pragma unroll
@@ -104,19 +78,21 @@ struct WgmmaWidener {
 #pragma unroll
         for (int batch = 0; batch < kBatches; ++batch) {
             if (batch + 1 < kBatches) load(batch + 1, x[(batch + 1) % 2]);
+            __syncwarp();  // in place, all lanes have loaded what one stores over
             store(batch, x[batch % 2]);
         }
     }
 
-    // Those before `first` and from `end` on, of the rows that this lane has widened a part of.
-    __device__ void clear_unseen_rows(int32 first, int32 end, SharedAddress to) const {
-        if (first <= 0 && end >= kKeys) return;
+    // Of `Panels` panels those rows before `first` and from `end` on that this lane has widened a part of.
+    template <int Panels>
+    __device__ void clear_rows(int32 first, int32 end, SharedAddress to) const {
+        if (first <= 0 && end >= Rows) return;
 #pragma unroll 1
         for (int32 eight = 0; eight < kEights; ++eight) {
-            const int32 in_tile = (eight * abi::kWgmmaWidenerWarps + warp) * 8 + int32(row());
+            const int32 in_tile = (eight * Warps + warp) * 8 + int32(row());
             if (in_tile >= first && in_tile < end) continue;
 #pragma unroll 1
-            for (int32 panel = 0; panel < kPanels; ++panel) {
+            for (int32 panel = 0; panel < Panels; ++panel) {
                 const SharedAddress at = to + (first_row() + panel * kPanel + eight * kStep);
                 clear_shared_16_bytes(at + half(0));
                 clear_shared_16_bytes(at + half(1));
@@ -131,6 +107,50 @@ struct WgmmaWidener {
         Stored::widen(b, high);
         const uint32 widened[4] = {a[0], a[1], b[0], b[1]};
         store_shared_16_bytes(to, widened);
+    }
+};
+
+// Two warps widen K, and two V, each from a ring of tiles as they are stored to one as they are multiplied.
+template <class Config, bool Values>
+struct WgmmaWidener {
+    using Pipeline = WgmmaPipeline<Config>;
+    using StoredPosition = typename Pipeline::StoredRing::Position;
+    using Position = typename Pipeline::KeyRing::Position;
+    using Widener = TileWidener<typename Config::KeyValue, Config::tile_kv, abi::kWgmmaWidenerWarps>;
+    static constexpr int kKeys = Config::tile_kv;
+    static constexpr int kPanels = LoadedColumns<Config, Values>::kWidenedPanels;
+
+    const Pipeline& pipeline;
+    const Widener tile;
+
+    __device__ WgmmaWidener(const Pipeline& shared, int32 warp) : pipeline(shared), tile{warp} {}
+
+    __device__ void run() const {
+        using Order = BlockOrder<Config>;
+        uint32 blocks = 0;
+        pipeline.load_each([&](const WorkTile& work, uint32) {
+#pragma unroll 1
+            for (int32 n = Order::first(work.blocks), left = work.blocks.end - work.blocks.first; left > 0;
+                 n += Order::kStep, --left, ++blocks)
+                widen(work, n, StoredPosition(blocks), Position(blocks));
+        });
+    }
+
+    __device__ void widen(const WorkTile& work, int32 n, const StoredPosition& from,
+                          const Position& to) const {
+        const auto stored = pipeline.template stored_ring<Values>();
+        const auto widened = Values ? pipeline.values() : pipeline.keys();
+        const SharedAddress target = Values ? pipeline.v(to.stage) : pipeline.k(to.stage);
+        stored.wait_full(from);
+        widened.wait_empty(to);
+        tile.template widen<kPanels>(pipeline.template stored<Values>(from.stage), target);
+        if constexpr (Values)
+            tile.template clear_rows<kPanels>(work.mask.read.first - n * kKeys,
+                                              work.mask.read.end - n * kKeys, target);
+        fence_async_proxy();
+        __syncwarp();
+        if (Config::gather || tile.lane == 0) stored.empty(from.stage).arrive();
+        if (tile.lane == 0) widened.full(to.stage).arrive();
     }
 };
 

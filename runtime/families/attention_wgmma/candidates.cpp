@@ -47,6 +47,7 @@ struct Tile : TuningTile {
 
 // With cuts a tile's last row is looked at beside its first, for which 32 were too few.
 int producer_registers(const Kernel& kernel) {
+    if (abi::wgmma_widens_in_place(kernel.shape())) return 72;
     if (kernel.shares || kernel.is_wide()) return 56;
     return kernel.consumers == 2 || kernel.absolute_cuts ? 40 : 32;
 }
@@ -188,20 +189,6 @@ std::vector<Candidate> widened_candidates(const AttentionSpec& spec, const SmTra
     return {{.kernel = config_of(*widened_kernel(spec, sm, abi::kWgmmaRows, true), sm), .up_to = kFewRows}};
 }
 
-std::optional<std::string> widened_refusal(const AttentionSpec& spec, const SmTraits& sm) {
-    if (is_of_tokens(spec.kv_scale))
-        return fmt::format("kv_scale is {}: it takes one scale of all tokens", to_string(spec.kv_scale));
-    if (is_wide(spec) || is_cut(spec))
-        return fmt::format(
-            "kv_dtype is {}: it widens keys of ordinary attention with head dims up to {}, and "
-            "not with consistency \"bitwise\"",
-            to_string(problem::kv_dtype(spec)), abi::kWgmmaNarrowHeadDim);
-    if (!widened_kernel(spec, sm, abi::kWgmmaRows, true))
-        return fmt::format("head dims {} and {}: no room for tiles of keys as they are stored and widened",
-                           spec.head_dim_qk, spec.head_dim_vo);
-    return std::nullopt;
-}
-
 // In wide kernels two warpgroups have half of O's columns each, in whole panels of 64.
 constexpr std::int64_t kWideColumns = 2 * 64;
 
@@ -210,7 +197,7 @@ constexpr std::int64_t kWideColumns = 2 * 64;
 std::vector<Candidate> wide_candidates(const AttentionSpec& spec, const SmTraits& sm) {
     Tile tile = tile_for_few_rows(spec);
     const KernelConfig few = config_of(kernel_of(spec, tile, sm), sm);
-    if (spec.op == Op::mla) return {{.kernel = few, .rows_of_others = 0}};
+    if (spec.op == Op::mla) return {{.kernel = few, .rows_of_others = is_widened(spec) ? kDecodeRows : 0}};
     tile.shares = false;
     return {{.kernel = config_of(kernel_of(spec, tile, sm), sm)},
             {.kernel = few, .up_to = kFewRows, .rows_of_others = kDecodeRows}};
@@ -225,6 +212,21 @@ std::optional<std::string> wide_refusal(const AttentionSpec& spec, const SmTrait
                            spec.head_dim_qk, spec.head_dim_vo, abi::kWgmmaNarrowHeadDim, kWideColumns);
     if (is_cut(spec)) return "consistency \"bitwise\": no room for the states of rows that are cut";
     return over_budget(kernel_of(spec, tile_for_few_rows(spec), sm), sm);
+}
+
+std::optional<std::string> widened_refusal(const AttentionSpec& spec, const SmTraits& sm) {
+    if (is_of_tokens(spec.kv_scale))
+        return fmt::format("kv_scale is {}: it takes one scale of all tokens", to_string(spec.kv_scale));
+    if (is_cut(spec) || (is_wide(spec) && spec.op != Op::mla))
+        return fmt::format(
+            "kv_dtype is {}: it widens latents, and keys with head dims up to {}, and not with consistency "
+            "\"bitwise\"",
+            to_string(problem::kv_dtype(spec)), abi::kWgmmaNarrowHeadDim);
+    if (spec.op == Op::mla) return wide_refusal(spec, sm);
+    if (!widened_kernel(spec, sm, abi::kWgmmaRows, true))
+        return fmt::format("head dims {} and {}: no room for tiles of keys as they are stored and widened",
+                           spec.head_dim_qk, spec.head_dim_vo);
+    return std::nullopt;
 }
 
 }  // namespace
@@ -265,8 +267,8 @@ std::vector<KernelConfig> tunable(const AttentionSpec& spec, const SmTraits& sm)
 
 std::vector<Candidate> candidates(const AttentionSpec& spec, const SmTraits& sm, const TuningTable& tuning,
                                   std::vector<Refusal>& rejected) {
-    if (is_widened(spec)) return widened_candidates(spec, sm);
     if (is_wide(spec)) return wide_candidates(spec, sm);
+    if (is_widened(spec)) return widened_candidates(spec, sm);
     if (is_cut(spec)) {
         return {{config_of(*kernel_for_many_cut_rows(spec, sm), sm), TileSource::model, abi::kWgmmaRows},
                 *candidate_for_few_rows(spec, sm, rejected)};

@@ -116,12 +116,13 @@ std::vector<Product> wide_products(const Kernel& kernel) {
             .name = name, .type = element_of(kernel), .n = kernel.tile_kv, .accumulate = accumulate};
         for (int column = 0; column < of_columns; column += 16) {
             product.a_steps.push_back(column_offset(column, bytes.query, layout.q_panel));
-            product.b_steps.push_back(column_offset(column, bytes.key_value, layout.kv_panel));
+            product.b_steps.push_back(column_offset(column, abi::kWgmmaOperandBytes, layout.kv_panel));
         }
         return product;
     };
     Product values = product_with_values(kernel, abi::wgmma_piece_columns(kernel.shape(), true));
-    for (int key = 0; key < kernel.tile_kv; key += 16) values.a_steps.push_back(key * bytes.key_value);
+    for (int key = 0; key < kernel.tile_kv; key += 16)
+        values.a_steps.push_back(key * abi::kWgmmaOperandBytes);
     std::vector<Product> all{queries("multiply_first_queries", columns, false),
                              queries("multiply_more_queries", columns, true), values};
     if (kernel.latent && kernel.head_dim_qk > 0)

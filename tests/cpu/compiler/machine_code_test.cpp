@@ -301,6 +301,15 @@ std::set<KernelConfig> latent_kernels_on(int sm) {
         gathered.page_size = 1;
         gathered.index_dtype = DType::i64;
         specs.push_back(gathered);
+        // Widened in their place; those of 512 + 64 spill 16 bytes, as loaders have few registers.
+        for (const auto& [ckv, kpe] : {std::pair{128, 64}, {384, 0}}) {
+            for (const int page_size : {1, 64}) {
+                AttentionSpec widened = gathered;
+                widened.kv_dtype = page_size == 1 ? DType::e4m3 : DType::e5m2, widened.page_size = page_size;
+                widened.head_dim_ckv = ckv, widened.head_dim_kpe = kpe;
+                specs.push_back(widened);
+            }
+        }
     }
     return kernels_of(specs, sm);
 }
@@ -390,7 +399,7 @@ void inspect_wgmma(const KernelConfig& kernel, const compiler::Compiled& compile
     expect(products == planned, "multiplies other shapes");
     std::set<int> handed{constants.producer_registers, constants.consumer_registers};
     if (constants.is_wide()) handed.insert(constants.score_registers);
-    const bool widens = size_of(constants.key_value) == 1;
+    const bool widens = abi::wgmma_has_stored_ring(constants.shape());  // else in their place, if at all
     if (widens) handed.insert(abi::wgmma_widener_registers(constants.shape()));
     expect(registers == handed, "hands over other registers");
     expect(copies, "has no UTMALDG");
