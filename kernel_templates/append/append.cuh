@@ -175,7 +175,9 @@ __device__ void append_rows(const abi::AppendArguments& args, const abi::AppendR
             const bool is_there = done + step < rows.steps && head < rows.heads;
             if constexpr (!kComputesScales)
                 given[step] = rows.scale && is_there ? rows.scale[head * rows.scale_stride] : 1.0f;
-            Rows::load(packed[step], source + head * rows.source_head_stride, is_there);
+#pragma unroll
+            for (int c = 0; c < Rows::kChunks; ++c)
+                Rows::load(packed[step][c], source + head * rows.source_head_stride, c, is_there);
         }
     };
     load(0);
@@ -236,8 +238,12 @@ __device__ void append_latents(const abi::AppendArguments& args, int32 token) {
     };
     typename Latent::Packed packed_latent;
     typename Position::Packed packed_position;
-    Latent::load(packed_latent, source(args.v), lane < Latent::kLanes);
-    Position::load(packed_position, source(args.k), lane < Position::kLanes);
+#pragma unroll
+    for (int c = 0; c < Latent::kChunks; ++c)
+        Latent::load(packed_latent[c], source(args.v), c, lane < Latent::kLanes);
+#pragma unroll
+    for (int c = 0; c < Position::kChunks; ++c)
+        Position::load(packed_position[c], source(args.k), c, lane < Position::kLanes);
 
     uint32 status = 0;
     const TokenPlace place = place_of<Config>(args, token, status);

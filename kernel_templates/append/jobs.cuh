@@ -47,13 +47,11 @@ struct Layout {
     static __device__ bool has(int c) { return column(c) < Job::kColumns; }
 
     // Zeros where the row is not there, and in columns that it has not.
-    static __device__ void load(Packed& packed, const typename Config::Element* row, bool is_there) {
+    static __device__ void load(uint32 (&packed)[4], const typename Config::Element* row, int c,
+                                bool is_there) {
 #pragma unroll
-        for (int c = 0; c < kChunks; ++c) {
-#pragma unroll
-            for (int i = 0; i < 4; ++i) packed[c][i] = 0;
-            if (is_there && has(c)) load_16_bytes<Config::alignment>(packed[c], row + column(c));
-        }
+        for (int i = 0; i < 4; ++i) packed[i] = 0;
+        if (is_there && has(c)) load_16_bytes<Config::alignment>(packed, row + column(c));
     }
 };
 

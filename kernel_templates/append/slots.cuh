@@ -72,8 +72,7 @@ __device__ void check_slots(const abi::AppendArguments& args, int32 pair) {
     uint32 hits[kEach];
 #pragma unroll
     for (int j = 0; j < kEach; ++j) {
-        const uint32 loaded =
-            slot_digest<Config>(args, others * abi::kSlotTile + j * 32 + lane, 0xfffffffeu);
+        const uint32 loaded = slot_digest<Config>(args, others * abi::kSlotTile + j * 32 + lane, 0xfffffffeu);
         hits[j] = 0;
 #pragma unroll 8
         for (int turn = 0; turn < 32; ++turn) {
