@@ -61,9 +61,23 @@ std::string wrapped(std::string_view text, std::size_t begin, std::size_t at, st
 
 std::string heading(std::string_view text) { return styled(text, Style::bold, Stream::output); }
 
+// A label with a line for as many of a flag's words as there is room for, where all are too long.
+std::string label_text(std::string_view label, std::size_t width) {
+    constexpr std::size_t kIndent = 2, kFurther = 6;
+    std::string text(kIndent, ' ');
+    for (std::size_t column = kIndent; column + display_width(label) > width;) {
+        const std::size_t end = label.rfind('|', width - column - 1);
+        if (end == std::string_view::npos) break;
+        text += heading(label.substr(0, end + 1)) + "\n" + std::string(kFurther, ' ');
+        label.remove_prefix(end + 1);
+        column = kFurther;
+    }
+    return text + heading(label);
+}
+
 // "  LABEL   help", the help on a line of its own where the label is too long for its column.
 std::string entry_text(const std::string& label, std::string_view help, std::size_t width) {
-    std::string text = "  " + heading(label);
+    std::string text = label_text(label, width);
     const std::size_t end = 2 + display_width(label);
     if (width < kNarrow) return text + "\n" + wrapped(help, 6, 0, width);
     if (end + 2 <= kLabelColumn) return text + wrapped(help, kLabelColumn, end, width);

@@ -244,4 +244,3 @@ TEST_CASE("bad append requests are refused by the field", "[append][request]") {
         CHECK(contains(error.what(), bad.message));
     }
 }
-
