@@ -138,6 +138,15 @@ __device__ void scale_weights(Accumulator<Keys>& s, SharedAddress scales, RowUni
     s.scale(inverse);
 }
 
+// A row of sums to what it is, from its unit, where it ends here. Others keep theirs: they would not come
+// back to the same bits where they do not fit into fp32 meanwhile. By selection, as kernels whose registers
+// are short have it.
+template <class Sums>
+__device__ void leave_unit(Sums& o, int i, RowUnit& row, bool ends) {
+    o.scale_row(i, ends ? row.unit : 1.0f);
+    row.unit = ends ? 0.0f : row.unit;
+}
+
 // Sums to what they are, from their rows' units. Sums of other kernels are in none.
 template <class Sums>
 __device__ void leave_units(Sums& o, const RowUnit (&units)[2]) {

@@ -16,14 +16,7 @@ using families::Candidate;
 
 // With precision "high" what is computed is right to 1e-5, and then rounded once to what O is stored as.
 Numerics numerics_of(const AttentionSpec& spec) {
-    if (spec.op == Op::append) {  // computed in fp32, and rounded once to what the cache has
-        const DType stored = problem::kv_dtype(spec);
-        const double rounding = stored == DType::e5m2   ? 0x1p-3
-                                : stored == DType::e4m3 ? 0x1p-4
-                                : stored == DType::f16  ? 0x1p-11
-                                                        : 0x1p-8;
-        return {rounding, rounding};
-    }
+    if (spec.op == Op::append) return {};  // whose bits are specified
     if (spec.precision == Precision::high) {
         constexpr double kComputed = 1e-5;
         const DType output = problem::output_dtype(spec);

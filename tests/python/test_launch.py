@@ -45,7 +45,7 @@ class LaunchTest(PythonTest):
 
     def array(self, *shape, dtype="bf16", values=None, device=0, offset=0):
         """A new array; `values` (integers) are its elements."""
-        size = {"bf16": 2, "fp16": 2, "fp32": 4, "int32": 4, "int64": 8}[dtype]
+        size = {"bf16": 2, "fp16": 2, "fp32": 4, "int32": 4, "int64": 8, "uint8": 1}[dtype]
         count = size
         for extent in shape:
             count *= extent

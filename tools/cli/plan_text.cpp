@@ -216,8 +216,12 @@ std::string plan_text(const Json& plan, Reasons reasons) {
                         printable(word(device, "name")), number(device, "sm_count"));
     text += kernels_text(plan.at("kernels"));
     text += fmt::format("  KV split  {}\n", split_text(plan.at("split_kv")));
-    text += fmt::format("  numerics  accumulates in {}, within {} + {} * |o|\n", word(numerics, "accumulate"),
-                        problem::one_line(numerics.at("atol")), problem::one_line(numerics.at("rtol")));
+    text += fmt::format("  numerics  accumulates in {}, ", word(numerics, "accumulate"));
+    if (numerics.at("atol") == 0 && numerics.at("rtol") == 0)
+        text += "bit for bit as specified\n";
+    else
+        text += fmt::format("within {} + {} * |o|\n", problem::one_line(numerics.at("atol")),
+                            problem::one_line(numerics.at("rtol")));
     return text + rejected_text(plan.at("rejected"), reasons);
 }
 

@@ -302,20 +302,17 @@ struct AttentionMma {
         float sum[2];
 #pragma unroll
         for (int i = 0; i < 2; ++i) sum[i] = row_sum(softmax.sum[i]);
-        leave_units(o, units);
+        bool here[2];
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            here[i] = key % abi::cut_length(visible_keys(args, tile.sequence, rows[i].token).end) == 0;
+            if constexpr (kTokenScales) leave_unit(o, i, units[i], here[i]);
+        }
         if (places.are_apart()) store_partial(rows, places.before(key), sum);
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-            const bool here =
-                key % abi::cut_length(visible_keys(args, tile.sequence, rows[i].token).end) == 0;
-            if (!places.are_apart()) folded.fold(i, here, o, softmax.maximum[i], sum[i], args.scale_log2);
-            if constexpr (kTokenScales) {
-                if (here)
-                    units[i] = {};
-                else
-                    o.scale_row(i, RowUnit::inverse_of(units[i].unit));
-            }
-            if (!here) continue;
+            if (!places.are_apart()) folded.fold(i, here[i], o, softmax.maximum[i], sum[i], args.scale_log2);
+            if (!here[i]) continue;
             softmax.begin(i);
             o.clear_row(i);
         }

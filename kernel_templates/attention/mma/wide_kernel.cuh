@@ -530,7 +530,15 @@ struct AttentionMmaWide {
         if (places.are_apart() && key % places.length != 0) return;
         float total[kRowTiles][2];
         add_slices(total);
-        leave_all_units();
+        if constexpr (kTokenScales) {
+#pragma unroll
+            for (int t = 0; t < kRowTiles; ++t) {
+#pragma unroll
+                for (int i = 0; i < 2; ++i)
+                    leave_unit(o[t], i, units[t][i],
+                               is_cut_before(key, tile.row(t * 16 + fragment_row(lane, i))));
+            }
+        }
         if (places.are_apart()) store_rows(places.before(key), total);
 #pragma unroll
         for (int t = 0; t < kRowTiles; ++t) {
@@ -541,10 +549,6 @@ struct AttentionMmaWide {
                     folded[t].fold(i, here, o[t], maximum[t][i], total[t][i], args.scale_log2);
                 maximum[t][i] = here ? -infinity() : maximum[t][i];
                 o[t].clear_row(i, here);
-                if constexpr (kTokenScales) {
-                    o[t].scale_row(i, RowUnit::inverse_of(units[t][i].unit));
-                    units[t][i].unit = here ? 0.0f : units[t][i].unit;
-                }
             }
         }
 #pragma unroll

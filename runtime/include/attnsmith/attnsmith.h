@@ -287,18 +287,18 @@ ATTNSMITH_API attnsmith_code attnsmith_request_json(const attnsmith_spec* spec, 
  * "phase", "layers", "notes", "request": {...}}], "unsupported": [{"name", "reason"}], "warnings": [{"kind",
  * "field", "text"}]}. A warning's kind is "unknown_type", "unread_field", "not_planned" or "approximated".
  * `options` is NULL or a JSON object with any of dtype, lse, kv, page_size, page_order, index_dtype,
- * alignment, o_dtype, precision, consistency, batch, q_len, kv_len, tensor_parallel and strict. With
- * "strict": true an unsupported part or a warning gives ATTNSMITH_UNSUPPORTED, whose refusals are all of
- * them. */
+ * alignment, o_dtype, kv_dtype, kv_scale, precision, consistency, slots, batch, q_len, kv_len,
+ * tensor_parallel and strict. With "strict": true an unsupported part or a warning gives
+ * ATTNSMITH_UNSUPPORTED, whose refusals are all of them. */
 ATTNSMITH_API attnsmith_code attnsmith_model_json(const char* config_json, const char* options, char** json,
                                                   attnsmith_error** error);
 /* The attentions of a request, or of a model, where words of a program's choice (dtype, lse, kv, page_order,
- * page_size, index_dtype, alignment, o_dtype, precision, consistency) may be arrays: those of every
- * combination, each once. `config_json` is a config.json's text, and `words` what attnsmith_model_json takes
- * as options; or it is NULL, and `words` is a request. As the JSON of attnsmith_model_json without its
- * "model_type", and with "skipped": [{"name", "reason"}], combinations that there are not, such as a page
- * size of dense KV. A suffix in a request's sm that says nothing, as in "90f", is a warning of kind
- * "ignored". */
+ * page_size, index_dtype, alignment, o_dtype, kv_dtype, kv_scale, precision, consistency, slots) may be
+ * arrays: those of every combination, each once. `config_json` is a config.json's text, and `words` what
+ * attnsmith_model_json takes as options; or it is NULL, and `words` is a request. As the JSON of
+ * attnsmith_model_json without its "model_type", and with "skipped": [{"name", "reason"}], combinations that
+ * there are not, such as a page size of dense KV. A suffix in a request's sm that says nothing, as in "90f",
+ * is a warning of kind "ignored". */
 ATTNSMITH_API attnsmith_code attnsmith_coverage_json(const char* config_json, const char* words, char** json,
                                                      attnsmith_error** error);
 /* The same of the text of a file that programs recorded (attnsmith_runtime_options.record_file): each spec

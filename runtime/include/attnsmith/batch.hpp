@@ -45,7 +45,9 @@ struct AttentionTensors {
 };
 
 // Other addresses for the tensors that a Call has, for one launch of it; null: the tensor is where it was
-// bound. A layer's cache of keys and values differs from the last layer's by its address alone.
+// bound. A layer's cache of keys and values differs from the last layer's by its address alone. Each tensor
+// moves by itself: where scales, or a latent's position, lie within k's rows, their addresses go along with
+// k's.
 struct TensorAddresses {
     const void* q = nullptr;              // of AttentionTensors::q, likewise below
     const void* k = nullptr;              // its first element

@@ -38,10 +38,10 @@ struct AttentionSpec {
     DType dtype = DType::bf16;      // of q, and of k, v and o unless kv_dtype or o_dtype say otherwise
     std::int64_t head_dim_qk = 0;   // a multiple of 8 from 8 to 512; a merge and op mla have none
     std::int64_t head_dim_vo = 0;   // likewise; 0 means head_dim_qk; op mla has none
-    std::int64_t head_dim_ckv = 0;  // of op mla alone: of the latent and of o, a multiple of 64 to 512
-    std::int64_t head_dim_kpe = 0;  // of op mla alone: a multiple of 8 to 64, or 0 for no such columns
+    std::int64_t head_dim_ckv = 0;  // of latents: theirs and o's, a multiple of 64 to 512
+    std::int64_t head_dim_kpe = 0;  // of latents: a multiple of 8 to 64, or 0 for no such columns
     std::int64_t q_heads = 0;       // at least 1
-    std::int64_t kv_heads = 0;      // divides q_heads; 0 means q_heads, or of op mla 1, which it is there
+    std::int64_t kv_heads = 0;      // divides q_heads; 0 means q_heads, or of latents 1, which it is there
 
     Mask mask = Mask::full;  // causal is bottom-right aligned: the last query sees the last key
     // Query i (in that alignment) sees keys i - window_left .. i + window_right; absent, or -1, is unbounded.

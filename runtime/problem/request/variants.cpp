@@ -76,14 +76,28 @@ bool output_suits(const Variant& variant) {
     }
 }
 
-// Where no combination is possible, all are left to validation, which names what is wrong.
-void skip_outputs(std::vector<Variant>& variants, std::vector<SkippedPart>& skipped) {
-    if (std::ranges::none_of(variants, output_suits)) return;
+// Whether k and v may have scales, as far as the words say how they are stored.
+bool scale_suits(const Variant& variant) {
+    const auto dtype = variant.words.find("kv_dtype"), scale = variant.words.find("kv_scale");
+    if (dtype == variant.words.end() || scale == variant.words.end()) return true;
+    try {
+        return kKvScaleWords.parse("kv_scale", scale->get<std::string>()) == KvScale::none ||
+               is_fp8(kKvDTypeWords.parse("kv_dtype", dtype->get<std::string>()));
+    } catch (const std::exception&) {
+        return true;
+    }
+}
+
+// Leaves out those whose words do not go together. Where no combination is possible, all are left to
+// validation, which names what is wrong.
+void skip_unsuited(std::vector<Variant>& variants, bool (*suits)(const Variant&), const char* field,
+                   const char* beside, const char* reason, std::vector<SkippedPart>& skipped) {
+    if (std::ranges::none_of(variants, suits)) return;
     std::erase_if(variants, [&](const Variant& variant) {
-        if (output_suits(variant)) return false;
-        skip_once({fmt::format("o_dtype {} with dtype {}", value_text(variant.words.at("o_dtype")),
-                               value_text(variant.words.at("dtype"))),
-                   "o has the type of q, k and v, or fp32"},
+        if (suits(variant)) return false;
+        skip_once({fmt::format("{} {} with {} {}", field, value_text(variant.words.at(field)), beside,
+                               value_text(variant.words.at(beside))),
+                   reason},
                   skipped);
         return true;
     });
@@ -133,7 +147,9 @@ std::vector<Variant> variants_of(const json& object, KvStorage kv, std::vector<S
             refuse_number(field, values.size());
         }
     }
-    skip_outputs(variants, skipped);
+    skip_unsuited(variants, output_suits, "o_dtype", "dtype", "o has the type of q, k and v, or fp32",
+                  skipped);
+    skip_unsuited(variants, scale_suits, "kv_scale", "kv_dtype", "scales are of e4m3 and e5m2", skipped);
     return variants;
 }
 

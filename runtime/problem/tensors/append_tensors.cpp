@@ -369,27 +369,7 @@ class AppendChecker {
     // The axes of the cache but its columns, and one of blocks with scales of these. Strides may be any, so
     // that scales may lie within the cache's own rows.
     void check_written_scale(const Named& named, const Named& cache) const {
-        const bool has_blocks = spec_.kv_scale == KvScale::block128;
-        if (!named.present())
-            check_present(named,
-                          fmt::format("fp32 with the axes of {} but the last{}, since the spec's "
-                                      "kv_scale is {}: memory for the scales that are written",
-                                      cache.text(), has_blocks ? ", and one of blocks of 128 columns" : "",
-                                      to_string(spec_.kv_scale)));
-        check_dtype(named, DType::f32);
-        const int last = cache.tensor.rank - 1;
-        const auto as = [&](int axis) { return Expected{cache.extent(axis), "as its cache has"}; };
-        const Expected blocks{ceil_div(latent_ ? spec_.head_dim_ckv : std::int64_t{1}, kScaleBlock),
-                              "blocks of 128 columns"};
-        if (last == 2 && has_blocks)
-            check_shape(named, {as(0), as(1), blocks});
-        else if (last == 2)
-            check_shape(named, {as(0), as(1)});
-        else if (has_blocks)
-            check_shape(named, {as(0), as(1), as(2), blocks});
-        else
-            check_shape(named, {as(0), as(1), as(2)});
-        check_memory(named, size_of(DType::f32));
+        check_token_scales(named, cache, spec_);
         check_output_elements(named);
     }
 

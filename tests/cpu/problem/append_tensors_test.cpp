@@ -279,7 +279,7 @@ TEST_CASE("what is wrong with an append's tensors is named", "[append][tensors]"
         {"k_scale", [](Setup& s) { s.scale_tokens(), s.tensors.k_scale.data = s.tensors.k.data; },
          "overlaps k"},
         {"k_scale.shape[2]", [](Setup& s) { s.scale_blocks(), s.tensors.k_scale.shape[2] = 3; },
-         "blocks of 128 columns"},
+         "blocks of 128 of the"},
         {"kpe_cache", [](Setup& s) { s.scale_blocks(), s.tensors.kpe_cache = {}; }, "block128"},
         {"kpe_cache.dtype", [](Setup& s) { s.scale_blocks(), s.tensors.kpe_cache.dtype = DType::u8; },
          "bf16"},

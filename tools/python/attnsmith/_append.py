@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ctypes import byref, c_void_p
-from typing import Any, Dict, List, Optional, Tuple
+from ctypes import byref, c_int32, c_void_p
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from . import _abi, _frameworks, _views
 from ._attend import begin
@@ -11,7 +11,7 @@ from ._blocks import AppendBlock
 from ._dispatch import Dispatch, Prepared
 from ._forms import alignment_of
 from ._frameworks import Framework, Order, Torch
-from ._integers import fitting
+from ._integers import fitting, shown
 from ._outputs import dtype_of
 from ._views import View
 from ._workspaces import torch_memory
@@ -24,6 +24,8 @@ _SCALES = ("k_scale", "v_scale", "q_scale")
 _ALIGNED = [_AT[name] for name in ("q", "k", "v", "q_out", "k_cache", "v_cache", "kpe", "kpe_cache", "q_norm_weight",
                                    "k_norm_weight")]
 _FLOAT8 = (_views.E4M3, _views.E5M2)
+_QUERY_KINDS = {"e4m3": _views.E4M3, "fp8": _views.E4M3, "fp8_e4m3": _views.E4M3, "float8_e4m3fn": _views.E4M3,
+                "e5m2": _views.E5M2, "fp8_e5m2": _views.E5M2, "float8_e5m2": _views.E5M2}
 
 
 def append_all(dispatch: Dispatch, tensors: Tuple[Any, ...], words: Dict[str, Any], bounds: Tuple[int, int],
@@ -49,14 +51,19 @@ def _run(dispatch: Dispatch, framework: Framework, index: int, order: Order, ten
          views: List[Optional[View]], words: Dict[str, Any], bounds: Tuple[int, int], return_status: bool) -> Any:
     like = tensors[1] if tensors[0] is None else tensors[0]
     q, q_out = views[0], tensors[_AT["q_out"]]
+    _check(dict(zip(_FIELDS, views)), words)
     made = q is not None and q_out is None
+    kind = 0
     if made:
-        kind = _kind_of_queries(q, words["q_dtype"])
-        q_out = framework.empty(like, tuple(q[1]), kind, dispatch.runtime.allocate, index)
-        views[_AT["q_out"]] = _frameworks.of(q_out, "q_out").view(q_out, "q_out", order)
+        assert q is not None
+        kind = q[3] if words["q_dtype"] is None else _kind_of_queries(q, words["q_dtype"])
+        views[_AT["q_out"]] = _row_major(q[1], kind)
     entry = _kernel(dispatch, views, words, index)
     if index < 0:  # no tensor says its GPU: the kernel was made for the current one
         index = entry.kernel.device
+    if made:
+        q_out = framework.empty(like, tuple(q[1]), kind, dispatch.runtime.allocate, index)  # type: ignore[index]
+        views[_AT["q_out"]] = _frameworks.of(q_out, "q_out").view(q_out, "q_out", order)
     status = None
     if return_status:
         status = framework.empty(like, (), _views.INT32, dispatch.runtime.allocate, index)
@@ -67,15 +74,78 @@ def _run(dispatch: Dispatch, framework: Framework, index: int, order: Order, ten
     return result if status is None else (result, framework.result(status))
 
 
+def _row_major(shape: Sequence[int], kind: int) -> View:
+    """A new tensor before it is there: at an address of any alignment."""
+    strides = [1] * len(shape)
+    for axis in range(len(shape) - 2, -1, -1):
+        strides[axis] = strides[axis + 1] * shape[axis + 1]
+    return 0, shape, strides, kind, -1
+
+
 def _kind_of_queries(q: View, q_dtype: Any) -> int:
-    """Of a new q_out."""
-    if q_dtype is None:
+    """What q_dtype says that q is written as."""
+    kind = _QUERY_KINDS.get(str(q_dtype).rpartition(".")[2])
+    if kind is None and str(q_dtype) in (_views.WORDS[q[3]], dtype_of(q)):
         return q[3]
-    name = str(q_dtype).rpartition(".")[2]
-    kinds = {"e4m3": _views.E4M3, "float8_e4m3fn": _views.E4M3, "e5m2": _views.E5M2, "float8_e5m2": _views.E5M2}
-    if name not in kinds:
-        raise InvalidRequest("q_dtype", str(q_dtype), '"e4m3" or "e5m2", or None for the dtype of q')
-    return kinds[name]
+    if kind is None:
+        raise InvalidRequest("q_dtype", shown(q_dtype), f'"e4m3", "e5m2", or "{dtype_of(q)}", as q is')
+    return kind
+
+
+def _check(named: Dict[str, Optional[View]], words: Dict[str, Any]) -> None:
+    """What would say nothing, or contradict another word, in a request that is made of the tensors."""
+    for name in ("q", "k", "v", "q_out", "k_cache", "v_cache", "kpe", "kpe_cache", "rope_table"):
+        view = named[name]
+        if view is not None and not view[1]:
+            raise InvalidRequest(f"{name}.shape", "()", "a tensor with axes")
+    q, k, out, cache = (named[name] for name in ("q", "k", "q_out", "k_cache"))
+    if q is not None and len(q[1]) < 3:
+        raise InvalidRequest("q.shape", str(tuple(q[1])), "[tokens, q_heads, head_dim] or [batch, q_len, ...]")
+    lengths = [_FIELDS[place] for place in _LENGTHS if named[_FIELDS[place]] is not None]
+    if named["slot_mapping"] is not None and lengths:
+        raise InvalidRequest("slot_mapping", "a tensor", f"None beside {lengths[0]}, or no lengths: either says the slots")
+    _check_queries(q, out, words)
+    _check_cache(k, named["v"], cache, named["k_scale"], words)
+    if words["rope"] == "none" and named["rope_table"] is not None:
+        raise InvalidRequest("rope", "'none'", '"half" or "interleaved" beside rope_table, or no rope_table')
+
+
+def _check_queries(q: Optional[View], out: Optional[View], words: Dict[str, Any]) -> None:
+    q_dtype = words["q_dtype"]
+    if q is None:
+        if q_dtype is not None:
+            raise InvalidRequest("q_dtype", shown(q_dtype), "None without q")
+        return
+    if out is None:
+        return
+    if out[3] == _views.UINT8 and q_dtype is None:
+        raise InvalidRequest("q_dtype", "None", '"e4m3" or "e5m2", which this q_out of uint8 is of')
+    if q_dtype is None:
+        return
+    kind = _kind_of_queries(q, q_dtype)
+    if out[3] != kind and not (out[3] == _views.UINT8 and _views.ITEM_BYTES[kind] == 1):
+        raise InvalidRequest("q_out.dtype", _views.WORDS.get(out[3], "another"),
+                             f"{_views.WORDS[kind]}, as q_dtype says")
+
+
+def _check_cache(k: Optional[View], v: Optional[View], cache: Optional[View], scale: Optional[View],
+                 words: Dict[str, Any]) -> None:
+    if k is None:
+        for name, nothing in (("kv_dtype", None), ("page_order", None), ("v_norm", False), ("check_slots", False),
+                              ("head_dim_ckv", None)):
+            if words[name] is not nothing and words[name] != nothing:
+                raise InvalidRequest(name, shown(words[name]), f"{nothing} without k")
+    if v is not None and words["head_dim_ckv"] is not None:
+        raise InvalidRequest("head_dim_ckv", shown(words["head_dim_ckv"]), "None beside v: latents have none")
+    if words["head_dim_ckv"] is not None:
+        words["head_dim_ckv"] = fitting("head_dim_ckv", words["head_dim_ckv"], c_int32, 1)
+    if words["page_order"] not in (None, "NHD", "HND"):
+        raise InvalidRequest("page_order", shown(words["page_order"]), '"NHD" or "HND", or None for dense caches')
+    if words["kv_dtype"] is not None and not isinstance(words["kv_dtype"], str):
+        raise InvalidRequest("kv_dtype", shown(words["kv_dtype"]), '"e4m3", "e5m2", or None')
+    if scale is not None and cache is not None and _views.ITEM_BYTES[cache[3]] != 1:
+        raise InvalidRequest("k_scale", "a tensor", f"None, since k_cache is of {_views.WORDS[cache[3]]}; scales are of "
+                             "e4m3 and e5m2")
 
 
 def _kernel(dispatch: Dispatch, views: List[Optional[View]], words: Dict[str, Any], index: int) -> Prepared:
@@ -99,7 +169,7 @@ def _request(views: List[Optional[View]], words: Dict[str, Any]) -> Dict[str, An
         request["index_dtype"] = _views.WORDS[lengths[0][3]]
     out = named["q_out"]
     if out is not None and _views.ITEM_BYTES[out[3]] == 1:
-        request["q_dtype"] = _views.WORDS[out[3]] if out[3] in _FLOAT8 else words["q_dtype"]
+        request["q_dtype"] = _views.WORDS[out[3] if out[3] in _FLOAT8 else _kind_of_queries(q or out, words["q_dtype"])]
     if table is None:
         request.update(rope=words["rope"], rope_factor=words["rope_factor"])
         return request

@@ -155,6 +155,8 @@ class Cupy(Framework):
 
     def empty(self, like: Any, shape: Sequence[int], kind: int, allocate: Callable[[int, int], Buffer],
               index: int) -> Any:
+        if _views.ITEM_BYTES[kind] == 1:
+            raise InvalidRequest("q_out", "None", "an array of uint8: CuPy has no floats of 8 bits")
         dtype = {_views.FP16: "float16", _views.FP32: "float32", _views.INT32: "int32"}.get(kind) or like.dtype
         with self.cupy.cuda.Device(like.device.id):
             return self.cupy.empty(tuple(shape), dtype)

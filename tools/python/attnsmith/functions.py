@@ -559,8 +559,8 @@ def append(k: Any = None, v: Any = None, k_cache: Any = None, v_cache: Any = Non
     k_scale, v_scale: fp32 [1] or [kv_heads], of a cache of 8 bits: what is stored times them is what was given. Or, with
         the axes of k_cache and v_cache but the last, scales of each token and head, which are computed and written; with
         one axis more, of blocks of 128 columns, scales of these (of latents kpe_cache is then of the dtype of k). They
-        may lie within the cache's own rows. Of latents k_scale alone. q_scale: fp32 [1], of a q_dtype of 8 bits. kv_dtype: "e4m3" or "e5m2", of a cache of uint8. q_dtype: of a new
-        q_out.
+        may lie within the cache's own rows. Of latents k_scale alone. q_scale: fp32 [1], of a q_dtype of 8 bits.
+        kv_dtype: "e4m3" or "e5m2", of a cache of uint8. q_dtype: of a new q_out, or of one of uint8.
     max_q_len, max_kv_len: bounds of one sequence; None takes what the shapes allow. return_status: True gives it
         besides: slots and positions out of range, of whose tokens nothing was written. check_slots: True has the status
         tell of two tokens with one slot of slot_mapping. stream: None is the current one.

@@ -1,0 +1,90 @@
+"""What append() makes of its tensors and words, by the library and a driver without a GPU."""
+
+import types
+import unittest
+
+from support import attnsmith
+from test_launch import LaunchTest
+
+
+class Append(LaunchTest):
+    def setUp(self):
+        super().setUp()
+        attnsmith.set_default_runtime(self.rt)
+        attnsmith._dispatch._current = None  # what earlier tests found is not looked at
+
+    def heads(self, dtype="fp16", **words):
+        """Four tokens into pages of 16."""
+        rows = {name: self.array(4, 2, 64) for name in ("k", "v")}
+        caches = {name: self.array(3, 16, 2, 64, dtype=dtype) for name in ("k_cache", "v_cache")}
+        return {**rows, **caches, "slot_mapping": self.array(4, dtype="int64"), "page_order": "NHD", **words}
+
+    def latents(self, **words):
+        return {"k": self.array(4, 576), "k_cache": self.array(3, 64, 576), "head_dim_ckv": 512, "page_order": "NHD",
+                "slot_mapping": self.array(4, dtype="int64"), **words}
+
+    def spec(self, words):
+        attnsmith._dispatch._current = None
+        self.assertEqual(self.launched(attnsmith.append, **words)[0], 1)
+        (entry,) = attnsmith._dispatch.dispatch_now().prepared.values()
+        return entry.kernel.spec
+
+    def queries(self, dtype="fp16"):
+        return self.array(4, 8, 64, dtype=dtype)
+
+    def test_scales_by_their_axes(self):
+        bytes_of = {"dtype": "uint8", "kv_dtype": "e4m3"}
+        for scale, shape in (("tensor", (1,)), ("head", (2,)), ("token_head", (3, 16, 2)), ("block128", (3, 16, 2, 1))):
+            with self.subTest(scale=scale):
+                scales = {name: self.array(*shape, dtype="fp32") for name in ("k_scale", "v_scale")}
+                self.assertEqual(self.spec(self.heads(**bytes_of, **scales))["kv_scale"], scale)
+        scales = {name: self.array(1, dtype="fp32") for name in ("k_scale", "v_scale")}
+        self.assert_refused("k_scale", attnsmith.append, **self.heads(**scales))
+
+    def test_what_queries_are_written_as(self):
+        for words, q_dtype in (({"q_out": self.queries()}, "fp16"), ({"q_out": self.queries(), "q_dtype": "fp16"}, "fp16"),
+                               ({"q_out": self.queries("uint8"), "q_dtype": "e5m2"}, "e5m2"),
+                               ({"q_out": self.queries("uint8"), "q_dtype": "fp8"}, "e4m3")):
+            with self.subTest(**words):
+                self.assertEqual(self.spec(self.heads(q=self.queries(), **words))["q_dtype"], q_dtype)
+        for field, words in (("q_out.dtype", {"q": self.queries(), "q_out": self.queries(), "q_dtype": "e4m3"}),
+                             ("q_dtype", {"q": self.queries(), "q_out": self.queries(), "q_dtype": "int4"}),
+                             ("q_dtype", {"q": self.queries(), "q_out": self.queries("uint8")}),
+                             ("q_dtype", {"q_dtype": "e4m3"})):
+            with self.subTest(field=field, **words):
+                self.assert_refused(field, attnsmith.append, **self.heads(**words))
+
+    def test_new_queries(self):
+        """Also where no tensor says which GPU it is on."""
+        made = attnsmith.append(**self.heads(q=self.queries()))
+        self.assertEqual(made.shape, (4, 8, 64))
+        bare = {name: value if isinstance(value, str) else types.SimpleNamespace(
+            __cuda_array_interface__=dict(value.__cuda_array_interface__), array=value)
+            for name, value in self.heads(q=self.queries()).items()}
+        self.assertEqual(attnsmith.append(**bare).shape, (4, 8, 64))
+
+    def test_words_that_say_nothing(self):
+        for field, words in (("head_dim_ckv", self.heads(head_dim_ckv=64)),
+                             ("page_order", self.heads(page_order="nhd")), ("page_order", self.latents(page_order="XYZ")),
+                             ("kv_dtype", self.heads(kv_dtype=["e4m3"])),
+                             ("head_dim_ckv", self.latents(head_dim_ckv="512")),
+                             ("slot_mapping", self.heads(kv_lens=self.array(4, dtype="int32"))),
+                             ("rope", self.heads(rope="none", rope_table=self.array(9, 64, dtype="fp32")))):
+            with self.subTest(field=field):
+                self.assert_refused(field, attnsmith.append, **words)
+        for field, word in (("kv_dtype", "e4m3"), ("v_norm", True), ("check_slots", True), ("page_order", "HND"),
+                            ("head_dim_ckv", 512)):
+            with self.subTest(without_k=field):
+                self.assert_refused(field, attnsmith.append, q=self.queries(), q_out=self.queries(), **{field: word})
+
+    def test_tensors_without_axes(self):
+        for name, words in (("v", self.heads(v=self.array())), ("k", self.latents(k=self.array())),
+                            ("kpe", self.latents(kpe=self.array())),
+                            ("rope_table", self.heads(rope_table=self.array(dtype="fp32"))),
+                            ("q", self.latents(q=self.array(4), q_out=self.queries()))):
+            with self.subTest(tensor=name):
+                self.assert_refused(f"{name}.shape", attnsmith.append, **words)
+
+
+if __name__ == "__main__":
+    unittest.main()
