@@ -15,7 +15,7 @@ class Append(LaunchTest):
 
     def heads(self, dtype="fp16", **words):
         """Four tokens into pages of 16."""
-        rows = {name: self.array(4, 2, 64) for name in ("k", "v")}
+        rows = {name: self.array(4, 2, 64, dtype="fp16") for name in ("k", "v")}
         caches = {name: self.array(3, 16, 2, 64, dtype=dtype) for name in ("k_cache", "v_cache")}
         return {**rows, **caches, "slot_mapping": self.array(4, dtype="int64"), "page_order": "NHD", **words}
 
