@@ -96,6 +96,18 @@ TEST_CASE("Types of o that do not go with one of q are skipped by name") {
     CHECK(refused([] { of(R"(, "dtype": ["bf16", "fp17"], "o_dtype": ["bf16"])"); }).field() == "dtype");
 }
 
+TEST_CASE("Scales of keys and values of 16 bits are skipped by name") {
+    const Coverage coverage =
+        of(R"(, "kv_dtype": ["bf16", "e4m3"], "kv_scale": ["none", "token_head"], "dtype": "bf16")");
+    CHECK(names(coverage) == Names{"attention (kv_dtype bf16, kv_scale none)",
+                                   "attention (kv_dtype e4m3, kv_scale none)",
+                                   "attention (kv_dtype e4m3, kv_scale token_head)"});
+    CHECK(coverage.skipped == std::vector<SkippedPart>{
+                                  {"kv_scale token_head with kv_dtype bf16", "scales are of e4m3 and e5m2"}});
+    CHECK(refused([] { of(R"(, "kv_dtype": "bf16", "kv_scale": ["head"], "dtype": "bf16")"); }).field() ==
+          "kv_scale");
+}
+
 TEST_CASE("Types of o reach a model's attentions, of whatever type it is") {
     const char* const config =
         R"({"model_type": "mistral", "hidden_size": 512, "num_hidden_layers": 2, "num_attention_heads": 8,
