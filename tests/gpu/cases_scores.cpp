@@ -145,6 +145,24 @@ void add_scales(Catalogue& catalogue) {
 
 }  // namespace
 
+const std::vector<ScoreChange>& score_changes() {
+    static const std::vector<ScoreChange> kChanges{
+        {"full", [](AttentionSpec&) {}},
+        {"window 37", [](AttentionSpec& spec) { spec.mask = Mask::causal, spec.window_left = 37; }},
+        {"window 20, 5", [](AttentionSpec& spec) { spec.window_left = 20, spec.window_right = 5; }},
+        {"chunk 100", [](AttentionSpec& spec) { spec.mask = Mask::causal, spec.attention_chunk = 100; }},
+        {"softcap", [](AttentionSpec& spec) { spec.mask = Mask::causal, spec.softcap = 20.0; }},
+        {"alibi", [](AttentionSpec& spec) { spec.alibi = true; }},
+        {"sink", [](AttentionSpec& spec) { spec.mask = Mask::causal, spec.sink = true; }},
+        {"all at once",
+         [](AttentionSpec& spec) {
+             spec.mask = Mask::causal, spec.window_left = 90, spec.softcap = 20.0;
+             spec.alibi = spec.sink = true;
+         }},
+        {"to fp32", [](AttentionSpec& spec) { spec.mask = Mask::causal, spec.o_dtype = DType::f32; }}};
+    return kChanges;
+}
+
 void add_masks(Catalogue& catalogue) {
     for (const std::int64_t dim : {64, 96, 128, 256})
         add(catalogue, "causal", fmt::format("mixed lengths, dim {}", dim),

@@ -191,18 +191,7 @@ void add_masks_and_scores(Catalogue& catalogue) {
             ++n;
         }
     };
-    with("full", [](AttentionSpec&) {});
-    with("window 37", [](AttentionSpec& spec) { spec.mask = Mask::causal, spec.window_left = 37; });
-    with("window 20, 5", [](AttentionSpec& spec) { spec.window_left = 20, spec.window_right = 5; });
-    with("chunk 100", [](AttentionSpec& spec) { spec.mask = Mask::causal, spec.attention_chunk = 100; });
-    with("softcap", [](AttentionSpec& spec) { spec.mask = Mask::causal, spec.softcap = 20.0; });
-    with("alibi", [](AttentionSpec& spec) { spec.alibi = true; });
-    with("sink", [](AttentionSpec& spec) { spec.mask = Mask::causal, spec.sink = true; });
-    with("all at once", [](AttentionSpec& spec) {
-        spec.mask = Mask::causal, spec.window_left = 90, spec.softcap = 20.0;
-        spec.alibi = spec.sink = true;
-    });
-    with("to fp32", [](AttentionSpec& spec) { spec.mask = Mask::causal, spec.o_dtype = DType::f32; });
+    for (const ScoreChange& one : score_changes()) with(one.name, one.change);
 }
 
 // Every kernel that planning could choose on any SM, whole and divided.

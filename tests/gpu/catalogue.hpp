@@ -100,6 +100,13 @@ void add_over_kernels(Catalogue& catalogue, const std::string& group, const std:
 // Lengths and page ids that a kernel must clamp and report, all of f16 with head dim 64.
 std::vector<std::pair<std::string, Case>> hostile_cases();
 
+// Masks and transforms of logits, by name: what each makes of a spec without any.
+struct ScoreChange {
+    const char* name;
+    void (*change)(AttentionSpec& spec);
+};
+const std::vector<ScoreChange>& score_changes();
+
 std::string word(DType dtype);
 
 }  // namespace attnsmith::gpu_tests
