@@ -41,6 +41,15 @@ class Append(LaunchTest):
         scales = {name: self.array(1, dtype="fp32") for name in ("k_scale", "v_scale")}
         self.assert_refused("k_scale", attnsmith.append, **self.heads(**scales))
 
+    def test_a_position_of_16_bits_beside_latents_of_8(self):
+        words = {"k": self.array(4, 512), "kpe": self.array(4, 64), "kpe_cache": self.array(3, 64, 64),
+                 "k_cache": self.array(3, 64, 512, dtype="uint8"), "kv_dtype": "e4m3"}
+        scale = self.array(3, 64, 4, dtype="fp32")
+        self.assertEqual(self.spec(self.latents(**words, k_scale=scale))["kv_scale"], "block128")
+        for scale in (None, self.array(3, 64, dtype="fp32"), self.array(1, dtype="fp32")):
+            with self.subTest(scale=scale):
+                self.assert_refused("k_scale", attnsmith.append, **self.latents(**words, k_scale=scale))
+
     def test_what_queries_are_written_as(self):
         for words, q_dtype in (({"q_out": self.queries()}, "fp16"), ({"q_out": self.queries(), "q_dtype": "fp16"}, "fp16"),
                                ({"q_out": self.queries("uint8"), "q_dtype": "e5m2"}, "e5m2"),

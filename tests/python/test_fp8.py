@@ -189,11 +189,14 @@ class Functions(LaunchTest):
     def test_scales_of_latents_by_their_axes(self):
         """As rows of 656 bytes have them: latents of 8 bits, a scale of each 128 columns, positions of 16 bits."""
         q, ckv = self.array(2, 1, 8, 576), self.array(2, 40, 512, dtype="uint8")
-        kpe = self.array(2, 40, 64)
-        for shape, wanted in (((2, 40), "token_head"), ((2, 40, 4), "block128"), ((1,), "tensor")):
+        wide, stored = self.array(2, 40, 64), self.array(2, 40, 64, dtype="uint8")
+        for shape, kpe, wanted in (((2, 40), stored, "token_head"), ((2, 40, 4), wide, "block128"), ((1,), stored, "tensor")):
             with self.subTest(scale=wanted):
-                words = self.asked(attnsmith.mla_attention, q, ckv, kpe=kpe, scale=0.1, kv_dtype="e4m3",
-                                   k_scale=self.array(*shape, dtype="fp32"))
+                scale = self.array(*shape, dtype="fp32")
+                if kpe is stored:  # beside a position of 16 bits it is the scale that is wrong
+                    self.assert_refused("k_scale", attnsmith.mla_attention, q, ckv, kpe=wide, scale=0.1, kv_dtype="e4m3",
+                                        k_scale=scale)
+                words = self.asked(attnsmith.mla_attention, q, ckv, kpe=kpe, scale=0.1, kv_dtype="e4m3", k_scale=scale)
                 self.assertEqual((words["op"], words["kv_scale"], words["head_dim_ckv"]), ("mla", wanted, 512))
 
     def test_scales_reach_the_library(self):

@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 from . import _abi, _frameworks, _views
 from ._attend import begin
 from ._blocks import AppendBlock
-from ._dispatch import Dispatch, Prepared
+from ._dispatch import Dispatch, Prepared, check_blocks
 from ._forms import alignment_of
 from ._frameworks import Framework, Order, Torch
 from ._integers import fitting, shown
@@ -106,6 +106,8 @@ def _check(named: Dict[str, Optional[View]], words: Dict[str, Any]) -> None:
         raise InvalidRequest("slot_mapping", "a tensor", f"None beside {lengths[0]}, or no lengths: either says the slots")
     _check_queries(q, out, words)
     _check_cache(k, named["v"], cache, named["k_scale"], words)
+    if cache is not None and named["kpe_cache"] is not None:
+        check_blocks(cache, named["kpe_cache"], named["k_scale"], "kpe_cache")
     if words["rope"] == "none" and named["rope_table"] is not None:
         raise InvalidRequest("rope", "'none'", '"half" or "interleaved" beside rope_table, or no rope_table')
 

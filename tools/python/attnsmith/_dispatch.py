@@ -217,6 +217,16 @@ def _traced(error: InvalidRequest, problem: Problem) -> InvalidRequest:
                           f"a shape whose {error.field} is {error.accepted}; here it is {error.value}")
 
 
+def check_blocks(latents: View, position: View, scale: Optional[View], name: str) -> None:
+    """A position of 16 bits beside latents of 8 bits is that of scales of blocks. Raises InvalidRequest."""
+    if _views.ITEM_BYTES[latents[3]] != 1 or _views.ITEM_BYTES[position[3]] == 1:
+        return
+    if scale is None or len(scale[1]) != len(latents[1]):
+        raise InvalidRequest("k_scale", "None" if scale is None else f"a tensor of {tuple(scale[1])}",
+                             f"fp32 with the axes of the latents, the last of blocks of 128 columns, since {name} is of "
+                             f"{_views.WORDS[position[3]]} beside latents of 8 bits")
+
+
 def _stored(problem: Problem) -> Tuple[Any, Optional[str]]:
     """kv_dtype and kv_scale of a request, each None where keys and values are as q. Raises InvalidRequest."""
     kind, kv_dtype, scale = problem.k[3], problem.kv_dtype, problem.k_scale
@@ -227,6 +237,8 @@ def _stored(problem: Problem) -> Tuple[Any, Optional[str]]:
         raise InvalidRequest("kv_dtype", "None", '"e4m3" or "e5m2", which these keys and values of uint8 are')
     if kv_dtype is None and kind in (_views.E4M3, _views.E5M2):
         kv_dtype = _views.WORDS[kind]
+    if problem.kpe is not None:
+        check_blocks(problem.k, problem.kpe, scale, "kpe")
     if scale is None:
         return kv_dtype, None
     if _views.ITEM_BYTES[kind] != 1:
