@@ -67,7 +67,7 @@ struct AttentionArguments {
     int64 q_pe_batch_stride, q_pe_token_stride, q_pe_head_stride;
     int64 k_batch_stride, k_token_stride, k_head_stride;  // paged: the batch stride is the page stride
     int64 v_batch_stride, v_token_stride, v_head_stride;
-    // Of tokens' scales, in floats; paged: the batch stride is the page stride.
+    // These are of tokens' scales, in floats; paged: the batch stride is the page stride.
     int64 k_scale_batch_stride, k_scale_token_stride, k_scale_head_stride;
     int64 v_scale_batch_stride, v_scale_token_stride, v_scale_head_stride;
     int64 scale_block_stride;  // of latents, from the scale of 128 columns to that of the next

@@ -26,7 +26,7 @@ struct KeyValueStages {
     static constexpr int kThreads = kThreadsOf<Config>;
     static constexpr int kOffsetTiles = abi::key_offset_tiles(Config::stages);
 
-    // Of latents, the columns of the position.
+    // With latents it is the columns of the position.
     using Key = typename KeyElement<Config::latent, Config>::Type;
     using KeyTile = SwizzledTile<Key, Config::tile_kv, Config::head_dim_qk>;
     using ValueTile = SwizzledTile<typename Config::KeyValue, Config::tile_kv, Config::head_dim_vo>;

@@ -22,7 +22,7 @@ struct TokenScales {
 
     float values[kEach > 0 ? kEach : 1];
 
-    // Of a key that is not read.
+    // As a key has them that is not read.
     __device__ TokenScales() {
 #pragma unroll
         for (float& value : values) value = 1.0f;

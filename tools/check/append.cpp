@@ -57,8 +57,8 @@ struct Block {
         part.shape.back() = end - begin;
         return part;
     }
-    // Of a block of bytes: what lies so many bytes behind the beginning of each row, as another type. `last`
-    // is its last axis, and 0 for none.
+    // A view of a block of bytes: what lies so many bytes behind the beginning of each row, as another type.
+    // `last` is its last axis, and 0 for none.
     Block within_rows(std::int64_t bytes, DType type, std::int64_t last) const {
         Block part = *this;
         const std::int64_t size = size_of(type);

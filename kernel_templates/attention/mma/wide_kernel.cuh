@@ -367,7 +367,7 @@ struct AttentionMmaWide {
     // Logits to weights, for all warps to read; O is rescaled.
     __device__ void weigh(Logits& s, int32 n) {
         float rescale[kRowTiles][2];
-        // Of the warp's rows of S. `own_inverse`: of the units that weights are rounded in.
+        // What the warp's rows of S have. `own_inverse`: of the units that weights are rounded in.
         float own_reference[2], own_rescale[2], own_inverse[2] = {1.0f, 1.0f};
 #pragma unroll
         for (int t = 0; t < kRowTiles; ++t) {

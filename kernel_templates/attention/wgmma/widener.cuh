@@ -83,7 +83,7 @@ struct TileWidener {
         }
     }
 
-    // Of `Panels` panels those rows before `first` and from `end` on that this lane has widened a part of.
+    // Clears, in `Panels` panels, rows before `first` and from `end` on that this lane has widened a part of.
     template <int Panels>
     __device__ void clear_rows(int32 first, int32 end, SharedAddress to) const {
         if (first <= 0 && end >= Rows) return;

@@ -107,8 +107,7 @@ void set_weight(abi::AppendRows& rows, const Tensor& weight) {
     rows.weight_is_fp32 = weight.dtype == DType::f32;
 }
 
-// Of a kv_scale it is one number, or has an axis of heads, or the axes of the cache and perhaps one of
-// blocks.
+// A scale is one number, or has an axis of heads, or has the axes of the cache and perhaps one of blocks.
 void set_scale(abi::AppendRows& rows, const Tensor& scale, const AttentionSpec& spec) {
     rows.scale = static_cast<float*>(scale.data);
     if (!is_of_tokens(spec.kv_scale)) {

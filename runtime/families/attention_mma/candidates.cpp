@@ -215,7 +215,7 @@ int registers_of_wide(const Kernel& kernel) {
     const int queries = kernel.queries_in_registers ? abi::padded_head_dim(kernel.head_dim_qk) / 4 : 4;
     const int states = kernel.absolute_cuts ? output : 0;  // of rows before their last cuts
     // Keys of 8 bits take queries of several steps, what is widened, and the scales of products.
-    // Of latents they have room among what these have anyway, unless tokens have scales.
+    // Latents have room for them among what they have anyway, unless tokens have scales.
     const bool have_room = kernel.latent && kernel.scale_blocks == 0;
     const int widened = size_of(kernel.key_value) > 1 ? 0 : kernel.absolute_cuts ? 8 : have_room ? 0 : 40;
     // Scales of tokens: the units of rows, and the scales of the key that is looked up next.
