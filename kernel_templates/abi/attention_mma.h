@@ -29,12 +29,19 @@ ATTNSMITH_HOST_DEVICE constexpr int32 wide_columns(int32 head_dim_vo, int32 warp
     return (padded_head_dim(head_dim_vo) / 16 + warps - 1) / warps * 16;
 }
 
+// Whether what was found before rows' last cuts is kept in registers: of wide kernels, whose warps have few
+// columns and whose tiles of 16 bits leave no shared memory; what is widened takes these registers, and tiles
+// of 8 bits half of the memory.
+ATTNSMITH_HOST_DEVICE constexpr bool mma_states_in_registers(bool wide, const StorageBytes& bytes) {
+    return wide && bytes.key_value > 1;
+}
+
 struct MmaLayout {
     int32 latent_q, q;  // tile_q rows of q, then of o where warps have whole rows
     KeyValueRing ring;
     WarpPartials partials;  // warps_kv > 1: over k and v once these are done with
     int32 weights, slices;  // wide: P, and a float or two a row of each of its slices of keys
-    int32 state;            // absolute_cuts: O of what was found before the last cut, a maximum and a sum
+    int32 state;            // absolute_cuts: what was found before the last cut: O, a maximum and a sum
     int32 share;            // a ShareState
     int32 row_factors;      // with keys of 8 bits: what each row of q was divided by, in fp32; else 0
     int32 work;             // wide and absolute_cuts: the tile at hand; else 0
@@ -61,9 +68,12 @@ ATTNSMITH_HOST_DEVICE constexpr MmaLayout mma_layout(const MmaShape& shape) {
         s.state = s.slices + shape.warps_kv * shape.tile_q * of_slice;
     else
         s.state = shape.warps_kv > 1 && s.partials.end > s.ring.end ? s.partials.end : s.ring.end;
-    // Wide: in registers, as each warp has few columns, and shared memory no room beside so wide tiles.
-    const bool has_states = shape.absolute_cuts && !shape.wide;
-    const int32 state_row = (padded_head_dim(shape.head_dim_vo) + 2) * int32(sizeof(float));
+    const bool has_states = shape.absolute_cuts && !mma_states_in_registers(shape.wide, shape.bytes);
+    // Each warp of a wide kernel has the maxima and sums of all rows.
+    const int32 warps = shape.warps_q * shape.warps_kv;
+    const int32 state_row = (shape.wide ? warps * (wide_columns(shape.head_dim_vo, warps) + 2)
+                                        : padded_head_dim(shape.head_dim_vo) + 2) *
+                            int32(sizeof(float));
     s.share = share_state(s.state + (has_states ? shape.tile_q * state_row : 0));
     s.total = s.share + int32(sizeof(ShareState));
     if (shape.bytes.key_value == 1) {

@@ -121,6 +121,9 @@ __device__ auto places_of_part(const TileRows& tile, const TilePart& part, TileM
 // and sums as well. By whole warps, of so many that have rows.
 template <int Columns, int Warps, bool SumsInRegisters>
 struct FoldedRows {
+    static constexpr int kThreads = Warps * 32;
+    static constexpr int kBytes = (Columns / 4 * kThreads + Warps * 16) * int(sizeof(float2));
+
     float2* const memory;  // two columns of O at a time, by threads, then the maximum and the sum of each row
     float2 own[2];         // or these, of this thread's rows
 
@@ -166,8 +169,6 @@ struct FoldedRows {
     }
 
   private:
-    static constexpr int kThreads = Warps * 32;
-
     __device__ bool has_first_column() const { return threadIdx.x % 4 == 0; }
     __device__ float2& columns(int i, int j) const {
         return memory[(2 * j + i) * kThreads + threadIdx.x % kThreads];
@@ -193,8 +194,7 @@ struct FoldedRows {
     }
 };
 
-// The same in registers, for warps that have few columns and no shared memory to spare. Each thread has the
-// maxima and sums of its two rows.
+// The same in registers. Each thread has the maxima and sums of its two rows.
 template <int Columns>
 struct FoldedRegisters {
     float maximum[2] = {-infinity(), -infinity()};
@@ -231,6 +231,29 @@ struct FoldedRegisters {
             found_sum[i] = weights.fold(sum[i], found_sum[i]);
         }
     }
+};
+
+// The states of several tiles of 16 rows, of which each warp has its columns.
+template <int Columns, int Warps, int RowTiles, bool InRegisters>
+struct FoldedTiles {
+    FoldedRegisters<Columns> states[RowTiles];
+
+    __device__ explicit FoldedTiles(char*) {}
+    __device__ void begin() const {}
+    __device__ FoldedRegisters<Columns>& of_tile(int t) { return states[t]; }
+};
+template <int Columns, int Warps, int RowTiles>
+struct FoldedTiles<Columns, Warps, RowTiles, false> {
+    using Rows = FoldedRows<Columns, Warps, false>;
+
+    char* const memory;
+
+    __device__ explicit FoldedTiles(char* start) : memory(start) {}
+    __device__ void begin() const {
+#pragma unroll
+        for (int t = 0; t < RowTiles; ++t) of_tile(t).begin();
+    }
+    __device__ Rows of_tile(int t) const { return Rows(memory + t * Rows::kBytes); }
 };
 
 }  // namespace attnsmith

@@ -22,10 +22,11 @@ struct TokenScales {
 
     float values[kEach > 0 ? kEach : 1];
 
-    // As a key has them that is not read.
+    // As a key has them that is not read. These loops are over indices: NVRTC does not unroll those over a
+    // range in time, and leaves what they change in memory.
     __device__ TokenScales() {
 #pragma unroll
-        for (float& value : values) value = 1.0f;
+        for (int i = 0; i < kEach; ++i) values[i] = 1.0f;
     }
 
     // `outer`: the page, or the sequence where its tokens are not all in a row.
@@ -48,9 +49,9 @@ struct TokenScales {
     __device__ bool check() {
         bool are_good = true;
 #pragma unroll
-        for (const float value : values) are_good = are_good && value > 0.0f && value < infinity();
+        for (int i = 0; i < kEach; ++i) are_good = are_good && values[i] > 0.0f && values[i] < infinity();
 #pragma unroll
-        for (float& value : values) value = are_good ? value : not_a_number();
+        for (int i = 0; i < kEach; ++i) values[i] = are_good ? values[i] : not_a_number();
         return are_good;
     }
 };

@@ -292,6 +292,10 @@ struct AttentionMma {
         }
     }
 
+    __device__ bool is_cut_before(int32 key, const PackedRow& row) const {
+        return key % abi::cut_length(visible_keys(args, tile.sequence, row.token).end) == 0;
+    }
+
     // Before `key`, of a part that goes on behind it, rows are cut that have a cut there.
     __device__ void cut(int32 key, const PartPlaces& places) {
         if (!multiplies() || (places.are_apart() && key % places.length != 0)) return;
@@ -302,17 +306,16 @@ struct AttentionMma {
         float sum[2];
 #pragma unroll
         for (int i = 0; i < 2; ++i) sum[i] = row_sum(softmax.sum[i]);
-        bool here[2];
+        if constexpr (kTokenScales) {
 #pragma unroll
-        for (int i = 0; i < 2; ++i) {
-            here[i] = key % abi::cut_length(visible_keys(args, tile.sequence, rows[i].token).end) == 0;
-            if constexpr (kTokenScales) leave_unit(o, i, units[i], here[i]);
+            for (int i = 0; i < 2; ++i) leave_unit(o, i, units[i], is_cut_before(key, rows[i]));
         }
         if (places.are_apart()) store_partial(rows, places.before(key), sum);
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-            if (!places.are_apart()) folded.fold(i, here[i], o, softmax.maximum[i], sum[i], args.scale_log2);
-            if (!here[i]) continue;
+            const bool here = is_cut_before(key, rows[i]);
+            if (!places.are_apart()) folded.fold(i, here, o, softmax.maximum[i], sum[i], args.scale_log2);
+            if (!here) continue;
             softmax.begin(i);
             o.clear_row(i);
         }

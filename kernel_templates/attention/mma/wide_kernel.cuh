@@ -83,7 +83,9 @@ struct AttentionMmaWide {
     OperandA<kQueriesInRegisters ? kQk : 16> q;
 
     // With absolute_cuts: what was found before the rows' last cuts. Each warp has all maxima and sums.
-    FoldedRegisters<kColumns> folded[kRowTiles];
+    static constexpr bool kStatesInRegisters =
+        abi::mma_states_in_registers(true, {.key_value = sizeof(typename Config::KeyValue)});
+    FoldedTiles<kColumns, kWarps, kRowTiles, kStatesInRegisters> folded{memory + Config::layout.state};
 
     __device__ void run(uint32& status) {
         TileMask tile_mask(tile);
@@ -94,6 +96,7 @@ struct AttentionMmaWide {
         if constexpr (kWidens && !kTokenScales) stored_key_scale = key_scale(args, tile.kv_head, status);
         const PackedRow rows[2] = {tile.row(warp_row + fragment_row(lane, 0)),
                                    tile.row(warp_row + fragment_row(lane, 1))};
+        if constexpr (Config::absolute_cuts) folded.begin();
         mask.set(args, tile.sequence, rows);
         logits.set(args, tile.sequence, rows);
 #pragma unroll
@@ -546,7 +549,7 @@ struct AttentionMmaWide {
             for (int i = 0; i < 2; ++i) {
                 const bool here = is_cut_before(key, tile.row(t * 16 + fragment_row(lane, i)));
                 if (!places.are_apart())
-                    folded[t].fold(i, here, o[t], maximum[t][i], total[t][i], args.scale_log2);
+                    folded.of_tile(t).fold(i, here, o[t], maximum[t][i], total[t][i], args.scale_log2);
                 maximum[t][i] = here ? -infinity() : maximum[t][i];
                 o[t].clear_row(i, here);
             }
@@ -566,7 +569,7 @@ struct AttentionMmaWide {
             if (!places.are_apart()) {
 #pragma unroll
                 for (int t = 0; t < kRowTiles; ++t)
-                    folded[t].close(o[t], maximum[t], total[t], args.scale_log2);
+                    folded.of_tile(t).close(o[t], maximum[t], total[t], args.scale_log2);
             }
         }
         store_rows(places.before(end), total);

@@ -26,8 +26,7 @@ constexpr Tile kTiles[] = {{kDecodeRows, 1, 4}, {64, 4, 1}, {128, 8, 1}};
 constexpr Tile kCutTiles[] = {{16, 1, 1, 3}, {32, 2, 1, 2}, {64, 4, 1}};
 // At head dims above this no warp can hold 16 rows of O, or not beside what else it needs.
 constexpr std::int64_t kMostOfWarp = 256;
-constexpr std::int64_t kMostOfWarpInUnits =
-    192;  // beside their states, and the units that scales of tokens take
+constexpr std::int64_t kMostOfWarpInUnits = 128;  // beside what rows' units and scales of tokens take
 constexpr Tile kWideTiles[] = {{kDecodeRows, 1, 4, 0, true}, {32, 2, 4, 0, true}, {64, 4, 2, 0, true}};
 // Their keys have as many slices, since a row's bits follow from that.
 constexpr Tile kWideCutTiles[] = {{16, 1, 4, 0, true}, {32, 2, 4, 0, true}};
@@ -213,15 +212,15 @@ int registers_of_wide(const Kernel& kernel) {
     const int logits = std::max(kernel.tile_kv / kernel.warps_kv, 16) / 2;
     const int weights = 4 * row_tiles, maxima = (kernel.absolute_cuts ? 8 : 4) * row_tiles;
     const int queries = kernel.queries_in_registers ? abi::padded_head_dim(kernel.head_dim_qk) / 4 : 4;
-    const int states = kernel.absolute_cuts ? output : 0;  // of rows before their last cuts
+    const bool keeps_states =
+        kernel.absolute_cuts && abi::mma_states_in_registers(kernel.wide, kernel.shape().bytes);
+    const int states = keeps_states ? output : 0;  // of rows before their last cuts
     // Keys of 8 bits take queries of several steps, what is widened, and the scales of products.
     // Latents have room for them among what they have anyway, unless tokens have scales.
     const bool have_room = kernel.latent && kernel.scale_blocks == 0;
-    const int widened = size_of(kernel.key_value) > 1 ? 0 : kernel.absolute_cuts ? 8 : have_room ? 0 : 40;
+    const int widened = size_of(kernel.key_value) > 1 || have_room ? 0 : 40;
     // Scales of tokens: the units of rows, and the scales of the key that is looked up next.
-    const int scales = kernel.scale_blocks == 0 ? 0
-                       : kernel.absolute_cuts   ? 1
-                                                : 4 * row_tiles + kernel.scale_blocks + 8;
+    const int scales = kernel.scale_blocks == 0 ? 0 : 4 * row_tiles + kernel.scale_blocks + 8;
     return output + states + logits + weights + maxima + queries + widened + scales + addresses_and_state;
 }
 

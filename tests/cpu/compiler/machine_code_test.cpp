@@ -136,23 +136,19 @@ std::set<KernelConfig> kernels_on(int sm, const HeadDims& head_dims) {
               .op = Op::mla, .head_dim_ckv = 512, .head_dim_kpe = 64, .q_heads = 128, .scale = 0.1}}) {
         stored.kv_dtype = DType::e4m3;
         specs.push_back(stored);
+        if (stored.op != Op::mla && stored.head_dim_qk == 128) continue;
+        stored.consistency = Consistency::bitwise;
+        specs.push_back(stored);
     }
     std::set<KernelConfig> kernels = kernels_of(specs, sm);
     // Those have a test of their own.
     std::erase_if(kernels, [](const KernelConfig& k) { return k.backend() == families::Backend::wgmma; });
-    // Since softmax was divided into two steps these spill 4 to 20 bytes on SMs of Blackwell, which is to be
-    // mended: head dim 512 in tiles of 64 rows, and some whose rows are cut.
-    std::erase_if(kernels, [](const KernelConfig& k) {
-        if (k.backend() != families::Backend::mma || k.sm < 100) return false;
-        const auto mma = k.as<families::attention_mma::Kernel>();
-        if (k.sm < 120) return !mma.absolute_cuts && mma.head_dim_vo == 512 && mma.tile_q == 64;
-        return mma.absolute_cuts && (mma.head_dim_vo == 256 || (mma.softcap && mma.alibi));
-    });
-    // So does one on sm_90, outside of its loop over keys, in tiles of 32 rows at head dim 512.
+    // One spills on sm_90, outside of its loop over keys, in tiles of 32 rows at head dim 512.
     std::erase_if(kernels, [](const KernelConfig& k) {
         if (k.backend() != families::Backend::mma || k.sm != 90 || k.tile_q() != 32) return false;
         const auto constants = k.as<families::attention_mma::Kernel>();
-        return constants.absolute_cuts && constants.head_dim_vo == 512;
+        return constants.absolute_cuts && constants.head_dim_vo == 512 &&
+               size_of(constants.key_value) > 1;
     });
     return kernels;
 }
@@ -161,11 +157,11 @@ std::set<KernelConfig> kernels_on(int sm, const HeadDims& head_dims) {
 // with one scale or several.
 std::set<KernelConfig> token_scales_on(int sm) {
     std::vector<AttentionSpec> specs;
-    for (const int dim : {64, 128, 192, 256, 512}) {
+    for (const int dim : {64, 128, 192, 512}) {
         AttentionSpec spec = spec_of(dim, dim, dim != 64);
         spec.kv_dtype = dim == 64 ? DType::e5m2 : DType::e4m3, spec.kv_scale = KvScale::token_head;
         specs.push_back(spec);
-        if (dim == 192 || dim == 256) {
+        if (dim > 128) {
             spec.consistency = Consistency::bitwise;
             specs.push_back(spec);
         }
@@ -186,14 +182,6 @@ std::set<KernelConfig> token_scales_on(int sm) {
     specs.push_back(latent);
     std::set<KernelConfig> kernels = kernels_of(specs, sm);
     std::erase_if(kernels, [](const KernelConfig& k) { return k.backend() != families::Backend::mma; });
-    // Where rows are cut their states take all registers: at head dim 192 there are spills of up to 124
-    // bytes, and wide kernels have up to 156.
-    std::erase_if(kernels, [](const KernelConfig& k) {
-        const auto constants = k.as<families::attention_mma::Kernel>();
-        // Latents with several scales keep a row's fragments in a stack, which is to be mended.
-        if (constants.latent && constants.scale_blocks > 1) return true;
-        return constants.absolute_cuts && (constants.wide || constants.head_dim_vo > 128);
-    });
     return kernels;
 }
 
