@@ -15,7 +15,7 @@
 
 namespace attnsmith {
 
-// Whether a kernel's keys are. Kernels that read none say nothing of them.
+// Whether a kernel reads such keys. Kernels that read none say nothing of them.
 template <class Config>
 __device__ constexpr bool widens_keys() {
     if constexpr (requires { typename Config::KeyValue; })
@@ -24,14 +24,30 @@ __device__ constexpr bool widens_keys() {
         return false;
 }
 
+// Whether its keys are stored so, be it that it reads what another kernel widened (attention/widen.cuh).
+template <class Config>
+__device__ constexpr bool has_stored_keys() {
+    if constexpr (requires { Config::widened_ahead; })
+        return Config::widened_ahead || widens_keys<Config>();
+    else
+        return widens_keys<Config>();
+}
+
 // Whether what a kernel finishes may have been found of values with a scale, other than those of tokens,
 // which weights have. The merge of splits reads partial results, whatever their keys were.
 template <class Config>
 __device__ constexpr bool may_have_value_scale() {
     if constexpr (requires { typename Config::KeyValue; })
-        return widens_keys<Config>() && Config::scale_blocks == 0;
+        return has_stored_keys<Config>() && Config::scale_blocks == 0;
     else
         return true;
+}
+
+// Whether what was multiplied is taken to logits in the softmax, by a factor of each row, which costs nothing
+// there. Where logits are transformed before, they have to be logits.
+template <class Config>
+__device__ constexpr bool has_row_factors() {
+    return has_stored_keys<Config>() && !Config::softcap && !Config::alibi;
 }
 
 template <class A, class B>
@@ -40,7 +56,7 @@ template <class A>
 inline constexpr bool is_same<A, A> = true;
 
 // What an mma multiplies: the queries' own type, or what widened keys have.
-template <bool Widens, class Query>
+template <bool Widened, class Query>
 struct OperandElement {
     using Type = Query;
 };

@@ -27,7 +27,8 @@ void move_maps(const driver::Api& api, int device, const families::Bound& bound,
     if (bound.maps.empty()) return;
     const driver::ContextScope scope(api, device);
     for (const families::TensorMapRequest& map : bound.maps) {
-        const void* const data = at(addresses, map.operand);
+        if (!map.operand) continue;
+        const void* const data = at(addresses, *map.operand);
         if (data != map.data) driver::move_tensor_map(api, data, block + map.offset);
     }
 }

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <memory>
 #include <new>
+#include <optional>
 #include <span>
 #include <type_traits>
 #include <variant>
@@ -69,10 +70,10 @@ inline constexpr std::uint64_t kTensorMapStrideEnd = std::uint64_t{1} << 40;
 // A tensor as the copy engine is to read it, in boxes that are swizzled by 128 bytes, with zeros where they
 // reach beyond it. Axes innermost first.
 struct TensorMapRequest {
-    std::size_t offset = 0;      // in the argument block, of the map
-    const void* data = nullptr;  // a multiple of 16
-    problem::Operand operand{};  // whose address that is
-    DType dtype = DType::bf16;   // f16 or bf16, or of 8 bits
+    std::size_t offset = 0;                     // in the argument block, of the map
+    const void* data = nullptr;                 // a multiple of 16
+    std::optional<problem::Operand> operand{};  // whose address that is; the workspace's, else
+    DType dtype = DType::bf16;                  // f16 or bf16, or of 8 bits
     int rank = 0;
     std::array<std::uint64_t, kMaxTensorMapRank> extents{};      // elements, none 0
     std::array<std::uint64_t, kMaxTensorMapRank - 1> strides{};  // bytes, of the axes from the second on

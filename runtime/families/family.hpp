@@ -22,12 +22,13 @@ namespace attnsmith::families {
 // What a kernel does in a plan.
 enum class Role : std::uint8_t {
     attention,
+    widen,         // before an attention: widens keys and values of 8 bits into the workspace
     merge_splits,  // behind a split attention: joins what its splits left in the workspace
     merge_states,  // of op merge: joins the caller's attention states
     append         // of op append: writes new tokens into a cache
 };
 
-std::string_view to_string(Role role);  // as plans call it: "attention", "merge", "append"
+std::string_view to_string(Role role);  // as plans call it: "attention", "widen", "merge", "append"
 
 // A kernel of a kernel set, and for which sizes it is there.
 struct Candidate {
@@ -79,6 +80,9 @@ class Family {
 
     // Whether keys can be divided for the kernel like that; or left whole, with SplitPolicy::none.
     virtual bool takes(const KernelConfig&, SplitPolicy policy) const { return policy == SplitPolicy::none; }
+
+    // Whether an attention reads keys and values that were widened into the workspace before it.
+    virtual bool reads_widened(const KernelConfig&) const { return false; }
 
     // An attention's query tiles of all sequences and KV heads, at most, for these bounds and any below.
     virtual std::int64_t most_tiles(const KernelConfig&, const problem::Problem&,

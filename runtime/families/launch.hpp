@@ -12,13 +12,15 @@
 
 namespace attnsmith::families {
 
-// A workspace holds the zeroed bytes, then the partial results; offsets are in bytes from its start.
+// A workspace holds the zeroed bytes, then the partial results and what was widened; offsets are in bytes
+// from its start.
 struct WorkspaceLayout {
     std::int64_t rows = 0;  // of the partial results: of each chunk's, or of all shares'
     std::int64_t share_places = 0, share_rows = 0;  // a share's places, and rows of each
     std::int64_t partial_o_offset = 0;
     std::int64_t partial_ml_offset = 0;
-    std::int64_t bytes = 0;  // enough for any smaller bounds, too
+    std::int64_t widened_k_offset = 0, widened_v_offset = 0;  // as abi/widen_arguments.h has them
+    std::int64_t bytes = 0;                                   // enough for any smaller bounds, too
 };
 
 // What the kernels of a plan are launched for.
@@ -38,6 +40,15 @@ struct Extent {
 
     bool operator==(const Extent&) const = default;
 };
+
+// Tokens that the workspace has of each sequence whose keys are widened into it.
+inline std::int64_t widened_tokens(const problem::BoundShape& shape) {
+    return std::max<std::int64_t>(1, shape.max_kv_len);
+}
+// Of all sequences and KV heads.
+inline std::int64_t widened_rows(const AttentionSpec& spec, const problem::BoundShape& shape) {
+    return shape.batch * spec.kv_heads * widened_tokens(shape);
+}
 
 // Tiles of packed query rows for each KV head.
 struct QueryTiles {

@@ -8,6 +8,7 @@
 #include "families/attention_wgmma/family.hpp"
 #include "families/merge_splits/family.hpp"
 #include "families/merge_states/family.hpp"
+#include "families/widen_keys/family.hpp"
 
 namespace attnsmith::families {
 
@@ -18,6 +19,7 @@ std::vector<const Family*> all_families() {
         &attention_wgmma::family(),
         &attention_mma::family(),
         &attention_cuda_core::family(),
+        &widen_keys::family(),
         &merge_splits::family(),
         &merge_states::family(),
         &append::family(),

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "abi/attention_arguments.h"
+#include "abi/widen_arguments.h"
 #include "planner/plan.hpp"
 #include "planner/split.hpp"
 
@@ -26,10 +27,20 @@ families::WorkspaceLayout workspace_of(const Plan& plan, const problem::BoundSha
         layout.share_rows = places.rows;
         layout.rows = split.parts * places.count * places.rows;
     }
-    const std::int64_t rows = partial_rows(plan, shape, split);
-    if (rows == 0) return layout;
-    layout.partial_ml_offset += ceil_div(rows * problem::value_dim(spec) * 4, 256) * 256;
-    layout.bytes = layout.partial_ml_offset + ceil_div(rows * 8, 256) * 256;
+    const auto take = [&](std::int64_t bytes) {
+        const std::int64_t offset = layout.bytes;
+        layout.bytes += ceil_div(bytes, 256) * 256;
+        return offset;
+    };
+    if (const std::int64_t rows = partial_rows(plan, shape, split); rows > 0) {
+        layout.partial_o_offset = take(rows * problem::value_dim(spec) * 4);
+        layout.partial_ml_offset = take(rows * 8);
+    }
+    if (plan.find(Role::widen) != nullptr) {
+        const std::int64_t rows = families::widened_rows(spec, shape);
+        layout.widened_k_offset = take(rows * spec.head_dim_qk * abi::kWidenedBytes);
+        layout.widened_v_offset = take(rows * spec.head_dim_vo * abi::kWidenedBytes);
+    }
     return layout;
 }
 

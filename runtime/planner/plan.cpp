@@ -6,6 +6,8 @@
 #include <ranges>
 #include <span>
 
+#include "abi/widen_arguments.h"
+#include "families/launch.hpp"
 #include "families/registry.hpp"
 #include "planner/split.hpp"
 
@@ -76,29 +78,66 @@ families::Work work_of(const problem::Problem& problem) {
             .of_each = families::head_work(problem, sizes.q_len, sizes.kv_len)};
 }
 
+bool reads_widened(const KernelConfig& kernel) { return kernel.family->reads_widened(kernel); }
+
+// Keys that are widened before an attention: those that any query of their sequence may see.
+std::int64_t widened_keys(const problem::Problem& problem) {
+    const auto& [spec, sizes] = problem;
+    const std::int64_t seen = spec.window_left ? sizes.q_len + *spec.window_left : sizes.kv_len;
+    return std::min(sizes.kv_len, seen);
+}
+
+// What that takes, beside the attention: a launch, and each column as it is stored and as it is widened.
+double widening_clocks(const problem::Problem& problem, const DeviceTraits& device) {
+    constexpr double kLaunchClocks = 6000;
+    // Of device memory's: what is widened has to leave L2, too, while the attention begins to read it.
+    constexpr double kRate = 0.4;
+    const auto& [spec, sizes] = problem;
+    const double columns = static_cast<double>(sizes.batch * spec.kv_heads * widened_keys(problem)) *
+                           static_cast<double>(spec.head_dim_qk + spec.head_dim_vo);
+    const double rate = families::traits_of(device.sm).dram_bytes * kRate * device.sm_count;
+    return kLaunchClocks + columns * (1 + abi::kWidenedBytes) / rate;
+}
+
+// Why an attention whose keys are widened ahead is not for these sizes.
+std::optional<std::string> widening_refusal(const problem::Problem& problem) {
+    const AttentionSpec& spec = problem.spec;
+    const std::int64_t rows =
+        families::widened_rows(spec, {.batch = problem.sizes.batch, .max_kv_len = problem.sizes.kv_len});
+    const std::int64_t bytes = rows * (spec.head_dim_qk + spec.head_dim_vo) * abi::kWidenedBytes;
+    if (bytes <= kMostWidenedBytes) return std::nullopt;
+    return fmt::format("its workspace would take {} MiB for widened keys; at most {} are taken", bytes >> 20,
+                       kMostWidenedBytes >> 20);
+}
+
 // What the set has for op attention or mla.
 std::span<const Candidate> attentions(const KernelSet& set) {
     return {set.candidates.data(), set.contenders.size()};
 }
 
-// One attention and its best split.
-Choice with_best_split(const Candidate& one, const KernelSet& set, const DeviceTraits& device,
-                       const families::Work& work, double limit = kNoLimit) {
+// One attention and its best split, with what comes before it.
+Choice with_best_split(const Candidate& one, const KernelSet& set, const problem::Problem& problem,
+                       const DeviceTraits& device, double limit = kNoLimit) {
     const Contender& contender = set.contenders[static_cast<std::size_t>(&one - set.candidates.data())];
-    const SplitChoice best = best_split(contender, device.sm_count, work, limit);
-    return {&one, best.split, best.clocks};
+    const double before = reads_widened(one.kernel) ? widening_clocks(problem, device) : 0.0;
+    const SplitChoice best = best_split(contender, device.sm_count, work_of(problem), limit - before);
+    return {&one, best.split, best.clocks + before};
+}
+
+// Whether the attention is there for these sizes, of so many packed query rows.
+bool serves(const Candidate& one, const problem::Problem& problem, std::int64_t rows) {
+    return one.serves(rows) && !(reads_widened(one.kernel) && widening_refusal(problem));
 }
 
 // The attention that is there for so many packed query rows and takes the least time: the first of equals.
 // From the last to the first, since those that take shares are found out soonest, and then bound the search
 // for the others' chunks.
 Choice choose_attention(const KernelSet& set, const problem::Problem& problem, const DeviceTraits& device) {
-    const families::Work work = work_of(problem);
-    const std::int64_t rows = work.of_each.rows();
+    const std::int64_t rows = work_of(problem).of_each.rows();
     Choice best{.clocks = kNoLimit};
     for (const Candidate& one : std::views::reverse(attentions(set))) {
-        if (!one.serves(rows)) continue;
-        const Choice choice = with_best_split(one, set, device, work, best.clocks);
+        if (!serves(one, problem, rows)) continue;
+        const Choice choice = with_best_split(one, set, problem, device, best.clocks);
         if (choice.clocks <= best.clocks) best = choice;
     }
     // Chunks were counted over the keys that a row sees, and lie over all keys.
@@ -111,10 +150,13 @@ Choice choose_attention(const KernelSet& set, const problem::Problem& problem, c
 
 // Why not the other attentions: those that are not there for so many rows, then those that take longer.
 void explain_attention(const KernelSet& set, const Choice& chosen, Plan& plan) {
-    const families::Work work = work_of(plan.problem);
-    const std::int64_t rows = work.of_each.rows();
+    const std::int64_t rows = work_of(plan.problem).of_each.rows();
     for (const Candidate& one : attentions(set)) {
-        if (one.serves(rows)) continue;
+        if (serves(one, plan.problem, rows)) continue;
+        if (one.serves(rows)) {
+            plan.rejected.push_back({one.kernel.name(), *widening_refusal(plan.problem)});
+            continue;
+        }
         if (std::ranges::any_of(attentions(set), [&](const Candidate& other) {
                 return other.serves(rows) && other.kernel == one.kernel;
             }))
@@ -125,11 +167,11 @@ void explain_attention(const KernelSet& set, const Choice& chosen, Plan& plan) {
                                     : fmt::format("for up to {} packed query rows", *one.up_to)});
     }
     for (const Candidate& one : attentions(set)) {
-        if (!one.serves(rows) || &one == chosen.candidate) continue;
+        if (!serves(one, plan.problem, rows) || &one == chosen.candidate) continue;
         plan.rejected.push_back(
             {one.kernel.name(),
              fmt::format("estimated {:.2f}x the time of the chosen kernel for {} packed query rows",
-                         with_best_split(one, set, plan.device, work).clocks / chosen.clocks, rows)});
+                         with_best_split(one, set, plan.problem, plan.device).clocks / chosen.clocks, rows)});
     }
 }
 
@@ -145,13 +187,13 @@ void explain_only(const KernelSet&, const Choice&, Plan&) {}
 // it cannot stand there.
 struct OpPlanning {
     Op op;
-    std::span<const Role> roles;  // what a plan is made of, in the order of launches
+    std::span<const Role> roles;  // what a set is made of, in this order
     Choice (*choose)(const KernelSet& set, const problem::Problem& problem, const DeviceTraits& device);
     // Adds to the plan why the set's other kernels were not chosen.
     void (*explain)(const KernelSet& set, const Choice& chosen, Plan& plan);
 };
 
-constexpr Role kOfAttention[] = {Role::attention, Role::merge_splits};
+constexpr Role kOfAttention[] = {Role::attention, Role::widen, Role::merge_splits};
 constexpr Role kOfMerge[] = {Role::merge_states};
 constexpr Role kOfAppend[] = {Role::append};
 constexpr OpPlanning kOps[] = {
@@ -171,9 +213,33 @@ Plan plan_of(const problem::Problem& problem, const DeviceTraits& device, const 
             .rejected = set.rejected};
 }
 
-void add_steps(const KernelSet& set, const Candidate& first, bool merges, Plan& plan) {
-    plan.steps.push_back({first.kernel, first.source});
-    if (merges) plan.steps.push_back({*set.merge_of_splits()});
+// In the order of their launches.
+void add_steps(const KernelSet& set, const Step& main, bool merges, Plan& plan) {
+    if (reads_widened(main.kernel)) plan.steps.push_back({find_role(set, Role::widen)->kernel});
+    plan.steps.push_back(main);
+    if (merges) plan.steps.push_back({find_role(set, Role::merge_splits)->kernel});
+}
+
+// Whether the set needs a kernel of that role, behind those that it has.
+bool needs(const KernelSet& set, Role role) {
+    if (role == Role::merge_splits) return needs_merge_of_splits(set);
+    if (role != Role::widen) return true;
+    return std::ranges::any_of(set.candidates,
+                               [](const Candidate& one) { return reads_widened(one.kernel); });
+}
+
+// Without the attentions whose workspace grows with all keys, which a set of any sizes cannot offer.
+void leave_out_widened(KernelSet& set) {
+    for (std::size_t i = set.contenders.size(); i-- > 0;) {
+        const auto at = static_cast<std::ptrdiff_t>(i);
+        if (!reads_widened(set.candidates[i].kernel)) continue;
+        set.rejected.push_back(
+            {set.candidates[i].kernel.name(), "its workspace grows with all keys: for planned sizes alone"});
+        set.candidates.erase(set.candidates.begin() + at);
+        set.contenders.erase(set.contenders.begin() + at);
+    }
+    std::erase_if(set.candidates,
+                  [](const Candidate& one) { return one.kernel.family->role() == Role::widen; });
 }
 
 }  // namespace
@@ -187,11 +253,6 @@ const Step* Plan::find(Role role) const {
     return found == steps.end() ? nullptr : &*found;
 }
 
-const KernelConfig* KernelSet::merge_of_splits() const {
-    const Candidate* const found = find_role(*this, Role::merge_splits);
-    return found == nullptr ? nullptr : &found->kernel;
-}
-
 std::vector<KernelConfig> KernelSet::kernels() const {
     std::vector<KernelConfig> each;
     for (const Candidate& one : candidates)
@@ -203,7 +264,7 @@ KernelSet kernel_set(const AttentionSpec& spec, int sm, const TuningTable& tunin
     const SmTraits& traits = families::traits_of(sm);
     KernelSet set;
     for (const Role role : planning_of(spec.op).roles) {
-        if (role == Role::merge_splits && !needs_merge_of_splits(set)) continue;
+        if (!needs(set, role)) continue;
         const std::size_t before = set.candidates.size();
         for (const families::Family* family : families::all_families()) {
             if (family->role() != role) continue;
@@ -237,12 +298,14 @@ Plan make_plan(const problem::Problem& problem, const DeviceTraits& device, cons
     planning_of(problem.spec.op).explain(set, chosen, plan);
     if (chosen.candidate == nullptr) throw unserved(device.sm, plan.rejected);
     plan.split = chosen.split;
-    add_steps(set, *chosen.candidate, plan.split.policy == SplitPolicy::chunks, plan);
+    add_steps(set, {chosen.candidate->kernel, chosen.candidate->source},
+              plan.split.policy == SplitPolicy::chunks, plan);
     return plan;
 }
 
 SetOfPlans plan_set(const AttentionSpec& spec, const DeviceTraits& device, const TuningTable& tuning) {
     SetOfPlans made{.set = kernel_set(spec, device.sm, tuning), .plans = {}, .plan_of = {}};
+    leave_out_widened(made.set);
     const Role role = planning_of(spec.op).roles.front();
     for (const Candidate& one : made.set.candidates) {
         const auto known = std::ranges::find_if(
@@ -251,21 +314,22 @@ SetOfPlans plan_set(const AttentionSpec& spec, const DeviceTraits& device, const
         if (known != made.plans.end() || one.kernel.family->role() != role) continue;
         Plan& plan = made.plans.emplace_back(plan_of({spec, {}}, device, made.set));
         plan.is_of_set = true;
-        add_steps(made.set, one, one.kernel.family->takes(one.kernel, SplitPolicy::chunks), plan);
+        add_steps(made.set, {one.kernel, one.source},
+                  one.kernel.family->takes(one.kernel, SplitPolicy::chunks), plan);
         if (role == Role::attention) plan.split = planned_split(plan, work_of(plan.problem));
     }
     return made;
 }
 
 Plan with_attention(Plan plan, const KernelConfig& attention, const Split& split, const TuningTable& tuning) {
-    plan.steps = {{attention}};
     const auto takes = [&](SplitPolicy policy) { return attention.family->takes(attention, policy); };
     plan.split = takes(split.policy) ? split
                  : takes(SplitPolicy::shares)
                      ? shares_of(Contender(attention, plan.device), plan.device.sm_count)
                      : Split{};
-    if (plan.split.policy == SplitPolicy::chunks)
-        plan.steps.push_back({*kernel_set(plan.problem.spec, plan.device.sm, tuning).merge_of_splits()});
+    plan.steps.clear();
+    add_steps(kernel_set(plan.problem.spec, plan.device.sm, tuning), {attention},
+              plan.split.policy == SplitPolicy::chunks, plan);
     return plan;
 }
 

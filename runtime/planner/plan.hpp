@@ -41,7 +41,7 @@ struct Step {
 struct Plan {
     problem::Problem problem{};
     DeviceTraits device{};
-    std::vector<Step> steps{};  // in the order of their launches; a launch may leave out a merge
+    std::vector<Step> steps{};  // in the order of their launches; a launch may leave some out
     Split split{};              // at the planned sizes
     // The kernels are a set's, for any sizes: each launch is divided as planning would for its bounds, and
     // the sizes and the split above are those of one query and one key.
@@ -62,8 +62,6 @@ struct KernelSet {
     std::vector<Refusal> rejected{};
 
     std::vector<KernelConfig> kernels() const;  // each once
-    // Null where none of them divides keys into chunks.
-    const KernelConfig* merge_of_splits() const;
 };
 
 // Every kernel that a plan for this spec can name on this compute capability with this table, whatever the
@@ -73,6 +71,9 @@ KernelSet kernel_set(const AttentionSpec& spec, int sm, const TuningTable& tunin
 
 // That no kernel serves a spec, and why not each.
 Unsupported unserved(int sm, const std::vector<Refusal>& rejected);
+
+// Of widened keys in a workspace, at the planned sizes.
+inline constexpr std::int64_t kMostWidenedBytes = std::int64_t{1} << 30;
 
 // What planning chooses of a set for given sizes.
 struct Choice {
@@ -85,7 +86,8 @@ struct Choice {
 // device's SM.
 Choice choose(const KernelSet& set, const problem::Problem& problem, const DeviceTraits& device);
 
-// A plan for each kernel of a set that choose() can give, for launches of any sizes.
+// A plan for each kernel of a set that choose() can give, for launches of any sizes. The set is without the
+// attentions that read widened keys, whose workspace would have no bound.
 struct SetOfPlans {
     KernelSet set;
     std::vector<Plan> plans;

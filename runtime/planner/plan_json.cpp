@@ -71,11 +71,13 @@ Json split_json(const Plan& plan, const Launch& launch) {
         json["cuts"] = cuts_json(plan.kernel(Role::attention));
     }
     if (plan.is_of_set) json["of_bounds"] = true;
-    if (planned.policy == SplitPolicy::none) return json;
-    const bool chunks = planned.policy == SplitPolicy::chunks;
-    json[chunks ? "chunk" : "least_keys"] = planned.keys;
-    json[chunks ? "splits" : "shares"] = launch.split.parts;
-    json["workspace_bytes"] = launch.workspace.bytes;
+    const bool divides = planned.policy != SplitPolicy::none;
+    if (divides) {
+        const bool chunks = planned.policy == SplitPolicy::chunks;
+        json[chunks ? "chunk" : "least_keys"] = planned.keys;
+        json[chunks ? "splits" : "shares"] = launch.split.parts;
+    }
+    if (divides || plan.find(Role::widen) != nullptr) json["workspace_bytes"] = launch.workspace.bytes;
     return json;
 }
 

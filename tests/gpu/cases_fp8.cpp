@@ -463,6 +463,96 @@ void add_latents_over_kernels(Catalogue& catalogue) {
     }
 }
 
+// By the kernel that reads what another has widened before it, whatever planning would choose: its keys come
+// from the workspace, and so all that is said of storages, of rows that nobody sees and of bad ids is the
+// other's.
+void add_widened_ahead(Catalogue& catalogue) {
+    const auto with = [&](const std::string& name, Case test) {
+        for (const check::KernelChoice& choice : check::kernel_choices(test.spec)) {
+            if (!choice.widened_ahead) continue;
+            test.kernel = choice;
+            add(catalogue, kGroup, "widened ahead, " + name, test);
+        }
+    };
+    int n = 0;
+    for (const DType index : {DType::i32, DType::i64}) {
+        const auto base = [&] {
+            Case test = with_lse(causal(fp8(n++)));
+            test.spec.index_dtype = index;
+            return test;
+        };
+        const std::string suffix = fmt::format(" {}", to_string(index));
+        with("dense" + suffix, prefill(dense(base())));
+        with("ragged" + suffix, prefill(ragged(base())));
+        for (const std::int64_t page : {1, 3, 16, 64, 256})
+            with(fmt::format("pages of {}", page) + suffix, prefill(paged(base(), page)));
+        Case compressed = paged(base(), 16, PageOrder::HND);
+        compressed.page_list = PageList::compressed;
+        with("compressed HND" + suffix, prefill(compressed));
+        Case rows = paged(base(), 64);
+        rows.spare_table_rows = 5;
+        rows.layout.table_pad = 3;
+        with("table rows" + suffix, decode(rows));
+    }
+    for (const Layout& layout :
+         {Layout{.order = MemoryOrder::bhsd, .pad = 32, .o_pad = 8}, Layout{.order = MemoryOrder::sbhd},
+          Layout{.one_kv_tensor = true, .pad = 16}}) {
+        Case test = dense(causal(fp8(n++)));
+        test.layout = layout;
+        with(fmt::format("places {}", n), few_queries(test));
+    }
+    for (const ScoreChange& one : score_changes()) {
+        for (const Dims& dims : {Dims{64, 64}, Dims{192, 128}, Dims{256, 256}}) {
+            Case test = with_lse(fp8(kTypes[n % 4], kScales[n % 3], dims, 6, 2));
+            one.change(test.spec);
+            if (test.spec.softcap || test.spec.alibi) test.values = Values::peaked;
+            with(fmt::format("{} {}", word(dims), one.name), prefill(stored(test, n)));
+            ++n;
+        }
+    }
+    for (const std::int64_t group : {17, 71, 130}) {
+        Case test = fp8(kTypes[n++ % 4], KvScale::head, {128, 128}, 3 * group, 3);
+        with(fmt::format("{} heads to one", group),
+             with_lengths(paged(causal(test), 16), {70, 1, 33}, {300, 64, 33}));
+    }
+    for (auto [name, test] : hostile_cases()) {
+        test.spec.kv_dtype = n % 2 ? DType::e5m2 : DType::e4m3;
+        test.spec.kv_scale = kScales[n++ % 3];
+        with("clamp " + name, test);
+    }
+    for (const BadScale& bad : kBadScales) {
+        const bool of_key = n % 2 == 0;
+        Case test = with_lse(causal(fp8(kTypes[n++ % 4], KvScale::head, {128, 128}, 9, 3)));
+        with(fmt::format("a {} scale of {}", bad.name, of_key ? "keys" : "values"),
+             spoiled(ragged(test), {70, 1, 0, 33}, {300, 64, 17, 33}, of_key, bad.value));
+    }
+    constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+    Case planted =
+        with_lengths(paged(with_lse(causal(fp8(n++, 4, 2)))), {40, 3, 1, 150}, {300, 200, 150, 60});
+    planted.steps.back().planted = {{Planted::Where::k, 0, 280, 0, 3, kNaN},
+                                    {Planted::Where::v, 1, 50, 1, 2, kNaN}};
+    with("NaN in a key and a value", planted);
+    Case evicted = fp8(n++, 4, 2);
+    evicted.spec.window_left = 30;
+    evicted.spec.window_right = 0;
+    evicted = with_lengths(paged(evicted, 8), {1, 3, 40}, {700, 300, 300});
+    evicted = with_lengths(evicted, {1, 3, 40}, {700, 300, 300});
+    evicted.steps.back().same_data = evicted.steps.back().evicted = true;
+    with("keys left of the window", evicted);
+    Case changing = with_lengths(paged(causal(fp8(n++)), 16), {64, 1, 100, 17}, {64, 300, 100, 40});
+    changing = with_lengths(changing, {1, 1, 1, 1}, {1, 300, 2, 299});
+    changing = with_lengths(changing, {0, 0, 0, 0}, {0, 0, 0, 0});
+    changing = with_lengths(changing, {3, 70, 65, 1}, {128, 64, 65, 7});
+    with("one call, many lengths", with_lse(changing));
+    Case at_launch = causal(fp8(kTypes[n++ % 4], KvScale::head, {128, 128}, 8, 2));
+    at_launch.scales_at_launch = true;
+    with("scales at launch", prefill(ragged(at_launch)));
+    with("long keys", with_lengths(paged(causal(fp8(n++)), 16), {1, 300, 3}, {9000, 3000, 4097}));
+    // Where planning chooses it.
+    add(catalogue, kGroup, "widened ahead, planned",
+        with_lengths(with_lse(paged(causal(fp8(n++)), 16)), {1200}, {1500}));
+}
+
 // A Call serves layers that have scales of their own.
 void add_scales_at_launch(Catalogue& catalogue) {
     int n = 0;
@@ -544,6 +634,7 @@ void add_fp8(Catalogue& catalogue) {
     add_bad_scales(catalogue);
     add_latents_over_kernels(catalogue);
     add_scales_at_launch(catalogue);
+    add_widened_ahead(catalogue);
 }
 
 }  // namespace attnsmith::gpu_tests

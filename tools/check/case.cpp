@@ -57,8 +57,9 @@ std::string lengths(const std::vector<std::int64_t>& values) {
 }  // namespace
 
 std::string to_string(const KernelChoice& choice) {
-    return fmt::format("{}{}{}x{} stages {}{}{}", choice.wgmma ? "wgmma " : "",
-                       choice.shares ? "shares " : "", choice.tile_q, choice.tile_kv, choice.stages,
+    return fmt::format("{}{}{}{}x{} stages {}{}{}", choice.wgmma ? "wgmma " : "",
+                       choice.shares ? "shares " : "", choice.widened_ahead ? "widened " : "", choice.tile_q,
+                       choice.tile_kv, choice.stages,
                        choice.chunk ? fmt::format(" split {}", choice.chunk) : "",
                        choice.ctas ? fmt::format(" over {} CTAs", choice.ctas) : "");
 }

@@ -133,11 +133,12 @@ struct KernelChoice {
     // Keys of a chunk, or the least of a share, a multiple of tile_kv; 0: KV is not split.
     std::int64_t chunk = 0;
     bool wgmma = false;
-    bool shares = false;  // of wgmma's kernels, which take shares or draw tiles: the first
-    int ctas = 0;         // that have shares; 0: some, by prepare_case()
+    bool shares = false;         // of wgmma's kernels, which take shares or draw tiles: the first
+    bool widened_ahead = false;  // keys of 8 bits are widened by another kernel before
+    int ctas = 0;                // that have shares; 0: some, by prepare_case()
 };
 // "64x32 stages 2 split 128", "16x64 stages 3 split 64 over 7 CTAs", "wgmma 128x128 stages 2",
-// "wgmma shares 64x64 stages 2"
+// "wgmma shares 64x64 stages 2", "wgmma widened 128x128 stages 2"
 std::string to_string(const KernelChoice& choice);
 
 struct Case {

@@ -20,7 +20,8 @@ bool is(const KernelConfig& kernel, const KernelChoice& choice) {
     return kernel.tile_q() == choice.tile_q && kernel.tile_kv() == choice.tile_kv &&
            kernel.stages() == choice.stages &&
            (kernel.backend() == families::Backend::wgmma) == choice.wgmma &&
-           (kernel.constants.integer("shares") != 0) == choice.shares;
+           (kernel.constants.integer("shares") != 0) == choice.shares &&
+           (kernel.constants.integer("widened_ahead") != 0) == choice.widened_ahead;
 }
 
 // `visit` gets each attention kernel of each SM's set, until it returns true. `spec` is a validated one's.
@@ -74,7 +75,8 @@ std::vector<KernelChoice> kernel_choices(const AttentionSpec& spec) {
                                .tile_kv = kernel.tile_kv(),
                                .stages = kernel.stages(),
                                .wgmma = kernel.backend() == families::Backend::wgmma,
-                               .shares = kernel.constants.integer("shares") != 0});
+                               .shares = kernel.constants.integer("shares") != 0,
+                               .widened_ahead = kernel.constants.integer("widened_ahead") != 0});
         return false;
     });
     return choices;

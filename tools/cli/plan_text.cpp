@@ -168,6 +168,7 @@ std::string split_text(const Json& split) {
     if (split.contains("shares"))
         return fmt::format("{}equal shares for {}, workspace {}", cuts.empty() ? "" : cuts + ", ",
                            counted(static_cast<std::uint64_t>(number(split, "shares")), "CTA"), workspace);
+    if (!split.contains("chunk")) return fmt::format("{}, workspace {}", policy, workspace);
     return fmt::format("chunks of {} keys: {} at these sizes, workspace {}", number(split, "chunk"),
                        number(split, "splits"), workspace);
 }

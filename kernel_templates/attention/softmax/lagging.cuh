@@ -5,6 +5,9 @@
 //   A weight is exp2(c (s - m)), where c takes a logit to base 2. It is computed as exp2(c s - c m), an fma:
 //   rounding that is nothing while c m is small. Where c m is large, m is subtracted from the row's logits
 //   first. All by selection: a branch costs more than what it spares.
+//
+//   Rows may have factors of their own, which take what was multiplied to logits: then s, m and what they are
+//   compared with are logits divided by these, and c is the row's.
 #pragma once
 
 #include "abi/attention_wgmma.h"
@@ -14,22 +17,28 @@
 namespace attnsmith {
 
 // For a thread's two rows of an accumulator.
+template <bool HasFactors>
 struct LaggingSoftmax {
     static constexpr float kNothing = -3.402823466e38f;  // below any logit
+    // Of a row whose factor is NaN: what it sees makes it NaN, in the end, and what it does not see must not.
+    static constexpr float kNoFactor = -1.0f;
 
     // Its factors are read where they are used: a parameter is no register.
     const abi::WgmmaArguments& args;
 
-    float m[2];        // the logit that a row's exponents are relative to
-    float slack;       // by how much a logit may exceed it, in this warp
+    float m[2];   // the logit that a row's exponents are relative to
+    float slack;  // by how much a logit may exceed it, in this warp
+    float factor[HasFactors ? 2 : 1];
     float sum[2];      // of the weights, of this thread's columns only
     float rescale[2];  // what O is to be multiplied by when m has been raised
 
-    __device__ void start() {
+    // `factors`: of the rows, where they have some.
+    template <int Count>
+    __device__ void start(const float (&factors)[Count]) {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-            m[i] = kNothing;
-            sum[i] = 0.0f;
+            begin(i);
+            if constexpr (HasFactors) factor[i] = factors[i] > 0.0f ? factors[i] : kNoFactor;
         }
         slack = args.slack;
     }
@@ -52,9 +61,10 @@ struct LaggingSoftmax {
             for (int j = 2; j < Keys / 8; ++j)
                 top[i][j % 2] = fmaxf(top[i][j % 2], fmaxf(s[j][2 * i], s[j][2 * i + 1]));
             top[i][0] = fmaxf(top[i][0], top[i][1]);
-            reference[i] = fmaxf(m[i] * scale(), kNothing);
+            reference[i] = fmaxf(m[i] * scale(i), kNothing);
         }
-        const bool rises = __any_sync(0xffffffffu, top[0][0] - m[0] > slack || top[1][0] - m[1] > slack);
+        const bool rises =
+            __any_sync(0xffffffffu, exceeds(0, top[0][0], m[0], slack) || exceeds(1, top[1][0], m[1], slack));
         if (rises) raise(s, top[0][0], top[1][0], reference);
         return rises;
     }
@@ -66,30 +76,46 @@ struct LaggingSoftmax {
         for (int j = First; j < End; ++j) {
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
-                s[j][i] = exp2_approx(fmaf(s[j][i], scale(), -reference[i / 2]));
+                s[j][i] = exp2_approx(fmaf(s[j][i], scale(i / 2), -reference[i / 2]));
                 sum[i / 2] += s[j][i];
             }
         }
     }
 
     // The row's reference as others know maxima: of a row that saw nothing -inf.
-    __device__ float maximum(int i) const { return m[i] == kNothing ? -infinity() : m[i]; }
+    __device__ float maximum(int i) const { return m[i] == kNothing ? -infinity() : as_logit(i, m[i]); }
     // What the row's weights have to be multiplied by to be relative to maximum() itself.
-    __device__ float correction(int i) const { return exp2_approx(-excess(i)); }
+    __device__ float correction(int i) const {
+        const float correction = exp2_approx(-excess(i));
+        if constexpr (HasFactors)
+            return (factor[i] == kNoFactor) & (m[i] != kNothing) ? not_a_number() : correction;
+        return correction;
+    }
 
   private:
-    __device__ float scale() const { return args.attention.scale_log2; }
+    __device__ float scale(int i) const { return as_logit(i, args.attention.scale_log2); }
+    __device__ float as_logit(int i, float x) const {
+        if constexpr (HasFactors)
+            return x * fabsf(factor[i]);
+        else
+            return x;
+    }
+    // Whether one is above another by more than `most`, in logits. Any number is above none, however small
+    // the factor.
+    __device__ bool exceeds(int i, float x, float before, float most) const {
+        return as_logit(i, x - before) > most || (HasFactors && before == kNothing && x > kNothing);
+    }
     __device__ bool is_large(int i) const {
         constexpr float kLarge = 8192.0f;  // rounded by 2^-11: the largest weight is 1 in 16 bits
-        return (m[i] > kNothing) & (fabsf(m[i] * scale()) > kLarge);
+        return (m[i] > kNothing) & (fabsf(m[i] * scale(i)) > kLarge);
     }
     __device__ float reference_of(int i) const {
-        const float reference = fmaxf(m[i] * scale(), kNothing);
+        const float reference = fmaxf(m[i] * scale(i), kNothing);
         return is_large(i) ? 0.0f : reference;
     }
     // c m, less what the weights' exponents are relative to.
     __device__ float excess(int i) const {
-        const float excess = fmaf(m[i], scale(), -reference_of(i));
+        const float excess = fmaf(m[i], scale(i), -reference_of(i));
         return is_large(i) | (m[i] == kNothing) ? 0.0f : excess;
     }
 
@@ -100,9 +126,9 @@ struct LaggingSoftmax {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
             const float before = m[i], excess_before = excess(i), next = row_max(i == 0 ? top0 : top1);
-            const bool rises = next - before > args.slack;
+            const bool rises = exceeds(i, next, before, args.slack);
             m[i] = rises ? next : before;
-            const float change = exp2_approx(fmaf(before - next, scale(), excess(i) - excess_before));
+            const float change = exp2_approx(fmaf(before - next, scale(i), excess(i) - excess_before));
             rescale[i] = rises ? change : 1.0f;
             sum[i] *= rescale[i];
             reference[i] = reference_of(i);

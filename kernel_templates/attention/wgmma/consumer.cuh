@@ -23,9 +23,9 @@ struct WgmmaConsumer {
     static constexpr int kKeys = Config::tile_kv;
     static constexpr int kQk = abi::padded_head_dim(Config::head_dim_qk);
     static constexpr bool kQueriesInRegisters = Config::queries_in_registers;
-    static constexpr bool kWidens = widens_keys<Config>();
+    static constexpr bool kStoredKeys = has_stored_keys<Config>();
     // What is multiplied.
-    using Element = typename OperandElement<kWidens, typename Config::Query>::Type;
+    using Element = typename OperandElement<kStoredKeys, typename Config::Query>::Type;
     static constexpr bool kConvertsQueries = !is_same<typename Config::Query, Element>;
     // TMA needs rows at multiples of 16 bytes, and so does the planner of this family.
     static constexpr int kAlignment = 16;
@@ -46,12 +46,12 @@ struct WgmmaConsumer {
     ThreadRows rows_of_thread;
     LogitTransform<Config> logits;
     FragmentMask mask;
-    LaggingSoftmax softmax{args};
+    LaggingSoftmax<has_row_factors<Config>()> softmax{args};
     Accumulator<kKeys> s;
     Accumulator<Config::head_dim_vo> o;
     OperandA<kKeys> p;
     OperandA<kQueriesInRegisters ? kQk : 16> q;
-    float product_scale[kWidens ? 2 : 1];  // of a row's products with stored keys
+    float product_scale[kStoredKeys ? 2 : 1];  // of a row's products with stored keys
 
     // With absolute cuts. Two CTAs an SM have registers to spare and no shared memory; three warpgroups of a
     // CTA have no register.
@@ -68,7 +68,7 @@ struct WgmmaConsumer {
 #pragma unroll 1
         for (uint32 works = 0; const WorkTile* work = pipeline.take(works); ++works) {
             const auto queries = pipeline.queries(warpgroup);
-            if constexpr (kWidens) {  // under way while the queries are
+            if constexpr (kStoredKeys) {  // under way while the queries are
                 const abi::AttentionArguments& a = args.attention;
                 product_scale[0] = product_scale[1] = stored_scale(a, a.k_scale, work->stored_head);
             }
@@ -119,7 +119,7 @@ struct WgmmaConsumer {
     __device__ void start(const WorkTile& work) {
         if constexpr (kConvertsQueries) convert_queries();
         o.clear();
-        softmax.start();
+        softmax.start(product_scale);
         if constexpr (Config::absolute_cuts) {
             folded.begin();
             is_cut = false;
@@ -293,7 +293,7 @@ struct WgmmaConsumer {
 
     // Masks the logits and looks for the largest. Whether O has to be rescaled.
     __device__ bool take_logits(const WorkTile& work, int32 n, bool masked, float (&reference)[2]) {
-        if constexpr (kWidens) s.scale(product_scale);
+        if constexpr (kStoredKeys && !has_row_factors<Config>()) s.scale(product_scale);
         logits.apply(s, args.attention, n * kKeys);
         if (masked) {
             if constexpr (!Config::alibi) set_rows(work);  // not kept: registers are short

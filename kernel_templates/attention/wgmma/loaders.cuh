@@ -49,7 +49,7 @@ struct WgmmaQueryLoader {
             __syncwarp();
             token += args.warpgroup_tokens;
         }
-        if constexpr (widens_keys<Config>()) {  // this warp has the least to do
+        if constexpr (has_stored_keys<Config>()) {  // this warp has the least to do
             uint32 status = 0;
             key_scale(args.attention, work.stored_head, status);
             if (lane == 0) report(args.attention, status);
@@ -71,6 +71,8 @@ struct WgmmaKeyLoader {
     static constexpr int kElementBytes = sizeof(typename Config::KeyValue);
     static constexpr bool kLatent = Config::latent;
     static constexpr bool kWidens = widens_keys<Config>();  // who widens a row clears it, too
+    static constexpr bool kAhead = Config::widened_ahead;
+    static constexpr bool kPaged = Config::paged && !kAhead;
     static constexpr bool kInPlace = abi::wgmma_widens_in_place(Config::shape);  // and this is who does
     using Loaded = LoadedColumns<Config, Values>;
     static constexpr bool kHasPosition = Loaded::kHasPosition;  // a panel more
@@ -102,8 +104,9 @@ struct WgmmaKeyLoader {
 
     __device__ void load(const WorkTile& work) {
         head = work.stored_head;
-        batch = args.attention.kv_indptr ? 0 : work.sequence.batch;
-        first_token = int32(work.sequence.kv_first);
+        // What was widened ahead is a row of tokens of each sequence.
+        batch = args.attention.kv_indptr && !kAhead ? 0 : work.sequence.batch;
+        first_token = kAhead ? 0 : int32(work.sequence.kv_first);
         look_up(work, Order::first(work.blocks));
         if constexpr (Config::gather)
             gather(work);
@@ -242,8 +245,8 @@ struct WgmmaKeyLoader {
     // it does outside of a tensor. (One without tokens has a map of something else.)
     __device__ bool has_unseen_rows(const WorkTile& work, int32 n) const {
         const KeyInterval& read = work.mask.read;
-        const bool ends_here = !Config::paged && args.attention.kv_tokens > 0 &&
-                               work.sequence.kv_first + read.end >= args.attention.kv_tokens;
+        const int64 tokens = kAhead ? args.attention.max_kv_len : args.attention.kv_tokens;
+        const bool ends_here = !kPaged && tokens > 0 && first_token + read.end >= tokens;
         return read.first > n * kKeys || (read.end < (n + 1) * kKeys && !ends_here);
     }
 
@@ -266,7 +269,7 @@ struct WgmmaKeyLoader {
     __device__ void look_up(const WorkTile& work, int32 n) {
         if constexpr (Config::gather)
             Gather{args, pipeline}.look_up(work, head, n);
-        else if constexpr (Config::paged)
+        else if constexpr (kPaged)
             look_up_box(work, n);
     }
 
@@ -289,7 +292,7 @@ struct WgmmaKeyLoader {
     __device__ void copy_panels(int first, SharedAddress target, Barrier landing, int32 n) const {
         if (lane == 0) landing.expect(Count * kLayout.kv_panel);
         __syncwarp();
-        if constexpr (Config::paged) {
+        if constexpr (kPaged) {
             if (lane * args.box_keys >= kKeys) return;
             const SharedAddress rows = target + lane * args.box_keys * abi::kWgmmaPanelBytes;
 #pragma unroll

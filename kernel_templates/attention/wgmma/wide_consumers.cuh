@@ -44,9 +44,9 @@ struct WideBlocks {
 template <class Config>
 struct WgmmaWideScores {
     using Pipeline = WgmmaPipeline<Config>;
-    static constexpr bool kWidens = widens_keys<Config>();
+    static constexpr bool kStoredKeys = has_stored_keys<Config>();
     // What is multiplied.
-    using Element = typename OperandElement<kWidens, typename Config::Query>::Type;
+    using Element = typename OperandElement<kStoredKeys, typename Config::Query>::Type;
     static constexpr bool kConvertsQueries = !is_same<typename Config::Query, Element>;
     static constexpr int kKeys = Config::tile_kv;
     static_assert(kKeys * abi::kWgmmaOperandBytes == abi::kWgmmaPanelBytes,
@@ -70,22 +70,22 @@ struct WgmmaWideScores {
     ThreadRows rows_of_thread;
     LogitTransform<Config> logits;
     FragmentMask mask;
-    LaggingSoftmax softmax{args};
+    LaggingSoftmax<has_row_factors<Config>()> softmax{args};
     Accumulator<kKeys> s;
     OperandA<kKeys> p;
-    float product_scale[kWidens ? 2 : 1];  // of a row's products with stored keys
+    float product_scale[kStoredKeys ? 2 : 1];  // of a row's products with stored keys
 
     __device__ void run() {
         rows_of_thread.set(args, warp_row);
 #pragma unroll 1
         for (uint32 works = 0; const WorkTile* work = pipeline.take(works); ++works) {
-            if constexpr (kWidens) {  // under way while the queries are
+            if constexpr (kStoredKeys) {  // under way while the queries are
                 const abi::AttentionArguments& a = args.attention;
                 product_scale[0] = product_scale[1] = stored_scale(a, a.k_scale, work->stored_head);
             }
             pipeline.queries(0).wait_full(typename Pipeline::QueryRing::Position(works));
             if constexpr (kConvertsQueries) convert_queries();
-            softmax.start();
+            softmax.start(product_scale);
             if constexpr (Config::alibi) set_rows(*work);
             const WideBlocks<Config> tile(*work);
 #pragma unroll 1
@@ -142,7 +142,7 @@ struct WgmmaWideScores {
     // The weights of block n.
     __device__ void weigh(const WorkTile& work, const WideBlocks<Config>& tile, int32 n,
                           const typename Pipeline::WeightRing::Position& at) {
-        if constexpr (kWidens) s.scale(product_scale);
+        if constexpr (kStoredKeys && !has_row_factors<Config>()) s.scale(product_scale);
         logits.apply(s, args.attention, n * kKeys);
         if (tile.is_masked(n)) {
             if constexpr (!Config::alibi) set_rows(work);  // not kept: registers are short

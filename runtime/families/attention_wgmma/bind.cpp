@@ -122,6 +122,28 @@ void add_maps_of_keys(const AttentionSpec& spec, const AttentionTensors& tensors
     }
 }
 
+// What was widened before: [batch, max_kv_len, kv_heads, head_dim], as abi/widen_arguments.h has it.
+void add_maps_of_workspace(const LaunchContext& context, const AttentionBinding& operands,
+                           const abi::WgmmaArguments& arguments, std::vector<TensorMapRequest>& maps) {
+    const AttentionSpec& spec = context.problem.spec;
+    const std::int64_t tokens = widened_tokens(context.shape);
+    const auto add = [&](std::size_t offset, std::int64_t in_workspace, std::int64_t head_dim) {
+        TensorMapRequest map{.offset = offset,
+                             .data = static_cast<const std::byte*>(operands.workspace) + in_workspace,
+                             .dtype = DType::f16,
+                             .rank = 4};
+        const std::int64_t row = head_dim * abi::kWgmmaOperandBytes;
+        const auto size = [](std::int64_t value) { return static_cast<std::uint64_t>(value); };
+        map.extents = {size(head_dim), size(tokens), size(spec.kv_heads), size(context.shape.batch)};
+        map.strides = {size(row * spec.kv_heads), size(row), size(row * spec.kv_heads * tokens)};
+        map.box = {static_cast<std::uint32_t>(abi::wgmma_panel_columns(abi::kWgmmaOperandBytes)),
+                   static_cast<std::uint32_t>(arguments.box_keys), 1, 1};
+        maps.push_back(map);
+    };
+    add(offsetof(abi::WgmmaArguments, k), context.workspace.widened_k_offset, spec.head_dim_qk);
+    add(offsetof(abi::WgmmaArguments, v), context.workspace.widened_v_offset, spec.head_dim_vo);
+}
+
 void set_schedule(const Schedule& schedule, abi::WgmmaArguments& arguments) {
     arguments.draws = static_cast<std::uint32_t>(schedule.draws);
     arguments.paired_draws = static_cast<std::uint32_t>(schedule.paired_draws);
@@ -154,7 +176,9 @@ Bound bind(const KernelConfig& config, const LaunchContext& context, const Bindi
     arguments.slack = kSlack / a.scale_log2;
     arguments.box_keys = box_keys(kernel, a.page_size);
     add_maps_of_queries(spec, operands.tensors, arguments, bound.maps);
-    if (!kernel.gather)  // gathered ones are read by their addresses
+    if (kernel.widened_ahead)
+        add_maps_of_workspace(context, operands, arguments, bound.maps);
+    else if (!kernel.gather)  // gathered ones are read by their addresses
         add_maps_of_keys(spec, operands.tensors, arguments, bound.maps);
     bound.arguments = ArgumentBlock(arguments);
     return bound;

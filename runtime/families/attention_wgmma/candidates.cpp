@@ -42,7 +42,8 @@ std::optional<std::string> unknown_tile(const TuningTile& tile, bool paged) {
 }
 
 struct Tile : TuningTile {
-    bool shares = false;  // CTAs take equal shares of the keys; else they draw tiles
+    bool shares = false;         // CTAs take equal shares of the keys; else they draw tiles
+    bool widened_ahead = false;  // Kernel::widened_ahead
 };
 
 // With cuts a tile's last row is looked at beside its first, for which 32 were too few.
@@ -77,7 +78,9 @@ Kernel kernel_of(const AttentionSpec& spec, const Tile& tile, const SmTraits& sm
     kernel.tile_q = tile.tile_q;
     kernel.tile_kv = tile.tile_kv;
     kernel.stages = tile.stages;
-    kernel.gather = gathers(spec);
+    kernel.gather = gathers(spec) && !tile.widened_ahead;
+    kernel.widened_ahead = tile.widened_ahead;
+    if (tile.widened_ahead) kernel.key_value = DType::f16;
     kernel.consumers = abi::wgmma_consumers(kernel.shape());
     kernel.shares = tile.shares;
     kernel.producer_registers = producer_registers(kernel);
@@ -166,6 +169,16 @@ std::optional<std::string> cut_refusal(const AttentionSpec& spec, const SmTraits
     return std::nullopt;
 }
 
+// The kernel of a table's tile, or why there is none.
+std::optional<std::string> make_tuned(const AttentionSpec& spec, const Tile& tile, const SmTraits& sm,
+                                      KernelConfig& config) {
+    if (auto reason = unknown_tile(tile, spec.kv == KvStorage::paged && !tile.widened_ahead)) return reason;
+    const Kernel kernel = kernel_of(spec, tile, sm);
+    if (auto reason = over_budget(kernel, sm)) return reason;
+    config = config_of(kernel, sm);
+    return std::nullopt;
+}
+
 // One CTA an SM that widens has all registers, and so tiles are as large as there is room for beside two as
 // they are stored; else beside one.
 std::optional<Kernel> widened_kernel(const AttentionSpec& spec, const SmTraits& sm, int rows, bool shares) {
@@ -181,12 +194,34 @@ std::optional<Kernel> widened_kernel(const AttentionSpec& spec, const SmTraits& 
     return std::nullopt;
 }
 
+// Reads what was widened before it, in the tile that 16-bit keys would have for the most rows.
+std::optional<Candidate> candidate_ahead(const AttentionSpec& spec, const SmTraits& sm,
+                                         const TuningTable& tuning, std::vector<Refusal>& rejected) {
+    AttentionSpec in_workspace = spec;
+    in_workspace.kv = KvStorage::dense;
+    in_workspace.kv_dtype = spec.dtype;
+    std::vector<Candidate> chosen = tuned_candidates(
+        Backend::wgmma, in_workspace, sm, tuning,
+        [&](const TuningTile& tile, KernelConfig& config) {
+            return make_tuned(spec, {tile, false, true}, sm, config);
+        },
+        rejected);
+    if (chosen.empty() || chosen.back().up_to) return std::nullopt;
+    chosen.back().above = kFewRows;
+    return std::move(chosen.back());
+}
+
 // The kernel for many rows is faster for few as well, as was measured; of 64 rows there is one where O of two
 // warpgroups has no room in registers.
-std::vector<Candidate> widened_candidates(const AttentionSpec& spec, const SmTraits& sm) {
+std::vector<Candidate> widened_candidates(const AttentionSpec& spec, const SmTraits& sm,
+                                          const TuningTable& tuning, std::vector<Refusal>& rejected) {
+    std::vector<Candidate> chosen;
+    if (auto ahead = candidate_ahead(spec, sm, tuning, rejected)) chosen.push_back(*std::move(ahead));
     if (const auto many = widened_kernel(spec, sm, 2 * abi::kWgmmaRows, false))
-        return {{.kernel = config_of(*many, sm), .rows_of_others = kDecodeRows}};
-    return {{.kernel = config_of(*widened_kernel(spec, sm, abi::kWgmmaRows, true), sm), .up_to = kFewRows}};
+        chosen.push_back({.kernel = config_of(*many, sm), .rows_of_others = kDecodeRows});
+    else if (const auto few = widened_kernel(spec, sm, abi::kWgmmaRows, true))
+        chosen.push_back({.kernel = config_of(*few, sm), .up_to = kFewRows});
+    return chosen;
 }
 
 // In wide kernels two warpgroups have half of O's columns each, in whole panels of 64.
@@ -223,7 +258,11 @@ std::optional<std::string> widened_refusal(const AttentionSpec& spec, const SmTr
             "\"bitwise\"",
             to_string(problem::kv_dtype(spec)), abi::kWgmmaNarrowHeadDim);
     if (spec.op == Op::mla) return wide_refusal(spec, sm);
-    if (!widened_kernel(spec, sm, abi::kWgmmaRows, true))
+    const Tile least_ahead{
+        {.backend = Backend::wgmma, .tile_q = kQueryTiles[0], .tile_kv = 64, .stages = kStages[0]},
+        false,
+        true};
+    if (!widened_kernel(spec, sm, abi::kWgmmaRows, true) && over_budget(kernel_of(spec, least_ahead, sm), sm))
         return fmt::format("head dims {} and {}: no room for tiles of keys as they are stored and widened",
                            spec.head_dim_qk, spec.head_dim_vo);
     return std::nullopt;
@@ -268,17 +307,13 @@ std::vector<KernelConfig> tunable(const AttentionSpec& spec, const SmTraits& sm)
 std::vector<Candidate> candidates(const AttentionSpec& spec, const SmTraits& sm, const TuningTable& tuning,
                                   std::vector<Refusal>& rejected) {
     if (is_wide(spec)) return wide_candidates(spec, sm);
-    if (is_widened(spec)) return widened_candidates(spec, sm);
+    if (is_widened(spec)) return widened_candidates(spec, sm, tuning, rejected);
     if (is_cut(spec)) {
         return {{config_of(*kernel_for_many_cut_rows(spec, sm), sm), TileSource::model, abi::kWgmmaRows},
                 *candidate_for_few_rows(spec, sm, rejected)};
     }
-    const auto make = [&](const TuningTile& tile, KernelConfig& config) -> std::optional<std::string> {
-        if (auto reason = unknown_tile(tile, spec.kv == KvStorage::paged)) return reason;
-        const Kernel kernel = kernel_of(spec, {tile}, sm);
-        if (auto reason = over_budget(kernel, sm)) return reason;
-        config = config_of(kernel, sm);
-        return std::nullopt;
+    const auto make = [&](const TuningTile& tile, KernelConfig& config) {
+        return make_tuned(spec, {tile}, sm, config);
     };
     const std::size_t before = rejected.size();
     std::vector<Candidate> chosen = tuned_candidates(Backend::wgmma, spec, sm, tuning, make, rejected);

@@ -17,6 +17,10 @@ class Wgmma final : public Family {
         return (policy == SplitPolicy::shares) == constants.shares;
     }
 
+    bool reads_widened(const KernelConfig& kernel) const override {
+        return kernel.as<Kernel>().widened_ahead;
+    }
+
     std::optional<std::string> refusal(const AttentionSpec& spec, const SmTraits& sm) const override {
         return attention_wgmma::refusal(spec, sm);
     }
@@ -29,9 +33,10 @@ class Wgmma final : public Family {
         const auto kernel = config.as<Kernel>();
         constexpr int kAlignment = 16;  // it has no other
         const std::string name = attention_name(backend(), kernel,
-                                                kernel.gather  ? "gather"
-                                                : kernel.paged ? "paged"
-                                                               : "contiguous",
+                                                kernel.widened_ahead ? "widened"
+                                                : kernel.gather      ? "gather"
+                                                : kernel.paged       ? "paged"
+                                                                     : "contiguous",
                                                 kAlignment);
         // Elsewhere the tile tells.
         return kernel.is_wide() && !kernel.latent && kernel.shares ? name + " shares" : name;

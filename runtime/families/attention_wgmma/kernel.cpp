@@ -22,13 +22,15 @@ int registers_of(const Kernel& kernel) {
     const int cuts = !kernel.absolute_cuts ? 0 : kernel.alibi ? 24 : 16;
     // Factors of products and the queries; of two consumers, which have few, what both transforms keep, too.
     const bool transforms = kernel.softcap && kernel.alibi && kernel.consumers == 2;
-    const int widened = !abi::wgmma_widens(kernel.shape()) ? 0 : transforms ? 32 : 12;
+    const bool are_stored = abi::wgmma_widens(kernel.shape()) || kernel.widened_ahead;
+    const int widened = !are_stored ? 0 : transforms ? 32 : 12;
     return output + logits + probabilities + queries + scores + addresses_and_state + cuts + widened;
 }
 
 int box_keys(const Kernel& kernel, std::int64_t page_size) {
-    return kernel.paged ? static_cast<int>(std::gcd(page_size, std::int64_t{kernel.tile_kv}))
-                        : kernel.tile_kv;
+    return kernel.paged && !kernel.widened_ahead
+               ? static_cast<int>(std::gcd(page_size, std::int64_t{kernel.tile_kv}))
+               : kernel.tile_kv;
 }
 
 std::int64_t QueryTiling::tiles(std::int64_t q_len) const {

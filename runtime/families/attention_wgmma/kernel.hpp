@@ -14,6 +14,8 @@ struct Kernel : AttentionConstants {
     int consumers = 0;    // warpgroups that multiply; in wide kernels three for the same rows
     bool gather = false;  // rows of KV are loaded one by one, not in boxes by TMA
     bool shares = false;  // CTAs take equal shares of the keys; else they draw tiles
+    // Keys of 8 bits come from the workspace, as fp16 (attention/widen.cuh), however the caller stores them.
+    bool widened_ahead = false;
     // A thread's, that setmaxnreg gives to each role, in steps of eight. Together no more than what the CTA
     // was launched with: the consumers would wait for the rest for ever.
     int consumer_registers = 0, producer_registers = 0;
@@ -25,6 +27,7 @@ struct Kernel : AttentionConstants {
         visitor.integer("consumers", self.consumers);
         visitor.flag("gather", self.gather);
         visitor.flag("shares", self.shares);
+        visitor.flag("widened_ahead", self.widened_ahead);
         visitor.integer("consumer_registers", self.consumer_registers);
         visitor.integer("producer_registers", self.producer_registers);
         visitor.integer("score_registers", self.score_registers);

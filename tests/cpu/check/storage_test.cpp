@@ -482,7 +482,7 @@ TEST_CASE("a case can name every kernel that any SM's set has", "[check]") {
                         return c.tile_q == kernel.tile_q() && c.tile_kv == kernel.tile_kv() &&
                                c.stages == kernel.stages() && c.chunk == 0 &&
                                c.wgmma == (kernel.backend() == families::Backend::wgmma) &&
-                               c.shares == (kernel.constants.integer("shares") != 0);
+                               c.shares == (kernel.constants.integer("shares") != 0) && !c.widened_ahead;
                     };
                     CHECK(std::count_if(choices.begin(), choices.end(), same) == 1);
                 }

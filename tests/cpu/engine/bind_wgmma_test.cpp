@@ -95,6 +95,25 @@ AttentionTensors dense(std::int64_t batch, std::int64_t q_len, std::int64_t q_he
 
 }  // namespace
 
+TEST_CASE("keys that were widened ahead are those of the workspace, whatever the caller's are",
+          "[engine][wgmma][widen]") {
+    AttentionSpec spec = spec_of(32, 8);
+    spec.kv_dtype = DType::e4m3;
+    AttentionTensors tensors = dense(2, 300, 32, 1000, 8);
+    tensors.k = at(2, DType::e4m3, {2, 1000, 8, 128});
+    tensors.v = at(3, DType::e4m3, {2, 1000, 8, 128});
+    const Bound bound = bind(spec, tensors, {});
+    REQUIRE(bound.kernel.family->reads_widened(bound.kernel));
+    const auto workspace = reinterpret_cast<std::uint64_t>(at(9, DType::i32, {1}).data);
+    CHECK(bound.k.address > workspace);
+    CHECK(bound.v.address >= bound.k.address + 2 * 1000 * 8 * 128 * 2);
+    for (const Map* map : {&bound.k, &bound.v}) {
+        CHECK(map->extents == Numbers{128, 1000, 8, 2});
+        CHECK(map->strides == Numbers{8 * 256, 256, 1000 * 8 * 256});
+        CHECK(map->box[1] == static_cast<std::uint64_t>(bound.kernel.tile_kv()));
+    }
+}
+
 TEST_CASE("a dense batch has maps of its tensors, whatever their strides", "[engine][wgmma]") {
     AttentionTensors tensors = dense(3, 100, 8, 300, 2);
     tensors.q.strides = {200000, 1032, 136, 1};

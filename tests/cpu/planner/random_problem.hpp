@@ -40,6 +40,15 @@ inline AttentionSpec random_spec(std::mt19937& random) {
     return spec;
 }
 
+// The same with keys and values of 8 bits now and then, where kernels may be for them.
+inline AttentionSpec random_stored_spec(std::mt19937& random) {
+    AttentionSpec spec = random_spec(random);
+    if (random() % 2 || spec.head_dim_qk % 16 != 0 || spec.head_dim_vo % 16 != 0) return spec;
+    spec.kv_dtype = random() % 2 ? DType::e4m3 : DType::e5m2;
+    spec.kv_scale = random() % 2 ? KvScale::head : KvScale::none;
+    return spec;
+}
+
 inline PlanSizes random_sizes(std::mt19937& random) {
     const auto up_to = [&](int bits) {
         return static_cast<std::int64_t>(random() % (1u << (1 + random() % static_cast<unsigned>(bits))));
