@@ -219,7 +219,7 @@ ATTNSMITH_HOST_DEVICE constexpr WgmmaBarriers wgmma_barriers(const WgmmaShape& s
         case WgmmaBarrier::work_full:
             return {kWgmmaWorkStages, 1};
         case WgmmaBarrier::work_empty:
-            return {kWgmmaWorkStages, consumer_warps + loaders};
+            return {kWgmmaWorkStages, (consumer_warps + loaders) * 32};
         case WgmmaBarrier::q_full:
             return {row_groups, 1};
         case WgmmaBarrier::q_empty:

@@ -76,8 +76,8 @@ struct WgmmaConsumer {
             start(*work);
             go_through(*work);
             close(*work);
+            pipeline.give_back(works);
             __syncwarp();
-            if (lane == 0) pipeline.give_back(works);
         }
     }
 

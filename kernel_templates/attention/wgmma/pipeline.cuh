@@ -1,11 +1,12 @@
 // What the roles of a wgmma CTA share: shared memory, the barriers in it, and the work at hand.
 //
 //   BARRIERS. abi::wgmma_barriers() has their numbers and arrivals, from which their places and the room that
-//   they take follow. C: consumer warpgroups, S: Config::stages. A warp arrives by one lane, but at `rows`.
+//   they take follow. C: consumer warpgroups, S: Config::stages. A warp arrives by one lane, but at `rows` and
+//   at work_empty, where each lane does.
 //
 //     kind        number  arrivals that complete a phase         who waits             a phase for each
 //     work_full   2       1: scheduler                           loaders, consumers    work tile, ring of 2
-//     work_empty  2       4 C + 3: consumer warps and loaders    scheduler             work tile, ring of 2
+//     work_empty  2       4 C + 3 warps: consumers and loaders   scheduler             work tile, ring of 2
 //     next_tile   1       1: K loader, after the tile's last K   scheduler             work tile
 //     q_full      C       1: Q loader, and the bytes             its warpgroup         work tile
 //     q_empty     C       4: warps of its warpgroup              Q loader              work tile
@@ -21,7 +22,7 @@
 //     stored_k_full, stored_v_full    S  1: K, or V loader, and the bytes  widening warps  block, ring of S
 //     stored_k_empty, stored_v_empty  S  2: widening warps                 K, or V loader  block, ring of S
 //     k_full, v_full                  2  2: widening warps                 consumers       block, ring of 2
-//     work_empty                      2  4 C + 7                           scheduler       work, ring of 2
+//     work_empty                      2  4 C + 7 warps                     scheduler       work, ring of 2
 //
 //   Where keys are gathered all 32 lanes arrive at stored_..., each for what it has copied, or read. Rows of
 //   V that no row of the tile sees are cleared by who widens them.
@@ -307,7 +308,8 @@ struct WgmmaPipeline {
         if (is_last) work(stage).blocks.end = -1;
         work_ring().full(stage).arrive();
     }
-    // The next work; null where there is none. Whoever has read it gives it back, each warp by one lane.
+    // The next work; null where there is none. Whoever has read it gives it back: each lane, for it is once a
+    // tile, and tools that look for races follow what a thread arrives for, not what its warp does.
     __device__ const WorkTile* take(uint32 works) const {
         const WorkRing::Position at(works);
         work_ring().wait_full(at);
@@ -323,8 +325,8 @@ struct WgmmaPipeline {
 #pragma unroll 1
         for (uint32 works = 0; const WorkTile* work = take(works); ++works) {
             load(*work, works);
-            __syncwarp();  // no lane reads the work any more
-            if (threadIdx.x % 32 == 0) give_back(works);
+            give_back(works);
+            __syncwarp();
         }
     }
 

@@ -106,8 +106,8 @@ struct WgmmaWideScores {
             const uint32 stage = Pipeline::WorkRing::Position(works).stage;
             close(stage);
             pipeline.rows(stage).arrive();  // all lanes have written
+            pipeline.give_back(works);
             __syncwarp();
-            if (lane == 0) pipeline.give_back(works);
         }
     }
 
@@ -306,8 +306,8 @@ struct WgmmaWideValues {
             const typename Pipeline::WorkRing::Position at(works);
             pipeline.rows(at.stage).wait(at.phase);
             close(*work, pipeline.tile_rows(at.stage));
+            pipeline.give_back(works);
             __syncwarp();
-            if (lane == 0) pipeline.give_back(works);
         }
     }
 
