@@ -20,6 +20,7 @@ struct KnownType {
     Rope rope;
     double rotated = 1.0;  // the part of the columns, where the config does not say it
     Norms norms = Norms::without;
+    double norm_eps = 1e-6;  // where the config does not say it
 };
 
 using enum Rope;
@@ -27,13 +28,15 @@ using enum Norms;
 
 // As the published code of each type does it. Of latents, the columns of the position.
 constexpr KnownType kKnown[] = {
-    {"apertus", half, 1.0, of_q_and_k},
+    {"apertus", half, 1.0, of_q_and_k, 1e-5},
     {"arcee", half},
     {"baichuan", half},
+    {"bitnet", half},
     {"bloom", none},
     {"codegen", interleaved},
     {"cohere", interleaved},
     {"cohere2", interleaved},
+    {"cwm", half},
     {"deepseek", half},
     {"deepseek_v2", interleaved},
     {"deepseek_v3", interleaved},
@@ -43,6 +46,7 @@ constexpr KnownType kKnown[] = {
     {"ernie4_5_moe", interleaved},
     {"exaone", half},
     {"falcon", half},
+    {"flex_olmo", half},
     {"gemma", half},
     {"gemma2", half},
     {"gemma3_text", half, 1.0, of_q_and_k},
@@ -50,7 +54,9 @@ constexpr KnownType kKnown[] = {
     {"gemma4_text", half, 1.0, of_q_k_and_v},
     {"glm", interleaved, 0.5},
     {"glm4", interleaved, 0.5},
-    {"glm4_moe", half, 0.5, by_field},
+    {"glm4_moe", half, 0.5, by_field, 1e-5},
+    {"glm4_moe_lite", interleaved},
+    {"glm_moe_dsa", interleaved},
     {"gpt2", none},
     {"gpt_bigcode", none},
     {"gpt_neo", none},
@@ -61,17 +67,28 @@ constexpr KnownType kKnown[] = {
     {"granitemoe", half},
     {"granitemoeshared", half},
     {"helium", interleaved},
+    {"hy_v3", half, 1.0, of_q_and_k, 1e-5},
+    {"hyperclovax", half},
     {"internlm2", half},
     {"internlm3", half},
     {"jais", none},
+    {"jais2", half},
+    {"jamba", none},
+    {"jetmoe", half},
     {"kimi_k2", interleaved},
+    {"lfm2", half, 1.0, of_q_and_k, 1e-5},
+    {"lfm2_moe", half, 1.0, of_q_and_k, 1e-5},
     {"llama", half},
+    {"mellum", half, 1.0, of_q_and_k},
     {"minicpm", half},
     {"minicpm3", half},
+    {"ministral", half},
+    {"ministral3", half},
     {"mistral", half},
     {"mixtral", half},
     {"mpt", none},
     {"nemotron", half, 0.5},
+    {"nemotron_h", none},
     {"olmo", half},
     {"olmo2", half},
     {"olmo3", half},
@@ -79,6 +96,7 @@ constexpr KnownType kKnown[] = {
     {"opt", none},
     {"phi", half, 0.5},
     {"phi3", half},
+    {"phi4_multimodal", half},
     {"phimoe", half},
     {"qwen2", half},
     {"qwen2_moe", half},
@@ -88,7 +106,10 @@ constexpr KnownType kKnown[] = {
     {"seed_oss", half},
     {"stablelm", half, 0.25},
     {"starcoder2", half},
+    {"vaultgemma", half},
     {"Yi", half},
+    {"youtu", interleaved},
+    {"zamba", none},
 };
 
 struct Remark {
@@ -99,14 +120,30 @@ constexpr std::string_view kThreePositions =
     "a position of three numbers (M-RoPE) is not built in this version";
 constexpr std::string_view kNormBehind =
     "a norm of q and k behind their rotation is not built in this version";
+// Of others the published code rotates neighbours in any case.
+constexpr std::string_view kReadRopeInterleave[] = {"deepseek_v3", "glm4_moe_lite", "kimi_k2", "youtu"};
 
 constexpr Remark kRefused[] = {
-    {"glm4v_text", kThreePositions},        {"hunyuan_v1_dense", kNormBehind},
-    {"hunyuan_v1_moe", kNormBehind},        {"llama4_text", kNormBehind},
-    {"qwen2_5_omni_text", kThreePositions}, {"qwen2_5_vl", kThreePositions},
-    {"qwen2_5_vl_text", kThreePositions},   {"qwen2_vl", kThreePositions},
-    {"qwen2_vl_text", kThreePositions},     {"qwen3_omni_moe_text", kThreePositions},
-    {"qwen3_vl_moe_text", kThreePositions}, {"qwen3_vl_text", kThreePositions},
+    {"ernie4_5_vl_moe_text", kThreePositions},
+    {"glm4v_moe_text", kThreePositions},
+    {"glm4v_text", kThreePositions},
+    {"glm_ocr_text", kThreePositions},
+    {"hunyuan_v1_dense", kNormBehind},
+    {"hunyuan_v1_moe", kNormBehind},
+    {"hunyuan_vl_text", kNormBehind},
+    {"llama4_text", kNormBehind},
+    {"nanochat", kNormBehind},
+    {"paddleocr_vl_text", kThreePositions},
+    {"qwen2_5_omni_text", kThreePositions},
+    {"qwen2_5_vl", kThreePositions},
+    {"qwen2_5_vl_text", kThreePositions},
+    {"qwen2_vl", kThreePositions},
+    {"qwen2_vl_text", kThreePositions},
+    {"qwen3_5_moe_text", kThreePositions},
+    {"qwen3_5_text", kThreePositions},
+    {"qwen3_omni_moe_text", kThreePositions},
+    {"qwen3_vl_moe_text", kThreePositions},
+    {"qwen3_vl_text", kThreePositions},
 };
 
 constexpr std::string_view kOnePlus =
@@ -118,8 +155,8 @@ constexpr std::string_view kZeros =
     "for the others";
 
 constexpr Remark kNotes[] = {
-    {"gemma3_text", kOnePlus}, {"gemma4_text", kZeros}, {"olmo2", kNormBefore},
-    {"olmo3", kNormBefore},    {"olmoe", kNormBefore},  {"qwen3_next", kOnePlus},
+    {"flex_olmo", kNormBefore}, {"gemma3_text", kOnePlus}, {"gemma4_text", kZeros},  {"olmo2", kNormBefore},
+    {"olmo3", kNormBefore},     {"olmoe", kNormBefore},    {"qwen3_next", kOnePlus},
 };
 
 std::string_view remark_on(std::string_view type, const Remark* begin, const Remark* end) {
@@ -135,10 +172,11 @@ std::int64_t rotary_dim(ModelReader& model, const KnownType& known, std::int64_t
     if (const auto given = model.count({"rotary_dim"})) return *given;
     constexpr std::int64_t kOfGptj = 64;
     if (known.name == "gptj" || known.name == "codegen") return kOfGptj;
-    const double part = model
-                            .positive({"partial_rotary_factor", "rope_parameters.partial_rotary_factor",
-                                       "rope_scaling.partial_rotary_factor", "rotary_pct"})
-                            .value_or(known.rotated);
+    const double part =
+        model
+            .positive({"rope_scaling.partial_rotary_factor", "rope_parameters.partial_rotary_factor",
+                       "partial_rotary_factor", "rotary_pct"})
+            .value_or(known.rotated);
     return static_cast<std::int64_t>(static_cast<double>(columns) * part);
 }
 
@@ -160,11 +198,19 @@ AttentionSpec stored_as(const AttentionSpec& decode, Slots slots) {
     return spec;
 }
 
-void set_norms(ModelReader& model, const KnownType& known, AttentionSpec& spec) {
+void set_norms(ModelReader& model, const KnownType& known, AttentionSpec& spec,
+               std::vector<std::string>& notes) {
     const bool given = known.norms == by_field && model.is_true({"use_qk_norm"});
     spec.q_norm = spec.k_norm = given || known.norms == of_q_and_k || known.norms == of_q_k_and_v;
     spec.v_norm = known.norms == of_q_k_and_v;
-    if (spec.k_norm) spec.norm_eps = model.positive({"rms_norm_eps", "norm_eps"});
+    if (!spec.k_norm) return;
+    spec.norm_eps = model.positive({"rms_norm_eps", "norm_eps"});
+    if (spec.norm_eps) return;
+    spec.norm_eps = known.norm_eps;
+    notes.push_back(
+        fmt::format("append: the config says no rms_norm_eps; the norms of q and k have {}, the "
+                    "default of {}",
+                    known.norm_eps, known.name));
 }
 
 // The field that turns on a norm that is none of the kernel's.
@@ -200,17 +246,25 @@ LayerAppend append_of(ModelReader& model, const LayerKind& kind, const Attention
         return append;
     }
     if (rotates(*known, kind, decode)) {
-        const bool neighbours =
-            known->rope == interleaved && model.boolean({"rope_interleave"}).value_or(true);
-        append.spec.rope = latent && !neighbours ? half : known->rope;
+        const bool may_say = std::ranges::find(kReadRopeInterleave, type) != std::end(kReadRopeInterleave);
+        const bool in_halves = may_say && !model.boolean({"rope_interleave"}).value_or(true);
+        append.spec.rope = latent && in_halves ? half : known->rope;
         append.spec.rotary_dim = latent ? decode.head_dim_kpe : rotary_dim(model, *known, decode.head_dim_qk);
     }
     if (latent)
         append.spec.k_norm = true;  // with the class's own epsilon, which is the default
     else
-        set_norms(model, *known, append.spec);
+        set_norms(model, *known, append.spec, append.notes);
     if (const std::string_view note = remark_on(type, std::begin(kNotes), std::end(kNotes)); !note.empty())
         append.notes.emplace_back(note);
+    if (const auto shared = model.integer({"num_kv_shared_layers"}); shared && *shared > 0)
+        append.notes.push_back(fmt::format(
+            "append: the last {} layers of the model have no keys and values of their own: theirs is an "
+            "append of q alone",
+            *shared));
+    if (model.positive({"clip_qkv", "attn_config.clip_qkv"}))
+        append.notes.emplace_back(
+            "append: the model clips q, k and v (clip_qkv), which is done before the append");
     return append;
 }
 

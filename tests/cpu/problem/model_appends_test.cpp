@@ -91,7 +91,13 @@ TEST_CASE("norms and rotations are those of the type's code", "[model][append]")
     CHECK(glm.rotary_dim == 64);
     CHECK(append_of(of_type("glm4_moe", R"(, "head_dim": 128, "use_qk_norm": true)")).k_norm);
     CHECK_FALSE(append_of(of_type("glm4_moe", R"(, "head_dim": 128)")).k_norm);
+    CHECK(append_of(of_type("glm4_moe", R"(, "head_dim": 128, "use_qk_norm": true)")).norm_eps == 1e-5);
     CHECK(append_of(of_type("phi", R"(, "partial_rotary_factor": 0.25)")).rotary_dim == 16);
+    // What rope_scaling says goes before what stands outside of it.
+    CHECK(
+        append_of(of_type("phi", R"(, "partial_rotary_factor": 0.25, "rope_scaling": {"rope_type": "default",
+                              "partial_rotary_factor": 0.5})"))
+            .rotary_dim == 32);
     CHECK(append_of(of_type("gptj", R"(, "rotary_dim": 32)")).rotary_dim == 32);
     CHECK(append_of(of_type("bloom")).rope == Rope::none);
     CHECK(append_of(of_type("falcon", R"(, "alibi": true)")).rope == Rope::none);
@@ -102,6 +108,21 @@ TEST_CASE("norms and rotations are those of the type's code", "[model][append]")
     for (const ModelAttention& append : cohere)
         CHECK(append.request.spec.rope ==
               (append.name == "sliding_attention/append" ? Rope::interleaved : Rope::none));
+}
+
+TEST_CASE("what an append assumes, and what the model does before it, is noted", "[model][append]") {
+    const auto noted = [](const std::string& config, const std::string& words) {
+        const std::vector<ModelAttention> appends = appends_of(parse_model(config, kMapping));
+        REQUIRE(appends.size() == 1);
+        return std::ranges::any_of(appends[0].notes,
+                                   [&](const std::string& note) { return contains(note, words); });
+    };
+    CHECK(noted(of_type("qwen3", R"(, "num_key_value_heads": 8)"), "no rms_norm_eps"));
+    CHECK_FALSE(
+        noted(of_type("qwen3", R"(, "num_key_value_heads": 8, "rms_norm_eps": 1e-5)"), "no rms_norm_eps"));
+    CHECK_FALSE(noted(of_type("llama"), "no rms_norm_eps"));
+    CHECK(noted(of_type("olmo", R"(, "clip_qkv": 8.0)"), "clips q, k and v (clip_qkv)"));
+    CHECK_FALSE(noted(of_type("olmo", R"(, "clip_qkv": null)"), "clip_qkv"));
 }
 
 TEST_CASE("latents are appended as latents", "[model][append]") {
