@@ -208,7 +208,7 @@ std::size_t engine::workspace_bytes(const planner::Plan& plan, const WorkspaceBo
     const std::int64_t most_tokens = problem::kMaxQueryRows / plan.problem.spec.q_heads;
     if (plan.find(planner::Role::attention) == nullptr) {  // without a KV split: at most a status to keep
         check_bound(names.q_tokens, bounds.q_tokens, most_tokens);
-        return static_cast<std::size_t>(planner::launch_of(plan, {}).workspace.bytes);
+        return static_cast<std::size_t>(planner::workspace_bytes(plan, {}));
     }
     const std::int64_t longest = problem::kMaxPackedQueries / plan.problem.group_size();
     if (const std::int64_t most = std::min(most_tokens, bounds.batch * longest);
@@ -219,7 +219,7 @@ std::size_t engine::workspace_bytes(const planner::Plan& plan, const WorkspaceBo
                                     .q_tokens = bounds.q_tokens,
                                     .max_q_len = std::min(bounds.q_tokens, longest),
                                     .max_kv_len = bounds.max_kv_len};
-    return static_cast<std::size_t>(planner::launch_of(plan, shape).workspace.bytes);
+    return static_cast<std::size_t>(planner::workspace_bytes(plan, shape));
 }
 
 std::size_t Kernel::workspace_bytes(std::int64_t batch, std::int64_t q_tokens,
@@ -236,16 +236,17 @@ Call Kernel::bind(const AttentionTensors& tensors, const Batch& batch, Workspace
 }
 
 Call Kernel::bind_to(const AttentionTensors& tensors, const Batch& batch, const Workspace* given) const {
-    const Impl& kernel = held(impl_, "Kernel");
-    const problem::BoundShape shape =
-        problem::check_operands(kernel.plan.problem, problem::AttentionOperands{tensors, batch});
+    const problem::BoundShape shape = problem::check_operands(held(impl_, "Kernel").plan.problem,
+                                                              problem::AttentionOperands{tensors, batch});
+    const std::shared_ptr<const Impl>& of_bounds = Impl::for_bounds(impl_, shape);
+    const Impl& kernel = *of_bounds;
     const planner::Launch launch = planner::launch_of(kernel.plan, shape);
     planner::check_grid(kernel.plan, launch);
     const auto needed = static_cast<std::size_t>(launch.workspace.bytes);
 
     Call call;
     call.impl_ = std::make_shared<Call::Impl>();
-    call.impl_->kernel = impl_;
+    call.impl_->kernel = of_bounds;
     call.impl_->take_workspace(given, needed);
     void* const workspace = call.impl_->workspace;
     if (given != nullptr)

@@ -80,15 +80,28 @@ KernelSet Runtime::Impl::prepare_set(const AttentionSpec& spec, int device) {
 }
 
 Kernel Runtime::Impl::load_all(planner::Plan plan, int device) {
-    auto kernel = std::make_shared<Kernel::Impl>();
-    kernel->api = driver();
-    kernel->device = device;
-    kernel->allocator = allocator;
-    kernel->plan = std::move(plan);
-    const std::vector<planner::Step>& steps = kernel->plan.steps;
-    kernel->loaded.resize(steps.size());
-    do_each(*driver(), device, steps.size(), [&](std::size_t step) {
-        kernel->loaded[step] = loaded.get(driver(), device, steps[step].kernel);
+    struct ToLoad {
+        Kernel::Impl* of;
+        std::size_t step;
+    };
+    std::vector<ToLoad> to_load;
+    const auto of_plan = [&](planner::Plan&& one) {
+        auto kernel = std::make_shared<Kernel::Impl>();
+        kernel->api = driver();
+        kernel->device = device;
+        kernel->allocator = allocator;
+        kernel->plan = std::move(one);
+        kernel->loaded.resize(kernel->plan.steps.size());
+        for (std::size_t step = 0; step < kernel->loaded.size(); ++step)
+            to_load.push_back({kernel.get(), step});
+        return kernel;
+    };
+    const auto kernel = of_plan(std::move(plan));
+    // A copy: the plan says what it has instead.
+    if (!kernel->plan.instead.empty()) kernel->instead = of_plan(planner::Plan(kernel->plan.instead.front()));
+    do_each(*driver(), device, to_load.size(), [&](std::size_t i) {
+        const auto& [of, step] = to_load[i];
+        of->loaded[step] = loaded.get(driver(), device, of->plan.steps[step].kernel);
     });
     Kernel handle;
     handle.impl_ = kernel;

@@ -71,7 +71,15 @@ struct Kernel::Impl {
     int device = 0;
     planner::Plan plan;
     std::vector<std::shared_ptr<const engine::LoadedKernel>> loaded;  // of the plan's steps
-    std::shared_ptr<const driver::Allocator> allocator;               // of workspaces; null: the driver
+    std::shared_ptr<const Impl> instead;                 // of what the plan has instead; else null
+    std::shared_ptr<const driver::Allocator> allocator;  // of workspaces; null: the driver
+
+    // What is bound with these bounds: `kernel`, or what it has instead.
+    static const std::shared_ptr<const Impl>& for_bounds(const std::shared_ptr<const Impl>& kernel,
+                                                         const problem::BoundShape& shape) {
+        const bool is_it = &planner::plan_for(kernel->plan, shape) == &kernel->plan;
+        return is_it ? kernel : kernel->instead;
+    }
 };
 
 struct KernelSet::Impl {

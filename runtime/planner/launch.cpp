@@ -36,15 +36,30 @@ families::WorkspaceLayout workspace_of(const Plan& plan, const problem::BoundSha
         layout.partial_o_offset = take(rows * problem::value_dim(spec) * 4);
         layout.partial_ml_offset = take(rows * 8);
     }
-    if (plan.find(Role::widen) != nullptr) {
-        const std::int64_t rows = families::widened_rows(spec, shape);
-        layout.widened_k_offset = take(rows * spec.head_dim_qk * abi::kWidenedBytes);
-        layout.widened_v_offset = take(rows * spec.head_dim_vo * abi::kWidenedBytes);
+    if (plan.find(Role::widen) == nullptr) return layout;
+    if (widened_bytes(spec, shape) >
+        kMostWidenedBytes) {  // for smaller bounds, since these have another plan
+        constexpr std::int64_t kRounding = 256;
+        take(kMostWidenedBytes + kRounding);
+        return layout;
     }
+    const std::int64_t rows = families::widened_rows(spec, shape);
+    layout.widened_k_offset = take(rows * spec.head_dim_qk * abi::kWidenedBytes);
+    layout.widened_v_offset = take(rows * spec.head_dim_vo * abi::kWidenedBytes);
     return layout;
 }
 
 }  // namespace
+
+const Plan& plan_for(const Plan& plan, const problem::BoundShape& shape) {
+    if (plan.instead.empty() || widened_bytes(plan.problem.spec, shape) <= kMostWidenedBytes) return plan;
+    return plan.instead.front();
+}
+
+std::int64_t workspace_bytes(const Plan& plan, const problem::BoundShape& shape) {
+    const Plan& of_bounds = plan_for(plan, shape);
+    return std::max(launch_of(plan, shape).workspace.bytes, launch_of(of_bounds, shape).workspace.bytes);
+}
 
 families::LaunchContext context_of(const Plan& plan, const problem::BoundShape& shape, const Launch& launch) {
     return {plan.problem, shape, plan.device, launch.split, launch.workspace};

@@ -83,8 +83,9 @@ bool reads_widened(const KernelConfig& kernel) { return kernel.family->reads_wid
 // Keys that are widened before an attention: those that any query of their sequence may see.
 std::int64_t widened_keys(const problem::Problem& problem) {
     const auto& [spec, sizes] = problem;
-    const std::int64_t seen = spec.window_left ? sizes.q_len + *spec.window_left : sizes.kv_len;
-    return std::min(sizes.kv_len, seen);
+    const std::int64_t before =
+        std::min(spec.window_left.value_or(sizes.kv_len), spec.attention_chunk.value_or(sizes.kv_len));
+    return sizes.kv_len - sizes.q_len > before ? sizes.q_len + before : sizes.kv_len;
 }
 
 // What that takes, beside the attention: a launch, and each column as it is stored and as it is widened.
@@ -99,15 +100,9 @@ double widening_clocks(const problem::Problem& problem, const DeviceTraits& devi
     return kLaunchClocks + columns * (1 + abi::kWidenedBytes) / rate;
 }
 
-// Why an attention whose keys are widened ahead is not for these sizes.
-std::optional<std::string> widening_refusal(const problem::Problem& problem) {
-    const AttentionSpec& spec = problem.spec;
-    const std::int64_t rows =
-        families::widened_rows(spec, {.batch = problem.sizes.batch, .max_kv_len = problem.sizes.kv_len});
-    const std::int64_t bytes = rows * (spec.head_dim_qk + spec.head_dim_vo) * abi::kWidenedBytes;
-    if (bytes <= kMostWidenedBytes) return std::nullopt;
-    return fmt::format("its workspace would take {} MiB for widened keys; at most {} are taken", bytes >> 20,
-                       kMostWidenedBytes >> 20);
+bool exceeds_workspace(const problem::Problem& problem) {
+    return widened_bytes(problem.spec, {.batch = problem.sizes.batch, .max_kv_len = problem.sizes.kv_len}) >
+           kMostWidenedBytes;
 }
 
 // What the set has for op attention or mla.
@@ -124,19 +119,24 @@ Choice with_best_split(const Candidate& one, const KernelSet& set, const problem
     return {&one, best.split, best.clocks + before};
 }
 
+enum class Widening : std::uint8_t { allowed, refused };
+
 // Whether the attention is there for these sizes, of so many packed query rows.
-bool serves(const Candidate& one, const problem::Problem& problem, std::int64_t rows) {
-    return one.serves(rows) && !(reads_widened(one.kernel) && widening_refusal(problem));
+bool serves(const Candidate& one, const problem::Problem& problem, std::int64_t rows,
+            Widening widening = Widening::allowed) {
+    if (!one.serves(rows)) return false;
+    return !reads_widened(one.kernel) || (widening == Widening::allowed && !exceeds_workspace(problem));
 }
 
 // The attention that is there for so many packed query rows and takes the least time: the first of equals.
 // From the last to the first, since those that take shares are found out soonest, and then bound the search
 // for the others' chunks.
-Choice choose_attention(const KernelSet& set, const problem::Problem& problem, const DeviceTraits& device) {
+Choice choose_among_attentions(const KernelSet& set, const problem::Problem& problem,
+                               const DeviceTraits& device, Widening widening) {
     const std::int64_t rows = work_of(problem).of_each.rows();
     Choice best{.clocks = kNoLimit};
     for (const Candidate& one : std::views::reverse(attentions(set))) {
-        if (!serves(one, problem, rows)) continue;
+        if (!serves(one, problem, rows, widening)) continue;
         const Choice choice = with_best_split(one, set, problem, device, best.clocks);
         if (choice.clocks <= best.clocks) best = choice;
     }
@@ -148,13 +148,23 @@ Choice choose_attention(const KernelSet& set, const problem::Problem& problem, c
     return best;
 }
 
+Choice choose_attention(const KernelSet& set, const problem::Problem& problem, const DeviceTraits& device) {
+    return choose_among_attentions(set, problem, device, Widening::allowed);
+}
+
 // Why not the other attentions: those that are not there for so many rows, then those that take longer.
 void explain_attention(const KernelSet& set, const Choice& chosen, Plan& plan) {
     const std::int64_t rows = work_of(plan.problem).of_each.rows();
     for (const Candidate& one : attentions(set)) {
         if (serves(one, plan.problem, rows)) continue;
         if (one.serves(rows)) {
-            plan.rejected.push_back({one.kernel.name(), *widening_refusal(plan.problem)});
+            const std::int64_t bytes =
+                widened_bytes(plan.problem.spec,
+                              {.batch = plan.problem.sizes.batch, .max_kv_len = plan.problem.sizes.kv_len});
+            plan.rejected.push_back(
+                {one.kernel.name(),
+                 fmt::format("its workspace would take {} MiB for widened keys; at most {} are taken",
+                             bytes >> 20, kMostWidenedBytes >> 20)});
             continue;
         }
         if (std::ranges::any_of(attentions(set), [&](const Candidate& other) {
@@ -228,18 +238,20 @@ bool needs(const KernelSet& set, Role role) {
                                [](const Candidate& one) { return reads_widened(one.kernel); });
 }
 
-// Without the attentions whose workspace grows with all keys, which a set of any sizes cannot offer.
-void leave_out_widened(KernelSet& set) {
-    for (std::size_t i = set.contenders.size(); i-- > 0;) {
-        const auto at = static_cast<std::ptrdiff_t>(i);
-        if (!reads_widened(set.candidates[i].kernel)) continue;
-        set.rejected.push_back(
-            {set.candidates[i].kernel.name(), "its workspace grows with all keys: for planned sizes alone"});
-        set.candidates.erase(set.candidates.begin() + at);
-        set.contenders.erase(set.contenders.begin() + at);
-    }
-    std::erase_if(set.candidates,
-                  [](const Candidate& one) { return one.kernel.family->role() == Role::widen; });
+// What is launched instead of a plan that widens, for the same or, of a set, for long prefills.
+Plan without_widening(const KernelSet& set, const Plan& plan) {
+    constexpr PlanSizes kLong{.batch = 1, .q_len = 8192, .kv_len = 8192};
+    problem::Problem problem = plan.problem;
+    if (plan.is_of_set) problem.sizes = kLong;
+    const Choice chosen = choose_among_attentions(set, problem, plan.device, Widening::refused);
+    Plan instead{.problem = plan.problem, .device = plan.device, .numerics = plan.numerics};
+    instead.is_of_set = plan.is_of_set;
+    const KernelConfig& kernel = chosen.candidate->kernel;
+    const bool merges = plan.is_of_set ? kernel.family->takes(kernel, SplitPolicy::chunks)
+                                       : chosen.split.policy == SplitPolicy::chunks;
+    add_steps(set, {kernel, chosen.candidate->source}, merges, instead);
+    instead.split = plan.is_of_set ? planned_split(instead, work_of(plan.problem)) : chosen.split;
+    return instead;
 }
 
 }  // namespace
@@ -251,6 +263,14 @@ Unsupported unserved(int sm, const std::vector<Refusal>& rejected) {
 const Step* Plan::find(Role role) const {
     const auto found = std::ranges::find(steps, role, &Step::role);
     return found == steps.end() ? nullptr : &*found;
+}
+
+std::int64_t widened_bytes(const AttentionSpec& spec, const problem::BoundShape& shape) {
+    // Bounds that nobody has memory for come to more than 64 bits.
+    constexpr std::int64_t kMost = std::int64_t{1} << 62;
+    const std::int64_t of_token = spec.kv_heads * (spec.head_dim_qk + spec.head_dim_vo) * abi::kWidenedBytes;
+    const std::int64_t tokens = shape.batch * families::widened_tokens(shape);
+    return tokens > kMost / of_token ? kMost : tokens * of_token;
 }
 
 std::vector<KernelConfig> KernelSet::kernels() const {
@@ -300,16 +320,16 @@ Plan make_plan(const problem::Problem& problem, const DeviceTraits& device, cons
     plan.split = chosen.split;
     add_steps(set, {chosen.candidate->kernel, chosen.candidate->source},
               plan.split.policy == SplitPolicy::chunks, plan);
+    if (reads_widened(chosen.candidate->kernel)) plan.instead.push_back(without_widening(set, plan));
     return plan;
 }
 
 SetOfPlans plan_set(const AttentionSpec& spec, const DeviceTraits& device, const TuningTable& tuning) {
     SetOfPlans made{.set = kernel_set(spec, device.sm, tuning), .plans = {}, .plan_of = {}};
-    leave_out_widened(made.set);
     const Role role = planning_of(spec.op).roles.front();
     for (const Candidate& one : made.set.candidates) {
         const auto known = std::ranges::find_if(
-            made.plans, [&](const Plan& plan) { return plan.steps.front().kernel == one.kernel; });
+            made.plans, [&](const Plan& plan) { return plan.kernel(role) == one.kernel; });
         made.plan_of.push_back(static_cast<std::size_t>(known - made.plans.begin()));
         if (known != made.plans.end() || one.kernel.family->role() != role) continue;
         Plan& plan = made.plans.emplace_back(plan_of({spec, {}}, device, made.set));
@@ -317,6 +337,7 @@ SetOfPlans plan_set(const AttentionSpec& spec, const DeviceTraits& device, const
         add_steps(made.set, {one.kernel, one.source},
                   one.kernel.family->takes(one.kernel, SplitPolicy::chunks), plan);
         if (role == Role::attention) plan.split = planned_split(plan, work_of(plan.problem));
+        if (reads_widened(one.kernel)) plan.instead.push_back(without_widening(made.set, plan));
     }
     return made;
 }
@@ -327,9 +348,11 @@ Plan with_attention(Plan plan, const KernelConfig& attention, const Split& split
                  : takes(SplitPolicy::shares)
                      ? shares_of(Contender(attention, plan.device), plan.device.sm_count)
                      : Split{};
+    const KernelSet set = kernel_set(plan.problem.spec, plan.device.sm, tuning);
     plan.steps.clear();
-    add_steps(kernel_set(plan.problem.spec, plan.device.sm, tuning), {attention},
-              plan.split.policy == SplitPolicy::chunks, plan);
+    plan.instead.clear();
+    add_steps(set, {attention}, plan.split.policy == SplitPolicy::chunks, plan);
+    if (reads_widened(attention)) plan.instead.push_back(without_widening(set, plan));
     return plan;
 }
 

@@ -48,6 +48,9 @@ struct Plan {
     bool is_of_set = false;
     Numerics numerics{};
     std::vector<Refusal> rejected{};
+    // Of a plan that widens keys one more: for bounds whose widened keys would take more workspace than
+    // kMostWidenedBytes.
+    std::vector<Plan> instead{};
 
     // Null where the plan has no such step.
     const Step* find(Role role) const;
@@ -72,8 +75,10 @@ KernelSet kernel_set(const AttentionSpec& spec, int sm, const TuningTable& tunin
 // That no kernel serves a spec, and why not each.
 Unsupported unserved(int sm, const std::vector<Refusal>& rejected);
 
-// Of widened keys in a workspace, at the planned sizes.
-inline constexpr std::int64_t kMostWidenedBytes = std::int64_t{1} << 30;
+// Of widened keys in a workspace, whatever the bounds are.
+inline constexpr std::int64_t kMostWidenedBytes = std::int64_t{256} << 20;
+
+std::int64_t widened_bytes(const AttentionSpec& spec, const problem::BoundShape& shape);
 
 // What planning chooses of a set for given sizes.
 struct Choice {
@@ -86,8 +91,7 @@ struct Choice {
 // device's SM.
 Choice choose(const KernelSet& set, const problem::Problem& problem, const DeviceTraits& device);
 
-// A plan for each kernel of a set that choose() can give, for launches of any sizes. The set is without the
-// attentions that read widened keys, whose workspace would have no bound.
+// A plan for each kernel of a set that choose() can give, for launches of any sizes.
 struct SetOfPlans {
     KernelSet set;
     std::vector<Plan> plans;
@@ -114,6 +118,13 @@ struct Launch {
     families::WorkspaceLayout workspace{};
     std::vector<families::Extent> extents{};  // of each step
 };
+
+// The plan that is launched for these bounds: this one, or what it has instead.
+const Plan& plan_for(const Plan& plan, const problem::BoundShape& shape);
+
+// Bytes of a workspace that serves these bounds and any smaller ones, of which others may take the other
+// plan.
+std::int64_t workspace_bytes(const Plan& plan, const problem::BoundShape& shape);
 
 // Any sizes: whether the items and the grids can be counted in 32 bits is for check_grid(), which throws
 // InvalidRequest.

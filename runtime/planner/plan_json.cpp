@@ -105,6 +105,11 @@ Json to_json(const Plan& plan, std::span<const CacheState> states) {
     for (std::size_t i = 0; i < plan.steps.size(); ++i)
         json["kernels"].push_back(step_json(plan.steps[i], launch.extents[i], states[i]));
     json["split_kv"] = split_json(plan, launch);
+    for (const Plan& instead : plan.instead) {
+        Json names = Json::array();
+        for (const Step& step : instead.steps) names.push_back(step.kernel.name());
+        json["instead"] = {{"above_widened_bytes", kMostWidenedBytes}, {"kernels", names}};
+    }
     json["numerics"] = {{"accumulate", "f32"},
                         {"atol", plan.numerics.atol},
                         {"rtol", plan.numerics.rtol},

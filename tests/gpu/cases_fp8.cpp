@@ -299,6 +299,15 @@ void add_values(Catalogue& catalogue) {
         with("peaked", [](Case& test) { test.values = Values::peaked; });
         with("equal logits", [](Case& test) { test.values = Values::equal_logits; });
         with("zero queries", [](Case& test) { test.values = Values::zero_queries; });
+        // What a row of zeros in bf16 is multiplied by, times such a scale, is no number of fp32.
+        with("zero queries, tiny scales", [](Case& test) {
+            test.values = Values::zero_queries;
+            test.k_scales = {4e-7F, 1e-30F};
+        });
+        with("zero queries, huge scales", [](Case& test) {
+            test.values = Values::zero_queries;
+            test.k_scales = {9e37F, 1e30F};
+        });
         with("large values", [](Case& test) { test.values = Values::large_v, test.v_scales = {200, 300}; });
         with("subnormals", [](Case& test) { test.k_scales = {300, 2000}, test.v_scales = {500, 900}; });
         with("numbers that are cut off", [](Case& test) {

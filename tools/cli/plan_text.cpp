@@ -168,7 +168,7 @@ std::string split_text(const Json& split) {
     if (split.contains("shares"))
         return fmt::format("{}equal shares for {}, workspace {}", cuts.empty() ? "" : cuts + ", ",
                            counted(static_cast<std::uint64_t>(number(split, "shares")), "CTA"), workspace);
-    if (!split.contains("chunk")) return fmt::format("{}, workspace {}", policy, workspace);
+    if (!split.contains("chunk")) return fmt::format("{}; workspace of widened keys {}", policy, workspace);
     return fmt::format("chunks of {} keys: {} at these sizes, workspace {}", number(split, "chunk"),
                        number(split, "splits"), workspace);
 }
@@ -217,6 +217,12 @@ std::string plan_text(const Json& plan, Reasons reasons) {
                         printable(word(device, "name")), number(device, "sm_count"));
     text += kernels_text(plan.at("kernels"));
     text += fmt::format("  KV split  {}\n", split_text(plan.at("split_kv")));
+    if (plan.contains("instead")) {
+        const Json& instead = plan.at("instead");
+        const auto bytes = static_cast<std::uint64_t>(number(instead, "above_widened_bytes"));
+        text += fmt::format("  instead   {}, where bounds have more than {} of widened keys\n",
+                            instead.at("kernels").at(0).get<std::string>(), human_bytes(bytes));
+    }
     text += fmt::format("  numerics  accumulates in {}, ", word(numerics, "accumulate"));
     if (numerics.at("atol") == 0 && numerics.at("rtol") == 0)
         text += "bit for bit as specified\n";

@@ -38,7 +38,7 @@ struct LaggingSoftmax {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
             begin(i);
-            if constexpr (HasFactors) factor[i] = factors[i] > 0.0f ? factors[i] : kNoFactor;
+            if constexpr (HasFactors) factor[i] = within(factors[i]);
         }
         slack = args.slack;
     }
@@ -99,6 +99,14 @@ struct LaggingSoftmax {
             return x * fabsf(factor[i]);
         else
             return x;
+    }
+    // The factor, but so that a logit's factor to base 2 is neither 0 nor infinite, by which masked columns
+    // and differences of 0 would be multiplied. Below, all weights are the same anyway; above, all but the
+    // largest are 0.
+    __device__ float within(float of_row) const {
+        constexpr float kLeast = 0x1p-100f, kMost = 0x1p100f;
+        const float c = args.attention.scale_log2;
+        return of_row == of_row ? fminf(fmaxf(of_row, kLeast / c), kMost / c) : kNoFactor;
     }
     // Whether one is above another by more than `most`, in logits. Any number is above none, however small
     // the factor.

@@ -401,9 +401,8 @@ ATTNSMITH_API attnsmith_code attnsmith_prepare_set(attnsmith_runtime* runtime, c
                                                    attnsmith_error** error);
 /* Takes NULL. Calls of its kernels may outlive it. */
 ATTNSMITH_API void attnsmith_kernel_set_free(attnsmith_kernel_set* set);
-/* The kernel that attnsmith_prepare would choose for these sizes; not one that reads what is widened before it,
- * whose workspace grows with all keys (docs/numerics.md). It is the set's: it is not freed, and is valid while
- * the set is. Takes no lock and allocates nothing; sizes that were asked before take nanoseconds,
+/* The kernel that attnsmith_prepare would choose for these sizes. It is the set's: it is not freed, and is
+ * valid while the set is. Takes no lock and allocates nothing; sizes that were asked before take nanoseconds,
  * others less than a microsecond. */
 ATTNSMITH_API attnsmith_code attnsmith_kernel_set_pick(const attnsmith_kernel_set* set,
                                                        const attnsmith_sizes* sizes,

@@ -334,8 +334,7 @@ class ATTNSMITH_API KernelSet {
   public:
     KernelSet();
 
-    // The kernel that prepare() would choose for these sizes; not one that reads what is widened before it,
-    // whose workspace grows with all keys (docs/numerics.md). Takes no lock, allocates nothing. Sizes that
+    // The kernel that prepare() would choose for these sizes. Takes no lock, allocates nothing. Sizes that
     // were asked before take some nanoseconds, others under a microsecond: an engine whose lengths grow with
     // each step may round them. The reference is the set's. Throws InvalidRequest for sizes that prepare()
     // refuses.

@@ -182,7 +182,7 @@ struct ModelOptions {
     bool lse = false;                                 // whether the log-sum-exp is written
     std::optional<DType> o_dtype{};                   // as AttentionSpec::o_dtype
     std::optional<DType> kv_dtype{};                  // as AttentionSpec::kv_dtype
-    KvScale kv_scale = KvScale::none;                 // as AttentionSpec::kv_scale
+    std::optional<KvScale> kv_scale{};                // as AttentionSpec::kv_scale
     Precision precision = Precision::standard;        // as AttentionSpec::precision
     Consistency consistency = Consistency::standard;  // as AttentionSpec::consistency
     // How op append is told where new tokens go: it is planned for each kind of layers, too. Absent: it is

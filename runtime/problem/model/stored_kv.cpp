@@ -31,6 +31,8 @@ std::optional<Scheme> scheme_of_object(const json& object) {
     const auto dynamic = object.find("dynamic");
     if (bits == object.end() || *bits != 8 || !is_word(object, "type", "float")) return std::nullopt;
     if (dynamic != object.end() && *dynamic != false) return std::nullopt;
+    if (const auto symmetric = object.find("symmetric"); symmetric != object.end() && *symmetric != true)
+        return std::nullopt;
     if (is_word(object, "strategy", "attn_head")) return Scheme{DType::e4m3, KvScale::head};
     if (object.contains("strategy") && !is_word(object, "strategy", "tensor")) return std::nullopt;
     return Scheme{DType::e4m3, KvScale::tensor};
@@ -52,20 +54,23 @@ void set_stored_kv(ModelReader& model, const ModelOptions& options, bool bidirec
         spec.kv_scale = KvScale::none;
         return;
     }
-    const auto given =
-        model.inherited({"quantization_config.kv_cache_scheme", "quantization_config.kv_cache_quant_algo",
-                         "quantization_config.kv_cache_quant_method"});
+    const auto given = model.inherited(
+        {"quantization_config.kv_cache_scheme", "compression_config.kv_cache_scheme",
+         "quantization_config.kv_cache_quant_algo", "quantization_config.quantization.kv_cache_quant_algo",
+         "quantization_config.kv_cache_quant_method"});
     if (!given || options.kv_dtype) return;
     if (const std::optional<Scheme> scheme = scheme_of(given->value)) {
         spec.kv_dtype = scheme->dtype;
-        if (spec.kv_scale == KvScale::none) spec.kv_scale = scheme->scale;
+        if (!options.kv_scale) spec.kv_scale = scheme->scale;
         model.note(fmt::format("{}: planned with kv_dtype {}, kv_scale {}", given->field,
                                to_string(*spec.kv_dtype), to_string(spec.kv_scale)));
         return;
     }
-    model.warn(WarningKind::approximated, given->field,
-               "the model comes with quantised keys and values of a kind that is not built in this version: "
-               "planned with KV of the dtype");
+    model.warn(
+        WarningKind::approximated, given->field,
+        fmt::format("the model comes with quantised keys and values of a kind that is not read ({}): planned "
+                    "with KV of the dtype; say what they are by kv_dtype and kv_scale",
+                    model.shown(*given)));
 }
 
 AttentionSpec with_expanded_keys(ModelReader& model, AttentionSpec spec) {

@@ -96,3 +96,36 @@ TEST_CASE("a merge has the caller's groups, however the attention divides them",
     CHECK(merge.tiles == 16 * 128 / 4);
     CHECK(fake().last_launch.grid[0] == 16 * 128 / 4);
 }
+
+TEST_CASE("a call whose keys are widened ahead is two launches, and one where its bounds have too many",
+          "[engine][wgmma][widen]") {
+    fake() = {};
+    Runtime runtime(fake_options());
+    AttentionSpec spec = kSpec;
+    spec.kv_dtype = DType::e4m3;
+    const Kernel prepared = runtime.prepare(spec, {1, 8192, 8192});
+    const KernelSet set = runtime.prepare_set(spec);
+    const Kernel& picked = set.pick({1, 8192, 8192});
+    for (const Kernel* kernel : {&prepared, &picked}) {
+        const auto bind = [&](std::int64_t batch, std::int64_t kv_len) {
+            AttentionTensors of = tensors(batch, 64, kv_len);
+            of.k = at(1000, DType::e4m3, {batch, kv_len, 8, 128});
+            of.v = at(2000, DType::e4m3, {batch, kv_len, 8, 128});
+            return kernel->bind(of, {});
+        };
+        const Call within = bind(1, 65536);  // whose keys a set divides for so few queries
+        CHECK(within.describe().find("widen e4m3 128x128: 8192 CTAs") == 0);
+        CHECK(within.describe().find("attention wgmma bf16 128x128 widened") != std::string::npos);
+        fake().launches = 0;
+        within.launch();
+        CHECK(fake().launches == (kernel == &prepared ? 2 : 3));
+        // 256 MiB are 65536 keys.
+        const Call beyond = bind(2, 65536);
+        CHECK(beyond.describe().find("widen") == std::string::npos);
+        fake().launches = 0;
+        beyond.launch();
+        CHECK(fake().launches <= 2);
+        CHECK(kernel->workspace_bytes(256, 4096, 131072) < std::size_t{600} << 20);
+        CHECK(kernel->workspace_bytes(256, 4096, 131072) >= kernel->workspace_bytes(1, 64, 65536));
+    }
+}

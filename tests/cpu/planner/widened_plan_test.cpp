@@ -58,8 +58,11 @@ TEST_CASE("a window that hides most keys leaves few to widen", "[planner][widen]
     AttentionSpec spec = spec_of(128, KvStorage::paged);
     spec.window_left = 511;
     CHECK_FALSE(is_widened(plan_of(spec, {1, 2048, 131072})));
-    spec.window_left = 100000;
-    CHECK(is_widened(plan_of(spec, {1, 2048, 131072})));
+    spec.window_left = 50000;
+    CHECK(is_widened(plan_of(spec, {1, 2048, 60000})));
+    spec.window_left.reset();
+    spec.attention_chunk = 512;
+    CHECK_FALSE(is_widened(plan_of(spec, {1, 2048, 60000})));
 }
 
 TEST_CASE("widened keys take a workspace that is said, and no more than a bound", "[planner][widen]") {
@@ -80,26 +83,64 @@ TEST_CASE("widened keys take a workspace that is said, and no more than a bound"
 
     const planner::Plan large = plan_of(spec, {16, 16384, 65536});
     CHECK_FALSE(is_widened(large));
+    CHECK(large.instead.empty());
     CHECK(std::ranges::any_of(large.rejected, [](const Refusal& one) {
-        return one.reason == "its workspace would take 4096 MiB for widened keys; at most 1024 are taken";
+        return one.reason == "its workspace would take 4096 MiB for widened keys; at most 256 are taken";
     }));
+    // More than 64 bits count.
+    AttentionSpec many = spec_of(256, KvStorage::paged);
+    many.q_heads = many.kv_heads = 65536;
+    CHECK_FALSE(is_widened(plan_of(many, {16384, 1024, std::int64_t{1} << 30})));
 }
 
-TEST_CASE("a kernel set has what widens, for who plans with sizes, and picks of it what needs none",
-          "[planner][widen]") {
+TEST_CASE("bounds whose widened keys would take too much have another kernel", "[planner][widen]") {
+    for (const std::int64_t dim : {128, 256}) {
+        const planner::Plan plan = plan_of(spec_of(dim, KvStorage::paged), {1, 16384, 16384});
+        REQUIRE(is_widened(plan));
+        REQUIRE(plan.instead.size() == 1);
+        CHECK_FALSE(is_widened(plan.instead.front()));
+        const auto plan_of_bounds = [&](std::int64_t batch, std::int64_t keys) {
+            return &planner::plan_for(
+                plan, {.batch = batch, .q_tokens = 512, .max_q_len = 512, .max_kv_len = keys});
+        };
+        const std::int64_t most = 65536 * 128 / dim;  // 4 or 8 KiB of each key
+        CHECK(plan_of_bounds(1, most) == &plan);
+        CHECK(plan_of_bounds(4, most / 4) == &plan);
+        CHECK(plan_of_bounds(1, most + 1) == &plan.instead.front());
+        CHECK(plan_of_bounds(256, 131072) == &plan.instead.front());
+        // A workspace serves all smaller bounds, too, whichever kernel they have.
+        std::int64_t before = 0;
+        for (std::int64_t keys = 1; keys <= std::int64_t{1} << 30; keys *= 2) {
+            for (const std::int64_t batch : {1, 3, 1 << 20}) {
+                const problem::BoundShape shape{
+                    .batch = batch, .q_tokens = 512, .max_q_len = 512, .max_kv_len = keys};
+                const std::int64_t needed =
+                    planner::launch_of(planner::plan_for(plan, shape), shape).workspace.bytes;
+                CHECK(needed <= planner::workspace_bytes(plan, shape));
+                CHECK(planner::workspace_bytes(plan, shape) <= (std::int64_t{600} << 20));
+                if (batch > 1) continue;
+                CHECK(before <= planner::workspace_bytes(plan, shape));
+                before = planner::workspace_bytes(plan, shape);
+            }
+        }
+    }
+}
+
+TEST_CASE("a kernel set has what widens, and what is launched instead", "[planner][widen]") {
     const AttentionSpec spec = problem::validate(spec_of(128, KvStorage::paged), {}).spec;
-    const auto has_widen = [](const planner::KernelSet& set) {
-        return std::ranges::any_of(set.candidates, [](const families::Candidate& one) {
-            return one.kernel.family->role() == Role::widen || one.kernel.family->reads_widened(one.kernel);
-        });
-    };
-    const planner::KernelSet all = planner::kernel_set(spec, 90, planner::repository_tuning());
-    CHECK(has_widen(all));
     const planner::SetOfPlans picked =
         planner::plan_set(spec, families::traits_of(90), planner::repository_tuning());
-    CHECK_FALSE(has_widen(picked.set));
-    CHECK(picked.set.contenders.size() + 1 == all.contenders.size());
-    CHECK(std::ranges::any_of(picked.set.rejected, [](const Refusal& one) {
-        return one.reason == "its workspace grows with all keys: for planned sizes alone";
-    }));
+    const problem::Problem problem = problem::validate(spec, {1, 16384, 16384});
+    const planner::Choice chosen = planner::choose(picked.set, problem, families::traits_of(90));
+    REQUIRE(chosen.candidate != nullptr);
+    CHECK(chosen.candidate->kernel.family->reads_widened(chosen.candidate->kernel));
+    const auto place = static_cast<std::size_t>(chosen.candidate - picked.set.candidates.data());
+    const planner::Plan& plan = picked.plans.at(picked.plan_of.at(place));
+    CHECK(plan.is_of_set);
+    REQUIRE(plan.instead.size() == 1);
+    CHECK(plan.instead.front().is_of_set);
+    CHECK_FALSE(is_widened(plan.instead.front()));
+    const std::vector<families::KernelConfig> all = picked.set.kernels();
+    for (const planner::Plan* one : {&plan, &plan.instead.front()})
+        for (const planner::Step& step : one->steps) CHECK(std::ranges::find(all, step.kernel) != all.end());
 }

@@ -401,6 +401,7 @@ TEST_CASE("KV that a model comes with quantised is planned so where kernels read
                  KvScale::tensor},
           Scheme{R"("kv_cache_scheme": {"num_bits": 8, "type": "float", "strategy": "attn_head"})",
                  KvScale::head},
+          Scheme{R"("quantization": {"kv_cache_quant_algo": "FP8"})", KvScale::tensor},
           Scheme{R"("kv_cache_quant_algo": "FP8")", KvScale::tensor}}) {
         const std::string config = llama_with(
             fmt::format(R"("quantization_config": {{"quant_method": "modelopt", {}}})", scheme.text));
@@ -415,6 +416,11 @@ TEST_CASE("KV that a model comes with quantised is planned so where kernels read
         const Model as_dtype = parse_model(config, {.kv_dtype = DType::bf16});
         CHECK(as_dtype.attentions.front().request.spec.kv_dtype == DType::bf16);
         CHECK(as_dtype.warnings.empty());
+        for (const KvScale given : {KvScale::none, KvScale::tensor, KvScale::head}) {
+            const Model as_given = parse_model(config, {.kv_scale = given});
+            CHECK(as_given.attentions.front().request.spec.kv_dtype == DType::e4m3);
+            CHECK(as_given.attentions.front().request.spec.kv_scale == given);
+        }
     }
 }
 
@@ -423,11 +429,13 @@ TEST_CASE("KV that a model comes with quantised in another way is warned of") {
          {R"("kv_cache_scheme": {"num_bits": 8})", R"("kv_cache_scheme": {"num_bits": 4, "type": "float"})",
           R"("kv_cache_scheme": {"num_bits": 8, "type": "float", "strategy": "channel"})",
           R"("kv_cache_scheme": {"num_bits": 8, "type": "float", "dynamic": true})",
+          R"("kv_cache_scheme": {"num_bits": 8, "type": "float", "symmetric": false})",
           R"("kv_cache_quant_algo": "NVFP4")", R"("kv_cache_quant_algo": "INT8")"}) {
         const Model model = parse_model(
             llama_with(fmt::format(R"("quantization_config": {{"quant_method": "modelopt", {}}})", scheme)));
         REQUIRE(model.warnings.size() == 1);
         CHECK(model.warnings.front().kind == WarningKind::approximated);
         CHECK(contains(model.warnings.front().field, "quantization_config.kv_cache"));
+        CHECK(contains(model.warnings.front().text, "say what they are by kv_dtype and kv_scale"));
     }
 }

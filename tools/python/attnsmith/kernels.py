@@ -369,8 +369,8 @@ class KernelSet(Owner):
 
     def pick(self, batch: int = 1, q_len: int = 1, kv_len: int = 1) -> Kernel:
         """The kernel that prepare() would choose for a batch of so many sequences, q_len queries and kv_len keys of
-        the longest; not one that reads what is widened before it, whose workspace grows with all keys. Sizes that were
-        asked before are looked up; an engine whose lengths grow with each step rounds them. Raises InvalidRequest."""
+        the longest. Sizes that were asked before are looked up; an engine whose lengths grow with each step rounds
+        them. Raises InvalidRequest."""
         if not type(batch) is type(q_len) is type(kv_len) is int:  # 8.0 and True are equal to numbers, and are none
             batch, q_len, kv_len = (fitting(name, size, c_int64) for name, size in (
                 ("batch", batch), ("q_len", q_len), ("kv_len", kv_len)))
