@@ -31,8 +31,8 @@ o_dtype: of o: "fp32" (or torch.float32), which is not rounded, or that of q. No
     ``out`` that of q.
 precision: "default" or "high". consistency: "default" or "bitwise".
 k_scale, v_scale: of k and v of 8 bits, which are torch.float8_e4m3fn or torch.float8_e5m2, or uint8 with kv_dtype "e4m3"
-    or "e5m2": fp32 [1], or [kv_heads], on the GPU. A key is what is stored times its scale: vLLM's k_scale,
-    FlashAttention's k_descale. None is 1. Where each token has scales of its own, k_scale has the axes of k but the
+    or "e5m2": fp32 [1], or [kv_heads], on the GPU. A key is what is stored times its scale: vLLM's
+    k_scale, and FlashAttention's k_descale without its axis of sequences. None is 1. Where each token has scales of its own, k_scale has the axes of k but the
     last, as v_scale those of v: one scale of each head of each token; or one axis more, of one scale for each 128
     columns, which head dims to 128 have, and latents, whose positions are then apart, in 16 bits and not scaled. Any
     strides will do, so scales that a cache has behind each head's columns are a view of it, of a cache of uint8
