@@ -10,6 +10,7 @@
 #include "families/launch.hpp"
 #include "families/registry.hpp"
 #include "planner/split.hpp"
+#include "problem/request/key_bounds.hpp"
 
 namespace attnsmith::planner {
 namespace {
@@ -80,12 +81,11 @@ families::Work work_of(const problem::Problem& problem) {
 
 bool reads_widened(const KernelConfig& kernel) { return kernel.family->reads_widened(kernel); }
 
-// Keys that are widened before an attention: those that any query of their sequence may see.
+// Keys that are widened before an attention: from the first that the first query sees on.
 std::int64_t widened_keys(const problem::Problem& problem) {
     const auto& [spec, sizes] = problem;
-    const std::int64_t before =
-        std::min(spec.window_left.value_or(sizes.kv_len), spec.attention_chunk.value_or(sizes.kv_len));
-    return sizes.kv_len - sizes.q_len > before ? sizes.q_len + before : sizes.kv_len;
+    const std::int64_t first_query = sizes.kv_len - sizes.q_len;
+    return sizes.kv_len - problem::bounds_of(spec).seen_from(first_query, sizes.kv_len).first;
 }
 
 // What that takes, beside the attention: a launch, and each column as it is stored and as it is widened.

@@ -1,8 +1,8 @@
 // What the roles of a wgmma CTA share: shared memory, the barriers in it, and the work at hand.
 //
 //   BARRIERS. abi::wgmma_barriers() has their numbers and arrivals, from which their places and the room that
-//   they take follow. C: consumer warpgroups, S: Config::stages. A warp arrives by one lane, but at `rows` and
-//   at work_empty, where each lane does.
+//   they take follow. C: consumer warpgroups, S: Config::stages. A warp arrives by one lane, but at `rows`
+//   and at work_empty, where each lane does.
 //
 //     kind        number  arrivals that complete a phase         who waits             a phase for each
 //     work_full   2       1: scheduler                           loaders, consumers    work tile, ring of 2

@@ -130,7 +130,7 @@ void add_maps_of_workspace(const LaunchContext& context, const AttentionBinding&
     const auto add = [&](std::size_t offset, std::int64_t in_workspace, std::int64_t head_dim) {
         TensorMapRequest map{.offset = offset,
                              .data = static_cast<const std::byte*>(operands.workspace) + in_workspace,
-                             .dtype = DType::f16,
+                             .dtype = kWidenedTo,
                              .rank = 4};
         const std::int64_t row = head_dim * abi::kWgmmaOperandBytes;
         const auto size = [](std::int64_t value) { return static_cast<std::uint64_t>(value); };

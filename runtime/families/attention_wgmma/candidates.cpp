@@ -80,7 +80,7 @@ Kernel kernel_of(const AttentionSpec& spec, const Tile& tile, const SmTraits& sm
     kernel.stages = tile.stages;
     kernel.gather = gathers(spec) && !tile.widened_ahead;
     kernel.widened_ahead = tile.widened_ahead;
-    if (tile.widened_ahead) kernel.key_value = DType::f16;
+    if (tile.widened_ahead) kernel.key_value = kWidenedTo;
     kernel.consumers = abi::wgmma_consumers(kernel.shape());
     kernel.shares = tile.shares;
     kernel.producer_registers = producer_registers(kernel);

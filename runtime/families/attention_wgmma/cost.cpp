@@ -7,7 +7,7 @@
 namespace attnsmith::families::attention_wgmma {
 namespace {
 
-constexpr double kEfficiency = 0.72;     // of the peak, with softmax of the other warpgroups meanwhile
+constexpr double kEfficiency = 0.72;  // of the peak, with softmax of the other warpgroups meanwhile
 // What is left of a CTA's rate where a warpgroup widens the keys of each tile (H100: 0.82 to 0.91).
 constexpr double kWideningShare = 0.85;
 constexpr double kNextTileClocks = 600;  // of a persistent CTA: the start of a tile, behind the last one's

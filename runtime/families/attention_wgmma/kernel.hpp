@@ -10,6 +10,9 @@
 
 namespace attnsmith::families::attention_wgmma {
 
+// What keys and values of 8 bits are multiplied as, and widened to.
+inline constexpr DType kWidenedTo = DType::f16;
+
 struct Kernel : AttentionConstants {
     int consumers = 0;    // warpgroups that multiply; in wide kernels three for the same rows
     bool gather = false;  // rows of KV are loaded one by one, not in boxes by TMA

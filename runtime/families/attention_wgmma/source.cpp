@@ -78,7 +78,7 @@ int column_offset(int column, int element_bytes, int panel_bytes) {
 
 // What is multiplied.
 std::string element_of(const Kernel& kernel) {
-    const DType widened = abi::wgmma_widens(kernel.shape()) ? DType::f16 : kernel.key_value;
+    const DType widened = abi::wgmma_widens(kernel.shape()) ? kWidenedTo : kernel.key_value;
     return Constant{"KeyValue", Constant::Kind::element, static_cast<int>(widened)}.text();
 }
 

@@ -147,8 +147,7 @@ std::set<KernelConfig> kernels_on(int sm, const HeadDims& head_dims) {
     std::erase_if(kernels, [](const KernelConfig& k) {
         if (k.backend() != families::Backend::mma || k.sm != 90 || k.tile_q() != 32) return false;
         const auto constants = k.as<families::attention_mma::Kernel>();
-        return constants.absolute_cuts && constants.head_dim_vo == 512 &&
-               size_of(constants.key_value) > 1;
+        return constants.absolute_cuts && constants.head_dim_vo == 512 && size_of(constants.key_value) > 1;
     });
     return kernels;
 }
