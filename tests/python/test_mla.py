@@ -223,6 +223,11 @@ class Refusals(LatentTest):
                 attnsmith.mla_attention(self.array(2, HEADS, columns), self.array(4, 16, columns), **self.lies,
                                         head_dim_ckv=columns, **SCALE)
 
+    def test_whole_rows_of_656_bytes_are_told_their_views(self):
+        error = self.assert_refused("ckv.shape", attnsmith.mla_attention, self.array(2, HEADS, 576),
+                                    self.array(4, 64, 656, dtype="uint8"), kv_dtype="e4m3", **self.lies, **SCALE)
+        self.assertIn("kpe=rows[..., 528:]", error.accepted)
+
     def test_axes(self):
         for q in (self.array(3, CKV), self.array(2, 3, HEADS, 1, CKV)):
             self.refused("q.shape", q, self.ckv, **self.lies, kpe=self.kpe)

@@ -411,6 +411,11 @@ def _latent_dims(q: View, q_pe: Optional[View], ckv: View, kpe: Optional[View],
                  given: Optional[int]) -> Tuple[int, int]:
     """head_dim_ckv and head_dim_kpe, which tensors tell that are apart. Raises InvalidRequest for one that has other
     columns."""
+    if ckv[1][-1] == _ROW_BYTES and _views.ITEM_BYTES[ckv[3]] == 1 and kpe is None:
+        raise InvalidRequest("ckv.shape", str(tuple(ckv[1])),
+                             "512 columns: rows of 656 bytes are three views of one cache, ckv=rows[..., :512], "
+                             "k_scale=rows[..., 512:528].view(torch.float32) and "
+                             "kpe=rows[..., 528:].view(torch.bfloat16)")
     pairs = (("q", q, "q_pe", q_pe), ("ckv", ckv, "kpe", kpe))
     apart = [(name, whole[1][-1], position[1][-1]) for name, whole, _, position in pairs if position is not None]
     source, head_dim_ckv = "unless head_dim_ckv is given", _USUAL_LATENT
@@ -433,6 +438,7 @@ def _latent_dims(q: View, q_pe: Optional[View], ckv: View, kpe: Optional[View],
     return head_dim_ckv, head_dim_kpe
 
 
+_ROW_BYTES = 656  # of DeepSeek-V3.2's cache: 512 columns of 8 bits, four scales, 64 columns of 16 bits
 _USUAL_LATENT = 512  # columns, of DeepSeek's models and most others; MiniCPM3 has 256
 _LATENT = Form(("q", "ckv", "v", *_COMMON, "q_pe", "kpe", *_abi.BATCH_FIELDS), {0, 1}, _latent, {"k": "ckv"})
 
