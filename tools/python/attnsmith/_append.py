@@ -160,7 +160,7 @@ def _kernel(dispatch: Dispatch, views: List[Optional[View]], words: Dict[str, An
 def _request(views: List[Optional[View]], words: Dict[str, Any]) -> Dict[str, Any]:
     named: Dict[str, Optional[View]] = dict(zip(_FIELDS, views))
     q, k, cache = named["q"], named["k"], named["k_cache"]
-    lengths = [views[place] for place in _LENGTHS if views[place] is not None]
+    lengths = [view for view in (views[place] for place in _LENGTHS) if view is not None]
     table = named["rope_table"]
     request = {"op": "append", "dtype": dtype_of(k or q), "slots": "table" if lengths else "mapping",  # type: ignore[arg-type]
                **_columns(named, words), **_storage(cache, named, words),

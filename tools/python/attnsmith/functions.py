@@ -61,6 +61,7 @@ from ._forms import LONGEST, Form, Problem, alignment_of, batch_views, need_axes
 from ._frameworks import Framework, Order
 from ._integers import fitting
 from ._options import COMMON, Options, flag
+from ._tracing import traceable
 from ._views import View
 from .errors import InvalidRequest
 from .kernels import merge_states_views
@@ -89,6 +90,7 @@ def _limit(name: str, given: Optional[int]) -> Optional[int]:
     return limit
 
 
+@traceable
 def attention(q: Any, k: Any, v: Any, *, causal: bool = False, window: Window = None,
               attention_chunk: Optional[int] = None, softcap: Optional[float] = None, sinks: Any = None,
               scale: Optional[float] = None, alibi_slopes: Any = None, kv_lens: Any = None, q_lens: Any = None,
@@ -137,6 +139,7 @@ _COMMON = ("out", "sinks", "alibi_slopes")
 _DENSE = Form(("q", "k", "v", *_COMMON, "q_lens", "kv_lens"), {0, 1, 2}, _dense)
 
 
+@traceable
 def varlen_attention(q: Any, k: Any, v: Any, q_indptr: Any, kv_indptr: Any, *, max_q_len: Optional[int] = None,
                      max_kv_len: Optional[int] = None, causal: bool = False, window: Window = None,
                      attention_chunk: Optional[int] = None, softcap: Optional[float] = None, sinks: Any = None,
@@ -191,6 +194,7 @@ def _ragged(views: List[Any], options: Options) -> Problem:
 _RAGGED = Form(("q", "k", "v", *_COMMON, "q_indptr", "kv_indptr"), {0, 1, 2, 6, 7}, _ragged)
 
 
+@traceable
 def paged_attention(q: Any, kv_cache: Any, page_table: Any = None, kv_lens: Any = None, *, table_rows: Any = None,
                     q_indptr: Any = None, page_indptr: Any = None, page_indices: Any = None, last_page_len: Any = None,
                     page_order: PageOrder = "NHD", max_q_len: Optional[int] = None, max_kv_len: Optional[int] = None,
@@ -306,6 +310,7 @@ _PAGED = Form(("q", "kv_cache", "v_cache", *_COMMON, *_BATCH), {0, 1}, _paged)
 _PAGED_PAIR = Form(("q", "k_cache", "v_cache", *_COMMON, *_BATCH), {0, 1, 2}, _paged)
 
 
+@traceable
 def mla_attention(q: Any, ckv: Any, page_table: Any = None, kv_lens: Any = None, *, q_pe: Any = None, kpe: Any = None,
                   head_dim_ckv: Optional[int] = None, table_rows: Any = None, q_indptr: Any = None,
                   kv_indptr: Any = None, page_indptr: Any = None, page_indices: Any = None, last_page_len: Any = None,
