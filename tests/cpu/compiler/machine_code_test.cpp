@@ -156,10 +156,10 @@ std::set<KernelConfig> kernels_on(int sm, const HeadDims& head_dims) {
 // with one scale or several.
 std::set<KernelConfig> token_scales_on(int sm) {
     std::vector<AttentionSpec> specs;
-    for (const int dim : {64, 128, 192, 512}) {
-        AttentionSpec spec = spec_of(dim, dim, dim != 64);
-        spec.kv_dtype = dim == 64 ? DType::e5m2 : DType::e4m3, spec.kv_scale = KvScale::token_head;
-        specs.push_back(spec);
+    for (const int dim : {128, 192, 512}) {
+        AttentionSpec spec = spec_of(dim, dim, dim != 192);
+        spec.kv_dtype = dim == 192 ? DType::e5m2 : DType::e4m3, spec.kv_scale = KvScale::token_head;
+        if (dim != 192) specs.push_back(spec);
         if (dim > 128) {
             spec.consistency = Consistency::bitwise;
             specs.push_back(spec);
