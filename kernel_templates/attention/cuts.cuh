@@ -38,6 +38,12 @@ struct FoldWeights {
     }
 };
 
+// Whether what a row of this token has found is cut before `key`.
+__device__ inline bool is_cut_before(int32 key, const abi::AttentionArguments& args, const Sequence& sequence,
+                                     int32 token) {
+    return key % abi::cut_length(visible_keys(args, sequence, token).end) == 0;
+}
+
 // The cuts of a tile of query rows.
 struct TileCuts {
     int32 length;     // of the last row's pieces

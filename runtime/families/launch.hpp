@@ -45,7 +45,7 @@ struct Extent {
 inline std::int64_t widened_tokens(const problem::BoundShape& shape) {
     return std::max<std::int64_t>(1, shape.max_kv_len);
 }
-// Of all sequences and KV heads.
+// Rows that all sequences and KV heads have there.
 inline std::int64_t widened_rows(const AttentionSpec& spec, const problem::BoundShape& shape) {
     return shape.batch * spec.kv_heads * widened_tokens(shape);
 }

@@ -37,8 +37,7 @@ families::WorkspaceLayout workspace_of(const Plan& plan, const problem::BoundSha
         layout.partial_ml_offset = take(rows * 8);
     }
     if (plan.find(Role::widen) == nullptr) return layout;
-    if (widened_bytes(spec, shape) >
-        kMostWidenedBytes) {  // for smaller bounds, since these have another plan
+    if (!has_room_to_widen(spec, shape)) {  // for smaller bounds, since these have another plan
         constexpr std::int64_t kRounding = 256;
         take(kMostWidenedBytes + kRounding);
         return layout;
@@ -52,13 +51,14 @@ families::WorkspaceLayout workspace_of(const Plan& plan, const problem::BoundSha
 }  // namespace
 
 const Plan& plan_for(const Plan& plan, const problem::BoundShape& shape) {
-    if (plan.instead.empty() || widened_bytes(plan.problem.spec, shape) <= kMostWidenedBytes) return plan;
+    if (plan.instead.empty() || has_room_to_widen(plan.problem.spec, shape)) return plan;
     return plan.instead.front();
 }
 
 std::int64_t workspace_bytes(const Plan& plan, const problem::BoundShape& shape) {
     const Plan& of_bounds = plan_for(plan, shape);
-    return std::max(launch_of(plan, shape).workspace.bytes, launch_of(of_bounds, shape).workspace.bytes);
+    const std::int64_t bytes = launch_of(plan, shape).workspace.bytes;
+    return &of_bounds == &plan ? bytes : std::max(bytes, launch_of(of_bounds, shape).workspace.bytes);
 }
 
 families::LaunchContext context_of(const Plan& plan, const problem::BoundShape& shape, const Launch& launch) {

@@ -91,18 +91,17 @@ std::int64_t widened_keys(const problem::Problem& problem) {
 // What that takes, beside the attention: a launch, and each column as it is stored and as it is widened.
 double widening_clocks(const problem::Problem& problem, const DeviceTraits& device) {
     constexpr double kLaunchClocks = 6000;
-    // Of device memory's: what is widened has to leave L2, too, while the attention begins to read it.
+    // A part of device memory's: what is widened has to leave L2, too, while the attention begins to read it.
     constexpr double kRate = 0.4;
     const auto& [spec, sizes] = problem;
     const double columns = static_cast<double>(sizes.batch * spec.kv_heads * widened_keys(problem)) *
                            static_cast<double>(spec.head_dim_qk + spec.head_dim_vo);
-    const double rate = families::traits_of(device.sm).dram_bytes * kRate * device.sm_count;
+    const double rate = device.dram_bytes * kRate * device.sm_count;
     return kLaunchClocks + columns * (1 + abi::kWidenedBytes) / rate;
 }
 
-bool exceeds_workspace(const problem::Problem& problem) {
-    return widened_bytes(problem.spec, {.batch = problem.sizes.batch, .max_kv_len = problem.sizes.kv_len}) >
-           kMostWidenedBytes;
+problem::BoundShape keys_of(const PlanSizes& sizes) {
+    return {.batch = sizes.batch, .max_kv_len = sizes.kv_len};
 }
 
 // What the set has for op attention or mla.
@@ -112,10 +111,10 @@ std::span<const Candidate> attentions(const KernelSet& set) {
 
 // One attention and its best split, with what comes before it.
 Choice with_best_split(const Candidate& one, const KernelSet& set, const problem::Problem& problem,
-                       const DeviceTraits& device, double limit = kNoLimit) {
+                       const families::Work& work, const DeviceTraits& device, double limit = kNoLimit) {
     const Contender& contender = set.contenders[static_cast<std::size_t>(&one - set.candidates.data())];
     const double before = reads_widened(one.kernel) ? widening_clocks(problem, device) : 0.0;
-    const SplitChoice best = best_split(contender, device.sm_count, work_of(problem), limit - before);
+    const SplitChoice best = best_split(contender, device.sm_count, work, limit - before);
     return {&one, best.split, best.clocks + before};
 }
 
@@ -125,7 +124,8 @@ enum class Widening : std::uint8_t { allowed, refused };
 bool serves(const Candidate& one, const problem::Problem& problem, std::int64_t rows,
             Widening widening = Widening::allowed) {
     if (!one.serves(rows)) return false;
-    return !reads_widened(one.kernel) || (widening == Widening::allowed && !exceeds_workspace(problem));
+    return !reads_widened(one.kernel) ||
+           (widening == Widening::allowed && has_room_to_widen(problem.spec, keys_of(problem.sizes)));
 }
 
 // The attention that is there for so many packed query rows and takes the least time: the first of equals.
@@ -133,11 +133,12 @@ bool serves(const Candidate& one, const problem::Problem& problem, std::int64_t 
 // for the others' chunks.
 Choice choose_among_attentions(const KernelSet& set, const problem::Problem& problem,
                                const DeviceTraits& device, Widening widening) {
-    const std::int64_t rows = work_of(problem).of_each.rows();
+    const families::Work work = work_of(problem);
+    const std::int64_t rows = work.of_each.rows();
     Choice best{.clocks = kNoLimit};
     for (const Candidate& one : std::views::reverse(attentions(set))) {
         if (!serves(one, problem, rows, widening)) continue;
-        const Choice choice = with_best_split(one, set, problem, device, best.clocks);
+        const Choice choice = with_best_split(one, set, problem, work, device, best.clocks);
         if (choice.clocks <= best.clocks) best = choice;
     }
     // Chunks were counted over the keys that a row sees, and lie over all keys.
@@ -154,13 +155,12 @@ Choice choose_attention(const KernelSet& set, const problem::Problem& problem, c
 
 // Why not the other attentions: those that are not there for so many rows, then those that take longer.
 void explain_attention(const KernelSet& set, const Choice& chosen, Plan& plan) {
-    const std::int64_t rows = work_of(plan.problem).of_each.rows();
+    const families::Work work = work_of(plan.problem);
+    const std::int64_t rows = work.of_each.rows();
     for (const Candidate& one : attentions(set)) {
         if (serves(one, plan.problem, rows)) continue;
         if (one.serves(rows)) {
-            const std::int64_t bytes =
-                widened_bytes(plan.problem.spec,
-                              {.batch = plan.problem.sizes.batch, .max_kv_len = plan.problem.sizes.kv_len});
+            const std::int64_t bytes = widened_bytes(plan.problem.spec, keys_of(plan.problem.sizes));
             plan.rejected.push_back(
                 {one.kernel.name(),
                  fmt::format("its workspace would take {} MiB for widened keys; at most {} are taken",
@@ -181,7 +181,8 @@ void explain_attention(const KernelSet& set, const Choice& chosen, Plan& plan) {
         plan.rejected.push_back(
             {one.kernel.name(),
              fmt::format("estimated {:.2f}x the time of the chosen kernel for {} packed query rows",
-                         with_best_split(one, set, plan.problem, plan.device).clocks / chosen.clocks, rows)});
+                         with_best_split(one, set, plan.problem, work, plan.device).clocks / chosen.clocks,
+                         rows)});
     }
 }
 
@@ -271,6 +272,10 @@ std::int64_t widened_bytes(const AttentionSpec& spec, const problem::BoundShape&
     const std::int64_t of_token = spec.kv_heads * (spec.head_dim_qk + spec.head_dim_vo) * abi::kWidenedBytes;
     const std::int64_t tokens = shape.batch * families::widened_tokens(shape);
     return tokens > kMost / of_token ? kMost : tokens * of_token;
+}
+
+bool has_room_to_widen(const AttentionSpec& spec, const problem::BoundShape& shape) {
+    return widened_bytes(spec, shape) <= kMostWidenedBytes;
 }
 
 std::vector<KernelConfig> KernelSet::kernels() const {

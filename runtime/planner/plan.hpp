@@ -48,7 +48,7 @@ struct Plan {
     bool is_of_set = false;
     Numerics numerics{};
     std::vector<Refusal> rejected{};
-    // Of a plan that widens keys one more: for bounds whose widened keys would take more workspace than
+    // A plan that widens keys has one more, for bounds whose widened keys would take more workspace than
     // kMostWidenedBytes.
     std::vector<Plan> instead{};
 
@@ -75,10 +75,11 @@ KernelSet kernel_set(const AttentionSpec& spec, int sm, const TuningTable& tunin
 // That no kernel serves a spec, and why not each.
 Unsupported unserved(int sm, const std::vector<Refusal>& rejected);
 
-// Of widened keys in a workspace, whatever the bounds are.
+// Widened keys take no more of a workspace, whatever the bounds are.
 inline constexpr std::int64_t kMostWidenedBytes = std::int64_t{256} << 20;
 
 std::int64_t widened_bytes(const AttentionSpec& spec, const problem::BoundShape& shape);
+bool has_room_to_widen(const AttentionSpec& spec, const problem::BoundShape& shape);
 
 // What planning chooses of a set for given sizes.
 struct Choice {

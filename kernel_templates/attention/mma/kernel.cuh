@@ -292,10 +292,6 @@ struct AttentionMma {
         }
     }
 
-    __device__ bool is_cut_before(int32 key, const PackedRow& row) const {
-        return key % abi::cut_length(visible_keys(args, tile.sequence, row.token).end) == 0;
-    }
-
     // Before `key`, of a part that goes on behind it, rows are cut that have a cut there.
     __device__ void cut(int32 key, const PartPlaces& places) {
         if (!multiplies() || (places.are_apart() && key % places.length != 0)) return;
@@ -308,12 +304,13 @@ struct AttentionMma {
         for (int i = 0; i < 2; ++i) sum[i] = row_sum(softmax.sum[i]);
         if constexpr (kTokenScales) {
 #pragma unroll
-            for (int i = 0; i < 2; ++i) leave_unit(o, i, units[i], is_cut_before(key, rows[i]));
+            for (int i = 0; i < 2; ++i)
+                leave_unit(o, i, units[i], is_cut_before(key, args, tile.sequence, rows[i].token));
         }
         if (places.are_apart()) store_partial(rows, places.before(key), sum);
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-            const bool here = is_cut_before(key, rows[i]);
+            const bool here = is_cut_before(key, args, tile.sequence, rows[i].token);
             if (!places.are_apart()) folded.fold(i, here, o, softmax.maximum[i], sum[i], args.scale_log2);
             if (!here) continue;
             softmax.begin(i);

@@ -522,10 +522,6 @@ struct AttentionMmaWide {
         for (int t = 0; t < kRowTiles; ++t) leave_units(o[t], units[t]);
     }
 
-    __device__ bool is_cut_before(int32 key, const PackedRow& row) const {
-        return key % abi::cut_length(visible_keys(args, tile.sequence, row.token).end) == 0;
-    }
-
     // Before `key`, of a part that goes on behind it, rows are cut that have a cut there. What changes is
     // selected: behind a branch it would be computed ahead, and take registers that 16 rows of 512 columns
     // beside their states do not leave.
@@ -539,7 +535,8 @@ struct AttentionMmaWide {
 #pragma unroll
                 for (int i = 0; i < 2; ++i)
                     leave_unit(o[t], i, units[t][i],
-                               is_cut_before(key, tile.row(t * 16 + fragment_row(lane, i))));
+                               is_cut_before(key, args, tile.sequence,
+                                             tile.row(t * 16 + fragment_row(lane, i)).token));
             }
         }
         if (places.are_apart()) store_rows(places.before(key), total);
@@ -547,7 +544,8 @@ struct AttentionMmaWide {
         for (int t = 0; t < kRowTiles; ++t) {
 #pragma unroll
             for (int i = 0; i < 2; ++i) {
-                const bool here = is_cut_before(key, tile.row(t * 16 + fragment_row(lane, i)));
+                const bool here =
+                    is_cut_before(key, args, tile.sequence, tile.row(t * 16 + fragment_row(lane, i)).token);
                 if (!places.are_apart())
                     folded.of_tile(t).fold(i, here, o[t], maximum[t][i], total[t][i], args.scale_log2);
                 maximum[t][i] = here ? -infinity() : maximum[t][i];
@@ -556,7 +554,9 @@ struct AttentionMmaWide {
         }
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-            sum[i] = is_cut_before(key, tile.row(warp_row + fragment_row(lane, i))) ? 0.0f : sum[i];
+            sum[i] = is_cut_before(key, args, tile.sequence, tile.row(warp_row + fragment_row(lane, i)).token)
+                         ? 0.0f
+                         : sum[i];
         }
     }
 

@@ -20,7 +20,8 @@ namespace attnsmith {
 template <bool HasFactors>
 struct LaggingSoftmax {
     static constexpr float kNothing = -3.402823466e38f;  // below any logit
-    // Of a row whose factor is NaN: what it sees makes it NaN, in the end, and what it does not see must not.
+    // What a row has whose factor is NaN: what it sees makes it NaN, in the end, and what it does not see
+    // must not.
     static constexpr float kNoFactor = -1.0f;
 
     // Its factors are read where they are used: a parameter is no register.

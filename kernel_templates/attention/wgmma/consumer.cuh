@@ -214,8 +214,7 @@ struct WgmmaConsumer {
         Found found;
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-            const KeyInterval seen = visible_keys(args.attention, work.sequence, row(work, i).token);
-            found.is_cut[i] = key % abi::cut_length(seen.end) == 0;
+            found.is_cut[i] = is_cut_before(key, args.attention, work.sequence, row(work, i).token);
             found.maximum[i] = softmax.maximum(i);
             found.correction[i] = softmax.correction(i);
             found.sum[i] = row_sum(softmax.sum[i]) * found.correction[i];

@@ -6,6 +6,7 @@
 #include <initializer_list>
 #include <string_view>
 
+#include "abi/widen_arguments.h"
 #include "families/attention_arguments.hpp"
 #include "families/attention_wgmma/kernel.hpp"
 #include "families/attention_wgmma/schedule.hpp"
@@ -132,7 +133,7 @@ void add_maps_of_workspace(const LaunchContext& context, const AttentionBinding&
                              .data = static_cast<const std::byte*>(operands.workspace) + in_workspace,
                              .dtype = kWidenedTo,
                              .rank = 4};
-        const std::int64_t row = head_dim * abi::kWgmmaOperandBytes;
+        const std::int64_t row = head_dim * abi::kWidenedBytes;
         const auto size = [](std::int64_t value) { return static_cast<std::uint64_t>(value); };
         map.extents = {size(head_dim), size(tokens), size(spec.kv_heads), size(context.shape.batch)};
         map.strides = {size(row * spec.kv_heads), size(row), size(row * spec.kv_heads * tokens)};

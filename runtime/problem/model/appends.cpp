@@ -120,7 +120,7 @@ constexpr std::string_view kThreePositions =
     "a position of three numbers (M-RoPE) is not built in this version";
 constexpr std::string_view kNormBehind =
     "a norm of q and k behind their rotation is not built in this version";
-// Of others the published code rotates neighbours in any case.
+// The published code of other types rotates neighbours in any case.
 constexpr std::string_view kReadRopeInterleave[] = {"deepseek_v3", "glm4_moe_lite", "kimi_k2", "youtu"};
 
 constexpr Remark kRefused[] = {

@@ -154,12 +154,12 @@ std::set<KernelConfig> kernels_on(int sm, const HeadDims& head_dims) {
 
 // Keys and values of 8 bits whose tokens have scales of their own: in each kind of kernel, and in latents
 // with one scale or several.
-std::set<KernelConfig> token_scales_on(int sm) {
+std::set<KernelConfig> token_scales_on(int sm, const std::vector<int>& dims) {
     std::vector<AttentionSpec> specs;
-    for (const int dim : {128, 192, 512}) {
-        AttentionSpec spec = spec_of(dim, dim, dim != 192);
-        spec.kv_dtype = dim == 192 ? DType::e5m2 : DType::e4m3, spec.kv_scale = KvScale::token_head;
-        if (dim != 192) specs.push_back(spec);
+    for (const int dim : dims) {
+        AttentionSpec spec = spec_of(dim, dim, dim % 128 == 0);
+        spec.kv_dtype = dim % 128 == 0 ? DType::e4m3 : DType::e5m2, spec.kv_scale = KvScale::token_head;
+        specs.push_back(spec);
         if (dim > 128) {
             spec.consistency = Consistency::bitwise;
             specs.push_back(spec);
@@ -561,7 +561,9 @@ TEST_CASE("the machine code of every kernel is as planned", "[compiler][machine_
 }
 
 TEST_CASE("the machine code of kernels with scales of tokens is as planned", "[compiler][machine_code]") {
-    CHECK(inspect_all(once_a_generation(token_scales_on)) == "");
+    CHECK(inspect_all(once_a_generation([](int sm) {
+              return token_scales_on(sm, {64, 128, 192, 512});
+          })) == "");
 }
 
 // Hidden, as it takes a quarter of an hour of 2 cores: run it by its name when NVRTC's version changes.
@@ -574,6 +576,7 @@ TEST_CASE("the machine code of every kernel on every SM is as planned", "[.][mac
         for (const HeadDims& head_dims : {kMainHeadDims, kOtherHeadDims})
             CHECK(inspect_all(fp32_kernels_on(device.sm, head_dims)) == "");
         CHECK(inspect_all(latent_kernels_on(device.sm)) == "");
+        CHECK(inspect_all(token_scales_on(device.sm, {64, 128, 160, 192, 256, 384, 512})) == "");
         CHECK(inspect_all(appends_on(device.sm)) == "");
     }
     for (const int dim : {72, 80, 96, 112, 120, 136, 160, 192, 200, 248, 384})

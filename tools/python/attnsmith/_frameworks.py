@@ -11,7 +11,7 @@ import numbers
 import sys
 from ctypes import c_void_p
 from functools import partial
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, Callable, NoReturn, Optional, Sequence
 
 from . import _abi, _interface, _views
 from ._dlpack import borrow, device_of
@@ -167,6 +167,11 @@ _TORCH_KINDS = {"float16": _views.FP16, "bfloat16": _views.BF16, "float32": _vie
                 "int64": _views.INT64, "float8_e4m3fn": _views.E4M3, "float8_e5m2": _views.E5M2, "uint8": _views.UINT8}
 
 
+def refuse_gradient(name: str) -> NoReturn:
+    raise InvalidRequest(f"{name}.requires_grad", "True", "a tensor without gradients, since there is no backward pass: "
+                         f"call under torch.no_grad(), or pass {name}.detach()")
+
+
 class Torch(Framework):
     """torch.Tensor by its own methods: no capsule is made, and what a call costs is a few of them."""
 
@@ -203,8 +208,7 @@ class Torch(Framework):
             if not tensor.is_cuda:
                 raise InvalidRequest(f"{name}.device", str(tensor.device), _CUDA_WANTED)
             if tensor.requires_grad and self.is_grad_enabled():
-                raise InvalidRequest(f"{name}.requires_grad", "True", "a tensor without gradients, since there is no "
-                                     f"backward pass: call under torch.no_grad(), or pass {name}.detach()")
+                refuse_gradient(name)
             return (tensor.data_ptr(), tensor.shape, tensor.stride(), self.kinds[tensor.dtype],
                     tensor.get_device() << 32 | 2)
         except KeyError:

@@ -12,18 +12,16 @@ from typing import Any, Callable, Dict, List, cast
 
 import torch
 
-from . import functions
-from .errors import InvalidRequest, Unsupported
+from . import _frameworks, _views, functions
+from .errors import Unsupported
 
 _NOT_TRACED = ("out", "return_status", "stream")
 # A word of Python, by its annotation, as the arguments of a schema.
 _TYPES = {"bool": "bool", "Optional[int]": "SymInt?", "Optional[float]": "float?", "PageOrder": "str",
           "Precision": "str", "Consistency": "str", "Optional[ODType]": "str?", "Optional[KvDType]": "str?"}
-_WORDS = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32", torch.float8_e4m3fn: "e4m3",
-          torch.float8_e5m2: "e5m2"}
+_WORDS = {dtype: _views.WORDS[kind] for dtype, kind in _frameworks.Torch(torch).kinds.items()}
 _registry: Any = torch.library  # whose functions say no types
 _LIBRARY = _registry.Library("attnsmith", "DEF")
-_USUAL_LATENT = functions._USUAL_LATENT
 
 
 def _value_columns(tensors: Dict[str, Any]) -> Any:
@@ -35,11 +33,9 @@ def _cached_columns(tensors: Dict[str, Any]) -> Any:
 
 
 def _latent_columns(tensors: Dict[str, Any]) -> Any:
-    if tensors["q_pe"] is not None:
-        return tensors["q"].shape[-1]
-    if tensors["head_dim_ckv"] is not None:
-        return tensors["head_dim_ckv"]
-    return _USUAL_LATENT if tensors["kpe"] is None else tensors["ckv"].shape[-1]
+    apart = [(name, tensors[name].shape[-1]) for name, position in (("q", "q_pe"), ("ckv", "kpe"))
+             if tensors[position] is not None]
+    return functions.latent_columns(apart, tensors["head_dim_ckv"])[1]
 
 
 # By function, the columns of o, from the arguments of its operators.
@@ -147,9 +143,7 @@ class _Operators:
             if torch.is_grad_enabled():
                 for argument, of_name in zip(arguments, self.names):
                     if isinstance(argument, torch.Tensor) and argument.requires_grad:
-                        raise InvalidRequest(f"{of_name}.requires_grad", "True",
-                                             "a tensor without gradients, since there is no backward pass: call under "
-                                             f"torch.no_grad(), or pass {of_name}.detach()")
+                        _frameworks.refuse_gradient(of_name)
             with torch._C._AutoDispatchBelowAutograd():
                 return self.operator(with_lse)(*arguments)
 

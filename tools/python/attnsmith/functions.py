@@ -412,6 +412,15 @@ def _other_axes(name: str, view: View, name_of_whole: str, whole: View) -> Inval
                           f"the axes of {name_of_whole}, {tuple(whole[1])}, but for the last")
 
 
+def latent_columns(apart: List[Tuple[str, int]], given: Optional[int]) -> Tuple[str, int]:
+    """Who says head_dim_ckv, and what it is. `apart`: the tensors whose columns are those of latents alone."""
+    if given is not None:
+        return "head_dim_ckv", given
+    if apart:
+        return f"as {apart[0][0]} has", apart[0][1]
+    return "unless head_dim_ckv is given", _USUAL_LATENT
+
+
 def _latent_dims(q: View, q_pe: Optional[View], ckv: View, kpe: Optional[View],
                  given: Optional[int]) -> Tuple[int, int]:
     """head_dim_ckv and head_dim_kpe, which tensors tell that are apart. Raises InvalidRequest for one that has other
@@ -423,11 +432,7 @@ def _latent_dims(q: View, q_pe: Optional[View], ckv: View, kpe: Optional[View],
                              "kpe=rows[..., 528:].view(torch.bfloat16)")
     pairs = (("q", q, "q_pe", q_pe), ("ckv", ckv, "kpe", kpe))
     apart = [(name, whole[1][-1], position[1][-1]) for name, whole, _, position in pairs if position is not None]
-    source, head_dim_ckv = "unless head_dim_ckv is given", _USUAL_LATENT
-    if apart:
-        source, head_dim_ckv = f"as {apart[0][0]} has", apart[0][1]
-    if given is not None:
-        source, head_dim_ckv = "head_dim_ckv", given
+    source, head_dim_ckv = latent_columns([(name, columns) for name, columns, _ in apart], given)
     # Where both are joined, the one with fewer columns lacks some, and is refused below.
     head_dim_kpe = apart[0][2] if apart else max(q[1][-1], ckv[1][-1], head_dim_ckv) - head_dim_ckv
     for name, whole, name_of_position, position in pairs:
