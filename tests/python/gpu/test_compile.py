@@ -9,6 +9,7 @@ import attnsmith
 
 class Compiled(GpuTest):
     def setUp(self):
+        super().setUp()
         torch._dynamo.reset()
 
     def dense(self, length=33, keys=50):
