@@ -72,8 +72,11 @@ def _results(words, q, o, lse):
     return (o, lse.float()) if words["return_lse"] else o
 
 
+_taken = {torch.float16, torch.bfloat16}
+
+
 def _check(q, k, v):
-    if q.dtype not in (torch.float16, torch.bfloat16):
+    if q.dtype not in _taken:
         raise attnsmith.InvalidRequest("q.dtype", str(q.dtype), "fp16 or bf16")
     for name, tensor in (("k", k), ("v", v)):
         if tensor.dtype != q.dtype and tensor.dtype.itemsize != 1:
@@ -111,7 +114,8 @@ def varlen_attention(*arguments, **words):
         raise attnsmith.InvalidRequest("kv_indptr.shape", str(len(kv_ends)), str(len(q_ends)))
     for begin, end, kv_begin, kv_end in zip(q_ends, q_ends[1:], kv_ends, kv_ends[1:]):
         _within("max_q_len", words, end - begin)
-        _within("max_kv_len", words, kv_end - kv_begin)
+        if end > begin:
+            _within("max_kv_len", words, kv_end - kv_begin)
         o[begin:end], lse[begin:end] = reference(q[begin:end], k64[kv_begin:kv_end], v64[kv_begin:kv_end],
                                                  **_plain_options(words))
     return _results(words, q, o, lse)
@@ -295,8 +299,51 @@ def append(*arguments, **words):
     return turned if words["q_out"] is None else words["q_out"].copy_(turned)
 
 
+def _of_operator(operator):
+    """The function that a graph's operator stands for, which takes what the operator does."""
+    name = operator.__name__.partition(".")[0]
+    with_lse = name.endswith("_with_lse")
+    function = globals()[name.removesuffix("_with_lse")]
+    schema = [argument.name for argument in operator._schema.arguments]
+
+    def call(*arguments, **words):
+        words.update(zip(schema, arguments))
+        if "window_left" in words:
+            words["window"] = words.pop("window_left"), words.pop("window_right", None)
+        if words.get("v_cache") is not None:
+            words["kv_cache"] = words["kv_cache"], words.pop("v_cache")
+        return function(**words, return_lse=with_lse)
+
+    return call
+
+
+def computing_backend(graphs):
+    """A backend of torch.compile that runs graphs as they are, attnsmith's operators by the functions here. `graphs`: a
+    list that is given the names of each graph's operators of attnsmith."""
+    def backend(graph, inputs):
+        operators = [node for node in graph.graph.nodes if "attnsmith" in str(node.target)]
+        graphs.append([node.target.__name__ for node in operators])
+        for node in operators:
+            node.target = _of_operator(node.target)
+        graph.recompile()
+        return graph.forward
+
+    return backend
+
+
 @contextlib.contextmanager
-def standing_in():
+def taking(*dtypes):
+    """The functions here take these dtypes besides fp16 and bf16, such as torch.float32 for closer comparisons."""
+    more = set(dtypes) - _taken
+    _taken.update(more)
+    try:
+        yield
+    finally:
+        _taken.difference_update(more)
+
+
+@contextlib.contextmanager
+def standing_in(*more_dtypes):
     """Gives the calls that are made meanwhile: a list of (name of the function, positional arguments, words)."""
     calls = []
 
@@ -307,6 +354,7 @@ def standing_in():
         return call
 
     with contextlib.ExitStack() as stack:
+        stack.enter_context(taking(*more_dtypes))
         for name in NAMES:
             stack.enter_context(unittest.mock.patch.object(functions, name, counted(name)))
             stack.enter_context(unittest.mock.patch.object(attnsmith, name, getattr(functions, name)))

@@ -1,0 +1,242 @@
+"""The attention of transformers: models of several architectures with attnsmith's words, against the same in eager."""
+
+import contextlib
+import unittest
+
+try:
+    import torch
+    import transformers
+except ImportError:
+    torch = transformers = None
+else:
+    from stand_in import computing_backend, standing_in, taking
+
+SMALL = {"vocab_size": 97, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
+         "num_key_value_heads": 2, "max_position_embeddings": 256, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": None}
+# By architecture, the configuration's class and what it has besides. Windows are shorter than what is generated.
+MODELS = {
+    "Llama": ("LlamaConfig", {}),
+    "Qwen3": ("Qwen3Config", {"head_dim": 32}),
+    "Mistral": ("MistralConfig", {"sliding_window": 5}),
+    "Gemma2": ("Gemma2Config", {"sliding_window": 5, "head_dim": 32, "attn_logit_softcapping": 2.0,
+                                "query_pre_attn_scalar": 16}),
+    "GptOss": ("GptOssConfig", {"sliding_window": 5, "head_dim": 32, "num_local_experts": 2, "num_experts_per_tok": 1,
+                                "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}),
+    "DeepseekV3": ("DeepseekV3Config", {"num_key_value_heads": 4, "q_lora_rank": 24, "kv_lora_rank": 32, "qk_rope_head_dim": 8,
+                                        "qk_nope_head_dim": 16, "v_head_dim": 16, "n_routed_experts": 4, "n_group": 1,
+                                        "topk_group": 1, "num_experts_per_tok": 2, "moe_intermediate_size": 32,
+                                        "first_k_dense_replace": 1, "n_shared_experts": 1}),
+}
+
+
+def model_of(architecture, **changes):
+    """With random weights, in fp32 and eager."""
+    torch.manual_seed(sum(architecture.encode()))
+    config_class, words = MODELS[architecture]
+    config = getattr(transformers, config_class)(**{**SMALL, **words, **changes})
+    config._attn_implementation = "eager"
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    for name, parameter in model.named_parameters():
+        if "sinks" in name:
+            torch.nn.init.normal_(parameter)
+        elif "q_proj" in name or "k_proj" in name:
+            parameter.data *= 8  # so that attention is to some keys more than to others
+    return model
+
+
+@unittest.skipIf(transformers is None, "PyTorch and transformers are not installed")
+class Transformers(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        import attnsmith.transformers
+        cls.adapter = attnsmith.transformers
+        cls.adapter.register()
+
+    @contextlib.contextmanager
+    def served(self, model, passed_on=0):
+        """All calls of the model are attnsmith's, but for so many reasons to pass one on."""
+        self.adapter.reset()
+        model.set_attn_implementation("attnsmith")
+        with standing_in(torch.float32) as calls, torch.no_grad():
+            yield calls
+        model.set_attn_implementation("eager")
+        report = self.adapter.report()
+        self.assertEqual(sum(report["served"].values()), len(calls))
+        self.assertEqual(len(report["passed_on"]), passed_on, report)
+
+    def tokens(self, batch=3, length=12, seed=1):
+        return torch.randint(1, 97, (batch, length), generator=torch.Generator().manual_seed(seed))
+
+    def assert_same(self, got, wanted, seen=None):
+        if seen is not None:
+            got, wanted = got[seen], wanted[seen]
+        torch.testing.assert_close(got, wanted, rtol=2e-4, atol=2e-4)
+
+    def test_logits_without_padding(self):
+        for architecture in MODELS:
+            with self.subTest(architecture):
+                model, tokens = model_of(architecture), self.tokens()
+                with torch.no_grad():
+                    wanted = model(tokens).logits
+                with self.served(model) as calls:
+                    self.assert_same(model(tokens).logits, wanted)
+                self.assertEqual([call[0] for call in calls], ["attention"] * 2)
+
+    def test_padding_on_either_side(self):
+        for architecture in MODELS:
+            for side in ("left", "right"):
+                with self.subTest(architecture, side=side):
+                    model, tokens = model_of(architecture), self.tokens()
+                    mask = torch.ones_like(tokens)
+                    for row, padding in enumerate((0, 3, 7)):
+                        if padding:
+                            mask[row, slice(0, padding) if side == "left" else slice(-padding, None)] = 0
+                    with torch.no_grad():
+                        wanted = model(tokens, attention_mask=mask).logits
+                    with self.served(model) as calls:
+                        self.assert_same(model(tokens, attention_mask=mask).logits, wanted, mask.bool())
+                    self.assertEqual(len(calls), 2)
+
+    def test_generation_with_padding_in_dynamic_and_static_caches(self):
+        for architecture in MODELS:
+            for cache in ("dynamic", "static"):
+                for padded in (False, True):
+                    with self.subTest(architecture, cache=cache, padded=padded):
+                        model, tokens = model_of(architecture), self.tokens(2, 7)
+                        mask = torch.ones_like(tokens)
+                        mask[1, :3 * padded] = 0
+                        options = {"attention_mask": mask, "max_new_tokens": 8, "do_sample": False,
+                                   "output_logits": True, "return_dict_in_generate": True, "disable_compile": True}
+                        wanted = model.generate(tokens, **options)
+                        with self.served(model) as calls:
+                            got = model.generate(tokens, cache_implementation=cache, **options)
+                        self.assertTrue(torch.equal(got.sequences, wanted.sequences))
+                        self.assert_same(torch.stack(got.logits), torch.stack(wanted.logits))
+                        self.assertEqual(len(calls), 16)
+
+    def test_sequences_packed_by_position_ids(self):
+        for architecture in MODELS:
+            with self.subTest(architecture):
+                model, tokens = model_of(architecture), self.tokens(2, 12)
+                positions = torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3, 4, 5, 6, 0], [0, 1, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9]])
+                with torch.no_grad():
+                    wanted = model(tokens, position_ids=positions, use_cache=False).logits
+                with self.served(model) as calls:
+                    self.assert_same(model(tokens, position_ids=positions, use_cache=False).logits, wanted)
+                # GptOss keeps position_ids to itself: its masks, those of eager too, know no sequences.
+                function = "attention" if architecture == "GptOss" else "varlen_attention"
+                self.assertEqual([call[0] for call in calls], [function] * 2)
+
+    def test_sequences_packed_by_lengths(self):
+        model, tokens = model_of("Llama"), self.tokens(1, 12)
+        ends = torch.tensor([0, 5, 12])
+        with torch.no_grad():
+            wanted = torch.cat([model(tokens[:, begin:end]).logits for begin, end in zip(ends, ends[1:])], 1)
+        positions = torch.cat([torch.arange(5), torch.arange(7)])[None]
+        with self.served(model) as calls:
+            got = model(tokens, position_ids=positions, use_cache=False, attention_mask=torch.ones_like(tokens),
+                        cu_seq_lens_q=ends, cu_seq_lens_k=ends, max_length_q=7, max_length_k=7).logits
+        self.assert_same(got, wanted)
+        self.assertEqual([call[0] for call in calls], ["varlen_attention"] * 2)
+
+    def test_a_chunk_that_continues_a_cache(self):
+        for architecture in MODELS:
+            with self.subTest(architecture):
+                model, tokens = model_of(architecture), self.tokens(2, 13)
+                mask = torch.ones_like(tokens)
+                mask[1, :4] = 0
+                with torch.no_grad():
+                    wanted = model(tokens, attention_mask=mask).logits
+                with self.served(model):
+                    first = model(tokens[:, :6], attention_mask=mask[:, :6], use_cache=True)
+                    rest = model(tokens[:, 6:], attention_mask=mask, past_key_values=first.past_key_values)
+                self.assert_same(torch.cat([first.logits, rest.logits], 1), wanted, mask.bool())
+
+    def test_masks_that_are_passed_on(self):
+        tokens = self.tokens(2, 9)
+        holes = torch.ones_like(tokens)
+        holes[1, 4] = 0
+        whole = torch.zeros(2, 1, 9, 9).masked_fill_(torch.rand(2, 1, 9, 9) < 0.4, -1e30)
+        whole.diagonal(0, 2, 3).fill_(0)
+        for name, mask in (("holes", holes), ("whole", whole)):
+            with self.subTest(name):
+                model = model_of("Llama")
+                with torch.no_grad():
+                    wanted = model(tokens, attention_mask=mask).logits
+                with self.served(model, passed_on=1) as calls:
+                    self.assert_same(model(tokens, attention_mask=mask).logits, wanted, holes.bool())
+                self.assertEqual(calls, [])
+                (entry,) = self.adapter.report()["passed_on"]
+                self.assertEqual((entry["calls"], entry["to"]), (2, "transformers' sdpa"))
+                self.assertIn("a mask that is more than", entry["why"])
+
+    def test_training_is_passed_on_with_the_same_gradients(self):
+        for architecture in ("Llama", "Mistral", "DeepseekV3"):
+            for padded in (False, True):
+                with self.subTest(architecture, padded=padded):
+                    model, tokens = model_of(architecture), self.tokens(2, 9)
+                    mask = torch.ones_like(tokens)
+                    mask[1, :3 * padded] = 0
+                    gradients = []
+                    for implementation in ("eager", "attnsmith"):
+                        model.set_attn_implementation(implementation)
+                        model.zero_grad()
+                        logits = model(tokens, attention_mask=mask).logits
+                        logits[mask.bool()].square().sum().backward()
+                        gradients.append([p.grad for p in model.parameters() if p.grad is not None])
+                    for wanted, got in zip(*gradients):
+                        torch.testing.assert_close(got, wanted, rtol=1e-3, atol=1e-3)
+                    self.assertIn("gradients", [entry["why"] for entry in self.adapter.report()["passed_on"]])
+
+    def test_what_sdpa_would_drop_is_an_error(self):
+        import attnsmith
+        tokens = self.tokens(2, 9)
+        for architecture, word in (("Gemma2", "softcap"), ("GptOss", "s_aux")):
+            with self.subTest(architecture):
+                model = model_of(architecture)
+                model.set_attn_implementation("attnsmith")
+                with self.assertRaisesRegex(attnsmith.Unsupported, f"{word} with gradients is not served"):
+                    model(tokens)
+
+    def test_strict_passes_nothing_on(self):
+        import attnsmith
+        self.addCleanup(self.adapter.register)
+        self.adapter.register(strict=True)
+        model = model_of("Llama")
+        model.set_attn_implementation("attnsmith")
+        with self.assertRaisesRegex(attnsmith.Unsupported, "^attention: gradients"):
+            model(self.tokens())
+
+    def compiled_generation(self, model, tokens, mask):
+        """The tokens, with those of a static cache that a compiled model adds, and its graphs, none of which has a break."""
+        torch._dynamo.reset()
+        graphs = []
+        cache = transformers.StaticCache(config=model.config, max_cache_len=16)
+        with standing_in(torch.float32):
+            logits = model(tokens, attention_mask=mask, past_key_values=cache).logits[:, -1:]
+        compiled = torch.compile(model, backend=computing_backend(graphs), fullgraph=True)
+        for _ in range(6):
+            tokens = torch.cat([tokens, logits.argmax(-1)], 1)
+            mask = torch.cat([mask, torch.ones(2, 1, dtype=mask.dtype)], 1)
+            with taking(torch.float32):
+                logits = compiled(tokens[:, -1:], past_key_values=cache,
+                                  attention_mask=torch.nn.functional.pad(mask, (0, 16 - mask.shape[1]))).logits
+        return tokens, graphs
+
+    def test_compiled_with_static_caches(self):
+        """As many graphs as eager attention has: windows of static caches have a graph from when they are full on."""
+        for architecture in ("Llama", "Gemma2", "GptOss"):
+            with self.subTest(architecture), torch.no_grad():
+                model, tokens = model_of(architecture), self.tokens(2, 7)
+                mask = torch.ones_like(tokens)
+                mask[1, :3] = 0
+                wanted, eager_graphs = self.compiled_generation(model, tokens, mask)
+                model.set_attn_implementation("attnsmith")
+                got, graphs = self.compiled_generation(model, tokens, mask)
+                self.assertTrue(torch.equal(got, wanted))
+                self.assertEqual(len(graphs), len(eager_graphs))
+                self.assertEqual(graphs, [["varlen_attention.default"] * 2] * len(graphs))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,47 @@
+"""What an adapter served by attnsmith and what it passed on to its framework's own attention, counted by reason."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, Dict, NoReturn, Tuple
+
+from ._tracing import is_tracing
+from .errors import Unsupported
+
+
+class Served:
+    """The counts of one adapter.
+
+    Calls that torch.compile traces are not counted: a graph that is traced once runs any number of times, and holds
+    operators whose names tell what they are.
+    """
+
+    def __init__(self, to: str) -> None:
+        self._to = to  # whom calls are passed on to
+        self._served: Counter[str] = Counter()
+        self._passed: Counter[Tuple[str, str]] = Counter()
+        self.strict = False
+
+    def count(self, function: str) -> None:
+        if not is_tracing():
+            self._served[function] += 1
+
+    def pass_on(self, function: str, why: str) -> None:
+        """Raises Unsupported where the adapter is strict."""
+        if self.strict:
+            self.refuse(function, why)
+        if not is_tracing():
+            self._passed[function, why] += 1
+
+    def refuse(self, function: str, why: str) -> NoReturn:
+        raise Unsupported(f"{function}: {why}")
+
+    def report(self) -> Dict[str, Any]:
+        """{"served": {function: calls}, "passed_on": [{"function", "why", "to", "calls"}, ...]}"""
+        passed = [{"function": function, "why": why, "to": self._to, "calls": calls}
+                  for (function, why), calls in sorted(self._passed.items())]
+        return {"served": dict(sorted(self._served.items())), "passed_on": passed}
+
+    def reset(self) -> None:
+        self._served.clear()
+        self._passed.clear()

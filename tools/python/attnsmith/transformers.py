@@ -1,0 +1,329 @@
+"""attnsmith for models of transformers: ``attn_implementation="attnsmith"``.
+
+    import attnsmith.transformers
+    attnsmith.transformers.register()
+    model = AutoModelForCausalLM.from_pretrained(name, attn_implementation="attnsmith", dtype="bfloat16")
+
+Grouped heads, sliding windows, softcap, attention sinks, values of other head dims than the keys, padding on either
+side, sequences packed by position_ids or cu_seq_lens, dynamic and static caches, continuous batching by
+``generate_batch`` and torch.compile are served. Masks that are none of these (of images, of chunks longer than they
+may be, of four axes), dropout and training are passed on to torch's SDPA by way of transformers; ``report()`` counts
+both, and ``register(strict=True)`` makes it an error. What SDPA would drop, softcap and sinks, is an error then, too.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, List, Optional, Tuple, cast
+
+import torch
+from transformers import AttentionInterface, AttentionMaskInterface, masking_utils
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+from . import _spans, functions
+from ._served import Served
+from ._tracing import is_tracing
+from .errors import InvalidRequest, Unsupported
+
+_served = Served("transformers' sdpa")
+
+
+def register(name: str = "attnsmith", *, strict: bool = False) -> None:
+    """Makes `name` an attn_implementation of all models, and "paged|name" that of continuous batching.
+
+    strict: what is passed on to SDPA otherwise raises attnsmith.Unsupported, which says why.
+    """
+    _served.strict = strict
+    AttentionInterface.register(name, attention_forward)
+    AttentionInterface.register(f"paged|{name}", paged_attention_forward)
+    AttentionMaskInterface.register(name, attention_mask)
+
+
+def report() -> Dict[str, Any]:
+    """{"served": {function: calls}, "passed_on": [{"function", "why", "to", "calls"}, ...]} since the start or reset().
+
+    Calls in graphs of torch.compile are not counted: a graph is traced once and run any number of times.
+    """
+    return _served.report()
+
+
+def reset() -> None:
+    """Counts from 0 again."""
+    _served.reset()
+
+
+# What attention_mask() gives the layers, besides None, which is every key: masks have four axes already where
+# transformers hands them on, so that it leaves them as they are. Of whole numbers they are
+#   [batch, 1, 1, 1], how many keys of each row there are, from the first; the queries are the last ones, or
+#   [spans, 1, 1, 5], the spans of _spans.py;
+# and of another dtype they are masks for SDPA.
+_NUMBERS = torch.int32
+
+
+def attention_mask(batch_size: int, q_length: int, kv_length: int, q_offset: Any = 0, kv_offset: int = 0,
+                   mask_function: Callable[..., Any] = masking_utils.causal_mask_function,
+                   attention_mask: Optional[torch.Tensor] = None, **words: Any) -> Optional[torch.Tensor]:
+    """transformers' AttentionMaskInterface: what of the keys each query sees, made once for all layers.
+
+    Reads one number back from the GPU where attention_mask [batch, tokens] is given, unless torch.compile traces it or a
+    CUDA graph is captured: there each row's tokens must lie together, which is asserted on the GPU.
+    """
+    def by_sdpa() -> torch.Tensor:
+        words.update(allow_is_causal_skip=False, allow_is_bidirectional_skip=False)
+        return cast(torch.Tensor, masking_utils.sdpa_mask(
+            batch_size=batch_size, q_length=q_length, kv_length=kv_length, q_offset=q_offset, kv_offset=kv_offset,
+            mask_function=mask_function, attention_mask=attention_mask, **words))
+
+    if attention_mask is not None and attention_mask.dim() != 2:
+        return attention_mask
+    causal, chunk, packed, known = _parts_by_words(q_length, words) if is_tracing() else _parts(mask_function)
+    if not known or (chunk is not None and kv_length + kv_offset > chunk):
+        return by_sdpa()
+    if packed is not None:
+        return by_sdpa() if _may_not_wait() else _packed(packed)
+    device = words["device"]
+    # Keys from here on are later than the last query, such as the rest of a static cache.
+    end: Any = q_offset + q_length - kv_offset if causal else kv_length
+    fixed = isinstance(end, int)
+    if fixed and end > kv_length:
+        return by_sdpa()
+    if attention_mask is None:
+        if fixed and end == kv_length:
+            return None
+        ends = torch.full((1,), end, dtype=_NUMBERS, device=device) if fixed else end.to(_NUMBERS).reshape(1)
+        return ends.expand(batch_size).reshape(batch_size, 1, 1, 1)
+    return _padded(attention_mask, q_length, kv_length, kv_offset, end, causal, by_sdpa)
+
+
+def _may_not_wait() -> bool:
+    return is_tracing() or (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())
+
+
+def _parts(mask_function: Callable[..., Any]) -> Tuple[bool, Optional[int], Optional[torch.Tensor], bool]:
+    """Whether it is causal, its chunks, its packed sequences, and whether that and windows, of which layers know
+    themselves, are all that it is."""
+    causal, chunk, packed, known = False, None, None, True
+    if mask_function is masking_utils.causal_mask_function:
+        return True, None, None, True
+    if mask_function is masking_utils.bidirectional_mask_function:
+        return False, None, None, True
+    maker = mask_function.__qualname__.partition(".")[0]
+    inside = dict(zip(mask_function.__code__.co_freevars, mask_function.__closure__ or ()))
+    if maker == "and_masks":
+        for part in inside["mask_functions"].cell_contents:
+            of_part = _parts(part)
+            causal, known = causal or of_part[0], known and of_part[3]
+            chunk = of_part[1] if chunk is None else chunk
+            packed = of_part[2] if packed is None else packed
+    elif maker == "chunked_overlay":
+        chunk = inside["chunk_size"].cell_contents
+    elif maker == "packed_sequence_mask_function":
+        packed = inside["packed_sequence_mask"].cell_contents
+    elif maker not in ("sliding_window_overlay", "sliding_window_bidirectional_overlay"):
+        known = False
+    return causal, chunk, packed, known
+
+
+def _parts_by_words(q_length: int, words: Dict[str, Any]) -> Tuple[bool, Optional[int], Optional[torch.Tensor], bool]:
+    """The same while a graph is traced, where functions made on the way have no insides, from what transformers says
+    besides. What may be either of two is not known."""
+    causal = "allow_is_bidirectional_skip" not in words
+    config, local = words.get("config"), words.get("local_size")
+    chunk = local if local is not None and local == getattr(config, "attention_chunk_size", None) else None
+    # What is packed or has blocks may not be skipped. One query alone sees the same keys with these and without.
+    plain = q_length == 1 or not causal or words.get("allow_is_causal_skip", True)
+    return causal, chunk, None, bool(plain and not words.get("use_vmap", False))
+
+
+def _packed(sequences: torch.Tensor) -> torch.Tensor:
+    """The spans of sequences [batch, tokens], of which each token has its sequence's number."""
+    batch, tokens = sequences.shape
+    first = torch.ones_like(sequences, dtype=torch.bool)
+    first[:, 1:] = sequences[:, 1:] != sequences[:, :-1]
+    row, begin = first.nonzero().to(_NUMBERS).unbind(1)
+    end = torch.cat((begin[1:], begin.new_zeros(1)))
+    end = torch.where(end == 0, tokens, end)  # the last of a row
+    return torch.stack((row, begin, end, begin, end), 1).view(-1, 1, 1, _spans.COLUMNS)
+
+
+def _padded(mask: torch.Tensor, q_length: int, kv_length: int, kv_offset: int, end: Any, causal: bool,
+            by_sdpa: Callable[[], torch.Tensor]) -> Optional[torch.Tensor]:
+    """mask: True for tokens, False for padding, [batch, tokens seen so far]."""
+    mask = mask[:, kv_offset:kv_offset + kv_length].bool()
+    mask = torch.nn.functional.pad(mask, (0, kv_length - mask.shape[1]))
+    places = torch.arange(kv_length, device=mask.device, dtype=_NUMBERS)
+    if causal:
+        mask = mask & (places < end)
+    count = mask.sum(-1, dtype=_NUMBERS)
+    kv_begin = torch.where(mask, places, kv_length).amin(-1)
+    kv_end = torch.where(mask, places + 1, 0).amax(-1)
+    together = (kv_end - kv_begin == count) | (count == 0)
+    kv_begin = torch.where(count == 0, kv_end, kv_begin)
+    from_the_first = (kv_begin == 0) & (kv_end == end)
+    if _may_not_wait():
+        torch._assert_async(together.all(), "attention_mask has padding between tokens")
+    else:
+        facts = torch.stack((together.all(), from_the_first.all(), (count == kv_length).all())).tolist()
+        if not facts[0]:
+            return by_sdpa()
+        if facts[2]:
+            return None
+        if facts[1]:
+            return kv_end.view(-1, 1, 1, 1)
+    # The queries are the last of the keys, padding included, which gets 0.
+    q_begin, q_end = torch.zeros_like(kv_end), torch.full_like(kv_end, q_length)
+    if causal or q_length == kv_length:
+        last = end - q_length
+        q_end = (kv_end - last).clamp(0, q_length).to(_NUMBERS)
+        q_begin = torch.minimum((kv_begin - last).clamp(0, q_length).to(_NUMBERS), q_end)
+    rows = torch.arange(mask.shape[0], device=mask.device, dtype=_NUMBERS)
+    return torch.stack((rows, q_begin, q_end, kv_begin, kv_end), 1).view(-1, 1, 1, _spans.COLUMNS)
+
+
+def attention_forward(module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
+                      attention_mask: Optional[torch.Tensor], dropout: float = 0.0, scaling: Optional[float] = None,
+                      sliding_window: Optional[int] = None, softcap: Optional[float] = None,
+                      is_causal: Optional[bool] = None, s_aux: Optional[torch.Tensor] = None,
+                      **words: Any) -> Tuple[torch.Tensor, None]:
+    """transformers' AttentionInterface. query [batch, q_heads, q_len, head_dim_qk], key and value [batch, kv_heads,
+    kv_len, ...]: fp16 or bf16 on a GPU. attention_mask: as attention_mask() gives it. sliding_window: of keys, the
+    query's own included. s_aux: [q_heads], the sinks.
+
+    Gives ([batch, q_len, q_heads, head_dim_vo], None). Raises InvalidRequest, Unsupported.
+    """
+    for name in ("indices", "block_indices"):
+        if words.get(name) is not None:
+            _served.refuse("attention", f"{name} are not served: which keys a query selects has its own kernels")
+    if words.get("output_attentions"):
+        _served.refuse("attention", "output_attentions is not served, since weights are never written: take eager")
+    if is_causal is None:
+        is_causal = bool(getattr(module, "is_causal", True))
+    mask_of_sdpa = attention_mask is not None and attention_mask.dtype != _NUMBERS
+    why = _why_not(query, key, value, dropout, mask_of_sdpa, words)
+    if why is not None:
+        return _by_sdpa(why, module, query, key, value, attention_mask, dropout, scaling, sliding_window, softcap,
+                        is_causal, s_aux, words)
+    query, key, value = _of_one_dtype(query, key, value)
+    q, k, v = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
+    left = None if sliding_window is None else sliding_window - 1
+    options: Dict[str, Any] = {"causal": is_causal, "window": None if left is None else (left, left), "scale": scaling,
+                               "softcap": softcap, "sinks": None if s_aux is None else s_aux.float()}
+    q_indptr, kv_indptr = words.get("cu_seq_lens_q"), words.get("cu_seq_lens_k")
+    if attention_mask is not None:
+        if attention_mask.shape[-1] == 1:
+            _served.count("attention")
+            return functions.attention(q, k, v, kv_lens=attention_mask.view(-1), **options), None
+        _served.count("varlen_attention")
+        return _spans.attend_spans(q, k, v, attention_mask.view(-1, _spans.COLUMNS), **options), None
+    if q_indptr is not None and kv_indptr is not None:
+        _served.count("varlen_attention")
+        flat = [tensor.reshape(-1, *tensor.shape[2:]) for tensor in (q, k, v)]
+        o = functions.varlen_attention(
+            flat[0], flat[1], flat[2], q_indptr.int(), kv_indptr.int(), max_q_len=_bound(words.get("max_length_q")),
+            max_kv_len=_bound(words.get("max_length_k")), **options)
+        return o.view(*q.shape[:-1], -1), None
+    _served.count("attention")
+    return functions.attention(q, k, v, **options), None
+
+
+def _bound(length: Any) -> Optional[int]:
+    """None, which is right for any length, where the number is on the GPU and would have to be waited for."""
+    return length if isinstance(length, int) else None
+
+
+def _why_not(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, dropout: float, mask_of_sdpa: bool,
+             words: Dict[str, Any]) -> Optional[str]:
+    if words.get("position_bias") is not None:
+        return "position_bias"
+    if mask_of_sdpa:
+        return "a mask that is more than causal, windows, padding and packed sequences"
+    if dropout:
+        return "dropout"
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (query, key, value)):
+        return "gradients"
+    return None
+
+
+def _of_one_dtype(*tensors: torch.Tensor) -> List[torch.Tensor]:
+    """That of autocast, where that is on. A tensor of fp32 is refused by name otherwise."""
+    device = tensors[0].device.type
+    if torch.is_autocast_enabled(device) and any(tensor.dtype == torch.float32 for tensor in tensors):
+        dtype = torch.get_autocast_dtype(device)
+        return [tensor.to(dtype) for tensor in tensors]
+    return list(tensors)
+
+
+def _by_sdpa(why: str, module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
+             mask: Optional[torch.Tensor], dropout: float, scaling: Optional[float], sliding_window: Optional[int],
+             softcap: Optional[float], is_causal: bool, s_aux: Optional[torch.Tensor],
+             words: Dict[str, Any]) -> Tuple[torch.Tensor, None]:
+    """What is passed on, with a mask that says all that SDPA has no words for."""
+    for name, given in (("softcap", softcap), ("s_aux", s_aux)):
+        if given is not None:
+            _served.refuse("attention", f"{name} with {why} is not served, and SDPA has none: take eager")
+    if words.get("cu_seq_lens_q") is not None:
+        _served.refuse("attention", f"cu_seq_lens_q with {why} is not served, and SDPA has none: take eager")
+    _served.pass_on("attention", why)
+    if mask is None or mask.dtype == _NUMBERS:
+        mask = _whole_mask(query, key, mask, is_causal, sliding_window)
+    o, _ = sdpa_attention_forward(module, query, key, value, mask, dropout=dropout, scaling=scaling,
+                                  is_causal=is_causal and mask is None, **words)
+    return o, None
+
+
+def _whole_mask(query: torch.Tensor, key: torch.Tensor, mask: Optional[torch.Tensor], is_causal: bool,
+                sliding_window: Optional[int]) -> Optional[torch.Tensor]:
+    """[batch, 1, q_len, kv_len] of booleans, or None where SDPA's is_causal says it all."""
+    batch, q_len, kv_len = query.shape[0], query.shape[2], key.shape[2]
+    if mask is None and sliding_window is None and (q_len == kv_len or not is_causal):
+        return None
+    q_place, kv_place = (torch.arange(length, device=query.device) for length in (q_len, kv_len))
+    if mask is None:
+        mask = query.new_full((batch,), kv_len, dtype=_NUMBERS).view(-1, 1, 1, 1)
+    if mask.shape[-1] == 1:
+        rows = torch.arange(batch, device=query.device)
+        q_begin, q_end = torch.zeros_like(rows), torch.full_like(rows, q_len)
+        kv_begin, kv_end = torch.zeros_like(rows), mask.view(-1).long()
+    else:
+        rows, q_begin, q_end, kv_begin, kv_end = mask.view(-1, _spans.COLUMNS).long().unbind(1)
+    q, kv = q_place[None, :, None], kv_place[None, None, :]
+    seen = (q >= q_begin[:, None, None]) & (q < q_end[:, None, None])
+    seen = seen & (kv >= kv_begin[:, None, None]) & (kv < kv_end[:, None, None])
+    ahead = kv - kv_end[:, None, None] - (q - q_end[:, None, None])  # how far behind the query's own place a key lies
+    if is_causal:
+        seen = seen & (ahead <= 0)
+    if sliding_window is not None:
+        seen = seen & (ahead > -sliding_window) & (ahead < sliding_window)
+    whole = torch.zeros(batch, q_len, kv_len, dtype=torch.int32, device=query.device)
+    whole = whole.index_add_(0, rows, seen.to(torch.int32)).bool()
+    # A row that sees nothing, such as padding, has NaN as its gradient in some of SDPA's backends.
+    return (whole | ~whole.any(-1, keepdim=True))[:, None]
+
+
+def paged_attention_forward(module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
+                            attention_mask: Optional[torch.Tensor], cache: Any = None, cu_seq_lens_q: Any = None,
+                            cu_seq_lens_k: Any = None, max_seqlen_q: Any = None, max_seqlen_k: Any = None,
+                            block_table: Optional[torch.Tensor] = None, softcap: Optional[float] = None,
+                            s_aux: Optional[torch.Tensor] = None, **words: Any) -> Tuple[torch.Tensor, None]:
+    """transformers' attention of continuous batching. query [1, q_heads, q_tokens, head_dim_qk], key and value [1,
+    kv_heads, q_tokens, ...], which are written to the cache; cu_seq_lens_k, max_seqlen_k: of all layers, or by kind of
+    layer. Keys and values are gathered from the cache before: the way without comes with block_table, which
+    transformers makes for names of FlashAttention alone.
+
+    Gives ([q_tokens, q_heads, head_dim_vo], None). Raises InvalidRequest, Unsupported.
+    """
+    if cache is None:
+        raise InvalidRequest("cache", "None", "the cache of generate_batch: other calls take the name without paged|")
+    if block_table is not None:
+        raise Unsupported("block_table is not served by this name")
+    window = getattr(module, "sliding_window", None) or None
+    if isinstance(cu_seq_lens_k, dict):
+        kind = "full_attention" if window is None else "sliding_attention"
+        cu_seq_lens_k, max_seqlen_k = cu_seq_lens_k[kind], max_seqlen_k[kind]
+    k, v = cache.update(key_states=key, value_states=value, layer_idx=module.layer_idx, read_index=words["read_index"],
+                        write_index=words["write_index"])
+    _served.count("varlen_attention")
+    o = functions.varlen_attention(
+        query.transpose(1, 2).squeeze(0), k, v, cu_seq_lens_q.int(), cu_seq_lens_k.int(), max_q_len=_bound(max_seqlen_q),
+        max_kv_len=_bound(max_seqlen_k), causal=True, window=None if window is None else (window - 1, None),
+        scale=module.scaling, softcap=softcap, sinks=None if s_aux is None else s_aux.float())
+    return o, None
