@@ -34,7 +34,7 @@ def given(name, arguments, words, known):
     return bound.arguments
 
 
-_COMMON = {"causal", "window", "attention_chunk", "softcap", "sinks", "scale", "alibi_slopes", "return_lse", "out", "o_dtype",
+_COMMON = {"causal", "window", "attention_chunk", "softcap", "sinks", "scale", "alibi_slopes", "return_lse", "lse_order", "out", "o_dtype",
            "precision", "consistency", "k_scale", "v_scale", "kv_dtype", "stream"}
 
 
@@ -181,7 +181,7 @@ def mla_attention(*arguments, **words):
     words = given("mla_attention", arguments, words,
                   {"q", "ckv", "page_table", "kv_lens", "q_pe", "kpe", "head_dim_ckv", "q_indptr", "kv_indptr",
                    "page_indptr", "page_indices", "last_page_len", "max_q_len", "max_kv_len", "causal", "scale",
-                   "q_lens", "return_lse", "out", "o_dtype", "consistency", "stream", "table_rows"})
+                   "q_lens", "return_lse", "lse_order", "out", "o_dtype", "consistency", "stream", "table_rows"})
     q, ckv = words["q"], words["ckv"]
     if words["q_pe"] is not None:
         q = torch.cat([q, words["q_pe"]], -1)
@@ -194,7 +194,7 @@ def mla_attention(*arguments, **words):
         if ckv.dim() == (3 if words["kv_indptr"] is not None else 4):
             ckv = ckv.squeeze(-2)
         k, v = ckv.unsqueeze(-2), ckv[..., :columns].unsqueeze(-2)
-        common = {name: words[name] for name in ("causal", "scale", "return_lse", "out", "o_dtype")}
+        common = {name: words[name] for name in ("causal", "scale", "return_lse", "lse_order", "out", "o_dtype")}
         if words["kv_indptr"] is not None:
             return varlen_attention(q, k, v, words["q_indptr"], words["kv_indptr"], **common)
         return attention(q, k, v, q_lens=words["q_lens"], kv_lens=words["kv_lens"], **common)
@@ -202,7 +202,7 @@ def mla_attention(*arguments, **words):
         ckv = ckv.unsqueeze(2)
     rest = {name: words[name] for name in ("page_table", "kv_lens", "table_rows", "q_indptr", "page_indptr", "page_indices",
                                            "last_page_len", "max_q_len", "max_kv_len", "causal", "scale", "q_lens",
-                                           "return_lse", "out", "o_dtype")}
+                                           "return_lse", "lse_order", "out", "o_dtype")}
     return paged_attention(q, (ckv, ckv[..., :columns]), **rest)
 
 
@@ -259,18 +259,18 @@ def append(*arguments, **words):
     words = given("append", arguments, words,
                   {"k", "v", "k_cache", "v_cache", "q", "q_out", "slot_mapping", "positions", "rope_table", "rope",
                    "page_order", "q_indptr", "q_lens", "kv_lens", "page_table", "table_rows", "page_indptr",
-                   "page_indices", "last_page_len", "max_q_len", "max_kv_len", "stream"})
+                   "page_indices", "last_page_len", "max_q_len", "max_kv_len", "stream", "k_scale", "v_scale"})
     k, q, order = words["k"], words["q"], words["page_order"]
     rows = k if k is not None else q
     flat = rows.reshape(-1, *rows.shape[-2:])
-    caches = {name: words[f"{name}_cache"] for name in "kv"}
+    caches = {name: words[f"{name}_cache"] for name in "kv" if words[name] is not None}
     if order == "HND":
         caches = {name: cache.transpose(1, 2) for name, cache in caches.items()}
     places, positions = {}, {}
     if words["slot_mapping"] is not None:
         per = caches["k"].shape[1]
         places = {token: divmod(slot, per) for token, slot in enumerate(words["slot_mapping"].tolist()) if slot >= 0}
-    else:
+    elif caches:  # q alone has positions
         page_size = caches["k"].shape[1]
         if words["page_indptr"] is not None:
             listed = list(_listed(words, _pages(words, 0), page_size))
@@ -284,13 +284,13 @@ def append(*arguments, **words):
                 (tables[b][position // page_size], position % page_size)
     if words["positions"] is not None:
         positions = dict(enumerate(words["positions"].flatten().tolist()))
-    turn = torch.tensor([positions.get(token, 0) for token in range(flat.shape[0])])
+    turn = torch.tensor([positions.get(token, 0) for token in range(flat.shape[0])], dtype=torch.int64)
     for name, cache in caches.items():
-        if words[name] is None:
-            continue
         new = words[name].reshape(-1, *words[name].shape[-2:]).double()
         if name == "k":
             new = _rotated(new, turn, words)
+        if words[f"{name}_scale"] is not None:
+            new = new / words[f"{name}_scale"].double()[:, None]
         for token, place in places.items():
             cache[place] = new[token].to(cache.dtype)
     if q is None:

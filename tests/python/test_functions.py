@@ -85,6 +85,7 @@ class Words(LaunchTest):
         return attnsmith.attention(q, k, k, **options)
 
     def test_bools(self):
+        self.assert_refused("lse_order", self.call, return_lse=True, lse_order="heads")
         for name in ("causal", "return_lse", "return_status"):
             for _ in range(2):  # the second call looks up what the first found
                 for right in (True, False):

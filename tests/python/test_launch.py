@@ -421,6 +421,9 @@ class Plain(LaunchTest):
         count, o = self.launched(attnsmith.attention, q, k, k, causal=True)
         self.assertEqual((count, type(o), o.shape, o.dtype), (1, attnsmith.Array, (2, 8, 4, 64), "bf16"))
         _, (o, lse) = self.launched(attnsmith.attention, q, k, k, return_lse=True)
+        heads_first = self.launched(attnsmith.attention, q, k, k, return_lse=True, lse_order="HND")[1][1]
+        self.assertEqual(heads_first.shape, (*lse.shape[:-2], lse.shape[-1], lse.shape[-2]))
+        self.assertNotIsInstance(self.launched(attnsmith.attention, q, k, k, lse_order="HND")[1], tuple)
         self.assertEqual((lse.shape, lse.dtype), ((2, 8, 4), "fp32"))
         out = self.array(2, 8, 4, 64)
         self.assertIs(attnsmith.attention(q, k, k, out=out), out)

@@ -55,6 +55,8 @@ class Operators(unittest.TestCase):
             o, lse = torch.ops.attnsmith.attention_with_lse(q, k, v, o_dtype="fp32")
             self.assertEqual((tuple(o.shape), o.dtype), ((2, 8, 4, 32), torch.float32))
             self.assertEqual((tuple(lse.shape), lse.dtype), ((2, 8, 4), torch.float32))
+            lse = torch.ops.attnsmith.attention_with_lse(q, k, v, lse_order="HND")[1]
+            self.assertEqual(tuple(lse.shape), (2, 4, 8))
             table = self.tensor(2, 5, dtype=torch.int32)
             pages = self.tensor(7, 16, 2, 64)
             o = torch.ops.attnsmith.paged_attention(self.tensor(2, 4, 64), pages, self.tensor(7, 16, 2, 32), table,

@@ -2,6 +2,7 @@
 
 import contextlib
 import unittest
+import unittest.mock
 
 try:
     import torch
@@ -206,6 +207,23 @@ class Transformers(unittest.TestCase):
         model.set_attn_implementation("attnsmith")
         with self.assertRaisesRegex(attnsmith.Unsupported, "^attention: gradients"):
             model(self.tokens())
+
+    def test_continuous_batching(self):
+        from transformers.generation.continuous_batching import cache
+        # Which finds no memory where there is no GPU.
+        there = unittest.mock.patch.object(cache.PagedAttentionMemoryHandler, "get_available_memory", lambda handler: 1 << 28)
+        prompts = [[5, 6, 7, 8, 9], [11, 12, 13], [20, 21, 22, 23, 24, 25, 26, 27]]
+        options = {"max_new_tokens": 8, "do_sample": False}
+        for architecture in ("Llama", "Mistral", "Gemma2", "GptOss"):  # DeepSeek's head dims are not what the cache expects
+            with self.subTest(architecture):
+                model = model_of(architecture)
+                wanted = [model.generate(torch.tensor([prompt]), **options)[0, len(prompt):].tolist() for prompt in prompts]
+                with self.served(model) as calls, there:
+                    got = model.generate_batch(
+                        prompts, generation_config=transformers.GenerationConfig(**options, pad_token_id=0), progress_bar=False,
+                        continuous_batching_config=transformers.ContinuousBatchingConfig(num_blocks=32, max_batch_tokens=32))
+                self.assertEqual([got[name].generated_tokens for name in got], wanted)
+                self.assertGreater(len(calls), 8)
 
     def compiled_generation(self, model, tokens, mask):
         """The tokens, with those of a static cache that a compiled model adds, and its graphs, none of which has a break."""

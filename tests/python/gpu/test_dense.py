@@ -19,6 +19,8 @@ class Dense(GpuTest):
         self.assertEqual(o.data_ptr(), out.data_ptr())
         self.assertEqual((plain.dtype, plain.device, tuple(plain.shape)), (q.dtype, q.device, tuple(out.shape)))
         self.assertEqual(lse.dtype, torch.float32)
+        _, heads_first = attnsmith.attention(q, k, v, return_lse=True, lse_order="HND", **device_lens, **options)
+        torch.testing.assert_close(heads_first.transpose(1, 2), lse, rtol=0, atol=0, equal_nan=True)
         for b in range(q.shape[0]):
             rows = q.shape[1] if q_lens is None else q_lens[b]
             keys = k.shape[1] if kv_lens is None else kv_lens[b]

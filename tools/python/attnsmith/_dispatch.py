@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 from . import _requests, _views
 from ._blocks import AttentionBlock, MergeBlock
 from ._forms import LONGEST, Form, Problem, alignment_of
-from ._options import O_DTYPE, RETURN_LSE, Options
+from ._options import HEADS_FIRST, O_DTYPE, RETURN_LSE, Options
 from ._outputs import OutputKinds, dtype_of
 from ._views import View
 from ._workspaces import Workspaces
@@ -55,12 +55,13 @@ class Recipe:
         q, k, v = problem.q, problem.k, problem.v
         self.kind = dispatch.output_kinds.of(q, given[3], problem.options[O_DTYPE])
         self.o_shape = (*problem.rows, v[1][-1])
-        self.lse_shape = tuple(problem.rows) if problem.options[RETURN_LSE] else None
+        self.lse_shape, lse = None, None
+        if problem.options[RETURN_LSE]:
+            self.lse_shape, lse = _new_lse(problem)
         self.finish = problem.finish
         self.as_q = (self.kind == q[3] and given[0][1] == self.o_shape
                      and tuple(given[0][2]) == _views.compact_strides(self.o_shape))
         o = problem.as_kernel(given[3] or _new(self.o_shape, self.kind, q))
-        lse = None if self.lse_shape is None else problem.as_kernel(_new(self.lse_shape, _views.FP32, q))
         bits = pointer_bits
         operands = (*problem.inputs, o)
         for _, _, strides, kind, _ in operands:
@@ -144,7 +145,8 @@ class Dispatch:
         index_kind = next((view[3] for view in problem.batch_views if view is not None), None)
         geometry = (problem.kv, page_size, problem.page_order, index_kind, kv_heads, problem.v[1][-1],
                     problem.head_dim_kpe, *_stored(problem))
-        options = (*problem.options[:O_DTYPE], o_kind, sink, alibi)
+        has_lse = problem.options[RETURN_LSE] is not False
+        options = (*problem.options[:RETURN_LSE], has_lse, *problem.options[RETURN_LSE + 1:O_DTYPE], o_kind, sink, alibi)
         key = (index, kind, q_shape[-2], q_shape[-1], *sizes, alignment, geometry, options)
         return self.prepared.get(key) or self.prepare(
             key, _words(problem.q, geometry, sizes, alignment, options), index)
@@ -203,6 +205,18 @@ def dispatch_now() -> Dispatch:
 def _new(shape: Sequence[int], kind: int, like: View) -> View:
     """A row-major tensor that is still to be made."""
     return 0, shape, _views.compact_strides(shape), kind, like[4]
+
+
+def _new_lse(problem: Problem) -> Tuple[Tuple[int, ...], View]:
+    """The shape of the caller's lse, and the lse as the library has it."""
+    rows = tuple(problem.rows)
+    pointer, shape, strides, kind, device = _new(rows, _views.FP32, problem.q)
+    if problem.options[RETURN_LSE] is HEADS_FIRST and len(rows) == len(problem.q[1]) - 1:  # else there is one query each
+        *lead, tokens, heads = rows
+        shape = (*lead, heads, tokens)
+        *outer, of_head, of_token = _views.compact_strides(shape)
+        return shape, problem.as_kernel((pointer, rows, (*outer, of_token, of_head), kind, device))
+    return rows, problem.as_kernel((pointer, shape, strides, kind, device))
 
 
 def _traced(error: InvalidRequest, problem: Problem) -> InvalidRequest:

@@ -18,6 +18,14 @@ _NAMES = ("causal", "window", "attention_chunk", "softcap", "scale", "return_lse
 COMMON = len(_NAMES)
 RETURN_LSE = _NAMES.index("return_lse")
 O_DTYPE = _NAMES.index("o_dtype")
+HEADS_FIRST = ("HND",)  # of return_lse, instead of True: the axis of the heads lies before that of the tokens
+
+
+def ordered_lse(return_lse: Any, lse_order: Any) -> Any:
+    """The word return_lse of Options, where lse_order is not "NHD". Raises InvalidRequest."""
+    if lse_order != "HND":
+        raise InvalidRequest("lse_order", shown(lse_order), '"NHD" or "HND"')
+    return HEADS_FIRST if flag("return_lse", return_lse) else False
 
 
 def flag(name: str, value: Any) -> bool:
@@ -62,15 +70,15 @@ def is_pair(window: Any) -> bool:
 
 def plain(options: Options) -> Options:
     """The first of these are those of _NAMES. Raises InvalidRequest naming the word."""
-    causal, window, chunk, softcap, scale, lse, *words = options
+    causal, window, chunk, softcap, scale, return_lse, *words = options
     return (flag("causal", causal), None if window is None else pair(window), _chunk(chunk), number("softcap", softcap),
-            number("scale", scale), flag("return_lse", lse), *words)
+            number("scale", scale), return_lse if return_lse is HEADS_FIRST else flag("return_lse", return_lse), *words)
 
 
 def is_plain(options: Options) -> bool:
     """Whether they are what plain() gives: a quick look for what is seldom anything else."""
     causal, window, chunk, softcap, scale, return_lse = options[:6]
-    return ((causal is True or causal is False) and (return_lse is False or return_lse is True)
+    return ((causal is True or causal is False) and (return_lse is False or return_lse is True or return_lse is HEADS_FIRST)
             and (window is None or is_pair(window)) and (chunk is None or chunk.__class__ is int)
             and (softcap is None or softcap.__class__ is float) and (scale is None or scale.__class__ is float))
 

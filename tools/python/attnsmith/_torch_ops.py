@@ -137,7 +137,13 @@ class _Operators:
             q = given["q"]
             dtype = torch.float32 if given["o_dtype"] in ("fp32", "float32") else q.dtype
             o = q.new_empty((*q.shape[:-1], _COLUMNS[self.name](given)), dtype=dtype)
-            return (o, q.new_empty(q.shape[:-1], dtype=torch.float32)) if with_lse else o
+            if not with_lse:
+                return o
+            rows = q.shape[:-1]
+            has_tokens = len(rows) == 3 or given.get("q_indptr") is not None
+            if given["lse_order"] == "HND" and has_tokens:
+                rows = (*rows[:-2], rows[-1], rows[-2])
+            return o, q.new_empty(rows, dtype=torch.float32)
 
         def of_gradients(*arguments: Any) -> Any:
             if torch.is_grad_enabled():

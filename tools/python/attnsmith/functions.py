@@ -20,7 +20,8 @@ attention_chunk: tokens of a chunk, counted from a sequence's first key: a query
 softcap: logits become softcap * tanh(logit / softcap); None or 0 is off. scale: of q k^T; None is 1 / sqrt(head_dim),
     and mla_attention refuses it.
 sinks: fp32 [q_heads]: exp(sink) is added to each row's denominator. alibi_slopes: fp32 [q_heads].
-return_lse: also gives the fp32 natural-log log-sum-exp, of q's shape without the last axis.
+return_lse: also gives the fp32 natural-log log-sum-exp, of q's shape without the last axis. lse_order: "NHD", or "HND",
+    with the axis of the heads before that of the tokens, as FlashAttention and PyTorch have it.
 return_status: also gives, as the last result, an int32 tensor without axes on the GPU, of which CallStatus(status)
     says whether this call met lengths beyond its bounds, which are clamped, page ids that are no pages, or scales
     that are no numbers above 0. It is
@@ -60,7 +61,7 @@ from ._dispatch import Dispatch, Prepared, dispatch_now
 from ._forms import LONGEST, Form, Problem, alignment_of, batch_views, need_axes
 from ._frameworks import Framework, Order
 from ._integers import fitting
-from ._options import COMMON, Options, flag
+from ._options import COMMON, Options, flag, ordered_lse
 from ._tracing import traceable
 from ._views import View
 from .errors import InvalidRequest
@@ -94,7 +95,7 @@ def _limit(name: str, given: Optional[int]) -> Optional[int]:
 def attention(q: Any, k: Any, v: Any, *, causal: bool = False, window: Window = None,
               attention_chunk: Optional[int] = None, softcap: Optional[float] = None, sinks: Any = None,
               scale: Optional[float] = None, alibi_slopes: Any = None, kv_lens: Any = None, q_lens: Any = None,
-              return_lse: bool = False, return_status: bool = False, out: Any = None,
+              return_lse: bool = False, lse_order: PageOrder = "NHD", return_status: bool = False, out: Any = None,
               o_dtype: Optional[ODType] = None, precision: Precision = "default", consistency: Consistency = "default",
               k_scale: Any = None, v_scale: Any = None, kv_dtype: Optional[KvDType] = None, stream: Any = None) -> Any:
     """Attention of a batch of sequences of one length. The module says more of each word.
@@ -107,7 +108,8 @@ def attention(q: Any, k: Any, v: Any, *, causal: bool = False, window: Window = 
         keys before and after its own; None or -1 is no bound; with causal none after it. attention_chunk: a query sees
         only the keys of its own chunk of so many tokens; None or 0 is no chunks.
     softcap: None or 0 is off. scale: None is 1 / sqrt(head_dim_qk). sinks, alibi_slopes: fp32 [q_heads] on the GPU.
-    return_lse, return_status: True gives these besides. out: a tensor for o, of no memory of the others.
+    return_lse, return_status: True gives these besides. lse_order: "HND" has lse's heads before its tokens, "NHD" behind.
+    out: a tensor for o, of no memory of the others.
     o_dtype: "fp32", or None for that of out or q. precision: "default" or "high". consistency: "default" or "bitwise".
     k_scale, v_scale: of k and v of 8 bits: fp32 [1] or [kv_heads] on the GPU, which stored keys and values are
         multiplied by; None is 1. With the axes of k, and of v, but the last: one of each head of each token; with one
@@ -120,7 +122,8 @@ def attention(q: Any, k: Any, v: Any, *, causal: bool = False, window: Window = 
     Raises InvalidRequest naming the tensor or word, Unsupported, CompileError, DriverError, LibraryMissing.
     """
     form, tensors = _DENSE, (q, k, v, out, sinks, alibi_slopes, q_lens, kv_lens)
-    options: Options = (causal, window, attention_chunk, softcap, scale, return_lse, precision, consistency, o_dtype)
+    lse = return_lse if lse_order == "NHD" else ordered_lse(return_lse, lse_order)
+    options: Options = (causal, window, attention_chunk, softcap, scale, lse, precision, consistency, o_dtype)
     if k_scale is not None or v_scale is not None or kv_dtype is not None:
         form, tensors, options = form.scaled(tensors, options, k_scale, v_scale, kv_dtype)
     return attend(form, tensors, options, stream, return_status)
@@ -143,7 +146,8 @@ _DENSE = Form(("q", "k", "v", *_COMMON, "q_lens", "kv_lens"), {0, 1, 2}, _dense)
 def varlen_attention(q: Any, k: Any, v: Any, q_indptr: Any, kv_indptr: Any, *, max_q_len: Optional[int] = None,
                      max_kv_len: Optional[int] = None, causal: bool = False, window: Window = None,
                      attention_chunk: Optional[int] = None, softcap: Optional[float] = None, sinks: Any = None,
-                     scale: Optional[float] = None, alibi_slopes: Any = None, return_lse: bool = False, return_status: bool = False, out: Any = None,
+                     scale: Optional[float] = None, alibi_slopes: Any = None, return_lse: bool = False,
+                     lse_order: PageOrder = "NHD", return_status: bool = False, out: Any = None,
                      o_dtype: Optional[ODType] = None, precision: Precision = "default",
                      consistency: Consistency = "default", k_scale: Any = None, v_scale: Any = None,
                      kv_dtype: Optional[KvDType] = None, stream: Any = None) -> Any:
@@ -159,7 +163,8 @@ def varlen_attention(q: Any, k: Any, v: Any, q_indptr: Any, kv_indptr: Any, *, m
         keys before and after its own; None or -1 is no bound; with causal none after it. attention_chunk: a query sees
         only the keys of its own chunk of so many tokens; None or 0 is no chunks.
     softcap: None or 0 is off. scale: None is 1 / sqrt(head_dim_qk). sinks, alibi_slopes: fp32 [q_heads] on the GPU.
-    return_lse, return_status: True gives these besides. out: a tensor for o, of no memory of the others.
+    return_lse, return_status: True gives these besides. lse_order: "HND" has lse's heads before its tokens, "NHD" behind.
+    out: a tensor for o, of no memory of the others.
     o_dtype: "fp32", or None for that of out or q. precision: "default" or "high". consistency: "default" or "bitwise".
     k_scale, v_scale: of k and v of 8 bits: fp32 [1] or [kv_heads] on the GPU, which stored keys and values are
         multiplied by; None is 1. With the axes of k, and of v, but the last: one of each head of each token; with one
@@ -172,7 +177,8 @@ def varlen_attention(q: Any, k: Any, v: Any, q_indptr: Any, kv_indptr: Any, *, m
     Raises InvalidRequest naming the tensor or word, Unsupported, CompileError, DriverError, LibraryMissing.
     """
     form, tensors = _RAGGED, (q, k, v, out, sinks, alibi_slopes, q_indptr, kv_indptr)
-    options: Options = (causal, window, attention_chunk, softcap, scale, return_lse, precision, consistency, o_dtype,
+    lse = return_lse if lse_order == "NHD" else ordered_lse(return_lse, lse_order)
+    options: Options = (causal, window, attention_chunk, softcap, scale, lse, precision, consistency, o_dtype,
                         _limit("max_q_len", max_q_len), _limit("max_kv_len", max_kv_len))
     if k_scale is not None or v_scale is not None or kv_dtype is not None:
         form, tensors, options = form.scaled(tensors, options, k_scale, v_scale, kv_dtype)
@@ -201,7 +207,8 @@ def paged_attention(q: Any, kv_cache: Any, page_table: Any = None, kv_lens: Any 
                     causal: bool = False, window: Window = None, attention_chunk: Optional[int] = None,
                     softcap: Optional[float] = None, sinks: Any = None,
                     scale: Optional[float] = None, alibi_slopes: Any = None, q_lens: Any = None,
-                    return_lse: bool = False, return_status: bool = False, out: Any = None,
+                    return_lse: bool = False, lse_order: PageOrder = "NHD", return_status: bool = False,
+                    out: Any = None,
                     o_dtype: Optional[ODType] = None, precision: Precision = "default",
                     consistency: Consistency = "default", k_scale: Any = None, v_scale: Any = None,
                     kv_dtype: Optional[KvDType] = None, stream: Any = None) -> Any:
@@ -224,7 +231,8 @@ def paged_attention(q: Any, kv_cache: Any, page_table: Any = None, kv_lens: Any 
         keys before and after its own; None or -1 is no bound; with causal none after it. attention_chunk: a query sees
         only the keys of its own chunk of so many tokens; None or 0 is no chunks.
     softcap: None or 0 is off. scale: None is 1 / sqrt(head_dim_qk). sinks, alibi_slopes: fp32 [q_heads] on the GPU.
-    return_lse, return_status: True gives these besides. out: a tensor for o, of no memory of the others.
+    return_lse, return_status: True gives these besides. lse_order: "HND" has lse's heads before its tokens, "NHD" behind.
+    out: a tensor for o, of no memory of the others.
     o_dtype: "fp32", or None for that of out or q. precision: "default" or "high". consistency: "default" or "bitwise".
     k_scale, v_scale: of k and v of 8 bits: fp32 [1] or [kv_heads] on the GPU, which stored keys and values are
         multiplied by; None is 1. With the axes of k, and of v, but the last: one of each head of each token; with one
@@ -246,7 +254,8 @@ def paged_attention(q: Any, kv_cache: Any, page_table: Any = None, kv_lens: Any 
         raise InvalidRequest("kv_cache", f"{len(kv_cache)} tensors", "(k_cache, v_cache), or one tensor of both")
     tensors = (q, k, v, out, sinks, alibi_slopes, q_indptr, q_lens, kv_lens, page_table, page_indptr, page_indices,
                last_page_len, table_rows)
-    options: Options = (causal, window, attention_chunk, softcap, scale, return_lse, precision, consistency, o_dtype,
+    lse = return_lse if lse_order == "NHD" else ordered_lse(return_lse, lse_order)
+    options: Options = (causal, window, attention_chunk, softcap, scale, lse, precision, consistency, o_dtype,
                         _limit("max_q_len", max_q_len), _limit("max_kv_len", max_kv_len), page_order)
     if k_scale is not None or v_scale is not None or kv_dtype is not None:
         form, tensors, options = form.scaled(tensors, options, k_scale, v_scale, kv_dtype)
@@ -316,9 +325,9 @@ def mla_attention(q: Any, ckv: Any, page_table: Any = None, kv_lens: Any = None,
                   kv_indptr: Any = None, page_indptr: Any = None, page_indices: Any = None, last_page_len: Any = None,
                   max_q_len: Optional[int] = None, max_kv_len: Optional[int] = None, causal: bool = False,
                   scale: Optional[float] = None, q_lens: Any = None, return_lse: bool = False,
-                  return_status: bool = False, out: Any = None, o_dtype: Optional[ODType] = None,
-                  consistency: Consistency = "default", k_scale: Any = None, kv_dtype: Optional[KvDType] = None,
-                  stream: Any = None) -> Any:
+                  lse_order: PageOrder = "NHD", return_status: bool = False, out: Any = None,
+                  o_dtype: Optional[ODType] = None, consistency: Consistency = "default", k_scale: Any = None,
+                  kv_dtype: Optional[KvDType] = None, stream: Any = None) -> Any:
     """Latent attention (MLA) as DeepSeek-V2 and V3 decode it: softmax(scale * (q_nope ckv^T + q_pe kpe^T)) ckv. One
     latent of head_dim_ckv columns a token is the keys and the values of all query heads; head_dim_kpe columns beside it
     have its rotary position. W_UK was absorbed into q_nope, and W_UV is still to be applied to o. The module says more
@@ -350,7 +359,8 @@ def mla_attention(q: Any, ckv: Any, page_table: Any = None, kv_lens: Any = None,
     scale: of the products; FlashMLA calls it softmax_scale, FlashInfer sm_scale. It has to be given, since the shapes
         do not tell it: it is that of the keys before W_UK was absorbed, 1 / sqrt(128 + 64) of DeepSeek-V3, times the
         square of YaRN's mscale where the model has that.
-    return_lse, return_status: True gives these besides. out: a tensor for o, of no memory of the others.
+    return_lse, return_status: True gives these besides. lse_order: "HND" has lse's heads before its tokens, "NHD" behind.
+    out: a tensor for o, of no memory of the others.
     o_dtype: "fp32", or None for that of out or q. consistency: "default" or "bitwise".
     k_scale: of ckv and kpe of 8 bits: fp32 [1] on the GPU, which both are multiplied by, as keys and as values; None is
         1. With the axes of ckv but the last: one of each token, for both. With those and one of head_dim_ckv / 128: one
@@ -368,7 +378,8 @@ def mla_attention(q: Any, ckv: Any, page_table: Any = None, kv_lens: Any = None,
         head_dim_ckv = fitting("head_dim_ckv", head_dim_ckv, c_int64, 1)
     form, tensors = _LATENT, (q, ckv, None, out, None, None, q_pe, kpe, q_indptr, q_lens, kv_indptr, kv_lens, page_table,
                               page_indptr, page_indices, last_page_len, table_rows)
-    options: Options = (causal, None, None, None, scale, return_lse, "default", consistency, o_dtype,
+    lse = return_lse if lse_order == "NHD" else ordered_lse(return_lse, lse_order)
+    options: Options = (causal, None, None, None, scale, lse, "default", consistency, o_dtype,
                         _limit("max_q_len", max_q_len), _limit("max_kv_len", max_kv_len), head_dim_ckv)
     if k_scale is not None or kv_dtype is not None:
         form, tensors, options = form.scaled(tensors, options, k_scale, None, kv_dtype)

@@ -302,8 +302,9 @@ def _whole_mask(query: torch.Tensor, key: torch.Tensor, mask: Optional[torch.Ten
 def paged_attention_forward(module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
                             attention_mask: Optional[torch.Tensor], cache: Any = None, cu_seq_lens_q: Any = None,
                             cu_seq_lens_k: Any = None, max_seqlen_q: Any = None, max_seqlen_k: Any = None,
-                            block_table: Optional[torch.Tensor] = None, softcap: Optional[float] = None,
-                            s_aux: Optional[torch.Tensor] = None, **words: Any) -> Tuple[torch.Tensor, None]:
+                            block_table: Optional[torch.Tensor] = None, sliding_window: Optional[int] = None,
+                            softcap: Optional[float] = None, s_aux: Optional[torch.Tensor] = None,
+                            **words: Any) -> Tuple[torch.Tensor, None]:
     """transformers' attention of continuous batching. query [1, q_heads, q_tokens, head_dim_qk], key and value [1,
     kv_heads, q_tokens, ...], which are written to the cache; cu_seq_lens_k, max_seqlen_k: of all layers, or by kind of
     layer. Keys and values are gathered from the cache before: the way without comes with block_table, which
@@ -315,7 +316,7 @@ def paged_attention_forward(module: Any, query: torch.Tensor, key: torch.Tensor,
         raise InvalidRequest("cache", "None", "the cache of generate_batch: other calls take the name without paged|")
     if block_table is not None:
         raise Unsupported("block_table is not served by this name")
-    window = getattr(module, "sliding_window", None) or None
+    window = sliding_window or None
     if isinstance(cu_seq_lens_k, dict):
         kind = "full_attention" if window is None else "sliding_attention"
         cu_seq_lens_k, max_seqlen_k = cu_seq_lens_k[kind], max_seqlen_k[kind]
