@@ -34,8 +34,8 @@ def given(name, arguments, words, known):
     return bound.arguments
 
 
-_COMMON = {"causal", "window", "attention_chunk", "softcap", "sinks", "scale", "alibi_slopes", "return_lse", "lse_order", "out", "o_dtype",
-           "precision", "consistency", "k_scale", "v_scale", "kv_dtype", "stream"}
+_COMMON = {"causal", "window", "attention_chunk", "softcap", "sinks", "scale", "alibi_slopes", "return_lse", "lse_order",
+           "out", "o_dtype", "precision", "consistency", "k_scale", "v_scale", "kv_dtype", "stream"}
 
 
 def _plain_options(words):
@@ -69,6 +69,8 @@ def _results(words, q, o, lse):
     o = o.to(dtype)
     if words["out"] is not None:
         o = words["out"].copy_(o)
+    if words["lse_order"] == "HND" and lse.dim() == (3 if words.get("q_indptr") is None else 2):
+        lse = lse.transpose(-1, -2).contiguous()
     return (o, lse.float()) if words["return_lse"] else o
 
 

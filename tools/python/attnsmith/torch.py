@@ -1,8 +1,14 @@
-"""attnsmith under torch's own words."""
+"""attnsmith under torch's own words, and in the place of torch's flash attention.
+
+    import attnsmith.torch
+    attnsmith.torch.activate()     # torch.nn.functional.scaled_dot_product_attention and varlen_attn run on attnsmith
+
+``scaled_dot_product_attention`` is torch's function by itself, for a call or two.
+"""
 
 from __future__ import annotations
 
-from typing import Any, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from . import _frameworks, _views
 from ._attend import attend
@@ -11,6 +17,64 @@ from ._frameworks import Torch
 from ._options import Options, flag
 from ._views import View
 from .errors import InvalidRequest, Unsupported
+
+
+_deactivate: Optional[Callable[[], None]] = None
+
+
+def activate(*, strict: bool = False) -> None:
+    """Has attnsmith compute whatever torch sends to its flash attention, which is tried first from now on:
+    torch.nn.functional.scaled_dot_product_attention, torch.nn.attention.varlen.varlen_attn, nested tensors, in eager
+    mode and in graphs that are compiled from now on.
+
+    In training o and the log-sum-exp are attnsmith's and the gradients torch's. What attnsmith does not serve, such as
+    dropout, goes on to torch's own kernel, and report() says so; strict: it raises Unsupported instead. What torch does
+    not send to its flash attention, such as calls with attn_mask, does not come here at all.
+
+    Raises Unsupported where torch has no such registry, before 2.11.
+    """
+    import torch
+    registry: Any = torch.nn.attention
+    if not hasattr(registry, "register_flash_attention_impl"):
+        raise Unsupported(f"torch {torch.__version__} has no torch.nn.attention.register_flash_attention_impl: take torch "
+                          "2.11 or newer, or call attnsmith.torch.scaled_dot_product_attention")
+    from . import _flash_backend
+    _flash_backend.served.strict = strict
+    deactivate()
+    registry.register_flash_attention_impl(_flash_backend.NAME, register_fn=lambda: _flash_backend.Handle("CUDA"))
+    registry.activate_flash_attention_impl(_flash_backend.NAME)
+    put_back = _flash_backend.first(registry.SDPBackend.FLASH_ATTENTION)
+
+    def undo() -> None:
+        put_back()
+        if registry.current_flash_attention_impl() == _flash_backend.NAME:  # else another took its place
+            registry.restore_flash_attention_impl()
+
+    global _deactivate
+    _deactivate = undo
+
+
+def deactivate() -> None:
+    """Gives torch its own flash attention back, and the order in which it tries its backends."""
+    global _deactivate
+    undo, _deactivate = _deactivate, None
+    if undo is not None:
+        undo()
+
+
+def report() -> Dict[str, Any]:
+    """{"served": {operator: calls}, "passed_on": [{"function", "why", "to", "calls"}, ...]} since the start or reset().
+
+    Calls that a CUDA graph replays are not counted again.
+    """
+    from . import _flash_backend
+    return _flash_backend.served.report()
+
+
+def reset() -> None:
+    """Counts from 0 again."""
+    from . import _flash_backend
+    _flash_backend.served.reset()
 
 
 def _as_batch(view: View, name: str) -> View:

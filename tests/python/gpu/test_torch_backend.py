@@ -1,0 +1,132 @@
+"""torch's own calls after attnsmith.torch.activate(): results, gradients against torch's own, and what report() says."""
+
+import unittest
+
+from gpu_support import GpuTest, offsets, reference, torch
+
+import attnsmith
+
+SERVED = {"sdpa": "_scaled_dot_product_flash_attention", "varlen": "_flash_attention_forward"}
+
+
+class Backend(GpuTest):
+    def setUp(self):
+        super().setUp()
+        if not hasattr(torch.nn.attention, "register_flash_attention_impl"):
+            self.skipTest("torch 2.11 or newer is not installed")
+        import attnsmith.torch as adapter
+        self.adapter = adapter
+        adapter.reset()
+        self.addCleanup(adapter.deactivate)
+        adapter.activate()
+
+    def assert_served(self, **counts):
+        report = self.adapter.report()
+        self.assertEqual(report["passed_on"], [])
+        self.assertEqual(report["served"], {SERVED[name]: count for name, count in counts.items()})
+
+    def tensors(self, q_len=65, kv_len=65, dtype=None, dim=64, heads=(8, 2)):
+        return [self.randn(2, count, length, dim, dtype=dtype) for count, length in
+                ((heads[0], q_len), (heads[1], kv_len), (heads[1], kv_len))]
+
+    def wanted(self, q, k, v, **options):
+        """[batch, heads, tokens, head_dim] -> o and lse [batch, heads, tokens]."""
+        rows = [reference(*[tensor[b].transpose(0, 1) for tensor in (q, k, v)], **options) for b in range(q.shape[0])]
+        return torch.stack([o.transpose(0, 1) for o, _ in rows]), torch.stack([lse.transpose(0, 1) for _, lse in rows])
+
+    def test_sdpa(self):
+        sdpa = torch.nn.functional.scaled_dot_product_attention
+        cases = [{"is_causal": True}, {}, {"scale": 0.3}, {"kv_len": 200}, {"q_len": 1, "kv_len": 300}, {"dim": 128},
+                 {"dim": 256, "is_causal": True}, {"dim": 72}, {"heads": (8, 8)}, {"heads": (6, 1)},
+                 {"dtype": torch.float16}, {"dtype": torch.float16, "q_len": 33, "kv_len": 33, "is_causal": True}]
+        for case in cases:
+            with self.subTest(**case):
+                options = {name: case[name] for name in ("is_causal", "scale") if name in case}
+                q, k, v = self.tensors(**{name: case[name] for name in case if name not in options})
+                o = sdpa(q, k, v, enable_gqa=True, **options)
+                self.assertEqual(o.stride(), q.stride())
+                self.assert_near(o, self.wanted(q, k, v, causal=case.get("is_causal", False), scale=case.get("scale"))[0])
+        self.assert_served(sdpa=len(cases))
+
+    def test_packed_projections_keep_their_layout(self):
+        q, k, v = self.randn(2, 50, 3, 4, 64).permute(2, 0, 3, 1, 4).unbind(0)
+        o = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        self.assert_near(o, self.wanted(q, k, v, causal=True)[0])
+        self.assertEqual(o.transpose(1, 2).reshape(2, 50, 256).data_ptr(), o.data_ptr())
+        self.assert_served(sdpa=1)
+
+    def test_log_sum_exp_has_torchs_layout(self):
+        q, k, v = self.tensors(40, 60, heads=(4, 4))
+        lse = torch.ops.aten._scaled_dot_product_flash_attention(q, k, v)[1]
+        self.assertTrue(lse.is_contiguous())
+        self.assert_near(lse, self.wanted(q, k, v)[1])
+
+    def test_varlen_attn(self):
+        from torch.nn.attention.varlen import AuxRequest, varlen_attn
+        lens, kv_lens = (5, 64, 1), (9, 64, 130)
+        q, k, v = self.randn(70, 8, 64), self.randn(203, 8, 64), self.randn(203, 8, 64)
+        for window in ((-1, -1), (-1, 0), (20, 0)):
+            with self.subTest(window=window):
+                o, lse = varlen_attn(q, k, v, offsets(lens), offsets(kv_lens), 64, 130, window_size=window,
+                                     return_aux=AuxRequest(lse=True))
+                first = kv_first = 0
+                for length, kv_length in zip(lens, kv_lens):
+                    rows, keys = slice(first, first + length), slice(kv_first, kv_first + kv_length)
+                    wanted = reference(q[rows], k[keys], v[keys], window=window)
+                    self.assert_near(o[rows], wanted[0])
+                    self.assert_near(lse[:, rows].transpose(0, 1), wanted[1])
+                    first, kv_first = first + length, kv_first + kv_length
+        self.assert_served(varlen=3)
+
+    def errors_of_gradients(self, tensors, **options):
+        """The largest error of each gradient against fp64, by what is active now."""
+        def gradients(these):
+            these = [tensor.detach().clone().requires_grad_() for tensor in these]
+            with torch.enable_grad():
+                o = torch.nn.functional.scaled_dot_product_attention(*these, **options)
+                (o * weights.to(o.dtype)).sum().backward()
+            return [tensor.grad.double() for tensor in these]
+
+        weights = torch.randn(tensors[0].shape, device="cuda", generator=torch.Generator("cuda").manual_seed(3))
+        wanted = gradients([tensor.double() for tensor in tensors])
+        return [float((got - want).abs().max()) for got, want in zip(gradients(tensors), wanted)]
+
+    def test_gradients_are_as_good_as_torchs(self):
+        for case in ({"is_causal": True}, {}, {"dim": 128, "is_causal": True}, {"kv_len": 300}):
+            with self.subTest(**case):
+                options = {"is_causal": case.get("is_causal", False)}
+                tensors = self.tensors(heads=(4, 4), **{name: case[name] for name in case if name != "is_causal"})
+                ours = self.errors_of_gradients(tensors, **options)
+                self.adapter.deactivate()
+                torchs = self.errors_of_gradients(tensors, **options)
+                self.adapter.activate()
+                for one, other in zip(ours, torchs):
+                    self.assertLessEqual(one, 2 * other)
+        self.assertEqual(self.adapter.report()["served"], {SERVED["sdpa"]: 4})
+
+    def test_compiled(self):
+        def block(q, k, v):
+            return torch.nn.functional.scaled_dot_product_attention(q * 2, k, v, is_causal=True) + 1
+
+        torch._dynamo.reset()
+        tensors = self.tensors(heads=(4, 4))
+        for mode in (None, "reduce-overhead"):
+            with self.subTest(mode=mode):
+                compiled = torch.compile(block, fullgraph=True, mode=mode)
+                for _ in range(3):
+                    self.assert_near(compiled(*tensors), self.wanted(tensors[0] * 2, *tensors[1:], causal=True)[0] + 1)
+        self.assertEqual(list(self.adapter.report()["served"]), [SERVED["sdpa"]])
+
+    def test_what_is_passed_on(self):
+        tensors = self.tensors(heads=(4, 4))
+        torch.nn.functional.scaled_dot_product_attention(*tensors, dropout_p=0.5)
+        (entry,) = self.adapter.report()["passed_on"]
+        self.assertEqual((entry["why"], entry["calls"]), ("dropout", 1))
+        self.adapter.activate(strict=True)
+        with self.assertRaisesRegex(attnsmith.Unsupported, "dropout"):
+            torch.nn.functional.scaled_dot_product_attention(*tensors, dropout_p=0.5)
+        self.adapter.activate()
+
+
+if __name__ == "__main__":
+    unittest.main()

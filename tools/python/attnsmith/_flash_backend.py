@@ -1,0 +1,115 @@
+"""attnsmith in the place of PyTorch's own flash attention: what torch.nn.attention.register_flash_attention_impl names.
+
+The two forward operators of the flash backend are given other kernels, so whatever torch sends there runs on attnsmith:
+scaled_dot_product_attention, varlen_attn, nested tensors, transformer layers. What attnsmith does not serve goes on to the
+kernel that was there before. The backward operators stay torch's: they get attnsmith's o and log-sum-exp.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, Callable, Dict, List, Optional, Tuple, cast
+
+import torch
+
+from . import functions
+from ._served import Served
+from .errors import InvalidRequest, Unsupported
+
+NAME = "attnsmith"
+served = Served("torch's flash attention")
+
+_SDPA = "_scaled_dot_product_flash_attention"
+_FLASH = "_flash_attention_forward"
+_library: Any = torch.library  # whose functions say no types
+
+
+class Handle:
+    """What torch keeps while this is its flash attention."""
+
+    def __init__(self, key: str) -> None:
+        # The kernels that are there now have to be found before others take their place.
+        self._before = {name: _library.get_kernel(f"aten::{name}", key) for name in (_SDPA, _FLASH)}
+        self._kernels = _library.Library("aten", "IMPL")
+        with warnings.catch_warnings():  # that a kernel takes the place of another, which is what was asked for
+            warnings.filterwarnings("ignore", "Warning only once for all operators")
+            for name, serve in ((_SDPA, _sdpa), (_FLASH, _flash)):
+                self._kernels.impl(name, self._or_before(name, serve), key, with_keyset=True, allow_override=True)
+
+    def _or_before(self, name: str, serve: Callable[..., Any]) -> Callable[..., Any]:
+        before = self._before[name]
+
+        def call(keys: Any, *arguments: Any, **words: Any) -> Any:
+            try:
+                with torch.no_grad():  # torch has the gradients of its operators
+                    return serve(*arguments, **words)
+            except (InvalidRequest, Unsupported) as error:  # which may be neither to torch
+                served.pass_on(name, str(error))
+            return before.call_boxed(keys, *arguments, **words)
+
+        return call
+
+    def remove(self) -> None:
+        """Puts back the kernels that were there before. torch calls it."""
+        self._kernels._destroy()
+
+
+def _sdpa(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, dropout_p: float = 0.0, is_causal: bool = False,
+          return_debug_mask: bool = False, *, scale: Optional[float] = None) -> Tuple[Any, ...]:
+    """query, key, value: [batch, heads, tokens, head_dim]. Gives o like query and lse [batch, q_heads, q_len]."""
+    _refuse_dropout(dropout_p, return_debug_mask)
+    out = torch.empty_like(query)
+    _, lse = functions.attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), causal=is_causal,
+                                 scale=scale, return_lse=True, lse_order="HND", out=out.transpose(1, 2))
+    served.count(_SDPA)
+    return out, lse, None, None, query.shape[2], key.shape[2], *_seeds(query)
+
+
+def _flash(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, cum_seq_q: Optional[torch.Tensor],
+           cum_seq_k: Optional[torch.Tensor], max_q: int, max_k: int, dropout_p: float, is_causal: bool,
+           return_debug_mask: bool, *, scale: Optional[float] = None, window_size_left: Optional[int] = None,
+           window_size_right: Optional[int] = None, seqused_k: Optional[torch.Tensor] = None,
+           alibi_slopes: Optional[torch.Tensor] = None) -> Tuple[Any, ...]:
+    """query, key, value: [batch, tokens, heads, head_dim], or with cum_seq_q [tokens, heads, head_dim]. Gives o like query
+    and lse [batch, q_heads, q_len], or [q_heads, tokens]."""
+    _refuse_dropout(dropout_p, return_debug_mask)
+    if alibi_slopes is not None and alibi_slopes.dim() != 1:
+        raise Unsupported("alibi_slopes of each sequence")
+    if alibi_slopes is not None and not is_causal:  # torch's fall to both sides of a query
+        raise Unsupported("alibi_slopes that are not causal")
+    words: Dict[str, Any] = {"causal": is_causal, "window": (window_size_left, window_size_right), "scale": scale,
+                             "alibi_slopes": alibi_slopes, "return_lse": True, "lse_order": "HND",
+                             "out": torch.empty_like(query)}
+    if cum_seq_q is None and cum_seq_k is None:
+        o, lse = functions.attention(query, key, value, kv_lens=seqused_k, **words)
+    elif cum_seq_q is None or cum_seq_k is None:
+        raise Unsupported("one of cum_seq_q and cum_seq_k")
+    elif seqused_k is not None:
+        raise Unsupported("seqused_k of ragged keys")
+    else:
+        o, lse = functions.varlen_attention(query, key, value, cum_seq_q, cum_seq_k, max_q_len=max_q, max_kv_len=max_k,
+                                            **words)
+    served.count(_FLASH)
+    return o, lse, *_seeds(query)
+
+
+def _refuse_dropout(dropout_p: float, return_debug_mask: bool) -> None:
+    if dropout_p:
+        raise Unsupported("dropout")
+    if return_debug_mask:
+        raise Unsupported("return_debug_mask")
+
+
+def _seeds(query: torch.Tensor) -> List[torch.Tensor]:
+    """Of the dropout that there is not, which the backward operators take and do not read; and no debug mask."""
+    return [torch.empty(2, dtype=torch.uint64, device=query.device),
+            torch.empty((), dtype=torch.uint64, device=query.device), query.new_empty(0)]
+
+
+def first(backend: Any) -> Callable[[], None]:
+    """Has scaled_dot_product_attention try this one of torch.nn.attention.SDPBackend first. Gives what puts the order back
+    that was there before."""
+    core: Any = torch._C  # whose functions say no types
+    before = [int(number) for number in core._get_sdp_priority_order()]
+    core._set_sdp_priority_order([int(backend), *(number for number in before if number != int(backend))])
+    return cast(Callable[[], None], lambda: core._set_sdp_priority_order(before))
