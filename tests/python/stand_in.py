@@ -8,13 +8,14 @@ word that it does not know how to follow.
 import contextlib
 import inspect
 import pathlib
+import re
 import sys
 import unittest.mock
 
 import torch
 from support import attnsmith
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "gpu"))
+sys.path.append(str(pathlib.Path(__file__).resolve().parent / "gpu"))  # behind, since files there have names of files here
 from gpu_support import reference  # noqa: E402
 
 import attnsmith.functions as functions  # noqa: E402
@@ -303,18 +304,22 @@ def append(*arguments, **words):
 
 def _of_operator(operator):
     """The function that a graph's operator stands for, which takes what the operator does."""
-    name = operator.__name__.partition(".")[0]
-    with_lse = name.endswith("_with_lse")
-    function = globals()[name.removesuffix("_with_lse")]
+    parts = re.fullmatch(r"(.+?)(_out)?(_with_lse|_with_q)?\.default", operator.__name__)
+    function, to_out, gives = globals()[parts[1]], parts[2] is not None, parts[3]
     schema = [argument.name for argument in operator._schema.arguments]
 
     def call(*arguments, **words):
         words.update(zip(schema, arguments))
         if "window_left" in words:
             words["window"] = words.pop("window_left"), words.pop("window_right", None)
-        if words.get("v_cache") is not None:
+        if words.get("v_cache") is not None and "kv_cache" in words:
             words["kv_cache"] = words["kv_cache"], words.pop("v_cache")
-        return function(**words, return_lse=with_lse)
+        if function is not append:
+            words["return_lse"] = gives == "_with_lse"
+        given = function(**words)
+        if to_out:
+            return given[1] if gives else ()
+        return given if function is not append or gives else ()
 
     return call
 

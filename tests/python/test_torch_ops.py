@@ -1,5 +1,6 @@
 """The operators of torch.library: their schemas, what they give without a GPU, and what a traced call becomes."""
 
+import contextlib
 import inspect
 import unittest
 
@@ -9,8 +10,10 @@ try:
     import torch
 except ImportError:
     torch = None
+else:
+    from stand_in import computing_backend, standing_in
 
-NAMES = ("attention", "varlen_attention", "paged_attention", "mla_attention")
+NAMES = ("attention", "varlen_attention", "paged_attention", "mla_attention", "merge_states")
 
 
 @unittest.skipIf(torch is None, "PyTorch is not installed")
@@ -36,15 +39,24 @@ class Operators(unittest.TestCase):
         for name in NAMES:
             with self.subTest(name):
                 words = set(inspect.signature(getattr(attnsmith, name)).parameters)
-                words -= {"out", "return_status", "stream", "return_lse"}
+                words -= {"out", "return_status", "stream", "return_lse"}  # the last by another operator, as out
                 if "window" in words:
                     words = words - {"window"} | {"window_left", "window_right"}
                 if "kv_cache" in words:
                     words |= {"v_cache"}
-                for operator in (name, f"{name}_with_lse"):
+                for operator in (name, f"{name}_with_lse", f"{name}_out", f"{name}_out_with_lse"):
                     schema = getattr(torch.ops.attnsmith, operator).default._schema
-                    self.assertEqual({argument.name for argument in schema.arguments}, words)
-                    self.assertFalse(schema.is_mutable)
+                    written = {"out"} if "_out" in operator else set()
+                    self.assertEqual({argument.name for argument in schema.arguments}, words | written)
+                    self.assertEqual(self.written(schema), written)
+        words = set(inspect.signature(attnsmith.append).parameters) - {"return_status", "stream"}
+        for operator in ("append", "append_with_q"):
+            schema = getattr(torch.ops.attnsmith, operator).default._schema
+            self.assertEqual({argument.name for argument in schema.arguments}, words)
+            self.assertEqual(self.written(schema), {"k_cache", "v_cache", "kpe_cache", "q_out", "k_scale", "v_scale"})
+
+    def written(self, schema):
+        return {argument.name for argument in schema.arguments if argument.alias_info and argument.alias_info.is_write}
 
     def test_what_is_given_without_a_gpu(self):
         with self.mode():
@@ -98,6 +110,81 @@ class Operators(unittest.TestCase):
                 self.exported(lambda q, ckv, table, lens: attnsmith.mla_attention(q, ckv, table, lens, scale=0.1),
                               latents + lies)[1], [torch.ops.attnsmith.mla_attention.default])
 
+    def compiled_and_not(self, function, *tensors):
+        """What a function gives and what it has written, compiled in one graph, and by itself."""
+        torch._dynamo.reset()
+        graphs, results = [], []
+        for call in (torch.compile(function, backend=computing_backend(graphs), fullgraph=True), function):
+            given = [tensor.clone() for tensor in tensors]
+            with standing_in() if call is function else contextlib.nullcontext():
+                results.append((call(*given), given))
+        return graphs, results
+
+    def test_what_is_written_to(self):
+        def new(*shape):
+            return torch.randn(*shape, generator=generator).bfloat16()
+
+        def out(q, k, o):
+            given = attnsmith.attention(q, k, k, out=o, causal=True)
+            return given + 1, attnsmith.attention(q * 2, k, k, out=o, return_lse=True)[1]
+
+        def merge(states, lse):
+            o, merged = attnsmith.merge_states([states, states * 2], [lse, lse + 1])
+            return o, merged, attnsmith.merge_states(torch.stack([states, states], 1), torch.stack([lse, lse], 1), return_lse=False)
+
+        def append(k, v, k_cache, v_cache, slots, q, positions, table):
+            turned = attnsmith.append(k, v, k_cache, v_cache, slot_mapping=slots, page_order="NHD", q=q, positions=positions,
+                                      rope_table=table, rope="half")
+            again = attnsmith.append(q=q, q_out=q, positions=positions, rope_table=table, rope="half")
+            return turned, again + 1
+
+        generator = torch.Generator().manual_seed(5)
+        slots = torch.tensor([3, -1, 17])
+        cases = {
+            out: ([new(2, 5, 4, 64), new(2, 9, 2, 64), new(2, 5, 4, 64)], ["attention_out", "attention_out_with_lse"]),
+            merge: ([new(5, 4, 64), new(5, 4).float()], ["merge_states_with_lse", "merge_states"]),
+            append: ([new(3, 2, 64), new(3, 2, 64), new(3, 8, 2, 64), new(3, 8, 2, 64), slots, new(3, 4, 64), slots.abs(),
+                      new(32, 16)], ["append_with_q", "append"])}
+        for function, (tensors, operators) in cases.items():
+            with self.subTest(function.__name__):
+                graphs, results = self.compiled_and_not(function, *tensors)
+                self.assertEqual(graphs, [[f"{operator}.default" for operator in operators]])
+                torch.testing.assert_close(*results, rtol=0, atol=0)
+
+    def test_an_export_says_what_is_written_to(self):
+        class Module(torch.nn.Module):
+            def __init__(self, cache):
+                super().__init__()
+                self.register_buffer("k_cache", cache)
+                self.register_buffer("v_cache", cache.clone())
+
+            def forward(self, q, k, slots):
+                attnsmith.append(k, k, self.k_cache, self.v_cache, slot_mapping=slots, page_order="NHD")
+                return attnsmith.attention(q, k[None], k[None])
+
+        with self.mode():
+            module = Module(self.tensor(4, 16, 2, 64))
+            tensors = (self.tensor(1, 3, 4, 64), self.tensor(3, 2, 64), self.tensor(3, dtype=torch.int64))
+            program = torch.export.export(module, tensors).run_decompositions()
+        self.assertEqual(set(program.graph_signature.buffers_to_mutate.values()), {"k_cache", "v_cache"})
+        self.assertIn("attnsmith.append.default", str(program.graph))
+
+    def test_autocast_takes_fp32(self):
+        with self.mode():
+            q, k = self.tensor(2, 8, 4, 64, dtype=torch.float32), self.tensor(2, 9, 2, 64)
+            self.assertEqual(torch.ops.attnsmith.attention(q, k, k).dtype, torch.float32)  # which a GPU refuses
+            torch.set_autocast_dtype("cuda", torch.bfloat16)
+            torch.set_autocast_enabled("cuda", True)  # torch.autocast would not without a GPU
+            self.addCleanup(torch.set_autocast_enabled, "cuda", False)
+            self.assertEqual(torch.ops.attnsmith.attention(q, k, k).dtype, torch.bfloat16)
+
+    def test_what_is_written_to_counts_as_a_new_version(self):
+        with self.mode():
+            q, out = self.tensor(2, 8, 4, 64), self.tensor(2, 8, 4, 64)
+            version = out._version
+            torch.ops.attnsmith.attention_out(out, q, q, q)
+            self.assertEqual(out._version, version + 1)
+
     def test_compiled_for_any_lengths_once(self):
         graphs = []
 
@@ -127,8 +214,7 @@ class Operators(unittest.TestCase):
     def test_what_no_graph_has_is_refused_by_name(self):
         with self.mode():
             tensors = [self.tensor(2, 8, heads, 64) for heads in (4, 2, 2)]
-            for name, words in (("out", {"out": tensors[0]}), ("return_status", {"return_status": True}),
-                                ("stream", {"stream": 7})):
+            for name, words in (("return_status", {"return_status": True}), ("stream", {"stream": 7})):
                 with self.subTest(name), self.assertRaisesRegex(attnsmith.Unsupported, f"^{name} is not taken"):
                     self.ops.TRACED["attention"](*tensors, **words)
 

@@ -1,5 +1,6 @@
 """The plain functions under torch.compile, in CUDA graphs and through torch.ops, against their own plain calls."""
 
+import pathlib
 import unittest
 
 from gpu_support import GpuTest, torch
@@ -35,6 +36,69 @@ class Compiled(GpuTest):
                     for _ in range(3):  # warm-up, capture, replay
                         torch.testing.assert_close(compiled(*tensors), function(*tensors), rtol=0, atol=0)
 
+    def test_a_step_that_writes_its_cache(self):
+        def step(q, k, v, k_cache, v_cache, table, lens, q_indptr):
+            attnsmith.append(k, v, k_cache, v_cache, kv_lens=lens, page_table=table, q_indptr=q_indptr, page_order="NHD")
+            return attnsmith.paged_attention(q, (k_cache, v_cache), table, lens, causal=True)
+
+        q, k_pages, v_pages, table, lens = self.paged()
+        tensors = [q, self.randn(3, 2, 64), self.randn(3, 2, 64), k_pages, v_pages, table, lens,
+                   torch.arange(4, device="cuda", dtype=torch.int32)]
+        for mode in (None, "reduce-overhead"):
+            with self.subTest(mode=mode):
+                torch._dynamo.reset()
+                compiled = torch.compile(step, fullgraph=True, mode=mode)
+                for _ in range(3):
+                    results = []
+                    for call in (compiled, step):
+                        given = [tensor.clone() for tensor in tensors]
+                        results.append((call(*given).clone(), given))
+                    torch.testing.assert_close(*results, rtol=0, atol=0)
+
+    def test_written_outputs_and_merges(self):
+        def both(q, k, v, out):
+            parts = [attnsmith.attention(q, part, values, return_lse=True) for part, values in
+                     zip(k.chunk(2, 1), v.chunk(2, 1))]
+            o, lse = attnsmith.merge_states([o.flatten(0, 1) for o, _ in parts], [lse.flatten(0, 1) for _, lse in parts])
+            attnsmith.attention(q, k, v, out=out)
+            return o, lse, out + 1
+
+        q, k, v = self.dense()
+        out = torch.empty(2, 33, 8, 128, device="cuda", dtype=q.dtype)
+        wanted = both(q, k, v, out.clone())
+        torch.testing.assert_close(torch.compile(both, fullgraph=True)(q, k, v, out), wanted, rtol=0, atol=0)
+        torch.testing.assert_close(out + 1, wanted[2], rtol=0, atol=0)
+
+    def test_autocast(self):
+        q, k, v = self.dense()
+        compiled = torch.compile(lambda q, k, v: attnsmith.attention(q, k, v), fullgraph=True)
+        with torch.autocast("cuda", torch.bfloat16):
+            got = compiled(q.float(), k, v.float())
+        torch.testing.assert_close(got, attnsmith.attention(q.bfloat16(), k.bfloat16(), v.bfloat16()), rtol=0, atol=0)
+
+    def test_exported_and_run_by_inductor(self):
+        class Module(torch.nn.Module):
+            def forward(self, q, k, v):
+                return attnsmith.attention(q, k, v, causal=True) * 2
+
+        tensors = tuple(self.dense())
+        wanted = Module()(*tensors)
+        program = torch.export.export(Module(), tensors)
+        torch.testing.assert_close(program.module()(*tensors), wanted, rtol=0, atol=0)
+        path = torch._inductor.aoti_compile_and_package(program)
+        self.addCleanup(pathlib.Path(path).unlink)
+        torch.testing.assert_close(torch._inductor.aoti_load_package(path)(*tensors), wanted, rtol=0, atol=0)
+
+    def test_side_streams(self):
+        q, k, v = self.dense()
+        compiled = torch.compile(lambda q, k, v: attnsmith.attention(q, k, v) * 2, fullgraph=True)
+        wanted = compiled(q, k, v)
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            got = compiled(q, k, v)
+        stream.synchronize()
+        torch.testing.assert_close(got, wanted, rtol=0, atol=0)
+
     def test_other_lengths_compile_nothing(self):
         compiled = torch.compile(lambda q, k, v: attnsmith.attention(q, k, v), fullgraph=True, dynamic=True)
         for lengths in ((33, 50), (34, 61), (5, 7)):
@@ -47,6 +111,14 @@ class Compiled(GpuTest):
         tests = ("test_schema", "test_faketensor", "test_aot_dispatch_dynamic")
         torch.library.opcheck(torch.ops.attnsmith.attention.default, tuple(self.dense()), {"causal": True}, test_utils=tests)
         torch.library.opcheck(torch.ops.attnsmith.paged_attention_with_lse.default, tuple(self.paged()), test_utils=tests)
+        q, k, v = self.dense()
+        torch.library.opcheck(torch.ops.attnsmith.attention_out.default, (self.randn(2, 33, 8, 128), q, k, v), test_utils=tests)
+        states, lse = [self.randn(5, 4, 64) for _ in range(2)], [self.randn(5, 4).float() for _ in range(2)]
+        torch.library.opcheck(torch.ops.attnsmith.merge_states_with_lse.default, (states, lse), test_utils=tests)
+        k, caches = self.randn(3, 2, 64), [self.randn(7, 16, 2, 64) for _ in range(2)]
+        slots = torch.tensor([1, 20, 3], device="cuda")
+        torch.library.opcheck(torch.ops.attnsmith.append.default, (k, k.clone(), *caches),
+                              {"slot_mapping": slots, "page_order": "NHD"}, test_utils=tests)
 
     def test_a_gradient_is_refused(self):
         q, k, v = self.dense()

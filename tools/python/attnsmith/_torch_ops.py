@@ -1,27 +1,35 @@
 """The plain functions as operators of torch.library, which torch.compile and torch.export keep in their graphs.
 
-Each function has two operators, torch.ops.attnsmith.NAME, which gives o, and NAME_with_lse, which gives (o, lse). Their
-schemas follow from the functions' signatures. What they compute is what the functions do: a graph calls them with the
-tensors that it has. Nothing imports this module before a function is traced.
+An attention function has four operators: torch.ops.attnsmith.NAME, which gives o; NAME_with_lse, which gives (o, lse);
+and NAME_out and NAME_out_with_lse, which write o to their first argument and give nothing, or lse. merge_states has the
+same, and append has append, which gives nothing, and append_with_q, which gives a new q_out. Their schemas follow from
+the functions' signatures, and what they compute is what the functions do: a graph calls them with the tensors that it
+has. Under autocast q, k and v of fp32 are taken as of its dtype. Nothing imports this module before a function is traced.
 """
 
 from __future__ import annotations
 
 import inspect
-from typing import Any, Callable, Dict, List, cast
+from typing import Any, Callable, Dict, List, Tuple, cast
 
 import torch
 
 from . import _frameworks, _views, functions
 from .errors import Unsupported
 
-_NOT_TRACED = ("out", "return_status", "stream")
+_NOT_TRACED = ("return_status", "stream")
 # A word of Python, by its annotation, as the arguments of a schema.
 _TYPES = {"bool": "bool", "Optional[int]": "SymInt?", "Optional[float]": "float?", "PageOrder": "str",
-          "Precision": "str", "Consistency": "str", "Optional[ODType]": "str?", "Optional[KvDType]": "str?"}
+          "Precision": "str", "Consistency": "str", "Optional[ODType]": "str?", "Optional[KvDType]": "str?",
+          "Optional[PageOrder]": "str?", "Optional[Rope]": "str?"}
+_DTYPES = ("Optional[ODType]", "Optional[KvDType]")  # which may be torch's own
+_WRITTEN = ("k_cache", "v_cache", "kpe_cache", "q_out", "k_scale", "v_scale")  # by append
+_CAST = ("q", "k", "v", "q_pe", "kpe")  # by autocast
 _WORDS = {dtype: _views.WORDS[kind] for dtype, kind in _frameworks.Torch(torch).kinds.items()}
+_OF_WORDS = {word: dtype for dtype, word in _WORDS.items()}
 _registry: Any = torch.library  # whose functions say no types
 _LIBRARY = _registry.Library("attnsmith", "DEF")
+_core: Any = torch._C
 
 
 def _value_columns(tensors: Dict[str, Any]) -> Any:
@@ -49,12 +57,32 @@ def word_of(dtype: Any) -> Any:
     return _WORDS.get(dtype, dtype) if isinstance(dtype, torch.dtype) else dtype
 
 
+def states_of(tensor: Any) -> List[Any]:
+    """The states of merge_states, which one tensor may have as an axis."""
+    return list(tensor) if isinstance(tensor, (list, tuple)) else list(tensor.unbind(1))
+
+
 def refuse(name: str) -> None:
     raise Unsupported(f"{name} is not taken while torch.compile or torch.export traces a call: leave it out there")
 
 
+def _fake_attention(name: str, given: Dict[str, Any], with_lse: bool) -> Tuple[Any, Any]:
+    q = given["q"]
+    dtype = torch.float32 if given["o_dtype"] in ("fp32", "float32") else q.dtype
+    o = q.new_empty((*q.shape[:-1], _COLUMNS[name](given)), dtype=dtype)
+    rows = q.shape[:-1]
+    if given["lse_order"] == "HND" and (len(rows) == 3 or given.get("q_indptr") is not None):
+        rows = (*rows[:-2], rows[-1], rows[-2])
+    return o, q.new_empty(rows, dtype=torch.float32) if with_lse else None
+
+
+def _fake_merge(name: str, given: Dict[str, Any], with_lse: bool) -> Tuple[Any, Any]:
+    state = given["o_states"][0]
+    return torch.empty_like(state), state.new_empty(state.shape[:-1], dtype=torch.float32) if with_lse else None
+
+
 class _Operators:
-    """What one function has: its schema, and the code that goes from the one to the other."""
+    """What one function has: the schema of its operators, and the code that goes from the one to the other."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -64,22 +92,19 @@ class _Operators:
         self.parameters: List[str] = []  # the same with their defaults, which torch leaves to the callee
         self.passed: List[str] = []  # what an operator hands to the function
         self.prepared: List[str] = []  # statements before
-        signature: List[str] = []
+        self.signature: List[str] = []  # of what is traced
         behind = False
         for parameter in inspect.signature(self.function).parameters.values():
             if parameter.kind is parameter.KEYWORD_ONLY and not behind:
-                signature.append("*")
+                self.signature.append("*")
                 behind = True
             default = "" if parameter.default is parameter.empty else f"={parameter.default!r}"
-            signature.append(parameter.name + default)
+            self.signature.append(parameter.name + default)
             if parameter.name in _NOT_TRACED:
                 self.prepared.append(f"if {parameter.name} is not None and {parameter.name} is not False: "
                                      f"refuse({parameter.name!r})")
-            elif parameter.name != "return_lse":
+            elif parameter.name not in ("return_lse", "out"):
                 self.add(parameter.name, str(parameter.annotation), default)
-        self.traced = self.compiled(f"traced({', '.join(signature)})", [
-            *self.prepared, f"if return_lse: return with_lse({', '.join(self.names)})",
-            f"return plain({', '.join(self.names)})"])
 
     def add(self, name: str, annotation: str, default: str) -> None:
         if name == "kv_cache":  # one tensor of both, or a pair
@@ -88,6 +113,10 @@ class _Operators:
             self.put("kv_cache", "Tensor")
             self.put("v_cache", "Tensor?", "=None")
             self.passed.append("kv_cache=kv_cache if v_cache is None else (kv_cache, v_cache)")
+        elif name in ("o_states", "lse_states"):
+            self.prepared.append(f"{name} = states_of({name})")
+            self.put(name, "Tensor[]")
+            self.passed.append(f"{name}={name}")
         elif annotation == "Window":
             self.prepared.append("window_left, window_right = (None, None) if window is None else window")
             self.put("window_left", "SymInt?", "=None")
@@ -95,10 +124,11 @@ class _Operators:
             self.passed.append("window=None if window_left is None and window_right is None else "
                                "(window_left, window_right)")
         elif annotation == "Any":
-            self.put(name, "Tensor" + ("?" if default else ""), default)
+            written = f"({chr(ord('a') + len(self.names))}!)" if self.name == "append" and name in _WRITTEN else ""
+            self.put(name, f"Tensor{written}" + ("?" if default else ""), default)
             self.passed.append(f"{name}={name}")
         else:
-            if annotation in ("Optional[ODType]", "Optional[KvDType]"):
+            if annotation in _DTYPES:
                 self.prepared.append(f"{name} = word_of({name})")
             self.put(name, _TYPES[annotation], default.replace("'", '"'))
             self.passed.append(f"{name}={name}")
@@ -110,64 +140,105 @@ class _Operators:
 
     def compiled(self, head: str, lines: List[str], **names: Any) -> Callable[..., Any]:
         """Written out, since a call by keywords costs less than one that collects them, and Dynamo traces it."""
-        space: Dict[str, Any] = {"refuse": refuse, "word_of": word_of, "function": self.function, **names}
-        space.update(plain=lambda *arguments: self.operator(False)(*arguments),
-                     with_lse=lambda *arguments: self.operator(True)(*arguments))
+        space: Dict[str, Any] = {"refuse": refuse, "word_of": word_of, "states_of": states_of, "function": self.function,
+                                 **names}
         exec(f"def {head}:\n    " + "\n    ".join(lines), space)
         return cast(Callable[..., Any], space[head.partition("(")[0]])
 
-    def taking_all(self, take: Callable[..., Any]) -> Callable[..., Any]:
-        """take(*all arguments of an operator), of which torch leaves out the last that are as their defaults."""
-        return self.compiled(f"call({', '.join(self.parameters)})", [f"return take({', '.join(self.names)})"], take=take)
-
-    def operator(self, with_lse: bool) -> Any:
-        return getattr(torch.ops.attnsmith, self.name + "_with_lse" * with_lse).default
-
-    def define(self, with_lse: bool) -> None:
-        name = self.name + "_with_lse" * with_lse
-        given = "(Tensor, Tensor)" if with_lse else "Tensor"
-        _LIBRARY.define(f"{name}({', '.join(self.schema)}) -> {given}")
-        head = f"run({', '.join(self.parameters)})"
-        run = self.compiled(head, [f"return function({', '.join(self.passed)}, return_lse={with_lse})"])
+    def define(self, suffix: str, gives: str, run: str, fake: Callable[[Dict[str, Any]], Any], out: bool = False) -> None:
+        """An operator, which does what the statement `run` does, and without a GPU gives what `fake` does. out: its first
+        argument is a tensor to write to."""
+        name = self.name + suffix
+        schema, names, parameters = self.schema, self.names, self.parameters
+        if out:
+            schema, names, parameters = ["Tensor(o!) out", *schema], ["out", *names], ["out", *parameters]
+        writes = [of_name for of_name, argument in zip(names, schema) if "!" in argument]
+        _LIBRARY.define(f"{name}({', '.join(schema)}) -> {gives}")
+        computed = self.compiled(f"run({', '.join(parameters)})", [run])
         for backend in ("CUDA", "CPU"):  # whose tensors the function refuses by name
-            _LIBRARY.impl(name, run, backend)
+            _LIBRARY.impl(name, computed, backend)
 
-        def fake(*arguments: Any) -> Any:
-            given = dict(zip(self.names, arguments))
-            q = given["q"]
-            dtype = torch.float32 if given["o_dtype"] in ("fp32", "float32") else q.dtype
-            o = q.new_empty((*q.shape[:-1], _COLUMNS[self.name](given)), dtype=dtype)
-            if not with_lse:
-                return o
-            rows = q.shape[:-1]
-            has_tokens = len(rows) == 3 or given.get("q_indptr") is not None
-            if given["lse_order"] == "HND" and has_tokens:
-                rows = (*rows[:-2], rows[-1], rows[-2])
-            return o, q.new_empty(rows, dtype=torch.float32)
+        def taking_all(take: Callable[..., Any]) -> Callable[..., Any]:
+            """take(all arguments by name), of which torch leaves out the last that are as their defaults."""
+            given = ", ".join(f"{name}={name}" for name in names)
+            return self.compiled(f"call({', '.join(parameters)})", [f"return take(dict({given}))"], take=take)
 
-        def of_gradients(*arguments: Any) -> Any:
+        def again(given: Dict[str, Any]) -> Any:
+            return getattr(torch.ops.attnsmith, name).default(*given.values())
+
+        def of_gradients(given: Dict[str, Any]) -> Any:
             if torch.is_grad_enabled():
-                for argument, of_name in zip(arguments, self.names):
-                    if isinstance(argument, torch.Tensor) and argument.requires_grad:
-                        _frameworks.refuse_gradient(of_name)
-            with torch._C._AutoDispatchBelowAutograd():
-                return self.operator(with_lse)(*arguments)
+                for of_name, argument in given.items():
+                    for tensor in argument if isinstance(argument, list) else [argument]:
+                        if isinstance(tensor, torch.Tensor) and tensor.requires_grad:
+                            _frameworks.refuse_gradient(of_name)
+            written = [given[of_name] for of_name in writes if given[of_name] is not None]
+            if written:
+                torch.autograd.graph.increment_version(written)
+            with _core._AutoDispatchBelowAutograd():
+                return again(given)
+
+        def of_autocast(given: Dict[str, Any]) -> Any:
+            dtype = torch.get_autocast_dtype("cuda")
+            for of_name in _CAST:
+                tensor = given.get(of_name)
+                if tensor is not None and tensor.dtype == torch.float32:
+                    given[of_name] = tensor.to(dtype)
+            with _core._ExcludeDispatchKeyGuard(_core.DispatchKeySet(_core.DispatchKey.AutocastCUDA)):
+                return again(given)
 
         def mapped(info: Any, dims: Any, *arguments: Any) -> Any:
             raise Unsupported(f"torch.vmap over attnsmith.{self.name} is not supported: give the batch an axis of q, k "
                               "and v")
 
-        _registry.register_fake(f"attnsmith::{name}", self.taking_all(fake), lib=_LIBRARY)
+        _registry.register_fake(f"attnsmith::{name}", taking_all(fake), lib=_LIBRARY)
         _registry.register_vmap(f"attnsmith::{name}", mapped, lib=_LIBRARY)
-        _LIBRARY.impl(name, self.taking_all(of_gradients), "Autograd")
+        _LIBRARY.impl(name, taking_all(of_gradients), "Autograd")
+        _LIBRARY.impl(name, taking_all(of_autocast), "AutocastCUDA")
+
+    def calling(self, suffix: str) -> Callable[..., Any]:
+        name = self.name + suffix
+        return lambda *arguments: getattr(torch.ops.attnsmith, name).default(*arguments)
 
 
-def _traced(name: str) -> Callable[..., Any]:
+def _traced_attention(name: str, fake: Callable[[str, Dict[str, Any], bool], Tuple[Any, Any]]) -> Callable[..., Any]:
     operators = _Operators(name)
-    for with_lse in (False, True):
-        operators.define(with_lse)
-    return operators.traced
+    passed = ", ".join(operators.passed)
+    operators.define("", "Tensor", f"return function({passed}, return_lse=False)", lambda given: fake(name, given, False)[0])
+    operators.define("_with_lse", "(Tensor, Tensor)", f"return function({passed}, return_lse=True)",
+                     lambda given: fake(name, given, True))
+    operators.define("_out", "()", f"function({passed}, return_lse=False, out=out)", lambda given: None, out=True)
+    operators.define("_out_with_lse", "Tensor", f"return function({passed}, return_lse=True, out=out)[1]",
+                     lambda given: fake(name, given, True)[1], out=True)
+    names = ", ".join(operators.names)
+    return operators.compiled(f"traced({', '.join(operators.signature)})", [
+        *operators.prepared,
+        "if out is None:",
+        f"    return with_lse({names}) if return_lse else plain({names})",
+        f"if return_lse: return out, out_with_lse(out, {names})",
+        f"to_out(out, {names})",
+        "return out"], plain=operators.calling(""), with_lse=operators.calling("_with_lse"), to_out=operators.calling("_out"),
+        out_with_lse=operators.calling("_out_with_lse"))
+
+
+def _traced_append() -> Callable[..., Any]:
+    operators = _Operators("append")
+    passed, names = ", ".join(operators.passed), ", ".join(operators.names)
+
+    def fake_q(given: Dict[str, Any]) -> Any:
+        q = given["q"]
+        return q.new_empty(q.shape, dtype=_OF_WORDS.get(given["q_dtype"], q.dtype))
+
+    operators.define("", "()", f"function({passed})", lambda given: None)
+    operators.define("_with_q", "Tensor", f"return function({passed})", fake_q)
+    return operators.compiled(f"traced({', '.join(operators.signature)})", [
+        *operators.prepared,
+        f"if q is not None and q_out is None: return with_q({names})",
+        f"plain({names})",
+        "return q_out"], plain=operators.calling(""), with_q=operators.calling("_with_q"))
 
 
 #: What a traced call of each function runs.
-TRACED: Dict[str, Callable[..., Any]] = {name: _traced(name) for name in _COLUMNS}
+TRACED: Dict[str, Callable[..., Any]] = {name: _traced_attention(name, _fake_attention) for name in _COLUMNS}
+TRACED["merge_states"] = _traced_attention("merge_states", _fake_merge)
+TRACED["append"] = _traced_append()

@@ -464,6 +464,7 @@ _USUAL_LATENT = 512  # columns, of DeepSeek's models and most others; MiniCPM3 h
 _LATENT = Form(("q", "ckv", "v", *_COMMON, "q_pe", "kpe", *_abi.BATCH_FIELDS), {0, 1}, _latent, {"k": "ckv"})
 
 
+@traceable
 def merge_states(o_states: Any, lse_states: Any, *, out: Any = None, return_lse: bool = True,
                  stream: Any = None) -> Any:
     """Merges attention over parts of the keys into attention over all of them.
@@ -549,6 +550,7 @@ def _merge_kernel(dispatch: Dispatch, state: View, alignment: int, return_lse: b
               "lse": return_lse, "alignment": alignment, "q_len": q_len}, index)
 
 
+@traceable
 def append(k: Any = None, v: Any = None, k_cache: Any = None, v_cache: Any = None, *, q: Any = None, q_out: Any = None,
            kpe: Any = None, kpe_cache: Any = None, head_dim_ckv: Optional[int] = None, slot_mapping: Any = None,
            positions: Any = None, rope_table: Any = None, rope: Optional[Rope] = None,
