@@ -536,14 +536,17 @@ std::string inspect_all(const std::set<KernelConfig>& set) {
     return wrong;
 }
 
-// What is looked at in every run: the kernels of every SM, but of those that SMs of one generation share
-// (8.x, 9.x, ...), which get the same machine code but for its schedule, the first SM's.
+// SMs of one generation get the same machine code but for its schedule: 8.x, 9.x, 10.x and 11.x, 12.x.
+int generation_of(int sm) { return sm / 10 == 11 ? 10 : sm / 10; }
+
+// What is looked at in every run: the kernels of every SM, but of those that SMs of one generation share the
+// first SM's.
 std::set<KernelConfig> once_a_generation(const std::function<std::set<KernelConfig>(int sm)>& kernels_on_sm) {
     std::set<KernelConfig> seen, kernels;
     for (const families::DeviceTraits& device : families::known_devices()) {
         for (const KernelConfig& kernel : kernels_on_sm(device.sm)) {
             KernelConfig shared = kernel;
-            shared.sm /= 10;
+            shared.sm = generation_of(shared.sm);
             shared.target.clear();
             if (seen.insert(shared).second) kernels.insert(kernel);
         }
