@@ -11,38 +11,7 @@ except ImportError:
     torch = transformers = None
 else:
     from stand_in import computing_backend, standing_in, taking
-
-SMALL = {"vocab_size": 97, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
-         "num_key_value_heads": 2, "max_position_embeddings": 256, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": None}
-# By architecture, the configuration's class and what it has besides. Windows are shorter than what is generated.
-MODELS = {
-    "Llama": ("LlamaConfig", {}),
-    "Qwen3": ("Qwen3Config", {"head_dim": 32}),
-    "Mistral": ("MistralConfig", {"sliding_window": 5}),
-    "Gemma2": ("Gemma2Config", {"sliding_window": 5, "head_dim": 32, "attn_logit_softcapping": 2.0,
-                                "query_pre_attn_scalar": 16}),
-    "GptOss": ("GptOssConfig", {"sliding_window": 5, "head_dim": 32, "num_local_experts": 2, "num_experts_per_tok": 1,
-                                "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}),
-    "DeepseekV3": ("DeepseekV3Config", {"num_key_value_heads": 4, "q_lora_rank": 24, "kv_lora_rank": 32, "qk_rope_head_dim": 8,
-                                        "qk_nope_head_dim": 16, "v_head_dim": 16, "n_routed_experts": 4, "n_group": 1,
-                                        "topk_group": 1, "num_experts_per_tok": 2, "moe_intermediate_size": 32,
-                                        "first_k_dense_replace": 1, "n_shared_experts": 1}),
-}
-
-
-def model_of(architecture, **changes):
-    """With random weights, in fp32 and eager."""
-    torch.manual_seed(sum(architecture.encode()))
-    config_class, words = MODELS[architecture]
-    config = getattr(transformers, config_class)(**{**SMALL, **words, **changes})
-    config._attn_implementation = "eager"
-    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
-    for name, parameter in model.named_parameters():
-        if "sinks" in name:
-            torch.nn.init.normal_(parameter)
-        elif "q_proj" in name or "k_proj" in name:
-            parameter.data *= 8  # so that attention is to some keys more than to others
-    return model
+    from models import ARCHITECTURES, model_of  # of the folder gpu
 
 
 @unittest.skipIf(transformers is None, "PyTorch and transformers are not installed")
@@ -74,7 +43,7 @@ class Transformers(unittest.TestCase):
         torch.testing.assert_close(got, wanted, rtol=2e-4, atol=2e-4)
 
     def test_logits_without_padding(self):
-        for architecture in MODELS:
+        for architecture in ARCHITECTURES:
             with self.subTest(architecture):
                 model, tokens = model_of(architecture), self.tokens()
                 with torch.no_grad():
@@ -84,7 +53,7 @@ class Transformers(unittest.TestCase):
                 self.assertEqual([call[0] for call in calls], ["attention"] * 2)
 
     def test_padding_on_either_side(self):
-        for architecture in MODELS:
+        for architecture in ARCHITECTURES:
             for side in ("left", "right"):
                 with self.subTest(architecture, side=side):
                     model, tokens = model_of(architecture), self.tokens()
@@ -99,7 +68,7 @@ class Transformers(unittest.TestCase):
                     self.assertEqual(len(calls), 2)
 
     def test_generation_with_padding_in_dynamic_and_static_caches(self):
-        for architecture in MODELS:
+        for architecture in ARCHITECTURES:
             for cache in ("dynamic", "static"):
                 for padded in (False, True):
                     with self.subTest(architecture, cache=cache, padded=padded):
@@ -116,7 +85,7 @@ class Transformers(unittest.TestCase):
                         self.assertEqual(len(calls), 16)
 
     def test_sequences_packed_by_position_ids(self):
-        for architecture in MODELS:
+        for architecture in ARCHITECTURES:
             with self.subTest(architecture):
                 model, tokens = model_of(architecture), self.tokens(2, 12)
                 positions = torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3, 4, 5, 6, 0], [0, 1, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9]])
@@ -141,7 +110,7 @@ class Transformers(unittest.TestCase):
         self.assertEqual([call[0] for call in calls], ["varlen_attention"] * 2)
 
     def test_a_chunk_that_continues_a_cache(self):
-        for architecture in MODELS:
+        for architecture in ARCHITECTURES:
             with self.subTest(architecture):
                 model, tokens = model_of(architecture), self.tokens(2, 13)
                 mask = torch.ones_like(tokens)

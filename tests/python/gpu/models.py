@@ -1,0 +1,53 @@
+"""Models of transformers with random weights, of architectures whose attention differs."""
+
+import torch
+import transformers
+
+_COMMON = {"vocab_size": 97, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+           "max_position_embeddings": 2048, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": None}
+_LATENT = {"num_key_value_heads": 4, "n_routed_experts": 4, "n_group": 1, "topk_group": 1, "num_experts_per_tok": 2,
+           "first_k_dense_replace": 1, "n_shared_experts": 1}
+# By architecture, the configuration's class and what it has besides. Windows are shorter than what is generated.
+ARCHITECTURES = {
+    "Llama": ("LlamaConfig", {}),
+    "Qwen3": ("Qwen3Config", {}),
+    "Mistral": ("MistralConfig", {"sliding_window": 5}),
+    "Gemma2": ("Gemma2Config", {"sliding_window": 5, "attn_logit_softcapping": 2.0, "query_pre_attn_scalar": 16}),
+    "GptOss": ("GptOssConfig", {"sliding_window": 5, "num_local_experts": 2, "num_experts_per_tok": 1,
+                                "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}),
+    "DeepseekV3": ("DeepseekV3Config", _LATENT),
+}
+#: Of the size of a test of words, and with head dims of real models.
+SIZES = {
+    "tiny": ({"hidden_size": 64, "intermediate_size": 96, "head_dim": 32, "moe_intermediate_size": 32, "q_lora_rank": 24,
+              "kv_lora_rank": 32, "qk_rope_head_dim": 8, "qk_nope_head_dim": 16, "v_head_dim": 16}),
+    "small": ({"hidden_size": 512, "intermediate_size": 1024, "head_dim": 128, "moe_intermediate_size": 128,
+               "num_attention_heads": 8, "vocab_size": 1000, "sliding_window": 33, "q_lora_rank": 128, "kv_lora_rank": 128,
+               "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128}),
+}
+_ONLY = {"DeepseekV3": ("q_lora_rank", "kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim",
+                        "moe_intermediate_size")}
+
+
+def model_of(architecture, size="tiny", dtype=torch.float32, device="cpu"):
+    """With the same random weights for every dtype and device, and eager attention."""
+    torch.manual_seed(sum(architecture.encode()))
+    config_class, own = ARCHITECTURES[architecture]
+    of_size = dict(SIZES[size])
+    for name in _ONLY["DeepseekV3"]:
+        if architecture != "DeepseekV3":
+            of_size.pop(name)
+    if architecture == "DeepseekV3":
+        of_size.pop("head_dim")
+        of_size["num_key_value_heads"] = of_size.get("num_attention_heads", 4)
+    if "sliding_window" not in own:
+        of_size.pop("sliding_window", None)
+    config = getattr(transformers, config_class)(**{**_COMMON, **own, **of_size})
+    config._attn_implementation = "eager"
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    for name, parameter in model.named_parameters():
+        if "sinks" in name:
+            torch.nn.init.normal_(parameter)
+        elif "q_proj" in name or "k_proj" in name:
+            parameter.data *= 8  # so that attention is to some keys more than to others
+    return model.to(device=device, dtype=dtype)
