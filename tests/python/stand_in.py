@@ -15,7 +15,8 @@ import unittest.mock
 import torch
 from support import attnsmith
 
-sys.path.append(str(pathlib.Path(__file__).resolve().parent / "gpu"))  # behind, since files there have names of files here
+# Behind, since files there have names of files here.
+sys.path.append(str(pathlib.Path(__file__).resolve().parent / "gpu"))
 from gpu_support import reference  # noqa: E402
 
 import attnsmith.functions as functions  # noqa: E402
@@ -255,7 +256,9 @@ def _new_tokens(words, k):
                  for b in range(k.shape[0])]
     for b, (begin, end) in enumerate(spans):
         for token in range(begin, end):
-            yield token, b, int(lens[b]) - (end - begin) + token - begin
+            place = int(lens[b]) - (end - begin) + token - begin
+            if place >= 0:  # else it is written nowhere, which the status tells
+                yield token, b, place
 
 
 def append(*arguments, **words):

@@ -49,7 +49,8 @@ class Files(unittest.TestCase):
         return done.stdout
 
     def test_the_package(self):
-        sources = {f"attnsmith/{file.name}" for file in (REPOSITORY / "tools/python/attnsmith").iterdir()
+        folder = REPOSITORY / "tools/python"
+        sources = {str(file.relative_to(folder)) for file in (folder / "attnsmith").rglob("*")
                    if file.suffix == ".py" or file.name == "py.typed"}
         package = {name for name in self.names if ".dist-info/" not in name and not name.endswith("/")}
         self.assertEqual(package, {*sources, *BINARIES}, "nothing else, such as libraries of this machine")

@@ -5,15 +5,16 @@ import transformers
 
 _COMMON = {"vocab_size": 97, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
            "max_position_embeddings": 2048, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": None}
-_LATENT = {"num_key_value_heads": 4, "n_routed_experts": 4, "n_group": 1, "topk_group": 1, "num_experts_per_tok": 2,
+_LATENT = {"num_key_value_heads": 4, "n_routed_experts": 4, "n_group": 1, "topk_group": 1, "num_experts_per_tok": 4,
            "first_k_dense_replace": 1, "n_shared_experts": 1}
-# By architecture, the configuration's class and what it has besides. Windows are shorter than what is generated.
+# By architecture, the configuration's class and what it has besides. Windows are shorter than what is generated. Every
+# token has all experts, since which of them it has may hang on a rounding, and all that follows on that.
 ARCHITECTURES = {
     "Llama": ("LlamaConfig", {}),
     "Qwen3": ("Qwen3Config", {}),
     "Mistral": ("MistralConfig", {"sliding_window": 5}),
     "Gemma2": ("Gemma2Config", {"sliding_window": 5, "attn_logit_softcapping": 2.0, "query_pre_attn_scalar": 16}),
-    "GptOss": ("GptOssConfig", {"sliding_window": 5, "num_local_experts": 2, "num_experts_per_tok": 1,
+    "GptOss": ("GptOssConfig", {"sliding_window": 5, "num_local_experts": 2, "num_experts_per_tok": 2,
                                 "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}),
     "DeepseekV3": ("DeepseekV3Config", _LATENT),
 }
@@ -31,6 +32,7 @@ _ONLY = {"DeepseekV3": ("q_lora_rank", "kv_lora_rank", "qk_rope_head_dim", "qk_n
 
 def model_of(architecture, size="tiny", dtype=torch.float32, device="cpu"):
     """With the same random weights for every dtype and device, and eager attention."""
+    sharpness = {"tiny": 8, "small": 2}[size]
     torch.manual_seed(sum(architecture.encode()))
     config_class, own = ARCHITECTURES[architecture]
     of_size = dict(SIZES[size])
@@ -49,5 +51,7 @@ def model_of(architecture, size="tiny", dtype=torch.float32, device="cpu"):
         if "sinks" in name:
             torch.nn.init.normal_(parameter)
         elif "q_proj" in name or "k_proj" in name:
-            parameter.data *= 8  # so that attention is to some keys more than to others
-    return model.to(device=device, dtype=dtype)
+            parameter.data *= sharpness  # so that attention is to some keys more than to others
+    for parameter in model.parameters():  # buffers, such as the frequencies of rotations, stay in fp32
+        parameter.data = parameter.data.to(dtype)
+    return model.to(device)

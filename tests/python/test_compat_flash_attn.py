@@ -1,0 +1,922 @@
+"""attnsmith.compat.flash_attn: FlashAttention's arguments and what they mean, by the plain functions' stand-in.
+
+What is expected comes from an fp64 implementation of FlashAttention's documentation in this file, and inputs are of
+fp64 as well, so that nothing is rounded on the way but the LSE, which is fp32.
+"""
+
+import inspect
+import math
+import re
+import unittest
+import unittest.mock
+
+from support import REPOSITORY, attnsmith
+
+try:
+    import torch
+except ImportError:
+    torch = None
+else:
+    from stand_in import functions, standing_in
+
+    import attnsmith.compat.flash_attn as fa
+
+PAGE = REPOSITORY / "docs/replace-flash-attn.md"
+NOTHING = (-1, -1)
+
+# flash_attn 2.8.3, flash_attn_interface.py.
+_TAIL = (("dropout_p", 0.0), ("softmax_scale", None), ("causal", False), ("window_size", NOTHING), ("softcap", 0.0),
+         ("alibi_slopes", None), ("deterministic", False), ("return_attn_probs", False))
+_OFFSETS = ("cu_seqlens_q", "cu_seqlens_k", "max_seqlen_q", "max_seqlen_k")
+FLASH_ATTENTION_2 = {
+    "flash_attn_func": ("q", "k", "v", *_TAIL),
+    "flash_attn_kvpacked_func": ("q", "kv", *_TAIL),
+    "flash_attn_qkvpacked_func": ("qkv", *_TAIL),
+    "flash_attn_varlen_func": ("q", "k", "v", *_OFFSETS, *_TAIL, ("block_table", None)),
+    "flash_attn_varlen_kvpacked_func": ("q", "kv", *_OFFSETS, *_TAIL),
+    "flash_attn_varlen_qkvpacked_func": ("qkv", "cu_seqlens", "max_seqlen", *_TAIL),
+    "flash_attn_with_kvcache": (
+        "q", "k_cache", "v_cache", ("k", None), ("v", None), ("rotary_cos", None), ("rotary_sin", None),
+        ("cache_seqlens", None), ("cache_batch_idx", None), ("cache_leftpad", None), ("block_table", None),
+        ("softmax_scale", None), ("causal", False), ("window_size", NOTHING), ("softcap", 0.0),
+        ("rotary_interleaved", True), ("alibi_slopes", None), ("num_splits", 0), ("return_softmax_lse", False))}
+
+# What flash_attn_interface.py of FlashAttention 3 has besides, as in the wheel tokenspeed-fa3 3.0.0.post20260810.
+_DESCALES = {"q_descale": None, "k_descale": None, "v_descale": None}
+_FA3 = {"qv": None, **_DESCALES, "attention_chunk": 0, "num_splits": 1, "pack_gqa": None, "sm_margin": 0, "sinks": None}
+FLASH_ATTENTION_3 = {
+    "flash_attn_func": _FA3,
+    "flash_attn_qkvpacked_func": {**_DESCALES, "attention_chunk": 0, "num_heads_q": None, "sm_margin": 0},
+    "flash_attn_varlen_func": {**_FA3, "seqused_q": None, "seqused_k": None},
+    "flash_attn_with_kvcache": {**{name: value for name, value in _FA3.items() if name != "num_splits"},
+                                "page_table": None, "cu_seqlens_q": None, "cu_seqlens_k_new": None,
+                                "max_seqlen_q": None, "rotary_seqlens": None, "scheduler_metadata": None}}
+# And vLLM's fork of both, vllm_flash_attn/flash_attn_interface.py of August 2026.
+FORKS = {
+    "flash_attn_func": {"s_aux": None},
+    "flash_attn_varlen_func": {"s_aux": None, "return_softmax_lse": False, "out": None, "scheduler_metadata": None},
+    "flash_attn_with_kvcache": {"s_aux": None, "out": None}}
+
+
+def flash(q, k, v, *, softmax_scale=None, causal=False, window_size=NOTHING, softcap=0.0, alibi_slopes=None, sinks=None,
+          attention_chunk=0):
+    """One sequence, as FlashAttention documents it: q [seqlen_q, heads, d], k and v [seqlen_k, kv_heads, d]. Gives out
+    and the LSE [heads, seqlen_q]."""
+    (q_len, heads, columns), (k_len, kv_heads) = q.shape, k.shape[:2]
+    scale = softmax_scale or 1 / math.sqrt(columns)
+    out = torch.zeros(q_len, heads, v.shape[-1], dtype=torch.float64)
+    lse = torch.full((heads, q_len), -math.inf, dtype=torch.float64)
+    for head in range(heads):
+        kv_head = head // (heads // kv_heads)
+        for i in range(q_len):
+            position = i + k_len - q_len
+            logits, seen = [], []
+            for j in range(k_len):
+                if causal and j > position:
+                    continue
+                if window_size[0] is not None and window_size[0] >= 0 and j < position - window_size[0]:
+                    continue
+                if window_size[1] is not None and window_size[1] >= 0 and j > position + window_size[1]:
+                    continue
+                if attention_chunk and j // attention_chunk != position // attention_chunk:
+                    continue
+                logit = float(q[i, head].double() @ k[j, kv_head].double()) * scale
+                if softcap > 0:
+                    logit = softcap * math.tanh(logit / softcap)
+                if alibi_slopes is not None:
+                    logit -= float(alibi_slopes[head]) * abs(position - j)
+                logits.append(logit)
+                seen.append(j)
+            total = math.fsum(map(math.exp, logits))
+            if sinks is not None:
+                total += math.exp(float(sinks[head]))
+            if total:
+                lse[head, i] = math.log(total)
+                for logit, j in zip(logits, seen):
+                    out[i, head] += math.exp(logit) / total * v[j, kv_head].double()
+    return out, lse
+
+
+def batched(q, k, v, kv_lens=None, **words):
+    """[batch, len, heads, d], of which kv_lens keys count. Gives out and the LSE [batch, heads, seqlen_q]."""
+    each = [flash(q[b], k[b][:None if kv_lens is None else kv_lens[b]], v[b][:None if kv_lens is None else kv_lens[b]],
+                  **words) for b in range(q.shape[0])]
+    return torch.stack([out for out, _ in each]), torch.stack([lse for _, lse in each])
+
+
+def rotated(rows, cos, sin, positions, interleaved):
+    """rows [tokens, heads, columns], of which pairs of columns are complex numbers that are turned."""
+    half = cos.shape[1]
+    turn = torch.complex(cos, sin)[positions][:, None]
+    result = rows.clone()
+    if interleaved:
+        turned = torch.complex(rows[..., 0:2 * half:2], rows[..., 1:2 * half:2]) * turn
+        result[..., 0:2 * half:2], result[..., 1:2 * half:2] = turned.real, turned.imag
+    else:
+        turned = torch.complex(rows[..., :half], rows[..., half:2 * half]) * turn
+        result[..., :half], result[..., half:2 * half] = turned.real, turned.imag
+    return result
+
+
+@unittest.skipIf(torch is None, "PyTorch is not installed")
+class FlashTest(unittest.TestCase):
+    maxDiff = None
+
+    def setUp(self):
+        torch.manual_seed(sum(self.id().encode()))
+        stand_in = standing_in(torch.float64)
+        self.calls = stand_in.__enter__()
+        self.addCleanup(stand_in.__exit__, None, None, None)
+
+    def randn(self, *shape):
+        return torch.randn(shape, dtype=torch.float64)
+
+    def integers(self, *values):
+        return torch.tensor(values, dtype=torch.int32)
+
+    def dense(self, q_len=5, k_len=7, heads=4, kv_heads=2, columns=8, value_columns=8, batch=2):
+        return (self.randn(batch, q_len, heads, columns), self.randn(batch, k_len, kv_heads, columns),
+                self.randn(batch, k_len, kv_heads, value_columns))
+
+    def assert_same(self, got, wanted, what=""):
+        self.assertEqual(tuple(got.shape), tuple(wanted.shape), what)
+        tolerance = 1e-6 if got.dtype == torch.float32 else 1e-12
+        torch.testing.assert_close(got.double(), wanted.double(), rtol=tolerance, atol=tolerance)
+
+    def assert_refused(self, name, error, function, *arguments, **words):
+        """By this error, whose message says the name first."""
+        with self.assertRaises(error) as caught:
+            function(*arguments, **words)
+        self.assertRegex(str(caught.exception), rf"^{name}(?!\w)")
+        return caught.exception
+
+
+class Signatures(FlashTest):
+    def parameters(self, name, kind):
+        parameters = inspect.signature(getattr(fa, name)).parameters.values()
+        return {parameter.name: parameter.default for parameter in parameters if parameter.kind is kind}
+
+    def test_positional_arguments_are_those_of_flash_attention_2(self):
+        for name, wanted in FLASH_ATTENTION_2.items():
+            with self.subTest(name):
+                wanted = [one if isinstance(one, tuple) else (one, inspect.Parameter.empty) for one in wanted]
+                got = self.parameters(name, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+                self.assertEqual(list(got.items()), wanted)
+
+    def test_keywords_are_those_of_flash_attention_3_and_of_forks(self):
+        for name in FLASH_ATTENTION_2:
+            with self.subTest(name):
+                self.assertEqual(self.parameters(name, inspect.Parameter.KEYWORD_ONLY),
+                                 {**FLASH_ATTENTION_3.get(name, {}), **FORKS.get(name, {})})
+
+    def test_there_are_no_other_functions(self):
+        public = {name for name, one in vars(fa).items() if inspect.isfunction(one) and one.__module__ == fa.__name__
+                  and not name.startswith("_")}
+        self.assertEqual(public, set(FLASH_ATTENTION_2))
+
+    def test_help_says_each_argument_and_what_is_raised(self):
+        for name in FLASH_ATTENTION_2:
+            with self.subTest(name):
+                function = getattr(fa, name)
+                text = inspect.getdoc(function) + ("return_attn_probs" if "varlen" in name else "")
+                self.assertEqual([word for word in inspect.signature(function).parameters
+                                  if not re.search(rf"\b{word}\b", text)], [])
+                self.assertRegex(text, r"\bRaises [A-Z]\w+")
+
+
+class Dense(FlashTest):
+    def check(self, q, k, v, reference=None, **words):
+        """out and the LSE; `reference`: the words as flash() has them, where they differ."""
+        wanted, wanted_lse = batched(q, k, v, **(words if reference is None else reference))
+        out, lse, nothing = fa.flash_attn_func(q, k, v, return_attn_probs=True, **words)
+        self.assert_same(out, wanted)
+        self.assert_same(lse, wanted_lse)
+        self.assertTrue(lse.is_contiguous())
+        self.assertEqual((lse.dtype, tuple(nothing.shape), nothing.dtype), (torch.float32, (0,), q.dtype))
+        self.assert_same(fa.flash_attn_func(q, k, v, **words), wanted)
+
+    def test_no_words(self):
+        self.check(*self.dense())
+        self.check(*self.dense(heads=3, kv_heads=3))
+        self.check(*self.dense(heads=4, kv_heads=1, value_columns=16))
+
+    def test_causal_aligns_the_last_query_with_the_last_key(self):
+        for q_len, k_len in ((2, 5), (5, 5), (1, 4)):
+            with self.subTest(q_len=q_len, k_len=k_len):
+                self.check(*self.dense(q_len, k_len), causal=True)
+
+    def test_a_query_that_sees_no_key_gives_0_and_minus_infinity(self):
+        q, k, v = self.dense(5, 2)
+        self.check(q, k, v, causal=True)
+        out, lse, _ = fa.flash_attn_func(q, k, v, causal=True, return_attn_probs=True)
+        self.assertTrue((out[:, :3] == 0).all() and (lse[:, :, :3] == -math.inf).all())
+        self.assertTrue(lse[:, :, 3:].isfinite().all())
+        self.check(*self.dense(3, 0))
+
+    def test_windows(self):
+        for window in ((2, 1), (0, 0), (3, -1), (-1, 2), (-1, -1), (-7, 0), (None, 1), [1, 1]):
+            for causal in (False, True):
+                with self.subTest(window=window, causal=causal):
+                    self.check(*self.dense(4, 6), window_size=window, causal=causal)
+
+    def test_softmax_scale_and_softcap(self):
+        for words in ({"softmax_scale": 0.3}, {"softcap": 0.7}, {"softcap": 0.0}, {"softcap": -1.0},
+                      {"softmax_scale": 1.2, "softcap": 2.5, "causal": True}):
+            with self.subTest(**words):
+                self.check(*self.dense(), **words)
+        self.check(*self.dense(), reference={}, softcap=None)
+
+    def test_alibi_where_no_later_key_is_seen(self):
+        slopes = torch.rand(4)
+        for words in ({"causal": True}, {"window_size": (3, 0)}, {"causal": True, "window_size": (2, 2)}):
+            with self.subTest(**words):
+                self.check(*self.dense(), alibi_slopes=slopes, **words)
+        self.check(*self.dense(1, 6), alibi_slopes=slopes)
+        for words in ({}, {"window_size": (3, 1)}, {"window_size": (3, -1)}):
+            with self.subTest(refused=words):
+                self.assert_refused("alibi_slopes", attnsmith.Unsupported, fa.flash_attn_func, *self.dense(),
+                                    alibi_slopes=slopes, **words)
+
+    def test_alibi_of_a_batch_is_one_row(self):
+        slopes = torch.rand(4)
+        for given in (slopes.expand(2, 4), slopes[None]):
+            self.check(*self.dense(), reference={"causal": True, "alibi_slopes": slopes}, causal=True,
+                       alibi_slopes=given)
+        self.assert_refused("alibi_slopes", attnsmith.Unsupported, fa.flash_attn_func, *self.dense(), causal=True,
+                            alibi_slopes=torch.rand(2, 4))
+
+    def test_sinks_by_either_name_in_16_or_32_bits(self):
+        for dtype in (torch.float32, torch.bfloat16):
+            sinks = torch.randn(4).to(dtype)
+            for name in ("sinks", "s_aux"):
+                with self.subTest(name, dtype=dtype):
+                    self.check(*self.dense(5, 3), reference={"sinks": sinks, "causal": True}, causal=True,
+                               **{name: sinks})
+                    self.assertEqual(self.calls[-1][2]["sinks"].dtype, torch.float32)
+
+    def test_attention_chunks(self):
+        for words in ({}, {"causal": True}, {"window_size": (2, 1)}):
+            for chunk in (0, 1, 3, 100):
+                with self.subTest(chunk=chunk, **words):
+                    self.check(*self.dense(4, 7), attention_chunk=chunk, **words)
+
+    def test_any_strides(self):
+        q, k, v = self.dense()
+        wanted, _ = batched(q, k, v)
+        transposed = [tensor.transpose(1, 2).contiguous().transpose(1, 2) for tensor in (q, k, v)]
+        self.assert_same(fa.flash_attn_func(*transposed), wanted)
+        self.assertIs(self.calls[-1][1][0], transposed[0])
+        inner = [tensor.transpose(1, 3).contiguous().transpose(1, 3) for tensor in (q, k, v)]
+        self.assertTrue(all(tensor.stride(-1) != 1 for tensor in inner))
+        self.assert_same(fa.flash_attn_func(*inner), wanted)
+        self.assertTrue(all(tensor.stride(-1) == 1 for tensor in self.calls[-1][1]))
+
+    def test_empty_batches(self):
+        for batch, q_len, k_len in ((0, 3, 4), (2, 0, 4)):
+            out, lse, _ = fa.flash_attn_func(*self.dense(q_len, k_len, batch=batch), return_attn_probs=True)
+            self.assertEqual((tuple(out.shape), tuple(lse.shape)), ((batch, q_len, 4, 8), (batch, 4, q_len)))
+
+    def test_packed_tensors(self):
+        q, k, v = self.dense(5, 5, kv_heads=4)
+        wanted, wanted_lse = batched(q, k, v, causal=True, window_size=(2, 0))
+        words = {"causal": True, "window_size": (2, 0), "return_attn_probs": True}
+        for out, lse, nothing in (fa.flash_attn_qkvpacked_func(torch.stack((q, k, v), 2), **words),
+                                  fa.flash_attn_kvpacked_func(q, torch.stack((k, v), 2), **words)):
+            self.assert_same(out, wanted)
+            self.assert_same(lse, wanted_lse)
+            self.assertEqual(nothing.numel(), 0)
+
+    def test_packed_tensors_with_fewer_kv_heads(self):
+        q, k, v = self.dense(5, 5)
+        wanted, _ = batched(q, k, v, attention_chunk=2)
+        self.assert_same(fa.flash_attn_kvpacked_func(q, torch.stack((k, v), 2)), batched(q, k, v)[0])
+        qkv = torch.cat((q, k, v), 2)
+        self.assert_same(fa.flash_attn_qkvpacked_func(qkv, num_heads_q=4, attention_chunk=2), wanted)
+        for heads in (3, 8, 9):
+            self.assert_refused("num_heads_q", attnsmith.InvalidRequest, fa.flash_attn_qkvpacked_func, qkv,
+                                num_heads_q=heads)
+
+    def test_scales_of_keys_and_values_of_8_bits(self):
+        q = torch.randn(2, 3, 4, 8).bfloat16()
+        k, v = (torch.randn(2, 6, 2, 8).to(torch.float8_e4m3fn) for _ in range(2))
+        k_scale, v_scale = torch.tensor([0.5, 2.0]), torch.tensor([3.0, 0.25])
+        one = torch.tensor(0.5)
+
+        def wanted(k_scale, v_scale):
+            return batched(q, k.double() * k_scale[:, None], v.double() * v_scale[:, None])[0]
+
+        both, ones = (k_scale, v_scale), torch.ones(2)
+        for given, of_heads in ((both, both), ((k_scale[None], v_scale[None]), both),
+                                ((k_scale.expand(2, 2), v_scale.expand(2, 2)), both),
+                                ((one.expand(2, 2), one.expand(2, 2)), (one.expand(2), one.expand(2))),
+                                ((k_scale, None), (k_scale, ones)), ((None, v_scale), (ones, v_scale))):
+            out = fa.flash_attn_func(q, k, v, k_descale=given[0], v_descale=given[1])
+            torch.testing.assert_close(out.double(), wanted(*of_heads), rtol=1e-2, atol=1e-2)
+            for name in ("k_scale", "v_scale"):
+                self.assertIn(self.calls[-1][2][name].stride(), ((1,), (0,)))
+        self.assertEqual(tuple(self.scale_of(one.expand(2, 2)).shape), (1,))
+        for name in ("k_descale", "v_descale"):
+            self.assert_refused(name, attnsmith.Unsupported, fa.flash_attn_func, q, k, v, **{name: torch.rand(2, 2)})
+
+    def scale_of(self, given):
+        q, k, v = (tensor.bfloat16() for tensor in self.dense())
+        fa.flash_attn_func(q, k.to(torch.float8_e4m3fn), v.to(torch.float8_e4m3fn), k_descale=given, v_descale=given)
+        return self.calls[-1][2]["k_scale"]
+
+
+class Latents(FlashTest):
+    """qv, which FlashAttention 3 has for latent attention: q k^T + qv v^T over one KV head."""
+
+    def test_all_storages(self):
+        q, qv = self.randn(2, 3, 4, 8), self.randn(2, 3, 4, 16)
+        k, v = self.randn(2, 6, 1, 8), self.randn(2, 6, 1, 16)
+        joined = torch.cat((q, qv), -1), torch.cat((k, v), -1), v
+        for scale in (None, 0.2):
+            wanted, wanted_lse = batched(*joined, causal=True, softmax_scale=scale)
+            words = {"qv": qv, "causal": True, "softmax_scale": scale}
+            out, lse, _ = fa.flash_attn_func(q, k, v, return_attn_probs=True, **words)
+            self.assert_same(out, wanted)
+            self.assert_same(lse, wanted_lse)
+            self.assert_same(fa.flash_attn_with_kvcache(q, k, v, **words), wanted)
+            words["qv"] = qv.flatten(0, 1)
+            offsets = self.integers(0, 3, 6), self.integers(0, 6, 12)
+            out = fa.flash_attn_varlen_func(*(tensor.flatten(0, 1) for tensor in (q, k, v)), *offsets, 3, 6, **words)
+            self.assert_same(out, wanted.flatten(0, 1))
+            pages = [tensor.view(6, 2, 1, -1) for tensor in (k, v)]
+            out = fa.flash_attn_with_kvcache(q.flatten(0, 1), *pages, cache_seqlens=6, cu_seqlens_q=offsets[0],
+                                             max_seqlen_q=3, page_table=self.integers(0, 1, 2, 3, 4, 5).view(2, 3),
+                                             **words)
+            self.assert_same(out, wanted.flatten(0, 1))
+        self.assertEqual({name for name, _, _ in self.calls}, {"mla_attention"})
+
+    def test_what_latent_attention_lacks_is_refused(self):
+        q, qv = self.randn(2, 3, 4, 8), self.randn(2, 3, 4, 16)
+        k, v = self.randn(2, 6, 1, 8), self.randn(2, 6, 1, 16)
+        for name, value in (("window_size", (3, 0)), ("attention_chunk", 4), ("softcap", 1.0), ("sinks", torch.rand(4)),
+                            ("s_aux", torch.rand(4)), ("k_descale", torch.rand(1)), ("alibi_slopes", torch.rand(4))):
+            with self.subTest(name):
+                self.assert_refused(name, attnsmith.Unsupported, fa.flash_attn_func, q, k, v, qv=qv, causal=True,
+                                    **{name: value})
+        self.assert_refused("qv", attnsmith.Unsupported, fa.flash_attn_func, q, k.expand(2, 6, 2, 8),
+                            v.expand(2, 6, 2, 16), qv=qv)
+
+
+class Ragged(FlashTest):
+    Q_LENS, K_LENS = (3, 0, 1, 4, 2), (5, 2, 0, 3, 2)
+
+    def setUp(self):
+        super().setUp()
+        self.q, self.k, self.v = self.randn(10, 4, 8), self.randn(12, 2, 8), self.randn(12, 2, 16)
+        self.offsets = self.integers(0, 3, 3, 4, 8, 10), self.integers(0, 5, 7, 7, 10, 12)
+
+    def wanted(self, q, k, v, **words):
+        each = [flash(*one, **words) for one in zip(q.split(self.Q_LENS), k.split(self.K_LENS), v.split(self.K_LENS))]
+        return torch.cat([out for out, _ in each]), torch.cat([lse for _, lse in each], 1)
+
+    def check(self, reference=None, **words):
+        wanted, wanted_lse = self.wanted(self.q, self.k, self.v, **(words if reference is None else reference))
+        given = (self.q, self.k, self.v, *self.offsets, 4, 5)
+        out, lse, nothing = fa.flash_attn_varlen_func(*given, return_attn_probs=True, **words)
+        self.assert_same(out, wanted)
+        self.assert_same(lse, wanted_lse)
+        self.assertTrue(lse.is_contiguous() and nothing.numel() == 0)
+        self.assert_same(fa.flash_attn_varlen_func(*given, **words), wanted)
+        out, lse = fa.flash_attn_varlen_func(*given, return_softmax_lse=True, **words)
+        self.assert_same(lse, wanted_lse)
+
+    def test_words_and_sequences_of_no_length(self):
+        sinks, slopes = torch.randn(4), torch.rand(4)
+        for words in ({}, {"causal": True}, {"window_size": (1, 1)}, {"softcap": 0.9, "softmax_scale": 0.8},
+                      {"attention_chunk": 2}, {"alibi_slopes": slopes, "causal": True},
+                      {"sinks": sinks, "causal": True}):
+            with self.subTest(**words):
+                self.check(**words)
+        self.check(reference={"sinks": sinks}, s_aux=sinks)
+
+    def test_packed_tensors(self):
+        k, v = self.randn(10, 4, 8), self.randn(10, 4, 8)
+        offsets = self.offsets[0]
+        each = [flash(*one, causal=True) for one in zip(*(tensor.split(self.Q_LENS) for tensor in (self.q, k, v)))]
+        wanted, wanted_lse = torch.cat([out for out, _ in each]), torch.cat([lse for _, lse in each], 1)
+        words = {"causal": True, "return_attn_probs": True}
+        for out, lse, _ in (
+                fa.flash_attn_varlen_qkvpacked_func(torch.stack((self.q, k, v), 1), offsets, 4, **words),
+                fa.flash_attn_varlen_kvpacked_func(self.q, torch.stack((k, v), 1), offsets, offsets, 4, 4, **words)):
+            self.assert_same(out, wanted)
+            self.assert_same(lse, wanted_lse)
+
+    def test_pages_by_a_block_table(self):
+        table, pages = torch.randperm(10, dtype=torch.int32).view(5, 2), []
+        for tensor in (self.k, self.v):
+            cache = torch.full((10, 3, *tensor.shape[1:]), math.nan, dtype=torch.float64)
+            for rows, one in zip(table, tensor.split(self.K_LENS)):
+                for token, row in enumerate(one):
+                    cache[rows[token // 3], token % 3] = row
+            pages.append(cache)
+        wanted, wanted_lse = self.wanted(self.q, self.k, self.v, causal=True)
+        used = self.integers(*self.K_LENS)
+        for words in ({"cu_seqlens_k": self.offsets[1]}, {"cu_seqlens_k": None, "seqused_k": used}):
+            out, lse = fa.flash_attn_varlen_func(self.q, *pages, cu_seqlens_q=self.offsets[0], max_seqlen_q=4,
+                                                 max_seqlen_k=5, causal=True, block_table=table,
+                                                 return_softmax_lse=True, **words)
+            self.assert_same(out, wanted)
+            self.assert_same(lse, wanted_lse)
+        self.assert_refused("cu_seqlens_k", attnsmith.InvalidRequest, fa.flash_attn_varlen_func, self.q, *pages,
+                            self.offsets[0], None, 4, 5, block_table=table)
+
+    def test_the_result_is_written_to_out(self):
+        out = torch.empty(10, 4, 16, dtype=torch.float64)
+        given = fa.flash_attn_varlen_func(self.q, self.k, self.v, *self.offsets, 4, 5, out=out)
+        self.assertIs(given, out)
+        self.assert_same(out, self.wanted(self.q, self.k, self.v)[0])
+        fa.flash_attn_varlen_func(self.q, self.k, self.v, *self.offsets, 4, 5)
+        self.assertNotIn("out", self.calls[-1][2], "which a traced call does not take")
+
+
+class Cached(FlashTest):
+    """flash_attn_with_kvcache. Slots that no key was written to are NaN."""
+
+    LENS = (4, 0, 9)
+
+    def setUp(self):
+        super().setUp()
+        self.lens = self.integers(*self.LENS)
+        self.history = [[self.randn(n, 2, 8) for n in self.LENS] for _ in range(2)]
+        self.caches = [self.filled(history, 16) for history in self.history]
+        self.cos, self.sin = self.randn(24, 3), self.randn(24, 3)
+
+    def filled(self, history, length, order=(0, 1, 2), rows=3):
+        cache = torch.full((rows, length, 2, 8), math.nan, dtype=torch.float64)
+        for row, one in zip(order, history):
+            cache[row, :len(one)] = one
+        return cache
+
+    def paged(self, page_size=5):
+        """The same history in pages, and the table."""
+        table = torch.randperm(12, dtype=torch.int32).view(3, 4)
+        caches = []
+        for history in self.history:
+            cache = torch.full((12, page_size, 2, 8), math.nan, dtype=torch.float64)
+            for rows, one in zip(table, history):
+                for place, key in enumerate(one):
+                    cache[rows[place // page_size], place % page_size] = key
+            caches.append(cache)
+        return caches, table
+
+    def unpaged(self, cache, table):
+        return torch.stack([cache[rows.long()].flatten(0, 1) for rows in table])
+
+    def wanted(self, q, new=None, **words):
+        """By the history of each sequence, and the new keys and values behind it."""
+        each = []
+        for b in range(3):
+            k, v = (history[b] for history in self.history)
+            if new is not None:
+                k, v = torch.cat((k, new[0][b])), torch.cat((v, new[1][b]))
+            each.append(flash(q[b], k, v, **words))
+        return torch.stack([out for out, _ in each]), torch.stack([lse for _, lse in each])
+
+    def assert_written(self, cache, history, new):
+        for b, n in enumerate(self.LENS):
+            self.assert_same(cache[b, :n + len(new[b])], torch.cat((history[b], new[b])))
+            self.assertTrue(cache[b, n + len(new[b]):].isnan().all(), "nothing else was written")
+
+    def check(self, q, wanted, *caches, **words):
+        out, lse = fa.flash_attn_with_kvcache(q, *caches, return_softmax_lse=True, **words)
+        self.assert_same(out, wanted[0])
+        self.assert_same(lse, wanted[1])
+        self.assertTrue(lse.is_contiguous())
+
+    def test_words_without_new_keys(self):
+        sinks, slopes = torch.randn(4), torch.rand(4)
+        q = self.randn(3, 2, 4, 8)
+        (k_pages, v_pages), table = self.paged()
+        for words in ({}, {"causal": True}, {"window_size": (3, 1)}, {"softmax_scale": 0.2, "softcap": 3.0},
+                      {"attention_chunk": 4}, {"alibi_slopes": slopes, "causal": True}, {"sinks": sinks}):
+            with self.subTest(**words):
+                wanted = self.wanted(q, **words)
+                self.check(q, wanted, *self.caches, cache_seqlens=self.lens, **words)
+                self.check(q, wanted, k_pages, v_pages, cache_seqlens=self.lens, block_table=table, **words)
+                self.check(q, wanted, k_pages, v_pages, cache_seqlens=self.lens, page_table=table, **words)
+        self.check(q, self.wanted(q, sinks=sinks), *self.caches, cache_seqlens=self.lens, s_aux=sinks)
+        one = q[:, :1]
+        self.check(one, self.wanted(one, alibi_slopes=slopes), *self.caches, cache_seqlens=self.lens,
+                   alibi_slopes=slopes)
+
+    def test_an_integer_is_the_length_of_all(self):
+        q, k, v = self.dense(2, 6)
+        k_pages, v_pages = (tensor.view(6, 2, 2, 8) for tensor in (k, v))
+        table = torch.arange(6, dtype=torch.int64).view(2, 3)
+        for length in (0, 4, 6, None):
+            with self.subTest(length=length):
+                wanted = batched(q, k, v, kv_lens=None if length is None else (length, length), causal=True)
+                self.check(q, wanted, k, v, cache_seqlens=length, causal=True)
+                self.check(q, wanted, k_pages, v_pages, cache_seqlens=length, block_table=table, causal=True)
+                self.assertEqual(self.calls[-1][2]["kv_lens"].dtype, table.dtype, "all of a call are of one dtype")
+
+    def test_a_cache_may_have_more_rows_than_the_batch(self):
+        q = self.randn(3, 2, 4, 8)
+        caches = [torch.cat((cache, cache)) for cache in self.caches]
+        self.check(q, self.wanted(q), *caches, cache_seqlens=self.lens)
+        self.assertEqual([cache.shape[0] for cache in self.calls[-1][1][1:]], [3, 3])
+
+    def test_new_keys_are_written_in_place_and_seen(self):
+        for new_len, q_len in ((1, 1), (3, 3), (2, 4)):
+            for paged in (False, True):
+                with self.subTest(new=new_len, q=q_len, paged=paged):
+                    q = self.randn(3, q_len, 4, 8)
+                    new = [self.randn(3, new_len, 2, 8) for _ in range(2)]
+                    caches, table = self.paged() if paged else ([cache.clone() for cache in self.caches], None)
+                    self.check(q, self.wanted(q, new, causal=True), *caches, k=new[0], v=new[1],
+                               cache_seqlens=self.lens, causal=True, block_table=table)
+                    self.assertEqual(self.lens.tolist(), list(self.LENS), "lengths are the caller's")
+                    for cache, history, one in zip(caches, self.history, new):
+                        self.assert_written(self.unpaged(cache, table) if paged else cache, history, one)
+
+    def test_an_integer_length_before_new_keys(self):
+        q, k, v = self.dense(2, 2)
+        caches = [torch.full((2, 8, 2, 8), math.nan, dtype=torch.float64) for _ in range(2)]
+        self.check(q, batched(q, k, v, causal=True), *caches, k=k, v=v, cache_seqlens=0, causal=True)
+        self.assert_same(caches[0][:, :2], k)
+
+    def test_rows_of_the_cache_by_index(self):
+        q, order = self.randn(3, 2, 4, 8), (4, 1, 3)
+        new = [self.randn(3, 2, 2, 8) for _ in range(2)]
+        caches = [self.filled(history, 16, order, rows=5) for history in self.history]
+        index = self.integers(*order)
+        self.check(q, self.wanted(q), *caches, cache_seqlens=self.lens, cache_batch_idx=index)
+        self.check(q, self.wanted(q, new, causal=True), *caches, k=new[0], v=new[1], cache_seqlens=self.lens,
+                   causal=True, cache_batch_idx=index)
+        for cache, history, one in zip(caches, self.history, new):
+            self.assert_written(cache[index.long()], history, one)
+            self.assertTrue(cache[[0, 2]].isnan().all())
+
+    def test_rows_of_the_block_table_by_index(self):
+        q, new = self.randn(3, 1, 4, 8), [self.randn(3, 1, 2, 8) for _ in range(2)]
+        caches, table = self.paged()
+        rows = torch.cat((table[1:], table[:1]))
+        self.check(q, self.wanted(q, new), *caches, k=new[0], v=new[1], cache_seqlens=self.lens, block_table=rows,
+                   cache_batch_idx=self.integers(2, 0, 1))
+
+    def positions(self, start, lengths, moves=True):
+        return [[begin + i * moves for i in range(n)] for begin, n in zip(start, lengths)]
+
+    def turned(self, rows, positions, interleaved):
+        return [rotated(one, self.cos, self.sin, where, interleaved) for one, where in zip(rows, positions)]
+
+    def test_rotation_of_new_keys_and_queries(self):
+        """Queries move on with causal, a window or chunks; without these all are where the cache ends."""
+        starts = self.integers(7, 2, 5)
+        for words in ({"causal": True}, {"window_size": (4, 1)}, {"attention_chunk": 5}, {}):
+            for q_len, new_len in ((1, 1), (3, 3), (4, 2)):
+                for interleaved in (True, False):
+                    for given in (None, starts):
+                        for paged in (False, True):
+                            with self.subTest(q=q_len, new=new_len, interleaved=interleaved, paged=paged,
+                                              starts=given, **words):
+                                self.check_rotation(q_len, new_len, interleaved, given, paged, words)
+
+    def check_rotation(self, q_len, new_len, interleaved, starts, paged, words):
+        q, new = self.randn(3, q_len, 4, 8), [self.randn(3, new_len, 2, 8) for _ in range(2)]
+        begin = self.LENS if starts is None else starts.tolist()
+        turned_q = self.turned(q, self.positions(begin, [q_len] * 3, bool(words)), interleaved)
+        turned_new = self.turned(new[0], self.positions(begin, [new_len] * 3), interleaved), new[1]
+        caches, table = self.paged() if paged else ([cache.clone() for cache in self.caches], None)
+        unturned = q.clone()
+        self.check(q, self.wanted(turned_q, turned_new, **words), *caches, k=new[0], v=new[1], rotary_cos=self.cos,
+                   rotary_sin=self.sin, rotary_interleaved=interleaved, rotary_seqlens=starts, cache_seqlens=self.lens,
+                   block_table=table, **words)
+        self.assert_same(q, unturned, "q is the caller's")
+        for cache, history, one in zip(caches, self.history, turned_new):
+            self.assert_written(self.unpaged(cache, table) if paged else cache, history, one)
+
+    def test_one_append_rotates_both_where_each_query_has_a_key(self):
+        q, new = self.randn(3, 2, 4, 8), [self.randn(3, 2, 2, 8) for _ in range(2)]
+        table = torch.cat((self.cos, self.sin), 1)
+        for halves in (table.chunk(2, 1), (self.cos, self.sin)):
+            self.calls.clear()
+            fa.flash_attn_with_kvcache(q, *self.caches, *new, *halves, self.lens, causal=True)
+            (name, _, words), _ = self.calls
+            self.assertEqual(name, "append")
+            self.assertNotIn("positions", words, "which lengths say")
+            self.assertEqual(words["rope_table"].data_ptr() == table.data_ptr(), halves[0] is not self.cos,
+                             "the halves of a table are not copied")
+            torch.testing.assert_close(words["rope_table"], table)
+
+    def test_ragged_queries_and_new_keys(self):
+        q_lens, new_lens = (2, 0, 3), (2, 1, 0)
+        q, new = self.randn(5, 4, 8), [self.randn(3, 2, 8) for _ in range(2)]
+        q_offsets, new_offsets = self.integers(0, 2, 2, 5), self.integers(0, 2, 3, 3)
+        split = [one.split(new_lens) for one in new]
+        for paged in (False, True):
+            for interleaved in (None, True, False):  # None: not rotated
+                with self.subTest(paged=paged, interleaved=interleaved):
+                    turned_q, turned_k, rotation = q.split(q_lens), split[0], {}
+                    if interleaved is not None:
+                        turned_q = self.turned(turned_q, self.positions(self.LENS, q_lens), interleaved)
+                        turned_k = self.turned(turned_k, self.positions(self.LENS, new_lens), interleaved)
+                        rotation = {"rotary_cos": self.cos, "rotary_sin": self.sin, "rotary_interleaved": interleaved}
+                    caches, table = self.paged() if paged else ([cache.clone() for cache in self.caches], None)
+                    parts = zip(turned_q, self.history[0], turned_k, self.history[1], split[1])
+                    each = [flash(one, torch.cat((k, new_k)), torch.cat((v, new_v)), causal=True)
+                            for one, k, new_k, v, new_v in parts]
+                    wanted = torch.cat([out for out, _ in each]), torch.cat([lse for _, lse in each], 1)
+                    self.check(q, wanted, *caches, k=new[0], v=new[1], cache_seqlens=self.lens, causal=True,
+                               cu_seqlens_q=q_offsets, cu_seqlens_k_new=new_offsets, max_seqlen_q=3, page_table=table,
+                               **rotation)
+                    for cache, history, one in zip(caches, self.history, (turned_k, split[1])):
+                        self.assert_written(self.unpaged(cache, table) if paged else cache, history, one)
+
+    def test_ragged_queries_that_are_not_causal_are_rotated_to_one_position(self):
+        q_lens, new = (2, 0, 3), [self.randn(3, 2, 2, 8) for _ in range(2)]
+        q = self.randn(6, 4, 8)  # one more than the sequences have
+        turned_q = self.turned(q.split((*q_lens, 1)), self.positions(self.LENS, q_lens, moves=False), True)
+        turned_k = self.turned(new[0], self.positions(self.LENS, (2, 2, 2)), True)
+        out = fa.flash_attn_with_kvcache(q, *self.caches, *new, self.cos, self.sin, self.lens,
+                                         cu_seqlens_q=self.integers(0, 2, 2, 5), max_seqlen_q=3)
+        each = [flash(one, torch.cat((k, new_k)), torch.cat((v, new_v)))[0] for one, k, new_k, v, new_v
+                in zip(turned_q, self.history[0], turned_k, self.history[1], new[1])]
+        self.assert_same(out[:5], torch.cat(each))
+
+    def test_queries_and_keys_of_the_same_offsets_are_one_append(self):
+        offsets, new = self.integers(0, 2, 2, 5), [self.randn(5, 2, 8) for _ in range(2)]
+        fa.flash_attn_with_kvcache(self.randn(5, 4, 8), *self.caches, *new, self.cos, self.sin, self.lens, causal=True,
+                                   cu_seqlens_q=offsets, cu_seqlens_k_new=offsets, max_seqlen_q=3)
+        self.assertEqual([name for name, _, _ in self.calls], ["append", "paged_attention"])
+
+    def test_new_keys_are_rounded_to_a_cache_of_8_bits(self):
+        q, k, v = (tensor.bfloat16() for tensor in self.dense(1, 1))
+        scale = torch.tensor([0.5, 0.25])
+        caches = [torch.zeros(2, 4, 2, 8).to(torch.float8_e4m3fn) for _ in range(2)]
+        out = fa.flash_attn_with_kvcache(q, *caches, k, v, cache_seqlens=0, k_descale=scale.expand(2, 2),
+                                         v_descale=scale.expand(2, 2))
+        stored = [(tensor.double() / scale.double()[:, None]).to(torch.float8_e4m3fn).double() for tensor in (k, v)]
+        for cache, one in zip(caches, stored):
+            self.assert_same(cache[:, :1].double(), one)
+        wanted, _ = batched(q, *(one * scale[:, None] for one in stored))
+        torch.testing.assert_close(out.double(), wanted, rtol=1e-2, atol=1e-2)
+
+    def test_copies_where_the_last_stride_is_not_1(self):
+        q, new = self.randn(3, 8, 4, 2).transpose(1, 3), [self.randn(3, 8, 2, 2).transpose(1, 3) for _ in range(2)]
+        self.check(q, self.wanted(q, new), *self.caches, k=new[0], v=new[1], cache_seqlens=self.lens)
+        self.assertTrue(all(self.calls[0][2][name].stride(-1) == 1 for name in ("k", "v")))
+
+    def test_the_result_is_written_to_out(self):
+        q, out = self.randn(3, 2, 4, 8), torch.empty(3, 2, 4, 8, dtype=torch.float64)
+        self.assertIs(fa.flash_attn_with_kvcache(q, *self.caches, cache_seqlens=self.lens, out=out), out)
+        self.assert_same(out, self.wanted(q)[0])
+
+
+class Errors(FlashTest):
+    def test_what_does_not_go_together(self):
+        q, k, v = self.dense(1, 1)
+        caches = [self.randn(2, 8, 2, 8) for _ in range(2)]
+        cos, table = self.randn(9, 4), self.integers(0, 1).view(2, 1)
+        for name, words in (("v", {"v": v}), ("v", {"k": k, "cache_seqlens": 0}), ("cache_seqlens", {"k": k, "v": v}),
+                            ("rotary_cos", {"rotary_cos": cos, "rotary_sin": cos}),
+                            ("rotary_sin", {"k": k, "v": v, "cache_seqlens": 0, "rotary_cos": cos}),
+                            ("rotary_cos", {"k": k, "v": v, "cache_seqlens": 0, "rotary_sin": cos}),
+                            ("rotary_sin", {"k": k, "v": v, "cache_seqlens": 0, "rotary_cos": cos,
+                                            "rotary_sin": cos[1:]}),
+                            ("cu_seqlens_k_new", {"cu_seqlens_k_new": self.integers(0, 1, 2)}),
+                            ("page_table", {"page_table": table, "block_table": table}),
+                            ("s_aux", {"s_aux": torch.rand(4), "sinks": torch.rand(4)})):
+            with self.subTest(name, words=list(words)):
+                self.assert_refused(name, attnsmith.InvalidRequest, fa.flash_attn_with_kvcache, q, *caches, **words)
+
+    def test_axes_and_types(self):
+        q, k, v = self.dense()
+        refused = attnsmith.InvalidRequest
+        for name, function, arguments in (
+                ("q", fa.flash_attn_func, (q[0], k, v)), ("k", fa.flash_attn_func, (q, None, v)),
+                ("v", fa.flash_attn_func, (q, k, [[1.0]])), ("kv", fa.flash_attn_kvpacked_func, (q, k)),
+                ("kv", fa.flash_attn_kvpacked_func, (q, torch.stack((k, k, v), 2))),
+                ("qkv", fa.flash_attn_qkvpacked_func, (torch.stack((k, v), 2),)),
+                ("qkv", fa.flash_attn_varlen_qkvpacked_func, (q, None, 4)),
+                ("q", fa.flash_attn_with_kvcache, (q[:, 0], k, v)),
+                ("k_cache", fa.flash_attn_with_kvcache, (q, k[0], v)),
+                ("dropout_p", fa.flash_attn_func, (q, k, v, None)),
+                ("dropout_p", fa.flash_attn_varlen_func, (q[0], k[0], v[0], *[self.integers(0, 5)] * 2, 5, 5,
+                                                          self.integers(5)))):
+            with self.subTest(name, function=function.__name__):
+                self.assert_refused(name, refused, function, *arguments)
+
+    def test_errors_of_attnsmith_name_the_argument(self):
+        """Where the plain functions refuse a word or a tensor, by the name that it has here."""
+        q, k, v = self.dense()
+        packed, offsets, table = torch.stack((k, v), 2), self.integers(0, 5), self.integers(0, 1).view(2, 1)
+        qkv, ragged = torch.stack((q, q, q), 2), (q[0], k[0], v[0], offsets, offsets, 5, 7)
+        dense, varlen, cached = fa.flash_attn_func, fa.flash_attn_varlen_func, fa.flash_attn_with_kvcache
+        for function, arguments, field, named in (
+                (dense, (q, k, v), "scale", "softmax_scale"), (dense, (q, k, v), "window_left", "window_size"),
+                (dense, (q, k, v), "k_scale.shape", "k_descale.shape"), (dense, (q, k, v), "q.dtype", "q.dtype"),
+                (dense, (q, k, v), "sinks.dtype", "s_aux.dtype"),
+                (dense, (q, k, v), "k.requires_grad", "k.requires_grad"),
+                (fa.flash_attn_kvpacked_func, (q, packed), "v.requires_grad", "kv.requires_grad"),
+                (fa.flash_attn_qkvpacked_func, (qkv,), "q.requires_grad", "qkv.requires_grad"),
+                (varlen, ragged, "batch.kv_indptr.shape[0]", "cu_seqlens_k.shape[0]"),
+                (varlen, ragged, "max_q_len", "max_seqlen_q"),
+                (fa.flash_attn_varlen_qkvpacked_func, (qkv[0], offsets, 5), "q_indptr", "cu_seqlens"),
+                (cached, (q, k, v), "k.shape", "k_cache.shape"), (cached, (q, k, v), "batch.kv_lens", "cache_seqlens")):
+            error = attnsmith.InvalidRequest(field, "it", f"another, such as {field.partition('.')[0]}.detach()")
+            name = "varlen_attention" if "varlen" in function.__name__ else "attention"
+            words = {"s_aux": torch.rand(4)} if field.startswith("sinks") else {}
+            with self.subTest(field), unittest.mock.patch.object(functions, name, side_effect=error):
+                caught = self.assert_refused(re.escape(named), attnsmith.InvalidRequest, function, *arguments, **words)
+                self.assertEqual((caught.field, caught.value), (named, "it"))
+                if "." in field and not field.startswith("batch."):
+                    self.assertIn(f" {named.partition('.')[0]}.detach()", str(caught))
+        for field, named in (("kv_lens", "cache_seqlens"), ("k.dtype", "k.dtype"), ("k_cache.shape", "k_cache.shape"),
+                             ("rope_table.shape", "rotary_cos.shape"), ("page_table", "block_table")):
+            error = attnsmith.InvalidRequest(field, "it", "another")
+            with self.subTest(append=field), unittest.mock.patch.object(functions, "append", side_effect=error):
+                self.assert_refused(re.escape(named), attnsmith.InvalidRequest, cached, q, k, v, q[:, :, :2],
+                                    q[:, :, :2], cache_seqlens=0, block_table=table)
+
+    def test_queries_of_8_bits_are_refused(self):
+        q, k, v = (tensor.to(torch.float8_e4m3fn) for tensor in self.dense())
+        self.assert_refused("q", attnsmith.InvalidRequest, fa.flash_attn_func, q, k, v)
+
+
+@unittest.skipIf(torch is None, "PyTorch is not installed")
+class Traced(unittest.TestCase):
+    """Dynamo makes one graph of a call, of attnsmith's operators."""
+
+    def traced(self, function, **tensors):
+        class Module(torch.nn.Module):
+            def forward(self, tensors):
+                return function(**tensors)
+
+        program = torch.export.export(Module(), (tensors,), strict=True)
+        return [str(node.target).partition(".")[2].partition(".")[0] for node in program.graph.nodes
+                if str(node.target).startswith("attnsmith.")]
+
+    def tensor(self, *shape, dtype=None):
+        return torch.empty(shape, dtype=dtype or torch.bfloat16, device="cuda")
+
+    def test_attention_stays_in_one_graph(self):
+        from torch._subclasses.fake_tensor import FakeTensorMode
+        with FakeTensorMode():
+            offsets, rows = self.tensor(3, dtype=torch.int32), self.tensor(2, 3, dtype=torch.int32)
+            q, k = self.tensor(2, 8, 4, 64), self.tensor(2, 9, 2, 64)
+            pages, tokens = self.tensor(7, 16, 2, 64), self.tensor(16, 4, 64)
+
+            def dense(q, k, s_aux):
+                return fa.flash_attn_func(q, k, k, causal=True, window_size=(4, -1), s_aux=s_aux,
+                                          return_attn_probs=True)
+
+            def varlen(q, pages, offsets, rows):
+                return fa.flash_attn_varlen_func(q, pages, pages, offsets, offsets, 8, 9, block_table=rows)
+
+            self.assertEqual(self.traced(dense, q=q, k=k, s_aux=self.tensor(4)), ["attention_with_lse"])
+            self.assertEqual(self.traced(varlen, q=tokens, pages=pages, offsets=offsets, rows=rows),
+                             ["paged_attention"])
+
+    def test_a_cache_that_is_written_to_stays_in_one_graph(self):
+        from torch._subclasses.fake_tensor import FakeTensorMode
+        with FakeTensorMode():
+            given = {"q": self.tensor(2, 1, 4, 64), "k": self.tensor(2, 1, 2, 64), "v": self.tensor(2, 1, 2, 64),
+                     "k_cache": self.tensor(7, 16, 2, 64), "v_cache": self.tensor(7, 16, 2, 64),
+                     "rotary_cos": self.tensor(99, 32), "rotary_sin": self.tensor(99, 32),
+                     "cache_seqlens": self.tensor(2, dtype=torch.int32),
+                     "block_table": self.tensor(2, 3, dtype=torch.int32)}
+            self.assertEqual(self.traced(fa.flash_attn_with_kvcache, **given), ["append_with_q", "paged_attention"])
+            offsets = self.tensor(3, dtype=torch.int32)
+            ragged = {**given, **{name: given[name][:, 0] for name in "qkv"}, "cu_seqlens_q": offsets,
+                      "cu_seqlens_k_new": offsets}
+            self.assertEqual(self.traced(lambda **words: fa.flash_attn_with_kvcache(causal=True, **words), **ragged),
+                             ["append_with_q", "paged_attention"])
+
+
+class Page(FlashTest):
+    """docs/replace-flash-attn.md: each argument of each function is in its table once, and is what the table says."""
+
+    def rows(self):
+        """(argument, function) -> what the table says that it is."""
+        table, names = {}, list(FLASH_ATTENTION_2)
+        by_short = {re.sub(r"^flash_attn_(with_)?|_?func$", "", name) or "func": name for name in names}
+        text = PAGE.read_text(encoding="utf-8").partition("\n## Arguments\n")[2]
+        for line in text.splitlines():
+            cells = [cell.strip() for cell in line.strip("|").split("|")]
+            if len(cells) != 4 or not cells[0].startswith("`"):
+                continue
+            of = names if cells[1] == "all" else [by_short[short.strip()] for short in cells[1].split(",")]
+            for argument in re.findall(r"`(\w+)`", cells[0]):
+                for function in of:
+                    self.assertNotIn((argument, function), table, "said twice")
+                    table[argument, function] = cells[2]
+        return table
+
+    def test_every_argument_of_every_function_is_there(self):
+        wanted = {(argument, name) for name in FLASH_ATTENTION_2
+                  for argument in inspect.signature(getattr(fa, name)).parameters}
+        self.assertEqual(set(self.rows()), wanted)
+        self.assertEqual(set(self.rows().values()), {"served", "in part", "hint", "refused"})
+
+    def base(self, function):
+        """A call that is right."""
+        q, k, v = self.dense(2, 6)
+        packed, offsets = torch.stack((k, v), 2), [self.integers(0, 2, 4), self.integers(0, 6, 12)]
+        qkv = torch.stack((k, k, v), 2)
+        ragged = dict(zip(_OFFSETS, (*offsets, 2, 6)))
+        flat = [tensor.flatten(0, 1) for tensor in (q, k, v, packed, qkv)]
+        return {"flash_attn_func": {"q": q, "k": k, "v": v}, "flash_attn_kvpacked_func": {"q": q, "kv": packed},
+                "flash_attn_qkvpacked_func": {"qkv": qkv},
+                "flash_attn_varlen_func": {"q": flat[0], "k": flat[1], "v": flat[2], **ragged},
+                "flash_attn_varlen_kvpacked_func": {"q": flat[0], "kv": flat[3], **ragged},
+                "flash_attn_varlen_qkvpacked_func": {"qkv": flat[4], "cu_seqlens": offsets[1], "max_seqlen": 6},
+                "flash_attn_with_kvcache": {"q": q, "k_cache": k, "v_cache": v}}[function]
+
+    def changed(self, argument, function, base):
+        """What the argument is given beside, and a value for it."""
+        new, cached = self.randn(2, 1, 2, 8), function == "flash_attn_with_kvcache"
+        if argument in base:
+            value = base[argument]
+            if isinstance(value, int):
+                return {}, value + 1
+            return {}, value.flip(0) if value.is_floating_point() else value // 2
+        appended = {"k": new, "v": new, "cache_seqlens": 3}
+        turned = {**appended, "rotary_cos": self.randn(9, 2), "rotary_sin": self.randn(9, 2)}
+        new_in_a_row = {**appended, "k": new[0], "v": new[0]}
+        keys = {name: base[name] for name in (("k_cache", "v_cache") if cached else ("k", "v")) if name in base}
+        latents = {name: tensor[..., :1, :] for name, tensor in keys.items()}
+        pages = {} if cached else {name: tensor.view(6, 2, 2, 8) for name, tensor in keys.items()}
+        table = torch.arange(2 if cached else 6, dtype=torch.int32).view(2, -1)
+        q = base.get("q", new)
+        in_a_row = {"q": q.flatten(0, 1)} if cached else {}
+        joined = {"qkv": torch.cat(base["qkv"].unbind(-3), -2)} if "qkv" in base else {}
+        offsets = self.integers(0, 3, 4)
+        values = {
+            "softmax_scale": ({}, 0.3), "causal": ({}, True), "window_size": ({}, (2, 0)), "softcap": ({}, 2.0),
+            "attention_chunk": ({}, 2), "alibi_slopes": ({"causal": True}, torch.rand(4 if q is not new else 2)),
+            "sinks": ({}, torch.rand(4)), "s_aux": ({}, torch.rand(4)), "deterministic": ({}, True),
+            "num_splits": ({}, 3), "pack_gqa": ({}, True), "sm_margin": ({}, 8),
+            "scheduler_metadata": ({}, self.integers(1)), "return_attn_probs": ({}, True),
+            "return_softmax_lse": ({}, True), "k_descale": ({}, torch.rand(2)), "v_descale": ({}, torch.rand(2)),
+            "qv": (latents, q), "out": ({}, torch.empty_like(q)), "num_heads_q": (joined, 2),
+            "block_table": (pages, table), "page_table": ({}, table),
+            "seqused_k": ({**pages, "block_table": table}, self.integers(2, 5)), "cache_seqlens": ({}, 4),
+            "cache_batch_idx": ({}, self.integers(1, 0)), "cu_seqlens_q": (in_a_row, offsets),
+            "max_seqlen_q": ({**in_a_row, "cu_seqlens_q": offsets}, 3),
+            "cu_seqlens_k_new": (new_in_a_row, self.integers(0, 1, 1)), "k": (appended, new + 1),
+            "v": (appended, new + 1), "rotary_cos": (turned, self.randn(9, 2)),
+            "rotary_sin": (turned, self.randn(9, 2)), "rotary_interleaved": (turned, False),
+            "rotary_seqlens": (turned, self.integers(2, 4))}
+        return values[argument]
+
+    def told(self, function, words):
+        """What the plain functions are called with."""
+        self.calls.clear()
+        caches = {name: words[name].clone() for name in ("k_cache", "v_cache") if name in words}
+        getattr(fa, function)(**{**words, **caches})
+
+        def plain(value):
+            if isinstance(value, torch.Tensor):
+                return tuple(value.shape), str(value.dtype), str(value.tolist())
+            return tuple(map(plain, value)) if isinstance(value, (tuple, list)) else value
+
+        return [(name, plain(arguments), {word: plain(value) for word, value in given.items() if value is not None})
+                for name, arguments, given in self.calls]
+
+    def test_what_is_served_has_an_effect_and_a_hint_has_none(self):
+        for (argument, function), becomes in self.rows().items():
+            if becomes == "refused" or argument == "dropout_p":
+                continue
+            with self.subTest(argument=argument, function=function):
+                base = self.base(function)
+                beside, value = self.changed(argument, function, base)
+                words = {**base, **beside}
+                given = self.told(function, {**words, argument: value})
+                if argument in ("cu_seqlens_q", "cu_seqlens_k_new", "num_heads_q", "block_table") and beside:
+                    continue  # what is beside it would be wrong without it
+                without = self.told(function, words)
+                (self.assertEqual if becomes == "hint" else self.assertNotEqual)(given, without)
+
+    # What the table says to be refused, or served in part, by an example that is refused.
+    REFUSED = {
+        "dropout_p": lambda self: 0.1,
+        "alibi_slopes": lambda self: torch.rand(4),
+        "seqused_q": lambda self: self.integers(1, 1),
+        "seqused_k": lambda self: self.integers(2, 5),
+        "cache_leftpad": lambda self: self.integers(1, 0),
+        "qv": lambda self: self.randn(2, 2, 4, 8),
+        "q_descale": lambda self: torch.rand(2, 2),
+        "k_descale": lambda self: torch.rand(2, 2),
+        "v_descale": lambda self: torch.rand(2, 2)}
+
+    def test_what_is_refused_is_refused_by_name_and_with_a_remedy(self):
+        seen = set()
+        for (argument, function), becomes in self.rows().items():
+            if becomes not in ("refused", "in part"):
+                continue
+            seen.add(argument)
+            with self.subTest(argument=argument, function=function):
+                words = {**self.base(function), argument: self.REFUSED[argument](self)}
+                error = self.assert_refused(argument, attnsmith.Unsupported, getattr(fa, function), **words)
+                self.assertRegex(str(error), "(: |; |, )(pass|let|join|call)")
+                self.assertEqual(self.calls, [])
+        self.assertEqual(seen, set(self.REFUSED))
+
+
+if __name__ == "__main__":
+    unittest.main()
