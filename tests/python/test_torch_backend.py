@@ -1,11 +1,13 @@
 """attnsmith in the place of torch's flash attention: what torch gets back, what is passed on, and gradients. The
 kernels are registered for the CPU here, on which torch has none of these operators."""
 
+import inspect
 import math
+import re
 import unittest
 import unittest.mock
 
-from support import attnsmith
+from support import REPOSITORY, attnsmith
 
 try:
     import torch
@@ -211,6 +213,18 @@ class Backend(unittest.TestCase):
         self.sdpa(q, q, q)
         self.assertEqual(len(self.passed), 1)
         attnsmith.torch.deactivate()
+
+    def test_the_page_has_every_argument(self):
+        """docs/pytorch.md says of each argument of torch's operators, and of its function, what becomes of it."""
+        page = (REPOSITORY / "docs/pytorch.md").read_text(encoding="utf-8")
+        tables = {part.partition("\n")[0].strip("`"): set(re.findall(r"`(\w+)`", " ".join(re.findall(
+            r"^\| (.+?) \| .+ \|$", part, re.MULTILINE)))) for part in page.split("\n## ")}
+        schemas = [getattr(torch.ops.aten, name).default._schema for name in
+                   ("_scaled_dot_product_flash_attention", "_flash_attention_forward")]
+        self.assertEqual(tables["attnsmith.torch.activate()"],
+                         {argument.name for schema in schemas for argument in schema.arguments})
+        function = attnsmith.torch.scaled_dot_product_attention
+        self.assertEqual(tables["attnsmith.torch.scaled_dot_product_attention"], set(inspect.signature(function).parameters))
 
     def test_torch_without_a_registry_is_refused_by_name(self):
         attnsmith.torch.deactivate()

@@ -1,8 +1,12 @@
 """The attention of transformers: models of several architectures with attnsmith's words, against the same in eager."""
 
 import contextlib
+import inspect
+import re
 import unittest
 import unittest.mock
+
+from support import REPOSITORY
 
 try:
     import torch
@@ -193,6 +197,16 @@ class Transformers(unittest.TestCase):
                         continuous_batching_config=transformers.ContinuousBatchingConfig(num_blocks=32, max_batch_tokens=32))
                 self.assertEqual([got[name].generated_tokens for name in got], wanted)
                 self.assertGreater(len(calls), 8)
+
+    def test_the_page_has_every_word(self):
+        """docs/transformers.md says of all that layers give, and that is read here, what becomes of it."""
+        page = (REPOSITORY / "docs/transformers.md").read_text(encoding="utf-8")
+        cells = re.findall(r"^\| (.+?) \| .+ \|$", page, re.MULTILINE)
+        listed = set(re.findall(r"`(\w+)`", " ".join(cells)))
+        forward = inspect.getsource(self.adapter.attention_forward) + inspect.getsource(self.adapter._why_not)
+        read = set(re.findall(r'words\.get\("(\w+)"\)', forward)) | {"indices", "block_indices"}
+        parameters = set(inspect.signature(self.adapter.attention_forward).parameters) - {"module", "words"}
+        self.assertEqual(listed, parameters | read | {"position_ids", "attention_chunk_size"})
 
     def compiled_generation(self, model, tokens, mask):
         """The tokens, with those of a static cache that a compiled model adds, and its graphs, none of which has a break."""
