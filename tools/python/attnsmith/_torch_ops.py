@@ -166,16 +166,17 @@ class _Operators:
         def again(given: Dict[str, Any]) -> Any:
             return getattr(torch.ops.attnsmith, name).default(*given.values())
 
-        def of_gradients(given: Dict[str, Any]) -> Any:
-            if torch.is_grad_enabled():
+        def without_a_gpu(given: Dict[str, Any]) -> Any:
+            if torch.is_grad_enabled():  # the functions see to that where there is one
                 for of_name, argument in given.items():
                     for tensor in argument if isinstance(argument, list) else [argument]:
                         if isinstance(tensor, torch.Tensor) and tensor.requires_grad:
                             _frameworks.refuse_gradient(of_name)
-            written = [given[of_name] for of_name in writes if given[of_name] is not None]
-            if written:
-                torch.autograd.graph.increment_version(written)
-            with _core._AutoDispatchBelowAutograd():
+            return fake(given)
+
+        def writing(given: Dict[str, Any]) -> Any:
+            torch.autograd.graph.increment_version([given[of_name] for of_name in writes if given[of_name] is not None])
+            with _core._AutoDispatchBelowADInplaceOrView():
                 return again(given)
 
         def of_autocast(given: Dict[str, Any]) -> Any:
@@ -191,9 +192,12 @@ class _Operators:
             raise Unsupported(f"torch.vmap over attnsmith.{self.name} is not supported: give the batch an axis of q, k "
                               "and v")
 
-        _registry.register_fake(f"attnsmith::{name}", taking_all(fake), lib=_LIBRARY)
+        _registry.register_fake(f"attnsmith::{name}", taking_all(without_a_gpu), lib=_LIBRARY)
         _registry.register_vmap(f"attnsmith::{name}", mapped, lib=_LIBRARY)
-        _LIBRARY.impl(name, taking_all(of_gradients), "Autograd")
+        # Nothing of Python's on the way, which would cost as much as all the rest.
+        _LIBRARY.impl(name, _registry.fallthrough_kernel, "Autograd")
+        if writes:
+            _LIBRARY.impl(name, taking_all(writing), "ADInplaceOrView")
         _LIBRARY.impl(name, taking_all(of_autocast), "AutocastCUDA")
 
     def calling(self, suffix: str) -> Callable[..., Any]:
