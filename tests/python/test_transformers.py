@@ -1,7 +1,9 @@
 """The attention of transformers: models of several architectures with attnsmith's words, against the same in eager."""
 
 import contextlib
+import importlib.util
 import inspect
+import os
 import re
 import unittest
 import unittest.mock
@@ -197,6 +199,46 @@ class Transformers(unittest.TestCase):
                         continuous_batching_config=transformers.ContinuousBatchingConfig(num_blocks=32, max_batch_tokens=32))
                 self.assertEqual([got[name].generated_tokens for name in got], wanted)
                 self.assertGreater(len(calls), 8)
+
+    @unittest.skipIf(importlib.util.find_spec("kernels") is None, "the package kernels is not installed")
+    def test_as_a_kernel_of_flash_attention(self):
+        """By transformers' own code around FlashAttention, in one step of a model and in generate_batch with block tables."""
+        from transformers.generation.continuous_batching import cache, initialization
+
+        def with_tables(config, options, user_requested):  # which transformers makes only where there is a GPU
+            options.max_blocks_per_request = 4
+
+        patches = (unittest.mock.patch.object(cache.PagedAttentionMemoryHandler, "get_available_memory", lambda handler: 1 << 28),
+                   unittest.mock.patch.object(initialization, "ensure_decode_fast_path_is_available", with_tables))
+        prompts = [[5, 6, 7, 8, 9], [11, 12, 13], [20, 21, 22, 23, 24, 25, 26, 27]]
+        options = {"max_new_tokens": 8, "do_sample": False}
+        for architecture in ("Llama", "Qwen3"):  # transformers drops Mistral's window and Gemma's softcap on this way
+            with self.subTest(architecture):
+                model, tokens = model_of(architecture), self.tokens(2, 9)
+                mask = torch.ones_like(tokens)
+                mask[1, :3] = 0
+                with torch.no_grad():
+                    logits = model(tokens, attention_mask=mask).logits
+                wanted = [model.generate(torch.tensor([prompt]), **options)[0, len(prompt):].tolist() for prompt in prompts]
+                model.set_attn_implementation(self.adapter.FLASH3)
+                with standing_in(torch.float32) as calls, torch.no_grad():
+                    self.assert_same(model(tokens, attention_mask=mask).logits, logits, mask.bool())
+                    self.assertEqual([call[0] for call in calls], ["varlen_attention"] * 2)
+                with standing_in(torch.float32) as calls, patches[0], patches[1]:
+                    got = model.generate_batch(
+                        prompts, generation_config=transformers.GenerationConfig(**options, pad_token_id=0), progress_bar=False,
+                        continuous_batching_config=transformers.ContinuousBatchingConfig(
+                            num_blocks=32, max_batch_tokens=32, block_size=16, max_blocks_per_request=4, use_cuda_graph=False))
+                self.assertEqual([got[name].generated_tokens for name in got], wanted)
+                self.assertEqual([call[0] for call in calls[-2:]], ["append", "paged_attention"])
+
+    def test_local_kernels_of_others_are_kept(self):
+        with unittest.mock.patch.dict("os.environ", {"LOCAL_KERNELS": "some/kernel=/there"}):
+            for _ in range(2):
+                self.adapter.register()
+            entries = os.environ["LOCAL_KERNELS"].split(":")
+        self.assertEqual(entries[0], "some/kernel=/there")
+        self.assertEqual([entry.partition("=")[0] for entry in entries[1:]], [self.adapter.FLASH3])
 
     def test_the_page_has_every_word(self):
         """docs/transformers.md says of all that layers give, and that is read here, what becomes of it."""

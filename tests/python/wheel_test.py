@@ -51,7 +51,7 @@ class Files(unittest.TestCase):
     def test_the_package(self):
         folder = REPOSITORY / "tools/python"
         sources = {str(file.relative_to(folder)) for file in (folder / "attnsmith").rglob("*")
-                   if file.suffix == ".py" or file.name == "py.typed"}
+                   if file.suffix in (".py", ".json") or file.name == "py.typed"}
         package = {name for name in self.names if ".dist-info/" not in name and not name.endswith("/")}
         self.assertEqual(package, {*sources, *BINARIES}, "nothing else, such as libraries of this machine")
         self.assertTrue(self.modes["attnsmith/bin/attnsmith"] & 0o111)

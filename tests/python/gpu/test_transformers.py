@@ -1,6 +1,8 @@
 """Models of transformers on the GPU by attnsmith: logits beside fp32 eager's, greedy tokens in every kind of generation, and
 a model that SDPA serves after attnsmith.torch.activate()."""
 
+import importlib.util
+import itertools
 import unittest
 
 from gpu_support import DEVICE, GpuTest, torch
@@ -123,14 +125,17 @@ class Transformers(GpuTest):
             model, exact = self.models(architecture)
             prompts = self.prompts(5)
             tokens, _, _, decided = self.wanted(model, exact, prompts)
-            model.set_attn_implementation("attnsmith")
-            for graphs in (False, True):
-                with self.subTest(architecture, graphs=graphs):
+            names = ["attnsmith"]
+            if architecture in ("Llama", "Qwen3") and importlib.util.find_spec("kernels"):
+                names.append(self.adapter.FLASH3)
+            for name, graphs in itertools.product(names, (False, True)):
+                with self.subTest(architecture, name=name, graphs=graphs):
+                    model.set_attn_implementation(name)
                     got = model.generate_batch(
                         prompts.tolist(), progress_bar=False,
                         generation_config=transformers.GenerationConfig(max_new_tokens=STEPS, do_sample=False, pad_token_id=0),
                         continuous_batching_config=transformers.ContinuousBatchingConfig(use_cuda_graph=graphs))
-                    rows = [got[name].generated_tokens for name in got]
+                    rows = [got[request].generated_tokens for request in got]
                     self.assert_starts(torch.tensor(rows, device=DEVICE), tokens, decided)
 
     def assert_starts(self, got, tokens, decided):

@@ -13,6 +13,8 @@ both, and ``register(strict=True)`` makes it an error. What SDPA would drop, sof
 
 from __future__ import annotations
 
+import os
+import pathlib
 from typing import Any, Callable, Dict, List, Optional, Tuple, cast
 
 import torch
@@ -30,12 +32,26 @@ _served = Served("transformers' sdpa")
 def register(name: str = "attnsmith", *, strict: bool = False) -> None:
     """Makes `name` an attn_implementation of all models, and "paged|name" that of continuous batching.
 
+    Besides, "attnsmith/flash3-attnsmith" is transformers' own way of calling FlashAttention, with attnsmith's functions in
+    the place of a kernel from the hub: in generate_batch that decodes from pages without gathering them. It needs the
+    package `kernels`, which finds it by the variable LOCAL_KERNELS, in which an entry is added here.
+
     strict: what is passed on to SDPA otherwise raises attnsmith.Unsupported, which says why.
     """
     _served.strict = strict
+    _add_local_kernel()
     AttentionInterface.register(name, attention_forward)
     AttentionInterface.register(f"paged|{name}", paged_attention_forward)
     AttentionMaskInterface.register(name, attention_mask)
+
+
+FLASH3 = "attnsmith/flash3-attnsmith"
+
+
+def _add_local_kernel() -> None:
+    folder = pathlib.Path(__file__).resolve().parent / "compat" / "flash3"
+    others = [entry for entry in os.environ.get("LOCAL_KERNELS", "").split(":") if entry and not entry.startswith(f"{FLASH3}=")]
+    os.environ["LOCAL_KERNELS"] = ":".join([*others, f"{FLASH3}={folder}"])
 
 
 def report() -> Dict[str, Any]:
