@@ -3,7 +3,8 @@
 # compute-sanitizer. Logs and JSON go to a folder; a short summary comes last.
 #   tools/bench/gpu_run.sh BIN OUT [SECTION ...]      sections: doctor suite check jit speed sanitize python peers
 # (default: all but the last two, which need torch). BIN holds attnsmith, attnsmith-gpu-tests and, for those two,
-# libattnsmith.so. Where the tree has no git, SOURCES is what tests/gpu/run_ledger.sh says. With JOURNAL a suite that was cut
+# libattnsmith.so. Where the tree has no git, SOURCES is what tests/gpu/run_ledger.sh says. PYTHON_SOURCES is the second
+# line of tests/cpu/architecture/ledger.py, for the ledger of the Python tests. With JOURNAL a suite that was cut
 # off goes on where it was: it names the file that keeps what has passed.
 set -u
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -80,7 +81,8 @@ sanitize() {
 }
 
 python() {
-    ATTNSMITH_LIBRARY=$bin/libattnsmith.so python3 -B tests/python/gpu/run.py >"$out/python.log" 2>&1 || failed "python tests"
+    ATTNSMITH_LIBRARY=$bin/libattnsmith.so python3 -B tests/python/gpu/run.py --ledger "$out/PYTHON_LEDGER.json" \
+        --sources "${PYTHON_SOURCES:-}" >"$out/python.log" 2>&1 || failed "python tests"
     note "python: $(tail -n 1 "$out/python.log")"
     ATTNSMITH_LIBRARY=$bin/libattnsmith.so python3 -B tools/bench/python_overhead.py >"$out/python_overhead.txt" 2>&1 || failed python_overhead
     cat "$out/python_overhead.txt" >>"$summary"

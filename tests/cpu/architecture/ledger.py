@@ -1,18 +1,23 @@
-"""tests/gpu/LEDGER.json, which a run of the GPU suite writes: what it says, and of which sources."""
+"""The ledgers, tests/gpu/LEDGER.json and tests/python/gpu/LEDGER.json, which runs of the GPU suites write: what they say,
+and of which sources. Run as a program it prints the digests of the sources now."""
 
 import hashlib
 import json
+import pathlib
 import subprocess
 
+# By ledger, the folders whose files it is of.
+LIBRARY = ("kernel_templates", "runtime")
+LEDGERS = {"tests/gpu/LEDGER.json": LIBRARY, "tests/python/gpu/LEDGER.json": (*LIBRARY, "tools/python")}
 COUNTS = ("passed", "failed", "skipped")
 
 
-def sources_digest(root):
-    """What `git ls-files kernel_templates runtime ':!*.md' | LC_ALL=C sort | xargs sha256sum | sha256sum` prints.
+def sources_digest(root, folders=LIBRARY):
+    """What `git ls-files FOLDERS ':!*.md' | LC_ALL=C sort | xargs sha256sum | sha256sum` prints.
 
     Notes are left out: a run's own numbers go there.
     """
-    command = ["git", "-C", str(root), "ls-files", "-z", "kernel_templates", "runtime", ":!*.md"]
+    command = ["git", "-C", str(root), "ls-files", "-z", *folders, ":!*.md"]
     names = subprocess.run(command, capture_output=True, check=True).stdout.split(b"\0")
     total = hashlib.sha256()
     for name in sorted(filter(None, names)):
@@ -42,3 +47,8 @@ def faults(text):
     if not found and ledger["passed"] == 0:
         found.append("no test passed on the GPU")
     return found
+
+
+if __name__ == "__main__":
+    for name, folders in LEDGERS.items():
+        print(sources_digest(pathlib.Path(__file__).resolve().parents[3], folders), name)

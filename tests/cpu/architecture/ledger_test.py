@@ -9,25 +9,26 @@ import unittest
 import ledger
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
-LEDGER = REPOSITORY / "tests/gpu/LEDGER.json"
 GOOD = {"sources": "0" * 64, "passed": 3, "failed": 0, "skipped": 1}
 
 
 class Repository(unittest.TestCase):
-    def test_ledger(self):
-        if not LEDGER.exists():
-            print("LEDGER: there is none: nothing shows that these sources ran on a GPU")
-            return
-        text = LEDGER.read_text(encoding="utf-8")
-        self.assertEqual(ledger.faults(text), [])
-        try:
-            now = ledger.sources_digest(REPOSITORY)
-        except (OSError, subprocess.CalledProcessError):
-            self.skipTest("this is no git repository, so the sources cannot be compared with the ledger's")
-        if json.loads(text)["sources"] == now:
-            print("LEDGER: these very sources ran on a GPU")
-        else:
-            print("LEDGER: older than the sources: kernel_templates/ or runtime/ changed since they ran on a GPU")
+    def test_ledgers(self):
+        for name, folders in ledger.LEDGERS.items():
+            with self.subTest(name):
+                if not (REPOSITORY / name).exists():
+                    print(f"{name}: there is none: nothing shows that these sources ran on a GPU")
+                    continue
+                text = (REPOSITORY / name).read_text(encoding="utf-8")
+                self.assertEqual(ledger.faults(text), [])
+                try:
+                    now = ledger.sources_digest(REPOSITORY, folders)
+                except (OSError, subprocess.CalledProcessError):
+                    self.skipTest("this is no git repository, so the sources cannot be compared with the ledger's")
+                if json.loads(text)["sources"] == now:
+                    print(f"{name}: these very sources ran on a GPU")
+                else:
+                    print(f"{name}: older than the sources: {' or '.join(folders)} changed since they ran on a GPU")
 
 
 class Rules(unittest.TestCase):
