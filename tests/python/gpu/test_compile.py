@@ -99,6 +99,19 @@ class Compiled(GpuTest):
         stream.synchronize()
         torch.testing.assert_close(got, wanted, rtol=0, atol=0)
 
+    def test_another_device_than_the_current_one(self):
+        if torch.cuda.device_count() < 2:
+            self.skipTest("one GPU")
+        here = self.dense()
+        there = [tensor.to("cuda:1") for tensor in here]
+        compiled = torch.compile(lambda q, k, v: attnsmith.attention(q, k, v) * 2, fullgraph=True)
+        wanted = compiled(*here)
+        self.assertEqual(torch.cuda.current_device(), 0)
+        torch.testing.assert_close(compiled(*there).to("cuda:0"), wanted, rtol=0, atol=0)
+        torch.testing.assert_close(torch.ops.attnsmith.attention(*there).to("cuda:0") * 2, wanted, rtol=0, atol=0)
+        with self.assertRaises(attnsmith.InvalidRequest):
+            torch.ops.attnsmith.attention(here[0], there[1], there[2])
+
     def test_other_lengths_compile_nothing(self):
         compiled = torch.compile(lambda q, k, v: attnsmith.attention(q, k, v), fullgraph=True, dynamic=True)
         for lengths in ((33, 50), (34, 61), (5, 7)):
