@@ -11,7 +11,7 @@ try:
 except ImportError:
     torch = None
 else:
-    from stand_in import computing_backend, standing_in
+    from stand_in import computing_backend, standing_in, taking
 
 NAMES = ("attention", "varlen_attention", "paged_attention", "mla_attention", "merge_states")
 
@@ -150,6 +150,22 @@ class Operators(unittest.TestCase):
                 graphs, results = self.compiled_and_not(function, *tensors)
                 self.assertEqual(graphs, [[f"{operator}.default" for operator in operators]])
                 torch.testing.assert_close(*results, rtol=0, atol=0)
+
+    def test_scaled_dot_product_attention(self):
+        """Is traced too, and counts causal from the top as torch does."""
+        sdpa = attnsmith.torch.scaled_dot_product_attention
+        for lead, q_len, kv_len, causal in (((2, 4), 5, 5, True), ((3, 2, 4), 5, 7, False), ((4,), 3, 7, True), ((2, 4), 7, 3, True),
+                                            ((), 5, 5, True)):
+            with self.subTest(lead=lead, q_len=q_len, kv_len=kv_len, causal=causal):
+                torch._dynamo.reset()
+                q, k, v = (torch.randn(*lead, length, 16) for length in (q_len, kv_len, kv_len))
+                graphs = []
+                compiled = torch.compile(lambda q, k, v: sdpa(q, k, v, is_causal=causal), fullgraph=True,
+                                         backend=computing_backend(graphs))
+                with taking(torch.float32):
+                    got = compiled(q, k, v)
+                self.assertEqual(graphs, [["attention.default"]])
+                torch.testing.assert_close(got, torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal))
 
     def test_an_export_says_what_is_written_to(self):
         class Module(torch.nn.Module):

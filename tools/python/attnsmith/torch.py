@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from . import _frameworks, _views
+from . import _frameworks, _views, functions
 from ._attend import attend
 from ._forms import Form, Problem, batch_views
 from ._frameworks import Torch
 from ._options import Options, flag
+from ._tracing import is_tracing
 from ._views import View
 from .errors import InvalidRequest, Unsupported
 
@@ -131,11 +132,31 @@ def scaled_dot_product_attention(query: Any, key: Any, value: Any, attn_mask: An
                           "kv_lens and alibi_slopes")
     if dropout_p:
         raise Unsupported(f"dropout_p {dropout_p} is not supported: there is no training; pass 0.0")
+    if is_tracing():
+        return _traced(query, key, value, is_causal, scale, enable_gqa)
     if not isinstance(_frameworks.of(query, "query"), Torch):
         raise InvalidRequest("query", f"an object of type {type(query).__name__}", "a torch.Tensor")
     return attend(_SDPA, (query, key, value, None, None, None),
                   (flag("is_causal", is_causal), None, None, None, scale, False, "default", "default",
                    None, flag("enable_gqa", enable_gqa)), None)
+
+
+def _traced(query: Any, key: Any, value: Any, is_causal: bool, scale: Optional[float], enable_gqa: bool) -> Any:
+    """The same in torch's own views, which a graph holds, around the operator of attention()."""
+    lead, heads = query.shape[:-3], query.shape[-3:-2]
+    if not enable_gqa and heads != key.shape[-3:-2]:
+        raise InvalidRequest("key.shape", str(tuple(key.shape)), "as many heads as query has, or enable_gqa=True")
+    q, k, v = (tensor.reshape(-1, *(tensor.shape[-3:] if heads else (1, *tensor.shape))).transpose(1, 2)
+               for tensor in (query, key, value))
+    window = None
+    if is_causal:
+        ahead = q.shape[1] - k.shape[1]
+        if ahead < 0:
+            k, v = k[:, :q.shape[1]], v[:, :q.shape[1]]
+        elif ahead > 0:
+            is_causal, window = False, (None, ahead)
+    o = functions.attention(q, k, v, causal=is_causal, window=window, scale=scale).transpose(1, 2)
+    return o.reshape(*lead, *heads, *o.shape[-2:])
 
 
 def _resolve(views: List[Any], options: Options) -> Problem:
