@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from typing import Any, Dict, NoReturn, Tuple
 
@@ -27,11 +28,14 @@ class Served:
             self._served[function] += 1
 
     def pass_on(self, function: str, why: str) -> None:
-        """Raises Unsupported where the adapter is strict."""
+        """Raises Unsupported where the adapter is strict, and warns at the first call for this reason."""
         if self.strict:
             self.refuse(function, why)
-        if not is_tracing():
-            self._passed[function, why] += 1
+        if is_tracing():
+            return
+        if not self._passed[function, why]:
+            warnings.warn(f"attnsmith passes {function} on to {self._to}: {why}", stacklevel=2)
+        self._passed[function, why] += 1
 
     def refuse(self, function: str, why: str) -> NoReturn:
         raise Unsupported(f"{function}: {why}")

@@ -15,11 +15,14 @@ from __future__ import annotations
 
 import os
 import pathlib
-from typing import Any, Callable, Dict, List, Optional, Tuple, cast
+from typing import Any, Callable, Dict, List, Optional, Set, Tuple, Type, cast
 
-import torch
-from transformers import AttentionInterface, AttentionMaskInterface, masking_utils
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
+try:
+    import torch
+    from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel, masking_utils
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+except ImportError as error:
+    raise ImportError(f"attnsmith.transformers needs PyTorch and transformers: pip install torch transformers ({error})") from error
 
 from . import _spans, functions
 from ._served import Served
@@ -37,12 +40,36 @@ def register(name: str = "attnsmith", *, strict: bool = False) -> None:
     package `kernels`, which finds it by the variable LOCAL_KERNELS, in which an entry is added here.
 
     strict: what is passed on to SDPA otherwise raises attnsmith.Unsupported, which says why.
+
+    Raises InvalidRequest for a name that transformers has already.
     """
+    if not isinstance(name, str) or not name or "|" in name or _is_taken(name):
+        raise InvalidRequest("name", repr(name), "a name that transformers does not have, without |")
     _served.strict = strict
+    _mine.add(name)
     _add_local_kernel()
     AttentionInterface.register(name, attention_forward)
     AttentionInterface.register(f"paged|{name}", paged_attention_forward)
     AttentionMaskInterface.register(name, attention_mask)
+
+
+def unregister(name: str = "attnsmith") -> None:
+    """Takes back what register(name) did. Models that have this attn_implementation are to be given another before.
+
+    Raises InvalidRequest for a name that was not registered.
+    """
+    if name not in _mine:
+        raise InvalidRequest("name", repr(name), "one that register() was given")
+    _mine.remove(name)
+    for interface, key in ((AttentionInterface, name), (AttentionInterface, f"paged|{name}"), (AttentionMaskInterface, name)):
+        interface._global_mapping.pop(key, None)
+
+
+_mine: Set[str] = set()
+
+
+def _is_taken(name: str) -> bool:
+    return name not in _mine and (name == "eager" or name in AttentionInterface._global_mapping)
 
 
 FLASH3 = "attnsmith/flash3-attnsmith"
@@ -67,22 +94,28 @@ def reset() -> None:
     _served.reset()
 
 
-# What attention_mask() gives the layers, besides None, which is every key: masks have four axes already where
-# transformers hands them on, so that it leaves them as they are. Of whole numbers they are
-#   [batch, 1, 1, 1], how many keys of each row there are, from the first; the queries are the last ones, or
-#   [spans, 1, 1, 5], the spans of _spans.py;
-# and of another dtype they are masks for SDPA.
+# What attention_mask() gives the layers. Masks have four axes already where transformers hands them on, so that it
+# leaves them as they are. Of whole numbers, the last axis says by its extent what they are, since a layer could read
+# their values from the GPU alone; it says too whether the mask is causal, which not every layer does of itself:
 _NUMBERS = torch.int32
+_LENGTHS = 1  # [batch, 1, 1, 1], causal: how many keys of each row there are, from the first; the queries are the last ones
+_PLAIN, _PLAIN_BOTH_WAYS = 2, 3  # [1, 1, 1, ...], causal or not: every key, and no values
+_SPANS, _SPANS_BOTH_WAYS = _spans.COLUMNS, _spans.COLUMNS + 1  # [spans, 1, 1, ...]: the spans of _spans.py
+# Of another dtype they are masks for SDPA.
 
 
 def attention_mask(batch_size: int, q_length: int, kv_length: int, q_offset: Any = 0, kv_offset: int = 0,
                    mask_function: Callable[..., Any] = masking_utils.causal_mask_function,
-                   attention_mask: Optional[torch.Tensor] = None, **words: Any) -> Optional[torch.Tensor]:
+                   attention_mask: Optional[torch.Tensor] = None, **words: Any) -> torch.Tensor:
     """transformers' AttentionMaskInterface: what of the keys each query sees, made once for all layers.
 
     Reads one number back from the GPU where attention_mask [batch, tokens] is given, unless torch.compile traces it or a
     CUDA graph is captured: there each row's tokens must lie together, which is asserted on the GPU.
+
+    Raises Unsupported for a model whose layers do not call transformers' AttentionInterface, and so would see no mask.
     """
+    _refuse_others(type(words.get("config")))
+
     def by_sdpa() -> torch.Tensor:
         words.update(allow_is_causal_skip=False, allow_is_bidirectional_skip=False)
         return cast(torch.Tensor, masking_utils.sdpa_mask(
@@ -94,9 +127,9 @@ def attention_mask(batch_size: int, q_length: int, kv_length: int, q_offset: Any
     causal, chunk, packed, known = _parts_by_words(q_length, words) if is_tracing() else _parts(mask_function)
     if not known or (chunk is not None and kv_length + kv_offset > chunk):
         return by_sdpa()
+    device = words["device"]
     if packed is not None:
         return by_sdpa() if _may_not_wait() else _packed(packed)
-    device = words["device"]
     # Keys from here on are later than the last query, such as the rest of a static cache.
     end: Any = q_offset + q_length - kv_offset if causal else kv_length
     fixed = isinstance(end, int)
@@ -104,10 +137,46 @@ def attention_mask(batch_size: int, q_length: int, kv_length: int, q_offset: Any
         return by_sdpa()
     if attention_mask is None:
         if fixed and end == kv_length:
-            return None
+            return _plain(causal, device)
         ends = torch.full((1,), end, dtype=_NUMBERS, device=device) if fixed else end.to(_NUMBERS).reshape(1)
-        return ends.expand(batch_size).reshape(batch_size, 1, 1, 1)
-    return _padded(attention_mask, q_length, kv_length, kv_offset, end, causal, by_sdpa)
+        return ends.expand(batch_size).reshape(batch_size, 1, 1, _LENGTHS)
+    return _padded(attention_mask, q_length, kv_length, kv_offset, end, causal, words.get("local_size") is not None, by_sdpa)
+
+
+_kept: Dict[Any, torch.Tensor] = {}
+
+
+def _plain(causal: bool, device: Any) -> torch.Tensor:
+    """The mask that hides nothing but what causal does. It has no values, so one serves all calls."""
+    extent = _PLAIN if causal else _PLAIN_BOTH_WAYS
+    if is_tracing():
+        return torch.empty((1, 1, 1, extent), dtype=_NUMBERS, device=device)
+    mask = _kept.get((causal, device))
+    if mask is None:
+        mask = _kept[causal, device] = torch.zeros((1, 1, 1, extent), dtype=_NUMBERS, device=device)
+    return mask
+
+
+def _refuse(config: Type[Any]) -> None:
+    """Raises Unsupported for the configuration of models whose own code computes attention: it would get masks that are
+    none to it."""
+    why = _refused.get(config)
+    if why is None:
+        models = [model for model in _below(PreTrainedModel) if model.config_class is config]
+        others = [model.__name__ for model in models if not model._can_set_attn_implementation()]
+        why = _refused[config] = (f"the layers of {', '.join(sorted(others))} do not call transformers' AttentionInterface: "
+                                  'take attn_implementation="eager"') if models and len(others) == len(models) else ""
+    if why:
+        raise Unsupported(why)
+
+
+_refused: Dict[Type[Any], str] = {}
+_once_a_graph: Any = torch.compiler.assume_constant_result  # which says no types
+_refuse_others: Callable[[Type[Any]], None] = _once_a_graph(_refuse)
+
+
+def _below(of: Type[Any]) -> List[Type[Any]]:
+    return [model for one in of.__subclasses__() for model in (one, *_below(one))]
 
 
 def _may_not_wait() -> bool:
@@ -158,11 +227,11 @@ def _packed(sequences: torch.Tensor) -> torch.Tensor:
     row, begin = first.nonzero().to(_NUMBERS).unbind(1)
     end = torch.cat((begin[1:], begin.new_zeros(1)))
     end = torch.where(end == 0, tokens, end)  # the last of a row
-    return torch.stack((row, begin, end, begin, end), 1).view(-1, 1, 1, _spans.COLUMNS)
+    return torch.stack((row, begin, end, begin, end), 1).view(-1, 1, 1, _SPANS)
 
 
-def _padded(mask: torch.Tensor, q_length: int, kv_length: int, kv_offset: int, end: Any, causal: bool,
-            by_sdpa: Callable[[], torch.Tensor]) -> Optional[torch.Tensor]:
+def _padded(mask: torch.Tensor, q_length: int, kv_length: int, kv_offset: int, end: Any, causal: bool, has_window: bool,
+            by_sdpa: Callable[[], torch.Tensor]) -> torch.Tensor:
     """mask: True for tokens, False for padding, [batch, tokens seen so far]."""
     mask = mask[:, kv_offset:kv_offset + kv_length].bool()
     mask = torch.nn.functional.pad(mask, (0, kv_length - mask.shape[1]))
@@ -182,17 +251,19 @@ def _padded(mask: torch.Tensor, q_length: int, kv_length: int, kv_offset: int, e
         if not facts[0]:
             return by_sdpa()
         if facts[2]:
-            return None
-        if facts[1]:
-            return kv_end.view(-1, 1, 1, 1)
-    # The queries are the last of the keys, padding included, which gets 0.
+            return _plain(causal, mask.device)
+        if facts[1] and causal:
+            return kv_end.view(-1, 1, 1, _LENGTHS)
+    # Where a place counts the queries are the last of the keys, padding included, which gets 0. Without they may be of
+    # another sequence, as a decoder's are that look at what was encoded, and each of them sees all keys.
     q_begin, q_end = torch.zeros_like(kv_end), torch.full_like(kv_end, q_length)
-    if causal or q_length == kv_length:
+    if causal or has_window:
         last = end - q_length
         q_end = (kv_end - last).clamp(0, q_length).to(_NUMBERS)
         q_begin = torch.minimum((kv_begin - last).clamp(0, q_length).to(_NUMBERS), q_end)
     rows = torch.arange(mask.shape[0], device=mask.device, dtype=_NUMBERS)
-    return torch.stack((rows, q_begin, q_end, kv_begin, kv_end), 1).view(-1, 1, 1, _spans.COLUMNS)
+    columns = [rows, q_begin, q_end, kv_begin, kv_end, *([] if causal else [rows])]
+    return torch.stack(columns, 1).view(-1, 1, 1, _SPANS if causal else _SPANS_BOTH_WAYS)
 
 
 def attention_forward(module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
@@ -211,10 +282,15 @@ def attention_forward(module: torch.nn.Module, query: torch.Tensor, key: torch.T
             _served.refuse("attention", f"{name} are not served: which keys a query selects has its own kernels")
     if words.get("output_attentions"):
         _served.refuse("attention", "output_attentions is not served, since weights are never written: take eager")
-    if is_causal is None:
+    form, of_sdpa = None, False
+    if attention_mask is not None:
+        of_sdpa = attention_mask.dtype != _NUMBERS
+        form = None if of_sdpa else attention_mask.shape[-1]
+    if form is not None:  # the mask knows better than the layer, which may not say, or say it of another mask
+        is_causal = form not in (_PLAIN_BOTH_WAYS, _SPANS_BOTH_WAYS)
+    elif is_causal is None:
         is_causal = bool(getattr(module, "is_causal", True))
-    mask_of_sdpa = attention_mask is not None and attention_mask.dtype != _NUMBERS
-    why = _why_not(query, key, value, dropout, mask_of_sdpa, words)
+    why = _why_not(query, key, value, dropout, of_sdpa, words)
     if why is not None:
         return _by_sdpa(why, module, query, key, value, attention_mask, dropout, scaling, sliding_window, softcap,
                         is_causal, s_aux, words)
@@ -223,22 +299,37 @@ def attention_forward(module: torch.nn.Module, query: torch.Tensor, key: torch.T
     left = None if sliding_window is None else sliding_window - 1
     options: Dict[str, Any] = {"causal": is_causal, "window": None if left is None else (left, left), "scale": scaling,
                                "softcap": softcap, "sinks": None if s_aux is None else s_aux.float()}
+    try:
+        function, o = _attend(q, k, v, attention_mask, form, words, options)
+    except InvalidRequest as error:
+        raise _with_remedy(error) from None
+    _served.count(function)
+    return o, None
+
+
+def _attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: Optional[torch.Tensor], form: Optional[int],
+            words: Dict[str, Any], options: Dict[str, Any]) -> Tuple[str, torch.Tensor]:
+    """The name of the function that served, and o."""
     q_indptr, kv_indptr = words.get("cu_seq_lens_q"), words.get("cu_seq_lens_k")
-    if attention_mask is not None:
-        if attention_mask.shape[-1] == 1:
-            _served.count("attention")
-            return functions.attention(q, k, v, kv_lens=attention_mask.view(-1), **options), None
-        _served.count("varlen_attention")
-        return _spans.attend_spans(q, k, v, attention_mask.view(-1, _spans.COLUMNS), **options), None
+    if mask is not None and form == _LENGTHS:
+        return "attention", functions.attention(q, k, v, kv_lens=mask.view(-1), **options)
+    if mask is not None and form in (_SPANS, _SPANS_BOTH_WAYS):
+        return "varlen_attention", _spans.attend_spans(q, k, v, mask, **options)
     if q_indptr is not None and kv_indptr is not None:
-        _served.count("varlen_attention")
         flat = [tensor.reshape(-1, *tensor.shape[2:]) for tensor in (q, k, v)]
         o = functions.varlen_attention(
             flat[0], flat[1], flat[2], q_indptr.int(), kv_indptr.int(), max_q_len=_bound(words.get("max_length_q")),
             max_kv_len=_bound(words.get("max_length_k")), **options)
-        return o.view(*q.shape[:-1], -1), None
-    _served.count("attention")
-    return functions.attention(q, k, v, **options), None
+        return "varlen_attention", o.view(*q.shape[:-1], -1)
+    return "attention", functions.attention(q, k, v, **options)
+
+
+def _with_remedy(error: InvalidRequest) -> InvalidRequest:
+    """An error about q, k or v, which the user of a model never made, with what to do about it there."""
+    remedies = {"dtype": 'load the model with dtype="bfloat16", or call model.to(torch.bfloat16)',
+                "device": 'move the model to a GPU, model.to("cuda")'}
+    remedy = remedies.get(error.field.rpartition(".")[2])
+    return error if remedy is None else InvalidRequest(error.field, error.value, f"{error.accepted}; {remedy}")
 
 
 def _bound(length: Any) -> Optional[int]:
@@ -255,7 +346,7 @@ def _why_not(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, dropou
     if dropout:
         return "dropout"
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (query, key, value)):
-        return "gradients"
+        return "gradients (call under torch.no_grad() where none are wanted)"
     return None
 
 
@@ -290,17 +381,18 @@ def _whole_mask(query: torch.Tensor, key: torch.Tensor, mask: Optional[torch.Ten
                 sliding_window: Optional[int]) -> Optional[torch.Tensor]:
     """[batch, 1, q_len, kv_len] of booleans, or None where SDPA's is_causal says it all."""
     batch, q_len, kv_len = query.shape[0], query.shape[2], key.shape[2]
-    if mask is None and sliding_window is None and (q_len == kv_len or not is_causal):
+    plain = mask is None or mask.shape[-1] in (_PLAIN, _PLAIN_BOTH_WAYS)
+    if plain and sliding_window is None and (q_len == kv_len or not is_causal):
         return None
     q_place, kv_place = (torch.arange(length, device=query.device) for length in (q_len, kv_len))
-    if mask is None:
-        mask = query.new_full((batch,), kv_len, dtype=_NUMBERS).view(-1, 1, 1, 1)
-    if mask.shape[-1] == 1:
+    if mask is None or plain:
+        mask = query.new_full((batch,), kv_len, dtype=_NUMBERS).view(-1, 1, 1, _LENGTHS)
+    if mask.shape[-1] == _LENGTHS:
         rows = torch.arange(batch, device=query.device)
         q_begin, q_end = torch.zeros_like(rows), torch.full_like(rows, q_len)
         kv_begin, kv_end = torch.zeros_like(rows), mask.view(-1).long()
     else:
-        rows, q_begin, q_end, kv_begin, kv_end = mask.view(-1, _spans.COLUMNS).long().unbind(1)
+        rows, q_begin, q_end, kv_begin, kv_end = mask.flatten(1)[:, :_spans.COLUMNS].long().unbind(1)
     q, kv = q_place[None, :, None], kv_place[None, None, :]
     seen = (q >= q_begin[:, None, None]) & (q < q_end[:, None, None])
     seen = seen & (kv >= kv_begin[:, None, None]) & (kv < kv_end[:, None, None])
@@ -338,9 +430,9 @@ def paged_attention_forward(module: Any, query: torch.Tensor, key: torch.Tensor,
         cu_seq_lens_k, max_seqlen_k = cu_seq_lens_k[kind], max_seqlen_k[kind]
     k, v = cache.update(key_states=key, value_states=value, layer_idx=module.layer_idx, read_index=words["read_index"],
                         write_index=words["write_index"])
-    _served.count("varlen_attention")
     o = functions.varlen_attention(
         query.transpose(1, 2).squeeze(0), k, v, cu_seq_lens_q.int(), cu_seq_lens_k.int(), max_q_len=_bound(max_seqlen_q),
         max_kv_len=_bound(max_seqlen_k), causal=True, window=None if window is None else (window - 1, None),
         scale=module.scaling, softcap=softcap, sinks=None if s_aux is None else s_aux.float())
+    _served.count("varlen_attention")
     return o, None
