@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from . import _frameworks, _views, functions
@@ -32,14 +33,23 @@ def activate(*, strict: bool = False) -> None:
     dropout, goes on to torch's own kernel, and report() says so; strict: it raises Unsupported instead. What torch does
     not send to its flash attention, such as calls with attn_mask, does not come here at all.
 
-    Raises Unsupported where torch has no such registry, before 2.11.
+    Warns where nothing can be served, since there is no GPU or the flash attention is switched off. Raises Unsupported where
+    torch has no such registry, before 2.11.
     """
-    import torch
+    try:
+        import torch
+    except ImportError as error:
+        raise ImportError(f"attnsmith.torch.activate() needs PyTorch 2.11 or newer: pip install torch ({error})") from error
     registry: Any = torch.nn.attention
     if not hasattr(registry, "register_flash_attention_impl"):
         raise Unsupported(f"torch {torch.__version__} has no torch.nn.attention.register_flash_attention_impl: take torch "
                           "2.11 or newer, or call attnsmith.torch.scaled_dot_product_attention")
     from . import _flash_backend
+    if not torch.cuda.is_available():
+        warnings.warn("torch finds no GPU, so nothing will be served", stacklevel=2)
+    elif not torch.backends.cuda.flash_sdp_enabled():
+        warnings.warn("torch's flash attention is switched off, so scaled_dot_product_attention will not be served: call "
+                      "torch.backends.cuda.enable_flash_sdp(True)", stacklevel=2)
     _flash_backend.served.strict = strict
     deactivate()
     registry.register_flash_attention_impl(_flash_backend.NAME, register_fn=lambda: _flash_backend.Handle("CUDA"))

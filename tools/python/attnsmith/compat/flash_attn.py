@@ -35,11 +35,23 @@ from __future__ import annotations
 import re
 from typing import Any, Dict, Mapping, Optional, Tuple
 
-import torch
+try:
+    import torch
+except ImportError as error:
+    raise ImportError(f"attnsmith.compat.flash_attn needs PyTorch: pip install torch ({error})") from error
 
 from .. import functions
 from .._tracing import is_tracing
 from ..errors import InvalidRequest, Unsupported
+
+__all__ = ["flash_attn_func", "flash_attn_kvpacked_func", "flash_attn_qkvpacked_func", "flash_attn_varlen_func",
+           "flash_attn_varlen_kvpacked_func", "flash_attn_varlen_qkvpacked_func", "flash_attn_with_kvcache"]
+
+
+def __getattr__(name: str) -> Any:
+    raise AttributeError(f"attnsmith.compat.flash_attn has no {name}: it has {', '.join(__all__)}, and what is not attention "
+                         "comes from flash_attn itself")
+
 
 _NO_WINDOW = (-1, -1)
 # What attnsmith's functions call otherwise.

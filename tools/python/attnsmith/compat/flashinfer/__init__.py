@@ -9,6 +9,13 @@ PyTorch.
 
 from __future__ import annotations
 
+from typing import Any
+
+try:
+    import torch as _torch  # noqa: F401
+except ImportError as error:
+    raise ImportError(f"attnsmith.compat.flashinfer needs PyTorch: pip install torch ({error})") from error
+
 from . import cascade, decode, mla, page, prefill
 from .cascade import MultiLevelCascadeAttentionWrapper, merge_state, merge_state_in_place, merge_states
 from .decode import (BatchDecodeWithPagedKVCacheWrapper, CUDAGraphBatchDecodeWithPagedKVCacheWrapper,
@@ -24,3 +31,8 @@ __all__ = ["BatchDecodeWithPagedKVCacheWrapper", "BatchMLAPagedAttentionWrapper"
            "decode", "get_batch_indices_positions", "get_seq_lens", "merge_state", "merge_state_in_place",
            "merge_states", "mla", "page", "prefill", "single_decode_with_kv_cache", "single_prefill_with_kv_cache",
            "single_prefill_with_kv_cache_return_lse"]
+
+
+def __getattr__(name: str) -> Any:
+    raise AttributeError(f"attnsmith.compat.flashinfer has no {name}: it has attention, merges of states and appends to pages, and "
+                         "what is neither comes from flashinfer itself")
