@@ -214,6 +214,26 @@ class Backend(unittest.TestCase):
         self.assertEqual(len(self.passed), 1)
         attnsmith.torch.deactivate()
 
+    def test_what_was_active_before_is_active_again(self):
+        class Handle:
+            def remove(self):
+                pass
+
+        attnsmith.torch.deactivate()
+        torch.nn.attention.register_flash_attention_impl("another", register_fn=Handle)
+        torch.nn.attention.activate_flash_attention_impl("another")
+        self.addCleanup(torch.nn.attention.restore_flash_attention_impl)
+        attnsmith.torch.activate()
+        attnsmith.torch.deactivate()
+        self.assertEqual(torch.nn.attention.current_flash_attention_impl(), "another")
+
+    def test_an_order_that_was_changed_meanwhile_is_kept(self):
+        order = torch._C._get_sdp_priority_order()
+        self.addCleanup(torch._C._set_sdp_priority_order, order)
+        torch._C._set_sdp_priority_order([0, 1, 2, 3, 4])
+        attnsmith.torch.deactivate()
+        self.assertEqual(torch._C._get_sdp_priority_order(), [0, 1, 2, 3, 4])
+
     def test_the_page_has_every_argument(self):
         """docs/pytorch.md says of each argument of torch's operators, and of its function, what becomes of it."""
         page = (REPOSITORY / "docs/pytorch.md").read_text(encoding="utf-8")

@@ -20,6 +20,9 @@ else:
     from models import ARCHITECTURES, model_of  # of the folder gpu
 
 
+SMALL = {"vocab_size": 97, "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2}
+
+
 @unittest.skipIf(transformers is None, "PyTorch and transformers are not installed")
 class Transformers(unittest.TestCase):
     @classmethod
@@ -158,6 +161,109 @@ class Transformers(unittest.TestCase):
                     with standing_in(torch.float32) as calls, torch.no_grad():
                         self.assert_same(model(tokens, attention_mask=mask, **inputs)[0], wanted, seen)
                     self.assertGreater(len(calls), 0)
+
+    def test_a_window_that_only_the_mask_has(self):
+        """Layers that do not pass it on, and an encoder whose window reaches as far to either side as its number."""
+        decoder = {**{name: SMALL[name] for name in ("vocab_size", "hidden_size", "num_attention_heads", "num_key_value_heads")},
+                   "num_hidden_layers": 2, "intermediate_size": 48, "sliding_window": 4, "pad_token_id": 0, "bos_token_id": 1,
+                   "eos_token_id": 2}
+        part = {**decoder, "head_dim": 16, "attn_logit_softcapping": None}
+        models = {"Qwen2Moe": {**decoder, "use_sliding_window": True, "max_window_layers": 1, "num_experts": 2, "num_experts_per_tok": 2,
+                               "moe_intermediate_size": 16, "shared_expert_intermediate_size": 16},
+                  "Phimoe": {**decoder, "num_local_experts": 2, "num_experts_per_tok": 2},
+                  "T5Gemma": {"encoder": part, "decoder": part, "vocab_size": 97}}
+        for name, config in models.items():
+            for padding in (0, 3):
+                with self.subTest(name, padding=padding):
+                    torch.manual_seed(1)
+                    config_of = getattr(transformers, f"{name}Config")(**config)
+                    config_of._attn_implementation = "eager"
+                    model = getattr(transformers, f"{name}Model")._from_config(config_of).eval()
+                    tokens = self.tokens(2, 12)
+                    mask = torch.ones_like(tokens)
+                    mask[1, :padding] = 0
+                    inputs = {"decoder_input_ids": tokens} if name == "T5Gemma" else {}
+                    with torch.no_grad():
+                        wanted = model(tokens, attention_mask=mask, **inputs)[0]
+                    config_of._attn_implementation = "attnsmith"
+                    again = getattr(transformers, f"{name}Model")._from_config(config_of).eval()
+                    again.load_state_dict(model.state_dict())
+                    with standing_in(torch.float32) as calls, torch.no_grad():
+                        got = again(tokens, attention_mask=mask, **inputs)[0]
+                    self.assert_same(got, wanted, torch.ones_like(mask, dtype=torch.bool) if inputs else mask.bool())
+                    self.assertGreater(len(calls), 0)
+
+    def masks_of(self, **words):
+        """What attnsmith's mask says and what eager's does, each as booleans [batch, 1, q_len, kv_len]."""
+        from attnsmith import _transformers_masks
+        from transformers import masking_utils
+        words = {"batch_size": 2, "q_length": 6, "kv_length": 6, "device": "cpu", "config": None, "dtype": torch.float32, **words}
+        made = _transformers_masks.attention_mask(**words)
+        said = _transformers_masks.read(made)
+        exact = masking_utils.sdpa_mask(**{**words, "allow_is_causal_skip": False, "allow_is_bidirectional_skip": False})
+        exact = exact.expand(2, -1, -1, -1)
+        if said is None:
+            return None, made.expand(2, -1, -1, -1), exact
+        whole = _transformers_masks.whole(said, 2, words["q_length"], words["kv_length"])
+        if whole is None:
+            shape = words["q_length"], words["kv_length"]
+            whole = (torch.ones(shape).tril() if said.causal else torch.ones(shape)).bool().expand(2, 1, -1, -1)
+        return said.kind, whole, exact
+
+    def test_packed_sequences_that_are_more_than_runs(self):
+        from transformers import masking_utils as of
+        ids = {"spans": [[0, 0, 1, 1, 1, 2], [0, 0, 0, 0, 1, 1]], None: [[0, 0, 1, 1, 0, 0], [0, 1, 2, 2, 2, 2]]}
+        for base in (of.causal_mask_function, of.bidirectional_mask_function, of.sliding_window_causal_mask_function(2)):
+            for kind, numbers in ids.items():
+                with self.subTest(base=base.__qualname__, kind=kind):
+                    packed = of.and_masks(base, of.packed_sequence_mask_function(torch.tensor(numbers)))
+                    said, got, wanted = self.masks_of(mask_function=packed)
+                    self.assertEqual(said, kind)
+                    self.assertTrue(torch.equal(got, wanted))
+        packed = of.and_masks(of.causal_mask_function, of.packed_sequence_mask_function(torch.tensor(ids["spans"])))
+        padding = torch.ones(2, 6, dtype=torch.bool)
+        padding[0, :1] = False
+        self.assertIsNone(self.masks_of(mask_function=packed, attention_mask=padding)[0])
+
+    def test_mask_functions_of_any_kind(self):
+        import functools
+        from transformers import masking_utils as of
+
+        class Callable:
+            def __call__(self, batch, head, q, kv):
+                return kv <= q
+
+        one_sided = of.and_masks(of.bidirectional_mask_function, of.sliding_window_overlay(3))
+        for function in (functools.partial(of.causal_mask_function), Callable(), one_sided,
+                         of.or_masks(of.causal_mask_function, of.bidirectional_mask_function)):
+            said, got, wanted = self.masks_of(mask_function=function)
+            self.assertIsNone(said)
+            self.assertTrue(torch.equal(got, wanted))
+        both = of.and_masks(of.causal_mask_function, of.sliding_window_bidirectional_overlay(2))
+        said, got, wanted = self.masks_of(mask_function=both)
+        self.assertEqual(said, "plain")
+        self.assertTrue(torch.equal(got, wanted))
+
+    def test_masks_that_are_not_what_was_made(self):
+        import attnsmith
+        from attnsmith import _transformers_masks
+        made = _transformers_masks.attention_mask(2, 6, 6, config=None, device="cpu")
+        for changed in (torch.nn.functional.pad(made, (0, 3)), torch.cat([made, made], -1), made[..., :6]):
+            with self.assertRaisesRegex(attnsmith.Unsupported, "changes the mask"):
+                _transformers_masks.read(changed)
+        self.assertIsNone(_transformers_masks.read(torch.zeros(2, 1, 6, 6, dtype=torch.int32)))
+
+    def test_inference_mode(self):
+        model, tokens = model_of("Llama"), self.tokens(2, 9)
+        mask = torch.ones_like(tokens)
+        mask[1, :3] = 0
+        with torch.no_grad():
+            wanted = model(tokens, attention_mask=mask).logits
+        model.set_attn_implementation("attnsmith")
+        for mode in (torch.inference_mode, torch.no_grad, torch.inference_mode):
+            with mode(), standing_in(torch.float32):
+                self.assert_same(model(tokens, attention_mask=mask).logits, wanted, mask.bool())
+                self.assert_same(model(tokens[:1]).logits, wanted[:1])
 
     def test_models_that_never_call_the_interface_are_refused(self):
         import attnsmith

@@ -8,7 +8,7 @@ kernel that was there before. The backward operators stay torch's: they get attn
 from __future__ import annotations
 
 import warnings
-from typing import Any, Callable, Dict, List, Optional, Tuple, cast
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 
@@ -108,8 +108,18 @@ def _seeds(query: torch.Tensor) -> List[torch.Tensor]:
 
 def first(backend: Any) -> Callable[[], None]:
     """Has scaled_dot_product_attention try this one of torch.nn.attention.SDPBackend first. Gives what puts the order back
-    that was there before."""
+    that was there before, unless it was changed meanwhile."""
     core: Any = torch._C  # whose functions say no types
-    before = [int(number) for number in core._get_sdp_priority_order()]
-    core._set_sdp_priority_order([int(backend), *(number for number in before if number != int(backend))])
-    return cast(Callable[[], None], lambda: core._set_sdp_priority_order(before))
+
+    def order() -> List[int]:
+        return [int(number) for number in core._get_sdp_priority_order()]
+
+    before = order()
+    now = [int(backend), *(number for number in before if number != int(backend))]
+    core._set_sdp_priority_order(now)
+
+    def put_back() -> None:
+        if order() == now:
+            core._set_sdp_priority_order(before)
+
+    return put_back

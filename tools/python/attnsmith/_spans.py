@@ -18,9 +18,9 @@ COLUMNS = 5
 
 
 def attend_spans(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, spans: torch.Tensor, **words: Any) -> torch.Tensor:
-    """q [rows, q_len, q_heads, head_dim_qk], k and v [rows, kv_len, kv_heads, ...]. spans: int32 [spans, ..., 5 or more] on
-    the GPU, with which is kept what is made of it, so that the layers of a model do well to give the same tensor. words:
-    others of varlen_attention, which counts causal and window from the ends of each span.
+    """q [rows, q_len, q_heads, head_dim_qk], k and v [rows, kv_len, kv_heads, ...]. spans: int32 [spans, 5] on the GPU, with
+    which is kept what is made of it, so that the layers of a model do well to give the same tensor. words: others of
+    varlen_attention, which counts causal and window from the ends of each span.
 
     Gives o [rows, q_len, q_heads, head_dim_vo], 0 for queries of no span.
     """
@@ -63,16 +63,16 @@ def _sequences(spans: torch.Tensor, rows: int, q_len: int, pitch: int) -> Tuple[
         return _indptr(spans, rows, q_len, pitch)
     key = (rows, q_len, pitch)
     kept = getattr(spans, "_attnsmith_sequences", None)
-    if kept is None or kept[0] != key or kept[1] != spans._version:
-        kept = key, spans._version, _indptr(spans, rows, q_len, pitch)
+    if kept is None or kept[0] != key:
+        kept = key, _indptr(spans, rows, q_len, pitch)
         spans._attnsmith_sequences = kept  # type: ignore[attr-defined]
-    return cast(Tuple[torch.Tensor, torch.Tensor], kept[2])
+    return cast(Tuple[torch.Tensor, torch.Tensor], kept[1])
 
 
 def _indptr(spans: torch.Tensor, rows: int, q_len: int, pitch: int) -> Tuple[torch.Tensor, torch.Tensor]:
     """Three sequences for each span: the queries before it, which get no keys and so 0; the keys before it, which get no
     queries; and the span. Behind the last the queries that are left."""
-    row, q_begin, q_end, kv_begin, kv_end = spans.flatten(1)[:, :COLUMNS].unbind(1)
+    row, q_begin, q_end, kv_begin, kv_end = spans.unbind(1)
     q_begin, q_end = q_begin + row * q_len, q_end + row * q_len
     kv_begin, kv_end = kv_begin + row * pitch, kv_end + row * pitch
     none = spans.new_zeros(1)

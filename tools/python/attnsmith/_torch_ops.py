@@ -78,7 +78,7 @@ def _fake_attention(name: str, given: Dict[str, Any], with_lse: bool) -> Tuple[A
 
 def _fake_merge(name: str, given: Dict[str, Any], with_lse: bool) -> Tuple[Any, Any]:
     state = given["o_states"][0]
-    return torch.empty_like(state), state.new_empty(state.shape[:-1], dtype=torch.float32) if with_lse else None
+    return state.new_empty(state.shape), state.new_empty(state.shape[:-1], dtype=torch.float32) if with_lse else None
 
 
 class _Operators:

@@ -41,17 +41,19 @@ def activate(*, strict: bool = False) -> None:
     except ImportError as error:
         raise ImportError(f"attnsmith.torch.activate() needs PyTorch 2.11 or newer: pip install torch ({error})") from error
     registry: Any = torch.nn.attention
+    backends: Any = torch.backends
     if not hasattr(registry, "register_flash_attention_impl"):
         raise Unsupported(f"torch {torch.__version__} has no torch.nn.attention.register_flash_attention_impl: take torch "
                           "2.11 or newer, or call attnsmith.torch.scaled_dot_product_attention")
     from . import _flash_backend
     if not torch.cuda.is_available():
         warnings.warn("torch finds no GPU, so nothing will be served", stacklevel=2)
-    elif not torch.backends.cuda.flash_sdp_enabled():
+    elif not backends.cuda.flash_sdp_enabled():
         warnings.warn("torch's flash attention is switched off, so scaled_dot_product_attention will not be served: call "
                       "torch.backends.cuda.enable_flash_sdp(True)", stacklevel=2)
     _flash_backend.served.strict = strict
     deactivate()
+    before = registry.current_flash_attention_impl()
     registry.register_flash_attention_impl(_flash_backend.NAME, register_fn=lambda: _flash_backend.Handle("CUDA"))
     registry.activate_flash_attention_impl(_flash_backend.NAME)
     put_back = _flash_backend.first(registry.SDPBackend.FLASH_ATTENTION)
@@ -59,14 +61,17 @@ def activate(*, strict: bool = False) -> None:
     def undo() -> None:
         put_back()
         if registry.current_flash_attention_impl() == _flash_backend.NAME:  # else another took its place
-            registry.restore_flash_attention_impl()
+            if before is None:
+                registry.restore_flash_attention_impl()
+            else:
+                registry.activate_flash_attention_impl(before)
 
     global _deactivate
     _deactivate = undo
 
 
 def deactivate() -> None:
-    """Gives torch its own flash attention back, and the order in which it tries its backends."""
+    """Gives torch the flash attention back that it had before, and the order in which it tries its backends."""
     global _deactivate
     undo, _deactivate = _deactivate, None
     if undo is not None:

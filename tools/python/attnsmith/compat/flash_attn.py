@@ -32,6 +32,7 @@ A query that sees no key gets 0 and an LSE of -inf, as in FlashAttention 3; Flas
 
 from __future__ import annotations
 
+import numbers
 import re
 from typing import Any, Dict, Mapping, Optional, Tuple
 
@@ -498,9 +499,7 @@ def _window(window_size: Any) -> Any:
     """None where there is none. What is no pair is left to be refused."""
     if not isinstance(window_size, (tuple, list)) or len(window_size) != 2:
         return window_size
-    left, right = window_size
-    left = None if isinstance(left, int) and left < 0 else left
-    right = None if isinstance(right, int) and right < 0 else right
+    left, right = (None if isinstance(side, numbers.Integral) and side < 0 else side for side in window_size)
     return None if left is None and right is None else (left, right)
 
 

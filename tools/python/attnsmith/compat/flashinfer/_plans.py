@@ -182,6 +182,8 @@ def on_host(array: torch.Tensor, name: str) -> torch.Tensor:
     if not isinstance(array, torch.Tensor) or array.dim() != 1:
         raise InvalidRequest(name, str(tuple(array.shape)) if isinstance(array, torch.Tensor) else shown(array),
                              "a tensor of one axis")
+    if array.is_floating_point() or array.dtype == torch.bool:
+        raise InvalidRequest(f"{name}.dtype", str(array.dtype), "torch.int32 or torch.int64")
     return array.to("cpu", torch.int64)
 
 
@@ -200,6 +202,8 @@ def check_batch(lengths: torch.Tensor, **arrays: torch.Tensor) -> None:
 
 def check_pages(indptr: torch.Tensor, indices: torch.Tensor, name: str) -> None:
     """Whether the list has the pages that the offsets count."""
+    if indices.is_floating_point():
+        raise InvalidRequest(f"{name}.dtype", str(indices.dtype), "torch.int32 or torch.int64")
     if indices.dim() != 1 or len(indices) < int(indptr[-1]):
         raise InvalidRequest(f"{name}.shape", str(tuple(indices.shape)), f"{int(indptr[-1])} pages, as offsets count")
 

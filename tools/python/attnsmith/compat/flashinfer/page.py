@@ -36,6 +36,8 @@ def get_batch_indices_positions(append_indptr: torch.Tensor, seq_lens: torch.Ten
     _words.check_output("positions", positions, (nnz,), torch.int32)
     device, ends = append_indptr.device, append_indptr[1:].contiguous()
     token = torch.arange(nnz, device=device, dtype=append_indptr.dtype)
+    if not len(ends):  # no sequences, so no token is of one
+        ends, seq_lens = append_indptr.new_zeros(1), seq_lens.new_zeros(1)
     sequence = torch.searchsorted(ends, token, right=True)
     inside = (token >= append_indptr[:1]) & (token < append_indptr[-1:])
     sequence = torch.where(inside, sequence, torch.zeros_like(sequence))
