@@ -9,6 +9,8 @@ from support import PythonTest, attnsmith
 PUBLIC = {name: getattr(attnsmith, name) for name in attnsmith.__all__}
 FUNCTIONS = {name: one for name, one in PUBLIC.items() if inspect.isfunction(one)}
 FUNCTIONS["torch.scaled_dot_product_attention"] = attnsmith.torch.scaled_dot_product_attention
+FUNCTIONS.update({f"jax.{name}": getattr(attnsmith.jax, name)
+                  for name in ("attention", "varlen_attention", "paged_attention")})
 CLASSES = [one for one in PUBLIC.values() if inspect.isclass(one)]
 NO_INPUTS = {"stream", "options", "out", "attn_mask"}  # taken as they are, of another input's shape, or refused
 CANNOT_FAIL = {"default_runtime", "set_default_runtime"}

@@ -20,6 +20,7 @@ import typed_program
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 WHEEL, SDIST = (pathlib.Path(name).resolve() for name in sys.argv[1:3]) if len(sys.argv) > 2 else (None, None)
 BINARIES = ("attnsmith/libattnsmith.so", "attnsmith/bin/attnsmith")
+FOR_JAX = "attnsmith/libattnsmith_jax.so"  # in wheels that were built where JAX is
 # Libraries that every system has that the tag names; anything else would have to be in the wheel.
 SYSTEM = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "libgcc_s.so.1",
           "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
@@ -43,6 +44,7 @@ class Files(unittest.TestCase):
             cls.names = wheel.namelist()
             cls.modes = {entry.filename: entry.external_attr >> 16 for entry in wheel.infolist()}
             wheel.extractall(cls.folder)
+        cls.binaries = (*BINARIES, *[name for name in cls.names if name == FOR_JAX])
 
     def read(self, *arguments):
         done = subprocess.run(["readelf", "--wide", *arguments], capture_output=True, text=True, check=True)
@@ -53,7 +55,7 @@ class Files(unittest.TestCase):
         sources = {str(file.relative_to(folder)) for file in (folder / "attnsmith").rglob("*")
                    if file.suffix in (".py", ".json") or file.name == "py.typed"}
         package = {name for name in self.names if ".dist-info/" not in name and not name.endswith("/")}
-        self.assertEqual(package, {*sources, *BINARIES}, "nothing else, such as libraries of this machine")
+        self.assertEqual(package, {*sources, *self.binaries}, "nothing else, such as libraries of this machine")
         self.assertTrue(self.modes["attnsmith/bin/attnsmith"] & 0o111)
         self.assertTrue(any(name.endswith("/LICENSE") for name in self.names))
 
@@ -62,7 +64,7 @@ class Files(unittest.TestCase):
         tag = re.fullmatch(r"attnsmith-[\w.]+-py3-none-(.*)\.whl", WHEEL.name).group(1)
         promised = [(int(major), int(minor)) for major, minor in re.findall(r"manylinux_(\d+)_(\d+)_", tag)]
         self.assertTrue(promised, tag)
-        for name in BINARIES:
+        for name in self.binaries:
             with self.subTest(file=name):
                 versions = self.read("--version-info", self.folder / name)
                 needed = [tuple(map(int, one.split("."))) for one in re.findall(r"Name: GLIBC_([\d.]+)", versions)]
@@ -72,13 +74,17 @@ class Files(unittest.TestCase):
                 libraries = re.findall(r"\(NEEDED\).*\[(.*)\]", self.read("--dynamic", self.folder / name))
                 self.assertLessEqual(set(libraries), SYSTEM)
 
-    def test_the_library_exports_its_own_symbols_alone(self):
-        """None of the libstdc++ in it, which another library of a process might take."""
-        symbols = self.read("--dyn-syms", self.folder / BINARIES[0])
-        defined = [line.split()[7].split("@")[0] for line in symbols.splitlines()
-                   if re.match(r"\s+\d+:", line) and len(line.split()) > 7 and line.split()[6] != "UND"]
-        self.assertIn("attnsmith_abi_version", defined)
-        self.assertEqual([name for name in defined if "attnsmith" not in name], [])
+    def test_the_libraries_export_their_own_symbols_alone(self):
+        """None of the libstdc++ in them, which another library of a process might take."""
+        for name, symbol in ((BINARIES[0], "attnsmith_abi_version"), (FOR_JAX, "attnsmith_jax_execute")):
+            if name not in self.binaries:
+                continue
+            with self.subTest(file=name):
+                symbols = self.read("--dyn-syms", self.folder / name)
+                defined = [line.split()[7].split("@")[0] for line in symbols.splitlines()
+                           if re.match(r"\s+\d+:", line) and len(line.split()) > 7 and line.split()[6] != "UND"]
+                self.assertIn(symbol, defined)
+                self.assertEqual([name for name in defined if "attnsmith" not in name], [])
 
     def test_the_sdist(self):
         with tarfile.open(SDIST) as sdist:

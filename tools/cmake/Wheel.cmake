@@ -1,11 +1,17 @@
-# What the Python wheel takes from a build: the shared library, as one file, since wheels hold no links, and the
-# command. Both bring their own libstdc++, so that neither needs one as new as the compiler's on the user's machine,
-# nor meets the one that another package has loaded. libgcc stays shared: its unwinder is every library's, and a static
-# one of GCC 12 needs a newer glibc than all the rest.
+# What the Python wheel takes from a build: the shared library, as one file, since wheels hold no links, the command,
+# and the library of attnsmith.jax where there is one. They bring their own libstdc++, so that none needs one as new as
+# the compiler's on the user's machine, nor meets the one that another package has loaded. libgcc stays shared: its
+# unwinder is every library's, and a static one of GCC 12 needs a newer glibc than all the rest.
 install(FILES $<TARGET_FILE:attnsmith_shared> DESTINATION attnsmith COMPONENT python
   RENAME ${CMAKE_SHARED_LIBRARY_PREFIX}attnsmith${CMAKE_SHARED_LIBRARY_SUFFIX})
 install(PROGRAMS $<TARGET_FILE:attnsmith_cli> DESTINATION attnsmith/bin COMPONENT python)
-foreach(target attnsmith_shared attnsmith_cli)
+set(binaries attnsmith_shared attnsmith_cli)
+if(TARGET attnsmith_jax)
+  install(FILES $<TARGET_FILE:attnsmith_jax> DESTINATION attnsmith COMPONENT python)
+  list(APPEND binaries attnsmith_jax)
+endif()
+add_custom_target(attnsmith_wheel DEPENDS ${binaries})
+foreach(target IN LISTS binaries)
   # Parts of libstdc++ that nothing uses go: they would need a newer glibc.
   target_link_options(${target} PRIVATE LINKER:--strip-all LINKER:--gc-sections -static-libstdc++)
 endforeach()

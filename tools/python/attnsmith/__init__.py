@@ -5,7 +5,8 @@
 
 The plain functions find, bind and launch in one call. ``Runtime`` -> ``Kernel`` -> ``Call`` are the three steps by
 themselves, for engines; ``plan`` shows what would run and why; ``prewarm`` compiles all of a model's kernels without a
-GPU. ``attnsmith.torch`` has torch's scaled_dot_product_attention. Errors: ``attnsmith.errors``.
+GPU. ``attnsmith.torch`` has torch's scaled_dot_product_attention, ``attnsmith.jax`` what jax.jit compiles. Errors:
+``attnsmith.errors``.
 """
 
 from __future__ import annotations
@@ -97,8 +98,8 @@ def features() -> List[str]:
 def __getattr__(name: str) -> Any:
     if name == "__version__":  # of the library that is loaded
         return _opened().version
-    if name == "torch":
-        return importlib.import_module(".torch", __name__)
+    if name in ("compat", "jax", "torch", "transformers"):
+        return importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -57,11 +57,11 @@ class Recipe:
         self.o_shape = (*problem.rows, v[1][-1])
         self.lse_shape, lse = None, None
         if problem.options[RETURN_LSE]:
-            self.lse_shape, lse = _new_lse(problem)
+            self.lse_shape, lse = new_lse_view(problem)
         self.finish = problem.finish
         self.as_q = (self.kind == q[3] and given[0][1] == self.o_shape
                      and tuple(given[0][2]) == _views.compact_strides(self.o_shape))
-        o = problem.as_kernel(given[3] or _new(self.o_shape, self.kind, q))
+        o = problem.as_kernel(given[3] or new_view(self.o_shape, self.kind, q))
         bits = pointer_bits
         operands = (*problem.inputs, o)
         for _, _, strides, kind, _ in operands:
@@ -134,22 +134,10 @@ class Dispatch:
 
     def kernel(self, problem: Problem, o_kind: int, alignment: int, sink: bool, alibi: bool, index: int) -> Prepared:
         """The kernel of a problem: many sizes share one."""
-        q_shape, kind = problem.q[1], problem.q[3]
-        sizes = (problem.batch, _rounded(problem.max_q_len), _rounded(problem.max_kv_len))
-        k_shape = problem.k[1]
-        page_size, kv_heads = None, k_shape[-2]
-        if problem.op == "mla":  # whose latents may have no axis of heads
-            page_size, kv_heads = k_shape[1] if problem.kv == "paged" else None, 1
-        elif problem.kv == "paged":
-            page_size, kv_heads = k_shape[1:3] if problem.page_order == "NHD" else (k_shape[2], k_shape[1])
-        index_kind = next((view[3] for view in problem.batch_views if view is not None), None)
-        geometry = (problem.kv, page_size, problem.page_order, index_kind, kv_heads, problem.v[1][-1],
-                    problem.head_dim_kpe, *_stored(problem))
-        has_lse = problem.options[RETURN_LSE] is not False
-        options = (*problem.options[:RETURN_LSE], has_lse, *problem.options[RETURN_LSE + 1:O_DTYPE], o_kind, sink, alibi)
-        key = (index, kind, q_shape[-2], q_shape[-1], *sizes, alignment, geometry, options)
-        return self.prepared.get(key) or self.prepare(
-            key, _words(problem.q, geometry, sizes, alignment, options), index)
+        q = problem.q
+        sizes, geometry, options = _described(problem, o_kind, sink, alibi)
+        key = (index, q[3], *q[1][-2:], *sizes, alignment, geometry, options)
+        return self.prepared.get(key) or self.prepare(key, _words(q, geometry, sizes, alignment, options), index)
 
     def recipe(self, key: Tuple[Any, ...], form: Form, views: List[Any], options: Options, index: int,
                pointer_bits: int) -> Recipe:
@@ -202,15 +190,15 @@ def dispatch_now() -> Dispatch:
     return current
 
 
-def _new(shape: Sequence[int], kind: int, like: View) -> View:
+def new_view(shape: Sequence[int], kind: int, like: View) -> View:
     """A row-major tensor that is still to be made."""
     return 0, shape, _views.compact_strides(shape), kind, like[4]
 
 
-def _new_lse(problem: Problem) -> Tuple[Tuple[int, ...], View]:
+def new_lse_view(problem: Problem) -> Tuple[Tuple[int, ...], View]:
     """The shape of the caller's lse, and the lse as the library has it."""
     rows = tuple(problem.rows)
-    pointer, shape, strides, kind, device = _new(rows, _views.FP32, problem.q)
+    pointer, shape, strides, kind, device = new_view(rows, _views.FP32, problem.q)
     if problem.options[RETURN_LSE] is HEADS_FIRST and len(rows) == len(problem.q[1]) - 1:  # else there is one query each
         *lead, tokens, heads = rows
         shape = (*lead, heads, tokens)
@@ -279,6 +267,30 @@ def _scaled_by(problem: Problem, scale: View) -> str:
 
 def _rounded(length: int) -> int:
     return 1 << (length - 1).bit_length() if length > 2 else length
+
+
+def _described(problem: Problem, o_kind: int, sink: bool, alibi: bool) -> Tuple[
+        Tuple[int, int, int], Tuple[Any, ...], Options]:
+    """The sizes, the geometry and the options that a kernel is prepared for."""
+    sizes = (problem.batch, _rounded(problem.max_q_len), _rounded(problem.max_kv_len))
+    k_shape = problem.k[1]
+    page_size, kv_heads = None, k_shape[-2]
+    if problem.op == "mla":  # whose latents may have no axis of heads
+        page_size, kv_heads = k_shape[1] if problem.kv == "paged" else None, 1
+    elif problem.kv == "paged":
+        page_size, kv_heads = k_shape[1:3] if problem.page_order == "NHD" else (k_shape[2], k_shape[1])
+    index_kind = next((view[3] for view in problem.batch_views if view is not None), None)
+    geometry = (problem.kv, page_size, problem.page_order, index_kind, kv_heads, problem.v[1][-1],
+                problem.head_dim_kpe, *_stored(problem))
+    has_lse = problem.options[RETURN_LSE] is not False
+    options = (*problem.options[:RETURN_LSE], has_lse, *problem.options[RETURN_LSE + 1:O_DTYPE], o_kind, sink, alibi)
+    return sizes, geometry, options
+
+
+def request_words(problem: Problem, o_kind: int, alignment: int, sink: bool, alibi: bool) -> Dict[str, Any]:
+    """The request of a problem, in the words that prepare() takes."""
+    sizes, geometry, options = _described(problem, o_kind, sink, alibi)
+    return _words(problem.q, geometry, sizes, alignment, options)
 
 
 def _words(q: View, geometry: Tuple[Any, ...], sizes: Tuple[int, int, int], alignment: int,

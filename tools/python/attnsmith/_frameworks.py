@@ -162,8 +162,8 @@ class Cupy(Framework):
             return self.cupy.empty(tuple(shape), dtype)
 
 
-# Those of 8 bits came to torch with version 2.1.
-_TORCH_KINDS = {"float16": _views.FP16, "bfloat16": _views.BF16, "float32": _views.FP32, "int32": _views.INT32,
+# By the names that torch and numpy have for them. Those of 8 bits came to torch with version 2.1.
+KINDS_BY_NAME = {"float16": _views.FP16, "bfloat16": _views.BF16, "float32": _views.FP32, "int32": _views.INT32,
                 "int64": _views.INT64, "float8_e4m3fn": _views.E4M3, "float8_e5m2": _views.E5M2, "uint8": _views.UINT8}
 
 
@@ -180,7 +180,7 @@ class Torch(Framework):
 
     def __init__(self, torch: Any) -> None:
         self.torch = torch
-        self.kinds = {getattr(torch, name): kind for name, kind in _TORCH_KINDS.items() if hasattr(torch, name)}
+        self.kinds = {getattr(torch, name): kind for name, kind in KINDS_BY_NAME.items() if hasattr(torch, name)}
         self.dtypes = {kind: dtype for dtype, kind in self.kinds.items()}
         inner = torch._C
         public = torch.cuda

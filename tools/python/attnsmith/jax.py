@@ -1,0 +1,159 @@
+"""attnsmith under jax.jit: the functions, as calls that XLA compiles into its programs.
+
+    import attnsmith.jax
+
+    @jax.jit
+    def layer(q, k, v, kv_lens):
+        return attnsmith.jax.attention(q, k, v, causal=True, kv_lens=kv_lens)
+
+They take the words of attnsmith's functions of the same names, and work eagerly, too. A kernel is prepared when its
+program is lowered; running the program plans and compiles nothing, and XLA may capture it into a CUDA graph. Lengths
+and page tables stay on the GPU, so that one program is right as they change.
+
+There is no gradient: jax.grad raises Unsupported. jax.vmap of attention() makes its axis part of the batch, where q, k
+and v all have it; of the others it is refused. Under a mesh, call them inside jax.shard_map.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Optional, Tuple
+
+from ._integers import shown
+from ._options import Options, ordered_lse, plain, refuse_unhashable
+from .errors import InvalidRequest
+from .functions import _limit
+from .words import Consistency, ODType, PageOrder, Precision, Window
+
+
+def attention(q: Any, k: Any, v: Any, *, causal: bool = False, window: Window = None,
+              attention_chunk: Optional[int] = None, softcap: Optional[float] = None, sinks: Any = None,
+              scale: Optional[float] = None, alibi_slopes: Any = None, q_lens: Any = None, kv_lens: Any = None,
+              return_lse: bool = False, lse_order: PageOrder = "NHD", o_dtype: Optional[ODType] = None,
+              precision: Precision = "default", consistency: Consistency = "default") -> Any:
+    """attnsmith.attention for arrays of JAX: attention of a batch of sequences of one length.
+
+    q: [batch, q_len, q_heads, head_dim_qk], fp16 or bf16. k: [batch, kv_len, kv_heads, head_dim_qk], where kv_heads
+        divides q_heads. v: [batch, kv_len, kv_heads, head_dim_vo]. k and v are of q's dtype.
+    q_lens, kv_lens: int32 or int64 [batch]: how many queries and keys of each sequence are in use.
+    causal: the last query sees the last key, each one before it a key less. window: (left, right): a query sees so many
+        keys before and after its own; None or -1 is no bound. attention_chunk: a query sees only the keys of its own
+        chunk of so many tokens.
+    softcap: None or 0 is off. scale: None is 1 / sqrt(head_dim_qk). sinks, alibi_slopes: fp32 [q_heads].
+    return_lse: True also gives the log-sum-exp. lse_order: "HND" has its heads before its tokens, "NHD" behind.
+    o_dtype: "fp32", or None for that of q. precision: "default" or "high". consistency: "default" or "bitwise".
+
+    Gives o [batch, q_len, q_heads, head_dim_vo]; with return_lse (o, lse), lse fp32 [batch, q_len, q_heads].
+
+    Raises InvalidRequest naming the array or word, Unsupported, CompileError, DriverError, LibraryMissing.
+    """
+    options = _options(causal, window, attention_chunk, softcap, scale, return_lse, lse_order, precision, consistency,
+                       o_dtype)
+    return _call("attention", (q, k, v, None, sinks, alibi_slopes, q_lens, kv_lens), options)
+
+
+def varlen_attention(q: Any, k: Any, v: Any, q_indptr: Any, kv_indptr: Any, *, max_q_len: Optional[int] = None,
+                     max_kv_len: Optional[int] = None, causal: bool = False, window: Window = None,
+                     attention_chunk: Optional[int] = None, softcap: Optional[float] = None, sinks: Any = None,
+                     scale: Optional[float] = None, alibi_slopes: Any = None, return_lse: bool = False,
+                     lse_order: PageOrder = "NHD", o_dtype: Optional[ODType] = None, precision: Precision = "default",
+                     consistency: Consistency = "default") -> Any:
+    """attnsmith.varlen_attention for arrays of JAX: attention of sequences of different lengths, one after the other.
+
+    q: [q_tokens, q_heads, head_dim_qk], fp16 or bf16. k: [kv_tokens, kv_heads, head_dim_qk]. v: [kv_tokens, kv_heads,
+        head_dim_vo]. k and v are of q's dtype.
+    q_indptr, kv_indptr: int32 or int64 [batch + 1]: the first token of each sequence, and the end.
+    max_q_len, max_kv_len: bounds of one sequence's tokens, known when the call is traced; longer ones are clamped. None
+        or 0 takes all tokens as the bound, which is right but slower.
+    causal, window, attention_chunk, softcap, scale, return_lse, lse_order, o_dtype, precision, consistency: as
+        attention() takes them. sinks, alibi_slopes: fp32 [q_heads].
+
+    Gives o [q_tokens, q_heads, head_dim_vo]; with return_lse (o, lse), lse fp32 [q_tokens, q_heads].
+
+    Raises InvalidRequest naming the array or word, Unsupported, CompileError, DriverError, LibraryMissing.
+    """
+    options = _options(causal, window, attention_chunk, softcap, scale, return_lse, lse_order, precision, consistency,
+                       o_dtype, _limit("max_q_len", max_q_len), _limit("max_kv_len", max_kv_len))
+    return _call("varlen_attention", (q, k, v, None, sinks, alibi_slopes, q_indptr, kv_indptr), options)
+
+
+def paged_attention(q: Any, kv_cache: Any, page_table: Any, kv_lens: Any, *, table_rows: Any = None,
+                    q_indptr: Any = None, page_order: PageOrder = "NHD", max_q_len: Optional[int] = None,
+                    max_kv_len: Optional[int] = None, causal: bool = False, window: Window = None,
+                    attention_chunk: Optional[int] = None, softcap: Optional[float] = None, sinks: Any = None,
+                    scale: Optional[float] = None, alibi_slopes: Any = None, q_lens: Any = None,
+                    return_lse: bool = False, lse_order: PageOrder = "NHD", o_dtype: Optional[ODType] = None,
+                    precision: Precision = "default", consistency: Consistency = "default") -> Any:
+    """attnsmith.paged_attention for arrays of JAX: attention of queries to keys and values in pages.
+
+    q: [batch, q_len, q_heads, head_dim_qk], or [batch, q_heads, head_dim_qk] for one query each, or, with q_indptr,
+        [q_tokens, q_heads, head_dim_qk]. fp16 or bf16.
+    kv_cache: of q's dtype, a pair (k_cache, v_cache) of [pages, page_size, kv_heads, head_dim], or one array of both,
+        [pages, 2, page_size, kv_heads, head_dim]. page_order: with "HND" the heads lie before the tokens of a page.
+    page_table: int32 or int64 [batch, pages a sequence]: each sequence's pages in order. kv_lens: int32 or int64
+        [batch]: its keys.
+    table_rows: int32 or int64 [batch]: the row of page_table that each sequence uses.
+    q_indptr: int32 or int64 [batch + 1]: the first query of each sequence, and the end.
+    q_lens: int32 or int64 [batch]: how many of q_len queries of each sequence are in use.
+    max_q_len, max_kv_len: bounds of one sequence's tokens, known when the call is traced; longer ones are clamped. None
+        or 0 takes what the shapes allow.
+    causal, window, attention_chunk, softcap, scale, return_lse, lse_order, o_dtype, precision, consistency: as
+        attention() takes them. sinks, alibi_slopes: fp32 [q_heads].
+
+    Gives o of q's shape with head_dim_vo; with return_lse (o, lse), lse fp32 of q's shape without its last axis.
+
+    Raises InvalidRequest naming the array or word, Unsupported, CompileError, DriverError, LibraryMissing.
+    """
+    if page_order != "NHD" and page_order != "HND":
+        raise InvalidRequest("page_order", shown(page_order), '"NHD" or "HND"')
+    options = _options(causal, window, attention_chunk, softcap, scale, return_lse, lse_order, precision, consistency,
+                       o_dtype, _limit("max_q_len", max_q_len), _limit("max_kv_len", max_kv_len), page_order)
+    function, pair = "paged_attention of joined pages", (kv_cache, None)
+    if isinstance(kv_cache, (tuple, list)):
+        if len(kv_cache) != 2:
+            raise InvalidRequest("kv_cache", f"{len(kv_cache)} arrays", "(k_cache, v_cache), or one array of both")
+        function, pair = "paged_attention", (kv_cache[0], kv_cache[1])
+    for name, array in (("page_table", page_table), ("kv_lens", kv_lens)):
+        if array is None:
+            raise InvalidRequest(name, "None", "an array of int32 or int64")
+    return _call(function, (q, *pair, None, sinks, alibi_slopes, q_indptr, q_lens, kv_lens, page_table, None, None,
+                            None, table_rows), options)
+
+
+def register() -> None:
+    """Tells XLA of the handler that the calls are compiled to. The functions do that by themselves: only a program
+    that was lowered elsewhere, as jax.export has them, needs it before it is run.
+
+    Raises LibraryMissing where JAX or the handler's library is not there, Unsupported for a jax that is too old.
+    """
+    from . import _jax_primitive
+    _jax_primitive.register()
+
+
+def _options(causal: Any, window: Any, attention_chunk: Any, softcap: Any, scale: Any, return_lse: Any, lse_order: Any,
+             precision: Any, consistency: Any, o_dtype: Any, *more: Any) -> Options:
+    lse = return_lse if lse_order == "NHD" else ordered_lse(return_lse, lse_order)
+    options = plain((causal, window, attention_chunk, softcap, scale, lse, precision, consistency, _word(o_dtype)))
+    refuse_unhashable(options)
+    return (*options, *more)
+
+
+def _word(o_dtype: Any) -> Any:
+    """A dtype, which JAX takes in many forms, by its name."""
+    if o_dtype is None or isinstance(o_dtype, str):
+        return o_dtype
+    import numpy
+    try:
+        return numpy.dtype(o_dtype).name
+    except TypeError:
+        raise InvalidRequest("o_dtype", shown(o_dtype), '"fp32", a dtype or None') from None
+
+
+def _call(function: str, arrays: Tuple[Any, ...], options: Options) -> Any:
+    from . import _jax_calls, _jax_primitive
+    form = _jax_calls.FORMS[function]
+    for i, (name, array) in enumerate(zip(form.names, arrays)):
+        if array is None and i in form.required or array is not None and not _jax_primitive.is_array(array):
+            said = "None" if array is None else f"an object of type {type(array).__name__}"
+            raise InvalidRequest(name, said, "an array of JAX")
+    o, *lse = _jax_primitive.bind(function, arrays, options)
+    return (o, *lse) if lse else o
