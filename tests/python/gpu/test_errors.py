@@ -61,6 +61,17 @@ class Errors(GpuTest):
         self.refused("scale", self.q, self.k, self.k, scale=-1.0)
         self.refused("window_left", self.q, self.k, self.k, causal=True, window=(-3, 3))
 
+    def test_tangents(self):
+        import attnsmith.torch  # which defines the operators  # noqa: F401
+        q = self.randn(1, 8, 2, 64)
+        attnsmith.attention(q, q, q)
+        with torch.autograd.forward_ad.dual_level():
+            dual = torch.autograd.forward_ad.make_dual(q, torch.ones_like(q))
+            for call in (attnsmith.attention, torch.ops.attnsmith.attention):
+                with self.assertRaisesRegex(attnsmith.InvalidRequest, "k.tangent"):
+                    call(q, dual, q)
+            attnsmith.attention(q, q, q)
+
     def test_gradients(self):
         leaf = self.q.clone().requires_grad_()
         with torch.enable_grad():

@@ -172,6 +172,11 @@ def refuse_gradient(name: str) -> NoReturn:
                          f"call under torch.no_grad(), or pass {name}.detach()")
 
 
+def refuse_tangent(name: str) -> NoReturn:
+    raise InvalidRequest(f"{name}.tangent", "a tensor", "a tensor without a tangent, since there is no forward-mode derivative: "
+                         f"pass torch.autograd.forward_ad.unpack_dual({name}).primal")
+
+
 class Torch(Framework):
     """torch.Tensor by its own methods: no capsule is made, and what a call costs is a few of them."""
 
@@ -190,6 +195,7 @@ class Torch(Framework):
         self.current_device = getattr(inner, "_cuda_getDevice", public.current_device)
         self.is_capturing = getattr(inner, "_cuda_isCurrentStreamCapturing", public.is_current_stream_capturing)
         self.is_grad_enabled = torch.is_grad_enabled
+        self.forward_ad: Any = getattr(getattr(torch, "autograd", None), "forward_ad", None)
         self.empty_like: Any = getattr(torch, "empty_like", None)
 
     def index(self, tensor: Any, name: str) -> int:
@@ -209,6 +215,8 @@ class Torch(Framework):
                 raise InvalidRequest(f"{name}.device", str(tensor.device), _CUDA_WANTED)
             if tensor.requires_grad and self.is_grad_enabled():
                 refuse_gradient(name)
+            if self.has_tangents() and self.forward_ad.unpack_dual(tensor).tangent is not None:
+                refuse_tangent(name)
             return (tensor.data_ptr(), tensor.shape, tensor.stride(), self.kinds[tensor.dtype],
                     tensor.get_device() << 32 | 2)
         except KeyError:
@@ -219,7 +227,13 @@ class Torch(Framework):
                                      "a tensor with strided CUDA memory") from error
             return of(tensor, name).view(tensor, name, order or Order(0, lambda stream: None))
 
+    def has_tangents(self) -> bool:
+        """Whether a tensor could have one: within torch.autograd.forward_ad.dual_level() or torch.func.jvp."""
+        return self.forward_ad is not None and bool(self.forward_ad._current_level >= 0)
+
     def layouts(self, tensors: Sequence[Any]) -> "Optional[tuple[list[int], list[Any]]]":
+        if self.has_tangents():  # which takes a look at each
+            return None
         pointers: "list[int]" = []
         layouts: "list[Any]" = []
         gradients = self.is_grad_enabled()

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import importlib
 import warnings
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
@@ -204,3 +205,11 @@ def _as_rows(view: View, batch: int, has_heads: int) -> View:
 
 def _transposed(tensor: Any) -> Any:
     return tensor.transpose(-3, -2)
+
+
+try:
+    importlib.import_module("torch")
+except ImportError:
+    pass
+else:  # torch.ops.attnsmith, for programs that call or load operators
+    importlib.import_module("._torch_ops", __package__)
