@@ -47,7 +47,7 @@ def read(mask: Optional[torch.Tensor]) -> Optional[Said]:
         return None
     for code, (kind, causal) in _CODES.items():
         if mask.shape[3] == code:
-            numbers = getattr(mask, "_attnsmith_numbers", None)
+            numbers = None if is_tracing() else getattr(mask, "_attnsmith_numbers", None)
             if numbers is None:
                 numbers = mask[:, 0, 0, 0]
                 numbers = numbers.view(-1, _spans.COLUMNS) if kind == "spans" else numbers
