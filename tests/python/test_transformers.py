@@ -275,6 +275,14 @@ class Transformers(unittest.TestCase):
                 with self.assertRaisesRegex(attnsmith.Unsupported, f"{name}ForCausalLM.* do not call transformers' AttentionInterface"):
                     model(self.tokens(1, 5))
 
+    def test_columns_that_lie_apart_are_copied(self):
+        q, k = (torch.randn(1, 2, 16, length).transpose(2, 3) for length in (5, 7))
+        module = torch.nn.Module()
+        with standing_in(torch.float32), torch.no_grad():
+            got, _ = self.adapter.attention_forward(module, q, k, k, None, is_causal=False)
+        wanted = torch.nn.functional.scaled_dot_product_attention(q, k, k)
+        torch.testing.assert_close(got, wanted.transpose(1, 2))
+
     def test_names(self):
         import attnsmith
         for name in ("", "sdpa", "eager", "paged|x", None):

@@ -119,7 +119,7 @@ def attention_forward(module: torch.nn.Module, query: torch.Tensor, key: torch.T
     if why is not None:
         return _by_sdpa(why, module, query, key, value, attention_mask, said, dropout, scaling, sliding_window, softcap,
                         is_causal, s_aux, words)
-    query, key, value = _of_one_dtype(query, key, value)
+    query, key, value = _as_taken(query, key, value)
     q, k, v = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
     left = said.window if said is not None else None if sliding_window is None else sliding_window - 1
     options: Dict[str, Any] = {"causal": is_causal, "window": None if left is None else (left, left), "scale": scaling,
@@ -175,13 +175,14 @@ def _why_not(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, dropou
     return None
 
 
-def _of_one_dtype(*tensors: torch.Tensor) -> List[torch.Tensor]:
-    """That of autocast, where that is on. A tensor of fp32 is refused by name otherwise."""
+def _as_taken(*tensors: torch.Tensor) -> List[torch.Tensor]:
+    """Of the dtype of autocast, where that is on; a tensor of fp32 is refused by name otherwise. Columns lie one after the
+    other, in a copy where a model's own do not."""
     device = tensors[0].device.type
     if torch.is_autocast_enabled(device) and any(tensor.dtype == torch.float32 for tensor in tensors):
         dtype = torch.get_autocast_dtype(device)
-        return [tensor.to(dtype) for tensor in tensors]
-    return list(tensors)
+        tensors = tuple(tensor.to(dtype) for tensor in tensors)
+    return [tensor if tensor.stride(-1) == 1 else tensor.contiguous() for tensor in tensors]
 
 
 def _by_sdpa(why: str, module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
