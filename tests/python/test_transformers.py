@@ -1,6 +1,7 @@
 """The attention of transformers: models of several architectures with attnsmith's words, against the same in eager."""
 
 import contextlib
+import copy
 import importlib.util
 import inspect
 import os
@@ -131,6 +132,13 @@ class Transformers(unittest.TestCase):
                     rest = model(tokens[:, 6:], attention_mask=mask, past_key_values=first.past_key_values)
                 self.assert_same(torch.cat([first.logits, rest.logits], 1), wanted, mask.bool())
 
+    def base_model(self, name, config, implementation="eager"):
+        """The model of that name without a head, with the same random weights at each call."""
+        torch.manual_seed(1)
+        config = getattr(transformers, f"{name}Config")(**copy.deepcopy(config))
+        config._attn_implementation = implementation
+        return getattr(transformers, f"{name}Model")._from_config(config).eval()
+
     def test_encoders_and_layers_that_do_not_say_what_they_are(self):
         """The mask says whether it is causal: Splinter's layers say nothing, and those of PegasusX's decoder the contrary."""
         words = {"vocab_size": 97, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -145,10 +153,7 @@ class Transformers(unittest.TestCase):
         for name, config in models.items():
             for side in ("none", "left", "right"):
                 with self.subTest(name, padding=side):
-                    torch.manual_seed(1)
-                    config_of = getattr(transformers, f"{name}Config")(**config)
-                    config_of._attn_implementation = "eager"
-                    model = getattr(transformers, f"{name}Model")._from_config(config_of).eval()
+                    model = self.base_model(name, config)
                     tokens = self.tokens(2, 12)
                     mask = torch.ones_like(tokens)
                     if side != "none":
@@ -175,19 +180,14 @@ class Transformers(unittest.TestCase):
         for name, config in models.items():
             for padding in (0, 3):
                 with self.subTest(name, padding=padding):
-                    torch.manual_seed(1)
-                    config_of = getattr(transformers, f"{name}Config")(**config)
-                    config_of._attn_implementation = "eager"
-                    model = getattr(transformers, f"{name}Model")._from_config(config_of).eval()
+                    model = self.base_model(name, config)
                     tokens = self.tokens(2, 12)
                     mask = torch.ones_like(tokens)
                     mask[1, :padding] = 0
                     inputs = {"decoder_input_ids": tokens} if name == "T5Gemma" else {}
                     with torch.no_grad():
                         wanted = model(tokens, attention_mask=mask, **inputs)[0]
-                    config_of._attn_implementation = "attnsmith"
-                    again = getattr(transformers, f"{name}Model")._from_config(config_of).eval()
-                    again.load_state_dict(model.state_dict())
+                    again = self.base_model(name, config, "attnsmith")
                     with standing_in(torch.float32) as calls, torch.no_grad():
                         got = again(tokens, attention_mask=mask, **inputs)[0]
                     self.assert_same(got, wanted, torch.ones_like(mask, dtype=torch.bool) if inputs else mask.bool())
