@@ -204,7 +204,7 @@ class Transformers(unittest.TestCase):
         exact = exact.expand(2, -1, -1, -1)
         if said is None:
             return None, made.expand(2, -1, -1, -1), exact
-        whole = _transformers_masks.whole(said, 2, words["q_length"], words["kv_length"])
+        whole = _transformers_masks.whole(said, 2, words["q_length"], words["kv_length"], "cpu")
         if whole is None:
             shape = words["q_length"], words["kv_length"]
             whole = (torch.ones(shape).tril() if said.causal else torch.ones(shape)).bool().expand(2, 1, -1, -1)

@@ -11,6 +11,7 @@ from typing import Any, Tuple, cast
 import torch
 
 from . import functions
+from ._tracing import is_tracing
 
 #: The columns of spans, which are in the order of rows, and ascend within one: the row, then the half-open ranges of its
 #: queries and of its keys.
@@ -59,7 +60,7 @@ def _in_a_row(tensor: torch.Tensor, pitch: int) -> torch.Tensor:
 
 def _sequences(spans: torch.Tensor, rows: int, q_len: int, pitch: int) -> Tuple[torch.Tensor, torch.Tensor]:
     """q_indptr and kv_indptr, which all layers of a model share that lie alike: they are kept with the spans."""
-    if torch.compiler.is_compiling():  # where equal terms are computed once anyway
+    if is_tracing():  # where equal terms are computed once anyway
         return _indptr(spans, rows, q_len, pitch)
     key = (rows, q_len, pitch)
     kept = getattr(spans, "_attnsmith_sequences", None)

@@ -30,7 +30,7 @@ class Said(NamedTuple):
     kind: str
     causal: bool
     window: Optional[int]  # the most that a key may lie away, where it is no more than that
-    numbers: torch.Tensor
+    numbers: Any  # a tensor; "plain" needs none
 
 
 def _mask_of(kind: str, causal: bool, window: Optional[int], numbers: torch.Tensor) -> torch.Tensor:
@@ -244,11 +244,10 @@ def _padded(mask: torch.Tensor, q_length: int, kv_length: int, kv_offset: int, e
     return _mask_of("spans", parts.causal, parts.window, torch.stack((rows, q_begin, q_end, kv_begin, kv_end), 1))
 
 
-def whole(said: Said, batch: int, q_len: int, kv_len: int) -> Optional[torch.Tensor]:
+def whole(said: Said, batch: int, q_len: int, kv_len: int, device: Any) -> Optional[torch.Tensor]:
     """The same as SDPA takes it, [batch, 1, q_len, kv_len] of booleans, or None where its is_causal says it all."""
     if said.kind == "plain" and said.window is None and (q_len == kv_len or not said.causal):
         return None
-    device = said.numbers.device
     rows = torch.arange(batch, device=device)
     q_begin, q_end = torch.zeros_like(rows), torch.full_like(rows, q_len)
     kv_begin, kv_end = torch.zeros_like(rows), torch.full_like(rows, kv_len)

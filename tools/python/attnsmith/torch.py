@@ -116,15 +116,12 @@ def _as_batch(view: View, name: str) -> View:
     return (pointer, (batch, length, heads, dim), (batch_stride, token_stride, head_stride, inner), kind, device)
 
 
-def _causal_from_the_top(q_len: int, k: View, v: View) -> Tuple[View, View, bool, Optional[Tuple[Any, Any]]]:
-    """torch's is_causal: query i sees the keys up to i. Ours are counted from the ends, the two being aligned, so that
-    query i lies at key i + kv_len - q_len."""
-    kv_len = k[1][1]
-    if q_len >= kv_len:
-        # Query i lies q_len - kv_len keys too early, so it looks so far ahead.
-        return k, v, q_len == kv_len, None if q_len == kv_len else (None, q_len - kv_len)
-    # No query sees the keys from q_len on: without them the lengths are equal.
-    return _views.shortened(k, 1, q_len), _views.shortened(v, 1, q_len), True, None
+def _causal_from_the_top(q_len: int, kv_len: int) -> Tuple[int, bool, Optional[Tuple[Any, Any]]]:
+    """torch's is_causal, by which query i sees the keys up to i, as how many keys count, causal and window. Ours are counted
+    from the ends, the two being aligned, so that query i lies at key i + kv_len - q_len."""
+    if q_len > kv_len:  # query i lies so many keys too early, so it looks so far ahead
+        return kv_len, False, (None, q_len - kv_len)
+    return q_len, True, None  # no query sees the keys from q_len on: without them the lengths are equal
 
 
 def scaled_dot_product_attention(query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0,
@@ -166,11 +163,9 @@ def _traced(query: Any, key: Any, value: Any, is_causal: bool, scale: Optional[f
                for tensor in (query, key, value))
     window = None
     if is_causal:
-        ahead = q.shape[1] - k.shape[1]
-        if ahead < 0:
-            k, v = k[:, :q.shape[1]], v[:, :q.shape[1]]
-        elif ahead > 0:
-            is_causal, window = False, (None, ahead)
+        keys, is_causal, window = _causal_from_the_top(q.shape[1], k.shape[1])
+        if keys < k.shape[1]:
+            k, v = k[:, :keys], v[:, :keys]
     o = functions.attention(q, k, v, causal=is_causal, window=window, scale=scale).transpose(1, 2)
     return o.reshape(*lead, *heads, *o.shape[-2:])
 
@@ -184,7 +179,9 @@ def _resolve(views: List[Any], options: Options) -> Problem:
         raise InvalidRequest("key.shape", str(tuple(key_shape)), f"{q_heads} heads as query has, or enable_gqa=True")
     window = None
     if is_causal:
-        k, v, is_causal, window = _causal_from_the_top(q_len, k, v)
+        keys, is_causal, window = _causal_from_the_top(q_len, k[1][1])
+        if keys < k[1][1]:
+            k, v = _views.shortened(k, 1, keys), _views.shortened(v, 1, keys)
     heads = q_shape[-3:-2]  # none for two axes
     return Problem(q, k, v, batch_views(), "dense", None, batch, q_len, k[1][1],
                    (is_causal, window, None, None, scale, *others), (*q_shape[:-3], q_len, *heads),

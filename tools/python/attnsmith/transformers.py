@@ -111,19 +111,18 @@ def attention_forward(module: torch.nn.Module, query: torch.Tensor, key: torch.T
     if words.get("output_attentions"):
         _served.refuse("attention", "output_attentions is not served, since weights are never written: take eager")
     said = _transformers_masks.read(attention_mask)
-    if said is not None:
-        is_causal = said.causal
-    elif is_causal is None:
-        is_causal = bool(getattr(module, "is_causal", True))
-    why = _why_not(query, key, value, dropout, attention_mask is not None and said is None, words)
+    if attention_mask is None:  # none was asked for, so that the layer alone says what it is
+        said = Said("plain", bool(getattr(module, "is_causal", True)) if is_causal is None else is_causal,
+                    None if sliding_window is None else sliding_window - 1, None)
+    why = _why_not(query, key, value, dropout, said is None, words)
     if why is not None:
-        return _by_sdpa(why, module, query, key, value, attention_mask, said, dropout, scaling, sliding_window, softcap,
-                        is_causal, s_aux, words)
+        return _by_sdpa(why, module, query, key, value, attention_mask, said, dropout, scaling, softcap, s_aux, words)
+    assert said is not None  # else there is a mask that is SDPA's, which was passed on
     query, key, value = _as_taken(query, key, value)
     q, k, v = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
-    left = said.window if said is not None else None if sliding_window is None else sliding_window - 1
-    options: Dict[str, Any] = {"causal": is_causal, "window": None if left is None else (left, left), "scale": scaling,
-                               "softcap": softcap, "sinks": None if s_aux is None else s_aux.float()}
+    window = None if said.window is None else (said.window, said.window)
+    options: Dict[str, Any] = {"causal": said.causal, "window": window, "scale": scaling, "softcap": softcap,
+                               "sinks": None if s_aux is None else s_aux.float()}
     try:
         function, o = _attend(q, k, v, said, words, options)
     except InvalidRequest as error:
@@ -132,13 +131,13 @@ def attention_forward(module: torch.nn.Module, query: torch.Tensor, key: torch.T
     return o, None
 
 
-def _attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, said: Optional[Said], words: Dict[str, Any],
+def _attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, said: Said, words: Dict[str, Any],
             options: Dict[str, Any]) -> Tuple[str, torch.Tensor]:
     """The name of the function that served, and o."""
     q_indptr, kv_indptr = words.get("cu_seq_lens_q"), words.get("cu_seq_lens_k")
-    if said is not None and said.kind == "lengths":
+    if said.kind == "lengths":
         return "attention", functions.attention(q, k, v, kv_lens=said.numbers, **options)
-    if said is not None and said.kind == "spans":
+    if said.kind == "spans":
         return "varlen_attention", _spans.attend_spans(q, k, v, said.numbers, **options)
     if q_indptr is not None and kv_indptr is not None:
         flat = [tensor.reshape(-1, *tensor.shape[2:]) for tensor in (q, k, v)]
@@ -187,22 +186,21 @@ def _as_taken(*tensors: torch.Tensor) -> List[torch.Tensor]:
 
 def _by_sdpa(why: str, module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
              mask: Optional[torch.Tensor], said: Optional[Said], dropout: float, scaling: Optional[float],
-             sliding_window: Optional[int], softcap: Optional[float], is_causal: bool,
-             s_aux: Optional[torch.Tensor], words: Dict[str, Any]) -> Tuple[torch.Tensor, None]:
-    """What is passed on, with a mask that says all that SDPA has no words for."""
+             softcap: Optional[float], s_aux: Optional[torch.Tensor],
+             words: Dict[str, Any]) -> Tuple[torch.Tensor, None]:
+    """What is passed on: `said` as a mask that says all that SDPA has no words for, or the mask that is SDPA's own."""
     for name, given in (("softcap", softcap), ("s_aux", s_aux)):
         if given is not None:
             _served.refuse("attention", f"{name} with {why} is not served, and SDPA has none: take eager")
     if words.get("cu_seq_lens_q") is not None:
         _served.refuse("attention", f"cu_seq_lens_q with {why} is not served, and SDPA has none: take eager")
     _served.pass_on("attention", why)
-    if said is None and mask is None:
-        window = None if sliding_window is None else sliding_window - 1
-        said = Said("plain", is_causal, window, query.new_zeros(1, dtype=torch.int32))
+    is_causal = False
     if said is not None:
-        mask = _transformers_masks.whole(said, query.shape[0], query.shape[2], key.shape[2])
-    o, _ = sdpa_attention_forward(module, query, key, value, mask, dropout=dropout, scaling=scaling,
-                                  is_causal=is_causal and mask is None, **words)
+        mask = _transformers_masks.whole(said, query.shape[0], query.shape[2], key.shape[2], query.device)
+        is_causal = said.causal and mask is None
+    o, _ = sdpa_attention_forward(module, query, key, value, mask, dropout=dropout, scaling=scaling, is_causal=is_causal,
+                                  **words)
     return o, None
 
 
