@@ -18,32 +18,28 @@ ARCHITECTURES = {
                                 "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}),
     "DeepseekV3": ("DeepseekV3Config", _LATENT),
 }
-#: Of the size of a test of words, and with head dims of real models.
+#: By size, what configurations have, those of DeepSeek's latents, and the factor on the weights of q and k, so that
+#: attention is to some keys more than to others. "small" has head dims of real models.
 SIZES = {
-    "tiny": ({"hidden_size": 64, "intermediate_size": 96, "head_dim": 32, "moe_intermediate_size": 32, "q_lora_rank": 24,
-              "kv_lora_rank": 32, "qk_rope_head_dim": 8, "qk_nope_head_dim": 16, "v_head_dim": 16}),
-    "small": ({"hidden_size": 512, "intermediate_size": 1024, "head_dim": 128, "moe_intermediate_size": 128,
-               "num_attention_heads": 8, "vocab_size": 1000, "sliding_window": 33, "q_lora_rank": 128, "kv_lora_rank": 128,
-               "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128}),
+    "tiny": ({"hidden_size": 64, "intermediate_size": 96, "head_dim": 32},
+             {"moe_intermediate_size": 32, "q_lora_rank": 24, "kv_lora_rank": 32, "qk_rope_head_dim": 8, "qk_nope_head_dim": 16,
+              "v_head_dim": 16}, 8),
+    "small": ({"hidden_size": 512, "intermediate_size": 1024, "head_dim": 128, "num_attention_heads": 8, "vocab_size": 1000,
+               "sliding_window": 33},
+              {"moe_intermediate_size": 128, "q_lora_rank": 128, "kv_lora_rank": 128, "qk_rope_head_dim": 64,
+               "qk_nope_head_dim": 128, "v_head_dim": 128}, 2),
 }
-_ONLY = {"DeepseekV3": ("q_lora_rank", "kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim",
-                        "moe_intermediate_size")}
 
 
 def model_of(architecture, size="tiny", dtype=torch.float32, device="cpu"):
     """With the same random weights for every dtype and device, and eager attention."""
-    sharpness = {"tiny": 8, "small": 2}[size]
     torch.manual_seed(sum(architecture.encode()))
     config_class, own = ARCHITECTURES[architecture]
-    of_size = dict(SIZES[size])
-    for name in _ONLY["DeepseekV3"]:
-        if architecture != "DeepseekV3":
-            of_size.pop(name)
-    if architecture == "DeepseekV3":
-        of_size.pop("head_dim")
-        of_size["num_key_value_heads"] = of_size.get("num_attention_heads", 4)
-    if "sliding_window" not in own:
-        of_size.pop("sliding_window", None)
+    common, latent, sharpness = SIZES[size]
+    of_size = {name: value for name, value in common.items() if name != "sliding_window" or name in own}
+    if own is _LATENT:
+        del of_size["head_dim"]
+        of_size.update(latent, num_key_value_heads=of_size.get("num_attention_heads", 4))
     config = getattr(transformers, config_class)(**{**_COMMON, **own, **of_size})
     config._attn_implementation = "eager"
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
@@ -51,7 +47,7 @@ def model_of(architecture, size="tiny", dtype=torch.float32, device="cpu"):
         if "sinks" in name:
             torch.nn.init.normal_(parameter)
         elif "q_proj" in name or "k_proj" in name:
-            parameter.data *= sharpness  # so that attention is to some keys more than to others
+            parameter.data *= sharpness
     for parameter in model.parameters():  # buffers, such as the frequencies of rotations, stay in fp32
         parameter.data = parameter.data.to(dtype)
     return model.to(device)
