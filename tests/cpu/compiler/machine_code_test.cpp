@@ -536,32 +536,30 @@ std::string inspect_all(const std::set<KernelConfig>& set) {
     return wrong;
 }
 
-// What is looked at in every run: the kernels of one SM of each generation. The others of a generation get
-// the same machine code but for its schedule, or have tiles that fit into as much shared memory as sm_120
-// has.
-const std::vector<int> kOneOfEach{80, 90, 100, 120};
-// For kernels of a few instructions that no SM has of its own.
-const std::vector<int> kOneOfMost{80, 90, 100};
-
-std::set<KernelConfig> on_each(const std::vector<int>& sms,
-                               const std::function<std::set<KernelConfig>(int sm)>& kernels_on_sm) {
+// What is looked at in every run: the kernels of the first SM of each generation, 8.x, 9.x, 10.x with 11.x,
+// and 12.x. The others of a generation get the same machine code but for its schedule, or have tiles that fit
+// into as much shared memory as sm_120 has.
+std::set<KernelConfig> once_a_generation(const std::function<std::set<KernelConfig>(int sm)>& kernels_on_sm) {
     std::set<KernelConfig> kernels;
-    for (const int sm : sms) kernels.merge(kernels_on_sm(sm));
+    std::set<int> seen;
+    for (const families::DeviceTraits& device : families::known_devices()) {
+        const int generation = device.sm / 10 == 11 ? 10 : device.sm / 10;
+        if (seen.insert(generation).second) kernels.merge(kernels_on_sm(device.sm));
+    }
     return kernels;
 }
 
 }  // namespace
 
 TEST_CASE("the machine code of every kernel is as planned", "[compiler][machine_code]") {
-    std::set<KernelConfig> kernels =
-        on_each(kOneOfEach, [](int sm) { return kernels_on(sm, kMainHeadDims); });
+    std::set<KernelConfig> kernels = once_a_generation([](int sm) { return kernels_on(sm, kMainHeadDims); });
     // The others on the first SM alone, for their number would take minutes.
     kernels.merge(kernels_on(families::known_devices().front().sm, kOtherHeadDims));
     CHECK(inspect_all(kernels) == "");
 }
 
 TEST_CASE("the machine code of kernels with scales of tokens is as planned", "[compiler][machine_code]") {
-    CHECK(inspect_all(on_each(kOneOfEach, [](int sm) {
+    CHECK(inspect_all(once_a_generation([](int sm) {
               return token_scales_on(sm, {64, 128, 192, 512});
           })) == "");
 }
@@ -589,11 +587,11 @@ TEST_CASE("the machine code of every wgmma kernel is as planned", "[compiler][ma
 }
 
 TEST_CASE("the machine code of every kernel of latents is as planned", "[compiler][machine_code][mla]") {
-    CHECK(inspect_all(on_each(kOneOfEach, latent_kernels_on)) == "");
+    CHECK(inspect_all(once_a_generation(latent_kernels_on)) == "");
 }
 
 TEST_CASE("the machine code of kernels that write fp32 is as planned", "[compiler][machine_code][fp32]") {
-    CHECK(inspect_all(on_each(kOneOfMost, [](int sm) { return fp32_kernels_on(sm, kMainHeadDims); })) == "");
+    CHECK(inspect_all(once_a_generation([](int sm) { return fp32_kernels_on(sm, kMainHeadDims); })) == "");
 }
 
 TEST_CASE("merges of splits write an O of fp32 in 16 bytes at a time", "[compiler][machine_code][fp32]") {
@@ -616,9 +614,9 @@ TEST_CASE("merges of splits write an O of fp32 in 16 bytes at a time", "[compile
 }
 
 TEST_CASE("the machine code of every merge is as planned", "[compiler][machine_code][merge]") {
-    CHECK(inspect_all(on_each(kOneOfMost, merges_on)) == "");
+    CHECK(inspect_all(once_a_generation(merges_on)) == "");
 }
 
 TEST_CASE("the machine code of every append is as planned", "[compiler][machine_code][append]") {
-    CHECK(inspect_all(on_each(kOneOfMost, appends_on)) == "");
+    CHECK(inspect_all(once_a_generation(appends_on)) == "");
 }
