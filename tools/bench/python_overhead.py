@@ -79,6 +79,7 @@ def cases():
     call = kernel.bind(dense_q, dense_k, dense_k, dense_o)
     stream = torch.cuda.current_stream().cuda_stream
     swapped_q, swapped_k = dense_q.transpose(1, 2), dense_k.transpose(1, 2)
+    operator = torch.ops.attnsmith.attention
     sdpa, own = torch.nn.functional.scaled_dot_product_attention, attnsmith.torch.scaled_dot_product_attention
     return {
         SCALE: empty_call(),
@@ -86,6 +87,7 @@ def cases():
         "Call.launch()": call.launch,
         "Call.launch(stream)": lambda: call.launch(stream),
         "attention(out=)": lambda: attnsmith.attention(dense_q, dense_k, dense_k, causal=True, out=dense_o),
+        "torch.ops.attnsmith.attention": lambda: operator(dense_q, dense_k, dense_k, causal=True),
         "attention()": lambda: attnsmith.attention(dense_q, dense_k, dense_k, causal=True),
         "paged_attention(out=), decode": lambda: attnsmith.paged_attention(q, kv, table, kv_lens, out=o),
         "paged_attention(), decode": lambda: attnsmith.paged_attention(q, kv, table, kv_lens),

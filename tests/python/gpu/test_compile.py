@@ -29,9 +29,11 @@ class Compiled(GpuTest):
         def paged(q, k, v, table, lens):
             return attnsmith.paged_attention(q, (k, v), table, lens) * 2
 
-        for function, tensors in ((dense, self.dense()), (paged, self.paged())):
+        long = [self.randn(1, 1, 8, 64), self.randn(1, 20000, 2, 64), self.randn(1, 20000, 2, 64)]  # needs a workspace
+        for function, tensors in ((dense, self.dense()), (dense, long), (paged, self.paged())):
             for mode in (None, "reduce-overhead"):
-                with self.subTest(function.__name__, mode=mode):
+                with self.subTest(function.__name__, keys=tensors[1].shape[1], mode=mode):
+                    torch._dynamo.reset()
                     compiled = torch.compile(function, fullgraph=True, mode=mode)
                     for _ in range(3):  # warm-up, capture, replay
                         torch.testing.assert_close(compiled(*tensors), function(*tensors), rtol=0, atol=0)

@@ -20,7 +20,6 @@ class Dense(GpuTest):
         self.assertEqual((plain.dtype, plain.device, tuple(plain.shape)), (q.dtype, q.device, tuple(out.shape)))
         self.assertEqual(lse.dtype, torch.float32)
         _, heads_first = attnsmith.attention(q, k, v, return_lse=True, lse_order="HND", **device_lens, **options)
-        torch.testing.assert_close(heads_first.transpose(1, 2), lse, rtol=0, atol=0, equal_nan=True)
         for b in range(q.shape[0]):
             rows = q.shape[1] if q_lens is None else q_lens[b]
             keys = k.shape[1] if kv_lens is None else kv_lens[b]
@@ -28,6 +27,7 @@ class Dense(GpuTest):
             self.assert_near(o[b, :rows], wanted[0], f"o of sequence {b}")
             self.assert_near(plain[b, :rows], wanted[0], f"o without lse of sequence {b}")
             self.assert_near(lse[b, :rows], wanted[1], f"lse of sequence {b}")
+            self.assertTrue(torch.equal(heads_first[b, :, :rows].T, lse[b, :rows]))  # rows behind are not written
 
     def tensors(self, batch=2, q_len=33, kv_len=70, q_heads=4, kv_heads=2, dim=64, dim_vo=None, dtype=None):
         return (self.randn(batch, q_len, q_heads, dim, dtype=dtype),

@@ -1,5 +1,8 @@
 """torch's own calls after attnsmith.torch.activate(): results, gradients against torch's own, and what report() says."""
 
+import os
+import subprocess
+import sys
 import unittest
 
 from gpu_support import GpuTest, offsets, reference, torch
@@ -33,6 +36,22 @@ class Backend(GpuTest):
         """[batch, heads, tokens, head_dim] -> o and lse [batch, heads, tokens]."""
         rows = [reference(*[tensor[b].transpose(0, 1) for tensor in (q, k, v)], **options) for b in range(q.shape[0])]
         return torch.stack([o.transpose(0, 1) for o, _ in rows]), torch.stack([lse.transpose(0, 1) for _, lse in rows])
+
+    def test_activated_before_torch_chose_for_the_first_time(self):
+        """In a process of its own: at its first choice torch sets the order in which it tries its backends. No GPU is chosen
+        in the caller's place meanwhile."""
+        program = """
+import torch
+import attnsmith.torch
+attnsmith.torch.activate(strict=True)
+assert not torch.cuda.is_initialized()
+q = torch.randn(1, 4, 32, 64, device="cuda").bfloat16()
+torch.nn.functional.scaled_dot_product_attention(q, q, q)
+print(attnsmith.torch.report()["served"])
+"""
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False,
+                              env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+        self.assertEqual((done.returncode, done.stdout), (0, str({SERVED["sdpa"]: 1}) + "\n"), done.stderr)
 
     def test_sdpa(self):
         sdpa = torch.nn.functional.scaled_dot_product_attention

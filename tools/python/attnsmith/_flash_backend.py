@@ -7,6 +7,7 @@ kernel that was there before. The backward operators stay torch's: they get attn
 
 from __future__ import annotations
 
+import threading
 import warnings
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
@@ -22,6 +23,15 @@ served = Served("torch's flash attention")
 _SDPA = "_scaled_dot_product_flash_attention"
 _FLASH = "_flash_attention_forward"
 _library: Any = torch.library  # whose functions say no types
+
+
+class _Thread(threading.local):
+    """Whether this thread is in a kernel of torch's that a call was passed on to."""
+
+    own = False
+
+
+_in_torchs = _Thread()
 
 
 class Handle:
@@ -40,12 +50,18 @@ class Handle:
         before = self._before[name]
 
         def call(keys: Any, *arguments: Any, **words: Any) -> Any:
+            if _in_torchs.own:  # whose scaled_dot_product_attention calls its varlen kernel
+                return before.call_boxed(keys, *arguments, **words)
             try:
                 with torch.no_grad():  # torch has the gradients of its operators
                     return serve(*arguments, **words)
             except (InvalidRequest, Unsupported) as error:  # which may be neither to torch
                 served.pass_on(name, str(error))
-            return before.call_boxed(keys, *arguments, **words)
+            _in_torchs.own = True
+            try:
+                return before.call_boxed(keys, *arguments, **words)
+            finally:
+                _in_torchs.own = False
 
         return call
 
@@ -110,6 +126,7 @@ def first(backend: Any) -> Callable[[], None]:
     """Has scaled_dot_product_attention try this one of torch.nn.attention.SDPBackend first. Gives what puts the order back
     that was there before, unless it was changed meanwhile."""
     core: Any = torch._C  # whose functions say no types
+    _choose_once()
 
     def order() -> List[int]:
         return [int(number) for number in core._get_sdp_priority_order()]
@@ -123,3 +140,13 @@ def first(backend: Any) -> Callable[[], None]:
             core._set_sdp_priority_order(before)
 
     return put_back
+
+
+def _choose_once() -> None:
+    """torch sets the order in which it likes its backends on this GPU at its first choice: behind that, ours stays. Tensors
+    without memory are enough for it, and leave it to the caller to say which GPU is used first."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    if torch.cuda.is_available():
+        with FakeTensorMode():
+            tensor = torch.empty(1, 1, 1, 64, dtype=torch.float16, device="cuda")
+            torch.nn.functional.scaled_dot_product_attention(tensor, tensor, tensor)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import threading
 from typing import Any, Callable, Dict, Tuple
 
@@ -44,7 +45,7 @@ class Workspaces:
         nbytes = max(nbytes, 2 * workspace.nbytes, 1 << 16)
         if isinstance(framework, _frameworks.Torch):
             # By its allocator, on this very stream: what is replaced may be used again behind the launches so far.
-            owner, data = torch_memory(framework, nbytes, index)
+            owner, data = _kept_memory(framework, nbytes, index)
         else:
             if workspace.owner is not None:
                 self._wait(stream)
@@ -59,3 +60,17 @@ def torch_memory(framework: _frameworks.Torch, nbytes: int, index: int) -> Tuple
     memory = torch.empty(nbytes, dtype=torch.uint8, device=torch.device("cuda", index))
     memory[:_abi.WORKSPACE_ZEROED_BYTES].zero_()
     return memory, memory.data_ptr()
+
+
+def _kept_memory(framework: _frameworks.Torch, nbytes: int, index: int) -> Tuple[Any, int]:
+    """torch_memory of no pool that only this thread's allocations go to now: while a compiled graph warms up there is one
+    that wants all of its memory back. A thread of its own allocates elsewhere."""
+    torch = framework.torch
+    stream = torch.cuda.current_stream(index)
+
+    def make() -> Tuple[Any, int]:
+        with torch.cuda.stream(stream):
+            return torch_memory(framework, nbytes, index)
+
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:
+        return thread.submit(make).result()
