@@ -462,7 +462,33 @@ class Transformers(unittest.TestCase):
                     self.assertEqual([len(operators) for operators in graphs], [2] * len(graphs))
                     if not made_before:
                         self.assertEqual(len(graphs), len(eager_graphs))
-                        self.assertEqual(graphs, [["varlen_attention.default"] * 2] * len(graphs))
+                        self.assertEqual(graphs, [["_attend_in_a_row.default"] * 2] * len(graphs))
+
+    def test_spans_of_tensors_that_a_compiler_lays_out(self):
+        """Values are the last columns of a product whose memory, and place in it, is Inductor's to choose."""
+        from attnsmith import _spans
+        spans = torch.tensor([[0, 0, 1, 0, 9], [1, 0, 1, 2, 9]], dtype=torch.int32)
+
+        def attend(hidden, weight, spans):
+            k, v = (hidden @ weight).view(*hidden.shape[:2], 2, 48).split((32, 16), -1)
+            return _spans.attend_spans(k[:, -1:] * 2, k + 1, v, spans, causal=True, window=None, scale=None, softcap=None,
+                                       sinks=None)
+
+        torch._dynamo.reset()
+        for rows in (1, 2):
+            with self.subTest(rows=rows), standing_in(torch.float32), torch.no_grad():
+                tensors = torch.randn(rows, 9, 24), torch.randn(24, 96), spans[:rows]
+                got = torch.compile(attend, fullgraph=True, dynamic=False)(*tensors)
+                self.assert_same(got, attend(*tensors))
+
+    def test_rows_that_lie_in_another_way_than_was_traced(self):
+        from attnsmith import _spans
+        q, k, v = torch.randn(2, 1, 4, 16), torch.randn(2, 9, 2, 16), torch.randn(2, 9, 2, 16)
+        q_indptr, kv_indptr = _spans._indptr(torch.tensor([[0, 0, 1, 1, 9], [1, 0, 1, 0, 7]], dtype=torch.int32), 2, 1, 18)
+        words = q_indptr, kv_indptr, 18, True, None, None, None, None
+        with standing_in(torch.float32):
+            wanted = torch.ops.attnsmith._attend_in_a_row(q, *(torch.stack([tensor, tensor], 1)[:, 0] for tensor in (k, v)), *words)
+            self.assert_same(torch.ops.attnsmith._attend_in_a_row(q, k, v, *words), wanted)
 
 
 if __name__ == "__main__":

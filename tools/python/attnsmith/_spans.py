@@ -6,7 +6,7 @@ or queries. Keys are not moved, and nothing is read back, so a CUDA graph that i
 
 from __future__ import annotations
 
-from typing import Any, Tuple, cast
+from typing import Any, Optional, Tuple, cast
 
 import torch
 
@@ -18,21 +18,46 @@ from ._tracing import is_tracing
 COLUMNS = 5
 
 
-def attend_spans(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, spans: torch.Tensor, **words: Any) -> torch.Tensor:
+def attend_spans(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, spans: torch.Tensor, *, causal: bool,
+                 window: Optional[int], scale: Optional[float], softcap: Optional[float],
+                 sinks: Optional[torch.Tensor]) -> torch.Tensor:
     """q [rows, q_len, q_heads, head_dim_qk], k and v [rows, kv_len, kv_heads, ...]. spans: int32 [spans, 5] on the GPU, with
-    which is kept what is made of it, so that the layers of a model do well to give the same tensor. words: others of
-    varlen_attention, which counts causal and window from the ends of each span.
+    which is kept what is made of it, so that the layers of a model do well to give the same tensor. causal and window are
+    counted from the ends of each span, window to either side; scale, softcap, sinks: those of varlen_attention.
 
     Gives o [rows, q_len, q_heads, head_dim_vo], 0 for queries of no span.
     """
-    rows, q_len = q.shape[:2]
     pitch = _pitch(k, v)
     if not pitch:
         k, v, pitch = k.contiguous(), v.contiguous(), k.shape[1]
-    q_indptr, kv_indptr = _sequences(spans, rows, q_len, pitch)
-    o = functions.varlen_attention(q.reshape(rows * q_len, *q.shape[2:]), _in_a_row(k, pitch), _in_a_row(v, pitch), q_indptr,
-                                   kv_indptr, max_q_len=q_len, max_kv_len=k.shape[1], **words)
+    q_indptr, kv_indptr = _sequences(spans, q.shape[0], q.shape[1], pitch)
+    run = torch.ops.attnsmith._attend_in_a_row.default if is_tracing() else _attend_in_a_row
+    return cast(torch.Tensor, run(q, k, v, q_indptr, kv_indptr, pitch, causal, window, scale, softcap, sinks))
+
+
+def _attend_in_a_row(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, q_indptr: torch.Tensor, kv_indptr: torch.Tensor,
+                     pitch: int, causal: bool, window: Optional[int], scale: Optional[float], softcap: Optional[float],
+                     sinks: Optional[torch.Tensor]) -> torch.Tensor:
+    """Takes rows of k and v that lie `pitch` tokens apart as one ragged tensor. An operator in graphs, since only a tensor
+    that has memory says how it lies: a compiler may lay out one of its own in another way than it says while it traces."""
+    rows, q_len = q.shape[:2]
+    if _pitch(k, v) != pitch:
+        k, v = _with_pitch(k, pitch), _with_pitch(v, pitch)
+    o = functions.varlen_attention(
+        q.reshape(rows * q_len, *q.shape[2:]), _in_a_row(k, pitch), _in_a_row(v, pitch), q_indptr, kv_indptr, max_q_len=q_len,
+        max_kv_len=k.shape[1], causal=causal, window=None if window is None else (window, window), scale=scale,
+        softcap=softcap, sinks=sinks)
     return cast(torch.Tensor, o.view(rows, q_len, *o.shape[1:]))
+
+
+_library: Any = torch.library  # whose functions say no types
+_LIBRARY = _library.Library("attnsmith", "FRAGMENT")
+_LIBRARY.define("_attend_in_a_row(Tensor q, Tensor k, Tensor v, Tensor q_indptr, Tensor kv_indptr, SymInt pitch, bool causal, "
+                "SymInt? window, float? scale, float? softcap, Tensor? sinks) -> Tensor")
+for _backend in ("CUDA", "CPU"):  # whose tensors varlen_attention refuses by name
+    _LIBRARY.impl("_attend_in_a_row", _attend_in_a_row, _backend)
+_library.register_fake("attnsmith::_attend_in_a_row", lambda q, k, v, *others: q.new_empty(*q.shape[:-1], v.shape[-1]),
+                       lib=_LIBRARY)
 
 
 def _pitch(*tensors: torch.Tensor) -> int:
@@ -56,6 +81,11 @@ def _in_a_row(tensor: torch.Tensor, pitch: int) -> torch.Tensor:
     rows, tokens, heads, columns = tensor.shape
     _, token, head, column = tensor.stride()
     return tensor.as_strided(((rows - 1) * pitch + tokens, heads, columns), (token, head, column))
+
+
+def _with_pitch(tensor: torch.Tensor, pitch: int) -> torch.Tensor:
+    rows, tokens, *others = tensor.shape
+    return tensor.new_empty(rows, pitch, *others)[:, :tokens].copy_(tensor)
 
 
 def _sequences(spans: torch.Tensor, rows: int, q_len: int, pitch: int) -> Tuple[torch.Tensor, torch.Tensor]:

@@ -120,8 +120,7 @@ def attention_forward(module: torch.nn.Module, query: torch.Tensor, key: torch.T
     assert said is not None  # else there is a mask that is SDPA's, which was passed on
     query, key, value = _as_taken(query, key, value)
     q, k, v = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
-    window = None if said.window is None else (said.window, said.window)
-    options: Dict[str, Any] = {"causal": said.causal, "window": window, "scale": scaling, "softcap": softcap,
+    options: Dict[str, Any] = {"causal": said.causal, "scale": scaling, "softcap": softcap,
                                "sinks": None if s_aux is None else s_aux.float()}
     try:
         function, o = _attend(q, k, v, said, words, options)
@@ -134,11 +133,12 @@ def attention_forward(module: torch.nn.Module, query: torch.Tensor, key: torch.T
 def _attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, said: Said, words: Dict[str, Any],
             options: Dict[str, Any]) -> Tuple[str, torch.Tensor]:
     """The name of the function that served, and o."""
-    q_indptr, kv_indptr = words.get("cu_seq_lens_q"), words.get("cu_seq_lens_k")
+    if said.kind == "spans":
+        return "varlen_attention", _spans.attend_spans(q, k, v, said.numbers, window=said.window, **options)
+    options["window"] = None if said.window is None else (said.window, said.window)
     if said.kind == "lengths":
         return "attention", functions.attention(q, k, v, kv_lens=said.numbers, **options)
-    if said.kind == "spans":
-        return "varlen_attention", _spans.attend_spans(q, k, v, said.numbers, **options)
+    q_indptr, kv_indptr = words.get("cu_seq_lens_q"), words.get("cu_seq_lens_k")
     if q_indptr is not None and kv_indptr is not None:
         flat = [tensor.reshape(-1, *tensor.shape[2:]) for tensor in (q, k, v)]
         o = functions.varlen_attention(
