@@ -7,6 +7,7 @@ kernel that was there before. The backward operators stay torch's: they get attn
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import warnings
 from typing import Any, Callable, Dict, List, Optional, Tuple
@@ -142,11 +143,25 @@ def first(backend: Any) -> Callable[[], None]:
     return put_back
 
 
+class _Chosen(Exception):
+    """torch has chosen a backend, and calls it."""
+
+
+class _Nowhere(torch.Tensor):
+    """A tensor of GPU 0 without memory, so that the caller still says which GPU is used first."""
+
+    @staticmethod
+    def __new__(cls) -> _Nowhere:
+        return torch.Tensor._make_wrapper_subclass(cls, (1, 1, 1, 64), dtype=torch.float16, device=torch.device("cuda", 0))
+
+    @classmethod
+    def __torch_dispatch__(cls, function: Any, *others: Any) -> Any:
+        raise _Chosen
+
+
 def _choose_once() -> None:
-    """torch sets the order in which it likes its backends on this GPU at its first choice: behind that, ours stays. Tensors
-    without memory are enough for it, and leave it to the caller to say which GPU is used first."""
-    from torch._subclasses.fake_tensor import FakeTensorMode
+    """torch sets the order in which it likes its backends on this GPU at its first choice: behind that, ours stays."""
     if torch.cuda.is_available():
-        with FakeTensorMode():
-            tensor = torch.empty(1, 1, 1, 64, dtype=torch.float16, device="cuda")
+        tensor = _Nowhere()
+        with contextlib.suppress(_Chosen):
             torch.nn.functional.scaled_dot_product_attention(tensor, tensor, tensor)

@@ -105,6 +105,8 @@ def attention_mask(batch_size: int, q_length: int, kv_length: int, q_offset: Any
     fixed = isinstance(end, int)
     if fixed and end > kv_length:
         return by_sdpa()
+    if attention_mask is not None and not _may_not_wait() and _is_of_tokens(attention_mask, kv_length, kv_offset, end, parts):
+        attention_mask = None
     if parts.packed is not None:
         spans = None
         if fixed and end == q_length == kv_length and attention_mask is None and not _may_not_wait():
@@ -210,6 +212,15 @@ def _packed(sequences: torch.Tensor, batch: int, tokens: int) -> Optional[torch.
     return torch.stack((row, begin, end, begin, end), 1)
 
 
+def _is_of_tokens(mask: torch.Tensor, kv_length: int, kv_offset: int, end: Any, parts: _Parts) -> bool:
+    """Whether no key that counts is padding, which is what most masks say: one number is read back for it."""
+    mask = mask[:, kv_offset:kv_offset + kv_length]
+    if not parts.causal and mask.shape[1] < kv_length:
+        return False
+    covers = mask.shape[1] >= end if parts.causal else True  # a tensor where the end is on the GPU
+    return covers is not False and bool(mask.all() if covers is True else mask.all() & covers)
+
+
 def _padded(mask: torch.Tensor, q_length: int, kv_length: int, kv_offset: int, end: Any, parts: _Parts) -> Optional[torch.Tensor]:
     """mask: True for tokens, False for padding, [batch, tokens seen so far]. None where there is padding between tokens."""
     mask = mask[:, kv_offset:kv_offset + kv_length].bool()
@@ -226,11 +237,9 @@ def _padded(mask: torch.Tensor, q_length: int, kv_length: int, kv_offset: int, e
         torch._assert_async(together.all(), "attention_mask has padding between tokens")
     else:
         from_the_first = (kv_begin == 0) & (kv_end == end)
-        facts = torch.stack((together.all(), from_the_first.all(), (count == kv_length).all())).tolist()
+        facts = torch.stack((together.all(), from_the_first.all())).tolist()
         if not facts[0]:
             return None
-        if facts[2]:
-            return _plain(parts.causal, parts.window, mask.device)
         if facts[1] and parts.causal:
             return _mask_of("lengths", True, parts.window, kv_end)
     # Where a place counts the queries are the last of the keys, padding included, which gets 0. Without they may be of
