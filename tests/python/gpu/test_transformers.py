@@ -147,7 +147,8 @@ class OfArchitecture:
                     generation_config=transformers.GenerationConfig(max_new_tokens=STEPS, do_sample=False, pad_token_id=0),
                     # Little memory, since other tests may run beside.
                     continuous_batching_config=transformers.ContinuousBatchingConfig(use_cuda_graph=graphs, max_memory_percent=0.02))
-                rows = [got[request].generated_tokens for request in got]
+                self.assertEqual([given.error for given in got.values() if given.error], [])
+                rows = [given.generated_tokens for given in got.values()]
                 self.assert_starts(torch.tensor(rows, device=DEVICE), tokens, decided)
 
 
