@@ -37,20 +37,21 @@ def _mask_of(kind: str, causal: bool, window: Optional[int], numbers: torch.Tens
     (code,) = [code for code, meant in _CODES.items() if meant == (kind, causal)]
     mask = numbers.reshape(-1, 1, 1, 1).expand(-1, 1 if window is None else window + 1, _MARK, code)
     if not is_tracing():
-        mask._attnsmith_numbers = numbers  # type: ignore[attr-defined]
+        mask._attnsmith_said = Said(kind, causal, window, numbers)  # type: ignore[attr-defined]
     return mask
 
 
 def read(mask: Optional[torch.Tensor]) -> Optional[Said]:
     """None for no mask, and for one that is SDPA's. Raises Unsupported for one that was made here and then changed."""
+    said: Optional[Said] = None if mask is None or is_tracing() else getattr(mask, "_attnsmith_said", None)
+    if said is not None:  # of this very tensor, as it was made
+        return said
     if mask is None or mask.dtype != _NUMBERS or mask.dim() != 4 or mask.shape[2] != _MARK:
         return None
     for code, (kind, causal) in _CODES.items():
         if mask.shape[3] == code:
-            numbers = None if is_tracing() else getattr(mask, "_attnsmith_numbers", None)
-            if numbers is None:
-                numbers = mask[:, 0, 0, 0]
-                numbers = numbers.view(-1, _spans.COLUMNS) if kind == "spans" else numbers
+            numbers = mask[:, 0, 0, 0]
+            numbers = numbers.view(-1, _spans.COLUMNS) if kind == "spans" else numbers
             return Said(kind, causal, None if mask.shape[1] == 1 else mask.shape[1] - 1, numbers)
     raise Unsupported("attention: the model's own code changes the mask that its layers are given: take "
                       'attn_implementation="sdpa"')
