@@ -69,9 +69,10 @@ def switch_on(name):
         attnsmith.transformers.register(strict=True)
         return attnsmith.transformers.FLASH3 if name == "attnsmith-flash3" else "attnsmith"
     adapter = {"flash-attention-3": flash_attention_3, "flashinfer": flashinfer}[name]
-    transformers.AttentionInterface.register(name, adapter)
-    transformers.AttentionMaskInterface.register(name, lambda *arguments, **words: None)
-    return name
+    registered = name.replace("flash", "f")  # transformers looks for a kernel of its own by any name with that word
+    transformers.AttentionInterface.register(registered, adapter)
+    transformers.AttentionMaskInterface.register(registered, lambda *arguments, **words: None)
+    return registered
 
 
 def model_of(name, layers=SIZE["num_hidden_layers"]):
