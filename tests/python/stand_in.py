@@ -309,7 +309,7 @@ def _of_operator(operator):
     """The function that a graph's operator stands for, which takes what the operator does; or itself where it is of none."""
     if operator.__name__.startswith("_"):
         return operator
-    parts = re.fullmatch(r"(.+?)(_out)?(_with_lse|_with_q)?\.default", operator.__name__)
+    parts = re.fullmatch(r"(.+?)(_out)?(_with_lse)?\.default", operator.__name__)
     function, to_out, gives = globals()[parts[1]], parts[2] is not None, parts[3]
     schema = [argument.name for argument in operator._schema.arguments]
 
@@ -324,7 +324,7 @@ def _of_operator(operator):
         given = function(**words)
         if to_out:
             return given[1] if gives else ()
-        return given if function is not append or gives else ()
+        return given if function is not append else ()
 
     return call
 

@@ -780,12 +780,12 @@ class Traced(unittest.TestCase):
                      "rotary_cos": self.tensor(99, 32), "rotary_sin": self.tensor(99, 32),
                      "cache_seqlens": self.tensor(2, dtype=torch.int32),
                      "block_table": self.tensor(2, 3, dtype=torch.int32)}
-            self.assertEqual(self.traced(fa.flash_attn_with_kvcache, **given), ["append_with_q", "paged_attention"])
+            self.assertEqual(self.traced(fa.flash_attn_with_kvcache, **given), ["append", "paged_attention"])
             offsets = self.tensor(3, dtype=torch.int32)
             ragged = {**given, **{name: given[name][:, 0] for name in "qkv"}, "cu_seqlens_q": offsets,
                       "cu_seqlens_k_new": offsets}
             self.assertEqual(self.traced(lambda **words: fa.flash_attn_with_kvcache(causal=True, **words), **ragged),
-                             ["append_with_q", "paged_attention"])
+                             ["append", "paged_attention"])
 
 
 class Page(FlashTest):

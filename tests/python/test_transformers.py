@@ -464,6 +464,31 @@ class Transformers(unittest.TestCase):
                         self.assertEqual(len(graphs), len(eager_graphs))
                         self.assertEqual(graphs, [["_attend_in_a_row.default"] * 2] * len(graphs))
 
+    def test_as_many_graphs_as_sdpa_has(self):
+        """For prompts of any lengths with a mask, and steps that continue a dynamic cache."""
+        def graphs_of(model, implementation):
+            model.set_attn_implementation(implementation)
+            torch._dynamo.reset()
+            graphs = []
+            compiled = torch.compile(model, fullgraph=True, dynamic=True, backend=computing_backend(graphs))
+            for length in range(5, 9):
+                tokens = self.tokens(2, length)
+                with taking(torch.float32):
+                    compiled(tokens, attention_mask=torch.ones_like(tokens), use_cache=False)
+            prompts = len(graphs)
+            cache, tokens = transformers.DynamicCache(config=model.config), self.tokens(2, 9)
+            for length in range(9):
+                with taking(torch.float32):
+                    compiled(tokens[:, length:length + 1], attention_mask=torch.ones_like(tokens[:, :length + 1]),
+                             past_key_values=cache)
+            return prompts, len(graphs) - prompts
+
+        with torch.no_grad():
+            model = model_of("Llama")
+            wanted, got = (graphs_of(model, implementation) for implementation in ("sdpa", "attnsmith"))
+        self.assertEqual(wanted[0], got[0])
+        self.assertLessEqual(got[1], wanted[1] + 1)  # one more where there is one key, as its strides say less
+
     def test_spans_of_tensors_that_a_compiler_lays_out(self):
         """Values are the last columns of a product whose memory, and place in it, is Inductor's to choose."""
         from attnsmith import _spans

@@ -73,6 +73,24 @@ class Compiled(GpuTest):
         torch.testing.assert_close(torch.compile(both, fullgraph=True)(q, k, v, out), wanted, rtol=0, atol=0)
         torch.testing.assert_close(out + 1, wanted[2], rtol=0, atol=0)
 
+    def test_an_output_that_was_a_copy_of_an_input(self):
+        """Whose memory Inductor gives to both."""
+        def attend(q):
+            q = q * 2
+            out = q.clone()
+            attnsmith.attention(q, q, q, out=out)
+            return out
+
+        q = self.randn(2, 300, 4, 64)
+        torch.testing.assert_close(torch.compile(attend, fullgraph=True)(q), attend(q), rtol=0, atol=0)
+
+    def test_queries_that_are_rotated_alone(self):
+        def turn(q, positions, table):
+            return attnsmith.append(q=q * 2, positions=positions, rope_table=table, rope="half") + 1
+
+        tensors = self.randn(5, 8, 64), torch.arange(5, device="cuda"), self.randn(32, 64)
+        torch.testing.assert_close(torch.compile(turn, fullgraph=True)(*tensors), turn(*tensors), rtol=0, atol=0)
+
     def test_autocast(self):
         q, k, v = self.dense()
         compiled = torch.compile(lambda q, k, v: attnsmith.attention(q, k, v), fullgraph=True)

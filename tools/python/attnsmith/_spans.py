@@ -6,7 +6,7 @@ or queries. Keys are not moved, and nothing is read back, so a CUDA graph that i
 
 from __future__ import annotations
 
-from typing import Any, Optional, Tuple, cast
+from typing import Any, List, Optional, Tuple, cast
 
 import torch
 
@@ -63,17 +63,18 @@ _library.register_fake("attnsmith::_attend_in_a_row", lambda q, k, v, *others: q
 def _pitch(*tensors: torch.Tensor) -> int:
     """How many tokens a row lies behind the row before, in all of these tensors, or 0 where there is no such number: the
     rows of a cache [rows, heads, tokens, columns] lie heads x tokens tokens apart."""
-    pitches = set()
+    pitches: List[int] = []
     for tensor in tensors:
         rows, tokens = tensor.shape[:2]
         row, token = tensor.stride(0), tensor.stride(1)
         if rows == 1:
-            pitches.add(tokens)
+            pitches.append(tokens)
         elif token > 0 and row % token == 0 and row >= tokens * token:
-            pitches.add(row // token)
+            pitches.append(row // token)
         else:
             return 0
-    return pitches.pop() if len(pitches) == 1 else 0
+    # Compared and not put into a set, which would have a graph be of one length alone.
+    return pitches[0] if all(pitch == pitches[0] for pitch in pitches) else 0
 
 
 def _in_a_row(tensor: torch.Tensor, pitch: int) -> torch.Tensor:

@@ -2,7 +2,7 @@
 
 An attention function has four operators: torch.ops.attnsmith.NAME, which gives o; NAME_with_lse, which gives (o, lse);
 and NAME_out and NAME_out_with_lse, which write o to their first argument and give nothing, or lse. merge_states has the
-same, and append has append, which gives nothing, and append_with_q, which gives a new q_out. Their schemas follow from
+same, and append has append, which gives nothing: a q_out that is not given is made before. Their schemas follow from
 the functions' signatures, and what they compute is what the functions do: a graph calls them with the tensors that it
 has. Under autocast q, k and v of fp32 are taken as of its dtype. Nothing imports this module before a function is traced.
 """
@@ -62,6 +62,20 @@ def states_of(tensor: Any) -> List[Any]:
     return list(tensor) if isinstance(tensor, (list, tuple)) else list(tensor.unbind(1))
 
 
+def into(out: Any, inputs: Tuple[Any, ...], compute: Callable[[Any], Any]) -> Any:
+    """compute(out), or that of other memory and a copy, where `out` has memory of an input: a compiler takes a copy of a tensor
+    for the tensor itself where it sees no use of that any more, the operator's own not counted."""
+    memory = out.untyped_storage().data_ptr()
+    for given in inputs:
+        for tensor in given if isinstance(given, list) else (given,):
+            if tensor is not None and tensor.untyped_storage().data_ptr() == memory:
+                apart = torch.empty_like(out)
+                result = compute(apart)
+                out.copy_(apart)
+                return result
+    return compute(out)
+
+
 def refuse(name: str) -> None:
     raise Unsupported(f"{name} is not taken while torch.compile or torch.export traces a call: leave it out there")
 
@@ -93,6 +107,7 @@ class _Operators:
         self.passed: List[str] = []  # what an operator hands to the function
         self.prepared: List[str] = []  # statements before
         self.signature: List[str] = []  # of what is traced
+        self.tensors: List[str] = []  # the names of arguments that are tensors, or lists of them
         behind = False
         for parameter in inspect.signature(self.function).parameters.values():
             if parameter.kind is parameter.KEYWORD_ONLY and not behind:
@@ -134,13 +149,15 @@ class _Operators:
             self.passed.append(f"{name}={name}")
 
     def put(self, name: str, kind: str, default: str = "") -> None:
+        if kind.startswith("Tensor"):
+            self.tensors.append(name)
         self.schema.append(f"{kind} {name}{default}")
         self.names.append(name)
         self.parameters.append(name + default)
 
     def compiled(self, head: str, lines: List[str], **names: Any) -> Callable[..., Any]:
         """Written out, since a call by keywords costs less than one that collects them, and Dynamo traces it."""
-        space: Dict[str, Any] = {"refuse": refuse, "word_of": word_of, "states_of": states_of, "function": self.function,
+        space: Dict[str, Any] = {"refuse": refuse, "word_of": word_of, "states_of": states_of, "into": into, "function": self.function,
                                  **names}
         exec(f"def {head}:\n    " + "\n    ".join(lines), space)
         return cast(Callable[..., Any], space[head.partition("(")[0]])
@@ -211,9 +228,11 @@ def _traced_attention(name: str, fake: Callable[[str, Dict[str, Any], bool], Tup
     operators.define("", "Tensor", f"return function({passed}, return_lse=False)", lambda given: fake(name, given, False)[0])
     operators.define("_with_lse", "(Tensor, Tensor)", f"return function({passed}, return_lse=True)",
                      lambda given: fake(name, given, True))
-    operators.define("_out", "()", f"function({passed}, return_lse=False, out=out)", lambda given: None, out=True)
-    operators.define("_out_with_lse", "Tensor", f"return function({passed}, return_lse=True, out=out)[1]",
-                     lambda given: fake(name, given, True)[1], out=True)
+    inputs = ", ".join(operators.tensors)
+    operators.define("_out", "()", f"into(out, ({inputs},), lambda out: function({passed}, return_lse=False, out=out))",
+                     lambda given: None, out=True)
+    operators.define("_out_with_lse", "Tensor", f"return into(out, ({inputs},), lambda out: function({passed}, return_lse=True, "
+                     "out=out)[1])", lambda given: fake(name, given, True)[1], out=True)
     names = ", ".join(operators.names)
     return operators.compiled(f"traced({', '.join(operators.signature)})", [
         *operators.prepared,
@@ -229,17 +248,15 @@ def _traced_append() -> Callable[..., Any]:
     operators = _Operators("append")
     passed, names = ", ".join(operators.passed), ", ".join(operators.names)
 
-    def fake_q(given: Dict[str, Any]) -> Any:
-        q = given["q"]
-        return q.new_empty(q.shape, dtype=_OF_WORDS.get(given["q_dtype"], q.dtype))
+    def new_q_out(q: Any, q_dtype: Any) -> Any:
+        return q.new_empty(q.shape, dtype=_OF_WORDS.get(q_dtype, q.dtype))
 
     operators.define("", "()", f"function({passed})", lambda given: None)
-    operators.define("_with_q", "Tensor", f"return function({passed})", fake_q)
     return operators.compiled(f"traced({', '.join(operators.signature)})", [
         *operators.prepared,
-        f"if q is not None and q_out is None: return with_q({names})",
+        "if q is not None and q_out is None: q_out = new_q_out(q, q_dtype)",
         f"plain({names})",
-        "return q_out"], plain=operators.calling(""), with_q=operators.calling("_with_q"))
+        "return q_out"], plain=operators.calling(""), new_q_out=new_q_out)
 
 
 #: What a traced call of each function runs.

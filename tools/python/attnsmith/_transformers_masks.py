@@ -103,7 +103,7 @@ def attention_mask(batch_size: int, q_length: int, kv_length: int, q_offset: Any
         return by_sdpa()
     # Keys from here on are later than the last query, such as the rest of a static cache.
     end: Any = q_offset + q_length - kv_offset if parts.causal else kv_length
-    fixed = isinstance(end, int)
+    fixed = isinstance(end, (int, torch.SymInt))
     if fixed and end > kv_length:
         return by_sdpa()
     if attention_mask is not None and not _may_not_wait() and _is_of_tokens(attention_mask, kv_length, kv_offset, end, parts):

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import warnings
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
@@ -159,8 +160,8 @@ def _traced(query: Any, key: Any, value: Any, is_causal: bool, scale: Optional[f
     lead, heads = query.shape[:-3], query.shape[-3:-2]
     if not enable_gqa and heads != key.shape[-3:-2]:
         raise InvalidRequest("key.shape", str(tuple(key.shape)), "as many heads as query has, or enable_gqa=True")
-    q, k, v = (tensor.reshape(-1, *(tensor.shape[-3:] if heads else (1, *tensor.shape))).transpose(1, 2)
-               for tensor in (query, key, value))
+    q, k, v = (tensor.reshape(math.prod(lead), *(tensor.shape[-3:] if heads else (1, *tensor.shape))).transpose(1, 2)
+               for tensor in (query, key, value))  # -1 would not do for tensors without elements
     window = None
     if is_causal:
         keys, is_causal, window = _causal_from_the_top(q.shape[1], k.shape[1])

@@ -156,9 +156,9 @@ def _with_remedy(error: InvalidRequest) -> InvalidRequest:
     return error if remedy is None else InvalidRequest(error.field, error.value, f"{error.accepted}; {remedy}")
 
 
-def _bound(length: Any) -> Optional[int]:
+def _bound(length: Any) -> Any:
     """None, which is right for any length, where the number is on the GPU and would have to be waited for."""
-    return length if isinstance(length, int) else None
+    return length if isinstance(length, (int, torch.SymInt)) else None
 
 
 def _why_not(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, dropout: float, mask_of_sdpa: bool,

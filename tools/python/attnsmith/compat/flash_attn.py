@@ -34,7 +34,7 @@ from __future__ import annotations
 
 import numbers
 import re
-from typing import Any, Dict, Mapping, Optional, Tuple
+from typing import Any, Dict, Mapping, Optional, Tuple, cast
 
 try:
     import torch
@@ -307,8 +307,8 @@ def flash_attn_with_kvcache(q: Any, k_cache: Any, v_cache: Any, k: Any = None, v
         k_cache, v_cache = k_cache[:batch], v_cache[:batch]
     if cache_seqlens is None and pages:
         cache_seqlens = pages["page_table"].shape[1] * k_cache.shape[1]
-    if isinstance(cache_seqlens, int):
-        cache_seqlens = torch.full((batch,), cache_seqlens, **index)
+    if isinstance(cache_seqlens, (int, torch.SymInt)):
+        cache_seqlens = torch.full((batch,), cast(int, cache_seqlens), **index)
 
     kv_lens = cache_seqlens
     if k is not None:
