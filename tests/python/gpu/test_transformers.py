@@ -74,7 +74,7 @@ class ModelTest(GpuTest):
             if static:
                 seen = torch.nn.functional.pad(seen, (0, prompts.shape[1] + STEPS - seen.shape[1]))
             logits.append(step(tokens[:, i:i + 1], attention_mask=seen, past_key_values=cache,
-                                          position_ids=seen.sum(-1, keepdim=True) - 1).logits[:, -1].clone())
+                               position_ids=seen.sum(-1, keepdim=True) - 1).logits[:, -1].clone())
         return torch.stack(logits, 1).float()
 
     def assert_follows(self, logits, wanted, what):
@@ -153,7 +153,8 @@ class OfArchitecture:
 
 
 for _architecture in ARCHITECTURES:
-    globals()[_architecture] = type(_architecture, (OfArchitecture, ModelTest), {"architecture": _architecture, "__module__": __name__})
+    globals()[_architecture] = type(_architecture, (OfArchitecture, ModelTest),
+                                    {"architecture": _architecture, "__module__": __name__})
 
 
 class Transformers(ModelTest):

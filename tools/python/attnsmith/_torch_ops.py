@@ -157,8 +157,8 @@ class _Operators:
 
     def compiled(self, head: str, lines: List[str], **names: Any) -> Callable[..., Any]:
         """Written out, since a call by keywords costs less than one that collects them, and Dynamo traces it."""
-        space: Dict[str, Any] = {"refuse": refuse, "word_of": word_of, "states_of": states_of, "into": into, "function": self.function,
-                                 **names}
+        space: Dict[str, Any] = {"refuse": refuse, "word_of": word_of, "states_of": states_of, "into": into,
+                                 "function": self.function, **names}
         exec(f"def {head}:\n    " + "\n    ".join(lines), space)
         return cast(Callable[..., Any], space[head.partition("(")[0]])
 
