@@ -337,6 +337,15 @@ class Arguments(FlashInferTest):
             if kind != MLA:
                 self.refused("kv_layout", getattr(flashinfer, kind), workspace(), "HDN")
 
+    def test_counts_of_a_plan_are_integers_from_1_on(self):
+        counts = re.compile("num_.*heads|head_dim.*|page_size")
+        for name in (f"{kind}.plan" for kind in (DECODE, PREFILL, RAGGED, MLA, CASCADE)):
+            for argument in filter(counts.fullmatch, signature_of(name).parameters):
+                for value in (2.0, "2", True, 0, -1, 1 << 40):
+                    with self.subTest(name=name, argument=argument, value=value):
+                        self.refused(argument, self.outcome, name, {argument: value})
+                        self.assertEqual(self.calls, [])
+
     def test_docstrings_name_every_argument(self):
         for name in documented():
             if name.endswith("_return_lse") and "forward" not in name:

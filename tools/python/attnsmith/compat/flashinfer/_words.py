@@ -37,6 +37,12 @@ def one_of(name: str, value: Any, words: Tuple[str, ...]) -> str:
     return value
 
 
+def check_counts(**counts: Any) -> None:
+    """Raises InvalidRequest for the first of these arguments that is no integer from 1 on."""
+    for name, value in counts.items():
+        fitting(name, value, c_int32, 1)
+
+
 def backend(value: Any) -> None:
     """A backend is a hint, since which kernel runs only changes the speed, but a word that is none is a mistake."""
     one_of("backend", value, BACKENDS)

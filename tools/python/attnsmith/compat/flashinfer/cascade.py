@@ -10,7 +10,7 @@ from ... import functions
 from ..._integers import shown
 from ...errors import InvalidRequest, Unsupported
 from ._plans import Result
-from ._words import LN_2, LOG2_E, Cache, DType
+from ._words import LN_2, LOG2_E, Cache, DType, check_counts
 from .prefill import BatchPrefillWithPagedKVCacheWrapper
 
 
@@ -119,6 +119,7 @@ class MultiLevelCascadeAttentionWrapper:
         if pos_encoding_mode != "NONE":
             raise Unsupported(f"pos_encoding_mode {shown(pos_encoding_mode)} is not supported: levels are merged by "
                               'their lse, which "ALIBI" has not; pass "NONE"')
+        check_counts(num_qo_heads=num_qo_heads, num_kv_heads=num_kv_heads, head_dim=head_dim, page_size=page_size)
         lists = _of_levels(len(self._levels), qo_indptr_arr=qo_indptr_arr, paged_kv_indptr_arr=paged_kv_indptr_arr,
                            paged_kv_indices_arr=paged_kv_indices_arr, paged_kv_last_page_len=paged_kv_last_page_len)
         for level, (wrapper, q_indptr, indptr, indices, last) in enumerate(zip(self._levels, *lists)):

@@ -115,6 +115,7 @@ class BatchDecodeWithPagedKVCacheWrapper(PagedWrapper):
         queries = fitting("q_len_per_req", q_len_per_req, c_int32, 1)
         if is_causal is not None and is_causal != (queries > 1):
             raise Unsupported(f"is_causal {is_causal} is not supported with q_len_per_req {queries}: pass None")
+        _words.check_counts(num_qo_heads=num_qo_heads, num_kv_heads=num_kv_heads, head_dim=head_dim, page_size=page_size)
         dtypes = _words.dtypes(data_type if q_data_type is None else q_data_type,
                                data_type if kv_data_type is None else kv_data_type, o_data_type)
         scores = _words.scores(queries > 1, pos_encoding_mode, window_left, logits_soft_cap, sm_scale)

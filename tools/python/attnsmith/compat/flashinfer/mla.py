@@ -126,6 +126,7 @@ class BatchMLAPagedAttentionWrapper(Wrapper):
                 raise InvalidRequest(name, "nothing", "it, since nothing else says it")
         assert num_heads is not None and head_dim_ckv is not None and head_dim_kpe is not None
         assert page_size is not None and causal is not None
+        _words.check_counts(num_heads=num_heads, head_dim_ckv=head_dim_ckv, head_dim_kpe=head_dim_kpe, page_size=page_size)
         dtypes = _words.dtypes(q_data_type, kv_data_type, output_dtype, "output_dtype")
         scores = _words.scores(causal, "NONE", -1, None, sm_scale)
         self._lse_base = _words.one_of("lse_mode", lse_mode, ("none", "base2", "basee"))

@@ -133,6 +133,8 @@ class BatchPrefillWithPagedKVCacheWrapper(PagedWrapper):
         _words.refuse("the offsets and indices say the pages; leave it out", block_tables=block_tables)
         _plans.refuse_items(prefix_len_ptr=prefix_len_ptr, token_pos_in_items_ptr=token_pos_in_items_ptr,
                             token_pos_in_items_len=token_pos_in_items_len or None, max_item_len_ptr=max_item_len_ptr)
+        _words.check_counts(num_qo_heads=num_qo_heads, num_kv_heads=num_kv_heads, head_dim_qk=head_dim_qk,
+                            head_dim_vo=head_dim_qk if head_dim_vo is None else head_dim_vo, page_size=page_size)
         dtypes = _words.dtypes(q_data_type, kv_data_type, o_data_type)
         scores = _words.scores(causal, pos_encoding_mode, window_left, logits_soft_cap, sm_scale)
         q_indptr, page_indptr = (_plans.on_host(qo_indptr, "qo_indptr"),
@@ -270,6 +272,8 @@ class BatchPrefillWithRaggedKVCacheWrapper(Wrapper):
                       o_indptr=o_indptr)
         _plans.refuse_items(prefix_len_ptr=prefix_len_ptr, token_pos_in_items_ptr=token_pos_in_items_ptr,
                             token_pos_in_items_len=token_pos_in_items_len or None, max_item_len_ptr=max_item_len_ptr)
+        _words.check_counts(num_qo_heads=num_qo_heads, num_kv_heads=num_kv_heads, head_dim_qk=head_dim_qk,
+                            head_dim_vo=head_dim_qk if head_dim_vo is None else head_dim_vo)
         dtypes = _words.dtypes(q_data_type, kv_data_type, o_data_type)
         scores = _words.scores(causal, pos_encoding_mode, window_left, logits_soft_cap, sm_scale)
         q_ends, kv_ends = _plans.on_host(qo_indptr, "qo_indptr"), _plans.on_host(kv_indptr, "kv_indptr")
